@@ -1,0 +1,175 @@
+// The tree of a program in text form: what HIR.md's grammar says, and nothing of what it means.
+#pragma once
+
+#include <husk/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace husk::compiler {
+
+// Where something stands in the text, 1-based. Trees are compared without it.
+struct Place {
+  uint32_t line = 0;
+  uint32_t column = 0;
+  friend bool operator==(const Place&, const Place&) { return true; }
+};
+
+struct Name {
+  Place place;
+  std::string text;
+  friend bool operator==(const Name&, const Name&) = default;
+};
+
+enum class ExprKind : uint8_t { integer, floating, boolean, name, call };
+
+struct Expr {
+  Place place;
+  ExprKind kind = ExprKind::integer;
+  int64_t integer = 0;        // also 0 or 1 of a boolean
+  uint64_t bits = 0;          // of a double: NaN must compare equal to itself
+  std::string name;           // of a name or an op
+  std::vector<Expr> operands;
+  friend bool operator==(const Expr&, const Expr&) = default;
+};
+
+using Exprs = std::vector<Expr>;
+
+// A range of sizes or ints; INT64_MAX stands for `inf`.
+struct Range {
+  Place place;
+  int64_t min = 0;
+  int64_t max = 0;
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
+struct Target {
+  Name name, port;
+  std::string arch;
+  friend bool operator==(const Target&, const Target&) = default;
+};
+
+struct User {
+  std::string key, value;
+  friend bool operator==(const User&, const User&) = default;
+};
+
+struct Constant {
+  Name name;
+  husk_dtype dtype = HUSK_DTYPE_NONE;
+  std::vector<int64_t> dims;
+  bool in_file = false;
+  std::string file, tensor;   // in_file
+  Name bytes;                 // else: hexadecimal, and where it stands
+  friend bool operator==(const Constant&, const Constant&) = default;
+};
+
+struct State {
+  Name name;
+  husk_dtype dtype = HUSK_DTYPE_NONE;
+  std::vector<int64_t> dims;
+  Name init;                  // a constant; empty: `fill`
+  Expr fill;                  // a literal
+  friend bool operator==(const State&, const State&) = default;
+};
+
+struct Image {
+  Name name, target;
+  int32_t format = 0;         // HUSK_IMAGE_*
+  Name file;
+  friend bool operator==(const Image&, const Image&) = default;
+};
+
+struct Kernel {
+  Name name, image;
+  std::string symbol;
+  std::vector<husk_dtype> params;
+  int64_t block[3] = {1, 1, 1};
+  int64_t shared = 0;
+  int64_t cluster = 1;
+  uint32_t flags = 0;         // KernelFlag
+  friend bool operator==(const Kernel&, const Kernel&) = default;
+};
+
+struct Value {
+  Name name;
+  uint8_t kind = 0;           // HUSK_VALUE_*
+  husk_dtype dtype = HUSK_DTYPE_NONE;
+  std::vector<Range> ranges;  // inputs: of each dimension, or of the int
+  int64_t rank = 0;           // of an output
+  int64_t align = 0;          // bytes; 0 is not given
+  friend bool operator==(const Value&, const Value&) = default;
+};
+
+// The kinds of arguments of steps, and of results.
+enum class OperandKind : uint8_t { view, tensor, scalar, list, string, dtype, null, none };
+
+struct Operand {
+  Place place;
+  OperandKind kind = OperandKind::none;
+  uint8_t access = 0;         // HUSK_ACCESS_* bits; views and tensors
+  Name name;                  // views and tensors: of the buffer; strings: the text
+  husk_dtype dtype = HUSK_DTYPE_NONE;
+  bool whole = true;          // views: no offset and extent were written; tensors: no offset
+  Exprs exprs;                // views: offset, extent; tensors: offset; scalar: one; list: all
+  Exprs sizes, strides;       // tensors
+  friend bool operator==(const Operand&, const Operand&) = default;
+};
+
+enum class StatementKind : uint8_t { let, check, buffer, launch, external, copy, fill, read };
+enum class BufferOf : uint8_t { arena, input, output };
+enum class ResultKeyword : uint8_t { tensor, integer, floating, none };
+
+struct Statement {
+  Place place;
+  StatementKind kind = StatementKind::let;
+  Name name;                  // let, buffer: what is defined; check: which; launch: the kernel; extern: the op
+  Exprs exprs;                // let: the value; check: operands; buffer: bytes; launch: the grid
+  BufferOf of = BufferOf::arena;
+  int64_t align = 0;          // buffer, bytes; 0 is not given
+  husk_dtype dtype = HUSK_DTYPE_NONE;   // fill, read
+  std::vector<Operand> operands;
+  bool has_text = false;
+  std::string text;           // check: what it says; steps: `at`
+  friend bool operator==(const Statement&, const Statement&) = default;
+};
+
+struct ResultItem {
+  ResultKeyword keyword = ResultKeyword::none;
+  Operand operand;            // tensor: as an argument without access; integer, floating: scalar
+  friend bool operator==(const ResultItem&, const ResultItem&) = default;
+};
+
+struct Variant {
+  Name target;
+  std::vector<Statement> statements;
+  Place return_place;
+  std::vector<ResultItem> results;
+  friend bool operator==(const Variant&, const Variant&) = default;
+};
+
+struct Function {
+  Name name;
+  std::vector<Value> inputs, outputs;
+  std::vector<Variant> variants;
+  friend bool operator==(const Function&, const Function&) = default;
+};
+
+struct Program {
+  int64_t version = 0;
+  Place version_place;
+  std::string producer;       // empty: not given
+  std::vector<User> user;
+  bool has_tree = false;
+  std::string tree;
+  std::vector<Target> targets;
+  std::vector<Constant> constants;
+  std::vector<State> states;
+  std::vector<Image> images;
+  std::vector<Kernel> kernels;
+  std::vector<Function> functions;
+  friend bool operator==(const Program&, const Program&) = default;
+};
+
+}  // namespace husk::compiler

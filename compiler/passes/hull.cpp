@@ -1,0 +1,119 @@
+#include "passes/hull.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+namespace husk::compiler {
+namespace {
+
+// A polynomial in registers: the sum of factor * product of a monomial's registers (sorted; none is 1). With it the
+// span of a dense tensor, (n-1)*m + (m-1) + 1, comes out as the n*m that its buffer's size is written with.
+using Monomial = std::vector<uint32_t>;
+using Polynomial = std::map<Monomial, int64_t>;
+
+constexpr size_t kMaxTerms = 32;
+
+bool add_term(Polynomial& to, const Monomial& monomial, int64_t factor) {
+  int64_t& sum = to[monomial];
+  if (__builtin_add_overflow(sum, factor, &sum)) return false;
+  if (sum == 0) to.erase(monomial);
+  return to.size() <= kMaxTerms;
+}
+
+std::optional<Polynomial> multiply(const Polynomial& a, const Polynomial& b) {
+  Polynomial out;
+  for (const auto& [left, p] : a) {
+    for (const auto& [right, q] : b) {
+      Monomial both;
+      std::merge(left.begin(), left.end(), right.begin(), right.end(), std::back_inserter(both));
+      int64_t factor;
+      if (__builtin_mul_overflow(p, q, &factor) || !add_term(out, both, factor)) return std::nullopt;
+    }
+  }
+  return out;
+}
+
+bool add(Polynomial& to, const Polynomial& what) {
+  for (const auto& [monomial, factor] : what)
+    if (!add_term(to, monomial, factor)) return false;
+  return true;
+}
+
+// A register, taken apart as far as it is a product of registers and a constant. Sums stay whole: taking them apart
+// could leave int64 where the sum does not.
+Polynomial polynomial(const Registers& registers, uint32_t id) {
+  if (auto value = registers.constant(id)) return *value ? Polynomial{{{}, *value}} : Polynomial{};
+  if (registers.is(id, Scalar::op_mul)) {
+    const fb::Instruction& op = registers.at(id);
+    auto product = multiply(polynomial(registers, op.a()), polynomial(registers, op.b()));
+    if (product) return *product;
+  }
+  return {{{id}, 1}};
+}
+
+// 1 + the sum of (size - 1) * stride.
+std::optional<Polynomial> span(const Registers& registers, const std::vector<uint32_t>& sizes,
+                               const std::vector<uint32_t>& strides) {
+  Polynomial out = {{{}, 1}};
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    Polynomial size = polynomial(registers, sizes[i]);
+    if (!add_term(size, {}, -1)) return std::nullopt;
+    auto term = multiply(size, polynomial(registers, strides[i]));
+    if (!term || !add(out, *term)) return std::nullopt;
+  }
+  return out;
+}
+
+uint32_t emit_term(Registers& registers, const Monomial& monomial, int64_t factor) {
+  if (monomial.empty()) return registers.integer(factor);
+  uint32_t product = monomial[0];
+  for (size_t i = 1; i < monomial.size(); ++i) product = registers.mul(product, monomial[i]);
+  return registers.mul(product, registers.integer(factor));
+}
+
+// Positive terms first: no sum on the way is below the result.
+uint32_t emit(Registers& registers, const Polynomial& polynomial) {
+  std::optional<uint32_t> sum;
+  for (const auto& [monomial, factor] : polynomial)
+    if (factor > 0) {
+      const uint32_t term = emit_term(registers, monomial, factor);
+      sum = sum ? registers.add(*sum, term) : term;
+    }
+  if (!sum) sum = registers.integer(0);
+  for (const auto& [monomial, factor] : polynomial)
+    if (factor < 0) sum = registers.sub(*sum, emit_term(registers, monomial, -factor));
+  return *sum;
+}
+
+uint32_t emit_plainly(Registers& registers, const std::vector<uint32_t>& sizes, const std::vector<uint32_t>& strides) {
+  uint32_t sum = registers.integer(1);
+  for (size_t i = 0; i < sizes.size(); ++i)
+    sum = registers.add(sum, registers.mul(registers.sub(sizes[i], registers.integer(1)), strides[i]));
+  return sum;
+}
+
+// Whether the polynomial is 0 wherever `id` is: then it needs no guard against that size.
+bool vanishes(const Polynomial& polynomial, uint32_t id) {
+  return std::all_of(polynomial.begin(), polynomial.end(), [&](const auto& term) {
+    return std::find(term.first.begin(), term.first.end(), id) != term.first.end();
+  });
+}
+
+}  // namespace
+
+uint32_t hull(Registers& registers, const std::vector<uint32_t>& sizes, const std::vector<uint32_t>& strides) {
+  const auto terms = span(registers, sizes, strides);
+  std::optional<uint32_t> smallest;   // of the sizes that may be 0 and are seen not to make the span 0 themselves
+  for (uint32_t size : sizes) {
+    if (registers.constant(size) == 0) return registers.integer(0);
+    if (registers.range(size).low >= 1 || (terms && vanishes(*terms, size))) continue;
+    smallest = smallest ? registers.op(Scalar::op_min, {}, *smallest, size) : size;
+  }
+  const uint32_t whole = terms ? emit(registers, *terms) : emit_plainly(registers, sizes, strides);
+  if (!smallest) return whole;
+  const uint32_t some = registers.op(Scalar::op_le, {}, registers.integer(1), *smallest);
+  return registers.op(Scalar::op_select, {}, some, whole, registers.integer(0));
+}
+
+}  // namespace husk::compiler

@@ -1,0 +1,194 @@
+#include "passes/registers.h"
+
+#include <husk/husk.h>
+
+#include <bit>
+
+#include "ir/failure.h"
+#include "ir/words.h"
+
+namespace husk::compiler {
+namespace {
+
+Slot slot(Scalar kind, int i) { return scalar_word(static_cast<uint16_t>(kind))->slots[i]; }
+
+bool is_leaf(Scalar kind) { return slot(kind, 0) != Slot::I && slot(kind, 0) != Slot::F; }
+
+bool commutes(Scalar kind) {
+  switch (kind) {
+    case Scalar::op_add:
+    case Scalar::op_mul:
+    case Scalar::op_min:
+    case Scalar::op_max:
+    case Scalar::op_eq:
+    case Scalar::op_ne:
+    case Scalar::op_and:
+    case Scalar::op_or:
+    case Scalar::op_fadd:
+    case Scalar::op_fmul:
+    case Scalar::op_feq: return true;
+    default: return false;
+  }
+}
+
+// The evaluator names the function in its messages, which are not shown here.
+struct Bench {
+  flatbuffers::FlatBufferBuilder builder{256};
+  const fb::Function* function;
+
+  Bench() {
+    auto name = builder.CreateString("");
+    auto variants = builder.CreateVector(std::vector<flatbuffers::Offset<fb::Variant>>{});
+    builder.Finish(fb::CreateFunction(builder, name, 0, 0, variants));
+    function = flatbuffers::GetRoot<fb::Function>(builder.GetBufferPointer());
+  }
+};
+
+}  // namespace
+
+Registers::Registers(const Function& function) : function_(function) {}
+
+uint32_t Registers::integer(int64_t value) {
+  const auto bits = static_cast<uint64_t>(value);
+  return emit(Scalar::op_const, 0, static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32));
+}
+
+uint32_t Registers::floating(double value) {
+  const auto bits = std::bit_cast<uint64_t>(value);
+  return emit(Scalar::op_fconst, 0, static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32));
+}
+
+std::optional<int64_t> Registers::constant(uint32_t id) const {
+  if (!is(id, Scalar::op_const)) return std::nullopt;
+  return immediate(ops_[id]);
+}
+
+std::optional<double> Registers::float_constant(uint32_t id) const {
+  if (!is(id, Scalar::op_fconst)) return std::nullopt;
+  return std::bit_cast<double>(immediate(ops_[id]));
+}
+
+uint32_t Registers::emit(Scalar kind, uint32_t a, uint32_t b, uint32_t c) {
+  // What a segment reads is another number in the next one.
+  const bool reads = kind == Scalar::op_result || kind == Scalar::op_fresult;
+  const Key key = {static_cast<uint32_t>(kind), a, b, c, reads ? static_cast<uint32_t>(ends_.size()) : 0};
+  auto [place, made] = known_.try_emplace(key, size());
+  if (!made) return place->second;
+  const fb::Instruction op(static_cast<uint16_t>(kind), 0, a, b, c);
+  ranges_.push_back(range_of(op));
+  ops_.push_back(op);
+  return place->second;
+}
+
+Interval Registers::leaf_range(Scalar kind, uint32_t a, uint32_t b) const {
+  const Value* value = &function_.inputs[a];
+  if (kind == Scalar::op_size) return {value->ranges[b].min, value->ranges[b].max};
+  if (kind == Scalar::op_input && value->kind == HUSK_VALUE_INT && !value->ranges.empty())
+    return {value->ranges[0].min, value->ranges[0].max};
+  return {};
+}
+
+Interval Registers::range_of(const fb::Instruction& op) const {
+  const auto kind = static_cast<Scalar>(op.op());
+  if (kind == Scalar::op_size || kind == Scalar::op_input) return leaf_range(kind, op.a(), op.b());
+  Code code{};
+  code.scalars.data = &op;
+  code.scalars.size = 1;
+  return interval(code, 0, ranges_.data());
+}
+
+uint32_t Registers::op(Scalar kind, Place place, uint32_t a, uint32_t b, uint32_t c) {
+  if (kind == Scalar::op_range) return checked_range(place, a, b, c);
+  if (is_leaf(kind)) {
+    const Interval range = kind == Scalar::op_size || kind == Scalar::op_input ? leaf_range(kind, a, b) : Interval{};
+    return range.low == range.high ? integer(range.low) : emit(kind, a, b, c);
+  }
+  if (auto folded = fold(kind, place, a, b, c)) return *folded;
+  const Holds holds = scalar_word(static_cast<uint16_t>(kind))->holds;
+  if (holds == Holds::Int) {
+    const Interval range = range_of(fb::Instruction(static_cast<uint16_t>(kind), 0, a, b, c));
+    if (range.low == range.high && range.bounded()) return integer(range.low);
+  }
+  // A constant stands second, else the older register first, so that equal sums are found.
+  if (commutes(kind)) {
+    const bool first = is(a, Scalar::op_const) || is(a, Scalar::op_fconst);
+    const bool second = is(b, Scalar::op_const) || is(b, Scalar::op_fconst);
+    if (first != second ? first : a > b) std::swap(a, b);
+  }
+  std::optional<uint32_t> simpler;
+  if (kind == Scalar::op_select || kind == Scalar::op_fselect) {
+    simpler = simplify_choice(kind, a, b, c);
+  } else if (slot(kind, 0) == Slot::F) {
+    simpler = simplify_float(kind, a, b);
+  } else {
+    simpler = simplify_int(kind, a, b);
+  }
+  return simpler ? *simpler : emit(kind, a, b, c);
+}
+
+std::optional<uint32_t> Registers::fold(Scalar kind, Place place, uint32_t a, uint32_t b, uint32_t c) {
+  const uint32_t operands[3] = {a, b, c};
+  Register registers[4] = {};
+  for (uint32_t i = 0; i < 3; ++i) {
+    if (slot(kind, static_cast<int>(i)) == Slot::_) continue;
+    if (!is(operands[i], Scalar::op_const) && !is(operands[i], Scalar::op_fconst)) return std::nullopt;
+    registers[i].i = immediate(ops_[operands[i]]);
+  }
+  const Bench bench;
+  fb::Instruction scalars[4] = {};
+  scalars[3] = fb::Instruction(static_cast<uint16_t>(kind), 0, 0, 1, 2);
+  const fb::Segment segment(3, 4, 0, 0);
+  Code code{};
+  code.function = bench.function;
+  code.scalars.data = scalars;
+  code.scalars.size = 4;
+  code.segments.data = &segment;
+  code.segments.size = 1;
+  husk_error error = {};
+  if (evaluate(code, 0, nullptr, nullptr, registers, &error) != Status::ok) {
+    const bool divides = kind == Scalar::op_floordiv || kind == Scalar::op_mod || kind == Scalar::op_cdiv;
+    if (divides && registers[1].i == 0) fail(place, "{} divides by zero", scalar_word(static_cast<uint16_t>(kind))->name);
+    fail(place, "the result of {} is no int of 64 bits", scalar_word(static_cast<uint16_t>(kind))->name);
+  }
+  if (scalar_word(static_cast<uint16_t>(kind))->holds == Holds::Float) return floating(registers[3].f);
+  return integer(registers[3].i);
+}
+
+uint32_t Registers::checked_range(Place place, uint32_t a, uint32_t b, uint32_t c) {
+  const Interval x = ranges_[a], low = ranges_[b], high = ranges_[c];
+  if (x.low >= low.high && x.high <= high.low) return a;
+  if (x.high < low.low || x.low > high.high || low.low > high.high)
+    fail(place, "this range can never hold: the value lies in {}..{}", x.low, x.high);
+  return emit(Scalar::op_range, a, b, c);
+}
+
+void Registers::guard(Scalar kind, Place place, uint32_t a, uint32_t b, uint32_t c) {
+  if (kind == Scalar::op_check) {
+    const Interval x = ranges_[a];
+    if (x.low > 0 || x.high < 0) return;
+    if (x.low == 0 && x.high == 0) fail(place, "this check can never hold");
+    const fb::Instruction from = ops_[a];   // a copy: what follows adds ops
+    if (is(a, Scalar::op_eq)) return guard(Scalar::op_check_eq, place, from.a(), from.b(), b);
+    if (is(a, Scalar::op_le)) return guard(Scalar::op_check_le, place, from.a(), from.b(), b);
+    if (is(a, Scalar::op_and)) {
+      guard(kind, place, from.a(), b, c);
+      return guard(kind, place, from.b(), b, c);
+    }
+  } else if (kind == Scalar::op_check_stride) {
+    if (function_.inputs[a].ranges[b].max <= 1) return;
+  } else {
+    const Interval x = ranges_[a], y = ranges_[b];
+    const bool equal = kind == Scalar::op_check_eq;
+    if (a == b || (equal ? x.low == x.high && y.low == y.high && x.low == y.low : x.high <= y.low)) return;
+    if (x.low > y.high || (equal && x.high < y.low))
+      fail(place, "this check can never hold: the sides lie in {}..{} and {}..{}", x.low, x.high, y.low, y.high);
+  }
+  // The text is no part of what is checked: the first one stays.
+  const uint32_t fields[3] = {a, kind == Scalar::op_check ? 0 : b, kind == Scalar::op_check_stride ? c : 0};
+  const Key key = {static_cast<uint32_t>(kind), fields[0], fields[1], fields[2], UINT32_MAX};
+  if (!known_.try_emplace(key, size()).second) return;
+  ops_.push_back(fb::Instruction(static_cast<uint16_t>(kind), 0, a, b, c));
+  ranges_.push_back({});
+}
+
+}  // namespace husk::compiler

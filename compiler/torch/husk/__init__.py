@@ -1,0 +1,7 @@
+"""Exports PyTorch models to Husk artifacts."""
+
+from .errors import CompileError, Unsupported
+from .export import VERSION as __version__
+from .export import export, write
+
+__all__ = ["CompileError", "Unsupported", "export", "write", "__version__"]

@@ -1,0 +1,174 @@
+"""The `.hir` text: what a program consists of, and how it is written (compiler/ir/HIR.md).
+
+Expressions are text already (expressions.py makes them). Buffers are objects here, because their names are decided last:
+an arena buffer that turns out to be an output becomes the output's.
+"""
+
+import dataclasses
+import re
+
+_DTYPES = {"bool": "bool", "uint8": "u8", "int8": "i8", "uint16": "u16", "int16": "i16", "uint32": "u32", "int32": "i32",
+           "uint64": "u64", "int64": "i64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
+           "complex64": "c64", "complex128": "c128", "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2",
+           "float8_e4m3fnuz": "f8e4m3fnuz", "float8_e5m2fnuz": "f8e5m2fnuz"}
+
+
+def dtype(what):
+  """The name of a torch dtype, or None if a `.hir` has none."""
+  return _DTYPES.get(str(what).removeprefix("torch."))
+
+
+def quoted(text):
+  """A STRING."""
+  plain = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
+  return '"' + "".join(plain.get(c, c if c >= " " and c != "\x7f" else f"\\x{ord(c):02x}") for c in text) + '"'
+
+
+def number(value):
+  """An int, bool or float literal."""
+  if isinstance(value, bool):
+    return "true" if value else "false"
+  if isinstance(value, int):
+    return str(value)
+  text = repr(float(value))
+  return text if re.search(r"[.en]", text) else text + ".0"     # inf and nan hold an n
+
+
+class Names:
+  """Gives each thing of a program a name of its own that the grammar allows."""
+
+  def __init__(self, taken=()):
+    self._taken = set(taken)
+
+  def child(self):
+    """Names for one variant: those taken here stay taken there, not the other way round."""
+    return Names(self._taken)
+
+  def take(self, wanted):
+    base = re.sub(r"[^A-Za-z0-9_.:]", "_", wanted)
+    if not base or not (base[0].isalpha() or base[0] == "_"):
+      base = "_" + base
+    name, n = base, 1
+    while name in self._taken:
+      n += 1
+      name = f"{base}_{n}"
+    self._taken.add(name)
+    return name
+
+
+@dataclasses.dataclass(eq=False)
+class Buffer:
+  """A row of memory. `space` is arena, input, output, constant or state; `bytes` an expression; align 0 says nothing."""
+
+  name: str
+  space: str
+  bytes: str = ""
+  align: int = 0
+
+  def text(self):
+    of = f" of {self.space}" if self.space in ("input", "output") else ""
+    return f"buffer {self.name}{of} bytes {self.bytes}" + (f" align {self.align}" if self.align else "")
+
+
+@dataclasses.dataclass
+class View:
+  """Bytes of a buffer; offset and extent None: the whole of it."""
+
+  access: str
+  buffer: Buffer
+  offset: str | None = None
+  extent: str | None = None
+
+  def text(self):
+    part = "" if self.offset is None else f"[{self.offset}, {self.extent}]"
+    return f"{self.access} {self.buffer.name}{part}"
+
+
+@dataclasses.dataclass
+class Tensor:
+  """A typed view; the offset is in elements. As a result of a function it has no access."""
+
+  access: str
+  buffer: Buffer
+  dtype: str
+  sizes: list
+  strides: list
+  offset: str = "0"
+
+  def text(self):
+    sizes, strides = (f"[{', '.join(part)}]" for part in (self.sizes, self.strides))
+    offset = "" if self.offset == "0" else f" offset {self.offset}"
+    access = f"{self.access} " if self.access else ""
+    return f"{access}tensor {self.buffer.name} {self.dtype} {sizes} {strides}{offset}"
+
+
+@dataclasses.dataclass
+class Statement:
+  """`head (arguments) at "origin"`, or only a head. `buffer` is the row that a `buffer` statement declares."""
+
+  head: str
+  arguments: list | None = None
+  origin: str = ""
+  buffer: Buffer | None = None
+
+  def text(self):
+    if self.buffer is not None:
+      return self.buffer.text()
+    if self.arguments is None:
+      return self.head
+    arguments = ", ".join(argument if isinstance(argument, str) else argument.text() for argument in self.arguments)
+    return f"{self.head} ({arguments})" + (f" at {quoted(self.origin)}" if self.origin else "")
+
+  def views(self):
+    return [argument for argument in self.arguments or () if not isinstance(argument, str)]
+
+
+@dataclasses.dataclass
+class Variant:
+  target: str
+  statements: list
+  results: list      # Tensors and texts
+
+  def text(self):
+    lines = [f"  variant {self.target} {{"]
+    lines += ["    " + statement.text() for statement in self.statements]
+    results = ", ".join(result if isinstance(result, str) else result.text() for result in self.results)
+    return "\n".join([*lines, f"    return ({results})", "  }"])
+
+
+@dataclasses.dataclass
+class Function:
+  """`inputs` and `outputs` are lines: "x tensor f32 [1..8, 10] align 16"."""
+
+  name: str
+  inputs: list
+  outputs: list
+  variants: list = dataclasses.field(default_factory=list)
+
+  def text(self):
+    lines = [f"function {self.name} {{"]
+    lines += [f"  input {line}" for line in self.inputs] + [f"  output {line}" for line in self.outputs]
+    return "\n".join([*lines, *(variant.text() for variant in self.variants), "}"])
+
+
+@dataclasses.dataclass
+class Program:
+  """`targets`, `data` (constants and states) and `rows` (images and kernels) are lines as they stand in the text."""
+
+  producer: str
+  user: dict = dataclasses.field(default_factory=dict)
+  tree: str = ""
+  targets: list = dataclasses.field(default_factory=list)
+  data: list = dataclasses.field(default_factory=list)
+  rows: list = dataclasses.field(default_factory=list)
+  functions: list = dataclasses.field(default_factory=list)
+
+  def text(self):
+    lines = ["hir 1", f"producer {quoted(self.producer)}"]
+    lines += [f"user {quoted(key)} {quoted(value)}" for key, value in self.user.items()]
+    lines += [f"tree {quoted(self.tree)}"] if self.tree else []
+    for part in (self.targets, self.data, self.rows):
+      lines += ["", *part] if part else []
+    for function in self.functions:
+      lines += ["", function.text()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,227 @@
+// What stands between Inductor's C++ kernels and a process that has no libtorch and no libstdc++: checks that return,
+// memory that a failed check gives back, and reductions whose helpers live on the stack. Comes right behind
+// torch/csrc/inductor/cpp_prefix.h, in the one translation unit of an image (host_kernels.py).
+#include <csetjmp>
+#include <cstdlib>
+#include <new>
+
+#define HUSK_EXPORT __attribute__((visibility("default")))
+
+namespace husk_kernels {
+
+// One for each call of an entry that is under way in a thread. A failed check jumps to `place`; what the kernel had
+// allocated until then is in the ring of `blocks`.
+struct Block {
+  Block* before;
+  Block* after;
+  void* memory;
+};
+
+struct Call {
+  jmp_buf place;
+  Block blocks;
+};
+
+static thread_local Call* call = nullptr;
+
+[[noreturn]] static void fail(int check) {
+  if (call == nullptr) __builtin_trap();  // outside of any entry nothing that can fail is run
+  longjmp(call->place, check);
+}
+
+// The block's record stands right before what the kernel gets.
+static void* allocate(size_t size, size_t align) {
+  if (align < alignof(Block)) align = alignof(Block);
+  const size_t before = (sizeof(Block) + align - 1) / align * align;
+  char* memory = size <= SIZE_MAX - before - align ? static_cast<char*>(malloc(size + before + align)) : nullptr;
+  if (memory == nullptr) fail(HUSK_UNNAMED_CHECK + 1);
+  const uintptr_t at = (reinterpret_cast<uintptr_t>(memory) + before + align - 1) / align * align;
+  Block* block = reinterpret_cast<Block*>(at) - 1;
+  block->memory = memory;
+  block->before = block->after = block;
+  if (call != nullptr) {
+    block->before = &call->blocks;
+    block->after = call->blocks.after;
+    block->after->before = block->before->after = block;
+  }
+  return reinterpret_cast<void*>(at);
+}
+
+static void release(void* pointer) {
+  if (pointer == nullptr) return;
+  Block* block = static_cast<Block*>(pointer) - 1;
+  block->before->after = block->after;
+  block->after->before = block->before;
+  free(block->memory);
+}
+
+static void release_all(Call& ended) {
+  while (ended.blocks.after != &ended.blocks) release(ended.blocks.after + 1);
+}
+
+// Sums of 2^k chunks at level k, as a binary counter carries: the error grows with the logarithm of the length.
+template <typename T, uint64_t chunk>
+struct CascadeSumHelper {
+  union {
+    T level[53];  // only the first `depth` are ever touched
+  };
+  uint64_t depth;
+  uint64_t in_chunk = 0;
+  uint64_t chunks = 0;
+
+  explicit CascadeSumHelper(uint64_t count) : depth(1) {
+    while (depth < 53 && (chunk << depth) < count) ++depth;
+    for (uint64_t k = 0; k < depth; ++k) new (&level[k]) T(0);
+  }
+  ~CascadeSumHelper() {}
+
+  void carry() {
+    if (depth == 1 || ++in_chunk < chunk) return;
+    in_chunk = 0;
+    ++chunks;
+    for (uint64_t k = 1; k < depth; ++k) {
+      level[k] = level[k] + level[k - 1];
+      level[k - 1] = T(0);
+      if (chunks >> (k - 1) & 1) break;
+    }
+  }
+};
+
+template <typename T, uint64_t chunk>
+inline T cascade_sum_combine(T& data, CascadeSumHelper<T, chunk>* helper) {
+  helper->level[0] = helper->level[0] + data;
+  helper->carry();
+  return helper->level[0];
+}
+
+template <typename T, uint64_t chunk>
+inline T cascade_sum_combine(T& data, int64_t tail, CascadeSumHelper<T, chunk>* helper) {
+  helper->level[0] = T::set(helper->level[0], helper->level[0] + data, tail);
+  helper->carry();
+  return helper->level[0];
+}
+
+template <typename T, uint64_t chunk>
+inline T cascade_sum_final(CascadeSumHelper<T, chunk>* helper) {
+  T sum = helper->level[0];
+  for (uint64_t k = 1; k < helper->depth; ++k) sum = sum + helper->level[k];
+  return sum;
+}
+
+// 1/1, 1/2, … 1/count: a product instead of a division for each element of a Welford reduction.
+template <typename S, uint64_t count>
+struct Reciprocals {
+  S of[count];
+  constexpr Reciprocals() : of() {
+    for (uint64_t n = 0; n < count; ++n) of[n] = static_cast<S>(1.0 / static_cast<double>(n + 1));
+  }
+};
+
+template <typename S, uint64_t count>
+inline constexpr Reciprocals<S, count> reciprocals{};
+
+// Welford states of 2^k chunks at level k.
+template <typename T, uint64_t chunk>
+struct WelfordHelper {
+  union {
+    Welford<T> level[53];
+  };
+  uint64_t depth;
+  uint64_t chunks = 0;
+
+  explicit WelfordHelper(uint64_t count) : depth(0) {
+    while (depth < 53 && (chunk << depth) < count) ++depth;
+    for (uint64_t k = 0; k < depth; ++k) new (&level[k]) Welford<T>();
+  }
+  ~WelfordHelper() {}
+
+  // Takes in a full chunk.
+  void carry(const Welford<T>& full) {
+    Welford<T> sum = full;
+    ++chunks;
+    for (uint64_t k = 0; k < depth; ++k) {
+      sum = ::welford_combine(level[k], sum);
+      if (chunks >> k & 1 || k + 1 == depth) {
+        level[k] = sum;
+        return;
+      }
+      level[k] = Welford<T>();
+    }
+  }
+};
+
+template <typename T, uint64_t chunk>
+inline Welford<T> welford_combine(Welford<T>& state, T& data, WelfordHelper<T, chunk>* helper) {
+  if (helper->depth > 0 && state.index == chunk) {
+    helper->carry(state);
+    state = Welford<T>();
+  }
+  const T weight = state.weight + T(1);
+  const T delta = data - state.mean;
+  using S = typename GetScalarType<T>::type;
+  const T mean = state.mean + (state.index < chunk ? delta * T(reciprocals<S, chunk>.of[state.index]) : delta / weight);
+  return Welford<T>{mean, state.m2 + delta * (data - mean), weight, state.index + 1};
+}
+
+template <typename T, uint64_t chunk>
+inline Welford<T> welford_combine(Welford<T>& state, T& data, int64_t tail, WelfordHelper<T, chunk>* helper) {
+  const Welford<T> next = welford_combine(state, data, helper);
+  return Welford<T>{T::set(state.mean, next.mean, tail), T::set(state.m2, next.m2, tail),
+                    T::set(state.weight, next.weight, tail), next.index};
+}
+
+template <typename T, uint64_t chunk>
+inline Welford<T> welford_combine(Welford<T>& state, WelfordHelper<T, chunk>* helper) {
+  Welford<T> sum = state;
+  for (uint64_t k = 0; k < helper->depth; ++k) sum = ::welford_combine(sum, helper->level[k]);
+  return sum;
+}
+
+}  // namespace husk_kernels
+
+// The runtime's side of the C++ library, as far as headers may ask for it.
+void* operator new(size_t size) { return husk_kernels::allocate(size, 16); }
+void* operator new[](size_t size) { return husk_kernels::allocate(size, 64); }
+void* operator new(size_t size, std::align_val_t align) { return husk_kernels::allocate(size, size_t(align)); }
+void* operator new[](size_t size, std::align_val_t align) { return husk_kernels::allocate(size, size_t(align)); }
+void operator delete(void* pointer) noexcept { husk_kernels::release(pointer); }
+void operator delete[](void* pointer) noexcept { husk_kernels::release(pointer); }
+void operator delete(void* pointer, size_t) noexcept { husk_kernels::release(pointer); }
+void operator delete[](void* pointer, size_t) noexcept { husk_kernels::release(pointer); }
+void operator delete(void* pointer, std::align_val_t) noexcept { husk_kernels::release(pointer); }
+void operator delete[](void* pointer, std::align_val_t) noexcept { husk_kernels::release(pointer); }
+void operator delete(void* pointer, size_t, std::align_val_t) noexcept { husk_kernels::release(pointer); }
+void operator delete[](void* pointer, size_t, std::align_val_t) noexcept { husk_kernels::release(pointer); }
+
+namespace std {
+ios_base::Init::Init() {}
+ios_base::Init::~Init() {}
+void __throw_bad_alloc() { husk_kernels::fail(HUSK_UNNAMED_CHECK + 1); }
+void __throw_bad_array_new_length() { husk_kernels::fail(HUSK_UNNAMED_CHECK + 1); }
+void __throw_length_error(const char*) { husk_kernels::fail(HUSK_UNNAMED_CHECK); }
+void __throw_out_of_range(const char*) { husk_kernels::fail(HUSK_UNNAMED_CHECK); }
+void __throw_out_of_range_fmt(const char*, ...) { husk_kernels::fail(HUSK_UNNAMED_CHECK); }
+void __throw_logic_error(const char*) { husk_kernels::fail(HUSK_UNNAMED_CHECK); }
+}  // namespace std
+
+namespace c10::detail {
+void torchCheckFail(const char*, const char*, uint32_t, const char*) { husk_kernels::fail(HUSK_UNNAMED_CHECK); }
+void torchCheckFail(const char*, const char*, uint32_t, const std::string&) { husk_kernels::fail(HUSK_UNNAMED_CHECK); }
+}  // namespace c10::detail
+
+#define HUSK_CHECK(number, condition)                       \
+  do {                                                      \
+    if (C10_UNLIKELY(!(condition))) husk_kernels::fail(number); \
+  } while (false)
+
+// The body of an entry: runs the kernel, and returns 0 or the number of the check that failed.
+#define HUSK_ENTRY(...)                                     \
+  husk_kernels::Call now;                                   \
+  husk_kernels::Call* const outer = husk_kernels::call;     \
+  now.blocks.before = now.blocks.after = &now.blocks;       \
+  husk_kernels::call = &now;                                \
+  const int check = _setjmp(now.place);                     \
+  if (check == 0) __VA_ARGS__;                              \
+  husk_kernels::call = outer;                               \
+  if (check != 0) husk_kernels::release_all(now);           \
+  return check

@@ -1,0 +1,315 @@
+"""Inductor's wrapper lines to the statements of a variant.
+
+Lines are told apart by the name of their class (`_LINES`), so that a line that only one version of torch has needs no
+import. What is not in the table is refused by name.
+"""
+
+import dataclasses
+import re
+
+import sympy
+
+from . import extern, hir, outputs, prologue, versions
+from .errors import Unsupported
+from .expressions import Expressions
+
+
+@dataclasses.dataclass
+class Place:
+  """Where the storage of one of Inductor's names begins: bytes into a buffer. `layout` has size, stride and dtype."""
+
+  buffer: hir.Buffer
+  offset: object = sympy.Integer(0)
+  layout: object = None
+
+
+def place(trace):
+  """The model's own line in a stack trace, "model.py:12 x + 1"; the deepest that is not PyTorch's."""
+  found = re.findall(r'File "([^"]*)", line (\d+), in [^\n]*(?:\n\s*([^\n]*))?', trace or "")
+  own = [frame for frame in found if "/torch/" not in frame[0]] or found
+  if not own:
+    return ""
+  path, line, code = own[-1]
+  code = code.strip()
+  return f"{path.rsplit('/', 1)[-1]}:{line} {code[:57] + '...' if len(code) > 60 else code}".strip()
+
+
+class Converter:
+  """Makes one variant. `signature` says the inputs and outputs, `constants` holds the weights of the whole program,
+  `backend` makes kernels (host_kernels.py, triton_kernels.py)."""
+
+  def __init__(self, target, signature, constants, backend, names):
+    self.target, self.signature, self.constants, self.backend, self.names = target, signature, constants, backend, names
+    self.statements = []
+    self.places = {}          # Inductor's name -> Place
+    self.exprs = Expressions()
+    self.buffers = {signed.name: hir.Buffer(signed.name, space) for space, part in
+                    (("input", signature.inputs), ("output", signature.outputs)) for signed in part}
+
+  def convert(self, wrapper):
+    from torch._inductor.virtualized import V
+    self.graph = V.graph
+    self.ranges = self.graph.sizevars.shape_env.var_to_range
+    self.backend.begin_function()
+    prologue.write(self)
+    for line in wrapper.lines:
+      self._line(line)
+    results = outputs.write(self, wrapper)
+    self._drop_unused()
+    return hir.Variant(self.target, self.statements, results)
+
+  def _line(self, line):
+    kind = type(line).__name__
+    if kind in versions.IGNORED_LINES or isinstance(line, str) and line.lstrip()[:1] in ("#", ""):
+      return
+    method = _LINES.get(kind)
+    if method is None:
+      shown = f"the line {line.strip()!r}" if isinstance(line, str) else f"a {kind}"
+      raise Unsupported(f"{shown} of Inductor's wrapper{self._near()}")
+    try:
+      method(self, line)
+    except Unsupported as error:
+      if " (near " in str(error):
+        raise
+      raise Unsupported(f"{error}{self._near(line)}") from error
+
+  def _near(self, line=None):
+    node = getattr(line, "node", None)
+    origin = self.origin(node) if node is not None else ""
+    origin = origin or next((s.origin for s in reversed(self.statements) if s.origin), "")
+    return f" (near {origin})" if origin else ""
+
+  # Names, sizes, places
+
+  def span(self, sizes, strides):
+    """Elements from the first to the last, an expression; 0 if there are none."""
+    sizes, strides = [sympy.sympify(size) for size in sizes], [sympy.sympify(stride) for stride in strides]
+    product = sympy.prod(sizes)
+    expected = sympy.Integer(1)
+    for size, stride in reversed(list(zip(sizes, strides))):
+      if size != 1 and stride != expected:
+        break
+      expected *= size
+    else:
+      return product
+    last = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides))
+    for size in sizes:
+      if self._may_be_zero(size):
+        last *= sympy.Min(size, 1)
+    return last
+
+  def _may_be_zero(self, size):
+    from torch.utils._sympy.value_ranges import bound_sympy
+    return size == 0 or not size.is_Integer and bool(bound_sympy(size, self.ranges).lower <= 0)
+
+  def known_place(self, name):
+    """The place of a name, which may be a constant that nothing has used before."""
+    if name not in self.places:
+      if name not in self.graph.constants:
+        raise Unsupported(f"the buffer {name} is used before anything makes it")
+      buffer, offset = self.constants.place(self.graph, name)
+      self.places[name] = Place(buffer, sympy.Integer(offset), self.graph.constants[name])
+    return self.places[name]
+
+  def view(self, access, name):
+    """The bytes that Inductor's `name` stands for, as a kernel gets them."""
+    at = self.known_place(name)
+    self.note(access, at.buffer)
+    if at.offset == 0:
+      return hir.View(access, at.buffer)
+    sizes, strides, dtype = layout_of(at.layout)
+    extent = self.span(sizes, strides) * dtype.itemsize
+    return hir.View(access, at.buffer, self.exprs.int(at.offset), self.exprs.int(extent))
+
+  def tensor(self, access, node):
+    """A tensor argument: a buffer of Inductor or a view of one."""
+    name, sizes, strides, dtype, extra = unwrapped(node)
+    at = self.known_place(name)
+    self.note(access, at.buffer)
+    return self.typed(access, at.buffer, dtype, sizes, strides, at.offset + extra)
+
+  def typed(self, access, buffer, dtype, sizes, strides, offset):
+    """A typed view; `offset` in bytes."""
+    if hir.dtype(dtype) is None:
+      raise Unsupported(f"a tensor of dtype {dtype}")
+    offset = sympy.sympify(offset)
+    elements = offset / dtype.itemsize
+    return hir.Tensor(access, buffer, hir.dtype(dtype), self.exprs.ints(sizes), self.exprs.ints(strides),
+                      self.exprs.int(sympy.expand(elements)))
+
+  def note(self, access, buffer):
+    """Remembers that a constant is written: it is state then."""
+    if access != "read" and buffer.space == "constant":
+      buffer.space = "state"
+
+  def say(self, head, arguments=None, origin=""):
+    self.statements.append(hir.Statement(head, arguments, origin))
+
+  def declare(self, name, sizes, strides, dtype):
+    """A buffer of the arena."""
+    buffer = hir.Buffer(self.names.take(name), "arena", self.exprs.int(self.span(sizes, strides) * dtype.itemsize))
+    self.statements.append(hir.Statement("", buffer=buffer))
+    return buffer
+
+  def origin(self, node):
+    """Where in the model a buffer of Inductor comes from: the module and the source line."""
+    first = None
+    try:
+      first = node.get_origin_node() or next(iter(node.get_origins()), None)
+    except (AttributeError, NotImplementedError):
+      pass
+    meta = getattr(first, "meta", None) or {}
+    modules = [path for path, _ in (meta.get("nn_module_stack") or {}).values() if path]
+    module = re.sub(r"^L\['self'\]\.?", "", str(modules[-1])) if modules else ""
+    return " ".join(part for part in (module, place(meta.get("stack_trace"))) if part)
+
+  def _drop_unused(self):
+    """Buffers that no step touches are not declared."""
+    used = {id(argument.buffer) for statement in self.statements for argument in statement.views()}
+    self.statements = [statement for statement in self.statements
+                       if statement.buffer is None or statement.buffer.space != "arena" or id(statement.buffer) in used]
+
+  # Lines
+
+  def _allocate(self, line):
+    node = line.node
+    if getattr(line, "comm_buffer", False):
+      raise Unsupported("a buffer for communication between devices")
+    sizes = versions.allocation_size(self.graph, node)
+    name, _, strides, dtype, _ = unwrapped(node)
+    self.places[name] = Place(self.declare(name, sizes, strides, dtype), layout=node)
+
+  def _reuse(self, line):
+    old = self.known_place(line.node.get_name())
+    self.places[line.reused_as.get_name()] = Place(old.buffer, old.offset, line.reused_as)
+
+  def _reinterpret(self, line):
+    name, _, _, _, extra = unwrapped(line.layout.view)
+    base = self.known_place(name)
+    self.places[line.reused_as.get_name()] = Place(base.buffer, base.offset + extra, line.layout)
+
+  def _zero(self, line):
+    at = self.known_place(line.name)
+    self.say("fill u8", [hir.View("write", at.buffer), "0"])
+
+  def _symbolic_arg(self, line):
+    self.exprs.define(line.arg.inner, self.exprs.any(line.arg.inner_expr))
+
+  def _kernel_definition(self, line):
+    self.backend.define_kernel(line.kernel_name, line.kernel_body, line.metadata)
+
+  def _kernel_call(self, line):
+    launch = self.backend.call_kernel(line.kernel_name, [self._given(value) for value in line.call_args], self.ranges)
+    arguments, written = [], []
+    for kind, *rest in launch.arguments:
+      if kind == "null":
+        arguments.append("null")
+      elif kind == "value":
+        arguments.append(self._value(rest[0]))
+      else:
+        access, name = rest
+        arguments.append(self.view(access, str(name)))
+        written += [name] if access != "read" else []
+    grid = ", ".join(self.exprs.int(side) for side in launch.grid)
+    origins = [self.origin(self.graph.try_get_buffer(str(name))) for name in written]
+    self.say(f"launch {launch.kernel} grid ({grid})", arguments, next(filter(None, origins), ""))
+
+  def _given(self, value):
+    """An argument of a call: a buffer's name, or an expression (None where there is none)."""
+    if hasattr(value, "inner_expr"):
+      return value.inner
+    if not isinstance(value, str) or value in self.places or value in self.graph.constants:
+      return value
+    if re.fullmatch(r"[-+]?\d+", value):
+      return sympy.Integer(int(value))
+    symbol = sympy.Symbol(value, integer=True)
+    if not self.exprs.knows(symbol):
+      raise Unsupported(f"the argument {value} of a kernel is neither a buffer nor a symbol")
+    return next((known for known in self.ranges if str(known) == value), symbol)
+
+  def _value(self, value):
+    if isinstance(value, (bool, int, float)):
+      return hir.number(value)
+    return self.exprs.any(value)
+
+  def _dynamic_scalar(self, line):
+    """A value that only the device knows: read, and a new segment begins."""
+    node = line.node
+    (source,) = node.inputs
+    view = self.tensor("read", source)
+    name, _, _, dtype, extra = unwrapped(source)
+    at = self.known_place(name)
+    size = self.exprs.int(sympy.Integer(dtype.itemsize))
+    self.say(f"read {view.dtype}", [hir.View("read", at.buffer, self.exprs.int(at.offset + extra), size)],
+             self.origin(source))
+    self.define_read(node.sym, node.keypath, dtype)
+    prologue.write_checks(self)
+
+  def define_read(self, symbol, keypath, dtype):
+    is_float = dtype.is_floating_point
+    text = "fresult(0)" if is_float else "result(0)"
+    for key in keypath or ():
+      kind = type(key).__name__
+      if kind == "DivideByKey":
+        text = f"floordiv({text}, {key.divisor})"
+      elif kind != "ConvertIntKey":
+        raise Unsupported(f"a value read from the device through {kind}")
+    limits = self.ranges.get(symbol)
+    if not is_float and limits is not None and limits.lower.is_Integer:
+      upper = str(int(limits.upper)) if limits.upper.is_Integer else str(2**63 - 1)
+      text = f"range({text}, {int(limits.lower)}, {upper})"
+    name = self.names.take(str(symbol))
+    self.say(f"let {name} = {text}")
+    self.exprs.define(symbol, name, is_float)
+
+  def _symbol_defs(self, line):
+    if line.unbacked_bindings:
+      names = ", ".join(str(symbol) for symbol in line.unbacked_bindings)
+      raise Unsupported(f"{line.output_name} has a size that only the data decides ({names})")
+
+  def _multi_output(self, line):
+    if line.result_name not in self.places:
+      raise Unsupported(f"{line.result_name}, one of the results of {line.arg_name}, has no place")
+
+
+def layout_of(layout):
+  """(sizes, strides, dtype) of a layout, a buffer of Inductor or a torch tensor."""
+  if hasattr(layout, "get_layout") and not hasattr(layout, "untyped_storage"):
+    return layout.get_size(), layout.get_stride(), layout.get_dtype()
+  if hasattr(layout, "untyped_storage"):
+    return list(layout.shape), list(layout.stride()), layout.dtype
+  if hasattr(layout, "get_size"):     # a workspace
+    return layout.get_size(), layout.get_stride(), layout.get_dtype()
+  return layout.size, layout.stride, layout.dtype
+
+
+def unwrapped(node):
+  """(name of the buffer, sizes, strides, dtype, bytes into the buffer's place) of an IR node."""
+  kind = type(node).__name__
+  if kind in ("TensorBox", "StorageBox", "MutableBox"):
+    return unwrapped(node.data)
+  if kind == "ReinterpretView":
+    name, _, _, base_dtype, extra = unwrapped(node.data)
+    layout = node.layout
+    if layout.dtype != base_dtype and layout.offset != 0:
+      raise Unsupported(f"a view of {name} as another dtype with an offset")
+    return name, layout.size, layout.stride, layout.dtype, extra + layout.offset * layout.dtype.itemsize
+  if not hasattr(node, "get_name") or not hasattr(node, "get_size"):
+    raise Unsupported(f"a {kind} where a tensor is needed")
+  return node.get_name(), node.get_size(), node.get_stride(), node.get_dtype(), sympy.Integer(0)
+
+
+_LINES = {
+    "AllocateLine": Converter._allocate,
+    "ReuseLine": Converter._reuse,
+    "ReinterpretLine": Converter._reinterpret,
+    "ZeroLine": Converter._zero,
+    "SymbolicCallArgLine": Converter._symbolic_arg,
+    "KernelDefinitionLine": Converter._kernel_definition,
+    "KernelCallLine": Converter._kernel_call,
+    "ExternKernelOutLine": lambda converter, line: extern.out(converter, line.node),
+    "ExternKernelAllocLine": lambda converter, line: extern.alloc(converter, line.node),
+    "MultiOutputLine": Converter._multi_output,
+    "DynamicScalarLine": Converter._dynamic_scalar,
+    "UnbackedSymbolDefsLine": Converter._symbol_defs,
+}

@@ -1,0 +1,127 @@
+"""The head of a variant: symbols from the inputs' sizes, guards, and the rows of the inputs."""
+
+import sympy
+
+from . import hir
+from .errors import Unsupported
+
+
+def write(converter):
+  """Binds the graph's inputs to the signature's, defines all symbols that they define, and checks what ties them."""
+  bound = list(_bound(converter))
+  for signed, node in bound:
+    if signed.kind in ("int", "float", "bool") and isinstance(node, sympy.Symbol):
+      converter.exprs.define(node, signed.name, signed.kind == "float")
+  tensors = [(signed, node) for signed, node in bound if signed.kind == "tensor" and node is not None]
+  for what in ("size", "stride"):
+    for signed, node in tensors:
+      _define_plain(converter, signed, what, _of(node, what))
+  for signed, node in tensors:
+    _define_solved(converter, signed, _of(node, "size"))
+  for signed, node in bound:
+    _check_constant(converter, signed)
+  for signed, node in tensors:
+    _check(converter, signed, node)
+  _find_asserts(converter)
+  write_checks(converter)
+
+
+def _bound(converter):
+  from torch._inductor.utils import InputType     # noqa: F401  (the module must be loaded before V.graph is used)
+  graph = converter.graph
+  names = [node.name for node in graph.module.graph.find_nodes(op="placeholder")]
+  if len(names) != len(converter.signature.inputs):
+    raise Unsupported(f"the compiled graph has {len(names)} inputs, the exported program {len(converter.signature.inputs)}")
+  aligned = set(graph.inputs_to_check)
+  for index, (name, signed) in enumerate(zip(names, converter.signature.inputs)):
+    node = graph.graph_inputs.get(name)
+    if signed.kind == "tensor" and index in aligned:
+      signed.align = max(signed.align, 16)
+    if signed.kind == "tensor" and node is not None:
+      buffer = converter.buffers[signed.name]
+      from .lines import Place
+      converter.places[name] = Place(buffer, layout=node)
+    yield signed, node
+
+
+def _of(node, what):
+  return node.get_size() if what == "size" else node.get_stride()
+
+
+def _define_plain(converter, signed, what, values):
+  for dim, value in enumerate(values):
+    if isinstance(value, sympy.Symbol) and not converter.exprs.knows(value):
+      _let(converter, value, f"{what}({signed.name}, {dim})")
+
+
+def _define_solved(converter, signed, sizes):
+  """A size like 2*s0 + 1, of which one symbol is not known yet."""
+  from torch.utils._sympy.solve import try_solve
+  for dim, size in enumerate(sizes):
+    unknown = [symbol for symbol in sympy.sympify(size).free_symbols if not converter.exprs.knows(symbol)]
+    if not unknown:
+      continue
+    whole = sympy.Symbol(f"{signed.name}_size_{dim}", integer=True, nonnegative=True)
+    solution = try_solve(sympy.Eq(size, whole), unknown[0]) if len(unknown) == 1 else None
+    if solution is None:
+      raise Unsupported(f"size {dim} of the input {signed.name} is {size}: cannot solve it for {unknown}")
+    converter.exprs.define(whole, f"size({signed.name}, {dim})")
+    _let(converter, unknown[0], converter.exprs.int(sympy.floor(solution[1])))
+
+
+def _let(converter, symbol, text):
+  name = converter.names.take(str(symbol))
+  converter.say(f"let {name} = {text}")
+  converter.exprs.define(symbol, name)
+  converter.lets = {**getattr(converter, "lets", {}), text: symbol}
+
+
+def _check_constant(converter, signed):
+  """An input whose value the program was made for. The range of an int says it already."""
+  if signed.value is None or signed.kind == "int":
+    return
+  text = f"the value of {signed.name}"
+  if signed.kind == "float":
+    converter.say(f"check(feq({signed.name}, {hir.number(signed.value)})) {hir.quoted(text)}")
+  else:
+    converter.say(f"check_eq({signed.name}, {int(signed.value)}) {hir.quoted(text)}")
+
+
+def _check(converter, signed, node):
+  exprs, name = converter.exprs, signed.name
+  for dim, size in enumerate(node.get_size()):
+    size = sympy.sympify(size)
+    given = f"size({name}, {dim})"
+    if not size.is_Integer and getattr(converter, "lets", {}).get(given) != size:
+      converter.say(f"check_eq({given}, {exprs.int(size)}) {hir.quoted(f'size {dim} of {name}')}")
+  for dim, stride in enumerate(node.get_stride()):
+    stride = sympy.sympify(stride)
+    if getattr(converter, "lets", {}).get(f"stride({name}, {dim})") != stride:
+      converter.say(f"check_stride({name}, {dim}, {exprs.int(stride)})")
+  buffer = converter.buffers[name]
+  buffer.bytes = exprs.int(converter.span(node.get_size(), node.get_stride()) * node.get_dtype().itemsize)
+  converter.statements.append(hir.Statement("", buffer=buffer))
+
+
+def _find_asserts(converter):
+  """What torch.export found must hold at run time; Inductor's own asserts are off."""
+  import torch
+  converter.asserts = []
+  for node in converter.graph.module.graph.nodes:
+    if node.op == "call_function" and node.target is torch.ops.aten._assert_scalar.default:
+      value = node.args[0]
+      value = value.meta.get("val") if isinstance(value, torch.fx.Node) else value
+      if hasattr(value, "node"):
+        text = node.args[1] if len(node.args) > 1 else ""
+        converter.asserts.append((value.node.expr, text))
+
+
+def write_checks(converter):
+  """The asserts whose symbols are all defined by now."""
+  later = []
+  for expression, text in converter.asserts:
+    if not converter.exprs.knows(expression):
+      later.append((expression, text))
+    elif expression not in (sympy.true, True):
+      converter.say(f"check({converter.exprs.int(expression)}) {hir.quoted(str(text))}")
+  converter.asserts = later

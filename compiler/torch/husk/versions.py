@@ -1,0 +1,86 @@
+"""Everything that differs between versions of torch, and everything private of it that is asked for in one place.
+
+Tested with torch 2.11; INDUCTOR names of 2.15 are in the tables too.
+"""
+
+import functools
+import os
+import pathlib
+import subprocess
+
+TESTED = ("2.11",)
+
+# Lines of the wrapper that say nothing here: memory is planned by huskc, checks of sizes are made from the signature.
+IGNORED_LINES = {
+    "CommentLine", "LineContext", "FreeLine", "FreeIfNotReusedLine", "NullLine", "EnterDeviceContextManagerLine",
+    "ExitDeviceContextManagerLine", "AssertSizeStrideLine", "GroupedAssertSizeStrideLine", "AssertAlignmentLine",
+    "EnterDeviceContextManagerWithStreamInfoLine", "ExitDeviceContextManagerWithStreamInfoLine",
+    "EnterKernelProfileScopeLine", "ExitKernelProfileScopeLine",
+}
+
+# Options that one version has and another has not are left out by `options`.
+OPTIONS = {
+    "fx_wrapper": True, "size_asserts": False, "alignment_asserts": False, "scalar_asserts": False, "nan_asserts": False,
+    "compile_threads": 1, "allow_buffer_reuse": False, "memory_planning": False, "always_keep_tensor_constants": True,
+    "joint_graph_constant_folding": False,     # it takes a one-element buffer for a constant, even one that is written
+    "comprehensive_padding": True, "triton.mix_order_reduction": False, "triton.enable_host_side_tma": False,
+    "triton.autotune_at_compile_time": False, "triton.store_cubin": False, "fx_graph_cache": False,
+}
+
+
+def torch_version():
+  import torch
+  return torch.__version__.split("+")[0]
+
+
+def options(more):
+  """OPTIONS and `more`, as far as this torch knows them."""
+  from torch._inductor import config
+  known = {}
+  for key, value in {**OPTIONS, **more}.items():
+    place = config
+    for part in key.split("."):
+      place = getattr(place, part, place) if hasattr(place, part) else None
+      if place is None and part != key.split(".")[-1]:
+        break
+    if _has(config, key):
+      known[key] = value
+  return known
+
+
+def _has(config, key):
+  place = config
+  for part in key.split("."):
+    if not hasattr(place, part):
+      return False
+    place = getattr(place, part)
+  return True
+
+
+def optional_methods():
+  """Methods of the wrapper that exist in one version only and must do nothing."""
+  return ("register_alignment_check_inputs", "codegen_deferred_alignment_copies", "sync_d2h_copy")
+
+
+@functools.cache
+def include_paths():
+  """Where the headers of Inductor's C++ kernels lie."""
+  import torch
+  return [str(pathlib.Path(torch.__file__).parent / "include")]
+
+
+def compiler():
+  """The C++ compiler: CXX, or g++."""
+  return os.environ.get("CXX", "g++")
+
+
+def tool_output(command, first_column=False):
+  """What a tool of binutils prints."""
+  text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+  return [line.split()[0] for line in text.splitlines() if line.split()] if first_column else text
+
+
+def allocation_size(graph, buffer):
+  """The sizes that memory is allocated for: those of the buffer, or more where it is padded."""
+  sizes = getattr(graph, "get_allocation_size", None)
+  return sizes(buffer) if sizes else buffer.get_size()

@@ -1,0 +1,71 @@
+// Explicit graphs. A node of the port is one node of the driver, but for fills of eight bytes with unequal halves,
+// which are two; edges go to the first and come from the last.
+#ifndef HUSK_CUDA_GRAPH_H
+#define HUSK_CUDA_GRAPH_H
+
+#include <atomic>
+
+#include "module.h"
+
+namespace husk::cuda {
+
+enum class NodeKind : uint32_t { kernel, copy, fill, wide_fill, empty /* a copy or fill of nothing */ };
+
+struct Fill {
+  CUdeviceptr to;
+  uint64_t pattern;
+  uint64_t count;
+  uint32_t width;
+};
+
+struct Node {
+  CUgraphNode first, last;
+  NodeKind kind;
+  uint32_t cluster, flags;   // of a kernel: attributes, which an exec cannot change
+  Fill fill;                 // of a wide fill: what it does now
+};
+
+// The driver updates nodes of an exec by the handles of the graph that it came from, so that lives as long as its execs.
+struct Graph {
+  CUgraph graph;
+  std::atomic<uint32_t> owners;   // the caller of graph_create, and each exec
+  Node* nodes;
+  uint32_t count, capacity;
+};
+
+struct Exec {
+  CUgraphExec exec;
+  Graph* graph;
+  CUevent done;     // recorded behind each launch
+  bool launched;
+  uint32_t count;
+  Node nodes[1];    // as many as there are
+};
+
+void drop_graph(const Device& device, Graph* graph);
+
+// The driver's parameters for what the port is asked for.
+CUDA_KERNEL_NODE_PARAMS_v2 kernel_params(const Kernel& kernel, const husk_launch& launch);
+CUDA_MEMCPY3D_v2 copy_params(void* to, const void* from, uint64_t size);
+CUDA_MEMSET_NODE_PARAMS_v1 fill_params(const Fill& fill);
+CUDA_MEMSET_NODE_PARAMS_v1 wide_fill_params(const Fill& fill, bool high);
+
+inline bool has_equal_halves(const Fill& fill) {
+  return static_cast<uint32_t>(fill.pattern) == static_cast<uint32_t>(fill.pattern >> 32);
+}
+inline bool is_width(uint32_t width) { return width == 1 || width == 2 || width == 4 || width == 8; }
+
+husk_status graph_instantiate(void* device, void* graph, void** exec, husk_error* error);
+husk_status exec_set_kernel(void* device, void* exec, uint32_t node, void* kernel, const husk_launch* launch,
+                            husk_error* error);
+husk_status exec_set_copy(void* device, void* exec, uint32_t node, void* to, const void* from, uint64_t size,
+                          husk_error* error);
+husk_status exec_set_fill(void* device, void* exec, uint32_t node, void* to, uint64_t pattern, uint32_t width,
+                          uint64_t count, husk_error* error);
+husk_status exec_launch(void* device, void* exec, void* stream, husk_error* error);
+void exec_destroy(void* device, void* exec);
+
+extern const husk_port_graphs kGraphs;
+
+}  // namespace husk::cuda
+#endif

@@ -1,0 +1,158 @@
+#include "device.h"
+
+namespace husk::cuda {
+
+husk_status memory_alloc(void* handle, uint64_t size, void** memory, husk_error* error) {
+  *memory = nullptr;
+  const Device& device = as_device(handle);
+  Current current(device, error);
+  HUSK_TRY(current.status);
+  CUdeviceptr address = 0;
+  const CUresult result = device.driver.cuMemAlloc(&address, size ? size : 1);   // the driver refuses 0
+  if (result != CUDA_SUCCESS) {
+    return driver_fail(device.driver, error, result, "cuMemAlloc", "%llu bytes on device %d",
+                       static_cast<unsigned long long>(size), device.index);
+  }
+  *memory = reinterpret_cast<void*>(static_cast<uintptr_t>(address));
+  return HUSK_OK;
+}
+
+void memory_free(void* handle, void* memory) {
+  if (!memory) return;
+  const Device& device = as_device(handle);
+  Ignored ignored;
+  Current current(device, &ignored.error);
+  if (current.status == HUSK_OK) device.driver.cuMemFree(as_address(memory));
+}
+
+static husk_status wait(const Device& device, void* stream, husk_error* error) {
+  const CUresult result = device.driver.cuStreamSynchronize(as_stream(stream));
+  if (result == CUDA_SUCCESS) return HUSK_OK;
+  return driver_fail(device.driver, error, result, "cuStreamSynchronize", "stream %p of device %d", stream,
+                     device.index);
+}
+
+static husk_status copy_fail(const Device& device, husk_error* error, CUresult result, const char* call,
+                             const char* what, uint64_t size, const void* to) {
+  return driver_fail(device.driver, error, result, call, "%s of %llu bytes to %p", what,
+                     static_cast<unsigned long long>(size), to);
+}
+
+// Pageable memory is staged before cuMemcpyHtoDAsync returns (CUDA Driver API, "API synchronization behavior");
+// pinned memory, and pageable memory that the device reads in place, is read later.
+static bool read_at_once(const Device& device, const void* from) {
+  if (device.reads_pageable) return false;
+  int type = 0;
+  return device.driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, as_address(from)) ==
+         CUDA_ERROR_INVALID_VALUE;   // not known to the driver
+}
+
+husk_status upload(void* handle, void* stream, void* to, const void* from, uint64_t size, husk_error* error) {
+  if (size == 0) return HUSK_OK;
+  const Device& device = as_device(handle);
+  Current current(device, error);
+  HUSK_TRY(current.status);
+  const CUresult result = device.driver.cuMemcpyHtoDAsync(as_address(to), from, size, as_stream(stream));
+  if (result != CUDA_SUCCESS) return copy_fail(device, error, result, "cuMemcpyHtoDAsync", "upload", size, to);
+  return read_at_once(device, from) ? HUSK_OK : wait(device, stream, error);
+}
+
+husk_status download(void* handle, void* stream, void* to, const void* from, uint64_t size, husk_error* error) {
+  const Device& device = as_device(handle);
+  Current current(device, error);
+  HUSK_TRY(current.status);
+  if (size) {
+    const CUresult result = device.driver.cuMemcpyDtoHAsync(to, as_address(from), size, as_stream(stream));
+    if (result != CUDA_SUCCESS) return copy_fail(device, error, result, "cuMemcpyDtoHAsync", "download", size, to);
+  }
+  return wait(device, stream, error);
+}
+
+husk_status copy(void* handle, void* stream, void* to, const void* from, uint64_t size, husk_error* error) {
+  if (size == 0) return HUSK_OK;
+  const Device& device = as_device(handle);
+  Current current(device, error);
+  HUSK_TRY(current.status);
+  const CUresult result =
+      device.driver.cuMemcpyDtoDAsync(as_address(to), as_address(from), size, as_stream(stream));
+  if (result == CUDA_SUCCESS) return HUSK_OK;
+  return copy_fail(device, error, result, "cuMemcpyDtoDAsync", "copy", size, to);
+}
+
+// Eight bytes are one fill of four where both halves are equal, else two fills of four with a pitch of eight.
+static CUresult fill_wide(const Driver& driver, CUdeviceptr to, uint64_t pattern, uint64_t count, CUstream stream,
+                          const char** call) {
+  const uint32_t low = static_cast<uint32_t>(pattern), high = static_cast<uint32_t>(pattern >> 32);
+  if (low == high) {
+    *call = "cuMemsetD32Async";
+    return driver.cuMemsetD32Async(to, low, count * 2, stream);
+  }
+  *call = "cuMemsetD2D32Async";
+  const CUresult result = driver.cuMemsetD2D32Async(to, 8, low, 1, count, stream);
+  return result == CUDA_SUCCESS ? driver.cuMemsetD2D32Async(to + 4, 8, high, 1, count, stream) : result;
+}
+
+husk_status fill(void* handle, void* stream, void* to, uint64_t pattern, uint32_t width, uint64_t count,
+                 husk_error* error) {
+  if (count == 0) return HUSK_OK;
+  const Device& device = as_device(handle);
+  const Driver& driver = device.driver;
+  Current current(device, error);
+  HUSK_TRY(current.status);
+  const CUdeviceptr address = as_address(to);
+  CUresult result;
+  const char* call;
+  switch (width) {
+    case 1:
+      call = "cuMemsetD8Async";
+      result = driver.cuMemsetD8Async(address, static_cast<unsigned char>(pattern), count, as_stream(stream));
+      break;
+    case 2:
+      call = "cuMemsetD16Async";
+      result = driver.cuMemsetD16Async(address, static_cast<unsigned short>(pattern), count, as_stream(stream));
+      break;
+    case 4:
+      call = "cuMemsetD32Async";
+      result = driver.cuMemsetD32Async(address, static_cast<unsigned int>(pattern), count, as_stream(stream));
+      break;
+    case 8:
+      result = fill_wide(driver, address, pattern, count, as_stream(stream), &call);
+      break;
+    default:
+      return fail(error, HUSK_INVALID_ARGUMENT, "a fill has elements of 1, 2, 4 or 8 bytes, not %u", width);
+  }
+  if (result == CUDA_SUCCESS) return HUSK_OK;
+  return driver_fail(driver, error, result, call, "fill of %llu elements of %u bytes at %p",
+                     static_cast<unsigned long long>(count), width, to);
+}
+
+husk_status stream_create(void* handle, void** stream, husk_error* error) {
+  *stream = nullptr;
+  const Device& device = as_device(handle);
+  Current current(device, error);
+  HUSK_TRY(current.status);
+  CUstream created = nullptr;
+  const CUresult result = device.driver.cuStreamCreate(&created, CU_STREAM_NON_BLOCKING);
+  if (result != CUDA_SUCCESS) {
+    return driver_fail(device.driver, error, result, "cuStreamCreate", "stream of device %d", device.index);
+  }
+  *stream = created;
+  return HUSK_OK;
+}
+
+void stream_destroy(void* handle, void* stream) {
+  if (!stream) return;
+  const Device& device = as_device(handle);
+  Ignored ignored;
+  Current current(device, &ignored.error);
+  if (current.status == HUSK_OK) device.driver.cuStreamDestroy(as_stream(stream));
+}
+
+husk_status stream_wait(void* handle, void* stream, husk_error* error) {
+  const Device& device = as_device(handle);
+  Current current(device, error);
+  HUSK_TRY(current.status);
+  return wait(device, stream, error);
+}
+
+}  // namespace husk::cuda

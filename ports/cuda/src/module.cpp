@@ -1,0 +1,228 @@
+#include "module.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include <new>
+
+#include "image.h"
+
+namespace husk::cuda {
+
+namespace {
+
+constexpr size_t kLogSize = 512;
+// Static and dynamic shared memory together need no opt-in up to here. Source: CUDA C++ Programming Guide,
+// "Compute Capabilities".
+constexpr int kPlainShared = 48 * 1024;
+// Larger clusters need an opt-in. Source: as above, "Thread Block Clusters".
+constexpr uint32_t kPortableCluster = 8;
+
+CUresult load_cubin(const Driver& driver, const husk_port_image& image, CUlibrary* library) {
+  CUlibraryOption option = CU_LIBRARY_BINARY_IS_PRESERVED;
+  void* value = reinterpret_cast<void*>(uintptr_t{1});
+  return driver.cuLibraryLoadData(library, image.data, nullptr, nullptr, 0, &option, &value, 1);
+}
+
+CUresult load_ptx(const Driver& driver, const husk_port_image& image, CUlibrary* library, char* log) {
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void* values[] = {log, reinterpret_cast<void*>(uintptr_t{kLogSize})};
+  return driver.cuLibraryLoadData(library, image.data, options, values, 2, nullptr, nullptr, 0);
+}
+
+husk_status load_fail(const Device& device, husk_error* error, CUresult result, const husk_port_image& image,
+                      char* log) {
+  for (char* c = log; *c; ++c) {
+    if (*c == '\n') *c = ' ';   // one line
+  }
+  const bool cubin = image.format == HUSK_IMAGE_CUBIN;
+  return driver_fail(device.driver, error, result, "cuLibraryLoadData", "%s '%.60s'%s%.50s", cubin ? "cubin" : "PTX",
+                     image.name, *log ? ": " : "", log);
+}
+
+// Bytes of a parameter in the kernel's layout; 0 for what is no parameter type.
+size_t param_bytes(uint8_t dtype) {
+  switch (dtype) {
+    case HUSK_BOOL: case HUSK_U8: case HUSK_I8:
+    case HUSK_F8E4M3FN: case HUSK_F8E5M2: case HUSK_F8E4M3FNUZ: case HUSK_F8E5M2FNUZ:
+      return 1;
+    case HUSK_U16: case HUSK_I16: case HUSK_F16: case HUSK_BF16:
+      return 2;
+    case HUSK_U32: case HUSK_I32: case HUSK_F32:
+      return 4;
+    case HUSK_U64: case HUSK_I64: case HUSK_F64: case HUSK_C64: case HUSK_POINTER:
+      return 8;
+    case HUSK_C128:
+      return 16;
+    default:
+      return 0;
+  }
+}
+
+// The launch copies as many bytes of each parameter as the image says, so the image must say what the artifact says.
+husk_status check_params(const Device& device, CUkernel kernel, const husk_port_kernel& desc, const char* image,
+                         husk_error* error) {
+  if (!device.driver.cuKernelGetParamInfo) return HUSK_OK;
+  for (uint32_t i = 0; i <= desc.param_count; ++i) {
+    size_t offset = 0, size = 0;
+    const CUresult result = device.driver.cuKernelGetParamInfo(kernel, i, &offset, &size);
+    const bool there = result == CUDA_SUCCESS;
+    if (!there && result != CUDA_ERROR_INVALID_VALUE) {
+      return driver_fail(device.driver, error, result, "cuKernelGetParamInfo", "parameter %u of kernel '%.60s'", i,
+                         desc.symbol);
+    }
+    if (i == desc.param_count) {
+      if (!there) return HUSK_OK;
+      return fail(error, HUSK_INVALID_FILE, "kernel '%.60s' of image '%.60s' has more than the %u parameters given",
+                  desc.symbol, image, desc.param_count);
+    }
+    if (!there) {
+      return fail(error, HUSK_INVALID_FILE, "kernel '%.60s' of image '%.60s' has %u parameters, %u are given",
+                  desc.symbol, image, i, desc.param_count);
+    }
+    if (size != param_bytes(desc.params[i])) {
+      return fail(error, HUSK_INVALID_FILE,
+                  "parameter %u of kernel '%.60s' of image '%.60s' has %zu bytes, the type given (%u) has %zu", i,
+                  desc.symbol, image, size, desc.params[i], param_bytes(desc.params[i]));
+    }
+  }
+  return HUSK_OK;
+}
+
+husk_status get_attribute(const Device& device, CUfunction function, CUfunction_attribute attribute, int* value,
+                          const char* symbol, husk_error* error) {
+  const CUresult result = device.driver.cuFuncGetAttribute(value, attribute, function);
+  if (result == CUDA_SUCCESS) return HUSK_OK;
+  return driver_fail(device.driver, error, result, "cuFuncGetAttribute", "attribute %d of kernel '%.60s'", attribute,
+                     symbol);
+}
+
+husk_status set_attribute(const Device& device, CUfunction function, CUfunction_attribute attribute, int value,
+                          const char* symbol, husk_error* error) {
+  const CUresult result = device.driver.cuFuncSetAttribute(function, attribute, value);
+  if (result == CUDA_SUCCESS) return HUSK_OK;
+  return driver_fail(device.driver, error, result, "cuFuncSetAttribute", "attribute %d = %d of kernel '%.60s'",
+                     attribute, value, symbol);
+}
+
+// Threads, shared memory and cluster that the kernel will be launched with: refused here, not at the first launch.
+husk_status prepare_limits(const Device& device, CUfunction function, const husk_port_kernel& desc,
+                           husk_error* error) {
+  int threads = 0, fixed = 0;
+  HUSK_TRY(get_attribute(device, function, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &threads, desc.symbol, error));
+  if (desc.threads > static_cast<uint32_t>(threads)) {
+    return fail(error, HUSK_UNSUPPORTED, "kernel '%.60s' wants %u threads a block, this device runs it with %d",
+                desc.symbol, desc.threads, threads);
+  }
+  HUSK_TRY(get_attribute(device, function, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, &fixed, desc.symbol, error));
+  const uint64_t shared = uint64_t{desc.shared_bytes} + static_cast<uint64_t>(fixed);
+  if (shared > kPlainShared && desc.shared_bytes) {
+    if (shared > static_cast<uint64_t>(device.shared_optin)) {
+      return fail(error, HUSK_UNSUPPORTED, "kernel '%.60s' wants %llu bytes of shared memory, this device has %d",
+                  desc.symbol, static_cast<unsigned long long>(shared), device.shared_optin);
+    }
+    int allowed = 0;   // another user of this kernel may have asked for more: never take it back
+    HUSK_TRY(get_attribute(device, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, &allowed, desc.symbol,
+                           error));
+    if (desc.shared_bytes > static_cast<uint32_t>(allowed)) {
+      HUSK_TRY(set_attribute(device, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                             static_cast<int>(desc.shared_bytes), desc.symbol, error));
+    }
+  }
+  if (desc.cluster > 1 && device.major < 9) {
+    return fail(error, HUSK_UNSUPPORTED, "kernel '%.60s' wants clusters of %u blocks: sm_%d%d has none", desc.symbol,
+                desc.cluster, device.major, device.minor);
+  }
+  if (desc.cluster <= kPortableCluster) return HUSK_OK;
+  return set_attribute(device, function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, desc.symbol, error);
+}
+
+husk_status find_function(const Device& device, const Module& module, const husk_port_kernel& desc,
+                          CUfunction* function, husk_error* error) {
+  const Driver& driver = device.driver;
+  CUkernel kernel = nullptr;
+  CUresult result = driver.cuLibraryGetKernel(&kernel, module.library, desc.symbol);
+  if (result != CUDA_SUCCESS) {
+    const husk_status status = driver_fail(driver, error, result, "cuLibraryGetKernel", "kernel '%.50s' of image '%.50s'",
+                                           desc.symbol, module.name);
+    return result == CUDA_ERROR_NOT_FOUND ? error->code = HUSK_NOT_FOUND : status;
+  }
+  HUSK_TRY(check_params(device, kernel, desc, module.name, error));
+  // The function of this context launches everywhere, in a stream and in a graph; asking for it loads the library.
+  result = driver.cuKernelGetFunction(function, kernel);
+  if (result != CUDA_SUCCESS) {
+    return driver_fail(driver, error, result, "cuKernelGetFunction", "kernel '%.50s' of image '%.50s'", desc.symbol,
+                       module.name);
+  }
+  HUSK_TRY(prepare_limits(device, *function, desc, error));
+  if (!driver.cuFuncLoad) return HUSK_OK;
+  result = driver.cuFuncLoad(*function);   // now, not in the first launch
+  if (result == CUDA_SUCCESS) return HUSK_OK;
+  return driver_fail(driver, error, result, "cuFuncLoad", "kernel '%.50s' of image '%.50s'", desc.symbol, module.name);
+}
+
+}  // namespace
+
+husk_status module_load(void* handle, const husk_port_image* image, void** out, husk_error* error) {
+  *out = nullptr;
+  const Device& device = as_device(handle);
+  HUSK_TRY(check_image(*image, error));
+  const size_t name_bytes = strlen(image->name) + 1;
+  void* memory = allocate(device, sizeof(Module) + name_bytes, "a module", error);
+  if (!memory) return error->code;
+  Module* module = new (memory) Module();
+  memcpy(module->name, image->name, name_bytes);
+
+  char log[kLogSize] = "";
+  Current current(device, error);
+  if (current.status == HUSK_OK) {
+    const CUresult result = image->format == HUSK_IMAGE_CUBIN
+                                ? load_cubin(device.driver, *image, &module->library)
+                                : load_ptx(device.driver, *image, &module->library, log);
+    if (result == CUDA_SUCCESS) {
+      *out = module;
+      return HUSK_OK;
+    }
+    load_fail(device, error, result, *image, log);
+  }
+  release(device, module);
+  return error->code;
+}
+
+void module_unload(void* handle, void* pointer) {
+  if (!pointer) return;
+  const Device& device = as_device(handle);
+  Module* module = static_cast<Module*>(pointer);
+  Ignored ignored;
+  Current current(device, &ignored.error);
+  device.driver.cuLibraryUnload(module->library);
+  for (Kernel* kernel = module->kernels.load(std::memory_order_acquire); kernel;) {
+    Kernel* next = kernel->next;
+    release(device, kernel);
+    kernel = next;
+  }
+  release(device, module);
+}
+
+husk_status kernel_get(void* handle, void* pointer, const husk_port_kernel* desc, void** out, husk_error* error) {
+  *out = nullptr;
+  const Device& device = as_device(handle);
+  Module& module = *static_cast<Module*>(pointer);
+  Current current(device, error);
+  HUSK_TRY(current.status);
+  CUfunction function = nullptr;
+  HUSK_TRY(find_function(device, module, *desc, &function, error));
+  const size_t symbol_bytes = strlen(desc->symbol) + 1;
+  void* memory = allocate(device, sizeof(Kernel) + symbol_bytes, "a kernel", error);
+  if (!memory) return error->code;
+  Kernel* kernel = new (memory) Kernel();
+  kernel->function = function;
+  memcpy(kernel->symbol, desc->symbol, symbol_bytes);
+  kernel->next = module.kernels.load(std::memory_order_relaxed);
+  while (!module.kernels.compare_exchange_weak(kernel->next, kernel, std::memory_order_release)) {
+  }
+  *out = kernel;
+  return HUSK_OK;
+}
+
+}  // namespace husk::cuda

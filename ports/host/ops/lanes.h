@@ -1,0 +1,198 @@
+// Vectors and the element types that move through them, for the instruction set that the including file is compiled
+// for. Everything is in an unnamed namespace and uses no inline function of the standard library: the linker must
+// never take a copy that was compiled for more than the CPU has.
+#ifndef HUSK_HOST_LANES_H
+#define HUSK_HOST_LANES_H
+
+#include <stdint.h>
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+#define HUSK_VECTOR_BYTES 64
+#elif defined(__AVX2__)
+#define HUSK_VECTOR_BYTES 32
+#else
+#define HUSK_VECTOR_BYTES 16
+#endif
+
+#if defined(__clang__)
+#define HUSK_UNROLL _Pragma("unroll")
+#else
+#define HUSK_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+namespace husk::host {
+namespace {
+
+struct Half { uint16_t bits; };    // IEEE 754 binary16
+struct Brain { uint16_t bits; };   // the upper half of a binary32
+
+template <class T> struct Lanes;
+template <> struct Lanes<float> { typedef float V __attribute__((vector_size(HUSK_VECTOR_BYTES))); };
+template <> struct Lanes<double> { typedef double V __attribute__((vector_size(HUSK_VECTOR_BYTES))); };
+template <class T> using Vector = typename Lanes<T>::V;
+template <class T> constexpr int lane_count = HUSK_VECTOR_BYTES / static_cast<int>(sizeof(T));
+
+typedef uint32_t Words __attribute__((vector_size(HUSK_VECTOR_BYTES)));
+typedef uint16_t Shorts __attribute__((vector_size(HUSK_VECTOR_BYTES / 2)));
+
+template <class To, class From>
+inline To bits_as(const From& from) {
+  static_assert(sizeof(To) == sizeof(From), "");
+  To to;
+  __builtin_memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+// ---- one element ----
+
+inline float load_one(const float* from) { return *from; }
+inline double load_one(const double* from) { return *from; }
+inline float load_one(const Brain* from) { return bits_as<float>(static_cast<uint32_t>(from->bits) << 16); }
+
+inline float load_one(const Half* from) {
+#if defined(__F16C__)
+  return _cvtsh_ss(from->bits);
+#else
+  const uint32_t sign = static_cast<uint32_t>(from->bits & 0x8000) << 16, rest = from->bits & 0x7fffu;
+  if (rest >= 0x7c00) return bits_as<float>(sign | 0x7f800000u | (rest & 0x3ff) << 13 | (rest > 0x7c00 ? 0x400000u : 0));
+  if (rest >= 0x400) return bits_as<float>(sign | ((rest << 13) + 0x38000000u));
+  const float small = static_cast<float>(rest) * 0x1p-24f;   // subnormal: a multiple of the smallest
+  return sign ? -small : small;
+#endif
+}
+
+inline void store_one(float* to, float value) { *to = value; }
+inline void store_one(double* to, double value) { *to = value; }
+
+inline void store_one(Brain* to, float value) {
+  const uint32_t bits = bits_as<uint32_t>(value);
+  const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);   // to nearest, ties to even
+  to->bits = static_cast<uint16_t>((value != value ? bits | 0x400000 : rounded) >> 16);
+}
+
+inline void store_one(Half* to, float value) {
+#if defined(__F16C__)
+  to->bits = _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
+#else
+  const uint32_t bits = bits_as<uint32_t>(value), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+  uint32_t half;
+  if (rest > 0x7f800000) {
+    half = 0x7e00;
+  } else if (rest >= 0x477ff000) {   // 65520 and more round to infinity
+    half = 0x7c00;
+  } else if (rest >= 0x38800000) {   // normal, from 2^-14 on
+    half = (rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13;
+  } else {                           // adding 0.5 leaves the multiple of 2^-24, rounded, in the low bits
+    half = bits_as<uint32_t>(bits_as<float>(rest) + 0.5f) - 0x3f000000;
+  }
+  to->bits = static_cast<uint16_t>(sign | half);
+#endif
+}
+
+// ---- a vector of neighbours ----
+
+inline Vector<float> load(const float* from) {
+  Vector<float> v;
+  __builtin_memcpy(&v, from, sizeof v);
+  return v;
+}
+inline Vector<double> load(const double* from) {
+  Vector<double> v;
+  __builtin_memcpy(&v, from, sizeof v);
+  return v;
+}
+inline Vector<float> load(const Brain* from) {
+  Shorts bits;
+  __builtin_memcpy(&bits, from, sizeof bits);
+  return bits_as<Vector<float>>(__builtin_convertvector(bits, Words) << 16);
+}
+inline Vector<float> load(const Half* from) {
+#if defined(__AVX512F__)
+  // The zero-masked form: GCC 12 warns of an uninitialized value in its own header for the plain one.
+  return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+#elif defined(__F16C__)
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#else
+  Vector<float> v;
+  for (int i = 0; i < lane_count<float>; i++) v[i] = load_one(from + i);
+  return v;
+#endif
+}
+
+inline void store(float* to, Vector<float> v) { __builtin_memcpy(to, &v, sizeof v); }
+inline void store(double* to, Vector<double> v) { __builtin_memcpy(to, &v, sizeof v); }
+inline void store(Brain* to, Vector<float> v) {
+  const Words bits = bits_as<Words>(v);
+  const Words nan = bits_as<Words>(v != v);
+  const Words rounded = bits + 0x7fff + (bits >> 16 & 1);
+  const Shorts out = __builtin_convertvector(((nan & (bits | 0x400000)) | (~nan & rounded)) >> 16, Shorts);
+  __builtin_memcpy(to, &out, sizeof out);
+}
+inline void store(Half* to, Vector<float> v) {
+#if defined(__AVX512F__)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_maskz_cvtps_ph(0xffff, v, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+#else
+  for (int i = 0; i < lane_count<float>; i++) store_one(to + i, v[i]);
+#endif
+}
+
+// ---- across lanes ----
+
+// Lanes of two vectors in turn: a0 b0 a1 b1 …, from the lower and from the upper half of each.
+template <int L> struct Zip;
+template <> struct Zip<2> {
+  template <class V> static V low(V a, V b) { return __builtin_shufflevector(a, b, 0, 2); }
+  template <class V> static V high(V a, V b) { return __builtin_shufflevector(a, b, 1, 3); }
+};
+template <> struct Zip<4> {
+  template <class V> static V low(V a, V b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+  template <class V> static V high(V a, V b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+};
+template <> struct Zip<8> {
+  template <class V> static V low(V a, V b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+  template <class V> static V high(V a, V b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+};
+template <> struct Zip<16> {
+  template <class V> static V low(V a, V b) {
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  }
+  template <class V> static V high(V a, V b) {
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  }
+};
+
+// Zipping row i with row i + L/2 moves one bit of the row number into the lane number; after log2(L) rounds they have
+// changed places.
+template <class V, int L>
+inline void transpose(V (&rows)[L]) {
+  V zipped[L];
+  HUSK_UNROLL
+  for (int step = 1; step < L; step *= 2) {
+    HUSK_UNROLL
+    for (int i = 0; i < L / 2; i++) {
+      zipped[2 * i] = Zip<L>::low(rows[i], rows[i + L / 2]);
+      zipped[2 * i + 1] = Zip<L>::high(rows[i], rows[i + L / 2]);
+    }
+    HUSK_UNROLL
+    for (int i = 0; i < L; i++) rows[i] = zipped[i];
+  }
+}
+
+template <class T>
+inline T sum(Vector<T> v) {
+  constexpr int L = lane_count<T>;
+  HUSK_UNROLL
+  for (int step = 1; step < L; step *= 2) v = Zip<L>::low(v, v) + Zip<L>::high(v, v);
+  return v[0];
+}
+
+}  // namespace
+}  // namespace husk::host
+
+#endif

@@ -1,0 +1,71 @@
+#include "device.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <new>
+
+#include "error.h"
+
+namespace husk::host {
+
+void* Device::allocate(size_t size, size_t align) {
+  void* pointer = allocator.allocate(allocator.user, size, align);
+  if (pointer) live.fetch_add(1, std::memory_order_relaxed);
+  return pointer;
+}
+
+void Device::release(void* pointer) {
+  if (!pointer) return;
+  allocator.release(allocator.user, pointer);
+  live.fetch_sub(1, std::memory_order_relaxed);
+}
+
+husk_status device_open(void*, int32_t index, const husk_allocator* allocator, void** device, husk_error* error) {
+  *device = nullptr;
+  if (index != 0) {
+    return fail(error, HUSK_INVALID_ARGUMENT, "host device %d: the host port has one device, 0", index);
+  }
+  if (!allocator || !allocator->allocate || !allocator->release) {
+    return fail(error, HUSK_INVALID_ARGUMENT, "host device: it needs an allocator with both of its functions");
+  }
+  void* memory = allocator->allocate(allocator->user, sizeof(Device), alignof(Device));
+  if (!memory) return fail(error, HUSK_OUT_OF_MEMORY, "host device: no memory for its handle");
+  *device = new (memory) Device(*allocator, cpu_isa());
+  return HUSK_OK;
+}
+
+void device_close(void* handle) {
+  auto* device = static_cast<Device*>(handle);
+  if (!device) return;
+  assert(device->live.load() == 0 && "memory or a module of the host device was not released");
+  const husk_allocator allocator = device->allocator;
+  device->~Device();
+  allocator.release(allocator.user, device);
+}
+
+void device_properties(void* handle, husk_port_properties* out) {
+  const auto* device = static_cast<const Device*>(handle);
+  *out = {};
+  cpu_name(out->name, sizeof out->name);
+  snprintf(out->arch, sizeof out->arch, "%s", isa_name(device->isa));
+  out->dl_device_type = 1;   // kDLCPU
+  out->device_index = 0;
+  out->host_memory = 1;
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  if (pages > 0 && page > 0) out->memory_bytes = static_cast<uint64_t>(pages) * static_cast<uint64_t>(page);
+}
+
+int32_t device_fit(void* handle, const char* arch, int32_t format) {
+  const auto* device = static_cast<const Device*>(handle);
+  if (format != HUSK_IMAGE_ELF || !arch) return 0;
+  for (int32_t rank = static_cast<int32_t>(device->isa); rank > 0; rank--) {
+    const char* name = isa_name(static_cast<Isa>(rank));
+    if (name && strcmp(name, arch) == 0) return rank;
+  }
+  return 0;
+}
+
+}  // namespace husk::host

@@ -1,0 +1,31 @@
+#include <husk/port_host.h>
+
+#include "device.h"
+
+namespace husk::host {
+
+namespace {
+
+// Everything runs on the calling thread, so a stream has nothing to keep: every one is the device.
+husk_status stream_create(void* device, void** stream, husk_error*) {
+  *stream = device;
+  return HUSK_OK;
+}
+void stream_destroy(void*, void*) {}
+husk_status stream_wait(void*, void*, husk_error*) { return HUSK_OK; }
+
+constexpr husk_port port = {
+    sizeof(husk_port), HUSK_PORT_ABI, "host", nullptr,
+    device_open, device_close, device_properties, device_fit,
+    memory_alloc, memory_free,
+    memory_copy, memory_copy, memory_copy, memory_fill,
+    stream_create, stream_destroy, stream_wait,
+    module_load, module_unload, kernel_get, kernel_launch,
+    nullptr,
+};
+
+}  // namespace
+
+}  // namespace husk::host
+
+const husk_port* husk_port_host(void) { return &husk::host::port; }

@@ -1,0 +1,300 @@
+// The C functions of husk.h about programs and sessions: arguments are looked at here, the rest is done elsewhere.
+#include "session.h"
+
+#include "verify.h"
+
+#include <cstring>
+
+using husk::fail;
+using husk::failed;
+using husk::Status;
+
+namespace {
+
+husk_status null_argument(husk_error* error, const char* function) {
+  return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "%s: an argument is NULL", function));
+}
+
+// Ports fill errors without asking whether there is one.
+class Sink {
+ public:
+  explicit Sink(husk_error* error) : error_(error ? error : &spare_) {}
+  operator husk_error*() { return error_; }
+
+ private:
+  husk_error spare_;
+  husk_error* error_;
+};
+
+husk_status bad_index(husk_error* error, const char* what, uint32_t index, uint32_t count) {
+  return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "there is no %s %u: there are %u", what, index, count));
+}
+
+void describe(const husk::fb::Value* value, husk_value_info* out) {
+  out->name = value->name()->c_str();
+  out->kind = value->kind();
+  out->dtype = static_cast<husk_dtype>(value->dtype());
+  out->rank = value->rank();
+  out->alignment = 1u << value->align_log2();
+  out->ranges = husk::count(value->dims()) ? &reinterpret_cast<const int64_t*>(value->dims()->Data())[0] : nullptr;
+}
+
+// Takes the engine's reference; on failure everything is given back, the caller's memory included.
+template <class Fill>
+husk_status make_program(husk_engine* engine, Fill fill, husk_program** out, husk_error* error) {
+  *out = nullptr;
+  husk_program* program = husk::create<husk_program>(engine->allocator, engine);
+  if (!program) return husk_status(fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: a program"));
+  Status status = fill(program);
+  if (!failed(status)) status = program->file.read(engine->allocator, error);
+  if (!failed(status)) status = program->load(error);
+  if (failed(status)) {
+    program->file.drop();
+    const husk_allocator allocator = engine->allocator;
+    husk::destroy(allocator, program);
+    husk_engine_release(engine);
+  } else {
+    *out = program;
+  }
+  return husk_status(status);
+}
+
+}  // namespace
+
+const char* husk_version(void) { return "0.1.0"; }
+
+const char* husk_status_name(husk_status status) {
+  static constexpr const char* kNames[] = {"ok", "invalid argument", "invalid file", "unsupported", "invalid input",
+                                           "out of memory", "input/output", "device", "not found", "kernel",
+                                           "needs resize"};
+  return status >= 0 && status <= HUSK_NEEDS_RESIZE ? kNames[status] : "unknown status";
+}
+
+husk_status husk_program_verify(const void* data, size_t size, husk_error* error) {
+  if (!data) return null_argument(error, "husk_program_verify");
+  husk::Container file;
+  file.borrow(data, size, nullptr, nullptr);
+  const husk_allocator& allocator = *husk::default_allocator();
+  Status status = file.read(allocator, error);
+  return husk_status(failed(status) ? status : husk::verify(file, allocator, error));
+}
+
+husk_status husk_program_open(husk_engine* engine, const char* path, husk_program** program, husk_error* error) {
+  if (!engine || !path || !program) return null_argument(error, "husk_program_open");
+  Sink sink(error);
+  return make_program(engine, [&](husk_program* p) { return p->file.map(path, sink); }, program, sink);
+}
+
+husk_status husk_program_load(husk_engine* engine, const void* data, size_t size,
+                              void (*release)(void* user, const void* data), void* user, husk_program** program,
+                              husk_error* error) {
+  if (!engine || !data || !program) return null_argument(error, "husk_program_load");
+  if (reinterpret_cast<uintptr_t>(data) % 64)
+    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_load: the memory is not aligned to 64 bytes"));
+  Sink sink(error);
+  return make_program(engine,
+                      [&](husk_program* p) {
+                        p->file.borrow(data, size, release, user);
+                        return Status::ok;
+                      },
+                      program, sink);
+}
+
+void husk_program_release(husk_program* program) {
+  if (!program || !program->references.drop()) return;
+  husk_engine* engine = program->engine;
+  husk::destroy(engine->allocator, program);
+  husk_engine_release(engine);
+}
+
+uint32_t husk_program_function_count(const husk_program* program) { return program ? program->functions() : 0; }
+
+const char* husk_program_function_name(const husk_program* program, uint32_t function) {
+  if (!program || function >= program->functions()) return "";
+  return program->rows()->functions()->Get(function)->name()->c_str();
+}
+
+husk_status husk_program_find_function(const husk_program* program, const char* name, uint32_t* function,
+                                       husk_error* error) {
+  if (!program || !name || !function) return null_argument(error, "husk_program_find_function");
+  for (uint32_t i = 0; i < program->functions(); ++i)
+    if (strcmp(husk_program_function_name(program, i), name) == 0) {
+      *function = i;
+      return HUSK_OK;
+    }
+  return husk_status(fail(error, HUSK_NOT_FOUND, "the artifact has no function '%s'; its first is '%s'", name,
+                          husk_program_function_name(program, 0)));
+}
+
+const char* husk_program_function_target(const husk_program* program, uint32_t function) {
+  return program && function < program->functions() ? program->chosen[function].target : "";
+}
+
+uint32_t husk_program_input_count(const husk_program* program, uint32_t function) {
+  return program && function < program->functions()
+             ? husk::count(program->rows()->functions()->Get(function)->inputs()) : 0;
+}
+
+uint32_t husk_program_output_count(const husk_program* program, uint32_t function) {
+  return program && function < program->functions()
+             ? husk::count(program->rows()->functions()->Get(function)->outputs()) : 0;
+}
+
+husk_status husk_program_input(const husk_program* program, uint32_t function, uint32_t index, husk_value_info* out,
+                               husk_error* error) {
+  if (!program || !out) return null_argument(error, "husk_program_input");
+  const uint32_t n = husk_program_input_count(program, function);
+  if (index >= n) return bad_index(error, "input", index, n);
+  describe(program->rows()->functions()->Get(function)->inputs()->Get(index), out);
+  return HUSK_OK;
+}
+
+husk_status husk_program_output(const husk_program* program, uint32_t function, uint32_t index, husk_value_info* out,
+                                husk_error* error) {
+  if (!program || !out) return null_argument(error, "husk_program_output");
+  const uint32_t n = husk_program_output_count(program, function);
+  if (index >= n) return bad_index(error, "output", index, n);
+  describe(program->rows()->functions()->Get(function)->outputs()->Get(index), out);
+  out->ranges = nullptr;
+  return HUSK_OK;
+}
+
+uint32_t husk_program_state_count(const husk_program* program) {
+  return program ? husk::count(program->rows()->states()) : 0;
+}
+
+const char* husk_program_state_name(const husk_program* program, uint32_t state) {
+  return state < husk_program_state_count(program) ? program->rows()->states()->Get(state)->name()->c_str() : "";
+}
+
+uint64_t husk_program_state_size(const husk_program* program, uint32_t state) {
+  return state < husk_program_state_count(program) ? husk::state_bytes(program->rows()->states()->Get(state)) : 0;
+}
+
+const char* husk_program_tree(const husk_program* program) {
+  return program && program->rows()->tree() ? program->rows()->tree()->c_str() : "";
+}
+
+husk_status husk_session_create(husk_program* program, const husk_session_options* options, husk_session** session,
+                                husk_error* error) {
+  if (!program || !session) return null_argument(error, "husk_session_create");
+  *session = nullptr;
+  husk_session_options full = HUSK_SESSION_OPTIONS_INIT;
+  if (options) memcpy(&full, options, options->struct_size < sizeof(full) ? options->struct_size : sizeof(full));
+  if (full.mode < HUSK_MODE_AUTO || full.mode > HUSK_MODE_GRAPH)
+    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_session_options.mode is %d, none that exists", full.mode));
+  Sink sink(error);
+  if (full.mode == HUSK_MODE_GRAPH && !program->engine->port->graphs)
+    return husk_status(fail(error, HUSK_UNSUPPORTED, "port '%s' has no graphs: use HUSK_MODE_AUTO",
+                            program->engine->port->name));
+  husk_session* made = husk::create<husk_session>(program->engine->allocator, program, full);
+  if (!made) return husk_status(fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: a session"));
+  Status status = made->prepare(sink);
+  if (failed(status))
+    husk_session_release(made);
+  else
+    *session = made;
+  return husk_status(status);
+}
+
+void husk_session_release(husk_session* session) {
+  if (!session) return;
+  husk_program* program = session->program;
+  husk::destroy(program->engine->allocator, session);
+  husk_program_release(program);
+}
+
+husk_status husk_session_resize(husk_session* session, uint32_t function, const husk_value* inputs, uint32_t count,
+                                husk_error* error) {
+  if (!session) return null_argument(error, "husk_session_resize");
+  if (function >= session->program->functions())
+    return bad_index(error, "function", function, session->program->functions());
+  Sink sink(error);
+  return husk_status(session->resize(function, inputs, count, sink));
+}
+
+husk_status husk_session_output_shape(husk_session* session, uint32_t function, uint32_t index, int64_t* sizes,
+                                      int64_t* strides, husk_error* error) {
+  if (!session) return null_argument(error, "husk_session_output_shape");
+  if (function >= session->program->functions())
+    return bad_index(error, "function", function, session->program->functions());
+  const husk::Frame& frame = *session->frames[function];
+  if (index >= frame.code.outputs()) return bad_index(error, "output", index, frame.code.outputs());
+  const husk::fb::Argument& result = frame.code.results[index];
+  if (static_cast<husk::ArgumentKind>(result.kind()) != husk::ArgumentKind::tensor)
+    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "output %u is no tensor", index));
+  if (!frame.evaluated)
+    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "output %u has no shape yet: husk_session_resize first", index));
+  const husk::fb::Tensor& tensor = frame.code.tensors[result.index()];
+  for (uint32_t d = 0; d < tensor.rank(); ++d) {
+    if (sizes) sizes[d] = frame.registers[frame.code.operands[tensor.first() + d]].i;
+    if (strides) strides[d] = frame.registers[frame.code.operands[tensor.first() + tensor.rank() + d]].i;
+  }
+  return HUSK_OK;
+}
+
+husk_status husk_session_run(husk_session* session, uint32_t function, void* stream, const husk_value* inputs,
+                             uint32_t input_count, husk_value* outputs, uint32_t output_count, husk_error* error) {
+  if (!session) return null_argument(error, "husk_session_run");
+  if (function >= session->program->functions())
+    return bad_index(error, "function", function, session->program->functions());
+  Sink sink(error);
+  return husk_status(session->run(function, stream, inputs, input_count, outputs, output_count, sink));
+}
+
+husk_status husk_session_wait(husk_session* session, husk_error* error) {
+  if (!session) return null_argument(error, "husk_session_wait");
+  Sink sink(error);
+  return husk_status(session->wait(sink));
+}
+
+husk_status husk_session_state_get(husk_session* session, uint32_t state, void* bytes, husk_error* error) {
+  if (!session || !bytes) return null_argument(error, "husk_session_state_get");
+  const uint32_t n = husk_program_state_count(session->program);
+  if (state >= n) return bad_index(error, "state", state, n);
+  Sink sink(error);
+  if (Status status = session->wait(sink); failed(status)) return husk_status(status);
+  return session->port()->download(session->device(), nullptr, bytes, session->states[state],
+                                   husk_program_state_size(session->program, state), sink);
+}
+
+husk_status husk_session_state_set(husk_session* session, uint32_t state, const void* bytes, husk_error* error) {
+  if (!session || !bytes) return null_argument(error, "husk_session_state_set");
+  const uint32_t n = husk_program_state_count(session->program);
+  if (state >= n) return bad_index(error, "state", state, n);
+  Sink sink(error);
+  if (Status status = session->wait(sink); failed(status)) return husk_status(status);
+  const husk_status status = session->port()->upload(session->device(), nullptr, session->states[state], bytes,
+                                                     husk_program_state_size(session->program, state), sink);
+  return status != HUSK_OK ? status : session->port()->stream_wait(session->device(), nullptr, sink);
+}
+
+husk_status husk_session_state_reset(husk_session* session, uint32_t state, husk_error* error) {
+  if (!session) return null_argument(error, "husk_session_state_reset");
+  const uint32_t n = husk_program_state_count(session->program);
+  if (state >= n) return bad_index(error, "state", state, n);
+  Sink sink(error);
+  return husk_status(session->reset_state(state, sink));
+}
+
+husk_status husk_session_stats_get(const husk_session* session, uint32_t function, husk_session_stats* out,
+                                   husk_error* error) {
+  if (!session || !out) return null_argument(error, "husk_session_stats_get");
+  if (function >= session->program->functions())
+    return bad_index(error, "function", function, session->program->functions());
+  const husk::Frame& frame = *session->frames[function];
+  husk_session_stats full = {};
+  full.struct_size = out->struct_size < sizeof(full) ? out->struct_size : static_cast<uint32_t>(sizeof(full));
+  full.steps = frame.code.steps.size;
+  full.graph_nodes = frame.graph.nodes;
+  full.graph_edges = frame.graph.edges;
+  full.programmatic_edges = frame.graph.programmatic_edges;
+  full.bounded = frame.bounded;
+  full.arena_bytes = frame.planned.peak;
+  full.arena_lower_bound = frame.planned.lower_bound;
+  full.runs_as_graph = frame.runs_as_graph;
+  full.runs_as_list = frame.runs_as_list;
+  full.nodes_patched = frame.graph.patched;
+  memcpy(out, &full, full.struct_size);
+  return HUSK_OK;
+}

@@ -1,0 +1,281 @@
+// The values of a run against the signature, and what the prologue made of them against the memory.
+#include "frame.h"
+
+#include "verify.h"
+
+#include <cstring>
+
+namespace husk {
+namespace {
+
+const char* kKindNames[] = {"none", "a tensor", "an int", "a float", "a bool"};
+
+const char* kind_name(int32_t kind) { return kind >= 0 && kind <= HUSK_VALUE_BOOL ? kKindNames[kind] : "unknown"; }
+
+// Bytes from element 0 to the end of the last one. Fails (false) where that leaves 63 bits or a stride is negative.
+bool hull_bytes(const int64_t* sizes, const int64_t* strides, uint32_t rank, size_t element, uint64_t* out) {
+  int64_t last = 0;
+  bool empty = false;
+  for (uint32_t d = 0; d < rank; ++d) {
+    int64_t reach;
+    empty = empty || sizes[d] == 0;
+    if (strides[d] < 0 || sizes[d] < 0) return false;
+    if (sizes[d] == 0) continue;
+    if (__builtin_mul_overflow(sizes[d] - 1, strides[d], &reach) || __builtin_add_overflow(last, reach, &last)) return false;
+  }
+  int64_t bytes;
+  if (__builtin_add_overflow(last, 1, &last) || __builtin_mul_overflow(last, static_cast<int64_t>(element), &bytes))
+    return false;
+  *out = empty ? 0 : static_cast<uint64_t>(bytes);
+  return true;
+}
+
+bool contiguous_strides(const int64_t* sizes, uint32_t rank, int64_t* out) {
+  int64_t step = 1;
+  for (uint32_t d = rank; d-- > 0;) {
+    out[d] = step;
+    if (__builtin_mul_overflow(step, sizes[d] > 0 ? sizes[d] : 1, &step)) return false;
+  }
+  return true;
+}
+
+struct Side {
+  const char* what;  // "input" or "output"
+  const char* function;
+  const char* name;
+};
+
+Status check_tensor(const Side& side, const fb::Value* want, const husk_engine* engine, const DLTensor* tensor,
+                    bool data, husk_error* error) {
+  if (!tensor)
+    return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' is a tensor, NULL was passed", side.function, side.what,
+                side.name);
+  const husk_dtype dtype = husk_dtype_from_dlpack(tensor->dtype);
+  const husk_dtype wanted = static_cast<husk_dtype>(want->dtype());
+  if (dtype != wanted)
+    return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' has dtype %s, must be %s: convert it, or export with "
+                "this dtype", side.function, side.what, side.name,
+                dtype ? husk_dtype_name(dtype) : "unknown to Husk", husk_dtype_name(wanted));
+  if (tensor->ndim != want->rank())
+    return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' has %d dims, must have %u", side.function, side.what,
+                side.name, tensor->ndim, unsigned(want->rank()));
+  if (want->rank() > 0 && !tensor->shape)
+    return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' has no shape", side.function, side.what, side.name);
+  if (!data) return Status::ok;
+  const husk_port_properties& p = engine->properties;
+  if (static_cast<int32_t>(tensor->device.device_type) != p.dl_device_type ||
+      (p.dl_device_type != kDLCPU && tensor->device.device_id != p.device_index))
+    return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' lies on DLPack device %d:%d, the program runs on %d:%d "
+                "(%s): copy it there", side.function, side.what, side.name,
+                static_cast<int>(tensor->device.device_type), tensor->device.device_id, p.dl_device_type,
+                p.device_index, p.name);
+  return Status::ok;
+}
+
+Status check_address(const Side& side, const fb::Value* want, const uint8_t* data, uint64_t bytes, husk_error* error) {
+  if (bytes && !data)
+    return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' has no memory", side.function, side.what, side.name);
+  if (bytes && (reinterpret_cast<uintptr_t>(data) & ((1ull << want->align_log2()) - 1)))
+    return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' at %p is not aligned to %u bytes, which the kernels "
+                "assume: copy it to aligned memory", side.function, side.what, side.name,
+                static_cast<const void*>(data), 1u << want->align_log2());
+  return Status::ok;
+}
+
+}  // namespace
+
+Status Frame::bind_inputs(const husk_value* given, uint32_t n, bool data, husk_error* error) {
+  const char* function = code.function->name()->c_str();
+  if (n != code.inputs() || (n && !given))
+    return fail(error, HUSK_INVALID_INPUT, "function '%s' takes %u inputs, %u were passed", function, code.inputs(), n);
+  for (uint32_t i = 0; i < n; ++i) {
+    const fb::Value* want = code.input(i);
+    const Side side = {"input", function, want->name()->c_str()};
+    InputValue& in = inputs[i];
+    in = InputValue();
+    if (given[i].kind != want->kind())
+      return fail(error, HUSK_INVALID_INPUT, "function '%s': input '%s' is %s, must be %s", function, side.name,
+                  kind_name(given[i].kind), kind_name(want->kind()));
+    if (want->kind() != HUSK_VALUE_TENSOR) {
+      in.i = want->kind() == HUSK_VALUE_BOOL ? given[i].as.i != 0 : given[i].as.i;
+      in.f = want->kind() == HUSK_VALUE_FLOAT ? given[i].as.f : 0;
+      if (count(want->dims()) == 1 && (in.i < want->dims()->Get(0)->min() || in.i > want->dims()->Get(0)->max()))
+        return fail(error, HUSK_INVALID_INPUT, "function '%s': input '%s' is %lld, must be in %lld..%lld", function,
+                    side.name, static_cast<long long>(in.i), static_cast<long long>(want->dims()->Get(0)->min()),
+                    static_cast<long long>(want->dims()->Get(0)->max()));
+      continue;
+    }
+    const DLTensor* tensor = given[i].as.tensor;
+    HUSK_TRY(check_tensor(side, want, program->engine, tensor, data, error));
+    for (uint32_t d = 0; d < want->rank(); ++d) {
+      const fb::Dim* dim = want->dims()->Get(d);
+      if (tensor->shape[d] >= dim->min() && tensor->shape[d] <= dim->max()) continue;
+      if (dim->min() == dim->max())
+        return fail(error, HUSK_INVALID_INPUT, "function '%s': size %u of input '%s' is %lld, must be %lld: export with "
+                    "this dim dynamic, or pass that size", function, d, side.name,
+                    static_cast<long long>(tensor->shape[d]), static_cast<long long>(dim->min()));
+      return fail(error, HUSK_INVALID_INPUT, "function '%s': size %u of input '%s' is %lld, must be in %lld..%lld: export "
+                  "with a wider range", function, d, side.name, static_cast<long long>(tensor->shape[d]),
+                  static_cast<long long>(dim->min()), static_cast<long long>(dim->max()));
+    }
+    in.sizes = tensor->shape;
+    in.strides = tensor->strides;
+    if (!in.strides) {
+      int64_t* made = strides.data() + first_stride[i];
+      if (!contiguous_strides(in.sizes, want->rank(), made))
+        return fail(error, HUSK_INVALID_INPUT, "function '%s': input '%s' is too large", function, side.name);
+      in.strides = made;
+    }
+    if (!hull_bytes(in.sizes, in.strides, want->rank(), husk_dtype_size(static_cast<husk_dtype>(want->dtype())), &in.bytes))
+      return fail(error, HUSK_INVALID_INPUT, "function '%s': input '%s' is too large or has a negative stride", function,
+                  side.name);
+    in.data = tensor->data ? static_cast<uint8_t*>(tensor->data) + tensor->byte_offset : nullptr;
+    if (data) HUSK_TRY(check_address(side, want, in.data, in.bytes, error));
+  }
+  return Status::ok;
+}
+
+Status Frame::bind_outputs(husk_value* given, uint32_t n, uint32_t segment, husk_error* error) {
+  const char* function = code.function->name()->c_str();
+  if (n != code.outputs() || (n && !given))
+    return fail(error, HUSK_INVALID_INPUT, "function '%s' gives %u outputs, %u were passed", function, code.outputs(), n);
+  for (uint32_t i = 0; i < n; ++i) {
+    const fb::Argument& row = code.results[i];
+    if (static_cast<ArgumentKind>(row.kind()) != ArgumentKind::tensor || result_segment[i] != segment) continue;
+    const fb::Value* want = code.output(i);
+    const Side side = {"output", function, want->name()->c_str()};
+    const fb::Tensor& tensor = code.tensors[row.index()];
+    if (given[i].kind != HUSK_VALUE_TENSOR)
+      return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' is a tensor, pass its memory", function, side.name);
+    const DLTensor* out = given[i].as.tensor;
+    HUSK_TRY(check_tensor(side, want, program->engine, out, true, error));
+    int64_t sizes[kMaxRank], made[kMaxRank], wanted[kMaxRank];
+    for (uint32_t d = 0; d < tensor.rank(); ++d) {
+      sizes[d] = registers[code.operands[tensor.first() + d]].i;
+      wanted[d] = registers[code.operands[tensor.first() + tensor.rank() + d]].i;
+      if (out->shape[d] != sizes[d])
+        return fail(error, HUSK_INVALID_INPUT, "function '%s': size %u of output '%s' is %lld, this run gives %lld: "
+                    "husk_session_output_shape tells it", function, d, side.name, static_cast<long long>(out->shape[d]),
+                    static_cast<long long>(sizes[d]));
+    }
+    const int64_t* has = out->strides;
+    if (!has) {
+      if (!contiguous_strides(sizes, tensor.rank(), made))
+        return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' is too large", function, side.name);
+      has = made;
+    }
+    for (uint32_t d = 0; d < tensor.rank(); ++d)
+      if (has[d] != wanted[d] && sizes[d] > 1)
+        return fail(error, HUSK_INVALID_INPUT, "function '%s': stride %u of output '%s' is %lld, this run gives %lld: "
+                    "husk_session_output_shape tells it", function, d, side.name, static_cast<long long>(has[d]),
+                    static_cast<long long>(wanted[d]));
+    if (!hull_bytes(sizes, wanted, tensor.rank(), husk_dtype_size(static_cast<husk_dtype>(want->dtype())), &output_bytes[i]))
+      return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' is too large", function, side.name);
+    output_data[i] = out->data ? static_cast<uint8_t*>(out->data) + out->byte_offset : nullptr;
+    HUSK_TRY(check_address(side, want, output_data[i], output_bytes[i], error));
+  }
+  return Status::ok;
+}
+
+// The order of steps knows inputs and outputs as memory of their own: what is written may meet nothing else.
+Status Frame::check_overlaps(husk_error* error) const {
+  auto meet = [](const uint8_t* a, uint64_t n, const uint8_t* b, uint64_t m) { return n && m && a < b + m && b < a + n; };
+  const char* function = code.function->name()->c_str();
+  for (uint32_t o = 0; o < code.outputs(); ++o) {
+    for (uint32_t i = 0; i < code.inputs(); ++i)
+      if (meet(output_data[o], output_bytes[o], inputs[i].data, inputs[i].bytes))
+        return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' overlaps input '%s': give it memory of its own",
+                    function, code.output(o)->name()->c_str(), code.input(i)->name()->c_str());
+    for (uint32_t p = 0; p < o; ++p)
+      if (meet(output_data[o], output_bytes[o], output_data[p], output_bytes[p]))
+        return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' overlaps output '%s': give it memory of its own",
+                    function, code.output(o)->name()->c_str(), code.output(p)->name()->c_str());
+  }
+  for (uint32_t i = 0; i < code.inputs(); ++i) {
+    if (!input_written[i]) continue;
+    for (uint32_t j = 0; j < code.inputs(); ++j)
+      if (i != j && meet(inputs[i].data, inputs[i].bytes, inputs[j].data, inputs[j].bytes))
+        return fail(error, HUSK_INVALID_INPUT, "function '%s' writes input '%s', which overlaps input '%s'", function,
+                    code.input(i)->name()->c_str(), code.input(j)->name()->c_str());
+  }
+  return Status::ok;
+}
+
+Status Frame::check_segment(uint32_t segment, husk_error* error) const {
+  const fb::Segment& range = code.segments[segment];
+  const char* function = code.function->name()->c_str();
+  // A row is checked where its last register is computed.
+  auto here = [&](uint32_t reg) { return reg >= range.scalar_begin() && reg < range.scalar_end(); };
+  for (uint32_t b = 0; b < code.buffers.size; ++b) {
+    const uint32_t reg = code.buffers[b].size();
+    if (!here(reg)) continue;
+    const int64_t size = registers[reg].i;
+    if (size >= 0 && static_cast<uint64_t>(size) <= capacity[b]) continue;
+    return fail(error, block_of[b] == kNone ? HUSK_INVALID_INPUT : HUSK_NEEDS_RESIZE,
+                "function '%s': buffer %u needs %lld bytes, there are %llu: call husk_session_resize with these shapes",
+                function, b, static_cast<long long>(size), static_cast<unsigned long long>(capacity[b]));
+  }
+  for (uint32_t v = 0; v < code.views.size; ++v) {
+    const fb::View& view = code.views[v];
+    const uint32_t size_register = code.buffers[view.buffer()].size();
+    uint32_t last = view.offset() > view.extent() ? view.offset() : view.extent();
+    if (size_register > last) last = size_register;
+    if (!here(last)) continue;
+    const int64_t offset = registers[view.offset()].i, extent = registers[view.extent()].i;
+    const int64_t size = registers[size_register].i;
+    if (offset >= 0 && extent >= 0 && offset <= size && extent <= size - offset) continue;
+    return fail(error, HUSK_INVALID_INPUT, "function '%s': view %u covers bytes %lld + %lld of a buffer of %lld: the artifact "
+                "is wrong for these shapes, export it again", function, v, static_cast<long long>(offset),
+                static_cast<long long>(extent), static_cast<long long>(size));
+  }
+  for (uint32_t t = 0; t < code.tensors.size; ++t) {
+    const fb::Tensor& tensor = code.tensors[t];
+    uint32_t last = code.views[tensor.view()].extent();
+    int64_t sizes[kMaxRank], made[kMaxRank];
+    for (uint32_t d = 0; d < 2u * tensor.rank(); ++d) {
+      const uint32_t reg = code.operands[tensor.first() + d];
+      if (reg > last) last = reg;
+      (d < tensor.rank() ? sizes[d] : made[d - tensor.rank()]) = registers[reg].i;
+    }
+    if (!here(last)) continue;
+    uint64_t bytes;
+    if (hull_bytes(sizes, made, tensor.rank(), husk_dtype_size(static_cast<husk_dtype>(tensor.dtype())), &bytes) &&
+        bytes <= static_cast<uint64_t>(registers[code.views[tensor.view()].extent()].i))
+      continue;
+    return fail(error, HUSK_INVALID_INPUT, "function '%s': tensor %u does not fit into its view: the artifact is wrong for "
+                "these shapes, export it again", function, t);
+  }
+  return Status::ok;
+}
+
+Status Frame::enter(uint32_t segment, husk_error* error) {
+  return evaluate(code, segment, inputs.data(), &result, registers.data(), error);
+}
+
+bool Frame::unchanged() const {
+  if (!bound_once || code.segments.size > 1) return false;
+  for (uint32_t i = 0; i < code.inputs(); ++i)
+    if (inputs[i].bytes != input_bytes[i]) return false;
+  return registers.size() == 0 ||
+         memcmp(registers.data(), last_registers.data(), registers.size() * sizeof(Register)) == 0;
+}
+
+void Frame::remember() {
+  for (uint32_t i = 0; i < code.inputs(); ++i) input_bytes[i] = inputs[i].bytes;
+  if (registers.size()) memcpy(last_registers.data(), registers.data(), registers.size() * sizeof(Register));
+  bound_once = true;
+}
+
+void Frame::write_results(husk_value* outputs) const {
+  for (uint32_t i = 0; i < code.outputs(); ++i) {
+    const fb::Argument& row = code.results[i];
+    if (static_cast<ArgumentKind>(row.kind()) == ArgumentKind::tensor) continue;
+    outputs[i].kind = code.output(i)->kind();
+    if (outputs[i].kind == HUSK_VALUE_FLOAT)
+      outputs[i].as.f = registers[row.index()].f;
+    else if (outputs[i].kind != HUSK_VALUE_NONE)
+      outputs[i].as.i = outputs[i].kind == HUSK_VALUE_BOOL ? registers[row.index()].i != 0 : registers[row.index()].i;
+  }
+}
+
+}  // namespace husk

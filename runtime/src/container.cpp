@@ -1,0 +1,103 @@
+#include "container.h"
+
+#include "blake2b.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace husk {
+namespace {
+
+template <class T>
+T load(const uint8_t* at) {
+  T value;
+  memcpy(&value, at, sizeof(value));
+  return value;
+}
+
+}  // namespace
+
+Container::~Container() {
+  if (mapped_ && data_) munmap(const_cast<uint8_t*>(data_), size_);
+  if (release_) release_(release_user_, data_);
+}
+
+Status Container::map(const char* path, husk_error* error) {
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return fail(error, HUSK_IO, "cannot open '%s': %s", path, strerror(errno));
+  struct stat info;
+  void* data = MAP_FAILED;
+  Status status = Status::ok;
+  if (fstat(file, &info) != 0)
+    status = fail(error, HUSK_IO, "cannot read '%s': %s", path, strerror(errno));
+  else if (info.st_size < static_cast<off_t>(kHeaderBytes))
+    status = fail(error, HUSK_INVALID_FILE, "'%s' is not a Husk artifact: it has %lld bytes, a header has 64", path,
+                  static_cast<long long>(info.st_size));
+  else if ((data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file, 0)) == MAP_FAILED)
+    status = fail(error, HUSK_IO, "cannot map '%s': %s", path, strerror(errno));
+  close(file);
+  HUSK_TRY(status);
+  data_ = static_cast<const uint8_t*>(data);
+  size_ = static_cast<uint64_t>(info.st_size);
+  mapped_ = true;
+  return Status::ok;
+}
+
+void Container::borrow(const void* data, uint64_t size, void (*release)(void*, const void*), void* user) {
+  data_ = static_cast<const uint8_t*>(data);
+  size_ = size;
+  release_ = release;
+  release_user_ = user;
+}
+
+Status Container::read(const husk_allocator& allocator, husk_error* error) {
+  uint8_t header[kHeaderBytes];
+  if (size_ < kHeaderBytes || (memcpy(header, data_, kHeaderBytes), memcmp(header, kMagic, 8) != 0))
+    return fail(error, HUSK_INVALID_FILE, "not a Husk artifact: the first 8 bytes are not its magic");
+  const unsigned major = load<uint16_t>(header + 8), minor = load<uint16_t>(header + 10);
+  if (major != kMajor || minor > kMinor)
+    return fail(error, HUSK_UNSUPPORTED, "the artifact has format %u.%u, this library reads %u.%u: update libhusk, or "
+                "export again", major, minor, unsigned(kMajor), unsigned(kMinor));
+  if (uint64_t features = load<uint64_t>(header + 24))
+    return fail(error, HUSK_UNSUPPORTED, "the artifact needs features 0x%llx, which this library does not have: "
+                "update libhusk", static_cast<unsigned long long>(features));
+  const uint64_t metadata = load<uint32_t>(header + 12), file = load<uint64_t>(header + 16);
+  if (file != size_)
+    return fail(error, HUSK_INVALID_FILE, "the artifact is %s: its header says %llu bytes, there are %llu; copy it again",
+                size_ < file ? "truncated" : "too long", static_cast<unsigned long long>(file),
+                static_cast<unsigned long long>(size_));
+  blob_base_ = (kHeaderBytes + metadata + kBlobAlign - 1) / kBlobAlign * kBlobAlign;
+  if (kHeaderBytes + metadata > size_)
+    return fail(error, HUSK_INVALID_FILE, "the header says %llu bytes of metadata, which the file does not hold",
+                static_cast<unsigned long long>(metadata));
+  HUSK_TRY(metadata_.allocate(allocator, (metadata + 7) / 8, error));
+  memcpy(metadata_.data(), data_ + kHeaderBytes, metadata);
+  memcpy(hash_, header + 32, sizeof(hash_));
+  Blake2b hash;
+  uint8_t digest[32];
+  hash.update(metadata_.data(), metadata);
+  hash.finish(digest);
+  if (memcmp(digest, hash_, sizeof(digest)) != 0)
+    return fail(error, HUSK_INVALID_FILE, "the metadata does not match its hash: the file was changed or damaged");
+  const uint8_t* bytes = reinterpret_cast<const uint8_t*>(metadata_.data());
+  flatbuffers::Verifier verifier(bytes, metadata, 64, 10000000);
+  if (metadata < 8 || !fb::VerifyProgramBuffer(verifier))
+    return fail(error, HUSK_INVALID_FILE, "the metadata is not a well-formed FlatBuffer of husk.fbs");
+  program_ = fb::GetProgram(bytes);
+  return Status::ok;
+}
+
+Status Container::check_hash(const fb::Blob* row, const char* what, const char* name, husk_error* error) const {
+  Blake2b hash;
+  uint8_t digest[32];
+  hash.update(blob(row), row->size());
+  hash.finish(digest);
+  if (memcmp(digest, row->hash().bytes()->Data(), sizeof(digest)) == 0) return Status::ok;
+  return fail(error, HUSK_INVALID_FILE, "%s '%s' does not match its hash: the file was changed or damaged", what, name);
+}
+
+}  // namespace husk

@@ -1,0 +1,83 @@
+#include "engine.h"
+
+#include <cstring>
+
+husk_engine::~husk_engine() {
+  for (const husk::OpEntry& op : ops) allocator.release(allocator.user, op.name);
+  if (device) port->close(device);
+}
+
+bool husk_engine::find_op(const char* name, husk::OpEntry* out) {
+  std::lock_guard<std::mutex> lock(mutex);
+  for (size_t i = ops.size(); i-- > 0;)  // the latest wins
+    if (strcmp(ops[i].name, name) == 0) {
+      *out = ops[i];
+      return true;
+    }
+  return false;
+}
+
+namespace husk {
+namespace {
+
+Status create_engine(const husk_engine_options& given, husk_engine** out, husk_error* error) {
+  const husk_port* port = given.port;
+  if (!port) return fail(error, HUSK_INVALID_ARGUMENT, "husk_engine_options.port is NULL: pass husk_port_host() or another");
+  if (port->abi != HUSK_PORT_ABI || port->struct_size < offsetof(husk_port, graphs))
+    return fail(error, HUSK_UNSUPPORTED, "port '%s' has interface %u, this library has %u: build both from one version",
+                port->name ? port->name : "", port->abi, HUSK_PORT_ABI);
+  const husk_allocator allocator = given.allocator ? *given.allocator : *default_allocator();
+  husk_engine* engine = create<husk_engine>(allocator, given, allocator);
+  if (!engine) return fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: an engine");
+  husk_error spare;
+  Status status = to_status(port->open(port->user, given.device_index, &engine->allocator, &engine->device,
+                                       error ? error : &spare));
+  if (failed(status)) {
+    engine->device = nullptr;
+    destroy(allocator, engine);
+    return status;
+  }
+  port->properties(engine->device, &engine->properties);
+  *out = engine;
+  return Status::ok;
+}
+
+}  // namespace
+}  // namespace husk
+
+husk_status husk_engine_create(const husk_engine_options* options, husk_engine** engine, husk_error* error) {
+  if (!options || !engine)
+    return husk_status(husk::fail(error, HUSK_INVALID_ARGUMENT, "husk_engine_create: an argument is NULL"));
+  *engine = nullptr;
+  husk_engine_options full = HUSK_ENGINE_OPTIONS_INIT;
+  const size_t size = options->struct_size < sizeof(full) ? options->struct_size : sizeof(full);
+  memcpy(&full, options, size);
+  return husk_status(husk::create_engine(full, engine, error));
+}
+
+void husk_engine_release(husk_engine* engine) {
+  if (!engine || !engine->references.drop()) return;
+  const husk_allocator allocator = engine->allocator;
+  husk::destroy(allocator, engine);
+}
+
+husk_status husk_engine_add_op(husk_engine* engine, const husk_op* op, husk_error* error) {
+  if (!engine || !op || !op->name || !op->call)
+    return husk_status(husk::fail(error, HUSK_INVALID_ARGUMENT, "husk_engine_add_op: an engine, a name and a function are "
+                                  "needed"));
+  const size_t size = strlen(op->name) + 1;
+  char* name = static_cast<char*>(engine->allocator.allocate(engine->allocator.user, size, 16));
+  if (!name) return husk_status(husk::fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: op '%s'", op->name));
+  memcpy(name, op->name, size);
+  husk::Status status;
+  {
+    std::lock_guard<std::mutex> lock(engine->mutex);
+    status = engine->ops.push(engine->allocator, {name, op->call, op->user}, error);
+  }
+  if (husk::failed(status)) engine->allocator.release(engine->allocator.user, name);
+  return husk_status(status);
+}
+
+void husk_engine_properties(const husk_engine* engine, husk_port_properties* out) {
+  if (engine && out) *out = engine->properties;
+}

@@ -1,0 +1,293 @@
+#include "evaluate.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+namespace husk {
+namespace {
+
+// "size of dim 1 of input 'x' (7)", for the text of a failed guard.
+struct Description {
+  char text[80];
+};
+
+Description describe(const Code& code, uint32_t index, const Register* registers) {
+  Description out;
+  const fb::Instruction& op = code.scalars[index];
+  const long long value = registers[index].i;
+  switch (static_cast<Scalar>(op.op())) {
+    case Scalar::op_const: snprintf(out.text, sizeof(out.text), "%lld", value); break;
+    case Scalar::op_size:
+      snprintf(out.text, sizeof(out.text), "size %u of input '%.32s' (%lld)", op.b(), code.input(op.a())->name()->c_str(),
+               value);
+      break;
+    case Scalar::op_stride:
+      snprintf(out.text, sizeof(out.text), "stride %u of input '%.32s' (%lld)", op.b(),
+               code.input(op.a())->name()->c_str(), value);
+      break;
+    case Scalar::op_input:
+      snprintf(out.text, sizeof(out.text), "input '%.32s' (%lld)", code.input(op.a())->name()->c_str(), value);
+      break;
+    default: snprintf(out.text, sizeof(out.text), "%lld", value);
+  }
+  return out;
+}
+
+int64_t floor_div(int64_t a, int64_t b) { return a / b - ((a % b != 0) & ((a < 0) != (b < 0))); }
+
+bool power(int64_t base, int64_t exponent, int64_t* out) {  // true on overflow
+  int64_t result = 1;
+  for (; exponent > 0; exponent >>= 1) {
+    if ((exponent & 1) && __builtin_mul_overflow(result, base, &result)) return true;
+    if (exponent > 1 && __builtin_mul_overflow(base, base, &base)) return true;
+  }
+  *out = result;
+  return false;
+}
+
+bool from_float(double value, int64_t* out) {  // true if it is outside int64 or no number
+  if (!(value >= -9223372036854775808.0 && value < 9223372036854775808.0)) return true;
+  *out = static_cast<int64_t>(value);
+  return false;
+}
+
+Status overflow(const Code& code, uint32_t index, husk_error* error) {
+  return fail(error, HUSK_INVALID_INPUT, "function '%s': size arithmetic leaves int64 (or divides by zero) at register %%%u: "
+              "the inputs are too large", code.function->name()->c_str(), index);
+}
+
+Status failed_guard(const Code& code, const fb::Instruction& op, const Register* r, husk_error* error) {
+  const char* name = code.function->name()->c_str();
+  const auto kind = static_cast<Scalar>(op.op());
+  const char* text = code.text(kind == Scalar::op_check ? op.b() : op.c());
+  const char* colon = *text ? ": " : "";
+  if (kind == Scalar::op_check)
+    return fail(error, HUSK_INVALID_INPUT, "function '%s': %s%scheck failed", name, text, colon);
+  return fail(error, HUSK_INVALID_INPUT, "function '%s': %s%s%s must %s %s", name, text, colon,
+              describe(code, op.a(), r).text, kind == Scalar::op_check_eq ? "equal" : "be at most",
+              describe(code, op.b(), r).text);
+}
+
+Status failed_stride(const Code& code, const fb::Instruction& op, const InputValue& in, int64_t want,
+                     husk_error* error) {
+  return fail(error, HUSK_INVALID_INPUT, "function '%s': stride %u of input '%s' is %lld, must be %lld: pass a tensor in "
+              "the memory format that was exported", code.function->name()->c_str(), op.b(),
+              code.input(op.a())->name()->c_str(), static_cast<long long>(in.strides[op.b()]),
+              static_cast<long long>(want));
+}
+
+// A stride says nothing where the tensor has no two elements along the dimension.
+bool stride_matters(const InputValue& in, uint32_t rank, uint32_t dim) {
+  for (uint32_t d = 0; d < rank; ++d)
+    if (in.sizes[d] == 0) return false;
+  return in.sizes[dim] > 1;
+}
+
+}  // namespace
+
+Status evaluate(const Code& code, uint32_t segment, const InputValue* inputs, const Register* results, Register* r,
+                husk_error* error) {
+  const uint32_t end = code.segments[segment].scalar_end();
+  for (uint32_t n = code.segments[segment].scalar_begin(); n < end; ++n) {
+    const fb::Instruction& op = code.scalars[n];
+    const uint32_t a = op.a(), b = op.b(), c = op.c();
+    int64_t* out = &r[n].i;
+    bool wrong = false;
+    switch (static_cast<Scalar>(op.op())) {
+      case Scalar::op_const:
+      case Scalar::op_fconst: *out = immediate(op); break;
+      case Scalar::op_input: *out = inputs[a].i; break;
+      case Scalar::op_finput: r[n].f = inputs[a].f; break;
+      case Scalar::op_size: *out = inputs[a].sizes[b]; break;
+      case Scalar::op_stride: *out = inputs[a].strides[b]; break;
+      case Scalar::op_result:
+      case Scalar::op_fresult: r[n] = results[a]; break;
+      case Scalar::op_add: wrong = __builtin_add_overflow(r[a].i, r[b].i, out); break;
+      case Scalar::op_sub: wrong = __builtin_sub_overflow(r[a].i, r[b].i, out); break;
+      case Scalar::op_mul: wrong = __builtin_mul_overflow(r[a].i, r[b].i, out); break;
+      case Scalar::op_floordiv:
+      case Scalar::op_mod:
+      case Scalar::op_cdiv: {
+        const int64_t x = r[a].i, y = r[b].i;
+        if ((wrong = y == 0 || (x == INT64_MIN && y == -1))) break;
+        const int64_t quotient = floor_div(x, y);
+        const auto kind = static_cast<Scalar>(op.op());
+        *out = kind == Scalar::op_floordiv ? quotient : kind == Scalar::op_mod ? x - quotient * y : quotient + (x % y != 0);
+        break;
+      }
+      case Scalar::op_min: *out = r[a].i < r[b].i ? r[a].i : r[b].i; break;
+      case Scalar::op_max: *out = r[a].i > r[b].i ? r[a].i : r[b].i; break;
+      case Scalar::op_pow: wrong = r[b].i < 0 || power(r[a].i, r[b].i, out); break;
+      case Scalar::op_eq: *out = r[a].i == r[b].i; break;
+      case Scalar::op_ne: *out = r[a].i != r[b].i; break;
+      case Scalar::op_lt: *out = r[a].i < r[b].i; break;
+      case Scalar::op_le: *out = r[a].i <= r[b].i; break;
+      case Scalar::op_and: *out = r[a].i && r[b].i; break;
+      case Scalar::op_or: *out = r[a].i || r[b].i; break;
+      case Scalar::op_not: *out = !r[a].i; break;
+      case Scalar::op_select: *out = r[a].i ? r[b].i : r[c].i; break;
+      case Scalar::op_range:
+        *out = r[a].i;
+        if (r[a].i < r[b].i || r[a].i > r[c].i)
+          return fail(error, HUSK_INVALID_INPUT, "function '%s': %s is outside %lld..%lld, the range that was exported",
+                      code.function->name()->c_str(), describe(code, a, r).text, static_cast<long long>(r[b].i),
+                      static_cast<long long>(r[c].i));
+        break;
+      case Scalar::op_fadd: r[n].f = r[a].f + r[b].f; break;
+      case Scalar::op_fsub: r[n].f = r[a].f - r[b].f; break;
+      case Scalar::op_fmul: r[n].f = r[a].f * r[b].f; break;
+      case Scalar::op_fdiv: r[n].f = r[a].f / r[b].f; break;
+      case Scalar::op_fmin: r[n].f = r[a].f < r[b].f ? r[a].f : r[b].f; break;
+      case Scalar::op_fmax: r[n].f = r[a].f > r[b].f ? r[a].f : r[b].f; break;
+      case Scalar::op_feq: *out = r[a].f == r[b].f; break;
+      case Scalar::op_flt: *out = r[a].f < r[b].f; break;
+      case Scalar::op_fle: *out = r[a].f <= r[b].f; break;
+      case Scalar::op_fselect: r[n].f = r[a].i ? r[b].f : r[c].f; break;
+      case Scalar::op_float: r[n].f = static_cast<double>(r[a].i); break;
+      case Scalar::op_trunc: wrong = from_float(std::trunc(r[a].f), out); break;
+      case Scalar::op_floor: wrong = from_float(std::floor(r[a].f), out); break;
+      case Scalar::op_ceil: wrong = from_float(std::ceil(r[a].f), out); break;
+      case Scalar::op_sqrt: r[n].f = std::sqrt(r[a].f); break;
+      case Scalar::op_check:
+        if (!r[a].i) return failed_guard(code, op, r, error);
+        break;
+      case Scalar::op_check_eq:
+        if (r[a].i != r[b].i) return failed_guard(code, op, r, error);
+        break;
+      case Scalar::op_check_le:
+        if (r[a].i > r[b].i) return failed_guard(code, op, r, error);
+        break;
+      case Scalar::op_check_stride:
+        if (inputs[a].strides[b] != r[c].i && stride_matters(inputs[a], code.input(a)->rank(), b))
+          return failed_stride(code, op, inputs[a], r[c].i, error);
+        break;
+    }
+    if (wrong) return overflow(code, n, error);
+  }
+  return Status::ok;
+}
+
+namespace {
+
+// Ends saturate: a bound that leaves int64 is no bound.
+int64_t add_low(int64_t a, int64_t b) {
+  int64_t sum;
+  return a == INT64_MIN || b == INT64_MIN || __builtin_add_overflow(a, b, &sum) ? INT64_MIN : sum;
+}
+int64_t add_high(int64_t a, int64_t b) {
+  int64_t sum;
+  return a == INT64_MAX || b == INT64_MAX || __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+}
+int64_t negate(int64_t a) { return a == INT64_MIN ? INT64_MAX : a == INT64_MAX ? INT64_MIN : -a; }
+
+Interval add(Interval x, Interval y) { return {add_low(x.low, y.low), add_high(x.high, y.high)}; }
+Interval negate(Interval x) { return {negate(x.high), negate(x.low)}; }
+
+int64_t times(int64_t a, int64_t b) {  // a limit times 0 is 0: a missing bound is still a number
+  int64_t product;
+  if (!__builtin_mul_overflow(a, b, &product)) return product;
+  return (a < 0) == (b < 0) ? INT64_MAX : INT64_MIN;
+}
+
+Interval hull(int64_t p, int64_t q, int64_t r, int64_t s) {
+  auto low = [](int64_t a, int64_t b) { return a < b ? a : b; };
+  auto high = [](int64_t a, int64_t b) { return a > b ? a : b; };
+  return {low(low(p, q), low(r, s)), high(high(p, q), high(r, s))};
+}
+
+Interval multiply(Interval x, Interval y) {
+  return hull(times(x.low, y.low), times(x.low, y.high), times(x.high, y.low), times(x.high, y.high));
+}
+
+int64_t divide(int64_t a, int64_t b, bool up) {  // b > 0
+  if (a == INT64_MIN || a == INT64_MAX) return a;
+  if (b == INT64_MAX) return up ? a > 0 : -(a < 0);
+  return floor_div(a, b) + (up && a % b != 0);
+}
+
+Interval divide(Interval x, Interval y, bool up) {
+  if (y.low <= 0) return {};
+  return hull(divide(x.low, y.low, up), divide(x.low, y.high, up), divide(x.high, y.low, up),
+              divide(x.high, y.high, up));
+}
+
+Interval modulo(Interval x, Interval y) {
+  if (y.low <= 0) return {};
+  if (x.low >= 0 && x.high < y.low) return x;
+  return {0, y.high == INT64_MAX ? (x.low >= 0 ? x.high : INT64_MAX) : y.high - 1};
+}
+
+Interval power(Interval x, Interval y) {
+  int64_t low, high;
+  if (x.low < 0 || y.low < 0 || power(x.low, y.low, &low)) return {};
+  if (x.high == INT64_MAX || y.high == INT64_MAX || power(x.high, y.high, &high)) high = INT64_MAX;
+  if (x.low == 0) low = 0;
+  if (x.high == 0 && high < 1) high = 1;  // 0 to the power of 0
+  return {low, high};
+}
+
+Interval decide(bool always, bool never) { return always ? Interval{1, 1} : never ? Interval{0, 0} : Interval{0, 1}; }
+
+bool is_true(Interval x) { return x.low > 0 || x.high < 0; }
+bool is_false(Interval x) { return x.low == 0 && x.high == 0; }
+bool is_equal(Interval x, Interval y) { return x.low == x.high && y.low == y.high && x.low == y.low; }
+bool is_apart(Interval x, Interval y) { return x.high < y.low || y.high < x.low; }
+
+}  // namespace
+
+Interval interval(const Code& code, uint32_t index, const Interval* known) {
+  const fb::Instruction& op = code.scalars[index];
+  const auto kind = static_cast<Scalar>(op.op());
+  auto x = [&] { return known[op.a()]; };
+  auto y = [&] { return known[op.b()]; };
+  auto z = [&] { return known[op.c()]; };
+  auto join = [](Interval a, Interval b) {
+    return Interval{a.low < b.low ? a.low : b.low, a.high > b.high ? a.high : b.high};
+  };
+  switch (kind) {
+    case Scalar::op_const: return {immediate(op), immediate(op)};
+    case Scalar::op_input: {
+      const fb::Value* value = code.input(op.a());
+      if (count(value->dims()) == 1) return {value->dims()->Get(0)->min(), value->dims()->Get(0)->max()};
+      return {};
+    }
+    case Scalar::op_size: {
+      const fb::Dim* dim = code.input(op.a())->dims()->Get(op.b());
+      return {dim->min(), dim->max()};
+    }
+    case Scalar::op_add: return add(x(), y());
+    case Scalar::op_sub: return add(x(), negate(y()));
+    case Scalar::op_mul: return multiply(x(), y());
+    case Scalar::op_floordiv: return divide(x(), y(), false);
+    case Scalar::op_cdiv: return divide(x(), y(), true);
+    case Scalar::op_mod: return modulo(x(), y());
+    case Scalar::op_min: {
+      Interval p = x(), q = y();
+      return {p.low < q.low ? p.low : q.low, p.high < q.high ? p.high : q.high};
+    }
+    case Scalar::op_max: {
+      Interval p = x(), q = y();
+      return {p.low > q.low ? p.low : q.low, p.high > q.high ? p.high : q.high};
+    }
+    case Scalar::op_pow: return power(x(), y());
+    case Scalar::op_eq: return decide(is_equal(x(), y()), is_apart(x(), y()));
+    case Scalar::op_ne: return decide(is_apart(x(), y()), is_equal(x(), y()));
+    case Scalar::op_lt: return decide(x().high < y().low, x().low >= y().high);
+    case Scalar::op_le: return decide(x().high <= y().low, x().low > y().high);
+    case Scalar::op_and: return decide(is_true(x()) && is_true(y()), is_false(x()) || is_false(y()));
+    case Scalar::op_or: return decide(is_true(x()) || is_true(y()), is_false(x()) && is_false(y()));
+    case Scalar::op_not: return decide(is_false(x()), is_true(x()));
+    case Scalar::op_select: return is_true(x()) ? y() : is_false(x()) ? z() : join(y(), z());
+    case Scalar::op_range: {
+      Interval p = x(), q = y(), r = z();
+      return {p.low > q.low ? p.low : q.low, p.high < r.high ? p.high : r.high};
+    }
+    case Scalar::op_feq:
+    case Scalar::op_flt:
+    case Scalar::op_fle: return {0, 1};
+    default: return {};  // strides, results, floats: nothing is known
+  }
+}
+
+}  // namespace husk

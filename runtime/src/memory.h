@@ -1,0 +1,115 @@
+// Host memory: every byte that the runtime owns comes from the engine's allocator, and running out is a status.
+#pragma once
+
+#include "status.h"
+
+#include <new>
+#include <type_traits>
+
+namespace husk {
+
+// The allocator of an engine that was given none: mimalloc, or malloc in a build without it.
+const husk_allocator* default_allocator();
+
+// Value-initialised object, or null when there is no memory.
+template <class T, class... Args>
+T* create(const husk_allocator& allocator, Args&&... args) {
+  static_assert(alignof(T) <= 64);
+  void* memory = allocator.allocate(allocator.user, sizeof(T), alignof(T) < 16 ? 16 : alignof(T));
+  return memory ? ::new (memory) T(static_cast<Args&&>(args)...) : nullptr;
+}
+
+template <class T>
+void destroy(const husk_allocator& allocator, T* object) {
+  if (!object) return;
+  object->~T();
+  allocator.release(allocator.user, object);
+}
+
+// An owned array of a size chosen once. Elements start zeroed; they are plain data.
+template <class T>
+class Array {
+  static_assert(std::is_trivially_destructible_v<T> && std::is_trivially_copyable_v<T>);
+
+ public:
+  Array() = default;
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+  ~Array() { reset(); }
+
+  // Replaces the content by `size` zeroed elements. On failure the array is empty.
+  Status allocate(const husk_allocator& allocator, size_t size, husk_error* error) {
+    reset();
+    if (size == 0) return Status::ok;
+    size_t bytes = 0;
+    if (__builtin_mul_overflow(size, sizeof(T), &bytes)) bytes = SIZE_MAX;
+    void* memory = bytes == SIZE_MAX ? nullptr : allocator.allocate(allocator.user, bytes, 16);
+    if (!memory) return fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: %zu bytes were asked for", bytes);
+    __builtin_memset(memory, 0, bytes);
+    allocator_ = &allocator;
+    data_ = static_cast<T*>(memory);
+    size_ = size;
+    return Status::ok;
+  }
+  void reset() {
+    if (data_) allocator_->release(allocator_->user, data_);
+    data_ = nullptr;
+    size_ = 0;
+  }
+
+  void swap(Array& other) {
+    exchange(allocator_, other.allocator_);
+    exchange(data_, other.data_);
+    exchange(size_, other.size_);
+  }
+
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+  size_t size() const { return size_; }
+  T& operator[](size_t i) { return data_[i]; }
+  const T& operator[](size_t i) const { return data_[i]; }
+  T* begin() { return data_; }
+  T* end() { return data_ + size_; }
+  const T* begin() const { return data_; }
+  const T* end() const { return data_ + size_; }
+
+ private:
+  template <class U>
+  static void exchange(U& a, U& b) {
+    U old = a;
+    a = b;
+    b = old;
+  }
+
+  const husk_allocator* allocator_ = nullptr;  // the engine's, which outlives every array
+  T* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// An owned array that grows at its end.
+template <class T>
+class List {
+ public:
+  Status push(const husk_allocator& allocator, const T& value, husk_error* error) {
+    if (size_ == room_.size()) {
+      Array<T> larger;
+      HUSK_TRY(larger.allocate(allocator, size_ < 8 ? 16 : size_ * 2, error));
+      for (size_t i = 0; i < size_; ++i) larger[i] = room_[i];
+      room_.swap(larger);
+    }
+    room_[size_++] = value;
+    return Status::ok;
+  }
+  void clear() { size_ = 0; }
+  size_t size() const { return size_; }
+  T& operator[](size_t i) { return room_[i]; }
+  const T& operator[](size_t i) const { return room_[i]; }
+  const T* begin() const { return room_.data(); }
+  const T* end() const { return room_.data() + size_; }
+
+ private:
+  Array<T> room_;
+  size_t size_ = 0;
+};
+
+}  // namespace husk

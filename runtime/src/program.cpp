@@ -1,0 +1,171 @@
+#include "program.h"
+
+#include "verify.h"
+
+#include <cstdio>
+#include <cstring>
+
+namespace husk {
+namespace {
+
+// How well a target runs on the device: the best of its images; a target without images runs wherever its port does.
+int32_t target_rank(const husk_program* p, uint32_t index) {
+  const fb::Target* target = p->rows()->targets()->Get(index);
+  const husk_engine* engine = p->engine;
+  if (strcmp(target->port()->c_str(), engine->port->name) != 0) return 0;
+  int32_t best = 0;
+  bool images = false;
+  for (uint32_t i = 0; i < count(p->rows()->images()); ++i) {
+    const fb::Image* image = p->rows()->images()->Get(i);
+    if (image->target() != index) continue;
+    images = true;
+    const int32_t rank = engine->port->fit(engine->device, target->arch()->c_str(), image->format());
+    if (rank > best) best = rank;
+  }
+  return images ? best : 1;
+}
+
+Status no_variant(const husk_program* p, const fb::Function* f, husk_error* error) {
+  char held[120] = "";
+  size_t used = 0;
+  for (uint32_t v = 0; v < count(f->variants()) && used < sizeof(held) - 1; ++v) {
+    const fb::Target* target = p->rows()->targets()->Get(f->variants()->Get(v)->target());
+    const int n = snprintf(held + used, sizeof(held) - used, "%s%s %s", v ? ", " : "", target->port()->c_str(),
+                           target->arch()->c_str());
+    used += n > 0 ? static_cast<size_t>(n) : 0;
+  }
+  return fail(error, HUSK_UNSUPPORTED, "function '%s' has no variant for this device (%s %s): the file holds %s; export "
+              "for this target", f->name()->c_str(), p->engine->port->name, p->engine->properties.arch, held);
+}
+
+}  // namespace
+
+uint64_t state_bytes(const fb::State* state) {
+  uint64_t bytes = husk_dtype_size(static_cast<husk_dtype>(state->dtype()));
+  for (uint32_t d = 0; d < count(state->dims()); ++d) bytes *= static_cast<uint64_t>(state->dims()->Get(d));
+  return bytes;
+}
+
+}  // namespace husk
+
+using husk::Status;
+
+husk_program::~husk_program() {
+  for (void* module : modules)
+    if (module) engine->port->module_unload(engine->device, module);
+  if (constant_memory) engine->port->free(engine->device, constant_memory);
+}
+
+Status husk_program::load(husk_error* error) {
+  HUSK_TRY(husk::verify(file, engine->allocator, error));
+  const husk_engine_options& options = engine->options;
+  if (options.accept && !options.accept(options.accept_user, file.content_hash()))
+    return husk::fail(error, HUSK_UNSUPPORTED, "the application did not accept the artifact's content hash");
+  HUSK_TRY(choose(error));
+  HUSK_TRY(load_images(error));
+  HUSK_TRY(resolve_ops(error));
+  return load_constants(error);
+}
+
+Status husk_program::choose(husk_error* error) {
+  HUSK_TRY(chosen.allocate(engine->allocator, functions(), error));
+  for (uint32_t i = 0; i < functions(); ++i) {
+    const husk::fb::Function* f = rows()->functions()->Get(i);
+    int32_t best = 0;
+    for (uint32_t v = 0; v < husk::count(f->variants()); ++v) {
+      const int32_t rank = husk::target_rank(this, f->variants()->Get(v)->target());
+      if (rank <= best) continue;
+      best = rank;
+      chosen[i].variant = v;
+    }
+    if (best == 0) return husk::no_variant(this, f, error);
+    const husk::fb::Target* target = rows()->targets()->Get(f->variants()->Get(chosen[i].variant)->target());
+    snprintf(chosen[i].target, sizeof(chosen[i].target), "%s %s", target->port()->c_str(), target->arch()->c_str());
+  }
+  return Status::ok;
+}
+
+Status husk_program::load_images(husk_error* error) {
+  const uint32_t images = husk::count(rows()->images()), n = husk::count(rows()->kernels());
+  HUSK_TRY(modules.allocate(engine->allocator, images, error));
+  HUSK_TRY(kernels.allocate(engine->allocator, n, error));
+  husk::Array<uint8_t> wanted;  // kernels that a chosen variant launches
+  HUSK_TRY(wanted.allocate(engine->allocator, n, error));
+  for (uint32_t f = 0; f < functions(); ++f) {
+    const husk::Code c = code(f);
+    for (const husk::fb::Instruction& step : c.steps)
+      if (static_cast<husk::Step>(step.op()) == husk::Step::op_launch) wanted[step.a()] = 1;
+  }
+  for (uint32_t k = 0; k < n; ++k) {
+    if (!wanted[k]) continue;
+    const husk::fb::Kernel* kernel = rows()->kernels()->Get(k);
+    const husk::fb::Image* image = rows()->images()->Get(kernel->image());
+    if (!modules[kernel->image()]) {
+      if (image->format() == HUSK_IMAGE_ELF && !engine->options.allow_host_images)
+        return husk::fail(error, HUSK_UNSUPPORTED, "image '%s' is native code for this host: set "
+                          "husk_engine_options.allow_host_images if you trust the file", image->name()->c_str());
+      HUSK_TRY(file.check_hash(image->blob(), "image", image->name()->c_str(), error));
+      const husk_port_image data = {image->format(), file.blob(image->blob()), image->blob()->size(),
+                                    image->name()->c_str()};
+      HUSK_TRY(husk::to_status(engine->port->module_load(engine->device, &data, &modules[kernel->image()], error)));
+    }
+    const uint32_t* block = kernel->block()->data();
+    const husk_port_kernel desc = {kernel->symbol()->c_str(), kernel->params() ? kernel->params()->data() : nullptr,
+                                   husk::count(kernel->params()), kernel->shared(), kernel->cluster(),
+                                   block[0] * block[1] * block[2]};
+    Status status = husk::to_status(
+        engine->port->kernel_get(engine->device, modules[kernel->image()], &desc, &kernels[k], error));
+    if (husk::failed(status)) {
+      husk::prefix(error, "kernel '%s'", kernel->name()->c_str());
+      return status;
+    }
+  }
+  return Status::ok;
+}
+
+Status husk_program::resolve_ops(husk_error* error) {
+  HUSK_TRY(ops.allocate(engine->allocator, husk::count(rows()->ops()), error));
+  for (uint32_t f = 0; f < functions(); ++f) {
+    const husk::Code c = code(f);
+    for (uint32_t s = 0; s < c.steps.size; ++s) {
+      const husk::fb::Instruction& step = c.steps[s];
+      if (static_cast<husk::Step>(step.op()) != husk::Step::op_extern || ops[step.a()].call) continue;
+      const char* name = rows()->ops()->Get(step.a())->c_str();
+      if (!engine->find_op(name, &ops[step.a()]))
+        return husk::fail(error, HUSK_NOT_FOUND, "function '%s' calls op '%s' (%s), which is not registered: "
+                          "husk_engine_add_op before opening", c.function->name()->c_str(), name, c.origin(s));
+    }
+  }
+  return Status::ok;
+}
+
+Status husk_program::load_constants(husk_error* error) {
+  const uint32_t n = husk::count(rows()->constants());
+  HUSK_TRY(constants.allocate(engine->allocator, n, error));
+  uint64_t total = 0;
+  for (uint32_t i = 0; i < n; ++i) {
+    const husk::fb::Blob* blob = rows()->constants()->Get(i)->blob();
+    if (engine->properties.host_memory) {
+      constants[i] = const_cast<uint8_t*>(file.blob(blob));  // read-only by rule 8
+      continue;
+    }
+    constants[i] = reinterpret_cast<uint8_t*>(total);  // an offset until the memory is there
+    total += (blob->size() + 255) / 256 * 256;
+  }
+  if (total == 0) return Status::ok;
+  Status status = husk::to_status(engine->port->alloc(engine->device, total, &constant_memory, error));
+  if (husk::failed(status)) {
+    constant_memory = nullptr;
+    husk::prefix(error, "the constants, %llu bytes", static_cast<unsigned long long>(total));
+    return status;
+  }
+  for (uint32_t i = 0; i < n; ++i) {
+    constants[i] = static_cast<uint8_t*>(constant_memory) + reinterpret_cast<uintptr_t>(constants[i]);
+    const husk::fb::Blob* blob = rows()->constants()->Get(i)->blob();
+    if (blob->size())
+      HUSK_TRY(husk::to_status(
+          engine->port->upload(engine->device, nullptr, constants[i], file.blob(blob), blob->size(), error)));
+  }
+  // Sessions run on streams of their own: nothing may still be on its way when the first one starts.
+  return husk::to_status(engine->port->stream_wait(engine->device, nullptr, error));
+}

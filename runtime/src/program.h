@@ -1,0 +1,48 @@
+// A loaded artifact: which variants run here, their kernels, the constants on the device.
+#pragma once
+
+#include "container.h"
+#include "engine.h"
+
+namespace husk {
+
+struct Chosen {
+  uint32_t variant;    // of the function
+  char target[64];     // "cuda sm_90a"
+};
+
+}  // namespace husk
+
+struct husk_program {
+  husk::References references;
+  husk_engine* engine;
+  husk::Container file;
+  husk::Array<husk::Chosen> chosen;      // by function
+  husk::Array<void*> modules;            // by image; null where it is not of a chosen target
+  husk::Array<void*> kernels;            // by kernel, likewise
+  husk::Array<husk::OpEntry> ops;        // by op; call is null where no chosen variant needs it
+  husk::Array<uint8_t*> constants;       // device address, by constant
+  void* constant_memory = nullptr;       // null where the file's own pages serve
+
+  explicit husk_program(husk_engine* e) : engine(e) { engine->references.retain(); }
+  ~husk_program();
+
+  const husk::fb::Program* rows() const { return file.program(); }
+  husk::Code code(uint32_t function) const {
+    const husk::fb::Function* f = rows()->functions()->Get(function);
+    return husk::Code(rows(), f, f->variants()->Get(chosen[function].variant));
+  }
+  uint32_t functions() const { return husk::count(rows()->functions()); }
+  // After the container was read: verifies, chooses, loads.
+  husk::Status load(husk_error* error);
+
+ private:
+  husk::Status choose(husk_error* error);
+  husk::Status load_images(husk_error* error);
+  husk::Status resolve_ops(husk_error* error);
+  husk::Status load_constants(husk_error* error);
+};
+
+namespace husk {
+uint64_t state_bytes(const fb::State* state);
+}

@@ -1,0 +1,87 @@
+// The rows of verified metadata as plain arrays, read in place.
+#pragma once
+
+#include <husk/op.h>
+#include <husk/types.h>
+#include <husk_generated.h>
+
+namespace husk {
+
+constexpr uint32_t kNone = 0xFFFFFFFFu;
+
+enum class Space : uint8_t { arena, input, output, constant, state };
+enum class ArgumentKind : uint8_t { none, view, integer, floating, tensor, integers, string, dtype, null };
+enum KernelFlag : uint32_t { kWaitsFirst = 1, kCooperative = 2, kTriggersEarly = 4 };
+
+enum class Scalar : uint16_t {
+#define HUSK_SCALAR(code, name, result, a, b, c) op_##name = code,
+#include <ops.def>
+};
+enum class Step : uint16_t {
+#define HUSK_STEP(code, name, a) op_##name = code,
+#include <ops.def>
+};
+
+inline bool reads(uint32_t access) { return (access & HUSK_ACCESS_READ) != 0; }
+inline bool writes(uint32_t access) { return (access & HUSK_ACCESS_WRITE) != 0; }
+
+template <class T>
+struct Rows {
+  const T* data = nullptr;
+  uint32_t size = 0;
+
+  Rows() = default;
+  Rows(const flatbuffers::Vector<const T*>* rows)
+      : data(rows ? reinterpret_cast<const T*>(rows->Data()) : nullptr), size(rows ? rows->size() : 0) {}
+  Rows(const flatbuffers::Vector<T>* rows) : data(rows ? rows->data() : nullptr), size(rows ? rows->size() : 0) {}
+  const T& operator[](size_t i) const { return data[i]; }
+  const T* begin() const { return data; }
+  const T* end() const { return data + size; }
+};
+
+template <class T>
+uint32_t count(const flatbuffers::Vector<T>* rows) {
+  return rows ? rows->size() : 0;
+}
+
+// One variant and what it stands in.
+struct Code {
+  const fb::Program* program;
+  const fb::Function* function;
+  const fb::Variant* variant;
+  Rows<fb::Instruction> scalars, steps;
+  Rows<fb::Segment> segments;
+  Rows<fb::Argument> arguments, results;
+  Rows<uint32_t> operands, origins;
+  Rows<fb::Buffer> buffers;
+  Rows<fb::View> views;
+  Rows<fb::Tensor> tensors;
+
+  Code() = default;
+  Code(const fb::Program* p, const fb::Function* f, const fb::Variant* v)
+      : program(p), function(f), variant(v), scalars(v->scalars()), steps(v->steps()), segments(v->segments()),
+        arguments(v->arguments()), results(v->results()), operands(v->operands()), origins(v->origins()),
+        buffers(v->buffers()), views(v->views()), tensors(v->tensors()) {}
+
+  uint32_t inputs() const { return count(function->inputs()); }
+  uint32_t outputs() const { return count(function->outputs()); }
+  const fb::Value* input(uint32_t i) const { return function->inputs()->Get(i); }
+  const fb::Value* output(uint32_t i) const { return function->outputs()->Get(i); }
+  const char* text(uint32_t i) const { return i == kNone ? "" : program->strings()->Get(i)->c_str(); }
+  // Where in the model a step comes from; "" if the file does not say.
+  const char* origin(uint32_t step) const { return step < origins.size ? text(origins[step]) : ""; }
+  // The view that an argument touches, or none.
+  uint32_t view_of(const fb::Argument& argument) const {
+    switch (static_cast<ArgumentKind>(argument.kind())) {
+      case ArgumentKind::view: return argument.index();
+      case ArgumentKind::tensor: return tensors[argument.index()].view();
+      default: return kNone;
+    }
+  }
+};
+
+inline int64_t immediate(const fb::Instruction& op) {
+  return static_cast<int64_t>(static_cast<uint64_t>(op.b()) | static_cast<uint64_t>(op.c()) << 32);
+}
+
+}  // namespace husk

@@ -1,0 +1,34 @@
+#include "status.h"
+
+#include <cstdio>
+#include <cstring>
+
+namespace husk {
+
+Status fail(husk_error* error, husk_status code, const char* format, ...) {
+  if (error) {
+    error->code = code;
+    error->driver_code = 0;
+    error->step = -1;
+    va_list list;
+    va_start(list, format);
+    vsnprintf(error->text, sizeof(error->text), format, list);
+    va_end(list);
+  }
+  return to_status(code);
+}
+
+void prefix(husk_error* error, const char* format, ...) {
+  if (!error) return;
+  char before[sizeof(error->text)];
+  memcpy(before, error->text, sizeof(before));
+  va_list list;
+  va_start(list, format);
+  int used = vsnprintf(error->text, sizeof(error->text), format, list);
+  va_end(list);
+  if (used < 0) used = 0;
+  const int room = static_cast<int>(sizeof(error->text)) - used - 3;  // ": " and the NUL
+  if (room > 0) snprintf(error->text + used, sizeof(error->text) - static_cast<size_t>(used), ": %.*s", room, before);
+}
+
+}  // namespace husk

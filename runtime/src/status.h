@@ -1,0 +1,27 @@
+// How functions of the runtime fail: they fill the caller's husk_error and return its code.
+#pragma once
+
+#include <husk/types.h>
+
+#include <cstdarg>
+
+namespace husk {
+
+enum class [[nodiscard]] Status : husk_status { ok = HUSK_OK };
+
+inline bool failed(Status status) { return status != Status::ok; }
+inline Status to_status(husk_status code) { return static_cast<Status>(code); }
+
+// Fills `error` (may be null) from a printf format and returns `code`.
+Status fail(husk_error* error, husk_status code, const char* format, ...) __attribute__((format(printf, 3, 4)));
+
+// Puts "text: " before what `error` says, as a place for a message from below.
+void prefix(husk_error* error, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+}  // namespace husk
+
+#define HUSK_TRY(call)                                           \
+  do {                                                           \
+    if (::husk::Status status_ = (call); ::husk::failed(status_)) \
+      return status_;                                            \
+  } while (0)

@@ -1,0 +1,270 @@
+// The launch list: each step with its arguments laid out once, changed ones rewritten before it is enqueued.
+#include "frame.h"
+
+#include <cstdio>
+#include <cstring>
+
+namespace husk {
+namespace {
+
+// IEEE half or bfloat16, rounded to nearest even.
+uint16_t to_half(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
+  if (magnitude > 0x7F800000) return static_cast<uint16_t>(sign | 0x7E00);   // NaN
+  if (magnitude >= 0x477FF000) return static_cast<uint16_t>(sign | 0x7C00);  // 65520 and above round to infinity
+  if (magnitude < 0x38800000) {                                              // subnormal: units of 2^-24
+    float units = value < 0 ? -value : value;
+    units *= 16777216.0f;
+    uint32_t whole = static_cast<uint32_t>(units);
+    const float rest = units - static_cast<float>(whole);
+    whole += rest > 0.5f || (rest == 0.5f && (whole & 1));
+    return static_cast<uint16_t>(sign | whole);
+  }
+  const uint32_t rounded = magnitude + 0xFFF + (magnitude >> 13 & 1);
+  return static_cast<uint16_t>(sign | ((rounded - 0x38000000) >> 13));
+}
+
+uint16_t to_bfloat(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  if ((bits & 0x7FFFFFFF) > 0x7F800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+// The bytes of a number as `type`, low end first. False where an int does not fit.
+bool encode(uint8_t type, Register value, uint64_t* out) {
+  const int64_t i = value.i;
+  *out = static_cast<uint64_t>(i);
+  switch (type) {
+    case HUSK_BOOL: *out = i != 0; return true;
+    case HUSK_U8: return i >= 0 && i <= UINT8_MAX;
+    case HUSK_I8: return i >= INT8_MIN && i <= INT8_MAX;
+    case HUSK_U16: return i >= 0 && i <= UINT16_MAX;
+    case HUSK_I16: return i >= INT16_MIN && i <= INT16_MAX;
+    case HUSK_U32: return i >= 0 && i <= UINT32_MAX;
+    case HUSK_I32: return i >= INT32_MIN && i <= INT32_MAX;
+    case HUSK_F16: *out = to_half(static_cast<float>(value.f)); return true;
+    case HUSK_BF16: *out = to_bfloat(static_cast<float>(value.f)); return true;
+    case HUSK_F32: {
+      const float single = static_cast<float>(value.f);
+      *out = 0;
+      memcpy(out, &single, sizeof(single));
+      return true;
+    }
+    default: return true;  // i64, u64, f64: the register's own bytes
+  }
+}
+
+// What a read brought, as a register.
+Register decode(uint8_t type, uint64_t bits) {
+  Register r;
+  auto shift = [&](int width) { return static_cast<int64_t>(bits << (64 - width)) >> (64 - width); };
+  switch (type) {
+    case HUSK_BOOL: r.i = (bits & 0xFF) != 0; break;
+    case HUSK_U8: r.i = static_cast<int64_t>(bits & 0xFF); break;
+    case HUSK_I8: r.i = shift(8); break;
+    case HUSK_U16: r.i = static_cast<int64_t>(bits & 0xFFFF); break;
+    case HUSK_I16: r.i = shift(16); break;
+    case HUSK_U32: r.i = static_cast<int64_t>(bits & 0xFFFFFFFF); break;
+    case HUSK_I32: r.i = shift(32); break;
+    case HUSK_F16: {
+      const int exponent = static_cast<int>(bits >> 10 & 31);
+      const double fraction = static_cast<double>(bits & 1023) / 1024;
+      double value = exponent == 31  ? (fraction != 0 ? __builtin_nan("") : __builtin_inf())
+                     : exponent == 0 ? fraction / 16384
+                                     : __builtin_ldexp(1 + fraction, exponent - 15);
+      r.f = bits & 0x8000 ? -value : value;
+      break;
+    }
+    case HUSK_BF16:
+    case HUSK_F32: {
+      const uint32_t word = static_cast<uint32_t>(type == HUSK_BF16 ? bits << 16 : bits);
+      float single;
+      memcpy(&single, &word, 4);
+      r.f = single;
+      break;
+    }
+    default: r.i = static_cast<int64_t>(bits);
+  }
+  return r;
+}
+
+constexpr int64_t kGridLimit[3] = {INT32_MAX, 65535, 65535};
+
+// Copies and fills have no grid: its first two words hold their 64-bit length, so that a graph sees it change.
+void set_length(husk_launch* launch, uint64_t length) {
+  launch->grid[0] = static_cast<uint32_t>(length);
+  launch->grid[1] = static_cast<uint32_t>(length >> 32);
+}
+uint64_t length(const husk_launch& launch) { return launch.grid[0] | static_cast<uint64_t>(launch.grid[1]) << 32; }
+
+}  // namespace
+
+Status Frame::write_arguments(uint32_t step, bool all, husk_error* error) {
+  const fb::Instruction& op = code.steps[step];
+  const auto kind = static_cast<Step>(op.op());
+  husk_launch& launch = launches[step];
+  if (kind == Step::op_extern) {
+    write_op_args(step);
+    return Status::ok;
+  }
+  const fb::Kernel* kernel = kind == Step::op_launch ? code.program->kernels()->Get(op.a()) : nullptr;
+  const uint32_t begin = all ? op.b() + (kernel ? 3 : 0) : first_dynamic[step];
+  const uint32_t end = all ? op.b() + op.c() : first_dynamic[step + 1];
+  for (uint32_t n = begin; n < end; ++n) {
+    const uint32_t i = all ? n : dynamic[n];
+    const fb::Argument& argument = code.arguments[i];
+    switch (static_cast<ArgumentKind>(argument.kind())) {
+      case ArgumentKind::view:
+        values[i] = reinterpret_cast<uintptr_t>(address(code.views[argument.index()]));
+        break;
+      case ArgumentKind::integer:
+      case ArgumentKind::floating: {
+        const uint8_t type = kernel ? kernel->params()->Get(i - op.b() - 3) : argument.type();
+        if (!encode(type, registers[argument.index()], &values[i]))
+          return fail(error, HUSK_INVALID_INPUT, "argument %u is %lld, which %s does not hold: the inputs are too large",
+                      i - op.b(), static_cast<long long>(registers[argument.index()].i),
+                      husk_dtype_name(static_cast<husk_dtype>(type)));
+        break;
+      }
+      default: values[i] = 0;
+    }
+  }
+  if (kind == Step::op_launch) {
+    for (uint32_t d = 0; d < 3; ++d) {
+      const int64_t size = registers[code.arguments[op.b() + d].index()].i;
+      if (size < 0 || size > kGridLimit[d])
+        return fail(error, HUSK_INVALID_INPUT, "grid dimension %u is %lld, outside 0..%lld: the inputs are too large", d,
+                    static_cast<long long>(size), static_cast<long long>(kGridLimit[d]));
+      launch.grid[d] = static_cast<uint32_t>(size);
+    }
+  } else if (kind == Step::op_copy || kind == Step::op_fill) {
+    const int64_t bytes = registers[code.views[code.arguments[op.b()].index()].extent()].i;
+    if (kind == Step::op_copy && registers[code.views[code.arguments[op.b() + 1].index()].extent()].i != bytes)
+      return fail(error, HUSK_INVALID_INPUT, "a copy between views of different extents: export the program again");
+    const size_t width = husk_dtype_size(static_cast<husk_dtype>(code.arguments[op.b() + 1].type()));
+    set_length(&launch, static_cast<uint64_t>(bytes) / (kind == Step::op_copy ? 1 : width));
+  }
+  return Status::ok;
+}
+
+void Frame::write_op_args(uint32_t step) {
+  const fb::Instruction& op = code.steps[step];
+  for (uint32_t i = op.b(); i < op.b() + op.c(); ++i) {
+    const fb::Argument& argument = code.arguments[i];
+    husk_op_arg& out = op_args[i];
+    out = husk_op_arg();
+    switch (static_cast<ArgumentKind>(argument.kind())) {
+      case ArgumentKind::tensor: {
+        const fb::Tensor& tensor = code.tensors[argument.index()];
+        for (uint32_t d = 0; d < 2u * tensor.rank(); ++d)
+          op_sizes[tensor.first() + d] = registers[code.operands[tensor.first() + d]].i;
+        out.kind = HUSK_ARG_TENSOR;
+        out.access = argument.access();
+        out.dtype = tensor.dtype();
+        out.rank = tensor.rank();
+        out.data = address(code.views[tensor.view()]);
+        out.sizes = op_sizes.data() + tensor.first();
+        out.strides = out.sizes + tensor.rank();
+        break;
+      }
+      case ArgumentKind::integer:
+        out.kind = HUSK_ARG_INT;
+        out.i = registers[argument.index()].i;
+        break;
+      case ArgumentKind::floating:
+        out.kind = HUSK_ARG_FLOAT;
+        out.f = registers[argument.index()].f;
+        break;
+      case ArgumentKind::integers:
+        for (uint32_t d = argument.index(); d < argument.index() + argument.count(); ++d)
+          op_sizes[d] = registers[code.operands[d]].i;
+        out.kind = HUSK_ARG_INTS;
+        out.sizes = op_sizes.data() + argument.index();
+        out.count = argument.count();
+        break;
+      case ArgumentKind::string:
+        out.kind = HUSK_ARG_STRING;
+        out.string = code.text(argument.index());
+        break;
+      case ArgumentKind::dtype:
+        out.kind = HUSK_ARG_DTYPE;
+        out.dtype = argument.type();
+        break;
+      default: break;  // none
+    }
+  }
+}
+
+bool Frame::is_empty(uint32_t step) const {
+  const husk_launch& launch = launches[step];
+  switch (static_cast<Step>(code.steps[step].op())) {
+    case Step::op_launch: return !launch.grid[0] || !launch.grid[1] || !launch.grid[2];
+    case Step::op_copy:
+    case Step::op_fill: return length(launch) == 0;
+    default: return false;
+  }
+}
+
+Status Frame::run_step(uint32_t step, void* stream, husk_error* error) {
+  const fb::Instruction& op = code.steps[step];
+  const husk_engine* engine = program->engine;
+  const husk_port* port = engine->port;
+  if (is_empty(step)) return Status::ok;
+  auto pointer = [&](uint32_t i) { return reinterpret_cast<void*>(static_cast<uintptr_t>(values[op.b() + i])); };
+  switch (static_cast<Step>(op.op())) {
+    case Step::op_launch:
+      return to_status(port->launch(engine->device, stream, program->kernels[op.a()], &launches[step], error));
+    case Step::op_copy:
+      return to_status(port->copy(engine->device, stream, pointer(0), pointer(1), length(launches[step]), error));
+    case Step::op_fill:
+      return to_status(port->fill(engine->device, stream, pointer(0), values[op.b() + 1], fill_width(step),
+                                  length(launches[step]), error));
+    case Step::op_read: return read_value(step, stream, error);
+    case Step::op_extern: {
+      const OpEntry& entry = program->ops[op.a()];
+      const husk_op_context context = {entry.user, engine->device, stream};
+      return to_status(entry.call(&context, op_args.data() + op.b(), op.c(), error));
+    }
+  }
+  return Status::ok;
+}
+
+uint32_t Frame::fill_width(uint32_t step) const {
+  return static_cast<uint32_t>(
+      husk_dtype_size(static_cast<husk_dtype>(code.arguments[code.steps[step].b() + 1].type())));
+}
+
+uint64_t Frame::step_length(uint32_t step) const { return length(launches[step]); }
+
+Status Frame::read_value(uint32_t step, void* stream, husk_error* error) {
+  const fb::Argument& argument = code.arguments[code.steps[step].b()];
+  const fb::View& view = code.views[argument.index()];
+  const size_t width = husk_dtype_size(static_cast<husk_dtype>(argument.type()));
+  if (registers[view.extent()].i < static_cast<int64_t>(width))
+    return fail(error, HUSK_INVALID_INPUT, "a read of %zu bytes from a view of %lld", width,
+                static_cast<long long>(registers[view.extent()].i));
+  uint64_t bits = 0;
+  const husk_engine* engine = program->engine;
+  HUSK_TRY(to_status(engine->port->download(engine->device, stream, &bits, address(view), width, error)));
+  result = decode(argument.type(), bits);
+  return Status::ok;
+}
+
+void Frame::blame(uint32_t step, husk_error* error) const {
+  if (!error) return;
+  const fb::Instruction& op = code.steps[step];
+  const char* what = "";
+  if (static_cast<Step>(op.op()) == Step::op_launch)
+    what = code.program->kernels()->Get(op.a())->name()->c_str();
+  else if (static_cast<Step>(op.op()) == Step::op_extern)
+    what = code.program->ops()->Get(op.a())->c_str();
+  const char* origin = code.origin(step);
+  prefix(error, "function '%s', step %u%s%s%s%s%s", code.function->name()->c_str(), step, *what ? " " : "", what,
+         *origin ? " (" : "", origin, *origin ? ")" : "");
+  error->step = static_cast<int32_t>(step);
+}
+
+}  // namespace husk

@@ -1,0 +1,184 @@
+#include "verify.h"
+
+#include <husk/husk.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace husk {
+namespace {
+
+template <class T>
+using Table = flatbuffers::Vector<flatbuffers::Offset<T>>;
+
+bool valid_dtype(uint8_t dtype) { return husk_dtype_size(static_cast<husk_dtype>(dtype)) > 0 && dtype != HUSK_POINTER; }
+
+int compare_names(const void* a, const void* b) {
+  return strcmp(*static_cast<const char* const*>(a), *static_cast<const char* const*>(b));
+}
+
+// Names of one kind are not empty and not twice the same.
+template <class T>
+Status unique_names(const Table<T>* rows, const char* what, const husk_allocator& allocator, husk_error* error) {
+  const uint32_t n = count(rows);
+  Array<const char*> names;
+  HUSK_TRY(names.allocate(allocator, n, error));
+  for (uint32_t i = 0; i < n; ++i) {
+    names[i] = rows->Get(i)->name()->c_str();
+    if (!*names[i]) return fail(error, HUSK_INVALID_FILE, "%s %u has no name", what, i);
+  }
+  if (n > 1) qsort(names.data(), n, sizeof(const char*), compare_names);
+  for (uint32_t i = 1; i < n; ++i)
+    if (strcmp(names[i - 1], names[i]) == 0)
+      return fail(error, HUSK_INVALID_FILE, "two %ss are named '%s'", what, names[i]);
+  return Status::ok;
+}
+
+Status verify_blob(const Container& file, const fb::Blob* blob, uint64_t align, const char* what, const char* name,
+                   husk_error* error) {
+  uint64_t end;
+  if (blob->offset() % align || __builtin_add_overflow(blob->offset(), blob->size(), &end) || end > file.blob_bytes())
+    return fail(error, HUSK_INVALID_FILE, "%s '%s' lies outside the file or is not aligned to %llu bytes", what, name,
+                static_cast<unsigned long long>(align));
+  return Status::ok;
+}
+
+// Bytes of a dense tensor; false if a dim is negative or the product leaves 63 bits.
+bool dense_bytes(uint8_t dtype, const flatbuffers::Vector<int64_t>* dims, uint64_t* out) {
+  if (!valid_dtype(dtype) || count(dims) > kMaxRank) return false;
+  int64_t bytes = static_cast<int64_t>(husk_dtype_size(static_cast<husk_dtype>(dtype)));
+  for (uint32_t d = 0; d < count(dims); ++d)
+    if (dims->Get(d) < 0 || __builtin_mul_overflow(bytes, dims->Get(d), &bytes)) return false;
+  *out = static_cast<uint64_t>(bytes);
+  return true;
+}
+
+Status verify_images(const Container& file, husk_error* error) {
+  const fb::Program* p = file.program();
+  for (uint32_t i = 0; i < count(p->targets()); ++i) {
+    const fb::Target* target = p->targets()->Get(i);
+    if (!target->port()->size() || !target->arch()->size())
+      return fail(error, HUSK_INVALID_FILE, "target %u names no port or no architecture", i);
+  }
+  for (uint32_t i = 0; i < count(p->images()); ++i) {
+    const fb::Image* image = p->images()->Get(i);
+    const char* name = image->name()->c_str();
+    if (image->target() >= count(p->targets()) || image->format() < HUSK_IMAGE_ELF || image->format() > HUSK_IMAGE_PTX)
+      return fail(error, HUSK_INVALID_FILE, "image '%s' has an unknown target or format", name);
+    HUSK_TRY(verify_blob(file, image->blob(), kImageAlign, "image", name, error));
+    if (image->format() == HUSK_IMAGE_PTX &&
+        (image->blob()->size() == 0 || file.blob(image->blob())[image->blob()->size() - 1] != 0))
+      return fail(error, HUSK_INVALID_FILE, "image '%s' is PTX without a terminating NUL", name);
+  }
+  return Status::ok;
+}
+
+Status verify_kernels(const fb::Program* p, husk_error* error) {
+  for (uint32_t i = 0; i < count(p->kernels()); ++i) {
+    const fb::Kernel* kernel = p->kernels()->Get(i);
+    const char* name = kernel->name()->c_str();
+    if (kernel->image() >= count(p->images()))
+      return fail(error, HUSK_INVALID_FILE, "kernel '%s' names no image", name);
+    uint64_t threads = 1;
+    bool block = kernel->block()->size() == 3;
+    for (uint32_t d = 0; block && d < 3; ++d) {
+      const uint32_t size = kernel->block()->Get(d);
+      block = size >= 1 && size <= 1024;
+      threads *= size;
+    }
+    if (!block || threads > 1024)
+      return fail(error, HUSK_INVALID_FILE, "kernel '%s' has no block of 1 to 1024 threads", name);
+    if (kernel->flags() > (kWaitsFirst | kCooperative | kTriggersEarly) || kernel->cluster() < 1 ||
+        kernel->cluster() > 16)
+      return fail(error, HUSK_INVALID_FILE, "kernel '%s' has an unknown flag or a cluster outside 1..16", name);
+    for (uint32_t d = 0; d < count(kernel->params()); ++d)
+      if (kernel->params()->Get(d) != HUSK_POINTER && !valid_dtype(kernel->params()->Get(d)))
+        return fail(error, HUSK_INVALID_FILE, "kernel '%s': parameter %u has no known type", name, d);
+  }
+  return Status::ok;
+}
+
+Status verify_data(const Container& file, const husk_allocator& allocator, husk_error* error) {
+  const fb::Program* p = file.program();
+  uint64_t bytes;
+  for (uint32_t i = 0; i < count(p->constants()); ++i) {
+    const fb::Constant* constant = p->constants()->Get(i);
+    const char* name = constant->name()->c_str();
+    if (!dense_bytes(constant->dtype(), constant->dims(), &bytes) || bytes != constant->blob()->size())
+      return fail(error, HUSK_INVALID_FILE, "constant '%s' has not the bytes of its dtype and dims", name);
+    HUSK_TRY(verify_blob(file, constant->blob(), kBlobAlign, "constant", name, error));
+  }
+  HUSK_TRY(unique_names(p->constants(), "constant", allocator, error));
+  for (uint32_t i = 0; i < count(p->states()); ++i) {
+    const fb::State* state = p->states()->Get(i);
+    const char* name = state->name()->c_str();
+    if (!dense_bytes(state->dtype(), state->dims(), &bytes))
+      return fail(error, HUSK_INVALID_FILE, "state '%s' has no size: unknown dtype or bad dims", name);
+    if (state->init() != kNone &&
+        (state->init() >= count(p->constants()) || p->constants()->Get(state->init())->blob()->size() != bytes))
+      return fail(error, HUSK_INVALID_FILE, "state '%s' starts as a constant of another size", name);
+    if (state->init() == kNone && husk_dtype_size(static_cast<husk_dtype>(state->dtype())) > 8 && state->fill() != 0)
+      return fail(error, HUSK_INVALID_FILE, "state '%s' is filled with an element wider than 8 bytes", name);
+  }
+  return unique_names(p->states(), "state", allocator, error);
+}
+
+Status verify_value(const fb::Value* value, bool input, const char* function, husk_error* error) {
+  const char* name = value->name()->c_str();
+  bool good = value->kind() <= HUSK_VALUE_BOOL && value->align_log2() <= 12 && value->rank() <= kMaxRank;
+  const uint32_t dims = count(value->dims());
+  if (value->kind() == HUSK_VALUE_TENSOR)
+    good = good && valid_dtype(value->dtype()) && (!input || dims == value->rank());
+  else
+    good = good && value->dtype() == 0 && value->rank() == 0 && dims <= (value->kind() == HUSK_VALUE_INT && input);
+  const bool sizes = value->kind() == HUSK_VALUE_TENSOR;
+  for (uint32_t d = 0; good && d < dims; ++d) {
+    const fb::Dim* dim = value->dims()->Get(d);
+    good = dim->min() <= dim->max() && (!sizes || dim->min() >= 0);
+  }
+  if (good) return Status::ok;
+  return fail(error, HUSK_INVALID_FILE, "function '%s': the signature of '%s' is none that exists", function, name);
+}
+
+Status verify_function(const fb::Program* p, const fb::Function* f, const husk_allocator& allocator,
+                       husk_error* error) {
+  const char* name = f->name()->c_str();
+  for (uint32_t i = 0; i < count(f->inputs()); ++i)
+    HUSK_TRY(verify_value(f->inputs()->Get(i), true, name, error));
+  for (uint32_t i = 0; i < count(f->outputs()); ++i)
+    HUSK_TRY(verify_value(f->outputs()->Get(i), false, name, error));
+  HUSK_TRY(unique_names(f->inputs(), "input", allocator, error));
+  HUSK_TRY(unique_names(f->outputs(), "output", allocator, error));
+  const uint32_t variants = count(f->variants());
+  if (variants == 0 || variants > count(p->targets()))
+    return fail(error, HUSK_INVALID_FILE, "function '%s' has %u variants for %u targets", name, variants,
+                count(p->targets()));
+  for (uint32_t i = 0; i < variants; ++i) {
+    const fb::Variant* variant = f->variants()->Get(i);
+    bool good = variant->target() < count(p->targets());
+    for (uint32_t j = 0; j < i; ++j) good = good && f->variants()->Get(j)->target() != variant->target();
+    if (!good) return fail(error, HUSK_INVALID_FILE, "function '%s': variant %u has no target of its own", name, i);
+    Status status = verify_variant(Code(p, f, variant), allocator, error);
+    if (failed(status)) {
+      prefix(error, "function '%s', variant %u", name, i);
+      return status;
+    }
+  }
+  return Status::ok;
+}
+
+}  // namespace
+
+Status verify(const Container& file, const husk_allocator& allocator, husk_error* error) {
+  const fb::Program* p = file.program();
+  HUSK_TRY(verify_images(file, error));
+  HUSK_TRY(verify_kernels(p, error));
+  HUSK_TRY(verify_data(file, allocator, error));
+  if (count(p->functions()) == 0) return fail(error, HUSK_INVALID_FILE, "the artifact has no function");
+  HUSK_TRY(unique_names(p->functions(), "function", allocator, error));
+  for (uint32_t i = 0; i < count(p->functions()); ++i)
+    HUSK_TRY(verify_function(p, p->functions()->Get(i), allocator, error));
+  return Status::ok;
+}
+
+}  // namespace husk

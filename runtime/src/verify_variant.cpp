@@ -1,0 +1,359 @@
+#include "verify.h"
+
+#include <husk/husk.h>
+
+namespace husk {
+
+// Operand kinds of ops.def.
+enum class Operand : uint8_t { unused, integer, floating, immediate, value, dim, text, nth };
+
+struct ScalarRule {
+  bool known;
+  ResultKind result;
+  Operand operands[3];
+};
+
+namespace {
+
+constexpr uint32_t kScalarCodes = 96;
+
+struct ScalarRules {
+  ScalarRule rules[kScalarCodes];
+};
+
+constexpr ScalarRules make_rules() {
+  constexpr auto Int = ResultKind::integer;
+  constexpr auto Float = ResultKind::floating;
+  constexpr auto None = ResultKind::none;
+  constexpr auto I = Operand::integer;
+  constexpr auto F = Operand::floating;
+  constexpr auto Imm = Operand::immediate;
+  constexpr auto Value = Operand::value;
+  constexpr auto Dim = Operand::dim;
+  constexpr auto Text = Operand::text;
+  constexpr auto Nth = Operand::nth;
+  constexpr auto _ = Operand::unused;
+  ScalarRules table = {};
+#define HUSK_SCALAR(code, name, result, a, b, c) table.rules[code] = ScalarRule{true, result, {a, b, c}};
+#include <ops.def>
+  return table;
+}
+
+constexpr ScalarRules kRules = make_rules();
+
+class VariantVerifier {
+ public:
+  VariantVerifier(const Code& code, husk_error* error) : code_(code), error_(error) {}
+
+  Status run(const husk_allocator& allocator) {
+    HUSK_TRY(segments());
+    for (uint32_t s = 0; s < code_.segments.size; ++s)
+      for (uint32_t n = code_.segments[s].scalar_begin(); n < code_.segments[s].scalar_end(); ++n)
+        HUSK_TRY(scalar(s, n));
+    HUSK_TRY(buffers(allocator));
+    HUSK_TRY(views());
+    HUSK_TRY(tensors());
+    for (uint32_t s = 0; s < code_.segments.size; ++s)
+      for (uint32_t n = code_.segments[s].step_begin(); n < code_.segments[s].step_end(); ++n)
+        HUSK_TRY(step(s, n));
+    if (code_.origins.size != 0 && code_.origins.size != code_.steps.size)
+      return bad("there are %u origins for %u steps", code_.origins.size, code_.steps.size);
+    for (uint32_t text : code_.origins)
+      if (!is_text(text)) return bad("an origin names no text");
+    return results();
+  }
+
+ private:
+  template <class... Args>
+  Status bad(const char* format, Args... args) {
+    return fail(error_, HUSK_INVALID_FILE, format, args...);
+  }
+  Status bad(const char* text) { return fail(error_, HUSK_INVALID_FILE, "%s", text); }
+
+  bool is_text(uint32_t index) const { return index == kNone || index < count(code_.program->strings()); }
+  bool holds(uint32_t reg, uint32_t end, ResultKind kind) const {
+    return reg < end && result_kind(code_.scalars[reg].op()) == kind;
+  }
+  bool is_int(uint32_t reg) const { return holds(reg, code_.scalars.size, ResultKind::integer); }
+
+  Status segments() {
+    uint32_t scalar = 0, step = 0;
+    for (const fb::Segment& segment : code_.segments) {
+      if (segment.scalar_begin() != scalar || segment.step_begin() != step || segment.scalar_end() < scalar ||
+          segment.step_end() < step)
+        return bad("the segments do not follow one another");
+      scalar = segment.scalar_end();
+      step = segment.step_end();
+    }
+    if (code_.segments.size == 0 || scalar != code_.scalars.size || step != code_.steps.size)
+      return bad("the segments do not cover all scalar ops and steps");
+    return Status::ok;
+  }
+
+  Status scalar(uint32_t segment, uint32_t n) {
+    const fb::Instruction& op = code_.scalars[n];
+    const ScalarRule* rule = scalar_rule(op.op());
+    if (!rule) return bad("scalar op %u has the unknown code %u", n, unsigned(op.op()));
+    const uint32_t fields[3] = {op.a(), op.b(), op.c()};
+    if (op.aux() != 0) return bad("scalar op %u has a value in an unused field", n);
+    if (rule->operands[0] == Operand::immediate)
+      return op.a() == 0 ? Status::ok : bad("scalar op %u has a value in an unused field", n);
+    for (int i = 0; i < 3; ++i)
+      if (!operand(segment, n, rule->operands[i], fields, i))
+        return bad("scalar op %u: operand %d is not what its op takes", n, i);
+    return Status::ok;
+  }
+
+  bool operand(uint32_t segment, uint32_t n, Operand kind, const uint32_t fields[3], int i) const {
+    const uint32_t field = fields[i];
+    switch (kind) {
+      case Operand::unused: return field == 0;
+      case Operand::integer: return holds(field, n, ResultKind::integer);
+      case Operand::floating: return holds(field, n, ResultKind::floating);
+      case Operand::immediate: return true;
+      case Operand::value: return input(field, static_cast<Scalar>(code_.scalars[n].op()));
+      case Operand::dim: return field < code_.input(fields[0])->rank();
+      case Operand::text: return is_text(field);
+      case Operand::nth: return result(segment, field, static_cast<Scalar>(code_.scalars[n].op()));
+    }
+    return false;
+  }
+
+  bool input(uint32_t index, Scalar op) const {
+    if (index >= code_.inputs()) return false;
+    const uint8_t kind = code_.input(index)->kind();
+    if (op == Scalar::op_input) return kind == HUSK_VALUE_INT || kind == HUSK_VALUE_BOOL;
+    return kind == (op == Scalar::op_finput ? HUSK_VALUE_FLOAT : HUSK_VALUE_TENSOR);
+  }
+
+  bool result(uint32_t segment, uint32_t nth, Scalar op) const {
+    if (segment == 0 || nth != 0 || code_.segments[segment].step_begin() == 0) return false;
+    const fb::Segment& before = code_.segments[segment - 1];
+    if (before.step_end() == before.step_begin()) return false;
+    const fb::Instruction& last = code_.steps[before.step_end() - 1];
+    if (static_cast<Step>(last.op()) != Step::op_read || last.b() >= code_.arguments.size) return false;
+    const uint8_t type = code_.arguments[last.b()].type();
+    return (op == Scalar::op_fresult) == is_float(type);
+  }
+
+  static bool is_float(uint8_t type) { return type >= HUSK_F16 && type <= HUSK_F64; }
+  static bool is_integer(uint8_t type) { return type >= HUSK_BOOL && type <= HUSK_I64; }
+
+  Status buffers(const husk_allocator& allocator) {
+    const uint32_t counts[5] = {0, code_.inputs(), code_.outputs(), count(code_.program->constants()),
+                                count(code_.program->states())};
+    Array<uint8_t> seen;
+    size_t first[5] = {0, 0, counts[1], 0, 0};
+    first[3] = first[2] + counts[2];
+    first[4] = first[3] + counts[3];
+    HUSK_TRY(seen.allocate(allocator, first[4] + counts[4], error_));
+    for (uint32_t i = 0; i < code_.buffers.size; ++i) {
+      const fb::Buffer& buffer = code_.buffers[i];
+      if (buffer.space() > uint8_t(Space::state) || buffer.align_log2() > 12 || !is_int(buffer.size()))
+        return bad("buffer %u has an unknown space, alignment or size register", i);
+      if (buffer.device() != 0) return bad("buffer %u lies beside the device, which this version does not have", i);
+      if (buffer.space() == uint8_t(Space::arena)) {
+        if (buffer.index() != kNone) return bad("buffer %u of the arena names a value", i);
+        continue;
+      }
+      if (buffer.index() >= counts[buffer.space()]) return bad("buffer %u names a value that does not exist", i);
+      if (seen[first[buffer.space()] + buffer.index()]++) return bad("buffer %u names a value that another one names", i);
+      if ((buffer.space() == uint8_t(Space::input) && code_.input(buffer.index())->kind() != HUSK_VALUE_TENSOR) ||
+          (buffer.space() == uint8_t(Space::output) && code_.output(buffer.index())->kind() != HUSK_VALUE_TENSOR))
+        return bad("buffer %u names a value that is no tensor", i);
+    }
+    return Status::ok;
+  }
+
+  Status views() {
+    for (uint32_t i = 0; i < code_.views.size; ++i) {
+      const fb::View& view = code_.views[i];
+      if (view.buffer() >= code_.buffers.size || !is_int(view.offset()) || !is_int(view.extent()))
+        return bad("view %u names no buffer, or registers that hold no int", i);
+    }
+    return Status::ok;
+  }
+
+  bool int_operands(uint64_t first, uint64_t size) const {
+    if (first + size > code_.operands.size) return false;
+    for (uint64_t i = first; i < first + size; ++i)
+      if (!is_int(code_.operands[i])) return false;
+    return true;
+  }
+
+  Status tensors() {
+    for (uint32_t i = 0; i < code_.tensors.size; ++i) {
+      const fb::Tensor& tensor = code_.tensors[i];
+      if (tensor.view() >= code_.views.size || tensor.rank() > kMaxRank || tensor.dtype() == HUSK_POINTER ||
+          husk_dtype_size(static_cast<husk_dtype>(tensor.dtype())) == 0 ||
+          !int_operands(tensor.first(), 2ull * tensor.rank()))
+        return bad("tensor %u has no view, dtype, rank, sizes or strides that exist", i);
+    }
+    return Status::ok;
+  }
+
+  // Registers that a step of `segment` uses are computed by then.
+  bool view_by(uint32_t index, uint32_t end) const {
+    if (index >= code_.views.size) return false;
+    const fb::View& view = code_.views[index];
+    return view.offset() < end && view.extent() < end && code_.buffers[view.buffer()].size() < end;
+  }
+
+  bool tensor_by(uint32_t index, uint32_t end) const {
+    if (index >= code_.tensors.size) return false;
+    const fb::Tensor& tensor = code_.tensors[index];
+    for (uint32_t i = 0; i < 2u * tensor.rank(); ++i)
+      if (code_.operands[tensor.first() + i] >= end) return false;
+    return view_by(tensor.view(), end);
+  }
+
+  bool access_fits(const fb::Argument& argument) const {
+    const uint32_t access = argument.access();
+    if (access == 0 || access > 7 || access == 4) return false;
+    const fb::Buffer& buffer = code_.buffers[code_.views[code_.view_of(argument)].buffer()];
+    return !writes(access) || buffer.space() != uint8_t(Space::constant);
+  }
+
+  bool argument(const fb::Argument& argument, uint32_t end) const {
+    const auto kind = static_cast<ArgumentKind>(argument.kind());
+    if (kind != ArgumentKind::view && kind != ArgumentKind::tensor && argument.access() != 0) return false;
+    switch (kind) {
+      case ArgumentKind::none:
+      case ArgumentKind::null: return true;
+      case ArgumentKind::view: return view_by(argument.index(), end) && access_fits(argument);
+      case ArgumentKind::tensor: return tensor_by(argument.index(), end) && access_fits(argument);
+      case ArgumentKind::integer: return holds(argument.index(), end, ResultKind::integer);
+      case ArgumentKind::floating: return holds(argument.index(), end, ResultKind::floating);
+      case ArgumentKind::integers:
+        if (!int_operands(argument.index(), argument.count())) return false;
+        for (uint32_t i = 0; i < argument.count(); ++i)
+          if (code_.operands[argument.index() + i] >= end) return false;
+        return true;
+      case ArgumentKind::string: return argument.index() < count(code_.program->strings());
+      case ArgumentKind::dtype: return husk_dtype_size(static_cast<husk_dtype>(argument.type())) > 0;
+    }
+    return false;
+  }
+
+  Status step(uint32_t segment, uint32_t n) {
+    const fb::Instruction& op = code_.steps[n];
+    const uint32_t end = code_.segments[segment].scalar_end();
+    if (op.aux() != 0) return bad("step %u has a value in an unused field", n);
+    if (op.b() < next_argument_ || uint64_t(op.b()) + op.c() > code_.arguments.size)
+      return bad("step %u has arguments that do not exist, or belong to an earlier step", n);
+    next_argument_ = op.b() + op.c();
+    const fb::Argument* arguments = code_.arguments.data + op.b();
+    for (uint32_t i = 0; i < op.c(); ++i)
+      if (!argument(arguments[i], end)) return bad("step %u: argument %u names nothing that it may use", n, i);
+    switch (static_cast<Step>(op.op())) {
+      case Step::op_launch: return launch(n, op, arguments);
+      case Step::op_extern:
+        if (op.a() >= count(code_.program->ops())) return bad("step %u calls an op that does not exist", n);
+        for (uint32_t i = 0; i < op.c(); ++i)
+          if (is(arguments[i], ArgumentKind::view) || is(arguments[i], ArgumentKind::null))
+            return bad("step %u: argument %u is none that an op takes", n, i);
+        return Status::ok;
+      case Step::op_copy:
+        if (op.a() != 0 || op.c() != 2 || !is(arguments[0], ArgumentKind::view) ||
+            !is(arguments[1], ArgumentKind::view) || arguments[0].access() != HUSK_ACCESS_WRITE ||
+            arguments[1].access() != HUSK_ACCESS_READ)
+          return bad("step %u: a copy takes a view that it writes and a view that it reads", n);
+        return Status::ok;
+      case Step::op_fill: return fill(n, op, arguments);
+      case Step::op_read: return read(segment, n, op, arguments);
+    }
+    return bad("step %u has the unknown code %u", n, unsigned(op.op()));
+  }
+
+  static bool is(const fb::Argument& argument, ArgumentKind kind) {
+    return static_cast<ArgumentKind>(argument.kind()) == kind;
+  }
+
+  Status launch(uint32_t n, const fb::Instruction& op, const fb::Argument* arguments) {
+    const fb::Program* program = code_.program;
+    if (op.a() >= count(program->kernels())) return bad("step %u launches a kernel that does not exist", n);
+    const fb::Kernel* kernel = program->kernels()->Get(op.a());
+    const char* name = kernel->name()->c_str();
+    if (program->images()->Get(kernel->image())->target() != code_.variant->target())
+      return bad("step %u: kernel '%s' is for another target", n, name);
+    if (op.c() != 3 + count(kernel->params()))
+      return bad("step %u: kernel '%s' takes %u arguments", n, name, count(kernel->params()));
+    for (uint32_t i = 0; i < op.c(); ++i) {
+      const uint8_t type = i < 3 ? uint8_t(HUSK_I32) : kernel->params()->Get(i - 3);
+      const bool fits = type == HUSK_POINTER
+                            ? is(arguments[i], ArgumentKind::view) || is(arguments[i], ArgumentKind::null)
+                            : is(arguments[i], is_integer(type) ? ArgumentKind::integer : ArgumentKind::floating);
+      if (!fits || (type != HUSK_POINTER && !is_integer(type) && !is_float(type)))
+        return bad("step %u: argument %u of kernel '%s' has another type", n, i, name);
+    }
+    return Status::ok;
+  }
+
+  Status fill(uint32_t n, const fb::Instruction& op, const fb::Argument* arguments) {
+    bool good = op.a() == 0 && op.c() == 2 && is(arguments[0], ArgumentKind::view) &&
+                arguments[0].access() == HUSK_ACCESS_WRITE;
+    if (good) {
+      const uint8_t type = arguments[1].type();
+      good = (is_integer(type) && is(arguments[1], ArgumentKind::integer)) ||
+             (is_float(type) && is(arguments[1], ArgumentKind::floating));
+    }
+    return good ? Status::ok : bad("step %u: a fill takes a view that it writes and a number of a type", n);
+  }
+
+  Status read(uint32_t segment, uint32_t n, const fb::Instruction& op, const fb::Argument* arguments) {
+    if (n + 1 != code_.segments[segment].step_end() || segment + 1 == code_.segments.size)
+      return bad("step %u: a read stands at the end of a segment that has a successor", n);
+    if (op.a() != 0 || op.c() != 1 || !is(arguments[0], ArgumentKind::view) ||
+        arguments[0].access() != HUSK_ACCESS_READ || (!is_integer(arguments[0].type()) && !is_float(arguments[0].type())))
+      return bad("step %u: a read takes a view that it reads, of an int or float type", n);
+    return Status::ok;
+  }
+
+  Status results() {
+    if (code_.results.size != code_.outputs()) return bad("there are %u results for %u outputs", code_.results.size, code_.outputs());
+    for (uint32_t i = 0; i < code_.results.size; ++i) {
+      const fb::Argument& result = code_.results[i];
+      const fb::Value* output = code_.output(i);
+      bool good = false;
+      switch (output->kind()) {
+        case HUSK_VALUE_NONE: good = is(result, ArgumentKind::none); break;
+        case HUSK_VALUE_TENSOR: good = is(result, ArgumentKind::tensor) && result_tensor(result.index(), i); break;
+        case HUSK_VALUE_FLOAT:
+          good = is(result, ArgumentKind::floating) && holds(result.index(), code_.scalars.size, ResultKind::floating);
+          break;
+        default: good = is(result, ArgumentKind::integer) && is_int(result.index());
+      }
+      if (!good) return bad("result %u is not what output '%s' is", i, output->name()->c_str());
+    }
+    return Status::ok;
+  }
+
+  bool result_tensor(uint32_t index, uint32_t output) const {
+    if (index >= code_.tensors.size) return false;
+    const fb::Tensor& tensor = code_.tensors[index];
+    const fb::Buffer& buffer = code_.buffers[code_.views[tensor.view()].buffer()];
+    return tensor.dtype() == code_.output(output)->dtype() && tensor.rank() == code_.output(output)->rank() &&
+           buffer.space() == uint8_t(Space::output) && buffer.index() == output;
+  }
+
+  const Code& code_;
+  husk_error* error_;
+  uint32_t next_argument_ = 0;  // behind those of the steps so far
+};
+
+}  // namespace
+
+const ScalarRule* scalar_rule(uint16_t op) {
+  return op < kScalarCodes && kRules.rules[op].known ? &kRules.rules[op] : nullptr;
+}
+
+ResultKind result_kind(uint16_t op) {
+  const ScalarRule* rule = scalar_rule(op);
+  return rule ? rule->result : ResultKind::none;
+}
+
+Status verify_variant(const Code& code, const husk_allocator& allocator, husk_error* error) {
+  return VariantVerifier(code, error).run(allocator);
+}
+
+}  // namespace husk

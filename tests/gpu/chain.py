@@ -1,0 +1,203 @@
+"""Writes two artifacts in text form, with their cubins, for experiments on a GPU. Needs none itself.
+
+    python tests/gpu/chain.py --out DIR [--target h200]
+
+`chain.hir` has a function for each flavour of one tiny kernel, y = x * 1.0001 + 0.5 over n floats with cdiv(n, 128)
+blocks, launched 100 times in a row through two arena buffers:
+  plain          full edges only
+  waits          `griddepcontrol.wait` first: programmatic edges are possible
+  triggers       `griddepcontrol.launch_dependents`, then the wait
+`branches.hir` has one function of two independent chains that meet at the end, with a float, an int and a dynamic size, so
+that grids, scalars and pointers all change from call to call. `chain` and `branches` below compute the same with NumPy.
+"""
+
+import argparse
+import pathlib
+import sys
+
+import numpy as np
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch"))
+from husk import offline, triton_kernels, waits  # noqa: E402
+
+LENGTH = 100          # kernels in a chain
+BRANCH = 8            # kernels in each branch
+BLOCK = 128           # elements a block, and threads
+LARGEST = 1 << 22     # elements
+
+
+@triton.jit
+def plain(x, y, n, BLOCK: tl.constexpr):
+  i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+  tl.store(y + i, tl.load(x + i, i < n) * 1.0001 + 0.5, i < n)
+
+
+@triton.jit
+def waits_kernel(x, y, n, BLOCK: tl.constexpr):
+  tl.extra.cuda.gdc_wait()
+  i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+  tl.store(y + i, tl.load(x + i, i < n) * 1.0001 + 0.5, i < n)
+
+
+@triton.jit
+def triggers_kernel(x, y, n, BLOCK: tl.constexpr):
+  tl.extra.cuda.gdc_launch_dependents()
+  tl.extra.cuda.gdc_wait()
+  i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+  tl.store(y + i, tl.load(x + i, i < n) * 1.0001 + 0.5, i < n)
+
+
+@triton.jit
+def scale(x, y, t, n, WAIT: tl.constexpr, BLOCK: tl.constexpr):
+  if WAIT:
+    tl.extra.cuda.gdc_wait()
+  i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+  tl.store(y + i, tl.load(x + i, i < n) * t + 0.25, i < n)
+
+
+@triton.jit
+def shift(x, y, k, n, WAIT: tl.constexpr, BLOCK: tl.constexpr):
+  if WAIT:
+    tl.extra.cuda.gdc_wait()
+  i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+  tl.store(y + i, tl.load(x + i, i < n) * 0.5 + k, i < n)
+
+
+@triton.jit
+def join(a, b, y, n, WAIT: tl.constexpr, BLOCK: tl.constexpr):
+  if WAIT:
+    tl.extra.cuda.gdc_wait()
+  i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+  tl.store(y + i, tl.load(a + i, i < n) - tl.load(b + i, i < n), i < n)
+
+
+def chain(x):
+  """What every function of chain.hir computes, but for rounding (the kernels fuse multiply and add)."""
+  x = x.astype(np.float32)
+  for _ in range(LENGTH):
+    x = (x * np.float64(1.0001) + 0.5).astype(np.float32)
+  return x
+
+
+def branches(x, t, k):
+  """What branches.hir computes, but for rounding."""
+  a = b = x.astype(np.float32)
+  for _ in range(BRANCH):
+    a = (a * np.float64(np.float32(t)) + 0.25).astype(np.float32)
+    b = (b * np.float64(0.5) + k).astype(np.float32)
+  return a - b
+
+
+class Compiled:
+  """A kernel of this file, compiled: its image and the rows that name it."""
+
+  def __init__(self, target, name, function, signature, constants):
+    made = triton.compile(ASTSource(function, signature | {key: "constexpr" for key in constants},
+                                    {(function.arg_names.index(key),): value for key, value in constants.items()}),
+                          target=GPUTarget("cuda", target.capability, target.warp_size),
+                          options={"num_warps": BLOCK // target.warp_size})
+    found = waits.check(made.asm["ptx"], made.metadata.name)
+    parameters = [(key, "ptr" if kind.startswith("*") else {"i32": "i32", "fp32": "f32"}[kind])
+                  for key, kind in signature.items()]
+    self.name = name
+    self.kernel = triton_kernels.Kernel(
+        name=name, symbol=made.metadata.name, cubin=made.asm["cubin"], ptx=made.asm["ptx"], arguments=[],
+        parameters=parameters, access={}, block=(BLOCK, 1, 1), shared=made.metadata.shared, cluster=1,
+        waits_first=found.first, triggers_early=found.triggers, cooperative=False, config={}, inductor_meta={})
+
+  def rows(self):
+    return [f'image {self.name}.cubin gpu cubin "{self.name}.cubin"',
+            triton_kernels.row(self.name, f"{self.name}.cubin", self.kernel)]
+
+
+def head(target, kernels):
+  lines = ["hir 1", f'producer "chain.py, triton {triton.__version__}"', f'target gpu cuda "{target.arch}"']
+  return lines + [line for kernel in kernels for line in kernel.rows()]
+
+
+def chain_function(name):
+  """A function of LENGTH launches of kernel `name`; the arena buffers a and b take turns."""
+  lines = [f"function {name} {{",
+           f"  input x tensor f32 [0..{LARGEST}]",
+           "  output y tensor f32 rank 1",
+           "  variant gpu {",
+           "    let n = size(x, 0)",
+           "    check_stride(x, 0, 1)",
+           "    let blocks = cdiv(n, 128)",
+           "    buffer x of input bytes mul(n, 4)",
+           "    buffer y of output bytes mul(n, 4)",
+           "    buffer a bytes mul(n, 4) align 64",
+           "    buffer b bytes mul(n, 4) align 64"]
+  source = "x"
+  for step in range(LENGTH):
+    target = "y" if step == LENGTH - 1 else "ab"[step % 2]
+    lines.append(f'    launch {name} grid (blocks, 1, 1) (read {source}, write {target}, n, null, null) '
+                 f'at "chain.py step {step}"')
+    source = target
+  return lines + ["    return (tensor y f32 [n] [1])", "  }", "}"]
+
+
+def branches_function():
+  """Two chains from x, each through two buffers of its own, and their difference."""
+  lines = ["function branches {",
+           f"  input x tensor f32 [0..{LARGEST}]",
+           "  input t float",
+           "  input k int -1000000..1000000",
+           "  output y tensor f32 rank 1",
+           "  variant gpu {",
+           "    let n = size(x, 0)",
+           "    check_stride(x, 0, 1)",
+           "    let blocks = cdiv(n, 128)",
+           "    buffer x of input bytes mul(n, 4)",
+           "    buffer y of output bytes mul(n, 4)"]
+  lines += [f"    buffer {name} bytes mul(n, 4) align 64" for name in ("a0", "a1", "b0", "b1")]
+  ends = {}
+  for branch, kernel, scalar in (("a", "scale", "t"), ("b", "shift", "k")):
+    source = "x"
+    for step in range(BRANCH):
+      target = f"{branch}{step % 2}"
+      lines.append(f'    launch {kernel} grid (blocks, 1, 1) (read {source}, write {target}, {scalar}, n, null, null) '
+                   f'at "chain.py branch {branch} step {step}"')
+      source = target
+    ends[branch] = source
+  lines.append(f"    launch join grid (blocks, 1, 1) (read {ends['a']}, read {ends['b']}, write y, n, null, null) "
+               'at "chain.py join"')
+  return lines + ["    return (tensor y f32 [n] [1])", "  }", "}"]
+
+
+def write(out, name, lines, kernels):
+  out.mkdir(parents=True, exist_ok=True)
+  for kernel in kernels:
+    (out / f"{kernel.name}.cubin").write_bytes(kernel.kernel.cubin)
+  (out / name).write_text("\n".join(lines) + "\n")
+  return out / name
+
+
+def main(arguments=None):
+  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+  parser.add_argument("--out", type=pathlib.Path, required=True, help="folder to write to")
+  parser.add_argument("--target", default="h200", help=f"one of {', '.join(offline.names())}, or a JSON file")
+  options = parser.parse_args(arguments)
+  target = offline.Target.load(options.target)
+  wait = waits.supported(target.capability)
+  with offline.cuda(target):
+    xyn = {"x": "*fp32", "y": "*fp32", "n": "i32"}
+    flavours = [("plain", plain)] + ([("waits", waits_kernel), ("triggers", triggers_kernel)] if wait else [])
+    steps = [Compiled(target, name, function, xyn, {"BLOCK": BLOCK}) for name, function in flavours]
+    constants = {"WAIT": wait, "BLOCK": BLOCK}
+    parts = [Compiled(target, "scale", scale, {"x": "*fp32", "y": "*fp32", "t": "fp32", "n": "i32"}, constants),
+             Compiled(target, "shift", shift, {"x": "*fp32", "y": "*fp32", "k": "i32", "n": "i32"}, constants),
+             Compiled(target, "join", join, {"a": "*fp32", "b": "*fp32", "y": "*fp32", "n": "i32"}, constants)]
+  lines = head(target, steps)
+  for step in steps:
+    lines += chain_function(step.name)
+  print(write(options.out, "chain.hir", lines, steps))
+  print(write(options.out, "branches.hir", head(target, parts) + branches_function(), parts))
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,267 @@
+// mm, addmm, bmm and baddbmm against loops in double.
+#include "host_device.h"
+#include "tensor.h"
+
+namespace husk::host_test {
+namespace {
+
+const int32_t all_dtypes[] = {HUSK_F32, HUSK_F64, HUSK_F16, HUSK_BF16};
+
+class Product : public HostDevice {
+ protected:
+  // Error of one rounding to the dtype, and of the sums.
+  static double allowed(int32_t dtype, double expected, double magnitude) {
+    const double unit = dtype == HUSK_F64 ? 0x1p-53 : dtype == HUSK_F32 ? 0x1p-24 : dtype == HUSK_F16 ? 0x1p-11 : 0x1p-8;
+    const double sums = dtype == HUSK_F64 ? 1e-14 : 1e-6;
+    return unit * std::fabs(expected) + sums * magnitude + (dtype == HUSK_F16 ? 0x1p-24 : 0);
+  }
+
+  // out must be alpha * a b + beta * self; self is read by the caller before the call.
+  static void expect_product(const Tensor& a, const Tensor& b, const Tensor& out, double alpha = 1,
+                             const std::vector<double>& added = {}) {
+    const int64_t m = out.sizes[0], n = out.sizes[1], k = a.sizes[1];
+    for (int64_t i = 0; i < m; i++) {
+      for (int64_t j = 0; j < n; j++) {
+        double sum = 0, magnitude = 0;
+        for (int64_t d = 0; d < k; d++) {
+          const double term = a.get({i, d}) * b.get({d, j});
+          sum += term;
+          magnitude += std::fabs(term);
+        }
+        sum *= alpha;
+        magnitude *= std::fabs(alpha);
+        if (!added.empty()) {
+          sum += added[i * n + j];
+          magnitude += std::fabs(added[i * n + j]);
+        }
+        ASSERT_NEAR(out.get({i, j}), sum, allowed(out.dtype, sum, magnitude))
+            << "at " << i << ", " << j << " of " << m << " x " << n << " x " << k << ", dtype " << out.dtype;
+      }
+    }
+  }
+
+  void check_mm(Tensor a, Tensor b, Tensor out) {
+    a.randomize(random);
+    b.randomize(random);
+    const Tensor before = out;
+    ASSERT_EQ(call("aten::mm.out", {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK) << error.text;
+    expect_product(a, b, out);
+    // Nothing between or around the elements was written.
+    Tensor after = out;
+    for (int64_t i = 0; i < out.sizes[0]; i++) {
+      for (int64_t j = 0; j < out.sizes[1]; j++) {
+        const size_t size = element_bytes(out.dtype), at = static_cast<size_t>(out.place({i, j})) * size;
+        std::memcpy(after.bytes.data() + at, before.bytes.data() + at, size);
+      }
+    }
+    ASSERT_EQ(after.bytes, before.bytes);
+  }
+
+  std::mt19937 random{7};
+};
+
+TEST_F(Product, OddSizes) {
+  const int64_t sizes[][3] = {{1, 1, 1},   {1, 1, 300},  {1, 33, 7},    {1, 40, 2100}, {33, 1, 7},    {2, 17, 65},
+                              {3, 100, 5}, {4, 31, 31},  {5, 5, 5},     {6, 16, 32},   {7, 9, 1},     {12, 32, 64},
+                              {13, 33, 17}, {96, 256, 8}, {97, 257, 31}, {25, 70, 259}, {100, 64, 30}, {300, 3, 20}};
+  for (auto isa : isas()) {
+    use(isa);
+    for (int32_t dtype : all_dtypes) {
+      for (auto& s : sizes) {
+        const int64_t m = s[0], n = s[1], k = s[2];
+        SCOPED_TRACE(::testing::Message() << "isa " << static_cast<int>(isa));
+        check_mm(Tensor(dtype, {m, k}), Tensor(dtype, {k, n}), Tensor(dtype, {m, n}));
+        check_mm(Tensor(dtype, {m, k}), Tensor(dtype, {k, n}, {1, 0}), Tensor(dtype, {m, n}));
+      }
+    }
+  }
+}
+
+TEST_F(Product, Strides) {
+  const std::vector<int> orders[] = {{0, 1}, {1, 0}};
+  const int64_t sizes[][3] = {{1, 37, 45}, {3, 29, 38}, {37, 2, 21}, {30, 41, 70}};
+  for (auto isa : isas()) {
+    use(isa);
+    for (int32_t dtype : all_dtypes) {
+      for (auto& s : sizes) {
+        for (int bits = 0; bits < 64; bits++) {
+          const int64_t m = s[0], n = s[1], k = s[2];
+          check_mm(Tensor(dtype, {m, k}, orders[bits & 1], bits >> 3 & 1, 3),
+                   Tensor(dtype, {k, n}, orders[bits >> 1 & 1], bits >> 4 & 1, 1),
+                   Tensor(dtype, {m, n}, orders[bits >> 2 & 1], bits >> 5 & 1, 5));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Product, ExpandedAndReversed) {
+  for (auto isa : isas()) {
+    use(isa);
+    for (int64_t m : {2, 20}) {
+      Tensor a(HUSK_F32, {m, 19}), b(HUSK_F32, {19, 40});
+      a.strides = {0, 1};                  // one row, m times
+      b.strides = {-40, 1};                // rows from the last to the first
+      b.offset = 18 * 40;
+      check_mm(a, b, Tensor(HUSK_F32, {m, 40}));
+    }
+  }
+}
+
+TEST_F(Product, UnalignedToVectors) {
+  for (auto isa : isas()) {
+    use(isa);
+    for (int64_t lead = 1; lead < 4; lead++) {
+      check_mm(Tensor(HUSK_F32, {20, 30}, {}, 0, lead), Tensor(HUSK_F32, {30, 50}, {}, 0, lead),
+               Tensor(HUSK_F32, {20, 50}, {}, 0, lead));
+    }
+  }
+}
+
+TEST_F(Product, ZeroSizes) {
+  for (auto& s : {std::vector<int64_t>{0, 4, 3}, {4, 0, 3}, {0, 0, 0}, {0, 4, 0}}) {
+    Tensor a(HUSK_F32, {s[0], s[2]}), b(HUSK_F32, {s[2], s[1]}), out(HUSK_F32, {s[0], s[1]});
+    const auto before = out.bytes;
+    husk_op_arg to = out.arg(HUSK_ACCESS_WRITE);
+    to.data = nullptr;   // what has no element needs no address
+    EXPECT_EQ(call("aten::mm.out", {a.arg(), b.arg(), to}), HUSK_OK) << error.text;
+    EXPECT_EQ(call("aten::mm.out", {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK) << error.text;
+    EXPECT_EQ(out.bytes, before);
+  }
+}
+
+TEST_F(Product, NothingToSumGivesZero) {
+  for (auto isa : isas()) {
+    use(isa);
+    for (int64_t m : {1, 30}) {
+      for (int32_t dtype : all_dtypes) check_mm(Tensor(dtype, {m, 0}), Tensor(dtype, {0, 40}), Tensor(dtype, {m, 40}));
+    }
+  }
+}
+
+// Self with every shape that broadcasts, beta and alpha as ints and as floats.
+TEST_F(Product, AddedSelf) {
+  const std::vector<int64_t> shapes[] = {{}, {1}, {37}, {1, 37}, {30, 1}, {1, 1}, {30, 37}};
+  for (auto isa : isas()) {
+    use(isa);
+    for (int32_t dtype : all_dtypes) {
+      for (auto& shape : shapes) {
+        for (bool turned : {false, true}) {
+          Tensor a(dtype, {30, 21}), b(dtype, {21, 37}), self(dtype, shape);
+          Tensor out(dtype, {30, 37}, turned ? std::vector<int>{1, 0} : std::vector<int>{});
+          a.randomize(random);
+          b.randomize(random);
+          self.randomize(random);
+          std::vector<double> added;
+          for (int64_t i = 0; i < 30; i++) {
+            for (int64_t j = 0; j < 37; j++) {
+              int64_t at = 0;
+              const size_t rank = shape.size();
+              if (rank > 0 && shape[rank - 1] > 1) at += j * self.strides[rank - 1];
+              if (rank > 1 && shape[0] > 1) at += i * self.strides[0];
+              added.push_back(self.get(at) * -3);
+            }
+          }
+          ASSERT_EQ(call("aten::addmm.out", {self.arg(), a.arg(), b.arg(), int_arg(-3), float_arg(0.5),
+                                             out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK) << error.text;
+          expect_product(a, b, out, 0.5, added);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Product, SelfMayBeOut) {
+  for (int64_t m : {1, 50}) {
+    Tensor a(HUSK_F32, {m, 70}), b(HUSK_F32, {70, 300}), out(HUSK_F32, {m, 300});
+    a.randomize(random);
+    b.randomize(random);
+    out.randomize(random);
+    std::vector<double> added;
+    for (int64_t i = 0; i < m * 300; i++) added.push_back(out.get(i));
+    ASSERT_EQ(call("aten::addmm.out", {out.arg(), a.arg(), b.arg(), int_arg(1), int_arg(1),
+                                       out.arg(HUSK_ACCESS_READ | HUSK_ACCESS_WRITE)}), HUSK_OK) << error.text;
+    expect_product(a, b, out, 1, added);
+  }
+}
+
+// beta = 0 ignores self, NaN too; any other beta lets it through, and so does a NaN in a factor.
+TEST_F(Product, NaN) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (auto isa : isas()) {
+    use(isa);
+    for (int32_t dtype : all_dtypes) {
+      for (int64_t m : {1, 6}) {
+        Tensor a(dtype, {m, 9}), b(dtype, {9, 35}), self(dtype, {35}), out(dtype, {m, 35});
+        a.randomize(random);
+        b.randomize(random);
+        self.randomize(random);
+        self.set({3}, nan);
+        const auto run = [&](double beta) {
+          return call("aten::addmm.out", {self.arg(), a.arg(), b.arg(), float_arg(beta), int_arg(1),
+                                          out.arg(HUSK_ACCESS_WRITE)});
+        };
+        ASSERT_EQ(run(0), HUSK_OK) << error.text;
+        expect_product(a, b, out);
+        ASSERT_EQ(run(1), HUSK_OK) << error.text;
+        for (int64_t j = 0; j < 35; j++) EXPECT_EQ(std::isnan(out.get({m - 1, j})), j == 3) << j;
+        b.set({8, 7}, nan);
+        ASSERT_EQ(run(0), HUSK_OK) << error.text;
+        for (int64_t j = 0; j < 35; j++) EXPECT_EQ(std::isnan(out.get({0, j})), j == 7) << j;
+      }
+    }
+  }
+}
+
+TEST_F(Product, Batches) {
+  for (int32_t dtype : all_dtypes) {
+    for (int64_t batches : {0, 1, 3}) {
+      Tensor a(dtype, {batches, 10, 14}, {1, 0, 2}), b(dtype, {batches, 14, 20}, {0, 2, 1}), out(dtype, {batches, 10, 20});
+      Tensor self(dtype, {1, 20});
+      a.randomize(random);
+      b.randomize(random);
+      self.randomize(random);
+      const auto matrix = [](const Tensor& t, int64_t batch) {
+        Tensor view = t;
+        view.offset += batch * t.strides[0];
+        view.sizes.erase(view.sizes.begin());
+        view.strides.erase(view.strides.begin());
+        return view;
+      };
+      ASSERT_EQ(call("aten::bmm.out", {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK) << error.text;
+      for (int64_t i = 0; i < batches; i++) expect_product(matrix(a, i), matrix(b, i), matrix(out, i));
+      ASSERT_EQ(call("aten::baddbmm.out", {self.arg(), a.arg(), b.arg(), int_arg(2), int_arg(1),
+                                           out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK) << error.text;
+      std::vector<double> added;
+      for (int64_t i = 0; i < 200; i++) added.push_back(2 * self.get({0, i % 20}));
+      for (int64_t i = 0; i < batches; i++) expect_product(matrix(a, i), matrix(b, i), matrix(out, i), 1, added);
+    }
+  }
+}
+
+// Long sums of random reals: 1e-5 of the result's scale, against double.
+TEST_F(Product, Precision) {
+  std::uniform_real_distribution<float> pick(-1, 1);
+  for (auto isa : isas()) {
+    use(isa);
+    for (int64_t m : {1, 20}) {
+      Tensor a(HUSK_F32, {m, 5000}), b(HUSK_F32, {5000, 24}, {1, 0}), out(HUSK_F32, {m, 24});
+      for (int64_t i = 0; i < m * 5000; i++) a.set(i, pick(random));
+      for (int64_t i = 0; i < 24 * 5000; i++) b.set(i, pick(random));
+      ASSERT_EQ(call("aten::mm.out", {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK) << error.text;
+      double worst = 0, scale = 0;
+      for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < 24; j++) {
+          double sum = 0;
+          for (int64_t d = 0; d < 5000; d++) sum += a.get({i, d}) * b.get({d, j});
+          worst = std::max(worst, std::fabs(sum - out.get({i, j})));
+          scale = std::max(scale, std::fabs(sum));
+        }
+      }
+      EXPECT_LT(worst, 1e-5 * scale);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace husk::host_test

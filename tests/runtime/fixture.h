@@ -1,0 +1,69 @@
+// What the runtime's tests share: an artifact from text, an engine on the host port, values.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <husk/husk.h>
+#include <husk/port_host.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+namespace husk::test {
+
+// Compiles a program; the test kernels are the image "kernels.so" of target host "x86-64". Throws on an error in the text.
+std::vector<uint8_t> artifact(const std::string& body);
+
+// Bytes aligned as husk_program_load wants them.
+class Aligned {
+ public:
+  explicit Aligned(const std::vector<uint8_t>& bytes);
+  ~Aligned();
+  Aligned(const Aligned&) = delete;
+  Aligned& operator=(const Aligned&) = delete;
+  const void* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  void* data_;
+  size_t size_;
+};
+
+// A tensor over memory of the test's, contiguous unless strides are given.
+struct Tensor {
+  DLTensor dl = {};
+  std::vector<int64_t> shape, strides;
+  std::vector<uint8_t> own;
+
+  Tensor(husk_dtype dtype, std::vector<int64_t> sizes, void* data = nullptr, std::vector<int64_t> steps = {});
+  Tensor(const Tensor&) = delete;
+  template <class T>
+  T* as() { return static_cast<T*>(dl.data); }
+  husk_value value();
+};
+
+husk_value integer(int64_t i);
+husk_value floating(double f);
+
+// An engine, a program, a session. `options` may name an allocator.
+class Machine {
+ public:
+  explicit Machine(const std::string& body, husk_engine_options options = defaults(),
+                   const husk_session_options* session_options = nullptr);
+  ~Machine();
+  static husk_engine_options defaults();
+
+  husk_status run(std::vector<husk_value> inputs, std::vector<husk_value> outputs, uint32_t function = 0);
+  husk_status resize(std::vector<husk_value> inputs, uint32_t function = 0);
+
+  husk_engine* engine = nullptr;
+  husk_program* program = nullptr;
+  husk_session* session = nullptr;
+  husk_error error = {};
+  std::vector<husk_value> results;  // of the last run
+
+ private:
+  Aligned bytes_;
+};
+
+}  // namespace husk::test

@@ -1,0 +1,148 @@
+// Host memory: every failed allocation is a clean error without a leak, and a run allocates nothing.
+#include "counting_malloc.h"
+#include "fixture.h"
+#include "memory.h"
+
+#include <cstring>
+
+namespace husk::test {
+namespace {
+
+const char* const kProgram = R"(
+constant w f32 [4, 4] bytes "00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
+state ticks i64 [] fill 0
+function f {
+  input x tensor f32 [1..16, 4]
+  output y tensor f32 rank 2
+  variant cpu {
+    let n = size(x, 0)
+    buffer x of input bytes mul(n, 16)
+    buffer y of output bytes mul(n, 16)
+    buffer t bytes mul(n, 16) align 64
+    launch count grid (1, 1, 1) (both ticks)
+    launch scale grid (1, 1, 1) (read x, write t, 2.0, mul(n, 4))
+    extern "aten::mm.out" (read tensor t f32 [n, 4] [4, 1], read tensor w f32 [4, 4] [4, 1],
+                           write tensor y f32 [n, 4] [4, 1])
+    return (tensor y f32 [n, 4] [4, 1])
+  }
+}
+)";
+
+// Counts, and refuses the n-th allocation.
+struct Counter {
+  int64_t live = 0, calls = 0, refuse = -1;
+
+  static void* allocate(void* user, size_t size, size_t align) {
+    auto* counter = static_cast<Counter*>(user);
+    if (counter->calls++ == counter->refuse) return nullptr;
+    ++counter->live;
+    return default_allocator()->allocate(nullptr, size, align);
+  }
+  static void release(void* user, void* pointer) {
+    if (!pointer) return;
+    --static_cast<Counter*>(user)->live;
+    default_allocator()->release(nullptr, pointer);
+  }
+  husk_allocator allocator() { return {this, allocate, release}; }
+};
+
+TEST(Memory, EveryRefusedAllocationIsAnErrorWithoutALeak) {
+  int64_t refused = 0;
+  for (int64_t n = 0;; ++n) {
+    Counter counter;
+    counter.refuse = n;
+    const husk_allocator allocator = counter.allocator();
+    bool done = false;
+    {
+      husk_engine_options options = Machine::defaults();
+      options.allocator = &allocator;
+      Machine m(kProgram, options);
+      Tensor x(HUSK_F32, {3, 4}), y(HUSK_F32, {3, 4});
+      if (m.session) {
+        husk_status status = m.resize({x.value()});
+        if (status == HUSK_OK) {
+          ASSERT_EQ(m.run({x.value()}, {y.value()}), HUSK_OK) << m.error.text;
+        } else {  // the handle stays usable
+          EXPECT_EQ(status, HUSK_OUT_OF_MEMORY) << m.error.text;
+          ASSERT_EQ(m.resize({x.value()}), HUSK_OK) << m.error.text;
+          ASSERT_EQ(m.run({x.value()}, {y.value()}), HUSK_OK) << m.error.text;
+        }
+        done = counter.calls <= n;
+      } else {
+        ++refused;
+        EXPECT_EQ(m.error.code, HUSK_OUT_OF_MEMORY) << n << ": " << m.error.text;
+        EXPECT_NE(std::strstr(m.error.text, "memory"), nullptr) << m.error.text;
+      }
+    }
+    EXPECT_EQ(counter.live, 0) << "after refusing allocation " << n;
+    if (done) break;
+    ASSERT_LT(n, 1000);
+  }
+  EXPECT_GT(refused, 20);  // the sweep did meet the allocations
+}
+
+TEST(Memory, ARunAllocatesNothing) {
+  Counter counter;
+  const husk_allocator allocator = counter.allocator();
+  husk_engine_options options = Machine::defaults();
+  options.allocator = &allocator;
+  Machine m(kProgram, options);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  Tensor x(HUSK_F32, {3, 4}), y(HUSK_F32, {3, 4}), longer(HUSK_F32, {9, 4}), out(HUSK_F32, {9, 4});
+  husk_value in = x.value(), to = y.value(), more = longer.value(), there = out.value();
+  const int64_t before = counter.calls;
+  const uint64_t mallocs = malloc_calls();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(husk_session_run(m.session, 0, nullptr, &in, 1, &to, 1, &m.error), HUSK_OK) << m.error.text;
+    ASSERT_EQ(husk_session_run(m.session, 0, nullptr, &more, 1, &there, 1, &m.error), HUSK_OK) << m.error.text;
+    husk_value wrong = to;
+    ASSERT_EQ(husk_session_run(m.session, 0, nullptr, &more, 1, &wrong, 1, &m.error), HUSK_INVALID_INPUT);
+  }
+  EXPECT_EQ(malloc_calls(), mallocs);
+  EXPECT_EQ(counter.calls, before);
+}
+
+TEST(Memory, BorrowedBytesAreGivenBackOnce) {
+  const Aligned bytes(artifact("function f { variant cpu { return () } }"));
+  husk_engine_options options = Machine::defaults();
+  husk_engine* engine = nullptr;
+  husk_error error;
+  ASSERT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK);
+  int released = 0;
+  auto release = [](void* user, const void*) { ++*static_cast<int*>(user); };
+  husk_program* program = nullptr;
+  ASSERT_EQ(husk_program_load(engine, bytes.data(), bytes.size(), release, &released, &program, &error), HUSK_OK);
+  husk_session* session = nullptr;
+  ASSERT_EQ(husk_session_create(program, nullptr, &session, &error), HUSK_OK);
+  husk_program_release(program);
+  husk_engine_release(engine);
+  EXPECT_EQ(released, 0);  // the session still needs them
+  EXPECT_EQ(husk_session_run(session, 0, nullptr, nullptr, 0, nullptr, 0, &error), HUSK_OK);
+  husk_session_release(session);
+  EXPECT_EQ(released, 1);
+  husk_session_release(nullptr);
+  husk_program_release(nullptr);
+  husk_engine_release(nullptr);
+}
+
+TEST(Memory, AFailedLoadDoesNotReleaseBorrowedBytes) {
+  std::vector<uint8_t> broken(256, 0);
+  const Aligned bytes(broken);
+  husk_engine_options options = Machine::defaults();
+  husk_engine* engine = nullptr;
+  husk_error error;
+  ASSERT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK);
+  int released = 0;
+  husk_program* program = nullptr;
+  EXPECT_EQ(husk_program_load(engine, bytes.data(), bytes.size(),
+                              [](void* user, const void*) { ++*static_cast<int*>(user); }, &released, &program, &error),
+            HUSK_INVALID_FILE);
+  EXPECT_EQ(program, nullptr);
+  EXPECT_EQ(released, 0);
+  EXPECT_EQ(husk_program_load(engine, static_cast<const char*>(bytes.data()) + 8, 64, nullptr, nullptr, &program, &error),
+            HUSK_INVALID_ARGUMENT);
+  husk_engine_release(engine);
+}
+
+}  // namespace
+}  // namespace husk::test

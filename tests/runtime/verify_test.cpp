@@ -1,0 +1,258 @@
+// What is refused when a file is opened. Rules over rows are tried with rows that were bent after the compiler wrote them.
+#include "verify.h"
+
+#include "blake2b.h"
+#include "fixture.h"
+
+#include <cstring>
+#include <functional>
+
+namespace husk::test {
+namespace {
+
+const char* const kProgram = R"(
+target gpu cuda "sm_90a"
+constant w f32 [4] bytes "00000000000000000000000000000000"
+state ticks i64 [] fill 0
+function f {
+  input x tensor f32 [1..16]
+  input n int
+  output y tensor f32 rank 1
+  output k int
+  variant cpu {
+    let m = size(x, 0)
+    check_eq(mod(m, 2), 0) "even"
+    buffer x of input bytes mul(m, 4)
+    buffer y of output bytes mul(m, 4)
+    buffer t bytes mul(m, 4) align 64
+    launch count grid (1, 1, 1) (both ticks) at "a"
+    launch scale grid (1, 1, 1) (read x, write t, 2.0, m) at "b"
+    launch add grid (1, 1, 1) (read t, read w, write y, min(m, 4)) at "c"
+    read i64 (read ticks)
+    return (tensor y f32 [m] [1], int add(result(0), n))
+  }
+}
+)";
+
+void write_hash(std::vector<uint8_t>& file) {
+  uint32_t metadata;
+  std::memcpy(&metadata, file.data() + 12, 4);
+  Blake2b hash;
+  hash.update(file.data() + 64, metadata);
+  hash.finish(file.data() + 32);
+}
+
+std::string refusal(const std::vector<uint8_t>& file, husk_status want = HUSK_INVALID_FILE) {
+  husk_error error = {};
+  const Aligned bytes(file);
+  EXPECT_EQ(husk_program_verify(bytes.data(), file.size(), &error), want) << error.text;
+  return error.text;
+}
+
+TEST(Verify, AcceptsWhatTheCompilerWrote) {
+  const std::vector<uint8_t> file = artifact(kProgram);
+  EXPECT_EQ(refusal(file, HUSK_OK), "");
+}
+
+TEST(Verify, HeaderRules) {
+  const std::vector<uint8_t> good = artifact(kProgram);
+  auto bent = [&](size_t at, uint8_t value) {
+    std::vector<uint8_t> file = good;
+    file[at] = value;
+    return file;
+  };
+  EXPECT_NE(refusal(bent(0, 'X')).find("not a Husk artifact"), std::string::npos);
+  EXPECT_NE(refusal(bent(8, 9), HUSK_UNSUPPORTED).find("format 9.1, this library reads 0.1: update libhusk"),
+            std::string::npos);
+  EXPECT_NE(refusal(bent(10, 200), HUSK_UNSUPPORTED).find("format 0.200"), std::string::npos);
+  EXPECT_NE(refusal(bent(24, 4), HUSK_UNSUPPORTED).find("needs features 0x4"), std::string::npos);
+  EXPECT_NE(refusal(bent(40, static_cast<uint8_t>(good[40] + 1))).find("does not match its hash"), std::string::npos);
+  EXPECT_NE(refusal(bent(100, static_cast<uint8_t>(good[100] + 1))).find("does not match its hash"), std::string::npos);
+  std::vector<uint8_t> file = good;
+  file.resize(file.size() - 1);
+  EXPECT_NE(refusal(file).find("the artifact is truncated: its header says"), std::string::npos);
+  file.resize(file.size() + 2);
+  EXPECT_NE(refusal(file).find("the artifact is too long"), std::string::npos);
+  for (size_t size : {0u, 1u, 63u, 64u, 65u, 1000u}) {
+    file.assign(good.begin(), good.begin() + static_cast<long>(size));
+    refusal(file);
+  }
+  file = good;
+  file[12] = file[13] = file[14] = file[15] = 0;  // metadata of no bytes
+  write_hash(file);
+  EXPECT_NE(refusal(file).find("not a well-formed FlatBuffer"), std::string::npos);
+}
+
+TEST(Verify, NoByteOfTheMetadataCanCrashIt) {
+  const std::vector<uint8_t> good = artifact(kProgram);
+  uint32_t metadata;
+  std::memcpy(&metadata, good.data() + 12, 4);
+  size_t refused = 0;
+  for (uint32_t at = 0; at < metadata; ++at)
+    for (uint8_t flip : {0x01, 0x80, 0xFF}) {
+      std::vector<uint8_t> file = good;
+      file[64 + at] ^= flip;
+      write_hash(file);
+      const Aligned bytes(file);
+      husk_error error = {};
+      const husk_status status = husk_program_verify(bytes.data(), file.size(), &error);
+      if (status != HUSK_OK) {
+        ++refused;
+        EXPECT_GT(std::strlen(error.text), 10u);
+      }
+    }
+  EXPECT_GT(refused, metadata);
+}
+
+// Rows of the one variant, to be bent in place.
+struct Bent {
+  std::vector<uint8_t> file = artifact(kProgram);
+
+  template <class T>
+  T* rows(const flatbuffers::Vector<const T*>* vector) {
+    return reinterpret_cast<T*>(const_cast<uint8_t*>(vector->Data()));
+  }
+  const fb::Variant* variant() { return fb::GetProgram(file.data() + 64)->functions()->Get(0)->variants()->Get(0); }
+  fb::Instruction* scalars() { return rows(variant()->scalars()); }
+  fb::Instruction* steps() { return rows(variant()->steps()); }
+  fb::Argument* arguments() { return rows(variant()->arguments()); }
+  fb::Buffer* buffers() { return rows(variant()->buffers()); }
+  fb::View* views() { return rows(variant()->views()); }
+  fb::Tensor* tensors() { return rows(variant()->tensors()); }
+  fb::Segment* segments() { return rows(variant()->segments()); }
+  fb::Argument* results() { return rows(variant()->results()); }
+
+  uint32_t find_scalar(Scalar op) {
+    for (uint32_t i = 0;; ++i)
+      if (scalars()[i].op() == static_cast<uint16_t>(op)) return i;
+  }
+  uint32_t find_buffer(Space space) {
+    for (uint32_t i = 0;; ++i)
+      if (buffers()[i].space() == static_cast<uint8_t>(space)) return i;
+  }
+  std::string refused() {
+    write_hash(file);
+    return refusal(file);
+  }
+};
+
+fb::Instruction with_a(const fb::Instruction& i, uint32_t a) { return {i.op(), i.aux(), a, i.b(), i.c()}; }
+fb::Instruction with_b(const fb::Instruction& i, uint32_t b) { return {i.op(), i.aux(), i.a(), b, i.c()}; }
+fb::Argument with_access(const fb::Argument& a, uint8_t access) {
+  return {a.kind(), access, a.type(), a.flags(), a.index(), a.count(), a.reserved()};
+}
+fb::Argument with_index(const fb::Argument& a, uint32_t index) {
+  return {a.kind(), a.access(), a.type(), a.flags(), index, a.count(), a.reserved()};
+}
+
+TEST(Verify, RowRules) {
+  struct Case {
+    const char* text;
+    std::function<void(Bent&)> bend;
+  };
+  const Case cases[] = {
+      {"has the unknown code 95", [](Bent& b) { b.scalars()[0] = fb::Instruction(95, 0, 0, 0, 0); }},
+      {"has a value in an unused field",
+       [](Bent& b) { b.scalars()[0] = fb::Instruction(b.scalars()[0].op(), 1, b.scalars()[0].a(), b.scalars()[0].b(), 0); }},
+      {"operand 0 is not what its op takes",
+       [](Bent& b) {
+         const uint32_t i = b.find_scalar(Scalar::op_mul);
+         b.scalars()[i] = with_a(b.scalars()[i], i);  // itself
+       }},
+      {"operand 1 is not what its op takes",
+       [](Bent& b) {
+         const uint32_t i = b.find_scalar(Scalar::op_size);
+         b.scalars()[i] = with_b(b.scalars()[i], 1);  // a dim that x does not have
+       }},
+      {"operand 0 is not what its op takes",
+       [](Bent& b) {
+         const uint32_t i = b.find_scalar(Scalar::op_size);
+         b.scalars()[i] = with_a(b.scalars()[i], 1);  // n is no tensor
+       }},
+      {"operand 0 is not what its op takes",
+       [](Bent& b) {
+         const uint32_t i = b.find_scalar(Scalar::op_result);
+         b.scalars()[i] = with_a(b.scalars()[i], 1);  // a read gives one value
+       }},
+      {"the segments do not follow one another",
+       [](Bent& b) {
+         fb::Segment& s = b.segments()[1];
+         s = fb::Segment(s.scalar_begin() + 1, s.scalar_end(), s.step_begin(), s.step_end());
+       }},
+      {"the segments do not cover all",
+       [](Bent& b) {
+         fb::Segment& s = b.segments()[1];
+         s = fb::Segment(s.scalar_begin(), s.scalar_end() - 1, s.step_begin(), s.step_end());
+       }},
+      {"has an unknown space, alignment or size register",
+       [](Bent& b) { b.buffers()[0] = fb::Buffer(9, 0, 0, 0, 0, b.buffers()[0].size(), 0); }},
+      {"lies beside the device",
+       [](Bent& b) {
+         const fb::Buffer& o = b.buffers()[0];
+         b.buffers()[0] = fb::Buffer(o.space(), 1, o.align_log2(), 0, o.index(), o.size(), 0);
+       }},
+      {"of the arena names a value",
+       [](Bent& b) {
+         fb::Buffer& o = b.buffers()[b.find_buffer(Space::arena)];
+         o = fb::Buffer(o.space(), 0, 0, 0, 0, o.size(), 0);
+       }},
+      {"names a value that does not exist",
+       [](Bent& b) {
+         fb::Buffer& o = b.buffers()[b.find_buffer(Space::state)];
+         o = fb::Buffer(o.space(), 0, 0, 0, 1, o.size(), 0);
+       }},
+      {"names a value that is no tensor",
+       [](Bent& b) {
+         fb::Buffer& o = b.buffers()[b.find_buffer(Space::input)];
+         o = fb::Buffer(o.space(), 0, 0, 0, 1, o.size(), 0);
+       }},
+      {"names no buffer, or registers",
+       [](Bent& b) { b.views()[0] = fb::View(99, b.views()[0].offset(), b.views()[0].extent(), 0); }},
+      {"has no view, dtype, rank, sizes or strides",
+       [](Bent& b) { b.tensors()[0] = fb::Tensor(0, 0, HUSK_F32, 15, 0, 0); }},
+      {"has no view, dtype, rank, sizes or strides",
+       [](Bent& b) { b.tensors()[0] = fb::Tensor(0, 0, HUSK_POINTER, 1, 0, 0); }},
+      {"step 1 has arguments that do not exist, or belong to an earlier step",
+       [](Bent& b) { b.steps()[1] = with_b(b.steps()[1], 0); }},
+      {"step 0 has the unknown code 77",
+       [](Bent& b) { b.steps()[0] = fb::Instruction(77, 0, b.steps()[0].a(), b.steps()[0].b(), b.steps()[0].c()); }},
+      {"step 0 launches a kernel that does not exist", [](Bent& b) { b.steps()[0] = with_a(b.steps()[0], 1000); }},
+      {"step 0: kernel 'add' takes 4 arguments", [](Bent& b) { b.steps()[0] = with_a(b.steps()[0], 0); }},
+      {"step 2: argument 4 names nothing that it may use",  // the constant, written
+       [](Bent& b) {
+         fb::Argument& w = b.arguments()[b.steps()[2].b() + 4];
+         w = with_access(w, HUSK_ACCESS_WRITE);
+       }},
+      {"step 0: argument 3 names nothing that it may use",
+       [](Bent& b) {
+         fb::Argument& w = b.arguments()[b.steps()[0].b() + 3];
+         w = with_access(w, 0);
+       }},
+      {"step 1: argument 3 names nothing that it may use",
+       [](Bent& b) {
+         fb::Argument& x = b.arguments()[b.steps()[1].b() + 3];
+         x = with_index(x, 500);
+       }},
+      {"argument 5 of kernel 'scale' has another type",
+       [](Bent& b) {
+         fb::Argument& f = b.arguments()[b.steps()[1].b() + 5];
+         f = b.arguments()[b.steps()[1].b() + 6];
+       }},
+      {"step 3: a read takes a view that it reads",
+       [](Bent& b) {
+         fb::Argument& r = b.arguments()[b.steps()[3].b()];
+         r = fb::Argument(r.kind(), r.access(), HUSK_C64, 0, r.index(), 0, 0);
+       }},
+      {"is not what output 'k' is", [](Bent& b) { b.results()[1] = fb::Argument(0, 0, 0, 0, 0, 0, 0); }},
+      {"is not what output 'y' is", [](Bent& b) { b.results()[0] = with_index(b.results()[0], 9); }},
+  };
+  for (const Case& c : cases) {
+    Bent bent;
+    c.bend(bent);
+    const std::string text = bent.refused();
+    EXPECT_NE(text.find(c.text), std::string::npos) << "said: " << text << "\nshould say: " << c.text;
+  }
+}
+
+}  // namespace
+}  // namespace husk::test

@@ -1,0 +1,121 @@
+"""Which pointers a kernel reads and writes, on intermediate forms written by hand."""
+
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch"))
+from husk.accesses import accesses  # noqa: E402
+
+
+def access(*body):
+  lines = "\n".join("    " + line for line in body)
+  text = f'''#loc = loc("k.py":1:0)
+module {{
+  tt.func public @k(%a: !tt.ptr<f32> {{tt.divisibility = 16 : i32}} loc("a"(#loc)), %n: i32 loc(#loc), %b: !tt.ptr<f32> loc(#loc)) attributes {{noinline = false}} {{
+{lines}
+    tt.return loc(#loc)
+  }} loc(#loc)
+}} loc(#loc)
+'''
+  found = accesses(text, "k", ["a", "b"])
+  return found["a"], found["b"]
+
+
+LOAD = "%0 = tt.load %a : !tt.ptr<f32> loc(#loc1)"
+
+
+def test_loads_and_stores():
+  assert access(LOAD, "tt.store %b, %0 : !tt.ptr<f32>") == ("read", "write")
+
+
+def test_unused_pointers_are_read():
+  assert access() == ("read", "read")
+
+
+def test_offsets_shapes_and_choices_keep_the_pointer():
+  assert access("%1 = tt.splat %a : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>>",
+                "%2 = tt.addptr %1, %9 : tensor<8x!tt.ptr<f32>>, tensor<8xi32>",
+                "%3 = tt.splat %b : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>>",
+                "%4 = arith.select %c, %2, %3 : tensor<8xi1>, tensor<8x!tt.ptr<f32>>",
+                "tt.store %4, %cst : tensor<8x!tt.ptr<f32>>",
+                "%5 = tt.load %2 : tensor<8x!tt.ptr<f32>>") == ("both", "write")
+
+
+def test_atomics():
+  assert access("%1 = tt.atomic_rmw fadd, acq_rel, gpu, %b, %c, %true : (!tt.ptr<f32>, f32, i1) -> f32") == ("read", "both")
+  assert access("%1 = tt.atomic_cas acq_rel, gpu, %a, %c, %d : (!tt.ptr<f32>, f32, f32) -> f32") == ("both", "read")
+
+
+LOOP = ["%r:2 = scf.for %i = %c0 to %n step %c1 iter_args(%acc = %cst, %at = %a) -> (f32, !tt.ptr<f32>)  : i32 {",
+        "  %1 = tt.load %at : !tt.ptr<f32>",
+        "  %2 = tt.addptr %at, %n : !tt.ptr<f32>, i32",
+        "  scf.yield %1, %2 : f32, !tt.ptr<f32>",
+        "}"]
+
+
+def test_a_loop():
+  assert access(*LOOP) == ("read", "read")
+  assert access(*LOOP, "tt.store %r#1, %r#0 : !tt.ptr<f32>") == ("both", "read")
+
+
+def test_a_loop_that_swaps_its_pointers():
+  assert access("%r:2 = scf.for %i = %c0 to %n step %c1 iter_args(%x = %a, %y = %b) -> (!tt.ptr<f32>, !tt.ptr<f32>) : i32 {",
+                "  %1 = tt.load %x : !tt.ptr<f32>",
+                "  tt.store %y, %1 : !tt.ptr<f32>",
+                "  scf.yield %y, %x : !tt.ptr<f32>, !tt.ptr<f32>",
+                "}") == ("both", "both")
+
+
+def test_a_branch():
+  assert access("%p = scf.if %c -> (!tt.ptr<f32>) {",
+                "  scf.yield %a : !tt.ptr<f32>",
+                "} else {",
+                "  scf.yield %b : !tt.ptr<f32>",
+                "}",
+                "tt.store %p, %cst : !tt.ptr<f32>") == ("write", "write")
+
+
+def test_attributes_in_braces_are_no_regions():
+  assert access("%p = scf.if %c -> (!tt.ptr<f32>) {",
+                "  %8 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>",
+                "  scf.yield %a : !tt.ptr<f32>",
+                "} else {",
+                "  scf.yield %b : !tt.ptr<f32>",
+                "} {some.attribute}",
+                "tt.store %p, %cst : !tt.ptr<f32>") == ("write", "write")
+
+
+def test_jumps():
+  assert access("cf.cond_br %c, ^bb1(%a : !tt.ptr<f32>), ^bb2",
+                "^bb1(%x: !tt.ptr<f32> loc(#loc)):  // pred: ^bb0",
+                "tt.store %x, %cst : !tt.ptr<f32>",
+                "cf.br ^bb2",
+                "^bb2:  // 2 preds") == ("write", "read")
+
+
+@pytest.mark.parametrize("line", [
+    "%1 = tt.ptr_to_int %b : !tt.ptr<f32> -> i64",
+    "tt.call @other(%b) : (!tt.ptr<f32>) -> ()",
+    "%1 = tt.make_tensor_descriptor %b, [%n], [%c1] : <f32>, <tensor<16xf32>>",
+    '%1 = "tt.something"(%b) : (!tt.ptr<f32>) -> f32',
+    "%r = scf.while (%x = %b) : (!tt.ptr<f32>) -> !tt.ptr<f32> {",
+])
+def test_where_it_does_not_follow_it_is_both(line):
+  assert access(LOAD, line) == ("read", "both")
+
+
+def test_an_access_from_nowhere_makes_all_both():
+  assert access("%1 = tt.int_to_ptr %n : i64 -> !tt.ptr<f32>", "tt.store %1, %cst : !tt.ptr<f32>") == ("write", "write")
+  assert access(LOAD, "%1 = tt.int_to_ptr %n : i64 -> !tt.ptr<f32>", "tt.store %1, %cst : !tt.ptr<f32>") == ("both", "write")
+
+
+def test_other_functions_do_not_count():
+  assert access(LOAD, "tt.return", "}", "tt.func private @f(%a: !tt.ptr<f32>) {",
+                "tt.store %a, %cst : !tt.ptr<f32>") == ("read", "read")
+
+
+def test_other_pointers_than_expected():
+  assert accesses("tt.func public @k(%a: !tt.ptr<f32>) {\n", "k", ["a", "b"]) is None
+  assert accesses("tt.func public @k(%a: !tt.ptr<f32>) {\n", "j", ["a"]) is None

@@ -1,0 +1,160 @@
+"""The wait at the head of a kernel: put there, found in the PTX, and missed where something stands before it."""
+
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch"))
+from husk import waits  # noqa: E402
+
+SOURCE = '''import triton
+import triton.language as tl
+
+@triton.jit
+def helper(x):
+    return x
+
+@triton.jit
+def kernel(in_ptr0,
+           out_ptr0, n, BLOCK: tl.constexpr):
+    """Adds one."""
+    i = tl.program_id(0)
+    tl.store(out_ptr0 + i, helper(tl.load(in_ptr0 + i)) + 1)
+'''
+
+
+def test_the_wait_comes_first():
+  lines = waits.rewritten(SOURCE, "kernel", trigger=False).split("\n")
+  at = lines.index('    """Adds one."""')
+  assert lines[at + 1] == "    tl.extra.cuda.gdc_wait()"
+  assert lines[at + 2] == "    i = tl.program_id(0)"
+  assert "\n".join(lines[:at + 1] + lines[at + 2:]) == SOURCE
+
+
+def test_the_trigger_comes_before_the_wait():
+  lines = waits.rewritten(SOURCE, "kernel", trigger=True).split("\n")
+  at = lines.index("    tl.extra.cuda.gdc_wait()")
+  assert lines[at - 1] == "    tl.extra.cuda.gdc_launch_dependents()"
+
+
+def test_only_the_named_function_changes():
+  assert waits.rewritten(SOURCE, "helper", trigger=False).count("gdc_wait") == 1
+  with pytest.raises(ValueError, match="kernel other: no function of that name"):
+    waits.rewritten(SOURCE, "other", trigger=False)
+
+
+def test_a_body_on_the_line_of_its_def_is_refused():
+  with pytest.raises(ValueError, match="line of its own"):
+    waits.rewritten("def kernel(x): y = x\n", "kernel", trigger=False)
+
+
+def ptx(body, name="kernel"):
+  return f'''.version 8.7
+.target sm_90a
+.visible .entry other(
+	.param .u64 other_param_0
+)
+{{
+	ld.global.b32 %r1, [%rd1];
+	ret;
+}}
+.visible .entry {name}(
+	.param .u64 .ptr .global .align 1 {name}_param_0
+)
+.reqntid 128
+{{
+	.reg .b32 	%r<4>;
+	.shared .align 4 .b8 room[16];
+// %bb.0:
+{body}
+}}
+'''
+
+
+BEFORE = '''	ld.param.b64 	%rd1, [kernel_param_0];
+	mov.u32 	%r1, %ctaid.x;
+	shl.b32 	%r2, %r1, 7;
+	mad.wide.s32 	%rd2, %r2, 4, %rd1;
+'''
+WAIT = '''	// begin inline asm
+	griddepcontrol.wait; // dummy %r9
+	// end inline asm
+'''
+
+
+def test_a_wait_behind_computations_is_first():
+  found = waits.check(ptx(BEFORE + WAIT + "\tld.global.b32 %r1, [%rd2];\n\tret;"), "kernel")
+  assert (found.first, found.triggers, found.why_not) == (True, False, None)
+
+
+def test_a_trigger_is_seen_wherever_it_stands():
+  trigger = "\tgriddepcontrol.launch_dependents;\n"
+  assert waits.check(ptx(trigger + WAIT + "\tret;"), "kernel").triggers
+  assert waits.check(ptx(WAIT + "\tst.global.b32 [%rd2], %r1;\n" + trigger + "\tret;"), "kernel").triggers
+
+
+@pytest.mark.parametrize("instruction", [
+    "ld.global.b32 %r1, [%rd2];",
+    "ld.b32 %r1, [%rd2];",
+    "ld.const.b32 %r1, [table];",
+    "ld.shared.b32 %r1, [room];",
+    "st.global.b32 [%rd2], %r1;",
+    "st.shared.b32 [room], %r1;",
+    "@%p1 ld.global.b32 %r1, [%rd2];",
+    "@%p1 mov.u32 %r1, 0;",
+    "atom.global.add.u32 %r1, [%rd2], 1;",
+    "red.global.add.u32 [%rd2], 1;",
+    "cp.async.cg.shared.global [room], [%rd2], 16;",
+    "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [room], [%rd2, {%r1, %r2}], [%r3];",
+    "prefetch.global.L2 [%rd2];",
+    "createpolicy.fractional.L2::evict_last.b64 %rd17, 1.0;",
+    "mbarrier.init.shared.b64 [room], 1;",
+    "wgmma.fence.sync.aligned;",
+    "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [room], 32;",
+    "bar.sync 0;",
+    "call.uni other, (param0);",
+    "bra $L__BB0_2;",
+    "@%p1 bra $L__BB0_2;",
+    "$L__BB0_1:",
+    "ret;",
+    "{ ld.global.b32 %r1, [%rd2]; }",
+    "mov.u32 %r1, 0; ld.global.b32 %r1, [%rd2];",
+])
+def test_nothing_that_touches_memory_or_jumps_may_stand_before_it(instruction):
+  found = waits.check(ptx(BEFORE + "\t" + instruction + "\n" + WAIT + "\tret;"), "kernel")
+  assert not found.first
+  assert found.why_not.split()[0].rstrip(";") in instruction
+
+
+def test_a_guarded_wait_is_none():
+  assert not waits.check(ptx("\t@%p1 griddepcontrol.wait;\n\tret;"), "kernel").first
+
+
+def test_a_kernel_without_a_wait():
+  assert waits.check(ptx(BEFORE), "kernel").why_not == "the end of the kernel"
+
+
+def test_a_wait_in_a_comment_is_none():
+  assert not waits.check(ptx("\t// griddepcontrol.wait;\n\t/* griddepcontrol.wait; */\n\tret;"), "kernel").first
+
+
+def test_a_missing_entry_is_an_error():
+  with pytest.raises(ValueError, match="no entry nothing"):
+    waits.check(ptx(WAIT), "nothing")
+
+
+@pytest.mark.parametrize("policy, largest, early", [
+    ("small", 1, True), ("small", 132, True), ("small", 133, False), ("small", None, False), ("never", 1, False)])
+def test_who_triggers_early(policy, largest, early):
+  assert waits.triggers_early(policy, largest, 132) is early
+
+
+def test_an_unknown_policy_is_refused():
+  with pytest.raises(ValueError, match="'often'.*'never', 'small'"):
+    waits.triggers_early("often", 1, 132)
+
+
+def test_which_targets_can_wait():
+  assert [capability for capability in (80, 87, 89, 90, 100, 110, 120) if waits.supported(capability)] == [90, 100, 110,
+                                                                                                           120]
