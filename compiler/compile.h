@@ -51,6 +51,7 @@ Result<Summary> compile_file(const std::filesystem::path& path, const std::files
 
 // The text as the printer writes it: one statement a line, no comments.
 Result<std::string> format_text(std::string_view text);
+Result<std::string> format_file(const std::filesystem::path& path);
 
 }  // namespace husk::compiler
 

@@ -51,15 +51,13 @@ Token Lexer::next() {
   if (c == '"') return string();
   if (begins_name(c)) return word();
   if (is_digit(c) || (c == '-' && (is_digit(peek(1)) || peek(1) == 'i'))) return number();
-  Token token{TokenKind::mark, place_, std::string(1, c), 0, 0};
-  if (c == '.' && peek(1) == '.') {
-    token.kind = TokenKind::dots;
-    token.text = "..";
-    step();
-  } else if (std::string_view("(){}[],=").find(c) == std::string_view::npos) {
+  const bool dots = c == '.' && peek(1) == '.';
+  if (!dots && std::string_view("(){}[],=").find(c) == std::string_view::npos) {
     if (c < ' ' || c > '~') fail(place_, "byte 0x{:02x} cannot stand here", static_cast<unsigned char>(c));
     fail(place_, "'{}' cannot stand here", c);
   }
+  Token token{dots ? TokenKind::dots : TokenKind::mark, place_, std::string(dots ? 2 : 1, c), 0, 0};
+  if (dots) step();
   step();
   return token;
 }
@@ -71,9 +69,10 @@ Token Lexer::word() {
     token.text += peek();
     step();
   }
-  if (token.text == "inf" || token.text == "nan") {
+  const std::string_view word = token.text;
+  if (word == "inf" || word == "nan") {
     token.kind = TokenKind::floating;
-    token.floating = token.text == "inf" ? std::numeric_limits<double>::infinity()
+    token.floating = word == "inf" ? std::numeric_limits<double>::infinity()
                                          : std::numeric_limits<double>::quiet_NaN();
   }
   return token;
@@ -88,7 +87,7 @@ Token Lexer::number() {
   if (peek() == '-') take();
   if (peek() == 'i') {
     while (continues_name(peek())) take();
-    if (token.text != "-inf") fail(token.place, "'{}' is no number", token.text);
+    if (std::string_view(token.text) != "-inf") fail(token.place, "'{}' is no number", token.text);
     token.kind = TokenKind::floating;
     token.floating = -std::numeric_limits<double>::infinity();
     return token;
@@ -119,7 +118,8 @@ Token Lexer::string() {
   Token token{TokenKind::string, place_, "", 0, 0};
   step();
   while (true) {
-    if (at_ >= text_.size() || peek() == '\n') fail(token.place, "the string that begins here does not end: write \\n for a new line");
+    if (at_ >= text_.size() || peek() == '\n')
+      fail(token.place, "the string that begins here does not end: write \\n for a new line");
     const char c = peek();
     const Place place = place_;
     step();

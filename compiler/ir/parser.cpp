@@ -314,6 +314,7 @@ Value Parser::output() {
     value.dtype = dtype(false);
     expect_word("rank");
     value.rank = integer("the rank");
+    if (accept_word("align")) value.align = integer("bytes");
   } else if (accept_word("int")) {
     value.kind = HUSK_VALUE_INT;
   } else if (accept_word("float")) {

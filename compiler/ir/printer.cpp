@@ -160,8 +160,8 @@ void Printer::value(const Value& v, bool input) {
     put(" {} [", dtype_name(v.dtype));
     list(v.ranges, [&](const Range& r) { range(r); });
     out_ += ']';
-    if (v.align) put(" align {}", v.align);
   }
+  if (v.kind == HUSK_VALUE_TENSOR && v.align) put(" align {}", v.align);
   if (v.kind == HUSK_VALUE_INT && !v.ranges.empty()) {
     out_ += ' ';
     range(v.ranges[0]);

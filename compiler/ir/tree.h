@@ -3,6 +3,7 @@
 
 #include <husk/types.h>
 
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -101,6 +102,11 @@ struct Value {
   int64_t align = 0;          // bytes; 0 is not given
   friend bool operator==(const Value&, const Value&) = default;
 };
+
+// Of an alignment that was checked; 0 where none is given.
+inline uint8_t align_log2(int64_t align) {
+  return align > 1 ? static_cast<uint8_t>(std::bit_width(static_cast<uint64_t>(align)) - 1) : uint8_t{0};
+}
 
 // The kinds of arguments of steps, and of results.
 enum class OperandKind : uint8_t { view, tensor, scalar, list, string, dtype, null, none };

@@ -16,7 +16,7 @@ constexpr size_t kMaxTerms = 32;
 
 bool add_term(Polynomial& to, const Monomial& monomial, int64_t factor) {
   int64_t& sum = to[monomial];
-  if (__builtin_add_overflow(sum, factor, &sum)) return false;
+  if (__builtin_add_overflow(sum, factor, &sum) || sum == INT64_MIN) return false;   // -sum must exist
   if (sum == 0) to.erase(monomial);
   return to.size() <= kMaxTerms;
 }

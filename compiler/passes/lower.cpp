@@ -20,8 +20,6 @@ std::map<std::string, uint32_t> number(const std::vector<T>& rows) {
   return out;
 }
 
-uint8_t log2_of(int64_t align) { return align > 1 ? static_cast<uint8_t>(std::bit_width(static_cast<uint64_t>(align)) - 1) : uint8_t{0}; }
-
 int64_t dense_bytes(husk_dtype dtype, const std::vector<int64_t>& dims) {
   int64_t bytes = dtype_bytes(dtype);
   for (int64_t dim : dims) bytes *= dim;
@@ -147,7 +145,7 @@ void VariantLowering::buffer(const Statement& s) {
     index = outputs_.at(s.name.text);
   }
   buffers_.emplace(s.name.text, static_cast<uint32_t>(rows_.buffers.size()));
-  rows_.buffers.push_back(fb::Buffer(static_cast<uint8_t>(space), 0, log2_of(s.align), 0, index, bytes, 0));
+  rows_.buffers.push_back(fb::Buffer(static_cast<uint8_t>(space), 0, align_log2(s.align), 0, index, bytes, 0));
 }
 
 uint32_t VariantLowering::buffer_of(const Name& name) {

@@ -147,8 +147,9 @@ std::optional<uint32_t> Registers::fold(Scalar kind, Place place, uint32_t a, ui
   husk_error error = {};
   if (evaluate(code, 0, nullptr, nullptr, registers, &error) != Status::ok) {
     const bool divides = kind == Scalar::op_floordiv || kind == Scalar::op_mod || kind == Scalar::op_cdiv;
-    if (divides && registers[1].i == 0) fail(place, "{} divides by zero", scalar_word(static_cast<uint16_t>(kind))->name);
-    fail(place, "the result of {} is no int of 64 bits", scalar_word(static_cast<uint16_t>(kind))->name);
+    const char* name = scalar_word(static_cast<uint16_t>(kind))->name;
+    if (divides && registers[1].i == 0) fail(place, "{} divides by zero", name);
+    fail(place, "the result of {} is no int of 64 bits", name);
   }
   if (scalar_word(static_cast<uint16_t>(kind))->holds == Holds::Float) return floating(registers[3].f);
   return integer(registers[3].i);

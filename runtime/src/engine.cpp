@@ -8,7 +8,7 @@ husk_engine::~husk_engine() {
 }
 
 bool husk_engine::find_op(const char* name, husk::OpEntry* out) {
-  std::lock_guard<std::mutex> lock(mutex);
+  husk::Lock lock(mutex);
   for (size_t i = ops.size(); i-- > 0;)  // the latest wins
     if (strcmp(ops[i].name, name) == 0) {
       *out = ops[i];
@@ -71,7 +71,7 @@ husk_status husk_engine_add_op(husk_engine* engine, const husk_op* op, husk_erro
   memcpy(name, op->name, size);
   husk::Status status;
   {
-    std::lock_guard<std::mutex> lock(engine->mutex);
+    husk::Lock lock(engine->mutex);
     status = engine->ops.push(engine->allocator, {name, op->call, op->user}, error);
   }
   if (husk::failed(status)) engine->allocator.release(engine->allocator.user, name);

@@ -6,7 +6,7 @@
 #include <husk/husk.h>
 
 #include <atomic>
-#include <mutex>
+#include <pthread.h>
 
 namespace husk {
 
@@ -27,6 +27,31 @@ class References {
   std::atomic<uint32_t> count_{1};
 };
 
+// std::mutex throws, and would need the C++ library for it.
+class Mutex {
+ public:
+  Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+  ~Mutex() { pthread_mutex_destroy(&mutex_); }
+  void lock() { pthread_mutex_lock(&mutex_); }
+  void unlock() { pthread_mutex_unlock(&mutex_); }
+
+ private:
+  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+};
+
+class Lock {
+ public:
+  explicit Lock(Mutex& mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~Lock() { mutex_.unlock(); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
 }  // namespace husk
 
 struct husk_engine {
@@ -36,7 +61,7 @@ struct husk_engine {
   const husk_port* port;
   void* device;
   husk_port_properties properties;
-  std::mutex mutex;  // guards ops
+  husk::Mutex mutex;  // guards ops
   husk::List<husk::OpEntry> ops;
 
   explicit husk_engine(const husk_engine_options& o, const husk_allocator& a)

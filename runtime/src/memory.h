@@ -26,64 +26,47 @@ void destroy(const husk_allocator& allocator, T* object) {
   allocator.release(allocator.user, object);
 }
 
+// What every Array does, once for all element types.
+class RawArray {
+ public:
+  RawArray() = default;
+  RawArray(const RawArray&) = delete;
+  RawArray& operator=(const RawArray&) = delete;
+  ~RawArray();
+  void reset();
+
+ protected:
+  Status allocate(const husk_allocator& allocator, size_t size, size_t element, husk_error* error);
+  void swap(RawArray& other);
+
+  void* data_ = nullptr;
+  size_t size_ = 0;
+
+ private:
+  const husk_allocator* allocator_ = nullptr;  // the engine's, which outlives every array
+};
+
 // An owned array of a size chosen once. Elements start zeroed; they are plain data.
 template <class T>
-class Array {
+class Array : public RawArray {
   static_assert(std::is_trivially_destructible_v<T> && std::is_trivially_copyable_v<T>);
 
  public:
-  Array() = default;
-  Array(const Array&) = delete;
-  Array& operator=(const Array&) = delete;
-  ~Array() { reset(); }
-
   // Replaces the content by `size` zeroed elements. On failure the array is empty.
   Status allocate(const husk_allocator& allocator, size_t size, husk_error* error) {
-    reset();
-    if (size == 0) return Status::ok;
-    size_t bytes = 0;
-    if (__builtin_mul_overflow(size, sizeof(T), &bytes)) bytes = SIZE_MAX;
-    void* memory = bytes == SIZE_MAX ? nullptr : allocator.allocate(allocator.user, bytes, 16);
-    if (!memory) return fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: %zu bytes were asked for", bytes);
-    __builtin_memset(memory, 0, bytes);
-    allocator_ = &allocator;
-    data_ = static_cast<T*>(memory);
-    size_ = size;
-    return Status::ok;
+    return RawArray::allocate(allocator, size, sizeof(T), error);
   }
-  void reset() {
-    if (data_) allocator_->release(allocator_->user, data_);
-    data_ = nullptr;
-    size_ = 0;
-  }
+  void swap(Array& other) { RawArray::swap(other); }
 
-  void swap(Array& other) {
-    exchange(allocator_, other.allocator_);
-    exchange(data_, other.data_);
-    exchange(size_, other.size_);
-  }
-
-  T* data() { return data_; }
-  const T* data() const { return data_; }
+  T* data() { return static_cast<T*>(data_); }
+  const T* data() const { return static_cast<const T*>(data_); }
   size_t size() const { return size_; }
-  T& operator[](size_t i) { return data_[i]; }
-  const T& operator[](size_t i) const { return data_[i]; }
-  T* begin() { return data_; }
-  T* end() { return data_ + size_; }
-  const T* begin() const { return data_; }
-  const T* end() const { return data_ + size_; }
-
- private:
-  template <class U>
-  static void exchange(U& a, U& b) {
-    U old = a;
-    a = b;
-    b = old;
-  }
-
-  const husk_allocator* allocator_ = nullptr;  // the engine's, which outlives every array
-  T* data_ = nullptr;
-  size_t size_ = 0;
+  T& operator[](size_t i) { return data()[i]; }
+  const T& operator[](size_t i) const { return data()[i]; }
+  T* begin() { return data(); }
+  T* end() { return data() + size_; }
+  const T* begin() const { return data(); }
+  const T* end() const { return data() + size_; }
 };
 
 // An owned array that grows at its end.

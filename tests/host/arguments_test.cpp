@@ -1,1 +1,108 @@
+// What the ops refuse, and that they say which op and which argument it was.
+#include <functional>
 
+#include "host_device.h"
+#include "tensor.h"
+
+namespace husk::host_test {
+namespace {
+
+class Arguments : public HostDevice {
+ protected:
+  // The call must fail with this status and a text that has the op's name and `text`.
+  void refuses(const char* op, const std::vector<husk_op_arg>& args, husk_status status, const std::string& text) {
+    error = {};
+    EXPECT_EQ(call(op, args), status) << text;
+    EXPECT_EQ(error.code, status);
+    EXPECT_NE(std::string(error.text).find(op), std::string::npos) << error.text;
+    EXPECT_NE(std::string(error.text).find(text), std::string::npos) << error.text;
+  }
+  void refuses_mm(const std::string& text, const std::function<void(std::vector<husk_op_arg>&)>& change,
+                  husk_status status = HUSK_INVALID_ARGUMENT) {
+    std::vector<husk_op_arg> args{a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)};
+    change(args);
+    refuses("aten::mm.out", args, status, text);
+  }
+
+  Tensor a{HUSK_F32, {3, 4}}, b{HUSK_F32, {4, 5}}, out{HUSK_F32, {3, 5}};
+};
+
+TEST_F(Arguments, AllOpsAreThere) {
+  uint32_t count = 0;
+  const husk_op* ops = husk_host_ops(&count);
+  std::vector<std::string> names;
+  for (uint32_t i = 0; i < count; i++) {
+    names.emplace_back(ops[i].name);
+    EXPECT_NE(ops[i].call, nullptr);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"aten::mm.out", "aten::addmm.out", "aten::bmm.out", "aten::baddbmm.out",
+                                             "aten::copy_"}));
+}
+
+TEST_F(Arguments, Count) {
+  refuses("aten::mm.out", {}, HUSK_INVALID_ARGUMENT, "0 arguments");
+  refuses("aten::mm.out", {a.arg(), b.arg()}, HUSK_INVALID_ARGUMENT, "2 arguments");
+  refuses("aten::bmm.out", {a.arg(), b.arg(), out.arg(), out.arg()}, HUSK_INVALID_ARGUMENT, "4 arguments");
+  refuses("aten::addmm.out", {a.arg()}, HUSK_INVALID_ARGUMENT, "1 arguments");
+  refuses("aten::baddbmm.out", {a.arg()}, HUSK_INVALID_ARGUMENT, "1 arguments");
+  refuses("aten::copy_", {a.arg()}, HUSK_INVALID_ARGUMENT, "1 arguments; it takes 2 or more");
+}
+
+TEST_F(Arguments, EachTensorOfEachOp) {
+  const char* names[] = {"self", "mat2", "out"};
+  for (uint32_t i = 0; i < 3; i++) {
+    const std::string name = std::string("argument ") + names[i];
+    refuses_mm(name + " is no tensor", [&](auto& args) { args[i] = int_arg(1); });
+    refuses_mm(name + " has rank 3", [&](auto& args) { args[i].rank = 3; });
+    refuses_mm(name + " has no sizes", [&](auto& args) { args[i].sizes = nullptr; });
+    refuses_mm(name + " has no strides", [&](auto& args) { args[i].strides = nullptr; });
+    refuses_mm(name + " is null", [&](auto& args) { args[i].data = nullptr; });
+    refuses_mm(name + " is not aligned", [&](auto& args) { args[i].data = static_cast<char*>(args[i].data) + 1; });
+    refuses_mm(name + " has dtype 0", [&](auto& args) { args[i].dtype = HUSK_DTYPE_NONE; }, HUSK_UNSUPPORTED);
+    const int64_t negative[] = {-1, 4};
+    refuses_mm(name + " has size -1", [&](auto& args) { args[i].sizes = negative; });
+  }
+}
+
+TEST_F(Arguments, Dtypes) {
+  refuses_mm("argument mat2 has dtype 13", [](auto& args) { args[1].dtype = HUSK_F64; });
+  refuses_mm("has dtype 7", [](auto& args) { for (auto& arg : args) arg.dtype = HUSK_I32; }, HUSK_UNSUPPORTED);
+}
+
+TEST_F(Arguments, Sizes) {
+  Tensor wrong_b(HUSK_F32, {5, 5}), tall(HUSK_F32, {4, 5}), wide(HUSK_F32, {3, 6});
+  refuses_mm("argument mat2 has size 5 along 0, not 4", [&](auto& args) { args[1] = wrong_b.arg(); });
+  refuses_mm("argument out has size 4 along 0, not 3", [&](auto& args) { args[2] = tall.arg(); });
+  refuses_mm("argument out has size 6 along 1, not 5", [&](auto& args) { args[2] = wide.arg(); });
+  Tensor a3(HUSK_F32, {2, 3, 4}), b3(HUSK_F32, {3, 4, 5}), b2(HUSK_F32, {2, 4, 5}), out3(HUSK_F32, {1, 3, 5});
+  refuses("aten::bmm.out", {a3.arg(), b3.arg(), out3.arg()}, HUSK_INVALID_ARGUMENT, "mat2 has size 3 along 0, not 2");
+  refuses("aten::bmm.out", {a3.arg(), b2.arg(), out3.arg()}, HUSK_INVALID_ARGUMENT, "out has size 1 along 0, not 2");
+}
+
+TEST_F(Arguments, Addition) {
+  Tensor bias(HUSK_F32, {5}), wrong(HUSK_F32, {4}), doubles(HUSK_F64, {5}), deep(HUSK_F32, {1, 1, 5});
+  const auto addmm = [&](husk_op_arg self, husk_op_arg beta, husk_op_arg alpha) {
+    return std::vector<husk_op_arg>{self, a.arg(), b.arg(), beta, alpha, out.arg(HUSK_ACCESS_WRITE)};
+  };
+  const char* op = "aten::addmm.out";
+  const husk_op_arg one = int_arg(1);
+  refuses(op, addmm(wrong.arg(), one, one), HUSK_INVALID_ARGUMENT, "argument self has size 4 along 0, not 5");
+  refuses(op, addmm(doubles.arg(), one, one), HUSK_INVALID_ARGUMENT, "argument self has dtype 13");
+  refuses(op, addmm(deep.arg(), one, one), HUSK_INVALID_ARGUMENT, "argument self has rank 3");
+  refuses(op, addmm(one, one, one), HUSK_INVALID_ARGUMENT, "argument self is no tensor");
+  refuses(op, addmm(bias.arg(), bias.arg(), one), HUSK_INVALID_ARGUMENT, "argument beta is no number");
+  refuses(op, addmm(bias.arg(), one, husk_op_arg{}), HUSK_INVALID_ARGUMENT, "argument alpha is no number");
+  refuses(op, {bias.arg(), one, b.arg(), one, one, out.arg()}, HUSK_INVALID_ARGUMENT, "argument mat1 is no tensor");
+}
+
+TEST_F(Arguments, Device) {
+  uint32_t count = 0;
+  const husk_op* ops = husk_host_ops(&count);
+  const husk_op_context none{};
+  const husk_op_arg args[] = {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)};
+  EXPECT_EQ(ops[0].call(&none, args, 3, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(error.text).find("device"), std::string::npos) << error.text;
+}
+
+}  // namespace
+}  // namespace husk::host_test

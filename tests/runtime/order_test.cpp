@@ -72,7 +72,9 @@ void expect_least(const Order& order, uint32_t steps) {
     for (uint32_t s = 0; s < steps; ++s) EXPECT_EQ(reach[t][s], order.ancestors.test(t, s));
   for (const Edge& edge : order.edges)
     for (const Edge& other : order.edges)
-      if (other.to == edge.to && other.from != edge.from) EXPECT_FALSE(reach[other.from][edge.from]);
+      if (other.to == edge.to && other.from != edge.from) {
+        EXPECT_FALSE(reach[other.from][edge.from]);
+      }
 }
 
 void expect_apart(const Frame& frame, const BitRows* shareable) {

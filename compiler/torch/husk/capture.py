@@ -30,7 +30,11 @@ def capture(exported, device, options, take):
   codegen.fx_wrapper_codegen = _wrapper_class(lambda wrapper: taken.append(take(wrapper)))
   try:
     args, kwargs = exported.example_inputs
-    torch._inductor.aot_compile(exported.module(), args, kwargs, options=versions.options(options))
+    module = exported.module()
+    for node in module.graph.find_nodes(op="placeholder"):
+      if isinstance(node.meta.get("val"), bool):
+        node.meta["val"] = int(node.meta["val"])     # Inductor knows no bool inputs
+    torch._inductor.aot_compile(module, args, kwargs, options=versions.options(options))
   except Exception as error:
     raise _cause(error) from error
   finally:
@@ -99,10 +103,11 @@ _REFUSED = {
 def _refusing(construct):
   def refuse(self, *args, **kwargs):
     from torch._inductor.virtualized import V
-    node = getattr(V.graph, "current_node", None)
+    node = args[0].get_origin_node() if args and hasattr(args[0], "get_origin_node") else None
+    node = node or getattr(V.graph, "current_node", None)
     trace = (getattr(node, "meta", None) or {}).get("stack_trace") or ""
     from .lines import place
-    raise Unsupported(f"{construct}: {place(trace) or node}")
+    raise Unsupported(f"{construct} (near {place(trace) or node})")
   return refuse
 
 

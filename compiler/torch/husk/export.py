@@ -94,7 +94,8 @@ class HostTarget:
 
   def variant(self, exported, signed, weights, names):
     take = Converter(self.row, signed, weights, self.kernels, names).convert
-    return capture.capture(exported, "cpu", self.kernels.options(), take)
+    with self.kernels.compiling():
+      return capture.capture(exported, "cpu", self.kernels.options(), take)
 
   def images(self):
     self.kernels.finish()
@@ -117,7 +118,7 @@ class CudaTarget:
     from . import offline
     take = Converter(self.row, signed, weights, self.kernels, names).convert
     with offline.cuda(self.description):
-      variant = capture.capture(capture.moved(exported), "cuda", offline.OPTIONS, take)
+      variant = capture.capture(offline.moved(exported), "cuda", self.kernels.options(), take)
       self.kernels.finish()
     return variant
 

@@ -67,7 +67,7 @@ class Buffer:
 
   def text(self):
     of = f" of {self.space}" if self.space in ("input", "output") else ""
-    return f"buffer {self.name}{of} bytes {self.bytes}" + (f" align {self.align}" if self.align else "")
+    return f"buffer {self.name}{of} bytes {self.bytes}" + (f" align {self.align}" if self.align and self.space == "arena" else "")
 
 
 @dataclasses.dataclass

@@ -62,6 +62,11 @@ class HostKernels:
     return {"cpp.threads": 1, "cpp.simdlen": _ISAS[self.isa][0], "cpp.vec_isa_ok": True,
             "cpp.dynamic_threads": False}
 
+  def compiling(self):
+    """To be open while Inductor compiles. Each loop nest becomes a kernel of its own: the planner then sees what is live
+    when, and equal kernels of different layers are one."""
+    return versions.separate_host_kernels()
+
   def begin_function(self):
     """Names of kernels are Inductor's, and begin anew in every function."""
     self._names = {}

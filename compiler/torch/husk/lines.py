@@ -147,7 +147,7 @@ class Converter:
 
   def declare(self, name, sizes, strides, dtype):
     """A buffer of the arena."""
-    buffer = hir.Buffer(self.names.take(name), "arena", self.exprs.int(self.span(sizes, strides) * dtype.itemsize))
+    buffer = hir.Buffer(self.names.take(name), "arena", self.exprs.int(self.span(sizes, strides) * dtype.itemsize), 64)
     self.statements.append(hir.Statement("", buffer=buffer))
     return buffer
 
@@ -217,7 +217,7 @@ class Converter:
   def _given(self, value):
     """An argument of a call: a buffer's name, or an expression (None where there is none)."""
     if hasattr(value, "inner_expr"):
-      return value.inner
+      return value.inner_expr
     if not isinstance(value, str) or value in self.places or value in self.graph.constants:
       return value
     if re.fullmatch(r"[-+]?\d+", value):

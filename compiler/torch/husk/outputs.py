@@ -55,6 +55,7 @@ def _tensor(converter, output, unwrapped, users):
   whole = place.buffer.space == "arena" and place.offset + extra == 0 and place.buffer.bytes == span
   if whole and users[id(place.buffer)] == 1:
     place.buffer.space, place.buffer.name = "output", output.name
+    output.align = max(output.align, getattr(converter.backend, "alignment", 0))
     return converter.typed("", place.buffer, dtype, sizes, strides, 0)
   converter.statements.append(hir.Statement("", buffer=given))
   offset = converter.exprs.int(place.offset + extra)

@@ -32,9 +32,11 @@ class Output:
   kind: str
   dtype: str = ""
   rank: int = 0
+  align: int = 0      # what kernels assume of a tensor's address
 
   def line(self):
-    return f"{self.name} tensor {self.dtype} rank {self.rank}" if self.kind == "tensor" else f"{self.name} {self.kind}"
+    align = f" align {self.align}" if self.align > 1 else ""
+    return f"{self.name} tensor {self.dtype} rank {self.rank}{align}" if self.kind == "tensor" else f"{self.name} {self.kind}"
 
 
 @dataclasses.dataclass

@@ -75,6 +75,9 @@ class CudaKernels:
   """The kernels of one CUDA target, for all functions of a program. `prefix` begins the names of its rows; `trigger` is
   the policy of `waits.triggers_early`. To be used under `offline.cuda(target)`."""
 
+  # What the machine code assumes of the address of a buffer: Inductor marks its own as divisible by it.
+  alignment = 16
+
   def __init__(self, target, prefix="", trigger="small", wait=True):
     self.target, self.prefix, self.trigger = target, prefix, trigger
     self.wait = wait and waits.supported(target.capability)

@@ -28,7 +28,7 @@ def source(symbols, isa):
 
 
 def _definition(symbol):
-  found = re.fullmatch(r"Sleef_([a-z]+\d*?)([fd])(\d+)(_u\d+)?", symbol)
+  found = re.fullmatch(r"Sleef_([a-z0-9]+?)([fd])(\d+)(_u\d+)?", symbol)
   if not found:
     raise Unsupported(f"the host kernels call {symbol}, which is not known here")
   function, element, lanes = found.group(1), found.group(2), int(found.group(3))

@@ -3,6 +3,7 @@
 Tested with torch 2.11; INDUCTOR names of 2.15 are in the tables too.
 """
 
+import contextlib
 import functools
 import os
 import pathlib
@@ -36,16 +37,7 @@ def torch_version():
 def options(more):
   """OPTIONS and `more`, as far as this torch knows them."""
   from torch._inductor import config
-  known = {}
-  for key, value in {**OPTIONS, **more}.items():
-    place = config
-    for part in key.split("."):
-      place = getattr(place, part, place) if hasattr(place, part) else None
-      if place is None and part != key.split(".")[-1]:
-        break
-    if _has(config, key):
-      known[key] = value
-  return known
+  return {key: value for key, value in {**OPTIONS, **more}.items() if _has(config, key)}
 
 
 def _has(config, key):
@@ -60,6 +52,18 @@ def _has(config, key):
 def optional_methods():
   """Methods of the wrapper that exist in one version only and must do nothing."""
   return ("register_alignment_check_inputs", "codegen_deferred_alignment_copies", "sync_d2h_copy")
+
+
+@contextlib.contextmanager
+def separate_host_kernels():
+  """While open, Inductor does not put C++ loop nests that it did not fuse into one function."""
+  from torch._inductor.codegen.cpp import CppScheduling
+  before = CppScheduling.ready_to_flush
+  CppScheduling.ready_to_flush = lambda self: True
+  try:
+    yield
+  finally:
+    CppScheduling.ready_to_flush = before
 
 
 @functools.cache

@@ -73,7 +73,7 @@ husk_status load_driver(Driver* driver, husk_error* error) {
     return fail(error, HUSK_UNSUPPORTED, "no CUDA driver (%.120s): install one, or add its folder to LD_LIBRARY_PATH",
                 reason ? reason : kLibrary);
   }
-  Find find;
+  Find find = nullptr;
   husk_status status = check_version(library, &find, &driver->version, error);
   if (status == HUSK_OK) status = fill_table(driver, find, error);
   if (status != HUSK_OK) {

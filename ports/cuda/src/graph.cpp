@@ -199,7 +199,7 @@ husk_status graph_add_kernel(void* handle, void* pointer, void* kernel_pointer, 
   HUSK_TRY(set_node_attributes(device, *graph, kernel, *launch, node.first, error));
   node.last = node.first;
   node.kind = NodeKind::kernel;
-  node.cluster = launch->cluster;
+  node.cluster = launch->cluster > 1 ? launch->cluster : 1;
   node.flags = launch->flags;
   graph->nodes[graph->count++] = node;
   return HUSK_OK;

@@ -106,7 +106,7 @@ husk_status exec_set_kernel(void* handle, void* pointer, uint32_t number, void* 
   const Kernel& kernel = as_kernel(kernel_pointer);
   HUSK_TRY(find_node(exec, number, NodeKind::kernel, "kernel", error));
   const Node& node = exec.nodes[number];
-  if (launch->cluster != node.cluster || launch->flags != node.flags) {
+  if ((launch->cluster > 1 ? launch->cluster : 1) != node.cluster || launch->flags != node.flags) {
     return fail(error, HUSK_UNSUPPORTED, "node %u, kernel '%.60s': cluster and flags of an executable graph are fixed",
                 number, kernel.symbol);
   }

@@ -23,7 +23,9 @@ husk_status check_operands(const Arguments& args, const Layout& at, husk_error* 
   const uint32_t operands[] = {at.a, at.b, at.out};
   for (uint32_t index : operands) {
     if (husk_status status = args.tensor(index, at.rank, at.rank)) return status;
-    if (husk_status status = args.same_dtype(index, at.out)) return status;
+  }
+  for (uint32_t index : operands) {
+    if (husk_status status = args.same_dtype(index, at.a)) return status;
   }
   const int32_t dtype = args[at.out].dtype;
   if (dtype != HUSK_F32 && dtype != HUSK_F64 && dtype != HUSK_F16 && dtype != HUSK_BF16) {
@@ -46,7 +48,7 @@ husk_status check_operands(const Arguments& args, const Layout& at, husk_error* 
 // Self as strides over out's dimensions: 0 where it broadcasts.
 husk_status broadcast(const Arguments& args, const Layout& at, int64_t* strides) {
   if (husk_status status = args.tensor(at.self, 0, at.rank)) return status;
-  if (husk_status status = args.same_dtype(at.self, at.out)) return status;
+  if (husk_status status = args.same_dtype(at.self, at.a)) return status;
   const husk_op_arg& self = args[at.self];
   for (int32_t dim = 0; dim < at.rank; dim++) {
     const int32_t own = dim - (at.rank - self.rank);

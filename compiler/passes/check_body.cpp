@@ -1,0 +1,342 @@
+#include "passes/check_body.h"
+
+#include <husk/husk.h>
+
+#include <map>
+
+#include "ir/failure.h"
+#include "ir/words.h"
+#include "planner.h"
+#include "verify.h"
+
+namespace husk::compiler {
+namespace {
+
+const char* text_of(Holds holds) { return holds == Holds::Float ? "a float" : "an int"; }
+
+// What a name stands for at some point of a variant.
+enum class Meaning : uint8_t { none, input_tensor, number, no_number, buffer, constant, state, output };
+struct Symbol {
+  Meaning meaning = Meaning::none;
+  Holds holds = Holds::None;      // number
+  Place place;
+  const Value* value = nullptr;   // inputs and outputs
+  bool has_buffer = false;        // inputs and outputs: their buffer was declared
+};
+
+class VariantCheck {
+ public:
+  VariantCheck(const Program& program, const Function& function, const Variant& variant);
+  void run();
+
+ private:
+  Holds expr(const Expr& e);
+  Holds call(const Expr& e);
+  void number_from_step(const Expr& e, const ScalarWord& word);
+  void integer(const Expr& e, const char* what);
+  void integers(const Exprs& all, const char* what);
+  const Symbol& tensor_input(const Expr& e);
+  void dim(const Expr& value, const Expr& e);
+  void operands(const Expr& e, const ScalarWord& word);
+
+  void statement(const Statement& s);
+  void let(const Statement& s);
+  void guard(const Statement& s);
+  void buffer(const Statement& s);
+  void launch(const Statement& s);
+  void parameter(const Operand& o, husk_dtype type, size_t i, const Kernel& kernel);
+  void external(const Statement& s);
+  void fill(const Statement& s);
+  void read(const Statement& s);
+  void memory(const Operand& o);
+  void view(const Operand& o, uint8_t access, const char* what);
+  void tensor(const Operand& o);
+  void results();
+
+  void define(const Name& name, Symbol symbol);
+  Symbol* find(const std::string& name);
+
+  const Program& program_;
+  const Function& function_;
+  const Variant& variant_;
+  std::map<std::string, Symbol> symbols_;
+  husk_dtype last_read_ = HUSK_DTYPE_NONE;   // of the read that ended the segment before
+};
+
+VariantCheck::VariantCheck(const Program& program, const Function& function, const Variant& variant)
+    : program_(program), function_(function), variant_(variant) {
+  for (const Constant& c : program.constants)
+    symbols_[c.name.text] = {Meaning::constant, Holds::None, c.name.place, nullptr, true};
+  for (const State& s : program.states)
+    symbols_[s.name.text] = {Meaning::state, Holds::None, s.name.place, nullptr, true};
+  for (const Value& v : function.inputs) {
+    Symbol symbol{Meaning::no_number, Holds::None, v.name.place, &v, false};
+    if (v.kind == HUSK_VALUE_TENSOR) symbol.meaning = Meaning::input_tensor;
+    if (v.kind == HUSK_VALUE_INT || v.kind == HUSK_VALUE_BOOL) symbol.holds = Holds::Int;
+    if (v.kind == HUSK_VALUE_FLOAT) symbol.holds = Holds::Float;
+    if (symbol.holds != Holds::None) symbol.meaning = Meaning::number;
+    define(v.name, symbol);
+  }
+  for (const Value& v : function.outputs) define(v.name, {Meaning::output, Holds::None, v.name.place, &v, false});
+}
+
+Symbol* VariantCheck::find(const std::string& name) {
+  auto found = symbols_.find(name);
+  return found == symbols_.end() ? nullptr : &found->second;
+}
+
+void VariantCheck::define(const Name& name, Symbol symbol) {
+  if (is_reserved(name.text)) fail(name.place, "'{}' is a word of the text form: choose another name", name.text);
+  auto [other, made] = symbols_.try_emplace(name.text, symbol);
+  if (!made) fail(name.place, "'{}' is defined already, in line {}", name.text, other->second.place.line);
+}
+
+Holds VariantCheck::expr(const Expr& e) {
+  switch (e.kind) {
+    case ExprKind::integer:
+    case ExprKind::boolean: return Holds::Int;
+    case ExprKind::floating: return Holds::Float;
+    case ExprKind::call: return call(e);
+    case ExprKind::name: break;
+  }
+  const Symbol* symbol = find(e.name);
+  if (!symbol) fail(e.place, "'{}' is not defined before this line", e.name);
+  if (symbol->meaning != Meaning::number) fail(e.place, "'{}' is no number", e.name);
+  return symbol->holds;
+}
+
+void VariantCheck::integer(const Expr& e, const char* what) {
+  if (expr(e) != Holds::Int) fail(e.place, "{} is an int, this is a float: write trunc, floor or ceil", what);
+}
+
+void VariantCheck::integers(const Exprs& all, const char* what) {
+  for (const Expr& e : all) integer(e, what);
+}
+
+const Symbol& VariantCheck::tensor_input(const Expr& e) {
+  const Symbol* symbol = e.kind == ExprKind::name ? find(e.name) : nullptr;
+  if (!symbol || symbol->meaning != Meaning::input_tensor) fail(e.place, "this must be the name of a tensor input");
+  return *symbol;
+}
+
+void VariantCheck::dim(const Expr& value, const Expr& e) {
+  const int64_t rank = tensor_input(value).value->rank;
+  if (e.kind != ExprKind::integer) fail(e.place, "a dimension is written as a number");
+  if (e.integer < 0 || e.integer >= rank)
+    fail(e.place, "'{}' has {} dimensions, there is no dimension {}", value.name, rank, e.integer);
+}
+
+void VariantCheck::number_from_step(const Expr& e, const ScalarWord& word) {
+  if (last_read_ == HUSK_DTYPE_NONE) fail(e.place, "{} stands behind a read, in the segment that it begins", word.name);
+  if (e.operands[0].kind != ExprKind::integer || e.operands[0].integer != 0)
+    fail(e.operands[0].place, "a read gives one number: write {}(0)", word.name);
+  if ((word.holds == Holds::Float) != is_float_dtype(last_read_))
+    fail(e.place, "the read before gives {}: write {}", dtype_name(last_read_),
+         is_float_dtype(last_read_) ? "fresult(0)" : "result(0)");
+}
+
+// What an op or a guard takes, all but its text.
+void VariantCheck::operands(const Expr& e, const ScalarWord& word) {
+  size_t wanted = 0;
+  while (wanted < 3 && word.slots[wanted] != Slot::_ && word.slots[wanted] != Slot::Text) ++wanted;
+  if (e.operands.size() != wanted)
+    fail(e.place, "{} takes {} operand{}, not {}", word.name, wanted, wanted == 1 ? "" : "s", e.operands.size());
+  for (size_t i = 0; i < wanted; ++i) {
+    const Expr& operand = e.operands[i];
+    switch (word.slots[i]) {
+      case Slot::Value: tensor_input(operand); break;
+      case Slot::Dim: dim(e.operands[0], operand); break;
+      case Slot::Nth: number_from_step(e, word); break;
+      case Slot::F:
+        if (expr(operand) != Holds::Float) fail(operand.place, "{} takes a float here: write float(...)", word.name);
+        break;
+      default:
+        if (expr(operand) != Holds::Int)
+          fail(operand.place, "{} takes an int here: write trunc, floor or ceil", word.name);
+    }
+  }
+}
+
+Holds VariantCheck::call(const Expr& e) {
+  const ScalarWord* word = scalar_word(std::string_view(e.name));
+  if (!word || word->slots[0] == Slot::Imm) fail(e.place, "there is no op '{}'", e.name);
+  if (word->holds == Holds::None) fail(e.place, "'{}' is a statement, it has no value", e.name);
+  const bool by_name = word->slots[0] == Slot::Value && word->slots[1] != Slot::Dim;
+  if (by_name) fail(e.place, "there is no op '{}': write the input's name alone", e.name);
+  operands(e, *word);
+  return word->holds;
+}
+
+void VariantCheck::let(const Statement& s) {
+  const Holds holds = expr(s.exprs[0]);
+  define(s.name, {Meaning::number, holds, s.name.place, nullptr, false});
+}
+
+void VariantCheck::guard(const Statement& s) {
+  const ScalarWord* word = scalar_word(std::string_view(s.name.text));
+  Expr e;
+  e.place = s.place;
+  e.operands = s.exprs;
+  operands(e, *word);
+  bool takes_text = false;
+  for (Slot slot : word->slots) takes_text = takes_text || slot == Slot::Text;
+  if (s.has_text && !takes_text) fail(s.place, "{} has a text of its own: write none", word->name);
+}
+
+void VariantCheck::buffer(const Statement& s) {
+  integer(s.exprs[0], "the bytes of a buffer");
+  check_align(s.name, s.align, s.of == BufferOf::arena ? int64_t{kArenaAlign} : kMaxValueAlign);
+  if (s.of == BufferOf::arena) return define(s.name, {Meaning::buffer, Holds::None, s.name.place, nullptr, true});
+  const bool input = s.of == BufferOf::input;
+  Symbol* symbol = find(s.name.text);
+  const Meaning meaning = input ? Meaning::input_tensor : Meaning::output;
+  if (!symbol || symbol->meaning != meaning || symbol->value->kind != HUSK_VALUE_TENSOR)
+    fail(s.name.place, "'{}' is no tensor {}", s.name.text, input ? "input" : "output");
+  if (symbol->has_buffer) fail(s.name.place, "'{}' has a buffer already", s.name.text);
+  symbol->has_buffer = true;
+}
+
+// The buffer of a view or a tensor, and whether the access is one that it allows.
+void VariantCheck::memory(const Operand& o) {
+  const Symbol* symbol = find(o.name.text);
+  if (!symbol || symbol->meaning == Meaning::number || symbol->meaning == Meaning::no_number)
+    fail(o.name.place, "there is no buffer '{}'", o.name.text);
+  if (!symbol->has_buffer)
+    fail(o.name.place, "'{}' has no buffer yet: declare it with 'buffer {} of {}'", o.name.text, o.name.text,
+         symbol->meaning == Meaning::output ? "output" : "input");
+  if (symbol->meaning == Meaning::constant && (o.access & HUSK_ACCESS_WRITE))
+    fail(o.place, "constant '{}' is never written: make it a state", o.name.text);
+}
+
+void VariantCheck::view(const Operand& o, uint8_t access, const char* what) {
+  if (o.kind != OperandKind::view) fail(o.place, "{} is a view", what);
+  memory(o);
+  integers(o.exprs, "an offset or extent");
+  if (access && o.access != access) fail(o.place, "{} is a view with the access '{}'", what, access_name(access));
+}
+
+void VariantCheck::tensor(const Operand& o) {
+  memory(o);
+  if (o.sizes.size() != o.strides.size())
+    fail(o.place, "the tensor has {} sizes and {} strides", o.sizes.size(), o.strides.size());
+  if (o.sizes.size() > kMaxRank)
+    fail(o.place, "the tensor has {} dimensions, {} are the most", o.sizes.size(), kMaxRank);
+  integers(o.sizes, "a size");
+  integers(o.strides, "a stride");
+  integers(o.exprs, "an offset");
+}
+
+void VariantCheck::parameter(const Operand& o, husk_dtype type, size_t i, const Kernel& kernel) {
+  if (type == HUSK_POINTER) {
+    if (o.kind == OperandKind::null) return;
+    if (o.kind != OperandKind::view)
+      fail(o.place, "parameter {} of kernel '{}' is a pointer: give a view or null", i, kernel.name.text);
+    return view(o, 0, "a pointer");
+  }
+  if (o.kind != OperandKind::scalar)
+    fail(o.place, "parameter {} of kernel '{}' is {}: give a number", i, kernel.name.text, dtype_name(type));
+  const Holds holds = expr(o.exprs[0]), wanted = is_float_dtype(type) ? Holds::Float : Holds::Int;
+  if (holds != wanted)
+    fail(o.place, "parameter {} of kernel '{}' is {}: give {}, this is {}", i, kernel.name.text, dtype_name(type),
+         text_of(wanted), text_of(holds));
+}
+
+void VariantCheck::launch(const Statement& s) {
+  const Kernel* kernel = nullptr;
+  for (const Kernel& k : program_.kernels)
+    if (k.name.text == s.name.text) kernel = &k;
+  if (!kernel || kernel->name.place.line > s.place.line)
+    fail(s.name.place, "there is no kernel '{}' before this line", s.name.text);
+  for (const Image& image : program_.images)
+    if (image.name.text == kernel->image.text && image.target.text != variant_.target.text)
+      fail(s.name.place, "kernel '{}' is for target '{}', this variant for '{}'", s.name.text, image.target.text,
+           variant_.target.text);
+  integers(s.exprs, "a side of the grid");
+  if (s.operands.size() != kernel->params.size())
+    fail(s.place, "kernel '{}' takes {} arguments, not {}", s.name.text, kernel->params.size(), s.operands.size());
+  for (size_t i = 0; i < s.operands.size(); ++i) parameter(s.operands[i], kernel->params[i], i, *kernel);
+}
+
+void VariantCheck::external(const Statement& s) {
+  if (s.name.text.empty()) fail(s.name.place, "the op has no name");
+  for (const Operand& o : s.operands) {
+    switch (o.kind) {
+      case OperandKind::view: fail(o.place, "an op takes tensors, not views: write 'tensor' behind the access");
+      case OperandKind::null: fail(o.place, "an op takes no null: write none");
+      case OperandKind::tensor: tensor(o); break;
+      case OperandKind::scalar: expr(o.exprs[0]); break;
+      case OperandKind::list: integers(o.exprs, "an element of a list"); break;
+      default: break;
+    }
+  }
+}
+
+void VariantCheck::fill(const Statement& s) {
+  view(s.operands[0], HUSK_ACCESS_WRITE, "what fill fills");
+  const Holds holds = expr(s.exprs[0]);
+  if (!is_int_dtype(s.dtype) && !is_float_dtype(s.dtype))
+    fail(s.place, "fill writes ints and f16 to f64, not {}: fill the bytes as an int type", dtype_name(s.dtype));
+  if ((holds == Holds::Float) != is_float_dtype(s.dtype))
+    fail(s.exprs[0].place, "fill {} takes {}", dtype_name(s.dtype),
+         is_float_dtype(s.dtype) ? "a float: write 0.0 or float(...)" : "an int");
+}
+
+void VariantCheck::read(const Statement& s) {
+  view(s.operands[0], HUSK_ACCESS_READ, "what read reads");
+  if (!is_int_dtype(s.dtype) && !is_float_dtype(s.dtype))
+    fail(s.place, "read gives an int or a float, not {}", dtype_name(s.dtype));
+  last_read_ = s.dtype;
+}
+
+void VariantCheck::statement(const Statement& s) {
+  switch (s.kind) {
+    case StatementKind::let: return let(s);
+    case StatementKind::check: return guard(s);
+    case StatementKind::buffer: return buffer(s);
+    case StatementKind::launch: return launch(s);
+    case StatementKind::external: return external(s);
+    case StatementKind::fill: return fill(s);
+    case StatementKind::read: return read(s);
+    case StatementKind::copy:
+      view(s.operands[0], HUSK_ACCESS_WRITE, "the first argument of copy");
+      view(s.operands[1], HUSK_ACCESS_READ, "the second argument of copy");
+  }
+}
+
+void VariantCheck::results() {
+  const auto& outputs = function_.outputs;
+  if (variant_.results.size() != outputs.size())
+    fail(variant_.return_place, "function '{}' has {} outputs, here are {} results", function_.name.text,
+         outputs.size(), variant_.results.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Value& output = outputs[i];
+    const ResultItem& item = variant_.results[i];
+    constexpr ResultKeyword kWanted[] = {ResultKeyword::none, ResultKeyword::tensor, ResultKeyword::integer,
+                                         ResultKeyword::floating, ResultKeyword::integer};
+    if (item.keyword != kWanted[output.kind])
+      fail(item.operand.place, "output '{}' is {}: this result is not", output.name.text, value_kind_name(output.kind));
+    if (item.keyword == ResultKeyword::integer) integer(item.operand.exprs[0], "this output");
+    if (item.keyword == ResultKeyword::floating && expr(item.operand.exprs[0]) != Holds::Float)
+      fail(item.operand.place, "output '{}' is a float: write float(...)", output.name.text);
+    if (item.keyword != ResultKeyword::tensor) continue;
+    if (item.operand.name.text != output.name.text)
+      fail(item.operand.name.place, "the result must lie in the output's own buffer, '{}'", output.name.text);
+    tensor(item.operand);
+    if (item.operand.dtype != output.dtype || static_cast<int64_t>(item.operand.sizes.size()) != output.rank)
+      fail(item.operand.place, "output '{}' is {} of rank {}", output.name.text, dtype_name(output.dtype),
+           output.rank);
+  }
+}
+
+void VariantCheck::run() {
+  for (const Statement& s : variant_.statements) statement(s);
+  results();
+}
+
+}  // namespace
+
+void check_variant(const Program& program, const Function& function, const Variant& variant) {
+  VariantCheck(program, function, variant).run();
+}
+
+}  // namespace husk::compiler

@@ -1,0 +1,163 @@
+#include "read/disassembler.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <iterator>
+
+#include "ir/printer.h"
+#include "ir/words.h"
+
+namespace husk::compiler {
+namespace {
+
+const char* dtype_text(uint8_t dtype) { return dtype_name(static_cast<husk_dtype>(dtype)); }
+
+// "%3", or "%3=40" for a constant.
+std::string reg(const Code& code, uint32_t id) {
+  const fb::Instruction& op = code.scalars[id];
+  switch (static_cast<Scalar>(op.op())) {
+    case Scalar::op_const: return fmt::format("%{}={}", id, immediate(op));
+    case Scalar::op_fconst: return fmt::format("%{}={}", id, print_float(std::bit_cast<double>(immediate(op))));
+    default: return fmt::format("%{}", id);
+  }
+}
+
+std::string registers(const Code& code, uint32_t first, uint32_t count) {
+  std::string out = "[";
+  for (uint32_t i = 0; i < count; ++i) out += (i ? ", " : "") + reg(code, code.operands[first + i]);
+  return out + "]";
+}
+
+std::string text(const Code& code, uint32_t index) { return quote(code.text(index)); }
+
+std::string buffer_name(const Code& code, uint32_t index) {
+  const fb::Buffer& buffer = code.buffers[index];
+  switch (static_cast<Space>(buffer.space())) {
+    case Space::arena: break;
+    case Space::input: return code.input(buffer.index())->name()->str();
+    case Space::output: return code.output(buffer.index())->name()->str();
+    case Space::constant: return code.program->constants()->Get(buffer.index())->name()->str();
+    case Space::state: return code.program->states()->Get(buffer.index())->name()->str();
+  }
+  return fmt::format("@{}", index);
+}
+
+std::string view_text(const Code& code, uint32_t index) {
+  const fb::View& view = code.views[index];
+  return fmt::format("{}[{}, {}]", buffer_name(code, view.buffer()), reg(code, view.offset()), reg(code, view.extent()));
+}
+
+std::string tensor_text(const Code& code, uint32_t index) {
+  const fb::Tensor& t = code.tensors[index];
+  return fmt::format("tensor {} {} {} {}", view_text(code, t.view()), dtype_text(t.dtype()),
+                     registers(code, t.first(), t.rank()), registers(code, t.first() + t.rank(), t.rank()));
+}
+
+// The access in HIR.md's words, or its bits where there is no word.
+std::string access_text(uint8_t access) {
+  const std::string name = access_name(access);
+  return name == "?" ? fmt::format("access {}", access) : name;
+}
+
+std::string argument_text(const Code& code, const fb::Argument& a) {
+  const std::string access = a.access() ? access_text(a.access()) + " " : "";
+  switch (static_cast<ArgumentKind>(a.kind())) {
+    case ArgumentKind::none: return "none";
+    case ArgumentKind::view: return access + view_text(code, a.index());
+    case ArgumentKind::integer:
+    case ArgumentKind::floating: return reg(code, a.index());
+    case ArgumentKind::tensor: return access + tensor_text(code, a.index());
+    case ArgumentKind::integers: return registers(code, a.index(), a.count());
+    case ArgumentKind::string: return text(code, a.index());
+    case ArgumentKind::dtype: return fmt::format("dtype {}", dtype_text(a.type()));
+    case ArgumentKind::null: return "null";
+  }
+  return "?";
+}
+
+std::string arguments_text(const Code& code, uint32_t first, uint32_t count) {
+  std::string out = "(";
+  for (uint32_t i = 0; i < count; ++i) out += (i ? ", " : "") + argument_text(code, code.arguments[first + i]);
+  return out + ")";
+}
+
+std::string operand_text(const Code& code, Slot slot, uint32_t field) {
+  switch (slot) {
+    case Slot::Value: return code.input(field)->name()->str();
+    case Slot::Dim:
+    case Slot::Nth: return fmt::format("{}", field);
+    default: return reg(code, field);
+  }
+}
+
+std::string buffer_text(const Code& code, uint32_t index) {
+  constexpr const char* kSpaces[] = {"arena", "input", "output", "constant", "state"};
+  const fb::Buffer& b = code.buffers[index];
+  std::string out = fmt::format("buffer {} of {} bytes {}", buffer_name(code, index), kSpaces[b.space()],
+                                reg(code, b.size()));
+  if (b.align_log2()) out += fmt::format(" align {}", 1u << b.align_log2());
+  return out;
+}
+
+}  // namespace
+
+std::string disassemble_scalar(const Code& code, uint32_t index) {
+  const fb::Instruction& op = code.scalars[index];
+  const ScalarWord* word = scalar_word(op.op());
+  std::string out = word->holds == Holds::None ? "" : fmt::format("%{} = ", index);
+  if (word->slots[0] == Slot::Imm) {
+    const std::string value = reg(code, index);
+    return out + word->name + " " + value.substr(value.find('=') + 1);
+  }
+  out += std::string(word->name) + "(";
+  const uint32_t fields[3] = {op.a(), op.b(), op.c()};
+  std::string behind;
+  for (int i = 0; i < 3 && word->slots[i] != Slot::_; ++i) {
+    if (word->slots[i] == Slot::Text) {
+      if (fields[i] != kNone) behind = " " + text(code, fields[i]);
+    } else {
+      out += (i ? ", " : "") + operand_text(code, word->slots[i], fields[i]);
+    }
+  }
+  return out + ")" + behind;
+}
+
+std::string disassemble_step(const Code& code, uint32_t index) {
+  const fb::Instruction& op = code.steps[index];
+  const StepWord* word = step_word(op.op());
+  std::string out = word->name;
+  uint32_t first = op.b(), count = op.c();
+  if (word->row == StepRow::Kernel) {   // whose first three arguments are the grid
+    out += " " + code.program->kernels()->Get(op.a())->name()->str() + " grid " + arguments_text(code, first, 3);
+    first += 3;
+    count -= 3;
+  } else if (word->row == StepRow::Op) {
+    out += " " + quote(code.program->ops()->Get(op.a())->str());
+  }
+  const auto kind = static_cast<Step>(op.op());
+  if (kind == Step::op_fill) out += fmt::format(" {}", dtype_text(code.arguments[first + 1].type()));
+  if (kind == Step::op_read) out += fmt::format(" {}", dtype_text(code.arguments[first].type()));
+  out += " " + arguments_text(code, first, count);
+  if (const std::string origin = code.origin(index); !origin.empty()) out += " at " + quote(origin);
+  return out;
+}
+
+std::string disassemble(const Code& code, size_t indent) {
+  std::string out;
+  auto line = [&](size_t more, const std::string& text) { out += std::string(indent + more, ' ') + text + "\n"; };
+  for (uint32_t i = 0; i < code.buffers.size; ++i) line(0, buffer_text(code, i));
+  for (uint32_t s = 0; s < code.segments.size; ++s) {
+    const fb::Segment& segment = code.segments[s];
+    line(0, fmt::format("segment {}", s));
+    for (uint32_t i = segment.scalar_begin(); i < segment.scalar_end(); ++i) line(2, disassemble_scalar(code, i));
+    for (uint32_t i = segment.step_begin(); i < segment.step_end(); ++i)
+      line(2, fmt::format("{}: {}", i, disassemble_step(code, i)));
+  }
+  std::string results = "return (";
+  for (uint32_t i = 0; i < code.results.size; ++i) results += (i ? ", " : "") + argument_text(code, code.results[i]);
+  line(0, results + ")");
+  return out;
+}
+
+}  // namespace husk::compiler

@@ -1,0 +1,193 @@
+#include "read/report.h"
+
+#include <fmt/format.h>
+#include <husk/husk.h>
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+#include "ir/printer.h"
+#include "ir/words.h"
+#include "read/disassembler.h"
+
+namespace husk::compiler {
+namespace {
+
+constexpr size_t kHashPrefix = 8;   // bytes of a hash that a person compares
+
+class Lines {
+ public:
+  template <class... Args>
+  void put(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
+    out_ += '\n';
+  }
+  void raw(const std::string& text) { out_ += text; }
+  std::string take() { return std::move(out_); }
+
+ private:
+  std::string out_;
+};
+
+const char* dtype_text(uint8_t dtype) { return dtype_name(static_cast<husk_dtype>(dtype)); }
+
+std::string dims_text(const flatbuffers::Vector<int64_t>* dims) {
+  std::string out = "[";
+  for (uint32_t i = 0; i < count(dims); ++i) out += fmt::format("{}{}", i ? ", " : "", dims->Get(i));
+  return out + "]";
+}
+
+std::string range_text(const fb::Dim& dim) {
+  if (dim.min() == dim.max()) return fmt::format("{}", dim.min());
+  return dim.max() == INT64_MAX ? fmt::format("{}..inf", dim.min()) : fmt::format("{}..{}", dim.min(), dim.max());
+}
+
+std::string blob_text(const fb::Blob* blob) {
+  return fmt::format("{} bytes at {}, hash {}", blob->size(), blob->offset(),
+                     hexadecimal(blob->hash().bytes()->Data(), kHashPrefix));
+}
+
+std::string value_text(const fb::Value* v, bool input) {
+  std::string out = fmt::format("{} {} {}", input ? "input" : "output", v->name()->str(), value_kind_name(v->kind()));
+  if (v->kind() == HUSK_VALUE_TENSOR) {
+    out += fmt::format(" {}", dtype_text(v->dtype()));
+    if (!input) out += fmt::format(" rank {}", v->rank());
+  }
+  if (input && (v->kind() == HUSK_VALUE_TENSOR || count(v->dims()))) {
+    const bool tensor = v->kind() == HUSK_VALUE_TENSOR;
+    out += tensor ? " [" : " ";
+    for (uint32_t i = 0; i < count(v->dims()); ++i) out += (i ? ", " : "") + range_text(*v->dims()->Get(i));
+    if (tensor) out += "]";
+  }
+  if (v->align_log2()) out += fmt::format(" align {}", 1u << v->align_log2());
+  return out;
+}
+
+std::string target_text(const fb::Program& p, uint32_t index) {
+  const fb::Target* target = p.targets()->Get(index);
+  return target->port()->str() + " " + target->arch()->str();
+}
+
+void kernel_line(const fb::Program& p, const fb::Kernel* k, Lines& out) {
+  std::string text = fmt::format("kernel {} of {} {} (", k->name()->str(), p.images()->Get(k->image())->name()->str(),
+                                 quote(k->symbol()->str()));
+  for (uint32_t i = 0; i < count(k->params()); ++i)
+    text += (i ? ", " : "") + std::string(dtype_text(k->params()->Get(i)));
+  text += fmt::format(") block {} {} {}", k->block()->Get(0), k->block()->Get(1), k->block()->Get(2));
+  if (k->shared()) text += fmt::format(" shared {}", k->shared());
+  if (k->cluster() != 1) text += fmt::format(" cluster {}", k->cluster());
+  if (k->flags() & kWaitsFirst) text += " waits_first";
+  if (k->flags() & kCooperative) text += " cooperative";
+  if (k->flags() & kTriggersEarly) text += " triggers_early";
+  out.put("{}", text);
+}
+
+void state_line(const fb::Program& p, const fb::State* s, Lines& out) {
+  const std::string what = fmt::format("state {} {} {}", s->name()->str(), dtype_text(s->dtype()), dims_text(s->dims()));
+  if (s->init() == kNone) {
+    out.put("{} fill 0x{:x}", what, s->fill());
+  } else {
+    out.put("{} constant {}", what, p.constants()->Get(s->init())->name()->str());
+  }
+}
+
+void data_lines(const fb::Program& p, Lines& out) {
+  for (uint32_t i = 0; i < count(p.images()); ++i) {
+    const fb::Image* image = p.images()->Get(i);
+    out.put("image {} {} for {}, {}", image->name()->str(), image_format_name(image->format()),
+            target_text(p, image->target()), blob_text(image->blob()));
+  }
+  for (uint32_t i = 0; i < count(p.kernels()); ++i) kernel_line(p, p.kernels()->Get(i), out);
+  for (uint32_t i = 0; i < count(p.ops()); ++i) out.put("op {}", quote(p.ops()->Get(i)->str()));
+  for (uint32_t i = 0; i < count(p.constants()); ++i) {
+    const fb::Constant* c = p.constants()->Get(i);
+    out.put("constant {} {} {}, {}", c->name()->str(), dtype_text(c->dtype()), dims_text(c->dims()),
+            blob_text(c->blob()));
+  }
+  for (uint32_t i = 0; i < count(p.states()); ++i) state_line(p, p.states()->Get(i), out);
+}
+
+template <class F>
+void each_variant(const fb::Program& p, F visit) {
+  for (uint32_t i = 0; i < count(p.functions()); ++i) {
+    const fb::Function* function = p.functions()->Get(i);
+    for (uint32_t j = 0; j < count(function->variants()); ++j) visit(Code(&p, function, function->variants()->Get(j)));
+  }
+}
+
+// Bytes of blobs as they lie in the file: those that share a place count once.
+class Places {
+ public:
+  uint64_t add(const fb::Blob* blob) {
+    const bool is_new = seen_.insert({blob->offset(), blob->size()}).second;
+    return is_new ? blob->size() : 0;
+  }
+
+ private:
+  std::set<std::pair<uint64_t, uint64_t>> seen_;
+};
+
+}  // namespace
+
+std::string report_metadata(const Artifact& artifact) {
+  const fb::Program& p = artifact.program();
+  Lines out;
+  out.put("husk {}.{}, {} bytes, content hash {}", +kMajor, +kMinor, artifact.size(), artifact.content_hash());
+  out.put("producer {}", quote(p.producer()->str()));
+  for (uint32_t i = 0; i < count(p.user()); ++i)
+    out.put("user {} {}", quote(p.user()->Get(i)->key()->str()), quote(p.user()->Get(i)->value()->str()));
+  if (p.tree()) out.put("tree {}", quote(p.tree()->str()));
+  for (uint32_t i = 0; i < count(p.targets()); ++i) out.put("target {}", target_text(p, i));
+  data_lines(p, out);
+  for (uint32_t i = 0; i < count(p.functions()); ++i) {
+    const fb::Function* f = p.functions()->Get(i);
+    out.put("function {}", f->name()->str());
+    for (uint32_t j = 0; j < count(f->inputs()); ++j) out.put("  {}", value_text(f->inputs()->Get(j), true));
+    for (uint32_t j = 0; j < count(f->outputs()); ++j) out.put("  {}", value_text(f->outputs()->Get(j), false));
+    for (uint32_t j = 0; j < count(f->variants()); ++j) {
+      const Code code(&p, f, f->variants()->Get(j));
+      out.put("  variant {}: {} segments, {} registers, {} steps, {} buffers, {} views, {} tensors",
+              target_text(p, code.variant->target()), code.segments.size, code.scalars.size, code.steps.size,
+              code.buffers.size, code.views.size, code.tensors.size);
+    }
+  }
+  return out.take();
+}
+
+std::string report_code(const Artifact& artifact) {
+  const fb::Program& p = artifact.program();
+  Lines out;
+  each_variant(p, [&](const Code& code) {
+    out.put("function {}, variant {}", code.function->name()->str(), target_text(p, code.variant->target()));
+    out.raw(disassemble(code, 2));
+  });
+  return out.take();
+}
+
+std::string report_sizes(const Artifact& artifact) {
+  const fb::Program& p = artifact.program();
+  uint64_t images = 0, constants = 0, code = 0, strings = 0;
+  Places places;
+  for (uint32_t i = 0; i < count(p.images()); ++i) images += places.add(p.images()->Get(i)->blob());
+  for (uint32_t i = 0; i < count(p.constants()); ++i) constants += places.add(p.constants()->Get(i)->blob());
+  each_variant(p, [&](const Code& c) {
+    code += 16ull * (c.scalars.size + c.steps.size + c.segments.size + c.arguments.size + c.results.size +
+                     c.buffers.size + c.views.size + c.tensors.size) + 4ull * (c.operands.size + c.origins.size);
+  });
+  for (uint32_t i = 0; i < count(p.strings()); ++i) strings += p.strings()->Get(i)->size();
+  const uint64_t metadata = artifact.metadata_bytes();
+  Lines out;
+  auto row = [&](const char* what, uint64_t bytes) { out.put("{:<24}{:>16}", what, bytes); };
+  row("header", kHeaderBytes);
+  row("metadata", metadata);
+  row("  code", code);
+  row("  texts", strings);
+  row("images", images);
+  row("constants", constants);
+  row("padding", artifact.size() - kHeaderBytes - metadata - images - constants);
+  row("file", artifact.size());
+  return out.take();
+}
+
+}  // namespace husk::compiler

@@ -1,0 +1,140 @@
+#include "run/call.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "run/failure.h"
+
+namespace husk::run {
+
+namespace {
+
+// Elements from the first to the last one of a tensor, both included.
+uint64_t extent(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
+  uint64_t elements = 1;
+  for (size_t d = 0; d < sizes.size(); d++) {
+    if (sizes[d] == 0) return 0;
+    elements += static_cast<uint64_t>((sizes[d] - 1) * strides[d]);
+  }
+  return elements;
+}
+
+std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    strides[d] = stride;
+    stride *= std::max<int64_t>(sizes[d], 1);
+  }
+  return strides;
+}
+
+}  // namespace
+
+Call::Call(Machine& machine, const husk_program* program, uint32_t function, husk_session* session,
+           const std::vector<Value>& inputs)
+    : machine_(machine), program_(program), session_(session), function_(function) {
+  const uint32_t output_count = husk_program_output_count(program, function);
+  rows_.reserve(inputs.size() + output_count);
+  for (uint32_t i = 0; i < inputs.size(); i++) inputs_.push_back(input_make(i, inputs[i]));
+  husk_error error;
+  check(husk_session_resize(session, function, inputs_.data(), static_cast<uint32_t>(inputs_.size()), &error), error,
+        exit_run);
+  for (uint32_t i = 0; i < output_count; i++) outputs_.push_back(output_make(i));
+}
+
+RunTime Call::run() {
+  using Clock = std::chrono::steady_clock;
+  using Microseconds = std::chrono::duration<double, std::micro>;
+  husk_error error;
+  const auto begin = Clock::now();
+  check(husk_session_run(session_, function_, machine_.stream(), inputs_.data(),
+                         static_cast<uint32_t>(inputs_.size()), outputs_.data(),
+                         static_cast<uint32_t>(outputs_.size()), &error), error, exit_run);
+  const auto returned = Clock::now();
+  check(husk_session_wait(session_, &error), error, exit_run);
+  const auto done = Clock::now();
+  return {Microseconds(returned - begin).count(), Microseconds(done - begin).count()};
+}
+
+std::vector<Output> Call::results() {
+  std::vector<Output> results;
+  for (uint32_t i = 0; i < outputs_.size(); i++) {
+    if (outputs_[i].kind == HUSK_VALUE_NONE) continue;
+    const std::string name = output_info(i).name;
+    results.push_back({fmt::format("output {} {}", i, name), name, std::to_string(i), result(outputs_[i])});
+  }
+  return results;
+}
+
+husk_value_info Call::output_info(uint32_t index) const {
+  husk_value_info info;
+  husk_error error;
+  check(husk_program_output(program_, function_, index, &info, &error), error, exit_load);
+  return info;
+}
+
+Call::Row& Call::row_make(husk_dtype dtype, std::vector<int64_t> sizes, std::vector<int64_t> strides) {
+  const uint64_t bytes = extent(sizes, strides) * husk_dtype_size(dtype);
+  Row& row = rows_.emplace_back(Row{{}, dtype, std::move(sizes), std::move(strides), bytes});
+  row.tensor.data = machine_.allocate(bytes);
+  row.tensor.device = {static_cast<DLDeviceType>(machine_.properties().dl_device_type),
+                       machine_.properties().device_index};
+  row.tensor.ndim = static_cast<int32_t>(row.sizes.size());
+  row.tensor.dtype = husk_dtype_to_dlpack(dtype);
+  row.tensor.shape = row.sizes.data();
+  row.tensor.strides = row.strides.data();
+  return row;
+}
+
+husk_value Call::input_make(uint32_t index, const Value& value) {
+  husk_value_info info;
+  husk_error error;
+  check(husk_program_input(program_, function_, index, &info, &error), error, exit_load);
+  husk_value made{};
+  made.kind = info.kind;
+  if (const auto* tensor = std::get_if<Tensor>(&value)) {
+    Row& row = row_make(tensor->dtype, tensor->sizes, contiguous_strides(tensor->sizes));
+    machine_.upload(row.tensor.data, tensor->bytes);
+    made.as.tensor = &row.tensor;
+  } else if (const auto* number = std::get_if<int64_t>(&value)) {
+    made.as.i = *number;
+  } else if (const auto* real = std::get_if<double>(&value)) {
+    made.as.f = *real;
+  }
+  return made;
+}
+
+husk_value Call::output_make(uint32_t index) {
+  const husk_value_info info = output_info(index);
+  husk_value made{};
+  made.kind = info.kind;
+  if (info.kind != HUSK_VALUE_TENSOR) return made;
+  std::vector<int64_t> sizes(static_cast<size_t>(info.rank)), strides(sizes.size());
+  husk_error error;
+  check(husk_session_output_shape(session_, function_, index, sizes.data(), strides.data(), &error), error, exit_run);
+  made.as.tensor = &row_make(info.dtype, std::move(sizes), std::move(strides)).tensor;
+  return made;
+}
+
+Tensor Call::result(const husk_value& value) {
+  if (value.kind == HUSK_VALUE_TENSOR) {
+    const auto row = std::find_if(rows_.begin(), rows_.end(),
+                                  [&](const Row& other) { return &other.tensor == value.as.tensor; });
+    std::vector<unsigned char> bytes(row->bytes);
+    machine_.download(bytes, row->tensor.data);
+    return tensor_gather(row->dtype, row->sizes, row->strides, bytes);
+  }
+  if (value.kind == HUSK_VALUE_FLOAT) {
+    Tensor number = tensor_make(HUSK_F64, {});
+    number.set_number(0, value.as.f);
+    return number;
+  }
+  // By its bytes: an int64 is more than a double holds.
+  Tensor number = tensor_make(value.kind == HUSK_VALUE_BOOL ? HUSK_BOOL : HUSK_I64, {});
+  const int64_t word = value.kind == HUSK_VALUE_BOOL ? value.as.i != 0 : value.as.i;
+  std::copy_n(reinterpret_cast<const unsigned char*>(&word), number.bytes.size(), number.bytes.data());
+  return number;
+}
+
+}  // namespace husk::run

@@ -1,0 +1,108 @@
+#include "run/machine.h"
+
+#include <husk/port_cuda.h>
+#include <husk/port_host.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+
+#include "run/failure.h"
+
+namespace husk::run {
+
+namespace {
+
+const husk_allocator process_memory = {
+    nullptr,
+    [](void*, size_t size, size_t align) {
+      align = std::max(align, sizeof(void*));
+      return std::aligned_alloc(align, (size + align - 1) / align * align);
+    },
+    [](void*, void* pointer) { std::free(pointer); },
+};
+
+void log_warning(void*, int32_t level, const char* text) {
+  if (level >= HUSK_LOG_WARNING) fmt::print(stderr, "husk-run: warning: {}\n", text);
+}
+
+int32_t index_from(const std::string& name, size_t colon) {
+  int32_t index = 0;
+  const char *begin = name.data() + colon + 1, *end = name.data() + name.size();
+  const auto [last, error] = std::from_chars(begin, end, index);
+  if (error != std::errc() || last != end || index < 0) {
+    fail(exit_usage, "--device={}: {} is no number of a device", name, std::string(begin, end));
+  }
+  return index;
+}
+
+}  // namespace
+
+Machine::Machine(const std::string& name) {
+  const size_t colon = name.find(':');
+  const std::string kind = name.substr(0, colon);
+  if (kind == "host") port_ = husk_port_host();
+  else if (kind == "cuda") port_ = husk_port_cuda();
+  else fail(exit_usage, "--device={}: host, cuda and cuda:N are possible", name);
+  try {
+    open(colon == name.npos ? 0 : index_from(name, colon));
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+Machine::~Machine() { close(); }
+
+void Machine::open(int32_t index) {
+  husk_error error;
+  husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
+  options.device_index = index;
+  options.port = port_;
+  options.log = log_warning;
+  options.allow_host_images = 1;   // whoever runs a file with this tool trusts its code
+  check(husk_engine_create(&options, &engine_, &error), error, exit_load);
+  if (port_ == husk_port_host()) {
+    uint32_t count = 0;
+    const husk_op* ops = husk_host_ops(&count);
+    for (uint32_t i = 0; i < count; i++) {
+      check(husk_engine_add_op(engine_, &ops[i], &error), error, exit_load);
+    }
+  }
+  husk_engine_properties(engine_, &properties_);
+  check(port_->open(port_->user, index, &process_memory, &device_, &error), error, exit_load);
+  check(port_->stream_create(device_, &stream_, &error), error, exit_load);
+}
+
+void Machine::close() {
+  if (device_) {
+    for (void* memory : memory_) port_->free(device_, memory);
+    if (stream_) port_->stream_destroy(device_, stream_);
+    port_->close(device_);
+  }
+  husk_engine_release(engine_);
+}
+
+void* Machine::allocate(uint64_t size) {
+  husk_error error;
+  void* memory = nullptr;
+  memory_.reserve(memory_.size() + 1);
+  check(port_->alloc(device_, std::max<uint64_t>(size, 1), &memory, &error), error, exit_run);
+  memory_.push_back(memory);
+  return memory;
+}
+
+void Machine::upload(void* to, const std::vector<unsigned char>& bytes) {
+  husk_error error;
+  if (bytes.empty()) return;
+  check(port_->upload(device_, stream_, to, bytes.data(), bytes.size(), &error), error, exit_run);
+}
+
+void Machine::download(std::vector<unsigned char>& bytes, const void* from) {
+  husk_error error;
+  if (bytes.empty()) return;
+  check(port_->download(device_, stream_, bytes.data(), from, bytes.size(), &error), error, exit_run);
+}
+
+}  // namespace husk::run

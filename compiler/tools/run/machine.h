@@ -1,0 +1,40 @@
+// A device: its port, an engine on it, a stream, and memory for inputs and outputs.
+#pragma once
+
+#include <husk/husk.h>
+
+#include <string>
+#include <vector>
+
+namespace husk::run {
+
+class Machine {
+ public:
+  // `name` is "host", "cuda" or "cuda:N". Fails (exit_usage, exit_load).
+  explicit Machine(const std::string& name);
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  husk_engine* engine() const { return engine_; }
+  void* stream() const { return stream_; }
+  const husk_port_properties& properties() const { return properties_; }
+
+  // Memory of the device, released with the machine; of at least one byte, so that it has an address.
+  void* allocate(uint64_t size);
+  void upload(void* to, const std::vector<unsigned char>& bytes);
+  void download(std::vector<unsigned char>& bytes, const void* from);
+
+ private:
+  void open(int32_t index);
+  void close();
+
+  const husk_port* port_ = nullptr;
+  husk_engine* engine_ = nullptr;
+  void* device_ = nullptr;   // beside the engine's own: memory of one is memory of the other
+  void* stream_ = nullptr;
+  husk_port_properties properties_{};
+  std::vector<void*> memory_;
+};
+
+}  // namespace husk::run

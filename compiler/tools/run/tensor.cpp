@@ -1,0 +1,198 @@
+#include "run/tensor.h"
+
+#include <husk/husk.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "run/failure.h"
+
+namespace husk::run {
+
+namespace {
+
+// A small binary float: sign, exponent, fraction. `infinite` says whether the largest exponent holds infinity and NaN,
+// as in IEEE 754; otherwise NaN has one pattern: all ones ("fn"), or minus zero ("fnuz").
+struct SmallFloat {
+  int exponent_bits, fraction_bits, bias;
+  bool infinite, unsigned_zero;
+
+  int bits() const { return 1 + exponent_bits + fraction_bits; }
+  uint32_t nan() const {
+    if (unsigned_zero) return 1u << (bits() - 1);
+    const uint32_t ones = (1u << (bits() - 1)) - 1;
+    return infinite ? ones & ~((1u << (fraction_bits - 1)) - 1) : ones;
+  }
+
+  double decode(uint32_t word) const {
+    const uint32_t magnitude = word & ((1u << (bits() - 1)) - 1);
+    const uint32_t fraction = magnitude & ((1u << fraction_bits) - 1);
+    const int exponent = static_cast<int>(magnitude >> fraction_bits), top = (1 << exponent_bits) - 1;
+    const double sign = word >> (bits() - 1) ? -1 : 1;
+    if (infinite && exponent == top) {
+      return fraction ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
+    }
+    if (!infinite && word == nan()) return std::numeric_limits<double>::quiet_NaN();
+    if (!infinite && !unsigned_zero && magnitude == nan()) return std::numeric_limits<double>::quiet_NaN();
+    if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias - fraction_bits);
+    return sign * std::ldexp((1 << fraction_bits) + fraction, exponent - bias - fraction_bits);
+  }
+
+  uint32_t encode(double value) const {
+    if (std::isnan(value)) return nan();
+    const uint32_t sign = std::signbit(value) ? 1u << (bits() - 1) : 0;
+    const uint32_t infinity = ((1u << exponent_bits) - 1) << fraction_bits;
+    const uint32_t overflow = infinite ? infinity : nan();
+    if (std::isinf(value)) return unsigned_zero ? nan() : sign | overflow;
+    int exponent;
+    std::frexp(value, &exponent);   // value = [0.5, 1) * 2^exponent
+    const int unit = std::max(exponent - 1, 1 - bias) - fraction_bits;
+    const auto steps = static_cast<uint64_t>(std::nearbyint(std::ldexp(std::fabs(value), -unit)));
+    if (steps == 0) return unsigned_zero ? 0 : sign;
+    // Counted in units of its own binade a number is its fraction; the hidden bit adds one to the exponent.
+    const uint64_t word = (static_cast<uint64_t>(unit + fraction_bits + bias - 1) << fraction_bits) + steps;
+    const uint64_t largest = infinite ? infinity - 1 : unsigned_zero ? (1u << (bits() - 1)) - 1 : nan() - 1;
+    if (word > largest) return unsigned_zero ? nan() : sign | overflow;
+    return sign | static_cast<uint32_t>(word);
+  }
+};
+
+// Formats: IEEE 754 binary16; bfloat16; "OCP 8-bit Floating Point Specification" for fn and e5m2; the fnuz kinds have a
+// bias larger by one and no minus zero.
+constexpr SmallFloat small_float(husk_dtype dtype) {
+  switch (dtype) {
+    case HUSK_F16: return {5, 10, 15, true, false};
+    case HUSK_BF16: return {8, 7, 127, true, false};
+    case HUSK_F8E4M3FN: return {4, 3, 7, false, false};
+    case HUSK_F8E5M2: return {5, 2, 15, true, false};
+    case HUSK_F8E4M3FNUZ: return {4, 3, 8, false, true};
+    default: return {5, 2, 16, false, true};
+  }
+}
+
+template <class T>
+double read(const unsigned char* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return static_cast<double>(value);
+}
+
+template <class T>
+void write(unsigned char* to, double value) {
+  T out;
+  if constexpr (std::is_integral_v<T>) {
+    // A float outside the range of an int has no conversion in C++: the ends stand for it.
+    if (std::isnan(value)) out = 0;
+    else if (value <= static_cast<double>(std::numeric_limits<T>::min())) out = std::numeric_limits<T>::min();
+    else if (value >= static_cast<double>(std::numeric_limits<T>::max())) out = std::numeric_limits<T>::max();
+    else out = static_cast<T>(value);
+  } else {
+    out = static_cast<T>(value);
+  }
+  std::memcpy(to, &out, sizeof out);
+}
+
+bool is_complex(husk_dtype dtype) { return dtype == HUSK_C64 || dtype == HUSK_C128; }
+
+}  // namespace
+
+int64_t Tensor::count() const {
+  int64_t product = 1;
+  for (int64_t size : sizes) product *= size;
+  return product;
+}
+
+int64_t Tensor::number_count() const { return count() * (is_complex(dtype) ? 2 : 1); }
+
+double Tensor::number(int64_t index) const {
+  const size_t width = husk_dtype_size(dtype) / (is_complex(dtype) ? 2 : 1);
+  const unsigned char* from = bytes.data() + static_cast<size_t>(index) * width;
+  switch (dtype) {
+    case HUSK_BOOL: return *from != 0;
+    case HUSK_U8: return read<uint8_t>(from);
+    case HUSK_I8: return read<int8_t>(from);
+    case HUSK_U16: return read<uint16_t>(from);
+    case HUSK_I16: return read<int16_t>(from);
+    case HUSK_U32: return read<uint32_t>(from);
+    case HUSK_I32: return read<int32_t>(from);
+    case HUSK_U64: return read<uint64_t>(from);
+    case HUSK_I64: return read<int64_t>(from);
+    case HUSK_F32: case HUSK_C64: return read<float>(from);
+    case HUSK_F64: case HUSK_C128: return read<double>(from);
+    case HUSK_F16: case HUSK_BF16: return small_float(dtype).decode(static_cast<uint32_t>(read<uint16_t>(from)));
+    default: return small_float(dtype).decode(*from);
+  }
+}
+
+int64_t Tensor::integer(int64_t index) const {
+  int64_t value;
+  if (dtype != HUSK_I64 && dtype != HUSK_U64) return static_cast<int64_t>(number(index));
+  std::memcpy(&value, bytes.data() + static_cast<size_t>(index) * sizeof value, sizeof value);
+  return value;
+}
+
+void Tensor::set_number(int64_t index, double value) {
+  const size_t width = husk_dtype_size(dtype) / (is_complex(dtype) ? 2 : 1);
+  unsigned char* to = bytes.data() + static_cast<size_t>(index) * width;
+  switch (dtype) {
+    case HUSK_BOOL: *to = value != 0; break;
+    case HUSK_U8: write<uint8_t>(to, value); break;
+    case HUSK_I8: write<int8_t>(to, value); break;
+    case HUSK_U16: write<uint16_t>(to, value); break;
+    case HUSK_I16: write<int16_t>(to, value); break;
+    case HUSK_U32: write<uint32_t>(to, value); break;
+    case HUSK_I32: write<int32_t>(to, value); break;
+    case HUSK_U64: write<uint64_t>(to, value); break;
+    case HUSK_I64: write<int64_t>(to, value); break;
+    case HUSK_F32: case HUSK_C64: write<float>(to, value); break;
+    case HUSK_F64: case HUSK_C128: write<double>(to, value); break;
+    case HUSK_F16: case HUSK_BF16: write<uint16_t>(to, small_float(dtype).encode(value)); break;
+    default: *to = static_cast<unsigned char>(small_float(dtype).encode(value)); break;
+  }
+}
+
+Tensor tensor_make(husk_dtype dtype, std::vector<int64_t> sizes) {
+  int64_t bytes = static_cast<int64_t>(husk_dtype_size(dtype));
+  for (int64_t size : sizes) {
+    if (size < 0) fail(exit_usage, "a tensor of {}: sizes are 0 or more", type_text(dtype, sizes));
+    if (__builtin_mul_overflow(bytes, size, &bytes)) {
+      fail(exit_usage, "a tensor of {} has more bytes than there are", type_text(dtype, sizes));
+    }
+  }
+  Tensor made{dtype, std::move(sizes), {}};
+  made.bytes.resize(static_cast<size_t>(bytes));
+  return made;
+}
+
+husk_dtype dtype_from_name(std::string_view name) {
+  for (int value = HUSK_BOOL; value <= HUSK_F8E5M2FNUZ; value++) {
+    if (name == husk_dtype_name(static_cast<husk_dtype>(value))) return static_cast<husk_dtype>(value);
+  }
+  return HUSK_DTYPE_NONE;
+}
+
+std::string type_text(husk_dtype dtype, const std::vector<int64_t>& sizes) {
+  return fmt::format("{}[{}]", husk_dtype_name(dtype), fmt::join(sizes, ", "));
+}
+
+Tensor tensor_gather(husk_dtype dtype, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
+                     const std::vector<unsigned char>& bytes) {
+  Tensor made = tensor_make(dtype, sizes);
+  const size_t width = husk_dtype_size(dtype);
+  std::vector<int64_t> at(sizes.size(), 0);
+  int64_t element = 0;
+  for (size_t written = 0; written < made.bytes.size(); written += width) {
+    std::memcpy(made.bytes.data() + written, bytes.data() + static_cast<size_t>(element) * width, width);
+    for (size_t d = sizes.size(); d-- > 0;) {
+      element += strides[d];
+      if (++at[d] < sizes[d]) break;
+      element -= strides[d] * sizes[d];
+      at[d] = 0;
+    }
+  }
+  return made;
+}
+
+}  // namespace husk::run

@@ -1,0 +1,67 @@
+"""`python -m husk`: exports from the command line."""
+
+import argparse
+import importlib.util
+import pathlib
+import sys
+
+from . import CompileError, Unsupported, __version__, export, write
+
+
+def parser():
+  made = argparse.ArgumentParser(
+      prog="python -m husk", description="Exports a PyTorch model to a Husk artifact.",
+      epilog="example: python -m husk examples/models.py:gpt -o gpt.husk --target host:avx2 --target cuda:h200")
+  made.add_argument("model", help="FILE.py:FUNCTION, which returns (model, args) or (model, args, dynamic_shapes); or a "
+                                  ".pt2 file of torch.export.save")
+  made.add_argument("-o", "--output", help="the artifact to write; without it only the .hir is written, into --keep")
+  made.add_argument("--target", action="append", metavar="TARGET",
+                    help="host (the default), host:avx2, host:avx512, cuda:NAME; may be given several times")
+  made.add_argument("--keep", metavar="DIR", help="leave the .hir, the images and the weights there")
+  made.add_argument("--function", default="forward", help="what the function is called in the artifact")
+  made.add_argument("--user", action="append", default=[], metavar="KEY=VALUE", help="metadata of the author's own")
+  made.add_argument("--version", action="version", version=f"husk {__version__}")
+  return made
+
+
+def loaded(text):
+  """(model, args, dynamic_shapes) of the command line's first argument."""
+  if text.endswith(".pt2"):
+    import torch
+    return torch.export.load(text), None, None
+  path, _, function = text.rpartition(":")
+  if not path or not pathlib.Path(path).is_file():
+    raise ValueError(f"{text!r}: give FILE.py:FUNCTION or a .pt2 file")
+  spec = importlib.util.spec_from_file_location(pathlib.Path(path).stem, path)
+  module = importlib.util.module_from_spec(spec)
+  sys.modules[spec.name] = module
+  spec.loader.exec_module(module)
+  if not hasattr(module, function):
+    raise ValueError(f"{path} has no function {function}")
+  made = getattr(module, function)()
+  return made if len(made) == 3 else (*made, None)
+
+
+def main(argv=None):
+  given = parser().parse_args(argv)
+  if not given.output and not given.keep:
+    parser().error("give -o FILE, or --keep DIR for the .hir alone")
+  wrong = [pair for pair in given.user if "=" not in pair]
+  if wrong:
+    parser().error(f"--user {wrong[0]}: give KEY=VALUE")
+  try:
+    model, args, shapes = loaded(given.model)
+    options = {"dynamic_shapes": shapes, "targets": given.target or ("host",), "function": given.function,
+               "user": dict(pair.split("=", 1) for pair in given.user)}
+    if given.output:
+      export(model, args, given.output, keep=given.keep, **options)
+    else:
+      write(model, args, given.keep, **options)
+  except (Unsupported, CompileError, ValueError, OSError) as error:
+    print(f"husk: {error}", file=sys.stderr)
+    return 1
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

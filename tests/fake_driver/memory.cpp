@@ -1,0 +1,249 @@
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "schedule.h"
+
+namespace fake {
+
+namespace {
+
+constexpr uint64_t kPage = 4096, kAlign = 256;
+constexpr uint64_t kPoisoned = uint64_t{64} << 20;   // bytes of a fresh allocation that get a pattern
+constexpr unsigned char kFresh = 0xCB, kSlack = 0x5A;
+
+uint64_t round_up(uint64_t size, uint64_t unit) { return (size + unit - 1) / unit * unit; }
+
+// The bytes between the end of the memory and its guard page, or before its start.
+void each_slack(const Allocation& allocation, void (*visit)(const Allocation&, char* from, uint64_t size)) {
+  char* begin = allocation.region + kPage;
+  char* end = allocation.region + allocation.region_size - kPage;
+  char* memory = reinterpret_cast<char*>(allocation.address);
+  visit(allocation, begin, static_cast<uint64_t>(memory - begin));
+  visit(allocation, memory + allocation.size, static_cast<uint64_t>(end - memory) - allocation.size);
+}
+
+void poison_slack(const Allocation&, char* from, uint64_t size) { memset(from, kSlack, size); }
+
+void check_slack(const Allocation& allocation, char* from, uint64_t size) {
+  const char* wrong = std::find_if(from, from + size, [](char c) { return static_cast<unsigned char>(c) != kSlack; });
+  if (wrong == from + size) return;
+  violation("memory %p of %llu bytes: something was written %lld bytes from its start", (void*)allocation.address,
+            (unsigned long long)allocation.size, (long long)(wrong - reinterpret_cast<char*>(allocation.address)));
+}
+
+// Memory ends as near to its guard page as its alignment lets it.
+Allocation map(uint64_t size) {
+  const uint64_t used = round_up(size, kAlign);
+  Allocation allocation = {};
+  allocation.size = size;
+  allocation.region_size = round_up(used, kPage) + 2 * kPage;
+  void* region = mmap(nullptr, allocation.region_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (region == MAP_FAILED) return allocation;
+  allocation.region = static_cast<char*>(region);
+  mprotect(allocation.region + kPage, allocation.region_size - 2 * kPage, PROT_READ | PROT_WRITE);
+  allocation.address = reinterpret_cast<CUdeviceptr>(allocation.region) + allocation.region_size - kPage - used;
+  allocation.live = true;
+  each_slack(allocation, poison_slack);
+  memset(reinterpret_cast<void*>(allocation.address), kFresh, std::min(size, kPoisoned));
+  return allocation;
+}
+
+void fill_bytes(char* to, const void* pattern, size_t width, size_t count) {
+  for (size_t i = 0; i < count; ++i) memcpy(to + i * width, pattern, width);
+}
+
+CUresult enqueue_fill(const Call& call, CUstream stream, CUdeviceptr to, unsigned int value, size_t width,
+                      size_t pitch, size_t columns, size_t rows) {
+  if (to % width != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (columns == 0 || rows == 0) return CUDA_SUCCESS;
+  check_range(call, to, (rows - 1) * pitch + columns * width, "a fill");
+  auto task = std::make_shared<Task>();
+  task->what = call.name;
+  task->memory = {to};
+  task->work = [=] {
+    for (size_t row = 0; row < rows; ++row) fill_bytes(reinterpret_cast<char*>(to) + row * pitch, &value, width, columns);
+  };
+  enqueue(call, stream, task);
+  return CUDA_SUCCESS;
+}
+
+bool is_pinned(const void* memory) {
+  for (const auto& [begin, size] : state().pinned) {
+    const char* byte = static_cast<const char*>(memory);
+    if (byte >= begin && byte < begin + size) return true;
+  }
+  return false;
+}
+
+void report_fault(int, siginfo_t* info, void*) {
+  const auto address = reinterpret_cast<CUdeviceptr>(info->si_addr);
+  fprintf(stderr, "fake libcuda: a kernel or the host touched %p: %s\n", info->si_addr,
+          explain_address(address).c_str());
+  signal(SIGSEGV, SIG_DFL);   // the instruction runs again and ends the process
+}
+
+}  // namespace
+
+void watch_faults() {
+  struct sigaction now;
+  if (sigaction(SIGSEGV, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;   // a sanitizer's, say
+  struct sigaction ours = {};
+  ours.sa_sigaction = report_fault;
+  ours.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &ours, nullptr);
+}
+
+Allocation* find_allocation(CUdeviceptr address) {
+  auto& all = state().allocations;
+  auto next = all.upper_bound(address);
+  if (next == all.begin()) return nullptr;
+  Allocation& allocation = std::prev(next)->second;
+  const auto region = reinterpret_cast<CUdeviceptr>(allocation.region);
+  if (address >= region + allocation.region_size) return nullptr;
+  return address == allocation.address + allocation.size && allocation.live ? nullptr : &allocation;
+}
+
+std::string explain_address(CUdeviceptr address) {
+  char text[160] = "it is no device memory";
+  const auto& all = state().allocations;
+  const auto next = all.upper_bound(address);
+  if (next == all.begin()) return text;
+  const Allocation& allocation = std::prev(next)->second;
+  if (address >= reinterpret_cast<CUdeviceptr>(allocation.region) + allocation.region_size) return text;
+  snprintf(text, sizeof text, "byte %lld of %s memory %p of %llu bytes", (long long)(address - allocation.address),
+           allocation.live ? "live" : "freed", (void*)allocation.address, (unsigned long long)allocation.size);
+  return text;
+}
+
+void check_range(const Call& call, CUdeviceptr address, uint64_t size, const char* what) {
+  const Allocation* allocation = find_allocation(address);
+  const bool inside = allocation && allocation->live && address >= allocation->address &&
+                      size <= allocation->size && address - allocation->address <= allocation->size - size;
+  if (inside) return;
+  violation("%s: %s of %llu bytes begins at %s", call.name, what, (unsigned long long)size,
+            explain_address(address).c_str());
+}
+
+CUresult cuMemAlloc(CUdeviceptr* out, size_t size) {
+  Call call("cuMemAlloc");
+  if (call.fault) return call.fault;
+  call.context();
+  State& s = state();
+  if (size == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (size > s.memory || s.allocated > s.memory - size) return CUDA_ERROR_OUT_OF_MEMORY;
+  const Allocation allocation = map(size);
+  if (!allocation.region) return CUDA_ERROR_OUT_OF_MEMORY;
+  s.allocated += size;
+  s.allocations[reinterpret_cast<CUdeviceptr>(allocation.region)] = allocation;
+  *out = allocation.address;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemFree(CUdeviceptr address) {
+  Call call("cuMemFree");
+  call.context();
+  Allocation* allocation = find_allocation(address);
+  if (!allocation || allocation->address != address) {
+    violation("cuMemFree: %p is not the start of an allocation", (void*)address);
+  }
+  if (!allocation->live) violation("cuMemFree: %p was freed before", (void*)address);
+  if (const Task* user = user_of(*allocation)) {
+    violation("cuMemFree: queued work uses %p: %s", (void*)address, user->what.c_str());
+  }
+  each_slack(*allocation, check_slack);
+  allocation->live = false;
+  state().allocated -= allocation->size;
+  // The addresses stay taken, so that whoever still uses them faults.
+  mmap(allocation->region, allocation->region_size, PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  return call.fault;
+}
+
+CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
+  Call call("cuPointerGetAttribute");
+  if (call.fault) return call.fault;
+  call.context();
+  if (attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE) return CUDA_ERROR_INVALID_VALUE;
+  CUmemorytype type;
+  const Allocation* allocation = find_allocation(address);
+  if (allocation && allocation->live) type = CU_MEMORYTYPE_DEVICE;
+  else if (is_pinned(reinterpret_cast<const void*>(address))) type = CU_MEMORYTYPE_HOST;
+  else return CUDA_ERROR_INVALID_VALUE;
+  memcpy(value, &type, sizeof type);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t size, CUstream stream) {
+  Call call("cuMemcpyHtoDAsync");
+  if (call.fault) return call.fault;
+  check_range(call, to, size, "an upload");
+  auto task = std::make_shared<Task>();
+  task->what = "cuMemcpyHtoDAsync";
+  task->memory = {to};
+  if (is_pinned(from)) {
+    task->work = [=] { memcpy(reinterpret_cast<void*>(to), from, size); };
+  } else {   // staged now
+    std::vector<char> staged(static_cast<const char*>(from), static_cast<const char*>(from) + size);
+    task->work = [to, staged = std::move(staged)] {
+      memcpy(reinterpret_cast<void*>(to), staged.data(), staged.size());
+    };
+  }
+  enqueue(call, stream, task);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t size, CUstream stream) {
+  Call call("cuMemcpyDtoHAsync");
+  if (call.fault) return call.fault;
+  check_range(call, from, size, "a download");
+  auto task = std::make_shared<Task>();
+  task->what = "cuMemcpyDtoHAsync";
+  task->memory = {from};
+  task->work = [=] { memcpy(to, reinterpret_cast<const void*>(from), size); };
+  enqueue(call, stream, task);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+  Call call("cuMemcpyDtoDAsync");
+  if (call.fault) return call.fault;
+  check_range(call, to, size, "a copy's target");
+  check_range(call, from, size, "a copy's source");
+  if (to < from + size && from < to + size) violation("%s: target and source overlap", call.name);
+  auto task = std::make_shared<Task>();
+  task->what = "cuMemcpyDtoDAsync";
+  task->memory = {to, from};
+  task->work = [=] { memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), size); };
+  enqueue(call, stream, task);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
+  Call call("cuMemsetD8Async");
+  return call.fault ? call.fault : enqueue_fill(call, stream, to, value, 1, count, count, 1);
+}
+
+CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count, CUstream stream) {
+  Call call("cuMemsetD16Async");
+  return call.fault ? call.fault : enqueue_fill(call, stream, to, value, 2, count * 2, count, 1);
+}
+
+CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count, CUstream stream) {
+  Call call("cuMemsetD32Async");
+  return call.fault ? call.fault : enqueue_fill(call, stream, to, value, 4, count * 4, count, 1);
+}
+
+CUresult cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height,
+                            CUstream stream) {
+  Call call("cuMemsetD2D32Async");
+  if (call.fault) return call.fault;
+  if (pitch % 4 != 0 || pitch < width * 4) return CUDA_ERROR_INVALID_VALUE;
+  return enqueue_fill(call, stream, to, value, 4, pitch, width, height);
+}
+
+}  // namespace fake

@@ -1,0 +1,252 @@
+#include "schedule.h"
+
+#include <algorithm>
+
+namespace fake {
+
+namespace {
+
+// Leaked with the state: tasks may still wait when the process ends.
+std::vector<TaskPointer>& queue() {
+  static auto* const tasks = new std::vector<TaskPointer>;
+  return *tasks;
+}
+
+std::vector<Stream*>& streams() {
+  static auto* const all = new std::vector<Stream*>;
+  return *all;
+}
+
+bool all_done(const std::vector<TaskPointer>& tasks) {
+  return std::all_of(tasks.begin(), tasks.end(), [](const TaskPointer& task) { return task->done; });
+}
+
+bool is_ready(const Task& task) { return all_done(task.after) && all_done(task.early); }
+
+// Whether the task may begin before its programmatic predecessors are done: each of them may have begun.
+bool may_begin(const Task& task) {
+  return all_done(task.after) && std::all_of(task.early.begin(), task.early.end(), [](const TaskPointer& from) {
+           return from->done || from->running || may_begin(*from);
+         });
+}
+
+// fake_grid first, so that a kernel's grid pointer leads here.
+struct Grid {
+  fake_grid seen;
+  Early* early;
+};
+
+void grid_wait(const fake_grid* seen) {
+  Early* early = reinterpret_cast<const Grid*>(seen)->early;
+  if (!early) return;
+  std::unique_lock lock(early->mutex);
+  if (early->released) return;
+  early->parked = true;
+  early->changed.notify_all();
+  early->changed.wait(lock, [early] { return early->released; });
+}
+
+void grid_launch_dependents(const fake_grid*) {}
+
+void run_kernel(const Launch& launch, Early* early) {
+  Grid grid = {};
+  std::copy(launch.grid.begin(), launch.grid.end(), grid.seen.grid);
+  std::copy(launch.block.begin(), launch.block.end(), grid.seen.block);
+  grid.seen.wait = grid_wait;
+  grid.seen.launch_dependents = grid_launch_dependents;
+  grid.early = early;
+  // The kernel owns its parameters: a copy, aligned as each wants.
+  std::vector<char> bytes(launch.bytes);
+  std::vector<void*> params;
+  for (const size_t offset : launch.offsets) params.push_back(bytes.data() + offset);
+  launch.function->kernel.entry(&grid.seen, params.data());
+}
+
+void complete(Task& task) {
+  task.done = true;
+  task.after.clear();   // else a long stream is one long chain of owners
+  task.early.clear();
+  std::erase_if(queue(), [&task](const TaskPointer& queued) { return queued.get() == &task; });
+}
+
+void end_early(Task& task) {
+  task.running->thread.join();
+  complete(task);
+}
+
+void begin_early(Task& task) {
+  ++state().early_starts;
+  task.running = std::make_unique<Early>();
+  Early& early = *task.running;
+  early.thread = std::thread([&early, launch = task.launch.get()] {
+    run_kernel(*launch, &early);
+    std::lock_guard lock(early.mutex);
+    early.finished = true;
+    early.changed.notify_all();
+  });
+  std::unique_lock lock(early.mutex);
+  early.changed.wait(lock, [&early] { return early.parked || early.finished; });
+  if (!early.finished) return;
+  lock.unlock();
+  end_early(task);
+}
+
+void run_to_end(Task& task) {
+  if (Early* early = task.running.get()) {
+    std::unique_lock lock(early->mutex);
+    early->released = true;
+    early->changed.notify_all();
+    early->changed.wait(lock, [early] { return early->finished; });
+    lock.unlock();
+    end_early(task);
+    return;
+  }
+  if (task.launch) run_kernel(*task.launch, nullptr);
+  if (task.work) task.work();
+  complete(task);
+}
+
+// One step of the machine: whatever can begin early does so first, since that is what a careless kernel does not expect.
+bool step() {
+  std::vector<TaskPointer> beginning, ready;
+  for (const TaskPointer& task : queue()) {
+    if (is_ready(*task)) ready.push_back(task);
+    else if (task->launch && !task->early.empty() && !task->running && may_begin(*task)) beginning.push_back(task);
+  }
+  auto& choice = beginning.empty() ? ready : beginning;
+  if (choice.empty()) return false;
+  const TaskPointer task = choice[state().random() % choice.size()];
+  if (beginning.empty()) run_to_end(*task);
+  else begin_early(*task);
+  return true;
+}
+
+}  // namespace
+
+void enqueue(const TaskPointer& task) { queue().push_back(task); }
+
+void finish(const TaskPointer& task) {
+  while (task && !task->done) {
+    if (!step()) violation("queued work waits for itself: %s", task->what.c_str());
+  }
+}
+
+void maybe_run_some() {
+  State& s = state();
+  if (s.random() % 100 >= s.eager_percent) return;
+  for (uint64_t steps = s.random() % 8 + 1; steps > 0 && step(); --steps) {
+  }
+}
+
+std::vector<TaskPointer> stream_tail(const Call& call, CUstream handle) {
+  std::vector<TaskPointer> tail;
+  const auto add = [&tail](const TaskPointer& task) {
+    if (task && !task->done) tail.push_back(task);
+  };
+  Context& context = call.context();
+  if (handle) {
+    Stream& stream = call.object<Stream>(handle, "stream");
+    if (&stream.context != &context) violation("%s: stream %p belongs to another context", call.name, (void*)handle);
+    add(stream.last);
+    if (stream.blocking) add(context.null_last);
+    return tail;
+  }
+  add(context.null_last);
+  for (const Stream* stream : streams()) {
+    if (stream->blocking && &stream->context == &context) add(stream->last);
+  }
+  return tail;
+}
+
+void set_stream_tail(const Call& call, CUstream handle, const TaskPointer& task) {
+  if (handle) call.object<Stream>(handle, "stream").last = task;
+  else call.context().null_last = task;
+}
+
+void enqueue(const Call& call, CUstream stream, const TaskPointer& task) {
+  task->after = stream_tail(call, stream);
+  set_stream_tail(call, stream, task);
+  enqueue(task);
+  maybe_run_some();
+}
+
+const Task* user_of(const Allocation& allocation) {
+  for (const TaskPointer& task : queue()) {
+    for (const CUdeviceptr address : task->memory) {
+      if (find_allocation(address) == &allocation) return task.get();
+    }
+  }
+  return nullptr;
+}
+
+const Task* user_of(const Library& library) {
+  for (const TaskPointer& task : queue()) {
+    if (task->launch && &task->launch->function->kernel.library == &library) return task.get();
+  }
+  return nullptr;
+}
+
+static uint64_t pending() {
+  std::lock_guard lock(state().mutex);
+  return queue().size();
+}
+
+CUresult cuStreamCreate(CUstream* out, unsigned int flags) {
+  Call call("cuStreamCreate");
+  if (call.fault) return call.fault;
+  if (flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+  Stream* stream = make<Stream>(call.context(), flags == 0);
+  streams().push_back(stream);
+  *out = reinterpret_cast<CUstream>(stream);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamDestroy(CUstream handle) {
+  Call call("cuStreamDestroy");
+  call.context();
+  call.object<Stream>(handle, "stream").live = false;   // its work goes on
+  return call.fault;
+}
+
+CUresult cuStreamSynchronize(CUstream handle) {
+  Call call("cuStreamSynchronize");
+  if (call.fault) return call.fault;
+  for (const TaskPointer& task : stream_tail(call, handle)) finish(task);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent* out, unsigned int flags) {
+  Call call("cuEventCreate");
+  if (call.fault) return call.fault;
+  if (flags > 7) return CUDA_ERROR_INVALID_VALUE;
+  call.context();
+  *out = reinterpret_cast<CUevent>(make<Event>());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecord(CUevent handle, CUstream stream) {
+  Call call("cuEventRecord");
+  if (call.fault) return call.fault;
+  Event& event = call.object<Event>(handle, "event");
+  event.task = std::make_shared<Task>();
+  event.task->what = "an event";
+  enqueue(call, stream, event.task);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventSynchronize(CUevent handle) {
+  Call call("cuEventSynchronize");
+  if (call.fault) return call.fault;
+  finish(call.object<Event>(handle, "event").task);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy(CUevent handle) {
+  Call call("cuEventDestroy");
+  call.object<Event>(handle, "event").live = false;
+  return call.fault;
+}
+
+}  // namespace fake
+
+uint64_t fake_pending() { return fake::pending(); }

@@ -1,0 +1,202 @@
+#include "checking_port.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <vector>
+
+namespace husk::fuzz {
+namespace {
+
+// Memory by its end, so that the first one behind an address is the one that may hold it.
+std::map<uintptr_t, uintptr_t>& given() {
+  static std::map<uintptr_t, uintptr_t> memory;
+  return memory;
+}
+std::map<uintptr_t, uintptr_t>& announced() {
+  static std::map<uintptr_t, uintptr_t> memory;
+  return memory;
+}
+
+bool holds(const std::map<uintptr_t, uintptr_t>& memory, uintptr_t at, size_t size) {
+  auto row = memory.lower_bound(at + size);
+  return row != memory.end() && row->second <= at;
+}
+
+void check(const void* pointer, size_t size, const char* what) {
+  const auto at = reinterpret_cast<uintptr_t>(pointer);
+  if (size == 0 || holds(given(), at, size) || holds(announced(), at, size)) return;
+  std::fprintf(stderr, "%s: %zu bytes at %p belong to nobody\n", what, size, pointer);
+  std::abort();
+}
+
+struct Device {
+  int open = 0;
+} device;
+
+husk_status refuse(husk_error* error, const char* text) {
+  error->code = HUSK_OUT_OF_MEMORY;
+  error->driver_code = 0;
+  std::snprintf(error->text, sizeof(error->text), "%s", text);
+  return HUSK_OUT_OF_MEMORY;
+}
+
+husk_status open(void*, int32_t, const husk_allocator*, void** out, husk_error*) {
+  ++device.open;
+  *out = &device;
+  return HUSK_OK;
+}
+void close(void*) { --device.open; }
+
+void properties(void*, husk_port_properties* out) {
+  std::memset(out, 0, sizeof(*out));
+  std::strcpy(out->name, "checking port");
+  std::strcpy(out->arch, "x86-64");
+  out->dl_device_type = 1;
+}
+
+int32_t fit(void*, const char*, int32_t) { return 1; }
+
+husk_status alloc(void*, uint64_t size, void** out, husk_error* error) {
+  if (size > (64u << 20)) return refuse(error, "the checking port has 64 MiB");
+  *out = std::aligned_alloc(256, (size + 256) / 256 * 256);
+  if (!*out) return refuse(error, "out of memory");
+  std::memset(*out, 0xA5, size);
+  given()[reinterpret_cast<uintptr_t>(*out) + size] = reinterpret_cast<uintptr_t>(*out);
+  return HUSK_OK;
+}
+
+void release(void*, void* memory) {
+  if (!memory) return;
+  for (auto row = given().begin(); row != given().end(); ++row)
+    if (row->second == reinterpret_cast<uintptr_t>(memory)) {
+      given().erase(row);
+      std::free(memory);
+      return;
+    }
+  std::fprintf(stderr, "free of %p, which was not given out\n", memory);
+  std::abort();
+}
+
+husk_status upload(void*, void*, void* to, const void* from, uint64_t size, husk_error*) {
+  check(to, size, "upload");
+  std::memcpy(to, from, size);
+  return HUSK_OK;
+}
+husk_status download(void*, void*, void* to, const void* from, uint64_t size, husk_error*) {
+  check(from, size, "download");
+  std::memcpy(to, from, size);
+  return HUSK_OK;
+}
+husk_status copy(void*, void*, void* to, const void* from, uint64_t size, husk_error*) {
+  check(to, size, "copy to");
+  check(from, size, "copy from");
+  std::memmove(to, from, size);
+  return HUSK_OK;
+}
+husk_status fill(void*, void*, void* to, uint64_t pattern, uint32_t width, uint64_t count, husk_error*) {
+  check(to, width * count, "fill");
+  for (uint64_t i = 0; i < count; ++i) std::memcpy(static_cast<char*>(to) + i * width, &pattern, width);
+  return HUSK_OK;
+}
+
+husk_status stream_create(void*, void** out, husk_error*) {
+  *out = nullptr;
+  return HUSK_OK;
+}
+void stream_destroy(void*, void*) {}
+husk_status stream_wait(void*, void*, husk_error*) { return HUSK_OK; }
+
+// A module is the image's name; a kernel remembers what its parameters are.
+struct Kernel {
+  std::vector<uint8_t> params;
+};
+struct Module {
+  std::vector<Kernel*> kernels;
+};
+
+husk_status module_load(void*, const husk_port_image*, void** out, husk_error*) {
+  *out = new Module;
+  return HUSK_OK;
+}
+void module_unload(void*, void* module) {
+  for (Kernel* kernel : static_cast<Module*>(module)->kernels) delete kernel;
+  delete static_cast<Module*>(module);
+}
+husk_status kernel_get(void*, void* module, const husk_port_kernel* desc, void** out, husk_error*) {
+  auto* kernel = new Kernel{std::vector<uint8_t>(desc->params, desc->params + desc->param_count)};
+  static_cast<Module*>(module)->kernels.push_back(kernel);
+  *out = kernel;
+  return HUSK_OK;
+}
+
+// A kernel may touch what its arguments' views say, which the port is not told: it checks that each view begins in memory.
+husk_status launch(void*, void*, void* kernel, const husk_launch* launch, husk_error*) {
+  const auto& params = static_cast<Kernel*>(kernel)->params;
+  for (size_t i = 0; i < params.size(); ++i) {
+    uint64_t value = 0;
+    std::memcpy(&value, launch->params[i], params[i] == HUSK_POINTER ? 8 : 1);
+    if (params[i] != HUSK_POINTER || value == 0) continue;
+    if (!holds(given(), value, 0) && !holds(announced(), value, 0)) check(reinterpret_cast<void*>(value), 1, "launch");
+  }
+  for (uint32_t size : launch->grid)
+    if (size == 0) std::abort();
+  return HUSK_OK;
+}
+
+constexpr husk_port kPort = {sizeof(husk_port), HUSK_PORT_ABI, "host", nullptr, open, close, properties, fit, alloc,
+                             release, upload, download, copy, fill, stream_create, stream_destroy, stream_wait,
+                             module_load, module_unload, kernel_get, launch, nullptr};
+
+// Calls `visit` for each element's address; false if there are too many to walk.
+template <class Visit>
+bool walk(const husk_op_arg& tensor, size_t width, Visit visit) {
+  int64_t elements = 1;
+  for (int32_t d = 0; d < tensor.rank; ++d)
+    if (__builtin_mul_overflow(elements, tensor.sizes[d], &elements)) return false;
+  if (elements > 100000) return false;
+  for (int64_t e = 0; e < elements; ++e) {
+    int64_t at = 0, rest = e;
+    for (int32_t d = tensor.rank; d-- > 0;) {
+      at += rest % tensor.sizes[d] * tensor.strides[d];
+      rest /= tensor.sizes[d];
+    }
+    visit(static_cast<char*>(tensor.data) + at * static_cast<int64_t>(width));
+  }
+  return true;
+}
+
+size_t width_of(int32_t dtype) {
+  static constexpr uint8_t kBytes[] = {0, 1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 8, 16, 1, 1, 1, 1};
+  return dtype < 20 ? kBytes[dtype] : 0;
+}
+
+husk_status touch(const husk_op_context*, const husk_op_arg* args, uint32_t count, husk_error*) {
+  volatile char sink = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (args[i].kind == HUSK_ARG_INTS)
+      for (int64_t n = 0; n < args[i].count; ++n) sink = static_cast<char>(args[i].sizes[n]);
+    if (args[i].kind == HUSK_ARG_STRING) sink = static_cast<char>(std::strlen(args[i].string));
+    if (args[i].kind != HUSK_ARG_TENSOR) continue;
+    const size_t width = width_of(args[i].dtype);
+    walk(args[i], width, [&](char* at) {
+      check(at, width, "op");
+      if (args[i].access & HUSK_ACCESS_READ) sink = *at;
+      if (args[i].access & HUSK_ACCESS_WRITE) std::memset(at, sink, width);
+    });
+  }
+  return HUSK_OK;
+}
+
+}  // namespace
+
+const husk_port* checking_port() { return &kPort; }
+husk_op touching_op(const char* name) { return {name, touch, nullptr}; }
+void announce(const void* memory, size_t size) {
+  announced()[reinterpret_cast<uintptr_t>(memory) + size] = reinterpret_cast<uintptr_t>(memory);
+}
+void forget() { announced().clear(); }
+size_t live() { return given().size() + static_cast<size_t>(device.open); }
+
+}  // namespace husk::fuzz

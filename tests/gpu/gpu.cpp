@@ -1,0 +1,120 @@
+#include "gpu.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <fstream>
+#include <iterator>
+
+namespace husk::gpu {
+
+void give_up(const std::string& text) {
+  std::fprintf(stderr, "%s\n", text.c_str());
+  std::exit(1);
+}
+
+void require(CUresult status, const char* what) {
+  if (status != CUDA_SUCCESS) give_up(std::string(what) + ": CUresult " + std::to_string(status));
+}
+
+void require(husk_status status, const husk_error& error) {
+  if (status != HUSK_OK) give_up(std::string(husk_status_name(status)) + ": " + error.text);
+}
+
+Driver::Driver() {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW);
+  if (!library) give_up(dlerror());
+#define CALL(name)                                                     \
+  name##_ = reinterpret_cast<decltype(name##_)>(dlsym(library, #name)); \
+  if (!name##_) give_up("libcuda.so.1 has no " #name);
+  HUSK_GPU_CALLS(CALL)
+#undef CALL
+  CUdevice device;
+  CUcontext context;
+  require(cuInit_(0), "cuInit");
+  require(cuDeviceGet_(&device, 0), "cuDeviceGet");
+  require(cuDevicePrimaryCtxRetain_(&context, device), "cuDevicePrimaryCtxRetain");
+  require(cuCtxSetCurrent_(context), "cuCtxSetCurrent");
+  require(cuStreamCreate_(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+}
+
+CUdeviceptr Driver::alloc(size_t bytes) {
+  CUdeviceptr memory;
+  require(cuMemAlloc_v2_(&memory, bytes), "cuMemAlloc");
+  return memory;
+}
+
+Loaded::Loaded(const char* path) {
+  husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
+  options.port = husk_port_cuda();
+  husk_error error;
+  require(husk_engine_create(&options, &engine, &error), error);
+  require(husk_program_open(engine, path, &program, &error), error);
+}
+
+Loaded::~Loaded() {
+  husk_program_release(program);
+  husk_engine_release(engine);
+}
+
+husk_session* Loaded::session(int mode, bool full_edges) {
+  husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
+  options.mode = mode;
+  options.full_edges = full_edges;
+  husk_session* session = nullptr;
+  husk_error error;
+  require(husk_session_create(program, &options, &session, &error), error);
+  return session;
+}
+
+uint32_t Loaded::function(const char* name) {
+  uint32_t index = 0;
+  husk_error error;
+  require(husk_program_find_function(program, name, &index, &error), error);
+  return index;
+}
+
+Vector::Vector(CUdeviceptr memory, int64_t n) : size(n), tensor() {
+  tensor.data = reinterpret_cast<void*>(memory);
+  tensor.device = {kDLCUDA, 0};
+  tensor.ndim = 1;
+  tensor.dtype = husk_dtype_to_dlpack(HUSK_F32);
+}
+
+husk_value Vector::value() {
+  tensor.shape = &size;
+  husk_value v = {HUSK_VALUE_TENSOR, 0, {}};
+  v.as.tensor = &tensor;
+  return v;
+}
+
+husk_value integer(int64_t i) {
+  husk_value v = {HUSK_VALUE_INT, 0, {}};
+  v.as.i = i;
+  return v;
+}
+
+husk_value floating(double f) {
+  husk_value v = {HUSK_VALUE_FLOAT, 0, {}};
+  v.as.f = f;
+  return v;
+}
+
+std::vector<char> read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) give_up("cannot read " + path);
+  return std::vector<char>((std::istreambuf_iterator<char>(file)), {});
+}
+
+double now() {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace husk::gpu

@@ -1,0 +1,9 @@
+/* An image that no loader takes: it needs a function that nobody has. */
+#include <stdint.h>
+
+extern int32_t husk_test_nowhere(void);
+
+__attribute__((visibility("default"))) int32_t call_nowhere(void** params) {
+  (void)params;
+  return husk_test_nowhere();
+}

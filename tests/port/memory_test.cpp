@@ -1,0 +1,155 @@
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "port_case.h"
+
+namespace husk::port_test {
+
+EVERY_PORT(Port);
+
+TEST_P(Port, says_what_it_is) {
+  husk_port_properties properties;
+  port->properties(device, &properties);
+  EXPECT_STRNE(properties.name, "");
+  EXPECT_STRNE(properties.arch, "");
+  EXPECT_EQ(properties.device_index, 0);
+  EXPECT_GT(properties.memory_bytes, uint64_t{1} << 20);
+  EXPECT_EQ(properties.dl_device_type, host ? 1 : 2);
+  EXPECT_EQ(port->abi, uint32_t{HUSK_PORT_ABI});
+  EXPECT_EQ(port->struct_size, sizeof(husk_port));
+  const int32_t format = host ? HUSK_IMAGE_ELF : HUSK_IMAGE_CUBIN;
+  EXPECT_GT(port->fit(device, properties.arch, format), 0);
+  EXPECT_EQ(port->fit(device, "no such thing", format), 0);
+  EXPECT_EQ(port->fit(device, properties.arch, 77), 0);
+}
+
+TEST_P(Port, allocates_aligned_memory) {
+  for (const uint64_t size : {0, 1, 255, 256, 257, 1 << 20}) {
+    void* piece = nullptr;
+    ASSERT_EQ(port->alloc(device, size, &piece, &error), HUSK_OK) << error.text;
+    ASSERT_NE(piece, nullptr);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(piece) % 256, 0u);
+    port->free(device, piece);
+  }
+  port->free(device, nullptr);
+}
+
+TEST_P(Port, refuses_what_does_not_fit_into_memory) {
+  void* piece = &piece;
+  EXPECT_EQ(port->alloc(device, uint64_t{1} << 60, &piece, &error), HUSK_OUT_OF_MEMORY);
+  EXPECT_EQ(error.code, HUSK_OUT_OF_MEMORY);
+  EXPECT_TRUE(error_says("1152921504606846976 bytes"));
+}
+
+TEST_P(Port, moves_bytes_up_down_and_across) {
+  std::vector<int32_t> numbers(1000);
+  std::iota(numbers.begin(), numbers.end(), 7);
+  int32_t* a = device_array(numbers);
+  int32_t* b = static_cast<int32_t*>(device_memory(4000));
+  ASSERT_EQ(port->copy(device, stream, b, a, 4000, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(read(b, 1000), numbers);
+  ASSERT_EQ(port->copy(device, stream, b + 10, a, 12, &error), HUSK_OK) << error.text;   // parts, and from within
+  ASSERT_EQ(port->copy(device, stream, b, a + 990, 40, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(read(b + 8, 6), (std::vector<int32_t>{1005, 1006, 7, 8, 9, 20}));
+}
+
+TEST_P(Port, has_read_what_it_uploads) {
+  std::vector<int32_t> source(500, 1);
+  int32_t* target = static_cast<int32_t*>(device_memory(2000));
+  ASSERT_EQ(port->upload(device, stream, target, source.data(), 2000, &error), HUSK_OK) << error.text;
+  std::fill(source.begin(), source.end(), 2);
+  EXPECT_EQ(read(target, 500), std::vector<int32_t>(500, 1));
+}
+
+TEST_P(Port, moves_nothing) {
+  int32_t* a = device_array<int32_t>({1, 2});
+  EXPECT_EQ(port->upload(device, stream, a, nullptr, 0, &error), HUSK_OK);
+  EXPECT_EQ(port->download(device, stream, nullptr, a, 0, &error), HUSK_OK);
+  EXPECT_EQ(port->copy(device, stream, a, a + 1, 0, &error), HUSK_OK);
+  EXPECT_EQ(port->fill(device, stream, a, 9, 4, 0, &error), HUSK_OK);
+  EXPECT_EQ(read(a, 2), (std::vector<int32_t>{1, 2}));
+}
+
+TEST_P(Port, fills_every_width) {
+  for (const uint64_t pattern : {uint64_t{0x0102030405060708}, uint64_t{0x1111111122222222},
+                                 uint64_t{0x3333333333333333}, uint64_t{0}}) {
+    for (const uint32_t width : {1u, 2u, 4u, 8u}) {
+      for (const size_t count : {size_t{1}, size_t{3}, size_t{1001}}) {
+        char* memory_of_fill = device_array(std::vector<char>((count + 2) * width, 0x77));
+        ASSERT_EQ(port->fill(device, stream, memory_of_fill + width, pattern, width, count, &error), HUSK_OK)
+            << error.text;
+        std::vector<char> wanted((count + 2) * width, 0x77);
+        for (size_t i = 1; i <= count; ++i) memcpy(&wanted[i * width], &pattern, width);
+        EXPECT_EQ(read(memory_of_fill, wanted.size()), wanted) << width << " x " << count;
+        forget_memory();
+      }
+    }
+  }
+}
+
+TEST_P(Port, refuses_fills_of_other_widths) {
+  void* piece = device_memory(64);
+  EXPECT_EQ(port->fill(device, stream, piece, 0, 3, 4, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_TRUE(error_says("3"));
+}
+
+TEST_P(Port, keeps_the_order_of_a_stream) {
+  int32_t* a = device_array(std::vector<int32_t>(64, 0));
+  int32_t* b = device_array(std::vector<int32_t>(64, 0));
+  for (uint64_t i = 1; i <= 30; ++i) {
+    ASSERT_EQ(port->fill(device, stream, a, i, 4, 64, &error), HUSK_OK);
+    ASSERT_EQ(port->copy(device, stream, b, a, 256, &error), HUSK_OK);
+  }
+  EXPECT_EQ(read(b, 64), std::vector<int32_t>(64, 30));
+}
+
+TEST_P(Port, works_on_the_default_stream) {
+  void* own = stream;
+  stream = nullptr;
+  int32_t* a = device_array(std::vector<int32_t>(8, 5));
+  ASSERT_EQ(port->fill(device, nullptr, a, 6, 4, 4, &error), HUSK_OK);
+  ASSERT_EQ(port->stream_wait(device, nullptr, &error), HUSK_OK);
+  EXPECT_EQ(read(a, 8), (std::vector<int32_t>{6, 6, 6, 6, 5, 5, 5, 5}));
+  stream = own;
+}
+
+TEST_P(Port, serves_several_devices_and_threads) {
+  const auto work = [this](int32_t seed, std::string* wrong) {
+    husk_error mine{};
+    void *opened = nullptr, *queue = nullptr, *piece = nullptr;
+    CountedMemory own_memory;
+    const husk_allocator own = own_memory.allocator();
+    const auto check = [&](husk_status status) {
+      if (status != HUSK_OK && wrong->empty()) *wrong = mine.text;
+      return status == HUSK_OK;
+    };
+    if (!check(port->open(port->user, 0, &own, &opened, &mine))) return;
+    check(port->stream_create(opened, &queue, &mine));
+    check(port->alloc(opened, 4096, &piece, &mine));
+    for (int32_t i = 0; i < 50; ++i) {
+      int32_t got = 0;
+      const int32_t wanted = seed * 1000 + i;
+      check(port->fill(opened, queue, piece, static_cast<uint32_t>(wanted), 4, 1024, &mine));
+      check(port->download(opened, queue, &got, static_cast<int32_t*>(piece) + 1000, 4, &mine));
+      if (got != wanted && wrong->empty()) *wrong = "another value than was filled in";
+    }
+    port->free(opened, piece);
+    port->stream_destroy(opened, queue);
+    port->close(opened);
+    if (own_memory.live != 0) *wrong = "host memory leaked";
+  };
+  std::vector<std::string> wrong(4);
+  std::vector<std::thread> threads;
+  for (int32_t i = 0; i < 4; ++i) threads.emplace_back(work, i, &wrong[static_cast<size_t>(i)]);
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& text : wrong) EXPECT_EQ(text, "");
+}
+
+TEST_P(Port, refuses_a_device_that_is_not_there) {
+  void* other = &other;
+  EXPECT_NE(port->open(port->user, 63, &allocator, &other, &error), HUSK_OK);
+  EXPECT_TRUE(error_says("63"));
+}
+
+}  // namespace husk::port_test

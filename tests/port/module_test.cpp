@@ -1,0 +1,231 @@
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "port_case.h"
+
+namespace husk::port_test {
+
+// Bytes that end at a page which nobody may touch, so that reading past them is seen.
+class Guarded {
+ public:
+  explicit Guarded(const std::vector<char>& bytes) {
+    const size_t pages = (bytes.size() + 4095) / 4096 * 4096;
+    size_ = pages + 4096;
+    region_ = static_cast<char*>(mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(region_ + pages, 4096, PROT_NONE);
+    data = region_ + pages - bytes.size();
+    memcpy(data, bytes.data(), bytes.size());
+  }
+  ~Guarded() { munmap(region_, size_); }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  char* data;
+
+ private:
+  char* region_;
+  size_t size_;
+};
+
+class PortImages : public Port {
+ protected:
+  // What module_load says of these bytes.
+  husk_status try_load(int32_t format, const std::vector<char>& bytes) {
+    const Guarded guarded(bytes);
+    const husk_port_image image = {format, guarded.data, bytes.size(), "odd.image"};
+    void* module = &module;
+    const int live = memory.live;
+    const husk_status status = port->module_load(device, &image, &module, &error);
+    if (status == HUSK_OK) {
+      port->module_unload(device, module);
+    } else {
+      EXPECT_EQ(module, nullptr);
+      EXPECT_EQ(error.code, status);
+      EXPECT_TRUE(error_says("odd.image"));
+    }
+    EXPECT_EQ(memory.live, live);
+    return status;
+  }
+  husk_status get(void* module, const char* symbol, const std::vector<uint8_t>& params, uint32_t threads = 1) {
+    const husk_port_kernel desc = {symbol, params.data(), static_cast<uint32_t>(params.size()), 0, 1, threads};
+    void* found = nullptr;
+    return port->kernel_get(device, module, &desc, &found, &error);
+  }
+};
+
+EVERY_PORT(PortImages);
+
+TEST_P(PortImages, are_refused_when_cut_short) {
+  const Image whole = kernels_image();
+  const size_t step = whole.bytes.size() / 200 + 1;
+  for (size_t size = 0; size < whole.bytes.size(); size += step) {
+    const std::vector<char> part(whole.bytes.begin(), whole.bytes.begin() + static_cast<ptrdiff_t>(size));
+    EXPECT_EQ(try_load(whole.format, part), HUSK_INVALID_FILE) << size;
+  }
+  const std::vector<char> part(whole.bytes.begin(), whole.bytes.end() - 1);
+  EXPECT_EQ(try_load(whole.format, part), HUSK_INVALID_FILE);
+  EXPECT_EQ(try_load(whole.format, whole.bytes), HUSK_OK);
+}
+
+TEST_P(PortImages, of_other_formats_are_refused) {
+  const Image whole = kernels_image();
+  EXPECT_EQ(try_load(host ? HUSK_IMAGE_CUBIN : HUSK_IMAGE_ELF, whole.bytes), HUSK_UNSUPPORTED);
+  EXPECT_EQ(try_load(99, whole.bytes), HUSK_UNSUPPORTED);
+  const std::string text = "this is not a program, but long enough to be taken for the header of one: 0123456789";
+  EXPECT_NE(try_load(whole.format, {text.begin(), text.end()}), HUSK_OK);
+}
+
+TEST_P(PortImages, load_again_and_side_by_side) {
+  const Image image = kernels_image();
+  void* first = load(image);
+  void* second = load(image);
+  ASSERT_NE(first, nullptr);
+  ASSERT_NE(second, nullptr);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(get(first, "add_scalar", kBinary), HUSK_OK) << error.text;
+  EXPECT_EQ(get(second, "add_scalar", kBinary), HUSK_OK) << error.text;
+  EXPECT_EQ(get(second, "add_scalar", kBinary), HUSK_OK) << error.text;   // twice the same
+}
+
+TEST_P(PortImages, name_the_symbol_that_they_lack) {
+  const Image image = kernels_image();
+  void* module = load(image);
+  EXPECT_EQ(get(module, "no_such_kernel", {}), HUSK_NOT_FOUND);
+  EXPECT_TRUE(error_says("no_such_kernel"));
+  EXPECT_NE(error.code, HUSK_OK);
+}
+
+TEST_P(PortImages, give_kernels_while_memory_fails) {
+  const Image image = kernels_image();
+  void* module = load(image);
+  memory.fail_at = 1;
+  EXPECT_EQ(get(module, "add_scalar", kBinary), HUSK_OUT_OF_MEMORY);
+  EXPECT_TRUE(error_says("kernel"));
+  EXPECT_EQ(get(module, "add_scalar", kBinary), HUSK_OK);
+  memory.fail_at = 1;
+  const husk_port_image view = image.view();
+  EXPECT_EQ(port->module_load(device, &view, &module, &error), HUSK_OUT_OF_MEMORY);
+}
+
+// What follows is the CUDA port's alone.
+
+class CudaImages : public Cuda {
+ protected:
+  void get(const char* symbol, const std::vector<uint8_t>& params, uint32_t threads = 128, uint32_t shared = 0,
+           uint32_t cluster = 1) {
+    if (!module_) {
+      image_ = kernels_image();
+      module_ = load(image_);
+    }
+    const husk_port_kernel desc = {symbol, params.data(), static_cast<uint32_t>(params.size()), shared, cluster,
+                                   threads};
+    void* found = nullptr;
+    status = port->kernel_get(device, module_, &desc, &found, &error);
+  }
+  husk_status try_load(int32_t format, const std::vector<char>& bytes) {
+    const Guarded guarded(bytes);
+    const husk_port_image image = {format, guarded.data, bytes.size(), "odd.image"};
+    void* module = nullptr;
+    const husk_status result = port->module_load(device, &image, &module, &error);
+    if (result == HUSK_OK) port->module_unload(device, module);
+    return result;
+  }
+  static std::vector<char> text(const std::string& words) { return {words.begin(), words.end()}; }
+  Image image_{};
+  void* module_ = nullptr;
+  husk_status status = HUSK_OK;
+};
+
+TEST_F(CudaImages, must_take_the_parameters_that_are_given) {
+  get("add_scalar", {HUSK_POINTER, HUSK_POINTER, HUSK_I32});
+  EXPECT_EQ(status, HUSK_INVALID_FILE);
+  EXPECT_TRUE(error_says("add_scalar more 3"));
+  get("add_scalar", {HUSK_POINTER, HUSK_POINTER, HUSK_I32, HUSK_I32, HUSK_I32});
+  EXPECT_EQ(status, HUSK_INVALID_FILE);
+  EXPECT_TRUE(error_says("add_scalar 4 5"));
+  get("add_scalar", {HUSK_POINTER, HUSK_POINTER, HUSK_I64, HUSK_I32});
+  EXPECT_EQ(status, HUSK_INVALID_FILE);
+  EXPECT_TRUE(error_says("add_scalar parameter 2 8"));
+  get("add_scalar", {HUSK_POINTER, HUSK_POINTER, HUSK_DTYPE_NONE, HUSK_I32});
+  EXPECT_EQ(status, HUSK_INVALID_FILE);
+  get("add_scalar", {HUSK_U64, HUSK_F64, HUSK_F32, HUSK_U32});   // sizes decide, not kinds
+  EXPECT_EQ(status, HUSK_OK) << error.text;
+}
+
+TEST_F(CudaImages, must_run_with_the_threads_that_are_given) {
+  get("narrow", {HUSK_POINTER}, 64);
+  EXPECT_EQ(status, HUSK_OK) << error.text;
+  get("narrow", {HUSK_POINTER}, 65);
+  EXPECT_EQ(status, HUSK_UNSUPPORTED);
+  EXPECT_TRUE(error_says("narrow 65 64"));
+}
+
+TEST_F(CudaImages, must_have_the_shared_memory_that_is_asked_for) {
+  get("shared_last", {HUSK_POINTER, HUSK_I32, HUSK_I32}, 32, 1 << 20);
+  EXPECT_EQ(status, HUSK_UNSUPPORTED);
+  EXPECT_TRUE(error_says("shared_last 1048576"));
+}
+
+TEST_F(CudaImages, of_ptx_end_with_their_nul) {
+  const std::string ptx = ".version 7.0\n.target sm_80\n.address_size 64\n";
+  EXPECT_EQ(try_load(HUSK_IMAGE_PTX, text(ptx)), HUSK_INVALID_FILE);
+  EXPECT_TRUE(error_says("odd.image NUL"));
+  EXPECT_EQ(try_load(HUSK_IMAGE_PTX, {}), HUSK_INVALID_FILE);
+  EXPECT_EQ(try_load(HUSK_IMAGE_PTX, {0}), HUSK_INVALID_FILE);
+  EXPECT_EQ(try_load(HUSK_IMAGE_PTX, kernels_image().format == HUSK_IMAGE_PTX ? std::vector<char>{1, 2, 0}
+                                                                                : kernels_image().bytes),
+            HUSK_INVALID_FILE);
+  EXPECT_TRUE(error_says("odd.image text"));
+}
+
+TEST_F(CudaImages, of_ptx_show_the_compilers_words) {
+  std::vector<char> ptx = text(".version 7.0\n.target sm_80\n.address_size 64\nnonsense\n");
+  ptx.push_back(0);
+  const husk_status result = try_load(HUSK_IMAGE_PTX, ptx);
+  EXPECT_TRUE(result == HUSK_INVALID_FILE || result == HUSK_UNSUPPORTED);
+  EXPECT_TRUE(error_says("cuLibraryLoadData CUDA_ERROR_ odd.image ptxas"));
+}
+
+TEST_F(CudaImages, for_other_machines_are_refused_by_the_driver) {
+  NEEDS_FAKE;
+  std::vector<char> bytes = kernels_image().bytes;
+  bytes[18] = static_cast<char>(190);   // EM_CUDA, which the fake driver cannot run
+  bytes[19] = 0;
+  EXPECT_EQ(try_load(HUSK_IMAGE_CUBIN, bytes), HUSK_UNSUPPORTED);
+  EXPECT_TRUE(error_says("cuLibraryLoadData CUDA_ERROR_NO_BINARY_FOR_GPU odd.image"));
+  EXPECT_EQ(error.driver_code, 209);
+}
+
+// Every field of the headers in turn says something that cannot be: never a read past the end.
+TEST_F(CudaImages, with_odd_headers_are_never_read_past_their_end) {
+  NEEDS_FAKE;
+  const std::vector<char> whole = kernels_image().bytes;
+  uint64_t section_table;
+  memcpy(&section_table, &whole[40], 8);
+  std::vector<size_t> places;
+  for (size_t at = 0; at < 64; at += 2) places.push_back(at);
+  for (size_t at = 0; at < 64 * 12; at += 8) places.push_back(section_table + at);
+  for (size_t at = 64; at < 64 + 56 * 8; at += 8) places.push_back(at);
+  for (const size_t place : places) {
+    for (const unsigned char value : {0xFF, 0x80, 0x7F}) {
+      std::vector<char> bytes = whole;
+      memset(&bytes[place], value, place < 64 ? 2 : 8);
+      bytes[18] = static_cast<char>(190);   // past the port's checks the driver refuses it, before it runs anything
+      bytes[19] = 0;
+      EXPECT_NE(try_load(HUSK_IMAGE_CUBIN, bytes), HUSK_OK);
+    }
+  }
+}
+
+TEST_F(CudaImages, are_loaded_before_the_first_launch) {
+  NEEDS_FAKE;
+  int32_t* a = device_array(std::vector<int32_t>(8, 5));
+  int32_t value = 2, n = 8;
+  void* params[] = {&a, &a, &value, &n};
+  const husk_launch launch = shape(8, params);
+  ASSERT_EQ(port->launch(device, stream, add_scalar(), &launch, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(read(a, 8), std::vector<int32_t>(8, 7));
+  EXPECT_EQ(fake().lazy_loads(), 0u);
+}
+
+}  // namespace husk::port_test

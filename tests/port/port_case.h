@@ -1,0 +1,147 @@
+// A port under test: opened before each test, closed and checked for leaks after it. The CUDA port is tested over the
+// fake driver where LD_LIBRARY_PATH leads there, else over the machine's own.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <husk/port.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "fake.h"
+
+namespace husk::port_test {
+
+// The fake driver's controls, found in the libcuda.so.1 that is loaded; all null over another driver.
+struct Fake {
+  decltype(&fake_reset) reset = nullptr;
+  decltype(&fake_fail_at) fail_at = nullptr;
+  decltype(&fake_fail_call) fail_call = nullptr;
+  decltype(&fake_failed) failed = nullptr;
+  decltype(&fake_calls) calls = nullptr;
+  decltype(&fake_live_objects) live_objects = nullptr;
+  decltype(&fake_pending) pending = nullptr;
+  decltype(&fake_lazy_loads) lazy_loads = nullptr;
+  decltype(&fake_early_starts) early_starts = nullptr;
+  decltype(&fake_schedule) schedule = nullptr;
+  decltype(&fake_set_capability) set_capability = nullptr;
+  decltype(&fake_set_driver_version) set_driver_version = nullptr;
+  decltype(&fake_set_devices) set_devices = nullptr;
+  decltype(&fake_set_memory) set_memory = nullptr;
+  decltype(&fake_hide) hide = nullptr;
+  decltype(&fake_pin) pin = nullptr;
+
+  explicit operator bool() const { return reset != nullptr; }
+};
+const Fake& fake();
+
+// Host memory that counts what is out, and fails on demand.
+class CountedMemory {
+ public:
+  husk_allocator allocator() { return {this, allocate, release}; }
+  int live = 0;
+  int fail_at = 0;   // the allocation that fails, counted from 1; 0: none
+
+ private:
+  static void* allocate(void* user, size_t size, size_t align);
+  static void release(void* user, void* pointer);
+};
+
+struct PortCase {
+  const char* name;
+  const husk_port* (*port)();
+};
+const PortCase* host_case();
+const PortCase* cuda_case();
+std::vector<const PortCase*> every_port();
+std::string port_name(const ::testing::TestParamInfo<const PortCase*>& tested);
+
+// A kernel image: its bytes end where the vector ends.
+struct Image {
+  int32_t format;
+  std::string name;
+  std::vector<char> bytes;
+  husk_port_image view() const { return {format, bytes.data(), bytes.size(), name.c_str()}; }
+};
+
+class Device : public ::testing::Test {
+ protected:
+  explicit Device(const PortCase* tested) : port(tested->port()), host(tested == host_case()) {}
+  void SetUp() override;
+  void TearDown() override;
+
+  husk_status open(int32_t index = 0);
+  void close();
+
+  // Memory with this content, freed by TearDown.
+  template <class T>
+  T* device_array(const std::vector<T>& content) {
+    T* piece = static_cast<T*>(device_memory(content.size() * sizeof(T)));
+    EXPECT_EQ(port->upload(device, stream, piece, content.data(), content.size() * sizeof(T), &error), HUSK_OK)
+        << error.text;
+    return piece;
+  }
+  template <class T>
+  std::vector<T> read(const T* piece, size_t count) {
+    std::vector<T> content(count);
+    EXPECT_EQ(port->download(device, stream, content.data(), piece, count * sizeof(T), &error), HUSK_OK)
+        << error.text;
+    return content;
+  }
+  void* device_memory(uint64_t size);
+  void forget_memory();   // frees it all now
+
+  // The suite's kernels as this port loads them; `waits`: those that wait for their predecessors.
+  Image kernels_image(bool waits = false) const;
+  void* load(const Image& image);
+  // The kernel of the suite's own module, which is loaded when first asked for.
+  void* kernel(const char* symbol, const std::vector<uint8_t>& params, uint32_t threads = 128,
+               uint32_t shared_bytes = 0, uint32_t cluster = 1);
+  void* add_scalar() { return kernel("add_scalar", kBinary); }
+  static const std::vector<uint8_t> kBinary;   // out, in, int, n
+
+  // A launch of one thread an element.
+  husk_launch shape(int32_t n, void** params) const;
+
+  bool error_says(const std::string& words) const;   // all of them, split at spaces
+
+  const husk_port* port;
+  const bool host;
+  CountedMemory memory;
+  husk_allocator allocator{};
+  husk_error error{};
+  void* device = nullptr;
+  void* stream = nullptr;
+
+ private:
+  std::vector<void*> memories_;
+  std::vector<void*> modules_;
+  void* module_[2] = {nullptr, nullptr};
+};
+
+// Tests that every port passes.
+class Port : public Device, public ::testing::WithParamInterface<const PortCase*> {
+ protected:
+  Port() : Device(GetParam()) {}
+};
+
+// Tests of the CUDA port alone.
+class Cuda : public Device {
+ protected:
+  Cuda() : Device(cuda_case()) {}
+};
+
+// Tests that need the fake driver.
+class OverFake : public Cuda {
+ protected:
+  void SetUp() override;
+};
+
+#define EVERY_PORT(suite) INSTANTIATE_TEST_SUITE_P(every, suite, ::testing::ValuesIn(every_port()), port_name)
+#define NEEDS_GRAPHS \
+  if (!port->graphs) GTEST_SKIP() << "this port has no graphs"
+#define NEEDS_FAKE \
+  if (!fake()) GTEST_SKIP() << "needs the fake driver"
+
+}  // namespace husk::port_test

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Sets up this machine and runs every test that needs no GPU. Debian 12 or Ubuntu 24.04.
+#   tests/run.sh [STAGE...]      stages: dev asan small fuzz python; all of them by default
+set -euo pipefail
+cd "$(dirname "$0")/.."
+stages=("$@")
+((${#stages[@]})) || stages=(dev asan small fuzz python)
+.ci/setup.sh
+summary=build/test-summary.txt
+: >"$summary"
+
+# Builds a preset and runs its tests; warnings are errors.
+preset() {
+  echo "== $1: build"
+  cmake --preset "$1" -DCMAKE_COMPILE_WARNING_AS_ERROR=ON >build/"$1".configure.log || { cat build/"$1".configure.log; exit 1; }
+  cmake --build build/"$1" -- -k 0 >build/"$1".build.log || { grep -E 'error|warning|FAILED' -A3 build/"$1".build.log | head -60; exit 1; }
+  echo "== $1: test"
+  ctest --test-dir build/"$1" --output-on-failure "${@:2}" 2>&1 | tee build/"$1".test.log
+  echo "$1: $(grep 'tests passed' build/"$1".test.log)" >>"$summary"
+}
+
+for stage in "${stages[@]}"; do
+  case $stage in
+    dev) preset dev -j2 ;;
+    asan) preset asan -j2 ;;
+    small) preset small -R size -V ;;
+    fuzz) preset fuzz -R fuzz ;;
+    python)
+      [[ -x build/dev/bin/huskc ]] || preset dev -j2
+      HUSK_BUILD=$PWD/build/dev build/venv/bin/python -m pytest tests -q --durations=5 2>&1 | tee build/pytest.log
+      echo "python: $(tail -1 build/pytest.log)" >>"$summary"
+      ;;
+    *) echo "tests/run.sh: no stage '$stage'" >&2; exit 2 ;;
+  esac
+done
+echo "== summary"
+cat "$summary"

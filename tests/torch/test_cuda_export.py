@@ -1,0 +1,109 @@
+"""Whole models for a host and a GPU that is not there, in one `.hir`."""
+
+import pathlib
+import re
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "compiler" / "torch"), str(ROOT / "examples")]
+import husk  # noqa: E402
+import models  # noqa: E402
+
+
+def written(name, folder, *targets):
+  model, args, shapes = models.MODELS[name]()
+  path = husk.write(model, args, folder, dynamic_shapes=shapes, targets=targets)
+  return path.read_text()
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("both")
+  return {name: (written(name, folder / name, "host", "cuda:h200"), folder / name) for name in models.MODELS}
+
+
+def variant(text, target):
+  return re.search(rf"^  variant {target} {{\n(.*?)^  }}\n", text, re.S | re.M).group(1)
+
+
+def launches(text):
+  """(kernel, grid and arguments) of all launches."""
+  return re.findall(r"launch (\S+) grid \((.*?)\) \((.*?)\)(?: at |$)", text, re.M)
+
+
+@pytest.mark.parametrize("name", sorted(models.MODELS))
+def test_one_function_with_two_variants(name, both):
+  text, _ = both[name]
+  assert text.count("\nfunction ") == 1
+  assert len(re.findall(r"^  variant ", text, re.M)) == 2
+  assert re.search(r'^target cuda_h200 cuda "sm_90a"$', text, re.M)
+
+
+@pytest.mark.parametrize("name", sorted(models.MODELS))
+def test_the_gpu_calls_no_library(name, both):
+  body = variant(both[name][0], "cuda_h200")
+  assert "extern" not in body and launches(body)
+
+
+@pytest.mark.parametrize("name", sorted(models.MODELS))
+def test_every_launch_gives_what_its_kernel_takes(name, both):
+  text, _ = both[name]
+  kernels = dict(re.findall(r'^kernel (\S+) \S+ "\S+" \((.*?)\)', text, re.M))
+  for kernel, _, arguments in launches(variant(text, "cuda_h200")):
+    given = re.split(r", (?![^(]*\))", arguments)
+    wanted = kernels[kernel].split(", ")
+    assert len(given) == len(wanted), (kernel, given, wanted)
+    for argument, kind in zip(given, wanted):
+      pointer = argument == "null" or bool(re.match(r"(read|write|both) ", argument))
+      assert pointer == (kind == "ptr"), (kernel, argument, kind)
+    assert given[-2:] == ["null", "null"]
+
+
+@pytest.mark.parametrize("name", sorted(models.MODELS))
+def test_images_are_there_and_all_kernels_wait(name, both):
+  text, folder = both[name]
+  images = re.findall(r'^image \S+ cuda_h200 cubin "(.*)"$', text, re.M)
+  assert images and all((folder / image).read_bytes().startswith(b"\x7fELF") for image in images)
+  rows = [line for line in text.splitlines() if line.startswith("kernel h200_")]
+  assert len(rows) == len(images) and all(" waits_first" in row for row in rows)
+
+
+def test_states_and_constants_are_shared(both):
+  text, _ = both["mlp"]
+  assert text.count("\nstate ") == 1 and text.count("\nconstant up.weight ") == 1
+  for target in re.findall(r"^  variant (\S+) ", text, re.M):
+    assert "write counter" in variant(text, target) and "read up.weight" in variant(text, target).replace(" tensor", "")
+
+
+def test_the_tied_head_is_one_constant(both):
+  text, _ = both["gpt"]
+  assert len(re.findall(r"^constant \S+ f32 \[256, 128\]", text, re.M)) == 1
+
+
+def test_constants_and_inputs_are_only_read(both):
+  for text, _ in both.values():
+    never = set(re.findall(r"^constant (\S+)", text, re.M)) | set(re.findall(r"^  input (\S+) tensor", text, re.M))
+    body = variant(text, "cuda_h200")
+    assert not {name for name in re.findall(r"(?:write|both) ([\w.]+)", body)} & never
+
+
+def test_what_else_is_compiled_does_not_matter(both, tmp_path):
+  text, folder = both["mlp"]
+  alone = written("mlp", tmp_path, "cuda:h200")
+  assert variant(alone, "cuda_h200") == variant(text, "cuda_h200")
+  for image in re.findall(r'^image \S+ cuda_h200 cubin "(.*)"$', text, re.M):
+    assert (tmp_path / image).read_bytes() == (folder / image).read_bytes()
+
+
+def test_two_gpus(tmp_path):
+  text = written("mlp", tmp_path, "cuda:orin", "cuda:h200")
+  assert "griddep" not in text and len(re.findall(r"^  variant ", text, re.M)) == 2
+  assert all((" waits_first" in row) == row.startswith("kernel h200_") for row in text.splitlines()
+             if row.startswith("kernel "))
+
+
+def test_a_gpu_nobody_knows(tmp_path):
+  with pytest.raises(ValueError, match="no CUDA target 'h300': known are"):
+    written("mlp", tmp_path, "cuda:h300")
