@@ -142,6 +142,8 @@ Result<std::vector<uint8_t>> compile(const std::filesystem::path& path) {
 Result<Summary> compile_file(const std::filesystem::path& path, const std::filesystem::path& out,
                              const std::filesystem::path& root) {
   return guarded([&] {
+    std::error_code none;
+    if (std::filesystem::equivalent(path, out, none)) fail({}, "the output would overwrite the input");
     const Compiled made = build(read_text(path), root.empty() ? path.parent_path() : root);
     Draft draft(out);
     write_artifact(made.metadata, made.sources.blobs(), [&](std::span<const uint8_t> bytes) { draft.write(bytes); });

@@ -1,4 +1,4 @@
-// How the passes report a problem to each other: by throwing. The library's border (compile.cpp) turns it into an Error.
+// How the passes report a problem: by throwing. The library's border (compile.cpp) turns it into an Error.
 #pragma once
 
 #include <fmt/format.h>

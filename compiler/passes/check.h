@@ -1,5 +1,5 @@
-// Whether a tree means something: names, types, and every rule of FORMAT.md that a text can break. Values of expressions
-// are the business of lower().
+// Whether a tree means something: names, types, and every rule of FORMAT.md that a text can break. Values of
+// expressions are the business of lower().
 #pragma once
 
 #include "ir/tree.h"

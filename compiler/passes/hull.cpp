@@ -12,7 +12,9 @@ namespace {
 using Monomial = std::vector<uint32_t>;
 using Polynomial = std::map<Monomial, int64_t>;
 
-constexpr size_t kMaxTerms = 32;
+// What is larger stays a register: taking products apart must not take longer than the rest.
+constexpr size_t kMaxTerms = 32, kMaxFactors = 16;
+constexpr int kMaxDepth = 8;
 
 bool add_term(Polynomial& to, const Monomial& monomial, int64_t factor) {
   int64_t& sum = to[monomial];
@@ -27,6 +29,7 @@ std::optional<Polynomial> multiply(const Polynomial& a, const Polynomial& b) {
     for (const auto& [right, q] : b) {
       Monomial both;
       std::merge(left.begin(), left.end(), right.begin(), right.end(), std::back_inserter(both));
+      if (both.size() > kMaxFactors) return std::nullopt;
       int64_t factor;
       if (__builtin_mul_overflow(p, q, &factor) || !add_term(out, both, factor)) return std::nullopt;
     }
@@ -42,11 +45,11 @@ bool add(Polynomial& to, const Polynomial& what) {
 
 // A register, taken apart as far as it is a product of registers and a constant. Sums stay whole: taking them apart
 // could leave int64 where the sum does not.
-Polynomial polynomial(const Registers& registers, uint32_t id) {
+Polynomial polynomial(const Registers& registers, uint32_t id, int depth = 0) {
   if (auto value = registers.constant(id)) return *value ? Polynomial{{{}, *value}} : Polynomial{};
-  if (registers.is(id, Scalar::op_mul)) {
+  if (registers.is(id, Scalar::op_mul) && depth < kMaxDepth) {
     const fb::Instruction& op = registers.at(id);
-    auto product = multiply(polynomial(registers, op.a()), polynomial(registers, op.b()));
+    auto product = multiply(polynomial(registers, op.a(), depth + 1), polynomial(registers, op.b(), depth + 1));
     if (product) return *product;
   }
   return {{{id}, 1}};

@@ -134,7 +134,7 @@ std::optional<uint32_t> Registers::fold(Scalar kind, Place place, uint32_t a, ui
     if (!is(operands[i], Scalar::op_const) && !is(operands[i], Scalar::op_fconst)) return std::nullopt;
     registers[i].i = immediate(ops_[operands[i]]);
   }
-  const Bench bench;
+  static const Bench bench;
   fb::Instruction scalars[4] = {};
   scalars[3] = fb::Instruction(static_cast<uint16_t>(kind), 0, 0, 1, 2);
   const fb::Segment segment(3, 4, 0, 0);
@@ -163,33 +163,46 @@ uint32_t Registers::checked_range(Place place, uint32_t a, uint32_t b, uint32_t 
   return emit(Scalar::op_range, a, b, c);
 }
 
-void Registers::guard(Scalar kind, Place place, uint32_t a, uint32_t b, uint32_t c) {
+bool Registers::holds_always(Scalar kind, Place place, uint32_t a, uint32_t b) const {
+  if (kind == Scalar::op_check_stride) return function_.inputs[a].ranges[b].max <= 1;
+  const Interval x = ranges_[a];
   if (kind == Scalar::op_check) {
-    const Interval x = ranges_[a];
-    if (x.low > 0 || x.high < 0) return;
     if (x.low == 0 && x.high == 0) fail(place, "this check can never hold");
-    const fb::Instruction from = ops_[a];   // a copy: what follows adds ops
-    if (is(a, Scalar::op_eq)) return guard(Scalar::op_check_eq, place, from.a(), from.b(), b);
-    if (is(a, Scalar::op_le)) return guard(Scalar::op_check_le, place, from.a(), from.b(), b);
-    if (is(a, Scalar::op_and)) {
-      guard(kind, place, from.a(), b, c);
-      return guard(kind, place, from.b(), b, c);
-    }
-  } else if (kind == Scalar::op_check_stride) {
-    if (function_.inputs[a].ranges[b].max <= 1) return;
-  } else {
-    const Interval x = ranges_[a], y = ranges_[b];
-    const bool equal = kind == Scalar::op_check_eq;
-    if (a == b || (equal ? x.low == x.high && y.low == y.high && x.low == y.low : x.high <= y.low)) return;
-    if (x.low > y.high || (equal && x.high < y.low))
-      fail(place, "this check can never hold: the sides lie in {}..{} and {}..{}", x.low, x.high, y.low, y.high);
+    return x.low > 0 || x.high < 0;
   }
-  // The text is no part of what is checked: the first one stays.
-  const uint32_t fields[3] = {a, kind == Scalar::op_check ? 0 : b, kind == Scalar::op_check_stride ? c : 0};
-  const Key key = {static_cast<uint32_t>(kind), fields[0], fields[1], fields[2], UINT32_MAX};
-  if (!known_.try_emplace(key, size()).second) return;
-  ops_.push_back(fb::Instruction(static_cast<uint16_t>(kind), 0, a, b, c));
-  ranges_.push_back({});
+  const Interval y = ranges_[b];
+  const bool equal = kind == Scalar::op_check_eq;
+  if (x.low > y.high || (equal && x.high < y.low))
+    fail(place, "this check can never hold: the sides lie in {}..{} and {}..{}", x.low, x.high, y.low, y.high);
+  return a == b || (equal ? x.low == x.high && y.low == y.high && x.low == y.low : x.high <= y.low);
+}
+
+void Registers::guard(Scalar kind, Place place, uint32_t a, uint32_t b, uint32_t c) {
+  // What is checked of one register may be a comparison, whose guard can name both sides, or several conditions.
+  std::vector<uint32_t> open = {a};
+  while (!open.empty()) {
+    Scalar now = kind;
+    uint32_t x = open.back(), y = b, z = c;
+    open.pop_back();
+    if (kind == Scalar::op_check && (is(x, Scalar::op_eq) || is(x, Scalar::op_le))) {
+      now = is(x, Scalar::op_eq) ? Scalar::op_check_eq : Scalar::op_check_le;
+      z = b;
+      y = ops_[x].b();
+      x = ops_[x].a();
+    }
+    if (holds_always(now, place, x, y)) continue;
+    // The text is no part of what is checked: the first one stays.
+    const Key key = {static_cast<uint32_t>(now), x, now == Scalar::op_check ? 0 : y,
+                     now == Scalar::op_check_stride ? z : 0, UINT32_MAX};
+    if (!known_.try_emplace(key, size()).second) continue;
+    if (now == Scalar::op_check && is(x, Scalar::op_and)) {
+      open.push_back(ops_[x].b());
+      open.push_back(ops_[x].a());
+      continue;
+    }
+    ops_.push_back(fb::Instruction(static_cast<uint16_t>(now), 0, x, y, z));
+    ranges_.push_back({});
+  }
 }
 
 }  // namespace husk::compiler

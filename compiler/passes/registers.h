@@ -1,7 +1,8 @@
 // The registers of one variant while it is lowered: every expression once, folded as far as the inputs' ranges allow.
 //
-// Folding computes with the runtime's own evaluator and intervals, so that both sides agree by construction. An op whose
-// value nothing needs is dropped later, and its failure with it; a guard and a `range` are kept unless they always hold.
+// Folding computes with the runtime's own evaluator and intervals, so that both sides agree by construction. An op
+// whose value nothing needs is dropped later, and its failure with it; a guard and a `range` are kept unless they
+// always hold.
 #pragma once
 
 #include <array>
@@ -55,6 +56,8 @@ class Registers {
   std::optional<uint32_t> simplify_logic(Scalar kind, uint32_t a, uint32_t b);
   std::optional<uint32_t> simplify_choice(Scalar kind, uint32_t a, uint32_t b, uint32_t c);
   std::optional<uint32_t> simplify_float(Scalar kind, uint32_t a, uint32_t b);
+  // Throws Failure where the guard never holds.
+  bool holds_always(Scalar kind, Place place, uint32_t a, uint32_t b) const;
   uint32_t checked_range(Place place, uint32_t a, uint32_t b, uint32_t c);
   bool is_bool(uint32_t id) const { return ranges_[id].low >= 0 && ranges_[id].high <= 1; }
   bool is_value(uint32_t id, int64_t value) const { return constant(id) == value; }

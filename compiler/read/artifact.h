@@ -21,7 +21,7 @@ class Artifact {
   const fb::Program& program() const { return *file_.program(); }
   std::string content_hash() const;   // hexadecimal
   uint64_t size() const { return file_.size(); }
-  uint64_t metadata_bytes() const { return file_.metadata_bytes(); }
+  uint64_t blob_bytes() const { return file_.blob_bytes(); }   // behind header and metadata, padding included
   // Compares every blob with its hash; empty if all match, else what does not.
   std::string check_blobs() const;
 

@@ -45,7 +45,8 @@ std::string buffer_name(const Code& code, uint32_t index) {
 
 std::string view_text(const Code& code, uint32_t index) {
   const fb::View& view = code.views[index];
-  return fmt::format("{}[{}, {}]", buffer_name(code, view.buffer()), reg(code, view.offset()), reg(code, view.extent()));
+  return fmt::format("{}[{}, {}]", buffer_name(code, view.buffer()), reg(code, view.offset()),
+                     reg(code, view.extent()));
 }
 
 std::string tensor_text(const Code& code, uint32_t index) {

@@ -84,7 +84,8 @@ void kernel_line(const fb::Program& p, const fb::Kernel* k, Lines& out) {
 }
 
 void state_line(const fb::Program& p, const fb::State* s, Lines& out) {
-  const std::string what = fmt::format("state {} {} {}", s->name()->str(), dtype_text(s->dtype()), dims_text(s->dims()));
+  const std::string what =
+      fmt::format("state {} {} {}", s->name()->str(), dtype_text(s->dtype()), dims_text(s->dims()));
   if (s->init() == kNone) {
     out.put("{} fill 0x{:x}", what, s->fill());
   } else {
@@ -176,16 +177,14 @@ std::string report_sizes(const Artifact& artifact) {
                      c.buffers.size + c.views.size + c.tensors.size) + 4ull * (c.operands.size + c.origins.size);
   });
   for (uint32_t i = 0; i < count(p.strings()); ++i) strings += p.strings()->Get(i)->size();
-  const uint64_t metadata = artifact.metadata_bytes();
   Lines out;
   auto row = [&](const char* what, uint64_t bytes) { out.put("{:<24}{:>16}", what, bytes); };
-  row("header", kHeaderBytes);
-  row("metadata", metadata);
+  row("header, metadata", artifact.size() - artifact.blob_bytes());   // up to the blob base
   row("  code", code);
   row("  texts", strings);
   row("images", images);
   row("constants", constants);
-  row("padding", artifact.size() - kHeaderBytes - metadata - images - constants);
+  row("between blobs", artifact.blob_bytes() - images - constants);
   row("file", artifact.size());
   return out.take();
 }

@@ -93,8 +93,8 @@ Offset<fb::Variant> Metadata::variant(const VariantRows& v) {
   const auto tensors = structs(v.tensors);
   const auto results = structs(v.results);
   const auto origins = numbers(v.origins);
-  return fb::CreateVariant(b_, v.target, scalars, steps, segments, arguments, operands, buffers, views, tensors, results,
-                           origins);
+  return fb::CreateVariant(b_, v.target, scalars, steps, segments, arguments, operands, buffers, views, tensors,
+                           results, origins);
 }
 
 Offset<fb::Function> Metadata::function(const Function& f, const std::vector<VariantRows>& variants) {

@@ -113,10 +113,7 @@ class CudaImages : public Cuda {
  protected:
   void get(const char* symbol, const std::vector<uint8_t>& params, uint32_t threads = 128, uint32_t shared = 0,
            uint32_t cluster = 1) {
-    if (!module_) {
-      image_ = kernels_image();
-      module_ = load(image_);
-    }
+    if (!module_) module_ = load(kernels_image());
     const husk_port_kernel desc = {symbol, params.data(), static_cast<uint32_t>(params.size()), shared, cluster,
                                    threads};
     void* found = nullptr;
@@ -131,7 +128,6 @@ class CudaImages : public Cuda {
     return result;
   }
   static std::vector<char> text(const std::string& words) { return {words.begin(), words.end()}; }
-  Image image_{};
   void* module_ = nullptr;
   husk_status status = HUSK_OK;
 };

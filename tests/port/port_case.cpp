@@ -84,6 +84,12 @@ std::vector<const PortCase*> every_port() {
   return all;
 }
 
+std::vector<const PortCase*> ports_with_graphs() {
+  std::vector<const PortCase*> all = every_port();
+  std::erase_if(all, [](const PortCase* each) { return each->port()->graphs == nullptr; });
+  return all;
+}
+
 std::string port_name(const ::testing::TestParamInfo<const PortCase*>& tested) { return tested.param->name; }
 
 const std::vector<uint8_t> Device::kBinary = {HUSK_POINTER, HUSK_POINTER, HUSK_I32, HUSK_I32};
@@ -117,6 +123,7 @@ void Device::close() {
   forget_memory();
   for (void* module : modules_) port->module_unload(device, module);
   modules_.clear();
+  images_.clear();
   module_[0] = module_[1] = nullptr;
   port->close(device);
   device = nullptr;
@@ -156,7 +163,7 @@ Image Device::kernels_image(bool waits) const {
 }
 
 void* Device::load(const Image& image) {
-  const husk_port_image view = image.view();
+  const husk_port_image view = images_.emplace_back(image).view();
   void* module = nullptr;
   EXPECT_EQ(port->module_load(device, &view, &module, &error), HUSK_OK) << error.text;
   if (module) modules_.push_back(module);
@@ -165,12 +172,8 @@ void* Device::load(const Image& image) {
 
 void* Device::kernel(const char* symbol, const std::vector<uint8_t>& params, uint32_t threads, uint32_t shared_bytes,
                      uint32_t cluster) {
-  static Image images[2];   // an image must stay while its module lives
   const bool waits = strcmp(symbol, "scale_wait") == 0 || strcmp(symbol, "add_weights") == 0;
-  if (!module_[waits]) {
-    images[waits] = kernels_image(waits);
-    module_[waits] = load(images[waits]);
-  }
+  if (!module_[waits]) module_[waits] = load(kernels_image(waits));
   if (!module_[waits]) return nullptr;
   const husk_port_kernel desc = {symbol, params.data(), static_cast<uint32_t>(params.size()), host ? 0 : shared_bytes,
                                  cluster, host ? 1 : threads};

@@ -6,6 +6,7 @@
 #include <husk/port.h>
 
 #include <cstdlib>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,7 @@ struct PortCase {
 const PortCase* host_case();
 const PortCase* cuda_case();
 std::vector<const PortCase*> every_port();
+std::vector<const PortCase*> ports_with_graphs();
 std::string port_name(const ::testing::TestParamInfo<const PortCase*>& tested);
 
 // A kernel image: its bytes end where the vector ends.
@@ -94,7 +96,7 @@ class Device : public ::testing::Test {
 
   // The suite's kernels as this port loads them; `waits`: those that wait for their predecessors.
   Image kernels_image(bool waits = false) const;
-  void* load(const Image& image);
+  void* load(const Image& image);   // keeps a copy of the image as long as the module
   // The kernel of the suite's own module, which is loaded when first asked for.
   void* kernel(const char* symbol, const std::vector<uint8_t>& params, uint32_t threads = 128,
                uint32_t shared_bytes = 0, uint32_t cluster = 1);
@@ -117,6 +119,7 @@ class Device : public ::testing::Test {
  private:
   std::vector<void*> memories_;
   std::vector<void*> modules_;
+  std::deque<Image> images_;
   void* module_[2] = {nullptr, nullptr};
 };
 
@@ -139,8 +142,8 @@ class OverFake : public Cuda {
 };
 
 #define EVERY_PORT(suite) INSTANTIATE_TEST_SUITE_P(every, suite, ::testing::ValuesIn(every_port()), port_name)
-#define NEEDS_GRAPHS \
-  if (!port->graphs) GTEST_SKIP() << "this port has no graphs"
+#define EVERY_PORT_WITH_GRAPHS(suite) \
+  INSTANTIATE_TEST_SUITE_P(every, suite, ::testing::ValuesIn(ports_with_graphs()), port_name)
 #define NEEDS_FAKE \
   if (!fake()) GTEST_SKIP() << "needs the fake driver"
 

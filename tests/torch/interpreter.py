@@ -12,7 +12,8 @@ import torch
 
 _TOKEN = re.compile(r'\s+|#[^\n]*|"(?:[^"\\]|\\.)*"|-?inf\b|-?\d[\d.eE+-]*|\.\.|[A-Za-z_][A-Za-z0-9_.:]*|[\[\](){},=]')
 DTYPES = {"bool": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32,
-          "i64": torch.int64, "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64}
+          "i64": torch.int64, "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
+          "c64": torch.complex64, "c128": torch.complex128}
 _C = {"i64": ctypes.c_int64, "i32": ctypes.c_int32, "f32": ctypes.c_float, "f64": ctypes.c_double, "bool": ctypes.c_bool}
 _OPS = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "floordiv": lambda a, b: a // b,
@@ -151,7 +152,8 @@ class Program:
 
   def _store(self, name, tensor):
     assert name not in self.memory, name
-    self.memory[name] = tensor.contiguous().flatten().view(torch.uint8).clone() if tensor.numel() else torch.empty(0, dtype=torch.uint8)
+    flat = tensor.contiguous().flatten()
+    self.memory[name] = flat.view(torch.uint8).clone() if flat.numel() else torch.empty(0, dtype=torch.uint8)
 
   def _image(self, r):
     name, target, form = r.next(), r.next(), r.next()
@@ -217,10 +219,7 @@ class Program:
     begin, end = self.variants[target]
     r = Reader("")
     r.tokens, r.at = self.reader.tokens[:end], begin
-    self.scope, self.tensors, self.results, self.fresh = {}, {}, {}, {}
-    self.memory = {name: m for name, m in self.memory.items()}
-    self.rows = {}
-    self.log = []
+    self.scope, self.tensors, self.rows, self.log = {}, {}, {}, []
     for value in self.inputs:
       self._bind(value, given[value["name"]])
     while not r.take("return"):

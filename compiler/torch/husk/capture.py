@@ -29,12 +29,8 @@ def capture(exported, device, options, take):
   before = codegen.fx_wrapper_codegen
   codegen.fx_wrapper_codegen = _wrapper_class(lambda wrapper: taken.append(take(wrapper)))
   try:
-    args, kwargs = exported.example_inputs
-    module = exported.module()
-    for node in module.graph.find_nodes(op="placeholder"):
-      if isinstance(node.meta.get("val"), bool):
-        node.meta["val"] = int(node.meta["val"])     # Inductor knows no bool inputs
-    torch._inductor.aot_compile(module, args, kwargs, options=versions.options(options))
+    module, values = _flat(exported)
+    torch._inductor.aot_compile(module, values, options=versions.options(options))
   except Exception as error:
     raise _cause(error) from error
   finally:
@@ -42,6 +38,22 @@ def capture(exported, device, options, take):
   if len(taken) != 1:
     raise Unsupported(f"Inductor made {len(taken)} wrapper programs of the model, one is needed")
   return taken[0]
+
+
+def _flat(exported):
+  """The program as a module of flat inputs and outputs, and the (fake) values of its inputs. How they nest is of no concern
+  to Inductor, and it knows only nests that can be serialized."""
+  import torch
+  module = exported.module()
+  module.graph.set_codegen(torch.fx.graph.CodeGen())
+  module.recompile()
+  module._in_spec = module._out_spec = None
+  values = []
+  for node in module.graph.find_nodes(op="placeholder"):
+    if isinstance(node.meta.get("val"), bool):
+      node.meta["val"] = int(node.meta["val"])     # Inductor knows no bool inputs
+    values.append(node.meta.get("val"))
+  return module, tuple(values)
 
 
 def _cause(error):
@@ -102,12 +114,9 @@ _REFUSED = {
 
 def _refusing(construct):
   def refuse(self, *args, **kwargs):
-    from torch._inductor.virtualized import V
-    node = args[0].get_origin_node() if args and hasattr(args[0], "get_origin_node") else None
-    node = node or getattr(V.graph, "current_node", None)
-    trace = (getattr(node, "meta", None) or {}).get("stack_trace") or ""
-    from .lines import place
-    raise Unsupported(f"{construct} (near {place(trace) or node})")
+    from .lines import origin
+    near = origin(args[0]) if args else ""
+    raise Unsupported(construct + (f" (near {near})" if near else ""))
   return refuse
 
 

@@ -26,7 +26,7 @@ class Place:
 def place(trace):
   """The model's own line in a stack trace, "model.py:12 x + 1"; the deepest that is not PyTorch's."""
   found = re.findall(r'File "([^"]*)", line (\d+), in [^\n]*(?:\n\s*([^\n]*))?', trace or "")
-  own = [frame for frame in found if "/torch/" not in frame[0]] or found
+  own = [frame for frame in found if "/torch/" not in frame[0] and frame[0][:1] != "<"] or found
   if not own:
     return ""
   path, line, code = own[-1]
@@ -152,16 +152,7 @@ class Converter:
     return buffer
 
   def origin(self, node):
-    """Where in the model a buffer of Inductor comes from: the module and the source line."""
-    first = None
-    try:
-      first = node.get_origin_node() or next(iter(node.get_origins()), None)
-    except (AttributeError, NotImplementedError):
-      pass
-    meta = getattr(first, "meta", None) or {}
-    modules = [path for path, _ in (meta.get("nn_module_stack") or {}).values() if path]
-    module = re.sub(r"^L\['self'\]\.?", "", str(modules[-1])) if modules else ""
-    return " ".join(part for part in (module, place(meta.get("stack_trace"))) if part)
+    return origin(node)
 
   def _drop_unused(self):
     """Buffers that no step touches are not declared."""
@@ -270,6 +261,19 @@ class Converter:
   def _multi_output(self, line):
     if line.result_name not in self.places:
       raise Unsupported(f"{line.result_name}, one of the results of {line.arg_name}, has no place")
+
+
+def origin(node):
+  """Where in the model an IR node comes from: the module and the source line; empty if nothing says it."""
+  first = None
+  try:
+    first = node.get_origin_node() or next(iter(node.get_origins()), None)
+  except (AttributeError, NotImplementedError):
+    pass
+  meta = getattr(first, "meta", None) or {}
+  modules = [path for path, _ in (meta.get("nn_module_stack") or {}).values() if path]
+  module = re.sub(r"^L\['self'\]\.?", "", str(modules[-1])) if modules else ""
+  return " ".join(part for part in (module, place(meta.get("stack_trace"))) if part)
 
 
 def layout_of(layout):

@@ -48,6 +48,8 @@ def _scalar(converter, output, node):
 
 def _tensor(converter, output, unwrapped, users):
   name, sizes, strides, dtype, extra = unwrapped
+  if len(sizes) != output.rank:
+    raise Unsupported(f"the output {output.name} has rank {len(sizes)} in Inductor and {output.rank} in the exported program")
   place = converter.known_place(name)
   span = converter.exprs.int(converter.span(sizes, strides) * dtype.itemsize)
   given = converter.buffers[output.name]

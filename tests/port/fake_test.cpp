@@ -1,0 +1,197 @@
+// What the fake driver is for: it notices.
+#include <driver.h>
+
+#include "port_case.h"
+
+namespace husk::port_test {
+
+class FakeDriver : public OverFake {
+ protected:
+  void SetUp() override {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    OverFake::SetUp();
+    if (!IsSkipped()) ASSERT_EQ(cuda::load_driver(&driver, &error), HUSK_OK);
+  }
+  void TearDown() override {
+    OverFake::TearDown();
+    if (driver.library) cuda::unload_driver(&driver);
+  }
+  void launch(int32_t* out, int32_t* in, int32_t n) {
+    int32_t value = 1;
+    void* params[] = {&out, &in, &value, &n};
+    const husk_launch launched = shape(n, params);
+    EXPECT_EQ(port->launch(device, stream, add_scalar(), &launched, &error), HUSK_OK);
+  }
+  cuda::Driver driver{};
+};
+
+TEST_F(FakeDriver, knows_who_frees_twice) {
+  void* piece = nullptr;
+  ASSERT_EQ(port->alloc(device, 64, &piece, &error), HUSK_OK);
+  port->free(device, piece);
+  EXPECT_DEATH(port->free(device, piece), "fake libcuda: cuMemFree: .* freed before");
+  EXPECT_DEATH(port->free(device, &piece), "fake libcuda: cuMemFree: .* not the start");
+}
+
+TEST_F(FakeDriver, knows_who_frees_what_queued_work_uses) {
+  int32_t *a = device_array(std::vector<int32_t>(8, 1)), *b = device_array(std::vector<int32_t>(8, 1));
+  launch(b, a, 8);
+  EXPECT_DEATH(port->free(device, b), "fake libcuda: cuMemFree: queued work uses .*: kernel add_scalar");
+  ASSERT_EQ(port->stream_wait(device, stream, &error), HUSK_OK);
+  ASSERT_EQ(port->copy(device, stream, b, a, 32, &error), HUSK_OK);
+  EXPECT_DEATH(port->free(device, a), "fake libcuda: cuMemFree: queued work uses .*: cuMemcpyDtoDAsync");
+}
+
+TEST_F(FakeDriver, knows_the_ends_of_memory) {
+  char *a = device_array(std::vector<char>(100, 1)), *b = device_array(std::vector<char>(100, 1));
+  EXPECT_DEATH(port->copy(device, stream, a, b, 101, &error), "fake libcuda: cuMemcpyDtoDAsync: a copy's target of 101");
+  EXPECT_DEATH(port->copy(device, stream, a + 1, b, 100, &error), "begins at byte 1 of live memory");
+  EXPECT_DEATH(port->fill(device, stream, a, 0, 4, 26, &error), "fake libcuda: cuMemsetD32Async: a fill of 104 bytes");
+  EXPECT_DEATH(port->upload(device, stream, &a, b, 8, &error), "an upload .* no device memory");
+  EXPECT_DEATH(port->copy(device, stream, a + 8, a, 16, &error), "overlap");
+}
+
+TEST_F(FakeDriver, sees_what_kernels_do_behind_the_end) {
+  int32_t *in = device_array(std::vector<int32_t>(4096, 1)), *out = device_array(std::vector<int32_t>(64, 1));
+  EXPECT_DEATH(
+      {
+        launch(out, in, 64 + 1);
+        port->stream_wait(device, stream, &error);
+      },
+      "byte 256 of live memory .* of 256 bytes");
+  // Within what alignment leaves free it shows when the memory is freed.
+  int32_t* odd = device_array(std::vector<int32_t>(60, 1));
+  EXPECT_DEATH(
+      {
+        launch(odd, in, 61);
+        port->stream_wait(device, stream, &error);
+        port->free(device, odd);
+      },
+      "240 bytes: something was written 240 bytes from its start");
+}
+
+TEST_F(FakeDriver, knows_stale_pointers_of_kernels) {
+  void* piece = nullptr;
+  ASSERT_EQ(port->alloc(device, 64, &piece, &error), HUSK_OK);
+  port->free(device, piece);
+  int32_t* stale = static_cast<int32_t*>(piece);
+  EXPECT_DEATH(launch(stale, stale, 8), "cuLaunchKernel: parameter 0 of kernel add_scalar points to byte 0 of freed");
+}
+
+TEST_F(FakeDriver, knows_who_unloads_what_queued_work_uses) {
+  int32_t* a = device_array(std::vector<int32_t>(8, 1));
+  const Image image = kernels_image();
+  void* module = nullptr;
+  const husk_port_image view = image.view();
+  ASSERT_EQ(port->module_load(device, &view, &module, &error), HUSK_OK);
+  const husk_port_kernel desc = {"add_scalar", kBinary.data(), 4, 0, 1, 128};
+  void* add = nullptr;
+  ASSERT_EQ(port->kernel_get(device, module, &desc, &add, &error), HUSK_OK);
+  int32_t value = 1, n = 8;
+  void* params[] = {&a, &a, &value, &n};
+  const husk_launch launched = shape(8, params);
+  ASSERT_EQ(port->launch(device, stream, add, &launched, &error), HUSK_OK);
+  EXPECT_DEATH(port->module_unload(device, module), "cuLibraryUnload: queued work uses it: kernel add_scalar");
+  ASSERT_EQ(port->stream_wait(device, stream, &error), HUSK_OK);
+  port->module_unload(device, module);
+}
+
+TEST_F(FakeDriver, knows_images_that_change) {
+  Image image = kernels_image();
+  void* module = nullptr;
+  const husk_port_image view = image.view();
+  ASSERT_EQ(port->module_load(device, &view, &module, &error), HUSK_OK);
+  image.bytes[100] ^= 1;
+  EXPECT_DEATH(port->module_unload(device, module), "the image's bytes have changed");
+  image.bytes[100] ^= 1;
+  port->module_unload(device, module);
+}
+
+TEST_F(FakeDriver, knows_dead_and_foreign_handles) {
+  void* other = nullptr;
+  ASSERT_EQ(port->stream_create(device, &other, &error), HUSK_OK);
+  port->stream_destroy(device, other);
+  EXPECT_DEATH(port->stream_wait(device, other, &error), "cuStreamSynchronize: stream .* is dead");
+  EXPECT_DEATH(port->stream_wait(device, &other, &error), "is no handle");
+  EXPECT_DEATH(driver.cuGraphExecDestroy(static_cast<cuda::CUgraphExec>(stream)), "is a stream, not a executable graph");
+}
+
+TEST_F(FakeDriver, wants_a_context) {
+  cuda::CUdeviceptr piece;
+  EXPECT_DEATH(driver.cuMemAlloc(&piece, 64), "cuMemAlloc: no context is current");
+  cuda::CUcontext popped;
+  EXPECT_DEATH(driver.cuCtxPopCurrent(&popped), "cuCtxPopCurrent: no context is current");
+}
+
+TEST_F(FakeDriver, knows_edges_between_graphs_and_patches_of_dead_ones) {
+  cuda::CUgraph one, other;
+  cuda::CUgraphNode first, second;
+  ASSERT_EQ(driver.cuGraphCreate(&one, 0), 0);
+  ASSERT_EQ(driver.cuGraphCreate(&other, 0), 0);
+  ASSERT_EQ(driver.cuGraphAddEmptyNode(&first, one, nullptr, 0), 0);
+  EXPECT_DEATH(driver.cuGraphAddEmptyNode(&second, other, &first, 1), "edge 0 comes from a node of another graph");
+  driver.cuGraphDestroy(one);
+  EXPECT_DEATH(driver.cuGraphAddEmptyNode(&second, other, &first, 1), "graph node .* is dead");
+  driver.cuGraphDestroy(other);
+}
+
+TEST_F(FakeDriver, runs_nothing_before_it_must) {
+  int32_t* a = device_array(std::vector<int32_t>(8, 1));
+  ASSERT_EQ(port->stream_wait(device, stream, &error), HUSK_OK);
+  ASSERT_EQ(port->fill(device, stream, a, 5, 4, 8, &error), HUSK_OK);
+  EXPECT_EQ(fake().pending(), 1u);
+  EXPECT_EQ(*a, 1);   // its memory is the host's
+  ASSERT_EQ(port->stream_wait(device, stream, &error), HUSK_OK);
+  EXPECT_EQ(*a, 5);
+  fake().schedule(1, 100);
+  ASSERT_EQ(port->fill(device, stream, a, 6, 4, 8, &error), HUSK_OK);
+  EXPECT_EQ(*a, 6);
+}
+
+TEST_F(FakeDriver, orders_streams_only_as_it_must) {
+  void* other = nullptr;
+  ASSERT_EQ(port->stream_create(device, &other, &error), HUSK_OK);
+  int32_t* a = device_array(std::vector<int32_t>(8, 1));
+  ASSERT_EQ(port->stream_wait(device, stream, &error), HUSK_OK);
+  bool seen[2] = {false, false};
+  for (uint64_t seed = 1; seed < 40; ++seed) {
+    fake().schedule(seed, 0);
+    ASSERT_EQ(port->fill(device, stream, a, 5, 4, 8, &error), HUSK_OK);
+    ASSERT_EQ(port->fill(device, other, a, 6, 4, 8, &error), HUSK_OK);
+    ASSERT_EQ(port->stream_wait(device, stream, &error), HUSK_OK);
+    ASSERT_EQ(port->stream_wait(device, other, &error), HUSK_OK);
+    seen[*a == 6] = true;
+  }
+  EXPECT_TRUE(seen[0] && seen[1]);   // a program that needs either order is found out
+  port->stream_destroy(device, other);
+}
+
+TEST_F(FakeDriver, runs_nodes_without_edges_in_any_order) {
+  const husk_port_graphs& graphs = *port->graphs;
+  int32_t* a = device_array(std::vector<int32_t>(8, 1));
+  void *graph = nullptr, *exec = nullptr;
+  ASSERT_EQ(graphs.graph_create(device, &graph, &error), HUSK_OK);
+  for (const uint64_t value : {5, 6}) {
+    ASSERT_EQ(graphs.graph_add_fill(device, graph, a, value, 4, 8, nullptr, 0, &error), HUSK_OK);
+  }
+  ASSERT_EQ(graphs.graph_instantiate(device, graph, &exec, &error), HUSK_OK);
+  bool seen[2] = {false, false};
+  for (uint64_t seed = 1; seed < 40; ++seed) {
+    fake().schedule(seed, 0);
+    ASSERT_EQ(graphs.exec_launch(device, exec, stream, &error), HUSK_OK);
+    ASSERT_EQ(port->stream_wait(device, stream, &error), HUSK_OK);
+    seen[*a == 6] = true;
+  }
+  EXPECT_TRUE(seen[0] && seen[1]);
+  graphs.exec_destroy(device, exec);
+  graphs.graph_destroy(device, graph);
+}
+
+TEST_F(FakeDriver, gives_out_no_more_memory_than_it_has) {
+  fake().set_memory(1 << 20);
+  void* piece = nullptr;
+  EXPECT_EQ(port->alloc(device, (1 << 20) + 1, &piece, &error), HUSK_OUT_OF_MEMORY);
+  EXPECT_TRUE(error_says("cuMemAlloc CUDA_ERROR_OUT_OF_MEMORY 1048577"));
+}
+
+}  // namespace husk::port_test

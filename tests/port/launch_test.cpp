@@ -1,0 +1,172 @@
+#include <cstring>
+#include <numeric>
+
+#include "port_case.h"
+
+namespace husk::port_test {
+
+using PortLaunch = Port;
+using OverFakeLaunch = OverFake;
+class CudaLaunch : public Cuda {};
+
+TEST_P(PortLaunch, computes) {
+  std::vector<int32_t> numbers(1000);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  int32_t *in = device_array(numbers), *out = device_array(std::vector<int32_t>(1000, -1));
+  int32_t value = 5, n = 1000;
+  void* params[] = {&out, &in, &value, &n};
+  const husk_launch launch = shape(n, params);
+  ASSERT_EQ(port->launch(device, stream, add_scalar(), &launch, &error), HUSK_OK) << error.text;
+  for (int32_t& number : numbers) number += 5;
+  EXPECT_EQ(read(out, 1000), numbers);
+}
+
+TEST_P(PortLaunch, reads_its_parameters_during_the_call) {
+  int32_t* a = device_array(std::vector<int32_t>(4, 0));
+  int32_t n = 4;
+  for (int32_t i = 1; i <= 20; ++i) {
+    int32_t value = i;
+    int32_t* pointer = a;
+    std::vector<void*> params = {&pointer, &pointer, &value, &n};
+    const husk_launch launch = shape(n, params.data());
+    ASSERT_EQ(port->launch(device, stream, add_scalar(), &launch, &error), HUSK_OK) << error.text;
+    value = 1000000;
+    pointer = nullptr;
+    std::fill(params.begin(), params.end(), nullptr);
+  }
+  EXPECT_EQ(read(a, 4), std::vector<int32_t>(4, 210));
+}
+
+TEST_P(PortLaunch, passes_every_width) {
+  uint64_t* out = device_array(std::vector<uint64_t>(6, ~uint64_t{0}));
+  uint8_t a = 0xA1;
+  uint16_t b = 0xB1B2;
+  uint32_t c = 0xC1C2C3C4;
+  uint64_t d = 0xD1D2D3D4D5D6D7D8;
+  float e = 1.5f;
+  double f = -2.25;
+  void* params[] = {&out, &a, &b, &c, &d, &e, &f};
+  const husk_launch launch = shape(1, params);
+  void* widths =
+      kernel("widths", {HUSK_POINTER, HUSK_U8, HUSK_F16, HUSK_U32, HUSK_I64, HUSK_F32, HUSK_F64});
+  ASSERT_EQ(port->launch(device, stream, widths, &launch, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(read(out, 6),
+            (std::vector<uint64_t>{a, b, c, d, 0x3FC00000, 0xC002000000000000}));
+}
+
+TEST_P(PortLaunch, keeps_the_order_of_a_stream) {
+  int32_t *a = device_array(std::vector<int32_t>(300, 1)), *b = device_array(std::vector<int32_t>(300, 0));
+  int32_t value = 1, factor = 3, n = 300;
+  void* add_params[] = {&b, &a, &value, &n};
+  void* scale_params[] = {&a, &b, &factor, &n};
+  const husk_launch add = shape(n, add_params), scale = shape(n, scale_params);
+  void* scale_kernel = kernel("scale_careless", kBinary);
+  int32_t wanted = 1;
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_EQ(port->launch(device, stream, add_scalar(), &add, &error), HUSK_OK);
+    ASSERT_EQ(port->launch(device, stream, scale_kernel, &scale, &error), HUSK_OK);
+    wanted = (wanted + 1) * 3;
+  }
+  EXPECT_EQ(read(a, 300), std::vector<int32_t>(300, wanted));
+}
+
+TEST_P(PortLaunch, shows_the_kernel_its_grid) {
+  uint32_t* out = device_array(std::vector<uint32_t>(6, 99));
+  void* params[] = {&out};
+  husk_launch launch = {{5, 4, 3}, {8, 4, 2}, 0, 1, 0, 0, params};
+  if (host) launch = shape(1, params);
+  ASSERT_EQ(port->launch(device, stream, kernel("shape", {HUSK_POINTER}), &launch, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(read(out, 6), host ? std::vector<uint32_t>(6, 1) : (std::vector<uint32_t>{5, 4, 3, 8, 4, 2}));
+}
+
+EVERY_PORT(PortLaunch);
+
+TEST_F(CudaLaunch, takes_more_shared_memory_than_48_kilobytes) {
+  const uint32_t shared = 64 * 1024;
+  int32_t* out = device_array<int32_t>({0});
+  int32_t bytes = shared, value = 4711;
+  void* params[] = {&out, &bytes, &value};
+  const husk_launch launch = {{1, 1, 1}, {32, 1, 1}, shared, 1, 0, 0, params};
+  void* large = kernel("shared_last", {HUSK_POINTER, HUSK_I32, HUSK_I32}, 32, shared);
+  kernel("shared_last", {HUSK_POINTER, HUSK_I32, HUSK_I32}, 32, 1024);   // takes nothing back
+  ASSERT_EQ(port->launch(device, stream, large, &launch, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(read(out, 1)[0], 4711);
+}
+
+TEST_F(CudaLaunch, takes_clusters_and_cooperative_grids) {
+  husk_port_properties properties;
+  port->properties(device, &properties);
+  if (port->fit(device, "sm_90", HUSK_IMAGE_PTX) == 0) GTEST_SKIP() << "no clusters on " << properties.arch;
+  const uint32_t launches[][2] = {{2, 0}, {1, HUSK_LAUNCH_COOPERATIVE}, {2, HUSK_LAUNCH_COOPERATIVE}, {16, 0}};
+  for (const auto& [cluster, flags] : launches) {
+    int32_t* a = device_array(std::vector<int32_t>(4096, 1));
+    int32_t value = 1, n = 4096;
+    void* params[] = {&a, &a, &value, &n};
+    husk_launch launch = shape(n, params);
+    launch.cluster = cluster;
+    launch.flags = flags;
+    void* add = kernel("add_scalar", kBinary, 128, 0, cluster);
+    ASSERT_EQ(port->launch(device, stream, add, &launch, &error), HUSK_OK) << error.text;
+    EXPECT_EQ(read(a, 4096), std::vector<int32_t>(4096, 2));
+  }
+}
+
+TEST_F(CudaLaunch, that_is_refused_says_which_kernel_and_grid) {
+  int32_t* a = device_array(std::vector<int32_t>(8, 1));
+  int32_t value = 1, n = 8;
+  void* params[] = {&a, &a, &value, &n};
+  husk_launch launch = shape(n, params);
+  launch.grid[1] = 70000;   // at most 65535
+  EXPECT_EQ(port->launch(device, stream, add_scalar(), &launch, &error), HUSK_DEVICE);
+  EXPECT_TRUE(error_says("add_scalar 70000 cuLaunchKernel: CUDA_ERROR_INVALID_VALUE"));
+  EXPECT_EQ(error.driver_code, 1);
+  launch = shape(n, params);
+  launch.cluster = 3;   // does not divide the grid
+  launch.grid[0] = 4;
+  EXPECT_NE(port->launch(device, stream, kernel("add_scalar", kBinary, 128, 0, 2), &launch, &error), HUSK_OK);
+  EXPECT_TRUE(error_says("add_scalar cuLaunchKernelEx CUDA_ERROR"));
+  EXPECT_EQ(read(a, 8), std::vector<int32_t>(8, 1));
+}
+
+TEST_F(OverFakeLaunch, uses_the_short_call_where_it_can) {
+  int32_t* a = device_array(std::vector<int32_t>(8, 1));
+  int32_t value = 1, n = 8;
+  void* params[] = {&a, &a, &value, &n};
+  const husk_launch launch = shape(n, params);
+  ASSERT_EQ(port->launch(device, stream, add_scalar(), &launch, &error), HUSK_OK);
+  EXPECT_EQ(fake().calls("cuLaunchKernel"), 1u);
+  EXPECT_EQ(fake().calls("cuLaunchKernelEx"), 0u);
+}
+
+TEST_F(OverFakeLaunch, allocates_nothing) {
+  int32_t *a = device_array(std::vector<int32_t>(8, 1)), *b = device_array(std::vector<int32_t>(8, 1));
+  int32_t value = 1, n = 8;
+  void* params[] = {&a, &a, &value, &n};
+  const husk_launch launch = shape(n, params);
+  void* add = add_scalar();
+  memory.fail_at = 1;   // the next allocation would fail
+  EXPECT_EQ(port->launch(device, stream, add, &launch, &error), HUSK_OK);
+  EXPECT_EQ(port->copy(device, stream, b, a, 32, &error), HUSK_OK);
+  EXPECT_EQ(port->fill(device, stream, a, uint64_t{1} << 32, 8, 4, &error), HUSK_OK);
+  EXPECT_EQ(memory.fail_at, 1);
+}
+
+TEST_F(OverFakeLaunch, after_a_fault_of_the_device_says_that_the_process_must_restart) {
+  int32_t* a = device_array(std::vector<int32_t>(8, 1));
+  fake().fail_call("cuStreamSynchronize", 1, 700);
+  EXPECT_EQ(port->stream_wait(device, stream, &error), HUSK_DEVICE);
+  EXPECT_TRUE(error_says("cuStreamSynchronize CUDA_ERROR_ILLEGAL_ADDRESS restart"));
+  EXPECT_EQ(error.driver_code, 700);
+  EXPECT_EQ(read(a, 1)[0], 1);
+}
+
+TEST_F(OverFakeLaunch, of_uploads_waits_for_pinned_memory_to_be_read) {
+  std::vector<int32_t> source(8, 1);
+  int32_t* target = static_cast<int32_t*>(device_memory(32));
+  fake().pin(source.data(), 32);
+  ASSERT_EQ(port->upload(device, stream, target, source.data(), 32, &error), HUSK_OK);
+  std::fill(source.begin(), source.end(), 2);
+  EXPECT_EQ(read(target, 8), std::vector<int32_t>(8, 1));
+}
+
+}  // namespace husk::port_test

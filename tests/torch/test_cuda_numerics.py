@@ -1,0 +1,77 @@
+"""The CUDA variants compute what the models compute: run on the CPU by Triton's interpreter (triton_interpreter.py)."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "compiler" / "torch"), str(HERE.parents[1] / "examples")]
+import models  # noqa: E402
+import triton_interpreter  # noqa: E402
+import husk.export  # noqa: E402, F401
+
+export = sys.modules["husk.export"]     # `husk.export` is the function
+
+
+def computed(model, args, shapes, runs, folder, target="h200"):
+  """What the variant for `target` gives for each of `runs`, dicts of inputs by name."""
+  made = []
+  original = export.CudaTarget
+
+  class Kept(original):
+
+    def __init__(self, name):
+      super().__init__(name)
+      made.append(self)
+
+  export.CudaTarget = Kept
+  try:
+    export.write(model, args, folder, dynamic_shapes=shapes, targets=(f"cuda:{target}",))
+  finally:
+    export.CudaTarget = original
+  triton_interpreter.describe(made[0].kernels, folder)
+  torch.save(runs, folder / "inputs.pt")
+  done = subprocess.run([sys.executable, HERE / "triton_interpreter.py", folder, f"cuda_{target}", folder / "inputs.pt",
+                         folder / "outputs.pt"], env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True,
+                        text=True)
+  assert done.returncode == 0, done.stderr[-4000:]
+  return torch.load(folder / "outputs.pt")
+
+
+def close(one, other, tolerance=1e-5):
+  torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+def test_mlp_with_its_counter(tmp_path):
+  model, args, shapes = models.MODELS["mlp"]()
+  torch.manual_seed(7)
+  runs = [{"x": torch.randn(batch, 32)} for batch in (4, 1, 64, 17)]
+  results = computed(model, args, shapes, runs, tmp_path)
+  assert [int(result["calls"]) for result in results] == [1, 2, 3, 4]
+  for given, result in zip(runs, results):
+    close(result["logits"], model(**given)["logits"])
+
+
+def test_sum(tmp_path):
+  model, args, shapes = models.MODELS["sum"]()
+  runs = [{"x": torch.randn(rows, 5), "y": torch.randn(rows, 5)} for rows in (4, 1, 333)]
+  for given, result in zip(runs, computed(model, args, shapes, runs, tmp_path)):
+    close(result["output"], model(**given), 1e-4)
+
+
+def test_branches(tmp_path):
+  model, args, shapes = models.MODELS["branches"]()
+  runs = [{"x": torch.randn(rows, 48), "y": torch.randn(rows, 48), "power": power} for rows, power in ((8, 3), (2, 1), (77, 9))]
+  for given, result in zip(runs, computed(model, args, shapes, runs, tmp_path)):
+    close(result["output"], model(**given))
+
+
+def test_gpt(tmp_path):
+  model, args, shapes = models.MODELS["gpt"]()
+  runs = [{"tokens": torch.randint(0, 256, (batch, length))} for batch, length in ((2, 16), (1, 1), (3, 21))]
+  for given, result in zip(runs, computed(model, args, shapes, runs, tmp_path)):
+    close(result["output"], model(**given), 1e-4)

@@ -1,0 +1,73 @@
+"""Expressions: the text must mean what sympy means."""
+
+import itertools
+
+import pytest
+import sympy
+import torch.utils._sympy.functions as f
+
+import tools  # noqa: F401
+import husk
+import interpreter
+from husk.expressions import Expressions
+
+s, t = sympy.symbols("s0 s1", integer=True, positive=True)
+
+
+def value(text, **scope):
+  program = interpreter.Program.__new__(interpreter.Program)
+  program.scope = scope
+  return program._eval(interpreter.Reader(text).expr())
+
+
+def made():
+  expressions = Expressions()
+  expressions.define(s, "s0")
+  expressions.define(t, "s1")
+  return expressions
+
+
+EXPRESSIONS = [
+    s + t - 3, 2 * s * t, s - t, -s, -s - t, s**2 * 3, f.FloorDiv(s + 7, t), f.CeilDiv(s * 5, 3), f.Mod(s * 7, t),
+    f.PythonMod(s - 9, 4), f.ModularIndexing(s * t, 3, 5), f.ModularIndexing(s, 1, 5), f.Max(s, t), f.Min(s, t, 3),
+    sympy.Max(s - t, 0), sympy.Min(s, t), f.Where(s > t, s, t), sympy.Piecewise((s, s < t), (t, True)), f.Identity(s + 1),
+    f.CleanDiv(s * 6, 3), f.PowByNatural(s, 3), sympy.floor(s / 3), sympy.ceiling(s / 3), f.FloorToInt(f.IntTrueDiv(s, t)),
+    f.CeilToInt(f.IntTrueDiv(s, t)), f.TruncToInt(f.IntTrueDiv(s, t)), sympy.Abs(s - t), (s * t) / 1, sympy.Eq(s, t),
+    sympy.Ne(s, t), s < t, s <= t, s > t, s >= t, sympy.And(s > 1, t > 2), sympy.Or(s > 5, t > 2), sympy.Not(sympy.Eq(s, t)),
+    sympy.true, sympy.Integer(-5),
+]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS, ids=str)
+def test_ints(expression):
+  text = made().int(expression)
+  for a, b in itertools.product((1, 2, 3, 7, 40), (1, 2, 5, 9)):
+    found = sympy.sympify(expression).subs({s: a, t: b})
+    assert value(text, s0=a, s1=b) == int(bool(found) if isinstance(found, sympy.logic.boolalg.BooleanAtom) else found), text
+
+
+@pytest.mark.parametrize("expression", [f.ToFloat(s) * 0.5, f.IntTrueDiv(s, t), f.FloatTrueDiv(f.ToFloat(s), 3.0),
+                                        f.ToFloat(s) + t, f.ToFloat(s) - t, f.OpaqueUnaryFn_sqrt(f.ToFloat(s))], ids=str)
+def test_floats(expression):
+  for a, b in ((1, 2), (9, 4), (40, 7)):
+    given, expected = value(made().float(expression), s0=a, s1=b), float(sympy.N(expression.subs({s: a, t: b})))
+    assert isinstance(given, float) and given == pytest.approx(expected, rel=1e-15)
+
+
+def test_a_float_is_no_int():
+  with pytest.raises(husk.Unsupported, match="float"):
+    made().int(f.IntTrueDiv(s, t))
+
+
+def test_unknown_symbols_are_refused():
+  with pytest.raises(husk.Unsupported, match="u7"):
+    made().int(s + sympy.Symbol("u7", integer=True))
+
+
+def test_unknown_functions_are_refused():
+  with pytest.raises(husk.Unsupported, match="RoundToInt"):
+    made().int(f.RoundToInt(f.ToFloat(s) * 0.3 + f.ToFloat(t)))
+
+
+def test_known():
+  assert made().knows(s + t) and not made().knows(s + sympy.Symbol("u0")) and made().knows(4)
