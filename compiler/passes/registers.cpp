@@ -91,6 +91,14 @@ Interval Registers::leaf_range(Scalar kind, uint32_t a, uint32_t b) const {
 Interval Registers::range_of(const fb::Instruction& op) const {
   const auto kind = static_cast<Scalar>(op.op());
   if (kind == Scalar::op_size || kind == Scalar::op_input) return leaf_range(kind, op.a(), op.b());
+  // To the runtime's intervals an end at the limit of int64 is no bound: a constant there says nothing of what is made
+  // of it.
+  const uint32_t operands[3] = {op.a(), op.b(), op.c()};
+  for (int i = 0; i < 3; ++i) {
+    if (slot(kind, i) != Slot::I) continue;
+    const Interval x = ranges_[operands[i]];
+    if (x.low == INT64_MAX || x.high == INT64_MIN) return {};
+  }
   Code code{};
   code.scalars.data = &op;
   code.scalars.size = 1;

@@ -78,7 +78,9 @@ std::optional<uint32_t> Registers::simplify_logic(Scalar kind, uint32_t a, uint3
       break;
     case Scalar::op_and:
     case Scalar::op_or: {
-      const auto y = constant(b);   // one that decides alone was folded by its range
+      const auto y = constant(b);
+      const bool one_decides = y && (*y != 0) == (kind == Scalar::op_or);
+      if (one_decides) return integer(kind == Scalar::op_or);
       if ((a == b || y) && is_bool(a)) return a;
       break;
     }

@@ -1,19 +1,15 @@
 # husk-run: uses the public headers of libhusk and nothing else of the tree.
 if(TARGET husk)
-  find_package(fmt REQUIRED)
-  find_package(CLI11 REQUIRED)
-  find_package(nlohmann_json REQUIRED)
-  add_executable(husk-run
-    ${CMAKE_CURRENT_LIST_DIR}/husk_run.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/run/call.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/run/files.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/run/inputs.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/run/machine.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/run/report.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/run/tensor.cpp)
+  set(folder ${CMAKE_CURRENT_LIST_DIR}/run)
+  add_library(husk_run_parts STATIC ${folder}/call.cpp ${folder}/files.cpp ${folder}/inputs.cpp ${folder}/machine.cpp
+    ${folder}/report.cpp ${folder}/tensor.cpp)
+  husk_warnings(husk_run_parts)
+  target_compile_features(husk_run_parts PUBLIC cxx_std_20)
+  target_include_directories(husk_run_parts PUBLIC ${CMAKE_CURRENT_LIST_DIR})
+  target_link_libraries(husk_run_parts PUBLIC husk fmt::fmt PRIVATE nlohmann_json::nlohmann_json)
+
+  add_executable(husk-run ${CMAKE_CURRENT_LIST_DIR}/husk_run.cpp)
   husk_warnings(husk-run)
-  target_compile_features(husk-run PRIVATE cxx_std_20)
-  target_include_directories(husk-run PRIVATE ${CMAKE_CURRENT_LIST_DIR})
-  target_link_libraries(husk-run PRIVATE husk fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json)
-  install(TARGETS husk-run DESTINATION ${CMAKE_INSTALL_BINDIR})
+  target_link_libraries(husk-run PRIVATE husk_run_parts CLI11::CLI11)
+  install(TARGETS husk-run RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

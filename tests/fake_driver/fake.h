@@ -1,5 +1,5 @@
-/* A libcuda.so.1 for tests: runs host shared objects where a GPU would run cubins, and aborts with a clear text at every
- * use that a real driver leaves undefined (dead handles, memory that pending work uses, bounds, a missing context).
+/* A libcuda.so.1 for tests: runs host shared objects where a GPU would run cubins, and aborts with a clear text at
+ * every use that a real driver leaves undefined: dead handles, memory that pending work uses, bounds, no context.
  *
  * Put its folder into LD_LIBRARY_PATH. Work is queued and runs at synchronisation points only, in a random order that
  * streams and graph edges allow; a kernel behind a programmatic edge starts before its predecessor, on a thread of its
@@ -38,21 +38,27 @@ FAKE_API void fake_reset(void);
  * something do that. 0: none. The second form counts the calls of one function only. */
 FAKE_API void fake_fail_at(uint64_t n, int32_t code);
 FAKE_API void fake_fail_call(const char* name, uint64_t n, int32_t code);
-FAKE_API int32_t fake_failed(void);                    /* 1 once that call has come */
+FAKE_API int32_t fake_failed(void);   /* 1 once that call has come */
 
-FAKE_API uint64_t fake_calls(const char* name);        /* calls of a function, NULL: of all, since the last reset */
-FAKE_API uint64_t fake_live_objects(void);             /* retained contexts, allocations, streams, events, libraries, graphs */
-FAKE_API uint64_t fake_pending(void);                  /* pieces of work that are queued and not done */
-FAKE_API uint64_t fake_lazy_loads(void);               /* launches of kernels that were not loaded before */
-FAKE_API uint64_t fake_early_starts(void);             /* kernels that began before a predecessor of theirs ended */
+/* Counters since the last reset: calls of a function (NULL: of all), launches of kernels that were not loaded before,
+ * kernels that began before a predecessor of theirs ended. */
+FAKE_API uint64_t fake_calls(const char* name);
+FAKE_API uint64_t fake_lazy_loads(void);
+FAKE_API uint64_t fake_early_starts(void);
 
-FAKE_API void fake_schedule(uint64_t seed, uint32_t eager_percent);   /* how often a queueing call runs some work at once */
+/* What is there now: retained contexts, allocations, streams, events, libraries, graphs; pieces of queued work. */
+FAKE_API uint64_t fake_live_objects(void);
+FAKE_API uint64_t fake_pending(void);
+
+/* The seed of every random choice, and how often (in 100 queueing calls) some work runs at once. */
+FAKE_API void fake_schedule(uint64_t seed, uint32_t eager_percent);
+
 FAKE_API void fake_set_capability(int32_t major, int32_t minor);
-FAKE_API void fake_set_driver_version(int32_t version);               /* 12040: symbols of later versions are missing */
-FAKE_API void fake_set_devices(int32_t count);                        /* at most 8 */
-FAKE_API void fake_set_memory(uint64_t bytes);                        /* of each device */
-FAKE_API void fake_hide(const char* name);                            /* cuGetProcAddress does not find it */
-FAKE_API void fake_pin(const void* memory, uint64_t size);            /* host memory that copies read late; size 0: no longer */
+FAKE_API void fake_set_driver_version(int32_t version);   /* 12040: symbols of later versions are missing */
+FAKE_API void fake_set_devices(int32_t count);            /* at most 8 */
+FAKE_API void fake_set_memory(uint64_t bytes);            /* of all devices together */
+FAKE_API void fake_hide(const char* name);                /* cuGetProcAddress does not find it */
+FAKE_API void fake_pin(const void* memory, uint64_t size);   /* host memory that copies read late; size 0: no longer */
 
 #ifdef __cplusplus
 }

@@ -107,8 +107,8 @@ CUresult read_edges(const Call& call, Graph& graph, const CUgraphNode* from, con
     if (edge.type == 0 && edge.from_port == 0) {
       node->after.push_back(&before);
     } else if (edge.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC &&
-               edge.from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC && before.action.kind == std::string("kernel") &&
-               node->action.kind == std::string("kernel")) {
+               edge.from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC &&
+               before.action.kind == std::string("kernel") && node->action.kind == std::string("kernel")) {
       node->early.push_back(&before);
     } else {
       return CUDA_ERROR_INVALID_VALUE;

@@ -66,7 +66,8 @@ CUresult enqueue_fill(const Call& call, CUstream stream, CUdeviceptr to, unsigne
   task->what = call.name;
   task->memory = {to};
   task->work = [=] {
-    for (size_t row = 0; row < rows; ++row) fill_bytes(reinterpret_cast<char*>(to) + row * pitch, &value, width, columns);
+    char* first = reinterpret_cast<char*>(to);
+    for (size_t row = 0; row < rows; ++row) fill_bytes(first + row * pitch, &value, width, columns);
   };
   enqueue(call, stream, task);
   return CUDA_SUCCESS;
@@ -80,22 +81,25 @@ bool is_pinned(const void* memory) {
   return false;
 }
 
+struct sigaction before_us;
+
 void report_fault(int, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<CUdeviceptr>(info->si_addr);
   fprintf(stderr, "fake libcuda: a kernel or the host touched %p: %s\n", info->si_addr,
           explain_address(address).c_str());
-  signal(SIGSEGV, SIG_DFL);   // the instruction runs again and ends the process
+  sigaction(SIGSEGV, &before_us, nullptr);   // the instruction runs again and ends the process as it would have
 }
 
 }  // namespace
 
 void watch_faults() {
-  struct sigaction now;
-  if (sigaction(SIGSEGV, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;   // a sanitizer's, say
+  static bool watching = false;
+  if (watching) return;
+  watching = true;
   struct sigaction ours = {};
   ours.sa_sigaction = report_fault;
   ours.sa_flags = SA_SIGINFO;
-  sigaction(SIGSEGV, &ours, nullptr);
+  sigaction(SIGSEGV, &ours, &before_us);
 }
 
 Allocation* find_allocation(CUdeviceptr address) {

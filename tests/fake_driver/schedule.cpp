@@ -106,7 +106,7 @@ void run_to_end(Task& task) {
   complete(task);
 }
 
-// One step of the machine: whatever can begin early does so first, since that is what a careless kernel does not expect.
+// One step of the machine: whatever can begin early does so first, which is what a careless kernel does not expect.
 bool step() {
   std::vector<TaskPointer> beginning, ready;
   for (const TaskPointer& task : queue()) {

@@ -46,8 +46,11 @@ struct SameFunction<CUresult(A...), ::CUresult(B...)> {
 #include <driver.def>
 #undef HUSK_DRIVER
 
-#define SAME_SIZE(type) static_assert(sizeof(husk::cuda::type) == sizeof(::type) && alignof(husk::cuda::type) == alignof(::type), #type)
-#define SAME_PLACE(type, field) static_assert(offsetof(husk::cuda::type, field) == offsetof(::type, field), #type "." #field)
+#define SAME_SIZE(type)                                          \
+  static_assert(sizeof(husk::cuda::type) == sizeof(::type) &&    \
+                alignof(husk::cuda::type) == alignof(::type), #type)
+#define SAME_PLACE(type, field) \
+  static_assert(offsetof(husk::cuda::type, field) == offsetof(::type, field), #type "." #field)
 #define SAME_VALUE(name) static_assert(int{husk::cuda::name} == int{::name}, #name)
 
 SAME_SIZE(CUdeviceptr);

@@ -15,7 +15,7 @@ class Guarded {
     region_ = static_cast<char*>(mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     mprotect(region_ + pages, 4096, PROT_NONE);
     data = region_ + pages - bytes.size();
-    memcpy(data, bytes.data(), bytes.size());
+    if (!bytes.empty()) memcpy(data, bytes.data(), bytes.size());
   }
   ~Guarded() { munmap(region_, size_); }
   Guarded(const Guarded&) = delete;

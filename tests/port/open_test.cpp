@@ -92,7 +92,8 @@ TEST_F(OverFakeOpen, fits_code_to_the_device) {
   EXPECT_GT(fit("sm_90a", HUSK_IMAGE_PTX), fit("sm_90", HUSK_IMAGE_PTX));
   EXPECT_GT(fit("sm_90", HUSK_IMAGE_PTX), fit("sm_80", HUSK_IMAGE_PTX));
   EXPECT_GT(fit("sm_50", HUSK_IMAGE_PTX), 0);
-  for (const char* arch : {"sm_80", "sm_100", "sm_100a", "sm_89", "sm_9", "sm_", "sm_90b", "sm_90aa", "90", "", "sm_90 "}) {
+  for (const char* arch :
+       {"sm_80", "sm_100", "sm_100a", "sm_89", "sm_9", "sm_", "sm_90b", "sm_90aa", "90", "", "sm_90 "}) {
     EXPECT_EQ(fit(arch), 0) << arch;
   }
   EXPECT_EQ(fit("sm_100", HUSK_IMAGE_PTX), 0);

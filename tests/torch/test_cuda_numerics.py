@@ -17,7 +17,7 @@ import husk.export  # noqa: E402, F401
 export = sys.modules["husk.export"]     # `husk.export` is the function
 
 
-def computed(model, args, shapes, runs, folder, target="h200"):
+def computed(model, args, shapes, runs, folder, target="h200", way="templates"):
   """What the variant for `target` gives for each of `runs`, dicts of inputs by name."""
   made = []
   original = export.CudaTarget
@@ -30,7 +30,7 @@ def computed(model, args, shapes, runs, folder, target="h200"):
 
   export.CudaTarget = Kept
   try:
-    export.write(model, args, folder, dynamic_shapes=shapes, targets=(f"cuda:{target}",))
+    export.write(model, args, folder, dynamic_shapes=shapes, targets=(f"cuda:{target}:{way}",))
   finally:
     export.CudaTarget = original
   triton_interpreter.describe(made[0].kernels, folder)
@@ -46,11 +46,15 @@ def close(one, other, tolerance=1e-5):
   torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
-def test_mlp_with_its_counter(tmp_path):
+WAYS = pytest.mark.parametrize("way", ["templates", "fused"])
+
+
+@WAYS
+def test_mlp_with_its_counter(way, tmp_path):
   model, args, shapes = models.MODELS["mlp"]()
   torch.manual_seed(7)
   runs = [{"x": torch.randn(batch, 32)} for batch in (4, 1, 64, 17)]
-  results = computed(model, args, shapes, runs, tmp_path)
+  results = computed(model, args, shapes, runs, tmp_path, way=way)
   assert [int(result["calls"]) for result in results] == [1, 2, 3, 4]
   for given, result in zip(runs, results):
     close(result["logits"], model(**given)["logits"])
@@ -70,8 +74,12 @@ def test_branches(tmp_path):
     close(result["output"], model(**given))
 
 
-def test_gpt(tmp_path):
-  model, args, shapes = models.MODELS["gpt"]()
-  runs = [{"tokens": torch.randint(0, 256, (batch, length))} for batch, length in ((2, 16), (1, 1), (3, 21))]
-  for given, result in zip(runs, computed(model, args, shapes, runs, tmp_path)):
+@WAYS
+def test_gpt(way, tmp_path):
+  torch.manual_seed(2)
+  model = models.Gpt(vocabulary=64, width=32, layers=1, heads=2, context=16).eval()
+  shapes = {"tokens": {0: torch.export.Dim("batch", min=1, max=8), 1: torch.export.Dim("length", min=1, max=16)}}
+  runs = [{"tokens": torch.randint(0, 64, (batch, length))} for batch, length in ((2, 8), (1, 1), (3, 13))]
+  for given, result in zip(runs, computed(model, (torch.randint(0, 64, (2, 8)),), shapes, runs, tmp_path,
+                                    way=way)):
     close(result["output"], model(**given), 1e-4)

@@ -19,18 +19,19 @@ class ZeroLine:
 
 
 def capture(exported, device, options, take):
-  """Compiles `exported` for `device` ("cpu", "cuda") and returns what `take(wrapper)` makes of the wrapper, whose `lines`
-  are complete then and whose graph is `V.graph`."""
+  """Compiles `exported` for `device` ("cpu", "cuda") and returns what `take(wrapper, guards)` makes of the wrapper, whose
+  `lines` are complete then and whose graph is `V.graph`, and of what Inductor took for granted of sizes."""
   import torch
   from torch._inductor.codegen import common
   common.init_backend_registration()
   taken = []
   codegen = common.device_codegens[device]
   before = codegen.fx_wrapper_codegen
-  codegen.fx_wrapper_codegen = _wrapper_class(lambda wrapper: taken.append(take(wrapper)))
+  codegen.fx_wrapper_codegen = _wrapper_class(lambda wrapper: taken.append(take(wrapper, guards)))
   try:
     module, values = _flat(exported)
-    torch._inductor.aot_compile(module, values, options=versions.options(options))
+    with versions.ignored_guards() as guards:
+      torch._inductor.aot_compile(module, values, options=versions.options(options))
   except Exception as error:
     raise _cause(error) from error
   finally:

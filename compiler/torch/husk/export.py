@@ -18,7 +18,7 @@ def export(model, args, path, *, kwargs=None, dynamic_shapes=None, targets=("hos
 
   args, kwargs, dynamic_shapes: as for torch.export.export.
   targets: what to compile for: "host" (the best ISA of this machine), "host:avx2", "host:avx512", "cuda:NAME" (one of
-    the descriptions in targets/, or the path of one).
+    the descriptions in targets/, or the path of one), "cuda:NAME:fused" (other kernels for products, see products.py).
   keep: a folder in which the `.hir`, the images and the weights stay.
   user: text by key, the author's own metadata.
   Raises Unsupported for what an artifact cannot hold, CompileError where g++ or huskc fail. Returns `path`.
@@ -107,7 +107,8 @@ class CudaTarget:
 
   def __init__(self, name):
     from . import offline, triton_kernels
-    self.description = offline.Target.load(name)
+    name, _, way = name.partition(":")
+    self.description, self.way = offline.Target.load(name), way or "templates"
     self.row = f"cuda_{self.description.key}"
     self.kernels = triton_kernels.CudaKernels(self.description, prefix=f"{self.description.key}_")
 
@@ -117,7 +118,7 @@ class CudaTarget:
   def variant(self, exported, signed, weights, names):
     from . import offline
     take = Converter(self.row, signed, weights, self.kernels, names).convert
-    with offline.cuda(self.description):
+    with offline.cuda(self.description, self.way):
       variant = capture.capture(offline.moved(exported), "cuda", self.kernels.options(), take)
       self.kernels.finish()
     return variant

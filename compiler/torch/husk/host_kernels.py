@@ -149,7 +149,7 @@ class HostKernels:
     while found := pattern.search(body, position):
       end = _closing(body, found.end() - 1)
       inner = body[found.end():end]
-      condition, text = _split_check(name, inner)
+      condition, text = _split_check(inner)
       text = f"{name}: {text}"
       if text not in self._texts:
         self._texts.append(text)
@@ -234,9 +234,12 @@ def _closing(text, opening):
   raise Unsupported("a C++ kernel whose parentheses do not match")
 
 
-def _split_check(name, inner):
+def _split_check(inner):
+  """Condition and text of a check's arguments."""
   found = re.match(r'(.*?),\s*"((?:[^"\\]|\\.)*)"\s*$', inner, re.S)
-  return (found.group(1), re.sub(r"\b(\d+)L\b", r"\1", found.group(2))) if found else (inner, "a check failed")
+  if not found:
+    return inner, "a check failed"
+  return found.group(1), re.sub(r"\b(\d+)L\b", r"\1", re.sub(r"\\(.)", r"\1", found.group(2)))
 
 
 def _without_static_helpers(body):

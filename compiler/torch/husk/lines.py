@@ -43,15 +43,18 @@ class Converter:
     self.statements = []
     self.places = {}          # Inductor's name -> Place
     self.exprs = Expressions()
+    self.defined_by = {}      # "size(x, 0)" -> the symbol that it defines
+    self.asserts = []         # (condition, text) whose symbols are not all defined yet
     self.buffers = {signed.name: hir.Buffer(signed.name, space) for space, part in
                     (("input", signature.inputs), ("output", signature.outputs)) for signed in part}
 
-  def convert(self, wrapper):
+  def convert(self, wrapper, guards=()):
+    """The variant. `guards` are (condition, value) that Inductor took for granted."""
     from torch._inductor.virtualized import V
     self.graph = V.graph
     self.ranges = self.graph.sizevars.shape_env.var_to_range
     self.backend.begin_function()
-    prologue.write(self)
+    prologue.write(self, guards)
     for line in wrapper.lines:
       self._line(line)
     results = outputs.write(self, wrapper)
@@ -101,6 +104,9 @@ class Converter:
   def _may_be_zero(self, size):
     from torch.utils._sympy.value_ranges import bound_sympy
     return size == 0 or not size.is_Integer and bool(bound_sympy(size, self.ranges).lower <= 0)
+
+  def bind(self, name, buffer, layout):
+    self.places[name] = Place(buffer, layout=layout)
 
   def known_place(self, name):
     """The place of a name, which may be a constant that nothing has used before."""

@@ -14,6 +14,8 @@ import pathlib
 import subprocess
 import types
 
+from . import products, versions
+
 TARGETS = pathlib.Path(__file__).parent / "targets"
 
 
@@ -139,11 +141,13 @@ class _Driver:
 
 
 @contextlib.contextmanager
-def cuda(target):
-  """While open, torch.export and Inductor compile for `target`. Not re-entrant; one thread."""
+def cuda(target, way="templates"):
+  """While open, torch.export and Inductor compile for `target`; `way` is how products are made (products.py). Not
+  re-entrant; one thread."""
   if _current.get() is not None:
     raise RuntimeError(f"already compiling for {_current.get().name}: close that `cuda` first")
   from torch._inductor import config
+  known = versions.known_options({**OPTIONS, **products.options(way)})
   _learn_patterns()
   _check_assembler(target)
   with contextlib.ExitStack() as stack:
@@ -153,7 +157,7 @@ def cuda(target):
     stack.enter_context(_triton_driver(_Driver(target)))
     stack.enter_context(_triton_knobs(target))
     stack.enter_context(_worker_properties(target))
-    stack.enter_context(config.patch({k: v for k, v in OPTIONS.items() if _has_option(config, k)}))
+    stack.enter_context(config.patch(known))
     _forget()
     token = _current.set(target)
     stack.callback(_current.reset, token)
@@ -198,8 +202,7 @@ def _stand_ins(target):
   """(object, attribute, replacement) of everything that asks a device."""
   import torch
   from torch._dynamo.device_interface import CudaInterface
-  from torch._inductor import graph, kernel, select_algorithm, utils
-  from torch._inductor.codegen.cuda import cuda_env
+  from torch._inductor import graph, select_algorithm, utils
   from torch._inductor.fx_passes import joint_graph
   from torch._inductor.runtime import triton_helpers, triton_heuristics
   properties = target.properties()
@@ -214,14 +217,16 @@ def _stand_ins(target):
     yield place, "device_count", keep(lambda: 1)
   yield torch.cuda, "get_device_capability", lambda device=None: capability
   yield torch.cuda, "get_device_name", lambda device=None: target.name
-  yield cuda_env, "get_cuda_arch", lambda: str(target.capability)
-  yield cuda_env, "get_cuda_version", lambda: torch.version.cuda
+  for cuda_env in versions.cuda_environment():
+    yield cuda_env, "get_cuda_arch", lambda: str(target.capability)
+    yield cuda_env, "get_cuda_version", lambda: torch.version.cuda
 
   # Templates are offered below 68 multiprocessors too. Modules that imported the name hold it themselves.
   for module in _modules_with("is_big_gpu", utils.is_big_gpu):
     yield module, "is_big_gpu", lambda *args, **kwargs: True
 
-  yield select_algorithm.AlgorithmSelectorCache, "pick_deterministic_choice", lambda self, choices: _pick(target, choices)
+  yield select_algorithm.AlgorithmSelectorCache, "pick_deterministic_choice", (
+      lambda self, choices: products.pick_template(target, choices))
   yield triton_helpers, "set_driver_to_gpu", lambda: None
   yield triton_heuristics.CachingAutotuner, "_make_launchers", lambda self: None
 
@@ -232,7 +237,7 @@ def _stand_ins(target):
 
   # The patterns were learnt on the CPU (`_learn_patterns`); they match graphs of either device.
   learnt = joint_graph.lazy_init
-  yield joint_graph, "lazy_init", lambda device=None: learnt(_PATTERN_DEVICE())
+  yield joint_graph, "lazy_init", lambda device=None: learnt(torch.device("cpu"))
 
 
 def _check_assembler(target):
@@ -260,15 +265,11 @@ def _modules_with(name, what):
           if key.startswith("torch._inductor") and getattr(module, name, None) is what]
 
 
-def _PATTERN_DEVICE():
-  import torch
-  return torch.device("cpu")
-
-
 def _learn_patterns():
   """Traces Inductor's replacement patterns, once a process, before anything stands in for a device."""
+  import torch
   from torch._inductor.fx_passes import joint_graph
-  joint_graph.lazy_init(_PATTERN_DEVICE())
+  joint_graph.lazy_init(torch.device("cpu"))
 
 
 def _constant_name(original):
@@ -292,60 +293,6 @@ def _constant_name(original):
     return key
 
   return constant_name
-
-
-# Which template configuration is taken
-
-
-def _pick(target, choices):
-  """One of several templates, by a rule instead of a stopwatch: the least rounds of blocks over the multiprocessors,
-  weighted by the block's work, and of equals the first. A block that wants more shared memory than there is is out."""
-  ranked = sorted(range(len(choices)), key=lambda i: (_cost(target, choices[i]), i))
-  return choices[ranked[0]]
-
-
-def _cost(target, choice):
-  tiles = _tiles(choice)
-  if tiles is None:
-    return float("inf")
-  (bm, bn, bk, stages, warps), (m, n, k, batch), bytes_per_element = tiles
-  if (bm + bn) * bk * stages * bytes_per_element > target.shared_memory_per_block_optin:
-    return float("inf")
-  if bm * bn > 128 * 32 * warps:   # accumulators that do not fit the registers
-    return float("inf")
-  blocks = -(-m // bm) * -(-n // bn) * batch
-  rounds = -(-blocks // target.multi_processor_count)
-  steps = -(-k // bk)
-  # A step loads (bm + bn) * bk elements and multiplies bm * bn * bk; the latter is about 64 times cheaper a unit. Every
-  # step has a fixed cost too, which more stages hide.
-  step = (bm + bn) * bk + bm * bn * bk / 64 + 2048 / stages
-  return rounds * steps * step
-
-
-def _tiles(choice):
-  """((BLOCK_M, BLOCK_N, BLOCK_K, stages, warps), (m, n, k, batch), bytes of an element), or None if it has no blocks."""
-  from torch._inductor.virtualized import V
-  info = getattr(choice, "log_info", None) or {}
-  text = str(info.get("tile_shape", ""))
-  try:
-    bm, bk, bn = (int(part) for part in text.strip("()").split(","))
-    stages, warps = int(info["num_stages"]), int(info["num_warps"])
-    a, b = choice.input_nodes[-2:] if len(choice.input_nodes) == 2 else _operands(choice)
-    hint = lambda size: int(V.graph.sizevars.optimization_hint(size, fallback=1024)) if hasattr(
-        V.graph.sizevars, "optimization_hint") else int(V.graph.sizevars.size_hint(size, fallback=1024))
-    m, k, n = hint(a.get_size()[-2]), hint(a.get_size()[-1]), hint(b.get_size()[-1])
-    batch = 1
-    for size in a.get_size()[:-2]:
-      batch *= hint(size)
-    return (bm, bn, bk, stages, warps), (m, n, k, batch), a.get_dtype().itemsize
-  except (KeyError, ValueError, AttributeError, IndexError):
-    return None
-
-
-def _operands(choice):
-  """The two factors among the inputs: an addmm has its bias first."""
-  matrices = [node for node in choice.input_nodes if len(node.get_size()) >= 2]
-  return matrices[-2], matrices[-1]
 
 
 # What is put in place and back
@@ -405,18 +352,7 @@ def _forget():
   import sys
   from torch._inductor.runtime.hints import DeviceProperties
   DeviceProperties.create.cache_clear()
-  for module in ("torch.utils._triton", "torch._inductor.utils", "torch._inductor.codegen.cuda.cuda_env",
-                 "torch._inductor.kernel.mm"):
+  for module in versions.MODULES_WITH_DEVICE_CACHES:
     for value in list(vars(sys.modules[module]).values()) if module in sys.modules else ():
       if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == module:
         value.cache_clear()
-
-
-def _has_option(config, key):
-  """Options come and go between versions."""
-  place = config
-  for part in key.split("."):
-    if not hasattr(place, part):
-      return False
-    place = getattr(place, part)
-  return True

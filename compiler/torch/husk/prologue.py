@@ -6,7 +6,7 @@ from . import hir
 from .errors import Unsupported
 
 
-def write(converter):
+def write(converter, guards):
   """Binds the graph's inputs to the signature's, defines all symbols that they define, and checks what ties them."""
   bound = list(_bound(converter))
   for signed, node in bound:
@@ -23,11 +23,11 @@ def write(converter):
   for signed, node in tensors:
     _check(converter, signed, node)
   _find_asserts(converter)
+  converter.asserts += _index_limits(guards)
   write_checks(converter)
 
 
 def _bound(converter):
-  from torch._inductor.utils import InputType     # noqa: F401  (the module must be loaded before V.graph is used)
   graph = converter.graph
   names = [node.name for node in graph.module.graph.find_nodes(op="placeholder")]
   if len(names) != len(converter.signature.inputs):
@@ -38,9 +38,7 @@ def _bound(converter):
     if signed.kind == "tensor" and index in aligned:
       signed.align = max(signed.align, 16)
     if signed.kind == "tensor" and node is not None:
-      buffer = converter.buffers[signed.name]
-      from .lines import Place
-      converter.places[name] = Place(buffer, layout=node)
+      converter.bind(name, converter.buffers[signed.name], node)
     yield signed, node
 
 
@@ -73,7 +71,7 @@ def _let(converter, symbol, text):
   name = converter.names.take(str(symbol))
   converter.say(f"let {name} = {text}")
   converter.exprs.define(symbol, name)
-  converter.lets = {**getattr(converter, "lets", {}), text: symbol}
+  converter.defined_by[text] = symbol
 
 
 def _check_constant(converter, signed):
@@ -92,11 +90,11 @@ def _check(converter, signed, node):
   for dim, size in enumerate(node.get_size()):
     size = sympy.sympify(size)
     given = f"size({name}, {dim})"
-    if not size.is_Integer and getattr(converter, "lets", {}).get(given) != size:
+    if not size.is_Integer and converter.defined_by.get(given) != size:
       converter.say(f"check_eq({given}, {exprs.int(size)}) {hir.quoted(f'size {dim} of {name}')}")
   for dim, stride in enumerate(node.get_stride()):
     stride = sympy.sympify(stride)
-    if getattr(converter, "lets", {}).get(f"stride({name}, {dim})") != stride:
+    if converter.defined_by.get(f"stride({name}, {dim})") != stride:
       converter.say(f"check_stride({name}, {dim}, {exprs.int(stride)})")
   buffer = converter.buffers[name]
   buffer.bytes = exprs.int(converter.span(node.get_size(), node.get_stride()) * node.get_dtype().itemsize)
@@ -114,6 +112,15 @@ def _find_asserts(converter):
       if hasattr(value, "node"):
         text = node.args[1] if len(node.args) > 1 else ""
         converter.asserts.append((value.node.expr, text))
+
+
+def _index_limits(guards):
+  """Of what Inductor took for granted: that 32 bits reach all elements. Kernels would go wrong in memory without it; the
+  rest (a sum is short enough for one chunk, …) decides how they compute, not what."""
+  for expression, value in dict.fromkeys(guards):
+    if value == sympy.true and isinstance(expression, (sympy.Le, sympy.Lt)) and expression.rhs.is_Integer and (
+        expression.rhs >= 2**31 - 1):
+      yield expression, f"kernels with 32-bit indices reach {expression.lhs} elements"
 
 
 def write_checks(converter):

@@ -16,7 +16,7 @@ import sympy
 from torch.utils._sympy.functions import CeilDiv, FloorDiv, Max, Min, Where
 from torch.utils._sympy.value_ranges import bound_sympy
 
-from . import waits
+from . import products, waits
 from .accesses import accesses
 from .errors import Unsupported
 from .launch import Launch
@@ -197,12 +197,12 @@ def compiled(name, source, target, wait, trigger):
   """Compiles the kernel `name` of a module in the first configuration that the target has room for."""
   text = waits.rewritten(source, name, trigger) if wait else source
   tuner = _load(name, text)
-  for attribute in ("configs", "fn", "inductor_meta", "_precompile_config"):
+  for attribute in ("configs", "fn", "inductor_meta", "triton_meta", "size_hints", "_precompile_config"):
     if not hasattr(tuner, attribute):
       raise Unsupported(f"kernel {name}: a {type(tuner).__name__} without {attribute}")
   from triton.runtime.errors import OutOfResources, PTXASError
   refused = []
-  for config in tuner.configs or ():
+  for config in products.ordered(target, tuner):
     try:
       result = tuner._precompile_config(config)
     except (OutOfResources, PTXASError) as error:

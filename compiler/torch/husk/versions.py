@@ -66,6 +66,25 @@ def separate_host_kernels():
     CppScheduling.ready_to_flush = before
 
 
+@contextlib.contextmanager
+def ignored_guards():
+  """While open, collects (condition, value) of what Inductor took for granted of sizes. The shapes of an exported program are
+  frozen, so that torch itself drops these."""
+  from torch.fx.experimental.symbolic_shapes import ShapeEnv
+  before, collected = ShapeEnv._check_frozen, []
+
+  def check_frozen(self, expression, value):
+    if self.frozen:
+      collected.append((expression, value))
+    return before(self, expression, value)
+
+  ShapeEnv._check_frozen = check_frozen
+  try:
+    yield collected
+  finally:
+    ShapeEnv._check_frozen = before
+
+
 @functools.cache
 def include_paths():
   """Where the headers of Inductor's C++ kernels lie."""
@@ -88,3 +107,33 @@ def allocation_size(graph, buffer):
   """The sizes that memory is allocated for: those of the buffer, or more where it is padded."""
   sizes = getattr(graph, "get_allocation_size", None)
   return sizes(buffer) if sizes else buffer.get_size()
+
+
+# Compiling for a GPU that is not there (offline.py, products.py)
+
+# Modules with caches of answers about the device.
+MODULES_WITH_DEVICE_CACHES = ("torch.utils._triton", "torch._inductor.utils", "torch._inductor.codegen.cuda.cuda_env",
+                              "torch._inductor.kernel.mm")
+
+
+def known_options(wanted):
+  """Those of `wanted` that this torch knows."""
+  from torch._inductor import config
+  return {key: value for key, value in wanted.items() if _has(config, key)}
+
+
+def size_hint(size):
+  """What a size was in the example, or 1024 where only the data decides. 2.15 has no `size_hint` any more."""
+  from torch._inductor.virtualized import V
+  sizevars = V.graph.sizevars
+  hint = getattr(sizevars, "optimization_hint", None) or sizevars.size_hint
+  return int(hint(size, fallback=1024))
+
+
+def cuda_environment():
+  """The module that knows the installed CUDA, where there is one."""
+  import importlib
+  try:
+    return [importlib.import_module("torch._inductor.codegen.cuda.cuda_env")]
+  except ModuleNotFoundError:
+    return []

@@ -25,7 +25,7 @@ struct Node {
   Fill fill;                 // of a wide fill: what it does now
 };
 
-// The driver updates nodes of an exec by the handles of the graph that it came from, so that lives as long as its execs.
+// The driver updates nodes of an exec by the handles of the graph that it came from: that lives as long as its execs.
 struct Graph {
   CUgraph graph;
   std::atomic<uint32_t> owners;   // the caller of graph_create, and each exec

@@ -143,8 +143,8 @@ husk_status find_function(const Device& device, const Module& module, const husk
   CUkernel kernel = nullptr;
   CUresult result = driver.cuLibraryGetKernel(&kernel, module.library, desc.symbol);
   if (result != CUDA_SUCCESS) {
-    const husk_status status = driver_fail(driver, error, result, "cuLibraryGetKernel", "kernel '%.50s' of image '%.50s'",
-                                           desc.symbol, module.name);
+    const husk_status status = driver_fail(driver, error, result, "cuLibraryGetKernel",
+                                           "kernel '%.50s' of image '%.50s'", desc.symbol, module.name);
     return result == CUDA_ERROR_NOT_FOUND ? error->code = HUSK_NOT_FOUND : status;
   }
   HUSK_TRY(check_params(device, kernel, desc, module.name, error));

@@ -1,0 +1,123 @@
+#include <gtest/gtest.h>
+
+#include "program.h"
+#include "read/artifact.h"
+#include "read/report.h"
+
+namespace husk::test {
+namespace {
+
+using namespace husk::compiler;
+
+std::string everything(const Artifact& a) {
+  return report_metadata(a) + report_code(a) + report_sizes(a) + report_json(a);
+}
+
+const char* const kText = R"(hir 1
+producer "p"
+user "license" "MIT"
+tree "{}"
+target cpu host "avx2"
+constant weight f32 [4] bytes "00000000000000000000000000000000"
+state cache f32 [4] constant weight
+state count u8 [] fill 7
+function f {
+  input x tensor f32 [0..100, 8, 2..inf] align 16
+  input n int 0..7
+  output y float
+  variant cpu {
+    return (float 0.5)
+  }
+}
+)";
+
+TEST(Dump, Metadata) {
+  const auto bytes = compiled(kText);
+  std::string error;
+  const auto artifact = Artifact::view(bytes, error);
+  ASSERT_TRUE(artifact) << error;
+  std::string text = report_metadata(*artifact);
+  EXPECT_EQ(text.substr(0, 9), "husk 0.1,");
+  EXPECT_EQ(text.substr(text.find('\n') + 1), R"(producer "p"
+user "license" "MIT"
+tree "{}"
+target host avx2
+constant weight f32 [4], 16 bytes at 0, hash )" + text.substr(text.find("hash ", text.find("weight")) + 5, 16) + R"(
+state cache f32 [4] constant weight
+state count u8 [] fill 0x7
+function f
+  input x tensor f32 [0..100, 8, 2..inf] align 16
+  input n int 0..7
+  output y float
+  variant host avx2: 1 segments, 1 registers, 0 steps, 0 buffers, 0 views, 0 tensors
+)");
+}
+
+TEST(Dump, Code) { EXPECT_EQ(code_of(kText), "function f, variant host avx2\n  segment 0\n    %0 = fconst 0.5\n"
+                                             "  return (%0=0.5)\n"); }
+
+TEST(Dump, SizesAddUp) {
+  const auto bytes = compiled(kText);
+  std::string error;
+  const auto artifact = Artifact::view(bytes, error);
+  ASSERT_TRUE(artifact) << error;
+  EXPECT_EQ(report_sizes(*artifact),
+            "header, metadata                    4096\n"
+            "  code                                48\n"
+            "  texts                                0\n"
+            "images                                 0\n"
+            "constants                             16\n"
+            "between blobs                          0\n"
+            "file                                4112\n");
+}
+
+TEST(Dump, JsonSaysTheSame) {
+  const auto bytes = compiled(kText);
+  std::string error;
+  const auto artifact = Artifact::view(bytes, error);
+  ASSERT_TRUE(artifact) << error;
+  const std::string json = report_json(*artifact);
+  EXPECT_NE(json.find("\"content_hash\": \"" + artifact->content_hash()), std::string::npos);
+  EXPECT_NE(json.find("\"%0 = fconst 0.5\""), std::string::npos);
+  EXPECT_NE(json.find("\"fill\": 7"), std::string::npos);
+}
+
+TEST(Dump, TwiceGivesTheSameText) {
+  const auto bytes = compiled(kText), again = bytes;
+  std::string error;
+  EXPECT_EQ(everything(*Artifact::view(bytes, error)), everything(*Artifact::view(again, error)));
+}
+
+TEST(Dump, RefusesWithTheVerifiersError) {
+  const auto bytes = compiled(kText);
+  auto error_with = [&](size_t at, size_t size) {
+    std::vector<uint8_t> changed(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size));
+    if (at < size) changed[at] ^= 1;
+    std::string error;
+    EXPECT_FALSE(Artifact::view(changed, error));
+    return error;
+  };
+  EXPECT_EQ(error_with(0, bytes.size()), "not a Husk artifact: the first 8 bytes are not its magic");
+  EXPECT_EQ(error_with(100, bytes.size()), "the metadata does not match its hash: the file was changed or damaged");
+  EXPECT_NE(error_with(bytes.size(), bytes.size() - 1).find("truncated"), std::string::npos);
+  EXPECT_NE(error_with(24, bytes.size()).find("features"), std::string::npos);
+  EXPECT_NE(error_with(bytes.size(), 10).find("not a Husk artifact"), std::string::npos);
+}
+
+TEST(Dump, FindsADamagedBlobOnRequest) {
+  auto bytes = compiled(kText);
+  bytes.back() ^= 1;
+  std::string error;
+  const auto artifact = Artifact::view(bytes, error);
+  ASSERT_TRUE(artifact) << error;
+  EXPECT_EQ(artifact->check_blobs(), "constant 'weight' does not match its hash: the file was changed or damaged");
+}
+
+TEST(Dump, NamesAFileThatIsNotThere) {
+  std::string error;
+  EXPECT_FALSE(Artifact::open("/nowhere/a.husk", error));
+  EXPECT_EQ(error, "cannot open '/nowhere/a.husk': No such file or directory");
+}
+
+}  // namespace
+}  // namespace husk::test

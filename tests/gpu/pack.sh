@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Makes build/gpu: everything that tests/gpu/run.sh needs on a machine with a GPU, made on one that need not have any:
+# programs and the libraries that they link, artifacts exported for the GPU, inputs, and what eager PyTorch gives for them.
+#   tests/gpu/pack.sh [BUILD]      BUILD: a configured build folder, build/dev by default
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+build=${1:-build/dev}
+python=${HUSK_PYTHON:-build/venv/bin/python}
+cmake --build "$build" --target husk huskc husk-run husk_dump husk_gpu_check husk_gpu_bench husk_port_test husk_port_kernels 2>/dev/null ||
+  cmake --build "$build" --target husk huskc husk-run husk_dump husk_gpu_check husk_gpu_bench husk_port_test
+out=build/gpu
+rm -rf "$out"
+mkdir -p "$out/bin" "$out/lib" "$out/data"
+for program in husk-run husk-dump husk_gpu_check husk_gpu_bench husk_port_test; do
+  strip -o "$out/bin/$program" "$build/bin/$program"
+done
+cp -a "$build"/lib/libhusk.so* "$out/lib/"
+strip "$out"/lib/libhusk.so.*.*
+for library in mimalloc fmt gtest; do
+  ldd "$out"/bin/* | awk -v name="lib$library.so" 'index($1, name) == 1 { print $3 }' | sort -u |
+    while read -r file; do cp -L "$file" "$out/lib/"; done
+done
+cp -a "$build"/bin/port_kernels_* "$out/bin/" 2>/dev/null || true
+
+export HUSKC=$PWD/$build/bin/huskc PYTHONPATH=$PWD/compiler/torch
+"$python" tests/gpu/chain.py --out "$out/data"
+for name in chain branches; do
+  "$HUSKC" "$out/data/$name.hir" -o "$out/data/$name.husk"
+done
+for model in sum_of_two mlp branches gpt; do
+  "$python" -m husk "examples/models.py:$model" -o "$out/data/model_$model.husk" --target host:avx2 --target cuda:h200
+done
+"$python" tests/gpu/expected.py "$out/data"
+rm -f "$out"/data/*.hir
+du -sh "$out"

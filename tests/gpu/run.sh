@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Everything of Husk that needs a GPU, from what tests/gpu/pack.sh made; needs no build there. Prints a report.
+#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: models branches chain port sanitizer; all by default
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+dir=${1:-build/gpu}
+shift || true
+stages=("$@")
+((${#stages[@]})) || stages=(models branches chain port sanitizer)
+export LD_LIBRARY_PATH=$PWD/$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+bin=$dir/bin data=$dir/data failed=0 passed=0
+
+# check NAME COMMAND...: runs, prints the last lines, counts.
+check() {
+  local name=$1 text status
+  shift
+  text=$("$@" 2>&1)
+  status=$?
+  if ((status == 0)); then
+    passed=$((passed + 1))
+    echo "ok      $name"
+  else
+    failed=$((failed + 1))
+    echo "FAILED  $name (exit $status)"
+  fi
+  [[ ${show:-} || $status -ne 0 ]] && echo "$text" | tail -n "${lines:-12}" | sed 's/^/        /'
+  return 0
+}
+
+# model DEVICE MODE NAME N: one case against eager.
+model() {
+  local args=()
+  mapfile -t args <"$data/$3.$4.args"
+  check "$3.$4 on $1, $2" "${tool[@]}" "$bin/husk-run" "$data/model_$3.husk" --device="$1" --mode="$2" --inputs="$data/$3.$4.in.safetensors" \
+    "${args[@]}" --expected="$data/$3.$4.out.safetensors" --rtol=2e-3 --atol=2e-3 --stats
+}
+
+models() {
+  local file name number
+  for file in "$data"/*.in.safetensors; do
+    IFS=. read -r name number _ <<<"$(basename "$file")"
+    [[ -e $data/model_$name.husk ]] || continue
+    model cuda list "$name" "$number"
+    model cuda auto "$name" "$number"
+    [[ ${#tool[@]} -eq 0 ]] && model host auto "$name" "$number"
+  done
+}
+
+tool=()
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+for stage in "${stages[@]}"; do
+  echo "== $stage"
+  case $stage in
+    models) models ;;
+    branches) show=1 check "branches: graph against list, 1000 runs" "$bin/husk_gpu_check" "$data/branches.husk" 1000 ;;
+    chain) show=1 lines=60 check "chain of 100 kernels" "$bin/husk_gpu_bench" "$data" 300 ;;
+    port) show=1 lines=6 check "port conformance" "$bin/husk_port_test" --gtest_brief=1 ;;
+    sanitizer)
+      tool=(compute-sanitizer --tool memcheck --leak-check full --error-exitcode 9 --print-limit 5)
+      models
+      check "memcheck branches" "${tool[@]}" "$bin/husk_gpu_check" "$data/branches.husk" 40
+      for kind in racecheck initcheck synccheck; do
+        check "$kind branches" compute-sanitizer --tool $kind --error-exitcode 9 "$bin/husk_gpu_check" "$data/branches.husk" 20
+      done
+      tool=()
+      ;;
+    *) echo "no stage '$stage'"; exit 2 ;;
+  esac
+done
+echo "$passed passed, $failed failed"
+exit $((failed != 0))

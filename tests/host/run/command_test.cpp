@@ -1,0 +1,140 @@
+// The program itself: what it prints, writes and exits with.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <string>
+
+#include "run/files.h"
+
+namespace husk::run_test {
+namespace {
+
+class Command : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder = std::filesystem::temp_directory_path() / ("husk_run_test_" + std::to_string(getpid()));
+    std::filesystem::create_directories(folder);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder); }
+
+  // Both streams; the exit code is in `code`.
+  std::string run(const std::string& arguments) {
+    std::string text;
+    std::FILE* pipe = popen((std::string(HUSK_RUN) + " " + arguments + " 2>&1").c_str(), "r");
+    char chunk[4096];
+    while (const size_t size = std::fread(chunk, 1, sizeof chunk, pipe)) text.append(chunk, size);
+    const int status = pclose(pipe);
+    code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return text;
+  }
+  std::string run_model(const std::string& arguments) { return run(HUSK_TEST_MODEL " " + arguments); }
+  void fails(const std::string& arguments, int expected, const std::string& words) {
+    const std::string text = run(arguments);
+    EXPECT_EQ(code, expected) << arguments << "\n" << text;
+    EXPECT_EQ(text.rfind("husk-run: ", 0), 0u) << text;
+    EXPECT_NE(text.find(words), std::string::npos) << text;
+  }
+  std::string path(const char* name) const { return (folder / name).string(); }
+
+  static constexpr const char* good = "--input=2x3xf32=iota --input=4 --input=1.5 --input=true ";
+  std::filesystem::path folder;
+  int code = -1;
+};
+
+TEST_F(Command, PrintsASummary) {
+  const std::string text = run_model(std::string(good) + "--repeat=2");
+  EXPECT_EQ(code, 0) << text;
+  EXPECT_NE(text.find("forward for host x86-64"), std::string::npos) << text;
+  EXPECT_NE(text.find("output 0 y: f32[2, 2]  min 6  max 54  mean 25.5\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("output 1 k: i64[]  min 5  max 5  mean 5\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("output 2 f: f64[]  min 3  max 3  mean 3\n"), std::string::npos) << text;
+  EXPECT_TRUE(std::regex_search(text, std::regex("time: first .* us, median .* us .*, 2 runs"))) << text;
+}
+
+TEST_F(Command, PrintsAllOrNothing) {
+  EXPECT_NE(run_model(std::string(good) + "--print=all").find("\n3 6\n15 27\n"), std::string::npos);
+  EXPECT_EQ(run_model(std::string(good) + "--print=none"), "");
+  EXPECT_EQ(code, 0);
+}
+
+TEST_F(Command, PrintsStats) {
+  const std::string text = run_model(std::string(good) + "--print=none --stats --repeat=3");
+  EXPECT_NE(text.find("steps 4"), std::string::npos) << text;
+  EXPECT_NE(text.find("as list 3"), std::string::npos) << text;
+}
+
+TEST_F(Command, OutputsAreWhatIsExpectedOfTheNext) {
+  run_model(std::string(good) + "--print=none --outputs=" + path("out.safetensors"));
+  ASSERT_EQ(code, 0);
+  const auto written = run::safetensors_read(path("out.safetensors"));
+  ASSERT_EQ(written.size(), 3u);
+  EXPECT_EQ(written.at("0").number(3), 27);
+  EXPECT_EQ(written.at("1").integer(0), 5);
+  const std::string expected = "--expected=" + path("out.safetensors");
+  EXPECT_NE(run_model(good + expected).find("within rtol"), std::string::npos);
+  EXPECT_EQ(code, 0);
+  // State went on: the second run gives something else.
+  EXPECT_NE(run_model(good + expected + " --repeat=2").find("4 of 4 outside"), std::string::npos);
+  EXPECT_EQ(code, 1);
+  run_model(good + expected + " --repeat=2 --rtol=2");
+  EXPECT_EQ(code, 0);
+  run_model(good + expected + " --repeat=2 --atol=28");
+  EXPECT_EQ(code, 0);
+}
+
+TEST_F(Command, InputsFromAFile) {
+  run::Tensor x = run::tensor_make(HUSK_F32, {2, 3}), n = run::tensor_make(HUSK_I32, {}),
+              t = run::tensor_make(HUSK_F64, {1});
+  for (int i = 0; i < 6; i++) x.set_number(i, i);
+  n.set_number(0, 4);
+  t.set_number(0, 1.5);
+  run::safetensors_write(path("in.safetensors"), {{"x", x}, {"1", n}, {"t", t}});
+  const std::string text = run_model("--print=all --input=false --inputs=" + path("in.safetensors"));
+  EXPECT_EQ(code, 0) << text;
+  EXPECT_NE(text.find("\n3 6\n15 27\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("k: i64[]  min 4"), std::string::npos) << text;
+  fails(HUSK_TEST_MODEL " --input=1 --input=2 --inputs=" + path("in.safetensors"), 2, "have a value already");
+}
+
+TEST_F(Command, WrongCommandLines) {
+  fails("", 2, "FILE");
+  fails(HUSK_TEST_MODEL " --mode=fast", 2, "--mode");
+  fails(HUSK_TEST_MODEL " --repeat=0", 2, "--repeat");
+  fails(HUSK_TEST_MODEL " --unknown", 2, "--unknown");
+  fails(HUSK_TEST_MODEL " --device=tpu", 2, "--device=tpu");
+  fails(HUSK_TEST_MODEL " --device=cuda:x", 2, "--device=cuda:x");
+  fails(HUSK_TEST_MODEL " --function=backward", 2, "backward");
+  fails(HUSK_TEST_MODEL " --input=1", 2, "x: f32[1..8, 3]");
+  fails(HUSK_TEST_MODEL " --input=2x3xf32=iota", 2, "n: int");
+  fails(HUSK_TEST_MODEL " --inputs=" + path("absent"), 2, "absent");
+  fails(HUSK_TEST_MODEL " --expected=" + path("absent") + " " + good, 2, "absent");
+}
+
+TEST_F(Command, FilesThatCannotBeUsed) {
+  fails(path("absent.husk"), 3, "absent.husk");
+  std::ofstream(path("empty.husk")).put('x');
+  fails(path("empty.husk"), 3, "husk");
+  fails(std::string(HUSK_TEST_MODEL) + " --device=host:1", 3, "host device 1");
+}
+
+TEST_F(Command, RunsThatFail) {
+  const std::string model = HUSK_TEST_MODEL;
+  fails(model + " --input=3x3xf32=zeros --input=4 --input=1 --input=0", 4, "the batch of x");
+  fails(model + " --input=9x3xf32=zeros --input=4 --input=1 --input=0", 4, "x");
+  fails(model + " --input=2x3xf64=zeros --input=4 --input=1 --input=0", 4, "x");
+  fails(model + " --input=2x3xf32=zeros --input=11 --input=1 --input=0", 4, "index out of bounds");
+}
+
+TEST_F(Command, HelpListsExitCodes) {
+  const std::string text = run("--help");
+  EXPECT_EQ(code, 0);
+  EXPECT_NE(text.find("Exit codes: 0"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace husk::run_test

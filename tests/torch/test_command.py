@@ -1,0 +1,63 @@
+"""`python -m husk`."""
+
+import subprocess
+import sys
+
+import pytest
+
+import tools
+
+MODELS = tools.ROOT / "examples" / "models.py"
+
+
+def husk(*arguments):
+  environment = {"PYTHONPATH": str(tools.ROOT / "compiler" / "torch"), "PATH": "/usr/bin:/bin"}
+  return subprocess.run([sys.executable, "-m", "husk", *map(str, arguments)], capture_output=True, text=True,
+                        env=environment, cwd=tools.ROOT)
+
+
+def test_help():
+  done = husk("--help")
+  assert done.returncode == 0 and "FILE.py:FUNCTION" in done.stdout
+
+
+def test_keeps_what_it_wrote(tmp_path):
+  done = husk(f"{MODELS}:sum_of_two", "--keep", tmp_path, "--user", "license=MIT")
+  assert done.returncode == 0, done.stderr
+  text = (tmp_path / "model.hir").read_text()
+  assert 'user "license" "MIT"' in text and (tmp_path / "weights.safetensors").is_file()
+  assert list(tmp_path.glob("*.so"))
+
+
+def test_writes_an_artifact(tmp_path):
+  tools.built("huskc")
+  done = husk(f"{MODELS}:sum_of_two", "-o", tmp_path / "sum.husk")
+  assert done.returncode == 0, done.stderr
+  assert (tmp_path / "sum.husk").read_bytes()[:4] == b"HUSK"
+
+
+def test_exported_program_from_a_file(tmp_path):
+  import torch
+
+  class Twice(torch.nn.Module):
+    def forward(self, x):
+      return x * 2
+
+  torch.export.save(torch.export.export(Twice(), (torch.randn(3),)), tmp_path / "twice.pt2")
+  done = husk(tmp_path / "twice.pt2", "--keep", tmp_path / "kept")
+  assert done.returncode == 0, done.stderr
+  assert "input x tensor f32 [3]" in (tmp_path / "kept" / "model.hir").read_text()
+
+
+@pytest.mark.parametrize("arguments, text", [
+    ((f"{MODELS}:sum_of_two",), "give -o FILE"),
+    ((f"{MODELS}:nothing", "--keep", "unused"), "has no function nothing"),
+    (("missing.py:f", "--keep", "unused"), "give FILE.py:FUNCTION"),
+    ((f"{MODELS}:sum_of_two", "--keep", "unused", "--target", "abacus"), "no target 'abacus'"),
+    ((f"{MODELS}:sum_of_two", "--keep", "unused", "--user", "x"), "give KEY=VALUE"),
+])
+def test_wrong_command_lines(arguments, text, tmp_path):
+  arguments = [tmp_path / "unused" if argument == "unused" else argument for argument in arguments]
+  done = husk(*arguments)
+  assert done.returncode != 0 and text in done.stderr
+  assert "Traceback" not in done.stderr

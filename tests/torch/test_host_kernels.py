@@ -1,0 +1,189 @@
+"""The host backend by itself: C++ kernels to a shared object."""
+
+import ctypes
+import math
+import subprocess
+
+import numpy
+import pytest
+
+import tools
+import husk
+from husk import host_kernels, vector_math
+
+ISAS = host_kernels.isas()
+pytestmark = pytest.mark.skipif(not ISAS, reason="this machine has neither AVX2 nor AVX-512")
+
+
+def body(types, signature, code):
+  quoted = ", ".join(f"'{kind}'" for kind in types)
+  return (f"async_compile.cpp_pybinding([{quoted}], r'''\n#include <torch/csrc/inductor/cpp_prefix.h>\n"
+          f'extern "C"  void  kernel({signature})\n{{\n{code}\n}}\n\'\'\')\n')
+
+
+PLAIN = body(["const float*", "float*", "const int64_t"], "const float* in_ptr0, float* out_ptr0, const int64_t ks0",
+             "for (int64_t x0 = 0; x0 < ks0; ++x0) { auto tmp0 = in_ptr0[x0]; out_ptr0[x0] = tmp0 * 2; }")
+
+
+def loaded(kernels, folder):
+  (image,) = kernels.files().values()
+  path = folder / "image.so"
+  path.write_bytes(image)
+  return ctypes.CDLL(str(path))
+
+
+def call(image, symbol, *arguments):
+  cells = [ctypes.c_void_p(a.ctypes.data) if isinstance(a, numpy.ndarray) else ctypes.c_int64(a) for a in arguments]
+  return getattr(image, symbol)((ctypes.c_void_p * len(cells))(*(ctypes.addressof(cell) for cell in cells)))
+
+
+def texts(image):
+  count = ctypes.c_uint32.in_dll(image, "husk_text_count").value
+  return [text.decode() for text in (ctypes.c_char_p * count).in_dll(image, "husk_texts")]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_rows_calls_and_entry(isa, tmp_path):
+  kernels = host_kernels.HostKernels(isa, prefix="p_")
+  kernels.define_kernel("cpp_double", PLAIN)
+  launch = kernels.call_kernel("cpp_double", ["buf0", "buf1", 5])
+  assert launch.kernel == "p_cpp_double" and launch.grid == (1, 1, 1)
+  assert launch.arguments == [("view", "read", "buf0"), ("view", "write", "buf1"), ("value", 5)]
+  assert kernels.rows("cpu", "k/") == ['image p_kernels cpu elf "k/p_kernels.so"',
+                                       'kernel p_cpp_double p_kernels "husk_cpp_double" (ptr, ptr, i64)']
+  x, y = numpy.arange(5, dtype=numpy.float32), numpy.zeros(5, dtype=numpy.float32)
+  assert call(loaded(kernels, tmp_path), "husk_cpp_double", x, y, 5) == 0
+  assert (y == 2 * x).all()
+
+
+def test_equal_kernels_are_one():
+  kernels = host_kernels.HostKernels(ISAS[0])
+  kernels.define_kernel("cpp_a", PLAIN)
+  kernels.define_kernel("cpp_b", PLAIN)
+  kernels.begin_function()
+  kernels.define_kernel("cpp_c", PLAIN)
+  assert kernels.call_kernel("cpp_c", ["a", "b", 1]).kernel == "cpp_a" and len(kernels.rows("cpu")) == 2
+  with pytest.raises(husk.Unsupported, match="cpp_b"):     # the name of another function
+    kernels.call_kernel("cpp_b", ["a", "b", 1])
+
+
+def test_failed_check_returns_and_gives_memory_back(tmp_path):
+  kernels = host_kernels.HostKernels(ISAS[0])
+  kernels.define_kernel("cpp_check", body(
+      ["const int64_t*", "float*"], "const int64_t* in_ptr0, float* out_ptr0",
+      "auto local = std::make_unique<float[]>(1 << 20); local[in_ptr0[0] & 1023] = 1;\n"
+      'auto tmp0 = in_ptr0[0];\nAOTI_TORCH_CHECK((0 <= tmp0) & (tmp0 < 10L), "index out of bounds: 0 <= tmp0 < 10L");\n'
+      'auto tmp1 = in_ptr0[1];\nTORCH_CHECK(tmp1 != 7, "seven, \\"of all\\"");\n'
+      "out_ptr0[0] = local[tmp0];"))
+  image = loaded(kernels, tmp_path)
+  out = numpy.zeros(1, dtype=numpy.float32)
+  assert call(image, "husk_cpp_check", numpy.array([3, 0]), out) == 0 and out[0] == 1
+  failed = call(image, "husk_cpp_check", numpy.array([10, 0]), out)
+  assert texts(image)[failed - 1] == "cpp_check: index out of bounds: 0 <= tmp0 < 10"
+  failed = call(image, "husk_cpp_check", numpy.array([3, 7]), out)
+  assert texts(image)[failed - 1] == 'cpp_check: seven, "of all"'
+  resident = _resident()
+  for _ in range(2000):     # 8 GB if each run left its 4 MB
+    assert call(image, "husk_cpp_check", numpy.array([10, 0]), out) != 0
+  assert _resident() < resident + (64 << 20)
+
+
+def _resident():
+  with open("/proc/self/statm") as file:
+    return int(file.read().split()[1]) * 4096
+
+
+def test_checks_in_two_threads(tmp_path):
+  """The place that a failed check jumps to is its own thread's."""
+  import threading
+  kernels = host_kernels.HostKernels(ISAS[0])
+  kernels.define_kernel("cpp_check", body(
+      ["const int64_t*", "float*"], "const int64_t* in_ptr0, float* out_ptr0",
+      'auto tmp0 = in_ptr0[0];\nAOTI_TORCH_CHECK(tmp0 < 10L, "no");\nout_ptr0[0] = tmp0;'))
+  image = loaded(kernels, tmp_path)
+  wrong = []
+
+  def work(value):
+    out, given = numpy.zeros(1, dtype=numpy.float32), numpy.array([value])
+    for _ in range(3000):
+      if (call(image, "husk_cpp_check", given, out) != 0) != (value >= 10):
+        wrong.append(value)
+
+  threads = [threading.Thread(target=work, args=(value,)) for value in (3, 12, 5, 77)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert not wrong
+
+
+@pytest.mark.parametrize("code, access", [
+    ("out_ptr0[static_cast<int64_t>(x)] = 1;", "write"),
+    ("tmp0.store(out_ptr0 + static_cast<int64_t>(x));", "write"),
+    ("out_ptr0[x] = 1; auto tmp1 = out_ptr0[x];", "both"),
+    ("out_ptr0[x] += 1;", "both"),
+    ("atomic_add(&out_ptr0[x], 1);", "both"),
+    ("auto tmp0 = Vectorized<float>::loadu(out_ptr0 + x); tmp0.store(out_ptr0 + x);", "both"),
+    ("if (out_ptr0[x] == 1) {}", "both"),
+])
+def test_access_of_an_output(code, access):
+  assert host_kernels._access("out_ptr0", "float*", code) == access
+
+
+def test_access_by_type():
+  assert host_kernels._access("in_ptr0", "const float*", "") == "read"
+  assert host_kernels._access("in_out_ptr0", "float*", "tmp.store(in_out_ptr0 + 1);") == "both"
+
+
+def test_foreign_symbols_are_refused_by_name():
+  kernels = host_kernels.HostKernels(ISAS[0])
+  kernels.define_kernel("cpp_omp", body(["float*"], "float* out_ptr0", "out_ptr0[0] = omp_get_max_threads();"))
+  with pytest.raises((husk.Unsupported, husk.CompileError), match="omp_get_max_threads"):
+    kernels.files()
+
+
+def test_other_kernels_are_refused():
+  with pytest.raises(husk.Unsupported, match="only C\\+\\+ kernels"):
+    host_kernels.HostKernels(ISAS[0]).define_kernel("triton_x", "async_compile.triton('triton_x', '''pass''')")
+
+
+def test_broken_source_says_what_the_compiler_said():
+  kernels = host_kernels.HostKernels(ISAS[0])
+  kernels.define_kernel("cpp_broken", body(["float*"], "float* out_ptr0", "out_ptr0[0] = nonsense;"))
+  with pytest.raises(husk.CompileError, match="nonsense"):
+    kernels.files()
+
+
+FUNCTIONS = {"exp": (-80, 80), "log": (1e-30, 1e30), "sin": (-100, 100), "cos": (-100, 100), "tanh": (-8, 8),
+             "erf": (-4, 4), "log1p": (-0.9, 50), "expm1": (-5, 20), "atan": (-50, 50), "exp2": (-100, 100),
+             "erfc": (-4, 8), "lgamma": (0.5, 30), "cosh": (-20, 20), "sinh": (-20, 20), "tan": (-1.5, 1.5)}
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_vector_functions_are_close(isa, tmp_path):
+  """SLEEF's names, float, against libm in double: within 4 units in the last place, which is what libmvec promises."""
+  lanes = {"avx512": 16, "avx2": 8}[isa]
+  vector = {"avx512": "__m512", "avx2": "__m256"}[isa]
+  symbols = {name: f"Sleef_{name}f{lanes}_u{'15' if name == 'erfc' else '10'}" for name in FUNCTIONS}
+  source = vector_math.source(set(symbols.values()), isa) + 'extern "C" {\n' + "".join(
+      f'__attribute__((visibility("default"))) void run_{name}(const float* x, float* y, long n) {{ for (long i = 0; i < n; '
+      f"i += {lanes}) *({vector}*)(y + i) = {symbol}(*(const {vector}*)(x + i)); }}\n" for name, symbol in symbols.items())
+  (tmp_path / "v.cpp").write_text(source + "}\n")
+  subprocess.run(["g++", "-O2", "-shared", "-fPIC", *host_kernels._ISAS[isa][1].split(), "v.cpp", "-o", "v.so", "-lmvec",
+                  "-lm"], cwd=tmp_path, check=True)
+  library = ctypes.CDLL(str(tmp_path / "v.so"))
+  size = 4096
+  memory = numpy.zeros(2 * size + 32, dtype=numpy.float32)
+  first = (-memory.ctypes.data // 4) % 16
+  x, y = memory[first:first + size], memory[first + size:first + 2 * size]
+  for name, (low, high) in FUNCTIONS.items():
+    x[:] = numpy.geomspace(low, high, size) if low > 0 else numpy.linspace(low, high, size)
+    getattr(library, f"run_{name}")(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), ctypes.c_long(size))
+    exact = numpy.array([getattr(math, name)(float(value)) if name != "exp2" else 2.0 ** float(value) for value in x])
+    ulp = numpy.spacing(numpy.maximum(numpy.abs(exact), 1e-35).astype(numpy.float32)).astype(numpy.float64)
+    assert (numpy.abs(y - exact) / ulp).max() <= 4.5, name
+
+
+def test_unknown_vector_functions_are_refused():
+  with pytest.raises(husk.Unsupported, match="Sleef_zetaf16_u10"):
+    vector_math.source({"Sleef_zetaf16_u10"}, "avx512")
