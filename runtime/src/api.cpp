@@ -263,10 +263,7 @@ husk_status husk_session_state_set(husk_session* session, uint32_t state, const 
   const uint32_t n = husk_program_state_count(session->program);
   if (state >= n) return bad_index(error, "state", state, n);
   Sink sink(error);
-  if (Status status = session->wait(sink); failed(status)) return husk_status(status);
-  const husk_status status = session->port()->upload(session->device(), nullptr, session->states[state], bytes,
-                                                     husk_program_state_size(session->program, state), sink);
-  return status != HUSK_OK ? status : session->port()->stream_wait(session->device(), nullptr, sink);
+  return husk_status(session->set_state(state, bytes, sink));
 }
 
 husk_status husk_session_state_reset(husk_session* session, uint32_t state, husk_error* error) {

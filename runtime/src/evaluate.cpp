@@ -111,9 +111,13 @@ Status evaluate(const Code& code, uint32_t segment, const InputValue* inputs, co
       case Scalar::op_cdiv: {
         const int64_t x = r[a].i, y = r[b].i;
         if ((wrong = y == 0 || (x == INT64_MIN && y == -1))) break;
-        const int64_t quotient = floor_div(x, y);
         const auto kind = static_cast<Scalar>(op.op());
-        *out = kind == Scalar::op_floordiv ? quotient : kind == Scalar::op_mod ? x - quotient * y : quotient + (x % y != 0);
+        if (kind == Scalar::op_mod) {
+          *out = x % y;
+          if (*out != 0 && (*out < 0) != (y < 0)) *out += y;  // towards minus infinity, without a product that overflows
+        } else {
+          *out = floor_div(x, y) + (kind == Scalar::op_cdiv && x % y != 0);
+        }
         break;
       }
       case Scalar::op_min: *out = r[a].i < r[b].i ? r[a].i : r[b].i; break;
@@ -239,9 +243,13 @@ bool is_apart(Interval x, Interval y) { return x.high < y.low || y.high < x.low;
 Interval interval(const Code& code, uint32_t index, const Interval* known) {
   const fb::Instruction& op = code.scalars[index];
   const auto kind = static_cast<Scalar>(op.op());
-  auto x = [&] { return known[op.a()]; };
-  auto y = [&] { return known[op.b()]; };
-  auto z = [&] { return known[op.c()]; };
+  // A limit of int64 as the other end is a number, not a missing bound: one step wider, and it looks like none.
+  auto widen = [](Interval i) {
+    return Interval{i.low == INT64_MAX ? INT64_MAX - 1 : i.low, i.high == INT64_MIN ? INT64_MIN + 1 : i.high};
+  };
+  auto x = [&] { return widen(known[op.a()]); };
+  auto y = [&] { return widen(known[op.b()]); };
+  auto z = [&] { return widen(known[op.c()]); };
   auto join = [](Interval a, Interval b) {
     return Interval{a.low < b.low ? a.low : b.low, a.high > b.high ? a.high : b.high};
   };

@@ -53,7 +53,10 @@ using husk::Status;
 husk_program::~husk_program() {
   for (void* module : modules)
     if (module) engine->port->module_unload(engine->device, module);
-  if (constant_memory) engine->port->free(engine->device, constant_memory);
+  if (!constant_memory) return;
+  husk_error ignored;  // uploads of a load that failed half-way may still be under way
+  engine->port->stream_wait(engine->device, nullptr, &ignored);
+  engine->port->free(engine->device, constant_memory);
 }
 
 Status husk_program::load(husk_error* error) {

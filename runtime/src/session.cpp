@@ -11,6 +11,7 @@ using husk::to_status;
 husk_session::~husk_session() {
   husk_error ignored;
   (void)wait(&ignored);
+  (void)settle_default(&ignored);
   for (Frame* frame : frames) {
     if (frame) frame->graph.reset(*frame);
     husk::destroy(allocator(), frame);
@@ -55,6 +56,7 @@ Status husk_session::reset_state(uint32_t index, husk_error* error) {
   const uint64_t bytes = husk::state_bytes(state);
   HUSK_TRY(wait(error));
   if (bytes == 0) return Status::ok;
+  default_busy = true;
   if (state->init() != husk::kNone) {
     HUSK_TRY(to_status(port()->copy(device(), nullptr, states[index], program->constants[state->init()], bytes, error)));
   } else {
@@ -62,13 +64,29 @@ Status husk_session::reset_state(uint32_t index, husk_error* error) {
     const uint32_t part = width > 8 ? 8 : static_cast<uint32_t>(width);  // wider elements are filled with 0 only
     HUSK_TRY(to_status(port()->fill(device(), nullptr, states[index], state->fill(), part, bytes / part, error)));
   }
-  return to_status(port()->stream_wait(device(), nullptr, error));
+  return settle_default(error);
+}
+
+Status husk_session::set_state(uint32_t index, const void* bytes, husk_error* error) {
+  HUSK_TRY(wait(error));
+  const uint64_t size = husk::state_bytes(program->rows()->states()->Get(index));
+  default_busy = true;
+  HUSK_TRY(to_status(port()->upload(device(), nullptr, states[index], bytes, size, error)));
+  return settle_default(error);
 }
 
 Status husk_session::wait(husk_error* error) {
   if (!running) return Status::ok;
+  HUSK_TRY(to_status(port()->stream_wait(device(), stream, error)));
   running = false;
-  return to_status(port()->stream_wait(device(), stream, error));
+  return Status::ok;
+}
+
+Status husk_session::settle_default(husk_error* error) {
+  if (!default_busy) return Status::ok;
+  HUSK_TRY(to_status(port()->stream_wait(device(), nullptr, error)));
+  default_busy = false;
+  return Status::ok;
 }
 
 Status husk_session::reserve_arena(uint64_t bytes, husk_error* error) {

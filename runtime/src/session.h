@@ -14,6 +14,7 @@ struct husk_session {
   uint64_t layout = 1;                   // grows with each new arena
   void* stream = nullptr;                // of the last run
   bool running = false;                  // that run may still be under way
+  bool default_busy = false;             // so may work on state, on the default stream
 
   husk_session(husk_program* p, const husk_session_options& o) : program(p), options(o) { p->references.retain(); }
   ~husk_session();
@@ -24,12 +25,14 @@ struct husk_session {
                    uint32_t output_count, husk_error* error);
   husk::Status wait(husk_error* error);
   husk::Status reset_state(uint32_t state, husk_error* error);
+  husk::Status set_state(uint32_t state, const void* bytes, husk_error* error);
 
   const husk_port* port() const { return program->engine->port; }
   void* device() const { return program->engine->device; }
   const husk_allocator& allocator() const { return program->engine->allocator; }
 
  private:
+  husk::Status settle_default(husk_error* error);
   husk::Status reserve_arena(uint64_t bytes, husk_error* error);
   husk::Status take_turn(void* on, husk_error* error);
   husk::Status settle(husk::Frame& frame, bool may_allocate, bool* changed, husk_error* error);

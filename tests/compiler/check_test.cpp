@@ -136,7 +136,8 @@ TEST(Check, RefusesWrongSteps) {
 }
 
 std::string launch(const char* arguments) {
-  return std::string("hir 1 target cpu host \"a\" target gpu cuda \"b\" image ih cpu elf \"h\" image ig gpu cubin \"g\"\n"
+  return std::string("hir 1 target cpu host \"a\" target gpu cuda \"b\" image ih cpu elf \"h\" "
+                     "image ig gpu cubin \"g\"\n"
                      "kernel k ih \"s\" (ptr, i32, f32) kernel g ig \"s\" ()\n"
                      "function f { input n int input t float variant cpu { buffer b bytes 4\n") +
          arguments + " return () } }";

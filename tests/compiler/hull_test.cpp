@@ -55,8 +55,10 @@ TEST(Hull, ManyNestedProductsDoNotTakeForEver) {
 }
 
 TEST(Hull, NegativeSizesAndStridesAreErrors) {
-  EXPECT_EQ(error_of(program("", "extern \"op\" (read tensor x f32 [-1] [1])")), "15:33: this size is always below 0");
-  EXPECT_EQ(error_of(program("", "extern \"op\" (read tensor x f32 [1] [-1])")), "15:37: this stride is always below 0");
+  EXPECT_EQ(error_of(program("", "extern \"op\" (read tensor x f32 [-1] [1])")),
+            "15:33: this size is always below 0");
+  EXPECT_EQ(error_of(program("", "extern \"op\" (read tensor x f32 [1] [-1])")),
+            "15:37: this stride is always below 0");
 }
 
 }  // namespace

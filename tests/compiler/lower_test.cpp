@@ -139,13 +139,13 @@ TEST(Lower, RefusesWhatNeverWorks) {
       {"let a = mul(9223372036854775807, 2)", "15:9: the result of mul is no int of 64 bits"},
       {"let a = mod(3, sub(1, 1))", "15:9: mod divides by zero"},
       {"buffer b bytes -4", "15:1: buffer 'b' has fewer than 0 bytes"},
-      {"buffer b bytes m fill u8 (write b[0, 65], 0)", "15:27: this view never lies in its buffer: it ends at byte 65 or "
-                                                       "later, the buffer has 64 at the most"},
+      {"buffer b bytes m fill u8 (write b[0, 65], 0)",
+       "15:27: this view never lies in its buffer: it ends at byte 65 or later, the buffer has 64 at the most"},
       {"fill f32 (write cache[16, 4], 0.0)", "15:11: this view never lies in its buffer: it ends at byte 20 or later, "
                                              "the buffer has 16 at the most"},
       {"fill f32 (write cache[-4, 4], 0.0)", "15:11: the offset or the extent of this view is always below 0"},
-      {"extern \"op\" (read tensor weight f32 [5] [1])", "15:14: this view never lies in its buffer: it ends at byte 20 "
-                                                         "or later, the buffer has 16 at the most"},
+      {"extern \"op\" (read tensor weight f32 [5] [1])",
+       "15:14: this view never lies in its buffer: it ends at byte 20 or later, the buffer has 16 at the most"},
       {"copy (write cache[0, 8], read weight[0, 4])", "15:1: a copy between views of different extents: 8..8 and 4..4 "
                                                       "bytes"},
       {"copy (write cache[0, 8], read cache[4, 8])", "15:1: the views of this copy overlap"},

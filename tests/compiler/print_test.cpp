@@ -57,14 +57,16 @@ producer "p")");
 }
 
 TEST(Print, WritesOneStatementALine) {
-  const std::string text = print(parse("hir 1 function f{input x tensor f32[1..1,2..inf]variant v{let a=add(1,2)return()}}"));
+  const std::string text =
+      print(parse("hir 1 function f{input x tensor f32[1..1,2..inf]variant v{let a=add(1,2)return()}}"));
   EXPECT_EQ(text, "hir 1\n\nfunction f {\n  input x tensor f32 [1, 2..inf]\n  variant v {\n    let a = add(1, 2)\n"
                   "    return ()\n  }\n}\n");
 }
 
 TEST(Print, FloatsStayTheSame) {
   using limits = std::numeric_limits<double>;
-  for (double value : {0.0, -0.0, 1.0, 0.1, 1e22, 1e-7, 5e-324, limits::max(), limits::infinity(), -limits::infinity()}) {
+  for (double value : {0.0, -0.0, 1.0, 0.1, 1e22, 1e-7, 5e-324, limits::max(), limits::infinity(),
+                       -limits::infinity()}) {
     const Program p = parse("hir 1 state s f64 [] fill " + print_float(value));
     EXPECT_EQ(p.states[0].fill.kind, ExprKind::floating) << value;
     EXPECT_EQ(std::bit_cast<double>(p.states[0].fill.bits), value);

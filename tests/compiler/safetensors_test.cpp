@@ -44,14 +44,15 @@ TEST(Safetensors, RefusesDamage) {
             "tensor 'a' has a shape or data_offsets that are none");
   EXPECT_EQ(error_in(safetensors(R"({"a": {"dtype": "F32", "shape": [], "data_offsets": [0]}})", "")),
             "tensor 'a' has a shape or data_offsets that are none");
-  EXPECT_EQ(error_in(safetensors(R"({"a": {"dtype": "F32", "shape": [18446744073709551615], "data_offsets": [0, 0]}})", "")),
+  EXPECT_EQ(error_in(safetensors(
+                R"({"a": {"dtype": "F32", "shape": [18446744073709551615], "data_offsets": [0, 0]}})", "")),
             "tensor 'a' has a shape or data_offsets that are none");
   EXPECT_EQ(error_in(safetensors(R"({"a": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}})", "abc")),
             "tensor 'a' ends at byte 4 of 3: the file is cut off or damaged");
   EXPECT_EQ(error_in(safetensors(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}})", "abcd")),
             "tensor 'a' has not the bytes of its dtype and shape");
-  EXPECT_EQ(error_in(safetensors(R"({"a": {"dtype": "F64", "shape": [4294967296, 4294967296], "data_offsets": [0, 4]}})",
-                                 "abcd")),
+  EXPECT_EQ(error_in(safetensors(
+                R"({"a": {"dtype": "F64", "shape": [4294967296, 4294967296], "data_offsets": [0, 4]}})", "abcd")),
             "tensor 'a' is larger than 2^63 bytes");
 }
 
@@ -61,7 +62,8 @@ std::string constant(const char* what) {
 
 TEST(Safetensors, ConstantsMustBeWhatTheTextSays) {
   const Folder folder;
-  folder.file("w.safetensors", safetensors(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", "12345678"));
+  folder.file("w.safetensors",
+              safetensors(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", "12345678"));
   const auto error = [&](const char* what) { return error_of(constant(what), folder.path()); };
   EXPECT_EQ(error("f32 [2] file \"w.safetensors\" tensor \"a\""), "");
   EXPECT_EQ(error("f32 [2] file \"w.safetensors\" tensor \"b\""), "2:25: w.safetensors has no tensor 'b'");

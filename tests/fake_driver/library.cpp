@@ -59,16 +59,27 @@ void* open_shared_object(const std::vector<char>& bytes) {
   return handle;
 }
 
-void write_log(CUjit_option* options, void** values, unsigned int count, const char* text) {
-  char* log = nullptr;
-  size_t size = 0;
+// As the driver does in its lazy mode, PTX is taken as it is and compiled when something in it is asked for.
+CUresult load_text(CUlibrary* out, const char* text, CUjit_option* options, void** values, unsigned int count) {
+  Library* library = make<Library>();
+  library->is_text = true;
+  library->is_ptx = strstr(text, ".version") != nullptr;
   for (unsigned int i = 0; i < count; ++i) {
-    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log = static_cast<char*>(values[i]);
-    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) size = reinterpret_cast<uintptr_t>(values[i]);
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) library->log = static_cast<char*>(values[i]);
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) library->log_size = reinterpret_cast<uintptr_t>(values[i]);
   }
-  if (!log || size == 0) return;
-  strncpy(log, text, size - 1);
-  log[size - 1] = 0;
+  *out = reinterpret_cast<CUlibrary>(library);
+  return CUDA_SUCCESS;
+}
+
+CUresult compile(const Library& library) {
+  if (!library.is_text) return CUDA_SUCCESS;
+  if (!library.is_ptx) return CUDA_ERROR_INVALID_IMAGE;
+  if (library.log && library.log_size) {
+    strncpy(library.log, "ptxas fatal : the fake driver\ncompiles no PTX", library.log_size - 1);
+    library.log[library.log_size - 1] = 0;
+  }
+  return CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
 }
 
 Kernel* find_kernel(Library& library, const std::string& name) {
@@ -166,10 +177,7 @@ CUresult cuLibraryLoadData(CUlibrary* out, const void* code, CUjit_option* jit_o
   Call call("cuLibraryLoadData");
   if (call.fault) return call.fault;
   const char* bytes = static_cast<const char*>(code);
-  if (memcmp(bytes, ELFMAG, SELFMAG) != 0) {
-    write_log(jit_options, jit_values, jit_count, "ptxas fatal : the fake driver\ncompiles no PTX");
-    return strstr(bytes, ".version") ? CUDA_ERROR_JIT_COMPILER_NOT_FOUND : CUDA_ERROR_INVALID_PTX;
-  }
+  if (memcmp(bytes, ELFMAG, SELFMAG) != 0) return load_text(out, bytes, jit_options, jit_values, jit_count);
   Elf64_Ehdr header;
   memcpy(&header, bytes, sizeof header);
   if (header.e_machine != kMachine) return CUDA_ERROR_NO_BINARY_FOR_GPU;
@@ -194,8 +202,16 @@ CUresult cuLibraryUnload(CUlibrary handle) {
   library.check_preserved("cuLibraryUnload");
   library.live = false;
   for (auto& [name, kernel] : library.kernels) kernel->live = kernel->function->live = false;
-  dlclose(library.handle);
+  if (library.handle) dlclose(library.handle);
   return call.fault;
+}
+
+CUresult cuLibraryGetModule(CUmodule* out, CUlibrary handle) {
+  Call call("cuLibraryGetModule");
+  if (call.fault) return call.fault;
+  call.context();
+  *out = nullptr;   // nothing here takes modules
+  return compile(call.object<Library>(handle, "library"));
 }
 
 CUresult cuLibraryGetKernel(CUkernel* out, CUlibrary handle, const char* name) {
@@ -203,6 +219,7 @@ CUresult cuLibraryGetKernel(CUkernel* out, CUlibrary handle, const char* name) {
   if (call.fault) return call.fault;
   Library& library = call.object<Library>(handle, "library");
   library.check_preserved("cuLibraryGetKernel");
+  if (const CUresult result = compile(library)) return result;
   Kernel* kernel = find_kernel(library, name);
   if (!kernel) return CUDA_ERROR_NOT_FOUND;
   *out = reinterpret_cast<CUkernel>(kernel);

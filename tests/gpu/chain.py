@@ -7,8 +7,9 @@ blocks, launched 100 times in a row through two arena buffers:
   plain          full edges only
   waits          `griddepcontrol.wait` first: programmatic edges are possible
   triggers       `griddepcontrol.launch_dependents`, then the wait
-`branches.hir` has one function of two independent chains that meet at the end, with a float, an int and a dynamic size, so
-that grids, scalars and pointers all change from call to call. `chain` and `branches` below compute the same with NumPy.
+`branches.hir` has one function of two independent chains that meet at the end, with a float, an int and a dynamic
+size, so that grids, scalars and pointers all change from call to call. `chain` and `branches` below compute the same
+with NumPy.
 """
 
 import argparse

@@ -152,6 +152,20 @@ TEST_F(Device, Fills) {
   }
 }
 
+#ifndef NDEBUG
+TEST(DeviceDeathTest, CloseFindsWhatWasNotFreed) {
+  CountedMemory memory;
+  const husk_allocator allocator = memory.allocator();
+  husk_error error{};
+  void *device, *pointer;
+  ASSERT_EQ(husk_port_host()->open(nullptr, 0, &allocator, &device, &error), HUSK_OK);
+  ASSERT_EQ(husk_port_host()->alloc(device, 1, &pointer, &error), HUSK_OK);
+  EXPECT_DEATH(husk_port_host()->close(device), "was not released");
+  husk_port_host()->free(device, pointer);
+  husk_port_host()->close(device);
+}
+#endif
+
 TEST_F(Device, Streams) {
   void* stream = nullptr;
   ASSERT_EQ(port->stream_create(device, &stream, &error), HUSK_OK);

@@ -1,5 +1,6 @@
 /* Kernels for the tests of the host port, as FORMAT.md, "Images", wants them. */
 #include <stdint.h>
+#include <stdlib.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -21,7 +22,11 @@ EXPORT int32_t add_scalar(void** params) {
 }
 
 /* Fails with the number it is given. */
-EXPORT int32_t fail_with(void** params) { return *(const int32_t*)params[0]; }
+EXPORT int32_t fail_with(void** params) {
+  const int32_t number = *(const int32_t*)params[0];
+  if (number == 123456789) abort();   /* so that the image is linked to libc */
+  return number;
+}
 
 /* How often it was called: state of the image, which two loads must not share. */
 EXPORT int32_t count_calls(void** params) {

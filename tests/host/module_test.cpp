@@ -4,6 +4,7 @@
 #include <elf.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -120,6 +121,21 @@ TEST_F(Module, LoadsShareNothing) {
     port->module_unload(device, modules[round % 2]);
     port->module_unload(device, modules[1 - round % 2]);
   }
+}
+
+// The descriptor that a library was loaded from is open as long as it is loaded, and no longer.
+TEST_F(Module, LeavesNoDescriptors) {
+  const auto open = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
+  const auto before = open();
+  void* module;
+  ASSERT_EQ(load(file(), &module), HUSK_OK) << error.text;
+  EXPECT_EQ(open(), before + 1);
+  port->module_unload(device, module);
+  EXPECT_EQ(open(), before);
+  EXPECT_EQ(load(file(HUSK_TEST_IMAGE_UNDEFINED), &module), HUSK_INVALID_FILE);
+  EXPECT_EQ(open(), before);
 }
 
 TEST_F(Module, KernelsThatAreNone) {

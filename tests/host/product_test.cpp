@@ -11,7 +11,10 @@ class Product : public HostDevice {
  protected:
   // Error of one rounding to the dtype, and of the sums.
   static double allowed(int32_t dtype, double expected, double magnitude) {
-    const double unit = dtype == HUSK_F64 ? 0x1p-53 : dtype == HUSK_F32 ? 0x1p-24 : dtype == HUSK_F16 ? 0x1p-11 : 0x1p-8;
+    const double unit = dtype == HUSK_F64   ? 0x1p-53
+                        : dtype == HUSK_F32 ? 0x1p-24
+                        : dtype == HUSK_F16 ? 0x1p-11
+                                            : 0x1p-8;
     const double sums = dtype == HUSK_F64 ? 1e-14 : 1e-6;
     return unit * std::fabs(expected) + sums * magnitude + (dtype == HUSK_F16 ? 0x1p-24 : 0);
   }
@@ -61,9 +64,10 @@ class Product : public HostDevice {
 };
 
 TEST_F(Product, OddSizes) {
-  const int64_t sizes[][3] = {{1, 1, 1},   {1, 1, 300},  {1, 33, 7},    {1, 40, 2100}, {33, 1, 7},    {2, 17, 65},
-                              {3, 100, 5}, {4, 31, 31},  {5, 5, 5},     {6, 16, 32},   {7, 9, 1},     {12, 32, 64},
-                              {13, 33, 17}, {96, 256, 8}, {97, 257, 31}, {25, 70, 259}, {100, 64, 30}, {300, 3, 20}};
+  const int64_t sizes[][3] = {{1, 1, 1},    {1, 1, 300},   {1, 33, 7},   {1, 40, 2100}, {33, 1, 7},    {2, 17, 65},
+                              {3, 100, 5},  {4, 31, 31},   {5, 5, 5},    {6, 16, 32},   {7, 9, 1},     {8, 40, 20},
+                              {20, 8, 40},  {9, 40, 20},   {12, 32, 64}, {13, 33, 17},  {96, 256, 8},  {97, 257, 31},
+                              {25, 70, 259}, {100, 64, 30}, {300, 3, 20}, {2, 2100, 9},  {10, 2100, 9}};
   for (auto isa : isas()) {
     use(isa);
     for (int32_t dtype : all_dtypes) {
@@ -172,7 +176,7 @@ TEST_F(Product, AddedSelf) {
 }
 
 TEST_F(Product, SelfMayBeOut) {
-  for (int64_t m : {1, 50}) {
+  for (int64_t m : {1, 7, 50}) {
     Tensor a(HUSK_F32, {m, 70}), b(HUSK_F32, {70, 300}), out(HUSK_F32, {m, 300});
     a.randomize(random);
     b.randomize(random);
@@ -216,8 +220,8 @@ TEST_F(Product, NaN) {
 TEST_F(Product, Batches) {
   for (int32_t dtype : all_dtypes) {
     for (int64_t batches : {0, 1, 3}) {
-      Tensor a(dtype, {batches, 10, 14}, {1, 0, 2}), b(dtype, {batches, 14, 20}, {0, 2, 1}), out(dtype, {batches, 10, 20});
-      Tensor self(dtype, {1, 20});
+      Tensor a(dtype, {batches, 10, 14}, {1, 0, 2}), b(dtype, {batches, 14, 20}, {0, 2, 1});
+      Tensor self(dtype, {1, 20}), out(dtype, {batches, 10, 20});
       a.randomize(random);
       b.randomize(random);
       self.randomize(random);

@@ -116,8 +116,7 @@ class CudaImages : public Cuda {
     if (!module_) module_ = load(kernels_image());
     const husk_port_kernel desc = {symbol, params.data(), static_cast<uint32_t>(params.size()), shared, cluster,
                                    threads};
-    void* found = nullptr;
-    status = port->kernel_get(device, module_, &desc, &found, &error);
+    status = port->kernel_get(device, module_, &desc, &found_, &error);
   }
   husk_status try_load(int32_t format, const std::vector<char>& bytes) {
     const Guarded guarded(bytes);
@@ -128,7 +127,7 @@ class CudaImages : public Cuda {
     return result;
   }
   static std::vector<char> text(const std::string& words) { return {words.begin(), words.end()}; }
-  void* module_ = nullptr;
+  void *module_ = nullptr, *found_ = nullptr;
   husk_status status = HUSK_OK;
 };
 
@@ -179,7 +178,39 @@ TEST_F(CudaImages, of_ptx_show_the_compilers_words) {
   ptx.push_back(0);
   const husk_status result = try_load(HUSK_IMAGE_PTX, ptx);
   EXPECT_TRUE(result == HUSK_INVALID_FILE || result == HUSK_UNSUPPORTED);
-  EXPECT_TRUE(error_says("cuLibraryLoadData CUDA_ERROR_ odd.image ptxas"));
+  EXPECT_TRUE(error_says("cuLibraryGetModule CUDA_ERROR_ odd.image ptxas"));
+}
+
+TEST_F(CudaImages, of_no_known_kind_are_refused) {
+  std::vector<char> words = text("only words");
+  words.push_back(0);
+  EXPECT_EQ(try_load(HUSK_IMAGE_PTX, words), HUSK_INVALID_FILE);
+  EXPECT_TRUE(error_says("cuLibraryGetModule CUDA_ERROR_INVALID_IMAGE odd.image"));
+}
+
+// Machine code as the assembler writes it, where the build had one and the device is of its kind.
+TEST_F(CudaImages, of_machine_code_run) {
+  if (fake()) GTEST_SKIP() << "needs a GPU";
+  const Image image = {HUSK_IMAGE_CUBIN, "kernels for sm_90", read_beside_program("port_kernels_sm_90.cubin")};
+  if (image.bytes.empty()) GTEST_SKIP() << "the build had no ptxas";
+  if (port->fit(device, "sm_90", HUSK_IMAGE_CUBIN) == 0) GTEST_SKIP() << "needs sm_90";
+  for (size_t size = 0; size < image.bytes.size(); size += 97) {
+    const std::vector<char> part(image.bytes.begin(), image.bytes.begin() + static_cast<ptrdiff_t>(size));
+    EXPECT_EQ(try_load(HUSK_IMAGE_CUBIN, part), HUSK_INVALID_FILE) << size;
+  }
+  module_ = load(image);
+  get("no_such_kernel", {});
+  EXPECT_EQ(status, HUSK_NOT_FOUND);
+  get("add_scalar", {HUSK_POINTER, HUSK_POINTER, HUSK_I64, HUSK_I32});
+  EXPECT_EQ(status, HUSK_INVALID_FILE);
+  get("add_scalar", kBinary);
+  ASSERT_EQ(status, HUSK_OK) << error.text;
+  int32_t* a = device_array(std::vector<int32_t>(300, 5));
+  int32_t value = 2, n = 300;
+  void* params[] = {&a, &a, &value, &n};
+  const husk_launch launch = shape(n, params);
+  ASSERT_EQ(port->launch(device, stream, found_, &launch, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(read(a, 300), std::vector<int32_t>(300, 7));
 }
 
 TEST_F(CudaImages, for_other_machines_are_refused_by_the_driver) {

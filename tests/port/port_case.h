@@ -59,6 +59,9 @@ std::vector<const PortCase*> every_port();
 std::vector<const PortCase*> ports_with_graphs();
 std::string port_name(const ::testing::TestParamInfo<const PortCase*>& tested);
 
+// A file of the build; empty if there is none.
+std::vector<char> read_beside_program(const char* name);
+
 // A kernel image: its bytes end where the vector ends.
 struct Image {
   int32_t format;

@@ -12,7 +12,7 @@ thread_local uint64_t calls = 0;
 uint64_t malloc_calls() { return calls; }
 }  // namespace husk::test
 
-#if !HUSK_SANITIZED
+#ifndef HUSK_SANITIZED
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);

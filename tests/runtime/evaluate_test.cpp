@@ -74,6 +74,33 @@ TEST(Evaluate, DivisionRoundsAsPythonDoes) {
     }
 }
 
+TEST(Evaluate, DivisionByTheLimits) {
+  Ops ops;
+  EXPECT_EQ(ops.ints(Scalar::op_mod, 5, INT64_MIN), 5 + INT64_MIN);
+  EXPECT_EQ(ops.ints(Scalar::op_mod, -5, INT64_MIN), -5);
+  EXPECT_EQ(ops.ints(Scalar::op_mod, -5, INT64_MAX), INT64_MAX - 5);
+  EXPECT_EQ(ops.ints(Scalar::op_floordiv, 5, INT64_MIN), -1);
+  EXPECT_EQ(ops.ints(Scalar::op_cdiv, INT64_MAX, 2), INT64_MAX / 2 + 1);
+}
+
+// A constant at a limit of int64 is a number: what is made of it stays inside its interval.
+TEST(Interval, LimitsAreNumbers) {
+  for (const char* text : {"sub(0, 9223372036854775807)", "floordiv(n, 9223372036854775807)",
+                           "floordiv(9223372036854775807, max(n, 22))", "min(n, -9223372036854775807)"}) {
+    test::Machine machine(std::string("function f { input n int 1..50 output k int variant cpu { return (int ") + text +
+                          ") } }");
+    ASSERT_NE(machine.session, nullptr) << machine.error.text;
+    const Frame& frame = *machine.session->frames[0];
+    for (int64_t n : {1, 22, 50}) {
+      ASSERT_EQ(machine.run({test::integer(n)}, {test::integer(0)}), HUSK_OK) << machine.error.text;
+      for (uint32_t r = 0; r < frame.code.scalars.size; ++r) {
+        EXPECT_GE(frame.registers[r].i, frame.intervals[r].low) << text;
+        EXPECT_LE(frame.registers[r].i, frame.intervals[r].high) << text;
+      }
+    }
+  }
+}
+
 TEST(Evaluate, Ints) {
   Ops ops;
   EXPECT_EQ(ops.ints(Scalar::op_add, 2, 3), 5);

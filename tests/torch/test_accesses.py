@@ -13,7 +13,8 @@ def access(*body):
   lines = "\n".join("    " + line for line in body)
   text = f'''#loc = loc("k.py":1:0)
 module {{
-  tt.func public @k(%a: !tt.ptr<f32> {{tt.divisibility = 16 : i32}} loc("a"(#loc)), %n: i32 loc(#loc), %b: !tt.ptr<f32> loc(#loc)) attributes {{noinline = false}} {{
+  tt.func public @k(%a: !tt.ptr<f32> {{tt.divisibility = 16 : i32}} loc("a"(#loc)), \
+%n: i32 loc(#loc), %b: !tt.ptr<f32> loc(#loc)) attributes {{noinline = false}} {{
 {lines}
     tt.return loc(#loc)
   }} loc(#loc)
@@ -44,7 +45,8 @@ def test_offsets_shapes_and_choices_keep_the_pointer():
 
 
 def test_atomics():
-  assert access("%1 = tt.atomic_rmw fadd, acq_rel, gpu, %b, %c, %true : (!tt.ptr<f32>, f32, i1) -> f32") == ("read", "both")
+  add = "%1 = tt.atomic_rmw fadd, acq_rel, gpu, %b, %c, %true : (!tt.ptr<f32>, f32, i1) -> f32"
+  assert access(add) == ("read", "both")
   assert access("%1 = tt.atomic_cas acq_rel, gpu, %a, %c, %d : (!tt.ptr<f32>, f32, f32) -> f32") == ("both", "read")
 
 
@@ -61,7 +63,8 @@ def test_a_loop():
 
 
 def test_a_loop_that_swaps_its_pointers():
-  assert access("%r:2 = scf.for %i = %c0 to %n step %c1 iter_args(%x = %a, %y = %b) -> (!tt.ptr<f32>, !tt.ptr<f32>) : i32 {",
+  assert access("%r:2 = scf.for %i = %c0 to %n step %c1 iter_args(%x = %a, %y = %b) "
+                "-> (!tt.ptr<f32>, !tt.ptr<f32>) : i32 {",
                 "  %1 = tt.load %x : !tt.ptr<f32>",
                 "  tt.store %y, %1 : !tt.ptr<f32>",
                 "  scf.yield %y, %x : !tt.ptr<f32>, !tt.ptr<f32>",
@@ -107,8 +110,9 @@ def test_where_it_does_not_follow_it_is_both(line):
 
 
 def test_an_access_from_nowhere_makes_all_both():
-  assert access("%1 = tt.int_to_ptr %n : i64 -> !tt.ptr<f32>", "tt.store %1, %cst : !tt.ptr<f32>") == ("write", "write")
-  assert access(LOAD, "%1 = tt.int_to_ptr %n : i64 -> !tt.ptr<f32>", "tt.store %1, %cst : !tt.ptr<f32>") == ("both", "write")
+  made = "%1 = tt.int_to_ptr %n : i64 -> !tt.ptr<f32>", "tt.store %1, %cst : !tt.ptr<f32>"
+  assert access(*made) == ("write", "write")
+  assert access(LOAD, *made) == ("both", "write")
 
 
 def test_other_functions_do_not_count():

@@ -69,7 +69,8 @@ def test_sum(tmp_path):
 
 def test_branches(tmp_path):
   model, args, shapes = models.MODELS["branches"]()
-  runs = [{"x": torch.randn(rows, 48), "y": torch.randn(rows, 48), "power": power} for rows, power in ((8, 3), (2, 1), (77, 9))]
+  runs = [{"x": torch.randn(rows, 48), "y": torch.randn(rows, 48), "power": power}
+          for rows, power in ((8, 3), (2, 1), (77, 9))]
   for given, result in zip(runs, computed(model, args, shapes, runs, tmp_path)):
     close(result["output"], model(**given))
 

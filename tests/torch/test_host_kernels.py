@@ -79,9 +79,9 @@ def test_failed_check_returns_and_gives_memory_back(tmp_path):
   out = numpy.zeros(1, dtype=numpy.float32)
   assert call(image, "husk_cpp_check", numpy.array([3, 0]), out) == 0 and out[0] == 1
   failed = call(image, "husk_cpp_check", numpy.array([10, 0]), out)
-  assert texts(image)[failed - 1] == "cpp_check: index out of bounds: 0 <= tmp0 < 10"
+  assert texts(image)[failed - 1] == "index out of bounds: 0 <= tmp0 < 10"
   failed = call(image, "husk_cpp_check", numpy.array([3, 7]), out)
-  assert texts(image)[failed - 1] == 'cpp_check: seven, "of all"'
+  assert texts(image)[failed - 1] == 'seven, "of all"'
   resident = _resident()
   for _ in range(2000):     # 8 GB if each run left its 4 MB
     assert call(image, "husk_cpp_check", numpy.array([10, 0]), out) != 0

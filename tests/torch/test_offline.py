@@ -69,7 +69,7 @@ def compiled(program, key, **options):
   with offline.cuda(target):
     made = CudaKernels(target, **options)
 
-    def take(wrapper):
+    def take(wrapper, guards):
       from torch._inductor.virtualized import V
       launches = []
       for line in wrapper.lines:
@@ -128,7 +128,7 @@ def test_twice_gives_the_same_bytes():
 
 def test_what_was_compiled_before_does_not_matter():
   alone = bytes_of(compiled(exported(Mlp(), torch.randn(8, 64)), "h200")[2])
-  capture(exported(Mlp(), torch.randn(8, 64)), "cpu", {}, lambda wrapper: None)
+  capture(exported(Mlp(), torch.randn(8, 64)), "cpu", {}, lambda wrapper, guards: None)
   compiled(exported(Mlp(), torch.randn(8, 64)), "orin")
   assert bytes_of(compiled(exported(Mlp(), torch.randn(8, 64)), "h200")[2]) == alone
 
@@ -222,6 +222,6 @@ def test_an_assembler_that_is_too_old_says_so(tmp_path):
   rows = json.loads((offline.TARGETS / "b200.json").read_text()) | {"arch": "sm_199a", "name": "Later"}
   path = tmp_path / "later.json"
   path.write_text(json.dumps(rows))
-  with pytest.raises(ValueError, match="Later: the assembler .* does not know sm_199a; set TRITON_PTXAS_BLACKWELL_PATH"):
+  with pytest.raises(ValueError, match="Later: the assembler .* not know sm_199a; set TRITON_PTXAS_BLACKWELL_PATH"):
     with offline.cuda(offline.Target.load(path)):
       pass

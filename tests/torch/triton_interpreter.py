@@ -3,8 +3,9 @@ arguments, sizes and the claimed accesses are tested by what is computed, withou
 
     TRITON_INTERPRET=1 python triton_interpreter.py FOLDER TARGET INPUTS OUTPUTS
 
-FOLDER has model.hir and kernels.json (`describe` writes it); INPUTS is a torch.save'd list of dicts, one for each run, and
-OUTPUTS gets a list of dicts. To be run as a process of its own, since Triton decides at import whether it interprets.
+FOLDER has model.hir and kernels.json (`describe` writes it); INPUTS is a torch.save'd list of dicts, one for each
+run, and OUTPUTS gets a list of dicts. To be run as a process of its own, since Triton decides at import whether it
+interprets.
 """
 
 import ast
@@ -117,7 +118,7 @@ def program(folder):
         assert memory.data_ptr() in written or torch.equal(memory, before), f"{row['name']} wrote {parameter}"
 
     def _run_kernel(self, kernel, row, grid, values):
-      pointers = row["pointer_types"] if "pointer_types" in row else _pointer_types(row["source"], row["name"])
+      pointers = _pointer_types(row["source"], row["name"])
       arguments = {}
       for parameter in kernel.arg_names:
         if parameter in row["config"]:
@@ -149,7 +150,8 @@ def _meta(source, name):
 
 
 def _pointer_types(source, name):
-  return {parameter: _POINTERS[kind] for parameter, kind in _meta(source, name)["signature"].items() if kind in _POINTERS}
+  signature = _meta(source, name)["signature"]
+  return {parameter: _POINTERS[kind] for parameter, kind in signature.items() if kind in _POINTERS}
 
 
 def _constants(source, name):

@@ -126,8 +126,9 @@ void safetensors_write(const std::string& path, const std::vector<std::pair<std:
     if (!dtype) {
       fail(exit_usage, "{}: safetensors has no dtype for {}", path, type_text(tensor.dtype, tensor.sizes));
     }
-    header[name] = {{"dtype", dtype}, {"shape", tensor.sizes}, {"data_offsets", {offset, offset + tensor.bytes.size()}}};
-    offset += tensor.bytes.size();
+    const uint64_t end = offset + tensor.bytes.size();
+    header[name] = {{"dtype", dtype}, {"shape", tensor.sizes}, {"data_offsets", {offset, end}}};
+    offset = end;
   }
   std::string text = header.is_null() ? "{}" : header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');   // the data begins at a multiple of 8
@@ -170,7 +171,9 @@ Tensor npy_read(const std::string& path) {
   Tensor tensor{dtype, sizes, {bytes.begin() + static_cast<ptrdiff_t>(start + length), bytes.end()}};
   int64_t expected = static_cast<int64_t>(husk_dtype_size(dtype));
   for (int64_t size : sizes) {
-    if (__builtin_mul_overflow(expected, size, &expected)) fail(exit_usage, "{}: its shape ({}) is too large", path, shape);
+    if (__builtin_mul_overflow(expected, size, &expected)) {
+      fail(exit_usage, "{}: its shape ({}) is too large", path, shape);
+    }
   }
   if (expected != static_cast<int64_t>(tensor.bytes.size())) {
     fail(exit_usage, "{}: {} bytes of data for {}", path, tensor.bytes.size(), type_text(dtype, sizes));

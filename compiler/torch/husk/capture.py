@@ -20,7 +20,7 @@ class ZeroLine:
 
 def capture(exported, device, options, take):
   """Compiles `exported` for `device` ("cpu", "cuda") and returns what `take(wrapper, guards)` makes of the wrapper, whose
-  `lines` are complete then and whose graph is `V.graph`, and of what Inductor took for granted of sizes."""
+  `lines` are complete then and whose graph is `V.graph`, and of the (condition, value) that Inductor took for granted."""
   import torch
   from torch._inductor.codegen import common
   common.init_backend_registration()
@@ -160,7 +160,8 @@ def quiet():
   level = logger.level
   logger.setLevel(logging.ERROR)
   with warnings.catch_warnings():
-    warnings.simplefilter("ignore", FutureWarning)
+    for kind in (FutureWarning, UserWarning, DeprecationWarning):
+      warnings.simplefilter("ignore", kind)
     try:
       yield
     finally:

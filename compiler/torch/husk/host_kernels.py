@@ -75,10 +75,11 @@ class HostKernels:
     """Takes in a KernelDefinitionLine."""
     source = _source_of(name, body)
     if source not in self._by_source:
-      row, n = name, 1
+      base, n = _short(name), 1
+      row = base
       while row in self._kernels:
         n += 1
-        row = f"{name}_{n}"
+        row = f"{base}_{n}"
       self._kernels[row] = self._kernel(row, source)
       self._by_source[source] = row
     self._names[name] = self._by_source[source]
@@ -150,7 +151,6 @@ class HostKernels:
       end = _closing(body, found.end() - 1)
       inner = body[found.end():end]
       condition, text = _split_check(inner)
-      text = f"{name}: {text}"
       if text not in self._texts:
         self._texts.append(text)
       new = f"HUSK_CHECK({self._texts.index(text) + 1}, {condition})"
@@ -222,6 +222,12 @@ def _source_of(name, body):
   if not found:
     raise Unsupported(f"kernel {name}: only C++ kernels can go to a host target, this is {body.strip()[:60]!r}")
   return re.sub(r"^\s*#include <torch/csrc/inductor/cpp_prefix.h>\s*$", "", found.group(1), flags=re.M).strip() + "\n"
+
+
+def _short(name):
+  """cpp_fused_add_arange_embedding_native_layer_norm_0 names all operators that went in; an error message has 240 bytes."""
+  found = re.fullmatch(r"cpp_fused_+(\w+?)(_\d+)", name)
+  return f"cpp_{found.group(1)[:28]}{found.group(2)}" if found else name
 
 
 def _closing(text, opening):

@@ -31,7 +31,7 @@ def place(trace):
     return ""
   path, line, code = own[-1]
   code = code.strip()
-  return f"{path.rsplit('/', 1)[-1]}:{line} {code[:57] + '...' if len(code) > 60 else code}".strip()
+  return f"{path.rsplit('/', 1)[-1]}:{line} {code[:37] + '...' if len(code) > 40 else code}".strip()
 
 
 class Converter:

@@ -1,8 +1,8 @@
 """Compiling for a CUDA target on a machine without a GPU.
 
-Inductor and Triton ask the device and the driver a few questions while they compile. `cuda(target)` answers them from a
-description of the target (`targets/*.json`) and puts everything back afterwards. All such stand-ins are in this file.
-`torch.cuda.is_available()` stays False on purpose: fake tensors on "cuda" then leave the driver alone.
+Inductor and Triton ask the device and the driver a few questions while they compile. `cuda(target)` answers them from
+a description of the target (`targets/*.json`) and puts everything back afterwards. All such stand-ins are in this
+file. `torch.cuda.is_available()` stays False on purpose: fake tensors on "cuda" then leave the driver alone.
 """
 
 import contextlib
@@ -165,8 +165,8 @@ def cuda(target, way="templates"):
 
 
 def moved(exported):
-  """A copy of the ExportedProgram `exported` on "cuda:0" whose weights are fake: they keep their names, shapes and ties, and
-  no byte of them is copied. For use under `cuda`."""
+  """A copy of the ExportedProgram `exported` on "cuda:0" whose weights are fake: they keep their names, shapes and
+  ties, and no byte of them is copied. For use under `cuda`."""
   import copy
   import torch
   from torch._guards import detect_fake_mode

@@ -1,8 +1,9 @@
 """How matrix products become Triton kernels, and with which tiles: chosen by a rule, since nothing can be measured.
 
 "templates": Inductor's tiled templates, one kernel each, which take in what follows them element by element. "fused":
-ordinary kernels with `tl.dot` (`triton.native_matmul`), which take in what comes before as well: fewer kernels, but what
-comes before is computed anew in every column of tiles. What the second cannot do (one row, convolutions) the first does.
+ordinary kernels with `tl.dot` (`triton.native_matmul`), which take in what comes before as well: fewer kernels, but
+what comes before is computed anew in every column of tiles. What the second cannot do (one row, convolutions) the
+first does.
 """
 
 import dataclasses
@@ -19,7 +20,8 @@ def options(way):
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-  """`batch` products of m x k and k x n, of elements of so many bytes. Sizes that are not known are those of the example."""
+  """`batch` products of m x k and k x n, of elements of so many bytes. Sizes that are not known are those of the
+  example."""
 
   m: int
   n: int
@@ -38,9 +40,9 @@ class Tiles:
 
 
 def cost(target, problem, tiles):
-  """Less is better; infinite what does not fit. The rounds of blocks over the multiprocessors, weighted by a block's work:
-  each step loads (m + n) k elements and multiplies m n k, the latter about 64 times cheaper a unit, and has a fixed cost
-  that more stages hide."""
+  """Less is better; infinite what does not fit. The rounds of blocks over the multiprocessors, weighted by a block's
+  work: each step loads (m + n) k elements and multiplies m n k, the latter about 64 times cheaper a unit, and has a
+  fixed cost that more stages hide."""
   if (tiles.m + tiles.n) * tiles.k * tiles.stages * problem.bytes > target.shared_memory_per_block_optin:
     return float("inf")
   if tiles.m * tiles.n > 128 * 32 * tiles.warps:     # accumulators that do not fit the registers
@@ -68,7 +70,8 @@ def _template(choice):
   try:
     m, k, n = (int(part) for part in str(info["tile_shape"]).strip("()").split(","))
     tiles = Tiles(m, n, k, int(info["num_stages"]), int(info["num_warps"]))
-    one, other = [node for node in choice.input_nodes if len(node.get_size()) >= 2][-2:]     # an addmm has its bias first
+    # An addmm has its bias first.
+    one, other = [node for node in choice.input_nodes if len(node.get_size()) >= 2][-2:]
     rows, inner, columns = (versions.size_hint(size) for size in (*one.get_size()[-2:], other.get_size()[-1]))
     batch = 1
     for size in one.get_size()[:-2]:

@@ -1,8 +1,8 @@
 """Triton kernels of a CUDA target: from the source that Inductor wrote to a cubin, and to the rows and launches of the
 `.hir` that name it.
 
-A kernel's parameters are those of its signature in order, without what was specialised away (`constexpr`, ints that equal
-1, None), then two scratch pointers, which are null here (`global_scratch`, `profile_scratch`).
+A kernel's parameters are those of its signature in order, without what was specialised away (`constexpr`, ints that
+equal 1, None), then two scratch pointers, which are null here (`global_scratch`, `profile_scratch`).
 """
 
 import ast
@@ -29,8 +29,8 @@ _BYTES = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "f16": 2, "bf16": 2, 
 
 @dataclasses.dataclass
 class Kernel:
-  """A compiled kernel. `arguments` are the names that a call gives, in its order; `parameters` the (name, type) that the
-  cubin takes of them, without the scratch pointers; `access` says read, write or both of each pointer."""
+  """A compiled kernel. `arguments` are the names that a call gives, in its order; `parameters` the (name, type) that
+  the cubin takes of them, without the scratch pointers; `access` says read, write or both of each pointer."""
 
   name: str
   symbol: str
@@ -72,8 +72,8 @@ class _Definition:
 
 
 class CudaKernels:
-  """The kernels of one CUDA target, for all functions of a program. `prefix` begins the names of its rows; `trigger` is
-  the policy of `waits.triggers_early`. To be used under `offline.cuda(target)`."""
+  """The kernels of one CUDA target, for all functions of a program. `prefix` begins the names of its rows; `trigger`
+  is the policy of `waits.triggers_early`. To be used under `offline.cuda(target)`."""
 
   # What the machine code assumes of the address of a buffer: Inductor marks its own as divisible by it.
   alignment = 16
@@ -143,8 +143,8 @@ class CudaKernels:
     return {f"{name}.cubin": kernel.cubin for name, kernel in self.kernels()}
 
   def rows(self, target, folder=""):
-    """The `image` and `kernel` rows, lines of a `.hir`; `target` is the name of its target row, `folder` where the files
-    will lie as seen from it ("kernels/")."""
+    """The `image` and `kernel` rows, lines of a `.hir`; `target` is the name of its target row, `folder` where the
+    files will lie as seen from it ("kernels/")."""
     lines = [f'image {name}.cubin {target} cubin "{folder}{name}.cubin"' for name, _ in self.kernels()]
     return lines + [row(name, f"{name}.cubin", kernel) for name, kernel in self.kernels()]
 
@@ -180,8 +180,8 @@ def source_of(name, body):
 
 
 def _load(name, source):
-  """Runs the module of a kernel. It never lies in a file, so that no path of this machine reaches the image; Triton finds
-  the text by the name of the module."""
+  """Runs the module of a kernel. It never lies in a file, so that no path of this machine reaches the image; Triton
+  finds the text by the name of the module."""
   file = f"{name}.py"
   linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
   module = types.ModuleType(name)
@@ -213,7 +213,8 @@ def compiled(name, source, target, wait, trigger):
       return _kernel(name, tuner, result, target, wait)
     refused.append(f"{config} wants {shared} bytes of shared memory")
   raise Unsupported(f"kernel {name}: no configuration fits {target.name}, which has "
-                    f"{target.shared_memory_per_block_optin} bytes of shared memory: {'; '.join(refused) or 'none given'}")
+                    f"{target.shared_memory_per_block_optin} bytes of shared memory: "
+                    f"{'; '.join(refused) or 'none given'}")
 
 
 def _kernel(name, tuner, result, target, wait):
@@ -245,8 +246,8 @@ def _refuse(name, metadata):
   """What the cubin needs beyond a plain launch, and a `.hir` cannot say."""
   for field in ("global_scratch_size", "profile_scratch_size"):
     if getattr(metadata, field, 0):
-      raise Unsupported(f"kernel {name}: wants {getattr(metadata, field)} bytes of {field.removesuffix('_size')} a block "
-                        "(a device-side tensor descriptor?), which a launch cannot give yet")
+      raise Unsupported(f"kernel {name}: wants {getattr(metadata, field)} bytes of {field.removesuffix('_size')} a "
+                        "block (a device-side tensor descriptor?), which a launch cannot give yet")
   if getattr(metadata, "tensordesc_meta", None):
     raise Unsupported(f"kernel {name}: takes a host tensor descriptor, which a launch cannot give yet; "
                       "turn triton.enable_host_side_tma off")

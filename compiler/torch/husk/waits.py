@@ -1,17 +1,18 @@
 """Kernels that wait first.
 
 A kernel that executes `griddepcontrol.wait` before it touches memory may be started while its predecessors still run
-(a *programmatic* edge of a CUDA graph): its launch then costs nothing, and the wait orders it as a full edge would. The
-wait has to come before every access, and in every kernel: what this one reads may have been written any number of kernels
-ago, and only if all of them waited is that work finished (waiting is transitive). So `rewritten` puts the wait at the
-head of the kernel, and `waits_first` reads in the PTX that it is still there after compilation. Only what it finds is
-written into the file.
+(a *programmatic* edge of a CUDA graph): its launch then costs nothing, and the wait orders it as a full edge would.
+The wait has to come before every access, and in every kernel: what this one reads may have been written any number of
+kernels ago, and only if all of them waited is that work finished (waiting is transitive). So `rewritten` puts the
+wait at the head of the kernel, and `waits_first` reads in the PTX that it is still there after compilation. Only what
+it finds is written into the file.
 
-`griddepcontrol.launch_dependents` lets the successors start even before this kernel is done. Measured on an H200 with 100
-dependent kernels: on a grid of at most one block a multiprocessor it saves some 10 % more than the wait alone (1 x 128: 62
-against 69 us, 132 x 256: 81 against 92; full edges 95 and 113). With many waves it can double the time, because waiting
-blocks take the room of working ones (16384 x 256: 2024 against 1098 us). The grid is known per call only, so a kernel
-triggers early only where the largest grid that its calls may have fits the multiprocessors in one go.
+`griddepcontrol.launch_dependents` lets the successors start even before this kernel is done. Measured on an H200 with
+100 dependent kernels: on a grid of at most one block a multiprocessor it saves some 10 % more than the wait alone
+(1 x 128: 62 against 69 us, 132 x 256: 81 against 92; full edges 95 and 113). With many waves it can double the time,
+because waiting blocks take the room of working ones (16384 x 256: 2024 against 1098 us). The grid is known per call
+only, so a kernel triggers early only where the largest grid that its calls may have fits the multiprocessors in one
+go.
 """
 
 import ast
@@ -36,7 +37,8 @@ def triggers_early(policy, largest_grid, multi_processor_count):
 
 
 def rewritten(source, name, trigger):
-  """The module `source` with the wait (before it the trigger, if asked for) as the first statements of kernel `name`."""
+  """The module `source` with the wait (before it the trigger, if asked for) as the first statements of kernel
+  `name`."""
   kernel = next((node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name),
                 None)
   if kernel is None:
@@ -54,11 +56,11 @@ def rewritten(source, name, trigger):
   return "\n".join(lines)
 
 
-# What may stand before the wait: reading parameters and special registers, and computing. Whoever is not on the list may
-# touch memory, or may leave the way to the wait.
+# What may stand before the wait: reading parameters and special registers, and computing. Whoever is not on the list
+# may touch memory, or may leave the way to the wait.
 _HARMLESS = re.compile(
-    r"(ld\.param|mov|cvt|cvta|add|sub|mul|mad|mul24|div|rem|abs|neg|min|max|shl|shr|shf|and|or|xor|not|cnot|lop3|bfe|bfi|"
-    r"bfind|brev|clz|popc|prmt|setp|selp|set|fma|griddepcontrol\.launch_dependents)(\.|$)")
+    r"(ld\.param|mov|cvt|cvta|add|sub|mul|mad|mul24|div|rem|abs|neg|min|max|shl|shr|shf|and|or|xor|not|cnot|lop3|bfe|"
+    r"bfi|bfind|brev|clz|popc|prmt|setp|selp|set|fma|griddepcontrol\.launch_dependents)(\.|$)")
 
 
 class Waits:
@@ -95,9 +97,9 @@ def _entry(ptx, symbol):
 
 
 def _instructions(body):
-  """The instructions in order. A label is one too: other code may jump to it. Declarations and comments are not, and the
-  braces of inline assembly only bound its registers. A guarded instruction comes with its guard, so that it is none of
-  the harmless ones: it may be skipped."""
+  """The instructions in order. A label is one too: other code may jump to it. Declarations and comments are not, and
+  the braces of inline assembly only bound its registers. A guarded instruction comes with its guard, so that it is
+  none of the harmless ones: it may be skipped."""
   body = re.sub(r"//[^\n]*|/\*.*?\*/", "", body, flags=re.S)
   for part in re.split(r"[;{}\n]", body):
     text = part.strip()

@@ -14,6 +14,7 @@ using CUcontext = struct CUctx_st*;
 using CUstream = struct CUstream_st*;
 using CUevent = struct CUevent_st*;
 using CUlibrary = struct CUlib_st*;
+using CUmodule = struct CUmod_st*;
 using CUkernel = struct CUkern_st*;
 using CUfunction = struct CUfunc_st*;
 using CUarray = struct CUarray_st*;

@@ -77,12 +77,15 @@ husk_status driver_fail(const Driver& driver, husk_error* error, CUresult result
                         const char* format, ...) {
   const husk_status code = code_of(result);
   write(error, code, result);
-  char thing[128];
+  constexpr int kThing = 150;   // what follows has room
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(thing, sizeof thing, format, arguments);
+  int length = vsnprintf(error->text, kThing, format, arguments);
   va_end(arguments);
-  snprintf(error->text, sizeof error->text, "%s: %s: %s%s", thing, call, error_name(driver, result), remedy(result));
+  if (length < 0) length = 0;
+  if (length >= kThing) length = kThing - 1;
+  snprintf(error->text + length, sizeof error->text - static_cast<size_t>(length), ": %s: %s%s", call,
+           error_name(driver, result), remedy(result));
   return code;
 }
 

@@ -11,7 +11,6 @@ namespace husk::cuda {
 
 namespace {
 
-constexpr size_t kLogSize = 512;
 // Static and dynamic shared memory together need no opt-in up to here. Source: CUDA C++ Programming Guide,
 // "Compute Capabilities".
 constexpr int kPlainShared = 48 * 1024;
@@ -24,20 +23,31 @@ CUresult load_cubin(const Driver& driver, const husk_port_image& image, CUlibrar
   return driver.cuLibraryLoadData(library, image.data, nullptr, nullptr, 0, &option, &value, 1);
 }
 
-CUresult load_ptx(const Driver& driver, const husk_port_image& image, CUlibrary* library, char* log) {
+CUresult load_ptx(const Driver& driver, const husk_port_image& image, Module* module) {
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-  void* values[] = {log, reinterpret_cast<void*>(uintptr_t{kLogSize})};
-  return driver.cuLibraryLoadData(library, image.data, options, values, 2, nullptr, nullptr, 0);
+  void* values[] = {module->log, reinterpret_cast<void*>(sizeof module->log - 1)};
+  return driver.cuLibraryLoadData(&module->library, image.data, options, values, 2, nullptr, nullptr, 0);
 }
 
-husk_status load_fail(const Device& device, husk_error* error, CUresult result, const husk_port_image& image,
-                      char* log) {
-  for (char* c = log; *c; ++c) {
+// Loads the image into module->library, which stays null where that fails. The driver puts off what it can; PTX is
+// compiled here and now, so that what is wrong with it is said here, by the compiler.
+husk_status load_image(const Device& device, const husk_port_image& image, Module* module, husk_error* error) {
+  const Driver& driver = device.driver;
+  const bool cubin = image.format == HUSK_IMAGE_CUBIN;
+  const char* call = "cuLibraryLoadData";
+  CUresult result = cubin ? load_cubin(driver, image, &module->library) : load_ptx(driver, image, module);
+  if (result == CUDA_SUCCESS && !cubin) {
+    call = "cuLibraryGetModule";
+    CUmodule loaded;
+    result = driver.cuLibraryGetModule(&loaded, module->library);
+    if (result != CUDA_SUCCESS) driver.cuLibraryUnload(module->library);
+  }
+  if (result == CUDA_SUCCESS) return HUSK_OK;
+  for (char* c = module->log; *c; ++c) {
     if (*c == '\n') *c = ' ';   // one line
   }
-  const bool cubin = image.format == HUSK_IMAGE_CUBIN;
-  return driver_fail(device.driver, error, result, "cuLibraryLoadData", "%s '%.60s'%s%.50s", cubin ? "cubin" : "PTX",
-                     image.name, *log ? ": " : "", log);
+  return driver_fail(driver, error, result, call, "%s '%.40s'%s%.80s", cubin ? "cubin" : "PTX", image.name,
+                     *module->log ? ": " : "", module->log);
 }
 
 // Bytes of a parameter in the kernel's layout; 0 for what is no parameter type.
@@ -173,20 +183,12 @@ husk_status module_load(void* handle, const husk_port_image* image, void** out, 
   Module* module = new (memory) Module();
   memcpy(module->name, image->name, name_bytes);
 
-  char log[kLogSize] = "";
   Current current(device, error);
-  if (current.status == HUSK_OK) {
-    const CUresult result = image->format == HUSK_IMAGE_CUBIN
-                                ? load_cubin(device.driver, *image, &module->library)
-                                : load_ptx(device.driver, *image, &module->library, log);
-    if (result == CUDA_SUCCESS) {
-      *out = module;
-      return HUSK_OK;
-    }
-    load_fail(device, error, result, *image, log);
-  }
-  release(device, module);
-  return error->code;
+  husk_status status = current.status;
+  if (status == HUSK_OK) status = load_image(device, *image, module, error);
+  if (status == HUSK_OK) *out = module;
+  else release(device, module);
+  return status;
 }
 
 void module_unload(void* handle, void* pointer) {

@@ -18,6 +18,7 @@ struct Kernel {
 struct Module {
   CUlibrary library;
   std::atomic<Kernel*> kernels;   // threads push, module_unload takes all
+  char log[256];                  // the compiler's, of PTX: the driver keeps the address until it compiles
   char name[1];
 };
 

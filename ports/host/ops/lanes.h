@@ -58,7 +58,8 @@ inline float load_one(const Half* from) {
   return _cvtsh_ss(from->bits);
 #else
   const uint32_t sign = static_cast<uint32_t>(from->bits & 0x8000) << 16, rest = from->bits & 0x7fffu;
-  if (rest >= 0x7c00) return bits_as<float>(sign | 0x7f800000u | (rest & 0x3ff) << 13 | (rest > 0x7c00 ? 0x400000u : 0));
+  if (rest > 0x7c00) return bits_as<float>(sign | 0x7fc00000u | (rest & 0x3ff) << 13);   // a quiet NaN
+  if (rest == 0x7c00) return bits_as<float>(sign | 0x7f800000u);
   if (rest >= 0x400) return bits_as<float>(sign | ((rest << 13) + 0x38000000u));
   const float small = static_cast<float>(rest) * 0x1p-24f;   // subnormal: a multiple of the smallest
   return sign ? -small : small;

@@ -18,7 +18,7 @@ class Files : public ::testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove(path); }
 
-  void write(const std::string& bytes) { std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size())); }
+  void write(const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
   // A header of safetensors and what follows it.
   void write_safetensors(const std::string& header, const std::string& data) {
     const uint64_t length = header.size();
@@ -41,7 +41,7 @@ class Files : public ::testing::Test {
     }
   }
 
-  std::string path = (std::filesystem::temp_directory_path() / ("husk_files_test_" + std::to_string(getpid()))).string();
+  std::string path = std::filesystem::temp_directory_path() / ("husk_files_test_" + std::to_string(getpid()));
 };
 
 TEST_F(Files, SafetensorsComeBack) {

@@ -13,9 +13,9 @@ extern "C" {
  * launch returns, the work is done, any stream (NULL too) will do, and stream_wait has nothing to wait for. A kernel
  * that reports a failed check makes launch itself fail, with HUSK_KERNEL. Device memory is host memory from the
  * device's allocator, aligned to 256 bytes.
- * Targets, from the worst fit to the best: "x86-64", "avx2" (with fma and f16c), "avx512" (f, bw, dq, vl); on 64-bit Arm
- * "aarch64". Images are ELF shared objects as FORMAT.md, "Images", describes; they are loaded from memory, never from
- * the disk. A kernel's grid, block and cluster are 1, its shared memory is 0.
+ * Targets, from the worst fit to the best: "x86-64", "avx2" (with fma and f16c), "avx512" (f, bw, dq, vl); on 64-bit
+ * Arm "aarch64". Images are ELF shared objects as FORMAT.md, "Images", describes; they are loaded from memory, never
+ * from the disk. A kernel's grid, block and cluster are 1, its shared memory is 0.
  * Returns a constant; may be called from any thread. */
 HUSK_API const husk_port* husk_port_host(void);
 

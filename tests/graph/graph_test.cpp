@@ -1,0 +1,309 @@
+// Explicit graphs on the fake driver, which runs nodes in any order that the edges allow and starts what waits early.
+#include "machine.h"
+#include "programs.h"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+namespace husk::test {
+namespace {
+
+husk_value integer(int64_t i) {
+  husk_value v = {HUSK_VALUE_INT, 0, {}};
+  v.as.i = i;
+  return v;
+}
+husk_value floating(double f) {
+  husk_value v = {HUSK_VALUE_FLOAT, 0, {}};
+  v.as.f = f;
+  return v;
+}
+
+// One function of x, t, k -> y on sessions of several modes, with two places for each tensor so that pointers change.
+class Runner {
+ public:
+  Runner(const std::string& text, const husk_session_options* options) : machine(text, options) {
+    for (void*& memory : in_) memory = machine.alloc(kLargest * 4);
+    for (void*& memory : out_) memory = machine.alloc(kLargest * 4);
+  }
+
+  husk_status resize(husk_session* session, int64_t n) {
+    DeviceTensor x = Machine::vector(nullptr, n);
+    husk_value inputs[] = {x.value(), floating(1), integer(1)};
+    return husk_session_resize(session, 0, inputs, 3, &machine.error);
+  }
+
+  husk_status run(husk_session* session, const std::vector<float>& x, double t, int64_t k, int place, std::vector<float>* y) {
+    const auto n = static_cast<int64_t>(x.size());
+    if (n && machine.upload(in_[place], x.data(), x.size() * 4) != HUSK_OK) return HUSK_DEVICE;
+    DeviceTensor from = Machine::vector(in_[place], n), to = Machine::vector(out_[place], n);
+    husk_value inputs[] = {from.value(), floating(t), integer(k)};
+    husk_value output = to.value();
+    const husk_status status = husk_session_run(session, 0, machine.stream, inputs, 3, &output, 1, &machine.error);
+    if (status != HUSK_OK) return status;
+    y->assign(x.size(), NAN);
+    return n ? machine.download(y->data(), out_[place], x.size() * 4) : HUSK_OK;
+  }
+
+  Machine machine;
+
+ private:
+  void* in_[2] = {};
+  void* out_[2] = {};
+};
+
+husk_session_options in_mode(int32_t mode, int32_t full_edges = 0) {
+  husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
+  options.mode = mode;
+  options.full_edges = full_edges;
+  return options;
+}
+
+std::vector<float> random_vector(std::mt19937& random, size_t n) {
+  std::vector<float> x(n);
+  for (float& value : x) value = static_cast<float>(static_cast<int>(random() % 2001) - 1000) / 500;
+  return x;
+}
+
+class GraphTest : public testing::Test {
+ protected:
+  void SetUp() override { fake.fake_reset(); }
+  void TearDown() override {
+    fake.fake_reset();
+    EXPECT_EQ(fake.fake_live_objects(), 0u);
+  }
+  Fake fake;
+};
+
+TEST_F(GraphTest, EqualsTheListInEveryOrder) {
+  const husk_session_options graph = in_mode(HUSK_MODE_GRAPH), list = in_mode(HUSK_MODE_LIST), full = in_mode(HUSK_MODE_GRAPH, 1);
+  Runner r(branches("scale"), &graph);
+  ASSERT_NE(r.machine.session, nullptr) << r.machine.error.text;
+  husk_session* sessions[] = {r.machine.session, r.machine.open_session(&list), r.machine.open_session(&full)};
+  for (husk_session* session : sessions) ASSERT_EQ(r.resize(session, 300), HUSK_OK) << r.machine.error.text;
+  std::mt19937 random(5);
+  std::vector<float> y;
+  const int runs = 60;
+  for (int run = 0; run < runs; ++run) {
+    fake.fake_schedule(random(), random() % 60);
+    const std::vector<float> x = random_vector(random, 1 + random() % kLargest);
+    const float t = static_cast<float>(random() % 100) / 64;
+    const auto k = static_cast<int32_t>(random() % 9) - 4;
+    const std::vector<float> expected = branches_of(x, t, k);
+    for (husk_session* session : sessions) {
+      ASSERT_EQ(r.run(session, x, t, k, static_cast<int>(random() % 2), &y), HUSK_OK) << r.machine.error.text;
+      ASSERT_EQ(std::memcmp(y.data(), expected.data(), y.size() * 4), 0) << "run " << run;
+    }
+  }
+  for (husk_session* session : sessions) {
+    int64_t ticks = 0;
+    ASSERT_EQ(husk_session_state_get(session, 0, &ticks, &r.machine.error), HUSK_OK);
+    EXPECT_EQ(ticks, runs);
+  }
+  EXPECT_EQ(r.machine.stats(sessions[0]).runs_as_graph, static_cast<uint64_t>(runs));
+  EXPECT_EQ(r.machine.stats(sessions[1]).runs_as_list, static_cast<uint64_t>(runs));
+  EXPECT_EQ(r.machine.stats(sessions[2]).programmatic_edges, 0u);
+  EXPECT_GT(fake.fake_early_starts(), 0u);  // programmatic edges did start kernels early
+}
+
+TEST_F(GraphTest, HasTrueEdgesOnly) {
+  const husk_session_options options = in_mode(HUSK_MODE_GRAPH);
+  Runner r(branches("scale"), &options);
+  ASSERT_EQ(r.resize(r.machine.session, 300), HUSK_OK) << r.machine.error.text;
+  const husk_session_stats s = r.machine.stats(r.machine.session);
+  EXPECT_EQ(s.graph_nodes, 2u * kSteps + 2);
+  EXPECT_EQ(s.graph_edges, 2u * (kSteps - 1) + 2);  // the branches and the counter wait for nothing else
+  EXPECT_EQ(s.programmatic_edges, s.graph_edges);
+  EXPECT_EQ(s.bounded, 1u);
+}
+
+TEST_F(GraphTest, KernelsThatDoNotWaitGetFullEdges) {
+  const husk_session_options options = in_mode(HUSK_MODE_GRAPH);
+  Runner r(branches("late"), &options);
+  ASSERT_EQ(r.resize(r.machine.session, 300), HUSK_OK) << r.machine.error.text;
+  const husk_session_stats s = r.machine.stats(r.machine.session);
+  EXPECT_EQ(s.programmatic_edges, s.graph_edges - (kSteps - 1));
+}
+
+// The reason why the mark must be checked in the PTX: a kernel that says it waits and does not is a race, and shows here.
+TEST_F(GraphTest, AKernelThatDoesNotWaitIsCaught) {
+  const husk_session_options options = in_mode(HUSK_MODE_GRAPH);
+  Runner r(branches("liar"), &options);
+  ASSERT_EQ(r.resize(r.machine.session, 300), HUSK_OK) << r.machine.error.text;
+  std::mt19937 random(6);
+  std::vector<float> y;
+  int wrong = 0;
+  for (int run = 0; run < 20; ++run) {
+    fake.fake_schedule(random(), 0);
+    const std::vector<float> x = random_vector(random, 200);
+    ASSERT_EQ(r.run(r.machine.session, x, 1.5, 2, 0, &y), HUSK_OK) << r.machine.error.text;
+    const std::vector<float> expected = branches_of(x, 1.5f, 2);
+    wrong += std::memcmp(y.data(), expected.data(), y.size() * 4) != 0;
+  }
+  EXPECT_GT(wrong, 0);
+}
+
+TEST_F(GraphTest, PatchesWhatChangedAndNothingElse) {
+  const husk_session_options options = in_mode(HUSK_MODE_GRAPH);
+  Runner r(branches("scale"), &options);
+  husk_session* session = r.machine.session;
+  ASSERT_EQ(r.resize(session, 300), HUSK_OK) << r.machine.error.text;
+  std::mt19937 random(7);
+  std::vector<float> x = random_vector(random, 300), y;
+  auto patched_by = [&](double t, int64_t k, int place) {
+    const uint64_t before = r.machine.stats(session).nodes_patched;
+    EXPECT_EQ(r.run(session, x, t, k, place, &y), HUSK_OK) << r.machine.error.text;
+    EXPECT_EQ(y, branches_of(x, static_cast<float>(t), static_cast<int32_t>(k)));
+    return r.machine.stats(session).nodes_patched - before;
+  };
+  EXPECT_EQ(patched_by(1, 1, 0), 3u);           // where x and y are
+  EXPECT_EQ(patched_by(1, 1, 0), 0u);
+  EXPECT_EQ(patched_by(2, 1, 0), unsigned(kSteps));
+  EXPECT_EQ(patched_by(2, 5, 0), unsigned(kSteps));
+  EXPECT_EQ(patched_by(2, 5, 1), 3u);
+  x = random_vector(random, 301);
+  EXPECT_EQ(patched_by(2, 5, 1), 2u * kSteps + 1);  // n, in all but the counter
+}
+
+TEST_F(GraphTest, ARefusedPatchMakesTheRunAList) {
+  const husk_session_options options = in_mode(HUSK_MODE_GRAPH);
+  Runner r(branches("scale"), &options);
+  husk_session* session = r.machine.session;
+  ASSERT_EQ(r.resize(session, 300), HUSK_OK) << r.machine.error.text;
+  std::mt19937 random(8);
+  std::vector<float> y;
+  for (int run = 0; run < 6; ++run) {
+    const std::vector<float> x = random_vector(random, 100 + random() % 100);
+    if (run % 2) fake.fake_fail_call("cuGraphExecKernelNodeSetParams", 1 + static_cast<uint64_t>(run), 910);
+    ASSERT_EQ(r.run(session, x, 0.5, run, 0, &y), HUSK_OK) << r.machine.error.text;
+    EXPECT_EQ(fake.fake_failed(), run % 2);
+    fake.fake_fail_at(0, 0);
+    EXPECT_EQ(y, branches_of(x, 0.5f, run));
+  }
+  EXPECT_EQ(r.machine.stats(session).runs_as_list, 3u);
+  EXPECT_EQ(r.machine.stats(session).runs_as_graph, 3u);
+}
+
+TEST_F(GraphTest, AnEmptyGridMakesTheRunAList) {
+  const husk_session_options options = in_mode(HUSK_MODE_GRAPH);
+  Runner r(branches("scale"), &options);
+  husk_session* session = r.machine.session;
+  std::vector<float> y;
+  ASSERT_EQ(r.resize(session, 0), HUSK_OK) << r.machine.error.text;
+  EXPECT_EQ(r.machine.stats(session).graph_nodes, 0u);  // no graph of empty grids
+  ASSERT_EQ(r.resize(session, 10), HUSK_OK) << r.machine.error.text;
+  EXPECT_NE(r.machine.stats(session).graph_nodes, 0u);
+  std::mt19937 random(9);
+  for (size_t n : {10u, 0u, 20u}) {
+    const std::vector<float> x = random_vector(random, n);
+    ASSERT_EQ(r.run(session, x, 0.5, 1, 0, &y), HUSK_OK) << r.machine.error.text;
+    EXPECT_EQ(y, branches_of(x, 0.5f, 1));
+  }
+  EXPECT_EQ(r.machine.stats(session).runs_as_list, 1u);
+}
+
+TEST_F(GraphTest, WithoutBoundsEveryPlanHasItsGraph) {
+  const husk_session_options options = in_mode(HUSK_MODE_AUTO);
+  Runner r(branches("scale", "inf"), &options);
+  husk_session* session = r.machine.session;
+  ASSERT_NE(session, nullptr) << r.machine.error.text;
+  std::mt19937 random(10);
+  std::vector<float> y;
+  uint64_t graphs = 0;
+  for (size_t n : {100u, 3000u, 40u}) {
+    const std::vector<float> x = random_vector(random, n);
+    if (n > 40) {
+      ASSERT_EQ(r.resize(session, static_cast<int64_t>(n)), HUSK_OK) << r.machine.error.text;
+    }
+    ASSERT_EQ(r.run(session, x, 0.5, 1, 0, &y), HUSK_OK) << r.machine.error.text;
+    EXPECT_EQ(y, branches_of(x, 0.5f, 1));
+    graphs += n > 40;
+    EXPECT_EQ(r.machine.stats(session).runs_as_graph, graphs) << n;  // a shape that was not resized takes the list
+  }
+}
+
+// Copies, fills and views of one buffer, whose nodes are patched like kernels.
+const char* const kPieces = R"(
+function pieces {
+  input x tensor f32 [1..1000]
+  input t float
+  input k int
+  output y tensor f32 rank 1
+  variant gpu {
+    let n = size(x, 0)
+    let blocks = cdiv(n, 128)
+    buffer x of input bytes mul(n, 4)
+    buffer y of output bytes mul(n, 4)
+    buffer pair bytes mul(n, 8) align 64
+    buffer zero bytes mul(n, 4) align 64
+    fill f32 (write zero, t)
+    copy (write pair[0, mul(n, 4)], read x)
+    launch shift grid (blocks, 1, 1) (read zero, write pair[mul(n, 4), mul(n, 4)], k, n)
+    launch join grid (blocks, 1, 1) (read pair[0, mul(n, 4)], read pair[mul(n, 4), mul(n, 4)], write zero, n)
+    copy (write y, read zero)
+    return (tensor y f32 [n] [1])
+  }
+}
+)";
+
+TEST_F(GraphTest, HoldsCopiesAndFills) {
+  const husk_session_options options = in_mode(HUSK_MODE_GRAPH);
+  Runner r(kPieces, &options);
+  husk_session* session = r.machine.session;
+  ASSERT_NE(session, nullptr) << r.machine.error.text;
+  ASSERT_EQ(r.resize(session, 300), HUSK_OK) << r.machine.error.text;
+  EXPECT_EQ(r.machine.stats(session).graph_nodes, 5u);
+  std::mt19937 random(12);
+  std::vector<float> y;
+  for (int run = 0; run < 20; ++run) {
+    fake.fake_schedule(random(), random() % 60);
+    const std::vector<float> x = random_vector(random, 1 + random() % 1000);
+    const float t = static_cast<float>(run) / 4;
+    ASSERT_EQ(r.run(session, x, t, run, run % 2, &y), HUSK_OK) << r.machine.error.text;
+    for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i], x[i] - (t * 0.5f + static_cast<float>(run))) << run;
+  }
+  EXPECT_EQ(r.machine.stats(session).runs_as_graph, 20u);
+}
+
+const char* const kRead = R"(
+function count_positive {
+  input x tensor f32 [1..1000]
+  output found int
+  variant gpu {
+    let n = size(x, 0)
+    buffer x of input bytes mul(n, 4)
+    buffer tally bytes 8 align 8
+    launch positive grid (1, 1, 1) (read x, write tally, n)
+    read i64 (read tally)
+    return (int result(0))
+  }
+}
+)";
+
+TEST_F(GraphTest, AFunctionThatReadsIsAList) {
+  Machine m(kRead);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  void* memory = m.alloc(4000);
+  const std::vector<float> x = {1, -1, 2, 3, -4};
+  ASSERT_EQ(m.upload(memory, x.data(), 20), HUSK_OK);
+  DeviceTensor tensor = Machine::vector(memory, 5);
+  husk_value in = tensor.value(), out = integer(0);
+  ASSERT_EQ(husk_session_resize(m.session, 0, &in, 1, &m.error), HUSK_OK) << m.error.text;
+  ASSERT_EQ(husk_session_run(m.session, 0, m.stream, &in, 1, &out, 1, &m.error), HUSK_OK) << m.error.text;
+  EXPECT_EQ(out.as.i, 3);
+  EXPECT_EQ(m.stats(m.session).graph_nodes, 0u);
+}
+
+TEST_F(GraphTest, AHostTensorIsRefused) {
+  Machine m(kRead);
+  float x[4] = {};
+  DeviceTensor tensor = Machine::vector(x, 4);
+  tensor.dl.device = {kDLCPU, 0};
+  husk_value in = tensor.value(), out = integer(0);
+  EXPECT_EQ(husk_session_run(m.session, 0, m.stream, &in, 1, &out, 1, &m.error), HUSK_INVALID_INPUT);
+  EXPECT_NE(std::strstr(m.error.text, "input 'x' lies on DLPack device 1:0, the program runs on 2:0"), nullptr) << m.error.text;
+}
+
+}  // namespace
+}  // namespace husk::test

@@ -1,0 +1,61 @@
+/* Kernels for programs on the fake driver: one run for the whole grid, blocks of 128 elements. */
+#include <fake.h>
+#include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define KERNEL(name, ...)                                                      \
+  EXPORT const uint32_t name##_param_sizes[] = {__VA_ARGS__, FAKE_PARAMS_END}; \
+  EXPORT void name(const fake_grid* grid, void** params)
+#define POINTER(type, i) (*(type**)params[i])
+#define VALUE(type, i) (*(const type*)params[i])
+
+/* A grid that is too small leaves elements out, as on a GPU; one that is stale shows. */
+static int32_t elements(const fake_grid* grid, int32_t n) {
+  const int64_t threads = (int64_t)grid->grid[0] * grid->block[0];
+  return threads < n ? (int32_t)threads : n;
+}
+
+/* y[i] = x[i] * t + 0.25 */
+static void scale_elements(const fake_grid* grid, void** params) {
+  const float* x = POINTER(const float, 0);
+  float* y = POINTER(float, 1);
+  for (int32_t i = 0; i < elements(grid, VALUE(int32_t, 3)); ++i) y[i] = x[i] * VALUE(float, 2) + 0.25f;
+}
+
+KERNEL(scale, 8, 8, 4, 4) {
+  grid->wait(grid);
+  scale_elements(grid, params);
+}
+
+/* The same without a wait. */
+KERNEL(scale_careless, 8, 8, 4, 4) { scale_elements(grid, params); }
+
+/* y[i] = x[i] * 0.5 + k */
+KERNEL(shift, 8, 8, 4, 4) {
+  grid->wait(grid);
+  const float* x = POINTER(const float, 0);
+  float* y = POINTER(float, 1);
+  for (int32_t i = 0; i < elements(grid, VALUE(int32_t, 3)); ++i) y[i] = x[i] * 0.5f + (float)VALUE(int32_t, 2);
+}
+
+/* y[i] = a[i] - b[i] */
+KERNEL(join, 8, 8, 8, 4) {
+  grid->wait(grid);
+  const float *a = POINTER(const float, 0), *b = POINTER(const float, 1);
+  float* y = POINTER(float, 2);
+  for (int32_t i = 0; i < elements(grid, VALUE(int32_t, 3)); ++i) y[i] = a[i] - b[i];
+}
+
+/* *counter += 1 */
+KERNEL(count, 8) {
+  grid->wait(grid);
+  ++*POINTER(int64_t, 0);
+}
+
+/* *out = elements of x above 0 */
+KERNEL(positive, 8, 8, 4) {
+  grid->wait(grid);
+  int64_t found = 0;
+  for (int32_t i = 0; i < VALUE(int32_t, 2); ++i) found += POINTER(const float, 0)[i] > 0;
+  *POINTER(int64_t, 1) = found;
+}

@@ -1,0 +1,120 @@
+#include "machine.h"
+
+#include "compile.h"
+#include "memory.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <filesystem>
+#include <map>
+#include <stdexcept>
+
+namespace husk::test {
+
+Fake::Fake() {
+  library = dlopen("libcuda.so.1", RTLD_NOW);
+  if (!library || !dlsym(library, "fake_reset"))
+    throw std::runtime_error("these tests need the fake driver: ctest sets LD_LIBRARY_PATH to it");
+#define CONTROL(name) name = reinterpret_cast<decltype(name)>(dlsym(library, #name));
+  HUSK_FAKE_CONTROLS(CONTROL)
+#undef CONTROL
+}
+
+const std::vector<uint8_t>& artifact(const std::string& functions) {
+  static std::map<std::string, std::vector<uint8_t>> made;
+  std::vector<uint8_t>& bytes = made[functions];
+  if (!bytes.empty()) return bytes;
+  const std::filesystem::path image = HUSK_GRAPH_KERNELS;
+  const std::string head = "hir 1\nproducer \"test\"\ntarget gpu cuda \"sm_90a\"\nimage kernels gpu cubin \"" +
+                           image.filename().string() + "\"\n" + R"(
+kernel scale kernels "scale" (ptr, ptr, f32, i32) block 128 1 1 waits_first
+kernel late kernels "scale" (ptr, ptr, f32, i32) block 128 1 1
+kernel liar kernels "scale_careless" (ptr, ptr, f32, i32) block 128 1 1 waits_first
+kernel shift kernels "shift" (ptr, ptr, i32, i32) block 128 1 1 waits_first
+kernel join kernels "join" (ptr, ptr, ptr, i32) block 128 1 1 waits_first
+kernel count kernels "count" (ptr) block 1 1 1 waits_first
+kernel positive kernels "positive" (ptr, ptr, i32) block 128 1 1
+)";
+  auto result = compiler::compile_text(head + functions, image.parent_path());
+  if (auto* error = std::get_if<compiler::Error>(&result)) throw std::runtime_error(compiler::describe(*error, "test.hir"));
+  return bytes = std::get<0>(result);
+}
+
+husk_value DeviceTensor::value() {
+  dl.shape = &size;
+  husk_value v = {HUSK_VALUE_TENSOR, 0, {}};
+  v.as.tensor = &dl;
+  return v;
+}
+
+Machine::Machine(const std::string& functions, const husk_session_options* options) {
+  const std::vector<uint8_t>& file = artifact(functions);
+  bytes_ = std::aligned_alloc(4096, (file.size() + 4095) / 4096 * 4096);
+  std::memcpy(bytes_, file.data(), file.size());
+  husk_engine_options engine_options = HUSK_ENGINE_OPTIONS_INIT;
+  engine_options.port = husk_port_cuda();
+  const husk_port* port = husk_port_cuda();
+  if (port->open(port->user, 0, default_allocator(), &device_, &error) != HUSK_OK) {
+    device_ = nullptr;
+    return;
+  }
+  if (port->stream_create(device_, &stream, &error) != HUSK_OK) return;
+  if (husk_engine_create(&engine_options, &engine, &error) != HUSK_OK) return;
+  if (husk_program_load(engine, bytes_, file.size(), nullptr, nullptr, &program, &error) != HUSK_OK) return;
+  session = open_session(options);
+}
+
+Machine::~Machine() {
+  const husk_port* port = husk_port_cuda();
+  for (husk_session* s : sessions_) husk_session_release(s);
+  husk_program_release(program);
+  husk_engine_release(engine);
+  if (device_) {
+    for (void* memory : memory_) port->free(device_, memory);
+    if (stream) port->stream_destroy(device_, stream);
+    port->close(device_);
+  }
+  std::free(bytes_);
+}
+
+husk_session* Machine::open_session(const husk_session_options* options) {
+  husk_session* made = nullptr;
+  if (husk_session_create(program, options, &made, &error) == HUSK_OK) sessions_.push_back(made);
+  return made;
+}
+
+void* Machine::alloc(size_t bytes) {
+  void* memory = nullptr;
+  if (husk_port_cuda()->alloc(device_, bytes, &memory, &error) != HUSK_OK) return nullptr;
+  memory_.push_back(memory);
+  return memory;
+}
+
+DeviceTensor Machine::vector(void* memory, int64_t n) {
+  DeviceTensor tensor;
+  tensor.size = n;
+  tensor.dl.data = memory;
+  tensor.dl.device = {kDLCUDA, 0};
+  tensor.dl.ndim = 1;
+  tensor.dl.dtype = husk_dtype_to_dlpack(HUSK_F32);
+  return tensor;
+}
+
+husk_status Machine::upload(void* to, const void* from, size_t bytes) {
+  const husk_status status = husk_port_cuda()->upload(device_, stream, to, from, bytes, &error);
+  return status != HUSK_OK ? status : husk_port_cuda()->stream_wait(device_, stream, &error);
+}
+
+husk_status Machine::download(void* to, const void* from, size_t bytes) {
+  return husk_port_cuda()->download(device_, stream, to, from, bytes, &error);
+}
+
+husk_session_stats Machine::stats(husk_session* of, uint32_t function) {
+  husk_session_stats out = {};
+  out.struct_size = sizeof(out);
+  EXPECT_EQ(husk_session_stats_get(of, function, &out, &error), HUSK_OK);
+  return out;
+}
+
+}  // namespace husk::test
