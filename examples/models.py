@@ -1,4 +1,5 @@
-"""Small models to export and run. Each function returns (model, args, dynamic_shapes), seeded: the same bytes every time.
+"""Small models to export and run. Each function returns (model, args, dynamic_shapes), seeded: the same bytes every
+time.
 
   python -m husk examples/models.py:gpt -o gpt.husk
 """

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "planner.h"
-#include "read/disassembler.h"
 
 namespace husk::compiler {
 namespace {

@@ -10,6 +10,7 @@
 #include "ir/printer.h"
 #include "ir/words.h"
 #include "read/disassembler.h"
+#include "read/plan.h"
 
 namespace husk::compiler {
 namespace {
@@ -165,6 +166,20 @@ std::string report_code(const Artifact& artifact) {
   });
   return out.take();
 }
+
+namespace {
+
+std::string each_variant_says(const Artifact& artifact, std::string (*say)(const Code&)) {
+  std::string out;
+  each_variant(artifact.program(), [&](const Code& code) { out += say(code); });
+  return out;
+}
+
+}  // namespace
+
+std::string report_plan_summary(const Artifact& artifact) { return each_variant_says(artifact, plan_summary); }
+std::string report_plan(const Artifact& artifact) { return each_variant_says(artifact, plan_text); }
+std::string report_graph(const Artifact& artifact) { return each_variant_says(artifact, graph_text); }
 
 std::string report_sizes(const Artifact& artifact) {
   const fb::Program& p = artifact.program();

@@ -12,8 +12,8 @@ int main(int argc, char** argv) {
   CLI::App app{"Prints what is in a Husk artifact. One that breaks a rule of the format is refused.", "husk-dump"};
   app.set_version_flag("--version", "husk-dump " HUSK_VERSION);
   app.add_option("file", path, "The artifact, model.husk")->required();
-  app.add_option("--output", output, "meta, code, sizes, json, or all (meta, code and sizes)")
-      ->check(CLI::IsMember({"meta", "code", "sizes", "json", "all"}))
+  app.add_option("--output", output, "meta, code, plan, graph, sizes, json, or all (all but json)")
+      ->check(CLI::IsMember({"meta", "code", "plan", "graph", "sizes", "json", "all"}))
       ->capture_default_str();
   app.add_flag("--check", check, "Compare images and constants with their hashes as well");
   CLI11_PARSE(app, argc, argv);
@@ -29,6 +29,8 @@ int main(int argc, char** argv) {
   const bool all = output == "all";
   if (all || output == "meta") fmt::print("{}", report_metadata(*artifact));
   if (all || output == "code") fmt::print("{}", report_code(*artifact));
+  if (all || output == "plan") fmt::print("{}", report_plan(*artifact));
+  if (all || output == "graph") fmt::print("{}", report_graph(*artifact));
   if (all || output == "sizes") fmt::print("{}", report_sizes(*artifact));
   if (output == "json") fmt::print("{}", report_json(*artifact));
   return 0;

@@ -2,8 +2,8 @@
  *
  *   husk_example_c model.husk [--device cuda] [input.raw ...]
  *
- * Tensor inputs are read from the raw files in order, as they lie in memory; without a file f32 and i64 ones are
- * 0, 1, 2, ... and others 0. Dimensions are as small as the model allows, but 2 if they can be. C11. */
+ * Tensors come from the raw files in order, as they lie in memory; those without a file are 0, 1, 2, ... if f32 or i64,
+ * else 0. Dimensions are as small as the model allows, but 2 if they can be. C11. */
 #include <husk/husk.h>
 #include <husk/port_cuda.h>
 #include <husk/port_host.h>
@@ -14,16 +14,11 @@
 
 enum { MAX_VALUES = 64, MAX_RANK = 16 };
 
-static void stop(const char* name, const char* what) {
-  fprintf(stderr, "%s: %s\n", name, what);
-  exit(1);
-}
+static void stop(const char* name, const char* what) { fprintf(stderr, "%s: %s\n", name, what), exit(1); }
 
 /* Every call gives a status, and says in its last argument what went wrong. */
 static husk_error error;
-static void check(husk_status status) {
-  if (status != HUSK_OK) stop(husk_status_name(status), error.text);
-}
+static void check(husk_status status) { if (status != HUSK_OK) stop(husk_status_name(status), error.text); }
 
 /* Where tensors live: a device of a port. The port takes its host memory from here. */
 static const husk_port* port;
@@ -87,14 +82,14 @@ static void output_show(tensor* t, int run) {
     difference = fmaxf(difference, fabsf(((float*)t->host)[i] - before[i]));
   }
   if (run > 1) printf("; changed by %g", difference);
-  printf("\n");
+  puts("");
 }
 
 int main(int argc, char** argv) {
   if (argc < 2) stop("usage", "husk_example_c model.husk [--device cuda] [input.raw ...]");
-  const int cuda = argc > 3 && strcmp(argv[2], "--device") == 0 && strcmp(argv[3], "cuda") == 0;
-  int file = cuda ? 4 : 2;
-  if (cuda) place.device_type = kDLCUDA;
+  const int cuda = argc > 3 && !strcmp(argv[2], "--device") && !strcmp(argv[3], "cuda");
+  int file = 2;
+  if (cuda) place.device_type = kDLCUDA, file = 4;
 
   /* A port is a kind of place to run on. An engine is one device of it, and the operators that programs may call. */
   port = cuda ? husk_port_cuda() : husk_port_host();
@@ -142,9 +137,7 @@ int main(int argc, char** argv) {
   for (int run = 1; run <= 2; run++) {
     check(husk_session_run(session, 0, NULL, values, inputs, values + inputs, all - inputs, &error));
     check(husk_session_wait(session, &error));
-    for (uint32_t i = inputs; i < all; i++) {
-      if (values[i].kind == HUSK_VALUE_TENSOR) output_show(&tensors[i], run);
-    }
+    for (uint32_t i = inputs; i < all; i++) if (values[i].kind == HUSK_VALUE_TENSOR) output_show(&tensors[i], run);
   }
 
   for (uint32_t i = 0; i < all; i++) port->free(device, tensors[i].dl.data), free(tensors[i].host);

@@ -45,6 +45,21 @@ const std::vector<Symbol>& symbols() {
   return *table;
 }
 
+// Some object that dies with the last context, or null. Libraries and graphs belong to none.
+const char* live_in_contexts() {
+  for (const Context* context : state().contexts) {
+    if (context && context->live) return nullptr;
+  }
+  for (const auto& [handle, object] : state().objects) {
+    const std::string kind = object->kind;
+    if (object->counted && object->live && kind != "library" && kind != "graph") return object->kind;
+  }
+  for (const auto& [address, allocation] : state().allocations) {
+    if (allocation.live) return "allocation";
+  }
+  return nullptr;
+}
+
 bool known(CUdevice device) { return state().initialised && device >= 0 && device < state().devices; }
 
 }  // namespace
@@ -106,7 +121,6 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = state().major; break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = state().minor; break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 227 * 1024; break;
-    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES: *value = 0; break;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
@@ -137,6 +151,9 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   Context* context = known(device) ? state().contexts[static_cast<size_t>(device)] : nullptr;
   if (!context || context->retained == 0) violation("cuDevicePrimaryCtxRelease: device %d is not retained", device);
   context->live = --context->retained > 0;
+  if (const char* left = live_in_contexts(); left && !context->live) {
+    violation("cuDevicePrimaryCtxRelease: the last one, and there still is a live %s", left);
+  }
   return call.fault;
 }
 

@@ -26,12 +26,13 @@ constexpr uint32_t kPortableCluster = 8, kLargestCluster = 16;
 size_t elf_extent(const char* code) {
   Elf64_Ehdr header;
   memcpy(&header, code, sizeof header);
-  size_t end = std::max(sizeof header, size_t{header.e_shoff} + size_t{header.e_shnum} * sizeof(Elf64_Shdr));
-  end = std::max(end, size_t{header.e_phoff} + size_t{header.e_phnum} * sizeof(Elf64_Phdr));
+  size_t end = sizeof header;
+  if (header.e_shnum) end = std::max(end, size_t{header.e_shoff} + size_t{header.e_shnum} * sizeof(Elf64_Shdr));
+  if (header.e_phnum) end = std::max(end, size_t{header.e_phoff} + size_t{header.e_phnum} * sizeof(Elf64_Phdr));
   for (size_t i = 0; i < header.e_shnum; ++i) {
     Elf64_Shdr section;
     memcpy(&section, code + header.e_shoff + i * sizeof section, sizeof section);
-    if (section.sh_type != SHT_NOBITS) end = std::max(end, size_t{section.sh_offset} + section.sh_size);
+    if (i && section.sh_type != SHT_NOBITS) end = std::max(end, size_t{section.sh_offset} + section.sh_size);
   }
   for (size_t i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr segment;
@@ -59,11 +60,11 @@ void* open_shared_object(const std::vector<char>& bytes) {
   return handle;
 }
 
-// As the driver does in its lazy mode, PTX is taken as it is and compiled when something in it is asked for.
+// As the driver does in its lazy mode, text is taken as it is and looked at when something in it is asked for. So are
+// cubins for another machine.
 CUresult load_text(CUlibrary* out, const char* text, CUjit_option* options, void** values, unsigned int count) {
   Library* library = make<Library>();
-  library->is_text = true;
-  library->is_ptx = strstr(text, ".version") != nullptr;
+  library->late_error = strstr(text, ".version") ? CUDA_ERROR_JIT_COMPILER_NOT_FOUND : CUDA_ERROR_INVALID_IMAGE;
   for (unsigned int i = 0; i < count; ++i) {
     if (options[i] == CU_JIT_ERROR_LOG_BUFFER) library->log = static_cast<char*>(values[i]);
     if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) library->log_size = reinterpret_cast<uintptr_t>(values[i]);
@@ -72,14 +73,12 @@ CUresult load_text(CUlibrary* out, const char* text, CUjit_option* options, void
   return CUDA_SUCCESS;
 }
 
-CUresult compile(const Library& library) {
-  if (!library.is_text) return CUDA_SUCCESS;
-  if (!library.is_ptx) return CUDA_ERROR_INVALID_IMAGE;
+CUresult finish_loading(const Library& library) {
   if (library.log && library.log_size) {
     strncpy(library.log, "ptxas fatal : the fake driver\ncompiles no PTX", library.log_size - 1);
     library.log[library.log_size - 1] = 0;
   }
-  return CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
+  return library.late_error;
 }
 
 Kernel* find_kernel(Library& library, const std::string& name) {
@@ -180,12 +179,15 @@ CUresult cuLibraryLoadData(CUlibrary* out, const void* code, CUjit_option* jit_o
   if (memcmp(bytes, ELFMAG, SELFMAG) != 0) return load_text(out, bytes, jit_options, jit_values, jit_count);
   Elf64_Ehdr header;
   memcpy(&header, bytes, sizeof header);
-  if (header.e_machine != kMachine) return CUDA_ERROR_NO_BINARY_FOR_GPU;
   const std::vector<char> copy(bytes, bytes + elf_extent(bytes));
-  void* handle = open_shared_object(copy);
-  if (!handle) return CUDA_ERROR_INVALID_IMAGE;
-  Library* library = make<Library>();
-  library->handle = handle;
+  Library loaded;
+  if (header.e_machine != kMachine) {
+    loaded.late_error = CUDA_ERROR_NO_BINARY_FOR_GPU;
+  } else {
+    loaded.handle = open_shared_object(copy);
+    if (!loaded.handle) return CUDA_ERROR_INVALID_IMAGE;
+  }
+  Library* library = make<Library>(std::move(loaded));
   for (unsigned int i = 0; i < count; ++i) {
     if (options[i] != CU_LIBRARY_BINARY_IS_PRESERVED) violation("cuLibraryLoadData: option %d", options[i]);
     library->code = bytes;
@@ -211,7 +213,7 @@ CUresult cuLibraryGetModule(CUmodule* out, CUlibrary handle) {
   if (call.fault) return call.fault;
   call.context();
   *out = nullptr;   // nothing here takes modules
-  return compile(call.object<Library>(handle, "library"));
+  return finish_loading(call.object<Library>(handle, "library"));
 }
 
 CUresult cuLibraryGetKernel(CUkernel* out, CUlibrary handle, const char* name) {
@@ -219,7 +221,7 @@ CUresult cuLibraryGetKernel(CUkernel* out, CUlibrary handle, const char* name) {
   if (call.fault) return call.fault;
   Library& library = call.object<Library>(handle, "library");
   library.check_preserved("cuLibraryGetKernel");
-  if (const CUresult result = compile(library)) return result;
+  if (const CUresult result = finish_loading(library)) return result;
   Kernel* kernel = find_kernel(library, name);
   if (!kernel) return CUDA_ERROR_NOT_FOUND;
   *out = reinterpret_cast<CUkernel>(kernel);

@@ -13,8 +13,7 @@ struct Library : Object {
   const char* code = nullptr;     // the caller's bytes, where it promised to preserve them
   std::vector<char> bytes;
   std::map<std::string, struct Kernel*> kernels;
-  bool is_text = false;           // looked at late; PTX is not compiled here
-  bool is_ptx = false;
+  CUresult late_error = CUDA_SUCCESS;   // what is wrong with it, which is said when something in it is asked for
   char* log = nullptr;            // where the caller wants the compiler's words
   size_t log_size = 0;
   void check_preserved(const char* call) const;

@@ -168,20 +168,6 @@ CUresult cuMemFree(CUdeviceptr address) {
   return call.fault;
 }
 
-CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
-  Call call("cuPointerGetAttribute");
-  if (call.fault) return call.fault;
-  call.context();
-  if (attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE) return CUDA_ERROR_INVALID_VALUE;
-  CUmemorytype type;
-  const Allocation* allocation = find_allocation(address);
-  if (allocation && allocation->live) type = CU_MEMORYTYPE_DEVICE;
-  else if (is_pinned(reinterpret_cast<const void*>(address))) type = CU_MEMORYTYPE_HOST;
-  else return CUDA_ERROR_INVALID_VALUE;
-  memcpy(value, &type, sizeof type);
-  return CUDA_SUCCESS;
-}
-
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t size, CUstream stream) {
   Call call("cuMemcpyHtoDAsync");
   if (call.fault) return call.fault;

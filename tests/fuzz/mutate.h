@@ -1,6 +1,7 @@
 // Artifacts whose metadata a fuzzer may bend: the header is made right again, so that the bent rows are reached.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -82,5 +82,8 @@ int main(int argc, char** argv) {
   print_stats("graph, full edges", full, f);
   std::printf("%d runs, %d differences\n", runs, wrong);
   for (husk_session* session : sessions) husk_session_release(session);
+  for (CUdeviceptr memory : in) driver.cuMemFree_v2_(memory);
+  for (auto& row : results)
+    for (CUdeviceptr memory : row) driver.cuMemFree_v2_(memory);
   return wrong != 0;
 }

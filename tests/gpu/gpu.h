@@ -22,6 +22,7 @@ struct Driver {
 #define HUSK_GPU_CALLS(CALL)                                                                                       \
   CALL(cuInit) CALL(cuDeviceGet) CALL(cuDevicePrimaryCtxRetain) CALL(cuCtxSetCurrent) CALL(cuModuleLoadData)        \
   CALL(cuModuleGetFunction) CALL(cuLaunchKernel) CALL(cuStreamCreate) CALL(cuStreamSynchronize) CALL(cuMemAlloc_v2) \
+  CALL(cuMemFree_v2)                                                                                               \
   CALL(cuMemcpyHtoD_v2) CALL(cuMemcpyDtoH_v2) CALL(cuMemsetD8_v2) CALL(cuGraphCreate)                              \
   CALL(cuGraphAddKernelNode_v2) CALL(cuGraphAddNode_v2) CALL(cuGraphInstantiateWithFlags) CALL(cuGraphLaunch)      \
   CALL(cuGraphExecKernelNodeSetParams_v2)

@@ -119,6 +119,10 @@ TEST_F(FakeDriver, knows_dead_and_foreign_handles) {
   EXPECT_DEATH(driver.cuGraphExecDestroy(no_exec), "is a stream, not a executable graph");
 }
 
+TEST_F(FakeDriver, knows_what_is_left_in_the_last_context) {
+  EXPECT_DEATH(port->close(device), "cuDevicePrimaryCtxRelease: the last one, and there still is a live stream");
+}
+
 TEST_F(FakeDriver, wants_a_context) {
   cuda::CUdeviceptr piece;
   EXPECT_DEATH(driver.cuMemAlloc(&piece, 64), "cuMemAlloc: no context is current");

@@ -1,5 +1,5 @@
-"""Runs the host variant of a `.hir` text, slowly, on torch tensors: what the exporter wrote is tested by what it computes,
-without the compiler and the runtime. Follows compiler/ir/HIR.md, and refuses what does not.
+"""Runs the host variant of a `.hir` text, slowly, on torch tensors: what the exporter wrote is tested by what it
+computes, without the compiler and the runtime. Follows compiler/ir/HIR.md, and refuses what does not.
 """
 
 import ctypes
@@ -14,7 +14,8 @@ _TOKEN = re.compile(r'\s+|#[^\n]*|"(?:[^"\\]|\\.)*"|-?inf\b|-?\d[\d.eE+-]*|\.\.|
 DTYPES = {"bool": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32,
           "i64": torch.int64, "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
           "c64": torch.complex64, "c128": torch.complex128}
-_C = {"i64": ctypes.c_int64, "i32": ctypes.c_int32, "f32": ctypes.c_float, "f64": ctypes.c_double, "bool": ctypes.c_bool}
+_C = {"i64": ctypes.c_int64, "i32": ctypes.c_int32, "f32": ctypes.c_float, "f64": ctypes.c_double,
+      "bool": ctypes.c_bool}
 _OPS = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "floordiv": lambda a, b: a // b,
     "mod": lambda a, b: a % b, "cdiv": lambda a, b: -(-a // b), "min": min, "max": max, "pow": lambda a, b: a ** b,

@@ -202,7 +202,9 @@ def run(folder, function, args, shapes=None, runs=1, buffers=None):
     with torch.no_grad():
       close(program.run(target, **{value["name"]: one for value, one in zip(program.inputs, mine)}).values(),
             model(*theirs))
-    close([one for one in mine if isinstance(one, torch.Tensor)], [one for one in theirs if isinstance(one, torch.Tensor)])
+    for one, other in zip(mine, theirs, strict=True):      # inputs that are written
+      if isinstance(one, torch.Tensor):
+        torch.testing.assert_close(one, other)
   return path.read_text()
 
 
@@ -234,7 +236,8 @@ def test_values_taken_for_constants_are_checked(tmp_path):
 
 
 def test_state_with_a_start(tmp_path):
-  """A cache that is written by an index, and one that starts with values: a row each, and their start stays constant."""
+  """A cache that is written by an index, and one that starts with values: a row each, and their start stays
+  constant."""
 
   def function(self, x, i):
     self.k.index_copy_(1, i, x)
@@ -288,8 +291,8 @@ def test_dtypes(dtype, tmp_path):
 
 def test_long_reductions(tmp_path):
   """More than one chunk: the levels of the cascades are at work."""
-  run(tmp_path, lambda self, x: (x.sum(), x.mean(0), x.var(0), x.var(), x.double().var(1)), (torch.randn(20001, 3) + 5,),
-      [{0: Dim("rows", max=100000)}])
+  run(tmp_path, lambda self, x: (x.sum(), x.mean(0), x.var(0), x.var(), x.double().var(1)),
+      (torch.randn(20001, 3) + 5,), [{0: Dim("rows", max=100000)}])
 
 
 def test_functions_of_mathematics(tmp_path):
@@ -307,7 +310,8 @@ def test_limits_of_32_bit_indices_are_checked(tmp_path):
 
 @pytest.mark.parametrize("function, construct", [
     (lambda self, x: torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,)), "cond"),
-    (lambda self, x: x.nonzero(), r"aten::nonzero has a result whose size only the data decides \(near test_export.py:\d+"),
+    (lambda self, x: x.nonzero(),
+     r"aten::nonzero has a result whose size only the data decides \(near test_export.py:\d+"),
 ])
 def test_refusals_name_the_construct(function, construct, tmp_path):
   with pytest.raises(husk.Unsupported, match=construct):

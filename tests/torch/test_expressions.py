@@ -30,10 +30,12 @@ def made():
 EXPRESSIONS = [
     s + t - 3, 2 * s * t, s - t, -s, -s - t, s**2 * 3, f.FloorDiv(s + 7, t), f.CeilDiv(s * 5, 3), f.Mod(s * 7, t),
     f.PythonMod(s - 9, 4), f.ModularIndexing(s * t, 3, 5), f.ModularIndexing(s, 1, 5), f.Max(s, t), f.Min(s, t, 3),
-    sympy.Max(s - t, 0), sympy.Min(s, t), f.Where(s > t, s, t), sympy.Piecewise((s, s < t), (t, True)), f.Identity(s + 1),
-    f.CleanDiv(s * 6, 3), f.PowByNatural(s, 3), sympy.floor(s / 3), sympy.ceiling(s / 3), f.FloorToInt(f.IntTrueDiv(s, t)),
-    f.CeilToInt(f.IntTrueDiv(s, t)), f.TruncToInt(f.IntTrueDiv(s, t)), sympy.Abs(s - t), (s * t) / 1, sympy.Eq(s, t),
-    sympy.Ne(s, t), s < t, s <= t, s > t, s >= t, sympy.And(s > 1, t > 2), sympy.Or(s > 5, t > 2), sympy.Not(sympy.Eq(s, t)),
+    sympy.Max(s - t, 0), sympy.Min(s, t), f.Where(s > t, s, t), sympy.Piecewise((s, s < t), (t, True)),
+    f.Identity(s + 1), f.CleanDiv(s * 6, 3), f.PowByNatural(s, 3), sympy.floor(s / 3), sympy.ceiling(s / 3),
+    f.FloorToInt(f.IntTrueDiv(s, t)), f.CeilToInt(f.IntTrueDiv(s, t)), f.TruncToInt(f.IntTrueDiv(s, t)),
+    sympy.Abs(s - t), (s * t) / 1, sympy.Eq(s, t),
+    sympy.Ne(s, t), s < t, s <= t, s > t, s >= t, sympy.And(s > 1, t > 2), sympy.Or(s > 5, t > 2),
+    sympy.Not(sympy.Eq(s, t)),
     sympy.true, sympy.Integer(-5),
 ]
 
@@ -43,11 +45,14 @@ def test_ints(expression):
   text = made().int(expression)
   for a, b in itertools.product((1, 2, 3, 7, 40), (1, 2, 5, 9)):
     found = sympy.sympify(expression).subs({s: a, t: b})
-    assert value(text, s0=a, s1=b) == int(bool(found) if isinstance(found, sympy.logic.boolalg.BooleanAtom) else found), text
+    if isinstance(found, sympy.logic.boolalg.BooleanAtom):
+      found = bool(found)
+    assert value(text, s0=a, s1=b) == int(found), text
 
 
 @pytest.mark.parametrize("expression", [f.ToFloat(s) * 0.5, f.IntTrueDiv(s, t), f.FloatTrueDiv(f.ToFloat(s), 3.0),
-                                        f.ToFloat(s) + t, f.ToFloat(s) - t, f.OpaqueUnaryFn_sqrt(f.ToFloat(s))], ids=str)
+                                        f.ToFloat(s) + t, f.ToFloat(s) - t,
+                                        f.OpaqueUnaryFn_sqrt(f.ToFloat(s))], ids=str)
 def test_floats(expression):
   for a, b in ((1, 2), (9, 4), (40, 7)):
     given, expected = value(made().float(expression), s0=a, s1=b), float(sympy.N(expression.subs({s: a, t: b})))

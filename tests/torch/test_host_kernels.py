@@ -166,11 +166,12 @@ def test_vector_functions_are_close(isa, tmp_path):
   vector = {"avx512": "__m512", "avx2": "__m256"}[isa]
   symbols = {name: f"Sleef_{name}f{lanes}_u{'15' if name == 'erfc' else '10'}" for name in FUNCTIONS}
   source = vector_math.source(set(symbols.values()), isa) + 'extern "C" {\n' + "".join(
-      f'__attribute__((visibility("default"))) void run_{name}(const float* x, float* y, long n) {{ for (long i = 0; i < n; '
-      f"i += {lanes}) *({vector}*)(y + i) = {symbol}(*(const {vector}*)(x + i)); }}\n" for name, symbol in symbols.items())
+      f'__attribute__((visibility("default"))) void run_{name}(const float* x, float* y, long n) {{ '
+      f"for (long i = 0; i < n; i += {lanes}) *({vector}*)(y + i) = {symbol}(*(const {vector}*)(x + i)); }}\n"
+      for name, symbol in symbols.items())
   (tmp_path / "v.cpp").write_text(source + "}\n")
-  subprocess.run(["g++", "-O2", "-shared", "-fPIC", *host_kernels._ISAS[isa][1].split(), "v.cpp", "-o", "v.so", "-lmvec",
-                  "-lm"], cwd=tmp_path, check=True)
+  subprocess.run(["g++", "-O2", "-shared", "-fPIC", *host_kernels._ISAS[isa][1].split(), "v.cpp", "-o", "v.so",
+                  "-lmvec", "-lm"], cwd=tmp_path, check=True)
   library = ctypes.CDLL(str(tmp_path / "v.so"))
   size = 4096
   memory = numpy.zeros(2 * size + 32, dtype=numpy.float32)

@@ -23,7 +23,8 @@ def built(name):
 
 
 def husk_run(artifact, folder, inputs, *options):
-  """Runs an artifact on tensors and numbers by name; returns (exit code, output tensors by position, what it printed)."""
+  """Runs an artifact on tensors and numbers by name; returns (exit code, output tensors by position, what it
+  printed)."""
   import torch
   tensors = {name: value.contiguous() for name, value in inputs.items() if isinstance(value, torch.Tensor)}
   specs = [f"--input={value}" for value in inputs.values() if not isinstance(value, torch.Tensor)]

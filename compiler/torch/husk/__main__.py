@@ -12,8 +12,8 @@ def parser():
   made = argparse.ArgumentParser(
       prog="python -m husk", description="Exports a PyTorch model to a Husk artifact.",
       epilog="example: python -m husk examples/models.py:gpt -o gpt.husk --target host:avx2 --target cuda:h200")
-  made.add_argument("model", help="FILE.py:FUNCTION, which returns (model, args) or (model, args, dynamic_shapes); or a "
-                                  ".pt2 file of torch.export.save")
+  made.add_argument("model", help="FILE.py:FUNCTION, which returns (model, args) or (model, args, dynamic_shapes); "
+                                  "or a .pt2 file of torch.export.save")
   made.add_argument("-o", "--output", help="the artifact to write; without it only the .hir is written, into --keep")
   made.add_argument("--target", action="append", metavar="TARGET",
                     help="host (the default), host:avx2, host:avx512, cuda:NAME; may be given several times")

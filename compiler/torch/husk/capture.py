@@ -19,8 +19,9 @@ class ZeroLine:
 
 
 def capture(exported, device, options, take):
-  """Compiles `exported` for `device` ("cpu", "cuda") and returns what `take(wrapper, guards)` makes of the wrapper, whose
-  `lines` are complete then and whose graph is `V.graph`, and of the (condition, value) that Inductor took for granted."""
+  """Compiles `exported` for `device` ("cpu", "cuda") and returns what `take(wrapper, guards)` makes of the wrapper,
+  whose `lines` are complete then and whose graph is `V.graph`, and of the (condition, value) that Inductor took for
+  granted."""
   import torch
   from torch._inductor.codegen import common
   common.init_backend_registration()
@@ -42,8 +43,8 @@ def capture(exported, device, options, take):
 
 
 def _flat(exported):
-  """The program as a module of flat inputs and outputs, and the (fake) values of its inputs. How they nest is of no concern
-  to Inductor, and it knows only nests that can be serialized."""
+  """The program as a module of flat inputs and outputs, and the (fake) values of its inputs. How they nest is of no
+  concern to Inductor, and it knows only nests that can be serialized."""
   import torch
   module = exported.module()
   module.graph.set_codegen(torch.fx.graph.CodeGen())

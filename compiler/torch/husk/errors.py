@@ -2,7 +2,8 @@
 
 
 class Unsupported(Exception):
-  """The model does something that a `.hir` cannot say. Names the construct and, where known, the model's source line."""
+  """The model does something that a `.hir` cannot say. Names the construct and, where known, the model's source
+  line."""
 
 
 class CompileError(Exception):

@@ -1,5 +1,5 @@
-"""Operators that are called, not compiled: `extern "aten::mm.out" (...)`, all arguments of the schema in its order, with
-defaults filled in, outputs last."""
+"""Operators that are called, not compiled: `extern "aten::mm.out" (...)`, all arguments of the schema in its order,
+with defaults filled in, outputs last."""
 
 import sympy
 

@@ -1,16 +1,16 @@
 """The `.hir` text: what a program consists of, and how it is written (compiler/ir/HIR.md).
 
-Expressions are text already (expressions.py makes them). Buffers are objects here, because their names are decided last:
-an arena buffer that turns out to be an output becomes the output's.
+Expressions are text already (expressions.py makes them). Buffers are objects here, because their names are decided
+last: an arena buffer that turns out to be an output becomes the output's.
 """
 
 import dataclasses
 import re
 
-_DTYPES = {"bool": "bool", "uint8": "u8", "int8": "i8", "uint16": "u16", "int16": "i16", "uint32": "u32", "int32": "i32",
-           "uint64": "u64", "int64": "i64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
-           "complex64": "c64", "complex128": "c128", "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2",
-           "float8_e4m3fnuz": "f8e4m3fnuz", "float8_e5m2fnuz": "f8e5m2fnuz"}
+_DTYPES = {"bool": "bool", "uint8": "u8", "int8": "i8", "uint16": "u16", "int16": "i16", "uint32": "u32",
+           "int32": "i32", "uint64": "u64", "int64": "i64", "float16": "f16", "bfloat16": "bf16", "float32": "f32",
+           "float64": "f64", "complex64": "c64", "complex128": "c128", "float8_e4m3fn": "f8e4m3fn", "float8_e5m2":
+           "f8e5m2", "float8_e4m3fnuz": "f8e4m3fnuz", "float8_e5m2fnuz": "f8e5m2fnuz"}
 
 
 def dtype(what):
@@ -58,7 +58,8 @@ class Names:
 
 @dataclasses.dataclass(eq=False)
 class Buffer:
-  """A row of memory. `space` is arena, input, output, constant or state; `bytes` an expression; align 0 says nothing."""
+  """A row of memory. `space` is arena, input, output, constant or state; `bytes` an expression; align 0 says
+  nothing."""
 
   name: str
   space: str
@@ -67,7 +68,8 @@ class Buffer:
 
   def text(self):
     of = f" of {self.space}" if self.space in ("input", "output") else ""
-    return f"buffer {self.name}{of} bytes {self.bytes}" + (f" align {self.align}" if self.align and self.space == "arena" else "")
+    align = f" align {self.align}" if self.align and self.space == "arena" else ""
+    return f"buffer {self.name}{of} bytes {self.bytes}{align}"
 
 
 @dataclasses.dataclass

@@ -1,8 +1,8 @@
-"""C++ kernels of a host target: all of them in one translation unit, linked into one shared object that needs nothing but
-libc, libm and libmvec.
+"""C++ kernels of a host target: all of them in one translation unit, linked into one shared object that needs nothing
+but libc, libm and libmvec.
 
-Each kernel has a second entry `husk_<name>(void** params)`, as schema/FORMAT.md says. What Inductor's kernels want beyond
-that is in host_prefix.h (checks, reductions, memory) and made by `vector_math.py` (SLEEF's names).
+Each kernel has a second entry `husk_<name>(void** params)`, as schema/FORMAT.md says. What Inductor's kernels want
+beyond that is in host_prefix.h (checks, reductions, memory) and made by `vector_math.py` (SLEEF's names).
 """
 
 import dataclasses
@@ -63,8 +63,8 @@ class HostKernels:
             "cpp.dynamic_threads": False}
 
   def compiling(self):
-    """To be open while Inductor compiles. Each loop nest becomes a kernel of its own: the planner then sees what is live
-    when, and equal kernels of different layers are one."""
+    """To be open while Inductor compiles. Each loop nest becomes a kernel of its own: the planner then sees what is
+    live when, and equal kernels of different layers are one."""
     return versions.separate_host_kernels()
 
   def begin_function(self):
@@ -171,8 +171,8 @@ def build(source, isa, unnamed_check):
     folder = pathlib.Path(folder)
     (folder / "kernels.cpp").write_text(source)
     includes = [f"-I{path}" for path in versions.include_paths()]
-    flags = [*_FLAGS.split(), *arch.split(), f"-D{macro}", "-DC10_USING_CUSTOM_GENERATED_MACROS", "-DSTRIP_ERROR_MESSAGES",
-             f"-DHUSK_UNNAMED_CHECK={unnamed_check}"]
+    flags = [*_FLAGS.split(), *arch.split(), f"-D{macro}", "-DC10_USING_CUSTOM_GENERATED_MACROS",
+             "-DSTRIP_ERROR_MESSAGES", f"-DHUSK_UNNAMED_CHECK={unnamed_check}"]
     _run([cxx, *flags, *includes, "-c", "kernels.cpp", "-o", "kernels.o"], folder)
     objects = ["kernels.o"]
     wanted = _undefined(folder / "kernels.o")
@@ -183,7 +183,7 @@ def build(source, isa, unnamed_check):
       objects.append("vector_math.o")
     (folder / "exports.map").write_text("{ global: husk_*; local: *; };\n")
     _run([cxx, "-shared", *objects, "-o", "kernels.so", "-nodefaultlibs", "-static-libgcc", "-Wl,--as-needed",
-          *(["-lmvec"] if isa in _ISAS else []), "-lm", "-lc", "-lgcc", "-Wl,--gc-sections", "-Wl,--no-allow-shlib-undefined",
+          "-lmvec", "-lm", "-lc", "-lgcc", "-Wl,--gc-sections", "-Wl,--no-allow-shlib-undefined",
           "-Wl,--version-script=exports.map", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-s"], folder)
     _check(folder / "kernels.so")
     return (folder / "kernels.so").read_bytes()
@@ -225,7 +225,8 @@ def _source_of(name, body):
 
 
 def _short(name):
-  """cpp_fused_add_arange_embedding_native_layer_norm_0 names all operators that went in; an error message has 240 bytes."""
+  """cpp_fused_add_arange_embedding_native_layer_norm_0 names all operators that went in; an error message has 240
+  bytes."""
   found = re.fullmatch(r"cpp_fused_+(\w+?)(_\d+)", name)
   return f"cpp_{found.group(1)[:28]}{found.group(2)}" if found else name
 
@@ -249,7 +250,8 @@ def _split_check(inner):
 
 
 def _without_static_helpers(body):
-  """A function-local static would be shared by all threads that run the kernel; the helpers here cost nothing to make."""
+  """A function-local static would be shared by all threads that run the kernel; the helpers here cost nothing to
+  make."""
   body = re.sub(r"\bstatic\s+(WelfordHelper<)", r"\1", body)
   return re.sub(r"\b(WelfordHelper|CascadeSumHelper)<", r"husk_kernels::\1<", body)
 
@@ -264,8 +266,8 @@ def _type(name, kind):
 
 
 def _access(parameter, kind, body):
-  """What a kernel does to a pointer. A pointer to const is only read; of another, a name of its own besides stores means
-  that it may be read too."""
+  """What a kernel does to a pointer. A pointer to const is only read; of another, a name of its own besides stores
+  means that it may be read too."""
   if not kind.endswith("*"):
     return None
   if kind.startswith("const "):
@@ -280,7 +282,8 @@ def _access(parameter, kind, body):
 def _entry(kernel):
   arguments = ", ".join(f"*({kind}*)params[{index}]"
                         for index, (_, kind) in enumerate(kernel.parameters))
-  return f'extern "C" HUSK_EXPORT int32_t husk_{kernel.name}(void** params) {{\n  HUSK_ENTRY({kernel.name}({arguments}));\n}}\n'
+  head = f'extern "C" HUSK_EXPORT int32_t husk_{kernel.name}(void** params)'
+  return f"{head} {{\n  HUSK_ENTRY({kernel.name}({arguments}));\n}}\n"
 
 
 def _c_string(text):

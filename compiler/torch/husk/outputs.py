@@ -1,7 +1,7 @@
 """The end of a variant: its results in the caller's memory.
 
-A buffer that is wholly one output becomes that output's, so that kernels write straight to the caller. What is given back
-otherwise (an input, a constant, a state, a part of a buffer, the same buffer twice) is copied.
+A buffer that is wholly one output becomes that output's, so that kernels write straight to the caller. What is given
+back otherwise (an input, a constant, a state, a part of a buffer, the same buffer twice) is copied.
 """
 
 import sympy
@@ -49,7 +49,8 @@ def _scalar(converter, output, node):
 def _tensor(converter, output, unwrapped, users):
   name, sizes, strides, dtype, extra = unwrapped
   if len(sizes) != output.rank:
-    raise Unsupported(f"the output {output.name} has rank {len(sizes)} in Inductor and {output.rank} in the exported program")
+    raise Unsupported(f"the output {output.name} has rank {len(sizes)} in Inductor and {output.rank} in the exported "
+                      "program")
   place = converter.known_place(name)
   span = converter.exprs.int(converter.span(sizes, strides) * dtype.itemsize)
   given = converter.buffers[output.name]

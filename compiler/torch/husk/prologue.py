@@ -31,7 +31,8 @@ def _bound(converter):
   graph = converter.graph
   names = [node.name for node in graph.module.graph.find_nodes(op="placeholder")]
   if len(names) != len(converter.signature.inputs):
-    raise Unsupported(f"the compiled graph has {len(names)} inputs, the exported program {len(converter.signature.inputs)}")
+    raise Unsupported(f"the compiled graph has {len(names)} inputs, the exported program "
+                      f"{len(converter.signature.inputs)}")
   aligned = set(graph.inputs_to_check)
   for index, (name, signed) in enumerate(zip(names, converter.signature.inputs)):
     node = graph.graph_inputs.get(name)
@@ -115,8 +116,8 @@ def _find_asserts(converter):
 
 
 def _index_limits(guards):
-  """Of what Inductor took for granted: that 32 bits reach all elements. Kernels would go wrong in memory without it; the
-  rest (a sum is short enough for one chunk, …) decides how they compute, not what."""
+  """Of what Inductor took for granted: that 32 bits reach all elements. Kernels would go wrong in memory without it;
+  the rest (a sum is short enough for one chunk, …) decides how they compute, not what."""
   for expression, value in dict.fromkeys(guards):
     if value == sympy.true and isinstance(expression, (sympy.Le, sympy.Lt)) and expression.rhs.is_Integer and (
         expression.rhs >= 2**31 - 1):

@@ -9,8 +9,8 @@ from .errors import Unsupported
 
 @dataclasses.dataclass
 class Input:
-  """`kind` is tensor, int, float, bool or none. `value` is the one value of an input that the program took for a constant;
-  `align` what kernels assume of a tensor's address."""
+  """`kind` is tensor, int, float, bool or none. `value` is the one value of an input that the program took for a
+  constant; `align` what kernels assume of a tensor's address."""
 
   name: str
   kind: str
@@ -35,8 +35,10 @@ class Output:
   align: int = 0      # what kernels assume of a tensor's address
 
   def line(self):
+    if self.kind != "tensor":
+      return f"{self.name} {self.kind}"
     align = f" align {self.align}" if self.align > 1 else ""
-    return f"{self.name} tensor {self.dtype} rank {self.rank}{align}" if self.kind == "tensor" else f"{self.name} {self.kind}"
+    return f"{self.name} tensor {self.dtype} rank {self.rank}{align}"
 
 
 @dataclasses.dataclass
@@ -47,7 +49,8 @@ class Signature:
 
 
 def inputs_and_outputs(exported, names, weights):
-  """Reads the signature of an exported program. Of equal names an input's comes before a weight's before an output's."""
+  """Reads the signature of an exported program. Of equal names an input's comes before a weight's before an
+  output's."""
   values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
   arguments = [spec.arg for spec in exported.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
   inputs = [_input(argument, values, exported.range_constraints, names) for argument in arguments]
@@ -120,7 +123,8 @@ def _output(argument, path, values, names):
     if dtype is None:
       raise Unsupported(f"the output {name} has dtype {value.dtype}")
     return Output(name, "tensor", dtype, value.dim())
-  for types, what in (((bool, torch.SymBool), "bool"), ((int, torch.SymInt), "int"), ((float, torch.SymFloat), "float")):
+  scalars = (((bool, torch.SymBool), "bool"), ((int, torch.SymInt), "int"), ((float, torch.SymFloat), "float"))
+  for types, what in scalars:
     if isinstance(value, types):
       return Output(name, what)
   raise Unsupported(f"the output {name} is a {kind}")

@@ -1,21 +1,22 @@
 """SLEEF's names, which Inductor's vector code calls, on top of glibc.
 
-The names are those that the compiled kernels leave undefined: `Sleef_expf16_u10` is expf of 16 floats. x86's libmvec has
-most of them at these very widths (glibc 2.35 and later, at most 4 ulp off); what it has not is computed a lane at a time
-by libm.
+The names are those that the compiled kernels leave undefined: `Sleef_expf16_u10` is expf of 16 floats. x86's libmvec
+has most of them at these very widths (glibc 2.35 and later, at most 4 ulp off); what it has not is computed a lane at
+a time by libm.
 """
 
 import re
 
 from .errors import Unsupported
 
-_MVEC = {"acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "erf", "erfc", "exp", "exp10", "exp2",
-         "expm1", "log", "log10", "log1p", "log2", "sin", "sinh", "tan", "tanh", "atan2", "hypot", "pow"}
+_MVEC = {"acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "erf", "erfc", "exp", "exp10",
+         "exp2", "expm1", "log", "log10", "log1p", "log2", "sin", "sinh", "tan", "tanh", "atan2", "hypot", "pow"}
 _LANES = {"lgamma", "fmod", "nextafter", "copysign", "tgamma"}
 _BINARY = {"atan2", "hypot", "pow", "fmod", "nextafter", "copysign"}
 
 # (element, lanes): vector type, libmvec's letter for the ISA.
-_VECTORS = {("f", 16): ("__m512", "e"), ("d", 8): ("__m512d", "e"), ("f", 8): ("__m256", "d"), ("d", 4): ("__m256d", "d")}
+_VECTORS = {("f", 16): ("__m512", "e"), ("d", 8): ("__m512d", "e"),
+            ("f", 8): ("__m256", "d"), ("d", 4): ("__m256d", "d")}
 
 
 def source(symbols, isa):

@@ -21,7 +21,8 @@ IGNORED_LINES = {
 
 # Options that one version has and another has not are left out by `options`.
 OPTIONS = {
-    "fx_wrapper": True, "size_asserts": False, "alignment_asserts": False, "scalar_asserts": False, "nan_asserts": False,
+    "fx_wrapper": True, "size_asserts": False, "alignment_asserts": False, "scalar_asserts": False,
+    "nan_asserts": False,
     "compile_threads": 1, "allow_buffer_reuse": False, "memory_planning": False, "always_keep_tensor_constants": True,
     "joint_graph_constant_folding": False,     # it takes a one-element buffer for a constant, even one that is written
     "comprehensive_padding": True, "triton.mix_order_reduction": False, "triton.enable_host_side_tma": False,
@@ -68,8 +69,8 @@ def separate_host_kernels():
 
 @contextlib.contextmanager
 def ignored_guards():
-  """While open, collects (condition, value) of what Inductor took for granted of sizes. The shapes of an exported program are
-  frozen, so that torch itself drops these."""
+  """While open, collects (condition, value) of what Inductor took for granted of sizes. The shapes of an exported
+  program are frozen, so that torch itself drops these."""
   from torch.fx.experimental.symbolic_shapes import ShapeEnv
   before, collected = ShapeEnv._check_frozen, []
 

@@ -48,7 +48,6 @@ husk_status find_device(Device* device, husk_error* error) {
 
 husk_status read_attributes(Device* device, husk_error* error) {
   const Driver& driver = device->driver;
-  int page_tables = 0;
   const struct {
     CUdevice_attribute attribute;
     int* value;
@@ -56,7 +55,6 @@ husk_status read_attributes(Device* device, husk_error* error) {
       {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &device->major},
       {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &device->minor},
       {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &device->shared_optin},
-      {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, &page_tables},
   };
   for (const auto& row : wanted) {
     const CUresult result = driver.cuDeviceGetAttribute(row.value, row.attribute, device->device);
@@ -65,7 +63,6 @@ husk_status read_attributes(Device* device, husk_error* error) {
                          device->index);
     }
   }
-  device->reads_pageable = page_tables != 0;
   const CUresult result = driver.cuDeviceGetName(device->name, sizeof device->name, device->device);
   if (result != CUDA_SUCCESS) return driver_fail(driver, error, result, "cuDeviceGetName", "device %d", device->index);
   return HUSK_OK;

@@ -17,7 +17,6 @@ struct Device {
   int32_t index;
   int major, minor;           // compute capability
   int shared_optin;           // most shared memory of a block, bytes
-  bool reads_pageable;        // reads host memory through the host's page tables, so uploads from it are not staged
   CUstream private_stream;    // for work that no caller waits for: uploads of graphs
   char name[128];
 };

@@ -38,15 +38,6 @@ static husk_status copy_fail(const Device& device, husk_error* error, CUresult r
                      static_cast<unsigned long long>(size), to);
 }
 
-// Pageable memory is staged before cuMemcpyHtoDAsync returns (CUDA Driver API, "API synchronization behavior");
-// pinned memory, and pageable memory that the device reads in place, is read later.
-static bool read_at_once(const Device& device, const void* from) {
-  if (device.reads_pageable) return false;
-  int type = 0;
-  return device.driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, as_address(from)) ==
-         CUDA_ERROR_INVALID_VALUE;   // not known to the driver
-}
-
 husk_status upload(void* handle, void* stream, void* to, const void* from, uint64_t size, husk_error* error) {
   if (size == 0) return HUSK_OK;
   const Device& device = as_device(handle);
@@ -54,7 +45,10 @@ husk_status upload(void* handle, void* stream, void* to, const void* from, uint6
   HUSK_TRY(current.status);
   const CUresult result = device.driver.cuMemcpyHtoDAsync(as_address(to), from, size, as_stream(stream));
   if (result != CUDA_SUCCESS) return copy_fail(device, error, result, "cuMemcpyHtoDAsync", "upload", size, to);
-  return read_at_once(device, from) ? HUSK_OK : wait(device, stream, error);
+  // Pinned memory, and pageable memory that the device reads in place, is read after the call has returned (CUDA Driver
+  // API, "API synchronization behavior"). Asking which it is fails for memory that the driver does not know, which
+  // debuggers report as an error; uploads stand nowhere in a run, so this waits.
+  return wait(device, stream, error);
 }
 
 husk_status download(void* handle, void* stream, void* to, const void* from, uint64_t size, husk_error* error) {
