@@ -21,22 +21,41 @@ bool can_be_node(uint16_t op) {
 }
 
 // A view of the caller's memory, which a resize need not know. A kernel node takes any address until it is patched; copy and
-// fill nodes want one that is memory, and are given the arena's.
+// fill nodes want memory of the device. They get the other side's, or the arena's: no run sees it, since a node whose
+// address is another is patched before it is launched.
 bool is_unknown(const Frame& frame, const fb::Argument& argument) {
   const uint32_t view = frame.code.view_of(argument);
   return view != kNone && !frame.base[frame.code.views[view].buffer()];
 }
 
-bool has_addresses(const Frame& frame, uint32_t step) {
+// Writes an address in place of the unknown ones; false if there is none to take.
+bool stand_in(Frame& frame, uint32_t step) {
   const fb::Instruction& op = frame.code.steps[step];
-  if (static_cast<Step>(op.op()) == Step::op_launch) return true;
-  for (uint32_t i = 0; i < op.c(); ++i) {
-    const fb::Argument& argument = frame.code.arguments[op.b() + i];
-    if (!is_unknown(frame, argument)) continue;
-    const int64_t extent = frame.registers[frame.code.views[argument.index()].extent()].i;
-    if (static_cast<uint64_t>(extent) > frame.planned.peak) return false;
-  }
+  const auto kind = static_cast<Step>(op.op());
+  if (kind == Step::op_launch) return true;
+  const fb::Argument* arguments = &frame.code.arguments[op.b()];
+  uint64_t* values = frame.values.data() + op.b();
+  const bool to = is_unknown(frame, arguments[0]), from = kind == Step::op_copy && is_unknown(frame, arguments[1]);
+  if (!to && !from) return true;
+  const int64_t extent = frame.registers[frame.code.views[arguments[0].index()].extent()].i;
+  uint64_t address = reinterpret_cast<uintptr_t>(frame.arena);
+  if (kind == Step::op_copy && to != from)
+    address = values[to ? 1 : 0];
+  else if (static_cast<uint64_t>(extent) > frame.planned.peak)
+    return false;
+  if (to) values[0] = address;
+  if (from) values[1] = address;
   return true;
+}
+
+// Tells the application's log why a function that might have a graph has none.
+void explain(const Frame& frame, uint32_t step, const char* why) {
+  const husk_engine_options& options = frame.program->engine->options;
+  if (!options.log) return;
+  husk_error text;
+  (void)fail(&text, HUSK_OK, "%s: no graph, it runs as a launch list", why);
+  frame.blame(step, &text);
+  options.log(options.log_user, HUSK_LOG_INFO, text.text);
 }
 
 bool waits_first(const Frame& frame, uint32_t step) {
@@ -68,8 +87,15 @@ Status Graph::build(Frame& frame, husk_error* error) {
   const husk_port_graphs* graphs = engine->port->graphs;
   reset(frame);
   if (!graphs || code.segments.size != 1 || code.steps.size == 0) return Status::ok;
-  for (uint32_t s = 0; s < code.steps.size; ++s)
-    if (!can_be_node(code.steps[s].op()) || frame.is_empty(s) || !has_addresses(frame, s)) return Status::ok;
+  for (uint32_t s = 0; s < code.steps.size; ++s) {
+    const char* why = !can_be_node(code.steps[s].op()) ? "an extern op"
+                      : frame.is_empty(s)              ? "nothing to do at this shape"
+                      : !stand_in(frame, s)            ? "a copy between tensors of the caller's, larger than the arena"
+                                                       : nullptr;
+    if (!why) continue;
+    explain(frame, s, why);
+    return Status::ok;
+  }
 
   Array<Placement> placements;
   HUSK_TRY(placements.allocate(frame.allocator(), code.buffers.size, error));
@@ -115,9 +141,7 @@ Status Graph::add_nodes(Frame& frame, void* graph, const Order& order, husk_erro
       programmatic_edges += early;
     }
     const fb::Instruction& op = code.steps[s];
-    uint64_t* v = frame.values.data() + op.b();
-    for (uint32_t i = 0; static_cast<Step>(op.op()) != Step::op_launch && i < op.c(); ++i)
-      if (is_unknown(frame, code.arguments[op.b() + i])) v[i] = reinterpret_cast<uintptr_t>(frame.arena);
+    const uint64_t* v = frame.values.data() + op.b();
     const uint32_t count = static_cast<uint32_t>(before.size());
     husk_status status = HUSK_OK;
     switch (static_cast<Step>(op.op())) {

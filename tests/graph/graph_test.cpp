@@ -266,6 +266,39 @@ TEST_F(GraphTest, HoldsCopiesAndFills) {
   EXPECT_EQ(r.machine.stats(session).runs_as_graph, 20u);
 }
 
+// No arena at all: the copy's node is made with the state's address on both sides.
+const char* const kOutOfState = R"(
+state ticks i64 [] fill 41
+function tick {
+  output now tensor i64 rank 0
+  variant gpu {
+    buffer now of output bytes 8
+    launch count grid (1, 1, 1) (both ticks)
+    copy (write now, read ticks)
+    return (tensor now i64 [] [])
+  }
+}
+)";
+
+TEST_F(GraphTest, CopiesToTheCallerWithoutAnArena) {
+  const husk_session_options options = in_mode(HUSK_MODE_GRAPH);
+  Machine m(kOutOfState, &options);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  ASSERT_EQ(husk_session_resize(m.session, 0, nullptr, 0, &m.error), HUSK_OK) << m.error.text;
+  void* memory = m.alloc(8);
+  DeviceTensor tensor = Machine::vector(memory, 1);
+  tensor.dl.ndim = 0;
+  tensor.dl.dtype = husk_dtype_to_dlpack(HUSK_I64);
+  husk_value out = tensor.value();
+  for (int64_t run = 1; run <= 3; ++run) {
+    ASSERT_EQ(husk_session_run(m.session, 0, m.stream, nullptr, 0, &out, 1, &m.error), HUSK_OK) << m.error.text;
+    int64_t now = 0;
+    ASSERT_EQ(m.download(&now, memory, 8), HUSK_OK);
+    EXPECT_EQ(now, 41 + run);
+  }
+  EXPECT_EQ(m.stats(m.session).runs_as_graph, 3u);
+}
+
 const char* const kRead = R"(
 function count_positive {
   input x tensor f32 [1..1000]

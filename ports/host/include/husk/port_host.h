@@ -19,7 +19,7 @@ extern "C" {
  * Returns a constant; may be called from any thread. */
 HUSK_API const husk_port* husk_port_host(void);
 
-/* The ops that compute on host memory: aten::mm.out, aten::addmm.out, aten::bmm.out, aten::baddbmm.out (f32, f64, and
+/* In libhusk_ops: the ops that compute on host memory: aten::mm.out, aten::addmm.out, aten::bmm.out, aten::baddbmm.out (f32, f64, and
  * f16, bf16 with sums in f32) and aten::copy_. Arguments in the order of the operator's schema:
  *   mm.out(self, mat2, out)                            bmm.out(self, mat2, out)
  *   addmm.out(self, mat1, mat2, beta, alpha, out)      baddbmm.out(self, batch1, batch2, beta, alpha, out)
