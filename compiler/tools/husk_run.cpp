@@ -17,7 +17,7 @@ namespace husk::run {
 namespace {
 
 struct Options {
-  std::string file, function, device = "host", mode = "auto", print = "summary";
+  std::string file, function, device = "host", mode = "auto", edges = "auto", print = "summary";
   std::string inputs, outputs, expected;
   std::vector<std::string> specs;
   std::optional<double> relative, absolute;
@@ -43,6 +43,8 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_option("--device", options.device, "host, cuda or cuda:N")->capture_default_str();
   app.add_option("--mode", options.mode, "how the device is driven")
       ->check(CLI::IsMember({"auto", "list", "graph"}))->capture_default_str();
+  app.add_option("--edges", options.edges, "of graphs: auto, programmatic where kernels wait first; or full")
+      ->check(CLI::IsMember({"auto", "full"}))->capture_default_str();
   app.add_option("--inputs", options.inputs, "safetensors file with inputs");
   app.add_option("--input", options.specs, "SPEC of the next input; may be repeated")->allow_extra_args(false);
   app.add_option("--outputs", options.outputs, "safetensors file to write the outputs to");
@@ -92,9 +94,10 @@ uint32_t function_choose(const husk_program* program, const std::string& name) {
   fail(exit_usage, "the file has {} functions; give one by --function: {}", count, fmt::join(names, ", "));
 }
 
-Session session_create(husk_program* program, const std::string& mode) {
+Session session_create(husk_program* program, const std::string& mode, const std::string& edges) {
   husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
   options.mode = mode == "list" ? HUSK_MODE_LIST : mode == "graph" ? HUSK_MODE_GRAPH : HUSK_MODE_AUTO;
+  options.full_edges = edges == "full";
   husk_session* session = nullptr;
   husk_error error;
   check(husk_session_create(program, &options, &session, &error), error, exit_run);
@@ -155,7 +158,7 @@ int run(const Options& options) {
   const uint32_t function = function_choose(program.get(), options.function);
   const TensorMap file = options.inputs.empty() ? TensorMap() : safetensors_read(options.inputs);
   const std::vector<Value> inputs = inputs_collect(program.get(), function, file, options.specs);
-  const Session session = session_create(program.get(), options.mode);
+  const Session session = session_create(program.get(), options.mode, options.edges);
   Call call(machine, program.get(), function, session.get(), inputs);
   std::vector<RunTime> times;
   for (int i = 0; i < options.repeat; i++) times.push_back(call.run());

@@ -34,8 +34,7 @@ def eager_median(model, tokens, repeat):
 
 def husk_run(build, artifact, inputs, outputs, repeat):
   """One process without Python or PyTorch. Returns the median microseconds of a call."""
-  command = [build / "bin" / "husk-run", artifact, f"--inputs={inputs}", f"--outputs={outputs}", f"--repeat={repeat}",
-             "--print=none"]
+  command = [build / "bin" / "husk-run", artifact, f"--inputs={inputs}", f"--outputs={outputs}", f"--repeat={repeat}"]
   done = subprocess.run(command, capture_output=True, text=True)
   if done.returncode:
     sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")

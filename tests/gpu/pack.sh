@@ -14,8 +14,8 @@ mkdir -p "$out/bin" "$out/lib" "$out/data"
 for program in husk-run husk-dump husk_gpu_check husk_gpu_bench husk_port_test; do
   strip -o "$out/bin/$program" "$build/bin/$program"
 done
-cp -a "$build"/lib/libhusk.so* "$out/lib/"
-strip "$out"/lib/libhusk.so.*.*
+cp -a "$build"/lib/libhusk.so* "$build"/lib/libhusk_ops.so* "$out/lib/"
+strip "$out"/lib/libhusk*.so.*.*
 for library in mimalloc fmt gtest; do
   ldd "$out"/bin/* | awk -v name="lib$library.so" 'index($1, name) == 1 { print $3 }' | sort -u |
     while read -r file; do cp -L "$file" "$out/lib/"; done

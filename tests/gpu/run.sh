@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Everything of Husk that needs a GPU, from what tests/gpu/pack.sh made; needs no build there. Prints a report.
-#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: models branches chain port sanitizer; all by default
+#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: target models branches chain port sanitizer; all by default
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 dir=${1:-build/gpu}
 shift || true
 stages=("$@")
-((${#stages[@]})) || stages=(models branches chain port sanitizer)
+((${#stages[@]})) || stages=(target models branches chain port sanitizer)
 export LD_LIBRARY_PATH=$PWD/$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 bin=$dir/bin data=$dir/data failed=0 passed=0
 
@@ -51,6 +51,7 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 for stage in "${stages[@]}"; do
   echo "== $stage"
   case $stage in
+    target) show=1 lines=20 check "the target's description" python3 tests/gpu/target.py compiler/torch/husk/targets/h200.json ;;
     models) models ;;
     branches) show=1 check "branches: graph against list, 1000 runs" "$bin/husk_gpu_check" "$data/branches.husk" 1000 ;;
     chain) show=1 lines=60 check "chain of 100 kernels" "$bin/husk_gpu_bench" "$data" 300 ;;
