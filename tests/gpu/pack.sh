@@ -30,6 +30,7 @@ done
 for model in sum_of_two mlp branches gpt; do
   "$python" -m husk "examples/models.py:$model" -o "$out/data/model_$model.husk" --target host:avx2 --target cuda:h200
 done
+"$python" -m husk examples/models.py:gpt -o "$out/data/gpt_fused.husk" --target cuda:h200:fused
 "$python" tests/gpu/expected.py "$out/data"
 rm -f "$out"/data/*.hir
 du -sh "$out"

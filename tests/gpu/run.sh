@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Everything of Husk that needs a GPU, from what tests/gpu/pack.sh made; needs no build there. Prints a report.
-#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: target models branches chain port sanitizer; all by default
+#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: target models branches chain gpt port sanitizer; all by default
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 dir=${1:-build/gpu}
 shift || true
 stages=("$@")
-((${#stages[@]})) || stages=(target models branches chain port sanitizer)
+((${#stages[@]})) || stages=(target models branches chain gpt port sanitizer)
 export LD_LIBRARY_PATH=$PWD/$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 bin=$dir/bin data=$dir/data failed=0 passed=0
 
@@ -46,6 +46,22 @@ models() {
   done
 }
 
+# The GPT's time in each mode, products as templates and fused, and eager PyTorch's on this GPU.
+gpt() {
+  local file number mode shape
+  python3 tests/gpu/eager.py
+  for file in model_gpt gpt_fused; do
+    for number in 1 2 3; do
+      for mode in "list --edges=auto" "graph --edges=full" "graph --edges=auto"; do
+        # shellcheck disable=SC2086
+        shape=$("$bin/husk-run" "$data/$file.husk" --device=cuda --mode=$mode --inputs="$data/gpt.$number.in.safetensors" \
+          --expected="$data/gpt.$number.out.safetensors" --rtol=2e-3 --atol=2e-3 --repeat=500) || return 1
+        printf '%-10s %-14s %-20s %s\n' "$file" "$(grep -oE 'f32\[[0-9, ]+\]' <<<"$shape")" "$mode" "$(grep -oE 'median [0-9.]+ us \([0-9.]+ us' <<<"$shape") host)"
+      done
+    done
+  done
+}
+
 tool=()
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 for stage in "${stages[@]}"; do
@@ -55,6 +71,7 @@ for stage in "${stages[@]}"; do
     models) models ;;
     branches) show=1 check "branches: graph against list, 1000 runs" "$bin/husk_gpu_check" "$data/branches.husk" 1000 ;;
     chain) show=1 lines=60 check "chain of 100 kernels" "$bin/husk_gpu_bench" "$data" 300 ;;
+    gpt) show=1 lines=30 check "GPT, eager and every mode" gpt ;;
     port) show=1 lines=6 check "port conformance" "$bin/husk_port_test" --gtest_brief=1 ;;
     sanitizer)
       # Errors of driver calls are not asked for: the port finds the number of a kernel's parameters by asking for one more

@@ -139,7 +139,7 @@ def test_small_grids_trigger_early(largest, trigger, early):
 def test_one_large_call_forbids_the_trigger():
   target = offline.Target.load("h200")
   with offline.cuda(target):
-    made = tk.CudaKernels(target)
+    made = tk.CudaKernels(target, trigger="small")
     made.define_kernel("triton_poi_f", body(target))
     for size in (100, 1 << 24, 100):
       made.call_kernel("triton_poi_f", ["x", "buf0", "buf1", 7, 1, size])

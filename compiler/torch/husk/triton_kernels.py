@@ -78,7 +78,7 @@ class CudaKernels:
   # What the machine code assumes of the address of a buffer: Inductor marks its own as divisible by it.
   alignment = 16
 
-  def __init__(self, target, prefix="", trigger="small", wait=True):
+  def __init__(self, target, prefix="", trigger="never", wait=True):
     self.target, self.prefix, self.trigger = target, prefix, trigger
     self.wait = wait and waits.supported(target.capability)
     waits.triggers_early(trigger, None, 0)
