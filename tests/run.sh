@@ -27,7 +27,8 @@ for stage in "${stages[@]}"; do
     fuzz) preset fuzz -R fuzz ;;
     python)
       [[ -x build/dev/bin/huskc ]] || preset dev -j2
-      HUSK_BUILD=$PWD/build/dev build/venv/bin/python -m pytest tests -q --durations=5 2>&1 | tee build/pytest.log
+      HUSKC=$PWD/build/dev/bin/huskc HUSK_RUN=$PWD/build/dev/bin/husk-run HUSK_EXAMPLE_C=$PWD/build/dev/bin/husk_example_c \
+        build/venv/bin/python -m pytest tests -q --durations=5 2>&1 | tee build/pytest.log
       echo "python: $(tail -1 build/pytest.log)" >>"$summary"
       ;;
     *) echo "tests/run.sh: no stage '$stage'" >&2; exit 2 ;;

@@ -70,16 +70,20 @@ static void input_make(tensor* t, const char* path) {
   check(port->upload(device, NULL, t->dl.data, t->host, t->bytes, &error));
 }
 
+static double element(const tensor* t, size_t i) {
+  return t->info.dtype == HUSK_F32 ? ((float*)t->host)[i] : t->info.dtype == HUSK_I64 ? (double)((int64_t*)t->host)[i] : 0;
+}
+
 /* Brings an output back; shows its first elements, and how far they are from those of the run before. */
 static void output_show(tensor* t, int run) {
-  float before[8] = {0}, difference = 0;
-  const size_t shown = t->info.dtype != HUSK_F32 ? 0 : t->count < 8 ? t->count : 8;
-  memcpy(before, t->host, shown * sizeof *before);
+  double before[8], difference = 0;
+  const size_t shown = t->count < 8 ? t->count : 8;
+  for (size_t i = 0; i < shown; i++) before[i] = element(t, i);
   check(port->download(device, NULL, t->host, t->dl.data, t->bytes, &error));
   printf("run %d, %s, %zu elements of %s:", run, t->info.name, t->count, husk_dtype_name(t->info.dtype));
   for (size_t i = 0; i < shown; i++) {
-    printf(" %g", ((float*)t->host)[i]);
-    difference = fmaxf(difference, fabsf(((float*)t->host)[i] - before[i]));
+    printf(" %g", element(t, i));
+    difference = fmax(difference, fabs(element(t, i) - before[i]));
   }
   if (run > 1) printf("; changed by %g", difference);
   puts("");

@@ -1,0 +1,55 @@
+"""The C program of examples/c, which links libhusk and nothing of Python or PyTorch, against eager."""
+
+import re
+import subprocess
+
+import pytest
+import torch
+
+import tools
+import husk
+import models
+
+NUMBER = r"[-+0-9.einfa]+"
+
+
+def run(artifact, folder, *tensors):
+  """What the program prints of each output of each of its two runs: {(run, name): first numbers}."""
+  files = []
+  for i, tensor in enumerate(tensors):
+    files.append(folder / f"{i}.raw")
+    files[-1].write_bytes(tensor.contiguous().numpy().tobytes())
+  done = subprocess.run([tools.built("husk_example_c"), artifact, *files], capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  rows = re.findall(rf"run (\d), (\w+), \d+ elements of \w+:((?: {NUMBER})*)", done.stdout)
+  return {(int(number), name): [float(x) for x in numbers.split()] for number, name, numbers in rows}
+
+
+def first(tensor):
+  return tensor.double().flatten()[:8].tolist()
+
+
+def test_the_sum(tmp_path):
+  model, example, shapes = models.sum_of_two()
+  husk.export(model, example, tmp_path / "sum.husk", dynamic_shapes=shapes)
+  x, y = torch.randn(2, 5), torch.randn(2, 5)   # 2 rows are what the program takes where it may choose
+  got = run(tmp_path / "sum.husk", tmp_path, x, y)
+  assert got[1, "output"] == pytest.approx(first(model(x, y)), rel=1e-4)
+
+
+def test_the_mlp_counts_its_calls(tmp_path):
+  model, example, shapes = models.mlp()
+  husk.export(model, example, tmp_path / "mlp.husk", dynamic_shapes=shapes)
+  x = torch.randn(2, 32)
+  got = run(tmp_path / "mlp.husk", tmp_path, x)
+  for number in (1, 2):
+    with torch.no_grad():
+      expected = model(x)
+    assert got[number, "logits"] == pytest.approx(first(expected["logits"]), rel=1e-3, abs=1e-4)
+    assert got[number, "calls"] == first(expected["calls"]) == [number]
+
+
+def test_it_needs_neither_python_nor_pytorch():
+  needed = subprocess.run(["ldd", tools.built("husk_example_c")], capture_output=True, text=True, check=True).stdout
+  assert "libhusk" in needed
+  assert not re.search("python|torch|c10|stdc\\+\\+|cuda", needed), needed
