@@ -9,6 +9,8 @@
 #include <random>
 
 using namespace husk::gpu;
+using husk::test::floating;
+using husk::test::integer;
 
 namespace {
 

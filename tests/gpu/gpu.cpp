@@ -90,18 +90,6 @@ husk_value Vector::value() {
   return v;
 }
 
-husk_value integer(int64_t i) {
-  husk_value v = {HUSK_VALUE_INT, 0, {}};
-  v.as.i = i;
-  return v;
-}
-
-husk_value floating(double f) {
-  husk_value v = {HUSK_VALUE_FLOAT, 0, {}};
-  v.as.f = f;
-  return v;
-}
-
 std::vector<char> read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) give_up("cannot read " + path);

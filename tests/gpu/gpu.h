@@ -5,6 +5,8 @@
 #include <husk/husk.h>
 #include <husk/port_cuda.h>
 
+#include "../values.h"
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -50,8 +52,6 @@ struct Vector {
   int64_t size;
   DLTensor tensor;
 };
-husk_value integer(int64_t i);
-husk_value floating(double f);
 
 std::vector<char> read_file(const std::string& path);
 double now();  // microseconds

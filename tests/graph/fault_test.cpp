@@ -1,4 +1,5 @@
 // Every driver call of a whole life fails once: the error is told, nothing leaks, and what was made goes on working.
+#include "../values.h"
 #include "machine.h"
 #include "programs.h"
 
@@ -23,10 +24,7 @@ int live(Fake& fake, uint64_t fail_at, const husk_session_options& options, husk
     if (!out) return m.error.code;
     if (husk_status status = m.upload(in, x.data(), 800)) return status;
     DeviceTensor from = Machine::vector(in, 200), to = Machine::vector(out, 200);
-    husk_value t = {HUSK_VALUE_FLOAT, 0, {}}, k = {HUSK_VALUE_INT, 0, {}};
-    t.as.f = 0.5;
-    k.as.i = 3;
-    husk_value inputs[] = {from.value(), t, k}, output = to.value();
+    husk_value inputs[] = {from.value(), floating(0.5), integer(3)}, output = to.value();
     if (husk_status status = husk_session_resize(m.session, 0, inputs, 3, &m.error)) return status;
     for (int run = 0; run < 2; ++run)
       if (husk_status status = husk_session_run(m.session, 0, m.stream, inputs, 3, &output, 1, &m.error)) return status;

@@ -1,4 +1,5 @@
 // Explicit graphs on the fake driver, which runs nodes in any order that the edges allow and starts what waits early.
+#include "../values.h"
 #include "machine.h"
 #include "programs.h"
 
@@ -8,17 +9,6 @@
 
 namespace husk::test {
 namespace {
-
-husk_value integer(int64_t i) {
-  husk_value v = {HUSK_VALUE_INT, 0, {}};
-  v.as.i = i;
-  return v;
-}
-husk_value floating(double f) {
-  husk_value v = {HUSK_VALUE_FLOAT, 0, {}};
-  v.as.f = f;
-  return v;
-}
 
 // One function of x, t, k -> y on sessions of several modes, with two places for each tensor so that pointers change.
 class Runner {

@@ -54,18 +54,6 @@ husk_value Tensor::value() {
   return v;
 }
 
-husk_value integer(int64_t i) {
-  husk_value v = {HUSK_VALUE_INT, 0, {}};
-  v.as.i = i;
-  return v;
-}
-
-husk_value floating(double f) {
-  husk_value v = {HUSK_VALUE_FLOAT, 0, {}};
-  v.as.f = f;
-  return v;
-}
-
 husk_engine_options Machine::defaults() {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk_port_host();

@@ -5,6 +5,8 @@
 #include <husk/husk.h>
 #include <husk/port_host.h>
 
+#include "../values.h"
+
 #include <array>
 #include <string>
 #include <vector>
@@ -41,9 +43,6 @@ struct Tensor {
   T* as() { return static_cast<T*>(dl.data); }
   husk_value value();
 };
-
-husk_value integer(int64_t i);
-husk_value floating(double f);
 
 // An engine, a program, a session. `options` may name an allocator.
 class Machine {
