@@ -198,17 +198,21 @@ void Frame::lay_out(uint8_t* new_arena, uint8_t* const* states, uint64_t new_lay
   layout = new_layout;
 }
 
-void Frame::place_values() {
+bool Frame::place_values() {
+  bool moved = false;
+  auto place = [&](uint32_t b, uint8_t* data, uint64_t bytes) {
+    moved = moved || base[b] != data || capacity[b] != bytes;
+    base[b] = data;
+    capacity[b] = bytes;
+  };
   for (uint32_t b = 0; b < code.buffers.size; ++b) {
     const fb::Buffer& buffer = code.buffers[b];
-    if (buffer.space() == uint8_t(Space::input)) {
-      base[b] = inputs[buffer.index()].data;
-      capacity[b] = inputs[buffer.index()].bytes;
-    } else if (buffer.space() == uint8_t(Space::output)) {
-      base[b] = output_data[buffer.index()];
-      capacity[b] = output_bytes[buffer.index()];
-    }
+    if (buffer.space() == uint8_t(Space::input))
+      place(b, inputs[buffer.index()].data, inputs[buffer.index()].bytes);
+    else if (buffer.space() == uint8_t(Space::output))
+      place(b, output_data[buffer.index()], output_bytes[buffer.index()]);
   }
+  return moved;
 }
 
 }  // namespace husk

@@ -80,8 +80,8 @@ struct Frame {
   Status plan(husk_error* error);
   // Takes the addresses of a new arena, new states or a new plan.
   void lay_out(uint8_t* arena, uint8_t* const* states, uint64_t layout);
-  // Writes the addresses of inputs and outputs.
-  void place_values();
+  // Takes the addresses of inputs and outputs. True if any is another than before.
+  bool place_values();
 
   // ---- steps.cpp ----
   // Writes the arguments of a step that may have changed; with `all` every one. Fails where a number does not fit.

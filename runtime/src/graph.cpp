@@ -78,6 +78,7 @@ uint64_t Graph::hash_plan(const Frame& frame) {
 void Graph::reset(const Frame& frame) {
   if (exec_) frame.program->engine->port->graphs->exec_destroy(frame.program->engine->device, exec_);
   exec_ = nullptr;
+  current_ = false;
   nodes = edges = programmatic_edges = 0;
 }
 
@@ -196,17 +197,19 @@ Status Graph::patch(Frame& frame, uint32_t step, husk_error* error) {
   }
 }
 
-Status Graph::run(Frame& frame, void* stream, bool* done, husk_error* error) {
+Status Graph::run(Frame& frame, void* stream, bool same, bool* done, husk_error* error) {
   *done = false;
   const husk_engine* engine = frame.program->engine;
   husk_error refused;
-  for (uint32_t s = 0; s < frame.code.steps.size; ++s) {
+  const uint32_t steps = same && current_ ? 0 : frame.code.steps.size;
+  current_ = false;
+  for (uint32_t s = 0; s < steps; ++s) {
     if (!changed(frame, s)) continue;
     if (frame.is_empty(s) || failed(patch(frame, s, &refused))) return Status::ok;
     remember(frame, s);
     ++patched;
   }
-  *done = true;
+  *done = current_ = true;
   return to_status(engine->port->graphs->exec_launch(engine->device, exec_, stream, error));
 }
 

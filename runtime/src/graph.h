@@ -18,8 +18,11 @@ class Graph {
   // Builds and instantiates for the frame's registers and addresses. A function that no graph can hold (extern ops, reads,
   // an empty grid now) is left without one, which is no error.
   Status build(Frame& frame, husk_error* error);
-  // Patches what changed and launches. `*done` is false where the driver refused a patch: run the list instead.
-  Status run(Frame& frame, void* stream, bool* done, husk_error* error);
+  // Patches what changed and launches. `same`: no argument was written since the last run. `*done` is false where the
+  // driver refused a patch: run the list instead.
+  Status run(Frame& frame, void* stream, bool same, bool* done, husk_error* error);
+  // Says that a run went by without the graph: what it holds may be older than the frame's last arguments.
+  void fall_behind() { current_ = false; }
   void reset(const Frame& frame);
 
   bool exists() const { return exec_ != nullptr; }
@@ -38,6 +41,7 @@ class Graph {
 
   void* exec_ = nullptr;
   uint64_t plan_hash_ = 0;
+  bool current_ = false;         // holds the frame's arguments as they were last written
   Array<uint64_t> values_;       // what the exec holds: by argument
   Array<uint32_t> grids_;        // three a step
 };

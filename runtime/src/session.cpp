@@ -107,11 +107,10 @@ Status husk_session::reserve_arena(uint64_t bytes, husk_error* error) {
 }
 
 // After the first prologue: sees to it that the plan holds for these registers and that addresses are those of the
-// session's memory. `*changed` says that every argument must be written again.
-Status husk_session::settle(Frame& frame, bool may_allocate, bool* changed, husk_error* error) {
+// session's memory.
+Status husk_session::settle(Frame& frame, bool may_allocate, Writes* writes, husk_error* error) {
   frame.evaluated = true;
   const bool same = frame.unchanged();
-  *changed = false;
   if (!frame.bounded && !same) {
     HUSK_TRY(frame.plan(error));
     frame.layout = 0;
@@ -123,12 +122,11 @@ Status husk_session::settle(Frame& frame, bool may_allocate, bool* changed, husk
                   static_cast<unsigned long long>(frame.planned.peak), static_cast<unsigned long long>(arena_bytes));
     HUSK_TRY(reserve_arena(frame.planned.peak, error));
   }
-  if (frame.layout != layout) {
-    frame.lay_out(static_cast<uint8_t*>(arena), states.data(), layout);
-    *changed = true;
-  }
-  frame.place_values();
-  if (same && !*changed) return Status::ok;
+  const bool laid_out = frame.layout != layout;
+  if (laid_out) frame.lay_out(static_cast<uint8_t*>(arena), states.data(), layout);
+  const bool moved = frame.place_values();
+  *writes = laid_out ? Writes::all : same && !moved ? Writes::none : Writes::dynamic;
+  if (same && !laid_out) return Status::ok;
   frame.bound_once = false;
   Status status = frame.check_segment(0, error);
   if (failed(status))
@@ -138,10 +136,11 @@ Status husk_session::settle(Frame& frame, bool may_allocate, bool* changed, husk
   return status;
 }
 
-Status husk_session::write_segment(Frame& frame, uint32_t segment, bool all, husk_error* error) {
+Status husk_session::write_segment(Frame& frame, uint32_t segment, Writes writes, husk_error* error) {
+  if (writes == Writes::none) return Status::ok;
   const husk::fb::Segment& range = frame.code.segments[segment];
   for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
-    Status status = frame.write_arguments(s, all, error);
+    Status status = frame.write_arguments(s, writes == Writes::all, error);
     if (!failed(status)) continue;
     frame.blame(s, error);
     return status;
@@ -169,13 +168,13 @@ Status husk_session::resize(uint32_t function, const husk_value* inputs, uint32_
     frame.output_data[i] = nullptr;  // the caller's memory is not known yet; run checks it
     frame.output_bytes[i] = UINT64_MAX;
   }
-  bool changed;
-  HUSK_TRY(settle(frame, true, &changed, error));
+  Writes writes;
+  HUSK_TRY(settle(frame, true, &writes, error));
   frame.bound_once = false;  // nor may run take these checks for its own
   frame.layout = 0;
   if (options.mode == HUSK_MODE_LIST || !port()->graphs || frame.code.segments.size != 1) return Status::ok;
   if (frame.graph.fits(frame.plan_hash)) return Status::ok;
-  HUSK_TRY(write_segment(frame, 0, true, error));
+  HUSK_TRY(write_segment(frame, 0, Writes::all, error));
   HUSK_TRY(wait(error));
   return frame.graph.build(frame, error);
 }
@@ -198,9 +197,9 @@ Status husk_session::run(uint32_t function, void* on, const husk_value* inputs, 
   HUSK_TRY(frame.enter(0, error));
   HUSK_TRY(frame.bind_outputs(outputs, output_count, 0, error));
   HUSK_TRY(frame.check_overlaps(error));
-  bool write_all;
-  HUSK_TRY(settle(frame, false, &write_all, error));
-  Status status = run_settled(frame, write_all, on, outputs, output_count, error);
+  Writes writes;
+  HUSK_TRY(settle(frame, false, &writes, error));
+  Status status = run_settled(frame, writes, on, outputs, output_count, error);
   if (failed(status))
     frame.layout = 0;  // some arguments may not have been written
   else
@@ -208,18 +207,19 @@ Status husk_session::run(uint32_t function, void* on, const husk_value* inputs, 
   return status;
 }
 
-Status husk_session::run_settled(Frame& frame, bool write_all, void* on, husk_value* outputs, uint32_t output_count,
+Status husk_session::run_settled(Frame& frame, Writes writes, void* on, husk_value* outputs, uint32_t output_count,
                                  husk_error* error) {
   HUSK_TRY(take_turn(on, error));
-  HUSK_TRY(write_segment(frame, 0, write_all, error));
+  HUSK_TRY(write_segment(frame, 0, writes, error));
   if (options.mode != HUSK_MODE_LIST && frame.graph.fits(frame.plan_hash)) {
     bool done = false;
-    HUSK_TRY(frame.graph.run(frame, on, &done, error));
+    HUSK_TRY(frame.graph.run(frame, on, writes == Writes::none, &done, error));
     if (done) {
       ++frame.runs_as_graph;
       return Status::ok;
     }
   }
+  frame.graph.fall_behind();
   HUSK_TRY(run_segment(frame, 0, on, error));
   for (uint32_t segment = 1; segment < frame.code.segments.size; ++segment) {
     HUSK_TRY(frame.enter(segment, error));
@@ -227,7 +227,7 @@ Status husk_session::run_settled(Frame& frame, bool write_all, void* on, husk_va
     HUSK_TRY(frame.check_overlaps(error));
     frame.place_values();
     HUSK_TRY(frame.check_segment(segment, error));
-    HUSK_TRY(write_segment(frame, segment, write_all, error));
+    HUSK_TRY(write_segment(frame, segment, writes, error));
     HUSK_TRY(run_segment(frame, segment, on, error));
   }
   ++frame.runs_as_list;

@@ -35,9 +35,11 @@ struct husk_session {
   husk::Status settle_default(husk_error* error);
   husk::Status reserve_arena(uint64_t bytes, husk_error* error);
   husk::Status take_turn(void* on, husk_error* error);
-  husk::Status settle(husk::Frame& frame, bool may_allocate, bool* changed, husk_error* error);
-  husk::Status run_settled(husk::Frame& frame, bool write_all, void* on, husk_value* outputs, uint32_t output_count,
+  // What of a frame's arguments the next run must write.
+  enum class Writes { all, dynamic, none };
+  husk::Status settle(husk::Frame& frame, bool may_allocate, Writes* writes, husk_error* error);
+  husk::Status run_settled(husk::Frame& frame, Writes writes, void* on, husk_value* outputs, uint32_t output_count,
                            husk_error* error);
   husk::Status run_segment(husk::Frame& frame, uint32_t segment, void* on, husk_error* error);
-  husk::Status write_segment(husk::Frame& frame, uint32_t segment, bool all, husk_error* error);
+  husk::Status write_segment(husk::Frame& frame, uint32_t segment, Writes writes, husk_error* error);
 };

@@ -175,6 +175,30 @@ TEST_F(GraphTest, ARefusedPatchMakesTheRunAList) {
   EXPECT_EQ(r.machine.stats(session).runs_as_graph, 3u);
 }
 
+// The run after a list must patch what the list's arguments changed, also where it repeats that run.
+TEST_F(GraphTest, CatchesUpAfterAList) {
+  const husk_session_options options = in_mode(HUSK_MODE_GRAPH);
+  Runner r(branches("scale"), &options);
+  husk_session* session = r.machine.session;
+  ASSERT_EQ(r.resize(session, 300), HUSK_OK) << r.machine.error.text;
+  std::mt19937 random(14);
+  const std::vector<float> x = random_vector(random, 100), z = random_vector(random, 100);
+  std::vector<float> y;
+  auto run = [&](const std::vector<float>& in, int64_t k) {
+    ASSERT_EQ(r.run(session, in, 0.5, k, 0, &y), HUSK_OK) << r.machine.error.text;
+    ASSERT_EQ(y, branches_of(in, 0.5f, static_cast<int32_t>(k)));
+  };
+  run(x, 1);
+  run(x, 1);
+  fake.fake_fail_call("cuGraphExecKernelNodeSetParams", 1, 910);
+  run(x, 2);  // refused: a list
+  fake.fake_fail_at(0, 0);
+  run(z, 2);
+  run(z, 2);
+  EXPECT_EQ(r.machine.stats(session).runs_as_list, 1u);
+  EXPECT_EQ(r.machine.stats(session).runs_as_graph, 4u);
+}
+
 TEST_F(GraphTest, AnEmptyGridMakesTheRunAList) {
   const husk_session_options options = in_mode(HUSK_MODE_GRAPH);
   Runner r(branches("scale"), &options);
