@@ -74,6 +74,8 @@ Status Container::read(const husk_allocator& allocator, husk_error* error) {
   if (kHeaderBytes + metadata > size_)
     return fail(error, HUSK_INVALID_FILE, "the header says %llu bytes of metadata, which the file does not hold",
                 static_cast<unsigned long long>(metadata));
+  if (metadata < 8)  // a FlatBuffer's root and file identifier
+    return fail(error, HUSK_INVALID_FILE, "the metadata is not a well-formed FlatBuffer of husk.fbs");
   HUSK_TRY(metadata_.allocate(allocator, (metadata + 7) / 8, error));
   memcpy(metadata_.data(), data_ + kHeaderBytes, metadata);
   memcpy(hash_, header + 32, sizeof(hash_));
@@ -85,7 +87,7 @@ Status Container::read(const husk_allocator& allocator, husk_error* error) {
     return fail(error, HUSK_INVALID_FILE, "the metadata does not match its hash: the file was changed or damaged");
   const uint8_t* bytes = reinterpret_cast<const uint8_t*>(metadata_.data());
   flatbuffers::Verifier verifier(bytes, metadata, 64, 10000000);
-  if (metadata < 8 || !fb::VerifyProgramBuffer(verifier))
+  if (!fb::VerifyProgramBuffer(verifier))
     return fail(error, HUSK_INVALID_FILE, "the metadata is not a well-formed FlatBuffer of husk.fbs");
   program_ = fb::GetProgram(bytes);
   return Status::ok;

@@ -41,7 +41,8 @@ typedef struct husk_error {
 } husk_error;
 
 /* Element types, and the types of kernel parameters. Values are frozen: files hold them. */
-typedef enum husk_dtype {
+typedef int32_t husk_dtype;   /* an int, not an enum: a value from a file may be none of these */
+enum {
   HUSK_DTYPE_NONE = 0,
   HUSK_BOOL = 1,
   HUSK_U8 = 2, HUSK_I8 = 3, HUSK_U16 = 4, HUSK_I16 = 5, HUSK_U32 = 6, HUSK_I32 = 7, HUSK_U64 = 8, HUSK_I64 = 9,
@@ -49,7 +50,7 @@ typedef enum husk_dtype {
   HUSK_C64 = 14, HUSK_C128 = 15,
   HUSK_F8E4M3FN = 16, HUSK_F8E5M2 = 17, HUSK_F8E4M3FNUZ = 18, HUSK_F8E5M2FNUZ = 19,
   HUSK_POINTER = 32      /* kernel parameters only */
-} husk_dtype;
+};
 
 /* Host memory for handles and tables. `align` is a power of two, at most 64. May be called from any thread that calls
  * Husk; must outlive the engine. allocate returns NULL when there is no memory. */
