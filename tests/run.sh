@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Sets up this machine and runs every test that needs no GPU. Debian 12 or Ubuntu 24.04.
-#   tests/run.sh [STAGE...]      stages: dev asan small fuzz python; all of them by default
+#   tests/run.sh [STAGE...]      by default: dev (g++), fuzz (clang; all tests under ASan and UBSan, and the fuzzers), small
+#                                (the libraries' sizes), python (the exporter, end to end); also: asan (g++, ASan and UBSan)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 stages=("$@")
-((${#stages[@]})) || stages=(dev asan small fuzz python)
+((${#stages[@]})) || stages=(dev fuzz small python)
 .ci/setup.sh
 summary=build/test-summary.txt
 : >"$summary"
@@ -24,7 +25,7 @@ for stage in "${stages[@]}"; do
     dev) preset dev -j2 ;;
     asan) preset asan -j2 ;;
     small) preset small -R size -V ;;
-    fuzz) preset fuzz -R fuzz ;;
+    fuzz) preset fuzz -j2 ;;
     python)
       [[ -x build/dev/bin/huskc ]] || preset dev -j2
       HUSKC=$PWD/build/dev/bin/huskc HUSK_RUN=$PWD/build/dev/bin/husk-run HUSK_EXAMPLE_C=$PWD/build/dev/bin/husk_example_c \
