@@ -43,9 +43,15 @@ Status verify_blob(const Container& file, const fb::Blob* blob, uint64_t align, 
   return Status::ok;
 }
 
+// FlatBuffers' verifier looks at a vector's length, not at where its 8-byte elements lie.
+template <class T>
+bool aligned(const flatbuffers::Vector<T>* rows) {
+  return !rows || reinterpret_cast<uintptr_t>(rows->Data()) % 8 == 0;
+}
+
 // Bytes of a dense tensor; false if a dim is negative or the product leaves 63 bits.
 bool dense_bytes(uint8_t dtype, const flatbuffers::Vector<int64_t>* dims, uint64_t* out) {
-  if (!valid_dtype(dtype) || count(dims) > kMaxRank) return false;
+  if (!valid_dtype(dtype) || count(dims) > kMaxRank || !aligned(dims)) return false;
   int64_t bytes = static_cast<int64_t>(husk_dtype_size(static_cast<husk_dtype>(dtype)));
   for (uint32_t d = 0; d < count(dims); ++d)
     if (dims->Get(d) < 0 || __builtin_mul_overflow(bytes, dims->Get(d), &bytes)) return false;
@@ -125,7 +131,7 @@ Status verify_data(const Container& file, const husk_allocator& allocator, husk_
 
 Status verify_value(const fb::Value* value, bool input, const char* function, husk_error* error) {
   const char* name = value->name()->c_str();
-  bool good = value->kind() <= HUSK_VALUE_BOOL && value->align_log2() <= 12 && value->rank() <= kMaxRank;
+  bool good = value->kind() <= HUSK_VALUE_BOOL && value->align_log2() <= 12 && value->rank() <= kMaxRank && aligned(value->dims());
   const uint32_t dims = count(value->dims());
   if (value->kind() == HUSK_VALUE_TENSOR)
     good = good && valid_dtype(value->dtype()) && (!input || dims == value->rank());
