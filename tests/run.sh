@@ -17,7 +17,7 @@ preset() {
   cmake --build build/"$1" -- -k 0 >build/"$1".build.log || { grep -E 'error|warning|FAILED' -A3 build/"$1".build.log | head -60; exit 1; }
   echo "== $1: test"
   ctest --test-dir build/"$1" --output-on-failure "${@:2}" 2>&1 | tee build/"$1".test.log
-  echo "$1: $(grep 'tests passed' build/"$1".test.log)" >>"$summary"
+  echo "$1: $(grep '% tests passed' build/"$1".test.log)" >>"$summary"
 }
 
 for stage in "${stages[@]}"; do
