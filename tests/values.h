@@ -17,4 +17,12 @@ inline husk_value floating(double f) {
   return v;
 }
 
+inline husk_value boolean(bool b) {
+  husk_value v = {HUSK_VALUE_BOOL, 0, {}};
+  v.as.i = b;
+  return v;
+}
+
+inline husk_value none() { return {HUSK_VALUE_NONE, 0, {}}; }
+
 }  // namespace husk::test

@@ -114,7 +114,7 @@ int main(int argc, char** argv) {
   check(husk_session_create(program, &session_options, &session, &error));
 
   /* Inputs, then outputs. Their memory is the device's, which may be opened twice. */
-  check(port->open(port->user, 0, &allocator, &device, &error));
+  check(port->open(port->user, 0, &allocator, NULL, &device, &error));
   static tensor tensors[MAX_VALUES];
   static husk_value values[MAX_VALUES];   /* numbers stay 0 */
   const uint32_t inputs = husk_program_input_count(program, 0), all = inputs + husk_program_output_count(program, 0);

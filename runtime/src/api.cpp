@@ -30,13 +30,40 @@ husk_status bad_index(husk_error* error, const char* what, uint32_t index, uint3
   return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "there is no %s %u: there are %u", what, index, count));
 }
 
+// What the chosen variant assumes of the address of an input or output.
+uint32_t alignment(const husk_program* program, uint32_t function, husk::Space space, uint32_t index) {
+  const husk::Code code = program->code(function);
+  for (const husk::fb::Buffer& buffer : code.buffers)
+    if (buffer.space() == uint8_t(space) && buffer.index() == index) return 1u << buffer.align_log2();
+  return 1;
+}
+
 void describe(const husk::fb::Value* value, husk_value_info* out) {
   out->name = value->name()->c_str();
   out->kind = value->kind();
   out->dtype = static_cast<husk_dtype>(value->dtype());
   out->rank = value->rank();
-  out->alignment = 1u << value->align_log2();
   out->ranges = husk::count(value->dims()) ? &reinterpret_cast<const int64_t*>(value->dims()->Data())[0] : nullptr;
+}
+
+// Of a constant or state.
+template <class Row>
+void describe(const Row* row, uint64_t bytes, husk_storage_info* out) {
+  out->name = row->name()->c_str();
+  out->dtype = row->dtype();
+  out->rank = static_cast<int32_t>(husk::count(row->dims()));
+  out->dims = out->rank ? row->dims()->data() : nullptr;
+  out->bytes = bytes;
+}
+
+template <class Rows>
+husk_status find(const Rows* rows, const char* what, const char* name, uint32_t* out, husk_error* error) {
+  for (uint32_t i = 0; i < husk::count(rows); ++i)
+    if (strcmp(rows->Get(i)->name()->c_str(), name) == 0) {
+      *out = i;
+      return HUSK_OK;
+    }
+  return husk_status(fail(error, HUSK_NOT_FOUND, "the artifact has no %s '%s'", what, name));
 }
 
 // Takes the engine's reference; on failure everything is given back, the caller's memory included.
@@ -66,8 +93,8 @@ const char* husk_version(void) { return "0.1.0"; }
 const char* husk_status_name(husk_status status) {
   static constexpr const char* kNames[] = {"ok", "invalid argument", "invalid file", "unsupported", "invalid input",
                                            "out of memory", "input/output", "device", "not found", "kernel",
-                                           "needs resize"};
-  return status >= 0 && status <= HUSK_NEEDS_RESIZE ? kNames[status] : "unknown status";
+                                           "needs resize", "limit"};
+  return status >= 0 && status <= HUSK_LIMIT ? kNames[status] : "unknown status";
 }
 
 husk_status husk_program_verify(const void* data, size_t size, husk_error* error) {
@@ -146,6 +173,7 @@ husk_status husk_program_input(const husk_program* program, uint32_t function, u
   const uint32_t n = husk_program_input_count(program, function);
   if (index >= n) return bad_index(error, "input", index, n);
   describe(program->rows()->functions()->Get(function)->inputs()->Get(index), out);
+  out->alignment = alignment(program, function, husk::Space::input, index);
   return HUSK_OK;
 }
 
@@ -155,6 +183,7 @@ husk_status husk_program_output(const husk_program* program, uint32_t function, 
   const uint32_t n = husk_program_output_count(program, function);
   if (index >= n) return bad_index(error, "output", index, n);
   describe(program->rows()->functions()->Get(function)->outputs()->Get(index), out);
+  out->alignment = alignment(program, function, husk::Space::output, index);
   out->ranges = nullptr;
   return HUSK_OK;
 }
@@ -163,12 +192,57 @@ uint32_t husk_program_state_count(const husk_program* program) {
   return program ? husk::count(program->rows()->states()) : 0;
 }
 
-const char* husk_program_state_name(const husk_program* program, uint32_t state) {
-  return state < husk_program_state_count(program) ? program->rows()->states()->Get(state)->name()->c_str() : "";
+husk_status husk_program_state(const husk_program* program, uint32_t state, husk_storage_info* out, husk_error* error) {
+  if (!program || !out) return null_argument(error, "husk_program_state");
+  const uint32_t n = husk_program_state_count(program);
+  if (state >= n) return bad_index(error, "state", state, n);
+  const husk::fb::State* row = program->rows()->states()->Get(state);
+  describe(row, husk::state_bytes(row), out);
+  return HUSK_OK;
 }
 
-uint64_t husk_program_state_size(const husk_program* program, uint32_t state) {
-  return state < husk_program_state_count(program) ? husk::state_bytes(program->rows()->states()->Get(state)) : 0;
+husk_status husk_program_find_state(const husk_program* program, const char* name, uint32_t* state, husk_error* error) {
+  if (!program || !name || !state) return null_argument(error, "husk_program_find_state");
+  return find(program->rows()->states(), "state", name, state, error);
+}
+
+uint32_t husk_program_constant_count(const husk_program* program) {
+  return program ? husk::count(program->rows()->constants()) : 0;
+}
+
+husk_status husk_program_constant(const husk_program* program, uint32_t constant, husk_storage_info* out,
+                                  husk_error* error) {
+  if (!program || !out) return null_argument(error, "husk_program_constant");
+  const uint32_t n = husk_program_constant_count(program);
+  if (constant >= n) return bad_index(error, "constant", constant, n);
+  const husk::fb::Constant* row = program->rows()->constants()->Get(constant);
+  describe(row, row->blob()->size(), out);
+  return HUSK_OK;
+}
+
+husk_status husk_program_find_constant(const husk_program* program, const char* name, uint32_t* constant,
+                                       husk_error* error) {
+  if (!program || !name || !constant) return null_argument(error, "husk_program_find_constant");
+  return find(program->rows()->constants(), "constant", name, constant, error);
+}
+
+husk_status husk_program_update_constants(husk_program* program, const husk_constant_update* updates, uint32_t count,
+                                          husk_error* error) {
+  if (!program || (count && !updates)) return null_argument(error, "husk_program_update_constants");
+  Sink sink(error);
+  return husk_status(program->update(updates, count, sink));
+}
+
+uint32_t husk_program_user_count(const husk_program* program) {
+  return program ? husk::count(program->rows()->user()) : 0;
+}
+
+const char* husk_program_user_key(const husk_program* program, uint32_t entry) {
+  return entry < husk_program_user_count(program) ? program->rows()->user()->Get(entry)->key()->c_str() : "";
+}
+
+const char* husk_program_user_value(const husk_program* program, uint32_t entry) {
+  return entry < husk_program_user_count(program) ? program->rows()->user()->Get(entry)->value()->c_str() : "";
 }
 
 const char* husk_program_tree(const husk_program* program) {
@@ -204,74 +278,115 @@ void husk_session_release(husk_session* session) {
   husk_program_release(program);
 }
 
+namespace {
+
+// What the calls about one function of a session begin with. Null if the function does not exist.
+husk::Frame* frame_of(const husk_session* session, uint32_t function, husk_error* error) {
+  if (function < session->program->functions()) return session->frames[function];
+  bad_index(error, "function", function, session->program->functions());
+  return nullptr;
+}
+
+bool state_exists(const husk_session* session, uint32_t state, husk_error* error) {
+  const uint32_t n = husk_program_state_count(session->program);
+  if (state < n) return true;
+  bad_index(error, "state", state, n);
+  return false;
+}
+
+}  // namespace
+
+husk_status husk_session_bound(husk_session* session, uint32_t function, uint32_t input, uint32_t dim, int64_t min,
+                               int64_t max, husk_error* error) {
+  if (!session) return null_argument(error, "husk_session_bound");
+  Sink sink(error);
+  const husk::Frame* frame = frame_of(session, function, sink);
+  if (!frame) return HUSK_INVALID_ARGUMENT;
+  if (input >= frame->code.inputs()) return bad_index(sink, "input", input, frame->code.inputs());
+  const husk::Visit visit(session);
+  return husk_status(session->bound(function, input, dim, min, max, sink));
+}
+
 husk_status husk_session_resize(husk_session* session, uint32_t function, const husk_value* inputs, uint32_t count,
                                 husk_error* error) {
   if (!session) return null_argument(error, "husk_session_resize");
-  if (function >= session->program->functions())
-    return bad_index(error, "function", function, session->program->functions());
   Sink sink(error);
+  if (!frame_of(session, function, sink)) return HUSK_INVALID_ARGUMENT;
+  const husk::Visit visit(session);
   return husk_status(session->resize(function, inputs, count, sink));
+}
+
+uint64_t husk_session_arena_bytes(const husk_session* session) { return session ? session->arena_wanted : 0; }
+
+husk_status husk_session_lend_arena(husk_session* session, void* memory, uint64_t bytes, husk_error* error) {
+  if (!session) return null_argument(error, "husk_session_lend_arena");
+  Sink sink(error);
+  const husk::Visit visit(session);
+  return husk_status(session->lend_arena(memory, bytes, sink));
 }
 
 husk_status husk_session_output_shape(husk_session* session, uint32_t function, uint32_t index, int64_t* sizes,
                                       int64_t* strides, husk_error* error) {
   if (!session) return null_argument(error, "husk_session_output_shape");
-  if (function >= session->program->functions())
-    return bad_index(error, "function", function, session->program->functions());
-  const husk::Frame& frame = *session->frames[function];
-  if (index >= frame.code.outputs()) return bad_index(error, "output", index, frame.code.outputs());
-  const husk::fb::Argument& result = frame.code.results[index];
-  if (static_cast<husk::ArgumentKind>(result.kind()) != husk::ArgumentKind::tensor)
-    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "output %u is no tensor", index));
-  if (!frame.evaluated)
-    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "output %u has no shape yet: husk_session_resize first", index));
-  const husk::fb::Tensor& tensor = frame.code.tensors[result.index()];
-  for (uint32_t d = 0; d < tensor.rank(); ++d) {
-    if (sizes) sizes[d] = frame.registers[frame.code.operands[tensor.first() + d]].i;
-    if (strides) strides[d] = frame.registers[frame.code.operands[tensor.first() + tensor.rank() + d]].i;
-  }
-  return HUSK_OK;
+  Sink sink(error);
+  const husk::Frame* frame = frame_of(session, function, sink);
+  if (!frame) return HUSK_INVALID_ARGUMENT;
+  if (index >= frame->code.outputs()) return bad_index(sink, "output", index, frame->code.outputs());
+  if (static_cast<husk::ArgumentKind>(frame->code.results[index].kind()) != husk::ArgumentKind::tensor)
+    return husk_status(fail(sink, HUSK_INVALID_ARGUMENT, "output %u is no tensor", index));
+  if (frame->output_shape(index, sizes, strides)) return HUSK_OK;
+  return husk_status(fail(sink, HUSK_INVALID_ARGUMENT, "output %u has no shape yet: %s first", index,
+                          frame->evaluated ? "only the data decides it, husk_session_run" : "husk_session_resize"));
 }
 
 husk_status husk_session_run(husk_session* session, uint32_t function, void* stream, const husk_value* inputs,
                              uint32_t input_count, husk_value* outputs, uint32_t output_count, husk_error* error) {
   if (!session) return null_argument(error, "husk_session_run");
-  if (function >= session->program->functions())
-    return bad_index(error, "function", function, session->program->functions());
   Sink sink(error);
+  if (!frame_of(session, function, sink)) return HUSK_INVALID_ARGUMENT;
+  const husk::Visit visit(session);
   return husk_status(session->run(function, stream, inputs, input_count, outputs, output_count, sink));
 }
 
 husk_status husk_session_wait(husk_session* session, husk_error* error) {
   if (!session) return null_argument(error, "husk_session_wait");
   Sink sink(error);
+  const husk::Visit visit(session);
   return husk_status(session->wait(sink));
 }
 
 husk_status husk_session_state_get(husk_session* session, uint32_t state, void* bytes, husk_error* error) {
   if (!session || !bytes) return null_argument(error, "husk_session_state_get");
-  const uint32_t n = husk_program_state_count(session->program);
-  if (state >= n) return bad_index(error, "state", state, n);
   Sink sink(error);
-  if (Status status = session->wait(sink); failed(status)) return husk_status(status);
-  return session->port()->download(session->device(), nullptr, bytes, session->states[state],
-                                   husk_program_state_size(session->program, state), sink);
+  if (!state_exists(session, state, sink)) return HUSK_INVALID_ARGUMENT;
+  const husk::Visit visit(session);
+  return husk_status(session->get_state(state, bytes, sink));
 }
 
 husk_status husk_session_state_set(husk_session* session, uint32_t state, const void* bytes, husk_error* error) {
   if (!session || !bytes) return null_argument(error, "husk_session_state_set");
-  const uint32_t n = husk_program_state_count(session->program);
-  if (state >= n) return bad_index(error, "state", state, n);
   Sink sink(error);
+  if (!state_exists(session, state, sink)) return HUSK_INVALID_ARGUMENT;
+  const husk::Visit visit(session);
   return husk_status(session->set_state(state, bytes, sink));
 }
 
 husk_status husk_session_state_reset(husk_session* session, uint32_t state, husk_error* error) {
   if (!session) return null_argument(error, "husk_session_state_reset");
-  const uint32_t n = husk_program_state_count(session->program);
-  if (state >= n) return bad_index(error, "state", state, n);
   Sink sink(error);
+  if (!state_exists(session, state, sink)) return HUSK_INVALID_ARGUMENT;
+  const husk::Visit visit(session);
   return husk_status(session->reset_state(state, sink));
+}
+
+husk_status husk_session_state_copy(husk_session* session, uint32_t state, husk_session* from, husk_error* error) {
+  if (!session || !from) return null_argument(error, "husk_session_state_copy");
+  Sink sink(error);
+  if (session->program != from->program)
+    return husk_status(fail(sink, HUSK_INVALID_ARGUMENT, "the two sessions are of different programs"));
+  if (!state_exists(session, state, sink)) return HUSK_INVALID_ARGUMENT;
+  const husk::Visit visit(session);
+  return husk_status(session->copy_state(state, from, sink));
 }
 
 husk_status husk_session_stats_get(const husk_session* session, uint32_t function, husk_session_stats* out,
@@ -292,6 +407,9 @@ husk_status husk_session_stats_get(const husk_session* session, uint32_t functio
   full.runs_as_graph = frame.runs_as_graph;
   full.runs_as_list = frame.runs_as_list;
   full.nodes_patched = frame.graph.patched;
+  full.data_bytes = session->room_bytes;
+  full.segments = frame.code.segments.size;
+  full.dynamic = frame.is_dynamic();
   memcpy(out, &full, full.struct_size);
   return HUSK_OK;
 }

@@ -1,8 +1,9 @@
 // The values of a run against the signature, and what the prologue made of them against the memory.
-#include "frame.h"
+#include "session.h"
 
 #include "verify.h"
 
+#include <cstdio>
 #include <cstring>
 
 namespace husk {
@@ -72,17 +73,45 @@ Status check_tensor(const Side& side, const fb::Value* want, const husk_engine* 
   return Status::ok;
 }
 
-Status check_address(const Side& side, const fb::Value* want, const uint8_t* data, uint64_t bytes, husk_error* error) {
-  if (bytes && !data)
-    return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' has no memory", side.function, side.what, side.name);
-  if (bytes && (reinterpret_cast<uintptr_t>(data) & ((1ull << want->align_log2()) - 1)))
-    return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' at %p is not aligned to %u bytes, which the kernels "
-                "assume: copy it to aligned memory", side.function, side.what, side.name,
-                static_cast<const void*>(data), 1u << want->align_log2());
-  return Status::ok;
+Status check_memory(const Side& side, const uint8_t* data, uint64_t bytes, husk_error* error) {
+  if (!bytes || data) return Status::ok;
+  return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' has no memory", side.function, side.what, side.name);
+}
+
+Status misaligned_at(const Side& side, const uint8_t* data, uint32_t align, const char* remedy, husk_error* error) {
+  return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' at %p is not aligned to %u bytes, which the kernels "
+              "assume: %s", side.function, side.what, side.name, static_cast<const void*>(data), align, remedy);
+}
+
+bool is_aligned(const uint8_t* data, uint32_t align) {
+  return align < 2 || (reinterpret_cast<uintptr_t>(data) & (align - 1)) == 0;
+}
+
+// A size, or an int, against what the session allows.
+Status check_range(const Side& side, const char* what, int64_t value, const fb::Dim* file, Interval allowed,
+                   husk_error* error) {
+  if (value >= allowed.low && value <= allowed.high) return Status::ok;
+  const char* remedy = value >= file->min() && value <= file->max() ? "husk_session_bound narrowed it"
+                       : file->min() == file->max()                 ? "export with it dynamic, or pass that"
+                                                                    : "export with a wider range";
+  if (allowed.low == allowed.high)
+    return fail(error, HUSK_INVALID_INPUT, "function '%s': %sinput '%s' is %lld, must be %lld: %s", side.function, what,
+                side.name, static_cast<long long>(value), static_cast<long long>(allowed.low), remedy);
+  return fail(error, HUSK_INVALID_INPUT, "function '%s': %sinput '%s' is %lld, must be in %lld..%lld: %s", side.function,
+              what, side.name, static_cast<long long>(value), static_cast<long long>(allowed.low),
+              static_cast<long long>(allowed.high), remedy);
 }
 
 }  // namespace
+
+Code::Label Code::label(uint32_t buffer) const {
+  Label out;
+  if (*name(buffer))
+    snprintf(out.text, sizeof(out.text), "'%.36s'", name(buffer));
+  else
+    snprintf(out.text, sizeof(out.text), "#%u", buffer);
+  return out;
+}
 
 Status Frame::bind_inputs(const husk_value* given, uint32_t n, bool data, husk_error* error) {
   const char* function = code.function->name()->c_str();
@@ -93,30 +122,25 @@ Status Frame::bind_inputs(const husk_value* given, uint32_t n, bool data, husk_e
     const Side side = {"input", function, want->name()->c_str()};
     InputValue& in = inputs[i];
     in = InputValue();
+    misaligned[i] = nullptr;
     if (given[i].kind != want->kind())
       return fail(error, HUSK_INVALID_INPUT, "function '%s': input '%s' is %s, must be %s", function, side.name,
                   kind_name(given[i].kind), kind_name(want->kind()));
     if (want->kind() != HUSK_VALUE_TENSOR) {
       in.i = want->kind() == HUSK_VALUE_BOOL ? given[i].as.i != 0 : given[i].as.i;
       in.f = want->kind() == HUSK_VALUE_FLOAT ? given[i].as.f : 0;
-      if (count(want->dims()) == 1 && (in.i < want->dims()->Get(0)->min() || in.i > want->dims()->Get(0)->max()))
-        return fail(error, HUSK_INVALID_INPUT, "function '%s': input '%s' is %lld, must be in %lld..%lld", function,
-                    side.name, static_cast<long long>(in.i), static_cast<long long>(want->dims()->Get(0)->min()),
-                    static_cast<long long>(want->dims()->Get(0)->max()));
+      if (count(want->dims()) == 1)
+        HUSK_TRY(check_range(side, "", in.i, want->dims()->Get(0), dims[first_dim[i]], error));
       continue;
     }
     const DLTensor* tensor = given[i].as.tensor;
     HUSK_TRY(check_tensor(side, want, program->engine, tensor, data, error));
     for (uint32_t d = 0; d < want->rank(); ++d) {
-      const fb::Dim* dim = want->dims()->Get(d);
-      if (tensor->shape[d] >= dim->min() && tensor->shape[d] <= dim->max()) continue;
-      if (dim->min() == dim->max())
-        return fail(error, HUSK_INVALID_INPUT, "function '%s': size %u of input '%s' is %lld, must be %lld: export with "
-                    "this dim dynamic, or pass that size", function, d, side.name,
-                    static_cast<long long>(tensor->shape[d]), static_cast<long long>(dim->min()));
-      return fail(error, HUSK_INVALID_INPUT, "function '%s': size %u of input '%s' is %lld, must be in %lld..%lld: export "
-                  "with a wider range", function, d, side.name, static_cast<long long>(tensor->shape[d]),
-                  static_cast<long long>(dim->min()), static_cast<long long>(dim->max()));
+      const Interval allowed = dims[first_dim[i] + d];
+      if (tensor->shape[d] >= allowed.low && tensor->shape[d] <= allowed.high) continue;
+      char what[24];
+      snprintf(what, sizeof(what), "size %u of ", d);
+      return check_range(side, what, tensor->shape[d], want->dims()->Get(d), allowed, error);
     }
     in.sizes = tensor->shape;
     in.strides = tensor->strides;
@@ -130,9 +154,59 @@ Status Frame::bind_inputs(const husk_value* given, uint32_t n, bool data, husk_e
       return fail(error, HUSK_INVALID_INPUT, "function '%s': input '%s' is too large or has a negative stride", function,
                   side.name);
     in.data = tensor->data ? static_cast<uint8_t*>(tensor->data) + tensor->byte_offset : nullptr;
-    if (data) HUSK_TRY(check_address(side, want, in.data, in.bytes, error));
+    if (!data) continue;
+    HUSK_TRY(check_memory(side, in.data, in.bytes, error));
+    if (in.bytes == 0 || is_aligned(in.data, input_align[i])) continue;
+    if (!options->copy_misaligned)
+      return misaligned_at(side, in.data, input_align[i], "copy it, or set husk_session_options.copy_misaligned", error);
+    HUSK_TRY(session->reserve(&copies[i], in.bytes, "a copy of a misaligned input", error));
+    misaligned[i] = in.data;
+    in.data = static_cast<uint8_t*>(copies[i].data);
   }
   return Status::ok;
+}
+
+// An output for which the caller brings no memory.
+Status Frame::bind_own(uint32_t i, husk_value* given, const int64_t* sizes, const int64_t* made, husk_error* error) {
+  const fb::Value* want = code.output(i);
+  HUSK_TRY(session->reserve(&own[i], output_bytes[i] ? output_bytes[i] : 1, "an output", error));
+  int64_t* shape = own_shapes.data() + first_own[i];
+  for (uint32_t d = 0; d < want->rank(); ++d) {
+    shape[d] = sizes[d];
+    shape[want->rank() + d] = made[d];
+  }
+  const husk_port_properties& p = program->engine->properties;
+  DLTensor& tensor = own_tensors[i];
+  tensor.data = own[i].data;
+  tensor.device = {static_cast<DLDeviceType>(p.dl_device_type), p.device_index};
+  tensor.ndim = want->rank();
+  tensor.dtype = husk_dtype_to_dlpack(want->dtype());
+  tensor.shape = shape;
+  tensor.strides = shape + want->rank();
+  tensor.byte_offset = 0;
+  output_data[i] = static_cast<uint8_t*>(own[i].data);
+  given->kind = HUSK_VALUE_TENSOR;
+  given->as.tensor = &tensor;
+  return Status::ok;
+}
+
+// Whether what the caller passes for a shape that only the data decides has room for it; it is told the shape then.
+static bool fits_into(DLTensor* out, const int64_t* sizes, const int64_t* made, uint64_t bytes, size_t element) {
+  int64_t has[kMaxRank];
+  const uint32_t rank = static_cast<uint32_t>(out->ndim);
+  uint64_t room;
+  if (!out->strides && !contiguous_strides(out->shape, rank, has)) return false;
+  if (!hull_bytes(out->shape, out->strides ? out->strides : has, rank, element, &room) || room < bytes) return false;
+  if (!out->strides) {
+    if (!contiguous_strides(sizes, rank, has)) return false;
+    for (uint32_t d = 0; d < rank; ++d)
+      if (sizes[d] > 1 && has[d] != made[d] && bytes) return false;
+  }
+  for (uint32_t d = 0; d < rank; ++d) {
+    out->shape[d] = sizes[d];
+    if (out->strides) out->strides[d] = made[d];
+  }
+  return true;
 }
 
 Status Frame::bind_outputs(husk_value* given, uint32_t n, uint32_t segment, husk_error* error) {
@@ -145,14 +219,26 @@ Status Frame::bind_outputs(husk_value* given, uint32_t n, uint32_t segment, husk
     const fb::Value* want = code.output(i);
     const Side side = {"output", function, want->name()->c_str()};
     const fb::Tensor& tensor = code.tensors[row.index()];
-    if (given[i].kind != HUSK_VALUE_TENSOR)
-      return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' is a tensor, pass its memory", function, side.name);
-    const DLTensor* out = given[i].as.tensor;
-    HUSK_TRY(check_tensor(side, want, program->engine, out, true, error));
+    const size_t element = husk_dtype_size(static_cast<husk_dtype>(want->dtype()));
     int64_t sizes[kMaxRank], made[kMaxRank], wanted[kMaxRank];
     for (uint32_t d = 0; d < tensor.rank(); ++d) {
       sizes[d] = registers[code.operands[tensor.first() + d]].i;
       wanted[d] = registers[code.operands[tensor.first() + tensor.rank() + d]].i;
+    }
+    if (!hull_bytes(sizes, wanted, tensor.rank(), element, &output_bytes[i]))
+      return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' is too large", function, side.name);
+    const bool ours = given[i].kind == HUSK_VALUE_TENSOR && given[i].as.tensor == &own_tensors[i];   // of an earlier run
+    if (given[i].kind == HUSK_VALUE_NONE || ours) {
+      HUSK_TRY(bind_own(i, &given[i], sizes, wanted, error));
+      continue;
+    }
+    if (given[i].kind != HUSK_VALUE_TENSOR)
+      return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' is a tensor: pass its memory, or none to have the "
+                  "session's", function, side.name);
+    DLTensor* out = given[i].as.tensor;
+    HUSK_TRY(check_tensor(side, want, program->engine, out, true, error));
+    const bool told = segment > 0 && fits_into(out, sizes, wanted, output_bytes[i], element);
+    for (uint32_t d = 0; d < tensor.rank() && !told; ++d) {
       if (out->shape[d] != sizes[d])
         return fail(error, HUSK_INVALID_INPUT, "function '%s': size %u of output '%s' is %lld, this run gives %lld: "
                     "husk_session_output_shape tells it", function, d, side.name, static_cast<long long>(out->shape[d]),
@@ -169,10 +255,10 @@ Status Frame::bind_outputs(husk_value* given, uint32_t n, uint32_t segment, husk
         return fail(error, HUSK_INVALID_INPUT, "function '%s': stride %u of output '%s' is %lld, this run gives %lld: "
                     "husk_session_output_shape tells it", function, d, side.name, static_cast<long long>(has[d]),
                     static_cast<long long>(wanted[d]));
-    if (!hull_bytes(sizes, wanted, tensor.rank(), husk_dtype_size(static_cast<husk_dtype>(want->dtype())), &output_bytes[i]))
-      return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' is too large", function, side.name);
     output_data[i] = out->data ? static_cast<uint8_t*>(out->data) + out->byte_offset : nullptr;
-    HUSK_TRY(check_address(side, want, output_data[i], output_bytes[i], error));
+    HUSK_TRY(check_memory(side, output_data[i], output_bytes[i], error));
+    if (output_bytes[i] && !is_aligned(output_data[i], output_align[i]))
+      return misaligned_at(side, output_data[i], output_align[i], "give it aligned memory", error);
   }
   return Status::ok;
 }
@@ -212,8 +298,8 @@ Status Frame::check_segment(uint32_t segment, husk_error* error) const {
     const int64_t size = registers[reg].i;
     if (size >= 0 && static_cast<uint64_t>(size) <= capacity[b]) continue;
     return fail(error, block_of[b] == kNone ? HUSK_INVALID_INPUT : HUSK_NEEDS_RESIZE,
-                "function '%s': buffer %u needs %lld bytes, there are %llu: call husk_session_resize with these shapes",
-                function, b, static_cast<long long>(size), static_cast<unsigned long long>(capacity[b]));
+                "function '%s': buffer %s needs %lld bytes, there are %llu: call husk_session_resize with these shapes",
+                function, code.label(b).text, static_cast<long long>(size), static_cast<unsigned long long>(capacity[b]));
   }
   for (uint32_t v = 0; v < code.views.size; ++v) {
     const fb::View& view = code.views[v];
@@ -224,9 +310,9 @@ Status Frame::check_segment(uint32_t segment, husk_error* error) const {
     const int64_t offset = registers[view.offset()].i, extent = registers[view.extent()].i;
     const int64_t size = registers[size_register].i;
     if (offset >= 0 && extent >= 0 && offset <= size && extent <= size - offset) continue;
-    return fail(error, HUSK_INVALID_INPUT, "function '%s': view %u covers bytes %lld + %lld of a buffer of %lld: the artifact "
-                "is wrong for these shapes, export it again", function, v, static_cast<long long>(offset),
-                static_cast<long long>(extent), static_cast<long long>(size));
+    return fail(error, HUSK_INVALID_INPUT, "function '%s': a view covers bytes %lld + %lld of the %lld of buffer %s: the "
+                "artifact is wrong for these shapes, export it again", function, static_cast<long long>(offset),
+                static_cast<long long>(extent), static_cast<long long>(size), code.label(view.buffer()).text);
   }
   for (uint32_t t = 0; t < code.tensors.size; ++t) {
     const fb::Tensor& tensor = code.tensors[t];
@@ -242,14 +328,37 @@ Status Frame::check_segment(uint32_t segment, husk_error* error) const {
     if (hull_bytes(sizes, made, tensor.rank(), husk_dtype_size(static_cast<husk_dtype>(tensor.dtype())), &bytes) &&
         bytes <= static_cast<uint64_t>(registers[code.views[tensor.view()].extent()].i))
       continue;
-    return fail(error, HUSK_INVALID_INPUT, "function '%s': tensor %u does not fit into its view: the artifact is wrong for "
-                "these shapes, export it again", function, t);
+    return fail(error, HUSK_INVALID_INPUT, "function '%s': a tensor does not fit into its view of buffer %s: the artifact is "
+                "wrong for these shapes, export it again", function, code.label(code.views[tensor.view()].buffer()).text);
   }
   return Status::ok;
 }
 
 Status Frame::enter(uint32_t segment, husk_error* error) {
-  return evaluate(code, segment, inputs.data(), &result, registers.data(), error);
+  const Register* brought = segment ? results.data() + first_result[segment - 1] : nullptr;
+  HUSK_TRY(evaluate(code, segment, inputs.data(), brought, registers.data(), error));
+  next_result = first_result[segment];
+  if (evaluated <= segment) evaluated = segment + 1;
+  return Status::ok;
+}
+
+void Frame::skip(uint32_t segment) {
+  const fb::Segment& range = code.segments[segment];
+  for (uint32_t r = range.scalar_begin(); r < range.scalar_end(); ++r) registers[r].i = 0;
+  for (uint32_t v = first_result[segment]; v < first_result[segment + 1]; ++v) results[v].i = 0;
+  if (evaluated <= segment) evaluated = segment + 1;
+}
+
+bool Frame::output_shape(uint32_t output, int64_t* sizes, int64_t* made) const {
+  const fb::Tensor& tensor = code.tensors[code.results[output].index()];
+  const bool known = evaluated > result_segment[output];
+  for (uint32_t d = 0; d < 2u * tensor.rank(); ++d) {
+    const uint32_t reg = code.operands[tensor.first() + d];
+    if (!known && !fixed(reg)) return false;
+    int64_t* out = d < tensor.rank() ? sizes : made;
+    if (out) out[d % tensor.rank()] = known ? registers[reg].i : intervals[reg].low;
+  }
+  return known || tensor.rank() > 0 || evaluated > 0;
 }
 
 bool Frame::unchanged() const {

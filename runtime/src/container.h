@@ -7,7 +7,7 @@
 namespace husk {
 
 constexpr uint8_t kMagic[8] = {'H', 'U', 'S', 'K', '\r', '\n', 0x1a, '\n'};
-constexpr uint16_t kMajor = 0, kMinor = 1;
+constexpr uint16_t kMajor = 0, kMinor = 2;
 constexpr uint64_t kHeaderBytes = 64, kBlobAlign = 4096, kImageAlign = 64;
 
 // Bytes of a file, mapped or borrowed, with a private copy of the metadata.

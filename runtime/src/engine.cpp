@@ -30,8 +30,8 @@ Status create_engine(const husk_engine_options& given, husk_engine** out, husk_e
   husk_engine* engine = create<husk_engine>(allocator, given, allocator);
   if (!engine) return fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: an engine");
   husk_error spare;
-  Status status = to_status(port->open(port->user, given.device_index, &engine->allocator, &engine->device,
-                                       error ? error : &spare));
+  Status status = to_status(port->open(port->user, given.device_index, &engine->allocator, given.threads,
+                                       &engine->device, error ? error : &spare));
   if (failed(status)) {
     engine->device = nullptr;
     destroy(allocator, engine);

@@ -1,5 +1,7 @@
 #include "evaluate.h"
 
+#include <husk/husk.h>
+
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -103,6 +105,16 @@ Status evaluate(const Code& code, uint32_t segment, const InputValue* inputs, co
       case Scalar::op_stride: *out = inputs[a].strides[b]; break;
       case Scalar::op_result:
       case Scalar::op_fresult: r[n] = results[a]; break;
+      case Scalar::op_bit_and: *out = r[a].i & r[b].i; break;
+      case Scalar::op_bit_or: *out = r[a].i | r[b].i; break;
+      case Scalar::op_bit_xor: *out = r[a].i ^ r[b].i; break;
+      case Scalar::op_shl:
+        wrong = r[b].i < 0 || r[b].i > 62 || __builtin_mul_overflow(r[a].i, int64_t{1} << r[b].i, out);
+        break;
+      case Scalar::op_shr:
+        wrong = r[b].i < 0;
+        if (!wrong) *out = r[a].i >> (r[b].i < 63 ? r[b].i : 63);
+        break;
       case Scalar::op_add: wrong = __builtin_add_overflow(r[a].i, r[b].i, out); break;
       case Scalar::op_sub: wrong = __builtin_sub_overflow(r[a].i, r[b].i, out); break;
       case Scalar::op_mul: wrong = __builtin_mul_overflow(r[a].i, r[b].i, out); break;
@@ -152,7 +164,9 @@ Status evaluate(const Code& code, uint32_t segment, const InputValue* inputs, co
       case Scalar::op_trunc: wrong = from_float(std::trunc(r[a].f), out); break;
       case Scalar::op_floor: wrong = from_float(std::floor(r[a].f), out); break;
       case Scalar::op_ceil: wrong = from_float(std::ceil(r[a].f), out); break;
+      case Scalar::op_round: wrong = from_float(std::nearbyint(r[a].f), out); break;
       case Scalar::op_sqrt: r[n].f = std::sqrt(r[a].f); break;
+      case Scalar::op_fpow: r[n].f = std::pow(r[a].f, r[b].f); break;
       case Scalar::op_check:
         if (!r[a].i) return failed_guard(code, op, r, error);
         break;
@@ -240,7 +254,29 @@ bool is_apart(Interval x, Interval y) { return x.high < y.low || y.high < x.low;
 
 }  // namespace
 
-Interval interval(const Code& code, uint32_t index, const Interval* known) {
+namespace {
+
+// The range of dimension `dim` of an input; an int has one dimension, or none.
+Interval range_of(const Code& code, uint32_t input, uint32_t dim, const Interval* dims) {
+  const fb::Value* value = code.input(input);
+  if (dim >= count(value->dims())) return {};
+  if (!dims) return {value->dims()->Get(dim)->min(), value->dims()->Get(dim)->max()};
+  for (uint32_t i = 0; i < input; ++i) dims += count(code.input(i)->dims());
+  return dims[dim];
+}
+
+// The bits that numbers of 0 … high may have.
+int64_t mask(int64_t high) { return high <= 0 ? 0 : INT64_MAX >> __builtin_clzll(static_cast<uint64_t>(high)) << 1 | 1; }
+
+Interval bits(Interval x, Interval y, bool both) {
+  if (x.low < 0 || y.low < 0) return {};
+  if (both) return {0, x.high < y.high ? x.high : y.high};
+  return {0, mask(x.high | y.high)};
+}
+
+}  // namespace
+
+Interval interval(const Code& code, uint32_t index, const Interval* known, const Interval* dims) {
   const fb::Instruction& op = code.scalars[index];
   const auto kind = static_cast<Scalar>(op.op());
   // A limit of int64 as the other end is a number, not a missing bound: one step wider, and it looks like none.
@@ -256,13 +292,16 @@ Interval interval(const Code& code, uint32_t index, const Interval* known) {
   switch (kind) {
     case Scalar::op_const: return {immediate(op), immediate(op)};
     case Scalar::op_input: {
-      const fb::Value* value = code.input(op.a());
-      if (count(value->dims()) == 1) return {value->dims()->Get(0)->min(), value->dims()->Get(0)->max()};
-      return {};
+      const Interval range = range_of(code, op.a(), 0, dims);
+      return code.input(op.a())->kind() == HUSK_VALUE_BOOL ? Interval{0, 1} : range;
     }
-    case Scalar::op_size: {
-      const fb::Dim* dim = code.input(op.a())->dims()->Get(op.b());
-      return {dim->min(), dim->max()};
+    case Scalar::op_size: return range_of(code, op.a(), op.b(), dims);
+    case Scalar::op_bit_and: return bits(x(), y(), true);
+    case Scalar::op_bit_or:
+    case Scalar::op_bit_xor: return bits(x(), y(), false);
+    case Scalar::op_shr: {
+      const Interval p = x();
+      return {p.low < 0 ? p.low : 0, p.high > 0 ? p.high : 0};
     }
     case Scalar::op_add: return add(x(), y());
     case Scalar::op_sub: return add(x(), negate(y()));
@@ -294,7 +333,18 @@ Interval interval(const Code& code, uint32_t index, const Interval* known) {
     case Scalar::op_feq:
     case Scalar::op_flt:
     case Scalar::op_fle: return {0, 1};
-    default: return {};  // strides, results, floats: nothing is known
+    default: return {};  // strides, results, floats, shl: nothing is known
+  }
+}
+
+void find_intervals(const Code& code, const Interval* dims, Interval* out) {
+  for (const fb::Segment& segment : code.segments) {
+    for (uint32_t r = segment.scalar_begin(); r < segment.scalar_end(); ++r) out[r] = interval(code, r, out, dims);
+    if (segment.when() == kNone) continue;
+    for (uint32_t r = segment.scalar_begin(); r < segment.scalar_end(); ++r) {
+      if (out[r].low > 0) out[r].low = 0;
+      if (out[r].high < 0) out[r].high = 0;
+    }
   }
 }
 

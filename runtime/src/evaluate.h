@@ -22,7 +22,7 @@ struct InputValue {
   double f;
 };
 
-// Runs the prologue of `segment`: writes the registers of its range. `results` is what the previous segment read.
+// Runs the prologue of `segment`: writes the registers of its range. `results` is what the previous segment brought.
 // Fails with HUSK_INVALID_INPUT where a guard does, an int leaves int64 or a divisor is 0. Allocates nothing.
 Status evaluate(const Code& code, uint32_t segment, const InputValue* inputs, const Register* results,
                 Register* registers, husk_error* error);
@@ -35,7 +35,11 @@ struct Interval {
   bool bounded() const { return low != INT64_MIN && high != INT64_MAX; }
 };
 
-// The interval of one scalar op, from those of its operands in `known` (indexed by register).
-Interval interval(const Code& code, uint32_t index, const Interval* known);
+// The interval of one scalar op, from those of its operands in `known` (indexed by register). `dims` are the ranges of all
+// inputs' dimensions, one input after the other, if they are others than the file's.
+Interval interval(const Code& code, uint32_t index, const Interval* known, const Interval* dims = nullptr);
+
+// Those of all registers of a variant, as a later segment sees them: a segment that is skipped leaves zeros.
+void find_intervals(const Code& code, const Interval* dims, Interval* out);
 
 }  // namespace husk

@@ -1,4 +1,5 @@
-#include "frame.h"
+#include "lives.h"
+#include "session.h"
 
 #include <cstring>
 
@@ -9,26 +10,16 @@ constexpr uint64_t kLargest = 1ull << 48;  // bytes; sums of a million such stil
 
 }  // namespace
 
-Status Frame::prepare(husk_program* p, uint32_t function, const husk_session_options* o, husk_error* error) {
-  program = p;
-  options = o;
-  code = p->code(function);
-  HUSK_TRY(inputs.allocate(allocator(), code.inputs(), error));
-  HUSK_TRY(input_bytes.allocate(allocator(), code.inputs(), error));
-  HUSK_TRY(input_written.allocate(allocator(), code.inputs(), error));
-  HUSK_TRY(first_stride.allocate(allocator(), code.inputs(), error));
-  HUSK_TRY(output_data.allocate(allocator(), code.outputs(), error));
-  HUSK_TRY(output_bytes.allocate(allocator(), code.outputs(), error));
-  uint32_t ranks = 0;
-  for (uint32_t i = 0; i < code.inputs(); ++i) {
-    first_stride[i] = ranks;
-    ranks += code.input(i)->rank();
-  }
-  HUSK_TRY(strides.allocate(allocator(), ranks, error));
+Status Frame::prepare(husk_session* s, uint32_t function, const Array<Interval>* narrowed, husk_error* error) {
+  session = s;
+  program = s->program;
+  options = &s->options;
+  code = program->code(function);
+  HUSK_TRY(prepare_values(narrowed, error));
   HUSK_TRY(registers.allocate(allocator(), code.scalars.size, error));
   HUSK_TRY(last_registers.allocate(allocator(), code.scalars.size, error));
   HUSK_TRY(intervals.allocate(allocator(), code.scalars.size, error));
-  for (uint32_t r = 0; r < code.scalars.size; ++r) intervals[r] = interval(code, r, intervals.data());
+  find_intervals(code, dims.data(), intervals.data());
   HUSK_TRY(collect_accesses(code, intervals.data(), allocator(), &accesses, error));
   HUSK_TRY(prepare_blocks(error));
   HUSK_TRY(prepare_steps(error));
@@ -40,26 +31,63 @@ Status Frame::prepare(husk_program* p, uint32_t function, const husk_session_opt
   return Status::ok;
 }
 
+Status Frame::prepare_values(const Array<Interval>* narrowed, husk_error* error) {
+  const uint32_t n = code.inputs();
+  HUSK_TRY(inputs.allocate(allocator(), n, error));
+  HUSK_TRY(input_bytes.allocate(allocator(), n, error));
+  HUSK_TRY(input_written.allocate(allocator(), n, error));
+  HUSK_TRY(input_align.allocate(allocator(), n, error));
+  HUSK_TRY(misaligned.allocate(allocator(), n, error));
+  HUSK_TRY(copies.allocate(allocator(), n, error));
+  HUSK_TRY(first_stride.allocate(allocator(), n, error));
+  HUSK_TRY(first_dim.allocate(allocator(), n + 1, error));
+  uint32_t ranks = 0;
+  for (uint32_t i = 0; i < n; ++i) {
+    first_stride[i] = ranks;
+    ranks += code.input(i)->rank();
+    first_dim[i + 1] = first_dim[i] + count(code.input(i)->dims());
+  }
+  HUSK_TRY(strides.allocate(allocator(), ranks, error));
+  HUSK_TRY(dims.allocate(allocator(), first_dim[n], error));
+  for (uint32_t i = 0; i < n; ++i)
+    for (uint32_t d = 0; d < count(code.input(i)->dims()); ++d) {
+      const fb::Dim* dim = code.input(i)->dims()->Get(d);
+      dims[first_dim[i] + d] = narrowed ? (*narrowed)[first_dim[i] + d] : Interval{dim->min(), dim->max()};
+    }
+  HUSK_TRY(output_data.allocate(allocator(), code.outputs(), error));
+  HUSK_TRY(output_bytes.allocate(allocator(), code.outputs(), error));
+  HUSK_TRY(output_align.allocate(allocator(), code.outputs(), error));
+  for (const fb::Buffer& buffer : code.buffers) {
+    if (buffer.space() == uint8_t(Space::input)) input_align[buffer.index()] = 1u << buffer.align_log2();
+    if (buffer.space() == uint8_t(Space::output)) output_align[buffer.index()] = 1u << buffer.align_log2();
+  }
+  return Status::ok;
+}
+
 Status Frame::prepare_blocks(husk_error* error) {
   const uint32_t n = code.buffers.size;
   HUSK_TRY(base.allocate(allocator(), n, error));
   HUSK_TRY(capacity.allocate(allocator(), n, error));
   HUSK_TRY(block_of.allocate(allocator(), n, error));
+  HUSK_TRY(sized_in.allocate(allocator(), n, error));
+  HUSK_TRY(on_demand.allocate(allocator(), n, error));
+  HUSK_TRY(rooms.allocate(allocator(), code.segments.size, error));
+  HUSK_TRY(written.allocate(allocator(), code.segments.size, error));
   uint32_t in_arena = 0;
-  for (uint32_t b = 0; b < n; ++b)
+  for (uint32_t b = 0; b < n; ++b) {
     block_of[b] = code.buffers[b].space() == uint8_t(Space::arena) ? in_arena++ : kNone;
+    while (code.buffers[b].size() >= code.segments[sized_in[b]].scalar_end()) ++sized_in[b];
+  }
   HUSK_TRY(blocks.allocate(allocator(), in_arena, error));
   HUSK_TRY(planner.reserve(allocator(), in_arena, code.steps.size, error));
+  if (code.segments.size > 1) HUSK_TRY(segment_blocks.allocate(allocator(), in_arena, error));
   for (uint32_t b = 0; b < n; ++b)
-    if (block_of[b] != kNone) blocks[block_of[b]] = {0, 1ull << code.buffers[b].align_log2(), UINT32_MAX, 0, 0};
+    if (block_of[b] != kNone) blocks[block_of[b]] = {0, 1ull << code.buffers[b].align_log2(), 0, 0, 0};
   for (const Access& access : accesses) {
     const fb::Buffer& buffer = code.buffers[access.buffer];
     if (buffer.space() == uint8_t(Space::input)) input_written[buffer.index()] |= writes(access.access);
-    if (block_of[access.buffer] == kNone) continue;
-    Block& block = blocks[block_of[access.buffer]];
-    if (access.step < block.first) block.first = access.step;
-    if (access.step > block.last) block.last = access.step;
   }
+  find_lives(code, accesses, block_of.data(), blocks.data(), blocks.size());
   return Status::ok;
 }
 
@@ -79,7 +107,8 @@ bool Frame::is_static(const fb::Argument& argument) const {
     case ArgumentKind::view: {
       const fb::View& view = code.views[argument.index()];
       const auto space = static_cast<Space>(code.buffers[view.buffer()].space());
-      return fixed(view.offset()) && fixed(view.extent()) && space != Space::input && space != Space::output;
+      return fixed(view.offset()) && fixed(view.extent()) && space != Space::input && space != Space::output &&
+             sized_in[view.buffer()] == 0;
     }
     case ArgumentKind::null: return true;
     default: return false;
@@ -120,27 +149,53 @@ Status Frame::prepare_steps(husk_error* error) {
 }
 
 Status Frame::prepare_results(husk_error* error) {
+  HUSK_TRY(first_result.allocate(allocator(), code.segments.size + 1, error));
+  for (uint32_t s = 0; s < code.segments.size; ++s) {
+    first_result[s + 1] = first_result[s];
+    for (uint32_t n = code.segments[s].step_begin(); n < code.segments[s].step_end(); ++n)
+      first_result[s + 1] += code.values_of(code.steps[n]);
+  }
+  HUSK_TRY(results.allocate(allocator(), first_result[code.segments.size], error));
   HUSK_TRY(result_segment.allocate(allocator(), code.outputs(), error));
+  HUSK_TRY(own.allocate(allocator(), code.outputs(), error));
+  HUSK_TRY(own_tensors.allocate(allocator(), code.outputs(), error));
+  HUSK_TRY(first_own.allocate(allocator(), code.outputs() + 1, error));
   for (uint32_t i = 0; i < code.outputs(); ++i) {
+    first_own[i + 1] = first_own[i];
     if (static_cast<ArgumentKind>(code.results[i].kind()) != ArgumentKind::tensor) continue;
     const fb::Tensor& tensor = code.tensors[code.results[i].index()];
+    first_own[i + 1] += 2u * tensor.rank();
+    uint32_t last = code.buffers[code.views[tensor.view()].buffer()].size();
     for (uint32_t d = 0; d < 2u * tensor.rank(); ++d)
-      while (code.operands[tensor.first() + d] >= code.segments[result_segment[i]].scalar_end()) ++result_segment[i];
+      if (code.operands[tensor.first() + d] > last) last = code.operands[tensor.first() + d];
+    while (last >= code.segments[result_segment[i]].scalar_end()) ++result_segment[i];
   }
-  return Status::ok;
+  return own_shapes.allocate(allocator(), first_own[code.outputs()], error);
 }
 
+// Whether all buffers that the first prologue sizes fit below the limit at their bounds, and so are planned once. Buffers
+// that later ones size take part if they have bounds too; else they are placed when their segment begins.
 bool Frame::plan_at_bounds() {
-  uint64_t limit = options->bound_limit ? options->bound_limit : 256ull << 20;
+  const uint64_t limit = options->bound_limit ? options->bound_limit : 256ull << 20;
+  bool fits = true;
   for (uint32_t b = 0; b < code.buffers.size; ++b) {
     if (block_of[b] == kNone) continue;
     const int64_t high = intervals[code.buffers[b].size()].high;
-    Block& block = blocks[block_of[b]];
-    if (high == INT64_MAX || high < 0 || static_cast<uint64_t>(high) > limit) return false;
-    block.size = static_cast<uint64_t>(high);
+    const bool bound = high != INT64_MAX && high >= 0 && static_cast<uint64_t>(high) <= limit;
+    on_demand[b] = sized_in[b] > 0 && !bound;
+    fits = fits && (bound || on_demand[b]);
+    blocks[block_of[b]].size = bound ? static_cast<uint64_t>(high) : 0;
   }
   husk_error ignored;
-  return !failed(plan(&ignored)) && planned.peak <= limit;
+  if (fits && !failed(plan(&ignored)) && planned.peak <= limit) return true;
+  for (uint32_t b = 0; b < code.buffers.size; ++b) on_demand[b] = block_of[b] != kNone && sized_in[b] > 0;
+  return false;
+}
+
+bool Frame::is_dynamic() const {
+  for (uint8_t demanded : on_demand)
+    if (demanded) return true;
+  return false;
 }
 
 Status Frame::plan(husk_error* error) {
@@ -148,22 +203,47 @@ Status Frame::plan(husk_error* error) {
     if (block_of[b] == kNone) continue;
     Block& block = blocks[block_of[b]];
     if (!bounded && evaluated) {
-      const uint32_t size = code.buffers[b].size();
-      const int64_t bytes = size < code.segments[0].scalar_end() ? registers[size].i : intervals[size].high;
-      if (bytes == INT64_MAX)
-        return fail(error, HUSK_UNSUPPORTED, "function '%s': buffer %u has a size that only the device knows, and no bound: "
-                    "give its symbol a range when exporting", code.function->name()->c_str(), b);
+      const int64_t bytes = on_demand[b] ? 0 : registers[code.buffers[b].size()].i;
       block.size = bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
     }
     if (block.size > kLargest)
-      return fail(error, HUSK_OUT_OF_MEMORY, "function '%s': buffer %u would take %llu bytes",
-                  code.function->name()->c_str(), b, static_cast<unsigned long long>(block.size));
+      return fail(error, HUSK_OUT_OF_MEMORY, "function '%s': buffer %s would take %llu bytes",
+                  code.function->name()->c_str(), code.label(b).text, static_cast<unsigned long long>(block.size));
   }
   planned = planner.place(blocks.data(), blocks.size(), nullptr);
   parallel = false;
   if (shareable.words() != 0) plan_parallel();
   plan_hash = Graph::hash_plan(*this);
   return Status::ok;
+}
+
+Status Frame::place_on_demand(uint32_t segment, husk_error* error) {
+  size_t n = 0;
+  for (uint32_t b = 0; b < code.buffers.size; ++b) {
+    if (!on_demand[b] || sized_in[b] != segment) continue;
+    const int64_t bytes = registers[code.buffers[b].size()].i;
+    Block& block = segment_blocks[n++];
+    block = blocks[block_of[b]];
+    block.size = bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
+    if (block.size > kLargest)
+      return fail(error, HUSK_OUT_OF_MEMORY, "function '%s': buffer %s would take %llu bytes",
+                  code.function->name()->c_str(), code.label(b).text, static_cast<unsigned long long>(block.size));
+  }
+  if (n == 0) return Status::ok;
+  const Planned here = planner.place(segment_blocks.data(), n, nullptr);
+  HUSK_TRY(session->reserve(&rooms[segment], here.peak, "sizes that only the data decides", error));
+  n = 0;
+  for (uint32_t b = 0; b < code.buffers.size; ++b) {
+    if (!on_demand[b] || sized_in[b] != segment) continue;
+    base[b] = static_cast<uint8_t*>(rooms[segment].data) + segment_blocks[n].offset;
+    capacity[b] = segment_blocks[n++].size;
+  }
+  return Status::ok;
+}
+
+void Frame::drop_rooms() {
+  for (Array<Room>* all : {&rooms, &own, &copies})
+    for (Room& room : *all) session->drop(&room);
 }
 
 void Frame::plan_parallel() {
@@ -180,7 +260,8 @@ void Frame::lay_out(uint8_t* new_arena, uint8_t* const* states, uint64_t new_lay
     const fb::Buffer& buffer = code.buffers[b];
     switch (static_cast<Space>(buffer.space())) {
       case Space::arena:
-        base[b] = arena + blocks[block_of[b]].offset;
+        if (on_demand[b]) break;  // place_on_demand, each run
+        base[b] = arena ? arena + blocks[block_of[b]].offset : nullptr;
         capacity[b] = blocks[block_of[b]].size;
         break;
       case Space::constant:
@@ -196,6 +277,7 @@ void Frame::lay_out(uint8_t* new_arena, uint8_t* const* states, uint64_t new_lay
     }
   }
   layout = new_layout;
+  ++stamp;
 }
 
 bool Frame::place_values() {

@@ -53,6 +53,8 @@ using husk::Status;
 husk_program::~husk_program() {
   for (void* module : modules)
     if (module) engine->port->module_unload(engine->device, module);
+  for (void* memory : replaced)
+    if (memory) engine->port->free(engine->device, memory);
   if (!constant_memory) return;
   husk_error ignored;  // uploads of a load that failed half-way may still be under way
   engine->port->stream_wait(engine->device, nullptr, &ignored);

@@ -4,6 +4,10 @@
 #include "container.h"
 #include "engine.h"
 
+#include <pthread.h>
+
+#include <atomic>
+
 namespace husk {
 
 struct Chosen {
@@ -12,6 +16,8 @@ struct Chosen {
 };
 
 }  // namespace husk
+
+struct husk_session;
 
 struct husk_program {
   husk::References references;
@@ -23,6 +29,12 @@ struct husk_program {
   husk::Array<husk::OpEntry> ops;        // by op; call is null where no chosen variant needs it
   husk::Array<uint8_t*> constants;       // device address, by constant
   void* constant_memory = nullptr;       // null where the file's own pages serve
+  husk::Array<void*> replaced;           // by constant: memory of its own, once it was updated in the file's pages
+  uint64_t constants_version = 0;        // grows when an update moves a constant
+  // Held while constants change, and around the list of sessions. A session's calls look at `updating` first.
+  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  std::atomic<uint32_t> updating{0};
+  husk_session* sessions = nullptr;
 
   explicit husk_program(husk_engine* e) : engine(e) { engine->references.retain(); }
   ~husk_program();
@@ -35,12 +47,18 @@ struct husk_program {
   uint32_t functions() const { return husk::count(rows()->functions()); }
   // After the container was read: verifies, chooses, loads.
   husk::Status load(husk_error* error);
+  husk::Status update(const husk_constant_update* updates, uint32_t count, husk_error* error);
+  // A session keeps its program, and the program knows its sessions.
+  void add(husk_session* session);
+  void remove(husk_session* session);
 
  private:
   husk::Status choose(husk_error* error);
   husk::Status load_images(husk_error* error);
   husk::Status resolve_ops(husk_error* error);
   husk::Status load_constants(husk_error* error);
+  husk::Status stage(const husk_constant_update* updates, uint32_t count, husk::Array<void*>* fresh, husk_error* error);
+  husk::Status swap(const husk_constant_update* updates, uint32_t count, husk::Array<void*>* fresh, husk_error* error);
 };
 
 namespace husk {

@@ -10,7 +10,9 @@ namespace husk {
 constexpr uint32_t kNone = 0xFFFFFFFFu;
 
 enum class Space : uint8_t { arena, input, output, constant, state };
-enum class ArgumentKind : uint8_t { none, view, integer, floating, tensor, integers, string, dtype, null };
+enum class ArgumentKind : uint8_t {
+  none, view, integer, floating, tensor, integers, string, dtype, null, result, floats, tensors
+};
 enum KernelFlag : uint32_t { kWaitsFirst = 1, kCooperative = 2, kTriggersEarly = 4 };
 
 enum class Scalar : uint16_t {
@@ -52,7 +54,7 @@ struct Code {
   Rows<fb::Instruction> scalars, steps;
   Rows<fb::Segment> segments;
   Rows<fb::Argument> arguments, results;
-  Rows<uint32_t> operands, origins;
+  Rows<uint32_t> operands, origins, names;
   Rows<fb::Buffer> buffers;
   Rows<fb::View> views;
   Rows<fb::Tensor> tensors;
@@ -61,7 +63,7 @@ struct Code {
   Code(const fb::Program* p, const fb::Function* f, const fb::Variant* v)
       : program(p), function(f), variant(v), scalars(v->scalars()), steps(v->steps()), segments(v->segments()),
         arguments(v->arguments()), results(v->results()), operands(v->operands()), origins(v->origins()),
-        buffers(v->buffers()), views(v->views()), tensors(v->tensors()) {}
+        names(v->names()), buffers(v->buffers()), views(v->views()), tensors(v->tensors()) {}
 
   uint32_t inputs() const { return count(function->inputs()); }
   uint32_t outputs() const { return count(function->outputs()); }
@@ -70,6 +72,22 @@ struct Code {
   const char* text(uint32_t i) const { return i == kNone ? "" : program->strings()->Get(i)->c_str(); }
   // Where in the model a step comes from; "" if the file does not say.
   const char* origin(uint32_t step) const { return step < origins.size ? text(origins[step]) : ""; }
+  // The name of a buffer; "" if the file does not say.
+  const char* name(uint32_t buffer) const { return buffer < names.size ? text(names[buffer]) : ""; }
+  // What messages call it: "'buf0'", or "#3" where it has no name.
+  struct Label {
+    char text[40];
+  };
+  Label label(uint32_t buffer) const;
+  // How many values a step brings to the host.
+  uint32_t values_of(const fb::Instruction& step) const {
+    if (static_cast<Step>(step.op()) == Step::op_read) return 1;
+    uint32_t n = 0;
+    if (static_cast<Step>(step.op()) == Step::op_extern)
+      for (uint32_t i = step.b(); i < step.b() + step.aux(); ++i)
+        n += static_cast<ArgumentKind>(arguments[i].kind()) == ArgumentKind::result;
+    return n;
+  }
   // The view that an argument touches, or none.
   uint32_t view_of(const fb::Argument& argument) const {
     switch (static_cast<ArgumentKind>(argument.kind())) {

@@ -1,33 +1,51 @@
 #include "session.h"
 
-#include <cstring>
-
 using husk::Frame;
 using husk::Status;
 using husk::fail;
 using husk::failed;
 using husk::to_status;
 
+husk::Visit::Visit(husk_session* session) : session_(session) {
+  for (;;) {
+    session->busy.store(1);
+    if (!session->program->updating.load()) return;
+    session->busy.store(0);
+    pthread_mutex_lock(&session->program->mutex);  // until the update is done
+    pthread_mutex_unlock(&session->program->mutex);
+  }
+}
+
 husk_session::~husk_session() {
   husk_error ignored;
-  (void)wait(&ignored);
-  (void)settle_default(&ignored);
-  for (Frame* frame : frames) {
-    if (frame) frame->graph.reset(*frame);
-    husk::destroy(allocator(), frame);
+  {
+    const husk::Visit visit(this);
+    (void)wait(&ignored);
+    (void)settle_default(&ignored);
   }
-  if (arena) port()->free(device(), arena);
+  for (Frame* frame : frames) discard(frame);
+  if (arena && !options.lent_arena) port()->free(device(), arena);
   if (state_memory) port()->free(device(), state_memory);
+  program->remove(this);
+}
+
+void husk_session::discard(Frame* frame) {
+  if (!frame) return;
+  if (frame->session) {
+    frame->graph.reset(*frame);
+    frame->drop_rooms();
+  }
+  husk::destroy(allocator(), frame);
 }
 
 Status husk_session::prepare(husk_error* error) {
   HUSK_TRY(frames.allocate(allocator(), program->functions(), error));
-  uint64_t arena_wanted = 0;
+  uint64_t bounded = 0;
   for (uint32_t f = 0; f < program->functions(); ++f) {
     frames[f] = husk::create<Frame>(allocator());
     if (!frames[f]) return fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: a session");
-    HUSK_TRY(frames[f]->prepare(program, f, &options, error));
-    if (frames[f]->bounded && frames[f]->planned.peak > arena_wanted) arena_wanted = frames[f]->planned.peak;
+    HUSK_TRY(frames[f]->prepare(this, f, nullptr, error));
+    if (frames[f]->bounded && frames[f]->planned.peak > bounded) bounded = frames[f]->planned.peak;
   }
   const uint32_t n = husk::count(program->rows()->states());
   HUSK_TRY(states.allocate(allocator(), n, error));
@@ -48,7 +66,7 @@ Status husk_session::prepare(husk_error* error) {
     states[s] = static_cast<uint8_t*>(state_memory) + reinterpret_cast<uintptr_t>(states[s]);
     HUSK_TRY(reset_state(s, error));
   }
-  return reserve_arena(arena_wanted, error);
+  return reserve_arena(bounded, error);
 }
 
 Status husk_session::reset_state(uint32_t index, husk_error* error) {
@@ -67,11 +85,28 @@ Status husk_session::reset_state(uint32_t index, husk_error* error) {
   return settle_default(error);
 }
 
+Status husk_session::get_state(uint32_t index, void* bytes, husk_error* error) {
+  HUSK_TRY(wait(error));
+  const uint64_t size = husk::state_bytes(program->rows()->states()->Get(index));
+  return size ? to_status(port()->download(device(), nullptr, bytes, states[index], size, error)) : Status::ok;
+}
+
 Status husk_session::set_state(uint32_t index, const void* bytes, husk_error* error) {
   HUSK_TRY(wait(error));
   const uint64_t size = husk::state_bytes(program->rows()->states()->Get(index));
+  if (size == 0) return Status::ok;
   default_busy = true;
   HUSK_TRY(to_status(port()->upload(device(), nullptr, states[index], bytes, size, error)));
+  return settle_default(error);
+}
+
+Status husk_session::copy_state(uint32_t index, husk_session* from, husk_error* error) {
+  HUSK_TRY(wait(error));
+  HUSK_TRY(from->wait(error));
+  const uint64_t size = husk::state_bytes(program->rows()->states()->Get(index));
+  if (size == 0 || from == this) return Status::ok;
+  default_busy = true;
+  HUSK_TRY(to_status(port()->copy(device(), nullptr, states[index], from->states[index], size, error)));
   return settle_default(error);
 }
 
@@ -89,147 +124,90 @@ Status husk_session::settle_default(husk_error* error) {
   return Status::ok;
 }
 
+Status husk_session::allocate(uint64_t bytes, const char* what, void** out, husk_error* error) {
+  *out = nullptr;
+  const uint64_t has = arena_bytes + room_bytes;
+  if (options.memory_limit && (bytes > options.memory_limit || has > options.memory_limit - bytes))
+    return fail(error, HUSK_LIMIT, "%s: %llu bytes more than the %llu that the session has would pass its memory_limit of "
+                "%llu", what, static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(has),
+                static_cast<unsigned long long>(options.memory_limit));
+  Status status = to_status(port()->alloc(device(), bytes, out, error));
+  if (!failed(status)) return status;
+  *out = nullptr;
+  husk::prefix(error, "%s, %llu bytes", what, static_cast<unsigned long long>(bytes));
+  return status;
+}
+
 Status husk_session::reserve_arena(uint64_t bytes, husk_error* error) {
-  if (bytes <= arena_bytes) return Status::ok;
+  if (bytes > arena_wanted) arena_wanted = bytes;
+  if (bytes <= arena_bytes || options.lent_arena) return Status::ok;
   HUSK_TRY(wait(error));
   if (arena) port()->free(device(), arena);
   arena = nullptr;
   arena_bytes = 0;
   ++layout;
-  Status status = to_status(port()->alloc(device(), bytes, &arena, error));
-  if (failed(status)) {
-    arena = nullptr;
-    husk::prefix(error, "the session's arena, %llu bytes", static_cast<unsigned long long>(bytes));
-    return status;
-  }
+  HUSK_TRY(allocate(bytes, "the session's arena", &arena, error));
   arena_bytes = bytes;
   return Status::ok;
 }
 
-// After the first prologue: sees to it that the plan holds for these registers and that addresses are those of the
-// session's memory.
-Status husk_session::settle(Frame& frame, bool may_allocate, Writes* writes, husk_error* error) {
-  frame.evaluated = true;
-  const bool same = frame.unchanged();
-  if (!frame.bounded && !same) {
-    HUSK_TRY(frame.plan(error));
-    frame.layout = 0;
-  }
-  if (frame.planned.peak > arena_bytes) {
-    if (!may_allocate)
-      return fail(error, HUSK_NEEDS_RESIZE, "function '%s': these shapes need %llu bytes of memory, the session has %llu: call "
-                  "husk_session_resize with them first", frame.code.function->name()->c_str(),
-                  static_cast<unsigned long long>(frame.planned.peak), static_cast<unsigned long long>(arena_bytes));
-    HUSK_TRY(reserve_arena(frame.planned.peak, error));
-  }
-  const bool laid_out = frame.layout != layout;
-  if (laid_out) frame.lay_out(static_cast<uint8_t*>(arena), states.data(), layout);
-  const bool moved = frame.place_values();
-  *writes = laid_out ? Writes::all : same && !moved ? Writes::none : Writes::dynamic;
-  if (same && !laid_out) return Status::ok;
-  frame.bound_once = false;
-  Status status = frame.check_segment(0, error);
-  if (failed(status))
-    frame.layout = 0;  // nothing was written for it yet
-  else
-    frame.remember();
-  return status;
-}
-
-Status husk_session::write_segment(Frame& frame, uint32_t segment, Writes writes, husk_error* error) {
-  if (writes == Writes::none) return Status::ok;
-  const husk::fb::Segment& range = frame.code.segments[segment];
-  for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
-    Status status = frame.write_arguments(s, writes == Writes::all, error);
-    if (!failed(status)) continue;
-    frame.blame(s, error);
-    return status;
-  }
-  return Status::ok;
-}
-
-Status husk_session::run_segment(Frame& frame, uint32_t segment, void* on, husk_error* error) {
-  const husk::fb::Segment& range = frame.code.segments[segment];
-  for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
-    Status status = frame.run_step(s, on, error);
-    if (!failed(status)) continue;
-    frame.blame(s, error);
-    return status;
-  }
-  return Status::ok;
-}
-
-Status husk_session::resize(uint32_t function, const husk_value* inputs, uint32_t count, husk_error* error) {
-  Frame& frame = *frames[function];
-  frame.bound_once = false;
-  HUSK_TRY(frame.bind_inputs(inputs, count, false, error));
-  HUSK_TRY(frame.enter(0, error));
-  for (uint32_t i = 0; i < frame.code.outputs(); ++i) {
-    frame.output_data[i] = nullptr;  // the caller's memory is not known yet; run checks it
-    frame.output_bytes[i] = UINT64_MAX;
-  }
-  Writes writes;
-  HUSK_TRY(settle(frame, true, &writes, error));
-  frame.bound_once = false;  // nor may run take these checks for its own
-  frame.layout = 0;
-  if (options.mode == HUSK_MODE_LIST || !port()->graphs || frame.code.segments.size != 1) return Status::ok;
-  if (frame.graph.fits(frame.plan_hash)) return Status::ok;
-  HUSK_TRY(write_segment(frame, 0, Writes::all, error));
+Status husk_session::lend_arena(void* memory, uint64_t bytes, husk_error* error) {
+  if (!options.lent_arena)
+    return fail(error, HUSK_INVALID_ARGUMENT, "the session has an arena of its own: create it with lent_arena set");
+  if (reinterpret_cast<uintptr_t>(memory) % husk::kArenaAlign || (!memory && bytes))
+    return fail(error, HUSK_INVALID_ARGUMENT, "the lent arena at %p is not aligned to %u bytes", memory,
+                unsigned(husk::kArenaAlign));
   HUSK_TRY(wait(error));
-  return frame.graph.build(frame, error);
-}
-
-// The arena and the state belong to one run after another: on another stream, the new one starts after the old.
-Status husk_session::take_turn(void* on, husk_error* error) {
-  if (running && stream != on) HUSK_TRY(wait(error));
-  stream = on;
-  running = true;
-  if (options.fill_freed && arena_bytes)
-    return to_status(port()->fill(device(), on, arena, 0xFF, 1, arena_bytes, error));
+  arena = memory;
+  arena_bytes = bytes;
+  ++layout;
   return Status::ok;
 }
 
-Status husk_session::run(uint32_t function, void* on, const husk_value* inputs, uint32_t input_count, husk_value* outputs,
-                         uint32_t output_count, husk_error* error) {
-  Frame& frame = *frames[function];
-  HUSK_TRY(frame.bind_inputs(inputs, input_count, true, error));
-  for (uint64_t& bytes : frame.output_bytes) bytes = 0;
-  HUSK_TRY(frame.enter(0, error));
-  HUSK_TRY(frame.bind_outputs(outputs, output_count, 0, error));
-  HUSK_TRY(frame.check_overlaps(error));
-  Writes writes;
-  HUSK_TRY(settle(frame, false, &writes, error));
-  Status status = run_settled(frame, writes, on, outputs, output_count, error);
-  if (failed(status))
-    frame.layout = 0;  // some arguments may not have been written
-  else
-    frame.write_results(outputs);
-  return status;
+Status husk_session::reserve(husk::Room* room, uint64_t bytes, const char* what, husk_error* error) {
+  if (bytes <= room->bytes) return Status::ok;
+  HUSK_TRY(wait(error));
+  uint64_t wanted = room->bytes + room->bytes / 2;   // sizes that creep up do not allocate each time
+  drop(room);
+  if (wanted < bytes || (options.memory_limit && wanted > options.memory_limit - arena_bytes - room_bytes)) wanted = bytes;
+  HUSK_TRY(allocate(wanted, what, &room->data, error));
+  room->bytes = wanted;
+  room_bytes += wanted;
+  return Status::ok;
 }
 
-Status husk_session::run_settled(Frame& frame, Writes writes, void* on, husk_value* outputs, uint32_t output_count,
-                                 husk_error* error) {
-  HUSK_TRY(take_turn(on, error));
-  HUSK_TRY(write_segment(frame, 0, writes, error));
-  if (options.mode != HUSK_MODE_LIST && frame.graph.fits(frame.plan_hash)) {
-    bool done = false;
-    HUSK_TRY(frame.graph.run(frame, on, writes == Writes::none, &done, error));
-    if (done) {
-      ++frame.runs_as_graph;
-      return Status::ok;
-    }
+void husk_session::drop(husk::Room* room) {
+  if (room->data) port()->free(device(), room->data);
+  room_bytes -= room->bytes;
+  *room = {};
+}
+
+// A new frame stands ready before the old one goes, so a failure changes nothing.
+Status husk_session::bound(uint32_t function, uint32_t input, uint32_t dim, int64_t min, int64_t max, husk_error* error) {
+  Frame* old = frames[function];
+  const husk::fb::Value* value = old->code.input(input);
+  const char* name = value->name()->c_str();
+  if (dim >= husk::count(value->dims()))
+    return fail(error, HUSK_INVALID_ARGUMENT, "input '%s' has no dim %u with a range", name, dim);
+  const husk::fb::Dim* file = value->dims()->Get(dim);
+  if (min > max || min < file->min() || max > file->max())
+    return fail(error, HUSK_INVALID_ARGUMENT, "the range %lld..%lld of dim %u of input '%s' does not lie in the file's, "
+                "%lld..%lld", static_cast<long long>(min), static_cast<long long>(max), dim, name,
+                static_cast<long long>(file->min()), static_cast<long long>(file->max()));
+  HUSK_TRY(wait(error));
+  husk::Array<husk::Interval> dims;
+  HUSK_TRY(dims.allocate(allocator(), old->dims.size(), error));
+  for (size_t i = 0; i < dims.size(); ++i) dims[i] = old->dims[i];
+  dims[old->first_dim[input] + dim] = {min, max};
+  Frame* made = husk::create<Frame>(allocator());
+  if (!made) return fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: new bounds");
+  Status status = made->prepare(this, function, &dims, error);
+  if (!failed(status) && made->bounded) status = reserve_arena(made->planned.peak, error);
+  if (failed(status)) {
+    discard(made);
+    return status;
   }
-  frame.graph.fall_behind();
-  HUSK_TRY(run_segment(frame, 0, on, error));
-  for (uint32_t segment = 1; segment < frame.code.segments.size; ++segment) {
-    HUSK_TRY(frame.enter(segment, error));
-    HUSK_TRY(frame.bind_outputs(outputs, output_count, segment, error));
-    HUSK_TRY(frame.check_overlaps(error));
-    frame.place_values();
-    HUSK_TRY(frame.check_segment(segment, error));
-    HUSK_TRY(write_segment(frame, segment, writes, error));
-    HUSK_TRY(run_segment(frame, segment, on, error));
-  }
-  ++frame.runs_as_list;
+  frames[function] = made;
+  discard(old);
   return Status::ok;
 }

@@ -193,6 +193,22 @@ void Frame::write_op_args(uint32_t step) {
         out.kind = HUSK_ARG_DTYPE;
         out.dtype = argument.type();
         break;
+      case ArgumentKind::floats:
+        for (uint32_t d = argument.index(); d < argument.index() + argument.count(); ++d)
+          op_sizes[d] = registers[code.operands[d]].i;  // the bits of a double
+        out.kind = HUSK_ARG_FLOATS;
+        out.floats = reinterpret_cast<const double*>(op_sizes.data() + argument.index());
+        out.count = argument.count();
+        break;
+      case ArgumentKind::tensors:
+        out.kind = HUSK_ARG_TENSORS;
+        out.tensors = op_args.data() + op.b() + argument.index();
+        out.count = argument.count();
+        break;
+      case ArgumentKind::result:
+        out.kind = HUSK_ARG_RESULT;
+        out.dtype = argument.type();
+        break;
       default: break;  // none
     }
   }
@@ -225,8 +241,13 @@ Status Frame::run_step(uint32_t step, void* stream, husk_error* error) {
     case Step::op_read: return read_value(step, stream, error);
     case Step::op_extern: {
       const OpEntry& entry = program->ops[op.a()];
-      const husk_op_context context = {entry.user, engine->device, stream};
-      return to_status(entry.call(&context, op_args.data() + op.b(), op.c(), error));
+      const husk_op_context context = {entry.user, engine->device, stream, engine->options.threads};
+      for (uint32_t i = op.b(); i < op.b() + op.aux(); ++i)
+        if (op_args[i].kind == HUSK_ARG_RESULT) {
+          results[next_result].i = 0;
+          op_args[i].data = &results[next_result++];
+        }
+      return to_status(entry.call(&context, op_args.data() + op.b(), op.aux(), error));
     }
   }
   return Status::ok;
@@ -249,18 +270,20 @@ Status Frame::read_value(uint32_t step, void* stream, husk_error* error) {
   uint64_t bits = 0;
   const husk_engine* engine = program->engine;
   HUSK_TRY(to_status(engine->port->download(engine->device, stream, &bits, address(view), width, error)));
-  result = decode(argument.type(), bits);
+  results[next_result++] = decode(argument.type(), bits);
   return Status::ok;
+}
+
+const char* Frame::step_name(uint32_t step) const {
+  const fb::Instruction& op = code.steps[step];
+  if (static_cast<Step>(op.op()) == Step::op_launch) return code.program->kernels()->Get(op.a())->name()->c_str();
+  if (static_cast<Step>(op.op()) == Step::op_extern) return code.program->ops()->Get(op.a())->c_str();
+  return "";
 }
 
 void Frame::blame(uint32_t step, husk_error* error) const {
   if (!error) return;
-  const fb::Instruction& op = code.steps[step];
-  const char* what = "";
-  if (static_cast<Step>(op.op()) == Step::op_launch)
-    what = code.program->kernels()->Get(op.a())->name()->c_str();
-  else if (static_cast<Step>(op.op()) == Step::op_extern)
-    what = code.program->ops()->Get(op.a())->c_str();
+  const char* what = step_name(step);
   const char* origin = code.origin(step);
   prefix(error, "function '%s', step %u%s%s%s%s%s", code.function->name()->c_str(), step, *what ? " " : "", what,
          *origin ? " (" : "", origin, *origin ? ")" : "");

@@ -131,7 +131,7 @@ Status verify_data(const Container& file, const husk_allocator& allocator, husk_
 
 Status verify_value(const fb::Value* value, bool input, const char* function, husk_error* error) {
   const char* name = value->name()->c_str();
-  bool good = value->kind() <= HUSK_VALUE_BOOL && value->align_log2() <= 12 && value->rank() <= kMaxRank && aligned(value->dims());
+  bool good = value->kind() <= HUSK_VALUE_BOOL && value->rank() <= kMaxRank && aligned(value->dims());
   const uint32_t dims = count(value->dims());
   if (value->kind() == HUSK_VALUE_TENSOR)
     good = good && valid_dtype(value->dtype()) && (!input || dims == value->rank());

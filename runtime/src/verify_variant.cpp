@@ -16,6 +16,7 @@ struct ScalarRule {
 namespace {
 
 constexpr uint32_t kScalarCodes = 96;
+constexpr uint32_t kMaxValues = 64;  // that one segment may bring
 
 struct ScalarRules {
   ScalarRule rules[kScalarCodes];
@@ -47,6 +48,8 @@ class VariantVerifier {
 
   Status run(const husk_allocator& allocator) {
     HUSK_TRY(segments());
+    HUSK_TRY(loops());
+    HUSK_TRY(arguments());
     for (uint32_t s = 0; s < code_.segments.size; ++s)
       for (uint32_t n = code_.segments[s].scalar_begin(); n < code_.segments[s].scalar_end(); ++n)
         HUSK_TRY(scalar(s, n));
@@ -60,6 +63,10 @@ class VariantVerifier {
       return bad("there are %u origins for %u steps", code_.origins.size, code_.steps.size);
     for (uint32_t text : code_.origins)
       if (!is_text(text)) return bad("an origin names no text");
+    if (code_.names.size != 0 && code_.names.size != code_.buffers.size)
+      return bad("there are %u names for %u buffers", code_.names.size, code_.buffers.size);
+    for (uint32_t text : code_.names)
+      if (!is_text(text)) return bad("a buffer's name is no text");
     return results();
   }
 
@@ -87,6 +94,36 @@ class VariantVerifier {
     }
     if (code_.segments.size == 0 || scalar != code_.scalars.size || step != code_.steps.size)
       return bad("the segments do not cover all scalar ops and steps");
+    return Status::ok;
+  }
+
+  // Each `when` is known before its segment; loops end by their `when` and lie within one another or apart.
+  Status loops() {
+    for (uint32_t s = 0; s < code_.segments.size; ++s) {
+      const fb::Segment& segment = code_.segments[s];
+      if (segment.when() != kNone && !holds(segment.when(), segment.scalar_begin(), ResultKind::integer))
+        return bad("segment %u runs by a register that no earlier one computes", s);
+      if (segment.back() == kNone) continue;
+      if (segment.back() > s || segment.when() == kNone)
+        return bad("segment %u goes back to a later one, or without a condition", s);
+      for (uint32_t t = segment.back(); t < s; ++t)
+        if (code_.segments[t].back() != kNone && code_.segments[t].back() < segment.back())
+          return bad("the loops that end with segments %u and %u cross", t, s);
+    }
+    return Status::ok;
+  }
+
+  // Steps name arguments that exist, in order, none twice; an extern's lists follow its own arguments.
+  Status arguments() {
+    uint32_t next = 0;
+    for (uint32_t n = 0; n < code_.steps.size; ++n) {
+      const fb::Instruction& op = code_.steps[n];
+      if (op.b() < next || uint64_t(op.b()) + op.c() > code_.arguments.size)
+        return bad("step %u has arguments that do not exist, or belong to an earlier step", n);
+      next = op.b() + op.c();
+      const bool is_extern = static_cast<Step>(op.op()) == Step::op_extern;
+      if (is_extern ? op.aux() > op.c() : op.aux() != 0) return bad("step %u has a value in an unused field", n);
+    }
     return Status::ok;
   }
 
@@ -127,13 +164,19 @@ class VariantVerifier {
   }
 
   bool result(uint32_t segment, uint32_t nth, Scalar op) const {
-    if (segment == 0 || nth != 0 || code_.segments[segment].step_begin() == 0) return false;
+    if (segment == 0) return false;
     const fb::Segment& before = code_.segments[segment - 1];
-    if (before.step_end() == before.step_begin()) return false;
-    const fb::Instruction& last = code_.steps[before.step_end() - 1];
-    if (static_cast<Step>(last.op()) != Step::op_read || last.b() >= code_.arguments.size) return false;
-    const uint8_t type = code_.arguments[last.b()].type();
-    return (op == Scalar::op_fresult) == is_float(type);
+    for (uint32_t s = before.step_begin(); s < before.step_end(); ++s) {
+      const fb::Instruction& step = code_.steps[s];
+      const bool read = static_cast<Step>(step.op()) == Step::op_read;
+      if (!read && static_cast<Step>(step.op()) != Step::op_extern) continue;
+      const uint32_t end = read ? step.c() : step.aux();
+      for (uint32_t i = step.b(); i < step.b() + end; ++i) {
+        if (!read && !is(code_.arguments[i], ArgumentKind::result)) continue;
+        if (nth-- == 0) return (op == Scalar::op_fresult) == is_float(code_.arguments[i].type());
+      }
+    }
+    return false;
   }
 
   static bool is_float(uint8_t type) { return type >= HUSK_F16 && type <= HUSK_F64; }
@@ -229,6 +272,13 @@ class VariantVerifier {
         for (uint32_t i = 0; i < argument.count(); ++i)
           if (code_.operands[argument.index() + i] >= end) return false;
         return true;
+      case ArgumentKind::floats:
+        if (uint64_t(argument.index()) + argument.count() > code_.operands.size) return false;
+        for (uint32_t i = 0; i < argument.count(); ++i)
+          if (!holds(code_.operands[argument.index() + i], end, ResultKind::floating)) return false;
+        return true;
+      case ArgumentKind::result: return argument.type() == HUSK_I64 || argument.type() == HUSK_F64;
+      case ArgumentKind::tensors: return true;  // external() looks at the items
       case ArgumentKind::string: return argument.index() < count(code_.program->strings());
       case ArgumentKind::dtype: return husk_dtype_size(static_cast<husk_dtype>(argument.type())) > 0;
     }
@@ -238,21 +288,17 @@ class VariantVerifier {
   Status step(uint32_t segment, uint32_t n) {
     const fb::Instruction& op = code_.steps[n];
     const uint32_t end = code_.segments[segment].scalar_end();
-    if (op.aux() != 0) return bad("step %u has a value in an unused field", n);
-    if (op.b() < next_argument_ || uint64_t(op.b()) + op.c() > code_.arguments.size)
-      return bad("step %u has arguments that do not exist, or belong to an earlier step", n);
-    next_argument_ = op.b() + op.c();
+    if (n == code_.segments[segment].step_begin()) values_ = 0;
+    values_ += code_.values_of(op);
+    if (values_ > 0 && (segment + 1 == code_.segments.size || values_ > kMaxValues))
+      return bad("step %u brings a value to no segment, or too many", n);
     const fb::Argument* arguments = code_.arguments.data + op.b();
     for (uint32_t i = 0; i < op.c(); ++i)
       if (!argument(arguments[i], end)) return bad("step %u: argument %u names nothing that it may use", n, i);
     switch (static_cast<Step>(op.op())) {
       case Step::op_launch: return launch(n, op, arguments);
       case Step::op_extern:
-        if (op.a() >= count(code_.program->ops())) return bad("step %u calls an op that does not exist", n);
-        for (uint32_t i = 0; i < op.c(); ++i)
-          if (is(arguments[i], ArgumentKind::view) || is(arguments[i], ArgumentKind::null))
-            return bad("step %u: argument %u is none that an op takes", n, i);
-        return Status::ok;
+        return external(n, op, arguments);
       case Step::op_copy:
         if (op.a() != 0 || op.c() != 2 || !is(arguments[0], ArgumentKind::view) ||
             !is(arguments[1], ArgumentKind::view) || arguments[0].access() != HUSK_ACCESS_WRITE ||
@@ -260,13 +306,27 @@ class VariantVerifier {
           return bad("step %u: a copy takes a view that it writes and a view that it reads", n);
         return Status::ok;
       case Step::op_fill: return fill(n, op, arguments);
-      case Step::op_read: return read(segment, n, op, arguments);
+      case Step::op_read: return read(n, op, arguments);
     }
     return bad("step %u has the unknown code %u", n, unsigned(op.op()));
   }
 
   static bool is(const fb::Argument& argument, ArgumentKind kind) {
     return static_cast<ArgumentKind>(argument.kind()) == kind;
+  }
+
+  Status external(uint32_t n, const fb::Instruction& op, const fb::Argument* arguments) {
+    if (op.a() >= count(code_.program->ops())) return bad("step %u calls an op that does not exist", n);
+    uint64_t item = op.aux();
+    for (uint32_t i = 0; i < op.c(); ++i) {
+      const bool tensor = is(arguments[i], ArgumentKind::tensor) || is(arguments[i], ArgumentKind::none);
+      if (is(arguments[i], ArgumentKind::view) || is(arguments[i], ArgumentKind::null) || (i >= op.aux() && !tensor))
+        return bad("step %u: argument %u is none that an op takes", n, i);
+      if (!is(arguments[i], ArgumentKind::tensors)) continue;
+      if (arguments[i].index() != item) return bad("step %u: the list in argument %u has the items of another", n, i);
+      item += arguments[i].count();
+    }
+    return item == op.c() ? Status::ok : bad("step %u: its lists do not hold all items", n);
   }
 
   Status launch(uint32_t n, const fb::Instruction& op, const fb::Argument* arguments) {
@@ -300,9 +360,7 @@ class VariantVerifier {
     return good ? Status::ok : bad("step %u: a fill takes a view that it writes and a number of a type", n);
   }
 
-  Status read(uint32_t segment, uint32_t n, const fb::Instruction& op, const fb::Argument* arguments) {
-    if (n + 1 != code_.segments[segment].step_end() || segment + 1 == code_.segments.size)
-      return bad("step %u: a read stands at the end of a segment that has a successor", n);
+  Status read(uint32_t n, const fb::Instruction& op, const fb::Argument* arguments) {
     if (op.a() != 0 || op.c() != 1 || !is(arguments[0], ArgumentKind::view) ||
         arguments[0].access() != HUSK_ACCESS_READ || (!is_integer(arguments[0].type()) && !is_float(arguments[0].type())))
       return bad("step %u: a read takes a view that it reads, of an int or float type", n);
@@ -338,7 +396,7 @@ class VariantVerifier {
 
   const Code& code_;
   husk_error* error_;
-  uint32_t next_argument_ = 0;  // behind those of the steps so far
+  uint32_t values_ = 0;  // that the steps of a segment have brought so far
 };
 
 }  // namespace

@@ -42,7 +42,7 @@ husk_status refuse(husk_error* error, const char* text) {
   return HUSK_OUT_OF_MEMORY;
 }
 
-husk_status open(void*, int32_t, const husk_allocator*, void** out, husk_error*) {
+husk_status open(void*, int32_t, const husk_allocator*, const husk_threads*, void** out, husk_error*) {
   ++device.open;
   *out = &device;
   return HUSK_OK;

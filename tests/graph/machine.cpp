@@ -55,7 +55,7 @@ Machine::Machine(const std::string& functions, const husk_session_options* optio
   husk_engine_options engine_options = HUSK_ENGINE_OPTIONS_INIT;
   engine_options.port = husk_port_cuda();
   const husk_port* port = husk_port_cuda();
-  if (port->open(port->user, 0, default_allocator(), &device_, &error) != HUSK_OK) {
+  if (port->open(port->user, 0, default_allocator(), nullptr, &device_, &error) != HUSK_OK) {
     device_ = nullptr;
     return;
   }

@@ -79,7 +79,7 @@ class OverFakeFaults : public OverFake {
 TEST_F(OverFakeFaults, in_open) {
   sweep("open", [this] {
     void* other = nullptr;
-    const husk_status status = port->open(port->user, 0, &allocator, &other, &error);
+    const husk_status status = port->open(port->user, 0, &allocator, nullptr, &other, &error);
     EXPECT_EQ(other != nullptr, status == HUSK_OK);
     disarm();
     if (other) port->close(other);

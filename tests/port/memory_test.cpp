@@ -124,7 +124,7 @@ TEST_P(Port, serves_several_devices_and_threads) {
       if (status != HUSK_OK && wrong->empty()) *wrong = mine.text;
       return status == HUSK_OK;
     };
-    if (!check(port->open(port->user, 0, &own, &opened, &mine))) return;
+    if (!check(port->open(port->user, 0, &own, nullptr, &opened, &mine))) return;
     check(port->stream_create(opened, &queue, &mine));
     check(port->alloc(opened, 4096, &piece, &mine));
     for (int32_t i = 0; i < 50; ++i) {
@@ -148,7 +148,7 @@ TEST_P(Port, serves_several_devices_and_threads) {
 
 TEST_P(Port, refuses_a_device_that_is_not_there) {
   void* other = &other;
-  EXPECT_NE(port->open(port->user, 63, &allocator, &other, &error), HUSK_OK);
+  EXPECT_NE(port->open(port->user, 63, &allocator, nullptr, &other, &error), HUSK_OK);
   EXPECT_TRUE(error_says("63"));
 }
 

@@ -136,7 +136,7 @@ TEST(CudaWithout, a_driver_says_what_to_do) {
   const husk_allocator allocator = memory.allocator();
   void* device = &device;
   husk_error error{};
-  EXPECT_EQ(husk_port_cuda()->open(nullptr, 0, &allocator, &device, &error), HUSK_UNSUPPORTED);
+  EXPECT_EQ(husk_port_cuda()->open(nullptr, 0, &allocator, nullptr, &device, &error), HUSK_UNSUPPORTED);
   EXPECT_EQ(device, nullptr);
   EXPECT_EQ(error.code, HUSK_UNSUPPORTED);
   EXPECT_NE(std::string(error.text).find(wanted), std::string::npos) << error.text;

@@ -98,7 +98,7 @@ const std::vector<uint8_t> Device::kBinary = {HUSK_POINTER, HUSK_POINTER, HUSK_I
 husk_status Device::open(int32_t index) {
   allocator = memory.allocator();
   error = {};
-  return port->open(port->user, index, &allocator, &device, &error);
+  return port->open(port->user, index, &allocator, nullptr, &device, &error);
 }
 
 void Device::SetUp() {

@@ -22,7 +22,7 @@ class Ops {
       scalars.emplace_back(0, 0, 0, static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32));
     }
     scalars.emplace_back(static_cast<uint16_t>(op), 0, 0, operands.size() > 1 ? 1 : 0, operands.size() > 2 ? 2 : 0);
-    fb::Segment segment(0, static_cast<uint32_t>(scalars.size()), 0, 0);
+    fb::Segment segment(0, static_cast<uint32_t>(scalars.size()), 0, 0, kNone, kNone);
     flatbuffers::FlatBufferBuilder builder;
     builder.Finish(fb::CreateFunctionDirect(builder, "f", nullptr, nullptr, &none_));
     Code code;

@@ -61,13 +61,16 @@ husk_engine_options Machine::defaults() {
   return options;
 }
 
-Machine::Machine(const std::string& body, husk_engine_options options, const husk_session_options* session_options)
+Machine::Machine(const std::string& body, husk_engine_options options, const husk_session_options* session_options,
+                 std::vector<husk_op> extra)
     : bytes_(artifact(body)) {
   if (husk_engine_create(&options, &engine, &error) != HUSK_OK) return;
   uint32_t ops = 0;
   const husk_op* op = husk_host_ops(&ops);
   for (uint32_t i = 0; i < ops; ++i)
     if (husk_engine_add_op(engine, &op[i], &error) != HUSK_OK) return;
+  for (const husk_op& own : extra)
+    if (husk_engine_add_op(engine, &own, &error) != HUSK_OK) return;
   if (husk_program_load(engine, bytes_.data(), bytes_.size(), nullptr, nullptr, &program, &error) != HUSK_OK) return;
   husk_session_create(program, session_options, &session, &error);
 }

@@ -48,7 +48,7 @@ struct Tensor {
 class Machine {
  public:
   explicit Machine(const std::string& body, husk_engine_options options = defaults(),
-                   const husk_session_options* session_options = nullptr);
+                   const husk_session_options* session_options = nullptr, std::vector<husk_op> extra = {});
   ~Machine();
   static husk_engine_options defaults();
 

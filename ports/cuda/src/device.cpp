@@ -89,7 +89,8 @@ husk_status retain_context(Device* device, husk_error* error) {
 
 }  // namespace
 
-husk_status open(void*, int32_t index, const husk_allocator* allocator, void** out, husk_error* error) {
+husk_status open(void*, int32_t index, const husk_allocator* allocator, const husk_threads*, void** out,
+                 husk_error* error) {
   *out = nullptr;
   void* memory = allocator->allocate(allocator->user, sizeof(Device), alignof(Device));
   if (!memory) return fail(error, HUSK_OUT_OF_MEMORY, "no host memory for CUDA device %d", index);

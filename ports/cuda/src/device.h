@@ -47,7 +47,8 @@ struct Ignored {
   husk_error error;
 };
 
-husk_status open(void* user, int32_t index, const husk_allocator* allocator, void** device, husk_error* error);
+husk_status open(void* user, int32_t index, const husk_allocator* allocator, const husk_threads* threads,
+                 void** device, husk_error* error);
 void close(void* device);
 void properties(void* device, husk_port_properties* out);
 int32_t fit(void* device, const char* arch, int32_t format);

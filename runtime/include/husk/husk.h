@@ -56,8 +56,9 @@ typedef struct husk_engine_options {
   /* Asked before anything of a file is used, with its content hash (32 bytes): 0 refuses. NULL accepts. */
   int32_t (*accept)(void* user, const uint8_t* content_hash);
   void* accept_user;
+  const husk_threads* threads;      /* for kernels and ops of the host; NULL: they run on the calling thread */
 } husk_engine_options;
-#define HUSK_ENGINE_OPTIONS_INIT { sizeof(husk_engine_options), 0, NULL, NULL, NULL, NULL, 0, NULL, NULL }
+#define HUSK_ENGINE_OPTIONS_INIT { sizeof(husk_engine_options), 0, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL }
 
 HUSK_API husk_status husk_engine_create(const husk_engine_options* options, husk_engine** engine, husk_error* error);
 HUSK_API void husk_engine_release(husk_engine* engine);
@@ -87,7 +88,7 @@ typedef struct husk_value_info {
   int32_t kind;            /* HUSK_VALUE_* */
   husk_dtype dtype;        /* tensors */
   int32_t rank;            /* tensors */
-  uint32_t alignment;      /* bytes, tensors */
+  uint32_t alignment;      /* of a tensor's address, in bytes: what this device's kernels assume; 1 is nothing */
   const int64_t* ranges;   /* inputs: min, max of each dimension; NULL for outputs */
 } husk_value_info;
 
@@ -103,17 +104,53 @@ HUSK_API husk_status husk_program_input(const husk_program* program, uint32_t fu
                                         husk_value_info* out, husk_error* error);
 HUSK_API husk_status husk_program_output(const husk_program* program, uint32_t function, uint32_t index,
                                          husk_value_info* out, husk_error* error);
+
+/* A weight or a state. */
+typedef struct husk_storage_info {
+  const char* name;
+  husk_dtype dtype;
+  int32_t rank;
+  const int64_t* dims;
+  uint64_t bytes;
+} husk_storage_info;
+
 HUSK_API uint32_t husk_program_state_count(const husk_program* program);
-HUSK_API const char* husk_program_state_name(const husk_program* program, uint32_t state);
-HUSK_API uint64_t husk_program_state_size(const husk_program* program, uint32_t state);   /* bytes */
+HUSK_API husk_status husk_program_state(const husk_program* program, uint32_t state, husk_storage_info* out,
+                                        husk_error* error);
+HUSK_API husk_status husk_program_find_state(const husk_program* program, const char* name, uint32_t* state,
+                                             husk_error* error);
+HUSK_API uint32_t husk_program_constant_count(const husk_program* program);
+HUSK_API husk_status husk_program_constant(const husk_program* program, uint32_t constant, husk_storage_info* out,
+                                           husk_error* error);
+HUSK_API husk_status husk_program_find_constant(const husk_program* program, const char* name, uint32_t* constant,
+                                                husk_error* error);
+
+typedef struct husk_constant_update {
+  uint32_t constant;
+  uint32_t reserved;
+  const void* bytes;       /* host memory of the constant's size, read during the call */
+} husk_constant_update;
+/* Replaces the values of constants for all sessions, all of them or (on failure) none. Waits until no run of the program is
+ * under way and keeps new ones waiting meanwhile; may be called from any thread, not from a callback. States that begin as such
+ * a constant take the new value at their next reset. */
+HUSK_API husk_status husk_program_update_constants(husk_program* program, const husk_constant_update* updates,
+                                                   uint32_t count, husk_error* error);
 /* How inputs and outputs nest, as JSON; "" if the file does not say. */
 HUSK_API const char* husk_program_tree(const husk_program* program);
+
+/* The author's own metadata. */
+HUSK_API uint32_t husk_program_user_count(const husk_program* program);
+HUSK_API const char* husk_program_user_key(const husk_program* program, uint32_t entry);
+HUSK_API const char* husk_program_user_value(const husk_program* program, uint32_t entry);
 
 /* ---- session ---- */
 
 /* What goes in or out. Tensors are DLPack's: strides in elements (NULL: contiguous), byte_offset honoured. Input
- * tensors are read during the run only, on its stream. Output tensors are the caller's memory of at least the shape
- * that husk_session_output_shape gives; shape and strides must match it. Output ints and floats are written here. */
+ * tensors are read during the run only, on its stream. Output ints and floats are written here.
+ * An output tensor is the caller's memory, of the shape and strides that husk_session_output_shape gives. Where only the data
+ * decides the shape, it is memory for at most the shape that is passed, and run writes the sizes (and strides, if given)
+ * that came out into it. An output of kind NONE asks for memory of the session: run makes it a tensor of the session's,
+ * valid until the session's next run of this function or its release. */
 typedef struct husk_value {
   int32_t kind;            /* HUSK_VALUE_* */
   int32_t reserved;
@@ -126,6 +163,16 @@ typedef struct husk_value {
 
 enum { HUSK_MODE_AUTO = 0, HUSK_MODE_LIST = 1, HUSK_MODE_GRAPH = 2 };
 
+typedef struct husk_trace_event {
+  const char* function;
+  uint32_t step;
+  const char* kind;                /* "launch", "extern", "copy", "fill", "read" */
+  const char* name;                /* of the kernel or op, "" if none */
+  const char* origin;              /* where in the model, "" if the file does not say */
+  uint32_t grid[3];                /* of a launch */
+  uint64_t nanoseconds;            /* from before the step was enqueued until its work was done */
+} husk_trace_event;
+
 typedef struct husk_session_options {
   uint32_t struct_size;
   int32_t mode;                    /* auto: a graph where the device and the function allow it, else the list */
@@ -133,21 +180,40 @@ typedef struct husk_session_options {
   int32_t fill_freed;              /* 1: debug; the arena is filled with 0xFF before each run */
   /* Memory that independent work may cost more than the tightest plan, in percent; 0 is the default, 25; -1 none. */
   int32_t parallel_percent;
-  int32_t reserved;
+  /* 1: an input that is not aligned as its kernels assume is copied to memory of the session, 0: it is refused. */
+  int32_t copy_misaligned;
   uint64_t bound_limit;            /* plan at the bounds if that takes at most this many bytes; 0: 256 MiB */
+  uint64_t memory_limit;           /* most bytes of device memory that the session may take, state aside; 0: no limit */
+  uint64_t loop_limit;             /* most times that one run may go back to the start of a loop; 0: 2^32 */
+  int32_t lent_arena;              /* 1: nothing is allocated for the arena: husk_session_lend_arena before the first run */
+  int32_t reserved;
+  /* Called behind each step of a launch list, when its work is done: for profiles and debugging; it makes runs slow. */
+  void (*trace)(void* user, const husk_trace_event* event);
+  void* trace_user;
 } husk_session_options;
-#define HUSK_SESSION_OPTIONS_INIT { sizeof(husk_session_options), 0, 0, 0, 0, 0, 0 }
+#define HUSK_SESSION_OPTIONS_INIT { sizeof(husk_session_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
 
 HUSK_API husk_status husk_session_create(husk_program* program, const husk_session_options* options,
                                          husk_session** session, husk_error* error);
 /* Waits for the session's last run. */
 HUSK_API void husk_session_release(husk_session* session);
 
+/* Narrows the range of a dimension of an input tensor, or of an int (dim 0), for this session: it then plans for that range
+ * and refuses what is outside. The range must lie in the one of the file. */
+HUSK_API husk_status husk_session_bound(husk_session* session, uint32_t function, uint32_t input, uint32_t dim,
+                                        int64_t min, int64_t max, husk_error* error);
 /* Makes the session ready for these inputs: plans and allocates memory, instantiates the graph. Tensors need a shape,
- * their data may be NULL. The only call, besides create, that allocates. */
+ * their data may be NULL. The only call, besides create and bound, that allocates; but a run does where a size that only the data
+ * decides has no bound, where an output asks for memory of the session, and where a misaligned input is copied. */
 HUSK_API husk_status husk_session_resize(husk_session* session, uint32_t function, const husk_value* inputs,
                                          uint32_t input_count, husk_error* error);
-/* Shape of output `index` for the inputs of the last resize or run: rank sizes and rank strides, in elements. */
+/* Bytes of the arena that all plans so far need; the session has them unless lent_arena is set. */
+HUSK_API uint64_t husk_session_arena_bytes(const husk_session* session);
+/* Lends the session device memory, aligned to 256 bytes, to be its arena from its next run on, until another is lent or the
+ * session released. Waits for the session's last run. A run or resize that needs more fails with HUSK_NEEDS_RESIZE. */
+HUSK_API husk_status husk_session_lend_arena(husk_session* session, void* memory, uint64_t bytes, husk_error* error);
+/* Shape of output `index` for the inputs of the last resize or run: rank sizes and rank strides, in elements. Fails where only
+ * the data decides it and no run has. */
 HUSK_API husk_status husk_session_output_shape(husk_session* session, uint32_t function, uint32_t index,
                                                int64_t* sizes, int64_t* strides, husk_error* error);
 /* Enqueues one run on `stream` (the port's; NULL its default stream) and returns. Allocates nothing; waits only where a
@@ -158,11 +224,15 @@ HUSK_API husk_status husk_session_run(husk_session* session, uint32_t function, 
 /* Waits until the session's last run is done, and says whether it went wrong on the device. */
 HUSK_API husk_status husk_session_wait(husk_session* session, husk_error* error);
 
-/* A state's bytes, to and from host memory of husk_program_state_size bytes; waits for the session's last run. */
+/* A state's bytes, to and from host memory of its size; waits for the session's last run. */
 HUSK_API husk_status husk_session_state_get(husk_session* session, uint32_t state, void* bytes, husk_error* error);
 HUSK_API husk_status husk_session_state_set(husk_session* session, uint32_t state, const void* bytes,
                                             husk_error* error);
 HUSK_API husk_status husk_session_state_reset(husk_session* session, uint32_t state, husk_error* error);
+/* Takes over the value that another session of the same program has; waits for the last runs of both. The other session must
+ * not be in use meanwhile. */
+HUSK_API husk_status husk_session_state_copy(husk_session* session, uint32_t state, husk_session* from,
+                                             husk_error* error);
 
 typedef struct husk_session_stats {
   uint32_t struct_size;
@@ -176,6 +246,9 @@ typedef struct husk_session_stats {
   uint64_t runs_as_graph;
   uint64_t runs_as_list;
   uint64_t nodes_patched;
+  uint64_t data_bytes;             /* memory outside the arena: sizes that only the data decides, outputs, copied inputs */
+  uint32_t segments;               /* of the function */
+  uint32_t dynamic;                /* 1: a run may allocate, since only the data decides some size and nothing bounds it */
 } husk_session_stats;
 /* Set out->struct_size first. Counts since the session was created. */
 HUSK_API husk_status husk_session_stats_get(const husk_session* session, uint32_t function, husk_session_stats* out,

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-#define HUSK_PORT_ABI 1
+#define HUSK_PORT_ABI 2
 
 /* Formats of images. Values are frozen: files hold them. */
 enum { HUSK_IMAGE_ELF = 1, HUSK_IMAGE_CUBIN = 2, HUSK_IMAGE_PTX = 3 };
@@ -92,8 +92,9 @@ typedef struct husk_port {
   const char* name;        /* "host", "cuda": what targets of a file name */
   void* user;
 
-  /* Opens device `index`. `allocator` outlives the device. */
-  husk_status (*open)(void* user, int32_t index, const husk_allocator* allocator, void** device, husk_error* error);
+  /* Opens device `index`. `allocator` and `threads` outlive the device; `threads` may be NULL: the calling thread only. */
+  husk_status (*open)(void* user, int32_t index, const husk_allocator* allocator, const husk_threads* threads,
+                      void** device, husk_error* error);
   void (*close)(void* device);
   void (*properties)(void* device, husk_port_properties* out);
 

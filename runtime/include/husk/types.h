@@ -29,7 +29,8 @@ enum {
   HUSK_DEVICE = 7,             /* the driver; driver_code says which of its errors */
   HUSK_NOT_FOUND = 8,          /* a function, constant, state, op or image by that name */
   HUSK_KERNEL = 9,             /* a kernel reported a failed check of its own */
-  HUSK_NEEDS_RESIZE = 10       /* the shapes want more memory than the session has: husk_session_resize first */
+  HUSK_NEEDS_RESIZE = 10,      /* the shapes want more memory than the session has: husk_session_resize first */
+  HUSK_LIMIT = 11              /* a limit of the session: memory, turns of a loop */
 };
 
 /* Says what went wrong. Owned by the caller, written only when a call fails, never allocated. */
@@ -59,6 +60,15 @@ typedef struct husk_allocator {
   void* (*allocate)(void* user, size_t size, size_t align);
   void (*release)(void* user, void* pointer);
 } husk_allocator;
+
+/* Threads for kernels and ops of the host. `parallel` calls body(argument, i) for i = 0 … n-1, n at most `count`, all at the
+ * same time (bodies may wait for one another), and returns when all have returned; i = 0 runs on the calling thread. It
+ * may be called from several threads at once, never from inside a body. Must outlive the engine. */
+typedef struct husk_threads {
+  void* user;
+  uint32_t count;        /* the calling thread included */
+  void (*parallel)(void* user, uint32_t n, void (*body)(void* argument, uint32_t index), void* argument);
+} husk_threads;
 
 #ifdef __cplusplus
 }

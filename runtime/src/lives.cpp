@@ -1,0 +1,30 @@
+#include "lives.h"
+
+namespace husk {
+
+void find_lives(const Code& code, const Array<Access>& accesses, const uint32_t* block_of, Block* blocks, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    blocks[i].first = UINT32_MAX;
+    blocks[i].last = 0;
+  }
+  for (const Access& access : accesses) {
+    if (block_of[access.buffer] == kNone) continue;
+    Block& block = blocks[block_of[access.buffer]];
+    if (access.step < block.first) block.first = access.step;
+    if (access.step > block.last) block.last = access.step;
+  }
+  // Inner loops end first, and what lives through an inner loop is seen by the outer one as used there.
+  for (const fb::Segment& segment : code.segments) {
+    if (segment.back() == kNone) continue;
+    const uint32_t begin = code.segments[segment.back()].step_begin(), end = segment.step_end();
+    for (size_t i = 0; i < count && begin < end; ++i) {
+      Block& block = blocks[i];
+      if (block.first > block.last || block.last < begin || block.first >= end) continue;   // unused, before, behind
+      if (block.first >= begin && block.last < end) continue;                               // inside
+      if (block.first > begin) block.first = begin;
+      if (block.last < end - 1) block.last = end - 1;
+    }
+  }
+}
+
+}  // namespace husk
