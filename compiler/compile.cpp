@@ -153,6 +153,21 @@ Result<Summary> compile_file(const std::filesystem::path& path, const std::files
   });
 }
 
+Result<uint64_t> compile_object(const std::filesystem::path& path, const std::filesystem::path& out,
+                                const std::filesystem::path& root, const std::string& symbol, Machine machine) {
+  return guarded([&] {
+    const std::vector<uint8_t> artifact = in_memory(read_text(path), root.empty() ? path.parent_path() : root);
+    husk_error error = {};
+    if (husk_program_verify(artifact.data(), artifact.size(), &error) != HUSK_OK)
+      fail({}, "the artifact that was made is refused ({}): this is a defect of the compiler", error.text);
+    Draft draft(out);
+    draft.write(make_object(artifact, symbol, machine));
+    draft.close();
+    draft.keep();
+    return static_cast<uint64_t>(artifact.size());
+  });
+}
+
 Result<std::string> format_text(std::string_view text) {
   return guarded([&] { return print(parse(text)); });
 }

@@ -6,6 +6,8 @@
 #ifndef HUSK_COMPILER_COMPILE_H
 #define HUSK_COMPILER_COMPILE_H
 
+#include "write/object.h"
+
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -50,6 +52,10 @@ Result<Summary> compile_file(const std::filesystem::path& path, const std::files
                              const std::filesystem::path& root = {});
 
 // The text as the printer writes it: one statement a line, no comments.
+// The artifact as an object file for `machine`, under the C name `symbol`, for husk_program_link. Returns its bytes.
+Result<uint64_t> compile_object(const std::filesystem::path& path, const std::filesystem::path& out,
+                                const std::filesystem::path& root, const std::string& symbol, Machine machine);
+
 Result<std::string> format_text(std::string_view text);
 Result<std::string> format_file(const std::filesystem::path& path);
 

@@ -7,12 +7,18 @@
 #include "read/artifact.h"
 #include "read/report.h"
 
+#if defined(__aarch64__)
+#define HUSK_MACHINE "aarch64"
+#else
+#define HUSK_MACHINE "x86-64"
+#endif
+
 namespace {
 
 using namespace husk::compiler;
 
 struct Arguments {
-  std::string input, output, root;
+  std::string input, output, root, emit = "husk", symbol, machine = HUSK_MACHINE;
   bool print = false, print_lowered = false;
 };
 
@@ -45,10 +51,20 @@ int print_plan(const std::string& path) {
   return 0;
 }
 
+int write_object(const Arguments& a) {
+  const std::string symbol = a.symbol.empty() ? symbol_of(a.output) : a.symbol;
+  const auto made = compile_object(a.input, a.output, a.root, symbol, *machine_of(a.machine));
+  if (const Error* error = std::get_if<Error>(&made)) return refuse(*error, a.input);
+  fmt::print("{}: an artifact of {} bytes for {}: extern const unsigned char {}[];\n", a.output, std::get<uint64_t>(made),
+             a.machine, symbol);
+  return 0;
+}
+
 int run(const Arguments& a) {
   if (a.print)
     if (const int status = print_text(a.input)) return status;
   if (a.output.empty()) return 0;
+  if (a.emit == "obj") return write_object(a);
   const auto made = compile_file(a.input, a.output, a.root);
   if (const Error* error = std::get_if<Error>(&made)) return refuse(*error, a.input);
   const Summary& s = std::get<Summary>(made);
@@ -68,6 +84,11 @@ int main(int argc, char** argv) {
   app.add_option("input", a.input, "The program, model.hir")->required();
   app.add_option("-o,--output", a.output, "The artifact to write, model.husk; may be left out with --print");
   app.add_option("--root", a.root, "The folder that paths in the text are relative to (default: that of the input)");
+  app.add_option("--emit", a.emit, "husk: an artifact; obj: an object file with it, for husk_program_link")
+      ->check(CLI::IsMember({"husk", "obj"}))->capture_default_str();
+  app.add_option("--symbol", a.symbol, "The C name of the artifact in the object file (default: husk_ and the output's name)");
+  app.add_option("--machine", a.machine, "What the object file is for")->check(CLI::IsMember({"x86-64", "aarch64"}))
+      ->capture_default_str();
   app.add_flag("--print", a.print, "Print the program as the printer writes it");
   app.add_flag("--print-lowered", a.print_lowered, "Print the code that was made");
   CLI11_PARSE(app, argc, argv);

@@ -127,6 +127,12 @@ husk_status husk_program_load(husk_engine* engine, const void* data, size_t size
                       program, sink);
 }
 
+husk_status husk_program_link(husk_engine* engine, const void* artifact, husk_program** program, husk_error* error) {
+  uint64_t size = 0;   // of the file, which the header says
+  if (artifact) memcpy(&size, static_cast<const uint8_t*>(artifact) + 16, sizeof(size));
+  return husk_program_load(engine, artifact, size, nullptr, nullptr, program, error);
+}
+
 void husk_program_release(husk_program* program) {
   if (!program || !program->references.drop()) return;
   husk_engine* engine = program->engine;

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <string>
 
+extern "C" const unsigned char husk_linked[];   // linked.hir
+
 namespace husk::test {
 namespace {
 
@@ -219,6 +221,26 @@ TEST(Api, TheAuthorsWordsAreRead) {
   EXPECT_STREQ(husk_program_user_key(m.program, 0), "author");
   EXPECT_STREQ(husk_program_user_value(m.program, 0), "a test");
   EXPECT_STREQ(husk_program_user_value(m.program, 1), "");
+}
+
+TEST(Api, AnArtifactIsLinkedIn) {
+  husk_engine_options options = Machine::defaults();
+  husk_engine* engine = nullptr;
+  husk_program* program = nullptr;
+  husk_session* session = nullptr;
+  husk_error error = {};
+  ASSERT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK);
+  ASSERT_EQ(husk_program_link(engine, husk_linked, &program, &error), HUSK_OK) << error.text;
+  husk_program* const kept = program;
+  ASSERT_EQ(husk_session_create(program, nullptr, &session, &error), HUSK_OK) << error.text;
+  const husk_value in = integer(41);
+  husk_value out = integer(0);
+  ASSERT_EQ(husk_session_run(session, 0, nullptr, &in, 1, &out, 1, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(out.as.i, 42);
+  EXPECT_EQ(husk_program_link(engine, nullptr, &program, &error), HUSK_INVALID_ARGUMENT);
+  husk_session_release(session);
+  husk_program_release(kept);
+  husk_engine_release(engine);
 }
 
 TEST(Hpp, RunsAProgram) {

@@ -11,7 +11,7 @@ namespace husk::test {
 
 std::vector<uint8_t> artifact(const std::string& body) {
   const std::filesystem::path image = HUSK_TEST_KERNELS;
-  const std::string head = "hir 1\nproducer \"test\"\ntarget cpu host \"x86-64\"\nimage kernels cpu elf \"" +
+  const std::string head = "hir 1\nproducer \"test\"\ntarget cpu host \"" HUSK_TEST_ARCH "\"\nimage kernels cpu elf \"" +
                            image.filename().string() + "\"\n" + R"(
 kernel add kernels "add" (ptr, ptr, ptr, i64)
 kernel scale kernels "scale" (ptr, ptr, f32, i32)

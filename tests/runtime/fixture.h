@@ -13,7 +13,7 @@
 
 namespace husk::test {
 
-// Compiles a program; the test kernels are the image "kernels.so" of target host "x86-64". Throws on an error in the text.
+// Compiles a program; the test kernels are the image "kernels.so" of target host HUSK_TEST_ARCH. Throws on an error in the text.
 std::vector<uint8_t> artifact(const std::string& body);
 
 // Bytes aligned as husk_program_load wants them.

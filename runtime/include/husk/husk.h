@@ -79,6 +79,10 @@ HUSK_API husk_status husk_program_open(husk_engine* engine, const char* path, hu
 HUSK_API husk_status husk_program_load(husk_engine* engine, const void* data, size_t size,
                                        void (*release)(void* user, const void* data), void* user,
                                        husk_program** program, husk_error* error);
+/* The same from an object file that `huskc --emit=obj` wrote and this process is linked with; `artifact` is its symbol:
+ *   extern const unsigned char husk_model[];   husk_program_link(engine, husk_model, &program, &error); */
+HUSK_API husk_status husk_program_link(husk_engine* engine, const void* artifact, husk_program** program,
+                                       husk_error* error);
 HUSK_API void husk_program_release(husk_program* program);
 
 enum { HUSK_VALUE_NONE = 0, HUSK_VALUE_TENSOR = 1, HUSK_VALUE_INT = 2, HUSK_VALUE_FLOAT = 3, HUSK_VALUE_BOOL = 4 };
