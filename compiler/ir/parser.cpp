@@ -223,7 +223,6 @@ Value Parser::input() {
     value.dtype = dtype(false);
     list('[', ']', [&] { value.ranges.push_back(range()); });
     value.rank = static_cast<int64_t>(value.ranges.size());
-    if (accept_word("align")) value.align = integer("bytes");
   } else if (accept_word("int")) {
     value.kind = HUSK_VALUE_INT;
     if (now_.kind == TokenKind::integer) value.ranges.push_back(range());
@@ -245,7 +244,6 @@ Value Parser::output() {
     value.dtype = dtype(false);
     expect_word("rank");
     value.rank = integer("the rank");
-    if (accept_word("align")) value.align = integer("bytes");
   } else if (accept_word("int")) {
     value.kind = HUSK_VALUE_INT;
   } else if (accept_word("float")) {

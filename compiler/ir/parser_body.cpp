@@ -11,6 +11,7 @@ namespace {
 
 // An expression deeper than this is refused: the passes that follow recurse.
 constexpr int kMaxDepth = 200;
+constexpr int kMaxBlocks = 64;   // and so are blocks
 
 }  // namespace
 
@@ -18,12 +19,46 @@ Variant Parser::variant() {
   Variant variant;
   variant.target = name("a target's name");
   expect_mark('{');
-  while (!is_word("return")) variant.statements.push_back(statement());
+  variant.statements = statements("return");
   variant.return_place = now_.place;
   take();
   list('(', ')', [&] { variant.results.push_back(result()); });
   if (!accept_mark('}')) expected("'}': return is a variant's last statement");
   return variant;
+}
+
+// Statements up to the word `end` or, in a block, a '}'; it stays.
+std::vector<Statement> Parser::statements(std::string_view end) {
+  std::vector<Statement> all;
+  const bool in_block = end != "return";
+  while (!is_word(end) && !(in_block && is_mark('}'))) {
+    if (in_block && is_word("return")) fail(now_.place, "return is a variant's last statement: none of a block");
+    all.push_back(statement());
+  }
+  return all;
+}
+
+void Parser::when(Statement& s) {
+  s.kind = StatementKind::when;
+  s.exprs.push_back(expr());
+  expect_mark('{');
+  s.body = statements("}");
+  take();
+  if (!accept_word("else")) return;
+  s.has_else = true;
+  expect_mark('{');
+  s.other = statements("}");
+  take();
+}
+
+void Parser::loop(Statement& s) {
+  s.kind = StatementKind::loop;
+  expect_mark('{');
+  s.body = statements("while");
+  if (!accept_word("while")) fail(s.place, "this loop has no 'while', where it would end");
+  s.exprs.push_back(expr());
+  s.other = statements("}");
+  take();
 }
 
 void Parser::at(Statement& s) {
@@ -108,8 +143,12 @@ Statement Parser::statement() {
     s.operands.push_back(view());
     expect_mark(')');
     at(s);
+  } else if (is_word("when") || is_word("loop")) {
+    if (++block_depth_ > kMaxBlocks) fail(s.place, "blocks deeper than {}", kMaxBlocks);
+    take().text == "when" ? when(s) : loop(s);
+    --block_depth_;
   } else {
-    expected("a statement (let, check, buffer, launch, extern, copy, fill, read, return)");
+    expected("a statement (let, check, buffer, launch, extern, copy, fill, read, when, loop, return)");
   }
   return s;
 }
@@ -178,13 +217,8 @@ Operand Parser::argument() {
   } else if (now_.kind == TokenKind::string) {
     operand.kind = OperandKind::string;
     operand.name = quoted("a string");
-  } else if (accept_word("dtype")) {
-    operand.kind = OperandKind::dtype;
-    operand.dtype = dtype(false);
-  } else if (accept_word("null")) {
-    operand.kind = OperandKind::null;
-  } else if (accept_word("none")) {
-    operand.kind = OperandKind::none;
+  } else if (word_argument(operand)) {
+    return operand;
   } else if (is_mark('[')) {
     operand.kind = OperandKind::list;
     operand.exprs = exprs();
@@ -195,10 +229,62 @@ Operand Parser::argument() {
   return operand;
 }
 
+// An argument that begins with a word of its own; false if there is no such word.
+bool Parser::word_argument(Operand& operand) {
+  if (accept_word("dtype")) {
+    operand.kind = OperandKind::dtype;
+    operand.dtype = dtype(false);
+  } else if (accept_word("null")) {
+    operand.kind = OperandKind::null;
+  } else if (accept_word("none")) {
+    operand.kind = OperandKind::none;
+  } else if (accept_word("floats")) {
+    operand.kind = OperandKind::floats;
+    operand.exprs = exprs();
+  } else if (accept_word("tensors")) {
+    operand.kind = OperandKind::tensors;
+    list('[', ']', [&] { operand.items.push_back(item()); });
+  } else if (is_word("result")) {
+    Expr e;
+    e.place = now_.place;
+    e.name = take().text;
+    if (is_mark('(')) {   // result(0), a number
+      operand.kind = OperandKind::scalar;
+      call(e);
+      operand.exprs.push_back(std::move(e));
+      return true;
+    }
+    if (!is_word("int") && !is_word("float")) expected("int or float");
+    operand.kind = OperandKind::result;
+    operand.dtype = take().text == "int" ? HUSK_I64 : HUSK_F64;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Operand Parser::item() {
+  Operand operand;
+  operand.place = now_.place;
+  if (accept_word("none")) return operand;
+  operand.access = now_.kind == TokenKind::name ? access_of(now_.text) : uint8_t{0};
+  if (!operand.access) expected("none, or a tensor with its access before it");
+  take();
+  expect_word("tensor");
+  tensor(operand);
+  return operand;
+}
+
 Exprs Parser::exprs() {
   Exprs out;
   list('[', ']', [&] { out.push_back(expr()); });
   return out;
+}
+
+// The operands of an op, behind its name.
+void Parser::call(Expr& e) {
+  e.kind = ExprKind::call;
+  list('(', ')', [&] { e.operands.push_back(expr()); });
 }
 
 Expr Parser::expr() {
@@ -216,10 +302,7 @@ Expr Parser::expr() {
   } else {
     e.kind = ExprKind::name;
     e.name = name("an expression").text;
-    if (is_mark('(')) {
-      e.kind = ExprKind::call;
-      list('(', ')', [&] { e.operands.push_back(expr()); });
-    }
+    if (is_mark('(')) call(e);
   }
   --depth_;
   return e;

@@ -48,6 +48,9 @@ class Parser {
 
   // Statements.
   Statement statement();
+  std::vector<Statement> statements(std::string_view end);
+  void when(Statement& s);
+  void loop(Statement& s);
   void launch(Statement& s);
   void buffer(Statement& s);
   void at(Statement& s);
@@ -55,13 +58,16 @@ class Parser {
   Operand view();
   void view(Operand& operand);
   Operand argument();
+  bool word_argument(Operand& operand);
+  Operand item();
   void tensor(Operand& operand);
   Expr expr();
+  void call(Expr& e);
   Exprs exprs();
 
   Lexer lexer_;
   Token now_;
-  int depth_ = 0;
+  int depth_ = 0, block_depth_ = 0;
 };
 
 template <class F>

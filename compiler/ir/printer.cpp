@@ -83,12 +83,15 @@ class Printer {
   void kernel(const Kernel& kernel);
   void value(const Value& value, bool input);
   void function(const Function& function);
+  void statements(const std::vector<Statement>& all);
   void statement(const Statement& s);
+  void block(const Statement& s);
   void operand(const Operand& operand);
   void tensor(const Operand& operand);
   void call(const Statement& s);
 
   std::string out_;
+  size_t indent_ = 4;
 };
 
 void Printer::program(const Program& program) {
@@ -161,7 +164,6 @@ void Printer::value(const Value& v, bool input) {
     list(v.ranges, [&](const Range& r) { range(r); });
     out_ += ']';
   }
-  if (v.kind == HUSK_VALUE_TENSOR && v.align) put(" align {}", v.align);
   if (v.kind == HUSK_VALUE_INT && !v.ranges.empty()) {
     out_ += ' ';
     range(v.ranges[0]);
@@ -175,7 +177,7 @@ void Printer::function(const Function& f) {
   for (const Value& v : f.outputs) value(v, false);
   for (const Variant& v : f.variants) {
     put("  variant {} {{\n", v.target.text);
-    for (const Statement& s : v.statements) statement(s);
+    statements(v.statements);
     out_ += "    return (";
     list(v.results, [&](const ResultItem& r) {
       switch (r.keyword) {
@@ -212,6 +214,16 @@ void Printer::operand(const Operand& o) {
     case OperandKind::dtype: put("dtype {}", dtype_name(o.dtype)); break;
     case OperandKind::null: out_ += "null"; break;
     case OperandKind::none: out_ += "none"; break;
+    case OperandKind::result: put("result {}", o.dtype == HUSK_I64 ? "int" : "float"); break;
+    case OperandKind::floats:
+      out_ += "floats ";
+      exprs(o.exprs);
+      break;
+    case OperandKind::tensors:
+      out_ += "tensors [";
+      list(o.items, [&](const Operand& item) { operand(item); });
+      out_ += ']';
+      break;
   }
 }
 
@@ -224,8 +236,26 @@ void Printer::call(const Statement& s) {
   if (s.has_text) put(" at {}", quote(s.text));
 }
 
+void Printer::statements(const std::vector<Statement>& all) {
+  for (const Statement& s : all) statement(s);
+}
+
+// A when or a loop.
+void Printer::block(const Statement& s) {
+  const std::string margin(indent_, ' ');
+  const bool loop = s.kind == StatementKind::loop;
+  out_ += loop ? "loop {\n" : fmt::format("when {} {{\n", print(s.exprs[0]));
+  indent_ += 2;
+  statements(s.body);
+  if (loop) put("{}  while {}\n", margin, print(s.exprs[0]));
+  if (s.has_else) put("{}}} else {{\n", margin);
+  statements(s.other);
+  indent_ -= 2;
+  put("{}}}", margin);
+}
+
 void Printer::statement(const Statement& s) {
-  out_ += "    ";
+  out_.append(indent_, ' ');
   switch (s.kind) {
     case StatementKind::let: put("let {} = {}", s.name.text, print(s.exprs[0])); break;
     case StatementKind::check:
@@ -257,6 +287,8 @@ void Printer::statement(const Statement& s) {
       put("{} {}", s.kind == StatementKind::fill ? "fill" : "read", dtype_name(s.dtype));
       call(s);
       break;
+    case StatementKind::when:
+    case StatementKind::loop: block(s); break;
   }
   out_ += '\n';
 }

@@ -99,7 +99,6 @@ struct Value {
   husk_dtype dtype = HUSK_DTYPE_NONE;
   std::vector<Range> ranges;  // inputs: of each dimension, or of the int
   int64_t rank = 0;           // of an output
-  int64_t align = 0;          // bytes; 0 is not given
   friend bool operator==(const Value&, const Value&) = default;
 };
 
@@ -109,21 +108,22 @@ inline uint8_t align_log2(int64_t align) {
 }
 
 // The kinds of arguments of steps, and of results.
-enum class OperandKind : uint8_t { view, tensor, scalar, list, string, dtype, null, none };
+enum class OperandKind : uint8_t { view, tensor, scalar, list, string, dtype, null, none, result, floats, tensors };
 
 struct Operand {
   Place place;
   OperandKind kind = OperandKind::none;
   uint8_t access = 0;         // HUSK_ACCESS_* bits; views and tensors
   Name name;                  // views and tensors: of the buffer; strings: the text
-  husk_dtype dtype = HUSK_DTYPE_NONE;
+  husk_dtype dtype = HUSK_DTYPE_NONE;   // results: i64 or f64
   bool whole = true;          // views: no offset and extent were written; tensors: no offset
-  Exprs exprs;                // views: offset, extent; tensors: offset; scalar: one; list: all
+  Exprs exprs;                // views: offset, extent; tensors: offset; scalar: one; list, floats: all
   Exprs sizes, strides;       // tensors
+  std::vector<Operand> items; // tensor lists: tensors and nones
   friend bool operator==(const Operand&, const Operand&) = default;
 };
 
-enum class StatementKind : uint8_t { let, check, buffer, launch, external, copy, fill, read };
+enum class StatementKind : uint8_t { let, check, buffer, launch, external, copy, fill, read, when, loop };
 enum class BufferOf : uint8_t { arena, input, output };
 enum class ResultKeyword : uint8_t { tensor, integer, floating, none };
 
@@ -131,15 +131,26 @@ struct Statement {
   Place place;
   StatementKind kind = StatementKind::let;
   Name name;                  // let, buffer: what is defined; check: which; launch: the kernel; extern: the op
-  Exprs exprs;                // let: the value; check: operands; buffer: bytes; launch: the grid
+  Exprs exprs;                // let: the value; check: operands; buffer: bytes; launch: the grid; when, loop: condition
   BufferOf of = BufferOf::arena;
   int64_t align = 0;          // buffer, bytes; 0 is not given
   husk_dtype dtype = HUSK_DTYPE_NONE;   // fill, read
   std::vector<Operand> operands;
   bool has_text = false;
   std::string text;           // check: what it says; steps: `at`
+  std::vector<Statement> body;     // when: what runs; loop: before `while`
+  std::vector<Statement> other;    // when: behind `else`; loop: behind `while`
+  bool has_else = false;
   friend bool operator==(const Statement&, const Statement&) = default;
 };
+
+// Whether a step brings values to the host: the next segment has them.
+inline bool brings_values(const Statement& s) {
+  if (s.kind == StatementKind::read) return true;
+  for (const Operand& o : s.operands)
+    if (o.kind == OperandKind::result) return true;
+  return false;
+}
 
 struct ResultItem {
   ResultKeyword keyword = ResultKeyword::none;

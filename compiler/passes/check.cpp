@@ -114,7 +114,6 @@ void check_value(const Value& v) {
     if (v.kind == HUSK_VALUE_TENSOR && r.min < 0) fail(r.place, "a size is not below 0");
   }
   if (v.rank < 0 || v.rank > kMaxRank) fail(v.name.place, "'{}': the rank is 0..{}", v.name.text, kMaxRank);
-  check_align(v.name, v.align, kMaxValueAlign);
 }
 
 void check_function(const Program& program, const Function& f) {

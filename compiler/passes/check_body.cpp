@@ -2,69 +2,23 @@
 
 #include <husk/husk.h>
 
-#include <map>
-
 #include "ir/failure.h"
-#include "ir/words.h"
+#include "passes/variant_check.h"
 #include "planner.h"
 #include "verify.h"
 
 namespace husk::compiler {
 namespace {
 
+constexpr size_t kMaxValues = 64;   // that one segment may bring
+
 const char* text_of(Holds holds) { return holds == Holds::Float ? "a float" : "an int"; }
 
-// What a name stands for at some point of a variant.
-enum class Meaning : uint8_t { none, input_tensor, number, no_number, buffer, constant, state, output };
-struct Symbol {
-  Meaning meaning = Meaning::none;
-  Holds holds = Holds::None;      // number
-  Place place;
-  const Value* value = nullptr;   // inputs and outputs
-  bool has_buffer = false;        // inputs and outputs: their buffer was declared
-};
-
-class VariantCheck {
- public:
-  VariantCheck(const Program& program, const Function& function, const Variant& variant);
-  void run();
-
- private:
-  Holds expr(const Expr& e);
-  Holds call(const Expr& e);
-  void number_from_step(const Expr& e, const ScalarWord& word);
-  void integer(const Expr& e, const char* what);
-  void integers(const Exprs& all, const char* what);
-  const Symbol& tensor_input(const Expr& e);
-  void dim(const Expr& value, const Expr& e);
-  void operands(const Expr& e, const ScalarWord& word);
-
-  void statement(const Statement& s);
-  void let(const Statement& s);
-  void guard(const Statement& s);
-  void buffer(const Statement& s);
-  void launch(const Statement& s);
-  void parameter(const Operand& o, husk_dtype type, size_t i, const Kernel& kernel);
-  void external(const Statement& s);
-  void fill(const Statement& s);
-  void read(const Statement& s);
-  void memory(const Operand& o);
-  void view(const Operand& o, uint8_t access, const char* what);
-  void tensor(const Operand& o);
-  void results();
-
-  void define(const Name& name, Symbol symbol);
-  Symbol* find(const std::string& name);
-
-  const Program& program_;
-  const Function& function_;
-  const Variant& variant_;
-  std::map<std::string, Symbol> symbols_;
-  husk_dtype last_read_ = HUSK_DTYPE_NONE;   // of the read that ended the segment before
-};
+}  // namespace
 
 VariantCheck::VariantCheck(const Program& program, const Function& function, const Variant& variant)
     : program_(program), function_(function), variant_(variant) {
+  for (const Kernel& k : program.kernels) kernels_.emplace(k.name.text, &k);
   for (const Constant& c : program.constants)
     symbols_[c.name.text] = {Meaning::constant, Holds::None, c.name.place, nullptr, true};
   for (const State& s : program.states)
@@ -89,82 +43,6 @@ void VariantCheck::define(const Name& name, Symbol symbol) {
   if (is_reserved(name.text)) fail(name.place, "'{}' is a word of the text form: choose another name", name.text);
   auto [other, made] = symbols_.try_emplace(name.text, symbol);
   if (!made) fail(name.place, "'{}' is defined already, in line {}", name.text, other->second.place.line);
-}
-
-Holds VariantCheck::expr(const Expr& e) {
-  switch (e.kind) {
-    case ExprKind::integer:
-    case ExprKind::boolean: return Holds::Int;
-    case ExprKind::floating: return Holds::Float;
-    case ExprKind::call: return call(e);
-    case ExprKind::name: break;
-  }
-  const Symbol* symbol = find(e.name);
-  if (!symbol) fail(e.place, "'{}' is not defined before this line", e.name);
-  if (symbol->meaning != Meaning::number) fail(e.place, "'{}' is no number", e.name);
-  return symbol->holds;
-}
-
-void VariantCheck::integer(const Expr& e, const char* what) {
-  if (expr(e) != Holds::Int) fail(e.place, "{} is an int, this is a float: write trunc, floor or ceil", what);
-}
-
-void VariantCheck::integers(const Exprs& all, const char* what) {
-  for (const Expr& e : all) integer(e, what);
-}
-
-const Symbol& VariantCheck::tensor_input(const Expr& e) {
-  const Symbol* symbol = e.kind == ExprKind::name ? find(e.name) : nullptr;
-  if (!symbol || symbol->meaning != Meaning::input_tensor) fail(e.place, "this must be the name of a tensor input");
-  return *symbol;
-}
-
-void VariantCheck::dim(const Expr& value, const Expr& e) {
-  const int64_t rank = tensor_input(value).value->rank;
-  if (e.kind != ExprKind::integer) fail(e.place, "a dimension is written as a number");
-  if (e.integer < 0 || e.integer >= rank)
-    fail(e.place, "'{}' has {} dimensions, there is no dimension {}", value.name, rank, e.integer);
-}
-
-void VariantCheck::number_from_step(const Expr& e, const ScalarWord& word) {
-  if (last_read_ == HUSK_DTYPE_NONE) fail(e.place, "{} stands behind a read, in the segment that it begins", word.name);
-  if (e.operands[0].kind != ExprKind::integer || e.operands[0].integer != 0)
-    fail(e.operands[0].place, "a read gives one number: write {}(0)", word.name);
-  if ((word.holds == Holds::Float) != is_float_dtype(last_read_))
-    fail(e.place, "the read before gives {}: write {}", dtype_name(last_read_),
-         is_float_dtype(last_read_) ? "fresult(0)" : "result(0)");
-}
-
-// What an op or a guard takes, all but its text.
-void VariantCheck::operands(const Expr& e, const ScalarWord& word) {
-  size_t wanted = 0;
-  while (wanted < 3 && word.slots[wanted] != Slot::_ && word.slots[wanted] != Slot::Text) ++wanted;
-  if (e.operands.size() != wanted)
-    fail(e.place, "{} takes {} operand{}, not {}", word.name, wanted, wanted == 1 ? "" : "s", e.operands.size());
-  for (size_t i = 0; i < wanted; ++i) {
-    const Expr& operand = e.operands[i];
-    switch (word.slots[i]) {
-      case Slot::Value: tensor_input(operand); break;
-      case Slot::Dim: dim(e.operands[0], operand); break;
-      case Slot::Nth: number_from_step(e, word); break;
-      case Slot::F:
-        if (expr(operand) != Holds::Float) fail(operand.place, "{} takes a float here: write float(...)", word.name);
-        break;
-      default:
-        if (expr(operand) != Holds::Int)
-          fail(operand.place, "{} takes an int here: write trunc, floor or ceil", word.name);
-    }
-  }
-}
-
-Holds VariantCheck::call(const Expr& e) {
-  const ScalarWord* word = scalar_word(std::string_view(e.name));
-  if (!word || word->slots[0] == Slot::Imm) fail(e.place, "there is no op '{}'", e.name);
-  if (word->holds == Holds::None) fail(e.place, "'{}' is a statement, it has no value", e.name);
-  const bool by_name = word->slots[0] == Slot::Value && word->slots[1] != Slot::Dim;
-  if (by_name) fail(e.place, "there is no op '{}': write the input's name alone", e.name);
-  operands(e, *word);
-  return word->holds;
 }
 
 void VariantCheck::let(const Statement& s) {
@@ -242,9 +120,8 @@ void VariantCheck::parameter(const Operand& o, husk_dtype type, size_t i, const 
 }
 
 void VariantCheck::launch(const Statement& s) {
-  const Kernel* kernel = nullptr;
-  for (const Kernel& k : program_.kernels)
-    if (k.name.text == s.name.text) kernel = &k;
+  const auto known = kernels_.find(s.name.text);
+  const Kernel* kernel = known == kernels_.end() ? nullptr : known->second;
   if (!kernel || kernel->name.place.line > s.place.line)
     fail(s.name.place, "there is no kernel '{}' before this line", s.name.text);
   for (const Image& image : program_.images)
@@ -257,18 +134,32 @@ void VariantCheck::launch(const Statement& s) {
   for (size_t i = 0; i < s.operands.size(); ++i) parameter(s.operands[i], kernel->params[i], i, *kernel);
 }
 
+void VariantCheck::op_argument(const Operand& o) {
+  switch (o.kind) {
+    case OperandKind::view: fail(o.place, "an op takes tensors, not views: write 'tensor' behind the access");
+    case OperandKind::null: fail(o.place, "an op takes no null: write none");
+    case OperandKind::tensor: return tensor(o);
+    case OperandKind::scalar: expr(o.exprs[0]); return;
+    case OperandKind::list: return integers(o.exprs, "an element of a list");
+    case OperandKind::floats:
+      for (const Expr& e : o.exprs)
+        if (expr(e) != Holds::Float) fail(e.place, "an element of a list of floats is a float: write float(...)");
+      return;
+    case OperandKind::tensors:
+      for (const Operand& item : o.items)
+        if (item.kind == OperandKind::tensor) tensor(item);
+      return;
+    case OperandKind::result: return bring(o.place, o.dtype);
+    case OperandKind::string:
+    case OperandKind::dtype:
+    case OperandKind::none: return;
+  }
+}
+
 void VariantCheck::external(const Statement& s) {
   if (s.name.text.empty()) fail(s.name.place, "the op has no name");
-  for (const Operand& o : s.operands) {
-    switch (o.kind) {
-      case OperandKind::view: fail(o.place, "an op takes tensors, not views: write 'tensor' behind the access");
-      case OperandKind::null: fail(o.place, "an op takes no null: write none");
-      case OperandKind::tensor: tensor(o); break;
-      case OperandKind::scalar: expr(o.exprs[0]); break;
-      case OperandKind::list: integers(o.exprs, "an element of a list"); break;
-      default: break;
-    }
-  }
+  if (s.operands.size() > UINT16_MAX) fail(s.place, "an op takes {} arguments at the most", UINT16_MAX);
+  for (const Operand& o : s.operands) op_argument(o);
 }
 
 void VariantCheck::fill(const Statement& s) {
@@ -285,10 +176,49 @@ void VariantCheck::read(const Statement& s) {
   view(s.operands[0], HUSK_ACCESS_READ, "what read reads");
   if (!is_int_dtype(s.dtype) && !is_float_dtype(s.dtype))
     fail(s.place, "read gives an int or a float, not {}", dtype_name(s.dtype));
-  last_read_ = s.dtype;
+  bring(s.place, s.dtype);
+}
+
+void VariantCheck::bring(Place place, husk_dtype type) {
+  bringing_.push_back(type);
+  if (bringing_.size() > kMaxValues)
+    fail(place, "one segment brings {} values at the most: put a 'let' with some of them between the steps", kMaxValues);
+}
+
+void VariantCheck::end_segment() {
+  brought_ = std::move(bringing_);
+  bringing_.clear();
+}
+
+void VariantCheck::when(const Statement& s) {
+  integer(s.exprs[0], "a condition");
+  end_segment();
+  statements(s.body);
+  end_segment();
+  brought_.clear();
+  statements(s.other);
+  end_segment();
+  brought_.clear();
+}
+
+void VariantCheck::loop(const Statement& s) {
+  end_segment();
+  brought_.clear();
+  statements(s.body);
+  if (!bringing_.empty()) end_segment();
+  integer(s.exprs[0], "a condition");
+  end_segment();
+  statements(s.other);
+  end_segment();
+  brought_.clear();
+}
+
+void VariantCheck::statements(const std::vector<Statement>& all) {
+  for (const Statement& s : all) statement(s);
 }
 
 void VariantCheck::statement(const Statement& s) {
+  if (!bringing_.empty() && !brings_values(s)) end_segment();
   switch (s.kind) {
     case StatementKind::let: return let(s);
     case StatementKind::check: return guard(s);
@@ -297,6 +227,8 @@ void VariantCheck::statement(const Statement& s) {
     case StatementKind::external: return external(s);
     case StatementKind::fill: return fill(s);
     case StatementKind::read: return read(s);
+    case StatementKind::when: return when(s);
+    case StatementKind::loop: return loop(s);
     case StatementKind::copy:
       view(s.operands[0], HUSK_ACCESS_WRITE, "the first argument of copy");
       view(s.operands[1], HUSK_ACCESS_READ, "the second argument of copy");
@@ -329,11 +261,10 @@ void VariantCheck::results() {
 }
 
 void VariantCheck::run() {
-  for (const Statement& s : variant_.statements) statement(s);
+  statements(variant_.statements);
+  if (!bringing_.empty()) end_segment();
   results();
 }
-
-}  // namespace
 
 void check_variant(const Program& program, const Function& function, const Variant& variant) {
   VariantCheck(program, function, variant).run();

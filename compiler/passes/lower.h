@@ -31,7 +31,7 @@ struct VariantRows {
   std::vector<fb::Instruction> scalars, steps;
   std::vector<fb::Segment> segments;
   std::vector<fb::Argument> arguments, results;
-  std::vector<uint32_t> operands, origins;
+  std::vector<uint32_t> operands, origins, names;
   std::vector<fb::Buffer> buffers;
   std::vector<fb::View> views;
   std::vector<fb::Tensor> tensors;

@@ -7,9 +7,15 @@ namespace {
 
 bool is_register(Slot slot) { return slot == Slot::I || slot == Slot::F; }
 
+fb::Segment with_scalars(const fb::Segment& s, uint32_t begin, uint32_t end, uint32_t when) {
+  return fb::Segment(begin, end, s.step_begin(), s.step_end(), when, s.back());
+}
+
 // Calls `visit(uint32_t)` with every register that a row names, and takes what it returns as the new one.
 template <class F>
 void each_register(VariantRows& rows, F visit) {
+  for (fb::Segment& s : rows.segments)
+    if (s.when() != kNone) s = with_scalars(s, s.scalar_begin(), s.scalar_end(), visit(s.when()));
   for (fb::Buffer& b : rows.buffers)
     b = fb::Buffer(b.space(), b.device(), b.align_log2(), 0, b.index(), visit(b.size()), 0);
   for (fb::View& v : rows.views) v = fb::View(v.buffer(), visit(v.offset()), visit(v.extent()), 0);
@@ -28,11 +34,15 @@ void drop_buffers(VariantRows& rows) {
   for (const fb::View& v : rows.views) used[v.buffer()] = true;
   std::vector<uint32_t> number(rows.buffers.size());
   std::vector<fb::Buffer> kept;
+  std::vector<uint32_t> names;
   for (size_t i = 0; i < rows.buffers.size(); ++i) {
     number[i] = static_cast<uint32_t>(kept.size());
-    if (used[i] || rows.buffers[i].space() != static_cast<uint8_t>(Space::arena)) kept.push_back(rows.buffers[i]);
+    if (!used[i] && rows.buffers[i].space() == static_cast<uint8_t>(Space::arena)) continue;
+    kept.push_back(rows.buffers[i]);
+    names.push_back(rows.names[i]);
   }
   rows.buffers = std::move(kept);
+  rows.names = std::move(names);
   for (fb::View& v : rows.views) v = fb::View(number[v.buffer()], v.offset(), v.extent(), 0);
 }
 
@@ -45,7 +55,7 @@ std::vector<bool> find_used(const Registers& registers, VariantRows& rows) {
   for (uint32_t id = registers.size(); id-- > 0;) {
     const fb::Instruction& op = registers.at(id);
     const ScalarWord* word = scalar_word(op.op());
-    if (word->holds == Holds::None || registers.is(id, Scalar::op_range)) used[id] = true;
+    if (word->holds == Holds::None || op.op() == static_cast<uint16_t>(Scalar::op_range)) used[id] = true;
     if (!used[id]) continue;
     const uint32_t fields[3] = {op.a(), op.b(), op.c()};
     for (int i = 0; i < 3; ++i)
@@ -54,24 +64,39 @@ std::vector<bool> find_used(const Registers& registers, VariantRows& rows) {
   return used;
 }
 
-}  // namespace
+bool brings_values(const VariantRows& rows, const fb::Segment& s) {
+  for (uint32_t n = s.step_begin(); n < s.step_end(); ++n) {
+    const fb::Instruction& step = rows.steps[n];
+    if (step.op() == static_cast<uint16_t>(Step::op_read)) return true;
+    for (uint32_t i = step.b(); i < step.b() + step.aux(); ++i)
+      if (rows.arguments[i].kind() == static_cast<uint8_t>(ArgumentKind::result)) return true;
+  }
+  return false;
+}
 
-void pack(const Registers& registers, VariantRows& rows) {
-  drop_buffers(rows);
+// Segments that do nothing go; but a step that brings values needs one behind its own.
+void drop_segments(VariantRows& rows) {
+  const auto count = static_cast<uint32_t>(rows.segments.size());
+  std::vector<uint32_t> number(count);
+  std::vector<fb::Segment> kept;
+  for (uint32_t i = 0; i < count; ++i) {
+    number[i] = static_cast<uint32_t>(kept.size());
+    const fb::Segment& s = rows.segments[i];
+    const bool empty = s.scalar_begin() == s.scalar_end() && s.step_begin() == s.step_end() && s.back() == kNone;
+    const bool needed = kept.empty() ? i + 1 == count : i + 1 == count && brings_values(rows, rows.segments[i - 1]);
+    if (!empty || needed) kept.push_back(s);
+  }
+  for (fb::Segment& s : kept)
+    if (s.back() != kNone)
+      s = fb::Segment(s.scalar_begin(), s.scalar_end(), s.step_begin(), s.step_end(), s.when(), number[s.back()]);
+  rows.segments = std::move(kept);
+}
+
+// The scalars of each segment, with the inputs and constants of all in the first one.
+std::vector<uint32_t> number_scalars(const Registers& registers, VariantRows& rows) {
   const std::vector<bool> used = find_used(registers, rows);
   std::vector<uint32_t> number(registers.size());
-  uint32_t begin = 0, segment = 0;
-  auto close_segments = [&](uint32_t id) {
-    for (; segment < rows.segments.size() && registers.segment_ends()[segment] == id; ++segment) {
-      fb::Segment& s = rows.segments[segment];
-      const auto end = static_cast<uint32_t>(rows.scalars.size());
-      s = fb::Segment(begin, end, s.step_begin(), s.step_end());
-      begin = end;
-    }
-  };
-  for (uint32_t id = 0; id < registers.size(); ++id) {
-    close_segments(id);
-    if (!used[id]) continue;
+  auto keep = [&](uint32_t id) {
     number[id] = static_cast<uint32_t>(rows.scalars.size());
     const fb::Instruction& op = registers.at(id);
     const ScalarWord* word = scalar_word(op.op());
@@ -79,9 +104,28 @@ void pack(const Registers& registers, VariantRows& rows) {
     for (int i = 0; i < 3; ++i)
       if (is_register(word->slots[i])) fields[i] = number[fields[i]];
     rows.scalars.push_back(fb::Instruction(op.op(), 0, fields[0], fields[1], fields[2]));
+  };
+  uint32_t id = 0;
+  for (size_t s = 0; s < rows.segments.size(); ++s) {
+    const auto begin = static_cast<uint32_t>(rows.scalars.size());
+    for (; id < registers.segment_ends()[s]; ++id)
+      if (used[id] && (s == 0 || !registers.is_global(id))) keep(id);
+    if (s == 0)
+      for (uint32_t later = id; later < registers.size(); ++later)
+        if (used[later] && registers.is_global(later)) keep(later);
+    const auto end = static_cast<uint32_t>(rows.scalars.size());
+    rows.segments[s] = with_scalars(rows.segments[s], begin, end, rows.segments[s].when());
   }
-  close_segments(registers.size());
+  return number;
+}
+
+}  // namespace
+
+void pack(const Registers& registers, VariantRows& rows) {
+  drop_buffers(rows);
+  const std::vector<uint32_t> number = number_scalars(registers, rows);
   each_register(rows, [&](uint32_t id) { return number[id]; });
+  drop_segments(rows);
 }
 
 }  // namespace husk::compiler

@@ -2,6 +2,7 @@
 
 #include <husk/husk.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "ir/failure.h"
@@ -12,7 +13,11 @@ namespace {
 
 Slot slot(Scalar kind, int i) { return scalar_word(static_cast<uint16_t>(kind))->slots[i]; }
 
-bool is_leaf(Scalar kind) { return slot(kind, 0) != Slot::I && slot(kind, 0) != Slot::F; }
+bool takes_no_number(Scalar kind) { return slot(kind, 0) != Slot::I && slot(kind, 0) != Slot::F; }
+
+bool is_input_or_constant(Scalar kind) {
+  return takes_no_number(kind) && kind != Scalar::op_result && kind != Scalar::op_fresult;
+}
 
 bool commutes(Scalar kind) {
   switch (kind) {
@@ -24,6 +29,9 @@ bool commutes(Scalar kind) {
     case Scalar::op_ne:
     case Scalar::op_and:
     case Scalar::op_or:
+    case Scalar::op_bit_and:
+    case Scalar::op_bit_or:
+    case Scalar::op_bit_xor:
     case Scalar::op_fadd:
     case Scalar::op_fmul:
     case Scalar::op_feq: return true;
@@ -72,19 +80,48 @@ uint32_t Registers::emit(Scalar kind, uint32_t a, uint32_t b, uint32_t c) {
   // What a segment reads is another number in the next one.
   const bool reads = kind == Scalar::op_result || kind == Scalar::op_fresult;
   const Key key = {static_cast<uint32_t>(kind), a, b, c, reads ? static_cast<uint32_t>(ends_.size()) : 0};
-  auto [place, made] = known_.try_emplace(key, size());
-  if (!made) return place->second;
+  uint32_t id;
+  if (!learn(key, is_input_or_constant(kind), &id)) return id;
   const fb::Instruction op(static_cast<uint16_t>(kind), 0, a, b, c);
-  ranges_.push_back(range_of(op));
+  push(op, range_of(op));
+  return id;
+}
+
+void Registers::push(const fb::Instruction& op, Interval range) {
   ops_.push_back(op);
-  return place->second;
+  ranges_.push_back(range);
+  closed_.push_back(false);
+}
+
+bool Registers::learn(const Key& key, bool global, uint32_t* id) {
+  auto [place, made] = known_.try_emplace(key, size());
+  *id = place->second;
+  if (made && open_blocks_ && !global) learned_.push_back(key);
+  return made;
+}
+
+bool Registers::is_global(uint32_t id) const { return is_input_or_constant(static_cast<Scalar>(ops_[id].op())); }
+
+Registers::Block Registers::open_block() {
+  ++open_blocks_;
+  return {size(), learned_.size()};
+}
+
+void Registers::close_block(const Block& block) {
+  --open_blocks_;
+  for (; learned_.size() > block.known; learned_.pop_back()) known_.erase(learned_.back());
+  for (uint32_t id = block.first; id < size(); ++id) {
+    if (is_global(id)) continue;
+    closed_[id] = true;
+    ranges_[id] = {std::min<int64_t>(ranges_[id].low, 0), std::max<int64_t>(ranges_[id].high, 0)};
+  }
 }
 
 Interval Registers::leaf_range(Scalar kind, uint32_t a, uint32_t b) const {
   const Value* value = &function_.inputs[a];
   if (kind == Scalar::op_size) return {value->ranges[b].min, value->ranges[b].max};
-  if (kind == Scalar::op_input && value->kind == HUSK_VALUE_INT && !value->ranges.empty())
-    return {value->ranges[0].min, value->ranges[0].max};
+  if (value->kind == HUSK_VALUE_BOOL) return {0, 1};
+  if (kind == Scalar::op_input && !value->ranges.empty()) return {value->ranges[0].min, value->ranges[0].max};
   return {};
 }
 
@@ -107,7 +144,7 @@ Interval Registers::range_of(const fb::Instruction& op) const {
 
 uint32_t Registers::op(Scalar kind, Place place, uint32_t a, uint32_t b, uint32_t c) {
   if (kind == Scalar::op_range) return checked_range(place, a, b, c);
-  if (is_leaf(kind)) {
+  if (takes_no_number(kind)) {
     const Interval range = kind == Scalar::op_size || kind == Scalar::op_input ? leaf_range(kind, a, b) : Interval{};
     return range.low == range.high ? integer(range.low) : emit(kind, a, b, c);
   }
@@ -145,7 +182,7 @@ std::optional<uint32_t> Registers::fold(Scalar kind, Place place, uint32_t a, ui
   static const Bench bench;
   fb::Instruction scalars[4] = {};
   scalars[3] = fb::Instruction(static_cast<uint16_t>(kind), 0, 0, 1, 2);
-  const fb::Segment segment(3, 4, 0, 0);
+  const fb::Segment segment(3, 4, 0, 0, kNone, kNone);
   Code code{};
   code.function = bench.function;
   code.scalars.data = scalars;
@@ -154,9 +191,12 @@ std::optional<uint32_t> Registers::fold(Scalar kind, Place place, uint32_t a, ui
   code.segments.size = 1;
   husk_error error = {};
   if (evaluate(code, 0, nullptr, nullptr, registers, &error) != Status::ok) {
+    if (open_blocks_) return std::nullopt;
+    if (!place.line) place = place_;
     const bool divides = kind == Scalar::op_floordiv || kind == Scalar::op_mod || kind == Scalar::op_cdiv;
     const char* name = scalar_word(static_cast<uint16_t>(kind))->name;
     if (divides && registers[1].i == 0) fail(place, "{} divides by zero", name);
+    if (kind == Scalar::op_shr) fail(place, "shr moves by 0 bits or more");
     fail(place, "the result of {} is no int of 64 bits", name);
   }
   if (scalar_word(static_cast<uint16_t>(kind))->holds == Holds::Float) return floating(registers[3].f);
@@ -166,7 +206,7 @@ std::optional<uint32_t> Registers::fold(Scalar kind, Place place, uint32_t a, ui
 uint32_t Registers::checked_range(Place place, uint32_t a, uint32_t b, uint32_t c) {
   const Interval x = ranges_[a], low = ranges_[b], high = ranges_[c];
   if (x.low >= low.high && x.high <= high.low) return a;
-  if (x.high < low.low || x.low > high.high || low.low > high.high)
+  if (!open_blocks_ && (x.high < low.low || x.low > high.high || low.low > high.high))
     fail(place, "this range can never hold: the value lies in {}..{}", x.low, x.high);
   return emit(Scalar::op_range, a, b, c);
 }
@@ -175,12 +215,12 @@ bool Registers::holds_always(Scalar kind, Place place, uint32_t a, uint32_t b) c
   if (kind == Scalar::op_check_stride) return function_.inputs[a].ranges[b].max <= 1;
   const Interval x = ranges_[a];
   if (kind == Scalar::op_check) {
-    if (x.low == 0 && x.high == 0) fail(place, "this check can never hold");
+    if (x.low == 0 && x.high == 0 && !open_blocks_) fail(place, "this check can never hold");
     return x.low > 0 || x.high < 0;
   }
   const Interval y = ranges_[b];
   const bool equal = kind == Scalar::op_check_eq;
-  if (x.low > y.high || (equal && x.high < y.low))
+  if (!open_blocks_ && (x.low > y.high || (equal && x.high < y.low)))
     fail(place, "this check can never hold: the sides lie in {}..{} and {}..{}", x.low, x.high, y.low, y.high);
   return a == b || (equal ? x.low == x.high && y.low == y.high && x.low == y.low : x.high <= y.low);
 }
@@ -202,14 +242,14 @@ void Registers::guard(Scalar kind, Place place, uint32_t a, uint32_t b, uint32_t
     // The text is no part of what is checked: the first one stays.
     const Key key = {static_cast<uint32_t>(now), x, now == Scalar::op_check ? 0 : y,
                      now == Scalar::op_check_stride ? z : 0, UINT32_MAX};
-    if (!known_.try_emplace(key, size()).second) continue;
+    uint32_t id;
+    if (!learn(key, false, &id)) continue;
     if (now == Scalar::op_check && is(x, Scalar::op_and)) {
       open.push_back(ops_[x].b());
       open.push_back(ops_[x].a());
       continue;
     }
-    ops_.push_back(fb::Instruction(static_cast<uint16_t>(now), 0, x, y, z));
-    ranges_.push_back({});
+    push(fb::Instruction(static_cast<uint16_t>(now), 0, x, y, z), {});
   }
 }
 

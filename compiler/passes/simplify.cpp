@@ -26,8 +26,26 @@ std::optional<uint32_t> Registers::simplify_int(Scalar kind, uint32_t a, uint32_
       if (a == b || ranges_[a].low >= ranges_[b].high) return a;
       if (ranges_[b].low >= ranges_[a].high) return b;
       return std::nullopt;
+    case Scalar::op_bit_and:
+    case Scalar::op_bit_or:
+    case Scalar::op_bit_xor:
+    case Scalar::op_shl:
+    case Scalar::op_shr: return simplify_bits(kind, a, b);
     default: return simplify_logic(kind, a, b);
   }
+}
+
+std::optional<uint32_t> Registers::simplify_bits(Scalar kind, uint32_t a, uint32_t b) {
+  if (a == b && (kind == Scalar::op_bit_and || kind == Scalar::op_bit_or)) return a;
+  if (a == b && kind == Scalar::op_bit_xor) return integer(0);
+  const auto y = constant(b);
+  if (y == 0) return kind == Scalar::op_bit_and ? b : a;
+  if (y == -1 && kind == Scalar::op_bit_and) return a;
+  // As a product or a quotient it has tighter ranges, and is found equal to others.
+  if (!y || *y < 0 || *y > 62) return std::nullopt;
+  if (kind == Scalar::op_shl) return mul(a, integer(int64_t{1} << *y));
+  if (kind == Scalar::op_shr) return op(Scalar::op_floordiv, {}, a, integer(int64_t{1} << *y));
+  return std::nullopt;
 }
 
 std::optional<uint32_t> Registers::simplify_sum(Scalar kind, uint32_t a, uint32_t b) {
@@ -40,7 +58,7 @@ std::optional<uint32_t> Registers::simplify_sum(Scalar kind, uint32_t a, uint32_
     if (is(a, Scalar::op_add) && ops_[a].b() == b) return ops_[a].a();
     return std::nullopt;
   }
-  if (!y) return std::nullopt;
+  if (!y) return kind == Scalar::op_mul ? constant_outwards(a, b) : std::nullopt;
   if (*y == (kind == Scalar::op_add ? 0 : 1)) return a;
   // (x + p) + q, (x * p) * q: one op, unless p and q together leave int64.
   if (!is(a, kind)) return std::nullopt;
@@ -51,6 +69,16 @@ std::optional<uint32_t> Registers::simplify_sum(Scalar kind, uint32_t a, uint32_
   if (kind == Scalar::op_add ? __builtin_add_overflow(*x, *y, &joined) : __builtin_mul_overflow(*x, *y, &joined))
     return std::nullopt;
   return op(kind, {}, inner, integer(joined));
+}
+
+// (x * c) * y: (x * y) * c, so that equal products are found and their constants meet. Nothing is larger on the way.
+std::optional<uint32_t> Registers::constant_outwards(uint32_t a, uint32_t b) {
+  for (auto [product, other] : {std::pair(a, b), std::pair(b, a)}) {
+    if (!is(product, Scalar::op_mul)) continue;
+    const uint32_t factor = ops_[product].b(), inner = ops_[product].a();
+    if (const auto c = constant(factor); c && *c != 0) return mul(mul(inner, other), factor);
+  }
+  return std::nullopt;
 }
 
 std::optional<uint32_t> Registers::simplify_quotient(Scalar kind, uint32_t a, uint32_t b) {

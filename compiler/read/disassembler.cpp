@@ -31,6 +31,8 @@ std::string registers(const Code& code, uint32_t first, uint32_t count) {
 
 std::string text(const Code& code, uint32_t index) { return quote(code.text(index)); }
 
+}  // namespace
+
 std::string buffer_name(const Code& code, uint32_t index) {
   const fb::Buffer& buffer = code.buffers[index];
   switch (static_cast<Space>(buffer.space())) {
@@ -40,8 +42,11 @@ std::string buffer_name(const Code& code, uint32_t index) {
     case Space::constant: return code.program->constants()->Get(buffer.index())->name()->str();
     case Space::state: return code.program->states()->Get(buffer.index())->name()->str();
   }
-  return fmt::format("@{}", index);
+  const std::string name = index < code.names.size ? code.text(code.names[index]) : "";
+  return name.empty() ? fmt::format("@{}", index) : name;
 }
+
+namespace {
 
 std::string view_text(const Code& code, uint32_t index) {
   const fb::View& view = code.views[index];
@@ -61,7 +66,8 @@ std::string access_text(uint8_t access) {
   return name == "?" ? fmt::format("access {}", access) : name;
 }
 
-std::string argument_text(const Code& code, const fb::Argument& a) {
+// `items`: where the items of an extern's lists count from.
+std::string argument_text(const Code& code, const fb::Argument& a, uint32_t items = 0) {
   const std::string access = a.access() ? access_text(a.access()) + " " : "";
   switch (static_cast<ArgumentKind>(a.kind())) {
     case ArgumentKind::none: return "none";
@@ -73,13 +79,21 @@ std::string argument_text(const Code& code, const fb::Argument& a) {
     case ArgumentKind::string: return text(code, a.index());
     case ArgumentKind::dtype: return fmt::format("dtype {}", dtype_text(a.type()));
     case ArgumentKind::null: return "null";
+    case ArgumentKind::result: return a.type() == HUSK_F64 ? "result float" : "result int";
+    case ArgumentKind::floats: return "floats " + registers(code, a.index(), a.count());
+    case ArgumentKind::tensors: {
+      std::string out = "tensors [";
+      for (uint32_t i = 0; i < a.count(); ++i)
+        out += (i ? ", " : "") + argument_text(code, code.arguments[items + a.index() + i]);
+      return out + "]";
+    }
   }
   return "?";
 }
 
 std::string arguments_text(const Code& code, uint32_t first, uint32_t count) {
   std::string out = "(";
-  for (uint32_t i = 0; i < count; ++i) out += (i ? ", " : "") + argument_text(code, code.arguments[first + i]);
+  for (uint32_t i = 0; i < count; ++i) out += (i ? ", " : "") + argument_text(code, code.arguments[first + i], first);
   return out + ")";
 }
 
@@ -135,6 +149,7 @@ std::string disassemble_step(const Code& code, uint32_t index) {
     count -= 3;
   } else if (word->row == StepRow::Op) {
     out += " " + quote(code.program->ops()->Get(op.a())->str());
+    count = op.aux();
   }
   const auto kind = static_cast<Step>(op.op());
   if (kind == Step::op_fill) out += fmt::format(" {}", dtype_text(code.arguments[first + 1].type()));
@@ -144,13 +159,21 @@ std::string disassemble_step(const Code& code, uint32_t index) {
   return out;
 }
 
+std::string segment_text(const Code& code, uint32_t index) {
+  const fb::Segment& s = code.segments[index];
+  std::string out = fmt::format("segment {}", index);
+  if (s.when() != kNone) out += " when " + reg(code, s.when());
+  if (s.back() != kNone) out += fmt::format(", then back to segment {}", s.back());
+  return out;
+}
+
 std::string disassemble(const Code& code, size_t indent) {
   std::string out;
   auto line = [&](size_t more, const std::string& text) { out += std::string(indent + more, ' ') + text + "\n"; };
   for (uint32_t i = 0; i < code.buffers.size; ++i) line(0, buffer_text(code, i));
   for (uint32_t s = 0; s < code.segments.size; ++s) {
     const fb::Segment& segment = code.segments[s];
-    line(0, fmt::format("segment {}", s));
+    line(0, segment_text(code, s));
     for (uint32_t i = segment.scalar_begin(); i < segment.scalar_end(); ++i) line(2, disassemble_scalar(code, i));
     for (uint32_t i = segment.step_begin(); i < segment.step_end(); ++i)
       line(2, fmt::format("{}: {}", i, disassemble_step(code, i)));

@@ -3,50 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
-#include <vector>
 
-#include "planner.h"
+#include "read/disassembler.h"
+#include "read/drawing.h"
+#include "read/formula.h"
 
 namespace husk::compiler {
 namespace {
-
-// A variant with what follows from its ranges alone.
-struct Bounded {
-  const Code& code;
-  std::vector<Interval> intervals;
-  Array<Access> accesses;
-  std::vector<Block> blocks;        // of arena buffers
-  std::vector<uint32_t> buffers;    // block -> buffer
-  std::optional<uint32_t> unbounded;
-  Planned planned;
-  bool out_of_memory = false;
-
-  explicit Bounded(const Code& c) : code(c), intervals(c.scalars.size) {
-    const husk_allocator& allocator = *default_allocator();
-    for (uint32_t r = 0; r < code.scalars.size; ++r) intervals[r] = interval(code, r, intervals.data());
-    out_of_memory = failed(collect_accesses(code, intervals.data(), allocator, &accesses, nullptr));
-    std::vector<uint32_t> block_of(code.buffers.size, kNone);
-    for (uint32_t b = 0; b < code.buffers.size; ++b) {
-      if (code.buffers[b].space() != uint8_t(Space::arena)) continue;
-      const int64_t high = intervals[code.buffers[b].size()].high;
-      if (high == INT64_MAX && !unbounded) unbounded = b;
-      block_of[b] = static_cast<uint32_t>(blocks.size());
-      buffers.push_back(b);
-      blocks.push_back({static_cast<uint64_t>(std::max<int64_t>(high, 0)), 1ull << code.buffers[b].align_log2(), UINT32_MAX, 0, 0});
-    }
-    for (const Access& access : accesses) {
-      if (block_of[access.buffer] == kNone) continue;
-      Block& block = blocks[block_of[access.buffer]];
-      block.first = std::min(block.first, access.step);
-      block.last = std::max(block.last, access.step);
-    }
-    Planner planner;
-    if (unbounded || out_of_memory) return;
-    out_of_memory = failed(planner.reserve(allocator, blocks.size(), code.steps.size, nullptr));
-    if (!out_of_memory) planned = planner.place(blocks.data(), blocks.size(), nullptr);
-  }
-};
 
 std::string name(const Code& code) {
   const fb::Target* target = code.program->targets()->Get(code.variant->target());
@@ -54,44 +17,76 @@ std::string name(const Code& code) {
                      target->arch()->c_str());
 }
 
-std::string summary(const Bounded& bounded) {
-  const std::string head = name(bounded.code) + ": ";
-  if (bounded.out_of_memory) return head + "no plan: out of memory\n";
-  if (bounded.unbounded)
-    return head + fmt::format("no bound for the size of buffer @{}: planned at each resize\n", *bounded.unbounded);
-  if (bounded.planned.peak == 0) return head + "no arena\n";
-  return head + fmt::format("arena {} bytes at the bounds, {:.3f} of the lower bound {}\n", bounded.planned.peak,
-                            static_cast<double>(bounded.planned.peak) /
-                                static_cast<double>(std::max<uint64_t>(bounded.planned.lower_bound, 1)),
-                            bounded.planned.lower_bound);
+std::string summary(const Bounded& bounded, const GivenSizes& sizes) {
+  std::string out = name(bounded.code) + ": ";
+  if (bounded.out_of_memory) return out + "no plan: out of memory\n";
+  if (const auto* room = bounded.unbounded())
+    return out + fmt::format("no bound for the size of buffer {}: planned at each resize\n",
+                             buffer_name(bounded.code, room->buffer));
+  if (!bounded.is_planned) return out + "no plan: at the bounds the sizes leave 2^62 bytes\n";
+  const Planned& plan = bounded.planned;
+  if (plan.peak == 0) {
+    out += "no arena";
+  } else {
+    out += fmt::format("arena {} bytes at the {}, {:.3f} of the lower bound {}", plan.peak,
+                       sizes.empty() ? "bounds" : "given sizes",
+                       static_cast<double>(plan.peak) / static_cast<double>(std::max<uint64_t>(plan.lower_bound, 1)),
+                       plan.lower_bound);
+  }
+  if (const uint32_t n = bounded.on_demand())
+    out += fmt::format("; dynamic: {} buffer{} whose size only the data decides {} allocated during a run", n,
+                       n == 1 ? "" : "s", n == 1 ? "is" : "are");
+  return out + "\n";
+}
+
+// Rooms that some step uses, in the order of their offsets.
+std::vector<uint32_t> by_offset(const Bounded& bounded) {
+  std::vector<uint32_t> order;
+  for (uint32_t i = 0; i < bounded.blocks.size(); ++i)
+    if (bounded.used(i)) order.push_back(i);
+  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    const Block &x = bounded.blocks[a], &y = bounded.blocks[b];
+    if (x.offset != y.offset) return x.offset < y.offset;
+    return x.first != y.first ? x.first < y.first : a < b;
+  });
+  return order;
 }
 
 }  // namespace
 
-std::string plan_summary(const Code& code) { return summary(Bounded(code)); }
+std::string plan_summary(const Code& code, const GivenSizes& sizes) { return summary(Bounded(code, sizes), sizes); }
 
-std::string plan_text(const Code& code) {
-  const Bounded bounded(code);
-  std::string out = summary(bounded);
-  if (bounded.unbounded || bounded.out_of_memory) return out;
-  std::vector<uint32_t> order;
-  for (uint32_t i = 0; i < bounded.blocks.size(); ++i)
-    if (bounded.blocks[i].first <= bounded.blocks[i].last) order.push_back(i);
-  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    const Block &x = bounded.blocks[a], &y = bounded.blocks[b];
-    return x.offset != y.offset ? x.offset < y.offset : x.first < y.first;
-  });
-  if (!order.empty()) out += fmt::format("  {:>12} {:>12}  {:<11} buffer\n", "offset", "bytes", "steps");
-  for (uint32_t i : order) {
-    const Block& block = bounded.blocks[i];
-    out += fmt::format("  {:>12} {:>12}  {:<11} @{}\n", block.offset, block.size,
-                       fmt::format("{}..{}", block.first, block.last), bounded.buffers[i]);
+std::string plan_text(const Code& code, const GivenSizes& sizes) {
+  const Bounded bounded(code, sizes);
+  std::string out = summary(bounded, sizes);
+  if (bounded.out_of_memory) return out;
+  const std::vector<uint32_t> order = by_offset(bounded);
+  size_t width = 6;
+  for (uint32_t i : order) width = std::max(width, buffer_name(code, bounded.rooms[i].buffer).size());
+  if (!order.empty())
+    out += fmt::format("    {:>12} {:>12}  {:<11} {:<{}}  bytes are\n", "offset", "bytes", "steps", "buffer", width);
+  for (size_t n = 0; n < order.size(); ++n) {
+    const Bounded::Room& room = bounded.rooms[order[n]];
+    const Block& block = bounded.blocks[order[n]];
+    const bool placed = bounded.is_planned && !room.on_demand;
+    out += fmt::format("  {} {:>12} {:>12}  {:<11} {:<{}}  {}\n", placed ? drawing_letter(n) : '-',
+                       placed ? fmt::format("{}", block.offset) : room.on_demand ? "during a run" : "-",
+                       room.on_demand || room.unbounded ? "unbounded" : fmt::format("{}", block.size),
+                       fmt::format("{}..{}", block.first, block.last), buffer_name(code, room.buffer), width,
+                       formula(code, code.buffers[room.buffer].size()));
   }
-  return out;
+  return bounded.is_planned ? out + draw_text(bounded, order) : out;
+}
+
+std::string plan_svg(const Code& code, const GivenSizes& sizes, double top) {
+  const Bounded bounded(code, sizes);
+  std::string title = summary(bounded, sizes);
+  title.pop_back();
+  return draw_svg(bounded, title, bounded.is_planned ? by_offset(bounded) : std::vector<uint32_t>{}, top);
 }
 
 std::string graph_text(const Code& code) {
-  const Bounded bounded(code);
+  const Bounded bounded(code, {});
   Order order;
   std::string out = name(code) + ": ";
   if (bounded.out_of_memory || failed(order.build(code, bounded.accesses, nullptr, *default_allocator(), nullptr)))

@@ -10,6 +10,7 @@
 #include "ir/printer.h"
 #include "ir/words.h"
 #include "read/disassembler.h"
+#include "read/drawing.h"
 #include "read/plan.h"
 
 namespace husk::compiler {
@@ -61,7 +62,6 @@ std::string value_text(const fb::Value* v, bool input) {
     for (uint32_t i = 0; i < count(v->dims()); ++i) out += (i ? ", " : "") + range_text(*v->dims()->Get(i));
     if (tensor) out += "]";
   }
-  if (v->align_log2()) out += fmt::format(" align {}", 1u << v->align_log2());
   return out;
 }
 
@@ -169,7 +169,13 @@ std::string report_code(const Artifact& artifact) {
 
 namespace {
 
-std::string each_variant_says(const Artifact& artifact, std::string (*say)(const Code&)) {
+template <class T>
+uint64_t bytes_of(const Rows<T>& rows) {
+  return rows.size * sizeof(T);
+}
+
+template <class F>
+std::string each_variant_says(const Artifact& artifact, F say) {
   std::string out;
   each_variant(artifact.program(), [&](const Code& code) { out += say(code); });
   return out;
@@ -177,8 +183,25 @@ std::string each_variant_says(const Artifact& artifact, std::string (*say)(const
 
 }  // namespace
 
-std::string report_plan_summary(const Artifact& artifact) { return each_variant_says(artifact, plan_summary); }
-std::string report_plan(const Artifact& artifact) { return each_variant_says(artifact, plan_text); }
+std::string report_plan_summary(const Artifact& artifact, const GivenSizes& sizes) {
+  return each_variant_says(artifact, [&](const Code& code) { return plan_summary(code, sizes); });
+}
+
+std::string report_plan(const Artifact& artifact, const GivenSizes& sizes) {
+  return each_variant_says(artifact, [&](const Code& code) { return plan_text(code, sizes); });
+}
+
+std::string report_svg(const Artifact& artifact, const GivenSizes& sizes) {
+  double top = 0;
+  const std::string plans = each_variant_says(artifact, [&](const Code& code) {
+    std::string plan = plan_svg(code, sizes, top);
+    top += kSvgHeight;
+    return plan;
+  });
+  return fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\">\n", kSvgWidth,
+                     top) + plans + "</svg>\n";
+}
+
 std::string report_graph(const Artifact& artifact) { return each_variant_says(artifact, graph_text); }
 
 std::string report_sizes(const Artifact& artifact) {
@@ -188,8 +211,9 @@ std::string report_sizes(const Artifact& artifact) {
   for (uint32_t i = 0; i < count(p.images()); ++i) images += places.add(p.images()->Get(i)->blob());
   for (uint32_t i = 0; i < count(p.constants()); ++i) constants += places.add(p.constants()->Get(i)->blob());
   each_variant(p, [&](const Code& c) {
-    code += 16ull * (c.scalars.size + c.steps.size + c.segments.size + c.arguments.size + c.results.size +
-                     c.buffers.size + c.views.size + c.tensors.size) + 4ull * (c.operands.size + c.origins.size);
+    code += bytes_of(c.scalars) + bytes_of(c.steps) + bytes_of(c.segments) + bytes_of(c.arguments) +
+            bytes_of(c.results) + bytes_of(c.buffers) + bytes_of(c.views) + bytes_of(c.tensors) +
+            bytes_of(c.operands) + bytes_of(c.origins) + bytes_of(c.names);
   });
   for (uint32_t i = 0; i < count(p.strings()); ++i) strings += p.strings()->Get(i)->size();
   Lines out;

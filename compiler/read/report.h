@@ -4,13 +4,16 @@
 #include <string>
 
 #include "read/artifact.h"
+#include "read/bounded.h"
 
 namespace husk::compiler {
 
 std::string report_metadata(const Artifact& artifact);   // header, targets, images, kernels, constants, signatures
 std::string report_code(const Artifact& artifact);       // every variant, disassembled
-std::string report_plan_summary(const Artifact& artifact);   // a line for each variant: its arena at the bounds
-std::string report_plan(const Artifact& artifact);       // the same, and where each buffer lies
+// A line for each variant: its arena at the bounds, or at sizes that were given.
+std::string report_plan_summary(const Artifact& artifact, const GivenSizes& sizes = {});
+std::string report_plan(const Artifact& artifact, const GivenSizes& sizes = {});   // and where each buffer lies, drawn
+std::string report_svg(const Artifact& artifact, const GivenSizes& sizes = {});    // the plans as one picture
 std::string report_graph(const Artifact& artifact);      // which steps wait for which
 std::string report_sizes(const Artifact& artifact);      // where the bytes are
 std::string report_json(const Artifact& artifact);       // the metadata, for other tools

@@ -27,7 +27,6 @@ json value_json(const fb::Value* v) {
           {"kind", value_kind_name(v->kind())},
           {"dtype", v->dtype() ? json(dtype_text(v->dtype())) : json()},
           {"rank", v->rank()},
-          {"align", 1u << v->align_log2()},
           {"ranges", array(v->dims(), [](const fb::Dim* d) { return json{d->min(), d->max()}; })}};
 }
 
@@ -48,11 +47,19 @@ json code_json(const Code& code) {
     json scalars = json::array(), steps = json::array();
     for (uint32_t i = s.scalar_begin(); i < s.scalar_end(); ++i) scalars.push_back(disassemble_scalar(code, i));
     for (uint32_t i = s.step_begin(); i < s.step_end(); ++i) steps.push_back(disassemble_step(code, i));
-    segments.push_back({{"scalars", scalars}, {"steps", steps}});
+    segments.push_back({{"scalars", scalars},
+                        {"steps", steps},
+                        {"when", s.when() == kNone ? json() : json(s.when())},
+                        {"back", s.back() == kNone ? json() : json(s.back())}});
   }
+  json buffers = json::array();
+  for (uint32_t i = 0; i < code.buffers.size; ++i)
+    buffers.push_back({{"name", buffer_name(code, i)},
+                       {"align", 1u << code.buffers[i].align_log2()},
+                       {"size", code.buffers[i].size()}});
   const fb::Target* target = code.program->targets()->Get(code.variant->target());
   return {{"target", target->port()->str() + " " + target->arch()->str()},
-          {"buffers", code.buffers.size},
+          {"buffers", buffers},
           {"segments", segments}};
 }
 

@@ -1,5 +1,6 @@
 // husk-run: runs one function of an artifact on given inputs, and says what came out and how long it took.
 #include <husk/husk.h>
+#include <husk/port_host.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "run/inputs.h"
 #include "run/machine.h"
 #include "run/report.h"
+#include "run/trace.h"
 
 namespace husk::run {
 namespace {
@@ -22,11 +24,13 @@ struct Options {
   std::vector<std::string> specs;
   std::optional<double> relative, absolute;
   int repeat = 1;
-  bool stats = false;
+  uint32_t threads = 1;
+  std::optional<uint64_t> seed;
+  bool stats = false, trace = false;
 };
 
 constexpr const char* footer =
-    "SPEC is a number, true or false; @file.npy; or SHAPExDTYPE=CONTENT, as in 2x3xf32=random, where CONTENT is\n"
+    "SPEC is a number, true or false; none; @file.npy; or SHAPExDTYPE=CONTENT, as in 2x3xf32=random, where CONTENT is\n"
     "  random (floats in [-1, 1), ints 0 to 9, the same at each start), zeros, iota, or @file.npy.\n"
     "SPECs are for the inputs that the file of --inputs does not name, in order. Tensors in files are named as the\n"
     "  input or output is, or by its position: \"0\", \"1\", ...; --outputs writes positions.\n"
@@ -41,6 +45,8 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_option("FILE", options.file, "the artifact")->required();
   app.add_option("--function", options.function, "which function; needed if there are several");
   app.add_option("--device", options.device, "host, cuda or cuda:N")->capture_default_str();
+  app.add_option("--threads", options.threads, "for kernels and ops of the host; 0: one for each CPU")
+      ->capture_default_str();
   app.add_option("--mode", options.mode, "how the device is driven")
       ->check(CLI::IsMember({"auto", "list", "graph"}))->capture_default_str();
   app.add_option("--edges", options.edges, "of graphs: auto, programmatic where kernels wait first; or full")
@@ -54,7 +60,9 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_option("--repeat", options.repeat, "runs")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--print", options.print, "what to print of each output")
       ->check(CLI::IsMember({"none", "summary", "all"}))->capture_default_str();
+  app.add_option("--seed", options.seed, "of random inputs, and of the state husk.generator, which random ops draw from");
   app.add_flag("--stats", options.stats, "print what the session counts");
+  app.add_flag("--trace", options.trace, "print how long each step of the last run took, one after the other");
   app.footer(footer);
   try {
     app.parse(argc, argv);
@@ -94,14 +102,32 @@ uint32_t function_choose(const husk_program* program, const std::string& name) {
   fail(exit_usage, "the file has {} functions; give one by --function: {}", count, fmt::join(names, ", "));
 }
 
-Session session_create(husk_program* program, const std::string& mode, const std::string& edges) {
+// With a trace every step of a run is timed.
+Session session_create(husk_program* program, const Options& given, Trace* trace) {
   husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
-  options.mode = mode == "list" ? HUSK_MODE_LIST : mode == "graph" ? HUSK_MODE_GRAPH : HUSK_MODE_AUTO;
-  options.full_edges = edges == "full";
+  options.mode = given.mode == "list" ? HUSK_MODE_LIST : given.mode == "graph" ? HUSK_MODE_GRAPH : HUSK_MODE_AUTO;
+  options.full_edges = given.edges == "full";
+  if (trace) trace->attach(options);
   husk_session* session = nullptr;
   husk_error error;
   check(husk_session_create(program, &options, &session, &error), error, exit_run);
   return Session(session);
+}
+
+// The generator's state, if the program has one.
+void seed_generator(const husk_program* program, husk_session* session, uint64_t seed) {
+  husk_error error;
+  uint32_t state = 0;
+  if (husk_program_find_state(program, "husk.generator", &state, &error) != HUSK_OK) return;
+  husk_storage_info info;
+  check(husk_program_state(program, state, &info, &error), error, exit_load);
+  if (info.bytes != HUSK_HOST_GENERATOR_BYTES) {
+    fail(exit_usage, "--seed: state husk.generator has {} bytes, the ops of the host want {}", info.bytes,
+         HUSK_HOST_GENERATOR_BYTES);
+  }
+  std::vector<uint8_t> bytes(HUSK_HOST_GENERATOR_BYTES);
+  husk_host_generator_seed(seed, bytes.data());
+  check(husk_session_state_set(session, state, bytes.data(), &error), error, exit_run);
 }
 
 double median(std::vector<double> values) {
@@ -134,6 +160,8 @@ void print_stats(const husk_session* session, uint32_t function) {
              stats.bounded ? "the bounds" : "the shapes");
   fmt::print("runs as graph {}, as list {}, nodes patched {}\n", stats.runs_as_graph, stats.runs_as_list,
              stats.nodes_patched);
+  fmt::print("segments {}, memory outside the arena {} bytes{}\n", stats.segments, stats.data_bytes,
+             stats.dynamic ? ", dynamic: runs may allocate" : "");
 }
 
 // True if every output is within the tolerance of the file's tensor by its name or position.
@@ -153,15 +181,20 @@ bool compare(const std::vector<Output>& outputs, const Options& options) {
 }
 
 int run(const Options& options) {
-  Machine machine(options.device);
+  Machine machine(options.device, options.threads);
   const Program program = program_open(machine, options.file);
   const uint32_t function = function_choose(program.get(), options.function);
   const TensorMap file = options.inputs.empty() ? TensorMap() : safetensors_read(options.inputs);
-  const std::vector<Value> inputs = inputs_collect(program.get(), function, file, options.specs);
-  const Session session = session_create(program.get(), options.mode, options.edges);
+  const std::vector<Value> inputs = inputs_collect(program.get(), function, file, options.specs, options.seed.value_or(0));
+  Trace trace;
+  const Session session = session_create(program.get(), options, options.trace ? &trace : nullptr);
+  if (options.seed) seed_generator(program.get(), session.get(), *options.seed);
   Call call(machine, program.get(), function, session.get(), inputs);
   std::vector<RunTime> times;
-  for (int i = 0; i < options.repeat; i++) times.push_back(call.run());
+  for (int i = 0; i < options.repeat; i++) {
+    trace.clear();
+    times.push_back(call.run());
+  }
 
   const std::vector<Output> outputs = call.results();
   if (options.print != "none") {
@@ -173,6 +206,7 @@ int run(const Options& options) {
     }
     print_times(times);
   }
+  if (options.trace) fmt::print("{}", trace.table());
   if (options.stats) print_stats(session.get(), function);
   if (!options.outputs.empty()) {
     std::vector<std::pair<std::string, Tensor>> tensors;

@@ -2,7 +2,7 @@
 if(TARGET husk)
   set(folder ${CMAKE_CURRENT_LIST_DIR}/run)
   add_library(husk_run_parts STATIC ${folder}/call.cpp ${folder}/files.cpp ${folder}/inputs.cpp ${folder}/machine.cpp
-    ${folder}/report.cpp ${folder}/tensor.cpp)
+    ${folder}/report.cpp ${folder}/tensor.cpp ${folder}/trace.cpp)
   husk_warnings(husk_run_parts)
   target_compile_features(husk_run_parts PUBLIC cxx_std_20)
   target_include_directories(husk_run_parts PUBLIC ${CMAKE_CURRENT_LIST_DIR})

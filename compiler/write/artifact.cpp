@@ -79,7 +79,7 @@ Offset<fb::Value> Metadata::value(const Value& v) {
   const auto name = text(v.name.text);
   const auto dims = structs(ranges);
   return fb::CreateValue(b_, name, v.kind, static_cast<uint8_t>(v.dtype), static_cast<uint8_t>(v.rank),
-                         align_log2(v.align), dims);
+                         dims);
 }
 
 Offset<fb::Variant> Metadata::variant(const VariantRows& v) {
@@ -93,8 +93,9 @@ Offset<fb::Variant> Metadata::variant(const VariantRows& v) {
   const auto tensors = structs(v.tensors);
   const auto results = structs(v.results);
   const auto origins = numbers(v.origins);
+  const auto names = numbers(v.names);
   return fb::CreateVariant(b_, v.target, scalars, steps, segments, arguments, operands, buffers, views, tensors,
-                           results, origins);
+                           results, origins, names);
 }
 
 Offset<fb::Function> Metadata::function(const Function& f, const std::vector<VariantRows>& variants) {

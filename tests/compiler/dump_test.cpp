@@ -22,7 +22,7 @@ constant weight f32 [4] bytes "00000000000000000000000000000000"
 state cache f32 [4] constant weight
 state count u8 [] fill 7
 function f {
-  input x tensor f32 [0..100, 8, 2..inf] align 16
+  input x tensor f32 [0..100, 8, 2..inf]
   input n int 0..7
   output y float
   variant cpu {
@@ -37,7 +37,7 @@ TEST(Dump, Metadata) {
   const auto artifact = Artifact::view(bytes, error);
   ASSERT_TRUE(artifact) << error;
   std::string text = report_metadata(*artifact);
-  EXPECT_EQ(text.substr(0, 9), "husk 0.1,");
+  EXPECT_EQ(text.substr(0, 9), "husk 0.2,");
   EXPECT_EQ(text.substr(text.find('\n') + 1), R"(producer "p"
 user "license" "MIT"
 tree "{}"
@@ -46,7 +46,7 @@ constant weight f32 [4], 16 bytes at 0, hash )" + text.substr(text.find("hash ",
 state cache f32 [4] constant weight
 state count u8 [] fill 0x7
 function f
-  input x tensor f32 [0..100, 8, 2..inf] align 16
+  input x tensor f32 [0..100, 8, 2..inf]
   input n int 0..7
   output y float
   variant host avx2: 1 segments, 1 registers, 0 steps, 0 buffers, 0 views, 0 tensors
@@ -63,7 +63,7 @@ TEST(Dump, SizesAddUp) {
   ASSERT_TRUE(artifact) << error;
   EXPECT_EQ(report_sizes(*artifact),
             "header, metadata                    4096\n"
-            "  code                                48\n"
+            "  code                                56\n"
             "  texts                                0\n"
             "images                                 0\n"
             "constants                             16\n"

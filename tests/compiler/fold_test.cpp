@@ -1,6 +1,7 @@
 // Folding: what registers a prologue comes to. Every program is verified by the runtime as well (scalars_of).
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 #include "evaluate.h"
@@ -178,6 +179,73 @@ TEST_F(Fold, GuardsThatNeverHoldAreErrors) {
   EXPECT_THROW(r.guard(Scalar::op_check_le, {}, n(65), m, kNone), Failure);
 }
 
+TEST_F(Fold, Bits) {
+  EXPECT_EQ(op(Scalar::op_bit_and, x, n(0)), n(0));
+  EXPECT_EQ(op(Scalar::op_bit_and, x, n(-1)), x);
+  EXPECT_EQ(op(Scalar::op_bit_and, x, x), x);
+  EXPECT_EQ(op(Scalar::op_bit_or, x, x), x);
+  EXPECT_EQ(op(Scalar::op_bit_or, n(0), x), x);
+  EXPECT_EQ(op(Scalar::op_bit_xor, x, x), n(0));
+  EXPECT_EQ(op(Scalar::op_bit_xor, x, n(0)), x);
+  EXPECT_EQ(op(Scalar::op_bit_and, x, m), op(Scalar::op_bit_and, m, x));
+  EXPECT_EQ(op(Scalar::op_bit_or, n(12), n(3)), n(15));
+  EXPECT_EQ(op(Scalar::op_bit_xor, n(12), n(4)), n(8));
+}
+
+TEST_F(Fold, ShiftsAreProductsAndQuotients) {
+  EXPECT_EQ(op(Scalar::op_shl, x, n(3)), op(Scalar::op_mul, x, n(8)));
+  EXPECT_EQ(op(Scalar::op_shr, x, n(2)), op(Scalar::op_floordiv, x, n(4)));
+  EXPECT_EQ(op(Scalar::op_shl, x, n(0)), x);
+  EXPECT_EQ(op(Scalar::op_shr, x, n(0)), x);
+  EXPECT_EQ(op(Scalar::op_shl, n(-3), n(2)), n(-12));
+  EXPECT_EQ(op(Scalar::op_shr, n(-5), n(1)), n(-3));
+  EXPECT_EQ(op(Scalar::op_shr, n(-5), n(100)), n(-1));
+  EXPECT_TRUE(r.is(op(Scalar::op_shr, x, n(63)), Scalar::op_shr));
+  EXPECT_EQ(r.range(op(Scalar::op_shl, m, n(1))).high, 128);
+  EXPECT_EQ(failure(Scalar::op_shl, n(1), n(63)), "the result of shl is no int of 64 bits");
+  EXPECT_EQ(failure(Scalar::op_shl, n(1), n(-1)), "the result of shl is no int of 64 bits");
+  EXPECT_EQ(failure(Scalar::op_shr, n(1), n(-1)), "shr moves by 0 bits or more");
+}
+
+TEST_F(Fold, RoundingAndPowers) {
+  EXPECT_EQ(op(Scalar::op_round, d(2.5)), n(2));
+  EXPECT_EQ(op(Scalar::op_round, d(-3.5)), n(-4));
+  EXPECT_EQ(op(Scalar::op_fpow, d(2.0), d(0.5)), d(std::sqrt(2.0)));
+  EXPECT_EQ(failure(Scalar::op_round, d(1e19)), "the result of round is no int of 64 bits");
+}
+
+TEST_F(Fold, ConstantsOfProductsMeet) {
+  const uint32_t product = op(Scalar::op_mul, op(Scalar::op_mul, x, m), n(12));
+  EXPECT_EQ(op(Scalar::op_mul, op(Scalar::op_mul, x, n(12)), m), product);
+  EXPECT_EQ(op(Scalar::op_mul, op(Scalar::op_mul, x, n(3)), op(Scalar::op_mul, m, n(4))), product);
+  EXPECT_EQ(op(Scalar::op_mul, op(Scalar::op_mul, op(Scalar::op_mul, n(3), m), x), n(4)), product);
+}
+
+TEST_F(Fold, WhatABlockMadeIsItsOwn) {
+  const uint32_t before = op(Scalar::op_add, x, m);
+  const Registers::Block block = r.open_block();
+  EXPECT_TRUE(r.in_block());
+  EXPECT_EQ(op(Scalar::op_add, x, m), before);
+  const uint32_t sum = op(Scalar::op_add, x, n(7)), one = op(Scalar::op_max, m, n(5)), seven = n(7);
+  EXPECT_EQ(r.range(one).low, 5);
+  EXPECT_EQ(op(Scalar::op_sub, sum, x), seven);
+  EXPECT_TRUE(r.belongs(sum, block));
+  EXPECT_FALSE(r.belongs(before, block) || r.belongs(seven, block) || r.belongs(x, block));
+  EXPECT_EQ(failure(Scalar::op_floordiv, x, n(0)), "");
+  EXPECT_EQ(failure(Scalar::op_mul, n(INT64_MAX), n(2)), "");
+  EXPECT_EQ(failure(Scalar::op_range, m, n(65), n(70)), "");
+  EXPECT_NO_THROW(r.guard(Scalar::op_check, {}, n(0), kNone, 0));
+  EXPECT_NO_THROW(r.guard(Scalar::op_check_le, {}, n(65), m, kNone));
+  r.close_block(block);
+  EXPECT_FALSE(r.in_block());
+  EXPECT_EQ(n(7), seven);                             // a constant is of every segment
+  EXPECT_NE(op(Scalar::op_add, x, n(7)), sum);        // a sum is not
+  EXPECT_EQ(r.range(one).low, 0);                     // it may not have been made
+  EXPECT_EQ(r.range(one).high, 64);
+  EXPECT_NE(op(Scalar::op_sub, sum, x), seven);       // nor is it x + 7 for certain
+  EXPECT_FALSE(r.is(sum, Scalar::op_add));
+}
+
 TEST_F(Fold, ResultsOfTwoReadsAreTwoNumbers) {
   r.end_segment();
   const uint32_t first = op(Scalar::op_result, 0);
@@ -188,7 +256,7 @@ TEST_F(Fold, ResultsOfTwoReadsAreTwoNumbers) {
 bool compute(Scalar kind, int64_t a, int64_t b, int64_t c, int64_t* out) {
   fb::Instruction ops[4] = {};
   ops[3] = fb::Instruction(static_cast<uint16_t>(kind), 0, 0, 1, 2);
-  const fb::Segment segment(3, 4, 0, 0);
+  const fb::Segment segment(3, 4, 0, 0, kNone, kNone);
   flatbuffers::FlatBufferBuilder builder;
   const auto name = builder.CreateString("f");
   builder.Finish(fb::CreateFunction(builder, name, 0, 0,
@@ -209,7 +277,8 @@ bool compute(Scalar kind, int64_t a, int64_t b, int64_t c, int64_t* out) {
 constexpr Scalar kInts[] = {Scalar::op_add, Scalar::op_sub, Scalar::op_mul, Scalar::op_floordiv, Scalar::op_mod,
                             Scalar::op_cdiv, Scalar::op_min, Scalar::op_max, Scalar::op_pow, Scalar::op_eq,
                             Scalar::op_ne, Scalar::op_lt, Scalar::op_le, Scalar::op_and, Scalar::op_or, Scalar::op_not,
-                            Scalar::op_select};
+                            Scalar::op_select, Scalar::op_bit_and, Scalar::op_bit_or, Scalar::op_bit_xor,
+                            Scalar::op_shl, Scalar::op_shr};
 
 // The value of register `id` with these inputs; false where an op fails.
 bool value_of(const Registers& r, uint32_t id, const int64_t* inputs, int64_t* out) {

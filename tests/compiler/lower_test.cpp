@@ -36,7 +36,7 @@ function forward {
   EXPECT_EQ(code_of(text), R"(function forward, variant host avx2
   buffer x of input bytes %6
   buffer y of output bytes %6
-  buffer @2 of arena bytes %6 align 64
+  buffer buf0 of arena bytes %6 align 64
   buffer w of constant bytes %5=32
   buffer seen of state bytes %1=8
   segment 0
@@ -49,9 +49,9 @@ function forward {
     %6 = mul(%0, %5=32)
     %7 = const 0
     %8 = finput(scale)
-    0: extern "a::add.out" (read tensor x[%7=0, %6] f32 [%0, %1=8] [%1=8, %3=1], read tensor w[%7=0, %5=32] f32 [%0, %1=8] [%7=0, %3=1], %8, write tensor @2[%7=0, %6] f32 [%0, %1=8] [%1=8, %3=1]) at "model.py:3"
+    0: extern "a::add.out" (read tensor x[%7=0, %6] f32 [%0, %1=8] [%1=8, %3=1], read tensor w[%7=0, %5=32] f32 [%0, %1=8] [%7=0, %3=1], %8, write tensor buf0[%7=0, %6] f32 [%0, %1=8] [%1=8, %3=1]) at "model.py:3"
     1: extern "a::note" (atomic tensor seen[%7=0, %1=8] i64 [] [], [%0, %1=8], "text", dtype f16, none, %3=1)
-    2: copy (write y[%7=0, %6], read @2[%7=0, %6])
+    2: copy (write y[%7=0, %6], read buf0[%7=0, %6])
   return (tensor y[%7=0, %6] f32 [%0, %1=8] [%1=8, %3=1], %0)
 )");
 }
@@ -78,7 +78,7 @@ function f {
 )";
   EXPECT_EQ(code_of(text), R"(function f, variant host avx2
   buffer x of input bytes %0=16
-  buffer @1 of arena bytes %10
+  buffer late of arena bytes %13
   segment 0
     %0 = const 16
     %1 = const 8
@@ -86,22 +86,23 @@ function f {
     %3 = const 2
     %4 = mul(%2, %3=2)
     %5 = const 0
+    %6 = const 1
+    %7 = const 100
+    %8 = const 255
+    %9 = fconst 2.0
     0: read i64 (read x[%5=0, %1=8])
   segment 1
-    %6 = result(0)
-    %7 = const 1
-    %8 = const 100
-    %9 = range(%6, %7=1, %8=100)
-    %10 = mul(%4, %9)
-    %11 = const 255
-    1: fill u8 (write @1[%5=0, %10], %11=255)
+    %10 = result(0)
+    %11 = range(%10, %6=1, %7=100)
+    %12 = mul(%2, %11)
+    %13 = mul(%12, %3=2)
+    1: fill u8 (write late[%5=0, %13], %8=255)
     2: read f64 (read x[%1=8, %1=8]) at "model.py:9"
   segment 2
-    %12 = add(%4, %9)
-    %13 = fresult(0)
-    %14 = fconst 2.0
-    %15 = fmul(%13, %14=2.0)
-  return (%12, %15)
+    %14 = add(%4, %11)
+    %15 = fresult(0)
+    %16 = fmul(%15, %9=2.0)
+  return (%14, %16)
 )");
 }
 
@@ -146,6 +147,8 @@ TEST(Lower, RefusesWhatNeverWorks) {
       {"fill f32 (write cache[-4, 4], 0.0)", "15:11: the offset or the extent of this view is always below 0"},
       {"extern \"op\" (read tensor weight f32 [5] [1])",
        "15:14: this view never lies in its buffer: it ends at byte 20 or later, the buffer has 16 at the most"},
+      {"extern \"op\" (read tensor weight f32 [1] [1] offset 9223372036854775807)",
+       "15:14: the result of mul is no int of 64 bits"},
       {"copy (write cache[0, 8], read weight[0, 4])", "15:1: a copy between views of different extents: 8..8 and 4..4 "
                                                       "bytes"},
       {"copy (write cache[0, 8], read cache[4, 8])", "15:1: the views of this copy overlap"},

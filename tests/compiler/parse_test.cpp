@@ -47,7 +47,7 @@ const Case kCases[] = {
     {"hir 1 function f { input x list }", "1:28: expected tensor, int, float, bool or none, found 'list'"},
     {"hir 1 function f { input x int 0..1.5 }", "1:35: expected the largest value, or inf, found '1.5'"},
     {"hir 1 function f { variant cpu { jump", "1:34: expected a statement (let, check, buffer, launch, extern, copy, "
-                                              "fill, read, return), found 'jump'"},
+                                              "fill, read, when, loop, return), found 'jump'"},
     {"hir 1 function f { variant cpu { return () let", "1:44: expected '}': return is a variant's last statement, "
                                                        "found 'let'"},
     {"hir 1 function f { variant cpu { let a 1", "1:40: expected '=', found '1'"},

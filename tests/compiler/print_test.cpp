@@ -35,7 +35,7 @@ TEST(Print, GivesBackTheExampleOfThePage) { expect_round_trip(example()); }
 TEST(Print, GivesBackEveryForm) {
   expect_round_trip(R"(hir 1
 function g { input a none input b bool input c float input d int input e int -3..inf input f int 7
-  input g tensor bf16 [] input h tensor u8 [3, 0..inf, 2..9] align 256
+  input g tensor bf16 [] input h tensor u8 [3, 0..inf, 2..9]
   output o none output p bool output q float output r tensor c64 rank 0
   variant t { return (none, int true, float nan, tensor r c64 [] [] offset 3) }
   variant u { check(false) check_stride(g, 0, -1) read f16 (read h[0, 2]) at "\x01\x7f\t\n\\"

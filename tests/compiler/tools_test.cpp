@@ -42,6 +42,11 @@ TEST_F(Tools, CompileAndDump) {
   EXPECT_EQ(got.status, 0) << got.text;
   EXPECT_NE(got.text.find("0: fill f32 (write y["), std::string::npos) << got.text;
   EXPECT_EQ(dump(husk + " --output=json").text.substr(0, 1), "{");
+  EXPECT_EQ(dump(husk + " --output=svg").text.substr(0, 5), "<svg ");
+  EXPECT_NE(dump(husk + " --output=plan --at x.0=7").text.find("no arena"), std::string::npos);
+  EXPECT_EQ(dump(husk + " --at x.0=101").text, husk + ": 'x.0' cannot be 101: its range does not hold that\n");
+  EXPECT_EQ(dump(husk + " --at x.0").text, husk + ": --at=x.0: write NAME=N, as in x.0=64\n");
+  EXPECT_EQ(dump(husk + " --at x.0=").status, 1);
 }
 
 TEST_F(Tools, Print) {

@@ -172,19 +172,35 @@ size_t width_of(int32_t dtype) {
   return dtype < 20 ? kBytes[dtype] : 0;
 }
 
-husk_status touch(const husk_op_context*, const husk_op_arg* args, uint32_t count, husk_error*) {
+husk_status touch(const husk_op_context* context, const husk_op_arg* args, uint32_t count, husk_error* error) {
   volatile char sink = 0;
   for (uint32_t i = 0; i < count; ++i) {
-    if (args[i].kind == HUSK_ARG_INTS)
-      for (int64_t n = 0; n < args[i].count; ++n) sink = static_cast<char>(args[i].sizes[n]);
-    if (args[i].kind == HUSK_ARG_STRING) sink = static_cast<char>(std::strlen(args[i].string));
-    if (args[i].kind != HUSK_ARG_TENSOR) continue;
-    const size_t width = width_of(args[i].dtype);
-    walk(args[i], width, [&](char* at) {
-      check(at, width, "op");
-      if (args[i].access & HUSK_ACCESS_READ) sink = *at;
-      if (args[i].access & HUSK_ACCESS_WRITE) std::memset(at, sink, width);
-    });
+    const husk_op_arg& arg = args[i];
+    switch (arg.kind) {
+      case HUSK_ARG_INTS:
+        for (int64_t n = 0; n < arg.count; ++n) sink = static_cast<char>(arg.sizes[n]);
+        break;
+      case HUSK_ARG_FLOATS:
+        for (int64_t n = 0; n < arg.count; ++n) sink = static_cast<char>(arg.floats[n] > 0);
+        break;
+      case HUSK_ARG_STRING: sink = static_cast<char>(std::strlen(arg.string)); break;
+      case HUSK_ARG_TENSORS: touch(context, arg.tensors, static_cast<uint32_t>(arg.count), error); break;
+      case HUSK_ARG_RESULT:
+        if (arg.dtype == HUSK_F64)
+          *static_cast<double*>(arg.data) = 2.5;
+        else
+          *static_cast<int64_t*>(arg.data) = 3;
+        break;
+      case HUSK_ARG_TENSOR: {
+        const size_t width = width_of(arg.dtype);
+        walk(arg, width, [&](char* at) {
+          check(at, width, "op");
+          if (arg.access & HUSK_ACCESS_READ) sink = *at;
+          if (arg.access & HUSK_ACCESS_WRITE) std::memset(at, sink, width);
+        });
+        break;
+      }
+    }
   }
   return HUSK_OK;
 }

@@ -27,6 +27,11 @@ Artifact::Artifact(const uint8_t* bytes, size_t n) {
   hash.finish(data + 32);
 }
 
+Runs& runs() {
+  static Runs all;
+  return all;
+}
+
 Artifact::~Artifact() { std::free(data); }
 
 }  // namespace husk::fuzz

@@ -17,4 +17,10 @@ struct Artifact {
   size_t size = 0;
 };
 
+// What fuzz_run.cpp made of the artifacts that verified.
+struct Runs {
+  uint64_t loaded = 0, sessions = 0, finished = 0, refused = 0;
+};
+Runs& runs();
+
 }  // namespace husk::fuzz

@@ -60,7 +60,7 @@ RunTime Call::run() {
 std::vector<Output> Call::results() {
   std::vector<Output> results;
   for (uint32_t i = 0; i < outputs_.size(); i++) {
-    if (outputs_[i].kind == HUSK_VALUE_NONE) continue;
+    if (outputs_[i].kind == HUSK_VALUE_NONE) continue;   // by now a tensor, unless the output is none
     const std::string name = output_info(i).name;
     results.push_back({fmt::format("output {} {}", i, name), name, std::to_string(i), result(outputs_[i])});
   }
@@ -76,7 +76,7 @@ husk_value_info Call::output_info(uint32_t index) const {
 
 Call::Row& Call::row_make(husk_dtype dtype, std::vector<int64_t> sizes, std::vector<int64_t> strides) {
   const uint64_t bytes = extent(sizes, strides) * husk_dtype_size(dtype);
-  Row& row = rows_.emplace_back(Row{{}, dtype, std::move(sizes), std::move(strides), bytes});
+  Row& row = rows_.emplace_back(Row{{}, std::move(sizes), std::move(strides)});
   row.tensor.data = machine_.allocate(bytes);
   row.tensor.device = {static_cast<DLDeviceType>(machine_.properties().dl_device_type),
                        machine_.properties().device_index};
@@ -112,18 +112,25 @@ husk_value Call::output_make(uint32_t index) {
   if (info.kind != HUSK_VALUE_TENSOR) return made;
   std::vector<int64_t> sizes(static_cast<size_t>(info.rank)), strides(sizes.size());
   husk_error error;
-  check(husk_session_output_shape(session_, function_, index, sizes.data(), strides.data(), &error), error, exit_run);
+  if (husk_session_output_shape(session_, function_, index, sizes.data(), strides.data(), &error) != HUSK_OK) {
+    made.kind = HUSK_VALUE_NONE;   // only the data decides it: the session brings the memory
+    return made;
+  }
   made.as.tensor = &row_make(info.dtype, std::move(sizes), std::move(strides)).tensor;
   return made;
 }
 
 Tensor Call::result(const husk_value& value) {
   if (value.kind == HUSK_VALUE_TENSOR) {
-    const auto row = std::find_if(rows_.begin(), rows_.end(),
-                                  [&](const Row& other) { return &other.tensor == value.as.tensor; });
-    std::vector<unsigned char> bytes(row->bytes);
-    machine_.download(bytes, row->tensor.data);
-    return tensor_gather(row->dtype, row->sizes, row->strides, bytes);
+    const DLTensor& tensor = *value.as.tensor;
+    const std::vector<int64_t> sizes(tensor.shape, tensor.shape + tensor.ndim);
+    const std::vector<int64_t> strides = tensor.strides
+                                             ? std::vector<int64_t>(tensor.strides, tensor.strides + tensor.ndim)
+                                             : contiguous_strides(sizes);
+    const husk_dtype dtype = husk_dtype_from_dlpack(tensor.dtype);
+    std::vector<unsigned char> bytes(extent(sizes, strides) * husk_dtype_size(dtype));
+    machine_.download(bytes, static_cast<const unsigned char*>(tensor.data) + tensor.byte_offset);
+    return tensor_gather(dtype, sizes, strides, bytes);
   }
   if (value.kind == HUSK_VALUE_FLOAT) {
     Tensor number = tensor_make(HUSK_F64, {});

@@ -34,9 +34,7 @@ class Call {
   // A tensor on the device. A husk_value points at its DLTensor, which points at its sizes: rows never move.
   struct Row {
     DLTensor tensor;
-    husk_dtype dtype;
     std::vector<int64_t> sizes, strides;
-    uint64_t bytes;
   };
 
   husk_value_info output_info(uint32_t index) const;

@@ -23,8 +23,8 @@ std::optional<T> number_from(std::string_view text) {
 bool is_float(husk_dtype dtype) { return dtype >= HUSK_F16; }
 
 // Floats in [-1, 1), ints from 0 to 9, bools both.
-void fill_random(Tensor& tensor, size_t position) {
-  std::mt19937_64 random(position + 1);
+void fill_random(Tensor& tensor, size_t position, uint64_t seed) {
+  std::mt19937_64 random(seed * 0x9E3779B97F4A7C15 + position + 1);
   const int64_t count = tensor.number_count();
   for (int64_t i = 0; i < count; i++) {
     // By hand: distributions of the standard library differ from one library to the next.
@@ -52,11 +52,11 @@ Tensor tensor_of_type(const std::string& spec, std::string_view type) {
   return tensor_make(dtype, std::move(sizes));
 }
 
-Value tensor_from_spec(const std::string& spec, size_t equals, size_t position) {
+Value tensor_from_spec(const std::string& spec, size_t equals, size_t position, uint64_t seed) {
   Tensor tensor = tensor_of_type(spec, std::string_view(spec).substr(0, equals));
   const std::string content = spec.substr(equals + 1);
   if (content == "random") {
-    fill_random(tensor, position);
+    fill_random(tensor, position, seed);
   } else if (content == "iota") {
     fill_iota(tensor);
   } else if (content.starts_with("@")) {
@@ -113,20 +113,21 @@ std::string input_text(const husk_value_info& info) {
   return fmt::format("{}: {}[{}]", info.name, husk_dtype_name(info.dtype), fmt::join(dims, ", "));
 }
 
-Value value_from_spec(const std::string& spec, size_t position) {
+Value value_from_spec(const std::string& spec, size_t position, uint64_t seed) {
+  if (spec == "none") return std::monostate();
   if (spec == "true" || spec == "false") return static_cast<int64_t>(spec == "true");
   if (const auto value = number_from<int64_t>(spec)) return *value;
   if (const auto value = number_from<double>(spec)) return *value;
   if (spec.starts_with("@")) return npy_read(spec.substr(1));
   const size_t equals = spec.find('=');
   if (equals == spec.npos) {
-    fail(exit_usage, "--input={}: neither a number nor SHAPExDTYPE=CONTENT nor @file.npy", spec);
+    fail(exit_usage, "--input={}: neither a number nor none nor SHAPExDTYPE=CONTENT nor @file.npy", spec);
   }
-  return tensor_from_spec(spec, equals, position);
+  return tensor_from_spec(spec, equals, position, seed);
 }
 
 std::vector<Value> inputs_collect(const husk_program* program, uint32_t function, const TensorMap& file,
-                                  const std::vector<std::string>& specs) {
+                                  const std::vector<std::string>& specs, uint64_t seed) {
   std::vector<Value> values;
   size_t next = 0;
   const uint32_t count = husk_program_input_count(program, function);
@@ -138,10 +139,11 @@ std::vector<Value> inputs_collect(const husk_program* program, uint32_t function
     if (found == file.end()) found = file.find(std::to_string(i));
     if (found != file.end()) {
       values.push_back(value_from_tensor(info, found->second));
-    } else if (info.kind == HUSK_VALUE_NONE) {
+    } else if (info.kind == HUSK_VALUE_NONE) {   // which needs no SPEC
       values.emplace_back();
+      next += next < specs.size() && specs[next] == "none";
     } else if (next < specs.size()) {
-      values.push_back(value_checked(info, value_from_spec(specs[next], next), specs[next]));
+      values.push_back(value_checked(info, value_from_spec(specs[next], next, seed), specs[next]));
       next++;
     } else {
       fail(exit_usage, "input {} ({}) has no value; give it by --inputs or --input", i, input_text(info));

@@ -39,12 +39,14 @@ int32_t index_from(const std::string& name, size_t colon) {
 
 }  // namespace
 
-Machine::Machine(const std::string& name) {
+Machine::Machine(const std::string& name, uint32_t threads) {
   const size_t colon = name.find(':');
   const std::string kind = name.substr(0, colon);
   if (kind == "host") port_ = husk_port_host();
   else if (kind == "cuda") port_ = husk_port_cuda();
   else fail(exit_usage, "--device={}: host, cuda and cuda:N are possible", name);
+  husk_error error;
+  if (threads != 1) check(husk_host_threads_create(threads, nullptr, &threads_, &error), error, exit_usage);
   try {
     open(colon == name.npos ? 0 : index_from(name, colon));
   } catch (...) {
@@ -61,6 +63,7 @@ void Machine::open(int32_t index) {
   options.device_index = index;
   options.port = port_;
   options.log = log_warning;
+  if (threads_.parallel) options.threads = &threads_;
   options.allow_host_images = 1;   // whoever runs a file with this tool trusts its code
   check(husk_engine_create(&options, &engine_, &error), error, exit_load);
   if (port_ == husk_port_host()) {
@@ -71,7 +74,7 @@ void Machine::open(int32_t index) {
     }
   }
   husk_engine_properties(engine_, &properties_);
-  check(port_->open(port_->user, index, &process_memory, &device_, &error), error, exit_load);
+  check(port_->open(port_->user, index, &process_memory, nullptr, &device_, &error), error, exit_load);
   check(port_->stream_create(device_, &stream_, &error), error, exit_load);
 }
 
@@ -82,6 +85,7 @@ void Machine::close() {
     port_->close(device_);
   }
   husk_engine_release(engine_);
+  husk_host_threads_release(&threads_);
 }
 
 void* Machine::allocate(uint64_t size) {

@@ -10,8 +10,9 @@ namespace husk::run {
 
 class Machine {
  public:
-  // `name` is "host", "cuda" or "cuda:N". Fails (exit_usage, exit_load).
-  explicit Machine(const std::string& name);
+  // `name` is "host", "cuda" or "cuda:N"; `threads` are for kernels and ops of the host, 0: one for each CPU. Fails
+  // (exit_usage, exit_load).
+  Machine(const std::string& name, uint32_t threads);
   ~Machine();
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
@@ -30,6 +31,7 @@ class Machine {
   void close();
 
   const husk_port* port_ = nullptr;
+  husk_threads threads_{};
   husk_engine* engine_ = nullptr;
   void* device_ = nullptr;   // beside the engine's own: memory of one is memory of the other
   void* stream_ = nullptr;

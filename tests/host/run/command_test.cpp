@@ -68,6 +68,52 @@ TEST_F(Command, PrintsStats) {
   EXPECT_NE(text.find("as list 3"), std::string::npos) << text;
 }
 
+TEST_F(Command, PrintsATraceOfTheLastRun) {
+  const std::string text = run_model(std::string(good) + "--print=none --trace --repeat=2");
+  EXPECT_EQ(code, 0) << text;
+  EXPECT_TRUE(std::regex_search(text, std::regex("^ step kind   name +grid +us  origin\n"
+                                                 "    0 launch check +1 1 1 +[0-9.]+  model.py:2\n"
+                                                 "    1 extern aten::mm.out +[0-9.]+  model.py:3\n"
+                                                 "    2 launch add +1 1 1 +[0-9.]+  model.py:4\n"
+                                                 "    3 copy +[0-9.]+\n4 steps, [0-9.]+ us\n$"))) << text;
+}
+
+TEST_F(Command, OutputsWhoseSizeTheDataDecides) {
+  const std::string x = " --print=all --outputs=" + path("out.safetensors") + " --input=";
+  const std::string text = run(std::string(HUSK_TEST_DATA_MODEL) + x + "5xf32=iota --input=2xc64=iota --input=3xf8e4m3fn=iota");
+  EXPECT_EQ(code, 0) << text;
+  EXPECT_NE(text.find("output 0 y: f32[4]  min 2  max 2  mean 2\n2 2 2 2\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("output 1 z2: c64[2]  min 0  max 3  mean 1.5\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("nothing2"), std::string::npos) << text;
+  const auto written = run::safetensors_read(path("out.safetensors"));
+  EXPECT_EQ(written.at("0").sizes, (std::vector<int64_t>{4}));
+  EXPECT_EQ(written.at("1").dtype, HUSK_C64);
+  EXPECT_EQ(written.at("2").dtype, HUSK_F8E4M3FN);
+  EXPECT_EQ(written.at("2").number(2), 2);
+  EXPECT_EQ(written.count("3"), 0u);
+}
+
+TEST_F(Command, NoneIsAValueAndRepeatsKeepTheMemory) {
+  const std::string text = run(std::string(HUSK_TEST_DATA_MODEL) + " --repeat=3 --print=all --input=2xf32=iota --input=none "
+                               "--input=2xc64=zeros --input=3xf8e4m3fn=zeros --stats");
+  EXPECT_EQ(code, 0) << text;
+  EXPECT_NE(text.find("output 0 y: f32[1]  min 1  max 1  mean 1\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("segments 6"), std::string::npos) << text;
+}
+
+TEST_F(Command, ASeedIsForInputsAndTheGenerator) {
+  const std::string specs = " --print=all --input=4xf32=random --input=2xc64=random --input=3xf8e4m3fn=zeros";
+  const auto with = [&](const char* seed) {
+    const std::string text = run(std::string(HUSK_TEST_DATA_MODEL) + specs + seed);
+    EXPECT_EQ(code, 0) << text;
+    return text.substr(0, text.find("time:"));
+  };
+  EXPECT_EQ(with(" --seed=7"), with(" --seed=7"));
+  EXPECT_NE(with(" --seed=7"), with(" --seed=8"));
+  EXPECT_NE(with("").find("seed: i64[]  min 0  max 0"), std::string::npos);
+  EXPECT_EQ(with(" --seed=7").find("seed: i64[]  min 0  max 0"), std::string::npos);
+}
+
 TEST_F(Command, OutputsAreWhatIsExpectedOfTheNext) {
   run_model(std::string(good) + "--print=none --outputs=" + path("out.safetensors"));
   ASSERT_EQ(code, 0);

@@ -18,6 +18,7 @@ TEST(RunInputs, Numbers) {
   EXPECT_EQ(std::get<int64_t>(run::value_from_spec("false", 0)), 0);
   EXPECT_EQ(std::get<double>(run::value_from_spec("-2.5", 0)), -2.5);
   EXPECT_EQ(std::get<double>(run::value_from_spec("1e3", 0)), 1000);
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(run::value_from_spec("none", 0)));
 }
 
 TEST(RunInputs, Tensors) {
@@ -41,6 +42,10 @@ TEST(RunInputs, RandomStaysInRangeAndRepeats) {
     EXPECT_EQ(t.bytes, tensor(std::string("1000x") + dtype + "=random").bytes);
     EXPECT_NE(t.bytes, tensor(std::string("1000x") + dtype + "=random", 1).bytes);
   }
+  const auto seeded = [](uint64_t seed) { return std::get<run::Tensor>(run::value_from_spec("9xf64=random", 0, seed)).bytes; };
+  EXPECT_EQ(seeded(5), seeded(5));
+  EXPECT_NE(seeded(5), seeded(6));
+  EXPECT_EQ(seeded(0), tensor("9xf64=random").bytes);
   bool seen[10] = {}, bools[2] = {};
   const run::Tensor ints = tensor("1000xi64=random"), flags = tensor("100xbool=random");
   for (int i = 0; i < 1000; i++) seen[ints.integer(i)] = true;

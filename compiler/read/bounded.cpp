@@ -1,0 +1,93 @@
+#include "read/bounded.h"
+
+#include <fmt/format.h>
+#include <husk/husk.h>
+
+#include <algorithm>
+
+#include "lives.h"
+
+namespace husk::compiler {
+namespace {
+
+// The ranges of all inputs' dimensions, one input after the other.
+std::vector<Interval> narrowed(const Code& code, const GivenSizes& sizes) {
+  std::vector<Interval> out;
+  for (uint32_t i = 0; i < code.inputs(); ++i) {
+    const fb::Value* value = code.input(i);
+    for (uint32_t d = 0; d < count(value->dims()); ++d) {
+      const std::string name = value->name()->str() + (value->kind() == HUSK_VALUE_TENSOR ? fmt::format(".{}", d) : "");
+      const auto given = sizes.find(name);
+      const fb::Dim* range = value->dims()->Get(d);
+      out.push_back(given == sizes.end() ? Interval{range->min(), range->max()} : Interval{given->second, given->second});
+    }
+  }
+  return out;
+}
+
+uint32_t segment_of(const Code& code, uint32_t reg) {
+  uint32_t segment = 0;
+  while (reg >= code.segments[segment].scalar_end()) ++segment;
+  return segment;
+}
+
+}  // namespace
+
+std::string check_sizes(const fb::Program& program, const GivenSizes& sizes) {
+  for (const auto& [name, size] : sizes) {
+    bool known = false, fits = false;
+    for (uint32_t f = 0; f < count(program.functions()); ++f) {
+      const fb::Function* function = program.functions()->Get(f);
+      for (uint32_t i = 0; i < count(function->inputs()); ++i) {
+        const fb::Value* value = function->inputs()->Get(i);
+        for (uint32_t d = 0; d < count(value->dims()); ++d) {
+          const bool tensor = value->kind() == HUSK_VALUE_TENSOR;
+          if (name != value->name()->str() + (tensor ? fmt::format(".{}", d) : "")) continue;
+          known = true;
+          fits = fits || (size >= value->dims()->Get(d)->min() && size <= value->dims()->Get(d)->max());
+        }
+      }
+    }
+    if (!known) return fmt::format("there is no '{}': write x.0 for dim 0 of tensor input x, n for an int that has a range", name);
+    if (!fits) return fmt::format("'{}' cannot be {}: its range does not hold that", name, size);
+  }
+  return "";
+}
+
+Bounded::Bounded(const Code& c, const GivenSizes& sizes) : code(c), intervals(c.scalars.size) {
+  const husk_allocator& allocator = *default_allocator();
+  const std::vector<Interval> dims = narrowed(code, sizes);
+  find_intervals(code, dims.data(), intervals.data());
+  out_of_memory = failed(collect_accesses(code, intervals.data(), allocator, &accesses, nullptr));
+  if (out_of_memory) return;
+  std::vector<uint32_t> block_of(code.buffers.size, kNone);
+  for (uint32_t b = 0; b < code.buffers.size; ++b) {
+    const fb::Buffer& buffer = code.buffers[b];
+    if (buffer.space() != uint8_t(Space::arena)) continue;
+    const int64_t high = intervals[buffer.size()].high;
+    const bool by_data = segment_of(code, buffer.size()) > 0, bound = high != INT64_MAX;
+    block_of[b] = static_cast<uint32_t>(rooms.size());
+    rooms.push_back({b, by_data && !bound, !by_data && !bound});
+    const uint64_t bytes = bound ? static_cast<uint64_t>(std::max<int64_t>(high, 0)) : 0;
+    blocks.push_back({bytes, 1ull << buffer.align_log2(), UINT32_MAX, 0, 0});
+  }
+  find_lives(code, accesses, block_of.data(), blocks.data(), blocks.size());
+  if (unbounded()) return;
+  Planner planner;
+  out_of_memory = failed(planner.reserve(allocator, blocks.size(), code.steps.size, nullptr));
+  if (out_of_memory) return;
+  planned = planner.place(blocks.data(), blocks.size(), nullptr, kPlanWell);
+  is_planned = planned.peak < kTooLarge;
+}
+
+const Bounded::Room* Bounded::unbounded() const {
+  for (const Room& room : rooms)
+    if (room.unbounded) return &room;
+  return nullptr;
+}
+
+uint32_t Bounded::on_demand() const {
+  return static_cast<uint32_t>(std::count_if(rooms.begin(), rooms.end(), [](const Room& r) { return r.on_demand; }));
+}
+
+}  // namespace husk::compiler

@@ -1,0 +1,69 @@
+// Any bytes as the text of a program: parse, check, lower, write. Nothing but an error with its place may come of a bad
+// one; a good one is an artifact that the runtime accepts, and prints to a text that means the same.
+#include <husk/husk.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+#include "compile.h"
+#include "ir/failure.h"
+#include "ir/parser.h"
+#include "ir/printer.h"
+
+namespace {
+
+using namespace husk::compiler;
+
+[[noreturn]] void defect(const char* what, const std::string& text) {
+  std::fprintf(stderr, "%s: %s\n", what, text.c_str());
+  std::abort();
+}
+
+// Files other than the seeds' image are none of a fuzzer's business.
+bool stays_at_home(const Program& program) {
+  for (const Image& image : program.images)
+    if (image.file.text != "test_kernels.so" && image.file.text != "missing.so") return false;
+  for (const Constant& constant : program.constants)
+    if (constant.in_file) return false;
+  return true;
+}
+
+void check_artifact(const std::vector<uint8_t>& bytes) {
+  const std::unique_ptr<uint8_t, decltype(&std::free)> copy(
+      static_cast<uint8_t*>(std::aligned_alloc(64, (bytes.size() + 63) / 64 * 64)), std::free);
+  std::memcpy(copy.get(), bytes.data(), bytes.size());
+  husk_error error = {};
+  if (husk_program_verify(copy.get(), bytes.size(), &error) != HUSK_OK) defect("the artifact is refused", error.text);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  Program tree;
+  try {
+    tree = parse(text);
+  } catch (const Failure& failure) {
+    if (failure.place.line == 0 || failure.text.empty()) defect("an error without its place", failure.text);
+    return 0;
+  }
+  const std::string printed = print(tree);
+  try {
+    if (!(parse(printed) == tree)) defect("the printed text means something else", printed);
+  } catch (const Failure& failure) {
+    defect("the printed text is refused", failure.text);
+  }
+  if (!stays_at_home(tree)) return 0;
+  const auto made = compile_text(text, HUSK_FUZZ_ROOT);
+  if (const Error* error = std::get_if<Error>(&made)) {
+    if (error->line == 0) defect("an error without its place", error->text);
+    return 0;
+  }
+  check_artifact(std::get<0>(made));
+  const auto again = compile_text(printed, HUSK_FUZZ_ROOT);
+  if (again.index() != 0 || std::get<0>(again) != std::get<0>(made)) defect("the printed text makes another artifact", printed);
+  return 0;
+}
