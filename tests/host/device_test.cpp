@@ -24,7 +24,7 @@ TEST(Port, RefusesOtherDevices) {
   for (int32_t index : {-1, 1, INT_MAX}) {
     husk_error error{};
     void* device = &error;
-    EXPECT_EQ(husk_port_host()->open(nullptr, index, &allocator, &device, &error), HUSK_INVALID_ARGUMENT);
+    EXPECT_EQ(husk_port_host()->open(nullptr, index, &allocator, nullptr, &device, &error), HUSK_INVALID_ARGUMENT);
     EXPECT_EQ(device, nullptr);
     EXPECT_EQ(error.code, HUSK_INVALID_ARGUMENT);
     EXPECT_EQ(error.step, -1);
@@ -36,9 +36,9 @@ TEST(Port, RefusesOtherDevices) {
 TEST(Port, OpenNeedsAnAllocator) {
   husk_error error{};
   void* device;
-  EXPECT_EQ(husk_port_host()->open(nullptr, 0, nullptr, &device, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_port_host()->open(nullptr, 0, nullptr, nullptr, &device, &error), HUSK_INVALID_ARGUMENT);
   const husk_allocator half{nullptr, nullptr, nullptr};
-  EXPECT_EQ(husk_port_host()->open(nullptr, 0, &half, &device, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_port_host()->open(nullptr, 0, &half, nullptr, &device, &error), HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(device, nullptr);
 }
 
@@ -48,7 +48,7 @@ TEST(Port, OpenWithoutMemory) {
   const husk_allocator allocator = memory.allocator();
   husk_error error{};
   void* device;
-  EXPECT_EQ(husk_port_host()->open(nullptr, 0, &allocator, &device, &error), HUSK_OUT_OF_MEMORY);
+  EXPECT_EQ(husk_port_host()->open(nullptr, 0, &allocator, nullptr, &device, &error), HUSK_OUT_OF_MEMORY);
   EXPECT_EQ(memory.live, 0);
 }
 
@@ -158,7 +158,7 @@ TEST(DeviceDeathTest, CloseFindsWhatWasNotFreed) {
   const husk_allocator allocator = memory.allocator();
   husk_error error{};
   void *device, *pointer;
-  ASSERT_EQ(husk_port_host()->open(nullptr, 0, &allocator, &device, &error), HUSK_OK);
+  ASSERT_EQ(husk_port_host()->open(nullptr, 0, &allocator, nullptr, &device, &error), HUSK_OK);
   ASSERT_EQ(husk_port_host()->alloc(device, 1, &pointer, &error), HUSK_OK);
   EXPECT_DEATH(husk_port_host()->close(device), "was not released");
   husk_port_host()->free(device, pointer);

@@ -37,7 +37,7 @@ class HostDevice : public ::testing::Test {
  protected:
   void SetUp() override {
     allocator = memory.allocator();
-    ASSERT_EQ(port->open(port->user, 0, &allocator, &device, &error), HUSK_OK) << error.text;
+    ASSERT_EQ(port->open(port->user, 0, &allocator, nullptr, &device, &error), HUSK_OK) << error.text;
   }
   void TearDown() override {
     port->close(device);
@@ -55,9 +55,9 @@ class HostDevice : public ::testing::Test {
   husk_status call(const char* name, const std::vector<husk_op_arg>& args) {
     uint32_t count = 0;
     const husk_op* ops = husk_host_ops(&count);
-    const husk_op_context context{nullptr, device, nullptr};
     for (uint32_t i = 0; i < count; i++) {
       if (std::string(ops[i].name) == name) {
+        const husk_op_context context{ops[i].user, device, nullptr, nullptr};
         return ops[i].call(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
       }
     }

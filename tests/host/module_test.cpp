@@ -172,7 +172,7 @@ TEST_F(Module, KernelsFromManyThreads) {
   void* other;
   const husk_allocator plain{nullptr, [](void*, size_t size, size_t) { return std::malloc(size); },
                              [](void*, void* pointer) { std::free(pointer); }};
-  ASSERT_EQ(port->open(nullptr, 0, &plain, &other, &error), HUSK_OK);
+  ASSERT_EQ(port->open(nullptr, 0, &plain, nullptr, &other, &error), HUSK_OK);
   void* shared;
   const std::vector<char> bytes = file();
   const husk_port_image image{HUSK_IMAGE_ELF, bytes.data(), bytes.size(), "shared"};

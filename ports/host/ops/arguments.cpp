@@ -1,8 +1,16 @@
 #include "arguments.h"
 
+#include <string.h>
+
 #include "error.h"
 
 namespace husk::host {
+
+namespace {
+
+long long wide(int64_t value) { return static_cast<long long>(value); }
+
+}  // namespace
 
 int64_t dtype_bytes(int32_t dtype) {
   switch (dtype) {
@@ -16,68 +24,197 @@ int64_t dtype_bytes(int32_t dtype) {
   }
 }
 
-husk_status Arguments::count(uint32_t given, uint32_t least, uint32_t most) const {
-  if (given >= least && given <= most) return HUSK_OK;
-  return fail(error, HUSK_INVALID_ARGUMENT, "%s: %u arguments; it takes %u%s", op, given, given < least ? least : most,
-              least == most ? "" : given < least ? " or more" : " at the most");
+const char* dtype_name(int32_t dtype) {
+  constexpr const char* all[] = {"none", "bool", "u8",  "i8",  "u16", "i16",  "u32",     "i32",    "u64",       "i64",
+                                 "f16",  "bf16", "f32", "f64", "c64", "c128", "f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"};
+  return dtype >= 0 && dtype < static_cast<int32_t>(sizeof all / sizeof *all) ? all[dtype] : "of no known number";
+}
+
+int64_t numel(const husk_op_arg& tensor) {
+  int64_t product = 1;
+  for (int32_t d = 0; d < tensor.rank; d++) product *= tensor.sizes[d];
+  return product;
+}
+
+bool contiguous(const husk_op_arg& tensor) {
+  int64_t stride = 1;
+  for (int32_t d = tensor.rank - 1; d >= 0; d--) {
+    if (tensor.sizes[d] != 1 && tensor.strides[d] != stride) return false;
+    stride *= tensor.sizes[d];
+  }
+  return true;
+}
+
+Arguments::Name Arguments::name(uint32_t index) const {
+  const char* from = names;
+  for (; index > 0 && from; index--) {
+    from = strchr(from, ' ');
+    if (from) from++;
+  }
+  if (!from) return {1, "?"};
+  return {static_cast<int>(strcspn(from, " ?")), from};
+}
+
+husk_status Arguments::counted() const {
+  uint32_t least = 0, most = 0;
+  for (const char* from = names; from && *from; most++) {
+    const size_t length = strcspn(from, " ");
+    least += from[length - 1] != '?';
+    from += length + (from[length] == ' ');
+  }
+  if (count >= least && count <= most) return HUSK_OK;
+  return fail(error, HUSK_INVALID_ARGUMENT, "%s: %u arguments; it takes %u%s", op, count, count < least ? least : most,
+              least == most ? "" : count < least ? " or more" : " at the most");
 }
 
 husk_status Arguments::tensor(uint32_t index, int32_t least, int32_t most) const {
+  if (index >= count) return refuse(index, HUSK_INVALID_ARGUMENT, "is missing");
   const husk_op_arg& value = values[index];
-  const char* name = names[index];
+  const Name n = name(index);
   if (value.kind != HUSK_ARG_TENSOR) {
-    return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %s is no tensor (kind %d)", op, name, value.kind);
+    return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %.*s is no tensor (kind %d)", op, n.length, n.text,
+                value.kind);
   }
   if (value.rank < least || value.rank > most) {
-    return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %s has rank %d; it takes %d to %d", op, name, value.rank,
-                least, most);
+    return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %.*s has rank %d; it takes %d to %d", op, n.length, n.text,
+                value.rank, least, most);
   }
   if (value.rank > 0 && (!value.sizes || !value.strides)) {
-    return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %s has no %s", op, name,
-                value.sizes ? "strides" : "sizes");
+    return refuse(index, HUSK_INVALID_ARGUMENT, value.sizes ? "has no strides" : "has no sizes");
   }
   const int64_t bytes = dtype_bytes(value.dtype);
-  if (bytes == 0) return fail(error, HUSK_UNSUPPORTED, "%s: argument %s has dtype %d", op, name, value.dtype);
+  if (bytes == 0) return unsupported_dtype(index);
   bool empty = false;
   for (int32_t d = 0; d < value.rank; d++) {
     if (value.sizes[d] < 0) {
-      return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %s has size %lld along %d", op, name,
-                  static_cast<long long>(value.sizes[d]), d);
+      return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %.*s has size %lld along %d", op, n.length, n.text,
+                  wide(value.sizes[d]), d);
     }
     empty |= value.sizes[d] == 0;
   }
   if (empty) return HUSK_OK;
-  if (!value.data) return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %s is null", op, name);
-  const int64_t step = bytes > 8 ? 8 : bytes;
+  if (!value.data) return refuse(index, HUSK_INVALID_ARGUMENT, "is null");
+  const int64_t step = value.dtype == HUSK_C64 ? 4 : bytes > 8 ? 8 : bytes;
   if (reinterpret_cast<uintptr_t>(value.data) % static_cast<uintptr_t>(step) != 0) {
-    return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %s is not aligned to %lld bytes", op, name,
-                static_cast<long long>(step));
+    return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %.*s is not aligned to %lld bytes", op, n.length, n.text,
+                wide(step));
   }
   return HUSK_OK;
+}
+
+husk_status Arguments::dtype(uint32_t index, int32_t expected) const {
+  if (values[index].dtype == expected) return HUSK_OK;
+  const Name n = name(index);
+  return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %.*s has dtype %s; it must be %s", op, n.length, n.text,
+              dtype_name(values[index].dtype), dtype_name(expected));
 }
 
 husk_status Arguments::same_dtype(uint32_t index, uint32_t other) const {
   if (values[index].dtype == values[other].dtype) return HUSK_OK;
-  return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %s has dtype %d, %s has %d; they must be the same", op,
-              names[index], values[index].dtype, names[other], values[other].dtype);
+  const Name n = name(index), o = name(other);
+  return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %.*s has dtype %s, %.*s has %s; they must be the same", op,
+              n.length, n.text, dtype_name(values[index].dtype), o.length, o.text, dtype_name(values[other].dtype));
 }
 
 husk_status Arguments::size(uint32_t index, int32_t dim, int64_t expected, const char* reason) const {
   if (values[index].sizes[dim] == expected) return HUSK_OK;
-  return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %s has size %lld along %d, not %lld (%s)", op, names[index],
-              static_cast<long long>(values[index].sizes[dim]), dim, static_cast<long long>(expected), reason);
+  const Name n = name(index);
+  return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %.*s has size %lld along %d, not %lld (%s)", op, n.length,
+              n.text, wide(values[index].sizes[dim]), dim, wide(expected), reason);
+}
+
+husk_status Arguments::same_shape(uint32_t index, uint32_t other) const {
+  const Name n = name(index), o = name(other);
+  if (values[index].rank != values[other].rank) {
+    return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %.*s has rank %d, %.*s has %d; they must be the same", op,
+                n.length, n.text, values[index].rank, o.length, o.text, values[other].rank);
+  }
+  for (int32_t d = 0; d < values[index].rank; d++) {
+    if (values[index].sizes[d] == values[other].sizes[d]) continue;
+    return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %.*s has size %lld along %d, %.*s has %lld", op, n.length,
+                n.text, wide(values[index].sizes[d]), d, o.length, o.text, wide(values[other].sizes[d]));
+  }
+  return HUSK_OK;
+}
+
+husk_status Arguments::vector(uint32_t index, int64_t length, const char* reason) const {
+  HUSK_TRY(tensor(index, 1, 1));
+  return size(index, 0, length, reason);
 }
 
 husk_status Arguments::number(uint32_t index, double& out) const {
-  if (values[index].kind == HUSK_ARG_INT) {
+  if (index < count && values[index].kind == HUSK_ARG_INT) {
     out = static_cast<double>(values[index].i);
-  } else if (values[index].kind == HUSK_ARG_FLOAT) {
+  } else if (index < count && values[index].kind == HUSK_ARG_FLOAT) {
     out = values[index].f;
   } else {
-    return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %s is no number (kind %d)", op, names[index],
-                values[index].kind);
+    const Name n = name(index);
+    return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %.*s is no number (kind %d)", op, n.length, n.text,
+                index < count ? values[index].kind : HUSK_ARG_NONE);
   }
   return HUSK_OK;
+}
+
+husk_status Arguments::integer(uint32_t index, int64_t& out) const {
+  if (index >= count || values[index].kind != HUSK_ARG_INT) return refuse(index, HUSK_INVALID_ARGUMENT, "is no int");
+  out = values[index].i;
+  return HUSK_OK;
+}
+
+husk_status Arguments::boolean(uint32_t index, bool& out) const {
+  int64_t value = 0;
+  HUSK_TRY(integer(index, value));
+  out = value != 0;
+  return HUSK_OK;
+}
+
+husk_status Arguments::integers(uint32_t index, int64_t expected) const {
+  const Name n = name(index);
+  if (index >= count || values[index].kind != HUSK_ARG_INTS || (values[index].count > 0 && !values[index].sizes)) {
+    return refuse(index, HUSK_INVALID_ARGUMENT, "is no list of ints");
+  }
+  if (values[index].count == expected) return HUSK_OK;
+  return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %.*s has %lld ints, not %lld", op, n.length, n.text,
+              wide(values[index].count), wide(expected));
+}
+
+husk_status Arguments::dimension(uint32_t index, int32_t rank, int32_t& out) const {
+  int64_t dim = 0;
+  HUSK_TRY(integer(index, dim));
+  const int64_t dims = rank > 0 ? rank : 1;
+  if (dim < -dims || dim >= dims) {
+    const Name n = name(index);
+    return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %.*s is %lld; the tensor has %d dimensions", op, n.length,
+                n.text, wide(dim), rank);
+  }
+  out = static_cast<int32_t>(dim < 0 ? dim + dims : dim);
+  return HUSK_OK;
+}
+
+husk_status Arguments::result(uint32_t index) const {
+  if (index < count && values[index].kind == HUSK_ARG_RESULT && values[index].data) return HUSK_OK;
+  return refuse(index, HUSK_INVALID_ARGUMENT, "is no result");
+}
+
+husk_status Arguments::unsupported_dtype(uint32_t index) const {
+  const Name n = name(index);
+  return fail(error, HUSK_UNSUPPORTED, "%s: argument %.*s has dtype %s (%d), which this op does not take", op, n.length,
+              n.text, dtype_name(values[index].dtype), values[index].dtype);
+}
+
+husk_status Arguments::refuse(uint32_t index, husk_status status, const char* reason) const {
+  const Name n = name(index);
+  return fail(error, status, "%s: argument %.*s %s", op, n.length, n.text, reason);
+}
+
+husk_status op_enter(const husk_op_context* context, const husk_op_arg* args, uint32_t count, husk_error* error) {
+  if (!context->user) {
+    return fail(error, HUSK_INVALID_ARGUMENT, "an op of the host pack: the context has no husk_op.user");
+  }
+  const Op& op = *static_cast<const Op*>(context->user);
+  const Arguments arguments(op, context, args, count, error);
+  HUSK_TRY(arguments.counted());
+  return op.run(arguments);
 }
 
 }  // namespace husk::host

@@ -1,93 +1,103 @@
-// aten::copy_ between tensors of one dtype: any strides, broadcasting. (Inductor converts in kernels of its own.)
+// aten::copy_ and its kin: any strides, broadcasting, any dtype to any other. A conversion goes through a block of wide
+// numbers, so that there is code for each dtype and not for each pair of them.
 #include <string.h>
 
 #include "arguments.h"
-#include "error.h"
+#include "eight.h"
+#include "loop.h"
+#include "number.h"
 
 namespace husk::host {
 
 namespace {
 
-constexpr int32_t most_dims = 8;
-
-// The copy as loops over the destination's dimensions, the last one innermost.
-struct Walk {
-  int32_t rank = 0;
-  int64_t sizes[most_dims];
-  int64_t to[most_dims];     // strides, in elements
-  int64_t from[most_dims];
-};
-
-using RowCopy = void (*)(unsigned char* to, int64_t to_stride, const unsigned char* from, int64_t from_stride,
-                         int64_t count);
-
-// Bytes of N: the same dtype on both sides.
-template <int N>
-void copy_row(unsigned char* to, int64_t to_stride, const unsigned char* from, int64_t from_stride, int64_t count) {
-  if (to_stride == 1 && from_stride == 1) {
-    memcpy(to, from, static_cast<size_t>(count) * N);
-    return;
+template <class T>
+void move_row(T* to, int64_t to_step, const T* from, int64_t from_step, int64_t count) {
+  if (to_step == 1 && from_step == 1) {
+    memmove(to, from, static_cast<size_t>(count) * sizeof(T));
+  } else {
+    for (int64_t i = 0; i < count; i++) memcpy(to + i * to_step, from + i * from_step, sizeof(T));
   }
-  for (int64_t i = 0; i < count; i++) memcpy(to + i * to_stride * N, from + i * from_stride * N, N);
 }
 
-// Visits every element of the outer dimensions in order; ranks are small, so the counters live here.
-void walk(const Walk& w, RowCopy copy, unsigned char* to, const unsigned char* from, int64_t bytes) {
-  int64_t at[most_dims] = {};
-  for (int32_t d = 0; d < w.rank; d++) {
-    if (w.sizes[d] == 0) return;
+constexpr int64_t block = 256;
+template <class W> using Writer = void (*)(void* to, int64_t at, int64_t step, const W* from, int64_t count);
+
+template <class T, class W>
+void write_block(void* to, int64_t at, int64_t step, const W* from, int64_t count) {
+  for (int64_t i = 0; i < count; i++) set(static_cast<T*>(to) + at + i * step, cast<Value<T>>(from[i]));
+}
+
+// All elements, read by `read(at) -> W` and cast to the dtype of `to`; false if it has none.
+template <class W, class Read>
+bool convert(const Loop<2>& loop, const husk_op_arg& to, Read read) {
+  Writer<W> write = nullptr;
+  const EightBits* format = eight_bits(to.dtype);
+  if (!format && !visit<Everything>(to.dtype, [&](auto tag) { write = write_block<typename decltype(tag)::type, W>; })) {
+    return false;
   }
-  if (w.rank == 0) return copy(to, 1, from, 1, 1);
-  const int32_t last = w.rank - 1;
-  for (;;) {
-    copy(to, w.to[last], from, w.from[last], w.sizes[last]);
-    int32_t d = last - 1;
-    for (; d >= 0; d--) {
-      to += w.to[d] * bytes;
-      from += w.from[d] * bytes;
-      if (++at[d] < w.sizes[d]) break;
-      to -= w.to[d] * bytes * w.sizes[d];
-      from -= w.from[d] * bytes * w.sizes[d];
-      at[d] = 0;
+  each_row(loop, [&](const int64_t(&at)[2], int64_t count, const int64_t(&steps)[2]) {
+    W values[block];
+    for (int64_t start = 0; start < count; start += block) {
+      const int64_t length = count - start < block ? count - start : block;
+      for (int64_t i = 0; i < length; i++) values[i] = read(at[1] + (start + i) * steps[1]);
+      const int64_t first = at[0] + start * steps[0];
+      if (!format) {
+        write(to.data, first, steps[0], values, length);
+        continue;
+      }
+      for (int64_t i = 0; i < length; i++) {
+        writable<uint8_t>(to)[first + i * steps[0]] = eight_encode(*format, cast<float>(values[i]));
+      }
     }
-    if (d < 0) return;
-  }
+  });
+  return true;
 }
 
-RowCopy row_copy(int64_t bytes) {
-  switch (bytes) {
-    case 1: return copy_row<1>;
-    case 2: return copy_row<2>;
-    case 4: return copy_row<4>;
-    case 8: return copy_row<8>;
-    default: return copy_row<16>;
-  }
-}
+// What a type's values are read as.
+template <class V>
+using Wide = std::conditional_t<is_complex<V>, Complex<double>,
+             std::conditional_t<std::is_floating_point_v<V>, double,
+             std::conditional_t<std::is_same_v<V, uint64_t>, uint64_t, int64_t>>>;
 
 }  // namespace
 
-husk_status copy_into(const husk_op_context*, const husk_op_arg* values, uint32_t count, husk_error* error) {
-  constexpr const char* names[] = {"self", "src", "non_blocking"};
-  const Arguments args{"aten::copy_", names, values, error};
-  if (husk_status status = args.count(count, 2, 3)) return status;
-  if (husk_status status = args.tensor(0, 0, most_dims)) return status;
-  if (husk_status status = args.tensor(1, 0, args[0].rank)) return status;
-  if (husk_status status = args.same_dtype(1, 0)) return status;
-  const husk_op_arg &to = args[0], &from = args[1];
-  Walk w;
-  w.rank = to.rank;
-  for (int32_t d = 0; d < to.rank; d++) {
-    const int32_t own = d - (to.rank - from.rank);
-    w.sizes[d] = to.sizes[d];
-    w.to[d] = to.strides[d];
-    w.from[d] = 0;
-    if (own < 0 || from.sizes[own] == 1) continue;
-    if (husk_status status = args.size(1, own, to.sizes[d], "it broadcasts to self")) return status;
-    w.from[d] = from.strides[own];
+husk_status copy_between(const Arguments& args, uint32_t to_at, const husk_op_arg& to, uint32_t from_at,
+                         const husk_op_arg& from) {
+  Loop<2> loop;
+  loop.shape(to);
+  if (!broadcast(from, to.sizes, to.rank, loop.strides[1])) {
+    return args.refuse(from_at, HUSK_INVALID_ARGUMENT, "has a shape that does not broadcast to what is written");
   }
-  const int64_t bytes = dtype_bytes(to.dtype);
-  walk(w, row_copy(bytes), static_cast<unsigned char*>(to.data), static_cast<const unsigned char*>(from.data), bytes);
-  return HUSK_OK;
+  loop.merge();
+  if (to.dtype == from.dtype) {
+    visit_bytes(dtype_bytes(to.dtype), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      each_row(loop, [&](const int64_t(&at)[2], int64_t count, const int64_t(&steps)[2]) {
+        move_row(writable<T>(to) + at[0], steps[0], data_of<T>(from) + at[1], steps[1], count);
+      });
+    });
+    return HUSK_OK;
+  }
+  bool known = false;
+  if (const EightBits* format = eight_bits(from.dtype)) {
+    known = convert<double>(loop, to, [&](int64_t at) { return double{eight_decode(*format, data_of<uint8_t>(from)[at])}; });
+    return known ? husk_status{HUSK_OK} : args.unsupported_dtype(to_at);
+  }
+  const bool knows_from = visit<Everything>(from.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    known = convert<Wide<Value<T>>>(loop, to, [&](int64_t at) { return cast<Wide<Value<T>>>(get(data_of<T>(from) + at)); });
+  });
+  if (!knows_from) return args.unsupported_dtype(from_at);
+  return known ? husk_status{HUSK_OK} : args.unsupported_dtype(to_at);
 }
+
+husk_status copy_elements(const Arguments& args, uint32_t to, uint32_t from) {
+  HUSK_TRY(args.tensor(to));
+  HUSK_TRY(args.tensor(from));
+  return copy_between(args, to, args[to], from, args[from]);
+}
+
+husk_status copy_into(const Arguments& args) { return copy_elements(args, 0, 1); }
 
 }  // namespace husk::host

@@ -1,8 +1,13 @@
-// aten::mm.out, addmm.out, bmm.out and baddbmm.out: checks, then one product a batch.
+// aten::mm, addmm, bmm, baddbmm and their kin: checks, then one product a batch.
 // Schemas: aten/src/ATen/native/native_functions.yaml of PyTorch.
+#include <cmath>
+
 #include "arguments.h"
 #include "device.h"
 #include "error.h"
+#include "loop.h"
+#include "number.h"
+#include "parts.h"
 #include "product.h"
 
 namespace husk::host {
@@ -12,49 +17,36 @@ namespace {
 // Where the operands of an op stand among its arguments; `self` is what beta multiplies, or none.
 struct Layout {
   static constexpr uint32_t none = 0xffffffff;
-  uint32_t self, a, b, beta, alpha, out, count;
+  uint32_t self, a, b, beta, alpha, out;
   int32_t rank;
 };
 
-constexpr Layout plain(int32_t rank) { return {Layout::none, 0, 1, Layout::none, Layout::none, 2, 3, rank}; }
-constexpr Layout added(int32_t rank) { return {0, 1, 2, 3, 4, 5, 6, rank}; }
+constexpr Layout plain(int32_t rank) { return {Layout::none, 0, 1, Layout::none, Layout::none, 2, rank}; }
+constexpr Layout added(int32_t rank) { return {0, 1, 2, 3, 4, 5, rank}; }
 
-husk_status check_operands(const Arguments& args, const Layout& at, husk_error* error) {
+husk_status check_operands(const Arguments& args, const Layout& at) {
   const uint32_t operands[] = {at.a, at.b, at.out};
-  for (uint32_t index : operands) {
-    if (husk_status status = args.tensor(index, at.rank, at.rank)) return status;
-  }
-  for (uint32_t index : operands) {
-    if (husk_status status = args.same_dtype(index, at.a)) return status;
-  }
-  const int32_t dtype = args[at.out].dtype;
-  if (dtype != HUSK_F32 && dtype != HUSK_F64 && dtype != HUSK_F16 && dtype != HUSK_BF16) {
-    return fail(error, HUSK_UNSUPPORTED, "%s: argument %s has dtype %d; the host op has f16, bf16, f32 and f64",
-                args.op, args.names[at.a], dtype);
-  }
+  for (uint32_t index : operands) HUSK_TRY(args.tensor(index, at.rank, at.rank));
+  for (uint32_t index : operands) HUSK_TRY(args.same_dtype(index, at.a));
   const int32_t row = at.rank - 2, column = at.rank - 1;
-  if (husk_status status = args.size(at.b, row, args[at.a].sizes[column], "the columns of the first matrix")) {
-    return status;
-  }
-  if (husk_status status = args.size(at.out, row, args[at.a].sizes[row], "the rows of the first matrix")) return status;
-  if (husk_status status = args.size(at.out, column, args[at.b].sizes[column], "the columns of the second matrix")) {
-    return status;
-  }
+  HUSK_TRY(args.size(at.b, row, args[at.a].sizes[column], "the columns of the first matrix"));
+  HUSK_TRY(args.size(at.out, row, args[at.a].sizes[row], "the rows of the first matrix"));
+  HUSK_TRY(args.size(at.out, column, args[at.b].sizes[column], "the columns of the second matrix"));
   if (at.rank == 2) return HUSK_OK;
-  if (husk_status status = args.size(at.b, 0, args[at.a].sizes[0], "the first batch")) return status;
+  HUSK_TRY(args.size(at.b, 0, args[at.a].sizes[0], "the first batch"));
   return args.size(at.out, 0, args[at.a].sizes[0], "the first batch");
 }
 
 // Self as strides over out's dimensions: 0 where it broadcasts.
-husk_status broadcast(const Arguments& args, const Layout& at, int64_t* strides) {
-  if (husk_status status = args.tensor(at.self, 0, at.rank)) return status;
-  if (husk_status status = args.same_dtype(at.self, at.a)) return status;
+husk_status broadcast_self(const Arguments& args, const Layout& at, int64_t* strides) {
+  HUSK_TRY(args.tensor(at.self, 0, at.rank));
+  HUSK_TRY(args.same_dtype(at.self, at.a));
   const husk_op_arg& self = args[at.self];
   for (int32_t dim = 0; dim < at.rank; dim++) {
     const int32_t own = dim - (at.rank - self.rank);
     strides[dim] = 0;
     if (own < 0 || self.sizes[own] == 1) continue;
-    if (husk_status status = args.size(at.self, own, args[at.out].sizes[dim], "it broadcasts to out")) return status;
+    HUSK_TRY(args.size(at.self, own, args[at.out].sizes[dim], "it broadcasts to out"));
     strides[dim] = self.strides[own];
   }
   return HUSK_OK;
@@ -64,31 +56,50 @@ const void* batch_of(const husk_op_arg& tensor, int64_t stride, int64_t batch) {
   return static_cast<const unsigned char*>(tensor.data) + batch * stride * dtype_bytes(tensor.dtype);
 }
 
-void run_product(const Device& device, const Product& product) {
-  switch (device.isa) {
-#if defined(__x86_64__)
-    case Isa::Avx512: return product_run_avx512(product);
-    case Isa::Avx2: return product_run_avx2(product);
-#endif
-    default: return product_run_baseline(product);
-  }
+// The device of a call: it says which instruction set the products use.
+husk_status device_of(const Arguments& args, const Device*& out) {
+  out = static_cast<const Device*>(args.context->device);
+  if (out) return HUSK_OK;
+  return fail(args.error, HUSK_INVALID_ARGUMENT, "%s: the context has no device of the host port", args.op);
 }
 
-husk_status multiply(const husk_op_context* context, const Arguments& args, const Layout& at, husk_error* error) {
-  if (husk_status status = check_operands(args, at, error)) return status;
+// A product as parts of its output, each at least as large as the kernels' own blocks: they are the same ones whatever the
+// number of threads, so the results are.
+struct Split {
+  static constexpr int64_t part_rows = 96, part_columns = 256;
+  int64_t rows, columns;   // how many parts
+
+  explicit Split(const Product& p)
+      : rows(p.m < part_rows ? 1 : p.m / part_rows), columns(p.n < part_columns ? 1 : p.n / part_columns) {}
+
+  void take(Product& p, int64_t i, int64_t j) const {
+    const int64_t bytes = dtype_bytes(p.dtype), row = i * part_rows, column = j * part_columns;
+    const auto move = [&](const void* data, int64_t elements) {
+      return static_cast<const unsigned char*>(data) + elements * bytes;
+    };
+    p.m = i + 1 < rows ? part_rows : p.m - row;
+    p.n = j + 1 < columns ? part_columns : p.n - column;
+    p.a.data = move(p.a.data, row * p.a.row);
+    p.b.data = move(p.b.data, column * p.b.column);
+    p.out = const_cast<unsigned char*>(move(p.out, row * p.out_row + column * p.out_column));
+    if (p.self.data) p.self.data = move(p.self.data, row * p.self.row + column * p.self.column);
+  }
+};
+
+husk_status multiply(const Arguments& args, const Layout& at) {
+  HUSK_TRY(check_operands(args, at));
+  const Device* device = nullptr;
   Product product = {};
   product.alpha = 1;
   int64_t self[3] = {};
   bool adds = false;
   if (at.self != Layout::none) {
-    if (husk_status status = broadcast(args, at, self)) return status;
-    if (husk_status status = args.number(at.beta, product.beta)) return status;
-    if (husk_status status = args.number(at.alpha, product.alpha)) return status;
+    HUSK_TRY(broadcast_self(args, at, self));
+    HUSK_TRY(args.number(at.beta, product.beta));
+    HUSK_TRY(args.number(at.alpha, product.alpha));
     adds = product.beta != 0;   // PyTorch does not let what beta = 0 multiplies through, NaN neither
   }
-  if (!context->device) {
-    return fail(error, HUSK_INVALID_ARGUMENT, "%s: the context has no device of the host port", args.op);
-  }
+  HUSK_TRY(device_of(args, device));
   const husk_op_arg &a = args[at.a], &b = args[at.b], &out = args[at.out];
   const int32_t row = at.rank - 2, column = at.rank - 1;
   product.dtype = static_cast<husk_dtype>(out.dtype);
@@ -97,43 +108,131 @@ husk_status multiply(const husk_op_context* context, const Arguments& args, cons
   product.k = a.sizes[column];
   product.out_row = out.strides[row];
   product.out_column = out.strides[column];
+  if (numel(out) == 0) return HUSK_OK;
+  if (!product_knows(product.dtype)) return args.unsupported_dtype(at.a);
   const bool batched = at.rank == 3;
   const int64_t batches = batched ? out.sizes[0] : 1;
-  for (int64_t i = 0; i < batches && product.m > 0 && product.n > 0; i++) {
-    product.a = {batch_of(a, batched ? a.strides[0] : 0, i), a.strides[row], a.strides[column]};
-    product.b = {batch_of(b, batched ? b.strides[0] : 0, i), b.strides[row], b.strides[column]};
-    product.out = const_cast<void*>(batch_of(out, batched ? out.strides[0] : 0, i));
-    if (adds) product.self = {batch_of(args[at.self], batched ? self[0] : 0, i), self[row], self[column]};
-    run_product(*static_cast<const Device*>(context->device), product);
-  }
+  const Split split(product);
+  const double work = static_cast<double>(numel(out)) * static_cast<double>(product.k);
+  in_parts(args.context->threads, batches * split.rows * split.columns, work, [&](int64_t part, int64_t step) {
+    for (; part < batches * split.rows * split.columns; part += step) {
+      const int64_t i = part / (split.rows * split.columns);
+      Product p = product;
+      p.a = {batch_of(a, batched ? a.strides[0] : 0, i), a.strides[row], a.strides[column]};
+      p.b = {batch_of(b, batched ? b.strides[0] : 0, i), b.strides[row], b.strides[column]};
+      p.out = const_cast<void*>(batch_of(out, batched ? out.strides[0] : 0, i));
+      if (adds) p.self = {batch_of(args[at.self], batched ? self[0] : 0, i), self[row], self[column]};
+      split.take(p, part / split.columns % split.rows, part % split.columns);
+      product_run(*device, p);
+    }
+  });
   return HUSK_OK;
-}
-
-constexpr const char* mm_names[] = {"self", "mat2", "out"};
-constexpr const char* addmm_names[] = {"self", "mat1", "mat2", "beta", "alpha", "out"};
-constexpr const char* baddbmm_names[] = {"self", "batch1", "batch2", "beta", "alpha", "out"};
-
-husk_status call(const husk_op_context* context, const Arguments& args, uint32_t count, const Layout& layout) {
-  if (husk_status status = args.count(count, layout.count, layout.count)) return status;
-  return multiply(context, args, layout, args.error);
 }
 
 }  // namespace
 
-husk_status mm_out(const husk_op_context* context, const husk_op_arg* args, uint32_t count, husk_error* error) {
-  return call(context, {"aten::mm.out", mm_names, args, error}, count, plain(2));
+// out = beta * self + alpha * the sum of a[i] b[i]; each addition rounds to the dtype, as in PyTorch.
+husk_status addbmm(const Arguments& args) {
+  HUSK_TRY(args.tensor(1, 3, 3));
+  HUSK_TRY(args.tensor(2, 3, 3));
+  HUSK_TRY(args.tensor(5, 2, 2));
+  HUSK_TRY(args.same_dtype(2, 1));
+  HUSK_TRY(args.same_dtype(5, 1));
+  const husk_op_arg &a = args[1], &b = args[2], &out = args[5];
+  HUSK_TRY(args.size(2, 0, a.sizes[0], "the first batch"));
+  HUSK_TRY(args.size(2, 1, a.sizes[2], "the columns of the first matrices"));
+  HUSK_TRY(args.size(5, 0, a.sizes[1], "the rows of the first matrices"));
+  HUSK_TRY(args.size(5, 1, b.sizes[2], "the columns of the second matrices"));
+  const Layout at{0, 1, 2, 3, 4, 5, 2};
+  int64_t self[2] = {};
+  Product product = {};
+  const Device* device = nullptr;
+  HUSK_TRY(broadcast_self(args, at, self));
+  HUSK_TRY(args.number(3, product.beta));
+  HUSK_TRY(args.number(4, product.alpha));
+  HUSK_TRY(device_of(args, device));
+  product.dtype = out.dtype;
+  product.m = out.sizes[0];
+  product.n = out.sizes[1];
+  product.k = a.sizes[2];
+  product.out = out.data;
+  product.out_row = out.strides[0];
+  product.out_column = out.strides[1];
+  if (numel(out) == 0) return HUSK_OK;
+  if (product.beta != 0) product.self = {args[0].data, self[0], self[1]};
+  if (a.sizes[0] == 0) product.k = 0;
+  for (int64_t i = 0; i == 0 || i < a.sizes[0]; i++) {
+    product.a = {batch_of(a, a.strides[0], i), a.strides[1], a.strides[2]};
+    product.b = {batch_of(b, b.strides[0], i), b.strides[1], b.strides[2]};
+    if (!product_run(*device, product)) return args.unsupported_dtype(1);
+    product.self = {out.data, out.strides[0], out.strides[1]};
+    product.beta = 1;
+  }
+  return HUSK_OK;
 }
 
-husk_status addmm_out(const husk_op_context* context, const husk_op_arg* args, uint32_t count, husk_error* error) {
-  return call(context, {"aten::addmm.out", addmm_names, args, error}, count, added(2));
+// addmm, then relu or gelu.
+husk_status addmm_activation(const Arguments& args) {
+  bool gelu = false;
+  HUSK_TRY(args.boolean(5, gelu));
+  HUSK_TRY(multiply(args, {0, 1, 2, 3, 4, 6, 2}));
+  const husk_op_arg& out = args[6];
+  Loop<1> loop;
+  loop.shape(out);
+  const bool known = visit<Floats | Halves>(out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    each(loop, [&](const int64_t(&at)[1]) {
+      T* place = writable<T>(out) + at[0];
+      const Value<T> x = get(place);
+      set(place, gelu ? static_cast<Value<T>>(0.5 * x * (1 + std::erf(x * 0.70710678118654752440))) : x > 0 || is_nan(x) ? x : 0);
+    });
+  });
+  return known ? husk_status{HUSK_OK} : args.unsupported_dtype(6);
 }
 
-husk_status bmm_out(const husk_op_context* context, const husk_op_arg* args, uint32_t count, husk_error* error) {
-  return call(context, {"aten::bmm.out", mm_names, args, error}, count, plain(3));
+// Ints of 8 bits, summed in 32.
+husk_status int_mm(const Arguments& args) {
+  for (uint32_t i = 0; i < 3; i++) {
+    HUSK_TRY(args.tensor(i, 2, 2));
+    HUSK_TRY(args.dtype(i, i < 2 ? HUSK_I8 : HUSK_I32));
+  }
+  const husk_op_arg &a = args[0], &b = args[1], &out = args[2];
+  HUSK_TRY(args.size(1, 0, a.sizes[1], "the columns of the first matrix"));
+  HUSK_TRY(args.size(2, 0, a.sizes[0], "the rows of the first matrix"));
+  HUSK_TRY(args.size(2, 1, b.sizes[1], "the columns of the second matrix"));
+  for (int64_t i = 0; i < a.sizes[0]; i++) {
+    for (int64_t j = 0; j < b.sizes[1]; j++) {
+      int32_t sum = 0;
+      for (int64_t k = 0; k < a.sizes[1]; k++) {
+        sum = plus(sum, data_of<int8_t>(a)[i * a.strides[0] + k * a.strides[1]] *
+                            data_of<int8_t>(b)[k * b.strides[0] + j * b.strides[1]]);
+      }
+      writable<int32_t>(out)[i * out.strides[0] + j * out.strides[1]] = sum;
+    }
+  }
+  return HUSK_OK;
 }
 
-husk_status baddbmm_out(const husk_op_context* context, const husk_op_arg* args, uint32_t count, husk_error* error) {
-  return call(context, {"aten::baddbmm.out", baddbmm_names, args, error}, count, added(3));
+bool product_knows(int32_t dtype) { return visit<Ints | Halves | Floats | Complexes>(dtype, [](auto) {}); }
+
+bool product_run(const Device& device, const Product& product) {
+  const int32_t dtype = product.dtype;
+  if (dtype != HUSK_F32 && dtype != HUSK_F64 && dtype != HUSK_F16 && dtype != HUSK_BF16) {
+    return product_run_plain(product);
+  }
+  switch (device.isa) {
+#if defined(__x86_64__)
+    case Isa::Avx512: product_run_avx512(product); break;
+    case Isa::Avx2: product_run_avx2(product); break;
+#endif
+    default: product_run_baseline(product);
+  }
+  return true;
 }
+
+husk_status mm(const Arguments& args) { return multiply(args, plain(2)); }
+husk_status addmm(const Arguments& args) { return multiply(args, added(2)); }
+husk_status bmm(const Arguments& args) { return multiply(args, plain(3)); }
+husk_status baddbmm(const Arguments& args) { return multiply(args, added(3)); }
 
 }  // namespace husk::host

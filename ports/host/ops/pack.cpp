@@ -1,22 +1,33 @@
 #include <husk/port_host.h>
 
+#include <utility>
+
 #include "arguments.h"
 
 namespace husk::host {
 
 namespace {
 
-constexpr husk_op ops[] = {
-    {"aten::mm.out", mm_out, nullptr},   {"aten::addmm.out", addmm_out, nullptr},
-    {"aten::bmm.out", bmm_out, nullptr}, {"aten::baddbmm.out", baddbmm_out, nullptr},
-    {"aten::copy_", copy_into, nullptr},
+constexpr Op table[] = {
+#define HUSK_HOST_OP(name, run, names) {name, run, names},
+#include "pack.def"
+#undef HUSK_HOST_OP
 };
+constexpr uint32_t table_size = sizeof table / sizeof *table;
+
+template <size_t... I>
+struct Rows {
+  static constexpr husk_op all[] = {{table[I].name, op_enter, const_cast<Op*>(&table[I])}...};
+};
+
+template <size_t... I>
+constexpr const husk_op* rows(std::index_sequence<I...>) { return Rows<I...>::all; }
 
 }  // namespace
 
 }  // namespace husk::host
 
 const husk_op* husk_host_ops(uint32_t* count) {
-  *count = sizeof husk::host::ops / sizeof *husk::host::ops;
-  return husk::host::ops;
+  *count = husk::host::table_size;
+  return husk::host::rows(std::make_index_sequence<husk::host::table_size>());
 }

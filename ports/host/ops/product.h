@@ -25,6 +25,17 @@ struct Product {
   double alpha, beta;
 };
 
+struct Device;
+
+// Whether product_run has a dtype.
+bool product_knows(int32_t dtype);
+
+// Any dtype but bool and f8; false for those. Ints wrap around, and are multiplied by alpha and beta as ints.
+bool product_run(const Device& device, const Product& product);
+
+// Ints and complex numbers, for product_run.
+bool product_run_plain(const Product& product);
+
 // The same code compiled for three instruction sets; the CPU must have the one that is called.
 void product_run_baseline(const Product& product);
 void product_run_avx2(const Product& product);
