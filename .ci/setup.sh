@@ -6,7 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(g++ clang libclang-rt-dev cmake ninja-build flatbuffers-compiler libflatbuffers-dev libmimalloc-dev
-  libcli11-dev libfmt-dev nlohmann-json3-dev libdlpack-dev libgtest-dev python3-dev python3-venv ca-certificates)
+  libcli11-dev libfmt-dev nlohmann-json3-dev libdlpack-dev libgtest-dev python3-dev python3-venv ca-certificates
+  g++-aarch64-linux-gnu qemu-user)   # the aarch64 stage of tests/run.sh
 
 missing=()
 for package in "${packages[@]}"; do

@@ -7,34 +7,22 @@ beyond that is in host_prefix.h (checks, reductions, memory) and made by `vector
 
 import dataclasses
 import pathlib
-import platform
 import re
-import subprocess
 
-from . import vector_math, versions
-from .errors import CompileError, Unsupported
+from . import host_image, versions
+from .errors import Unsupported
 from .launch import Launch
 
+# C++ types of parameters; Inductor writes some of them in several ways.
 _TYPES = {"bool": "bool", "uint8_t": "u8", "int8_t": "i8", "uint16_t": "u16", "int16_t": "i16", "uint32_t": "u32",
-          "int32_t": "i32", "uint64_t": "u64", "int64_t": "i64", "float": "f32", "double": "f64"}
+          "int32_t": "i32", "uint64_t": "u64", "int64_t": "i64", "float": "f32", "double": "f64", "at::Half": "f16",
+          "half": "f16", "at::BFloat16": "bf16", "bfloat16": "bf16", "at::complex<float>": "c64",
+          "at::complex<double>": "c128", "at::Float8_e4m3fn": "f8e4m3fn", "at::Float8_e5m2": "f8e5m2",
+          "at::Float8_e4m3fnuz": "f8e4m3fnuz", "at::Float8_e5m2fnuz": "f8e5m2fnuz"}
+_INTEGERS = {"bool", "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"}
 
-_ISAS = {"avx512": (512, "-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma -mf16c", "CPU_CAPABILITY_AVX512"),
-         "avx2": (256, "-mavx2 -mfma -mf16c", "CPU_CAPABILITY_AVX2")}
-
-# Rounding as Inductor's own builds have it: no contraction, infinities and NaNs count.
-_FLAGS = ("-std=c++20 -O2 -fPIC -fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-plt "
-          "-ffast-math -fno-finite-math-only -fno-unsafe-math-optimizations -ffp-contract=off -fno-math-errno "
-          "-ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables -fno-ident -w")
-_LIBRARIES = {"libc.so.6", "libm.so.6", "libmvec.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
-
-
-def isas():
-  """The ISAs that this machine has, best first."""
-  if platform.machine() not in ("x86_64", "AMD64"):
-    return []
-  flags = set(pathlib.Path("/proc/cpuinfo").read_text().split("flags", 1)[-1].split("\n", 1)[0].split())
-  has = {"avx512": {"avx512f", "avx512dq", "avx512vl", "avx512bw", "fma"}, "avx2": {"avx2", "fma"}}
-  return [isa for isa in _ISAS if has[isa] <= flags]
+# Inductor decides by this number which loops it makes parallel; how many threads run them is found when they run.
+_THREADS = 16
 
 
 @dataclasses.dataclass
@@ -52,20 +40,19 @@ class HostKernels:
   """The kernels of one host target, for all functions of a program. `prefix` begins the names of its rows."""
 
   def __init__(self, isa, prefix=""):
-    if isa not in _ISAS:
-      raise ValueError(f"no host ISA {isa!r}: known are {', '.join(_ISAS)}")
-    self.isa, self.prefix = isa, prefix
+    if isa not in host_image.ISAS:
+      raise ValueError(f"no host ISA {isa!r}: known are {', '.join(host_image.ISAS)}")
+    self.isa, self.prefix = host_image.ISAS[isa], prefix
     self._kernels, self._by_source, self._names, self._texts = {}, {}, {}, []
 
   def options(self):
     """Inductor's options for this target."""
-    return {"cpp.threads": 1, "cpp.simdlen": _ISAS[self.isa][0], "cpp.vec_isa_ok": True,
-            "cpp.dynamic_threads": False}
+    return {"cpp.threads": _THREADS, "cpp.simdlen": self.isa.bits, "cpp.vec_isa_ok": True, "cpp.dynamic_threads": True}
 
   def compiling(self):
     """To be open while Inductor compiles. Each loop nest becomes a kernel of its own: the planner then sees what is
     live when, and equal kernels of different layers are one."""
-    return versions.separate_host_kernels()
+    return versions.host_codegen(self.isa.vectors, _WORK)
 
   def begin_function(self):
     """Names of kernels are Inductor's, and begin anew in every function."""
@@ -114,11 +101,12 @@ class HostKernels:
 
   def source(self):
     """The translation unit."""
-    prefix = (pathlib.Path(__file__).parent / "host_prefix.h").read_text()
-    parts = ["#include <torch/csrc/inductor/cpp_prefix.h>", prefix]
+    here = pathlib.Path(__file__).parent
+    parts = [versions.HOST_PRELUDE, "#include <torch/csrc/inductor/cpp_prefix.h>", versions.HOST_POSTLUDE,
+             (here / "host_runtime.h").read_text(), (here / "host_prefix.h").read_text()]
     for kernel in self._kernels.values():
       parts += [kernel.source, _entry(kernel)]
-    texts = [*self._texts, "a check of the C++ headers", "no host memory"]     # the last two: host_prefix.h
+    texts = [*self._texts, "a check of the C++ headers", "no host memory", "an integer was divided by 0"]
     quoted = ",\n  ".join(_c_string(text) for text in texts)
     parts.append('extern "C" {\n'
                  f"HUSK_EXPORT extern const uint32_t husk_text_count = {len(texts)};\n"
@@ -140,7 +128,8 @@ class HostKernels:
       types.append(_type(name, kind))
       access.append(_access(parameter, kind, body))
     text = f"static void {name}({', '.join(f'{kind} {parameter}' for parameter, kind in parameters)})"
-    text = source[:head.start()] + text + self._checks(name, _without_static_helpers(body))
+    body = _with_threads(_without_static_helpers(body), dict(parameters))
+    text = source[:head.start()] + text + self._checks(name, body)
     return Kernel(name, text, parameters, access, types)
 
   def _checks(self, name, body):
@@ -159,59 +148,10 @@ class HostKernels:
     return body
 
   def _image(self):
-    return build(self.source(), self.isa, len(self._texts) + 1)
+    return host_image.build(self.source(), self.isa, len(self._texts) + 1)
 
 
-def build(source, isa, unnamed_check):
-  """Compiles a translation unit to the bytes of a shared object, and checks what it needs."""
-  import tempfile
-  _, arch, macro = _ISAS[isa]
-  cxx = versions.compiler()
-  with tempfile.TemporaryDirectory(prefix="husk-") as folder:
-    folder = pathlib.Path(folder)
-    (folder / "kernels.cpp").write_text(source)
-    includes = [f"-I{path}" for path in versions.include_paths()]
-    flags = [*_FLAGS.split(), *arch.split(), f"-D{macro}", "-DC10_USING_CUSTOM_GENERATED_MACROS",
-             "-DSTRIP_ERROR_MESSAGES", f"-DHUSK_UNNAMED_CHECK={unnamed_check}"]
-    _run([cxx, *flags, *includes, "-c", "kernels.cpp", "-o", "kernels.o"], folder)
-    objects = ["kernels.o"]
-    wanted = _undefined(folder / "kernels.o")
-    shim = vector_math.source({symbol for symbol in wanted if symbol.startswith("Sleef_")}, isa)
-    if shim:
-      (folder / "vector_math.cpp").write_text(shim)
-      _run([cxx, *flags, "-c", "vector_math.cpp", "-o", "vector_math.o"], folder)
-      objects.append("vector_math.o")
-    (folder / "exports.map").write_text("{ global: husk_*; local: *; };\n")
-    _run([cxx, "-shared", *objects, "-o", "kernels.so", "-nodefaultlibs", "-static-libgcc", "-Wl,--as-needed",
-          "-lmvec", "-lm", "-lc", "-lgcc", "-Wl,--gc-sections", "-Wl,--no-allow-shlib-undefined",
-          "-Wl,--version-script=exports.map", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-s"], folder)
-    _check(folder / "kernels.so")
-    return (folder / "kernels.so").read_bytes()
-
-
-def _run(command, folder):
-  done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-  if done.returncode:
-    lines = [line for line in done.stderr.splitlines() if "error" in line or "undefined" in line] or [done.stderr]
-    raise CompileError(f"{command[0]} failed on the host kernels:\n" + "\n".join(lines[:20]))
-
-
-def _undefined(path):
-  return set(versions.tool_output(["nm", "-u", "--format=posix", str(path)], first_column=True))
-
-
-def _check(path):
-  """Nothing but libc, libm and libmvec may be left to the loader."""
-  needed = re.findall(r"\(NEEDED\).*\[(.*)\]", versions.tool_output(["readelf", "-d", str(path)]))
-  for name in needed:
-    if name not in _LIBRARIES:
-      raise Unsupported(f"the host kernels need {name}, which an image may not")
-  for symbol in versions.tool_output(["nm", "-D", "-u", "--format=posix", str(path)], first_column=True):
-    if not re.search(r"@(GLIBC_|GLIBC)", symbol) and symbol not in _OPTIONAL:
-      raise Unsupported(f"the host kernels need {symbol}, which is not in libc, libm or libmvec")
-
-
-_OPTIONAL = {"_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__gmon_start__"}     # weak, may be absent
+isas = host_image.isas
 
 
 # Source
@@ -254,6 +194,29 @@ def _without_static_helpers(body):
   make."""
   body = re.sub(r"\bstatic\s+(WelfordHelper<)", r"\1", body)
   return re.sub(r"\b(WelfordHelper|CascadeSumHelper)<", r"husk_kernels::\1<", body)
+
+
+_WORK = "// work: "      # versions.host_codegen writes how many elements the next loops go over
+
+
+def _with_threads(body, parameters):
+  """Each parallel region gets as many threads as its work is worth. Float sums that threads would add to memory in any
+  order (`atomic_add`) are made by one."""
+  sums = {parameters.get(name, "") for name in re.findall(r"\batomic_add(?:_vec<[^>]*>)?\(\s*&?(\w+)", body)}
+  serial = any(_TYPES.get(kind.rstrip("*")) not in _INTEGERS for kind in sums)
+  if serial:
+    body = re.sub(r"\batomic_(add(?:_vec<)?)", r"husk_kernels::\1", body)
+  lines, threads = [], "husk_kernels::thread_count()"
+  for line in body.split("\n"):
+    if line.strip().startswith(_WORK):
+      threads = f"husk_kernels::threads_for({line.strip()[len(_WORK):]})"
+    elif versions.HOST_NOTE in line:
+      pass
+    elif re.fullmatch(r"\s*#pragma omp parallel", line):
+      lines.append(f"{line} num_threads({1 if serial else threads})")
+    else:
+      lines.append(line.replace("omp_get_max_threads()", threads))
+  return "\n".join(lines)
 
 
 def _type(name, kind):

@@ -1,62 +1,26 @@
-// What stands between Inductor's C++ kernels and a process that has no libtorch and no libstdc++: checks that return,
-// memory that a failed check gives back, and reductions whose helpers live on the stack. Comes right behind
-// torch/csrc/inductor/cpp_prefix.h, in the one translation unit of an image (host_kernels.py).
-#include <csetjmp>
-#include <cstdlib>
+// What stands between Inductor's C++ kernels and a process that has no libtorch and no libstdc++: what the headers of both
+// ask for, and reductions whose helpers live on the stack. Comes behind torch/csrc/inductor/cpp_prefix.h and host_runtime.h,
+// in the one translation unit of an image (host_kernels.py).
+#include <cstring>
 #include <new>
-
-#define HUSK_EXPORT __attribute__((visibility("default")))
 
 namespace husk_kernels {
 
-// One for each call of an entry that is under way in a thread. A failed check jumps to `place`; what the kernel had
-// allocated until then is in the ring of `blocks`.
-struct Block {
-  Block* before;
-  Block* after;
-  void* memory;
-};
-
-struct Call {
-  jmp_buf place;
-  Block blocks;
-};
-
-static thread_local Call* call = nullptr;
-
-[[noreturn]] static void fail(int check) {
-  if (call == nullptr) __builtin_trap();  // outside of any entry nothing that can fail is run
-  longjmp(call->place, check);
+// What atomic_add and atomic_add_vec do, where one thread does it.
+template <typename T>
+inline void add(T* to, T value) {
+  *to = static_cast<T>(*to + value);
 }
 
-// The block's record stands right before what the kernel gets.
-static void* allocate(size_t size, size_t align) {
-  if (align < alignof(Block)) align = alignof(Block);
-  const size_t before = (sizeof(Block) + align - 1) / align * align;
-  char* memory = size <= SIZE_MAX - before - align ? static_cast<char*>(malloc(size + before + align)) : nullptr;
-  if (memory == nullptr) fail(HUSK_UNNAMED_CHECK + 1);
-  const uintptr_t at = (reinterpret_cast<uintptr_t>(memory) + before + align - 1) / align * align;
-  Block* block = reinterpret_cast<Block*>(at) - 1;
-  block->memory = memory;
-  block->before = block->after = block;
-  if (call != nullptr) {
-    block->before = &call->blocks;
-    block->after = call->blocks.after;
-    block->after->before = block->before->after = block;
-  }
-  return reinterpret_cast<void*>(at);
-}
-
-static void release(void* pointer) {
-  if (pointer == nullptr) return;
-  Block* block = static_cast<Block*>(pointer) - 1;
-  block->before->after = block->after;
-  block->after->before = block->before;
-  free(block->memory);
-}
-
-static void release_all(Call& ended) {
-  while (ended.blocks.after != &ended.blocks) release(ended.blocks.after + 1);
+template <typename T, int indices, int values>
+inline void add_vec(T* to, at::vec::VectorizedN<int64_t, indices> index, at::vec::VectorizedN<T, values> value,
+                    int64_t count = at::vec::VectorizedN<int64_t, indices>::size()) {
+  constexpr int lanes = at::vec::VectorizedN<int64_t, indices>::size();
+  int64_t places[lanes];
+  T numbers[at::vec::VectorizedN<T, values>::size()];
+  index.store(places, lanes);
+  value.store(numbers, lanes);
+  for (int64_t i = 0; i < count; ++i) add(to + places[i], numbers[i]);
 }
 
 // Sums of 2^k chunks at level k, as a binary counter carries: the error grows with the logarithm of the length.
@@ -196,8 +160,8 @@ void operator delete[](void* pointer, size_t, std::align_val_t) noexcept { husk_
 namespace std {
 ios_base::Init::Init() {}
 ios_base::Init::~Init() {}
-void __throw_bad_alloc() { husk_kernels::fail(HUSK_UNNAMED_CHECK + 1); }
-void __throw_bad_array_new_length() { husk_kernels::fail(HUSK_UNNAMED_CHECK + 1); }
+void __throw_bad_alloc() { husk_kernels::fail(husk_kernels::no_memory); }
+void __throw_bad_array_new_length() { husk_kernels::fail(husk_kernels::no_memory); }
 void __throw_length_error(const char*) { husk_kernels::fail(HUSK_UNNAMED_CHECK); }
 void __throw_out_of_range(const char*) { husk_kernels::fail(HUSK_UNNAMED_CHECK); }
 void __throw_out_of_range_fmt(const char*, ...) { husk_kernels::fail(HUSK_UNNAMED_CHECK); }
@@ -205,23 +169,10 @@ void __throw_logic_error(const char*) { husk_kernels::fail(HUSK_UNNAMED_CHECK); 
 }  // namespace std
 
 namespace c10::detail {
-void torchCheckFail(const char*, const char*, uint32_t, const char*) { husk_kernels::fail(HUSK_UNNAMED_CHECK); }
-void torchCheckFail(const char*, const char*, uint32_t, const std::string&) { husk_kernels::fail(HUSK_UNNAMED_CHECK); }
+// 2.15 has a function that says that an integer was divided by zero.
+[[noreturn]] static void fail_in(const char* function) {
+  husk_kernels::fail(strstr(function, "div_by_zero") != nullptr ? husk_kernels::division_by_zero : HUSK_UNNAMED_CHECK);
+}
+void torchCheckFail(const char* function, const char*, uint32_t, const char*) { fail_in(function); }
+void torchCheckFail(const char* function, const char*, uint32_t, const std::string&) { fail_in(function); }
 }  // namespace c10::detail
-
-#define HUSK_CHECK(number, condition)                       \
-  do {                                                      \
-    if (C10_UNLIKELY(!(condition))) husk_kernels::fail(number); \
-  } while (false)
-
-// The body of an entry: runs the kernel, and returns 0 or the number of the check that failed.
-#define HUSK_ENTRY(...)                                     \
-  husk_kernels::Call now;                                   \
-  husk_kernels::Call* const outer = husk_kernels::call;     \
-  now.blocks.before = now.blocks.after = &now.blocks;       \
-  husk_kernels::call = &now;                                \
-  const int check = _setjmp(now.place);                     \
-  if (check == 0) __VA_ARGS__;                              \
-  husk_kernels::call = outer;                               \
-  if (check != 0) husk_kernels::release_all(now);           \
-  return check

@@ -23,7 +23,8 @@ void Device::release(void* pointer) {
   live.fetch_sub(1, std::memory_order_relaxed);
 }
 
-husk_status device_open(void*, int32_t index, const husk_allocator* allocator, void** device, husk_error* error) {
+husk_status device_open(void*, int32_t index, const husk_allocator* allocator, const husk_threads* threads,
+                        void** device, husk_error* error) {
   *device = nullptr;
   if (index != 0) {
     return fail(error, HUSK_INVALID_ARGUMENT, "host device %d: the host port has one device, 0", index);
@@ -31,9 +32,12 @@ husk_status device_open(void*, int32_t index, const husk_allocator* allocator, v
   if (!allocator || !allocator->allocate || !allocator->release) {
     return fail(error, HUSK_INVALID_ARGUMENT, "host device: it needs an allocator with both of its functions");
   }
+  if (threads && (threads->count == 0 || !threads->parallel)) {
+    return fail(error, HUSK_INVALID_ARGUMENT, "host device: its threads have no `parallel`, or count none; give NULL");
+  }
   void* memory = allocator->allocate(allocator->user, sizeof(Device), alignof(Device));
   if (!memory) return fail(error, HUSK_OUT_OF_MEMORY, "host device: no memory for its handle");
-  *device = new (memory) Device(*allocator, cpu_isa());
+  *device = new (memory) Device(*allocator, cpu_isa(), threads);
   return HUSK_OK;
 }
 

@@ -14,9 +14,11 @@ namespace husk::host {
 struct Device {
   husk_allocator allocator;
   Isa isa;
+  const husk_threads* threads;     // or null; kernels see them through their image's slot
   std::atomic<uint64_t> live{0};   // allocations of any kind that close must find released
 
-  Device(const husk_allocator& memory, Isa found) : allocator(memory), isa(found) {}
+  Device(const husk_allocator& memory, Isa found, const husk_threads* given)
+      : allocator(memory), isa(found), threads(given) {}
 
   // Counted host memory, or null. `align` is at most 64.
   void* allocate(size_t size, size_t align);
@@ -24,7 +26,8 @@ struct Device {
 };
 
 // Functions of husk_port, by its names.
-husk_status device_open(void* user, int32_t index, const husk_allocator* allocator, void** device, husk_error* error);
+husk_status device_open(void* user, int32_t index, const husk_allocator* allocator, const husk_threads* threads,
+                        void** device, husk_error* error);
 void device_close(void* device);
 void device_properties(void* device, husk_port_properties* out);
 int32_t device_fit(void* device, const char* arch, int32_t format);

@@ -80,9 +80,9 @@ husk_status file_make(const husk_port_image& image, int& descriptor, husk_error*
   return HUSK_OK;
 }
 
-// The address of a symbol that the image itself defines, with the ELF type that it must have, or null. dlsym alone also
-// finds what the image is linked to: a name such as "abort" would pass for a kernel.
-void* own_symbol(void* library, const char* name, unsigned char type) {
+// The address of a symbol that the image itself defines, with the ELF type and, if not 0, the size that it must have, or
+// null. dlsym alone also finds what the image is linked to: a name such as "abort" would pass for a kernel.
+void* own_symbol(void* library, const char* name, unsigned char type, uint64_t size = 0) {
   void* address = dlsym(library, name);
   link_map *own = nullptr, *found = nullptr;
   const Elf64_Sym* symbol = nullptr;
@@ -92,19 +92,23 @@ void* own_symbol(void* library, const char* name, unsigned char type) {
   if (!dladdr1(address, &info, reinterpret_cast<void**>(const_cast<Elf64_Sym**>(&symbol)), RTLD_DL_SYMENT)) {
     return nullptr;
   }
-  return symbol && ELF64_ST_TYPE(symbol->st_info) == type ? address : nullptr;
+  if (!symbol || ELF64_ST_TYPE(symbol->st_info) != type || (size != 0 && symbol->st_size != size)) return nullptr;
+  return address;
 }
 
-husk_status library_open(const husk_port_image& image, Module& module, husk_error* error) {
+husk_status library_open(const husk_port_image& image, const husk_threads* threads, Module& module, husk_error* error) {
   if (husk_status status = file_make(image, module.descriptor, error)) return status;
   module.library = dlopen(LibraryPath(module.descriptor).text, RTLD_NOW | RTLD_LOCAL);
   if (!module.library) {
     const char* reason = dlerror();
     return fail(error, HUSK_INVALID_FILE, "image %s: %s", image.name, reason ? reason : "the loader refused it");
   }
-  const auto* count = static_cast<const uint32_t*>(own_symbol(module.library, "husk_text_count", STT_OBJECT));
+  const auto* count =
+      static_cast<const uint32_t*>(own_symbol(module.library, "husk_text_count", STT_OBJECT, sizeof(uint32_t)));
   module.texts = static_cast<const char* const*>(own_symbol(module.library, "husk_texts", STT_OBJECT));
   module.text_count = count && module.texts ? *count : 0;
+  void* slot = own_symbol(module.library, "husk_image_threads", STT_OBJECT, sizeof(void*));
+  if (slot) *static_cast<const husk_threads**>(slot) = threads;
   return HUSK_OK;
 }
 
@@ -122,7 +126,7 @@ husk_status module_load(void* handle, const husk_port_image* image, void** modul
   void* memory = device->allocate(sizeof(Module), alignof(Module));
   if (!memory) return fail(error, HUSK_OUT_OF_MEMORY, "image %s: no memory for its module", image->name);
   auto* made = new (memory) Module;
-  if (husk_status status = library_open(*image, *made, error)) {
+  if (husk_status status = library_open(*image, device->threads, *made, error)) {
     module_unload(device, made);
     return status;
   }

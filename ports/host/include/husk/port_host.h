@@ -9,26 +9,55 @@
 extern "C" {
 #endif
 
-/* The port "host": one device, index 0. It works on the calling thread, inside the call: when upload, copy, fill or
- * launch returns, the work is done, any stream (NULL too) will do, and stream_wait has nothing to wait for. A kernel
- * that reports a failed check makes launch itself fail, with HUSK_KERNEL. Device memory is host memory from the
- * device's allocator, aligned to 256 bytes.
+/* The port "host": one device, index 0. It works inside the call: when upload, copy, fill or launch returns, the work is
+ * done, any stream (NULL too) will do, and stream_wait has nothing to wait for. Kernels run on the threads that `open`
+ * was given, where there is enough to do, else, and without any, on the calling thread. With as many threads a kernel
+ * adds up in the same order each time: equal inputs give equal bits. A kernel that reports a failed check makes launch
+ * itself fail, with HUSK_KERNEL. Device memory is host memory from the device's allocator, aligned to 256 bytes.
  * Targets, from the worst fit to the best: "x86-64", "avx2" (with fma and f16c), "avx512" (f, bw, dq, vl); on 64-bit
  * Arm "aarch64". Images are ELF shared objects as FORMAT.md, "Images", describes; they are loaded from memory, never
  * from the disk. A kernel's grid, block and cluster are 1, its shared memory is 0.
  * Returns a constant; may be called from any thread. */
 HUSK_API const husk_port* husk_port_host(void);
 
-/* In libhusk_ops: the ops that compute on host memory: aten::mm.out, aten::addmm.out, aten::bmm.out, aten::baddbmm.out (f32, f64, and
- * f16, bf16 with sums in f32) and aten::copy_. Arguments in the order of the operator's schema:
- *   mm.out(self, mat2, out)                            bmm.out(self, mat2, out)
- *   addmm.out(self, mat1, mat2, beta, alpha, out)      baddbmm.out(self, batch1, batch2, beta, alpha, out)
- *   copy_(self, src [, non_blocking])                  self is what is written
- * Any strides are allowed. `self` of addmm and baddbmm broadcasts to `out` and may be it; other operands must not
- * overlap `out`. beta and alpha are ints or floats; with beta 0, `self` is not read, as in PyTorch.
- * husk_op_context.device is a device of this port. No op allocates; each needs up to 300 KB of stack.
+/* Ready threads, for applications that have none to give: `count` of them, the calling one included (0: as many as the
+ * process has CPUs; at most HUSK_HOST_THREADS_MAX). `out` is for husk_engine_options or husk_port.open and holds on to
+ * the pool. Idle workers look for work for some microseconds, then sleep; they have all signals blocked. `parallel` may
+ * be called from several threads (sessions) at once: such calls queue, one region runs at a time, with all the threads
+ * that it wants. `allocator` (NULL: the C library's) must outlive the pool; it is used here and in release only.
+ * Errors: HUSK_INVALID_ARGUMENT, HUSK_OUT_OF_MEMORY (also for threads that the system does not start); `error` may be
+ * NULL. May be called from any thread. */
+enum { HUSK_HOST_THREADS_MAX = 1024 };
+HUSK_API husk_status husk_host_threads_create(uint32_t count, const husk_allocator* allocator, husk_threads* out,
+                                              husk_error* error);
+
+/* Ends the workers and frees the pool; nothing may use it any more. Writes zeros to `threads`; NULL and zeros do
+ * nothing. */
+HUSK_API void husk_host_threads_release(husk_threads* threads);
+
+/* In libhusk_ops: the ops that compute on host memory, each a row of ports/host/ops/pack.def, which lists them with their
+ * arguments: those of the operator's schema in its order, then outputs, then numbers that the op gives.
+ * - Operators whose result the data sizes are two ops: "NAME:sizes" gives that one size, "NAME" refuses an output of
+ *   another.
+ * - Operators that return views in PyTorch (permute, view_as_real, ...) copy here: their output is memory of its own.
+ * - A complex scalar is two floats: its real and its imaginary part.
+ * - Random ops take the generator's state as their last argument, behind the outputs: a tensor of
+ *   HUSK_HOST_GENERATOR_BYTES bytes, read and written.
+ * Any strides, ranks up to 16. Outputs must not overlap inputs, unless the operator writes in place, but `self` of addmm
+ * and baddbmm may be `out`. beta and alpha are ints or floats; with beta 0, `self` is not read, as in PyTorch. Indices are
+ * checked: one that is out of range gives HUSK_INVALID_INPUT; what was written before it stays.
+ * husk_op_context.user must be the row's `user`, .device a device of this port. No op allocates; each needs up to 400 KB
+ * of stack.
  * Returns `*count` constant rows, for husk_engine_add_op. May be called from any thread. */
 HUSK_API const husk_op* husk_host_ops(uint32_t* count);
+
+/* The state of the random ops' generator, which gives the numbers of PyTorch's CPU generator. A program keeps it as its
+ * state "husk.generator", u8 or u64. All zeros: it seeds itself with PyTorch's default seed, 67280421310721. */
+#define HUSK_HOST_GENERATOR_BYTES 2536
+
+/* Writes the state of a freshly seeded generator, as torch.manual_seed(seed) leaves PyTorch's. `state` has
+ * HUSK_HOST_GENERATOR_BYTES bytes of any alignment; it is what husk_session_state_set then takes. In libhusk_ops. */
+HUSK_API void husk_host_generator_seed(uint64_t seed, void* state);
 
 #ifdef __cplusplus
 }
