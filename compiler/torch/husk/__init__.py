@@ -2,6 +2,6 @@
 
 from .errors import CompileError, Unsupported
 from .export import VERSION as __version__
-from .export import export, write
+from .export import Function, export, write
 
-__all__ = ["CompileError", "Unsupported", "export", "write", "__version__"]
+__all__ = ["CompileError", "Function", "Unsupported", "export", "write", "__version__"]

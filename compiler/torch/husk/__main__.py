@@ -12,20 +12,22 @@ def parser():
   made = argparse.ArgumentParser(
       prog="python -m husk", description="Exports a PyTorch model to a Husk artifact.",
       epilog="example: python -m husk examples/models.py:gpt -o gpt.husk --target host:avx2 --target cuda:h200")
-  made.add_argument("model", help="FILE.py:FUNCTION, which returns (model, args) or (model, args, dynamic_shapes); "
-                                  "or a .pt2 file of torch.export.save")
+  made.add_argument("model", help="FILE.py:FUNCTION, which returns (model, args) or (model, args, dynamic_shapes), or, for "
+                                  "several functions in one artifact, {name: husk.Function(...)}; or a .pt2 file of "
+                                  "torch.export.save")
   made.add_argument("-o", "--output", help="the artifact to write; without it only the .hir is written, into --keep")
   made.add_argument("--target", action="append", metavar="TARGET",
                     help="host (the default), host:avx2, host:avx512, cuda:NAME; may be given several times")
   made.add_argument("--keep", metavar="DIR", help="leave the .hir, the images and the weights there")
-  made.add_argument("--function", default="forward", help="what the function is called in the artifact")
+  made.add_argument("--function", help="what the function is called in the artifact; "
+                    "forward by default")
   made.add_argument("--user", action="append", default=[], metavar="KEY=VALUE", help="metadata of the author's own")
   made.add_argument("--version", action="version", version=f"husk {__version__}")
   return made
 
 
 def loaded(text):
-  """(model, args, dynamic_shapes) of the command line's first argument."""
+  """(model, args, dynamic_shapes) of the command line's first argument; of several functions the dict, None, None."""
   if text.endswith(".pt2"):
     import torch
     return torch.export.load(text), None, None
@@ -39,6 +41,10 @@ def loaded(text):
   if not hasattr(module, function):
     raise ValueError(f"{path} has no function {function}")
   made = getattr(module, function)()
+  if isinstance(made, dict):
+    return made, None, None
+  if not isinstance(made, tuple) or len(made) not in (2, 3):
+    raise ValueError(f"{text}: returned {type(made).__name__}, give (model, args), (model, args, dynamic_shapes) or a dict")
   return made if len(made) == 3 else (*made, None)
 
 
@@ -51,12 +57,18 @@ def main(argv=None):
     parser().error(f"--user {wrong[0]}: give KEY=VALUE")
   try:
     model, args, shapes = loaded(given.model)
-    options = {"dynamic_shapes": shapes, "targets": given.target or ("host",), "function": given.function,
-               "user": dict(pair.split("=", 1) for pair in given.user)}
-    if given.output:
-      export(model, args, given.output, keep=given.keep, **options)
+    options = {"targets": given.target or ("host",), "user": dict(pair.split("=", 1) for pair in given.user)}
+    if isinstance(model, dict):
+      if given.function:
+        raise ValueError(f"--function {given.function}: the model names its functions itself: {', '.join(model)}")
+      arguments = (model,)
     else:
-      write(model, args, given.keep, **options)
+      arguments = (model, args)
+      options.update(dynamic_shapes=shapes, function=given.function or "forward")
+    if given.output:
+      export(*arguments, given.output, keep=given.keep, **options)
+    else:
+      write(*arguments, given.keep, **options)
   except (Unsupported, CompileError, ValueError, OSError) as error:
     print(f"husk: {error}", file=sys.stderr)
     return 1

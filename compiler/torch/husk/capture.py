@@ -7,7 +7,7 @@ inputs stay in, nothing is executed, and what Inductor would write as strings ca
 import contextlib
 import dataclasses
 
-from . import versions
+from . import control, decompositions, nodes, versions
 from .errors import Unsupported
 
 
@@ -16,6 +16,45 @@ class ZeroLine:
   """Zeroes a workspace."""
 
   name: str
+
+
+@dataclasses.dataclass
+class NodeLine:
+  """A node of Inductor's IR that Inductor would write as a string; told apart by its class."""
+
+  node: object
+
+
+@dataclasses.dataclass
+class Captured:
+  """The lines of a subgraph."""
+
+  graph: object
+  lines: list
+
+
+@dataclasses.dataclass
+class BranchLine:
+  """cond and switch: of `branches`, the one that `selector` counts to, the last one if it counts too far."""
+
+  node: object
+  selector: object
+  branches: list
+
+
+@dataclasses.dataclass
+class LoopLine:
+  node: object
+  cond: Captured
+  body: Captured
+
+
+@dataclasses.dataclass
+class CallLine:
+  """A graph that stands for itself: its lines are written where it is called."""
+
+  node: object
+  body: Captured
 
 
 def capture(exported, device, options, take):
@@ -31,7 +70,8 @@ def capture(exported, device, options, take):
   codegen.fx_wrapper_codegen = _wrapper_class(lambda wrapper: taken.append(take(wrapper, guards)))
   try:
     module, values = _flat(exported)
-    with versions.ignored_guards() as guards:
+    control.carry_in_tensors(module)
+    with versions.ignored_guards() as guards, versions.kept_copies(), nodes.of_our_own():
       torch._inductor.aot_compile(module, values, options=versions.options(options))
   except Exception as error:
     raise _cause(error) from error
@@ -55,6 +95,9 @@ def _flat(exported):
     if isinstance(node.meta.get("val"), bool):
       node.meta["val"] = int(node.meta["val"])     # Inductor knows no bool inputs
     values.append(node.meta.get("val"))
+  (results,) = module.graph.output_node().args
+  # Inductor knows no floats as outputs; the signature has them.
+  module.graph.output_node().args = (tuple(None if isinstance(result, float) else result for result in results),)
   return module, tuple(values)
 
 
@@ -76,10 +119,14 @@ def _wrapper_class(take):
   class Wrapper(PythonWrapperCodegen):
     supports_caching = False
 
+    def __init__(self):
+      super().__init__()
+      self.captured = {}     # subgraph -> Captured
+
     @staticmethod
     def create(is_subgraph, subgraph_name, parent_wrapper, partition_signatures=None):
       if is_subgraph:
-        raise Unsupported(f"control flow: the subgraph {subgraph_name}")
+        raise Unsupported(f"the subgraph {subgraph_name}, which is not control flow")
       return Wrapper()
 
     def codegen_inputs(self):
@@ -93,6 +140,46 @@ def _wrapper_class(take):
     def make_zero_buffer(self, name):
       return ZeroLine(name)
 
+    def codegen_conditional(self, node):
+      branches = [self._capture(branch) for branch in (node.false_subgraph, node.true_subgraph)]
+      self.writeline(BranchLine(node, node.predicate, branches))
+
+    def codegen_switch(self, node):
+      self.writeline(BranchLine(node, node.selector, [self._capture(branch) for branch in node.branches]))
+
+    def codegen_while_loop(self, node, stack_output):
+      if stack_output:
+        raise Unsupported("while_loop that keeps what every iteration gives")
+      cond = self._capture(node.cond_subgraph)
+      self.writeline(LoopLine(node, cond, self._capture(node.body_subgraph)))
+
+    def codegen_invoke_subgraph(self, node):
+      self.writeline(CallLine(node, self._capture(node.subgraph)))
+
+    def codegen_dynamic_select_index(self, node, clamp):
+      self.writeline(NodeLine(node))
+
+    def codegen_dynamic_slice_size(self, node):
+      self.writeline(NodeLine(node))
+
+    def _capture(self, subgraph):
+      """The lines of a subgraph; its kernels are the program's. One that is called twice is compiled once."""
+      from torch._inductor.virtualized import V
+      graph, parent = subgraph.graph, V.graph
+      if graph not in self.captured:
+        before = self.lines, self.computed_sizes
+        self.lines, self.computed_sizes = [], type(self.computed_sizes)()
+        graph.fx_wrapper = parent.fx_wrapper
+        self.push_codegened_graph(graph)
+        try:
+          with V.set_graph_handler(graph):
+            graph.codegen_subgraph(parent_graph=parent)
+          self.captured[graph] = Captured(graph, self.lines)
+        finally:
+          self.pop_codegened_graph()
+          self.lines, self.computed_sizes = before
+      return self.captured[graph]
+
   for method, construct in _REFUSED.items():
     setattr(Wrapper, method, _refusing(construct))
   for method in versions.optional_methods():
@@ -103,13 +190,7 @@ def _wrapper_class(take):
 # What Inductor would write as strings.
 _REFUSED = {
     "codegen_device_copy": "a copy between devices",
-    "codegen_while_loop": "while_loop",
-    "codegen_conditional": "cond",
-    "codegen_switch": "switch",
-    "codegen_invoke_subgraph": "invoke_subgraph",
     "generate_tma_descriptor": "a tensor descriptor made on the host",
-    "codegen_dynamic_select_index": "an index that only the data decides",
-    "codegen_dynamic_slice_size": "a slice whose size only the data decides",
     "generate_fallback_kernel_with_runtime_lookup": "an operator without a schema that is known",
 }
 
@@ -123,33 +204,17 @@ def _refusing(construct):
 
 
 def prepared(exported):
-  """The program with attention in its plain form: two products and a softmax."""
+  """The program without operators for which there is nothing to call."""
   import torch
-  attention = torch.ops.aten.scaled_dot_product_attention.default
-  if not any(node.target is attention for node in exported.graph.nodes):
+  graphs = [module.graph for module in exported.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
+  used = {node.target for graph in graphs for node in graph.nodes if node.op == "call_function"}
+  wanted = {op: made for op, made in decompositions.table().items() if op in used}
+  if not wanted:
     return exported
-  examples = exported.example_inputs
-  exported = exported.run_decompositions({attention: _attention})
+  examples, undecomposed = exported.example_inputs, exported
+  exported = versions.with_guards(exported.run_decompositions(wanted), undecomposed)
   exported.example_inputs = examples
   return exported
-
-
-def _attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
-  import torch
-  if dropout_p:
-    raise Unsupported(f"attention with dropout ({dropout_p}): export the model in eval mode")
-  if enable_gqa:
-    key, value = (part.repeat_interleave(query.size(-3) // part.size(-3), -3) for part in (key, value))
-  # The root on either side keeps half-precision products in range.
-  root = (scale if scale is not None else query.size(-1) ** -0.5) ** 0.5
-  scores = (query * root) @ (key * root).transpose(-2, -1)
-  if is_causal:
-    rows = torch.arange(query.size(-2), device=query.device).unsqueeze(-1)
-    columns = torch.arange(key.size(-2), device=query.device)
-    scores = torch.where(columns <= rows, scores, float("-inf"))
-  if attn_mask is not None:
-    scores = torch.where(attn_mask, scores, float("-inf")) if attn_mask.dtype is torch.bool else scores + attn_mask
-  return torch.softmax(scores, -1, dtype=torch.float32).to(query.dtype) @ value
 
 
 @contextlib.contextmanager

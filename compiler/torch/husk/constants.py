@@ -4,11 +4,13 @@ A storage that some step writes is state: it begins with the model's value (or a
 """
 
 import dataclasses
+import re
 
 from . import hir
 from .errors import Unsupported
 
 FILE = "weights.safetensors"
+GENERATOR, GENERATOR_BYTES = "husk.generator", 2536
 
 
 @dataclasses.dataclass(eq=False)
@@ -19,26 +21,35 @@ class Row:
 
 
 class Constants:
-  """All constants of a program. Rows appear when something uses them."""
+  """All constants of a program, for all its functions. Rows appear when something uses them."""
 
   def __init__(self, names):
     self._names = names
-    self._tensors = {}    # FQN -> tensor
+    self._tensors = []    # all that the functions bring along
+    self._of = {}         # id of an exported program -> {FQN: tensor}
     self._rows = {}       # storage -> Row
     self._taken = {}      # storage -> reserved name
 
   def add(self, exported):
-    """Takes in what a program brings along, before any row is asked for."""
+    """Takes in what a function's program brings along, before any row is asked for."""
     import torch
+    mine = self._of[id(exported)] = {}
     for fqn, tensor in {**exported.state_dict, **exported.constants}.items():
       if isinstance(tensor, torch.Tensor):
-        self._tensors[fqn] = tensor.detach()
+        if re.fullmatch(r"buf\d+", fqn):
+          raise Unsupported(f"a parameter or buffer named {fqn}: Inductor calls buffers of its own so; give it another name")
+        mine[fqn] = tensor.detach()
+        self._tensors.append(mine[fqn])
         if (key := _key(tensor)) not in self._taken:
           self._taken[key] = self._names.take(fqn)
 
-  def place(self, graph, name):
+  def of(self, exported):
+    """What answers for the constants of one function's program: its `place`."""
+    return Of(self, self._of[id(exported)])
+
+  def place(self, graph, name, tensors):
     """The row of Inductor's constant `name`, and the bytes before the tensor in it."""
-    tensor = self._tensors.get(graph.allocated_constant_name.get(name, name))
+    tensor = tensors.get(graph.allocated_constant_name.get(name, name))
     tensor = graph.constants[name] if tensor is None else tensor
     if _is_fake(tensor):
       raise Unsupported(f"the constant {name} has no value: it was made while compiling for a device that is not here")
@@ -46,7 +57,7 @@ class Constants:
     return row.buffer, tensor.storage_offset() * tensor.element_size() - row.offset
 
   def _row(self, name, tensor):
-    views = [tensor, *(other for other in self._tensors.values() if _key(other) == _key(tensor))]
+    views = [tensor, *(other for other in self._tensors if _key(other) == _key(tensor))]
     whole = {(view.dtype, view.storage_offset(), tuple(view.shape), tuple(view.stride())) for view in views}
     if len(whole) == 1 and tensor.is_contiguous():
       stored, offset = tensor, tensor.storage_offset() * tensor.element_size()
@@ -63,6 +74,14 @@ class Constants:
     self._rows[_key(tensor)] = row
     return row
 
+  def generator(self):
+    """The state of the random numbers, zeros at first (ports/host/include/husk/port_host.h)."""
+    import torch
+    if GENERATOR not in self._rows:
+      buffer = hir.Buffer(self._names.take(GENERATOR), "state", str(GENERATOR_BYTES))
+      self._rows[GENERATOR] = Row(buffer, torch.zeros(GENERATOR_BYTES, dtype=torch.uint8), 0)
+    return self._rows[GENERATOR].buffer
+
   def lines(self):
     """The `constant` and `state` lines, and the tensors of the file by name."""
     lines, tensors = [], {}
@@ -77,6 +96,20 @@ class Constants:
       if row.buffer.space == "state":
         lines.append(f"state {name} {dims} " + (f"constant {initial}" if fill is None else f"fill {fill}"))
     return lines, tensors
+
+
+@dataclasses.dataclass
+class Of:
+  """The constants as one function names them."""
+
+  constants: Constants
+  tensors: dict
+
+  def generator(self):
+    return self.constants.generator()
+
+  def place(self, graph, name):
+    return self.constants.place(graph, name, self.tensors)
 
 
 def _key(tensor):
@@ -106,4 +139,6 @@ def _fill(tensor):
   if not bool((raw == raw[0]).all()):
     return None
   value = flat[0].item()
+  if not tensor.is_floating_point() and int(value) >= 2**63:
+    return None
   return hir.number(int(value) if not tensor.is_floating_point() else value)

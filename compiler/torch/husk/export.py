@@ -1,36 +1,75 @@
 """`export`: a PyTorch model to an artifact."""
 
 import contextlib
+import copy
+import dataclasses
 import pathlib
+import re
 import shutil
 import tempfile
+import types
 
-from . import capture, compile, constants, hir, host_kernels, signature, versions
-from .errors import Unsupported
+from . import capture, compile, constants, hir, host_image, host_kernels, signature, versions
+from .errors import Unsupported, within
 from .lines import Converter
 
 VERSION = "0.1.0"
 
 
-def export(model, args, path, *, kwargs=None, dynamic_shapes=None, targets=("host",), keep=None, function="forward",
-           user=None):
-  """Exports `model` (an nn.Module, or a torch.export.ExportedProgram) to the artifact `path`.
+@dataclasses.dataclass
+class Function:
+  """One function of an artifact: a model (an nn.Module, or a torch.export.ExportedProgram) and what it is exported with.
 
   args, kwargs, dynamic_shapes: as for torch.export.export.
-  targets: what to compile for: "host" (the best ISA of this machine), "host:avx2", "host:avx512", "cuda:NAME" (one of
-    the descriptions in targets/, or the path of one), "cuda:NAME:fused" (other kernels for products, see products.py).
+  method: which method of the module; its `forward` by default.
+  """
+
+  model: object
+  args: tuple = ()
+  kwargs: dict | None = None
+  dynamic_shapes: object = None
+  method: str = "forward"
+
+  def exported(self):
+    """The torch.export program."""
+    import torch
+    if isinstance(self.model, torch.export.ExportedProgram):
+      return self.model
+    if not isinstance(self.model, torch.nn.Module):
+      raise ValueError(f"{type(self.model).__name__} is no model: give an nn.Module or a torch.export.ExportedProgram")
+    model = self.model
+    if self.method != "forward":
+      if not callable(getattr(type(model), self.method, None)):
+        raise ValueError(f"{type(model).__name__} has no method {self.method}")
+      model = copy.copy(model)     # the same parameters and buffers
+      model.forward = types.MethodType(getattr(type(model), self.method), model)
+    with torch.no_grad():
+      return torch.export.export(model, tuple(self.args), self.kwargs, dynamic_shapes=self.dynamic_shapes, strict=False)
+
+
+def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=("host",), keep=None, function="forward",
+           user=None):
+  """Exports a model to the artifact `path`.
+
+  export(model, args, path) makes one function of `model`, an nn.Module or a torch.export.ExportedProgram; `function` is
+  its name, and args, kwargs and dynamic_shapes are as for torch.export.export.
+  export({"prefill": Function(model, args, ...), "decode": Function(...)}, path) makes several. What they share of parameters
+  and buffers is stored once; a buffer that one of them writes is state for all of them.
+  targets: what to compile for: "host" (all ISAs of this machine's architecture: the loader takes the best one that the CPU
+    has), "host:avx2", "host:avx512", "host:aarch64" (elsewhere by the cross compiler), "cuda:NAME" (one of the descriptions
+    in targets/, or the path of one), "cuda:NAME:fused" (other kernels for products, see products.py).
   keep: a folder in which the `.hir`, the images and the weights stay.
   user: text by key, the author's own metadata.
   Raises Unsupported for what an artifact cannot hold, CompileError where g++ or huskc fail. Returns `path`.
   """
+  functions, path = _given(model, args, path, kwargs, dynamic_shapes, function)
   path = pathlib.Path(path)
   with contextlib.ExitStack() as stack:
     if keep is None:
       folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="husk-")))
     else:
       folder = pathlib.Path(keep)
-    text = write(model, args, folder, kwargs=kwargs, dynamic_shapes=dynamic_shapes, targets=targets, function=function,
-                 user=user)
+    text = write(functions, folder, targets=targets, user=user)
     made = folder / "model.husk"
     compile.compile(text, made)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,19 +77,19 @@ def export(model, args, path, *, kwargs=None, dynamic_shapes=None, targets=("hos
   return path
 
 
-def write(model, args, folder, *, kwargs=None, dynamic_shapes=None, targets=("host",), function="forward", user=None):
-  """The first half of `export`: writes model.hir, images and weights into `folder`; returns the path of the `.hir`."""
+def write(model, args, folder=None, *, kwargs=None, dynamic_shapes=None, targets=("host",), function="forward", user=None):
+  """The first half of `export`, which takes the same: writes model.hir, images and weights into `folder`; returns the
+  path of the `.hir`."""
   import safetensors.torch
-  import torch
+  functions, folder = _given(model, args, folder, kwargs, dynamic_shapes, function)
   folder = pathlib.Path(folder)
   folder.mkdir(parents=True, exist_ok=True)
   with capture.quiet():
-    exported = model
-    if not isinstance(model, torch.export.ExportedProgram):
-      with torch.no_grad():
-        exported = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
-    exported = capture.prepared(exported)
-    program, tensors, files = _program(exported, [_target(name) for name in targets], function, user or {})
+    exported = {}
+    for name, one in functions.items():
+      with within(name, functions):
+        exported[name] = capture.prepared(one.exported())
+    program, tensors, files = _program(exported, _targets(targets), user or {})
   for name, image in files.items():
     (folder / name).write_bytes(image)
   safetensors.torch.save_file(tensors, folder / constants.FILE)
@@ -59,31 +98,52 @@ def write(model, args, folder, *, kwargs=None, dynamic_shapes=None, targets=("ho
   return text
 
 
-def _program(exported, targets, function, user):
+def _given(model, args, path, kwargs, dynamic_shapes, function):
+  """(functions by name, path) of the two ways to call `export`."""
+  if not isinstance(model, dict):
+    if path is None:
+      raise TypeError("export(model, args, path): no path is given")
+    return {function: Function(model, args, kwargs, dynamic_shapes)}, path
+  if path is not None or kwargs is not None or dynamic_shapes is not None:
+    raise TypeError("export({name: Function(...)}, path): arguments and shapes are the functions' own")
+  if not model:
+    raise ValueError("export({name: Function(...)}, path): there are no functions")
+  functions = {}
+  for name, one in model.items():
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.:]*", name):
+      raise ValueError(f"{name!r} is no name of a function: give letters, digits and `_`")
+    functions[name] = one if isinstance(one, Function) else Function(*one)
+  return functions, args
+
+
+def _program(exported, targets, user):
   names = hir.Names()
-  weights = constants.Constants(names)
-  program = hir.Program(f"husk {VERSION}, torch {versions.torch_version()}", user=dict(user))
   for target in targets:
     names.take(target.row)
-  signed = signature.inputs_and_outputs(exported, names, weights)
-  program.tree = signed.tree
-  made = hir.Function(function, [], [])
+  program = hir.Program(f"husk {VERSION}, torch {versions.torch_version()}", user=dict(user))
+  weights = constants.Constants(names)
+  signed = signature.of_functions(exported, names, weights)
+  program.tree = signature.tree(signed)
+  program.functions = [hir.Function(name, [], []) for name in exported]
   files = {}
   for target in targets:
-    made.variants.append(target.variant(exported, signed, weights, names.child()))
+    for made in program.functions:
+      program_, one = exported[made.name], signed[made.name]
+      with within(made.name, exported):
+        made.variants.append(target.variant(program_, one, weights.of(program_), one.names.child()))
     rows, images = target.images()
     program.rows += rows
     files.update(images)
     program.targets.append(target.line())
-  made.inputs = [value.line() for value in signed.inputs]
-  made.outputs = [value.line() for value in signed.outputs]
-  program.functions.append(made)
+  for made in program.functions:
+    made.inputs = [value.line() for value in signed[made.name].inputs]
+    made.outputs = [value.line() for value in signed[made.name].outputs]
   program.data, tensors = weights.lines()
   return program, tensors, files
 
 
 class HostTarget:
-  """Compiles for this kind of CPU."""
+  """Compiles for this kind of CPU, which need not be here."""
 
   def __init__(self, isa):
     self.isa, self.row = isa, f"host_{isa}"
@@ -127,13 +187,19 @@ class CudaTarget:
     return self.kernels.rows(self.row), self.kernels.files()
 
 
-def _target(name):
-  port, _, what = name.partition(":")
-  if port == "host":
-    isa = what or next(iter(host_kernels.isas()), None)
-    if isa is None:
-      raise Unsupported("the target host: this machine has neither AVX2 nor AVX-512")
-    return HostTarget(isa)
+def _targets(names):
+  made = {}
+  for name in names:
+    port, _, what = name.partition(":")
+    for each in ([what] if what else host_image.isas_of_this_machine()) if port == "host" else [what]:
+      made.setdefault(f"{port}:{each}", _target(name, port, each))
+  return list(made.values())
+
+
+def _target(name, port, what):
+  if port == "host" and what in host_image.ISAS:
+    return HostTarget(what)
   if port == "cuda" and what:
     return CudaTarget(what)
-  raise ValueError(f"no target {name!r}: give host, host:avx2, host:avx512 or cuda:NAME")
+  known = ", ".join(f"host:{isa}" for isa in host_image.ISAS)
+  raise ValueError(f"no target {name!r}: give host, {known} or cuda:NAME")

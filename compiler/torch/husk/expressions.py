@@ -18,14 +18,28 @@ class Expressions:
     self.names = {}
     self.floats = set()
 
+  def child(self):
+    """Knows what this one knows; what it learns, this one does not."""
+    made = Expressions()
+    made.names, made.floats = dict(self.names), set(self.floats)
+    return made
+
   def define(self, symbol, text, is_float=False):
     self.names[str(symbol)] = text
+    self.floats.discard(str(symbol))
     if is_float:
       self.floats.add(str(symbol))
 
   def knows(self, expression):
     """Whether every symbol of it has been defined."""
     return all(str(symbol) in self.names for symbol in sympy.sympify(expression).free_symbols)
+
+  def knows_all(self, expressions):
+    return all(self.knows(expression) for expression in expressions)
+
+  def kind(self, expression):
+    """("int" or "float", the text)."""
+    return self._any(sympy.sympify(expression))
 
   def int(self, expression):
     """The text of an int (or a condition, 0 or 1)."""
@@ -94,8 +108,11 @@ class Expressions:
 
   def _Mul(self, e):
     numerator, denominator = sympy.fraction(e)
-    if denominator != 1:      # a quotient that is known to be exact
-      return "int", f"floordiv({self.int(numerator)}, {self.int(denominator)})"
+    if denominator != 1:
+      parts = self._any(numerator), self._any(denominator)
+      if any(kind == "float" for kind, _ in parts):
+        return "float", f"fdiv({self._float(numerator)}, {self._float(denominator)})"
+      return "int", f"floordiv({parts[0][1]}, {parts[1][1]})"      # a quotient that is known to be exact
     terms = list(e.as_ordered_factors())
     if terms[0] == -1 and len(terms) == 2:
       kind, text = self._any(terms[1])
@@ -106,11 +123,35 @@ class Expressions:
     base, exponent = e.args
     if exponent == sympy.Rational(1, 2):
       return "float", f"sqrt({self._float(base)})"
+    kinds = [self._any(part)[0] for part in (base, exponent)]
+    if "float" in kinds:
+      return self._FloatPow(e)
     if exponent.is_Integer and exponent < 0:
       raise Unsupported(f"a quotient that may have a remainder: {e}")
     return "int", f"pow({self.int(base)}, {self.int(exponent)})"
 
   _PowByNatural = _Pow
+
+  def _FloatPow(self, e):
+    return "float", f"fpow({self._float(e.args[0])}, {self._float(e.args[1])})"
+
+  def _bits(self, op, e):
+    return "int", f"{op}({self.int(e.args[0])}, {self.int(e.args[1])})"
+
+  def _BitwiseFn_bitwise_and(self, e):
+    return self._bits("bit_and", e)
+
+  def _BitwiseFn_bitwise_or(self, e):
+    return self._bits("bit_or", e)
+
+  def _BitwiseFn_bitwise_xor(self, e):
+    return self._bits("bit_xor", e)
+
+  def _LShift(self, e):
+    return self._bits("shl", e)
+
+  def _RShift(self, e):
+    return self._bits("shr", e)
 
   def _divided(self, op, e):
     return "int", f"{op}({self.int(e.args[0])}, {self.int(e.args[1])})"
@@ -140,6 +181,10 @@ class Expressions:
 
   def _Max(self, e):
     return self._fold("max", self._ordered(e))
+
+  # Up to a multiple of what Inductor's pools align to.
+  def _align(self, e):
+    return "int", f"mul(cdiv({self.int(e.args[0])}, 64), 64)"
 
   def _Abs(self, e):
     kind, text = self._any(e.args[0])
@@ -188,6 +233,12 @@ class Expressions:
 
   def _TruncToInt(self, e):
     return self._rounded("trunc", None, e)
+
+  def _RoundToInt(self, e):
+    return self._rounded("round", None, e)
+
+  def _TruncToFloat(self, e):
+    return "float", f"float(trunc({self._float(e.args[0])}))"
 
   def _ToFloat(self, e):
     return "float", self._float(e.args[0])

@@ -18,6 +18,11 @@ def dtype(what):
   return _DTYPES.get(str(what).removeprefix("torch."))
 
 
+def alignment(what):
+  """What every kernel assumes of the address of a tensor of a torch dtype: that of a number of it."""
+  return what.itemsize // 2 if what.is_complex else what.itemsize
+
+
 def quoted(text):
   """A STRING."""
   plain = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
@@ -34,41 +39,67 @@ def number(value):
   return text if re.search(r"[.en]", text) else text + ".0"     # inf and nan hold an n
 
 
-class Names:
-  """Gives each thing of a program a name of its own that the grammar allows."""
+def names_in(text):
+  """The names that an expression's text holds."""
+  return re.findall(r"[A-Za-z_][A-Za-z0-9_.:]*", text)
 
-  def __init__(self, taken=()):
-    self._taken = set(taken)
+
+class Names:
+  """Gives each thing a name of its own that the grammar allows. A name is known in its scope and those within: a child
+  takes none of its parents', a parent none of its children's, and children may have equal ones."""
+
+  def __init__(self, parent=None):
+    self._parent, self._taken, self._below = parent, set(), set()
 
   def child(self):
-    """Names for one variant: those taken here stay taken there, not the other way round."""
-    return Names(self._taken)
+    return Names(self)
 
   def take(self, wanted):
     base = re.sub(r"[^A-Za-z0-9_.:]", "_", wanted)
     if not base or not (base[0].isalpha() or base[0] == "_"):
       base = "_" + base
     name, n = base, 1
-    while name in self._taken:
+    while name in _WORDS or self._has(name):
       n += 1
       name = f"{base}_{n}"
     self._taken.add(name)
+    above = self._parent
+    while above is not None:
+      above._below.add(name)
+      above = above._parent
     return name
+
+  def _has(self, name):
+    above = self._parent
+    while above is not None:
+      if name in above._taken:
+        return True
+      above = above._parent
+    return name in self._taken or name in self._below
+
+
+# What stands in arguments and expressions, and so names nothing (HIR.md).
+_WORDS = set("read write both atomic tensor tensors floats result dtype null none true false inf nan".split())
 
 
 @dataclasses.dataclass(eq=False)
 class Buffer:
-  """A row of memory. `space` is arena, input, output, constant or state; `bytes` an expression; align 0 says
-  nothing."""
+  """A row of memory. `space` is arena, input, output, constant or state; `bytes` an expression; `align` is what the
+  kernels assume of its address, 0 says nothing. A buffer may turn out to be another one: `stands_for`."""
 
   name: str
   space: str
   bytes: str = ""
   align: int = 0
+  stands_for: "Buffer | None" = None
+
+  def row(self):
+    """The buffer that is meant in the end."""
+    return self if self.stands_for is None else self.stands_for.row()
 
   def text(self):
     of = f" of {self.space}" if self.space in ("input", "output") else ""
-    align = f" align {self.align}" if self.align and self.space == "arena" else ""
+    align = f" align {self.align}" if self.align > 1 else ""
     return f"buffer {self.name}{of} bytes {self.bytes}{align}"
 
 
@@ -83,7 +114,10 @@ class View:
 
   def text(self):
     part = "" if self.offset is None else f"[{self.offset}, {self.extent}]"
-    return f"{self.access} {self.buffer.name}{part}"
+    return f"{self.access} {self.buffer.row().name}{part}"
+
+  def rows(self):
+    return [self.buffer.row()]
 
 
 @dataclasses.dataclass
@@ -101,7 +135,23 @@ class Tensor:
     sizes, strides = (f"[{', '.join(part)}]" for part in (self.sizes, self.strides))
     offset = "" if self.offset == "0" else f" offset {self.offset}"
     access = f"{self.access} " if self.access else ""
-    return f"{access}tensor {self.buffer.name} {self.dtype} {sizes} {strides}{offset}"
+    return f"{access}tensor {self.buffer.row().name} {self.dtype} {sizes} {strides}{offset}"
+
+  def rows(self):
+    return [self.buffer.row()]
+
+
+@dataclasses.dataclass
+class TensorList:
+  """Tensors, and None where one is missing."""
+
+  items: list
+
+  def text(self):
+    return f"tensors [{', '.join('none' if item is None else item.text() for item in self.items)}]"
+
+  def rows(self):
+    return [item.buffer.row() for item in self.items if item is not None]
 
 
 @dataclasses.dataclass
@@ -121,8 +171,57 @@ class Statement:
     arguments = ", ".join(argument if isinstance(argument, str) else argument.text() for argument in self.arguments)
     return f"{self.head} ({arguments})" + (f" at {quoted(self.origin)}" if self.origin else "")
 
-  def views(self):
-    return [argument for argument in self.arguments or () if not isinstance(argument, str)]
+  def lines(self):
+    return [self.text()]
+
+  def rows(self):
+    """The buffers that its arguments lie in."""
+    return [row for argument in self.arguments or () if not isinstance(argument, str) for row in argument.rows()]
+
+  def blocks(self):
+    """Lists of statements inside of it."""
+    return []
+
+
+@dataclasses.dataclass
+class When(Statement):
+  """`when head { yes } else { no }`."""
+
+  yes: list = dataclasses.field(default_factory=list)
+  no: list = dataclasses.field(default_factory=list)
+
+  def lines(self):
+    otherwise = ["} else {", *_indented(self.no)] if self.no else []
+    return [f"when {self.head} {{", *_indented(self.yes), *otherwise, "}"]
+
+  def blocks(self):
+    return [self.yes, self.no]
+
+
+@dataclasses.dataclass
+class Loop(Statement):
+  """`loop { before while head after }`."""
+
+  before: list = dataclasses.field(default_factory=list)
+  after: list = dataclasses.field(default_factory=list)
+
+  def lines(self):
+    return ["loop {", *_indented([*self.before, Statement(f"while {self.head}"), *self.after]), "}"]
+
+  def blocks(self):
+    return [self.before, self.after]
+
+
+def _indented(statements):
+  return ["  " + line for statement in statements for line in statement.lines()]
+
+
+def walk(statements):
+  """All statements, those of blocks behind the one that holds them."""
+  for statement in statements:
+    yield statement
+    for block in statement.blocks():
+      yield from walk(block)
 
 
 @dataclasses.dataclass
@@ -133,14 +232,14 @@ class Variant:
 
   def text(self):
     lines = [f"  variant {self.target} {{"]
-    lines += ["    " + statement.text() for statement in self.statements]
+    lines += ["    " + line for statement in self.statements for line in statement.lines()]
     results = ", ".join(result if isinstance(result, str) else result.text() for result in self.results)
     return "\n".join([*lines, f"    return ({results})", "  }"])
 
 
 @dataclasses.dataclass
 class Function:
-  """`inputs` and `outputs` are lines: "x tensor f32 [1..8, 10] align 16"."""
+  """`inputs` and `outputs` are lines: "x tensor f32 [1..8, 10]"."""
 
   name: str
   inputs: list

@@ -4,12 +4,13 @@ Lines are told apart by the name of their class (`_LINES`), so that a line that 
 import. What is not in the table is refused by name.
 """
 
+import contextlib
 import dataclasses
 import re
 
 import sympy
 
-from . import extern, hir, outputs, prologue, versions
+from . import control, data, extern, hir, outputs, prologue, versions
 from .errors import Unsupported
 from .expressions import Expressions
 
@@ -24,14 +25,17 @@ class Place:
 
 
 def place(trace):
-  """The model's own line in a stack trace, "model.py:12 x + 1"; the deepest that is not PyTorch's."""
+  """The model's own line in a stack trace, "model.py:12 x + 1"; the deepest that is not PyTorch's. Code that torch made
+  stands in no file, and has no number that would be the same next time."""
   found = re.findall(r'File "([^"]*)", line (\d+), in [^\n]*(?:\n\s*([^\n]*))?', trace or "")
-  own = [frame for frame in found if "/torch/" not in frame[0] and frame[0][:1] != "<"] or found
+  files = [frame for frame in found if frame[0][:1] != "<"]
+  own = [frame for frame in files if "/torch/" not in frame[0]] or files or found
   if not own:
     return ""
   path, line, code = own[-1]
   code = code.strip()
-  return f"{path.rsplit('/', 1)[-1]}:{line} {code[:37] + '...' if len(code) > 40 else code}".strip()
+  code = code[:37] + "..." if len(code) > 40 else code
+  return code if path[:1] == "<" else f"{path.rsplit('/', 1)[-1]}:{line} {code}".strip()
 
 
 class Converter:
@@ -40,11 +44,12 @@ class Converter:
 
   def __init__(self, target, signature, constants, backend, names):
     self.target, self.signature, self.constants, self.backend, self.names = target, signature, constants, backend, names
-    self.statements = []
-    self.places = {}          # Inductor's name -> Place
+    self.statements = []      # of the block that is being written
+    self.places = {}          # Inductor's name -> Place, in the graph that is being written
     self.exprs = Expressions()
     self.defined_by = {}      # "size(x, 0)" -> the symbol that it defines
     self.asserts = []         # (condition, text) whose symbols are not all defined yet
+    self.called_at = ""       # of a subgraph
     self.buffers = {signed.name: hir.Buffer(signed.name, space) for space, part in
                     (("input", signature.inputs), ("output", signature.outputs)) for signed in part}
 
@@ -55,11 +60,36 @@ class Converter:
     self.ranges = self.graph.sizevars.shape_env.var_to_range
     self.backend.begin_function()
     prologue.write(self, guards)
-    for line in wrapper.lines:
-      self._line(line)
+    self.write(wrapper.lines)
     results = outputs.write(self, wrapper)
-    self._drop_unused()
+    self.statements = _without_unused(self.statements)
     return hir.Variant(self.target, self.statements, results)
+
+  def write(self, lines):
+    for line in lines:
+      self._line(line)
+
+  @contextlib.contextmanager
+  def block(self):
+    """What is said while it is open goes to the list that it gives."""
+    before, self.statements = self.statements, []
+    try:
+      yield self.statements
+    finally:
+      self.statements = before
+
+  @contextlib.contextmanager
+  def inside(self, graph, node):
+    """While open, lines are those of a subgraph that `node` calls, whose names are its own; it knows the symbols known
+    outside."""
+    before = self.graph, self.places, self.exprs, self.asserts, self.called_at
+    self.called_at = self.origin(node)
+    self.graph, self.places, self.exprs = graph, {}, self.exprs.child()
+    self.asserts = prologue.asserts(graph)
+    try:
+      yield
+    finally:
+      self.graph, self.places, self.exprs, self.asserts, self.called_at = before
 
   def _line(self, line):
     kind = type(line).__name__
@@ -87,14 +117,12 @@ class Converter:
   def span(self, sizes, strides):
     """Elements from the first to the last, an expression; 0 if there are none."""
     sizes, strides = [sympy.sympify(size) for size in sizes], [sympy.sympify(stride) for stride in strides]
-    product = sympy.prod(sizes)
-    expected = sympy.Integer(1)
-    for size, stride in reversed(list(zip(sizes, strides))):
-      if size != 1 and stride != expected:
-        break
-      expected *= size
-    else:
-      return product
+    left, dense = [pair for pair in zip(sizes, strides) if pair[0] != 1], sympy.Integer(1)
+    while innermost := next((pair for pair in reversed(left) if pair[1] == dense), None):
+      left.remove(innermost)
+      dense *= innermost[0]
+    if not left:
+      return dense
     last = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides))
     for size in sizes:
       if self._may_be_zero(size):
@@ -157,19 +185,23 @@ class Converter:
     self.statements.append(hir.Statement("", buffer=buffer))
     return buffer
 
-  def origin(self, node):
-    return origin(node)
+  def let(self, name, text):
+    """Names a number; returns the name."""
+    name = self.names.take(name)
+    self.say(f"let {name} = {text}")
+    return name
 
-  def _drop_unused(self):
-    """Buffers that no step touches are not declared."""
-    used = {id(argument.buffer) for statement in self.statements for argument in statement.views()}
-    self.statements = [statement for statement in self.statements
-                       if statement.buffer is None or statement.buffer.space != "arena" or id(statement.buffer) in used]
+  def origin(self, node):
+    """Where in the model a node comes from: of a subgraph's nodes, where it is called, if nothing more is known."""
+    text = origin(node)
+    return text if not self.called_at or re.search(r"\.py:\d", text) else f"{self.called_at}: {text}"
 
   # Lines
 
   def _allocate(self, line):
     node = line.node
+    if node.get_name() in self.graph.removed_buffers:
+      return
     if getattr(line, "comm_buffer", False):
       raise Unsupported("a buffer for communication between devices")
     sizes = versions.allocation_size(self.graph, node)
@@ -229,44 +261,35 @@ class Converter:
       return hir.number(value)
     return self.exprs.any(value)
 
-  def _dynamic_scalar(self, line):
-    """A value that only the device knows: read, and a new segment begins."""
-    node = line.node
-    (source,) = node.inputs
-    view = self.tensor("read", source)
-    name, _, _, dtype, extra = unwrapped(source)
-    at = self.known_place(name)
-    size = self.exprs.int(sympy.Integer(dtype.itemsize))
-    self.say(f"read {view.dtype}", [hir.View("read", at.buffer, self.exprs.int(at.offset + extra), size)],
-             self.origin(source))
-    self.define_read(node.sym, node.keypath, dtype)
-    prologue.write_checks(self)
-
-  def define_read(self, symbol, keypath, dtype):
-    is_float = dtype.is_floating_point
-    text = "fresult(0)" if is_float else "result(0)"
-    for key in keypath or ():
-      kind = type(key).__name__
-      if kind == "DivideByKey":
-        text = f"floordiv({text}, {key.divisor})"
-      elif kind != "ConvertIntKey":
-        raise Unsupported(f"a value read from the device through {kind}")
-    limits = self.ranges.get(symbol)
-    if not is_float and limits is not None and limits.lower.is_Integer:
-      upper = str(int(limits.upper)) if limits.upper.is_Integer else str(2**63 - 1)
-      text = f"range({text}, {int(limits.lower)}, {upper})"
-    name = self.names.take(str(symbol))
-    self.say(f"let {name} = {text}")
-    self.exprs.define(symbol, name, is_float)
-
   def _symbol_defs(self, line):
-    if line.unbacked_bindings:
-      names = ", ".join(str(symbol) for symbol in line.unbacked_bindings)
-      raise Unsupported(f"{line.output_name} has a size that only the data decides ({names})")
+    """What makes something with sizes of its own has defined their symbols."""
+    unknown = [str(symbol) for symbol in line.unbacked_bindings or () if not self.exprs.knows(symbol)]
+    if unknown:
+      raise Unsupported(f"{line.output_name} decides {', '.join(unknown)}")
 
   def _multi_output(self, line):
     if line.result_name not in self.places:
       raise Unsupported(f"{line.result_name}, one of the results of {line.arg_name}, has no place")
+
+  def _node(self, line):
+    kind = type(line.node).__name__
+    if kind not in _NODES:
+      raise Unsupported(f"a {kind}")
+    _NODES[kind](self, line.node)
+
+
+def _without_unused(statements):
+  """Buffers that no step touches, or that stand for others, are not declared."""
+  used = {id(row) for statement in hir.walk(statements) for row in statement.rows()}
+
+  def kept(block):
+    for statement in block:
+      for inner in statement.blocks():
+        inner[:] = kept(inner)
+    return [statement for statement in block if (buffer := statement.buffer) is None or
+            buffer.stands_for is None and (buffer.space != "arena" or id(buffer) in used)]
+
+  return kept(statements)
 
 
 def origin(node):
@@ -319,7 +342,23 @@ _LINES = {
     "KernelCallLine": Converter._kernel_call,
     "ExternKernelOutLine": lambda converter, line: extern.out(converter, line.node),
     "ExternKernelAllocLine": lambda converter, line: extern.alloc(converter, line.node),
+    "ExternKernelMultiOutLine": lambda converter, line: extern.multi_out(converter, line.node),
+    "ScatterFallbackLine": lambda converter, line: extern.scatter(converter, line.node),
+    "IndexPutFallbackLine": lambda converter, line: extern.index_put(converter, line.node, line.indices),
     "MultiOutputLine": Converter._multi_output,
-    "DynamicScalarLine": Converter._dynamic_scalar,
+    "DynamicScalarLine": lambda converter, line: data.scalar(converter, line.node),
     "UnbackedSymbolDefsLine": Converter._symbol_defs,
+    "NodeLine": Converter._node,
+    "BranchLine": control.branch,
+    "LoopLine": control.loop,
+    "CallLine": control.call,
+}
+
+_NODES = {
+    "InplaceBernoulliFallback": extern.in_place,
+    "InplaceCopyFallback": extern.copy,
+    "DeviceCopy": extern.device_copy,
+    "DynamicSelectStorageOffset": data.select_offset,
+    "DynamicSliceSize": data.slice_size,
+    "TensorAssert": data.tensor_assert,
 }

@@ -40,6 +40,8 @@ def _scalar(converter, output, node):
     node = node.data
   if output.kind == "none":
     return "none"
+  if output.value is not None:
+    return f"float {hir.number(output.value)}" if output.kind == "float" else f"int {int(output.value)}"
   expression = getattr(node, "expr", node)
   if output.kind == "float":
     return f"float {converter.exprs.float(expression)}"
@@ -58,8 +60,9 @@ def _tensor(converter, output, unwrapped, users):
   whole = place.buffer.space == "arena" and place.offset + extra == 0 and place.buffer.bytes == span
   if whole and users[id(place.buffer)] == 1:
     place.buffer.space, place.buffer.name = "output", output.name
-    output.align = max(output.align, getattr(converter.backend, "alignment", 0))
+    place.buffer.align = max(hir.alignment(dtype), getattr(converter.backend, "alignment", 1))
     return converter.typed("", place.buffer, dtype, sizes, strides, 0)
+  given.align = hir.alignment(dtype)
   converter.statements.append(hir.Statement("", buffer=given))
   offset = converter.exprs.int(place.offset + extra)
   converter.say("copy", [hir.View("write", given), hir.View("read", place.buffer, offset, span)],

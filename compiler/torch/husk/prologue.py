@@ -22,8 +22,9 @@ def write(converter, guards):
     _check_constant(converter, signed)
   for signed, node in tensors:
     _check(converter, signed, node)
-  _find_asserts(converter)
-  converter.asserts += _index_limits(guards)
+  for condition, text in converter.signature.guards:
+    converter.say(f"check({condition}) {hir.quoted(text)}")
+  converter.asserts = [*asserts(converter.graph), *_index_limits(guards)]
   write_checks(converter)
 
 
@@ -36,10 +37,12 @@ def _bound(converter):
   aligned = set(graph.inputs_to_check)
   for index, (name, signed) in enumerate(zip(names, converter.signature.inputs)):
     node = graph.graph_inputs.get(name)
-    if signed.kind == "tensor" and index in aligned:
-      signed.align = max(signed.align, 16)
     if signed.kind == "tensor" and node is not None:
-      converter.bind(name, converter.buffers[signed.name], node)
+      buffer = converter.buffers[signed.name]
+      buffer.align = hir.alignment(node.get_dtype())
+      if index in aligned:
+        buffer.align = max(buffer.align, getattr(converter.backend, "alignment", 1))
+      converter.bind(name, buffer, node)
     yield signed, node
 
 
@@ -102,17 +105,26 @@ def _check(converter, signed, node):
   converter.statements.append(hir.Statement("", buffer=buffer))
 
 
-def _find_asserts(converter):
-  """What torch.export found must hold at run time; Inductor's own asserts are off."""
+def asserts(graph):
+  """(condition, text) of what torch.export and Inductor found must hold at run time; Inductor itself writes none, with
+  its option off. Conditions are as they were found: what torch knows by now is what is to be checked."""
   import torch
-  converter.asserts = []
-  for node in converter.graph.module.graph.nodes:
+  found = {}
+  for node in graph.module.graph.nodes:
     if node.op == "call_function" and node.target is torch.ops.aten._assert_scalar.default:
       value = node.args[0]
       value = value.meta.get("val") if isinstance(value, torch.fx.Node) else value
       if hasattr(value, "node"):
-        text = node.args[1] if len(node.args) > 1 else ""
-        converter.asserts.append((value.node.expr, text))
+        found.setdefault(_renamed(graph, value.node._expr), node.args[1] if len(node.args) > 1 else "")
+  for operation in graph.operations:
+    if type(operation).__name__ == "AssertScalar":
+      found.setdefault(operation.scalar, operation.msg)
+  return list(found.items())
+
+
+def _renamed(graph, expression):
+  """Symbols that torch made again for the same number, when it went through the graph again."""
+  return sympy.sympify(expression).xreplace(graph.sizevars.shape_env.unbacked_renamings)
 
 
 def _index_limits(guards):

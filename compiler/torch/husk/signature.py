@@ -3,62 +3,87 @@
 import dataclasses
 import json
 
-from . import hir
-from .errors import Unsupported
+from . import guards, hir
+from .errors import Unsupported, within
 
 
 @dataclasses.dataclass
 class Input:
   """`kind` is tensor, int, float, bool or none. `value` is the one value of an input that the program took for a
-  constant; `align` what kernels assume of a tensor's address."""
+  constant."""
 
   name: str
   kind: str
   dtype: str = ""
   ranges: tuple = ()
   value: object = None
-  align: int = 0
 
   def line(self):
     if self.kind == "tensor":
-      align = f" align {self.align}" if self.align > 1 else ""
-      return f"{self.name} tensor {self.dtype} [{', '.join(self.ranges)}]{align}"
+      return f"{self.name} tensor {self.dtype} [{', '.join(self.ranges)}]"
     return " ".join([self.name, self.kind, *self.ranges])
 
 
 @dataclasses.dataclass
 class Output:
+  """As Input; `value` is that of a number which is always the same."""
+
   name: str
   kind: str
   dtype: str = ""
   rank: int = 0
-  align: int = 0      # what kernels assume of a tensor's address
+  value: object = None
 
   def line(self):
     if self.kind != "tensor":
       return f"{self.name} {self.kind}"
-    align = f" align {self.align}" if self.align > 1 else ""
-    return f"{self.name} tensor {self.dtype} rank {self.rank}{align}"
+    return f"{self.name} tensor {self.dtype} rank {self.rank}"
 
 
 @dataclasses.dataclass
 class Signature:
+  """`names` is the function's scope of names. `tree` says how inputs and outputs nest, `guards` has (condition, text) of
+  what sizes and ints must hold."""
+
   inputs: list
   outputs: list
-  tree: str
+  tree: dict
+  names: hir.Names
+  guards: list
 
 
-def inputs_and_outputs(exported, names, weights):
-  """Reads the signature of an exported program. Of equal names an input's comes before a weight's before an
-  output's."""
-  values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
-  arguments = [spec.arg for spec in exported.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
-  inputs = [_input(argument, values, exported.range_constraints, names) for argument in arguments]
-  weights.add(exported)
-  results = [spec.arg for spec in exported.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
-  paths = _paths(exported.call_spec.out_spec)
-  outputs = [_output(argument, path, values, names) for argument, path in zip(results, paths)]
-  return Signature(inputs, outputs, _tree(exported, inputs, outputs))
+def of_functions(exported, names, weights):
+  """Reads the signatures of exported programs, by name; `weights` takes in what they bring along. Of equal names an
+  input's comes before a weight's before an output's."""
+  signed = {}
+  for name, program in exported.items():
+    scope = names.child()
+    arguments = [spec.arg for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+    values = _values(program)
+    with within(name, exported):
+      inputs = [_input(argument, values, program.range_constraints, scope) for argument in arguments]
+      signed[name] = Signature(inputs, [], {}, scope, guards.of(program, inputs))
+  for program in exported.values():
+    weights.add(program)
+  for name, program in exported.items():
+    one = signed[name]
+    results = [spec.arg for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
+    paths = _paths(program.call_spec.out_spec)
+    values = _values(program)
+    with within(name, exported):
+      one.outputs = [_output(argument, path, values, one.names) for argument, path in zip(results, paths, strict=True)]
+    one.tree = _tree(program, one.inputs, one.outputs)
+  return signed
+
+
+def tree(signed):
+  """How the inputs and outputs of all functions nest, as JSON; of a single one without its name."""
+  trees = {name: one.tree for name, one in signed.items()}
+  return json.dumps(next(iter(trees.values())) if len(trees) == 1 else {"functions": trees})
+
+
+def _values(exported):
+  return {node.name: node.meta.get("val") for node in exported.graph.nodes}
 
 
 def _input(argument, values, constraints, names):
@@ -72,8 +97,7 @@ def _input(argument, values, constraints, names):
     dtype = hir.dtype(value.dtype)
     if dtype is None:
       raise Unsupported(f"the input {name} has dtype {value.dtype}")
-    return Input(name, "tensor", dtype, tuple(_range(size, constraints) for size in value.shape),
-                 align=value.dtype.itemsize if not value.dtype.is_complex else value.dtype.itemsize // 2)
+    return Input(name, "tensor", dtype, tuple(_range(size, constraints) for size in value.shape))
   if kind == "SymIntArgument":
     limits = _range(value, constraints)
     return Input(name, "int", ranges=() if limits is None else (limits,))
@@ -117,7 +141,8 @@ def _output(argument, path, values, names):
   kind = type(argument).__name__
   if kind == "ConstantArgument" and argument.value is None:
     return Output(name, "none")
-  value = argument.value if kind == "ConstantArgument" else values.get(argument.name)
+  constant = argument.value if kind == "ConstantArgument" else None
+  value = constant if constant is not None else values.get(getattr(argument, "name", ""))
   if isinstance(value, torch.Tensor):
     dtype = hir.dtype(value.dtype)
     if dtype is None:
@@ -126,8 +151,8 @@ def _output(argument, path, values, names):
   scalars = (((bool, torch.SymBool), "bool"), ((int, torch.SymInt), "int"), ((float, torch.SymFloat), "float"))
   for types, what in scalars:
     if isinstance(value, types):
-      return Output(name, what)
-  raise Unsupported(f"the output {name} is a {kind}")
+      return Output(name, what, value=constant)
+  raise Unsupported(f"the output {name} is a {kind if constant is None else type(constant).__name__}")
 
 
 def _paths(spec):
@@ -146,12 +171,13 @@ def _paths(spec):
 
 
 def _tree(exported, inputs, outputs):
-  """How names nest, as JSON: {"args": [...], "kwargs": {...}, "outputs": ...}."""
+  """How names nest: {"args": [...], "kwargs": {...}, "outputs": ...}."""
   from torch.utils import _pytree as pytree
   try:
     args, kwargs = pytree.tree_unflatten([value.name for value in inputs], exported.call_spec.in_spec)
     results = pytree.tree_unflatten([value.name for value in outputs], exported.call_spec.out_spec)
-    return json.dumps({"args": args, "kwargs": kwargs, "outputs": results})
+    made = {"args": args, "kwargs": kwargs, "outputs": results}
+    json.dumps(made)
+    return made
   except (TypeError, ValueError):     # a class of the model's own, which JSON has not
-    return json.dumps({"args": [value.name for value in inputs], "kwargs": {},
-                       "outputs": [value.name for value in outputs]})
+    return {"args": [value.name for value in inputs], "kwargs": {}, "outputs": [value.name for value in outputs]}

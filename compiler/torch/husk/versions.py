@@ -1,6 +1,6 @@
 """Everything that differs between versions of torch, and everything private of it that is asked for in one place.
 
-Tested with torch 2.11; INDUCTOR names of 2.15 are in the tables too.
+Tested with torch 2.11 and 2.15.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import os
 import pathlib
 import subprocess
 
-TESTED = ("2.11",)
+TESTED = ("2.11", "2.15")
 
 # Lines of the wrapper that say nothing here: memory is planned by huskc, checks of sizes are made from the signature.
 IGNORED_LINES = {
@@ -38,7 +38,9 @@ def torch_version():
 def options(more):
   """OPTIONS and `more`, as far as this torch knows them."""
   from torch._inductor import config
-  return {key: value for key, value in {**OPTIONS, **more}.items() if _has(config, key)}
+  # Who wants eager's random numbers (config.fallback_random) wants their operators in the model's order.
+  ordered = {"reorder_for_peak_memory": False} if config.fallback_random else {}
+  return {key: value for key, value in {**OPTIONS, **ordered, **more}.items() if _has(config, key)}
 
 
 def _has(config, key):
@@ -56,15 +58,27 @@ def optional_methods():
 
 
 @contextlib.contextmanager
-def separate_host_kernels():
-  """While open, Inductor does not put C++ loop nests that it did not fuse into one function."""
-  from torch._inductor.codegen.cpp import CppScheduling
-  before = CppScheduling.ready_to_flush
-  CppScheduling.ready_to_flush = lambda self: True
-  try:
+def host_codegen(vectors, mark):
+  """While open, Inductor does not put C++ loop nests that it did not fuse into one function; it writes vectors of the class
+  `vectors` ("VecAVX2") of cpu_vec_isa, whatever this machine has; and before each loop nest stands a line of `mark` and how
+  many elements the loops go over, in C++."""
+  from torch._inductor import cpu_vec_isa
+  from torch._inductor.codegen.cpp import CppKernel, CppScheduling, cexpr_index
+  from torch._inductor.utils import sympy_product
+  isa, write_loops = getattr(cpu_vec_isa, vectors)(), CppKernel.codegen_loops_impl
+
+  def marked(self, nest, code, *args):
+    code.writeline(mark + cexpr_index(self.rename_indexing(sympy_product(self.call_ranges))))
+    return write_loops(self, nest, code, *args)
+
+  with contextlib.ExitStack() as stack:
+    for place, name, value in ((CppScheduling, "ready_to_flush", lambda self: True),
+                               (CppKernel, "codegen_loops_impl", marked),
+                               (cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]),
+                               (type(isa), "__bool__", lambda self: True)):
+      stack.callback(setattr, place, name, getattr(place, name))
+      setattr(place, name, value)
     yield
-  finally:
-    CppScheduling.ready_to_flush = before
 
 
 @contextlib.contextmanager
@@ -84,6 +98,76 @@ def ignored_guards():
     yield collected
   finally:
     ShapeEnv._check_frozen = before
+
+
+@contextlib.contextmanager
+def kept_copies():
+  """While open, Inductor keeps copies of what is written later. It takes a clone for nothing where the shapes are equal, so
+  that `kept = x.clone(); x.copy_(y)` would give y for `kept`: torch.compile of 2.11 and 2.15 does."""
+  from torch._inductor.fx_passes import post_grad
+  before = post_grad.remove_noop_ops
+
+  def remove(graph):
+    kept = _copies_of_written(graph, post_grad.noop_registry)
+    targets = {node: node.target for node in kept}
+    for node in kept:
+      node.target = _copy
+    try:
+      return before(graph)
+    finally:
+      for node, target in targets.items():
+        node.target = target
+
+  post_grad.remove_noop_ops = remove
+  try:
+    yield
+  finally:
+    post_grad.remove_noop_ops = before
+
+
+def _copy(*args, **kwargs):
+  raise AssertionError("stands for an operator while a pass runs, and is never called")
+
+
+def _copies_of_written(graph, candidates):
+  """The nodes among `candidates` (operators) that make new memory of an input or buffer which a later node writes."""
+  storage = {}     # node -> the input or buffer that it is a view of
+  found, written = [], set()
+  for node in graph.nodes:
+    if node.op in ("placeholder", "get_attr"):
+      storage[node] = node.target if node.op == "get_attr" else node
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None or not node.args:
+      continue
+    sources = [argument for argument in node.all_input_nodes if argument in storage]
+    if schema.is_mutable:
+      written |= {storage[argument] for argument in sources if argument is node.args[0]}
+    elif any(result.alias_info is not None for result in schema.returns):
+      storage.update({node: storage[argument] for argument in sources[:1]})
+    elif node.target in candidates and sources:
+      found.append((node, {storage[argument] for argument in sources}))
+  return [node for node, of in found if of & written]
+
+
+# What stands before and behind Inductor's headers of C++ kernels. Those of 2.15 throw where those of 2.11 call a function:
+# host kernels are compiled without exceptions, and a failed check leaves by `fail` (host_prefix.h). The headers of the
+# compiler, in which the word must keep its meaning, come first.
+_COMPILERS_HEADERS = """
+algorithm array atomic bit cassert cfloat climits cmath complex cstddef cstdint cstdlib cstring exception
+functional initializer_list iomanip iosfwd iostream iterator limits map memory omp.h optional
+ostream ranges sstream stdexcept string string_view tuple type_traits typeinfo unordered_map utility variant
+vector
+"""
+HOST_PRELUDE = "\n".join(
+    ["#if __has_include(<torch/headeronly/util/TypeCast.h>)", *(f"#include <{name}>" for name in _COMPILERS_HEADERS.split()),
+     "#if defined(__x86_64__)", "#include <immintrin.h>", "#elif defined(__aarch64__)", "#include <arm_neon.h>", "#endif",
+     "namespace husk_kernels { [[noreturn]] static void fail(int check); }",
+     "#define throw husk_kernels::fail(HUSK_UNNAMED_CHECK), (void)", "#endif"])
+HOST_POSTLUDE = "#undef throw"
+
+# What lines of a C++ kernel of 2.15 hold that tell a global variable where to note a division by zero: kernels of several
+# sessions would share it. Without them the division is a failed check at once.
+HOST_NOTE = "inductor_cpu_integer_div_error"
 
 
 @functools.cache
@@ -108,6 +192,23 @@ def allocation_size(graph, buffer):
   """The sizes that memory is allocated for: those of the buffer, or more where it is padded."""
   sizes = getattr(graph, "get_allocation_size", None)
   return sizes(buffer) if sizes else buffer.get_size()
+
+
+def guards(exported):
+  """What torch.export found that must hold, as Python text."""
+  return list(getattr(exported, "_guards_code", None) or ())
+
+
+def with_guards(exported, of):
+  """The program, with the guards of another; torch drops them when it decomposes one."""
+  exported._guards_code = guards(of)
+  return exported
+
+
+def argument_names(exported):
+  """The names of a program's positional and keyword arguments, of `*many` one for each."""
+  signature = exported.module_call_graph[0].signature
+  return signature and signature.forward_arg_names
 
 
 # Compiling for a GPU that is not there (offline.py, products.py)
