@@ -56,14 +56,16 @@ void describe(const Row* row, uint64_t bytes, husk_storage_info* out) {
   out->bytes = bytes;
 }
 
-template <class Rows>
-husk_status find(const Rows* rows, const char* what, const char* name, uint32_t* out, husk_error* error) {
-  for (uint32_t i = 0; i < husk::count(rows); ++i)
-    if (strcmp(rows->Get(i)->name()->c_str(), name) == 0) {
+// Of `rows` by name; `what` they are is for the message.
+husk_status find(const husk::Names* rows, const char* what, const char* name, uint32_t* out, husk_error* error) {
+  const uint32_t n = husk::count(rows);
+  for (uint32_t i = 0; i < n; ++i)
+    if (strcmp(husk::name_at(rows, i), name) == 0) {
       *out = i;
       return HUSK_OK;
     }
-  return husk_status(fail(error, HUSK_NOT_FOUND, "the artifact has no %s '%s'", what, name));
+  return husk_status(fail(error, HUSK_NOT_FOUND, n ? "the artifact has no %s '%s'; its first is '%s'" :
+                          "the artifact has no %s '%s', nor any other", what, name, n ? husk::name_at(rows, 0) : ""));
 }
 
 // Takes the engine's reference; on failure everything is given back, the caller's memory included.
@@ -91,7 +93,7 @@ husk_status make_program(husk_engine* engine, Fill fill, husk_program** out, hus
 const char* husk_version(void) { return "0.1.0"; }
 
 const char* husk_status_name(husk_status status) {
-  static constexpr const char* kNames[] = {"ok", "invalid argument", "invalid file", "unsupported", "invalid input",
+  static constexpr char kNames[][17] = {"ok", "invalid argument", "invalid file", "unsupported", "invalid input",
                                            "out of memory", "input/output", "device", "not found", "kernel",
                                            "needs resize", "limit"};
   return status >= 0 && status <= HUSK_LIMIT ? kNames[status] : "unknown status";
@@ -150,13 +152,7 @@ const char* husk_program_function_name(const husk_program* program, uint32_t fun
 husk_status husk_program_find_function(const husk_program* program, const char* name, uint32_t* function,
                                        husk_error* error) {
   if (!program || !name || !function) return null_argument(error, "husk_program_find_function");
-  for (uint32_t i = 0; i < program->functions(); ++i)
-    if (strcmp(husk_program_function_name(program, i), name) == 0) {
-      *function = i;
-      return HUSK_OK;
-    }
-  return husk_status(fail(error, HUSK_NOT_FOUND, "the artifact has no function '%s'; its first is '%s'", name,
-                          husk_program_function_name(program, 0)));
+  return find(husk::names_of(program->rows()->functions()), "function", name, function, error);
 }
 
 const char* husk_program_function_target(const husk_program* program, uint32_t function) {
@@ -209,7 +205,7 @@ husk_status husk_program_state(const husk_program* program, uint32_t state, husk
 
 husk_status husk_program_find_state(const husk_program* program, const char* name, uint32_t* state, husk_error* error) {
   if (!program || !name || !state) return null_argument(error, "husk_program_find_state");
-  return find(program->rows()->states(), "state", name, state, error);
+  return find(husk::names_of(program->rows()->states()), "state", name, state, error);
 }
 
 uint32_t husk_program_constant_count(const husk_program* program) {
@@ -229,7 +225,7 @@ husk_status husk_program_constant(const husk_program* program, uint32_t constant
 husk_status husk_program_find_constant(const husk_program* program, const char* name, uint32_t* constant,
                                        husk_error* error) {
   if (!program || !name || !constant) return null_argument(error, "husk_program_find_constant");
-  return find(program->rows()->constants(), "constant", name, constant, error);
+  return find(husk::names_of(program->rows()->constants()), "constant", name, constant, error);
 }
 
 husk_status husk_program_update_constants(husk_program* program, const husk_constant_update* updates, uint32_t count,

@@ -9,7 +9,7 @@
 namespace husk {
 namespace {
 
-const char* kKindNames[] = {"none", "a tensor", "an int", "a float", "a bool"};
+constexpr char kKindNames[][9] = {"none", "a tensor", "an int", "a float", "a bool"};
 
 const char* kind_name(int32_t kind) { return kind >= 0 && kind <= HUSK_VALUE_BOOL ? kKindNames[kind] : "unknown"; }
 
@@ -122,7 +122,7 @@ Status Frame::bind_inputs(const husk_value* given, uint32_t n, bool data, husk_e
     const Side side = {"input", function, want->name()->c_str()};
     InputValue& in = inputs[i];
     in = InputValue();
-    misaligned[i] = nullptr;
+    input_states[i].misaligned = nullptr;
     if (given[i].kind != want->kind())
       return fail(error, HUSK_INVALID_INPUT, "function '%s': input '%s' is %s, must be %s", function, side.name,
                   kind_name(given[i].kind), kind_name(want->kind()));
@@ -130,13 +130,13 @@ Status Frame::bind_inputs(const husk_value* given, uint32_t n, bool data, husk_e
       in.i = want->kind() == HUSK_VALUE_BOOL ? given[i].as.i != 0 : given[i].as.i;
       in.f = want->kind() == HUSK_VALUE_FLOAT ? given[i].as.f : 0;
       if (count(want->dims()) == 1)
-        HUSK_TRY(check_range(side, "", in.i, want->dims()->Get(0), dims[first_dim[i]], error));
+        HUSK_TRY(check_range(side, "", in.i, want->dims()->Get(0), dims[input_states[i].first_dim], error));
       continue;
     }
     const DLTensor* tensor = given[i].as.tensor;
     HUSK_TRY(check_tensor(side, want, program->engine, tensor, data, error));
     for (uint32_t d = 0; d < want->rank(); ++d) {
-      const Interval allowed = dims[first_dim[i] + d];
+      const Interval allowed = dims[input_states[i].first_dim + d];
       if (tensor->shape[d] >= allowed.low && tensor->shape[d] <= allowed.high) continue;
       char what[24];
       snprintf(what, sizeof(what), "size %u of ", d);
@@ -145,7 +145,7 @@ Status Frame::bind_inputs(const husk_value* given, uint32_t n, bool data, husk_e
     in.sizes = tensor->shape;
     in.strides = tensor->strides;
     if (!in.strides) {
-      int64_t* made = strides.data() + first_stride[i];
+      int64_t* made = strides.data() + input_states[i].first_stride;
       if (!contiguous_strides(in.sizes, want->rank(), made))
         return fail(error, HUSK_INVALID_INPUT, "function '%s': input '%s' is too large", function, side.name);
       in.strides = made;
@@ -156,12 +156,12 @@ Status Frame::bind_inputs(const husk_value* given, uint32_t n, bool data, husk_e
     in.data = tensor->data ? static_cast<uint8_t*>(tensor->data) + tensor->byte_offset : nullptr;
     if (!data) continue;
     HUSK_TRY(check_memory(side, in.data, in.bytes, error));
-    if (in.bytes == 0 || is_aligned(in.data, input_align[i])) continue;
+    if (in.bytes == 0 || is_aligned(in.data, input_states[i].align)) continue;
     if (!options->copy_misaligned)
-      return misaligned_at(side, in.data, input_align[i], "copy it, or set husk_session_options.copy_misaligned", error);
-    HUSK_TRY(session->reserve(&copies[i], in.bytes, "a copy of a misaligned input", error));
-    misaligned[i] = in.data;
-    in.data = static_cast<uint8_t*>(copies[i].data);
+      return misaligned_at(side, in.data, input_states[i].align, "copy it, or set husk_session_options.copy_misaligned", error);
+    HUSK_TRY(session->reserve(&input_states[i].copy, in.bytes, "a copy of a misaligned input", error));
+    input_states[i].misaligned = in.data;
+    in.data = static_cast<uint8_t*>(input_states[i].copy.data);
   }
   return Status::ok;
 }
@@ -169,22 +169,22 @@ Status Frame::bind_inputs(const husk_value* given, uint32_t n, bool data, husk_e
 // An output for which the caller brings no memory.
 Status Frame::bind_own(uint32_t i, husk_value* given, const int64_t* sizes, const int64_t* made, husk_error* error) {
   const fb::Value* want = code.output(i);
-  HUSK_TRY(session->reserve(&own[i], output_bytes[i] ? output_bytes[i] : 1, "an output", error));
-  int64_t* shape = own_shapes.data() + first_own[i];
+  HUSK_TRY(session->reserve(&output_states[i].own, output_states[i].bytes ? output_states[i].bytes : 1, "an output", error));
+  int64_t* shape = output_states[i].shape;
   for (uint32_t d = 0; d < want->rank(); ++d) {
     shape[d] = sizes[d];
     shape[want->rank() + d] = made[d];
   }
   const husk_port_properties& p = program->engine->properties;
-  DLTensor& tensor = own_tensors[i];
-  tensor.data = own[i].data;
+  DLTensor& tensor = output_states[i].tensor;
+  tensor.data = output_states[i].own.data;
   tensor.device = {static_cast<DLDeviceType>(p.dl_device_type), p.device_index};
   tensor.ndim = want->rank();
   tensor.dtype = husk_dtype_to_dlpack(want->dtype());
   tensor.shape = shape;
   tensor.strides = shape + want->rank();
   tensor.byte_offset = 0;
-  output_data[i] = static_cast<uint8_t*>(own[i].data);
+  output_states[i].data = static_cast<uint8_t*>(output_states[i].own.data);
   given->kind = HUSK_VALUE_TENSOR;
   given->as.tensor = &tensor;
   return Status::ok;
@@ -215,7 +215,7 @@ Status Frame::bind_outputs(husk_value* given, uint32_t n, uint32_t segment, husk
     return fail(error, HUSK_INVALID_INPUT, "function '%s' gives %u outputs, %u were passed", function, code.outputs(), n);
   for (uint32_t i = 0; i < n; ++i) {
     const fb::Argument& row = code.results[i];
-    if (static_cast<ArgumentKind>(row.kind()) != ArgumentKind::tensor || result_segment[i] != segment) continue;
+    if (static_cast<ArgumentKind>(row.kind()) != ArgumentKind::tensor || output_states[i].segment != segment) continue;
     const fb::Value* want = code.output(i);
     const Side side = {"output", function, want->name()->c_str()};
     const fb::Tensor& tensor = code.tensors[row.index()];
@@ -225,9 +225,9 @@ Status Frame::bind_outputs(husk_value* given, uint32_t n, uint32_t segment, husk
       sizes[d] = registers[code.operands[tensor.first() + d]].i;
       wanted[d] = registers[code.operands[tensor.first() + tensor.rank() + d]].i;
     }
-    if (!hull_bytes(sizes, wanted, tensor.rank(), element, &output_bytes[i]))
+    if (!hull_bytes(sizes, wanted, tensor.rank(), element, &output_states[i].bytes))
       return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' is too large", function, side.name);
-    const bool ours = given[i].kind == HUSK_VALUE_TENSOR && given[i].as.tensor == &own_tensors[i];   // of an earlier run
+    const bool ours = given[i].kind == HUSK_VALUE_TENSOR && given[i].as.tensor == &output_states[i].tensor;   // of an earlier run
     if (given[i].kind == HUSK_VALUE_NONE || ours) {
       HUSK_TRY(bind_own(i, &given[i], sizes, wanted, error));
       continue;
@@ -237,7 +237,7 @@ Status Frame::bind_outputs(husk_value* given, uint32_t n, uint32_t segment, husk
                   "session's", function, side.name);
     DLTensor* out = given[i].as.tensor;
     HUSK_TRY(check_tensor(side, want, program->engine, out, true, error));
-    const bool told = segment > 0 && fits_into(out, sizes, wanted, output_bytes[i], element);
+    const bool told = segment > 0 && fits_into(out, sizes, wanted, output_states[i].bytes, element);
     for (uint32_t d = 0; d < tensor.rank() && !told; ++d) {
       if (out->shape[d] != sizes[d])
         return fail(error, HUSK_INVALID_INPUT, "function '%s': size %u of output '%s' is %lld, this run gives %lld: "
@@ -255,10 +255,10 @@ Status Frame::bind_outputs(husk_value* given, uint32_t n, uint32_t segment, husk
         return fail(error, HUSK_INVALID_INPUT, "function '%s': stride %u of output '%s' is %lld, this run gives %lld: "
                     "husk_session_output_shape tells it", function, d, side.name, static_cast<long long>(has[d]),
                     static_cast<long long>(wanted[d]));
-    output_data[i] = out->data ? static_cast<uint8_t*>(out->data) + out->byte_offset : nullptr;
-    HUSK_TRY(check_memory(side, output_data[i], output_bytes[i], error));
-    if (output_bytes[i] && !is_aligned(output_data[i], output_align[i]))
-      return misaligned_at(side, output_data[i], output_align[i], "give it aligned memory", error);
+    output_states[i].data = out->data ? static_cast<uint8_t*>(out->data) + out->byte_offset : nullptr;
+    HUSK_TRY(check_memory(side, output_states[i].data, output_states[i].bytes, error));
+    if (output_states[i].bytes && !is_aligned(output_states[i].data, output_states[i].align))
+      return misaligned_at(side, output_states[i].data, output_states[i].align, "give it aligned memory", error);
   }
   return Status::ok;
 }
@@ -269,16 +269,16 @@ Status Frame::check_overlaps(husk_error* error) const {
   const char* function = code.function->name()->c_str();
   for (uint32_t o = 0; o < code.outputs(); ++o) {
     for (uint32_t i = 0; i < code.inputs(); ++i)
-      if (meet(output_data[o], output_bytes[o], inputs[i].data, inputs[i].bytes))
+      if (meet(output_states[o].data, output_states[o].bytes, inputs[i].data, inputs[i].bytes))
         return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' overlaps input '%s': give it memory of its own",
                     function, code.output(o)->name()->c_str(), code.input(i)->name()->c_str());
     for (uint32_t p = 0; p < o; ++p)
-      if (meet(output_data[o], output_bytes[o], output_data[p], output_bytes[p]))
+      if (meet(output_states[o].data, output_states[o].bytes, output_states[p].data, output_states[p].bytes))
         return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' overlaps output '%s': give it memory of its own",
                     function, code.output(o)->name()->c_str(), code.output(p)->name()->c_str());
   }
   for (uint32_t i = 0; i < code.inputs(); ++i) {
-    if (!input_written[i]) continue;
+    if (!input_states[i].written) continue;
     for (uint32_t j = 0; j < code.inputs(); ++j)
       if (i != j && meet(inputs[i].data, inputs[i].bytes, inputs[j].data, inputs[j].bytes))
         return fail(error, HUSK_INVALID_INPUT, "function '%s' writes input '%s', which overlaps input '%s'", function,
@@ -296,10 +296,10 @@ Status Frame::check_segment(uint32_t segment, husk_error* error) const {
     const uint32_t reg = code.buffers[b].size();
     if (!here(reg)) continue;
     const int64_t size = registers[reg].i;
-    if (size >= 0 && static_cast<uint64_t>(size) <= capacity[b]) continue;
+    if (size >= 0 && static_cast<uint64_t>(size) <= places[b].capacity) continue;
     return fail(error, block_of[b] == kNone ? HUSK_INVALID_INPUT : HUSK_NEEDS_RESIZE,
                 "function '%s': buffer %s needs %lld bytes, there are %llu: call husk_session_resize with these shapes",
-                function, code.label(b).text, static_cast<long long>(size), static_cast<unsigned long long>(capacity[b]));
+                function, code.label(b).text, static_cast<long long>(size), static_cast<unsigned long long>(places[b].capacity));
   }
   for (uint32_t v = 0; v < code.views.size; ++v) {
     const fb::View& view = code.views[v];
@@ -335,9 +335,9 @@ Status Frame::check_segment(uint32_t segment, husk_error* error) const {
 }
 
 Status Frame::enter(uint32_t segment, husk_error* error) {
-  const Register* brought = segment ? results.data() + first_result[segment - 1] : nullptr;
+  const Register* brought = segment ? results.data() + segment_states[segment - 1].first_result : nullptr;
   HUSK_TRY(evaluate(code, segment, inputs.data(), brought, registers.data(), error));
-  next_result = first_result[segment];
+  next_result = segment_states[segment].first_result;
   if (evaluated <= segment) evaluated = segment + 1;
   return Status::ok;
 }
@@ -345,13 +345,13 @@ Status Frame::enter(uint32_t segment, husk_error* error) {
 void Frame::skip(uint32_t segment) {
   const fb::Segment& range = code.segments[segment];
   for (uint32_t r = range.scalar_begin(); r < range.scalar_end(); ++r) registers[r].i = 0;
-  for (uint32_t v = first_result[segment]; v < first_result[segment + 1]; ++v) results[v].i = 0;
+  for (uint32_t v = segment_states[segment].first_result; v < segment_states[segment + 1].first_result; ++v) results[v].i = 0;
   if (evaluated <= segment) evaluated = segment + 1;
 }
 
 bool Frame::output_shape(uint32_t output, int64_t* sizes, int64_t* made) const {
   const fb::Tensor& tensor = code.tensors[code.results[output].index()];
-  const bool known = evaluated > result_segment[output];
+  const bool known = evaluated > output_states[output].segment;
   for (uint32_t d = 0; d < 2u * tensor.rank(); ++d) {
     const uint32_t reg = code.operands[tensor.first() + d];
     if (!known && !fixed(reg)) return false;
@@ -362,16 +362,17 @@ bool Frame::output_shape(uint32_t output, int64_t* sizes, int64_t* made) const {
 }
 
 bool Frame::unchanged() const {
-  if (!bound_once || code.segments.size > 1) return false;
+  if (!bound_once) return false;
   for (uint32_t i = 0; i < code.inputs(); ++i)
-    if (inputs[i].bytes != input_bytes[i]) return false;
-  return registers.size() == 0 ||
-         memcmp(registers.data(), last_registers.data(), registers.size() * sizeof(Register)) == 0;
+    if (inputs[i].bytes != input_states[i].last_bytes) return false;
+  const size_t n = code.segments[0].scalar_end();   // what decides the plan; later segments are checked in every run
+  return n == 0 || memcmp(registers.data(), last_registers.data(), n * sizeof(Register)) == 0;
 }
 
 void Frame::remember() {
-  for (uint32_t i = 0; i < code.inputs(); ++i) input_bytes[i] = inputs[i].bytes;
-  if (registers.size()) memcpy(last_registers.data(), registers.data(), registers.size() * sizeof(Register));
+  for (uint32_t i = 0; i < code.inputs(); ++i) input_states[i].last_bytes = inputs[i].bytes;
+  const size_t n = code.segments[0].scalar_end();
+  if (n) memcpy(last_registers.data(), registers.data(), n * sizeof(Register));
   bound_once = true;
 }
 

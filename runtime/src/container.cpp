@@ -1,6 +1,7 @@
 #include "container.h"
 
 #include "blake2b.h"
+#include "layout.h"
 
 #include <cerrno>
 #include <cstring>
@@ -74,9 +75,7 @@ Status Container::read(const husk_allocator& allocator, husk_error* error) {
   if (kHeaderBytes + metadata > size_)
     return fail(error, HUSK_INVALID_FILE, "the header says %llu bytes of metadata, which the file does not hold",
                 static_cast<unsigned long long>(metadata));
-  if (metadata < 8)  // a FlatBuffer's root and file identifier
-    return fail(error, HUSK_INVALID_FILE, "the metadata is not a well-formed FlatBuffer of husk.fbs");
-  HUSK_TRY(metadata_.allocate(allocator, (metadata + 7) / 8, error));
+  HUSK_TRY(metadata_.allocate(allocator, metadata / 8 + 1, error));
   memcpy(metadata_.data(), data_ + kHeaderBytes, metadata);
   memcpy(hash_, header + 32, sizeof(hash_));
   Blake2b hash;
@@ -85,11 +84,9 @@ Status Container::read(const husk_allocator& allocator, husk_error* error) {
   hash.finish(digest);
   if (memcmp(digest, hash_, sizeof(digest)) != 0)
     return fail(error, HUSK_INVALID_FILE, "the metadata does not match its hash: the file was changed or damaged");
-  const uint8_t* bytes = reinterpret_cast<const uint8_t*>(metadata_.data());
-  flatbuffers::Verifier verifier(bytes, metadata, 64, 10000000);
-  if (!fb::VerifyProgramBuffer(verifier))
+  if (!is_well_formed(metadata_.data(), metadata))
     return fail(error, HUSK_INVALID_FILE, "the metadata is not a well-formed FlatBuffer of husk.fbs");
-  program_ = fb::GetProgram(bytes);
+  program_ = fb::GetProgram(metadata_.data());
   return Status::ok;
 }
 

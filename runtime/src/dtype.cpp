@@ -4,7 +4,7 @@
 namespace {
 
 struct Row {
-  const char* name;
+  char name[11];   // not a pointer, which the loader would have to relocate
   uint8_t bytes, code;
 };
 

@@ -208,10 +208,11 @@ int64_t times(int64_t a, int64_t b) {  // a limit times 0 is 0: a missing bound 
   return (a < 0) == (b < 0) ? INT64_MAX : INT64_MIN;
 }
 
+int64_t lower(int64_t a, int64_t b) { return a < b ? a : b; }
+int64_t higher(int64_t a, int64_t b) { return a > b ? a : b; }
+
 Interval hull(int64_t p, int64_t q, int64_t r, int64_t s) {
-  auto low = [](int64_t a, int64_t b) { return a < b ? a : b; };
-  auto high = [](int64_t a, int64_t b) { return a > b ? a : b; };
-  return {low(low(p, q), low(r, s)), high(high(p, q), high(r, s))};
+  return {lower(lower(p, q), lower(r, s)), higher(higher(p, q), higher(r, s))};
 }
 
 Interval multiply(Interval x, Interval y) {
@@ -279,16 +280,18 @@ Interval bits(Interval x, Interval y, bool both) {
 Interval interval(const Code& code, uint32_t index, const Interval* known, const Interval* dims) {
   const fb::Instruction& op = code.scalars[index];
   const auto kind = static_cast<Scalar>(op.op());
-  // A limit of int64 as the other end is a number, not a missing bound: one step wider, and it looks like none.
-  auto widen = [](Interval i) {
+  // Operands, where the op takes registers. A limit of int64 as the other end is a number, not a missing bound: one step
+  // wider, and it looks like none.
+  auto widen = [&](uint32_t reg) {
+    const Interval i = known[reg];
     return Interval{i.low == INT64_MAX ? INT64_MAX - 1 : i.low, i.high == INT64_MIN ? INT64_MIN + 1 : i.high};
   };
-  auto x = [&] { return widen(known[op.a()]); };
-  auto y = [&] { return widen(known[op.b()]); };
-  auto z = [&] { return widen(known[op.c()]); };
-  auto join = [](Interval a, Interval b) {
-    return Interval{a.low < b.low ? a.low : b.low, a.high > b.high ? a.high : b.high};
-  };
+  Interval x, y, z;
+  if (kind >= Scalar::op_add && kind < Scalar::op_check) {
+    x = widen(op.a());
+    y = widen(op.b());
+    z = widen(op.c());
+  }
   switch (kind) {
     case Scalar::op_const: return {immediate(op), immediate(op)};
     case Scalar::op_input: {
@@ -296,40 +299,28 @@ Interval interval(const Code& code, uint32_t index, const Interval* known, const
       return code.input(op.a())->kind() == HUSK_VALUE_BOOL ? Interval{0, 1} : range;
     }
     case Scalar::op_size: return range_of(code, op.a(), op.b(), dims);
-    case Scalar::op_bit_and: return bits(x(), y(), true);
+    case Scalar::op_bit_and: return bits(x, y, true);
     case Scalar::op_bit_or:
-    case Scalar::op_bit_xor: return bits(x(), y(), false);
-    case Scalar::op_shr: {
-      const Interval p = x();
-      return {p.low < 0 ? p.low : 0, p.high > 0 ? p.high : 0};
-    }
-    case Scalar::op_add: return add(x(), y());
-    case Scalar::op_sub: return add(x(), negate(y()));
-    case Scalar::op_mul: return multiply(x(), y());
-    case Scalar::op_floordiv: return divide(x(), y(), false);
-    case Scalar::op_cdiv: return divide(x(), y(), true);
-    case Scalar::op_mod: return modulo(x(), y());
-    case Scalar::op_min: {
-      Interval p = x(), q = y();
-      return {p.low < q.low ? p.low : q.low, p.high < q.high ? p.high : q.high};
-    }
-    case Scalar::op_max: {
-      Interval p = x(), q = y();
-      return {p.low > q.low ? p.low : q.low, p.high > q.high ? p.high : q.high};
-    }
-    case Scalar::op_pow: return power(x(), y());
-    case Scalar::op_eq: return decide(is_equal(x(), y()), is_apart(x(), y()));
-    case Scalar::op_ne: return decide(is_apart(x(), y()), is_equal(x(), y()));
-    case Scalar::op_lt: return decide(x().high < y().low, x().low >= y().high);
-    case Scalar::op_le: return decide(x().high <= y().low, x().low > y().high);
-    case Scalar::op_and: return decide(is_true(x()) && is_true(y()), is_false(x()) || is_false(y()));
-    case Scalar::op_or: return decide(is_true(x()) || is_true(y()), is_false(x()) && is_false(y()));
-    case Scalar::op_not: return decide(is_false(x()), is_true(x()));
-    case Scalar::op_select: return is_true(x()) ? y() : is_false(x()) ? z() : join(y(), z());
-    case Scalar::op_range: {
-      Interval p = x(), q = y(), r = z();
-      return {p.low > q.low ? p.low : q.low, p.high < r.high ? p.high : r.high};
-    }
+    case Scalar::op_bit_xor: return bits(x, y, false);
+    case Scalar::op_shr: return {lower(x.low, 0), higher(x.high, 0)};
+    case Scalar::op_add: return add(x, y);
+    case Scalar::op_sub: return add(x, negate(y));
+    case Scalar::op_mul: return multiply(x, y);
+    case Scalar::op_floordiv: return divide(x, y, false);
+    case Scalar::op_cdiv: return divide(x, y, true);
+    case Scalar::op_mod: return modulo(x, y);
+    case Scalar::op_min: return {lower(x.low, y.low), lower(x.high, y.high)};
+    case Scalar::op_max: return {higher(x.low, y.low), higher(x.high, y.high)};
+    case Scalar::op_pow: return power(x, y);
+    case Scalar::op_eq: return decide(is_equal(x, y), is_apart(x, y));
+    case Scalar::op_ne: return decide(is_apart(x, y), is_equal(x, y));
+    case Scalar::op_lt: return decide(x.high < y.low, x.low >= y.high);
+    case Scalar::op_le: return decide(x.high <= y.low, x.low > y.high);
+    case Scalar::op_and: return decide(is_true(x) && is_true(y), is_false(x) || is_false(y));
+    case Scalar::op_or: return decide(is_true(x) || is_true(y), is_false(x) && is_false(y));
+    case Scalar::op_not: return decide(is_false(x), is_true(x));
+    case Scalar::op_select: return is_true(x) ? y : is_false(x) ? z : Interval{lower(y.low, z.low), higher(y.high, z.high)};
+    case Scalar::op_range: return {higher(x.low, y.low), lower(x.high, z.high)};
     case Scalar::op_feq:
     case Scalar::op_flt:
     case Scalar::op_fle: return {0, 1};

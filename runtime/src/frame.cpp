@@ -15,15 +15,13 @@ Status Frame::prepare(husk_session* s, uint32_t function, const Array<Interval>*
   program = s->program;
   options = &s->options;
   code = program->code(function);
-  HUSK_TRY(prepare_values(narrowed, error));
-  HUSK_TRY(registers.allocate(allocator(), code.scalars.size, error));
-  HUSK_TRY(last_registers.allocate(allocator(), code.scalars.size, error));
-  HUSK_TRY(intervals.allocate(allocator(), code.scalars.size, error));
+  HUSK_TRY(make_room(error));
+  prepare_inputs(narrowed);
   find_intervals(code, dims.data(), intervals.data());
   HUSK_TRY(collect_accesses(code, intervals.data(), allocator(), &accesses, error));
-  HUSK_TRY(prepare_blocks(error));
-  HUSK_TRY(prepare_steps(error));
-  HUSK_TRY(prepare_results(error));
+  prepare_blocks();
+  prepare_steps();
+  prepare_results();
   if (options->mode != HUSK_MODE_LIST && program->engine->port->graphs && code.segments.size == 1 &&
       options->parallel_percent >= 0)
     HUSK_TRY(prepare_parallel(error));
@@ -31,64 +29,81 @@ Status Frame::prepare(husk_session* s, uint32_t function, const Array<Interval>*
   return Status::ok;
 }
 
-Status Frame::prepare_values(const Array<Interval>* narrowed, husk_error* error) {
-  const uint32_t n = code.inputs();
-  HUSK_TRY(inputs.allocate(allocator(), n, error));
-  HUSK_TRY(input_bytes.allocate(allocator(), n, error));
-  HUSK_TRY(input_written.allocate(allocator(), n, error));
-  HUSK_TRY(input_align.allocate(allocator(), n, error));
-  HUSK_TRY(misaligned.allocate(allocator(), n, error));
-  HUSK_TRY(copies.allocate(allocator(), n, error));
-  HUSK_TRY(first_stride.allocate(allocator(), n, error));
-  HUSK_TRY(first_dim.allocate(allocator(), n + 1, error));
-  uint32_t ranks = 0;
-  for (uint32_t i = 0; i < n; ++i) {
-    first_stride[i] = ranks;
+// All arrays, so that what fills them cannot fail.
+Status Frame::make_room(husk_error* error) {
+  uint32_t ranks = 0, ranges = 0, shown = 0, in_arena = 0, brought = 0;
+  bool ops = false;
+  for (uint32_t i = 0; i < code.inputs(); ++i) {
     ranks += code.input(i)->rank();
-    first_dim[i + 1] = first_dim[i] + count(code.input(i)->dims());
+    ranges += count(code.input(i)->dims());
   }
-  HUSK_TRY(strides.allocate(allocator(), ranks, error));
-  HUSK_TRY(dims.allocate(allocator(), first_dim[n], error));
-  for (uint32_t i = 0; i < n; ++i)
-    for (uint32_t d = 0; d < count(code.input(i)->dims()); ++d) {
-      const fb::Dim* dim = code.input(i)->dims()->Get(d);
-      dims[first_dim[i] + d] = narrowed ? (*narrowed)[first_dim[i] + d] : Interval{dim->min(), dim->max()};
-    }
-  HUSK_TRY(output_data.allocate(allocator(), code.outputs(), error));
-  HUSK_TRY(output_bytes.allocate(allocator(), code.outputs(), error));
-  HUSK_TRY(output_align.allocate(allocator(), code.outputs(), error));
-  for (const fb::Buffer& buffer : code.buffers) {
-    if (buffer.space() == uint8_t(Space::input)) input_align[buffer.index()] = 1u << buffer.align_log2();
-    if (buffer.space() == uint8_t(Space::output)) output_align[buffer.index()] = 1u << buffer.align_log2();
+  for (uint32_t i = 0; i < code.outputs(); ++i) shown += 2u * code.output(i)->rank();
+  for (const fb::Buffer& buffer : code.buffers) in_arena += buffer.space() == uint8_t(Space::arena);
+  for (const fb::Instruction& step : code.steps) {
+    brought += code.values_of(step);
+    ops = ops || static_cast<Step>(step.op()) == Step::op_extern;
   }
-  return Status::ok;
+  Allocation room(allocator(), error);
+  room.make(inputs, code.inputs());
+  room.make(input_states, code.inputs() + 1);
+  room.make(strides, ranks);
+  room.make(dims, ranges);
+  room.make(output_states, code.outputs());
+  room.make(shapes, shown);
+  room.make(registers, code.scalars.size);
+  room.make(last_registers, code.scalars.size);
+  room.make(intervals, code.scalars.size);
+  room.make(results, brought);
+  room.make(segment_states, code.segments.size + 1);
+  room.make(blocks, in_arena);
+  room.make(segment_blocks, code.segments.size > 1 ? in_arena : 0);
+  room.make(block_of, code.buffers.size);
+  room.make(places, code.buffers.size);
+  room.make(values, code.arguments.size);
+  room.make(params, code.arguments.size);
+  room.make(dynamic, code.arguments.size);
+  room.make(step_states, code.steps.size + 1);
+  room.make(op_args, ops ? code.arguments.size : 0);
+  room.make(op_sizes, ops ? code.operands.size : 0);
+  HUSK_TRY(room.status());
+  return planner.reserve(allocator(), in_arena, code.steps.size, error);
 }
 
-Status Frame::prepare_blocks(husk_error* error) {
-  const uint32_t n = code.buffers.size;
-  HUSK_TRY(base.allocate(allocator(), n, error));
-  HUSK_TRY(capacity.allocate(allocator(), n, error));
-  HUSK_TRY(block_of.allocate(allocator(), n, error));
-  HUSK_TRY(sized_in.allocate(allocator(), n, error));
-  HUSK_TRY(on_demand.allocate(allocator(), n, error));
-  HUSK_TRY(rooms.allocate(allocator(), code.segments.size, error));
-  HUSK_TRY(written.allocate(allocator(), code.segments.size, error));
-  uint32_t in_arena = 0;
-  for (uint32_t b = 0; b < n; ++b) {
-    block_of[b] = code.buffers[b].space() == uint8_t(Space::arena) ? in_arena++ : kNone;
-    while (code.buffers[b].size() >= code.segments[sized_in[b]].scalar_end()) ++sized_in[b];
+void Frame::prepare_inputs(const Array<Interval>* narrowed) {
+  for (uint32_t i = 0; i < code.inputs(); ++i) {
+    InputState* state = &input_states[i];
+    const fb::Value* value = code.input(i);
+    state[1].first_stride = state->first_stride + value->rank();
+    state[1].first_dim = state->first_dim + count(value->dims());
+    for (uint32_t d = 0; d < count(value->dims()); ++d) {
+      const fb::Dim* dim = value->dims()->Get(d);
+      dims[state->first_dim + d] = narrowed ? (*narrowed)[state->first_dim + d] : Interval{dim->min(), dim->max()};
+    }
   }
-  HUSK_TRY(blocks.allocate(allocator(), in_arena, error));
-  HUSK_TRY(planner.reserve(allocator(), in_arena, code.steps.size, error));
-  if (code.segments.size > 1) HUSK_TRY(segment_blocks.allocate(allocator(), in_arena, error));
-  for (uint32_t b = 0; b < n; ++b)
-    if (block_of[b] != kNone) blocks[block_of[b]] = {0, 1ull << code.buffers[b].align_log2(), 0, 0, 0};
+}
+
+void Frame::prepare_blocks() {
+  uint32_t in_arena = 0;
+  for (uint32_t b = 0; b < code.buffers.size; ++b) {
+    const fb::Buffer& buffer = code.buffers[b];
+    const uint32_t align = 1u << buffer.align_log2();
+    block_of[b] = kNone;
+    switch (static_cast<Space>(buffer.space())) {
+      case Space::arena:
+        block_of[b] = in_arena;
+        blocks[in_arena++] = {0, align, 0, 0, 0};
+        break;
+      case Space::input: input_states[buffer.index()].align = align; break;
+      case Space::output: output_states[buffer.index()].align = align; break;
+      default: break;
+    }
+    while (buffer.size() >= code.segments[places[b].sized_in].scalar_end()) ++places[b].sized_in;
+  }
   for (const Access& access : accesses) {
     const fb::Buffer& buffer = code.buffers[access.buffer];
-    if (buffer.space() == uint8_t(Space::input)) input_written[buffer.index()] |= writes(access.access);
+    if (buffer.space() == uint8_t(Space::input)) input_states[buffer.index()].written |= writes(access.access);
   }
   find_lives(code, accesses, block_of.data(), blocks.data(), blocks.size());
-  return Status::ok;
 }
 
 // Which blocks may share memory when independent steps run side by side.
@@ -108,69 +123,55 @@ bool Frame::is_static(const fb::Argument& argument) const {
       const fb::View& view = code.views[argument.index()];
       const auto space = static_cast<Space>(code.buffers[view.buffer()].space());
       return fixed(view.offset()) && fixed(view.extent()) && space != Space::input && space != Space::output &&
-             sized_in[view.buffer()] == 0;
+             places[view.buffer()].sized_in == 0;
     }
     case ArgumentKind::null: return true;
     default: return false;
   }
 }
 
-Status Frame::prepare_steps(husk_error* error) {
+void Frame::prepare_steps() {
   const uint32_t n = code.arguments.size;
-  HUSK_TRY(values.allocate(allocator(), n, error));
-  HUSK_TRY(params.allocate(allocator(), n, error));
-  HUSK_TRY(dynamic.allocate(allocator(), n, error));
-  HUSK_TRY(first_dynamic.allocate(allocator(), code.steps.size + 1, error));
-  HUSK_TRY(launches.allocate(allocator(), code.steps.size, error));
   for (uint32_t i = 0; i < n; ++i) params[i] = &values[i];
   uint32_t filled = 0;
-  bool ops = false;
   for (uint32_t s = 0; s < code.steps.size; ++s) {
     const fb::Instruction& step = code.steps[s];
     const bool launch = static_cast<Step>(step.op()) == Step::op_launch;
-    ops = ops || static_cast<Step>(step.op()) == Step::op_extern;
-    first_dynamic[s] = filled;
+    step_states[s].first_dynamic = filled;
     // Steps may share their arguments, so the positions are written down for each.
     for (uint32_t i = launch ? 3 : 0; i < step.c() && filled < n; ++i)
       if (!is_static(code.arguments[step.b() + i])) dynamic[filled++] = step.b() + i;
     if (!launch) continue;
     const fb::Kernel* kernel = code.program->kernels()->Get(step.a());
-    husk_launch& out = launches[s];
+    husk_launch& out = step_states[s].launch;
     for (uint32_t d = 0; d < 3; ++d) out.block[d] = kernel->block()->Get(d);
     out.shared_bytes = kernel->shared();
     out.cluster = kernel->cluster();
     out.flags = kernel->flags() & kCooperative ? HUSK_LAUNCH_COOPERATIVE : 0;
     out.params = params.data() + step.b() + 3;
   }
-  first_dynamic[code.steps.size] = filled;
-  if (!ops) return Status::ok;
-  HUSK_TRY(op_args.allocate(allocator(), n, error));
-  return op_sizes.allocate(allocator(), code.operands.size, error);
+  step_states[code.steps.size].first_dynamic = filled;
 }
 
-Status Frame::prepare_results(husk_error* error) {
-  HUSK_TRY(first_result.allocate(allocator(), code.segments.size + 1, error));
+void Frame::prepare_results() {
   for (uint32_t s = 0; s < code.segments.size; ++s) {
-    first_result[s + 1] = first_result[s];
+    uint32_t brought = segment_states[s].first_result;
     for (uint32_t n = code.segments[s].step_begin(); n < code.segments[s].step_end(); ++n)
-      first_result[s + 1] += code.values_of(code.steps[n]);
+      brought += code.values_of(code.steps[n]);
+    segment_states[s + 1].first_result = brought;
   }
-  HUSK_TRY(results.allocate(allocator(), first_result[code.segments.size], error));
-  HUSK_TRY(result_segment.allocate(allocator(), code.outputs(), error));
-  HUSK_TRY(own.allocate(allocator(), code.outputs(), error));
-  HUSK_TRY(own_tensors.allocate(allocator(), code.outputs(), error));
-  HUSK_TRY(first_own.allocate(allocator(), code.outputs() + 1, error));
+  int64_t* shape = shapes.data();
   for (uint32_t i = 0; i < code.outputs(); ++i) {
-    first_own[i + 1] = first_own[i];
+    OutputState& state = output_states[i];
     if (static_cast<ArgumentKind>(code.results[i].kind()) != ArgumentKind::tensor) continue;
     const fb::Tensor& tensor = code.tensors[code.results[i].index()];
-    first_own[i + 1] += 2u * tensor.rank();
+    state.shape = shape;
+    shape += 2u * tensor.rank();
     uint32_t last = code.buffers[code.views[tensor.view()].buffer()].size();
     for (uint32_t d = 0; d < 2u * tensor.rank(); ++d)
       if (code.operands[tensor.first() + d] > last) last = code.operands[tensor.first() + d];
-    while (last >= code.segments[result_segment[i]].scalar_end()) ++result_segment[i];
+    while (last >= code.segments[state.segment].scalar_end()) ++state.segment;
   }
-  return own_shapes.allocate(allocator(), first_own[code.outputs()], error);
 }
 
 // Whether all buffers that the first prologue sizes fit below the limit at their bounds, and so are planned once. Buffers
@@ -182,19 +183,19 @@ bool Frame::plan_at_bounds() {
     if (block_of[b] == kNone) continue;
     const int64_t high = intervals[code.buffers[b].size()].high;
     const bool bound = high != INT64_MAX && high >= 0 && static_cast<uint64_t>(high) <= limit;
-    on_demand[b] = sized_in[b] > 0 && !bound;
-    fits = fits && (bound || on_demand[b]);
+    places[b].on_demand = places[b].sized_in > 0 && !bound;
+    fits = fits && (bound || places[b].on_demand);
     blocks[block_of[b]].size = bound ? static_cast<uint64_t>(high) : 0;
   }
   husk_error ignored;
   if (fits && !failed(plan(&ignored)) && planned.peak <= limit) return true;
-  for (uint32_t b = 0; b < code.buffers.size; ++b) on_demand[b] = block_of[b] != kNone && sized_in[b] > 0;
+  for (uint32_t b = 0; b < code.buffers.size; ++b) places[b].on_demand = block_of[b] != kNone && places[b].sized_in > 0;
   return false;
 }
 
 bool Frame::is_dynamic() const {
-  for (uint8_t demanded : on_demand)
-    if (demanded) return true;
+  for (const Place& place : places)
+    if (place.on_demand) return true;
   return false;
 }
 
@@ -203,16 +204,17 @@ Status Frame::plan(husk_error* error) {
     if (block_of[b] == kNone) continue;
     Block& block = blocks[block_of[b]];
     if (!bounded && evaluated) {
-      const int64_t bytes = on_demand[b] ? 0 : registers[code.buffers[b].size()].i;
+      const int64_t bytes = places[b].on_demand ? 0 : registers[code.buffers[b].size()].i;
       block.size = bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
     }
     if (block.size > kLargest)
       return fail(error, HUSK_OUT_OF_MEMORY, "function '%s': buffer %s would take %llu bytes",
                   code.function->name()->c_str(), code.label(b).text, static_cast<unsigned long long>(block.size));
   }
-  planned = planner.place(blocks.data(), blocks.size(), nullptr);
+  const uint64_t work = evaluated ? kPlanSoon : kPlanWell;  // at the bounds: once
+  planned = planner.place(blocks.data(), blocks.size(), nullptr, work);
   parallel = false;
-  if (shareable.words() != 0) plan_parallel();
+  if (shareable.words() != 0) plan_parallel(work);
   plan_hash = Graph::hash_plan(*this);
   return Status::ok;
 }
@@ -220,7 +222,7 @@ Status Frame::plan(husk_error* error) {
 Status Frame::place_on_demand(uint32_t segment, husk_error* error) {
   size_t n = 0;
   for (uint32_t b = 0; b < code.buffers.size; ++b) {
-    if (!on_demand[b] || sized_in[b] != segment) continue;
+    if (!places[b].on_demand || places[b].sized_in != segment) continue;
     const int64_t bytes = registers[code.buffers[b].size()].i;
     Block& block = segment_blocks[n++];
     block = blocks[block_of[b]];
@@ -231,27 +233,28 @@ Status Frame::place_on_demand(uint32_t segment, husk_error* error) {
   }
   if (n == 0) return Status::ok;
   const Planned here = planner.place(segment_blocks.data(), n, nullptr);
-  HUSK_TRY(session->reserve(&rooms[segment], here.peak, "sizes that only the data decides", error));
+  HUSK_TRY(session->reserve(&segment_states[segment].room, here.peak, "sizes that only the data decides", error));
   n = 0;
   for (uint32_t b = 0; b < code.buffers.size; ++b) {
-    if (!on_demand[b] || sized_in[b] != segment) continue;
-    base[b] = static_cast<uint8_t*>(rooms[segment].data) + segment_blocks[n].offset;
-    capacity[b] = segment_blocks[n++].size;
+    if (!places[b].on_demand || places[b].sized_in != segment) continue;
+    places[b].base = static_cast<uint8_t*>(segment_states[segment].room.data) + segment_blocks[n].offset;
+    places[b].capacity = segment_blocks[n++].size;
   }
   return Status::ok;
 }
 
 void Frame::drop_rooms() {
-  for (Array<Room>* all : {&rooms, &own, &copies})
-    for (Room& room : *all) session->drop(&room);
+  for (SegmentState& state : segment_states) session->drop(&state.room);
+  for (OutputState& state : output_states) session->drop(&state.own);
+  for (InputState& state : input_states) session->drop(&state.copy);
 }
 
-void Frame::plan_parallel() {
+void Frame::plan_parallel(uint64_t work) {
   const uint64_t tight = planned.peak;
   const uint64_t percent = options->parallel_percent ? static_cast<uint64_t>(options->parallel_percent) : 25;
   planned = planner.place(blocks.data(), blocks.size(), &shareable);
   parallel = planned.peak <= tight + tight / 100 * percent + kArenaAlign * blocks.size();
-  if (!parallel) planned = planner.place(blocks.data(), blocks.size(), nullptr);
+  if (!parallel) planned = planner.place(blocks.data(), blocks.size(), nullptr, work);
 }
 
 void Frame::lay_out(uint8_t* new_arena, uint8_t* const* states, uint64_t new_layout) {
@@ -260,17 +263,17 @@ void Frame::lay_out(uint8_t* new_arena, uint8_t* const* states, uint64_t new_lay
     const fb::Buffer& buffer = code.buffers[b];
     switch (static_cast<Space>(buffer.space())) {
       case Space::arena:
-        if (on_demand[b]) break;  // place_on_demand, each run
-        base[b] = arena ? arena + blocks[block_of[b]].offset : nullptr;
-        capacity[b] = blocks[block_of[b]].size;
+        if (places[b].on_demand) break;  // place_on_demand, each run
+        places[b].base = arena ? arena + blocks[block_of[b]].offset : nullptr;
+        places[b].capacity = blocks[block_of[b]].size;
         break;
       case Space::constant:
-        base[b] = program->constants[buffer.index()];
-        capacity[b] = program->rows()->constants()->Get(buffer.index())->blob()->size();
+        places[b].base = program->constants[buffer.index()];
+        places[b].capacity = program->rows()->constants()->Get(buffer.index())->blob()->size();
         break;
       case Space::state:
-        base[b] = states[buffer.index()];
-        capacity[b] = state_bytes(program->rows()->states()->Get(buffer.index()));
+        places[b].base = states[buffer.index()];
+        places[b].capacity = state_bytes(program->rows()->states()->Get(buffer.index()));
         break;
       case Space::input:
       case Space::output: break;  // place_values, each run
@@ -283,16 +286,16 @@ void Frame::lay_out(uint8_t* new_arena, uint8_t* const* states, uint64_t new_lay
 bool Frame::place_values() {
   bool moved = false;
   auto place = [&](uint32_t b, uint8_t* data, uint64_t bytes) {
-    moved = moved || base[b] != data || capacity[b] != bytes;
-    base[b] = data;
-    capacity[b] = bytes;
+    moved = moved || places[b].base != data || places[b].capacity != bytes;
+    places[b].base = data;
+    places[b].capacity = bytes;
   };
   for (uint32_t b = 0; b < code.buffers.size; ++b) {
     const fb::Buffer& buffer = code.buffers[b];
     if (buffer.space() == uint8_t(Space::input))
       place(b, inputs[buffer.index()].data, inputs[buffer.index()].bytes);
     else if (buffer.space() == uint8_t(Space::output))
-      place(b, output_data[buffer.index()], output_bytes[buffer.index()]);
+      place(b, output_states[buffer.index()].data, output_states[buffer.index()].bytes);
   }
   return moved;
 }

@@ -15,6 +15,46 @@ struct Room {
   uint64_t bytes;
 };
 
+// What a frame knows of an input beside its value.
+struct InputState {
+  uint32_t first_dim;      // of those that it has in `dims`
+  uint32_t first_stride;   // of those that it has in `strides`
+  uint32_t align;          // bytes: what the kernels assume
+  bool written;
+  uint64_t last_bytes;     // of the last bind, to see what changed
+  uint8_t* misaligned;     // where its data lies, if the run works on a copy
+  Room copy;
+};
+
+struct OutputState {
+  uint8_t* data;
+  uint64_t bytes;
+  uint32_t align;      // bytes: what the kernels assume
+  uint32_t segment;    // the one that computes its shape
+  Room own;            // where the caller brings no memory
+  DLTensor tensor;     // of that room
+  int64_t* shape;      // its sizes and strides
+};
+
+// Where a buffer is.
+struct Place {
+  uint8_t* base;       // null where the caller's memory is not known yet
+  uint64_t capacity;
+  uint32_t sized_in;   // the segment that computes its size
+  bool on_demand;      // placed when that segment begins, in its room
+};
+
+struct SegmentState {
+  uint32_t first_result;   // of what it brings
+  uint64_t written;        // the stamp for which all of its arguments were written
+  Room room;
+};
+
+struct StepState {
+  husk_launch launch;
+  uint32_t first_dynamic;
+};
+
 struct Frame {
   Code code;
   husk_session* session = nullptr;
@@ -23,28 +63,17 @@ struct Frame {
 
   // What a run is given.
   Array<Interval> dims;             // what the session allows: of each input's dims, one input after the other
-  Array<uint32_t> first_dim;        // by input, one more than there are
   Array<InputValue> inputs;
-  Array<uint64_t> input_bytes;      // of the last bind, to see what changed
+  Array<InputState> input_states;   // by input, one more than there are
   Array<int64_t> strides;           // of inputs that came without
-  Array<uint32_t> first_stride;     // by input
-  Array<uint8_t> input_written;
-  Array<uint32_t> input_align, output_align;   // bytes, by input and output: what the kernels assume
-  Array<uint8_t*> misaligned;       // by input: where its data lies, if the run works on a copy
-  Array<Room> copies;               // by input: room for that copy
-  Array<uint8_t*> output_data;
-  Array<uint64_t> output_bytes;
-  Array<uint32_t> result_segment;   // by output: the segment that computes its shape
-  Array<Room> own;                  // by output: room for one that the caller brings no memory for
-  Array<DLTensor> own_tensors;      // by output
-  Array<int64_t> own_shapes;        // sizes and strides of each such output
-  Array<uint32_t> first_own;        // by output
+  Array<OutputState> output_states;
+  Array<int64_t> shapes;            // of outputs that the session has the memory of
 
   // What is computed from it.
   Array<Register> registers, last_registers;
   Array<Interval> intervals;
   Array<Register> results;          // what the segments brought
-  Array<uint32_t> first_result;     // by segment, one more than there are
+  Array<SegmentState> segment_states;   // one more than there are
   uint32_t next_result = 0;         // where the next value of the segment under way goes
   uint32_t evaluated = 0;           // registers of so many segments hold numbers of one run, or resize
   bool bound_once = false;          // last_registers and input_bytes are of a run that passed its checks
@@ -52,29 +81,23 @@ struct Frame {
   // Memory.
   Array<Block> blocks;              // of arena buffers
   Array<uint32_t> block_of;         // by buffer; kNone outside the arena
-  Array<uint32_t> sized_in;         // by buffer: the segment that computes its size
-  Array<uint8_t> on_demand;         // by buffer: placed when that segment begins, in its room
+  Array<Place> places;              // by buffer
   Array<Block> segment_blocks;      // those of one segment while they are placed
-  Array<Room> rooms;                // by segment
   Planner planner;
   BitRows shareable;                // empty: the list's order alone decides
   bool parallel = false;            // the plan in force keeps independent steps apart
   bool bounded = false;             // planned once, at the bounds
   Planned planned;
   uint64_t plan_hash = 0;           // tells plans of this frame apart; never 0 once planned
-  uint64_t layout = 0;              // the session's arena that `base` and `values` speak of
+  uint64_t layout = 0;              // the session's arena that `places` and `values` speak of
   uint64_t stamp = 0;               // grows with each lay_out
-  Array<uint64_t> written;          // by segment: the stamp for which all of its arguments were written
   uint8_t* arena = nullptr;         // the session's, as of that layout
-  Array<uint8_t*> base;             // by buffer; null where the caller's memory is not known yet
-  Array<uint64_t> capacity;
 
   // Steps.
   Array<uint64_t> values;           // by argument: the bytes of a parameter
   Array<void*> params;              // by argument: &values[i]
   Array<uint32_t> dynamic;          // arguments that may change from run to run, by step
-  Array<uint32_t> first_dynamic;    // by step, one more than there are steps
-  Array<husk_launch> launches;      // by step
+  Array<StepState> step_states;     // one more than there are
   Array<husk_op_arg> op_args;       // by argument; extern steps only
   Array<int64_t> op_sizes;          // by operand
 
@@ -134,19 +157,20 @@ struct Frame {
   // Tells in `error` which step failed.
   void blame(uint32_t step, husk_error* error) const;
 
-  uint8_t* address(const fb::View& view) const { return base[view.buffer()] + registers[view.offset()].i; }
+  uint8_t* address(const fb::View& view) const { return places[view.buffer()].base + registers[view.offset()].i; }
 
  private:
-  Status prepare_values(const Array<Interval>* narrowed, husk_error* error);
-  Status prepare_blocks(husk_error* error);
+  Status make_room(husk_error* error);
+  void prepare_inputs(const Array<Interval>* narrowed);
+  void prepare_blocks();
   Status prepare_parallel(husk_error* error);
-  Status prepare_steps(husk_error* error);
-  Status prepare_results(husk_error* error);
+  void prepare_steps();
+  void prepare_results();
   bool is_static(const fb::Argument& argument) const;
   bool fixed(uint32_t reg) const { return intervals[reg].low == intervals[reg].high; }
   bool plan_at_bounds();
   Status bind_own(uint32_t output, husk_value* given, const int64_t* sizes, const int64_t* strides, husk_error* error);
-  void plan_parallel();
+  void plan_parallel(uint64_t work);
   Status read_value(uint32_t step, void* stream, husk_error* error);
   void write_op_args(uint32_t step);
 };

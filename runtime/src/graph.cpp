@@ -25,7 +25,7 @@ bool can_be_node(uint16_t op) {
 // address is another is patched before it is launched.
 bool is_unknown(const Frame& frame, const fb::Argument& argument) {
   const uint32_t view = frame.code.view_of(argument);
-  return view != kNone && !frame.base[frame.code.views[view].buffer()];
+  return view != kNone && !frame.places[frame.code.views[view].buffer()].base;
 }
 
 // Writes an address in place of the unknown ones; false if there is none to take.
@@ -147,7 +147,7 @@ Status Graph::add_nodes(Frame& frame, void* graph, const Order& order, husk_erro
     husk_status status = HUSK_OK;
     switch (static_cast<Step>(op.op())) {
       case Step::op_launch:
-        status = graphs->graph_add_kernel(engine->device, graph, frame.program->kernels[op.a()], &frame.launches[s],
+        status = graphs->graph_add_kernel(engine->device, graph, frame.program->kernels[op.a()], &frame.step_states[s].launch,
                                           before.begin(), count, error);
         break;
       case Step::op_copy:
@@ -170,13 +170,13 @@ Status Graph::add_nodes(Frame& frame, void* graph, const Order& order, husk_erro
 bool Graph::changed(const Frame& frame, uint32_t step) const {
   const fb::Instruction& op = frame.code.steps[step];
   return memcmp(&values_[op.b()], &frame.values[op.b()], op.c() * sizeof(uint64_t)) != 0 ||
-         memcmp(&grids_[3 * step], frame.launches[step].grid, 3 * sizeof(uint32_t)) != 0;
+         memcmp(&grids_[3 * step], frame.step_states[step].launch.grid, 3 * sizeof(uint32_t)) != 0;
 }
 
 void Graph::remember(const Frame& frame, uint32_t step) {
   const fb::Instruction& op = frame.code.steps[step];
   memcpy(&values_[op.b()], &frame.values[op.b()], op.c() * sizeof(uint64_t));
-  memcpy(&grids_[3 * step], frame.launches[step].grid, 3 * sizeof(uint32_t));
+  memcpy(&grids_[3 * step], frame.step_states[step].launch.grid, 3 * sizeof(uint32_t));
 }
 
 Status Graph::patch(Frame& frame, uint32_t step, husk_error* error) {
@@ -187,7 +187,7 @@ Status Graph::patch(Frame& frame, uint32_t step, husk_error* error) {
   switch (static_cast<Step>(op.op())) {
     case Step::op_launch:
       return to_status(graphs->exec_set_kernel(engine->device, exec_, step, frame.program->kernels[op.a()],
-                                               &frame.launches[step], error));
+                                               &frame.step_states[step].launch, error));
     case Step::op_copy:
       return to_status(graphs->exec_set_copy(engine->device, exec_, step, reinterpret_cast<void*>(v[0]),
                                              reinterpret_cast<void*>(v[1]), frame.step_length(step), error));

@@ -24,12 +24,17 @@ void release(void*, void* pointer) { free(pointer); }
 
 constexpr husk_allocator kDefault = {nullptr, allocate, release};
 
+// Stands before an array's elements and keeps their alignment.
+struct alignas(16) Origin {
+  const husk_allocator* allocator;  // the engine's, which outlives every array
+};
+
 }  // namespace
 
-RawArray::~RawArray() { reset(); }
-
 void RawArray::reset() {
-  if (data_) allocator_->release(allocator_->user, data_);
+  if (!data_) return;
+  Origin* origin = static_cast<Origin*>(data_) - 1;
+  origin->allocator->release(origin->allocator->user, origin);
   data_ = nullptr;
   size_ = 0;
 }
@@ -37,25 +42,29 @@ void RawArray::reset() {
 Status RawArray::allocate(const husk_allocator& allocator, size_t size, size_t element, husk_error* error) {
   reset();
   if (size == 0) return Status::ok;
-  size_t bytes = 0;
-  if (__builtin_mul_overflow(size, element, &bytes)) bytes = SIZE_MAX;
-  void* memory = bytes == SIZE_MAX ? nullptr : allocator.allocate(allocator.user, bytes, 16);
-  if (!memory) return fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: %zu bytes were asked for", bytes);
-  memset(memory, 0, bytes);
-  allocator_ = &allocator;
-  data_ = memory;
+  size_t bytes;
+  Origin* origin = nullptr;
+  if (__builtin_mul_overflow(size, element, &bytes) || __builtin_add_overflow(bytes, sizeof(Origin), &bytes))
+    bytes = SIZE_MAX;
+  else
+    origin = static_cast<Origin*>(allocator.allocate(allocator.user, bytes, alignof(Origin)));
+  if (!origin) return fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: %zu bytes were asked for", bytes);
+  memset(origin, 0, bytes);
+  origin->allocator = &allocator;
+  data_ = origin + 1;
   size_ = size;
   return Status::ok;
 }
 
+void Allocation::make(RawArray& array, size_t size, size_t element) {
+  if (!failed(status_)) status_ = array.allocate(allocator_, size, element, error_);
+}
+
 void RawArray::swap(RawArray& other) {
-  const husk_allocator* allocator = allocator_;
   void* data = data_;
   const size_t size = size_;
-  allocator_ = other.allocator_;
   data_ = other.data_;
   size_ = other.size_;
-  other.allocator_ = allocator;
   other.data_ = data;
   other.size_ = size;
 }

@@ -32,18 +32,16 @@ class RawArray {
   RawArray() = default;
   RawArray(const RawArray&) = delete;
   RawArray& operator=(const RawArray&) = delete;
-  ~RawArray();
+  ~RawArray() { reset(); }
   void reset();
 
  protected:
+  friend class Allocation;
   Status allocate(const husk_allocator& allocator, size_t size, size_t element, husk_error* error);
   void swap(RawArray& other);
 
   void* data_ = nullptr;
   size_t size_ = 0;
-
- private:
-  const husk_allocator* allocator_ = nullptr;  // the engine's, which outlives every array
 };
 
 // An owned array of a size chosen once. Elements start zeroed; they are plain data.
@@ -67,6 +65,24 @@ class Array : public RawArray {
   T* end() { return data() + size_; }
   const T* begin() const { return data(); }
   const T* end() const { return data() + size_; }
+};
+
+// Many arrays, one check: after the first failure nothing more is allocated.
+class Allocation {
+ public:
+  Allocation(const husk_allocator& allocator, husk_error* error) : allocator_(allocator), error_(error) {}
+  template <class T>
+  void make(Array<T>& array, size_t size) {
+    make(array, size, sizeof(T));
+  }
+  Status status() const { return status_; }
+
+ private:
+  void make(RawArray& array, size_t size, size_t element);
+
+  const husk_allocator& allocator_;
+  husk_error* error_;
+  Status status_ = Status::ok;
 };
 
 // An owned array that grows at its end.

@@ -112,7 +112,9 @@ Status husk_program::load_images(husk_error* error) {
       HUSK_TRY(file.check_hash(image->blob(), "image", image->name()->c_str(), error));
       const husk_port_image data = {image->format(), file.blob(image->blob()), image->blob()->size(),
                                     image->name()->c_str()};
-      HUSK_TRY(husk::to_status(engine->port->module_load(engine->device, &data, &modules[kernel->image()], error)));
+      void* module = nullptr;
+      HUSK_TRY(husk::to_status(engine->port->module_load(engine->device, &data, &module, error)));
+      modules[kernel->image()] = module;
     }
     const uint32_t* block = kernel->block()->data();
     const husk_port_kernel desc = {kernel->symbol()->c_str(), kernel->params() ? kernel->params()->data() : nullptr,

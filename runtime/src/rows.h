@@ -46,24 +46,37 @@ uint32_t count(const flatbuffers::Vector<T>* rows) {
   return rows ? rows->size() : 0;
 }
 
+// Every table that has a name has it in the same place, so that one function finds names in all of them.
+using Names = flatbuffers::Vector<flatbuffers::Offset<fb::Constant>>;
+template <class T>
+const Names* names_of(const flatbuffers::Vector<flatbuffers::Offset<T>>* rows) {
+  static_assert(int(T::VT_NAME) == int(fb::Constant::VT_NAME));
+  return reinterpret_cast<const Names*>(rows);
+}
+inline const char* name_at(const Names* rows, uint32_t i) { return rows->Get(i)->name()->c_str(); }
+
 // One variant and what it stands in.
 struct Code {
+  // In this order what is read most lies within 128 bytes, where instructions are short.
   const fb::Program* program;
   const fb::Function* function;
-  const fb::Variant* variant;
-  Rows<fb::Instruction> scalars, steps;
+  Rows<fb::Instruction> steps;
   Rows<fb::Segment> segments;
-  Rows<fb::Argument> arguments, results;
-  Rows<uint32_t> operands, origins, names;
+  Rows<fb::Argument> arguments;
   Rows<fb::Buffer> buffers;
   Rows<fb::View> views;
   Rows<fb::Tensor> tensors;
+  Rows<uint32_t> operands;
+  Rows<fb::Instruction> scalars;
+  Rows<fb::Argument> results;
+  Rows<uint32_t> origins, names;
+  const fb::Variant* variant;
 
   Code() = default;
   Code(const fb::Program* p, const fb::Function* f, const fb::Variant* v)
-      : program(p), function(f), variant(v), scalars(v->scalars()), steps(v->steps()), segments(v->segments()),
-        arguments(v->arguments()), results(v->results()), operands(v->operands()), origins(v->origins()),
-        names(v->names()), buffers(v->buffers()), views(v->views()), tensors(v->tensors()) {}
+      : program(p), function(f), steps(v->steps()), segments(v->segments()), arguments(v->arguments()),
+        buffers(v->buffers()), views(v->views()), tensors(v->tensors()), operands(v->operands()), scalars(v->scalars()),
+        results(v->results()), origins(v->origins()), names(v->names()), variant(v) {}
 
   uint32_t inputs() const { return count(function->inputs()); }
   uint32_t outputs() const { return count(function->outputs()); }

@@ -65,7 +65,7 @@ Status husk_session::settle(Frame& frame, bool may_allocate, Writes* writes, hus
 }
 
 Status husk_session::write_segment(Frame& frame, uint32_t segment, Writes writes, husk_error* error) {
-  const bool all = frame.written[segment] != frame.stamp;
+  const bool all = frame.segment_states[segment].written != frame.stamp;
   if (writes == Writes::none && !all) return Status::ok;
   const husk::fb::Segment& range = frame.code.segments[segment];
   for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
@@ -74,7 +74,7 @@ Status husk_session::write_segment(Frame& frame, uint32_t segment, Writes writes
     frame.blame(s, error);
     return status;
   }
-  frame.written[segment] = frame.stamp;
+  frame.segment_states[segment].written = frame.stamp;
   return Status::ok;
 }
 
@@ -85,7 +85,7 @@ Status husk_session::run_traced(Frame& frame, uint32_t step, void* on, husk_erro
   const auto kind = static_cast<husk::Step>(frame.code.steps[step].op());
   husk_trace_event event = {frame.code.function->name()->c_str(), step, kind_of(kind), frame.step_name(step),
                             frame.code.origin(step), {0, 0, 0}, now() - begin};
-  for (int d = 0; d < 3 && kind == husk::Step::op_launch; ++d) event.grid[d] = frame.launches[step].grid[d];
+  for (int d = 0; d < 3 && kind == husk::Step::op_launch; ++d) event.grid[d] = frame.step_states[step].launch.grid[d];
   options.trace(options.trace_user, &event);
   return Status::ok;
 }
@@ -109,8 +109,8 @@ Status husk_session::resize(uint32_t function, const husk_value* inputs, uint32_
   frame.evaluated = 0;
   HUSK_TRY(frame.enter(0, error));
   for (uint32_t i = 0; i < frame.code.outputs(); ++i) {
-    frame.output_data[i] = nullptr;  // the caller's memory is not known yet; run checks it
-    frame.output_bytes[i] = UINT64_MAX;
+    frame.output_states[i].data = nullptr;  // the caller's memory is not known yet; run checks it
+    frame.output_states[i].bytes = UINT64_MAX;
   }
   Writes writes;
   HUSK_TRY(settle(frame, true, &writes, error));
@@ -136,8 +136,8 @@ Status husk_session::take_turn(void* on, husk_error* error) {
 // To the aligned copies before a run, and behind it back to what was written.
 Status husk_session::copy_inputs(Frame& frame, bool back, void* on, husk_error* error) {
   for (uint32_t i = 0; i < frame.code.inputs(); ++i) {
-    uint8_t* theirs = frame.misaligned[i];
-    if (!theirs || (back && !frame.input_written[i])) continue;
+    uint8_t* theirs = frame.input_states[i].misaligned;
+    if (!theirs || (back && !frame.input_states[i].written)) continue;
     uint8_t* ours = frame.inputs[i].data;
     HUSK_TRY(to_status(port()->copy(device(), on, back ? theirs : ours, back ? ours : theirs, frame.inputs[i].bytes, error)));
   }
@@ -149,7 +149,7 @@ Status husk_session::run(uint32_t function, void* on, const husk_value* inputs, 
   Frame& frame = *frames[function];
   follow_constants();
   HUSK_TRY(frame.bind_inputs(inputs, input_count, true, error));
-  for (uint64_t& bytes : frame.output_bytes) bytes = 0;
+  for (husk::OutputState& output : frame.output_states) output.bytes = 0;
   frame.evaluated = 0;
   HUSK_TRY(frame.enter(0, error));
   HUSK_TRY(frame.bind_outputs(outputs, output_count, 0, error));

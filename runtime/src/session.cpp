@@ -198,7 +198,7 @@ Status husk_session::bound(uint32_t function, uint32_t input, uint32_t dim, int6
   husk::Array<husk::Interval> dims;
   HUSK_TRY(dims.allocate(allocator(), old->dims.size(), error));
   for (size_t i = 0; i < dims.size(); ++i) dims[i] = old->dims[i];
-  dims[old->first_dim[input] + dim] = {min, max};
+  dims[old->input_states[input].first_dim + dim] = {min, max};
   Frame* made = husk::create<Frame>(allocator());
   if (!made) return fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: new bounds");
   Status status = made->prepare(this, function, &dims, error);

@@ -105,14 +105,14 @@ uint64_t length(const husk_launch& launch) { return launch.grid[0] | static_cast
 Status Frame::write_arguments(uint32_t step, bool all, husk_error* error) {
   const fb::Instruction& op = code.steps[step];
   const auto kind = static_cast<Step>(op.op());
-  husk_launch& launch = launches[step];
+  husk_launch& launch = step_states[step].launch;
   if (kind == Step::op_extern) {
     write_op_args(step);
     return Status::ok;
   }
   const fb::Kernel* kernel = kind == Step::op_launch ? code.program->kernels()->Get(op.a()) : nullptr;
-  const uint32_t begin = all ? op.b() + (kernel ? 3 : 0) : first_dynamic[step];
-  const uint32_t end = all ? op.b() + op.c() : first_dynamic[step + 1];
+  const uint32_t begin = all ? op.b() + (kernel ? 3 : 0) : step_states[step].first_dynamic;
+  const uint32_t end = all ? op.b() + op.c() : step_states[step + 1].first_dynamic;
   for (uint32_t n = begin; n < end; ++n) {
     const uint32_t i = all ? n : dynamic[n];
     const fb::Argument& argument = code.arguments[i];
@@ -215,7 +215,7 @@ void Frame::write_op_args(uint32_t step) {
 }
 
 bool Frame::is_empty(uint32_t step) const {
-  const husk_launch& launch = launches[step];
+  const husk_launch& launch = step_states[step].launch;
   switch (static_cast<Step>(code.steps[step].op())) {
     case Step::op_launch: return !launch.grid[0] || !launch.grid[1] || !launch.grid[2];
     case Step::op_copy:
@@ -232,12 +232,12 @@ Status Frame::run_step(uint32_t step, void* stream, husk_error* error) {
   auto pointer = [&](uint32_t i) { return reinterpret_cast<void*>(static_cast<uintptr_t>(values[op.b() + i])); };
   switch (static_cast<Step>(op.op())) {
     case Step::op_launch:
-      return to_status(port->launch(engine->device, stream, program->kernels[op.a()], &launches[step], error));
+      return to_status(port->launch(engine->device, stream, program->kernels[op.a()], &step_states[step].launch, error));
     case Step::op_copy:
-      return to_status(port->copy(engine->device, stream, pointer(0), pointer(1), length(launches[step]), error));
+      return to_status(port->copy(engine->device, stream, pointer(0), pointer(1), length(step_states[step].launch), error));
     case Step::op_fill:
       return to_status(port->fill(engine->device, stream, pointer(0), values[op.b() + 1], fill_width(step),
-                                  length(launches[step]), error));
+                                  length(step_states[step].launch), error));
     case Step::op_read: return read_value(step, stream, error);
     case Step::op_extern: {
       const OpEntry& entry = program->ops[op.a()];
@@ -258,7 +258,7 @@ uint32_t Frame::fill_width(uint32_t step) const {
       husk_dtype_size(static_cast<husk_dtype>(code.arguments[code.steps[step].b() + 1].type())));
 }
 
-uint64_t Frame::step_length(uint32_t step) const { return length(launches[step]); }
+uint64_t Frame::step_length(uint32_t step) const { return length(step_states[step].launch); }
 
 Status Frame::read_value(uint32_t step, void* stream, husk_error* error) {
   const fb::Argument& argument = code.arguments[code.steps[step].b()];

@@ -44,23 +44,25 @@ Status husk_program::stage(const husk_constant_update* updates, uint32_t n, husk
   return to_status(port->stream_wait(engine->device, nullptr, error));
 }
 
-// Nobody runs. Where constants have memory of their own they keep their addresses; in the file's pages they move out once.
+// Nobody runs. In host memory the new values take the old ones' place as they lie, which cannot fail; elsewhere they are copied, so
+// that addresses stay as graphs know them: only a device that is lost fails here.
 Status husk_program::swap(const husk_constant_update* updates, uint32_t n, husk::Array<void*>* fresh, husk_error* error) {
   const husk_port* port = engine->port;
   for (uint32_t i = 0; i < n; ++i) {
     const uint32_t c = updates[i].constant;
     if (!(*fresh)[i]) continue;
-    if (engine->properties.host_memory && !replaced[c]) {
+    if (engine->properties.host_memory) {
+      void* old = replaced[c];
       replaced[c] = (*fresh)[i];
       constants[c] = static_cast<uint8_t*>(replaced[c]);
-      (*fresh)[i] = nullptr;
+      (*fresh)[i] = old;
       ++constants_version;
       continue;
     }
     HUSK_TRY(to_status(port->copy(engine->device, nullptr, constants[c], (*fresh)[i],
                                   rows()->constants()->Get(c)->blob()->size(), error)));
   }
-  return to_status(port->stream_wait(engine->device, nullptr, error));
+  return engine->properties.host_memory ? Status::ok : to_status(port->stream_wait(engine->device, nullptr, error));
 }
 
 Status husk_program::update(const husk_constant_update* updates, uint32_t n, husk_error* error) {

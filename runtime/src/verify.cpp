@@ -8,9 +8,6 @@
 namespace husk {
 namespace {
 
-template <class T>
-using Table = flatbuffers::Vector<flatbuffers::Offset<T>>;
-
 bool valid_dtype(uint8_t dtype) { return husk_dtype_size(static_cast<husk_dtype>(dtype)) > 0 && dtype != HUSK_POINTER; }
 
 int compare_names(const void* a, const void* b) {
@@ -18,13 +15,12 @@ int compare_names(const void* a, const void* b) {
 }
 
 // Names of one kind are not empty and not twice the same.
-template <class T>
-Status unique_names(const Table<T>* rows, const char* what, const husk_allocator& allocator, husk_error* error) {
+Status unique_names(const Names* rows, const char* what, const husk_allocator& allocator, husk_error* error) {
   const uint32_t n = count(rows);
   Array<const char*> names;
   HUSK_TRY(names.allocate(allocator, n, error));
   for (uint32_t i = 0; i < n; ++i) {
-    names[i] = rows->Get(i)->name()->c_str();
+    names[i] = name_at(rows, i);
     if (!*names[i]) return fail(error, HUSK_INVALID_FILE, "%s %u has no name", what, i);
   }
   if (n > 1) qsort(names.data(), n, sizeof(const char*), compare_names);
@@ -43,15 +39,9 @@ Status verify_blob(const Container& file, const fb::Blob* blob, uint64_t align, 
   return Status::ok;
 }
 
-// FlatBuffers' verifier looks at a vector's length, not at where its 8-byte elements lie.
-template <class T>
-bool aligned(const flatbuffers::Vector<T>* rows) {
-  return !rows || reinterpret_cast<uintptr_t>(rows->Data()) % 8 == 0;
-}
-
 // Bytes of a dense tensor; false if a dim is negative or the product leaves 63 bits.
 bool dense_bytes(uint8_t dtype, const flatbuffers::Vector<int64_t>* dims, uint64_t* out) {
-  if (!valid_dtype(dtype) || count(dims) > kMaxRank || !aligned(dims)) return false;
+  if (!valid_dtype(dtype) || count(dims) > kMaxRank) return false;
   int64_t bytes = static_cast<int64_t>(husk_dtype_size(static_cast<husk_dtype>(dtype)));
   for (uint32_t d = 0; d < count(dims); ++d)
     if (dims->Get(d) < 0 || __builtin_mul_overflow(bytes, dims->Get(d), &bytes)) return false;
@@ -114,7 +104,7 @@ Status verify_data(const Container& file, const husk_allocator& allocator, husk_
       return fail(error, HUSK_INVALID_FILE, "constant '%s' has not the bytes of its dtype and dims", name);
     HUSK_TRY(verify_blob(file, constant->blob(), kBlobAlign, "constant", name, error));
   }
-  HUSK_TRY(unique_names(p->constants(), "constant", allocator, error));
+  HUSK_TRY(unique_names(names_of(p->constants()), "constant", allocator, error));
   for (uint32_t i = 0; i < count(p->states()); ++i) {
     const fb::State* state = p->states()->Get(i);
     const char* name = state->name()->c_str();
@@ -126,12 +116,12 @@ Status verify_data(const Container& file, const husk_allocator& allocator, husk_
     if (state->init() == kNone && husk_dtype_size(static_cast<husk_dtype>(state->dtype())) > 8 && state->fill() != 0)
       return fail(error, HUSK_INVALID_FILE, "state '%s' is filled with an element wider than 8 bytes", name);
   }
-  return unique_names(p->states(), "state", allocator, error);
+  return unique_names(names_of(p->states()), "state", allocator, error);
 }
 
 Status verify_value(const fb::Value* value, bool input, const char* function, husk_error* error) {
   const char* name = value->name()->c_str();
-  bool good = value->kind() <= HUSK_VALUE_BOOL && value->rank() <= kMaxRank && aligned(value->dims());
+  bool good = value->kind() <= HUSK_VALUE_BOOL && value->rank() <= kMaxRank;
   const uint32_t dims = count(value->dims());
   if (value->kind() == HUSK_VALUE_TENSOR)
     good = good && valid_dtype(value->dtype()) && (!input || dims == value->rank());
@@ -153,8 +143,8 @@ Status verify_function(const fb::Program* p, const fb::Function* f, const husk_a
     HUSK_TRY(verify_value(f->inputs()->Get(i), true, name, error));
   for (uint32_t i = 0; i < count(f->outputs()); ++i)
     HUSK_TRY(verify_value(f->outputs()->Get(i), false, name, error));
-  HUSK_TRY(unique_names(f->inputs(), "input", allocator, error));
-  HUSK_TRY(unique_names(f->outputs(), "output", allocator, error));
+  HUSK_TRY(unique_names(names_of(f->inputs()), "input", allocator, error));
+  HUSK_TRY(unique_names(names_of(f->outputs()), "output", allocator, error));
   const uint32_t variants = count(f->variants());
   if (variants == 0 || variants > count(p->targets()))
     return fail(error, HUSK_INVALID_FILE, "function '%s' has %u variants for %u targets", name, variants,
@@ -181,7 +171,7 @@ Status verify(const Container& file, const husk_allocator& allocator, husk_error
   HUSK_TRY(verify_kernels(p, error));
   HUSK_TRY(verify_data(file, allocator, error));
   if (count(p->functions()) == 0) return fail(error, HUSK_INVALID_FILE, "the artifact has no function");
-  HUSK_TRY(unique_names(p->functions(), "function", allocator, error));
+  HUSK_TRY(unique_names(names_of(p->functions()), "function", allocator, error));
   for (uint32_t i = 0; i < count(p->functions()); ++i)
     HUSK_TRY(verify_function(p, p->functions()->Get(i), allocator, error));
   return Status::ok;

@@ -410,7 +410,8 @@ ResultKind result_kind(uint16_t op) {
   return rule ? rule->result : ResultKind::none;
 }
 
-Status verify_variant(const Code& code, const husk_allocator& allocator, husk_error* error) {
+// Inlined into its one caller, all rows would be read through that one's stack, with longer instructions.
+[[gnu::noinline]] Status verify_variant(const Code& code, const husk_allocator& allocator, husk_error* error) {
   return VariantVerifier(code, error).run(allocator);
 }
 
