@@ -218,8 +218,11 @@ TEST(Segments, OnlyTheDataDecidesASize) {
     int64_t size = -1;
     EXPECT_EQ(husk_session_output_shape(m.session, 0, 0, &size, nullptr, &m.error), HUSK_OK) << m.error.text;
     EXPECT_EQ(size, want);
-    for (int64_t i = 0, at = 0; i < n; ++i)
-      if (i % 3) EXPECT_EQ(static_cast<const float*>(y->data)[at++], 2.0f * static_cast<float>(i));
+    for (int64_t i = 0, at = 0; i < n; ++i) {
+      if (i % 3) {
+        EXPECT_EQ(static_cast<const float*>(y->data)[at++], 2.0f * static_cast<float>(i));
+      }
+    }
   }
   ASSERT_EQ(husk_session_stats_get(m.session, 0, &stats, nullptr), HUSK_OK);
   EXPECT_GT(stats.data_bytes, 0u);

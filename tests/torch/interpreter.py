@@ -12,8 +12,10 @@ import torch
 
 _TOKEN = re.compile(r'\s+|#[^\n]*|"(?:[^"\\]|\\.)*"|-?inf\b|-?\d[\d.eE+-]*|\.\.|[A-Za-z_][A-Za-z0-9_.:]*|[\[\](){},=]')
 DTYPES = {"bool": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32,
-          "i64": torch.int64, "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
-          "c64": torch.complex64, "c128": torch.complex128}
+          "u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64, "i64": torch.int64, "f16": torch.float16,
+          "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64, "c64": torch.complex64,
+          "c128": torch.complex128, "f8e4m3fn": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2,
+          "f8e4m3fnuz": torch.float8_e4m3fnuz, "f8e5m2fnuz": torch.float8_e5m2fnuz}
 _C = {"i64": ctypes.c_int64, "i32": ctypes.c_int32, "f32": ctypes.c_float, "f64": ctypes.c_double,
       "bool": ctypes.c_bool}
 _OPS = {
@@ -25,7 +27,10 @@ _OPS = {
     "fsub": lambda a, b: a - b, "fmul": lambda a, b: a * b, "fdiv": lambda a, b: a / b, "fmin": min, "fmax": max,
     "feq": lambda a, b: int(a == b), "flt": lambda a, b: int(a < b), "fle": lambda a, b: int(a <= b),
     "fselect": lambda a, b, c: b if a else c, "float": float, "trunc": math.trunc, "floor": math.floor,
-    "ceil": math.ceil, "sqrt": math.sqrt}
+    "ceil": math.ceil, "sqrt": math.sqrt, "round": round, "fpow": lambda a, b: a ** b, "bit_and": lambda a, b: a & b,
+    "bit_or": lambda a, b: a | b, "bit_xor": lambda a, b: a ^ b, "shl": lambda a, b: a << b, "shr": lambda a, b: a >> b}
+# What "NAME:sizes" gives, of the operator's result; the first size of it if nothing is said here.
+SIZES = {}
 
 
 class CheckFailed(Exception):
@@ -221,6 +226,7 @@ class Program:
     r = Reader("")
     r.tokens, r.at = self.reader.tokens[:end], begin
     self.scope, self.tensors, self.rows, self.log = {}, {}, {}, []
+    self.brought, self.brings, self.loops = [], False, 0
     for value in self.inputs:
       self._bind(value, given[value["name"]])
     while not r.take("return"):
@@ -255,7 +261,7 @@ class Program:
       tensor = self.tensors[args[0]]
       return tensor.shape[args[1]] if op == "size" else tensor.stride(args[1])
     if op in ("result", "fresult"):
-      return self.read
+      return self.brought[args[0]]
     values = [self._eval(a) for a in args]
     if op == "range":
       if not values[1] <= values[0] <= values[2]:
@@ -265,9 +271,15 @@ class Program:
 
   def _statement(self, r):
     word = r.next()
-    if word == "let":
+    if word not in ("read", "extern"):
+      self.brings = False
+    if word == "when":
+      self._when(r)
+    elif word == "loop":
+      self._loop(r)
+    elif word == "let":
       name = r.next()
-      assert name not in self.scope, name
+      assert self.loops or name not in self.scope, name
       r.next("=")
       self.scope[name] = self._eval(r.expr())
     elif word.startswith("check"):
@@ -292,11 +304,53 @@ class Program:
       dtype = DTYPES[r.next()]
       r.next("(")
       (view,) = r.listed(")", lambda: self._argument(r))
-      self.read = view.view(dtype)[0].item()
+      self._bring(view.view(dtype)[0].item())
     else:
       raise SyntaxError(f"no statement {word!r}")
     if r.take("at"):
       self.log.append(r.string())
+
+  def _bring(self, value):
+    if not self.brings:
+      self.brought, self.brings = [], True
+    self.brought.append(value)
+
+  def _when(self, r):
+    taken = self._eval(r.expr())
+    r.next("{")
+    (self._block if taken else self._skip)(r)
+    if r.take("else"):
+      r.next("{")
+      (self._skip if taken else self._block)(r)
+
+  def _block(self, r):
+    while not r.take("}"):
+      self._statement(r)
+
+  def _skip(self, r):
+    """Numbers of a block that does not run are 0."""
+    depth = 1
+    while depth:
+      token = r.next()
+      depth += {"{": 1, "}": -1}.get(token, 0)
+      if token == "let":
+        self.scope[r.next()] = 0
+      elif token == "buffer":
+        self.rows[r.next()] = torch.empty(0, dtype=torch.uint8)
+
+  def _loop(self, r):
+    r.next("{")
+    begin = r.at
+    self.loops += 1
+    while True:
+      while not r.take("while"):
+        self._statement(r)
+      if not self._eval(r.expr()):
+        self._skip(r)
+        break
+      self._block(r)
+      r.at = begin
+    self.loops -= 1
 
   def _check(self, word, r):
     r.next("(")
@@ -344,6 +398,13 @@ class Program:
         assert 0 <= offset and offset + extent <= row.numel(), (name, offset, extent, row.numel())
         row = row[offset:offset + extent]
       return row
+    if r.take("floats"):
+      return [float(self._eval(e)) for e in r.exprs()]
+    if r.take("tensors"):
+      r.next("[")
+      return r.listed("]", lambda: self._argument(r))
+    if r.take("result"):
+      return {"int": int, "float": float}[r.next()]
     if r.peek() == "[":
       return [self._eval(e) for e in r.exprs()]
     if r.peek()[:1] == '"':
@@ -388,16 +449,30 @@ class Program:
     name = r.string()
     r.next("(")
     args = r.listed(")", lambda: self._argument(r))
+    name, sizes, _ = name.partition(":sizes")
     namespace, rest = name.split("::")
     op, _, overload = rest.partition(".")
     op = getattr(getattr(getattr(torch.ops, namespace), op), overload or "default")
     schema = op._schema.arguments
-    positional = [a for a, s in zip(args, schema) if not s.kwarg_only]
-    named = {s.name: a for a, s in zip(args, schema) if s.kwarg_only}
+    if torch.Tag.nondeterministic_seeded in op.tags and "attention" not in name:
+      args = args[:-1]     # the state of the generator
+    flags = [bool(a) if str(s.type) == "bool" else torch.device("cpu") if str(s.type) == "Device" else a
+             for a, s in zip(args, schema)]
+    positional = [a for a, s in zip(flags, schema) if not s.kwarg_only]
+    named = {s.name: a for a, s in zip(flags, schema) if s.kwarg_only}
     returned = op(*positional, **named)
     outputs = args[len(schema):]
-    for made, to in zip(returned if isinstance(returned, tuple) else [returned], outputs):
-      if to is not None:
+    leaves = torch.utils._pytree.tree_leaves
+    if sizes:
+      returned = SIZES.get(name, lambda *made: [made[0].shape[0]])(*(returned if isinstance(returned, tuple) else [returned]))
+      assert len(returned) == len(outputs), name
+    if len(returned := leaves(returned)) != len(outputs := leaves(outputs)):     # what is an argument comes back too
+      outputs = [to for to in outputs if not isinstance(to, torch.Tensor) or to.data_ptr() not in
+                 [a.data_ptr() for a in leaves(args[:len(schema)]) if isinstance(a, torch.Tensor)]]
+    for made, to in zip(returned, outputs):
+      if isinstance(to, type):
+        self._bring(to(made))
+      elif to is not None:
         to.copy_(made)
 
   def _result(self, r):

@@ -1,5 +1,6 @@
 """`python -m husk`."""
 
+import os
 import subprocess
 import sys
 
@@ -12,6 +13,8 @@ MODELS = tools.ROOT / "examples" / "models.py"
 
 def husk(*arguments):
   environment = {"PYTHONPATH": str(tools.ROOT / "compiler" / "torch"), "PATH": "/usr/bin:/bin"}
+  if "HUSKC" in os.environ:
+    environment["HUSKC"] = os.environ["HUSKC"]
   return subprocess.run([sys.executable, "-m", "husk", *map(str, arguments)], capture_output=True, text=True,
                         env=environment, cwd=tools.ROOT)
 
@@ -47,6 +50,25 @@ def test_exported_program_from_a_file(tmp_path):
   done = husk(tmp_path / "twice.pt2", "--keep", tmp_path / "kept")
   assert done.returncode == 0, done.stderr
   assert "input x tensor f32 [3]" in (tmp_path / "kept" / "model.hir").read_text()
+
+
+def test_several_functions(tmp_path):
+  (tmp_path / "two.py").write_text("""
+import husk, torch
+def both():
+  model = torch.nn.Linear(3, 2)
+  return {"one": (model, (torch.randn(1, 3),)), "many": husk.Function(model, (torch.randn(5, 3),))}
+def wrong():
+  return torch.nn.Linear(3, 2)
+""")
+  done = husk(f"{tmp_path}/two.py:both", "--keep", tmp_path / "kept", "--target", "host:avx2")
+  assert done.returncode == 0, done.stderr
+  text = (tmp_path / "kept" / "model.hir").read_text()
+  assert "function one {" in text and "function many {" in text and text.count("constant weight ") == 1
+  done = husk(f"{tmp_path}/two.py:both", "--keep", tmp_path / "kept", "--function", "f")
+  assert done.returncode == 1 and "names its functions itself: one, many" in done.stderr
+  done = husk(f"{tmp_path}/two.py:wrong", "--keep", tmp_path / "kept")
+  assert done.returncode == 1 and "returned Linear" in done.stderr
 
 
 @pytest.mark.parametrize("arguments, text", [

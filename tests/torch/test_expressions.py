@@ -36,7 +36,11 @@ EXPRESSIONS = [
     sympy.Abs(s - t), (s * t) / 1, sympy.Eq(s, t),
     sympy.Ne(s, t), s < t, s <= t, s > t, s >= t, sympy.And(s > 1, t > 2), sympy.Or(s > 5, t > 2),
     sympy.Not(sympy.Eq(s, t)),
-    sympy.true, sympy.Integer(-5),
+    sympy.true, sympy.Integer(-5), f.BitwiseFn_bitwise_and(s, t), f.BitwiseFn_bitwise_or(s, t), f.BitwiseFn_bitwise_xor(s * 3, t),
+    f.LShift(s, t), f.RShift(s * 1000, t), f.RoundToInt(f.ToFloat(s) * 0.5), f.RoundToInt(f.IntTrueDiv(s, t)),
+    f.TruncToInt(f.FloatPow(f.ToFloat(s), 1.5)), f.Max(f.Min(s, t), f.ModularIndexing(s, t, 3)),
+    f.Where(sympy.And(s > 2, t < 4), f.CeilDiv(s, t), f.FloorDiv(s * 9, t)), sympy.Abs(-s * t),
+    sympy.Piecewise((s, s < t), (t, s < 7), (s * t, True)),
 ]
 
 
@@ -52,7 +56,10 @@ def test_ints(expression):
 
 @pytest.mark.parametrize("expression", [f.ToFloat(s) * 0.5, f.IntTrueDiv(s, t), f.FloatTrueDiv(f.ToFloat(s), 3.0),
                                         f.ToFloat(s) + t, f.ToFloat(s) - t,
-                                        f.OpaqueUnaryFn_sqrt(f.ToFloat(s))], ids=str)
+                                        f.OpaqueUnaryFn_sqrt(f.ToFloat(s)), f.FloatPow(f.ToFloat(s), 0.5),
+                                        f.TruncToFloat(f.ToFloat(s) * 0.3), f.ToFloat(s) / 3,
+                                        f.Max(f.ToFloat(s), f.ToFloat(t)), f.Where(s > t, f.ToFloat(s), f.ToFloat(t)),
+                                        sympy.Abs(f.ToFloat(s) * -0.5)], ids=str)
 def test_floats(expression):
   for a, b in ((1, 2), (9, 4), (40, 7)):
     given, expected = value(made().float(expression), s0=a, s1=b), float(sympy.N(expression.subs({s: a, t: b})))
@@ -70,8 +77,8 @@ def test_unknown_symbols_are_refused():
 
 
 def test_unknown_functions_are_refused():
-  with pytest.raises(husk.Unsupported, match="RoundToInt"):
-    made().int(f.RoundToInt(f.ToFloat(s) * 0.3 + f.ToFloat(t)))
+  with pytest.raises(husk.Unsupported, match="OpaqueUnaryFn_sinh"):
+    made().int(f.FloorToInt(f.OpaqueUnaryFn_sinh(f.ToFloat(s))))
 
 
 def test_known():

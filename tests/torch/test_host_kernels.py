@@ -6,12 +6,14 @@ import subprocess
 
 import numpy
 import pytest
+import torch
 
 import tools
 import husk
-from husk import host_kernels, vector_math
+import interpreter
+from husk import host_image, host_kernels, vector_math
 
-ISAS = host_kernels.isas()
+ISAS = host_image.isas()
 pytestmark = pytest.mark.skipif(not ISAS, reason="this machine has neither AVX2 nor AVX-512")
 
 
@@ -137,8 +139,8 @@ def test_access_by_type():
 
 def test_foreign_symbols_are_refused_by_name():
   kernels = host_kernels.HostKernels(ISAS[0])
-  kernels.define_kernel("cpp_omp", body(["float*"], "float* out_ptr0", "out_ptr0[0] = omp_get_max_threads();"))
-  with pytest.raises((husk.Unsupported, husk.CompileError), match="omp_get_max_threads"):
+  kernels.define_kernel("cpp_omp", body(["float*"], "float* out_ptr0", "out_ptr0[0] = omp_get_wtime();"))
+  with pytest.raises((husk.Unsupported, husk.CompileError), match="omp_get_wtime"):
     kernels.files()
 
 
@@ -152,6 +154,78 @@ def test_broken_source_says_what_the_compiler_said():
   kernels.define_kernel("cpp_broken", body(["float*"], "float* out_ptr0", "out_ptr0[0] = nonsense;"))
   with pytest.raises(husk.CompileError, match="nonsense"):
     kernels.files()
+
+
+# By kind of dtype: what eager PyTorch can do with it, Inductor makes of it, and a .hir can hold.
+OPERATIONS = {
+    "any": {"cast": lambda x, y: (x.to(torch.float32), x.to(torch.float64)), "eq": lambda x, y: x == y,
+            "back": lambda x, y: (x.float() * 1).to(x.dtype), "transpose": lambda x, y: x.t().contiguous(),
+            "cat": lambda x, y: torch.cat([x, y]), "index": lambda x, y: x[torch.tensor([1, 0, 2])],
+            "full": lambda x, y: torch.full((3, 5), 2, dtype=x.dtype)},
+    "number": {"add": lambda x, y: x + y, "sub": lambda x, y: x - y, "product": lambda x, y: x * 3,
+               "quotient": lambda x, y: x / y, "floor": lambda x, y: x // y, "mod": lambda x, y: x % y,
+               "abs": lambda x, y: (-x).abs(), "lt": lambda x, y: x < y,
+               "maximum": torch.maximum, "where": lambda x, y: torch.where(x == y, x, y), "sum": lambda x, y: x.sum(),
+               "columns": lambda x, y: x.sum(0), "amax": lambda x, y: x.amax(1), "argmax": lambda x, y: x.argmax(),
+               "prod": lambda x, y: x[:2, :2].prod(), "clamp": lambda x, y: x.clamp(1, 3),
+               "square": lambda x, y: x ** 2,
+               "put": lambda x, y: torch.zeros_like(x).index_put((torch.tensor([1, 0, 1]),), x[:3], accumulate=True),
+               "arange": lambda x, y: torch.arange(7).to(x.dtype), "exp": lambda x, y: (x / 4).exp()},
+    "bits": {"and": lambda x, y: (x & y) | 4, "shift": lambda x, y: x << 1},
+    "wide": {"sum": lambda x, y: x.sum(), "product": lambda x, y: x * 3, "and": lambda x, y: x & y},
+    "truth": {"and": lambda x, y: (x & y) | ~x, "where": lambda x, y: torch.where(x, y, x),
+              "sum": lambda x, y: x.sum(0)},
+    "real": {"softmax": lambda x, y: x.softmax(-1), "var": lambda x, y: x.var(1), "tanh": lambda x, y: x.tanh()},
+    "eight": {"sum": lambda x, y: (x.float() + y.float()).to(x.dtype), "half": lambda x, y: (x.half(), x.bfloat16()),
+              "put": lambda x, y: torch.zeros_like(x).index_put((torch.tensor([1, 0, 1]),), x[:3], accumulate=True)},
+}
+DTYPES = {"integers": ("uint8 int8 int16 int32 int64", ("any", "number", "bits")),
+          "wide and truth": ("uint16 uint32 uint64", ("any", "wide")), "truth": ("bool", ("any", "truth")),
+          "reals": ("float16 bfloat16 float32 float64", ("any", "number", "real")),
+          "eight bits": ("float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz", ("any", "eight"))}
+
+
+class OfDtypes(torch.nn.Module):
+  """Every operation on every pair of inputs."""
+
+  def __init__(self, operations):
+    super().__init__()
+    self.operations = operations
+
+  def forward(self, pairs):
+    return {f"{name} {dtype}": operation(*pair) for dtype, pair in pairs.items()
+            for name, operation in self.operations.items()}
+
+
+def leaves(value):
+  return torch.utils._pytree.tree_leaves(value)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", DTYPES)
+def test_dtypes(kind, isa, tmp_path):
+  names, groups = DTYPES[kind]
+  generator = torch.Generator().manual_seed(3)
+  pairs = {name: tuple((torch.rand(5, 37, generator=generator) * 9 + least).to(getattr(torch, name))
+                       for least in (0, 1)) for name in names.split()}
+  model = OfDtypes({name: operation for group in groups for name, operation in OPERATIONS[group].items()})
+  program = interpreter.Program(husk.write(model, (pairs,), tmp_path, targets=(f"host:{isa}",)))
+  given = {value["name"]: one.clone() for value, one in zip(program.inputs, leaves(pairs), strict=True)}
+  results = program.run(f"host_{isa}", **given)
+  for (name, result), expected in zip(results.items(), leaves(model(pairs)), strict=True):
+    assert result.dtype == expected.dtype, name
+    tolerance = {torch.float16: 2e-3, torch.bfloat16: 2e-2}.get(result.dtype, 1e-5)
+    torch.testing.assert_close(result.double(), expected.double(), rtol=tolerance, atol=tolerance,
+                               msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_parameters_of_every_dtype():
+  kernels = host_kernels.HostKernels(ISAS[0])
+  types = {"at::Half": "f16", "at::BFloat16": "bf16", "at::Float8_e5m2": "f8e5m2", "at::complex<float>": "c64"}
+  for index, kind in enumerate(types):
+    kernels.define_kernel(f"cpp_{index}", body(
+        ["x"], f"const {kind}* in_ptr0, float* out_ptr0, const {kind} ks0", "out_ptr0[0] = 1;"))
+  assert [row.rsplit("(", 1)[1] for row in kernels.rows("cpu")[1:]] == [f"ptr, ptr, {name})" for name in types.values()]
 
 
 FUNCTIONS = {"exp": (-80, 80), "log": (1e-30, 1e30), "sin": (-100, 100), "cos": (-100, 100), "tanh": (-8, 8),
@@ -170,7 +244,7 @@ def test_vector_functions_are_close(isa, tmp_path):
       f"for (long i = 0; i < n; i += {lanes}) *({vector}*)(y + i) = {symbol}(*(const {vector}*)(x + i)); }}\n"
       for name, symbol in symbols.items())
   (tmp_path / "v.cpp").write_text(source + "}\n")
-  subprocess.run(["g++", "-O2", "-shared", "-fPIC", *host_kernels._ISAS[isa][1].split(), "v.cpp", "-o", "v.so",
+  subprocess.run(["g++", "-O2", "-shared", "-fPIC", *host_image.ISAS[isa].flags.split(), "v.cpp", "-o", "v.so",
                   "-lmvec", "-lm"], cwd=tmp_path, check=True)
   library = ctypes.CDLL(str(tmp_path / "v.so"))
   size = 4096

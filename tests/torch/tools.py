@@ -16,7 +16,8 @@ def built(name):
   """A program of the newest build, or the one that the environment names (HUSKC, HUSK_RUN)."""
   if path := os.environ.get(name.upper().replace("-", "_")):
     return path
-  found = sorted(ROOT.glob(f"build/*/bin/{name}"), key=lambda path: path.stat().st_mtime)
+  from husk import compile
+  found = sorted(filter(compile.runs_here, ROOT.glob(f"build/*/bin/{name}")), key=lambda path: path.stat().st_mtime)
   if not found:
     pytest.skip(f"{name} is not built")
   return str(found[-1])

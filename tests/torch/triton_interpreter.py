@@ -50,6 +50,17 @@ def _patch_index():
   interpreter._patch_lang_tensor = patched
 
 
+def _patch_masks():
+  """The interpreter of Triton 3.9 makes other arrays than bools of some masks, and its stores refuse them."""
+  from triton.runtime import interpreter
+  original = interpreter.InterpreterBuilder.create_masked_store
+
+  def store(self, pointers, value, mask, cache_policy, *more):
+    return original(self, pointers, value, interpreter.TensorHandle(mask.data.astype(bool), mask.dtype), cache_policy, *more)
+
+  interpreter.InterpreterBuilder.create_masked_store = store
+
+
 def interpreted(name, source):
   """The function of a kernel, without Inductor's decorators."""
   import triton.language as tl
@@ -161,6 +172,7 @@ def _constants(source, name):
 def main(folder, target, inputs, outputs):
   sys.path.insert(0, str(pathlib.Path(__file__).parent))
   _patch_index()
+  _patch_masks()
   made = program(folder)
   results = [made.run(target, **given) for given in torch.load(inputs)]
   torch.save([{name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in result.items()}

@@ -1,0 +1,254 @@
+// What Husk costs beside the kernels. `husk_bench` prints all; `husk_bench --smoke` runs everything once, to see that it
+// works; `husk_bench --write-model N FILE` writes a program of N launches for the compiler.
+#include "compile.h"
+#include "empty_port.h"
+#include "families.h"
+#include "measure.h"
+#include "texts.h"
+
+#include <husk/husk.h>
+#include <husk/port_host.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+namespace husk::bench {
+namespace {
+
+bool smoke = false;
+double seconds() { return smoke ? 0 : 0.5; }
+
+[[noreturn]] void give_up(const char* what, const char* why) {
+  std::fprintf(stderr, "husk_bench: %s: %s\n", what, why);
+  std::exit(1);
+}
+
+std::vector<uint8_t> compile(const std::string& text) {
+  auto made = compiler::compile_text(text, std::filesystem::path(HUSK_BENCH_KERNELS).parent_path());
+  if (auto* error = std::get_if<compiler::Error>(&made)) give_up("compile", compiler::describe(*error, "bench.hir").c_str());
+  return std::move(std::get<0>(made));
+}
+
+// An artifact as husk_program_load wants it: aligned.
+class Artifact {
+ public:
+  explicit Artifact(const std::string& text) : Artifact(compile(text)) {}
+  explicit Artifact(const std::vector<uint8_t>& bytes) : size(bytes.size()), data_(std::aligned_alloc(4096, (size + 4095) / 4096 * 4096)) {
+    std::memcpy(data_, bytes.data(), size);
+  }
+  ~Artifact() { std::free(data_); }
+  Artifact(const Artifact&) = delete;
+  Artifact& operator=(const Artifact&) = delete;
+  const void* data() const { return data_; }
+  const size_t size;
+
+ private:
+  void* data_;
+};
+
+class Session {
+ public:
+  Session(const Artifact& artifact, const husk_port* port, const husk_session_options* options = nullptr) {
+    husk_engine_options engine_options = HUSK_ENGINE_OPTIONS_INIT;
+    engine_options.port = port;
+    engine_options.allow_host_images = 1;
+    check("engine", husk_engine_create(&engine_options, &engine_, &error_));
+    check("load", husk_program_load(engine_, artifact.data(), artifact.size, nullptr, nullptr, &program_, &error_));
+    check("session", husk_session_create(program_, options, &session_, &error_));
+  }
+  ~Session() {
+    husk_session_release(session_);
+    husk_program_release(program_);
+    husk_engine_release(engine_);
+  }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  void check(const char* what, husk_status status) {
+    if (status != HUSK_OK) give_up(what, error_.text);
+  }
+  void resize(husk_value* in, uint32_t count) { check("resize", husk_session_resize(session_, 0, in, count, &error_)); }
+  void run(husk_value* in, uint32_t ins, husk_value* out, uint32_t outs) {
+    check("run", husk_session_run(session_, 0, nullptr, in, ins, out, outs, &error_));
+  }
+  husk_session_stats stats() {
+    husk_session_stats stats = {};
+    stats.struct_size = sizeof(stats);
+    check("stats", husk_session_stats_get(session_, 0, &stats, &error_));
+    return stats;
+  }
+
+ private:
+  husk_engine* engine_ = nullptr;
+  husk_program* program_ = nullptr;
+  husk_session* session_ = nullptr;
+  husk_error error_ = {};
+};
+
+// A tensor of floats of the caller's.
+struct Tensor {
+  std::vector<int64_t> shape;
+  std::vector<float, std::allocator<float>> data;
+  DLTensor dl = {};
+  explicit Tensor(std::vector<int64_t> sizes) : shape(std::move(sizes)) {
+    int64_t elements = 1;
+    for (int64_t size : shape) elements *= size;
+    data.resize(static_cast<size_t>(elements) + 16);
+    dl.data = data.data() + (64 - reinterpret_cast<uintptr_t>(data.data()) % 64) % 64 / 4;
+    dl.device = {kDLCPU, 0};
+    dl.ndim = static_cast<int32_t>(shape.size());
+    dl.dtype = {kDLFloat, 32, 1};
+    dl.shape = shape.data();
+  }
+  husk_value value() {
+    husk_value v = {HUSK_VALUE_TENSOR, 0, {}};
+    v.as.tensor = &dl;
+    return v;
+  }
+};
+
+// Scalar ops and steps of a text, as the compiler counts them.
+uint64_t instructions(const std::string& text) {
+  const auto folder = std::filesystem::temp_directory_path() / ("husk_bench." + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "count.hir") << text;
+  auto made = compiler::compile_file(folder / "count.hir", folder / "count.husk", std::filesystem::path(HUSK_BENCH_KERNELS).parent_path());
+  std::filesystem::remove_all(folder);
+  if (auto* error = std::get_if<compiler::Error>(&made)) give_up("compile", compiler::describe(*error, "bench.hir").c_str());
+  const auto& summary = std::get<0>(made);
+  return summary.steps + summary.registers;
+}
+
+void measure_interpreter() {
+  Tensor small({8, 16}), large({16, 16}), out_small({8, 16}), out_large({16, 16});
+  husk_value in[2] = {small.value(), large.value()}, out[2] = {out_small.value(), out_large.value()};
+  for (bool dynamic : {false, true}) {
+    const std::string text = launch_text(dynamic ? 2000 : 4000, dynamic);
+    const Artifact artifact(text);
+    const double count = static_cast<double>(instructions(text));
+    for (const husk_port* port : {empty_port(), husk_port_host()}) {
+      const char* where = port == empty_port() ? "empty port" : "host port, empty kernels";
+      Session session(artifact, port);
+      session.resize(in, 1);
+      auto row = [&](const char* what, const Times& times) {
+        print_row(std::to_string(static_cast<int>(count)) + " instructions, " + (dynamic ? "half scalar ops, " : "launches, ") + what + ", " + where,
+                  times.median * 1000 / count, times.least * 1000 / count, "ns", 15);
+      };
+      row("nothing changes", measure(seconds(), [&] { session.run(in, 1, out, 1); }));
+      int turn = 0;
+      row("a new shape each run", measure(seconds(), [&] {
+            turn ^= 1;
+            session.run(in + turn, 1, out + turn, 1);
+          }));
+    }
+  }
+}
+
+void measure_open() {
+  const Artifact artifact(model_text(100));
+  const std::string path = (std::filesystem::temp_directory_path() / ("husk_bench." + std::to_string(getpid()) + ".husk")).string();
+  std::ofstream(path, std::ios::binary).write(static_cast<const char*>(artifact.data()), static_cast<std::streamsize>(artifact.size));
+  husk_error error;
+  Times times = measure(seconds(), [&] {
+    if (husk_program_verify(artifact.data(), artifact.size, &error) != HUSK_OK) give_up("verify", error.text);
+  });
+  print_row("verify, 100 launches", times.median / 1000, times.least / 1000, "ms", 0.5);
+  for (const husk_port* port : {empty_port(), husk_port_host()}) {
+    husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
+    options.port = port;
+    options.allow_host_images = 1;
+    husk_engine* engine = nullptr;
+    if (husk_engine_create(&options, &engine, &error) != HUSK_OK) give_up("engine", error.text);
+    husk_program* program = nullptr;
+    times = measure(seconds(), [&] {
+      if (husk_program_open(engine, path.c_str(), &program, &error) != HUSK_OK) give_up("open", error.text);
+      husk_program_release(program);
+    });
+    print_row(std::string("open, verify and release, 100 launches, ") + (port == empty_port() ? "empty port" : "host port (its dlopen included)"),
+              times.median / 1000, times.least / 1000, "ms", 0.5);
+    if (husk_program_open(engine, path.c_str(), &program, &error) != HUSK_OK) give_up("open", error.text);
+    times = measure(seconds(), [&] {
+      husk_session* session = nullptr;
+      if (husk_session_create(program, nullptr, &session, &error) != HUSK_OK) give_up("session", error.text);
+      husk_session_release(session);
+    });
+    print_row(std::string("session, 100 launches, ") + (port == empty_port() ? "empty port" : "host port"), times.median / 1000,
+              times.least / 1000, "ms", 0);
+    husk_program_release(program);
+    husk_engine_release(engine);
+  }
+  std::filesystem::remove(path);
+}
+
+void measure_resize() {
+  for (const Family& family : families()) {
+    if (!family.program) continue;
+    Lives lives = family.make(1, 2000);
+    for (bool bounded : {false, true}) {
+      const Artifact artifact(lives_text(lives, bounded));
+      husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
+      options.bound_limit = 1ull << 40;
+      Session session(artifact, empty_port(), &options);
+      Tensor small({7}), large({8});
+      husk_value in[2] = {small.value(), large.value()};
+      session.resize(in + 1, 1);
+      if (session.stats().bounded != bounded) give_up("resize", "the plan is not of the kind that was to be measured");
+      int turn = 0;
+      const Times times = measure(seconds(), [&] { session.resize(in + (turn ^= 1), 1); });
+      print_row("resize, " + std::to_string(lives.blocks.size()) + " buffers, " + family.name + (bounded ? ", bounded" : ", unbounded"),
+                times.median / 1000, times.least / 1000, "ms", bounded ? 0.1 : 2);
+    }
+  }
+}
+
+void measure_planner() {
+  std::printf("\n%-15s %8s %7s | %-24s | %-24s | %s\n", "arena / bound", "buffers", "plans", "for a new shape", "once a session", "us, median and worst: soon; well");
+  for (const Family& family : families())
+    for (uint32_t buffers : {10u, 30u, 100u, 300u, 1000u, 2000u}) {
+      const size_t plans = smoke ? 1 : buffers > 500 ? 40 : buffers > 100 ? 100 : 300;
+      std::vector<double> ratio[2], time[2];
+      for (size_t seed = 0; seed < plans; ++seed) {
+        Lives lives = family.make(seed * 7919 + buffers, buffers);
+        Planner planner;
+        if (failed(planner.reserve(*default_allocator(), lives.blocks.size(), lives.steps, nullptr))) give_up("planner", "out of memory");
+        for (int well = 0; well < 2; ++well) {
+          Planned planned;
+          const Times times = measure(0, [&] {
+            planned = planner.place(lives.blocks.data(), lives.blocks.size(), nullptr, well ? kPlanWell : kPlanSoon);
+          });
+          time[well].push_back(times.least);
+          ratio[well].push_back(static_cast<double>(planned.peak) / static_cast<double>(planned.lower_bound));
+        }
+      }
+      for (auto* values : {&ratio[0], &ratio[1], &time[0], &time[1]}) std::sort(values->begin(), values->end());
+      auto at = [&](const std::vector<double>& values, size_t percent) { return values[std::min(plans - 1, plans * percent / 100)]; };
+      std::printf("%-15s %8u %7zu |", family.name, buffers, plans);
+      for (auto& values : ratio) std::printf(" %.4f p99 %.4f max %.4f |", at(values, 50), at(values, 99), values.back());
+      std::printf(" %.0f %.0f; %.0f %.0f\n", at(time[0], 50), time[0].back(), at(time[1], 50), time[1].back());
+    }
+}
+
+int main(int argc, char** argv) {
+  if (argc == 4 && std::strcmp(argv[1], "--write-model") == 0) {
+    std::ofstream(argv[3]) << model_text(static_cast<uint32_t>(std::atoi(argv[2])));
+    return 0;
+  }
+  smoke = argc > 1 && std::strcmp(argv[1], "--smoke") == 0;
+  if (argc > 1 && !smoke) give_up(argv[1], "usage: husk_bench [--smoke | --write-model LAUNCHES FILE]");
+  print_head();
+  measure_interpreter();
+  measure_open();
+  measure_resize();
+  measure_planner();
+  return 0;
+}
+
+}  // namespace
+}  // namespace husk::bench
+
+int main(int argc, char** argv) { return husk::bench::main(argc, argv); }

@@ -1,0 +1,48 @@
+"""What torch.export found: from its Python text to the checks of an artifact."""
+
+import ast
+
+import pytest
+
+import tools  # noqa: F401  (where the exporter lies)
+import husk
+from husk import guards
+from husk.signature import Input
+
+INPUTS = [Input("x", "tensor", "f32", ("1..9", "4")), Input("n", "int", ranges=("0..inf",)), Input("f", "float"),
+          Input("k", "int", ranges=("3",), value=3), Input("nothing", "none")]
+
+
+def read(text):
+  reader = guards._Reader(INPUTS)
+  for i, name in enumerate(("x", "n", "f", "k", "nothing")):
+    text = text.replace(f"L['{name}']", f"_given[{i}]")
+  return reader.names.int(reader.read(ast.parse(text, mode="eval").body))
+
+
+@pytest.mark.parametrize("guard, text", [
+    ("(L['x'].size()[0] % 2) == 0", "eq(mod(size(x, 0), 2), 0)"),
+    ("2*L['x'].size()[0] != 6", "ne(mul(2, size(x, 0)), 6)"),
+    ("L['x'].stride()[1] == L['n']", "eq(stride(x, 1), n)"),
+    ("2 <= L['n'] and L['n'] < 7", "and(le(2, n), lt(n, 7))"),
+    ("2 <= L['n'] < 7", "and(le(2, n), lt(n, 7))"),
+    ("not (L['n'] == 3 or L['n'] > 8)", "not(or(eq(n, 3), lt(8, n)))"),
+    ("max(L['n'], L['x'].size()[0]) <= 5", "le(max(n, size(x, 0)), 5)"),
+    ("torch.sym_min(L['n'], 3) == (L['n'] // 2)", "eq(min(3, n), floordiv(n, 2))"),
+    ("L['f'] < 2.5", "flt(f, 2.5)"),
+    ("-L['n'] > -4", "lt(-4, sub(0, n))"),
+])
+def test_guards(guard, text):
+  assert read(guard) == text
+
+
+@pytest.mark.parametrize("guard", ["L['k'] == 3", "L['nothing'] == 0", "L['x'].storage_offset() == 0"])
+def test_what_is_checked_as_a_whole_is_left_out(guard):
+  with pytest.raises(guards._Known):
+    read(guard)
+
+
+@pytest.mark.parametrize("guard", ["hash(L['n']) == 3", "L['x'].dtype == 3", "other == 3", "L['n'] @ 2 == 3"])
+def test_what_nobody_knows_is_refused(guard):
+  with pytest.raises(husk.Unsupported, match="it holds a"):
+    read(guard)

@@ -1,0 +1,66 @@
+"""Fourier transforms of the host, against PyTorch."""
+
+import pytest
+import torch
+
+from host_pack import INVALID_ARGUMENT, INVALID_INPUT, UNSUPPORTED, close, layouts, like, pack, refused
+
+ATEN = torch.ops.aten
+LENGTHS = [1, 2, 3, 4, 5, 7, 8, 12, 16, 30, 49, 97, 210, 256, 1000, 4096, 6144]
+
+
+def random(shape, dtype):
+  wide = torch.complex128 if dtype.is_complex else torch.float64
+  return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=wide).to(dtype)
+
+
+def check(pack, name, self, *args):
+  expected = getattr(ATEN, name)(self, *args)
+  tolerance = 1e-10 if expected.dtype in (torch.complex128, torch.float64) else 2e-4
+  got = like(expected)
+  pack("aten::" + name, self, *args, got)
+  close(got, expected, tolerance, tolerance * max(1, expected.abs().max().item()))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_lengths(pack, wide):
+  for n in LENGTHS:
+    for forward in (True, False):
+      check(pack, "_fft_c2c", random((2, n), torch.complex128 if wide else torch.complex64), [1], 0, forward)
+    for onesided in (True, False):
+      check(pack, "_fft_r2c", random((2, n), torch.float64 if wide else torch.float32), [1], 0, onesided)
+    half = random((2, n // 2 + 1), torch.complex128 if wide else torch.complex64)
+    check(pack, "_fft_c2r", half, [1], 0, n)
+  for n in (8192, 65536):
+    for stride in (1, 2):
+      check(pack, "_fft_c2c", random((n, 2), torch.complex128 if wide else torch.complex64)[:, ::stride], [0], 1, True)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_dimensions(pack, wide):
+  for self in layouts(random((4, 5, 6), torch.complex128 if wide else torch.complex64)):
+    for dims in ([0], [2], [2, 0], [0, 1, 2]):
+      for mode in (0, 1, 2):
+        check(pack, "_fft_c2c", self, dims, mode, True)
+        check(pack, "_fft_c2c", self, dims, mode, False)
+    for mode in (0, 1, 2):
+      check(pack, "_fft_c2r", self, [1], mode, 8)
+      check(pack, "_fft_c2r", self, [1], mode, 9)
+  for self in layouts(random((4, 5, 6), torch.float64 if wide else torch.float32)):
+    for dims in ([0], [2], [0, 2], [2, 1, 0]):
+      for mode in (0, 1, 2):
+        check(pack, "_fft_r2c", self, dims, mode, True)
+    check(pack, "_fft_r2c", self, [1], 0, False)
+
+
+def test_refuses(pack):
+  c = torch.zeros(3, 10007, dtype=torch.complex64)
+  refused(pack, UNSUPPORTED, "10007 points", "aten::_fft_c2c", c, [1], 0, True, c.clone())
+  refused(pack, UNSUPPORTED, "dtype f32", "aten::_fft_c2c", c.real, [1], 0, True, c.real)
+  refused(pack, INVALID_ARGUMENT, "names no dimension", "aten::_fft_c2c", c, [2], 0, True, c.clone())
+  refused(pack, INVALID_ARGUMENT, "one twice", "aten::_fft_c2c", c, [0, -2], 0, True, c.clone())
+  refused(pack, INVALID_ARGUMENT, "normalization", "aten::_fft_c2c", c, [0], 3, True, c.clone())
+  refused(pack, INVALID_INPUT, "no points", "aten::_fft_c2c", c[:, :0], [1], 0, True, c[:, :0])
+  refused(pack, INVALID_ARGUMENT, "argument out has size 5 along 1, not 4", "aten::_fft_r2c", torch.zeros(2, 6), [1], 0, True, torch.zeros(2, 5, dtype=torch.complex64))
+  refused(pack, INVALID_ARGUMENT, "argument self has size 5 along 1, not 4", "aten::_fft_c2r", c[:, :5], [1], 0, 6, torch.zeros(3, 6))
+  refused(pack, UNSUPPORTED, "several dimensions", "aten::_fft_c2r", c[:, :4], [0, 1], 0, 6, torch.zeros(3, 6))
