@@ -47,12 +47,12 @@ void describe(const husk::fb::Value* value, husk_value_info* out) {
 }
 
 // Of a constant or state.
-template <class Row>
-void describe(const Row* row, uint64_t bytes, husk_storage_info* out) {
-  out->name = row->name()->c_str();
-  out->dtype = row->dtype();
-  out->rank = static_cast<int32_t>(husk::count(row->dims()));
-  out->dims = out->rank ? row->dims()->data() : nullptr;
+void describe(const char* name, husk_dtype dtype, const flatbuffers::Vector<int64_t>* dims, uint64_t bytes,
+              husk_storage_info* out) {
+  out->name = name;
+  out->dtype = dtype;
+  out->rank = static_cast<int32_t>(husk::count(dims));
+  out->dims = out->rank ? dims->data() : nullptr;
   out->bytes = bytes;
 }
 
@@ -68,20 +68,22 @@ husk_status find(const husk::Names* rows, const char* what, const char* name, ui
                           "the artifact has no %s '%s', nor any other", what, name, n ? husk::name_at(rows, 0) : ""));
 }
 
-// Takes the engine's reference; on failure everything is given back, the caller's memory included.
-template <class Fill>
-husk_status make_program(husk_engine* engine, Fill fill, husk_program** out, husk_error* error) {
+// A program without a file yet; null when there is no memory.
+husk_program* begin_program(husk_engine* engine, husk_program** out, husk_error* error) {
   *out = nullptr;
   husk_program* program = husk::create<husk_program>(engine->allocator, engine);
-  if (!program) return husk_status(fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: a program"));
-  Status status = fill(program);
-  if (!failed(status)) status = program->file.read(engine->allocator, error);
+  if (!program) (void)fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: a program");
+  return program;
+}
+
+// Loads what `opened` says is there; on failure everything is given back, but not the memory that the caller lent.
+husk_status finish_program(husk_program* program, Status opened, husk_program** out, husk_error* error) {
+  Status status = opened;
+  if (!failed(status)) status = program->file.read(program->engine->allocator, error);
   if (!failed(status)) status = program->load(error);
   if (failed(status)) {
     program->file.drop();
-    const husk_allocator allocator = engine->allocator;
-    husk::destroy(allocator, program);
-    husk_engine_release(engine);
+    husk_program_release(program);
   } else {
     *out = program;
   }
@@ -111,7 +113,8 @@ husk_status husk_program_verify(const void* data, size_t size, husk_error* error
 husk_status husk_program_open(husk_engine* engine, const char* path, husk_program** program, husk_error* error) {
   if (!engine || !path || !program) return null_argument(error, "husk_program_open");
   Sink sink(error);
-  return make_program(engine, [&](husk_program* p) { return p->file.map(path, sink); }, program, sink);
+  husk_program* made = begin_program(engine, program, sink);
+  return made ? finish_program(made, made->file.map(path, sink), program, sink) : HUSK_OUT_OF_MEMORY;
 }
 
 husk_status husk_program_load(husk_engine* engine, const void* data, size_t size,
@@ -121,12 +124,10 @@ husk_status husk_program_load(husk_engine* engine, const void* data, size_t size
   if (reinterpret_cast<uintptr_t>(data) % 64)
     return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_load: the memory is not aligned to 64 bytes"));
   Sink sink(error);
-  return make_program(engine,
-                      [&](husk_program* p) {
-                        p->file.borrow(data, size, release, user);
-                        return Status::ok;
-                      },
-                      program, sink);
+  husk_program* made = begin_program(engine, program, sink);
+  if (!made) return HUSK_OUT_OF_MEMORY;
+  made->file.borrow(data, size, release, user);
+  return finish_program(made, Status::ok, program, sink);
 }
 
 husk_status husk_program_link(husk_engine* engine, const void* artifact, husk_program** program, husk_error* error) {
@@ -199,7 +200,7 @@ husk_status husk_program_state(const husk_program* program, uint32_t state, husk
   const uint32_t n = husk_program_state_count(program);
   if (state >= n) return bad_index(error, "state", state, n);
   const husk::fb::State* row = program->rows()->states()->Get(state);
-  describe(row, husk::state_bytes(row), out);
+  describe(row->name()->c_str(), row->dtype(), row->dims(), husk::state_bytes(row), out);
   return HUSK_OK;
 }
 
@@ -218,7 +219,7 @@ husk_status husk_program_constant(const husk_program* program, uint32_t constant
   const uint32_t n = husk_program_constant_count(program);
   if (constant >= n) return bad_index(error, "constant", constant, n);
   const husk::fb::Constant* row = program->rows()->constants()->Get(constant);
-  describe(row, row->blob()->size(), out);
+  describe(row->name()->c_str(), row->dtype(), row->dims(), row->blob()->size(), out);
   return HUSK_OK;
 }
 

@@ -287,49 +287,70 @@ Status Frame::check_overlaps(husk_error* error) const {
   return Status::ok;
 }
 
+Status Frame::check_buffer(uint32_t buffer, husk_error* error) const {
+  const int64_t size = registers[code.buffers[buffer].size()].i;
+  const uint64_t capacity = places[buffer].capacity;
+  if (size >= 0 && static_cast<uint64_t>(size) <= capacity) return Status::ok;
+  return fail(error, block_of[buffer] == kNone ? HUSK_INVALID_INPUT : HUSK_NEEDS_RESIZE,
+              "function '%s': buffer %s needs %lld bytes, there are %llu: call husk_session_resize with these shapes",
+              code.function->name()->c_str(), code.label(buffer).text, static_cast<long long>(size),
+              static_cast<unsigned long long>(capacity));
+}
+
+Status Frame::check_view(uint32_t index, husk_error* error) const {
+  const fb::View& view = code.views[index];
+  HUSK_TRY(check_buffer(view.buffer(), error));
+  const int64_t offset = registers[view.offset()].i, extent = registers[view.extent()].i;
+  const int64_t size = registers[code.buffers[view.buffer()].size()].i;
+  if (offset >= 0 && extent >= 0 && offset <= size && extent <= size - offset) return Status::ok;
+  return fail(error, HUSK_INVALID_INPUT, "function '%s': a view covers bytes %lld + %lld of the %lld of buffer %s: the "
+              "artifact is wrong for these shapes, export it again", code.function->name()->c_str(),
+              static_cast<long long>(offset), static_cast<long long>(extent), static_cast<long long>(size),
+              code.label(view.buffer()).text);
+}
+
+Status Frame::check_tensor_row(uint32_t index, husk_error* error) const {
+  const fb::Tensor& tensor = code.tensors[index];
+  HUSK_TRY(check_view(tensor.view(), error));
+  int64_t sizes[kMaxRank], made[kMaxRank];
+  for (uint32_t d = 0; d < tensor.rank(); ++d) {
+    sizes[d] = registers[code.operands[tensor.first() + d]].i;
+    made[d] = registers[code.operands[tensor.first() + tensor.rank() + d]].i;
+  }
+  uint64_t bytes;
+  if (hull_bytes(sizes, made, tensor.rank(), husk_dtype_size(static_cast<husk_dtype>(tensor.dtype())), &bytes) &&
+      bytes <= static_cast<uint64_t>(registers[code.views[tensor.view()].extent()].i))
+    return Status::ok;
+  return fail(error, HUSK_INVALID_INPUT, "function '%s': a tensor does not fit into its view of buffer %s: the artifact is "
+              "wrong for these shapes, export it again", code.function->name()->c_str(),
+              code.label(code.views[tensor.view()].buffer()).text);
+}
+
+// Memory is checked where it is used, each time: a row may be wrong where the segment that uses it does not run, and one
+// that was right may be of a segment that did not run this time, and is zeros now.
 Status Frame::check_segment(uint32_t segment, husk_error* error) const {
   const fb::Segment& range = code.segments[segment];
-  const char* function = code.function->name()->c_str();
-  // A row is checked where its last register is computed.
   auto here = [&](uint32_t reg) { return reg >= range.scalar_begin() && reg < range.scalar_end(); };
-  for (uint32_t b = 0; b < code.buffers.size; ++b) {
-    const uint32_t reg = code.buffers[b].size();
-    if (!here(reg)) continue;
-    const int64_t size = registers[reg].i;
-    if (size >= 0 && static_cast<uint64_t>(size) <= places[b].capacity) continue;
-    return fail(error, block_of[b] == kNone ? HUSK_INVALID_INPUT : HUSK_NEEDS_RESIZE,
-                "function '%s': buffer %s needs %lld bytes, there are %llu: call husk_session_resize with these shapes",
-                function, code.label(b).text, static_cast<long long>(size), static_cast<unsigned long long>(places[b].capacity));
+  for (uint32_t b = 0; b < code.buffers.size; ++b) {   // what the caller brought
+    if (block_of[b] == kNone && here(code.buffers[b].size())) HUSK_TRY(check_buffer(b, error));
   }
-  for (uint32_t v = 0; v < code.views.size; ++v) {
-    const fb::View& view = code.views[v];
-    const uint32_t size_register = code.buffers[view.buffer()].size();
-    uint32_t last = view.offset() > view.extent() ? view.offset() : view.extent();
-    if (size_register > last) last = size_register;
-    if (!here(last)) continue;
-    const int64_t offset = registers[view.offset()].i, extent = registers[view.extent()].i;
-    const int64_t size = registers[size_register].i;
-    if (offset >= 0 && extent >= 0 && offset <= size && extent <= size - offset) continue;
-    return fail(error, HUSK_INVALID_INPUT, "function '%s': a view covers bytes %lld + %lld of the %lld of buffer %s: the "
-                "artifact is wrong for these shapes, export it again", function, static_cast<long long>(offset),
-                static_cast<long long>(extent), static_cast<long long>(size), code.label(view.buffer()).text);
-  }
-  for (uint32_t t = 0; t < code.tensors.size; ++t) {
-    const fb::Tensor& tensor = code.tensors[t];
-    uint32_t last = code.views[tensor.view()].extent();
-    int64_t sizes[kMaxRank], made[kMaxRank];
-    for (uint32_t d = 0; d < 2u * tensor.rank(); ++d) {
-      const uint32_t reg = code.operands[tensor.first() + d];
-      if (reg > last) last = reg;
-      (d < tensor.rank() ? sizes[d] : made[d - tensor.rank()]) = registers[reg].i;
+  for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
+    const fb::Instruction& step = code.steps[s];
+    for (uint32_t i = step.b(); i < step.b() + step.c(); ++i) {
+      const fb::Argument& argument = code.arguments[i];
+      if (static_cast<ArgumentKind>(argument.kind()) == ArgumentKind::view) HUSK_TRY(check_view(argument.index(), error));
+      if (static_cast<ArgumentKind>(argument.kind()) == ArgumentKind::tensor) HUSK_TRY(check_tensor_row(argument.index(), error));
     }
-    if (!here(last)) continue;
-    uint64_t bytes;
-    if (hull_bytes(sizes, made, tensor.rank(), husk_dtype_size(static_cast<husk_dtype>(tensor.dtype())), &bytes) &&
-        bytes <= static_cast<uint64_t>(registers[code.views[tensor.view()].extent()].i))
-      continue;
-    return fail(error, HUSK_INVALID_INPUT, "function '%s': a tensor does not fit into its view of buffer %s: the artifact is "
-                "wrong for these shapes, export it again", function, code.label(code.views[tensor.view()].buffer()).text);
+  }
+  for (const fb::Argument& result : code.results) {   // which no step need use: where its last register is computed
+    if (static_cast<ArgumentKind>(result.kind()) != ArgumentKind::tensor) continue;
+    const fb::Tensor& tensor = code.tensors[result.index()];
+    const fb::View& view = code.views[tensor.view()];
+    uint32_t last = code.buffers[view.buffer()].size();
+    for (uint32_t reg : {view.offset(), view.extent()}) last = reg > last ? reg : last;
+    for (uint32_t d = 0; d < 2u * tensor.rank(); ++d)
+      if (code.operands[tensor.first() + d] > last) last = code.operands[tensor.first() + d];
+    if (here(last)) HUSK_TRY(check_tensor_row(result.index(), error));
   }
   return Status::ok;
 }

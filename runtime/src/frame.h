@@ -118,7 +118,7 @@ struct Frame {
   Status bind_inputs(const husk_value* values, uint32_t count, bool data, husk_error* error);
   Status bind_outputs(husk_value* values, uint32_t count, uint32_t segment, husk_error* error);
   Status check_overlaps(husk_error* error) const;
-  // Everything that FORMAT.md wants checked at each run of what `segment` computed.
+  // Everything that FORMAT.md wants checked of the memory that the steps of `segment` use, before the first of them.
   Status check_segment(uint32_t segment, husk_error* error) const;
   // Evaluates a prologue.
   Status enter(uint32_t segment, husk_error* error);
@@ -170,6 +170,9 @@ struct Frame {
   bool fixed(uint32_t reg) const { return intervals[reg].low == intervals[reg].high; }
   bool plan_at_bounds();
   Status bind_own(uint32_t output, husk_value* given, const int64_t* sizes, const int64_t* strides, husk_error* error);
+  Status check_buffer(uint32_t buffer, husk_error* error) const;
+  Status check_view(uint32_t view, husk_error* error) const;
+  Status check_tensor_row(uint32_t tensor, husk_error* error) const;
   void plan_parallel(uint64_t work);
   Status read_value(uint32_t step, void* stream, husk_error* error);
   void write_op_args(uint32_t step);

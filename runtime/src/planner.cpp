@@ -13,27 +13,29 @@ constexpr uint64_t kOpen = UINT64_MAX;  // the height where no stretch begins, t
 uint64_t align_up(uint64_t value, uint64_t align) { return (value + align - 1) & ~(align - 1); }
 uint64_t align_down(uint64_t value, uint64_t align) { return value & ~(align - 1); }
 
-// Heap sort: no allocation, no worst case, and the same result with every standard library.
-template <class Less>
-void sort(uint32_t* items, size_t n, Less less) {
+// By their keys, and where these are equal by number. Heap sort: no allocation, no worst case, and the same result with every
+// standard library.
+void sort(uint32_t* items, size_t n, const uint64_t* keys) {
+  auto less = [&](uint32_t a, uint32_t b) { return keys[a] != keys[b] ? keys[a] < keys[b] : a < b; };
   size_t sorted = 1;
   while (sorted < n && !less(items[sorted], items[sorted - 1])) ++sorted;
   if (sorted >= n) return;
-  auto sift = [&](size_t root, size_t end) {
+  for (size_t begin = n / 2, end = n; end > 1;) {
+    if (begin > 0) {
+      --begin;
+    } else {
+      const uint32_t largest = items[0];
+      items[0] = items[--end];
+      items[end] = largest;
+    }
+    size_t root = begin;
+    const uint32_t sunk = items[root];
     for (size_t child; (child = 2 * root + 1) < end; root = child) {
       if (child + 1 < end && less(items[child], items[child + 1])) ++child;
-      if (!less(items[root], items[child])) return;
-      uint32_t old = items[root];
+      if (!less(sunk, items[child])) break;
       items[root] = items[child];
-      items[child] = old;
     }
-  };
-  for (size_t i = n / 2; i-- > 0;) sift(i, n);
-  for (size_t end = n; end-- > 1;) {
-    uint32_t old = items[0];
-    items[0] = items[end];
-    items[end] = old;
-    sift(0, end);
+    items[root] = sunk;
   }
 }
 
@@ -44,18 +46,18 @@ Status Planner::reserve(const husk_allocator& allocator, size_t blocks, size_t, 
   while (leaves_ < blocks) leaves_ *= 2;
   HUSK_TRY(best_.allocate(allocator, blocks, error));
   HUSK_TRY(area_.allocate(allocator, blocks, error));
-  HUSK_TRY(ranked_.allocate(allocator, blocks, error));
   HUSK_TRY(lives_.allocate(allocator, blocks, error));
-  HUSK_TRY(begin_.allocate(allocator, blocks + 1, error));
-  HUSK_TRY(reach_.allocate(allocator, blocks, error));
   HUSK_TRY(tree_.allocate(allocator, 2 * size_t{leaves_}, error));
   HUSK_TRY(heights_.allocate(allocator, 2 * size_t{leaves_}, error));
-  HUSK_TRY(ends_.allocate(allocator, blocks, error));
-  HUSK_TRY(begins_.allocate(allocator, blocks, error));
-  HUSK_TRY(placed_.allocate(allocator, blocks, error));
-  HUSK_TRY(queue_.allocate(allocator, blocks, error));
-  HUSK_TRY(rivals_.allocate(allocator, blocks, error));
-  return weight_.allocate(allocator, blocks, error);
+  uint32_t** const lists[] = {&ranked_, &begin_, &reach_, &ends_, &begins_, &placed_, &queue_, &rivals_, &weight_};
+  const size_t each = blocks + 1;
+  HUSK_TRY(lists_.allocate(allocator, sizeof(lists) / sizeof(*lists) * each, error));
+  uint32_t* list = lists_.data();
+  for (uint32_t** at : lists) {
+    *at = list;
+    list += each;
+  }
+  return Status::ok;
 }
 
 Planned Planner::place(Block* blocks, size_t count, const BitRows* shareable, uint64_t work) {
@@ -101,11 +103,10 @@ bool Planner::enter(Block* blocks, size_t count) {
     if (block.size > kTooLarge || (sum += size) > kTooLarge / 2) return false;
     ranked_[ranks_++] = i;
     weight_[i] = 1;
+    best_[i] = block.first;  // there is no plan yet
     if (__builtin_mul_overflow(size, uint64_t{block.last - block.first} + 1, &area_[i])) area_[i] = UINT64_MAX;
   }
-  sort(ranked_.data(), ranks_, [&](uint32_t a, uint32_t b) {
-    return blocks[a].first != blocks[b].first ? blocks[a].first < blocks[b].first : a < b;
-  });
+  sort(ranked_, ranks_, best_.data());
   compress();
   return true;
 }
@@ -332,9 +333,7 @@ void Planner::load(uint64_t limit) {
     else
       push(i);
   }
-  sort(placed_.data(), placed_count_, [&](uint32_t a, uint32_t b) {
-    return blocks_[a].offset != blocks_[b].offset ? blocks_[a].offset < blocks_[b].offset : a < b;
-  });
+  sort(placed_, placed_count_, best_.data());
   work_ += 8ull * ranks_;
 }
 

@@ -95,18 +95,19 @@ class Planner {
   uint32_t ranks_ = 0, times_ = 0, leaves_ = 0, placed_count_ = 0, queued_ = 0, rival_count_ = 0;
   Array<uint64_t> best_;          // by block: its offset in that plan
   Array<uint64_t> area_;          // by block: bytes times steps
-  Array<uint32_t> ranked_;        // blocks that take room, by first step
   // Lives in a time that counts only the steps at which some life begins: there they meet just where they meet in steps.
   Array<Life> lives_;             // by block
-  Array<uint32_t> begin_;         // by time: its first rank; one more than there are times
-  Array<uint32_t> reach_;         // by time: the earliest begin of the lives that last until then or longer
   Array<Node> tree_;              // leaves, by rank, are its second half
   Array<uint64_t> heights_;       // a tree of the least; leaves, by time: a stretch's height where it begins
-  Array<uint32_t> ends_, begins_; // of a stretch, by its first and by its last time
-  Array<uint32_t> placed_;        // by offset
-  Array<uint32_t> queue_;         // a heap of what is not placed
-  Array<uint32_t> rivals_;        // what is placed, by offset, and may not share with the block at hand
-  Array<uint32_t> weight_;        // by block: how often it was moved
+  Array<uint32_t> lists_;         // all of these:
+  uint32_t* ranked_ = nullptr;    // blocks that take room, by first step
+  uint32_t* begin_ = nullptr;     // by time: its first rank; one more than there are times
+  uint32_t* reach_ = nullptr;     // by time: the earliest begin of the lives that last until then or longer
+  uint32_t *ends_ = nullptr, *begins_ = nullptr;  // of a stretch, by its first and by its last time
+  uint32_t* placed_ = nullptr;    // by offset
+  uint32_t* queue_ = nullptr;     // a heap of what is not placed
+  uint32_t* rivals_ = nullptr;    // what is placed, by offset, and may not share with the block at hand
+  uint32_t* weight_ = nullptr;    // by block: how often it was moved
 };
 
 // Row i, bit j: every step of buffer i comes before every step of buffer j, or the other way round, in `order`. Blocks are

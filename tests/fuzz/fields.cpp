@@ -21,7 +21,7 @@ class Finder {
 
   // A vector: its length, and its elements.
   template <class T>
-  void add_vector(const flatbuffers::Vector<T>* vector, const char* what, const Layout& layout, uint32_t size) {
+  void add_vector(const flatbuffers::Vector<T>* vector, const Layout& layout, uint32_t size) {
     if (!vector) return;
     add(vector, 4, "length");
     for (uint32_t i = 0; i < vector->size(); ++i) {
@@ -33,7 +33,6 @@ class Finder {
     }
     if (vector->size() > 1)
       out_->tables.push_back({static_cast<uint32_t>(vector->Data() - begin_), size, vector->size()});
-    (void)what;
   }
 
   // Scalar members of a FlatBuffers table that the file holds; the others have their default.
@@ -66,7 +65,7 @@ void find_values(Finder& finder, const flatbuffers::Vector<flatbuffers::Offset<f
   for (const fb::Value* value : *values) {
     finder.add_string(value->name());
     finder.add_table(value, {{fb::Value::VT_KIND, 1}, {fb::Value::VT_DTYPE, 1}, {fb::Value::VT_RANK, 1}}, "value");
-    finder.add_vector(value->dims(), "dims", {{"dim", 8}, {"dim", 8}}, 16);
+    finder.add_vector(value->dims(), {{"dim", 8}, {"dim", 8}}, 16);
   }
 }
 
@@ -74,20 +73,20 @@ void find_variant(Finder& finder, const fb::Variant* variant) {
   const Layout instruction = {{"op", 2}, {"aux", 2}, {"a", 4}, {"b", 4}, {"c", 4}};
   const Layout argument = {{"kind", 1}, {"access", 1}, {"type", 1}, {"flags", 1}, {"index", 4}, {"items", 4}, {"reserved", 4}};
   finder.add_table(variant, {{fb::Variant::VT_TARGET, 4}}, "target");
-  finder.add_vector(variant->scalars(), "scalars", instruction, 16);
-  finder.add_vector(variant->steps(), "steps", instruction, 16);
-  finder.add_vector(variant->segments(), "segments",
+  finder.add_vector(variant->scalars(), instruction, 16);
+  finder.add_vector(variant->steps(), instruction, 16);
+  finder.add_vector(variant->segments(),
                     {{"scalar", 4}, {"scalar", 4}, {"step", 4}, {"step", 4}, {"when", 4}, {"back", 4}}, 24);
-  finder.add_vector(variant->arguments(), "arguments", argument, 16);
-  finder.add_vector(variant->results(), "results", argument, 16);
-  finder.add_vector(variant->operands(), "operands", {{"operand", 4}}, 4);
-  finder.add_vector(variant->buffers(), "buffers",
+  finder.add_vector(variant->arguments(), argument, 16);
+  finder.add_vector(variant->results(), argument, 16);
+  finder.add_vector(variant->operands(), {{"operand", 4}}, 4);
+  finder.add_vector(variant->buffers(),
                     {{"space", 1}, {"device", 1}, {"align", 1}, {"reserved8", 1}, {"index", 4}, {"size", 4}, {"reserved", 4}}, 16);
-  finder.add_vector(variant->views(), "views", {{"buffer", 4}, {"offset", 4}, {"extent", 4}, {"reserved", 4}}, 16);
-  finder.add_vector(variant->tensors(), "tensors",
+  finder.add_vector(variant->views(), {{"buffer", 4}, {"offset", 4}, {"extent", 4}, {"reserved", 4}}, 16);
+  finder.add_vector(variant->tensors(),
                     {{"view", 4}, {"first", 4}, {"type", 1}, {"rank", 1}, {"reserved16", 2}, {"reserved", 4}}, 16);
-  finder.add_vector(variant->origins(), "origins", {{"text", 4}}, 4);
-  finder.add_vector(variant->names(), "names", {{"text", 4}}, 4);
+  finder.add_vector(variant->origins(), {{"text", 4}}, 4);
+  finder.add_vector(variant->names(), {{"text", 4}}, 4);
 }
 
 uint64_t load(const std::vector<uint8_t>& file, const Field& field) {
@@ -111,21 +110,21 @@ Fields find_fields(const std::vector<uint8_t>& file) {
     for (const fb::Kernel* kernel : *program->kernels()) {
       finder.add_table(kernel, {{fb::Kernel::VT_IMAGE, 4}, {fb::Kernel::VT_SHARED, 4}, {fb::Kernel::VT_CLUSTER, 4},
                                 {fb::Kernel::VT_FLAGS, 4}}, "kernel");
-      finder.add_vector(kernel->params(), "params", {{"type", 1}}, 1);
-      finder.add_vector(kernel->block(), "block", {{"block", 4}}, 4);
+      finder.add_vector(kernel->params(), {{"type", 1}}, 1);
+      finder.add_vector(kernel->block(), {{"block", 4}}, 4);
       finder.add_string(kernel->symbol());
     }
   if (program->constants())
     for (const fb::Constant* constant : *program->constants()) {
       finder.add_table(constant, {{fb::Constant::VT_DTYPE, 1}}, "type");
-      finder.add_vector(constant->dims(), "dims", {{"dim", 8}}, 8);
+      finder.add_vector(constant->dims(), {{"dim", 8}}, 8);
       finder.add_blob(constant->blob());
       finder.add_string(constant->name());
     }
   if (program->states())
     for (const fb::State* state : *program->states()) {
       finder.add_table(state, {{fb::State::VT_DTYPE, 1}, {fb::State::VT_INIT, 4}, {fb::State::VT_FILL, 8}}, "state");
-      finder.add_vector(state->dims(), "dims", {{"dim", 8}}, 8);
+      finder.add_vector(state->dims(), {{"dim", 8}}, 8);
       finder.add_string(state->name());
     }
   if (program->ops())

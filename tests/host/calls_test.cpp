@@ -1,5 +1,5 @@
-// Calls of ops that are right, and then wrong in one argument at a time: the op must do its work, or say what is wrong, and touch
-// nothing but its tensors. Results are compared with PyTorch's in tests/torch; here sanitizers look on.
+// Calls of ops that are right, and then wrong in one argument at a time: the op must do its work, or say what is wrong,
+// and touch nothing but its tensors. Results are compared with PyTorch's in tests/torch; here sanitizers look on.
 #include <deque>
 
 #include "host_device.h"
@@ -102,21 +102,98 @@ std::vector<int64_t> generator() { return {HUSK_HOST_GENERATOR_BYTES / 8}; }
 // A right call of each op that random arguments seldom fit.
 void fill(std::deque<Call>& calls) {
   const auto call = [&](const char* name) -> Call& { return calls.emplace_back(name); };
-  call("aten::convolution").f32({2, 4, 5, 6}).f32({6, 2, 3, 2}).f32({6}).list({2, 1}).list({1, 0}).list({1, 2}).number(0).list({0, 0})
-      .number(2).f32({2, 6, 3, 4});
-  call("aten::convolution").f32({2, 4, 5}).f32({4, 3, 3}).none().list({2}).list({1}).list({1}).number(1).list({1}).number(1)
+  call("aten::convolution")
+      .f32({2, 4, 5, 6})
+      .f32({6, 2, 3, 2})
+      .f32({6})
+      .list({2, 1})
+      .list({1, 0})
+      .list({1, 2})
+      .number(0)
+      .list({0, 0})
+      .number(2)
+      .f32({2, 6, 3, 4});
+  call("aten::convolution")
+      .f32({2, 4, 5})
+      .f32({4, 3, 3})
+      .none()
+      .list({2})
+      .list({1})
+      .list({1})
+      .number(1)
+      .list({1})
+      .number(1)
       .f32({2, 3, 10});
-  call("aten::convolution").f32({1, 3, 5, 5}).f32({3, 1, 3, 3}).none().list({1, 1}).list({1, 1}).list({1, 1}).number(0).list({0, 0})
-      .number(3).f32({1, 3, 5, 5});
-  call("aten::_embedding_bag").f32({5, 3}).i64({6}, 0, 1, 5).i64({2}, 0, 3, 6).number(0).number(2).number(0).none().number(0)
-      .number(-1).f32({2, 3}).i64({6}).i64({2}).i64({2, 3});
-  call("aten::_embedding_bag_forward_only").f32({5, 3}).i64({6}, 0, 1, 5).i64({3}, 0, 3, 7).number(0).number(0).number(0).f32({6})
-      .number(1).number(2).f32({2, 3}).i64({0}).i64({3}).i64({3});
+  call("aten::convolution")
+      .f32({1, 3, 5, 5})
+      .f32({3, 1, 3, 3})
+      .none()
+      .list({1, 1})
+      .list({1, 1})
+      .list({1, 1})
+      .number(0)
+      .list({0, 0})
+      .number(3)
+      .f32({1, 3, 5, 5});
+  call("aten::_embedding_bag")
+      .f32({5, 3})
+      .i64({6}, 0, 1, 5)
+      .i64({2}, 0, 3, 6)
+      .number(0)
+      .number(2)
+      .number(0)
+      .none()
+      .number(0)
+      .number(-1)
+      .f32({2, 3})
+      .i64({6})
+      .i64({2})
+      .i64({2, 3});
+  call("aten::_embedding_bag_forward_only")
+      .f32({5, 3})
+      .i64({6}, 0, 1, 5)
+      .i64({3}, 0, 3, 7)
+      .number(0)
+      .number(0)
+      .number(0)
+      .f32({6})
+      .number(1)
+      .number(2)
+      .f32({2, 3})
+      .i64({0})
+      .i64({3})
+      .i64({3});
   call("aten::embedding_renorm").f32({5, 3}).i64({2, 2}, 0, 1, 5).real(1).real(2).f32({5, 3});
-  call("aten::_scaled_dot_product_flash_attention_for_cpu").f32({1, 4, 5, 3}).f32({1, 2, 6, 3}).f32({1, 2, 6, 4}).real(0).number(1)
-      .f32({5, 6}).none().f32({1, 4, 5, 4}).f32({1, 4, 5});
-  call("aten::mkldnn_rnn_layer").f32({3, 2, 4}).f32({20, 4}).f32({20, 5}).f32({20}).f32({20}).f32({1, 2, 5}).f32({1, 2, 5}).number(1)
-      .list({}).number(2).number(5).number(1).number(1).number(0).number(0).number(0).f32({3, 2, 5}).f32({1, 2, 5}).f32({1, 2, 5});
+  call("aten::_scaled_dot_product_flash_attention_for_cpu")
+      .f32({1, 4, 5, 3})
+      .f32({1, 2, 6, 3})
+      .f32({1, 2, 6, 4})
+      .real(0)
+      .number(1)
+      .f32({5, 6})
+      .none()
+      .f32({1, 4, 5, 4})
+      .f32({1, 4, 5});
+  call("aten::mkldnn_rnn_layer")
+      .f32({3, 2, 4})
+      .f32({20, 4})
+      .f32({20, 5})
+      .f32({20})
+      .f32({20})
+      .f32({1, 2, 5})
+      .f32({1, 2, 5})
+      .number(1)
+      .list({})
+      .number(2)
+      .number(5)
+      .number(1)
+      .number(1)
+      .number(0)
+      .number(0)
+      .number(0)
+      .f32({3, 2, 5})
+      .f32({1, 2, 5})
+      .f32({1, 2, 5});
   call("aten::nonzero").mask({2, 3}).i64({3, 2});
   call("aten::nonzero_static").mask({2, 3}).number(4).number(-1).i64({4, 2});
   call("aten::masked_select").f32({2, 3}).mask({2, 3}).f32({3});
@@ -127,7 +204,15 @@ void fill(std::deque<Call>& calls) {
   call("aten::index_put_").f32({3, 4}).i64({2}, -3, 5, 6).i64({3, 1}, 0, 1, 4).together(2).f32({3, 2}).number(1);
   call("aten::scatter_reduce_.two").f32({3, 4}).number(-1).i64({2, 6}, 0, 1, 4).f32({2, 6}).text("mean").number(0);
   call("aten::index_reduce").f32({3, 4}).number(1).i64({2}, 0, 1, 4).f32({3, 2}).text("amax").number(0).f32({3, 4});
-  call("aten::segment_reduce").f32({5, 2}).text("mean").i64({2}, 2, 1, 2).none(2).number(0).number(0).none().f32({2, 2});
+  call("aten::segment_reduce")
+      .f32({5, 2})
+      .text("mean")
+      .i64({2}, 2, 1, 2)
+      .none(2)
+      .number(0)
+      .number(0)
+      .none()
+      .f32({2, 2});
   call("aten::searchsorted.Tensor").f32({3, 1}).f32({3, 4}).number(0).number(1).text("right").i64({3, 1}).i64({3, 4});
   call("aten::bincount").i64({4}, 0, 1, 3).f32({4}).number(2).f32({3});
   call("aten::_unique2").i64({2, 3}, 0, 1, 4).number(1).number(1).number(1).i64({4}).i64({2, 3}).i64({4});
@@ -140,9 +225,24 @@ void fill(std::deque<Call>& calls) {
   call("aten::select.int").f32({3, 4}).number(1).number(-4).f32({3});
   call("aten::view.dtype").f32({3, 4}).none().tensor(HUSK_C64, {3, 2});
   call("aten::adaptive_max_pool3d").f32({2, 3, 4, 5}).list({2, 3, 2}).f32({2, 2, 3, 2}).i64({2, 2, 3, 2});
-  call("aten::grid_sampler_3d").f32({1, 2, 3, 4, 5}).f32({1, 2, 2, 2, 3}).number(0).number(2).number(0).f32({1, 2, 2, 2, 2});
+  call("aten::grid_sampler_3d")
+      .f32({1, 2, 3, 4, 5})
+      .f32({1, 2, 2, 2, 3})
+      .number(0)
+      .number(2)
+      .number(0)
+      .f32({1, 2, 2, 2, 2});
   call("aten::_upsample_bicubic2d_aa").f32({1, 2, 5, 6}).list({3, 9}).number(0).none(2).f32({1, 2, 3, 9});
-  call("aten::_trilinear").f32({4, 6}).f32({3, 6, 5}).f32({4, 5}).list({1, 3}).list({0}).list({1, 2}).list({2, 3}).number(1).f32({4, 3});
+  call("aten::_trilinear")
+      .f32({4, 6})
+      .f32({3, 6, 5})
+      .f32({4, 5})
+      .list({1, 3})
+      .list({0})
+      .list({1, 2})
+      .list({2, 3})
+      .number(1)
+      .f32({4, 3});
   call("aten::_pdist_forward").f32({4, 3}).real(2).f32({6});
   call("aten::_fft_c2c").tensor(HUSK_C64, {3, 6}).list({1, 0}).number(1).number(0).tensor(HUSK_C64, {3, 6});
   call("aten::_fft_r2c").f32({3, 6}).list({0, 1}).number(0).number(1).tensor(HUSK_C64, {3, 4});
@@ -226,14 +326,29 @@ TEST_F(Calls, IndicesOutOfRange) {
   for (int64_t bad : {int64_t{4}, int64_t{-5}, int64_t{1} << 40}) {
     const std::string text = "index " + std::to_string(bad) + " is out of range for ";
     refuses(Call("aten::index.Tensor").f32({4}).i64({2}, bad).together(1).f32({2}), text + "dimension 0 of size 4");
-    refuses(Call("aten::index_put_").f32({4}).i64({2}, bad).together(1).f32({2}).number(0), text + "dimension 0 of size 4");
-    refuses(Call("aten::gather").f32({3, 4}).number(1).i64({3, 2}, bad).number(0).f32({3, 2}), text + "dimension 1 of size 4");
-    refuses(Call("aten::scatter_.value").f32({3, 4}).number(1).i64({3, 2}, bad).number(1), text + "dimension 1 of size 4");
-    refuses(Call("aten::_embedding_bag").f32({4, 2}).i64({3}, bad).i64({1}).number(0).number(0).number(0).none().number(0).number(-1)
-                .f32({1, 2}).none(3), text + "a table of 4 rows");
+    refuses(Call("aten::index_put_").f32({4}).i64({2}, bad).together(1).f32({2}).number(0),
+            text + "dimension 0 of size 4");
+    refuses(Call("aten::gather").f32({3, 4}).number(1).i64({3, 2}, bad).number(0).f32({3, 2}),
+            text + "dimension 1 of size 4");
+    refuses(Call("aten::scatter_.value").f32({3, 4}).number(1).i64({3, 2}, bad).number(1),
+            text + "dimension 1 of size 4");
+    refuses(Call("aten::_embedding_bag")
+                .f32({4, 2})
+                .i64({3}, bad)
+                .i64({1})
+                .number(0)
+                .number(0)
+                .number(0)
+                .none()
+                .number(0)
+                .number(-1)
+                .f32({1, 2})
+                .none(3),
+            text + "a table of 4 rows");
   }
   refuses(Call("aten::nonzero").mask({2, 3}).i64({2, 2}), "room for 2 elements, the data has 3");
-  refuses(Call("aten::_unique2").i64({3}, 0, 1, 3).number(1).number(0).number(0).i64({5}).none(2), "room for 5 elements, the data has 3");
+  refuses(Call("aten::_unique2").i64({3}, 0, 1, 3).number(1).number(0).number(0).i64({5}).none(2),
+          "room for 5 elements, the data has 3");
 }
 
 }  // namespace

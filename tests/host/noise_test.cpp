@@ -1,5 +1,5 @@
-// Every op, called with arguments that are nearly right: it may refuse them or not, but it stays inside of its tensors and says
-// what is wrong. Memory ends where the tensors do, so that sanitizers see every step beside it.
+// Every op, called with arguments that are nearly right: it may refuse them or not, but it stays inside of its tensors
+// and says what is wrong. Memory ends where the tensors do, so that sanitizers see every step beside it.
 #include <husk/port_host.h>
 
 #include <list>
@@ -12,13 +12,13 @@
 namespace husk::host_test {
 namespace {
 
-// Arguments of one call: of the kinds that their names suggest, now and then of another; tensors are small and of few shapes,
-// so that they often fit.
+// Arguments of one call: of the kinds that their names suggest, now and then of another; tensors are small and of few
+// shapes, so that they often fit.
 class Noise {
  public:
   explicit Noise(std::mt19937& source) : random(source) {
-    constexpr int32_t dtypes[] = {HUSK_F32, HUSK_F32, HUSK_F64, HUSK_F16, HUSK_BF16, HUSK_I64, HUSK_I32, HUSK_U8, HUSK_BOOL,
-                                  HUSK_C64, HUSK_C128, HUSK_I8, HUSK_F8E5M2};
+    constexpr int32_t dtypes[] = {HUSK_F32, HUSK_F32,  HUSK_F64, HUSK_F16,  HUSK_BF16, HUSK_I64,   HUSK_I32,
+                                  HUSK_U8,  HUSK_BOOL, HUSK_C64, HUSK_C128, HUSK_I8,   HUSK_F8E5M2};
     dtype = dtypes[pick(0, 12)];
     rank = pick(0, 5) ? pick(1, 4) : 0;
     for (int d = 0; d < 5; d++) sizes[d] = pick(0, 20) ? pick(1, 3) : 0;
@@ -30,15 +30,17 @@ class Noise {
     if (name == "generator_state") return tensor(HUSK_U8, {HUSK_HOST_GENERATOR_BYTES}, true);
     if (last && op.find(":sizes") != std::string::npos) return result();
     if (name == "reduce") return string();
-    if (name == "size" || name == "shape" || name == "output_size" || name == "dims" || name == "repeats" || name == "pad" ||
-        name == "stride" || name == "padding" || name == "dilation" || name == "output_padding" || name == "sumdim" ||
-        name.find("expand") == 0 || name == "batch_sizes") {
+    if (name == "size" || name == "shape" || name == "output_size" || name == "dims" || name == "repeats" ||
+        name == "pad" || name == "stride" || name == "padding" || name == "dilation" || name == "output_padding" ||
+        name == "sumdim" || name.find("expand") == 0 || name == "batch_sizes") {
       return list(name);
     }
-    if (name == "tensors" || (name == "indices" && op.find("index") != std::string::npos)) return tensors(name == "tensors");
+    if (name == "tensors" || (name == "indices" && op.find("index") != std::string::npos))
+      return tensors(name == "tensors");
     if (name == "dim") return pick(0, 3) ? int_arg(pick(-2, 2)) : list(name);
     const auto number = numbers.find(name);
-    if (number != numbers.end()) return pick(0, 5) ? int_arg(pick(number->second.first, number->second.second)) : husk_op_arg{};
+    if (number != numbers.end())
+      return pick(0, 5) ? int_arg(pick(number->second.first, number->second.second)) : husk_op_arg{};
     if (name == "alpha" || name == "beta" || name == "value" || name == "fill_value" || name == "p" || name == "mean" ||
         name == "std" || name == "scale" || name == "from" || name == "to" || name == "lambd" || name == "max_norm") {
       return pick(0, 1) ? int_arg(pick(0, 2)) : float_arg(pick(0, 4) / 4.0);
@@ -47,8 +49,8 @@ class Noise {
         name == "generator" || name == "dropout_p" || name == "compute_mode") {
       return name == "dropout_p" ? float_arg(0) : husk_op_arg{};
     }
-    if (name == "index" || name == "indices" || name == "offsets" || name == "lengths" || name == "sorter" || name == "counts" ||
-        name == "inverse" || name == "offset2bag") {
+    if (name == "index" || name == "indices" || name == "offsets" || name == "lengths" || name == "sorter" ||
+        name == "counts" || name == "inverse" || name == "offset2bag") {
       return shaped(pick(0, 5) ? HUSK_I64 : HUSK_I32, true);
     }
     if (name == "mask" || name == "condition") return shaped(HUSK_BOOL, true);
@@ -114,9 +116,11 @@ class Noise {
     husk_op_arg a{};
     a.kind = HUSK_ARG_INTS;
     std::vector<int64_t> values(pick(0, 5) ? rank : pick(0, 5));
-    if (name != "size" && name != "shape" && values.size() > 2 && pick(0, 1)) values.resize(values.size() - 2);   // spatial
+    if (name != "size" && name != "shape" && values.size() > 2 && pick(0, 1))
+      values.resize(values.size() - 2);   // spatial
     for (size_t i = 0; i < values.size(); i++) {
-      if (name == "size" || name == "shape" || name == "output_size") values[i] = pick(0, 4) ? sizes[i % 5] : pick(0, 3);
+      if (name == "size" || name == "shape" || name == "output_size")
+        values[i] = pick(0, 4) ? sizes[i % 5] : pick(0, 3);
       else if (name == "dims" || name == "dim") values[i] = pick(0, 2) ? static_cast<int64_t>(i) : pick(-2, 2);
       else values[i] = pick(0, 5) ? pick(name == "padding" ? 0 : 1, 2) : pick(-1, 3);
     }
@@ -132,7 +136,9 @@ class Noise {
     a.count = pick(0, 3);
     lists.emplace_back();
     for (int i = 0; i < a.count; i++) {
-      lists.back().push_back(alike ? shaped(dtype, true) : pick(0, 2) ? shaped(pick(0, 1) ? HUSK_I64 : HUSK_BOOL, true) : husk_op_arg{});
+      lists.back().push_back(alike        ? shaped(dtype, true)
+                             : pick(0, 2) ? shaped(pick(0, 1) ? HUSK_I64 : HUSK_BOOL, true)
+                                          : husk_op_arg{});
     }
     a.tensors = lists.back().data();
     return a;
@@ -162,26 +168,83 @@ class Noise {
     const bool whole = type <= HUSK_I64;
     for (size_t i = 0; i < bytes; i++) {
       const bool lowest = i % width == 0;
-      blocks.back()[guard + i] = static_cast<unsigned char>(type == HUSK_BOOL ? pick(0, 1) : small && whole ? (lowest ? pick(0, 2) : 0) : pick(0, 255));
+      blocks.back()[guard + i] = static_cast<unsigned char>(type == HUSK_BOOL ? pick(0, 1)
+                                                            : small && whole  ? (lowest ? pick(0, 2) : 0)
+                                                                              : pick(0, 255));
     }
     a.data = blocks.back().data() + guard;
     return a;
   }
 
-  const std::map<std::string, std::pair<int, int>> numbers = {
-      {"k", {0, 3}}, {"keepdim", {0, 1}}, {"stable", {0, 1}}, {"descending", {0, 1}}, {"largest", {0, 1}}, {"sorted", {0, 1}},
-      {"accumulate", {0, 1}}, {"include_self", {0, 1}}, {"sparse_grad", {0, 1}}, {"right", {0, 1}}, {"out_int32", {0, 1}},
-      {"return_inverse", {0, 1}}, {"return_counts", {0, 1}}, {"replacement", {0, 1}}, {"transposed", {0, 1}}, {"groups", {1, 2}},
-      {"mode", {0, 2}}, {"sparse", {0, 0}}, {"scale_grad_by_freq", {0, 0}}, {"include_last_offset", {0, 1}},
-      {"padding_idx", {-1, 1}}, {"num_samples", {1, 2}}, {"bins", {1, 3}}, {"min", {0, 0}}, {"max", {0, 2}}, {"minlength", {0, 3}},
-      {"low", {0, 1}}, {"high", {1, 4}}, {"n", {0, 3}}, {"start", {-1, 2}}, {"end", {0, 4}}, {"step", {1, 2}}, {"offset", {-1, 1}},
-      {"dim0", {-1, 1}}, {"dim1", {0, 1}}, {"dim2", {0, 2}}, {"normalization", {0, 2}}, {"forward", {0, 1}}, {"onesided", {0, 1}},
-      {"last_dim_size", {1, 4}}, {"axis", {0, 1}}, {"unsafe", {0, 1}}, {"align_corners", {0, 1}}, {"interpolation_mode", {0, 1}},
-      {"padding_mode", {0, 2}}, {"is_causal", {0, 1}}, {"window_length", {0, 3}}, {"periodic", {0, 1}}, {"correction", {0, 2}},
-      {"non_blocking", {0, 1}}, {"implicit", {0, 1}}, {"unroll_dim", {1, 1}}, {"zero_point", {0, 3}}, {"quant_min", {0, 0}},
-      {"quant_max", {15, 15}}, {"norm_type", {2, 2}}, {"use_gelu", {0, 1}}, {"train", {0, 1}}, {"reverse", {0, 1}},
-      {"hidden_size", {1, 3}}, {"num_layers", {1, 1}}, {"has_biases", {0, 1}}, {"bidirectional", {0, 0}}, {"batch_first", {0, 0}},
-      {"upper", {0, 1}}, {"left", {0, 1}}, {"unitriangular", {0, 1}}, {"check_errors", {0, 1}}, {"pivot", {0, 1}}};
+  const std::map<std::string, std::pair<int, int>> numbers = {{"k", {0, 3}},
+                                                              {"keepdim", {0, 1}},
+                                                              {"stable", {0, 1}},
+                                                              {"descending", {0, 1}},
+                                                              {"largest", {0, 1}},
+                                                              {"sorted", {0, 1}},
+                                                              {"accumulate", {0, 1}},
+                                                              {"include_self", {0, 1}},
+                                                              {"sparse_grad", {0, 1}},
+                                                              {"right", {0, 1}},
+                                                              {"out_int32", {0, 1}},
+                                                              {"return_inverse", {0, 1}},
+                                                              {"return_counts", {0, 1}},
+                                                              {"replacement", {0, 1}},
+                                                              {"transposed", {0, 1}},
+                                                              {"groups", {1, 2}},
+                                                              {"mode", {0, 2}},
+                                                              {"sparse", {0, 0}},
+                                                              {"scale_grad_by_freq", {0, 0}},
+                                                              {"include_last_offset", {0, 1}},
+                                                              {"padding_idx", {-1, 1}},
+                                                              {"num_samples", {1, 2}},
+                                                              {"bins", {1, 3}},
+                                                              {"min", {0, 0}},
+                                                              {"max", {0, 2}},
+                                                              {"minlength", {0, 3}},
+                                                              {"low", {0, 1}},
+                                                              {"high", {1, 4}},
+                                                              {"n", {0, 3}},
+                                                              {"start", {-1, 2}},
+                                                              {"end", {0, 4}},
+                                                              {"step", {1, 2}},
+                                                              {"offset", {-1, 1}},
+                                                              {"dim0", {-1, 1}},
+                                                              {"dim1", {0, 1}},
+                                                              {"dim2", {0, 2}},
+                                                              {"normalization", {0, 2}},
+                                                              {"forward", {0, 1}},
+                                                              {"onesided", {0, 1}},
+                                                              {"last_dim_size", {1, 4}},
+                                                              {"axis", {0, 1}},
+                                                              {"unsafe", {0, 1}},
+                                                              {"align_corners", {0, 1}},
+                                                              {"interpolation_mode", {0, 1}},
+                                                              {"padding_mode", {0, 2}},
+                                                              {"is_causal", {0, 1}},
+                                                              {"window_length", {0, 3}},
+                                                              {"periodic", {0, 1}},
+                                                              {"correction", {0, 2}},
+                                                              {"non_blocking", {0, 1}},
+                                                              {"implicit", {0, 1}},
+                                                              {"unroll_dim", {1, 1}},
+                                                              {"zero_point", {0, 3}},
+                                                              {"quant_min", {0, 0}},
+                                                              {"quant_max", {15, 15}},
+                                                              {"norm_type", {2, 2}},
+                                                              {"use_gelu", {0, 1}},
+                                                              {"train", {0, 1}},
+                                                              {"reverse", {0, 1}},
+                                                              {"hidden_size", {1, 3}},
+                                                              {"num_layers", {1, 1}},
+                                                              {"has_biases", {0, 1}},
+                                                              {"bidirectional", {0, 0}},
+                                                              {"batch_first", {0, 0}},
+                                                              {"upper", {0, 1}},
+                                                              {"left", {0, 1}},
+                                                              {"unitriangular", {0, 1}},
+                                                              {"check_errors", {0, 1}},
+                                                              {"pivot", {0, 1}}};
   std::mt19937& random;
   int32_t dtype;
   int rank;

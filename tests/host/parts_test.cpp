@@ -28,7 +28,8 @@ class Parts : public HostDevice {
     for (Tensor* output : outputs) args.push_back(output->arg(HUSK_ACCESS_WRITE));
     std::vector<std::vector<unsigned char>> before;
     for (uint32_t threads : {0u, 1u, 2u, 3u, 7u}) {
-      for (Tensor* output : outputs) std::fill(output->bytes.begin(), output->bytes.end(), static_cast<unsigned char>(0x5a));
+      for (Tensor* output : outputs)
+        std::fill(output->bytes.begin(), output->bytes.end(), static_cast<unsigned char>(0x5a));
       used = 0;
       const husk_threads some{&used, threads, parallel};
       const husk_op_context context{op->user, device, nullptr, threads ? &some : nullptr};
@@ -54,7 +55,8 @@ TEST_F(Parts, Products) {
   const int64_t shapes[][3] = {{300, 70, 600}, {1, 1500, 2000}, {1999, 600, 3}, {193, 200, 257}};
   for (int32_t dtype : {int{HUSK_F32}, int{HUSK_BF16}}) {
     for (auto& [m, k, n] : shapes) {
-      Tensor a = filled(dtype, {m, k}), b = filled(dtype, {k, n}, {1, 0}), bias = filled(dtype, {n}), out(dtype, {m, n});
+      Tensor a = filled(dtype, {m, k}), b = filled(dtype, {k, n}, {1, 0}), bias = filled(dtype, {n}),
+             out(dtype, {m, n});
       same("aten::addmm.out", {bias.arg(), a.arg(), b.arg(), int_arg(1), int_arg(2)}, {&out});
     }
     Tensor a = filled(dtype, {9, 40, 50}), b = filled(dtype, {9, 50, 70}), out(dtype, {9, 40, 70});
@@ -65,19 +67,21 @@ TEST_F(Parts, Products) {
 }
 
 TEST_F(Parts, Convolution) {
-  Tensor input = filled(HUSK_F32, {2, 16, 30, 31}), weight = filled(HUSK_F32, {24, 16, 3, 3}), out(HUSK_F32, {2, 24, 30, 31});
+  Tensor input = filled(HUSK_F32, {2, 16, 30, 31}), weight = filled(HUSK_F32, {24, 16, 3, 3}),
+         out(HUSK_F32, {2, 24, 30, 31});
   const int64_t ones[] = {1, 1}, zeros[] = {0, 0};
   husk_op_arg one{}, zero{};
   one.kind = zero.kind = HUSK_ARG_INTS;
   one.count = zero.count = 2;
   one.sizes = ones;
   zero.sizes = zeros;
-  same("aten::convolution", {input.arg(), weight.arg(), husk_op_arg{}, one, one, one, int_arg(0), zero, int_arg(1)}, {&out});
+  same("aten::convolution", {input.arg(), weight.arg(), husk_op_arg{}, one, one, one, int_arg(0), zero, int_arg(1)},
+       {&out});
 }
 
 TEST_F(Parts, Attention) {
-  Tensor query = filled(HUSK_F32, {2, 3, 130, 32}), key = filled(HUSK_F32, {2, 3, 150, 32}), out(HUSK_F32, {2, 3, 130, 32}),
-         sums(HUSK_F32, {2, 3, 130});
+  Tensor query = filled(HUSK_F32, {2, 3, 130, 32}), key = filled(HUSK_F32, {2, 3, 150, 32}),
+         out(HUSK_F32, {2, 3, 130, 32}), sums(HUSK_F32, {2, 3, 130});
   same("aten::_scaled_dot_product_flash_attention_for_cpu",
        {query.arg(), key.arg(), key.arg(), float_arg(0), int_arg(1), husk_op_arg{}, husk_op_arg{}}, {&out, &sums});
 }

@@ -124,7 +124,8 @@ class Sessions : public ::testing::TestWithParam<uint32_t> {
       Tensor which(HUSK_I32, 8, fails), same(HUSK_I32, 8, copied);
       husk_value failing[] = {which.value()}, results[] = {same.value()};
       ASSERT_EQ(husk_session_run(session, 1, nullptr, failing, 1, results, 1, &own), HUSK_KERNEL);
-      ASSERT_NE(std::string(own.text).find(number % 2 == 0 ? "an element is negative" : "two"), std::string::npos) << own.text;
+      const std::string said = own.text;
+      ASSERT_NE(said.find(number % 2 == 0 ? "an element is negative" : "two"), std::string::npos) << said;
     }
     float total = 0;
     EXPECT_EQ(husk_session_state_get(session, 0, &total, &own), HUSK_OK) << own.text;

@@ -40,7 +40,7 @@ TEST(Session, RunsAtManyShapes) {
     ASSERT_EQ(m.run({x.value(), y.value()}, {z.value()}), HUSK_OK) << m.error.text;
     for (int64_t i = 0; i < n; ++i) EXPECT_EQ(z.as<float>()[i], static_cast<float>(4 * i));
   }
-  EXPECT_STREQ(husk_program_function_target(m.program, 0), "host x86-64");
+  EXPECT_STREQ(husk_program_function_target(m.program, 0), "host " HUSK_TEST_ARCH);
 }
 
 TEST(Session, TellsShapesOfOutputs) {

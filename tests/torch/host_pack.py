@@ -13,6 +13,7 @@ DTYPES = {torch.bool: 1, torch.uint8: 2, torch.int8: 3, torch.uint16: 4, torch.i
           torch.int32: 7, torch.uint64: 8, torch.int64: 9, torch.float16: 10, torch.bfloat16: 11, torch.float32: 12,
           torch.float64: 13, torch.complex64: 14, torch.complex128: 15, torch.float8_e4m3fn: 16,
           torch.float8_e5m2: 17, torch.float8_e4m3fnuz: 18, torch.float8_e5m2fnuz: 19}
+LATER = tuple(int(part) for part in torch.__version__.split(".")[:2]) > (2, 11)
 NONE, TENSOR, INT, FLOAT, INTS, STRING, DTYPE, FLOATS, TENSORS, RESULT = range(10)
 INVALID_ARGUMENT, UNSUPPORTED, INVALID_INPUT, KERNEL = 1, 3, 4, 9
 GENERATOR_BYTES = 2536

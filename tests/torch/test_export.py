@@ -194,7 +194,7 @@ def run(folder, function, args, shapes=None, runs=1, buffers=None):
   """Exports, runs and compares; returns the text."""
   model = Of(function, **(buffers or {}))
   shapes = None if shapes is None else (tuple(shapes),)
-  path = husk.write(copy.deepcopy(model), args, folder, dynamic_shapes=shapes)
+  path = husk.write(copy.deepcopy(model), args, folder, dynamic_shapes=shapes, targets=(f"host:{ISAS[0]}",))
   program = interpreter.Program(path)
   (target,) = program.variants
   for _ in range(runs):

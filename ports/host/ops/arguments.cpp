@@ -25,8 +25,9 @@ int64_t dtype_bytes(int32_t dtype) {
 }
 
 const char* dtype_name(int32_t dtype) {
-  constexpr const char* all[] = {"none", "bool", "u8",  "i8",  "u16", "i16",  "u32",     "i32",    "u64",       "i64",
-                                 "f16",  "bf16", "f32", "f64", "c64", "c128", "f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"};
+  constexpr const char* all[] = {"none", "bool", "u8",       "i8",     "u16",        "i16",       "u32",
+                                 "i32",  "u64",  "i64",      "f16",    "bf16",       "f32",       "f64",
+                                 "c64",  "c128", "f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"};
   return dtype >= 0 && dtype < static_cast<int32_t>(sizeof all / sizeof *all) ? all[dtype] : "of no known number";
 }
 

@@ -15,8 +15,8 @@ constexpr int32_t most_dims = 16;   // of a tensor that any op takes
 
 class Arguments;
 
-// A row of pack.def. `names` are the schema's names of the arguments in order, one space between them; those that may be
-// left out at the end have a '?' behind them.
+// A row of pack.def. `names` are the schema's names of the arguments in order, one space between them; those that may
+// be left out at the end have a '?' behind them.
 struct Op {
   const char* name;
   husk_status (*run)(const Arguments& args);

@@ -1,5 +1,6 @@
-// aten::_scaled_dot_product_flash_attention_for_cpu: a block of queries meets a block of keys at a time, so that no matrix of
-// all scores is needed. Sums are f32 (f64 for f64). T. Dao et al., "FlashAttention" (2022), describes the running softmax.
+// aten::_scaled_dot_product_flash_attention_for_cpu: a block of queries meets a block of keys at a time, so that no
+// matrix of all scores is needed. Sums are f32 (f64 for f64). T. Dao et al., "FlashAttention" (2022), describes the
+// running softmax.
 #include <string.h>
 
 #include <cmath>
@@ -49,8 +50,8 @@ void load_rows(const husk_op_arg& tensor, const S* head, int64_t first, int64_t 
 }
 
 template <class T>
-void multiply(const Attention& a, MatrixView left, MatrixView right, T* out, int64_t pitch, int64_t m, int64_t n, int64_t k,
-              double alpha, bool adds) {
+void multiply(const Attention& a, MatrixView left, MatrixView right, T* out, int64_t pitch, int64_t m, int64_t n,
+              int64_t k, double alpha, bool adds) {
   Product p = {};
   p.dtype = std::is_same_v<T, double> ? HUSK_F64 : HUSK_F32;
   p.m = m;
@@ -71,7 +72,8 @@ void multiply(const Attention& a, MatrixView left, MatrixView right, T* out, int
 
 // Adds the mask to a block of scores; what must not be seen becomes -infinity.
 template <class T, class S>
-void mask_scores(const Attention& a, int64_t mask_at, int64_t first, int64_t rows, int64_t start, int64_t columns, T* scores) {
+void mask_scores(const Attention& a, int64_t mask_at, int64_t first, int64_t rows, int64_t start, int64_t columns,
+                 T* scores) {
   constexpr T hidden = -std::numeric_limits<T>::infinity();
   for (int64_t i = 0; i < rows; i++) {
     for (int64_t j = 0; j < columns; j++) {
@@ -121,11 +123,13 @@ void run_block(const Attention& a, int64_t batch, int64_t head, int64_t first, B
   for (int64_t start = 0; start < end; start += keys<T>) {
     const int64_t columns = end - start < keys<T> ? end - start : keys<T>;
     load_rows<T, S>(*a.key, head_of(*a.key, head / groups), start, columns, a.width, b.key);
-    multiply<T>(a, {b.query, most_width, 1}, {b.key, 1, most_width}, b.scores, keys<T>, rows, columns, a.width, a.scale, false);
+    multiply<T>(a, {b.query, most_width, 1}, {b.key, 1, most_width}, b.scores, keys<T>, rows, columns, a.width, a.scale,
+                false);
     mask_scores<T, S>(a, mask_at, first, rows, start, columns, b.scores);
     soften(b, rows, columns, a.value_width);
     load_rows<T, S>(*a.value, head_of(*a.value, head / groups), start, columns, a.value_width, b.key);
-    multiply<T>(a, {b.scores, keys<T>, 1}, {b.key, most_width, 1}, b.out, most_width, rows, a.value_width, columns, 1, true);
+    multiply<T>(a, {b.scores, keys<T>, 1}, {b.key, most_width, 1}, b.out, most_width, rows, a.value_width, columns, 1,
+                true);
   }
   for (int64_t i = 0; i < rows; i++) {
     S* to = head_of(*a.out, head) + (first + i) * a.out->strides[2];
@@ -141,7 +145,8 @@ void run_block(const Attention& a, int64_t batch, int64_t head, int64_t first, B
 
 template <class T, class S>
 void run(const Attention& a, const husk_threads* threads) {
-  const int64_t blocks = (a.length - 1) / queries<T> + 1, heads = a.query->sizes[1], parts = a.query->sizes[0] * heads * blocks;
+  const int64_t blocks = (a.length - 1) / queries<T> + 1, heads = a.query->sizes[1],
+                parts = a.query->sizes[0] * heads * blocks;
   const double work = static_cast<double>(numel(*a.out)) * 2 * static_cast<double>(a.others);
   in_parts(threads, parts, work, [&](int64_t part, int64_t step) {
     Buffers<T> buffers;
@@ -163,14 +168,16 @@ husk_status check_shapes(const Arguments& args, Attention& a) {
   HUSK_TRY(args.size(2, 2, args[1].sizes[2], "the keys"));
   HUSK_TRY(args.size(2, 1, args[1].sizes[1], "the heads of the keys"));
   const int64_t heads = args[0].sizes[1], key_heads = args[1].sizes[1];
-  if (key_heads < 1 || heads % key_heads != 0) return args.refuse(1, HUSK_INVALID_ARGUMENT, "has heads that do not divide the query's");
+  if (key_heads < 1 || heads % key_heads != 0)
+    return args.refuse(1, HUSK_INVALID_ARGUMENT, "has heads that do not divide the query's");
   const int64_t sizes[] = {args[0].sizes[0], heads, args[0].sizes[2], args[2].sizes[3]};
   for (int32_t d = 0; d < 4; d++) HUSK_TRY(args.size(7, d, sizes[d], "the query's, and the values' width"));
   a.length = sizes[2];
   a.others = args[1].sizes[2];
   a.width = args[0].sizes[3];
   a.value_width = sizes[3];
-  if (a.width > most_width || a.value_width > most_width) return args.refuse(0, HUSK_UNSUPPORTED, "or value has heads of more than 256");
+  if (a.width > most_width || a.value_width > most_width)
+    return args.refuse(0, HUSK_UNSUPPORTED, "or value has heads of more than 256");
   if (args.none(8)) return HUSK_OK;
   HUSK_TRY(args.tensor(8, 3, 3));
   for (int32_t d = 0; d < 3; d++) HUSK_TRY(args.size(8, d, sizes[d], "the query's"));
@@ -196,13 +203,16 @@ husk_status attention(const Arguments& args) {
     HUSK_TRY(args.tensor(5, 0, 4));
     const int64_t sizes[] = {args[0].sizes[0], args[0].sizes[1], a.length, a.others};
     a.mask = &args[5];
-    if (!broadcast(*a.mask, sizes, 4, a.mask_strides)) return args.refuse(5, HUSK_INVALID_ARGUMENT, "does not broadcast to the scores");
-    if (a.mask->dtype != HUSK_BOOL && a.mask->dtype != HUSK_F32 && a.mask->dtype != args[0].dtype) return args.unsupported_dtype(5);
+    if (!broadcast(*a.mask, sizes, 4, a.mask_strides))
+      return args.refuse(5, HUSK_INVALID_ARGUMENT, "does not broadcast to the scores");
+    if (a.mask->dtype != HUSK_BOOL && a.mask->dtype != HUSK_F32 && a.mask->dtype != args[0].dtype)
+      return args.unsupported_dtype(5);
   }
   a.scale = a.width > 0 ? 1 / std::sqrt(static_cast<double>(a.width)) : 1;
   if (!args.none(6)) HUSK_TRY(args.number(6, a.scale));
   a.device = static_cast<const Device*>(args.context->device);
-  if (!a.device) return fail(args.error, HUSK_INVALID_ARGUMENT, "%s: the context has no device of the host port", args.op);
+  if (!a.device)
+    return fail(args.error, HUSK_INVALID_ARGUMENT, "%s: the context has no device of the host port", args.op);
   if (numel(*a.out) == 0) return HUSK_OK;
   const bool known = visit<Floats | Halves>(args[0].dtype, [&](auto tag) {
     using S = typename decltype(tag)::type;

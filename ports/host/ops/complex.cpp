@@ -1,5 +1,5 @@
-// Elementwise ops of complex tensors, which no frontend compiles to kernels. They take real tensors as well; everything is
-// computed in f64.
+// Elementwise ops of complex tensors, which no frontend compiles to kernels. They take real tensors as well; everything
+// is computed in f64.
 #include <complex>
 
 #include "arguments.h"
@@ -180,7 +180,9 @@ husk_status complex_neg(const Arguments& args) { return map(args, 1, [](Wide a) 
 husk_status complex_conj(const Arguments& args) { return map(args, 1, [](Wide a) { return Wide{a.re, -a.im}; }); }
 husk_status complex_real(const Arguments& args) { return map(args, 1, [](Wide a) { return real(a.re); }); }
 husk_status complex_imag(const Arguments& args) { return map(args, 1, [](Wide a) { return real(a.im); }); }
-husk_status complex_abs(const Arguments& args) { return map(args, 1, [](Wide a) { return real(std::hypot(a.re, a.im)); }); }
+husk_status complex_abs(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return real(std::hypot(a.re, a.im)); });
+}
 husk_status complex_angle(const Arguments& args) {
   return map(args, 1, [](Wide a) { return real(is_nan(a) ? a.re + a.im : std::atan2(a.im, a.re)); });
 }
@@ -190,28 +192,60 @@ husk_status complex_sgn(const Arguments& args) {
     return size == 0 ? real(0) : Wide{a.re / size, a.im / size};
   });
 }
-husk_status complex_exp(const Arguments& args) { return map(args, 1, [](Wide a) { return wide(std::exp(standard(a))); }); }
-husk_status complex_log(const Arguments& args) { return map(args, 1, [](Wide a) { return wide(std::log(standard(a))); }); }
-husk_status complex_sqrt(const Arguments& args) { return map(args, 1, [](Wide a) { return wide(std::sqrt(standard(a))); }); }
+husk_status complex_exp(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return wide(std::exp(standard(a))); });
+}
+husk_status complex_log(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return wide(std::log(standard(a))); });
+}
+husk_status complex_sqrt(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return wide(std::sqrt(standard(a))); });
+}
 husk_status complex_rsqrt(const Arguments& args) {
   return map(args, 1, [](Wide a) { return divide(real(1), wide(std::sqrt(standard(a)))); });
 }
-husk_status complex_sin(const Arguments& args) { return map(args, 1, [](Wide a) { return wide(std::sin(standard(a))); }); }
-husk_status complex_cos(const Arguments& args) { return map(args, 1, [](Wide a) { return wide(std::cos(standard(a))); }); }
-husk_status complex_tan(const Arguments& args) { return map(args, 1, [](Wide a) { return wide(std::tan(standard(a))); }); }
-husk_status complex_sinh(const Arguments& args) { return map(args, 1, [](Wide a) { return wide(std::sinh(standard(a))); }); }
-husk_status complex_cosh(const Arguments& args) { return map(args, 1, [](Wide a) { return wide(std::cosh(standard(a))); }); }
-husk_status complex_tanh(const Arguments& args) { return map(args, 1, [](Wide a) { return wide(std::tanh(standard(a))); }); }
-husk_status complex_asin(const Arguments& args) { return map(args, 1, [](Wide a) { return wide(std::asin(standard(a))); }); }
-husk_status complex_acos(const Arguments& args) { return map(args, 1, [](Wide a) { return wide(std::acos(standard(a))); }); }
-husk_status complex_atan(const Arguments& args) { return map(args, 1, [](Wide a) { return wide(std::atan(standard(a))); }); }
-husk_status complex_asinh(const Arguments& args) { return map(args, 1, [](Wide a) { return wide(std::asinh(standard(a))); }); }
-husk_status complex_acosh(const Arguments& args) { return map(args, 1, [](Wide a) { return wide(std::acosh(standard(a))); }); }
-husk_status complex_atanh(const Arguments& args) { return map(args, 1, [](Wide a) { return wide(std::atanh(standard(a))); }); }
+husk_status complex_sin(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return wide(std::sin(standard(a))); });
+}
+husk_status complex_cos(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return wide(std::cos(standard(a))); });
+}
+husk_status complex_tan(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return wide(std::tan(standard(a))); });
+}
+husk_status complex_sinh(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return wide(std::sinh(standard(a))); });
+}
+husk_status complex_cosh(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return wide(std::cosh(standard(a))); });
+}
+husk_status complex_tanh(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return wide(std::tanh(standard(a))); });
+}
+husk_status complex_asin(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return wide(std::asin(standard(a))); });
+}
+husk_status complex_acos(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return wide(std::acos(standard(a))); });
+}
+husk_status complex_atan(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return wide(std::atan(standard(a))); });
+}
+husk_status complex_asinh(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return wide(std::asinh(standard(a))); });
+}
+husk_status complex_acosh(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return wide(std::acosh(standard(a))); });
+}
+husk_status complex_atanh(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return wide(std::atanh(standard(a))); });
+}
 husk_status complex_log2(const Arguments& args) {
   return map(args, 1, [](Wide a) { return wide(std::log(standard(a)) / 0.69314718055994530942); });
 }
-husk_status complex_log10(const Arguments& args) { return map(args, 1, [](Wide a) { return wide(std::log10(standard(a))); }); }
+husk_status complex_log10(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return wide(std::log10(standard(a))); });
+}
 husk_status complex_log1p(const Arguments& args) {
   return map(args, 1, [](Wide a) { return wide(std::log(standard({a.re + 1, a.im}))); });
 }
@@ -228,7 +262,9 @@ husk_status complex_expm1(const Arguments& args) {
 husk_status complex_sigmoid(const Arguments& args) {
   return map(args, 1, [](Wide a) { return divide(real(1), wide(1.0 + std::exp(-standard(a)))); });
 }
-husk_status complex_reciprocal(const Arguments& args) { return map(args, 1, [](Wide a) { return divide(real(1), a); }); }
+husk_status complex_reciprocal(const Arguments& args) {
+  return map(args, 1, [](Wide a) { return divide(real(1), a); });
+}
 husk_status complex_square(const Arguments& args) { return map(args, 1, [](Wide a) { return times(a, a); }); }
 husk_status complex_isnan(const Arguments& args) { return map(args, 1, [](Wide a) { return real(is_nan(a)); }); }
 husk_status complex_isinf(const Arguments& args) { return map(args, 1, [](Wide a) { return real(is_infinite(a)); }); }

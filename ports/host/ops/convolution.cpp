@@ -1,6 +1,6 @@
-// aten::convolution: one to three dimensions, plain and transposed, in groups. A tile of output positions is gathered into a
-// matrix on the stack, one row for each input channel and place of the kernel, and multiplied with the weights; sums are f32
-// (f64 for f64) and are rounded once.
+// aten::convolution: one to three dimensions, plain and transposed, in groups. A tile of output positions is gathered
+// into a matrix on the stack, one row for each input channel and place of the kernel, and multiplied with the weights;
+// sums are f32 (f64 for f64) and are rounded once.
 #include <string.h>
 
 #include "arguments.h"
@@ -281,7 +281,8 @@ void run_tiles(const Convolution& c, int64_t first, int64_t step) {
 template <class T, class S>
 void run(const Convolution& c, const husk_threads* threads) {
   const double work = static_cast<double>(numel(*c.out)) * static_cast<double>(c.in_channels * c.places);
-  in_parts(threads, (c.positions - 1) / tile<T> + 1, work, [&](int64_t first, int64_t step) { run_tiles<T, S>(c, first, step); });
+  in_parts(threads, (c.positions - 1) / tile<T> + 1, work,
+           [&](int64_t first, int64_t step) { run_tiles<T, S>(c, first, step); });
 }
 
 // ---- checks ----

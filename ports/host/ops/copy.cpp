@@ -33,7 +33,8 @@ template <class W, class Read>
 bool convert(const Loop<2>& loop, const husk_op_arg& to, Read read) {
   Writer<W> write = nullptr;
   const EightBits* format = eight_bits(to.dtype);
-  if (!format && !visit<Everything>(to.dtype, [&](auto tag) { write = write_block<typename decltype(tag)::type, W>; })) {
+  if (!format &&
+      !visit<Everything>(to.dtype, [&](auto tag) { write = write_block<typename decltype(tag)::type, W>; })) {
     return false;
   }
   each_row(loop, [&](const int64_t(&at)[2], int64_t count, const int64_t(&steps)[2]) {
@@ -81,12 +82,14 @@ husk_status copy_between(const Arguments& args, uint32_t to_at, const husk_op_ar
   }
   bool known = false;
   if (const EightBits* format = eight_bits(from.dtype)) {
-    known = convert<double>(loop, to, [&](int64_t at) { return double{eight_decode(*format, data_of<uint8_t>(from)[at])}; });
+    known = convert<double>(loop, to,
+                            [&](int64_t at) { return double{eight_decode(*format, data_of<uint8_t>(from)[at])}; });
     return known ? husk_status{HUSK_OK} : args.unsupported_dtype(to_at);
   }
   const bool knows_from = visit<Everything>(from.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    known = convert<Wide<Value<T>>>(loop, to, [&](int64_t at) { return cast<Wide<Value<T>>>(get(data_of<T>(from) + at)); });
+    known =
+        convert<Wide<Value<T>>>(loop, to, [&](int64_t at) { return cast<Wide<Value<T>>>(get(data_of<T>(from) + at)); });
   });
   if (!knows_from) return args.unsupported_dtype(from_at);
   return known ? husk_status{HUSK_OK} : args.unsupported_dtype(to_at);

@@ -140,14 +140,16 @@ husk_status hann(const Arguments& args, uint32_t out_at, bool periodic) {
 }
 
 // A tensor with dimensions of size 1 put in, as strides over `rank` dimensions whose sizes it adds to.
-husk_status expand(const Arguments& args, uint32_t at, uint32_t dims_at, int32_t rank, int64_t* sizes, int64_t* strides) {
+husk_status expand(const Arguments& args, uint32_t at, uint32_t dims_at, int32_t rank, int64_t* sizes,
+                   int64_t* strides) {
   const husk_op_arg& dims = args[dims_at];
   if (dims.kind != HUSK_ARG_INTS || dims.count + args[at].rank != rank) {
     return args.refuse(dims_at, HUSK_INVALID_ARGUMENT, "does not give all operands the same rank");
   }
   uint32_t added = 0;
   for (int64_t i = 0; i < dims.count; i++) {
-    if (dims.sizes[i] < 0 || dims.sizes[i] >= rank) return args.refuse(dims_at, HUSK_INVALID_ARGUMENT, "names no dimension");
+    if (dims.sizes[i] < 0 || dims.sizes[i] >= rank)
+      return args.refuse(dims_at, HUSK_INVALID_ARGUMENT, "names no dimension");
     added |= 1u << dims.sizes[i];
   }
   int32_t own = 0;
@@ -157,7 +159,8 @@ husk_status expand(const Arguments& args, uint32_t at, uint32_t dims_at, int32_t
     if (own >= args[at].rank) return args.refuse(dims_at, HUSK_INVALID_ARGUMENT, "names a dimension twice");
     const int64_t size = args[at].sizes[own];
     if (size != 1) {
-      if (sizes[d] != 1 && sizes[d] != size) return args.refuse(at, HUSK_INVALID_ARGUMENT, "does not broadcast with the others");
+      if (sizes[d] != 1 && sizes[d] != size)
+        return args.refuse(at, HUSK_INVALID_ARGUMENT, "does not broadcast with the others");
       sizes[d] = size;
       strides[d] = args[at].strides[own];
     }
@@ -194,7 +197,8 @@ husk_status trilinear(const Arguments& args) {
   for (uint32_t i = 0; i < 3; i++) HUSK_TRY(expand(args, i, 3 + i, static_cast<int32_t>(rank), sizes, strides[i]));
   uint32_t sums = 0;
   for (int64_t i = 0; i < args[6].count; i++) {
-    if (args[6].sizes[i] < 0 || args[6].sizes[i] >= rank) return args.refuse(6, HUSK_INVALID_ARGUMENT, "names no dimension");
+    if (args[6].sizes[i] < 0 || args[6].sizes[i] >= rank)
+      return args.refuse(6, HUSK_INVALID_ARGUMENT, "names no dimension");
     sums |= 1u << args[6].sizes[i];
   }
   int32_t own = 0;

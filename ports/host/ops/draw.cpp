@@ -1,5 +1,6 @@
-// Random ops that draw from distributions of data: bernoulli, dropout, exponential, poisson, multinomial; and randperm. On
-// Intel's CPUs PyTorch takes bernoulli_ and exponential_ from MKL and gives other numbers; these are those of all others.
+// Random ops that draw from distributions of data: bernoulli, dropout, exponential, poisson, multinomial; and randperm.
+// On Intel's CPUs PyTorch takes bernoulli_ and exponential_ from MKL and gives other numbers; these are those of all
+// others.
 #include <cmath>
 
 #include "arguments.h"
@@ -93,7 +94,8 @@ double poisson_number(Generator& g, double rate) {
     if (us >= 0.07 && v <= quick) return k;
     if (k < 0 || (us < 0.013 && v > us)) continue;
     int sign = 0;
-    if (std::log(v) + std::log(alpha) - std::log(a / (us * us) + b) <= -rate + k * std::log(rate) - lgamma_r(k + 1, &sign)) {
+    if (std::log(v) + std::log(alpha) - std::log(a / (us * us) + b) <=
+        -rate + k * std::log(rate) - lgamma_r(k + 1, &sign)) {
       return k;
     }
   }
@@ -120,7 +122,8 @@ int64_t pick(const Weights<T>& weights, Value<T> sum, double u) {
   return weights.count - 1;   // the last one ends at 1
 }
 
-// The k largest weight / exponential, as PyTorch draws without replacement; exponential numbers are drawn once for each weight.
+// The k largest weight / exponential, as PyTorch draws without replacement; exponential numbers are drawn once for each
+// weight.
 template <class T>
 void pick_without(Generator& g, const Weights<T>& weights, int64_t* out, int64_t stride, int64_t k) {
   const auto key = [&](Generator& from, int64_t i) {
@@ -206,7 +209,8 @@ husk_status native_dropout(const Arguments& args) {
     each(loop, [&](const int64_t(&at)[3]) {
       uint8_t& mask = writable<uint8_t>(args[4])[at[2]];
       if (!train) mask = 1;
-      set(writable<T>(args[3]) + at[1], get(data_of<T>(args[0]) + at[0]) * Value<T>(mask) * static_cast<Value<T>>(scale));
+      set(writable<T>(args[3]) + at[1],
+          get(data_of<T>(args[0]) + at[0]) * Value<T>(mask) * static_cast<Value<T>>(scale));
     });
   });
   return known ? husk_status{HUSK_OK} : args.unsupported_dtype(0);

@@ -47,8 +47,16 @@ template <class T> bool is_nan(T value) {
 
 // Sets of element types.
 enum Kinds : unsigned {
-  Bools = 1, Ints = 2, WideUnsigned = 4, Halves = 8, Floats = 16, Complexes = 32,
-  Reals = Ints | Halves | Floats, AnyReal = Reals | Bools, Numbers = AnyReal | Complexes, Everything = Numbers | WideUnsigned
+  Bools = 1,
+  Ints = 2,
+  WideUnsigned = 4,
+  Halves = 8,
+  Floats = 16,
+  Complexes = 32,
+  Reals = Ints | Halves | Floats,
+  AnyReal = Reals | Bools,
+  Numbers = AnyReal | Complexes,
+  Everything = Numbers | WideUnsigned
 };
 
 template <class T> struct Tag { using type = T; };

@@ -160,7 +160,8 @@ husk_status embedding_bag(const Arguments& args) {
   const bool known = visit<Floats | Halves>(b.weight->dtype, [&](auto tag) {
     for (int64_t bag = 0; bag < b.count; bag++) {
       for (int64_t c = 0; c < b.weight->sizes[1]; c += width) {
-        run_bag<typename decltype(tag)::type>(b, bag, c, b.weight->sizes[1] - c < width ? b.weight->sizes[1] - c : width);
+        run_bag<typename decltype(tag)::type>(b, bag, c,
+                                              b.weight->sizes[1] - c < width ? b.weight->sizes[1] - c : width);
       }
     }
   });
@@ -198,7 +199,8 @@ husk_status embedding_renorm(const Arguments& args) {
       if (!isinf(p)) norm = p == 2 ? sqrt(norm) : pow(norm, 1 / p);
       if (!(norm > most)) return;
       for (int64_t c = 0; c < self.sizes[1]; c++) {
-        set(to + c * out.strides[1], static_cast<Value<T>>(static_cast<double>(get(from + c * self.strides[1])) * (most / (norm + 1e-7))));
+        set(to + c * out.strides[1],
+            static_cast<Value<T>>(static_cast<double>(get(from + c * self.strides[1])) * (most / (norm + 1e-7))));
       }
     });
   });

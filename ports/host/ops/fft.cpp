@@ -1,5 +1,6 @@
-// aten::_fft_c2c, _fft_r2c and _fft_c2r, in f64 whatever the dtype. Lines of up to most_points go through the stack (Stockham's
-// autosorting algorithm, any factors); longer ones are transformed where they are, if their length is a power of 2.
+// aten::_fft_c2c, _fft_r2c and _fft_c2r, in f64 whatever the dtype. Lines of up to most_points go through the stack
+// (Stockham's autosorting algorithm, any factors); longer ones are transformed where they are, if their length is a
+// power of 2.
 #include <cmath>
 
 #include "arguments.h"
@@ -119,7 +120,8 @@ husk_status read(const Arguments& args, int32_t rank, const int64_t* sizes, int6
   t.count = list.count;
   for (int64_t i = 0; i < list.count; i++) {
     const int64_t dim = list.sizes[i] < 0 ? list.sizes[i] + rank : list.sizes[i];
-    if (dim < 0 || dim >= rank || seen >> dim & 1) return args.refuse(1, HUSK_INVALID_ARGUMENT, "names no dimension, or one twice");
+    if (dim < 0 || dim >= rank || seen >> dim & 1)
+      return args.refuse(1, HUSK_INVALID_ARGUMENT, "names no dimension, or one twice");
     seen |= 1u << dim;
     t.dims[i] = static_cast<int32_t>(dim);
     points *= static_cast<double>(last_size >= 0 && i == list.count - 1 ? last_size : sizes[dim]);
@@ -147,12 +149,14 @@ void transform_dim(const husk_op_arg& out, int32_t dim, bool forward, double sca
     Complex<R>* data = writable<Complex<R>>(out) + at[0];
     if (count > most_points) {
       transform_long(data, stride, count, forward);
-      for (int64_t i = 0; i < count; i++) data[i * stride] = {static_cast<R>(data[i * stride].re * scale), static_cast<R>(data[i * stride].im * scale)};
+      for (int64_t i = 0; i < count; i++)
+        data[i * stride] = {static_cast<R>(data[i * stride].re * scale), static_cast<R>(data[i * stride].im * scale)};
       return;
     }
     for (int64_t i = 0; i < count; i++) line.buffers[0][i] = cast<Wide>(data[i * stride]);
     const Wide* result = line.run();
-    for (int64_t i = 0; i < count; i++) data[i * stride] = cast<Complex<R>>(Wide{result[i].re * scale, result[i].im * scale});
+    for (int64_t i = 0; i < count; i++)
+      data[i * stride] = cast<Complex<R>>(Wide{result[i].re * scale, result[i].im * scale});
   });
 }
 
@@ -170,7 +174,8 @@ void real_to_complex(const husk_op_arg& self, const husk_op_arg& out, int32_t di
     }
     const Wide* result = line.run();
     for (int64_t i = 0; i < out.sizes[dim]; i++) {
-      writable<Complex<R>>(out)[at[1] + i * out.strides[dim]] = cast<Complex<R>>(Wide{result[i].re * scale, result[i].im * scale});
+      writable<Complex<R>>(out)[at[1] + i * out.strides[dim]] =
+          cast<Complex<R>>(Wide{result[i].re * scale, result[i].im * scale});
     }
   });
 }
@@ -191,7 +196,8 @@ void complex_to_real(const husk_op_arg& self, const husk_op_arg& out, int32_t di
       if (i > 0 && 2 * i < count) line.buffers[0][count - i] = {value.re, -value.im};
     }
     const Wide* result = line.run();
-    for (int64_t i = 0; i < count; i++) writable<R>(out)[at[0] + i * out.strides[dim]] = static_cast<R>(result[i].re * scale);
+    for (int64_t i = 0; i < count; i++)
+      writable<R>(out)[at[0] + i * out.strides[dim]] = static_cast<R>(result[i].re * scale);
   });
 }
 
@@ -258,7 +264,8 @@ husk_status fft_c2r(const Arguments& args) {
   HUSK_TRY(length_of(args, size, false));
   Transform t{};
   HUSK_TRY(read(args, rank, args[0].sizes, size, t));
-  if (t.count != 1) return args.refuse(1, HUSK_UNSUPPORTED, "has several dimensions: apply _fft_c2c to all but the last of them first");
+  if (t.count != 1)
+    return args.refuse(1, HUSK_UNSUPPORTED, "has several dimensions: apply _fft_c2c to all but the last of them first");
   for (int32_t d = 0; d < rank; d++) {
     HUSK_TRY(args.size(4, d, d == t.dims[0] ? size : args[0].sizes[d], "last_dim_size, or self's"));
   }

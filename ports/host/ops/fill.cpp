@@ -1,4 +1,5 @@
-// Constants, copies that convert, choices and joins: what is compiled for real dtypes and left to an op for complex ones.
+// Constants, copies that convert, choices and joins: what is compiled for real dtypes and left to an op for complex
+// ones.
 #include "arguments.h"
 #include "error.h"
 #include "loop.h"
@@ -84,7 +85,8 @@ husk_status where(const Arguments& args) {
   loop.shape(out);
   if (!broadcast(args[0], out.sizes, out.rank, loop.strides[1]) ||
       !broadcast(args[1], out.sizes, out.rank, loop.strides[2])) {
-    return args.refuse(1, HUSK_INVALID_ARGUMENT, "or the condition has a shape that does not broadcast to the output's");
+    return args.refuse(1, HUSK_INVALID_ARGUMENT,
+                       "or the condition has a shape that does not broadcast to the output's");
   }
   loop.merge();
   bool known = false;
@@ -112,7 +114,8 @@ husk_status cat(const Arguments& args) {
   const husk_op_arg &list = args[0], &out = args[2];
   int32_t dim = 0;
   HUSK_TRY(args.dimension(1, out.rank, dim));
-  if (list.kind != HUSK_ARG_TENSORS || !list.tensors) return args.refuse(0, HUSK_INVALID_ARGUMENT, "is no list of tensors");
+  if (list.kind != HUSK_ARG_TENSORS || !list.tensors)
+    return args.refuse(0, HUSK_INVALID_ARGUMENT, "is no list of tensors");
   int64_t starts[most_dims] = {};
   for (int64_t i = 0; i < list.count; i++) {
     const husk_op_arg& tensor = list.tensors[i];

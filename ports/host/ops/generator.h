@@ -7,8 +7,8 @@
 namespace husk::host {
 
 // The state, as it lies in the program's state. All zeros: not seeded yet.
-// Mersenne Twister: Matsumoto and Nishimura, "Mersenne Twister: a 623-dimensionally equidistributed uniform pseudo-random
-// number generator", ACM TOMACS 8 (1998).
+// Mersenne Twister: Matsumoto and Nishimura, "Mersenne Twister: a 623-dimensionally equidistributed uniform
+// pseudo-random number generator", ACM TOMACS 8 (1998).
 struct Generator {
   uint64_t seed;         // that it started from
   uint32_t seeded;       // 0: `words` mean nothing

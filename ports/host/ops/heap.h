@@ -17,7 +17,9 @@ struct Pair {
 struct PackedHeap {
   uint64_t* indices;
   int64_t stride;
-  Pair get(int64_t i) const { return {indices[i * stride] >> 32, static_cast<int64_t>(indices[i * stride] & 0xffffffff)}; }
+  Pair get(int64_t i) const {
+    return {indices[i * stride] >> 32, static_cast<int64_t>(indices[i * stride] & 0xffffffff)};
+  }
   void set(int64_t i, const Pair& p) const { indices[i * stride] = p.key << 32 | static_cast<uint64_t>(p.index); }
 };
 struct WideHeap {

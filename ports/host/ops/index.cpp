@@ -42,8 +42,8 @@ struct Index {
   }
 };
 
-// How a list of indices picks elements: over the shape that they broadcast to, and for each place of it over the dimensions
-// that they leave alone.
+// How a list of indices picks elements: over the shape that they broadcast to, and for each place of it over the
+// dimensions that they leave alone.
 struct Selection {
   Index indices[most_dims];
   int32_t count = 0;
@@ -74,7 +74,8 @@ husk_status read_list(const Arguments& args, uint32_t list_at, const husk_op_arg
   for (int64_t i = 0; i < list.count; i++) {
     const husk_op_arg& tensor = list.tensors[i];
     if (tensor.kind == HUSK_ARG_NONE) {
-      if (dim >= self.rank) return args.refuse(list_at, HUSK_INVALID_ARGUMENT, "has more indices than self has dimensions");
+      if (dim >= self.rank)
+        return args.refuse(list_at, HUSK_INVALID_ARGUMENT, "has more indices than self has dimensions");
       s.kept[s.kept_count++] = dim++;
       gap = started;
       continue;
@@ -97,8 +98,9 @@ husk_status read_list(const Arguments& args, uint32_t list_at, const husk_op_arg
     }
     for (int32_t d = 0; index.mask && d < index.dims; d++) {
       if (tensor.sizes[d] == self.sizes[dim + d]) continue;
-      return fail(args.error, HUSK_INVALID_ARGUMENT, "%s: a mask has size %lld along %d, self has %lld along %d", args.op,
-                  static_cast<long long>(tensor.sizes[d]), d, static_cast<long long>(self.sizes[dim + d]), dim + d);
+      return fail(args.error, HUSK_INVALID_ARGUMENT, "%s: a mask has size %lld along %d, self has %lld along %d",
+                  args.op, static_cast<long long>(tensor.sizes[d]), d, static_cast<long long>(self.sizes[dim + d]),
+                  dim + d);
     }
     if (index.mask) index.trues = trues_of(tensor);
     if (!started) s.place = s.kept_count;
@@ -166,15 +168,16 @@ husk_status resolve(const Arguments& args, const husk_op_arg& self, Selection& s
     for (int32_t d = 0; d < s.rank; d++) place += at[d] * index.strides[d];
     const int64_t value = get_index(index.tensor->dtype, index.tensor->data, place), size = self.sizes[index.dim];
     if (value < -size || value >= size) {
-      return fail(args.error, HUSK_INVALID_INPUT, "%s: index %lld is out of range for dimension %d of size %lld", args.op,
-                  static_cast<long long>(value), index.dim, static_cast<long long>(size));
+      return fail(args.error, HUSK_INVALID_INPUT, "%s: index %lld is out of range for dimension %d of size %lld",
+                  args.op, static_cast<long long>(value), index.dim, static_cast<long long>(size));
     }
     offset += (value < 0 ? value + size : value) * self.strides[index.dim];
   }
   return HUSK_OK;
 }
 
-// Calls `run(offset in self, offset in other)` for each place of the broadcast shape; `strides` are other's over the result.
+// Calls `run(offset in self, offset in other)` for each place of the broadcast shape; `strides` are other's over the
+// result.
 template <class Run>
 husk_status each_place(const Arguments& args, const husk_op_arg& self, Selection& s, const int64_t* strides, Run run) {
   for (int32_t d = 0; d < s.rank; d++) {

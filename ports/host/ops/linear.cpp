@@ -1,6 +1,6 @@
-// Linear algebra on matrices that are worked on where the results are: LU and what follows from it (solve, inverse, determinants),
-// Cholesky, triangular systems. Textbook methods with partial pivoting, in the dtype of the matrix (f32, f64).
-// Source of the methods: Golub and Van Loan, "Matrix Computations", chapters 3 to 5.
+// Linear algebra on matrices that are worked on where the results are: LU and what follows from it (solve, inverse,
+// determinants), Cholesky, triangular systems. Textbook methods with partial pivoting, in the dtype of the matrix (f32,
+// f64). Source of the methods: Golub and Van Loan, "Matrix Computations", chapters 3 to 5.
 #include <string.h>
 
 #include <cmath>
@@ -144,11 +144,13 @@ void determinant(const Matrix<T>& lu, const int32_t* pivots, int64_t stride, T& 
 }
 
 husk_status failed_factor(const Arguments& args, int64_t info, const char* what) {
-  return fail(args.error, HUSK_INVALID_INPUT, "%s: %s (pivot %lld is zero)", args.op, what, static_cast<long long>(info));
+  return fail(args.error, HUSK_INVALID_INPUT, "%s: %s (pivot %lld is zero)", args.op, what,
+              static_cast<long long>(info));
 }
 
 // Copies argument 0 to `lu_at` and factors it there; pivots, and info where there is one.
-husk_status factor(const Arguments& args, uint32_t lu_at, uint32_t pivots_at, uint32_t info_at, bool pivot, bool check) {
+husk_status factor(const Arguments& args, uint32_t lu_at, uint32_t pivots_at, uint32_t info_at, bool pivot,
+                   bool check) {
   const int64_t rows = args[0].sizes[args[0].rank - 2], columns = args[0].sizes[args[0].rank - 1];
   HUSK_TRY(matrices(args, lu_at, 0, rows, columns));
   HUSK_TRY(vectors(args, pivots_at, 0, rows < columns ? rows : columns, HUSK_I32));
@@ -202,8 +204,8 @@ husk_status linear_slogdet(const Arguments& args) {
     using T = typename decltype(tag)::type;
     each(batch_loop(args, 0, {1, 2, 3, 4}), [&](const int64_t(&at)[4]) {
       T value;
-      determinant(matrix_at<T>(args[3], at[2]), data_of<int32_t>(args[4]) + at[3], args[4].strides[args[4].rank - 1], value,
-                  writable<T>(args[1])[at[0]], writable<T>(args[2])[at[1]]);
+      determinant(matrix_at<T>(args[3], at[2]), data_of<int32_t>(args[4]) + at[3], args[4].strides[args[4].rank - 1],
+                  value, writable<T>(args[1])[at[0]], writable<T>(args[2])[at[1]]);
     });
   });
 }
@@ -380,9 +382,10 @@ husk_status linear_check(const Arguments& args) {
   Loop<1> loop;
   loop.shape(args[0]);
   int32_t info = 0;
-  if (each_while(loop, [&](const int64_t(&at)[1]) { return (info = data_of<int32_t>(args[0])[at[0]]) == 0; })) return HUSK_OK;
-  return fail(args.error, HUSK_INVALID_INPUT, "%s: %s failed: the matrix is singular, or not positive definite (info %d)", args.op,
-              name, info);
+  if (each_while(loop, [&](const int64_t(&at)[1]) { return (info = data_of<int32_t>(args[0])[at[0]]) == 0; }))
+    return HUSK_OK;
+  return fail(args.error, HUSK_INVALID_INPUT,
+              "%s: %s failed: the matrix is singular, or not positive definite (info %d)", args.op, name, info);
 }
 
 }  // namespace husk::host

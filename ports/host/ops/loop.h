@@ -50,8 +50,8 @@ struct Loop {
   }
 };
 
-// Calls f(at, count, steps) for each row along the last dimension: at[n] is the first element of operand n, steps[n] the
-// stride from one to the next.
+// Calls f(at, count, steps) for each row along the last dimension: at[n] is the first element of operand n, steps[n]
+// the stride from one to the next.
 template <int N, class F>
 void each_row(const Loop<N>& loop, F&& f) {
   int64_t at[N] = {}, steps[N] = {}, index[most_dims] = {};

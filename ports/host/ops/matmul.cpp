@@ -63,8 +63,8 @@ husk_status device_of(const Arguments& args, const Device*& out) {
   return fail(args.error, HUSK_INVALID_ARGUMENT, "%s: the context has no device of the host port", args.op);
 }
 
-// A product as parts of its output, each at least as large as the kernels' own blocks: they are the same ones whatever the
-// number of threads, so the results are.
+// A product as parts of its output, each at least as large as the kernels' own blocks: they are the same ones whatever
+// the number of threads, so the results are.
 struct Split {
   static constexpr int64_t part_rows = 96, part_columns = 256;
   int64_t rows, columns;   // how many parts
@@ -184,7 +184,9 @@ husk_status addmm_activation(const Arguments& args) {
     each(loop, [&](const int64_t(&at)[1]) {
       T* place = writable<T>(out) + at[0];
       const Value<T> x = get(place);
-      set(place, gelu ? static_cast<Value<T>>(0.5 * x * (1 + std::erf(x * 0.70710678118654752440))) : x > 0 || is_nan(x) ? x : 0);
+      set(place, gelu                 ? static_cast<Value<T>>(0.5 * x * (1 + std::erf(x * 0.70710678118654752440)))
+                 : x > 0 || is_nan(x) ? x
+                                      : 0);
     });
   });
   return known ? husk_status{HUSK_OK} : args.unsupported_dtype(6);

@@ -7,7 +7,8 @@
 namespace husk::host {
 namespace {
 
-// Ints are added as unsigned ones, which wrap around where signed ones must not; small ones first widen, to unsigned too.
+// Ints are added as unsigned ones, which wrap around where signed ones must not; small ones first widen, to unsigned
+// too.
 template <class T> using Wrapping = std::make_unsigned_t<std::conditional_t<(sizeof(T) < 4), int32_t, T>>;
 
 template <class T>
@@ -88,7 +89,8 @@ inline bool scalar_of(const husk_op_arg& arg, Scalar& out) {
 
 template <class T>
 T scalar_as(const Scalar& scalar) {
-  if constexpr (is_complex<T>) return {static_cast<decltype(T::re)>(scalar.re), static_cast<decltype(T::re)>(scalar.im)};
+  if constexpr (is_complex<T>)
+    return {static_cast<decltype(T::re)>(scalar.re), static_cast<decltype(T::re)>(scalar.im)};
   else if (scalar.is_int) return cast<T>(scalar.i);
   else return cast<T>(scalar.re);
 }

@@ -1,5 +1,5 @@
-// The element of some rank: kthvalue, median, nanmedian; and the most frequent one: mode. Nothing is sorted: digits of keys are
-// counted, so no memory is needed.
+// The element of some rank: kthvalue, median, nanmedian; and the most frequent one: mode. Nothing is sorted: digits of
+// keys are counted, so no memory is needed.
 #include <algorithm>
 
 #include "arguments.h"
@@ -68,8 +68,8 @@ husk_status each_picked(const Arguments& args, int32_t dim, uint32_t keep_at, ui
   each(loop, [&](const int64_t(&at)[3]) {
     row.data = data_of<unsigned char>(self) + at[0] * bytes;
     const int64_t index = pick(row);
-    __builtin_memcpy(writable<unsigned char>(values) + at[1] * bytes, data_of<unsigned char>(self) + (at[0] + index * row.stride) * bytes,
-                     static_cast<size_t>(bytes));
+    __builtin_memcpy(writable<unsigned char>(values) + at[1] * bytes,
+                     data_of<unsigned char>(self) + (at[0] + index * row.stride) * bytes, static_cast<size_t>(bytes));
     writable<int64_t>(indices)[at[2]] = index;
   });
   return HUSK_OK;
@@ -119,8 +119,8 @@ husk_status median_all(const Arguments& args, bool ignore) {
   }
   uint64_t key = nan;
   if (nans == 0 || (ignore && nans < count)) {
-    key = select_key([&](auto f) { each(loop, [&](const int64_t(&at)[1]) { f(keys.read(self.data, at[0])); }); }, keys.mask,
-                     (count - nans - 1) / 2);
+    key = select_key([&](auto f) { each(loop, [&](const int64_t(&at)[1]) { f(keys.read(self.data, at[0])); }); },
+                     keys.mask, (count - nans - 1) / 2);
   }
   each_while(loop, [&](const int64_t(&at)[1]) {
     if (keys.read(self.data, at[0]) != key) return true;

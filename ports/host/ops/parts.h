@@ -6,8 +6,8 @@
 
 namespace husk::host {
 
-// Calls run(first, step): parts first, first + step, ... are to be done, each once in all calls together. On the calling
-// thread alone if there are no threads, or `work`, a number of multiplications, is too little for them.
+// Calls run(first, step): parts first, first + step, ... are to be done, each once in all calls together. On the
+// calling thread alone if there are no threads, or `work`, a number of multiplications, is too little for them.
 template <class Run>
 void in_parts(const husk_threads* threads, int64_t parts, double work, const Run& run) {
   constexpr double least_work = 1 << 20;   // some ten microseconds of one core

@@ -101,7 +101,8 @@ husk_status normal_into(const Arguments& args, uint32_t out_at, uint32_t state_a
 
 // ---- ints ----
 
-constexpr int wide_range_bits = 28;   // from 2^28 values on, 64 bits are drawn: the rest of a division is then even enough
+constexpr int wide_range_bits =
+    28;   // from 2^28 values on, 64 bits are drawn: the rest of a division is then even enough
 
 husk_status random_ints(const Arguments& args, uint32_t out_at, uint32_t state_at, int64_t low, int64_t high) {
   HUSK_TRY(args.tensor(out_at));

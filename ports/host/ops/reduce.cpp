@@ -72,7 +72,8 @@ void each_value(const Reduce& r, const husk_op_arg& self, ReadWide read, int64_t
   });
 }
 
-husk_status run(const Arguments& args, uint32_t dims_at, bool keep, uint32_t out_at, Reduction kind, double correction) {
+husk_status run(const Arguments& args, uint32_t dims_at, bool keep, uint32_t out_at, Reduction kind,
+                double correction) {
   HUSK_TRY(args.tensor(0));
   HUSK_TRY(args.tensor(out_at));
   const husk_op_arg &self = args[0], &out = args[out_at];

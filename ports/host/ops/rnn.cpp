@@ -1,5 +1,5 @@
-// aten::mkldnn_rnn_layer: one layer of an LSTM in one direction, in f32. A few sequences are worked on at a time; the state is
-// kept in the outputs.
+// aten::mkldnn_rnn_layer: one layer of an LSTM in one direction, in f32. A few sequences are worked on at a time; the
+// state is kept in the outputs.
 #include <cmath>
 
 #include "arguments.h"
@@ -15,7 +15,8 @@ namespace {
 constexpr int64_t gate_room = 49152;   // numbers on the stack
 
 struct Lstm {
-  const husk_op_arg *input, *input_weight, *state_weight, *input_bias, *state_bias, *state, *cell, *out, *last_state, *last_cell;
+  const husk_op_arg *input, *input_weight, *state_weight, *input_bias, *state_bias, *state, *cell, *out, *last_state,
+      *last_cell;
   const Device* device;
   int64_t steps, sequences, width, hidden;
   bool reverse;
@@ -23,7 +24,8 @@ struct Lstm {
 
 float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 
-void multiply(const Lstm& l, MatrixView a, const husk_op_arg& weight, float* gates, int64_t rows, int64_t depth, MatrixView self) {
+void multiply(const Lstm& l, MatrixView a, const husk_op_arg& weight, float* gates, int64_t rows, int64_t depth,
+              MatrixView self) {
   Product p = {};
   p.dtype = HUSK_F32;
   p.m = rows;
@@ -46,7 +48,8 @@ MatrixView rows_of(const husk_op_arg& tensor, int64_t first) {
 }
 
 MatrixView step_of(const husk_op_arg& tensor, int64_t step, int64_t first) {
-  return {data_of<float>(tensor) + step * tensor.strides[0] + first * tensor.strides[1], tensor.strides[1], tensor.strides[2]};
+  return {data_of<float>(tensor) + step * tensor.strides[0] + first * tensor.strides[1], tensor.strides[1],
+          tensor.strides[2]};
 }
 
 float& at(const MatrixView& view, int64_t row, int64_t column) {
@@ -58,7 +61,8 @@ void run(const Lstm& l) {
   const int64_t most = gate_room / (4 * l.hidden);
   for (int64_t first = 0; first < l.sequences; first += most) {
     const int64_t rows = l.sequences - first < most ? l.sequences - first : most;
-    const MatrixView cell = rows_of(*l.cell, first), last_cell = rows_of(*l.last_cell, first), last = rows_of(*l.last_state, first);
+    const MatrixView cell = rows_of(*l.cell, first), last_cell = rows_of(*l.last_cell, first),
+                     last = rows_of(*l.last_state, first);
     MatrixView before = rows_of(*l.state, first);
     for (int64_t i = 0; i < rows; i++) {
       for (int64_t h = 0; h < l.hidden; h++) {
@@ -79,7 +83,8 @@ void run(const Lstm& l) {
           float values[4];
           for (int g = 0; g < 4; g++) {
             const int64_t place = g * l.hidden + h;
-            values[g] = gate[place] + (l.state_bias ? data_of<float>(*l.state_bias)[place * l.state_bias->strides[0]] : 0);
+            values[g] =
+                gate[place] + (l.state_bias ? data_of<float>(*l.state_bias)[place * l.state_bias->strides[0]] : 0);
           }
           float& c = at(last_cell, i, h);
           c = sigmoid(values[1]) * c + sigmoid(values[0]) * std::tanh(values[2]);
@@ -158,7 +163,8 @@ husk_status rnn_layer(const Arguments& args) {
   l.last_state = &args[17];
   l.last_cell = &args[18];
   l.device = static_cast<const Device*>(args.context->device);
-  if (!l.device) return fail(args.error, HUSK_INVALID_ARGUMENT, "%s: the context has no device of the host port", args.op);
+  if (!l.device)
+    return fail(args.error, HUSK_INVALID_ARGUMENT, "%s: the context has no device of the host port", args.op);
   if (l.sequences > 0) run(l);
   return HUSK_OK;
 }

@@ -1,4 +1,5 @@
-// aten::grid_sampler_2d and _3d, and upsampling with antialiasing: outputs that are weighted means of inputs near a place.
+// aten::grid_sampler_2d and _3d, and upsampling with antialiasing: outputs that are weighted means of inputs near a
+// place.
 #include <cmath>
 
 #include "arguments.h"
@@ -91,7 +92,8 @@ void sample(const husk_op_arg& input, const husk_op_arg& grid, const husk_op_arg
     for (int64_t c = 0; c < out.sizes[1]; c++) {
       const T* from = data_of<T>(input) + image * input.strides[0] + c * input.strides[1];
       double total = 0;
-      corners.visit(g, [&](int64_t offset, double weight) { total += weight * static_cast<double>(get(from + offset)); });
+      corners.visit(g,
+                    [&](int64_t offset, double weight) { total += weight * static_cast<double>(get(from + offset)); });
       set(writable<T>(out) + at[1] + c * out.strides[1], static_cast<Value<T>>(total));
     }
   });
@@ -166,7 +168,8 @@ struct Resize {
   Window window(int64_t i) const {
     const double support = scale >= 1 ? reach * scale : reach;
     Window w{0, 0, scale * (static_cast<double>(i) + 0.5), scale >= 1 ? 1 / scale : 1, 1, filter};
-    const int64_t first = static_cast<int64_t>(w.center - support + 0.5), last = static_cast<int64_t>(w.center + support + 0.5);
+    const int64_t first = static_cast<int64_t>(w.center - support + 0.5),
+                  last = static_cast<int64_t>(w.center + support + 0.5);
     w.first = first < 0 ? 0 : first;
     w.count = (last > in ? in : last) - w.first;
     double sum = 0;
@@ -198,7 +201,8 @@ husk_status upsample(const Arguments& args, double reach, double (*filter)(doubl
   const husk_op_arg &self = args[0], &out = args[5];
   bool align = false;
   HUSK_TRY(args.boolean(2, align));
-  for (int32_t d = 0; d < 4; d++) HUSK_TRY(args.size(5, d, d < 2 ? self.sizes[d] : args[1].sizes[d - 2], "output_size, or the input's"));
+  for (int32_t d = 0; d < 4; d++)
+    HUSK_TRY(args.size(5, d, d < 2 ? self.sizes[d] : args[1].sizes[d - 2], "output_size, or the input's"));
   if (numel(out) == 0) return HUSK_OK;
   if (numel(self) == 0) return args.refuse(0, HUSK_INVALID_INPUT, "has no elements");
   Resize rows{0, 0, 0, reach, filter}, columns = rows;

@@ -54,8 +54,8 @@ void fold_row(const Row& row, const void* from, void* to, const int64_t (&at)[3]
   }
 }
 
-// self has the output's dtype, or is bool or ints for an output of i64 (PyTorch's rule when no dtype is asked for), or anything
-// else: then it is converted first, into the output.
+// self has the output's dtype, or is bool or ints for an output of i64 (PyTorch's rule when no dtype is asked for), or
+// anything else: then it is converted first, into the output.
 husk_status fold(const Arguments& args, bool product) {
   int32_t dim = 0;
   HUSK_TRY(check(args, 3, dim));

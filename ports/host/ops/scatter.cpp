@@ -1,5 +1,5 @@
-// aten::scatter, scatter_add, scatter_reduce and gather. Rows along `dim` do not depend on one another, so what a reduction
-// needs besides the tensor (sums in f32, counts) is kept for a window of one row, on the stack.
+// aten::scatter, scatter_add, scatter_reduce and gather. Rows along `dim` do not depend on one another, so what a
+// reduction needs besides the tensor (sums in f32, counts) is kept for a window of one row, on the stack.
 #include <limits>
 
 #include "arguments.h"
@@ -161,8 +161,9 @@ husk_status rows_of(Scatter& s, uint32_t index_at, int32_t dim) {
   }
   for (int32_t d = 0; d < rank; d++) {
     if ((d != dim && index.sizes[d] > self.sizes[d]) || (s.source && index.sizes[d] > s.source->sizes[d])) {
-      return fail(s.args.error, HUSK_INVALID_ARGUMENT, "%s: the index has size %lld along %d, more than self or the source",
-                  s.args.op, static_cast<long long>(index.sizes[d]), d);
+      return fail(s.args.error, HUSK_INVALID_ARGUMENT,
+                  "%s: the index has size %lld along %d, more than self or the source", s.args.op,
+                  static_cast<long long>(index.sizes[d]), d);
     }
   }
   s.rows.shape(index, 1);

@@ -68,20 +68,24 @@ husk_status check_sorter(const Arguments& args, const Search& s, const husk_op_a
               static_cast<long long>(bad), static_cast<long long>(length));
 }
 
-// Compared in the type of the values for like dtypes, in f64 for others.
-template <class T, class V>
-void search_rows(const husk_op_arg& sorted, const husk_op_arg* sorter, const husk_op_arg& values, const husk_op_arg& out,
-                 bool right, const Loop<4>& rows) {
+using ReadDouble = double (*)(const void* data, int64_t at);
+
+template <class V>
+double read_double(const void* data, int64_t at) { return static_cast<double>(get(static_cast<const V*>(data) + at)); }
+
+// Compared in the type of both for like dtypes, as f64 (`read` the values) for others.
+template <class T>
+void search_rows(const husk_op_arg& sorted, const husk_op_arg* sorter, const husk_op_arg& values,
+                 const husk_op_arg& out, bool right, const Loop<4>& rows, ReadDouble read) {
   const int32_t last = values.rank - 1, own = sorted.rank - 1;
   const int64_t count = values.rank > 0 ? values.sizes[last] : 1;
   each(rows, [&](const int64_t(&at)[4]) {
     const Sorted<T> row{data_of<T>(sorted) + at[0], sorted.strides[own], sorted.sizes[own],
                         sorter ? data_of<int64_t>(*sorter) + at[1] : nullptr, sorter ? sorter->strides[own] : 0};
     for (int64_t i = 0; i < count; i++) {
-      const Value<V> value = get(data_of<V>(values) + at[2] + (last < 0 ? 0 : i * values.strides[last]));
-      int64_t place;
-      if constexpr (std::is_same_v<T, V>) place = row.find(value, right);
-      else place = row.find(static_cast<double>(value), right);
+      const int64_t from = at[2] + (last < 0 ? 0 : i * values.strides[last]);
+      const int64_t place =
+          read ? row.find(read(values.data, from), right) : row.find(get(data_of<T>(values) + from), right);
       put_index(out, at[3] + (last < 0 ? 0 : i * out.strides[last]), place);
     }
   });
@@ -113,7 +117,8 @@ husk_status search(const Arguments& args, const Search& s) {
   HUSK_TRY(check_sorter(args, s, sorter));
   const bool own_rows = sorted.rank > 1;
   if (own_rows && sorted.rank != values.rank) {
-    return args.refuse(s.sorted, HUSK_INVALID_ARGUMENT, "has another rank than the values, and more than one dimension");
+    return args.refuse(s.sorted, HUSK_INVALID_ARGUMENT,
+                       "has another rank than the values, and more than one dimension");
   }
   Loop<4> rows;
   rows.shape(values, 2);
@@ -125,20 +130,15 @@ husk_status search(const Arguments& args, const Search& s) {
   }
   if (numel(values) == 0) return HUSK_OK;
   if (values.rank > 0) rows.drop(values.rank - 1);
-  bool knows_values = false;
+  ReadDouble read = nullptr;
+  if (values.dtype != sorted.dtype &&
+      !visit<AnyReal>(values.dtype, [&](auto tag) { read = read_double<typename decltype(tag)::type>; })) {
+    return args.unsupported_dtype(s.values);
+  }
   const bool known = visit<AnyReal>(sorted.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if (values.dtype == sorted.dtype) {
-      knows_values = true;
-      search_rows<T, T>(sorted, sorter, values, out, s.right, rows);
-    } else {
-      knows_values = visit<AnyReal>(values.dtype, [&](auto other) {
-        search_rows<T, typename decltype(other)::type>(sorted, sorter, values, out, s.right, rows);
-      });
-    }
+    search_rows<typename decltype(tag)::type>(sorted, sorter, values, out, s.right, rows, read);
   });
-  if (!known) return args.unsupported_dtype(s.sorted);
-  return knows_values ? husk_status{HUSK_OK} : args.unsupported_dtype(s.values);
+  return known ? husk_status{HUSK_OK} : args.unsupported_dtype(s.sorted);
 }
 
 // ---- histograms ----
@@ -164,7 +164,8 @@ husk_status range_of(const Arguments& args, double low, double high, Range& out)
   }
   if (out.low == out.high) out = {out.low - 1, out.high + 1};
   if (!std::isfinite(out.low) || !std::isfinite(out.high)) {
-    return fail(args.error, HUSK_INVALID_INPUT, "%s: the range from %g to %g is not finite", args.op, out.low, out.high);
+    return fail(args.error, HUSK_INVALID_INPUT, "%s: the range from %g to %g is not finite", args.op, out.low,
+                out.high);
   }
   if (out.low > out.high) return fail(args.error, HUSK_INVALID_ARGUMENT, "%s: max is less than min", args.op);
   return HUSK_OK;
@@ -185,7 +186,9 @@ void count_bins(const husk_op_arg& self, const husk_op_arg* weights, const husk_
       const C value = static_cast<C>(get(data_of<T>(self) + at[0]));
       if (!(value >= low && value <= static_cast<C>(range.high))) return;
       const C place_in = (value - low) * static_cast<C>(bins) / span;   // NaN where the range overflows
-      const int64_t bin = !(place_in > 0) ? 0 : place_in < static_cast<C>(bins) ? static_cast<int64_t>(place_in) : bins - 1;
+      const int64_t bin = !(place_in > 0)                   ? 0
+                          : place_in < static_cast<C>(bins) ? static_cast<int64_t>(place_in)
+                                                            : bins - 1;
       T* place = writable<T>(out) + (bin < bins ? bin : bins - 1) * out.strides[0];
       set(place, plus(get(place), weights ? get(data_of<T>(*weights) + at[1]) : Value<T>(1)));
     });
@@ -270,7 +273,8 @@ husk_status bincount(const Arguments& args) {
   const husk_op_arg &self = args[0], &out = args[3];
   const bool weighs = !args.none(1);
   if (weighs) HUSK_TRY(args.vector(1, self.sizes[0], "one for each element"));
-  if (out.dtype != (!weighs ? HUSK_I64 : args[1].dtype == HUSK_F32 ? HUSK_F32 : HUSK_F64)) return args.unsupported_dtype(3);
+  if (out.dtype != (!weighs ? HUSK_I64 : args[1].dtype == HUSK_F32 ? HUSK_F32 : HUSK_F64))
+    return args.unsupported_dtype(3);
   Value<double> weight = 1;
   const bool known = visit<Floats | Ints>(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;

@@ -26,7 +26,10 @@ husk_status reduce_of(const Arguments& args, uint32_t at, Reduce& out) {
 
 double start_value(Reduce reduce, bool given, double initial) {
   if (given) return initial;
-  return reduce == Reduce::Product ? 1 : reduce == Reduce::Most ? -__builtin_inf() : reduce == Reduce::Least ? __builtin_inf() : 0;
+  return reduce == Reduce::Product ? 1
+         : reduce == Reduce::Most  ? -__builtin_inf()
+         : reduce == Reduce::Least ? __builtin_inf()
+                                   : 0;
 }
 
 double combine(Reduce reduce, double a, double b) {

@@ -1,5 +1,5 @@
-// Ops whose results are as long as the data says: nonzero, masked_select, repeat_interleave; and masked_scatter. Each has a
-// row "…:sizes" that counts, and refuses to write anything but the number that it then finds.
+// Ops whose results are as long as the data says: nonzero, masked_select, repeat_interleave; and masked_scatter. Each
+// has a row "…:sizes" that counts, and refuses to write anything but the number that it then finds.
 #include <string.h>
 
 #include "arguments.h"

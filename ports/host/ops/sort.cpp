@@ -1,5 +1,5 @@
-// aten::sort and aten::topk. Neither needs memory: keys of 32 bits are sorted in the row of indices itself, above the index
-// in each number; wider ones through the indices. An index breaks ties, so every sort is stable.
+// aten::sort and aten::topk. Neither needs memory: keys of 32 bits are sorted in the row of indices itself, above the
+// index in each number; wider ones through the indices. An index breaks ties, so every sort is stable.
 #include <algorithm>
 #include <iterator>
 
@@ -169,8 +169,9 @@ husk_status sort_along(const Arguments& args, uint32_t dim_at, uint32_t descendi
   HUSK_TRY(args.boolean(descending_at, descending));
   const int64_t length = args[0].rank > 0 ? args[0].sizes[at.dim] : 1;
   HUSK_TRY(check(args, at, length));
-  return each_sorted(args, at, length, descending,
-                     [](const Row& row, uint64_t* indices, int64_t stride, void*, int64_t) { sort_row(row, indices, stride); });
+  return each_sorted(
+      args, at, length, descending,
+      [](const Row& row, uint64_t* indices, int64_t stride, void*, int64_t) { sort_row(row, indices, stride); });
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// aten::_unique2, unique_consecutive and unique_dim. The different elements of a tensor are found in batches on the stack, from
-// the smallest on: each pass over the tensor takes the next few thousand of them, so that no copy of the tensor is needed.
+// aten::_unique2, unique_consecutive and unique_dim. The different elements of a tensor are found in batches on the
+// stack, from the smallest on: each pass over the tensor takes the next few thousand of them, so that no copy of the
+// tensor is needed.
 #include <algorithm>
 
 #include "arguments.h"
@@ -13,7 +14,8 @@ namespace {
 
 constexpr int64_t batch_size = 8192;
 
-// The next different keys after `last` in ascending order, at most batch_size of them. NaN is left out: it equals nothing.
+// The next different keys after `last` in ascending order, at most batch_size of them. NaN is left out: it equals
+// nothing.
 struct Batch {
   uint64_t keys[2 * batch_size];
   int64_t count = 0;
@@ -55,7 +57,8 @@ void each_element(const husk_op_arg& self, F f) {
   each(loop, [&](const int64_t(&at)[1]) { f(at[0]); });
 }
 
-// Runs through all batches and writes what is asked for, if anything; at most `most` elements. Returns how many there are.
+// Runs through all batches and writes what is asked for, if anything; at most `most` elements. Returns how many there
+// are.
 int64_t run(const Request& r, const Keys& keys, int64_t most) {
   Batch batch;
   const husk_op_arg& self = *r.self;
@@ -215,7 +218,8 @@ struct Order {
   }
 };
 
-// Calls f(slice, place, whether it is the first one of its place) for each slice: neighbours that are the same share a place.
+// Calls f(slice, place, whether it is the first one of its place) for each slice: neighbours that are the same share a
+// place.
 template <class F>
 void each_place(const Slices& s, const Order* order, F f) {
   int64_t place = -1, before = 0;
@@ -279,7 +283,8 @@ husk_status run_slices(const Arguments& args, const Places& p) {
   if (found != room) return wrong_count(args, room, found);
   HUSK_TRY(extra(args, p.out + 1, wants_inverse, inverse));
   HUSK_TRY(extra(args, p.out + 2, wants_counts, counts));
-  if (inverse && numel(*inverse) != s.count) return args.refuse(p.out + 1, HUSK_INVALID_ARGUMENT, "is not as large as self");
+  if (inverse && numel(*inverse) != s.count)
+    return args.refuse(p.out + 1, HUSK_INVALID_ARGUMENT, "is not as large as self");
   if (counts) HUSK_TRY(args.vector(p.out + 2, found, "one for each different one"));
   clear(counts);
   return each_sorted(args, s, p.sorted, [&](int64_t slice, int64_t place, bool starts) {

@@ -1,5 +1,5 @@
-// Operators that return views in PyTorch, as copies, and others that only move elements. Each describes its input with other
-// sizes, strides and start, and copies that.
+// Operators that return views in PyTorch, as copies, and others that only move elements. Each describes its input with
+// other sizes, strides and start, and copies that.
 #include "arguments.h"
 #include "error.h"
 #include "loop.h"
@@ -194,7 +194,8 @@ husk_status view_slice(const Arguments& args) {
   if (!args.none(2)) HUSK_TRY(args.integer(2, start));
   if (!args.none(3)) HUSK_TRY(args.integer(3, end));
   HUSK_TRY(args.integer(4, step));
-  if (args[0].rank == 0 || step < 1) return args.refuse(4, HUSK_INVALID_ARGUMENT, "is not positive, or self is a scalar");
+  if (args[0].rank == 0 || step < 1)
+    return args.refuse(4, HUSK_INVALID_ARGUMENT, "is not positive, or self is a scalar");
   View v(args[0]);
   const int64_t size = v.sizes[dim];
   if (start < 0) start += size;

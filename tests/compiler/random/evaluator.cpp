@@ -278,7 +278,7 @@ void PlainEvaluator::launch(const Statement& s) {
 void PlainEvaluator::copy(const Statement& s) {
   const View to = view(s.operands[0]), from = view(s.operands[1]);
   if (to.extent != from.extent) throw PlainFailure{false, "a copy between different extents"};
-  memmove(to.data, from.data, static_cast<size_t>(to.extent));
+  if (to.extent > 0) memmove(to.data, from.data, static_cast<size_t>(to.extent));
 }
 
 void PlainEvaluator::fill(const Statement& s) {

@@ -15,14 +15,14 @@ int32_t random_mix(void** params) {
   uint8_t* out = BYTES(0);
   const uint8_t* in = BYTES(1);
   const int64_t n = INT(2), m = INT(3);
-  for (int64_t i = 0; i < n; ++i) out[i] = (uint8_t)((m > 0 ? in[i % m] : 7) * 31 + i + INT(4));
+  for (int64_t i = 0; i < n; ++i) out[i] = (uint8_t)((m > 0 ? in[i % m] : 7u) * 31 + (uint64_t)i + (uint64_t)INT(4));
   return 0;
 }
 
 /* data[i] = 3 data[i] + i + k: (ptr data, i64 n, i64 k) */
 int32_t random_change(void** params) {
   uint8_t* data = BYTES(0);
-  for (int64_t i = 0; i < INT(1); ++i) data[i] = (uint8_t)(data[i] * 3 + i + INT(2));
+  for (int64_t i = 0; i < INT(1); ++i) data[i] = (uint8_t)(data[i] * 3u + (uint64_t)i + (uint64_t)INT(2));
   return 0;
 }
 

@@ -49,7 +49,7 @@ class Command : public ::testing::Test {
 TEST_F(Command, PrintsASummary) {
   const std::string text = run_model(std::string(good) + "--repeat=2");
   EXPECT_EQ(code, 0) << text;
-  EXPECT_NE(text.find("forward for host x86-64"), std::string::npos) << text;
+  EXPECT_NE(text.find("forward for host " HUSK_TEST_ARCH), std::string::npos) << text;
   EXPECT_NE(text.find("output 0 y: f32[2, 2]  min 6  max 54  mean 25.5\n"), std::string::npos) << text;
   EXPECT_NE(text.find("output 1 k: i64[]  min 5  max 5  mean 5\n"), std::string::npos) << text;
   EXPECT_NE(text.find("output 2 f: f64[]  min 3  max 3  mean 3\n"), std::string::npos) << text;

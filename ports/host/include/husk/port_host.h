@@ -35,24 +35,34 @@ HUSK_API husk_status husk_host_threads_create(uint32_t count, const husk_allocat
  * nothing. */
 HUSK_API void husk_host_threads_release(husk_threads* threads);
 
-/* In libhusk_ops: the ops that compute on host memory, each a row of ports/host/ops/pack.def, which lists them with their
- * arguments: those of the operator's schema in its order, then outputs, then numbers that the op gives.
- * - Operators whose result the data sizes are two ops: "NAME:sizes" gives that one size, "NAME" refuses an output of
- *   another.
- * - Operators that return views in PyTorch (permute, view_as_real, ...) copy here: their output is memory of its own.
+/* In libhusk_ops: the ops that compute on host memory, each a row of ports/host/ops/pack.def, which lists them
+ * with their arguments: those of the operator's schema in its order, then outputs, then numbers that the op gives.
+ * - Operators whose result the data sizes are two ops: "NAME:sizes" gives that one size, "NAME" refuses an output
+ *   of another.
+ * - Operators that return views in PyTorch (permute, view_as_real, ...) copy here: their output is memory of its
+ *   own.
  * - A complex scalar is two floats: its real and its imaginary part.
  * - Random ops take the generator's state as their last argument, behind the outputs: a tensor of
  *   HUSK_HOST_GENERATOR_BYTES bytes, read and written.
- * Any strides, ranks up to 16. Outputs must not overlap inputs, unless the operator writes in place, but `self` of addmm
- * and baddbmm may be `out`. beta and alpha are ints or floats; with beta 0, `self` is not read, as in PyTorch. Indices are
- * checked: one that is out of range gives HUSK_INVALID_INPUT; what was written before it stays.
- * husk_op_context.user must be the row's `user`, .device a device of this port. No op allocates; each needs up to 400 KB
- * of stack.
+ * Any strides, ranks up to 16. Outputs must not overlap inputs, unless the operator writes in place; but `self` of
+ * addmm and baddbmm may be `out`. Indices are checked: one that is out of range gives HUSK_INVALID_INPUT; what was
+ * written before it was found stays.
+ * husk_op_context.user must be the row's `user`, .device a device of this port. Products, convolutions and
+ * attention work on .threads; their results do not depend on how many there are. No op allocates: each needs up to
+ * 700 KB of stack, on each thread. What that does not hold is refused with HUSK_UNSUPPORTED: Fourier transforms of
+ * more than 6144 points that are no power of 2, unique_dim of more than 65536 slices, attention with heads of more
+ * than 256.
  * Returns `*count` constant rows, for husk_engine_add_op. May be called from any thread. */
 HUSK_API const husk_op* husk_host_ops(uint32_t* count);
 
-/* The state of the random ops' generator, which gives the numbers of PyTorch's CPU generator. A program keeps it as its
- * state "husk.generator", u8 or u64. All zeros: it seeds itself with PyTorch's default seed, 67280421310721. */
+/* The state of the random ops' generator, which gives the numbers of PyTorch's CPU generator: bit for bit, but
+ * normal numbers of f32 in tensors of 16 and more elements differ by up to 1e-6, f16 and bf16 numbers are those of
+ * PyTorch 2.11 (2.15 rounds f32 ones), and on Intel's CPUs PyTorch takes bernoulli_ and exponential_ from MKL. A
+ * program keeps it as its state "husk.generator", of any dtype, aligned to 8 bytes. All zeros: it seeds itself
+ * with PyTorch's default seed, 67280421310721.
+ * Layout, in the host's byte order: u64 seed, u32 whether it is seeded, u32 place in the words (624: used up), u32
+ * whether an f32 normal number is left over, u32 whether an f64 one is, f32 that number, u32 unused, f64 that
+ * number, u32[624] the words of the Mersenne Twister. */
 #define HUSK_HOST_GENERATOR_BYTES 2536
 
 /* Writes the state of a freshly seeded generator, as torch.manual_seed(seed) leaves PyTorch's. `state` has
