@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Husk is built and tested with, on Debian 12 or Ubuntu 24.04: packages of the distribution, and a Python
 # environment in build/venv with the PyTorch that the exporter is tested with. Does nothing where both are there.
-#   .ci/setup.sh [--no-python]
+#   .ci/setup.sh [--no-python | --torch-2.15]     the latter: another environment, build/venv215, with the newest PyTorch
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,12 +22,14 @@ if ((${#missing[@]})); then
 fi
 [[ ${1:-} == --no-python ]] && exit 0
 
-requirements=compiler/torch/requirements.txt
-if ! cmp -s "$requirements" build/venv/.requirements; then
-  echo "== Python packages into build/venv (PyTorch is about 2.5 GB to download)"
+# environment FOLDER REQUIREMENTS
+environment() {
+  cmp -s "$2" "$1/.requirements" && return
+  echo "== Python packages into $1 (PyTorch is about 2.5 GB to download)"
   mkdir -p build
-  [[ -x build/venv/bin/pip ]] || "${HUSK_PYTHON:-/usr/bin/python3}" -m venv build/venv
-  build/venv/bin/pip install --disable-pip-version-check --progress-bar "$([[ -t 1 ]] && echo on || echo off)" \
-    -q -r "$requirements"
-  cp "$requirements" build/venv/.requirements
-fi
+  [[ -x $1/bin/pip ]] || "${HUSK_PYTHON:-/usr/bin/python3}" -m venv "$1"
+  "$1"/bin/pip install --disable-pip-version-check --progress-bar "$([[ -t 1 ]] && echo on || echo off)" -q -r "$2"
+  cp "$2" "$1/.requirements"
+}
+environment build/venv compiler/torch/requirements.txt
+[[ ${1:-} != --torch-2.15 ]] || environment build/venv215 compiler/torch/requirements-2.15.txt

@@ -43,7 +43,7 @@ for stage in "${stages[@]}"; do
       [[ ! -x build/aarch64/bin/husk-run ]] ||
         export HUSK_RUN_AARCH64="qemu-aarch64 -L /usr/aarch64-linux-gnu $PWD/build/aarch64/bin/husk-run"
       export HUSKC=$PWD/build/dev/bin/huskc HUSK_RUN=$PWD/build/dev/bin/husk-run HUSK_EXAMPLE_C=$PWD/build/dev/bin/husk_example_c
-      # Each version of PyTorch; what needs none of it but to compare with, the ops of the host, runs once.
+      # Each version of PyTorch that is set up (.ci/setup.sh --torch-2.15 adds the newest); what needs none of it but to compare with, the ops of the host, runs once.
       for venv in venv venv215; do
         [[ -x build/$venv/bin/python ]] || continue
         build/$venv/bin/python -m pytest tests -q -n 2 --dist worksteal --durations=5 $([[ $venv == venv ]] || ls tests/torch/test_host_*.py |

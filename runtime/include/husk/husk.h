@@ -134,7 +134,8 @@ typedef struct husk_constant_update {
   uint32_t reserved;
   const void* bytes;       /* host memory of the constant's size, read during the call */
 } husk_constant_update;
-/* Replaces the values of constants for all sessions, all of them or (on failure) none. Waits until no run of the program is
+/* Replaces the values of constants for all sessions: all of them or, on failure, none (but where a device fails in the middle
+ * of the exchange the named constants are undefined). Waits until no run of the program is
  * under way and keeps new ones waiting meanwhile; may be called from any thread, not from a callback. States that begin as such
  * a constant take the new value at their next reset. */
 HUSK_API husk_status husk_program_update_constants(husk_program* program, const husk_constant_update* updates,
