@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Sets up this machine and runs every test that needs no GPU. Debian 12 or Ubuntu 24.04.
-#   tests/run.sh [STAGE...]      by default: dev (g++), fuzz (clang; all tests under ASan and UBSan, and the fuzzers), tsan
-#                                (clang; what runs on threads), aarch64 (cross-built, run by qemu), small (the libraries'
-#                                sizes), python (the exporter, end to end); also: asan (g++, ASan and UBSan)
+#   tests/run.sh [STAGE...]      by default: dev (g++), fuzz (clang; all tests under ASan and UBSan, and the fuzzers), small
+#                                (the libraries' sizes), python (the exporter, end to end); also: tsan (clang; what runs on
+#                                threads), aarch64 (cross-built, run by qemu), asan (g++, ASan and UBSan)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 stages=("$@")
-((${#stages[@]})) || stages=(dev fuzz tsan aarch64 small python)
+((${#stages[@]})) || stages=(dev fuzz small python)
 .ci/setup.sh
 summary=build/test-summary.txt
 : >"$summary"
