@@ -21,7 +21,7 @@ def written(name, folder, *targets):
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
   folder = tmp_path_factory.mktemp("both")
-  return {name: (written(name, folder / name, "host", "cuda:h200"), folder / name) for name in models.MODELS}
+  return {name: (written(name, folder / name, "host:avx2", "cuda:h200"), folder / name) for name in models.MODELS}
 
 
 def variant(text, target):
