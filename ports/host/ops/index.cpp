@@ -217,9 +217,12 @@ husk_status select(const Arguments& args, uint32_t list_at, const husk_op_arg& s
   return broadcast_list(args, s);
 }
 
+// Rows of no numbers may come from a tensor without memory: an offset goes where a number is touched and nowhere else.
 template <class T>
-void add_rows(const Loop<2>& loop, T* to, const T* from) {
-  each(loop, [&](const int64_t(&at)[2]) { set(to + at[0], plus(get(to + at[0]), get(from + at[1]))); });
+void add_rows(const Loop<2>& loop, T* to, int64_t to_at, const T* from, int64_t from_at) {
+  each(loop, [&](const int64_t(&at)[2]) {
+    set(to + (to_at + at[0]), plus(get(to + (to_at + at[0])), get(from + (from_at + at[1]))));
+  });
 }
 
 husk_status put(const Arguments& args, uint32_t self_at) {
@@ -252,7 +255,7 @@ husk_status put(const Arguments& args, uint32_t self_at) {
   const bool known = visit<Everything>(self.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     status = each_place(args, self, s, strides, [&](int64_t to, int64_t from) {
-      add_rows(loop, writable<T>(self) + to, data_of<T>(values) + from);
+      add_rows(loop, writable<T>(self), to, data_of<T>(values), from);
     });
   });
   return known ? status : args.unsupported_dtype(self_at);
