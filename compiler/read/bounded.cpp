@@ -74,7 +74,7 @@ Bounded::Bounded(const Code& c, const GivenSizes& sizes) : code(c), intervals(c.
   find_lives(code, accesses, block_of.data(), blocks.data(), blocks.size());
   if (unbounded()) return;
   Planner planner;
-  out_of_memory = failed(planner.reserve(allocator, blocks.size(), code.steps.size, nullptr));
+  out_of_memory = failed(planner.reserve(allocator, blocks.size(), nullptr));
   if (out_of_memory) return;
   planned = planner.place(blocks.data(), blocks.size(), nullptr, kPlanWell);
   is_planned = planned.peak < kTooLarge;

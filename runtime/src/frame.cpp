@@ -66,7 +66,7 @@ Status Frame::make_room(husk_error* error) {
   room.make(op_args, ops ? code.arguments.size : 0);
   room.make(op_sizes, ops ? code.operands.size : 0);
   HUSK_TRY(room.status());
-  return planner.reserve(allocator(), in_arena, code.steps.size, error);
+  return planner.reserve(allocator(), in_arena, error);
 }
 
 void Frame::prepare_inputs(const Array<Interval>* narrowed) {

@@ -27,4 +27,30 @@ void find_lives(const Code& code, const Array<Access>& accesses, const uint32_t*
   }
 }
 
+Status find_shareable(const Order& order, const Array<Access>& accesses, const uint32_t* block_of, size_t blocks,
+                      const husk_allocator& allocator, BitRows* out, husk_error* error) {
+  const size_t words = order.ancestors.words();
+  BitRows users, before;  // of each block: its steps; the steps that all of these wait for
+  HUSK_TRY(users.allocate(allocator, blocks, words * 64, error));
+  HUSK_TRY(before.allocate(allocator, blocks, words * 64, error));
+  HUSK_TRY(out->allocate(allocator, blocks, blocks, error));
+  for (size_t i = 0; i < blocks; ++i)
+    for (size_t w = 0; w < words; ++w) before.row(i)[w] = ~0ull;
+  for (const Access& access : accesses) {
+    const uint32_t i = block_of[access.buffer];
+    if (i == kNone) continue;
+    users.set(i, access.step);
+    for (size_t w = 0; w < words; ++w) before.row(i)[w] &= order.ancestors.row(access.step)[w];
+  }
+  for (size_t i = 0; i < blocks; ++i)
+    for (size_t j = 0; j < blocks; ++j) {
+      bool inside = i != j;
+      for (size_t w = 0; inside && w < words; ++w) inside = (users.row(i)[w] & ~before.row(j)[w]) == 0;
+      if (!inside) continue;
+      out->set(i, j);
+      out->set(j, i);
+    }
+  return Status::ok;
+}
+
 }  // namespace husk

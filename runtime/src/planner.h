@@ -28,7 +28,7 @@ constexpr uint64_t kPlanWell = 20000000;  // once a session, and when compiling
 class Planner {
  public:
   // Room for plans of up to `blocks` blocks; place allocates nothing.
-  Status reserve(const husk_allocator& allocator, size_t blocks, size_t steps, husk_error* error);
+  Status reserve(const husk_allocator& allocator, size_t blocks, husk_error* error);
 
   // Writes every block's offset. Two blocks share bytes only where their lives do not meet or, if `shareable` is given,
   // where its row says that they may (row i, bit j).
@@ -109,10 +109,5 @@ class Planner {
   uint32_t* rivals_ = nullptr;    // what is placed, by offset, and may not share with the block at hand
   uint32_t* weight_ = nullptr;    // by block: how often it was moved
 };
-
-// Row i, bit j: every step of buffer i comes before every step of buffer j, or the other way round, in `order`. Blocks are
-// the arena buffers, numbered by `block_of` (kNone for others).
-Status find_shareable(const Order& order, const Array<Access>& accesses, const uint32_t* block_of, size_t blocks,
-                      const husk_allocator& allocator, BitRows* out, husk_error* error);
 
 }  // namespace husk

@@ -215,7 +215,7 @@ void measure_planner() {
       for (size_t seed = 0; seed < plans; ++seed) {
         Lives lives = family.make(seed * 7919 + buffers, buffers);
         Planner planner;
-        if (failed(planner.reserve(*default_allocator(), lives.blocks.size(), lives.steps, nullptr))) give_up("planner", "out of memory");
+        if (failed(planner.reserve(*default_allocator(), lives.blocks.size(), nullptr))) give_up("planner", "out of memory");
         for (int well = 0; well < 2; ++well) {
           Planned planned;
           const Times times = measure(0, [&] {

@@ -1,6 +1,6 @@
 // The oracle of plans and graphs: on random programs, every two steps whose bytes conflict are joined by a path of edges,
 // no edge is there without need, and no two buffers that are alive together share a byte.
-#include "order.h"
+#include "lives.h"
 
 #include "fixture.h"
 #include "session.h"

@@ -14,9 +14,9 @@ const husk_allocator& allocator() { return *default_allocator(); }
 
 bool lives_meet(const Block& a, const Block& b) { return a.first <= b.last && b.first <= a.last; }
 
-Planned plan(std::vector<Block>& blocks, uint32_t steps, const BitRows* shareable = nullptr) {
+Planned plan(std::vector<Block>& blocks, const BitRows* shareable = nullptr) {
   Planner planner;
-  EXPECT_EQ(planner.reserve(allocator(), blocks.size(), steps, nullptr), Status::ok);
+  EXPECT_EQ(planner.reserve(allocator(), blocks.size(), nullptr), Status::ok);
   return planner.place(blocks.data(), blocks.size(), shareable);
 }
 
@@ -38,15 +38,15 @@ void expect_sound(const std::vector<Block>& blocks, const Planned& planned, cons
 
 TEST(Planner, NothingNeedsNothing) {
   std::vector<Block> none;
-  EXPECT_EQ(plan(none, 0).peak, 0u);
+  EXPECT_EQ(plan(none).peak, 0u);
   std::vector<Block> unused = {{4096, 64, UINT32_MAX, 0, 0}};
-  EXPECT_EQ(plan(unused, 3).peak, 0u);
+  EXPECT_EQ(plan(unused).peak, 0u);
 }
 
 TEST(Planner, ChainTakesTwoBuffers) {
   std::vector<Block> blocks;
   for (uint32_t i = 0; i < 10; ++i) blocks.push_back({1000, 8, i, i + 1, 0});
-  const Planned planned = plan(blocks, 11);
+  const Planned planned = plan(blocks);
   EXPECT_EQ(planned.peak, 2000u);
   EXPECT_EQ(planned.lower_bound, 2000u);
 }
@@ -60,7 +60,7 @@ TEST(Planner, RandomPlansAreSoundAndTight) {
       const uint32_t a = random() % steps, b = std::min(steps - 1, a + static_cast<uint32_t>(random() % 8));
       block = {random() % 10000, 1ull << (random() % 9), a, b, 0};
     }
-    const Planned planned = plan(blocks, steps);
+    const Planned planned = plan(blocks);
     expect_sound(blocks, planned, nullptr);
     EXPECT_GE(planned.peak + 256 * blocks.size(), planned.lower_bound);
     EXPECT_LE(planned.peak, planned.lower_bound + planned.lower_bound / 4 + 4096) << "round " << round;
@@ -80,7 +80,7 @@ TEST(Planner, SharesOnlyWhereItMay) {
           shareable.set(i, j);
           shareable.set(j, i);
         }
-    const Planned planned = plan(blocks, 6, &shareable);
+    const Planned planned = plan(blocks, &shareable);
     expect_sound(blocks, planned, &shareable);
   }
 }
@@ -89,8 +89,8 @@ TEST(Planner, PlansAreTheSameEveryTime) {
   std::vector<Block> blocks, again;
   for (uint32_t i = 0; i < 50; ++i) blocks.push_back({100 + i % 3 * 64, 64, i, i + i % 5, 0});
   again = blocks;
-  plan(blocks, 60);
-  plan(again, 60);
+  plan(blocks);
+  plan(again);
   for (size_t i = 0; i < blocks.size(); ++i) EXPECT_EQ(blocks[i].offset, again[i].offset);
 }
 
@@ -103,7 +103,7 @@ TEST(Planner, FamiliesAreTight) {
       for (uint64_t seed = 0; seed < (buffers > 1000 ? 1 : 6); ++seed) {
         bench::Lives lives = family.make(seed * 7919 + buffers, buffers);
         Planner planner;
-        ASSERT_EQ(planner.reserve(allocator(), lives.blocks.size(), lives.steps, nullptr), Status::ok);
+        ASSERT_EQ(planner.reserve(allocator(), lives.blocks.size(), nullptr), Status::ok);
         const Planned soon = planner.place(lives.blocks.data(), lives.blocks.size(), nullptr);
         expect_sound(lives.blocks, soon, nullptr);
         const Planned well = planner.place(lives.blocks.data(), lives.blocks.size(), nullptr, kPlanWell);
@@ -123,7 +123,7 @@ TEST(Planner, PlansAreTheSameEverywhere) {
   uint64_t hash = 14695981039346656037ull;   // FNV-1a, by words
   for (const bench::Family& family : bench::families()) {
     bench::Lives lives = family.make(1, 120);
-    plan(lives.blocks, lives.steps);
+    plan(lives.blocks);
     for (const Block& block : lives.blocks) hash = (hash ^ block.offset) * 1099511628211ull;
   }
   EXPECT_EQ(hash, 5559053722315337535ull);
@@ -138,7 +138,7 @@ TEST(Planner, IndependentWorkKeepsApartAndStaysSmall) {
   for (uint32_t i = 0; i < 40; ++i)
     for (uint32_t j = 0; j < 40; ++j)
       if (i % 4 == j % 4 && (i > j ? i - j : j - i) > 4) shareable.set(i, j);
-  const Planned planned = plan(blocks, 40, &shareable);
+  const Planned planned = plan(blocks, &shareable);
   expect_sound(blocks, planned, &shareable);
   EXPECT_EQ(planned.peak, 8u * 1024);
 }
@@ -146,12 +146,12 @@ TEST(Planner, IndependentWorkKeepsApartAndStaysSmall) {
 TEST(Planner, SizesThatCannotBeAddedUpAreNoPlan) {
   for (uint64_t size : {1ull << 62, ~0ull, 1ull << 61}) {
     std::vector<Block> blocks(3, Block{size, 64, 0, 0, 0});
-    EXPECT_EQ(plan(blocks, 1).peak, kTooLarge);
+    EXPECT_EQ(plan(blocks).peak, kTooLarge);
   }
   std::vector<Block> many(1 << 14, Block{1ull << 48, 64, 0, 0, 0});
-  EXPECT_EQ(plan(many, 1).peak, kTooLarge);
+  EXPECT_EQ(plan(many).peak, kTooLarge);
   std::vector<Block> few(2, Block{1ull << 48, 64, 0, 0, 0});
-  EXPECT_EQ(plan(few, 1).peak, 1ull << 49);
+  EXPECT_EQ(plan(few).peak, 1ull << 49);
 }
 
 }  // namespace
