@@ -11,21 +11,9 @@ import tools
 import husk
 import interpreter
 from husk import host_kernels
+from module import Of
 
 ISAS = host_kernels.isas()
-
-
-class Of(torch.nn.Module):
-  """A module from a function, with buffers."""
-
-  def __init__(self, function, **buffers):
-    super().__init__()
-    self.function = function
-    for name, value in buffers.items():
-      self.register_buffer(name, value)
-
-  def forward(self, *args):
-    return self.function(self, *args)
 
 
 def close(given, expected, strides=True):
@@ -42,7 +30,6 @@ def close(given, expected, strides=True):
 def exported(folder, function, args, shapes=None, buffers=None, strict=False):
   """(model, text, program)."""
   model = function if isinstance(function, torch.nn.Module) else Of(function, **(buffers or {}))
-  shapes = shapes if shapes is None or isinstance(function, torch.nn.Module) else (tuple(shapes),)
   given = copy.deepcopy(model)
   if strict:
     with torch.no_grad():

@@ -10,7 +10,6 @@ import functools
 import importlib
 import inspect
 import pathlib
-import types
 
 import torch
 from torch.utils import _pytree as pytree
@@ -18,19 +17,10 @@ from torch.utils import _pytree as pytree
 import husk
 import runner
 import tools
+from module import Of
 
 TARGET = "host:avx2"
 FILES = sorted(path.stem for path in pathlib.Path(__file__).with_name("rows").glob("*.py"))
-
-
-class Of(torch.nn.Module):
-  """A module whose forward is a function `f(self, ...)`, with buffers."""
-
-  def __init__(self, function, buffers):
-    super().__init__()
-    self.forward = types.MethodType(function, self)
-    for name, value in buffers.items():
-      self.register_buffer(name, value)
 
 
 @dataclasses.dataclass
@@ -66,7 +56,7 @@ def table():
     def entered(made):
       key = name or made.__name__
       assert key not in rows, key
-      model = made if inspect.isclass(made) else lambda: Of(made, copy.deepcopy(buffers or {}))
+      model = made if inspect.isclass(made) else lambda: Of(made, **copy.deepcopy(buffers or {}))
       rows[key] = Row(key, model, args, **options)
       return made
     return entered

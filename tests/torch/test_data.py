@@ -98,7 +98,7 @@ def test_indices_that_the_data_decides(tmp_path):
 def test_an_index_out_of_range(tmp_path):
   _, _, program = single.exported(tmp_path, lambda self, x, i: x[i.item()] * 2, (X, *n(2)))
   with pytest.raises(interpreter.CheckFailed, match="out of range"):
-    program.run(f"host_{single.ISAS[0]}", args_0=X, args_1=torch.tensor(4))
+    program.run(f"host_{single.ISAS[0]}", x=X, i=torch.tensor(4))
 
 
 def failing(tmp_path, function, good, bad, match):

@@ -16,6 +16,7 @@ import tools
 import husk
 import models
 from husk import host_image
+from module import Of
 
 SETS = host_image.isas_of_this_machine()
 pytestmark = pytest.mark.skipif("avx2" not in host_image.isas(), reason="this machine has no AVX2")
@@ -104,22 +105,13 @@ def test_images_of_other_machines_need_only_the_c_library(cross_compiler, tmp_pa
   assert needed <= {"libc.so.6", "libm.so.6", "ld-linux-aarch64.so.1"}
 
 
-class Of(torch.nn.Module):
-  def __init__(self, function):
-    super().__init__()
-    self.function = function
-
-  def forward(self, x):
-    return self.function(x)
-
-
-def mathematics(x):
+def mathematics(self, x):
   names = "sin cos tan exp log1p expm1 tanh atan asinh erf erfc lgamma sinh cosh exp2 log log2 log10 sigmoid".split()
   return (*(getattr(torch, name)(x) for name in names), torch.pow(x, x), torch.atan2(x, -x), torch.fmod(x, x * 0.3 + 1),
           torch.hypot(x, x), x.double().exp(), x.double().sin())
 
 
-def numbers(x):
+def numbers(self, x):
   y = (x * 9).int()
   return (x.half() * 2, x.bfloat16() + 1, x.to(torch.float8_e4m3fn).float(), y // 3, y % 4, y.to(torch.uint8) + 3,
           y.to(torch.int8) * 2, y.short() - 1, y.long() << 2, (y > 4) & (y < 7), x.var(0), x.sum(), x.argmax(1),
@@ -180,4 +172,4 @@ def test_a_missing_compiler_is_named(tmp_path, monkeypatch):
 
 def test_unknown_isas_are_refused(tmp_path):
   with pytest.raises(ValueError, match="host:avx512, host:avx2, host:aarch64"):
-    husk.write(Of(lambda x: x), (torch.randn(3),), tmp_path, targets=("host:sse",))
+    husk.write(Of(lambda self, x: x), (torch.randn(3),), tmp_path, targets=("host:sse",))

@@ -11,24 +11,16 @@ import husk
 import interpreter
 from husk import host_image, host_kernels
 from host_threads import Threads
+from module import Of
 
 ISAS = host_image.isas()
 pytestmark = pytest.mark.skipif(not ISAS, reason="no ISA of this machine is known here")
 assert tools.ROOT.is_dir()
 
 
-class Of(torch.nn.Module):
-  def __init__(self, function):
-    super().__init__()
-    self.function = function
-
-  def forward(self, *args):
-    return self.function(*args)
-
-
 def exported(function, args, folder, isa=ISAS[0] if ISAS else None, shapes=None):
   model = Of(function)
-  path = husk.write(model, args, folder, dynamic_shapes=None if shapes is None else (tuple(shapes),),
+  path = husk.write(model, args, folder, dynamic_shapes=shapes,
                     targets=(f"host:{isa}",))
   return model, interpreter.Program(path)
 
@@ -47,10 +39,10 @@ def ran(program, args, threads=None):
 
 WIDE = torch.randn(600, 331, generator=torch.Generator().manual_seed(1))
 FUNCTIONS = {
-    "maps": lambda x: (x * 2 + x.exp(), x.t().contiguous() + 1, x.half(), x.bfloat16()),
-    "reductions": lambda x: (x.sum(), x.amax(), x.argmin(), (x > 100).any(), x.double().sum(),
+    "maps": lambda self, x: (x * 2 + x.exp(), x.t().contiguous() + 1, x.half(), x.bfloat16()),
+    "reductions": lambda self, x: (x.sum(), x.amax(), x.argmin(), (x > 100).any(), x.double().sum(),
                              (x.double() * 0.001 + 1).prod(), x.var(), x.sum(0), x.var(0)),
-    "rows": lambda x: (torch.softmax(x, -1), torch.nn.functional.layer_norm(x, (331,)), x.var(1), x.argmax(1)),
+    "rows": lambda self, x: (torch.softmax(x, -1), torch.nn.functional.layer_norm(x, (331,)), x.var(1), x.argmax(1)),
 }
 
 
@@ -79,7 +71,7 @@ def test_one_thread_is_none(tmp_path):
 
 def test_small_work_stays_on_the_calling_thread(tmp_path):
   threads = Threads(4)
-  _, program = exported(lambda x: x * 2, (torch.ones(16, 100),), tmp_path, shapes=[{0: Dim("rows", max=4000)}])
+  _, program = exported(lambda self, x: x * 2, (torch.ones(16, 100),), tmp_path, shapes=[{0: Dim("rows", max=4000)}])
   for rows, bodies in ((16, []), (163, []), (164, [2]), (4000, [4])):
     (result, _) = ran(program, (torch.ones(rows, 100),), threads)
     assert (result == 2).all() and threads.regions == bodies, rows
@@ -88,7 +80,7 @@ def test_small_work_stays_on_the_calling_thread(tmp_path):
 def test_float_sums_into_memory_have_one_order(tmp_path):
   """`index_add` adds where the data says; threads would do so in any order."""
 
-  def function(x, i):
+  def function(self, x, i):
     return (torch.zeros(50).index_put((i,), x, accumulate=True),
             torch.zeros(50, dtype=torch.int64).index_put((i,), (x * 100).long(), accumulate=True))
 
@@ -119,7 +111,7 @@ def test_sums_that_need_one_thread(kind, threads):
 @pytest.mark.parametrize("count", [1, 4])
 def test_a_failed_check_ends_the_kernel_with_its_number(count, tmp_path):
   args = (torch.rand(300, 200), torch.randint(0, 300, (500,)))
-  _, program = exported(lambda x, i: x[i] * 2, args, tmp_path)
+  _, program = exported(lambda self, x, i: x[i] * 2, args, tmp_path)
   threads = Threads(count)
   (result, *_) = ran(program, args, threads)
   assert torch.equal(result, args[0][args[1]] * 2) and bool(threads.regions) == (count > 1)
@@ -136,7 +128,7 @@ def test_a_failed_check_ends_the_kernel_with_its_number(count, tmp_path):
 @pytest.mark.parametrize("count", [1, 4])
 def test_integer_division_by_zero_is_a_failed_check(count, tmp_path):
   args = (torch.arange(60000), torch.full((60000,), 7))
-  _, program = exported(lambda x, y: (x // y, x % y, torch.div(x, y, rounding_mode="trunc")), args, tmp_path)
+  _, program = exported(lambda self, x, y: (x // y, x % y, torch.div(x, y, rounding_mode="trunc")), args, tmp_path)
   threads = Threads(count)
   results = ran(program, args, threads)
   assert torch.equal(results[0], args[0] // 7) and torch.equal(results[1], args[0] % 7)

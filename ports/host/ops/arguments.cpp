@@ -138,6 +138,16 @@ husk_status Arguments::same_shape(uint32_t index, uint32_t other) const {
   return HUSK_OK;
 }
 
+husk_status Arguments::masked(uint32_t index, uint32_t out) const {
+  HUSK_TRY(tensor(index));
+  for (uint32_t i = out; i < out + 2; i++) {
+    HUSK_TRY(tensor(i));
+    HUSK_TRY(same_shape(i, index));
+  }
+  HUSK_TRY(same_dtype(out, index));
+  return dtype(out + 1, HUSK_BOOL);
+}
+
 husk_status Arguments::vector(uint32_t index, int64_t length, const char* reason) const {
   HUSK_TRY(tensor(index, 1, 1));
   return size(index, 0, length, reason);

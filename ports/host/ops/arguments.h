@@ -46,6 +46,8 @@ class Arguments {
   // A size along `dim` that must be `expected`, which `reason` explains.
   [[nodiscard]] husk_status size(uint32_t index, int32_t dim, int64_t expected, const char* reason) const;
   [[nodiscard]] husk_status same_shape(uint32_t index, uint32_t other) const;
+  // A tensor, and two outputs of its shape: one of its dtype at `out`, and behind it a mask.
+  [[nodiscard]] husk_status masked(uint32_t index, uint32_t out) const;
   // A tensor of rank 1 and this many elements.
   [[nodiscard]] husk_status vector(uint32_t index, int64_t length, const char* reason) const;
   // An int or a float.

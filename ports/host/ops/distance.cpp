@@ -230,13 +230,7 @@ husk_status trilinear(const Arguments& args) {
 }
 
 husk_status fake_quantize(const Arguments& args) {
-  HUSK_TRY(args.tensor(0));
-  for (uint32_t i = 5; i < 7; i++) {
-    HUSK_TRY(args.tensor(i));
-    HUSK_TRY(args.same_shape(i, 0));
-  }
-  HUSK_TRY(args.same_dtype(5, 0));
-  HUSK_TRY(args.dtype(6, HUSK_BOOL));
+  HUSK_TRY(args.masked(0, 5));
   double scale = 0;
   int64_t zero = 0, least = 0, most = 0;
   HUSK_TRY(args.number(1, scale));

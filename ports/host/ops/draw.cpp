@@ -187,13 +187,7 @@ husk_status bernoulli_tensor(const Arguments& args) { return bernoulli_each(args
 husk_status bernoulli_tensor_into(const Arguments& args) { return bernoulli_each(args, 1, 0, 3); }
 
 husk_status native_dropout(const Arguments& args) {
-  HUSK_TRY(args.tensor(0));
-  for (uint32_t i = 3; i < 5; i++) {
-    HUSK_TRY(args.tensor(i));
-    HUSK_TRY(args.same_shape(i, 0));
-  }
-  HUSK_TRY(args.same_dtype(3, 0));
-  HUSK_TRY(args.dtype(4, HUSK_BOOL));
+  HUSK_TRY(args.masked(0, 3));
   double p = 0;
   bool train = true;
   HUSK_TRY(args.number(1, p));

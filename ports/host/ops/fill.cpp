@@ -40,6 +40,14 @@ husk_status copy_part(const Arguments& args, uint32_t out_at, uint32_t from_at, 
   return copy_between(args, out_at, part, from_at, from);
 }
 
+// Copies tensor `from` to a tensor of the shape of `like`.
+husk_status copy_like(const Arguments& args, uint32_t like_at, uint32_t out_at, uint32_t from_at) {
+  HUSK_TRY(args.tensor(like_at));
+  HUSK_TRY(args.tensor(out_at));
+  HUSK_TRY(args.same_shape(out_at, like_at));
+  return copy_elements(args, out_at, from_at);
+}
+
 }  // namespace
 
 husk_status fill_into(const Arguments& args) { return fill_with(args, 0, 1); }
@@ -47,33 +55,10 @@ husk_status fill(const Arguments& args) { return fill_with(args, 2, 1); }
 husk_status full(const Arguments& args) { return fill_with(args, 6, 1); }
 husk_status full_like(const Arguments& args) { return fill_with(args, 7, 1); }
 
-husk_status clone(const Arguments& args) {
-  HUSK_TRY(args.tensor(0));
-  HUSK_TRY(args.tensor(2));
-  HUSK_TRY(args.same_shape(2, 0));
-  return copy_elements(args, 2, 0);
-}
-
-husk_status convert_element_type(const Arguments& args) {
-  HUSK_TRY(args.tensor(0));
-  HUSK_TRY(args.tensor(2));
-  HUSK_TRY(args.same_shape(2, 0));
-  return copy_elements(args, 2, 0);
-}
-
-husk_status to_copy(const Arguments& args) {
-  HUSK_TRY(args.tensor(0));
-  HUSK_TRY(args.tensor(7));
-  HUSK_TRY(args.same_shape(7, 0));
-  return copy_elements(args, 7, 0);
-}
-
-husk_status copy_out_of_place(const Arguments& args) {
-  HUSK_TRY(args.tensor(0));
-  HUSK_TRY(args.tensor(3));
-  HUSK_TRY(args.same_shape(3, 0));
-  return copy_elements(args, 3, 1);
-}
+husk_status clone(const Arguments& args) { return copy_like(args, 0, 2, 0); }
+husk_status convert_element_type(const Arguments& args) { return copy_like(args, 0, 2, 0); }
+husk_status to_copy(const Arguments& args) { return copy_like(args, 0, 7, 0); }
+husk_status copy_out_of_place(const Arguments& args) { return copy_like(args, 0, 3, 1); }
 
 husk_status where(const Arguments& args) {
   for (uint32_t i = 0; i < 4; i++) HUSK_TRY(args.tensor(i));
