@@ -26,7 +26,8 @@ struct Options {
   int repeat = 1;
   uint32_t threads = 1;
   std::optional<uint64_t> seed;
-  bool stats = false, trace = false;
+  bool stats = false, trace = false, check_launches = false;
+  std::string nvtx;
 };
 
 constexpr const char* footer =
@@ -63,6 +64,8 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_option("--seed", options.seed, "of random inputs, and of the state husk.generator, which random ops draw from");
   app.add_flag("--stats", options.stats, "print what the session counts");
   app.add_flag("--trace", options.trace, "print how long each step of the last run took, one after the other");
+  app.add_flag("--check-launches", options.check_launches, "on CUDA: wait for each launch, and name the one that failed");
+  app.add_option("--nvtx", options.nvtx, "on CUDA: a library of NVTX, as libnvtx3interop.so.1; launches and loads are its ranges");
   app.footer(footer);
   try {
     app.parse(argc, argv);
@@ -181,7 +184,11 @@ bool compare(const std::vector<Output>& outputs, const Options& options) {
 }
 
 int run(const Options& options) {
-  Machine machine(options.device, options.threads);
+  husk_cuda_options cuda = {};
+  cuda.struct_size = sizeof cuda;
+  cuda.check_each = options.check_launches;
+  if (!options.nvtx.empty()) cuda.nvtx = options.nvtx.c_str();
+  Machine machine(options.device, options.threads, cuda);
   const Program program = program_open(machine, options.file);
   const uint32_t function = function_choose(program.get(), options.function);
   const TensorMap file = options.inputs.empty() ? TensorMap() : safetensors_read(options.inputs);

@@ -30,6 +30,8 @@ class Container {
   const uint8_t* content_hash() const { return hash_; }
   uint64_t size() const { return size_; }
   uint64_t blob_bytes() const { return size_ > blob_base_ ? size_ - blob_base_ : 0; }
+  bool mapped() const { return mapped_; }
+  const uint8_t* end() const { return data_ + size_; }
   // Valid for blobs that were verified.
   const uint8_t* blob(const fb::Blob* blob) const { return data_ + blob_base_ + blob->offset(); }
   // Compares a blob with its hash; `what` and `name` are for the message.

@@ -147,7 +147,8 @@ void Frame::prepare_steps() {
     for (uint32_t d = 0; d < 3; ++d) out.block[d] = kernel->block()->Get(d);
     out.shared_bytes = kernel->shared();
     out.cluster = kernel->cluster();
-    out.flags = kernel->flags() & kCooperative ? HUSK_LAUNCH_COOPERATIVE : 0;
+    const bool waits = kernel->flags() & kWaitsFirst && !options->full_edges;
+    out.flags = kernel->flags() & kCooperative ? HUSK_LAUNCH_COOPERATIVE : waits ? HUSK_LAUNCH_PROGRAMMATIC : 0;
     out.params = params.data() + step.b() + 3;
   }
   step_states[code.steps.size].first_dynamic = filled;

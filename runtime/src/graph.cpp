@@ -1,6 +1,6 @@
 #include "graph.h"
 
-#include "frame.h"
+#include "session.h"
 
 #include <cstring>
 
@@ -76,7 +76,7 @@ uint64_t Graph::hash_plan(const Frame& frame) {
 }
 
 void Graph::reset(const Frame& frame) {
-  if (exec_) frame.program->engine->port->graphs->exec_destroy(frame.program->engine->device, exec_);
+  if (exec_) frame.session->port()->graphs->exec_destroy(frame.session->device(), exec_);
   exec_ = nullptr;
   current_ = false;
   nodes = edges = programmatic_edges = 0;
@@ -84,8 +84,7 @@ void Graph::reset(const Frame& frame) {
 
 Status Graph::build(Frame& frame, husk_error* error) {
   const Code& code = frame.code;
-  const husk_engine* engine = frame.program->engine;
-  const husk_port_graphs* graphs = engine->port->graphs;
+  const husk_port_graphs* graphs = frame.session->port()->graphs;
   reset(frame);
   if (!graphs || code.segments.size != 1 || code.steps.size == 0) return Status::ok;
   for (uint32_t s = 0; s < code.steps.size; ++s) {
@@ -109,10 +108,10 @@ Status Graph::build(Frame& frame, husk_error* error) {
   HUSK_TRY(grids_.allocate(frame.allocator(), 3 * code.steps.size, error));
 
   void* graph = nullptr;
-  HUSK_TRY(to_status(graphs->graph_create(engine->device, &graph, error)));
+  HUSK_TRY(to_status(graphs->graph_create(frame.session->device(), &graph, error)));
   Status status = add_nodes(frame, graph, order, error);
-  if (!failed(status)) status = to_status(graphs->graph_instantiate(engine->device, graph, &exec_, error));
-  graphs->graph_destroy(engine->device, graph);
+  if (!failed(status)) status = to_status(graphs->graph_instantiate(frame.session->device(), graph, &exec_, error));
+  graphs->graph_destroy(frame.session->device(), graph);
   if (failed(status)) {
     exec_ = nullptr;
     nodes = edges = programmatic_edges = 0;
@@ -125,8 +124,7 @@ Status Graph::build(Frame& frame, husk_error* error) {
 
 Status Graph::add_nodes(Frame& frame, void* graph, const Order& order, husk_error* error) {
   const Code& code = frame.code;
-  const husk_engine* engine = frame.program->engine;
-  const husk_port_graphs* graphs = engine->port->graphs;
+  const husk_port_graphs* graphs = frame.session->port()->graphs;
   List<husk_graph_edge> before;
   size_t edge = 0;
   for (uint32_t s = 0; s < code.steps.size; ++s) {
@@ -147,15 +145,15 @@ Status Graph::add_nodes(Frame& frame, void* graph, const Order& order, husk_erro
     husk_status status = HUSK_OK;
     switch (static_cast<Step>(op.op())) {
       case Step::op_launch:
-        status = graphs->graph_add_kernel(engine->device, graph, frame.program->kernels[op.a()], &frame.step_states[s].launch,
+        status = graphs->graph_add_kernel(frame.session->device(), graph, frame.program->kernels[op.a()], &frame.step_states[s].launch,
                                           before.begin(), count, error);
         break;
       case Step::op_copy:
-        status = graphs->graph_add_copy(engine->device, graph, reinterpret_cast<void*>(v[0]),
+        status = graphs->graph_add_copy(frame.session->device(), graph, reinterpret_cast<void*>(v[0]),
                                         reinterpret_cast<void*>(v[1]), frame.step_length(s), before.begin(), count, error);
         break;
       default:
-        status = graphs->graph_add_fill(engine->device, graph, reinterpret_cast<void*>(v[0]), v[1], frame.fill_width(s),
+        status = graphs->graph_add_fill(frame.session->device(), graph, reinterpret_cast<void*>(v[0]), v[1], frame.fill_width(s),
                                         frame.step_length(s), before.begin(), count, error);
     }
     if (status != HUSK_OK) {
@@ -180,26 +178,24 @@ void Graph::remember(const Frame& frame, uint32_t step) {
 }
 
 Status Graph::patch(Frame& frame, uint32_t step, husk_error* error) {
-  const husk_engine* engine = frame.program->engine;
-  const husk_port_graphs* graphs = engine->port->graphs;
+  const husk_port_graphs* graphs = frame.session->port()->graphs;
   const fb::Instruction& op = frame.code.steps[step];
   const uint64_t* v = frame.values.data() + op.b();
   switch (static_cast<Step>(op.op())) {
     case Step::op_launch:
-      return to_status(graphs->exec_set_kernel(engine->device, exec_, step, frame.program->kernels[op.a()],
+      return to_status(graphs->exec_set_kernel(frame.session->device(), exec_, step, frame.program->kernels[op.a()],
                                                &frame.step_states[step].launch, error));
     case Step::op_copy:
-      return to_status(graphs->exec_set_copy(engine->device, exec_, step, reinterpret_cast<void*>(v[0]),
+      return to_status(graphs->exec_set_copy(frame.session->device(), exec_, step, reinterpret_cast<void*>(v[0]),
                                              reinterpret_cast<void*>(v[1]), frame.step_length(step), error));
     default:
-      return to_status(graphs->exec_set_fill(engine->device, exec_, step, reinterpret_cast<void*>(v[0]), v[1],
+      return to_status(graphs->exec_set_fill(frame.session->device(), exec_, step, reinterpret_cast<void*>(v[0]), v[1],
                                              frame.fill_width(step), frame.step_length(step), error));
   }
 }
 
 Status Graph::run(Frame& frame, void* stream, bool same, bool* done, husk_error* error) {
   *done = false;
-  const husk_engine* engine = frame.program->engine;
   husk_error refused;
   const uint32_t steps = same && current_ ? 0 : frame.code.steps.size;
   current_ = false;
@@ -210,7 +206,7 @@ Status Graph::run(Frame& frame, void* stream, bool same, bool* done, husk_error*
     ++patched;
   }
   *done = current_ = true;
-  return to_status(engine->port->graphs->exec_launch(engine->device, exec_, stream, error));
+  return to_status(frame.session->port()->graphs->exec_launch(frame.session->device(), exec_, stream, error));
 }
 
 }  // namespace husk

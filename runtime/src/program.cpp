@@ -55,6 +55,7 @@ husk_program::~husk_program() {
     if (module) engine->port->module_unload(engine->device, module);
   for (void* memory : replaced)
     if (memory) engine->port->free(engine->device, memory);
+  if (mapped) engine->port->unmap(engine->device, mapped, mapped_bytes);
   if (!constant_memory) return;
   husk_error ignored;  // uploads of a load that failed half-way may still be under way
   engine->port->stream_wait(engine->device, nullptr, &ignored);
@@ -146,33 +147,60 @@ Status husk_program::resolve_ops(husk_error* error) {
   return Status::ok;
 }
 
+// On a device that has its own memory one allocation holds them all; else the file's pages do, as they lie.
 Status husk_program::load_constants(husk_error* error) {
   const uint32_t n = husk::count(rows()->constants());
   HUSK_TRY(constants.allocate(engine->allocator, n, error));
+  husk::Array<husk_load> loads;
+  HUSK_TRY(loads.allocate(engine->allocator, n, error));
   uint64_t total = 0;
+  uint32_t used = 0;
+  const uint8_t *begin = file.end(), *end = begin;  // of what holds bytes
   for (uint32_t i = 0; i < n; ++i) {
     const husk::fb::Blob* blob = rows()->constants()->Get(i)->blob();
-    if (engine->properties.host_memory) {
-      constants[i] = const_cast<uint8_t*>(file.blob(blob));  // read-only by rule 8
-      continue;
-    }
-    constants[i] = reinterpret_cast<uint8_t*>(total);  // an offset until the memory is there
+    const uint8_t* bytes = file.blob(blob);
+    constants[i] = const_cast<uint8_t*>(bytes);  // read-only by rule 8
+    if (blob->size() == 0) continue;
+    loads[used++] = {reinterpret_cast<void*>(total), bytes, blob->size()};  // an offset until the memory is there
     total += (blob->size() + 255) / 256 * 256;
+    if (bytes < begin) begin = bytes;
+    if (used == 1 || bytes + blob->size() > end) end = bytes + blob->size();
   }
-  if (total == 0) return Status::ok;
+  if (total == 0 || engine->properties.host_memory) return Status::ok;
+  const Status mapping = map_constants(begin, static_cast<uint64_t>(end - begin), error);
+  if (mapping != Status(HUSK_UNSUPPORTED)) return mapping;
+
   Status status = husk::to_status(engine->port->alloc(engine->device, total, &constant_memory, error));
   if (husk::failed(status)) {
     constant_memory = nullptr;
     husk::prefix(error, "the constants, %llu bytes", static_cast<unsigned long long>(total));
     return status;
   }
-  for (uint32_t i = 0; i < n; ++i) {
-    constants[i] = static_cast<uint8_t*>(constant_memory) + reinterpret_cast<uintptr_t>(constants[i]);
-    const husk::fb::Blob* blob = rows()->constants()->Get(i)->blob();
-    if (blob->size())
-      HUSK_TRY(husk::to_status(
-          engine->port->upload(engine->device, nullptr, constants[i], file.blob(blob), blob->size(), error)));
+  for (uint32_t i = 0, next = 0; i < n; ++i) {
+    if (rows()->constants()->Get(i)->blob()->size() == 0) continue;
+    constants[i] = static_cast<uint8_t*>(constant_memory) + reinterpret_cast<uintptr_t>(loads[next].to);
+    loads[next++].to = constants[i];
   }
-  // Sessions run on streams of their own: nothing may still be on its way when the first one starts.
-  return husk::to_status(engine->port->stream_wait(engine->device, nullptr, error));
+  return upload(loads.data(), used, error);
+}
+
+// HUSK_UNSUPPORTED: the device wants them in memory of its own.
+Status husk_program::map_constants(const uint8_t* begin, uint64_t size, husk_error* error) {
+  if (!engine->port->map) return Status(HUSK_UNSUPPORTED);
+  void* address = nullptr;
+  HUSK_TRY(husk::to_status(engine->port->map(engine->device, begin, size, &address, error)));
+  mapped = begin;
+  mapped_bytes = size;
+  for (uint8_t*& constant : constants) constant = static_cast<uint8_t*>(address) + (constant - begin);
+  return Status::ok;
+}
+
+// Sessions run on streams of their own: nothing may still be on its way when the first one starts.
+Status husk_program::upload(const husk_load* loads, uint32_t n, husk_error* error) {
+  const husk_port* port = engine->port;
+  if (port->load)
+    return husk::to_status(port->load(engine->device, loads, n, file.mapped() ? HUSK_LOAD_DROP_PAGES : 0, error));
+  for (uint32_t i = 0; i < n; ++i)
+    HUSK_TRY(husk::to_status(port->upload(engine->device, nullptr, loads[i].to, loads[i].from, loads[i].size, error)));
+  return husk::to_status(port->stream_wait(engine->device, nullptr, error));
 }

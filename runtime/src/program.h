@@ -29,6 +29,8 @@ struct husk_program {
   husk::Array<husk::OpEntry> ops;        // by op; call is null where no chosen variant needs it
   husk::Array<uint8_t*> constants;       // device address, by constant
   void* constant_memory = nullptr;       // null where the file's own pages serve
+  const uint8_t* mapped = nullptr;       // those of them that the port has mapped for the device, and their size
+  uint64_t mapped_bytes = 0;
   husk::Array<void*> replaced;           // by constant: memory of its own, once it was updated in the file's pages
   uint64_t constants_version = 0;        // grows when an update moves a constant
   // Held while constants change, and around the list of sessions. A session's calls look at `updating` first.
@@ -57,6 +59,8 @@ struct husk_program {
   husk::Status load_images(husk_error* error);
   husk::Status resolve_ops(husk_error* error);
   husk::Status load_constants(husk_error* error);
+  husk::Status map_constants(const uint8_t* begin, uint64_t size, husk_error* error);
+  husk::Status upload(const husk_load* loads, uint32_t n, husk_error* error);
   husk::Status stage(const husk_constant_update* updates, uint32_t count, husk::Array<void*>* fresh, husk_error* error);
   husk::Status swap(const husk_constant_update* updates, uint32_t count, husk::Array<void*>* fresh, husk_error* error);
 };

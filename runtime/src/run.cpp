@@ -156,11 +156,22 @@ Status husk_session::run(uint32_t function, void* on, const husk_value* inputs, 
   HUSK_TRY(frame.check_overlaps(error));
   Writes writes;
   HUSK_TRY(settle(frame, false, &writes, error));
-  Status status = run_settled(frame, writes, on, outputs, output_count, error);
+  Status status = run_entered(frame, writes, on, outputs, output_count, error);
   if (failed(status))
     frame.layout = 0;  // some arguments may not have been written
   else
     frame.write_results(outputs);
+  return status;
+}
+
+// Once for all that the run enqueues, where the port has to make its device current.
+Status husk_session::run_entered(Frame& frame, Writes writes, void* on, husk_value* outputs, uint32_t output_count,
+                                 husk_error* error) {
+  if (!port()->enter) return run_settled(frame, writes, on, outputs, output_count, error);
+  HUSK_TRY(to_status(port()->enter(device(), &entered, error)));
+  Status status = run_settled(frame, writes, on, outputs, output_count, error);
+  port()->leave(entered);
+  entered = nullptr;
   return status;
 }
 

@@ -18,6 +18,7 @@ struct husk_session {
   uint64_t layout = 1;                   // grows with each new arena
   uint64_t constants_seen = 0;           // the program's version of its constants that `layout` speaks of
   void* stream = nullptr;                // of the last run
+  void* entered = nullptr;               // the device, as a run under way has entered it
   bool running = false;                  // that run may still be under way
   bool default_busy = false;             // so may work on state, on the default stream
   // For husk_program_update_constants: whether a call is in here, and the program's list of its sessions.
@@ -43,7 +44,7 @@ struct husk_session {
   void drop(husk::Room* room);
 
   const husk_port* port() const { return program->engine->port; }
-  void* device() const { return program->engine->device; }
+  void* device() const { return entered ? entered : program->engine->device; }
   const husk_allocator& allocator() const { return program->engine->allocator; }
 
  private:
@@ -56,6 +57,8 @@ struct husk_session {
   // What of a frame's arguments the next run must write.
   enum class Writes { dynamic, none };
   husk::Status settle(husk::Frame& frame, bool may_allocate, Writes* writes, husk_error* error);
+  husk::Status run_entered(husk::Frame& frame, Writes writes, void* on, husk_value* outputs, uint32_t output_count,
+                           husk_error* error);
   husk::Status run_settled(husk::Frame& frame, Writes writes, void* on, husk_value* outputs, uint32_t output_count,
                            husk_error* error);
   husk::Status run_segments(husk::Frame& frame, Writes writes, void* on, husk_value* outputs, uint32_t output_count,

@@ -1,5 +1,5 @@
 // The launch list: each step with its arguments laid out once, changed ones rewritten before it is enqueued.
-#include "frame.h"
+#include "session.h"
 
 #include <cstdio>
 #include <cstring>
@@ -228,15 +228,16 @@ Status Frame::run_step(uint32_t step, void* stream, husk_error* error) {
   const fb::Instruction& op = code.steps[step];
   const husk_engine* engine = program->engine;
   const husk_port* port = engine->port;
+  void* device = session->device();
   if (is_empty(step)) return Status::ok;
   auto pointer = [&](uint32_t i) { return reinterpret_cast<void*>(static_cast<uintptr_t>(values[op.b() + i])); };
   switch (static_cast<Step>(op.op())) {
     case Step::op_launch:
-      return to_status(port->launch(engine->device, stream, program->kernels[op.a()], &step_states[step].launch, error));
+      return to_status(port->launch(device, stream, program->kernels[op.a()], &step_states[step].launch, error));
     case Step::op_copy:
-      return to_status(port->copy(engine->device, stream, pointer(0), pointer(1), length(step_states[step].launch), error));
+      return to_status(port->copy(device, stream, pointer(0), pointer(1), length(step_states[step].launch), error));
     case Step::op_fill:
-      return to_status(port->fill(engine->device, stream, pointer(0), values[op.b() + 1], fill_width(step),
+      return to_status(port->fill(device, stream, pointer(0), values[op.b() + 1], fill_width(step),
                                   length(step_states[step].launch), error));
     case Step::op_read: return read_value(step, stream, error);
     case Step::op_extern: {
@@ -268,8 +269,7 @@ Status Frame::read_value(uint32_t step, void* stream, husk_error* error) {
     return fail(error, HUSK_INVALID_INPUT, "a read of %zu bytes from a view of %lld", width,
                 static_cast<long long>(registers[view.extent()].i));
   uint64_t bits = 0;
-  const husk_engine* engine = program->engine;
-  HUSK_TRY(to_status(engine->port->download(engine->device, stream, &bits, address(view), width, error)));
+  HUSK_TRY(to_status(session->port()->download(session->device(), stream, &bits, address(view), width, error)));
   results[next_result++] = decode(argument.type(), bits);
   return Status::ok;
 }

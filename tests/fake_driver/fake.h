@@ -28,6 +28,7 @@ typedef struct fake_grid {
   uint32_t block[3];
   void (*wait)(const struct fake_grid*);                /* griddepcontrol.wait */
   void (*launch_dependents)(const struct fake_grid*);   /* griddepcontrol.launch_dependents: does nothing here */
+  void (*trap)(const struct fake_grid*, int32_t code);  /* the device is lost with this error, as by fake_break */
 } fake_grid;
 #define FAKE_PARAMS_END 0xFFFFFFFFu
 
@@ -57,6 +58,11 @@ FAKE_API void fake_set_capability(int32_t major, int32_t minor);
 FAKE_API void fake_set_driver_version(int32_t version);   /* 12040: symbols of later versions are missing */
 FAKE_API void fake_set_devices(int32_t count);            /* at most 8 */
 FAKE_API void fake_set_memory(uint64_t bytes);            /* of all devices together */
+/* An integrated device, and whether it takes host memory that may only be read. */
+FAKE_API void fake_set_integrated(int32_t integrated, int32_t registers_read_only);
+/* From now on whatever needs a context comes back with `code`, as after a kernel that went wrong; 0: mended. Calls that
+ * release something still do that. */
+FAKE_API void fake_break(int32_t code);
 FAKE_API void fake_hide(const char* name);                /* cuGetProcAddress does not find it */
 FAKE_API void fake_pin(const void* memory, uint64_t size);   /* host memory that copies read late; size 0: no longer */
 

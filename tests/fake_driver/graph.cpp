@@ -281,6 +281,7 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUlaunchAttributeID i
   Node& node = call.object<Node>(handle, "graph node");
   if (node.action.kind != std::string("kernel")) return CUDA_ERROR_INVALID_VALUE;
   LaunchShape& shape = node.action.shape;
+  if (id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) violation("a stream's attribute on a graph's node");
   if (!shape.set_attribute(id, *value) || shape.grid[0] % shape.cluster) return CUDA_ERROR_INVALID_VALUE;
   return CUDA_SUCCESS;
 }

@@ -119,7 +119,7 @@ CUresult launch(const Call& call, CUfunction handle, const LaunchShape& shape, C
   const CUresult result = make_launch(call, handle, shape, params, &made);
   if (result != CUDA_SUCCESS) return result;
   fill_kernel_task(call, std::move(made), task.get());
-  enqueue(call, stream, task);
+  enqueue(call, stream, task, shape.programmatic);
   return CUDA_SUCCESS;
 }
 
@@ -313,6 +313,10 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
 
 bool LaunchShape::set_attribute(CUlaunchAttributeID id, const CUlaunchAttributeValue& value) {
   if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) return true;
+  if (id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
+    programmatic = value.programmaticStreamSerializationAllowed != 0;
+    return state().major >= 9;
+  }
   if (id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) return false;
   cluster = value.clusterDim.x;
   return cluster > 0 && value.clusterDim.y == 1 && value.clusterDim.z == 1;

@@ -42,6 +42,7 @@ struct LaunchShape {
   std::array<uint32_t, 3> grid, block;
   uint32_t shared_bytes;
   uint32_t cluster;
+  bool programmatic = false;   // in a stream
   bool set_attribute(CUlaunchAttributeID id, const CUlaunchAttributeValue& value);
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 
 #include "schedule.h"
 
@@ -73,10 +74,42 @@ CUresult enqueue_fill(const Call& call, CUstream stream, CUdeviceptr to, unsigne
   return CUDA_SUCCESS;
 }
 
-bool is_pinned(const void* memory) {
-  for (const auto& [begin, size] : state().pinned) {
-    const char* byte = static_cast<const char*>(memory);
-    if (byte >= begin && byte < begin + size) return true;
+// Pinned by cuMemAllocHost, or registered.
+struct HostMemory : Object {
+  HostMemory(const Allocation& of, const char* what) : Object(what, true), allocation(of) {}
+  Allocation allocation;
+  char* begin = nullptr;
+};
+std::map<const void*, HostMemory*>& host_memory() {
+  static auto* const all = new std::map<const void*, HostMemory*>;
+  return *all;
+}
+
+// Takes it out of the books; a violation if it is not there, or if queued work reads it.
+HostMemory& find_host_memory(const Call& call, const void* memory, const char* kind) {
+  const auto found = host_memory().find(memory);
+  if (found == host_memory().end() || std::string(found->second->kind) != kind) {
+    violation("%s: %p is not the start of %s", call.name, memory, kind);
+  }
+  HostMemory& it = *found->second;
+  const uint64_t size = state().pinned[it.begin];
+  if (const Task* user = user_of_host(it.begin, size)) {
+    violation("%s: queued work reads %p: %s", call.name, memory, user->what.c_str());
+  }
+  state().pinned.erase(it.begin);
+  host_memory().erase(found);
+  it.live = false;
+  return it;
+}
+
+bool is_writable(const void* memory) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long long begin = 0, end = 0;
+    char write = '-';
+    if (sscanf(line.c_str(), "%llx-%llx %*c%c", &begin, &end, &write) != 3) continue;
+    const auto address = reinterpret_cast<uintptr_t>(memory);
+    if (address >= begin && address < end) return write == 'w';
   }
   return false;
 }
@@ -91,6 +124,12 @@ void report_fault(int, siginfo_t* info, void*) {
 }
 
 }  // namespace
+
+bool is_pinned(const void* memory) {
+  const char* byte = static_cast<const char*>(memory);
+  auto next = state().pinned.upper_bound(byte);
+  return next != state().pinned.begin() && byte < std::prev(next)->first + std::prev(next)->second;
+}
 
 void watch_faults() {
   static bool watching = false;
@@ -168,6 +207,74 @@ CUresult cuMemFree(CUdeviceptr address) {
   return call.fault;
 }
 
+CUresult cuMemGetInfo(size_t* unused, size_t* total) {
+  Call call("cuMemGetInfo");
+  if (call.fault) return call.fault;
+  call.context();
+  *total = state().memory;
+  *unused = state().memory - std::min(state().memory, state().allocated);
+  return CUDA_SUCCESS;
+}
+
+// Between guard pages, as device memory is.
+CUresult cuMemAllocHost(void** out, size_t size) {
+  Call call("cuMemAllocHost");
+  if (call.fault) return call.fault;
+  call.context();
+  if (size == 0) return CUDA_ERROR_INVALID_VALUE;
+  const Allocation allocation = map(size);
+  if (!allocation.region) return CUDA_ERROR_OUT_OF_MEMORY;
+  HostMemory* made = make<HostMemory>(allocation, "pinned memory");
+  made->begin = reinterpret_cast<char*>(allocation.address);
+  state().pinned[made->begin] = size;
+  host_memory()[made->begin] = made;
+  *out = made->begin;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemFreeHost(void* memory) {
+  Call call("cuMemFreeHost");
+  call.context();
+  HostMemory& freed = find_host_memory(call, memory, "pinned memory");
+  each_slack(freed.allocation, check_slack);
+  munmap(freed.allocation.region, freed.allocation.region_size);
+  return call.fault;
+}
+
+// Read-only pages of the caller's are taken only as such, and only where the device says that it can.
+CUresult cuMemHostRegister(void* memory, size_t size, unsigned int flags) {
+  Call call("cuMemHostRegister");
+  if (call.fault) return call.fault;
+  call.context();
+  if (size == 0 || reinterpret_cast<uintptr_t>(memory) % kPage || size % kPage) return CUDA_ERROR_INVALID_VALUE;
+  if (!(flags & CU_MEMHOSTREGISTER_DEVICEMAP)) violation("cuMemHostRegister: flags %u", flags);
+  if (flags & CU_MEMHOSTREGISTER_READ_ONLY ? !state().registers_read_only : !is_writable(memory)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (is_pinned(memory)) return CUDA_ERROR_INVALID_VALUE;
+  HostMemory* made = make<HostMemory>(Allocation{}, "registered memory");
+  made->begin = static_cast<char*>(memory);
+  state().pinned[made->begin] = size;
+  host_memory()[made->begin] = made;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostUnregister(void* memory) {
+  Call call("cuMemHostUnregister");
+  call.context();
+  find_host_memory(call, memory, "registered memory");
+  return call.fault;
+}
+
+CUresult cuMemHostGetDevicePointer(CUdeviceptr* address, void* memory, unsigned int flags) {
+  Call call("cuMemHostGetDevicePointer");
+  if (call.fault) return call.fault;
+  call.context();
+  if (flags != 0 || !is_pinned(memory)) return CUDA_ERROR_INVALID_VALUE;
+  *address = reinterpret_cast<CUdeviceptr>(memory);
+  return CUDA_SUCCESS;
+}
+
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t size, CUstream stream) {
   Call call("cuMemcpyHtoDAsync");
   if (call.fault) return call.fault;
@@ -176,6 +283,7 @@ CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t size, CUstre
   task->what = "cuMemcpyHtoDAsync";
   task->memory = {to};
   if (is_pinned(from)) {
+    task->host = from;
     task->work = [=] { memcpy(reinterpret_cast<void*>(to), from, size); };
   } else {   // staged now
     std::vector<char> staged(static_cast<const char*>(from), static_cast<const char*>(from) + size);

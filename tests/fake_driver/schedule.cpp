@@ -48,12 +48,15 @@ void grid_wait(const fake_grid* seen) {
 
 void grid_launch_dependents(const fake_grid*) {}
 
+void grid_trap(const fake_grid*, int32_t code) { fake_break(code); }
+
 void run_kernel(const Launch& launch, Early* early) {
   Grid grid = {};
   std::copy(launch.grid.begin(), launch.grid.end(), grid.seen.grid);
   std::copy(launch.block.begin(), launch.block.end(), grid.seen.block);
   grid.seen.wait = grid_wait;
   grid.seen.launch_dependents = grid_launch_dependents;
+  grid.seen.trap = grid_trap;
   grid.early = early;
   // The kernel owns its parameters: a copy, aligned as each wants.
   std::vector<char> bytes(launch.bytes);
@@ -101,8 +104,9 @@ void run_to_end(Task& task) {
     end_early(task);
     return;
   }
-  if (task.launch) run_kernel(*task.launch, nullptr);
-  if (task.work) task.work();
+  const bool lost = state().broken != CUDA_SUCCESS;   // nothing runs on a device that is lost
+  if (task.launch && !lost) run_kernel(*task.launch, nullptr);
+  if (task.work && !lost) task.work();
   complete(task);
 }
 
@@ -111,7 +115,7 @@ bool step() {
   std::vector<TaskPointer> beginning, ready;
   for (const TaskPointer& task : queue()) {
     if (is_ready(*task)) ready.push_back(task);
-    else if (task->launch && !task->early.empty() && !task->running && may_begin(*task)) beginning.push_back(task);
+    else if (task->launch && !task->early.empty() && !task->running && !state().broken && may_begin(*task)) beginning.push_back(task);
   }
   auto& choice = beginning.empty() ? ready : beginning;
   if (choice.empty()) return false;
@@ -131,6 +135,11 @@ void finish(const TaskPointer& task) {
   }
 }
 
+void drain() {
+  while (!queue().empty() && step()) {
+  }
+}
+
 void maybe_run_some() {
   State& s = state();
   if (s.random() % 100 >= s.eager_percent) return;
@@ -138,11 +147,17 @@ void maybe_run_some() {
   }
 }
 
+// The task and what it may have overtaken.
+static void add_unfinished(const TaskPointer& task, std::vector<TaskPointer>* out) {
+  if (!task || std::find(out->begin(), out->end(), task) != out->end()) return;
+  if (!task->done) out->push_back(task);
+  for (const TaskPointer& before : task->behind) add_unfinished(before, out);
+  if (task->done && all_done(task->behind)) task->behind.clear();
+}
+
 std::vector<TaskPointer> stream_tail(const Call& call, CUstream handle) {
   std::vector<TaskPointer> tail;
-  const auto add = [&tail](const TaskPointer& task) {
-    if (task && !task->done) tail.push_back(task);
-  };
+  const auto add = [&tail](const TaskPointer& task) { add_unfinished(task, &tail); };
   Context& context = call.context();
   if (handle) {
     Stream& stream = call.object<Stream>(handle, "stream");
@@ -163,14 +178,19 @@ void set_stream_tail(const Call& call, CUstream handle, const TaskPointer& task)
   else call.context().null_last = task;
 }
 
-void enqueue(const Call& call, CUstream stream, const TaskPointer& task) {
-  task->after = stream_tail(call, stream);
+void enqueue(const Call& call, CUstream stream, const TaskPointer& task, bool programmatic) {
+  for (const TaskPointer& before : stream_tail(call, stream)) {
+    const bool early = programmatic && before->launch;
+    (early ? task->early : task->after).push_back(before);
+    if (early) task->behind.push_back(before);
+  }
   set_stream_tail(call, stream, task);
   enqueue(task);
   maybe_run_some();
 }
 
 const Task* user_of(const Allocation& allocation) {
+  if (state().broken) return nullptr;
   for (const TaskPointer& task : queue()) {
     for (const CUdeviceptr address : task->memory) {
       if (find_allocation(address) == &allocation) return task.get();
@@ -179,7 +199,17 @@ const Task* user_of(const Allocation& allocation) {
   return nullptr;
 }
 
+const Task* user_of_host(const char* begin, uint64_t size) {
+  if (state().broken) return nullptr;
+  for (const TaskPointer& task : queue()) {
+    const char* host = static_cast<const char*>(task->host);
+    if (host && host >= begin && host < begin + size) return task.get();
+  }
+  return nullptr;
+}
+
 const Task* user_of(const Library& library) {
+  if (state().broken) return nullptr;
   for (const TaskPointer& task : queue()) {
     if (task->launch && &task->launch->function->kernel.library == &library) return task.get();
   }
@@ -212,7 +242,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
   Call call("cuStreamSynchronize");
   if (call.fault) return call.fault;
   for (const TaskPointer& task : stream_tail(call, handle)) finish(task);
-  return CUDA_SUCCESS;
+  return state().broken;
 }
 
 CUresult cuEventCreate(CUevent* out, unsigned int flags) {
@@ -238,7 +268,7 @@ CUresult cuEventSynchronize(CUevent handle) {
   Call call("cuEventSynchronize");
   if (call.fault) return call.fault;
   finish(call.object<Event>(handle, "event").task);
-  return CUDA_SUCCESS;
+  return state().broken;
 }
 
 CUresult cuEventDestroy(CUevent handle) {

@@ -1,4 +1,4 @@
-#include "state.h"
+#include "schedule.h"
 
 #include <cstdarg>
 #include <cstdio>
@@ -51,11 +51,19 @@ Call::Call(const char* call_name) : name(call_name), lock_(state().mutex) {
   State& s = state();
   ++s.all_calls;
   ++s.calls[name];
+  if (s.broken && needs_context()) fault = s.broken;
   if (s.fail_at == 0 || (!s.fail_name.empty() && s.fail_name != name)) return;
   if (--s.fail_at == 0) {
     fault = s.fail_code;
     s.failed = true;
   }
+}
+
+// Devices and contexts themselves can still be asked for.
+bool Call::needs_context() const {
+  const std::string of(name);
+  return of.compare(0, 5, "cuCtx") != 0 && of.compare(0, 8, "cuDevice") != 0 && of != "cuInit" &&
+         of != "cuDriverGetVersion" && of != "cuGetProcAddress";
 }
 
 Context& Call::context() const {
@@ -95,6 +103,9 @@ void fake_reset() {
   s.devices = 1;
   s.memory = uint64_t{16} << 30;
   s.hidden.clear();
+  s.integrated = false;
+  s.registers_read_only = true;
+  fake_break(0);
   s.pinned.clear();
   s.eager_percent = 0;
   s.random.seed(1);
@@ -167,6 +178,18 @@ void fake_set_devices(int32_t count) {
 void fake_set_memory(uint64_t bytes) {
   Locked locked;
   state().memory = bytes;
+}
+
+void fake_set_integrated(int32_t integrated, int32_t registers_read_only) {
+  Locked locked;
+  state().integrated = integrated != 0;
+  state().registers_read_only = registers_read_only != 0;
+}
+
+void fake_break(int32_t code) {
+  Locked locked;
+  if (state().broken && !code) fake::drain();
+  state().broken = static_cast<husk::cuda::CUresult>(code);
 }
 
 void fake_hide(const char* name) {

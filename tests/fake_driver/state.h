@@ -67,6 +67,8 @@ struct State {
   bool initialised = false;
   int version = 13000, major = 9, minor = 0, devices = 1;
   uint64_t memory = uint64_t{16} << 30;
+  bool integrated = false, registers_read_only = true;
+  CUresult broken = CUDA_SUCCESS;   // what every use of a context comes back with
   std::set<std::string> hidden;
   std::map<const char*, uint64_t> pinned;
 
@@ -99,6 +101,7 @@ class Call {
 
  private:
   Object& find(const void* handle, const char* kind) const;
+  bool needs_context() const;
   std::lock_guard<std::recursive_mutex> lock_;
 };
 
@@ -116,6 +119,7 @@ std::vector<Context*>& context_stack();   // of this thread
 Allocation* find_allocation(CUdeviceptr address);   // live or dead; null: no device memory, or the end of a piece
 void check_range(const Call& call, CUdeviceptr address, uint64_t size, const char* what);
 std::string explain_address(CUdeviceptr address);
+bool is_pinned(const void* memory);
 void watch_faults();
 
 #define HUSK_DRIVER(name, version, need, parameters) CUresult name parameters;

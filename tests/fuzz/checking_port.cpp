@@ -147,7 +147,8 @@ husk_status launch(void*, void*, void* kernel, const husk_launch* launch, husk_e
 
 constexpr husk_port kPort = {sizeof(husk_port), HUSK_PORT_ABI, "host", nullptr, open, close, properties, fit, alloc,
                              release, upload, download, copy, fill, stream_create, stream_destroy, stream_wait,
-                             module_load, module_unload, kernel_get, launch, nullptr};
+                             module_load, module_unload, kernel_get, launch, nullptr, nullptr, nullptr, nullptr, nullptr,
+                             nullptr};
 
 // Calls `visit` for each element's address; false if there are too many to walk.
 template <class Visit>

@@ -6,12 +6,11 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:-build/dev}
 python=${HUSK_PYTHON:-build/venv/bin/python}
-cmake --build "$build" --target husk huskc husk-run husk_dump husk_gpu_check husk_gpu_bench husk_port_test husk_port_kernels 2>/dev/null ||
-  cmake --build "$build" --target husk huskc husk-run husk_dump husk_gpu_check husk_gpu_bench husk_port_test
+cmake --build "$build" --target husk huskc husk-run husk_dump husk_gpu_check husk_gpu_bench husk_gpu_load husk_port_test
 out=build/gpu
 rm -rf "$out"
 mkdir -p "$out/bin" "$out/lib" "$out/data"
-for program in husk-run husk-dump husk_gpu_check husk_gpu_bench husk_port_test; do
+for program in husk-run husk-dump husk_gpu_check husk_gpu_bench husk_gpu_load husk_port_test; do
   strip -o "$out/bin/$program" "$build/bin/$program"
 done
 cp -a "$build"/lib/libhusk.so* "$build"/lib/libhusk_ops.so* "$out/lib/"
@@ -20,7 +19,7 @@ for library in mimalloc fmt gtest; do
   ldd "$out"/bin/* | awk -v name="lib$library.so" 'index($1, name) == 1 { print $3 }' | sort -u |
     while read -r file; do cp -L "$file" "$out/lib/"; done
 done
-cp -a "$build"/bin/port_kernels_* "$out/bin/" 2>/dev/null || true
+cp -a "$build"/bin/port_kernels_* "$build/bin/port_nvtx.so" "$out/bin/"
 
 export HUSKC=$PWD/$build/bin/huskc PYTHONPATH=$PWD/compiler/torch
 "$python" tests/gpu/chain.py --out "$out/data"

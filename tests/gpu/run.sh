@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Everything of Husk that needs a GPU, from what tests/gpu/pack.sh made; needs no build there. Prints a report.
-#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: target models branches chain gpt port sanitizer; all by default
+#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: target models branches chain gpt load port sanitizer; all by default
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 dir=${1:-build/gpu}
 shift || true
 stages=("$@")
-((${#stages[@]})) || stages=(target models branches chain gpt port sanitizer)
+((${#stages[@]})) || stages=(target models branches chain gpt load port sanitizer)
 export LD_LIBRARY_PATH=$PWD/$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 bin=$dir/bin data=$dir/data failed=0 passed=0
 
@@ -72,12 +72,15 @@ for stage in "${stages[@]}"; do
     branches) show=1 check "branches: graph against list, 1000 runs" "$bin/husk_gpu_check" "$data/branches.husk" 1000 ;;
     chain) show=1 lines=60 check "chain of 100 kernels" "$bin/husk_gpu_bench" "$data" 300 ;;
     gpt) show=1 lines=30 check "GPT, eager and every mode" gpt ;;
+    load) show=1 lines=50 check "loading of weights" "$bin/husk_gpu_load" "$dir/weights.tmp" ;;
     port) show=1 lines=6 check "port conformance" "$bin/husk_port_test" --gtest_brief=1 ;;
     sanitizer)
       # Errors of driver calls are not asked for: the port finds the number of a kernel's parameters by asking for one more
       # than there should be, and the refusal is the answer.
       tool=(compute-sanitizer --tool memcheck --leak-check full --report-api-errors no --error-exitcode 9 --print-limit 5)
       models
+      # A device that was lost on purpose is no finding.
+      check "memcheck port" "${tool[@]}" "$bin/husk_port_test" --gtest_brief=1 --gtest_filter='-CudaDebug.*'
       check "memcheck branches" "${tool[@]}" "$bin/husk_gpu_check" "$data/branches.husk" 40
       for kind in racecheck initcheck synccheck; do
         check "$kind branches" compute-sanitizer --tool $kind --error-exitcode 9 "$bin/husk_gpu_check" "$data/branches.husk" 20

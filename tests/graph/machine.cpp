@@ -48,10 +48,9 @@ husk_value DeviceTensor::value() {
   return v;
 }
 
-Machine::Machine(const std::string& functions, const husk_session_options* options) {
-  const std::vector<uint8_t>& file = artifact(functions);
-  bytes_ = std::aligned_alloc(4096, (file.size() + 4095) / 4096 * 4096);
-  std::memcpy(bytes_, file.data(), file.size());
+Machine::Machine(const std::string& functions, const husk_session_options* options) : file_(artifact(functions)) {
+  bytes_ = std::aligned_alloc(4096, (file_.size() + 4095) / 4096 * 4096);
+  std::memcpy(bytes_, file_.data(), file_.size());
   husk_engine_options engine_options = HUSK_ENGINE_OPTIONS_INIT;
   engine_options.port = husk_port_cuda();
   const husk_port* port = husk_port_cuda();
@@ -61,7 +60,7 @@ Machine::Machine(const std::string& functions, const husk_session_options* optio
   }
   if (port->stream_create(device_, &stream, &error) != HUSK_OK) return;
   if (husk_engine_create(&engine_options, &engine, &error) != HUSK_OK) return;
-  if (husk_program_load(engine, bytes_, file.size(), nullptr, nullptr, &program, &error) != HUSK_OK) return;
+  if (husk_program_load(engine, bytes_, file_.size(), nullptr, nullptr, &program, &error) != HUSK_OK) return;
   session = open_session(options);
 }
 
@@ -109,6 +108,8 @@ husk_status Machine::upload(void* to, const void* from, size_t bytes) {
 husk_status Machine::download(void* to, const void* from, size_t bytes) {
   return husk_port_cuda()->download(device_, stream, to, from, bytes, &error);
 }
+
+bool Machine::intact() const { return std::memcmp(bytes_, file_.data(), file_.size()) == 0; }
 
 husk_session_stats Machine::stats(husk_session* of, uint32_t function) {
   husk_session_stats out = {};

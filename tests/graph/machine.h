@@ -17,7 +17,7 @@ struct Fake {
   Fake();
 #define HUSK_FAKE_CONTROLS(CONTROL)                                                                               \
   CONTROL(fake_reset) CONTROL(fake_fail_at) CONTROL(fake_fail_call) CONTROL(fake_failed) CONTROL(fake_calls)       \
-  CONTROL(fake_early_starts) CONTROL(fake_live_objects) CONTROL(fake_schedule)
+  CONTROL(fake_early_starts) CONTROL(fake_live_objects) CONTROL(fake_schedule) CONTROL(fake_set_integrated)
 #define CONTROL(name) decltype(&::name) name = nullptr;
   HUSK_FAKE_CONTROLS(CONTROL)
 #undef CONTROL
@@ -48,6 +48,7 @@ class Machine {
   husk_status upload(void* to, const void* from, size_t bytes);
   husk_status download(void* to, const void* from, size_t bytes);   // waits for the stream
   husk_session* open_session(const husk_session_options* options);
+  bool intact() const;                                              // the artifact's bytes are what they were
   husk_session_stats stats(husk_session* session, uint32_t function = 0);
 
   husk_engine* engine = nullptr;
@@ -60,6 +61,7 @@ class Machine {
   std::vector<void*> memory_;
   std::vector<husk_session*> sessions_;
   void* device_ = nullptr;   // a second handle of the device, for the test's own memory
+  const std::vector<uint8_t>& file_;
   void* bytes_ = nullptr;
 };
 

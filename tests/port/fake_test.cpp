@@ -198,7 +198,24 @@ TEST_F(FakeDriver, gives_out_no_more_memory_than_it_has) {
   fake().set_memory(1 << 20);
   void* piece = nullptr;
   EXPECT_EQ(port->alloc(device, (1 << 20) + 1, &piece, &error), HUSK_OUT_OF_MEMORY);
-  EXPECT_TRUE(error_says("cuMemAlloc CUDA_ERROR_OUT_OF_MEMORY 1048577"));
+  EXPECT_TRUE(error_says("cuMemAlloc CUDA_ERROR_OUT_OF_MEMORY 1048577 free are 1048576 of 1048576"));
+}
+
+TEST_F(FakeDriver, knows_pinned_memory_that_queued_work_reads) {
+  void *pinned = nullptr, *entered = nullptr;
+  int32_t* a = device_array(std::vector<int32_t>(8, 1));
+  ASSERT_EQ(port->enter(device, &entered, &error), HUSK_OK);
+  ASSERT_EQ(driver.cuMemAllocHost(&pinned, 100), 0);
+  ASSERT_EQ(driver.cuMemcpyHtoDAsync(reinterpret_cast<uintptr_t>(a), pinned, 32, static_cast<cuda::CUstream>(stream)), 0);
+  EXPECT_DEATH(driver.cuMemFreeHost(pinned), "cuMemFreeHost: queued work reads .*: cuMemcpyHtoDAsync");
+  EXPECT_DEATH(driver.cuMemFreeHost(static_cast<char*>(pinned) + 1), "is not the start of pinned memory");
+  EXPECT_DEATH(driver.cuMemHostUnregister(pinned), "is not the start of registered memory");
+  ASSERT_EQ(port->stream_wait(entered, stream, &error), HUSK_OK);
+  static_cast<char*>(pinned)[100] = 1;
+  EXPECT_DEATH(driver.cuMemFreeHost(pinned), "100 bytes: something was written 100 bytes from its start");
+  static_cast<char*>(pinned)[100] = 0x5A;
+  EXPECT_EQ(driver.cuMemFreeHost(pinned), 0);
+  port->leave(entered);
 }
 
 }  // namespace husk::port_test

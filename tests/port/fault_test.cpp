@@ -113,6 +113,46 @@ TEST_F(OverFakeFaults, in_memory_and_streams) {
     sweep_queueing("fill", [&] { return port->fill(device, stream, a, 0x123456789ABCDEF0, width, 100, &error); });
   }
   sweep("stream_wait", [&] { return port->stream_wait(device, stream, &error); });
+  sweep("enter", [&] {
+    void* entered = nullptr;
+    const husk_status status = port->enter(device, &entered, &error);
+    EXPECT_EQ(entered != nullptr, status == HUSK_OK);
+    disarm();
+    if (entered) port->leave(entered);
+    return status;
+  });
+}
+
+TEST_F(OverFakeFaults, in_loads) {
+  std::vector<char> bytes(150000, 2);
+  for (const int32_t threads : {0 /* directly */, 1, 2}) {
+    husk_cuda_options options{};
+    options.staging_bytes = 8192;
+    options.load_threads = threads;
+    if (threads) open_with(options);
+    char* target = static_cast<char*>(device_memory(bytes.size()));
+    const husk_load loads[] = {{target, bytes.data(), 100000}, {target + 100000, bytes.data() + 100000, 50000}};
+    sweep_queueing("load", [&] { return port->load(device, loads, 2, 0, &error); });
+    sweep_queueing("a large upload", [&] { return port->upload(device, stream, target, bytes.data(), 150000, &error); });
+    EXPECT_EQ(read(target, bytes.size()), bytes);
+    forget_memory();
+  }
+}
+
+TEST_F(OverFakeFaults, in_mapping) {
+  close();
+  fake().set_integrated(1, 1);
+  ASSERT_EQ(open(), HUSK_OK);
+  ASSERT_EQ(port->stream_create(device, &stream, &error), HUSK_OK);
+  std::vector<char> bytes(10000);
+  sweep("map", [&] {
+    void* address = nullptr;
+    const husk_status status = port->map(device, bytes.data(), bytes.size(), &address, &error);
+    EXPECT_EQ(address != nullptr, status == HUSK_OK);
+    disarm();
+    if (address) port->unmap(device, bytes.data(), bytes.size());
+    return status;
+  });
 }
 
 TEST_F(OverFakeFaults, in_modules_and_launches) {
@@ -143,9 +183,24 @@ TEST_F(OverFakeFaults, in_modules_and_launches) {
   int32_t value = 1, n = 1024;
   void* params[] = {&a, &a, &value, &n};
   void* add = add_scalar();
-  for (const husk_launch& launch : {launch_of(params), launch_of(params, 2, HUSK_LAUNCH_COOPERATIVE)}) {
+  for (const husk_launch& launch : {launch_of(params), launch_of(params, 2, HUSK_LAUNCH_COOPERATIVE),
+                                    launch_of(params, 1, HUSK_LAUNCH_PROGRAMMATIC)}) {
     sweep_queueing("launch", [&] { return port->launch(device, stream, add, &launch, &error); });
   }
+}
+
+TEST_F(OverFakeFaults, where_each_piece_of_work_is_checked) {
+  husk_cuda_options options{};
+  options.check_each = 1;
+  open_with(options);
+  int32_t *a = device_array(std::vector<int32_t>(1024, 1)), *b = device_array(std::vector<int32_t>(1024, 1));
+  int32_t value = 1, n = 1024;
+  void* params[] = {&a, &a, &value, &n};
+  void* add = add_scalar();
+  const husk_launch launch = launch_of(params);
+  sweep_queueing("launch", [&] { return port->launch(device, stream, add, &launch, &error); });
+  sweep_queueing("copy", [&] { return port->copy(device, stream, b, a, 4096, &error); });
+  sweep_queueing("fill", [&] { return port->fill(device, stream, a, 1, 4, 1024, &error); });
 }
 
 TEST_F(OverFakeFaults, in_building_graphs) {

@@ -98,6 +98,18 @@ KERNEL(shared_last, 8, 4, 4) {
   END;
 }
 
+/* Where `code` is not 0 the device is lost, else out[0] = 1. */
+#ifdef HUSK_FAKE_ABI
+#define TRAP(code) grid->trap(grid, code)
+#else
+#define TRAP(code) (void)(code)
+#endif
+KERNEL(trap_if, 8, 4) {
+  if (INT(1)) TRAP(INT(1));
+  else POINTER(int32_t, 0)[0] = 1;
+  END;
+}
+
 /* What may run with 64 threads a block at most. */
 #ifdef HUSK_FAKE_ABI
 EXPORT const uint32_t narrow_max_threads = 64;

@@ -111,6 +111,106 @@ TEST_F(CudaLaunch, takes_clusters_and_cooperative_grids) {
   }
 }
 
+// out[i] = in[i] * 3, ten times over, each kernel allowed to start before the one ahead of it has ended.
+class CudaProgrammatic : public Cuda {
+ protected:
+  bool waits_here() {
+    husk_port_properties properties;
+    port->properties(device, &properties);
+    return port->fit(device, "sm_90", HUSK_IMAGE_PTX) != 0;
+  }
+  std::vector<int32_t> chain(void* scale, int32_t* a, int32_t* b) {
+    int32_t factor = 3, n = 300;
+    for (int i = 0; i < 10; ++i) {
+      int32_t *in = i % 2 ? b : a, *out = i % 2 ? a : b;
+      void* params[] = {&out, &in, &factor, &n};
+      husk_launch launch = shape(n, params);
+      launch.flags = HUSK_LAUNCH_PROGRAMMATIC;
+      EXPECT_EQ(port->launch(device, stream, scale, &launch, &error), HUSK_OK) << error.text;
+    }
+    return read(a, 300);
+  }
+};
+class OverFakeProgrammatic : public CudaProgrammatic {
+  void SetUp() override {
+    NEEDS_FAKE;
+    CudaProgrammatic::SetUp();
+  }
+};
+
+TEST_F(CudaProgrammatic, launches_give_what_the_stream_s_order_gives) {
+  if (!waits_here()) GTEST_SKIP() << "needs sm_90";
+  void* scale = kernel("scale_wait", kBinary);
+  for (int round = 0; round < 20; ++round) {
+    if (fake()) fake().schedule(static_cast<uint64_t>(round), static_cast<uint32_t>(round % 3) * 40);
+    int32_t *a = device_array(std::vector<int32_t>(300, 1)), *b = device_array(std::vector<int32_t>(300, 0));
+    EXPECT_EQ(chain(scale, a, b), std::vector<int32_t>(300, 59049));
+    forget_memory();
+  }
+}
+
+// Behind a fill or a copy, and before one, a kernel has its place.
+TEST_F(CudaProgrammatic, launches_order_themselves_with_copies_and_fills) {
+  if (!waits_here()) GTEST_SKIP() << "needs sm_90";
+  void* scale = kernel("scale_wait", kBinary);
+  int32_t *a = device_array(std::vector<int32_t>(300, 1)), *b = device_array(std::vector<int32_t>(300, 0));
+  int32_t *c = device_array(std::vector<int32_t>(300, 0)), factor = 3, n = 300;
+  void* params[] = {&b, &a, &factor, &n};
+  husk_launch launch = shape(n, params);
+  launch.flags = HUSK_LAUNCH_PROGRAMMATIC;
+  for (uint64_t i = 1; i <= 20; ++i) {
+    if (fake()) fake().schedule(i, 0);
+    ASSERT_EQ(port->fill(device, stream, a, i, 4, 300, &error), HUSK_OK);
+    ASSERT_EQ(port->launch(device, stream, scale, &launch, &error), HUSK_OK) << error.text;
+    ASSERT_EQ(port->copy(device, stream, c, b, 1200, &error), HUSK_OK);
+    EXPECT_EQ(read(c, 300), std::vector<int32_t>(300, static_cast<int32_t>(i) * 3));
+  }
+}
+
+TEST_F(OverFakeProgrammatic, launches_begin_early_and_show_who_does_not_wait) {
+  int32_t *a = device_array(std::vector<int32_t>(300, 1)), *b = device_array(std::vector<int32_t>(300, 0));
+  EXPECT_EQ(chain(kernel("scale_wait", kBinary), a, b), std::vector<int32_t>(300, 59049));
+  EXPECT_GT(fake().early_starts(), 0u);
+  bool wrong = false;
+  for (uint64_t seed = 1; seed < 30 && !wrong; ++seed) {
+    fake().schedule(seed, 0);
+    forget_memory();
+    a = device_array(std::vector<int32_t>(300, 1));
+    b = device_array(std::vector<int32_t>(300, 0));
+    wrong = chain(kernel("scale_careless", kBinary), a, b) != std::vector<int32_t>(300, 59049);
+  }
+  EXPECT_TRUE(wrong);
+}
+
+TEST_F(OverFakeProgrammatic, launches_are_plain_ones_where_nothing_can_wait) {
+  close();
+  fake().set_capability(8, 7);
+  ASSERT_EQ(open(), HUSK_OK) << error.text;
+  ASSERT_EQ(port->stream_create(device, &stream, &error), HUSK_OK) << error.text;
+  int32_t *a = device_array(std::vector<int32_t>(300, 1)), *b = device_array(std::vector<int32_t>(300, 0));
+  EXPECT_EQ(chain(kernel("scale_careless", kBinary), a, b), std::vector<int32_t>(300, 59049));
+  EXPECT_EQ(fake().calls("cuLaunchKernel"), 10u);
+}
+
+TEST_F(OverFakeProgrammatic, is_nothing_to_a_node_of_a_graph) {
+  int32_t *a = device_array(std::vector<int32_t>(300, 1)), factor = 3, n = 300;
+  void* params[] = {&a, &a, &factor, &n};
+  const husk_launch plain = shape(n, params);
+  husk_launch early = plain;
+  early.flags = HUSK_LAUNCH_PROGRAMMATIC;
+  void *scale = kernel("scale_wait", kBinary), *graph = nullptr, *exec = nullptr;
+  const husk_port_graphs& graphs = *port->graphs;
+  ASSERT_EQ(graphs.graph_create(device, &graph, &error), HUSK_OK);
+  ASSERT_EQ(graphs.graph_add_kernel(device, graph, scale, &early, nullptr, 0, &error), HUSK_OK) << error.text;
+  ASSERT_EQ(graphs.graph_instantiate(device, graph, &exec, &error), HUSK_OK);
+  EXPECT_EQ(graphs.exec_set_kernel(device, exec, 0, scale, &plain, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(graphs.exec_set_kernel(device, exec, 0, scale, &early, &error), HUSK_OK) << error.text;
+  ASSERT_EQ(graphs.exec_launch(device, exec, stream, &error), HUSK_OK);
+  EXPECT_EQ(read(a, 300), std::vector<int32_t>(300, 3));
+  graphs.exec_destroy(device, exec);
+  graphs.graph_destroy(device, graph);
+}
+
 TEST_F(CudaLaunch, that_is_refused_says_which_kernel_and_grid) {
   int32_t* a = device_array(std::vector<int32_t>(8, 1));
   int32_t value = 1, n = 8;

@@ -1,7 +1,6 @@
 #include "port_case.h"
 
 #include <dlfcn.h>
-#include <husk/port_cuda.h>
 #ifdef HUSK_TEST_HOST_PORT
 #include <husk/port_host.h>
 #endif
@@ -39,6 +38,8 @@ const Fake& fake() {
     get(controls.set_driver_version, "fake_set_driver_version");
     get(controls.set_devices, "fake_set_devices");
     get(controls.set_memory, "fake_set_memory");
+    get(controls.set_integrated, "fake_set_integrated");
+    get(controls.break_device, "fake_break");
     get(controls.hide, "fake_hide");
     get(controls.pin, "fake_pin");
     return controls;
@@ -99,6 +100,17 @@ husk_status Device::open(int32_t index) {
   allocator = memory.allocator();
   error = {};
   return port->open(port->user, index, &allocator, nullptr, &device, &error);
+}
+
+void Device::open_with(const husk_cuda_options& options) {
+  close();
+  port_with_options = *port;
+  cuda_options = options;
+  cuda_options.struct_size = sizeof cuda_options;
+  port_with_options.user = &cuda_options;
+  port = &port_with_options;
+  ASSERT_EQ(open(), HUSK_OK) << error.text;
+  ASSERT_EQ(port->stream_create(device, &stream, &error), HUSK_OK) << error.text;
 }
 
 void Device::SetUp() {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <husk/port.h>
+#include <husk/port_cuda.h>
 
 #include <cstdlib>
 #include <deque>
@@ -30,6 +30,8 @@ struct Fake {
   decltype(&fake_set_driver_version) set_driver_version = nullptr;
   decltype(&fake_set_devices) set_devices = nullptr;
   decltype(&fake_set_memory) set_memory = nullptr;
+  decltype(&fake_set_integrated) set_integrated = nullptr;
+  decltype(&fake_break) break_device = nullptr;
   decltype(&fake_hide) hide = nullptr;
   decltype(&fake_pin) pin = nullptr;
 
@@ -78,6 +80,8 @@ class Device : public ::testing::Test {
 
   husk_status open(int32_t index = 0);
   void close();
+  // Opens it again with options of the CUDA port's, with a stream.
+  void open_with(const husk_cuda_options& options);
 
   // Memory with this content, freed by TearDown.
   template <class T>
@@ -112,6 +116,8 @@ class Device : public ::testing::Test {
   bool error_says(const std::string& words) const;   // all of them, split at spaces
 
   const husk_port* port;
+  husk_port port_with_options{};
+  husk_cuda_options cuda_options{};
   const bool host;
   CountedMemory memory;
   husk_allocator allocator{};

@@ -39,12 +39,13 @@ int32_t index_from(const std::string& name, size_t colon) {
 
 }  // namespace
 
-Machine::Machine(const std::string& name, uint32_t threads) {
+Machine::Machine(const std::string& name, uint32_t threads, const husk_cuda_options& options) : options_(options) {
   const size_t colon = name.find(':');
   const std::string kind = name.substr(0, colon);
-  if (kind == "host") port_ = husk_port_host();
-  else if (kind == "cuda") port_ = husk_port_cuda();
+  if (kind == "host") port_ = *husk_port_host();
+  else if (kind == "cuda") port_ = *husk_port_cuda();
   else fail(exit_usage, "--device={}: host, cuda and cuda:N are possible", name);
+  if (kind == "cuda") port_.user = &options_;
   husk_error error;
   if (threads != 1) check(husk_host_threads_create(threads, nullptr, &threads_, &error), error, exit_usage);
   try {
@@ -61,12 +62,12 @@ void Machine::open(int32_t index) {
   husk_error error;
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.device_index = index;
-  options.port = port_;
+  options.port = &port_;
   options.log = log_warning;
   if (threads_.parallel) options.threads = &threads_;
   options.allow_host_images = 1;   // whoever runs a file with this tool trusts its code
   check(husk_engine_create(&options, &engine_, &error), error, exit_load);
-  if (port_ == husk_port_host()) {
+  if (port_.open == husk_port_host()->open) {
     uint32_t count = 0;
     const husk_op* ops = husk_host_ops(&count);
     for (uint32_t i = 0; i < count; i++) {
@@ -74,15 +75,15 @@ void Machine::open(int32_t index) {
     }
   }
   husk_engine_properties(engine_, &properties_);
-  check(port_->open(port_->user, index, &process_memory, nullptr, &device_, &error), error, exit_load);
-  check(port_->stream_create(device_, &stream_, &error), error, exit_load);
+  check(port_.open(port_.user, index, &process_memory, nullptr, &device_, &error), error, exit_load);
+  check(port_.stream_create(device_, &stream_, &error), error, exit_load);
 }
 
 void Machine::close() {
   if (device_) {
-    for (void* memory : memory_) port_->free(device_, memory);
-    if (stream_) port_->stream_destroy(device_, stream_);
-    port_->close(device_);
+    for (void* memory : memory_) port_.free(device_, memory);
+    if (stream_) port_.stream_destroy(device_, stream_);
+    port_.close(device_);
   }
   husk_engine_release(engine_);
   husk_host_threads_release(&threads_);
@@ -92,7 +93,7 @@ void* Machine::allocate(uint64_t size) {
   husk_error error;
   void* memory = nullptr;
   memory_.reserve(memory_.size() + 1);
-  check(port_->alloc(device_, std::max<uint64_t>(size, 1), &memory, &error), error, exit_run);
+  check(port_.alloc(device_, std::max<uint64_t>(size, 1), &memory, &error), error, exit_run);
   memory_.push_back(memory);
   return memory;
 }
@@ -100,13 +101,13 @@ void* Machine::allocate(uint64_t size) {
 void Machine::upload(void* to, const std::vector<unsigned char>& bytes) {
   husk_error error;
   if (bytes.empty()) return;
-  check(port_->upload(device_, stream_, to, bytes.data(), bytes.size(), &error), error, exit_run);
+  check(port_.upload(device_, stream_, to, bytes.data(), bytes.size(), &error), error, exit_run);
 }
 
 void Machine::download(std::vector<unsigned char>& bytes, const void* from) {
   husk_error error;
   if (bytes.empty()) return;
-  check(port_->download(device_, stream_, bytes.data(), from, bytes.size(), &error), error, exit_run);
+  check(port_.download(device_, stream_, bytes.data(), from, bytes.size(), &error), error, exit_run);
 }
 
 }  // namespace husk::run

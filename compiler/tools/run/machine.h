@@ -2,6 +2,7 @@
 #pragma once
 
 #include <husk/husk.h>
+#include <husk/port_cuda.h>
 
 #include <string>
 #include <vector>
@@ -10,9 +11,9 @@ namespace husk::run {
 
 class Machine {
  public:
-  // `name` is "host", "cuda" or "cuda:N"; `threads` are for kernels and ops of the host, 0: one for each CPU. Fails
-  // (exit_usage, exit_load).
-  Machine(const std::string& name, uint32_t threads);
+  // `name` is "host", "cuda" or "cuda:N"; `threads` are for kernels and ops of the host, 0: one for each CPU; `options` are
+  // for CUDA, and what they point to outlives the machine. Fails (exit_usage, exit_load).
+  Machine(const std::string& name, uint32_t threads, const husk_cuda_options& options);
   ~Machine();
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
@@ -30,7 +31,8 @@ class Machine {
   void open(int32_t index);
   void close();
 
-  const husk_port* port_ = nullptr;
+  husk_port port_{};
+  husk_cuda_options options_{};
   husk_threads threads_{};
   husk_engine* engine_ = nullptr;
   void* device_ = nullptr;   // beside the engine's own: memory of one is memory of the other

@@ -1,11 +1,14 @@
 #include "device.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 namespace husk::cuda {
 
-Current::Current(const Device& device, husk_error* error) : status(HUSK_OK), device_(device) {
+Current::Current(void* handle, husk_error* error) : status(HUSK_OK), handle_(*static_cast<Handle*>(handle)) {
+  if (handle_.entered) return;
+  const Device& device = *handle_.device;
   const CUresult result = device.driver.cuCtxPushCurrent(device.context);
   if (result != CUDA_SUCCESS) {
     status = driver_fail(device.driver, error, result, "cuCtxPushCurrent", "device %d", device.index);
@@ -14,7 +17,19 @@ Current::Current(const Device& device, husk_error* error) : status(HUSK_OK), dev
 
 Current::~Current() {
   CUcontext popped;
-  if (status == HUSK_OK) device_.driver.cuCtxPopCurrent(&popped);
+  if (status == HUSK_OK && !handle_.entered) handle_.device->driver.cuCtxPopCurrent(&popped);
+}
+
+husk_status check_work(const Device& device, void* stream, husk_error* error, const char* format, ...) {
+  if (!device.options.check_each) return HUSK_OK;
+  const CUresult result = device.driver.cuStreamSynchronize(as_stream(stream));
+  if (result == CUDA_SUCCESS) return HUSK_OK;
+  char thing[150];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(thing, sizeof thing, format, arguments);
+  va_end(arguments);
+  return driver_fail(device.driver, error, result, "cuStreamSynchronize", "in %s", thing);
 }
 
 void* allocate(const Device& device, size_t size, const char* thing, husk_error* error) {
@@ -55,6 +70,8 @@ husk_status read_attributes(Device* device, husk_error* error) {
       {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &device->major},
       {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &device->minor},
       {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &device->shared_optin},
+      {CU_DEVICE_ATTRIBUTE_INTEGRATED, &device->integrated},
+      {CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, &device->registers_read_only},
   };
   for (const auto& row : wanted) {
     const CUresult result = driver.cuDeviceGetAttribute(row.value, row.attribute, device->device);
@@ -69,7 +86,7 @@ husk_status read_attributes(Device* device, husk_error* error) {
 }
 
 husk_status create_private_stream(Device* device, husk_error* error) {
-  Current current(*device, error);
+  Current current(&device->plain, error);
   HUSK_TRY(current.status);
   const CUresult result = device->driver.cuStreamCreate(&device->private_stream, CU_STREAM_NON_BLOCKING);
   if (result == CUDA_SUCCESS) return HUSK_OK;
@@ -87,31 +104,40 @@ husk_status retain_context(Device* device, husk_error* error) {
   return status;
 }
 
+// What a caller of an older header does not have stays 0.
+void read_options(const husk_cuda_options* given, husk_cuda_options* out) {
+  memcpy(out, given, given->struct_size < sizeof *out ? given->struct_size : sizeof *out);
+}
+
 }  // namespace
 
-husk_status open(void*, int32_t index, const husk_allocator* allocator, const husk_threads*, void** out,
+husk_status open(void* user, int32_t index, const husk_allocator* allocator, const husk_threads* threads, void** out,
                  husk_error* error) {
   *out = nullptr;
   void* memory = allocator->allocate(allocator->user, sizeof(Device), alignof(Device));
   if (!memory) return fail(error, HUSK_OUT_OF_MEMORY, "no host memory for CUDA device %d", index);
   memset(memory, 0, sizeof(Device));
   Device* device = static_cast<Device*>(memory);
+  device->plain = {device, false};
+  device->entered = {device, true};
   device->allocator = allocator;
+  device->threads = threads;
   device->index = index;
+  if (user) read_options(static_cast<const husk_cuda_options*>(user), &device->options);
 
-  husk_status status = load_driver(&device->driver, error);
+  husk_status status = open_ranges(device->options.nvtx, &device->ranges, error);
+  if (status == HUSK_OK) status = load_driver(&device->driver, error);
+  if (status == HUSK_OK) status = find_device(device, error);
+  if (status == HUSK_OK) status = read_attributes(device, error);
+  if (status == HUSK_OK) status = retain_context(device, error);
   if (status == HUSK_OK) {
-    status = find_device(device, error);
-    if (status == HUSK_OK) status = read_attributes(device, error);
-    if (status == HUSK_OK) status = retain_context(device, error);
-    if (status != HUSK_OK) unload_driver(&device->driver);
+    *out = &device->plain;
+    return HUSK_OK;
   }
-  if (status != HUSK_OK) {
-    allocator->release(allocator->user, device);
-    return status;
-  }
-  *out = device;
-  return HUSK_OK;
+  if (device->driver.library) unload_driver(&device->driver);
+  close_ranges(&device->ranges);
+  release(*device, device);
+  return status;
 }
 
 void close(void* handle) {
@@ -120,7 +146,24 @@ void close(void* handle) {
   stream_destroy(handle, device.private_stream);
   device.driver.cuDevicePrimaryCtxRelease(device.device);
   unload_driver(&device.driver);
+  close_ranges(&device.ranges);
   release(device, &device);
+}
+
+husk_status enter(void* handle, void** entered, husk_error* error) {
+  *entered = nullptr;
+  Device& device = as_device(handle);
+  const CUresult result = device.driver.cuCtxPushCurrent(device.context);
+  if (result != CUDA_SUCCESS) {
+    return driver_fail(device.driver, error, result, "cuCtxPushCurrent", "device %d", device.index);
+  }
+  *entered = &device.entered;
+  return HUSK_OK;
+}
+
+void leave(void* entered) {
+  CUcontext popped;
+  as_device(entered).driver.cuCtxPopCurrent(&popped);
 }
 
 void properties(void* handle, husk_port_properties* out) {

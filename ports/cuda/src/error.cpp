@@ -43,6 +43,8 @@ static const char* remedy(CUresult result) {
     case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
     case CUDA_ERROR_JIT_COMPILATION_DISABLED:
       return "; update the driver, or export a cubin for this device";
+    case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_EXTERNAL_DEVICE:
     case CUDA_ERROR_ILLEGAL_ADDRESS:
     case CUDA_ERROR_LAUNCH_TIMEOUT:
     case CUDA_ERROR_ASSERT:
@@ -52,7 +54,7 @@ static const char* remedy(CUresult result) {
     case CUDA_ERROR_INVALID_ADDRESS_SPACE:
     case CUDA_ERROR_INVALID_PC:
     case CUDA_ERROR_LAUNCH_FAILED:
-      return "; an earlier kernel failed: this process must restart before it can use the device again";
+      return "; a kernel failed: this process must restart before it can use the device again";
     default:
       return "";
   }
@@ -77,15 +79,17 @@ husk_status driver_fail(const Driver& driver, husk_error* error, CUresult result
                         const char* format, ...) {
   const husk_status code = code_of(result);
   write(error, code, result);
-  constexpr int kThing = 150;   // what follows has room
+  // The call, the error and the remedy are always said in full; the thing has the rest.
+  char after[200];
+  int room = snprintf(after, sizeof after, ": %s: %s (%d)%s", call, error_name(driver, result), result, remedy(result));
+  room = static_cast<int>(sizeof error->text) - (room < static_cast<int>(sizeof after) ? room : static_cast<int>(sizeof after) - 1);
   va_list arguments;
   va_start(arguments, format);
-  int length = vsnprintf(error->text, kThing, format, arguments);
+  int length = vsnprintf(error->text, static_cast<size_t>(room), format, arguments);
   va_end(arguments);
   if (length < 0) length = 0;
-  if (length >= kThing) length = kThing - 1;
-  snprintf(error->text + length, sizeof error->text - static_cast<size_t>(length), ": %s: %s%s", call,
-           error_name(driver, result), remedy(result));
+  if (length >= room) length = room - 1;
+  snprintf(error->text + length, sizeof error->text - static_cast<size_t>(length), "%s", after);
   return code;
 }
 

@@ -171,7 +171,7 @@ husk_status graph_create(void* handle, void** out, husk_error* error) {
   if (!memory) return error->code;
   Graph* graph = new (memory) Graph();
   graph->owners.store(1, std::memory_order_relaxed);
-  Current current(device, error);
+  Current current(handle, error);
   if (current.status == HUSK_OK) {
     const CUresult result = device.driver.cuGraphCreate(&graph->graph, 0);
     if (result == CUDA_SUCCESS) {
@@ -189,7 +189,7 @@ husk_status graph_add_kernel(void* handle, void* pointer, void* kernel_pointer, 
   const Device& device = as_device(handle);
   Graph* graph = static_cast<Graph*>(pointer);
   const Kernel& kernel = as_kernel(kernel_pointer);
-  Current current(device, error);
+  Current current(handle, error);
   HUSK_TRY(current.status);
   Edges edges(device);
   HUSK_TRY(edges.collect(*graph, from, edge_count, NodeKind::kernel, error));
@@ -200,7 +200,7 @@ husk_status graph_add_kernel(void* handle, void* pointer, void* kernel_pointer, 
   node.last = node.first;
   node.kind = NodeKind::kernel;
   node.cluster = launch->cluster > 1 ? launch->cluster : 1;
-  node.flags = launch->flags;
+  node.flags = launch->flags & HUSK_LAUNCH_COOPERATIVE;
   graph->nodes[graph->count++] = node;
   return HUSK_OK;
 }
@@ -222,7 +222,7 @@ husk_status graph_add_copy(void* handle, void* pointer, void* to, const void* fr
                            const husk_graph_edge* from_nodes, uint32_t edge_count, husk_error* error) {
   const Device& device = as_device(handle);
   Graph* graph = static_cast<Graph*>(pointer);
-  Current current(device, error);
+  Current current(handle, error);
   HUSK_TRY(current.status);
   Edges edges(device);
   HUSK_TRY(edges.collect(*graph, from_nodes, edge_count, NodeKind::copy, error));
@@ -258,7 +258,7 @@ husk_status graph_add_fill(void* handle, void* pointer, void* to, uint64_t patte
   if (!is_width(width)) {
     return fail(error, HUSK_INVALID_ARGUMENT, "a fill has elements of 1, 2, 4 or 8 bytes, not %u", width);
   }
-  Current current(device, error);
+  Current current(handle, error);
   HUSK_TRY(current.status);
   Edges edges(device);
   HUSK_TRY(edges.collect(*graph, from, edge_count, NodeKind::fill, error));
@@ -287,7 +287,7 @@ void graph_destroy(void* handle, void* graph) {
   if (!graph) return;
   const Device& device = as_device(handle);
   Ignored ignored;
-  Current current(device, &ignored.error);
+  Current current(handle, &ignored.error);
   drop_graph(device, static_cast<Graph*>(graph));
 }
 

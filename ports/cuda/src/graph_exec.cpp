@@ -82,7 +82,7 @@ husk_status graph_instantiate(void* handle, void* pointer, void** out, husk_erro
   exec->count = graph->count;
   if (graph->count) memcpy(exec->nodes, graph->nodes, graph->count * sizeof(Node));
 
-  Current current(device, error);
+  Current current(handle, error);
   husk_status status = current.status;
   if (status == HUSK_OK) status = create_exec(device, exec, error);
   if (status == HUSK_OK) {
@@ -106,11 +106,11 @@ husk_status exec_set_kernel(void* handle, void* pointer, uint32_t number, void* 
   const Kernel& kernel = as_kernel(kernel_pointer);
   HUSK_TRY(find_node(exec, number, NodeKind::kernel, "kernel", error));
   const Node& node = exec.nodes[number];
-  if ((launch->cluster > 1 ? launch->cluster : 1) != node.cluster || launch->flags != node.flags) {
+  if ((launch->cluster > 1 ? launch->cluster : 1) != node.cluster || (launch->flags & HUSK_LAUNCH_COOPERATIVE) != node.flags) {
     return fail(error, HUSK_UNSUPPORTED, "node %u, kernel '%.60s': cluster and flags of an executable graph are fixed",
                 number, kernel.symbol);
   }
-  Current current(device, error);
+  Current current(handle, error);
   HUSK_TRY(current.status);
   const CUDA_KERNEL_NODE_PARAMS_v2 params = kernel_params(kernel, *launch);
   const CUresult result = device.driver.cuGraphExecKernelNodeSetParams(exec.exec, node.first, &params);
@@ -126,7 +126,7 @@ husk_status exec_set_copy(void* handle, void* pointer, uint32_t number, void* to
   const Exec& exec = *static_cast<Exec*>(pointer);
   if (number < exec.count && exec.nodes[number].kind == NodeKind::empty && size == 0) return HUSK_OK;
   HUSK_TRY(find_node(exec, number, NodeKind::copy, "copy", error));
-  Current current(device, error);
+  Current current(handle, error);
   HUSK_TRY(current.status);
   const CUDA_MEMCPY3D_v2 params = copy_params(to, from, size);
   const CUresult result = device.driver.cuGraphExecMemcpyNodeSetParams(exec.exec, exec.nodes[number].first, &params,
@@ -151,7 +151,7 @@ husk_status exec_set_fill(void* handle, void* pointer, uint32_t number, void* to
     return fail(error, HUSK_UNSUPPORTED, "node %u: a fill of 8 bytes with unequal halves is another node: build the "
                 "graph anew", number);
   }
-  Current current(device, error);
+  Current current(handle, error);
   HUSK_TRY(current.status);
   const CUresult result = set_fill(device, exec, node, fill);
   if (result != CUDA_SUCCESS) {
@@ -165,8 +165,9 @@ husk_status exec_launch(void* handle, void* pointer, void* stream, husk_error* e
   const Device& device = as_device(handle);
   const Driver& driver = device.driver;
   Exec& exec = *static_cast<Exec*>(pointer);
-  Current current(device, error);
+  Current current(handle, error);
   HUSK_TRY(current.status);
+  const Range range(device, "husk graph");
   CUresult result = driver.cuGraphLaunch(exec.exec, as_stream(stream));
   if (result != CUDA_SUCCESS) {
     return driver_fail(driver, error, result, "cuGraphLaunch", "graph of %u nodes", exec.count);
@@ -174,7 +175,7 @@ husk_status exec_launch(void* handle, void* pointer, void* stream, husk_error* e
   result = driver.cuEventRecord(exec.done, as_stream(stream));
   if (result == CUDA_SUCCESS) {
     exec.launched = true;
-    return HUSK_OK;
+    return check_work(device, stream, error, "a graph of %u nodes", exec.count);
   }
   driver.cuStreamSynchronize(as_stream(stream));   // nothing else knows when this launch ends
   return driver_fail(driver, error, result, "cuEventRecord", "graph of %u nodes", exec.count);
@@ -185,7 +186,7 @@ void exec_destroy(void* handle, void* pointer) {
   const Device& device = as_device(handle);
   Exec* exec = static_cast<Exec*>(pointer);
   Ignored ignored;
-  Current current(device, &ignored.error);
+  Current current(handle, &ignored.error);
   // The driver frees an exec in flight when it ends, but the caller frees its memory when this returns.
   if (exec->launched) device.driver.cuEventSynchronize(exec->done);
   device.driver.cuGraphExecDestroy(exec->exec);

@@ -26,25 +26,32 @@ static CUresult launch_with(const Driver& driver, CUfunction function, CUstream 
   return driver.cuLaunchKernelEx(&config, function, launch.params, nullptr);
 }
 
+// A grid of blocks and nothing else goes the short way.
+static CUresult launch_plain(const Driver& driver, CUfunction function, CUstream stream, const husk_launch& launch) {
+  return driver.cuLaunchKernel(function, launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0],
+                               launch.block[1], launch.block[2], launch.shared_bytes, stream, launch.params, nullptr);
+}
+
 husk_status launch(void* handle, void* stream, void* pointer, const husk_launch* launch, husk_error* error) {
   const Device& device = as_device(handle);
   const Driver& driver = device.driver;
   const Kernel& kernel = as_kernel(pointer);
-  Current current(device, error);
+  Current current(handle, error);
   HUSK_TRY(current.status);
-  CUresult result;
-  const bool plain = launch->cluster <= 1 && !(launch->flags & HUSK_LAUNCH_COOPERATIVE);
-  if (plain) {
-    result = driver.cuLaunchKernel(kernel.function, launch->grid[0], launch->grid[1], launch->grid[2],
-                                   launch->block[0], launch->block[1], launch->block[2], launch->shared_bytes,
-                                   as_stream(stream), launch->params, nullptr);
-  } else {
-    CUlaunchAttribute attributes[2];
-    const unsigned int count = launch_attributes(*launch, attributes);
-    result = launch_with(driver, kernel.function, as_stream(stream), *launch, attributes, count);
+  const Range range(device, kernel.symbol);
+  CUlaunchAttribute attributes[3];
+  unsigned int count = launch_attributes(*launch, attributes);
+  if (launch->flags & HUSK_LAUNCH_PROGRAMMATIC && device.major >= 9) {   // code before 9.0 has nothing to wait with
+    attributes[count] = {};
+    attributes[count].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attributes[count].value.programmaticStreamSerializationAllowed = 1;
+    ++count;
   }
-  if (result == CUDA_SUCCESS) return HUSK_OK;
-  return driver_fail(driver, error, result, plain ? "cuLaunchKernel" : "cuLaunchKernelEx",
+  const CUresult result =
+      count ? launch_with(driver, kernel.function, as_stream(stream), *launch, attributes, count)
+            : launch_plain(driver, kernel.function, as_stream(stream), *launch);
+  if (result == CUDA_SUCCESS) return check_work(device, stream, error, "kernel '%.50s'", kernel.symbol);
+  return driver_fail(driver, error, result, count ? "cuLaunchKernelEx" : "cuLaunchKernel",
                      "kernel '%.50s', grid %u x %u x %u, block %u x %u x %u", kernel.symbol, launch->grid[0],
                      launch->grid[1], launch->grid[2], launch->block[0], launch->block[1], launch->block[2]);
 }

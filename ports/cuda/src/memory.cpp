@@ -5,13 +5,15 @@ namespace husk::cuda {
 husk_status memory_alloc(void* handle, uint64_t size, void** memory, husk_error* error) {
   *memory = nullptr;
   const Device& device = as_device(handle);
-  Current current(device, error);
+  Current current(handle, error);
   HUSK_TRY(current.status);
   CUdeviceptr address = 0;
   const CUresult result = device.driver.cuMemAlloc(&address, size ? size : 1);   // the driver refuses 0
   if (result != CUDA_SUCCESS) {
-    return driver_fail(device.driver, error, result, "cuMemAlloc", "%llu bytes on device %d",
-                       static_cast<unsigned long long>(size), device.index);
+    size_t free = 0, total = 0;
+    device.driver.cuMemGetInfo(&free, &total);   // 0 of 0 where the device is lost
+    return driver_fail(device.driver, error, result, "cuMemAlloc", "%llu bytes on device %d, free are %zu of %zu",
+                       static_cast<unsigned long long>(size), device.index, free, total);
   }
   *memory = reinterpret_cast<void*>(static_cast<uintptr_t>(address));
   return HUSK_OK;
@@ -21,7 +23,7 @@ void memory_free(void* handle, void* memory) {
   if (!memory) return;
   const Device& device = as_device(handle);
   Ignored ignored;
-  Current current(device, &ignored.error);
+  Current current(handle, &ignored.error);
   if (current.status == HUSK_OK) device.driver.cuMemFree(as_address(memory));
 }
 
@@ -41,8 +43,13 @@ static husk_status copy_fail(const Device& device, husk_error* error, CUresult r
 husk_status upload(void* handle, void* stream, void* to, const void* from, uint64_t size, husk_error* error) {
   if (size == 0) return HUSK_OK;
   const Device& device = as_device(handle);
-  Current current(device, error);
+  Current current(handle, error);
   HUSK_TRY(current.status);
+  if (is_large(device, size)) {
+    HUSK_TRY(wait(device, stream, error));   // earlier work may use the target
+    const husk_load whole = {to, from, size};
+    return load(handle, &whole, 1, 0, error);
+  }
   const CUresult result = device.driver.cuMemcpyHtoDAsync(as_address(to), from, size, as_stream(stream));
   if (result != CUDA_SUCCESS) return copy_fail(device, error, result, "cuMemcpyHtoDAsync", "upload", size, to);
   // Pinned memory, and pageable memory that the device reads in place, is read after the call has returned (CUDA Driver
@@ -53,7 +60,7 @@ husk_status upload(void* handle, void* stream, void* to, const void* from, uint6
 
 husk_status download(void* handle, void* stream, void* to, const void* from, uint64_t size, husk_error* error) {
   const Device& device = as_device(handle);
-  Current current(device, error);
+  Current current(handle, error);
   HUSK_TRY(current.status);
   if (size) {
     const CUresult result = device.driver.cuMemcpyDtoHAsync(to, as_address(from), size, as_stream(stream));
@@ -65,12 +72,12 @@ husk_status download(void* handle, void* stream, void* to, const void* from, uin
 husk_status copy(void* handle, void* stream, void* to, const void* from, uint64_t size, husk_error* error) {
   if (size == 0) return HUSK_OK;
   const Device& device = as_device(handle);
-  Current current(device, error);
+  Current current(handle, error);
   HUSK_TRY(current.status);
   const CUresult result =
       device.driver.cuMemcpyDtoDAsync(as_address(to), as_address(from), size, as_stream(stream));
-  if (result == CUDA_SUCCESS) return HUSK_OK;
-  return copy_fail(device, error, result, "cuMemcpyDtoDAsync", "copy", size, to);
+  if (result != CUDA_SUCCESS) return copy_fail(device, error, result, "cuMemcpyDtoDAsync", "copy", size, to);
+  return check_work(device, stream, error, "a copy of %llu bytes to %p", static_cast<unsigned long long>(size), to);
 }
 
 // Eight bytes are one fill of four where both halves are equal, else two fills of four with a pitch of eight.
@@ -91,7 +98,7 @@ husk_status fill(void* handle, void* stream, void* to, uint64_t pattern, uint32_
   if (count == 0) return HUSK_OK;
   const Device& device = as_device(handle);
   const Driver& driver = device.driver;
-  Current current(device, error);
+  Current current(handle, error);
   HUSK_TRY(current.status);
   const CUdeviceptr address = as_address(to);
   CUresult result;
@@ -115,15 +122,17 @@ husk_status fill(void* handle, void* stream, void* to, uint64_t pattern, uint32_
     default:
       return fail(error, HUSK_INVALID_ARGUMENT, "a fill has elements of 1, 2, 4 or 8 bytes, not %u", width);
   }
-  if (result == CUDA_SUCCESS) return HUSK_OK;
-  return driver_fail(driver, error, result, call, "fill of %llu elements of %u bytes at %p",
-                     static_cast<unsigned long long>(count), width, to);
+  if (result != CUDA_SUCCESS) {
+    return driver_fail(driver, error, result, call, "fill of %llu elements of %u bytes at %p",
+                       static_cast<unsigned long long>(count), width, to);
+  }
+  return check_work(device, stream, error, "a fill of %llu elements at %p", static_cast<unsigned long long>(count), to);
 }
 
 husk_status stream_create(void* handle, void** stream, husk_error* error) {
   *stream = nullptr;
   const Device& device = as_device(handle);
-  Current current(device, error);
+  Current current(handle, error);
   HUSK_TRY(current.status);
   CUstream created = nullptr;
   const CUresult result = device.driver.cuStreamCreate(&created, CU_STREAM_NON_BLOCKING);
@@ -138,13 +147,13 @@ void stream_destroy(void* handle, void* stream) {
   if (!stream) return;
   const Device& device = as_device(handle);
   Ignored ignored;
-  Current current(device, &ignored.error);
+  Current current(handle, &ignored.error);
   if (current.status == HUSK_OK) device.driver.cuStreamDestroy(as_stream(stream));
 }
 
 husk_status stream_wait(void* handle, void* stream, husk_error* error) {
   const Device& device = as_device(handle);
-  Current current(device, error);
+  Current current(handle, error);
   HUSK_TRY(current.status);
   return wait(device, stream, error);
 }

@@ -183,7 +183,7 @@ husk_status module_load(void* handle, const husk_port_image* image, void** out, 
   Module* module = new (memory) Module();
   memcpy(module->name, image->name, name_bytes);
 
-  Current current(device, error);
+  Current current(handle, error);
   husk_status status = current.status;
   if (status == HUSK_OK) status = load_image(device, *image, module, error);
   if (status == HUSK_OK) *out = module;
@@ -196,7 +196,7 @@ void module_unload(void* handle, void* pointer) {
   const Device& device = as_device(handle);
   Module* module = static_cast<Module*>(pointer);
   Ignored ignored;
-  Current current(device, &ignored.error);
+  Current current(handle, &ignored.error);
   device.driver.cuLibraryUnload(module->library);
   for (Kernel* kernel = module->kernels.load(std::memory_order_acquire); kernel;) {
     Kernel* next = kernel->next;
@@ -210,7 +210,7 @@ husk_status kernel_get(void* handle, void* pointer, const husk_port_kernel* desc
   *out = nullptr;
   const Device& device = as_device(handle);
   Module& module = *static_cast<Module*>(pointer);
-  Current current(device, error);
+  Current current(handle, error);
   HUSK_TRY(current.status);
   CUfunction function = nullptr;
   HUSK_TRY(find_function(device, module, *desc, &function, error));

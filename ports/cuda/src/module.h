@@ -31,7 +31,7 @@ husk_status kernel_get(void* device, void* module, const husk_port_kernel* desc,
 // launch.cpp
 husk_status launch(void* device, void* stream, void* kernel, const husk_launch* launch, husk_error* error);
 
-// The attributes of a launch that is more than a grid of blocks; returns how many, at most 2.
+// The attributes that a launch has in a graph too; returns how many, at most 2.
 unsigned int launch_attributes(const husk_launch& launch, CUlaunchAttribute* attributes);
 
 }  // namespace husk::cuda

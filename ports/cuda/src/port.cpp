@@ -10,7 +10,7 @@ static const husk_port kPort = {
     sizeof(husk_port), HUSK_PORT_ABI, "cuda",        nullptr,     open,         close,        properties,
     fit,               memory_alloc,  memory_free,   upload,      download,     copy,         fill,
     stream_create,     stream_destroy, stream_wait,  module_load, module_unload, kernel_get,  launch,
-    &kGraphs,
+    &kGraphs,          enter,         leave,         load,        map,          unmap,
 };
 
 }  // namespace husk::cuda

@@ -181,7 +181,7 @@ typedef struct husk_trace_event {
 typedef struct husk_session_options {
   uint32_t struct_size;
   int32_t mode;                    /* auto: a graph where the device and the function allow it, else the list */
-  int32_t full_edges;              /* 1: no programmatic edges */
+  int32_t full_edges;              /* 1: no programmatic edges, nor early starts on a stream */
   int32_t fill_freed;              /* 1: debug; the arena is filled with 0xFF before each run */
   /* Memory that independent work may cost more than the tightest plan, in percent; 0 is the default, 25; -1 none. */
   int32_t parallel_percent;

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-#define HUSK_PORT_ABI 2
+#define HUSK_PORT_ABI 3
 
 /* Formats of images. Values are frozen: files hold them. */
 enum { HUSK_IMAGE_ELF = 1, HUSK_IMAGE_CUBIN = 2, HUSK_IMAGE_PTX = 3 };
@@ -55,7 +55,19 @@ typedef struct husk_launch {
   uint32_t reserved;
   void** params;
 } husk_launch;
-enum { HUSK_LAUNCH_COOPERATIVE = 1 };
+/* PROGRAMMATIC: the kernel waits first, so on a stream it may start before the kernel ahead of it has ended. Graphs do not look
+ * at it: there the edges say so. */
+enum { HUSK_LAUNCH_COOPERATIVE = 1, HUSK_LAUNCH_PROGRAMMATIC = 2 };
+
+/* Host memory that goes to `to` on the device. */
+typedef struct husk_load {
+  void* to;
+  const void* from;
+  uint64_t size;
+} husk_load;
+/* DROP_PAGES: every page that holds a byte of it is a clean one of a file's mapping, so that the process may give it back as
+ * soon as it was read. */
+enum { HUSK_LOAD_DROP_PAGES = 1 };
 
 /* A node of a graph before node `to`; programmatic edges let `to` start early and wait inside its kernel. */
 typedef struct husk_graph_edge {
@@ -128,6 +140,22 @@ typedef struct husk_port {
   husk_status (*launch)(void* device, void* stream, void* kernel, const husk_launch* launch, husk_error* error);
 
   const husk_port_graphs* graphs;   /* NULL if the device has none */
+
+  /* The rest are shortcuts, NULL where a port has none. */
+
+  /* `entered` stands for `device` in every function, on this thread, until leave: the port then need not make the device
+   * current each time. Pairs do not nest. */
+  husk_status (*enter)(void* device, void** entered, husk_error* error);
+  void (*leave)(void* entered);
+
+  /* Many uploads at once, as fast as the device takes them: all is there, for every stream, when this returns. The targets
+   * are memory that no work uses. May start threads, which have ended then. `flags` are HUSK_LOAD_*. */
+  husk_status (*load)(void* device, const husk_load* loads, uint32_t count, uint32_t flags, husk_error* error);
+
+  /* Where the device reads host memory as fast as its own: the address at which kernels read these bytes, which stay
+   * unchanged until unmap of the same bytes. HUSK_UNSUPPORTED means: load them. */
+  husk_status (*map)(void* device, const void* memory, uint64_t size, void** address, husk_error* error);
+  void (*unmap)(void* device, const void* memory, uint64_t size);
 } husk_port;
 
 #ifdef __cplusplus

@@ -17,6 +17,25 @@
 extern "C" {
 #endif
 
+/* What `user` of a copy of the table may point to, read when a device is opened; zero is every option's default:
+ *   husk_cuda_options options = {sizeof options, 1};
+ *   husk_port port = *husk_port_cuda();  port.user = &options;
+ * The copy must outlive the engine. */
+typedef struct husk_cuda_options {
+  uint32_t struct_size;
+  /* 1: debug; each launch, copy, fill and graph waits until its work is done, and says what went wrong in it. */
+  int32_t check_each;
+  /* A library with nvtxRangePushA and nvtxRangePop, as "libnvtx3interop.so.1" and, to CUDA 12, "libnvToolsExt.so.1" are:
+   * launches, graphs and loads are ranges of a profile on the host's side. Refused where it cannot be opened. NULL: none. */
+  const char* nvtx;
+  /* Large loads go through pinned memory, which is freed behind each: bytes of one buffer, of which there are two for each
+   * thread, 0 is 8 MiB; and threads, 0 is two. The caller's of husk_engine_options are taken where it gave any. Up to 16
+   * buffers' bytes go without. */
+  uint64_t staging_bytes;
+  int32_t load_threads;
+  int32_t reserved;
+} husk_cuda_options;
+
 /* The table of the port; static, the same at every call, from any thread. Never NULL, also without a driver. */
 HUSK_API const husk_port* husk_port_cuda(void);
 

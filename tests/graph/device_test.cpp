@@ -1,0 +1,140 @@
+// What a program asks of its device: constants in place or in one load, one context switch a run, early starts on a stream.
+#include "../values.h"
+#include "machine.h"
+
+namespace husk::test {
+namespace {
+
+const char* const kAffine = R"(
+constant nothing f32 [0] bytes ""
+constant a f32 [4] bytes "0000803f000000400000404000008040"     # 1, 2, 3, 4
+constant b f32 [4] bytes "0000803f0000803f0000803f0000803f"     # 1
+function affine {
+  input x tensor f32 [4]
+  output y tensor f32 rank 1
+  variant gpu {
+    buffer x of input bytes 16
+    buffer y of output bytes 16
+    buffer halves bytes 16 align 64
+    buffer less bytes 16 align 64
+    launch shift grid (1, 1, 1) (read x, write halves, 0, 4)
+    launch join grid (1, 1, 1) (read a, read halves, write less, 4)
+    launch join grid (1, 1, 1) (read less, read b, write y, 4)
+    return (tensor y f32 [4] [1])
+  }
+}
+)";
+
+class DeviceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake.fake_reset();
+    options.mode = HUSK_MODE_LIST;
+  }
+  void TearDown() override {
+    fake.fake_reset();
+    EXPECT_EQ(fake.fake_live_objects(), 0u);
+  }
+  // y of x = 2, 4, 6, 8: a - x / 2 - b.
+  std::vector<float> run(Machine& m) {
+    const float x[] = {2, 4, 6, 8};
+    void *in = m.alloc(16), *out = m.alloc(16);
+    EXPECT_EQ(m.upload(in, x, 16), HUSK_OK);
+    DeviceTensor from = Machine::vector(in, 4), to = Machine::vector(out, 4);
+    husk_value input = from.value(), output = to.value();
+    EXPECT_EQ(husk_session_resize(m.session, 0, &input, 1, &m.error), HUSK_OK) << m.error.text;
+    const uint64_t before = fake.fake_calls(nullptr);
+    EXPECT_EQ(husk_session_run(m.session, 0, m.stream, &input, 1, &output, 1, &m.error), HUSK_OK) << m.error.text;
+    calls = fake.fake_calls(nullptr) - before;
+    std::vector<float> y(4);
+    EXPECT_EQ(m.download(y.data(), out, 16), HUSK_OK);
+    return y;
+  }
+  Fake fake;
+  husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
+  uint64_t calls = 0;   // of the driver, by the last run
+};
+
+const std::vector<float> kBefore = {-1, -1, -1, -1};
+
+TEST_F(DeviceTest, ARunIsOneCallALaunchAndTwoMore) {
+  Machine m(kAffine, &options);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  EXPECT_EQ(run(m), kBefore);
+  EXPECT_EQ(calls, 3u + 2u);
+  options.mode = HUSK_MODE_GRAPH;
+  m.session = m.open_session(&options);
+  EXPECT_EQ(run(m), kBefore);
+  EXPECT_EQ(m.stats(m.session).runs_as_graph, 1u);
+  EXPECT_LE(calls, 3u + 1u + 2u);   // patched, launched
+}
+
+TEST_F(DeviceTest, ARunLeavesTheDeviceHoweverItEnds) {
+  Machine m(kAffine, &options);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  EXPECT_EQ(run(m), kBefore);
+  DeviceTensor from = Machine::vector(m.alloc(16), 4), to = Machine::vector(m.alloc(16), 4);
+  husk_value input = from.value(), output = to.value();
+  fake.fake_fail_call("cuCtxPushCurrent", 1, 201);
+  EXPECT_EQ(husk_session_run(m.session, 0, m.stream, &input, 1, &output, 1, &m.error), HUSK_DEVICE);
+  EXPECT_NE(std::string(m.error.text).find("cuCtxPushCurrent"), std::string::npos) << m.error.text;
+  for (const char* call : {"cuLaunchKernel", "cuLaunchKernelEx"}) {
+    const uint64_t entered = fake.fake_calls("cuCtxPushCurrent"), left = fake.fake_calls("cuCtxPopCurrent");
+    fake.fake_fail_call(call, 1, 1);
+    (void)husk_session_run(m.session, 0, m.stream, &input, 1, &output, 1, &m.error);
+    fake.fake_fail_at(0, 0);
+    EXPECT_EQ(fake.fake_calls("cuCtxPushCurrent") - entered, fake.fake_calls("cuCtxPopCurrent") - left);
+    EXPECT_EQ(run(m), kBefore);
+  }
+}
+
+// Kernels that wait first start early on a stream too, unless the session wants full edges.
+TEST_F(DeviceTest, AListStartsEarlyWhatWaitsFirst) {
+  for (const int32_t full : {0, 1}) {
+    options.full_edges = full;
+    Machine m(kAffine, &options);
+    ASSERT_NE(m.session, nullptr) << m.error.text;
+    const uint64_t before = fake.fake_calls("cuLaunchKernelEx");
+    for (int round = 0; round < 20; ++round) {
+      fake.fake_schedule(static_cast<uint64_t>(round), 0);
+      EXPECT_EQ(run(m), kBefore);
+    }
+    EXPECT_EQ(fake.fake_calls("cuLaunchKernelEx") - before, full ? 0u : 60u);
+  }
+  EXPECT_GT(fake.fake_early_starts(), 0u);
+}
+
+// A device with memory of its own has them in one allocation; new values are not written to the file's bytes.
+TEST_F(DeviceTest, ConstantsLieInTheFileWhereTheDeviceReadsThem) {
+  const float two[] = {2, 2, 2, 2};
+  const husk_constant_update update = {2, 0, two};
+  for (const bool integrated : {false, true}) {
+    fake.fake_reset();
+    fake.fake_set_integrated(integrated, 0);
+    Machine m(kAffine, &options);
+    ASSERT_NE(m.session, nullptr) << m.error.text;
+    EXPECT_EQ(fake.fake_calls("cuMemHostRegister"), integrated ? 1u : 0u);
+    EXPECT_EQ(run(m), kBefore);
+    ASSERT_EQ(husk_program_update_constants(m.program, &update, 1, &m.error), HUSK_OK) << m.error.text;
+    EXPECT_EQ(run(m), (std::vector<float>{-2, -2, -2, -2})) << integrated;
+    EXPECT_EQ(m.intact(), true) << integrated;
+  }
+}
+
+TEST_F(DeviceTest, ConstantsThatCannotBeMappedAreLoaded) {
+  fake.fake_set_integrated(1, 0);
+  fake.fake_fail_call("cuMemHostRegister", 1, 1);   // the driver does not take such memory
+  {
+    Machine m(kAffine, &options);
+    ASSERT_NE(m.session, nullptr) << m.error.text;
+    EXPECT_TRUE(fake.fake_failed());
+    EXPECT_EQ(run(m), kBefore);
+  }
+  fake.fake_fail_call("cuMemHostRegister", 1, 700);   // the device is lost
+  Machine lost(kAffine, &options);
+  EXPECT_EQ(lost.program, nullptr);
+  EXPECT_NE(std::string(lost.error.text).find("cuMemHostRegister"), std::string::npos) << lost.error.text;
+}
+
+}  // namespace
+}  // namespace husk::test

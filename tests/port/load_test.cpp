@@ -1,0 +1,212 @@
+// Loads: many pieces at once, through pinned memory where they are large.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "port_case.h"
+
+namespace husk::port_test {
+
+// Pieces of odd sizes, some empty, scattered over host memory and one piece of the device's.
+class Pieces {
+ public:
+  Pieces(uint64_t total, uint32_t seed) {
+    std::mt19937 random(seed);
+    while (bytes.size() < total) {
+      const size_t wanted = random() % 4 == 0 ? random() % 20000 : random() % 300;
+      const size_t size = random() % 9 == 0 ? 0 : std::min<size_t>(wanted, total - bytes.size());
+      sizes.push_back(size);
+      for (size_t i = 0; i < size; ++i) bytes.push_back(static_cast<char>(random()));
+    }
+  }
+  std::vector<husk_load> to(char* device) const {
+    std::vector<husk_load> loads;
+    size_t at = 0;
+    for (const size_t size : sizes) {
+      loads.push_back({device + at, bytes.data() + at, size});
+      at += size;
+    }
+    return loads;
+  }
+  std::vector<char> bytes;
+  std::vector<size_t> sizes;
+};
+
+class CudaLoad : public Cuda {
+ protected:
+  void load_and_compare(uint64_t total, uint32_t seed) {
+    const Pieces pieces(total, seed);
+    char* target = static_cast<char*>(device_memory(total));
+    const std::vector<husk_load> loads = pieces.to(target);
+    ASSERT_EQ(port->load(device, loads.data(), static_cast<uint32_t>(loads.size()), 0, &error), HUSK_OK) << error.text;
+    EXPECT_EQ(read(target, total), pieces.bytes) << total;
+    forget_memory();
+  }
+  static husk_cuda_options staged(int32_t threads) {
+    husk_cuda_options options{};
+    options.staging_bytes = 4096;
+    options.load_threads = threads;
+    return options;
+  }
+};
+class OverFakeLoad : public CudaLoad {
+  void SetUp() override {
+    NEEDS_FAKE;
+    CudaLoad::SetUp();
+  }
+};
+
+TEST_F(CudaLoad, brings_every_byte) {
+  load_and_compare(100000, 1);
+  for (const int32_t threads : {1, 2, 0}) {
+    open_with(staged(threads));
+    for (const uint64_t total : {1, 4095, 65535, 65536, 65537, 500001}) load_and_compare(total, 2);
+  }
+}
+
+TEST_F(CudaLoad, takes_the_callers_threads) {
+  static uint32_t asked;   // the function of husk_threads may be called from any thread, but here is only this one
+  asked = 0;
+  const husk_threads two = {nullptr, 2, [](void*, uint32_t n, void (*body)(void*, uint32_t), void* argument) {
+                              asked = n;
+                              std::thread second(body, argument, 1);
+                              body(argument, 0);
+                              second.join();
+                            }};
+  const husk_threads one = {nullptr, 1, [](void*, uint32_t, void (*)(void*, uint32_t), void*) { asked = 99; }};
+  for (const husk_threads* threads : {&two, &one}) {
+    open_with(staged(0));
+    close();
+    ASSERT_EQ(port->open(port->user, 0, &allocator, threads, &device, &error), HUSK_OK) << error.text;
+    ASSERT_EQ(port->stream_create(device, &stream, &error), HUSK_OK) << error.text;
+    load_and_compare(200000, 3);
+    EXPECT_EQ(asked, 2u);
+  }
+}
+
+TEST_F(CudaLoad, of_nothing_does_nothing) {
+  EXPECT_EQ(port->load(device, nullptr, 0, 0, &error), HUSK_OK);
+  const husk_load empty[] = {{nullptr, nullptr, 0}, {nullptr, nullptr, 0}};
+  EXPECT_EQ(port->load(device, empty, 2, HUSK_LOAD_DROP_PAGES, &error), HUSK_OK);
+}
+
+TEST_F(CudaLoad, works_from_several_threads_at_once) {
+  open_with(staged(2));
+  std::vector<std::string> wrong(4);
+  std::vector<char*> targets;
+  for (int i = 0; i < 4; ++i) targets.push_back(static_cast<char*>(device_memory(300000)));
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < 4; ++i) {
+    threads.emplace_back([this, i, target = targets[i], out = &wrong[i]] {
+      const Pieces pieces(300000, i);
+      const std::vector<husk_load> loads = pieces.to(target);
+      husk_error mine{};
+      std::vector<char> got(300000);
+      if (port->load(device, loads.data(), static_cast<uint32_t>(loads.size()), 0, &mine) != HUSK_OK) *out = mine.text;
+      else if (port->download(device, nullptr, got.data(), target, got.size(), &mine) != HUSK_OK) *out = mine.text;
+      else if (got != pieces.bytes) *out = "other bytes than were loaded";
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& text : wrong) EXPECT_EQ(text, "");
+}
+
+// Resident bytes of the mapping that begins at `memory`.
+static uint64_t resident(const void* memory) {
+  std::ifstream maps("/proc/self/smaps");
+  char wanted[32];
+  snprintf(wanted, sizeof wanted, "%lx-", reinterpret_cast<unsigned long>(memory));
+  bool here = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.rfind(wanted, 0) == 0) here = true;
+    unsigned long kilobytes = 0;
+    if (here && sscanf(line.c_str(), "Rss: %lu kB", &kilobytes) == 1) return kilobytes * 1024;
+  }
+  return ~uint64_t{0};
+}
+
+TEST_F(CudaLoad, gives_pages_of_a_file_back_where_it_may) {
+  const size_t size = 1 << 20;
+  char path[] = "/tmp/husk_load_XXXXXX";
+  const int file = mkstemp(path);
+  ASSERT_GE(file, 0);
+  std::vector<char> content(size);
+  for (size_t i = 0; i < size; ++i) content[i] = static_cast<char>(i * 7 + i / 4096);
+  ASSERT_EQ(write(file, content.data(), size), static_cast<ssize_t>(size));
+  char* mapping = static_cast<char*>(mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0));
+  ASSERT_NE(mapping, MAP_FAILED);
+  ::close(file);
+  unlink(path);
+  for (const int32_t threads : {0 /* directly */, 1, 2}) {
+    if (threads) open_with(staged(threads));
+    char* target = static_cast<char*>(device_memory(size));
+    const husk_load loads[] = {{target, mapping, 300001}, {target + 300001, mapping + 300001, size - 300001}};
+    ASSERT_EQ(port->load(device, loads, 2, 0, &error), HUSK_OK) << error.text;
+    EXPECT_EQ(resident(mapping), size);
+    ASSERT_EQ(port->load(device, loads, 2, HUSK_LOAD_DROP_PAGES, &error), HUSK_OK) << error.text;
+    EXPECT_LE(resident(mapping), size / 4) << threads;   // the kernel may bring neighbours of a page that is read
+    EXPECT_EQ(read(target, size), content);
+    EXPECT_EQ(memcmp(mapping, content.data(), size), 0);
+    forget_memory();
+  }
+  munmap(mapping, size);
+}
+
+TEST_F(CudaLoad, is_how_large_uploads_go_in_the_order_of_their_stream) {
+  open_with(staged(2));
+  std::vector<int32_t> numbers(100000);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int32_t>(i);
+  int32_t* target = static_cast<int32_t*>(device_memory(400000));
+  for (int round = 0; round < 10; ++round) {
+    ASSERT_EQ(port->fill(device, stream, target, 0xFFFFFFFF, 4, 100000, &error), HUSK_OK);
+    ASSERT_EQ(port->upload(device, stream, target, numbers.data(), 400000, &error), HUSK_OK) << error.text;
+    EXPECT_EQ(read(target, 100000), numbers);
+  }
+}
+
+TEST_F(OverFakeLoad, pins_nothing_for_small_loads) {
+  load_and_compare(100000, 4);
+  EXPECT_EQ(fake().calls("cuMemAllocHost"), 0u);
+  EXPECT_EQ(fake().calls("cuStreamSynchronize"), 2u);   // one for all pieces, and one for reading back
+}
+
+TEST_F(OverFakeLoad, frees_what_it_pins) {
+  for (const int32_t threads : {1, 2}) {
+    open_with(staged(threads));
+    const uint64_t live = fake().live_objects();
+    const uint64_t pinned = fake().calls("cuMemAllocHost"), freed = fake().calls("cuMemFreeHost");
+    load_and_compare(500000, 5);
+    EXPECT_GE(fake().calls("cuMemAllocHost") - pinned, 2u);
+    EXPECT_LE(fake().calls("cuMemAllocHost") - pinned, 2u * static_cast<uint32_t>(threads));
+    EXPECT_EQ(fake().calls("cuMemAllocHost") - pinned, fake().calls("cuMemFreeHost") - freed);
+    EXPECT_EQ(fake().live_objects(), live);
+  }
+}
+
+// A buffer that is filled again before it was read shows as wrong bytes, in some order of work.
+TEST_F(OverFakeLoad, fills_no_buffer_that_is_still_read) {
+  open_with(staged(2));
+  for (uint64_t seed = 1; seed < 20; ++seed) {
+    fake().schedule(seed, static_cast<uint32_t>(seed % 3) * 30);
+    load_and_compare(200000, static_cast<uint32_t>(seed));
+  }
+}
+
+TEST_F(OverFakeLoad, says_what_failed) {
+  open_with(staged(2));
+  std::vector<char> bytes(100000, 1);
+  char* target = static_cast<char*>(device_memory(bytes.size()));
+  const husk_load whole = {target, bytes.data(), bytes.size()};
+  fake().fail_call("cuMemAllocHost", 1, 2);
+  EXPECT_EQ(port->load(device, &whole, 1, 0, &error), HUSK_OUT_OF_MEMORY);
+  EXPECT_TRUE(error_says("load 100000 bytes cuMemAllocHost CUDA_ERROR_OUT_OF_MEMORY (2)"));
+  EXPECT_EQ(port->load(device, &whole, 1, 0, &error), HUSK_OK) << error.text;
+}
+
+}  // namespace husk::port_test
