@@ -86,20 +86,19 @@ int main(int argc, char** argv) {
     for (size_t i = 0; i < piece.size(); ++i) piece[i] = (written + i) * 0x9E3779B97F4A7C15u;
     if (write(file, piece.data(), piece.size() * 8) != static_cast<ssize_t>(piece.size() * 8)) give_up("the file cannot be written");
   }
-  std::printf("%-8s %-22s %8s %10s\n", "MiB", "way", "GB/s", "MiB held");
-  for (const uint64_t size : {32 * kMiB, 64 * kMiB, 128 * kMiB, 256 * kMiB, 512 * kMiB, kMost}) {
+  std::printf("%-8s %-28s %8s %10s\n", "MiB", "way", "GB/s", "MiB held");
+  for (const uint64_t size : {32 * kMiB, 64 * kMiB, 128 * kMiB, 256 * kMiB, kMost}) {
     Way ways[] = {{"upload", 0, 0, {}},
                   {"load, no buffers", 1ull << 40, 0, {}},
-                  {"load, 1 MiB buffers", kMiB, 0, {}},
-                  {"load, 2 MiB buffers", 2 * kMiB, 0, {}},
-                  {"load, 4 MiB buffers", 4 * kMiB, 0, {}},
-                  {"load, 8 MiB buffers", 8 * kMiB, 0, {}},
-                  {"load, 16 MiB buffers", 16 * kMiB, 0, {}},
-                  {"the same, 1 thread", 8 * kMiB, 1, {}}};
+                  {"1 MiB buffers, 1 thread", kMiB, 1, {}},
+                  {"1 MiB buffers, 2 threads", kMiB, 2, {}},
+                  {"1 MiB buffers, 4 threads", kMiB, 4, {}},
+                  {"2 MiB buffers, 4 threads", 2 * kMiB, 4, {}},
+                  {"4 MiB buffers, 4 threads", 4 * kMiB, 4, {}}};
     for (int i = 0; i < repeats; ++i)
       for (Way& way : ways) measure(&way, file, size);
     for (Way& way : ways)
-      std::printf("%-8llu %-22s %8.1f %10.0f\n", static_cast<unsigned long long>(size / kMiB), way.name, median(way.gigabytes),
+      std::printf("%-8llu %-28s %8.1f %10.0f\n", static_cast<unsigned long long>(size / kMiB), way.name, median(way.gigabytes),
                   way.resident);
   }
   close(file);

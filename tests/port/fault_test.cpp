@@ -127,7 +127,7 @@ TEST_F(OverFakeFaults, in_loads) {
   std::vector<char> bytes(150000, 2);
   for (const int32_t threads : {0 /* directly */, 1, 2}) {
     husk_cuda_options options{};
-    options.staging_bytes = 8192;
+    options.staging_bytes = 2048;
     options.load_threads = threads;
     if (threads) open_with(options);
     char* target = static_cast<char*>(device_memory(bytes.size()));

@@ -64,9 +64,9 @@ class OverFakeLoad : public CudaLoad {
 
 TEST_F(CudaLoad, brings_every_byte) {
   load_and_compare(100000, 1);
-  for (const int32_t threads : {1, 2, 0}) {
+  for (const int32_t threads : {1, 2, 3, 0}) {
     open_with(staged(threads));
-    for (const uint64_t total : {1, 4095, 65535, 65536, 65537, 500001}) load_and_compare(total, 2);
+    for (const uint64_t total : {1, 4095, 262143, 262144, 262145, 500001}) load_and_compare(total, 2);
   }
 }
 
@@ -85,7 +85,7 @@ TEST_F(CudaLoad, takes_the_callers_threads) {
     close();
     ASSERT_EQ(port->open(port->user, 0, &allocator, threads, &device, &error), HUSK_OK) << error.text;
     ASSERT_EQ(port->stream_create(device, &stream, &error), HUSK_OK) << error.text;
-    load_and_compare(200000, 3);
+    load_and_compare(300000, 3);
     EXPECT_EQ(asked, 2u);
   }
 }
@@ -194,18 +194,18 @@ TEST_F(OverFakeLoad, fills_no_buffer_that_is_still_read) {
   open_with(staged(2));
   for (uint64_t seed = 1; seed < 20; ++seed) {
     fake().schedule(seed, static_cast<uint32_t>(seed % 3) * 30);
-    load_and_compare(200000, static_cast<uint32_t>(seed));
+    load_and_compare(300000, static_cast<uint32_t>(seed));
   }
 }
 
 TEST_F(OverFakeLoad, says_what_failed) {
   open_with(staged(2));
-  std::vector<char> bytes(100000, 1);
+  std::vector<char> bytes(300000, 1);
   char* target = static_cast<char*>(device_memory(bytes.size()));
   const husk_load whole = {target, bytes.data(), bytes.size()};
   fake().fail_call("cuMemAllocHost", 1, 2);
   EXPECT_EQ(port->load(device, &whole, 1, 0, &error), HUSK_OUT_OF_MEMORY);
-  EXPECT_TRUE(error_says("load 100000 bytes cuMemAllocHost CUDA_ERROR_OUT_OF_MEMORY (2)"));
+  EXPECT_TRUE(error_says("load 300000 bytes cuMemAllocHost CUDA_ERROR_OUT_OF_MEMORY (2)"));
   EXPECT_EQ(port->load(device, &whole, 1, 0, &error), HUSK_OK) << error.text;
 }
 

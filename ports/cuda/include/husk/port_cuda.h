@@ -29,8 +29,8 @@ typedef struct husk_cuda_options {
    * launches, graphs and loads are ranges of a profile on the host's side. Refused where it cannot be opened. NULL: none. */
   const char* nvtx;
   /* Large loads go through pinned memory, which is freed behind each: bytes of one buffer, of which there are two for each
-   * thread, 0 is 8 MiB; and threads, 0 is two. The caller's of husk_engine_options are taken where it gave any. Up to 16
-   * buffers' bytes go without. */
+   * thread, 0 is 1 MiB; and threads, 0 is four, the most. The caller's of husk_engine_options are taken where it gave any.
+   * Up to 64 buffers' bytes go without. */
   uint64_t staging_bytes;
   int32_t load_threads;
   int32_t reserved;
