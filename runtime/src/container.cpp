@@ -23,6 +23,7 @@ T load(const uint8_t* at) {
 }  // namespace
 
 Container::~Container() {
+  release_file();
   if (mapped_ && data_) munmap(const_cast<uint8_t*>(data_), size_);
   if (release_) release_(release_user_, data_);
 }
@@ -40,12 +41,20 @@ Status Container::map(const char* path, husk_error* error) {
                   static_cast<long long>(info.st_size));
   else if ((data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file, 0)) == MAP_FAILED)
     status = fail(error, HUSK_IO, "cannot map '%s': %s", path, strerror(errno));
-  close(file);
-  HUSK_TRY(status);
+  if (failed(status)) {
+    close(file);
+    return status;
+  }
+  file_ = file;
   data_ = static_cast<const uint8_t*>(data);
   size_ = static_cast<uint64_t>(info.st_size);
   mapped_ = true;
   return Status::ok;
+}
+
+void Container::release_file() {
+  if (file_ >= 0) close(file_);
+  file_ = -1;
 }
 
 void Container::borrow(const void* data, uint64_t size, void (*release)(void*, const void*), void* user) {

@@ -4,6 +4,8 @@
 #include "memory.h"
 #include "rows.h"
 
+#include <husk/port.h>
+
 namespace husk {
 
 constexpr uint8_t kMagic[8] = {'H', 'U', 'S', 'K', '\r', '\n', 0x1a, '\n'};
@@ -30,7 +32,9 @@ class Container {
   const uint8_t* content_hash() const { return hash_; }
   uint64_t size() const { return size_; }
   uint64_t blob_bytes() const { return size_ > blob_base_ ? size_ - blob_base_ : 0; }
-  bool mapped() const { return mapped_; }
+  // The file, open until release_file(); begin is null where the bytes are borrowed.
+  husk_mapping mapping() const { return {file_ < 0 ? nullptr : data_, size_, file_, 0}; }
+  void release_file();
   const uint8_t* end() const { return data_ + size_; }
   // Valid for blobs that were verified.
   const uint8_t* blob(const fb::Blob* blob) const { return data_ + blob_base_ + blob->offset(); }
@@ -41,6 +45,7 @@ class Container {
   const uint8_t* data_ = nullptr;
   uint64_t size_ = 0;
   bool mapped_ = false;
+  int file_ = -1;
   void (*release_)(void*, const void*) = nullptr;
   void* release_user_ = nullptr;
   Array<uint64_t> metadata_;  // words, for alignment

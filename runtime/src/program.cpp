@@ -70,7 +70,9 @@ Status husk_program::load(husk_error* error) {
   HUSK_TRY(choose(error));
   HUSK_TRY(load_images(error));
   HUSK_TRY(resolve_ops(error));
-  return load_constants(error);
+  HUSK_TRY(load_constants(error));
+  file.release_file();
+  return Status::ok;
 }
 
 Status husk_program::choose(husk_error* error) {
@@ -198,8 +200,10 @@ Status husk_program::map_constants(const uint8_t* begin, uint64_t size, husk_err
 // Sessions run on streams of their own: nothing may still be on its way when the first one starts.
 Status husk_program::upload(const husk_load* loads, uint32_t n, husk_error* error) {
   const husk_port* port = engine->port;
-  if (port->load)
-    return husk::to_status(port->load(engine->device, loads, n, file.mapped() ? HUSK_LOAD_DROP_PAGES : 0, error));
+  if (port->load) {
+    const husk_mapping mapping = file.mapping();
+    return husk::to_status(port->load(engine->device, loads, n, mapping.begin ? &mapping : nullptr, error));
+  }
   for (uint32_t i = 0; i < n; ++i)
     HUSK_TRY(husk::to_status(port->upload(engine->device, nullptr, loads[i].to, loads[i].from, loads[i].size, error)));
   return husk::to_status(port->stream_wait(engine->device, nullptr, error));

@@ -58,9 +58,10 @@ void measure(Way* way, int file, uint64_t size) {
   require(port.open(port.user, 0, &process_memory, nullptr, &device, &error), error);
   require(port.alloc(device, size, &to, &error), error);
   const husk_load load = {to, from, size};
+  const husk_mapping mapping = {from, size, file, 0};
   const double begin = now();
   if (way->staging) {
-    require(port.load(device, &load, 1, HUSK_LOAD_DROP_PAGES, &error), error);
+    require(port.load(device, &load, 1, &mapping, &error), error);
   } else {
     require(port.upload(device, nullptr, to, from, size, &error), error);
     require(port.stream_wait(device, nullptr, &error), error);

@@ -93,7 +93,7 @@ TEST_F(CudaLoad, takes_the_callers_threads) {
 TEST_F(CudaLoad, of_nothing_does_nothing) {
   EXPECT_EQ(port->load(device, nullptr, 0, 0, &error), HUSK_OK);
   const husk_load empty[] = {{nullptr, nullptr, 0}, {nullptr, nullptr, 0}};
-  EXPECT_EQ(port->load(device, empty, 2, HUSK_LOAD_DROP_PAGES, &error), HUSK_OK);
+  EXPECT_EQ(port->load(device, empty, 2, nullptr, &error), HUSK_OK);
 }
 
 TEST_F(CudaLoad, works_from_several_threads_at_once) {
@@ -131,7 +131,7 @@ static uint64_t resident(const void* memory) {
   return ~uint64_t{0};
 }
 
-TEST_F(CudaLoad, gives_pages_of_a_file_back_where_it_may) {
+TEST_F(CudaLoad, of_a_file_leaves_its_pages_alone) {
   const size_t size = 1 << 20;
   char path[] = "/tmp/husk_load_XXXXXX";
   const int file = mkstemp(path);
@@ -141,21 +141,29 @@ TEST_F(CudaLoad, gives_pages_of_a_file_back_where_it_may) {
   ASSERT_EQ(write(file, content.data(), size), static_cast<ssize_t>(size));
   char* mapping = static_cast<char*>(mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0));
   ASSERT_NE(mapping, MAP_FAILED);
-  ::close(file);
   unlink(path);
+  const husk_mapping whole = {mapping, size, file, 0};
   for (const int32_t threads : {0 /* directly */, 1, 2}) {
     if (threads) open_with(staged(threads));
     char* target = static_cast<char*>(device_memory(size));
     const husk_load loads[] = {{target, mapping, 300001}, {target + 300001, mapping + 300001, size - 300001}};
-    ASSERT_EQ(port->load(device, loads, 2, 0, &error), HUSK_OK) << error.text;
-    EXPECT_EQ(resident(mapping), size);
-    ASSERT_EQ(port->load(device, loads, 2, HUSK_LOAD_DROP_PAGES, &error), HUSK_OK) << error.text;
+    madvise(mapping, size, MADV_DONTNEED);
+    ASSERT_EQ(port->load(device, loads, 2, &whole, &error), HUSK_OK) << error.text;
     EXPECT_LE(resident(mapping), size / 4) << threads;   // the kernel may bring neighbours of a page that is read
     EXPECT_EQ(read(target, size), content);
+    ASSERT_EQ(port->load(device, loads, 2, nullptr, &error), HUSK_OK) << error.text;
+    EXPECT_EQ(resident(mapping), size);
     EXPECT_EQ(memcmp(mapping, content.data(), size), 0);
+    if (threads) {
+      ASSERT_EQ(ftruncate(file, 400000), 0);
+      EXPECT_EQ(port->load(device, loads, 2, &whole, &error), HUSK_IO);
+      EXPECT_TRUE(error_says("1048576 bytes 400000 it became shorter"));
+      ASSERT_EQ(pwrite(file, content.data(), size, 0), static_cast<ssize_t>(size));
+    }
     forget_memory();
   }
   munmap(mapping, size);
+  ::close(file);
 }
 
 TEST_F(CudaLoad, is_how_large_uploads_go_in_the_order_of_their_stream) {

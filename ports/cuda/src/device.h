@@ -99,7 +99,7 @@ husk_status fill(void* device, void* stream, void* to, uint64_t pattern, uint32_
                  husk_error* error);
 
 // load.cpp
-husk_status load(void* device, const husk_load* loads, uint32_t count, uint32_t flags, husk_error* error);
+husk_status load(void* device, const husk_load* loads, uint32_t count, const husk_mapping* mapping, husk_error* error);
 bool is_large(const Device& device, uint64_t bytes);   // whether pinned memory is worth its cost
 husk_status map(void* device, const void* memory, uint64_t size, void** address, husk_error* error);
 void unmap(void* device, const void* memory, uint64_t size);

@@ -1,7 +1,8 @@
-// Weights to the device. The driver copies a mapping's bytes at a sixth of what the bus takes (8 of 55 GB/s): one thread, which
-// also waits for each page. So large loads go through pinned buffers that several threads fill: a thread copies into one of
-// its two buffers while the device reads the other. Small loads do without, as pinning takes longer than it saves them. All
-// numbers are what tests/gpu/load.cpp measured on an H200, first touch of the pages included.
+// Weights to the device. The driver copies pageable memory at a sixth of what the bus takes (9 of 55 GB/s), and in a mapping it
+// waits for each page. So large loads go through pinned buffers that several threads fill, from the file where there is one: a
+// thread fills one of its two buffers while the device reads the other. Small loads do without, as pinning takes longer than
+// it saves them. All numbers are what tests/gpu/load.cpp measured on an H200.
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,9 +16,9 @@ namespace husk::cuda {
 
 namespace {
 
-constexpr uint64_t kBuffer = uint64_t{1} << 20;   // larger ones gain 15 % at 2 GiB and lose 20 % at 256 MiB
+constexpr uint64_t kBuffer = uint64_t{1} << 20;   // larger ones gain nothing, and lose 30 % at 256 MiB
 constexpr uint64_t kWorthIt = 64;                 // buffers' bytes; there the two ways meet
-constexpr uint32_t kMostThreads = 4;              // 9, 15, 19, 23 GB/s
+constexpr uint32_t kMostThreads = 4;              // 9 GB/s each, and eight are no faster
 
 uint64_t buffer_bytes(const Device& device) {
   return device.options.staging_bytes ? device.options.staging_bytes : kBuffer;
@@ -27,7 +28,8 @@ uint64_t buffer_bytes(const Device& device) {
 struct Loading {
   Device& device;
   const husk_load* loads;
-  uint32_t count, flags;
+  uint32_t count;
+  const husk_mapping* mapping;
   uint64_t total, buffer;
   std::atomic<uint64_t> next;
   std::atomic<bool> failed;
@@ -60,6 +62,28 @@ void drop_pages(const void* from, uint64_t size) {
   const uintptr_t begin = reinterpret_cast<uintptr_t>(from) & ~(page - 1);
   const uintptr_t end = (reinterpret_cast<uintptr_t>(from) + size + page - 1) & ~(page - 1);
   madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);   // what it does not do costs memory, no more
+}
+
+// From the file where there is one: the pages of its mapping would each have to be brought in first.
+husk_status fetch(const Loading& loading, char* to, const char* from, uint64_t size, husk_error* error) {
+  if (!loading.mapping) {
+    memcpy(to, from, size);
+    return HUSK_OK;
+  }
+  off_t at = from - static_cast<const char*>(loading.mapping->begin);
+  while (size > 0) {
+    const ssize_t got = pread(loading.mapping->file, to, size, at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      return fail(error, HUSK_IO, "a load of %llu bytes: the file has none at byte %lld: %s",
+                  static_cast<unsigned long long>(loading.total), static_cast<long long>(at),
+                  got < 0 ? strerror(errno) : "it became shorter");
+    }
+    to += got;
+    at += got;
+    size -= static_cast<uint64_t>(got);
+  }
+  return HUSK_OK;
 }
 
 husk_status make_ready(Worker* worker, Buffer* buffer) {
@@ -95,8 +119,7 @@ husk_status send(Worker* worker, Buffer* buffer, uint64_t begin, uint64_t size) 
     const uint64_t offset = begin - worker->before, rest = load.size - offset;
     const uint64_t part = rest < end - begin ? rest : end - begin;
     const char* from = static_cast<const char*>(load.from) + offset;
-    memcpy(free, from, part);
-    if (loading.flags & HUSK_LOAD_DROP_PAGES) drop_pages(from, part);
+    HUSK_TRY(fetch(loading, free, from, part, &worker->error));
     const CUresult result = driver.cuMemcpyHtoDAsync(as_address(load.to) + offset, free, part, worker->stream);
     if (result != CUDA_SUCCESS) {
       return load_fail(loading.device, &worker->error, result, "cuMemcpyHtoDAsync", loading.total);
@@ -209,7 +232,7 @@ husk_status load_directly(const Loading& loading, husk_error* error) {
     result = waited;
   }
   if (result != CUDA_SUCCESS) return load_fail(device, error, result, call, loading.total);
-  for (uint32_t i = 0; i < loading.count && loading.flags & HUSK_LOAD_DROP_PAGES; ++i) {
+  for (uint32_t i = 0; i < loading.count && loading.mapping; ++i) {
     if (loading.loads[i].size) drop_pages(loading.loads[i].from, loading.loads[i].size);
   }
   return HUSK_OK;
@@ -219,9 +242,9 @@ husk_status load_directly(const Loading& loading, husk_error* error) {
 
 bool is_large(const Device& device, uint64_t bytes) { return bytes / kWorthIt >= buffer_bytes(device); }
 
-husk_status load(void* handle, const husk_load* loads, uint32_t count, uint32_t flags, husk_error* error) {
+husk_status load(void* handle, const husk_load* loads, uint32_t count, const husk_mapping* mapping, husk_error* error) {
   Device& device = as_device(handle);
-  Loading loading = {device, loads, count, flags, 0, buffer_bytes(device), {0}, {false}};
+  Loading loading = {device, loads, count, mapping, 0, buffer_bytes(device), {0}, {false}};
   for (uint32_t i = 0; i < count; ++i) loading.total += loads[i].size;
   if (loading.total == 0) return HUSK_OK;
   const Range range(device, "husk load");

@@ -65,9 +65,14 @@ typedef struct husk_load {
   const void* from;
   uint64_t size;
 } husk_load;
-/* DROP_PAGES: every page that holds a byte of it is a clean one of a file's mapping, so that the process may give it back as
- * soon as it was read. */
-enum { HUSK_LOAD_DROP_PAGES = 1 };
+/* The mapping of a file from its first byte on. What lies in it may be read from the file instead, which is faster where the
+ * pages were not touched yet, and leaves them so. */
+typedef struct husk_mapping {
+  const void* begin;
+  uint64_t size;
+  int32_t file;            /* its descriptor */
+  int32_t reserved;
+} husk_mapping;
 
 /* A node of a graph before node `to`; programmatic edges let `to` start early and wait inside its kernel. */
 typedef struct husk_graph_edge {
@@ -149,8 +154,8 @@ typedef struct husk_port {
   void (*leave)(void* entered);
 
   /* Many uploads at once, as fast as the device takes them: all is there, for every stream, when this returns. The targets
-   * are memory that no work uses. May start threads, which have ended then. `flags` are HUSK_LOAD_*. */
-  husk_status (*load)(void* device, const husk_load* loads, uint32_t count, uint32_t flags, husk_error* error);
+   * are memory that no work uses. May start threads, which have ended then. `mapping` is NULL, or what all of them lie in. */
+  husk_status (*load)(void* device, const husk_load* loads, uint32_t count, const husk_mapping* mapping, husk_error* error);
 
   /* Where the device reads host memory as fast as its own: the address at which kernels read these bytes, which stay
    * unchanged until unmap of the same bytes. HUSK_UNSUPPORTED means: load them. */
