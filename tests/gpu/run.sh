@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Everything of Husk that needs a GPU, from what tests/gpu/pack.sh made; needs no build there. Prints a report.
-#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: target models branches chain gpt load port sanitizer; all by default
+#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: target models branches chain gpt transformers load port sanitizer; all by default
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 dir=${1:-build/gpu}
 shift || true
 stages=("$@")
-((${#stages[@]})) || stages=(target models branches chain gpt load port sanitizer)
+((${#stages[@]})) || stages=(target models branches chain gpt transformers load port sanitizer)
 export LD_LIBRARY_PATH=$PWD/$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 bin=$dir/bin data=$dir/data failed=0 passed=0
 
@@ -62,6 +62,32 @@ gpt() {
   done
 }
 
+# Whole transformers, exported there: this needs torch and transformers. The values are eager's on this GPU in half precision.
+transformers() {
+  local out=$dir/transformers names=(bert vit llama) file name number mode made=()
+  export PYTHONPATH=$PWD/compiler/torch HUSKC=$PWD/$bin/huskc
+  for name in "${names[@]}"; do
+    [[ -e $out/$name.husk ]] && continue
+    python3 tests/gpu/transformers_models.py export "$out" "$name" >"$dir/$name.log" 2>&1 &
+    made+=($!)
+  done
+  ((${#made[@]})) && wait "${made[@]}"
+  for name in "${names[@]}"; do
+    show=1 lines=8 check "$name is exported" bash -c "cat '$dir/$name.log'; test -e '$out/$name.husk'"
+  done
+  show=1 lines=20 check "eager" python3 tests/gpu/transformers_models.py expect "$out"
+  for file in "$out"/{bert,vit}.*.in.safetensors; do
+    IFS=. read -r name number _ <<<"$(basename "$file")"
+    for mode in list auto; do
+      show=1 lines=5 check "$name.$number, $mode" "$bin/husk-run" "$out/$name.husk" --device=cuda --mode=$mode --inputs="$file" \
+        --expected="$out/$name.$number.out.safetensors" --rtol=2e-2 --atol=2e-2 --repeat=100
+    done
+  done
+  for mode in list auto; do
+    show=1 lines=4 check "llama, $mode" "$bin/husk_gpu_generate" "$out/llama.husk" "$out/llama.0.tokens" $mode
+  done
+}
+
 tool=()
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 for stage in "${stages[@]}"; do
@@ -72,6 +98,7 @@ for stage in "${stages[@]}"; do
     branches) show=1 check "branches: graph against list, 1000 runs" "$bin/husk_gpu_check" "$data/branches.husk" 1000 ;;
     chain) show=1 lines=60 check "chain of 100 kernels" "$bin/husk_gpu_bench" "$data" 300 ;;
     gpt) show=1 lines=30 check "GPT, eager and every mode" gpt ;;
+    transformers) transformers ;;
     load) show=1 lines=50 check "loading of weights" "$bin/husk_gpu_load" "$dir/weights.tmp" ;;
     port) show=1 lines=6 check "port conformance" "$bin/husk_port_test" --gtest_brief=1 ;;
     sanitizer)
