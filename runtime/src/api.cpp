@@ -290,6 +290,12 @@ husk::Frame* frame_of(const husk_session* session, uint32_t function, husk_error
   return nullptr;
 }
 
+// What the call says of a failure begins with the function's name.
+husk_status in_function(const husk_session* session, uint32_t function, Status status, husk_error* error) {
+  if (failed(status)) husk::prefix(error, "function '%s': ", session->frames[function]->code.function->name()->c_str());
+  return husk_status(status);
+}
+
 bool state_exists(const husk_session* session, uint32_t state, husk_error* error) {
   const uint32_t n = husk_program_state_count(session->program);
   if (state < n) return true;
@@ -307,7 +313,7 @@ husk_status husk_session_bound(husk_session* session, uint32_t function, uint32_
   if (!frame) return HUSK_INVALID_ARGUMENT;
   if (input >= frame->code.inputs()) return bad_index(sink, "input", input, frame->code.inputs());
   const husk::Visit visit(session);
-  return husk_status(session->bound(function, input, dim, min, max, sink));
+  return in_function(session, function, session->bound(function, input, dim, min, max, sink), sink);
 }
 
 husk_status husk_session_resize(husk_session* session, uint32_t function, const husk_value* inputs, uint32_t count,
@@ -316,7 +322,7 @@ husk_status husk_session_resize(husk_session* session, uint32_t function, const 
   Sink sink(error);
   if (!frame_of(session, function, sink)) return HUSK_INVALID_ARGUMENT;
   const husk::Visit visit(session);
-  return husk_status(session->resize(function, inputs, count, sink));
+  return in_function(session, function, session->resize(function, inputs, count, sink), sink);
 }
 
 uint64_t husk_session_arena_bytes(const husk_session* session) { return session ? session->arena_wanted : 0; }
@@ -348,7 +354,7 @@ husk_status husk_session_run(husk_session* session, uint32_t function, void* str
   Sink sink(error);
   if (!frame_of(session, function, sink)) return HUSK_INVALID_ARGUMENT;
   const husk::Visit visit(session);
-  return husk_status(session->run(function, stream, inputs, input_count, outputs, output_count, sink));
+  return in_function(session, function, session->run(function, stream, inputs, input_count, outputs, output_count, sink), sink);
 }
 
 husk_status husk_session_wait(husk_session* session, husk_error* error) {

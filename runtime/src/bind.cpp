@@ -40,66 +40,85 @@ bool contiguous_strides(const int64_t* sizes, uint32_t rank, int64_t* out) {
   return true;
 }
 
-struct Side {
-  const char* what;  // "input" or "output"
-  const char* function;
-  const char* name;
-};
+// Before what `error` says: "size 1 of input 'x' ".
+Status about(Status status, const char* side, const fb::Value* value, const Part& part, husk_error* error) {
+  prefix(error, "%s '%s' ", side, value->name()->c_str());
+  if (part.what) prefix(error, "%s %u of ", part.what, part.dim);
+  return status;
+}
 
-Status check_tensor(const Side& side, const fb::Value* want, const husk_engine* engine, const DLTensor* tensor,
-                    bool data, husk_error* error) {
-  if (!tensor)
-    return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' is a tensor, NULL was passed", side.function, side.what,
-                side.name);
+template <class... Args>
+Status refuse(husk_error* error, const char* format, Args... args) {
+  return fail(error, HUSK_INVALID_INPUT, format, args...);
+}
+
+Status check_tensor(const fb::Value* want, const husk_engine* engine, const DLTensor* tensor, bool data,
+                    husk_error* error) {
+  if (!tensor) return refuse(error, "is a tensor, NULL was passed");
   const husk_dtype dtype = husk_dtype_from_dlpack(tensor->dtype);
   const husk_dtype wanted = static_cast<husk_dtype>(want->dtype());
   if (dtype != wanted)
-    return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' has dtype %s, must be %s: convert it, or export with "
-                "this dtype", side.function, side.what, side.name,
-                dtype ? husk_dtype_name(dtype) : "unknown to Husk", husk_dtype_name(wanted));
+    return refuse(error, "has dtype %s, must be %s: convert it, or export with this dtype",
+                  dtype ? husk_dtype_name(dtype) : "unknown to Husk", husk_dtype_name(wanted));
   if (tensor->ndim != want->rank())
-    return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' has %d dims, must have %u", side.function, side.what,
-                side.name, tensor->ndim, unsigned(want->rank()));
-  if (want->rank() > 0 && !tensor->shape)
-    return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' has no shape", side.function, side.what, side.name);
-  if (!data) return Status::ok;
+    return refuse(error, "has %d dims, must have %u", tensor->ndim, unsigned(want->rank()));
+  if (want->rank() > 0 && !tensor->shape) return refuse(error, "has no shape");
   const husk_port_properties& p = engine->properties;
-  if (static_cast<int32_t>(tensor->device.device_type) != p.dl_device_type ||
-      (p.dl_device_type != kDLCPU && tensor->device.device_id != p.device_index))
-    return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' lies on DLPack device %d:%d, the program runs on %d:%d "
-                "(%s): copy it there", side.function, side.what, side.name,
-                static_cast<int>(tensor->device.device_type), tensor->device.device_id, p.dl_device_type,
-                p.device_index, p.name);
-  return Status::ok;
+  const DLDevice device = tensor->device;
+  if (!data || (device.device_type == p.dl_device_type &&
+                (device.device_type == kDLCPU || device.device_id == p.device_index)))
+    return Status::ok;
+  return refuse(error, "lies on DLPack device %d:%d, the program runs on %d:%d (%s): copy it there",
+                static_cast<int>(device.device_type), device.device_id, p.dl_device_type, p.device_index, p.name);
 }
 
-Status check_memory(const Side& side, const uint8_t* data, uint64_t bytes, husk_error* error) {
-  if (!bytes || data) return Status::ok;
-  return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' has no memory", side.function, side.what, side.name);
+uint8_t* first_element(const DLTensor* tensor) {
+  return tensor->data ? static_cast<uint8_t*>(tensor->data) + tensor->byte_offset : nullptr;
 }
 
-Status misaligned_at(const Side& side, const uint8_t* data, uint32_t align, const char* remedy, husk_error* error) {
-  return fail(error, HUSK_INVALID_INPUT, "function '%s': %s '%s' at %p is not aligned to %u bytes, which the kernels "
-              "assume: %s", side.function, side.what, side.name, static_cast<const void*>(data), align, remedy);
+Status check_memory(const uint8_t* data, uint64_t bytes, husk_error* error) {
+  return !bytes || data ? Status::ok : refuse(error, "has no memory");
+}
+
+Status misaligned_at(const uint8_t* data, uint32_t align, const char* remedy, husk_error* error) {
+  return refuse(error, "at %p is not aligned to %u bytes, which the kernels assume: %s", static_cast<const void*>(data), align,
+                remedy);
 }
 
 bool is_aligned(const uint8_t* data, uint32_t align) {
   return align < 2 || (reinterpret_cast<uintptr_t>(data) & (align - 1)) == 0;
 }
 
+// Where only the data decides a shape, the caller passes one with room for it and is told what it came to. `wanted` are
+// sizes and then strides.
+void tell_shape(DLTensor* out, const int64_t* wanted, uint64_t bytes, size_t element) {
+  int64_t has[kMaxRank];
+  const uint32_t rank = static_cast<uint32_t>(out->ndim);
+  uint64_t room;
+  if (!out->strides && !contiguous_strides(out->shape, rank, has)) return;
+  if (!hull_bytes(out->shape, out->strides ? out->strides : has, rank, element, &room) || room < bytes) return;
+  if (!out->strides) {
+    if (!contiguous_strides(wanted, rank, has)) return;
+    for (uint32_t d = 0; d < rank; ++d)
+      if (wanted[d] > 1 && has[d] != wanted[rank + d] && bytes) return;
+  }
+  for (uint32_t d = 0; d < rank; ++d) {
+    out->shape[d] = wanted[d];
+    if (out->strides) out->strides[d] = wanted[rank + d];
+  }
+}
+
 // A size, or an int, against what the session allows.
-Status check_range(const Side& side, const char* what, int64_t value, const fb::Dim* file, Interval allowed,
-                   husk_error* error) {
+Status check_range(int64_t value, const fb::Dim* file, Interval allowed, husk_error* error) {
   if (value >= allowed.low && value <= allowed.high) return Status::ok;
   const char* remedy = value >= file->min() && value <= file->max() ? "husk_session_bound narrowed it"
                        : file->min() == file->max()                 ? "export with it dynamic, or pass that"
                                                                     : "export with a wider range";
   if (allowed.low == allowed.high)
-    return fail(error, HUSK_INVALID_INPUT, "function '%s': %sinput '%s' is %lld, must be %lld: %s", side.function, what,
-                side.name, static_cast<long long>(value), static_cast<long long>(allowed.low), remedy);
-  return fail(error, HUSK_INVALID_INPUT, "function '%s': %sinput '%s' is %lld, must be in %lld..%lld: %s", side.function,
-              what, side.name, static_cast<long long>(value), static_cast<long long>(allowed.low),
-              static_cast<long long>(allowed.high), remedy);
+    return refuse(error, "is %lld, must be %lld: %s", static_cast<long long>(value), static_cast<long long>(allowed.low),
+                  remedy);
+  return refuse(error, "is %lld, must be in %lld..%lld: %s", static_cast<long long>(value),
+                static_cast<long long>(allowed.low), static_cast<long long>(allowed.high), remedy);
 }
 
 }  // namespace
@@ -114,175 +133,133 @@ Code::Label Code::label(uint32_t buffer) const {
 }
 
 Status Frame::bind_inputs(const husk_value* given, uint32_t n, bool data, husk_error* error) {
-  const char* function = code.function->name()->c_str();
-  if (n != code.inputs() || (n && !given))
-    return fail(error, HUSK_INVALID_INPUT, "function '%s' takes %u inputs, %u were passed", function, code.inputs(), n);
+  if (n != code.inputs() || (n && !given)) return refuse(error, "takes %u inputs, %u were passed", code.inputs(), n);
   for (uint32_t i = 0; i < n; ++i) {
-    const fb::Value* want = code.input(i);
-    const Side side = {"input", function, want->name()->c_str()};
-    InputValue& in = inputs[i];
-    in = InputValue();
-    input_states[i].misaligned = nullptr;
-    if (given[i].kind != want->kind())
-      return fail(error, HUSK_INVALID_INPUT, "function '%s': input '%s' is %s, must be %s", function, side.name,
-                  kind_name(given[i].kind), kind_name(want->kind()));
-    if (want->kind() != HUSK_VALUE_TENSOR) {
-      in.i = want->kind() == HUSK_VALUE_BOOL ? given[i].as.i != 0 : given[i].as.i;
-      in.f = want->kind() == HUSK_VALUE_FLOAT ? given[i].as.f : 0;
-      if (count(want->dims()) == 1)
-        HUSK_TRY(check_range(side, "", in.i, want->dims()->Get(0), dims[input_states[i].first_dim], error));
-      continue;
-    }
-    const DLTensor* tensor = given[i].as.tensor;
-    HUSK_TRY(check_tensor(side, want, program->engine, tensor, data, error));
-    for (uint32_t d = 0; d < want->rank(); ++d) {
-      const Interval allowed = dims[input_states[i].first_dim + d];
-      if (tensor->shape[d] >= allowed.low && tensor->shape[d] <= allowed.high) continue;
-      char what[24];
-      snprintf(what, sizeof(what), "size %u of ", d);
-      return check_range(side, what, tensor->shape[d], want->dims()->Get(d), allowed, error);
-    }
-    in.sizes = tensor->shape;
-    in.strides = tensor->strides;
-    if (!in.strides) {
-      int64_t* made = strides.data() + input_states[i].first_stride;
-      if (!contiguous_strides(in.sizes, want->rank(), made))
-        return fail(error, HUSK_INVALID_INPUT, "function '%s': input '%s' is too large", function, side.name);
-      in.strides = made;
-    }
-    if (!hull_bytes(in.sizes, in.strides, want->rank(), husk_dtype_size(static_cast<husk_dtype>(want->dtype())), &in.bytes))
-      return fail(error, HUSK_INVALID_INPUT, "function '%s': input '%s' is too large or has a negative stride", function,
-                  side.name);
-    in.data = tensor->data ? static_cast<uint8_t*>(tensor->data) + tensor->byte_offset : nullptr;
-    if (!data) continue;
-    HUSK_TRY(check_memory(side, in.data, in.bytes, error));
-    if (in.bytes == 0 || is_aligned(in.data, input_states[i].align)) continue;
-    if (!options->copy_misaligned)
-      return misaligned_at(side, in.data, input_states[i].align, "copy it, or set husk_session_options.copy_misaligned", error);
-    HUSK_TRY(session->reserve(&input_states[i].copy, in.bytes, "a copy of a misaligned input", error));
-    input_states[i].misaligned = in.data;
-    in.data = static_cast<uint8_t*>(input_states[i].copy.data);
+    Part part;
+    Status status = bind_input(i, given[i], data, &part, error);
+    if (failed(status)) return about(status, "input", code.input(i), part, error);
   }
+  return Status::ok;
+}
+
+Status Frame::bind_input(uint32_t i, const husk_value& given, bool data, Part* part, husk_error* error) {
+  const fb::Value* want = code.input(i);
+  InputState& state = input_states[i];
+  InputValue& in = inputs[i];
+  in = InputValue();
+  state.misaligned = nullptr;
+  if (given.kind != want->kind())
+    return refuse(error, "is %s, must be %s", kind_name(given.kind), kind_name(want->kind()));
+  const Interval* allowed = &dims[state.first_dim];
+  if (want->kind() != HUSK_VALUE_TENSOR) {
+    in.i = want->kind() == HUSK_VALUE_BOOL ? given.as.i != 0 : given.as.i;
+    in.f = want->kind() == HUSK_VALUE_FLOAT ? given.as.f : 0;
+    return count(want->dims()) == 1 ? check_range(in.i, want->dims()->Get(0), *allowed, error) : Status::ok;
+  }
+  const DLTensor* tensor = given.as.tensor;
+  HUSK_TRY(check_tensor(want, program->engine, tensor, data, error));
+  *part = {"size", 0};
+  for (; part->dim < want->rank(); ++part->dim)
+    HUSK_TRY(check_range(tensor->shape[part->dim], want->dims()->Get(part->dim), allowed[part->dim], error));
+  *part = {};
+  int64_t* made = &strides[state.first_stride];
+  in.sizes = tensor->shape;
+  in.strides = tensor->strides ? tensor->strides : made;
+  if ((!tensor->strides && !contiguous_strides(in.sizes, want->rank(), made)) ||
+      !hull_bytes(in.sizes, in.strides, want->rank(), husk_dtype_size(static_cast<husk_dtype>(want->dtype())), &in.bytes))
+    return refuse(error, "is too large or has a negative stride");
+  in.data = first_element(tensor);
+  if (!data) return Status::ok;
+  HUSK_TRY(check_memory(in.data, in.bytes, error));
+  if (in.bytes == 0 || is_aligned(in.data, state.align)) return Status::ok;
+  if (!options->copy_misaligned)
+    return misaligned_at(in.data, state.align, "copy it, or set husk_session_options.copy_misaligned", error);
+  HUSK_TRY(session->reserve(&state.copy, in.bytes, "is misaligned and must be copied", error));
+  state.misaligned = in.data;
+  in.data = static_cast<uint8_t*>(state.copy.data);
   return Status::ok;
 }
 
 // An output for which the caller brings no memory.
-Status Frame::bind_own(uint32_t i, husk_value* given, const int64_t* sizes, const int64_t* made, husk_error* error) {
-  const fb::Value* want = code.output(i);
-  HUSK_TRY(session->reserve(&output_states[i].own, output_states[i].bytes ? output_states[i].bytes : 1, "an output", error));
-  int64_t* shape = output_states[i].shape;
-  for (uint32_t d = 0; d < want->rank(); ++d) {
-    shape[d] = sizes[d];
-    shape[want->rank() + d] = made[d];
-  }
+Status Frame::bind_own(uint32_t i, husk_value* given, const int64_t* shape, husk_error* error) {
+  OutputState& state = output_states[i];
+  HUSK_TRY(session->reserve(&state.own, state.bytes ? state.bytes : 1, "is to be the session's", error));
+  const uint32_t rank = code.output(i)->rank();
+  if (rank) memcpy(state.shape, shape, 2 * rank * sizeof(int64_t));
   const husk_port_properties& p = program->engine->properties;
-  DLTensor& tensor = output_states[i].tensor;
-  tensor.data = output_states[i].own.data;
-  tensor.device = {static_cast<DLDeviceType>(p.dl_device_type), p.device_index};
-  tensor.ndim = want->rank();
-  tensor.dtype = husk_dtype_to_dlpack(want->dtype());
-  tensor.shape = shape;
-  tensor.strides = shape + want->rank();
-  tensor.byte_offset = 0;
-  output_states[i].data = static_cast<uint8_t*>(output_states[i].own.data);
+  state.tensor = {state.own.data, {static_cast<DLDeviceType>(p.dl_device_type), p.device_index}, static_cast<int32_t>(rank),
+                  husk_dtype_to_dlpack(code.output(i)->dtype()), state.shape, state.shape + rank, 0};
+  state.data = static_cast<uint8_t*>(state.own.data);
   given->kind = HUSK_VALUE_TENSOR;
-  given->as.tensor = &tensor;
+  given->as.tensor = &state.tensor;
   return Status::ok;
 }
 
-// Whether what the caller passes for a shape that only the data decides has room for it; it is told the shape then.
-static bool fits_into(DLTensor* out, const int64_t* sizes, const int64_t* made, uint64_t bytes, size_t element) {
-  int64_t has[kMaxRank];
-  const uint32_t rank = static_cast<uint32_t>(out->ndim);
-  uint64_t room;
-  if (!out->strides && !contiguous_strides(out->shape, rank, has)) return false;
-  if (!hull_bytes(out->shape, out->strides ? out->strides : has, rank, element, &room) || room < bytes) return false;
-  if (!out->strides) {
-    if (!contiguous_strides(sizes, rank, has)) return false;
-    for (uint32_t d = 0; d < rank; ++d)
-      if (sizes[d] > 1 && has[d] != made[d] && bytes) return false;
+Status Frame::bind_outputs(husk_value* given, uint32_t n, uint32_t segment, husk_error* error) {
+  if (n != code.outputs() || (n && !given)) return refuse(error, "gives %u outputs, %u were passed", code.outputs(), n);
+  for (uint32_t i = 0; i < n; ++i) {
+    if (static_cast<ArgumentKind>(code.results[i].kind()) != ArgumentKind::tensor || output_states[i].segment != segment)
+      continue;
+    Part part;
+    Status status = bind_output(i, &given[i], &part, error);
+    if (failed(status)) return about(status, "output", code.output(i), part, error);
   }
-  for (uint32_t d = 0; d < rank; ++d) {
-    out->shape[d] = sizes[d];
-    if (out->strides) out->strides[d] = made[d];
-  }
-  return true;
+  return Status::ok;
 }
 
-Status Frame::bind_outputs(husk_value* given, uint32_t n, uint32_t segment, husk_error* error) {
-  const char* function = code.function->name()->c_str();
-  if (n != code.outputs() || (n && !given))
-    return fail(error, HUSK_INVALID_INPUT, "function '%s' gives %u outputs, %u were passed", function, code.outputs(), n);
-  for (uint32_t i = 0; i < n; ++i) {
-    const fb::Argument& row = code.results[i];
-    if (static_cast<ArgumentKind>(row.kind()) != ArgumentKind::tensor || output_states[i].segment != segment) continue;
-    const fb::Value* want = code.output(i);
-    const Side side = {"output", function, want->name()->c_str()};
-    const fb::Tensor& tensor = code.tensors[row.index()];
-    const size_t element = husk_dtype_size(static_cast<husk_dtype>(want->dtype()));
-    int64_t sizes[kMaxRank], made[kMaxRank], wanted[kMaxRank];
-    for (uint32_t d = 0; d < tensor.rank(); ++d) {
-      sizes[d] = registers[code.operands[tensor.first() + d]].i;
-      wanted[d] = registers[code.operands[tensor.first() + tensor.rank() + d]].i;
-    }
-    if (!hull_bytes(sizes, wanted, tensor.rank(), element, &output_states[i].bytes))
-      return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' is too large", function, side.name);
-    const bool ours = given[i].kind == HUSK_VALUE_TENSOR && given[i].as.tensor == &output_states[i].tensor;   // of an earlier run
-    if (given[i].kind == HUSK_VALUE_NONE || ours) {
-      HUSK_TRY(bind_own(i, &given[i], sizes, wanted, error));
-      continue;
-    }
-    if (given[i].kind != HUSK_VALUE_TENSOR)
-      return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' is a tensor: pass its memory, or none to have the "
-                  "session's", function, side.name);
-    DLTensor* out = given[i].as.tensor;
-    HUSK_TRY(check_tensor(side, want, program->engine, out, true, error));
-    const bool told = segment > 0 && fits_into(out, sizes, wanted, output_states[i].bytes, element);
-    for (uint32_t d = 0; d < tensor.rank() && !told; ++d) {
-      if (out->shape[d] != sizes[d])
-        return fail(error, HUSK_INVALID_INPUT, "function '%s': size %u of output '%s' is %lld, this run gives %lld: "
-                    "husk_session_output_shape tells it", function, d, side.name, static_cast<long long>(out->shape[d]),
-                    static_cast<long long>(sizes[d]));
-    }
-    const int64_t* has = out->strides;
-    if (!has) {
-      if (!contiguous_strides(sizes, tensor.rank(), made))
-        return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' is too large", function, side.name);
-      has = made;
-    }
-    for (uint32_t d = 0; d < tensor.rank(); ++d)
-      if (has[d] != wanted[d] && sizes[d] > 1)
-        return fail(error, HUSK_INVALID_INPUT, "function '%s': stride %u of output '%s' is %lld, this run gives %lld: "
-                    "husk_session_output_shape tells it", function, d, side.name, static_cast<long long>(has[d]),
-                    static_cast<long long>(wanted[d]));
-    output_states[i].data = out->data ? static_cast<uint8_t*>(out->data) + out->byte_offset : nullptr;
-    HUSK_TRY(check_memory(side, output_states[i].data, output_states[i].bytes, error));
-    if (output_states[i].bytes && !is_aligned(output_states[i].data, output_states[i].align))
-      return misaligned_at(side, output_states[i].data, output_states[i].align, "give it aligned memory", error);
+Status Frame::bind_output(uint32_t i, husk_value* given, Part* part, husk_error* error) {
+  const fb::Value* want = code.output(i);
+  OutputState& state = output_states[i];
+  const uint32_t rank = want->rank();
+  const size_t element = husk_dtype_size(static_cast<husk_dtype>(want->dtype()));
+  int64_t wanted[2 * kMaxRank], dense[kMaxRank];   // sizes, then strides; those of a tensor without
+  read_shape(code.results[i].index(), wanted);
+  if (!hull_bytes(wanted, wanted + rank, rank, element, &state.bytes)) return refuse(error, "is too large");
+  const bool ours = given->kind == HUSK_VALUE_TENSOR && given->as.tensor == &state.tensor;   // of an earlier run
+  if (given->kind == HUSK_VALUE_NONE || ours) return bind_own(i, given, wanted, error);
+  if (given->kind != HUSK_VALUE_TENSOR) return refuse(error, "is a tensor: pass its memory, or none to have the session's");
+  DLTensor* out = given->as.tensor;
+  HUSK_TRY(check_tensor(want, program->engine, out, true, error));
+  if (state.segment > 0) tell_shape(out, wanted, state.bytes, element);
+  const int64_t* strides_of = out->strides ? out->strides : dense;
+  if (!out->strides && !contiguous_strides(wanted, rank, dense)) return refuse(error, "is too large");
+  for (uint32_t d = 0; d < 2 * rank; ++d) {
+    const bool size = d < rank;
+    const int64_t has = size ? out->shape[d] : strides_of[d - rank];
+    if (has == wanted[d] || (!size && wanted[d - rank] <= 1)) continue;
+    *part = {size ? "size" : "stride", size ? d : d - rank};
+    return refuse(error, "is %lld, this run gives %lld: husk_session_output_shape tells it", static_cast<long long>(has),
+                  static_cast<long long>(wanted[d]));
   }
+  state.data = first_element(out);
+  HUSK_TRY(check_memory(state.data, state.bytes, error));
+  if (state.bytes && !is_aligned(state.data, state.align))
+    return misaligned_at(state.data, state.align, "give it aligned memory", error);
   return Status::ok;
 }
 
 // The order of steps knows inputs and outputs as memory of their own: what is written may meet nothing else.
 Status Frame::check_overlaps(husk_error* error) const {
-  auto meet = [](const uint8_t* a, uint64_t n, const uint8_t* b, uint64_t m) { return n && m && a < b + m && b < a + n; };
-  const char* function = code.function->name()->c_str();
-  for (uint32_t o = 0; o < code.outputs(); ++o) {
-    for (uint32_t i = 0; i < code.inputs(); ++i)
-      if (meet(output_states[o].data, output_states[o].bytes, inputs[i].data, inputs[i].bytes))
-        return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' overlaps input '%s': give it memory of its own",
-                    function, code.output(o)->name()->c_str(), code.input(i)->name()->c_str());
-    for (uint32_t p = 0; p < o; ++p)
-      if (meet(output_states[o].data, output_states[o].bytes, output_states[p].data, output_states[p].bytes))
-        return fail(error, HUSK_INVALID_INPUT, "function '%s': output '%s' overlaps output '%s': give it memory of its own",
-                    function, code.output(o)->name()->c_str(), code.output(p)->name()->c_str());
-  }
-  for (uint32_t i = 0; i < code.inputs(); ++i) {
-    if (!input_states[i].written) continue;
-    for (uint32_t j = 0; j < code.inputs(); ++j)
-      if (i != j && meet(inputs[i].data, inputs[i].bytes, inputs[j].data, inputs[j].bytes))
-        return fail(error, HUSK_INVALID_INPUT, "function '%s' writes input '%s', which overlaps input '%s'", function,
-                    code.input(i)->name()->c_str(), code.input(j)->name()->c_str());
+  const uint32_t outputs = code.outputs(), n = outputs + code.inputs();   // outputs, then inputs
+  struct Memory {
+    const uint8_t* data;
+    uint64_t bytes;
+  };
+  auto memory = [&](uint32_t i) {
+    return i < outputs ? Memory{output_states[i].data, output_states[i].bytes}
+                       : Memory{inputs[i - outputs].data, inputs[i - outputs].bytes};
+  };
+  auto name = [&](uint32_t i) { return (i < outputs ? code.output(i) : code.input(i - outputs))->name()->c_str(); };
+  auto side = [&](uint32_t i) { return i < outputs ? "output" : "input"; };
+  for (uint32_t w = 0; w < n; ++w) {
+    if (w >= outputs && !input_states[w - outputs].written) continue;
+    const Memory a = memory(w);
+    for (uint32_t i = 0; i < n; ++i) {
+      const Memory b = memory(i);
+      if (i != w && a.bytes && b.bytes && a.data < b.data + b.bytes && b.data < a.data + a.bytes)
+        return refuse(error, "%s '%s' overlaps %s '%s': give it memory of its own, for it is written", side(w), name(w),
+                      side(i), name(i));
+    }
   }
   return Status::ok;
 }
@@ -292,9 +269,8 @@ Status Frame::check_buffer(uint32_t buffer, husk_error* error) const {
   const uint64_t capacity = places[buffer].capacity;
   if (size >= 0 && static_cast<uint64_t>(size) <= capacity) return Status::ok;
   return fail(error, block_of[buffer] == kNone ? HUSK_INVALID_INPUT : HUSK_NEEDS_RESIZE,
-              "function '%s': buffer %s needs %lld bytes, there are %llu: call husk_session_resize with these shapes",
-              code.function->name()->c_str(), code.label(buffer).text, static_cast<long long>(size),
-              static_cast<unsigned long long>(capacity));
+              "buffer %s needs %lld bytes, there are %llu: call husk_session_resize with these shapes",
+              code.label(buffer).text, static_cast<long long>(size), static_cast<unsigned long long>(capacity));
 }
 
 Status Frame::check_view(uint32_t index, husk_error* error) const {
@@ -303,55 +279,50 @@ Status Frame::check_view(uint32_t index, husk_error* error) const {
   const int64_t offset = registers[view.offset()].i, extent = registers[view.extent()].i;
   const int64_t size = registers[code.buffers[view.buffer()].size()].i;
   if (offset >= 0 && extent >= 0 && offset <= size && extent <= size - offset) return Status::ok;
-  return fail(error, HUSK_INVALID_INPUT, "function '%s': a view covers bytes %lld + %lld of the %lld of buffer %s: the "
-              "artifact is wrong for these shapes, export it again", code.function->name()->c_str(),
-              static_cast<long long>(offset), static_cast<long long>(extent), static_cast<long long>(size),
-              code.label(view.buffer()).text);
+  return refuse(error, "a view covers bytes %lld + %lld of the %lld of buffer %s: the artifact is wrong for these shapes, "
+                "export it again", static_cast<long long>(offset), static_cast<long long>(extent),
+                static_cast<long long>(size), code.label(view.buffer()).text);
+}
+
+// Sizes, then strides.
+void Frame::read_shape(uint32_t tensor, int64_t* out) const {
+  const fb::Tensor& row = code.tensors[tensor];
+  for (uint32_t d = 0; d < 2u * row.rank(); ++d) out[d] = registers[code.operands[row.first() + d]].i;
 }
 
 Status Frame::check_tensor_row(uint32_t index, husk_error* error) const {
   const fb::Tensor& tensor = code.tensors[index];
+  const fb::View& view = code.views[tensor.view()];
   HUSK_TRY(check_view(tensor.view(), error));
-  int64_t sizes[kMaxRank], made[kMaxRank];
-  for (uint32_t d = 0; d < tensor.rank(); ++d) {
-    sizes[d] = registers[code.operands[tensor.first() + d]].i;
-    made[d] = registers[code.operands[tensor.first() + tensor.rank() + d]].i;
-  }
+  int64_t shape[2 * kMaxRank];
+  read_shape(index, shape);
   uint64_t bytes;
-  if (hull_bytes(sizes, made, tensor.rank(), husk_dtype_size(static_cast<husk_dtype>(tensor.dtype())), &bytes) &&
-      bytes <= static_cast<uint64_t>(registers[code.views[tensor.view()].extent()].i))
+  if (hull_bytes(shape, shape + tensor.rank(), tensor.rank(), husk_dtype_size(static_cast<husk_dtype>(tensor.dtype())),
+                 &bytes) && bytes <= static_cast<uint64_t>(registers[view.extent()].i))
     return Status::ok;
-  return fail(error, HUSK_INVALID_INPUT, "function '%s': a tensor does not fit into its view of buffer %s: the artifact is "
-              "wrong for these shapes, export it again", code.function->name()->c_str(),
-              code.label(code.views[tensor.view()].buffer()).text);
+  return refuse(error, "a tensor does not fit into its view of buffer %s: the artifact is wrong for these shapes, export it "
+                "again", code.label(view.buffer()).text);
+}
+
+Status Frame::check_argument(const fb::Argument& argument, husk_error* error) const {
+  switch (static_cast<ArgumentKind>(argument.kind())) {
+    case ArgumentKind::view: return check_view(argument.index(), error);
+    case ArgumentKind::tensor: return check_tensor_row(argument.index(), error);
+    default: return Status::ok;
+  }
 }
 
 // Memory is checked where it is used, each time: a row may be wrong where the segment that uses it does not run, and one
 // that was right may be of a segment that did not run this time, and is zeros now.
 Status Frame::check_segment(uint32_t segment, husk_error* error) const {
+  for (uint32_t b = 0; b < code.buffers.size; ++b)   // what the caller brought
+    if (block_of[b] == kNone && places[b].sized_in == segment) HUSK_TRY(check_buffer(b, error));
   const fb::Segment& range = code.segments[segment];
-  auto here = [&](uint32_t reg) { return reg >= range.scalar_begin() && reg < range.scalar_end(); };
-  for (uint32_t b = 0; b < code.buffers.size; ++b) {   // what the caller brought
-    if (block_of[b] == kNone && here(code.buffers[b].size())) HUSK_TRY(check_buffer(b, error));
-  }
-  for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
-    const fb::Instruction& step = code.steps[s];
-    for (uint32_t i = step.b(); i < step.b() + step.c(); ++i) {
-      const fb::Argument& argument = code.arguments[i];
-      if (static_cast<ArgumentKind>(argument.kind()) == ArgumentKind::view) HUSK_TRY(check_view(argument.index(), error));
-      if (static_cast<ArgumentKind>(argument.kind()) == ArgumentKind::tensor) HUSK_TRY(check_tensor_row(argument.index(), error));
-    }
-  }
-  for (const fb::Argument& result : code.results) {   // which no step need use: where its last register is computed
-    if (static_cast<ArgumentKind>(result.kind()) != ArgumentKind::tensor) continue;
-    const fb::Tensor& tensor = code.tensors[result.index()];
-    const fb::View& view = code.views[tensor.view()];
-    uint32_t last = code.buffers[view.buffer()].size();
-    for (uint32_t reg : {view.offset(), view.extent()}) last = reg > last ? reg : last;
-    for (uint32_t d = 0; d < 2u * tensor.rank(); ++d)
-      if (code.operands[tensor.first() + d] > last) last = code.operands[tensor.first() + d];
-    if (here(last)) HUSK_TRY(check_tensor_row(result.index(), error));
-  }
+  for (uint32_t s = range.step_begin(); s < range.step_end(); ++s)
+    for (uint32_t i = 0; i < code.steps[s].c(); ++i)
+      HUSK_TRY(check_argument(code.arguments[code.steps[s].b() + i], error));
+  for (uint32_t i = 0; i < code.outputs(); ++i)   // which no step need use
+    if (output_states[i].checked_in == segment) HUSK_TRY(check_argument(code.results[i], error));
   return Status::ok;
 }
 

@@ -19,13 +19,10 @@ Description describe(const Code& code, uint32_t index, const Register* registers
   const fb::Instruction& op = code.scalars[index];
   const long long value = registers[index].i;
   switch (static_cast<Scalar>(op.op())) {
-    case Scalar::op_const: snprintf(out.text, sizeof(out.text), "%lld", value); break;
     case Scalar::op_size:
-      snprintf(out.text, sizeof(out.text), "size %u of input '%.32s' (%lld)", op.b(), code.input(op.a())->name()->c_str(),
-               value);
-      break;
     case Scalar::op_stride:
-      snprintf(out.text, sizeof(out.text), "stride %u of input '%.32s' (%lld)", op.b(),
+      snprintf(out.text, sizeof(out.text), "%s %u of input '%.32s' (%lld)",
+               static_cast<Scalar>(op.op()) == Scalar::op_size ? "size" : "stride", op.b(),
                code.input(op.a())->name()->c_str(), value);
       break;
     case Scalar::op_input:
@@ -54,29 +51,26 @@ bool from_float(double value, int64_t* out) {  // true if it is outside int64 or
   return false;
 }
 
-Status overflow(const Code& code, uint32_t index, husk_error* error) {
-  return fail(error, HUSK_INVALID_INPUT, "function '%s': size arithmetic leaves int64 (or divides by zero) at register %%%u: "
-              "the inputs are too large", code.function->name()->c_str(), index);
+Status overflow(uint32_t index, husk_error* error) {
+  return fail(error, HUSK_INVALID_INPUT, "size arithmetic leaves int64 (or divides by zero) at register %%%u: the inputs are too "
+              "large", index);
 }
 
 Status failed_guard(const Code& code, const fb::Instruction& op, const Register* r, husk_error* error) {
-  const char* name = code.function->name()->c_str();
   const auto kind = static_cast<Scalar>(op.op());
   const char* text = code.text(kind == Scalar::op_check ? op.b() : op.c());
   const char* colon = *text ? ": " : "";
   if (kind == Scalar::op_check)
-    return fail(error, HUSK_INVALID_INPUT, "function '%s': %s%scheck failed", name, text, colon);
-  return fail(error, HUSK_INVALID_INPUT, "function '%s': %s%s%s must %s %s", name, text, colon,
-              describe(code, op.a(), r).text, kind == Scalar::op_check_eq ? "equal" : "be at most",
-              describe(code, op.b(), r).text);
+    return fail(error, HUSK_INVALID_INPUT, "%s%scheck failed", text, colon);
+  return fail(error, HUSK_INVALID_INPUT, "%s%s%s must %s %s", text, colon, describe(code, op.a(), r).text,
+              kind == Scalar::op_check_eq ? "equal" : "be at most", describe(code, op.b(), r).text);
 }
 
 Status failed_stride(const Code& code, const fb::Instruction& op, const InputValue& in, int64_t want,
                      husk_error* error) {
-  return fail(error, HUSK_INVALID_INPUT, "function '%s': stride %u of input '%s' is %lld, must be %lld: pass a tensor in "
-              "the memory format that was exported", code.function->name()->c_str(), op.b(),
-              code.input(op.a())->name()->c_str(), static_cast<long long>(in.strides[op.b()]),
-              static_cast<long long>(want));
+  return fail(error, HUSK_INVALID_INPUT, "stride %u of input '%s' is %lld, must be %lld: pass a tensor in the memory format "
+              "that was exported", op.b(), code.input(op.a())->name()->c_str(),
+              static_cast<long long>(in.strides[op.b()]), static_cast<long long>(want));
 }
 
 // A stride says nothing where the tensor has no two elements along the dimension.
@@ -146,9 +140,8 @@ Status evaluate(const Code& code, uint32_t segment, const InputValue* inputs, co
       case Scalar::op_range:
         *out = r[a].i;
         if (r[a].i < r[b].i || r[a].i > r[c].i)
-          return fail(error, HUSK_INVALID_INPUT, "function '%s': %s is outside %lld..%lld, the range that was exported",
-                      code.function->name()->c_str(), describe(code, a, r).text, static_cast<long long>(r[b].i),
-                      static_cast<long long>(r[c].i));
+          return fail(error, HUSK_INVALID_INPUT, "%s is outside %lld..%lld, the range that was exported",
+                      describe(code, a, r).text, static_cast<long long>(r[b].i), static_cast<long long>(r[c].i));
         break;
       case Scalar::op_fadd: r[n].f = r[a].f + r[b].f; break;
       case Scalar::op_fsub: r[n].f = r[a].f - r[b].f; break;
@@ -181,7 +174,7 @@ Status evaluate(const Code& code, uint32_t segment, const InputValue* inputs, co
           return failed_stride(code, op, inputs[a], r[c].i, error);
         break;
     }
-    if (wrong) return overflow(code, n, error);
+    if (wrong) return overflow(n, error);
   }
   return Status::ok;
 }

@@ -82,6 +82,13 @@ void Frame::prepare_inputs(const Array<Interval>* narrowed) {
   }
 }
 
+// The one that computes a register.
+uint32_t Frame::segment_of(uint32_t reg) const {
+  uint32_t segment = 0;
+  while (reg >= code.segments[segment].scalar_end()) ++segment;
+  return segment;
+}
+
 void Frame::prepare_blocks() {
   uint32_t in_arena = 0;
   for (uint32_t b = 0; b < code.buffers.size; ++b) {
@@ -97,7 +104,7 @@ void Frame::prepare_blocks() {
       case Space::output: output_states[buffer.index()].align = align; break;
       default: break;
     }
-    while (buffer.size() >= code.segments[places[b].sized_in].scalar_end()) ++places[b].sized_in;
+    places[b].sized_in = segment_of(buffer.size());
   }
   for (const Access& access : accesses) {
     const fb::Buffer& buffer = code.buffers[access.buffer];
@@ -168,10 +175,14 @@ void Frame::prepare_results() {
     const fb::Tensor& tensor = code.tensors[code.results[i].index()];
     state.shape = shape;
     shape += 2u * tensor.rank();
-    uint32_t last = code.buffers[code.views[tensor.view()].buffer()].size();
+    const fb::View& view = code.views[tensor.view()];
+    uint32_t last = code.buffers[view.buffer()].size();
     for (uint32_t d = 0; d < 2u * tensor.rank(); ++d)
       if (code.operands[tensor.first() + d] > last) last = code.operands[tensor.first() + d];
-    while (last >= code.segments[state.segment].scalar_end()) ++state.segment;
+    state.segment = segment_of(last);
+    state.checked_in = segment_of(view.offset());
+    for (uint32_t other : {state.segment, segment_of(view.extent())})
+      if (other > state.checked_in) state.checked_in = other;
   }
 }
 
@@ -209,8 +220,8 @@ Status Frame::plan(husk_error* error) {
       block.size = bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
     }
     if (block.size > kLargest)
-      return fail(error, HUSK_OUT_OF_MEMORY, "function '%s': buffer %s would take %llu bytes",
-                  code.function->name()->c_str(), code.label(b).text, static_cast<unsigned long long>(block.size));
+      return fail(error, HUSK_OUT_OF_MEMORY, "buffer %s would take %llu bytes", code.label(b).text,
+                  static_cast<unsigned long long>(block.size));
   }
   const uint64_t work = evaluated ? kPlanSoon : kPlanWell;  // at the bounds: once
   planned = planner.place(blocks.data(), blocks.size(), nullptr, work);
@@ -229,8 +240,8 @@ Status Frame::place_on_demand(uint32_t segment, husk_error* error) {
     block = blocks[block_of[b]];
     block.size = bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
     if (block.size > kLargest)
-      return fail(error, HUSK_OUT_OF_MEMORY, "function '%s': buffer %s would take %llu bytes",
-                  code.function->name()->c_str(), code.label(b).text, static_cast<unsigned long long>(block.size));
+      return fail(error, HUSK_OUT_OF_MEMORY, "buffer %s would take %llu bytes", code.label(b).text,
+                  static_cast<unsigned long long>(block.size));
   }
   if (n == 0) return Status::ok;
   const Planned here = planner.place(segment_blocks.data(), n, nullptr);

@@ -31,6 +31,7 @@ struct OutputState {
   uint64_t bytes;
   uint32_t align;      // bytes: what the kernels assume
   uint32_t segment;    // the one that computes its shape
+  uint32_t checked_in; // the one that computes the last register of its view too
   Room own;            // where the caller brings no memory
   DLTensor tensor;     // of that room
   int64_t* shape;      // its sizes and strides
@@ -53,6 +54,12 @@ struct SegmentState {
 struct StepState {
   husk_launch launch;
   uint32_t first_dynamic;
+};
+
+// The one size or stride that a message is about.
+struct Part {
+  const char* what = nullptr;   // "size" or "stride"; null: the message is about the whole value
+  uint32_t dim = 0;
 };
 
 struct Frame {
@@ -166,13 +173,18 @@ struct Frame {
   Status prepare_parallel(husk_error* error);
   void prepare_steps();
   void prepare_results();
+  uint32_t segment_of(uint32_t reg) const;
   bool is_static(const fb::Argument& argument) const;
   bool fixed(uint32_t reg) const { return intervals[reg].low == intervals[reg].high; }
   bool plan_at_bounds();
-  Status bind_own(uint32_t output, husk_value* given, const int64_t* sizes, const int64_t* strides, husk_error* error);
+  Status bind_input(uint32_t input, const husk_value& given, bool data, Part* part, husk_error* error);
+  Status bind_output(uint32_t output, husk_value* given, Part* part, husk_error* error);
+  Status bind_own(uint32_t output, husk_value* given, const int64_t* shape, husk_error* error);
+  void read_shape(uint32_t tensor, int64_t* out) const;
   Status check_buffer(uint32_t buffer, husk_error* error) const;
   Status check_view(uint32_t view, husk_error* error) const;
   Status check_tensor_row(uint32_t tensor, husk_error* error) const;
+  Status check_argument(const fb::Argument& argument, husk_error* error) const;
   void plan_parallel(uint64_t work);
   Status read_value(uint32_t step, void* stream, husk_error* error);
   void write_op_args(uint32_t step);

@@ -55,6 +55,7 @@ void explain(const Frame& frame, uint32_t step, const char* why) {
   husk_error text;
   (void)fail(&text, HUSK_OK, "%s: no graph, it runs as a launch list", why);
   frame.blame(step, &text);
+  prefix(&text, "function '%s': ", frame.code.function->name()->c_str());
   options.log(options.log_user, HUSK_LOG_INFO, text.text);
 }
 

@@ -126,7 +126,7 @@ Status husk_program::load_images(husk_error* error) {
     Status status = husk::to_status(
         engine->port->kernel_get(engine->device, modules[kernel->image()], &desc, &kernels[k], error));
     if (husk::failed(status)) {
-      husk::prefix(error, "kernel '%s'", kernel->name()->c_str());
+      husk::prefix(error, "kernel '%s': ", kernel->name()->c_str());
       return status;
     }
   }
@@ -175,7 +175,7 @@ Status husk_program::load_constants(husk_error* error) {
   Status status = husk::to_status(engine->port->alloc(engine->device, total, &constant_memory, error));
   if (husk::failed(status)) {
     constant_memory = nullptr;
-    husk::prefix(error, "the constants, %llu bytes", static_cast<unsigned long long>(total));
+    husk::prefix(error, "the constants, %llu bytes: ", static_cast<unsigned long long>(total));
     return status;
   }
   for (uint32_t i = 0, next = 0; i < n; ++i) {

@@ -45,9 +45,8 @@ Status husk_session::settle(Frame& frame, bool may_allocate, Writes* writes, hus
   if (frame.planned.peak > arena_bytes) {
     if (may_allocate) HUSK_TRY(reserve_arena(frame.planned.peak, error));
     if (frame.planned.peak > arena_bytes && !(may_allocate && options.lent_arena))
-      return fail(error, HUSK_NEEDS_RESIZE, "function '%s': these shapes need %llu bytes of memory, the session has %llu: %s "
-                  "first", frame.code.function->name()->c_str(), static_cast<unsigned long long>(frame.planned.peak),
-                  static_cast<unsigned long long>(arena_bytes),
+      return fail(error, HUSK_NEEDS_RESIZE, "these shapes need %llu bytes of memory, the session has %llu: %s first",
+                  static_cast<unsigned long long>(frame.planned.peak), static_cast<unsigned long long>(arena_bytes),
                   options.lent_arena ? "husk_session_lend_arena with more" : "call husk_session_resize with them");
   }
   const bool laid_out = frame.layout != layout;
@@ -219,8 +218,8 @@ Status husk_session::run_segments(Frame& frame, Writes writes, void* on, husk_va
       continue;
     }
     if (++turns > limit)
-      return fail(error, HUSK_LIMIT, "function '%s': a loop went round more than %llu times, the session's loop_limit",
-                  frame.code.function->name()->c_str(), static_cast<unsigned long long>(limit));
+      return fail(error, HUSK_LIMIT, "a loop went round more than %llu times, the session's loop_limit",
+                  static_cast<unsigned long long>(limit));
     segment = back;
   }
   return Status::ok;

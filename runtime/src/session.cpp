@@ -58,7 +58,7 @@ Status husk_session::prepare(husk_error* error) {
     Status status = to_status(port()->alloc(device(), total, &state_memory, error));
     if (failed(status)) {
       state_memory = nullptr;
-      husk::prefix(error, "the session's state, %llu bytes", static_cast<unsigned long long>(total));
+      husk::prefix(error, "the session's state, %llu bytes: ", static_cast<unsigned long long>(total));
       return status;
     }
   }
@@ -134,7 +134,7 @@ Status husk_session::allocate(uint64_t bytes, const char* what, void** out, husk
   Status status = to_status(port()->alloc(device(), bytes, out, error));
   if (!failed(status)) return status;
   *out = nullptr;
-  husk::prefix(error, "%s, %llu bytes", what, static_cast<unsigned long long>(bytes));
+  husk::prefix(error, "%s, %llu bytes: ", what, static_cast<unsigned long long>(bytes));
   return status;
 }
 

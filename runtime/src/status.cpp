@@ -24,11 +24,10 @@ void prefix(husk_error* error, const char* format, ...) {
   memcpy(before, error->text, sizeof(before));
   va_list list;
   va_start(list, format);
-  int used = vsnprintf(error->text, sizeof(error->text), format, list);
+  const int used = vsnprintf(error->text, sizeof(error->text), format, list);
   va_end(list);
-  if (used < 0) used = 0;
-  const int room = static_cast<int>(sizeof(error->text)) - used - 3;  // ": " and the NUL
-  if (room > 0) snprintf(error->text + used, sizeof(error->text) - static_cast<size_t>(used), ": %.*s", room, before);
+  const int room = static_cast<int>(sizeof(error->text)) - used;
+  if (used >= 0 && room > 0) snprintf(error->text + used, static_cast<size_t>(room), "%s", before);
 }
 
 }  // namespace husk

@@ -285,8 +285,7 @@ void Frame::blame(uint32_t step, husk_error* error) const {
   if (!error) return;
   const char* what = step_name(step);
   const char* origin = code.origin(step);
-  prefix(error, "function '%s', step %u%s%s%s%s%s", code.function->name()->c_str(), step, *what ? " " : "", what,
-         *origin ? " (" : "", origin, *origin ? ")" : "");
+  prefix(error, "step %u%s%s%s%s%s: ", step, *what ? " " : "", what, *origin ? " (" : "", origin, *origin ? ")" : "");
   error->step = static_cast<int32_t>(step);
 }
 

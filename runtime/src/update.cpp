@@ -35,7 +35,7 @@ Status husk_program::stage(const husk_constant_update* updates, uint32_t n, husk
     Status status = to_status(port->alloc(engine->device, bytes, &(*fresh)[i], error));
     if (failed(status)) {
       (*fresh)[i] = nullptr;
-      husk::prefix(error, "the new value of constant '%s', %llu bytes", constant->name()->c_str(),
+      husk::prefix(error, "the new value of constant '%s', %llu bytes: ", constant->name()->c_str(),
                    static_cast<unsigned long long>(bytes));
       return status;
     }

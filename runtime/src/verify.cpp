@@ -156,7 +156,7 @@ Status verify_function(const fb::Program* p, const fb::Function* f, const husk_a
     if (!good) return fail(error, HUSK_INVALID_FILE, "function '%s': variant %u has no target of its own", name, i);
     Status status = verify_variant(Code(p, f, variant), allocator, error);
     if (failed(status)) {
-      prefix(error, "function '%s', variant %u", name, i);
+      prefix(error, "function '%s', variant %u: ", name, i);
       return status;
     }
   }

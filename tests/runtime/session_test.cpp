@@ -73,7 +73,7 @@ TEST(Session, RefusesWrongValues) {
     const char* text;
   };
   const Case cases[] = {
-      {{x.value()}, z.value(), "function 'add' takes 2 inputs, 1 were passed"},
+      {{x.value()}, z.value(), "function 'add': takes 2 inputs, 1 were passed"},
       {{integer(3), y.value()}, z.value(), "input 'x' is an int, must be a tensor"},
       {{half.value(), y.value()}, z.value(), "input 'x' has dtype f16, must be f32: convert it"},
       {{matrix.value(), y.value()}, z.value(), "input 'x' has 2 dims, must have 1"},
