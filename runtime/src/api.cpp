@@ -15,17 +15,6 @@ husk_status null_argument(husk_error* error, const char* function) {
   return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "%s: an argument is NULL", function));
 }
 
-// Ports fill errors without asking whether there is one.
-class Sink {
- public:
-  explicit Sink(husk_error* error) : error_(error ? error : &spare_) {}
-  operator husk_error*() { return error_; }
-
- private:
-  husk_error spare_;
-  husk_error* error_;
-};
-
 husk_status bad_index(husk_error* error, const char* what, uint32_t index, uint32_t count) {
   return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "there is no %s %u: there are %u", what, index, count));
 }
@@ -38,26 +27,26 @@ uint32_t alignment(const husk_program* program, uint32_t function, husk::Space s
   return 1;
 }
 
-void describe(const husk::fb::Value* value, husk_value_info* out) {
-  out->name = value->name()->c_str();
-  out->kind = value->kind();
-  out->dtype = static_cast<husk_dtype>(value->dtype());
-  out->rank = value->rank();
-  out->ranges = husk::count(value->dims()) ? &reinterpret_cast<const int64_t*>(value->dims()->Data())[0] : nullptr;
+// What a program has by name.
+enum class Kind { function, constant, state };
+constexpr char kKindNames[][9] = {"function", "constant", "state"};
+
+const husk::Names* rows_of(const husk_program* program, Kind kind) {
+  if (!program) return nullptr;
+  const husk::fb::Program* rows = program->rows();
+  switch (kind) {
+    case Kind::function: return husk::names_of(rows->functions());
+    case Kind::constant: return rows->constants();
+    case Kind::state: return husk::names_of(rows->states());
+  }
+  return nullptr;
 }
 
-// Of a constant or state.
-void describe(const char* name, husk_dtype dtype, const flatbuffers::Vector<int64_t>* dims, uint64_t bytes,
-              husk_storage_info* out) {
-  out->name = name;
-  out->dtype = dtype;
-  out->rank = static_cast<int32_t>(husk::count(dims));
-  out->dims = out->rank ? dims->data() : nullptr;
-  out->bytes = bytes;
-}
-
-// Of `rows` by name; `what` they are is for the message.
-husk_status find(const husk::Names* rows, const char* what, const char* name, uint32_t* out, husk_error* error) {
+husk_status find(const husk_program* program, Kind kind, const char* name, uint32_t* out, husk_error* error) {
+  const char* what = kKindNames[int(kind)];
+  if (!program || !name || !out)
+    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_find_%s: an argument is NULL", what));
+  const husk::Names* rows = rows_of(program, kind);
   const uint32_t n = husk::count(rows);
   for (uint32_t i = 0; i < n; ++i)
     if (strcmp(husk::name_at(rows, i), name) == 0) {
@@ -66,6 +55,44 @@ husk_status find(const husk::Names* rows, const char* what, const char* name, ui
     }
   return husk_status(fail(error, HUSK_NOT_FOUND, n ? "the artifact has no %s '%s'; its first is '%s'" :
                           "the artifact has no %s '%s', nor any other", what, name, n ? husk::name_at(rows, 0) : ""));
+}
+
+// Inputs or outputs of a function; null if there is no such function.
+using Values = flatbuffers::Vector<flatbuffers::Offset<husk::fb::Value>>;
+const Values* values_of(const husk_program* program, uint32_t function, husk::Space space) {
+  if (!program || function >= program->functions()) return nullptr;
+  const husk::fb::Function* row = program->rows()->functions()->Get(function);
+  return space == husk::Space::input ? row->inputs() : row->outputs();
+}
+
+husk_status describe(const husk_program* program, uint32_t function, husk::Space space, uint32_t index,
+                     husk_value_info* out, husk_error* error) {
+  const bool input = space == husk::Space::input;
+  const char* what = input ? "input" : "output";
+  if (!program || !out) return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_%s: an argument is NULL", what));
+  const Values* values = values_of(program, function, space);
+  if (index >= husk::count(values)) return bad_index(error, what, index, husk::count(values));
+  const husk::fb::Value* value = values->Get(index);
+  const bool ranges = input && husk::count(value->dims());
+  *out = {value->name()->c_str(), value->kind(), value->dtype(), value->rank(), alignment(program, function, space, index),
+          ranges ? reinterpret_cast<const int64_t*>(value->dims()->Data()) : nullptr};
+  return HUSK_OK;
+}
+
+// A constant or state.
+husk_status describe(const husk_program* program, Kind kind, uint32_t index, husk_storage_info* out, husk_error* error) {
+  const char* what = kKindNames[int(kind)];
+  if (!program || !out) return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_%s: an argument is NULL", what));
+  const husk::Names* rows = rows_of(program, kind);
+  if (index >= husk::count(rows)) return bad_index(error, what, index, husk::count(rows));
+  using husk::fb::Constant;
+  using husk::fb::State;
+  static_assert(int(State::VT_DTYPE) == int(Constant::VT_DTYPE) && int(State::VT_DIMS) == int(Constant::VT_DIMS));
+  const Constant* row = rows->Get(index);   // a state has these fields in the same places
+  const uint32_t rank = husk::count(row->dims());
+  *out = {row->name()->c_str(), row->dtype(), static_cast<int32_t>(rank), rank ? row->dims()->data() : nullptr,
+          husk::dense_bytes(row->dtype(), row->dims())};
+  return HUSK_OK;
 }
 
 // A program without a file yet; null when there is no memory.
@@ -78,6 +105,7 @@ husk_program* begin_program(husk_engine* engine, husk_program** out, husk_error*
 
 // Loads what `opened` says is there; on failure everything is given back, but not the memory that the caller lent.
 husk_status finish_program(husk_program* program, Status opened, husk_program** out, husk_error* error) {
+  error = program->sink.of(error);
   Status status = opened;
   if (!failed(status)) status = program->file.read(program->engine->allocator, error);
   if (!failed(status)) status = program->load(error);
@@ -112,9 +140,8 @@ husk_status husk_program_verify(const void* data, size_t size, husk_error* error
 
 husk_status husk_program_open(husk_engine* engine, const char* path, husk_program** program, husk_error* error) {
   if (!engine || !path || !program) return null_argument(error, "husk_program_open");
-  Sink sink(error);
-  husk_program* made = begin_program(engine, program, sink);
-  return made ? finish_program(made, made->file.map(path, sink), program, sink) : HUSK_OUT_OF_MEMORY;
+  husk_program* made = begin_program(engine, program, error);
+  return made ? finish_program(made, made->file.map(path, error), program, error) : HUSK_OUT_OF_MEMORY;
 }
 
 husk_status husk_program_load(husk_engine* engine, const void* data, size_t size,
@@ -123,11 +150,10 @@ husk_status husk_program_load(husk_engine* engine, const void* data, size_t size
   if (!engine || !data || !program) return null_argument(error, "husk_program_load");
   if (reinterpret_cast<uintptr_t>(data) % 64)
     return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_load: the memory is not aligned to 64 bytes"));
-  Sink sink(error);
-  husk_program* made = begin_program(engine, program, sink);
+  husk_program* made = begin_program(engine, program, error);
   if (!made) return HUSK_OUT_OF_MEMORY;
   made->file.borrow(data, size, release, user);
-  return finish_program(made, Status::ok, program, sink);
+  return finish_program(made, Status::ok, program, error);
 }
 
 husk_status husk_program_link(husk_engine* engine, const void* artifact, husk_program** program, husk_error* error) {
@@ -143,97 +169,65 @@ void husk_program_release(husk_program* program) {
   husk_engine_release(engine);
 }
 
-uint32_t husk_program_function_count(const husk_program* program) { return program ? program->functions() : 0; }
+uint32_t husk_program_function_count(const husk_program* program) { return husk::count(rows_of(program, Kind::function)); }
 
 const char* husk_program_function_name(const husk_program* program, uint32_t function) {
-  if (!program || function >= program->functions()) return "";
-  return program->rows()->functions()->Get(function)->name()->c_str();
+  return function < husk_program_function_count(program) ? husk::name_at(rows_of(program, Kind::function), function) : "";
 }
 
 husk_status husk_program_find_function(const husk_program* program, const char* name, uint32_t* function,
                                        husk_error* error) {
-  if (!program || !name || !function) return null_argument(error, "husk_program_find_function");
-  return find(husk::names_of(program->rows()->functions()), "function", name, function, error);
+  return find(program, Kind::function, name, function, error);
 }
 
 const char* husk_program_function_target(const husk_program* program, uint32_t function) {
-  return program && function < program->functions() ? program->chosen[function].target : "";
+  return function < husk_program_function_count(program) ? program->chosen[function].target : "";
 }
 
 uint32_t husk_program_input_count(const husk_program* program, uint32_t function) {
-  return program && function < program->functions()
-             ? husk::count(program->rows()->functions()->Get(function)->inputs()) : 0;
+  return husk::count(values_of(program, function, husk::Space::input));
 }
 
 uint32_t husk_program_output_count(const husk_program* program, uint32_t function) {
-  return program && function < program->functions()
-             ? husk::count(program->rows()->functions()->Get(function)->outputs()) : 0;
+  return husk::count(values_of(program, function, husk::Space::output));
 }
 
 husk_status husk_program_input(const husk_program* program, uint32_t function, uint32_t index, husk_value_info* out,
                                husk_error* error) {
-  if (!program || !out) return null_argument(error, "husk_program_input");
-  const uint32_t n = husk_program_input_count(program, function);
-  if (index >= n) return bad_index(error, "input", index, n);
-  describe(program->rows()->functions()->Get(function)->inputs()->Get(index), out);
-  out->alignment = alignment(program, function, husk::Space::input, index);
-  return HUSK_OK;
+  return describe(program, function, husk::Space::input, index, out, error);
 }
 
 husk_status husk_program_output(const husk_program* program, uint32_t function, uint32_t index, husk_value_info* out,
                                 husk_error* error) {
-  if (!program || !out) return null_argument(error, "husk_program_output");
-  const uint32_t n = husk_program_output_count(program, function);
-  if (index >= n) return bad_index(error, "output", index, n);
-  describe(program->rows()->functions()->Get(function)->outputs()->Get(index), out);
-  out->alignment = alignment(program, function, husk::Space::output, index);
-  out->ranges = nullptr;
-  return HUSK_OK;
+  return describe(program, function, husk::Space::output, index, out, error);
 }
 
-uint32_t husk_program_state_count(const husk_program* program) {
-  return program ? husk::count(program->rows()->states()) : 0;
-}
+uint32_t husk_program_state_count(const husk_program* program) { return husk::count(rows_of(program, Kind::state)); }
 
 husk_status husk_program_state(const husk_program* program, uint32_t state, husk_storage_info* out, husk_error* error) {
-  if (!program || !out) return null_argument(error, "husk_program_state");
-  const uint32_t n = husk_program_state_count(program);
-  if (state >= n) return bad_index(error, "state", state, n);
-  const husk::fb::State* row = program->rows()->states()->Get(state);
-  describe(row->name()->c_str(), row->dtype(), row->dims(), husk::state_bytes(row), out);
-  return HUSK_OK;
+  return describe(program, Kind::state, state, out, error);
 }
 
 husk_status husk_program_find_state(const husk_program* program, const char* name, uint32_t* state, husk_error* error) {
-  if (!program || !name || !state) return null_argument(error, "husk_program_find_state");
-  return find(husk::names_of(program->rows()->states()), "state", name, state, error);
+  return find(program, Kind::state, name, state, error);
 }
 
-uint32_t husk_program_constant_count(const husk_program* program) {
-  return program ? husk::count(program->rows()->constants()) : 0;
-}
+uint32_t husk_program_constant_count(const husk_program* program) { return husk::count(rows_of(program, Kind::constant)); }
 
 husk_status husk_program_constant(const husk_program* program, uint32_t constant, husk_storage_info* out,
                                   husk_error* error) {
-  if (!program || !out) return null_argument(error, "husk_program_constant");
-  const uint32_t n = husk_program_constant_count(program);
-  if (constant >= n) return bad_index(error, "constant", constant, n);
-  const husk::fb::Constant* row = program->rows()->constants()->Get(constant);
-  describe(row->name()->c_str(), row->dtype(), row->dims(), row->blob()->size(), out);
-  return HUSK_OK;
+  return describe(program, Kind::constant, constant, out, error);
 }
 
 husk_status husk_program_find_constant(const husk_program* program, const char* name, uint32_t* constant,
                                        husk_error* error) {
-  if (!program || !name || !constant) return null_argument(error, "husk_program_find_constant");
-  return find(husk::names_of(program->rows()->constants()), "constant", name, constant, error);
+  return find(program, Kind::constant, name, constant, error);
 }
 
 husk_status husk_program_update_constants(husk_program* program, const husk_constant_update* updates, uint32_t count,
                                           husk_error* error) {
   if (!program || (count && !updates)) return null_argument(error, "husk_program_update_constants");
-  Sink sink(error);
-  return husk_status(program->update(updates, count, sink));
+  return husk_status(program->update(updates, count, error));
 }
 
 uint32_t husk_program_user_count(const husk_program* program) {
@@ -260,13 +254,12 @@ husk_status husk_session_create(husk_program* program, const husk_session_option
   if (options) memcpy(&full, options, options->struct_size < sizeof(full) ? options->struct_size : sizeof(full));
   if (full.mode < HUSK_MODE_AUTO || full.mode > HUSK_MODE_GRAPH)
     return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_session_options.mode is %d, none that exists", full.mode));
-  Sink sink(error);
   if (full.mode == HUSK_MODE_GRAPH && !program->engine->port->graphs)
     return husk_status(fail(error, HUSK_UNSUPPORTED, "port '%s' has no graphs: use HUSK_MODE_AUTO",
                             program->engine->port->name));
   husk_session* made = husk::create<husk_session>(program->engine->allocator, program, full);
   if (!made) return husk_status(fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: a session"));
-  Status status = made->prepare(sink);
+  Status status = made->prepare(made->sink.of(error));
   if (failed(status))
     husk_session_release(made);
   else
@@ -296,11 +289,14 @@ husk_status in_function(const husk_session* session, uint32_t function, Status s
   return husk_status(status);
 }
 
-bool state_exists(const husk_session* session, uint32_t state, husk_error* error) {
+// All calls about one state. `other` is what it is exchanged with: host memory, or a session.
+husk_status state_call(const char* name, husk_session* session, uint32_t state, husk::StateWork work, void* other,
+                       husk_error* error) {
+  if (!session || (!other && work != husk::StateWork::reset)) return null_argument(error, name);
   const uint32_t n = husk_program_state_count(session->program);
-  if (state < n) return true;
-  bad_index(error, "state", state, n);
-  return false;
+  if (state >= n) return bad_index(error, "state", state, n);
+  const husk::Visit visit(session);
+  return husk_status(session->work_on_state(state, work, other, session->sink.of(error)));
 }
 
 }  // namespace
@@ -308,102 +304,82 @@ bool state_exists(const husk_session* session, uint32_t state, husk_error* error
 husk_status husk_session_bound(husk_session* session, uint32_t function, uint32_t input, uint32_t dim, int64_t min,
                                int64_t max, husk_error* error) {
   if (!session) return null_argument(error, "husk_session_bound");
-  Sink sink(error);
-  const husk::Frame* frame = frame_of(session, function, sink);
+  const husk::Frame* frame = frame_of(session, function, error);
   if (!frame) return HUSK_INVALID_ARGUMENT;
-  if (input >= frame->code.inputs()) return bad_index(sink, "input", input, frame->code.inputs());
+  if (input >= frame->code.inputs()) return bad_index(error, "input", input, frame->code.inputs());
   const husk::Visit visit(session);
-  return in_function(session, function, session->bound(function, input, dim, min, max, sink), sink);
+  error = session->sink.of(error);
+  return in_function(session, function, session->bound(function, input, dim, min, max, error), error);
 }
 
 husk_status husk_session_resize(husk_session* session, uint32_t function, const husk_value* inputs, uint32_t count,
                                 husk_error* error) {
   if (!session) return null_argument(error, "husk_session_resize");
-  Sink sink(error);
-  if (!frame_of(session, function, sink)) return HUSK_INVALID_ARGUMENT;
+  if (!frame_of(session, function, error)) return HUSK_INVALID_ARGUMENT;
   const husk::Visit visit(session);
-  return in_function(session, function, session->resize(function, inputs, count, sink), sink);
+  error = session->sink.of(error);
+  return in_function(session, function, session->resize(function, inputs, count, error), error);
 }
 
 uint64_t husk_session_arena_bytes(const husk_session* session) { return session ? session->arena_wanted : 0; }
 
 husk_status husk_session_lend_arena(husk_session* session, void* memory, uint64_t bytes, husk_error* error) {
   if (!session) return null_argument(error, "husk_session_lend_arena");
-  Sink sink(error);
   const husk::Visit visit(session);
-  return husk_status(session->lend_arena(memory, bytes, sink));
+  return husk_status(session->lend_arena(memory, bytes, session->sink.of(error)));
 }
 
 husk_status husk_session_output_shape(husk_session* session, uint32_t function, uint32_t index, int64_t* sizes,
                                       int64_t* strides, husk_error* error) {
   if (!session) return null_argument(error, "husk_session_output_shape");
-  Sink sink(error);
-  const husk::Frame* frame = frame_of(session, function, sink);
+  const husk::Frame* frame = frame_of(session, function, error);
   if (!frame) return HUSK_INVALID_ARGUMENT;
-  if (index >= frame->code.outputs()) return bad_index(sink, "output", index, frame->code.outputs());
+  if (index >= frame->code.outputs()) return bad_index(error, "output", index, frame->code.outputs());
   if (static_cast<husk::ArgumentKind>(frame->code.results[index].kind()) != husk::ArgumentKind::tensor)
-    return husk_status(fail(sink, HUSK_INVALID_ARGUMENT, "output %u is no tensor", index));
+    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "output %u is no tensor", index));
   if (frame->output_shape(index, sizes, strides)) return HUSK_OK;
-  return husk_status(fail(sink, HUSK_INVALID_ARGUMENT, "output %u has no shape yet: %s first", index,
+  return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "output %u has no shape yet: %s first", index,
                           frame->evaluated ? "only the data decides it, husk_session_run" : "husk_session_resize"));
 }
 
 husk_status husk_session_run(husk_session* session, uint32_t function, void* stream, const husk_value* inputs,
                              uint32_t input_count, husk_value* outputs, uint32_t output_count, husk_error* error) {
   if (!session) return null_argument(error, "husk_session_run");
-  Sink sink(error);
-  if (!frame_of(session, function, sink)) return HUSK_INVALID_ARGUMENT;
+  if (!frame_of(session, function, error)) return HUSK_INVALID_ARGUMENT;
   const husk::Visit visit(session);
-  return in_function(session, function, session->run(function, stream, inputs, input_count, outputs, output_count, sink), sink);
+  error = session->sink.of(error);
+  return in_function(session, function,
+                     session->run(function, stream, inputs, input_count, outputs, output_count, error), error);
 }
 
 husk_status husk_session_wait(husk_session* session, husk_error* error) {
   if (!session) return null_argument(error, "husk_session_wait");
-  Sink sink(error);
   const husk::Visit visit(session);
-  return husk_status(session->wait(sink));
+  return husk_status(session->wait(session->sink.of(error)));
 }
 
 husk_status husk_session_state_get(husk_session* session, uint32_t state, void* bytes, husk_error* error) {
-  if (!session || !bytes) return null_argument(error, "husk_session_state_get");
-  Sink sink(error);
-  if (!state_exists(session, state, sink)) return HUSK_INVALID_ARGUMENT;
-  const husk::Visit visit(session);
-  return husk_status(session->get_state(state, bytes, sink));
+  return state_call("husk_session_state_get", session, state, husk::StateWork::get, bytes, error);
 }
 
 husk_status husk_session_state_set(husk_session* session, uint32_t state, const void* bytes, husk_error* error) {
-  if (!session || !bytes) return null_argument(error, "husk_session_state_set");
-  Sink sink(error);
-  if (!state_exists(session, state, sink)) return HUSK_INVALID_ARGUMENT;
-  const husk::Visit visit(session);
-  return husk_status(session->set_state(state, bytes, sink));
+  return state_call("husk_session_state_set", session, state, husk::StateWork::set, const_cast<void*>(bytes), error);
 }
 
 husk_status husk_session_state_reset(husk_session* session, uint32_t state, husk_error* error) {
-  if (!session) return null_argument(error, "husk_session_state_reset");
-  Sink sink(error);
-  if (!state_exists(session, state, sink)) return HUSK_INVALID_ARGUMENT;
-  const husk::Visit visit(session);
-  return husk_status(session->reset_state(state, sink));
+  return state_call("husk_session_state_reset", session, state, husk::StateWork::reset, nullptr, error);
 }
 
 husk_status husk_session_state_copy(husk_session* session, uint32_t state, husk_session* from, husk_error* error) {
-  if (!session || !from) return null_argument(error, "husk_session_state_copy");
-  Sink sink(error);
-  if (session->program != from->program)
-    return husk_status(fail(sink, HUSK_INVALID_ARGUMENT, "the two sessions are of different programs"));
-  if (!state_exists(session, state, sink)) return HUSK_INVALID_ARGUMENT;
-  const husk::Visit visit(session);
-  return husk_status(session->copy_state(state, from, sink));
+  return state_call("husk_session_state_copy", session, state, husk::StateWork::copy, from, error);
 }
 
 husk_status husk_session_stats_get(const husk_session* session, uint32_t function, husk_session_stats* out,
                                    husk_error* error) {
   if (!session || !out) return null_argument(error, "husk_session_stats_get");
-  if (function >= session->program->functions())
-    return bad_index(error, "function", function, session->program->functions());
-  const husk::Frame& frame = *session->frames[function];
+  const husk::Frame* made = frame_of(session, function, error);
+  if (!made) return HUSK_INVALID_ARGUMENT;
+  const husk::Frame& frame = *made;
   husk_session_stats full = {};
   full.struct_size = out->struct_size < sizeof(full) ? out->struct_size : static_cast<uint32_t>(sizeof(full));
   full.steps = frame.code.steps.size;

@@ -40,9 +40,9 @@ Status no_variant(const husk_program* p, const fb::Function* f, husk_error* erro
 
 }  // namespace
 
-uint64_t state_bytes(const fb::State* state) {
-  uint64_t bytes = husk_dtype_size(static_cast<husk_dtype>(state->dtype()));
-  for (uint32_t d = 0; d < count(state->dims()); ++d) bytes *= static_cast<uint64_t>(state->dims()->Get(d));
+uint64_t dense_bytes(husk_dtype dtype, const flatbuffers::Vector<int64_t>* dims) {
+  uint64_t bytes = husk_dtype_size(dtype);
+  for (uint32_t d = 0; d < count(dims); ++d) bytes *= static_cast<uint64_t>(dims->Get(d));
   return bytes;
 }
 
@@ -57,8 +57,7 @@ husk_program::~husk_program() {
     if (memory) engine->port->free(engine->device, memory);
   if (mapped) engine->port->unmap(engine->device, mapped, mapped_bytes);
   if (!constant_memory) return;
-  husk_error ignored;  // uploads of a load that failed half-way may still be under way
-  engine->port->stream_wait(engine->device, nullptr, &ignored);
+  engine->port->stream_wait(engine->device, nullptr, &sink.spare);  // uploads of a load that failed half-way
   engine->port->free(engine->device, constant_memory);
 }
 

@@ -37,6 +37,7 @@ struct husk_program {
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   std::atomic<uint32_t> updating{0};
   husk_session* sessions = nullptr;
+  husk::Sink sink;   // of the call that loads it, then under the mutex
 
   explicit husk_program(husk_engine* e) : engine(e) { engine->references.retain(); }
   ~husk_program();
@@ -66,5 +67,7 @@ struct husk_program {
 };
 
 namespace husk {
-uint64_t state_bytes(const fb::State* state);
+// Bytes of a tensor without gaps; of verified metadata, so the product fits.
+uint64_t dense_bytes(husk_dtype dtype, const flatbuffers::Vector<int64_t>* dims);
+inline uint64_t state_bytes(const fb::State* state) { return dense_bytes(state->dtype(), state->dims()); }
 }

@@ -17,11 +17,10 @@ husk::Visit::Visit(husk_session* session) : session_(session) {
 }
 
 husk_session::~husk_session() {
-  husk_error ignored;
   {
     const husk::Visit visit(this);
-    (void)wait(&ignored);
-    (void)settle_default(&ignored);
+    (void)wait(&sink.spare);
+    (void)settle_default(&sink.spare);
   }
   for (Frame* frame : frames) discard(frame);
   if (arena && !options.lent_arena) port()->free(device(), arena);
@@ -64,49 +63,35 @@ Status husk_session::prepare(husk_error* error) {
   }
   for (uint32_t s = 0; s < n; ++s) {
     states[s] = static_cast<uint8_t*>(state_memory) + reinterpret_cast<uintptr_t>(states[s]);
-    HUSK_TRY(reset_state(s, error));
+    HUSK_TRY(work_on_state(s, husk::StateWork::reset, nullptr, error));
   }
   return reserve_arena(bounded, error);
 }
 
-Status husk_session::reset_state(uint32_t index, husk_error* error) {
+Status husk_session::work_on_state(uint32_t index, husk::StateWork work, void* other, husk_error* error) {
   const husk::fb::State* state = program->rows()->states()->Get(index);
   const uint64_t bytes = husk::state_bytes(state);
+  uint8_t* at = states[index];
+  husk_session* from = work == husk::StateWork::copy ? static_cast<husk_session*>(other) : this;
+  if (from->program != program) return fail(error, HUSK_INVALID_ARGUMENT, "the two sessions are of different programs");
   HUSK_TRY(wait(error));
+  HUSK_TRY(from->wait(error));
   if (bytes == 0) return Status::ok;
+  if (work == husk::StateWork::get) return to_status(port()->download(device(), nullptr, other, at, bytes, error));
   default_busy = true;
-  if (state->init() != husk::kNone) {
-    HUSK_TRY(to_status(port()->copy(device(), nullptr, states[index], program->constants[state->init()], bytes, error)));
+  husk_status status;
+  if (work == husk::StateWork::set) {
+    status = port()->upload(device(), nullptr, at, other, bytes, error);
+  } else if (work == husk::StateWork::copy) {
+    status = from == this ? HUSK_OK : port()->copy(device(), nullptr, at, from->states[index], bytes, error);
+  } else if (state->init() != husk::kNone) {
+    status = port()->copy(device(), nullptr, at, program->constants[state->init()], bytes, error);
   } else {
     const size_t width = husk_dtype_size(static_cast<husk_dtype>(state->dtype()));
     const uint32_t part = width > 8 ? 8 : static_cast<uint32_t>(width);  // wider elements are filled with 0 only
-    HUSK_TRY(to_status(port()->fill(device(), nullptr, states[index], state->fill(), part, bytes / part, error)));
+    status = port()->fill(device(), nullptr, at, state->fill(), part, bytes / part, error);
   }
-  return settle_default(error);
-}
-
-Status husk_session::get_state(uint32_t index, void* bytes, husk_error* error) {
-  HUSK_TRY(wait(error));
-  const uint64_t size = husk::state_bytes(program->rows()->states()->Get(index));
-  return size ? to_status(port()->download(device(), nullptr, bytes, states[index], size, error)) : Status::ok;
-}
-
-Status husk_session::set_state(uint32_t index, const void* bytes, husk_error* error) {
-  HUSK_TRY(wait(error));
-  const uint64_t size = husk::state_bytes(program->rows()->states()->Get(index));
-  if (size == 0) return Status::ok;
-  default_busy = true;
-  HUSK_TRY(to_status(port()->upload(device(), nullptr, states[index], bytes, size, error)));
-  return settle_default(error);
-}
-
-Status husk_session::copy_state(uint32_t index, husk_session* from, husk_error* error) {
-  HUSK_TRY(wait(error));
-  HUSK_TRY(from->wait(error));
-  const uint64_t size = husk::state_bytes(program->rows()->states()->Get(index));
-  if (size == 0 || from == this) return Status::ok;
-  default_busy = true;
-  HUSK_TRY(to_status(port()->copy(device(), nullptr, states[index], from->states[index], size, error)));
+  HUSK_TRY(to_status(status));
   return settle_default(error);
 }
 

@@ -5,6 +5,10 @@
 
 #include <atomic>
 
+namespace husk {
+enum class StateWork { get, set, reset, copy };
+}
+
 struct husk_session {
   husk_program* program;
   husk_session_options options;
@@ -24,6 +28,7 @@ struct husk_session {
   // For husk_program_update_constants: whether a call is in here, and the program's list of its sessions.
   std::atomic<uint32_t> busy{0};
   husk_session *next = nullptr, *previous = nullptr;
+  husk::Sink sink;
 
   husk_session(husk_program* p, const husk_session_options& o) : program(p), options(o) { p->add(this); }
   ~husk_session();
@@ -35,10 +40,8 @@ struct husk_session {
                    uint32_t output_count, husk_error* error);
   husk::Status wait(husk_error* error);
   husk::Status lend_arena(void* memory, uint64_t bytes, husk_error* error);
-  husk::Status reset_state(uint32_t state, husk_error* error);
-  husk::Status get_state(uint32_t state, void* bytes, husk_error* error);
-  husk::Status set_state(uint32_t state, const void* bytes, husk_error* error);
-  husk::Status copy_state(uint32_t state, husk_session* from, husk_error* error);
+  // `other`: host memory that is written (get) or read (set), the husk_session to copy from, or null (reset).
+  husk::Status work_on_state(uint32_t state, husk::StateWork work, void* other, husk_error* error);
   // Device memory outside the arena, at least `bytes`; its content is lost where it grows. `what` is for messages.
   husk::Status reserve(husk::Room* room, uint64_t bytes, const char* what, husk_error* error);
   void drop(husk::Room* room);

@@ -18,6 +18,12 @@ Status fail(husk_error* error, husk_status code, const char* format, ...) __attr
 // Puts text before what `error` says (may be null): the place that a message from below is about.
 void prefix(husk_error* error, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
+// Takes the messages of a call that brought no error of its own: ports fill one without asking.
+struct Sink {
+  husk_error spare;
+  husk_error* of(husk_error* error) { return error ? error : &spare; }
+};
+
 }  // namespace husk
 
 #define HUSK_TRY(call)                                           \

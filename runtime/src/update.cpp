@@ -72,6 +72,7 @@ Status husk_program::update(const husk_constant_update* updates, uint32_t n, hus
                   husk::count(rows()->constants()));
   husk::Array<void*> fresh;
   pthread_mutex_lock(&mutex);
+  error = sink.of(error);
   Status status = Status::ok;
   if (replaced.size() == 0) status = replaced.allocate(engine->allocator, husk::count(rows()->constants()), error);
   if (!failed(status)) status = stage(updates, n, &fresh, error);
