@@ -327,8 +327,8 @@ Status Frame::check_segment(uint32_t segment, husk_error* error) const {
 }
 
 Status Frame::enter(uint32_t segment, husk_error* error) {
-  const Register* brought = segment ? results.data() + segment_states[segment - 1].first_result : nullptr;
-  HUSK_TRY(evaluate(code, segment, inputs.data(), brought, registers.data(), error));
+  const Register* brought = segment ? results + segment_states[segment - 1].first_result : nullptr;
+  HUSK_TRY(evaluate(code, segment, inputs, brought, registers, error));
   next_result = segment_states[segment].first_result;
   if (evaluated <= segment) evaluated = segment + 1;
   return Status::ok;
@@ -358,13 +358,13 @@ bool Frame::unchanged() const {
   for (uint32_t i = 0; i < code.inputs(); ++i)
     if (inputs[i].bytes != input_states[i].last_bytes) return false;
   const size_t n = code.segments[0].scalar_end();   // what decides the plan; later segments are checked in every run
-  return n == 0 || memcmp(registers.data(), last_registers.data(), n * sizeof(Register)) == 0;
+  return n == 0 || memcmp(registers, last_registers, n * sizeof(Register)) == 0;
 }
 
 void Frame::remember() {
   for (uint32_t i = 0; i < code.inputs(); ++i) input_states[i].last_bytes = inputs[i].bytes;
   const size_t n = code.segments[0].scalar_end();
-  if (n) memcpy(last_registers.data(), registers.data(), n * sizeof(Register));
+  if (n) memcpy(last_registers, registers, n * sizeof(Register));
   bound_once = true;
 }
 

@@ -10,15 +10,19 @@ constexpr uint64_t kLargest = 1ull << 48;  // bytes; sums of a million such stil
 
 }  // namespace
 
-Status Frame::prepare(husk_session* s, uint32_t function, const Array<Interval>* narrowed, husk_error* error) {
+Status Frame::prepare(husk_session* s, uint32_t function, const Interval* narrowed, husk_error* error) {
   session = s;
   program = s->program;
   options = &s->options;
   code = program->code(function);
-  HUSK_TRY(make_room(error));
+  size_t words;
+  share(Shares(nullptr), &words);
+  HUSK_TRY(owned.allocate(allocator(), words, error));
+  share(Shares(owned.data()), &words);
+  HUSK_TRY(planner.reserve(allocator(), blocks.size(), error));
   prepare_inputs(narrowed);
-  find_intervals(code, dims.data(), intervals.data());
-  HUSK_TRY(collect_accesses(code, intervals.data(), allocator(), &accesses, error));
+  find_intervals(code, dims, intervals);
+  HUSK_TRY(collect_accesses(code, intervals, allocator(), &accesses, error));
   prepare_blocks();
   prepare_steps();
   prepare_results();
@@ -30,7 +34,7 @@ Status Frame::prepare(husk_session* s, uint32_t function, const Array<Interval>*
 }
 
 // All arrays, so that what fills them cannot fail.
-Status Frame::make_room(husk_error* error) {
+void Frame::share(Shares shares, size_t* words) {
   uint32_t ranks = 0, ranges = 0, shown = 0, in_arena = 0, brought = 0;
   bool ops = false;
   for (uint32_t i = 0; i < code.inputs(); ++i) {
@@ -43,33 +47,31 @@ Status Frame::make_room(husk_error* error) {
     brought += code.values_of(step);
     ops = ops || static_cast<Step>(step.op()) == Step::op_extern;
   }
-  Allocation room(allocator(), error);
-  room.make(inputs, code.inputs());
-  room.make(input_states, code.inputs() + 1);
-  room.make(strides, ranks);
-  room.make(dims, ranges);
-  room.make(output_states, code.outputs());
-  room.make(shapes, shown);
-  room.make(registers, code.scalars.size);
-  room.make(last_registers, code.scalars.size);
-  room.make(intervals, code.scalars.size);
-  room.make(results, brought);
-  room.make(segment_states, code.segments.size + 1);
-  room.make(blocks, in_arena);
-  room.make(segment_blocks, code.segments.size > 1 ? in_arena : 0);
-  room.make(block_of, code.buffers.size);
-  room.make(places, code.buffers.size);
-  room.make(values, code.arguments.size);
-  room.make(params, code.arguments.size);
-  room.make(dynamic, code.arguments.size);
-  room.make(step_states, code.steps.size + 1);
-  room.make(op_args, ops ? code.arguments.size : 0);
-  room.make(op_sizes, ops ? code.operands.size : 0);
-  HUSK_TRY(room.status());
-  return planner.reserve(allocator(), in_arena, error);
+  shares.take(inputs, code.inputs());
+  shares.take(input_states, code.inputs() + 1);
+  shares.take(strides, ranks);
+  shares.take(dims, ranges);
+  shares.take(output_states, code.outputs());
+  shares.take(shapes, shown);
+  shares.take(registers, code.scalars.size);
+  shares.take(last_registers, code.scalars.size);
+  shares.take(intervals, code.scalars.size);
+  shares.take(results, brought);
+  shares.take(segment_states, code.segments.size + 1);
+  shares.take(blocks, in_arena);
+  shares.take(segment_blocks, code.segments.size > 1 ? in_arena : 0);
+  shares.take(block_of, code.buffers.size);
+  shares.take(places, code.buffers.size);
+  shares.take(values, code.arguments.size);
+  shares.take(params, code.arguments.size);
+  shares.take(dynamic, code.arguments.size);
+  shares.take(step_states, code.steps.size + 1);
+  shares.take(op_args, ops ? code.arguments.size : 0);
+  shares.take(op_sizes, ops ? code.operands.size : 0);
+  *words = shares.words();
 }
 
-void Frame::prepare_inputs(const Array<Interval>* narrowed) {
+void Frame::prepare_inputs(const Interval* narrowed) {
   for (uint32_t i = 0; i < code.inputs(); ++i) {
     InputState* state = &input_states[i];
     const fb::Value* value = code.input(i);
@@ -77,7 +79,7 @@ void Frame::prepare_inputs(const Array<Interval>* narrowed) {
     state[1].first_dim = state->first_dim + count(value->dims());
     for (uint32_t d = 0; d < count(value->dims()); ++d) {
       const fb::Dim* dim = value->dims()->Get(d);
-      dims[state->first_dim + d] = narrowed ? (*narrowed)[state->first_dim + d] : Interval{dim->min(), dim->max()};
+      dims[state->first_dim + d] = narrowed ? narrowed[state->first_dim + d] : Interval{dim->min(), dim->max()};
     }
   }
 }
@@ -110,14 +112,14 @@ void Frame::prepare_blocks() {
     const fb::Buffer& buffer = code.buffers[access.buffer];
     if (buffer.space() == uint8_t(Space::input)) input_states[buffer.index()].written |= writes(access.access);
   }
-  find_lives(code, accesses, block_of.data(), blocks.data(), blocks.size());
+  find_lives(code, accesses, block_of, blocks.data(), blocks.size());
 }
 
 // Which blocks may share memory when independent steps run side by side.
 Status Frame::prepare_parallel(husk_error* error) {
   Order order;
   HUSK_TRY(order.build(code, accesses, nullptr, allocator(), error));
-  return find_shareable(order, accesses, block_of.data(), blocks.size(), allocator(), &shareable, error);
+  return find_shareable(order, accesses, block_of, blocks.size(), allocator(), &shareable, error);
 }
 
 bool Frame::is_static(const fb::Argument& argument) const {
@@ -168,7 +170,7 @@ void Frame::prepare_results() {
       brought += code.values_of(code.steps[n]);
     segment_states[s + 1].first_result = brought;
   }
-  int64_t* shape = shapes.data();
+  int64_t* shape = shapes;
   for (uint32_t i = 0; i < code.outputs(); ++i) {
     OutputState& state = output_states[i];
     if (static_cast<ArgumentKind>(code.results[i].kind()) != ArgumentKind::tensor) continue;
@@ -206,8 +208,8 @@ bool Frame::plan_at_bounds() {
 }
 
 bool Frame::is_dynamic() const {
-  for (const Place& place : places)
-    if (place.on_demand) return true;
+  for (uint32_t b = 0; b < code.buffers.size; ++b)
+    if (places[b].on_demand) return true;
   return false;
 }
 
@@ -256,9 +258,10 @@ Status Frame::place_on_demand(uint32_t segment, husk_error* error) {
 }
 
 void Frame::drop_rooms() {
-  for (SegmentState& state : segment_states) session->drop(&state.room);
-  for (OutputState& state : output_states) session->drop(&state.own);
-  for (InputState& state : input_states) session->drop(&state.copy);
+  if (owned.size() == 0) return;
+  for (uint32_t s = 0; s < code.segments.size; ++s) session->drop(&segment_states[s].room);
+  for (uint32_t i = 0; i < code.outputs(); ++i) session->drop(&output_states[i].own);
+  for (uint32_t i = 0; i < code.inputs(); ++i) session->drop(&input_states[i].copy);
 }
 
 void Frame::plan_parallel(uint64_t work) {

@@ -63,33 +63,37 @@ struct Part {
 };
 
 struct Frame {
-  Code code;
+  // What is read most, where instructions are short. Arrays without a size are shares of `owned`.
+  Register* registers = nullptr;
+  Place* places = nullptr;          // by buffer
+  InputValue* inputs = nullptr;
+  InputState* input_states = nullptr;   // by input, one more than there are
+  OutputState* output_states = nullptr;
+  uint64_t* values = nullptr;       // by argument: the bytes of a parameter
   husk_session* session = nullptr;
   husk_program* program = nullptr;
+  Code code;
   const husk_session_options* options = nullptr;
+  Array<uint64_t> owned;
 
   // What a run is given.
-  Array<Interval> dims;             // what the session allows: of each input's dims, one input after the other
-  Array<InputValue> inputs;
-  Array<InputState> input_states;   // by input, one more than there are
-  Array<int64_t> strides;           // of inputs that came without
-  Array<OutputState> output_states;
-  Array<int64_t> shapes;            // of outputs that the session has the memory of
+  Interval* dims = nullptr;         // what the session allows: of each input's dims, one input after the other
+  int64_t* strides = nullptr;       // of inputs that came without
+  int64_t* shapes = nullptr;        // of outputs that the session has the memory of
 
   // What is computed from it.
-  Array<Register> registers, last_registers;
-  Array<Interval> intervals;
-  Array<Register> results;          // what the segments brought
-  Array<SegmentState> segment_states;   // one more than there are
+  Register* last_registers = nullptr;
+  Interval* intervals = nullptr;
+  Register* results = nullptr;      // what the segments brought
+  SegmentState* segment_states = nullptr;   // one more than there are
   uint32_t next_result = 0;         // where the next value of the segment under way goes
   uint32_t evaluated = 0;           // registers of so many segments hold numbers of one run, or resize
   bool bound_once = false;          // last_registers and input_bytes are of a run that passed its checks
 
   // Memory.
-  Array<Block> blocks;              // of arena buffers
-  Array<uint32_t> block_of;         // by buffer; kNone outside the arena
-  Array<Place> places;              // by buffer
-  Array<Block> segment_blocks;      // those of one segment while they are placed
+  Slice<Block> blocks;              // of arena buffers
+  Slice<Block> segment_blocks;      // those of one segment while they are placed
+  uint32_t* block_of = nullptr;     // by buffer; kNone outside the arena
   Planner planner;
   BitRows shareable;                // empty: the list's order alone decides
   bool parallel = false;            // the plan in force keeps independent steps apart
@@ -101,12 +105,11 @@ struct Frame {
   uint8_t* arena = nullptr;         // the session's, as of that layout
 
   // Steps.
-  Array<uint64_t> values;           // by argument: the bytes of a parameter
-  Array<void*> params;              // by argument: &values[i]
-  Array<uint32_t> dynamic;          // arguments that may change from run to run, by step
-  Array<StepState> step_states;     // one more than there are
-  Array<husk_op_arg> op_args;       // by argument; extern steps only
-  Array<int64_t> op_sizes;          // by operand
+  Slice<void*> params;              // by argument: &values[i]
+  uint32_t* dynamic = nullptr;      // arguments that may change from run to run, by step
+  StepState* step_states = nullptr; // one more than there are
+  husk_op_arg* op_args = nullptr;   // by argument; extern steps only
+  int64_t* op_sizes = nullptr;      // by operand
 
   Array<Access> accesses;
   Graph graph;
@@ -114,7 +117,7 @@ struct Frame {
 
   // Everything that does not depend on shapes. Plans at the bounds if that takes at most options->bound_limit.
   // `narrowed` are the dims of the frame that this one replaces, or null.
-  Status prepare(husk_session* session, uint32_t function, const Array<Interval>* narrowed, husk_error* error);
+  Status prepare(husk_session* session, uint32_t function, const Interval* narrowed, husk_error* error);
   // Gives device memory back; the session's work is done.
   void drop_rooms();
   const husk_allocator& allocator() const { return program->engine->allocator; }
@@ -167,8 +170,8 @@ struct Frame {
   uint8_t* address(const fb::View& view) const { return places[view.buffer()].base + registers[view.offset()].i; }
 
  private:
-  Status make_room(husk_error* error);
-  void prepare_inputs(const Array<Interval>* narrowed);
+  void share(Shares shares, size_t* words);
+  void prepare_inputs(const Interval* narrowed);
   void prepare_blocks();
   Status prepare_parallel(husk_error* error);
   void prepare_steps();

@@ -34,7 +34,7 @@ bool stand_in(Frame& frame, uint32_t step) {
   const auto kind = static_cast<Step>(op.op());
   if (kind == Step::op_launch) return true;
   const fb::Argument* arguments = &frame.code.arguments[op.b()];
-  uint64_t* values = frame.values.data() + op.b();
+  uint64_t* values = frame.values + op.b();
   const bool to = is_unknown(frame, arguments[0]), from = kind == Step::op_copy && is_unknown(frame, arguments[1]);
   if (!to && !from) return true;
   const int64_t extent = frame.registers[frame.code.views[arguments[0].index()].extent()].i;
@@ -141,7 +141,7 @@ Status Graph::add_nodes(Frame& frame, void* graph, const Order& order, husk_erro
       programmatic_edges += early;
     }
     const fb::Instruction& op = code.steps[s];
-    const uint64_t* v = frame.values.data() + op.b();
+    const uint64_t* v = frame.values + op.b();
     const uint32_t count = static_cast<uint32_t>(before.size());
     husk_status status = HUSK_OK;
     switch (static_cast<Step>(op.op())) {
@@ -181,7 +181,7 @@ void Graph::remember(const Frame& frame, uint32_t step) {
 Status Graph::patch(Frame& frame, uint32_t step, husk_error* error) {
   const husk_port_graphs* graphs = frame.session->port()->graphs;
   const fb::Instruction& op = frame.code.steps[step];
-  const uint64_t* v = frame.values.data() + op.b();
+  const uint64_t* v = frame.values + op.b();
   switch (static_cast<Step>(op.op())) {
     case Step::op_launch:
       return to_status(graphs->exec_set_kernel(frame.session->device(), exec_, step, frame.program->kernels[op.a()],

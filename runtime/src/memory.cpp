@@ -56,8 +56,10 @@ Status RawArray::allocate(const husk_allocator& allocator, size_t size, size_t e
   return Status::ok;
 }
 
-void Allocation::make(RawArray& array, size_t size, size_t element) {
-  if (!failed(status_)) status_ = array.allocate(allocator_, size, element, error_);
+void* Shares::take(size_t bytes) {
+  void* share = reinterpret_cast<void*>(next_);
+  next_ += (bytes + 7) & ~size_t{7};
+  return share;
 }
 
 void RawArray::swap(RawArray& other) {

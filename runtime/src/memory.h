@@ -36,7 +36,6 @@ class RawArray {
   void reset();
 
  protected:
-  friend class Allocation;
   Status allocate(const husk_allocator& allocator, size_t size, size_t element, husk_error* error);
   void swap(RawArray& other);
 
@@ -67,22 +66,43 @@ class Array : public RawArray {
   const T* end() const { return data() + size_; }
 };
 
-// Many arrays, one check: after the first failure nothing more is allocated.
-class Allocation {
+// A part of an array that somebody else owns.
+template <class T>
+class Slice {
  public:
-  Allocation(const husk_allocator& allocator, husk_error* error) : allocator_(allocator), error_(error) {}
-  template <class T>
-  void make(Array<T>& array, size_t size) {
-    make(array, size, sizeof(T));
-  }
-  Status status() const { return status_; }
+  T* data() const { return data_; }
+  size_t size() const { return size_; }
+  T& operator[](size_t i) const { return data_[i]; }
+  T* begin() const { return data_; }
+  T* end() const { return data_ + size_; }
 
  private:
-  void make(RawArray& array, size_t size, size_t element);
+  friend class Shares;
+  T* data_ = nullptr;
+  size_t size_ = 0;
+};
 
-  const husk_allocator& allocator_;
-  husk_error* error_;
-  Status status_ = Status::ok;
+// Many arrays in one allocation: their sizes are told twice, to be counted and then to be given their shares.
+class Shares {
+ public:
+  // Without memory it counts.
+  explicit Shares(void* memory) : next_(reinterpret_cast<uintptr_t>(memory)), begin_(next_) {}
+  template <class T>
+  void take(T*& array, size_t size) {
+    static_assert(alignof(T) <= sizeof(uint64_t));
+    array = static_cast<T*>(take(size * sizeof(T)));
+  }
+  template <class T>
+  void take(Slice<T>& array, size_t size) {
+    take(array.data_, size);
+    array.size_ = size;
+  }
+  size_t words() const { return (next_ - begin_) / sizeof(uint64_t); }
+
+ private:
+  void* take(size_t bytes);
+
+  uintptr_t next_, begin_;
 };
 
 // An owned array that grows at its end.

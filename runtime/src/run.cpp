@@ -148,7 +148,7 @@ Status husk_session::run(uint32_t function, void* on, const husk_value* inputs, 
   Frame& frame = *frames[function];
   follow_constants();
   HUSK_TRY(frame.bind_inputs(inputs, input_count, true, error));
-  for (husk::OutputState& output : frame.output_states) output.bytes = 0;
+  for (uint32_t i = 0; i < frame.code.outputs(); ++i) frame.output_states[i].bytes = 0;
   frame.evaluated = 0;
   HUSK_TRY(frame.enter(0, error));
   HUSK_TRY(frame.bind_outputs(outputs, output_count, 0, error));

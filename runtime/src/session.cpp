@@ -181,12 +181,12 @@ Status husk_session::bound(uint32_t function, uint32_t input, uint32_t dim, int6
                 static_cast<long long>(file->min()), static_cast<long long>(file->max()));
   HUSK_TRY(wait(error));
   husk::Array<husk::Interval> dims;
-  HUSK_TRY(dims.allocate(allocator(), old->dims.size(), error));
+  HUSK_TRY(dims.allocate(allocator(), old->input_states[old->code.inputs()].first_dim, error));
   for (size_t i = 0; i < dims.size(); ++i) dims[i] = old->dims[i];
   dims[old->input_states[input].first_dim + dim] = {min, max};
   Frame* made = husk::create<Frame>(allocator());
   if (!made) return fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: new bounds");
-  Status status = made->prepare(this, function, &dims, error);
+  Status status = made->prepare(this, function, dims.data(), error);
   if (!failed(status) && made->bounded) status = reserve_arena(made->planned.peak, error);
   if (failed(status)) {
     discard(made);

@@ -166,7 +166,7 @@ void Frame::write_op_args(uint32_t step) {
         out.dtype = tensor.dtype();
         out.rank = tensor.rank();
         out.data = address(code.views[tensor.view()]);
-        out.sizes = op_sizes.data() + tensor.first();
+        out.sizes = op_sizes + tensor.first();
         out.strides = out.sizes + tensor.rank();
         break;
       }
@@ -182,7 +182,7 @@ void Frame::write_op_args(uint32_t step) {
         for (uint32_t d = argument.index(); d < argument.index() + argument.count(); ++d)
           op_sizes[d] = registers[code.operands[d]].i;
         out.kind = HUSK_ARG_INTS;
-        out.sizes = op_sizes.data() + argument.index();
+        out.sizes = op_sizes + argument.index();
         out.count = argument.count();
         break;
       case ArgumentKind::string:
@@ -197,12 +197,12 @@ void Frame::write_op_args(uint32_t step) {
         for (uint32_t d = argument.index(); d < argument.index() + argument.count(); ++d)
           op_sizes[d] = registers[code.operands[d]].i;  // the bits of a double
         out.kind = HUSK_ARG_FLOATS;
-        out.floats = reinterpret_cast<const double*>(op_sizes.data() + argument.index());
+        out.floats = reinterpret_cast<const double*>(op_sizes + argument.index());
         out.count = argument.count();
         break;
       case ArgumentKind::tensors:
         out.kind = HUSK_ARG_TENSORS;
-        out.tensors = op_args.data() + op.b() + argument.index();
+        out.tensors = op_args + op.b() + argument.index();
         out.count = argument.count();
         break;
       case ArgumentKind::result:
@@ -248,7 +248,7 @@ Status Frame::run_step(uint32_t step, void* stream, husk_error* error) {
           results[next_result].i = 0;
           op_args[i].data = &results[next_result++];
         }
-      return to_status(entry.call(&context, op_args.data() + op.b(), op.aux(), error));
+      return to_status(entry.call(&context, op_args + op.b(), op.aux(), error));
     }
   }
   return Status::ok;

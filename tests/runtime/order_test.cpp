@@ -109,7 +109,7 @@ TEST(Order, RandomProgramsAreOrderedAsTheirBytesWant) {
 
     // Placed for parallel work, sharing memory adds no order to what the accesses demand.
     BitRows shareable;
-    ASSERT_EQ(find_shareable(apart, frame.accesses, frame.block_of.data(), frame.blocks.size(), frame.allocator(),
+    ASSERT_EQ(find_shareable(apart, frame.accesses, frame.block_of, frame.blocks.size(), frame.allocator(),
                              &shareable, nullptr), Status::ok);
     frame.planner.place(frame.blocks.data(), frame.blocks.size(), &shareable);
     expect_apart(frame, &shareable);
