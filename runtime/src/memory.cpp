@@ -71,6 +71,14 @@ void RawArray::swap(RawArray& other) {
   other.size_ = size;
 }
 
+Status RawArray::enlarge(const husk_allocator& allocator, size_t size, size_t element, husk_error* error) {
+  RawArray larger;
+  HUSK_TRY(larger.allocate(allocator, size, element, error));
+  if (size_) memcpy(larger.data_, data_, size_ * element);
+  swap(larger);
+  return Status::ok;
+}
+
 const husk_allocator* default_allocator() { return &kDefault; }
 
 }  // namespace husk

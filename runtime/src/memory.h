@@ -38,6 +38,7 @@ class RawArray {
  protected:
   Status allocate(const husk_allocator& allocator, size_t size, size_t element, husk_error* error);
   void swap(RawArray& other);
+  Status enlarge(const husk_allocator& allocator, size_t size, size_t element, husk_error* error);
 
   void* data_ = nullptr;
   size_t size_ = 0;
@@ -53,7 +54,10 @@ class Array : public RawArray {
   Status allocate(const husk_allocator& allocator, size_t size, husk_error* error) {
     return RawArray::allocate(allocator, size, sizeof(T), error);
   }
-  void swap(Array& other) { RawArray::swap(other); }
+  // Keeps what is there; the new elements are zeroed.
+  Status enlarge(const husk_allocator& allocator, size_t size, husk_error* error) {
+    return RawArray::enlarge(allocator, size, sizeof(T), error);
+  }
 
   T* data() { return static_cast<T*>(data_); }
   const T* data() const { return static_cast<const T*>(data_); }
@@ -110,12 +114,7 @@ template <class T>
 class List {
  public:
   Status push(const husk_allocator& allocator, const T& value, husk_error* error) {
-    if (size_ == room_.size()) {
-      Array<T> larger;
-      HUSK_TRY(larger.allocate(allocator, size_ < 8 ? 16 : size_ * 2, error));
-      for (size_t i = 0; i < size_; ++i) larger[i] = room_[i];
-      room_.swap(larger);
-    }
+    if (size_ == room_.size()) HUSK_TRY(room_.enlarge(allocator, size_ < 8 ? 16 : size_ * 2, error));
     room_[size_++] = value;
     return Status::ok;
   }
