@@ -62,6 +62,19 @@ def test_a_loop():
   assert access(*LOOP, "tt.store %r#1, %r#0 : !tt.ptr<f32>") == ("both", "read")
 
 
+def test_a_name_that_is_a_number_in_one_loop_and_a_pointer_in_the_next():
+  loop = "scf.for %i = %c0 to %n step %c1  : i32 {"
+  assert access(loop, "  %1 = tt.load %a : !tt.ptr<f32>", "  %2 = arith.addf %1, %cst : f32",
+                '  %3 = "tt.reduce"(%2) <{axis = 0 : i32}> ({', "  ^bb0(%x: f32, %y: f32):", "    tt.reduce.return %x : f32",
+                "  }) : (tensor<8xf32>) -> f32", "  tt.store %b, %2 : !tt.ptr<f32>", "}",
+                loop, "  %1 = tt.addptr %a, %n : !tt.ptr<f32>, i32", "  %2 = tt.addptr %1, %n : !tt.ptr<f32>, i32",
+                "  %3 = tt.load %2 : !tt.ptr<f32>", "}") == ("read", "write")
+
+
+def test_a_pointer_that_is_stored():
+  assert access("tt.store %p, %b : !tt.ptr<!tt.ptr<f32>>")[1] == "both"
+
+
 def test_a_loop_that_swaps_its_pointers():
   assert access("%r:2 = scf.for %i = %c0 to %n step %c1 iter_args(%x = %a, %y = %b) "
                 "-> (!tt.ptr<f32>, !tt.ptr<f32>) : i32 {",

@@ -33,6 +33,18 @@ def launches(text):
   return re.findall(r"launch (\S+) grid \((.*?)\) \((.*?)\)(?: at |$)", text, re.M)
 
 
+def listed(text):
+  """The parts of a list with commas, in which parentheses and brackets may nest."""
+  parts, depth = [""], 0
+  for character in text:
+    depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
+    if character == "," and depth == 0:
+      parts.append("")
+    else:
+      parts[-1] += character
+  return [part.strip() for part in parts]
+
+
 @pytest.mark.parametrize("name", sorted(models.MODELS))
 def test_one_function_with_two_variants(name, both):
   text, _ = both[name]
@@ -52,7 +64,7 @@ def test_every_launch_gives_what_its_kernel_takes(name, both):
   text, _ = both[name]
   kernels = dict(re.findall(r'^kernel (\S+) \S+ "\S+" \((.*?)\)', text, re.M))
   for kernel, _, arguments in launches(variant(text, "cuda_h200")):
-    given = re.split(r", (?![^(]*\))", arguments)
+    given = listed(arguments)
     wanted = kernels[kernel].split(", ")
     assert len(given) == len(wanted), (kernel, given, wanted)
     for argument, kind in zip(given, wanted):

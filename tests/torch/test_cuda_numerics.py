@@ -17,20 +17,20 @@ import husk.export  # noqa: E402, F401
 export = sys.modules["husk.export"]     # `husk.export` is the function
 
 
-def computed(model, args, shapes, runs, folder, target="h200", way="templates"):
+def computed(model, args, shapes, runs, folder, target="h200", way="templates", **options):
   """What the variant for `target` gives for each of `runs`, dicts of inputs by name."""
   made = []
   original = export.CudaTarget
 
   class Kept(original):
 
-    def __init__(self, name):
-      super().__init__(name)
+    def __init__(self, *given):
+      super().__init__(*given)
       made.append(self)
 
   export.CudaTarget = Kept
   try:
-    export.write(model, args, folder, dynamic_shapes=shapes, targets=(f"cuda:{target}:{way}",))
+    export.write(model, args, folder, dynamic_shapes=shapes, targets=(f"cuda:{target}:{way}",), **options)
   finally:
     export.CudaTarget = original
   triton_interpreter.describe(made[0].kernels, folder)

@@ -61,21 +61,43 @@ def _patch_masks():
   interpreter.InterpreterBuilder.create_masked_store = store
 
 
+def _patch_dots():
+  """The interpreter holds bf16 as its bits, and multiplies those."""
+  import numpy
+  from triton.runtime import interpreter
+  original = interpreter.InterpreterBuilder.create_dot
+
+  def widened(handle):
+    if handle.dtype.scalar.name != "bf16":
+      return handle
+    return interpreter.TensorHandle((handle.data.astype(numpy.uint32) << 16).view(numpy.float32), interpreter.tl.float32)
+
+  def dot(self, one, other, *more, **named):
+    return original(self, widened(one), widened(other), *more, **named)
+
+  interpreter.InterpreterBuilder.create_dot = dot
+
+
+def patch():
+  """Mends the interpreter; before anything is interpreted."""
+  _patch_index()
+  _patch_masks()
+  _patch_dots()
+
+
 def interpreted(name, source):
-  """The function of a kernel, without Inductor's decorators."""
+  """The function of a kernel, without Inductor's decorators; with the functions that it calls."""
+  import triton
   import triton.language as tl
   from torch._inductor.runtime import triton_helpers
-  from triton.runtime.interpreter import InterpretedFunction
-  tree = ast.parse(source)
-  kernel = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
-  first = source.split("\n")[kernel.lineno - 1:kernel.end_lineno]
-  text = "\n".join(["@jit", *first]) + "\n"
+  functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+  lines = source.split("\n")
+  text = "\n".join(line for node in functions for line in ["@triton.jit", *lines[node.lineno - 1:node.end_lineno]]) + "\n"
   file = f"{name}.py"
   linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-  scope = {"tl": tl, "triton_helpers": triton_helpers, "libdevice": _Libdevice(), "tl_math": tl.math,
-           "jit": InterpretedFunction}
   module = types.ModuleType(name)
-  vars(module).update(scope)
+  vars(module).update({"triton": triton, "tl": tl, "triton_helpers": triton_helpers, "libdevice": _Libdevice(),
+                       "tl_math": tl.math})
   exec(compile(text, file, "exec"), vars(module))
   return vars(module)[name]
 
@@ -171,8 +193,7 @@ def _constants(source, name):
 
 def main(folder, target, inputs, outputs):
   sys.path.insert(0, str(pathlib.Path(__file__).parent))
-  _patch_index()
-  _patch_masks()
+  patch()
   made = program(folder)
   results = [made.run(target, **given) for given in torch.load(inputs)]
   torch.save([{name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in result.items()}

@@ -15,6 +15,10 @@ _PLACE = re.compile(r"\bloc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")     # wher
 _SAME_POINTER = {"tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "tt.bitcast",
                  "arith.select", "ttg.convert_layout"}
 
+# These take numbers only where no pointer stands among the types that they print (a reduction, always). It matters since names
+# count over regions: the number of one loop may be the pointer of another.
+_NUMBERS = ("arith.", "math.", "tt.trans", "tt.dot", "tt.reduce")
+
 
 def accesses(ttir, symbol, pointers):
   """Name -> "read", "write" or "both" of the pointer parameters `pointers`, in their order, of the function `symbol`;
@@ -83,7 +87,8 @@ class _Flow:
       self.accesses.append(("read", operands[0]))
     elif op == "tt.store":
       self.accesses.append(("write", operands[0]))
-      self.accesses += [("escape", operand) for operand in operands[1:]]
+      if "ptr<!tt.ptr" in rest:     # a pointer is stored
+        self.accesses += [("escape", operand) for operand in operands[1:]]
     elif op in ("tt.atomic_rmw", "tt.atomic_cas"):
       self.accesses.append(("both", operands[0]))
       self.accesses += [("escape", operand) for operand in operands[1:]]
@@ -97,7 +102,7 @@ class _Flow:
       for block, given in re.findall(r"\^(\w+)(?:\(([^:)]*)[^)]*\))?", rest):
         for argument, operand in zip(self._blocks.get(block, ()), re.findall(_VALUE, given)):
           self._may_be(argument, operand)
-    else:
+    elif "tt.ptr" in rest or not op.startswith(_NUMBERS):
       self.accesses += [("escape", operand) for operand in operands]
 
   def _region(self, results, op, rest):

@@ -3,6 +3,8 @@
 import contextlib
 import copy
 import dataclasses
+import functools
+import logging
 import pathlib
 import re
 import shutil
@@ -48,7 +50,7 @@ class Function:
 
 
 def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=("host",), keep=None, function="forward",
-           user=None):
+           user=None, attention="flash"):
   """Exports a model to the artifact `path`.
 
   export(model, args, path) makes one function of `model`, an nn.Module or a torch.export.ExportedProgram; `function` is
@@ -60,6 +62,8 @@ def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=
     in targets/, or the path of one), "cuda:NAME:fused" (other kernels for products, see products.py).
   keep: a folder in which the `.hir`, the images and the weights stay.
   user: text by key, the author's own metadata.
+  attention: on CUDA targets, "flash" is one kernel where it covers the call, "decompose" products and a softmax. Where "flash"
+    does not cover a call, the `.hir` and the logger "husk" say so.
   Raises Unsupported for what an artifact cannot hold, CompileError where g++ or huskc fail. Returns `path`.
   """
   functions, path = _given(model, args, path, kwargs, dynamic_shapes, function)
@@ -69,7 +73,7 @@ def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=
       folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="husk-")))
     else:
       folder = pathlib.Path(keep)
-    text = write(functions, folder, targets=targets, user=user)
+    text = write(functions, folder, targets=targets, user=user, attention=attention)
     made = folder / "model.husk"
     compile.compile(text, made)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +81,8 @@ def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=
   return path
 
 
-def write(model, args, folder=None, *, kwargs=None, dynamic_shapes=None, targets=("host",), function="forward", user=None):
+def write(model, args, folder=None, *, kwargs=None, dynamic_shapes=None, targets=("host",), function="forward", user=None,
+          attention="flash"):
   """The first half of `export`, which takes the same: writes model.hir, images and weights into `folder`; returns the
   path of the `.hir`."""
   import safetensors.torch
@@ -88,8 +93,8 @@ def write(model, args, folder=None, *, kwargs=None, dynamic_shapes=None, targets
     exported = {}
     for name, one in functions.items():
       with within(name, functions):
-        exported[name] = capture.prepared(one.exported())
-    program, tensors, files = _program(exported, _targets(targets), user or {})
+        exported[name] = one.exported()
+    program, tensors, files = _program(exported, _targets(targets, attention), user or {})
   for name, image in files.items():
     (folder / name).write_bytes(image)
   safetensors.torch.save_file(tensors, folder / constants.FILE)
@@ -126,15 +131,17 @@ def _program(exported, targets, user):
   program.tree = signature.tree(signed)
   program.functions = [hir.Function(name, [], []) for name in exported]
   files = {}
+  prepared = functools.cache(capture.prepared)     # for all hosts
   for target in targets:
     for made in program.functions:
       program_, one = exported[made.name], signed[made.name]
       with within(made.name, exported):
-        made.variants.append(target.variant(program_, one, weights.of(program_), one.names.child()))
+        made.variants.append(target.variant(program_, prepared, one, weights.of(program_), one.names.child()))
     rows, images = target.images()
     program.rows += rows
     files.update(images)
     program.targets.append(target.line())
+    program.notes += target.notes
   for made in program.functions:
     made.inputs = [value.line() for value in signed[made.name].inputs]
     made.outputs = [value.line() for value in signed[made.name].outputs]
@@ -145,6 +152,8 @@ def _program(exported, targets, user):
 class HostTarget:
   """Compiles for this kind of CPU, which need not be here."""
 
+  notes = ()
+
   def __init__(self, isa):
     self.isa, self.row = isa, f"host_{isa}"
     self.kernels = host_kernels.HostKernels(isa, prefix=f"{isa}_")
@@ -152,10 +161,10 @@ class HostTarget:
   def line(self):
     return f'target {self.row} host "{self.isa}"'
 
-  def variant(self, exported, signed, weights, names):
+  def variant(self, exported, prepared, signed, weights, names):
     take = Converter(self.row, signed, weights, self.kernels, names).convert
     with self.kernels.compiling():
-      return capture.capture(exported, "cpu", self.kernels.options(), take)
+      return capture.capture(prepared(exported), "cpu", self.kernels.options(), take)
 
   def images(self):
     self.kernels.finish()
@@ -165,8 +174,10 @@ class HostTarget:
 class CudaTarget:
   """Compiles for a GPU that need not be there."""
 
-  def __init__(self, name):
+  def __init__(self, name, attention="flash"):
     from . import offline, triton_kernels
+    from .attention import check_way
+    self.attention, self.notes = check_way(attention), []
     name, _, way = name.partition(":")
     self.description, self.way = offline.Target.load(name), way or "templates"
     self.row = f"cuda_{self.description.key}"
@@ -175,31 +186,37 @@ class CudaTarget:
   def line(self):
     return f'target {self.row} cuda "{self.description.arch}"'
 
-  def variant(self, exported, signed, weights, names):
-    from . import offline
+  def variant(self, exported, prepared, signed, weights, names):
+    from . import attention, offline
+    if self.attention == "flash" and (flash := attention.rewritten(exported, self._note)) is not exported:
+      exported, prepared = flash, capture.prepared
     take = Converter(self.row, signed, weights, self.kernels, names).convert
     with offline.cuda(self.description, self.way):
-      variant = capture.capture(offline.moved(exported), "cuda", self.kernels.options(), take)
+      variant = capture.capture(offline.moved(prepared(exported)), "cuda", self.kernels.options(), take)
       self.kernels.finish()
     return variant
+
+  def _note(self, text):
+    self.notes.append(f"{self.row}: {text}")
+    logging.getLogger("husk").warning(self.notes[-1])
 
   def images(self):
     return self.kernels.rows(self.row), self.kernels.files()
 
 
-def _targets(names):
+def _targets(names, attention="flash"):
   made = {}
   for name in names:
     port, _, what = name.partition(":")
     for each in ([what] if what else host_image.isas_of_this_machine()) if port == "host" else [what]:
-      made.setdefault(f"{port}:{each}", _target(name, port, each))
+      made.setdefault(f"{port}:{each}", _target(name, port, each, attention))
   return list(made.values())
 
 
-def _target(name, port, what):
+def _target(name, port, what, attention):
   if port == "host" and what in host_image.ISAS:
     return HostTarget(what)
   if port == "cuda" and what:
-    return CudaTarget(what)
+    return CudaTarget(what, attention)
   known = ", ".join(f"host:{isa}" for isa in host_image.ISAS)
   raise ValueError(f"no target {name!r}: give host, {known} or cuda:NAME")

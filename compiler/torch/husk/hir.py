@@ -254,7 +254,8 @@ class Function:
 
 @dataclasses.dataclass
 class Program:
-  """`targets`, `data` (constants and states) and `rows` (images and kernels) are lines as they stand in the text."""
+  """`targets`, `data` (constants and states) and `rows` (images and kernels) are lines as they stand in the text; `notes` are
+  for its readers."""
 
   producer: str
   user: dict = dataclasses.field(default_factory=dict)
@@ -263,9 +264,10 @@ class Program:
   data: list = dataclasses.field(default_factory=list)
   rows: list = dataclasses.field(default_factory=list)
   functions: list = dataclasses.field(default_factory=list)
+  notes: list = dataclasses.field(default_factory=list)
 
   def text(self):
-    lines = ["hir 1", f"producer {quoted(self.producer)}"]
+    lines = ["hir 1", f"producer {quoted(self.producer)}", *(f"# {' '.join(note.split())}" for note in self.notes)]
     lines += [f"user {quoted(key)} {quoted(value)}" for key, value in self.user.items()]
     lines += [f"tree {quoted(self.tree)}"] if self.tree else []
     for part in (self.targets, self.data, self.rows):

@@ -12,7 +12,7 @@ def of_our_own():
   """Patches Inductor, and puts it back."""
   import torch
   from torch._inductor import ir, lowering
-  from . import capture
+  from . import attention, capture
 
   def codegen(self, wrapper):
     wrapper.writeline(capture.NodeLine(self))
@@ -25,6 +25,8 @@ def of_our_own():
       packet = getattr(torch.ops.aten, name)
       for overload in packet.overloads():
         _put(stack, lowering.lowerings, getattr(packet, overload), _lowered_assert(codegen))
+    for op, lowered in attention.lowerings().items():
+      _put(stack, lowering.lowerings, op, lowered)
     for name in ("maybe_free_symbols", "maybe_free_unbacked_symbols"):
       _set(stack, ir, name, _of_conditions_too(getattr(ir, name), unbacked="unbacked" in name))
     yield

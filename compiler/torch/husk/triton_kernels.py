@@ -107,6 +107,10 @@ class CudaKernels:
       self._by_source[key] = row
     self._names[name] = self._by_source[key]
 
+  def kernel(self, name):
+    """The Kernel that a name stands for in the function at hand."""
+    return self._definitions[self._names[name]].kernel
+
   def call_kernel(self, name, call_args, ranges=None):
     """The launch of a KernelCallLine. `call_args` are its `call_args`, sympy expressions for ints; `ranges` (symbol to
     ValueRanges) bound the grid."""
