@@ -119,10 +119,12 @@ def program(folder):
         row = self.described[name]
         self.kernels[name] = (interpreted(row["name"], row["source"]), row)
 
+    launching = False
+
     def _argument(self, r):
       access = r.peek()
       value = super()._argument(r)
-      return (access, value) if access in ("read", "write", "both", "atomic") else value
+      return (access, value) if self.launching and access in ("read", "write", "both", "atomic") else value
 
     def _launch(self, r):
       kernel, row = self.kernels[r.next()]
@@ -130,7 +132,9 @@ def program(folder):
       r.next("(")
       grid = tuple(self._eval(e) for e in r.listed(")", r.expr))
       r.next("(")
+      self.launching = True
       given = r.listed(")", lambda: self._argument(r))
+      self.launching = False
       assert given[-2:] == [None, None] and len(given) == len(row["parameters"]) + 2
       if 0 in grid:
         return

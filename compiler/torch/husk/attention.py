@@ -228,11 +228,13 @@ def lowerings():
 def _lowered(with_lse, query, key, value, mask, causal, scale, inner):
   import torch
   from torch._inductor import ir
+  from torch._inductor.virtualized import V
   inputs = [_dense(tensor) for tensor in (query, key, value)] + ([] if mask is None else [_realized(mask)])
   node = _node_class()(inputs, causal, scale)
   size = [*query.get_size()[:-1], value.get_size()[-1]]
-  # Whatever torch took for granted of the result's layout: as the heads of each query what follows can mostly take it as it is.
-  order = [0, 2, 1, 3] if len(size) == 4 else range(len(size))
+  # Where it is no output, whose layout is fixed: as the heads of each query, what follows can mostly take it as it is.
+  inner = inner or not any(user.op == "output" for user in V.graph.current_node.users)
+  order = [0, 2, 1, 3] if inner and len(size) == 4 else range(len(size))
   strides, dense = [None] * len(size), sympy.Integer(1)
   for dim in reversed(order):
     strides[dim], dense = dense, dense * size[dim]

@@ -135,7 +135,8 @@ class CudaKernels:
     """Decides who triggers early, now that all calls are known, and compiles those anew."""
     for definition in self._definitions.values():
       if self.wait and definition.calls and definition.kernel.waits_first and not definition.kernel.triggers_early and (
-          waits.triggers_early(self.trigger, definition.largest_grid, self.target.multi_processor_count)):
+          waits.triggers_early(self.trigger, definition.largest_grid, self.target.multi_processor_count) and
+          waits.may_trigger(definition.kernel.ptx)):
         definition.kernel = compiled(definition.kernel.name, definition.source, self.target, True, trigger=True)
 
   def kernels(self):

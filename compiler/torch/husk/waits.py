@@ -58,11 +58,21 @@ def rewritten(source, name, trigger):
   return "\n".join(lines)
 
 
+def may_trigger(ptx):
+  """Whether a kernel may let its successors start early. Not if it takes tensor memory: a successor that waits would hold some
+  that a block of this kernel has yet to get."""
+  return "tcgen05.alloc" not in ptx
+
+
 # What may stand before the wait: reading parameters and special registers, and computing. Whoever is not on the list
 # may touch memory, or may leave the way to the wait.
 _HARMLESS = re.compile(
     r"(ld\.param|mov|cvt|cvta|add|sub|mul|mad|mul24|div|rem|abs|neg|min|max|shl|shr|shf|and|or|xor|not|cnot|lop3|bfe|"
     r"bfi|bfind|brev|clz|popc|prmt|setp|selp|set|fma|griddepcontrol\.launch_dependents)(\.|$)")
+
+# So may what Triton puts first from 10.0 on, to take tensor memory and read from shared memory where it is: only the block
+# itself sees that. Guards do not matter there.
+_OWN = re.compile(r"(@!?%p\d+\s+)?(tcgen05\.(alloc|relinquish_alloc_permit)|bar\.sync|ld\.shared)(\.|\s|$)")
 
 
 class Waits:
@@ -80,7 +90,7 @@ def check(ptx, symbol):
   for instruction in instructions:
     if instruction.startswith("griddepcontrol.wait"):
       return Waits(True, triggers, None)
-    if not _HARMLESS.match(instruction.split()[0].rstrip(";")):
+    if not _HARMLESS.match(instruction.split()[0].rstrip(";")) and not _OWN.match(instruction):
       return Waits(False, triggers, instruction)
   return Waits(False, triggers, "the end of the kernel")
 

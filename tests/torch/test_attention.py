@@ -1,0 +1,242 @@
+"""Attention in programs for a GPU: what becomes the kernel, and what the whole computes by Triton's interpreter."""
+
+import logging
+import re
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import tools  # noqa: F401
+import husk
+from husk import attention
+from module import Of
+from test_cuda_numerics import close, computed
+
+SDPA = F.scaled_dot_product_attention
+ATEN = torch.ops.aten
+AUTO = torch.export.Dim.AUTO
+B, L = (torch.export.Dim(name, min=1, max=most) for name, most in (("batch", 8), ("queries", 300)))
+
+
+def heads(batch=2, count=2, rows=5, size=16, dtype=torch.float32):
+  return torch.randn(batch, count, rows, size, dtype=dtype)
+
+
+def rewritten(function, *args, shapes=None):
+  """(targets of the nodes that are attention, notes) of a program."""
+  notes = []
+  with torch.no_grad():
+    program = torch.export.export(Of(function), args, dynamic_shapes=shapes)
+  before = str(program.graph)
+  made = attention.rewritten(program, notes.append)
+  assert str(program.graph) == before
+  made.validate()
+  found = [str(node.target) for node in made.graph.nodes if node.op == "call_function" and "attention" in str(node.target)]
+  return found, notes
+
+
+# What becomes the kernel
+
+
+@pytest.mark.parametrize("function", [
+    lambda self, q, k, v: SDPA(q, k, v),
+    lambda self, q, k, v: SDPA(q[0], k[0], v[0], is_causal=True),
+    lambda self, q, k, v: SDPA(q[0, 0], k[0, 0], v[0, 0], scale=0.5),
+    lambda self, q, k, v: SDPA(q, k[:, :1], v[:, :1], enable_gqa=True),
+    lambda self, q, k, v: SDPA(q, k, v, torch.ones(5, 5, dtype=torch.bool)),
+    lambda self, q, k, v: SDPA(q, k, v, torch.zeros(2, 1, 5, 5)),
+    lambda self, q, k, v: SDPA(q.half(), k.half(), v.half()),
+    lambda self, q, k, v: SDPA(q, k, v[..., :3]),
+    lambda self, q, k, v: ATEN._scaled_dot_product_flash_attention_for_cpu(q, k, v)[0],
+    lambda self, q, k, v: ATEN._scaled_dot_product_efficient_attention(q, k, v, None, False)[0],
+    lambda self, q, k, v: ATEN._scaled_dot_product_attention_math(q, k, v)[0],
+], ids="plain rank3 rank2 group mask bias half other_size flash_for_cpu efficient math".split())
+def test_the_kernel_covers(function):
+  assert rewritten(function, heads(), heads(), heads()) == (["husk.attention.default"], [])
+
+
+def test_the_log_sum_exp_is_made_where_it_is_used():
+  flash = ATEN._scaled_dot_product_flash_attention_for_cpu
+  q = heads()
+  assert rewritten(lambda self, q: flash(q, q, q)[:2], q) == (["husk.attention_with_lse.default"], [])
+  assert rewritten(lambda self, q: flash(q, q, q)[1], q) == (["husk.attention_with_lse.default"], [])
+  found, notes = rewritten(lambda self, q: ATEN._scaled_dot_product_efficient_attention(q, q, q, None, True)[:2], q)
+  assert found == ["aten._scaled_dot_product_efficient_attention.default"] and "log-sum-exp that is padded" in notes[0]
+
+
+@pytest.mark.parametrize("function, why", [
+    (lambda self, q, k, v: SDPA(q, k, v, dropout_p=0.5), "dropout of 0.5"),
+    (lambda self, q, k, v: SDPA(q.double(), k.double(), v.double()), "elements of torch.float64"),
+    (lambda self, q, k, v: SDPA(q[None], k[None], v[None]), "rank 5"),
+    (lambda self, q, k, v: SDPA(q.repeat(1, 1, 1, 20), k.repeat(1, 1, 1, 20), v), "a head size of 320; at most 256"),
+    (lambda self, q, k, v: SDPA(q, k, v, scale=-1.0), "a scale of -1.0"),
+    (lambda self, q, k, v: SDPA(q, k[:1], v[:1]), r"shapes \[2, 2, 5, 16\], \[1, 2, 5, 16\]"),
+], ids="dropout f64 rank5 large negative broadcast".split())
+def test_what_it_does_not_cover_is_said(function, why):
+  found, notes = rewritten(function, heads(), heads(), heads())
+  assert found == ["aten.scaled_dot_product_attention.default"]
+  assert re.search(r"attention is products and a softmax \(.*\): .*" + why, notes[0])
+
+
+def test_a_program_without_attention_is_left_alone():
+  program = torch.export.export(Of(lambda self, x: x + 1), (torch.ones(3),))
+  assert attention.rewritten(program, None) is program
+
+
+def test_attention_in_a_branch():
+  def function(self, p, q):
+    return torch.cond(p, lambda q: SDPA(q, q, q), lambda q: q + 1, (q,))
+
+  program = torch.export.export(Of(function), (torch.tensor(True), heads()))
+  made = attention.rewritten(program, None)
+  targets = {str(node.target) for module in made.graph_module.modules() if isinstance(module, torch.fx.GraphModule)
+             for node in module.graph.nodes}
+  assert "husk.attention.default" in targets
+
+
+# What is written
+
+
+def causal(self, q, k, v):
+  return SDPA(q, k, v, is_causal=True)
+
+
+def text_of(folder, function, args, *targets, shapes=None, **options):
+  return husk.write(Of(function), args, folder, dynamic_shapes=shapes, targets=targets or ("cuda:h200",), **options).read_text()
+
+
+def test_one_launch_and_it_waits(tmp_path):
+  args = [heads(dtype=torch.float16, size=64) for _ in range(3)]
+  text = text_of(tmp_path, causal, tuple(args), "cuda:h200", "cuda:orin", shapes=({0: B, 2: L},) * 3)
+  for key in ("h200", "orin"):
+    body = text[text.index(f"variant cuda_{key}"):].split("\n  }")[0]
+    launch, = [line for line in body.splitlines() if "launch" in line and "attention_f16_64_causal" in line]
+    assert "extern" not in body and "(read q, read k, read v, write output, " in launch
+    assert (tmp_path / f"{key}_attention_f16_64_causal.cubin").read_bytes().startswith(b"\x7fELF")
+  rows = [line for line in text.splitlines() if line.startswith("kernel ")]
+  assert len(rows) == 2 and [" waits_first" in row for row in rows] == [True, False]
+
+
+def test_equal_calls_share_a_kernel(tmp_path):
+  """The strides are the kernel's own: those of the first and the last call differ from the others'."""
+  def function(self, q, k, v):
+    for _ in range(5):
+      q = SDPA(q, k, v)
+    return q
+
+  text = text_of(tmp_path, function, (heads(), heads(), heads()))
+  assert text.count("\nkernel ") == 3 and text.count("    launch ") == 5
+
+
+def test_few_queries_over_many_keys_are_split(tmp_path):
+  args = heads(1, 8, 1, 64, torch.float16), *(heads(1, 2, 4096, 64, torch.float16) for _ in range(2))
+  text = text_of(tmp_path, lambda self, q, k, v: SDPA(q, k, v, enable_gqa=True), args)
+  launches = re.findall(r"launch (\S+) grid \((.*?)\) \(", text)
+  assert launches == [("h200_attention_f16_64", "2, 16, 1"), ("h200_attention_joined_64", "8, 1, 1")]
+
+
+def test_the_way_it_was(tmp_path):
+  text = text_of(tmp_path, causal, (heads(), heads(), heads()), attention="decompose")
+  assert "h200_attention" not in text and "softmax" in text
+  with pytest.raises(ValueError, match="attention='fast': give one of 'flash', 'decompose'"):
+    text_of(tmp_path, causal, (heads(), heads(), heads()), attention="fast")
+
+
+def test_the_text_and_the_log_say_what_was_not_covered(tmp_path, caplog):
+  with caplog.at_level(logging.WARNING, "husk"):
+    text = text_of(tmp_path, lambda self, q: SDPA(q, q, q, scale=-1.0), (heads(),))
+  note = text.splitlines()[2]
+  assert re.match(r"# cuda_h200: attention is products and a softmax \(.*\): a scale of -1.0$", note)
+  assert caplog.messages == [note[2:]] and "h200_attention" not in text
+
+
+@pytest.mark.parametrize("key", ["orin", "l4", "a100", "h200", "b200"])
+@pytest.mark.parametrize("dtype, size", [(torch.float16, 256), (torch.float32, 80)])
+def test_targets(key, dtype, size, tmp_path):
+  args = tuple(heads(1, 2, 300, size, dtype) for _ in range(3))
+  text = text_of(tmp_path, lambda self, q, k, v: SDPA(q, k, v), args, f"cuda:{key}")
+  shared = [int(size) for size in re.findall(r"^kernel .* shared (\d+)", text, re.M)]
+  assert shared and max(shared) <= husk.offline.Target.load(key).shared_memory_per_block_optin
+
+
+# What is computed
+
+
+def check(tmp_path, function, args, runs, shapes=None, tolerance=1e-5, buffers=None, **options):
+  model = Of(function, **(buffers or {}))
+  names = [f"{name}" for name in function.__code__.co_varnames[1:function.__code__.co_argcount]]
+  given = [dict(zip(names, run)) for run in runs]
+  results = computed(Of(function, **{name: value.clone() for name, value in (buffers or {}).items()}), args, shapes, given,
+                     tmp_path, **options)
+  for run, result in zip(runs, results):
+    expected = model(*run)
+    for one, other in zip(result.values(), expected if isinstance(expected, tuple) else (expected,), strict=True):
+      close(one, other, tolerance)
+
+
+def test_masks_groups_and_lengths(tmp_path):
+  def function(self, q, k, v, mask, bias):
+    return (SDPA(q, k, v, mask, enable_gqa=True), SDPA(q, k, v, bias, enable_gqa=True, scale=0.3),
+            SDPA(q, k, v, (mask & (bias[0] > -1)) | torch.eye(1, dtype=torch.bool), enable_gqa=True))
+
+  def args(batch, queries, keys):
+    mask = torch.rand(batch, 1, queries, keys) > 0.4
+    mask[..., 0] = True
+    return (heads(batch, 4, queries, 24), heads(batch, 2, keys, 24), heads(batch, 2, keys, 24), mask,
+            torch.randn(4, queries, keys))
+
+  shapes = ({0: AUTO, 2: AUTO}, {0: AUTO, 2: AUTO}, {0: AUTO, 2: AUTO}, {0: AUTO, 2: AUTO, 3: AUTO}, {1: AUTO, 2: AUTO})
+  check(tmp_path, function, args(2, 5, 7), [args(*sizes) for sizes in ((2, 2, 2), (3, 33, 65), (2, 130, 3))], shapes)
+
+
+def test_layouts(tmp_path):
+  """Slices of one product, ranks, keys whose rows are not dense, and what follows at once."""
+  def function(self, x, k):
+    batch, rows, _ = x.shape
+    q, key, v = (part.view(batch, rows, 3, 16).transpose(1, 2) for part in x.split(48, -1))
+    y = SDPA(q, key, v, is_causal=True)
+    strange = k.transpose(-1, -2)
+    return (y.transpose(1, 2).reshape(batch, rows, 48) * 2, y, SDPA(q[:, 0], strange[:, 0], v[:, 0, :7, :5]),
+            SDPA(q[0, 1], strange[0, 0], v[0, 1, :7]))
+
+  def args(batch, rows):
+    return torch.randn(batch, rows, 144), torch.randn(batch, 1, 16, 7)
+
+  check(tmp_path, function, args(2, 9), [args(2, 8), args(3, 40)], ({0: AUTO, 1: AUTO}, {0: AUTO}))
+
+
+def test_decoding_with_a_cache(tmp_path):
+  """One query over the part of a cache that is filled: split, and joined again."""
+  def function(self, q, k, v, at):
+    n = at.item()
+    torch._check(n >= 0)
+    torch._check(n < 1024)
+    self.keys.index_copy_(2, at.reshape(1), k)
+    self.values.index_copy_(2, at.reshape(1), v)
+    return SDPA(q, self.keys[:, :, :n + 1], self.values[:, :, :n + 1], enable_gqa=True).transpose(1, 2).reshape(1, 128)
+
+  def args(at):
+    return heads(1, 8, 1), heads(1, 2, 1), heads(1, 2, 1), torch.tensor(at)
+
+  cache = {"keys": torch.randn(1, 2, 1024, 16), "values": torch.randn(1, 2, 1024, 16)}
+  check(tmp_path, function, args(3), [args(at) for at in (0, 1, 2, 1023, 700)], buffers=cache)
+  assert "attention_joined" in (tmp_path / "model.hir").read_text()
+
+
+def test_the_log_sum_exp(tmp_path):
+  def function(self, q, k, v):
+    return ATEN._scaled_dot_product_flash_attention_for_cpu(q, k, v)[:2]
+
+  model_args = heads(1, 2, 1, 16), heads(1, 2, 600, 16), heads(1, 2, 600, 16)     # split
+  check(tmp_path / "split", function, model_args, [model_args])
+  check(tmp_path / "whole", function, (heads(), heads(), heads()), [(heads(), heads(), heads())])
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 3e-3), (torch.bfloat16, 2e-2)])
+def test_half(dtype, tolerance, tmp_path):
+  def args(batch, rows):
+    return tuple(heads(batch, count, rows, 80, dtype) for count in (4, 2, 2))
+
+  check(tmp_path, lambda self, q, k, v: SDPA(q, k, v, is_causal=True, enable_gqa=True), args(2, 70),
+        [args(*sizes) for sizes in ((1, 1), (1, 77), (2, 129))], ({0: B, 2: L},) * 3, tolerance, target="orin")
