@@ -31,5 +31,7 @@ for model in sum_of_two mlp branches gpt; do
 done
 "$python" -m husk examples/models.py:gpt -o "$out/data/gpt_fused.husk" --target cuda:h200:fused
 "$python" tests/gpu/expected.py "$out/data"
+mkdir "$out/attention"
+"$python" tests/gpu/attention.py pack "$out/attention"
 rm -f "$out"/data/*.hir
 du -sh "$out"

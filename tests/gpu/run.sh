@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Everything of Husk that needs a GPU, from what tests/gpu/pack.sh made; needs no build there. Prints a report.
-#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: target models branches chain gpt transformers load port sanitizer; all by default
+#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: target models attention branches chain gpt transformers load
+#                                          port sanitizer; all by default
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 dir=${1:-build/gpu}
 shift || true
 stages=("$@")
-((${#stages[@]})) || stages=(target models branches chain gpt transformers load port sanitizer)
+((${#stages[@]})) || stages=(target models attention branches chain gpt transformers load port sanitizer)
 export LD_LIBRARY_PATH=$PWD/$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 bin=$dir/bin data=$dir/data failed=0 passed=0
 
@@ -95,6 +96,10 @@ for stage in "${stages[@]}"; do
   case $stage in
     target) show=1 lines=20 check "the target's description" python3 tests/gpu/target.py compiler/torch/husk/targets/h200.json ;;
     models) models ;;
+    attention)
+      show=1 lines=120 check "attention against eager" python3 tests/gpu/attention.py check "$dir/attention" "$bin/husk-run"
+      show=1 lines=20 check "attention, times" python3 tests/gpu/attention.py time "$dir/attention" "$bin/husk-run"
+      ;;
     branches) show=1 check "branches: graph against list, 1000 runs" "$bin/husk_gpu_check" "$data/branches.husk" 1000 ;;
     chain) show=1 lines=60 check "chain of 100 kernels" "$bin/husk_gpu_bench" "$data" 300 ;;
     gpt) show=1 lines=30 check "GPT, eager and every mode" gpt ;;
