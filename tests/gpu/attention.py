@@ -1,7 +1,8 @@
 """Attention on a GPU against eager PyTorch.
 
     python tests/gpu/attention.py pack DIR [NAME...]    exports the programs for an H200; needs no GPU
-    python tests/gpu/attention.py check DIR HUSK_RUN    runs them on shapes of all kinds and compares; on the GPU
+    python tests/gpu/attention.py check DIR HUSK_RUN [NAME...]   runs them on shapes of all kinds and compares; on the GPU;
+                                                        HUSK_RUN may be a command of several words
     python tests/gpu/attention.py time DIR HUSK_RUN     and how long they take there
 
 A program is called after its dtype and head size: `f16_80` has four results, causal attention, all keys, a bool mask and a
@@ -12,6 +13,7 @@ in f64, and says how far eager PyTorch in the program's own dtype is off.
 import functools
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -102,7 +104,7 @@ def run(husk_run, artifact, given, *options):
   with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
     save_file({str(index): each.contiguous() for index, each in enumerate(given)}, folder / "in.safetensors")
-    done = subprocess.run([husk_run, artifact, "--device=cuda", "--inputs", folder / "in.safetensors", "--outputs",
+    done = subprocess.run([*shlex.split(husk_run), artifact, "--device=cuda", "--inputs", folder / "in.safetensors", "--outputs",
                            folder / "out.safetensors", *options], capture_output=True, text=True)
     if done.returncode:
       raise RuntimeError(done.stdout + done.stderr)
@@ -118,10 +120,10 @@ def eager(model, given, dtype=None):
   return [each.cpu().double() for each in (results if isinstance(results, tuple) else (results,))]
 
 
-def check(folder, husk_run):
+def check(folder, husk_run, names):
   torch.backends.cuda.matmul.allow_tf32 = False
   wrong = 0
-  for name in NAMES:
+  for name in names or NAMES:
     kind, dtype, _ = parts(name)
     model = program(name)[0]
     for shape in SHAPES if kind == "all" else DECODED if kind == "decode" else [(1, 1), (2, 300), (1, 1024)]:
@@ -172,7 +174,7 @@ def time_both(folder, husk_run):
     model = program(name)[0]
     for shape in shapes:
       given = inputs(name, shape)
-      _, text = run(husk_run, pathlib.Path(folder) / f"{name}.husk", given, "--mode=graph", "--repeat=200", "--print=none")
+      _, text = run(husk_run, pathlib.Path(folder) / f"{name}.husk", given, "--mode=graph", "--repeat=200")
       ours = re.search(r"median ([0-9.]+) us", text)
       print(f"{name:16} {str(shape):12} husk {ours.group(1) if ours else text.strip():>9} us a run, waited for;  eager "
             f"{time_eager(model, given):9.1f} us of the GPU alone")
@@ -183,7 +185,7 @@ def main():
   what, folder, *rest = sys.argv[1:]
   if what == "pack":
     return pack(folder, rest)
-  return {"check": check, "time": time_both}[what](folder, str(pathlib.Path(rest[0]).resolve()))
+  return check(folder, rest[0], rest[1:]) if what == "check" else time_both(folder, rest[0])
 
 
 if __name__ == "__main__":

@@ -111,6 +111,8 @@ for stage in "${stages[@]}"; do
       # than there should be, and the refusal is the answer.
       tool=(compute-sanitizer --tool memcheck --leak-check full --report-api-errors no --error-exitcode 9 --print-limit 5)
       models
+      lines=40 check "memcheck attention" python3 tests/gpu/attention.py check "$dir/attention" "${tool[*]} $bin/husk-run" f16_80 \
+        decode_f16_128
       # A device that was lost on purpose is no finding.
       check "memcheck port" "${tool[@]}" "$bin/husk_port_test" --gtest_brief=1 --gtest_filter='-CudaDebug.*'
       check "memcheck branches" "${tool[@]}" "$bin/husk_gpu_check" "$data/branches.husk" 40

@@ -4,7 +4,8 @@
     python tests/gpu/transformers_models.py expect DIR [--small] [--device cuda] [MODEL...]
 
 `export` writes DIR/MODEL.husk and prints how long that took; `expect` runs eager PyTorch and writes DIR/MODEL.N.in.safetensors and
-DIR/MODEL.N.out.safetensors, tensors named by position, and DIR/llama.N.tokens, the prompt and 64 greedy tokens. --small makes all of them a few layers small, for a machine without a
+DIR/MODEL.N.out.safetensors, tensors named by position, and DIR/llama.N.tokens: lines of the prompt, of 64 greedy tokens, and of how far each was
+ahead of the next best. --small makes all of them a few layers small, for a machine without a
 GPU. BERT and ViT are those of the package transformers, the Llama stands here.
 """
 
@@ -171,6 +172,12 @@ def timed(run, device):
   return sorted(times)[len(times) // 2] * 1e6
 
 
+def gap(logits):
+  """By how much the best token is ahead of the next one."""
+  best = logits.flatten().topk(2).values
+  return best[0] - best[1]
+
+
 def expect(name, options):
   from safetensors.torch import save_file
   model, _, cases = make(name, options.small)
@@ -180,12 +187,13 @@ def expect(name, options):
       there = [x.to(options.device) for x in inputs]
       if name == "llama":   # 64 greedy steps; the outputs are all tokens, and the last logits
         token, position, logits = model(*there)
-        tokens = [token]
+        tokens, gaps = [token], [gap(logits)]
         for _ in range(63 if not options.small else 8):
           token, position, logits = model(token, position)
           tokens.append(token)
+          gaps.append(gap(logits))
         outputs = (torch.cat(tokens, 1), logits)
-        lines = (" ".join(map(str, x.flatten().tolist())) for x in (inputs[0], outputs[0]))
+        lines = (" ".join(map(str, x.flatten().tolist())) for x in (inputs[0], outputs[0], torch.tensor(gaps)))
         (options.dir / f"{name}.{number}.tokens").write_text("\n".join(lines) + "\n")
       else:
         outputs = model(*there)
