@@ -17,15 +17,15 @@ constexpr uint8_t kSigma[10][16] = {
 
 inline uint64_t rotate(uint64_t x, int n) { return (x >> n) | (x << (64 - n)); }
 
-inline void mix(uint64_t v[16], int a, int b, int c, int d, uint64_t x, uint64_t y) {
-  v[a] += v[b] + x;
-  v[d] = rotate(v[d] ^ v[a], 32);
-  v[c] += v[d];
-  v[b] = rotate(v[b] ^ v[c], 24);
-  v[a] += v[b] + y;
-  v[d] = rotate(v[d] ^ v[a], 16);
-  v[c] += v[d];
-  v[b] = rotate(v[b] ^ v[c], 63);
+inline void mix(uint64_t& a, uint64_t& b, uint64_t& c, uint64_t& d, uint64_t x, uint64_t y) {
+  a += b + x;
+  d = rotate(d ^ a, 32);
+  c += d;
+  b = rotate(b ^ c, 24);
+  a += b + y;
+  d = rotate(d ^ a, 16);
+  c += d;
+  b = rotate(b ^ c, 63);
 }
 
 }  // namespace
@@ -44,14 +44,10 @@ void Blake2b::compress(const uint8_t* block, bool last) {
   if (last) v[14] = ~v[14];
   for (int round = 0; round < 12; ++round) {
     const uint8_t* s = kSigma[round % 10];
-    mix(v, 0, 4, 8, 12, m[s[0]], m[s[1]]);
-    mix(v, 1, 5, 9, 13, m[s[2]], m[s[3]]);
-    mix(v, 2, 6, 10, 14, m[s[4]], m[s[5]]);
-    mix(v, 3, 7, 11, 15, m[s[6]], m[s[7]]);
-    mix(v, 0, 5, 10, 15, m[s[8]], m[s[9]]);
-    mix(v, 1, 6, 11, 12, m[s[10]], m[s[11]]);
-    mix(v, 2, 7, 8, 13, m[s[12]], m[s[13]]);
-    mix(v, 3, 4, 9, 14, m[s[14]], m[s[15]]);
+    for (int i = 0; i < 8; ++i) {
+      const int turn = i / 4;  // the four columns as they stand, then with row n turned by n: the diagonals
+      mix(v[i % 4], v[4 + (i + turn) % 4], v[8 + (i + 2 * turn) % 4], v[12 + (i + 3 * turn) % 4], m[s[2 * i]], m[s[2 * i + 1]]);
+    }
   }
   for (int i = 0; i < 8; ++i) state_[i] ^= v[i] ^ v[i + 8];
 }
