@@ -12,7 +12,7 @@ using husk::Status;
 namespace {
 
 husk_status null_argument(husk_error* error, const char* function) {
-  return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "%s: an argument is NULL", function));
+  return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_%s: an argument is NULL", function));
 }
 
 husk_status bad_index(husk_error* error, const char* what, uint32_t index, uint32_t count) {
@@ -21,8 +21,9 @@ husk_status bad_index(husk_error* error, const char* what, uint32_t index, uint3
 
 // What the chosen variant assumes of the address of an input or output.
 uint32_t alignment(const husk_program* program, uint32_t function, husk::Space space, uint32_t index) {
-  const husk::Code code = program->code(function);
-  for (const husk::fb::Buffer& buffer : code.buffers)
+  const husk::fb::Function* row = program->rows()->functions()->Get(function);
+  const husk::Rows<husk::fb::Buffer> buffers = row->variants()->Get(program->chosen[function].variant)->buffers();
+  for (const husk::fb::Buffer& buffer : buffers)
     if (buffer.space() == uint8_t(space) && buffer.index() == index) return 1u << buffer.align_log2();
   return 1;
 }
@@ -98,9 +99,7 @@ husk_status describe(const husk_program* program, Kind kind, uint32_t index, hus
 // A program without a file yet; null when there is no memory.
 husk_program* begin_program(husk_engine* engine, husk_program** out, husk_error* error) {
   *out = nullptr;
-  husk_program* program = husk::create<husk_program>(engine->allocator, engine);
-  if (!program) (void)fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: a program");
-  return program;
+  return husk::create<husk_program>(engine->allocator, error, engine);
 }
 
 // Loads what `opened` says is there; on failure everything is given back, but not the memory that the caller lent.
@@ -130,7 +129,7 @@ const char* husk_status_name(husk_status status) {
 }
 
 husk_status husk_program_verify(const void* data, size_t size, husk_error* error) {
-  if (!data) return null_argument(error, "husk_program_verify");
+  if (!data) return null_argument(error, "program_verify");
   husk::Container file;
   file.borrow(data, size, nullptr, nullptr);
   const husk_allocator& allocator = *husk::default_allocator();
@@ -139,7 +138,7 @@ husk_status husk_program_verify(const void* data, size_t size, husk_error* error
 }
 
 husk_status husk_program_open(husk_engine* engine, const char* path, husk_program** program, husk_error* error) {
-  if (!engine || !path || !program) return null_argument(error, "husk_program_open");
+  if (!engine || !path || !program) return null_argument(error, "program_open");
   husk_program* made = begin_program(engine, program, error);
   return made ? finish_program(made, made->file.map(path, error), program, error) : HUSK_OUT_OF_MEMORY;
 }
@@ -147,7 +146,7 @@ husk_status husk_program_open(husk_engine* engine, const char* path, husk_progra
 husk_status husk_program_load(husk_engine* engine, const void* data, size_t size,
                               void (*release)(void* user, const void* data), void* user, husk_program** program,
                               husk_error* error) {
-  if (!engine || !data || !program) return null_argument(error, "husk_program_load");
+  if (!engine || !data || !program) return null_argument(error, "program_load");
   if (reinterpret_cast<uintptr_t>(data) % 64)
     return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_load: the memory is not aligned to 64 bytes"));
   husk_program* made = begin_program(engine, program, error);
@@ -226,7 +225,7 @@ husk_status husk_program_find_constant(const husk_program* program, const char* 
 
 husk_status husk_program_update_constants(husk_program* program, const husk_constant_update* updates, uint32_t count,
                                           husk_error* error) {
-  if (!program || (count && !updates)) return null_argument(error, "husk_program_update_constants");
+  if (!program || (count && !updates)) return null_argument(error, "program_update_constants");
   return husk_status(program->update(updates, count, error));
 }
 
@@ -248,7 +247,7 @@ const char* husk_program_tree(const husk_program* program) {
 
 husk_status husk_session_create(husk_program* program, const husk_session_options* options, husk_session** session,
                                 husk_error* error) {
-  if (!program || !session) return null_argument(error, "husk_session_create");
+  if (!program || !session) return null_argument(error, "session_create");
   *session = nullptr;
   husk_session_options full = HUSK_SESSION_OPTIONS_INIT;
   if (options) memcpy(&full, options, options->struct_size < sizeof(full) ? options->struct_size : sizeof(full));
@@ -257,8 +256,8 @@ husk_status husk_session_create(husk_program* program, const husk_session_option
   if (full.mode == HUSK_MODE_GRAPH && !program->engine->port->graphs)
     return husk_status(fail(error, HUSK_UNSUPPORTED, "port '%s' has no graphs: use HUSK_MODE_AUTO",
                             program->engine->port->name));
-  husk_session* made = husk::create<husk_session>(program->engine->allocator, program, full);
-  if (!made) return husk_status(fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: a session"));
+  husk_session* made = husk::create<husk_session>(program->engine->allocator, error, program, full);
+  if (!made) return HUSK_OUT_OF_MEMORY;
   Status status = made->prepare(made->sink.of(error));
   if (failed(status))
     husk_session_release(made);
@@ -303,7 +302,7 @@ husk_status state_call(const char* name, husk_session* session, uint32_t state, 
 
 husk_status husk_session_bound(husk_session* session, uint32_t function, uint32_t input, uint32_t dim, int64_t min,
                                int64_t max, husk_error* error) {
-  if (!session) return null_argument(error, "husk_session_bound");
+  if (!session) return null_argument(error, "session_bound");
   const husk::Frame* frame = frame_of(session, function, error);
   if (!frame) return HUSK_INVALID_ARGUMENT;
   if (input >= frame->code.inputs()) return bad_index(error, "input", input, frame->code.inputs());
@@ -314,7 +313,7 @@ husk_status husk_session_bound(husk_session* session, uint32_t function, uint32_
 
 husk_status husk_session_resize(husk_session* session, uint32_t function, const husk_value* inputs, uint32_t count,
                                 husk_error* error) {
-  if (!session) return null_argument(error, "husk_session_resize");
+  if (!session) return null_argument(error, "session_resize");
   if (!frame_of(session, function, error)) return HUSK_INVALID_ARGUMENT;
   const husk::Visit visit(session);
   error = session->sink.of(error);
@@ -324,14 +323,14 @@ husk_status husk_session_resize(husk_session* session, uint32_t function, const 
 uint64_t husk_session_arena_bytes(const husk_session* session) { return session ? session->arena_wanted : 0; }
 
 husk_status husk_session_lend_arena(husk_session* session, void* memory, uint64_t bytes, husk_error* error) {
-  if (!session) return null_argument(error, "husk_session_lend_arena");
+  if (!session) return null_argument(error, "session_lend_arena");
   const husk::Visit visit(session);
   return husk_status(session->lend_arena(memory, bytes, session->sink.of(error)));
 }
 
 husk_status husk_session_output_shape(husk_session* session, uint32_t function, uint32_t index, int64_t* sizes,
                                       int64_t* strides, husk_error* error) {
-  if (!session) return null_argument(error, "husk_session_output_shape");
+  if (!session) return null_argument(error, "session_output_shape");
   const husk::Frame* frame = frame_of(session, function, error);
   if (!frame) return HUSK_INVALID_ARGUMENT;
   if (index >= frame->code.outputs()) return bad_index(error, "output", index, frame->code.outputs());
@@ -344,7 +343,7 @@ husk_status husk_session_output_shape(husk_session* session, uint32_t function, 
 
 husk_status husk_session_run(husk_session* session, uint32_t function, void* stream, const husk_value* inputs,
                              uint32_t input_count, husk_value* outputs, uint32_t output_count, husk_error* error) {
-  if (!session) return null_argument(error, "husk_session_run");
+  if (!session) return null_argument(error, "session_run");
   if (!frame_of(session, function, error)) return HUSK_INVALID_ARGUMENT;
   const husk::Visit visit(session);
   error = session->sink.of(error);
@@ -353,30 +352,30 @@ husk_status husk_session_run(husk_session* session, uint32_t function, void* str
 }
 
 husk_status husk_session_wait(husk_session* session, husk_error* error) {
-  if (!session) return null_argument(error, "husk_session_wait");
+  if (!session) return null_argument(error, "session_wait");
   const husk::Visit visit(session);
   return husk_status(session->wait(session->sink.of(error)));
 }
 
 husk_status husk_session_state_get(husk_session* session, uint32_t state, void* bytes, husk_error* error) {
-  return state_call("husk_session_state_get", session, state, husk::StateWork::get, bytes, error);
+  return state_call("session_state_get", session, state, husk::StateWork::get, bytes, error);
 }
 
 husk_status husk_session_state_set(husk_session* session, uint32_t state, const void* bytes, husk_error* error) {
-  return state_call("husk_session_state_set", session, state, husk::StateWork::set, const_cast<void*>(bytes), error);
+  return state_call("session_state_set", session, state, husk::StateWork::set, const_cast<void*>(bytes), error);
 }
 
 husk_status husk_session_state_reset(husk_session* session, uint32_t state, husk_error* error) {
-  return state_call("husk_session_state_reset", session, state, husk::StateWork::reset, nullptr, error);
+  return state_call("session_state_reset", session, state, husk::StateWork::reset, nullptr, error);
 }
 
 husk_status husk_session_state_copy(husk_session* session, uint32_t state, husk_session* from, husk_error* error) {
-  return state_call("husk_session_state_copy", session, state, husk::StateWork::copy, from, error);
+  return state_call("session_state_copy", session, state, husk::StateWork::copy, from, error);
 }
 
 husk_status husk_session_stats_get(const husk_session* session, uint32_t function, husk_session_stats* out,
                                    husk_error* error) {
-  if (!session || !out) return null_argument(error, "husk_session_stats_get");
+  if (!session || !out) return null_argument(error, "session_stats_get");
   const husk::Frame* made = frame_of(session, function, error);
   if (!made) return HUSK_INVALID_ARGUMENT;
   const husk::Frame& frame = *made;

@@ -27,8 +27,8 @@ Status create_engine(const husk_engine_options& given, husk_engine** out, husk_e
     return fail(error, HUSK_UNSUPPORTED, "port '%s' has interface %u, this library has %u: build both from one version",
                 port->name ? port->name : "", port->abi, HUSK_PORT_ABI);
   const husk_allocator allocator = given.allocator ? *given.allocator : *default_allocator();
-  husk_engine* engine = create<husk_engine>(allocator, given, allocator);
-  if (!engine) return fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: an engine");
+  husk_engine* engine = create<husk_engine>(allocator, error, given, allocator);
+  if (!engine) return to_status(HUSK_OUT_OF_MEMORY);
   husk_error spare;
   Status status = to_status(port->open(port->user, given.device_index, &engine->allocator, given.threads,
                                        &engine->device, error ? error : &spare));
@@ -66,8 +66,8 @@ husk_status husk_engine_add_op(husk_engine* engine, const husk_op* op, husk_erro
     return husk_status(husk::fail(error, HUSK_INVALID_ARGUMENT, "husk_engine_add_op: an engine, a name and a function are "
                                   "needed"));
   const size_t size = strlen(op->name) + 1;
-  char* name = static_cast<char*>(engine->allocator.allocate(engine->allocator.user, size, 16));
-  if (!name) return husk_status(husk::fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: op '%s'", op->name));
+  char* name = static_cast<char*>(husk::allocate(engine->allocator, size, error));
+  if (!name) return HUSK_OUT_OF_MEMORY;
   memcpy(name, op->name, size);
   husk::Status status;
   {

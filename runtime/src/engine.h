@@ -27,13 +27,12 @@ class References {
   std::atomic<uint32_t> count_{1};
 };
 
-// std::mutex throws, and would need the C++ library for it.
+// std::mutex throws, and would need the C++ library for it. Made by its initializer, it holds nothing to give back.
 class Mutex {
  public:
   Mutex() = default;
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
-  ~Mutex() { pthread_mutex_destroy(&mutex_); }
   void lock() { pthread_mutex_lock(&mutex_); }
   void unlock() { pthread_mutex_unlock(&mutex_); }
 

@@ -12,17 +12,17 @@ namespace husk {
 namespace {
 
 #if HUSK_MIMALLOC
-void* allocate(void*, size_t size, size_t align) { return mi_malloc_aligned(size, align); }
+void* take(void*, size_t size, size_t align) { return mi_malloc_aligned(size, align); }
 void release(void*, void* pointer) { mi_free(pointer); }
 #else
-void* allocate(void*, size_t size, size_t align) {
+void* take(void*, size_t size, size_t align) {
   void* pointer = nullptr;
   return posix_memalign(&pointer, align < sizeof(void*) ? sizeof(void*) : align, size) == 0 ? pointer : nullptr;
 }
 void release(void*, void* pointer) { free(pointer); }
 #endif
 
-constexpr husk_allocator kDefault = {nullptr, allocate, release};
+constexpr husk_allocator kDefault = {nullptr, take, release};
 
 // Stands before an array's elements and keeps their alignment.
 struct alignas(16) Origin {
@@ -30,6 +30,12 @@ struct alignas(16) Origin {
 };
 
 }  // namespace
+
+void* allocate(const husk_allocator& allocator, size_t bytes, husk_error* error) {
+  void* memory = bytes == SIZE_MAX ? nullptr : allocator.allocate(allocator.user, bytes, 16);
+  if (!memory) (void)fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: %zu bytes were asked for", bytes);
+  return memory;
+}
 
 void RawArray::reset() {
   if (!data_) return;
@@ -43,12 +49,9 @@ Status RawArray::allocate(const husk_allocator& allocator, size_t size, size_t e
   reset();
   if (size == 0) return Status::ok;
   size_t bytes;
-  Origin* origin = nullptr;
-  if (__builtin_mul_overflow(size, element, &bytes) || __builtin_add_overflow(bytes, sizeof(Origin), &bytes))
-    bytes = SIZE_MAX;
-  else
-    origin = static_cast<Origin*>(allocator.allocate(allocator.user, bytes, alignof(Origin)));
-  if (!origin) return fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: %zu bytes were asked for", bytes);
+  if (__builtin_mul_overflow(size, element, &bytes) || __builtin_add_overflow(bytes, sizeof(Origin), &bytes)) bytes = SIZE_MAX;
+  Origin* origin = static_cast<Origin*>(husk::allocate(allocator, bytes, error));
+  if (!origin) return to_status(HUSK_OUT_OF_MEMORY);
   memset(origin, 0, bytes);
   origin->allocator = &allocator;
   data_ = origin + 1;

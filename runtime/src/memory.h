@@ -11,11 +11,14 @@ namespace husk {
 // The allocator of an engine that was given none: mimalloc, or malloc in a build without it.
 const husk_allocator* default_allocator();
 
-// Value-initialised object, or null when there is no memory.
+// Host memory aligned to 16 bytes; null, and said in `error`, when there is none.
+void* allocate(const husk_allocator& allocator, size_t bytes, husk_error* error);
+
+// Value-initialised object; null, and said in `error`, when there is no memory.
 template <class T, class... Args>
-T* create(const husk_allocator& allocator, Args&&... args) {
-  static_assert(alignof(T) <= 64);
-  void* memory = allocator.allocate(allocator.user, sizeof(T), alignof(T) < 16 ? 16 : alignof(T));
+T* create(const husk_allocator& allocator, husk_error* error, Args&&... args) {
+  static_assert(alignof(T) <= 16);
+  void* memory = allocate(allocator, sizeof(T), error);
   return memory ? ::new (memory) T(static_cast<Args&&>(args)...) : nullptr;
 }
 

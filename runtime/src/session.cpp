@@ -41,8 +41,8 @@ Status husk_session::prepare(husk_error* error) {
   HUSK_TRY(frames.allocate(allocator(), program->functions(), error));
   uint64_t bounded = 0;
   for (uint32_t f = 0; f < program->functions(); ++f) {
-    frames[f] = husk::create<Frame>(allocator());
-    if (!frames[f]) return fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: a session");
+    frames[f] = husk::create<Frame>(allocator(), error);
+    if (!frames[f]) return to_status(HUSK_OUT_OF_MEMORY);
     HUSK_TRY(frames[f]->prepare(this, f, nullptr, error));
     if (frames[f]->bounded && frames[f]->planned.peak > bounded) bounded = frames[f]->planned.peak;
   }
@@ -184,8 +184,8 @@ Status husk_session::bound(uint32_t function, uint32_t input, uint32_t dim, int6
   HUSK_TRY(dims.allocate(allocator(), old->input_states[old->code.inputs()].first_dim, error));
   for (size_t i = 0; i < dims.size(); ++i) dims[i] = old->dims[i];
   dims[old->input_states[input].first_dim + dim] = {min, max};
-  Frame* made = husk::create<Frame>(allocator());
-  if (!made) return fail(error, HUSK_OUT_OF_MEMORY, "out of host memory: new bounds");
+  Frame* made = husk::create<Frame>(allocator(), error);
+  if (!made) return to_status(HUSK_OUT_OF_MEMORY);
   Status status = made->prepare(this, function, dims.data(), error);
   if (!failed(status) && made->bounded) status = reserve_arena(made->planned.peak, error);
   if (failed(status)) {
