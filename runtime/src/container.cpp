@@ -3,7 +3,6 @@
 #include "blake2b.h"
 #include "layout.h"
 
-#include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -20,6 +19,14 @@ T load(const uint8_t* at) {
   return value;
 }
 
+bool has_hash(const void* data, uint64_t size, const uint8_t* hash) {
+  Blake2b made;
+  uint8_t digest[32];
+  made.update(data, size);
+  made.finish(digest);
+  return memcmp(digest, hash, sizeof(digest)) == 0;
+}
+
 }  // namespace
 
 Container::~Container() {
@@ -30,17 +37,17 @@ Container::~Container() {
 
 Status Container::map(const char* path, husk_error* error) {
   int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return fail(error, HUSK_IO, "cannot open '%s': %s", path, strerror(errno));
+  if (file < 0) return fail(error, HUSK_IO, "cannot open '%s': %m", path);
   struct stat info;
   void* data = MAP_FAILED;
   Status status = Status::ok;
   if (fstat(file, &info) != 0)
-    status = fail(error, HUSK_IO, "cannot read '%s': %s", path, strerror(errno));
+    status = fail(error, HUSK_IO, "cannot read '%s': %m", path);
   else if (info.st_size < static_cast<off_t>(kHeaderBytes))
     status = fail(error, HUSK_INVALID_FILE, "'%s' is not a Husk artifact: it has %lld bytes, a header has 64", path,
                   static_cast<long long>(info.st_size));
   else if ((data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file, 0)) == MAP_FAILED)
-    status = fail(error, HUSK_IO, "cannot map '%s': %s", path, strerror(errno));
+    status = fail(error, HUSK_IO, "cannot map '%s': %m", path);
   if (failed(status)) {
     close(file);
     return status;
@@ -87,11 +94,7 @@ Status Container::read(const husk_allocator& allocator, husk_error* error) {
   HUSK_TRY(metadata_.allocate(allocator, metadata / 8 + 1, error));
   memcpy(metadata_.data(), data_ + kHeaderBytes, metadata);
   memcpy(hash_, header + 32, sizeof(hash_));
-  Blake2b hash;
-  uint8_t digest[32];
-  hash.update(metadata_.data(), metadata);
-  hash.finish(digest);
-  if (memcmp(digest, hash_, sizeof(digest)) != 0)
+  if (!has_hash(metadata_.data(), metadata, hash_))
     return fail(error, HUSK_INVALID_FILE, "the metadata does not match its hash: the file was changed or damaged");
   if (!is_well_formed(metadata_.data(), metadata))
     return fail(error, HUSK_INVALID_FILE, "the metadata is not a well-formed FlatBuffer of husk.fbs");
@@ -100,11 +103,7 @@ Status Container::read(const husk_allocator& allocator, husk_error* error) {
 }
 
 Status Container::check_hash(const fb::Blob* row, const char* what, const char* name, husk_error* error) const {
-  Blake2b hash;
-  uint8_t digest[32];
-  hash.update(blob(row), row->size());
-  hash.finish(digest);
-  if (memcmp(digest, row->hash().bytes()->Data(), sizeof(digest)) == 0) return Status::ok;
+  if (has_hash(blob(row), row->size(), row->hash().bytes()->Data())) return Status::ok;
   return fail(error, HUSK_INVALID_FILE, "%s '%s' does not match its hash: the file was changed or damaged", what, name);
 }
 

@@ -20,14 +20,16 @@ Status fail(husk_error* error, husk_status code, const char* format, ...) {
 
 void prefix(husk_error* error, const char* format, ...) {
   if (!error) return;
-  char before[sizeof(error->text)];
-  memcpy(before, error->text, sizeof(before));
+  constexpr size_t kRoom = sizeof(error->text);
+  char front[kRoom];
   va_list list;
   va_start(list, format);
-  const int used = vsnprintf(error->text, sizeof(error->text), format, list);
+  const int written = vsnprintf(front, kRoom, format, list);
   va_end(list);
-  const int room = static_cast<int>(sizeof(error->text)) - used;
-  if (used >= 0 && room > 0) snprintf(error->text + used, static_cast<size_t>(room), "%s", before);
+  const size_t used = written < 0 ? 0 : size_t(written) < kRoom ? size_t(written) : kRoom - 1;
+  memmove(error->text + used, error->text, kRoom - used);
+  memcpy(error->text, front, used);
+  error->text[kRoom - 1] = 0;
 }
 
 }  // namespace husk

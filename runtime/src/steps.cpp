@@ -70,11 +70,12 @@ Register decode(uint8_t type, uint64_t bits) {
     case HUSK_U32: r.i = static_cast<int64_t>(bits & 0xFFFFFFFF); break;
     case HUSK_I32: r.i = shift(32); break;
     case HUSK_F16: {
-      const int exponent = static_cast<int>(bits >> 10 & 31);
-      const double fraction = static_cast<double>(bits & 1023) / 1024;
-      double value = exponent == 31  ? (fraction != 0 ? __builtin_nan("") : __builtin_inf())
-                     : exponent == 0 ? fraction / 16384
-                                     : __builtin_ldexp(1 + fraction, exponent - 15);
+      const uint32_t magnitude = bits & 0x7FFF;
+      uint32_t word = (magnitude << 13) + 0x38000000;   // from the bias of a half's exponent to that of a float's
+      if (magnitude >= 0x7C00) word += 0x38000000;      // infinity, NaN
+      float single;
+      memcpy(&single, &word, 4);
+      const double value = magnitude < 0x400 ? magnitude * 0x1p-24 : single;
       r.f = bits & 0x8000 ? -value : value;
       break;
     }

@@ -8,7 +8,7 @@ namespace husk {
 
 constexpr uint32_t kMaxRank = 16;
 
-enum class ResultKind : uint8_t { none, integer, floating };
+enum class ResultKind : uint8_t { unknown, none, integer, floating };
 
 // What ops.def says of a scalar op; null for a code that it does not list.
 struct ScalarRule;

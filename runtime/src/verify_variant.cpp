@@ -8,8 +8,7 @@ namespace husk {
 enum class Operand : uint8_t { unused, integer, floating, immediate, value, dim, text, nth };
 
 struct ScalarRule {
-  bool known;
-  ResultKind result;
+  ResultKind result;   // unknown: ops.def has no such op
   Operand operands[3];
 };
 
@@ -35,7 +34,7 @@ constexpr ScalarRules make_rules() {
   constexpr auto Nth = Operand::nth;
   constexpr auto _ = Operand::unused;
   ScalarRules table = {};
-#define HUSK_SCALAR(code, name, result, a, b, c) table.rules[code] = ScalarRule{true, result, {a, b, c}};
+#define HUSK_SCALAR(code, name, result, a, b, c) table.rules[code] = ScalarRule{result, {a, b, c}};
 #include <ops.def>
   return table;
 }
@@ -402,12 +401,12 @@ class VariantVerifier {
 }  // namespace
 
 const ScalarRule* scalar_rule(uint16_t op) {
-  return op < kScalarCodes && kRules.rules[op].known ? &kRules.rules[op] : nullptr;
+  return op < kScalarCodes && kRules.rules[op].result != ResultKind::unknown ? &kRules.rules[op] : nullptr;
 }
 
 ResultKind result_kind(uint16_t op) {
   const ScalarRule* rule = scalar_rule(op);
-  return rule ? rule->result : ResultKind::none;
+  return rule ? rule->result : ResultKind::unknown;
 }
 
 // Inlined into its one caller, all rows would be read through that one's stack, with longer instructions.
