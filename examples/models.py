@@ -89,6 +89,59 @@ def gpt():
   return Gpt().eval(), (torch.randint(0, 256, (2, 16)),), shapes
 
 
+class CachedBlock(Block):
+  """The same over a cache: `at` says which positions `x` holds; it attends to all that came before."""
+
+  def __init__(self, width, heads, context):
+    super().__init__(width, heads)
+    self.register_buffer("keys", torch.zeros(heads, context, width // heads))
+    self.register_buffer("values", torch.zeros(heads, context, width // heads))
+
+  def forward(self, x, at):
+    length, width = x.shape
+    q, k, v = (part.view(length, self.heads, width // self.heads).transpose(0, 1)
+               for part in self.qkv(self.norm_in(x)).split(width, dim=-1))
+    self.keys.index_copy_(1, at, k)
+    self.values.index_copy_(1, at, v)
+    seen = torch.arange(self.keys.shape[1], device=x.device) <= at[:, None]
+    attended = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=seen)
+    x = x + self.out(attended.transpose(0, 1).reshape(length, width))
+    return x + self.down(F.gelu(self.up(self.norm_mid(x))))
+
+
+class CachedGpt(Gpt):
+  """A Gpt that continues one sequence: `prefill` takes its beginning, `decode` the next token; both give the logits of the
+  token after that. What they share is in buffers, which become the session's state."""
+
+  def __init__(self, vocabulary=256, width=128, layers=4, heads=4, context=128):
+    super().__init__(vocabulary, width, layers, heads, context)
+    self.blocks = nn.ModuleList(CachedBlock(width, heads, context) for _ in range(layers))
+    self.head = nn.Linear(width, vocabulary, bias=False)     # tied and untrained it would repeat the last token for ever
+    self.register_buffer("position", torch.zeros(1, dtype=torch.int64))
+
+  def prefill(self, tokens):
+    self.position.zero_()
+    return self.decode(tokens)
+
+  def decode(self, tokens):
+    at = self.position + torch.arange(tokens.shape[0], device=tokens.device)
+    self.position.add_(tokens.shape[0])
+    x = self.tokens(tokens) + self.positions(at)
+    for block in self.blocks:
+      x = block(x, at)
+    return self.head(self.norm(x[-1]))
+
+
+def generate():
+  """Two functions of one model, for examples/generate."""
+  import husk
+  torch.manual_seed(4)
+  model = CachedGpt().eval()
+  prompt, token = torch.arange(8), torch.zeros(1, dtype=torch.int64)
+  return {"prefill": husk.Function(model, (prompt,), dynamic_shapes={"tokens": {0: Dim("length", min=1, max=128)}}, method="prefill"),
+          "decode": husk.Function(model, (token,), method="decode")}
+
+
 class Branches(nn.Module):
   """Two chains that know nothing of one another, joined at the end: softmax and normalisation over alternating axes, so
   that no two steps of a chain fuse into one kernel. `power` is an int that kernels take as an argument."""
