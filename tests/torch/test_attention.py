@@ -136,6 +136,18 @@ def test_few_queries_over_many_keys_are_split(tmp_path):
   assert launches == [("h200_attention_f16_64", "2, 16, 1"), ("h200_attention_joined_64", "8, 1, 1")]
 
 
+def written_out(self, q, k, v, mask):
+  scores = q @ k.transpose(-1, -2) / 8.0 + mask
+  return torch.softmax(scores, -1) @ v
+
+
+def test_attention_that_is_written_out(tmp_path):
+  args = *(heads(2, 4, 64, 64, torch.float16) for _ in range(3)), torch.randn(2, 1, 64, 64).half()
+  text = text_of(tmp_path, written_out, args)
+  assert re.findall(r"launch (\S+) grid", text) == ["h200_attention_f16_64_mask"]
+  assert "attention" not in "".join(re.findall(r"launch (\S+) grid", text_of(tmp_path, written_out, args, attention="decompose")))
+
+
 def test_the_way_it_was(tmp_path):
   text = text_of(tmp_path, causal, (heads(), heads(), heads()), attention="decompose")
   assert "h200_attention" not in text and "softmax" in text
@@ -222,6 +234,11 @@ def test_decoding_with_a_cache(tmp_path):
   cache = {"keys": torch.randn(1, 2, 1024, 16), "values": torch.randn(1, 2, 1024, 16)}
   check(tmp_path, function, args(3), [args(at) for at in (0, 1, 2, 1023, 700)], buffers=cache)
   assert "attention_joined" in (tmp_path / "model.hir").read_text()
+
+
+def test_attention_that_is_written_out_is_the_same(tmp_path):
+  args = *(heads(2, 4, 40, 64, torch.float16) for _ in range(3)), torch.randn(2, 1, 40, 40).half()
+  check(tmp_path, written_out, args, [args], tolerance=3e-3)
 
 
 def test_the_log_sum_exp(tmp_path):

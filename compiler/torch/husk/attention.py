@@ -54,6 +54,17 @@ def _fake_with_lse(query, key, value, mask, causal, scale, inner):
   return _fake(query, key, value, mask, causal, scale, inner), query.new_empty(query.shape[:-1], dtype=torch.float32)
 
 
+def found(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+  """What stands for attention that Inductor recognises in the products and the softmax of a model: its own replacement would be
+  taken apart again, into more than there was."""
+  import torch
+  if uncovered(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+    return torch.ops.aten.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
+                                                       enable_gqa=enable_gqa)
+  scale = query.shape[-1] ** -0.5 if scale is None else scale
+  return operators()[0](query, key, value, attn_mask, is_causal, float(scale), False)
+
+
 # What a program calls
 
 

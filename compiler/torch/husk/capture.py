@@ -57,10 +57,10 @@ class CallLine:
   body: Captured
 
 
-def capture(exported, device, options, take):
+def capture(exported, device, options, take, flash=False):
   """Compiles `exported` for `device` ("cpu", "cuda") and returns what `take(wrapper, guards)` makes of the wrapper,
   whose `lines` are complete then and whose graph is `V.graph`, and of the (condition, value) that Inductor took for
-  granted."""
+  granted. `flash` is for `nodes.of_our_own`."""
   import torch
   from torch._inductor.codegen import common
   common.init_backend_registration()
@@ -71,7 +71,7 @@ def capture(exported, device, options, take):
   try:
     module, values = _flat(exported)
     control.carry_in_tensors(module)
-    with versions.ignored_guards() as guards, versions.kept_copies(), nodes.of_our_own():
+    with versions.ignored_guards() as guards, versions.kept_copies(), nodes.of_our_own(flash):
       torch._inductor.aot_compile(module, values, options=versions.options(options))
   except Exception as error:
     raise _cause(error) from error

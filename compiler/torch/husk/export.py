@@ -192,7 +192,8 @@ class CudaTarget:
       exported, prepared = flash, capture.prepared
     take = Converter(self.row, signed, weights, self.kernels, names).convert
     with offline.cuda(self.description, self.way):
-      variant = capture.capture(offline.moved(prepared(exported)), "cuda", self.kernels.options(), take)
+      variant = capture.capture(offline.moved(prepared(exported)), "cuda", self.kernels.options(), take,
+                                flash=self.attention == "flash")
       self.kernels.finish()
     return variant
 

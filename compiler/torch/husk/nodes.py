@@ -8,10 +8,12 @@ _PRINTED = ("InplaceBernoulliFallback", "InplaceCopyFallback", "DeviceCopy", "Re
 
 
 @contextlib.contextmanager
-def of_our_own():
-  """Patches Inductor, and puts it back."""
+def of_our_own(flash=False):
+  """Patches Inductor, and puts it back. `flash`: attention that a model writes out, as far as Inductor sees that it is, becomes
+  our kernel too (attention.py)."""
   import torch
   from torch._inductor import ir, lowering
+  from torch._inductor.fx_passes import fuse_attention
   from . import attention, capture
 
   def codegen(self, wrapper):
@@ -27,6 +29,8 @@ def of_our_own():
         _put(stack, lowering.lowerings, getattr(packet, overload), _lowered_assert(codegen))
     for op, lowered in attention.lowerings().items():
       _put(stack, lowering.lowerings, op, lowered)
+    if flash:
+      _set(stack, fuse_attention, "_scaled_dot_product_attention", attention.found)
     for name in ("maybe_free_symbols", "maybe_free_unbacked_symbols"):
       _set(stack, ir, name, _of_conditions_too(getattr(ir, name), unbacked="unbacked" in name))
     yield
