@@ -13,6 +13,7 @@
 #include "ir/printer.h"
 #include "passes/check.h"
 #include "passes/lower.h"
+#include "passes/place.h"
 #include "write/artifact.h"
 
 namespace husk::compiler {
@@ -27,8 +28,9 @@ struct Compiled {
 Compiled build(std::string_view text, const std::filesystem::path& root) {
   const Program program = parse(text);
   check(program);
-  const ProgramRows rows = lower(program);
+  ProgramRows rows = lower(program);
   Sources sources(program, root);
+  place(*fb::GetProgram(make_metadata(program, rows, sources).data()), rows);
   std::vector<uint8_t> metadata = make_metadata(program, rows, sources);
   Summary s;
   s.functions = rows.functions.size();

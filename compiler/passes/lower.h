@@ -35,6 +35,7 @@ struct VariantRows {
   std::vector<fb::Buffer> buffers;
   std::vector<fb::View> views;
   std::vector<fb::Tensor> tensors;
+  std::vector<uint32_t> order;   // of placement: place() fills it in
 };
 
 struct ProgramRows {

@@ -54,9 +54,11 @@ std::string check_sizes(const fb::Program& program, const GivenSizes& sizes) {
   return "";
 }
 
-Bounded::Bounded(const Code& c, const GivenSizes& sizes) : code(c), intervals(c.scalars.size) {
+Bounded::Bounded(const Code& c, const GivenSizes& sizes) : Bounded(c, narrowed(c, sizes), kPlanSoon) {}
+
+Bounded::Bounded(const Code& c, const std::vector<Interval>& dims, const Effort& effort)
+    : code(c), intervals(c.scalars.size) {
   const husk_allocator& allocator = *default_allocator();
-  const std::vector<Interval> dims = narrowed(code, sizes);
   find_intervals(code, dims.data(), intervals.data());
   out_of_memory = failed(collect_accesses(code, intervals.data(), allocator, &accesses, nullptr));
   if (out_of_memory) return;
@@ -76,7 +78,7 @@ Bounded::Bounded(const Code& c, const GivenSizes& sizes) : code(c), intervals(c.
   Planner planner;
   out_of_memory = failed(planner.reserve(allocator, blocks.size(), nullptr));
   if (out_of_memory) return;
-  planned = planner.place(blocks.data(), blocks.size(), nullptr, kPlanWell);
+  planned = planner.place(blocks.data(), blocks.size(), nullptr, code.placing(), effort);
   is_planned = planned.peak < kTooLarge;
 }
 

@@ -16,8 +16,10 @@ using GivenSizes = std::map<std::string, int64_t>;
 std::string check_sizes(const fb::Program& program, const GivenSizes& sizes);
 
 struct Bounded {
-  // `sizes` narrow the inputs' ranges; those of other functions are passed over.
+  // As a session plans. `sizes` narrow the inputs' ranges; those of other functions are passed over.
   Bounded(const Code& code, const GivenSizes& sizes);
+  // `dims` are the ranges of all inputs' dimensions, one input after the other.
+  Bounded(const Code& code, const std::vector<Interval>& dims, const Effort& effort);
 
   struct Room {
     uint32_t buffer;

@@ -213,7 +213,7 @@ std::string report_sizes(const Artifact& artifact) {
   each_variant(p, [&](const Code& c) {
     code += bytes_of(c.scalars) + bytes_of(c.steps) + bytes_of(c.segments) + bytes_of(c.arguments) +
             bytes_of(c.results) + bytes_of(c.buffers) + bytes_of(c.views) + bytes_of(c.tensors) +
-            bytes_of(c.operands) + bytes_of(c.origins) + bytes_of(c.names);
+            bytes_of(c.operands) + bytes_of(c.origins) + bytes_of(c.names) + bytes_of(c.order);
   });
   for (uint32_t i = 0; i < count(p.strings()); ++i) strings += p.strings()->Get(i)->size();
   Lines out;

@@ -94,8 +94,9 @@ Offset<fb::Variant> Metadata::variant(const VariantRows& v) {
   const auto results = structs(v.results);
   const auto origins = numbers(v.origins);
   const auto names = numbers(v.names);
+  const auto order = numbers(v.order);
   return fb::CreateVariant(b_, v.target, scalars, steps, segments, arguments, operands, buffers, views, tensors,
-                           results, origins, names);
+                           results, origins, names, order);
 }
 
 Offset<fb::Function> Metadata::function(const Function& f, const std::vector<VariantRows>& variants) {

@@ -119,6 +119,7 @@ void Frame::prepare_blocks() {
 Status Frame::prepare_parallel(husk_error* error) {
   Order order;
   HUSK_TRY(order.build(code, accesses, nullptr, allocator(), error));
+  HUSK_TRY(tight_offsets.allocate(allocator(), blocks.size(), error));
   return find_shareable(order, accesses, block_of, blocks.size(), allocator(), &shareable, error);
 }
 
@@ -213,6 +214,12 @@ bool Frame::is_dynamic() const {
   return false;
 }
 
+Status Frame::check_size(uint32_t buffer, const Block& block, husk_error* error) const {
+  if (block.size <= kLargest) return Status::ok;
+  return fail(error, HUSK_OUT_OF_MEMORY, "function '%s': buffer %s would take %llu bytes", code.function->name()->c_str(),
+              code.label(buffer).text, static_cast<unsigned long long>(block.size));
+}
+
 Status Frame::plan(husk_error* error) {
   for (uint32_t b = 0; b < code.buffers.size; ++b) {
     if (block_of[b] == kNone) continue;
@@ -221,14 +228,10 @@ Status Frame::plan(husk_error* error) {
       const int64_t bytes = places[b].on_demand ? 0 : registers[code.buffers[b].size()].i;
       block.size = bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
     }
-    if (block.size > kLargest)
-      return fail(error, HUSK_OUT_OF_MEMORY, "buffer %s would take %llu bytes", code.label(b).text,
-                  static_cast<unsigned long long>(block.size));
+    HUSK_TRY(check_size(b, block, error));
   }
-  const uint64_t work = evaluated ? kPlanSoon : kPlanWell;  // at the bounds: once
-  planned = planner.place(blocks.data(), blocks.size(), nullptr, work);
-  parallel = false;
-  if (shareable.words() != 0) plan_parallel(work);
+  planned = planner.place(blocks.data(), blocks.size(), nullptr, code.placing());
+  parallel = shareable.words() != 0 && plan_parallel();
   plan_hash = Graph::hash_plan(*this);
   return Status::ok;
 }
@@ -241,9 +244,7 @@ Status Frame::place_on_demand(uint32_t segment, husk_error* error) {
     Block& block = segment_blocks[n++];
     block = blocks[block_of[b]];
     block.size = bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
-    if (block.size > kLargest)
-      return fail(error, HUSK_OUT_OF_MEMORY, "buffer %s would take %llu bytes", code.label(b).text,
-                  static_cast<unsigned long long>(block.size));
+    HUSK_TRY(check_size(b, block, error));
   }
   if (n == 0) return Status::ok;
   const Planned here = planner.place(segment_blocks.data(), n, nullptr);
@@ -264,12 +265,17 @@ void Frame::drop_rooms() {
   for (uint32_t i = 0; i < code.inputs(); ++i) session->drop(&input_states[i].copy);
 }
 
-void Frame::plan_parallel(uint64_t work) {
-  const uint64_t tight = planned.peak;
+// Takes the plan that keeps independent steps apart, unless it is too large for what it brings.
+bool Frame::plan_parallel() {
+  for (size_t i = 0; i < blocks.size(); ++i) tight_offsets[i] = blocks[i].offset;
   const uint64_t percent = options->parallel_percent ? static_cast<uint64_t>(options->parallel_percent) : 25;
-  planned = planner.place(blocks.data(), blocks.size(), &shareable);
-  parallel = planned.peak <= tight + tight / 100 * percent + kArenaAlign * blocks.size();
-  if (!parallel) planned = planner.place(blocks.data(), blocks.size(), nullptr, work);
+  const Planned apart = planner.place(blocks.data(), blocks.size(), &shareable);
+  if (apart.peak <= planned.peak + planned.peak / 100 * percent + kArenaAlign * blocks.size()) {
+    planned = apart;
+    return true;
+  }
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i].offset = tight_offsets[i];
+  return false;
 }
 
 void Frame::lay_out(uint8_t* new_arena, uint8_t* const* states, uint64_t new_layout) {

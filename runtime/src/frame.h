@@ -96,6 +96,7 @@ struct Frame {
   uint32_t* block_of = nullptr;     // by buffer; kNone outside the arena
   Planner planner;
   BitRows shareable;                // empty: the list's order alone decides
+  Array<uint64_t> tight_offsets;    // by block: where the smallest plan has it; only beside shareable
   bool parallel = false;            // the plan in force keeps independent steps apart
   bool bounded = false;             // planned once, at the bounds
   Planned planned;
@@ -188,7 +189,8 @@ struct Frame {
   Status check_view(uint32_t view, husk_error* error) const;
   Status check_tensor_row(uint32_t tensor, husk_error* error) const;
   Status check_argument(const fb::Argument& argument, husk_error* error) const;
-  void plan_parallel(uint64_t work);
+  bool plan_parallel();
+  Status check_size(uint32_t buffer, const Block& block, husk_error* error) const;
   Status read_value(uint32_t step, void* stream, husk_error* error);
   void write_op_args(uint32_t step);
 };

@@ -131,6 +131,7 @@ constexpr Field kFields[] = {
     field(&fb::Variant::results, fb::Variant::VT_RESULTS),
     field(&fb::Variant::origins, fb::Variant::VT_ORIGINS),
     field(&fb::Variant::names, fb::Variant::VT_NAMES),
+    field(&fb::Variant::order, fb::Variant::VT_ORDER),
     kEnd,
     required(&fb::Function::name, fb::Function::VT_NAME),
     field(&fb::Function::inputs, fb::Function::VT_INPUTS),

@@ -20,10 +20,14 @@ struct Planned {
 };
 constexpr uint64_t kTooLarge = 1ull << 62;
 
-// How much the planner may do for a smaller plan, in units of 1 to 2 ns: a plan must come out the same everywhere, so no
-// clock decides. Only a plan that is more than 1/64 over the lower bound is improved at all; tests/bench measures both.
-constexpr uint64_t kPlanSoon = 1000000;   // for a new shape
-constexpr uint64_t kPlanWell = 20000000;  // once a session, and when compiling
+// How much the planner may do for a smaller plan: it stops at 1/goal over the lower bound, or after so much work, in units of
+// 1 to 2 ns. A plan must come out the same everywhere, so no clock decides. tests/bench measures both.
+struct Effort {
+  uint64_t work;
+  uint32_t goal;
+};
+constexpr Effort kPlanSoon = {1500000, 64};     // when a session plans
+constexpr Effort kPlanWell = {600000000, 100};  // for the order that a file carries
 
 class Planner {
  public:
@@ -31,47 +35,17 @@ class Planner {
   Status reserve(const husk_allocator& allocator, size_t blocks, husk_error* error);
 
   // Writes every block's offset. Two blocks share bytes only where their lives do not meet or, if `shareable` is given,
-  // where its row says that they may (row i, bit j).
-  Planned place(Block* blocks, size_t count, const BitRows* shareable, uint64_t work = kPlanSoon);
+  // where its row says that they may (row i, bit j). `order`, unless null, has every block once: first fit in that order is
+  // tried first. In the order of the offsets of a plan it gives no larger one than that.
+  Planned place(Block* blocks, size_t count, const BitRows* shareable, const uint32_t* order = nullptr,
+                const Effort& effort = kPlanSoon);
 
  private:
-  struct Life {
-    uint32_t first, last;
-  };
-  // Of the tree over the blocks that are not placed yet, by first step.
-  struct Node {
-    uint64_t value;  // the largest of its blocks
-    uint32_t last;   // the earliest end of a life among them; kNone: none is left
-  };
-  struct Choice {
-    uint64_t value;
-    uint32_t rank;
-  };
-
-  bool enter(Block* blocks, size_t count);
-  void compress();
+  bool enter(size_t count);
   uint64_t lower_bound();
+  void fill();
   void keep();                     // remembers the blocks' offsets if they make the smallest plan so far
   uint32_t random(uint32_t n);     // below n
-
-  // Skyline: the lowest stretch of time is filled first, with the best block that lives inside it.
-  void fill_lowest(int rule);
-  uint64_t value(uint32_t i, int rule) const;
-  Choice choose(const Life& ranks, uint32_t last);
-  void descend(uint32_t node, uint32_t low, uint32_t high, const Life& ranks, uint32_t last, Choice* best);
-  void set_leaf(uint32_t rank, const Node& leaf);
-  static Node join(const Node& a, const Node& b) {
-    return {a.value > b.value ? a.value : b.value, a.last < b.last ? a.last : b.last};
-  }
-  uint64_t height(uint32_t begin) const { return heights_[leaves_ + begin]; }
-  uint32_t lowest() const;
-  void set_height(uint32_t begin, uint64_t height);
-  void stretch(uint32_t begin, uint32_t end, uint64_t height);
-  void join_left(uint32_t begin);
-  void settle(uint32_t i, uint32_t begin);
-  void raise(uint32_t begin);
-
-  // Squeeze: first fit below a limit; a block that finds no gap drives out those that are cheapest to move.
   void improve(uint64_t goal, uint64_t work);
   void load(uint64_t limit);
   bool squeeze(uint64_t limit, uint64_t work);
@@ -83,7 +57,6 @@ class Planner {
   uint32_t find_placed(uint64_t offset) const;
   void insert(uint32_t i);
   void remove(uint32_t i);
-  bool comes_first(uint32_t i, uint32_t j) const { return area_[i] != area_[j] ? area_[i] > area_[j] : i < j; }
   void push(uint32_t i);
   uint32_t pop();
 
@@ -92,20 +65,17 @@ class Planner {
   uint64_t work_ = 0;             // done so far
   uint64_t peak_ = 0;             // of the best plan so far
   uint32_t random_ = 0;
-  uint32_t ranks_ = 0, times_ = 0, leaves_ = 0, placed_count_ = 0, queued_ = 0, rival_count_ = 0;
+  uint32_t count_ = 0, placed_count_ = 0, rival_count_ = 0;
+  uint32_t waiting_ = 0, next_ = 0;   // how many wait, and a turn before which none does
   Array<uint64_t> best_;          // by block: its offset in that plan
-  Array<uint64_t> area_;          // by block: bytes times steps
-  // Lives in a time that counts only the steps at which some life begins: there they meet just where they meet in steps.
-  Array<Life> lives_;             // by block
-  Array<Node> tree_;              // leaves, by rank, are its second half
-  Array<uint64_t> heights_;       // a tree of the least; leaves, by time: a stretch's height where it begins
+  Array<uint64_t> keys_;          // to sort by
+  Array<uint8_t> waits_;          // by turn: 1 for a block that is not placed
   Array<uint32_t> lists_;         // all of these:
   uint32_t* ranked_ = nullptr;    // blocks that take room, by first step
-  uint32_t* begin_ = nullptr;     // by time: its first rank; one more than there are times
-  uint32_t* reach_ = nullptr;     // by time: the earliest begin of the lives that last until then or longer
-  uint32_t *ends_ = nullptr, *begins_ = nullptr;  // of a stretch, by its first and by its last time
+  uint32_t *from_ = nullptr, *to_ = nullptr;   // by block: the ranks of those whose lives may meet its own
+  uint32_t* queue_ = nullptr;     // by turn: a block
+  uint32_t* turn_ = nullptr;      // by block: its turn
   uint32_t* placed_ = nullptr;    // by offset
-  uint32_t* queue_ = nullptr;     // a heap of what is not placed
   uint32_t* rivals_ = nullptr;    // what is placed, by offset, and may not share with the block at hand
   uint32_t* weight_ = nullptr;    // by block: how often it was moved
 };

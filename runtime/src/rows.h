@@ -69,14 +69,14 @@ struct Code {
   Rows<uint32_t> operands;
   Rows<fb::Instruction> scalars;
   Rows<fb::Argument> results;
-  Rows<uint32_t> origins, names;
+  Rows<uint32_t> origins, names, order;
   const fb::Variant* variant;
 
   Code() = default;
   Code(const fb::Program* p, const fb::Function* f, const fb::Variant* v)
       : program(p), function(f), steps(v->steps()), segments(v->segments()), arguments(v->arguments()),
         buffers(v->buffers()), views(v->views()), tensors(v->tensors()), operands(v->operands()), scalars(v->scalars()),
-        results(v->results()), origins(v->origins()), names(v->names()), variant(v) {}
+        results(v->results()), origins(v->origins()), names(v->names()), order(v->order()), variant(v) {}
 
   uint32_t inputs() const { return count(function->inputs()); }
   uint32_t outputs() const { return count(function->outputs()); }
@@ -87,6 +87,8 @@ struct Code {
   const char* origin(uint32_t step) const { return step < origins.size ? text(origins[step]) : ""; }
   // The name of a buffer; "" if the file does not say.
   const char* name(uint32_t buffer) const { return buffer < names.size ? text(names[buffer]) : ""; }
+  // In which the buffers of the arena are placed, numbered among themselves; null if the file does not say.
+  const uint32_t* placing() const { return order.size ? order.data : nullptr; }
   // What messages call it: "'buf0'", or "#3" where it has no name.
   struct Label {
     char text[40];

@@ -188,7 +188,9 @@ class VariantVerifier {
     size_t first[5] = {0, 0, counts[1], 0, 0};
     first[3] = first[2] + counts[2];
     first[4] = first[3] + counts[3];
-    HUSK_TRY(seen.allocate(allocator, first[4] + counts[4], error_));
+    const size_t ordered = first[4] + counts[4];
+    HUSK_TRY(seen.allocate(allocator, ordered + code_.order.size, error_));
+    uint32_t in_arena = 0;
     for (uint32_t i = 0; i < code_.buffers.size; ++i) {
       const fb::Buffer& buffer = code_.buffers[i];
       if (buffer.space() > uint8_t(Space::state) || buffer.align_log2() > 12 || !is_int(buffer.size()))
@@ -196,6 +198,7 @@ class VariantVerifier {
       if (buffer.device() != 0) return bad("buffer %u lies beside the device, which this version does not have", i);
       if (buffer.space() == uint8_t(Space::arena)) {
         if (buffer.index() != kNone) return bad("buffer %u of the arena names a value", i);
+        ++in_arena;
         continue;
       }
       if (buffer.index() >= counts[buffer.space()]) return bad("buffer %u names a value that does not exist", i);
@@ -204,6 +207,10 @@ class VariantVerifier {
           (buffer.space() == uint8_t(Space::output) && code_.output(buffer.index())->kind() != HUSK_VALUE_TENSOR))
         return bad("buffer %u names a value that is no tensor", i);
     }
+    if (code_.order.size != 0 && code_.order.size != in_arena)
+      return bad("the order of placement has %u entries for %u buffers of the arena", code_.order.size, in_arena);
+    for (uint32_t i : code_.order)
+      if (i >= in_arena || seen[ordered + i]++) return bad("the order of placement does not name each buffer once");
     return Status::ok;
   }
 

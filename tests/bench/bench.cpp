@@ -1,5 +1,6 @@
 // What Husk costs beside the kernels. `husk_bench` prints all; `husk_bench --smoke` runs everything once, to see that it
-// works; `husk_bench --write-model N FILE` writes a program of N launches for the compiler.
+// works; `husk_bench --planner` prints the planner's table from ten times as many plans, which takes minutes;
+// `husk_bench --write-model N FILE` writes a program of N launches for the compiler.
 #include "compile.h"
 #include "empty_port.h"
 #include "families.h"
@@ -206,30 +207,57 @@ void measure_resize() {
   }
 }
 
-void measure_planner() {
-  std::printf("\n%-15s %8s %7s | %-24s | %-24s | %s\n", "arena / bound", "buffers", "plans", "for a new shape", "once a session", "us, median and worst: soon; well");
+// One row of the planner's table: for each way to a plan, its ratios to the lower bound and its times.
+struct Column {
+  std::vector<double> ratios, times;
+  void add(const Planned& planned, double time) {
+    ratios.push_back(static_cast<double>(planned.peak) / static_cast<double>(planned.lower_bound));
+    times.push_back(time);
+  }
+  void print() {
+    std::sort(ratios.begin(), ratios.end());
+    std::sort(times.begin(), times.end());
+    auto at = [](const std::vector<double>& values, size_t percent) { return values[(values.size() - 1) * percent / 100]; };
+    std::printf(" | %.3f %.4f %.4f %7.0f %7.0f", at(ratios, 50), at(ratios, 99), ratios.back(), at(times, 50), times.back());
+  }
+};
+
+// Without an order, as the compiler searches, in the order that it finds, and in that order at other shapes.
+void measure_plans(const Family& family, uint32_t buffers, size_t plans) {
+  Column none, search, order, others;
+  for (size_t seed = 0; seed < plans; ++seed) {
+    Lives lives = family.make(seed * 7919 + buffers, buffers);
+    Planner planner;
+    if (failed(planner.reserve(*default_allocator(), lives.blocks.size(), nullptr))) give_up("planner", "out of memory");
+    auto place = [&](Lives& at, const uint32_t* in_order, const Effort& effort, Column& column) {
+      Planned planned;
+      const Times times = measure(0, [&] { planned = planner.place(at.blocks.data(), at.blocks.size(), nullptr, in_order, effort); });
+      column.add(planned, times.least);
+    };
+    place(lives, nullptr, kPlanSoon, none);
+    place(lives, nullptr, kPlanWell, search);
+    const std::vector<uint32_t> found = by_offset(lives);
+    place(lives, found.data(), kPlanSoon, order);
+    for (uint32_t sixteenths : {1u, 4u, 11u, 40u}) {
+      Lives other = other_shape(lives, seed, sixteenths);
+      place(other, found.data(), kPlanSoon, others);
+    }
+  }
+  std::printf("%-14s %5u %4zu", family.name, buffers, plans);
+  for (Column* column : {&none, &search, &order, &others}) column->print();
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+void measure_planner(bool thorough) {
+  std::printf("\narena / lower bound: median, 99 %%, worst; us: median, worst\n%-14s %5s %4s", "", "", "");
+  for (const char* head : {"without an order", "search for an order", "in that order", "in that order, other shapes"})
+    std::printf(" | %-36s", head);
+  std::printf("\n");
   for (const Family& family : families())
     for (uint32_t buffers : {10u, 30u, 100u, 300u, 1000u, 2000u}) {
-      const size_t plans = smoke ? 1 : buffers > 500 ? 40 : buffers > 100 ? 100 : 300;
-      std::vector<double> ratio[2], time[2];
-      for (size_t seed = 0; seed < plans; ++seed) {
-        Lives lives = family.make(seed * 7919 + buffers, buffers);
-        Planner planner;
-        if (failed(planner.reserve(*default_allocator(), lives.blocks.size(), nullptr))) give_up("planner", "out of memory");
-        for (int well = 0; well < 2; ++well) {
-          Planned planned;
-          const Times times = measure(0, [&] {
-            planned = planner.place(lives.blocks.data(), lives.blocks.size(), nullptr, well ? kPlanWell : kPlanSoon);
-          });
-          time[well].push_back(times.least);
-          ratio[well].push_back(static_cast<double>(planned.peak) / static_cast<double>(planned.lower_bound));
-        }
-      }
-      for (auto* values : {&ratio[0], &ratio[1], &time[0], &time[1]}) std::sort(values->begin(), values->end());
-      auto at = [&](const std::vector<double>& values, size_t percent) { return values[std::min(plans - 1, plans * percent / 100)]; };
-      std::printf("%-15s %8u %7zu |", family.name, buffers, plans);
-      for (auto& values : ratio) std::printf(" %.4f p99 %.4f max %.4f |", at(values, 50), at(values, 99), values.back());
-      std::printf(" %.0f %.0f; %.0f %.0f\n", at(time[0], 50), time[0].back(), at(time[1], 50), time[1].back());
+      const size_t plans = buffers > 500 ? 40 : buffers > 100 ? 100 : 300;
+      measure_plans(family, buffers, smoke ? 1 : thorough ? plans : plans / 10);
     }
 }
 
@@ -238,13 +266,18 @@ int main(int argc, char** argv) {
     std::ofstream(argv[3]) << model_text(static_cast<uint32_t>(std::atoi(argv[2])));
     return 0;
   }
-  smoke = argc > 1 && std::strcmp(argv[1], "--smoke") == 0;
-  if (argc > 1 && !smoke) give_up(argv[1], "usage: husk_bench [--smoke | --write-model LAUNCHES FILE]");
+  smoke = argc == 2 && std::strcmp(argv[1], "--smoke") == 0;
+  const bool planner = argc == 2 && std::strcmp(argv[1], "--planner") == 0;
+  if (argc > 1 && !smoke && !planner) give_up(argv[1], "usage: husk_bench [--smoke | --planner | --write-model LAUNCHES FILE]");
+  if (planner) {
+    measure_planner(true);
+    return 0;
+  }
   print_head();
   measure_interpreter();
   measure_open();
   measure_resize();
-  measure_planner();
+  measure_planner(false);
   return 0;
 }
 

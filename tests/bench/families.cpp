@@ -1,6 +1,7 @@
 #include "families.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace husk::bench {
 
@@ -202,6 +203,25 @@ const std::vector<Family>& families() {
       {"random_alike", "lives of 1 to 32 steps, sizes uniform 64 to 128 KB", random_alike, false},
   };
   return all;
+}
+
+Lives other_shape(const Lives& lives, uint64_t seed, uint32_t sixteenths) {
+  Random random(seed);
+  Lives out = lives;
+  for (Block& block : out.blocks) {
+    const uint32_t kind = random.below(10);
+    if (kind == 0) continue;
+    block.size = std::max<uint64_t>(block.size * sixteenths / 16, 1);
+    if (kind <= 2) block.size = std::max<uint64_t>(block.size * sixteenths / 16, 1);
+  }
+  return out;
+}
+
+std::vector<uint32_t> by_offset(const Lives& lives) {
+  std::vector<uint32_t> order(lives.blocks.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return lives.blocks[a].offset < lives.blocks[b].offset; });
+  return order;
 }
 
 }  // namespace husk::bench

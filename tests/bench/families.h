@@ -37,4 +37,11 @@ struct Family {
 
 const std::vector<Family>& families();
 
+// The same program at another shape: most sizes are so many sixteenths of what they were, some grow with the square of that,
+// some stay as they are.
+Lives other_shape(const Lives& lives, uint64_t seed, uint32_t sixteenths);
+
+// The blocks in the order of their offsets.
+std::vector<uint32_t> by_offset(const Lives& lives);
+
 }  // namespace husk::bench

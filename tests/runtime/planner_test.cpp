@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -94,27 +96,65 @@ TEST(Planner, PlansAreTheSameEveryTime) {
   for (size_t i = 0; i < blocks.size(); ++i) EXPECT_EQ(blocks[i].offset, again[i].offset);
 }
 
-// What tests/bench/planner measures, held on a few seeds: programs within 2 % of the lower bound once planned well and within
-// 5 % for a new shape, blocks drawn by chance within 5 % where their lives are of a kind.
-TEST(Planner, FamiliesAreTight) {
+class Families : public testing::Test {
+ protected:
+  Planned place(bench::Lives& lives, const uint32_t* order, const Effort& effort = kPlanSoon) {
+    EXPECT_EQ(planner_.reserve(allocator(), lives.blocks.size(), nullptr), Status::ok);
+    const Planned planned = planner_.place(lives.blocks.data(), lives.blocks.size(), nullptr, order, effort);
+    expect_sound(lives.blocks, planned, nullptr);
+    return planned;
+  }
+  static double ratio(const Planned& planned) {
+    return static_cast<double>(planned.peak) / static_cast<double>(planned.lower_bound);
+  }
+
+ private:
+  Planner planner_;
+};
+
+// What tests/bench measures, held on a few seeds. A long search, as the compiler makes it, ends within 2 % of the lower bound
+// for programs and within 5 % for blocks drawn by chance; the order that it leaves gives that plan at once, and a plan within
+// 5 % for a program at other shapes, whatever sizes are drawn for these; what chance draws is only sound there.
+TEST_F(Families, AreTightInTheOrderOfALongSearch) {
   for (const bench::Family& family : bench::families()) {
-    const bool scales = std::string(family.name) == "random_scales";   // short lives between long ones: the hard case
     for (uint32_t buffers : {10u, 30u, 100u, 300u, 2000u}) {
-      for (uint64_t seed = 0; seed < (buffers > 1000 ? 1 : 6); ++seed) {
+      for (uint64_t seed = 0; seed < (buffers > 1000 ? 1 : family.program ? 6 : 3); ++seed) {
+        SCOPED_TRACE(std::string(family.name) + ", " + std::to_string(buffers) + " buffers, seed " + std::to_string(seed));
         bench::Lives lives = family.make(seed * 7919 + buffers, buffers);
-        Planner planner;
-        ASSERT_EQ(planner.reserve(allocator(), lives.blocks.size(), nullptr), Status::ok);
-        const Planned soon = planner.place(lives.blocks.data(), lives.blocks.size(), nullptr);
-        expect_sound(lives.blocks, soon, nullptr);
-        const Planned well = planner.place(lives.blocks.data(), lives.blocks.size(), nullptr, kPlanWell);
-        expect_sound(lives.blocks, well, nullptr);
-        const std::string what = std::string(family.name) + ", " + std::to_string(buffers) + " buffers, seed " + std::to_string(seed);
-        EXPECT_EQ(soon.lower_bound, well.lower_bound) << what;
-        const double bound = static_cast<double>(well.lower_bound);
-        EXPECT_LE(static_cast<double>(soon.peak), bound * (family.program ? 1.05 : 1.15)) << what;
-        EXPECT_LE(static_cast<double>(well.peak), bound * (family.program ? 1.02 : scales ? 1.1 : 1.05)) << what;
+        const Planned found = place(lives, nullptr, kPlanWell);
+        EXPECT_LE(ratio(found), family.program ? 1.02 : 1.05);
+        const std::vector<uint32_t> order = by_offset(lives);
+        EXPECT_LE(place(lives, order.data()).peak, found.peak);
+        for (uint32_t sixteenths : {1u, 4u, 11u, 40u}) {
+          bench::Lives other = other_shape(lives, seed, sixteenths);
+          const Planned planned = place(other, order.data());
+          EXPECT_LE(family.program ? ratio(planned) : 1, 1.05) << sixteenths << " sixteenths";
+        }
       }
     }
+  }
+}
+
+// Without an order, as files may come: programs within 5 %, others within 20 %.
+TEST_F(Families, AreTightWithoutAnOrder) {
+  for (const bench::Family& family : bench::families()) {
+    for (uint32_t buffers : {10u, 30u, 100u, 300u, 2000u}) {
+      for (uint64_t seed = 0; seed < (buffers > 1000 ? 1 : 6); ++seed) {
+        SCOPED_TRACE(std::string(family.name) + ", " + std::to_string(buffers) + " buffers, seed " + std::to_string(seed));
+        bench::Lives lives = family.make(seed * 7919 + buffers, buffers);
+        EXPECT_LE(ratio(place(lives, nullptr)), family.program ? 1.05 : 1.2);
+      }
+    }
+  }
+}
+
+// First fit in the order of a plan's offsets is no larger than the plan: so it takes no effort.
+TEST_F(Families, AnOrderGivesItsPlanAtOnce) {
+  for (const bench::Family& family : bench::families()) {
+    bench::Lives lives = family.make(3, 200);
+    const Planned found = place(lives, nullptr);
+    const std::vector<uint32_t> order = by_offset(lives);
+    EXPECT_LE(place(lives, order.data(), {0, 64}).peak, found.peak) << family.name;
   }
 }
 
@@ -126,7 +166,26 @@ TEST(Planner, PlansAreTheSameEverywhere) {
     plan(lives.blocks);
     for (const Block& block : lives.blocks) hash = (hash ^ block.offset) * 1099511628211ull;
   }
-  EXPECT_EQ(hash, 5559053722315337535ull);
+  EXPECT_EQ(hash, 15553270701877400447ull);
+}
+
+// Blocks that take no room have their turn too, and any order makes a sound plan.
+TEST(Planner, AnyOrderIsSound) {
+  std::mt19937 random(9);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<Block> blocks(1 + random() % 80);
+    for (Block& block : blocks) {
+      const uint32_t first = random() % 40;
+      block = {random() % 4 ? 1 + random() % 10000 : 0, 1ull << (random() % 9), first, first + static_cast<uint32_t>(random() % 8), 0};
+      if (random() % 8 == 0) std::swap(block.first, block.last);
+    }
+    std::vector<uint32_t> order(blocks.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    Planner planner;
+    ASSERT_EQ(planner.reserve(allocator(), blocks.size(), nullptr), Status::ok);
+    expect_sound(blocks, planner.place(blocks.data(), blocks.size(), nullptr, order.data()), nullptr);
+  }
 }
 
 TEST(Planner, IndependentWorkKeepsApartAndStaysSmall) {

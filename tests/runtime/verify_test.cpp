@@ -3,6 +3,7 @@
 
 #include "bent.h"
 
+#include <array>
 #include <cstring>
 #include <functional>
 
@@ -86,6 +87,42 @@ TEST(Verify, NoByteOfTheMetadataCanCrashIt) {
       }
     }
   EXPECT_GT(refused, metadata);
+}
+
+TEST(Verify, AnOrderOfPlacementNamesEachBufferOnce) {
+  Bent bent(R"(
+target gpu cuda "sm_90a"
+function f {
+  variant cpu {
+    buffer a bytes 16
+    buffer b bytes 32
+    buffer c bytes 64
+    fill u8 (write a, 1)
+    fill u8 (write b, 1)
+    fill u8 (write c, 1)
+    return ()
+  }
+}
+)");
+  ASSERT_EQ(bent.variant()->order()->size(), 3u);
+  uint32_t* const order = const_cast<uint32_t*>(bent.variant()->order()->data());
+  for (const auto& [a, b, c] : {std::array{0u, 1u, 2u}, {2u, 0u, 1u}}) {
+    order[0] = a, order[1] = b, order[2] = c;
+    write_hash(bent.file);
+    EXPECT_EQ(refusal(bent.file, HUSK_OK), "");
+  }
+  for (uint32_t wrong : {0u, 3u, 0xFFFFFFFFu}) {
+    order[1] = wrong, order[0] = 0, order[2] = 2;
+    EXPECT_NE(bent.refused().find("the order of placement does not name each buffer once"), std::string::npos) << wrong;
+  }
+  uint32_t* const size = order - 1;   // a vector's length stands before it
+  for (uint32_t wrong : {1u, 2u}) {
+    *size = wrong;
+    EXPECT_NE(bent.refused().find("the order of placement has " + std::to_string(wrong) + " entries for 3 buffers"), std::string::npos);
+  }
+  *size = 0;   // the planner finds an order of its own
+  write_hash(bent.file);
+  EXPECT_EQ(refusal(bent.file, HUSK_OK), "");
 }
 
 TEST(Verify, RowRules) {
