@@ -136,7 +136,8 @@ Status evaluate(const Code& code, uint32_t segment, const InputValue* inputs, co
       case Scalar::op_and: *out = r[a].i && r[b].i; break;
       case Scalar::op_or: *out = r[a].i || r[b].i; break;
       case Scalar::op_not: *out = !r[a].i; break;
-      case Scalar::op_select: *out = r[a].i ? r[b].i : r[c].i; break;
+      case Scalar::op_select:
+      case Scalar::op_fselect: r[n] = r[a].i ? r[b] : r[c]; break;
       case Scalar::op_range:
         *out = r[a].i;
         if (r[a].i < r[b].i || r[a].i > r[c].i)
@@ -152,7 +153,6 @@ Status evaluate(const Code& code, uint32_t segment, const InputValue* inputs, co
       case Scalar::op_feq: *out = r[a].f == r[b].f; break;
       case Scalar::op_flt: *out = r[a].f < r[b].f; break;
       case Scalar::op_fle: *out = r[a].f <= r[b].f; break;
-      case Scalar::op_fselect: r[n].f = r[a].i ? r[b].f : r[c].f; break;
       case Scalar::op_float: r[n].f = static_cast<double>(r[a].i); break;
       case Scalar::op_trunc: wrong = from_float(std::trunc(r[a].f), out); break;
       case Scalar::op_floor: wrong = from_float(std::floor(r[a].f), out); break;
