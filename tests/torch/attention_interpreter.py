@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "compiler" / "torch")]
 import triton_interpreter  # noqa: E402
 from husk import attention_kernel  # noqa: E402
-from husk.attention import pieces  # noqa: E402
+from husk.attention_launch import pieces  # noqa: E402
 
 
 def laid_out(shape, dtype, layout):

@@ -10,7 +10,7 @@ import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1] / "compiler" / "torch")]
-from husk import attention, offline  # noqa: E402
+from husk import attention_launch, offline  # noqa: E402
 
 CASES = {
     "plain": {},
@@ -80,7 +80,7 @@ def test_kernel(name, differences):
 
 def test_pieces_hold_a_row_and_waste_little():
   for size in range(1, 257):
-    first, rest = attention.pieces(size)
+    first, rest = attention_launch.pieces(size)
     for piece in (first, rest) if rest else (first,):
       assert piece >= 16 and piece & (piece - 1) == 0
     assert size <= first + rest <= max(16, 1 << (size - 1).bit_length()) and rest < first
@@ -92,8 +92,8 @@ def test_pieces_hold_a_row_and_waste_little():
 def test_tiles_are_for_the_target(key, bytes_, width):
   target = offline.Target.load(key)
   for rows in (None, 1, 40, 4096):
-    tried = attention.tiles(target, width, bytes_, rows)
-    assert all(attention.shared(tile, width, bytes_) <= target.shared_memory_per_block_optin for tile in tried)
+    tried = attention_launch.tiles(target, width, bytes_, rows)
+    assert all(attention_launch.shared(tile, width, bytes_) <= target.shared_memory_per_block_optin for tile in tried)
     assert tried[-1].stages == 1 and tried[-1].m * tried[-1].n <= tried[0].m * tried[0].n
     assert all(side >= 16 and side & (side - 1) == 0 for tile in tried for side in (tile.m, tile.n))
     assert rows != 1 or tried[0].m == 16
@@ -101,6 +101,6 @@ def test_tiles_are_for_the_target(key, bytes_, width):
 
 def test_few_blocks_are_split_and_many_are_not():
   h200 = offline.Target.load("h200")
-  assert attention.splits(h200, 8, 8192) == 32 and attention.splits(h200, 8, 1024) == 4
-  assert attention.splits(h200, 1000, 8192) == 1 and attention.splits(h200, 8, 100) == 1
-  assert attention.splits(offline.Target.load("orin"), 8, 8192) == 4
+  assert attention_launch.splits(h200, 8, 8192) == 32 and attention_launch.splits(h200, 8, 1024) == 4
+  assert attention_launch.splits(h200, 1000, 8192) == 1 and attention_launch.splits(h200, 8, 100) == 1
+  assert attention_launch.splits(offline.Target.load("orin"), 8, 8192) == 4

@@ -54,7 +54,7 @@ def alloc(converter, node):
       numbers.append(made)
       results.append(f"result {'float' if str(result.type) == 'float' else 'int'}")
     else:
-      results.append(_declared(converter, op, made))
+      results.append(declared(converter, op, made))
   _say(converter, node, op, values, results)
   for symbol, keys in unknown:
     if sympy.sympify(symbol) not in numbers:
@@ -249,13 +249,13 @@ def _in_sizes(symbol, returned):
              for size in [*made.get_size(), *made.get_stride()])
 
 
-def _declared(converter, op, made):
+def declared(converter, op, made):
   """The tensor that an operator writes."""
   from . import lines
   if made is None:
     return "none"
   if isinstance(made, (list, tuple)):
-    return hir.TensorList([_declared(converter, op, part) for part in made])
+    return hir.TensorList([declared(converter, op, part) for part in made])
   if not _is_tensor(made):
     raise Unsupported(f"{_name(op)} returns a {type(made).__name__}")
   name, sizes, strides, dtype, _ = lines.unwrapped(made)

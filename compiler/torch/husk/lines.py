@@ -10,7 +10,7 @@ import re
 
 import sympy
 
-from . import attention, control, data, extern, hir, outputs, prologue, versions
+from . import attention_launch, control, data, extern, hir, outputs, prologue, versions
 from .errors import Unsupported
 from .expressions import Expressions
 
@@ -361,5 +361,5 @@ _NODES = {
     "DynamicSelectStorageOffset": data.select_offset,
     "DynamicSliceSize": data.slice_size,
     "TensorAssert": data.tensor_assert,
-    "Attention": attention.launch,
+    "Attention": attention_launch.launch,
 }
