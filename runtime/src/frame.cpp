@@ -216,8 +216,8 @@ bool Frame::is_dynamic() const {
 
 Status Frame::check_size(uint32_t buffer, const Block& block, husk_error* error) const {
   if (block.size <= kLargest) return Status::ok;
-  return fail(error, HUSK_OUT_OF_MEMORY, "function '%s': buffer %s would take %llu bytes", code.function->name()->c_str(),
-              code.label(buffer).text, static_cast<unsigned long long>(block.size));
+  return fail(error, HUSK_OUT_OF_MEMORY, "buffer %s would take %llu bytes", code.label(buffer).text,
+              static_cast<unsigned long long>(block.size));
 }
 
 Status Frame::plan(husk_error* error) {

@@ -111,8 +111,12 @@ for stage in "${stages[@]}"; do
       # than there should be, and the refusal is the answer.
       tool=(compute-sanitizer --tool memcheck --leak-check full --report-api-errors no --error-exitcode 9 --print-limit 5)
       models
-      lines=40 check "memcheck attention" python3 tests/gpu/attention.py check "$dir/attention" "${tool[*]} $bin/husk-run" f16_80 \
-        decode_f16_128
+      for name in f16_80 f32_64; do
+        rows=4x${name#*_}x${name%_*} keys=2x${name#*_}x${name%_*}
+        check "memcheck attention $name" "${tool[@]}" "$bin/husk-run" "$dir/attention/$name.husk" --device=cuda --input="2x137x$rows=random" \
+          --input="2x75x$keys=random" --input="2x75x$keys=random" --input=2x1x137x75xbool=zeros --input="2x4x137x75x${name%_*}=random"
+      done
+      lines=40 check "memcheck attention decode" python3 tests/gpu/attention.py check "$dir/attention" "${tool[*]} $bin/husk-run" decode_f16_128
       # A device that was lost on purpose is no finding.
       check "memcheck port" "${tool[@]}" "$bin/husk_port_test" --gtest_brief=1 --gtest_filter='-CudaDebug.*'
       check "memcheck branches" "${tool[@]}" "$bin/husk_gpu_check" "$data/branches.husk" 40

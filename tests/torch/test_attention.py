@@ -155,6 +155,15 @@ def test_the_way_it_was(tmp_path):
     text_of(tmp_path, causal, (heads(), heads(), heads()), attention="fast")
 
 
+def test_the_command_line_has_both_ways(capsys):
+  from husk.__main__ import parser
+  assert parser().parse_args(["m.py:f"]).attention == "flash"
+  assert parser().parse_args(["m.py:f", "--attention", "decompose"]).attention == "decompose"
+  with pytest.raises(SystemExit):
+    parser().parse_args(["m.py:f", "--attention", "fast"])
+  assert "invalid choice: 'fast'" in capsys.readouterr().err
+
+
 def test_the_text_and_the_log_say_what_was_not_covered(tmp_path, caplog):
   with caplog.at_level(logging.WARNING, "husk"):
     text = text_of(tmp_path, lambda self, q: SDPA(q, q, q, scale=-1.0), (heads(),))
