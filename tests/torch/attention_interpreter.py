@@ -56,8 +56,8 @@ def expected(q, k, v, mask, causal, scale):
   return torch.softmax(scores, -1).nan_to_num(0) @ v, torch.logsumexp(scores, -1)
 
 
-def computed(batch=1, heads=2, group=1, queries=20, keys=20, size=16, v_size=None, dtype="float32", layout="heads", mask=None,
-             causal=False, scale=None, splits=1, block_m=16, block_n=16):
+def computed(batch=1, heads=2, group=1, queries=20, keys=20, size=16, v_size=None, dtype="float32", layout="heads",
+             mask=None, causal=False, scale=None, splits=1, block_m=16, block_n=16):
   torch.manual_seed(0)
   dtype, v_size = getattr(torch, dtype), v_size or size
   q = laid_out((batch, heads * group, queries, size), dtype, layout)

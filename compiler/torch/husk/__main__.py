@@ -21,8 +21,8 @@ def parser():
   made.add_argument("--keep", metavar="DIR", help="leave the .hir, the images and the weights there")
   made.add_argument("--function", help="what the function is called in the artifact; "
                     "forward by default")
-  made.add_argument("--attention", choices=("flash", "decompose"), default="flash", help="on CUDA targets: one kernel where it "
-                    "covers the call (the default), or products and a softmax")
+  made.add_argument("--attention", choices=("flash", "decompose"), default="flash",
+                    help="on CUDA targets: one kernel where it covers the call (the default), or products and a softmax")
   made.add_argument("--user", action="append", default=[], metavar="KEY=VALUE", help="metadata of the author's own")
   made.add_argument("--version", action="version", version=f"husk {__version__}")
   return made

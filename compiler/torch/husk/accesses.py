@@ -15,8 +15,8 @@ _PLACE = re.compile(r"\bloc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")     # wher
 _SAME_POINTER = {"tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "tt.bitcast",
                  "arith.select", "ttg.convert_layout"}
 
-# These take numbers only where no pointer stands among the types that they print (a reduction, always). It matters since names
-# count over regions: the number of one loop may be the pointer of another.
+# These take numbers only where no pointer stands among the types that they print (a reduction, always). It matters since
+# names count over regions: the number of one loop may be the pointer of another.
 _NUMBERS = ("arith.", "math.", "tt.trans", "tt.dot", "tt.reduce")
 
 

@@ -9,6 +9,8 @@ import functools
 
 import sympy
 
+from .errors import Unsupported
+
 WAYS = ("flash", "decompose")
 LARGEST_HEAD = 256
 
@@ -48,8 +50,8 @@ def _fake_with_lse(query, key, value, mask, causal, scale, inner):
 
 
 def found(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-  """What stands for attention that Inductor recognises in the products and the softmax of a model: its own replacement would be
-  taken apart again, into more than there was."""
+  """What stands for attention that Inductor recognises in the products and the softmax of a model: its own replacement would
+  be taken apart again, into more than there was."""
   import torch
   if uncovered(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
     return torch.ops.aten.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
@@ -84,15 +86,15 @@ def rewritten(exported, note):
 
 @functools.cache
 def _calls():
-  """Operators that are attention; all but the first return a tuple whose first is the result. What is second: the log-sum-exp,
-  or something else."""
+  """Operators that are attention, and whether the log-sum-exp is the second of the tuple that they return; None for the one
+  that returns none."""
   import torch
   found = {torch.ops.aten.scaled_dot_product_attention.default: None}
-  for name, has_lse in (("flash_attention", True), ("efficient_attention", True), ("cudnn_attention", True),
-                        ("flash_attention_for_cpu", True), ("fused_attention_overrideable", True), ("attention_math", False)):
+  for name in ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu",
+               "fused_attention_overrideable", "attention_math"):
     packet = getattr(torch.ops.aten, f"_scaled_dot_product_{name}", None)
     if packet is not None:
-      found[packet.default] = has_lse
+      found[packet.default] = name != "attention_math"
   return found
 
 
@@ -100,35 +102,41 @@ def _rewrite(graph, node, note):
   import operator
   import torch
   from .lines import place
-  composite = torch.ops.aten.scaled_dot_product_attention.default
-  given = _arguments(node)
   has_lse = _calls()[node.target]
   parts = {} if has_lse is None else {user: user.args[1] for user in node.users if user.target is operator.getitem}
   used = {index for user, index in parts.items() if user.users}
   if has_lse is not None and (len(parts) < len(node.users) or not used or used - ({0, 1} if has_lse else {0})):
     return      # it stays what it is
+  given = _arguments(node)
   values = {name: value.meta["val"] if isinstance(value, torch.fx.Node) else value for name, value in given.items()}
-  why = uncovered(**values) or _uncovered_results(node, used)
+  why = uncovered(**values) or _uncovered_results(node, values, used)
   if why:
-    note(f"attention is products and a softmax ({place(node.meta.get('stack_trace')) or node.name}): {why}")
+    becomes = "stays an operator of torch" if 1 in used else "is products and a softmax"
+    note(f"attention {becomes} ({place(node.meta.get('stack_trace')) or node.name}): {why}")
     if 1 in used:
       return
   # Outputs of a program go by the names of nodes, so one of those that are there becomes the call.
-  firsts = [user for user, index in parts.items() if index == 0]
+  firsts = [user for user, index in parts.items() if index == 0 and user.users]
   call = node if has_lse is None or 1 in used else firsts[0]
   if why:
     call.target = torch.ops.aten.scaled_dot_product_attention.default
     call.args = tuple(given[name] for name in ("query", "key", "value", "mask", "dropout", "causal"))
     call.kwargs = {"scale": given["scale"], "enable_gqa": given["gqa"]}
   else:
-    result = call.meta["val"] if call.meta["val"] is not None and 1 not in used else node.meta["val"][0]
+    result = node.meta["val"][0] if 1 in used else call.meta["val"]
     inner = result.dim() == 4 and _is(result.stride(1), result.shape[-1])
     scale = given["scale"] if given["scale"] is not None else values["query"].shape[-1] ** -0.5
     call.target = operators()[1 in used]
-    call.args, call.kwargs = (*(given[name] for name in ("query", "key", "value", "mask", "causal")), float(scale), inner), {}
+    call.args = (*(given[name] for name in ("query", "key", "value", "mask", "causal")), float(scale), inner)
+    call.kwargs = {}
   if 1 in used:
     call.meta["val"] = tuple(call.meta["val"][:2])
-  for user in [user for user, index in parts.items() if not user.users and user is not call]:
+  _without(graph, node, call, [user for user in parts if not user.users], firsts)
+
+
+def _without(graph, node, call, unused, firsts):
+  """Removes what `call` made superfluous."""
+  for user in unused:
     graph.erase_node(user)
   if call is not node:
     for user in firsts[1:]:
@@ -145,7 +153,7 @@ def _arguments(node):
   given.update(node.kwargs)
   return {"query": given["query"], "key": given["key"], "value": given["value"],
           "mask": given.get("attn_mask", given.get("attn_bias")), "dropout": given["dropout_p"],
-          "causal": given["is_causal"], "scale": given["scale"], "gqa": given.get("enable_gqa", False)}
+          "causal": given["is_causal"], "scale": given["scale"], "gqa": given.get("enable_gqa", True)}
 
 
 def _is(one, other):
@@ -185,12 +193,17 @@ def uncovered(query, key, value, mask, dropout, causal, scale, gqa):
   return None
 
 
-def _uncovered_results(node, used):
-  """The efficient kernel's log-sum-exp is padded."""
-  if 1 not in used:
-    return None
-  result, lse = node.meta["val"][:2]
-  return None if lse.dim() == result.dim() - 1 and all(map(_is, lse.shape, result.shape)) else "a log-sum-exp that is padded"
+def _uncovered_results(node, values, used):
+  """The same of what an operator returns. The efficient one pads its log-sum-exp; the flash and cuDNN ones, unlike the others,
+  let the last query see all keys."""
+  result, lse = node.meta["val"][:2] if 1 in used else (None, None)
+  if 1 in used and not (lse.dim() == result.dim() - 1 and all(map(_is, lse.shape, result.shape))):
+    return "a log-sum-exp that is padded"
+  from_the_end = str(node.target).split(".")[1] in ("_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention")
+  if from_the_end and values["causal"] and not _is(values["query"].shape[-2], values["key"].shape[-2]):
+    raise Unsupported(f"{node.target} with is_causal and other numbers of queries and keys: call "
+                      "torch.nn.functional.scaled_dot_product_attention")
+  return None
 
 
 def _shape(tensor):

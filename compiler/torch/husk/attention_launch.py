@@ -1,5 +1,5 @@
-"""The launches of the attention kernels (attention_kernel.py) for a node of attention.py: tiles by a rule, since nothing can be
-measured, and a kernel for the constants of the call.
+"""The launches of the attention kernels (attention_kernel.py) for a node of attention.py: tiles by a rule, since nothing can
+be measured, and a kernel for the constants of the call.
 """
 
 import dataclasses
@@ -109,7 +109,7 @@ class _Call:
       self.aligned.append(name)
 
   def rows(self, name, value, times=1):
-    """A number of rows, of which the kernel counts `times` as many, with 32 bits: checked where nothing says that they do."""
+    """A number of rows, of which the kernel counts `times` as many, with 32 bits: checked where nothing says it."""
     from torch._inductor.virtualized import V
     value, limit = sympy.sympify(value), 2**31 - 2**16
     if not V.graph.sizevars.statically_known_leq(value * times, limit):
@@ -198,8 +198,8 @@ class _Attention:
     self.origin = converter.origin(node.outputs[0])
 
   def tiles(self):
-    rows = _most(self.converter, self.rows)
-    return tiles(self.converter.backend.target, max(self.size, self.v_size), self.dtype.itemsize, rows, self.mask is not None)
+    width, rows = max(self.size, self.v_size), _most(self.converter, self.rows)
+    return tiles(self.converter.backend.target, width, self.dtype.itemsize, rows, self.mask is not None)
 
   def parts(self, block_m):
     rows = _most(self.converter, self.rows)
@@ -219,7 +219,7 @@ def launch(converter, node):
   tried = its.tiles()
   parts = its.parts(tried[0].m)
   call = _Call(converter, "attention")
-  for name, tensor, strides in (("q", its.query, its.q_strides), ("k", its.key, its.k_strides), ("v", its.value, its.v_strides)):
+  for name, tensor, strides in zip("qkv", (its.query, its.key, its.value), (its.q_strides, its.k_strides, its.v_strides)):
     call.pointer(name, _At.of(converter, tensor), its.kind)
     call.strides(name, _BATCH_HEAD_ROW, strides)
   if its.mask is None:
@@ -232,8 +232,8 @@ def launch(converter, node):
   call.rows("queries", its.queries, its.group)
   call.rows("keys", its.keys)
   (first, rest), (v_first, v_rest) = pieces(its.size), pieces(its.v_size)
-  call.constant(factor=node.scale * math.log2(math.e), HEADS=its.heads, GROUP=its.group, CAUSAL=bool(node.causal), SPLITS=parts,
-                SIZE=its.size, FIRST=first, REST=rest, V_SIZE=its.v_size, V_FIRST=v_first, V_REST=v_rest,
+  call.constant(factor=node.scale * math.log2(math.e), HEADS=its.heads, GROUP=its.group, CAUSAL=bool(node.causal),
+                SPLITS=parts, SIZE=its.size, FIRST=first, REST=rest, V_SIZE=its.v_size, V_FIRST=v_first, V_REST=v_rest,
                 PRECISION=precision(its.dtype))
   name = "_".join(["attention", hir.dtype(its.dtype), str(its.size), *["causal"] * bool(node.causal),
                    *["mask"] * (its.mask is not None)])
@@ -256,7 +256,8 @@ def _results(call, its, parts):
     call.pointer("lse", its.lse, "fp32") if its.lse else call.constant(lse=None)
     return None
   sizes = [parts, its.batches, its.q_heads, its.queries]
-  made = (_At.new(its.converter, "attention_parts", [*sizes, its.v_size]), _At.new(its.converter, "attention_weights", sizes))
+  made = (_At.new(its.converter, "attention_parts", [*sizes, its.v_size]),
+          _At.new(its.converter, "attention_weights", sizes))
   call.pointer("out", made[0], "fp32")
   call.strides("out", _BATCH_HEAD_ROW, [its.q_heads * its.queries * its.v_size, its.queries * its.v_size, its.v_size])
   call.number("out_split", its.all_rows * its.v_size)
@@ -344,7 +345,8 @@ def _definition(name, call, configs, grid, extra, target):
                f"                 'device': {device},\n"
                f"                 'constants': {constants!r}, 'configs': [{aligned!r}]}},\n"
                f"    inductor_meta={meta!r})\n")
-  source = (source[:header.start()] + decorator + "@triton.jit\n" + f"def {name}({header.group(1)}):\n" + source[header.end():])
+  source = "".join([source[:header.start()], decorator, "@triton.jit\n", f"def {name}({header.group(1)}):\n",
+                    source[header.end():]])
   module = ("import triton\nimport triton.language as tl\nfrom torch._inductor.runtime import triton_heuristics\n"
             "from torch._inductor.runtime.hints import DeviceProperties\n\n\n" + source)
   return f"async_compile.triton({name!r}, {module!r}, device_str='cuda')"

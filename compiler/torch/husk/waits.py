@@ -59,8 +59,8 @@ def rewritten(source, name, trigger):
 
 
 def may_trigger(ptx):
-  """Whether a kernel may let its successors start early. Not if it takes tensor memory: a successor that waits would hold some
-  that a block of this kernel has yet to get."""
+  """Whether a kernel may let its successors start early. Not if it takes tensor memory: a successor that waits would hold
+  some that a block of this kernel has yet to get."""
   return "tcgen05.alloc" not in ptx
 
 
