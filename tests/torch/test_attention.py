@@ -2,6 +2,7 @@
 
 import logging
 import re
+import subprocess
 
 import pytest
 import torch
@@ -127,6 +128,17 @@ def test_one_launch_and_it_waits(tmp_path):
     assert (tmp_path / f"{key}_attention_f16_64_causal.cubin").read_bytes().startswith(b"\x7fELF")
   rows = [line for line in text.splitlines() if line.startswith("kernel ")]
   assert len(rows) == 2 and [" waits_first" in row for row in rows] == [True, False]
+
+
+def test_an_artifact(tmp_path, monkeypatch):
+  monkeypatch.setenv("HUSKC", tools.built("huskc"))
+  args = tuple(heads(dtype=torch.bfloat16, size=128) for _ in range(3))
+  made = husk.export(Of(causal), args, tmp_path / "a.husk", dynamic_shapes=({0: B, 2: L},) * 3,
+                     targets=("cuda:h200", "cuda:orin"))
+  shown = subprocess.run([tools.built("husk-dump"), made], capture_output=True, text=True, check=True).stdout
+  for key, arch in (("h200", "sm_90a"), ("orin", "sm_87")):
+    assert f"image {key}_attention_bf16_128_causal.cubin cubin for cuda {arch}" in shown
+    assert re.search(rf"variant cuda {arch}: 1 segments, .* 1 steps, 4 buffers", shown)
 
 
 def test_equal_calls_share_a_kernel(tmp_path):
