@@ -120,6 +120,11 @@ def eager(model, given, dtype=None):
   return [each.cpu().double() for each in (results if isinstance(results, tuple) else (results,))]
 
 
+def difference(one, right):
+  """The largest, of numbers above 1 relative to them."""
+  return float(((one.double() - right).abs() / right.abs().clamp(min=1)).max())
+
+
 def check(folder, husk_run, names):
   torch.backends.cuda.matmul.allow_tf32 = False
   wrong = 0
@@ -137,8 +142,7 @@ def check(folder, husk_run, names):
           wrong += 1
           print(f"FAILED  {name} {shape} {mode}: {error}")
           continue
-        off = [float((one.double() - other).abs().max()) for one, other in zip(ours, right, strict=True)]
-        eagers = [float((one - other).abs().max()) for one, other in zip(theirs, right, strict=True)]
+        off, eagers = ([difference(*pair) for pair in zip(made, right, strict=True)] for made in (ours, theirs))
         bad = not all(each <= TOLERANCES[dtype] for each in off)
         wrong += bad
         print(f"{'WRONG  ' if bad else 'ok     '} {name} {shape} {mode}: off by {' '.join(f'{each:.1e}' for each in off)}, "
