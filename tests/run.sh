@@ -1,15 +1,26 @@
 #!/usr/bin/env bash
 # Sets up this machine and runs every test that needs no GPU. Debian 12 or Ubuntu 24.04.
-#   tests/run.sh [STAGE...]      by default: dev (g++), fuzz (clang; all tests under ASan and UBSan, and the fuzzers), small
-#                                (the libraries' sizes), python (the exporter, end to end); also: tsan (clang; what runs on
-#                                threads), aarch64 (cross-built, run by qemu), asan (g++, ASan and UBSan)
+#   tests/run.sh [STAGE...]
+# By default, in this order:
+#   dev           g++
+#   fuzz          clang; all tests under ASan and UBSan, and the fuzzers
+#   small         the libraries' sizes
+#   tsan          clang; what runs on threads
+#   aarch64       cross-built, run by qemu; where it was built, python runs artifacts for 64-bit Arm too
+#   python        the exporter, end to end, with torch 2.11
+#   python-2.15   what differs between versions of torch, with 2.15: what is exported, and not who runs it and how, and
+#                 without AVX-512, for which the same code is written
+# By name only:
+#   python-2.15-all   all of them that torch has a part in, with 2.15
+#   asan              g++, ASan and UBSan
 set -euo pipefail
 cd "$(dirname "$0")/.."
 stages=("$@")
-((${#stages[@]})) || stages=(dev fuzz small python)
-.ci/setup.sh
+((${#stages[@]})) || stages=(dev fuzz small tsan aarch64 python python-2.15)
+mkdir -p build
 summary=build/test-summary.txt
 : >"$summary"
+trap '(($? == 0)) || echo "${name:-}: failed" >>"$summary"; echo "== summary"; cat "$summary"' EXIT
 
 # Builds a preset, or the `targets` of it, and runs its tests; warnings are errors.
 targets=(all)
@@ -19,11 +30,30 @@ preset() {
   cmake --build build/"$1" --target "${targets[@]}" -- -k 0 >build/"$1".build.log || { grep -E 'error|warning|FAILED' -A3 build/"$1".build.log | head -60; exit 1; }
   echo "== $1: test"
   ctest --test-dir build/"$1" --output-on-failure "${@:2}" 2>&1 | tee build/"$1".test.log
-  echo "$1: $(grep '% tests passed' build/"$1".test.log)" >>"$summary"
+  said=$(grep '% tests passed' build/"$1".test.log)
 }
 
-for stage in "${stages[@]}"; do
-  case $stage in
+# Tests that torch has a part in; for others, those of the host's ops, it only says what is right.
+of_torch=$(grep -L '^from host_pack' tests/torch/test_*.py)
+
+# python ENVIRONMENT TEST...: the exporter's tests with the PyTorch of an environment.
+python() {
+  [[ -x build/dev/bin/huskc ]] || preset dev -j2
+  [[ ! -x build/aarch64/bin/husk-run ]] ||
+    export HUSK_RUN_AARCH64="qemu-aarch64 -L /usr/aarch64-linux-gnu $PWD/build/aarch64/bin/husk-run"
+  local bin=$PWD/build/dev/bin
+  export HUSKC=$bin/huskc HUSK_RUN=$bin/husk-run HUSK_EXAMPLE_C=$bin/husk_example_c HUSK_EXAMPLE_GENERATE=$bin/husk_example_generate
+  echo "== python: torch $(build/"$1"/bin/python -c 'import torch; print(torch.__version__)')"
+  build/"$1"/bin/python -m pytest "${@:2}" -q -n 2 --dist worksteal --durations=5 2>&1 | tee build/pytest-"$1".log
+  said=$(tail -1 build/pytest-"$1".log)
+}
+
+stage() {
+  case $1 in
+    setup)
+      .ci/setup.sh $([[ " ${stages[*]}" != *" python-2.15"* ]] || echo --torch-2.15)
+      said=done
+      ;;
     dev) preset dev -j2 ;;
     asan) preset asan -j2 ;;
     small) preset small -R size -V ;;
@@ -39,22 +69,18 @@ for stage in "${stages[@]}"; do
       targets=(all)
       ;;
     python)
-      [[ -x build/dev/bin/huskc ]] || preset dev -j2
-      [[ ! -x build/aarch64/bin/husk-run ]] ||
-        export HUSK_RUN_AARCH64="qemu-aarch64 -L /usr/aarch64-linux-gnu $PWD/build/aarch64/bin/husk-run"
-      export HUSKC=$PWD/build/dev/bin/huskc HUSK_RUN=$PWD/build/dev/bin/husk-run HUSK_EXAMPLE_C=$PWD/build/dev/bin/husk_example_c
-      # Each version of PyTorch that is set up (.ci/setup.sh --torch-2.15 adds the newest); what needs none of it but to compare with, the ops of the host, runs once.
-      for venv in venv venv215; do
-        [[ -x build/$venv/bin/python ]] || continue
-        build/$venv/bin/python -m pytest tests -q -n 2 --dist worksteal --durations=5 $([[ $venv == venv ]] || ls tests/torch/test_host_*.py |
-          xargs grep -l '^from host_pack' | sed 's/^/--ignore=/') 2>&1 | tee build/pytest-$venv.log
-        echo "python, torch $(build/$venv/bin/python -c 'import torch; print(torch.__version__)'): $(tail -1 build/pytest-$venv.log)" \
-          >>"$summary"
-      done
-      build/venv/bin/python tests/torch/upstream.py | tail -1 >>"$summary"
+      python venv tests/torch
+      said+="; $(build/venv/bin/python tests/torch/upstream.py | tail -1)"
       ;;
-    *) echo "tests/run.sh: no stage '$stage'" >&2; exit 2 ;;
+    python-2.15) python venv215 -k 'not avx512' $(grep -vE '_(c_program|command|data_models|generate|host_threads)\.py$' <<<"$of_torch") ;;
+    python-2.15-all) python venv215 $of_torch ;;
+    *) echo "tests/run.sh: no stage '$1'" >&2; exit 2 ;;
   esac
+}
+
+# Wall and CPU time of a stage say whether it became slow or the machine was busy.
+TIMEFORMAT='%0lR (CPU %0lU + %0lS)'
+for name in setup "${stages[@]}"; do
+  { time stage "$name" 2>&3; } 3>&2 2>build/stage.time
+  echo "$name: $said; $(cat build/stage.time)" | tee -a "$summary"
 done
-echo "== summary"
-cat "$summary"
