@@ -47,11 +47,6 @@ Status about(Status status, const char* side, const fb::Value* value, const Part
   return status;
 }
 
-template <class... Args>
-Status refuse(husk_error* error, const char* format, Args... args) {
-  return fail(error, HUSK_INVALID_INPUT, format, args...);
-}
-
 Status check_tensor(const fb::Value* want, const husk_engine* engine, const DLTensor* tensor, bool data,
                     husk_error* error) {
   if (!tensor) return refuse(error, "is a tensor, NULL was passed");

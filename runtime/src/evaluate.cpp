@@ -52,7 +52,7 @@ bool from_float(double value, int64_t* out) {  // true if it is outside int64 or
 }
 
 Status overflow(uint32_t index, husk_error* error) {
-  return fail(error, HUSK_INVALID_INPUT, "size arithmetic leaves int64 (or divides by zero) at register %%%u: the inputs are too "
+  return refuse(error, "size arithmetic leaves int64 (or divides by zero) at register %%%u: the inputs are too "
               "large", index);
 }
 
@@ -61,14 +61,14 @@ Status failed_guard(const Code& code, const fb::Instruction& op, const Register*
   const char* text = code.text(kind == Scalar::op_check ? op.b() : op.c());
   const char* colon = *text ? ": " : "";
   if (kind == Scalar::op_check)
-    return fail(error, HUSK_INVALID_INPUT, "%s%scheck failed", text, colon);
-  return fail(error, HUSK_INVALID_INPUT, "%s%s%s must %s %s", text, colon, describe(code, op.a(), r).text,
+    return refuse(error, "%s%scheck failed", text, colon);
+  return refuse(error, "%s%s%s must %s %s", text, colon, describe(code, op.a(), r).text,
               kind == Scalar::op_check_eq ? "equal" : "be at most", describe(code, op.b(), r).text);
 }
 
 Status failed_stride(const Code& code, const fb::Instruction& op, const InputValue& in, int64_t want,
                      husk_error* error) {
-  return fail(error, HUSK_INVALID_INPUT, "stride %u of input '%s' is %lld, must be %lld: pass a tensor in the memory format "
+  return refuse(error, "stride %u of input '%s' is %lld, must be %lld: pass a tensor in the memory format "
               "that was exported", op.b(), code.input(op.a())->name()->c_str(),
               static_cast<long long>(in.strides[op.b()]), static_cast<long long>(want));
 }
@@ -141,7 +141,7 @@ Status evaluate(const Code& code, uint32_t segment, const InputValue* inputs, co
       case Scalar::op_range:
         *out = r[a].i;
         if (r[a].i < r[b].i || r[a].i > r[c].i)
-          return fail(error, HUSK_INVALID_INPUT, "%s is outside %lld..%lld, the range that was exported",
+          return refuse(error, "%s is outside %lld..%lld, the range that was exported",
                       describe(code, a, r).text, static_cast<long long>(r[b].i), static_cast<long long>(r[c].i));
         break;
       case Scalar::op_fadd: r[n].f = r[a].f + r[b].f; break;

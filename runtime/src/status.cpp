@@ -5,17 +5,30 @@
 
 namespace husk {
 
-Status fail(husk_error* error, husk_status code, const char* format, ...) {
+static Status write(husk_error* error, husk_status code, const char* format, va_list list) {
   if (error) {
     error->code = code;
     error->driver_code = 0;
     error->step = -1;
-    va_list list;
-    va_start(list, format);
     vsnprintf(error->text, sizeof(error->text), format, list);
-    va_end(list);
   }
   return to_status(code);
+}
+
+Status fail(husk_error* error, husk_status code, const char* format, ...) {
+  va_list list;
+  va_start(list, format);
+  Status status = write(error, code, format, list);
+  va_end(list);
+  return status;
+}
+
+Status refuse(husk_error* error, const char* format, ...) {
+  va_list list;
+  va_start(list, format);
+  Status status = write(error, HUSK_INVALID_INPUT, format, list);
+  va_end(list);
+  return status;
 }
 
 void prefix(husk_error* error, const char* format, ...) {

@@ -15,6 +15,9 @@ inline Status to_status(husk_status code) { return static_cast<Status>(code); }
 // Fills `error` (may be null) from a printf format and returns `code`.
 Status fail(husk_error* error, husk_status code, const char* format, ...) __attribute__((format(printf, 3, 4)));
 
+// The same with HUSK_INVALID_INPUT.
+Status refuse(husk_error* error, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
 // Puts text before what `error` says (may be null): the place that a message from below is about.
 void prefix(husk_error* error, const char* format, ...) __attribute__((format(printf, 2, 3)));
 

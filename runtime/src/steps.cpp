@@ -125,7 +125,7 @@ Status Frame::write_arguments(uint32_t step, bool all, husk_error* error) {
       case ArgumentKind::floating: {
         const uint8_t type = kernel ? kernel->params()->Get(i - op.b() - 3) : argument.type();
         if (!encode(type, registers[argument.index()], &values[i]))
-          return fail(error, HUSK_INVALID_INPUT, "argument %u is %lld, which %s does not hold: the inputs are too large",
+          return refuse(error, "argument %u is %lld, which %s does not hold: the inputs are too large",
                       i - op.b(), static_cast<long long>(registers[argument.index()].i),
                       husk_dtype_name(static_cast<husk_dtype>(type)));
         break;
@@ -137,14 +137,14 @@ Status Frame::write_arguments(uint32_t step, bool all, husk_error* error) {
     for (uint32_t d = 0; d < 3; ++d) {
       const int64_t size = registers[code.arguments[op.b() + d].index()].i;
       if (size < 0 || size > kGridLimit[d])
-        return fail(error, HUSK_INVALID_INPUT, "grid dimension %u is %lld, outside 0..%lld: the inputs are too large", d,
+        return refuse(error, "grid dimension %u is %lld, outside 0..%lld: the inputs are too large", d,
                     static_cast<long long>(size), static_cast<long long>(kGridLimit[d]));
       launch.grid[d] = static_cast<uint32_t>(size);
     }
   } else if (kind == Step::op_copy || kind == Step::op_fill) {
     const int64_t bytes = registers[code.views[code.arguments[op.b()].index()].extent()].i;
     if (kind == Step::op_copy && registers[code.views[code.arguments[op.b() + 1].index()].extent()].i != bytes)
-      return fail(error, HUSK_INVALID_INPUT, "a copy between views of different extents: export the program again");
+      return refuse(error, "a copy between views of different extents: export the program again");
     const size_t width = husk_dtype_size(static_cast<husk_dtype>(code.arguments[op.b() + 1].type()));
     set_length(&launch, static_cast<uint64_t>(bytes) / (kind == Step::op_copy ? 1 : width));
   }
@@ -267,7 +267,7 @@ Status Frame::read_value(uint32_t step, void* stream, husk_error* error) {
   const fb::View& view = code.views[argument.index()];
   const size_t width = husk_dtype_size(static_cast<husk_dtype>(argument.type()));
   if (registers[view.extent()].i < static_cast<int64_t>(width))
-    return fail(error, HUSK_INVALID_INPUT, "a read of %zu bytes from a view of %lld", width,
+    return refuse(error, "a read of %zu bytes from a view of %lld", width,
                 static_cast<long long>(registers[view.extent()].i));
   uint64_t bits = 0;
   HUSK_TRY(to_status(session->port()->download(session->device(), stream, &bits, address(view), width, error)));
