@@ -70,7 +70,8 @@ husk_status describe(const husk_program* program, uint32_t function, husk::Space
                      husk_value_info* out, husk_error* error) {
   const bool input = space == husk::Space::input;
   const char* what = input ? "input" : "output";
-  if (!program || !out) return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_%s: an argument is NULL", what));
+  if (!program || !out)
+    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_%s: an argument is NULL", what));
   const Values* values = values_of(program, function, space);
   if (index >= husk::count(values)) return bad_index(error, what, index, husk::count(values));
   const husk::fb::Value* value = values->Get(index);
@@ -81,9 +82,11 @@ husk_status describe(const husk_program* program, uint32_t function, husk::Space
 }
 
 // A constant or state.
-husk_status describe(const husk_program* program, Kind kind, uint32_t index, husk_storage_info* out, husk_error* error) {
+husk_status describe(const husk_program* program, Kind kind, uint32_t index, husk_storage_info* out,
+                     husk_error* error) {
   const char* what = kKindNames[int(kind)];
-  if (!program || !out) return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_%s: an argument is NULL", what));
+  if (!program || !out)
+    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_%s: an argument is NULL", what));
   const husk::Names* rows = rows_of(program, kind);
   if (index >= husk::count(rows)) return bad_index(error, what, index, husk::count(rows));
   using husk::fb::Constant;
@@ -168,7 +171,9 @@ void husk_program_release(husk_program* program) {
   husk_engine_release(engine);
 }
 
-uint32_t husk_program_function_count(const husk_program* program) { return husk::count(rows_of(program, Kind::function)); }
+uint32_t husk_program_function_count(const husk_program* program) {
+  return husk::count(rows_of(program, Kind::function));
+}
 
 const char* husk_program_function_name(const husk_program* program, uint32_t function) {
   return function < husk_program_function_count(program) ? husk::name_at(rows_of(program, Kind::function), function) : "";
@@ -211,7 +216,9 @@ husk_status husk_program_find_state(const husk_program* program, const char* nam
   return find(program, Kind::state, name, state, error);
 }
 
-uint32_t husk_program_constant_count(const husk_program* program) { return husk::count(rows_of(program, Kind::constant)); }
+uint32_t husk_program_constant_count(const husk_program* program) {
+  return husk::count(rows_of(program, Kind::constant));
+}
 
 husk_status husk_program_constant(const husk_program* program, uint32_t constant, husk_storage_info* out,
                                   husk_error* error) {
