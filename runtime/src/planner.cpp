@@ -104,9 +104,10 @@ Planned Planner::place(Block* blocks, size_t count, const BitRows* shareable, co
     // A few blocks are soon tried in every way that matters.
     const uint64_t most = 4000000ull * count_;
     const uint64_t work = effort.work < most ? effort.work : most;
-    // Much work is better spent in four goes, since each may end in a corner.
-    const uint64_t goes = work < 16 * kPlanSoon.work ? 1 : 4;
-    for (uint64_t go = 1; go <= goes; ++go) improve(goal, work / goes * go);
+    // Much work is better spent in four goes, since each may end in a corner; the later ones only where the plan is far off.
+    const uint64_t goes = work < 16 * kPlanSoon.work ? 1 : 4, near = planned.lower_bound + planned.lower_bound / 32;
+    improve(goal, work / goes);
+    for (uint64_t go = 2; go <= goes && peak_ > near; ++go) improve(goal, work / goes * go);
   }
   for (uint32_t r = 0; r < count_; ++r) blocks[ranked_[r]].offset = best_[ranked_[r]];
   planned.peak = peak_;

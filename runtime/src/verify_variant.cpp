@@ -207,11 +207,9 @@ class VariantVerifier {
           (buffer.space() == uint8_t(Space::output) && code_.output(buffer.index())->kind() != HUSK_VALUE_TENSOR))
         return bad("buffer %u names a value that is no tensor", i);
     }
-    if (code_.order.size != 0 && code_.order.size != in_arena)
-      return bad("the order of placement has %u entries for %u buffers of the arena", code_.order.size, in_arena);
-    for (uint32_t i : code_.order)
-      if (i >= in_arena || seen[ordered + i]++) return bad("the order of placement does not name each buffer once");
-    return Status::ok;
+    bool once = code_.order.size == 0 || code_.order.size == in_arena;
+    for (uint32_t i : code_.order) once = once && i < in_arena && !seen[ordered + i]++;
+    return once ? Status::ok : bad("the order of placement does not name each buffer of the arena once");
   }
 
   Status views() {
