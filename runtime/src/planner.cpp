@@ -175,11 +175,6 @@ uint32_t Planner::random(uint32_t n) {  // xorshift
   return random_ % n;
 }
 
-bool Planner::apart(uint32_t i, uint32_t j) const {
-  if (shareable_) return shareable_->test(i, j);
-  return blocks_[i].first > blocks_[j].last || blocks_[j].first > blocks_[i].last;
-}
-
 // First fit in the order of the queue.
 void Planner::fill() {
   for (uint32_t n = 0; n < count_; ++n) turn_[queue_[n]] = n;
@@ -239,7 +234,7 @@ bool Planner::find_near(uint32_t i) {
   rival_count_ = 0;
   for (uint32_t r = from; r < to; ++r) {
     const uint32_t j = ranked_[r];
-    if (blocks_[j].offset == kOpen || apart(i, j)) continue;
+    if (blocks_[j].offset == kOpen || blocks_[j].last < blocks_[i].first) continue;   // it begins early enough
     uint32_t k = rival_count_++;
     work_ += k;
     for (; k > 0 && blocks_[rivals_[k - 1]].offset > blocks_[j].offset; --k) rivals_[k] = rivals_[k - 1];
@@ -262,13 +257,17 @@ bool Planner::find_gap(uint32_t i, uint64_t limit) {
   if (find_near(i)) {
     for (uint32_t k = 0; k < rival_count_ && passes(blocks_[rivals_[k]]); ++k) continue;
   } else {
+    // Copies: a store to rivals_ might change the members, for all that the C++ compiler knows, and most time is spent here.
+    const uint32_t *placed = placed_, count = placed_count_, first = blocks_[i].first, last = blocks_[i].last;
+    const Block* blocks = blocks_;
     uint32_t k = rival_count_ = 0;
-    for (; k < placed_count_; ++k) {
-      const uint32_t j = placed_[k];
-      if (blocks_[j].offset >= at + size) break;
-      if (apart(i, j)) continue;
+    for (; k < count; ++k) {
+      const uint32_t j = placed[k];
+      const Block& other = blocks[j];
+      if (other.offset >= at + size) break;
+      if (shareable_ ? shareable_->test(i, j) : other.last < first || other.first > last) continue;
       rivals_[rival_count_++] = j;
-      (void)passes(blocks_[j]);
+      (void)passes(other);
     }
     work_ += 3ull * k;
   }

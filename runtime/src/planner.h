@@ -49,7 +49,6 @@ class Planner {
   void improve(uint64_t goal, uint64_t work);
   void load(uint64_t limit);
   bool squeeze(uint64_t limit, uint64_t work);
-  bool apart(uint32_t i, uint32_t j) const;
   bool find_near(uint32_t i);
   bool find_gap(uint32_t i, uint64_t limit);
   void drive_out(uint32_t i, uint64_t limit);
