@@ -127,16 +127,17 @@ def _program(exported, targets, user):
     names.take(target.row)
   program = hir.Program(f"husk {VERSION}, torch {versions.torch_version()}", user=dict(user))
   weights = constants.Constants(names)
-  signed = signature.of_functions(exported, names, weights)
+  prepared = functools.cache(capture.prepared)     # for all hosts
+  # What an operator gives that is to be decomposed is not always what torch says of it: the ranks of an LSTM's states differ.
+  signed = signature.of_functions({name: prepared(one) for name, one in exported.items()}, names, weights)
   program.tree = signature.tree(signed)
   program.functions = [hir.Function(name, [], []) for name in exported]
   files = {}
-  prepared = functools.cache(capture.prepared)     # for all hosts
   for target in targets:
     for made in program.functions:
       program_, one = exported[made.name], signed[made.name]
       with within(made.name, exported):
-        made.variants.append(target.variant(program_, prepared, one, weights.of(program_), one.names.child()))
+        made.variants.append(target.variant(program_, prepared, one, weights.of(prepared(program_)), one.names.child()))
     rows, images = target.images()
     program.rows += rows
     files.update(images)
