@@ -35,7 +35,6 @@ class Container {
   // The file, open until release_file(); begin is null where the bytes are borrowed.
   husk_mapping mapping() const { return {file_ < 0 ? nullptr : data_, size_, file_, 0}; }
   void release_file();
-  const uint8_t* end() const { return data_ + size_; }
   // Valid for blobs that were verified.
   const uint8_t* blob(const fb::Blob* blob) const { return data_ + blob_base_ + blob->offset(); }
   // Compares a blob with its hash; `what` and `name` are for the message.

@@ -152,35 +152,38 @@ Status husk_program::resolve_ops(husk_error* error) {
 Status husk_program::load_constants(husk_error* error) {
   const uint32_t n = husk::count(rows()->constants());
   HUSK_TRY(constants.allocate(engine->allocator, n, error));
-  husk::Array<husk_load> loads;
-  HUSK_TRY(loads.allocate(engine->allocator, n, error));
+  auto padded = [](uint64_t size) { return (size + 255) / 256 * 256; };
   uint64_t total = 0;
-  uint32_t used = 0;
-  const uint8_t *begin = file.end(), *end = begin;  // of what holds bytes
+  const uint8_t *begin = nullptr, *end = nullptr;  // of what holds bytes
   for (uint32_t i = 0; i < n; ++i) {
     const husk::fb::Blob* blob = rows()->constants()->Get(i)->blob();
     const uint8_t* bytes = file.blob(blob);
     constants[i] = const_cast<uint8_t*>(bytes);  // read-only by rule 8
     if (blob->size() == 0) continue;
-    loads[used++] = {reinterpret_cast<void*>(total), bytes, blob->size()};  // an offset until the memory is there
-    total += (blob->size() + 255) / 256 * 256;
-    if (bytes < begin) begin = bytes;
-    if (used == 1 || bytes + blob->size() > end) end = bytes + blob->size();
+    if (total == 0 || bytes < begin) begin = bytes;
+    if (total == 0 || bytes + blob->size() > end) end = bytes + blob->size();
+    total += padded(blob->size());
   }
   if (total == 0 || engine->properties.host_memory) return Status::ok;
   const Status mapping = map_constants(begin, static_cast<uint64_t>(end - begin), error);
   if (mapping != Status(HUSK_UNSUPPORTED)) return mapping;
 
+  husk::Array<husk_load> loads;
+  HUSK_TRY(loads.allocate(engine->allocator, n, error));
   Status status = husk::to_status(engine->port->alloc(engine->device, total, &constant_memory, error));
   if (husk::failed(status)) {
     constant_memory = nullptr;
     husk::prefix(error, "the constants, %llu bytes: ", static_cast<unsigned long long>(total));
     return status;
   }
-  for (uint32_t i = 0, next = 0; i < n; ++i) {
-    if (rows()->constants()->Get(i)->blob()->size() == 0) continue;
-    constants[i] = static_cast<uint8_t*>(constant_memory) + reinterpret_cast<uintptr_t>(loads[next].to);
-    loads[next++].to = constants[i];
+  uint32_t used = 0;
+  uint8_t* to = static_cast<uint8_t*>(constant_memory);
+  for (uint32_t i = 0; i < n; ++i) {
+    const uint64_t size = rows()->constants()->Get(i)->blob()->size();
+    if (size == 0) continue;
+    loads[used++] = {to, constants[i], size};
+    constants[i] = to;
+    to += padded(size);
   }
   return upload(loads.data(), used, error);
 }

@@ -85,6 +85,12 @@ std::map<const void*, HostMemory*>& host_memory() {
   return *all;
 }
 
+void keep_host_memory(HostMemory* made, char* begin, size_t size) {
+  made->begin = begin;
+  state().pinned[begin] = size;
+  host_memory()[begin] = made;
+}
+
 // Takes it out of the books; a violation if it is not there, or if queued work reads it.
 HostMemory& find_host_memory(const Call& call, const void* memory, const char* kind) {
   const auto found = host_memory().find(memory);
@@ -224,11 +230,8 @@ CUresult cuMemAllocHost(void** out, size_t size) {
   if (size == 0) return CUDA_ERROR_INVALID_VALUE;
   const Allocation allocation = map(size);
   if (!allocation.region) return CUDA_ERROR_OUT_OF_MEMORY;
-  HostMemory* made = make<HostMemory>(allocation, "pinned memory");
-  made->begin = reinterpret_cast<char*>(allocation.address);
-  state().pinned[made->begin] = size;
-  host_memory()[made->begin] = made;
-  *out = made->begin;
+  keep_host_memory(make<HostMemory>(allocation, "pinned memory"), reinterpret_cast<char*>(allocation.address), size);
+  *out = reinterpret_cast<void*>(allocation.address);
   return CUDA_SUCCESS;
 }
 
@@ -252,10 +255,7 @@ CUresult cuMemHostRegister(void* memory, size_t size, unsigned int flags) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (is_pinned(memory)) return CUDA_ERROR_INVALID_VALUE;
-  HostMemory* made = make<HostMemory>(Allocation{}, "registered memory");
-  made->begin = static_cast<char*>(memory);
-  state().pinned[made->begin] = size;
-  host_memory()[made->begin] = made;
+  keep_host_memory(make<HostMemory>(Allocation{}, "registered memory"), static_cast<char*>(memory), size);
   return CUDA_SUCCESS;
 }
 
