@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "passes/search.h"
 #include "read/bounded.h"
 
 namespace husk::compiler {
@@ -21,9 +22,13 @@ std::vector<Interval> typical(const Code& code) {
 
 // From the lowest offset up; then what takes no room in this plan, but may in others.
 std::vector<uint32_t> find_order(const Code& code) {
-  const Bounded bounded(code, typical(code), kPlanWell);
-  if (!bounded.is_planned) return {};
-  const std::vector<Block>& blocks = bounded.blocks;
+  Bounded bounded(code, typical(code));
+  std::vector<Block>& blocks = bounded.blocks;
+  Search search;
+  if (bounded.out_of_memory || failed(search.reserve(blocks.size()))) return {};
+  for (size_t i = 0; i < blocks.size(); ++i)
+    if (bounded.rooms[i].unbounded) blocks[i].size = kUnknown;
+  if (search.place(blocks.data(), blocks.size()).peak == kTooLarge) return {};
   std::vector<uint32_t> order(blocks.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {

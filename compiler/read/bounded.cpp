@@ -54,10 +54,16 @@ std::string check_sizes(const fb::Program& program, const GivenSizes& sizes) {
   return "";
 }
 
-Bounded::Bounded(const Code& c, const GivenSizes& sizes) : Bounded(c, narrowed(c, sizes), kPlanSoon) {}
+Bounded::Bounded(const Code& c, const GivenSizes& sizes) : Bounded(c, narrowed(c, sizes)) {
+  if (out_of_memory || unbounded()) return;
+  Planner planner;
+  out_of_memory = failed(planner.reserve(*default_allocator(), blocks.size(), nullptr));
+  if (out_of_memory) return;
+  planned = planner.place(blocks.data(), blocks.size(), nullptr, code.placing());
+  is_planned = planned.peak < kTooLarge;
+}
 
-Bounded::Bounded(const Code& c, const std::vector<Interval>& dims, const Effort& effort)
-    : code(c), intervals(c.scalars.size) {
+Bounded::Bounded(const Code& c, const std::vector<Interval>& dims) : code(c), intervals(c.scalars.size) {
   const husk_allocator& allocator = *default_allocator();
   find_intervals(code, dims.data(), intervals.data());
   out_of_memory = failed(collect_accesses(code, intervals.data(), allocator, &accesses, nullptr));
@@ -74,12 +80,6 @@ Bounded::Bounded(const Code& c, const std::vector<Interval>& dims, const Effort&
     blocks.push_back({bytes, 1ull << buffer.align_log2(), UINT32_MAX, 0, 0});
   }
   find_lives(code, accesses, block_of.data(), blocks.data(), blocks.size());
-  if (unbounded()) return;
-  Planner planner;
-  out_of_memory = failed(planner.reserve(allocator, blocks.size(), nullptr));
-  if (out_of_memory) return;
-  planned = planner.place(blocks.data(), blocks.size(), nullptr, code.placing(), effort);
-  is_planned = planned.peak < kTooLarge;
 }
 
 const Bounded::Room* Bounded::unbounded() const {

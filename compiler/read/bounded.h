@@ -16,10 +16,10 @@ using GivenSizes = std::map<std::string, int64_t>;
 std::string check_sizes(const fb::Program& program, const GivenSizes& sizes);
 
 struct Bounded {
-  // As a session plans. `sizes` narrow the inputs' ranges; those of other functions are passed over.
+  // Planned as a session plans. `sizes` narrow the inputs' ranges; those of other functions are passed over.
   Bounded(const Code& code, const GivenSizes& sizes);
-  // `dims` are the ranges of all inputs' dimensions, one input after the other.
-  Bounded(const Code& code, const std::vector<Interval>& dims, const Effort& effort);
+  // Not planned. `dims` are the ranges of all inputs' dimensions, one input after the other.
+  Bounded(const Code& code, const std::vector<Interval>& dims);
 
   struct Room {
     uint32_t buffer;
@@ -31,7 +31,7 @@ struct Bounded {
   std::vector<Interval> intervals;   // by register
   Array<Access> accesses;
   std::vector<Room> rooms;           // buffers of the arena
-  std::vector<Block> blocks;         // by room; planned unless something is unbounded
+  std::vector<Block> blocks;         // by room
   Planned planned;
   bool is_planned = false, out_of_memory = false;
 

@@ -86,7 +86,7 @@ std::string plan_svg(const Code& code, const GivenSizes& sizes, double top) {
 }
 
 std::string graph_text(const Code& code) {
-  const Bounded bounded(code, {});
+  const Bounded bounded(code, GivenSizes());
   Order order;
   std::string out = name(code) + ": ";
   if (bounded.out_of_memory || failed(order.build(code, bounded.accesses, nullptr, *default_allocator(), nullptr)))

@@ -19,15 +19,7 @@ struct Planned {
   uint64_t lower_bound = 0;  // the largest sum of sizes alive at one step: no plan of the list order can be smaller
 };
 constexpr uint64_t kTooLarge = 1ull << 62;
-
-// How much the planner may do for a smaller plan: it stops at 1/goal over the lower bound, or after so much work, in units of
-// 1 to 2 ns. A plan must come out the same everywhere, so no clock decides. tests/bench measures both.
-struct Effort {
-  uint64_t work;
-  uint32_t goal;
-};
-constexpr Effort kPlanSoon = {1500000, 64};     // when a session plans
-constexpr Effort kPlanWell = {600000000, 100};  // for the order that a file carries
+constexpr uint64_t kOpen = UINT64_MAX;   // the offset of a block that is not placed
 
 class Planner {
  public:
@@ -37,46 +29,42 @@ class Planner {
   // Writes every block's offset. Two blocks share bytes only where their lives do not meet or, if `shareable` is given,
   // where its row says that they may (row i, bit j). `order`, unless null, has every block once: first fit in that order is
   // tried first. In the order of the offsets of a plan it gives no larger one than that.
-  Planned place(Block* blocks, size_t count, const BitRows* shareable, const uint32_t* order = nullptr,
-                const Effort& effort = kPlanSoon);
+  Planned place(Block* blocks, size_t count, const BitRows* shareable, const uint32_t* order = nullptr);
 
- private:
-  bool enter(size_t count);
+ protected:
+  bool enter(Block* blocks, size_t count);   // false if the sizes are too large to be added up
   uint64_t lower_bound();
-  void fill();
+  void queue_given(const uint32_t* order, size_t count);   // what takes room, in that order
+  void queue_by_area();
+  void fill();                     // first fit in the order of the queue
   void keep();                     // remembers the blocks' offsets if they make the smallest plan so far
-  uint32_t random(uint32_t n);     // below n
-  void improve(uint64_t goal, uint64_t work);
-  void load(uint64_t limit);
-  bool squeeze(uint64_t limit, uint64_t work);
-  bool find_near(uint32_t i);
+  void take_best();                // gives the blocks the offsets of that plan
   bool find_gap(uint32_t i, uint64_t limit);
-  void drive_out(uint32_t i, uint64_t limit);
-  uint64_t weigh(uint64_t from, uint64_t to);
-  uint32_t find_placed(uint64_t offset) const;
   void insert(uint32_t i);
-  void remove(uint32_t i);
-  void push(uint32_t i);
-  uint32_t pop();
+  uint32_t find_placed(uint64_t offset) const;
+  uint32_t random(uint32_t n);     // below n
 
   Block* blocks_ = nullptr;
   const BitRows* shareable_ = nullptr;
-  uint64_t work_ = 0;             // done so far
+  uint64_t work_ = 0;             // done so far, in units of 1 to 2 ns
   uint64_t peak_ = 0;             // of the best plan so far
   uint32_t random_ = 0;
   uint32_t count_ = 0, placed_count_ = 0, rival_count_ = 0;
-  uint32_t waiting_ = 0, next_ = 0;   // how many wait, and a turn before which none does
   Array<uint64_t> best_;          // by block: its offset in that plan
   Array<uint64_t> keys_;          // to sort by
-  Array<uint8_t> waits_;          // by turn: 1 for a block that is not placed
   Array<uint32_t> lists_;         // all of these:
   uint32_t* ranked_ = nullptr;    // blocks that take room, by first step
   uint32_t *from_ = nullptr, *to_ = nullptr;   // by block: the ranks of those whose lives may meet its own
   uint32_t* queue_ = nullptr;     // by turn: a block
-  uint32_t* turn_ = nullptr;      // by block: its turn
   uint32_t* placed_ = nullptr;    // by offset
   uint32_t* rivals_ = nullptr;    // what is placed, by offset, and may not share with the block at hand
-  uint32_t* weight_ = nullptr;    // by block: how often it was moved
+
+ private:
+  void bring_forward();
+  bool find_near(uint32_t i);
 };
+
+// By their keys, and where these are equal by number.
+void sort(uint32_t* items, size_t n, const uint64_t* keys);
 
 }  // namespace husk

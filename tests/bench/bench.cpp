@@ -5,6 +5,7 @@
 #include "empty_port.h"
 #include "families.h"
 #include "measure.h"
+#include "passes/search.h"
 #include "texts.h"
 
 #include <husk/husk.h>
@@ -227,20 +228,24 @@ void measure_plans(const Family& family, uint32_t buffers, size_t plans) {
   Column none, search, order, others;
   for (size_t seed = 0; seed < plans; ++seed) {
     Lives lives = family.make(seed * 7919 + buffers, buffers);
+    const size_t count = lives.blocks.size();
     Planner planner;
-    if (failed(planner.reserve(*default_allocator(), lives.blocks.size(), nullptr))) give_up("planner", "out of memory");
-    auto place = [&](Lives& at, const uint32_t* in_order, const Effort& effort, Column& column) {
-      Planned planned;
-      const Times times = measure(0, [&] { planned = planner.place(at.blocks.data(), at.blocks.size(), nullptr, in_order, effort); });
+    compiler::Search searcher;
+    if (failed(planner.reserve(*default_allocator(), count, nullptr)) || failed(searcher.reserve(count)))
+      give_up("planner", "out of memory");
+    Planned planned;
+    auto place = [&](Lives& at, const uint32_t* in_order, Column& column) {
+      const Times times = measure(0, [&] { planned = planner.place(at.blocks.data(), count, nullptr, in_order); });
       column.add(planned, times.least);
     };
-    place(lives, nullptr, kPlanSoon, none);
-    place(lives, nullptr, kPlanWell, search);
+    place(lives, nullptr, none);
+    const Times times = measure(0, [&] { planned = searcher.place(lives.blocks.data(), count); });
+    search.add(planned, times.least);
     const std::vector<uint32_t> found = by_offset(lives);
-    place(lives, found.data(), kPlanSoon, order);
+    place(lives, found.data(), order);
     for (uint32_t sixteenths : {1u, 4u, 11u, 40u}) {
       Lives other = other_shape(lives, seed, sixteenths);
-      place(other, found.data(), kPlanSoon, others);
+      place(other, found.data(), others);
     }
   }
   std::printf("%-14s %5u %4zu", family.name, buffers, plans);

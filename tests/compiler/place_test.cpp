@@ -91,6 +91,15 @@ TEST(Place, WhatOnlyTheDataSizesComesLast) {
   EXPECT_EQ(placed.order().back(), 1u);
 }
 
+// Of an int without a range nothing is known; the buffers' lives are.
+TEST(Place, WhatHasNoBoundHasAnOrderToo) {
+  const Placed placed("hir 1\ntarget cpu host \"a\"\nfunction f { input n int\nvariant cpu {\n"
+                      "buffer a bytes max(n, 64) align 64 buffer b bytes max(n, 64) align 64 buffer c bytes 1048577 align 64\n"
+                      "fill u8 (write a[0, 1], 1) fill u8 (write b[0, 1], 1) copy (write a[0, 1], read b[0, 1]) fill u8 (write c, 1)\n"
+                      "return () } }");
+  EXPECT_EQ(placed.order(), (std::vector<uint32_t>{0, 2, 1}));
+}
+
 TEST(Place, NoPlanNoOrder) {
   const Placed placed("hir 1\ntarget cpu host \"a\"\nfunction f { variant cpu {\n"
                       "buffer a bytes 4611686018427387904 buffer b bytes 4611686018427387904\n"

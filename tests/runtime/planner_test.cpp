@@ -1,6 +1,7 @@
 #include "planner.h"
 
 #include "../bench/families.h"
+#include "passes/search.h"
 
 #include <gtest/gtest.h>
 
@@ -98,9 +99,15 @@ TEST(Planner, PlansAreTheSameEveryTime) {
 
 class Families : public testing::Test {
  protected:
-  Planned place(bench::Lives& lives, const uint32_t* order, const Effort& effort = kPlanSoon) {
+  Planned place(bench::Lives& lives, const uint32_t* order) {
     EXPECT_EQ(planner_.reserve(allocator(), lives.blocks.size(), nullptr), Status::ok);
-    const Planned planned = planner_.place(lives.blocks.data(), lives.blocks.size(), nullptr, order, effort);
+    const Planned planned = planner_.place(lives.blocks.data(), lives.blocks.size(), nullptr, order);
+    expect_sound(lives.blocks, planned, nullptr);
+    return planned;
+  }
+  Planned search(bench::Lives& lives, const compiler::Effort& effort = compiler::kPlanWell) {
+    EXPECT_EQ(search_.reserve(lives.blocks.size()), Status::ok);
+    const Planned planned = search_.place(lives.blocks.data(), lives.blocks.size(), effort);
     expect_sound(lives.blocks, planned, nullptr);
     return planned;
   }
@@ -110,6 +117,7 @@ class Families : public testing::Test {
 
  private:
   Planner planner_;
+  compiler::Search search_;
 };
 
 // What tests/bench measures, held on a few seeds. A long search, as the compiler makes it, ends within 2 % of the lower bound
@@ -121,7 +129,7 @@ TEST_F(Families, AreTightInTheOrderOfALongSearch) {
       for (uint64_t seed = 0; seed < (buffers > 1000 ? 1 : family.program ? 6 : 3); ++seed) {
         SCOPED_TRACE(std::string(family.name) + ", " + std::to_string(buffers) + " buffers, seed " + std::to_string(seed));
         bench::Lives lives = family.make(seed * 7919 + buffers, buffers);
-        const Planned found = place(lives, nullptr, kPlanWell);
+        const Planned found = search(lives);
         EXPECT_LE(ratio(found), family.program ? 1.02 : 1.05);
         const std::vector<uint32_t> order = by_offset(lives);
         EXPECT_LE(place(lives, order.data()).peak, found.peak);
@@ -135,38 +143,47 @@ TEST_F(Families, AreTightInTheOrderOfALongSearch) {
   }
 }
 
-// Without an order, as files may come: programs within 5 %, others within 20 %.
+// A short search too: programs within 5 %, others within 20 %. A session by itself only places blocks in one order after the
+// other: 12.5 % and 35 %. It comes to that for what a run's data sizes, and for the parallel plan.
 TEST_F(Families, AreTightWithoutAnOrder) {
   for (const bench::Family& family : bench::families()) {
     for (uint32_t buffers : {10u, 30u, 100u, 300u, 2000u}) {
       for (uint64_t seed = 0; seed < (buffers > 1000 ? 1 : 6); ++seed) {
         SCOPED_TRACE(std::string(family.name) + ", " + std::to_string(buffers) + " buffers, seed " + std::to_string(seed));
         bench::Lives lives = family.make(seed * 7919 + buffers, buffers);
-        EXPECT_LE(ratio(place(lives, nullptr)), family.program ? 1.05 : 1.2);
+        EXPECT_LE(ratio(search(lives, {1500000, 64})), family.program ? 1.05 : 1.2);
+        EXPECT_LE(ratio(place(lives, nullptr)), family.program ? 1.125 : 1.35);
       }
     }
   }
 }
 
-// First fit in the order of a plan's offsets is no larger than the plan: so it takes no effort.
+// First fit in the order of a plan's offsets is no larger than the plan.
 TEST_F(Families, AnOrderGivesItsPlanAtOnce) {
   for (const bench::Family& family : bench::families()) {
     bench::Lives lives = family.make(3, 200);
-    const Planned found = place(lives, nullptr);
+    const Planned found = search(lives, {1500000, 64});
     const std::vector<uint32_t> order = by_offset(lives);
-    EXPECT_LE(place(lives, order.data(), {0, 64}).peak, found.peak) << family.name;
+    EXPECT_LE(place(lives, order.data()).peak, found.peak) << family.name;
   }
 }
 
 // The same numbers with every compiler and standard library, sanitized or not.
-TEST(Planner, PlansAreTheSameEverywhere) {
-  uint64_t hash = 14695981039346656037ull;   // FNV-1a, by words
+TEST_F(Families, PlansAreTheSameEverywhere) {
+  constexpr uint64_t kSeed = 14695981039346656037ull;   // FNV-1a, by words
+  auto mix = [](uint64_t& hash, const bench::Lives& lives) {
+    for (const Block& block : lives.blocks) hash = (hash ^ block.offset) * 1099511628211ull;
+  };
+  uint64_t planned = kSeed, searched = kSeed;
   for (const bench::Family& family : bench::families()) {
     bench::Lives lives = family.make(1, 120);
-    plan(lives.blocks);
-    for (const Block& block : lives.blocks) hash = (hash ^ block.offset) * 1099511628211ull;
+    place(lives, nullptr);
+    mix(planned, lives);
+    search(lives, {1500000, 64});
+    mix(searched, lives);
   }
-  EXPECT_EQ(hash, 15553270701877400447ull);
+  EXPECT_EQ(planned, 16857796759650927423ull);
+  EXPECT_EQ(searched, 15553270701877400447ull);
 }
 
 // Blocks that take no room have their turn too, and any order makes a sound plan.
