@@ -44,7 +44,7 @@ Status Container::map(const char* path, husk_error* error) {
   if (fstat(file, &info) != 0)
     status = fail(error, HUSK_IO, "cannot read '%s': %m", path);
   else if (info.st_size < static_cast<off_t>(kHeaderBytes))
-    status = fail(error, HUSK_INVALID_FILE, "'%s' is not a Husk artifact: it has %lld bytes, a header has 64", path,
+    status = reject(error, "'%s' is not a Husk artifact: it has %lld bytes, a header has 64", path,
                   static_cast<long long>(info.st_size));
   else if ((data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file, 0)) == MAP_FAILED)
     status = fail(error, HUSK_IO, "cannot map '%s': %m", path);
@@ -74,7 +74,7 @@ void Container::borrow(const void* data, uint64_t size, void (*release)(void*, c
 Status Container::read(const husk_allocator& allocator, husk_error* error) {
   uint8_t header[kHeaderBytes];
   if (size_ < kHeaderBytes || (memcpy(header, data_, kHeaderBytes), memcmp(header, kMagic, 8) != 0))
-    return fail(error, HUSK_INVALID_FILE, "not a Husk artifact: the first 8 bytes are not its magic");
+    return reject(error, "not a Husk artifact: the first 8 bytes are not its magic");
   const unsigned major = load<uint16_t>(header + 8), minor = load<uint16_t>(header + 10);
   if (major != kMajor || minor > kMinor)
     return fail(error, HUSK_UNSUPPORTED, "the artifact has format %u.%u, this library reads %u.%u: update libhusk, or "
@@ -84,27 +84,27 @@ Status Container::read(const husk_allocator& allocator, husk_error* error) {
                 "update libhusk", static_cast<unsigned long long>(features));
   const uint64_t metadata = load<uint32_t>(header + 12), file = load<uint64_t>(header + 16);
   if (file != size_)
-    return fail(error, HUSK_INVALID_FILE, "the artifact is %s: its header says %llu bytes, there are %llu; copy it again",
+    return reject(error, "the artifact is %s: its header says %llu bytes, there are %llu; copy it again",
                 size_ < file ? "truncated" : "too long", static_cast<unsigned long long>(file),
                 static_cast<unsigned long long>(size_));
   blob_base_ = (kHeaderBytes + metadata + kBlobAlign - 1) / kBlobAlign * kBlobAlign;
   if (kHeaderBytes + metadata > size_)
-    return fail(error, HUSK_INVALID_FILE, "the header says %llu bytes of metadata, which the file does not hold",
+    return reject(error, "the header says %llu bytes of metadata, which the file does not hold",
                 static_cast<unsigned long long>(metadata));
   HUSK_TRY(metadata_.allocate(allocator, metadata / 8 + 1, error));
   memcpy(metadata_.data(), data_ + kHeaderBytes, metadata);
   memcpy(hash_, header + 32, sizeof(hash_));
   if (!has_hash(metadata_.data(), metadata, hash_))
-    return fail(error, HUSK_INVALID_FILE, "the metadata does not match its hash: the file was changed or damaged");
+    return reject(error, "the metadata does not match its hash: the file was changed or damaged");
   if (!is_well_formed(metadata_.data(), metadata))
-    return fail(error, HUSK_INVALID_FILE, "the metadata is not a well-formed FlatBuffer of husk.fbs");
+    return reject(error, "the metadata is not a well-formed FlatBuffer of husk.fbs");
   program_ = fb::GetProgram(metadata_.data());
   return Status::ok;
 }
 
 Status Container::check_hash(const fb::Blob* row, const char* what, const char* name, husk_error* error) const {
   if (has_hash(blob(row), row->size(), row->hash().bytes()->Data())) return Status::ok;
-  return fail(error, HUSK_INVALID_FILE, "%s '%s' does not match its hash: the file was changed or damaged", what, name);
+  return reject(error, "%s '%s' does not match its hash: the file was changed or damaged", what, name);
 }
 
 }  // namespace husk

@@ -31,6 +31,14 @@ Status refuse(husk_error* error, const char* format, ...) {
   return status;
 }
 
+Status reject(husk_error* error, const char* format, ...) {
+  va_list list;
+  va_start(list, format);
+  Status status = write(error, HUSK_INVALID_FILE, format, list);
+  va_end(list);
+  return status;
+}
+
 void prefix(husk_error* error, const char* format, ...) {
   if (!error) return;
   constexpr size_t kRoom = sizeof(error->text);

@@ -12,14 +12,22 @@ enum class [[nodiscard]] Status : husk_status { ok = HUSK_OK };
 inline bool failed(Status status) { return status != Status::ok; }
 inline Status to_status(husk_status code) { return static_cast<Status>(code); }
 
-// Fills `error` (may be null) from a printf format and returns `code`.
-Status fail(husk_error* error, husk_status code, const char* format, ...) __attribute__((format(printf, 3, 4)));
+// No message has a float in it, so these need not save the registers of floats.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define HUSK_MESSAGE(text, first) __attribute__((format(printf, text, first), target("general-regs-only")))
+#else
+#define HUSK_MESSAGE(text, first) __attribute__((format(printf, text, first)))
+#endif
 
-// The same with HUSK_INVALID_INPUT.
-Status refuse(husk_error* error, const char* format, ...) __attribute__((format(printf, 2, 3)));
+// Fills `error` (may be null) from a printf format and returns `code`.
+HUSK_MESSAGE(3, 4) Status fail(husk_error* error, husk_status code, const char* format, ...);
+
+// The same with HUSK_INVALID_INPUT, and with HUSK_INVALID_FILE.
+HUSK_MESSAGE(2, 3) Status refuse(husk_error* error, const char* format, ...);
+HUSK_MESSAGE(2, 3) Status reject(husk_error* error, const char* format, ...);
 
 // Puts text before what `error` says (may be null): the place that a message from below is about.
-void prefix(husk_error* error, const char* format, ...) __attribute__((format(printf, 2, 3)));
+HUSK_MESSAGE(2, 3) void prefix(husk_error* error, const char* format, ...);
 
 // Takes the messages of a call that brought no error of its own: ports fill one without asking.
 struct Sink {

@@ -51,13 +51,13 @@ class VariantVerifier {
     HUSK_TRY(arguments());
     for (uint32_t s = 0; s < code_.segments.size; ++s)
       for (uint32_t n = code_.segments[s].scalar_begin(); n < code_.segments[s].scalar_end(); ++n)
-        HUSK_TRY(scalar(s, n));
+        HUSK_TRY(of(scalar(s, n), "scalar op %u", n));
     HUSK_TRY(buffers(allocator));
     HUSK_TRY(views());
     HUSK_TRY(tensors());
     for (uint32_t s = 0; s < code_.segments.size; ++s)
       for (uint32_t n = code_.segments[s].step_begin(); n < code_.segments[s].step_end(); ++n)
-        HUSK_TRY(step(s, n));
+        HUSK_TRY(of(step(s, n), "step %u", n));
     if (code_.origins.size != 0 && code_.origins.size != code_.steps.size)
       return bad("there are %u origins for %u steps", code_.origins.size, code_.steps.size);
     for (uint32_t text : code_.origins)
@@ -70,11 +70,15 @@ class VariantVerifier {
   }
 
  private:
-  template <class... Args>
-  Status bad(const char* format, Args... args) {
-    return fail(error_, HUSK_INVALID_FILE, format, args...);
+  // Numbers only, and always two of them: what the many places pass is short.
+  [[gnu::noinline, gnu::format(printf, 2, 0)]] Status bad(const char* format, uint32_t a = 0, uint32_t b = 0) {
+    return reject(error_, format, a, b);
   }
-  Status bad(const char* text) { return fail(error_, HUSK_INVALID_FILE, "%s", text); }
+  // Says which row it is that was found bad.
+  [[gnu::noinline, gnu::format(printf, 3, 0)]] Status of(Status status, const char* format, uint32_t row) {
+    if (failed(status)) prefix(error_, format, row);
+    return status;
+  }
 
   bool is_text(uint32_t index) const { return index == kNone || index < count(code_.program->strings()); }
   bool holds(uint32_t reg, uint32_t end, ResultKind kind) const {
@@ -129,14 +133,14 @@ class VariantVerifier {
   Status scalar(uint32_t segment, uint32_t n) {
     const fb::Instruction& op = code_.scalars[n];
     const ScalarRule* rule = scalar_rule(op.op());
-    if (!rule) return bad("scalar op %u has the unknown code %u", n, unsigned(op.op()));
+    if (!rule) return bad(" has the unknown code %u", unsigned(op.op()));
     const uint32_t fields[3] = {op.a(), op.b(), op.c()};
-    if (op.aux() != 0) return bad("scalar op %u has a value in an unused field", n);
+    if (op.aux() != 0) return bad(" has a value in an unused field");
     if (rule->operands[0] == Operand::immediate)
-      return op.a() == 0 ? Status::ok : bad("scalar op %u has a value in an unused field", n);
+      return op.a() == 0 ? Status::ok : bad(" has a value in an unused field");
     for (int i = 0; i < 3; ++i)
       if (!operand(segment, n, rule->operands[i], fields, i))
-        return bad("scalar op %u: operand %d is not what its op takes", n, i);
+        return bad(": operand %d is not what its op takes", i);
     return Status::ok;
   }
 
@@ -295,65 +299,64 @@ class VariantVerifier {
     if (n == code_.segments[segment].step_begin()) values_ = 0;
     values_ += code_.values_of(op);
     if (values_ > 0 && (segment + 1 == code_.segments.size || values_ > kMaxValues))
-      return bad("step %u brings a value to no segment, or too many", n);
+      return bad(" brings a value to no segment, or too many");
     const fb::Argument* arguments = code_.arguments.data + op.b();
     for (uint32_t i = 0; i < op.c(); ++i)
-      if (!argument(arguments[i], end)) return bad("step %u: argument %u names nothing that it may use", n, i);
+      if (!argument(arguments[i], end)) return bad(": argument %u names nothing that it may use", i);
     switch (static_cast<Step>(op.op())) {
-      case Step::op_launch: return launch(n, op, arguments);
-      case Step::op_extern:
-        return external(n, op, arguments);
+      case Step::op_launch: return launch(op, arguments);
+      case Step::op_extern: return external(op, arguments);
       case Step::op_copy:
         if (op.a() != 0 || op.c() != 2 || !is(arguments[0], ArgumentKind::view) ||
             !is(arguments[1], ArgumentKind::view) || arguments[0].access() != HUSK_ACCESS_WRITE ||
             arguments[1].access() != HUSK_ACCESS_READ)
-          return bad("step %u: a copy takes a view that it writes and a view that it reads", n);
+          return bad(": a copy takes a view that it writes and a view that it reads");
         return Status::ok;
-      case Step::op_fill: return fill(n, op, arguments);
-      case Step::op_read: return read(n, op, arguments);
+      case Step::op_fill: return fill(op, arguments);
+      case Step::op_read: return read(op, arguments);
     }
-    return bad("step %u has the unknown code %u", n, unsigned(op.op()));
+    return bad(" has the unknown code %u", unsigned(op.op()));
   }
 
   static bool is(const fb::Argument& argument, ArgumentKind kind) {
     return static_cast<ArgumentKind>(argument.kind()) == kind;
   }
 
-  Status external(uint32_t n, const fb::Instruction& op, const fb::Argument* arguments) {
-    if (op.a() >= count(code_.program->ops())) return bad("step %u calls an op that does not exist", n);
+  Status external(const fb::Instruction& op, const fb::Argument* arguments) {
+    if (op.a() >= count(code_.program->ops())) return bad(" calls an op that does not exist");
     uint64_t item = op.aux();
     for (uint32_t i = 0; i < op.c(); ++i) {
       const bool tensor = is(arguments[i], ArgumentKind::tensor) || is(arguments[i], ArgumentKind::none);
       if (is(arguments[i], ArgumentKind::view) || is(arguments[i], ArgumentKind::null) || (i >= op.aux() && !tensor))
-        return bad("step %u: argument %u is none that an op takes", n, i);
+        return bad(": argument %u is none that an op takes", i);
       if (!is(arguments[i], ArgumentKind::tensors)) continue;
-      if (arguments[i].index() != item) return bad("step %u: the list in argument %u has the items of another", n, i);
+      if (arguments[i].index() != item) return bad(": the list in argument %u has the items of another", i);
       item += arguments[i].count();
     }
-    return item == op.c() ? Status::ok : bad("step %u: its lists do not hold all items", n);
+    return item == op.c() ? Status::ok : bad(": its lists do not hold all items");
   }
 
-  Status launch(uint32_t n, const fb::Instruction& op, const fb::Argument* arguments) {
+  Status launch(const fb::Instruction& op, const fb::Argument* arguments) {
     const fb::Program* program = code_.program;
-    if (op.a() >= count(program->kernels())) return bad("step %u launches a kernel that does not exist", n);
+    if (op.a() >= count(program->kernels())) return bad(" launches a kernel that does not exist");
     const fb::Kernel* kernel = program->kernels()->Get(op.a());
     const char* name = kernel->name()->c_str();
     if (program->images()->Get(kernel->image())->target() != code_.variant->target())
-      return bad("step %u: kernel '%s' is for another target", n, name);
+      return reject(error_, ": kernel '%s' is for another target", name);
     if (op.c() != 3 + count(kernel->params()))
-      return bad("step %u: kernel '%s' takes %u arguments", n, name, count(kernel->params()));
+      return reject(error_, ": kernel '%s' takes %u arguments", name, count(kernel->params()));
     for (uint32_t i = 0; i < op.c(); ++i) {
       const uint8_t type = i < 3 ? uint8_t(HUSK_I32) : kernel->params()->Get(i - 3);
       const bool fits = type == HUSK_POINTER
                             ? is(arguments[i], ArgumentKind::view) || is(arguments[i], ArgumentKind::null)
                             : is(arguments[i], is_integer(type) ? ArgumentKind::integer : ArgumentKind::floating);
       if (!fits || (type != HUSK_POINTER && !is_integer(type) && !is_float(type)))
-        return bad("step %u: argument %u of kernel '%s' has another type", n, i, name);
+        return reject(error_, ": argument %u of kernel '%s' has another type", i, name);
     }
     return Status::ok;
   }
 
-  Status fill(uint32_t n, const fb::Instruction& op, const fb::Argument* arguments) {
+  Status fill(const fb::Instruction& op, const fb::Argument* arguments) {
     bool good = op.a() == 0 && op.c() == 2 && is(arguments[0], ArgumentKind::view) &&
                 arguments[0].access() == HUSK_ACCESS_WRITE;
     if (good) {
@@ -361,13 +364,13 @@ class VariantVerifier {
       good = (is_integer(type) && is(arguments[1], ArgumentKind::integer)) ||
              (is_float(type) && is(arguments[1], ArgumentKind::floating));
     }
-    return good ? Status::ok : bad("step %u: a fill takes a view that it writes and a number of a type", n);
+    return good ? Status::ok : bad(": a fill takes a view that it writes and a number of a type");
   }
 
-  Status read(uint32_t n, const fb::Instruction& op, const fb::Argument* arguments) {
+  Status read(const fb::Instruction& op, const fb::Argument* arguments) {
     if (op.a() != 0 || op.c() != 1 || !is(arguments[0], ArgumentKind::view) ||
         arguments[0].access() != HUSK_ACCESS_READ || (!is_integer(arguments[0].type()) && !is_float(arguments[0].type())))
-      return bad("step %u: a read takes a view that it reads, of an int or float type", n);
+      return bad(": a read takes a view that it reads, of an int or float type");
     return Status::ok;
   }
 
@@ -385,7 +388,8 @@ class VariantVerifier {
           break;
         default: good = is(result, ArgumentKind::integer) && is_int(result.index());
       }
-      if (!good) return bad("result %u is not what output '%s' is", i, output->name()->c_str());
+      if (!good)
+        return reject(error_, "result %u is not what output '%s' is", i, output->name()->c_str());
     }
     return Status::ok;
   }
