@@ -137,8 +137,7 @@ Interval Registers::range_of(const fb::Instruction& op) const {
     if (x.low == INT64_MAX || x.high == INT64_MIN) return {};
   }
   Code code{};
-  code.scalars.data = &op;
-  code.scalars.size = 1;
+  code.scalars = {&op, 1};
   return interval(code, 0, ranges_.data());
 }
 
@@ -185,10 +184,8 @@ std::optional<uint32_t> Registers::fold(Scalar kind, Place place, uint32_t a, ui
   const fb::Segment segment(3, 4, 0, 0, kNone, kNone);
   Code code{};
   code.function = bench.function;
-  code.scalars.data = scalars;
-  code.scalars.size = 4;
-  code.segments.data = &segment;
-  code.segments.size = 1;
+  code.scalars = {scalars, 4};
+  code.segments = {&segment, 1};
   husk_error error = {};
   if (evaluate(code, 0, nullptr, nullptr, registers, &error) != Status::ok) {
     if (open_blocks_) return std::nullopt;

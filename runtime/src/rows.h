@@ -27,18 +27,30 @@ enum class Step : uint16_t {
 inline bool reads(uint32_t access) { return (access & HUSK_ACCESS_READ) != 0; }
 inline bool writes(uint32_t access) { return (access & HUSK_ACCESS_WRITE) != 0; }
 
-template <class T>
-struct Rows {
-  const T* data = nullptr;
+// One code for rows of every type. A vector is how many rows there are, and then these; null: none.
+struct AnyRows {
+  const void* rows = nullptr;
   uint32_t size = 0;
 
-  Rows() = default;
-  Rows(const flatbuffers::Vector<const T*>* rows)
-      : data(rows ? reinterpret_cast<const T*>(rows->Data()) : nullptr), size(rows ? rows->size() : 0) {}
-  Rows(const flatbuffers::Vector<T>* rows) : data(rows ? rows->data() : nullptr), size(rows ? rows->size() : 0) {}
-  const T& operator[](size_t i) const { return data[i]; }
-  const T* begin() const { return data; }
-  const T* end() const { return data + size; }
+  AnyRows() = default;
+  [[gnu::noinline]] AnyRows(const void* vector) {
+    if (!vector) return;
+    size = *static_cast<const uint32_t*>(vector);
+    rows = static_cast<const uint32_t*>(vector) + 1;
+  }
+};
+
+template <class T>
+struct Rows : AnyRows {
+  using AnyRows::AnyRows;
+  Rows(const T* first, uint32_t n) {
+    rows = first;
+    size = n;
+  }
+  const T* data() const { return static_cast<const T*>(rows); }
+  const T& operator[](size_t i) const { return data()[i]; }
+  const T* begin() const { return data(); }
+  const T* end() const { return data() + size; }
 };
 
 template <class T>
@@ -88,7 +100,7 @@ struct Code {
   // The name of a buffer; "" if the file does not say.
   const char* name(uint32_t buffer) const { return buffer < names.size ? text(names[buffer]) : ""; }
   // In which the buffers of the arena are placed, numbered among themselves; null if the file does not say.
-  const uint32_t* placing() const { return order.size ? order.data : nullptr; }
+  const uint32_t* placing() const { return order.size ? order.data() : nullptr; }
   // What messages call it: "'buf0'", or "#3" where it has no name.
   struct Label {
     char text[40];

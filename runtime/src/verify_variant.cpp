@@ -300,7 +300,7 @@ class VariantVerifier {
     values_ += code_.values_of(op);
     if (values_ > 0 && (segment + 1 == code_.segments.size || values_ > kMaxValues))
       return bad(" brings a value to no segment, or too many");
-    const fb::Argument* arguments = code_.arguments.data + op.b();
+    const fb::Argument* arguments = code_.arguments.data() + op.b();
     for (uint32_t i = 0; i < op.c(); ++i)
       if (!argument(arguments[i], end)) return bad(": argument %u names nothing that it may use", i);
     switch (static_cast<Step>(op.op())) {

@@ -263,10 +263,8 @@ bool compute(Scalar kind, int64_t a, int64_t b, int64_t c, int64_t* out) {
                                     builder.CreateVector(std::vector<flatbuffers::Offset<fb::Variant>>{})));
   Code code{};
   code.function = flatbuffers::GetRoot<fb::Function>(builder.GetBufferPointer());
-  code.scalars.data = ops;
-  code.scalars.size = 4;
-  code.segments.data = &segment;
-  code.segments.size = 1;
+  code.scalars = {ops, 4};
+  code.segments = {&segment, 1};
   Register registers[4] = {{a}, {b}, {c}, {0}};
   husk_error error = {};
   if (evaluate(code, 0, nullptr, nullptr, registers, &error) != Status::ok) return false;

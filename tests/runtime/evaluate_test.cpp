@@ -28,10 +28,8 @@ class Ops {
     Code code;
     code.function = flatbuffers::GetRoot<fb::Function>(builder.GetBufferPointer());
     code.program = nullptr;
-    code.scalars.data = scalars.data();
-    code.scalars.size = static_cast<uint32_t>(scalars.size());
-    code.segments.data = &segment;
-    code.segments.size = 1;
+    code.scalars = {scalars.data(), static_cast<uint32_t>(scalars.size())};
+    code.segments = {&segment, 1};
     std::vector<Register> registers(scalars.size());
     husk_error error;
     const Status result = evaluate(code, 0, nullptr, nullptr, registers.data(), &error);
