@@ -67,8 +67,7 @@ Status husk_program::load(husk_error* error) {
   if (options.accept && !options.accept(options.accept_user, file.content_hash()))
     return husk::fail(error, HUSK_UNSUPPORTED, "the application did not accept the artifact's content hash");
   HUSK_TRY(choose(error));
-  HUSK_TRY(load_images(error));
-  HUSK_TRY(resolve_ops(error));
+  HUSK_TRY(resolve(error));
   HUSK_TRY(load_constants(error));
   file.release_file();
   return Status::ok;
@@ -92,60 +91,54 @@ Status husk_program::choose(husk_error* error) {
   return Status::ok;
 }
 
-Status husk_program::load_images(husk_error* error) {
-  const uint32_t images = husk::count(rows()->images()), n = husk::count(rows()->kernels());
-  HUSK_TRY(modules.allocate(engine->allocator, images, error));
-  HUSK_TRY(kernels.allocate(engine->allocator, n, error));
-  husk::Array<uint8_t> wanted;  // kernels that a chosen variant launches
-  HUSK_TRY(wanted.allocate(engine->allocator, n, error));
-  for (uint32_t f = 0; f < functions(); ++f) {
-    const husk::Code c = code(f);
-    for (const husk::fb::Instruction& step : c.steps)
-      if (static_cast<husk::Step>(step.op()) == husk::Step::op_launch) wanted[step.a()] = 1;
-  }
-  for (uint32_t k = 0; k < n; ++k) {
-    if (!wanted[k]) continue;
-    const husk::fb::Kernel* kernel = rows()->kernels()->Get(k);
-    const husk::fb::Image* image = rows()->images()->Get(kernel->image());
-    if (!modules[kernel->image()]) {
-      if (image->format() == HUSK_IMAGE_ELF && !engine->options.allow_host_images)
-        return husk::fail(error, HUSK_UNSUPPORTED, "image '%s' is native code for this host: set "
-                          "husk_engine_options.allow_host_images if you trust the file", image->name()->c_str());
-      HUSK_TRY(file.check_hash(image->blob(), "image", image->name()->c_str(), error));
-      const husk_port_image data = {image->format(), file.blob(image->blob()), image->blob()->size(),
-                                    image->name()->c_str()};
-      void* module = nullptr;
-      HUSK_TRY(husk::to_status(engine->port->module_load(engine->device, &data, &module, error)));
-      modules[kernel->image()] = module;
-    }
-    const uint32_t* block = kernel->block()->data();
-    const husk_port_kernel desc = {kernel->symbol()->c_str(), kernel->params() ? kernel->params()->data() : nullptr,
-                                   husk::count(kernel->params()), kernel->shared(), kernel->cluster(),
-                                   block[0] * block[1] * block[2]};
-    Status status = husk::to_status(
-        engine->port->kernel_get(engine->device, modules[kernel->image()], &desc, &kernels[k], error));
-    if (husk::failed(status)) {
-      husk::prefix(error, "kernel '%s': ", kernel->name()->c_str());
-      return status;
-    }
-  }
-  return Status::ok;
-}
-
-Status husk_program::resolve_ops(husk_error* error) {
+// What the steps of the chosen variants call.
+Status husk_program::resolve(husk_error* error) {
+  HUSK_TRY(modules.allocate(engine->allocator, husk::count(rows()->images()), error));
+  HUSK_TRY(kernels.allocate(engine->allocator, husk::count(rows()->kernels()), error));
   HUSK_TRY(ops.allocate(engine->allocator, husk::count(rows()->ops()), error));
   for (uint32_t f = 0; f < functions(); ++f) {
     const husk::Code c = code(f);
     for (uint32_t s = 0; s < c.steps.size; ++s) {
       const husk::fb::Instruction& step = c.steps[s];
-      if (static_cast<husk::Step>(step.op()) != husk::Step::op_extern || ops[step.a()].call) continue;
-      const char* name = rows()->ops()->Get(step.a())->c_str();
-      if (!engine->find_op(name, &ops[step.a()]))
-        return husk::fail(error, HUSK_NOT_FOUND, "function '%s' calls op '%s' (%s), which is not registered: "
-                          "husk_engine_add_op before opening", c.function->name()->c_str(), name, c.origin(s));
+      const uint32_t i = step.a();
+      if (static_cast<husk::Step>(step.op()) == husk::Step::op_launch) {
+        if (!kernels[i]) HUSK_TRY(load_kernel(i, error));
+      } else if (static_cast<husk::Step>(step.op()) == husk::Step::op_extern && !ops[i].call) {
+        const char* name = rows()->ops()->Get(i)->c_str();
+        if (!engine->find_op(name, &ops[i]))
+          return husk::fail(error, HUSK_NOT_FOUND, "function '%s' calls op '%s' (%s), which is not registered: "
+                            "husk_engine_add_op before opening", c.function->name()->c_str(), name, c.origin(s));
+      }
     }
   }
   return Status::ok;
+}
+
+Status husk_program::load_kernel(uint32_t index, husk_error* error) {
+  const husk::fb::Kernel* kernel = rows()->kernels()->Get(index);
+  const husk::fb::Image* image = rows()->images()->Get(kernel->image());
+  void*& module = modules[kernel->image()];
+  if (!module) {
+    if (image->format() == HUSK_IMAGE_ELF && !engine->options.allow_host_images)
+      return husk::fail(error, HUSK_UNSUPPORTED, "image '%s' is native code for this host: set "
+                        "husk_engine_options.allow_host_images if you trust the file", image->name()->c_str());
+    HUSK_TRY(file.check_hash(image->blob(), "image", image->name()->c_str(), error));
+    const husk_port_image data = {image->format(), file.blob(image->blob()), image->blob()->size(), image->name()->c_str()};
+    void* loaded = nullptr;
+    HUSK_TRY(husk::to_status(engine->port->module_load(engine->device, &data, &loaded, error)));
+    module = loaded;
+  }
+  const uint32_t* block = kernel->block()->data();
+  const husk_port_kernel desc = {kernel->symbol()->c_str(), kernel->params() ? kernel->params()->data() : nullptr,
+                                 husk::count(kernel->params()), kernel->shared(), kernel->cluster(),
+                                 block[0] * block[1] * block[2]};
+  void* found = nullptr;
+  Status status = husk::to_status(engine->port->kernel_get(engine->device, module, &desc, &found, error));
+  if (husk::failed(status))
+    husk::prefix(error, "kernel '%s': ", kernel->name()->c_str());
+  else
+    kernels[index] = found;
+  return status;
 }
 
 // On a device that has its own memory one allocation holds them all; else the file's pages do, as they lie.

@@ -21,7 +21,7 @@ struct husk_session;
 
 struct husk_program {
   husk::References references;
-  husk_engine* engine;
+  husk_engine* engine = nullptr;
   husk::Container file;
   husk::Array<husk::Chosen> chosen;      // by function
   husk::Array<void*> modules;            // by image; null where it is not of a chosen target
@@ -39,7 +39,6 @@ struct husk_program {
   husk_session* sessions = nullptr;
   husk::Sink sink;   // of the call that loads it, then under the mutex
 
-  explicit husk_program(husk_engine* e) : engine(e) { engine->references.retain(); }
   ~husk_program();
 
   const husk::fb::Program* rows() const { return file.program(); }
@@ -57,8 +56,8 @@ struct husk_program {
 
  private:
   husk::Status choose(husk_error* error);
-  husk::Status load_images(husk_error* error);
-  husk::Status resolve_ops(husk_error* error);
+  husk::Status resolve(husk_error* error);
+  husk::Status load_kernel(uint32_t index, husk_error* error);
   husk::Status load_constants(husk_error* error);
   husk::Status map_constants(const uint8_t* begin, uint64_t size, husk_error* error);
   husk::Status upload(const husk_load* loads, uint32_t n, husk_error* error);
