@@ -5,26 +5,6 @@ namespace {
 
 bool meet(uint64_t low_a, uint64_t high_a, uint64_t low_b, uint64_t high_b) { return low_a < high_b && low_b < high_a; }
 
-// Accesses grouped by buffer, in step order within each.
-struct ByBuffer {
-  Array<uint32_t> first;  // one more than there are buffers
-  Array<uint32_t> items;  // indices of accesses
-  Array<uint8_t> written;
-
-  Status build(const Array<Access>& accesses, uint32_t buffers, const husk_allocator& allocator, husk_error* error) {
-    HUSK_TRY(first.allocate(allocator, buffers + 2, error));
-    HUSK_TRY(items.allocate(allocator, accesses.size(), error));
-    HUSK_TRY(written.allocate(allocator, buffers, error));
-    for (const Access& access : accesses) {
-      ++first[access.buffer + 2];
-      written[access.buffer] |= writes(access.access);
-    }
-    for (uint32_t b = 2; b < buffers + 2; ++b) first[b] += first[b - 1];
-    for (uint32_t i = 0; i < accesses.size(); ++i) items[first[accesses[i].buffer + 1]++] = i;
-    return Status::ok;
-  }
-};
-
 // Bytes of the arena that an access touches.
 Placement absolute(const Access& access, const Placement& place) {
   const uint64_t high = access.high < place.size ? access.high : place.size;
@@ -39,15 +19,21 @@ class Builder {
 
   Status run(Order* order, const husk_allocator& allocator, husk_error* error) {
     const uint32_t steps = code_.steps.size;
-    HUSK_TRY(by_buffer_.build(accesses_, code_.buffers.size, allocator, error));
+    HUSK_TRY(latest_.allocate(allocator, 2 * size_t{code_.buffers.size}, error));
+    HUSK_TRY(previous_.allocate(allocator, accesses_.size(), error));
     HUSK_TRY(order->ancestors.allocate(allocator, steps, steps, error));
     HUSK_TRY(candidates_.allocate(allocator, 1, steps, error));
     order->edges.clear();
-    uint32_t access = 0;
+    uint32_t access = 0, chained = 0;
     for (uint32_t step = 0; step < steps; ++step) {
       uint64_t* candidates = candidates_.row(0);
       for (size_t w = 0; w < candidates_.words(); ++w) candidates[w] = 0;
       for (; access < accesses_.size() && accesses_[access].step == step; ++access) gather(accesses_[access]);
+      for (; chained < access; ++chained) {
+        uint32_t& latest = latest_of(accesses_[chained].buffer, writes(accesses_[chained].access));
+        previous_[chained] = latest;
+        latest = chained + 1;
+      }
       HUSK_TRY(connect(step, order, allocator, error));
     }
     return Status::ok;
@@ -55,7 +41,7 @@ class Builder {
 
  private:
   void gather(const Access& access) {
-    if (by_buffer_.written[access.buffer]) gather_from(access, access.buffer, nullptr);
+    gather_from(access, access.buffer, nullptr);
     if (!placements_ || code_.buffers[access.buffer].space() != uint8_t(Space::arena)) return;
     const Placement here = absolute(access, placements_[access.buffer]);
     for (uint32_t b = 0; b < code_.buffers.size; ++b) {
@@ -68,20 +54,23 @@ class Builder {
 
   // Earlier steps that conflict with `access` through buffer `b`; `here` are its bytes of the arena if `b` is another.
   void gather_from(const Access& access, uint32_t b, const Placement* here) {
-    for (uint32_t i = by_buffer_.first[b]; i < by_buffer_.first[b + 1]; ++i) {
-      const Access& other = accesses_[by_buffer_.items[i]];
-      if (other.step >= access.step) break;
-      if (!writes(other.access) && !writes(access.access)) continue;
-      bool conflict;
-      if (here) {
-        const Placement there = absolute(other, placements_[b]);
-        conflict = meet(here->offset, here->offset + here->size, there.offset, there.offset + there.size);
-      } else {
-        conflict = meet(access.low, access.high, other.low, other.high);
+    for (bool written : {true, false}) {
+      if (!written && !writes(access.access)) return;
+      for (uint32_t i = latest_of(b, written); i > 0; i = previous_[i - 1]) {
+        const Access& other = accesses_[i - 1];
+        bool conflict;
+        if (here) {
+          const Placement there = absolute(other, placements_[b]);
+          conflict = meet(here->offset, here->offset + here->size, there.offset, there.offset + there.size);
+        } else {
+          conflict = meet(access.low, access.high, other.low, other.high);
+        }
+        if (conflict) candidates_.set(0, other.step);
       }
-      if (conflict) candidates_.set(0, other.step);
     }
   }
+
+  uint32_t& latest_of(uint32_t buffer, bool written) { return latest_[2 * size_t{buffer} + written]; }
 
   // Latest first: what a later predecessor already waits for needs no edge of its own.
   Status connect(uint32_t step, Order* order, const husk_allocator& allocator, husk_error* error) {
@@ -103,7 +92,9 @@ class Builder {
   const Code& code_;
   const Array<Access>& accesses_;
   const Placement* placements_;
-  ByBuffer by_buffer_;
+  // Of the steps that were seen, accesses by buffer, writes and reads apart: the latest, then by access the one before. One
+  // more than their index; 0 is none.
+  Array<uint32_t> latest_, previous_;
   BitRows candidates_;
 };
 
