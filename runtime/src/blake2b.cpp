@@ -8,12 +8,11 @@ namespace {
 constexpr uint64_t kInit[8] = {0x6a09e667f3bcc908, 0xbb67ae8584caa73b, 0x3c6ef372fe94f82b, 0xa54ff53a5f1d36f1,
                                0x510e527fade682d1, 0x9b05688c2b3e6c1f, 0x1f83d9abfb41bd6b, 0x5be0cd19137e2179};
 
-constexpr uint8_t kSigma[10][16] = {
-    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
-    {11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4}, {7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8},
-    {9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13}, {2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9},
-    {12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11}, {13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10},
-    {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5}, {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0}};
+// Which word of the block comes next in a round, from the low digit up.
+constexpr uint64_t kSigma[10] = {0xfedcba9876543210, 0x357b20c16df984ae, 0x491763eadf250c8b,
+                                 0x8f04a562ebcd1397, 0xd386cb1efa427509, 0x91ef57d438b0a6c2,
+                                 0xb8293670a4def15c, 0xa2684f05931ce7bd, 0x5a417d2c803b9ef6,
+                                 0x0dc3e9bf5167482a};
 
 inline uint64_t rotate(uint64_t x, int n) { return (x >> n) | (x << (64 - n)); }
 
@@ -43,10 +42,10 @@ void Blake2b::compress(const uint8_t* block, bool last) {
   v[12] ^= total_;  // the high word of the counter stays 0: no input reaches 2^64 bytes
   if (last) v[14] = ~v[14];
   for (int round = 0; round < 12; ++round) {
-    const uint8_t* s = kSigma[round % 10];
-    for (int i = 0; i < 8; ++i) {
+    uint64_t s = kSigma[round % 10];
+    for (int i = 0; i < 8; ++i, s >>= 8) {
       const int turn = i / 4;  // the four columns as they stand, then with row n turned by n: the diagonals
-      mix(v[i % 4], v[4 + (i + turn) % 4], v[8 + (i + 2 * turn) % 4], v[12 + (i + 3 * turn) % 4], m[s[2 * i]], m[s[2 * i + 1]]);
+      mix(v[i % 4], v[4 + (i + turn) % 4], v[8 + (i + 2 * turn) % 4], v[12 + (i + 3 * turn) % 4], m[s & 15], m[s >> 4 & 15]);
     }
   }
   for (int i = 0; i < 8; ++i) state_[i] ^= v[i] ^ v[i + 8];

@@ -45,9 +45,15 @@ bool power(int64_t base, int64_t exponent, int64_t* out) {  // true on overflow
   return false;
 }
 
-bool from_float(double value, int64_t* out) {  // true if it is outside int64 or no number
+// Without the C library's functions for it, which would be four more symbols to bind. True if the value is outside int64 or no
+// number. What is large enough to lie on the edge of int64 is whole.
+bool from_float(Scalar how, double value, int64_t* out) {
   if (!(value >= -9223372036854775808.0 && value < 9223372036854775808.0)) return true;
-  *out = static_cast<int64_t>(value);
+  int64_t whole = static_cast<int64_t>(value);
+  if (how != Scalar::op_trunc && static_cast<double>(whole) > value) --whole;   // floor
+  const double rest = value - static_cast<double>(whole);
+  if ((how == Scalar::op_ceil && rest > 0) || (how == Scalar::op_round && (rest > 0.5 || (rest == 0.5 && whole & 1)))) ++whole;
+  *out = whole;
   return false;
 }
 
@@ -154,10 +160,10 @@ Status evaluate(const Code& code, uint32_t segment, const InputValue* inputs, co
       case Scalar::op_flt: *out = r[a].f < r[b].f; break;
       case Scalar::op_fle: *out = r[a].f <= r[b].f; break;
       case Scalar::op_float: r[n].f = static_cast<double>(r[a].i); break;
-      case Scalar::op_trunc: wrong = from_float(std::trunc(r[a].f), out); break;
-      case Scalar::op_floor: wrong = from_float(std::floor(r[a].f), out); break;
-      case Scalar::op_ceil: wrong = from_float(std::ceil(r[a].f), out); break;
-      case Scalar::op_round: wrong = from_float(std::nearbyint(r[a].f), out); break;
+      case Scalar::op_trunc:
+      case Scalar::op_floor:
+      case Scalar::op_ceil:
+      case Scalar::op_round: wrong = from_float(static_cast<Scalar>(op.op()), r[a].f, out); break;
       case Scalar::op_sqrt: r[n].f = std::sqrt(r[a].f); break;
       case Scalar::op_fpow: r[n].f = std::pow(r[a].f, r[b].f); break;
       case Scalar::op_check:
@@ -204,12 +210,14 @@ int64_t times(int64_t a, int64_t b) {  // a limit times 0 is 0: a missing bound 
 int64_t lower(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t higher(int64_t a, int64_t b) { return a > b ? a : b; }
 
-Interval hull(int64_t p, int64_t q, int64_t r, int64_t s) {
-  return {lower(lower(p, q), lower(r, s)), higher(higher(p, q), higher(r, s))};
-}
-
-Interval multiply(Interval x, Interval y) {
-  return hull(times(x.low, y.low), times(x.low, y.high), times(x.high, y.low), times(x.high, y.high));
+// Of what grows or falls with each operand: its extremes are those of the ends.
+Interval hull(Interval x, Interval y, int64_t (*of)(int64_t, int64_t)) {
+  Interval out = {INT64_MAX, INT64_MIN};
+  for (int i = 0; i < 4; ++i) {
+    const int64_t end = of(i & 1 ? x.low : x.high, i & 2 ? y.low : y.high);
+    out = {lower(out.low, end), higher(out.high, end)};
+  }
+  return out;
 }
 
 int64_t divide(int64_t a, int64_t b, bool up) {  // b > 0
@@ -218,11 +226,8 @@ int64_t divide(int64_t a, int64_t b, bool up) {  // b > 0
   return floor_div(a, b) + (up && a % b != 0);
 }
 
-Interval divide(Interval x, Interval y, bool up) {
-  if (y.low <= 0) return {};
-  return hull(divide(x.low, y.low, up), divide(x.low, y.high, up), divide(x.high, y.low, up),
-              divide(x.high, y.high, up));
-}
+int64_t divide_down(int64_t a, int64_t b) { return divide(a, b, false); }
+int64_t divide_up(int64_t a, int64_t b) { return divide(a, b, true); }
 
 Interval modulo(Interval x, Interval y) {
   if (y.low <= 0) return {};
@@ -298,9 +303,9 @@ Interval interval(const Code& code, uint32_t index, const Interval* known, const
     case Scalar::op_shr: return {lower(x.low, 0), higher(x.high, 0)};
     case Scalar::op_add: return add(x, y);
     case Scalar::op_sub: return add(x, negate(y));
-    case Scalar::op_mul: return multiply(x, y);
-    case Scalar::op_floordiv: return divide(x, y, false);
-    case Scalar::op_cdiv: return divide(x, y, true);
+    case Scalar::op_mul: return hull(x, y, times);
+    case Scalar::op_floordiv: return y.low <= 0 ? Interval{} : hull(x, y, divide_down);
+    case Scalar::op_cdiv: return y.low <= 0 ? Interval{} : hull(x, y, divide_up);
     case Scalar::op_mod: return modulo(x, y);
     case Scalar::op_min: return {lower(x.low, y.low), lower(x.high, y.high)};
     case Scalar::op_max: return {higher(x.low, y.low), higher(x.high, y.high)};

@@ -7,10 +7,15 @@
 namespace husk {
 namespace {
 
-// IEEE half or bfloat16, rounded to nearest even.
-uint16_t to_half(float value) {
+uint32_t bits_of(float value) {
   uint32_t bits;
   memcpy(&bits, &value, 4);
+  return bits;
+}
+
+// IEEE half or bfloat16, rounded to nearest even.
+uint16_t to_half(float value) {
+  const uint32_t bits = bits_of(value);
   const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
   if (magnitude > 0x7F800000) return static_cast<uint16_t>(sign | 0x7E00);   // NaN
   if (magnitude >= 0x477FF000) return static_cast<uint16_t>(sign | 0x7C00);  // 65520 and above round to infinity
@@ -27,34 +32,9 @@ uint16_t to_half(float value) {
 }
 
 uint16_t to_bfloat(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, 4);
+  const uint32_t bits = bits_of(value);
   if ((bits & 0x7FFFFFFF) > 0x7F800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
   return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
-// The bytes of a number as `type`, low end first. False where an int does not fit.
-bool encode(uint8_t type, Register value, uint64_t* out) {
-  const int64_t i = value.i;
-  *out = static_cast<uint64_t>(i);
-  switch (type) {
-    case HUSK_BOOL: *out = i != 0; return true;
-    case HUSK_U8: return i >= 0 && i <= UINT8_MAX;
-    case HUSK_I8: return i >= INT8_MIN && i <= INT8_MAX;
-    case HUSK_U16: return i >= 0 && i <= UINT16_MAX;
-    case HUSK_I16: return i >= INT16_MIN && i <= INT16_MAX;
-    case HUSK_U32: return i >= 0 && i <= UINT32_MAX;
-    case HUSK_I32: return i >= INT32_MIN && i <= INT32_MAX;
-    case HUSK_F16: *out = to_half(static_cast<float>(value.f)); return true;
-    case HUSK_BF16: *out = to_bfloat(static_cast<float>(value.f)); return true;
-    case HUSK_F32: {
-      const float single = static_cast<float>(value.f);
-      *out = 0;
-      memcpy(out, &single, sizeof(single));
-      return true;
-    }
-    default: return true;  // i64, u64, f64: the register's own bytes
-  }
 }
 
 // What a read brought, as a register.
@@ -91,6 +71,24 @@ Register decode(uint8_t type, uint64_t bits) {
   }
   return r;
 }
+
+// The bytes of a number as `type`, low end first. False where an int does not fit.
+bool encode(uint8_t type, Register value, uint64_t* out) {
+  *out = static_cast<uint64_t>(value.i);
+  if (type == HUSK_F64) return true;
+  if (type >= HUSK_F16 && type <= HUSK_F32) {
+    const float single = static_cast<float>(value.f);
+    *out = type == HUSK_F16 ? to_half(single) : type == HUSK_BF16 ? to_bfloat(single) : bits_of(single);
+    return true;
+  }
+  if (type == HUSK_BOOL) *out = value.i != 0;
+  return type == HUSK_BOOL || decode(type, *out).i == value.i;
+}
+
+// What an op sees of each kind of argument.
+constexpr uint8_t kOpArgs[] = {HUSK_ARG_NONE, HUSK_ARG_NONE, HUSK_ARG_INT, HUSK_ARG_FLOAT, HUSK_ARG_TENSOR, HUSK_ARG_INTS,
+                               HUSK_ARG_STRING, HUSK_ARG_DTYPE, HUSK_ARG_NONE, HUSK_ARG_RESULT, HUSK_ARG_FLOATS,
+                               HUSK_ARG_TENSORS};
 
 constexpr int64_t kGridLimit[3] = {INT32_MAX, 65535, 65535};
 
@@ -155,63 +153,39 @@ void Frame::write_op_args(uint32_t step) {
   const fb::Instruction& op = code.steps[step];
   for (uint32_t i = op.b(); i < op.b() + op.c(); ++i) {
     const fb::Argument& argument = code.arguments[i];
+    const auto kind = static_cast<ArgumentKind>(argument.kind());
     husk_op_arg& out = op_args[i];
     out = husk_op_arg();
-    switch (static_cast<ArgumentKind>(argument.kind())) {
+    out.kind = kOpArgs[argument.kind()];
+    out.dtype = argument.type();
+    out.count = argument.count();
+    uint32_t first = argument.index(), numbers = 0;   // operands, to be laid out beside one another
+    switch (kind) {
       case ArgumentKind::tensor: {
-        const fb::Tensor& tensor = code.tensors[argument.index()];
-        for (uint32_t d = 0; d < 2u * tensor.rank(); ++d)
-          op_sizes[tensor.first() + d] = registers[code.operands[tensor.first() + d]].i;
-        out.kind = HUSK_ARG_TENSOR;
+        const fb::Tensor& tensor = code.tensors[first];
         out.access = argument.access();
         out.dtype = tensor.dtype();
         out.rank = tensor.rank();
         out.data = address(code.views[tensor.view()]);
-        out.sizes = op_sizes + tensor.first();
-        out.strides = out.sizes + tensor.rank();
+        first = tensor.first();
+        numbers = 2u * tensor.rank();
         break;
       }
       case ArgumentKind::integer:
-        out.kind = HUSK_ARG_INT;
-        out.i = registers[argument.index()].i;
-        break;
       case ArgumentKind::floating:
-        out.kind = HUSK_ARG_FLOAT;
-        out.f = registers[argument.index()].f;
-        break;
+        out.i = registers[first].i;
+        out.f = registers[first].f;
+        continue;
       case ArgumentKind::integers:
-        for (uint32_t d = argument.index(); d < argument.index() + argument.count(); ++d)
-          op_sizes[d] = registers[code.operands[d]].i;
-        out.kind = HUSK_ARG_INTS;
-        out.sizes = op_sizes + argument.index();
-        out.count = argument.count();
-        break;
-      case ArgumentKind::string:
-        out.kind = HUSK_ARG_STRING;
-        out.string = code.text(argument.index());
-        break;
-      case ArgumentKind::dtype:
-        out.kind = HUSK_ARG_DTYPE;
-        out.dtype = argument.type();
-        break;
-      case ArgumentKind::floats:
-        for (uint32_t d = argument.index(); d < argument.index() + argument.count(); ++d)
-          op_sizes[d] = registers[code.operands[d]].i;  // the bits of a double
-        out.kind = HUSK_ARG_FLOATS;
-        out.floats = reinterpret_cast<const double*>(op_sizes + argument.index());
-        out.count = argument.count();
-        break;
-      case ArgumentKind::tensors:
-        out.kind = HUSK_ARG_TENSORS;
-        out.tensors = op_args + op.b() + argument.index();
-        out.count = argument.count();
-        break;
-      case ArgumentKind::result:
-        out.kind = HUSK_ARG_RESULT;
-        out.dtype = argument.type();
-        break;
-      default: break;  // none
+      case ArgumentKind::floats: numbers = argument.count(); break;
+      case ArgumentKind::string: out.string = code.text(first); continue;
+      case ArgumentKind::tensors: out.tensors = op_args + op.b() + first; continue;
+      default: continue;
     }
+    for (uint32_t d = first; d < first + numbers; ++d) op_sizes[d] = registers[code.operands[d]].i;
+    out.sizes = op_sizes + first;
+    out.strides = out.sizes + out.rank;
+    out.floats = reinterpret_cast<const double*>(out.sizes);
   }
 }
 
