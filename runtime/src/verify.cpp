@@ -34,7 +34,7 @@ Status verify_blob(const Container& file, const fb::Blob* blob, uint64_t align, 
                    husk_error* error) {
   uint64_t end;
   if (blob->offset() % align || __builtin_add_overflow(blob->offset(), blob->size(), &end) || end > file.blob_bytes())
-    return reject(error, "%s '%s' lies outside the file or is not aligned to %llu bytes", what, name,
+    return reject(error, "%s '%s' lies outside the file, or not at a multiple of %llu", what, name,
                 static_cast<unsigned long long>(align));
   return Status::ok;
 }
@@ -54,13 +54,13 @@ Status verify_images(const Container& file, husk_error* error) {
   for (uint32_t i = 0; i < count(p->targets()); ++i) {
     const fb::Target* target = p->targets()->Get(i);
     if (!target->port()->size() || !target->arch()->size())
-      return reject(error, "target %u names no port or no architecture", i);
+      return reject(error, "target %u has no port or architecture", i);
   }
   for (uint32_t i = 0; i < count(p->images()); ++i) {
     const fb::Image* image = p->images()->Get(i);
     const char* name = image->name()->c_str();
     if (image->target() >= count(p->targets()) || image->format() < HUSK_IMAGE_ELF || image->format() > HUSK_IMAGE_PTX)
-      return reject(error, "image '%s' has an unknown target or format", name);
+      return reject(error, "image '%s': unknown target or format", name);
     HUSK_TRY(verify_blob(file, image->blob(), kImageAlign, "image", name, error));
     if (image->format() == HUSK_IMAGE_PTX &&
         (image->blob()->size() == 0 || file.blob(image->blob())[image->blob()->size() - 1] != 0))
@@ -74,7 +74,7 @@ Status verify_kernels(const fb::Program* p, husk_error* error) {
     const fb::Kernel* kernel = p->kernels()->Get(i);
     const char* name = kernel->name()->c_str();
     if (kernel->image() >= count(p->images()))
-      return reject(error, "kernel '%s' names no image", name);
+      return reject(error, "kernel '%s': no such image", name);
     uint64_t threads = 1;
     bool block = kernel->block()->size() == 3;
     for (uint32_t d = 0; block && d < 3; ++d) {
@@ -83,13 +83,13 @@ Status verify_kernels(const fb::Program* p, husk_error* error) {
       threads *= size;
     }
     if (!block || threads > 1024)
-      return reject(error, "kernel '%s' has no block of 1 to 1024 threads", name);
+      return reject(error, "kernel '%s': its block is not of 1..1024 threads", name);
     if (kernel->flags() > (kWaitsFirst | kCooperative | kTriggersEarly) || kernel->cluster() < 1 ||
         kernel->cluster() > 16)
-      return reject(error, "kernel '%s' has an unknown flag or a cluster outside 1..16", name);
+      return reject(error, "kernel '%s': unknown flag, or a cluster outside 1..16", name);
     for (uint32_t d = 0; d < count(kernel->params()); ++d)
       if (kernel->params()->Get(d) != HUSK_POINTER && !valid_dtype(kernel->params()->Get(d)))
-        return reject(error, "kernel '%s': parameter %u has no known type", name, d);
+        return reject(error, "kernel '%s': unknown type of parameter %u", name, d);
   }
   return Status::ok;
 }
@@ -101,7 +101,7 @@ Status verify_data(const Container& file, const husk_allocator& allocator, husk_
     const fb::Constant* constant = p->constants()->Get(i);
     const char* name = constant->name()->c_str();
     if (!dense_bytes(constant->dtype(), constant->dims(), &bytes) || bytes != constant->blob()->size())
-      return reject(error, "constant '%s' has not the bytes of its dtype and dims", name);
+      return reject(error, "constant '%s': its bytes are not dtype by dims", name);
     HUSK_TRY(verify_blob(file, constant->blob(), kBlobAlign, "constant", name, error));
   }
   HUSK_TRY(unique_names(names_of(p->constants()), "constant", allocator, error));
@@ -109,12 +109,12 @@ Status verify_data(const Container& file, const husk_allocator& allocator, husk_
     const fb::State* state = p->states()->Get(i);
     const char* name = state->name()->c_str();
     if (!dense_bytes(state->dtype(), state->dims(), &bytes))
-      return reject(error, "state '%s' has no size: unknown dtype or bad dims", name);
+      return reject(error, "state '%s': unknown dtype or bad dims", name);
     if (state->init() != kNone &&
         (state->init() >= count(p->constants()) || p->constants()->Get(state->init())->blob()->size() != bytes))
-      return reject(error, "state '%s' starts as a constant of another size", name);
+      return reject(error, "state '%s': 'init' has another size", name);
     if (state->init() == kNone && husk_dtype_size(static_cast<husk_dtype>(state->dtype())) > 8 && state->fill() != 0)
-      return reject(error, "state '%s' is filled with an element wider than 8 bytes", name);
+      return reject(error, "state '%s': fill of more than 8 bytes", name);
   }
   return unique_names(names_of(p->states()), "state", allocator, error);
 }
@@ -133,7 +133,7 @@ Status verify_value(const fb::Value* value, bool input, const char* function, hu
     good = dim->min() <= dim->max() && (!sizes || dim->min() >= 0);
   }
   if (good) return Status::ok;
-  return reject(error, "function '%s': the signature of '%s' is none that exists", function, name);
+  return reject(error, "function '%s': bad signature of '%s'", function, name);
 }
 
 Status verify_function(const fb::Program* p, const fb::Function* f, const husk_allocator& allocator,
@@ -147,7 +147,7 @@ Status verify_function(const fb::Program* p, const fb::Function* f, const husk_a
   HUSK_TRY(unique_names(names_of(f->outputs()), "output", allocator, error));
   const uint32_t variants = count(f->variants());
   if (variants == 0 || variants > count(p->targets()))
-    return reject(error, "function '%s' has %u variants for %u targets", name, variants,
+    return reject(error, "function '%s': %u variants for %u targets", name, variants,
                 count(p->targets()));
   for (uint32_t i = 0; i < variants; ++i) {
     const fb::Variant* variant = f->variants()->Get(i);

@@ -10,10 +10,7 @@ constexpr uint32_t kMaxRank = 16;
 
 enum class ResultKind : uint8_t { unknown, none, integer, floating };
 
-// What ops.def says of a scalar op; null for a code that it does not list.
-struct ScalarRule;
-const ScalarRule* scalar_rule(uint16_t op);
-// What the register of that op holds.
+// What the register of a scalar op holds; unknown for a code that ops.def does not list.
 ResultKind result_kind(uint16_t op);
 
 // Rules 3 to 10, on a container whose header and metadata were read.

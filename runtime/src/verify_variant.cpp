@@ -7,18 +7,19 @@ namespace husk {
 // Operand kinds of ops.def.
 enum class Operand : uint8_t { unused, integer, floating, immediate, value, dim, text, nth };
 
-struct ScalarRule {
-  ResultKind result;   // unknown: ops.def has no such op
-  Operand operands[3];
-};
+// The kind of its result, and of each operand above it. 0: ops.def has no such op.
+constexpr uint16_t scalar_rule(ResultKind result, Operand a, Operand b, Operand c) {
+  return static_cast<uint16_t>(uint32_t(result) | uint32_t(a) << 2 | uint32_t(b) << 5 | uint32_t(c) << 8);
+}
+constexpr Operand operand_kind(uint32_t rule, int i) { return static_cast<Operand>(rule >> (3 * i + 2) & 7); }
 
 namespace {
 
-constexpr uint32_t kScalarCodes = 96;
+constexpr uint32_t kScalarCodes = 84;
 constexpr uint32_t kMaxValues = 64;  // that one segment may bring
 
 struct ScalarRules {
-  ScalarRule rules[kScalarCodes];
+  uint16_t rules[kScalarCodes];
 };
 
 constexpr ScalarRules make_rules() {
@@ -34,12 +35,14 @@ constexpr ScalarRules make_rules() {
   constexpr auto Nth = Operand::nth;
   constexpr auto _ = Operand::unused;
   ScalarRules table = {};
-#define HUSK_SCALAR(code, name, result, a, b, c) table.rules[code] = ScalarRule{result, {a, b, c}};
+#define HUSK_SCALAR(code, name, result, a, b, c) table.rules[code] = scalar_rule(result, a, b, c);
 #include <ops.def>
   return table;
 }
 
 constexpr ScalarRules kRules = make_rules();
+
+uint32_t rule_of(uint16_t op) { return op < kScalarCodes ? kRules.rules[op] : 0; }
 
 class VariantVerifier {
  public:
@@ -59,13 +62,13 @@ class VariantVerifier {
       for (uint32_t n = code_.segments[s].step_begin(); n < code_.segments[s].step_end(); ++n)
         HUSK_TRY(of(step(s, n), "step %u", n));
     if (code_.origins.size != 0 && code_.origins.size != code_.steps.size)
-      return bad("there are %u origins for %u steps", code_.origins.size, code_.steps.size);
+      return bad("%u origins for %u steps", code_.origins.size, code_.steps.size);
     for (uint32_t text : code_.origins)
-      if (!is_text(text)) return bad("an origin names no text");
+      if (!is_text(text)) return bad("an origin is no text");
     if (code_.names.size != 0 && code_.names.size != code_.buffers.size)
-      return bad("there are %u names for %u buffers", code_.names.size, code_.buffers.size);
+      return bad("%u names for %u buffers", code_.names.size, code_.buffers.size);
     for (uint32_t text : code_.names)
-      if (!is_text(text)) return bad("a buffer's name is no text");
+      if (!is_text(text)) return bad("a name is no text");
     return results();
   }
 
@@ -91,12 +94,12 @@ class VariantVerifier {
     for (const fb::Segment& segment : code_.segments) {
       if (segment.scalar_begin() != scalar || segment.step_begin() != step || segment.scalar_end() < scalar ||
           segment.step_end() < step)
-        return bad("the segments do not follow one another");
+        return bad("segments out of order");
       scalar = segment.scalar_end();
       step = segment.step_end();
     }
     if (code_.segments.size == 0 || scalar != code_.scalars.size || step != code_.steps.size)
-      return bad("the segments do not cover all scalar ops and steps");
+      return bad("segments leave out ops or steps");
     return Status::ok;
   }
 
@@ -105,13 +108,13 @@ class VariantVerifier {
     for (uint32_t s = 0; s < code_.segments.size; ++s) {
       const fb::Segment& segment = code_.segments[s];
       if (segment.when() != kNone && !holds(segment.when(), segment.scalar_begin(), ResultKind::integer))
-        return bad("segment %u runs by a register that no earlier one computes", s);
+        return bad("segment %u: 'when' is not known by then", s);
       if (segment.back() == kNone) continue;
       if (segment.back() > s || segment.when() == kNone)
-        return bad("segment %u goes back to a later one, or without a condition", s);
+        return bad("segment %u: 'back' is behind it or has no 'when'", s);
       for (uint32_t t = segment.back(); t < s; ++t)
         if (code_.segments[t].back() != kNone && code_.segments[t].back() < segment.back())
-          return bad("the loops that end with segments %u and %u cross", t, s);
+          return bad("loops of segments %u and %u cross", t, s);
     }
     return Status::ok;
   }
@@ -122,25 +125,25 @@ class VariantVerifier {
     for (uint32_t n = 0; n < code_.steps.size; ++n) {
       const fb::Instruction& op = code_.steps[n];
       if (op.b() < next || uint64_t(op.b()) + op.c() > code_.arguments.size)
-        return bad("step %u has arguments that do not exist, or belong to an earlier step", n);
+        return bad("step %u: arguments are none, or another step's", n);
       next = op.b() + op.c();
       const bool is_extern = static_cast<Step>(op.op()) == Step::op_extern;
-      if (is_extern ? op.aux() > op.c() : op.aux() != 0) return bad("step %u has a value in an unused field", n);
+      if (is_extern ? op.aux() > op.c() : op.aux() != 0) return bad("step %u: an unused field is set", n);
     }
     return Status::ok;
   }
 
   Status scalar(uint32_t segment, uint32_t n) {
     const fb::Instruction& op = code_.scalars[n];
-    const ScalarRule* rule = scalar_rule(op.op());
-    if (!rule) return bad(" has the unknown code %u", unsigned(op.op()));
+    const uint32_t rule = rule_of(op.op());
+    if (!rule) return bad(": unknown code %u", unsigned(op.op()));
     const uint32_t fields[3] = {op.a(), op.b(), op.c()};
-    if (op.aux() != 0) return bad(" has a value in an unused field");
-    if (rule->operands[0] == Operand::immediate)
-      return op.a() == 0 ? Status::ok : bad(" has a value in an unused field");
+    if (op.aux() != 0) return bad(": an unused field is set");
+    if (operand_kind(rule, 0) == Operand::immediate)
+      return op.a() == 0 ? Status::ok : bad(": an unused field is set");
     for (int i = 0; i < 3; ++i)
-      if (!operand(segment, n, rule->operands[i], fields, i))
-        return bad(": operand %d is not what its op takes", i);
+      if (!operand(segment, n, operand_kind(rule, i), fields, i))
+        return bad(": operand %d is of another kind", i);
     return Status::ok;
   }
 
@@ -198,29 +201,29 @@ class VariantVerifier {
     for (uint32_t i = 0; i < code_.buffers.size; ++i) {
       const fb::Buffer& buffer = code_.buffers[i];
       if (buffer.space() > uint8_t(Space::state) || buffer.align_log2() > 12 || !is_int(buffer.size()))
-        return bad("buffer %u has an unknown space, alignment or size register", i);
-      if (buffer.device() != 0) return bad("buffer %u lies beside the device, which this version does not have", i);
+        return bad("buffer %u: bad space, alignment or size", i);
+      if (buffer.device() != 0) return bad("buffer %u: only device 0 is supported", i);
       if (buffer.space() == uint8_t(Space::arena)) {
-        if (buffer.index() != kNone) return bad("buffer %u of the arena names a value", i);
+        if (buffer.index() != kNone) return bad("buffer %u: in the arena, but names a value", i);
         ++in_arena;
         continue;
       }
-      if (buffer.index() >= counts[buffer.space()]) return bad("buffer %u names a value that does not exist", i);
-      if (seen[first[buffer.space()] + buffer.index()]++) return bad("buffer %u names a value that another one names", i);
+      if (buffer.index() >= counts[buffer.space()]) return bad("buffer %u: no such value", i);
+      if (seen[first[buffer.space()] + buffer.index()]++) return bad("buffer %u: its value has a buffer already", i);
       if ((buffer.space() == uint8_t(Space::input) && code_.input(buffer.index())->kind() != HUSK_VALUE_TENSOR) ||
           (buffer.space() == uint8_t(Space::output) && code_.output(buffer.index())->kind() != HUSK_VALUE_TENSOR))
-        return bad("buffer %u names a value that is no tensor", i);
+        return bad("buffer %u: its value is no tensor", i);
     }
     bool once = code_.order.size == 0 || code_.order.size == in_arena;
     for (uint32_t i : code_.order) once = once && i < in_arena && !seen[ordered + i]++;
-    return once ? Status::ok : bad("the order of placement does not name each buffer of the arena once");
+    return once ? Status::ok : bad("the order is no permutation of the arena's buffers");
   }
 
   Status views() {
     for (uint32_t i = 0; i < code_.views.size; ++i) {
       const fb::View& view = code_.views[i];
       if (view.buffer() >= code_.buffers.size || !is_int(view.offset()) || !is_int(view.extent()))
-        return bad("view %u names no buffer, or registers that hold no int", i);
+        return bad("view %u: bad buffer or registers", i);
     }
     return Status::ok;
   }
@@ -238,7 +241,7 @@ class VariantVerifier {
       if (tensor.view() >= code_.views.size || tensor.rank() > kMaxRank || tensor.dtype() == HUSK_POINTER ||
           husk_dtype_size(static_cast<husk_dtype>(tensor.dtype())) == 0 ||
           !int_operands(tensor.first(), 2ull * tensor.rank()))
-        return bad("tensor %u has no view, dtype, rank, sizes or strides that exist", i);
+        return bad("tensor %u: bad view, dtype, rank or registers", i);
     }
     return Status::ok;
   }
@@ -299,10 +302,10 @@ class VariantVerifier {
     if (n == code_.segments[segment].step_begin()) values_ = 0;
     values_ += code_.values_of(op);
     if (values_ > 0 && (segment + 1 == code_.segments.size || values_ > kMaxValues))
-      return bad(" brings a value to no segment, or too many");
+      return bad(": its value goes nowhere, or is one too many");
     const fb::Argument* arguments = code_.arguments.data() + op.b();
     for (uint32_t i = 0; i < op.c(); ++i)
-      if (!argument(arguments[i], end)) return bad(": argument %u names nothing that it may use", i);
+      if (!argument(arguments[i], end)) return bad(": argument %u is nothing that it may use", i);
     switch (static_cast<Step>(op.op())) {
       case Step::op_launch: return launch(op, arguments);
       case Step::op_extern: return external(op, arguments);
@@ -310,12 +313,12 @@ class VariantVerifier {
         if (op.a() != 0 || op.c() != 2 || !is(arguments[0], ArgumentKind::view) ||
             !is(arguments[1], ArgumentKind::view) || arguments[0].access() != HUSK_ACCESS_WRITE ||
             arguments[1].access() != HUSK_ACCESS_READ)
-          return bad(": a copy takes a view that it writes and a view that it reads");
+          return bad(": a copy takes two views, to write and to read");
         return Status::ok;
       case Step::op_fill: return fill(op, arguments);
       case Step::op_read: return read(op, arguments);
     }
-    return bad(" has the unknown code %u", unsigned(op.op()));
+    return bad(": unknown code %u", unsigned(op.op()));
   }
 
   static bool is(const fb::Argument& argument, ArgumentKind kind) {
@@ -323,22 +326,22 @@ class VariantVerifier {
   }
 
   Status external(const fb::Instruction& op, const fb::Argument* arguments) {
-    if (op.a() >= count(code_.program->ops())) return bad(" calls an op that does not exist");
+    if (op.a() >= count(code_.program->ops())) return bad(": no such op");
     uint64_t item = op.aux();
     for (uint32_t i = 0; i < op.c(); ++i) {
       const bool tensor = is(arguments[i], ArgumentKind::tensor) || is(arguments[i], ArgumentKind::none);
       if (is(arguments[i], ArgumentKind::view) || is(arguments[i], ArgumentKind::null) || (i >= op.aux() && !tensor))
-        return bad(": argument %u is none that an op takes", i);
+        return bad(": argument %u is of a kind that no op takes", i);
       if (!is(arguments[i], ArgumentKind::tensors)) continue;
-      if (arguments[i].index() != item) return bad(": the list in argument %u has the items of another", i);
+      if (arguments[i].index() != item) return bad(": list %u has the items of another", i);
       item += arguments[i].count();
     }
-    return item == op.c() ? Status::ok : bad(": its lists do not hold all items");
+    return item == op.c() ? Status::ok : bad(": items in no list");
   }
 
   Status launch(const fb::Instruction& op, const fb::Argument* arguments) {
     const fb::Program* program = code_.program;
-    if (op.a() >= count(program->kernels())) return bad(" launches a kernel that does not exist");
+    if (op.a() >= count(program->kernels())) return bad(": no such kernel");
     const fb::Kernel* kernel = program->kernels()->Get(op.a());
     const char* name = kernel->name()->c_str();
     if (program->images()->Get(kernel->image())->target() != code_.variant->target())
@@ -364,18 +367,18 @@ class VariantVerifier {
       good = (is_integer(type) && is(arguments[1], ArgumentKind::integer)) ||
              (is_float(type) && is(arguments[1], ArgumentKind::floating));
     }
-    return good ? Status::ok : bad(": a fill takes a view that it writes and a number of a type");
+    return good ? Status::ok : bad(": a fill takes a view to write and a number");
   }
 
   Status read(const fb::Instruction& op, const fb::Argument* arguments) {
     if (op.a() != 0 || op.c() != 1 || !is(arguments[0], ArgumentKind::view) ||
         arguments[0].access() != HUSK_ACCESS_READ || (!is_integer(arguments[0].type()) && !is_float(arguments[0].type())))
-      return bad(": a read takes a view that it reads, of an int or float type");
+      return bad(": a read takes a view to read, of a type");
     return Status::ok;
   }
 
   Status results() {
-    if (code_.results.size != code_.outputs()) return bad("there are %u results for %u outputs", code_.results.size, code_.outputs());
+    if (code_.results.size != code_.outputs()) return bad("%u results for %u outputs", code_.results.size, code_.outputs());
     for (uint32_t i = 0; i < code_.results.size; ++i) {
       const fb::Argument& result = code_.results[i];
       const fb::Value* output = code_.output(i);
@@ -409,14 +412,7 @@ class VariantVerifier {
 
 }  // namespace
 
-const ScalarRule* scalar_rule(uint16_t op) {
-  return op < kScalarCodes && kRules.rules[op].result != ResultKind::unknown ? &kRules.rules[op] : nullptr;
-}
-
-ResultKind result_kind(uint16_t op) {
-  const ScalarRule* rule = scalar_rule(op);
-  return rule ? rule->result : ResultKind::unknown;
-}
+ResultKind result_kind(uint16_t op) { return static_cast<ResultKind>(rule_of(op) & 3); }
 
 // Inlined into its one caller, all rows would be read through that one's stack, with longer instructions.
 [[gnu::noinline]] Status verify_variant(const Code& code, const husk_allocator& allocator, husk_error* error) {

@@ -56,51 +56,51 @@ TEST(Verify, SegmentRules) {
     std::function<void(Bent&)> bend;
   };
   const Case cases[] = {
-      {"runs by a register that no earlier one computes",
+      {"'when' is not known by then",
        [&](Bent& b) { b.segments()[loop] = segment(b.segments()[loop], 500, 1); }},
-      {"runs by a register that no earlier one computes",
+      {"'when' is not known by then",
        [&](Bent& b) { b.segments()[1] = segment(b.segments()[1], b.segments()[2].scalar_begin(), kNone); }},
-      {"goes back to a later one, or without a condition",
+      {"'back' is behind it or has no 'when'",
        [&](Bent& b) { b.segments()[loop] = segment(b.segments()[loop], b.segments()[loop].when(), loop + 1); }},
-      {"goes back to a later one, or without a condition",
+      {"'back' is behind it or has no 'when'",
        [&](Bent& b) { b.segments()[loop] = segment(b.segments()[loop], kNone, 1); }},
-      {"the loops that end with segments",
+      {"loops of segments",
        [&](Bent& b) {
          b.segments()[last] = segment(b.segments()[last], b.segments()[loop].when(), loop);
          b.segments()[loop] = segment(b.segments()[loop], b.segments()[loop].when(), loop - 1);
        }},
-      {"has a value in an unused field", [](Bent& b) { b.steps()[0] = fb::Instruction(b.steps()[0].op(), 1, 0, 0, 2); }},
-      {"has a value in an unused field",
+      {"an unused field is set", [](Bent& b) { b.steps()[0] = fb::Instruction(b.steps()[0].op(), 1, 0, 0, 2); }},
+      {"an unused field is set",
        [](Bent& b) {
          const fb::Instruction op = external(b);
          external(b) = fb::Instruction(op.op(), static_cast<uint16_t>(op.c() + 1), op.a(), op.b(), op.c());
        }},
-      {"its lists do not hold all items",
+      {"items in no list",
        [](Bent& b) {
          fb::Argument& list = b.arguments()[external(b).b() + 2];
          list = fb::Argument(list.kind(), 0, 0, 0, list.index(), 0, 0);
        }},
-      {"the list in argument 2 has the items of another",
+      {"list 2 has the items of another",
        [](Bent& b) {
          fb::Argument& list = b.arguments()[external(b).b() + 2];
          list = fb::Argument(list.kind(), 0, 0, 0, list.index() - 1, list.count(), 0);
        }},
-      {"is none that an op takes",
+      {"is of a kind that no op takes",
        [](Bent& b) {
          const fb::Instruction op = external(b);
          b.arguments()[op.b() + op.aux()] = fb::Argument(uint8_t(ArgumentKind::dtype), 0, HUSK_F32, 0, 0, 0, 0);
        }},
-      {"argument 1 names nothing that it may use",
+      {"argument 1 is nothing that it may use",
        [](Bent& b) {
          fb::Argument& floats = b.arguments()[external(b).b() + 1];
          floats = fb::Argument(floats.kind(), 0, 0, 0, floats.index(), 5000, 0);
        }},
-      {"argument 4 names nothing that it may use",
+      {"argument 4 is nothing that it may use",
        [](Bent& b) {
          fb::Argument& result = b.arguments()[external(b).b() + 4];
          result = fb::Argument(result.kind(), 0, HUSK_F32, 0, 0, 0, 0);
        }},
-      {"brings a value to no segment, or too many",
+      {"its value goes nowhere, or is one too many",
        [&](Bent& b) {  // the op in the last segment, which takes no result now
          b.scalars()[b.find_scalar(Scalar::op_result, b.segments()[last].scalar_begin())] = fb::Instruction(0, 0, 0, 0, 0);
          b.scalars()[b.find_scalar(Scalar::op_fresult, 0)] = fb::Instruction(1, 0, 0, 0, 0);

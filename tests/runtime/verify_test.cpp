@@ -113,12 +113,12 @@ function f {
   }
   for (uint32_t wrong : {0u, 3u, 0xFFFFFFFFu}) {
     order[1] = wrong, order[0] = 0, order[2] = 2;
-    EXPECT_NE(bent.refused().find("does not name each buffer of the arena once"), std::string::npos) << wrong;
+    EXPECT_NE(bent.refused().find("the order is no permutation of the arena's buffers"), std::string::npos) << wrong;
   }
   uint32_t* const size = order - 1;   // a vector's length stands before it
   for (uint32_t wrong : {1u, 2u}) {
     *size = wrong;
-    EXPECT_NE(bent.refused().find("does not name each buffer of the arena once"), std::string::npos) << wrong;
+    EXPECT_NE(bent.refused().find("the order is no permutation of the arena's buffers"), std::string::npos) << wrong;
   }
   *size = 0;   // the planner finds an order of its own
   write_hash(bent.file);
@@ -131,84 +131,84 @@ TEST(Verify, RowRules) {
     std::function<void(Bent&)> bend;
   };
   const Case cases[] = {
-      {"has the unknown code 95", [](Bent& b) { b.scalars()[0] = fb::Instruction(95, 0, 0, 0, 0); }},
-      {"has a value in an unused field",
+      {"unknown code 95", [](Bent& b) { b.scalars()[0] = fb::Instruction(95, 0, 0, 0, 0); }},
+      {"an unused field is set",
        [](Bent& b) { b.scalars()[0] = fb::Instruction(b.scalars()[0].op(), 1, b.scalars()[0].a(), b.scalars()[0].b(), 0); }},
-      {"operand 0 is not what its op takes",
+      {"operand 0 is of another kind",
        [](Bent& b) {
          const uint32_t i = b.find_scalar(Scalar::op_mul);
          b.scalars()[i] = with_a(b.scalars()[i], i);  // itself
        }},
-      {"operand 1 is not what its op takes",
+      {"operand 1 is of another kind",
        [](Bent& b) {
          const uint32_t i = b.find_scalar(Scalar::op_size);
          b.scalars()[i] = with_b(b.scalars()[i], 1);  // a dim that x does not have
        }},
-      {"operand 0 is not what its op takes",
+      {"operand 0 is of another kind",
        [](Bent& b) {
          const uint32_t i = b.find_scalar(Scalar::op_size);
          b.scalars()[i] = with_a(b.scalars()[i], 1);  // n is no tensor
        }},
-      {"operand 0 is not what its op takes",
+      {"operand 0 is of another kind",
        [](Bent& b) {
          const uint32_t i = b.find_scalar(Scalar::op_result);
          b.scalars()[i] = with_a(b.scalars()[i], 1);  // a read gives one value
        }},
-      {"the segments do not follow one another",
+      {"segments out of order",
        [](Bent& b) {
          fb::Segment& s = b.segments()[1];
          s = fb::Segment(s.scalar_begin() + 1, s.scalar_end(), s.step_begin(), s.step_end(), kNone, kNone);
        }},
-      {"the segments do not cover all",
+      {"segments leave out ops or steps",
        [](Bent& b) {
          fb::Segment& s = b.segments()[1];
          s = fb::Segment(s.scalar_begin(), s.scalar_end() - 1, s.step_begin(), s.step_end(), kNone, kNone);
        }},
-      {"has an unknown space, alignment or size register",
+      {"bad space, alignment or size",
        [](Bent& b) { b.buffers()[0] = fb::Buffer(9, 0, 0, 0, 0, b.buffers()[0].size(), 0); }},
-      {"lies beside the device",
+      {"only device 0 is supported",
        [](Bent& b) {
          const fb::Buffer& o = b.buffers()[0];
          b.buffers()[0] = fb::Buffer(o.space(), 1, o.align_log2(), 0, o.index(), o.size(), 0);
        }},
-      {"of the arena names a value",
+      {"in the arena, but names a value",
        [](Bent& b) {
          fb::Buffer& o = b.buffers()[b.find_buffer(Space::arena)];
          o = fb::Buffer(o.space(), 0, 0, 0, 0, o.size(), 0);
        }},
-      {"names a value that does not exist",
+      {"no such value",
        [](Bent& b) {
          fb::Buffer& o = b.buffers()[b.find_buffer(Space::state)];
          o = fb::Buffer(o.space(), 0, 0, 0, 1, o.size(), 0);
        }},
-      {"names a value that is no tensor",
+      {"its value is no tensor",
        [](Bent& b) {
          fb::Buffer& o = b.buffers()[b.find_buffer(Space::input)];
          o = fb::Buffer(o.space(), 0, 0, 0, 1, o.size(), 0);
        }},
-      {"names no buffer, or registers",
+      {"bad buffer or registers",
        [](Bent& b) { b.views()[0] = fb::View(99, b.views()[0].offset(), b.views()[0].extent(), 0); }},
-      {"has no view, dtype, rank, sizes or strides",
+      {"bad view, dtype, rank or registers",
        [](Bent& b) { b.tensors()[0] = fb::Tensor(0, 0, HUSK_F32, 15, 0, 0); }},
-      {"has no view, dtype, rank, sizes or strides",
+      {"bad view, dtype, rank or registers",
        [](Bent& b) { b.tensors()[0] = fb::Tensor(0, 0, HUSK_POINTER, 1, 0, 0); }},
-      {"step 1 has arguments that do not exist, or belong to an earlier step",
+      {"step 1: arguments are none, or another step's",
        [](Bent& b) { b.steps()[1] = with_b(b.steps()[1], 0); }},
-      {"step 0 has the unknown code 77",
+      {"step 0: unknown code 77",
        [](Bent& b) { b.steps()[0] = fb::Instruction(77, 0, b.steps()[0].a(), b.steps()[0].b(), b.steps()[0].c()); }},
-      {"step 0 launches a kernel that does not exist", [](Bent& b) { b.steps()[0] = with_a(b.steps()[0], 1000); }},
+      {"step 0: no such kernel", [](Bent& b) { b.steps()[0] = with_a(b.steps()[0], 1000); }},
       {"step 0: kernel 'add' takes 4 arguments", [](Bent& b) { b.steps()[0] = with_a(b.steps()[0], 0); }},
-      {"step 2: argument 4 names nothing that it may use",  // the constant, written
+      {"step 2: argument 4 is nothing that it may use",  // the constant, written
        [](Bent& b) {
          fb::Argument& w = b.arguments()[b.steps()[2].b() + 4];
          w = with_access(w, HUSK_ACCESS_WRITE);
        }},
-      {"step 0: argument 3 names nothing that it may use",
+      {"step 0: argument 3 is nothing that it may use",
        [](Bent& b) {
          fb::Argument& w = b.arguments()[b.steps()[0].b() + 3];
          w = with_access(w, 0);
        }},
-      {"step 1: argument 3 names nothing that it may use",
+      {"step 1: argument 3 is nothing that it may use",
        [](Bent& b) {
          fb::Argument& x = b.arguments()[b.steps()[1].b() + 3];
          x = with_index(x, 500);
@@ -218,7 +218,7 @@ TEST(Verify, RowRules) {
          fb::Argument& f = b.arguments()[b.steps()[1].b() + 5];
          f = b.arguments()[b.steps()[1].b() + 6];
        }},
-      {"step 3: a read takes a view that it reads",
+      {"step 3: a read takes a view to read, of a type",
        [](Bent& b) {
          fb::Argument& r = b.arguments()[b.steps()[3].b()];
          r = fb::Argument(r.kind(), r.access(), HUSK_C64, 0, r.index(), 0, 0);
