@@ -7,13 +7,10 @@
 
 using husk::fail;
 using husk::failed;
+using husk::null_argument;
 using husk::Status;
 
 namespace {
-
-husk_status null_argument(husk_error* error, const char* function) {
-  return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_%s: an argument is NULL", function));
-}
 
 husk_status bad_index(husk_error* error, const char* what, uint32_t index, uint32_t count) {
   return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "there is no %s %u: there are %u", what, index, count));
@@ -45,8 +42,7 @@ const husk::Names* rows_of(const husk_program* program, Kind kind) {
 
 husk_status find(const husk_program* program, Kind kind, const char* name, uint32_t* out, husk_error* error) {
   const char* what = kKindNames[int(kind)];
-  if (!program || !name || !out)
-    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_find_%s: an argument is NULL", what));
+  if (!program || !name || !out) return null_argument(error, "program_find_", what);
   const husk::Names* rows = rows_of(program, kind);
   const uint32_t n = husk::count(rows);
   for (uint32_t i = 0; i < n; ++i)
@@ -70,8 +66,7 @@ husk_status describe(const husk_program* program, uint32_t function, husk::Space
                      husk_value_info* out, husk_error* error) {
   const bool input = space == husk::Space::input;
   const char* what = input ? "input" : "output";
-  if (!program || !out)
-    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_%s: an argument is NULL", what));
+  if (!program || !out) return null_argument(error, "program_", what);
   const Values* values = values_of(program, function, space);
   if (index >= husk::count(values)) return bad_index(error, what, index, husk::count(values));
   const husk::fb::Value* value = values->Get(index);
@@ -85,8 +80,7 @@ husk_status describe(const husk_program* program, uint32_t function, husk::Space
 husk_status describe(const husk_program* program, Kind kind, uint32_t index, husk_storage_info* out,
                      husk_error* error) {
   const char* what = kKindNames[int(kind)];
-  if (!program || !out)
-    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_%s: an argument is NULL", what));
+  if (!program || !out) return null_argument(error, "program_", what);
   const husk::Names* rows = rows_of(program, kind);
   if (index >= husk::count(rows)) return bad_index(error, what, index, husk::count(rows));
   using husk::fb::Constant;
@@ -102,7 +96,11 @@ husk_status describe(const husk_program* program, Kind kind, uint32_t index, hus
 // A program without a file yet; null when there is no memory.
 husk_program* begin_program(husk_engine* engine, husk_program** out, husk_error* error) {
   *out = nullptr;
-  return husk::create<husk_program>(engine->allocator, error, engine);
+  husk_program* program = husk::create<husk_program>(engine->allocator, error);
+  if (!program) return nullptr;
+  program->engine = engine;
+  engine->references.retain();
+  return program;
 }
 
 // Loads what `opened` says is there; on failure everything is given back, but not the memory that the caller lent.
@@ -125,10 +123,12 @@ husk_status finish_program(husk_program* program, Status opened, husk_program** 
 const char* husk_version(void) { return "0.1.0"; }
 
 const char* husk_status_name(husk_status status) {
-  static constexpr char kNames[][17] = {"ok", "invalid argument", "invalid file", "unsupported", "invalid input",
-                                           "out of memory", "input/output", "device", "not found", "kernel",
-                                           "needs resize", "limit"};
-  return status >= 0 && status <= HUSK_LIMIT ? kNames[status] : "unknown status";
+  static constexpr char kNames[] = "ok\0invalid argument\0invalid file\0unsupported\0invalid input\0out of memory\0"
+                                   "input/output\0device\0not found\0kernel\0needs resize\0limit";
+  if (status < 0 || status > HUSK_LIMIT) return "unknown status";
+  const char* name = kNames;
+  while (status > 0) status -= *name++ == 0;
+  return name;
 }
 
 husk_status husk_program_verify(const void* data, size_t size, husk_error* error) {
@@ -263,8 +263,11 @@ husk_status husk_session_create(husk_program* program, const husk_session_option
   if (full.mode == HUSK_MODE_GRAPH && !program->engine->port->graphs)
     return husk_status(fail(error, HUSK_UNSUPPORTED, "port '%s' has no graphs: use HUSK_MODE_AUTO",
                             program->engine->port->name));
-  husk_session* made = husk::create<husk_session>(program->engine->allocator, error, program, full);
+  husk_session* made = husk::create<husk_session>(program->engine->allocator, error);
   if (!made) return HUSK_OUT_OF_MEMORY;
+  made->program = program;
+  made->options = full;
+  program->add(made);
   Status status = made->prepare(made->sink.of(error));
   if (failed(status))
     husk_session_release(made);

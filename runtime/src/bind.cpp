@@ -9,6 +9,8 @@
 namespace husk {
 namespace {
 
+constexpr char kWrong[] = ": the artifact is wrong for these shapes, export it again";
+
 constexpr char kKindNames[][9] = {"none", "a tensor", "an int", "a float", "a bool"};
 
 const char* kind_name(int32_t kind) { return kind >= 0 && kind <= HUSK_VALUE_BOOL ? kKindNames[kind] : "unknown"; }
@@ -274,9 +276,8 @@ Status Frame::check_view(uint32_t index, husk_error* error) const {
   const int64_t offset = registers[view.offset()].i, extent = registers[view.extent()].i;
   const int64_t size = registers[code.buffers[view.buffer()].size()].i;
   if (offset >= 0 && extent >= 0 && offset <= size && extent <= size - offset) return Status::ok;
-  return refuse(error, "a view covers bytes %lld + %lld of the %lld of buffer %s: the artifact is wrong for these shapes, "
-                "export it again", static_cast<long long>(offset), static_cast<long long>(extent),
-                static_cast<long long>(size), code.label(view.buffer()).text);
+  return refuse(error, "a view covers bytes %lld + %lld of the %lld of buffer %s%s", static_cast<long long>(offset), static_cast<long long>(extent),
+                static_cast<long long>(size), code.label(view.buffer()).text, kWrong);
 }
 
 // Sizes, then strides.
@@ -295,8 +296,7 @@ Status Frame::check_tensor_row(uint32_t index, husk_error* error) const {
   if (hull_bytes(shape, shape + tensor.rank(), tensor.rank(), husk_dtype_size(static_cast<husk_dtype>(tensor.dtype())),
                  &bytes) && bytes <= static_cast<uint64_t>(registers[view.extent()].i))
     return Status::ok;
-  return refuse(error, "a tensor does not fit into its view of buffer %s: the artifact is wrong for these shapes, export it "
-                "again", code.label(view.buffer()).text);
+  return refuse(error, "a tensor does not fit into its view of buffer %s%s", code.label(view.buffer()).text, kWrong);
 }
 
 Status Frame::check_argument(const fb::Argument& argument, husk_error* error) const {

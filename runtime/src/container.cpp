@@ -19,6 +19,14 @@ T load(const uint8_t* at) {
   return value;
 }
 
+Status no_artifact(husk_error* error) {
+  return reject(error, "not a Husk artifact: no header of 64 bytes with its magic");
+}
+
+Status unusable(const char* for_what, const char* path, husk_error* error) {
+  return fail(error, HUSK_IO, "cannot %s '%s': %m", for_what, path);
+}
+
 bool has_hash(const void* data, uint64_t size, const uint8_t* hash) {
   Blake2b made;
   uint8_t digest[32];
@@ -37,17 +45,16 @@ Container::~Container() {
 
 Status Container::map(const char* path, husk_error* error) {
   int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return fail(error, HUSK_IO, "cannot open '%s': %m", path);
+  if (file < 0) return unusable("open", path, error);
   struct stat info;
   void* data = MAP_FAILED;
   Status status = Status::ok;
   if (fstat(file, &info) != 0)
-    status = fail(error, HUSK_IO, "cannot read '%s': %m", path);
+    status = unusable("read", path, error);
   else if (info.st_size < static_cast<off_t>(kHeaderBytes))
-    status = reject(error, "'%s' is not a Husk artifact: it has %lld bytes, a header has 64", path,
-                  static_cast<long long>(info.st_size));
+    status = no_artifact(error);
   else if ((data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file, 0)) == MAP_FAILED)
-    status = fail(error, HUSK_IO, "cannot map '%s': %m", path);
+    status = unusable("map", path, error);
   if (failed(status)) {
     close(file);
     return status;
@@ -74,7 +81,7 @@ void Container::borrow(const void* data, uint64_t size, void (*release)(void*, c
 Status Container::read(const husk_allocator& allocator, husk_error* error) {
   uint8_t header[kHeaderBytes];
   if (size_ < kHeaderBytes || (memcpy(header, data_, kHeaderBytes), memcmp(header, kMagic, 8) != 0))
-    return reject(error, "not a Husk artifact: the first 8 bytes are not its magic");
+    return no_artifact(error);
   const unsigned major = load<uint16_t>(header + 8), minor = load<uint16_t>(header + 10);
   if (major != kMajor || minor > kMinor)
     return fail(error, HUSK_UNSUPPORTED, "the artifact has format %u.%u, this library reads %u.%u: update libhusk, or "

@@ -27,8 +27,11 @@ Status create_engine(const husk_engine_options& given, husk_engine** out, husk_e
     return fail(error, HUSK_UNSUPPORTED, "port '%s' has interface %u, this library has %u: build both from one version",
                 port->name ? port->name : "", port->abi, HUSK_PORT_ABI);
   const husk_allocator allocator = given.allocator ? *given.allocator : *default_allocator();
-  husk_engine* engine = create<husk_engine>(allocator, error, given, allocator);
+  husk_engine* engine = create<husk_engine>(allocator, error);
   if (!engine) return to_status(HUSK_OUT_OF_MEMORY);
+  engine->allocator = allocator;
+  engine->options = given;
+  engine->port = port;
   husk_error spare;
   Status status = to_status(port->open(port->user, given.device_index, &engine->allocator, given.threads,
                                        &engine->device, error ? error : &spare));
@@ -47,7 +50,7 @@ Status create_engine(const husk_engine_options& given, husk_engine** out, husk_e
 
 husk_status husk_engine_create(const husk_engine_options* options, husk_engine** engine, husk_error* error) {
   if (!options || !engine)
-    return husk_status(husk::fail(error, HUSK_INVALID_ARGUMENT, "husk_engine_create: an argument is NULL"));
+    return husk::null_argument(error, "engine_create");
   *engine = nullptr;
   husk_engine_options full = HUSK_ENGINE_OPTIONS_INIT;
   const size_t size = options->struct_size < sizeof(full) ? options->struct_size : sizeof(full);
@@ -63,9 +66,9 @@ void husk_engine_release(husk_engine* engine) {
 
 husk_status husk_engine_add_op(husk_engine* engine, const husk_op* op, husk_error* error) {
   if (!engine || !op || !op->name || !op->call)
-    return husk_status(husk::fail(error, HUSK_INVALID_ARGUMENT, "husk_engine_add_op: an engine, a name and a function are "
-                                  "needed"));
-  const size_t size = strlen(op->name) + 1;
+    return husk::null_argument(error, "engine_add_op");
+  size_t size = 1;
+  while (op->name[size - 1]) ++size;
   char* name = static_cast<char*>(husk::allocate(engine->allocator, size, error));
   if (!name) return HUSK_OUT_OF_MEMORY;
   memcpy(name, op->name, size);

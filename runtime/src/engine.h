@@ -55,16 +55,14 @@ class Lock {
 
 struct husk_engine {
   husk::References references;
-  husk_allocator allocator;
-  husk_engine_options options;
-  const husk_port* port;
-  void* device;
-  husk_port_properties properties;
+  husk_allocator allocator = {};
+  husk_engine_options options = {};
+  const husk_port* port = nullptr;
+  void* device = nullptr;
+  husk_port_properties properties = {};
   husk::Mutex mutex;  // guards ops
   husk::List<husk::OpEntry> ops;
 
-  explicit husk_engine(const husk_engine_options& o, const husk_allocator& a)
-      : allocator(a), options(o), port(o.port), device(nullptr), properties() {}
   ~husk_engine();
 
   // False if there is none by that name.

@@ -15,11 +15,11 @@ const husk_allocator* default_allocator();
 void* allocate(const husk_allocator& allocator, size_t bytes, husk_error* error);
 
 // Value-initialised object; null, and said in `error`, when there is no memory.
-template <class T, class... Args>
-T* create(const husk_allocator& allocator, husk_error* error, Args&&... args) {
+template <class T>
+T* create(const husk_allocator& allocator, husk_error* error) {
   static_assert(alignof(T) <= 16);
   void* memory = allocate(allocator, sizeof(T), error);
-  return memory ? ::new (memory) T(static_cast<Args&&>(args)...) : nullptr;
+  return memory ? ::new (memory) T() : nullptr;
 }
 
 template <class T>

@@ -10,8 +10,8 @@ enum class StateWork { get, set, reset, copy };
 }
 
 struct husk_session {
-  husk_program* program;
-  husk_session_options options;
+  husk_program* program = nullptr;
+  husk_session_options options = {};
   husk::Array<husk::Frame*> frames;      // by function
   husk::Array<uint8_t*> states;          // device address, by state
   void* state_memory = nullptr;
@@ -30,7 +30,6 @@ struct husk_session {
   husk_session *next = nullptr, *previous = nullptr;
   husk::Sink sink;
 
-  husk_session(husk_program* p, const husk_session_options& o) : program(p), options(o) { p->add(this); }
   ~husk_session();
 
   husk::Status prepare(husk_error* error);

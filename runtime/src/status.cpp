@@ -39,6 +39,10 @@ Status reject(husk_error* error, const char* format, ...) {
   return status;
 }
 
+husk_status null_argument(husk_error* error, const char* function, const char* what) {
+  return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_%s%s: an argument is NULL", function, what));
+}
+
 void prefix(husk_error* error, const char* format, ...) {
   if (!error) return;
   constexpr size_t kRoom = sizeof(error->text);

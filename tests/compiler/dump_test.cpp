@@ -97,7 +97,7 @@ TEST(Dump, RefusesWithTheVerifiersError) {
     EXPECT_FALSE(Artifact::view(changed, error));
     return error;
   };
-  EXPECT_EQ(error_with(0, bytes.size()), "not a Husk artifact: the first 8 bytes are not its magic");
+  EXPECT_EQ(error_with(0, bytes.size()), "not a Husk artifact: no header of 64 bytes with its magic");
   EXPECT_EQ(error_with(100, bytes.size()), "the metadata does not match its hash: the file was changed or damaged");
   EXPECT_NE(error_with(bytes.size(), bytes.size() - 1).find("truncated"), std::string::npos);
   EXPECT_NE(error_with(24, bytes.size()).find("features"), std::string::npos);

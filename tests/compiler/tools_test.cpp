@@ -78,7 +78,7 @@ TEST_F(Tools, DumpRefusesDamage) {
   const std::string broken = folder.file("broken.husk", std::string(100, 'x'));
   const Outcome got = dump(broken);
   EXPECT_EQ(got.status, 1);
-  EXPECT_EQ(got.text, broken + ": not a Husk artifact: the first 8 bytes are not its magic\n");
+  EXPECT_EQ(got.text, broken + ": not a Husk artifact: no header of 64 bytes with its magic\n");
 }
 
 }  // namespace
