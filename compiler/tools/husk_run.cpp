@@ -27,7 +27,7 @@ struct Options {
   uint32_t threads = 1;
   std::optional<uint64_t> seed;
   bool stats = false, trace = false, check_launches = false;
-  std::string nvtx;
+  std::string nvtx, cublas;
 };
 
 constexpr const char* footer =
@@ -66,6 +66,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_flag("--trace", options.trace, "print how long each step of the last run took, one after the other");
   app.add_flag("--check-launches", options.check_launches, "on CUDA: wait for each launch, and name the one that failed");
   app.add_option("--nvtx", options.nvtx, "on CUDA: a library of NVTX, as libnvtx3interop.so.1; launches and loads are its ranges");
+  app.add_option("--cublas", options.cublas, "on CUDA: the libcublasLt for files exported with libraries; by default the newest found");
   app.footer(footer);
   try {
     app.parse(argc, argv);
@@ -188,6 +189,7 @@ int run(const Options& options) {
   cuda.struct_size = sizeof cuda;
   cuda.check_each = options.check_launches;
   if (!options.nvtx.empty()) cuda.nvtx = options.nvtx.c_str();
+  if (!options.cublas.empty()) cuda.cublas = options.cublas.c_str();
   Machine machine(options.device, options.threads, cuda);
   const Program program = program_open(machine, options.file);
   const uint32_t function = function_choose(program.get(), options.function);

@@ -3,18 +3,20 @@
 #include <cstring>
 
 husk_engine::~husk_engine() {
-  for (const husk::OpEntry& op : ops) allocator.release(allocator.user, op.name);
+  for (const husk_op& op : ops) allocator.release(allocator.user, const_cast<char*>(op.name));
   if (device) port->close(device);
 }
 
-bool husk_engine::find_op(const char* name, husk::OpEntry* out) {
-  husk::Lock lock(mutex);
-  for (size_t i = ops.size(); i-- > 0;)  // the latest wins
-    if (strcmp(ops[i].name, name) == 0) {
-      *out = ops[i];
-      return true;
-    }
-  return false;
+husk::Status husk_engine::find_op(const char* name, husk_op* out, husk_error* error) {
+  {
+    husk::Lock lock(mutex);
+    for (size_t i = ops.size(); i-- > 0;)  // the latest wins
+      if (strcmp(ops[i].name, name) == 0) {
+        *out = ops[i];
+        return husk::Status::ok;
+      }
+  }
+  return husk::to_status(port->find_op ? port->find_op(device, name, out, error) : HUSK_NOT_FOUND);
 }
 
 namespace husk {
@@ -72,10 +74,12 @@ husk_status husk_engine_add_op(husk_engine* engine, const husk_op* op, husk_erro
   char* name = static_cast<char*>(husk::allocate(engine->allocator, size, error));
   if (!name) return HUSK_OUT_OF_MEMORY;
   memcpy(name, op->name, size);
+  husk_op kept = *op;
+  kept.name = name;
   husk::Status status;
   {
     husk::Lock lock(engine->mutex);
-    status = engine->ops.push(engine->allocator, {name, op->call, op->user}, error);
+    status = engine->ops.push(engine->allocator, kept, error);
   }
   if (husk::failed(status)) engine->allocator.release(engine->allocator.user, name);
   return husk_status(status);

@@ -10,13 +10,6 @@
 
 namespace husk {
 
-// An extern op as it was registered; the name is owned by the engine.
-struct OpEntry {
-  char* name;
-  husk_op_fn call;
-  void* user;
-};
-
 // Shared by the handles: one reference for the caller, one for each child.
 class References {
  public:
@@ -61,10 +54,10 @@ struct husk_engine {
   void* device = nullptr;
   husk_port_properties properties = {};
   husk::Mutex mutex;  // guards ops
-  husk::List<husk::OpEntry> ops;
+  husk::List<husk_op> ops;  // as registered; the names are the engine's
 
   ~husk_engine();
 
-  // False if there is none by that name.
-  bool find_op(const char* name, husk::OpEntry* out);
+  // HUSK_NOT_FOUND if there is none by that name, of the application's or of the port's.
+  husk::Status find_op(const char* name, husk_op* out, husk_error* error);
 };

@@ -105,9 +105,11 @@ Status husk_program::resolve(husk_error* error) {
         if (!kernels[i]) HUSK_TRY(load_kernel(i, error));
       } else if (static_cast<husk::Step>(step.op()) == husk::Step::op_extern && !ops[i].call) {
         const char* name = rows()->ops()->Get(i)->c_str();
-        if (!engine->find_op(name, &ops[i]))
+        const Status found = engine->find_op(name, &ops[i], error);
+        if (found == Status(HUSK_NOT_FOUND))
           return husk::fail(error, HUSK_NOT_FOUND, "function '%s' calls op '%s' (%s), which is not registered: "
                             "husk_engine_add_op before opening", c.function->name()->c_str(), name, c.origin(s));
+        HUSK_TRY(found);
       }
     }
   }

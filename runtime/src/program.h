@@ -26,7 +26,7 @@ struct husk_program {
   husk::Array<husk::Chosen> chosen;      // by function
   husk::Array<void*> modules;            // by image; null where it is not of a chosen target
   husk::Array<void*> kernels;            // by kernel, likewise
-  husk::Array<husk::OpEntry> ops;        // by op; call is null where no chosen variant needs it
+  husk::Array<husk_op> ops;              // by op; call is null where no chosen variant needs it
   husk::Array<uint8_t*> constants;       // device address, by constant
   void* constant_memory = nullptr;       // null where the file's own pages serve
   const uint8_t* mapped = nullptr;       // those of them that the port has mapped for the device, and their size

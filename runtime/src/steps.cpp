@@ -201,8 +201,7 @@ bool Frame::is_empty(uint32_t step) const {
 
 Status Frame::run_step(uint32_t step, void* stream, husk_error* error) {
   const fb::Instruction& op = code.steps[step];
-  const husk_engine* engine = program->engine;
-  const husk_port* port = engine->port;
+  const husk_port* port = session->port();
   void* device = session->device();
   if (is_empty(step)) return Status::ok;
   auto pointer = [&](uint32_t i) { return reinterpret_cast<void*>(static_cast<uintptr_t>(values[op.b() + i])); };
@@ -216,15 +215,32 @@ Status Frame::run_step(uint32_t step, void* stream, husk_error* error) {
                                   length(step_states[step].launch), error));
     case Step::op_read: return read_value(step, stream, error);
     case Step::op_extern: {
-      const OpEntry& entry = program->ops[op.a()];
-      const husk_op_context context = {entry.user, engine->device, stream, engine->options.threads};
       for (uint32_t i = op.b(); i < op.b() + op.aux(); ++i)
         if (op_args[i].kind == HUSK_ARG_RESULT) {
           results[next_result].i = 0;
           op_args[i].data = &results[next_result++];
         }
-      return to_status(entry.call(&context, op_args + op.b(), op.aux(), error));
+      return call_op(step, program->ops[op.a()].call, stream, error);
     }
+  }
+  return Status::ok;
+}
+
+Status Frame::call_op(uint32_t step, husk_op_fn function, void* stream, husk_error* error) {
+  const fb::Instruction& op = code.steps[step];
+  const husk_op_context context = {program->ops[op.a()].user, session->device(), stream, program->engine->options.threads};
+  return to_status(function(&context, op_args + op.b(), op.aux(), error));
+}
+
+Status Frame::prepare_ops(husk_error* error) {
+  for (uint32_t s = code.segments[0].step_begin(); s < code.segments[0].step_end(); ++s) {
+    const fb::Instruction& op = code.steps[s];
+    if (static_cast<Step>(op.op()) != Step::op_extern || !program->ops[op.a()].prepare) continue;
+    write_op_args(s);
+    Status status = call_op(s, program->ops[op.a()].prepare, nullptr, error);
+    if (!failed(status)) continue;
+    blame(s, error);
+    return status;
   }
   return Status::ok;
 }

@@ -56,7 +56,7 @@ husk_status launch(void*, void*, void*, const husk_launch*, husk_error*) { retur
 
 constexpr husk_port kPort = {sizeof(husk_port), HUSK_PORT_ABI, "host", nullptr, open, close, properties, fit, alloc, release,
                              upload, upload, copy, fill, stream_create, stream_destroy, stream_wait, module_load,
-                             module_unload, kernel_get, launch, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+                             module_unload, kernel_get, launch, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 

@@ -66,6 +66,18 @@ FAKE_API void fake_break(int32_t code);
 FAKE_API void fake_hide(const char* name);                /* cuGetProcAddress does not find it */
 FAKE_API void fake_pin(const void* memory, uint64_t size);   /* host memory that copies read late; size 0: no longer */
 
+/* For fakes of libraries over the driver, as cublas.cpp is. fake_enter counts a call as one of the driver's and gives the code
+ * that it is to fail with, or 0; in_context: one must be current. fake_queue does too, and queues work in a stream as a launch does:
+ * `work` gets a copy of the data, and all ranges must be live memory. fake_hold counts a library's objects among the live ones: 1 or -1. */
+typedef struct fake_range {
+  const void* address;
+  uint64_t size;
+} fake_range;
+FAKE_API int32_t fake_enter(const char* name, int32_t in_context);
+FAKE_API int32_t fake_queue(const char* name, void* stream, void (*work)(const void* data), const void* data, uint64_t size,
+                            const fake_range* ranges, uint32_t count);
+FAKE_API void fake_hold(int32_t change);
+
 #ifdef __cplusplus
 }
 #endif

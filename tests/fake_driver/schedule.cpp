@@ -280,3 +280,31 @@ CUresult cuEventDestroy(CUevent handle) {
 }  // namespace fake
 
 uint64_t fake_pending() { return fake::pending(); }
+
+int32_t fake_enter(const char* name, int32_t in_context) {
+  const fake::Call call(name);
+  if (in_context && !call.fault) call.context();
+  return call.fault;
+}
+
+int32_t fake_queue(const char* name, void* stream, void (*work)(const void* data), const void* data, uint64_t size,
+                   const fake_range* ranges, uint32_t count) {
+  const fake::Call call(name);
+  if (call.fault) return call.fault;
+  auto task = std::make_shared<fake::Task>();
+  task->what = name;
+  for (uint32_t i = 0; i < count; ++i) {
+    const auto address = reinterpret_cast<husk::cuda::CUdeviceptr>(ranges[i].address);
+    fake::check_range(call, address, ranges[i].size, "an operand");
+    task->memory.push_back(address);
+  }
+  const char* bytes = static_cast<const char*>(data);
+  task->work = [work, kept = std::vector<char>(bytes, bytes + size)] { work(kept.data()); };
+  fake::enqueue(call, static_cast<husk::cuda::CUstream>(stream), task);
+  return 0;
+}
+
+void fake_hold(int32_t change) {
+  std::lock_guard lock(fake::state().mutex);
+  fake::state().held += static_cast<uint64_t>(static_cast<int64_t>(change));
+}

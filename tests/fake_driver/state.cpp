@@ -136,7 +136,7 @@ uint64_t fake_calls(const char* name) {
 
 uint64_t fake_live_objects() {
   Locked locked;
-  uint64_t count = 0;
+  uint64_t count = state().held;
   for (const auto& [handle, object] : state().objects) count += object->counted && object->live;
   for (const auto& [address, allocation] : state().allocations) count += allocation.live;
   for (const fake::Context* context : state().contexts) count += context ? static_cast<uint64_t>(context->retained) : 0;

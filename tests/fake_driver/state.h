@@ -76,7 +76,7 @@ struct State {
   uint32_t eager_percent = 0;
   uint64_t lazy_loads = 0, early_starts = 0;
 
-  uint64_t allocated = 0;
+  uint64_t allocated = 0, held = 0;   // bytes; objects of libraries over the driver
   std::map<CUdeviceptr, Allocation> allocations;   // by the region's first byte, dead ones too
 
   void read_environment();

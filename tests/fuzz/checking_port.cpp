@@ -148,7 +148,7 @@ husk_status launch(void*, void*, void* kernel, const husk_launch* launch, husk_e
 constexpr husk_port kPort = {sizeof(husk_port), HUSK_PORT_ABI, "host", nullptr, open, close, properties, fit, alloc,
                              release, upload, download, copy, fill, stream_create, stream_destroy, stream_wait,
                              module_load, module_unload, kernel_get, launch, nullptr, nullptr, nullptr, nullptr, nullptr,
-                             nullptr};
+                             nullptr, nullptr};
 
 // Calls `visit` for each element's address; false if there are too many to walk.
 template <class Visit>
@@ -209,7 +209,7 @@ husk_status touch(const husk_op_context* context, const husk_op_arg* args, uint3
 }  // namespace
 
 const husk_port* checking_port() { return &kPort; }
-husk_op touching_op(const char* name) { return {name, touch, nullptr}; }
+husk_op touching_op(const char* name) { return {name, touch, nullptr, nullptr}; }
 void announce(const void* memory, size_t size) {
   announced()[reinterpret_cast<uintptr_t>(memory) + size] = reinterpret_cast<uintptr_t>(memory);
 }

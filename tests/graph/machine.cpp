@@ -48,11 +48,13 @@ husk_value DeviceTensor::value() {
   return v;
 }
 
-Machine::Machine(const std::string& functions, const husk_session_options* options) : file_(artifact(functions)) {
+Machine::Machine(const std::string& functions, const husk_session_options* options, const husk_allocator* allocator)
+    : file_(artifact(functions)) {
   bytes_ = std::aligned_alloc(4096, (file_.size() + 4095) / 4096 * 4096);
   std::memcpy(bytes_, file_.data(), file_.size());
   husk_engine_options engine_options = HUSK_ENGINE_OPTIONS_INIT;
   engine_options.port = husk_port_cuda();
+  engine_options.allocator = allocator;
   const husk_port* port = husk_port_cuda();
   if (port->open(port->user, 0, default_allocator(), nullptr, &device_, &error) != HUSK_OK) {
     device_ = nullptr;

@@ -38,7 +38,8 @@ struct DeviceTensor {
 // Every call is checked by the caller: what failed leaves `error`.
 class Machine {
  public:
-  explicit Machine(const std::string& functions, const husk_session_options* options = nullptr);
+  explicit Machine(const std::string& functions, const husk_session_options* options = nullptr,
+                   const husk_allocator* allocator = nullptr);
   ~Machine();
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;

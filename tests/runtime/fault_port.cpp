@@ -88,7 +88,7 @@ husk_status launch(void* device, void* stream, void* kernel, const husk_launch* 
 
 constexpr husk_port kPort = {sizeof(husk_port), HUSK_PORT_ABI, "host", nullptr, open, close, properties, fit, alloc, release,
                              upload, download, copy, fill, stream_create, stream_destroy, stream_wait, module_load,
-                             module_unload, kernel_get, launch, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+                             module_unload, kernel_get, launch, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 

@@ -171,8 +171,8 @@ husk_status positive(const husk_op_context*, const husk_op_arg* args, uint32_t, 
   return HUSK_OK;
 }
 
-const std::vector<husk_op> kPositive = {{"test::positive:sizes", positive_sizes, nullptr},
-                                        {"test::positive", positive, nullptr}};
+const std::vector<husk_op> kPositive = {{"test::positive:sizes", positive_sizes, nullptr, nullptr},
+                                        {"test::positive", positive, nullptr, nullptr}};
 
 // Twice the positive elements: a buffer, and an output, whose size only the data decides.
 std::string twice(const char* range) {
@@ -316,7 +316,7 @@ function f {
     return (int add(result(0), 1), float fadd(fresult(1), 1.0))
   }
 }
-)", Machine::defaults(), nullptr, {{"test::describe", describe, &said}});
+)", Machine::defaults(), nullptr, {{"test::describe", describe, &said, nullptr}});
   ASSERT_NE(m.session, nullptr) << m.error.text;
   Tensor x(HUSK_F32, {3});
   ASSERT_EQ(m.run({x.value(), floating(1.5)}, {integer(0), floating(0)}), HUSK_OK) << m.error.text;

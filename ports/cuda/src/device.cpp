@@ -1,4 +1,4 @@
-#include "device.h"
+#include "matmul.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -131,6 +131,7 @@ husk_status open(void* user, int32_t index, const husk_allocator* allocator, con
   if (status == HUSK_OK) status = read_attributes(device, error);
   if (status == HUSK_OK) status = retain_context(device, error);
   if (status == HUSK_OK) {
+    pthread_mutex_init(&device->mutex, nullptr);
     *out = &device->plain;
     return HUSK_OK;
   }
@@ -143,6 +144,12 @@ husk_status open(void* user, int32_t index, const husk_allocator* allocator, con
 void close(void* handle) {
   if (!handle) return;
   Device& device = as_device(handle);
+  if (device.products) {
+    Ignored ignored;
+    Current current(handle, &ignored.error);
+    close_products(device, device.products);
+  }
+  pthread_mutex_destroy(&device.mutex);
   stream_destroy(handle, device.private_stream);
   device.driver.cuDevicePrimaryCtxRelease(device.device);
   unload_driver(&device.driver);

@@ -4,6 +4,8 @@
 
 #include <husk/port_cuda.h>
 
+#include <pthread.h>
+
 #include "driver.h"
 #include "error.h"
 #include "ranges.h"
@@ -11,6 +13,7 @@
 namespace husk::cuda {
 
 struct Device;
+struct Products;
 
 // What a caller holds: the device, and whether its context is current already (enter).
 struct Handle {
@@ -34,6 +37,8 @@ struct Device {
   int registers_read_only;    // takes host memory that it may only read
   CUstream private_stream;    // for work that no caller waits for: uploads of graphs
   char name[128];
+  pthread_mutex_t mutex;      // guards the next
+  Products* products;         // null until a program calls one
 };
 
 inline Device& as_device(void* handle) { return *static_cast<Handle*>(handle)->device; }

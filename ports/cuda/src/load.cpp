@@ -227,6 +227,7 @@ husk_status load_directly(const Loading& loading, husk_error* error) {
     result = device.driver.cuMemcpyHtoDAsync(as_address(one.to), one.from, one.size, device.private_stream);
   }
   const CUresult waited = device.driver.cuStreamSynchronize(device.private_stream);
+  if (waited != CUDA_SUCCESS) device.driver.cuStreamSynchronize(device.private_stream);   // one that failed has not waited
   if (result == CUDA_SUCCESS) {
     call = "cuStreamSynchronize";
     result = waited;

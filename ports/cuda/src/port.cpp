@@ -2,6 +2,7 @@
 
 #include "device.h"
 #include "graph.h"
+#include "matmul.h"
 #include "module.h"
 
 namespace husk::cuda {
@@ -11,6 +12,7 @@ static const husk_port kPort = {
     fit,               memory_alloc,  memory_free,   upload,      download,     copy,         fill,
     stream_create,     stream_destroy, stream_wait,  module_load, module_unload, kernel_get,  launch,
     &kGraphs,          enter,         leave,         load,        map,          unmap,
+    find_op,
 };
 
 }  // namespace husk::cuda

@@ -17,7 +17,7 @@ constexpr uint32_t table_size = sizeof table / sizeof *table;
 
 template <size_t... I>
 struct Rows {
-  static constexpr husk_op all[] = {{table[I].name, op_enter, const_cast<Op*>(&table[I])}...};
+  static constexpr husk_op all[] = {{table[I].name, op_enter, const_cast<Op*>(&table[I]), nullptr}...};
 };
 
 template <size_t... I>

@@ -23,6 +23,7 @@ constexpr husk_port port = {
     module_load, module_unload, kernel_get, kernel_launch,
     nullptr,
     nullptr, nullptr, nullptr, nullptr, nullptr,   // nothing here is made quicker by them
+    nullptr,   // ops are a library of their own
 };
 
 }  // namespace

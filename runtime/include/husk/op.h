@@ -50,6 +50,10 @@ typedef struct husk_op {
   const char* name;         /* "aten::addmm.out"; copied */
   husk_op_fn call;
   void* user;               /* must outlive the engine */
+  /* NULL, or called by husk_session_resize with the arguments of each call that a run of these shapes begins with, so that the
+   * call finds what takes long to choose; it may allocate. Of memory that is not known yet `data` is the offset alone. Nothing is
+   * enqueued. A run of other shapes calls the op all the same. */
+  husk_op_fn prepare;
 } husk_op;
 
 #ifdef __cplusplus

@@ -8,13 +8,13 @@
 #ifndef HUSK_PORT_H
 #define HUSK_PORT_H
 
-#include <husk/types.h>
+#include <husk/op.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define HUSK_PORT_ABI 3
+#define HUSK_PORT_ABI 4
 
 /* Formats of images. Values are frozen: files hold them. */
 enum { HUSK_IMAGE_ELF = 1, HUSK_IMAGE_CUBIN = 2, HUSK_IMAGE_PTX = 3 };
@@ -161,6 +161,10 @@ typedef struct husk_port {
    * unchanged until unmap of the same bytes. HUSK_UNSUPPORTED means: load them. */
   husk_status (*map)(void* device, const void* memory, uint64_t size, void** address, husk_error* error);
   void (*unmap)(void* device, const void* memory, uint64_t size);
+
+  /* The port's own op of that name, for programs that call one which the application did not register. It can be called until
+   * the device is closed: the library that it needs is opened here. HUSK_NOT_FOUND where there is none by that name. */
+  husk_status (*find_op)(void* device, const char* name, husk_op* op, husk_error* error);
 } husk_port;
 
 #ifdef __cplusplus

@@ -116,7 +116,7 @@ husk_status measure(const husk_op_context*, const husk_op_arg* args, uint32_t co
   return HUSK_OK;
 }
 
-constexpr husk_op kOps[] = {{"test::mix", mix, nullptr}, {"test::measure:sizes", measure, nullptr}};
+constexpr husk_op kOps[] = {{"test::mix", mix, nullptr, nullptr}, {"test::measure:sizes", measure, nullptr, nullptr}};
 
 }  // namespace
 

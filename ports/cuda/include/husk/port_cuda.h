@@ -34,6 +34,9 @@ typedef struct husk_cuda_options {
   uint64_t staging_bytes;
   int32_t load_threads;
   int32_t reserved;
+  /* The library that programs exported with libraries call: the path of a libcublasLt of CUDA 12 or later. NULL: the newest that
+   * the dynamic linker finds and the driver can run. Opened where the first such program is, and nowhere else. */
+  const char* cublas;
 } husk_cuda_options;
 
 /* The table of the port; static, the same at every call, from any thread. Never NULL, also without a driver. */
