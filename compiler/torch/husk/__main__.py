@@ -23,6 +23,8 @@ def parser():
                     "forward by default")
   made.add_argument("--attention", choices=("flash", "decompose"), default="flash",
                     help="on CUDA targets: one kernel where it covers the call (the default), or products and a softmax")
+  made.add_argument("--libraries", action="store_true",
+                    help="on CUDA targets: matrix products are made by cuBLASLt, which must be where the artifact runs")
   made.add_argument("--user", action="append", default=[], metavar="KEY=VALUE", help="metadata of the author's own")
   made.add_argument("--version", action="version", version=f"husk {__version__}")
   return made
@@ -60,7 +62,7 @@ def main(argv=None):
   try:
     model, args, shapes = loaded(given.model)
     options = {"targets": given.target or ("host",), "user": dict(pair.split("=", 1) for pair in given.user),
-               "attention": given.attention}
+               "attention": given.attention, "libraries": given.libraries}
     if isinstance(model, dict):
       if given.function:
         raise ValueError(f"--function {given.function}: the model names its functions itself: {', '.join(model)}")

@@ -50,7 +50,7 @@ class Function:
 
 
 def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=("host",), keep=None, function="forward",
-           user=None, attention="flash"):
+           user=None, attention="flash", libraries=False):
   """Exports a model to the artifact `path`.
 
   export(model, args, path) makes one function of `model`, an nn.Module or a torch.export.ExportedProgram; `function` is
@@ -64,6 +64,8 @@ def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=
   user: text by key, the author's own metadata.
   attention: on CUDA targets, "flash" is one kernel where it covers the call, "decompose" products and a softmax. Where "flash"
     does not cover a call, the `.hir` and the logger "husk" say so.
+  libraries: on CUDA targets, True leaves matrix products to cuBLASLt, which must then be where the artifact runs. By default all
+    is in the artifact.
   Raises Unsupported for what an artifact cannot hold, CompileError where g++ or huskc fail. Returns `path`.
   """
   functions, path = _given(model, args, path, kwargs, dynamic_shapes, function)
@@ -73,7 +75,7 @@ def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=
       folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="husk-")))
     else:
       folder = pathlib.Path(keep)
-    text = write(functions, folder, targets=targets, user=user, attention=attention)
+    text = write(functions, folder, targets=targets, user=user, attention=attention, libraries=libraries)
     made = folder / "model.husk"
     compile.compile(text, made)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +84,7 @@ def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=
 
 
 def write(model, args, folder=None, *, kwargs=None, dynamic_shapes=None, targets=("host",), function="forward", user=None,
-          attention="flash"):
+          attention="flash", libraries=False):
   """The first half of `export`, which takes the same: writes model.hir, images and weights into `folder`; returns the
   path of the `.hir`."""
   import safetensors.torch
@@ -94,7 +96,7 @@ def write(model, args, folder=None, *, kwargs=None, dynamic_shapes=None, targets
     for name, one in functions.items():
       with within(name, functions):
         exported[name] = one.exported()
-    program, tensors, files = _program(exported, _targets(targets, attention), user or {})
+    program, tensors, files = _program(exported, _targets(targets, attention, libraries), user or {})
   for name, image in files.items():
     (folder / name).write_bytes(image)
   safetensors.torch.save_file(tensors, folder / constants.FILE)
@@ -175,12 +177,14 @@ class HostTarget:
 class CudaTarget:
   """Compiles for a GPU that need not be there."""
 
-  def __init__(self, name, attention="flash"):
+  def __init__(self, name, attention="flash", libraries=False):
     from . import offline, triton_kernels
     from .attention import check_way
     self.attention, self.notes = check_way(attention), []
     name, _, way = name.partition(":")
-    self.description, self.way = offline.Target.load(name), way or "templates"
+    self.description, self.way, self.libraries = offline.Target.load(name), way or "templates", libraries
+    if libraries and way:
+      raise ValueError(f"cuda:{name}:{way} with libraries: products are left to the library, give cuda:{name}")
     self.row = f"cuda_{self.description.key}"
     self.kernels = triton_kernels.CudaKernels(self.description, prefix=f"{self.description.key}_")
 
@@ -192,7 +196,7 @@ class CudaTarget:
     if self.attention == "flash" and (flash := attention.rewritten(exported, self._note)) is not exported:
       exported, prepared = flash, capture.prepared
     take = Converter(self.row, signed, weights, self.kernels, names).convert
-    with offline.cuda(self.description, self.way):
+    with offline.cuda(self.description, self.way, self.libraries):
       variant = capture.capture(offline.moved(prepared(exported)), "cuda", self.kernels.options(), take,
                                 flash=self.attention == "flash")
       self.kernels.finish()
@@ -206,19 +210,19 @@ class CudaTarget:
     return self.kernels.rows(self.row), self.kernels.files()
 
 
-def _targets(names, attention="flash"):
+def _targets(names, attention="flash", libraries=False):
   made = {}
   for name in names:
     port, _, what = name.partition(":")
     for each in ([what] if what else host_image.isas_of_this_machine()) if port == "host" else [what]:
-      made.setdefault(f"{port}:{each}", _target(name, port, each, attention))
+      made.setdefault(f"{port}:{each}", _target(name, port, each, attention, libraries))
   return list(made.values())
 
 
-def _target(name, port, what, attention):
+def _target(name, port, what, attention, libraries):
   if port == "host" and what in host_image.ISAS:
     return HostTarget(what)
   if port == "cuda" and what:
-    return CudaTarget(what, attention)
+    return CudaTarget(what, attention, libraries)
   known = ", ".join(f"host:{isa}" for isa in host_image.ISAS)
   raise ValueError(f"no target {name!r}: give host, {known} or cuda:NAME")

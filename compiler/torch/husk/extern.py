@@ -8,7 +8,7 @@ its strides, its offset. A random operator has the state of the generator behind
 
 import sympy
 
-from . import data, hir
+from . import data, hir, libraries
 from .errors import Unsupported
 
 
@@ -20,6 +20,8 @@ def out(converter, node):
   if len(results) != 1:
     raise Unsupported(f"{_name(op)} has {len(results)} outputs of its own")
   values[results[0]] = node.output_view if node.output_view is not None else node
+  if libraries.takes(op) and node.get_device().type == "cuda":
+    return libraries.call(converter, node, values)
   _say(converter, node, op, values, [])
 
 

@@ -14,7 +14,7 @@ import pathlib
 import subprocess
 import types
 
-from . import products, versions
+from . import libraries, products, versions
 
 TARGETS = pathlib.Path(__file__).parent / "targets"
 
@@ -141,9 +141,9 @@ class _Driver:
 
 
 @contextlib.contextmanager
-def cuda(target, way="templates"):
-  """While open, torch.export and Inductor compile for `target`; `way` is how products are made (products.py). Not
-  re-entrant; one thread."""
+def cuda(target, way="templates", library=False):
+  """While open, torch.export and Inductor compile for `target`; `way` is how products are made (products.py), `library`
+  says whether they are left to a library (libraries.py). Not re-entrant; one thread."""
   if _current.get() is not None:
     raise RuntimeError(f"already compiling for {_current.get().name}: close that `cuda` first")
   from torch._inductor import config
@@ -158,6 +158,8 @@ def cuda(target, way="templates"):
     stack.enter_context(_triton_knobs(target))
     stack.enter_context(_worker_properties(target))
     stack.enter_context(config.patch(known))
+    if library:
+      stack.enter_context(libraries.called())
     _forget()
     token = _current.set(target)
     stack.callback(_current.reset, token)
@@ -173,6 +175,8 @@ def moved(exported):
   from torch.export.passes import move_to_device_pass
   from torch.utils import _pytree as pytree
   graph = copy.deepcopy(exported.graph_module)
+  for node, copied in zip(exported.graph.nodes, graph.graph.nodes):
+    copied.name = node.name     # the copy renames what is called like a function of Python, as `input`
   mode = detect_fake_mode([node.meta["val"] for node in graph.graph.nodes if node.meta.get("val") is not None])
   fakes = {}
 
