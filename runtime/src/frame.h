@@ -88,6 +88,7 @@ struct Frame {
   SegmentState* segment_states = nullptr;   // one more than there are
   uint32_t next_result = 0;         // where the next value of the segment under way goes
   uint32_t evaluated = 0;           // registers of so many segments hold numbers of one run, or resize
+  bool preparing = false;           // a resize writes arguments: ops choose what they need for them
   bool bound_once = false;          // last_registers and input_bytes are of a run that passed its checks
 
   // Memory.
@@ -164,8 +165,6 @@ struct Frame {
   uint64_t step_length(uint32_t step) const;   // bytes of a copy, elements of a fill
   bool is_empty(uint32_t step) const;  // a launch with an empty grid, a copy or fill of nothing
   Status run_step(uint32_t step, void* stream, husk_error* error);
-  // Lets the ops of the first segment choose what they need for the registers in force.
-  Status prepare_ops(husk_error* error);
   const char* step_name(uint32_t step) const;   // of the kernel or op; "" if there is none
   // Tells in `error` which step failed.
   void blame(uint32_t step, husk_error* error) const;
@@ -195,7 +194,6 @@ struct Frame {
   Status check_size(uint32_t buffer, const Block& block, husk_error* error) const;
   Status read_value(uint32_t step, void* stream, husk_error* error);
   void write_op_args(uint32_t step);
-  Status call_op(uint32_t step, husk_op_fn function, void* stream, husk_error* error);
 };
 
 }  // namespace husk

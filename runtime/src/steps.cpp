@@ -107,7 +107,7 @@ Status Frame::write_arguments(uint32_t step, bool all, husk_error* error) {
   husk_launch& launch = step_states[step].launch;
   if (kind == Step::op_extern) {
     write_op_args(step);
-    return Status::ok;
+    return preparing ? run_step(step, nullptr, error) : Status::ok;
   }
   const fb::Kernel* kernel = kind == Step::op_launch ? code.program->kernels()->Get(op.a()) : nullptr;
   const uint32_t begin = all ? op.b() + (kernel ? 3 : 0) : step_states[step].first_dynamic;
@@ -215,32 +215,17 @@ Status Frame::run_step(uint32_t step, void* stream, husk_error* error) {
                                   length(step_states[step].launch), error));
     case Step::op_read: return read_value(step, stream, error);
     case Step::op_extern: {
+      const husk_op& entry = program->ops[op.a()];
+      const husk_op_fn function = preparing ? entry.prepare : entry.call;
+      if (!function) return Status::ok;
+      const husk_op_context context = {entry.user, device, stream, program->engine->options.threads};
       for (uint32_t i = op.b(); i < op.b() + op.aux(); ++i)
         if (op_args[i].kind == HUSK_ARG_RESULT) {
           results[next_result].i = 0;
           op_args[i].data = &results[next_result++];
         }
-      return call_op(step, program->ops[op.a()].call, stream, error);
+      return to_status(function(&context, op_args + op.b(), op.aux(), error));
     }
-  }
-  return Status::ok;
-}
-
-Status Frame::call_op(uint32_t step, husk_op_fn function, void* stream, husk_error* error) {
-  const fb::Instruction& op = code.steps[step];
-  const husk_op_context context = {program->ops[op.a()].user, session->device(), stream, program->engine->options.threads};
-  return to_status(function(&context, op_args + op.b(), op.aux(), error));
-}
-
-Status Frame::prepare_ops(husk_error* error) {
-  for (uint32_t s = code.segments[0].step_begin(); s < code.segments[0].step_end(); ++s) {
-    const fb::Instruction& op = code.steps[s];
-    if (static_cast<Step>(op.op()) != Step::op_extern || !program->ops[op.a()].prepare) continue;
-    write_op_args(s);
-    Status status = call_op(s, program->ops[op.a()].prepare, nullptr, error);
-    if (!failed(status)) continue;
-    blame(s, error);
-    return status;
   }
   return Status::ok;
 }
