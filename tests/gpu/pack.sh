@@ -33,5 +33,6 @@ done
 "$python" tests/gpu/expected.py "$out/data"
 mkdir "$out/attention"
 "$python" tests/gpu/attention.py pack "$out/attention"
+"$python" tests/gpu/libraries.py pack "$out/libraries"
 rm -f "$out"/data/*.hir
 du -sh "$out"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Everything of Husk that needs a GPU, from what tests/gpu/pack.sh made; needs no build there. Prints a report.
-#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: target models attention branches chain gpt transformers load
-#                                          port sanitizer; all by default
+#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: target models attention branches chain gpt transformers libraries
+#                                          load port sanitizer; all by default
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 dir=${1:-build/gpu}
 shift || true
 stages=("$@")
-((${#stages[@]})) || stages=(target models attention branches chain gpt transformers load port sanitizer)
+((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries load port sanitizer)
 export LD_LIBRARY_PATH=$PWD/$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 bin=$dir/bin data=$dir/data failed=0 passed=0
 
@@ -89,6 +89,64 @@ transformers() {
   done
 }
 
+# Products by cuBLASLt: every kind of them, whole transformers beside those that hold their products, memcheck.
+libraries() {
+  local out=$dir/transformers names=(bert vit llama) file name number mode made=() cublas way artifact text value
+  export PYTHONPATH=$PWD/compiler/torch HUSKC=$PWD/$bin/huskc
+  cublas=$(python3 tests/gpu/libraries.py find) || { failed=$((failed + 1)); echo "FAILED  no libcublasLt was found"; return; }
+  echo "        cuBLASLt: $(readlink -f "$cublas"/libcublasLt.so.1? | head -1)"
+  local -x LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$cublas
+  mkdir -p "$out"
+  for name in "${names[@]}"; do
+    for way in "" --libraries; do
+      artifact=$out/$name${way:+.libraries}.husk
+      [[ -e $artifact ]] && continue
+      # shellcheck disable=SC2086
+      timeout 400 python3 tests/gpu/transformers_models.py export "$out" "$name" $way >"$artifact.log" 2>&1 &
+      made+=($!)
+    done
+  done
+  show=1 lines=6 check "port: products of every dtype, shape and layout" timeout 200 "$bin/husk_port_test" --gtest_brief=1 \
+    --gtest_filter='CudaMatmul.*'
+  show=1 lines=60 check "products against eager" timeout 400 python3 tests/gpu/libraries.py check "$dir/libraries" "$bin/husk-run"
+  ((${#made[@]})) && wait "${made[@]}"
+  for name in "${names[@]}"; do
+    for way in "" .libraries; do
+      show=1 lines=2 check "$name$way is there" bash -c "cat '$out/$name$way.husk.log' 2>/dev/null; test -e '$out/$name$way.husk'"
+    done
+  done
+  [[ -e $out/llama.0.tokens && -e $out/bert.0.out.safetensors && -e $out/vit.0.out.safetensors ]] ||
+    show=1 lines=12 check "eager" timeout 300 python3 tests/gpu/transformers_models.py expect "$out"
+  # One line a case: medians of 100 runs that are waited for, in us, and until the call returned; the largest difference from eager.
+  for file in "$out"/{bert,vit}.*.in.safetensors; do
+    IFS=. read -r name number _ <<<"$(basename "$file")"
+    for way in "" .libraries; do
+      for mode in list auto; do
+        [[ $way && $mode == auto ]] && continue   # calls of a library stand in no graph: it is the list
+        text=$(timeout 100 "$bin/husk-run" "$out/$name$way.husk" --device=cuda --mode=$mode --inputs="$file" \
+          --expected="$out/$name.$number.out.safetensors" --rtol=2e-2 --atol=2e-2 --repeat=100 2>&1)
+        value=$?
+        ((value == 0)) && passed=$((passed + 1)) || failed=$((failed + 1))
+        printf '%-7s %-22s %-5s %-52s %s\n' "$( ((value == 0)) && echo ok || echo FAILED)" "$name.$number${way}" $mode \
+          "$(grep -oE 'first [0-9.]+ us, median [0-9.]+ us \([0-9.]+ us' <<<"$text")" \
+          "$(grep -oE 'differs by [0-9.e+-]+' <<<"$text" | tr '\n' ' ')"
+        ((value == 0)) || tail -4 <<<"$text" | sed 's/^/        /'
+      done
+    done
+  done
+  for way in "" .libraries; do
+    for mode in list auto; do
+      [[ $way && $mode == auto ]] && continue
+      show=1 lines=3 check "llama$way, $mode" timeout 200 "$bin/husk_gpu_generate" "$out/llama$way.husk" "$out/llama.0.tokens" $mode
+    done
+  done
+  # What the library itself keeps until it is closed is no finding, so nothing is said of leaks.
+  for name in matrices_f16 batches_f32; do
+    lines=30 check "memcheck $name" timeout 300 python3 tests/gpu/libraries.py check "$dir/libraries" \
+      "compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 --print-limit 5 $bin/husk-run" "$name"
+  done
+}
+
 tool=()
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 for stage in "${stages[@]}"; do
@@ -104,6 +162,7 @@ for stage in "${stages[@]}"; do
     chain) show=1 lines=60 check "chain of 100 kernels" "$bin/husk_gpu_bench" "$data" 300 ;;
     gpt) show=1 lines=30 check "GPT, eager and every mode" gpt ;;
     transformers) transformers ;;
+    libraries) libraries ;;
     load) show=1 lines=50 check "loading of weights" "$bin/husk_gpu_load" "$dir/weights.tmp" ;;
     port) show=1 lines=3 check "port conformance" "$bin/husk_port_test" --gtest_brief=1 ;;
     sanitizer)

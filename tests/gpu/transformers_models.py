@@ -1,9 +1,9 @@
 """Whole transformers, exported for a GPU: BERT-base, ViT-B/16 and a Llama of 1.1 B with a KV cache, with seeded random weights.
 
-    python tests/gpu/transformers_models.py export DIR [--small] [--target cuda:h200] [MODEL...]
+    python tests/gpu/transformers_models.py export DIR [--small] [--target cuda:h200] [--libraries] [MODEL...]
     python tests/gpu/transformers_models.py expect DIR [--small] [--device cuda] [MODEL...]
 
-`export` writes DIR/MODEL.husk and prints how long that took; `expect` runs eager PyTorch and writes DIR/MODEL.N.in.safetensors and
+`export` writes DIR/MODEL.husk, or with --libraries DIR/MODEL.libraries.husk, and prints how long that took; `expect` runs eager PyTorch and writes DIR/MODEL.N.in.safetensors and
 DIR/MODEL.N.out.safetensors, tensors named by position, and DIR/llama.N.tokens: lines of the prompt, of 64 greedy tokens, and of how far each was
 ahead of the next best. --small makes all of them a few layers small, for a machine without a
 GPU. BERT and ViT are those of the package transformers, the Llama stands here.
@@ -154,10 +154,10 @@ def export(name, options):
   import husk
   model, functions, _ = make(name, options.small)
   begin = time.perf_counter()
+  path = options.dir / f"{name}{'.libraries' if options.libraries else ''}.husk"
   husk.export({function: husk.Function(model, args, dynamic_shapes=shapes) for function, (args, shapes) in functions.items()},
-              options.dir / f"{name}.husk", targets=options.target or ["cuda:h200"])
-  print(f"{name}: exported in {time.perf_counter() - begin:.0f} s, "
-        f"{(options.dir / f'{name}.husk').stat().st_size / 2**20:.1f} MiB", flush=True)
+              path, targets=options.target or ["cuda:h200"], libraries=options.libraries)
+  print(f"{name}: exported in {time.perf_counter() - begin:.0f} s, {path.stat().st_size / 2**20:.1f} MiB", flush=True)
 
 
 def timed(run, device):
@@ -213,6 +213,7 @@ def main():
   parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL")
   parser.add_argument("--small", action="store_true")
   parser.add_argument("--target", action="append", help="as for husk.export; may be repeated")
+  parser.add_argument("--libraries", action="store_true", help="products by cuBLASLt")
   parser.add_argument("--device", default="cuda")
   options = parser.parse_intermixed_args()
   options.dir.mkdir(parents=True, exist_ok=True)
