@@ -1,0 +1,174 @@
+// Ops that choose what they need at resize, and ops that the port brings.
+#include "fixture.h"
+
+#include "../values.h"
+
+#include <husk/port_host.h>
+
+#include <cstring>
+
+namespace husk::test {
+namespace {
+
+const char* const kTwice = R"(
+function twice {
+  input x tensor f32 [1..1024]
+  output y tensor f32 rank 1
+  variant cpu {
+    let n = size(x, 0)
+    buffer x of input bytes mul(n, 4)
+    buffer y of output bytes mul(n, 4)
+    buffer t bytes mul(n, 4) align 64
+    extern "test::twice" (read tensor x f32 [n] [1], write tensor t f32 [n] [1]) at "model.py:3"
+    extern "test::twice" (read tensor t f32 [n] [1], write tensor y f32 [n] [1]) at "model.py:4"
+    return (tensor y f32 [n] [1])
+  }
+}
+)";
+
+// What an op was asked for.
+struct Asked {
+  int prepared = 0, called = 0;
+  std::vector<int64_t> sizes;        // of prepare
+  std::vector<const void*> data;     // likewise, of input and output
+  husk_status answer = HUSK_OK;      // of prepare
+};
+
+husk_status twice(const husk_op_context* context, const husk_op_arg* args, uint32_t count, husk_error*) {
+  if (count != 2) return HUSK_INVALID_ARGUMENT;
+  ++static_cast<Asked*>(context->user)->called;
+  for (int64_t i = 0; i < args[0].sizes[0]; ++i)
+    static_cast<float*>(args[1].data)[i] = 2 * static_cast<const float*>(args[0].data)[i];
+  return HUSK_OK;
+}
+
+husk_status choose(const husk_op_context* context, const husk_op_arg* args, uint32_t count, husk_error* error) {
+  Asked& asked = *static_cast<Asked*>(context->user);
+  if (count != 2 || !context->device) return HUSK_INVALID_ARGUMENT;
+  ++asked.prepared;
+  asked.sizes.push_back(args[0].sizes[0]);
+  asked.data.insert(asked.data.end(), {args[0].data, args[1].data});
+  if (asked.answer != HUSK_OK) std::strcpy(error->text, "nothing fits");
+  return asked.answer;
+}
+
+TEST(Prepare, IsCalledAtResizeAndNowhereElse) {
+  for (const int32_t mode : {HUSK_MODE_AUTO, HUSK_MODE_LIST}) {
+    Asked asked;
+    husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
+    options.mode = mode;
+    Machine m(kTwice, Machine::defaults(), &options, {{"test::twice", twice, &asked, choose}});
+    ASSERT_NE(m.session, nullptr) << m.error.text;
+    EXPECT_EQ(asked.prepared, 0);
+    Tensor x(HUSK_F32, {3}), more(HUSK_F32, {5});
+    x.as<float>()[1] = 1.5f;
+    Tensor shape(HUSK_F32, {3});
+    shape.dl.data = nullptr;   // the caller's memory is not known yet
+    ASSERT_EQ(m.resize({shape.value()}), HUSK_OK) << m.error.text;
+    EXPECT_EQ(asked.prepared, 2);
+    EXPECT_EQ(asked.called, 0);
+    ASSERT_EQ(m.run({x.value()}, {none()}), HUSK_OK) << m.error.text;
+    EXPECT_EQ(static_cast<const float*>(m.results[0].as.tensor->data)[1], 6);
+    ASSERT_EQ(m.run({more.value()}, {none()}), HUSK_OK) << m.error.text;   // not resized: called all the same
+    EXPECT_EQ(asked.prepared, 2);
+    EXPECT_EQ(asked.called, 4);
+    ASSERT_EQ(m.resize({more.value()}), HUSK_OK) << m.error.text;
+    EXPECT_EQ(asked.sizes, (std::vector<int64_t>{3, 3, 5, 5}));
+    EXPECT_EQ(asked.data[0], nullptr);
+    EXPECT_NE(asked.data[1], nullptr);      // the arena's is
+    EXPECT_EQ(asked.data[3], nullptr);
+    EXPECT_EQ(asked.data[4], more.dl.data); // what a resize is given it passes on
+  }
+}
+
+TEST(Prepare, AFailureNamesTheStepAndChangesNothing) {
+  Asked asked;
+  Machine m(kTwice, Machine::defaults(), nullptr, {{"test::twice", twice, &asked, choose}});
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  Tensor x(HUSK_F32, {3});
+  asked.answer = HUSK_UNSUPPORTED;
+  EXPECT_EQ(m.resize({x.value()}), HUSK_UNSUPPORTED);
+  EXPECT_EQ(m.error.step, 0);
+  EXPECT_STREQ(m.error.text, "function 'twice': step 0 test::twice (model.py:3): nothing fits");
+  ASSERT_EQ(m.run({x.value()}, {none()}), HUSK_OK) << m.error.text;
+  asked.answer = HUSK_OK;
+  EXPECT_EQ(m.resize({x.value()}), HUSK_OK) << m.error.text;
+}
+
+TEST(Prepare, AnOpWithoutItIsCalledOnly) {
+  Asked asked;
+  Machine m(kTwice, Machine::defaults(), nullptr, {{"test::twice", twice, &asked, nullptr}});
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  Tensor x(HUSK_F32, {3});
+  ASSERT_EQ(m.resize({x.value()}), HUSK_OK) << m.error.text;
+  EXPECT_EQ(asked.called, 0);
+  ASSERT_EQ(m.run({x.value()}, {none()}), HUSK_OK) << m.error.text;
+  EXPECT_EQ(asked.called, 2);
+}
+
+// Ops of a port
+
+Asked ports;
+husk_status port_answer = HUSK_OK;
+int port_asked = 0;
+
+husk_status find(void* device, const char* name, husk_op* op, husk_error* error) {
+  ++port_asked;
+  if (!device || std::strcmp(name, "test::twice") != 0) return HUSK_NOT_FOUND;
+  if (port_answer != HUSK_OK) std::strcpy(error->text, "the library is not there");
+  *op = {"test::twice", twice, &ports, choose};
+  return port_answer;
+}
+
+class PortOps : public testing::Test {
+ protected:
+  void SetUp() override {
+    ports = {};
+    port_answer = HUSK_OK;
+    port_asked = 0;
+    port = *husk_port_host();
+    port.find_op = find;
+    options.port = &port;
+  }
+  husk_port port = {};
+  husk_engine_options options = Machine::defaults();
+};
+
+TEST_F(PortOps, AreFoundWhereTheApplicationHasNone) {
+  Machine m(kTwice, options);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  EXPECT_EQ(port_asked, 1);   // once an op, not once a call of it
+  Tensor x(HUSK_F32, {3});
+  ASSERT_EQ(m.resize({x.value()}), HUSK_OK) << m.error.text;
+  ASSERT_EQ(m.run({x.value()}, {none()}), HUSK_OK) << m.error.text;
+  EXPECT_EQ(ports.prepared, 2);
+  EXPECT_EQ(ports.called, 2);
+}
+
+TEST_F(PortOps, GiveWayToTheApplications) {
+  Asked own;
+  Machine m(kTwice, options, nullptr, {{"test::twice", twice, &own, nullptr}});
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  EXPECT_EQ(port_asked, 0);
+  Tensor x(HUSK_F32, {3});
+  ASSERT_EQ(m.run({x.value()}, {none()}), HUSK_OK) << m.error.text;
+  EXPECT_EQ(own.called, 2);
+}
+
+TEST_F(PortOps, ThatFailAreToldInThePortsWords) {
+  port_answer = HUSK_UNSUPPORTED;
+  Machine m(kTwice, options);
+  EXPECT_EQ(m.program, nullptr);
+  EXPECT_STREQ(m.error.text, "the library is not there");
+}
+
+TEST_F(PortOps, OtherNamesAreNotRegistered) {
+  std::string text = kTwice;
+  for (size_t at; (at = text.find("test::twice")) != std::string::npos;) text.replace(at, 11, "test::none");
+  Machine m(text, options);
+  EXPECT_EQ(m.program, nullptr);
+  EXPECT_NE(std::string(m.error.text).find("'test::none' (model.py:3), which is not registered"), std::string::npos) << m.error.text;
+}
+
+}  // namespace
+}  // namespace husk::test
