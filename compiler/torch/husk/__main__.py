@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import logging
 import pathlib
 import sys
 
@@ -25,6 +26,9 @@ def parser():
                     help="on CUDA targets: one kernel where it covers the call (the default), or products and a softmax")
   made.add_argument("--libraries", action="store_true",
                     help="on CUDA targets: matrix products are made by cuBLASLt, which must be where the artifact runs")
+  made.add_argument("--tune", choices=("none", "heuristic", "max"),
+                    help="on CUDA targets: the first configuration of each kernel, or one by rules, or the fastest, measured on the "
+                    "GPU here; by default max where that is the target, else heuristic")
   made.add_argument("--user", action="append", default=[], metavar="KEY=VALUE", help="metadata of the author's own")
   made.add_argument("--version", action="version", version=f"husk {__version__}")
   return made
@@ -52,6 +56,15 @@ def loaded(text):
   return made if len(made) == 3 else (*made, None)
 
 
+def _say_times():
+  """Shows what the exporter tells, the time that each target took among it."""
+  handler = logging.StreamHandler()
+  handler.setFormatter(logging.Formatter("husk: %(message)s"))
+  logger = logging.getLogger("husk")
+  logger.handlers[:] = [handler]
+  logger.setLevel(logging.INFO)
+
+
 def main(argv=None):
   given = parser().parse_args(argv)
   if not given.output and not given.keep:
@@ -59,10 +72,11 @@ def main(argv=None):
   wrong = [pair for pair in given.user if "=" not in pair]
   if wrong:
     parser().error(f"--user {wrong[0]}: give KEY=VALUE")
+  _say_times()
   try:
     model, args, shapes = loaded(given.model)
     options = {"targets": given.target or ("host",), "user": dict(pair.split("=", 1) for pair in given.user),
-               "attention": given.attention, "libraries": given.libraries}
+               "attention": given.attention, "libraries": given.libraries, "tune": given.tune}
     if isinstance(model, dict):
       if given.function:
         raise ValueError(f"--function {given.function}: the model names its functions itself: {', '.join(model)}")

@@ -133,7 +133,7 @@ class _Call:
     converter.backend.define_kernel(name, _definition(name, self, configs, grid, list(extra), target))
     arguments = converter.backend.kernel(name).arguments
     given = [*(self.values.get(argument) for argument in arguments), *extra.values()]
-    made = converter.backend.call_kernel(name, given, converter.ranges)
+    made = converter.backend.call_kernel(name, given, converter.ranges, lambda at: at.extent)
     texts = []
     for kind, *rest in made.arguments:
       texts.append("null" if kind == "null" else converter._value(rest[0]) if kind == "value" else

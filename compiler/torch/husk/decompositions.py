@@ -1,5 +1,7 @@
 """Operators in terms of others: attention as two products and a softmax, an LSTM as its cells."""
 
+import contextlib
+
 from .errors import Unsupported
 
 
@@ -7,6 +9,33 @@ def table():
   """{operator: function}."""
   import torch
   return {torch.ops.aten.scaled_dot_product_attention.default: _attention, torch.ops.aten.lstm.input: _lstm}
+
+
+@contextlib.contextmanager
+def one_row():
+  """While open, Inductor makes sums of products of one row with a bias too, where it does so with those without
+  (config.coordinate_descent_tuning)."""
+  import torch
+  from torch._inductor import config, decomposition
+  from torch._inductor.fx_passes.post_grad import statically_known_true
+  op, table = torch.ops.aten.addmm.default, decomposition.decompositions
+  before = table[op]
+
+  def addmm(bias, one, other, *args, beta=1, alpha=1, **more):
+    if args or more or not config.coordinate_descent_tuning or one.device.type != "cuda" or (
+        not statically_known_true(one.shape[0] == 1)):
+      return before(bias, one, other, *args, beta=beta, alpha=alpha, **more)
+    product = (one.unsqueeze(2) * other.unsqueeze(0)).sum(dim=1)
+    product = product if alpha == 1 else product * alpha
+    return product if beta == 0 else product + (bias if beta == 1 else bias * beta)
+
+  table[op] = addmm
+  decomposition.fast_random_decomps.cache_clear()
+  try:
+    yield
+  finally:
+    table[op] = before
+    decomposition.fast_random_decomps.cache_clear()
 
 
 def _attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):

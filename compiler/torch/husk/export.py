@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import tempfile
+import time
 import types
 
 from . import capture, compile, constants, hir, host_image, host_kernels, signature, versions
@@ -50,7 +51,7 @@ class Function:
 
 
 def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=("host",), keep=None, function="forward",
-           user=None, attention="flash", libraries=False):
+           user=None, attention="flash", libraries=False, tune=None):
   """Exports a model to the artifact `path`.
 
   export(model, args, path) makes one function of `model`, an nn.Module or a torch.export.ExportedProgram; `function` is
@@ -66,6 +67,10 @@ def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=
     does not cover a call, the `.hir` and the logger "husk" say so.
   libraries: on CUDA targets, True leaves matrix products to cuBLASLt, which must then be where the artifact runs. By default all
     is in the artifact.
+  tune: on CUDA targets, how a kernel's configuration is chosen. "none" is the first that Inductor has, "heuristic" goes by
+    rules from the target's description, "max" measures on the GPU here, which must be the target, and takes minutes. By default
+    "max" where it is, else "heuristic"; HUSK_TUNE in the environment is another default. The artifact says which in its
+    metadata (`husk.tuned.TARGET`), and the logger "husk" at level INFO how long each target took.
   Raises Unsupported for what an artifact cannot hold, CompileError where g++ or huskc fail. Returns `path`.
   """
   functions, path = _given(model, args, path, kwargs, dynamic_shapes, function)
@@ -75,7 +80,7 @@ def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=
       folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="husk-")))
     else:
       folder = pathlib.Path(keep)
-    text = write(functions, folder, targets=targets, user=user, attention=attention, libraries=libraries)
+    text = write(functions, folder, targets=targets, user=user, attention=attention, libraries=libraries, tune=tune)
     made = folder / "model.husk"
     compile.compile(text, made)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +89,7 @@ def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=
 
 
 def write(model, args, folder=None, *, kwargs=None, dynamic_shapes=None, targets=("host",), function="forward", user=None,
-          attention="flash", libraries=False):
+          attention="flash", libraries=False, tune=None):
   """The first half of `export`, which takes the same: writes model.hir, images and weights into `folder`; returns the
   path of the `.hir`."""
   import safetensors.torch
@@ -96,7 +101,7 @@ def write(model, args, folder=None, *, kwargs=None, dynamic_shapes=None, targets
     for name, one in functions.items():
       with within(name, functions):
         exported[name] = one.exported()
-    program, tensors, files = _program(exported, _targets(targets, attention, libraries), user or {})
+    program, tensors, files = _program(exported, _targets(targets, attention, libraries, tune), user or {})
   for name, image in files.items():
     (folder / name).write_bytes(image)
   safetensors.torch.save_file(tensors, folder / constants.FILE)
@@ -136,6 +141,7 @@ def _program(exported, targets, user):
   program.functions = [hir.Function(name, [], []) for name in exported]
   files = {}
   for target in targets:
+    begin = time.perf_counter()
     for made in program.functions:
       program_, one = exported[made.name], signed[made.name]
       with within(made.name, exported):
@@ -145,6 +151,9 @@ def _program(exported, targets, user):
     files.update(images)
     program.targets.append(target.line())
     program.notes += target.notes
+    for key, value in target.metadata().items():
+      program.user.setdefault(key, value)
+    logging.getLogger("husk").info("%s: compiled in %.1f s%s", target.row, time.perf_counter() - begin, target.spent())
   for made in program.functions:
     made.inputs = [value.line() for value in signed[made.name].inputs]
     made.outputs = [value.line() for value in signed[made.name].outputs]
@@ -173,12 +182,18 @@ class HostTarget:
     self.kernels.finish()
     return self.kernels.rows(self.row), self.kernels.files()
 
+  def metadata(self):
+    return {}
+
+  def spent(self):
+    return ""
+
 
 class CudaTarget:
   """Compiles for a GPU that need not be there."""
 
-  def __init__(self, name, attention="flash", libraries=False):
-    from . import offline, triton_kernels
+  def __init__(self, name, attention="flash", libraries=False, tune=None):
+    from . import offline, triton_kernels, tuning
     from .attention import check_way
     self.attention, self.notes = check_way(attention), []
     name, _, way = name.partition(":")
@@ -186,7 +201,8 @@ class CudaTarget:
     if libraries and way:
       raise ValueError(f"cuda:{name}:{way} with libraries: products are left to the library, give cuda:{name}")
     self.row = f"cuda_{self.description.key}"
-    self.kernels = triton_kernels.CudaKernels(self.description, prefix=f"{self.description.key}_")
+    self.tuning = tuning.Tuning(tuning.resolved(tune, self.description))
+    self.kernels = triton_kernels.CudaKernels(self.description, prefix=f"{self.description.key}_", tuned=self.tuning)
 
   def line(self):
     return f'target {self.row} cuda "{self.description.arch}"'
@@ -196,7 +212,7 @@ class CudaTarget:
     if self.attention == "flash" and (flash := attention.rewritten(exported, self._note)) is not exported:
       exported, prepared = flash, capture.prepared
     take = Converter(self.row, signed, weights, self.kernels, names).convert
-    with offline.cuda(self.description, self.way, self.libraries):
+    with offline.cuda(self.description, self.way, self.libraries, self.tuning):
       variant = capture.capture(offline.moved(prepared(exported)), "cuda", self.kernels.options(), take,
                                 flash=self.attention == "flash")
       self.kernels.finish()
@@ -209,20 +225,29 @@ class CudaTarget:
   def images(self):
     return self.kernels.rows(self.row), self.kernels.files()
 
+  def metadata(self):
+    """How its kernels were tuned."""
+    return {f"husk.tuned.{self.row}": self.tuning.text()}
 
-def _targets(names, attention="flash", libraries=False):
+  def spent(self):
+    """What the log says of that."""
+    measured = f": {self.tuning.kernels} kernels in {self.tuning.tried} configurations, {self.tuning.seconds:.1f} s"
+    return f" (tune={self.tuning.way}{measured if self.tuning.measures else ''})"
+
+
+def _targets(names, attention="flash", libraries=False, tune=None):
   made = {}
   for name in names:
     port, _, what = name.partition(":")
     for each in ([what] if what else host_image.isas_of_this_machine()) if port == "host" else [what]:
-      made.setdefault(f"{port}:{each}", _target(name, port, each, attention, libraries))
+      made.setdefault(f"{port}:{each}", _target(name, port, each, attention, libraries, tune))
   return list(made.values())
 
 
-def _target(name, port, what, attention, libraries):
+def _target(name, port, what, attention, libraries, tune):
   if port == "host" and what in host_image.ISAS:
     return HostTarget(what)
   if port == "cuda" and what:
-    return CudaTarget(what, attention, libraries)
+    return CudaTarget(what, attention, libraries, tune)
   known = ", ".join(f"host:{isa}" for isa in host_image.ISAS)
   raise ValueError(f"no target {name!r}: give host, {known} or cuda:NAME")

@@ -71,7 +71,7 @@ class HostKernels:
       self._by_source[source] = row
     self._names[name] = self._by_source[source]
 
-  def call_kernel(self, name, call_args, ranges=None):
+  def call_kernel(self, name, call_args, ranges=None, extent=None):
     """The launch of a KernelCallLine."""
     if name not in self._names:
       raise Unsupported(f"kernel {name}: called but not defined as a C++ kernel")

@@ -151,9 +151,7 @@ class Converter:
     self.note(access, at.buffer)
     if at.offset == 0:
       return hir.View(access, at.buffer)
-    sizes, strides, dtype = layout_of(at.layout)
-    extent = self.span(sizes, strides) * dtype.itemsize
-    return hir.View(access, at.buffer, self.exprs.int(at.offset), self.exprs.int(extent))
+    return hir.View(access, at.buffer, self.exprs.int(at.offset), self.exprs.int(self._bytes(name)))
 
   def tensor(self, access, node):
     """A tensor argument: a buffer of Inductor or a view of one."""
@@ -228,7 +226,8 @@ class Converter:
     self.backend.define_kernel(line.kernel_name, line.kernel_body, line.metadata)
 
   def _kernel_call(self, line):
-    launch = self.backend.call_kernel(line.kernel_name, [self._given(value) for value in line.call_args], self.ranges)
+    given = [self._given(value) for value in line.call_args]
+    launch = self.backend.call_kernel(line.kernel_name, given, self.ranges, self._bytes)
     arguments, written = [], []
     for kind, *rest in launch.arguments:
       if kind == "null":
@@ -242,6 +241,11 @@ class Converter:
     grid = ", ".join(self.exprs.int(side) for side in launch.grid)
     origins = [self.origin(self.graph.try_get_buffer(str(name))) for name in written]
     self.say(f"launch {launch.kernel} grid ({grid})", arguments, next(filter(None, origins), ""))
+
+  def _bytes(self, name):
+    """How many bytes one of Inductor's names stands for, an expression."""
+    sizes, strides, dtype = layout_of(self.known_place(str(name)).layout)
+    return self.span(sizes, strides) * dtype.itemsize
 
   def _given(self, value):
     """An argument of a call: a buffer's name, or an expression (None where there is none)."""

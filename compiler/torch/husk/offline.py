@@ -14,7 +14,7 @@ import pathlib
 import subprocess
 import types
 
-from . import libraries, products, versions
+from . import decompositions, libraries, products, tuning, versions
 
 TARGETS = pathlib.Path(__file__).parent / "targets"
 
@@ -141,20 +141,24 @@ class _Driver:
 
 
 @contextlib.contextmanager
-def cuda(target, way="templates", library=False):
+def cuda(target, way="templates", library=False, tuned=None):
   """While open, torch.export and Inductor compile for `target`; `way` is how products are made (products.py), `library`
-  says whether they are left to a library (libraries.py). Not re-entrant; one thread."""
+  says whether they are left to a library (libraries.py), `tuned` how configurations are chosen (tuning.py). Where they are
+  measured the GPU is here, and asked itself what it can be asked. Not re-entrant; one thread."""
+  tuned = tuned or tuning.Tuning("heuristic")
   if _current.get() is not None:
     raise RuntimeError(f"already compiling for {_current.get().name}: close that `cuda` first")
   from torch._inductor import config
-  known = versions.known_options({**OPTIONS, **products.options(way)})
+  known = versions.known_options({**OPTIONS, **products.options(way), **tuning.options(tuned.way)})
   _learn_patterns()
   _check_assembler(target)
   with contextlib.ExitStack() as stack:
     stack.callback(_forget)     # runs last: nothing learnt of this target stays
-    for place, name, stand_in in _stand_ins(target):
+    stack.enter_context(decompositions.one_row())
+    for place, name, stand_in in (*_stand_ins(target), *(() if tuned.measures else _without_a_gpu(target, tuned))):
       stack.enter_context(_patched(place, name, stand_in))
-    stack.enter_context(_triton_driver(_Driver(target)))
+    if not tuned.measures:
+      stack.enter_context(_triton_driver(_Driver(target)))
     stack.enter_context(_triton_knobs(target))
     stack.enter_context(_worker_properties(target))
     stack.enter_context(config.patch(known))
@@ -203,12 +207,11 @@ def moved(exported):
 
 
 def _stand_ins(target):
-  """(object, attribute, replacement) of everything that asks a device."""
+  """(object, attribute, replacement) of what asks for a device's properties, or for the bytes of weights."""
   import torch
   from torch._dynamo.device_interface import CudaInterface
-  from torch._inductor import graph, select_algorithm, utils
+  from torch._inductor import graph, utils
   from torch._inductor.fx_passes import joint_graph
-  from torch._inductor.runtime import triton_helpers, triton_heuristics
   properties = target.properties()
   capability = (target.major, target.minor)
 
@@ -229,11 +232,6 @@ def _stand_ins(target):
   for module in _modules_with("is_big_gpu", utils.is_big_gpu):
     yield module, "is_big_gpu", lambda *args, **kwargs: True
 
-  yield select_algorithm.AlgorithmSelectorCache, "pick_deterministic_choice", (
-      lambda self, choices: products.pick_template(target, choices))
-  yield triton_helpers, "set_driver_to_gpu", lambda: None
-  yield triton_heuristics.CachingAutotuner, "_make_launchers", lambda self: None
-
   # Weights are fake: they have identity, but no address.
   for module in _modules_with("is_same_tensor", utils.is_same_tensor):
     yield module, "is_same_tensor", lambda one, other: one is other
@@ -242,6 +240,16 @@ def _stand_ins(target):
   # The patterns were learnt on the CPU (`_learn_patterns`); they match graphs of either device.
   learnt = joint_graph.lazy_init
   yield joint_graph, "lazy_init", lambda device=None: learnt(torch.device("cpu"))
+
+
+def _without_a_gpu(target, tuned):
+  """The same of what would launch kernels, or choose by time."""
+  from torch._inductor import select_algorithm
+  from torch._inductor.runtime import triton_helpers, triton_heuristics
+  yield select_algorithm.AlgorithmSelectorCache, "pick_deterministic_choice", (
+      lambda self, choices: tuned.pick_template(target, choices))
+  yield triton_helpers, "set_driver_to_gpu", lambda: None
+  yield triton_heuristics.CachingAutotuner, "_make_launchers", lambda self: None
 
 
 def _check_assembler(target):

@@ -63,6 +63,12 @@ def pick_template(target, choices):
   return choices[min(range(len(choices)), key=rank)]
 
 
+def fits(target, choice):
+  """Whether the target has room for a template, as far as its tiles tell."""
+  problem, tiles = _template(choice)
+  return tiles is not None and cost(target, problem, tiles) < float("inf")
+
+
 def _template(choice):
   """(Problem, Tiles) of a template, as far as it has them."""
   from . import versions

@@ -16,7 +16,7 @@ import sympy
 from torch.utils._sympy.functions import CeilDiv, FloorDiv, Max, Min, Where
 from torch.utils._sympy.value_ranges import bound_sympy
 
-from . import products, waits
+from . import tuning, versions, waits
 from .accesses import accesses
 from .errors import Unsupported
 from .launch import Launch
@@ -67,19 +67,22 @@ class Kernel:
 class _Definition:
   source: str
   kernel: Kernel
+  config: object = None       # the one that was measured to be the best
   largest_grid: int = 0       # blocks, over all calls; None: not known
   calls: int = 0
 
 
 class CudaKernels:
   """The kernels of one CUDA target, for all functions of a program. `prefix` begins the names of its rows; `trigger`
-  is the policy of `waits.triggers_early`. To be used under `offline.cuda(target)`."""
+  is the policy of `waits.triggers_early`, `tuned` says how configurations are chosen. To be used under
+  `offline.cuda(target)`."""
 
   # What the machine code assumes of the address of a buffer: Inductor marks its own as divisible by it.
   alignment = 16
 
-  def __init__(self, target, prefix="", trigger="never", wait=True):
+  def __init__(self, target, prefix="", trigger="never", wait=True, tuned=None):
     self.target, self.prefix, self.trigger = target, prefix, trigger
+    self.tuning = tuned or tuning.Tuning("heuristic")
     self.wait = wait and waits.supported(target.capability)
     waits.triggers_early(trigger, None, 0)
     self._definitions = {}    # row name -> _Definition
@@ -103,7 +106,10 @@ class CudaKernels:
       while row in self._definitions:
         n += 1
         row = f"{name}_{n}"
-      self._definitions[row] = _Definition(source, compiled(name, source, self.target, self.wait, trigger=False))
+      tuner = _loaded(name, source, self.wait, trigger=False)
+      self.tuning.defined(row, tuner)
+      self._definitions[row] = _Definition(source, compiled(name, tuner, self.target, self.wait,
+                                                            self.tuning.ordered(self.target, tuner)))
       self._by_source[key] = row
     self._names[name] = self._by_source[key]
 
@@ -111,15 +117,17 @@ class CudaKernels:
     """The Kernel that a name stands for in the function at hand."""
     return self._definitions[self._names[name]].kernel
 
-  def call_kernel(self, name, call_args, ranges=None):
+  def call_kernel(self, name, call_args, ranges=None, extent=None):
     """The launch of a KernelCallLine. `call_args` are its `call_args`, sympy expressions for ints; `ranges` (symbol to
-    ValueRanges) bound the grid."""
+    ValueRanges) bound the grid; `extent` gives the bytes of what stands for a buffer, where kernels are measured."""
     if name not in self._names:
       raise Unsupported(f"kernel {name}: called but not defined as a Triton kernel")
     row = self._names[name]
     # A SymbolicCallArg is a size that Inductor named for its own launcher.
     call_args = [getattr(given, "inner_expr", given) for given in call_args]
     definition = self._definitions[row]
+    if self.tuning.measures and definition.calls == 0:
+      self._measure(name, definition, call_args, extent)
     kernel = definition.kernel
     blocks = kernel.grid(call_args)
     given = dict(zip(kernel.arguments, call_args))
@@ -131,13 +139,25 @@ class CudaKernels:
     definition.calls += 1
     return Launch(self.prefix + row, blocks, arguments + [("null",), ("null",)])
 
+  def _measure(self, name, definition, call_args, extent):
+    """Compiles a kernel anew, in the configuration that is fastest on calls like this one."""
+    kernel = definition.kernel
+    kernel.grid(call_args)     # refuses a wrong number of arguments
+    given = list(zip([*kernel.arguments, *kernel.inductor_meta.get("extra_launcher_args", ())], call_args))
+    tuner = _loaded(name, definition.source, self.wait, trigger=False)
+    definition.config = self.tuning.measured(self.target, tuner, given, versions.size_hint, extent)
+    definition.kernel = compiled(name, tuner, self.target, self.wait, [definition.config])
+
   def finish(self):
     """Decides who triggers early, now that all calls are known, and compiles those anew."""
     for definition in self._definitions.values():
       if self.wait and definition.calls and definition.kernel.waits_first and not definition.kernel.triggers_early and (
           waits.triggers_early(self.trigger, definition.largest_grid, self.target.multi_processor_count) and
           waits.may_trigger(definition.kernel.ptx)):
-        definition.kernel = compiled(definition.kernel.name, definition.source, self.target, True, trigger=True)
+        name = definition.kernel.name
+        tuner = _loaded(name, definition.source, True, trigger=True)
+        configs = [definition.config] if definition.config else self.tuning.ordered(self.target, tuner)
+        definition.kernel = compiled(name, tuner, self.target, True, configs)
 
   def kernels(self):
     """(row name, Kernel) of all, in the order of their definition."""
@@ -198,16 +218,20 @@ def _load(name, source):
 # Compiling
 
 
-def compiled(name, source, target, wait, trigger):
-  """Compiles the kernel `name` of a module in the first configuration that the target has room for."""
-  text = waits.rewritten(source, name, trigger) if wait else source
-  tuner = _load(name, text)
+def _loaded(name, source, wait, trigger):
+  """Inductor's tuner of the kernel `name` of a module."""
+  tuner = _load(name, waits.rewritten(source, name, trigger) if wait else source)
   for attribute in ("configs", "fn", "inductor_meta", "triton_meta", "size_hints", "_precompile_config"):
     if not hasattr(tuner, attribute):
       raise Unsupported(f"kernel {name}: a {type(tuner).__name__} without {attribute}")
+  return tuner
+
+
+def compiled(name, tuner, target, wait, configs):
+  """Compiles a kernel in the first configuration that the target has room for."""
   from triton.runtime.errors import OutOfResources, PTXASError
   refused = []
-  for config in products.ordered(target, tuner):
+  for config in configs:
     try:
       result = tuner._precompile_config(config)
     except (OutOfResources, PTXASError) as error:

@@ -1,0 +1,249 @@
+"""How configurations of kernels are chosen. What is measured is made up here: no GPU is needed."""
+
+import logging
+import re
+import types
+
+import pytest
+import torch
+
+import tools
+import husk
+from husk import offline, tuning
+from test_cuda_numerics import close, computed
+
+H200 = offline.Target.load("h200")
+
+
+class Row(torch.nn.Module):
+  """Products of one row in decoding: with a bias, without, batched."""
+
+  def __init__(self):
+    super().__init__()
+    self.one = torch.nn.Linear(96, 64)
+    self.two = torch.nn.Linear(64, 48, bias=False)
+    self.more = torch.nn.Parameter(torch.randn(48, 20))
+    self.keys = torch.nn.Parameter(torch.randn(4, 12, 20))
+
+  def forward(self, x):
+    y = self.two(torch.relu(self.one(x)))
+    return torch.addmm(y[:, :20], y[:, :48], self.more, beta=0.5, alpha=2), y.view(4, 1, 12) @ self.keys
+
+
+def row():
+  torch.manual_seed(0)
+  return Row().eval(), (torch.randn(1, 96),)
+
+
+def written(folder, tune, model=None, args=None, shapes=None, target="cuda:h200"):
+  torch.manual_seed(0)
+  if model is None:
+    model, args = row()
+  return husk.write(model, args, folder, dynamic_shapes=shapes, targets=(target,), tune=tune).read_text()
+
+
+def kernels(text):
+  return re.findall(r"^kernel h200_triton_([a-z]+)_", text, re.M)
+
+
+# Which way
+
+
+def test_the_way_without_a_gpu(monkeypatch):
+  monkeypatch.delenv("HUSK_TUNE", raising=False)
+  assert tuning.resolved(None, H200) == "heuristic"
+  assert [tuning.resolved(way, H200) for way in ("none", "heuristic")] == ["none", "heuristic"]
+  with pytest.raises(ValueError, match="tune='max' measures kernels on the GPU that they are for, an NVIDIA H200: there is no "
+                                       "GPU here that torch can use; export there, or give tune='heuristic'"):
+    tuning.resolved("max", H200)
+  with pytest.raises(ValueError, match="tune='fast': give one of 'none', 'heuristic', 'max'"):
+    tuning.resolved("fast", H200)
+  monkeypatch.setenv("HUSK_TUNE", "none")
+  assert tuning.resolved(None, H200) == "none" and tuning.resolved("heuristic", H200) == "heuristic"
+
+
+def here(monkeypatch, **other):
+  """A GPU like the H200, but for `other`."""
+  monkeypatch.delenv("HUSK_TUNE", raising=False)
+  monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+  monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+  monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+  properties = types.SimpleNamespace(**{**vars(H200.properties()), **other})
+  monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+
+
+def test_the_way_with_the_gpu(monkeypatch):
+  here(monkeypatch)
+  assert tuning.resolved(None, H200) == "max" and tuning.resolved("max", H200) == "max"
+  assert tuning.resolved(None, offline.Target.load("orin")) == "heuristic"
+
+
+@pytest.mark.parametrize("other", [{"total_memory": 80 << 30}, {"multi_processor_count": 78}, {"minor": 3}])
+def test_the_way_with_another_gpu(other, monkeypatch):
+  here(monkeypatch, name="NVIDIA H100", **other)
+  assert tuning.resolved(None, H200) == "heuristic"
+  with pytest.raises(ValueError, match="an NVIDIA H200: the GPU here is an NVIDIA H100 .* CUDA_VISIBLE_DEVICES"):
+    tuning.resolved("max", H200)
+
+
+# Without measuring
+
+
+def test_one_row_is_sums(tmp_path):
+  text = written(tmp_path, "heuristic")
+  assert 'user "husk.tuned.cuda_h200" "heuristic"' in text
+  assert kernels(text) and not set(kernels(text)) & {"tem", "mm"}
+
+
+def test_one_row_is_a_product_where_nothing_is_tuned(tmp_path):
+  text = written(tmp_path, "none")
+  assert 'user "husk.tuned.cuda_h200" "none"' in text and "tem" in kernels(text)
+
+
+def test_one_row_of_several_is_a_product(tmp_path):
+  batch = {"input": {0: torch.export.Dim("batch", min=1, max=8)}}
+  assert "tem" in kernels(written(tmp_path, "heuristic", torch.nn.Linear(96, 64), (torch.randn(4, 96),), batch))
+
+
+@pytest.mark.parametrize("way", ["templates", "fused"])
+def test_what_one_row_computes(way, tmp_path):
+  model, args = row()
+  runs = [{"x": torch.randn(1, 96)} for _ in range(2)]
+  for given, result in zip(runs, computed(model, args, None, runs, tmp_path, way=way)):
+    for one, other in zip(result.values(), model(**given)):
+      close(one, other, 1e-4)
+
+
+def test_the_table_of_decompositions_is_put_back():
+  from torch._inductor import decomposition
+  before = decomposition.decompositions[torch.ops.aten.addmm.default]
+  with offline.cuda(H200):
+    assert decomposition.select_decomp_table()[torch.ops.aten.addmm.default] is not before
+  assert decomposition.select_decomp_table()[torch.ops.aten.addmm.default] is before
+
+
+def test_nothing_is_tuned_for_a_host(tmp_path):
+  torch.manual_seed(0)
+  text = husk.write(torch.nn.Linear(4, 4), (torch.randn(1, 4),), tmp_path, tune="max").read_text()
+  assert "husk.tuned" not in text
+
+
+def test_the_time_is_told(tmp_path, caplog):
+  with caplog.at_level(logging.INFO, "husk"):
+    written(tmp_path, "none")
+  assert re.search(r"cuda_h200: compiled in \d+\.\d s \(tune=none\)", caplog.text)
+
+
+# Measured
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+  """Pretends that the H200 is here: what a launch takes is less, the larger `faster(config)`. Gives what was launched."""
+  monkeypatch.setattr(tuning, "why_not_here", lambda target: "")
+  monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+  from torch._inductor import codecache, select_algorithm
+  from torch._inductor.runtime import triton_helpers, triton_heuristics
+  from triton.runtime import driver
+  seen = types.SimpleNamespace(faster=lambda config: 0, launches=[], templates=[])
+
+  def bench(tuner, launcher, *args):
+    seen.launches.append((tuner.inductor_meta.get("kernel_name"), launcher.config, args))
+    return 1 / (1 + seen.faster(launcher.config))
+
+  def benchmark(cls, choices, *args, **kwargs):
+    seen.templates.append(choices)
+    return {choice: 1.0 if choice is not choices[1] else 0.5 for choice in choices}
+
+  monkeypatch.setattr(triton_heuristics.TritonCompileResult, "make_launcher",
+                      lambda result: types.SimpleNamespace(config=result.config, n_spills=0))
+  monkeypatch.setattr(triton_heuristics.CachingAutotuner, "bench", bench)
+  monkeypatch.setattr(triton_heuristics.CachingAutotuner, "_make_launchers", lambda self: None)
+  monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
+  monkeypatch.setattr(codecache.CacheBase, "get_local_cache", lambda self: {})
+  monkeypatch.setattr(codecache.CacheBase, "update_local_cache", lambda self, cache: None)
+  monkeypatch.setattr(select_algorithm.AlgorithmSelectorCache, "make_precompile_fn", lambda *args, **kwargs: lambda: {})
+  monkeypatch.setattr(select_algorithm.AlgorithmSelectorCache, "benchmark_in_current_process", classmethod(benchmark))
+  monkeypatch.setattr(tuning, "_tensor", lambda kind, size, device, made=tuning._tensor: made(kind, size, "cpu"))
+  before = getattr(driver, "_active", None)
+  driver.set_active(offline._Driver(H200))
+  yield seen
+  driver._active = before
+
+
+class Points(torch.nn.Module):
+
+  def forward(self, x, index):
+    return torch.softmax(torch.sin(x)[index] + 1, -1), (x * 2).cos()
+
+
+def points():
+  return Points(), (torch.randn(64, 3000), torch.arange(8)), {"x": {0: torch.export.Dim("rows", min=9, max=4096)}, "index": None}
+
+
+def test_the_fastest_wins(gpu, tmp_path):
+  gpu.faster = lambda config: config.num_warps * (config.kwargs["XBLOCK"] <= 64)
+  text = written(tmp_path, "max", *points())
+  assert 'user "husk.tuned.cuda_h200" "max, 2 kernels on NVIDIA H200"' in text
+  threads = {kind: int(block) for kind, block in re.findall(r"^kernel h200_triton_([a-z]+)_.* block (\d+) ", text, re.M)}
+  measured = {}
+  for name, config, _ in gpu.launches:
+    measured.setdefault(name.split("_")[1], []).append(config)
+  for kind, configs in measured.items():
+    assert threads[kind] == 32 * max(configs, key=gpu.faster).num_warps
+    assert len(configs) > 3     # the descent goes on from Inductor's list
+  assert set(measured) == {"poi", "red"}
+
+
+def test_the_arguments_of_a_launch(gpu, tmp_path):
+  written(tmp_path, "max", *points())
+  arguments = next(args for name, _, args in gpu.launches if "poi" in name)
+  floats = [value for value in arguments if isinstance(value, torch.Tensor)]
+  assert [value.numel() for value in floats] == [64 * 3000] * 2     # the example's sizes
+  assert [value for value in arguments if not isinstance(value, torch.Tensor)] == [64 * 3000]
+  for value in next(args for name, _, args in gpu.launches if "red" in name):
+    if isinstance(value, torch.Tensor) and value.dtype is torch.uint8:
+      assert value.numel() == 8 * 8 and not value.any()     # ints are good indices
+
+
+def test_templates_are_measured_by_inductor(gpu, tmp_path):
+  text = written(tmp_path, "max", torch.nn.Linear(256, 128), (torch.randn(512, 256),))
+  (choices,) = gpu.templates
+  assert len(choices) > 3 and kernels(text) == ["tem"]
+  threads = re.search(r"^kernel .* block (\d+) ", text, re.M).group(1)
+  assert int(threads) == 32 * int(choices[1].log_info["num_warps"])
+
+
+def test_one_row_is_sums_that_are_measured(gpu, tmp_path):
+  text = written(tmp_path, "max")
+  assert not set(kernels(text)) & {"tem", "mm"} and gpu.launches and not gpu.templates
+
+
+def test_attention_is_measured(gpu, tmp_path):
+  class Attention(torch.nn.Module):
+    def forward(self, q, k, v):
+      return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+  shape = (2, 4, 256, 64)
+  gpu.faster = lambda config: config.num_stages == 2
+  text = written(tmp_path, "max", Attention(), tuple(torch.randn(shape).half() for _ in range(3)))
+  assert "launch h200_attention" in text
+  assert len({str(config) for name, config, _ in gpu.launches if name.startswith("attention")}) > 1
+
+
+def test_what_does_not_run_is_not_taken(gpu, tmp_path):
+  from triton.runtime.errors import OutOfResources
+  tried = []
+
+  def bench(tuner, launcher, *args):
+    tried.append(launcher.config)
+    if len(tried) == 1:
+      raise OutOfResources(1, 0, "registers")
+    return float(len(tried))
+
+  from torch._inductor.runtime import triton_heuristics
+  triton_heuristics.CachingAutotuner.bench = bench     # the fixture puts it back
+  text = written(tmp_path, "max", torch.nn.ReLU(), (torch.randn(100000),))
+  assert f"block {32 * tried[1].num_warps} 1 1" in text and f"cdiv(100000, {tried[1].kwargs['XBLOCK']})" not in text
+  assert f"grid ({-(-100000 // tried[1].kwargs['XBLOCK'])}, 1, 1)" in text
+  assert tried[0].kwargs != tried[1].kwargs
