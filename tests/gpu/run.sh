@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Everything of Husk that needs a GPU, from what tests/gpu/pack.sh made; needs no build there. Prints a report.
 #   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: target models attention branches chain gpt transformers libraries
-#                                          load port sanitizer; all by default
+#                                          hidden user_kernels aoti load port sanitizer; all by default
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 dir=${1:-build/gpu}
 shift || true
 stages=("$@")
-((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries load port sanitizer)
+((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries hidden user_kernels aoti load port sanitizer)
+# What is exported there without saying how it is to be tuned is not measured: that takes minutes.
+export HUSK_TUNE=${HUSK_TUNE:-heuristic} HUSKC=$PWD/$dir/bin/huskc
 export LD_LIBRARY_PATH=$PWD/$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 bin=$dir/bin data=$dir/data failed=0 passed=0
 
@@ -147,6 +149,18 @@ libraries() {
   done
 }
 
+# Models with Triton kernels of their own, exported there by rules and by measuring, each against eager.
+user_kernels() {
+  local tune
+  for tune in heuristic max; do
+    timeout 280 python3 tests/gpu/user_kernels.py check "$dir/user_kernels.$tune" "$bin/husk-run" --tune $tune >"$dir/user_kernels.$tune.log" 2>&1 &
+  done
+  wait
+  for tune in heuristic max; do
+    show=1 lines=24 check "kernels of the model's own, tune=$tune" bash -c "cat '$dir/user_kernels.$tune.log'; tail -n 1 '$dir/user_kernels.$tune.log' | grep -q 'equal eager'"
+  done
+}
+
 tool=()
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 for stage in "${stages[@]}"; do
@@ -163,6 +177,9 @@ for stage in "${stages[@]}"; do
     gpt) show=1 lines=30 check "GPT, eager and every mode" gpt ;;
     transformers) transformers ;;
     libraries) libraries ;;
+    hidden) show=1 lines=90 check "exports with the GPU hidden and visible" timeout 280 python3 tests/gpu/hidden.py "$dir/hidden" ;;
+    user_kernels) user_kernels ;;
+    aoti) show=1 lines=150 check "AOTInductor and Husk side by side" timeout 470 python3 tests/gpu/aoti.py run "$dir/aoti" "$dir" --seconds 280 ;;
     load) show=1 lines=50 check "loading of weights" "$bin/husk_gpu_load" "$dir/weights.tmp" ;;
     port) show=1 lines=3 check "port conformance" "$bin/husk_port_test" --gtest_brief=1 ;;
     sanitizer)

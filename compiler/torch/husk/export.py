@@ -12,7 +12,7 @@ import tempfile
 import time
 import types
 
-from . import capture, compile, constants, hir, host_image, host_kernels, signature, versions
+from . import capture, compile, constants, hir, host_image, host_kernels, signature, user_kernels, versions
 from .errors import Unsupported, within
 from .lines import Converter
 
@@ -46,7 +46,7 @@ class Function:
         raise ValueError(f"{type(model).__name__} has no method {self.method}")
       model = copy.copy(model)     # the same parameters and buffers
       model.forward = types.MethodType(getattr(type(model), self.method), model)
-    with torch.no_grad():
+    with torch.no_grad(), user_kernels.traced():
       return torch.export.export(model, tuple(self.args), self.kwargs, dynamic_shapes=self.dynamic_shapes, strict=False)
 
 
@@ -174,6 +174,8 @@ class HostTarget:
     return f'target {self.row} host "{self.isa}"'
 
   def variant(self, exported, prepared, signed, weights, names):
+    if kernels := user_kernels.names(exported):
+      raise Unsupported(f"{', '.join(kernels)}: Triton kernels of the model's own run on CUDA targets only")
     take = Converter(self.row, signed, weights, self.kernels, names).convert
     with self.kernels.compiling():
       return capture.capture(prepared(exported), "cpu", self.kernels.options(), take)

@@ -145,13 +145,13 @@ class Converter:
       self.places[name] = Place(buffer, sympy.Integer(offset), self.graph.constants[name])
     return self.places[name]
 
-  def view(self, access, name):
-    """The bytes that Inductor's `name` stands for, as a kernel gets them."""
-    at = self.known_place(name)
+  def view(self, access, what):
+    """The bytes that a name of Inductor's stands for, or those of a Place, as a kernel gets them."""
+    at = self._place(what)
     self.note(access, at.buffer)
     if at.offset == 0:
       return hir.View(access, at.buffer)
-    return hir.View(access, at.buffer, self.exprs.int(at.offset), self.exprs.int(self._bytes(name)))
+    return hir.View(access, at.buffer, self.exprs.int(at.offset), self.exprs.int(self._bytes(at)))
 
   def tensor(self, access, node):
     """A tensor argument: a buffer of Inductor or a view of one."""
@@ -226,7 +226,8 @@ class Converter:
     self.backend.define_kernel(line.kernel_name, line.kernel_body, line.metadata)
 
   def _kernel_call(self, line):
-    given = [self._given(value) for value in line.call_args]
+    nodes = line.raw_args if line.raw_args and len(line.raw_args) == len(line.call_args) else [None] * len(line.call_args)
+    given = [self._given(value, node) for value, node in zip(line.call_args, nodes)]
     launch = self.backend.call_kernel(line.kernel_name, given, self.ranges, self._bytes)
     arguments, written = [], []
     for kind, *rest in launch.arguments:
@@ -235,20 +236,28 @@ class Converter:
       elif kind == "value":
         arguments.append(self._value(rest[0]))
       else:
-        access, name = rest
-        arguments.append(self.view(access, str(name)))
-        written += [name] if access != "read" else []
+        access, what = rest
+        arguments.append(self.view(access, what))
+        written += [what] if access != "read" else []
     grid = ", ".join(self.exprs.int(side) for side in launch.grid)
-    origins = [self.origin(self.graph.try_get_buffer(str(name))) for name in written]
+    origins = [self.origin(what.layout if isinstance(what, Place) else self.graph.try_get_buffer(str(what))) for what in written]
     self.say(f"launch {launch.kernel} grid ({grid})", arguments, next(filter(None, origins), ""))
 
-  def _bytes(self, name):
-    """How many bytes one of Inductor's names stands for, an expression."""
-    sizes, strides, dtype = layout_of(self.known_place(str(name)).layout)
+  def _place(self, what):
+    return what if isinstance(what, Place) else self.known_place(str(what))
+
+  def _bytes(self, what):
+    """How many bytes a name or a Place stands for, an expression."""
+    sizes, strides, dtype = layout_of(self._place(what).layout)
     return self.span(sizes, strides) * dtype.itemsize
 
-  def _given(self, value):
-    """An argument of a call: a buffer's name, or an expression (None where there is none)."""
+  def _given(self, value, node=None):
+    """An argument of a call: a buffer's name, or an expression (None where there is none). A kernel of the user's is given views
+    too: `node` is one, and it is the Place of it then."""
+    if type(node).__name__ == "ReinterpretView":
+      name, _, _, _, extra = unwrapped(node)
+      at = self.known_place(name)
+      return Place(at.buffer, at.offset + extra, node)
     if hasattr(value, "inner_expr"):
       return value.inner_expr
     if not isinstance(value, str) or value in self.places or value in self.graph.constants:

@@ -93,6 +93,7 @@ OPTIONS = {
     "triton.store_cubin": False,
     "triton.cudagraphs": False,
     "triton.enable_pdl": False,         # waits.py places the wait itself
+    "triton.unique_user_kernel_names": True,
     "triton.mix_order_reduction": False,
     "triton.cooperative_reductions": False,
     "triton.enable_persistent_tma_matmul": False,
