@@ -257,6 +257,7 @@ def main():
   parser.add_argument("--small", action="store_true")
   options = parser.parse_args()
   options.dir = options.dir.resolve()
+  options.dir.mkdir(parents=True, exist_ok=True)
   return {"run": run, "measure": measure, "aoti": aoti, "husk": husk, "build": build}[options.what](options.name, options) or 0
 
 

@@ -56,6 +56,7 @@ int main(int argc, char** argv) {
   std::vector<husk_value> outputs(husk_program_output_count(loaded->program, function));
   husk_error error;
   const auto count = static_cast<uint32_t>(inputs.size());
+  require(husk_session_resize(session, function, inputs.data(), count, &error), error);
   const double before = now();
   require(husk_session_run(session, function, driver.stream, inputs.data(), count, outputs.data(),
                            static_cast<uint32_t>(outputs.size()), &error), error);

@@ -179,7 +179,7 @@ for stage in "${stages[@]}"; do
     libraries) libraries ;;
     hidden) show=1 lines=90 check "exports with the GPU hidden and visible" timeout 280 python3 tests/gpu/hidden.py "$dir/hidden" ;;
     user_kernels) user_kernels ;;
-    aoti) show=1 lines=150 check "AOTInductor and Husk side by side" timeout 470 python3 tests/gpu/aoti.py run "$dir/aoti" "$dir" --seconds 280 ;;
+    aoti) show=1 lines=150 check "AOTInductor and Husk side by side" timeout 475 python3 tests/gpu/aoti.py run "$dir/aoti" "$dir" --seconds 320 ;;
     load) show=1 lines=50 check "loading of weights" "$bin/husk_gpu_load" "$dir/weights.tmp" ;;
     port) show=1 lines=3 check "port conformance" "$bin/husk_port_test" --gtest_brief=1 ;;
     sanitizer)
