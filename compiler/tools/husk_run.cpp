@@ -23,7 +23,7 @@ struct Options {
   std::string inputs, outputs, expected;
   std::vector<std::string> specs;
   std::optional<double> relative, absolute;
-  int repeat = 1;
+  int repeat = 1, queue = 0;
   uint32_t threads = 1;
   std::optional<uint64_t> seed;
   bool stats = false, trace = false, check_launches = false;
@@ -35,7 +35,7 @@ constexpr const char* footer =
     "  random (floats in [-1, 1), ints 0 to 9, the same at each start), zeros, iota, or @file.npy.\n"
     "SPECs are for the inputs that the file of --inputs does not name, in order. Tensors in files are named as the\n"
     "  input or output is, or by its position: \"0\", \"1\", ...; --outputs writes positions.\n"
-    "All repeats see the same inputs; state goes on from one to the next. The last run's outputs are reported.\n"
+    "All runs see the same inputs; state goes on from one to the next. The last run's outputs are reported.\n"
     "A host file is native code and runs with your rights: run only what you trust.\n\n"
     "Exit codes: 0 done; 1 an output is outside the tolerance; 2 the command line or a tensor file is wrong;\n"
     "  3 the artifact or the device cannot be used; 4 the run failed.";
@@ -59,11 +59,13 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_option("--rtol", options.relative, "relative tolerance; by default that of the dtype");
   app.add_option("--atol", options.absolute, "absolute tolerance; by default that of the dtype");
   app.add_option("--repeat", options.repeat, "runs")->check(CLI::PositiveNumber)->capture_default_str();
+  CLI::Option* queue = app.add_option("--queue", options.queue, "so many more runs, enqueued without waiting: what one takes the "
+                                      "device where that is slower than enqueuing")->check(CLI::PositiveNumber);
   app.add_option("--print", options.print, "what to print of each output")
       ->check(CLI::IsMember({"none", "summary", "all"}))->capture_default_str();
   app.add_option("--seed", options.seed, "of random inputs, and of the state husk.generator, which random ops draw from");
   app.add_flag("--stats", options.stats, "print what the session counts");
-  app.add_flag("--trace", options.trace, "print how long each step of the last run took, one after the other");
+  app.add_flag("--trace", options.trace, "print how long each step of the last run took, one after the other")->excludes(queue);
   app.add_flag("--check-launches", options.check_launches, "on CUDA: wait for each launch, and name the one that failed");
   app.add_option("--nvtx", options.nvtx, "on CUDA: a library of NVTX, as libnvtx3interop.so.1; launches and loads are its ranges");
   app.add_option("--cublas", options.cublas, "on CUDA: the libcublasLt for files exported with libraries; by default the newest found");
@@ -205,6 +207,8 @@ int run(const Options& options) {
     times.push_back(call.run());
   }
 
+  const double queued = options.queue > 0 ? call.run_queued(options.queue) : 0;
+
   const std::vector<Output> outputs = call.results();
   if (options.print != "none") {
     fmt::print("{}: {} for {} on {}\n", options.file, husk_program_function_name(program.get(), function),
@@ -214,6 +218,7 @@ int run(const Options& options) {
       if (options.print == "all") print_numbers(output);
     }
     print_times(times);
+    if (options.queue > 0) fmt::print("queued: {:.2f} us a run, {} runs\n", queued, options.queue);
   }
   if (options.trace) fmt::print("{}", trace.table());
   if (options.stats) print_stats(session.get(), function);

@@ -3,20 +3,28 @@
     python tests/gpu/attention.py pack DIR [NAME...]    exports the programs for an H200; needs no GPU
     python tests/gpu/attention.py check DIR HUSK_RUN [NAME...]   runs them on shapes of all kinds and compares; on the GPU;
                                                         HUSK_RUN may be a command of several words
-    python tests/gpu/attention.py time DIR HUSK_RUN     and how long they take there
+    python tests/gpu/attention.py time DIR HUSK_RUN     and how long they take the GPU there
+    python tests/gpu/attention.py sweep DIR HUSK_RUN [SECONDS]   exports speed_* and decode_* with other tiles and times them:
+                                                        what attention_launch.py should choose; 240 seconds at most
 
 A program is called after its dtype and head size: `f16_80` has four results, causal attention, all keys, a bool mask and a
 float mask, each over heads in groups of two. `decode_*` is one query over part of a cache. `check` compares with attention
 in f64, and says how far eager PyTorch in the program's own dtype is off.
 """
 
+import concurrent.futures
+import contextlib
+import dataclasses
 import functools
+import multiprocessing
+import os
 import pathlib
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
+import time
 
 import torch
 from torch.export import Dim
@@ -28,8 +36,18 @@ NAMES = ["f16_64", "f16_80", "f16_128", "f16_256", "bf16_64", "bf16_128", "f32_6
          "decode_f32_64", "speed_f16_64", "speed_f16_128"]
 SHAPES = [(1, 1, 1), (2, 7, 5), (1, 128, 128), (2, 333, 257), (1, 1, 1000), (1, 700, 64)]      # batch, queries, keys
 DECODED = [(1, 1), (1, 777), (2, 4096), (8, 130)]                                              # batch, keys
-TIMED = {"speed_f16_64": [(4, 512), (4, 2048), (1, 8192)], "speed_f16_128": [(4, 512), (4, 2048), (1, 8192)],
-         "decode_f16_128": [(1, 512), (1, 4096), (1, 16384), (8, 4096)]}
+ROWS = [(4, 128), (4, 256), (4, 512), (4, 1024), (4, 2048), (4, 4096), (1, 8192)]
+TIMED = {"speed_f16_64": ROWS, "speed_f16_128": ROWS, "decode_f16_128": [(1, 512), (1, 4096), (1, 16384), (8, 4096)]}
+SWEPT_ROWS = [(4, 256), (4, 512), (4, 2048), (4, 4096)]
+# Tiles (rows, keys, warps, stages) that fit an H200 without spilling much.
+SWEPT = {
+    "speed_f16_64": [(64, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (64, 128, 4, 3), (128, 32, 4, 3), (128, 64, 4, 2), (128, 64, 4, 3),
+                     (128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (128, 128, 8, 3)],
+    "speed_f16_128": [(64, 32, 4, 3), (64, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (128, 32, 8, 3), (128, 64, 8, 2),
+                      (128, 64, 8, 3), (128, 128, 8, 2)],
+    "decode_f16_128": [(16, 32, 4, 4), (16, 64, 2, 4), (16, 64, 4, 2), (16, 64, 4, 3), (16, 64, 4, 4), (16, 128, 4, 2),
+                       (16, 128, 4, 3), (16, 128, 8, 3)],
+}
 
 attend = functools.partial(F.scaled_dot_product_attention, enable_gqa=True)
 
@@ -173,15 +191,116 @@ def time_eager(model, given, repeat=200):
   return sorted(times)[len(times) // 2]
 
 
+def time_ours(husk_run, artifact, given, mode):
+  """Microseconds of the GPU for a run: many are queued, and the GPU is slower than their launches but for the smallest. `given`
+  is a file of inputs."""
+  command = [*shlex.split(husk_run), artifact, "--device=cuda", f"--mode={mode}", "--inputs", given, "--repeat=20", "--queue=400"]
+  done = subprocess.run(command, capture_output=True, text=True)
+  found = re.search(r"queued: ([0-9.]+) us", done.stdout)
+  if done.returncode or not found:
+    raise RuntimeError(done.stdout + done.stderr)
+  return float(found.group(1))
+
+
+@contextlib.contextmanager
+def file_of(given):
+  from safetensors.torch import save_file
+  with tempfile.TemporaryDirectory(dir="/dev/shm" if pathlib.Path("/dev/shm").is_dir() else None) as folder:
+    file = pathlib.Path(folder) / "in.safetensors"
+    save_file({str(index): each.contiguous() for index, each in enumerate(given)}, file)
+    yield file
+
+
 def time_both(folder, husk_run):
+  print("microseconds of the GPU alone: runs one behind the other, eager's as a captured graph; x: how many times as fast")
   for name, shapes in TIMED.items():
     model = program(name)[0]
     for shape in shapes:
       given = inputs(name, shape)
-      _, text = run(husk_run, pathlib.Path(folder) / f"{name}.husk", given, "--mode=graph", "--repeat=200")
-      ours = re.search(r"median ([0-9.]+) us", text)
-      print(f"{name:16} {str(shape):12} husk {ours.group(1) if ours else text.strip():>9} us a run, waited for;  eager "
-            f"{time_eager(model, given):9.1f} us of the GPU alone")
+      with file_of(given) as file:
+        ours = [time_ours(husk_run, pathlib.Path(folder) / f"{name}.husk", file, mode) for mode in ("list", "graph")]
+      theirs = time_eager(model, given)
+      print(f"{name:16} {str(shape):12} husk list {ours[0]:8.2f}, graph {ours[1]:8.2f};  eager {theirs:8.2f};  "
+            f"{theirs / min(ours):.2f} x", flush=True)
+  return 0
+
+
+# The sweep
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+  """A program with other choices than attention_launch.py's; None: its own."""
+
+  name: str
+  tile: tuple = None
+  cache: int = None
+  splits: int = None
+
+  def __str__(self):
+    parts = ["x".join(map(str, self.tile)) if self.tile else "chosen"]
+    parts += [f"cache{self.cache}"] * (self.cache is not None) + [f"splits{self.splits}"] * (self.splits is not None)
+    return "-".join(parts)
+
+  def file(self, folder):
+    return pathlib.Path(folder) / f"{self.name}-{self}.husk"
+
+
+def variants(name):
+  """First the one that is chosen now, then tiles, then the order of blocks or the number of parts."""
+  made = [Variant(name), *(Variant(name, tile) for tile in SWEPT[name])]
+  if name.startswith("speed"):
+    tiles = [SWEPT[name][2], next(tile for tile in SWEPT[name] if tile[:3] == (128, 64, 8))]
+    return made + [Variant(name, tile, cache=cache) for tile in tiles for cache in (1, 2**22, 2**30)]
+  return made + [Variant(name, (16, 64, 4, 3), splits=splits) for splits in (8, 16, 64)]
+
+
+def make(variant, folder):
+  """What went wrong, or None."""
+  import husk
+  from husk import attention_launch
+  if variant.tile:
+    attention_launch.tiles = lambda *_: [attention_launch.Tiles(*variant.tile)]
+  if variant.cache is not None:
+    attention_launch.cache = lambda _: variant.cache
+  if variant.splits is not None:
+    attention_launch.splits = lambda *_: variant.splits
+  model, args, shapes = program(variant.name)
+  try:
+    husk.export(model, args, variant.file(folder), dynamic_shapes=shapes, targets=("cuda:h200",))
+  except Exception as error:     # of whatever compiler; the others go on
+    return f"{variant.name} {variant}: {str(error)[:200]}"
+
+
+def sweep(folder, husk_run, seconds=240.0):
+  until = time.monotonic() + seconds
+  folder = pathlib.Path(folder) / "sweep"
+  folder.mkdir(parents=True, exist_ok=True)
+  every = {name: variants(name) for name in SWEPT}
+  missing = [variant for made in every.values() for variant in made if not variant.file(folder).exists()]
+  # A process each, so that no choice stays in one.
+  with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
+    for wrong in pool.map(make, missing, [folder] * len(missing)):
+      if wrong:
+        print("not made:", wrong)
+  print(f"{len(missing)} programs made; {until - time.monotonic():.0f} s left; microseconds of the GPU, x: as fast as eager", flush=True)
+  for name, made in every.items():
+    model = program(name)[0]
+    for shape in SWEPT_ROWS if name.startswith("speed") else TIMED[name]:
+      if time.monotonic() > until:
+        print("no time is left for", name, shape)
+        continue
+      given = inputs(name, shape)
+      theirs, times = time_eager(model, given), {}
+      with file_of(given) as file:
+        for variant in made:
+          if variant.file(folder).exists() and time.monotonic() < until:
+            try:
+              times[str(variant)] = time_ours(husk_run, variant.file(folder), file, "list")
+            except RuntimeError as error:
+              print(f"{name} {variant} {shape}: {str(error).strip()[-200:]}")
+      print(f"{name} {shape}: eager {theirs:.2f};", ", ".join(
+          f"{which} {ours:.2f} ({theirs / ours:.2f} x)" for which, ours in sorted(times.items(), key=lambda pair: pair[1])), flush=True)
   return 0
 
 
@@ -189,6 +308,8 @@ def main():
   what, folder, *rest = sys.argv[1:]
   if what == "pack":
     return pack(folder, rest)
+  if what == "sweep":
+    return sweep(folder, rest[0], *map(float, rest[1:2]))
   return check(folder, rest[0], rest[1:]) if what == "check" else time_both(folder, rest[0])
 
 

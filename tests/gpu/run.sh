@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything of Husk that needs a GPU, from what tests/gpu/pack.sh made; needs no build there. Prints a report.
-#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: target models attention branches chain gpt transformers libraries
-#                                          hidden user_kernels aoti load port sanitizer; all by default
+#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: target models attention branches chain gpt
+#                                          transformers libraries hidden user_kernels aoti load port sanitizer; all by default; sweep (of attention's tiles, when they are chosen)
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 dir=${1:-build/gpu}
@@ -170,7 +170,11 @@ for stage in "${stages[@]}"; do
     models) models ;;
     attention)
       show=1 lines=120 check "attention against eager" python3 tests/gpu/attention.py check "$dir/attention" "$bin/husk-run"
-      show=1 lines=20 check "attention, times" python3 tests/gpu/attention.py time "$dir/attention" "$bin/husk-run"
+      show=1 lines=30 check "attention, times" timeout 300 python3 tests/gpu/attention.py time "$dir/attention" "$bin/husk-run"
+      ;;
+    sweep)
+      export PYTHONPATH=$PWD/compiler/torch HUSKC=$PWD/$bin/huskc
+      show=1 lines=200 check "attention with other tiles" timeout 330 python3 tests/gpu/attention.py sweep "$dir/attention" "$bin/husk-run" 240
       ;;
     branches) show=1 check "branches: graph against list, 1000 runs" "$bin/husk_gpu_check" "$data/branches.husk" 1000 ;;
     chain) show=1 lines=60 check "chain of 100 kernels" "$bin/husk_gpu_bench" "$data" 300 ;;

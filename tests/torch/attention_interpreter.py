@@ -57,7 +57,8 @@ def expected(q, k, v, mask, causal, scale):
 
 
 def computed(batch=1, heads=2, group=1, queries=20, keys=20, size=16, v_size=None, dtype="float32", layout="heads",
-             mask=None, causal=False, scale=None, splits=1, block_m=16, block_n=16):
+             mask=None, causal=False, scale=None, splits=1, cache=1 << 24,
+             block_m=16, block_n=16):
   torch.manual_seed(0)
   dtype, v_size = getattr(torch, dtype), v_size or size
   q = laid_out((batch, heads * group, queries, size), dtype, layout)
@@ -80,7 +81,7 @@ def computed(batch=1, heads=2, group=1, queries=20, keys=20, size=16, v_size=Non
     attention_kernel.attention[(blocks, splits)](
         q, k, v, mask, made, weights, scale * math.log2(math.e), queries, keys, *q.stride()[:3], *k.stride()[:3],
         *v.stride()[:3], *mask_strides, *strides, heads, group, causal, splits, size, *pieces(size), v_size, *pieces(v_size),
-        "ieee", block_m, block_n)
+        "ieee", cache, block_m, block_n)
   if splits > 1:
     rows = batch * heads * group * queries
     attention_kernel.attention_joined[(rows,)](

@@ -9,6 +9,9 @@ namespace husk::run {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+using Microseconds = std::chrono::duration<double, std::micro>;
+
 // Elements from the first to the last one of a tensor, both included.
 uint64_t extent(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
   uint64_t elements = 1;
@@ -43,18 +46,29 @@ Call::Call(Machine& machine, const husk_program* program, uint32_t function, hus
   for (uint32_t i = 0; i < output_count; i++) outputs_.push_back(output_make(i));
 }
 
-RunTime Call::run() {
-  using Clock = std::chrono::steady_clock;
-  using Microseconds = std::chrono::duration<double, std::micro>;
+void Call::enqueue() {
   husk_error error;
-  const auto begin = Clock::now();
   check(husk_session_run(session_, function_, machine_.stream(), inputs_.data(),
                          static_cast<uint32_t>(inputs_.size()), outputs_.data(),
                          static_cast<uint32_t>(outputs_.size()), &error), error, exit_run);
+}
+
+RunTime Call::run() {
+  husk_error error;
+  const auto begin = Clock::now();
+  enqueue();
   const auto returned = Clock::now();
   check(husk_session_wait(session_, &error), error, exit_run);
   const auto done = Clock::now();
   return {Microseconds(returned - begin).count(), Microseconds(done - begin).count()};
+}
+
+double Call::run_queued(int runs) {
+  husk_error error;
+  const auto begin = Clock::now();
+  for (int i = 0; i < runs; i++) enqueue();
+  check(husk_session_wait(session_, &error), error, exit_run);
+  return Microseconds(Clock::now() - begin).count() / runs;
 }
 
 std::vector<Output> Call::results() {

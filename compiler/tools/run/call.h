@@ -27,10 +27,14 @@ class Call {
 
   // Runs once and waits.
   RunTime run();
+  // Runs so many times without waiting in between; microseconds a run.
+  double run_queued(int runs);
   // The outputs of the last run; those of kind none are left out.
   std::vector<Output> results();
 
  private:
+  void enqueue();
+
   // A tensor on the device. A husk_value points at its DLTensor, which points at its sizes: rows never move.
   struct Row {
     DLTensor tensor;

@@ -18,20 +18,21 @@ def attention(q, k, v, mask, out, lse, factor: tl.constexpr, queries, keys,
               mask_batch, mask_head, mask_row, mask_column, out_batch, out_head, out_row, out_split, lse_split,
               HEADS: tl.constexpr, GROUP: tl.constexpr, CAUSAL: tl.constexpr, SPLITS: tl.constexpr,
               SIZE: tl.constexpr, FIRST: tl.constexpr, REST: tl.constexpr, V_SIZE: tl.constexpr, V_FIRST: tl.constexpr,
-              V_REST: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-  """A block makes BLOCK_M rows of one head of one batch: program 0 counts them, the last rows of a head first, since with
-  CAUSAL they take longest. Elements of a row are dense; the strides `*_batch`, `*_head`, `*_row` and `mask_column` are
-  counted in elements. Query i sees the keys 0 to i with CAUSAL; `mask` (bool, float or None) is one number a query and key.
+              V_REST: tl.constexpr, PRECISION: tl.constexpr, CACHE: tl.constexpr, BLOCK_M: tl.constexpr,
+              BLOCK_N: tl.constexpr):
+  """A block makes BLOCK_M rows of one head of one batch: program 0 counts them (see `_place`). Elements of a row are dense;
+  the strides `*_batch`, `*_head`, `*_row` and `mask_column` are counted in elements. Query i sees the keys 0 to i with CAUSAL; `mask` (bool, float or None) is one number a query and key.
   `lse` (or None) gets the logarithm of the sum of the exponentials, dense, a row for each batch and head of q.
+
+  CACHE is how many bytes of k and v the device's cache may be trusted to keep.
 
   A row of q has SIZE elements, taken as FIRST and, if they are not enough, REST more, both powers of two; so with v.
 
   Program 1 counts SPLITS parts of the keys. With one, `out` is the result. With more, `out` gets an f32 result of each part
   and `lse` its weight in units of log2, `out_split` and `lse_split` elements apart, for `attention_joined`.
   """
-  blocks = tl.cdiv(queries * GROUP, BLOCK_M)
-  block = blocks - 1 - tl.program_id(0) % blocks
-  pair = tl.program_id(0) // blocks
+  held: tl.constexpr = CACHE // ((SIZE + V_SIZE) * (k.dtype.element_ty.primitive_bitwidth // 8))
+  block, pair = _place(tl.cdiv(queries * GROUP, BLOCK_M), keys, CAUSAL, held)
   batch = (pair // HEADS).to(tl.int64)
   head = pair % HEADS
   last = queries * GROUP - 1
@@ -70,12 +71,15 @@ def attention(q, k, v, mask, out, lse, factor: tl.constexpr, queries, keys,
   rest = total
   if V_REST > 0:
     rest = tl.zeros([BLOCK_M, V_REST], tl.float32)
-  first, rest, top, total = _over(first, rest, top, total, begin, whole, False, q_first, q_rest, k, v, mask, mask_at, query,
-                                  factor, keys, k_row, v_row, mask_column, CAUSAL, SIZE, FIRST, REST, V_SIZE, V_FIRST,
-                                  V_REST, PRECISION, BLOCK_N)
-  first, rest, top, total = _over(first, rest, top, total, whole, end, True, q_first, q_rest, k, v, mask, mask_at, query,
-                                  factor, keys, k_row, v_row, mask_column, CAUSAL, SIZE, FIRST, REST, V_SIZE, V_FIRST,
-                                  V_REST, PRECISION, BLOCK_N)
+  # One loop, since each must wait for its first loads; two for a mask, whose loads are wider without bounds.
+  if mask is not None:
+    first, rest, top, total = _over(first, rest, top, total, begin, whole, whole, False, q_first, q_rest, k, v, mask, mask_at,
+                                    query, factor, keys, k_row, v_row, mask_column, CAUSAL, SIZE, FIRST, REST, V_SIZE,
+                                    V_FIRST, V_REST, PRECISION, BLOCK_N)
+    begin = whole
+  first, rest, top, total = _over(first, rest, top, total, begin, end, whole, True, q_first, q_rest, k, v, mask, mask_at,
+                                  query, factor, keys, k_row, v_row, mask_column, CAUSAL, SIZE, FIRST, REST, V_SIZE,
+                                  V_FIRST, V_REST, PRECISION, BLOCK_N)
 
   # A row that sees no key gives zeros.
   share = 1.0 / tl.where(total == 0.0, 1.0, total)
@@ -97,13 +101,27 @@ def attention(q, k, v, mask, out, lse, factor: tl.constexpr, queries, keys,
 
 
 @triton.jit
-def _over(first, rest, top, total, begin, end, BOUNDED: tl.constexpr, q_first, q_rest, k, v, mask, mask_at, query,
+def _place(blocks, keys, CAUSAL: tl.constexpr, HELD: tl.constexpr):
+  """(block of a head, head among those of all batches) of program 0. With CAUSAL the later blocks of a head take longer: those
+  of several heads go first, so that what is left for the end is short, but of no more heads than have HELD keys together."""
+  at = tl.program_id(0)
+  if not CAUSAL:
+    return at % blocks, at // blocks
+  held = tl.maximum(HELD // tl.maximum(keys, 1), 1)
+  section = at // blocks // held
+  heads = tl.minimum(held, tl.num_programs(0) // blocks - section * held)
+  at -= section * held * blocks
+  return blocks - 1 - at // heads, section * held + at % heads
+
+
+@triton.jit
+def _over(first, rest, top, total, begin, end, whole, BOUNDED: tl.constexpr, q_first, q_rest, k, v, mask, mask_at, query,
           factor: tl.constexpr, keys, k_row, v_row, mask_column, CAUSAL: tl.constexpr, SIZE: tl.constexpr,
           FIRST: tl.constexpr, REST: tl.constexpr, V_SIZE: tl.constexpr, V_FIRST: tl.constexpr, V_REST: tl.constexpr,
           PRECISION: tl.constexpr, BLOCK_N: tl.constexpr):
   """Goes over the keys from `begin` to `end`. `top` is the largest score of each row so far, `total` the sum of the
-  exponentials of scores less `top`, `first` and `rest` those times v. Unless BOUNDED, all keys are there and all rows see
-  them (but for `mask`)."""
+  exponentials of scores less `top`, `first` and `rest` those times v. All rows see the keys before `whole` (but for
+  `mask`); unless BOUNDED, no others come."""
   inside = tl.arange(0, BLOCK_N)
   for start in tl.range(begin, end, BLOCK_N):
     far = tl.cast(start, tl.int64)
@@ -123,10 +141,11 @@ def _over(first, rest, top, total, begin, end, BOUNDED: tl.constexpr, q_first, q
       else:
         scores = scores * factor + given.to(tl.float32) * 1.4426950408889634
     if BOUNDED:
-      seen = (inside < left)[None, :]
-      if CAUSAL:
-        seen = seen & (inside[None, :] <= (query - start)[:, None])
-      scores = tl.where(seen, scores, float("-inf"))
+      if start >= whole:
+        seen = (inside < left)[None, :]
+        if CAUSAL:
+          seen = seen & (inside[None, :] <= (query - start)[:, None])
+        scores = tl.where(seen, scores, float("-inf"))
 
     new_top = tl.maximum(top, tl.max(scores, 1) * unit)
     base = tl.where(new_top == float("-inf"), 0.0, new_top)     # of a row that has seen no key

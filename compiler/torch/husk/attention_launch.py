@@ -60,6 +60,11 @@ def tiles(target, width, bytes_, rows, masked=False):
   return fitting or tried[-1:]     # the compiler has the last word
 
 
+def cache(target):
+  """How many bytes of k and v to count on: the cache is two halves that keep copies of each other's lines, and others use it."""
+  return target.L2_cache_size // 4
+
+
 def splits(target, blocks, keys):
   """Into how many parts to split the keys, of which there are at most or about `keys`, for a few `blocks` to become so many
   that all multiprocessors work; a part is worth 256 keys."""
@@ -234,7 +239,7 @@ def launch(converter, node):
   (first, rest), (v_first, v_rest) = pieces(its.size), pieces(its.v_size)
   call.constant(factor=node.scale * math.log2(math.e), HEADS=its.heads, GROUP=its.group, CAUSAL=bool(node.causal),
                 SPLITS=parts, SIZE=its.size, FIRST=first, REST=rest, V_SIZE=its.v_size, V_FIRST=v_first, V_REST=v_rest,
-                PRECISION=precision(its.dtype))
+                PRECISION=precision(its.dtype), CACHE=cache(converter.backend.target))
   name = "_".join(["attention", hir.dtype(its.dtype), str(its.size), *["causal"] * bool(node.causal),
                    *["mask"] * (its.mask is not None)])
   configs = [{"BLOCK_M": tile.m, "BLOCK_N": tile.n, "num_warps": tile.warps, "num_stages": tile.stages} for tile in tried]
