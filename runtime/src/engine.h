@@ -15,6 +15,7 @@ class References {
  public:
   void retain() { count_.fetch_add(1, std::memory_order_relaxed); }
   bool drop() { return count_.fetch_sub(1, std::memory_order_acq_rel) == 1; }  // true: it was the last
+  bool alone() const { return count_.load(std::memory_order_acquire) == 1; }
 
  private:
   std::atomic<uint32_t> count_{1};
@@ -53,8 +54,9 @@ struct husk_engine {
   const husk_port* port = nullptr;
   void* device = nullptr;
   husk_port_properties properties = {};
-  husk::Mutex mutex;  // guards ops
+  husk::Mutex mutex;  // guards ops and lenders
   husk::List<husk_op> ops;  // as registered; the names are the engine's
+  husk_program* lenders = nullptr;  // whose constants others may use
 
   ~husk_engine();
 

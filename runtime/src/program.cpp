@@ -56,9 +56,7 @@ husk_program::~husk_program() {
   for (void* memory : replaced)
     if (memory) engine->port->free(engine->device, memory);
   if (mapped) engine->port->unmap(engine->device, mapped, mapped_bytes);
-  if (!constant_memory) return;
-  engine->port->stream_wait(engine->device, nullptr, &sink.spare);  // uploads of a load that failed half-way
-  engine->port->free(engine->device, constant_memory);
+  drop_constants();
 }
 
 Status husk_program::load(husk_error* error) {
@@ -147,7 +145,6 @@ Status husk_program::load_kernel(uint32_t index, husk_error* error) {
 Status husk_program::load_constants(husk_error* error) {
   const uint32_t n = husk::count(rows()->constants());
   HUSK_TRY(constants.allocate(engine->allocator, n, error));
-  auto padded = [](uint64_t size) { return (size + 255) / 256 * 256; };
   uint64_t total = 0;
   const uint8_t *begin = nullptr, *end = nullptr;  // of what holds bytes
   for (uint32_t i = 0; i < n; ++i) {
@@ -157,28 +154,42 @@ Status husk_program::load_constants(husk_error* error) {
     if (blob->size() == 0) continue;
     if (total == 0 || bytes < begin) begin = bytes;
     if (total == 0 || bytes + blob->size() > end) end = bytes + blob->size();
-    total += padded(blob->size());
+    total += husk::padded(blob->size());
   }
   if (total == 0 || engine->properties.host_memory) return Status::ok;
   const Status mapping = map_constants(begin, static_cast<uint64_t>(end - begin), error);
   if (mapping != Status(HUSK_UNSUPPORTED)) return mapping;
 
+  borrow_constants(&total);
+  if (total > 0) HUSK_TRY(bring_constants(total, error));
+  lend_constants();
+  return Status::ok;
+}
+
+// Those that are where the file has them, `total` bytes, to memory of their own.
+Status husk_program::bring_constants(uint64_t total, husk_error* error) {
+  const uint32_t n = static_cast<uint32_t>(constants.size());
   husk::Array<husk_load> loads;
   HUSK_TRY(loads.allocate(engine->allocator, n, error));
-  Status status = husk::to_status(engine->port->alloc(engine->device, total, &constant_memory, error));
+  husk::Weights* made = husk::create<husk::Weights>(engine->allocator, error);
+  if (!made) return husk::to_status(HUSK_OUT_OF_MEMORY);
+  made->bytes = total;
+  (shared ? rest : shared) = made;
+  Status status = husk::to_status(engine->port->alloc(engine->device, total, &made->memory, error));
   if (husk::failed(status)) {
-    constant_memory = nullptr;
+    made->memory = nullptr;
     husk::prefix(error, "the constants, %llu bytes: ", static_cast<unsigned long long>(total));
     return status;
   }
   uint32_t used = 0;
-  uint8_t* to = static_cast<uint8_t*>(constant_memory);
+  uint8_t* to = static_cast<uint8_t*>(made->memory);
   for (uint32_t i = 0; i < n; ++i) {
-    const uint64_t size = rows()->constants()->Get(i)->blob()->size();
-    if (size == 0) continue;
+    const husk::fb::Blob* blob = rows()->constants()->Get(i)->blob();
+    const uint64_t size = blob->size();
+    if (size == 0 || constants[i] != file.blob(blob)) continue;
     loads[used++] = {to, constants[i], size};
     constants[i] = to;
-    to += padded(size);
+    to += husk::padded(size);
   }
   return upload(loads.data(), used, error);
 }

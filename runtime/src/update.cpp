@@ -44,14 +44,15 @@ Status husk_program::stage(const husk_constant_update* updates, uint32_t n, husk
   return to_status(port->stream_wait(engine->device, nullptr, error));
 }
 
-// Nobody runs. Where the file's pages serve, the new values take their place as they lie, which cannot fail; elsewhere they are
-// copied, so that addresses stay as graphs know them: only a device that is lost fails here.
-Status husk_program::swap(const husk_constant_update* updates, uint32_t n, husk::Array<void*>* fresh, husk_error* error) {
+// Nobody runs. Where the file's pages serve, or another program uses the old values, the new ones take their place as they lie,
+// which cannot fail; elsewhere they are copied, so that addresses stay as graphs know them: only a device that is lost fails here.
+Status husk_program::swap(const husk_constant_update* updates, uint32_t n, bool in_place, husk::Array<void*>* fresh,
+                          husk_error* error) {
   const husk_port* port = engine->port;
   for (uint32_t i = 0; i < n; ++i) {
     const uint32_t c = updates[i].constant;
     if (!(*fresh)[i]) continue;
-    if (!constant_memory) {
+    if (!in_place) {
       void* old = replaced[c];
       replaced[c] = (*fresh)[i];
       constants[c] = static_cast<uint8_t*>(replaced[c]);
@@ -62,7 +63,7 @@ Status husk_program::swap(const husk_constant_update* updates, uint32_t n, husk:
     HUSK_TRY(to_status(port->copy(engine->device, nullptr, constants[c], (*fresh)[i],
                                   rows()->constants()->Get(c)->blob()->size(), error)));
   }
-  return !constant_memory ? Status::ok : to_status(port->stream_wait(engine->device, nullptr, error));
+  return !in_place ? Status::ok : to_status(port->stream_wait(engine->device, nullptr, error));
 }
 
 Status husk_program::update(const husk_constant_update* updates, uint32_t n, husk_error* error) {
@@ -82,7 +83,7 @@ Status husk_program::update(const husk_constant_update* updates, uint32_t n, hus
       while (session->busy.load()) sched_yield();
       status = session->wait(error);
     }
-    if (!failed(status)) status = swap(updates, n, &fresh, error);
+    if (!failed(status)) status = swap(updates, n, change_constants(), &fresh, error);
     updating.store(0);
   }
   pthread_mutex_unlock(&mutex);

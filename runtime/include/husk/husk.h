@@ -70,8 +70,9 @@ HUSK_API void husk_engine_properties(const husk_engine* engine, husk_port_proper
 
 /* Checks bytes against every rule of FORMAT.md; touches no device. */
 HUSK_API husk_status husk_program_verify(const void* data, size_t size, husk_error* error);
-/* Maps the file, verifies it, loads the images that the device can use and uploads the constants. The file must not
- * change while the program lives. */
+/* Maps the file, verifies it, loads the images that the device can use and uploads the constants, but not those that
+ * another program of the engine has there already, as prefill and decode of one model do. The file must not change while the
+ * program lives. */
 HUSK_API husk_status husk_program_open(husk_engine* engine, const char* path, husk_program** program,
                                        husk_error* error);
 /* The same from memory, aligned to 64 bytes, which is borrowed until `release` is called, on whichever thread drops
