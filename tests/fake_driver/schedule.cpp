@@ -23,10 +23,13 @@ bool all_done(const std::vector<TaskPointer>& tasks) {
 
 bool is_ready(const Task& task) { return all_done(task.after) && all_done(task.early); }
 
-// Whether the task may begin before its programmatic predecessors are done: each of them may have begun.
-bool may_begin(const Task& task) {
-  return all_done(task.after) && std::all_of(task.early.begin(), task.early.end(), [](const TaskPointer& from) {
-           return from->done || from->running || may_begin(*from);
+// Whether the task may begin before its programmatic predecessors are done: each of them may have begun. Found out once a turn,
+// since branches that part and meet again are as many ways back as their product.
+bool may_begin(Task& task, uint64_t turn) {
+  if (task.judged == turn) return task.may_begin;
+  task.judged = turn;
+  return task.may_begin = all_done(task.after) && std::all_of(task.early.begin(), task.early.end(), [turn](const TaskPointer& from) {
+           return from->done || from->running || may_begin(*from, turn);
          });
 }
 
@@ -112,10 +115,12 @@ void run_to_end(Task& task) {
 
 // One step of the machine: whatever can begin early does so first, which is what a careless kernel does not expect.
 bool step() {
+  static uint64_t turn = 0;
+  ++turn;
   std::vector<TaskPointer> beginning, ready;
   for (const TaskPointer& task : queue()) {
     if (is_ready(*task)) ready.push_back(task);
-    else if (task->launch && !task->early.empty() && !task->running && !state().broken && may_begin(*task)) beginning.push_back(task);
+    else if (task->launch && !task->early.empty() && !task->running && !state().broken && may_begin(*task, turn)) beginning.push_back(task);
   }
   auto& choice = beginning.empty() ? ready : beginning;
   if (choice.empty()) return false;

@@ -49,6 +49,8 @@ struct Task {
   const void* host = nullptr;          // pinned memory that it reads
   std::unique_ptr<Early> running;
   bool done = false;
+  uint64_t judged = 0;                 // the last turn of the machine in which may_begin was found out
+  bool may_begin = false;
 };
 
 // Adds a task, which `after` already orders among others, to the queue.

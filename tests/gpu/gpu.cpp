@@ -76,9 +76,74 @@ uint32_t Loaded::function(const char* name) {
   return index;
 }
 
-Vector::Vector(CUdeviceptr memory, int64_t n) : size(n), tensor() {
+const husk_allocator process_memory = {
+    nullptr, [](void*, size_t size, size_t align) { return std::aligned_alloc(align, (size + align - 1) / align * align); },
+    [](void*, void* memory) { std::free(memory); }};
+
+Place::Place(int i, const husk_cuda_options* options) : port(*husk_port_cuda()), index(i) {
+  if (options) port.user = const_cast<husk_cuda_options*>(options);
+  husk_error error;
+  require(port.open(port.user, index, &process_memory, nullptr, &device, &error), error);
+  husk_engine_options engine_options = HUSK_ENGINE_OPTIONS_INIT;
+  engine_options.port = &port;
+  engine_options.device_index = index;
+  require(husk_engine_create(&engine_options, &engine, &error), error);
+}
+
+Place::~Place() {
+  for (void* each : memory) port.free(device, each);
+  for (void* each : streams) port.stream_destroy(device, each);
+  husk_engine_release(engine);
+  port.close(device);
+}
+
+bool Place::exists(int index, husk_error* error) {
+  const husk_port& port = *husk_port_cuda();
+  void* device = nullptr;
+  if (port.open(port.user, index, &process_memory, nullptr, &device, error) != HUSK_OK) return false;
+  port.close(device);
+  return true;
+}
+
+void* Place::alloc(size_t bytes) {
+  void* made = nullptr;
+  husk_error error;
+  require(port.alloc(device, bytes, &made, &error), error);
+  const std::lock_guard<std::mutex> lock(mutex);
+  memory.push_back(made);
+  return made;
+}
+
+void* Place::stream() {
+  void* made = nullptr;
+  husk_error error;
+  require(port.stream_create(device, &made, &error), error);
+  const std::lock_guard<std::mutex> lock(mutex);
+  streams.push_back(made);
+  return made;
+}
+
+void Place::upload(void* stream, void* to, const void* from, size_t bytes) {
+  husk_error error;
+  require(port.upload(device, stream, to, from, bytes, &error), error);
+  require(port.stream_wait(device, stream, &error), error);
+}
+
+void Place::download(void* stream, void* to, const void* from, size_t bytes) {
+  husk_error error;
+  require(port.download(device, stream, to, from, bytes, &error), error);
+}
+
+husk_program* Place::open(const char* path) {
+  husk_program* program = nullptr;
+  husk_error error;
+  require(husk_program_open(engine, path, &program, &error), error);
+  return program;
+}
+
+Vector::Vector(CUdeviceptr memory, int64_t n, int device) : size(n), tensor() {
   tensor.data = reinterpret_cast<void*>(memory);
-  tensor.device = {kDLCUDA, 0};
+  tensor.device = {kDLCUDA, device};
   tensor.ndim = 1;
   tensor.dtype = husk_dtype_to_dlpack(HUSK_F32);
 }

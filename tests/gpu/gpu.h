@@ -8,6 +8,7 @@
 #include "../values.h"
 
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -45,9 +46,30 @@ struct Loaded {
   husk_program* program = nullptr;
 };
 
-// A vector of floats on the device, as a value.
+extern const husk_allocator process_memory;
+
+// A device by the port alone, from any thread: memory, streams, an engine. All calls end the program when they fail.
+struct Place {
+  explicit Place(int index, const husk_cuda_options* options = nullptr);
+  ~Place();
+  Place(const Place&) = delete;
+  void* alloc(size_t bytes);   // freed with the place
+  void* stream();              // likewise
+  void upload(void* stream, void* to, const void* from, size_t bytes);     // and waits
+  void download(void* stream, void* to, const void* from, size_t bytes);   // likewise
+  husk_program* open(const char* path);
+  static bool exists(int index, husk_error* error);
+  husk_port port;
+  int index;
+  void* device = nullptr;
+  husk_engine* engine = nullptr;
+  std::mutex mutex;
+  std::vector<void*> memory, streams;
+};
+
+// A vector of floats on a device, as a value.
 struct Vector {
-  Vector(CUdeviceptr memory, int64_t n);
+  Vector(CUdeviceptr memory, int64_t n, int device = 0);
   husk_value value();
   int64_t size;
   DLTensor tensor;

@@ -16,10 +16,6 @@ using namespace husk::gpu;
 
 namespace {
 
-const husk_allocator process_memory = {
-    nullptr, [](void*, size_t size, size_t align) { return std::aligned_alloc(align, (size + align - 1) / align * align); },
-    [](void*, void* memory) { std::free(memory); }};
-
 constexpr uint64_t kMiB = 1 << 20, kMost = 2048 * kMiB;
 
 struct Way {

@@ -6,11 +6,13 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:-build/dev}
 python=${HUSK_PYTHON:-build/venv/bin/python}
-cmake --build "$build" --target husk huskc husk-run husk_dump husk_gpu_check husk_gpu_bench husk_gpu_generate husk_gpu_load husk_gpu_open husk_port_test
+programs=(husk-run husk-dump huskc husk_gpu_check husk_gpu_bench husk_gpu_generate husk_gpu_load husk_gpu_open
+  husk_port_test husk_gpu_sessions husk_gpu_faults)
+cmake --build "$build" --target husk "${programs[@]/husk-dump/husk_dump}"
 out=build/gpu
 rm -rf "$out"
 mkdir -p "$out/bin" "$out/lib" "$out/data"
-for program in husk-run husk-dump huskc husk_gpu_check husk_gpu_bench husk_gpu_generate husk_gpu_load husk_gpu_open husk_port_test; do
+for program in "${programs[@]}"; do
   strip -o "$out/bin/$program" "$build/bin/$program"
 done
 cp -a "$build"/lib/libhusk.so* "$build"/lib/libhusk_ops.so* "$out/lib/"

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Everything of Husk that needs a GPU, from what tests/gpu/pack.sh made; needs no build there. Prints a report.
-#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; stages: target models attention branches chain gpt
-#                                          transformers libraries hidden user_kernels aoti load port sanitizer; all by default; sweep (of attention's tiles, when they are chosen)
+#   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; by default the stages that are listed below. By name only:
+#                                          sweep    attention's tiles, when they are chosen
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 dir=${1:-build/gpu}
 shift || true
 stages=("$@")
-((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries hidden user_kernels aoti load port sanitizer)
+((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries hidden user_kernels aoti load
+  sessions devices faults port sanitizer)
 # What is exported there without saying how it is to be tuned is not measured: that takes minutes.
 export HUSK_TUNE=${HUSK_TUNE:-heuristic} HUSKC=$PWD/$dir/bin/huskc
 export LD_LIBRARY_PATH=$PWD/$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -185,6 +186,19 @@ for stage in "${stages[@]}"; do
     user_kernels) user_kernels ;;
     aoti) show=1 lines=150 check "AOTInductor and Husk side by side" timeout 475 python3 tests/gpu/aoti.py run "$dir/aoti" "$dir" --seconds 320 ;;
     load) show=1 lines=50 check "loading of weights" "$bin/husk_gpu_load" "$dir/weights.tmp" ;;
+    sessions) show=1 check "sessions on threads and streams" timeout 300 "$bin/husk_gpu_sessions" "$data/branches.husk" 2000 ;;
+    devices)
+      if (($(nvidia-smi --list-gpus | wc -l) < 2)); then
+        echo "skipped: one GPU; this needs two"
+        continue
+      fi
+      show=1 check "two devices" timeout 300 "$bin/husk_gpu_sessions" "$data/branches.husk" 2000 devices
+      for mode in list auto; do
+        model cuda:1 $mode mlp 1
+        model cuda:1 $mode gpt 1
+      done
+      ;;
+    faults) show=1 lines=60 check "faults" timeout 300 "$bin/husk_gpu_faults" "$bin/port_kernels_sm_90.cubin" ;;
     port) show=1 lines=3 check "port conformance" "$bin/husk_port_test" --gtest_brief=1 ;;
     sanitizer)
       # Errors of driver calls are not asked for: the port finds the number of a kernel's parameters by asking for one more
