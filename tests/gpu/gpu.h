@@ -28,7 +28,8 @@ struct Driver {
   CALL(cuMemFree_v2)                                                                                               \
   CALL(cuMemcpyHtoD_v2) CALL(cuMemcpyDtoH_v2) CALL(cuMemsetD8_v2) CALL(cuGraphCreate)                              \
   CALL(cuGraphAddKernelNode_v2) CALL(cuGraphAddNode_v2) CALL(cuGraphInstantiateWithFlags) CALL(cuGraphLaunch)      \
-  CALL(cuGraphExecKernelNodeSetParams_v2)
+  CALL(cuGraphExecKernelNodeSetParams_v2) CALL(cuMemAllocHost_v2) CALL(cuMemFreeHost) CALL(cuMemHostRegister_v2)   \
+  CALL(cuMemHostUnregister) CALL(cuMemcpyHtoDAsync_v2)
 #define CALL(name) decltype(&::name) name##_ = nullptr;
   HUSK_GPU_CALLS(CALL)
 #undef CALL

@@ -1,6 +1,8 @@
 // How fast weights reach the device: from a mapped file that the page cache holds, by the port's load with buffers of several
 // sizes and without any, and by single uploads. Interleaved; medians in GB/s, and what of the file the process still holds.
-//   husk_gpu_load FILE [repeats]      FILE: made here, 2 GiB, removed at the end
+//   husk_gpu_load FILE [repeats]          FILE: made here, 2 GiB, removed at the end
+//   husk_gpu_load FILE [repeats] sweep    2 GiB by all numbers of threads, buffers and bytes of a buffer, and what the parts of a
+//                                         load take by themselves
 #include "gpu.h"
 
 #include <fcntl.h>
@@ -8,9 +10,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 using namespace husk::gpu;
 
@@ -21,7 +25,7 @@ constexpr uint64_t kMiB = 1 << 20, kMost = 2048 * kMiB;
 struct Way {
   const char* name;
   uint64_t staging;   // bytes of a buffer; 0: single uploads
-  int threads;
+  int threads, buffers;
   std::vector<double> gigabytes;
   double resident = 0;
 };
@@ -47,6 +51,7 @@ void measure(Way* way, int file, uint64_t size) {
   options.struct_size = sizeof options;
   options.staging_bytes = way->staging;
   options.load_threads = way->threads;
+  options.load_buffers = way->buffers;
   husk_port port = *husk_port_cuda();
   port.user = &options;
   void *device, *to, *from = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
@@ -72,10 +77,103 @@ void measure(Way* way, int file, uint64_t size) {
   munmap(from, size);
 }
 
+double milliseconds(double begin) { return (now() - begin) / 1e3; }
+
+// Microseconds of each part by itself: pinning, reading the file into pinned memory, copying from there.
+void parts(const char* path, int repeats) {
+  Driver driver;
+  const CUdeviceptr device = driver.alloc(kMost);
+  const int file = open(path, O_RDONLY);
+  std::printf("\npinning, ms: allocated and freed by the driver; mapped as huge pages, registered, taken back\n");
+  for (const uint64_t size : {kMiB, 4 * kMiB, 8 * kMiB, 16 * kMiB, 64 * kMiB}) {
+    std::vector<double> took[5];
+    for (int i = 0; i < repeats; ++i) {
+      void* memory = nullptr;
+      double begin = now();
+      require(driver.cuMemAllocHost_v2_(&memory, size), "cuMemAllocHost");
+      took[0].push_back(milliseconds(begin));
+      begin = now();
+      require(driver.cuMemFreeHost_(memory), "cuMemFreeHost");
+      took[1].push_back(milliseconds(begin));
+      begin = now();
+      char* region = static_cast<char*>(mmap(nullptr, size + 2 * kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+      char* aligned = region + (2 * kMiB - reinterpret_cast<uintptr_t>(region) % (2 * kMiB));
+      madvise(aligned, size, MADV_HUGEPAGE);
+      for (uint64_t at = 0; at < size; at += 4096) aligned[at] = 1;
+      took[2].push_back(milliseconds(begin));
+      begin = now();
+      require(driver.cuMemHostRegister_v2_(aligned, size, 0), "cuMemHostRegister");
+      took[3].push_back(milliseconds(begin));
+      begin = now();
+      require(driver.cuMemHostUnregister_(aligned), "cuMemHostUnregister");
+      munmap(region, size + 2 * kMiB);
+      took[4].push_back(milliseconds(begin));
+    }
+    std::printf("%4llu MiB: %.2f + %.2f;  %.2f + %.2f + %.2f\n", static_cast<unsigned long long>(size / kMiB), median(took[0]),
+                median(took[1]), median(took[2]), median(took[3]), median(took[4]));
+  }
+  constexpr int kThreads = 16;
+  void* memory = nullptr;
+  require(driver.cuMemAllocHost_v2_(&memory, kThreads * 4 * kMiB), "cuMemAllocHost");
+  char* pinned = static_cast<char*>(memory);
+  std::printf("\nthe file into pinned memory, GB/s\n");
+  for (const int threads : {1, 2, 4, 6, 8, 12, 16})
+    for (const uint64_t piece : {kMiB, 4 * kMiB}) {
+      std::vector<double> rates;
+      for (int i = 0; i < repeats; ++i) {
+        std::atomic<uint64_t> next{0};
+        std::vector<std::thread> workers;
+        const double begin = now();
+        for (int t = 0; t < threads; ++t)
+          workers.emplace_back([&, t] {
+            for (uint64_t at; (at = next.fetch_add(piece)) < kMost;)
+              if (pread(file, pinned + static_cast<uint64_t>(t) * 4 * kMiB, piece, static_cast<off_t>(at)) < 0) give_up("pread");
+          });
+        for (std::thread& worker : workers) worker.join();
+        rates.push_back(static_cast<double>(kMost) / (now() - begin) / 1e3);
+      }
+      std::printf("%2d threads, %llu MiB pieces: %.1f\n", threads, static_cast<unsigned long long>(piece / kMiB), median(rates));
+    }
+  std::printf("\npinned memory to the device, GB/s\n");
+  CUstream streams[4];
+  for (CUstream& stream : streams) require(driver.cuStreamCreate_(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  for (const uint64_t count : {1, 2, 4})
+    for (const uint64_t piece : {kMiB / 4, kMiB, 4 * kMiB, 64 * kMiB}) {
+      std::vector<double> rates;
+      for (int i = 0; i < repeats; ++i) {
+        const double begin = now();
+        for (uint64_t at = 0, turn = 0; at < kMost; at += piece, ++turn)
+          require(driver.cuMemcpyHtoDAsync_v2_(device + at, pinned + turn * piece % (kThreads * 4 * kMiB), piece, streams[turn % count]), "copy");
+        for (CUstream stream : streams) require(driver.cuStreamSynchronize_(stream), "synchronize");
+        rates.push_back(static_cast<double>(kMost) / (now() - begin) / 1e3);
+      }
+      std::printf("%d streams, pieces of %llu KiB: %.1f\n", static_cast<int>(count), static_cast<unsigned long long>(piece / 1024), median(rates));
+    }
+  driver.cuMemFreeHost_(pinned);
+  driver.cuMemFree_v2_(device);
+  close(file);
+}
+
+void sweep(const char* path, int file, int repeats) {
+  std::vector<Way> ways;
+  for (const int threads : {2, 4, 6, 8, 12, 16})
+    for (const uint64_t staging : {kMiB / 2, kMiB, 2 * kMiB, 4 * kMiB})
+      for (const int buffers : {2, 3, 4}) ways.push_back({"", staging, threads, buffers, {}});
+  for (int i = 0; i < repeats; ++i)
+    for (Way& way : ways) measure(&way, file, kMost);
+  std::sort(ways.begin(), ways.end(), [](const Way& a, const Way& b) { return median(a.gigabytes) > median(b.gigabytes); });
+  std::printf("2 GiB by the port's load, GB/s, the fastest first\n");
+  for (const Way& way : ways)
+    std::printf("%2d threads, %d buffers each of %4llu KiB: %.1f\n", way.threads, way.buffers,
+                static_cast<unsigned long long>(way.staging / 1024), median(way.gigabytes));
+  std::fflush(stdout);
+  parts(path, repeats);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) give_up("husk_gpu_load FILE [repeats]");
+  if (argc < 2) give_up("husk_gpu_load FILE [repeats [sweep]]");
   const int repeats = argc > 2 ? std::atoi(argv[2]) : 5;
   const int file = open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
   std::vector<uint64_t> piece(kMiB);
@@ -83,15 +181,22 @@ int main(int argc, char** argv) {
     for (size_t i = 0; i < piece.size(); ++i) piece[i] = (written + i) * 0x9E3779B97F4A7C15u;
     if (write(file, piece.data(), piece.size() * 8) != static_cast<ssize_t>(piece.size() * 8)) give_up("the file cannot be written");
   }
-  std::printf("%-8s %-28s %8s %10s\n", "MiB", "way", "GB/s", "MiB held");
+  const bool sweeping = argc > 3;
+  if (sweeping) {
+    const Place held(0);   // the context stays
+    sweep(argv[1], file, repeats);
+  }
+  if (!sweeping) std::printf("%-8s %-28s %8s %10s\n", "MiB", "way", "GB/s", "MiB held");
   for (const uint64_t size : {32 * kMiB, 64 * kMiB, 128 * kMiB, 256 * kMiB, kMost}) {
-    Way ways[] = {{"upload", 0, 0, {}},
-                  {"load, no buffers", 1ull << 40, 0, {}},
-                  {"1 MiB buffers, 1 thread", kMiB, 1, {}},
-                  {"1 MiB buffers, 2 threads", kMiB, 2, {}},
-                  {"1 MiB buffers, 4 threads", kMiB, 4, {}},
-                  {"2 MiB buffers, 4 threads", 2 * kMiB, 4, {}},
-                  {"4 MiB buffers, 4 threads", 4 * kMiB, 4, {}}};
+    if (sweeping) break;
+    Way ways[] = {{"upload", 0, 0, 0, {}},
+                  {"load, no buffers", 1ull << 40, 0, 0, {}},
+                  {"load, as it is", kMiB, 0, 0, {}},
+                  {"1 MiB buffers, 1 thread", kMiB, 1, 0, {}},
+                  {"1 MiB buffers, 2 threads", kMiB, 2, 0, {}},
+                  {"1 MiB buffers, 4 threads", kMiB, 4, 0, {}},
+                  {"1 MiB buffers, 8 threads", kMiB, 8, 0, {}},
+                  {"4 MiB buffers, 4 threads", 4 * kMiB, 4, 0, {}}};
     for (int i = 0; i < repeats; ++i)
       for (Way& way : ways) measure(&way, file, size);
     for (Way& way : ways)

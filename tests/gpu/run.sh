@@ -186,6 +186,7 @@ for stage in "${stages[@]}"; do
     user_kernels) user_kernels ;;
     aoti) show=1 lines=150 check "AOTInductor and Husk side by side" timeout 475 python3 tests/gpu/aoti.py run "$dir/aoti" "$dir" --seconds 320 ;;
     load) show=1 lines=50 check "loading of weights" "$bin/husk_gpu_load" "$dir/weights.tmp" ;;
+    load-sweep) show=1 lines=140 check "loading, its choices" timeout 300 "$bin/husk_gpu_load" "$dir/weights.tmp" 5 sweep ;;
     sessions) show=1 check "sessions on threads and streams" timeout 300 "$bin/husk_gpu_sessions" "$data/branches.husk" 2000 ;;
     devices)
       if (($(nvidia-smi --list-gpus | wc -l) < 2)); then

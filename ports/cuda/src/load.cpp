@@ -1,6 +1,6 @@
 // Weights to the device. The driver copies pageable memory at a sixth of what the bus takes (9 of 55 GB/s), and in a mapping it
 // waits for each page. So large loads go through pinned buffers that several threads fill, from the file where there is one: a
-// thread fills one of its two buffers while the device reads the other. Small loads do without, as pinning takes longer than
+// thread fills one of its buffers while the device reads another. Small loads do without, as pinning takes longer than
 // it saves them. All numbers are what tests/gpu/load.cpp measured on an H200.
 #include <errno.h>
 #include <pthread.h>
@@ -18,7 +18,13 @@ namespace {
 
 constexpr uint64_t kBuffer = uint64_t{1} << 20;   // larger ones gain nothing, and lose 30 % at 256 MiB
 constexpr uint64_t kWorthIt = 64;                 // buffers' bytes; there the two ways meet
-constexpr uint32_t kMostThreads = 4;              // 9 GB/s each, and eight are no faster
+constexpr uint32_t kThreads = 4, kMostThreads = 16;
+constexpr uint32_t kBuffers = 2, kMostBuffers = 4;   // of a thread
+
+uint32_t choose(int32_t wanted, uint32_t usual, uint32_t most) {
+  const uint32_t count = wanted > 0 ? static_cast<uint32_t>(wanted) : usual;
+  return count < most ? count : most;
+}
 
 uint64_t buffer_bytes(const Device& device) {
   return device.options.staging_bytes ? device.options.staging_bytes : kBuffer;
@@ -31,12 +37,14 @@ struct Loading {
   uint32_t count;
   const husk_mapping* mapping;
   uint64_t total, buffer;
+  uint32_t threads, buffers;   // buffers of a thread
+  char* memory;                // pinned, all the buffers': one piece, as each is a call that stops the others
   std::atomic<uint64_t> next;
   std::atomic<bool> failed;
 };
 
 struct Buffer {
-  void* memory;
+  char* memory;
   CUevent read;    // by the device
   bool recorded;
 };
@@ -46,7 +54,7 @@ struct Worker {
   husk_status status;
   husk_error error;
   CUstream stream;
-  Buffer buffers[2];
+  Buffer buffers[kMostBuffers];
   uint32_t index;    // the load that the last piece began in, and the row's bytes before it
   uint64_t before;
 };
@@ -94,12 +102,7 @@ husk_status make_ready(Worker* worker, Buffer* buffer) {
     if (result == CUDA_SUCCESS) return HUSK_OK;
     return load_fail(loading.device, &worker->error, result, "cuEventSynchronize", loading.total);
   }
-  CUresult result = driver.cuMemAllocHost(&buffer->memory, loading.buffer);
-  if (result != CUDA_SUCCESS) {
-    buffer->memory = nullptr;
-    return load_fail(loading.device, &worker->error, result, "cuMemAllocHost", loading.total);
-  }
-  result = driver.cuEventCreate(&buffer->read, CU_EVENT_DISABLE_TIMING);
+  const CUresult result = driver.cuEventCreate(&buffer->read, CU_EVENT_DISABLE_TIMING);
   if (result == CUDA_SUCCESS) return HUSK_OK;
   buffer->read = nullptr;
   return load_fail(loading.device, &worker->error, result, "cuEventCreate", loading.total);
@@ -110,7 +113,7 @@ husk_status send(Worker* worker, Buffer* buffer, uint64_t begin, uint64_t size) 
   const Loading& loading = *worker->loading;
   const Driver& driver = loading.device.driver;
   HUSK_TRY(make_ready(worker, buffer));
-  char* free = static_cast<char*>(buffer->memory);
+  char* free = buffer->memory;
   for (const uint64_t end = begin + size; begin < end;) {
     while (begin - worker->before >= loading.loads[worker->index].size) {
       worker->before += loading.loads[worker->index++].size;
@@ -140,7 +143,7 @@ husk_status send_all(Worker* worker) {
     worker->stream = nullptr;
     return load_fail(loading.device, &worker->error, result, "cuStreamCreate", loading.total);
   }
-  for (uint32_t turn = 0; !loading.failed.load(std::memory_order_relaxed); turn ^= 1) {
+  for (uint32_t turn = 0; !loading.failed.load(std::memory_order_relaxed); turn = (turn + 1) % loading.buffers) {
     const uint64_t begin = loading.next.fetch_add(loading.buffer, std::memory_order_relaxed);
     if (begin >= loading.total) break;
     const uint64_t rest = loading.total - begin;
@@ -166,7 +169,6 @@ void work(void* argument, uint32_t index) {
   }
   for (const Buffer& buffer : worker->buffers) {
     if (buffer.read) driver.cuEventDestroy(buffer.read);
-    if (buffer.memory) driver.cuMemFreeHost(buffer.memory);
   }
   driver.cuStreamDestroy(worker->stream);
 }
@@ -185,8 +187,7 @@ void* help(void* argument) {
 
 // On the caller's threads where it gave any, else on some of our own beside this one; on fewer where there are none.
 void work_together(Worker* workers, const Device& device) {
-  const uint32_t wanted = device.options.load_threads ? static_cast<uint32_t>(device.options.load_threads) : kMostThreads;
-  const uint32_t threads = wanted < kMostThreads ? wanted : kMostThreads;
+  const uint32_t threads = workers->loading->threads;
   if (device.threads && device.threads->count > 1) {
     const uint32_t count = device.threads->count;
     device.threads->parallel(device.threads->user, threads < count ? threads : count, work, workers);
@@ -207,7 +208,11 @@ void work_together(Worker* workers, const Device& device) {
 husk_status load_staged(Loading* loading, husk_error* error) {
   Worker workers[kMostThreads];
   memset(workers, 0, sizeof workers);
-  for (Worker& worker : workers) worker.loading = loading;
+  char* memory = loading->memory;
+  for (uint32_t w = 0; w < loading->threads; ++w) {
+    workers[w].loading = loading;
+    for (uint32_t b = 0; b < loading->buffers; ++b, memory += loading->buffer) workers[w].buffers[b].memory = memory;
+  }
   work_together(workers, loading->device);
   for (const Worker& worker : workers) {
     if (worker.status == HUSK_OK) continue;
@@ -245,14 +250,22 @@ bool is_large(const Device& device, uint64_t bytes) { return bytes / kWorthIt >=
 
 husk_status load(void* handle, const husk_load* loads, uint32_t count, const husk_mapping* mapping, husk_error* error) {
   Device& device = as_device(handle);
-  Loading loading = {device, loads, count, mapping, 0, buffer_bytes(device), {0}, {false}};
+  const uint32_t threads = choose(device.options.load_threads, kThreads, kMostThreads);
+  const uint32_t buffers = choose(device.options.load_buffers, kBuffers, kMostBuffers);
+  Loading loading = {device, loads, count, mapping, 0, buffer_bytes(device), threads, buffers, nullptr, {0}, {false}};
   for (uint32_t i = 0; i < count; ++i) loading.total += loads[i].size;
   if (loading.total == 0) return HUSK_OK;
   const Range range(device, "husk load");
-  if (is_large(device, loading.total)) return load_staged(&loading, error);
   Current current(handle, error);
   HUSK_TRY(current.status);
-  return load_directly(loading, error);
+  if (!is_large(device, loading.total)) return load_directly(loading, error);
+  void* memory = nullptr;
+  const CUresult result = device.driver.cuMemAllocHost(&memory, threads * buffers * loading.buffer);
+  if (result != CUDA_SUCCESS) return load_fail(device, error, result, "cuMemAllocHost", loading.total);
+  loading.memory = static_cast<char*>(memory);
+  const husk_status status = load_staged(&loading, error);
+  device.driver.cuMemFreeHost(memory);
+  return status;
 }
 
 }  // namespace husk::cuda

@@ -28,12 +28,12 @@ typedef struct husk_cuda_options {
   /* A library with nvtxRangePushA and nvtxRangePop, as "libnvtx3interop.so.1" and, to CUDA 12, "libnvToolsExt.so.1" are:
    * launches, graphs and loads are ranges of a profile on the host's side. Refused where it cannot be opened. NULL: none. */
   const char* nvtx;
-  /* Large loads go through pinned memory, which is freed behind each: bytes of one buffer, of which there are two for each
-   * thread, 0 is 1 MiB; and threads, 0 is four, the most. The caller's of husk_engine_options are taken where it gave any.
-   * Up to 64 buffers' bytes go without. */
+  /* Large loads go through pinned memory, which is freed behind each: bytes of one buffer, 0 is 1 MiB; threads, 0 is four, at
+   * most 16; buffers for each of them, 0 is two, at most four. The caller's threads of husk_engine_options are taken where it
+   * gave any. Up to 64 buffers' bytes go without. */
   uint64_t staging_bytes;
   int32_t load_threads;
-  int32_t reserved;
+  int32_t load_buffers;
   /* The library that programs exported with libraries call: the path of a libcublasLt of CUDA 12 or later. NULL: the newest that
    * the dynamic linker finds and the driver can run. Opened where the first such program is, and nowhere else. */
   const char* cublas;
