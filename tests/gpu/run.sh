@@ -2,13 +2,14 @@
 # Everything of Husk that needs a GPU, from what tests/gpu/pack.sh made; needs no build there. Prints a report.
 #   tests/gpu/run.sh [DIR] [STAGE...]      DIR: build/gpu; by default the stages that are listed below. By name only:
 #                                          sweep    attention's tiles, when they are chosen
+#                                          load-sweep    threads and buffers of a load, likewise
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 dir=${1:-build/gpu}
 shift || true
 stages=("$@")
-((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries hidden user_kernels aoti load
-  sessions devices faults port sanitizer)
+((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries hidden user_kernels aoti load sessions
+  devices faults port memory sanitizer)
 # What is exported there without saying how it is to be tuned is not measured: that takes minutes.
 export HUSK_TUNE=${HUSK_TUNE:-heuristic} HUSKC=$PWD/$dir/bin/huskc
 export LD_LIBRARY_PATH=$PWD/$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -187,6 +188,13 @@ for stage in "${stages[@]}"; do
     aoti) show=1 lines=150 check "AOTInductor and Husk side by side" timeout 475 python3 tests/gpu/aoti.py run "$dir/aoti" "$dir" --seconds 320 ;;
     load) show=1 lines=50 check "loading of weights" "$bin/husk_gpu_load" "$dir/weights.tmp" ;;
     load-sweep) show=1 lines=140 check "loading, its choices" timeout 300 "$bin/husk_gpu_load" "$dir/weights.tmp" 5 sweep ;;
+    memory)
+      check "programs for it" "$bin/husk_gpu_memory" make "$bin/port_kernels_sm_90.cubin" "$dir/memory.tmp"
+      for name in six large; do
+        show=1 check "memory and opening, $name" timeout 120 "$bin/husk_gpu_memory" measure "$dir/memory.tmp/$name.husk" $([[ $name == six ]] && echo 50 || echo 5)
+      done
+      rm -rf "$dir/memory.tmp"
+      ;;
     sessions) show=1 check "sessions on threads and streams" timeout 300 "$bin/husk_gpu_sessions" "$data/branches.husk" 2000 ;;
     devices)
       if (($(nvidia-smi --list-gpus | wc -l) < 2)); then
