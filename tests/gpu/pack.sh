@@ -6,9 +6,9 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:-build/dev}
 python=${HUSK_PYTHON:-build/venv/bin/python}
-programs=("${programs[@]}" husk-run husk-dump huskc husk_gpu_check husk_gpu_bench husk_gpu_generate husk_gpu_load 
-  husk_gpu_sessions husk_gpu_faults husk_gpu_memory husk_port_test)
-cmake --build "$build" --target husk "${programs[@]/husk-dump/husk_dump}"
+programs=(husk-run husk-dump huskc husk_gpu_bench husk_gpu_check husk_gpu_faults husk_gpu_generate husk_gpu_load husk_gpu_memory
+  husk_gpu_open husk_gpu_sessions husk_port_test)
+cmake --build "$build" --target husk husk_ops "${programs[@]/husk-dump/husk_dump}"
 out=build/gpu
 rm -rf "$out"
 mkdir -p "$out/bin" "$out/lib" "$out/data"
