@@ -5,13 +5,15 @@
 
 namespace {
 
-// The address of the blob's bytes among what `of` shares, most often of the constant at the same place; null if there is none.
+// The address of the blob's bytes among what `of` shares, most often of the constant at the same place; null if there
+// is none.
 uint8_t* find_same(const husk_program* of, const husk::fb::Blob* blob, uint32_t place) {
   const uint32_t n = static_cast<uint32_t>(of->constants.size());
   for (uint32_t i = 0; i < n; ++i) {
     const uint32_t c = (place + i) % n;
     const husk::fb::Blob* other = of->rows()->constants()->Get(c)->blob();
-    if (other->size() != blob->size() || memcmp(other->hash().bytes()->Data(), blob->hash().bytes()->Data(), 32) != 0) continue;
+    if (other->size() != blob->size() || memcmp(other->hash().bytes()->Data(), blob->hash().bytes()->Data(), 32) != 0)
+      continue;
     const uintptr_t begin = reinterpret_cast<uintptr_t>(of->shared->memory);
     if (reinterpret_cast<uintptr_t>(of->constants[c]) - begin < of->shared->bytes) return of->constants[c];
   }
@@ -20,8 +22,8 @@ uint8_t* find_same(const husk_program* of, const husk::fb::Blob* blob, uint32_t 
 
 }  // namespace
 
-// Takes those that another program shares, and their bytes from `total`: where that is most of the constants and of what is
-// shared, as all of it stays while anyone uses it.
+// Takes those that another program shares, and their bytes from `total`: where that is most of the constants and of
+// what is shared, as all of it stays while anyone uses it.
 void husk_program::borrow_constants(uint64_t* total) {
   husk::Lock lock(engine->mutex);
   for (husk_program* other = engine->lenders; other && !shared; other = other->next_lender) {
@@ -57,7 +59,7 @@ void husk_program::drop_constants() {
         break;
       }
   }
-  engine->port->stream_wait(engine->device, nullptr, &sink.spare);  // uploads of a load that failed half-way
+  engine->port->stream_wait(engine->device, nullptr, &sink.spare);   // uploads of a load that failed half-way
   for (husk::Weights* weights : {shared, rest}) {
     if (!weights || !weights->references.drop()) continue;
     engine->port->free(engine->device, weights->memory);

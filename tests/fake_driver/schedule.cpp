@@ -28,9 +28,10 @@ bool is_ready(const Task& task) { return all_done(task.after) && all_done(task.e
 bool may_begin(Task& task, uint64_t turn) {
   if (task.judged == turn) return task.may_begin;
   task.judged = turn;
-  return task.may_begin = all_done(task.after) && std::all_of(task.early.begin(), task.early.end(), [turn](const TaskPointer& from) {
-           return from->done || from->running || may_begin(*from, turn);
-         });
+  const auto begun = [turn](const TaskPointer& from) {
+    return from->done || from->running || may_begin(*from, turn);
+  };
+  return task.may_begin = all_done(task.after) && std::all_of(task.early.begin(), task.early.end(), begun);
 }
 
 // fake_grid first, so that a kernel's grid pointer leads here.
@@ -120,7 +121,8 @@ bool step() {
   std::vector<TaskPointer> beginning, ready;
   for (const TaskPointer& task : queue()) {
     if (is_ready(*task)) ready.push_back(task);
-    else if (task->launch && !task->early.empty() && !task->running && !state().broken && may_begin(*task, turn)) beginning.push_back(task);
+    else if (task->launch && !task->early.empty() && !task->running && !state().broken && may_begin(*task, turn))
+      beginning.push_back(task);
   }
   auto& choice = beginning.empty() ? ready : beginning;
   if (choice.empty()) return false;

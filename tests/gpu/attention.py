@@ -41,8 +41,8 @@ TIMED = {"speed_f16_64": ROWS, "speed_f16_128": ROWS, "decode_f16_128": [(1, 512
 SWEPT_ROWS = [(4, 256), (4, 512), (4, 2048), (4, 4096)]
 # Tiles (rows, keys, warps, stages) that fit an H200 without spilling much.
 SWEPT = {
-    "speed_f16_64": [(64, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (64, 128, 4, 3), (128, 32, 4, 3), (128, 64, 4, 2), (128, 64, 4, 3),
-                     (128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (128, 128, 8, 3)],
+    "speed_f16_64": [(64, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (64, 128, 4, 3), (128, 32, 4, 3), (128, 64, 4, 2),
+                     (128, 64, 4, 3), (128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (128, 128, 8, 3)],
     "speed_f16_128": [(64, 32, 4, 3), (64, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (128, 32, 8, 3), (128, 64, 8, 2),
                       (128, 64, 8, 3), (128, 128, 8, 2)],
     "decode_f16_128": [(16, 32, 4, 4), (16, 64, 2, 4), (16, 64, 4, 2), (16, 64, 4, 3), (16, 64, 4, 4), (16, 128, 4, 2),
@@ -279,11 +279,13 @@ def sweep(folder, husk_run, seconds=240.0):
   every = {name: variants(name) for name in SWEPT}
   missing = [variant for made in every.values() for variant in made if not variant.file(folder).exists()]
   # A process each, so that no choice stays in one.
-  with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
+  spawn = multiprocessing.get_context("spawn")
+  with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), spawn, max_tasks_per_child=1) as pool:
     for wrong in pool.map(make, missing, [folder] * len(missing)):
       if wrong:
         print("not made:", wrong)
-  print(f"{len(missing)} programs made; {until - time.monotonic():.0f} s left; microseconds of the GPU, x: as fast as eager", flush=True)
+  print(f"{len(missing)} programs made; {until - time.monotonic():.0f} s left; microseconds of the GPU, x: as fast as eager",
+        flush=True)
   for name, made in every.items():
     model = program(name)[0]
     for shape in SWEPT_ROWS if name.startswith("speed") else TIMED[name]:
@@ -299,8 +301,9 @@ def sweep(folder, husk_run, seconds=240.0):
               times[str(variant)] = time_ours(husk_run, variant.file(folder), file, "list")
             except RuntimeError as error:
               print(f"{name} {variant} {shape}: {str(error).strip()[-200:]}")
-      print(f"{name} {shape}: eager {theirs:.2f};", ", ".join(
-          f"{which} {ours:.2f} ({theirs / ours:.2f} x)" for which, ours in sorted(times.items(), key=lambda pair: pair[1])), flush=True)
+      best = sorted(times.items(), key=lambda pair: pair[1])
+      print(f"{name} {shape}: eager {theirs:.2f};",
+            ", ".join(f"{which} {ours:.2f} ({theirs / ours:.2f} x)" for which, ours in best), flush=True)
   return 0
 
 

@@ -1,6 +1,6 @@
-// What is wrong with a program, its inputs or the device, on a real one: each must give an error that says so, and what was open
-// before must work afterwards, but where a kernel fails: then nothing on the device does until the process ends, and all can be
-// released. Prints every error.
+// What is wrong with a program, its inputs or the device, on a real one: each must give an error that says so, and what
+// was open before must work afterwards, but where a kernel fails: then nothing on the device does until the process
+// ends, and all can be released. Prints every error.
 //   husk_gpu_faults IMAGE      IMAGE: the kernels of tests/port as a cubin for this device, or for the fake driver
 #include "compile.h"
 #include "gpu.h"
@@ -22,7 +22,8 @@ namespace {
 int wrong = 0;
 
 // `words` must all be in the error's text.
-void expect(const char* what, husk_status status, husk_status wanted, const husk_error& error, const std::vector<const char*>& words) {
+void expect(const char* what, husk_status status, husk_status wanted, const husk_error& error,
+            const std::vector<const char*>& words) {
   bool right = status == wanted;
   for (const char* word : words) right = right && std::strstr(error.text, word);
   wrong += !right;
@@ -37,8 +38,8 @@ void expect(const char* what, bool right) {
 // Functions `add` (y = x + k), `large` (the same by way of n GiB) and `fail` (its kernel fails where k is not 0).
 std::string text(const std::string& image, const char* arch = "sm_90", const char* symbol = "add_scalar",
                  const char* parameters = "ptr, ptr, i32, i32", const char* arguments = "write y, read x, k, n") {
-  return std::string("hir 1\nproducer \"tests\"\ntarget gpu cuda \"") + arch + "\"\nimage kernels gpu cubin \"" + image +
-         "\"\nkernel add kernels \"" + symbol + "\" (" + parameters + R"() block 128 1 1
+  return std::string("hir 1\nproducer \"tests\"\ntarget gpu cuda \"") + arch + "\"\nimage kernels gpu cubin \"" +
+         image + "\"\nkernel add kernels \"" + symbol + "\" (" + parameters + R"() block 128 1 1
 kernel sum kernels "add_scalar" (ptr, ptr, i32, i32) block 128 1 1
 kernel failing kernels "trap_if" (ptr, i32) block 1 1 1
 function add {
@@ -49,7 +50,8 @@ function add {
     let n = size(x, 0)
     buffer x of input bytes mul(n, 4)
     buffer y of output bytes mul(n, 4)
-    launch add grid (cdiv(n, 128), 1, 1) ()" + arguments + R"() at "model.py:3"
+    launch add grid (cdiv(n, 128), 1, 1) ()" +
+         arguments + R"() at "model.py:3"
     return (tensor y i32 [n] [1])
   }
 }
@@ -169,7 +171,8 @@ struct Good {
 // What is wrong with the file.
 void files(Good& good, const std::filesystem::path& image) {
   const Place& place = good.place;
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("husk_faults_" + std::to_string(getpid()));
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("husk_faults_" + std::to_string(getpid()));
   std::filesystem::create_directory(folder);
   const std::vector<char> right = read_file(image);
   auto write = [&](const char* name, const std::vector<char>& bytes) {
@@ -178,16 +181,19 @@ void files(Good& good, const std::filesystem::path& image) {
   husk_error error = {};
   write("right", right);
   for (const char* arch : {"sm_80", "sm_100a"}) {   // an image may run on later devices of its own generation only
-    expect("no variant", load(place, {text("right", arch), folder}, &error), HUSK_UNSUPPORTED, error, {"no variant for this device", arch});
+    expect("no variant", load(place, {text("right", arch), folder}, &error), HUSK_UNSUPPORTED, error,
+           {"no variant for this device", arch});
     expect("works after it", good.works());
   }
   write("short", std::vector<char>(right.begin(), right.begin() + static_cast<long>(right.size() / 2)));
-  expect("half a cubin", load(place, {text("short"), folder}, &error), HUSK_INVALID_FILE, error, {"cubin 'kernels'", "export it again"});
+  expect("half a cubin", load(place, {text("short"), folder}, &error), HUSK_INVALID_FILE, error,
+         {"cubin 'kernels'", "export it again"});
   std::vector<char> garbled = right;
   for (size_t i = 64; i < garbled.size(); ++i) garbled[i] = static_cast<char>(i * 2654435761u >> 13);
   write("garbled", garbled);
   const husk_status status = load(place, {text("garbled"), folder}, &error);
-  expect("a garbled cubin", status == HUSK_OK ? HUSK_OK : HUSK_INVALID_FILE, HUSK_INVALID_FILE, error, {"cubin 'kernels'"});
+  expect("a garbled cubin", status == HUSK_OK ? HUSK_OK : HUSK_INVALID_FILE, HUSK_INVALID_FILE, error,
+         {"cubin 'kernels'"});
   {
     Artifact flipped(text("right"), folder);
     const char* found = static_cast<char*>(memmem(flipped.bytes, flipped.size, right.data(), right.size()));
@@ -198,12 +204,17 @@ void files(Good& good, const std::filesystem::path& image) {
   expect("works after them", good.works());
   expect("no such kernel", load(place, {text("right", "sm_90", "add_scalars"), folder}, &error), HUSK_NOT_FOUND, error,
          {"'add_scalars'", "'kernels'"});
-  expect("one argument too few", load(place, {text("right", "sm_90", "add_scalar", "ptr, ptr, i32", "write y, read x, k"), folder}, &error),
+  expect("one argument too few",
+         load(place, {text("right", "sm_90", "add_scalar", "ptr, ptr, i32", "write y, read x, k"), folder}, &error),
          HUSK_INVALID_FILE, error, {"add"});
-  expect("one too many", load(place, {text("right", "sm_90", "add_scalar", "ptr, ptr, i32, i32, i32", "write y, read x, k, n, n"), folder},
-                              &error), HUSK_INVALID_FILE, error, {"add"});
-  expect("an argument of another size", load(place, {text("right", "sm_90", "add_scalar", "ptr, ptr, i64, i32"), folder}, &error),
-         HUSK_INVALID_FILE, error, {"add", "2"});
+  expect(
+      "one too many",
+      load(place, {text("right", "sm_90", "add_scalar", "ptr, ptr, i32, i32, i32", "write y, read x, k, n, n"), folder},
+           &error),
+      HUSK_INVALID_FILE, error, {"add"});
+  expect("an argument of another size",
+         load(place, {text("right", "sm_90", "add_scalar", "ptr, ptr, i64, i32"), folder}, &error), HUSK_INVALID_FILE,
+         error, {"add", "2"});
   expect("works after that", good.works());
   std::filesystem::remove_all(folder);
 }
@@ -211,15 +222,17 @@ void files(Good& good, const std::filesystem::path& image) {
 // What is wrong with the inputs, or with how much is wanted.
 void inputs(Good& good) {
   husk_error error = {};
-  expect("a host tensor", good.run("add", good.numbers.data(), {kDLCPU, 0}, 5, &error), HUSK_INVALID_INPUT, error, {"'x'", "device", "copy"});
+  expect("a host tensor", good.run("add", good.numbers.data(), {kDLCPU, 0}, 5, &error), HUSK_INVALID_INPUT, error,
+         {"'x'", "device", "copy"});
   expect("works after it", good.works());
-  expect("a tensor of a device that is not there", good.run("add", good.x, {kDLCUDA, 9}, 5, &error), HUSK_INVALID_INPUT, error, {"'x'"});
+  expect("a tensor of a device that is not there", good.run("add", good.x, {kDLCUDA, 9}, 5, &error), HUSK_INVALID_INPUT,
+         error, {"'x'"});
   expect("works after it", good.works());
   expect("900 GiB between", good.run("large", 900, &error), HUSK_OUT_OF_MEMORY, error, {"966367641600"});
   expect("works after it", good.works());
   void* memory = nullptr;
-  expect("200 GB by the port", good.place.port.alloc(good.place.device, 200'000'000'000ull, &memory, &error), HUSK_OUT_OF_MEMORY, error,
-         {"200000000000"});
+  expect("200 GB by the port", good.place.port.alloc(good.place.device, 200'000'000'000ull, &memory, &error),
+         HUSK_OUT_OF_MEMORY, error, {"200000000000"});
   expect("works after it", good.works());
 }
 

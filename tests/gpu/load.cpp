@@ -1,8 +1,9 @@
-// How fast weights reach the device: from a mapped file that the page cache holds, by the port's load with buffers of several
-// sizes and without any, and by single uploads. Interleaved; medians in GB/s, and what of the file the process still holds.
+// How fast weights reach the device: from a mapped file that the page cache holds, by the port's load with buffers of
+// several sizes and without any, and by single uploads. Interleaved; medians in GB/s, and what of the file the process
+// still holds.
 //   husk_gpu_load FILE [repeats]          FILE: made here, 2 GiB, removed at the end
-//   husk_gpu_load FILE [repeats] sweep    2 GiB by all numbers of threads, buffers and bytes of a buffer, and what the parts of a
-//                                         load take by themselves
+//   husk_gpu_load FILE [repeats] sweep    2 GiB by many numbers of threads, buffers and bytes of a buffer, and what
+//                                         the parts of a load take by themselves
 #include "gpu.h"
 
 #include <fcntl.h>
@@ -71,7 +72,8 @@ void measure(Way* way, int file, uint64_t size) {
   way->resident = resident(from);
   uint64_t got = 0, end = size - sizeof got;   // the last word is there
   require(port.download(device, nullptr, &got, static_cast<char*>(to) + end, sizeof got, &error), error);
-  if (std::memcmp(&got, static_cast<char*>(from) + end, sizeof got) != 0) give_up("the bytes are not what the file has");
+  if (std::memcmp(&got, static_cast<char*>(from) + end, sizeof got) != 0)
+    give_up("the bytes are not what the file has");
   port.free(device, to);
   port.close(device);
   munmap(from, size);
@@ -96,7 +98,8 @@ void parts(const char* path, int repeats) {
       require(driver.cuMemFreeHost_(memory), "cuMemFreeHost");
       took[1].push_back(milliseconds(begin));
       begin = now();
-      char* region = static_cast<char*>(mmap(nullptr, size + 2 * kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+      char* region = static_cast<char*>(
+          mmap(nullptr, size + 2 * kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
       char* aligned = region + (2 * kMiB - reinterpret_cast<uintptr_t>(region) % (2 * kMiB));
       madvise(aligned, size, MADV_HUGEPAGE);
       for (uint64_t at = 0; at < size; at += 4096) aligned[at] = 1;
@@ -109,8 +112,8 @@ void parts(const char* path, int repeats) {
       munmap(region, size + 2 * kMiB);
       took[4].push_back(milliseconds(begin));
     }
-    std::printf("%4llu MiB: %.2f + %.2f;  %.2f + %.2f + %.2f\n", static_cast<unsigned long long>(size / kMiB), median(took[0]),
-                median(took[1]), median(took[2]), median(took[3]), median(took[4]));
+    std::printf("%4llu MiB: %.2f + %.2f;  %.2f + %.2f + %.2f\n", static_cast<unsigned long long>(size / kMiB),
+                median(took[0]), median(took[1]), median(took[2]), median(took[3]), median(took[4]));
   }
   constexpr int kThreads = 16;
   void* memory = nullptr;
@@ -127,12 +130,14 @@ void parts(const char* path, int repeats) {
         for (int t = 0; t < threads; ++t)
           workers.emplace_back([&, t] {
             for (uint64_t at; (at = next.fetch_add(piece)) < kMost;)
-              if (pread(file, pinned + static_cast<uint64_t>(t) * 4 * kMiB, piece, static_cast<off_t>(at)) < 0) give_up("pread");
+              if (pread(file, pinned + static_cast<uint64_t>(t) * 4 * kMiB, piece, static_cast<off_t>(at)) < 0)
+                give_up("pread");
           });
         for (std::thread& worker : workers) worker.join();
         rates.push_back(static_cast<double>(kMost) / (now() - begin) / 1e3);
       }
-      std::printf("%2d threads, %llu MiB pieces: %.1f\n", threads, static_cast<unsigned long long>(piece / kMiB), median(rates));
+      std::printf("%2d threads, %llu MiB pieces: %.1f\n", threads, static_cast<unsigned long long>(piece / kMiB),
+                  median(rates));
     }
   std::printf("\npinned memory to the device, GB/s\n");
   CUstream streams[4];
@@ -143,11 +148,14 @@ void parts(const char* path, int repeats) {
       for (int i = 0; i < repeats; ++i) {
         const double begin = now();
         for (uint64_t at = 0, turn = 0; at < kMost; at += piece, ++turn)
-          require(driver.cuMemcpyHtoDAsync_v2_(device + at, pinned + turn * piece % (kThreads * 4 * kMiB), piece, streams[turn % count]), "copy");
+          require(driver.cuMemcpyHtoDAsync_v2_(device + at, pinned + turn * piece % (kThreads * 4 * kMiB), piece,
+                                               streams[turn % count]),
+                  "copy");
         for (CUstream stream : streams) require(driver.cuStreamSynchronize_(stream), "synchronize");
         rates.push_back(static_cast<double>(kMost) / (now() - begin) / 1e3);
       }
-      std::printf("%d streams, pieces of %llu KiB: %.1f\n", static_cast<int>(count), static_cast<unsigned long long>(piece / 1024), median(rates));
+      std::printf("%d streams, pieces of %llu KiB: %.1f\n", static_cast<int>(count),
+                  static_cast<unsigned long long>(piece / 1024), median(rates));
     }
   driver.cuMemFreeHost_(pinned);
   driver.cuMemFree_v2_(device);
@@ -161,7 +169,8 @@ void sweep(const char* path, int file, int repeats) {
       for (const int buffers : {2, 3, 4}) ways.push_back({"", staging, threads, buffers, {}});
   for (int i = 0; i < repeats; ++i)
     for (Way& way : ways) measure(&way, file, kMost);
-  std::sort(ways.begin(), ways.end(), [](const Way& a, const Way& b) { return median(a.gigabytes) > median(b.gigabytes); });
+  std::sort(ways.begin(), ways.end(),
+            [](const Way& a, const Way& b) { return median(a.gigabytes) > median(b.gigabytes); });
   std::printf("2 GiB by the port's load, GB/s, the fastest first\n");
   for (const Way& way : ways)
     std::printf("%2d threads, %d buffers each of %4llu KiB: %.1f\n", way.threads, way.buffers,
@@ -179,7 +188,8 @@ int main(int argc, char** argv) {
   std::vector<uint64_t> piece(kMiB);
   for (uint64_t written = 0; written < kMost; written += piece.size() * 8) {
     for (size_t i = 0; i < piece.size(); ++i) piece[i] = (written + i) * 0x9E3779B97F4A7C15u;
-    if (write(file, piece.data(), piece.size() * 8) != static_cast<ssize_t>(piece.size() * 8)) give_up("the file cannot be written");
+    if (write(file, piece.data(), piece.size() * 8) != static_cast<ssize_t>(piece.size() * 8))
+      give_up("the file cannot be written");
   }
   const bool sweeping = argc > 3;
   if (sweeping) {
@@ -200,8 +210,8 @@ int main(int argc, char** argv) {
     for (int i = 0; i < repeats; ++i)
       for (Way& way : ways) measure(&way, file, size);
     for (Way& way : ways)
-      std::printf("%-8llu %-28s %8.1f %10.0f\n", static_cast<unsigned long long>(size / kMiB), way.name, median(way.gigabytes),
-                  way.resident);
+      std::printf("%-8llu %-28s %8.1f %10.0f\n", static_cast<unsigned long long>(size / kMiB), way.name,
+                  median(way.gigabytes), way.resident);
   }
   close(file);
   std::remove(argv[1]);

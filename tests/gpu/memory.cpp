@@ -1,7 +1,7 @@
-// What a program costs the host: resident memory over the bare context, small and with 2 GiB of weights, and the time to open one of
-// six kernels in six images when the context is there.
-//   husk_gpu_memory make IMAGE DIR [MIB]    writes DIR/{six,large}.husk over the kernels of tests/port, a cubin for this device
-//   husk_gpu_memory measure FILE [OPENS]    in a process of its own each
+// What a program costs the host: resident memory over the bare context, small and with 2 GiB of weights, and the time
+// to open one of six kernels in six images when the context is there.
+//   husk_gpu_memory make IMAGE DIR [MIB]    writes DIR/{six,large}.husk over the kernels of tests/port, a cubin for
+//   this device husk_gpu_memory measure FILE [OPENS]    in a process of its own each
 #include "compile.h"
 #include "gpu.h"
 
@@ -18,16 +18,19 @@ namespace {
 
 constexpr int kKernels = 6, kWeights = 32, kNumbers = 1000;
 
-// y = (((x + k) + k) ...) by six kernels, in the large one with `weights` constants of `bytes` each, of which one is read.
+// y = (((x + k) + k) ...) by six kernels, in the large one with `weights` constants of `bytes` each, of which one is
+// read.
 std::string text(const std::string& image, int weights, uint64_t bytes) {
   std::string made = "hir 1\nproducer \"tests\"\ntarget gpu cuda \"sm_90\"\n";
   for (int i = 0; i < kKernels; ++i) {
     const std::string n = std::to_string(i);
-    made += "image image" + n + " gpu cubin \"" + image + "\"\nkernel add" + n + " image" + n + " \"add_scalar\" (ptr, ptr, i32, i32) block 128 1 1\n";
+    made += "image image" + n + " gpu cubin \"" + image + "\"\nkernel add" + n + " image" + n +
+            " \"add_scalar\" (ptr, ptr, i32, i32) block 128 1 1\n";
   }
   for (int i = 0; i < weights; ++i) {
     const std::string n = std::to_string(i);
-    made += "constant weight" + n + " i32 [" + std::to_string(bytes / 4) + "] file \"weights.safetensors\" tensor \"" + n + "\"\n";
+    made += "constant weight" + n + " i32 [" + std::to_string(bytes / 4) + "] file \"weights.safetensors\" tensor \"" +
+            n + "\"\n";
   }
   made += R"(function add {
   input x tensor i32 [1..100000]
@@ -42,7 +45,10 @@ std::string text(const std::string& image, int weights, uint64_t bytes) {
 )";
   for (int i = 0; i < kKernels; ++i) {
     const char* const from = i > 0 ? (i % 2 ? "a" : "b") : weights ? "weight7" : "x";
-    made += "    launch add" + std::to_string(i) + " grid (cdiv(n, 128), 1, 1) (write " + (i == kKernels - 1 ? "y" : i % 2 ? "b" : "a") +
+    made += "    launch add" + std::to_string(i) + " grid (cdiv(n, 128), 1, 1) (write " +
+            (i == kKernels - 1 ? "y"
+             : i % 2           ? "b"
+                               : "a") +
             ", read " + from + ", k, n)\n";
   }
   return made + "    return (tensor y i32 [n] [1])\n  }\n}\n";
@@ -53,8 +59,9 @@ void write_weights(const std::filesystem::path& path, uint64_t bytes) {
   std::string head = "{";
   for (int w = 0; w < kWeights; ++w) {
     const uint64_t begin = static_cast<uint64_t>(w) * bytes;
-    head += std::string(w ? "," : "") + "\"" + std::to_string(w) + "\":{\"dtype\":\"I32\",\"shape\":[" + std::to_string(bytes / 4) +
-            "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(begin + bytes) + "]}";
+    head += std::string(w ? "," : "") + "\"" + std::to_string(w) + "\":{\"dtype\":\"I32\",\"shape\":[" +
+            std::to_string(bytes / 4) + "],\"data_offsets\":[" + std::to_string(begin) + "," +
+            std::to_string(begin + bytes) + "]}";
   }
   head += "}";
   head.resize((head.size() + 7) / 8 * 8, ' ');
@@ -77,7 +84,8 @@ int make(const std::filesystem::path& image, const std::filesystem::path& folder
   for (const bool large : {false, true}) {
     const char* const name = large ? "large" : "six";
     std::ofstream(folder / (std::string(name) + ".hir")) << text("image", large ? kWeights : 0, bytes);
-    const auto made = husk::compiler::compile_file(folder / (std::string(name) + ".hir"), folder / (std::string(name) + ".husk"));
+    const auto made =
+        husk::compiler::compile_file(folder / (std::string(name) + ".hir"), folder / (std::string(name) + ".husk"));
     if (auto* error = std::get_if<husk::compiler::Error>(&made)) give_up(husk::compiler::describe(*error, name));
   }
   std::filesystem::remove(folder / "weights.safetensors");
@@ -99,8 +107,9 @@ struct Resident {
 };
 
 void print(const char* what, const Resident& now, const Resident& base) {
-  std::printf("  %-34s VmRSS %8.2f MB, RssAnon %8.2f, RssFile %8.2f;  over the context %+7.2f, %+7.2f, %+7.2f\n", what, now.all, now.anonymous,
-              now.files, now.all - base.all, now.anonymous - base.anonymous, now.files - base.files);
+  std::printf("  %-34s VmRSS %8.2f MB, RssAnon %8.2f, RssFile %8.2f;  over the context %+7.2f, %+7.2f, %+7.2f\n", what,
+              now.all, now.anonymous, now.files, now.all - base.all, now.anonymous - base.anonymous,
+              now.files - base.files);
 }
 
 // One session, a few runs, checked.
@@ -161,8 +170,8 @@ int measure(const char* path, int opens) {
     husk_program_release(program);
     released.push_back(now() - begin);
   }
-  std::printf("  opened: first %.3f ms, median of %d %.3f ms, released in %.3f ms", first / 1e3, opens, median(took) / 1e3,
-              median(released) / 1e3);
+  std::printf("  opened: first %.3f ms, median of %d %.3f ms, released in %.3f ms", first / 1e3, opens,
+              median(took) / 1e3, median(released) / 1e3);
   if (large) std::printf("; %.1f GB/s first, %.1f then", bytes / first / 1e3, bytes / median(took) / 1e3);
   std::printf("\n");
   return 0;

@@ -1,5 +1,5 @@
-// Several sessions of one program at once, each on a thread and a stream of its own, and on one device or two: every run must give,
-// to the bit, what one session alone gave for the same inputs.
+// Several sessions of one program at once, each on a thread and a stream of its own, and on one device or two: every
+// run must give, to the bit, what one session alone gave for the same inputs.
 //   husk_gpu_sessions branches.husk [runs [devices]]      "devices": also on a second one; says so where there is none
 #include "gpu.h"
 
@@ -76,7 +76,8 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 // Runs in groups that are waited for together; how many results were wrong.
-void work(Site& site, int mode, const std::vector<Case>& cases, int64_t largest, int runs, unsigned seed, std::atomic<int>* wrong) {
+void work(Site& site, int mode, const std::vector<Case>& cases, int64_t largest, int runs, unsigned seed,
+          std::atomic<int>* wrong) {
   User user(site, mode, largest);
   std::mt19937 random(seed);
   for (int run = 0; run < runs;) {
@@ -97,7 +98,8 @@ struct Job {
   int mode;
 };
 
-int together(const char* what, const std::vector<Job>& jobs, const std::vector<Case>& cases, int64_t largest, int runs) {
+int together(const char* what, const std::vector<Job>& jobs, const std::vector<Case>& cases, int64_t largest,
+             int runs) {
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
   unsigned seed = 1;
@@ -105,8 +107,8 @@ int together(const char* what, const std::vector<Job>& jobs, const std::vector<C
   for (const Job& job : jobs)
     threads.emplace_back([&, job, seed = seed++] { work(*job.site, job.mode, cases, largest, runs, seed, &wrong); });
   for (std::thread& thread : threads) thread.join();
-  std::printf("%-48s %d threads, %d runs each, %.2f s, %d wrong\n", what, static_cast<int>(jobs.size()), runs, (now() - begin) / 1e6,
-              wrong.load());
+  std::printf("%-48s %d threads, %d runs each, %.2f s, %d wrong\n", what, static_cast<int>(jobs.size()), runs,
+              (now() - begin) / 1e6, wrong.load());
   return wrong;
 }
 
@@ -120,8 +122,8 @@ int refuses(Site& here, Site& there, const Case& c, int64_t largest) {
   const husk_status status = husk_session_run(user.session, there.function, user.stream, inputs, 3, &output, 1, &error);
   user.enqueue(c, 0);
   const bool right = status == HUSK_INVALID_INPUT && same(user.result(c, 0), c.expected);
-  std::printf("a tensor of device %d for device %d: %s: %s%s\n", here.place.index, there.place.index, husk_status_name(status),
-              error.text, right ? "" : "   WRONG");
+  std::printf("a tensor of device %d for device %d: %s: %s%s\n", here.place.index, there.place.index,
+              husk_status_name(status), error.text, right ? "" : "   WRONG");
   return !right;
 }
 
@@ -147,7 +149,9 @@ int main(int argc, char** argv) {
   {
     User alone(first, HUSK_MODE_LIST, largest);
     for (Case& c : cases) {
-      c.n = &c == &cases[0] ? 0 : 1 + static_cast<int64_t>(random()) % (&c < &cases[8] ? largest : std::min<int64_t>(largest, 5000));
+      c.n = &c == &cases[0]
+                ? 0
+                : 1 + static_cast<int64_t>(random()) % (&c < &cases[8] ? largest : std::min<int64_t>(largest, 5000));
       c.shift = static_cast<int64_t>(random() % 64) * 64;
       c.k = static_cast<int64_t>(random() % 7) - 3;
       c.t = static_cast<double>(random() % 1000) / 500;
@@ -160,7 +164,8 @@ int main(int argc, char** argv) {
   if (!two) {
     wrong += together("a list and a graph", {list, graph}, cases, largest, runs);
     wrong += together("two graphs", {graph, graph}, cases, largest, runs);
-    wrong += together("four lists and four graphs", {list, list, list, list, graph, graph, graph, graph}, cases, largest, runs / 4);
+    wrong += together("four lists and four graphs", {list, list, list, list, graph, graph, graph, graph}, cases,
+                      largest, runs / 4);
     return wrong != 0;
   }
   Site second(1, argv[1], numbers);

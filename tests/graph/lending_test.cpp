@@ -91,11 +91,13 @@ class LendingTest : public testing::Test {
     uint64_t allocations, copies;
     bool operator==(const Brought& other) const { return allocations == other.allocations && copies == other.copies; }
   };
-  std::unique_ptr<Opened> open(husk_engine* engine, const std::string& functions, Brought expected, int mode = HUSK_MODE_LIST) {
+  std::unique_ptr<Opened> open(husk_engine* engine, const std::string& functions, Brought expected,
+                               int mode = HUSK_MODE_LIST) {
     const uint64_t allocations = fake.fake_calls("cuMemAlloc"), copies = fake.fake_calls("cuMemcpyHtoDAsync");
     auto opened = std::make_unique<Opened>(engine, functions);
     EXPECT_NE(opened->program, nullptr) << opened->error.text;
-    const Brought brought = {fake.fake_calls("cuMemAlloc") - allocations, fake.fake_calls("cuMemcpyHtoDAsync") - copies};
+    const Brought brought = {fake.fake_calls("cuMemAlloc") - allocations,
+                             fake.fake_calls("cuMemcpyHtoDAsync") - copies};
     EXPECT_EQ(brought, expected) << brought.allocations << " allocations, " << brought.copies << " copies";
     opened->begin(mode);
     return opened;
@@ -145,7 +147,8 @@ TEST_F(LendingTest, AnUpdateIsOnesOwn) {
   for (const int mode : {HUSK_MODE_LIST, HUSK_MODE_GRAPH}) {
     Machine m(affine(kCount, kOnes));
     ASSERT_NE(m.session, nullptr) << m.error.text;
-    auto a = open(m.engine, affine(kCount, kOnes), {0, 0}, mode), b = open(m.engine, affine(kCount, kOnes), {0, 0}, mode);
+    auto a = open(m.engine, affine(kCount, kOnes), {0, 0}, mode),
+         b = open(m.engine, affine(kCount, kOnes), {0, 0}, mode);
     EXPECT_EQ(run(m, a->session), kLessOne);
     EXPECT_EQ(run(m, b->session), kLessOne);
     ASSERT_EQ(a->update("b", 2), HUSK_OK) << a->error.text;
@@ -190,7 +193,8 @@ TEST_F(LendingTest, AFailureGivesThemBack) {
   const husk_constant_update update = {1, 0, values};
   const uint64_t allocations = fake.fake_calls("cuMemAlloc"), frees = fake.fake_calls("cuMemFree");
   ASSERT_EQ(husk_program_update_constants(m.program, &update, 1, &m.error), HUSK_OK) << m.error.text;
-  EXPECT_EQ(fake.fake_calls("cuMemAlloc") - allocations, fake.fake_calls("cuMemFree") - frees);   // alone again: in place
+  EXPECT_EQ(fake.fake_calls("cuMemAlloc") - allocations,
+            fake.fake_calls("cuMemFree") - frees);   // alone again: in place
   EXPECT_EQ(run(m, m.session), kLessTwo);
 }
 
