@@ -1,9 +1,12 @@
 // What a program costs the host: resident memory over the bare context, small and with 2 GiB of weights, and the time
 // to open one of six kernels in six images when the context is there.
-//   husk_gpu_memory make IMAGE DIR [MIB]    writes DIR/{six,large}.husk over the kernels of tests/port, a cubin for
-//   this device husk_gpu_memory measure FILE [OPENS]    in a process of its own each
+//   husk_gpu_memory make IMAGE DIR [MIB]    writes DIR/{six,large}.husk over the kernels of tests/port, a cubin
+//   husk_gpu_memory measure FILE [OPENS]    in a process of its own each
+//   husk_gpu_memory share FILE              the large one twice: what the second costs, and that an update is one's own
 #include "compile.h"
 #include "gpu.h"
+
+#include <dlfcn.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -112,8 +115,10 @@ void print(const char* what, const Resident& now, const Resident& base) {
               now.files - base.files);
 }
 
-// One session, a few runs, checked.
-void use(Place& place, husk_program* program, bool large) {
+constexpr int kBase = 7000;   // what weight 7 adds to i
+
+// One session, a few runs; number i must be `step` * i + `base`, and the kernels' sums.
+void use(Place& place, husk_program* program, int base, int step = 1) {
   husk_error error;
   husk_session* session = nullptr;
   require(husk_session_create(program, nullptr, &session, &error), error);
@@ -138,7 +143,7 @@ void use(Place& place, husk_program* program, bool large) {
   for (int i = 0; i < 5; ++i) require(husk_session_run(session, 0, stream, inputs, 2, &output, 1, &error), error);
   place.download(stream, numbers.data(), y, 4 * kNumbers);
   for (int i = 0; i < kNumbers; ++i)
-    if (numbers[static_cast<size_t>(i)] != i + 3 * kKernels + (large ? 7000 : 0)) give_up("the results are wrong");
+    if (numbers[static_cast<size_t>(i)] != step * i + 3 * kKernels + base) give_up("the results are wrong");
   husk_session_release(session);
 }
 
@@ -157,7 +162,7 @@ int measure(const char* path, int opens) {
   husk_storage_info info;
   husk_error error;
   const bool large = husk_program_constant(program, 0, &info, &error) == HUSK_OK;
-  use(place, program, large);
+  use(place, program, large ? kBase : 0);
   print("a session has run", Resident(), context);
   husk_program_release(program);
   print("all is released", Resident(), context);
@@ -177,11 +182,60 @@ int measure(const char* path, int opens) {
   return 0;
 }
 
+// Free bytes of device 0; 0 on the fake driver, which does not give its functions by name.
+double free_bytes() {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW);
+  auto* retain = reinterpret_cast<decltype(&cuDevicePrimaryCtxRetain)>(dlsym(library, "cuDevicePrimaryCtxRetain"));
+  auto* release = reinterpret_cast<decltype(&cuDevicePrimaryCtxRelease)>(dlsym(library, "cuDevicePrimaryCtxRelease_v2"));
+  auto* current = reinterpret_cast<decltype(&cuCtxSetCurrent)>(dlsym(library, "cuCtxSetCurrent"));
+  auto* info = reinterpret_cast<decltype(&cuMemGetInfo)>(dlsym(library, "cuMemGetInfo_v2"));
+  if (!retain || !release || !current || !info) return 0;
+  CUcontext context;
+  size_t left = 0, all = 0;
+  require(retain(&context, 0), "cuDevicePrimaryCtxRetain");   // the one that is open
+  require(current(context), "cuCtxSetCurrent");
+  require(info(&left, &all), "cuMemGetInfo");
+  require(current(nullptr), "cuCtxSetCurrent");
+  require(release(0), "cuDevicePrimaryCtxRelease");
+  return static_cast<double>(left);
+}
+
+// Two programs with the same weights: there once, an update is one's own, and what one leaves the other keeps.
+int share(const char* path) {
+  Place place(0);
+  husk_program* programs[2];
+  for (husk_program*& program : programs) {
+    const double before = free_bytes(), begin = now();
+    program = place.open(path);
+    const double took = now() - begin;
+    std::printf("  program %d: opened in %.3f ms, %.1f MB of device memory less\n",
+                static_cast<int>(&program - programs), took / 1e3, (before - free_bytes()) / 1e6);
+    use(place, program, kBase);
+  }
+  husk_error error;
+  husk_constant_update update = {0, 0, nullptr};
+  require(husk_program_find_constant(programs[0], "weight7", &update.constant, &error), error);
+  husk_storage_info info;
+  require(husk_program_constant(programs[0], update.constant, &info, &error), error);
+  const std::vector<int32_t> fives(info.bytes / 4, 5);
+  update.bytes = fives.data();
+  require(husk_program_update_constants(programs[0], &update, 1, &error), error);
+  use(place, programs[0], 5, 0);
+  use(place, programs[1], kBase);
+  husk_program_release(programs[0]);
+  use(place, programs[1], kBase);
+  const double before = free_bytes();
+  husk_program_release(programs[1]);
+  std::printf("  the last one gone: %.1f MB more; all results are right\n", (free_bytes() - before) / 1e6);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   if (what == "make" && argc > 3) return make(argv[2], argv[3], argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 2048);
+  if (what == "share" && argc > 2) return share(argv[2]);
   if (what == "measure" && argc > 2) return measure(argv[2], argc > 3 ? std::atoi(argv[3]) : 50);
-  give_up("usage: husk_gpu_memory make IMAGE DIR [MIB] | measure FILE [OPENS]");
+  give_up("usage: husk_gpu_memory make IMAGE DIR [MIB] | measure FILE [OPENS] | share FILE");
 }

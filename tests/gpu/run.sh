@@ -205,6 +205,7 @@ for stage in "${stages[@]}"; do
       for name in six large; do
         show=1 check "memory and opening, $name" timeout 120 "$bin/husk_gpu_memory" measure "$dir/memory.tmp/$name.husk" $([[ $name == six ]] && echo 50 || echo 5)
       done
+      show=1 check "two programs share their weights" timeout 120 "$bin/husk_gpu_memory" share "$dir/memory.tmp/large.husk"
       rm -rf "$dir/memory.tmp"
       ;;
     sessions) show=1 check "sessions on threads and streams" timeout 300 "$bin/husk_gpu_sessions" "$data/branches.husk" 2000 ;;
