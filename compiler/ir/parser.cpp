@@ -87,6 +87,8 @@ Program Parser::program() {
       if (program.has_tree) fail(place, "a second tree");
       program.has_tree = true;
       program.tree = string("JSON in quotes");
+    } else if (accept_word("assert")) {
+      program.asserts.push_back(string("a text in quotes"));
     } else if (accept_word("target")) {
       Target target;
       target.name = name("the target's name");
@@ -104,7 +106,7 @@ Program Parser::program() {
     } else if (accept_word("function")) {
       function(program);
     } else {
-      expected("producer, user, tree, target, constant, state, image, kernel or function");
+      expected("producer, user, tree, assert, target, constant, state, image, kernel or function");
     }
   }
   return program;

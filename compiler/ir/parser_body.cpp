@@ -236,6 +236,8 @@ bool Parser::word_argument(Operand& operand) {
     operand.dtype = dtype(false);
   } else if (accept_word("null")) {
     operand.kind = OperandKind::null;
+  } else if (accept_word("asserts")) {
+    operand.kind = OperandKind::asserts;
   } else if (accept_word("none")) {
     operand.kind = OperandKind::none;
   } else if (accept_word("floats")) {

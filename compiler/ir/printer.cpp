@@ -99,6 +99,7 @@ void Printer::program(const Program& program) {
   if (!program.producer.empty()) put("producer {}\n", quote(program.producer));
   for (const User& user : program.user) put("user {} {}\n", quote(user.key), quote(user.value));
   if (program.has_tree) put("tree {}\n", quote(program.tree));
+  for (const std::string& text : program.asserts) put("assert {}\n", quote(text));
   if (!program.targets.empty()) out_ += '\n';
   for (const Target& t : program.targets) put("target {} {} {}\n", t.name.text, t.port.text, quote(t.arch));
   data(program);
@@ -213,6 +214,7 @@ void Printer::operand(const Operand& o) {
     case OperandKind::string: out_ += quote(o.name.text); break;
     case OperandKind::dtype: put("dtype {}", dtype_name(o.dtype)); break;
     case OperandKind::null: out_ += "null"; break;
+    case OperandKind::asserts: out_ += "asserts"; break;
     case OperandKind::none: out_ += "none"; break;
     case OperandKind::result: put("result {}", o.dtype == HUSK_I64 ? "int" : "float"); break;
     case OperandKind::floats:

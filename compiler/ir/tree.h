@@ -108,7 +108,7 @@ inline uint8_t align_log2(int64_t align) {
 }
 
 // The kinds of arguments of steps, and of results.
-enum class OperandKind : uint8_t { view, tensor, scalar, list, string, dtype, null, none, result, floats, tensors };
+enum class OperandKind : uint8_t { view, tensor, scalar, list, string, dtype, null, asserts, none, result, floats, tensors };
 
 struct Operand {
   Place place;
@@ -180,6 +180,7 @@ struct Program {
   std::vector<User> user;
   bool has_tree = false;
   std::string tree;
+  std::vector<std::string> asserts;
   std::vector<Target> targets;
   std::vector<Constant> constants;
   std::vector<State> states;

@@ -65,7 +65,7 @@ const char* value_kind_name(uint8_t kind) {
 }
 
 bool is_reserved(std::string_view name) {
-  for (std::string_view word : {"tensor", "tensors", "floats", "result", "dtype", "null", "none", "true",
+  for (std::string_view word : {"tensor", "tensors", "floats", "result", "dtype", "null", "asserts", "none", "true",
                                 "false", "inf", "nan"})
     if (name == word) return true;
   return access_of(name) != 0;

@@ -107,8 +107,12 @@ void VariantCheck::tensor(const Operand& o) {
 void VariantCheck::parameter(const Operand& o, husk_dtype type, size_t i, const Kernel& kernel) {
   if (type == HUSK_POINTER) {
     if (o.kind == OperandKind::null) return;
+    if (o.kind == OperandKind::asserts) {
+      if (program_.asserts.empty()) fail(o.place, "the program has no asserts: write what they say, 'assert \"...\"'");
+      return;
+    }
     if (o.kind != OperandKind::view)
-      fail(o.place, "parameter {} of kernel '{}' is a pointer: give a view or null", i, kernel.name.text);
+      fail(o.place, "parameter {} of kernel '{}' is a pointer: give a view, null or asserts", i, kernel.name.text);
     return view(o, 0, "a pointer");
   }
   if (o.kind != OperandKind::scalar)
@@ -138,6 +142,7 @@ void VariantCheck::op_argument(const Operand& o) {
   switch (o.kind) {
     case OperandKind::view: fail(o.place, "an op takes tensors, not views: write 'tensor' behind the access");
     case OperandKind::null: fail(o.place, "an op takes no null: write none");
+    case OperandKind::asserts: fail(o.place, "an op has no asserts: it fails by its status");
     case OperandKind::tensor: return tensor(o);
     case OperandKind::scalar: expr(o.exprs[0]); return;
     case OperandKind::list: return integers(o.exprs, "an element of a list");

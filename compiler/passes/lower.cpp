@@ -184,6 +184,7 @@ fb::Argument VariantLowering::argument(const Operand& o) {
     case OperandKind::string: return make(ArgumentKind::string, shared_.strings.intern(o.name.text));
     case OperandKind::dtype: return make(ArgumentKind::dtype, 0);
     case OperandKind::null: return make(ArgumentKind::null, 0);
+    case OperandKind::asserts: return make(ArgumentKind::null, 1);
     case OperandKind::result: return make(ArgumentKind::result, 0);
     case OperandKind::floats:
       return make(ArgumentKind::floats, operands(exprs(o.exprs)), static_cast<uint32_t>(o.exprs.size()));

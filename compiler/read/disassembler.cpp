@@ -78,7 +78,7 @@ std::string argument_text(const Code& code, const fb::Argument& a, uint32_t item
     case ArgumentKind::integers: return registers(code, a.index(), a.count());
     case ArgumentKind::string: return text(code, a.index());
     case ArgumentKind::dtype: return fmt::format("dtype {}", dtype_text(a.type()));
-    case ArgumentKind::null: return "null";
+    case ArgumentKind::null: return a.index() ? "asserts" : "null";
     case ArgumentKind::result: return a.type() == HUSK_F64 ? "result float" : "result int";
     case ArgumentKind::floats: return "floats " + registers(code, a.index(), a.count());
     case ArgumentKind::tensors: {

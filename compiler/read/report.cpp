@@ -140,6 +140,7 @@ std::string report_metadata(const Artifact& artifact) {
   for (uint32_t i = 0; i < count(p.user()); ++i)
     out.put("user {} {}", quote(p.user()->Get(i)->key()->str()), quote(p.user()->Get(i)->value()->str()));
   if (p.tree()) out.put("tree {}", quote(p.tree()->str()));
+  for (uint32_t i = 0; i < count(p.asserts()); ++i) out.put("assert {} {}", i + 1, quote(p.asserts()->Get(i)->str()));
   for (uint32_t i = 0; i < count(p.targets()); ++i) out.put("target {}", target_text(p, i));
   data_lines(p, out);
   for (uint32_t i = 0; i < count(p.functions()); ++i) {

@@ -92,6 +92,7 @@ std::string report_json(const Artifact& artifact) {
               {"producer", p.producer()->str()},
               {"tree", p.tree() ? json(p.tree()->str()) : json()}};
   out["user"] = array(p.user(), [](const fb::Entry* e) { return json{e->key()->str(), e->value()->str()}; });
+  out["asserts"] = array(p.asserts(), [](const flatbuffers::String* s) { return s->str(); });
   out["targets"] = array(p.targets(), [](const fb::Target* t) {
     return json{{"port", t->port()->str()}, {"arch", t->arch()->str()}};
   });

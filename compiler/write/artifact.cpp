@@ -139,8 +139,10 @@ std::vector<uint8_t> Metadata::make() {
     return fb::CreateEntry(b_, key, value);
   });
   const Offset<flatbuffers::String> tree = program_.has_tree ? text(program_.tree) : 0;
+  Offset<flatbuffers::Vector<Offset<flatbuffers::String>>> asserts = 0;
+  if (!program_.asserts.empty()) asserts = tables(program_.asserts, [&](const std::string& s, size_t) { return text(s); });
   fb::FinishProgramBuffer(b_, fb::CreateProgram(b_, producer, targets, images, kernels, ops, constants, states,
-                                                functions, strings, user, tree));
+                                                functions, strings, user, tree, asserts));
   return {b_.GetBufferPointer(), b_.GetBufferPointer() + b_.GetSize()};
 }
 

@@ -127,7 +127,7 @@ Status husk_session::resize(uint32_t function, const husk_value* inputs, uint32_
 
 // The arena and the state belong to one run after another: on another stream, the new one starts after the old.
 Status husk_session::take_turn(void* on, husk_error* error) {
-  if (running && stream != on) HUSK_TRY(wait(error));
+  if (running && (stream != on || (failed_assert && *failed_assert))) HUSK_TRY(wait(error));
   stream = on;
   running = true;
   if (options.fill_freed && arena_bytes)

@@ -25,6 +25,7 @@ husk_session::~husk_session() {
   for (Frame* frame : frames) discard(frame);
   if (arena && !options.lent_arena) port()->free(device(), arena);
   if (state_memory) port()->free(device(), state_memory);
+  port()->unshare(device(), failed_assert);
   program->remove(this);
 }
 
@@ -46,6 +47,7 @@ Status husk_session::prepare(husk_error* error) {
     HUSK_TRY(frames[f]->prepare(this, f, nullptr, error));
     if (frames[f]->bounded && frames[f]->planned.peak > bounded) bounded = frames[f]->planned.peak;
   }
+  if (program->rows()->asserts()) HUSK_TRY(to_status(port()->share(device(), &failed_assert, error)));
   const uint32_t n = husk::count(program->rows()->states());
   HUSK_TRY(states.allocate(allocator(), n, error));
   uint64_t total = 0;
@@ -99,7 +101,10 @@ Status husk_session::wait(husk_error* error) {
   if (!running) return Status::ok;
   HUSK_TRY(to_status(port()->stream_wait(device(), stream, error)));
   running = false;
-  return Status::ok;
+  const uint32_t number = failed_assert ? *failed_assert : 0;
+  if (!number) return Status::ok;
+  *failed_assert = 0;
+  return fail(error, HUSK_KERNEL, "%s", program->rows()->asserts()->Get(number - 1)->c_str());
 }
 
 Status husk_session::settle_default(husk_error* error) {

@@ -14,6 +14,7 @@ struct husk_session {
   husk_session_options options = {};
   husk::Array<husk::Frame*> frames;      // by function
   husk::Array<uint8_t*> states;          // device address, by state
+  volatile uint32_t* failed_assert = nullptr;   // shared with kernels: the number of one that failed, 0 if none has; may be null
   void* state_memory = nullptr;
   void* arena = nullptr;
   uint64_t arena_bytes = 0;

@@ -128,7 +128,7 @@ Status Frame::write_arguments(uint32_t step, bool all, husk_error* error) {
                       husk_dtype_name(static_cast<husk_dtype>(type)));
         break;
       }
-      default: values[i] = 0;
+      default: values[i] = argument.index() ? reinterpret_cast<uintptr_t>(session->failed_assert) : 0;
     }
   }
   if (kind == Step::op_launch) {

@@ -54,9 +54,18 @@ husk_status kernel_get(void*, void*, const husk_port_kernel*, void** out, husk_e
 }
 husk_status launch(void*, void*, void*, const husk_launch*, husk_error*) { return HUSK_OK; }
 
+husk_status share(void* device, volatile uint32_t** word, husk_error* error) {
+  void* memory = nullptr;
+  const husk_status status = alloc(device, sizeof(uint32_t), &memory, error);
+  *word = static_cast<uint32_t*>(memory);
+  if (memory) **word = 0;
+  return status;
+}
+void unshare(void* device, volatile uint32_t* word) { release(device, const_cast<uint32_t*>(word)); }
+
 constexpr husk_port kPort = {sizeof(husk_port), HUSK_PORT_ABI, "host", nullptr, open, close, properties, fit, alloc, release,
                              upload, upload, copy, fill, stream_create, stream_destroy, stream_wait, module_load,
-                             module_unload, kernel_get, launch, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+                             module_unload, kernel_get, launch, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, share, unshare};
 
 }  // namespace
 

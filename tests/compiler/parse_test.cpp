@@ -21,7 +21,7 @@ const Case kCases[] = {
     {"hir", "1:4: expected the version of the text form, found the end of the text"},
     {"hir 1\n$", "2:1: '$' cannot stand here"},
     {"hir 1\n\x01", "2:1: byte 0x01 cannot stand here"},
-    {"hir 1 moon", "1:7: expected producer, user, tree, target, constant, state, image, kernel or function, "
+    {"hir 1 moon", "1:7: expected producer, user, tree, assert, target, constant, state, image, kernel or function, "
                    "found 'moon'"},
     {"hir 1 producer \"a\" producer \"b\"", "1:20: a second producer"},
     {"hir 1 tree \"a\" tree \"b\"", "1:16: a second tree"},

@@ -39,7 +39,7 @@ function g { input a none input b bool input c float input d int input e int -3.
   output o none output p bool output q float output r tensor c64 rank 0
   variant t { return (none, int true, float nan, tensor r c64 [] [] offset 3) }
   variant u { check(false) check_stride(g, 0, -1) read f16 (read h[0, 2]) at "\x01\x7f\t\n\\"
-    let z = fadd(fresult(0), -inf) launch k grid (1, 2, 3) (both h, atomic h[1, 2], null, 1.0e-300, -0.0, 5)
+    let z = fadd(fresult(0), -inf) launch k grid (1, 2, 3) (both h, atomic h[1, 2], null, asserts, 1.0e-300, -0.0, 5)
     extern "a::b" (none, "text", dtype f8e5m2, [], [1, d], both tensor h u8 [1] [1] offset 2, null)
     return () } }
 kernel k i "s" () cluster 2 cooperative triggers_early block 1 2 3
@@ -52,6 +52,8 @@ constant c f32 [] bytes "00000000"
 target t cuda "sm_90a"
 tree "{}"
 user "k" "v"
+assert "no\n"
+assert "index < 3"
 user "k" "w"
 producer "p")");
 }

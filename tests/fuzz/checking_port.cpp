@@ -145,10 +145,19 @@ husk_status launch(void*, void*, void* kernel, const husk_launch* launch, husk_e
   return HUSK_OK;
 }
 
+husk_status share(void* device, volatile uint32_t** word, husk_error* error) {
+  void* memory = nullptr;
+  const husk_status status = alloc(device, sizeof(uint32_t), &memory, error);
+  *word = status == HUSK_OK ? static_cast<uint32_t*>(memory) : nullptr;
+  if (*word) **word = 0;
+  return status;
+}
+void unshare(void* device, volatile uint32_t* word) { release(device, const_cast<uint32_t*>(word)); }
+
 constexpr husk_port kPort = {sizeof(husk_port), HUSK_PORT_ABI, "host", nullptr, open, close, properties, fit, alloc,
                              release, upload, download, copy, fill, stream_create, stream_destroy, stream_wait,
                              module_load, module_unload, kernel_get, launch, nullptr, nullptr, nullptr, nullptr, nullptr,
-                             nullptr, nullptr};
+                             nullptr, nullptr, share, unshare};
 
 // Calls `visit` for each element's address; false if there are too many to walk.
 template <class Visit>

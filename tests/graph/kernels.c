@@ -52,6 +52,17 @@ KERNEL(count, 8) {
   ++*POINTER(int64_t, 0);
 }
 
+/* y[i] = x[index[i]]; where the index is none of 0..rows-1, *asserts says which assert failed and y[i] is x[0]. */
+KERNEL(pick, 8, 8, 8, 8, 8, 8) {
+  grid->wait(grid);
+  for (int32_t i = 0; i < elements(grid, (int32_t)VALUE(int64_t, 4)); ++i) {
+    const int64_t index = POINTER(const int64_t, 1)[i];
+    const uint32_t failed = index >= VALUE(int64_t, 3) ? 1 : index < 0 ? 2 : 0;
+    if (failed) *POINTER(uint32_t, 5) = failed;
+    POINTER(float, 2)[i] = POINTER(const float, 0)[failed ? 0 : index];
+  }
+}
+
 /* *out = elements of x above 0 */
 KERNEL(positive, 8, 8, 4) {
   grid->wait(grid);

@@ -34,6 +34,7 @@ kernel liar kernels "scale_careless" (ptr, ptr, f32, i32) block 128 1 1 waits_fi
 kernel shift kernels "shift" (ptr, ptr, i32, i32) block 128 1 1 waits_first
 kernel join kernels "join" (ptr, ptr, ptr, i32) block 128 1 1 waits_first
 kernel count kernels "count" (ptr) block 1 1 1 waits_first
+kernel pick kernels "pick" (ptr, ptr, ptr, i64, i64, ptr) block 128 1 1 waits_first
 kernel positive kernels "positive" (ptr, ptr, i32) block 128 1 1
 )";
   auto result = compiler::compile_text(head + functions, image.parent_path());

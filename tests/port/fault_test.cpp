@@ -155,6 +155,17 @@ TEST_F(OverFakeFaults, in_mapping) {
   });
 }
 
+TEST_F(OverFakeFaults, in_sharing) {
+  sweep("share", [&] {
+    volatile uint32_t* shared = nullptr;
+    const husk_status status = port->share(device, &shared, &error);
+    EXPECT_EQ(shared != nullptr, status == HUSK_OK);
+    disarm();
+    port->unshare(device, shared);
+    return status;
+  });
+}
+
 TEST_F(OverFakeFaults, in_modules_and_launches) {
   const Image image = kernels_image();
   sweep("module_load", [&] {

@@ -42,6 +42,16 @@ TEST_P(Port, refuses_what_does_not_fit_into_memory) {
   EXPECT_TRUE(error_says("1152921504606846976 bytes"));
 }
 
+TEST_P(Port, shares_memory_with_the_host) {
+  volatile uint32_t* shared = nullptr;
+  ASSERT_EQ(port->share(device, &shared, &error), HUSK_OK) << error.text;
+  ASSERT_NE(shared, nullptr);
+  EXPECT_EQ(*shared, 0u);
+  *shared = 7;   // kernels that write it: tests/graph
+  port->unshare(device, shared);
+  port->unshare(device, nullptr);
+}
+
 TEST_P(Port, moves_bytes_up_down_and_across) {
   std::vector<int32_t> numbers(1000);
   std::iota(numbers.begin(), numbers.end(), 7);

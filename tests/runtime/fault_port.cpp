@@ -49,6 +49,15 @@ void release(void* device, void* memory) {
   all.memory -= memory != nullptr;
   all.inner->free(device, memory);
 }
+husk_status share(void* device, volatile uint32_t** word, husk_error* error) {
+  *word = nullptr;
+  void* made;
+  return make("share", &all.memory, &made, error, [&] { return all.inner->share(device, word, error); });
+}
+void unshare(void* device, volatile uint32_t* word) {
+  all.memory -= word != nullptr;
+  all.inner->unshare(device, word);
+}
 husk_status upload(void* device, void* stream, void* to, const void* from, uint64_t size, husk_error* error) {
   return fails("upload", error) ? HUSK_DEVICE : all.inner->upload(device, stream, to, from, size, error);
 }
@@ -88,7 +97,7 @@ husk_status launch(void* device, void* stream, void* kernel, const husk_launch* 
 
 constexpr husk_port kPort = {sizeof(husk_port), HUSK_PORT_ABI, "host", nullptr, open, close, properties, fit, alloc, release,
                              upload, download, copy, fill, stream_create, stream_destroy, stream_wait, module_load,
-                             module_unload, kernel_get, launch, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+                             module_unload, kernel_get, launch, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, share, unshare};
 
 }  // namespace
 

@@ -18,6 +18,7 @@ kernel scale kernels "scale" (ptr, ptr, f32, i32)
 kernel count kernels "count" (ptr)
 kernel positive kernels "positive" (ptr, ptr, i64)
 kernel check_index kernels "check_index" (i64)
+kernel fail_assert kernels "fail_assert" (i64, ptr)
 kernel record kernels "record" (ptr, bool, i8, u16, i32, u64, f16, bf16, f32, f64)
 )";
   auto made = compiler::compile_text(head + body, image.parent_path());

@@ -13,6 +13,7 @@ namespace {
 // All that reaches a port: kernels, copies, fills, reads, a loop, a branch, a buffer and an output that only the data sizes,
 // states of both kinds, constants; inputs may come misaligned.
 const char* const kProgram = R"(
+assert "none of these kernels has one"
 constant w f32 [4] bytes "0000803f000000400000404000008040"
 constant v f32 [4] bytes "0000803f0000803f0000803f0000803f"
 state sum f32 [4] constant w

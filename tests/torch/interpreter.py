@@ -106,6 +106,7 @@ class Program:
   def __init__(self, path):
     self.folder = pathlib.Path(path).parent
     self.reader = Reader(pathlib.Path(path).read_text())
+    self.asserts = []
     self.memory, self.images, self.kernels, self.targets, self.user = {}, {}, {}, {}, {}
     self.inputs, self.outputs, self.variants, self.steps = [], [], {}, []
     self._weights = None
@@ -127,6 +128,9 @@ class Program:
 
   def _tree(self, r):
     self.tree = r.string()
+
+  def _assert(self, r):
+    self.asserts.append(r.string())
 
   def _target(self, r):
     name = r.next()

@@ -68,7 +68,7 @@ def test_every_launch_gives_what_its_kernel_takes(name, both):
     wanted = kernels[kernel].split(", ")
     assert len(given) == len(wanted), (kernel, given, wanted)
     for argument, kind in zip(given, wanted):
-      pointer = argument == "null" or bool(re.match(r"(read|write|both) ", argument))
+      pointer = argument in ("null", "asserts") or bool(re.match(r"(read|write|both) ", argument))
       assert pointer == (kind == "ptr"), (kernel, argument, kind)
     assert given[-2:] == ["null", "null"]
 

@@ -120,9 +120,12 @@ def program(folder):
         self.kernels[name] = (interpreted(row["name"], row["source"]), row)
 
     launching = False
+    failed_assert = torch.zeros(4, dtype=torch.uint8)     # an i32
 
     def _argument(self, r):
       access = r.peek()
+      if access == "asserts":
+        return r.next()
       value = super()._argument(r)
       return (access, value) if self.launching and access in ("read", "write", "both", "atomic") else value
 
@@ -140,7 +143,9 @@ def program(folder):
         return
       values, kept, aligned = {}, [], _aligned(row["source"], row["name"])
       for (parameter, kind), value in zip(row["parameters"], given):
-        if kind == "ptr":
+        if value == "asserts":
+          values[parameter] = self.failed_assert
+        elif kind == "ptr":
           access, memory = value
           assert access == row["access"][parameter]
           assert memory.data_ptr() % 16 == 0 or parameter not in aligned, parameter

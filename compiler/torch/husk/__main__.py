@@ -29,6 +29,8 @@ def parser():
   made.add_argument("--tune", choices=("none", "heuristic", "max"),
                     help="on CUDA targets: the first configuration of each kernel, or one by rules, or the fastest, measured on the "
                     "GPU here; by default max where that is the target, else heuristic")
+  made.add_argument("--asserts", choices=("status", "trap", "off"), default="status",
+                    help="on CUDA targets: an index out of range fails the run (the default), ends the context, is not looked for")
   made.add_argument("--user", action="append", default=[], metavar="KEY=VALUE", help="metadata of the author's own")
   made.add_argument("--version", action="version", version=f"husk {__version__}")
   return made
@@ -76,7 +78,8 @@ def main(argv=None):
   try:
     model, args, shapes = loaded(given.model)
     options = {"targets": given.target or ("host",), "user": dict(pair.split("=", 1) for pair in given.user),
-               "attention": given.attention, "libraries": given.libraries, "tune": given.tune}
+               "attention": given.attention, "libraries": given.libraries, "tune": given.tune,
+               "asserts": given.asserts}
     if isinstance(model, dict):
       if given.function:
         raise ValueError(f"--function {given.function}: the model names its functions itself: {', '.join(model)}")

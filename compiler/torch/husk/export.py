@@ -51,7 +51,7 @@ class Function:
 
 
 def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=("host",), keep=None, function="forward",
-           user=None, attention="flash", libraries=False, tune=None):
+           user=None, attention="flash", libraries=False, tune=None, asserts="status"):
   """Exports a model to the artifact `path`.
 
   export(model, args, path) makes one function of `model`, an nn.Module or a torch.export.ExportedProgram; `function` is
@@ -71,6 +71,8 @@ def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=
     rules from the target's description, "max" measures on the GPU here, which must be the target, and takes minutes. By default
     "max" where it is, else "heuristic"; HUSK_TUNE in the environment is another default. The artifact says which in its
     metadata (`husk.tuned.TARGET`), and the logger "husk" at level INFO how long each target took.
+  asserts: on CUDA targets, what an index out of range does: "status" makes the run fail and the session stays usable, "trap" ends
+    the process's CUDA context, "off" does not look. Where "status" cannot be had, the `.hir` and the logger say so.
   Raises Unsupported for what an artifact cannot hold, CompileError where g++ or huskc fail. Returns `path`.
   """
   functions, path = _given(model, args, path, kwargs, dynamic_shapes, function)
@@ -80,7 +82,8 @@ def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=
       folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="husk-")))
     else:
       folder = pathlib.Path(keep)
-    text = write(functions, folder, targets=targets, user=user, attention=attention, libraries=libraries, tune=tune)
+    text = write(functions, folder, targets=targets, user=user, attention=attention, libraries=libraries, tune=tune,
+                 asserts=asserts)
     made = folder / "model.husk"
     compile.compile(text, made)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +92,7 @@ def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=
 
 
 def write(model, args, folder=None, *, kwargs=None, dynamic_shapes=None, targets=("host",), function="forward", user=None,
-          attention="flash", libraries=False, tune=None):
+          attention="flash", libraries=False, tune=None, asserts="status"):
   """The first half of `export`, which takes the same: writes model.hir, images and weights into `folder`; returns the
   path of the `.hir`."""
   import safetensors.torch
@@ -101,7 +104,10 @@ def write(model, args, folder=None, *, kwargs=None, dynamic_shapes=None, targets
     for name, one in functions.items():
       with within(name, functions):
         exported[name] = one.exported()
-    program, tensors, files = _program(exported, _targets(targets, attention, libraries, tune), user or {})
+    texts = []
+    made = _targets(targets, attention=attention, libraries=libraries, tune=tune, asserts=asserts, texts=texts)
+    program, tensors, files = _program(exported, made, user or {})
+    program.asserts = texts
   for name, image in files.items():
     (folder / name).write_bytes(image)
   safetensors.torch.save_file(tensors, folder / constants.FILE)
@@ -194,7 +200,7 @@ class HostTarget:
 class CudaTarget:
   """Compiles for a GPU that need not be there."""
 
-  def __init__(self, name, attention="flash", libraries=False, tune=None):
+  def __init__(self, name, attention="flash", libraries=False, tune=None, asserts="status", texts=None):
     from . import offline, triton_kernels, tuning
     from .attention import check_way
     self.attention, self.notes = check_way(attention), []
@@ -204,7 +210,8 @@ class CudaTarget:
       raise ValueError(f"cuda:{name}:{way} with libraries: products are left to the library, give cuda:{name}")
     self.row = f"cuda_{self.description.key}"
     self.tuning = tuning.Tuning(tuning.resolved(tune, self.description))
-    self.kernels = triton_kernels.CudaKernels(self.description, prefix=f"{self.description.key}_", tuned=self.tuning)
+    self.kernels = triton_kernels.CudaKernels(self.description, prefix=f"{self.description.key}_", tuned=self.tuning, way=asserts,
+                                              texts=texts, note=self._note)
 
   def line(self):
     return f'target {self.row} cuda "{self.description.arch}"'
@@ -237,19 +244,19 @@ class CudaTarget:
     return f" (tune={self.tuning.way}{measured if self.tuning.measures else ''})"
 
 
-def _targets(names, attention="flash", libraries=False, tune=None):
+def _targets(names, **options):
   made = {}
   for name in names:
     port, _, what = name.partition(":")
     for each in ([what] if what else host_image.isas_of_this_machine()) if port == "host" else [what]:
-      made.setdefault(f"{port}:{each}", _target(name, port, each, attention, libraries, tune))
+      made.setdefault(f"{port}:{each}", _target(name, port, each, **options))
   return list(made.values())
 
 
-def _target(name, port, what, attention, libraries, tune):
+def _target(name, port, what, **options):
   if port == "host" and what in host_image.ISAS:
     return HostTarget(what)
   if port == "cuda" and what:
-    return CudaTarget(what, attention, libraries, tune)
+    return CudaTarget(what, **options)
   known = ", ".join(f"host:{isa}" for isa in host_image.ISAS)
   raise ValueError(f"no target {name!r}: give host, {known} or cuda:NAME")

@@ -79,7 +79,7 @@ class Names:
 
 
 # What stands in arguments and expressions, and so names nothing (HIR.md).
-_WORDS = set("read write both atomic tensor tensors floats result dtype null none true false inf nan".split())
+_WORDS = set("read write both atomic tensor tensors floats result dtype null asserts none true false inf nan".split())
 
 
 @dataclasses.dataclass(eq=False)
@@ -260,6 +260,7 @@ class Program:
   producer: str
   user: dict = dataclasses.field(default_factory=dict)
   tree: str = ""
+  asserts: list = dataclasses.field(default_factory=list)
   targets: list = dataclasses.field(default_factory=list)
   data: list = dataclasses.field(default_factory=list)
   rows: list = dataclasses.field(default_factory=list)
@@ -270,6 +271,7 @@ class Program:
     lines = ["hir 1", f"producer {quoted(self.producer)}", *(f"# {' '.join(note.split())}" for note in self.notes)]
     lines += [f"user {quoted(key)} {quoted(value)}" for key, value in self.user.items()]
     lines += [f"tree {quoted(self.tree)}"] if self.tree else []
+    lines += [f"assert {quoted(text)}" for text in self.asserts]
     for part in (self.targets, self.data, self.rows):
       lines += ["", *part] if part else []
     for function in self.functions:

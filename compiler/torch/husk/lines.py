@@ -231,8 +231,8 @@ class Converter:
     launch = self.backend.call_kernel(line.kernel_name, given, self.ranges, self._bytes)
     arguments, written = [], []
     for kind, *rest in launch.arguments:
-      if kind == "null":
-        arguments.append("null")
+      if kind in ("null", "asserts"):
+        arguments.append(kind)
       elif kind == "value":
         arguments.append(self._value(rest[0]))
       else:

@@ -2,7 +2,8 @@
 `.hir` that name it.
 
 A kernel's parameters are those of its signature in order, without what was specialised away (`constexpr`, ints that
-equal 1, None), then two scratch pointers, which are null here (`global_scratch`, `profile_scratch`).
+equal 1, None), where failed asserts go (asserts.py), then two scratch pointers, which are null here (`global_scratch`,
+`profile_scratch`).
 """
 
 import ast
@@ -16,7 +17,7 @@ import sympy
 from torch.utils._sympy.functions import CeilDiv, FloorDiv, Max, Min, Where
 from torch.utils._sympy.value_ranges import bound_sympy
 
-from . import tuning, versions, waits
+from . import asserts, products, tuning, versions, waits
 from .accesses import accesses
 from .errors import Unsupported
 from .launch import Launch
@@ -67,6 +68,7 @@ class Kernel:
 class _Definition:
   source: str
   kernel: Kernel
+  plain: str                  # the source without what its asserts became, to be measured
   config: object = None       # the one that was measured to be the best
   largest_grid: int = 0       # blocks, over all calls; None: not known
   calls: int = 0
@@ -74,15 +76,18 @@ class _Definition:
 
 class CudaKernels:
   """The kernels of one CUDA target, for all functions of a program. `prefix` begins the names of its rows; `trigger`
-  is the policy of `waits.triggers_early`, `tuned` says how configurations are chosen. To be used under
+  is the policy of `waits.triggers_early`, `tuned` says how configurations are chosen, `way` what becomes of asserts; `texts`,
+  which others may add to as well, gets what they say. `note` is told what a reader should know. To be used under
   `offline.cuda(target)`."""
 
   # What the machine code assumes of the address of a buffer: Inductor marks its own as divisible by it.
   alignment = 16
 
-  def __init__(self, target, prefix="", trigger="never", wait=True, tuned=None):
+  def __init__(self, target, prefix="", trigger="never", wait=True, tuned=None, way="status", texts=None, note=None):
     self.target, self.prefix, self.trigger = target, prefix, trigger
     self.tuning = tuned or tuning.Tuning("heuristic")
+    self.way, self.texts = asserts.check_way(way), [] if texts is None else texts
+    self.note = note or (lambda text: None)
     self.wait = wait and waits.supported(target.capability)
     waits.triggers_early(trigger, None, 0)
     self._definitions = {}    # row name -> _Definition
@@ -106,12 +111,33 @@ class CudaKernels:
       while row in self._definitions:
         n += 1
         row = f"{name}_{n}"
-      tuner = _loaded(name, source, self.wait, trigger=False)
-      self.tuning.defined(row, tuner)
-      self._definitions[row] = _Definition(source, compiled(name, tuner, self.target, self.wait,
-                                                            self.tuning.ordered(self.target, tuner)))
+      self._definitions[row] = self._defined(name, row, source)
       self._by_source[key] = row
     self._names[name] = self._by_source[key]
+
+  def _defined(self, name, row, source):
+    """Compiles a kernel, with its asserts as they are to be."""
+    from triton.compiler.errors import CompilationError
+    if self.way == "off":
+      source = asserts.removed(source)
+    tuner = _loaded(name, source, self.wait, trigger=False)
+    self.tuning.defined(row, tuner)
+    if self.way == "status" and "tl.device_assert(" in source:
+      made = asserts.rewritten(source, name, len(self.texts) + 1)
+      try:
+        kernel = self._compiled(name, _loaded(name, made.source, self.wait, trigger=False))
+      except CompilationError as error:
+        self.note(f"kernel {self.prefix}{row}: its asserts are traps, since without them it does not compile: "
+                  f"{str(error).strip().splitlines()[-1]}")
+      else:
+        self.texts += [f"kernel {self.prefix}{row}: {text}" for text in made.texts]
+        if made.left:
+          self.note(f"kernel {self.prefix}{row}: {made.left} of its asserts are traps: what they protect is not known")
+        return _Definition(made.source, kernel, plain=source)
+    return _Definition(source, self._compiled(name, tuner), plain=source)
+
+  def _compiled(self, name, tuner):
+    return compiled(name, tuner, self.target, self.wait, self.tuning.ordered(self.target, tuner))
 
   def kernel(self, name):
     """The Kernel that a name stands for in the function at hand."""
@@ -131,7 +157,8 @@ class CudaKernels:
     kernel = definition.kernel
     blocks = kernel.grid(call_args)
     given = dict(zip(kernel.arguments, call_args))
-    arguments = [("view", kernel.access[parameter], given[parameter]) if kind == "ptr" else ("value", given[parameter])
+    arguments = [("asserts",) if parameter == asserts.PARAMETER else
+                 ("view", kernel.access[parameter], given[parameter]) if kind == "ptr" else ("value", given[parameter])
                  for parameter, kind in kernel.parameters]
     largest = _largest(blocks, ranges or {})
     before = definition.largest_grid
@@ -144,8 +171,10 @@ class CudaKernels:
     kernel = definition.kernel
     kernel.grid(call_args)     # refuses a wrong number of arguments
     given = list(zip([*kernel.arguments, *kernel.inductor_meta.get("extra_launcher_args", ())], call_args))
-    tuner = _loaded(name, definition.source, self.wait, trigger=False)
+    tuner = _loaded(name, definition.plain, self.wait, trigger=False)
     definition.config = self.tuning.measured(self.target, tuner, given, versions.size_hint, extent)
+    if definition.source != definition.plain:
+      tuner = _loaded(name, definition.source, self.wait, trigger=False)
     definition.kernel = compiled(name, tuner, self.target, self.wait, [definition.config])
 
   def finish(self):
@@ -252,7 +281,7 @@ def _kernel(name, tuner, result, target, wait):
   signature, constants = result.compile_meta["signature"], result.compile_meta["constants"]
   arguments, parameters = [], []
   for index, argument in enumerate(tuner.fn.arg_names):
-    if not (index in tuner.fn.constexprs and argument in constants):
+    if not (index in tuner.fn.constexprs and argument in constants) and argument != asserts.PARAMETER:
       arguments.append(argument)
     if argument in constants or signature.get(argument) == "constexpr":
       continue

@@ -97,6 +97,8 @@ void leave(void* entered);
 
 husk_status memory_alloc(void* device, uint64_t size, void** memory, husk_error* error);
 void memory_free(void* device, void* memory);
+husk_status share(void* device, volatile uint32_t** word, husk_error* error);
+void unshare(void* device, volatile uint32_t* word);
 husk_status upload(void* device, void* stream, void* to, const void* from, uint64_t size, husk_error* error);
 husk_status download(void* device, void* stream, void* to, const void* from, uint64_t size, husk_error* error);
 husk_status copy(void* device, void* stream, void* to, const void* from, uint64_t size, husk_error* error);

@@ -27,6 +27,28 @@ void memory_free(void* handle, void* memory) {
   if (current.status == HUSK_OK) device.driver.cuMemFree(as_address(memory));
 }
 
+// With unified addresses, as every 64-bit platform has them, kernels see what was allocated like this where the host does.
+// Source: CUDA Driver API, "Unified Addressing".
+husk_status share(void* handle, volatile uint32_t** word, husk_error* error) {
+  *word = nullptr;
+  const Device& device = as_device(handle);
+  Current current(handle, error);
+  HUSK_TRY(current.status);
+  void* memory = nullptr;
+  const CUresult result = device.driver.cuMemAllocHost(&memory, sizeof **word);
+  if (result != CUDA_SUCCESS) return driver_fail(device.driver, error, result, "cuMemAllocHost", "a word that kernels write too");
+  *word = static_cast<uint32_t*>(memory);
+  **word = 0;
+  return HUSK_OK;
+}
+
+void unshare(void* handle, volatile uint32_t* word) {
+  if (!word) return;
+  Ignored ignored;
+  Current current(handle, &ignored.error);
+  if (current.status == HUSK_OK) as_device(handle).driver.cuMemFreeHost(const_cast<uint32_t*>(word));
+}
+
 static husk_status wait(const Device& device, void* stream, husk_error* error) {
   const CUresult result = device.driver.cuStreamSynchronize(as_stream(stream));
   if (result == CUDA_SUCCESS) return HUSK_OK;

@@ -12,7 +12,7 @@ static const husk_port kPort = {
     fit,               memory_alloc,  memory_free,   upload,      download,     copy,         fill,
     stream_create,     stream_destroy, stream_wait,  module_load, module_unload, kernel_get,  launch,
     &kGraphs,          enter,         leave,         load,        map,          unmap,
-    find_op,
+    find_op,           share,         unshare,
 };
 
 }  // namespace husk::cuda

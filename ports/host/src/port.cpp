@@ -14,6 +14,15 @@ husk_status stream_create(void* device, void** stream, husk_error*) {
 void stream_destroy(void*, void*) {}
 husk_status stream_wait(void*, void*, husk_error*) { return HUSK_OK; }
 
+husk_status word_share(void* device, volatile uint32_t** word, husk_error* error) {
+  void* memory = nullptr;
+  const husk_status status = memory_alloc(device, sizeof(uint32_t), &memory, error);
+  *word = static_cast<uint32_t*>(memory);
+  if (memory) **word = 0;
+  return status;
+}
+void word_unshare(void* device, volatile uint32_t* word) { memory_free(device, const_cast<uint32_t*>(word)); }
+
 constexpr husk_port port = {
     sizeof(husk_port), HUSK_PORT_ABI, "host", nullptr,
     device_open, device_close, device_properties, device_fit,
@@ -24,6 +33,7 @@ constexpr husk_port port = {
     nullptr,
     nullptr, nullptr, nullptr, nullptr, nullptr,   // nothing here is made quicker by them
     nullptr,   // ops are a library of their own
+    word_share, word_unshare,
 };
 
 }  // namespace

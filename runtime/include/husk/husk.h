@@ -227,7 +227,9 @@ HUSK_API husk_status husk_session_output_shape(husk_session* session, uint32_t f
 HUSK_API husk_status husk_session_run(husk_session* session, uint32_t function, void* stream, const husk_value* inputs,
                                       uint32_t input_count, husk_value* outputs, uint32_t output_count,
                                       husk_error* error);
-/* Waits until the session's last run is done, and says whether it went wrong on the device. */
+/* Waits until the session's last run is done, and says whether it went wrong on the device. An assert of a device's kernel that
+ * failed, as for an index out of range, is HUSK_KERNEL with its text, told once, by the next call that waits or by the next run,
+ * which then does nothing; the outputs and states of the run that failed are undefined. */
 HUSK_API husk_status husk_session_wait(husk_session* session, husk_error* error);
 
 /* A state's bytes, to and from host memory of its size; waits for the session's last run. */

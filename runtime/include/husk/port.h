@@ -165,6 +165,11 @@ typedef struct husk_port {
   /* The port's own op of that name, for programs that call one which the application did not register. It can be called until
    * the device is closed: the library that it needs is opened here. HUSK_NOT_FOUND where there is none by that name. */
   husk_status (*find_op)(void* device, const char* name, husk_op* op, husk_error* error);
+
+  /* A number in host memory, 0 at first, that kernels write at the same address: what they stored is there once their work was
+   * waited for. Not NULL. *word is NULL where it fails; unshare accepts that, and a word whose last use is finished. */
+  husk_status (*share)(void* device, volatile uint32_t** word, husk_error* error);
+  void (*unshare)(void* device, volatile uint32_t* word);
 } husk_port;
 
 #ifdef __cplusplus
