@@ -6,8 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:-build/dev}
 python=${HUSK_PYTHON:-build/venv/bin/python}
-programs=(husk-run husk-dump huskc husk_gpu_bench husk_gpu_check husk_gpu_faults husk_gpu_generate husk_gpu_load husk_gpu_memory
-  husk_gpu_open husk_gpu_sessions husk_port_test)
+programs=(husk-run husk-dump huskc husk_gpu_asserts husk_gpu_bench husk_gpu_check husk_gpu_faults husk_gpu_generate husk_gpu_load
+  husk_gpu_memory husk_gpu_open husk_gpu_sessions husk_port_test)
 cmake --build "$build" --target husk husk_ops "${programs[@]/husk-dump/husk_dump}"
 out=build/gpu
 rm -rf "$out"
@@ -33,6 +33,7 @@ for model in sum_of_two mlp branches gpt; do
 done
 "$python" -m husk examples/models.py:gpt -o "$out/data/gpt_fused.husk" --target cuda:h200:fused
 "$python" tests/gpu/expected.py "$out/data"
+"$python" tests/gpu/asserts.py "$out/data"
 mkdir "$out/attention"
 "$python" tests/gpu/attention.py pack "$out/attention"
 "$python" tests/gpu/libraries.py pack "$out/libraries"

@@ -9,7 +9,7 @@ dir=${1:-build/gpu}
 shift || true
 stages=("$@")
 ((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries hidden user_kernels aoti load sessions
-  devices faults port memory sanitizer)
+  devices faults memory asserts port sanitizer)
 # What is exported there without saying how it is to be tuned is not measured: that takes minutes.
 export HUSK_TUNE=${HUSK_TUNE:-heuristic} HUSKC=$PWD/$dir/bin/huskc
 export LD_LIBRARY_PATH=$PWD/$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -75,6 +75,17 @@ gpt() {
           --expected="$data/gpt.$number.out.safetensors" --rtol=2e-3 --atol=2e-3 --repeat=500) || return 1
         printf '%-10s %-14s %-20s %s\n' "$file" "$(grep -oE 'f32\[[0-9, ]+\]' <<<"$shape")" "$mode" "$(grep -oE 'median [0-9.]+ us \([0-9.]+ us' <<<"$shape") host)"
       done
+    done
+  done
+}
+
+# What looking for indices out of range costs, beside traps and nothing.
+assert_times() {
+  local way function
+  for function in embed sum_rows put; do
+    for way in status trap off; do
+      printf '%-10s %-8s %s\n' "$function" "$way" "$("$bin/husk-run" "$data/asserts_$way.husk" --function="$function" --device=cuda \
+        --mode=graph --input=50x16xf32=random --input=4096xi64=zeros --print=none --repeat=500 | grep -oE 'median [0-9.]+ us')" || return 1
     done
   done
 }
@@ -221,6 +232,12 @@ for stage in "${stages[@]}"; do
       done
       ;;
     faults) show=1 lines=60 check "faults" timeout 300 "$bin/husk_gpu_faults" "$bin/port_kernels_sm_90.cubin" ;;
+    asserts)
+      show=1 lines=40 check "indices out of range" timeout 120 "$bin/husk_gpu_asserts" "$data/asserts_status.husk"
+      show=1 lines=10 check "indices out of range, times" assert_times
+      lines=40 check "memcheck indices out of range" timeout 300 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 \
+        --print-limit 5 "$bin/husk_gpu_asserts" "$data/asserts_status.husk"
+      ;;
     port) show=1 lines=3 check "port conformance" "$bin/husk_port_test" --gtest_brief=1 ;;
     sanitizer)
       # Errors of driver calls are not asked for: the port finds the number of a kernel's parameters by asking for one more
