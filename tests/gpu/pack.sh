@@ -34,6 +34,7 @@ done
 "$python" -m husk examples/models.py:gpt -o "$out/data/gpt_fused.husk" --target cuda:h200:fused
 "$python" tests/gpu/expected.py "$out/data"
 "$python" tests/gpu/asserts.py "$out/data"
+"$python" tests/gpu/kernels.py "$out/data"
 mkdir "$out/attention"
 "$python" tests/gpu/attention.py pack "$out/attention"
 "$python" tests/gpu/libraries.py pack "$out/libraries"

@@ -9,7 +9,7 @@ dir=${1:-build/gpu}
 shift || true
 stages=("$@")
 ((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries hidden user_kernels aoti load sessions
-  devices faults memory asserts port sanitizer)
+  devices faults memory asserts kernels port sanitizer)
 # What is exported there without saying how it is to be tuned is not measured: that takes minutes.
 export HUSK_TUNE=${HUSK_TUNE:-heuristic} HUSKC=$PWD/$dir/bin/huskc
 export LD_LIBRARY_PATH=$PWD/$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -86,6 +86,18 @@ assert_times() {
     for way in status trap off; do
       printf '%-10s %-8s %s\n' "$function" "$way" "$("$bin/husk-run" "$data/asserts_$way.husk" --function="$function" --device=cuda \
         --mode=graph --input=50x16xf32=random --input=4096xi64=zeros --print=none --repeat=500 | grep -oE 'median [0-9.]+ us')" || return 1
+    done
+  done
+}
+
+# Kernels that a user wrote.
+kernels() {
+  local file name mode
+  for file in "$data"/kernels_*.husk; do
+    name=$(basename "$file" .husk)
+    for mode in list graph; do
+      check "$name, $mode" timeout 60 "${tool[@]}" "$bin/husk-run" "$file" --device=cuda --mode=$mode --inputs="$data/$name.in.safetensors" \
+        --expected="$data/$name.out.safetensors" --repeat=3
     done
   done
 }
@@ -237,6 +249,12 @@ for stage in "${stages[@]}"; do
       show=1 lines=10 check "indices out of range, times" assert_times
       lines=40 check "memcheck indices out of range" timeout 300 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 \
         --print-limit 5 "$bin/husk_gpu_asserts" "$data/asserts_status.husk"
+      ;;
+    kernels)
+      kernels
+      tool=(compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 --print-limit 5)
+      kernels
+      tool=()
       ;;
     port) show=1 lines=3 check "port conformance" "$bin/husk_port_test" --gtest_brief=1 ;;
     sanitizer)

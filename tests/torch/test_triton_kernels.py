@@ -198,6 +198,24 @@ def test_a_pointer_that_becomes_a_number_is_both():
   assert access(extra)["in_ptr0"] == "both"
 
 
+# Memory of a launch's own
+
+
+def test_a_kernel_gets_scratch_for_each_block():
+  extra = """desc = tl.make_tensor_descriptor(out_ptr0, [xnumel, 16], [16, 1], [16, 16])
+    desc.store([0, 0], tl.zeros([16, 16], tl.float32))"""
+  target = offline.Target.load("h200")
+  with offline.cuda(target):
+    made = tk.CudaKernels(target)
+    made.define_kernel("triton_poi_f", body(target, extra=extra))
+    launch = made.call_kernel("triton_poi_f", ["x", "buf0", "buf1", n, 1, n])
+  (_, kernel), = made.kernels()
+  (size, align), (profile, _) = kernel.scratch
+  assert size >= 128 and size % align == 0 and align >= 64 and profile == 0
+  assert kernel.types[-2:] == ["ptr", "ptr"] and kernel.access["out_ptr0"] == "both"
+  assert launch.arguments[-2:] == [("scratch", CeilDiv(n, kernel.config["XBLOCK"]) * size, align), ("null",)]
+
+
 # What is refused
 
 
@@ -214,10 +232,11 @@ def test_other_kernels_than_triton():
   assert "is not understood" in refused(lambda target: "kernel = None")
 
 
-def test_a_kernel_that_wants_scratch():
-  extra = """desc = tl.make_tensor_descriptor(out_ptr0, [xnumel, 16], [16, 1], [16, 16])
-    desc.store([0, 0], tl.zeros([16, 16], tl.float32))"""
-  assert "bytes of global_scratch" in refused(lambda target: body(target, extra=extra))
+def test_scratch_at_alignments_that_no_port_gives():
+  import types
+  metadata = types.SimpleNamespace(global_scratch_size=64, global_scratch_align=512)
+  with pytest.raises(tk.Unsupported, match="kernel k: wants scratch at multiples of 512, 256 are the most"):
+    tk._scratch("k", metadata)
 
 
 def test_a_call_with_too_few_arguments():

@@ -235,6 +235,8 @@ class Converter:
         arguments.append(kind)
       elif kind == "value":
         arguments.append(self._value(rest[0]))
+      elif kind == "scratch":
+        arguments.append(self._scratch(*rest))
       else:
         access, what = rest
         arguments.append(self.view(access, what))
@@ -242,6 +244,12 @@ class Converter:
     grid = ", ".join(self.exprs.int(side) for side in launch.grid)
     origins = [self.origin(what.layout if isinstance(what, Place) else self.graph.try_get_buffer(str(what))) for what in written]
     self.say(f"launch {launch.kernel} grid ({grid})", arguments, next(filter(None, origins), ""))
+
+  def _scratch(self, size, align):
+    """Memory that a launch has for itself."""
+    buffer = hir.Buffer(self.names.take("scratch"), "arena", self.exprs.int(size), align)
+    self.statements.append(hir.Statement("", buffer=buffer))
+    return hir.View("write", buffer)
 
   def _place(self, what):
     return what if isinstance(what, Place) else self.known_place(str(what))

@@ -2,8 +2,8 @@
 `.hir` that name it.
 
 A kernel's parameters are those of its signature in order, without what was specialised away (`constexpr`, ints that
-equal 1, None), where failed asserts go (asserts.py), then two scratch pointers, which are null here (`global_scratch`,
-`profile_scratch`).
+equal 1, None), where failed asserts go (asserts.py), then two scratch pointers (`global_scratch`, `profile_scratch`): memory of
+the arena for each block, null where the kernel wants none.
 """
 
 import ast
@@ -27,6 +27,8 @@ _TYPES = {"i1": "bool", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "u
 _BYTES = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "f16": 2, "bf16": 2, "i32": 4, "u32": 4, "f32": 4, "i64": 8,
           "u64": 8, "f64": 8, "ptr": 8}
 
+_LARGEST_ALIGNMENT = 256     # of what a port allocates
+
 
 @dataclasses.dataclass
 class Kernel:
@@ -46,6 +48,7 @@ class Kernel:
   waits_first: bool
   triggers_early: bool
   cooperative: bool
+  scratch: list      # bytes a block and alignment of both scratch pointers
   config: dict
   inductor_meta: dict
 
@@ -104,14 +107,14 @@ class CudaKernels:
 
   def define_kernel(self, name, body, metadata=None):
     """Compiles a KernelDefinitionLine."""
-    source = source_of(name, body)
-    key = hashlib.sha256(re.sub(rf"\b{re.escape(name)}\b", "kernel", source).encode()).hexdigest()
+    symbol, source = source_of(name, body)
+    key = hashlib.sha256(re.sub(rf"\b{re.escape(symbol)}\b", "kernel", source).encode()).hexdigest()
     if key not in self._by_source:
       row, n = name, 1
       while row in self._definitions:
         n += 1
         row = f"{name}_{n}"
-      self._definitions[row] = self._defined(name, row, source)
+      self._definitions[row] = self._defined(symbol, row, source)
       self._by_source[key] = row
     self._names[name] = self._by_source[key]
 
@@ -164,7 +167,9 @@ class CudaKernels:
     before = definition.largest_grid
     definition.largest_grid = None if largest is None or before is None else max(before, largest)
     definition.calls += 1
-    return Launch(self.prefix + row, blocks, arguments + [("null",), ("null",)])
+    count = sympy.Mul(*blocks)
+    scratch = [("scratch", count * size, align) if size else ("null",) for size, align in kernel.scratch]
+    return Launch(self.prefix + row, blocks, arguments + scratch)
 
   def _measure(self, name, definition, call_args, extent):
     """Compiles a kernel anew, in the configuration that is fastest on calls like this one."""
@@ -221,16 +226,17 @@ def row(name, image, kernel):
 
 
 def source_of(name, body):
-  """The module that a definition line quotes: `async_compile.triton('name', '''source''', device_str='cuda')`."""
+  """(Function, module) that a definition line quotes: `async_compile.triton('name', '''source''', device_str='cuda')`. A user's
+  own kernel has the name that the user gave it there."""
   try:
     call = ast.parse(body.strip()).body[0].value
     maker = ast.unparse(call.func)
-    source = ast.literal_eval(call.args[1])
+    symbol, source = (ast.literal_eval(argument) for argument in call.args[:2])
   except (SyntaxError, AttributeError, IndexError, ValueError) as error:
     raise Unsupported(f"kernel {name}: its definition is not understood ({error}): {body.strip()[:80]!r}") from error
   if maker != "async_compile.triton":
     raise Unsupported(f"kernel {name}: made by {maker}, only Triton kernels can go to a CUDA target")
-  return source
+  return symbol, source
 
 
 def _load(name, source):
@@ -296,16 +302,12 @@ def _kernel(name, tuner, result, target, wait):
       parameters=parameters, access=_access(name, result.kernel.asm["ttir"], metadata.name, parameters),
       block=(target.warp_size * metadata.num_warps, 1, 1), shared=metadata.shared, cluster=cluster,
       waits_first=found.first, triggers_early=found.triggers,
-      cooperative=bool(getattr(metadata, "launch_cooperative_grid", False)), config=_config(result.config),
+      cooperative=bool(getattr(metadata, "launch_cooperative_grid", False)), scratch=_scratch(name, metadata), config=_config(result.config),
       inductor_meta=tuner.inductor_meta)
 
 
 def _refuse(name, metadata):
   """What the cubin needs beyond a plain launch, and a `.hir` cannot say."""
-  for field in ("global_scratch_size", "profile_scratch_size"):
-    if getattr(metadata, field, 0):
-      raise Unsupported(f"kernel {name}: wants {getattr(metadata, field)} bytes of {field.removesuffix('_size')} a "
-                        "block (a device-side tensor descriptor?), which a launch cannot give yet")
   if getattr(metadata, "tensordesc_meta", None):
     raise Unsupported(f"kernel {name}: takes a host tensor descriptor, which a launch cannot give yet; "
                       "turn triton.enable_host_side_tma off")
@@ -313,6 +315,17 @@ def _refuse(name, metadata):
     raise Unsupported(f"kernel {name}: compiled with instrumentation {metadata.instrumentation_mode!r}; unset it")
   if getattr(metadata, "tmem_size", 0) and not hasattr(metadata, "num_warps"):
     raise Unsupported(f"kernel {name}: its metadata does not say the number of warps")
+
+
+def _scratch(name, metadata):
+  """Memory that each block wants for itself, as where it writes tensor descriptors: (bytes, alignment), twice."""
+  made = []
+  for kind in ("global", "profile"):
+    size, align = (getattr(metadata, f"{kind}_scratch_{what}", 0) or 0 for what in ("size", "align"))
+    if size and align > _LARGEST_ALIGNMENT:
+      raise Unsupported(f"kernel {name}: wants scratch at multiples of {align}, {_LARGEST_ALIGNMENT} are the most")
+    made.append((size, max(align, 1)))
+  return made
 
 
 def _type(name, argument, text):

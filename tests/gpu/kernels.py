@@ -1,0 +1,35 @@
+"""Models with Triton kernels that a user wrote, for an H200: DIR/kernels_NAME.husk with .in. and .out.safetensors; needs no GPU.
+
+    python tests/gpu/kernels.py DIR
+"""
+
+import pathlib
+import sys
+
+import torch
+from safetensors.torch import save_file
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[0] / "torch")]
+import husk  # noqa: E402
+from test_user_kernels import N, Doubled, Halves  # noqa: E402
+
+x, vector = torch.randn(100, 16), torch.randn(256)
+half = vector * 2
+CASES = {
+    # Tensor descriptors that each block makes in scratch of its own.
+    "descriptors": (Doubled(), (x,), ({0: N},), torch.randn(777, 16), lambda given: (given + 1) * 2 - 1),
+    "views": (Halves(), (vector,), None, half, lambda given: torch.cat([given[:128] * 4, given[128:] * 6])),
+}
+
+
+def main():
+  out = pathlib.Path(sys.argv[1])
+  for name, (model, args, shapes, given, right) in CASES.items():
+    husk.export(model, args, out / f"kernels_{name}.husk", dynamic_shapes=shapes, targets=("cuda:h200",))
+    save_file({"0": given}, out / f"kernels_{name}.in.safetensors")
+    save_file({"0": right(given)}, out / f"kernels_{name}.out.safetensors")
+
+
+if __name__ == "__main__":
+  main()
