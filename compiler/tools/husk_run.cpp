@@ -26,7 +26,7 @@ struct Options {
   int repeat = 1, queue = 0;
   uint32_t threads = 1;
   std::optional<uint64_t> seed;
-  bool stats = false, trace = false, check_launches = false;
+  bool stats = false, trace = false, check_launches = false, prefetch = false, fill_freed = false;
   std::string nvtx, cublas;
 };
 
@@ -69,6 +69,8 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_flag("--check-launches", options.check_launches, "on CUDA: wait for each launch, and name the one that failed");
   app.add_option("--nvtx", options.nvtx, "on CUDA: a library of NVTX, as libnvtx3interop.so.1; launches and loads are its ranges");
   app.add_option("--cublas", options.cublas, "on CUDA: the libcublasLt for files exported with libraries; by default the newest found");
+  app.add_flag("--prefetch", options.prefetch, "on CUDA: all that a kernel's first launch needs is done while the file is opened");
+  app.add_flag("--fill-freed", options.fill_freed, "fill the arena before each run, and on CUDA freed memory, with 0xFF");
   app.footer(footer);
   try {
     app.parse(argc, argv);
@@ -113,6 +115,7 @@ Session session_create(husk_program* program, const Options& given, Trace* trace
   husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
   options.mode = given.mode == "list" ? HUSK_MODE_LIST : given.mode == "graph" ? HUSK_MODE_GRAPH : HUSK_MODE_AUTO;
   options.full_edges = given.edges == "full";
+  options.fill_freed = given.fill_freed;
   if (trace) trace->attach(options);
   husk_session* session = nullptr;
   husk_error error;
@@ -190,6 +193,8 @@ int run(const Options& options) {
   husk_cuda_options cuda = {};
   cuda.struct_size = sizeof cuda;
   cuda.check_each = options.check_launches;
+  cuda.prefetch = options.prefetch;
+  cuda.fill_freed = options.fill_freed;
   if (!options.nvtx.empty()) cuda.nvtx = options.nvtx.c_str();
   if (!options.cublas.empty()) cuda.cublas = options.cublas.c_str();
   Machine machine(options.device, options.threads, cuda);

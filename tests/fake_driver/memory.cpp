@@ -213,6 +213,17 @@ CUresult cuMemFree(CUdeviceptr address) {
   return call.fault;
 }
 
+CUresult cuMemGetAddressRange(CUdeviceptr* begin, size_t* size, CUdeviceptr memory) {
+  Call call("cuMemGetAddressRange");
+  if (call.fault) return call.fault;
+  call.context();
+  const Allocation* allocation = find_allocation(memory);
+  if (!allocation || !allocation->live) return CUDA_ERROR_NOT_FOUND;
+  *begin = allocation->address;
+  *size = allocation->size;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuMemGetInfo(size_t* unused, size_t* total) {
   Call call("cuMemGetInfo");
   if (call.fault) return call.fault;

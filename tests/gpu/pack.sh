@@ -32,6 +32,7 @@ for model in sum_of_two mlp branches gpt; do
   "$python" -m husk "examples/models.py:$model" -o "$out/data/model_$model.husk" --target host:avx2 --target cuda:h200
 done
 "$python" -m husk examples/models.py:gpt -o "$out/data/gpt_fused.husk" --target cuda:h200:fused
+"$python" -m husk examples/models.py:gpt -o "$out/data/gpt_trap.husk" --target cuda:h200 --asserts=trap
 "$python" tests/gpu/expected.py "$out/data"
 "$python" tests/gpu/asserts.py "$out/data"
 "$python" tests/gpu/kernels.py "$out/data"

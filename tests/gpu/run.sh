@@ -9,7 +9,7 @@ dir=${1:-build/gpu}
 shift || true
 stages=("$@")
 ((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries hidden user_kernels aoti load sessions
-  devices faults memory asserts kernels port sanitizer)
+  devices faults memory first asserts kernels port sanitizer)
 # What is exported there without saying how it is to be tuned is not measured: that takes minutes.
 export HUSK_TUNE=${HUSK_TUNE:-heuristic} HUSKC=$PWD/$dir/bin/huskc
 export LD_LIBRARY_PATH=$PWD/$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -87,6 +87,28 @@ assert_times() {
       printf '%-10s %-8s %s\n' "$function" "$way" "$("$bin/husk-run" "$data/asserts_$way.husk" --function="$function" --device=cuda \
         --mode=graph --input=50x16xf32=random --input=4096xi64=zeros --print=none --repeat=500 | grep -oE 'median [0-9.]+ us')" || return 1
     done
+  done
+}
+
+# What the first run of a launch list costs, each in a process of its own: where kernels hold traps, and where all was made ready.
+first_runs() {
+  local file flags way times
+  for file in model_gpt gpt_trap; do
+    for flags in "list" "list --prefetch" "graph"; do
+      times=
+      for _ in 1 2 3; do
+        # shellcheck disable=SC2086
+        way=$(timeout 60 "$bin/husk-run" "$data/$file.husk" --device=cuda --mode=$flags --inputs="$data/gpt.1.in.safetensors" --repeat=20 \
+          2>&1) || { echo "$way"; return 1; }
+        times+="  $(grep -oE 'first [0-9.]+ us' <<<"$way"), later $(grep -oE 'median [0-9.]+' <<<"$way" | cut -c8-)"
+      done
+      printf '%-10s %-16s %s\n' "$file" "$flags" "$times"
+    done
+  done
+  for flags in "" --prefetch; do
+    # shellcheck disable=SC2086
+    printf 'opening and running once %-12s %s\n' "$flags" "$( { time "$bin/husk-run" "$data/model_gpt.husk" --device=cuda --mode=list $flags \
+      --inputs="$data/gpt.1.in.safetensors" --print=none >/dev/null; } 2>&1 | grep real)"
   done
 }
 
@@ -250,6 +272,7 @@ for stage in "${stages[@]}"; do
       lines=40 check "memcheck indices out of range" timeout 300 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 \
         --print-limit 5 "$bin/husk_gpu_asserts" "$data/asserts_status.husk"
       ;;
+    first) show=1 lines=20 check "first runs" first_runs ;;
     kernels)
       kernels
       tool=(compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 --print-limit 5)

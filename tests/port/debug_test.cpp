@@ -84,6 +84,21 @@ TEST_F(OverFakeDebug, waits_behind_each_piece_of_work) {
   graphs.graph_destroy(device, graph);
 }
 
+TEST_F(OverFakeDebug, fills_what_is_freed) {
+  void* piece = nullptr;
+  ASSERT_EQ(port->alloc(device, 1000, &piece, &error), HUSK_OK);
+  port->free(device, piece);
+  EXPECT_EQ(fake().calls("cuMemsetD8Async"), 0u);
+  husk_cuda_options options{};
+  options.fill_freed = 1;
+  open_with(options);
+  ASSERT_EQ(port->alloc(device, 1000, &piece, &error), HUSK_OK);
+  port->free(device, piece);
+  port->free(device, nullptr);
+  EXPECT_EQ(fake().calls("cuMemsetD8Async"), 1u);
+  EXPECT_EQ(fake().pending(), 0u);
+}
+
 TEST_F(OverFakeDebug, names_what_was_checked) {
   open_with(checked());
   int32_t *a = device_array(std::vector<int32_t>(8, 1)), *b = device_array(std::vector<int32_t>(8, 1));

@@ -200,6 +200,25 @@ TEST_F(OverFakeFaults, in_modules_and_launches) {
   }
 }
 
+TEST_F(OverFakeFaults, in_making_kernels_ready) {
+  husk_cuda_options options{};
+  options.prefetch = 1;
+  open_with(options);
+  const Image image = kernels_image();
+  const husk_port_image view = image.view();
+  sweep("kernel_get", [&] {
+    void *module = nullptr, *found = nullptr;
+    const husk_status loaded = port->module_load(device, &view, &module, &error);
+    if (loaded != HUSK_OK) return loaded;
+    const husk_port_kernel desc = {"add_scalar", kBinary.data(), static_cast<uint32_t>(kBinary.size()), 0, 2, 128};
+    const husk_status status = port->kernel_get(device, module, &desc, &found, &error);
+    EXPECT_EQ(found != nullptr, status == HUSK_OK);
+    disarm();
+    port->module_unload(device, module);
+    return status;
+  });
+}
+
 TEST_F(OverFakeFaults, where_each_piece_of_work_is_checked) {
   husk_cuda_options options{};
   options.check_each = 1;

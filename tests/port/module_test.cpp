@@ -258,4 +258,19 @@ TEST_F(CudaImages, are_loaded_before_the_first_launch) {
   EXPECT_EQ(fake().lazy_loads(), 0u);
 }
 
+TEST_F(CudaImages, are_made_ready_to_launch_where_that_is_asked_for) {
+  husk_cuda_options options{};
+  options.prefetch = 1;
+  open_with(options);
+  int32_t* a = device_array(std::vector<int32_t>(8, 5));
+  int32_t value = 2, n = 8;
+  void* params[] = {&a, &a, &value, &n};
+  const husk_launch launch = shape(8, params);
+  ASSERT_EQ(port->launch(device, stream, add_scalar(), &launch, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(read(a, 8), std::vector<int32_t>(8, 7));
+  if (fake()) {
+    EXPECT_EQ(fake().calls("cuGraphUpload"), 1u);
+  }
+}
+
 }  // namespace husk::port_test

@@ -19,12 +19,23 @@ husk_status memory_alloc(void* handle, uint64_t size, void** memory, husk_error*
   return HUSK_OK;
 }
 
+// What is freed is no longer used, so nothing needs to be waited for but the fill.
+static void fill_all(const Device& device, CUdeviceptr memory) {
+  CUdeviceptr begin = 0;
+  size_t size = 0;
+  if (device.driver.cuMemGetAddressRange(&begin, &size, memory) != CUDA_SUCCESS) return;
+  if (device.driver.cuMemsetD8Async(begin, 0xFF, size, device.private_stream) != CUDA_SUCCESS) return;
+  device.driver.cuStreamSynchronize(device.private_stream);
+}
+
 void memory_free(void* handle, void* memory) {
   if (!memory) return;
   const Device& device = as_device(handle);
   Ignored ignored;
   Current current(handle, &ignored.error);
-  if (current.status == HUSK_OK) device.driver.cuMemFree(as_address(memory));
+  if (current.status != HUSK_OK) return;
+  if (device.options.fill_freed) fill_all(device, as_address(memory));
+  device.driver.cuMemFree(as_address(memory));
 }
 
 // With unified addresses, as every 64-bit platform has them, kernels see what was allocated like this where the host does.

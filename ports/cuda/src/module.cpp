@@ -220,6 +220,13 @@ husk_status kernel_get(void* handle, void* pointer, const husk_port_kernel* desc
   Kernel* kernel = new (memory) Kernel();
   kernel->function = function;
   memcpy(kernel->symbol, desc->symbol, symbol_bytes);
+  if (device.options.prefetch) {
+    const husk_status status = prefetch(handle, kernel, *desc, error);
+    if (status != HUSK_OK) {
+      release(device, kernel);
+      return status;
+    }
+  }
   kernel->next = module.kernels.load(std::memory_order_relaxed);
   while (!module.kernels.compare_exchange_weak(kernel->next, kernel, std::memory_order_release)) {
   }

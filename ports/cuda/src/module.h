@@ -28,6 +28,9 @@ husk_status module_load(void* device, const husk_port_image* image, void** modul
 void module_unload(void* device, void* module);
 husk_status kernel_get(void* device, void* module, const husk_port_kernel* desc, void** kernel, husk_error* error);
 
+// prefetch.cpp: makes a kernel ready to be launched.
+husk_status prefetch(void* device, void* kernel, const husk_port_kernel& desc, husk_error* error);
+
 // launch.cpp
 husk_status launch(void* device, void* stream, void* kernel, const husk_launch* launch, husk_error* error);
 

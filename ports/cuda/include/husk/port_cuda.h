@@ -37,6 +37,12 @@ typedef struct husk_cuda_options {
   /* The library that programs exported with libraries call: the path of a libcublasLt of CUDA 12 or later. NULL: the newest that
    * the dynamic linker finds and the driver can run. Opened where the first such program is, and nowhere else. */
   const char* cublas;
+  /* Kernels are loaded when a program is opened, once a device for all of its sessions. 1: what the driver puts off to the first
+   * launch of each is done then too, so opening takes longer and the first run of a launch list is like later ones. */
+  int32_t prefetch;
+  /* 1: debug; memory is filled with 0xFF before it is given back to the driver, so that whoever still reads it finds NaNs. The
+   * arena between runs: husk_session_options.fill_freed. */
+  int32_t fill_freed;
 } husk_cuda_options;
 
 /* The table of the port; static, the same at every call, from any thread. Never NULL, also without a driver. */
