@@ -12,13 +12,15 @@ from safetensors.torch import save_file
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[0] / "torch")]
 import husk  # noqa: E402
-from test_user_kernels import N, Doubled, Halves  # noqa: E402
+from test_user_kernels import FOURS, N, Doubled, Halves, Transposed  # noqa: E402
 
 x, vector = torch.randn(100, 16), torch.randn(256)
 half = vector * 2
 CASES = {
     # Tensor descriptors that each block makes in scratch of its own.
     "descriptors": (Doubled(), (x,), ({0: N},), torch.randn(777, 16), lambda given: (given + 1) * 2 - 1),
+    # Those that the host gives, of memory and shapes that change from run to run.
+    "host_descriptors": (Transposed(), (torch.randn(100, 48),), (FOURS,), torch.randn(236, 48), lambda given: given[:, 8:40].T.contiguous()),
     "views": (Halves(), (vector,), None, half, lambda given: torch.cat([given[:128] * 4, given[128:] * 6])),
 }
 

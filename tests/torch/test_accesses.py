@@ -111,10 +111,20 @@ def test_jumps():
                 "^bb2:  // 2 preds") == ("write", "read")
 
 
+def test_descriptors():
+  made = "%d = tt.make_tensor_descriptor %{}, [%n], [%c1] : <f32>, <tensor<16xf32>>".format
+  load = "%v = tt.descriptor_load %d[%c0] : !tt.tensordesc<tensor<16xf32>> -> tensor<16xf32>"
+  store = "tt.descriptor_store %d[%c0], %v : !tt.tensordesc<tensor<16xf32>>, tensor<16xf32>"
+  add = "tt.descriptor_reduce add, %d[%c0], %v : !tt.tensordesc<tensor<16xf32>>, tensor<16xf32>"
+  assert access(LOAD, made("b"), load) == ("read", "read")
+  assert access(LOAD, made("b"), store) == ("read", "write")
+  assert access(LOAD, made("b"), add) == ("read", "both")
+  assert access(LOAD, made("b"), "tt.call @other(%d) : (!tt.tensordesc<tensor<16xf32>>) -> ()") == ("read", "both")
+
+
 @pytest.mark.parametrize("line", [
     "%1 = tt.ptr_to_int %b : !tt.ptr<f32> -> i64",
     "tt.call @other(%b) : (!tt.ptr<f32>) -> ()",
-    "%1 = tt.make_tensor_descriptor %b, [%n], [%c1] : <f32>, <tensor<16xf32>>",
     '%1 = "tt.something"(%b) : (!tt.ptr<f32>) -> f32',
     "%r = scf.while (%x = %b) : (!tt.ptr<f32>) -> !tt.ptr<f32> {",
 ])

@@ -212,7 +212,7 @@ def test_a_kernel_gets_scratch_for_each_block():
   (_, kernel), = made.kernels()
   (size, align), (profile, _) = kernel.scratch
   assert size >= 128 and size % align == 0 and align >= 64 and profile == 0
-  assert kernel.types[-2:] == ["ptr", "ptr"] and kernel.access["out_ptr0"] == "both"
+  assert kernel.types[-2:] == ["ptr", "ptr"] and kernel.access["out_ptr0"] == "write"
   assert launch.arguments[-2:] == [("scratch", CeilDiv(n, kernel.config["XBLOCK"]) * size, align), ("null",)]
 
 

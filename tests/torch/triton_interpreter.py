@@ -56,6 +56,8 @@ def _patch_masks():
   original = interpreter.InterpreterBuilder.create_masked_store
 
   def store(self, pointers, value, mask, cache_policy, *more):
+    if not isinstance(mask, interpreter.TensorHandle):     # of a descriptor
+      return original(self, pointers, value, mask, cache_policy, *more)
     return original(self, pointers, value, interpreter.TensorHandle(mask.data.astype(bool), mask.dtype), cache_policy, *more)
 
   interpreter.InterpreterBuilder.create_masked_store = store

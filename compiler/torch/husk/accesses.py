@@ -83,13 +83,17 @@ class _Flow:
     if op in _SAME_POINTER and results:
       for operand in operands:
         self._may_be(results[0], operand)
-    elif op == "tt.load":
+    elif op == "tt.make_tensor_descriptor" and results:
+      self._may_be(results[0], operands[0])
+    elif op in ("tt.load", "tt.descriptor_load", "tt.descriptor_gather"):
       self.accesses.append(("read", operands[0]))
+    elif op in ("tt.descriptor_store", "tt.descriptor_scatter"):
+      self.accesses.append(("write", operands[0]))
     elif op == "tt.store":
       self.accesses.append(("write", operands[0]))
       if "ptr<!tt.ptr" in rest:     # a pointer is stored
         self.accesses += [("escape", operand) for operand in operands[1:]]
-    elif op in ("tt.atomic_rmw", "tt.atomic_cas"):
+    elif op in ("tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce"):
       self.accesses.append(("both", operands[0]))
       self.accesses += [("escape", operand) for operand in operands[1:]]
     elif op in ("scf.for", "scf.if") and rest.rstrip().endswith("{"):

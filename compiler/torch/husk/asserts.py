@@ -15,6 +15,8 @@ import ast
 import dataclasses
 import re
 
+from . import sources
+
 WAYS = ("status", "trap", "off")
 PARAMETER = "husk_asserts"
 
@@ -58,7 +60,7 @@ def rewritten(source, name, first):
     lines[at:], text = made
     texts.append(text)
   made = "\n".join(lines)
-  return Rewritten(_with_parameter(made, name) if texts else source, texts, left)
+  return Rewritten(sources.with_parameters(made, name, {PARAMETER: "*i32"}) if texts else source, texts, left)
 
 
 def _replaced(lines, at, number, pointers):
@@ -185,13 +187,3 @@ def _pointers(source):
     if isinstance(statement, ast.Assign) and not reads and _names(statement.value, names):
       names.add(statement.targets[0].id)
   return names
-
-
-def _with_parameter(source, name):
-  """The last parameter of the kernel and of its signature is where the numbers go."""
-  kernel = next(node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name)
-  last = kernel.args.args[-1]
-  lines = source.split("\n")
-  line = lines[last.end_lineno - 1].encode()
-  lines[last.end_lineno - 1] = (line[:last.end_col_offset] + f", {PARAMETER}".encode() + line[last.end_col_offset:]).decode()
-  return re.sub(r"('signature': \{[^{}]*)\}", rf"\1, '{PARAMETER}': '*i32'}}", "\n".join(lines), count=1)

@@ -156,6 +156,10 @@ def _wrapper_class(take):
     def codegen_invoke_subgraph(self, node):
       self.writeline(CallLine(node, self._capture(node.subgraph)))
 
+    def generate_tma_descriptor(self, desc):
+      if type(desc).__name__ != "TMADescriptorStable":      # those of the calls that get them say it all
+        raise Unsupported("a tensor descriptor of Triton's experimental kind; use TensorDescriptor")
+
     def codegen_dynamic_select_index(self, node, clamp):
       self.writeline(NodeLine(node))
 
@@ -190,7 +194,6 @@ def _wrapper_class(take):
 # What Inductor would write as strings.
 _REFUSED = {
     "codegen_device_copy": "a copy between devices",
-    "generate_tma_descriptor": "a tensor descriptor made on the host",
     "generate_fallback_kernel_with_runtime_lookup": "an operator without a schema that is known",
 }
 

@@ -12,7 +12,7 @@ import tempfile
 import time
 import types
 
-from . import capture, compile, constants, hir, host_image, host_kernels, signature, user_kernels, versions
+from . import capture, compile, constants, descriptors, hir, host_image, host_kernels, signature, user_kernels, versions
 from .errors import Unsupported, within
 from .lines import Converter
 
@@ -99,7 +99,7 @@ def write(model, args, folder=None, *, kwargs=None, dynamic_shapes=None, targets
   functions, folder = _given(model, args, folder, kwargs, dynamic_shapes, function)
   folder = pathlib.Path(folder)
   folder.mkdir(parents=True, exist_ok=True)
-  with capture.quiet():
+  with capture.quiet(), descriptors.traced():
     exported = {}
     for name, one in functions.items():
       with within(name, functions):

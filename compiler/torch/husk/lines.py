@@ -10,7 +10,7 @@ import re
 
 import sympy
 
-from . import attention_launch, control, data, extern, hir, outputs, prologue, versions
+from . import attention_launch, control, data, descriptors, extern, hir, outputs, prologue, versions
 from .errors import Unsupported
 from .expressions import Expressions
 
@@ -261,7 +261,12 @@ class Converter:
 
   def _given(self, value, node=None):
     """An argument of a call: a buffer's name, or an expression (None where there is none). A kernel of the user's is given views
-    too: `node` is one, and it is the Place of it then."""
+    too: `node` is one, and it is the Place of it then. A tensor descriptor's is known by the text."""
+    if type(node).__name__ == "TMADescriptorStable":
+      name, sizes, strides, _, extra = unwrapped(node.tensor)
+      at = self.known_place(name)
+      self.places[value] = Place(at.buffer, at.offset + extra, node.tensor)
+      return descriptors.Descriptor(value, sizes, strides)
     if type(node).__name__ == "ReinterpretView":
       name, _, _, _, extra = unwrapped(node)
       at = self.known_place(name)

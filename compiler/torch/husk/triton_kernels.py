@@ -17,7 +17,7 @@ import sympy
 from torch.utils._sympy.functions import CeilDiv, FloorDiv, Max, Min, Where
 from torch.utils._sympy.value_ranges import bound_sympy
 
-from . import asserts, products, tuning, versions, waits
+from . import asserts, descriptors, products, tuning, versions, waits
 from .accesses import accesses
 from .errors import Unsupported
 from .launch import Launch
@@ -108,6 +108,7 @@ class CudaKernels:
   def define_kernel(self, name, body, metadata=None):
     """Compiles a KernelDefinitionLine."""
     symbol, source = source_of(name, body)
+    source = descriptors.rewritten(source, symbol)
     key = hashlib.sha256(re.sub(rf"\b{re.escape(symbol)}\b", "kernel", source).encode()).hexdigest()
     if key not in self._by_source:
       row, n = name, 1
@@ -160,6 +161,9 @@ class CudaKernels:
     kernel = definition.kernel
     blocks = kernel.grid(call_args)
     given = dict(zip(kernel.arguments, call_args))
+    for argument in kernel.arguments:
+      if isinstance(given[argument], descriptors.Descriptor):
+        given.update(given[argument].arguments(argument))
     arguments = [("asserts",) if parameter == asserts.PARAMETER else
                  ("view", kernel.access[parameter], given[parameter]) if kind == "ptr" else ("value", given[parameter])
                  for parameter, kind in kernel.parameters]
@@ -287,7 +291,7 @@ def _kernel(name, tuner, result, target, wait):
   signature, constants = result.compile_meta["signature"], result.compile_meta["constants"]
   arguments, parameters = [], []
   for index, argument in enumerate(tuner.fn.arg_names):
-    if not (index in tuner.fn.constexprs and argument in constants) and argument != asserts.PARAMETER:
+    if not (index in tuner.fn.constexprs and argument in constants) and not argument.startswith("husk_"):
       arguments.append(argument)
     if argument in constants or signature.get(argument) == "constexpr":
       continue

@@ -17,8 +17,9 @@ made the graph slower than full edges (587 against 439 us), where the wait alone
 "never".
 """
 
-import ast
 import re
+
+from . import sources
 
 TRIGGERS = ("never", "small")
 
@@ -41,21 +42,7 @@ def triggers_early(policy, largest_grid, multi_processor_count):
 def rewritten(source, name, trigger):
   """The module `source` with the wait (before it the trigger, if asked for) as the first statements of kernel
   `name`."""
-  kernel = next((node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name),
-                None)
-  if kernel is None:
-    raise ValueError(f"kernel {name}: no function of that name in its source")
-  body = kernel.body
-  documented = isinstance(body[0], ast.Expr) and isinstance(getattr(body[0], "value", None), ast.Constant)
-  if documented and len(body) == 1:
-    return source
-  first = body[1] if documented else body[0]
-  if first.lineno == kernel.lineno:
-    raise ValueError(f"kernel {name}: its body begins on the line of its `def`; put it on a line of its own")
-  lines = source.split("\n")
-  indent = " " * first.col_offset
-  lines[first.lineno - 1:first.lineno - 1] = [indent + s for s in ([_TRIGGER] if trigger else []) + [_WAIT]]
-  return "\n".join(lines)
+  return sources.with_statements(source, name, ([_TRIGGER] if trigger else []) + [_WAIT])
 
 
 def may_trigger(ptx):

@@ -4,10 +4,12 @@ import pathlib
 import re
 import sys
 
+import pytest
 import torch
 import triton
 import triton.language as tl
 from torch.library import triton_op, wrap_triton
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "compiler" / "torch")]
@@ -38,6 +40,40 @@ class Doubled(torch.nn.Module):
 
 
 @triton.jit
+def transposed(x, y, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+  row, column = tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS
+  y.store([column, row], x.load([row, column]).T)
+
+
+@triton_op("husk_tests::transpose", mutates_args={})
+def transpose(x: torch.Tensor) -> torch.Tensor:
+  y = torch.empty(x.shape[1], x.shape[0], dtype=x.dtype, device=x.device)
+  grid = (triton.cdiv(x.shape[0], 32), triton.cdiv(x.shape[1], 16))
+  wrap_triton(transposed)[grid](TensorDescriptor.from_tensor(x, [32, 16]), TensorDescriptor.from_tensor(y, [16, 32]), ROWS=32, COLUMNS=16)
+  return y
+
+
+class Transposed(torch.nn.Module):
+  """Of some columns, so that the strides are not those of the sizes."""
+
+  def forward(self, x):
+    return transpose(x[:, 8:40])
+
+
+@triton_op("husk_tests::part", mutates_args={})
+def part(x: torch.Tensor) -> torch.Tensor:
+  y = torch.empty_like(x)
+  first = TensorDescriptor(x, [x.shape[0], 16], x.stride(), [32, 16])
+  wrap_triton(transposed)[(1, 1)](first, TensorDescriptor.from_tensor(y, [16, 32]), ROWS=32, COLUMNS=16)
+  return y
+
+
+class Part(torch.nn.Module):
+  def forward(self, x):
+    return part(x)
+
+
+@triton.jit
 def scaled(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
   at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
   tl.store(y_ptr + at, tl.load(x_ptr + at, at < n) * factor, at < n)
@@ -62,6 +98,30 @@ def test_a_block_has_scratch_of_its_own(tmp_path):
   text = husk.write(Doubled(), (torch.randn(100, 16),), tmp_path, targets=("cuda:h200",), dynamic_shapes=({0: N},)).read_text()
   assert re.search(r"buffer scratch bytes mul\(256, floordiv\(add\(s\d+, 31\), 32\)\) align 128\n +launch h200_descriptors_0 "
                    r"grid .*, write scratch, null\)", text)
+
+
+def test_descriptors_made_on_the_device(tmp_path):
+  runs = [{"x": torch.randn(rows, 16)} for rows in (100, 1, 33)]
+  for given, result in zip(runs, computed(Doubled(), (torch.randn(100, 16),), ({0: N},), runs, tmp_path)):
+    close(result["output"], (given["x"] + 1) * 2 - 1)
+
+
+# Rows are 16 bytes apart, as TMA wants it.
+FOURS = {0: 4 * torch.export.Dim("fours", min=1, max=250)}
+
+
+def test_descriptors_made_on_the_host(tmp_path):
+  args = (torch.randn(100, 48),)
+  text = husk.write(Transposed(), args, tmp_path, targets=("cuda:h200",), dynamic_shapes=(FOURS,)).read_text()
+  assert re.search(r"launch h200_transposed_0 grid .* \(read x\[32, .*\], write output, .*, 32, 48, 32, .*, write scratch, null\)", text)
+  runs = [{"x": torch.randn(rows, 48)} for rows in (100, 4, 36)]
+  for given, result in zip(runs, computed(Transposed(), args, (FOURS,), runs, tmp_path)):
+    close(result["output"], given["x"][:, 8:40].T)
+
+
+def test_a_descriptor_of_another_shape_is_refused(tmp_path):
+  with pytest.raises(husk.Unsupported, match="parameter x of a kernel: a descriptor of another shape than its tensor's"):
+    husk.write(Part(), (torch.randn(32, 32),), tmp_path, targets=("cuda:h200",))
 
 
 def test_views_and_a_grid_of_the_configuration(tmp_path):
