@@ -61,8 +61,8 @@ def export_all(folder, target, tune):
   module = sys.modules["husk.export"]     # `husk.export` is the function
 
   class Kept(module.CudaTarget):
-    def __init__(self, *given):
-      super().__init__(*given)
+    def __init__(self, *given, **named):
+      super().__init__(*given, **named)
       made.append(self)
 
   module.CudaTarget = Kept

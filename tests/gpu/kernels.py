@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[0] / "torch")]
 import husk  # noqa: E402
-from test_user_kernels import FOURS, N, Doubled, Halves, Transposed  # noqa: E402
+from test_user_descriptors import FOURS, N, Doubled, Halves, Transposed  # noqa: E402
 
 x, vector = torch.randn(100, 16), torch.randn(256)
 half = vector * 2

@@ -24,8 +24,8 @@ def computed(model, args, shapes, runs, folder, target="h200", way="templates", 
 
   class Kept(original):
 
-    def __init__(self, *given):
-      super().__init__(*given)
+    def __init__(self, *given, **named):
+      super().__init__(*given, **named)
       made.append(self)
 
   export.CudaTarget = Kept

@@ -119,6 +119,27 @@ def test_descriptors_made_on_the_host(tmp_path):
     close(result["output"], given["x"][:, 8:40].T)
 
 
+def test_what_is_measured_gets_sizes_and_strides(tmp_path, monkeypatch):
+  """In the order of the kernel's parameters, those that stand for descriptors behind its own."""
+  from husk import triton_kernels, tuning
+  calls, launched = [], triton_kernels.CudaKernels.call_kernel
+
+  def call(self, name, call_args, ranges, extent):
+    self._measure(name, self._definitions[self._names[name]], call_args, extent)
+    return launched(self, name, call_args, ranges, extent)
+
+  def measured(self, target, tuner, given, hint, extent):
+    calls.append([(name, str(extent(value)) if tuner.triton_meta["signature"][name][0] == "*" else str(value)) for name, value in given
+                  if name in tuner.triton_meta["signature"]])
+    return self.ordered(target, tuner)[0]
+
+  monkeypatch.setattr(triton_kernels.CudaKernels, "call_kernel", call)
+  monkeypatch.setattr(tuning.Tuning, "measured", measured)
+  husk.write(Transposed(), (torch.randn(100, 48),), tmp_path, targets=("cuda:h200",))
+  assert calls == [[("x", str((99 * 48 + 32) * 4)), ("y", str(32 * 100 * 4)), ("husk_x_size0", "100"), ("husk_x_size1", "32"),
+                    ("husk_x_stride0", "48"), ("husk_y_size0", "32"), ("husk_y_size1", "100"), ("husk_y_stride0", "100")]]
+
+
 def test_a_descriptor_of_another_shape_is_refused(tmp_path):
   with pytest.raises(husk.Unsupported, match="parameter x of a kernel: a descriptor of another shape than its tensor's"):
     husk.write(Part(), (torch.randn(32, 32),), tmp_path, targets=("cuda:h200",))

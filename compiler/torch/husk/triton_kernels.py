@@ -17,7 +17,7 @@ import sympy
 from torch.utils._sympy.functions import CeilDiv, FloorDiv, Max, Min, Where
 from torch.utils._sympy.value_ranges import bound_sympy
 
-from . import asserts, descriptors, products, tuning, versions, waits
+from . import asserts, descriptors, tuning, versions, waits
 from .accesses import accesses
 from .errors import Unsupported
 from .launch import Launch
@@ -160,10 +160,7 @@ class CudaKernels:
       self._measure(name, definition, call_args, extent)
     kernel = definition.kernel
     blocks = kernel.grid(call_args)
-    given = dict(zip(kernel.arguments, call_args))
-    for argument in kernel.arguments:
-      if isinstance(given[argument], descriptors.Descriptor):
-        given.update(given[argument].arguments(argument))
+    given = self._values(kernel, call_args)
     arguments = [("asserts",) if parameter == asserts.PARAMETER else
                  ("view", kernel.access[parameter], given[parameter]) if kind == "ptr" else ("value", given[parameter])
                  for parameter, kind in kernel.parameters]
@@ -175,12 +172,22 @@ class CudaKernels:
     scratch = [("scratch", count * size, align) if size else ("null",) for size, align in kernel.scratch]
     return Launch(self.prefix + row, blocks, arguments + scratch)
 
+  @staticmethod
+  def _values(kernel, call_args):
+    """What a call gives, by parameter."""
+    values = {}
+    for argument, value in zip(kernel.arguments, call_args):
+      values.update(value.arguments(argument) if isinstance(value, descriptors.Descriptor) else {argument: value})
+    return values
+
   def _measure(self, name, definition, call_args, extent):
     """Compiles a kernel anew, in the configuration that is fastest on calls like this one."""
     kernel = definition.kernel
     kernel.grid(call_args)     # refuses a wrong number of arguments
-    given = list(zip([*kernel.arguments, *kernel.inductor_meta.get("extra_launcher_args", ())], call_args))
     tuner = _loaded(name, definition.plain, self.wait, trigger=False)
+    values = self._values(kernel, call_args)
+    given = [(parameter, values[parameter]) for parameter in tuner.fn.arg_names if parameter in values]
+    given += zip(kernel.inductor_meta.get("extra_launcher_args", ()), call_args[len(kernel.arguments):])
     definition.config = self.tuning.measured(self.target, tuner, given, versions.size_hint, extent)
     if definition.source != definition.plain:
       tuner = _loaded(name, definition.source, self.wait, trigger=False)
