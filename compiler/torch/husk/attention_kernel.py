@@ -71,15 +71,17 @@ def attention(q, k, v, mask, out, lse, factor: tl.constexpr, queries, keys,
   rest = total
   if V_REST > 0:
     rest = tl.zeros([BLOCK_M, V_REST], tl.float32)
-  # One loop, since each must wait for its first loads; two for a mask, whose loads are wider without bounds.
-  if mask is not None:
-    first, rest, top, total = _over(first, rest, top, total, begin, whole, whole, False, q_first, q_rest, k, v, mask, mask_at,
+  # One loop, since each must wait for its first loads; two for a mask, whose loads are wider without bounds, and for f32, which
+  # else has too few registers.
+  two: tl.constexpr = mask is not None or k.dtype.element_ty.primitive_bitwidth == 32
+  if two:
+    first, rest, top, total = _over(first, rest, top, total, begin, whole, whole, "all", q_first, q_rest, k, v, mask, mask_at,
                                     query, factor, keys, k_row, v_row, mask_column, CAUSAL, SIZE, FIRST, REST, V_SIZE,
                                     V_FIRST, V_REST, PRECISION, BLOCK_N)
     begin = whole
-  first, rest, top, total = _over(first, rest, top, total, begin, end, whole, True, q_first, q_rest, k, v, mask, mask_at,
-                                  query, factor, keys, k_row, v_row, mask_column, CAUSAL, SIZE, FIRST, REST, V_SIZE,
-                                  V_FIRST, V_REST, PRECISION, BLOCK_N)
+  first, rest, top, total = _over(first, rest, top, total, begin, end, whole, "some" if two else "both", q_first, q_rest, k, v,
+                                  mask, mask_at, query, factor, keys, k_row, v_row, mask_column, CAUSAL, SIZE, FIRST, REST,
+                                  V_SIZE, V_FIRST, V_REST, PRECISION, BLOCK_N)
 
   # A row that sees no key gives zeros.
   share = 1.0 / tl.where(total == 0.0, 1.0, total)
@@ -115,13 +117,14 @@ def _place(blocks, keys, CAUSAL: tl.constexpr, HELD: tl.constexpr):
 
 
 @triton.jit
-def _over(first, rest, top, total, begin, end, whole, BOUNDED: tl.constexpr, q_first, q_rest, k, v, mask, mask_at, query,
+def _over(first, rest, top, total, begin, end, whole, SEEN: tl.constexpr, q_first, q_rest, k, v, mask, mask_at, query,
           factor: tl.constexpr, keys, k_row, v_row, mask_column, CAUSAL: tl.constexpr, SIZE: tl.constexpr,
           FIRST: tl.constexpr, REST: tl.constexpr, V_SIZE: tl.constexpr, V_FIRST: tl.constexpr, V_REST: tl.constexpr,
           PRECISION: tl.constexpr, BLOCK_N: tl.constexpr):
   """Goes over the keys from `begin` to `end`. `top` is the largest score of each row so far, `total` the sum of the
-  exponentials of scores less `top`, `first` and `rest` those times v. All rows see the keys before `whole` (but for
-  `mask`); unless BOUNDED, no others come."""
+  exponentials of scores less `top`, `first` and `rest` those times v. SEEN says of the keys, but for `mask`: "all" rows see
+  them all, only "some" do, or all see those before `whole` ("both")."""
+  BOUNDED: tl.constexpr = SEEN != "all"
   inside = tl.arange(0, BLOCK_N)
   for start in tl.range(begin, end, BLOCK_N):
     far = tl.cast(start, tl.int64)
@@ -140,12 +143,11 @@ def _over(first, rest, top, total, begin, end, whole, BOUNDED: tl.constexpr, q_f
         scores = tl.where(given, scores * factor, float("-inf"))
       else:
         scores = scores * factor + given.to(tl.float32) * 1.4426950408889634
-    if BOUNDED:
+    if SEEN == "some":
+      scores = _seen(scores, inside, left, query - start, CAUSAL)
+    elif SEEN == "both":
       if start >= whole:
-        seen = (inside < left)[None, :]
-        if CAUSAL:
-          seen = seen & (inside[None, :] <= (query - start)[:, None])
-        scores = tl.where(seen, scores, float("-inf"))
+        scores = _seen(scores, inside, left, query - start, CAUSAL)
 
     new_top = tl.maximum(top, tl.max(scores, 1) * unit)
     base = tl.where(new_top == float("-inf"), 0.0, new_top)     # of a row that has seen no key
@@ -159,6 +161,15 @@ def _over(first, rest, top, total, begin, end, whole, BOUNDED: tl.constexpr, q_f
       rest = tl.dot(exponentials.to(v_tile.dtype), v_tile, rest * shrunk[:, None], input_precision=PRECISION)
     top = new_top
   return first, rest, top, total
+
+
+@triton.jit
+def _seen(scores, inside, left, last, CAUSAL: tl.constexpr):
+  """Scores of the keys that are there and, with CAUSAL, not behind `last`; -inf for the others."""
+  seen = (inside < left)[None, :]
+  if CAUSAL:
+    seen = seen & (inside[None, :] <= last[:, None])
+  return tl.where(seen, scores, float("-inf"))
 
 
 @triton.jit
