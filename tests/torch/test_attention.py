@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import tools  # noqa: F401
 import husk
-from husk import attention
+from husk import attention, attention_launch, triton_kernels
 from module import Of
 from test_cuda_numerics import close, computed
 
@@ -290,3 +290,17 @@ def test_half(dtype, tolerance, tmp_path):
 
   check(tmp_path, lambda self, q, k, v: SDPA(q, k, v, is_causal=True, enable_gqa=True), args(2, 70),
         [args(*sizes) for sizes in ((1, 1), (1, 77), (2, 129))], ({0: B, 2: L},) * 3, tolerance, target="orin")
+
+
+def test_a_limit_of_registers_reaches_the_compiler(monkeypatch, tmp_path):
+  limits, kernel = [], triton_kernels._kernel
+
+  def noted(name, tuner, result, *rest):
+    limits.append(result.kernel.metadata.maxnreg)
+    return kernel(name, tuner, result, *rest)
+
+  monkeypatch.setattr(triton_kernels, "_kernel", noted)
+  monkeypatch.setattr(attention_launch, "tiles", lambda *_: [attention_launch.Tiles(64, 32, 4, 2, 128)])
+  q = heads(dtype=torch.float16)
+  husk.export(Of(lambda self, q: SDPA(q, q, q)), (q,), tmp_path / "a.husk", targets=("cuda:h200",))
+  assert limits == [128]

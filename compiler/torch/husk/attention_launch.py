@@ -23,6 +23,7 @@ class Tiles:
   n: int
   warps: int
   stages: int
+  registers: int | None = None     # of a thread at most, for more blocks to fit a multiprocessor; some are spilled for it
 
 
 def shared(tile, width, bytes_):
@@ -242,7 +243,8 @@ def launch(converter, node):
                 PRECISION=precision(its.dtype), CACHE=cache(converter.backend.target))
   name = "_".join(["attention", hir.dtype(its.dtype), str(its.size), *["causal"] * bool(node.causal),
                    *["mask"] * (its.mask is not None)])
-  configs = [{"BLOCK_M": tile.m, "BLOCK_N": tile.n, "num_warps": tile.warps, "num_stages": tile.stages} for tile in tried]
+  configs = [{"BLOCK_M": tile.m, "BLOCK_N": tile.n, "num_warps": tile.warps, "num_stages": tile.stages,
+              "maxnreg": tile.registers} for tile in tried]
   call.launch(name, configs, ("cdiv(rows, BLOCK_M) * pairs", str(parts), "1"),
               {"rows": its.rows, "pairs": its.batches * its.heads}, its.origin)
   if parts > 1:
@@ -352,6 +354,9 @@ def _definition(name, call, configs, grid, extra, target):
                f"    inductor_meta={meta!r})\n")
   source = "".join([source[:header.start()], decorator, "@triton.jit\n", f"def {name}({header.group(1)}):\n",
                     source[header.end():]])
+  # Inductor reads a limit of registers and forgets to pass it on.
+  source += (f"\n\n_options = {name}._create_compile_options\n"
+             f"{name}._create_compile_options = lambda config, meta: {{**_options(config, meta), 'maxnreg': config.maxnreg}}\n")
   module = ("import triton\nimport triton.language as tl\nfrom torch._inductor.runtime import triton_heuristics\n"
             "from torch._inductor.runtime.hints import DeviceProperties\n\n\n" + source)
   return f"async_compile.triton({name!r}, {module!r}, device_str='cuda')"
