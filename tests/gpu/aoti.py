@@ -87,7 +87,8 @@ def aoti(name, options):
   import torch
   model, args, shapes, _, _ = make(name, options)
   model = model.to(options.device)
-  args = tuple(x.to(options.device).float() if x.is_floating_point() and options.device == "cpu" else x.to(options.device) for x in args)
+  half = options.device != "cpu"
+  args = tuple(x.to(options.device) if half or not x.is_floating_point() else x.float() for x in args)
   begin = time.perf_counter()
   with torch.no_grad():
     exported = torch.export.export(model, args, dynamic_shapes=shapes, strict=False)
@@ -126,15 +127,15 @@ def toolkit(folder):
       str(pathlib.Path(nvcc).parents[1]) for nvcc in [shutil.which("nvcc")] if nvcc)]
   homes = [home for home in homes if home and (pathlib.Path(home) / "include" / "cuda_runtime_api.h").is_file()]
   includes = [f"{home}/include" for home in homes]
-  libraries = [folder for home in homes for folder in (f"{home}/lib64", f"{home}/lib64/stubs", f"{home}/lib") if os.path.isdir(folder)]
+  libraries = [f"{home}/{part}" for home in homes for part in ("lib64", "lib64/stubs", "lib") if os.path.isdir(f"{home}/{part}")]
   for package in packages:
     includes += sorted(glob.glob(f"{package}/nvidia/*/include")) + glob.glob(f"{package}/triton/backends/nvidia/include")
     libraries += sorted(glob.glob(f"{package}/nvidia/*/lib"))
   links = folder / "cuda" / "lib64"
   links.mkdir(parents=True, exist_ok=True)
   for name in ("libcuda.so", "libcudart.so"):     # for the linker, where there is but a version of it
-    found = [file for place in (*libraries, "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib")
-             for file in sorted(glob.glob(f"{place}/{name}*"))]
+    places = (*libraries, "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64")
+    found = [file for place in places for file in sorted(glob.glob(f"{place}/{name}*"))]
     if found and not os.path.lexists(links / name):
       try:
         (links / name).symlink_to(found[0])
@@ -161,14 +162,16 @@ def build(where, options):
   includes = [f"-I{ROOT / room / 'include'}" for room in ("runtime", "ports/cuda", "ports/host")]
   includes += ["-isystem", str(torch_ / "include"), "-isystem", str(torch_ / "include/torch/csrc/api/include")]
   lib = pathlib.Path(where).resolve() / "lib"
-  libraries = [name for name in ("torch", "torch_cpu", "torch_cuda", "c10", "c10_cuda") if (torch_ / "lib" / f"lib{name}.so").exists()]
+  libraries = [name for name in ("torch", "torch_cpu", "torch_cuda", "c10", "c10_cuda")
+               if (torch_ / "lib" / f"lib{name}.so").exists()]
   command = ["g++", "-O1", "-std=c++20", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", *sources, *includes,
              f"-L{lib}", "-lhusk", f"-L{torch_ / 'lib'}", "-Wl,--no-as-needed", *(f"-l{name}" for name in libraries), "-ldl",
              f"-Wl,-rpath,{lib}:{torch_ / 'lib'}", "-o", str(options.dir / "husk_aoti")]
   begin = time.perf_counter()
   done = subprocess.run(command, env=makes, capture_output=True, text=True)
   if done.returncode:
-    print(" ".join(command), "\n".join(line for line in done.stderr.splitlines() if "error" in line or "cannot" in line)[:2000], sep="\n")
+    errors = [line for line in done.stderr.splitlines() if "error" in line or "cannot" in line]
+    print(" ".join(command), *errors[:8], sep="\n")
     sys.exit(1)
   print(f"{time.perf_counter() - begin:.0f} s")
 
@@ -183,7 +186,8 @@ def run(where, options):
   for name in options.models:
     tunes = ("heuristic",) if name == "six" else ("heuristic", "max") if options.device != "cpu" else ("heuristic",)
     wanted += [("husk", name, tune) for tune in tunes]
-    wanted += [("aoti", name, tune) for tune in (("none",) if name in ("six", "gpt") or options.device == "cpu" else ("none", "max"))]
+    tuned = name in ("bert", "llama") and options.device != "cpu"
+    wanted += [("aoti", name, tune) for tune in (("none", "max") if tuned else ("none",))]
   jobs = []
   for what, name, tune in wanted:
     log = options.dir / f"{what}.{pathlib.Path(name).name}.{tune}.log"
@@ -215,11 +219,12 @@ def measure(where, options):
     print("no program to compare with")
     return 1
   for name in options.models:
-    artifacts = [f"husk {path.suffixes[-2][1:]}={path}" for path in sorted(folder.glob(f"{name}.*.husk")) if "making" not in path.name]
-    packages = [path for path in sorted(folder.glob(f"{name}.*.pt2")) if "making" not in path.name]
+    artifacts, packages = ([path for path in sorted(folder.glob(f"{name}.*.{kind}")) if "making" not in path.name]
+                           for kind in ("husk", "pt2"))
+    artifacts = [f"husk {path.suffixes[-2][1:]}={path}" for path in artifacts]
     for package in packages if artifacts else ():
-      wrong += shown(f"{name}: AOTInductor {package.suffixes[-2][1:]}", [program, "compare", options.device, package,
-                                                                        folder / f"{name}.inputs", options.repeats, *artifacts],
+      command = [program, "compare", options.device, package, folder / f"{name}.inputs", options.repeats, *artifacts]
+      wrong += shown(f"{name}: AOTInductor {package.suffixes[-2][1:]}", command,
                      f"to reach, of the list: {GOALS[name]} x" if name in GOALS else "")
     if not (packages and artifacts):
       print(f"{name}: nothing to compare")
@@ -228,8 +233,8 @@ def measure(where, options):
       for package in packages[:1]:
         wrong += shown(f"{name}: opening, AOTInductor", [program, "open", options.device, package, folder / f"{name}.inputs"])
       if artifacts and options.device != "cpu":
-        wrong += shown(f"{name}: opening, Husk", [pathlib.Path(where) / "bin" / "husk_gpu_open", artifacts[0].partition("=")[2],
-                                                 folder / f"{name}.inputs"], "to reach: 1 ms (six), 8 MB over the bare context")
+        command = [pathlib.Path(where) / "bin" / "husk_gpu_open", artifacts[0].partition("=")[2], folder / f"{name}.inputs"]
+        wrong += shown(f"{name}: opening, Husk", command, "to reach: 1 ms (six), 8 MB over the bare context")
   return int(wrong > 0)
 
 
@@ -239,7 +244,8 @@ def shown(title, command, end=""):
     code, text = done.returncode, done.stdout + done.stderr[-1500:]
   except subprocess.TimeoutExpired as error:
     code, text = 124, f"no end after {error.timeout} s"
-  print(title, *text.rstrip().splitlines(), *([f"  {end}"] if end else []), *([f"  FAILED ({code})"] if code else []), sep="\n", flush=True)
+  lines = [title, *text.rstrip().splitlines(), *([f"  {end}"] if end else []), *([f"  FAILED ({code})"] if code else [])]
+  print(*lines, sep="\n", flush=True)
   return int(code != 0)
 
 

@@ -2,15 +2,20 @@
 
 import logging
 import re
+import sys
 import types
 
 import pytest
 import torch
+import triton
 
 import tools
 import husk
 from husk import offline, tuning
 from test_cuda_numerics import close, computed
+
+sys.path.append(str(tools.ROOT / "tests" / "gpu"))
+import user_kernels  # noqa: E402
 
 H200 = offline.Target.load("h200")
 
@@ -145,9 +150,14 @@ def gpu(monkeypatch):
   from torch._inductor import codecache, select_algorithm
   from torch._inductor.runtime import triton_helpers, triton_heuristics
   from triton.runtime import driver
-  seen = types.SimpleNamespace(faster=lambda config: 0, launches=[], templates=[])
+  seen = types.SimpleNamespace(faster=lambda config: 0, launches=[], grids=[], templates=[])
+
+  def loaded(kernel):
+    kernel.module, kernel.function, kernel.n_regs, kernel.n_spills, kernel.n_max_threads = None, 1, 32, 0, 1024
+    kernel._run = lambda *given: seen.grids.append((kernel.name, given[:3]))
 
   def bench(tuner, launcher, *args):
+    launcher(*args, stream=0)     # Inductor's, which works out the grid
     seen.launches.append((tuner.inductor_meta.get("kernel_name"), launcher.config, args))
     return 1 / (1 + seen.faster(launcher.config))
 
@@ -155,8 +165,7 @@ def gpu(monkeypatch):
     seen.templates.append(choices)
     return {choice: 1.0 if choice is not choices[1] else 0.5 for choice in choices}
 
-  monkeypatch.setattr(triton_heuristics.TritonCompileResult, "make_launcher",
-                      lambda result: types.SimpleNamespace(config=result.config, n_spills=0))
+  monkeypatch.setattr(triton.compiler.CompiledKernel, "_init_handles", loaded)
   monkeypatch.setattr(triton_heuristics.CachingAutotuner, "bench", bench)
   monkeypatch.setattr(triton_heuristics.CachingAutotuner, "_make_launchers", lambda self: None)
   monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
@@ -184,7 +193,7 @@ def points():
 def test_the_fastest_wins(gpu, tmp_path):
   gpu.faster = lambda config: config.num_warps * (config.kwargs["XBLOCK"] <= 64)
   text = written(tmp_path, "max", *points())
-  assert 'user "husk.tuned.cuda_h200" "max, 2 kernels on NVIDIA H200"' in text
+  assert 'user "husk.tuned.cuda_h200" "max, 2 kernels measured on NVIDIA H200"' in text
   threads = {kind: int(block) for kind, block in re.findall(r"^kernel h200_triton_([a-z]+)_.* block (\d+) ", text, re.M)}
   measured = {}
   for name, config, _ in gpu.launches:
@@ -201,6 +210,7 @@ def test_the_arguments_of_a_launch(gpu, tmp_path):
   floats = [value for value in arguments if isinstance(value, torch.Tensor)]
   assert [value.numel() for value in floats] == [64 * 3000] * 2     # the example's sizes
   assert [value for value in arguments if not isinstance(value, torch.Tensor)] == [64 * 3000]
+  assert (-(-64 * 3000 // 1024), 1, 1) in [grid for name, grid in gpu.grids if "poi" in name]
   for value in next(args for name, _, args in gpu.launches if "red" in name):
     if isinstance(value, torch.Tensor) and value.dtype is torch.uint8:
       assert value.numel() == 8 * 8 and not value.any()     # ints are good indices
@@ -228,7 +238,35 @@ def test_attention_is_measured(gpu, tmp_path):
   gpu.faster = lambda config: config.num_stages == 2
   text = written(tmp_path, "max", Attention(), tuple(torch.randn(shape).half() for _ in range(3)))
   assert "launch h200_attention" in text
-  assert len({str(config) for name, config, _ in gpu.launches if name.startswith("attention")}) > 1
+  tried = [config for name, config, _ in gpu.launches if name.startswith("attention")]
+  assert len({config.kwargs["BLOCK_N"] for config in tried}) > 2 and len({config.num_warps for config in tried}) > 1
+  grids = [grid for name, grid in gpu.grids if name.startswith("attention")]
+  assert grids == [(-(-256 // config.kwargs["BLOCK_M"]) * 8, 1, 1) for config in tried]
+
+
+def test_what_cannot_be_measured_is_said(gpu, tmp_path, caplog):
+  from torch._inductor.runtime import triton_heuristics
+
+  def bench(tuner, launcher, *args):
+    raise TypeError("launcher() missing an argument")
+
+  triton_heuristics.CachingAutotuner.bench = bench     # the fixture puts it back
+  text = written(tmp_path, "max", torch.nn.ReLU(), (torch.randn(100000),))
+  said = "triton_poi_fused_relu_0 was not measured: TypeError: launcher() missing an argument"
+  assert f'"max, 0 kernels measured on NVIDIA H200; {said}"' in text and said in caplog.text
+
+
+@pytest.mark.parametrize("name", user_kernels.MODELS)
+def test_kernels_of_the_models_own_are_measured(name, gpu, tmp_path):
+  model, args, shapes, _ = user_kernels.make(name)
+  gpu.faster = lambda config: config.kwargs.get("BLOCK", 0)
+  text = written(tmp_path, "max", model, args, shapes)
+  assert "has the first of its" not in text
+  if name.startswith("tuned"):
+    assert len([name for name, *_ in gpu.launches if name.startswith("scale")]) == 6     # two kernels
+    assert re.search(r"^kernel h200_scale_0 .* block 256 1 1", text, re.M)
+  if name.startswith("transposed"):
+    assert {grid for kernel, grid in gpu.grids if kernel.startswith("transpose")} == {(3, 3, 1), (2, 2, 1)}
 
 
 def test_what_does_not_run_is_not_taken(gpu, tmp_path):

@@ -27,8 +27,8 @@ def parser():
   made.add_argument("--libraries", action="store_true",
                     help="on CUDA targets: matrix products are made by cuBLASLt, which must be where the artifact runs")
   made.add_argument("--tune", choices=("none", "heuristic", "max"),
-                    help="on CUDA targets: the first configuration of each kernel, or one by rules, or the fastest, measured on the "
-                    "GPU here; by default max where that is the target, else heuristic")
+                    help="on CUDA targets: the first configuration of each kernel, or one by rules, or the fastest, measured on "
+                    "the GPU here; by default max where that is the target, else heuristic")
   made.add_argument("--asserts", choices=("status", "trap", "off"), default="status",
                     help="on CUDA targets: an index out of range fails the run (the default), ends the context, is not looked for")
   made.add_argument("--user", action="append", default=[], metavar="KEY=VALUE", help="metadata of the author's own")

@@ -1,5 +1,5 @@
-"""The launches of the attention kernels (attention_kernel.py) for a node of attention.py: tiles by a rule, since nothing can
-be measured, and a kernel for the constants of the call.
+"""The launches of the attention kernels (attention_kernel.py) for a node of attention.py: tiles by a rule, and about it where
+kernels are measured, and a kernel for the constants of the call.
 """
 
 import dataclasses
@@ -64,6 +64,15 @@ def tiles(target, width, bytes_, rows, masked=False):
 def cache(target):
   """How many bytes of k and v to count on: the cache is two halves that keep copies of each other's lines, and others use it."""
   return target.L2_cache_size // 4
+
+
+def neighbours(target, width, bytes_, best):
+  """Tiles that differ from `best` in one thing, for measuring."""
+  changes = [{"m": best.m * 2}, {"m": best.m // 2}, {"n": best.n * 2}, {"n": best.n // 2}, {"warps": best.warps * 2},
+             {"warps": best.warps // 2}, {"stages": best.stages + 1}, {"stages": best.stages - 1}]
+  made = [dataclasses.replace(best, **change) for change in changes]
+  return [tile for tile in made if 16 <= tile.m <= 128 and 16 <= tile.n <= 128 and 2 <= tile.warps <= 8 and tile.stages > 0 and
+          shared(tile, width, bytes_) <= target.shared_memory_per_block_optin]
 
 
 def splits(target, blocks, keys):
@@ -133,7 +142,7 @@ class _Call:
       self.number(f"{prefix}_{dim}", stride)
 
   def launch(self, name, configs, grid, extra, origin):
-    """`grid` has three expressions in Python over the kernel's parameters and `extra`, {name: value}."""
+    """`grid` has three expressions in Python over `extra`, {name: value}, with what a configuration decides in braces."""
     converter = self.converter
     target = converter.backend.target
     converter.backend.define_kernel(name, _definition(name, self, configs, grid, list(extra), target))
@@ -204,8 +213,10 @@ class _Attention:
     self.origin = converter.origin(node.outputs[0])
 
   def tiles(self):
-    width, rows = max(self.size, self.v_size), _most(self.converter, self.rows)
-    return tiles(self.converter.backend.target, width, self.dtype.itemsize, rows, self.mask is not None)
+    backend, width, rows = self.converter.backend, max(self.size, self.v_size), _most(self.converter, self.rows)
+    ruled = tiles(backend.target, width, self.dtype.itemsize, rows, self.mask is not None)
+    more = neighbours(backend.target, width, self.dtype.itemsize, ruled[0]) if backend.tuning.measures else []
+    return ruled + [tile for tile in more if tile not in ruled]
 
   def parts(self, block_m):
     rows = _most(self.converter, self.rows)
@@ -245,7 +256,7 @@ def launch(converter, node):
                    *["mask"] * (its.mask is not None)])
   configs = [{"BLOCK_M": tile.m, "BLOCK_N": tile.n, "num_warps": tile.warps, "num_stages": tile.stages,
               "maxnreg": tile.registers} for tile in tried]
-  call.launch(name, configs, ("cdiv(rows, BLOCK_M) * pairs", str(parts), "1"),
+  call.launch(name, configs, ("-(rows // -{BLOCK_M}) * pairs", str(parts), "1"),
               {"rows": its.rows, "pairs": its.batches * its.heads}, its.origin)
   if parts > 1:
     _join(its, parts, made)
@@ -345,7 +356,8 @@ def _definition(name, call, configs, grid, extra, target):
             f"cc={target.capability}, major={target.major}, regs_per_multiprocessor={target.regs_per_multiprocessor}, "
             f"max_threads_per_multi_processor={target.max_threads_per_multi_processor}, "
             f"max_threads_per_block={target.max_threads_per_block}, warp_size={target.warp_size})")
-  meta = {"grid_type": "FixedGrid", "fixed_grid": list(grid), "extra_launcher_args": extra, "kernel_name": name,
+  grids = [{"config": config, "python": [side.format(**config) for side in grid]} for config in configs]
+  meta = {"grid_type": "PrecomputedGrid", "precomputed_grids": grids, "extra_launcher_args": extra, "kernel_name": name,
           "assert_indirect_indexing": False}
   decorator = (f"@triton_heuristics.user_autotune(configs={configs!r}, filename=__file__,\n"
                f"    triton_meta={{'signature': {signature!r},\n"

@@ -188,7 +188,7 @@ class CudaKernels:
     values = self._values(kernel, call_args)
     given = [(parameter, values[parameter]) for parameter in tuner.fn.arg_names if parameter in values]
     given += zip(kernel.inductor_meta.get("extra_launcher_args", ()), call_args[len(kernel.arguments):])
-    definition.config = self.tuning.measured(self.target, tuner, given, versions.size_hint, extent)
+    definition.config = self.tuning.measured(name, self.target, tuner, given, versions.size_hint, extent)
     if definition.source != definition.plain:
       tuner = _loaded(name, definition.source, self.wait, trigger=False)
     definition.kernel = compiled(name, tuner, self.target, self.wait, [definition.config])

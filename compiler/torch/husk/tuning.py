@@ -10,6 +10,7 @@ import concurrent.futures
 import contextlib
 import contextvars
 import dataclasses
+import logging
 import os
 import time
 
@@ -86,24 +87,29 @@ class Tuning:
     if getattr(tuner, "custom_kernel", False) and choices > 1 and not self.measures:
       self.notes.append(f"{name} has the first of its {choices} configurations")
 
-  def measured(self, target, tuner, given, hint, extent):
+  def measured(self, name, target, tuner, given, hint, extent):
     """The fastest configuration of a CachingAutotuner for calls like the one at hand: `given` are its (name, argument), `hint`
     makes a number of an expression, `extent` an expression of bytes of what stands for a buffer."""
     begin = time.perf_counter()
     candidates = self.ordered(target, tuner)
     best = candidates[0]
     if len(candidates) > 1 or descends(tuner):
-      bench = Bench(tuner, arguments(tuner, given, hint, extent))
-      best = bench.best(candidates)
-      self.kernels += 1
-      self.tried += len(bench.times)
+      try:
+        bench = Bench(tuner, arguments(tuner, given, hint, extent))
+        best = bench.best(candidates)
+        self.kernels += 1
+        self.tried += len(bench.times)
+      except Exception as error:     # it can do without, and says so; a lost device shows at the next kernel
+        text = (str(error).strip().splitlines() or [""])[0][:120]
+        self.notes.append(f"{name} was not measured: {type(error).__name__}: {text}")
+        logging.getLogger("husk").warning(self.notes[-1])
     self.seconds += time.perf_counter() - begin
     return best
 
   def text(self):
     """For the artifact."""
     import torch
-    of = f", {self.kernels} kernels on {torch.cuda.get_device_name()}" if self.measures else ""
+    of = f", {self.kernels} kernels measured on {torch.cuda.get_device_name()}" if self.measures else ""
     return "; ".join([self.way + of, *self.notes])
 
 
