@@ -165,8 +165,8 @@ def build(where, options):
   libraries = [name for name in ("torch", "torch_cpu", "torch_cuda", "c10", "c10_cuda")
                if (torch_ / "lib" / f"lib{name}.so").exists()]
   command = ["g++", "-O1", "-std=c++20", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", *sources, *includes,
-             f"-L{lib}", "-lhusk", f"-L{torch_ / 'lib'}", "-Wl,--no-as-needed", *(f"-l{name}" for name in libraries), "-ldl",
-             f"-Wl,-rpath,{lib}:{torch_ / 'lib'}", "-o", str(options.dir / "husk_aoti")]
+             f"-L{lib}", "-lhusk", f"-L{torch_ / 'lib'}", "-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined",
+             *(f"-l{name}" for name in libraries), "-ldl", f"-Wl,-rpath,{lib}:{torch_ / 'lib'}", "-o", str(options.dir / "husk_aoti")]
   begin = time.perf_counter()
   done = subprocess.run(command, env=makes, capture_output=True, text=True)
   if done.returncode:
