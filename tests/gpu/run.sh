@@ -154,6 +154,7 @@ transformers() {
 libraries() {
   local out=$dir/transformers names=(bert vit llama) file name number mode made=() cublas way artifact text value
   export PYTHONPATH=$PWD/compiler/torch HUSKC=$PWD/$bin/huskc
+  local -x HUSK_TUNE=heuristic   # both ways of a model are exported alike, and soon
   cublas=$(python3 tests/gpu/libraries.py find) || { failed=$((failed + 1)); echo "FAILED  no libcublasLt was found"; return; }
   echo "        cuBLASLt: $(readlink -f "$cublas"/libcublasLt.so.1? | head -1)"
   local -x LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$cublas

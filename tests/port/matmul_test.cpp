@@ -246,7 +246,7 @@ TEST_F(CudaMatmul, nothing_to_multiply) {
   expect({HUSK_F16, 3, 0, 5, 7, 3});
   expect({HUSK_F16, 2, 1, 5, 7, 0});
   expect({HUSK_F64, 3, 2, 5, 7, 0});
-  expect_refused({HUSK_F32, 2, 1, 5, 7, 0, Lie::rows, Lie::rows, Lie::rows, Bias::row}, "over nothing libraries=True");
+  expect_refused({HUSK_F32, 2, 1, 5, 7, 0, Lie::rows, Lie::rows, Lie::rows, Bias::row}, "over nothing bias libraries=True");
 }
 
 TEST_F(CudaMatmul, what_it_does_not_take_is_refused) {

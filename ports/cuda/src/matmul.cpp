@@ -132,34 +132,18 @@ husk_status plan_for(Products* products, const Product& product, Description* de
   return HUSK_OK;
 }
 
-// A product over nothing is zeros.
-husk_status empty(const Device& device, const Operands& operands, const husk_op_context* context, const husk_op_arg* args,
-                  husk_error* error) {
-  const Product& p = operands.product;
-  const husk_op_arg &bias = args[2], &result = args[6];
-  if (p.m == 0 || p.n == 0 || p.batch == 0) return HUSK_OK;
-  int64_t dense = 1;
-  bool is_dense = true;
-  for (int32_t d = result.rank; d-- > 0;) {
-    is_dense = is_dense && (result.sizes[d] == 1 || result.strides[d] == dense);
-    dense *= result.sizes[d];
-  }
-  if ((bias.kind != HUSK_ARG_NONE && operands.beta != 0) || !is_dense)
-    return fail(error, HUSK_UNSUPPORTED, "%s: over nothing, and with a bias or gaps: export without libraries=True",
-                ProductText(args).text);
-  const size_t width = p.dtype == HUSK_F64 ? 8 : p.dtype == HUSK_F32 ? 4 : 2;
-  const CUresult status = device.driver.cuMemsetD8Async(as_address(operands.d), 0, static_cast<size_t>(dense) * width,
-                                                        as_stream(context->stream));
-  if (status == CUDA_SUCCESS) return HUSK_OK;
-  return driver_fail(device.driver, error, status, "cuMemsetD8Async", "%s", ProductText(args).text);
+husk_status zero(const Device& device, const Operands& operands, void* stream, const husk_op_arg* args, husk_error* error) {
+  if (operands.zeros == 0) return HUSK_OK;
+  const CUresult result =
+      device.driver.cuMemsetD8Async(as_address(operands.d), 0, static_cast<size_t>(operands.zeros), as_stream(stream));
+  if (result == CUDA_SUCCESS) return HUSK_OK;
+  return driver_fail(device.driver, error, result, "cuMemsetD8Async", "%s", ProductText(args).text);
 }
-
-bool is_empty(const Product& p) { return p.m == 0 || p.n == 0 || p.k == 0 || p.batch == 0; }
 
 husk_status prepare(const husk_op_context* context, const husk_op_arg* args, uint32_t count, husk_error* error) {
   Operands operands;
   HUSK_TRY(read_operands(args, count, &operands, error));
-  if (is_empty(operands.product)) return HUSK_OK;
+  if (operands.is_empty()) return HUSK_OK;
   Current current(context->device, error);
   HUSK_TRY(current.status);
   operands.bias = reinterpret_cast<void*>(uintptr_t{256});   // where the caller's memory is not known yet it may be null
@@ -179,7 +163,7 @@ husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32
   Current current(context->device, error);
   HUSK_TRY(current.status);
   const Range range(device, "husk::matmul");
-  if (is_empty(operands.product)) return empty(device, operands, context, args, error);
+  if (operands.is_empty()) return zero(device, operands, context->stream, args, error);
   Products* products = static_cast<Products*>(context->user);
   const Cublas& cublas = products->cublas;
   Description description;

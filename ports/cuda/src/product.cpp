@@ -93,6 +93,23 @@ husk_status read_bias(const husk_op_arg* args, const Matrix& d, bool swapped, Op
   return HUSK_OK;
 }
 
+// A product over nothing is zeros.
+husk_status read_empty(const husk_op_arg* args, Operands* out, husk_error* error) {
+  const husk_op_arg& result = args[kOut];
+  int64_t dense = 1;
+  bool is_dense = true;
+  for (int32_t d = result.rank; d-- > 0;) {
+    is_dense = is_dense && (result.sizes[d] == 1 || result.strides[d] == dense);
+    dense *= result.sizes[d];
+  }
+  if (dense == 0) return HUSK_OK;
+  if ((args[kBias].kind != HUSK_ARG_NONE && out->beta != 0) || !is_dense)
+    return refuse(error, args, "a product over nothing, with a bias or gaps");
+  const int32_t dtype = args[kA].dtype;
+  out->zeros = static_cast<uint64_t>(dense) * (dtype == HUSK_F64 ? 8 : dtype == HUSK_F32 ? 4 : 2);
+  return HUSK_OK;
+}
+
 }  // namespace
 
 husk_status read_operands(const husk_op_arg* args, uint32_t count, Operands* out, husk_error* error) {
@@ -125,7 +142,7 @@ husk_status read_operands(const husk_op_arg* args, uint32_t count, Operands* out
   p.dtype = args[kA].dtype;
   p.fast = p.dtype == HUSK_F32 && args[kFast].i != 0;
   p.workspace = static_cast<uint64_t>(args[kWorkspace].sizes[0]);
-  if (p.m == 0 || p.n == 0 || p.k == 0 || p.batch == 0) return HUSK_OK;   // how they lie does not matter
+  if (out->is_empty()) return read_empty(args, out, error);
   const Matrix* given[] = {&a, &b};
   for (int i = 0; i < 2; ++i) {
     p.ld[i] = leading(*given[i]);

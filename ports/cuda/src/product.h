@@ -28,6 +28,8 @@ struct Operands {
   const void *a, *b, *c, *bias;
   void *d, *workspace;
   double alpha, beta;
+  uint64_t zeros;       // over nothing: so many bytes of the result are zeroed, and there is no product
+  bool is_empty() const { return product.m == 0 || product.n == 0 || product.k == 0 || product.batch == 0; }
 };
 
 // HUSK_INVALID_ARGUMENT for other arguments than the op has, HUSK_UNSUPPORTED for memory that cuBLASLt cannot take as it lies.

@@ -62,7 +62,7 @@ typedef struct husk_engine_options {
 
 HUSK_API husk_status husk_engine_create(const husk_engine_options* options, husk_engine** engine, husk_error* error);
 HUSK_API void husk_engine_release(husk_engine* engine);
-/* Registers an extern op; one with the same name replaces it for programs that are opened later. */
+/* Registers an extern op, before one of the port's; one with the same name replaces it for programs that are opened later. */
 HUSK_API husk_status husk_engine_add_op(husk_engine* engine, const husk_op* op, husk_error* error);
 HUSK_API void husk_engine_properties(const husk_engine* engine, husk_port_properties* out);
 
