@@ -217,11 +217,11 @@ class CudaTarget:
     return f'target {self.row} cuda "{self.description.arch}"'
 
   def variant(self, exported, prepared, signed, weights, names):
-    from . import attention, offline
+    from . import attention, libraries, offline
     if self.attention == "flash" and (flash := attention.rewritten(exported, self._note)) is not exported:
       exported, prepared = flash, capture.prepared
     take = Converter(self.row, signed, weights, self.kernels, names).convert
-    with offline.cuda(self.description, self.way, self.libraries, self.tuning):
+    with offline.cuda(self.description, self.way, self.tuning), libraries.called(self.libraries):
       variant = capture.capture(offline.moved(prepared(exported)), "cuda", self.kernels.options(), take,
                                 flash=self.attention == "flash")
       self.kernels.finish()

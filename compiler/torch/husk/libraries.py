@@ -15,9 +15,13 @@ PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 
 
 @contextlib.contextmanager
-def called():
-  """While open, Inductor calls the library for the products that it takes, and has its templates for all others."""
+def called(wanted):
+  """While open, Inductor calls the library for the products that it takes, if that is wanted, and has its templates for all
+  others."""
   from torch._inductor import config, select_algorithm
+  if not wanted:
+    yield
+    return
   cache = select_algorithm.get_algorithm_selector_cache()
   cache.add_preprocessing_fn(_pick)
   try:

@@ -14,7 +14,7 @@ import pathlib
 import subprocess
 import types
 
-from . import decompositions, libraries, products, tuning, versions
+from . import decompositions, products, tuning, versions
 
 TARGETS = pathlib.Path(__file__).parent / "targets"
 
@@ -142,10 +142,10 @@ class _Driver:
 
 
 @contextlib.contextmanager
-def cuda(target, way="templates", library=False, tuned=None):
-  """While open, torch.export and Inductor compile for `target`; `way` is how products are made (products.py), `library`
-  says whether they are left to a library (libraries.py), `tuned` how configurations are chosen (tuning.py). Where they are
-  measured the GPU is here, and asked itself what it can be asked. Not re-entrant; one thread."""
+def cuda(target, way="templates", tuned=None):
+  """While open, torch.export and Inductor compile for `target`; `way` is how products are made (products.py), `tuned` how
+  configurations are chosen (tuning.py). Where they are measured the GPU is here, and asked itself what it can be asked. Not
+  re-entrant; one thread."""
   tuned = tuned or tuning.Tuning("heuristic")
   if _current.get() is not None:
     raise RuntimeError(f"already compiling for {_current.get().name}: close that `cuda` first")
@@ -163,8 +163,6 @@ def cuda(target, way="templates", library=False, tuned=None):
     stack.enter_context(_triton_knobs(target))
     stack.enter_context(_worker_properties(target))
     stack.enter_context(config.patch(known))
-    if library:
-      stack.enter_context(libraries.called())
     _forget()
     token = _current.set(target)
     stack.callback(_current.reset, token)
