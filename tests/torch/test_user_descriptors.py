@@ -128,9 +128,9 @@ def test_what_is_measured_gets_sizes_and_strides(tmp_path, monkeypatch):
     self._measure(name, self._definitions[self._names[name]], call_args, extent)
     return launched(self, name, call_args, ranges, extent)
 
-  def measured(self, target, tuner, given, hint, extent):
-    calls.append([(name, str(extent(value)) if tuner.triton_meta["signature"][name][0] == "*" else str(value)) for name, value in given
-                  if name in tuner.triton_meta["signature"]])
+  def measured(self, name, target, tuner, given, hint, extent):
+    calls.append([(each, str(extent(value)) if tuner.triton_meta["signature"][each][0] == "*" else str(value)) for each, value in given
+                  if each in tuner.triton_meta["signature"]])
     return self.ordered(target, tuner)[0]
 
   monkeypatch.setattr(triton_kernels.CudaKernels, "call_kernel", call)
