@@ -1,12 +1,37 @@
 #include "lives.h"
 #include "session.h"
 
+#include <cstddef>
 #include <cstring>
 
 namespace husk {
 namespace {
 
 constexpr uint64_t kLargest = 1ull << 48;  // bytes; sums of a million such still fit
+
+// What there may be many of in a variant.
+enum Set : uint8_t {
+  kInputs, kRanks, kRanges, kOutputs, kShown, kScalars, kResults, kSegments, kBlocks, kBuffers, kArguments, kSteps, kOpArguments,
+  kOpSizes, kSets
+};
+
+// An array of a frame: where its pointer is, the bytes of an element, and how many elements more there are than of the set.
+struct Share {
+  uint16_t member, bytes;
+  uint8_t of, more;
+};
+
+// A frame's place in memory is plain, though its class is not what C++ asks of offsetof without a condition.
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+#define HUSK_SHARE(member, of, more) {offsetof(Frame, member), sizeof(*Frame::member), of, more}
+constexpr Share kShares[] = {
+    HUSK_SHARE(inputs, kInputs, 0),         HUSK_SHARE(input_states, kInputs, 1),     HUSK_SHARE(strides, kRanks, 0),
+    HUSK_SHARE(dims, kRanges, 0),           HUSK_SHARE(output_states, kOutputs, 0),   HUSK_SHARE(shapes, kShown, 0),
+    HUSK_SHARE(registers, kScalars, 0),     HUSK_SHARE(last_registers, kScalars, 0),  HUSK_SHARE(intervals, kScalars, 0),
+    HUSK_SHARE(results, kResults, 0),       HUSK_SHARE(segment_states, kSegments, 1), HUSK_SHARE(blocks, kBlocks, 0),
+    HUSK_SHARE(segment_blocks, kBlocks, 0), HUSK_SHARE(block_of, kBuffers, 0),        HUSK_SHARE(places, kBuffers, 0),
+    HUSK_SHARE(values, kArguments, 0),      HUSK_SHARE(params, kArguments, 0),        HUSK_SHARE(dynamic, kArguments, 0),
+    HUSK_SHARE(step_states, kSteps, 1),     HUSK_SHARE(op_args, kOpArguments, 0),     HUSK_SHARE(op_sizes, kOpSizes, 0)};
 
 }  // namespace
 
@@ -15,11 +40,9 @@ Status Frame::prepare(husk_session* s, uint32_t function, const Interval* narrow
   program = s->program;
   options = &s->options;
   code = program->code(function);
-  size_t words;
-  share(Shares(nullptr), &words);
-  HUSK_TRY(owned.allocate(allocator(), words, error));
-  share(Shares(owned.data()), &words);
-  HUSK_TRY(planner.reserve(allocator(), blocks.size(), error));
+  HUSK_TRY(owned.allocate(allocator(), share(nullptr), error));
+  share(owned.data());
+  HUSK_TRY(planner.reserve(allocator(), block_count, error));
   prepare_inputs(narrowed);
   find_intervals(code, dims, intervals);
   HUSK_TRY(collect_accesses(code, intervals, allocator(), &accesses, error));
@@ -33,42 +56,36 @@ Status Frame::prepare(husk_session* s, uint32_t function, const Interval* narrow
   return Status::ok;
 }
 
-// All arrays, so that what fills them cannot fail.
-void Frame::share(Shares shares, size_t* words) {
-  uint32_t ranks = 0, ranges = 0, shown = 0, in_arena = 0, brought = 0;
-  bool ops = false;
+// All arrays, so that what fills them cannot fail: laid out twice, to be counted and then to be given their shares. Returns their
+// words.
+size_t Frame::share(uint64_t* memory) {
+  size_t counts[kSets] = {};
+  counts[kInputs] = code.inputs();
   for (uint32_t i = 0; i < code.inputs(); ++i) {
-    ranks += code.input(i)->rank();
-    ranges += count(code.input(i)->dims());
+    counts[kRanks] += code.input(i)->rank();
+    counts[kRanges] += count(code.input(i)->dims());
   }
-  for (uint32_t i = 0; i < code.outputs(); ++i) shown += 2u * code.output(i)->rank();
-  for (const fb::Buffer& buffer : code.buffers) in_arena += buffer.space() == uint8_t(Space::arena);
+  counts[kOutputs] = code.outputs();
+  for (uint32_t i = 0; i < code.outputs(); ++i) counts[kShown] += 2u * code.output(i)->rank();
+  counts[kScalars] = code.scalars.size;
+  counts[kSegments] = code.segments.size;
+  counts[kBuffers] = code.buffers.size;
+  counts[kArguments] = code.arguments.size;
+  counts[kSteps] = code.steps.size;
+  for (const fb::Buffer& buffer : code.buffers) counts[kBlocks] += buffer.space() == uint8_t(Space::arena);
   for (const fb::Instruction& step : code.steps) {
-    brought += code.values_of(step);
-    ops = ops || static_cast<Step>(step.op()) == Step::op_extern;
+    counts[kResults] += code.values_of(step);
+    if (static_cast<Step>(step.op()) != Step::op_extern) continue;
+    counts[kOpArguments] = code.arguments.size;
+    counts[kOpSizes] = code.operands.size;
   }
-  shares.take(inputs, code.inputs());
-  shares.take(input_states, code.inputs() + 1);
-  shares.take(strides, ranks);
-  shares.take(dims, ranges);
-  shares.take(output_states, code.outputs());
-  shares.take(shapes, shown);
-  shares.take(registers, code.scalars.size);
-  shares.take(last_registers, code.scalars.size);
-  shares.take(intervals, code.scalars.size);
-  shares.take(results, brought);
-  shares.take(segment_states, code.segments.size + 1);
-  shares.take(blocks, in_arena);
-  shares.take(segment_blocks, code.segments.size > 1 ? in_arena : 0);
-  shares.take(block_of, code.buffers.size);
-  shares.take(places, code.buffers.size);
-  shares.take(values, code.arguments.size);
-  shares.take(params, code.arguments.size);
-  shares.take(dynamic, code.arguments.size);
-  shares.take(step_states, code.steps.size + 1);
-  shares.take(op_args, ops ? code.arguments.size : 0);
-  shares.take(op_sizes, ops ? code.operands.size : 0);
-  *words = shares.words();
+  size_t words = 0;
+  for (const Share& share : kShares) {
+    if (memory) *reinterpret_cast<void**>(reinterpret_cast<char*>(this) + share.member) = memory + words;
+    words += ((counts[share.of] + share.more) * share.bytes + 7) / 8;
+  }
+  block_count = static_cast<uint32_t>(counts[kBlocks]);
+  return words;
 }
 
 void Frame::prepare_inputs(const Interval* narrowed) {
@@ -112,15 +129,15 @@ void Frame::prepare_blocks() {
     const fb::Buffer& buffer = code.buffers[access.buffer];
     if (buffer.space() == uint8_t(Space::input)) input_states[buffer.index()].written |= writes(access.access);
   }
-  find_lives(code, accesses, block_of, blocks.data(), blocks.size());
+  find_lives(code, accesses, block_of, blocks, block_count);
 }
 
 // Which blocks may share memory when independent steps run side by side.
 Status Frame::prepare_parallel(husk_error* error) {
   Order order;
   HUSK_TRY(order.build(code, accesses, nullptr, allocator(), error));
-  HUSK_TRY(tight_offsets.allocate(allocator(), blocks.size(), error));
-  return find_shareable(order, accesses, block_of, blocks.size(), allocator(), &shareable, error);
+  HUSK_TRY(tight_offsets.allocate(allocator(), block_count, error));
+  return find_shareable(order, accesses, block_of, block_count, allocator(), &shareable, error);
 }
 
 bool Frame::is_static(const fb::Argument& argument) const {
@@ -159,7 +176,7 @@ void Frame::prepare_steps() {
     out.cluster = kernel->cluster();
     const bool waits = kernel->flags() & kWaitsFirst && !options->full_edges;
     out.flags = kernel->flags() & kCooperative ? HUSK_LAUNCH_COOPERATIVE : waits ? HUSK_LAUNCH_PROGRAMMATIC : 0;
-    out.params = params.data() + step.b() + 3;
+    out.params = params + step.b() + 3;
   }
   step_states[code.steps.size].first_dynamic = filled;
 }
@@ -230,7 +247,7 @@ Status Frame::plan(husk_error* error) {
     }
     HUSK_TRY(check_size(b, block, error));
   }
-  planned = planner.place(blocks.data(), blocks.size(), nullptr, code.placing());
+  planned = planner.place(blocks, block_count, nullptr, code.placing());
   parallel = shareable.words() != 0 && plan_parallel();
   plan_hash = Graph::hash_plan(*this);
   return Status::ok;
@@ -247,7 +264,7 @@ Status Frame::place_on_demand(uint32_t segment, husk_error* error) {
     HUSK_TRY(check_size(b, block, error));
   }
   if (n == 0) return Status::ok;
-  const Planned here = planner.place(segment_blocks.data(), n, nullptr);
+  const Planned here = planner.place(segment_blocks, n, nullptr);
   HUSK_TRY(session->reserve(&segment_states[segment].room, here.peak, "sizes that only the data decides", error));
   n = 0;
   for (uint32_t b = 0; b < code.buffers.size; ++b) {
@@ -267,14 +284,14 @@ void Frame::drop_rooms() {
 
 // Takes the plan that keeps independent steps apart, unless it is too large for what it brings.
 bool Frame::plan_parallel() {
-  for (size_t i = 0; i < blocks.size(); ++i) tight_offsets[i] = blocks[i].offset;
+  for (size_t i = 0; i < block_count; ++i) tight_offsets[i] = blocks[i].offset;
   const uint64_t percent = options->parallel_percent ? static_cast<uint64_t>(options->parallel_percent) : 25;
-  const Planned apart = planner.place(blocks.data(), blocks.size(), &shareable);
-  if (apart.peak <= planned.peak + planned.peak / 100 * percent + kArenaAlign * blocks.size()) {
+  const Planned apart = planner.place(blocks, block_count, &shareable);
+  if (apart.peak <= planned.peak + planned.peak / 100 * percent + kArenaAlign * block_count) {
     planned = apart;
     return true;
   }
-  for (size_t i = 0; i < blocks.size(); ++i) blocks[i].offset = tight_offsets[i];
+  for (size_t i = 0; i < block_count; ++i) blocks[i].offset = tight_offsets[i];
   return false;
 }
 

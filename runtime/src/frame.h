@@ -92,8 +92,9 @@ struct Frame {
   bool bound_once = false;          // last_registers and input_bytes are of a run that passed its checks
 
   // Memory.
-  Slice<Block> blocks;              // of arena buffers
-  Slice<Block> segment_blocks;      // those of one segment while they are placed
+  Block* blocks = nullptr;          // of arena buffers
+  Block* segment_blocks = nullptr;  // those of one segment while they are placed
+  uint32_t block_count = 0;
   uint32_t* block_of = nullptr;     // by buffer; kNone outside the arena
   Planner planner;
   BitRows shareable;                // empty: the list's order alone decides
@@ -107,7 +108,7 @@ struct Frame {
   uint8_t* arena = nullptr;         // the session's, as of that layout
 
   // Steps.
-  Slice<void*> params;              // by argument: &values[i]
+  void** params = nullptr;          // by argument: &values[i]
   uint32_t* dynamic = nullptr;      // arguments that may change from run to run, by step
   StepState* step_states = nullptr; // one more than there are
   husk_op_arg* op_args = nullptr;   // by argument; extern steps only
@@ -172,7 +173,7 @@ struct Frame {
   uint8_t* address(const fb::View& view) const { return places[view.buffer()].base + registers[view.offset()].i; }
 
  private:
-  void share(Shares shares, size_t* words);
+  size_t share(uint64_t* memory);
   void prepare_inputs(const Interval* narrowed);
   void prepare_blocks();
   Status prepare_parallel(husk_error* error);

@@ -69,9 +69,9 @@ bool waits_first(const Frame& frame, uint32_t step) {
 
 uint64_t Graph::hash_plan(const Frame& frame) {
   Mixer mixer;
-  for (const Block& block : frame.blocks) {
-    mixer.add(block.offset);
-    mixer.add(block.size);
+  for (uint32_t i = 0; i < frame.block_count; ++i) {
+    mixer.add(frame.blocks[i].offset);
+    mixer.add(frame.blocks[i].size);
   }
   return mixer.state | 1;
 }

@@ -59,12 +59,6 @@ Status RawArray::allocate(const husk_allocator& allocator, size_t size, size_t e
   return Status::ok;
 }
 
-void* Shares::take(size_t bytes) {
-  void* share = reinterpret_cast<void*>(next_);
-  next_ += (bytes + 7) & ~size_t{7};
-  return share;
-}
-
 void RawArray::swap(RawArray& other) {
   void* data = data_;
   const size_t size = size_;

@@ -73,45 +73,6 @@ class Array : public RawArray {
   const T* end() const { return data() + size_; }
 };
 
-// A part of an array that somebody else owns.
-template <class T>
-class Slice {
- public:
-  T* data() const { return data_; }
-  size_t size() const { return size_; }
-  T& operator[](size_t i) const { return data_[i]; }
-  T* begin() const { return data_; }
-  T* end() const { return data_ + size_; }
-
- private:
-  friend class Shares;
-  T* data_ = nullptr;
-  size_t size_ = 0;
-};
-
-// Many arrays in one allocation: their sizes are told twice, to be counted and then to be given their shares.
-class Shares {
- public:
-  // Without memory it counts.
-  explicit Shares(void* memory) : next_(reinterpret_cast<uintptr_t>(memory)), begin_(next_) {}
-  template <class T>
-  void take(T*& array, size_t size) {
-    static_assert(alignof(T) <= sizeof(uint64_t));
-    array = static_cast<T*>(take(size * sizeof(T)));
-  }
-  template <class T>
-  void take(Slice<T>& array, size_t size) {
-    take(array.data_, size);
-    array.size_ = size;
-  }
-  size_t words() const { return (next_ - begin_) / sizeof(uint64_t); }
-
- private:
-  void* take(size_t bytes);
-
-  uintptr_t next_, begin_;
-};
-
 // An owned array that grows at its end.
 template <class T>
 class List {

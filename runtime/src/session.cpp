@@ -47,7 +47,7 @@ Status husk_session::prepare(husk_error* error) {
     HUSK_TRY(frames[f]->prepare(this, f, nullptr, error));
     if (frames[f]->bounded && frames[f]->planned.peak > bounded) bounded = frames[f]->planned.peak;
   }
-  if (program->rows()->asserts()) HUSK_TRY(to_status(port()->share(device(), &failed_assert, error)));
+  if (husk::count(program->rows()->asserts())) HUSK_TRY(to_status(port()->share(device(), &failed_assert, error)));
   const uint32_t n = husk::count(program->rows()->states());
   HUSK_TRY(states.allocate(allocator(), n, error));
   uint64_t total = 0;
@@ -104,7 +104,8 @@ Status husk_session::wait(husk_error* error) {
   const uint32_t number = failed_assert ? *failed_assert : 0;
   if (!number) return Status::ok;
   *failed_assert = 0;
-  return fail(error, HUSK_KERNEL, "%s", program->rows()->asserts()->Get(number - 1)->c_str());
+  const auto* texts = program->rows()->asserts();
+  return fail(error, HUSK_KERNEL, "%s", texts->Get((number <= texts->size() ? number : texts->size()) - 1)->c_str());
 }
 
 Status husk_session::settle_default(husk_error* error) {

@@ -161,6 +161,10 @@ def build(where, options):
   sources = [str(HERE.parent / name) for name in ("aoti.cpp", "gpu.cpp")]
   includes = [f"-I{ROOT / room / 'include'}" for room in ("runtime", "ports/cuda", "ports/host")]
   includes += ["-isystem", str(torch_ / "include"), "-isystem", str(torch_ / "include/torch/csrc/api/include")]
+  dlpack = options.dir / "include" / "dlpack" / "dlpack.h"    # PyTorch has a copy under another name
+  dlpack.parent.mkdir(parents=True, exist_ok=True)
+  shutil.copy(torch_ / "include" / "ATen" / "dlpack.h", dlpack)
+  includes += ["-isystem", str(options.dir / "include")]
   lib = pathlib.Path(where).resolve() / "lib"
   libraries = [name for name in ("torch", "torch_cpu", "torch_cuda", "c10", "c10_cuda")
                if (torch_ / "lib" / f"lib{name}.so").exists()]

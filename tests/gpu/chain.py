@@ -108,7 +108,7 @@ class Compiled:
     self.kernel = triton_kernels.Kernel(
         name=name, symbol=made.metadata.name, cubin=made.asm["cubin"], ptx=made.asm["ptx"], arguments=[],
         parameters=parameters, access={}, block=(BLOCK, 1, 1), shared=made.metadata.shared, cluster=1,
-        waits_first=found.first, triggers_early=found.triggers, cooperative=False, config={}, inductor_meta={})
+        waits_first=found.first, triggers_early=found.triggers, cooperative=False, scratch=[], config={}, inductor_meta={})
 
   def rows(self):
     return [f'image {self.name}.cubin gpu cubin "{self.name}.cubin"',

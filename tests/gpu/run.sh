@@ -280,7 +280,7 @@ for stage in "${stages[@]}"; do
       kernels
       tool=()
       ;;
-    port) show=1 lines=3 check "port conformance" "$bin/husk_port_test" --gtest_brief=1 ;;
+    port) show=1 lines=20 check "port conformance" "$bin/husk_port_test" --gtest_brief=1 ;;
     sanitizer)
       # Errors of driver calls are not asked for: the port finds the number of a kernel's parameters by asking for one more
       # than there should be, and the refusal is the answer.

@@ -145,6 +145,8 @@ MODELS = {"bert": bert, "vit": vit, "llama": llama}
 
 
 def make(name, small):
+  if name != "llama":
+    from transformers import BertModel, ViTModel  # noqa: F401  before the seed: what this imports draws random numbers
   torch.manual_seed(0)
   model, functions, cases = MODELS[name](small)
   return model.eval().requires_grad_(False), functions, cases

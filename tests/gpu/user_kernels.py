@@ -150,9 +150,10 @@ def check(name, tune, options):
     files = [options.dir / f"{name}.{number}.{what}.safetensors" for what in ("in", "out")]
     for file, tensors in zip(files, (given, results)):
       save_file({str(i): x.contiguous().cpu() for i, x in enumerate(tensors)}, file)
+    # A sum that is off by the last bit of an f32 may round to the next f16, and the square of that is two of its steps away.
     for mode in ("list", "auto"):
       done = subprocess.run([options.program, artifact, "--device=cuda", f"--mode={mode}", f"--inputs={files[0]}", f"--expected={files[1]}",
-                             "--rtol=1e-3", "--atol=1e-3"], capture_output=True, text=True)
+                             "--rtol=4e-3", "--atol=4e-3"], capture_output=True, text=True)
       if done.returncode:
         wrong.append(f"{name}.{number}, {tune}, {mode}: " + "\n".join((done.stdout + done.stderr).strip().splitlines()[-3:]))
   return wrong

@@ -78,7 +78,7 @@ void expect_least(const Order& order, uint32_t steps) {
 }
 
 void expect_apart(const Frame& frame, const BitRows* shareable) {
-  for (size_t i = 0; i < frame.blocks.size(); ++i)
+  for (size_t i = 0; i < frame.block_count; ++i)
     for (size_t j = 0; j < i; ++j) {
       const Block &a = frame.blocks[i], &b = frame.blocks[j];
       if (a.first > a.last || b.first > b.last || !a.size || !b.size) continue;
@@ -109,9 +109,9 @@ TEST(Order, RandomProgramsAreOrderedAsTheirBytesWant) {
 
     // Placed for parallel work, sharing memory adds no order to what the accesses demand.
     BitRows shareable;
-    ASSERT_EQ(find_shareable(apart, frame.accesses, frame.block_of, frame.blocks.size(), frame.allocator(),
+    ASSERT_EQ(find_shareable(apart, frame.accesses, frame.block_of, frame.block_count, frame.allocator(),
                              &shareable, nullptr), Status::ok);
-    frame.planner.place(frame.blocks.data(), frame.blocks.size(), &shareable);
+    frame.planner.place(frame.blocks, frame.block_count, &shareable);
     expect_apart(frame, &shareable);
     for (uint32_t b = 0; b < placements.size(); ++b)
       if (frame.block_of[b] != kNone)

@@ -46,13 +46,13 @@ def tiles(target, width, bytes_, rows, masked=False):
     else:
       best = Tiles(32, 32, 8, 2) if width <= 128 else Tiles(16, 32, 8, 2)
   elif few:
-    best = Tiles(16, 64, 4, 3 if width <= 128 else 2)
+    best = Tiles(16, 128 if hopper and width <= 128 else 64, 4, 3 if width <= 128 else 2)
   elif some and width <= 128:
     best = Tiles(64, 64, 4, 2)
   elif width <= 64:
     best = Tiles(128, 64, 8 if masked else 4, 3) if hopper else Tiles(128, 32, 4, 3)
   elif width <= 128:
-    best = Tiles(128, 64, 8, 3 if hopper else 2)
+    best = Tiles(64, 64, 4, 3) if hopper and not masked else Tiles(128, 64, 8, 3 if hopper else 2)
   else:
     best = Tiles(128, 32, 8, 3) if hopper else Tiles(64, 32, 8, 2)
   tried = [dataclasses.replace(best, stages=stages) for stages in range(best.stages, 0, -1)]
@@ -63,7 +63,7 @@ def tiles(target, width, bytes_, rows, masked=False):
 
 def cache(target):
   """How many bytes of k and v to count on: the cache is two halves that keep copies of each other's lines, and others use it."""
-  return target.L2_cache_size // 4
+  return target.L2_cache_size // 16
 
 
 def neighbours(target, width, bytes_, best):
@@ -356,7 +356,9 @@ def _definition(name, call, configs, grid, extra, target):
             f"cc={target.capability}, major={target.major}, regs_per_multiprocessor={target.regs_per_multiprocessor}, "
             f"max_threads_per_multi_processor={target.max_threads_per_multi_processor}, "
             f"max_threads_per_block={target.max_threads_per_block}, warp_size={target.warp_size})")
-  grids = [{"config": config, "python": [side.format(**config) for side in grid]} for config in configs]
+  # How many registers a thread may have is none of what Inductor looks a grid up by.
+  grids = [{"config": {key: value for key, value in config.items() if key != "maxnreg"},
+            "python": [side.format(**config) for side in grid]} for config in configs]
   meta = {"grid_type": "PrecomputedGrid", "precomputed_grids": grids, "extra_launcher_args": extra, "kernel_name": name,
           "assert_indirect_indexing": False}
   decorator = (f"@triton_heuristics.user_autotune(configs={configs!r}, filename=__file__,\n"

@@ -16,9 +16,9 @@ namespace husk::cuda {
 
 namespace {
 
-constexpr uint64_t kBuffer = uint64_t{1} << 20;   // larger ones gain nothing, and lose 30 % at 256 MiB
+constexpr uint64_t kBuffer = uint64_t{2} << 20;
 constexpr uint64_t kWorthIt = 64;                 // buffers' bytes; there the two ways meet
-constexpr uint32_t kThreads = 4, kMostThreads = 16;
+constexpr uint32_t kThreads = 6, kMostThreads = 16;
 constexpr uint32_t kBuffers = 2, kMostBuffers = 4;   // of a thread
 
 uint32_t choose(int32_t wanted, uint32_t usual, uint32_t most) {

@@ -28,7 +28,7 @@ typedef struct husk_cuda_options {
   /* A library with nvtxRangePushA and nvtxRangePop, as "libnvtx3interop.so.1" and, to CUDA 12, "libnvToolsExt.so.1" are:
    * launches, graphs and loads are ranges of a profile on the host's side. Refused where it cannot be opened. NULL: none. */
   const char* nvtx;
-  /* Large loads go through pinned memory, which is freed behind each: bytes of one buffer, 0 is 1 MiB; threads, 0 is four, at
+  /* Large loads go through pinned memory, which is freed behind each: bytes of one buffer, 0 is 2 MiB; threads, 0 is six, at
    * most 16; buffers for each of them, 0 is two, at most four. The caller's threads of husk_engine_options are taken where it
    * gave any. Up to 64 buffers' bytes go without. */
   uint64_t staging_bytes;
