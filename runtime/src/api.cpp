@@ -125,10 +125,7 @@ const char* husk_version(void) { return "0.1.0"; }
 const char* husk_status_name(husk_status status) {
   static constexpr char kNames[] = "ok\0invalid argument\0invalid file\0unsupported\0invalid input\0out of memory\0"
                                    "input/output\0device\0not found\0kernel\0needs resize\0limit";
-  if (status < 0 || status > HUSK_LIMIT) return "unknown status";
-  const char* name = kNames;
-  while (status > 0) status -= *name++ == 0;
-  return name;
+  return status >= 0 && status <= HUSK_LIMIT ? husk::nth_text(kNames, status) : "unknown status";
 }
 
 husk_status husk_program_verify(const void* data, size_t size, husk_error* error) {
@@ -259,7 +256,7 @@ husk_status husk_session_create(husk_program* program, const husk_session_option
   husk_session_options full = HUSK_SESSION_OPTIONS_INIT;
   if (options) memcpy(&full, options, options->struct_size < sizeof(full) ? options->struct_size : sizeof(full));
   if (full.mode < HUSK_MODE_AUTO || full.mode > HUSK_MODE_GRAPH)
-    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_session_options.mode is %d, none that exists", full.mode));
+    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "there is no husk_session_options.mode %d", full.mode));
   if (full.mode == HUSK_MODE_GRAPH && !program->engine->port->graphs)
     return husk_status(fail(error, HUSK_UNSUPPORTED, "port '%s' has no graphs: use HUSK_MODE_AUTO",
                             program->engine->port->name));

@@ -254,7 +254,7 @@ Status Frame::check_overlaps(husk_error* error) const {
     for (uint32_t i = 0; i < n; ++i) {
       const Memory b = memory(i);
       if (i != w && a.bytes && b.bytes && a.data < b.data + b.bytes && b.data < a.data + a.bytes)
-        return refuse(error, "%s '%s' overlaps %s '%s': give it memory of its own, for it is written", side(w), name(w),
+        return refuse(error, "%s '%s' overlaps %s '%s': give it memory of its own", side(w), name(w),
                       side(i), name(i));
     }
   }

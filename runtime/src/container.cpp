@@ -87,8 +87,7 @@ Status Container::read(const husk_allocator& allocator, husk_error* error) {
     return fail(error, HUSK_UNSUPPORTED, "the artifact has format %u.%u, this library reads %u.%u: update libhusk, or "
                 "export again", major, minor, unsigned(kMajor), unsigned(kMinor));
   if (uint64_t features = load<uint64_t>(header + 24))
-    return fail(error, HUSK_UNSUPPORTED, "the artifact needs features 0x%llx, which this library does not have: "
-                "update libhusk", static_cast<unsigned long long>(features));
+    return fail(error, HUSK_UNSUPPORTED, "the artifact needs features 0x%llx, unknown here: update libhusk", static_cast<unsigned long long>(features));
   const uint64_t metadata = load<uint32_t>(header + 12), file = load<uint64_t>(header + 16);
   if (file != size_)
     return reject(error, "the artifact is %s: its header says %llu bytes, there are %llu; copy it again",
@@ -96,8 +95,7 @@ Status Container::read(const husk_allocator& allocator, husk_error* error) {
                 static_cast<unsigned long long>(size_));
   blob_base_ = (kHeaderBytes + metadata + kBlobAlign - 1) / kBlobAlign * kBlobAlign;
   if (kHeaderBytes + metadata > size_)
-    return reject(error, "the header says %llu bytes of metadata, which the file does not hold",
-                static_cast<unsigned long long>(metadata));
+    return reject(error, "the metadata ends behind the file");
   HUSK_TRY(metadata_.allocate(allocator, metadata / 8 + 1, error));
   memcpy(metadata_.data(), data_ + kHeaderBytes, metadata);
   memcpy(hash_, header + 32, sizeof(hash_));

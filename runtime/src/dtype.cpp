@@ -1,22 +1,24 @@
 // Element types: their sizes, names, and DLPack's words for them.
 #include <husk/husk.h>
 
+#include "status.h"
+
 namespace {
 
 struct Row {
-  char name[11];   // not a pointer, which the loader would have to relocate
   uint8_t bytes, code;
 };
 
+constexpr char kNames[] = "none\0bool\0u8\0i8\0u16\0i16\0u32\0i32\0u64\0i64\0f16\0bf16\0f32\0f64\0c64\0c128\0"
+                          "f8e4m3fn\0f8e5m2\0f8e4m3fnuz\0f8e5m2fnuz";
+
 constexpr Row kRows[] = {
-    {"none", 0, 0},
-    {"bool", 1, HUSK_DL_BOOL},
-    {"u8", 1, kDLUInt},     {"i8", 1, kDLInt},   {"u16", 2, kDLUInt},   {"i16", 2, kDLInt},
-    {"u32", 4, kDLUInt},    {"i32", 4, kDLInt},  {"u64", 8, kDLUInt},   {"i64", 8, kDLInt},
-    {"f16", 2, kDLFloat},   {"bf16", 2, kDLBfloat}, {"f32", 4, kDLFloat}, {"f64", 8, kDLFloat},
-    {"c64", 8, kDLComplex}, {"c128", 16, kDLComplex},
-    {"f8e4m3fn", 1, HUSK_DL_F8E4M3FN}, {"f8e5m2", 1, HUSK_DL_F8E5M2},
-    {"f8e4m3fnuz", 1, HUSK_DL_F8E4M3FNUZ}, {"f8e5m2fnuz", 1, HUSK_DL_F8E5M2FNUZ},
+    {0, 0},          {1, HUSK_DL_BOOL},
+    {1, kDLUInt},    {1, kDLInt},    {2, kDLUInt},          {2, kDLInt},
+    {4, kDLUInt},    {4, kDLInt},    {8, kDLUInt},          {8, kDLInt},
+    {2, kDLFloat},   {2, kDLBfloat}, {4, kDLFloat},         {8, kDLFloat},
+    {8, kDLComplex}, {16, kDLComplex},
+    {1, HUSK_DL_F8E4M3FN}, {1, HUSK_DL_F8E5M2}, {1, HUSK_DL_F8E4M3FNUZ}, {1, HUSK_DL_F8E5M2FNUZ},
 };
 constexpr int kCount = sizeof(kRows) / sizeof(kRows[0]);
 static_assert(kCount == HUSK_F8E5M2FNUZ + 1);
@@ -30,7 +32,7 @@ size_t husk_dtype_size(husk_dtype dtype) {
 
 const char* husk_dtype_name(husk_dtype dtype) {
   if (dtype == HUSK_POINTER) return "ptr";
-  return dtype >= 0 && dtype < kCount ? kRows[dtype].name : "unknown";
+  return dtype >= 0 && dtype < kCount ? husk::nth_text(kNames, dtype) : "unknown";
 }
 
 husk_dtype husk_dtype_from_dlpack(DLDataType type) {

@@ -24,7 +24,7 @@ namespace {
 
 Status create_engine(const husk_engine_options& given, husk_engine** out, husk_error* error) {
   const husk_port* port = given.port;
-  if (!port) return fail(error, HUSK_INVALID_ARGUMENT, "husk_engine_options.port is NULL: pass husk_port_host() or another");
+  if (!port) return fail(error, HUSK_INVALID_ARGUMENT, "husk_engine_options.port is NULL: pass husk_port_host()");
   if (port->abi != HUSK_PORT_ABI || port->struct_size < sizeof(husk_port))
     return fail(error, HUSK_UNSUPPORTED, "port '%s' has interface %u, this library has %u: build both from one version",
                 port->name ? port->name : "", port->abi, HUSK_PORT_ABI);

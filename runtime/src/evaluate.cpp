@@ -74,8 +74,7 @@ Status failed_guard(const Code& code, const fb::Instruction& op, const Register*
 
 Status failed_stride(const Code& code, const fb::Instruction& op, const InputValue& in, int64_t want,
                      husk_error* error) {
-  return refuse(error, "stride %u of input '%s' is %lld, must be %lld: pass a tensor in the memory format "
-              "that was exported", op.b(), code.input(op.a())->name()->c_str(),
+  return refuse(error, "stride %u of input '%s' is %lld, must be %lld: pass the memory format that was exported", op.b(), code.input(op.a())->name()->c_str(),
               static_cast<long long>(in.strides[op.b()]), static_cast<long long>(want));
 }
 

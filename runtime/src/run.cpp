@@ -17,13 +17,12 @@ uint64_t now() {
   return static_cast<uint64_t>(time.tv_sec) * 1000000000u + static_cast<uint64_t>(time.tv_nsec);
 }
 
-const char* kind_of(husk::Step step) {
-  switch (step) {
-#define HUSK_STEP(code, name, a) case husk::Step::op_##name: return #name;
+// By code; there are no gaps.
+constexpr char kStepNames[] =
+#define HUSK_STEP(code, name, a) #name "\0"
 #include <ops.def>
-  }
-  return "";
-}
+    ;
+static_assert(int(husk::Step::op_read) == 4 && sizeof(kStepNames) == sizeof("launch\0extern\0copy\0fill\0read\0"));
 
 }  // namespace
 
@@ -82,7 +81,7 @@ Status husk_session::run_traced(Frame& frame, uint32_t step, void* on, husk_erro
   HUSK_TRY(frame.run_step(step, on, error));
   HUSK_TRY(to_status(port()->stream_wait(device(), on, error)));
   const auto kind = static_cast<husk::Step>(frame.code.steps[step].op());
-  husk_trace_event event = {frame.code.function->name()->c_str(), step, kind_of(kind), frame.step_name(step),
+  husk_trace_event event = {frame.code.function->name()->c_str(), step, husk::nth_text(kStepNames, static_cast<int32_t>(kind)), frame.step_name(step),
                             frame.code.origin(step), {0, 0, 0}, now() - begin};
   for (int d = 0; d < 3 && kind == husk::Step::op_launch; ++d) event.grid[d] = frame.step_states[step].launch.grid[d];
   options.trace(options.trace_user, &event);
@@ -221,7 +220,7 @@ Status husk_session::run_segments(Frame& frame, Writes writes, void* on, husk_va
       continue;
     }
     if (++turns > limit)
-      return fail(error, HUSK_LIMIT, "a loop went round more than %llu times, the session's loop_limit",
+      return fail(error, HUSK_LIMIT, "a loop passed the session's loop_limit of %llu",
                   static_cast<unsigned long long>(limit));
     segment = back;
   }

@@ -119,8 +119,7 @@ Status husk_session::allocate(uint64_t bytes, const char* what, void** out, husk
   *out = nullptr;
   const uint64_t has = arena_bytes + room_bytes;
   if (options.memory_limit && (bytes > options.memory_limit || has > options.memory_limit - bytes))
-    return fail(error, HUSK_LIMIT, "%s: %llu bytes more than the %llu that the session has would pass its memory_limit of "
-                "%llu", what, static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(has),
+    return fail(error, HUSK_LIMIT, "%s: %llu bytes beside the session's %llu would pass its memory_limit of %llu", what, static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(has),
                 static_cast<unsigned long long>(options.memory_limit));
   Status status = to_status(port()->alloc(device(), bytes, out, error));
   if (!failed(status)) return status;
@@ -182,8 +181,7 @@ Status husk_session::bound(uint32_t function, uint32_t input, uint32_t dim, int6
     return fail(error, HUSK_INVALID_ARGUMENT, "input '%s' has no dim %u with a range", name, dim);
   const husk::fb::Dim* file = value->dims()->Get(dim);
   if (min > max || min < file->min() || max > file->max())
-    return fail(error, HUSK_INVALID_ARGUMENT, "the range %lld..%lld of dim %u of input '%s' does not lie in the file's, "
-                "%lld..%lld", static_cast<long long>(min), static_cast<long long>(max), dim, name,
+    return fail(error, HUSK_INVALID_ARGUMENT, "the range of dim %u of input '%s' does not lie in the file's, %lld..%lld", dim, name,
                 static_cast<long long>(file->min()), static_cast<long long>(file->max()));
   HUSK_TRY(wait(error));
   husk::Array<husk::Interval> dims;

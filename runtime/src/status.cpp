@@ -39,6 +39,11 @@ Status reject(husk_error* error, const char* format, ...) {
   return status;
 }
 
+const char* nth_text(const char* texts, int32_t n) {
+  while (n > 0) n -= *texts++ == 0;
+  return texts;
+}
+
 husk_status null_argument(husk_error* error, const char* function, const char* what) {
   return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_%s%s: an argument is NULL", function, what));
 }

@@ -26,6 +26,9 @@ HUSK_MESSAGE(3, 4) Status fail(husk_error* error, husk_status code, const char* 
 HUSK_MESSAGE(2, 3) Status refuse(husk_error* error, const char* format, ...);
 HUSK_MESSAGE(2, 3) Status reject(husk_error* error, const char* format, ...);
 
+// Of texts one behind the other. An array of pointers would have to be relocated by the loader.
+const char* nth_text(const char* texts, int32_t n);
+
 // HUSK_INVALID_ARGUMENT: a call of "husk_" + function + what got NULL.
 husk_status null_argument(husk_error* error, const char* function, const char* what = "");
 
