@@ -45,7 +45,7 @@ Call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(Context), ctypes.POINTER(
 
 
 class Row(ctypes.Structure):
-  _fields_ = [("name", ctypes.c_char_p), ("call", Call), ("user", ctypes.c_void_p)]
+  _fields_ = [("name", ctypes.c_char_p), ("call", Call), ("user", ctypes.c_void_p), ("prepare", ctypes.c_void_p)]
 
 
 class Failed(Exception):
