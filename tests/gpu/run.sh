@@ -32,6 +32,7 @@ check() {
     echo "FAILED  $name (exit $status)"
   fi
   [[ ${show:-} || $status -ne 0 ]] && echo "$text" | tail -n "${lines:-12}" | sed 's/^/        /'
+  ((status == 0)) || grep -E -A6 '(: Failure|FAILED)' <<<"$text" | head -n 30 | sed 's/^/        /'   # of GoogleTest
   return 0
 }
 
@@ -280,7 +281,7 @@ for stage in "${stages[@]}"; do
       kernels
       tool=()
       ;;
-    port) show=1 lines=20 check "port conformance" "$bin/husk_port_test" --gtest_brief=1 ;;
+    port) show=1 lines=3 check "port conformance" "$bin/husk_port_test" --gtest_brief=1 ;;
     sanitizer)
       # Errors of driver calls are not asked for: the port finds the number of a kernel's parameters by asking for one more
       # than there should be, and the refusal is the answer.
