@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -82,10 +83,14 @@ husk_status fetch(const Loading& loading, char* to, const char* from, uint64_t s
   while (size > 0) {
     const ssize_t got = pread(loading.mapping->file, to, size, at);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {
+    if (got < 0)
       return fail(error, HUSK_IO, "a load of %llu bytes: the file has none at byte %lld: %s",
-                  static_cast<unsigned long long>(loading.total), static_cast<long long>(at),
-                  got < 0 ? strerror(errno) : "it became shorter");
+                  static_cast<unsigned long long>(loading.total), static_cast<long long>(at), strerror(errno));
+    if (got == 0) {   // where it ends, not where this thread saw it: threads read side by side
+      struct stat info;
+      return fail(error, HUSK_IO, "a load of %llu bytes: the file ends at byte %lld: it became shorter",
+                  static_cast<unsigned long long>(loading.total),
+                  static_cast<long long>(fstat(loading.mapping->file, &info) == 0 ? info.st_size : at));
     }
     to += got;
     at += got;
