@@ -54,14 +54,14 @@ husk_status kernel_get(void*, void*, const husk_port_kernel*, void** out, husk_e
 }
 husk_status launch(void*, void*, void*, const husk_launch*, husk_error*) { return HUSK_OK; }
 
-husk_status share(void* device, volatile uint32_t** word, husk_error* error) {
+husk_status share(void* on, volatile uint32_t** word, husk_error* error) {
   void* memory = nullptr;
-  const husk_status status = alloc(device, sizeof(uint32_t), &memory, error);
+  const husk_status status = alloc(on, sizeof(uint32_t), &memory, error);
   *word = static_cast<uint32_t*>(memory);
   if (memory) **word = 0;
   return status;
 }
-void unshare(void* device, volatile uint32_t* word) { release(device, const_cast<uint32_t*>(word)); }
+void unshare(void* on, volatile uint32_t* word) { release(on, const_cast<uint32_t*>(word)); }
 
 constexpr husk_port kPort = {sizeof(husk_port), HUSK_PORT_ABI, "host", nullptr, open, close, properties, fit, alloc, release,
                              upload, upload, copy, fill, stream_create, stream_destroy, stream_wait, module_load,

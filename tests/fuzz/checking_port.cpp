@@ -145,14 +145,14 @@ husk_status launch(void*, void*, void* kernel, const husk_launch* launch, husk_e
   return HUSK_OK;
 }
 
-husk_status share(void* device, volatile uint32_t** word, husk_error* error) {
+husk_status share(void* on, volatile uint32_t** word, husk_error* error) {
   void* memory = nullptr;
-  const husk_status status = alloc(device, sizeof(uint32_t), &memory, error);
+  const husk_status status = alloc(on, sizeof(uint32_t), &memory, error);
   *word = status == HUSK_OK ? static_cast<uint32_t*>(memory) : nullptr;
   if (*word) **word = 0;
   return status;
 }
-void unshare(void* device, volatile uint32_t* word) { release(device, const_cast<uint32_t*>(word)); }
+void unshare(void* on, volatile uint32_t* word) { release(on, const_cast<uint32_t*>(word)); }
 
 constexpr husk_port kPort = {sizeof(husk_port), HUSK_PORT_ABI, "host", nullptr, open, close, properties, fit, alloc,
                              release, upload, download, copy, fill, stream_create, stream_destroy, stream_wait,
