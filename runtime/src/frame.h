@@ -170,7 +170,11 @@ struct Frame {
   // Tells in `error` which step failed.
   void blame(uint32_t step, husk_error* error) const;
 
-  uint8_t* address(const fb::View& view) const { return places[view.buffer()].base + registers[view.offset()].i; }
+  // A number: an op that prepares itself is shown the offset alone where the memory is not known yet.
+  uint8_t* address(const fb::View& view) const {
+    return reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(places[view.buffer()].base) +
+                                      static_cast<uintptr_t>(registers[view.offset()].i));
+  }
 
  private:
   size_t share(uint64_t* memory);
