@@ -75,15 +75,7 @@ class Picker {
   int64_t n_ = 0;
 };
 
-class AssertsFault : public testing::Test {
- protected:
-  void SetUp() override { fake.fake_reset(); }
-  void TearDown() override {
-    fake.fake_reset();
-    EXPECT_EQ(fake.fake_live_objects(), 0u);
-  }
-  Fake fake;
-};
+class AssertsFault : public FakeTest {};
 class AssertsTest : public AssertsFault, public testing::WithParamInterface<int32_t> {};
 INSTANTIATE_TEST_SUITE_P(Modes, AssertsTest, testing::Values(HUSK_MODE_LIST, HUSK_MODE_GRAPH));
 

@@ -5,54 +5,14 @@
 namespace husk::test {
 namespace {
 
-const char* const kAffine = R"(
-constant nothing f32 [0] bytes ""
-constant a f32 [4] bytes "0000803f000000400000404000008040"     # 1, 2, 3, 4
-constant b f32 [4] bytes "0000803f0000803f0000803f0000803f"     # 1
-function affine {
-  input x tensor f32 [4]
-  output y tensor f32 rank 1
-  variant gpu {
-    buffer x of input bytes 16
-    buffer y of output bytes 16
-    buffer halves bytes 16 align 64
-    buffer less bytes 16 align 64
-    launch shift grid (1, 1, 1) (read x, write halves, 0, 4)
-    launch join grid (1, 1, 1) (read a, read halves, write less, 4)
-    launch join grid (1, 1, 1) (read less, read b, write y, 4)
-    return (tensor y f32 [4] [1])
-  }
-}
-)";
+const std::string kAffine = affine(kCount, kOnes, "constant nothing f32 [0] bytes \"\"\n");
 
-class DeviceTest : public testing::Test {
+class DeviceTest : public FakeTest {
  protected:
-  void SetUp() override {
-    fake.fake_reset();
-    options.mode = HUSK_MODE_LIST;
-  }
-  void TearDown() override {
-    fake.fake_reset();
-    EXPECT_EQ(fake.fake_live_objects(), 0u);
-  }
-  // y of x = 2, 4, 6, 8: a - x / 2 - b.
-  std::vector<float> run(Machine& m) {
-    const float x[] = {2, 4, 6, 8};
-    void *in = m.alloc(16), *out = m.alloc(16);
-    EXPECT_EQ(m.upload(in, x, 16), HUSK_OK);
-    DeviceTensor from = Machine::vector(in, 4), to = Machine::vector(out, 4);
-    husk_value input = from.value(), output = to.value();
-    EXPECT_EQ(husk_session_resize(m.session, 0, &input, 1, &m.error), HUSK_OK) << m.error.text;
-    const uint64_t before = fake.fake_calls(nullptr);
-    EXPECT_EQ(husk_session_run(m.session, 0, m.stream, &input, 1, &output, 1, &m.error), HUSK_OK) << m.error.text;
-    calls = fake.fake_calls(nullptr) - before;
-    std::vector<float> y(4);
-    EXPECT_EQ(m.download(y.data(), out, 16), HUSK_OK);
-    return y;
-  }
-  Fake fake;
+  DeviceTest() { options.mode = HUSK_MODE_LIST; }
+  std::vector<float> run(Machine& m) { return run_affine(m, m.session); }
+
   husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
-  uint64_t calls = 0;   // of the driver, by the last run
 };
 
 const std::vector<float> kBefore = {-1, -1, -1, -1};
@@ -61,12 +21,12 @@ TEST_F(DeviceTest, ARunIsOneCallALaunchAndTwoMore) {
   Machine m(kAffine, &options);
   ASSERT_NE(m.session, nullptr) << m.error.text;
   EXPECT_EQ(run(m), kBefore);
-  EXPECT_EQ(calls, 3u + 2u);
+  EXPECT_EQ(run_calls, 3u + 2u);
   options.mode = HUSK_MODE_GRAPH;
   m.session = m.open_session(&options);
   EXPECT_EQ(run(m), kBefore);
   EXPECT_EQ(m.stats(m.session).runs_as_graph, 1u);
-  EXPECT_LE(calls, 3u + 1u + 2u);   // patched, launched
+  EXPECT_LE(run_calls, 3u + 1u + 2u);   // patched, launched
 }
 
 TEST_F(DeviceTest, ARunLeavesTheDeviceHoweverItEnds) {

@@ -56,15 +56,7 @@ std::vector<float> random_vector(std::mt19937& random, size_t n) {
   return x;
 }
 
-class GraphTest : public testing::Test {
- protected:
-  void SetUp() override { fake.fake_reset(); }
-  void TearDown() override {
-    fake.fake_reset();
-    EXPECT_EQ(fake.fake_live_objects(), 0u);
-  }
-  Fake fake;
-};
+class GraphTest : public FakeTest {};
 
 TEST_F(GraphTest, EqualsTheListInEveryOrder) {
   const husk_session_options graph = in_mode(HUSK_MODE_GRAPH), list = in_mode(HUSK_MODE_LIST), full = in_mode(HUSK_MODE_GRAPH, 1);

@@ -9,29 +9,6 @@
 namespace husk::test {
 namespace {
 
-// y = (a - x / 2) - b with a and b as given; `more` are other constants.
-std::string affine(const char* a, const char* b, const std::string& more = "") {
-  return more + "constant a f32 [4] bytes \"" + a + "\"\nconstant b f32 [4] bytes \"" + b + R"("
-function affine {
-  input x tensor f32 [4]
-  output y tensor f32 rank 1
-  variant gpu {
-    buffer x of input bytes 16
-    buffer y of output bytes 16
-    buffer halves bytes 16 align 64
-    buffer less bytes 16 align 64
-    launch shift grid (1, 1, 1) (read x, write halves, 0, 4)
-    launch join grid (1, 1, 1) (read a, read halves, write less, 4)
-    launch join grid (1, 1, 1) (read less, read b, write y, 4)
-    return (tensor y f32 [4] [1])
-  }
-}
-)";
-}
-
-const char* const kCount = "0000803f000000400000404000008040";   // 1, 2, 3, 4
-const char* const kOnes = "0000803f0000803f0000803f0000803f";
-const char* const kTwos = "00000040000000400000004000000040";
 const std::vector<float> kLessOne = {-1, -1, -1, -1}, kLessTwo = {-2, -2, -2, -2};
 
 // A program with a session, opened in somebody's engine.
@@ -66,26 +43,8 @@ struct Opened {
   husk_error error = {};
 };
 
-class LendingTest : public testing::Test {
+class LendingTest : public FakeTest {
  protected:
-  void SetUp() override { fake.fake_reset(); }
-  void TearDown() override {
-    fake.fake_reset();
-    EXPECT_EQ(fake.fake_live_objects(), 0u);
-  }
-  // Of x = 2, 4, 6, 8.
-  std::vector<float> run(Machine& m, husk_session* session) {
-    const float x[] = {2, 4, 6, 8};
-    void *in = m.alloc(16), *out = m.alloc(16);
-    EXPECT_EQ(m.upload(in, x, 16), HUSK_OK);
-    DeviceTensor from = Machine::vector(in, 4), to = Machine::vector(out, 4);
-    husk_value input = from.value(), output = to.value();
-    EXPECT_EQ(husk_session_resize(session, 0, &input, 1, &m.error), HUSK_OK) << m.error.text;
-    EXPECT_EQ(husk_session_run(session, 0, m.stream, &input, 1, &output, 1, &m.error), HUSK_OK) << m.error.text;
-    std::vector<float> y(4);
-    EXPECT_EQ(m.download(y.data(), out, 16), HUSK_OK);
-    return y;
-  }
   // Allocations that opening made, and copies to the device.
   struct Brought {
     uint64_t allocations, copies;
@@ -102,19 +61,18 @@ class LendingTest : public testing::Test {
     opened->begin(mode);
     return opened;
   }
-  Fake fake;
 };
 
 TEST_F(LendingTest, TheSameConstantsAreBroughtOnce) {
   Machine m(affine(kCount, kOnes));
   ASSERT_NE(m.session, nullptr) << m.error.text;
   auto one = open(m.engine, affine(kCount, kOnes), {0, 0});
-  EXPECT_EQ(run(m, one->session), kLessOne);
-  EXPECT_EQ(run(m, m.session), kLessOne);
+  EXPECT_EQ(run_affine(m, one->session), kLessOne);
+  EXPECT_EQ(run_affine(m, m.session), kLessOne);
   // Other names, other places.
   std::string turned = affine(kOnes, kCount);
   auto two = open(m.engine, turned, {0, 0});
-  EXPECT_EQ(run(m, two->session), (std::vector<float>{-1, -3, -5, -7}));
+  EXPECT_EQ(run_affine(m, two->session), (std::vector<float>{-1, -3, -5, -7}));
 }
 
 TEST_F(LendingTest, TheyStayWhileAnyoneUsesThem) {
@@ -123,10 +81,10 @@ TEST_F(LendingTest, TheyStayWhileAnyoneUsesThem) {
   auto one = open(m.engine, affine(kCount, kOnes), {1, 2});
   auto two = open(m.engine, affine(kCount, kOnes), {0, 0});
   one.reset();
-  EXPECT_EQ(run(m, two->session), kLessOne);
+  EXPECT_EQ(run_affine(m, two->session), kLessOne);
   auto three = open(m.engine, affine(kCount, kOnes), {0, 0});
   two.reset();
-  EXPECT_EQ(run(m, three->session), kLessOne);
+  EXPECT_EQ(run_affine(m, three->session), kLessOne);
   three.reset();
   one = open(m.engine, affine(kCount, kOnes), {1, 2});
 }
@@ -135,8 +93,8 @@ TEST_F(LendingTest, WhatIsNotSharedIsBrought) {
   Machine m(affine(kCount, kOnes));
   ASSERT_NE(m.session, nullptr) << m.error.text;
   auto one = open(m.engine, affine(kCount, kTwos), {1, 1});
-  EXPECT_EQ(run(m, one->session), kLessTwo);
-  EXPECT_EQ(run(m, m.session), kLessOne);
+  EXPECT_EQ(run_affine(m, one->session), kLessTwo);
+  EXPECT_EQ(run_affine(m, m.session), kLessOne);
   auto two = open(m.engine, affine(kTwos, kTwos), {1, 2});   // nothing in common but with `one`, and not what it shares
   // Little in common with much would keep it all.
   const std::string much = "constant c f32 [256] bytes \"" + std::string(2048, '0') + "\"\n";
@@ -149,22 +107,22 @@ TEST_F(LendingTest, AnUpdateIsOnesOwn) {
     ASSERT_NE(m.session, nullptr) << m.error.text;
     auto a = open(m.engine, affine(kCount, kOnes), {0, 0}, mode),
          b = open(m.engine, affine(kCount, kOnes), {0, 0}, mode);
-    EXPECT_EQ(run(m, a->session), kLessOne);
-    EXPECT_EQ(run(m, b->session), kLessOne);
+    EXPECT_EQ(run_affine(m, a->session), kLessOne);
+    EXPECT_EQ(run_affine(m, b->session), kLessOne);
     ASSERT_EQ(a->update("b", 2), HUSK_OK) << a->error.text;
-    EXPECT_EQ(run(m, a->session), kLessTwo);
-    EXPECT_EQ(run(m, b->session), kLessOne);
-    EXPECT_EQ(run(m, m.session), kLessOne);
+    EXPECT_EQ(run_affine(m, a->session), kLessTwo);
+    EXPECT_EQ(run_affine(m, b->session), kLessOne);
+    EXPECT_EQ(run_affine(m, m.session), kLessOne);
     const float values[] = {2, 2, 2, 2};
     husk_constant_update first = {1, 0, values};
     ASSERT_EQ(husk_program_update_constants(m.program, &first, 1, &m.error), HUSK_OK) << m.error.text;
     ASSERT_EQ(a->update("b", 1), HUSK_OK) << a->error.text;
-    EXPECT_EQ(run(m, m.session), kLessTwo);
-    EXPECT_EQ(run(m, a->session), kLessOne);
-    EXPECT_EQ(run(m, b->session), kLessOne);
+    EXPECT_EQ(run_affine(m, m.session), kLessTwo);
+    EXPECT_EQ(run_affine(m, a->session), kLessOne);
+    EXPECT_EQ(run_affine(m, b->session), kLessOne);
     // Whoever comes later gets what the file says.
     auto late = open(m.engine, affine(kCount, kOnes), {0, 0}, mode);   // from `b`
-    EXPECT_EQ(run(m, late->session), kLessOne);
+    EXPECT_EQ(run_affine(m, late->session), kLessOne);
   }
 }
 
@@ -173,10 +131,10 @@ TEST_F(LendingTest, AloneItIsInPlaceAndThenNotLent) {
   ASSERT_NE(m.session, nullptr) << m.error.text;
   auto one = open(m.engine, affine(kCount, kOnes), {1, 2});
   ASSERT_EQ(one->update("b", 2), HUSK_OK) << one->error.text;
-  EXPECT_EQ(run(m, one->session), kLessTwo);
+  EXPECT_EQ(run_affine(m, one->session), kLessTwo);
   auto two = open(m.engine, affine(kCount, kOnes), {1, 2});
-  EXPECT_EQ(run(m, two->session), kLessOne);
-  EXPECT_EQ(run(m, one->session), kLessTwo);
+  EXPECT_EQ(run_affine(m, two->session), kLessOne);
+  EXPECT_EQ(run_affine(m, one->session), kLessTwo);
 }
 
 TEST_F(LendingTest, AFailureGivesThemBack) {
@@ -188,14 +146,14 @@ TEST_F(LendingTest, AFailureGivesThemBack) {
     EXPECT_EQ(failed.program, nullptr);
     EXPECT_NE(std::string(failed.error.text).find("the constants, 256 bytes"), std::string::npos) << failed.error.text;
   }
-  EXPECT_EQ(run(m, m.session), kLessOne);
+  EXPECT_EQ(run_affine(m, m.session), kLessOne);
   const float values[] = {2, 2, 2, 2};
   const husk_constant_update update = {1, 0, values};
   const uint64_t allocations = fake.fake_calls("cuMemAlloc"), frees = fake.fake_calls("cuMemFree");
   ASSERT_EQ(husk_program_update_constants(m.program, &update, 1, &m.error), HUSK_OK) << m.error.text;
   EXPECT_EQ(fake.fake_calls("cuMemAlloc") - allocations,
             fake.fake_calls("cuMemFree") - frees);   // alone again: in place
-  EXPECT_EQ(run(m, m.session), kLessTwo);
+  EXPECT_EQ(run_affine(m, m.session), kLessTwo);
 }
 
 TEST_F(LendingTest, ProgramsComeAndGoOnThreads) {

@@ -75,13 +75,8 @@ const husk_allocator kCounting = {nullptr,
                                   },
                                   [](void*, void* pointer) { std::free(pointer); }};
 
-class LibraryTest : public testing::Test {
+class LibraryTest : public FakeTest {
  protected:
-  void SetUp() override { fake.fake_reset(); }
-  void TearDown() override {
-    fake.fake_reset();
-    EXPECT_EQ(fake.fake_live_objects(), 0u);
-  }
   husk_status resize(Machine& m, int64_t n) {
     DeviceTensor x = Machine::vector(nullptr, n);
     husk_value input = x.value();
@@ -117,7 +112,6 @@ class LibraryTest : public testing::Test {
     return true;
   }
 
-  Fake fake;
   void *in = nullptr, *out = nullptr;
   uint64_t run_allocations = 0, run_choices = 0, run_waits = 0;
 };

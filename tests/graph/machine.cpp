@@ -42,6 +42,25 @@ kernel positive kernels "positive" (ptr, ptr, i32) block 128 1 1
   return bytes = std::get<0>(result);
 }
 
+std::string affine(const char* a, const char* b, const std::string& more) {
+  return more + "constant a f32 [4] bytes \"" + a + "\"\nconstant b f32 [4] bytes \"" + b + R"("
+function affine {
+  input x tensor f32 [4]
+  output y tensor f32 rank 1
+  variant gpu {
+    buffer x of input bytes 16
+    buffer y of output bytes 16
+    buffer halves bytes 16 align 64
+    buffer less bytes 16 align 64
+    launch shift grid (1, 1, 1) (read x, write halves, 0, 4)
+    launch join grid (1, 1, 1) (read a, read halves, write less, 4)
+    launch join grid (1, 1, 1) (read less, read b, write y, 4)
+    return (tensor y f32 [4] [1])
+  }
+}
+)";
+}
+
 husk_value DeviceTensor::value() {
   dl.shape = &size;
   husk_value v = {HUSK_VALUE_TENSOR, 0, {}};
@@ -119,6 +138,21 @@ husk_session_stats Machine::stats(husk_session* of, uint32_t function) {
   out.struct_size = sizeof(out);
   EXPECT_EQ(husk_session_stats_get(of, function, &out, &error), HUSK_OK);
   return out;
+}
+
+std::vector<float> FakeTest::run_affine(Machine& m, husk_session* session) {
+  const float x[] = {2, 4, 6, 8};
+  void *in = m.alloc(16), *out = m.alloc(16);
+  EXPECT_EQ(m.upload(in, x, 16), HUSK_OK);
+  DeviceTensor from = Machine::vector(in, 4), to = Machine::vector(out, 4);
+  husk_value input = from.value(), output = to.value();
+  EXPECT_EQ(husk_session_resize(session, 0, &input, 1, &m.error), HUSK_OK) << m.error.text;
+  const uint64_t before = fake.fake_calls(nullptr);
+  EXPECT_EQ(husk_session_run(session, 0, m.stream, &input, 1, &output, 1, &m.error), HUSK_OK) << m.error.text;
+  run_calls = fake.fake_calls(nullptr) - before;
+  std::vector<float> y(4);
+  EXPECT_EQ(m.download(y.data(), out, 16), HUSK_OK);
+  return y;
 }
 
 }  // namespace husk::test

@@ -35,6 +35,12 @@ struct DeviceTensor {
   DLTensor dl = {};
 };
 
+// A function y = (a - x / 2) - b of four floats, with a and b as given, in hexadecimal; `more` are other constants.
+std::string affine(const char* a, const char* b, const std::string& more = "");
+constexpr char kCount[] = "0000803f000000400000404000008040";   // 1, 2, 3, 4
+constexpr char kOnes[] = "0000803f0000803f0000803f0000803f";
+constexpr char kTwos[] = "00000040000000400000004000000040";
+
 // Every call is checked by the caller: what failed leaves `error`.
 class Machine {
  public:
@@ -64,6 +70,21 @@ class Machine {
   void* device_ = nullptr;   // a second handle of the device, for the test's own memory
   const std::vector<uint8_t>& file_;
   void* bytes_ = nullptr;
+};
+
+// Begins with the driver as it starts, and leaves nothing in it.
+class FakeTest : public testing::Test {
+ protected:
+  void SetUp() override { fake.fake_reset(); }
+  void TearDown() override {
+    fake.fake_reset();
+    EXPECT_EQ(fake.fake_live_objects(), 0u);
+  }
+  // What affine() gives for x = 2, 4, 6, 8, after a resize; `run_calls` of the driver were made by the run.
+  std::vector<float> run_affine(Machine& m, husk_session* session);
+
+  Fake fake;
+  uint64_t run_calls = 0;
 };
 
 }  // namespace husk::test
