@@ -276,8 +276,8 @@ Status Frame::check_view(uint32_t index, husk_error* error) const {
   const int64_t offset = registers[view.offset()].i, extent = registers[view.extent()].i;
   const int64_t size = registers[code.buffers[view.buffer()].size()].i;
   if (offset >= 0 && extent >= 0 && offset <= size && extent <= size - offset) return Status::ok;
-  return refuse(error, "a view covers bytes %lld + %lld of the %lld of buffer %s%s", static_cast<long long>(offset), static_cast<long long>(extent),
-                static_cast<long long>(size), code.label(view.buffer()).text, kWrong);
+  return refuse(error, "a view covers bytes %lld + %lld of the %lld of buffer %s%s", static_cast<long long>(offset),
+                static_cast<long long>(extent), static_cast<long long>(size), code.label(view.buffer()).text, kWrong);
 }
 
 // Sizes, then strides.

@@ -87,7 +87,8 @@ Status Container::read(const husk_allocator& allocator, husk_error* error) {
     return fail(error, HUSK_UNSUPPORTED, "the artifact has format %u.%u, this library reads %u.%u: update libhusk, or "
                 "export again", major, minor, unsigned(kMajor), unsigned(kMinor));
   if (uint64_t features = load<uint64_t>(header + 24))
-    return fail(error, HUSK_UNSUPPORTED, "the artifact needs features 0x%llx, unknown here: update libhusk", static_cast<unsigned long long>(features));
+    return fail(error, HUSK_UNSUPPORTED, "the artifact needs features 0x%llx, unknown here: update libhusk",
+                static_cast<unsigned long long>(features));
   const uint64_t metadata = load<uint32_t>(header + 12), file = load<uint64_t>(header + 16);
   if (file != size_)
     return reject(error, "the artifact is %s: its header says %llu bytes, there are %llu; copy it again",

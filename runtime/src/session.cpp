@@ -119,7 +119,8 @@ Status husk_session::allocate(uint64_t bytes, const char* what, void** out, husk
   *out = nullptr;
   const uint64_t has = arena_bytes + room_bytes;
   if (options.memory_limit && (bytes > options.memory_limit || has > options.memory_limit - bytes))
-    return fail(error, HUSK_LIMIT, "%s: %llu bytes beside the session's %llu would pass its memory_limit of %llu", what, static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(has),
+    return fail(error, HUSK_LIMIT, "%s: %llu bytes beside the session's %llu would pass its memory_limit of %llu", what,
+                static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(has),
                 static_cast<unsigned long long>(options.memory_limit));
   Status status = to_status(port()->alloc(device(), bytes, out, error));
   if (!failed(status)) return status;
