@@ -148,7 +148,7 @@ husk_status husk_program_load(husk_engine* engine, const void* data, size_t size
                               husk_error* error) {
   if (!engine || !data || !program) return null_argument(error, "program_load");
   if (reinterpret_cast<uintptr_t>(data) % 64)
-    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_load: the memory is not aligned to 64 bytes"));
+    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_load: memory not aligned to 64 bytes"));
   husk_program* made = begin_program(engine, program, error);
   if (!made) return HUSK_OUT_OF_MEMORY;
   made->file.borrow(data, size, release, user);

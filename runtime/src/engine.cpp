@@ -26,7 +26,7 @@ Status create_engine(const husk_engine_options& given, husk_engine** out, husk_e
   const husk_port* port = given.port;
   if (!port) return fail(error, HUSK_INVALID_ARGUMENT, "husk_engine_options.port is NULL: pass husk_port_host()");
   if (port->abi != HUSK_PORT_ABI || port->struct_size < sizeof(husk_port))
-    return fail(error, HUSK_UNSUPPORTED, "port '%s' has interface %u, this library has %u: build both from one version",
+    return fail(error, HUSK_UNSUPPORTED, "port '%s' has interface %u, not %u: build both from one version",
                 port->name ? port->name : "", port->abi, HUSK_PORT_ABI);
   const husk_allocator allocator = given.allocator ? *given.allocator : *default_allocator();
   husk_engine* engine = create<husk_engine>(allocator, error);

@@ -121,7 +121,7 @@ Status husk_program::load_kernel(uint32_t index, husk_error* error) {
   if (!module) {
     if (image->format() == HUSK_IMAGE_ELF && !engine->options.allow_host_images)
       return husk::fail(error, HUSK_UNSUPPORTED, "image '%s' is native code: set "
-                        "husk_engine_options.allow_host_images if you trust the file", image->name()->c_str());
+                        "husk_engine_options.allow_host_images if you trust it", image->name()->c_str());
     HUSK_TRY(file.check_hash(image->blob(), "image", image->name()->c_str(), error));
     const husk_port_image data = {image->format(), file.blob(image->blob()), image->blob()->size(), image->name()->c_str()};
     void* loaded = nullptr;

@@ -114,12 +114,15 @@ Status husk_session::resize(uint32_t function, const husk_value* inputs, uint32_
   HUSK_TRY(settle(frame, true, &writes, error));
   frame.bound_once = false;  // nor may run take these checks for its own
   frame.layout = 0;
-  frame.preparing = true;
-  Status prepared = write_segment(frame, 0, Writes::dynamic, error);
-  frame.preparing = false;
-  HUSK_TRY(prepared);
-  if (options.mode == HUSK_MODE_LIST || !port()->graphs || frame.code.segments.size != 1 || options.trace) return Status::ok;
-  if (frame.graph.fits(frame.plan_hash) || frame.planned.peak > arena_bytes) return Status::ok;
+  const bool graph = options.mode != HUSK_MODE_LIST && port()->graphs && frame.code.segments.size == 1 && !options.trace &&
+                     !frame.graph.fits(frame.plan_hash) && frame.planned.peak <= arena_bytes;
+  if (graph || husk::count(program->rows()->ops())) {
+    frame.preparing = true;
+    Status prepared = write_segment(frame, 0, Writes::dynamic, error);
+    frame.preparing = false;
+    HUSK_TRY(prepared);
+  }
+  if (!graph) return Status::ok;
   HUSK_TRY(wait(error));
   return frame.graph.build(frame, error);
 }
