@@ -299,25 +299,12 @@ Status Frame::check_tensor_row(uint32_t index, husk_error* error) const {
   return refuse(error, "a tensor does not fit into its view of buffer %s%s", code.label(view.buffer()).text, kWrong);
 }
 
-Status Frame::check_argument(const fb::Argument& argument, husk_error* error) const {
-  switch (static_cast<ArgumentKind>(argument.kind())) {
-    case ArgumentKind::view: return check_view(argument.index(), error);
-    case ArgumentKind::tensor: return check_tensor_row(argument.index(), error);
-    default: return Status::ok;
-  }
-}
-
-// Memory is checked where it is used, each time: a row may be wrong where the segment that uses it does not run, and one
-// that was right may be of a segment that did not run this time, and is zeros now.
-Status Frame::check_segment(uint32_t segment, husk_error* error) const {
-  for (uint32_t b = 0; b < code.buffers.size; ++b)   // what the caller brought
+Status Frame::check_memory_of(uint32_t segment, husk_error* error) const {
+  for (uint32_t b = 0; b < code.buffers.size; ++b)
     if (block_of[b] == kNone && places[b].sized_in == segment) HUSK_TRY(check_buffer(b, error));
-  const fb::Segment& range = code.segments[segment];
-  for (uint32_t s = range.step_begin(); s < range.step_end(); ++s)
-    for (uint32_t i = 0; i < code.steps[s].c(); ++i)
-      HUSK_TRY(check_argument(code.arguments[code.steps[s].b() + i], error));
   for (uint32_t i = 0; i < code.outputs(); ++i)   // which no step need use
-    if (output_states[i].checked_in == segment) HUSK_TRY(check_argument(code.results[i], error));
+    if (output_states[i].checked_in == segment && static_cast<ArgumentKind>(code.results[i].kind()) == ArgumentKind::tensor)
+      HUSK_TRY(check_tensor_row(code.results[i].index(), error));
   return Status::ok;
 }
 

@@ -149,7 +149,7 @@ bool Frame::is_static(const fb::Argument& argument) const {
     case ArgumentKind::view: {
       const fb::View& view = code.views[argument.index()];
       const auto space = static_cast<Space>(code.buffers[view.buffer()].space());
-      return fixed(view.offset()) && fixed(view.extent()) && space != Space::input && space != Space::output &&
+      return fixed(view.offset()) && fixed(view.extent()) && fixed(code.buffers[view.buffer()].size()) && space != Space::input && space != Space::output &&
              places[view.buffer()].sized_in == 0;
     }
     case ArgumentKind::null: return true;
@@ -165,9 +165,8 @@ void Frame::prepare_steps() {
     const fb::Instruction& step = code.steps[s];
     const bool launch = static_cast<Step>(step.op()) == Step::op_launch;
     step_states[s].first_dynamic = filled;
-    // Steps may share their arguments, so the positions are written down for each.
-    for (uint32_t i = launch ? 3 : 0; i < step.c() && filled < n; ++i)
-      if (!is_static(code.arguments[step.b() + i])) dynamic[filled++] = step.b() + i;
+    for (uint32_t i = step.b(); i < step.b() + step.c(); ++i)
+      if (!is_static(code.arguments[i])) dynamic[filled++] = i;
     if (!launch) continue;
     const fb::Kernel* kernel = code.program->kernels()->Get(step.a());
     husk_launch& out = step_states[s].launch;

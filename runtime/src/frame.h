@@ -131,8 +131,9 @@ struct Frame {
   Status bind_inputs(const husk_value* values, uint32_t count, bool data, husk_error* error);
   Status bind_outputs(husk_value* values, uint32_t count, uint32_t segment, husk_error* error);
   Status check_overlaps(husk_error* error) const;
-  // Everything that FORMAT.md wants checked of the memory that the steps of `segment` use, before the first of them.
-  Status check_segment(uint32_t segment, husk_error* error) const;
+  // What FORMAT.md wants checked of memory that the session does not place and whose size is known with `segment`, and of the
+  // outputs that it shapes. Views of steps are checked where their addresses are written.
+  Status check_memory_of(uint32_t segment, husk_error* error) const;
   // Evaluates a prologue.
   Status enter(uint32_t segment, husk_error* error);
   // Leaves zeros where a segment that does not run would have computed or brought something.
@@ -160,7 +161,8 @@ struct Frame {
   bool place_values();
 
   // ---- steps.cpp ----
-  // Writes the arguments of a step that may have changed; with `all` every one. Fails where a number does not fit.
+  // Writes the arguments of a step that may have changed; with `all` every one. Fails where a number does not fit, or a view
+  // does not lie in its buffer.
   Status write_arguments(uint32_t step, bool all, husk_error* error);
   uint32_t fill_width(uint32_t step) const;    // bytes of an element
   uint64_t step_length(uint32_t step) const;   // bytes of a copy, elements of a fill
@@ -194,11 +196,10 @@ struct Frame {
   Status check_buffer(uint32_t buffer, husk_error* error) const;
   Status check_view(uint32_t view, husk_error* error) const;
   Status check_tensor_row(uint32_t tensor, husk_error* error) const;
-  Status check_argument(const fb::Argument& argument, husk_error* error) const;
   bool plan_parallel();
   Status check_size(uint32_t buffer, const Block& block, husk_error* error) const;
   Status read_value(uint32_t step, void* stream, husk_error* error);
-  void write_op_args(uint32_t step);
+  Status write_op_args(uint32_t step, husk_error* error);
 };
 
 }  // namespace husk

@@ -54,7 +54,7 @@ Status husk_session::settle(Frame& frame, bool may_allocate, Writes* writes, hus
   *writes = same && !moved && !laid_out ? Writes::none : Writes::dynamic;
   if (same && !laid_out) return Status::ok;
   frame.bound_once = false;
-  Status status = frame.check_segment(0, error);
+  Status status = frame.check_memory_of(0, error);
   if (failed(status))
     frame.layout = 0;  // nothing was written for it yet
   else
@@ -116,12 +116,10 @@ Status husk_session::resize(uint32_t function, const husk_value* inputs, uint32_
   frame.layout = 0;
   const bool graph = options.mode != HUSK_MODE_LIST && port()->graphs && frame.code.segments.size == 1 && !options.trace &&
                      !frame.graph.fits(frame.plan_hash) && frame.planned.peak <= arena_bytes;
-  if (graph || husk::count(program->rows()->ops())) {
-    frame.preparing = true;
-    Status prepared = write_segment(frame, 0, Writes::dynamic, error);
-    frame.preparing = false;
-    HUSK_TRY(prepared);
-  }
+  frame.preparing = true;
+  Status prepared = write_segment(frame, 0, Writes::dynamic, error);
+  frame.preparing = false;
+  HUSK_TRY(prepared);
   if (!graph) return Status::ok;
   HUSK_TRY(wait(error));
   return frame.graph.build(frame, error);
@@ -181,25 +179,24 @@ Status husk_session::run_entered(Frame& frame, Writes writes, void* on, husk_val
 
 Status husk_session::run_settled(Frame& frame, Writes writes, void* on, husk_value* outputs, uint32_t output_count,
                                  husk_error* error) {
+  HUSK_TRY(write_segment(frame, 0, writes, error));   // before anything is enqueued: it checks the memory
   HUSK_TRY(take_turn(on, error));
   HUSK_TRY(copy_inputs(frame, false, on, error));
   bool done = false;
   if (options.mode != HUSK_MODE_LIST && frame.graph.fits(frame.plan_hash) && !options.trace) {
-    HUSK_TRY(write_segment(frame, 0, writes, error));
     HUSK_TRY(frame.graph.run(frame, on, writes == Writes::none, &done, error));
   }
   if (!done) {
     frame.graph.fall_behind();
-    HUSK_TRY(run_segments(frame, writes, on, outputs, output_count, error));
+    HUSK_TRY(run_segments(frame, on, outputs, output_count, error));
   }
   ++(done ? frame.runs_as_graph : frame.runs_as_list);
   return copy_inputs(frame, true, on, error);
 }
 
-// The first prologue has run already.
-Status husk_session::run_segments(Frame& frame, Writes writes, void* on, husk_value* outputs, uint32_t output_count,
+// The first prologue has run already, the first segment's arguments are written.
+Status husk_session::run_segments(Frame& frame, void* on, husk_value* outputs, uint32_t output_count,
                                   husk_error* error) {
-  HUSK_TRY(write_segment(frame, 0, writes, error));
   HUSK_TRY(run_segment(frame, 0, on, error));
   const uint64_t limit = options.loop_limit ? options.loop_limit : 1ull << 32;
   uint64_t turns = 0;
@@ -214,7 +211,7 @@ Status husk_session::run_segments(Frame& frame, Writes writes, void* on, husk_va
     HUSK_TRY(frame.bind_outputs(outputs, output_count, segment, error));
     HUSK_TRY(frame.check_overlaps(error));
     frame.place_values();
-    HUSK_TRY(frame.check_segment(segment, error));
+    HUSK_TRY(frame.check_memory_of(segment, error));
     HUSK_TRY(write_segment(frame, segment, Writes::dynamic, error));
     HUSK_TRY(run_segment(frame, segment, on, error));
     const uint32_t back = frame.code.segments[segment].back();

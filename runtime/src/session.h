@@ -64,7 +64,7 @@ struct husk_session {
                            husk_error* error);
   husk::Status run_settled(husk::Frame& frame, Writes writes, void* on, husk_value* outputs, uint32_t output_count,
                            husk_error* error);
-  husk::Status run_segments(husk::Frame& frame, Writes writes, void* on, husk_value* outputs, uint32_t output_count,
+  husk::Status run_segments(husk::Frame& frame, void* on, husk_value* outputs, uint32_t output_count,
                             husk_error* error);
   husk::Status run_segment(husk::Frame& frame, uint32_t segment, void* on, husk_error* error);
   husk::Status run_traced(husk::Frame& frame, uint32_t step, void* on, husk_error* error);

@@ -106,40 +106,40 @@ Status Frame::write_arguments(uint32_t step, bool all, husk_error* error) {
   const auto kind = static_cast<Step>(op.op());
   husk_launch& launch = step_states[step].launch;
   if (kind == Step::op_extern) {
-    write_op_args(step);
+    HUSK_TRY(write_op_args(step, error));
     return preparing ? run_step(step, nullptr, error) : Status::ok;
   }
   const fb::Kernel* kernel = kind == Step::op_launch ? code.program->kernels()->Get(op.a()) : nullptr;
-  const uint32_t begin = all ? op.b() + (kernel ? 3 : 0) : step_states[step].first_dynamic;
+  const uint32_t begin = all ? op.b() : step_states[step].first_dynamic;
   const uint32_t end = all ? op.b() + op.c() : step_states[step + 1].first_dynamic;
   for (uint32_t n = begin; n < end; ++n) {
-    const uint32_t i = all ? n : dynamic[n];
+    const uint32_t i = all ? n : dynamic[n], at = i - op.b();
     const fb::Argument& argument = code.arguments[i];
     switch (static_cast<ArgumentKind>(argument.kind())) {
       case ArgumentKind::view:
+        HUSK_TRY(check_view(argument.index(), error));
         values[i] = reinterpret_cast<uintptr_t>(address(code.views[argument.index()]));
         break;
       case ArgumentKind::integer:
       case ArgumentKind::floating: {
-        const uint8_t type = kernel ? kernel->params()->Get(i - op.b() - 3) : argument.type();
-        if (!encode(type, registers[argument.index()], &values[i]))
-          return refuse(error, "argument %u is %lld, which %s does not hold: the inputs are too large",
-                      i - op.b(), static_cast<long long>(registers[argument.index()].i),
-                      husk_dtype_name(static_cast<husk_dtype>(type)));
+        const Register value = registers[argument.index()];
+        if (kernel && at < 3) {
+          if (value.i < 0 || value.i > kGridLimit[at])
+            return refuse(error, "grid dimension %u is %lld, outside 0..%lld: the inputs are too large", at,
+                          static_cast<long long>(value.i), static_cast<long long>(kGridLimit[at]));
+          launch.grid[at] = static_cast<uint32_t>(value.i);
+          break;
+        }
+        const uint8_t type = kernel ? kernel->params()->Get(at - 3) : argument.type();
+        if (!encode(type, value, &values[i]))
+          return refuse(error, "argument %u is %lld, which %s does not hold: the inputs are too large", at,
+                        static_cast<long long>(value.i), husk_dtype_name(static_cast<husk_dtype>(type)));
         break;
       }
       default: values[i] = argument.index() ? reinterpret_cast<uintptr_t>(session->failed_assert) : 0;
     }
   }
-  if (kind == Step::op_launch) {
-    for (uint32_t d = 0; d < 3; ++d) {
-      const int64_t size = registers[code.arguments[op.b() + d].index()].i;
-      if (size < 0 || size > kGridLimit[d])
-        return refuse(error, "grid dimension %u is %lld, outside 0..%lld: the inputs are too large", d,
-                    static_cast<long long>(size), static_cast<long long>(kGridLimit[d]));
-      launch.grid[d] = static_cast<uint32_t>(size);
-    }
-  } else if (kind == Step::op_copy || kind == Step::op_fill) {
+  if (kind == Step::op_copy || kind == Step::op_fill) {
     const int64_t bytes = registers[code.views[code.arguments[op.b()].index()].extent()].i;
     if (kind == Step::op_copy && registers[code.views[code.arguments[op.b() + 1].index()].extent()].i != bytes)
       return refuse(error, "a copy between views of different extents: export the program again");
@@ -149,7 +149,7 @@ Status Frame::write_arguments(uint32_t step, bool all, husk_error* error) {
   return Status::ok;
 }
 
-void Frame::write_op_args(uint32_t step) {
+Status Frame::write_op_args(uint32_t step, husk_error* error) {
   const fb::Instruction& op = code.steps[step];
   for (uint32_t i = op.b(); i < op.b() + op.c(); ++i) {
     const fb::Argument& argument = code.arguments[i];
@@ -162,6 +162,7 @@ void Frame::write_op_args(uint32_t step) {
     uint32_t first = argument.index(), numbers = 0;   // operands, to be laid out beside one another
     switch (kind) {
       case ArgumentKind::tensor: {
+        HUSK_TRY(check_tensor_row(first, error));
         const fb::Tensor& tensor = code.tensors[first];
         out.access = argument.access();
         out.dtype = tensor.dtype();
@@ -187,6 +188,7 @@ void Frame::write_op_args(uint32_t step) {
     out.strides = out.sizes + out.rank;
     out.floats = reinterpret_cast<const double*>(out.sizes);
   }
+  return Status::ok;
 }
 
 bool Frame::is_empty(uint32_t step) const {

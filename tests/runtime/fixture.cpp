@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
+#include <utility>
 
 namespace husk::test {
 
@@ -64,7 +65,11 @@ husk_engine_options Machine::defaults() {
 
 Machine::Machine(const std::string& body, husk_engine_options options, const husk_session_options* session_options,
                  std::vector<husk_op> extra)
-    : bytes_(artifact(body)) {
+    : Machine(artifact(body), options, session_options, std::move(extra)) {}
+
+Machine::Machine(const std::vector<uint8_t>& file, husk_engine_options options, const husk_session_options* session_options,
+                 std::vector<husk_op> extra)
+    : bytes_(file) {
   if (husk_engine_create(&options, &engine, &error) != HUSK_OK) return;
   uint32_t ops = 0;
   const husk_op* op = husk_host_ops(&ops);

@@ -49,6 +49,9 @@ class Machine {
  public:
   explicit Machine(const std::string& body, husk_engine_options options = defaults(),
                    const husk_session_options* session_options = nullptr, std::vector<husk_op> extra = {});
+  // Of an artifact.
+  explicit Machine(const std::vector<uint8_t>& file, husk_engine_options options = defaults(),
+                   const husk_session_options* session_options = nullptr, std::vector<husk_op> extra = {});
   ~Machine();
   static husk_engine_options defaults();
 
