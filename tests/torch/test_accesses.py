@@ -146,3 +146,32 @@ def test_other_functions_do_not_count():
 def test_other_pointers_than_expected():
   assert accesses("tt.func public @k(%a: !tt.ptr<f32>) {\n", "k", ["a", "b"]) is None
   assert accesses("tt.func public @k(%a: !tt.ptr<f32>) {\n", "j", ["a"]) is None
+
+
+PARTITIONS = """ttg.warp_specialize(%b, %n, %a) attributes {requestedRegisters = array<i32: 24>}
+default {
+  %1 = tt.load %a : !tt.ptr<f32>
+  ttg.warp_yield loc(#loc1)
+}
+partition0(%x: !tt.ptr<f32> loc(unknown), %1: i32 loc(unknown), %y: !tt.ptr<f32> loc(unknown)) num_warps(4) {
+  %2 = tt.addptr %y, %1 : !tt.ptr<f32>, i32
+  FIRST
+  ttg.warp_return
+}
+partition1(%x: !tt.ptr<f32> loc(unknown), %1: i32 loc(unknown), %y: !tt.ptr<f32> loc(unknown)) num_warps(4) {
+  %2 = tt.addptr %x, %1 : !tt.ptr<f32>, i32
+  SECOND
+  ttg.warp_return
+} : (!tt.ptr<f32>, i32, !tt.ptr<f32>) -> ()"""
+
+
+@pytest.mark.parametrize("first, second, expected", [
+    ("%3 = ttg.async_copy_global_to_local %2, %t : tensor<8x!tt.ptr<f32>> -> <8xf32, #shared, #smem, mutable>",
+     "tt.store %2, %3 : !tt.ptr<f32>", ("read", "write")),
+    ("%3 = tt.load %2 : !tt.ptr<f32>", "%3 = tt.load %2 : !tt.ptr<f32>", ("read", "read")),
+    ("tt.store %2, %1 : !tt.ptr<f32>", "%3 = tt.load %2 : !tt.ptr<f32>", ("both", "read")),
+    ("some.thing %2 : !tt.ptr<f32>", "tt.store %x, %1 : !tt.ptr<f32>", ("both", "write"))])
+def test_what_some_warps_do_for_themselves(first, second, expected):
+  """Their names are their own, and mean what they were given."""
+  text = PARTITIONS.replace("FIRST", first).replace("SECOND", second)
+  assert access(*text.split("\n")) == expected

@@ -102,6 +102,57 @@ def test_a_wait_behind_what_takes_tensor_memory_is_first():
   assert not waits.check(ptx(taken + "\t@%p3 bra $L__BB0_2;\n" + WAIT), "kernel").first
 
 
+PARTS = """	mov.u32 	%r1, %tid.x;
+	shr.u32 	%r5, %r1, 5;
+	shfl.sync.idx.b32 	%r2, %r5, 0, 31, -1;
+	setp.lt.u32 	%p1, %r2, 4;
+"""
+FIRST = """	setmaxnreg.inc.sync.aligned.u32 	240;
+""" + WAIT + """	st.shared.b32 	[room], %r1;
+	bar.sync 	0, 128;
+	barrier.sync 	1;
+	ret;
+"""
+OTHERS = """	ld.param.b64 	%rd5, [kernel_param_0];
+	bra.uni 	$L__BB0_3;
+$L__BB0_4:
+	ld.shared.b32 	%r6, [room];
+	ret;
+$L__BB0_3:
+	setmaxnreg.dec.sync.aligned.u32 	24;
+	barrier.sync 	1;
+	bra.uni 	$L__BB0_4;
+"""
+PARTED = {
+    "the others go on": PARTS + "\t@%p1 bra $L__BB0_2;\n\tbra.uni $L__BB0_1;\n$L__BB0_2:\n" + FIRST + "$L__BB0_1:\n" + OTHERS,
+    "the first go on": PARTS + "\t@!%p1 bra $L__BB0_1;\n" + FIRST + "$L__BB0_1:\n" + OTHERS}
+
+
+@pytest.mark.parametrize("text", PARTED.values(), ids=PARTED)
+def test_a_wait_of_the_first_warps_is_first_where_the_others_stop_at_the_blocks_barrier(text):
+  """As Triton writes a kernel whose warps share the work."""
+  found = waits.check(ptx(text), "kernel")
+  assert (found.first, found.why_not) == (True, None)
+
+
+@pytest.mark.parametrize("before, after", [
+    ("\tbarrier.sync \t1;\n\tbra", "\tbarrier.sync \t1, 256;\n\tbra"),          # a barrier of some
+    ("\tsetmaxnreg.dec", "\tst.global.b32 [%rd1], %r7;\n\tsetmaxnreg.dec"),        # memory before it
+    ("\tld.param.b64 \t%rd5", "\tld.global.b64 \t%rd5, [%rd1];\n\tld.param.b64 \t%rd5"),
+    ("\tbarrier.sync \t1;\n\tbra", "\tret;\n\tbra"),                           # they never come to one
+    ("\tbra.uni \t$L__BB0_3;", "\t@%p3 bra \t$L__BB0_3;"),                       # only some go there
+    ("\tbra.uni \t$L__BB0_3;", "\tbra.uni \t$L__BB0_9;"),
+    ("setp.lt.u32 \t%p1, %r2, 4", "setp.lt.u32 \t%p1, %r2, 0"),                   # nobody waits
+    ("setp.lt.u32 \t%p1, %r2, 4", "setp.gt.u32 \t%p1, %r2, 4"),
+    ("shr.u32 \t%r5, %r1, 5", "shr.u32 \t%r5, %r4, 5"),                           # of something else than the thread
+    ("\tsetmaxnreg.inc", "\tst.shared.b32 \t[room], %r1;\n\tsetmaxnreg.inc"),    # memory before the wait
+    ("\tgriddepcontrol.wait;", "\tmov.u32 \t%r9, 0;")])
+def test_but_not_if_anything_may_come_before(before, after):
+  for text in PARTED.values():
+    assert text.count(before) == 1
+    assert not waits.check(ptx(text.replace(before, after)), "kernel").first
+
+
 def test_a_trigger_is_seen_wherever_it_stands():
   trigger = "\tgriddepcontrol.launch_dependents;\n"
   assert waits.check(ptx(trigger + WAIT + "\tret;"), "kernel").triggers

@@ -1,6 +1,6 @@
 """Which pointers a Triton kernel reads and writes, from its own loads and stores.
 
-Reads the kernel's first intermediate form (TTIR). Every value that holds pointers is followed to the parameters that
+Reads the kernel's first intermediate form (TTIR, or TTGIR of a Gluon kernel). Every value that holds pointers is followed to the parameters that
 it may come from, through arithmetic, loops and branches, regardless of order: names that occur in two regions count
 as one value, which can only add to what is found. What goes somewhere else (a call, a descriptor, a cast to an int)
 is read and written; an access whose pointer comes from nowhere known makes every parameter so.
@@ -32,7 +32,7 @@ def accesses(ttir, symbol, pointers):
     if re.match(r"\s*tt\.func\b", line):
       break
     lines.append(_PLACE.sub("", line))
-  flow = _Flow(lines)
+  flow = _Flow(list(_apart(lines)))
   roots = flow.closed(dict(zip(values, pointers)))
   read, written = set(), set()
   for access, value in flow.accesses:
@@ -45,11 +45,27 @@ def accesses(ttir, symbol, pointers):
           for name in pointers}
 
 
+def _apart(lines):
+  """What some warps of a block do for themselves sees only its arguments: names of its own, since others' are the same."""
+  depth, which = 0, None
+  for line in lines:
+    begin = re.match(r"\s*(partition\d+)\(", line)
+    if begin:
+      depth, which = 0, begin.group(1)
+    if which is None:
+      yield line
+      continue
+    yield re.sub(r"%[\w$.-]+", lambda name: f"{name.group()}.{which}", line)
+    depth += line.count("{") - line.count("}")
+    if depth <= 0:
+      which = None
+
+
 class _Flow:
   """`sources` has the values that a value may be, `accesses` what is done: (read, write, both or escape, value)."""
 
   def __init__(self, lines):
-    self.sources, self.accesses, self._regions, self._blocks = {}, [], [], _block_arguments(lines)
+    self.sources, self.accesses, self._regions, self._captured, self._blocks = {}, [], [], [], _block_arguments(lines)
     for line in lines:
       self._line(line)
 
@@ -74,6 +90,9 @@ class _Flow:
     if parts:
       result, op, rest = parts.groups()
       self._operation([] if result is None else _results(result), op, rest)
+    elif re.match(r"\s*partition\d+\(", line):     # what some warps do: its arguments are what all of these are given
+      for argument, operand in zip(re.findall(rf"({_VALUE}):", line), self._captured):
+        self._may_be(argument, operand)
     elif "tt.ptr" in line and not re.match(r"\s*\^", line):
       self._escape(line)
     self._nesting(line)
@@ -85,7 +104,7 @@ class _Flow:
         self._may_be(results[0], operand)
     elif op == "tt.make_tensor_descriptor" and results:
       self._may_be(results[0], operands[0])
-    elif op in ("tt.load", "tt.descriptor_load", "tt.descriptor_gather"):
+    elif op in ("tt.load", "tt.descriptor_load", "tt.descriptor_gather", "ttg.async_copy_global_to_local"):
       self.accesses.append(("read", operands[0]))
     elif op in ("tt.descriptor_store", "tt.descriptor_scatter"):
       self.accesses.append(("write", operands[0]))
@@ -96,6 +115,8 @@ class _Flow:
     elif op in ("tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce"):
       self.accesses.append(("both", operands[0]))
       self.accesses += [("escape", operand) for operand in operands[1:]]
+    elif op == "ttg.warp_specialize":
+      self._captured = re.findall(_VALUE, rest.split(")")[0])
     elif op in ("scf.for", "scf.if") and rest.rstrip().endswith("{"):
       self._region(results, op, rest)
     elif op == "scf.yield" and self._regions and self._regions[-1]:

@@ -211,6 +211,7 @@ def _stand_ins(target):
   from torch._dynamo.device_interface import CudaInterface
   from torch._inductor import graph, utils
   from torch._inductor.fx_passes import joint_graph
+  from torch._inductor.runtime import triton_heuristics
   properties = target.properties()
   capability = (target.major, target.minor)
 
@@ -239,6 +240,9 @@ def _stand_ins(target):
   # The patterns were learnt on the CPU (`_learn_patterns`); they match graphs of either device.
   learnt = joint_graph.lazy_init
   yield joint_graph, "lazy_init", lambda device=None: learnt(torch.device("cpu"))
+
+  # Inductor compiles Triton kernels only; one in Gluon begins at another form.
+  yield triton_heuristics, "ASTSource", versions.kernel_source
 
 
 def _without_a_gpu(target, tuned):

@@ -293,7 +293,8 @@ def compiled(name, tuner, target, wait, configs):
 
 
 def _kernel(name, tuner, result, target, wait):
-  metadata, ptx = result.kernel.metadata, result.kernel.asm["ptx"]
+  metadata, forms = result.kernel.metadata, result.kernel.asm
+  ptx = forms["ptx"]
   _refuse(name, metadata)
   signature, constants = result.compile_meta["signature"], result.compile_meta["constants"]
   arguments, parameters = [], []
@@ -309,8 +310,8 @@ def _kernel(name, tuner, result, target, wait):
     raise Unsupported(f"kernel {name}: the wait was put first, but {found.why_not!r} stands before it in the PTX")
   cluster = getattr(metadata, "num_ctas", 1)
   return Kernel(
-      name=name, symbol=metadata.name, cubin=result.kernel.asm["cubin"], ptx=ptx, arguments=arguments,
-      parameters=parameters, access=_access(name, result.kernel.asm["ttir"], metadata.name, parameters),
+      name=name, symbol=metadata.name, cubin=forms["cubin"], ptx=ptx, arguments=arguments,
+      parameters=parameters, access=_access(name, forms.get("ttir") or forms["ttgir"], metadata.name, parameters),
       block=(target.warp_size * metadata.num_warps, 1, 1), shared=metadata.shared, cluster=cluster,
       waits_first=found.first, triggers_early=found.triggers,
       cooperative=bool(getattr(metadata, "launch_cooperative_grid", False)), scratch=_scratch(name, metadata), config=_config(result.config),

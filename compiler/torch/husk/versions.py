@@ -232,6 +232,19 @@ def size_hint(size):
   return int(hint(size, fallback=1024))
 
 
+def kernel_source(function, *rest):
+  """What Triton compiles of a kernel."""
+  from triton.compiler import ASTSource
+  from triton.experimental.gluon._runtime import GluonASTSource
+  return (GluonASTSource if function.is_gluon() else ASTSource)(function, *rest)
+
+
+def gluon(text):
+  """The text of a Gluon kernel as the Triton at hand has its functions, from one that is written for 3.6."""
+  from triton.experimental.gluon.language.nvidia.ampere import async_copy
+  return text.replace(".async_copy_global_to_shared(", ".async_load(") if hasattr(async_copy, "async_load") else text
+
+
 def cuda_environment():
   """The module that knows the installed CUDA, where there is one."""
   import importlib

@@ -55,7 +55,7 @@ def may_trigger(ptx):
 # may touch memory, or may leave the way to the wait.
 _HARMLESS = re.compile(
     r"(ld\.param|mov|cvt|cvta|add|sub|mul|mad|mul24|div|rem|abs|neg|min|max|shl|shr|shf|and|or|xor|not|cnot|lop3|bfe|"
-    r"bfi|bfind|brev|clz|popc|prmt|setp|selp|set|fma|griddepcontrol\.launch_dependents)(\.|$)")
+    r"bfi|bfind|brev|clz|popc|prmt|setp|selp|set|fma|shfl\.sync|griddepcontrol\.launch_dependents)(\.|$)")
 
 # So may what Triton puts first from 10.0 on, to take tensor memory and read from shared memory where it is: only the block
 # itself sees that. Guards do not matter there.
@@ -71,15 +71,66 @@ class Waits:
 
 
 def check(ptx, symbol):
-  """Reads the entry block of `symbol`. All ways to the rest of the kernel begin in it, so a wait there is enough."""
+  """Reads the entry block of `symbol`. All ways to the rest of the kernel begin in it, so a wait there is enough; but the first
+  branch may be one that parts the block's warps (`_parted`)."""
   instructions = list(_instructions(_entry(ptx, symbol)))
   triggers = any(i.startswith("griddepcontrol.launch_dependents") for i in instructions)
-  for instruction in instructions:
+  at, parted = 0, False
+  while at < len(instructions):
+    instruction = instructions[at]
     if instruction.startswith("griddepcontrol.wait"):
       return Waits(True, triggers, None)
-    if not _HARMLESS.match(instruction.split()[0].rstrip(";")) and not _OWN.match(instruction):
+    following = None if parted else _parted(instructions, at)
+    if following is not None:
+      at, parted = following, True
+      continue
+    if not _is_harmless(instruction):
       return Waits(False, triggers, instruction)
+    at += 1
   return Waits(False, triggers, "the end of the kernel")
+
+
+def _is_harmless(instruction):
+  return bool(_HARMLESS.match(instruction.split()[0].rstrip(";")) or _OWN.match(instruction))
+
+
+# Which warps of a block are its first ones, and the branch that parts them from the others.
+_PARTED = re.compile(r"mov\.u32\s+(%\w+), %tid\.x\n(?:.*\n)*?shr\.u32\s+(%\w+), \1, 5\n(?:.*\n)*?"
+                     r"shfl\.sync\.idx\.b32\s+(%\w+), \2, 0, 31, -1\n(?:.*\n)*?setp\.lt\.u32\s+(%\w+), \3, [1-9]\d*\n"
+                     r"@(!?)\4\s+bra\s+(\S+)$")
+
+
+def _parted(instructions, at):
+  """Where the first warps of a block go on, if the instruction at `at` is where Triton sends the others of a warp-specialised
+  kernel elsewhere, and they touch nothing until they come to a barrier of the whole block. The first warps come to it behind what
+  is read next, their wait. None if not."""
+  found = _PARTED.search("\n".join(instructions[:at + 1]))
+  if not found:
+    return None
+  labels = {instruction.removesuffix(":"): index for index, instruction in enumerate(instructions) if instruction.endswith(":")}
+  first, others = labels.get(found.group(6)), at + 1
+  if found.group(5):
+    first, others = others, first
+  for _ in instructions:
+    if others is None or others >= len(instructions):
+      return None
+    instruction = instructions[others]
+    if re.fullmatch(r"(bar|barrier)\.sync(\.aligned)?\s+\d+", instruction):      # no number of threads: all
+      return first if first is None else _behind_registers(instructions, first)
+    if instruction.startswith("bra.uni"):
+      others = labels.get(instruction.split()[1])
+    elif instruction.endswith(":") or _is_harmless(instruction) or instruction.startswith("setmaxnreg."):
+      others += 1
+    else:
+      return None
+  return None
+
+
+def _behind_registers(instructions, at):
+  """How many registers a thread has is no memory."""
+  while at < len(instructions) and (instructions[at].endswith(":") or instructions[at].startswith("setmaxnreg.")):
+    at += 1
+  return at
 
 
 def _entry(ptx, symbol):
