@@ -164,6 +164,60 @@ def written_out(self, q, k, v, mask):
   return torch.softmax(scores, -1) @ v
 
 
+MANY = {0: B, 2: torch.export.Dim("many", min=1, max=65536)}
+KERNEL = "from triton.experimental import gluon"      # where a kernel is one whose warps share the work
+
+
+def gluon_of(tmp_path, monkeypatch, args, function=causal, shapes=(MANY,) * 3, key="h200"):
+  """(whether attention is that kernel, its row, its launch)."""
+  sources = []
+  compiled = triton_kernels._loaded
+  monkeypatch.setattr(triton_kernels, "_loaded",
+                      lambda name, source, *rest, **more: sources.append(source) or compiled(name, source, *rest, **more))
+  text = text_of(tmp_path, function, args, f"cuda:{key}", shapes=shapes)
+  row, = re.findall(r"^kernel \S*attention.*", text, re.M)
+  call, = re.findall(r"^ *launch \S*attention.*", text, re.M)
+  return KERNEL in "".join(sources), row, call
+
+
+@pytest.mark.parametrize("size, dtype, shared", [(64, torch.float16, 131208), (128, torch.bfloat16, 180328)])
+def test_many_queries_on_a_hopper(size, dtype, shared, tmp_path, monkeypatch):
+  args = tuple(heads(dtype=dtype, size=size, rows=35) for _ in range(3))
+  found, row, call = gluon_of(tmp_path, monkeypatch, args)
+  assert found and f"block 384 1 1 shared {shared} waits_first" in row
+  assert "grid (min(132, mul(mul(2, " in call and "(read q, read k, read v, write output, " in call
+
+
+def test_the_log_sum_exp_on_a_hopper(tmp_path, monkeypatch):
+  def function(self, q, k, v):
+    return ATEN._scaled_dot_product_efficient_attention(q, k, v, None, True)[:2]
+
+  args = tuple(heads(dtype=torch.float16, size=64, rows=512) for _ in range(3))
+  found, _, call = gluon_of(tmp_path, monkeypatch, args, function, None)
+  assert found and "write output, write output_1" in call.replace("output0", "output").replace("output1", "output_1")
+
+
+@pytest.mark.parametrize("key, size, dtype, rows, shapes, function", [
+    ("h200", 64, torch.float16, 256, None, causal),                 # few queries
+    ("h200", 64, torch.float32, 35, (MANY,) * 3, causal),
+    ("h200", 80, torch.float16, 35, (MANY,) * 3, causal),
+    ("a100", 64, torch.float16, 35, (MANY,) * 3, causal),           # other multiprocessors
+    ("b200", 64, torch.float16, 35, (MANY,) * 3, causal),
+    ("h200", 64, torch.float16, 512, None, lambda self, q, k, v: SDPA(q, k, v, torch.zeros(512, 512, dtype=torch.float16))),
+    ("h200", 64, torch.float16, 512, None, lambda self, q, k, v: SDPA(q, k, v[..., :16]))])
+def test_what_goes_the_other_way(key, size, dtype, rows, shapes, function, tmp_path, monkeypatch):
+  args = tuple(heads(dtype=dtype, size=size, rows=rows) for _ in range(3))
+  assert not gluon_of(tmp_path, monkeypatch, args, function, shapes, key)[0]
+
+
+def test_rows_that_are_not_of_16_bytes_go_the_other_way(tmp_path, monkeypatch):
+  def function(self, q, k, v):
+    return causal(self, q[..., 4:68], k, v)
+
+  args = heads(dtype=torch.float16, size=72, rows=512), *(heads(dtype=torch.float16, size=64, rows=512) for _ in range(2))
+  assert not gluon_of(tmp_path, monkeypatch, args, function, None)[0]
+
+
 def test_attention_that_is_written_out(tmp_path):
   args = *(heads(2, 4, 64, 64, torch.float16) for _ in range(3)), torch.randn(2, 1, 64, 64).half()
   text = text_of(tmp_path, written_out, args)

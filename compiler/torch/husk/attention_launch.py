@@ -1,5 +1,5 @@
-"""The launches of the attention kernels (attention_kernel.py) for a node of attention.py: tiles by a rule, and about it where
-kernels are measured, and a kernel for the constants of the call.
+"""The launches of the attention kernels (attention_kernel.py, attention_hopper_kernel.py) for a node of attention.py: tiles by a
+rule, and about it where kernels are measured, and a kernel for the constants of the call.
 """
 
 import dataclasses
@@ -218,6 +218,21 @@ class _Attention:
     more = neighbours(backend.target, width, self.dtype.itemsize, ruled[0]) if backend.tuning.measures else []
     return ruled + [tile for tile in more if tile not in ruled]
 
+  def suits_hopper(self):
+    """Whether attention_hopper can make it, and is the faster one: it takes longer to begin, which few queries feel. Its copies are
+    of 16 bytes, and strides of rows that it would have to compute with want more registers than the copying warps have."""
+    from torch._inductor.virtualized import V
+    if (self.converter.backend.target.capability != 90 or self.mask is not None or self.dtype.itemsize != 2 or
+        self.size != self.v_size or self.size not in (64, 128)):
+      return False
+    at = [_At.of(self.converter, tensor) for tensor in (self.query, self.key, self.value)]
+    strides = [self.q_strides, self.k_strides, self.v_strides, self.out_strides]
+    if not (all(each.aligned for each in (*at, self.out)) and all(sympy.sympify(of[2]).is_Integer for of in strides) and
+            all(V.graph.sizevars.statically_known_multiple_of(stride, 16) for of in strides for stride in of[:3])):
+      return False
+    most = _most(self.converter, self.rows)
+    return most is None or most > 256
+
   def parts(self, block_m):
     rows = _most(self.converter, self.rows)
     if rows is None or rows > 64:
@@ -235,31 +250,50 @@ def launch(converter, node):
   its = _Attention(converter, node)
   tried = its.tiles()
   parts = its.parts(tried[0].m)
-  call = _Call(converter, "attention")
+  hopper = parts == 1 and its.suits_hopper()
+  call = _Call(converter, "attention_hopper" if hopper else "attention")
   for name, tensor, strides in zip("qkv", (its.query, its.key, its.value), (its.q_strides, its.k_strides, its.v_strides)):
     call.pointer(name, _At.of(converter, tensor), its.kind)
     call.strides(name, _BATCH_HEAD_ROW, strides)
-  if its.mask is None:
-    call.constant(mask=None)
-    call.strides("mask", (*_BATCH_HEAD_ROW, "column"), [0, 0, 0, 0])
-  else:
-    call.pointer("mask", _At.of(converter, its.mask), _KINDS[str(its.mask.get_dtype())])
-    call.strides("mask", (*_BATCH_HEAD_ROW, "column"), _broadcast(its.mask, len(lines.unwrapped(its.query)[1])))
   made = _results(call, its, parts)
   call.rows("queries", its.queries, its.group)
   call.rows("keys", its.keys)
-  (first, rest), (v_first, v_rest) = pieces(its.size), pieces(its.v_size)
-  call.constant(factor=node.scale * math.log2(math.e), HEADS=its.heads, GROUP=its.group, CAUSAL=bool(node.causal),
-                SPLITS=parts, SIZE=its.size, FIRST=first, REST=rest, V_SIZE=its.v_size, V_FIRST=v_first, V_REST=v_rest,
-                PRECISION=precision(its.dtype), CACHE=cache(converter.backend.target))
+  call.constant(factor=node.scale * math.log2(math.e), HEADS=its.heads, GROUP=its.group, CAUSAL=bool(node.causal), SIZE=its.size)
   name = "_".join(["attention", hir.dtype(its.dtype), str(its.size), *["causal"] * bool(node.causal),
                    *["mask"] * (its.mask is not None)])
+  pairs = its.batches * its.heads
+  if hopper:
+    call.rows("pairs", pairs)
+    blocks = converter.backend.target.multi_processor_count
+    call.launch(name, [_hopper(its.size)], (f"min(-(rows // -128) * all_pairs, {blocks})", "1", "1"),
+                {"rows": its.rows, "all_pairs": pairs}, its.origin)
+    return
+  _mask(call, its)
+  (first, rest), (v_first, v_rest) = pieces(its.size), pieces(its.v_size)
+  call.constant(SPLITS=parts, FIRST=first, REST=rest, V_SIZE=its.v_size, V_FIRST=v_first, V_REST=v_rest,
+                PRECISION=precision(its.dtype), CACHE=cache(converter.backend.target))
   configs = [{"BLOCK_M": tile.m, "BLOCK_N": tile.n, "num_warps": tile.warps, "num_stages": tile.stages,
               "maxnreg": tile.registers} for tile in tried]
-  call.launch(name, configs, ("-(rows // -{BLOCK_M}) * pairs", str(parts), "1"),
-              {"rows": its.rows, "pairs": its.batches * its.heads}, its.origin)
+  call.launch(name, configs, ("-(rows // -{BLOCK_M}) * pairs", str(parts), "1"), {"rows": its.rows, "pairs": pairs}, its.origin)
   if parts > 1:
     _join(its, parts, made)
+
+
+def _hopper(size):
+  """The configuration of attention_hopper that measured best on an H200; three long tiles of k and of v would not fit beside each
+  other."""
+  stages, registers = (3, 232) if size == 64 else (2, 224)
+  return {"BLOCK_N": 128, "STAGES": stages, "REGISTERS": registers, "num_warps": 4, "num_stages": 1, "maxnreg": None}
+
+
+def _mask(call, its):
+  if its.mask is None:
+    call.constant(mask=None)
+    strides = [0, 0, 0, 0]
+  else:
+    call.pointer("mask", _At.of(its.converter, its.mask), _KINDS[str(its.mask.get_dtype())])
+    strides = _broadcast(its.mask, len(lines.unwrapped(its.query)[1]))
+  call.strides("mask", (*_BATCH_HEAD_ROW, "column"), strides)
 
 
 _BATCH_HEAD_ROW = ("batch", "head", "row")
@@ -270,7 +304,8 @@ def _results(call, its, parts):
   if parts == 1:
     call.pointer("out", its.out, its.kind)
     call.strides("out", _BATCH_HEAD_ROW, its.out_strides)
-    call.constant(out_split=0, lse_split=0)
+    if call.kernel == "attention":
+      call.constant(out_split=0, lse_split=0)
     call.pointer("lse", its.lse, "fp32") if its.lse else call.constant(lse=None)
     return None
   sizes = [parts, its.batches, its.q_heads, its.queries]
@@ -333,19 +368,22 @@ def _broadcast(mask, rank):
 
 
 @functools.cache
-def _source():
-  """attention_kernel.py without its head."""
-  text = (pathlib.Path(__file__).parent / "attention_kernel.py").read_text()
-  return text[text.index("@triton.jit"):]
+def _sources():
+  """Kernel -> (imports, functions) of the file that has it."""
+  found = {}
+  for file in ("attention_kernel.py", "attention_hopper_kernel.py"):
+    text = versions.gluon((pathlib.Path(__file__).parent / file).read_text())
+    begin = re.search(r"^@\w+\.jit$", text, re.M).start()
+    imports = text[text.index('"""\n', 3) + 4:begin].strip()
+    found.update({name: (imports, text[begin:]) for name in re.findall(r"^def ([a-z]\w*)\(", text, re.M)})
+  return found
 
 
 def _definition(name, call, configs, grid, extra, target):
   """The definition of a kernel as Inductor writes those of others."""
-  source = _source()
-  header = re.search(rf"@triton\.jit\ndef {call.kernel}\((.*?)\):\n", source, re.S)
-  if not header:
-    raise Unsupported(f"no kernel {call.kernel} in attention_kernel.py")
-  parameters = [part.split(":")[0].strip() for part in header.group(1).split(",")]
+  imports, source = _sources()[call.kernel]
+  header = re.search(rf"(@\w+\.jit)\ndef {call.kernel}\((.*?)\):\n", source, re.S)
+  parameters = [part.split(":")[0].strip() for part in header.group(2).split(",")]
   aligned = {(parameters.index(each),): [["tt.divisibility", 16]] for each in call.aligned}
   missing = set(parameters) - set(call.signature) - {key for config in configs for key in config}
   if missing:
@@ -366,11 +404,11 @@ def _definition(name, call, configs, grid, extra, target):
                f"                 'device': {device},\n"
                f"                 'constants': {constants!r}, 'configs': [{aligned!r}]}},\n"
                f"    inductor_meta={meta!r})\n")
-  source = "".join([source[:header.start()], decorator, "@triton.jit\n", f"def {name}({header.group(1)}):\n",
+  source = "".join([source[:header.start()], decorator, header.group(1), f"\ndef {name}({header.group(2)}):\n",
                     source[header.end():]])
   # Inductor reads a limit of registers and forgets to pass it on.
   source += (f"\n\n_options = {name}._create_compile_options\n"
              f"{name}._create_compile_options = lambda config, meta: {{**_options(config, meta), 'maxnreg': config.maxnreg}}\n")
-  module = ("import triton\nimport triton.language as tl\nfrom torch._inductor.runtime import triton_heuristics\n"
+  module = (f"{imports}\nfrom torch._inductor.runtime import triton_heuristics\n"
             "from torch._inductor.runtime.hints import DeviceProperties\n\n\n" + source)
   return f"async_compile.triton({name!r}, {module!r}, device_str='cuda')"
