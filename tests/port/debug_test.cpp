@@ -31,6 +31,7 @@ class CudaDebug : public Cuda {
     void *piece = nullptr, *other = nullptr;
     if (trap(0) != HUSK_OK || port->stream_wait(device, stream, &error) != HUSK_OK) return false;
     if (trap(719) != HUSK_OK || port->stream_wait(device, stream, &error) == HUSK_OK || !lost()) return false;
+    if (!error_says("nothing since its last wait is known to have finished check_each")) return false;
     if (port->alloc(device, 64, &piece, &error) == HUSK_OK || !lost()) return false;
     if (port->stream_create(device, &other, &error) == HUSK_OK || !lost()) return false;
     forget_memory();   // what releases something can still be called
@@ -40,7 +41,7 @@ class CudaDebug : public Cuda {
   bool fails_at_once() {
     open_with(checked());
     return trap(0) == HUSK_OK && trap(719) == HUSK_DEVICE && lost() &&
-           error_says("in kernel trap_if cuStreamSynchronize");
+           error_says("in kernel trap_if last known to have finished kernel trap_if cuStreamSynchronize");
   }
 };
 class OverFakeDebug : public CudaDebug {
@@ -106,6 +107,7 @@ TEST_F(OverFakeDebug, names_what_was_checked) {
     fake().fail_call("cuStreamSynchronize", 1, code);
     EXPECT_EQ(port->copy(device, stream, b, a, 32, &error), HUSK_DEVICE);
     EXPECT_TRUE(error_says("in a copy of 32 bytes cuStreamSynchronize restart " + std::to_string(code)));
+    EXPECT_TRUE(error_says("last known to have finished: none"));
     fake().fail_call("cuStreamSynchronize", 1, code);
     EXPECT_EQ(port->fill(device, stream, a, 1, 4, 8, &error), HUSK_DEVICE);
     EXPECT_TRUE(error_says("in a fill of 8 elements restart"));

@@ -20,16 +20,21 @@ Current::~Current() {
   if (status == HUSK_OK && !handle_.entered) handle_.device->driver.cuCtxPopCurrent(&popped);
 }
 
-husk_status check_work(const Device& device, void* stream, husk_error* error, const char* format, ...) {
+husk_status check_work(Device& device, void* stream, husk_error* error, const char* format, ...) {
   if (!device.options.check_each) return HUSK_OK;
   const CUresult result = device.driver.cuStreamSynchronize(as_stream(stream));
-  if (result == CUDA_SUCCESS) return HUSK_OK;
-  char thing[150];
+  char thing[80], finished[sizeof device.finished];
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(thing, sizeof thing, format, arguments);
   va_end(arguments);
-  return driver_fail(device.driver, error, result, "cuStreamSynchronize", "in %s", thing);
+  pthread_mutex_lock(&device.mutex);
+  snprintf(finished, sizeof finished, "%s", device.finished);
+  if (result == CUDA_SUCCESS) snprintf(device.finished, sizeof device.finished, "%s", thing);
+  pthread_mutex_unlock(&device.mutex);
+  if (result == CUDA_SUCCESS) return HUSK_OK;
+  return driver_fail(device.driver, error, result, "cuStreamSynchronize", "in %s; last known to have finished: %s", thing,
+                     *finished ? finished : "none");
 }
 
 void* allocate(const Device& device, size_t size, const char* thing, husk_error* error) {

@@ -37,8 +37,9 @@ struct Device {
   int registers_read_only;    // takes host memory that it may only read
   CUstream private_stream;    // for work that no caller waits for: uploads of graphs
   char name[128];
-  pthread_mutex_t mutex;      // guards the next
+  pthread_mutex_t mutex;      // guards the next two
   Products* products;         // null until a program calls one
+  char finished[80];          // with check_each: the last work that was waited for; empty before
 };
 
 inline Device& as_device(void* handle) { return *static_cast<Handle*>(handle)->device; }
@@ -74,8 +75,8 @@ class Range {
   const Ranges& ranges_;
 };
 
-// With check_each: waits for `stream`, and says what went wrong in the work that the format names.
-[[gnu::format(printf, 4, 5)]] husk_status check_work(const Device& device, void* stream, husk_error* error,
+// With check_each: waits for `stream`, and says what went wrong in the work that the format names, and what was done before it.
+[[gnu::format(printf, 4, 5)]] husk_status check_work(Device& device, void* stream, husk_error* error,
                                                      const char* format, ...);
 
 // Host memory of the engine. allocate fills `error` with the thing that had no memory.

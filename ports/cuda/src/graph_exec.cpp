@@ -162,7 +162,7 @@ husk_status exec_set_fill(void* handle, void* pointer, uint32_t number, void* to
 }
 
 husk_status exec_launch(void* handle, void* pointer, void* stream, husk_error* error) {
-  const Device& device = as_device(handle);
+  Device& device = as_device(handle);
   const Driver& driver = device.driver;
   Exec& exec = *static_cast<Exec*>(pointer);
   Current current(handle, error);

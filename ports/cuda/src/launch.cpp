@@ -33,7 +33,7 @@ static CUresult launch_plain(const Driver& driver, CUfunction function, CUstream
 }
 
 husk_status launch(void* handle, void* stream, void* pointer, const husk_launch* launch, husk_error* error) {
-  const Device& device = as_device(handle);
+  Device& device = as_device(handle);
   const Driver& driver = device.driver;
   const Kernel& kernel = as_kernel(pointer);
   Current current(handle, error);

@@ -157,7 +157,7 @@ husk_status prepare(const husk_op_context* context, const husk_op_arg* args, uin
 }
 
 husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32_t count, husk_error* error) {
-  const Device& device = as_device(context->device);
+  Device& device = as_device(context->device);
   Operands operands;
   HUSK_TRY(read_operands(args, count, &operands, error));
   Current current(context->device, error);

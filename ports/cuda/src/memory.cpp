@@ -63,7 +63,8 @@ void unshare(void* handle, volatile uint32_t* word) {
 static husk_status wait(const Device& device, void* stream, husk_error* error) {
   const CUresult result = device.driver.cuStreamSynchronize(as_stream(stream));
   if (result == CUDA_SUCCESS) return HUSK_OK;
-  return driver_fail(device.driver, error, result, "cuStreamSynchronize", "stream %p of device %d", stream,
+  return driver_fail(device.driver, error, result, "cuStreamSynchronize",
+                     "stream %p of device %d; nothing since its last wait is known to have finished (see check_each)", stream,
                      device.index);
 }
 
@@ -104,7 +105,7 @@ husk_status download(void* handle, void* stream, void* to, const void* from, uin
 
 husk_status copy(void* handle, void* stream, void* to, const void* from, uint64_t size, husk_error* error) {
   if (size == 0) return HUSK_OK;
-  const Device& device = as_device(handle);
+  Device& device = as_device(handle);
   Current current(handle, error);
   HUSK_TRY(current.status);
   const CUresult result =
@@ -129,7 +130,7 @@ static CUresult fill_wide(const Driver& driver, CUdeviceptr to, uint64_t pattern
 husk_status fill(void* handle, void* stream, void* to, uint64_t pattern, uint32_t width, uint64_t count,
                  husk_error* error) {
   if (count == 0) return HUSK_OK;
-  const Device& device = as_device(handle);
+  Device& device = as_device(handle);
   const Driver& driver = device.driver;
   Current current(handle, error);
   HUSK_TRY(current.status);
