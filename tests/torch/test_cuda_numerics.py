@@ -84,3 +84,21 @@ def test_gpt(way, tmp_path):
   for given, result in zip(runs, computed(model, (torch.randint(0, 64, (2, 8)),), shapes, runs, tmp_path,
                                     way=way)):
     close(result["output"], model(**given), 1e-4)
+
+
+class ConstantFactors(torch.nn.Module):
+  """Inductor loads a factor that is a constant inside of a product's template."""
+
+  def forward(self, x, y):
+    half = torch.full((32, 48), 0.5, dtype=x.dtype)
+    return x @ half, torch.ones(16, x.shape[0], dtype=x.dtype) @ x, torch.where(y > 0, y, 0.25) @ torch.zeros(2, 16, 16).add(2)
+
+
+def test_factors_that_are_constants(tmp_path):
+  model = ConstantFactors()
+  n = torch.export.Dim("n", min=1, max=64)
+  runs = [{"x": torch.randn(rows, 32), "y": torch.randn(2, rows, 16)} for rows in (20, 1, 64)]
+  results = computed(model, tuple(runs[0].values()), ({0: n}, {1: n}), runs, tmp_path)
+  for given, result in zip(runs, results):
+    for one, other in zip(result.values(), model(**given), strict=True):
+      close(one, other, 1e-4)

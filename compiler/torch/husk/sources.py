@@ -36,3 +36,11 @@ def with_parameters(source, name, types):
   lines[last.end_lineno - 1] = (line[:last.end_col_offset] + added + line[last.end_col_offset:]).decode()
   entries = "".join(f", {parameter!r}: {kind!r}" for parameter, kind in types.items())
   return re.sub(r"('signature': \{[^{}]*)\}", lambda found: f"{found.group(1)}{entries}}}", "\n".join(lines), count=1)
+
+
+def with_whole_ranks(source):
+  """The module with constants of as many dimensions as the blocks of a template. Where a factor of a product is a constant, Inductor
+  loads it as `tl.full([1], ...)` and broadcasts that to the two dimensions of a block, which Triton refuses."""
+  if not re.search(r"= \w+\.broadcast_to\(\w+\.shape\)", source):
+    return source
+  return source.replace("tl.full([1], ", "tl.full([1, 1], ")

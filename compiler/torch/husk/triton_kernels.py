@@ -17,7 +17,7 @@ import sympy
 from torch.utils._sympy.functions import CeilDiv, FloorDiv, Max, Min, Where
 from torch.utils._sympy.value_ranges import bound_sympy
 
-from . import asserts, descriptors, tuning, versions, waits
+from . import asserts, descriptors, sources, tuning, versions, waits
 from .accesses import accesses
 from .errors import Unsupported
 from .launch import Launch
@@ -108,7 +108,7 @@ class CudaKernels:
   def define_kernel(self, name, body, metadata=None):
     """Compiles a KernelDefinitionLine."""
     symbol, source = source_of(name, body)
-    source = descriptors.rewritten(source, symbol)
+    source = descriptors.rewritten(sources.with_whole_ranks(source), symbol)
     key = hashlib.sha256(re.sub(rf"\b{re.escape(symbol)}\b", "kernel", source).encode()).hexdigest()
     if key not in self._by_source:
       row, n = name, 1
