@@ -16,19 +16,9 @@ import torch
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "compiler" / "torch")]
 import triton_interpreter  # noqa: E402
+from attention_reference import difference, expected, laid_out  # noqa: E402
 from husk import attention_kernel  # noqa: E402
 from husk.attention_launch import pieces  # noqa: E402
-
-
-def laid_out(shape, dtype, layout):
-  """Random numbers of shape [batch, heads, rows, size]; `layout` is how they lie in memory."""
-  batch, heads, rows, size = shape
-  if layout == "heads":        # the rows of each head
-    return torch.randn(shape).to(dtype)
-  if layout == "rows":         # the heads of each row
-    return torch.randn(batch, rows, heads, size).to(dtype).transpose(1, 2)
-  # a slice of something larger
-  return torch.randn(batch + 1, rows + 3, heads, 2 * size + 5).to(dtype)[1:, 2:rows + 2, :, 3:size + 3].transpose(1, 2)
 
 
 def mask_of(kind, batch, heads, queries, keys, dtype):
@@ -43,17 +33,6 @@ def mask_of(kind, batch, heads, queries, keys, dtype):
   if kind == "columns":        # one for all queries, every second number of memory
     return torch.randn(batch, 1, 1, 2 * keys)[..., ::2]
   return None
-
-
-def expected(q, k, v, mask, causal, scale):
-  group = q.shape[1] // k.shape[1]
-  q, k, v = q.double(), k.double().repeat_interleave(group, 1), v.double().repeat_interleave(group, 1)
-  scores = q @ k.transpose(-1, -2) * scale
-  if causal:
-    scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), float("-inf"))
-  if mask is not None:
-    scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask.double()
-  return torch.softmax(scores, -1).nan_to_num(0) @ v, torch.logsumexp(scores, -1)
 
 
 def computed(batch=1, heads=2, group=1, queries=20, keys=20, size=16, v_size=None, dtype="float32", layout="heads",
@@ -88,12 +67,6 @@ def computed(batch=1, heads=2, group=1, queries=20, keys=20, size=16, v_size=Non
         made, weights, out, lse, rows, queries, *out.stride()[:3], heads * group, splits, 1 << (splits - 1).bit_length(),
         v_size, 1 << (v_size - 1).bit_length())
   return [difference(one, other) for one, other in zip((out, lse), expected(q, k, v, mask, causal, scale))]
-
-
-def difference(one, other):
-  """The largest; 0 where both are the same infinity."""
-  one = one.double()
-  return float(torch.where(one == other, 0.0, (one - other).abs()).max()) if one.numel() else 0.0
 
 
 if __name__ == "__main__":
