@@ -69,15 +69,21 @@ def stand_ins(machine):
           "triton.experimental.gluon.language.nvidia.hopper": hopper}
 
 
+def load(text, machine):
+  """The names of a kernel's text, to be called as what runs on `machine`. Triton itself stays as it is."""
+  modules = stand_ins(machine)
+  names = {"range": lambda *ends: map(Scalar, range(*ends)),
+           "__builtins__": {**vars(builtins), "__import__": lambda name, *rest: modules[name]}}
+  exec(compile(text, "kernel", "exec"), names)
+  return names
+
+
 def launch(text, kernel, programs, arguments, order=0):
   """Runs the kernel of that name in `text` as so many blocks. Tensors become pointers, whole numbers a program's.
   `order` seeds who goes on at barriers."""
   machine = Machine(programs, order)
-  modules = stand_ins(machine)
-  names = {"range": lambda *ends: map(Scalar, range(*ends)),
-           "__builtins__": {**vars(builtins), "__import__": lambda name, *rest: modules[name]}}
-  exec(compile(text, kernel, "exec"), names)     # imports find the stand-ins; Triton itself stays as it is
+  act = load(text, machine)[kernel]
   made = [Pointer.of(x) if isinstance(x, torch.Tensor) else Scalar(x) if type(x) is int else x for x in arguments]
   for machine.program in range(programs):
     machine.bytes, machine.allocated = 0, 0
-    names[kernel](*made)
+    act(*made)
