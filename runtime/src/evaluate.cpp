@@ -74,8 +74,8 @@ Status failed_guard(const Code& code, const fb::Instruction& op, const Register*
 
 Status failed_stride(const Code& code, const fb::Instruction& op, const InputValue& in, int64_t want,
                      husk_error* error) {
-  return refuse(error, "stride %u of input '%s' is %lld, must be %lld: pass the memory format that was exported", op.b(), code.input(op.a())->name()->c_str(),
-              static_cast<long long>(in.strides[op.b()]), static_cast<long long>(want));
+  return refuse(error, "stride %u of input '%s' is %lld, must be %lld: pass the memory format that was exported", op.b(),
+              code.input(op.a())->name()->c_str(), static_cast<long long>(in.strides[op.b()]), static_cast<long long>(want));
 }
 
 // A stride says nothing where the tensor has no two elements along the dimension.

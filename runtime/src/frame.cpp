@@ -149,8 +149,8 @@ bool Frame::is_static(const fb::Argument& argument) const {
     case ArgumentKind::view: {
       const fb::View& view = code.views[argument.index()];
       const auto space = static_cast<Space>(code.buffers[view.buffer()].space());
-      return fixed(view.offset()) && fixed(view.extent()) && fixed(code.buffers[view.buffer()].size()) && space != Space::input && space != Space::output &&
-             places[view.buffer()].sized_in == 0;
+      return fixed(view.offset()) && fixed(view.extent()) && fixed(code.buffers[view.buffer()].size()) &&
+             space != Space::input && space != Space::output && places[view.buffer()].sized_in == 0;
     }
     case ArgumentKind::null: return true;
     default: return false;

@@ -81,8 +81,8 @@ Status husk_session::run_traced(Frame& frame, uint32_t step, void* on, husk_erro
   HUSK_TRY(frame.run_step(step, on, error));
   HUSK_TRY(to_status(port()->stream_wait(device(), on, error)));
   const auto kind = static_cast<husk::Step>(frame.code.steps[step].op());
-  husk_trace_event event = {frame.code.function->name()->c_str(), step, husk::nth_text(kStepNames, static_cast<int32_t>(kind)), frame.step_name(step),
-                            frame.code.origin(step), {0, 0, 0}, now() - begin};
+  husk_trace_event event = {frame.code.function->name()->c_str(), step, husk::nth_text(kStepNames, static_cast<int32_t>(kind)),
+                            frame.step_name(step), frame.code.origin(step), {0, 0, 0}, now() - begin};
   for (int d = 0; d < 3 && kind == husk::Step::op_launch; ++d) event.grid[d] = frame.step_states[step].launch.grid[d];
   options.trace(options.trace_user, &event);
   return Status::ok;

@@ -287,9 +287,10 @@ for stage in "${stages[@]}"; do
       # than there should be, and the refusal is the answer.
       tool=(compute-sanitizer --tool memcheck --leak-check full --report-api-errors no --error-exitcode 9 --print-limit 5)
       models
-      for name in f16_80 f32_64; do
+      for name in f16_80 f32_64 bf16_128; do
         small "memcheck attention $name" $name 137 75
       done
+      small "memcheck attention f16_64, many tiles a block" f16_64 4300 75
       lines=40 check "memcheck attention decode" python3 tests/gpu/attention.py check "$dir/attention" "${tool[*]} $bin/husk-run" decode_f16_128
       # A device that was lost on purpose is no finding; of cuBLASLt the stage `libraries` takes a part.
       check "memcheck port" "${tool[@]}" "$bin/husk_port_test" --gtest_brief=1 --gtest_filter='-CudaDebug.*:CudaMatmul.*'
@@ -309,7 +310,7 @@ for stage in "${stages[@]}"; do
             model cuda $mode $name 1
           done
         done
-        for name in f16_64 f32_64; do
+        for name in f16_64 f16_128 f32_64; do
           small "$kind attention $name" $name 5 35
         done
         check "$kind port" "${tool[@]}" "$bin/husk_port_test" --gtest_brief=1 --gtest_filter='CudaLaunch.*:CudaProgrammatic.*'

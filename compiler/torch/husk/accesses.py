@@ -1,8 +1,8 @@
 """Which pointers a Triton kernel reads and writes, from its own loads and stores.
 
-Reads the kernel's first intermediate form (TTIR, or TTGIR of a Gluon kernel). Every value that holds pointers is followed to the parameters that
-it may come from, through arithmetic, loops and branches, regardless of order: names that occur in two regions count
-as one value, which can only add to what is found. What goes somewhere else (a call, a descriptor, a cast to an int)
+Reads the kernel's first intermediate form (TTIR, or TTGIR of a Gluon kernel). Every value that holds pointers is followed
+to the parameters that it may come from, through arithmetic, loops and branches, regardless of order: names that occur in
+two regions count as one value, which can only add to what is found. What goes somewhere else (a call, a descriptor, a cast to an int)
 is read and written; an access whose pointer comes from nowhere known makes every parameter so.
 """
 

@@ -21,8 +21,9 @@ def attention(q, k, v, mask, out, lse, factor: tl.constexpr, queries, keys,
               V_REST: tl.constexpr, PRECISION: tl.constexpr, CACHE: tl.constexpr, BLOCK_M: tl.constexpr,
               BLOCK_N: tl.constexpr):
   """A block makes BLOCK_M rows of one head of one batch: program 0 counts them (see `_place`). Elements of a row are dense;
-  the strides `*_batch`, `*_head`, `*_row` and `mask_column` are counted in elements. Query i sees the keys 0 to i with CAUSAL; `mask` (bool, float or None) is one number a query and key.
-  `lse` (or None) gets the logarithm of the sum of the exponentials, dense, a row for each batch and head of q.
+  the strides `*_batch`, `*_head`, `*_row` and `mask_column` are counted in elements. Query i sees the keys 0 to i with CAUSAL;
+  `mask` (bool, float or None) is one number a query and key. `lse` (or None) gets the logarithm of the sum of the exponentials,
+  dense, a row for each batch and head of q.
 
   CACHE is how many bytes of k and v the device's cache may be trusted to keep.
 

@@ -219,8 +219,8 @@ class _Attention:
     return ruled + [tile for tile in more if tile not in ruled]
 
   def suits_hopper(self):
-    """Whether attention_hopper can make it, and is the faster one: it takes longer to begin, which few queries feel. Its copies are
-    of 16 bytes, and strides of rows that it would have to compute with want more registers than the copying warps have."""
+    """Whether attention_hopper can make it, and is the faster one: it takes longer to begin, which few queries feel. Its copies
+    are of 16 bytes, and strides of rows that it would have to compute with want more registers than the copying warps have."""
     from torch._inductor.virtualized import V
     if (self.converter.backend.target.capability != 90 or self.mask is not None or self.dtype.itemsize != 2 or
         self.size != self.v_size or self.size not in (64, 128)):

@@ -39,8 +39,8 @@ def with_parameters(source, name, types):
 
 
 def with_whole_ranks(source):
-  """The module with constants of as many dimensions as the blocks of a template. Where a factor of a product is a constant, Inductor
-  loads it as `tl.full([1], ...)` and broadcasts that to the two dimensions of a block, which Triton refuses."""
+  """The module with constants of as many dimensions as the blocks of a template. Where a factor of a product is a constant,
+  Inductor loads it as `tl.full([1], ...)` and broadcasts that to the two dimensions of a block, which Triton refuses."""
   if not re.search(r"= \w+\.broadcast_to\(\w+\.shape\)", source):
     return source
   return source.replace("tl.full([1], ", "tl.full([1, 1], ")

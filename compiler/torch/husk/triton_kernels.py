@@ -314,8 +314,8 @@ def _kernel(name, tuner, result, target, wait):
       parameters=parameters, access=_access(name, forms.get("ttir") or forms["ttgir"], metadata.name, parameters),
       block=(target.warp_size * metadata.num_warps, 1, 1), shared=metadata.shared, cluster=cluster,
       waits_first=found.first, triggers_early=found.triggers,
-      cooperative=bool(getattr(metadata, "launch_cooperative_grid", False)), scratch=_scratch(name, metadata), config=_config(result.config),
-      inductor_meta=tuner.inductor_meta)
+      cooperative=bool(getattr(metadata, "launch_cooperative_grid", False)), scratch=_scratch(name, metadata),
+      config=_config(result.config), inductor_meta=tuner.inductor_meta)
 
 
 def _refuse(name, metadata):
