@@ -64,6 +64,15 @@ small() {
     --input="2x4x${queries}x${keys}x${name%_*}=random"
 }
 
+# handshake_aside COMMAND...: racecheck of kernels whose warps share the work. Warps that wait to be told what to do read it behind a
+# barrier of the whole block, in the kernel's first instructions; once a kernel has a barrier in shared memory as well, racecheck
+# takes that read for a race (one that does nothing but arrive at one and wait is reported too). Any other report counts.
+handshake_aside() {
+  local text
+  text=$("$@" 2>&1) && grep -q "RACECHECK SUMMARY" <<<"$text" || { echo "$text"; return 1; }
+  ! grep -A1 "Race reported" <<<"$text" | grep -E "Race reported" | grep -vE 'between Read access at [[:alnum:]_]+\+0x[1-3]?[0-9a-f]{2}( |$)'
+}
+
 # The GPT's time in each mode, products as templates and fused, and eager PyTorch's on this GPU.
 gpt() {
   local file number mode shape
@@ -310,9 +319,12 @@ for stage in "${stages[@]}"; do
             model cuda $mode $name 1
           done
         done
-        for name in f16_64 f16_128 f32_64; do
+        small "$kind attention f32_64" f32_64 5 35
+        [[ $kind == initcheck ]] || tool=(handshake_aside timeout 60 compute-sanitizer --tool racecheck --print-limit 100)
+        for name in f16_64 f16_128; do
           small "$kind attention $name" $name 5 35
         done
+        tool=(timeout 60 compute-sanitizer --tool $kind --error-exitcode 9 --print-limit 5)
         check "$kind port" "${tool[@]}" "$bin/husk_port_test" --gtest_brief=1 --gtest_filter='CudaLaunch.*:CudaProgrammatic.*'
       done
       tool=() kind=
