@@ -39,13 +39,14 @@ DECODED = [(1, 1), (1, 777), (2, 4096), (8, 130)]                               
 ROWS = [(4, 128), (4, 256), (4, 512), (4, 1024), (4, 2048), (4, 4096), (1, 8192)]
 TIMED = {"speed_f16_64": ROWS, "speed_f16_128": ROWS, "decode_f16_128": [(1, 512), (1, 4096), (1, 16384), (8, 4096)]}
 SWEPT_ROWS = [(4, 512), (4, 2048), (4, 4096)]
-# Tiles (rows, keys, warps, stages, and perhaps most registers) that fit an H200 without spilling much.
+# Tiles (rows, keys, warps, stages, and perhaps most registers) that fit an H200 without spilling much; with three numbers (keys,
+# stages, registers), of the kernel whose warps share the work.
 SWEPT = {
-    "speed_f16_64": [(64, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (64, 128, 4, 3), (128, 32, 4, 3), (128, 64, 4, 2),
+    "speed_f16_64": [(128, 2, 232), (128, 3, 224), (128, 3, 240), (128, 4, 232), (64, 4, 232), (64, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (64, 128, 4, 3), (128, 32, 4, 3), (128, 64, 4, 2),
                      (128, 64, 4, 3), (128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (128, 128, 8, 3),
                      (64, 64, 4, 2, 128), (64, 64, 4, 3, 128), (64, 128, 4, 2, 168), (128, 32, 4, 3, 168), (128, 64, 8, 2, 128),
                      (128, 64, 8, 3, 128)],
-    "speed_f16_128": [(64, 32, 4, 3), (64, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (128, 32, 8, 3), (128, 64, 8, 2),
+    "speed_f16_128": [(128, 2, 216), (128, 2, 232), (128, 2, 240), (64, 3, 232), (64, 32, 4, 3), (64, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (128, 32, 8, 3), (128, 64, 8, 2),
                       (128, 64, 8, 3), (128, 128, 8, 2), (64, 32, 4, 3, 128), (128, 32, 8, 2, 128), (128, 32, 8, 3, 128),
                       (128, 64, 8, 2, 128)],
     "decode_f16_128": [(16, 32, 4, 4), (16, 64, 2, 4), (16, 64, 4, 2), (16, 64, 4, 3), (16, 64, 4, 4), (16, 128, 4, 2),
@@ -253,7 +254,7 @@ def variants(name):
   """First the one that is chosen now, then tiles, then the order of blocks or the number of parts."""
   made = [Variant(name), *(Variant(name, tile) for tile in SWEPT[name])]
   if name.startswith("speed"):
-    tiles = [SWEPT[name][2], next(tile for tile in SWEPT[name] if tile[:3] == (128, 64, 8))]
+    tiles = [next(tile for tile in SWEPT[name] if tile[:3] == begin) for begin in ((64, 64, 4), (128, 64, 8))]
     return made + [Variant(name, tile, cache=cache) for tile in tiles for cache in (1, 2**22, 2**30)]
   return made + [Variant(name, (16, 64, 4, 3), splits=splits) for splits in (8, 16, 64)]
 
@@ -262,7 +263,12 @@ def make(variant, folder):
   """What went wrong, or None."""
   import husk
   from husk import attention_launch
-  if variant.tile:
+  if variant.tile and len(variant.tile) == 3:
+    keys, stages, registers = variant.tile
+    attention_launch._hopper = lambda size: {"BLOCK_N": keys, "STAGES": stages, "REGISTERS": registers, "num_warps": 4,
+                                             "num_stages": 1, "maxnreg": None}
+  elif variant.tile:
+    attention_launch._Attention.suits_hopper = lambda its: False
     attention_launch.tiles = lambda *_: [attention_launch.Tiles(*variant.tile)]
   if variant.cache is not None:
     attention_launch.cache = lambda _: variant.cache
