@@ -42,11 +42,13 @@ SWEPT_ROWS = [(4, 512), (4, 2048), (4, 4096)]
 # Tiles (rows, keys, warps, stages, and perhaps most registers) that fit an H200 without spilling much; with three numbers (keys,
 # stages, registers), of the kernel whose warps share the work.
 SWEPT = {
-    "speed_f16_64": [(128, 2, 232), (128, 3, 224), (128, 3, 240), (128, 4, 232), (64, 4, 232), (64, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (64, 128, 4, 3), (128, 32, 4, 3), (128, 64, 4, 2),
+    "speed_f16_64": [(128, 2, 232), (128, 3, 224), (128, 3, 240), (128, 4, 232), (64, 4, 232),
+                     (64, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (64, 128, 4, 3), (128, 32, 4, 3), (128, 64, 4, 2),
                      (128, 64, 4, 3), (128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (128, 128, 8, 3),
                      (64, 64, 4, 2, 128), (64, 64, 4, 3, 128), (64, 128, 4, 2, 168), (128, 32, 4, 3, 168), (128, 64, 8, 2, 128),
                      (128, 64, 8, 3, 128)],
-    "speed_f16_128": [(128, 2, 216), (128, 2, 232), (128, 2, 240), (64, 3, 232), (64, 32, 4, 3), (64, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (128, 32, 8, 3), (128, 64, 8, 2),
+    "speed_f16_128": [(128, 2, 216), (128, 2, 232), (128, 2, 240), (64, 3, 232),
+                      (64, 32, 4, 3), (64, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (128, 32, 8, 3), (128, 64, 8, 2),
                       (128, 64, 8, 3), (128, 128, 8, 2), (64, 32, 4, 3, 128), (128, 32, 8, 2, 128), (128, 32, 8, 3, 128),
                       (128, 64, 8, 2, 128)],
     "decode_f16_128": [(16, 32, 4, 4), (16, 64, 2, 4), (16, 64, 4, 2), (16, 64, 4, 3), (16, 64, 4, 4), (16, 128, 4, 2),
@@ -264,9 +266,7 @@ def make(variant, folder):
   import husk
   from husk import attention_launch
   if variant.tile and len(variant.tile) == 3:
-    keys, stages, registers = variant.tile
-    attention_launch._hopper = lambda size: {"BLOCK_N": keys, "STAGES": stages, "REGISTERS": registers, "num_warps": 4,
-                                             "num_stages": 1, "maxnreg": None}
+    attention_launch.HOPPER = dict.fromkeys(attention_launch.HOPPER, variant.tile)
   elif variant.tile:
     attention_launch._Attention.suits_hopper = lambda its: False
     attention_launch.tiles = lambda *_: [attention_launch.Tiles(*variant.tile)]

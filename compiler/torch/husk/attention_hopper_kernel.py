@@ -135,7 +135,7 @@ def _bring(q, k, v, queries, keys, pairs, q_batch, q_head, q_row, k_batch, k_hea
         row = gl.minimum(row, queries * GROUP - 1)     # rows behind the last are what it is, and are not stored
         at = (head * GROUP + row % GROUP).to(gl.int64) * q_head + (row // GROUP).to(gl.int64) * q_row
         mbarrier.wait(barriers.index(4 * STAGES + 2 + half), turn_phase)
-        _copy(q_rows.index(half), q + batch * q_batch, at, at, 0, False, SIZE, layout)
+        _copy(q_rows.index(half), q + batch * q_batch, at, row, 64, SIZE, layout)
         async_copy.mbarrier_arrive(barriers.index(4 * STAGES + half), increment_count=False)
       k_at = k + batch * k_batch + head.to(gl.int64) * k_head
       v_at = v + batch * v_batch + head.to(gl.int64) * v_head
@@ -143,25 +143,22 @@ def _bring(q, k, v, queries, keys, pairs, q_batch, q_head, q_row, k_batch, k_hea
         far = (i * BLOCK_N).to(gl.int64)
         left = keys - i * BLOCK_N
         mbarrier.wait(barriers.index(2 * STAGES + stage), phase)
-        _copy(k_tiles.index(stage), k_at + far * k_row, inside * k_row, inside, left, True, SIZE, layout)
+        _copy(k_tiles.index(stage), k_at + far * k_row, inside * k_row, inside, left, SIZE, layout)
         async_copy.mbarrier_arrive(barriers.index(stage), increment_count=False)
         mbarrier.wait(barriers.index(3 * STAGES + stage), phase)
-        _copy(v_tiles.index(stage), v_at + far * v_row, inside * v_row, inside, left, True, SIZE, layout)
+        _copy(v_tiles.index(stage), v_at + far * v_row, inside * v_row, inside, left, SIZE, layout)
         async_copy.mbarrier_arrive(barriers.index(STAGES + stage), increment_count=False)
         stage, phase = _next(stage, phase, STAGES)
       turn_phase ^= 1
 
 
 @gluon.jit
-def _copy(to, base, row_at, row, limit, BOUNDED: gl.constexpr, SIZE: gl.constexpr, layout: gl.constexpr):
-  """Begins to copy rows of SIZE elements; if BOUNDED, zeros for rows from `limit` on."""
+def _copy(to, base, row_at, row, limit, SIZE: gl.constexpr, layout: gl.constexpr):
+  """Begins to copy rows of SIZE elements; zeros for rows from `limit` on, where that is less than all."""
   column = gl.arange(0, SIZE, gl.SliceLayout(0, layout))
   at = base + row_at[:, None] + column[None, :]
-  if BOUNDED:
-    if limit < row.shape[0]:
-      async_copy.async_copy_global_to_shared(to, at, mask=(row < limit)[:, None] & (column >= 0)[None, :])
-    else:
-      async_copy.async_copy_global_to_shared(to, at)
+  if limit < row.shape[0]:
+    async_copy.async_copy_global_to_shared(to, at, mask=(row < limit)[:, None] & (column >= 0)[None, :])
   else:
     async_copy.async_copy_global_to_shared(to, at)
 

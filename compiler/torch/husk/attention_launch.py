@@ -201,6 +201,7 @@ class _Attention:
       extern.declared(converter, None, output)
     self.out, *lse = (_At.of(converter, output) for output in node.outputs)
     self.lse = lse[0] if lse else None
+    self.given = [_At.of(converter, tensor) for tensor in (self.query, self.key, self.value)]
     tensors = (self.query, self.key, self.value, node.outputs[0])
     ((self.batches, self.q_heads, self.queries, size), self.q_strides), ((_, heads, self.keys, _), self.k_strides), (
         (_, _, _, v_size), self.v_strides), (_, self.out_strides) = (_four(lines.unwrapped(tensor)) for tensor in tensors)
@@ -223,11 +224,10 @@ class _Attention:
     are of 16 bytes, and strides of rows that it would have to compute with want more registers than the copying warps have."""
     from torch._inductor.virtualized import V
     if (self.converter.backend.target.capability != 90 or self.mask is not None or self.dtype.itemsize != 2 or
-        self.size != self.v_size or self.size not in (64, 128)):
+        self.size != self.v_size or self.size not in HOPPER):
       return False
-    at = [_At.of(self.converter, tensor) for tensor in (self.query, self.key, self.value)]
     strides = [self.q_strides, self.k_strides, self.v_strides, self.out_strides]
-    if not (all(each.aligned for each in (*at, self.out)) and all(sympy.sympify(of[2]).is_Integer for of in strides) and
+    if not (all(each.aligned for each in (*self.given, self.out)) and all(sympy.sympify(of[2]).is_Integer for of in strides) and
             all(V.graph.sizevars.statically_known_multiple_of(stride, 16) for of in strides for stride in of[:3])):
       return False
     most = _most(self.converter, self.rows)
@@ -252,8 +252,8 @@ def launch(converter, node):
   parts = its.parts(tried[0].m)
   hopper = parts == 1 and its.suits_hopper()
   call = _Call(converter, "attention_hopper" if hopper else "attention")
-  for name, tensor, strides in zip("qkv", (its.query, its.key, its.value), (its.q_strides, its.k_strides, its.v_strides)):
-    call.pointer(name, _At.of(converter, tensor), its.kind)
+  for name, given, strides in zip("qkv", its.given, (its.q_strides, its.k_strides, its.v_strides)):
+    call.pointer(name, given, its.kind)
     call.strides(name, _BATCH_HEAD_ROW, strides)
   made = _results(call, its, parts)
   call.rows("queries", its.queries, its.group)
@@ -269,6 +269,8 @@ def launch(converter, node):
                 {"rows": its.rows, "all_pairs": pairs}, its.origin)
     return
   _mask(call, its)
+  if parts == 1:
+    call.constant(out_split=0, lse_split=0)
   (first, rest), (v_first, v_rest) = pieces(its.size), pieces(its.v_size)
   call.constant(SPLITS=parts, FIRST=first, REST=rest, V_SIZE=its.v_size, V_FIRST=v_first, V_REST=v_rest,
                 PRECISION=precision(its.dtype), CACHE=cache(converter.backend.target))
@@ -279,11 +281,15 @@ def launch(converter, node):
     _join(its, parts, made)
 
 
+# Sizes of a row that attention_hopper takes, and what measured best on an H200: keys of a tile, tiles of k and of v in shared memory
+# (three long ones of each would not fit), registers of a thread that computes.
+HOPPER = {64: (128, 3, 232), 128: (128, 2, 224)}
+
+
 def _hopper(size):
-  """The configuration of attention_hopper that measured best on an H200; three long tiles of k and of v would not fit beside each
-  other."""
-  stages, registers = (3, 232) if size == 64 else (2, 224)
-  return {"BLOCK_N": 128, "STAGES": stages, "REGISTERS": registers, "num_warps": 4, "num_stages": 1, "maxnreg": None}
+  """The configuration of attention_hopper."""
+  keys, stages, registers = HOPPER[size]
+  return {"BLOCK_N": keys, "STAGES": stages, "REGISTERS": registers, "num_warps": 4, "num_stages": 1, "maxnreg": None}
 
 
 def _mask(call, its):
@@ -304,8 +310,6 @@ def _results(call, its, parts):
   if parts == 1:
     call.pointer("out", its.out, its.kind)
     call.strides("out", _BATCH_HEAD_ROW, its.out_strides)
-    if call.kernel == "attention":
-      call.constant(out_split=0, lse_split=0)
     call.pointer("lse", its.lse, "fp32") if its.lse else call.constant(lse=None)
     return None
   sizes = [parts, its.batches, its.q_heads, its.queries]
