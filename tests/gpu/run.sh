@@ -70,7 +70,7 @@ small() {
 handshake_aside() {
   local text
   text=$("$@" 2>&1) && grep -q "RACECHECK SUMMARY" <<<"$text" || { echo "$text"; return 1; }
-  ! grep -A1 "Race reported" <<<"$text" | grep -E "Race reported" | grep -vE 'between Read access at [[:alnum:]_]+\+0x[1-3]?[0-9a-f]{2}( |$)'
+  ! grep "Race reported" <<<"$text" | grep -vE 'between Read access at [[:alnum:]_]+\+0x[1-3]?[0-9a-f]{2}( |$)'
 }
 
 # The GPT's time in each mode, products as templates and fused, and eager PyTorch's on this GPU.

@@ -2,13 +2,14 @@
 
 Reads the kernel's first intermediate form (TTIR, or TTGIR of a Gluon kernel). Every value that holds pointers is followed
 to the parameters that it may come from, through arithmetic, loops and branches, regardless of order: names that occur in
-two regions count as one value, which can only add to what is found. What goes somewhere else (a call, a descriptor, a cast to an int)
-is read and written; an access whose pointer comes from nowhere known makes every parameter so.
+two regions count as one value, which can only add to what is found. What goes somewhere else (a call, a descriptor, a
+cast to an int) is read and written; an access whose pointer comes from nowhere known makes every parameter so.
 """
 
 import re
 
 _VALUE = r"%[\w$.-]+(?:#\d+)?"
+_PARTITION = re.compile(r"\s*(partition\d+)\(")     # begins what some warps of a block do for themselves
 _PLACE = re.compile(r"\bloc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")     # where in the source
 
 # Results of these point where their operands point.
@@ -46,10 +47,10 @@ def accesses(ttir, symbol, pointers):
 
 
 def _apart(lines):
-  """What some warps of a block do for themselves sees only its arguments: names of its own, since others' are the same."""
+  """A partition sees only its arguments: names of its own, since others' are the same."""
   depth, which = 0, None
   for line in lines:
-    begin = re.match(r"\s*(partition\d+)\(", line)
+    begin = _PARTITION.match(line)
     if begin:
       depth, which = 0, begin.group(1)
     if which is None:
@@ -90,7 +91,7 @@ class _Flow:
     if parts:
       result, op, rest = parts.groups()
       self._operation([] if result is None else _results(result), op, rest)
-    elif re.match(r"\s*partition\d+\(", line):     # what some warps do: its arguments are what all of these are given
+    elif _PARTITION.match(line):     # its arguments are what all of these are given
       for argument, operand in zip(re.findall(rf"({_VALUE}):", line), self._captured):
         self._may_be(argument, operand)
     elif "tt.ptr" in line and not re.match(r"\s*\^", line):

@@ -104,6 +104,8 @@ def _parted(instructions, at):
   """Where the first warps of a block go on, if the instruction at `at` is where Triton sends the others of a warp-specialised
   kernel elsewhere, and they touch nothing until they come to a barrier of the whole block. The first warps come to it behind what
   is read next, their wait. None if not."""
+  if not instructions[at].startswith("@"):
+    return None
   found = _PARTED.search("\n".join(instructions[:at + 1]))
   if not found:
     return None
@@ -112,11 +114,11 @@ def _parted(instructions, at):
   if found.group(5):
     first, others = others, first
   for _ in instructions:
-    if others is None or others >= len(instructions):
+    if first is None or others is None or others >= len(instructions):
       return None
     instruction = instructions[others]
     if re.fullmatch(r"(bar|barrier)\.sync(\.aligned)?\s+\d+", instruction):      # no number of threads: all
-      return first if first is None else _behind_registers(instructions, first)
+      return _behind_registers(instructions, first)
     if instruction.startswith("bra.uni"):
       others = labels.get(instruction.split()[1])
     elif instruction.endswith(":") or _is_harmless(instruction) or instruction.startswith("setmaxnreg."):
