@@ -1,111 +1,129 @@
-// The C functions of husk.h about programs and sessions: arguments are looked at here, the rest is done elsewhere.
-#include "session.h"
-
-#include "verify.h"
-
+// The C functions of husk.h: they check their arguments and call the classes of the runtime.
+// Functions about element types are in base/dtype.cpp, because every layer uses them.
 #include <cstring>
 
-using husk::fail;
-using husk::failed;
-using husk::null_argument;
-using husk::Status;
+#include <husk/detail/struct_size.h>
+
+#include "model/shape.h"
+#include "model/verify.h"
+#include "session/session.h"
+
+using namespace husk;
+using namespace husk::runtime;
 
 namespace {
 
 husk_status bad_index(husk_error* error, const char* what, uint32_t index, uint32_t count) {
-  return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "there is no %s %u: there are %u", what, index, count));
+  return husk_status(
+      fail(error, HUSK_INVALID_ARGUMENT, "there is no %s %u: there are %u", what, index, count));
 }
 
-// What the chosen variant assumes of the address of an input or output.
-uint32_t alignment(const husk_program* program, uint32_t function, husk::Space space, uint32_t index) {
-  const husk::fb::Function* row = program->rows()->functions()->Get(function);
-  const husk::Rows<husk::fb::Buffer> buffers = row->variants()->Get(program->chosen[function].variant)->buffers();
-  for (const husk::fb::Buffer& buffer : buffers)
-    if (buffer.space() == uint8_t(space) && buffer.index() == index) return 1u << buffer.align_log2();
+// Returns the alignment that the chosen variant assumes of an input or output, in bytes.
+uint32_t alignment(const husk_program* program, uint32_t function, Space space, uint32_t index) {
+  const fb::Function* row = program->rows()->functions()->Get(function);
+  const Rows<fb::Buffer> buffers =
+      row->variants()->Get(program->chosen[function].variant)->buffers();
+  for (const fb::Buffer& buffer : buffers)
+    if (buffer.space() == uint8_t(space) && buffer.index() == index)
+      return 1u << buffer.align_log2();
   return 1;
 }
 
-// What a program has by name.
-enum class Kind { function, constant, state };
-constexpr char kKindNames[][9] = {"function", "constant", "state"};
-
-const husk::Names* rows_of(const husk_program* program, Kind kind) {
-  if (!program) return nullptr;
-  const husk::fb::Program* rows = program->rows();
-  switch (kind) {
-    case Kind::function: return husk::names_of(rows->functions());
-    case Kind::constant: return rows->constants();
-    case Kind::state: return husk::names_of(rows->states());
-  }
-  return nullptr;
+// These return the tables of a kind, or null if there is no program or it has no such table.
+const Tables<fb::Function>* functions_of(const husk_program* program) {
+  return program ? program->rows()->functions() : nullptr;
+}
+const Tables<fb::Constant>* constants_of(const husk_program* program) {
+  return program ? program->rows()->constants() : nullptr;
+}
+const Tables<fb::State>* states_of(const husk_program* program) {
+  return program ? program->rows()->states() : nullptr;
 }
 
-husk_status find(const husk_program* program, Kind kind, const char* name, uint32_t* out, husk_error* error) {
-  const char* what = kKindNames[int(kind)];
-  if (!program || !name || !out) return null_argument(error, "program_find_", what);
-  const husk::Names* rows = rows_of(program, kind);
-  const uint32_t n = husk::count(rows);
+// Finds the index of the row that is named `name`. `kind` is the word for such rows in messages.
+template <class T>
+husk_status find(const husk_program* program, const Tables<T>* rows, const char* kind,
+                 const char* name, uint32_t* out, husk_error* error) {
+  if (!program || !name || !out) return null_argument(error, "program_find_", kind);
+  const uint32_t n = count(rows);
   for (uint32_t i = 0; i < n; ++i)
-    if (strcmp(husk::name_at(rows, i), name) == 0) {
+    if (strcmp(rows->Get(i)->name()->c_str(), name) == 0) {
       *out = i;
       return HUSK_OK;
     }
-  return husk_status(fail(error, HUSK_NOT_FOUND, n ? "the artifact has no %s '%s'; its first is '%s'" :
-                          "the artifact has no %s '%s', nor any other", what, name, n ? husk::name_at(rows, 0) : ""));
+  return husk_status(fail(error, HUSK_NOT_FOUND,
+                          n ? "the artifact has no %s '%s'; its first is '%s'"
+                            : "the artifact has no %s '%s', nor any other",
+                          kind, name, n ? rows->Get(0)->name()->c_str() : ""));
 }
 
-// Inputs or outputs of a function; null if there is no such function.
-using Values = flatbuffers::Vector<flatbuffers::Offset<husk::fb::Value>>;
-const Values* values_of(const husk_program* program, uint32_t function, husk::Space space) {
+// Returns the inputs or the outputs of a function, or null if there is no such function.
+const Tables<fb::Value>* values_of(const husk_program* program, uint32_t function, Space space) {
   if (!program || function >= program->functions()) return nullptr;
-  const husk::fb::Function* row = program->rows()->functions()->Get(function);
-  return space == husk::Space::input ? row->inputs() : row->outputs();
+  const fb::Function* row = program->rows()->functions()->Get(function);
+  return space == Space::input ? row->inputs() : row->outputs();
 }
 
-husk_status describe(const husk_program* program, uint32_t function, husk::Space space, uint32_t index,
+// Describes an input or an output.
+husk_status describe(const husk_program* program, uint32_t function, Space space, uint32_t index,
                      husk_value_info* out, husk_error* error) {
-  const bool input = space == husk::Space::input;
+  const bool input = space == Space::input;
   const char* what = input ? "input" : "output";
   if (!program || !out) return null_argument(error, "program_", what);
-  const Values* values = values_of(program, function, space);
-  if (index >= husk::count(values)) return bad_index(error, what, index, husk::count(values));
-  const husk::fb::Value* value = values->Get(index);
-  const bool ranges = input && husk::count(value->dims());
-  *out = {value->name()->c_str(), value->kind(), value->dtype(), value->rank(), alignment(program, function, space, index),
-          ranges ? reinterpret_cast<const int64_t*>(value->dims()->Data()) : nullptr};
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_value_info, out, name, error));
+  const auto* values = values_of(program, function, space);
+  if (index >= count(values)) return bad_index(error, what, index, count(values));
+  const fb::Value* value = values->Get(index);
+  const bool ranges = input && count(value->dims());
+  const husk_value_info info = {
+      sizeof(info),
+      value->kind(),
+      value->dtype(),
+      value->rank(),
+      value->name()->c_str(),
+      ranges ? reinterpret_cast<const int64_t*>(value->dims()->Data()) : nullptr,
+      alignment(program, function, space, index),
+      0};
+  detail::write_struct(info, out);
   return HUSK_OK;
 }
 
-// A constant or state.
-husk_status describe(const husk_program* program, Kind kind, uint32_t index, husk_storage_info* out,
-                     husk_error* error) {
-  const char* what = kKindNames[int(kind)];
-  if (!program || !out) return null_argument(error, "program_", what);
-  const husk::Names* rows = rows_of(program, kind);
-  if (index >= husk::count(rows)) return bad_index(error, what, index, husk::count(rows));
-  using husk::fb::Constant;
-  using husk::fb::State;
-  static_assert(int(State::VT_DTYPE) == int(Constant::VT_DTYPE) && int(State::VT_DIMS) == int(Constant::VT_DIMS));
-  const Constant* row = rows->Get(index);   // a state has these fields in the same places
-  const uint32_t rank = husk::count(row->dims());
-  *out = {row->name()->c_str(), row->dtype(), static_cast<int32_t>(rank), rank ? row->dims()->data() : nullptr,
-          husk::dense_bytes(row->dtype(), row->dims())};
+// Describes a constant or a state.
+template <class T>
+husk_status describe(const husk_program* program, const Tables<T>* rows, const char* kind,
+                     uint32_t index, husk_storage_info* out, husk_error* error) {
+  if (!program || !out) return null_argument(error, "program_", kind);
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_storage_info, out, bytes, error));
+  if (index >= count(rows)) return bad_index(error, kind, index, count(rows));
+  const T* row = rows->Get(index);
+  const uint32_t rank = count(row->dims());
+  const husk_storage_info info = {sizeof(info),
+                                  row->dtype(),
+                                  static_cast<int32_t>(rank),
+                                  0,
+                                  row->name()->c_str(),
+                                  rank ? row->dims()->data() : nullptr,
+                                  verified_bytes(row)};
+  detail::write_struct(info, out);
   return HUSK_OK;
 }
 
-// A program without a file yet; null when there is no memory.
+// Makes a program without a file. Returns null if there is no memory.
 husk_program* begin_program(husk_engine* engine, husk_program** out, husk_error* error) {
   *out = nullptr;
-  husk_program* program = husk::create<husk_program>(engine->allocator, error);
+  husk_program* program = create<husk_program>(engine->allocator, error);
   if (!program) return nullptr;
   program->engine = engine;
   engine->references.retain();
   return program;
 }
 
-// Loads what `opened` says is there; on failure everything is given back, but not the memory that the caller lent.
-husk_status finish_program(husk_program* program, Status opened, husk_program** out, husk_error* error) {
-  error = program->sink.of(error);
+// Reads the file that `opened` is the status of, and loads it. A failure destroys the program, but
+// leaves the memory that the caller passed to the caller.
+husk_status finish_program(husk_program* program, Status opened, husk_program** out,
+                           husk_error* error) {
+  ErrorScratch scratch;
+  error = scratch.of(error);
   Status status = opened;
   if (!failed(status)) status = program->file.read(program->engine->allocator, error);
   if (!failed(status)) status = program->load(error);
@@ -120,65 +138,123 @@ husk_status finish_program(husk_program* program, Status opened, husk_program** 
 
 }  // namespace
 
-const char* husk_version(void) { return "0.1.0"; }
+const char* husk_version(void) { return HUSK_VERSION; }
 
 const char* husk_status_name(husk_status status) {
-  static constexpr char kNames[] = "ok\0invalid argument\0invalid file\0unsupported\0invalid input\0out of memory\0"
-                                   "input/output\0device\0not found\0kernel\0needs resize\0limit";
-  return status >= 0 && status <= HUSK_LIMIT ? husk::nth_text(kNames, status) : "unknown status";
+  switch (status) {
+    case HUSK_OK: return "ok";
+    case HUSK_INVALID_ARGUMENT: return "invalid argument";
+    case HUSK_INVALID_FILE: return "invalid file";
+    case HUSK_UNSUPPORTED: return "unsupported";
+    case HUSK_INVALID_INPUT: return "invalid input";
+    case HUSK_OUT_OF_MEMORY: return "out of memory";
+    case HUSK_IO: return "input/output";
+    case HUSK_DEVICE: return "device";
+    case HUSK_NOT_FOUND: return "not found";
+    case HUSK_KERNEL: return "kernel";
+    case HUSK_NEEDS_RESIZE: return "needs resize";
+    case HUSK_LIMIT: return "limit";
+    default: return "unknown status";
+  }
+}
+
+husk_status husk_engine_create(const husk_engine_options* options, husk_engine** engine,
+                               husk_error* error) {
+  if (!options || !engine) return null_argument(error, "engine_create");
+  *engine = nullptr;
+  husk_engine_options full = HUSK_ENGINE_OPTIONS_INIT;
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_engine_options, options, port, error));
+  detail::read_struct(*options, &full);
+  const husk_allocator allocator = full.allocator ? *full.allocator : *default_allocator();
+  husk_engine* created = create<husk_engine>(allocator, error);
+  if (!created) return HUSK_OUT_OF_MEMORY;
+  created->allocator = allocator;
+  Status status = created->open(full, error);
+  if (failed(status))
+    destroy(allocator, created);
+  else
+    *engine = created;
+  return husk_status(status);
+}
+
+void husk_engine_release(husk_engine* engine) {
+  if (!engine || !engine->references.drop()) return;
+  const husk_allocator allocator = engine->allocator;
+  destroy(allocator, engine);
+}
+
+husk_status husk_engine_add_op(husk_engine* engine, const husk_op* op, husk_error* error) {
+  if (!engine || !op) return null_argument(error, "engine_add_op");
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_op, op, user, error));
+  if (!op->name || !op->call) return null_argument(error, "engine_add_op");
+  return husk_status(engine->add_op(*op, error));
+}
+
+husk_status husk_engine_properties(const husk_engine* engine, husk_port_properties* out,
+                                   husk_error* error) {
+  if (!engine || !out) return null_argument(error, "engine_properties");
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_port_properties, out, arch, error));
+  detail::write_struct(engine->properties, out);
+  return HUSK_OK;
 }
 
 husk_status husk_program_verify(const void* data, size_t size, husk_error* error) {
   if (!data) return null_argument(error, "program_verify");
-  husk::Container file;
+  Container file;
   file.borrow(data, size, nullptr, nullptr);
-  const husk_allocator& allocator = *husk::default_allocator();
+  const husk_allocator& allocator = *default_allocator();
   Status status = file.read(allocator, error);
-  return husk_status(failed(status) ? status : husk::verify(file, allocator, error));
+  return husk_status(failed(status) ? status : verify(file, allocator, error));
 }
 
-husk_status husk_program_open(husk_engine* engine, const char* path, husk_program** program, husk_error* error) {
+husk_status husk_program_open(husk_engine* engine, const char* path, husk_program** program,
+                              husk_error* error) {
   if (!engine || !path || !program) return null_argument(error, "program_open");
-  husk_program* made = begin_program(engine, program, error);
-  return made ? finish_program(made, made->file.map(path, error), program, error) : HUSK_OUT_OF_MEMORY;
+  husk_program* opened = begin_program(engine, program, error);
+  if (!opened) return HUSK_OUT_OF_MEMORY;
+  return finish_program(opened, opened->file.map(path, error), program, error);
 }
 
 husk_status husk_program_load(husk_engine* engine, const void* data, size_t size,
-                              void (*release)(void* user, const void* data), void* user, husk_program** program,
-                              husk_error* error) {
+                              void (*release)(void* user, const void* data), void* user,
+                              husk_program** program, husk_error* error) {
   if (!engine || !data || !program) return null_argument(error, "program_load");
   if (reinterpret_cast<uintptr_t>(data) % 64)
-    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "husk_program_load: memory not aligned to 64 bytes"));
-  husk_program* made = begin_program(engine, program, error);
-  if (!made) return HUSK_OUT_OF_MEMORY;
-  made->file.borrow(data, size, release, user);
-  return finish_program(made, Status::ok, program, error);
+    return husk_status(
+        fail(error, HUSK_INVALID_ARGUMENT, "husk_program_load: memory not aligned to 64 bytes"));
+  husk_program* loaded = begin_program(engine, program, error);
+  if (!loaded) return HUSK_OUT_OF_MEMORY;
+  loaded->file.borrow(data, size, release, user);
+  return finish_program(loaded, Status::ok, program, error);
 }
 
-husk_status husk_program_link(husk_engine* engine, const void* artifact, husk_program** program, husk_error* error) {
-  uint64_t size = 0;   // of the file, which the header says
+husk_status husk_program_link(husk_engine* engine, const void* artifact, husk_program** program,
+                              husk_error* error) {
+  uint64_t size = 0;  // of the file, which the header says
   if (artifact) memcpy(&size, static_cast<const uint8_t*>(artifact) + 16, sizeof(size));
   return husk_program_load(engine, artifact, size, nullptr, nullptr, program, error);
 }
 
 void husk_program_release(husk_program* program) {
   if (!program || !program->references.drop()) return;
-  husk_engine* engine = program->engine;
-  husk::destroy(engine->allocator, program);
+  husk_engine* engine = static_cast<husk_engine*>(program->engine);
+  destroy(engine->allocator, program);
   husk_engine_release(engine);
 }
 
 uint32_t husk_program_function_count(const husk_program* program) {
-  return husk::count(rows_of(program, Kind::function));
+  return count(functions_of(program));
 }
 
 const char* husk_program_function_name(const husk_program* program, uint32_t function) {
-  return function < husk_program_function_count(program) ? husk::name_at(rows_of(program, Kind::function), function) : "";
+  return function < husk_program_function_count(program)
+             ? functions_of(program)->Get(function)->name()->c_str()
+             : "";
 }
 
-husk_status husk_program_find_function(const husk_program* program, const char* name, uint32_t* function,
-                                       husk_error* error) {
-  return find(program, Kind::function, name, function, error);
+husk_status husk_program_find_function(const husk_program* program, const char* name,
+                                       uint32_t* function, husk_error* error) {
+  return find(program, functions_of(program), "function", name, function, error);
 }
 
 const char* husk_program_function_target(const husk_program* program, uint32_t function) {
@@ -186,221 +262,262 @@ const char* husk_program_function_target(const husk_program* program, uint32_t f
 }
 
 uint32_t husk_program_input_count(const husk_program* program, uint32_t function) {
-  return husk::count(values_of(program, function, husk::Space::input));
+  return count(values_of(program, function, Space::input));
 }
 
 uint32_t husk_program_output_count(const husk_program* program, uint32_t function) {
-  return husk::count(values_of(program, function, husk::Space::output));
+  return count(values_of(program, function, Space::output));
 }
 
-husk_status husk_program_input(const husk_program* program, uint32_t function, uint32_t index, husk_value_info* out,
+husk_status husk_program_input(const husk_program* program, uint32_t function, uint32_t index,
+                               husk_value_info* out, husk_error* error) {
+  return describe(program, function, Space::input, index, out, error);
+}
+
+husk_status husk_program_output(const husk_program* program, uint32_t function, uint32_t index,
+                                husk_value_info* out, husk_error* error) {
+  return describe(program, function, Space::output, index, out, error);
+}
+
+uint32_t husk_program_state_count(const husk_program* program) { return count(states_of(program)); }
+
+husk_status husk_program_state(const husk_program* program, uint32_t state, husk_storage_info* out,
                                husk_error* error) {
-  return describe(program, function, husk::Space::input, index, out, error);
+  return describe(program, states_of(program), "state", state, out, error);
 }
 
-husk_status husk_program_output(const husk_program* program, uint32_t function, uint32_t index, husk_value_info* out,
-                                husk_error* error) {
-  return describe(program, function, husk::Space::output, index, out, error);
-}
-
-uint32_t husk_program_state_count(const husk_program* program) { return husk::count(rows_of(program, Kind::state)); }
-
-husk_status husk_program_state(const husk_program* program, uint32_t state, husk_storage_info* out, husk_error* error) {
-  return describe(program, Kind::state, state, out, error);
-}
-
-husk_status husk_program_find_state(const husk_program* program, const char* name, uint32_t* state, husk_error* error) {
-  return find(program, Kind::state, name, state, error);
+husk_status husk_program_find_state(const husk_program* program, const char* name, uint32_t* state,
+                                    husk_error* error) {
+  return find(program, states_of(program), "state", name, state, error);
 }
 
 uint32_t husk_program_constant_count(const husk_program* program) {
-  return husk::count(rows_of(program, Kind::constant));
+  return count(constants_of(program));
 }
 
-husk_status husk_program_constant(const husk_program* program, uint32_t constant, husk_storage_info* out,
-                                  husk_error* error) {
-  return describe(program, Kind::constant, constant, out, error);
+husk_status husk_program_constant(const husk_program* program, uint32_t constant,
+                                  husk_storage_info* out, husk_error* error) {
+  return describe(program, constants_of(program), "constant", constant, out, error);
 }
 
-husk_status husk_program_find_constant(const husk_program* program, const char* name, uint32_t* constant,
-                                       husk_error* error) {
-  return find(program, Kind::constant, name, constant, error);
+husk_status husk_program_find_constant(const husk_program* program, const char* name,
+                                       uint32_t* constant, husk_error* error) {
+  return find(program, constants_of(program), "constant", name, constant, error);
 }
 
-husk_status husk_program_update_constants(husk_program* program, const husk_constant_update* updates, uint32_t count,
+husk_status husk_program_update_constants(husk_program* program,
+                                          const husk_constant_update* updates, uint32_t count,
                                           husk_error* error) {
   if (!program || (count && !updates)) return null_argument(error, "program_update_constants");
   return husk_status(program->update(updates, count, error));
 }
 
-uint32_t husk_program_user_count(const husk_program* program) {
-  return program ? husk::count(program->rows()->user()) : 0;
+uint32_t husk_program_metadata_count(const husk_program* program) {
+  return program ? count(program->rows()->metadata()) : 0;
 }
 
-const char* husk_program_user_key(const husk_program* program, uint32_t entry) {
-  return entry < husk_program_user_count(program) ? program->rows()->user()->Get(entry)->key()->c_str() : "";
+const char* husk_program_metadata_key(const husk_program* program, uint32_t entry) {
+  return entry < husk_program_metadata_count(program)
+             ? program->rows()->metadata()->Get(entry)->key()->c_str()
+             : "";
 }
 
-const char* husk_program_user_value(const husk_program* program, uint32_t entry) {
-  return entry < husk_program_user_count(program) ? program->rows()->user()->Get(entry)->value()->c_str() : "";
+const char* husk_program_metadata_value(const husk_program* program, uint32_t entry) {
+  return entry < husk_program_metadata_count(program)
+             ? program->rows()->metadata()->Get(entry)->value()->c_str()
+             : "";
 }
 
-const char* husk_program_tree(const husk_program* program) {
-  return program && program->rows()->tree() ? program->rows()->tree()->c_str() : "";
+const char* husk_program_pytree(const husk_program* program) {
+  return program && program->rows()->pytree() ? program->rows()->pytree()->c_str() : "";
 }
 
-husk_status husk_session_create(husk_program* program, const husk_session_options* options, husk_session** session,
-                                husk_error* error) {
+husk_status husk_session_create(husk_program* program, const husk_session_options* options,
+                                husk_session** session, husk_error* error) {
   if (!program || !session) return null_argument(error, "session_create");
   *session = nullptr;
   husk_session_options full = HUSK_SESSION_OPTIONS_INIT;
-  if (options) memcpy(&full, options, options->struct_size < sizeof(full) ? options->struct_size : sizeof(full));
+  if (options) {
+    HUSK_TRY(HUSK_CHECK_STRUCT(husk_session_options, options, mode, error));
+    detail::read_struct(*options, &full);
+  }
   if (full.mode < HUSK_MODE_AUTO || full.mode > HUSK_MODE_GRAPH)
-    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "there is no husk_session_options.mode %d", full.mode));
+    return husk_status(
+        fail(error, HUSK_INVALID_ARGUMENT, "there is no husk_session_options.mode %d", full.mode));
   if (full.mode == HUSK_MODE_GRAPH && !program->engine->port->graphs)
     return husk_status(fail(error, HUSK_UNSUPPORTED, "port '%s' has no graphs: use HUSK_MODE_AUTO",
                             program->engine->port->name));
-  husk_session* made = husk::create<husk_session>(program->engine->allocator, error);
-  if (!made) return HUSK_OUT_OF_MEMORY;
-  made->program = program;
-  made->options = full;
-  program->add(made);
-  Status status = made->prepare(made->sink.of(error));
+  husk_session* created = create<husk_session>(program->engine->allocator, error);
+  if (!created) return HUSK_OUT_OF_MEMORY;
+  program->references.retain();
+  created->program = program;
+  created->options = full;
+  ErrorScratch scratch;
+  Status status = created->prepare(scratch.of(error));
   if (failed(status))
-    husk_session_release(made);
+    husk_session_release(created);
   else
-    *session = made;
+    *session = created;
   return husk_status(status);
 }
 
 void husk_session_release(husk_session* session) {
   if (!session) return;
-  husk_program* program = session->program;
-  husk::destroy(program->engine->allocator, session);
+  husk_program* program = static_cast<husk_program*>(session->program);
+  destroy(program->engine->allocator, session);
   husk_program_release(program);
 }
 
 namespace {
 
-// What the calls about one function of a session begin with. Null if the function does not exist.
-husk::Frame* frame_of(const husk_session* session, uint32_t function, husk_error* error) {
+// One call on a session. Updates of constants wait until it ends, and `error` is never null.
+class SessionCall {
+ public:
+  SessionCall(husk_session* session, husk_error* callers)
+      : guard_(session->program->gate, &session->caller), error(callers ? callers : &spare_) {}
+
+ private:
+  CallGuard guard_;
+  husk_error spare_;
+
+ public:
+  husk_error* const error;
+};
+
+// Returns the frame of a function, or null after filling `error` if the function does not exist.
+Frame* frame_of(const husk_session* session, uint32_t function, husk_error* error) {
   if (function < session->program->functions()) return session->frames[function];
   bad_index(error, "function", function, session->program->functions());
   return nullptr;
 }
 
-// What the call says of a failure begins with the function's name.
-husk_status in_function(const husk_session* session, uint32_t function, Status status, husk_error* error) {
-  if (failed(status)) husk::prefix(error, "function '%s': ", session->frames[function]->code.function->name()->c_str());
+// Puts the name of the function before the message of a failed call.
+husk_status in_function(const husk_session* session, uint32_t function, Status status,
+                        husk_error* error) {
+  if (failed(status))
+    prefix(error, "function '%s': ", session->frames[function]->code.function->name()->c_str());
   return husk_status(status);
 }
 
-// All calls about one state. `other` is what it is exchanged with: host memory, or a session.
-husk_status state_call(const char* name, husk_session* session, uint32_t state, husk::StateWork work, void* other,
-                       husk_error* error) {
-  if (!session || (!other && work != husk::StateWork::reset)) return null_argument(error, name);
-  const uint32_t n = husk_program_state_count(session->program);
+// Does the work of all functions about one state. `other` is host memory, or a session to copy
+// from.
+husk_status state_call(const char* name, husk_session* session, uint32_t state, StateWork work,
+                       void* other, husk_error* error) {
+  if (!session || (!other && work != StateWork::reset)) return null_argument(error, name);
+  const uint32_t n = count(session->program->rows()->states());
   if (state >= n) return bad_index(error, "state", state, n);
-  const husk::Visit visit(session);
-  return husk_status(session->work_on_state(state, work, other, session->sink.of(error)));
+  const SessionCall call(session, error);
+  return husk_status(session->work_on_state(state, work, other, call.error));
 }
 
 }  // namespace
 
-husk_status husk_session_bound(husk_session* session, uint32_t function, uint32_t input, uint32_t dim, int64_t min,
-                               int64_t max, husk_error* error) {
-  if (!session) return null_argument(error, "session_bound");
-  const husk::Frame* frame = frame_of(session, function, error);
+husk_status husk_session_set_range(husk_session* session, uint32_t function, uint32_t input,
+                                   uint32_t dim, int64_t min, int64_t max, husk_error* error) {
+  if (!session) return null_argument(error, "session_set_range");
+  const Frame* frame = frame_of(session, function, error);
   if (!frame) return HUSK_INVALID_ARGUMENT;
   if (input >= frame->code.inputs()) return bad_index(error, "input", input, frame->code.inputs());
-  const husk::Visit visit(session);
-  error = session->sink.of(error);
-  return in_function(session, function, session->bound(function, input, dim, min, max, error), error);
+  const SessionCall call(session, error);
+  const Status status = session->set_range(function, input, dim, min, max, call.error);
+  return in_function(session, function, status, call.error);
 }
 
-husk_status husk_session_resize(husk_session* session, uint32_t function, const husk_value* inputs, uint32_t count,
-                                husk_error* error) {
+husk_status husk_session_resize(husk_session* session, uint32_t function, const husk_value* inputs,
+                                uint32_t count, husk_error* error) {
   if (!session) return null_argument(error, "session_resize");
   if (!frame_of(session, function, error)) return HUSK_INVALID_ARGUMENT;
-  const husk::Visit visit(session);
-  error = session->sink.of(error);
-  return in_function(session, function, session->resize(function, inputs, count, error), error);
+  const SessionCall call(session, error);
+  const Status status = session->resize(function, inputs, count, call.error);
+  return in_function(session, function, status, call.error);
 }
 
-uint64_t husk_session_arena_bytes(const husk_session* session) { return session ? session->arena_wanted : 0; }
-
-husk_status husk_session_lend_arena(husk_session* session, void* memory, uint64_t bytes, husk_error* error) {
-  if (!session) return null_argument(error, "session_lend_arena");
-  const husk::Visit visit(session);
-  return husk_status(session->lend_arena(memory, bytes, session->sink.of(error)));
+uint64_t husk_session_arena_bytes(const husk_session* session) {
+  return session ? session->arena_wanted : 0;
 }
 
-husk_status husk_session_output_shape(husk_session* session, uint32_t function, uint32_t index, int64_t* sizes,
-                                      int64_t* strides, husk_error* error) {
+husk_status husk_session_set_arena(husk_session* session, void* memory, uint64_t bytes,
+                                   husk_error* error) {
+  if (!session) return null_argument(error, "session_set_arena");
+  const SessionCall call(session, error);
+  return husk_status(session->set_arena(memory, bytes, call.error));
+}
+
+husk_status husk_session_output_shape(husk_session* session, uint32_t function, uint32_t index,
+                                      int64_t* sizes, int64_t* strides, husk_error* error) {
   if (!session) return null_argument(error, "session_output_shape");
-  const husk::Frame* frame = frame_of(session, function, error);
+  const Frame* frame = frame_of(session, function, error);
   if (!frame) return HUSK_INVALID_ARGUMENT;
-  if (index >= frame->code.outputs()) return bad_index(error, "output", index, frame->code.outputs());
-  if (static_cast<husk::ArgumentKind>(frame->code.results[index].kind()) != husk::ArgumentKind::tensor)
-    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "output %u is no tensor", index));
-  if (frame->output_shape(index, sizes, strides)) return HUSK_OK;
-  return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "output %u has no shape yet: %s first", index,
-                          frame->evaluated ? "only the data decides it, husk_session_run" : "husk_session_resize"));
+  if (index >= frame->code.outputs())
+    return bad_index(error, "output", index, frame->code.outputs());
+  if (!frame->code.is_tensor_output(index))
+    return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "output %u is not a tensor", index));
+  if (frame->io.output_shape(index, sizes, strides)) return HUSK_OK;
+  return husk_status(fail(error, HUSK_INVALID_ARGUMENT, "output %u has no shape yet: %s first",
+                          index,
+                          frame->prologue.evaluated ? "only the data decides it, husk_session_run"
+                                                    : "husk_session_resize"));
 }
 
-husk_status husk_session_run(husk_session* session, uint32_t function, void* stream, const husk_value* inputs,
-                             uint32_t input_count, husk_value* outputs, uint32_t output_count, husk_error* error) {
+husk_status husk_session_run(husk_session* session, uint32_t function, void* stream,
+                             const husk_value* inputs, uint32_t input_count, husk_value* outputs,
+                             uint32_t output_count, husk_error* error) {
   if (!session) return null_argument(error, "session_run");
   if (!frame_of(session, function, error)) return HUSK_INVALID_ARGUMENT;
-  const husk::Visit visit(session);
-  error = session->sink.of(error);
-  return in_function(session, function,
-                     session->run(function, stream, inputs, input_count, outputs, output_count, error), error);
+  const SessionCall call(session, error);
+  const Status status = session->run(function, stream, inputs, input_count, outputs, output_count,
+                                     call.error);
+  return in_function(session, function, status, call.error);
 }
 
 husk_status husk_session_wait(husk_session* session, husk_error* error) {
   if (!session) return null_argument(error, "session_wait");
-  const husk::Visit visit(session);
-  return husk_status(session->wait(session->sink.of(error)));
+  const SessionCall call(session, error);
+  return husk_status(session->wait(call.error));
 }
 
-husk_status husk_session_state_get(husk_session* session, uint32_t state, void* bytes, husk_error* error) {
-  return state_call("session_state_get", session, state, husk::StateWork::get, bytes, error);
+husk_status husk_session_state_get(husk_session* session, uint32_t state, void* bytes,
+                                   husk_error* error) {
+  return state_call("session_state_get", session, state, StateWork::get, bytes, error);
 }
 
-husk_status husk_session_state_set(husk_session* session, uint32_t state, const void* bytes, husk_error* error) {
-  return state_call("session_state_set", session, state, husk::StateWork::set, const_cast<void*>(bytes), error);
+husk_status husk_session_state_set(husk_session* session, uint32_t state, const void* bytes,
+                                   husk_error* error) {
+  return state_call("session_state_set", session, state, StateWork::set, const_cast<void*>(bytes),
+                    error);
 }
 
 husk_status husk_session_state_reset(husk_session* session, uint32_t state, husk_error* error) {
-  return state_call("session_state_reset", session, state, husk::StateWork::reset, nullptr, error);
+  return state_call("session_state_reset", session, state, StateWork::reset, nullptr, error);
 }
 
-husk_status husk_session_state_copy(husk_session* session, uint32_t state, husk_session* from, husk_error* error) {
-  return state_call("session_state_copy", session, state, husk::StateWork::copy, from, error);
+husk_status husk_session_state_copy(husk_session* session, uint32_t state, husk_session* from,
+                                    husk_error* error) {
+  return state_call("session_state_copy", session, state, StateWork::copy,
+                    static_cast<Session*>(from), error);
 }
 
-husk_status husk_session_stats_get(const husk_session* session, uint32_t function, husk_session_stats* out,
-                                   husk_error* error) {
+husk_status husk_session_stats_get(const husk_session* session, uint32_t function,
+                                   husk_session_stats* out, husk_error* error) {
   if (!session || !out) return null_argument(error, "session_stats_get");
-  const husk::Frame* made = frame_of(session, function, error);
-  if (!made) return HUSK_INVALID_ARGUMENT;
-  const husk::Frame& frame = *made;
-  husk_session_stats full = {};
-  full.struct_size = out->struct_size < sizeof(full) ? out->struct_size : static_cast<uint32_t>(sizeof(full));
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_session_stats, out, steps, error));
+  const Frame* found = frame_of(session, function, error);
+  if (!found) return HUSK_INVALID_ARGUMENT;
+  const Frame& frame = *found;
+  husk_session_stats full = HUSK_SESSION_STATS_INIT;
   full.steps = frame.code.steps.size;
   full.graph_nodes = frame.graph.nodes;
   full.graph_edges = frame.graph.edges;
   full.programmatic_edges = frame.graph.programmatic_edges;
-  full.bounded = frame.bounded;
-  full.arena_bytes = frame.planned.peak;
-  full.arena_lower_bound = frame.planned.lower_bound;
+  full.bounded = frame.memory.bounded;
+  full.arena_bytes = frame.memory.planned.peak;
+  full.arena_lower_bound = frame.memory.planned.lower_bound;
   full.runs_as_graph = frame.runs_as_graph;
   full.runs_as_list = frame.runs_as_list;
   full.nodes_patched = frame.graph.patched;
-  full.data_bytes = session->room_bytes;
+  full.dynamic_bytes = session->scratch_bytes;
   full.segments = frame.code.segments.size;
-  full.dynamic = frame.is_dynamic();
-  memcpy(out, &full, full.struct_size);
+  full.dynamic = frame.memory.is_dynamic();
+  detail::write_struct(full, out);
   return HUSK_OK;
 }

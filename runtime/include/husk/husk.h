@@ -1,19 +1,52 @@
-/* Husk: loads an artifact that PyTorch's compiler made and runs it.
+/** @file
+ * The C interface of Husk: it loads an artifact that was exported from PyTorch and runs it.
  *
- *   engine   a device and the operators it may call          thread-safe
- *   program  a loaded artifact: kernels, constants           thread-safe
- *   session  its state and memory; one concurrent user       one thread at a time
+ * | handle         | what it is                                           | threads              |
+ * |----------------|------------------------------------------------------|----------------------|
+ * | husk_engine    | a device and the operators that programs may call    | thread-safe          |
+ * | husk_program   | a loaded artifact: kernels and constants             | thread-safe          |
+ * | husk_session   | the state and memory of one user of a program        | one thread at a time |
  *
- * Ownership: *_create, open and load return one reference, released by *_release; a child keeps its parent, so handles
- * may be released in any order; releasing NULL does nothing. Strings and arrays that a query returns live as long as
- * the handle that was asked.
- * Errors: a function that returns husk_status fills `error` (may be NULL) when it fails, and leaves every handle usable.
- * Structs of options begin with struct_size and have an _INIT macro; zero is every option's default.
- * C11 and C++17. */
+ * Ownership: a function named create, open, load or link returns one reference, which the function
+ * named release drops. A session keeps its program and a program its engine, so handles may be
+ * released in any order. Releasing NULL does nothing. Strings and arrays that a query returns are
+ * valid as long as the handle that was asked.
+ *
+ * Errors: a function that returns husk_status fills `error`, which may be NULL, if it fails. Every
+ * handle stays usable after a failure.
+ *
+ * Structs that grow: a struct that later versions may extend begins with `uint32_t struct_size`.
+ *
+ * - Whoever provides the memory of the struct sets struct_size to the size of the struct in its own
+ *   version of Husk, before anybody else sees the struct. The macro TYPE_INIT does so and sets
+ * every other field to its default. Fields named `reserved` are 0.
+ * - The other side reads and writes at most struct_size bytes. It treats a field that lies outside
+ *   as zero, and zero means the default. It does not look at bytes that it does not know.
+ * - A function that fills a struct sets struct_size to the number of bytes that it has written.
+ * - A struct that ends before the field which its comment names under "Minimum size" is refused
+ * with HUSK_INVALID_ARGUMENT.
+ * - Fields are only appended. Code that reads a field which a later version appended asks
+ *   HUSK_HAS_FIELD first.
+ * - Structs that come in arrays (husk_value, husk_op_arg, husk_constant_update, husk_upload,
+ *   husk_graph_edge) have no struct_size and never change, since an array needs one stride on both
+ *   sides. husk_op is the exception: libraries export arrays of it, whose stride is the first
+ *   entry's struct_size. husk_error, husk_allocator and husk_threads are fixed too.
+ *
+ * The header is C11 and C++17. */
 #ifndef HUSK_HUSK_H
 #define HUSK_HUSK_H
 
+/* The program's own dlpack.h comes first; an installation has a copy next to this header. */
+#if defined(__has_include)
+#if __has_include(<dlpack/dlpack.h>)
 #include <dlpack/dlpack.h>
+#else
+#include <husk/dlpack.h>
+#endif
+#else
+#include <dlpack/dlpack.h>
+#endif
+
 #include <husk/op.h>
 #include <husk/port.h>
 #include <husk/types.h>
@@ -22,245 +55,467 @@
 extern "C" {
 #endif
 
-/* DLPack's type codes that older headers lack, as of DLPack 1.1; an element type is these and its width. */
-enum { HUSK_DL_BOOL = 6, HUSK_DL_F8E4M3FN = 10, HUSK_DL_F8E4M3FNUZ = 11, HUSK_DL_F8E5M2 = 12, HUSK_DL_F8E5M2FNUZ = 13 };
+/** Type codes of DLPack 1.1, which older versions of its header lack. A husk_dtype corresponds to a
+ * code and a width in bits. */
+enum {
+  HUSK_DL_BOOL = 6,
+  HUSK_DL_F8E4M3FN = 10,
+  HUSK_DL_F8E4M3FNUZ = 11,
+  HUSK_DL_F8E5M2 = 12,
+  HUSK_DL_F8E5M2FNUZ = 13
+};
 
-typedef struct husk_engine husk_engine;
+/** A loaded artifact. */
 typedef struct husk_program husk_program;
+/** The state and memory of one user of a program. */
 typedef struct husk_session husk_session;
 
-/* A version "major.minor.patch" of this library; the static string "0.1.0". */
+/** Returns the version of the library as "major.minor.patch", a static string. */
 HUSK_API const char* husk_version(void);
-/* "invalid input" for HUSK_INVALID_INPUT; "unknown status" for what is none. */
+/** Returns the name of a status, such as "invalid input" for HUSK_INVALID_INPUT; "unknown status"
+ * if `status` is not a husk_status. The string is static. */
 HUSK_API const char* husk_status_name(husk_status status);
-/* Bytes of one element, 8 for HUSK_POINTER, 0 for what has none. */
+/** Returns the bytes of one element of `dtype`: 8 for HUSK_POINTER, 0 if `dtype` is not a
+ * husk_dtype. */
 HUSK_API size_t husk_dtype_size(husk_dtype dtype);
+/** Returns the name of `dtype`, such as "f32"; the string is static. */
 HUSK_API const char* husk_dtype_name(husk_dtype dtype);
-/* Between DLPack's types and ours; HUSK_DTYPE_NONE for what Husk does not have, lanes other than 1 among them. */
+/** Returns the husk_dtype of a DLPack type; HUSK_DTYPE_NONE if there is none, for instance if
+ * `type` has more than one lane. */
 HUSK_API husk_dtype husk_dtype_from_dlpack(DLDataType type);
+/** Returns the DLPack type of `dtype`. */
 HUSK_API DLDataType husk_dtype_to_dlpack(husk_dtype dtype);
 
-/* ---- engine ---- */
+/** @name Engine
+ * @{ */
 
+/** The levels of messages in the log. */
 enum { HUSK_LOG_INFO = 0, HUSK_LOG_WARNING = 1 };
 
+/** The options of husk_engine_create. Minimum size: through `port`. */
 typedef struct husk_engine_options {
-  uint32_t struct_size;
-  int32_t device_index;             /* the port's device */
-  const husk_port* port;            /* required; must outlive the engine */
-  const husk_allocator* allocator;  /* NULL: mimalloc, or malloc in a build without it */
-  void (*log)(void* user, int32_t level, const char* text);   /* may be NULL; called on the calling thread */
-  void* log_user;
-  /* Host images are native code that runs with the rights of this process: 0 refuses them. */
+  uint32_t struct_size;            /**< The size of this struct, set by whoever provides it. */
+  int32_t device_index;            /**< The number of the device among those of the port. */
+  const husk_port* port;           /**< Required; must outlive the engine. */
+  const husk_allocator* allocator; /**< NULL: mimalloc, or malloc in a build without mimalloc. */
+  /** Receives messages, on the thread that calls Husk; may be NULL. */
+  void (*log)(void* user, int32_t level, const char* text);
+  void* log_user; /**< The first argument of `log`. */
+  /** 1 accepts host images. Host images are native code that runs with the rights of this process;
+   * 0 refuses files with such images. */
   int32_t allow_host_images;
-  /* Asked before anything of a file is used, with its content hash (32 bytes): 0 refuses. NULL accepts. */
+  int32_t reserved; /**< 0. */
+  /** Decides whether a file may be used, given the hash of its content (32 bytes): 0 refuses it.
+   * The engine asks before it uses anything of the file. NULL accepts every file. */
   int32_t (*accept)(void* user, const uint8_t* content_hash);
-  void* accept_user;
-  const husk_threads* threads;      /* for kernels and ops of the host; NULL: they run on the calling thread */
+  void* accept_user; /**< The first argument of `accept`. */
+  /** Threads for kernels and ops that run on the host; NULL: they run on the calling thread. */
+  const husk_threads* threads;
 } husk_engine_options;
-#define HUSK_ENGINE_OPTIONS_INIT { sizeof(husk_engine_options), 0, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL }
+/** The initial value of a husk_engine_options. */
+#define HUSK_ENGINE_OPTIONS_INIT \
+  {sizeof(husk_engine_options), 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL}
 
-HUSK_API husk_status husk_engine_create(const husk_engine_options* options, husk_engine** engine, husk_error* error);
+/** Opens a device.
+ * @param options the options; copied
+ * @param engine the result, NULL after a failure
+ * @param error may be NULL
+ * @return HUSK_OK; HUSK_INVALID_ARGUMENT; HUSK_UNSUPPORTED if the port was built for another
+ * HUSK_PORT_ABI; HUSK_OUT_OF_MEMORY; or the failure of the port's `open` */
+HUSK_API husk_status husk_engine_create(const husk_engine_options* options, husk_engine** engine,
+                                        husk_error* error);
+/** Drops a reference to the engine; the device is closed with the last one. */
 HUSK_API void husk_engine_release(husk_engine* engine);
-/* Registers an extern op, before one of the port's; one with the same name replaces it for programs that are opened later. */
-HUSK_API husk_status husk_engine_add_op(husk_engine* engine, const husk_op* op, husk_error* error);
-HUSK_API void husk_engine_properties(const husk_engine* engine, husk_port_properties* out);
+/** Describes the engine's device.
+ * @param engine the engine
+ * @param out HUSK_PORT_PROPERTIES_INIT on entry
+ * @param error may be NULL
+ * @return HUSK_OK or HUSK_INVALID_ARGUMENT */
+HUSK_API husk_status husk_engine_properties(const husk_engine* engine, husk_port_properties* out,
+                                            husk_error* error);
 
-/* ---- program ---- */
+/** @}
+ * @name Program
+ * @{ */
 
-/* Checks bytes against every rule of FORMAT.md; touches no device. */
+/** Checks an artifact against every rule of FORMAT.md. The function uses no device.
+ * @param data the bytes of a file
+ * @param size number of bytes
+ * @param error may be NULL
+ * @return HUSK_OK, or the failure, HUSK_INVALID_FILE for instance */
 HUSK_API husk_status husk_program_verify(const void* data, size_t size, husk_error* error);
-/* Maps the file, verifies it, loads the images that the device can use and uploads the constants, but not those that
- * another program of the engine has there already, as prefill and decode of one model do. The file must not change while the
- * program lives. */
-HUSK_API husk_status husk_program_open(husk_engine* engine, const char* path, husk_program** program,
-                                       husk_error* error);
-/* The same from memory, aligned to 64 bytes, which is borrowed until `release` is called, on whichever thread drops
- * the last reference. If loading fails `release` is not called. `release` may be NULL. */
+/** Opens an artifact: maps the file, verifies it, loads the images that the device can use and
+ * uploads the constants. Programs of one engine share constants of equal content, so a constant
+ * that another program has uploaded is not uploaded again. The file must not change while the
+ * program exists.
+ * @param engine the engine; the program keeps it
+ * @param path the path of the file
+ * @param program the result, NULL after a failure
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_program_open(husk_engine* engine, const char* path,
+                                       husk_program** program, husk_error* error);
+/** Opens an artifact in memory, in the same way as husk_program_open.
+ * @param engine the engine; the program keeps it
+ * @param data the bytes of a file at an address that is a multiple of 64; the program borrows them
+ * @param size number of bytes
+ * @param release called when the program no longer needs the bytes, on the thread that drops the
+ * last reference; not called if husk_program_load fails; may be NULL
+ * @param user the first argument of `release`
+ * @param program the result, NULL after a failure
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
 HUSK_API husk_status husk_program_load(husk_engine* engine, const void* data, size_t size,
                                        void (*release)(void* user, const void* data), void* user,
                                        husk_program** program, husk_error* error);
-/* The same from an object file that `huskc --emit=obj` wrote and this process is linked with; `artifact` is its symbol:
- *   extern const unsigned char husk_model[];   husk_program_link(engine, husk_model, &program, &error); */
-HUSK_API husk_status husk_program_link(husk_engine* engine, const void* artifact, husk_program** program,
-                                       husk_error* error);
+/** Opens an artifact that is linked into this process, from an object file of `huskc --emit=obj`.
+ *
+ * @code
+ * extern const unsigned char husk_model[];
+ * status = husk_program_link(engine, husk_model, &program, &error);
+ * @endcode
+ *
+ * @param engine the engine; the program keeps it
+ * @param artifact the symbol of the object file
+ * @param program the result, NULL after a failure
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_program_link(husk_engine* engine, const void* artifact,
+                                       husk_program** program, husk_error* error);
+/** Drops a reference to the program. */
 HUSK_API void husk_program_release(husk_program* program);
 
-enum { HUSK_VALUE_NONE = 0, HUSK_VALUE_TENSOR = 1, HUSK_VALUE_INT = 2, HUSK_VALUE_FLOAT = 3, HUSK_VALUE_BOOL = 4 };
+/** The kinds of values. */
+enum {
+  HUSK_VALUE_NONE = 0,
+  HUSK_VALUE_TENSOR = 1,
+  HUSK_VALUE_INT = 2,
+  HUSK_VALUE_FLOAT = 3,
+  HUSK_VALUE_BOOL = 4
+};
 
+/** A description of an input or output. Minimum size: through `name`. */
 typedef struct husk_value_info {
-  const char* name;
-  int32_t kind;            /* HUSK_VALUE_* */
-  husk_dtype dtype;        /* tensors */
-  int32_t rank;            /* tensors */
-  uint32_t alignment;      /* of a tensor's address, in bytes: what this device's kernels assume; 1 is nothing */
-  const int64_t* ranges;   /* inputs: min, max of each dimension; NULL for outputs */
+  uint32_t struct_size;  /**< Set by the caller that passes the struct to be filled. */
+  int32_t kind;          /**< HUSK_VALUE_*. */
+  husk_dtype dtype;      /**< The element type of a tensor. */
+  int32_t rank;          /**< The number of dimensions of a tensor. */
+  const char* name;      /**< The name in the model. */
+  const int64_t* ranges; /**< The smallest and the largest size of each dimension of an input; NULL
+                            for outputs. */
+  uint32_t alignment;    /**< The address of a tensor must be a multiple of this number of bytes for
+                            the kernels of this device; 1 if any address will do. */
+  uint32_t reserved;     /**< 0. */
 } husk_value_info;
+/** The initial value of a husk_value_info. */
+#define HUSK_VALUE_INFO_INIT {sizeof(husk_value_info), 0, 0, 0, NULL, NULL, 0, 0}
 
+/** Returns the number of functions. Functions are numbered from 0. */
 HUSK_API uint32_t husk_program_function_count(const husk_program* program);
+/** Returns the name of a function, "" if there is no such function. */
 HUSK_API const char* husk_program_function_name(const husk_program* program, uint32_t function);
-HUSK_API husk_status husk_program_find_function(const husk_program* program, const char* name, uint32_t* function,
-                                                husk_error* error);
-/* The target of the variant that was chosen for this device, as "cuda sm_90a". */
+/** Finds a function by its name; returns HUSK_NOT_FOUND if there is none. */
+HUSK_API husk_status husk_program_find_function(const husk_program* program, const char* name,
+                                                uint32_t* function, husk_error* error);
+/** Returns the target of the variant that was chosen for this device, such as "cuda sm_90a"; "" if
+ * there is no such function. */
 HUSK_API const char* husk_program_function_target(const husk_program* program, uint32_t function);
+/** Returns the number of inputs of a function. */
 HUSK_API uint32_t husk_program_input_count(const husk_program* program, uint32_t function);
+/** Returns the number of outputs of a function. */
 HUSK_API uint32_t husk_program_output_count(const husk_program* program, uint32_t function);
-HUSK_API husk_status husk_program_input(const husk_program* program, uint32_t function, uint32_t index,
-                                        husk_value_info* out, husk_error* error);
-HUSK_API husk_status husk_program_output(const husk_program* program, uint32_t function, uint32_t index,
-                                         husk_value_info* out, husk_error* error);
+/** Describes input `index` of a function.
+ * @param program the program
+ * @param function the number of the function
+ * @param index the number of the input
+ * @param out HUSK_VALUE_INFO_INIT on entry
+ * @param error may be NULL
+ * @return HUSK_OK or HUSK_INVALID_ARGUMENT */
+HUSK_API husk_status husk_program_input(const husk_program* program, uint32_t function,
+                                        uint32_t index, husk_value_info* out, husk_error* error);
+/** Describes output `index` of a function.
+ * @param program the program
+ * @param function the number of the function
+ * @param index the number of the output
+ * @param out HUSK_VALUE_INFO_INIT on entry
+ * @param error may be NULL
+ * @return HUSK_OK or HUSK_INVALID_ARGUMENT */
+HUSK_API husk_status husk_program_output(const husk_program* program, uint32_t function,
+                                         uint32_t index, husk_value_info* out, husk_error* error);
 
-/* A weight or a state. */
+/** A description of a constant or a state. Minimum size: through `bytes`. */
 typedef struct husk_storage_info {
-  const char* name;
-  husk_dtype dtype;
-  int32_t rank;
-  const int64_t* dims;
-  uint64_t bytes;
+  uint32_t struct_size; /**< Set by the caller that passes the struct to be filled. */
+  husk_dtype dtype;     /**< The element type. */
+  int32_t rank;         /**< The number of dimensions. */
+  int32_t reserved;     /**< 0. */
+  const char* name;     /**< The name in the model. */
+  const int64_t* dims;  /**< `rank` sizes in elements; NULL if rank is 0. */
+  uint64_t bytes;       /**< The size in bytes; the elements are contiguous. */
 } husk_storage_info;
+/** The initial value of a husk_storage_info. */
+#define HUSK_STORAGE_INFO_INIT {sizeof(husk_storage_info), 0, 0, 0, NULL, NULL, 0}
 
+/** Returns the number of states. States are numbered from 0. */
 HUSK_API uint32_t husk_program_state_count(const husk_program* program);
-HUSK_API husk_status husk_program_state(const husk_program* program, uint32_t state, husk_storage_info* out,
-                                        husk_error* error);
-HUSK_API husk_status husk_program_find_state(const husk_program* program, const char* name, uint32_t* state,
-                                             husk_error* error);
+/** Describes a state; out is HUSK_STORAGE_INFO_INIT on entry. Returns HUSK_OK or
+ * HUSK_INVALID_ARGUMENT. */
+HUSK_API husk_status husk_program_state(const husk_program* program, uint32_t state,
+                                        husk_storage_info* out, husk_error* error);
+/** Finds a state by its name; returns HUSK_NOT_FOUND if there is none. */
+HUSK_API husk_status husk_program_find_state(const husk_program* program, const char* name,
+                                             uint32_t* state, husk_error* error);
+/** Returns the number of constants. Constants are numbered from 0. */
 HUSK_API uint32_t husk_program_constant_count(const husk_program* program);
-HUSK_API husk_status husk_program_constant(const husk_program* program, uint32_t constant, husk_storage_info* out,
-                                           husk_error* error);
-HUSK_API husk_status husk_program_find_constant(const husk_program* program, const char* name, uint32_t* constant,
-                                                husk_error* error);
+/** Describes a constant; out is HUSK_STORAGE_INFO_INIT on entry. Returns HUSK_OK or
+ * HUSK_INVALID_ARGUMENT. */
+HUSK_API husk_status husk_program_constant(const husk_program* program, uint32_t constant,
+                                           husk_storage_info* out, husk_error* error);
+/** Finds a constant by its name; returns HUSK_NOT_FOUND if there is none. */
+HUSK_API husk_status husk_program_find_constant(const husk_program* program, const char* name,
+                                                uint32_t* constant, husk_error* error);
 
+/** A new value for a constant. Entries come in arrays, so the layout is fixed. */
 typedef struct husk_constant_update {
-  uint32_t constant;
-  uint32_t reserved;
-  const void* bytes;       /* host memory of the constant's size, read during the call */
+  uint32_t constant; /**< The number of the constant. */
+  uint32_t reserved; /**< 0. */
+  const void* bytes; /**< Host memory of the constant's size; read during the call. */
 } husk_constant_update;
-/* Replaces the values of constants for all sessions: all of them or, on failure, none (but where a device fails in the middle
- * of the exchange the named constants are undefined). Waits until no run of the program is
- * under way and keeps new ones waiting meanwhile; may be called from any thread, not from a callback. States that begin as such
- * a constant take the new value at their next reset. */
-HUSK_API husk_status husk_program_update_constants(husk_program* program, const husk_constant_update* updates,
+/** Replaces the values of constants for all sessions of the program. If the call fails, all
+ * constants keep their values; but if the device fails while values are exchanged, the values of
+ * the named constants are undefined. The call waits until no run of the program is in progress, and
+ * runs that start meanwhile wait for the call. Any thread may call it, but not from a callback of
+ * Husk. A state that is initialised from such a constant takes the new value at its next reset.
+ * @param program the program
+ * @param updates `count` entries
+ * @param count number of entries
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_program_update_constants(husk_program* program,
+                                                   const husk_constant_update* updates,
                                                    uint32_t count, husk_error* error);
-/* How inputs and outputs nest, as JSON; "" if the file does not say. */
-HUSK_API const char* husk_program_tree(const husk_program* program);
+/** Returns how inputs and outputs nest in the model, as JSON; "" if the file does not say. */
+HUSK_API const char* husk_program_pytree(const husk_program* program);
 
-/* The author's own metadata. */
-HUSK_API uint32_t husk_program_user_count(const husk_program* program);
-HUSK_API const char* husk_program_user_key(const husk_program* program, uint32_t entry);
-HUSK_API const char* husk_program_user_value(const husk_program* program, uint32_t entry);
+/** Returns the number of metadata entries that the author of the file added. */
+HUSK_API uint32_t husk_program_metadata_count(const husk_program* program);
+/** Returns the key of a metadata entry; "" if there is no such entry. */
+HUSK_API const char* husk_program_metadata_key(const husk_program* program, uint32_t entry);
+/** Returns the value of a metadata entry; "" if there is no such entry. */
+HUSK_API const char* husk_program_metadata_value(const husk_program* program, uint32_t entry);
 
-/* ---- session ---- */
+/** @}
+ * @name Session
+ * @{ */
 
-/* What goes in or out. Tensors are DLPack's: strides in elements (NULL: contiguous), byte_offset honoured. Input
- * tensors are read during the run only, on its stream. Output ints and floats are written here.
- * An output tensor is the caller's memory, of the shape and strides that husk_session_output_shape gives. Where only the data
- * decides the shape, it is memory for at most the shape that is passed, and run writes the sizes (and strides, if given)
- * that came out into it. An output of kind NONE asks for memory of the session: run makes it a tensor of the session's,
- * valid until the session's next run of this function or its release. */
+/** An input or output of a run. Values come in arrays, so the layout is fixed.
+ *
+ * Tensors are DLPack's: strides are in elements, NULL strides mean a contiguous tensor, byte_offset
+ * counts. A run reads its input tensors on its stream, and not afterwards.
+ *
+ * An output of kind INT, FLOAT or BOOL is written into the value. An output of kind TENSOR is
+ * memory of the caller with the shape and strides that husk_session_output_shape returns. If only
+ * the data decides the shape, the caller passes memory for the largest shape that it expects, and
+ * the run writes the actual sizes, and the strides if the tensor has any, into the DLTensor. An
+ * output of kind NONE asks for memory of the session: the run turns the value into a tensor of the
+ * session, which is valid until the session's next run of this function or its release. */
 typedef struct husk_value {
-  int32_t kind;            /* HUSK_VALUE_* */
-  int32_t reserved;
+  int32_t kind;     /**< HUSK_VALUE_*. */
+  int32_t reserved; /**< 0. */
+  /** The value, according to `kind`. */
   union {
-    DLTensor* tensor;
-    int64_t i;             /* int, bool */
-    double f;
+    DLTensor* tensor; /**< TENSOR. */
+    int64_t i;        /**< INT and BOOL. */
+    double f;         /**< FLOAT. */
   } as;
 } husk_value;
 
-enum { HUSK_MODE_AUTO = 0, HUSK_MODE_LIST = 1, HUSK_MODE_GRAPH = 2 };
+/** How a session runs functions. */
+enum {
+  HUSK_MODE_AUTO = 0, /**< As a graph if the device and the function allow it, else as a list. */
+  HUSK_MODE_LIST = 1, /**< As a launch list. */
+  HUSK_MODE_GRAPH = 2 /**< As a graph. */
+};
 
+/** The end of a step, for the `trace` callback. The library fills the struct; it is valid during
+ * the callback. */
 typedef struct husk_trace_event {
-  const char* function;
-  uint32_t step;
-  const char* kind;                /* "launch", "extern", "copy", "fill", "read" */
-  const char* name;                /* of the kernel or op, "" if none */
-  const char* origin;              /* where in the model, "" if the file does not say */
-  uint32_t grid[3];                /* of a launch */
-  uint64_t nanoseconds;            /* from before the step was enqueued until its work was done */
+  uint32_t struct_size; /**< The size of the struct in the library's version. */
+  uint32_t step;        /**< The index of the step. */
+  uint32_t grid[3];     /**< The grid of a launch; 0 for other kinds. */
+  uint32_t reserved;    /**< 0. */
+  const char* function; /**< The name of the function. */
+  const char* kind;     /**< "launch", "extern", "copy", "fill" or "read". */
+  const char* name;     /**< The name of the kernel or op; "" for other kinds. */
+  const char* origin;   /**< The place in the model; "" if the file does not say. */
+  uint64_t nanoseconds; /**< The time from before the step was enqueued until its work was done. */
 } husk_trace_event;
 
+/** The options of husk_session_create. Minimum size: through `mode`. */
 typedef struct husk_session_options {
-  uint32_t struct_size;
-  int32_t mode;                    /* auto: a graph where the device and the function allow it, else the list */
-  int32_t full_edges;              /* 1: no programmatic edges, nor early starts on a stream */
-  int32_t fill_freed;              /* 1: debug; the arena is filled with 0xFF before each run */
-  /* Memory that independent work may cost more than the tightest plan, in percent; 0 is the default, 25; -1 none. */
-  int32_t parallel_percent;
-  /* 1: an input that is not aligned as its kernels assume is copied to memory of the session, 0: it is refused. */
+  uint32_t struct_size;  /**< The size of this struct, set by whoever provides it. */
+  int32_t mode;          /**< HUSK_MODE_*. */
+  int32_t full_edges;    /**< 1: no programmatic dependent launch, in graphs and on streams. */
+  int32_t poison_memory; /**< 1: for debugging, the arena is filled with 0xFF before each run. */
+  /** The memory that running independent work in parallel may cost, in percent more than the
+   * smallest plan: 0 is the default, 25; -1 is none. */
+  int32_t parallel_memory_percent;
+  /** 1: a misaligned input is copied to memory of the session; 0: it is refused. */
   int32_t copy_misaligned;
-  uint64_t bound_limit;            /* plan at the bounds if that takes at most this many bytes; 0: 256 MiB */
-  uint64_t memory_limit;           /* most bytes of device memory that the session may take, state aside; 0: no limit */
-  uint64_t loop_limit;             /* most times that one run may go back to the start of a loop; 0: 2^32 */
-  int32_t lent_arena;              /* 1: nothing is allocated for the arena: husk_session_lend_arena before the first run */
-  int32_t reserved;
-  /* Called behind each step of a launch list, when its work is done: for profiles and debugging; it makes runs slow. */
+  uint64_t bound_limit;  /**< Plan for the largest shapes if that takes at most this many bytes; 0:
+                            256 MiB. */
+  uint64_t memory_limit; /**< Bytes of device memory that the session may use besides its state; 0:
+                            no limit. */
+  uint64_t loop_limit;   /**< The number of times that one run may return to the start of a loop; 0:
+                            2^32. */
+  int32_t external_arena; /**< 1: the session does not allocate its arena; the caller calls
+                             husk_session_set_arena before the first run. */
+  int32_t reserved;       /**< 0. */
+  /** Called after each step, when the work of the step is done; may be NULL. It is for profiles and
+   * debugging: runs become launch lists that wait after each step. */
   void (*trace)(void* user, const husk_trace_event* event);
-  void* trace_user;
+  void* trace_user; /**< The first argument of `trace`. */
 } husk_session_options;
-#define HUSK_SESSION_OPTIONS_INIT { sizeof(husk_session_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
+/** The initial value of a husk_session_options. */
+#define HUSK_SESSION_OPTIONS_INIT \
+  {sizeof(husk_session_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL}
 
+/** Creates a session: allocates and initialises its state, and plans memory if the ranges of the
+ * inputs allow it.
+ * @param program the program; the session keeps it
+ * @param options copied; NULL: the defaults
+ * @param session the result, NULL after a failure
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
 HUSK_API husk_status husk_session_create(husk_program* program, const husk_session_options* options,
                                          husk_session** session, husk_error* error);
-/* Waits for the session's last run. */
+/** Waits for the session's last run and frees the session. */
 HUSK_API void husk_session_release(husk_session* session);
 
-/* Narrows the range of a dimension of an input tensor, or of an int (dim 0), for this session: it then plans for that range
- * and refuses what is outside. The range must lie in the one of the file. */
-HUSK_API husk_status husk_session_bound(husk_session* session, uint32_t function, uint32_t input, uint32_t dim,
-                                        int64_t min, int64_t max, husk_error* error);
-/* Makes the session ready for these inputs: plans and allocates memory, instantiates the graph. Tensors need a shape,
- * their data may be NULL. The only call, besides create and bound, that allocates; but a run does where a size that only the data
- * decides has no bound, where an output asks for memory of the session, and where a misaligned input is copied. */
-HUSK_API husk_status husk_session_resize(husk_session* session, uint32_t function, const husk_value* inputs,
-                                         uint32_t input_count, husk_error* error);
-/* Bytes of the arena that all plans so far need; the session has them unless lent_arena is set. */
+/** Narrows the range of an input for this session. The session then plans for the narrower range
+ * and refuses inputs outside of it.
+ * @param session the session
+ * @param function the number of the function
+ * @param input the number of the input, a tensor or an int
+ * @param dim the dimension of a tensor; 0 for an int
+ * @param min the smallest size or value
+ * @param max the largest size or value; the range must lie within the range of the file
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_session_set_range(husk_session* session, uint32_t function,
+                                            uint32_t input, uint32_t dim, int64_t min, int64_t max,
+                                            husk_error* error);
+/** Prepares the session for inputs of these shapes: plans and allocates memory and instantiates the
+ * graph. Besides husk_session_create and husk_session_set_range this is the only call that
+ * allocates device memory, except that husk_session_run allocates if
+ *
+ * - a size that only the data decides has no bound,
+ * - an output was passed as HUSK_VALUE_NONE, or
+ * - copy_misaligned is set and an input is misaligned.
+ *
+ * @param session the session
+ * @param function the number of the function
+ * @param inputs the inputs; tensors need a shape, their data may be NULL
+ * @param input_count number of inputs
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_session_resize(husk_session* session, uint32_t function,
+                                         const husk_value* inputs, uint32_t input_count,
+                                         husk_error* error);
+/** Returns the size in bytes of the arena that all plans so far need. The session has allocated
+ * that many bytes unless external_arena is set. */
 HUSK_API uint64_t husk_session_arena_bytes(const husk_session* session);
-/* Lends the session device memory, aligned to 256 bytes, to be its arena from its next run on, until another is lent or the
- * session released. Waits for the session's last run. A run or resize that needs more fails with HUSK_NEEDS_RESIZE. */
-HUSK_API husk_status husk_session_lend_arena(husk_session* session, void* memory, uint64_t bytes, husk_error* error);
-/* Shape of output `index` for the inputs of the last resize or run: rank sizes and rank strides, in elements. Fails where only
- * the data decides it and no run has. */
-HUSK_API husk_status husk_session_output_shape(husk_session* session, uint32_t function, uint32_t index,
-                                               int64_t* sizes, int64_t* strides, husk_error* error);
-/* Enqueues one run on `stream` (the port's; NULL its default stream) and returns. Allocates nothing; waits only where a
- * step must read a value. After a failed run outputs and state that it wrote are undefined; the session stays usable. */
-HUSK_API husk_status husk_session_run(husk_session* session, uint32_t function, void* stream, const husk_value* inputs,
-                                      uint32_t input_count, husk_value* outputs, uint32_t output_count,
+/** Makes memory of the caller the session's arena from its next run on, until the next call or the
+ * session's release. The call waits for the session's last run. A run or resize that needs more
+ * than `bytes` fails with HUSK_NEEDS_RESIZE.
+ * @param session the session
+ * @param memory device memory at an address that is a multiple of 256
+ * @param bytes size of the memory
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_session_set_arena(husk_session* session, void* memory, uint64_t bytes,
+                                            husk_error* error);
+/** Returns the shape of an output for the inputs of the last resize or run. The call fails if only
+ * the data decides the shape and no run has ended yet.
+ * @param session the session
+ * @param function the number of the function
+ * @param index the number of the output, a tensor
+ * @param sizes one size in elements for each dimension is written here
+ * @param strides one stride in elements for each dimension is written here
+ * @param error may be NULL
+ * @return HUSK_OK or HUSK_INVALID_ARGUMENT */
+HUSK_API husk_status husk_session_output_shape(husk_session* session, uint32_t function,
+                                               uint32_t index, int64_t* sizes, int64_t* strides,
+                                               husk_error* error);
+/** Enqueues one run and returns. The call allocates nothing, with the exceptions that
+ * husk_session_resize names, and waits only if a step must read a value from the device. If a run
+ * fails, its outputs and the state that it wrote are undefined; the session stays usable.
+ * @param session the session
+ * @param function the number of the function
+ * @param stream a stream of the port; NULL: the default stream of the device
+ * @param inputs the inputs
+ * @param input_count number of inputs
+ * @param outputs the outputs; husk_value says what the call writes to them
+ * @param output_count number of outputs
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_session_run(husk_session* session, uint32_t function, void* stream,
+                                      const husk_value* inputs, uint32_t input_count,
+                                      husk_value* outputs, uint32_t output_count,
                                       husk_error* error);
-/* Waits until the session's last run is done, and says whether it went wrong on the device. An assert of a device's kernel that
- * failed, as for an index out of range, is HUSK_KERNEL with its text, told once, by the next call that waits or by the next run,
- * which then does nothing; the outputs and states of the run that failed are undefined. */
+/** Waits until the session's last run is done, and reports a failure on the device. If an assert in
+ * a device kernel failed, an index out of range for instance, the status is HUSK_KERNEL and the
+ * text is that of the assert. Such a failure is reported once: by the next call that waits, or by
+ * the next run, which then does nothing. The outputs and states of the failed run are undefined. */
 HUSK_API husk_status husk_session_wait(husk_session* session, husk_error* error);
 
-/* A state's bytes, to and from host memory of its size; waits for the session's last run. */
-HUSK_API husk_status husk_session_state_get(husk_session* session, uint32_t state, void* bytes, husk_error* error);
-HUSK_API husk_status husk_session_state_set(husk_session* session, uint32_t state, const void* bytes,
+/** Copies a state to host memory of its size, after waiting for the session's last run. */
+HUSK_API husk_status husk_session_state_get(husk_session* session, uint32_t state, void* bytes,
                                             husk_error* error);
-HUSK_API husk_status husk_session_state_reset(husk_session* session, uint32_t state, husk_error* error);
-/* Takes over the value that another session of the same program has; waits for the last runs of both. The other session must
- * not be in use meanwhile. */
-HUSK_API husk_status husk_session_state_copy(husk_session* session, uint32_t state, husk_session* from,
-                                             husk_error* error);
+/** Copies host memory of its size to a state, after waiting for the session's last run. */
+HUSK_API husk_status husk_session_state_set(husk_session* session, uint32_t state,
+                                            const void* bytes, husk_error* error);
+/** Sets a state to its initial value, after waiting for the session's last run. */
+HUSK_API husk_status husk_session_state_reset(husk_session* session, uint32_t state,
+                                              husk_error* error);
+/** Copies a state from another session of the same program, after waiting for the last runs of
+ * both. No other thread may use the session `from` during the call. */
+HUSK_API husk_status husk_session_state_copy(husk_session* session, uint32_t state,
+                                             husk_session* from, husk_error* error);
 
+/** Counts of a session and a function. Minimum size: through `steps`. */
 typedef struct husk_session_stats {
-  uint32_t struct_size;
-  uint32_t steps;                  /* of the function */
-  uint32_t graph_nodes;            /* 0: the function runs as a list */
-  uint32_t graph_edges;
-  uint32_t programmatic_edges;
-  uint32_t bounded;                /* 1: planned at the bounds */
-  uint64_t arena_bytes;
-  uint64_t arena_lower_bound;      /* largest sum of live, aligned bytes */
-  uint64_t runs_as_graph;
-  uint64_t runs_as_list;
-  uint64_t nodes_patched;
-  uint64_t data_bytes;             /* memory outside the arena: sizes that only the data decides, outputs, copied inputs */
-  uint32_t segments;               /* of the function */
-  uint32_t dynamic;                /* 1: a run may allocate, since only the data decides some size and nothing bounds it */
+  uint32_t struct_size;        /**< Set by the caller that passes the struct to be filled. */
+  uint32_t steps;              /**< Steps of the function. */
+  uint32_t graph_nodes;        /**< Nodes of the graph; 0: the function runs as a list. */
+  uint32_t graph_edges;        /**< Edges of the graph. */
+  uint32_t programmatic_edges; /**< Edges that are programmatic dependent launches. */
+  uint32_t bounded;            /**< 1: the plan is for the largest shapes. */
+  uint64_t arena_bytes;        /**< Bytes that the plan takes. */
+  uint64_t arena_lower_bound;  /**< The largest sum of the bytes of buffers that are live at once,
+                                  alignment included. */
+  uint64_t runs_as_graph;      /**< Runs since the session was created. */
+  uint64_t runs_as_list;       /**< Runs since the session was created. */
+  uint64_t nodes_patched;      /**< Graph nodes changed since the session was created. */
+  uint64_t dynamic_bytes;      /**< Memory of the session outside of the arena: buffers whose size
+                                  only the data decides, outputs, copied inputs. */
+  uint32_t segments;           /**< Segments of the function. */
+  uint32_t dynamic;            /**< 1: a run may allocate, since only the data decides some size and
+                                  nothing bounds it. */
 } husk_session_stats;
-/* Set out->struct_size first. Counts since the session was created. */
-HUSK_API husk_status husk_session_stats_get(const husk_session* session, uint32_t function, husk_session_stats* out,
-                                            husk_error* error);
+/** The initial value of a husk_session_stats. */
+#define HUSK_SESSION_STATS_INIT {sizeof(husk_session_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+/** Writes the counts of a function to `out`.
+ * @param session the session
+ * @param function the number of the function
+ * @param out HUSK_SESSION_STATS_INIT on entry
+ * @param error may be NULL
+ * @return HUSK_OK or HUSK_INVALID_ARGUMENT */
+HUSK_API husk_status husk_session_stats_get(const husk_session* session, uint32_t function,
+                                            husk_session_stats* out, husk_error* error);
+
+/** @} */
 
 #ifdef __cplusplus
 }

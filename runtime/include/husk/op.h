@@ -1,5 +1,8 @@
-/* Extern ops: operators that a program calls instead of bringing a kernel. A port's op pack and an application register
- * them with husk_engine_add_op, by name and overload ("aten::addmm.out"). */
+/** @file
+ * Extern ops: operators that a program calls instead of launching a kernel of its own. An
+ * application registers ops by name and overload ("aten::addmm.out") with husk_engine_add_op;
+ * <husk/ops.h> declares the function that registers all ops of libhusk_ops. husk.h states the rules
+ * of structs that begin with struct_size. */
 #ifndef HUSK_OP_H
 #define HUSK_OP_H
 
@@ -9,52 +12,96 @@
 extern "C" {
 #endif
 
+/** The values of husk_op_arg.kind. */
 enum {
-  HUSK_ARG_NONE = 0, HUSK_ARG_TENSOR = 1, HUSK_ARG_INT = 2, HUSK_ARG_FLOAT = 3, HUSK_ARG_INTS = 4,
-  HUSK_ARG_STRING = 5, HUSK_ARG_DTYPE = 6, HUSK_ARG_FLOATS = 7, HUSK_ARG_TENSORS = 8, HUSK_ARG_RESULT = 9
+  HUSK_ARG_NONE = 0,    /**< A missing optional argument, a device, a layout or a memory format. */
+  HUSK_ARG_TENSOR = 1,  /**< access, dtype, rank, data, sizes and strides are set. */
+  HUSK_ARG_INT = 2,     /**< i is set; a bool is 0 or 1. */
+  HUSK_ARG_FLOAT = 3,   /**< f is set. */
+  HUSK_ARG_INTS = 4,    /**< count and sizes are set. */
+  HUSK_ARG_STRING = 5,  /**< string is set. */
+  HUSK_ARG_DTYPE = 6,   /**< dtype is the value of the argument. */
+  HUSK_ARG_FLOATS = 7,  /**< count and floats are set. */
+  HUSK_ARG_TENSORS = 8, /**< count and tensors are set. */
+  HUSK_ARG_RESULT = 9   /**< dtype and data are set; the op writes one number to data. */
 };
+/** The bits of husk_op_arg.access: how the op uses the elements of a tensor. */
 enum { HUSK_ACCESS_READ = 1, HUSK_ACCESS_WRITE = 2, HUSK_ACCESS_ATOMIC = 4 };
 
-/* One argument, in the order of the operator's schema, outputs and results last. Pointers are valid during the call. A bool
- * argument is an int of 0 or 1; a missing optional one, a device, a layout and a memory format have kind NONE. */
+/** One argument of a call. The arguments come in the order of the operator's schema, followed by
+ * outputs and then results. Pointers are valid during the call. Arguments come in arrays, so the
+ * layout is fixed: a new sort of argument gets a new kind. */
 typedef struct husk_op_arg {
-  int32_t kind;             /* HUSK_ARG_* */
-  int32_t access;           /* tensors: HUSK_ACCESS_* bits, as the file says */
-  int32_t dtype;            /* tensors: husk_dtype; DTYPE: the value; RESULT: HUSK_I64 or HUSK_F64 */
-  int32_t rank;             /* tensors */
-  void* data;               /* tensors: device address of element 0; RESULT: where the op writes the number, on the host */
-  const int64_t* sizes;     /* tensors: rank of them; INTS: count of them */
-  const int64_t* strides;   /* tensors: in elements */
-  int64_t count;            /* INTS, FLOATS, TENSORS */
-  int64_t i;
-  double f;
-  const char* string;
-  const double* floats;     /* FLOATS: count of them */
-  const struct husk_op_arg* tensors;   /* TENSORS: count of them, each of kind TENSOR or NONE */
+  int32_t kind;   /**< HUSK_ARG_*. */
+  int32_t access; /**< TENSOR: HUSK_ACCESS_* bits, as the file declares them. */
+  int32_t dtype;  /**< TENSOR: husk_dtype; DTYPE: the value; RESULT: HUSK_I64 or HUSK_F64. */
+  int32_t rank;   /**< TENSOR: number of dimensions. */
+  void* data;     /**< TENSOR: device address of element 0; RESULT: host address of the number. */
+  const int64_t* sizes;              /**< TENSOR: `rank` sizes in elements; INTS: `count` ints. */
+  const int64_t* strides;            /**< TENSOR: `rank` strides in elements. */
+  int64_t count;                     /**< INTS, FLOATS, TENSORS: number of entries. */
+  int64_t i;                         /**< INT: the value. */
+  double f;                          /**< FLOAT: the value. */
+  const char* string;                /**< STRING: the text, NUL-terminated. */
+  const double* floats;              /**< FLOATS: `count` floats. */
+  const struct husk_op_arg* tensors; /**< TENSORS: `count` entries of kind TENSOR or NONE. */
 } husk_op_arg;
 
-/* What an op may use besides its arguments. */
+/** The environment of one call of an op: its device, stream and threads. The runtime fills the
+ * struct; it is valid during the call. Minimum size: through `threads`. */
 typedef struct husk_op_context {
-  void* user;               /* husk_op.user */
-  void* device;             /* the port's device */
-  void* stream;             /* enqueue here and return */
-  const husk_threads* threads;   /* the application's, or NULL: work on the calling thread only */
+  uint32_t struct_size;        /**< Size of the struct in the runtime's version. */
+  uint32_t reserved;           /**< 0. */
+  void* user;                  /**< husk_op.user. */
+  void* device;                /**< The port's handle of the device. */
+  void* stream;                /**< The stream on which the op enqueues its work. */
+  const husk_threads* threads; /**< The application's threads; NULL: the calling thread only. */
 } husk_op_context;
+/** The initial value of a husk_op_context, for callers that call an op themselves. */
+#define HUSK_OP_CONTEXT_INIT {sizeof(husk_op_context), 0, NULL, NULL, NULL, NULL}
 
-/* Must not allocate host memory, nor wait for the stream unless it has a result to give. On failure fills `error` and returns its code; nothing may be
- * left enqueued that reads freed memory. Called from the thread that runs the session. */
-typedef husk_status (*husk_op_fn)(const husk_op_context* context, const husk_op_arg* args, uint32_t arg_count,
-                                  husk_error* error);
+/** The function of an op. The thread that runs the session calls it. The function enqueues its work
+ * on the stream and returns; it must not allocate host memory, and it waits for the stream only if
+ * it has a HUSK_ARG_RESULT to write.
+ * @param context what the op may use besides its arguments
+ * @param args `arg_count` arguments
+ * @param arg_count number of arguments
+ * @param error never NULL; the function fills it if it fails
+ * @return HUSK_OK, or the code in `error`; after a failure no enqueued work may read freed memory
+ */
+typedef husk_status (*husk_op_fn)(const husk_op_context* context, const husk_op_arg* args,
+                                  uint32_t arg_count, husk_error* error);
 
+/** An op. Minimum size: through `user`. Arrays of ops have a stride of the first entry's
+ * struct_size, since the library that defines an array may be newer than its reader. */
 typedef struct husk_op {
-  const char* name;         /* "aten::addmm.out"; copied */
-  husk_op_fn call;
-  void* user;               /* must outlive the engine */
-  /* NULL, or called by husk_session_resize with the arguments of each call that a run of these shapes begins with, so that the
-   * call finds what takes long to choose; it may allocate. Of memory that is not known yet `data` is the offset alone. Nothing is
-   * enqueued. A run of other shapes calls the op all the same. */
+  uint32_t struct_size; /**< sizeof(husk_op), set by whoever fills the struct. */
+  uint32_t reserved;    /**< 0. */
+  const char* name;     /**< Name and overload, "aten::addmm.out"; the engine copies the text. */
+  husk_op_fn call;      /**< Required. */
+  void* user;           /**< husk_op_context.user of every call; must outlive the engine. */
+  /** NULL, or a function that husk_session_resize calls with the arguments of each call in the
+   * first segment of the function, for the shapes of that resize. An op makes a choice there that
+   * takes long, so that `call` finds it; `prepare` may allocate, and it enqueues nothing. `data` of
+   * a tensor whose memory is not known yet is only the offset. A run with other shapes calls the op
+   * without this preparation. */
   husk_op_fn prepare;
 } husk_op;
+/** The initial value of a husk_op. */
+#define HUSK_OP_INIT {sizeof(husk_op), 0, NULL, NULL, NULL, NULL}
+
+/** A device and the operators that programs on it may call; husk.h says more. */
+typedef struct husk_engine husk_engine;
+
+/** Registers an extern op. An op of the application precedes an op of the port with the same name;
+ * an op that is registered later replaces an earlier one of the same name for programs that are
+ * opened afterwards.
+ * @param engine the engine; any thread may call
+ * @param op copied, its name included
+ * @param error may be NULL
+ * @return HUSK_OK; HUSK_INVALID_ARGUMENT if an argument, the name or `call` is NULL or the struct
+ * is too small; HUSK_OUT_OF_MEMORY */
+HUSK_API husk_status husk_engine_add_op(husk_engine* engine, const husk_op* op, husk_error* error);
 
 #ifdef __cplusplus
 }

@@ -1,10 +1,20 @@
-/* The device interface: what a place to run on must be able to do. A port includes this header and <husk/op.h> and
- * nothing else of Husk; the runtime never includes a port. The application hands one over in husk_engine_options.
+/** @file
+ * The device interface: the functions that a port implements so that programs run on its devices. A
+ * port includes this header, <husk/op.h> and nothing else of Husk; the runtime includes no port.
+ * The application passes a port to the engine in husk_engine_options.
  *
- * Threads: every function may be called from any thread, on different devices or streams at once; calls that name the
- * same stream come from one thread at a time. Errors: a function that fails fills `error` (never NULL here) and leaves
- * nothing behind. No function allocates host memory except those that create something; launch, copy, fill and the
- * exec_* functions never do. */
+ * Threads: every function may be called from any thread, on different devices or streams at the
+ * same time; calls that name the same stream come from one thread at a time.
+ *
+ * Errors: a function that fails fills `error`, which is never NULL here, returns error->code and
+ * keeps nothing that it created.
+ *
+ * Memory: only functions that create something allocate host memory; launch, copy, fill and the
+ * exec_* functions never do.
+ *
+ * Structs: husk.h states the rules of structs that begin with struct_size. Here the runtime
+ * provides every struct except husk_port and husk_port_graphs, so the runtime sets struct_size; a
+ * port refuses a struct that is smaller than its minimum size with HUSK_INVALID_ARGUMENT. */
 #ifndef HUSK_PORT_H
 #define HUSK_PORT_H
 
@@ -14,162 +24,241 @@
 extern "C" {
 #endif
 
-#define HUSK_PORT_ABI 4
+/** The number of this interface. The runtime refuses a port with another number. It goes up if an
+ * existing function or field changes; an appended one only raises a struct_size. */
+#define HUSK_PORT_ABI 5
 
-/* Formats of images. Values are frozen: files hold them. */
+/** The formats of images. Files contain them, so they never change. */
 enum { HUSK_IMAGE_ELF = 1, HUSK_IMAGE_CUBIN = 2, HUSK_IMAGE_PTX = 3 };
 
+/** A description of a device. Minimum size: through `arch`. */
 typedef struct husk_port_properties {
-  char name[128];          /* "NVIDIA H200", "x86-64 host" */
-  char arch[32];           /* "sm_90a", "avx512" */
-  int32_t dl_device_type;  /* DLPack's device type of its tensors */
-  int32_t device_index;
-  int32_t host_memory;     /* 1 if device memory is host memory: copies may be plain loads and stores */
-  uint64_t memory_bytes;
+  uint32_t struct_size;   /**< Set by the caller that passes the struct to be filled. */
+  int32_t dl_device_type; /**< DLPack's device type of tensors on the device. */
+  int32_t device_index;   /**< DLPack's device index of tensors on the device. */
+  int32_t host_memory;    /**< 1: device memory is host memory, so the host may load and store. */
+  char name[128];         /**< "NVIDIA H200", "x86-64 host"; NUL-terminated. */
+  char arch[32];          /**< "sm_90a", "avx512"; NUL-terminated. */
+  uint64_t memory_bytes;  /**< Total memory of the device in bytes; 0 if unknown. */
 } husk_port_properties;
+/** The initial value of a husk_port_properties. */
+#define HUSK_PORT_PROPERTIES_INIT {sizeof(husk_port_properties), 0, 0, 0, {0}, {0}, 0}
 
+/** A binary with kernels. Minimum size: through `name`. */
 typedef struct husk_port_image {
-  int32_t format;
-  const void* data;        /* stays mapped and unchanged until module_unload; NOT NUL-terminated beyond size */
-  uint64_t size;
-  const char* name;        /* for messages */
+  uint32_t struct_size; /**< The size of this struct, set by whoever provides it. */
+  int32_t format;       /**< HUSK_IMAGE_*. */
+  const void* data; /**< `size` bytes without a terminating NUL; unchanged until module_unload. */
+  uint64_t size;    /**< Bytes. */
+  const char* name; /**< The name for messages. */
 } husk_port_image;
+/** The initial value of a husk_port_image. */
+#define HUSK_PORT_IMAGE_INIT {sizeof(husk_port_image), 0, NULL, 0, NULL}
 
+/** A kernel of an image. Minimum size: through `threads`. */
 typedef struct husk_port_kernel {
-  const char* symbol;
-  const uint8_t* params;   /* husk_dtype of each parameter, in order */
-  uint32_t param_count;
-  uint32_t shared_bytes;   /* dynamic */
-  uint32_t cluster;        /* blocks along x, 1 if none */
-  uint32_t threads;        /* block.x * block.y * block.z */
+  uint32_t struct_size;  /**< The size of this struct, set by whoever provides it. */
+  uint32_t param_count;  /**< The number of parameters. */
+  const char* symbol;    /**< The kernel's name in the image. */
+  const uint8_t* params; /**< The husk_dtype of each of `param_count` parameters, in order. */
+  uint32_t shared_bytes; /**< Dynamic shared memory of a block, in bytes. */
+  uint32_t cluster;      /**< Blocks of a cluster along x; 1: no clusters. */
+  uint32_t threads;      /**< Threads of a block: block.x * block.y * block.z. */
+  uint32_t reserved;     /**< 0. */
 } husk_port_kernel;
+/** The initial value of a husk_port_kernel. */
+#define HUSK_PORT_KERNEL_INIT {sizeof(husk_port_kernel), 0, NULL, NULL, 0, 1, 1, 0}
 
-/* One launch. params[i] points at the bytes of parameter i (CUDA's kernelParams convention), readable during the call
- * only. A grid with a zero dimension never reaches the port. */
+/** The bits of husk_launch.flags. */
+enum {
+  HUSK_LAUNCH_COOPERATIVE = 1, /**< All blocks run at the same time. */
+  /** Programmatic dependent launch: the kernel waits for its predecessor itself, so on a stream it
+   * may start before the predecessor has ended. Graphs ignore the bit and use their edges. */
+  HUSK_LAUNCH_PROGRAMMATIC = 2
+};
+
+/** One launch of a kernel. A launch whose grid has a zero dimension never reaches the port. Minimum
+ * size: through `params`. */
 typedef struct husk_launch {
-  uint32_t grid[3];
-  uint32_t block[3];
-  uint32_t shared_bytes;
-  uint32_t cluster;
-  uint32_t flags;          /* HUSK_LAUNCH_* */
-  uint32_t reserved;
-  void** params;
+  uint32_t struct_size;  /**< The size of this struct, set by whoever provides it. */
+  uint32_t grid[3];      /**< Blocks along x, y and z. */
+  uint32_t block[3];     /**< Threads of a block along x, y and z. */
+  uint32_t shared_bytes; /**< Dynamic shared memory of a block, in bytes. */
+  uint32_t cluster;      /**< Blocks of a cluster along x; 1: no clusters. */
+  uint32_t flags;        /**< HUSK_LAUNCH_* bits. */
+  void** params;         /**< params[i] is the address of the bytes of parameter i, as CUDA's
+                            kernelParams; readable during the call only. */
 } husk_launch;
-/* PROGRAMMATIC: the kernel waits first, so on a stream it may start before the kernel ahead of it has ended. Graphs do not look
- * at it: there the edges say so. */
-enum { HUSK_LAUNCH_COOPERATIVE = 1, HUSK_LAUNCH_PROGRAMMATIC = 2 };
+/** The initial value of a husk_launch. */
+#define HUSK_LAUNCH_INIT {sizeof(husk_launch), {1, 1, 1}, {1, 1, 1}, 0, 1, 0, NULL}
 
-/* Host memory that goes to `to` on the device. */
-typedef struct husk_load {
-  void* to;
-  const void* from;
-  uint64_t size;
-} husk_load;
-/* The mapping of a file from its first byte on. What lies in it may be read from the file instead, which is faster where the
- * pages were not touched yet, and leaves them so. */
+/** One copy of an upload_batch. Entries come in arrays, so the layout is fixed. */
+typedef struct husk_upload {
+  void* to;         /**< Device memory. */
+  const void* from; /**< Host memory. */
+  uint64_t size;    /**< Bytes. */
+} husk_upload;
+
+/** The mapping of a whole file. A port may read bytes in this range from the file instead of from
+ * memory; that is faster for pages that were not touched yet, and does not touch them. Minimum
+ * size: through `size`. */
 typedef struct husk_mapping {
-  const void* begin;
-  uint64_t size;
-  int32_t file;            /* its descriptor */
-  int32_t reserved;
+  uint32_t struct_size; /**< The size of this struct, set by whoever provides it. */
+  int32_t file;         /**< The file's descriptor. */
+  const void* begin;    /**< The address of the file's first byte. */
+  uint64_t size;        /**< Bytes of the file. */
 } husk_mapping;
+/** The initial value of a husk_mapping. */
+#define HUSK_MAPPING_INIT {sizeof(husk_mapping), -1, NULL, 0}
 
-/* A node of a graph before node `to`; programmatic edges let `to` start early and wait inside its kernel. */
+/** An edge from node `from` of a graph to the node that is being added. Edges come in arrays, so
+ * the layout is fixed. */
 typedef struct husk_graph_edge {
-  uint32_t from;
-  uint32_t programmatic;
+  uint32_t from;         /**< The node that runs first. */
+  uint32_t programmatic; /**< 1: the new node may start early; its kernel waits for `from`. */
 } husk_graph_edge;
 
-/* Explicit graphs. Nodes are numbered 0, 1, 2… in the order in which they were added. A failed exec_set_* leaves the
- * exec usable with the values it had. An exec may be launched on any stream, one launch in flight after another. */
+/** Explicit graphs. Nodes are numbered 0, 1, 2… in the order in which they are added. After a
+ * failed exec_set_* the exec is usable with the values that it had before. An exec may be launched
+ * on any stream; a launch starts after the previous one of the same exec has ended. Every function
+ * is required. Minimum size: through `exec_destroy`. */
 typedef struct husk_port_graphs {
-  uint32_t struct_size;
+  uint32_t struct_size; /**< The size of this struct, set by whoever provides it. */
+  /** Creates an empty graph. */
   husk_status (*graph_create)(void* device, void** graph, husk_error* error);
-  husk_status (*graph_add_kernel)(void* device, void* graph, void* kernel, const husk_launch* launch,
-                                  const husk_graph_edge* edges, uint32_t edge_count, husk_error* error);
-  husk_status (*graph_add_copy)(void* device, void* graph, void* to, const void* from, uint64_t size,
-                                const husk_graph_edge* edges, uint32_t edge_count, husk_error* error);
-  husk_status (*graph_add_fill)(void* device, void* graph, void* to, uint64_t pattern, uint32_t width, uint64_t count,
-                                const husk_graph_edge* edges, uint32_t edge_count, husk_error* error);
+  /** Adds a kernel node with `edge_count` incoming edges. */
+  husk_status (*graph_add_kernel)(void* device, void* graph, void* kernel,
+                                  const husk_launch* launch, const husk_graph_edge* edges,
+                                  uint32_t edge_count, husk_error* error);
+  /** Adds a node that copies `size` bytes. */
+  husk_status (*graph_add_copy)(void* device, void* graph, void* to, const void* from,
+                                uint64_t size, const husk_graph_edge* edges, uint32_t edge_count,
+                                husk_error* error);
+  /** Adds a node that fills memory; the arguments are those of husk_port.fill. */
+  husk_status (*graph_add_fill)(void* device, void* graph, void* to, uint64_t pattern,
+                                uint32_t width, uint64_t count, const husk_graph_edge* edges,
+                                uint32_t edge_count, husk_error* error);
+  /** Creates an exec, which can be launched, from a graph. */
   husk_status (*graph_instantiate)(void* device, void* graph, void** exec, husk_error* error);
-  void (*graph_destroy)(void* device, void* graph);   /* the exec lives on */
-  husk_status (*exec_set_kernel)(void* device, void* exec, uint32_t node, void* kernel, const husk_launch* launch,
-                                 husk_error* error);
-  husk_status (*exec_set_copy)(void* device, void* exec, uint32_t node, void* to, const void* from, uint64_t size,
-                               husk_error* error);
-  husk_status (*exec_set_fill)(void* device, void* exec, uint32_t node, void* to, uint64_t pattern, uint32_t width,
-                               uint64_t count, husk_error* error);
+  /** Frees a graph; execs that were created from it stay valid. */
+  void (*graph_destroy)(void* device, void* graph);
+  /** Changes the kernel and the launch of a kernel node. */
+  husk_status (*exec_set_kernel)(void* device, void* exec, uint32_t node, void* kernel,
+                                 const husk_launch* launch, husk_error* error);
+  /** Changes the arguments of a copy node. */
+  husk_status (*exec_set_copy)(void* device, void* exec, uint32_t node, void* to, const void* from,
+                               uint64_t size, husk_error* error);
+  /** Changes the arguments of a fill node. */
+  husk_status (*exec_set_fill)(void* device, void* exec, uint32_t node, void* to, uint64_t pattern,
+                               uint32_t width, uint64_t count, husk_error* error);
+  /** Enqueues a launch of the exec on `stream`. */
   husk_status (*exec_launch)(void* device, void* exec, void* stream, husk_error* error);
-  void (*exec_destroy)(void* device, void* exec);     /* waits for its last launch */
+  /** Waits for the last launch of the exec and frees it. */
+  void (*exec_destroy)(void* device, void* exec);
 } husk_port_graphs;
 
+/** A port: a table of functions. The table must outlive the engine. Minimum size: through
+ * `free_host_flag`. */
 typedef struct husk_port {
-  uint32_t struct_size;
-  uint32_t abi;            /* HUSK_PORT_ABI */
-  const char* name;        /* "host", "cuda": what targets of a file name */
-  void* user;
+  uint32_t struct_size; /**< The size of this struct, set by whoever provides it. */
+  uint32_t abi;         /**< HUSK_PORT_ABI. */
+  const char* name;     /**< "host", "cuda": the port that targets in files name. */
+  void* user;           /**< The first argument of `open`. */
 
-  /* Opens device `index`. `allocator` and `threads` outlive the device; `threads` may be NULL: the calling thread only. */
-  husk_status (*open)(void* user, int32_t index, const husk_allocator* allocator, const husk_threads* threads,
-                      void** device, husk_error* error);
+  /** Opens the device with number `index`. `allocator` and `threads` outlive the device; if
+   * `threads` is NULL, work of the host runs on the calling thread. */
+  husk_status (*open)(void* user, int32_t index, const husk_allocator* allocator,
+                      const husk_threads* threads, void** device, husk_error* error);
+  /** Closes a device that `open` returned. */
   void (*close)(void* device);
+  /** Describes the device. The caller has set out->struct_size; the function writes at most that
+   * many bytes. */
   void (*properties)(void* device, husk_port_properties* out);
 
-  /* How well code for `arch` in `format` runs here: 0 not at all, larger is better. Never fails. */
-  int32_t (*fit)(void* device, const char* arch, int32_t format);
+  /** Returns how well code for `arch` in `format` runs on the device: 0 if it does not run, and a
+   * larger number for a better match. */
+  int32_t (*arch_rank)(void* device, const char* arch, int32_t format);
 
-  /* Device memory, aligned to 256 bytes at least. free accepts NULL and memory whose last use is finished. */
+  /** Allocates device memory at an address that is a multiple of 256. */
   husk_status (*alloc)(void* device, uint64_t size, void** memory, husk_error* error);
+  /** Frees device memory that no work uses any more; NULL is allowed. */
   void (*free)(void* device, void* memory);
 
-  /* upload may return before the bytes arrive, but has read `from`; download returns when they are there. */
-  husk_status (*upload)(void* device, void* stream, void* to, const void* from, uint64_t size, husk_error* error);
-  husk_status (*download)(void* device, void* stream, void* to, const void* from, uint64_t size, husk_error* error);
-  husk_status (*copy)(void* device, void* stream, void* to, const void* from, uint64_t size, husk_error* error);
-  /* Writes `count` elements of `width` bytes (1, 2, 4, 8): the low bytes of `pattern`. */
-  husk_status (*fill)(void* device, void* stream, void* to, uint64_t pattern, uint32_t width, uint64_t count,
+  /** Copies from host to device memory. The function has read `from` when it returns, but the bytes
+   * may reach the device later, in the order of the stream. */
+  husk_status (*upload)(void* device, void* stream, void* to, const void* from, uint64_t size,
+                        husk_error* error);
+  /** Copies from device to host memory. The bytes are in `to` when the function returns. */
+  husk_status (*download)(void* device, void* stream, void* to, const void* from, uint64_t size,
+                          husk_error* error);
+  /** Enqueues a copy from device to device memory. */
+  husk_status (*copy)(void* device, void* stream, void* to, const void* from, uint64_t size,
                       husk_error* error);
+  /** Enqueues writing `count` elements of `width` bytes (1, 2, 4 or 8). Each element is the low
+   * `width` bytes of `pattern`. */
+  husk_status (*fill)(void* device, void* stream, void* to, uint64_t pattern, uint32_t width,
+                      uint64_t count, husk_error* error);
 
-  /* A stream of the port's own, for callers without one; `stream` elsewhere may also be the caller's (CUstream).
-   * NULL is the device's default stream. wait returns when all work given to the stream is done. */
+  /** Creates a stream, for callers that have none. Other functions also take a stream of the caller
+   * (a CUstream); NULL is the device's default stream. */
   husk_status (*stream_create)(void* device, void** stream, husk_error* error);
+  /** Frees a stream that stream_create returned. */
   void (*stream_destroy)(void* device, void* stream);
+  /** Returns after all work on the stream is done. */
   husk_status (*stream_wait)(void* device, void* stream, husk_error* error);
 
-  husk_status (*module_load)(void* device, const husk_port_image* image, void** module, husk_error* error);
+  /** Loads an image. */
+  husk_status (*module_load)(void* device, const husk_port_image* image, void** module,
+                             husk_error* error);
+  /** Unloads an image, with its kernels. */
   void (*module_unload)(void* device, void* module);
-  /* The kernel lives as long as its module. Checks the parameters against the image where the driver can tell. */
+  /** Finds a kernel of a module; it is valid until module_unload. The function compares the
+   * parameters with those in the image if the driver can tell them. */
   husk_status (*kernel_get)(void* device, void* module, const husk_port_kernel* desc, void** kernel,
                             husk_error* error);
 
-  husk_status (*launch)(void* device, void* stream, void* kernel, const husk_launch* launch, husk_error* error);
+  /** Enqueues a launch of a kernel. */
+  husk_status (*launch)(void* device, void* stream, void* kernel, const husk_launch* launch,
+                        husk_error* error);
 
-  const husk_port_graphs* graphs;   /* NULL if the device has none */
+  /** The functions for graphs; NULL if the device has no graphs. */
+  const husk_port_graphs* graphs;
 
-  /* The rest are shortcuts, NULL where a port has none. */
+  /* The functions from enter to find_op are optional; a port that lacks one sets it to NULL. */
 
-  /* `entered` stands for `device` in every function, on this thread, until leave: the port then need not make the device
-   * current each time. Pairs do not nest. */
+  /** Makes the device current once for many calls: until `leave`, the calling thread passes
+   * `*entered` to every function in place of `device`. The pairs do not nest. */
   husk_status (*enter)(void* device, void** entered, husk_error* error);
+  /** Ends what `enter` began, on the same thread. */
   void (*leave)(void* entered);
 
-  /* Many uploads at once, as fast as the device takes them: all is there, for every stream, when this returns. The targets
-   * are memory that no work uses. May start threads, which have ended then. `mapping` is NULL, or what all of them lie in. */
-  husk_status (*load)(void* device, const husk_load* loads, uint32_t count, const husk_mapping* mapping, husk_error* error);
+  /** Copies many pieces from host to device memory, as fast as the device takes them. When the
+   * function returns, all bytes have arrived, for every stream. No work uses the targets. The
+   * function may start threads, which end before it returns. `mapping` is NULL, or a range in which
+   * every `from` lies. */
+  husk_status (*upload_batch)(void* device, const husk_upload* uploads, uint32_t count,
+                              const husk_mapping* mapping, husk_error* error);
 
-  /* Where the device reads host memory as fast as its own: the address at which kernels read these bytes, which stay
-   * unchanged until unmap of the same bytes. HUSK_UNSUPPORTED means: load them. */
-  husk_status (*map)(void* device, const void* memory, uint64_t size, void** address, husk_error* error);
+  /** Makes host memory readable by kernels, on devices that read host memory as fast as their own.
+   * `*address` is where kernels read the bytes. The bytes stay unchanged until `unmap`. The
+   * function returns HUSK_UNSUPPORTED if the bytes should be copied to device memory instead. */
+  husk_status (*map)(void* device, const void* memory, uint64_t size, void** address,
+                     husk_error* error);
+  /** Ends `map` of the same bytes. */
   void (*unmap)(void* device, const void* memory, uint64_t size);
 
-  /* The port's own op of that name, for programs that call one which the application did not register. It can be called until
-   * the device is closed: the library that it needs is opened here. HUSK_NOT_FOUND where there is none by that name. */
+  /** Writes the port's own op with that name to `op`, whose struct_size the caller has set. The
+   * runtime asks for ops that the application did not register. The function opens the library that
+   * the op needs; the op can be called until the device is closed.
+   * @return HUSK_OK, HUSK_NOT_FOUND if the port has no such op, or another failure */
   husk_status (*find_op)(void* device, const char* name, husk_op* op, husk_error* error);
 
-  /* A number in host memory, 0 at first, that kernels write at the same address: what they stored is there once their work was
-   * waited for. Not NULL. *word is NULL where it fails; unshare accepts that, and a word whose last use is finished. */
-  husk_status (*share)(void* device, volatile uint32_t** word, husk_error* error);
-  void (*unshare)(void* device, volatile uint32_t* word);
+  /** Allocates a u32 in host memory that kernels can write at the same address. It is 0 at first;
+   * the host sees what a kernel stored after waiting for the kernel. `*flag` is NULL if the
+   * function fails. Programs whose kernels have asserts use it; every port has the function. */
+  husk_status (*alloc_host_flag)(void* device, volatile uint32_t** flag, husk_error* error);
+  /** Frees a flag that no work uses any more; NULL is allowed. */
+  void (*free_host_flag)(void* device, volatile uint32_t* flag);
 } husk_port;
 
 #ifdef __cplusplus

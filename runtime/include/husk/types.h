@@ -1,5 +1,7 @@
-/* What every header of Husk shares: status codes, the error record, element types, the host allocator.
- * C11 and C++17. Nothing here has state, so nothing here has a thread rule. */
+/** @file
+ * Types that every header of Husk uses: status codes, the error record, element types, the host
+ * allocator, threads, and the rules of structs that grow. The header is C11 and C++17. It declares
+ * no function, so it has no rule about threads. */
 #ifndef HUSK_TYPES_H
 #define HUSK_TYPES_H
 
@@ -10,64 +12,100 @@
 extern "C" {
 #endif
 
+/** Marks the functions that the shared libraries export. */
 #if defined(_WIN32)
 #define HUSK_API __declspec(dllexport)
 #else
 #define HUSK_API __attribute__((visibility("default")))
 #endif
 
-/* What a call came to. HUSK_OK is 0; new codes are appended. */
+/** Whether the struct that `pointer` points to has `field`, according to its struct_size. A reader
+ * asks this before it reads a field that a later version of Husk appended; the rules are in husk.h
+ * under "Structs that grow". */
+#define HUSK_HAS_FIELD(pointer, field)                                                             \
+  ((size_t)((const char*)&(pointer)->field - (const char*)(pointer)) + sizeof((pointer)->field) <= \
+   (pointer)->struct_size)
+
+/** The result of a call: HUSK_OK or one of the codes below. Later versions append codes. */
 typedef int32_t husk_status;
+/** The values of husk_status. */
 enum {
-  HUSK_OK = 0,
-  HUSK_INVALID_ARGUMENT = 1,   /* the call itself: a null handle, an index that names nothing */
-  HUSK_INVALID_FILE = 2,       /* the artifact breaks a rule of FORMAT.md */
-  HUSK_UNSUPPORTED = 3,        /* a version, feature, target or op that this build or device does not have */
-  HUSK_INVALID_INPUT = 4,      /* a value of this run: dtype, rank, size, stride, alignment, range */
-  HUSK_OUT_OF_MEMORY = 5,      /* host or device */
-  HUSK_IO = 6,                 /* the operating system: open, map, read */
-  HUSK_DEVICE = 7,             /* the driver; driver_code says which of its errors */
-  HUSK_NOT_FOUND = 8,          /* a function, constant, state, op or image by that name */
-  HUSK_KERNEL = 9,             /* a kernel reported a failed check of its own */
-  HUSK_NEEDS_RESIZE = 10,      /* the shapes want more memory than the session has: husk_session_resize first */
-  HUSK_LIMIT = 11              /* a limit of the session: memory, turns of a loop */
+  HUSK_OK = 0,               /**< The call succeeded. */
+  HUSK_INVALID_ARGUMENT = 1, /**< The call is wrong: a null handle, an index out of range, a struct
+                                that is too small. */
+  HUSK_INVALID_FILE = 2,     /**< The artifact breaks a rule of FORMAT.md. */
+  HUSK_UNSUPPORTED = 3,      /**< This build or device lacks a version, feature, target or op. */
+  HUSK_INVALID_INPUT = 4, /**< A value of this run is wrong: dtype, rank, size, stride, alignment or
+                             range. */
+  HUSK_OUT_OF_MEMORY = 5, /**< Host or device memory is exhausted. */
+  HUSK_IO = 6,            /**< The operating system failed to open, map or read a file. */
+  HUSK_DEVICE = 7,        /**< The driver failed; husk_error.driver_code is its error number. */
+  HUSK_NOT_FOUND = 8,     /**< No function, constant, state, op or image has that name. */
+  HUSK_KERNEL = 9,        /**< A check inside a kernel failed. */
+  HUSK_NEEDS_RESIZE = 10, /**< The shapes need more memory than the session has: call
+                             husk_session_resize first. */
+  HUSK_LIMIT = 11 /**< A limit of the session is reached: memory, or iterations of a loop. */
 };
 
-/* Says what went wrong. Owned by the caller, written only when a call fails, never allocated. */
+/** Describes a failure. The caller owns the record; a call writes it only if the call fails, and
+ * allocates nothing for it. The layout is fixed. */
 typedef struct husk_error {
-  husk_status code;
-  int32_t driver_code;   /* the driver's own number, 0 if it was not asked */
-  int32_t step;          /* step of the body, -1 if none */
-  char text[240];        /* UTF-8, NUL-terminated: the thing, and the remedy where there is one */
+  husk_status code;    /**< The status that the call returned. */
+  int32_t driver_code; /**< The error number of the driver; 0 if no driver call failed. */
+  int32_t step;        /**< The index of the failed step in its body; -1 if no step failed. */
+  char text[240];      /**< UTF-8, NUL-terminated: what failed and, if there is one, the remedy. */
 } husk_error;
 
-/* Element types, and the types of kernel parameters. Values are frozen: files hold them. */
-typedef int32_t husk_dtype;   /* an int, not an enum: a value from a file may be none of these */
+/** The type of a tensor's element or of a kernel's parameter. It is an int and not an enum, since a
+ * value from a file may be none of the values below. */
+typedef int32_t husk_dtype;
+/** The values of husk_dtype. Files contain them, so they never change. */
 enum {
   HUSK_DTYPE_NONE = 0,
   HUSK_BOOL = 1,
-  HUSK_U8 = 2, HUSK_I8 = 3, HUSK_U16 = 4, HUSK_I16 = 5, HUSK_U32 = 6, HUSK_I32 = 7, HUSK_U64 = 8, HUSK_I64 = 9,
-  HUSK_F16 = 10, HUSK_BF16 = 11, HUSK_F32 = 12, HUSK_F64 = 13,
-  HUSK_C64 = 14, HUSK_C128 = 15,
-  HUSK_F8E4M3FN = 16, HUSK_F8E5M2 = 17, HUSK_F8E4M3FNUZ = 18, HUSK_F8E5M2FNUZ = 19,
-  HUSK_POINTER = 32      /* kernel parameters only */
+  HUSK_U8 = 2,
+  HUSK_I8 = 3,
+  HUSK_U16 = 4,
+  HUSK_I16 = 5,
+  HUSK_U32 = 6,
+  HUSK_I32 = 7,
+  HUSK_U64 = 8,
+  HUSK_I64 = 9,
+  HUSK_F16 = 10,
+  HUSK_BF16 = 11,
+  HUSK_F32 = 12,
+  HUSK_F64 = 13,
+  HUSK_C64 = 14,
+  HUSK_C128 = 15,
+  HUSK_F8E4M3FN = 16,
+  HUSK_F8E5M2 = 17,
+  HUSK_F8E4M3FNUZ = 18,
+  HUSK_F8E5M2FNUZ = 19,
+  HUSK_POINTER = 32 /**< A device address; only parameters of kernels have this type. */
 };
 
-/* Host memory for handles and tables. `align` is a power of two, at most 64. May be called from any thread that calls
- * Husk; must outlive the engine. allocate returns NULL when there is no memory. */
+/** Host memory for handles and tables. Every thread that calls Husk may call the two functions, at
+ * the same time. The allocator must outlive the engine. The layout is fixed. */
 typedef struct husk_allocator {
-  void* user;
+  void* user; /**< The first argument of both functions. */
+  /** Returns `size` bytes at an address that is a multiple of `align` (a power of two, at most 64),
+   * or NULL if there is no memory. */
   void* (*allocate)(void* user, size_t size, size_t align);
+  /** Frees memory that `allocate` returned. */
   void (*release)(void* user, void* pointer);
 } husk_allocator;
 
-/* Threads for kernels and ops of the host. `parallel` calls body(argument, i) for i = 0 … n-1, n at most `count`, all at the
- * same time (bodies may wait for one another), and returns when all have returned; i = 0 runs on the calling thread. It
- * may be called from several threads at once, never from inside a body. Must outlive the engine. */
+/** Threads for kernels and ops that run on the host. The table must outlive the engine. Host images
+ * in files contain code that reads this struct, so its layout is fixed. */
 typedef struct husk_threads {
-  void* user;
-  uint32_t count;        /* the calling thread included */
-  void (*parallel)(void* user, uint32_t n, void (*body)(void* argument, uint32_t index), void* argument);
+  void* user;     /**< The first argument of `parallel`. */
+  uint32_t count; /**< Number of threads, the calling thread included. */
+  /** Calls body(argument, i) for i = 0 … n-1 and returns after all calls have returned. `n` is at
+   * most `count`. All bodies run at the same time, so they may wait for one another; i = 0 runs on
+   * the calling thread. Several threads may call `parallel` at once, but a body must not call it.
+   */
+  void (*parallel)(void* user, uint32_t n, void (*body)(void* argument, uint32_t index),
+                   void* argument);
 } husk_threads;
 
 #ifdef __cplusplus

@@ -1,0 +1,161 @@
+#include "model/container.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "base/align.h"
+#include "base/blake2b.h"
+
+namespace husk {
+namespace {
+
+template <class T>
+T load(const uint8_t* at) {
+  T value;
+  memcpy(&value, at, sizeof(value));
+  return value;
+}
+
+Status no_artifact(husk_error* error) {
+  return invalid_file(error, "not a Husk artifact: no header of 64 bytes with its magic");
+}
+
+Status unusable(const char* for_what, const char* path, husk_error* error) {
+  return fail(error, HUSK_IO, "cannot %s '%s': %m", for_what, path);
+}
+
+// FlatBuffers may name one table many times, so that a small file may take long to walk: the number
+// of tables has a limit. Only the root table has vectors of strings, and all other vectors are
+// checked at once, so the time stays within that limit and the size of the file. Tables nest four
+// deep.
+constexpr uint32_t kMaxTables = 10000000, kMaxDepth = 8;
+
+// Rows are read in place, so their addresses must be multiples of their alignment. FlatBuffers'
+// verifier checks that for vectors of elements of up to 4 bytes. A missing vector is aligned.
+template <class T>
+bool is_aligned(const flatbuffers::Vector<T>* rows) {
+  return !rows || reinterpret_cast<uintptr_t>(rows->Data()) % 8 == 0;
+}
+
+template <class T>
+bool has_aligned_dims(const Tables<T>* rows) {
+  for (uint32_t i = 0; i < count(rows); ++i)
+    if (!is_aligned(rows->Get(i)->dims())) return false;
+  return true;
+}
+
+// Returns whether the generated accessors of husk.fbs may be used on `bytes`.
+bool is_well_formed(const void* bytes, size_t size) {
+  if (size >= FLATBUFFERS_MAX_BUFFER_SIZE) return false;
+  flatbuffers::Verifier verifier(static_cast<const uint8_t*>(bytes), size, kMaxDepth, kMaxTables);
+  if (!fb::VerifyProgramBuffer(verifier)) return false;
+  const fb::Program* program = fb::GetProgram(bytes);
+  bool aligned = has_aligned_dims(program->constants()) && has_aligned_dims(program->states());
+  for (uint32_t i = 0; i < count(program->functions()); ++i) {
+    const fb::Function* function = program->functions()->Get(i);
+    aligned = aligned && has_aligned_dims(function->inputs()) &&
+              has_aligned_dims(function->outputs());
+  }
+  return aligned;
+}
+
+bool has_hash(const void* data, uint64_t size, const uint8_t* hash) {
+  Blake2b made;
+  uint8_t digest[32];
+  made.update(data, size);
+  made.finish(digest);
+  return memcmp(digest, hash, sizeof(digest)) == 0;
+}
+
+}  // namespace
+
+Container::~Container() {
+  release_file();
+  if (mapped_ && data_) munmap(const_cast<uint8_t*>(data_), size_);
+  if (release_) release_(release_user_, data_);
+}
+
+Status Container::map(const char* path, husk_error* error) {
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return unusable("open", path, error);
+  struct stat info;
+  void* data = MAP_FAILED;
+  Status status = Status::ok;
+  if (fstat(file, &info) != 0)
+    status = unusable("read", path, error);
+  else if (info.st_size < static_cast<off_t>(kHeaderBytes))
+    status = no_artifact(error);
+  else if ((data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file,
+                        0)) == MAP_FAILED)
+    status = unusable("map", path, error);
+  if (failed(status)) {
+    close(file);
+    return status;
+  }
+  file_ = file;
+  data_ = static_cast<const uint8_t*>(data);
+  size_ = static_cast<uint64_t>(info.st_size);
+  mapped_ = true;
+  return Status::ok;
+}
+
+void Container::release_file() {
+  if (file_ >= 0) close(file_);
+  file_ = -1;
+}
+
+void Container::borrow(const void* data, uint64_t size, void (*release)(void*, const void*),
+                       void* user) {
+  data_ = static_cast<const uint8_t*>(data);
+  size_ = size;
+  release_ = release;
+  release_user_ = user;
+}
+
+Status Container::read(const husk_allocator& allocator, husk_error* error) {
+  uint8_t header[kHeaderBytes];
+  if (size_ < kHeaderBytes || (memcpy(header, data_, kHeaderBytes), memcmp(header, kMagic, 8) != 0))
+    return no_artifact(error);
+  const unsigned major = load<uint16_t>(header + 8), minor = load<uint16_t>(header + 10);
+  if (major != kMajor || minor > kMinor)
+    return fail(error, HUSK_UNSUPPORTED,
+                "the artifact has format %u.%u, this library reads %u.%u: update libhusk, or "
+                "export again",
+                major, minor, unsigned(kMajor), unsigned(kMinor));
+  if (uint64_t features = load<uint64_t>(header + 24))
+    return fail(error, HUSK_UNSUPPORTED,
+                "the artifact needs features 0x%llx, unknown here: update libhusk",
+                static_cast<unsigned long long>(features));
+  const uint64_t metadata = load<uint32_t>(header + 12), file = load<uint64_t>(header + 16);
+  if (file != size_)
+    return invalid_file(
+        error, "the artifact is %s: its header says %llu bytes, there are %llu; copy it again",
+        size_ < file ? "truncated" : "too long", static_cast<unsigned long long>(file),
+        static_cast<unsigned long long>(size_));
+  blob_base_ = align_up(kHeaderBytes + metadata, kBlobAlign);
+  if (kHeaderBytes + metadata > size_)
+    return invalid_file(error, "the metadata ends after the end of the file");
+  HUSK_TRY(metadata_.allocate(allocator, metadata / 8 + 1, error));
+  memcpy(metadata_.data(), data_ + kHeaderBytes, metadata);
+  memcpy(hash_, header + 32, sizeof(hash_));
+  if (!has_hash(metadata_.data(), metadata, hash_))
+    return invalid_file(error,
+                        "the metadata does not match its hash: the file was changed or damaged");
+  if (!is_well_formed(metadata_.data(), metadata))
+    return invalid_file(error, "the metadata is not a well-formed FlatBuffer of husk.fbs");
+  program_ = fb::GetProgram(metadata_.data());
+  return Status::ok;
+}
+
+Status Container::check_hash(const fb::Blob* row, const char* what, const char* name,
+                             husk_error* error) const {
+  if (has_hash(blob(row), row->size(), row->hash().bytes()->Data())) return Status::ok;
+  return invalid_file(error, "%s '%s' does not match its hash: the file was changed or damaged",
+                      what, name);
+}
+
+}  // namespace husk

@@ -1,0 +1,59 @@
+// The file as bytes: header, metadata, blobs (FORMAT.md, "Header").
+#pragma once
+
+#include <husk/port.h>
+
+#include "base/memory.h"
+#include "model/rows.h"
+
+namespace husk {
+
+constexpr uint8_t kMagic[8] = {'H', 'U', 'S', 'K', '\r', '\n', 0x1a, '\n'};
+constexpr uint16_t kMajor = 0, kMinor = 2;
+constexpr uint64_t kHeaderBytes = 64, kBlobAlign = 4096, kImageAlign = 64;
+
+// Bytes of a file, mapped or borrowed, with a private copy of the metadata.
+class Container {
+ public:
+  Container() = default;
+  Container(const Container&) = delete;
+  Container& operator=(const Container&) = delete;
+  ~Container();
+
+  Status map(const char* path, husk_error* error);
+  // The destructor calls `release` (may be null), unless drop() was called.
+  void borrow(const void* data, uint64_t size, void (*release)(void*, const void*), void* user);
+  void drop() { release_ = nullptr; }
+
+  // Checks the header and the metadata (rules 1 and 2) and keeps a copy of the metadata.
+  Status read(const husk_allocator& allocator, husk_error* error);
+
+  const fb::Program* program() const { return program_; }
+  const uint8_t* content_hash() const { return hash_; }
+  uint64_t size() const { return size_; }
+  uint64_t blob_bytes() const { return size_ > blob_base_ ? size_ - blob_base_ : 0; }
+  // The mapped file, which is open until release_file(); `begin` is null if the bytes are borrowed.
+  husk_mapping mapping() const {
+    return {sizeof(husk_mapping), file_, file_ < 0 ? nullptr : data_, size_};
+  }
+  void release_file();
+  // The bytes of a blob, which must be verified.
+  const uint8_t* blob(const fb::Blob* blob) const { return data_ + blob_base_ + blob->offset(); }
+  // Compares a blob with its hash. `what` and `name` are for the message.
+  Status check_hash(const fb::Blob* blob, const char* what, const char* name,
+                    husk_error* error) const;
+
+ private:
+  const uint8_t* data_ = nullptr;
+  uint64_t size_ = 0;
+  bool mapped_ = false;
+  int file_ = -1;
+  void (*release_)(void*, const void*) = nullptr;
+  void* release_user_ = nullptr;
+  Array<uint64_t> metadata_;  // words, because rows are aligned to 8 bytes
+  uint8_t hash_[32] = {};
+  uint64_t blob_base_ = 0;
+  const fb::Program* program_ = nullptr;
+};
+
+}  // namespace husk

@@ -1,0 +1,25 @@
+#include "model/rows.h"
+
+#include <cstdio>
+
+namespace husk {
+
+Code::Label Code::label(uint32_t buffer) const {
+  Label out;
+  if (*name(buffer))
+    snprintf(out.text, sizeof(out.text), "'%.36s'", name(buffer));
+  else
+    snprintf(out.text, sizeof(out.text), "#%u", buffer);
+  return out;
+}
+
+uint32_t Code::result_count(const fb::Instruction& step) const {
+  if (static_cast<Step>(step.op()) == Step::op_read) return 1;
+  uint32_t n = 0;
+  if (static_cast<Step>(step.op()) == Step::op_extern)
+    for (uint32_t i = step.b(); i < step.b() + step.aux(); ++i)
+      n += static_cast<ArgumentKind>(arguments[i].kind()) == ArgumentKind::result;
+  return n;
+}
+
+}  // namespace husk

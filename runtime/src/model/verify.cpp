@@ -1,0 +1,192 @@
+#include "model/verify.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include <husk/husk.h>
+
+#include "base/limits.h"
+
+namespace husk {
+namespace {
+
+bool valid_dtype(uint8_t dtype) {
+  return husk_dtype_size(static_cast<husk_dtype>(dtype)) > 0 && dtype != HUSK_POINTER;
+}
+
+int compare_names(const void* a, const void* b) {
+  return strcmp(*static_cast<const char* const*>(a), *static_cast<const char* const*>(b));
+}
+
+Status check_names(Array<const char*>& names, const char* what, husk_error* error) {
+  const uint32_t n = static_cast<uint32_t>(names.size());
+  for (uint32_t i = 0; i < n; ++i)
+    if (!*names[i]) return invalid_file(error, "%s %u has no name", what, i);
+  if (n > 1) qsort(names.data(), n, sizeof(const char*), compare_names);
+  for (uint32_t i = 1; i < n; ++i)
+    if (strcmp(names[i - 1], names[i]) == 0)
+      return invalid_file(error, "two %ss are named '%s'", what, names[i]);
+  return Status::ok;
+}
+
+// Checks that each of `rows` has a name, and that no two have the same.
+template <class T>
+Status unique_names(const Tables<T>* rows, const char* what, const husk_allocator& allocator,
+                    husk_error* error) {
+  Array<const char*> names;
+  HUSK_TRY(names.allocate(allocator, count(rows), error));
+  for (uint32_t i = 0; i < count(rows); ++i) names[i] = rows->Get(i)->name()->c_str();
+  return check_names(names, what, error);
+}
+
+Status verify_blob(const Container& file, const fb::Blob* blob, uint64_t align, const char* what,
+                   const char* name, husk_error* error) {
+  uint64_t end;
+  if (blob->offset() % align || __builtin_add_overflow(blob->offset(), blob->size(), &end) ||
+      end > file.blob_bytes())
+    return invalid_file(error, "%s '%s' lies outside the file, or not at a multiple of %llu", what,
+                        name, static_cast<unsigned long long>(align));
+  return Status::ok;
+}
+
+Status verify_images(const Container& file, husk_error* error) {
+  const fb::Program* p = file.program();
+  for (uint32_t i = 0; i < count(p->targets()); ++i) {
+    const fb::Target* target = p->targets()->Get(i);
+    if (!target->port()->size() || !target->arch()->size())
+      return invalid_file(error, "target %u has no port or architecture", i);
+  }
+  for (uint32_t i = 0; i < count(p->images()); ++i) {
+    const fb::Image* image = p->images()->Get(i);
+    const char* name = image->name()->c_str();
+    if (image->target() >= count(p->targets()) || image->format() < HUSK_IMAGE_ELF ||
+        image->format() > HUSK_IMAGE_PTX)
+      return invalid_file(error, "image '%s': unknown target or format", name);
+    HUSK_TRY(verify_blob(file, image->blob(), kImageAlign, "image", name, error));
+    if (image->format() == HUSK_IMAGE_PTX &&
+        (image->blob()->size() == 0 || file.blob(image->blob())[image->blob()->size() - 1] != 0))
+      return invalid_file(error, "image '%s' is PTX without a terminating NUL", name);
+  }
+  return Status::ok;
+}
+
+Status verify_kernels(const fb::Program* p, husk_error* error) {
+  for (uint32_t i = 0; i < count(p->kernels()); ++i) {
+    const fb::Kernel* kernel = p->kernels()->Get(i);
+    const char* name = kernel->name()->c_str();
+    if (kernel->image() >= count(p->images()))
+      return invalid_file(error, "kernel '%s': its image does not exist", name);
+    uint64_t threads = 1;
+    bool block = kernel->block()->size() == 3;
+    for (uint32_t d = 0; block && d < 3; ++d) {
+      const uint32_t size = kernel->block()->Get(d);
+      block = size >= 1 && size <= limits::kMaxBlockThreads;
+      threads *= size;
+    }
+    if (!block || threads > limits::kMaxBlockThreads)
+      return invalid_file(error, "kernel '%s': its block is not of 1..1024 threads", name);
+    if (kernel->flags() > (kPdlWaitFirst | kCooperative | kTriggersEarly) ||
+        kernel->cluster() < 1 || kernel->cluster() > limits::kMaxCluster)
+      return invalid_file(error, "kernel '%s': unknown flag, or a cluster outside 1..16", name);
+    for (uint32_t d = 0; d < count(kernel->params()); ++d)
+      if (kernel->params()->Get(d) != HUSK_POINTER && !valid_dtype(kernel->params()->Get(d)))
+        return invalid_file(error, "kernel '%s': unknown type of parameter %u", name, d);
+  }
+  return Status::ok;
+}
+
+Status verify_data(const Container& file, const husk_allocator& allocator, husk_error* error) {
+  const fb::Program* p = file.program();
+  uint64_t bytes;
+  for (uint32_t i = 0; i < count(p->constants()); ++i) {
+    const fb::Constant* constant = p->constants()->Get(i);
+    const char* name = constant->name()->c_str();
+    const Rows<int64_t> dims(constant->dims());
+    if (!dense_bytes(constant->dtype(), dims.data(), dims.size, &bytes) ||
+        bytes != constant->blob()->size())
+      return invalid_file(error, "constant '%s': its size is not that of its dtype and dims", name);
+    HUSK_TRY(verify_blob(file, constant->blob(), kBlobAlign, "constant", name, error));
+  }
+  HUSK_TRY(unique_names(p->constants(), "constant", allocator, error));
+  for (uint32_t i = 0; i < count(p->states()); ++i) {
+    const fb::State* state = p->states()->Get(i);
+    const char* name = state->name()->c_str();
+    const Rows<int64_t> dims(state->dims());
+    if (!dense_bytes(state->dtype(), dims.data(), dims.size, &bytes))
+      return invalid_file(error, "state '%s': unknown dtype or invalid dims", name);
+    if (state->init() != kNone && (state->init() >= count(p->constants()) ||
+                                   p->constants()->Get(state->init())->blob()->size() != bytes))
+      return invalid_file(error, "state '%s': its constant does not exist or has another size",
+                          name);
+    if (state->init() == kNone && husk_dtype_size(static_cast<husk_dtype>(state->dtype())) > 8 &&
+        state->fill() != 0)
+      return invalid_file(
+          error, "state '%s': an element of more than 8 bytes is filled with 0 only", name);
+  }
+  return unique_names(p->states(), "state", allocator, error);
+}
+
+Status verify_value(const fb::Value* value, bool input, const char* function, husk_error* error) {
+  const char* name = value->name()->c_str();
+  bool good = value->kind() <= HUSK_VALUE_BOOL && value->rank() <= limits::kMaxRank;
+  const uint32_t dims = count(value->dims());
+  if (value->kind() == HUSK_VALUE_TENSOR)
+    good = good && valid_dtype(value->dtype()) && (!input || dims == value->rank());
+  else
+    good = good && value->dtype() == 0 && value->rank() == 0 &&
+           dims <= (value->kind() == HUSK_VALUE_INT && input);
+  const bool sizes = value->kind() == HUSK_VALUE_TENSOR;
+  for (uint32_t d = 0; good && d < dims; ++d) {
+    const fb::Dim* dim = value->dims()->Get(d);
+    good = dim->min() <= dim->max() && (!sizes || dim->min() >= 0);
+  }
+  if (good) return Status::ok;
+  return invalid_file(error, "function '%s': invalid kind, dtype, rank or range of '%s'", function,
+                      name);
+}
+
+Status verify_function(const fb::Program* p, const fb::Function* f, const husk_allocator& allocator,
+                       husk_error* error) {
+  const char* name = f->name()->c_str();
+  for (uint32_t i = 0; i < count(f->inputs()); ++i)
+    HUSK_TRY(verify_value(f->inputs()->Get(i), true, name, error));
+  for (uint32_t i = 0; i < count(f->outputs()); ++i)
+    HUSK_TRY(verify_value(f->outputs()->Get(i), false, name, error));
+  HUSK_TRY(unique_names(f->inputs(), "input", allocator, error));
+  HUSK_TRY(unique_names(f->outputs(), "output", allocator, error));
+  const uint32_t variants = count(f->variants());
+  if (variants == 0 || variants > count(p->targets()))
+    return invalid_file(error, "function '%s': %u variants for %u targets", name, variants,
+                        count(p->targets()));
+  for (uint32_t i = 0; i < variants; ++i) {
+    const fb::Variant* variant = f->variants()->Get(i);
+    bool good = variant->target() < count(p->targets());
+    for (uint32_t j = 0; j < i; ++j)
+      good = good && f->variants()->Get(j)->target() != variant->target();
+    if (!good)
+      return invalid_file(
+          error, "function '%s': variant %u names no target, or that of another variant", name, i);
+    Status status = verify_variant(Code(p, f, variant), allocator, error);
+    if (failed(status)) {
+      prefix(error, "function '%s', variant %u: ", name, i);
+      return status;
+    }
+  }
+  return Status::ok;
+}
+
+}  // namespace
+
+Status verify(const Container& file, const husk_allocator& allocator, husk_error* error) {
+  const fb::Program* p = file.program();
+  HUSK_TRY(verify_images(file, error));
+  HUSK_TRY(verify_kernels(p, error));
+  HUSK_TRY(verify_data(file, allocator, error));
+  if (count(p->functions()) == 0) return invalid_file(error, "the artifact has no function");
+  HUSK_TRY(unique_names(p->functions(), "function", allocator, error));
+  for (uint32_t i = 0; i < count(p->functions()); ++i)
+    HUSK_TRY(verify_function(p, p->functions()->Get(i), allocator, error));
+  return Status::ok;
+}
+
+}  // namespace husk

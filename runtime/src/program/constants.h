@@ -1,0 +1,74 @@
+// The constants of a program in device memory.
+#pragma once
+
+#include "model/container.h"
+#include "program/engine.h"
+
+namespace husk::runtime {
+
+// A device allocation of constants. Programs of one engine share it if they have the same
+// constants.
+struct ConstantMemory {
+  References references;
+  void* memory = nullptr;
+  uint64_t bytes = 0;
+};
+
+// Places every constant where the device reads it best: in the pages of the file, if the port can
+// map them or the device uses host memory; otherwise in allocations of the device. Constants with
+// the same bytes (by hash) lie on a device once: a store borrows the allocation of another store of
+// its engine, and lends its own.
+class ConstantStore {
+ public:
+  ConstantStore() = default;
+  ConstantStore(const ConstantStore&) = delete;
+  ConstantStore& operator=(const ConstantStore&) = delete;
+  ~ConstantStore();
+
+  // `file` must be verified, and must live as long as the store.
+  Status load(Engine* engine, const Container* file, husk_error* error);
+
+  uint32_t count() const { return static_cast<uint32_t>(addresses_.size()); }
+  uint8_t* address(uint32_t constant) const { return addresses_[constant]; }
+  uint64_t bytes(uint32_t constant) const { return blob(constant)->size(); }
+  // A number that grows when an update moves a constant.
+  uint64_t version() const { return version_; }
+
+  // Brings new values to the device, next to the old ones, and writes their addresses to `staged`,
+  // also if it fails.
+  Status stage(const husk_constant_update* updates, uint32_t n, Array<void*>* staged,
+               husk_error* error);
+  // Puts staged values in the place of the old ones. No run may be in progress. Afterwards `staged`
+  // has the allocations that are not in use any more.
+  Status swap(const husk_constant_update* updates, uint32_t n, Array<void*>* staged,
+              husk_error* error);
+
+ private:
+  const fb::Blob* blob(uint32_t constant) const {
+    return file_->program()->constants()->Get(constant)->blob();
+  }
+  uint8_t* find_shared(const fb::Blob* blob, uint32_t likely) const;
+  Status map(const uint8_t* begin, uint64_t size, husk_error* error);
+  void borrow(uint64_t* missing);
+  void lend();
+  Status bring(uint64_t total, husk_error* error);
+  Status upload(const husk_upload* uploads, uint32_t n, husk_error* error);
+  void stop_lending();
+  bool claim();
+
+  Engine* engine_ = nullptr;
+  const Container* file_ = nullptr;
+  Array<uint8_t*> addresses_;  // device address, by constant
+  // Device allocations of the constants: programs of the engine may share `shared_`; only this
+  // program uses `rest_`. Both are null if the constants are used from the mapped file.
+  ConstantMemory *shared_ = nullptr, *rest_ = nullptr;
+  ConstantStore* next_lender_ = nullptr;  // in Engine::lenders; guarded by the engine's mutex
+  bool changed_ = false;  // an update changed values, so the hashes of the file are not theirs
+  // Start and size of the file pages that port->map made visible to the device; null if none.
+  const uint8_t* mapped_ = nullptr;
+  uint64_t mapped_bytes_ = 0;
+  Array<void*> replaced_;  // by constant: the allocation of an updated value; null if none
+  uint64_t version_ = 0;
+};
+
+}  // namespace husk::runtime

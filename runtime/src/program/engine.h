@@ -1,0 +1,40 @@
+// A device, and the operators that programs on it may call.
+#pragma once
+
+#include <husk/husk.h>
+
+#include "base/memory.h"
+#include "base/sync.h"
+
+// A program that links libhusk.a may include husk.hpp, which defines husk::Engine, husk::Program
+// and husk::Session. The classes behind the handles have the same names, so they need their own
+// namespace.
+namespace husk::runtime {
+
+class ConstantStore;
+
+struct Engine {
+  References references;
+  husk_allocator allocator = {};
+  husk_engine_options options = {};
+  const husk_port* port = nullptr;
+  void* device = nullptr;
+  husk_port_properties properties = HUSK_PORT_PROPERTIES_INIT;
+  Mutex mutex;                       // guards `ops` and `lenders`
+  List<husk_op> ops;                 // in the order of registration; the engine owns the names
+  ConstantStore* lenders = nullptr;  // list of the stores whose constants other programs may use
+
+  ~Engine();
+
+  // Opens the device of `options.port`. `allocator` must be set already.
+  Status open(const husk_engine_options& options, husk_error* error);
+  // Registers a copy of `op`.
+  Status add_op(const husk_op& op, husk_error* error);
+  // Finds an operator by name: the application's latest, then the port's. Returns HUSK_NOT_FOUND if
+  // neither has it.
+  Status find_op(const char* name, husk_op* out, husk_error* error);
+};
+
+}  // namespace husk::runtime
+
+struct husk_engine : husk::runtime::Engine {};

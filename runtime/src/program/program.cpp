@@ -1,0 +1,170 @@
+#include "program/program.h"
+
+#include <cstdio>
+#include <cstring>
+
+#include "model/verify.h"
+
+namespace husk::runtime {
+
+Program::~Program() {
+  for (void* module : modules)
+    if (module) engine->port->module_unload(engine->device, module);
+}
+
+Status Program::load(husk_error* error) {
+  HUSK_TRY(verify(file, engine->allocator, error));
+  const husk_engine_options& options = engine->options;
+  if (options.accept && !options.accept(options.accept_user, file.content_hash()))
+    return fail(error, HUSK_UNSUPPORTED,
+                "the application did not accept the artifact's content hash");
+  HUSK_TRY(choose_variants(error));
+  HUSK_TRY(resolve_steps(error));
+  HUSK_TRY(constants.load(engine, &file, error));
+  file.release_file();
+  return Status::ok;
+}
+
+// Returns how well a target runs on the device: the best rank of its images, 0 if it does not run.
+// A target without images runs on every device of its port.
+int32_t Program::target_rank(uint32_t index) const {
+  const fb::Target* target = rows()->targets()->Get(index);
+  if (strcmp(target->port()->c_str(), engine->port->name) != 0) return 0;
+  int32_t best = 0;
+  bool has_images = false;
+  for (uint32_t i = 0; i < count(rows()->images()); ++i) {
+    const fb::Image* image = rows()->images()->Get(i);
+    if (image->target() != index) continue;
+    has_images = true;
+    const int32_t rank = engine->port->arch_rank(engine->device, target->arch()->c_str(),
+                                                 image->format());
+    if (rank > best) best = rank;
+  }
+  return has_images ? best : 1;
+}
+
+Status Program::no_variant(const fb::Function* f, husk_error* error) const {
+  char held[120] = "";  // the targets that the file has variants for
+  size_t used = 0;
+  for (uint32_t v = 0; v < count(f->variants()) && used < sizeof(held) - 1; ++v) {
+    const fb::Target* target = rows()->targets()->Get(f->variants()->Get(v)->target());
+    const int n = snprintf(held + used, sizeof(held) - used, "%s%s %s", v ? ", " : "",
+                           target->port()->c_str(), target->arch()->c_str());
+    used += n > 0 ? static_cast<size_t>(n) : 0;
+  }
+  return fail(error, HUSK_UNSUPPORTED,
+              "function '%s' has no variant for this device (%s %s): the file holds %s; export "
+              "for this target",
+              f->name()->c_str(), engine->port->name, engine->properties.arch, held);
+}
+
+Status Program::choose_variants(husk_error* error) {
+  HUSK_TRY(chosen.allocate(engine->allocator, functions(), error));
+  for (uint32_t i = 0; i < functions(); ++i) {
+    const fb::Function* f = rows()->functions()->Get(i);
+    int32_t best = 0;
+    for (uint32_t v = 0; v < count(f->variants()); ++v) {
+      const int32_t rank = target_rank(f->variants()->Get(v)->target());
+      if (rank <= best) continue;
+      best = rank;
+      chosen[i].variant = v;
+    }
+    if (best == 0) return no_variant(f, error);
+    const fb::Target* target = rows()->targets()->Get(
+        f->variants()->Get(chosen[i].variant)->target());
+    snprintf(chosen[i].target, sizeof(chosen[i].target), "%s %s", target->port()->c_str(),
+             target->arch()->c_str());
+  }
+  return Status::ok;
+}
+
+// Loads the kernels and finds the operators that the steps of the chosen variants call.
+Status Program::resolve_steps(husk_error* error) {
+  HUSK_TRY(modules.allocate(engine->allocator, count(rows()->images()), error));
+  HUSK_TRY(kernels.allocate(engine->allocator, count(rows()->kernels()), error));
+  HUSK_TRY(ops.allocate(engine->allocator, count(rows()->ops()), error));
+  for (uint32_t f = 0; f < functions(); ++f) {
+    const Code chosen_code = code(f);
+    for (uint32_t s = 0; s < chosen_code.steps.size; ++s) {
+      const fb::Instruction& step = chosen_code.steps[s];
+      const auto kind = static_cast<Step>(step.op());
+      if (kind == Step::op_launch && !kernels[step.a()]) HUSK_TRY(load_kernel(step.a(), error));
+      if (kind == Step::op_extern && !ops[step.a()].call) HUSK_TRY(find_op(chosen_code, s, error));
+    }
+  }
+  return Status::ok;
+}
+
+Status Program::find_op(const Code& of, uint32_t step, husk_error* error) {
+  const uint32_t op = of.steps[step].a();
+  const char* name = rows()->ops()->Get(op)->c_str();
+  const Status status = engine->find_op(name, &ops[op], error);
+  if (status != Status(HUSK_NOT_FOUND)) return status;
+  return fail(error, HUSK_NOT_FOUND,
+              "function '%.20s' calls op '%.43s' (%.26s), which is not registered: "
+              "husk_ops_add_all (libhusk_ops) registers the host's operators, "
+              "husk_engine_add_op one of your own",
+              of.function->name()->c_str(), name, of.origin(step));
+}
+
+Status Program::load_module(uint32_t index, husk_error* error) {
+  const fb::Image* image = rows()->images()->Get(index);
+  const char* name = image->name()->c_str();
+  if (image->format() == HUSK_IMAGE_ELF && !engine->options.allow_host_images)
+    return fail(error, HUSK_UNSUPPORTED,
+                "image '%s' is native code: set husk_engine_options.allow_host_images if you trust "
+                "it",
+                name);
+  HUSK_TRY(file.check_hash(image->blob(), "image", name, error));
+  const husk_port_image data = {sizeof(husk_port_image), image->format(), file.blob(image->blob()),
+                                image->blob()->size(), name};
+  void* module = nullptr;
+  HUSK_TRY(to_status(engine->port->module_load(engine->device, &data, &module, error)));
+  modules[index] = module;
+  return Status::ok;
+}
+
+Status Program::load_kernel(uint32_t index, husk_error* error) {
+  const fb::Kernel* row = rows()->kernels()->Get(index);
+  if (!modules[row->image()]) HUSK_TRY(load_module(row->image(), error));
+  const uint32_t* block = row->block()->data();
+  const husk_port_kernel description = {sizeof(husk_port_kernel),
+                                        count(row->params()),
+                                        row->symbol()->c_str(),
+                                        row->params() ? row->params()->data() : nullptr,
+                                        row->shared(),
+                                        row->cluster(),
+                                        block[0] * block[1] * block[2],
+                                        0};
+  void* kernel = nullptr;
+  Status status = to_status(engine->port->kernel_get(engine->device, modules[row->image()],
+                                                     &description, &kernel, error));
+  if (failed(status))
+    prefix(error, "kernel '%s': ", row->name()->c_str());
+  else
+    kernels[index] = kernel;
+  return status;
+}
+
+Status Program::update(const husk_constant_update* updates, uint32_t n, husk_error* error) {
+  for (uint32_t i = 0; i < n; ++i)
+    if (updates[i].constant >= constants.count() || !updates[i].bytes)
+      return fail(error, HUSK_INVALID_ARGUMENT,
+                  "update %u: no such constant (there are %u), or its bytes are NULL", i,
+                  constants.count());
+  ErrorScratch scratch;
+  error = scratch.of(error);
+  Array<void*> staged;
+  Status status;
+  {
+    RunGate::Update update(gate);
+    status = constants.stage(updates, n, &staged, error);
+    if (!failed(status)) status = update.close(error);
+    if (!failed(status)) status = constants.swap(updates, n, &staged, error);
+  }
+  for (void* memory : staged)
+    if (memory) engine->port->free(engine->device, memory);
+  return status;
+}
+
+}  // namespace husk::runtime

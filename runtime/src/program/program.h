@@ -1,0 +1,51 @@
+// A loaded artifact: the variants that run on the engine's device, their kernels, the constants.
+#pragma once
+
+#include "program/constants.h"
+#include "program/gate.h"
+
+namespace husk::runtime {
+
+struct ChosenVariant {
+  uint32_t variant;  // index in the function
+  char target[64];   // "cuda sm_90a"
+};
+
+struct Program {
+  References references;
+  Engine* engine = nullptr;
+  Container file;
+  ConstantStore constants;
+  Array<ChosenVariant> chosen;  // by function
+  Array<void*> modules;         // by image; null unless a chosen variant uses it
+  Array<void*> kernels;         // by kernel; null unless a chosen variant uses it
+  Array<husk_op> ops;           // by op; `call` is null unless a chosen variant uses it
+  RunGate gate;                 // sessions enter it for each call, updates of constants close it
+
+  ~Program();
+
+  const fb::Program* rows() const { return file.program(); }
+  uint32_t functions() const { return count(rows()->functions()); }
+  // The chosen variant of a function.
+  Code code(uint32_t function) const {
+    const fb::Function* f = rows()->functions()->Get(function);
+    return Code(rows(), f, f->variants()->Get(chosen[function].variant));
+  }
+  // Verifies the artifact, after the container was read, and makes it ready to run.
+  Status load(husk_error* error);
+  // Changes the values of constants between the runs of the sessions.
+  Status update(const husk_constant_update* updates, uint32_t n, husk_error* error);
+
+ private:
+  int32_t target_rank(uint32_t index) const;
+  Status no_variant(const fb::Function* f, husk_error* error) const;
+  Status choose_variants(husk_error* error);
+  Status resolve_steps(husk_error* error);
+  Status find_op(const Code& code, uint32_t step, husk_error* error);
+  Status load_module(uint32_t image, husk_error* error);
+  Status load_kernel(uint32_t index, husk_error* error);
+};
+
+}  // namespace husk::runtime
+
+struct husk_program : husk::runtime::Program {};

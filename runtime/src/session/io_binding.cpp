@@ -1,0 +1,397 @@
+#include "session/io_binding.h"
+
+#include <cstring>
+
+#include "model/shape.h"
+#include "session/session.h"
+
+namespace husk::runtime {
+namespace {
+
+const char* kind_name(int32_t kind) {
+  switch (kind) {
+    case HUSK_VALUE_NONE: return "none";
+    case HUSK_VALUE_TENSOR: return "a tensor";
+    case HUSK_VALUE_INT: return "an int";
+    case HUSK_VALUE_FLOAT: return "a float";
+    case HUSK_VALUE_BOOL: return "a bool";
+    default: return "unknown";
+  }
+}
+
+// Puts the value that `status` is about before its message: "size 1 of input 'x' ".
+Status about(Status status, const char* side, const fb::Value* value, const DimRef& part,
+             husk_error* error) {
+  prefix(error, "%s '%s' ", side, value->name()->c_str());
+  if (part.what) prefix(error, "%s %u of ", part.what, part.dim);
+  return status;
+}
+
+Status check_tensor(const fb::Value* expected, const Engine* engine, const DLTensor* tensor,
+                    bool with_data, husk_error* error) {
+  if (!tensor) return invalid_input(error, "is a tensor, NULL was passed");
+  const husk_dtype dtype = husk_dtype_from_dlpack(tensor->dtype);
+  const husk_dtype expected_dtype = static_cast<husk_dtype>(expected->dtype());
+  if (dtype != expected_dtype)
+    return invalid_input(error, "has dtype %s, must be %s: convert it, or export with this dtype",
+                         dtype ? husk_dtype_name(dtype) : "unknown to Husk",
+                         husk_dtype_name(expected_dtype));
+  if (tensor->ndim != expected->rank())
+    return invalid_input(error, "has %d dims, must have %u", tensor->ndim,
+                         unsigned(expected->rank()));
+  if (expected->rank() > 0 && !tensor->shape) return invalid_input(error, "has no shape");
+  const husk_port_properties& p = engine->properties;
+  const DLDevice device = tensor->device;
+  if (!with_data || (device.device_type == p.dl_device_type &&
+                     (device.device_type == kDLCPU || device.device_id == p.device_index)))
+    return Status::ok;
+  return invalid_input(error,
+                       "lies on DLPack device %d:%d, the program runs on %d:%d (%s): copy it there",
+                       static_cast<int>(device.device_type), device.device_id, p.dl_device_type,
+                       p.device_index, p.name);
+}
+
+uint8_t* first_element(const DLTensor* tensor) {
+  return tensor->data ? static_cast<uint8_t*>(tensor->data) + tensor->byte_offset : nullptr;
+}
+
+Status check_memory(const uint8_t* data, uint64_t bytes, husk_error* error) {
+  return !bytes || data ? Status::ok : invalid_input(error, "has no memory");
+}
+
+Status misaligned_at(const uint8_t* data, uint32_t align, const char* remedy, husk_error* error) {
+  return invalid_input(error, "at %p is not aligned to %u bytes, which the kernels assume: %s",
+                       static_cast<const void*>(data), align, remedy);
+}
+
+bool is_aligned(const uint8_t* data, uint32_t align) {
+  return align < 2 || (reinterpret_cast<uintptr_t>(data) & (align - 1)) == 0;
+}
+
+// If only data decides a shape, the caller passes a tensor that is large enough, and this writes
+// the shape of the run to it. `shape` has sizes and then strides. Does nothing if the tensor is too
+// small.
+void write_shape(DLTensor* out, const int64_t* shape, uint64_t bytes, size_t element) {
+  int64_t strides[limits::kMaxRank];
+  const uint32_t rank = static_cast<uint32_t>(out->ndim);
+  uint64_t available;
+  if (!out->strides && !contiguous_strides(out->shape, rank, strides)) return;
+  if (!extent_bytes(out->shape, out->strides ? out->strides : strides, rank, element, &available) ||
+      available < bytes)
+    return;
+  if (!out->strides) {
+    if (!contiguous_strides(shape, rank, strides)) return;
+    for (uint32_t d = 0; d < rank; ++d)
+      if (shape[d] > 1 && strides[d] != shape[rank + d] && bytes) return;
+  }
+  for (uint32_t d = 0; d < rank; ++d) {
+    out->shape[d] = shape[d];
+    if (out->strides) out->strides[d] = shape[rank + d];
+  }
+}
+
+// Checks a size, or an integer, against the range that the session allows. `file` is the range of
+// the file.
+Status check_range(int64_t value, const fb::Dim* file, Interval allowed, husk_error* error) {
+  if (value >= allowed.low && value <= allowed.high) return Status::ok;
+  const char* remedy = value >= file->min() && value <= file->max()
+                           ? "husk_session_set_range narrowed it"
+                       : file->min() == file->max() ? "export with it dynamic, or pass that"
+                                                    : "export with a wider range";
+  if (allowed.low == allowed.high)
+    return invalid_input(error, "is %lld, must be %lld: %s", static_cast<long long>(value),
+                         static_cast<long long>(allowed.low), remedy);
+  return invalid_input(error, "is %lld, must be in %lld..%lld: %s", static_cast<long long>(value),
+                       static_cast<long long>(allowed.low), static_cast<long long>(allowed.high),
+                       remedy);
+}
+
+}  // namespace
+
+Status IoBinding::prepare(Session* session, const Code& code, const Interval* narrowed,
+                          husk_error* error) {
+  session_ = session;
+  code_ = &code;
+  const husk_allocator& allocator = session->allocator();
+  HUSK_TRY(inputs.allocate(allocator, code.inputs(), error));
+  HUSK_TRY(input_states.allocate(allocator, code.inputs() + size_t{1}, error));
+  for (uint32_t i = 0; i < code.inputs(); ++i) {
+    InputState* state = &input_states[i];
+    state[1].first_stride = state->first_stride + code.input(i)->rank();
+    state[1].first_range = state->first_range + count(code.input(i)->dims());
+  }
+  const InputState& end = input_states[code.inputs()];
+  HUSK_TRY(strides_.allocate(allocator, end.first_stride, error));
+  HUSK_TRY(ranges.allocate(allocator, end.first_range, error));
+  for (uint32_t i = 0; i < code.inputs(); ++i)
+    for (uint32_t d = 0; d < count(code.input(i)->dims()); ++d) {
+      const uint32_t range = input_states[i].first_range + d;
+      const fb::Dim* dim = code.input(i)->dims()->Get(d);
+      ranges[range] = narrowed ? narrowed[range] : Interval{dim->min(), dim->max()};
+    }
+  HUSK_TRY(output_states.allocate(allocator, code.outputs(), error));
+  for (const fb::Buffer& buffer : code.buffers) {
+    const uint32_t align = 1u << buffer.align_log2();
+    if (buffer.space() == uint8_t(Space::input)) input_states[buffer.index()].align = align;
+    if (buffer.space() == uint8_t(Space::output)) output_states[buffer.index()].align = align;
+  }
+  // Only the arguments of steps are verified; the file may hold others.
+  for (const fb::Instruction& step : code.steps)
+    for (uint32_t i = step.b(); i < step.b() + step.c(); ++i) {
+      const fb::Argument& argument = code.arguments[i];
+      const uint32_t view = code.view_of(argument);
+      if (view == kNone || !writes(argument.access())) continue;
+      const fb::Buffer& buffer = code.buffers[code.views[view].buffer()];
+      if (buffer.space() == uint8_t(Space::input)) input_states[buffer.index()].written = true;
+    }
+  return Status::ok;
+}
+
+Status IoBinding::prepare_outputs(const Prologue& prologue, husk_error* error) {
+  prologue_ = &prologue;
+  const Code& code = *code_;
+  const husk_allocator& allocator = session_->allocator();
+  size_t dims = 0;
+  for (uint32_t i = 0; i < code.outputs(); ++i) dims += 2u * code.output(i)->rank();
+  HUSK_TRY(shapes_.allocate(allocator, dims, error));
+  int64_t* shape = shapes_.data();
+  for (uint32_t i = 0; i < code.outputs(); ++i) {
+    OutputState& state = output_states[i];
+    if (!code.is_tensor_output(i)) continue;
+    const fb::Tensor& tensor = code.tensors[code.results[i].index()];
+    state.shape = shape;
+    shape += 2u * tensor.rank();
+    const fb::View& view = code.views[tensor.view()];
+    uint32_t last = code.buffers[view.buffer()].size();
+    for (uint32_t d = 0; d < 2u * tensor.rank(); ++d)
+      if (code.operands[tensor.first() + d] > last) last = code.operands[tensor.first() + d];
+    state.shaped_in = prologue.segment_of(last);
+    state.checked_in = prologue.segment_of(view.offset());
+    for (uint32_t other : {state.shaped_in, prologue.segment_of(view.extent())})
+      if (other > state.checked_in) state.checked_in = other;
+  }
+  return Status::ok;
+}
+
+void IoBinding::release_scratch() {
+  for (OutputState& state : output_states) session_->release(&state.own);
+  for (InputState& state : input_states) session_->release(&state.copy);
+}
+
+Status IoBinding::bind_inputs(const husk_value* values, uint32_t n, bool with_data,
+                              husk_error* error) {
+  if (n != code_->inputs() || (n && !values))
+    return invalid_input(error, "takes %u inputs, %u were passed", code_->inputs(), n);
+  for (uint32_t i = 0; i < n; ++i) {
+    DimRef part;
+    Status status = bind_input(i, values[i], with_data, &part, error);
+    if (failed(status)) return about(status, "input", code_->input(i), part, error);
+  }
+  return Status::ok;
+}
+
+Status IoBinding::bind_input(uint32_t i, const husk_value& value, bool with_data, DimRef* part,
+                             husk_error* error) {
+  const fb::Value* expected = code_->input(i);
+  InputState& state = input_states[i];
+  InputValue& in = inputs[i];
+  in = InputValue();
+  state.misaligned = nullptr;
+  if (value.kind != expected->kind())
+    return invalid_input(error, "is %s, must be %s", kind_name(value.kind),
+                         kind_name(expected->kind()));
+  const Interval* allowed = ranges.data() + state.first_range;
+  if (expected->kind() != HUSK_VALUE_TENSOR) {
+    in.i = expected->kind() == HUSK_VALUE_BOOL ? value.as.i != 0 : value.as.i;
+    in.f = expected->kind() == HUSK_VALUE_FLOAT ? value.as.f : 0;
+    return count(expected->dims()) == 1
+               ? check_range(in.i, expected->dims()->Get(0), *allowed, error)
+               : Status::ok;
+  }
+  const DLTensor* tensor = value.as.tensor;
+  HUSK_TRY(check_tensor(expected, session_->program->engine, tensor, with_data, error));
+  *part = {"size", 0};
+  for (; part->dim < expected->rank(); ++part->dim)
+    HUSK_TRY(check_range(tensor->shape[part->dim], expected->dims()->Get(part->dim),
+                         allowed[part->dim], error));
+  *part = {};
+  int64_t* contiguous = strides_.data() + state.first_stride;
+  in.sizes = tensor->shape;
+  in.strides = tensor->strides ? tensor->strides : contiguous;
+  if ((!tensor->strides && !contiguous_strides(in.sizes, expected->rank(), contiguous)) ||
+      !extent_bytes(in.sizes, in.strides, expected->rank(),
+                    husk_dtype_size(static_cast<husk_dtype>(expected->dtype())), &in.bytes))
+    return invalid_input(error, "is too large or has a negative stride");
+  in.data = first_element(tensor);
+  if (!with_data) return Status::ok;
+  HUSK_TRY(check_memory(in.data, in.bytes, error));
+  if (in.bytes == 0 || is_aligned(in.data, state.align)) return Status::ok;
+  if (!session_->options.copy_misaligned)
+    return misaligned_at(in.data, state.align,
+                         "copy it, or set husk_session_options.copy_misaligned", error);
+  HUSK_TRY(session_->grow(&state.copy, in.bytes, "is misaligned and must be copied", error));
+  state.misaligned = in.data;
+  in.data = static_cast<uint8_t*>(state.copy.data);
+  return Status::ok;
+}
+
+Status IoBinding::bind_session_output(uint32_t i, husk_value* value, const int64_t* shape,
+                                      husk_error* error) {
+  OutputState& state = output_states[i];
+  HUSK_TRY(
+      session_->grow(&state.own, state.bytes ? state.bytes : 1, "is to be the session's", error));
+  const uint32_t rank = code_->output(i)->rank();
+  if (rank) memcpy(state.shape, shape, 2 * rank * sizeof(int64_t));
+  const husk_port_properties& p = session_->program->engine->properties;
+  state.session_tensor = {state.own.data,
+                          {static_cast<DLDeviceType>(p.dl_device_type), p.device_index},
+                          static_cast<int32_t>(rank),
+                          husk_dtype_to_dlpack(code_->output(i)->dtype()),
+                          state.shape,
+                          state.shape + rank,
+                          0};
+  state.data = static_cast<uint8_t*>(state.own.data);
+  value->kind = HUSK_VALUE_TENSOR;
+  value->as.tensor = &state.session_tensor;
+  return Status::ok;
+}
+
+Status IoBinding::bind_outputs(husk_value* values, uint32_t n, uint32_t segment,
+                               husk_error* error) {
+  if (n != code_->outputs() || (n && !values))
+    return invalid_input(error, "gives %u outputs, %u were passed", code_->outputs(), n);
+  for (uint32_t i = 0; i < n; ++i) {
+    if (!code_->is_tensor_output(i) || output_states[i].shaped_in != segment) continue;
+    DimRef part;
+    Status status = bind_output(i, &values[i], &part, error);
+    if (failed(status)) return about(status, "output", code_->output(i), part, error);
+  }
+  return Status::ok;
+}
+
+Status IoBinding::bind_output(uint32_t i, husk_value* value, DimRef* part, husk_error* error) {
+  const fb::Value* expected = code_->output(i);
+  OutputState& state = output_states[i];
+  const uint32_t rank = expected->rank();
+  const size_t element = husk_dtype_size(static_cast<husk_dtype>(expected->dtype()));
+  int64_t shape[2 * limits::kMaxRank];   // of this run: sizes, then strides
+  int64_t contiguous[limits::kMaxRank];  // strides of a tensor that has none
+  read_shape(*code_, code_->results[i].index(), prologue_->registers.data(), shape);
+  if (!extent_bytes(shape, shape + rank, rank, element, &state.bytes))
+    return invalid_input(error, "is too large");
+  // The caller may pass the tensor back that an earlier run wrote there.
+  const bool session_owned = value->kind == HUSK_VALUE_TENSOR &&
+                             value->as.tensor == &state.session_tensor;
+  if (value->kind == HUSK_VALUE_NONE || session_owned)
+    return bind_session_output(i, value, shape, error);
+  if (value->kind != HUSK_VALUE_TENSOR)
+    return invalid_input(error, "is a tensor: pass its memory, or none to have the session's");
+  DLTensor* out = value->as.tensor;
+  HUSK_TRY(check_tensor(expected, session_->program->engine, out, true, error));
+  if (state.shaped_in > 0) write_shape(out, shape, state.bytes, element);
+  const int64_t* strides = out->strides ? out->strides : contiguous;
+  if (!out->strides && !contiguous_strides(shape, rank, contiguous))
+    return invalid_input(error, "is too large");
+  for (uint32_t d = 0; d < 2 * rank; ++d) {
+    const bool size = d < rank;
+    const int64_t passed = size ? out->shape[d] : strides[d - rank];
+    if (passed == shape[d] || (!size && shape[d - rank] <= 1)) continue;
+    *part = {size ? "size" : "stride", size ? d : d - rank};
+    return invalid_input(error, "is %lld, this run gives %lld: husk_session_output_shape tells it",
+                         static_cast<long long>(passed), static_cast<long long>(shape[d]));
+  }
+  state.data = first_element(out);
+  HUSK_TRY(check_memory(state.data, state.bytes, error));
+  if (state.bytes && !is_aligned(state.data, state.align))
+    return misaligned_at(state.data, state.align, "give it aligned memory", error);
+  return Status::ok;
+}
+
+void IoBinding::begin_outputs() {
+  for (OutputState& state : output_states) state.bytes = 0;
+}
+
+void IoBinding::forget_outputs() {
+  for (OutputState& state : output_states) {
+    state.data = nullptr;
+    state.bytes = UINT64_MAX;  // larger than every check asks for
+  }
+}
+
+Status IoBinding::check_overlaps(husk_error* error) const {
+  const uint32_t outputs = code_->outputs(), n = outputs + code_->inputs();  // outputs come first
+  struct Memory {
+    const uint8_t* data;
+    uint64_t bytes;
+  };
+  auto memory = [&](uint32_t i) {
+    return i < outputs ? Memory{output_states[i].data, output_states[i].bytes}
+                       : Memory{inputs[i - outputs].data, inputs[i - outputs].bytes};
+  };
+  auto name = [&](uint32_t i) {
+    return (i < outputs ? code_->output(i) : code_->input(i - outputs))->name()->c_str();
+  };
+  auto side = [&](uint32_t i) { return i < outputs ? "output" : "input"; };
+  for (uint32_t w = 0; w < n; ++w) {
+    if (w >= outputs && !input_states[w - outputs].written) continue;
+    const Memory a = memory(w);
+    for (uint32_t i = 0; i < n; ++i) {
+      const Memory b = memory(i);
+      if (i != w && a.bytes && b.bytes && a.data < b.data + b.bytes && b.data < a.data + a.bytes)
+        return invalid_input(error, "%s '%s' overlaps %s '%s': give it memory of its own", side(w),
+                             name(w), side(i), name(i));
+    }
+  }
+  return Status::ok;
+}
+
+Status IoBinding::copy_misaligned(bool back, void* stream, husk_error* error) {
+  const husk_port* port = session_->port();
+  for (uint32_t i = 0; i < code_->inputs(); ++i) {
+    uint8_t* callers = input_states[i].misaligned;
+    if (!callers || (back && !input_states[i].written)) continue;
+    uint8_t* copy = inputs[i].data;
+    HUSK_TRY(to_status(port->copy(session_->device(), stream, back ? callers : copy,
+                                  back ? copy : callers, inputs[i].bytes, error)));
+  }
+  return Status::ok;
+}
+
+void IoBinding::write_scalar_outputs(husk_value* outputs) const {
+  for (uint32_t i = 0; i < code_->outputs(); ++i) {
+    if (code_->is_tensor_output(i)) continue;
+    husk_value& out = outputs[i];
+    out.kind = code_->output(i)->kind();
+    if (out.kind == HUSK_VALUE_NONE) continue;
+    const Register value = prologue_->registers[code_->results[i].index()];
+    if (out.kind == HUSK_VALUE_FLOAT)
+      out.as.f = value.f;
+    else
+      out.as.i = out.kind == HUSK_VALUE_BOOL ? value.i != 0 : value.i;
+  }
+}
+
+bool IoBinding::output_shape(uint32_t output, int64_t* sizes, int64_t* strides) const {
+  const fb::Tensor& tensor = code_->tensors[code_->results[output].index()];
+  const bool known = prologue_->evaluated > output_states[output].shaped_in;
+  for (uint32_t d = 0; d < 2u * tensor.rank(); ++d) {
+    const uint32_t reg = code_->operands[tensor.first() + d];
+    if (!known && !prologue_->is_fixed(reg)) return false;
+    int64_t* out = d < tensor.rank() ? sizes : strides;
+    if (out)
+      out[d % tensor.rank()] = known ? prologue_->registers[reg].i : prologue_->intervals[reg].low;
+  }
+  return known || tensor.rank() > 0 || prologue_->evaluated > 0;
+}
+
+bool IoBinding::unchanged() const {
+  for (uint32_t i = 0; i < code_->inputs(); ++i)
+    if (inputs[i].bytes != input_states[i].remembered_bytes) return false;
+  return true;
+}
+
+void IoBinding::remember() {
+  for (uint32_t i = 0; i < code_->inputs(); ++i) input_states[i].remembered_bytes = inputs[i].bytes;
+}
+
+}  // namespace husk::runtime

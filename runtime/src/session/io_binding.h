@@ -1,0 +1,102 @@
+// The caller's inputs and outputs of a run, checked against the signature.
+#pragma once
+
+#include <husk/husk.h>
+
+#include "session/prologue.h"
+#include "session/scratch.h"
+
+namespace husk::runtime {
+
+struct Engine;
+struct Session;
+
+// The properties of an input besides its value.
+struct InputState {
+  uint32_t first_range;   // index in IoBinding::ranges
+  uint32_t first_stride;  // index in the strides of tensors that have none
+  uint32_t align;         // bytes; kernels assume it of the address
+  bool written;           // a step writes to the input
+  uint64_t remembered_bytes;
+  uint8_t* misaligned;  // the caller's memory, if the run works on a copy of it; else null
+  ScratchBuffer copy;
+};
+
+struct OutputState {
+  uint8_t* data;
+  uint64_t bytes;
+  uint32_t align;           // bytes; kernels assume it of the address
+  uint32_t shaped_in;       // the segment that computes the shape
+  uint32_t checked_in;      // the segment that computes the last register of the view
+  ScratchBuffer own;        // session-owned memory, if the caller passes none
+  DLTensor session_tensor;  // describes `own` to the caller
+  int64_t* shape;           // sizes and strides of `session_tensor`
+};
+
+// The size or stride that a message is about.
+struct DimRef {
+  const char* what = nullptr;  // "size" or "stride"; null if the message is about the whole value
+  uint32_t dim = 0;
+};
+
+struct IoBinding {
+  Array<InputValue> inputs;
+  Array<InputState> input_states;  // by input, with one more at the end
+  Array<OutputState> output_states;
+  Array<Interval> ranges;  // the sizes that the session allows: by input, and within it by
+                           // dimension
+
+  // `narrowed` replaces the ranges of the file, unless it is null.
+  Status prepare(Session* session, const Code& code, const Interval* narrowed, husk_error* error);
+  // Finds the segments that decide on the outputs. `prologue` must be prepared.
+  Status prepare_outputs(const Prologue& prologue, husk_error* error);
+  // Gives device memory back. The session's work must be done.
+  void release_scratch();
+
+  // Checks the inputs and takes their shapes. Tensors need memory only if `with_data` is set.
+  Status bind_inputs(const husk_value* values, uint32_t n, bool with_data, husk_error* error);
+  // Checks the tensor outputs that `segment` shapes and takes their memory. An output without
+  // memory gets session-owned memory.
+  Status bind_outputs(husk_value* values, uint32_t n, uint32_t segment, husk_error* error);
+  // Forgets the outputs of the last run: until its segment is bound, an output has no bytes.
+  void begin_outputs();
+  // Treats the memory of all outputs as unknown, as it is in a resize.
+  void forget_outputs();
+  // Checks that memory which a step writes overlaps no other input or output: the order of steps
+  // does not consider that.
+  Status check_overlaps(husk_error* error) const;
+  // Copies misaligned inputs to aligned memory, or back to the caller if a step wrote to them.
+  Status copy_misaligned(bool back, void* stream, husk_error* error);
+  // Writes the integer, float and bool outputs.
+  void write_scalar_outputs(husk_value* outputs) const;
+
+  // Writes the sizes and strides of a tensor output, unless these pointers are null. Returns false
+  // if only data decides the shape and it is not known.
+  bool output_shape(uint32_t output, int64_t* sizes, int64_t* strides) const;
+
+  // Returns whether the inputs take as many bytes as remember() saw.
+  bool unchanged() const;
+  void remember();
+
+ private:
+  Status bind_input(uint32_t input, const husk_value& value, bool with_data, DimRef* part,
+                    husk_error* error);
+  Status bind_output(uint32_t output, husk_value* value, DimRef* part, husk_error* error);
+  Status bind_session_output(uint32_t output, husk_value* value, const int64_t* shape,
+                             husk_error* error);
+
+  Session* session_ = nullptr;
+  const Code* code_ = nullptr;
+  const Prologue* prologue_ = nullptr;
+  Array<int64_t> strides_;  // of inputs whose tensors have none
+  Array<int64_t> shapes_;   // of session-owned outputs
+};
+
+// Writes the sizes and then the strides of a row of `code.tensors`.
+inline void read_shape(const Code& code, uint32_t tensor, const Register* registers, int64_t* out) {
+  const fb::Tensor& row = code.tensors[tensor];
+  for (uint32_t d = 0; d < 2u * row.rank(); ++d)
+    out[d] = registers[code.operands[row.first() + d]].i;
+}
+
+}  // namespace husk::runtime

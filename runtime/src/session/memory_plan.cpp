@@ -1,0 +1,220 @@
+#include "session/memory_plan.h"
+
+#include "model/shape.h"
+#include "plan/liveness.h"
+#include "session/session.h"
+
+namespace husk::runtime {
+namespace {
+
+constexpr uint64_t kLargestBuffer = 1ull << 48;  // bytes; sums of a million such sizes still fit
+constexpr uint64_t kDefaultBoundLimit = 256ull << 20;
+constexpr uint64_t kDefaultParallelPercent = 25;
+
+}  // namespace
+
+Status MemoryPlan::prepare(Session* session, const Code& code, const Prologue& prologue,
+                           const IoBinding& io, husk_error* error) {
+  session_ = session;
+  code_ = &code;
+  prologue_ = &prologue;
+  io_ = &io;
+  HUSK_TRY(
+      collect_accesses(code, prologue.intervals.data(), session->allocator(), &accesses, error));
+  HUSK_TRY(prepare_blocks(error));
+  const husk_session_options& options = session->options;
+  if (options.mode != HUSK_MODE_LIST && session->port()->graphs && code.segments.size == 1 &&
+      options.parallel_memory_percent >= 0)
+    HUSK_TRY(prepare_parallel(error));
+  bounded = plan_at_bounds();
+  return Status::ok;
+}
+
+Status MemoryPlan::prepare_blocks(husk_error* error) {
+  const Code& code = *code_;
+  const husk_allocator& allocator = session_->allocator();
+  uint32_t n = 0;
+  for (const fb::Buffer& buffer : code.buffers) n += buffer.space() == uint8_t(Space::arena);
+  HUSK_TRY(places.allocate(allocator, code.buffers.size, error));
+  HUSK_TRY(block_of.allocate(allocator, code.buffers.size, error));
+  HUSK_TRY(blocks.allocate(allocator, n, error));
+  HUSK_TRY(segment_blocks_.allocate(allocator, n, error));
+  HUSK_TRY(scratch_.allocate(allocator, code.segments.size, error));
+  HUSK_TRY(planner_.reserve(allocator, n, error));
+  n = 0;
+  for (uint32_t b = 0; b < code.buffers.size; ++b) {
+    const fb::Buffer& buffer = code.buffers[b];
+    places[b].sized_in = prologue_->segment_of(buffer.size());
+    block_of[b] = kNone;
+    if (buffer.space() != uint8_t(Space::arena)) continue;
+    block_of[b] = n;
+    blocks[n++].align = 1u << buffer.align_log2();
+  }
+  find_live_ranges(code, accesses, block_of.data(), blocks.data(), blocks.size());
+  return Status::ok;
+}
+
+// Finds the blocks that may share memory even if independent steps run at the same time.
+Status MemoryPlan::prepare_parallel(husk_error* error) {
+  const husk_allocator& allocator = session_->allocator();
+  Dependences dependences;
+  HUSK_TRY(dependences.build(*code_, accesses, nullptr, allocator, error));
+  HUSK_TRY(tight_offsets_.allocate(allocator, blocks.size(), error));
+  return find_shareable(dependences, accesses, block_of.data(), blocks.size(), allocator,
+                        &shareable, error);
+}
+
+// Returns whether all buffers that the first prologue sizes fit below the limit at their largest
+// sizes, and so are planned once. Buffers that later prologues size take part if they have bounds;
+// otherwise they are placed on demand.
+bool MemoryPlan::plan_at_bounds() {
+  const uint64_t limit = session_->options.bound_limit ? session_->options.bound_limit
+                                                       : kDefaultBoundLimit;
+  bool fits = true;
+  for (uint32_t b = 0; b < code_->buffers.size; ++b) {
+    if (block_of[b] == kNone) continue;
+    const int64_t high = prologue_->intervals[code_->buffers[b].size()].high;
+    const bool bound = high != INT64_MAX && high >= 0 && static_cast<uint64_t>(high) <= limit;
+    places[b].on_demand = places[b].sized_in > 0 && !bound;
+    fits = fits && (bound || places[b].on_demand);
+    blocks[block_of[b]].size = bound ? static_cast<uint64_t>(high) : 0;
+  }
+  husk_error ignored;
+  if (fits && !failed(plan(&ignored)) && planned.peak <= limit) return true;
+  for (uint32_t b = 0; b < code_->buffers.size; ++b)
+    places[b].on_demand = block_of[b] != kNone && places[b].sized_in > 0;
+  return false;
+}
+
+void MemoryPlan::release_scratch() {
+  for (ScratchBuffer& buffer : scratch_) session_->release(&buffer);
+}
+
+bool MemoryPlan::is_dynamic() const {
+  for (const BufferPlace& place : places)
+    if (place.on_demand) return true;
+  return false;
+}
+
+Status MemoryPlan::check_size(uint32_t buffer, const Block& block, husk_error* error) const {
+  if (block.size <= kLargestBuffer) return Status::ok;
+  return fail(error, HUSK_OUT_OF_MEMORY, "buffer %s would take %llu bytes",
+              code_->label(buffer).text, static_cast<unsigned long long>(block.size));
+}
+
+Status MemoryPlan::plan(husk_error* error) {
+  for (uint32_t b = 0; b < code_->buffers.size; ++b) {
+    if (block_of[b] == kNone) continue;
+    Block& block = blocks[block_of[b]];
+    if (!bounded && prologue_->evaluated)
+      block.size = places[b].on_demand ? 0 : size_in_registers(b);
+    HUSK_TRY(check_size(b, block, error));
+  }
+  planned = planner_.place(blocks.data(), blocks.size(), nullptr, code_->placement_order());
+  parallel = shareable.words() != 0 && plan_parallel();
+  plan_hash = Graph::hash_plan(*this);
+  return Status::ok;
+}
+
+// Takes the plan that keeps independent steps apart, unless it is too large for what it brings.
+bool MemoryPlan::plan_parallel() {
+  const size_t n = blocks.size();
+  for (size_t i = 0; i < n; ++i) tight_offsets_[i] = blocks[i].offset;
+  const int32_t option = session_->options.parallel_memory_percent;
+  const uint64_t percent = option ? static_cast<uint64_t>(option) : kDefaultParallelPercent;
+  const Planned apart = planner_.place(blocks.data(), n, &shareable);
+  if (apart.peak <= planned.peak + planned.peak / 100 * percent + kArenaAlign * n) {
+    planned = apart;
+    return true;
+  }
+  for (size_t i = 0; i < n; ++i) blocks[i].offset = tight_offsets_[i];
+  return false;
+}
+
+Status MemoryPlan::place_on_demand(uint32_t segment, husk_error* error) {
+  size_t n = 0;
+  for (uint32_t b = 0; b < code_->buffers.size; ++b) {
+    if (!places[b].on_demand || places[b].sized_in != segment) continue;
+    Block& block = segment_blocks_[n++];
+    block = blocks[block_of[b]];
+    block.size = size_in_registers(b);
+    HUSK_TRY(check_size(b, block, error));
+  }
+  if (n == 0) return Status::ok;
+  const Planned here = planner_.place(segment_blocks_.data(), n, nullptr);
+  HUSK_TRY(
+      session_->grow(&scratch_[segment], here.peak, "sizes that only the data decides", error));
+  n = 0;
+  for (uint32_t b = 0; b < code_->buffers.size; ++b) {
+    if (!places[b].on_demand || places[b].sized_in != segment) continue;
+    const Block& block = segment_blocks_[n++];
+    places[b].base = static_cast<uint8_t*>(scratch_[segment].data) + block.offset;
+    places[b].capacity = block.size;
+  }
+  return Status::ok;
+}
+
+void MemoryPlan::assign_addresses(uint8_t* new_arena, uint8_t* const* states, uint64_t generation) {
+  const Program& program = *session_->program;
+  arena = new_arena;
+  for (uint32_t b = 0; b < code_->buffers.size; ++b) {
+    const fb::Buffer& buffer = code_->buffers[b];
+    BufferPlace& place = places[b];
+    switch (static_cast<Space>(buffer.space())) {
+      case Space::arena:
+        if (place.on_demand) break;  // place_on_demand does it in each run
+        place.base = arena ? arena + blocks[block_of[b]].offset : nullptr;
+        place.capacity = blocks[block_of[b]].size;
+        break;
+      case Space::constant:
+        place.base = program.constants.address(buffer.index());
+        place.capacity = program.constants.bytes(buffer.index());
+        break;
+      case Space::state:
+        place.base = states[buffer.index()];
+        place.capacity = verified_bytes(program.rows()->states()->Get(buffer.index()));
+        break;
+      case Space::input:
+      case Space::output: break;  // update_io_addresses does it in each run
+    }
+  }
+  arena_generation = generation;
+  ++binding_generation;
+}
+
+bool MemoryPlan::update_io_addresses() {
+  bool moved = false;
+  auto update = [&](BufferPlace& place, uint8_t* data, uint64_t bytes) {
+    moved = moved || place.base != data || place.capacity != bytes;
+    place.base = data;
+    place.capacity = bytes;
+  };
+  for (uint32_t b = 0; b < code_->buffers.size; ++b) {
+    const fb::Buffer& buffer = code_->buffers[b];
+    if (buffer.space() == uint8_t(Space::input)) {
+      const InputValue& input = io_->inputs[buffer.index()];
+      update(places[b], input.data, input.bytes);
+    } else if (buffer.space() == uint8_t(Space::output)) {
+      const OutputState& output = io_->output_states[buffer.index()];
+      update(places[b], output.data, output.bytes);
+    }
+  }
+  return moved;
+}
+
+Status MemoryPlan::too_small(uint32_t buffer, int64_t size, husk_error* error) const {
+  return fail(
+      error, block_of[buffer] == kNone ? HUSK_INVALID_INPUT : HUSK_NEEDS_RESIZE,
+      "buffer %s needs %lld bytes, there are %llu: call husk_session_resize with these shapes",
+      code_->label(buffer).text, static_cast<long long>(size),
+      static_cast<unsigned long long>(places[buffer].capacity));
+}
+
+Status MemoryPlan::check_outer_buffers(uint32_t segment, husk_error* error) const {
+  for (uint32_t b = 0; b < code_->buffers.size; ++b)
+    if (block_of[b] == kNone && places[b].sized_in == segment)
+      HUSK_TRY(check_buffer(b, prologue_->registers[code_->buffers[b].size()].i, error));
+  return Status::ok;
+}
+
+}  // namespace husk::runtime

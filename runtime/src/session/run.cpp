@@ -1,0 +1,258 @@
+// Resizes and runs: the prologue, the plan, then the graph of the device or the list of steps.
+#include <ctime>
+
+#include "session/session.h"
+
+namespace husk::runtime {
+namespace {
+
+constexpr uint64_t kDefaultLoopLimit = 1ull << 32;
+
+uint64_t now() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1000000000u + static_cast<uint64_t>(time.tv_nsec);
+}
+
+const char* step_kind_name(Step kind) {
+  switch (kind) {
+#define HUSK_STEP(code, name, a) \
+  case Step::op_##name: return #name;
+#include <ops.def>
+  }
+  return "";
+}
+
+}  // namespace
+
+// Makes the device current for everything that a run enqueues, if the port wants that, until the
+// end of the run.
+class Session::DeviceScope {
+ public:
+  explicit DeviceScope(Session* session) : session_(session) {}
+  ~DeviceScope() {
+    if (!session_->entered_) return;
+    session_->port()->leave(session_->entered_);
+    session_->entered_ = nullptr;
+  }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+  Status enter(husk_error* error) {
+    const husk_port* port = session_->port();
+    if (!port->enter) return Status::ok;
+    void* handle = nullptr;
+    HUSK_TRY(to_status(port->enter(session_->device(), &handle, error)));
+    session_->entered_ = handle;
+    return Status::ok;
+  }
+
+ private:
+  Session* session_;
+};
+
+Status Session::resize(uint32_t function, const husk_value* inputs, uint32_t n, husk_error* error) {
+  Frame& frame = *frames[function];
+  follow_constants();
+  frame.remembered = false;
+  HUSK_TRY(frame.bind_inputs(inputs, n, false, error));
+  frame.io.forget_outputs();  // the caller's memory is not known; a run checks it
+  bool nothing_changed;
+  HUSK_TRY(prepare_plan(frame, true, &nothing_changed, error));
+  frame.remembered = false;  // a run must not rely on these checks
+  frame.memory.arena_generation = 0;
+  HUSK_TRY(frame.arguments.prepare_segment(0, error));
+  const bool graph = options.mode != HUSK_MODE_LIST && port()->graphs &&
+                     frame.code.segments.size == 1 && !options.trace &&
+                     !frame.graph.fits(frame.memory.plan_hash) &&
+                     frame.memory.planned.peak <= arena_bytes;
+  if (!graph) return Status::ok;
+  HUSK_TRY(wait(error));
+  return frame.graph.build(frame, error);
+}
+
+Status Session::run(uint32_t function, void* on, const husk_value* inputs, uint32_t input_count,
+                    husk_value* outputs, uint32_t output_count, husk_error* error) {
+  Frame& frame = *frames[function];
+  bool nothing_changed;
+
+  // 1. Bind the caller's values, and compute the sizes of the first segment.
+  follow_constants();
+  HUSK_TRY(frame.bind_inputs(inputs, input_count, true, error));
+  frame.io.begin_outputs();
+  HUSK_TRY(frame.io.bind_outputs(outputs, output_count, 0, error));
+  HUSK_TRY(frame.io.check_overlaps(error));
+
+  // 2. Find or make the plan for these sizes.
+  HUSK_TRY(prepare_plan(frame, false, &nothing_changed, error));
+
+  // From here on nothing allocates, except if only data decides a size and nothing bounds it. If a
+  // phase fails, some arguments may be old, so the next run assigns addresses and writes them all.
+  const uint64_t generation = frame.memory.arena_generation;
+  frame.memory.arena_generation = 0;
+  DeviceScope scope(this);
+  HUSK_TRY(scope.enter(error));
+
+  // 3. Write the arguments, which checks all views of the first segment before anything is
+  // enqueued.
+  HUSK_TRY(frame.arguments.write_segment(0, nothing_changed, error));
+
+  // 4. Wait for the previous run if it may overlap this one, and copy misaligned inputs.
+  HUSK_TRY(order_after_previous_run(on, error));
+  HUSK_TRY(frame.io.copy_misaligned(false, on, error));
+
+  // 5. Enqueue the steps.
+  HUSK_TRY(launch(frame, nothing_changed, on, outputs, output_count, error));
+
+  // 6. Give results back.
+  HUSK_TRY(frame.io.copy_misaligned(true, on, error));
+  frame.io.write_scalar_outputs(outputs);
+  frame.memory.arena_generation = generation;
+  return Status::ok;
+}
+
+// An update may have moved constants, so addresses are assigned again.
+void Session::follow_constants() {
+  const uint64_t version = program->constants.version();
+  if (version != constants_seen_) ++arena_generation;
+  constants_seen_ = version;
+}
+
+// Makes the plan hold for the registers of the first prologue, and takes the addresses of the
+// session's memory and of the caller's. `nothing_changed` is set if arguments that were written
+// before are still right.
+Status Session::prepare_plan(Frame& frame, bool may_allocate, bool* nothing_changed,
+                             husk_error* error) {
+  MemoryPlan& memory = frame.memory;
+  const bool same_sizes = frame.unchanged();
+  if (!memory.bounded && !same_sizes) {
+    HUSK_TRY(memory.plan(error));
+    memory.arena_generation = 0;
+  }
+  const uint64_t peak = memory.planned.peak;
+  if (peak > arena_bytes) {
+    if (may_allocate) HUSK_TRY(grow_arena(peak, error));
+    if (peak > arena_bytes && !(may_allocate && options.external_arena))
+      return fail(error, HUSK_NEEDS_RESIZE,
+                  "these shapes need %llu bytes of memory, the session has %llu: %s first",
+                  static_cast<unsigned long long>(peak),
+                  static_cast<unsigned long long>(arena_bytes),
+                  options.external_arena ? "husk_session_set_arena with more"
+                                         : "call husk_session_resize with them");
+  }
+  const bool assigned = memory.arena_generation != arena_generation;
+  if (assigned)
+    memory.assign_addresses(static_cast<uint8_t*>(arena), states.data(), arena_generation);
+  const bool moved = memory.update_io_addresses();
+  *nothing_changed = same_sizes && !moved && !assigned;
+  if (same_sizes && !assigned) return Status::ok;
+  frame.remembered = false;
+  Status status = frame.check_memory(0, error);
+  if (failed(status))
+    memory.arena_generation = 0;  // no argument was written for these addresses
+  else
+    frame.remember();
+  return status;
+}
+
+// Arena and states belong to one run at a time. Runs on one stream are in order; a run on another
+// stream starts after the previous one has ended.
+Status Session::order_after_previous_run(void* on, husk_error* error) {
+  if (running_ && (stream_ != on || (assert_flag && *assert_flag))) HUSK_TRY(wait(error));
+  stream_ = on;
+  running_ = true;
+  if (options.poison_memory && arena_bytes)
+    return to_status(port()->fill(device(), on, arena, 0xFF, 1, arena_bytes, error));
+  return Status::ok;
+}
+
+// Launches the graph if there is one for the plan, and otherwise runs the list of steps.
+Status Session::launch(Frame& frame, bool nothing_changed, void* on, husk_value* outputs,
+                       uint32_t output_count, husk_error* error) {
+  if (options.mode != HUSK_MODE_LIST && frame.graph.fits(frame.memory.plan_hash) &&
+      !options.trace) {
+    bool launched = false;
+    HUSK_TRY(frame.graph.run(frame, on, nothing_changed, &launched, error));
+    if (launched) {
+      ++frame.runs_as_graph;
+      return Status::ok;
+    }
+  }
+  frame.graph.fall_behind();
+  HUSK_TRY(run_list(frame, on, outputs, output_count, error));
+  ++frame.runs_as_list;
+  return Status::ok;
+}
+
+// Runs the segments. The prologue of the first one was evaluated, and its arguments are written.
+Status Session::run_list(Frame& frame, void* on, husk_value* outputs, uint32_t output_count,
+                         husk_error* error) {
+  HUSK_TRY(run_steps(frame, 0, on, error));
+  const uint64_t limit = options.loop_limit ? options.loop_limit : kDefaultLoopLimit;
+  uint64_t turns = 0;
+  for (uint32_t segment = 1; segment < frame.code.segments.size;) {
+    if (!frame.prologue.is_selected(segment)) {
+      frame.prologue.skip(segment);
+      HUSK_TRY(frame.io.bind_outputs(outputs, output_count, segment++, error));
+      continue;
+    }
+    HUSK_TRY(begin_segment(frame, segment, outputs, output_count, error));
+    HUSK_TRY(run_steps(frame, segment, on, error));
+    const uint32_t back = frame.code.segments[segment].back();
+    if (back == kNone) {
+      ++segment;
+      continue;
+    }
+    if (++turns > limit)
+      return fail(error, HUSK_LIMIT, "a loop passed the session's loop_limit of %llu",
+                  static_cast<unsigned long long>(limit));
+    segment = back;
+  }
+  return Status::ok;
+}
+
+// Does for a later segment what run() does for the first: sizes, places, addresses, arguments.
+Status Session::begin_segment(Frame& frame, uint32_t segment, husk_value* outputs,
+                              uint32_t output_count, husk_error* error) {
+  HUSK_TRY(frame.prologue.evaluate_segment(segment, frame.io.inputs.data(), error));
+  HUSK_TRY(frame.memory.place_on_demand(segment, error));
+  HUSK_TRY(frame.io.bind_outputs(outputs, output_count, segment, error));
+  HUSK_TRY(frame.io.check_overlaps(error));
+  frame.memory.update_io_addresses();
+  HUSK_TRY(frame.check_memory(segment, error));
+  return frame.arguments.write_segment(segment, false, error);
+}
+
+Status Session::run_steps(Frame& frame, uint32_t segment, void* on, husk_error* error) {
+  const fb::Segment& range = frame.code.segments[segment];
+  for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
+    Status status = options.trace ? run_traced(frame, s, on, error)
+                                  : frame.arguments.run_step(s, on, error);
+    if (!failed(status)) continue;
+    frame.arguments.add_step_context(s, error);
+    return status;
+  }
+  return Status::ok;
+}
+
+// Runs one step, waits for it, and tells the application how long it took.
+Status Session::run_traced(Frame& frame, uint32_t step, void* on, husk_error* error) {
+  const uint64_t begin = now();
+  HUSK_TRY(frame.arguments.run_step(step, on, error));
+  HUSK_TRY(to_status(port()->stream_wait(device(), on, error)));
+  const auto kind = static_cast<Step>(frame.code.steps[step].op());
+  husk_trace_event event = {sizeof(husk_trace_event),
+                            step,
+                            {0, 0, 0},
+                            0,
+                            frame.code.function->name()->c_str(),
+                            step_kind_name(kind),
+                            frame.arguments.step_name(step),
+                            frame.code.origin(step),
+                            now() - begin};
+  const husk_launch& launched = frame.arguments.states[step].launch;
+  for (int d = 0; d < 3 && kind == Step::op_launch; ++d) event.grid[d] = launched.grid[d];
+  options.trace(options.trace_user, &event);
+  return Status::ok;
+}
+
+}  // namespace husk::runtime

@@ -1,0 +1,83 @@
+// One concurrent user of a program: its state, its arena, the frames of its functions.
+#pragma once
+
+#include "program/program.h"
+#include "session/frame.h"
+
+namespace husk::runtime {
+
+enum class StateWork { get, set, reset, copy };
+
+struct Session {
+  Program* program = nullptr;
+  husk_session_options options = {};
+  Array<Frame*> frames;    // by function
+  Array<uint8_t*> states;  // device address, by state
+  // Shared with kernels: the number of an assert that failed, 0 if none has. Null if the program
+  // has no asserts.
+  volatile uint32_t* assert_flag = nullptr;
+  void* state_memory = nullptr;
+  void* arena = nullptr;
+  uint64_t arena_bytes = 0;
+  uint64_t arena_wanted = 0;      // bytes of the largest plan so far
+  uint64_t scratch_bytes = 0;     // device memory outside of the arena
+  uint64_t arena_generation = 1;  // grows when the arena, or a constant, moves
+  RunGate::Caller caller;         // the session's place at the gate of its program
+
+  ~Session();
+
+  // Makes all frames, the state and the arena. `program` and `options` must be set.
+  Status prepare(husk_error* error);
+  // Narrows the range of a size, or of an integer input.
+  Status set_range(uint32_t function, uint32_t input, uint32_t dim, int64_t min, int64_t max,
+                   husk_error* error);
+  // Makes memory, graph and operators ready for runs with the shapes of `inputs`.
+  Status resize(uint32_t function, const husk_value* inputs, uint32_t n, husk_error* error);
+  Status run(uint32_t function, void* on, const husk_value* inputs, uint32_t input_count,
+             husk_value* outputs, uint32_t output_count, husk_error* error);
+  // Waits for the last run. Fails if an assert of one of its kernels failed.
+  Status wait(husk_error* error);
+  Status set_arena(void* memory, uint64_t bytes, husk_error* error);
+  // `other` is host memory that is written (get) or read (set), the Session to copy from (copy), or
+  // null (reset).
+  Status work_on_state(uint32_t state, StateWork work, void* other, husk_error* error);
+
+  // Makes a scratch buffer at least `bytes` large. Its content is lost if it grows. `purpose` is
+  // for messages.
+  Status grow(ScratchBuffer* buffer, uint64_t bytes, const char* purpose, husk_error* error);
+  void release(ScratchBuffer* buffer);
+
+  const husk_port* port() const { return program->engine->port; }
+  void* device() const { return entered_ ? entered_ : program->engine->device; }
+  const husk_allocator& allocator() const { return program->engine->allocator; }
+
+ private:
+  class DeviceScope;
+
+  Status prepare_states(husk_error* error);
+  Status wait_for_default_stream(husk_error* error);
+  void destroy_frame(Frame* frame);
+  Status allocate_device(uint64_t bytes, const char* purpose, void** out, husk_error* error);
+  Status grow_arena(uint64_t bytes, husk_error* error);
+  void follow_constants();
+  Status prepare_plan(Frame& frame, bool may_allocate, bool* nothing_changed, husk_error* error);
+  Status order_after_previous_run(void* on, husk_error* error);
+  Status launch(Frame& frame, bool nothing_changed, void* on, husk_value* outputs,
+                uint32_t output_count, husk_error* error);
+  Status run_list(Frame& frame, void* on, husk_value* outputs, uint32_t output_count,
+                  husk_error* error);
+  Status begin_segment(Frame& frame, uint32_t segment, husk_value* outputs, uint32_t output_count,
+                       husk_error* error);
+  Status run_steps(Frame& frame, uint32_t segment, void* on, husk_error* error);
+  Status run_traced(Frame& frame, uint32_t step, void* on, husk_error* error);
+
+  uint64_t constants_seen_ = 0;  // ConstantStore::version() that arena_generation is for
+  void* stream_ = nullptr;       // of the last run
+  void* entered_ = nullptr;      // handle of the device during a run that has entered it
+  bool running_ = false;         // the last run may still be in progress
+  bool default_busy_ = false;    // work on states may be in progress on the default stream
+};
+
+}  // namespace husk::runtime
+
+struct husk_session : husk::runtime::Session {};

@@ -1,0 +1,324 @@
+#include "session/step_arguments.h"
+
+#include "model/shape.h"
+#include "session/encoding.h"
+#include "session/session.h"
+
+namespace husk::runtime {
+namespace {
+
+constexpr char kWrongArtifact[] = ": the artifact is wrong for these shapes, export it again";
+
+constexpr int64_t kGridLimit[3] = {limits::kMaxGridX, limits::kMaxGridY, limits::kMaxGridZ};
+
+// The kind of an operator's argument by its ArgumentKind.
+constexpr uint8_t kOpArgumentKinds[] = {HUSK_ARG_NONE,   HUSK_ARG_NONE,   HUSK_ARG_INT,
+                                        HUSK_ARG_FLOAT,  HUSK_ARG_TENSOR, HUSK_ARG_INTS,
+                                        HUSK_ARG_STRING, HUSK_ARG_DTYPE,  HUSK_ARG_NONE,
+                                        HUSK_ARG_RESULT, HUSK_ARG_FLOATS, HUSK_ARG_TENSORS};
+
+}  // namespace
+
+Status StepArguments::prepare(Session* session, const Code& code, Prologue& prologue,
+                              const MemoryPlan& memory, husk_error* error) {
+  session_ = session;
+  code_ = &code;
+  prologue_ = &prologue;
+  memory_ = &memory;
+  const husk_allocator& allocator = session->allocator();
+  const uint32_t n = code.arguments.size;
+  HUSK_TRY(values.allocate(allocator, n, error));
+  HUSK_TRY(states.allocate(allocator, code.steps.size + size_t{1}, error));
+  HUSK_TRY(params_.allocate(allocator, n, error));
+  HUSK_TRY(dynamic_.allocate(allocator, n, error));
+  HUSK_TRY(written_for_.allocate(allocator, code.segments.size, error));
+  for (uint32_t i = 0; i < n; ++i) params_[i] = &values[i];
+  uint32_t dynamic = 0;
+  bool has_operators = false;
+  for (uint32_t s = 0; s < code.steps.size; ++s) {
+    const fb::Instruction& step = code.steps[s];
+    const auto kind = static_cast<Step>(step.op());
+    has_operators = has_operators || kind == Step::op_extern;
+    states[s].first_dynamic = dynamic;
+    for (uint32_t i = step.b(); i < step.b() + step.c(); ++i)
+      if (!is_static(code.arguments[i])) dynamic_[dynamic++] = i;
+    if (kind != Step::op_launch) continue;
+    const fb::Kernel* kernel = code.program->kernels()->Get(step.a());
+    if (kernel->params()) states[s].types = kernel->params()->data();
+    husk_launch& launch = states[s].launch;
+    launch.struct_size = sizeof(launch);
+    for (uint32_t d = 0; d < 3; ++d) launch.block[d] = kernel->block()->Get(d);
+    launch.shared_bytes = kernel->shared();
+    launch.cluster = kernel->cluster();
+    if (kernel->flags() & kCooperative)
+      launch.flags = HUSK_LAUNCH_COOPERATIVE;
+    else if (kernel->flags() & kPdlWaitFirst && !session->options.full_edges)
+      launch.flags = HUSK_LAUNCH_PROGRAMMATIC;
+    launch.params = params_.data() + step.b() + 3;  // the first three arguments are the grid
+  }
+  states[code.steps.size].first_dynamic = dynamic;
+  if (!has_operators) return Status::ok;
+  HUSK_TRY(op_args_.allocate(allocator, n, error));
+  return op_sizes_.allocate(allocator, code.operands.size, error);
+}
+
+// Returns whether the session's ranges fix the argument, once its buffer has an address.
+bool StepArguments::is_static(const fb::Argument& argument) const {
+  const Prologue& prologue = *prologue_;
+  switch (static_cast<ArgumentKind>(argument.kind())) {
+    case ArgumentKind::integer: return prologue.is_fixed(argument.index());
+    case ArgumentKind::floating:
+      return static_cast<Scalar>(code_->scalars[argument.index()].op()) == Scalar::op_fconst;
+    case ArgumentKind::view: {
+      const fb::View& view = code_->views[argument.index()];
+      const fb::Buffer& buffer = code_->buffers[view.buffer()];
+      const auto space = static_cast<Space>(buffer.space());
+      return prologue.is_fixed(view.offset()) && prologue.is_fixed(view.extent()) &&
+             prologue.is_fixed(buffer.size()) && space != Space::input && space != Space::output &&
+             memory_->places[view.buffer()].sized_in == 0;
+    }
+    case ArgumentKind::null: return true;
+    default: return false;
+  }
+}
+
+Status StepArguments::write_segment(uint32_t segment, bool nothing_changed, husk_error* error) {
+  const bool all = written_for_[segment] != memory_->binding_generation;
+  if (nothing_changed && !all) return Status::ok;
+  const fb::Segment& range = code_->segments[segment];
+  for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
+    Status status = write_step(s, all, error);
+    if (!failed(status)) continue;
+    add_step_context(s, error);
+    return status;
+  }
+  written_for_[segment] = memory_->binding_generation;
+  return Status::ok;
+}
+
+Status StepArguments::prepare_segment(uint32_t segment, husk_error* error) {
+  preparing_ = true;
+  Status status = write_segment(segment, false, error);
+  preparing_ = false;
+  return status;
+}
+
+Status StepArguments::write_step(uint32_t step, bool all, husk_error* error) {
+  const Code& code = *code_;
+  const Register* registers = prologue_->registers.data();
+  const fb::Instruction& op = code.steps[step];
+  const auto kind = static_cast<Step>(op.op());
+  StepState& state = states[step];
+  if (kind == Step::op_extern) {
+    HUSK_TRY(write_operator_arguments(step, error));
+    return preparing_ ? call_operator(step, true, nullptr, error) : Status::ok;
+  }
+  const uint32_t begin = all ? op.b() : state.first_dynamic;
+  const uint32_t end = all ? op.b() + op.c() : states[step + 1].first_dynamic;
+  for (uint32_t n = begin; n < end; ++n) {
+    const uint32_t i = all ? n : dynamic_[n], at = i - op.b();
+    const fb::Argument& argument = code.arguments[i];
+    switch (static_cast<ArgumentKind>(argument.kind())) {
+      case ArgumentKind::view: {
+        const fb::View& view = code.views[argument.index()];
+        HUSK_TRY(check_view(view, registers, error));
+        values[i] = reinterpret_cast<uintptr_t>(memory_->address(view));
+        break;
+      }
+      case ArgumentKind::integer:
+      case ArgumentKind::floating: {
+        const Register value = registers[argument.index()];
+        if (kind == Step::op_launch && at < 3) {
+          if (value.i < 0 || value.i > kGridLimit[at])
+            return invalid_input(
+                error, "grid dimension %u is %lld, outside 0..%lld: the inputs are too large", at,
+                static_cast<long long>(value.i), static_cast<long long>(kGridLimit[at]));
+          state.launch.grid[at] = static_cast<uint32_t>(value.i);
+          break;
+        }
+        const uint8_t type = kind == Step::op_launch ? state.types[at - 3] : argument.type();
+        if (!encode(type, value, &values[i]))
+          return invalid_input(
+              error, "argument %u is %lld, which %s does not hold: the inputs are too large", at,
+              static_cast<long long>(value.i), husk_dtype_name(static_cast<husk_dtype>(type)));
+        break;
+      }
+      default: {  // null, or the flag that the asserts of kernels set
+        const bool assert_flag = argument.index() != 0;
+        values[i] = assert_flag ? reinterpret_cast<uintptr_t>(session_->assert_flag) : 0;
+      }
+    }
+  }
+  if (kind != Step::op_copy && kind != Step::op_fill) return Status::ok;
+  auto extent = [&](uint32_t argument) {
+    return registers[code.views[code.arguments[op.b() + argument].index()].extent()].i;
+  };
+  if (kind == Step::op_copy && extent(0) != extent(1))
+    return invalid_input(error,
+                         "a copy between views of different extents: export the program again");
+  state.length = static_cast<uint64_t>(extent(0)) / (kind == Step::op_copy ? 1 : fill_width(step));
+  return Status::ok;
+}
+
+Status StepArguments::write_operator_arguments(uint32_t step, husk_error* error) {
+  const Code& code = *code_;
+  const Register* registers = prologue_->registers.data();
+  const fb::Instruction& op = code.steps[step];
+  for (uint32_t i = op.b(); i < op.b() + op.c(); ++i) {
+    const fb::Argument& argument = code.arguments[i];
+    husk_op_arg& out = op_args_[i];
+    out = husk_op_arg();
+    out.kind = kOpArgumentKinds[argument.kind()];
+    out.dtype = argument.type();
+    out.count = argument.count();
+    uint32_t first = argument.index(), numbers = 0;  // the operands that become a list of numbers
+    switch (static_cast<ArgumentKind>(argument.kind())) {
+      case ArgumentKind::tensor: {
+        HUSK_TRY(check_tensor(first, error));
+        const fb::Tensor& tensor = code.tensors[first];
+        out.access = argument.access();
+        out.dtype = tensor.dtype();
+        out.rank = tensor.rank();
+        out.data = memory_->address(code.views[tensor.view()]);
+        first = tensor.first();
+        numbers = 2u * tensor.rank();
+        break;
+      }
+      case ArgumentKind::integer:
+      case ArgumentKind::floating:
+        out.i = registers[first].i;
+        out.f = registers[first].f;
+        continue;
+      case ArgumentKind::integers:
+      case ArgumentKind::floats: numbers = argument.count(); break;
+      case ArgumentKind::string: out.string = code.text(first); continue;
+      case ArgumentKind::tensors: out.tensors = op_args_.data() + op.b() + first; continue;
+      default: continue;
+    }
+    for (uint32_t d = first; d < first + numbers; ++d) op_sizes_[d] = registers[code.operands[d]].i;
+    out.sizes = op_sizes_.data() + first;
+    out.strides = out.sizes + out.rank;
+    out.floats = reinterpret_cast<const double*>(out.sizes);
+  }
+  return Status::ok;
+}
+
+Status StepArguments::check_view(const fb::View& view, const Register* registers,
+                                 husk_error* error) const {
+  const int64_t size = registers[code_->buffers[view.buffer()].size()].i;
+  HUSK_TRY(memory_->check_buffer(view.buffer(), size, error));
+  const int64_t offset = registers[view.offset()].i, extent = registers[view.extent()].i;
+  if (offset >= 0 && extent >= 0 && offset <= size && extent <= size - offset) return Status::ok;
+  return invalid_input(error, "a view covers bytes %lld + %lld of the %lld of buffer %s%s",
+                       static_cast<long long>(offset), static_cast<long long>(extent),
+                       static_cast<long long>(size), code_->label(view.buffer()).text,
+                       kWrongArtifact);
+}
+
+Status StepArguments::check_tensor(uint32_t index, husk_error* error) const {
+  const Register* registers = prologue_->registers.data();
+  const fb::Tensor& tensor = code_->tensors[index];
+  const fb::View& view = code_->views[tensor.view()];
+  HUSK_TRY(check_view(view, registers, error));
+  int64_t shape[2 * limits::kMaxRank];
+  read_shape(*code_, index, registers, shape);
+  uint64_t bytes;
+  if (extent_bytes(shape, shape + tensor.rank(), tensor.rank(),
+                   husk_dtype_size(static_cast<husk_dtype>(tensor.dtype())), &bytes) &&
+      bytes <= static_cast<uint64_t>(registers[view.extent()].i))
+    return Status::ok;
+  return invalid_input(error, "a tensor does not fit into its view of buffer %s%s",
+                       code_->label(view.buffer()).text, kWrongArtifact);
+}
+
+bool StepArguments::is_empty(uint32_t step) const {
+  const StepState& state = states[step];
+  const uint32_t* grid = state.launch.grid;
+  switch (static_cast<Step>(code_->steps[step].op())) {
+    case Step::op_launch: return !grid[0] || !grid[1] || !grid[2];
+    case Step::op_copy:
+    case Step::op_fill: return state.length == 0;
+    default: return false;
+  }
+}
+
+Status StepArguments::run_step(uint32_t step, void* stream, husk_error* error) {
+  const fb::Instruction& op = code_->steps[step];
+  const StepState& state = states[step];
+  const husk_port* port = session_->port();
+  void* device = session_->device();
+  if (is_empty(step)) return Status::ok;
+  const uint64_t* v = values.data() + op.b();
+  switch (static_cast<Step>(op.op())) {
+    case Step::op_launch:
+      return to_status(
+          port->launch(device, stream, session_->program->kernels[op.a()], &state.launch, error));
+    case Step::op_copy:
+      return to_status(port->copy(device, stream, reinterpret_cast<void*>(v[0]),
+                                  reinterpret_cast<void*>(v[1]), state.length, error));
+    case Step::op_fill:
+      return to_status(port->fill(device, stream, reinterpret_cast<void*>(v[0]), v[1],
+                                  fill_width(step), state.length, error));
+    case Step::op_read: return read_result(step, stream, error);
+    case Step::op_extern: return call_operator(step, false, stream, error);
+  }
+  return Status::ok;
+}
+
+Status StepArguments::call_operator(uint32_t step, bool prepare, void* stream, husk_error* error) {
+  const fb::Instruction& op = code_->steps[step];
+  const husk_op& entry = session_->program->ops[op.a()];
+  const husk_op_fn function = prepare ? entry.prepare : entry.call;
+  if (!function) return Status::ok;
+  const husk_op_context context = {
+      sizeof(husk_op_context), 0,      entry.user,
+      session_->device(),      stream, session_->program->engine->options.threads};
+  husk_op_arg* arguments = op_args_.data() + op.b();
+  for (uint32_t i = 0; i < op.aux(); ++i)
+    if (arguments[i].kind == HUSK_ARG_RESULT) {
+      Register* result = prologue_->next_result();
+      result->i = 0;
+      arguments[i].data = result;
+    }
+  return to_status(function(&context, arguments, op.aux(), error));
+}
+
+Status StepArguments::read_result(uint32_t step, void* stream, husk_error* error) {
+  const fb::Argument& argument = code_->arguments[code_->steps[step].b()];
+  const fb::View& view = code_->views[argument.index()];
+  const size_t width = husk_dtype_size(static_cast<husk_dtype>(argument.type()));
+  const int64_t extent = prologue_->registers[view.extent()].i;
+  if (extent < static_cast<int64_t>(width))
+    return invalid_input(error, "a read of %zu bytes from a view of %lld", width,
+                         static_cast<long long>(extent));
+  uint64_t bits = 0;
+  HUSK_TRY(to_status(session_->port()->download(session_->device(), stream, &bits,
+                                                memory_->address(view), width, error)));
+  *prologue_->next_result() = decode(argument.type(), bits);
+  return Status::ok;
+}
+
+uint32_t StepArguments::fill_width(uint32_t step) const {
+  const fb::Argument& value = code_->arguments[code_->steps[step].b() + 1];
+  return static_cast<uint32_t>(husk_dtype_size(static_cast<husk_dtype>(value.type())));
+}
+
+const char* StepArguments::step_name(uint32_t step) const {
+  const fb::Instruction& op = code_->steps[step];
+  if (static_cast<Step>(op.op()) == Step::op_launch)
+    return code_->program->kernels()->Get(op.a())->name()->c_str();
+  if (static_cast<Step>(op.op()) == Step::op_extern)
+    return code_->program->ops()->Get(op.a())->c_str();
+  return "";
+}
+
+void StepArguments::add_step_context(uint32_t step, husk_error* error) const {
+  if (!error) return;
+  const char* name = step_name(step);
+  const char* origin = code_->origin(step);
+  prefix(error, "step %u%s%s%s%s%s: ", step, *name ? " " : "", name, *origin ? " (" : "", origin,
+         *origin ? ")" : "");
+  error->step = static_cast<int32_t>(step);
+}
+
+}  // namespace husk::runtime

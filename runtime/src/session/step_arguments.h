@@ -1,0 +1,70 @@
+// The steps of a function with their arguments, ready to be enqueued.
+#pragma once
+
+#include <husk/op.h>
+#include <husk/port.h>
+
+#include "session/memory_plan.h"
+
+namespace husk::runtime {
+
+struct StepState {
+  husk_launch launch;
+  const uint8_t* types;    // dtypes of a kernel's parameters
+  uint64_t length;         // bytes of a copy, elements of a fill
+  uint32_t first_dynamic;  // index of the step's first argument in the list of dynamic arguments
+};
+
+// Arguments that the session's ranges fix are written once per assignment of addresses; the others,
+// the dynamic ones, in each run in which something changed.
+struct StepArguments {
+  Array<uint64_t> values;  // by argument: the bytes of a kernel parameter, an address, a fill value
+  Array<StepState> states;  // by step, with one more at the end
+
+  // `prologue` and `memory` must be prepared.
+  Status prepare(Session* session, const Code& code, Prologue& prologue, const MemoryPlan& memory,
+                 husk_error* error);
+
+  // Writes the arguments of a segment's steps and checks the views among them. With
+  // `nothing_changed`, arguments that were written for the current addresses stay. Fails if a
+  // number does not fit its parameter, or a view does not lie in its buffer.
+  Status write_segment(uint32_t segment, bool nothing_changed, husk_error* error);
+  // Writes the arguments as write_segment does, and calls `prepare` of the operators instead of
+  // leaving them for the run.
+  Status prepare_segment(uint32_t segment, husk_error* error);
+
+  // Enqueues a step. Does nothing for an empty grid, copy or fill.
+  Status run_step(uint32_t step, void* stream, husk_error* error);
+  bool is_empty(uint32_t step) const;
+  // Bytes of an element of a fill.
+  uint32_t fill_width(uint32_t step) const;
+  // The name of the kernel or operator; "" for other steps.
+  const char* step_name(uint32_t step) const;
+  // Puts the step before the message of `error`, which may be null.
+  void add_step_context(uint32_t step, husk_error* error) const;
+
+  // Checks that a tensor lies in its view, and the view in its buffer.
+  Status check_tensor(uint32_t tensor, husk_error* error) const;
+
+ private:
+  bool is_static(const fb::Argument& argument) const;
+  Status write_step(uint32_t step, bool all, husk_error* error);
+  Status write_operator_arguments(uint32_t step, husk_error* error);
+  Status check_view(const fb::View& view, const Register* registers, husk_error* error) const;
+  Status read_result(uint32_t step, void* stream, husk_error* error);
+  Status call_operator(uint32_t step, bool prepare, void* stream, husk_error* error);
+
+  Session* session_ = nullptr;
+  const Code* code_ = nullptr;
+  Prologue* prologue_ = nullptr;
+  const MemoryPlan* memory_ = nullptr;
+  Array<void*> params_;          // by argument: the address of its entry of `values`
+  Array<uint32_t> dynamic_;      // arguments that may change from run to run, in the order of steps
+  Array<uint64_t> written_for_;  // by segment: the binding generation that its arguments are for
+  bool preparing_ = false;       // operators prepare themselves for the arguments that are written
+  // Only if the function has extern steps:
+  Array<husk_op_arg> op_args_;  // by argument
+  Array<int64_t> op_sizes_;     // by operand: a size, a stride or another number of a list
+};
+
+}  // namespace husk::runtime
