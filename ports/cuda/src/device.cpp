@@ -1,17 +1,21 @@
-#include "matmul.h"
+#include "device.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+#include <husk/detail/struct_size.h>
 
 namespace husk::cuda {
 
-Current::Current(void* handle, husk_error* error) : status(HUSK_OK), handle_(*static_cast<Handle*>(handle)) {
+Current::Current(void* handle, husk_error* error)
+    : status(HUSK_OK), handle_(*static_cast<Handle*>(handle)) {
   if (handle_.entered) return;
   const Device& device = *handle_.device;
   const CUresult result = device.driver.cuCtxPushCurrent(device.context);
   if (result != CUDA_SUCCESS) {
-    status = driver_fail(device.driver, error, result, "cuCtxPushCurrent", "device %d", device.index);
+    status = driver_fail(device.driver, error, result, "cuCtxPushCurrent", "device %d",
+                         device.index);
   }
 }
 
@@ -28,12 +32,14 @@ husk_status check_work(Device& device, void* stream, husk_error* error, const ch
   va_start(arguments, format);
   vsnprintf(thing, sizeof thing, format, arguments);
   va_end(arguments);
-  pthread_mutex_lock(&device.mutex);
-  snprintf(finished, sizeof finished, "%s", device.finished);
-  if (result == CUDA_SUCCESS) snprintf(device.finished, sizeof device.finished, "%s", thing);
-  pthread_mutex_unlock(&device.mutex);
+  {
+    const Lock lock(&device.mutex);
+    snprintf(finished, sizeof finished, "%s", device.finished);
+    if (result == CUDA_SUCCESS) snprintf(device.finished, sizeof device.finished, "%s", thing);
+  }
   if (result == CUDA_SUCCESS) return HUSK_OK;
-  return driver_fail(device.driver, error, result, "cuStreamSynchronize", "in %s; last known to have finished: %s", thing,
+  return driver_fail(device.driver, error, result, "cuStreamSynchronize",
+                     "in %s; last known to have finished: %s", thing,
                      *finished ? finished : "none");
 }
 
@@ -43,26 +49,33 @@ void* allocate(const Device& device, size_t size, const char* thing, husk_error*
   return memory;
 }
 
-void release(const Device& device, void* memory) { device.allocator->release(device.allocator->user, memory); }
+void release(const Device& device, void* memory) {
+  device.allocator->release(device.allocator->user, memory);
+}
 
 namespace {
 
 husk_status find_device(Device* device, husk_error* error) {
   const Driver& driver = device->driver;
   CUresult result = driver.cuInit(0);
-  if (result != CUDA_SUCCESS) return driver_fail(driver, error, result, "cuInit", "no CUDA device can be used");
+  if (result != CUDA_SUCCESS)
+    return driver_fail(driver, error, result, "cuInit", "no CUDA device can be used");
   int count = 0;
   result = driver.cuDeviceGetCount(&count);
-  if (result != CUDA_SUCCESS) return driver_fail(driver, error, result, "cuDeviceGetCount", "CUDA devices");
+  if (result != CUDA_SUCCESS)
+    return driver_fail(driver, error, result, "cuDeviceGetCount", "CUDA devices");
   if (count == 0) {
-    return fail(error, HUSK_UNSUPPORTED, "the driver shows no CUDA device: check nvidia-smi and CUDA_VISIBLE_DEVICES");
+    return fail(error, HUSK_UNSUPPORTED,
+                "the driver shows no CUDA device: check nvidia-smi and CUDA_VISIBLE_DEVICES");
   }
   if (device->index < 0 || device->index >= count) {
-    return fail(error, HUSK_INVALID_ARGUMENT, "CUDA device %d does not exist: the driver shows %d, numbered from 0",
+    return fail(error, HUSK_INVALID_ARGUMENT,
+                "CUDA device %d does not exist: the driver shows %d, numbered from 0",
                 device->index, count);
   }
   result = driver.cuDeviceGet(&device->device, device->index);
-  if (result != CUDA_SUCCESS) return driver_fail(driver, error, result, "cuDeviceGet", "device %d", device->index);
+  if (result != CUDA_SUCCESS)
+    return driver_fail(driver, error, result, "cuDeviceGet", "device %d", device->index);
   return HUSK_OK;
 }
 
@@ -81,44 +94,45 @@ husk_status read_attributes(Device* device, husk_error* error) {
   for (const auto& row : wanted) {
     const CUresult result = driver.cuDeviceGetAttribute(row.value, row.attribute, device->device);
     if (result != CUDA_SUCCESS) {
-      return driver_fail(driver, error, result, "cuDeviceGetAttribute", "attribute %d of device %d", row.attribute,
-                         device->index);
+      return driver_fail(driver, error, result, "cuDeviceGetAttribute", "attribute %d of device %d",
+                         row.attribute, device->index);
     }
   }
   const CUresult result = driver.cuDeviceGetName(device->name, sizeof device->name, device->device);
-  if (result != CUDA_SUCCESS) return driver_fail(driver, error, result, "cuDeviceGetName", "device %d", device->index);
+  if (result != CUDA_SUCCESS)
+    return driver_fail(driver, error, result, "cuDeviceGetName", "device %d", device->index);
   return HUSK_OK;
 }
 
 husk_status create_private_stream(Device* device, husk_error* error) {
   Current current(&device->plain, error);
   HUSK_TRY(current.status);
-  const CUresult result = device->driver.cuStreamCreate(&device->private_stream, CU_STREAM_NON_BLOCKING);
+  const CUresult result = device->driver.cuStreamCreate(&device->private_stream,
+                                                        CU_STREAM_NON_BLOCKING);
   if (result == CUDA_SUCCESS) return HUSK_OK;
-  return driver_fail(device->driver, error, result, "cuStreamCreate", "private stream of device %d", device->index);
+  return driver_fail(device->driver, error, result, "cuStreamCreate", "private stream of device %d",
+                     device->index);
 }
 
 husk_status retain_context(Device* device, husk_error* error) {
   const Driver& driver = device->driver;
   const CUresult result = driver.cuDevicePrimaryCtxRetain(&device->context, device->device);
   if (result != CUDA_SUCCESS) {
-    return driver_fail(driver, error, result, "cuDevicePrimaryCtxRetain", "device %d", device->index);
+    return driver_fail(driver, error, result, "cuDevicePrimaryCtxRetain", "device %d",
+                       device->index);
   }
   const husk_status status = create_private_stream(device, error);
   if (status != HUSK_OK) driver.cuDevicePrimaryCtxRelease(device->device);
   return status;
 }
 
-// What a caller of an older header does not have stays 0.
-void read_options(const husk_cuda_options* given, husk_cuda_options* out) {
-  memcpy(out, given, given->struct_size < sizeof *out ? given->struct_size : sizeof *out);
-}
-
 }  // namespace
 
-husk_status open(void* user, int32_t index, const husk_allocator* allocator, const husk_threads* threads, void** out,
-                 husk_error* error) {
+husk_status open(void* user, int32_t index, const husk_allocator* allocator,
+                 const husk_threads* threads, void** out, husk_error* error) {
   *out = nullptr;
+  const auto* options = static_cast<const husk_cuda_options*>(user);
+  if (options) HUSK_TRY(HUSK_CHECK_STRUCT(husk_cuda_options, options, check_each, error));
   void* memory = allocator->allocate(allocator->user, sizeof(Device), alignof(Device));
   if (!memory) return fail(error, HUSK_OUT_OF_MEMORY, "no host memory for CUDA device %d", index);
   memset(memory, 0, sizeof(Device));
@@ -128,9 +142,9 @@ husk_status open(void* user, int32_t index, const husk_allocator* allocator, con
   device->allocator = allocator;
   device->threads = threads;
   device->index = index;
-  if (user) read_options(static_cast<const husk_cuda_options*>(user), &device->options);
+  if (options) detail::read_struct(*options, &device->options);
 
-  husk_status status = open_ranges(device->options.nvtx, &device->ranges, error);
+  husk_status status = open_nvtx(device->options.nvtx, &device->nvtx, error);
   if (status == HUSK_OK) status = load_driver(&device->driver, error);
   if (status == HUSK_OK) status = find_device(device, error);
   if (status == HUSK_OK) status = read_attributes(device, error);
@@ -141,7 +155,7 @@ husk_status open(void* user, int32_t index, const husk_allocator* allocator, con
     return HUSK_OK;
   }
   if (device->driver.library) unload_driver(&device->driver);
-  close_ranges(&device->ranges);
+  close_nvtx(&device->nvtx);
   release(*device, device);
   return status;
 }
@@ -149,16 +163,16 @@ husk_status open(void* user, int32_t index, const husk_allocator* allocator, con
 void close(void* handle) {
   if (!handle) return;
   Device& device = as_device(handle);
-  if (device.products) {
+  if (device.matmul.state) {
     Ignored ignored;
     Current current(handle, &ignored.error);
-    close_products(device, device.products);
+    device.matmul.close(device, device.matmul.state);
   }
   pthread_mutex_destroy(&device.mutex);
   stream_destroy(handle, device.private_stream);
   device.driver.cuDevicePrimaryCtxRelease(device.device);
   unload_driver(&device.driver);
-  close_ranges(&device.ranges);
+  close_nvtx(&device.nvtx);
   release(device, &device);
 }
 
@@ -166,9 +180,8 @@ husk_status enter(void* handle, void** entered, husk_error* error) {
   *entered = nullptr;
   Device& device = as_device(handle);
   const CUresult result = device.driver.cuCtxPushCurrent(device.context);
-  if (result != CUDA_SUCCESS) {
+  if (result != CUDA_SUCCESS)
     return driver_fail(device.driver, error, result, "cuCtxPushCurrent", "device %d", device.index);
-  }
   *entered = &device.entered;
   return HUSK_OK;
 }
@@ -180,15 +193,20 @@ void leave(void* entered) {
 
 void properties(void* handle, husk_port_properties* out) {
   const Device& device = as_device(handle);
-  memset(out, 0, sizeof *out);
-  snprintf(out->name, sizeof out->name, "%s", device.name);
-  // From 9.0 on, code for exactly this device may use its own features: the suffix says that it runs here.
-  snprintf(out->arch, sizeof out->arch, "sm_%d%d%s", device.major, device.minor, device.major >= 9 ? "a" : "");
-  out->dl_device_type = 2;   // kDLCUDA
-  out->device_index = device.index;
-  out->host_memory = 0;      // also where memory is integrated: addresses of cuMemAlloc are the device's alone
+  husk_port_properties full = HUSK_PORT_PROPERTIES_INIT;
+  snprintf(full.name, sizeof full.name, "%s", device.name);
+  // From 9.0 on a device runs code with the suffix 'a', which may use features of this version
+  // only.
+  snprintf(full.arch, sizeof full.arch, "sm_%d%d%s", device.major, device.minor,
+           device.major >= 9 ? "a" : "");
+  full.dl_device_type = 2;  // kDLCUDA
+  full.device_index = device.index;
+  // The host cannot access memory of cuMemAlloc, even on an integrated device.
+  full.host_memory = 0;
   size_t bytes = 0;
-  if (device.driver.cuDeviceTotalMem(&bytes, device.device) == CUDA_SUCCESS) out->memory_bytes = bytes;
+  if (device.driver.cuDeviceTotalMem(&bytes, device.device) == CUDA_SUCCESS)
+    full.memory_bytes = bytes;
+  detail::write_struct(full, out);
 }
 
 }  // namespace husk::cuda

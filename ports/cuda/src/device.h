@@ -1,52 +1,59 @@
-// A device of the port: the driver's table, the primary context, and the guard that makes it current.
-#ifndef HUSK_CUDA_DEVICE_H
-#define HUSK_CUDA_DEVICE_H
-
-#include <husk/port_cuda.h>
+// A device of the port: the driver's table, the primary context, the guard that makes the context
+// current, and the port functions that are not about modules or graphs.
+#pragma once
 
 #include <pthread.h>
 
+#include <husk/port_cuda.h>
+
 #include "driver.h"
 #include "error.h"
-#include "ranges.h"
+#include "nvtx.h"
 
 namespace husk::cuda {
 
 struct Device;
-struct Products;
 
-// What a caller holds: the device, and whether its context is current already (enter).
+// A caller's handle of a device. Each device has two: `plain`, and `entered`, for which the context
+// is current already, between husk_port.enter and leave.
 struct Handle {
   Device* device;
   bool entered;
+};
+
+// The library behind one of the port's ops, opened when the first program calls the op.
+struct OpLibrary {
+  void* state;                                       // null if the library is not open
+  void (*close)(const Device& device, void* state);  // the context is current
 };
 
 struct Device {
   Handle plain, entered;
   Driver driver;
   const husk_allocator* allocator;
-  const husk_threads* threads;   // the caller's; may be null
+  const husk_threads* threads;  // the application's; may be null
   husk_cuda_options options;
-  Ranges ranges;
+  NvtxLibrary nvtx;
   CUdevice device;
   CUcontext context;
   int32_t index;
-  int major, minor;           // compute capability
-  int shared_optin;           // most shared memory of a block, bytes
-  int integrated;             // device memory is host memory
-  int registers_read_only;    // takes host memory that it may only read
-  CUstream private_stream;    // for work that no caller waits for: uploads of graphs
+  int major, minor;         // compute capability
+  int shared_optin;         // largest shared memory of a block, bytes
+  int integrated;           // 1 if device memory is host memory
+  int registers_read_only;  // 1 if host memory that is mapped read-only can be registered
+  CUstream private_stream;  // for work of the port itself: uploads of graphs, small batches, fills
   char name[128];
-  pthread_mutex_t mutex;      // guards the next two
-  Products* products;         // null until a program calls one
-  char finished[80];          // with check_each: the last work that was waited for; empty before
+  pthread_mutex_t mutex;  // guards the members below
+  OpLibrary matmul;       // "husk::matmul"
+  char finished[80];      // with check_each: the last work that is known to have finished, or ""
 };
 
 inline Device& as_device(void* handle) { return *static_cast<Handle*>(handle)->device; }
 inline CUdeviceptr as_address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 inline CUstream as_stream(void* stream) { return static_cast<CUstream>(stream); }
 
-// Makes the device's context current for one port function. `status` says whether it did.
+// Makes the device's context current for the duration of one port function. The function must
+// return `status` if it is an error.
 class Current {
  public:
   Current(void* handle, husk_error* error);
@@ -59,62 +66,70 @@ class Current {
   const Handle& handle_;
 };
 
-// A range of a profile, as long as the object lives.
-class Range {
+// Holds a mutex as long as the object lives.
+class Lock {
  public:
-  Range(const Device& device, const char* name) : ranges_(device.ranges) {
-    if (ranges_.push) ranges_.push(name);
-  }
-  ~Range() {
-    if (ranges_.pop) ranges_.pop();
-  }
-  Range(const Range&) = delete;
-  Range& operator=(const Range&) = delete;
+  explicit Lock(pthread_mutex_t* mutex) : mutex_(mutex) { pthread_mutex_lock(mutex_); }
+  ~Lock() { pthread_mutex_unlock(mutex_); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
 
  private:
-  const Ranges& ranges_;
+  pthread_mutex_t* mutex_;
 };
 
-// With check_each: waits for `stream`, and says what went wrong in the work that the format names, and what was done before it.
-[[gnu::format(printf, 4, 5)]] husk_status check_work(Device& device, void* stream, husk_error* error,
-                                                     const char* format, ...);
+// With check_each: waits for `stream`. If work failed, the error names the work that the format
+// describes and the last work that is known to have finished.
+[[gnu::format(printf, 4, 5)]] husk_status check_work(Device& device, void* stream,
+                                                     husk_error* error, const char* format, ...);
 
-// Host memory of the engine. allocate fills `error` with the thing that had no memory.
+// Host memory from the engine's allocator. If there is none, allocate returns null and the error
+// names `thing`.
 void* allocate(const Device& device, size_t size, const char* thing, husk_error* error);
 void release(const Device& device, void* memory);
 
-// For functions without an error of their own (free, destroy), whose failure nobody can act on.
+// The error of functions that cannot report one (free, destroy).
 struct Ignored {
   husk_error error;
 };
 
-husk_status open(void* user, int32_t index, const husk_allocator* allocator, const husk_threads* threads,
-                 void** device, husk_error* error);
+// The functions of husk_port; husk/port.h says what each does.
+
+// device.cpp
+husk_status open(void* user, int32_t index, const husk_allocator* allocator,
+                 const husk_threads* threads, void** device, husk_error* error);
 void close(void* device);
 void properties(void* device, husk_port_properties* out);
-int32_t fit(void* device, const char* arch, int32_t format);
 husk_status enter(void* device, void** entered, husk_error* error);
 void leave(void* entered);
 
+// arch_rank.cpp
+int32_t arch_rank(void* device, const char* arch, int32_t format);
+
+// memory.cpp
 husk_status memory_alloc(void* device, uint64_t size, void** memory, husk_error* error);
 void memory_free(void* device, void* memory);
-husk_status share(void* device, volatile uint32_t** word, husk_error* error);
-void unshare(void* device, volatile uint32_t* word);
-husk_status upload(void* device, void* stream, void* to, const void* from, uint64_t size, husk_error* error);
-husk_status download(void* device, void* stream, void* to, const void* from, uint64_t size, husk_error* error);
-husk_status copy(void* device, void* stream, void* to, const void* from, uint64_t size, husk_error* error);
-husk_status fill(void* device, void* stream, void* to, uint64_t pattern, uint32_t width, uint64_t count,
+husk_status alloc_host_flag(void* device, volatile uint32_t** word, husk_error* error);
+void free_host_flag(void* device, volatile uint32_t* word);
+husk_status upload(void* device, void* stream, void* to, const void* from, uint64_t size,
+                   husk_error* error);
+husk_status download(void* device, void* stream, void* to, const void* from, uint64_t size,
+                     husk_error* error);
+husk_status copy(void* device, void* stream, void* to, const void* from, uint64_t size,
                  husk_error* error);
-
-// load.cpp
-husk_status load(void* device, const husk_load* loads, uint32_t count, const husk_mapping* mapping, husk_error* error);
-bool is_large(const Device& device, uint64_t bytes);   // whether pinned memory is worth its cost
-husk_status map(void* device, const void* memory, uint64_t size, void** address, husk_error* error);
-void unmap(void* device, const void* memory, uint64_t size);
-
+husk_status fill(void* device, void* stream, void* to, uint64_t pattern, uint32_t width,
+                 uint64_t count, husk_error* error);
 husk_status stream_create(void* device, void** stream, husk_error* error);
 void stream_destroy(void* device, void* stream);
 husk_status stream_wait(void* device, void* stream, husk_error* error);
 
+// upload_batch.cpp
+husk_status upload_batch(void* device, const husk_upload* uploads, uint32_t count,
+                         const husk_mapping* mapping, husk_error* error);
+bool is_large(const Device& device, uint64_t bytes);  // true if pinned memory is worth its cost
+
+// map.cpp
+husk_status map(void* device, const void* memory, uint64_t size, void** address, husk_error* error);
+void unmap(void* device, const void* memory, uint64_t size);
+
 }  // namespace husk::cuda
-#endif

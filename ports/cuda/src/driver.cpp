@@ -1,7 +1,8 @@
 #include "driver.h"
 
 #include <dlfcn.h>
-#include <string.h>
+
+#include <cstring>
 
 #include "error.h"
 
@@ -11,17 +12,18 @@ namespace {
 
 enum Need { optional, required };
 
-// cuLibraryLoadData, which loads without a context, came with 12.0.
+// CUDA 12.0 introduced cuLibraryLoadData, which loads code without a context.
 constexpr int kOldest = 12000;
 constexpr const char* kLibrary = "libcuda.so.1";
 
-using Find = CUresult (*)(const char* symbol, void** function, int version, uint64_t flags, int* symbol_status);
+using Find = CUresult (*)(const char* symbol, void** function, int version, uint64_t flags,
+                          int* symbol_status);
 
 struct Symbol {
   const char* name;
   int version;
   Need need;
-  size_t offset;   // of its pointer in Driver
+  size_t offset;  // of the function's pointer in Driver
 };
 constexpr Symbol kSymbols[] = {
 #define HUSK_DRIVER(name, version, need, parameters) {#name, version, need, offsetof(Driver, name)},
@@ -32,12 +34,12 @@ constexpr Symbol kSymbols[] = {
 husk_status fill_table(Driver* driver, Find find, husk_error* error) {
   for (const Symbol& symbol : kSymbols) {
     void* function = nullptr;
-    const CUresult result =
-        find(symbol.name, &function, symbol.version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, nullptr);
+    const CUresult result = find(symbol.name, &function, symbol.version,
+                                 CU_GET_PROC_ADDRESS_LEGACY_STREAM, nullptr);
     if (result != CUDA_SUCCESS) function = nullptr;
     if (!function && symbol.need == required) {
-      return fail(error, HUSK_UNSUPPORTED, "%s has no %s of CUDA %d.%d: update the NVIDIA driver", kLibrary,
-                  symbol.name, symbol.version / 1000, symbol.version % 1000 / 10);
+      return fail(error, HUSK_UNSUPPORTED, "%s has no %s of CUDA %d.%d: update the NVIDIA driver",
+                  kLibrary, symbol.name, symbol.version / 1000, symbol.version % 1000 / 10);
     }
     memcpy(reinterpret_cast<char*>(driver) + symbol.offset, &function, sizeof function);
   }
@@ -50,13 +52,14 @@ husk_status check_version(void* library, Find* find, int* version, husk_error* e
   Version get_version;
   memcpy(&get_version, &address, sizeof address);
   if (!get_version || get_version(version) != CUDA_SUCCESS) {
-    return fail(error, HUSK_UNSUPPORTED, "cuDriverGetVersion of %s gives no version: install the NVIDIA driver anew",
-                kLibrary);
+    return fail(error, HUSK_UNSUPPORTED,
+                "cuDriverGetVersion of %s gives no version: reinstall the NVIDIA driver", kLibrary);
   }
   address = dlsym(library, "cuGetProcAddress_v2");
   memcpy(find, &address, sizeof address);
   if (*version < kOldest || !*find) {
-    return fail(error, HUSK_UNSUPPORTED, "the NVIDIA driver supports CUDA %d.%d, needed is %d.%d: update the driver",
+    return fail(error, HUSK_UNSUPPORTED,
+                "the NVIDIA driver supports CUDA %d.%d, needed is %d.%d: update the driver",
                 *version / 1000, *version % 1000 / 10, kOldest / 1000, kOldest % 1000 / 10);
   }
   return HUSK_OK;
@@ -66,11 +69,13 @@ husk_status check_version(void* library, Find* find, int* version, husk_error* e
 
 husk_status load_driver(Driver* driver, husk_error* error) {
   memset(driver, 0, sizeof *driver);
-  // The driver starts threads of its own, so it must stay mapped when the last device is closed.
+  // The driver starts threads of its own, so its code must stay mapped after the last device is
+  // closed.
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!library) {
     const char* reason = dlerror();
-    return fail(error, HUSK_UNSUPPORTED, "no CUDA driver (%.120s): install one, or add its folder to LD_LIBRARY_PATH",
+    return fail(error, HUSK_UNSUPPORTED,
+                "no CUDA driver (%.120s): install one, or add its folder to LD_LIBRARY_PATH",
                 reason ? reason : kLibrary);
   }
   Find find = nullptr;
@@ -91,7 +96,8 @@ void unload_driver(Driver* driver) {
 
 const char* error_name(const Driver& driver, CUresult result) {
   const char* name = nullptr;
-  if (driver.cuGetErrorName(result, &name) != CUDA_SUCCESS || !name) return "an error that the driver has no name for";
+  if (driver.cuGetErrorName(result, &name) != CUDA_SUCCESS || !name)
+    return "an error that the driver has no name for";
   return name;
 }
 

@@ -1,8 +1,8 @@
-// The part of the CUDA driver API that the port uses, declared here so that neither cuda.h nor a libcuda is needed to
-// build, and the table of its functions. Names and values are those of NVIDIA's CUDA Driver API reference;
-// tests/port/declarations.cpp compares every one with cuda.h where that header is installed.
-#ifndef HUSK_CUDA_DRIVER_H
-#define HUSK_CUDA_DRIVER_H
+// The part of the CUDA driver API that the port uses, and the table of its functions. The
+// declarations stand here so that the port builds without cuda.h and without libcuda. Names and
+// values are those of NVIDIA's CUDA Driver API reference; tests/port/declarations.cpp compares all
+// of them with cuda.h if that header is installed.
+#pragma once
 
 #include <husk/types.h>
 
@@ -91,7 +91,7 @@ union CUlaunchAttributeValue {
   struct {
     unsigned int x, y, z;
   } clusterDim;
-  void* alignment;   // the real union has pointers, so it aligns to 8
+  void* alignment;  // cuda.h's union has pointers, so its alignment is 8
 };
 struct CUlaunchAttribute {
   CUlaunchAttributeID id;
@@ -157,26 +157,27 @@ struct CUgraphNodeParams {
   int reserved0[3];
   union {
     long long reserved1[29];
-    CUDA_KERNEL_NODE_PARAMS_v2 kernel;   // CUDA_KERNEL_NODE_PARAMS_v3, which has the same layout
+    CUDA_KERNEL_NODE_PARAMS_v2 kernel;  // in cuda.h _v3, which has the same layout
   };
   long long reserved2;
 };
 
-// The functions of driver.def, found in one libcuda.so.1. An optional one that the driver lacks is null.
+// The functions of driver.def in one libcuda.so.1. An optional function that the driver lacks is
+// null.
 struct Driver {
   void* library;
-  int version;   // 13000 is CUDA 13.0
+  int version;  // the CUDA version that the driver supports; 13000 is CUDA 13.0
 #define HUSK_DRIVER(name, version, need, parameters) CUresult(*name) parameters;
 #include "driver.def"
 #undef HUSK_DRIVER
 };
 
-// Opens libcuda.so.1 and fills the table. HUSK_UNSUPPORTED with the remedy if there is none or it is too old.
+// Opens libcuda.so.1 and fills the table. HUSK_UNSUPPORTED if the library is missing or too old;
+// the error says what to do.
 [[nodiscard]] husk_status load_driver(Driver* driver, husk_error* error);
 void unload_driver(Driver* driver);
 
-// "CUDA_ERROR_INVALID_VALUE"; never null.
+// The name of an error, such as "CUDA_ERROR_INVALID_VALUE"; never null.
 const char* error_name(const Driver& driver, CUresult result);
 
 }  // namespace husk::cuda
-#endif

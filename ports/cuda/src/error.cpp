@@ -1,14 +1,13 @@
 #include "error.h"
 
-#include <stdarg.h>
-#include <stdio.h>
+#include <cstdarg>
+#include <cstdio>
 
 namespace husk::cuda {
 
 static husk_status code_of(CUresult result) {
   switch (result) {
-    case CUDA_ERROR_OUT_OF_MEMORY:
-      return HUSK_OUT_OF_MEMORY;
+    case CUDA_ERROR_OUT_OF_MEMORY: return HUSK_OUT_OF_MEMORY;
     case CUDA_ERROR_STUB_LIBRARY:
     case CUDA_ERROR_NO_DEVICE:
     case CUDA_ERROR_NO_BINARY_FOR_GPU:
@@ -17,28 +16,25 @@ static husk_status code_of(CUresult result) {
     case CUDA_ERROR_JIT_COMPILATION_DISABLED:
     case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
     case CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE:
-    case CUDA_ERROR_NOT_SUPPORTED:
-      return HUSK_UNSUPPORTED;
+    case CUDA_ERROR_NOT_SUPPORTED: return HUSK_UNSUPPORTED;
     case CUDA_ERROR_INVALID_IMAGE:
     case CUDA_ERROR_INVALID_PTX:
-    case CUDA_ERROR_INVALID_SOURCE:
-      return HUSK_INVALID_FILE;
-    default:
-      return HUSK_DEVICE;
+    case CUDA_ERROR_INVALID_SOURCE: return HUSK_INVALID_FILE;
+    default: return HUSK_DEVICE;
   }
 }
 
 static const char* remedy(CUresult result) {
   switch (result) {
-    case CUDA_ERROR_NO_DEVICE:
-      return "; check nvidia-smi and CUDA_VISIBLE_DEVICES";
+    case CUDA_ERROR_NO_DEVICE: return "; check nvidia-smi and CUDA_VISIBLE_DEVICES";
     case CUDA_ERROR_STUB_LIBRARY:
-      return "; this libcuda.so.1 is a stub for linking: put the driver's own first in LD_LIBRARY_PATH";
+      return "; this libcuda.so.1 is a stub for linking: put the driver's own first in "
+             "LD_LIBRARY_PATH";
     case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
     case CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE:
-      return "; libcuda.so.1 does not belong to the kernel driver: reboot, or remove the compat package";
-    case CUDA_ERROR_NO_BINARY_FOR_GPU:
-      return "; export for this device";
+      return "; libcuda.so.1 does not belong to the kernel driver: reboot, or remove the compat "
+             "package";
+    case CUDA_ERROR_NO_BINARY_FOR_GPU: return "; export for this device";
     case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
     case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
     case CUDA_ERROR_JIT_COMPILATION_DISABLED:
@@ -55,8 +51,7 @@ static const char* remedy(CUresult result) {
     case CUDA_ERROR_INVALID_PC:
     case CUDA_ERROR_LAUNCH_FAILED:
       return "; a kernel failed: this process must restart before it can use the device again";
-    default:
-      return "";
+    default: return "";
   }
 }
 
@@ -79,10 +74,12 @@ husk_status driver_fail(const Driver& driver, husk_error* error, CUresult result
                         const char* format, ...) {
   const husk_status code = code_of(result);
   write(error, code, result);
-  // The call, the error and the remedy are always said in full; the thing has the rest.
+  // The call, the error and the remedy are never cut off; the object gets the room that is left.
   char after[200];
-  int room = snprintf(after, sizeof after, ": %s: %s (%d)%s", call, error_name(driver, result), result, remedy(result));
-  room = static_cast<int>(sizeof error->text) - (room < static_cast<int>(sizeof after) ? room : static_cast<int>(sizeof after) - 1);
+  int room = snprintf(after, sizeof after, ": %s: %s (%d)%s", call, error_name(driver, result),
+                      result, remedy(result));
+  room = static_cast<int>(sizeof error->text) -
+         (room < static_cast<int>(sizeof after) ? room : static_cast<int>(sizeof after) - 1);
   va_list arguments;
   va_start(arguments, format);
   int length = vsnprintf(error->text, static_cast<size_t>(room), format, arguments);

@@ -1,8 +1,9 @@
 #include "graph.h"
 
-#include <string.h>
-
+#include <cstring>
 #include <new>
+
+#include <husk/detail/struct_size.h>
 
 namespace husk::cuda {
 
@@ -36,7 +37,8 @@ CUDA_MEMSET_NODE_PARAMS_v1 fill_params(const Fill& fill) {
   CUDA_MEMSET_NODE_PARAMS_v1 params = {};
   const uint32_t width = fill.width == 8 ? 4 : fill.width;
   params.dst = fill.to;
-  params.value = static_cast<uint32_t>(width == 4 ? fill.pattern : fill.pattern & ((1u << 8 * width) - 1));
+  params.value = static_cast<uint32_t>(width == 4 ? fill.pattern
+                                                  : fill.pattern & ((1u << 8 * width) - 1));
   params.elementSize = width;
   params.width = fill.count * (fill.width / width);
   params.height = 1;
@@ -63,7 +65,7 @@ void drop_graph(const Device& device, Graph* graph) {
 
 namespace {
 
-// The edges into a new node as the driver wants them.
+// The edges into a new node in the driver's form.
 class Edges {
  public:
   explicit Edges(const Device& device) : device_(device) {}
@@ -73,10 +75,11 @@ class Edges {
   Edges(const Edges&) = delete;
   Edges& operator=(const Edges&) = delete;
 
-  husk_status collect(const Graph& graph, const husk_graph_edge* edges, uint32_t edge_count, NodeKind to,
-                      husk_error* error) {
+  husk_status collect(const Graph& graph, const husk_graph_edge* edges, uint32_t edge_count,
+                      NodeKind to, husk_error* error) {
     if (edge_count > kInline) {
-      void* memory = allocate(device_, edge_count * (sizeof *nodes + sizeof *data), "the edges of a node", error);
+      void* memory = allocate(device_, edge_count * (sizeof *nodes + sizeof *data),
+                              "the edges of a node", error);
       if (!memory) return error->code;
       nodes = static_cast<CUgraphNode*>(memory);
       data = reinterpret_cast<CUgraphEdgeData*>(nodes + edge_count);
@@ -84,14 +87,16 @@ class Edges {
     count = edge_count;
     for (uint32_t i = 0; i < edge_count; ++i) {
       if (edges[i].from >= graph.count) {
-        return fail(error, HUSK_INVALID_ARGUMENT, "edge %u of node %u comes from node %u, which is not there yet", i,
-                    graph.count, edges[i].from);
+        return fail(error, HUSK_INVALID_ARGUMENT,
+                    "edge %u of node %u comes from node %u, which is not there yet", i, graph.count,
+                    edges[i].from);
       }
       const Node& from = graph.nodes[edges[i].from];
       nodes[i] = from.last;
       data[i] = {};
-      // Only a kernel can wait inside, and only a kernel can be waited for there; elsewhere the edge is a full one.
-      if (!edges[i].programmatic || to != NodeKind::kernel || from.kind != NodeKind::kernel) continue;
+      // Programmatic edges exist between two kernels only; any other edge is a full one.
+      if (!edges[i].programmatic || to != NodeKind::kernel || from.kind != NodeKind::kernel)
+        continue;
       data[i].from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
       data[i].type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
       programmatic = true;
@@ -112,7 +117,8 @@ class Edges {
   bool programmatic = false;
 };
 
-// Room for one more node, so that a node the driver has added can always be noted.
+// Makes room for one more node before the driver adds it, so that a node of the driver is always
+// recorded.
 husk_status reserve(const Device& device, Graph* graph, husk_error* error) {
   if (graph->count < graph->capacity) return HUSK_OK;
   const uint32_t capacity = graph->capacity ? graph->capacity * 2 : 64;
@@ -127,8 +133,9 @@ husk_status reserve(const Device& device, Graph* graph, husk_error* error) {
   return HUSK_OK;
 }
 
-husk_status add_kernel_node(const Device& device, const Graph& graph, const Kernel& kernel, const husk_launch& launch,
-                            const Edges& edges, CUgraphNode* node, husk_error* error) {
+husk_status add_kernel_node(const Device& device, const Graph& graph, const Kernel& kernel,
+                            const husk_launch& launch, const Edges& edges, CUgraphNode* node,
+                            husk_error* error) {
   const Driver& driver = device.driver;
   CUresult result;
   const char* call;
@@ -137,15 +144,16 @@ husk_status add_kernel_node(const Device& device, const Graph& graph, const Kern
     CUgraphNodeParams params = {};
     params.type = CU_GRAPH_NODE_TYPE_KERNEL;
     params.kernel = kernel_params(kernel, launch);
-    result = driver.cuGraphAddNode(node, graph.graph, edges.nodes, edges.data, edges.count, &params);
-  } else {   // without cuGraphAddNode of 12.3 programmatic edges are full ones
+    result = driver.cuGraphAddNode(node, graph.graph, edges.nodes, edges.data, edges.count,
+                                   &params);
+  } else {  // cuGraphAddNode came with CUDA 12.3; without it programmatic edges become full ones
     call = "cuGraphAddKernelNode";
     const CUDA_KERNEL_NODE_PARAMS_v2 params = kernel_params(kernel, launch);
     result = driver.cuGraphAddKernelNode(node, graph.graph, edges.nodes, edges.count, &params);
   }
   if (result == CUDA_SUCCESS) return HUSK_OK;
-  return driver_fail(driver, error, result, call, "node %u, kernel '%.50s', grid %u x %u x %u", graph.count,
-                     kernel.symbol, launch.grid[0], launch.grid[1], launch.grid[2]);
+  return driver_fail(driver, error, result, call, "node %u, kernel '%.50s', grid %u x %u x %u",
+                     graph.count, kernel.symbol, launch.grid[0], launch.grid[1], launch.grid[2]);
 }
 
 husk_status set_node_attributes(const Device& device, const Graph& graph, const Kernel& kernel,
@@ -153,13 +161,14 @@ husk_status set_node_attributes(const Device& device, const Graph& graph, const 
   CUlaunchAttribute attributes[2];
   const unsigned int count = launch_attributes(launch, attributes);
   for (unsigned int i = 0; i < count; ++i) {
-    const CUresult result =
-        device.driver.cuGraphKernelNodeSetAttribute(node, attributes[i].id, &attributes[i].value);
+    const CUresult result = device.driver.cuGraphKernelNodeSetAttribute(node, attributes[i].id,
+                                                                        &attributes[i].value);
     if (result == CUDA_SUCCESS) continue;
     device.driver.cuGraphDestroyNode(node);
-    return driver_fail(device.driver, error, result, "cuGraphKernelNodeSetAttribute", "node %u, kernel '%.50s', %s",
-                       graph.count, kernel.symbol,
-                       attributes[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE ? "cooperative" : "cluster");
+    return driver_fail(
+        device.driver, error, result, "cuGraphKernelNodeSetAttribute",
+        "node %u, kernel '%.50s', %s", graph.count, kernel.symbol,
+        attributes[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE ? "cooperative" : "cluster");
   }
   return HUSK_OK;
 }
@@ -184,8 +193,10 @@ husk_status graph_create(void* handle, void** out, husk_error* error) {
   return error->code;
 }
 
-husk_status graph_add_kernel(void* handle, void* pointer, void* kernel_pointer, const husk_launch* launch,
-                             const husk_graph_edge* from, uint32_t edge_count, husk_error* error) {
+husk_status graph_add_kernel(void* handle, void* pointer, void* kernel_pointer,
+                             const husk_launch* launch, const husk_graph_edge* from,
+                             uint32_t edge_count, husk_error* error) {
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_launch, launch, params, error));
   const Device& device = as_device(handle);
   Graph* graph = static_cast<Graph*>(pointer);
   const Kernel& kernel = as_kernel(kernel_pointer);
@@ -205,13 +216,15 @@ husk_status graph_add_kernel(void* handle, void* pointer, void* kernel_pointer, 
   return HUSK_OK;
 }
 
-// A copy or fill of nothing keeps its number and its edges.
+// A copy or fill of 0 bytes is an empty node, so that it keeps its number and its edges.
 husk_status add_empty(const Device& device, Graph* graph, const Edges& edges, husk_error* error) {
   Node node = {};
   node.kind = NodeKind::empty;
-  const CUresult result = device.driver.cuGraphAddEmptyNode(&node.first, graph->graph, edges.nodes, edges.count);
+  const CUresult result = device.driver.cuGraphAddEmptyNode(&node.first, graph->graph, edges.nodes,
+                                                            edges.count);
   if (result != CUDA_SUCCESS) {
-    return driver_fail(device.driver, error, result, "cuGraphAddEmptyNode", "node %u", graph->count);
+    return driver_fail(device.driver, error, result, "cuGraphAddEmptyNode", "node %u",
+                       graph->count);
   }
   node.last = node.first;
   graph->nodes[graph->count++] = node;
@@ -219,7 +232,8 @@ husk_status add_empty(const Device& device, Graph* graph, const Edges& edges, hu
 }
 
 husk_status graph_add_copy(void* handle, void* pointer, void* to, const void* from, uint64_t size,
-                           const husk_graph_edge* from_nodes, uint32_t edge_count, husk_error* error) {
+                           const husk_graph_edge* from_nodes, uint32_t edge_count,
+                           husk_error* error) {
   const Device& device = as_device(handle);
   Graph* graph = static_cast<Graph*>(pointer);
   Current current(handle, error);
@@ -231,32 +245,37 @@ husk_status graph_add_copy(void* handle, void* pointer, void* to, const void* fr
   Node node = {};
   node.kind = NodeKind::copy;
   const CUDA_MEMCPY3D_v2 params = copy_params(to, from, size);
-  const CUresult result = device.driver.cuGraphAddMemcpyNode(&node.first, graph->graph, edges.nodes, edges.count,
-                                                             &params, device.context);
+  const CUresult result = device.driver.cuGraphAddMemcpyNode(&node.first, graph->graph, edges.nodes,
+                                                             edges.count, &params, device.context);
   if (result != CUDA_SUCCESS) {
-    return driver_fail(device.driver, error, result, "cuGraphAddMemcpyNode", "node %u, copy of %llu bytes to %p",
-                       graph->count, static_cast<unsigned long long>(size), to);
+    return driver_fail(device.driver, error, result, "cuGraphAddMemcpyNode",
+                       "node %u, copy of %llu bytes to %p", graph->count,
+                       static_cast<unsigned long long>(size), to);
   }
   node.last = node.first;
   graph->nodes[graph->count++] = node;
   return HUSK_OK;
 }
 
-husk_status add_fill_node(const Device& device, const Graph& graph, const CUDA_MEMSET_NODE_PARAMS_v1& params,
-                          const CUgraphNode* from, uint32_t count, CUgraphNode* node, husk_error* error) {
-  const CUresult result =
-      device.driver.cuGraphAddMemsetNode(node, graph.graph, from, count, &params, device.context);
+husk_status add_fill_node(const Device& device, const Graph& graph,
+                          const CUDA_MEMSET_NODE_PARAMS_v1& params, const CUgraphNode* from,
+                          uint32_t count, CUgraphNode* node, husk_error* error) {
+  const CUresult result = device.driver.cuGraphAddMemsetNode(node, graph.graph, from, count,
+                                                             &params, device.context);
   if (result == CUDA_SUCCESS) return HUSK_OK;
-  return driver_fail(device.driver, error, result, "cuGraphAddMemsetNode", "node %u, fill of %zu x %zu elements",
-                     graph.count, params.width, params.height);
+  return driver_fail(device.driver, error, result, "cuGraphAddMemsetNode",
+                     "node %u, fill of %zu x %zu elements", graph.count, params.width,
+                     params.height);
 }
 
-husk_status graph_add_fill(void* handle, void* pointer, void* to, uint64_t pattern, uint32_t width, uint64_t count,
-                           const husk_graph_edge* from, uint32_t edge_count, husk_error* error) {
+husk_status graph_add_fill(void* handle, void* pointer, void* to, uint64_t pattern, uint32_t width,
+                           uint64_t count, const husk_graph_edge* from, uint32_t edge_count,
+                           husk_error* error) {
   const Device& device = as_device(handle);
   Graph* graph = static_cast<Graph*>(pointer);
   if (!is_width(width)) {
-    return fail(error, HUSK_INVALID_ARGUMENT, "a fill has elements of 1, 2, 4 or 8 bytes, not %u", width);
+    return fail(error, HUSK_INVALID_ARGUMENT, "a fill has elements of 1, 2, 4 or 8 bytes, not %u",
+                width);
   }
   Current current(handle, error);
   HUSK_TRY(current.status);
@@ -268,12 +287,13 @@ husk_status graph_add_fill(void* handle, void* pointer, void* to, uint64_t patte
   node.fill = {as_address(to), pattern, count, width};
   node.kind = width < 8 || has_equal_halves(node.fill) ? NodeKind::fill : NodeKind::wide_fill;
   const bool wide = node.kind == NodeKind::wide_fill;
-  HUSK_TRY(add_fill_node(device, *graph, wide ? wide_fill_params(node.fill, false) : fill_params(node.fill),
+  HUSK_TRY(add_fill_node(device, *graph,
+                         wide ? wide_fill_params(node.fill, false) : fill_params(node.fill),
                          edges.nodes, edges.count, &node.first, error));
   node.last = node.first;
   if (wide) {
-    const husk_status status =
-        add_fill_node(device, *graph, wide_fill_params(node.fill, true), &node.first, 1, &node.last, error);
+    const husk_status status = add_fill_node(device, *graph, wide_fill_params(node.fill, true),
+                                             &node.first, 1, &node.last, error);
     if (status != HUSK_OK) {
       device.driver.cuGraphDestroyNode(node.first);
       return status;
@@ -294,8 +314,18 @@ void graph_destroy(void* handle, void* graph) {
 }  // namespace
 
 const husk_port_graphs kGraphs = {
-    sizeof(husk_port_graphs), graph_create,    graph_add_kernel, graph_add_copy, graph_add_fill, graph_instantiate,
-    graph_destroy,            exec_set_kernel, exec_set_copy,    exec_set_fill,  exec_launch,    exec_destroy,
+    sizeof(husk_port_graphs),
+    graph_create,
+    graph_add_kernel,
+    graph_add_copy,
+    graph_add_fill,
+    graph_instantiate,
+    graph_destroy,
+    exec_set_kernel,
+    exec_set_copy,
+    exec_set_fill,
+    exec_launch,
+    exec_destroy,
 };
 
 }  // namespace husk::cuda

@@ -1,7 +1,7 @@
-// Explicit graphs. A node of the port is one node of the driver, but for fills of eight bytes with unequal halves,
-// which are two; edges go to the first and come from the last.
-#ifndef HUSK_CUDA_GRAPH_H
-#define HUSK_CUDA_GRAPH_H
+// Explicit graphs. Each node of the port is one node of the driver, except a fill of eight bytes
+// with unequal halves, which is two: edges to the node end in the first, edges from it begin at the
+// last.
+#pragma once
 
 #include <atomic>
 
@@ -9,7 +9,13 @@
 
 namespace husk::cuda {
 
-enum class NodeKind : uint32_t { kernel, copy, fill, wide_fill, empty /* a copy or fill of nothing */ };
+enum class NodeKind : uint32_t {
+  kernel,
+  copy,
+  fill,
+  wide_fill,
+  empty  // a copy or fill of 0 bytes
+};
 
 struct Fill {
   CUdeviceptr to;
@@ -21,14 +27,15 @@ struct Fill {
 struct Node {
   CUgraphNode first, last;
   NodeKind kind;
-  uint32_t cluster, flags;   // of a kernel: attributes, which an exec cannot change
-  Fill fill;                 // of a wide fill: what it does now
+  uint32_t cluster, flags;  // kernel nodes: the attributes, which an exec cannot change
+  Fill fill;                // fill nodes: the current parameters
 };
 
-// The driver updates nodes of an exec by the handles of the graph that it came from: that lives as long as its execs.
+// The driver identifies the nodes of an exec by the handles of the graph that it was instantiated
+// from, so a graph lives as long as its execs.
 struct Graph {
   CUgraph graph;
-  std::atomic<uint32_t> owners;   // the caller of graph_create, and each exec
+  std::atomic<uint32_t> owners;  // the caller of graph_create and each exec
   Node* nodes;
   uint32_t count, capacity;
 };
@@ -36,15 +43,16 @@ struct Graph {
 struct Exec {
   CUgraphExec exec;
   Graph* graph;
-  CUevent done;     // recorded behind each launch
+  CUevent done;  // recorded after each launch
   bool launched;
   uint32_t count;
-  Node nodes[1];    // as many as there are
+  Node nodes[1];  // the allocation has room for `count`
 };
 
+// Gives up one ownership; the last one destroys the graph.
 void drop_graph(const Device& device, Graph* graph);
 
-// The driver's parameters for what the port is asked for.
+// The driver's parameters of a node.
 CUDA_KERNEL_NODE_PARAMS_v2 kernel_params(const Kernel& kernel, const husk_launch& launch);
 CUDA_MEMCPY3D_v2 copy_params(void* to, const void* from, uint64_t size);
 CUDA_MEMSET_NODE_PARAMS_v1 fill_params(const Fill& fill);
@@ -53,19 +61,20 @@ CUDA_MEMSET_NODE_PARAMS_v1 wide_fill_params(const Fill& fill, bool high);
 inline bool has_equal_halves(const Fill& fill) {
   return static_cast<uint32_t>(fill.pattern) == static_cast<uint32_t>(fill.pattern >> 32);
 }
-inline bool is_width(uint32_t width) { return width == 1 || width == 2 || width == 4 || width == 8; }
+inline bool is_width(uint32_t width) {
+  return width == 1 || width == 2 || width == 4 || width == 8;
+}
 
 husk_status graph_instantiate(void* device, void* graph, void** exec, husk_error* error);
-husk_status exec_set_kernel(void* device, void* exec, uint32_t node, void* kernel, const husk_launch* launch,
-                            husk_error* error);
-husk_status exec_set_copy(void* device, void* exec, uint32_t node, void* to, const void* from, uint64_t size,
-                          husk_error* error);
-husk_status exec_set_fill(void* device, void* exec, uint32_t node, void* to, uint64_t pattern, uint32_t width,
-                          uint64_t count, husk_error* error);
+husk_status exec_set_kernel(void* device, void* exec, uint32_t node, void* kernel,
+                            const husk_launch* launch, husk_error* error);
+husk_status exec_set_copy(void* device, void* exec, uint32_t node, void* to, const void* from,
+                          uint64_t size, husk_error* error);
+husk_status exec_set_fill(void* device, void* exec, uint32_t node, void* to, uint64_t pattern,
+                          uint32_t width, uint64_t count, husk_error* error);
 husk_status exec_launch(void* device, void* exec, void* stream, husk_error* error);
 void exec_destroy(void* device, void* exec);
 
 extern const husk_port_graphs kGraphs;
 
 }  // namespace husk::cuda
-#endif

@@ -1,4 +1,6 @@
-#include <string.h>
+#include <cstring>
+
+#include <husk/detail/struct_size.h>
 
 #include "graph.h"
 
@@ -10,7 +12,8 @@ husk_status create_exec(const Device& device, Exec* exec, husk_error* error) {
   const Driver& driver = device.driver;
   CUresult result = driver.cuGraphInstantiateWithFlags(&exec->exec, exec->graph->graph, 0);
   if (result != CUDA_SUCCESS) {
-    return driver_fail(driver, error, result, "cuGraphInstantiateWithFlags", "graph of %u nodes", exec->count);
+    return driver_fail(driver, error, result, "cuGraphInstantiateWithFlags", "graph of %u nodes",
+                       exec->count);
   }
   result = driver.cuEventCreate(&exec->done, CU_EVENT_DISABLE_TIMING);
   if (result != CUDA_SUCCESS) {
@@ -20,7 +23,7 @@ husk_status create_exec(const Device& device, Exec* exec, husk_error* error) {
   return HUSK_OK;
 }
 
-// Brings the exec to the device, so that its first launch need not.
+// Uploads the exec to the device, so that the first launch does not have to.
 husk_status upload_exec(const Device& device, const Exec& exec, husk_error* error) {
   const Driver& driver = device.driver;
   if (!driver.cuGraphUpload) return HUSK_OK;
@@ -34,21 +37,25 @@ husk_status upload_exec(const Device& device, const Exec& exec, husk_error* erro
   return driver_fail(driver, error, result, call, "upload of a graph of %u nodes", exec.count);
 }
 
-husk_status find_node(const Exec& exec, uint32_t number, NodeKind kind, const char* what, husk_error* error) {
+husk_status find_node(const Exec& exec, uint32_t number, NodeKind kind, const char* what,
+                      husk_error* error) {
   if (number >= exec.count) {
-    return fail(error, HUSK_INVALID_ARGUMENT, "node %u does not exist: the graph has %u", number, exec.count);
+    return fail(error, HUSK_INVALID_ARGUMENT, "node %u does not exist: the graph has %u", number,
+                exec.count);
   }
   const NodeKind is = exec.nodes[number].kind;
   if (is == kind || (kind == NodeKind::fill && is == NodeKind::wide_fill)) return HUSK_OK;
   if (is == NodeKind::empty && kind != NodeKind::kernel) {
-    return fail(error, HUSK_UNSUPPORTED, "node %u was a %s of nothing and cannot become another: build the graph anew",
-                number, what);
+    return fail(
+        error, HUSK_UNSUPPORTED,
+        "node %u was added as a %s of 0 bytes and cannot become another: build the graph again",
+        number, what);
   }
-  return fail(error, HUSK_INVALID_ARGUMENT, "node %u is no %s", number, what);
+  return fail(error, HUSK_INVALID_ARGUMENT, "node %u is not a %s", number, what);
 }
 
-husk_status patch_fail(const Device& device, husk_error* error, CUresult result, const char* call, uint32_t number,
-                       const char* what) {
+husk_status patch_fail(const Device& device, husk_error* error, CUresult result, const char* call,
+                       uint32_t number, const char* what) {
   return driver_fail(device.driver, error, result, call, "node %u, %s", number, what);
 }
 
@@ -58,12 +65,14 @@ CUresult set_fill(const Device& device, const Exec& exec, const Node& node, cons
     const CUDA_MEMSET_NODE_PARAMS_v1 params = fill_params(fill);
     return set(exec.exec, node.first, &params, device.context);
   }
-  const CUDA_MEMSET_NODE_PARAMS_v1 low = wide_fill_params(fill, false), high = wide_fill_params(fill, true);
+  const CUDA_MEMSET_NODE_PARAMS_v1 low = wide_fill_params(fill, false),
+                                   high = wide_fill_params(fill, true);
   CUresult result = set(exec.exec, node.first, &low, device.context);
   if (result != CUDA_SUCCESS) return result;
   result = set(exec.exec, node.last, &high, device.context);
   if (result == CUDA_SUCCESS) return result;
-  const CUDA_MEMSET_NODE_PARAMS_v1 before = wide_fill_params(node.fill, false);   // both halves or none
+  // A failed patch must leave both halves as they were.
+  const CUDA_MEMSET_NODE_PARAMS_v1 before = wide_fill_params(node.fill, false);
   set(exec.exec, node.first, &before, device.context);
   return result;
 }
@@ -74,7 +83,8 @@ husk_status graph_instantiate(void* handle, void* pointer, void** out, husk_erro
   *out = nullptr;
   const Device& device = as_device(handle);
   Graph* graph = static_cast<Graph*>(pointer);
-  void* memory = allocate(device, sizeof(Exec) + graph->count * sizeof(Node), "an executable graph", error);
+  void* memory = allocate(device, sizeof(Exec) + graph->count * sizeof(Node), "an executable graph",
+                          error);
   if (!memory) return error->code;
   Exec* exec = static_cast<Exec*>(memory);
   memset(memory, 0, sizeof(Exec));
@@ -101,62 +111,71 @@ husk_status graph_instantiate(void* handle, void* pointer, void** out, husk_erro
 
 husk_status exec_set_kernel(void* handle, void* pointer, uint32_t number, void* kernel_pointer,
                             const husk_launch* launch, husk_error* error) {
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_launch, launch, params, error));
   const Device& device = as_device(handle);
   const Exec& exec = *static_cast<Exec*>(pointer);
   const Kernel& kernel = as_kernel(kernel_pointer);
   HUSK_TRY(find_node(exec, number, NodeKind::kernel, "kernel", error));
   const Node& node = exec.nodes[number];
-  if ((launch->cluster > 1 ? launch->cluster : 1) != node.cluster || (launch->flags & HUSK_LAUNCH_COOPERATIVE) != node.flags) {
-    return fail(error, HUSK_UNSUPPORTED, "node %u, kernel '%.60s': cluster and flags of an executable graph are fixed",
+  if ((launch->cluster > 1 ? launch->cluster : 1) != node.cluster ||
+      (launch->flags & HUSK_LAUNCH_COOPERATIVE) != node.flags) {
+    return fail(error, HUSK_UNSUPPORTED,
+                "node %u, kernel '%.60s': cluster and flags of an executable graph are fixed",
                 number, kernel.symbol);
   }
   Current current(handle, error);
   HUSK_TRY(current.status);
   const CUDA_KERNEL_NODE_PARAMS_v2 params = kernel_params(kernel, *launch);
-  const CUresult result = device.driver.cuGraphExecKernelNodeSetParams(exec.exec, node.first, &params);
+  const CUresult result = device.driver.cuGraphExecKernelNodeSetParams(exec.exec, node.first,
+                                                                       &params);
   if (result == CUDA_SUCCESS) return HUSK_OK;
   return driver_fail(device.driver, error, result, "cuGraphExecKernelNodeSetParams",
-                     "node %u, kernel '%.50s', grid %u x %u x %u", number, kernel.symbol, launch->grid[0],
-                     launch->grid[1], launch->grid[2]);
+                     "node %u, kernel '%.50s', grid %u x %u x %u", number, kernel.symbol,
+                     launch->grid[0], launch->grid[1], launch->grid[2]);
 }
 
-husk_status exec_set_copy(void* handle, void* pointer, uint32_t number, void* to, const void* from, uint64_t size,
-                          husk_error* error) {
+husk_status exec_set_copy(void* handle, void* pointer, uint32_t number, void* to, const void* from,
+                          uint64_t size, husk_error* error) {
   const Device& device = as_device(handle);
   const Exec& exec = *static_cast<Exec*>(pointer);
-  if (number < exec.count && exec.nodes[number].kind == NodeKind::empty && size == 0) return HUSK_OK;
+  if (number < exec.count && exec.nodes[number].kind == NodeKind::empty && size == 0)
+    return HUSK_OK;
   HUSK_TRY(find_node(exec, number, NodeKind::copy, "copy", error));
   Current current(handle, error);
   HUSK_TRY(current.status);
   const CUDA_MEMCPY3D_v2 params = copy_params(to, from, size);
-  const CUresult result = device.driver.cuGraphExecMemcpyNodeSetParams(exec.exec, exec.nodes[number].first, &params,
-                                                                       device.context);
+  const CUresult result = device.driver.cuGraphExecMemcpyNodeSetParams(
+      exec.exec, exec.nodes[number].first, &params, device.context);
   if (result == CUDA_SUCCESS) return HUSK_OK;
   return patch_fail(device, error, result, "cuGraphExecMemcpyNodeSetParams", number, "copy");
 }
 
-husk_status exec_set_fill(void* handle, void* pointer, uint32_t number, void* to, uint64_t pattern, uint32_t width,
-                          uint64_t count, husk_error* error) {
+husk_status exec_set_fill(void* handle, void* pointer, uint32_t number, void* to, uint64_t pattern,
+                          uint32_t width, uint64_t count, husk_error* error) {
   const Device& device = as_device(handle);
   Exec& exec = *static_cast<Exec*>(pointer);
-  if (number < exec.count && exec.nodes[number].kind == NodeKind::empty && count == 0) return HUSK_OK;
+  if (number < exec.count && exec.nodes[number].kind == NodeKind::empty && count == 0)
+    return HUSK_OK;
   HUSK_TRY(find_node(exec, number, NodeKind::fill, "fill", error));
   if (!is_width(width)) {
-    return fail(error, HUSK_INVALID_ARGUMENT, "a fill has elements of 1, 2, 4 or 8 bytes, not %u", width);
+    return fail(error, HUSK_INVALID_ARGUMENT, "a fill has elements of 1, 2, 4 or 8 bytes, not %u",
+                width);
   }
   Node& node = exec.nodes[number];
   const Fill fill = {as_address(to), pattern, count, width};
   const bool wide = node.kind == NodeKind::wide_fill;
   if (wide ? width != 8 : width == 8 && !has_equal_halves(fill)) {
-    return fail(error, HUSK_UNSUPPORTED, "node %u: a fill of 8 bytes with unequal halves is another node: build the "
-                "graph anew", number);
+    return fail(error, HUSK_UNSUPPORTED,
+                "node %u: a fill of 8-byte elements with unequal halves needs another node: build "
+                "the graph "
+                "again",
+                number);
   }
   Current current(handle, error);
   HUSK_TRY(current.status);
   const CUresult result = set_fill(device, exec, node, fill);
-  if (result != CUDA_SUCCESS) {
+  if (result != CUDA_SUCCESS)
     return patch_fail(device, error, result, "cuGraphExecMemsetNodeSetParams", number, "fill");
-  }
   node.fill = fill;
   return HUSK_OK;
 }
@@ -167,17 +186,16 @@ husk_status exec_launch(void* handle, void* pointer, void* stream, husk_error* e
   Exec& exec = *static_cast<Exec*>(pointer);
   Current current(handle, error);
   HUSK_TRY(current.status);
-  const Range range(device, "husk graph");
+  const NvtxRange range(device.nvtx, "husk graph");
   CUresult result = driver.cuGraphLaunch(exec.exec, as_stream(stream));
-  if (result != CUDA_SUCCESS) {
+  if (result != CUDA_SUCCESS)
     return driver_fail(driver, error, result, "cuGraphLaunch", "graph of %u nodes", exec.count);
-  }
   result = driver.cuEventRecord(exec.done, as_stream(stream));
   if (result == CUDA_SUCCESS) {
     exec.launched = true;
     return check_work(device, stream, error, "a graph of %u nodes", exec.count);
   }
-  driver.cuStreamSynchronize(as_stream(stream));   // nothing else knows when this launch ends
+  driver.cuStreamSynchronize(as_stream(stream));  // without the event only this tells the end
   return driver_fail(driver, error, result, "cuEventRecord", "graph of %u nodes", exec.count);
 }
 
@@ -187,7 +205,8 @@ void exec_destroy(void* handle, void* pointer) {
   Exec* exec = static_cast<Exec*>(pointer);
   Ignored ignored;
   Current current(handle, &ignored.error);
-  // The driver frees an exec in flight when it ends, but the caller frees its memory when this returns.
+  // The driver would let a launch in flight end after this call, but the caller may free the memory
+  // that the launch uses as soon as this function returns.
   if (exec->launched) device.driver.cuEventSynchronize(exec->done);
   device.driver.cuGraphExecDestroy(exec->exec);
   device.driver.cuEventDestroy(exec->done);

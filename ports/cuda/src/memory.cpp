@@ -8,23 +8,26 @@ husk_status memory_alloc(void* handle, uint64_t size, void** memory, husk_error*
   Current current(handle, error);
   HUSK_TRY(current.status);
   CUdeviceptr address = 0;
-  const CUresult result = device.driver.cuMemAlloc(&address, size ? size : 1);   // the driver refuses 0
+  // The driver refuses a size of 0.
+  const CUresult result = device.driver.cuMemAlloc(&address, size ? size : 1);
   if (result != CUDA_SUCCESS) {
     size_t free = 0, total = 0;
-    device.driver.cuMemGetInfo(&free, &total);   // 0 of 0 where the device is lost
-    return driver_fail(device.driver, error, result, "cuMemAlloc", "%llu bytes on device %d, free are %zu of %zu",
+    device.driver.cuMemGetInfo(&free, &total);  // both stay 0 if the device is lost
+    return driver_fail(device.driver, error, result, "cuMemAlloc",
+                       "%llu bytes on device %d, free are %zu of %zu",
                        static_cast<unsigned long long>(size), device.index, free, total);
   }
   *memory = reinterpret_cast<void*>(static_cast<uintptr_t>(address));
   return HUSK_OK;
 }
 
-// What is freed is no longer used, so nothing needs to be waited for but the fill.
-static void fill_all(const Device& device, CUdeviceptr memory) {
+// Fills an allocation with 0xFF. No work uses memory that is freed, so only the fill is waited for.
+static void poison(const Device& device, CUdeviceptr memory) {
   CUdeviceptr begin = 0;
   size_t size = 0;
   if (device.driver.cuMemGetAddressRange(&begin, &size, memory) != CUDA_SUCCESS) return;
-  if (device.driver.cuMemsetD8Async(begin, 0xFF, size, device.private_stream) != CUDA_SUCCESS) return;
+  if (device.driver.cuMemsetD8Async(begin, 0xFF, size, device.private_stream) != CUDA_SUCCESS)
+    return;
   device.driver.cuStreamSynchronize(device.private_stream);
 }
 
@@ -34,89 +37,103 @@ void memory_free(void* handle, void* memory) {
   Ignored ignored;
   Current current(handle, &ignored.error);
   if (current.status != HUSK_OK) return;
-  if (device.options.fill_freed) fill_all(device, as_address(memory));
+  if (device.options.poison_memory) poison(device, as_address(memory));
   device.driver.cuMemFree(as_address(memory));
 }
 
-// With unified addresses, as every 64-bit platform has them, kernels see what was allocated like this where the host does.
-// Source: CUDA Driver API, "Unified Addressing".
-husk_status share(void* handle, volatile uint32_t** word, husk_error* error) {
+// Kernels access the word at the host's address, because all 64-bit platforms have unified
+// addresses. Source: CUDA Driver API, "Unified Addressing".
+husk_status alloc_host_flag(void* handle, volatile uint32_t** word, husk_error* error) {
   *word = nullptr;
   const Device& device = as_device(handle);
   Current current(handle, error);
   HUSK_TRY(current.status);
   void* memory = nullptr;
   const CUresult result = device.driver.cuMemAllocHost(&memory, sizeof **word);
-  if (result != CUDA_SUCCESS) return driver_fail(device.driver, error, result, "cuMemAllocHost", "a word that kernels write too");
+  if (result != CUDA_SUCCESS)
+    return driver_fail(device.driver, error, result, "cuMemAllocHost", "a flag in host memory");
   *word = static_cast<uint32_t*>(memory);
   **word = 0;
   return HUSK_OK;
 }
 
-void unshare(void* handle, volatile uint32_t* word) {
+void free_host_flag(void* handle, volatile uint32_t* word) {
   if (!word) return;
   Ignored ignored;
   Current current(handle, &ignored.error);
-  if (current.status == HUSK_OK) as_device(handle).driver.cuMemFreeHost(const_cast<uint32_t*>(word));
+  if (current.status == HUSK_OK)
+    as_device(handle).driver.cuMemFreeHost(const_cast<uint32_t*>(word));
 }
 
 static husk_status wait(const Device& device, void* stream, husk_error* error) {
   const CUresult result = device.driver.cuStreamSynchronize(as_stream(stream));
   if (result == CUDA_SUCCESS) return HUSK_OK;
   return driver_fail(device.driver, error, result, "cuStreamSynchronize",
-                     "stream %p of device %d; nothing since its last wait is known to have finished (see check_each)", stream,
-                     device.index);
+                     "stream %p of device %d; nothing since its last wait is known to have "
+                     "finished (see check_each)",
+                     stream, device.index);
 }
 
-static husk_status copy_fail(const Device& device, husk_error* error, CUresult result, const char* call,
-                             const char* what, uint64_t size, const void* to) {
+static husk_status copy_fail(const Device& device, husk_error* error, CUresult result,
+                             const char* call, const char* what, uint64_t size, const void* to) {
   return driver_fail(device.driver, error, result, call, "%s of %llu bytes to %p", what,
                      static_cast<unsigned long long>(size), to);
 }
 
-husk_status upload(void* handle, void* stream, void* to, const void* from, uint64_t size, husk_error* error) {
+husk_status upload(void* handle, void* stream, void* to, const void* from, uint64_t size,
+                   husk_error* error) {
   if (size == 0) return HUSK_OK;
   const Device& device = as_device(handle);
   Current current(handle, error);
   HUSK_TRY(current.status);
   if (is_large(device, size)) {
-    HUSK_TRY(wait(device, stream, error));   // earlier work may use the target
-    const husk_load whole = {to, from, size};
-    return load(handle, &whole, 1, 0, error);
+    HUSK_TRY(wait(device, stream, error));  // work in the stream may use the target
+    const husk_upload whole = {to, from, size};
+    return upload_batch(handle, &whole, 1, nullptr, error);
   }
-  const CUresult result = device.driver.cuMemcpyHtoDAsync(as_address(to), from, size, as_stream(stream));
-  if (result != CUDA_SUCCESS) return copy_fail(device, error, result, "cuMemcpyHtoDAsync", "upload", size, to);
-  // Pinned memory, and pageable memory that the device reads in place, is read after the call has returned (CUDA Driver
-  // API, "API synchronization behavior"). Asking which it is fails for memory that the driver does not know, which
-  // debuggers report as an error; uploads stand nowhere in a run, so this waits.
+  const CUresult result = device.driver.cuMemcpyHtoDAsync(as_address(to), from, size,
+                                                          as_stream(stream));
+  if (result != CUDA_SUCCESS)
+    return copy_fail(device, error, result, "cuMemcpyHtoDAsync", "upload", size, to);
+  // The copy may read pinned memory, and pageable memory that the device accesses in place, after
+  // the call has returned (CUDA Driver API, "API synchronization behavior"). Querying the kind of
+  // memory fails if the driver does not know the pointer, which debuggers report as an error. So
+  // this function waits in any case; no run uploads anything.
   return wait(device, stream, error);
 }
 
-husk_status download(void* handle, void* stream, void* to, const void* from, uint64_t size, husk_error* error) {
+husk_status download(void* handle, void* stream, void* to, const void* from, uint64_t size,
+                     husk_error* error) {
   const Device& device = as_device(handle);
   Current current(handle, error);
   HUSK_TRY(current.status);
   if (size) {
-    const CUresult result = device.driver.cuMemcpyDtoHAsync(to, as_address(from), size, as_stream(stream));
-    if (result != CUDA_SUCCESS) return copy_fail(device, error, result, "cuMemcpyDtoHAsync", "download", size, to);
+    const CUresult result = device.driver.cuMemcpyDtoHAsync(to, as_address(from), size,
+                                                            as_stream(stream));
+    if (result != CUDA_SUCCESS)
+      return copy_fail(device, error, result, "cuMemcpyDtoHAsync", "download", size, to);
   }
   return wait(device, stream, error);
 }
 
-husk_status copy(void* handle, void* stream, void* to, const void* from, uint64_t size, husk_error* error) {
+husk_status copy(void* handle, void* stream, void* to, const void* from, uint64_t size,
+                 husk_error* error) {
   if (size == 0) return HUSK_OK;
   Device& device = as_device(handle);
   Current current(handle, error);
   HUSK_TRY(current.status);
-  const CUresult result =
-      device.driver.cuMemcpyDtoDAsync(as_address(to), as_address(from), size, as_stream(stream));
-  if (result != CUDA_SUCCESS) return copy_fail(device, error, result, "cuMemcpyDtoDAsync", "copy", size, to);
-  return check_work(device, stream, error, "a copy of %llu bytes to %p", static_cast<unsigned long long>(size), to);
+  const CUresult result = device.driver.cuMemcpyDtoDAsync(as_address(to), as_address(from), size,
+                                                          as_stream(stream));
+  if (result != CUDA_SUCCESS)
+    return copy_fail(device, error, result, "cuMemcpyDtoDAsync", "copy", size, to);
+  return check_work(device, stream, error, "a copy of %llu bytes to %p",
+                    static_cast<unsigned long long>(size), to);
 }
 
-// Eight bytes are one fill of four where both halves are equal, else two fills of four with a pitch of eight.
-static CUresult fill_wide(const Driver& driver, CUdeviceptr to, uint64_t pattern, uint64_t count, CUstream stream,
-                          const char** call) {
+// A fill of eight bytes is one fill of four bytes if both halves are equal, otherwise two fills of
+// four bytes with a pitch of eight.
+static CUresult fill_wide(const Driver& driver, CUdeviceptr to, uint64_t pattern, uint64_t count,
+                          CUstream stream, const char** call) {
   const uint32_t low = static_cast<uint32_t>(pattern), high = static_cast<uint32_t>(pattern >> 32);
   if (low == high) {
     *call = "cuMemsetD32Async";
@@ -124,11 +141,12 @@ static CUresult fill_wide(const Driver& driver, CUdeviceptr to, uint64_t pattern
   }
   *call = "cuMemsetD2D32Async";
   const CUresult result = driver.cuMemsetD2D32Async(to, 8, low, 1, count, stream);
-  return result == CUDA_SUCCESS ? driver.cuMemsetD2D32Async(to + 4, 8, high, 1, count, stream) : result;
+  return result == CUDA_SUCCESS ? driver.cuMemsetD2D32Async(to + 4, 8, high, 1, count, stream)
+                                : result;
 }
 
-husk_status fill(void* handle, void* stream, void* to, uint64_t pattern, uint32_t width, uint64_t count,
-                 husk_error* error) {
+husk_status fill(void* handle, void* stream, void* to, uint64_t pattern, uint32_t width,
+                 uint64_t count, husk_error* error) {
   if (count == 0) return HUSK_OK;
   Device& device = as_device(handle);
   const Driver& driver = device.driver;
@@ -140,27 +158,30 @@ husk_status fill(void* handle, void* stream, void* to, uint64_t pattern, uint32_
   switch (width) {
     case 1:
       call = "cuMemsetD8Async";
-      result = driver.cuMemsetD8Async(address, static_cast<unsigned char>(pattern), count, as_stream(stream));
+      result = driver.cuMemsetD8Async(address, static_cast<unsigned char>(pattern), count,
+                                      as_stream(stream));
       break;
     case 2:
       call = "cuMemsetD16Async";
-      result = driver.cuMemsetD16Async(address, static_cast<unsigned short>(pattern), count, as_stream(stream));
+      result = driver.cuMemsetD16Async(address, static_cast<unsigned short>(pattern), count,
+                                       as_stream(stream));
       break;
     case 4:
       call = "cuMemsetD32Async";
-      result = driver.cuMemsetD32Async(address, static_cast<unsigned int>(pattern), count, as_stream(stream));
+      result = driver.cuMemsetD32Async(address, static_cast<unsigned int>(pattern), count,
+                                       as_stream(stream));
       break;
-    case 8:
-      result = fill_wide(driver, address, pattern, count, as_stream(stream), &call);
-      break;
+    case 8: result = fill_wide(driver, address, pattern, count, as_stream(stream), &call); break;
     default:
-      return fail(error, HUSK_INVALID_ARGUMENT, "a fill has elements of 1, 2, 4 or 8 bytes, not %u", width);
+      return fail(error, HUSK_INVALID_ARGUMENT, "a fill has elements of 1, 2, 4 or 8 bytes, not %u",
+                  width);
   }
   if (result != CUDA_SUCCESS) {
     return driver_fail(driver, error, result, call, "fill of %llu elements of %u bytes at %p",
                        static_cast<unsigned long long>(count), width, to);
   }
-  return check_work(device, stream, error, "a fill of %llu elements at %p", static_cast<unsigned long long>(count), to);
+  return check_work(device, stream, error, "a fill of %llu elements at %p",
+                    static_cast<unsigned long long>(count), to);
 }
 
 husk_status stream_create(void* handle, void** stream, husk_error* error) {
@@ -171,7 +192,8 @@ husk_status stream_create(void* handle, void** stream, husk_error* error) {
   CUstream created = nullptr;
   const CUresult result = device.driver.cuStreamCreate(&created, CU_STREAM_NON_BLOCKING);
   if (result != CUDA_SUCCESS) {
-    return driver_fail(device.driver, error, result, "cuStreamCreate", "stream of device %d", device.index);
+    return driver_fail(device.driver, error, result, "cuStreamCreate", "stream of device %d",
+                       device.index);
   }
   *stream = created;
   return HUSK_OK;

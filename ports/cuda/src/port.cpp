@@ -2,17 +2,42 @@
 
 #include "device.h"
 #include "graph.h"
-#include "matmul.h"
 #include "module.h"
+#include "ops/matmul.h"
 
 namespace husk::cuda {
 
 static const husk_port kPort = {
-    sizeof(husk_port), HUSK_PORT_ABI, "cuda",        nullptr,     open,         close,        properties,
-    fit,               memory_alloc,  memory_free,   upload,      download,     copy,         fill,
-    stream_create,     stream_destroy, stream_wait,  module_load, module_unload, kernel_get,  launch,
-    &kGraphs,          enter,         leave,         load,        map,          unmap,
-    find_op,           share,         unshare,
+    sizeof(husk_port),
+    HUSK_PORT_ABI,
+    "cuda",
+    nullptr,
+    open,
+    close,
+    properties,
+    arch_rank,
+    memory_alloc,
+    memory_free,
+    upload,
+    download,
+    copy,
+    fill,
+    stream_create,
+    stream_destroy,
+    stream_wait,
+    module_load,
+    module_unload,
+    kernel_get,
+    launch,
+    &kGraphs,
+    enter,
+    leave,
+    upload_batch,
+    map,
+    unmap,
+    find_op,
+    alloc_host_flag,
+    free_host_flag,
 };
 
 }  // namespace husk::cuda

@@ -1,11 +1,14 @@
+// The device of the host port.
 #include "device.h"
 
-#include <assert.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
+#include <cassert>
+#include <cstdio>
+#include <cstring>
 #include <new>
+
+#include <husk/detail/struct_size.h>
 
 #include "error.h"
 
@@ -23,17 +26,20 @@ void Device::release(void* pointer) {
   live.fetch_sub(1, std::memory_order_relaxed);
 }
 
-husk_status device_open(void*, int32_t index, const husk_allocator* allocator, const husk_threads* threads,
-                        void** device, husk_error* error) {
+husk_status device_open(void*, int32_t index, const husk_allocator* allocator,
+                        const husk_threads* threads, void** device, husk_error* error) {
   *device = nullptr;
   if (index != 0) {
-    return fail(error, HUSK_INVALID_ARGUMENT, "host device %d: the host port has one device, 0", index);
+    return fail(error, HUSK_INVALID_ARGUMENT, "host device %d: the host port has one device, 0",
+                index);
   }
   if (!allocator || !allocator->allocate || !allocator->release) {
-    return fail(error, HUSK_INVALID_ARGUMENT, "host device: it needs an allocator with both of its functions");
+    return fail(error, HUSK_INVALID_ARGUMENT,
+                "host device: it needs an allocator with both of its functions");
   }
   if (threads && (threads->count == 0 || !threads->parallel)) {
-    return fail(error, HUSK_INVALID_ARGUMENT, "host device: its threads have no `parallel`, or count none; give NULL");
+    return fail(error, HUSK_INVALID_ARGUMENT,
+                "host device: its threads have no `parallel`, or count none; give NULL");
   }
   void* memory = allocator->allocate(allocator->user, sizeof(Device), alignof(Device));
   if (!memory) return fail(error, HUSK_OUT_OF_MEMORY, "host device: no memory for its handle");
@@ -52,20 +58,21 @@ void device_close(void* handle) {
 
 void device_properties(void* handle, husk_port_properties* out) {
   const auto* device = static_cast<const Device*>(handle);
-  *out = {};
-  cpu_name(out->name, sizeof out->name);
-  snprintf(out->arch, sizeof out->arch, "%s", isa_name(device->isa));
-  out->dl_device_type = 1;   // kDLCPU
-  out->device_index = 0;
-  out->host_memory = 1;
+  husk_port_properties properties = HUSK_PORT_PROPERTIES_INIT;
+  properties.dl_device_type = 1;  // kDLCPU
+  properties.host_memory = 1;
+  cpu_name(properties.name, sizeof properties.name);
+  snprintf(properties.arch, sizeof properties.arch, "%s", isa_name(device->isa));
   const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  if (pages > 0 && page > 0) out->memory_bytes = static_cast<uint64_t>(pages) * static_cast<uint64_t>(page);
+  if (pages > 0 && page > 0)
+    properties.memory_bytes = static_cast<uint64_t>(pages) * static_cast<uint64_t>(page);
+  detail::write_struct(properties, out);
 }
 
 int32_t device_fit(void* handle, const char* arch, int32_t format) {
   const auto* device = static_cast<const Device*>(handle);
   if (format != HUSK_IMAGE_ELF || !arch) return 0;
-  for (int32_t rank = static_cast<int32_t>(device->isa); rank > 0; rank--) {
+  for (int32_t rank = static_cast<int32_t>(device->isa); rank > 0; --rank) {
     const char* name = isa_name(static_cast<Isa>(rank));
     if (name && strcmp(name, arch) == 0) return rank;
   }

@@ -1,7 +1,8 @@
+// The implementation of fail().
 #include "error.h"
 
-#include <stdarg.h>
-#include <stdio.h>
+#include <cstdarg>
+#include <cstdio>
 
 namespace husk::host {
 

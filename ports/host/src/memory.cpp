@@ -1,6 +1,8 @@
-// Device memory of the host is memory of the allocator, whose alignment ends at 64 bytes: each allocation is larger by
-// a lead that the address is moved up in, and keeps where it really begins in the word before that address.
-#include <string.h>
+// Device memory of the host port, aligned to kAlignment. It comes from the application's allocator,
+// which aligns to at most 64 bytes. So each allocation is kLead bytes larger, the returned address
+// is moved up to the alignment, and the word before it holds the address that the allocator
+// returned.
+#include <cstring>
 
 #include "device.h"
 #include "error.h"
@@ -9,15 +11,15 @@ namespace husk::host {
 
 namespace {
 
-constexpr uint64_t alignment = 256;
-constexpr uint64_t lead = alignment + sizeof(void*);
+constexpr uint64_t kAlignment = 256;
+constexpr uint64_t kLead = kAlignment + sizeof(void*);
 
 template <class T>
 void fill_elements(void* to, uint64_t pattern, uint64_t count) {
   const T value = static_cast<T>(pattern);
   auto* bytes = static_cast<unsigned char*>(to);
-  // By memcpy: the caller's address need not be aligned to the element.
-  for (uint64_t i = 0; i < count; i++) memcpy(bytes + i * sizeof(T), &value, sizeof(T));
+  // memcpy, because the caller's address need not be aligned to the element size.
+  for (uint64_t i = 0; i < count; ++i) memcpy(bytes + i * sizeof(T), &value, sizeof(T));
 }
 
 }  // namespace
@@ -25,12 +27,14 @@ void fill_elements(void* to, uint64_t pattern, uint64_t count) {
 husk_status memory_alloc(void* handle, uint64_t size, void** memory, husk_error* error) {
   *memory = nullptr;
   auto* device = static_cast<Device*>(handle);
-  void* base = size <= SIZE_MAX - lead ? device->allocate(static_cast<size_t>(size + lead), 64) : nullptr;
+  void* base = size <= SIZE_MAX - kLead ? device->allocate(static_cast<size_t>(size + kLead), 64)
+                                        : nullptr;
   if (!base) {
     return fail(error, HUSK_OUT_OF_MEMORY, "host memory: %llu bytes are not to be had",
                 static_cast<unsigned long long>(size));
   }
-  const uintptr_t address = (reinterpret_cast<uintptr_t>(base) + lead) & ~static_cast<uintptr_t>(alignment - 1);
+  const uintptr_t address = (reinterpret_cast<uintptr_t>(base) + kLead) &
+                            ~static_cast<uintptr_t>(kAlignment - 1);
   *memory = reinterpret_cast<void*>(address);
   memcpy(static_cast<unsigned char*>(*memory) - sizeof base, &base, sizeof base);
   return HUSK_OK;
@@ -43,7 +47,8 @@ void memory_free(void* handle, void* memory) {
   static_cast<Device*>(handle)->release(base);
 }
 
-husk_status memory_copy(void*, void*, void* to, const void* from, uint64_t size, husk_error* error) {
+husk_status memory_copy(void*, void*, void* to, const void* from, uint64_t size,
+                        husk_error* error) {
   if (size == 0) return HUSK_OK;
   if (!to || !from) {
     return fail(error, HUSK_INVALID_ARGUMENT, "host copy of %llu bytes: the %s address is null",
@@ -53,9 +58,11 @@ husk_status memory_copy(void*, void*, void* to, const void* from, uint64_t size,
   return HUSK_OK;
 }
 
-husk_status memory_fill(void*, void*, void* to, uint64_t pattern, uint32_t width, uint64_t count, husk_error* error) {
+husk_status memory_fill(void*, void*, void* to, uint64_t pattern, uint32_t width, uint64_t count,
+                        husk_error* error) {
   if (width != 1 && width != 2 && width != 4 && width != 8) {
-    return fail(error, HUSK_INVALID_ARGUMENT, "host fill: elements of %u bytes; 1, 2, 4 and 8 are possible", width);
+    return fail(error, HUSK_INVALID_ARGUMENT,
+                "host fill: elements of %u bytes; 1, 2, 4 and 8 are possible", width);
   }
   if (count == 0) return HUSK_OK;
   if (!to) return fail(error, HUSK_INVALID_ARGUMENT, "host fill: the address is null");

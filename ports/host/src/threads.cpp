@@ -1,14 +1,15 @@
-// The ready pool of threads. One region runs at a time: callers queue at `gate`, so that a region always has all of the
-// threads that it asked for, and the order in which numbers are added up never depends on who else is busy.
-#include <assert.h>
+// A thread pool for applications without threads of their own. One region runs at a time: callers
+// queue at `gate`. So a region always has all threads that it asks for, and the order in which
+// numbers are added up never depends on other callers.
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cassert>
+#include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include <husk/port_host.h>
@@ -19,8 +20,9 @@ namespace husk::host {
 
 namespace {
 
-// How long a thread looks before it sleeps: the gap between two kernels is some microseconds, waking costs more.
-constexpr int looks = 2000;
+// How often a thread checks for work before it sleeps. The gap between two kernels is a few
+// microseconds; waking a thread takes longer.
+constexpr int kSpins = 2000;
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -40,12 +42,13 @@ struct Worker {
 
 struct Pool {
   husk_allocator allocator;
-  uint32_t started = 0;              // workers that run
-  int patience = 0;                  // looks before sleeping; 0 where there are more threads than CPUs
-  pthread_mutex_t gate;              // held by the caller of the region that runs
-  pthread_mutex_t lock;              // guards sleeping and waking
+  uint32_t started = 0;  // the number of running workers
+  int spins = 0;         // checks before sleeping; 0 if there are more threads than CPUs
+  pthread_mutex_t gate;  // held by the caller whose region runs
+  pthread_mutex_t lock;  // guards sleeping and waking
   pthread_cond_t work, done;
-  std::atomic<uint64_t> region{0};   // regions begun; what stands below is written before that
+  // The number of regions begun. It is increased after the fields below `missing` are written.
+  std::atomic<uint64_t> region{0};
   std::atomic<uint32_t> missing{0};  // workers that have not finished the region
   std::atomic<bool> stopping{false};
   uint32_t bodies = 0;
@@ -54,32 +57,34 @@ struct Pool {
 
   explicit Pool(const husk_allocator& memory) : allocator(memory) {}
 
-  // count - 1 of them, in the memory behind.
+  // The count - 1 workers, in the memory that follows the pool.
   Worker* workers() { return reinterpret_cast<Worker*>(this + 1); }
 };
 
-void* allocate_plainly(void*, size_t size, size_t align) {
+void* default_allocate(void*, size_t size, size_t align) {
   return aligned_alloc(align, (size + align - 1) / align * align);
 }
-void release_plainly(void*, void* pointer) { free(pointer); }
+void default_release(void*, void* pointer) { free(pointer); }
 
 uint32_t cpu_count() {
-  cpu_set_t set;   // has room for 1024; a larger machine makes the call fail
-  const long count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN);
+  cpu_set_t set;  // has room for 1024 CPUs; the call fails if there are more
+  const long count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                                 : sysconf(_SC_NPROCESSORS_ONLN);
   return count > 0 ? static_cast<uint32_t>(count) : 1;
 }
 
-bool has_news(const Pool& pool, uint64_t seen) {
-  return pool.region.load(std::memory_order_acquire) != seen || pool.stopping.load(std::memory_order_acquire);
+bool has_work(const Pool& pool, uint64_t seen) {
+  return pool.region.load(std::memory_order_acquire) != seen ||
+         pool.stopping.load(std::memory_order_acquire);
 }
 
 void wait_for_work(Pool& pool, uint64_t seen) {
-  for (int i = 0; i < pool.patience; i++) {
-    if (has_news(pool, seen)) return;
+  for (int i = 0; i < pool.spins; ++i) {
+    if (has_work(pool, seen)) return;
     pause_briefly();
   }
   pthread_mutex_lock(&pool.lock);
-  while (!has_news(pool, seen)) pthread_cond_wait(&pool.work, &pool.lock);
+  while (!has_work(pool, seen)) pthread_cond_wait(&pool.work, &pool.lock);
   pthread_mutex_unlock(&pool.lock);
 }
 
@@ -89,7 +94,7 @@ void* work(void* argument) {
   for (uint64_t seen = 0;;) {
     wait_for_work(pool, seen);
     if (pool.stopping.load(std::memory_order_acquire)) return nullptr;
-    seen++;   // the next region begins only when all workers have finished this one
+    ++seen;  // the next region begins only after all workers have finished this one
     if (self.index < pool.bodies) pool.body(pool.argument, self.index);
     if (pool.missing.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       pthread_mutex_lock(&pool.lock);
@@ -100,12 +105,13 @@ void* work(void* argument) {
 }
 
 void wait_for_workers(Pool& pool) {
-  for (int i = 0; i < pool.patience; i++) {
+  for (int i = 0; i < pool.spins; ++i) {
     if (pool.missing.load(std::memory_order_acquire) == 0) return;
     pause_briefly();
   }
   pthread_mutex_lock(&pool.lock);
-  while (pool.missing.load(std::memory_order_acquire) != 0) pthread_cond_wait(&pool.done, &pool.lock);
+  while (pool.missing.load(std::memory_order_acquire) != 0)
+    pthread_cond_wait(&pool.done, &pool.lock);
   pthread_mutex_unlock(&pool.lock);
 }
 
@@ -132,13 +138,13 @@ void parallel(void* user, uint32_t n, void (*body)(void*, uint32_t), void* argum
   pthread_mutex_unlock(&pool.gate);
 }
 
-// Ends the workers that run, and the pool.
-void end(Pool* pool) {
+// Ends the running workers and frees the pool.
+void destroy(Pool* pool) {
   pthread_mutex_lock(&pool->lock);
   pool->stopping.store(true, std::memory_order_release);
   pthread_cond_broadcast(&pool->work);
   pthread_mutex_unlock(&pool->lock);
-  for (uint32_t i = 0; i < pool->started; i++) pthread_join(pool->workers()[i].thread, nullptr);
+  for (uint32_t i = 0; i < pool->started; ++i) pthread_join(pool->workers()[i].thread, nullptr);
   pthread_cond_destroy(&pool->done);
   pthread_cond_destroy(&pool->work);
   pthread_mutex_destroy(&pool->lock);
@@ -148,57 +154,61 @@ void end(Pool* pool) {
   allocator.release(allocator.user, pool);
 }
 
-// The application's signals are for its own threads: workers have all of them blocked.
+// Starts workers until there are `count` threads. Workers block all signals, because the
+// application's signals are meant for its own threads.
 husk_status start_workers(Pool* pool, uint32_t count, husk_error* error) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int reason = 0;
+  sigset_t all_signals, previous;
+  sigfillset(&all_signals);
+  pthread_sigmask(SIG_SETMASK, &all_signals, &previous);
+  int failure = 0;
   while (pool->started + 1 < count) {
     Worker& worker = pool->workers()[pool->started];
     worker.pool = pool;
     worker.index = pool->started + 1;
-    reason = pthread_create(&worker.thread, nullptr, work, &worker);
-    if (reason != 0) break;
-    pool->started++;
+    failure = pthread_create(&worker.thread, nullptr, work, &worker);
+    if (failure != 0) break;
+    ++pool->started;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (reason == 0) return HUSK_OK;
-  return fail(error, HUSK_OUT_OF_MEMORY, "threads: number %u of %u does not start: %s", pool->started + 1, count,
-              strerror(reason));
+  pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+  if (failure == 0) return HUSK_OK;
+  return fail(error, HUSK_OUT_OF_MEMORY, "threads: number %u of %u does not start: %s",
+              pool->started + 1, count, strerror(failure));
 }
 
 }  // namespace
 
 }  // namespace husk::host
 
-husk_status husk_host_threads_create(uint32_t count, const husk_allocator* given, husk_threads* out,
-                                     husk_error* error) {
+husk_status husk_host_threads_create(uint32_t count, const husk_allocator* custom_allocator,
+                                     husk_threads* out, husk_error* error) {
   using namespace husk::host;
-  husk_error spare;
-  if (!error) error = &spare;
+  husk_error unused_error;
+  if (!error) error = &unused_error;
   if (!out) return fail(error, HUSK_INVALID_ARGUMENT, "threads: `out` is null");
   *out = {};
-  const husk_allocator allocator = given ? *given : husk_allocator{nullptr, allocate_plainly, release_plainly};
+  const husk_allocator allocator = custom_allocator
+                                       ? *custom_allocator
+                                       : husk_allocator{nullptr, default_allocate, default_release};
   if (!allocator.allocate || !allocator.release) {
-    return fail(error, HUSK_INVALID_ARGUMENT, "threads: they need an allocator with both of its functions");
+    return fail(error, HUSK_INVALID_ARGUMENT,
+                "threads: they need an allocator with both of its functions");
   }
   const uint32_t cpus = cpu_count();
   if (count == 0) count = cpus;
   if (count > HUSK_HOST_THREADS_MAX) {
-    return fail(error, HUSK_INVALID_ARGUMENT, "threads: %u are too many, at most %d can be had", count,
-                HUSK_HOST_THREADS_MAX);
+    return fail(error, HUSK_INVALID_ARGUMENT, "threads: %u are too many, at most %d can be had",
+                count, HUSK_HOST_THREADS_MAX);
   }
   void* memory = allocator.allocate(allocator.user, sizeof(Pool) + count * sizeof(Worker), 64);
   if (!memory) return fail(error, HUSK_OUT_OF_MEMORY, "threads: no memory for a pool of %u", count);
   auto* pool = new (memory) Pool(allocator);
-  pool->patience = count <= cpus ? looks : 0;
+  pool->spins = count <= cpus ? kSpins : 0;
   pthread_mutex_init(&pool->gate, nullptr);
   pthread_mutex_init(&pool->lock, nullptr);
   pthread_cond_init(&pool->work, nullptr);
   pthread_cond_init(&pool->done, nullptr);
   if (const husk_status status = start_workers(pool, count, error)) {
-    end(pool);
+    destroy(pool);
     return status;
   }
   *out = {pool, count, parallel};
@@ -207,6 +217,6 @@ husk_status husk_host_threads_create(uint32_t count, const husk_allocator* given
 
 void husk_host_threads_release(husk_threads* threads) {
   if (!threads || !threads->user) return;
-  husk::host::end(static_cast<husk::host::Pool*>(threads->user));
+  husk::host::destroy(static_cast<husk::host::Pool*>(threads->user));
   *threads = {};
 }

@@ -1,13 +1,16 @@
-/* The port over the CUDA driver API. libcuda.so.1 is opened by `open`, never linked: a program that holds this port
- * starts on a machine without a GPU, and `open` says what is missing (HUSK_UNSUPPORTED).
+/** @file
+ * The port for NVIDIA GPUs, by the CUDA driver API. `open` loads libcuda.so.1 at run time, so a
+ * program with this port also starts on a machine without a GPU; there `open` returns
+ * HUSK_UNSUPPORTED and names what is missing.
  *
- * Needs a driver of CUDA 12.0 or later. From 12.3 on programmatic edges of graphs are what they say, before that full
- * edges; from 12.4 on parameters of kernels are checked against the image, and kernels are loaded before their first
- * launch.
+ * The driver must support CUDA 12.0 or later. Before CUDA 12.3 programmatic edges of graphs become
+ * full edges. From CUDA 12.4 on the port compares the parameters of kernels with those in the
+ * image, and kernels are loaded before their first launch.
  *
- * Device memory, streams and kernels belong to the device's primary context, which is retained while the device is
- * open and current only inside the port's functions. Pointers of other libraries on that context (PyTorch, the CUDA
- * runtime) and their streams may be given to every function. */
+ * Device memory, streams and kernels belong to the device's primary context. The port retains it
+ * while the device is open and makes it current only inside its functions. Pointers and streams of
+ * other libraries on that context (PyTorch, the CUDA runtime) are valid arguments of every
+ * function. C11 and C++17. */
 #ifndef HUSK_PORT_CUDA_H
 #define HUSK_PORT_CUDA_H
 
@@ -17,35 +20,51 @@
 extern "C" {
 #endif
 
-/* What `user` of a copy of the table may point to, read when a device is opened; zero is every option's default:
- *   husk_cuda_options options = {sizeof options, 1};
- *   husk_port port = *husk_port_cuda();  port.user = &options;
- * The copy must outlive the engine. */
+/** Options of the port. The application copies the port's table and sets `user` to the options; the
+ * copy and the options must outlive the engine. The port reads the options when it opens a device.
+ * Minimum size: through `check_each`.
+ *
+ * @code
+ * husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
+ * options.check_each = 1;
+ * husk_port port = *husk_port_cuda();
+ * port.user = &options;
+ * @endcode
+ */
 typedef struct husk_cuda_options {
-  uint32_t struct_size;
-  /* 1: debug; each launch, copy, fill and graph waits until its work is done, and says what went wrong in it. */
+  uint32_t struct_size; /**< The size of this struct, set by whoever provides it. */
+  /** 1: for debugging, each launch, copy, fill and graph waits until its work is done, and reports
+   * a failure of that work. */
   int32_t check_each;
-  /* A library with nvtxRangePushA and nvtxRangePop, as "libnvtx3interop.so.1" and, to CUDA 12, "libnvToolsExt.so.1" are:
-   * launches, graphs and loads are ranges of a profile on the host's side. Refused where it cannot be opened. NULL: none. */
+  /** The path of a library with nvtxRangePushA and nvtxRangePop, such as "libnvtx3interop.so.1" or,
+   * up to CUDA 12, "libnvToolsExt.so.1". Launches, graphs and uploads then appear as ranges of the
+   * host in profiles. `open` fails if the library cannot be opened. NULL: no ranges. */
   const char* nvtx;
-  /* Large loads go through pinned memory, which is freed behind each: bytes of one buffer, 0 is 2 MiB; threads, 0 is six, at
-   * most 16; buffers for each of them, 0 is two, at most four. The caller's threads of husk_engine_options are taken where it
-   * gave any. Up to 64 buffers' bytes go without. */
+  /** The size in bytes of one staging buffer of large uploads; 0: 2 MiB. Large uploads go through
+   * pinned memory, which is freed after each; uploads of up to 64 buffers' size do not. */
   uint64_t staging_bytes;
+  /** The number of threads of large uploads, at most 16; 0: six. The threads of husk_engine_options
+   * are used if there are any. */
   int32_t load_threads;
+  /** The number of staging buffers of each thread, at most four; 0: two. */
   int32_t load_buffers;
-  /* The library that programs exported with libraries call: the path of a libcublasLt of CUDA 12 or later. NULL: the newest that
-   * the dynamic linker finds and the driver can run. Opened where the first such program is, and nowhere else. */
+  /** The path of a libcublasLt of CUDA 12 or later, for programs that were exported with libraries.
+   * NULL: the newest that the dynamic linker finds and the driver can run. The library is opened
+   * with the first such program, and never if there is none. */
   const char* cublas;
-  /* Kernels are loaded when a program is opened, once a device for all of its sessions. 1: what the driver puts off to the first
-   * launch of each is done then too, so opening takes longer and the first run of a launch list is like later ones. */
+  /** 1: opening a program also does the work that the driver otherwise puts off to the first launch
+   * of each kernel, so opening takes longer and the first run of a launch list takes no longer than
+   * later runs. In any case opening loads the kernels, once per device for all sessions. */
   int32_t prefetch;
-  /* 1: debug; memory is filled with 0xFF before it is given back to the driver, so that whoever still reads it finds NaNs. The
-   * arena between runs: husk_session_options.fill_freed. */
-  int32_t fill_freed;
+  /** 1: for debugging, device memory is filled with 0xFF before it is returned to the driver, so
+   * that a later read sees NaNs. husk_session_options.poison_memory does so for the arena. */
+  int32_t poison_memory;
 } husk_cuda_options;
+/** The initial value of a husk_cuda_options. */
+#define HUSK_CUDA_OPTIONS_INIT {sizeof(husk_cuda_options), 0, NULL, 0, 0, 0, NULL, 0, 0}
 
-/* The table of the port; static, the same at every call, from any thread. Never NULL, also without a driver. */
+/** Returns the port "cuda": a static table, never NULL, also on a machine without a driver. Any
+ * thread may call. */
 HUSK_API const husk_port* husk_port_cuda(void);
 
 #ifdef __cplusplus

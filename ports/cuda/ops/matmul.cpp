@@ -1,0 +1,121 @@
+#include "ops/matmul.h"
+
+#include <cstring>
+
+#include <husk/detail/struct_size.h>
+
+#include "device.h"
+#include "ops/matmul_plan.h"
+
+namespace husk::cuda {
+
+namespace {
+
+// cuBLASLt opened for one device: OpLibrary.state, and `user` of the op.
+struct Matmul {
+  Cublas cublas;
+  MatmulPlanCache plans;
+};
+
+husk_status zero(const Device& device, const Operands& operands, void* stream,
+                 const husk_op_arg* args, husk_error* error) {
+  if (operands.zeros == 0) return HUSK_OK;
+  const CUresult result = device.driver.cuMemsetD8Async(
+      as_address(operands.d), 0, static_cast<size_t>(operands.zeros), as_stream(stream));
+  if (result == CUDA_SUCCESS) return HUSK_OK;
+  return driver_fail(device.driver, error, result, "cuMemsetD8Async", "%s", MatmulText(args).text);
+}
+
+husk_status prepare(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                    husk_error* error) {
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_op_context, context, threads, error));
+  Operands operands;
+  HUSK_TRY(read_operands(args, count, &operands, error));
+  if (operands.is_empty()) return HUSK_OK;
+  Current current(context->device, error);
+  HUSK_TRY(current.status);
+  // The address of a bias in the caller's memory is not known yet and may be null, which the
+  // library refuses; the choice of an algorithm depends on its alignment only.
+  operands.bias = reinterpret_cast<void*>(uintptr_t{256});
+  Matmul& matmul = *static_cast<Matmul*>(context->user);
+  LtDescriptors descriptors;
+  const cublasStatus_t status = descriptors.write(matmul.cublas, operands);
+  if (status != CUBLAS_STATUS_SUCCESS)
+    return cublas_fail(matmul.cublas, error, status, "a descriptor", "%s", MatmulText(args).text);
+  MatmulPlan plan;
+  return matmul.plans.get(matmul.cublas, operands.key, &descriptors, args, &plan, error);
+}
+
+husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                 husk_error* error) {
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_op_context, context, threads, error));
+  Device& device = as_device(context->device);
+  Operands operands;
+  HUSK_TRY(read_operands(args, count, &operands, error));
+  Current current(context->device, error);
+  HUSK_TRY(current.status);
+  const NvtxRange range(device.nvtx, "husk::matmul");
+  if (operands.is_empty()) return zero(device, operands, context->stream, args, error);
+  Matmul& matmul = *static_cast<Matmul*>(context->user);
+  const Cublas& cublas = matmul.cublas;
+  LtDescriptors descriptors;
+  cublasStatus_t status = descriptors.write(cublas, operands);
+  if (status != CUBLAS_STATUS_SUCCESS)
+    return cublas_fail(cublas, error, status, "a descriptor", "%s", MatmulText(args).text);
+  MatmulPlan plan;
+  HUSK_TRY(matmul.plans.get(cublas, operands.key, &descriptors, args, &plan, error));
+  // cuBLASLt reads alpha and beta in the type that it computes in.
+  const float alpha = static_cast<float>(operands.alpha), beta = static_cast<float>(operands.beta);
+  const bool is_double = operands.key.dtype == HUSK_F64;
+  Descriptor* layouts = descriptors.layouts;
+  status = cublas.cublasLtMatmul(cublas.handle, &descriptors.desc,
+                                 is_double ? static_cast<const void*>(&operands.alpha) : &alpha,
+                                 operands.a, &layouts[0], operands.b, &layouts[1],
+                                 is_double ? static_cast<const void*>(&operands.beta) : &beta,
+                                 operands.c, &layouts[2], operands.d, &layouts[3], &plan.algo,
+                                 operands.workspace, plan.workspace, as_stream(context->stream));
+  if (status == CUBLAS_STATUS_SUCCESS)
+    return check_work(device, context->stream, error, "%s", MatmulText(args).text);
+  return cublas_fail(cublas, error, status, "cublasLtMatmul", "%s", MatmulText(args).text);
+}
+
+// OpLibrary.close.
+void close_matmul(const Device& device, void* state) {
+  Matmul* matmul = static_cast<Matmul*>(state);
+  close_cublas(&matmul->cublas);
+  matmul->plans.destroy();
+  release(device, matmul);
+}
+
+husk_status open_matmul(void* handle, OpLibrary* out, husk_error* error) {
+  Device& device = as_device(handle);
+  Current current(handle, error);
+  HUSK_TRY(current.status);
+  Matmul* matmul = static_cast<Matmul*>(
+      allocate(device, sizeof(Matmul), "plans of matrix products", error));
+  if (!matmul) return HUSK_OUT_OF_MEMORY;
+  memset(matmul, 0, sizeof *matmul);
+  const husk_status status = open_cublas(device.options.cublas, device.driver, &matmul->cublas,
+                                         error);
+  if (status != HUSK_OK) {
+    release(device, matmul);
+    return status;
+  }
+  matmul->plans.init();
+  *out = {matmul, close_matmul};
+  return HUSK_OK;
+}
+
+}  // namespace
+
+husk_status find_op(void* handle, const char* name, husk_op* op, husk_error* error) {
+  if (strcmp(name, "husk::matmul") != 0) return HUSK_NOT_FOUND;
+  Device& device = as_device(handle);
+  const Lock lock(&device.mutex);
+  if (!device.matmul.state) HUSK_TRY(open_matmul(handle, &device.matmul, error));
+  detail::write_struct(
+      husk_op{sizeof(husk_op), 0, "husk::matmul", call, device.matmul.state, prepare}, op);
+  return HUSK_OK;
+}
+
+}  // namespace husk::cuda

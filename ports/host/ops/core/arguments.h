@@ -1,0 +1,125 @@
+// One row of the op table, and the checks of the arguments of one call. The text of every failed
+// check names the op and the argument.
+#pragma once
+
+#include <husk/detail/try.h>
+#include <husk/op.h>
+
+namespace husk::host {
+
+constexpr int32_t kMaxRank = 16;  // highest rank of a tensor that any op takes
+
+class Arguments;
+struct Device;
+
+// A row of pack.def. `names` holds the schema's names of the arguments in order, separated by one
+// space. A '?' after a name marks an argument at the end that a caller may leave out.
+struct Op {
+  const char* name;
+  husk_status (*run)(const Arguments& args);
+  const char* names;
+};
+
+// The husk_op.call of every row. husk_op.user points to the Op.
+husk_status op_enter(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                     husk_error* error);
+
+// The arguments of one call. A check_ function returns HUSK_OK or an error. A get_ function also
+// writes the value of the argument to `out`. Except for none(), check_count(), check_tensor() and
+// the get_ functions, the caller must have checked that the arguments exist.
+class Arguments {
+ public:
+  Arguments(const Op& row, const husk_op_context* op_context, const husk_op_arg* op_args,
+            uint32_t arg_count, husk_error* op_error)
+      : op(row.name),
+        context(op_context),
+        count(arg_count),
+        error(op_error),
+        values(op_args),
+        names(row.names) {}
+
+  const husk_op_arg& operator[](uint32_t index) const { return values[index]; }
+  // True if the argument is left out or has kind NONE.
+  bool none(uint32_t index) const { return index >= count || values[index].kind == HUSK_ARG_NONE; }
+
+  // The number of arguments is one that the op takes.
+  [[nodiscard]] husk_status check_count() const;
+  // The argument is a tensor of a rank in [min_rank, max_rank] with sizes and strides, without a
+  // negative size, and, if it has elements, with an aligned address. No rank exceeds kMaxRank.
+  [[nodiscard]] husk_status check_tensor(uint32_t index, int32_t min_rank = 0,
+                                         int32_t max_rank = kMaxRank) const;
+  [[nodiscard]] husk_status check_dtype(uint32_t index, int32_t expected) const;
+  [[nodiscard]] husk_status check_same_dtype(uint32_t index, uint32_t other) const;
+  // The dtype is i64 or i32.
+  [[nodiscard]] husk_status check_index_dtype(uint32_t index) const;
+  // The dtype is bool or u8.
+  [[nodiscard]] husk_status check_mask_dtype(uint32_t index) const;
+  // The size along `dim` is `expected`. `reason` tells the reader where that number comes from.
+  [[nodiscard]] husk_status check_size(uint32_t index, int32_t dim, int64_t expected,
+                                       const char* reason) const;
+  [[nodiscard]] husk_status check_same_shape(uint32_t index, uint32_t other) const;
+  // Argument `index` is a tensor, `out` an output of its shape and dtype, and `out` + 1 a bool
+  // output of its shape.
+  [[nodiscard]] husk_status check_masked(uint32_t index, uint32_t out) const;
+  // The argument is a tensor of rank 1 with `length` elements.
+  [[nodiscard]] husk_status check_vector(uint32_t index, int64_t length, const char* reason) const;
+  // The argument is a list of `expected` ints.
+  [[nodiscard]] husk_status check_ints(uint32_t index, int64_t expected) const;
+  // The argument is a number that the op writes (HUSK_ARG_RESULT).
+  [[nodiscard]] husk_status check_result(uint32_t index) const;
+
+  // Reads an int or a float.
+  [[nodiscard]] husk_status get_number(uint32_t index, double& out) const;
+  [[nodiscard]] husk_status get_int(uint32_t index, int64_t& out) const;
+  [[nodiscard]] husk_status get_bool(uint32_t index, bool& out) const;
+  // Reads a dimension of a tensor of this rank. A negative one counts from the end. Rank 0 takes 0
+  // and -1. `out` is never negative.
+  [[nodiscard]] husk_status get_dim(uint32_t index, int32_t rank, int32_t& out) const;
+  // Reads the device of the context. It says which instruction set matrix products may use.
+  [[nodiscard]] husk_status get_device(const Device*& out) const;
+
+  // The following functions fill `error` and return its code.
+  husk_status unsupported_dtype(uint32_t index) const;
+  // "op: argument name: reason".
+  husk_status argument_error(uint32_t index, husk_status status, const char* reason) const;
+  // An element `index` of an index tensor does not exist along `dim`.
+  husk_status index_out_of_range(int64_t index, int32_t dim, int64_t size) const;
+  // A result whose size depends on the data has room for another number of elements.
+  husk_status wrong_result_size(int64_t capacity, int64_t elements) const;
+
+  const char* const op;
+  const husk_op_context* const context;
+  const uint32_t count;
+  husk_error* const error;
+
+ private:
+  // The name of an argument, for "%.*s".
+  struct Name {
+    int length;
+    const char* text;
+  };
+  Name name(uint32_t index) const;
+
+  const husk_op_arg* const values;
+  const char* const names;
+};
+
+// Bytes of one element; 0 for a dtype that the host ops do not know.
+int64_t dtype_bytes(int32_t dtype);
+const char* dtype_name(int32_t dtype);
+int64_t numel(const husk_op_arg& tensor);
+// True if the elements are adjacent in memory, in the order of the dimensions.
+bool contiguous(const husk_op_arg& tensor);
+
+// Copies tensor argument `from` to tensor argument `to`, with broadcasting and conversion.
+[[nodiscard]] husk_status copy_elements(const Arguments& args, uint32_t to, uint32_t from);
+// Copies `from` to `to` likewise. Both are checked tensors, made from the arguments `from_at` and
+// `to_at`, which error texts name.
+[[nodiscard]] husk_status copy_between(const Arguments& args, uint32_t to_at, const husk_op_arg& to,
+                                       uint32_t from_at, const husk_op_arg& from);
+
+#define HUSK_HOST_OP(name, run, names) husk_status run(const Arguments& args);
+#include "core/pack.def"
+#undef HUSK_HOST_OP
+
+}  // namespace husk::host

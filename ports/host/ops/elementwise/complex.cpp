@@ -1,0 +1,307 @@
+// Elementwise ops of complex tensors, for which no frontend generates kernels. The ops also take
+// real tensors. All of them compute in f64.
+#include <complex>
+
+#include "core/arguments.h"
+#include "core/complex_row.h"
+#include "core/loop.h"
+#include "error.h"
+
+namespace husk::host {
+
+namespace {
+
+using StdComplex = std::complex<double>;
+
+StdComplex to_std(Complex128 a) { return {a.re, a.im}; }
+Complex128 from_std(StdComplex a) { return {a.real(), a.imag()}; }
+Complex128 real(double value) { return {value, 0}; }
+
+using UnaryFunction = Complex128 (*)(Complex128 a);
+
+// a / b. Both parts are first divided by the larger part of b, so that no square overflows.
+Complex128 divide(Complex128 a, Complex128 b) {
+  const double scale = std::fmax(std::fabs(b.re), std::fabs(b.im));
+  const double c = b.re / scale, d = b.im / scale, size = scale * (c * c + d * d);
+  if (b.im == 0 && a.im == 0) return real(a.re / b.re);
+  return {(a.re * c + a.im * d) / size, (a.im * c - a.re * d) / size};
+}
+
+Complex128 power(Complex128 a, Complex128 b) {
+  if (b.im == 0) {
+    if (b.re == 2) return times(a, a);
+    if (b.re == 3) return times(times(a, a), a);
+    if (b.re == 1) return a;
+    if (b.re == 0) return real(1);
+    if (b.re == 0.5) return from_std(std::sqrt(to_std(a)));
+    if (b.re == -1) return divide(real(1), a);
+    if (b.re == -2) return divide(real(1), times(a, a));
+    if (b.re == -0.5) return divide(real(1), from_std(std::sqrt(to_std(a))));
+    if (a.im == 0 && (a.re >= 0 || b.re == std::floor(b.re))) return real(std::pow(a.re, b.re));
+  }
+  if (a.re == 0 && a.im == 0) return real(0);
+  return from_std(std::pow(to_std(a), to_std(b)));
+}
+
+// ---- loops over operands ----
+
+// out = f(self), elementwise, with self at argument 0 and out at `out_at`.
+husk_status map(const Arguments& args, uint32_t out_at, UnaryFunction f) {
+  HUSK_TRY(args.check_tensor(0));
+  HUSK_TRY(args.check_tensor(out_at));
+  HUSK_TRY(args.check_same_shape(out_at, 0));
+  const husk_op_arg &self = args[0], &out = args[out_at];
+  ReadRow read = nullptr;
+  WriteRow write = nullptr;
+  if (!row_reader(self.dtype, read)) return args.unsupported_dtype(0);
+  if (!row_writer(out.dtype, write)) return args.unsupported_dtype(out_at);
+  Loop<2> loop;
+  loop.shape(out);
+  loop.add(1, self);
+  loop.merge();
+  each_row(loop, [&](const int64_t(&at)[2], int64_t count, const int64_t(&steps)[2]) {
+    Complex128 values[kRowBlock];
+    for (int64_t start = 0; start < count; start += kRowBlock) {
+      const int64_t length = count - start < kRowBlock ? count - start : kRowBlock;
+      read(self.data, at[1] + start * steps[1], steps[1], values, length);
+      for (int64_t i = 0; i < length; ++i) values[i] = f(values[i]);
+      write(out.data, at[0] + start * steps[0], steps[0], values, length);
+    }
+  });
+  return HUSK_OK;
+}
+
+// An operand of a binary op: a tensor that broadcasts to the output, or a scalar.
+struct Operand {
+  const husk_op_arg* tensor = nullptr;
+  ReadRow read = nullptr;
+  Complex128 value{};
+  int64_t strides[kMaxRank] = {};
+
+  husk_status read_argument(const Arguments& args, uint32_t at, const husk_op_arg& out) {
+    Scalar scalar;
+    if (scalar_of(args[at], scalar)) {
+      value = {scalar.re, scalar.im};
+      return HUSK_OK;
+    }
+    HUSK_TRY(args.check_tensor(at));
+    tensor = &args[at];
+    if (!row_reader(tensor->dtype, read)) return args.unsupported_dtype(at);
+    if (broadcast(*tensor, out.sizes, out.rank, strides)) return HUSK_OK;
+    return args.argument_error(at, HUSK_INVALID_ARGUMENT,
+                               "has a shape that does not broadcast to the output's");
+  }
+  // Reads a block of a row: `count` elements from offset `at` on, `step` apart.
+  void read_block(int64_t at, int64_t step, Complex128* to, int64_t count) const {
+    if (tensor) return read(tensor->data, at, step, to, count);
+    for (int64_t i = 0; i < count; ++i) to[i] = value;
+  }
+};
+
+// out = f(first, second), elementwise, for the arguments at those positions.
+template <class F>
+husk_status map_pair(const Arguments& args, uint32_t first, uint32_t second, uint32_t out_at, F f) {
+  HUSK_TRY(args.check_tensor(out_at));
+  const husk_op_arg& out = args[out_at];
+  Operand a, b;
+  HUSK_TRY(a.read_argument(args, first, out));
+  HUSK_TRY(b.read_argument(args, second, out));
+  WriteRow write = nullptr;
+  if (!row_writer(out.dtype, write)) return args.unsupported_dtype(out_at);
+  Loop<3> loop;
+  loop.shape(out);
+  for (int32_t d = 0; d < out.rank; ++d) {
+    loop.strides[1][d] = a.strides[d];
+    loop.strides[2][d] = b.strides[d];
+  }
+  loop.merge();
+  each_row(loop, [&](const int64_t(&at)[3], int64_t count, const int64_t(&steps)[3]) {
+    Complex128 left[kRowBlock], right[kRowBlock];
+    for (int64_t start = 0; start < count; start += kRowBlock) {
+      const int64_t length = count - start < kRowBlock ? count - start : kRowBlock;
+      a.read_block(at[1] + start * steps[1], steps[1], left, length);
+      b.read_block(at[2] + start * steps[2], steps[2], right, length);
+      for (int64_t i = 0; i < length; ++i) left[i] = f(left[i], right[i]);
+      write(out.data, at[0] + start * steps[0], steps[0], left, length);
+    }
+  });
+  return HUSK_OK;
+}
+
+// out = self + sign * alpha * other.
+husk_status add_scaled(const Arguments& args, double sign) {
+  Scalar alpha;
+  HUSK_TRY(get_scalar(args, 2, alpha));
+  const Complex128 factor{sign * alpha.re, sign * alpha.im};
+  if (factor.re == 1 && factor.im == 0)
+    return map_pair(args, 0, 1, 3, [](Complex128 a, Complex128 b) { return plus(a, b); });
+  if (factor.re == -1 && factor.im == 0)
+    return map_pair(args, 0, 1, 3, [](Complex128 a, Complex128 b) { return minus(a, b); });
+  return map_pair(args, 0, 1, 3,
+                  [&](Complex128 a, Complex128 b) { return plus(a, times(factor, b)); });
+}
+
+bool is_infinite(Complex128 a) { return std::isinf(a.re) || std::isinf(a.im); }
+
+}  // namespace
+
+husk_status complex_add(const Arguments& args) { return add_scaled(args, 1); }
+husk_status complex_sub(const Arguments& args) { return add_scaled(args, -1); }
+husk_status complex_rsub(const Arguments& args) {
+  Scalar alpha;
+  HUSK_TRY(get_scalar(args, 2, alpha));
+  const Complex128 factor{alpha.re, alpha.im};
+  return map_pair(args, 1, 0, 3,
+                  [&](Complex128 a, Complex128 b) { return minus(a, times(factor, b)); });
+}
+husk_status complex_mul(const Arguments& args) {
+  return map_pair(args, 0, 1, 2, [](Complex128 a, Complex128 b) { return times(a, b); });
+}
+husk_status complex_div(const Arguments& args) { return map_pair(args, 0, 1, 2, divide); }
+husk_status complex_pow(const Arguments& args) { return map_pair(args, 0, 1, 2, power); }
+husk_status complex_eq(const Arguments& args) {
+  return map_pair(args, 0, 1, 2,
+                  [](Complex128 a, Complex128 b) { return real(a.re == b.re && a.im == b.im); });
+}
+husk_status complex_ne(const Arguments& args) {
+  return map_pair(args, 0, 1, 2,
+                  [](Complex128 a, Complex128 b) { return real(a.re != b.re || a.im != b.im); });
+}
+husk_status complex_from_parts(const Arguments& args) {
+  return map_pair(args, 0, 1, 2, [](Complex128 a, Complex128 b) { return Complex128{a.re, b.re}; });
+}
+husk_status complex_polar(const Arguments& args) {
+  return map_pair(args, 0, 1, 2, [](Complex128 a, Complex128 b) {
+    return Complex128{a.re * std::cos(b.re), a.re * std::sin(b.re)};
+  });
+}
+
+// out = self + value * tensor1 * tensor2. The product is stored in the output first.
+husk_status complex_addcmul(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(4));
+  Scalar scalar;
+  HUSK_TRY(get_scalar(args, 3, scalar));
+  const Complex128 factor{scalar.re, scalar.im};
+  HUSK_TRY(map_pair(args, 1, 2, 4,
+                    [&](Complex128 a, Complex128 b) { return times(factor, times(a, b)); }));
+  return map_pair(args, 0, 4, 4, [](Complex128 a, Complex128 b) { return plus(a, b); });
+}
+
+husk_status complex_neg(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return Complex128{-a.re, -a.im}; });
+}
+husk_status complex_conj(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return Complex128{a.re, -a.im}; });
+}
+husk_status complex_real(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return real(a.re); });
+}
+husk_status complex_imag(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return real(a.im); });
+}
+husk_status complex_abs(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return real(std::hypot(a.re, a.im)); });
+}
+husk_status complex_angle(const Arguments& args) {
+  return map(args, 1,
+             [](Complex128 a) { return real(is_nan(a) ? a.re + a.im : std::atan2(a.im, a.re)); });
+}
+husk_status complex_sgn(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) {
+    const double size = std::hypot(a.re, a.im);
+    return size == 0 ? real(0) : Complex128{a.re / size, a.im / size};
+  });
+}
+husk_status complex_exp(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::exp(to_std(a))); });
+}
+husk_status complex_log(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::log(to_std(a))); });
+}
+husk_status complex_sqrt(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::sqrt(to_std(a))); });
+}
+husk_status complex_rsqrt(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return divide(real(1), from_std(std::sqrt(to_std(a)))); });
+}
+husk_status complex_sin(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::sin(to_std(a))); });
+}
+husk_status complex_cos(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::cos(to_std(a))); });
+}
+husk_status complex_tan(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::tan(to_std(a))); });
+}
+husk_status complex_sinh(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::sinh(to_std(a))); });
+}
+husk_status complex_cosh(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::cosh(to_std(a))); });
+}
+husk_status complex_tanh(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::tanh(to_std(a))); });
+}
+husk_status complex_asin(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::asin(to_std(a))); });
+}
+husk_status complex_acos(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::acos(to_std(a))); });
+}
+husk_status complex_atan(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::atan(to_std(a))); });
+}
+husk_status complex_asinh(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::asinh(to_std(a))); });
+}
+husk_status complex_acosh(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::acosh(to_std(a))); });
+}
+husk_status complex_atanh(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::atanh(to_std(a))); });
+}
+husk_status complex_log2(const Arguments& args) {
+  return map(args, 1,
+             [](Complex128 a) { return from_std(std::log(to_std(a)) / 0.69314718055994530942); });
+}
+husk_status complex_log10(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::log10(to_std(a))); });
+}
+husk_status complex_log1p(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return from_std(std::log(to_std({a.re + 1, a.im}))); });
+}
+husk_status complex_exp2(const Arguments& args) {
+  return map(args, 1,
+             [](Complex128 a) { return from_std(std::exp(to_std(a) * 0.69314718055994530942)); });
+}
+husk_status complex_expm1(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) {
+    // The real part exp(x) cos(y) - 1 is written so that it does not lose x and y near 0.
+    const double half = std::sin(a.im / 2), scale = std::exp(a.re);
+    return Complex128{std::expm1(a.re) * std::cos(a.im) - 2 * half * half, scale * std::sin(a.im)};
+  });
+}
+husk_status complex_sigmoid(const Arguments& args) {
+  return map(args, 1,
+             [](Complex128 a) { return divide(real(1), from_std(1.0 + std::exp(-to_std(a)))); });
+}
+husk_status complex_reciprocal(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return divide(real(1), a); });
+}
+husk_status complex_square(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return times(a, a); });
+}
+husk_status complex_isnan(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return real(is_nan(a)); });
+}
+husk_status complex_isinf(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return real(is_infinite(a)); });
+}
+husk_status complex_isfinite(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return real(!is_nan(a) && !is_infinite(a)); });
+}
+husk_status complex_logical_not(const Arguments& args) {
+  return map(args, 1, [](Complex128 a) { return real(a.re == 0 && a.im == 0); });
+}
+
+}  // namespace husk::host

@@ -1,0 +1,298 @@
+// aten::scatter, scatter_add, scatter_reduce and gather. Rows along `dim` are independent of each
+// other. A reduction that needs more than the tensor itself (sums in f32, counts) keeps that for a
+// window of one row on the stack.
+#include <limits>
+
+#include "core/arguments.h"
+#include "core/arithmetic.h"
+#include "core/loop.h"
+#include "error.h"
+
+namespace husk::host {
+
+namespace {
+
+enum class Reduce { Assign, Sum, Product, Mean, Max, Min };
+
+struct Scatter {
+  const Arguments& args;
+  const husk_op_arg &self, &index;
+  const husk_op_arg* source;  // null: the source is `value`
+  Scalar value;
+  Reduce reduce;
+  bool include_self;
+  int64_t length, stride;                      // of self along dim
+  Loop<3> rows;                                // operands: self, index, source; `dim` is left out
+  int64_t count, index_stride, source_stride;  // along dim, of index and source
+};
+
+// The larger number; NaN if one of them is NaN.
+template <class V>
+V larger(V a, V b) {
+  return is_nan(a) || a > b ? a : b;
+}
+// The smaller number; NaN if one of them is NaN.
+template <class V>
+V smaller(V a, V b) {
+  return is_nan(a) || a < b ? a : b;
+}
+
+template <class V>
+V combine(Reduce reduce, V a, V b) {
+  switch (reduce) {
+    case Reduce::Assign: return b;
+    case Reduce::Product: return times(a, b);
+    case Reduce::Max:
+      if constexpr (!is_complex<V>) return larger(a, b);
+      break;
+    case Reduce::Min:
+      if constexpr (!is_complex<V>) return smaller(a, b);
+      break;
+    default: break;
+  }
+  return plus(a, b);
+}
+
+template <class V>
+V neutral(Reduce reduce) {
+  if constexpr (is_complex<V>) {
+    return number_of<V>(reduce == Reduce::Product);
+  } else {
+    using Limits = std::numeric_limits<V>;
+    switch (reduce) {
+      case Reduce::Product: return V(1);
+      case Reduce::Max: return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+      case Reduce::Min: return Limits::has_infinity ? Limits::infinity() : Limits::max();
+      default: return V(0);
+    }
+  }
+}
+
+// sum / count. Ints round down, as in PyTorch's scatter_reduce with "mean".
+template <class V>
+V divide(V sum, int64_t count) {
+  if constexpr (is_complex<V>) {
+    using R = decltype(V::re);
+    return {sum.re / static_cast<R>(count), sum.im / static_cast<R>(count)};
+  } else if constexpr (std::is_same_v<V, bool>) {
+    return sum;
+  } else if constexpr (std::is_integral_v<V>) {
+    const int64_t wide = static_cast<int64_t>(sum), quotient = wide / count;
+    return static_cast<V>(wide % count < 0 ? quotient - 1 : quotient);
+  } else {
+    return sum / static_cast<V>(count);
+  }
+}
+
+// Element i of a row of the source.
+template <class T>
+Value<T> source_value(const Scatter& s, int64_t row, int64_t i) {
+  if (!s.source) return scalar_as<Value<T>>(s.value);
+  return get(data_of<T>(*s.source) + row + i * s.source_stride);
+}
+
+// Reduces a row directly in self.
+template <class T>
+void scatter_row(const Scatter& s, const int64_t (&at)[3]) {
+  T* self = writable<T>(s.self) + at[0];
+  if (!s.include_self) {
+    for (int64_t i = 0; i < s.count; ++i) {
+      const int64_t to = get_index(s.index.dtype, s.index.data, at[1] + i * s.index_stride);
+      set(self + to * s.stride, neutral<Value<T>>(s.reduce));
+    }
+  }
+  for (int64_t i = 0; i < s.count; ++i) {
+    const int64_t to = get_index(s.index.dtype, s.index.data, at[1] + i * s.index_stride);
+    T* element = self + to * s.stride;
+    set(element, combine(s.reduce, get(element), source_value<T>(s, at[2], i)));
+  }
+}
+
+constexpr int64_t kWindow = 4096;  // elements of a row that are reduced at once
+
+// Reduces the part of a row that begins at `first`, through sums and counts on the stack, so that
+// f16 and bf16 round once.
+template <class T>
+void scatter_window(const Scatter& s, const int64_t (&at)[3], int64_t first) {
+  using V = Value<T>;
+  V sums[kWindow];
+  int64_t hits[kWindow] = {};
+  T* self = writable<T>(s.self) + at[0] + first * s.stride;
+  const int64_t length = s.length - first < kWindow ? s.length - first : kWindow;
+  for (int64_t i = 0; i < length; ++i)
+    sums[i] = s.include_self ? get(self + i * s.stride) : neutral<V>(s.reduce);
+  for (int64_t i = 0; i < s.count; ++i) {
+    const int64_t to = get_index(s.index.dtype, s.index.data, at[1] + i * s.index_stride) - first;
+    if (to < 0 || to >= length) continue;
+    sums[to] = combine(s.reduce, sums[to], source_value<T>(s, at[2], i));
+    ++hits[to];
+  }
+  for (int64_t i = 0; i < length; ++i) {
+    if (hits[i] == 0) continue;
+    if (s.reduce == Reduce::Mean) sums[i] = divide(sums[i], hits[i] + (s.include_self ? 1 : 0));
+    set(self + i * s.stride, sums[i]);
+  }
+}
+
+// All indices exist along dim.
+husk_status check_indices(const Scatter& s, int32_t dim) {
+  int64_t index = 0;
+  const bool in_range = each_while(s.rows, [&](const int64_t(&at)[3]) {
+    for (int64_t i = 0; i < s.count; ++i) {
+      index = get_index(s.index.dtype, s.index.data, at[1] + i * s.index_stride);
+      if (index < 0 || index >= s.length) return false;
+    }
+    return true;
+  });
+  return in_range ? husk_status{HUSK_OK} : s.args.index_out_of_range(index, dim, s.length);
+}
+
+// Sets up the loop over the rows of `index`, which self and the source must be large enough for.
+husk_status rows_of(Scatter& s, uint32_t index_at, int32_t dim) {
+  const husk_op_arg &self = s.self, &index = s.index;
+  const int32_t rank = self.rank;
+  if (index.rank != rank && numel(index) > 0)
+    return s.args.argument_error(index_at, HUSK_INVALID_ARGUMENT, "has another rank than self");
+  if (s.source && s.source->rank != rank && numel(index) > 0)
+    return s.args.argument_error(index_at, HUSK_INVALID_ARGUMENT,
+                                 "has another rank than the source");
+  s.count = s.length = s.stride = s.index_stride = s.source_stride = 1;
+  if (numel(index) == 0) {
+    s.count = 0;
+    s.rows.rank = 1;
+    s.rows.sizes[0] = 0;
+    return HUSK_OK;
+  }
+  for (int32_t d = 0; d < rank; ++d) {
+    if ((d != dim && index.sizes[d] > self.sizes[d]) ||
+        (s.source && index.sizes[d] > s.source->sizes[d])) {
+      return fail(s.args.error, HUSK_INVALID_ARGUMENT,
+                  "%s: the index has size %lld along %d, more than self or the source", s.args.op,
+                  static_cast<long long>(index.sizes[d]), d);
+    }
+  }
+  s.rows.shape(index, 1);
+  s.rows.add(0, self);
+  s.rows.add(2, s.source ? *s.source : index);
+  if (rank > 0) {
+    s.count = index.sizes[dim];
+    s.length = self.sizes[dim];
+    s.stride = self.strides[dim];
+    s.index_stride = index.strides[dim];
+    s.source_stride = s.source ? s.source->strides[dim] : 0;
+    s.rows.drop(dim);
+  }
+  return HUSK_OK;
+}
+
+husk_status run(const Arguments& args, uint32_t self_at, uint32_t source_at, Reduce reduce,
+                bool include_self) {
+  HUSK_TRY(args.check_tensor(self_at));
+  HUSK_TRY(args.check_tensor(2));
+  Scatter s{args, args[self_at], args[2], nullptr, {}, reduce, include_self, 0, 0, {}, 0, 0, 0};
+  int32_t dim = 0;
+  HUSK_TRY(args.get_dim(1, s.self.rank, dim));
+  HUSK_TRY(args.check_index_dtype(2));
+  if (!scalar_of(args[source_at], s.value)) {
+    HUSK_TRY(args.check_tensor(source_at));
+    HUSK_TRY(args.check_same_dtype(source_at, self_at));
+    s.source = &args[source_at];
+  }
+  HUSK_TRY(rows_of(s, 2, dim));
+  HUSK_TRY(check_indices(s, dim));
+  const bool windows = reduce == Reduce::Mean ||
+                       (reduce != Reduce::Assign && s.count > 1 &&
+                        (s.self.dtype == HUSK_F16 || s.self.dtype == HUSK_BF16));
+  return visit_argument<Everything>(args, self_at, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    each(s.rows, [&](const int64_t(&at)[3]) {
+      if (!windows) return scatter_row<T>(s, at);
+      for (int64_t first = 0; first < s.length; first += kWindow) scatter_window<T>(s, at, first);
+    });
+  });
+}
+
+// Reads the name of the reduction.
+husk_status reduce_of(const Arguments& args, uint32_t at, Reduce& out) {
+  constexpr struct {
+    const char* name;
+    Reduce reduce;
+  } kReductions[] = {{"sum", Reduce::Sum},      {"add", Reduce::Sum},
+                     {"prod", Reduce::Product}, {"multiply", Reduce::Product},
+                     {"mean", Reduce::Mean},    {"amax", Reduce::Max},
+                     {"amin", Reduce::Min}};
+  if (args[at].kind == HUSK_ARG_STRING && args[at].string) {
+    for (const auto& row : kReductions) {
+      if (__builtin_strcmp(row.name, args[at].string) != 0) continue;
+      out = row.reduce;
+      const int32_t dtype = args[0].dtype;
+      const bool has_order = dtype != HUSK_C64 && dtype != HUSK_C128;
+      return has_order || out == Reduce::Sum || out == Reduce::Product || out == Reduce::Mean
+                 ? husk_status{HUSK_OK}
+                 : args.unsupported_dtype(0);
+    }
+  }
+  return args.argument_error(at, HUSK_INVALID_ARGUMENT,
+                             "is none of sum, prod, mean, amax, amin, add, multiply");
+}
+
+}  // namespace
+
+husk_status scatter_into(const Arguments& args) { return run(args, 0, 3, Reduce::Assign, true); }
+
+husk_status scatter_add_into(const Arguments& args) { return run(args, 0, 3, Reduce::Sum, true); }
+
+husk_status scatter_reduce_into(const Arguments& args) {
+  Reduce reduce{};
+  bool include_self = true;
+  HUSK_TRY(args.check_tensor(0));
+  HUSK_TRY(reduce_of(args, 4, reduce));
+  if (!args.none(5)) HUSK_TRY(args.get_bool(5, include_self));
+  return run(args, 0, 3, reduce, include_self);
+}
+
+husk_status scatter(const Arguments& args) {
+  HUSK_TRY(copy_elements(args, 4, 0));
+  return run(args, 4, 3, Reduce::Assign, true);
+}
+
+husk_status scatter_add(const Arguments& args) {
+  HUSK_TRY(copy_elements(args, 4, 0));
+  return run(args, 4, 3, Reduce::Sum, true);
+}
+
+husk_status scatter_reduce(const Arguments& args) {
+  Reduce reduce{};
+  bool include_self = true;
+  HUSK_TRY(copy_elements(args, 6, 0));
+  HUSK_TRY(reduce_of(args, 4, reduce));
+  HUSK_TRY(args.get_bool(5, include_self));
+  return run(args, 6, 3, reduce, include_self);
+}
+
+husk_status gather(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(0));
+  HUSK_TRY(args.check_tensor(2));
+  HUSK_TRY(args.check_tensor(4));
+  HUSK_TRY(args.check_same_dtype(4, 0));
+  HUSK_TRY(args.check_same_shape(4, 2));
+  const husk_op_arg &self = args[0], &index = args[2], &out = args[4];
+  int32_t dim = 0;
+  HUSK_TRY(args.get_dim(1, self.rank, dim));
+  HUSK_TRY(args.check_index_dtype(2));
+  Scatter s{args, self, index, &out, {}, Reduce::Assign, true, 0, 0, {}, 0, 0, 0};
+  HUSK_TRY(rows_of(s, 2, dim));
+  HUSK_TRY(check_indices(s, dim));
+  visit_bytes(dtype_bytes(self.dtype), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    each(s.rows, [&](const int64_t(&at)[3]) {
+      for (int64_t i = 0; i < s.count; ++i) {
+        const int64_t from = get_index(index.dtype, index.data, at[1] + i * s.index_stride);
+        writable<T>(out)[at[2] + i * s.source_stride] = data_of<T>(self)[at[0] + from * s.stride];
+      }
+    });
+  });
+  return HUSK_OK;
+}
+
+}  // namespace husk::host

@@ -1,0 +1,220 @@
+// Ops whose result size depends on the data: nonzero, masked_select, repeat_interleave; and
+// masked_scatter. The op with the suffix ":sizes" counts the elements of the result. The op itself
+// counts again, and fails if its output has room for another number.
+#include <cstring>
+
+#include "core/arguments.h"
+#include "core/arithmetic.h"
+#include "core/loop.h"
+#include "error.h"
+
+namespace husk::host {
+
+namespace {
+
+// Calls f(whether the element is not 0) for each element in order. Returns false if the dtype is
+// not supported.
+template <class F>
+bool each_truth(const husk_op_arg& tensor, F f) {
+  Loop<1> loop;
+  loop.shape(tensor);
+  return visit<Everything>(tensor.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    each(loop, [&](const int64_t(&at)[1]) { f(cast<bool>(get(data_of<T>(tensor) + at[0]))); });
+  });
+}
+
+husk_status count_true(const Arguments& args, uint32_t at, int64_t& count) {
+  count = 0;
+  return each_truth(args[at], [&](bool truth) { count += truth; }) ? husk_status{HUSK_OK}
+                                                                   : args.unsupported_dtype(at);
+}
+
+// Writes the indices of the first `max_count` elements that are not 0.
+void write_indices(const husk_op_arg& self, const husk_op_arg& out, int64_t max_count) {
+  int64_t at[kMaxRank] = {}, row = 0;
+  each_truth(self, [&](bool truth) {
+    if (truth && row < max_count) {
+      int64_t* to = writable<int64_t>(out) + row++ * out.strides[0];
+      for (int32_t d = 0; d < self.rank; ++d) to[d * out.strides[1]] = at[d];
+    }
+    for (int32_t d = self.rank - 1; d >= 0; --d) {
+      if (++at[d] < self.sizes[d]) break;
+      at[d] = 0;
+    }
+  });
+}
+
+// Checks self, and the output for indices.
+husk_status check_indices_out(const Arguments& args, uint32_t out) {
+  HUSK_TRY(args.check_tensor(0));
+  HUSK_TRY(args.check_tensor(out, 2, 2));
+  HUSK_TRY(args.check_dtype(out, HUSK_I64));
+  return args.check_size(out, 1, args[0].rank, "the rank of self");
+}
+
+// Makes a loop over the shape to which self and mask broadcast. Operands: self, mask.
+husk_status masked_loop(const Arguments& args, Loop<2>& loop) {
+  HUSK_TRY(args.check_tensor(0));
+  HUSK_TRY(args.check_tensor(1));
+  HUSK_TRY(args.check_mask_dtype(1));
+  const husk_op_arg &self = args[0], &mask = args[1];
+  loop.rank = self.rank > mask.rank ? self.rank : mask.rank;
+  for (int32_t d = 0; d < loop.rank; ++d) {
+    const int32_t self_dim = d - (loop.rank - self.rank), mask_dim = d - (loop.rank - mask.rank);
+    const int64_t size = self_dim < 0 ? 1 : self.sizes[self_dim];
+    loop.sizes[d] = size != 1 || mask_dim < 0 ? size : mask.sizes[mask_dim];
+  }
+  if (!broadcast(self, loop.sizes, loop.rank, loop.strides[0]) ||
+      !broadcast(mask, loop.sizes, loop.rank, loop.strides[1])) {
+    return args.argument_error(1, HUSK_INVALID_ARGUMENT,
+                               "has a shape that does not broadcast with self");
+  }
+  loop.merge();
+  return HUSK_OK;
+}
+
+int64_t masked_count(const husk_op_arg& mask, const Loop<2>& loop) {
+  int64_t count = 0;
+  each(loop, [&](const int64_t(&at)[2]) { count += data_of<uint8_t>(mask)[at[1]] != 0; });
+  return count;
+}
+
+// Adds up the repeats. None of them may be negative.
+husk_status repeats_sum(const Arguments& args, int64_t& sum) {
+  HUSK_TRY(args.check_tensor(0, 1, 1));
+  const husk_op_arg& repeats = args[0];
+  HUSK_TRY(args.check_index_dtype(0));
+  sum = 0;
+  for (int64_t i = 0; i < repeats.sizes[0]; ++i) {
+    const int64_t value = get_index(repeats.dtype, repeats.data, i * repeats.strides[0]);
+    if (value < 0 || __builtin_add_overflow(sum, value, &sum)) {
+      return fail(args.error, HUSK_INVALID_INPUT, "%s: repeat %lld is %lld", args.op,
+                  static_cast<long long>(i), static_cast<long long>(value));
+    }
+  }
+  return HUSK_OK;
+}
+
+}  // namespace
+
+husk_status nonzero(const Arguments& args) {
+  HUSK_TRY(check_indices_out(args, 1));
+  int64_t count = 0;
+  HUSK_TRY(count_true(args, 0, count));
+  if (count != args[1].sizes[0]) return args.wrong_result_size(args[1].sizes[0], count);
+  write_indices(args[0], args[1], count);
+  return HUSK_OK;
+}
+
+husk_status nonzero_sizes(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(0));
+  HUSK_TRY(args.check_result(1));
+  return count_true(args, 0, *static_cast<int64_t*>(args[1].data));
+}
+
+husk_status nonzero_static(const Arguments& args) {
+  int64_t size = 0, fill = 0, count = 0;
+  HUSK_TRY(check_indices_out(args, 3));
+  HUSK_TRY(args.get_int(1, size));
+  HUSK_TRY(args.get_int(2, fill));
+  HUSK_TRY(args.check_size(3, 0, size, "size"));
+  HUSK_TRY(count_true(args, 0, count));
+  const husk_op_arg& out = args[3];
+  write_indices(args[0], out, size);
+  for (int64_t i = count; i < size; ++i)
+    for (int32_t d = 0; d < args[0].rank; ++d)
+      writable<int64_t>(out)[i * out.strides[0] + d * out.strides[1]] = fill;
+  return HUSK_OK;
+}
+
+husk_status masked_select(const Arguments& args) {
+  Loop<2> loop;
+  HUSK_TRY(masked_loop(args, loop));
+  HUSK_TRY(args.check_tensor(2, 1, 1));
+  HUSK_TRY(args.check_same_dtype(2, 0));
+  const husk_op_arg &self = args[0], &mask = args[1], &out = args[2];
+  const int64_t count = masked_count(mask, loop);
+  if (count != out.sizes[0]) return args.wrong_result_size(out.sizes[0], count);
+  visit_bytes(dtype_bytes(self.dtype), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    int64_t to = 0;
+    each(loop, [&](const int64_t(&at)[2]) {
+      if (data_of<uint8_t>(mask)[at[1]] == 0) return;
+      writable<T>(out)[to] = data_of<T>(self)[at[0]];
+      to += out.strides[0];
+    });
+  });
+  return HUSK_OK;
+}
+
+husk_status masked_select_sizes(const Arguments& args) {
+  Loop<2> loop;
+  HUSK_TRY(masked_loop(args, loop));
+  HUSK_TRY(args.check_result(2));
+  *static_cast<int64_t*>(args[2].data) = masked_count(args[1], loop);
+  return HUSK_OK;
+}
+
+husk_status masked_scatter(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(2));
+  HUSK_TRY(args.check_same_dtype(2, 0));
+  HUSK_TRY(copy_elements(args, 3, 0));
+  HUSK_TRY(args.check_same_dtype(3, 0));
+  HUSK_TRY(args.check_tensor(1));
+  const husk_op_arg &mask = args[1], &source = args[2], &out = args[3];
+  HUSK_TRY(args.check_mask_dtype(1));
+  Loop<2> loop;
+  loop.shape(out);
+  if (!broadcast(mask, out.sizes, out.rank, loop.strides[1]))
+    return args.argument_error(1, HUSK_INVALID_ARGUMENT,
+                               "has a shape that does not broadcast to self");
+  const int64_t count = masked_count(mask, loop);
+  if (count > numel(source)) {
+    return fail(args.error, HUSK_INVALID_INPUT,
+                "%s: the mask has %lld true elements, source has %lld", args.op,
+                static_cast<long long>(count), static_cast<long long>(numel(source)));
+  }
+  visit_bytes(dtype_bytes(out.dtype), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    int64_t from[kMaxRank] = {};
+    each(loop, [&](const int64_t(&at)[2]) {
+      if (data_of<uint8_t>(mask)[at[1]] == 0) return;
+      int64_t offset = 0;
+      for (int32_t d = 0; d < source.rank; ++d) offset += from[d] * source.strides[d];
+      writable<T>(out)[at[0]] = data_of<T>(source)[offset];
+      for (int32_t d = source.rank - 1; d >= 0; --d) {
+        if (++from[d] < source.sizes[d]) break;
+        from[d] = 0;
+      }
+    });
+  });
+  return HUSK_OK;
+}
+
+husk_status repeat_interleave(const Arguments& args) {
+  int64_t sum = 0;
+  HUSK_TRY(repeats_sum(args, sum));
+  HUSK_TRY(args.check_tensor(2, 1, 1));
+  HUSK_TRY(args.check_same_dtype(2, 0));
+  const husk_op_arg &repeats = args[0], &out = args[2];
+  if (sum != out.sizes[0]) return args.wrong_result_size(out.sizes[0], sum);
+  int64_t to = 0;
+  for (int64_t i = 0; i < repeats.sizes[0]; ++i) {
+    for (int64_t n = get_index(repeats.dtype, repeats.data, i * repeats.strides[0]); n > 0;
+         --n, to += out.strides[0]) {
+      if (out.dtype == HUSK_I64)
+        writable<int64_t>(out)[to] = i;
+      else
+        writable<int32_t>(out)[to] = static_cast<int32_t>(i);
+    }
+  }
+  return HUSK_OK;
+}
+
+husk_status repeat_interleave_sizes(const Arguments& args) {
+  HUSK_TRY(args.check_result(2));
+  return repeats_sum(args, *static_cast<int64_t*>(args[2].data));
+}
+
+}  // namespace husk::host

@@ -1,0 +1,107 @@
+// aten::_cdist_forward and _pdist_forward: p-norms of differences of rows.
+#include <cmath>
+
+#include "core/arguments.h"
+#include "core/arithmetic.h"
+#include "core/loop.h"
+#include "error.h"
+
+namespace husk::host {
+
+namespace {
+
+// The p-norm of the difference of two rows.
+template <class T>
+double distance(const T* a, int64_t a_step, const T* b, int64_t b_step, int64_t count, double p) {
+  double total = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const double d = std::fabs(static_cast<double>(get(a + i * a_step)) -
+                               static_cast<double>(get(b + i * b_step)));
+    if (p == 0)
+      total += d != 0;
+    else if (p == 1)
+      total += d;
+    else if (p == 2)
+      total += d * d;
+    else if (std::isinf(p))
+      total = is_nan(d) || d > total ? d : total;
+    else
+      total += std::pow(d, p);
+  }
+  return p == 0 || p == 1 || std::isinf(p) ? total
+         : p == 2                          ? std::sqrt(total)
+                                           : std::pow(total, 1 / p);
+}
+
+// Reads the p of a p-norm.
+husk_status get_p(const Arguments& args, uint32_t at, double& p) {
+  HUSK_TRY(args.get_number(at, p));
+  return p >= 0 ? husk_status{HUSK_OK}
+                : args.argument_error(at, HUSK_INVALID_ARGUMENT, "is negative");
+}
+
+}  // namespace
+
+husk_status cdist(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(0, 2, kMaxRank));
+  HUSK_TRY(args.check_tensor(1, 2, kMaxRank));
+  HUSK_TRY(args.check_tensor(4, 2, kMaxRank));
+  HUSK_TRY(args.check_same_dtype(1, 0));
+  HUSK_TRY(args.check_same_dtype(4, 0));
+  double p = 0;
+  HUSK_TRY(get_p(args, 2, p));
+  const husk_op_arg &a = args[0], &b = args[1], &out = args[4];
+  HUSK_TRY(args.check_size(1, b.rank - 1, a.sizes[a.rank - 1], "the columns of x1"));
+  HUSK_TRY(args.check_size(4, out.rank - 2, a.sizes[a.rank - 2], "the rows of x1"));
+  HUSK_TRY(args.check_size(4, out.rank - 1, b.sizes[b.rank - 2], "the rows of x2"));
+  Loop<3> batches;  // operands: out, x1, x2
+  batches.shape(out);
+  batches.rank = out.rank - 2;
+  husk_op_arg left = a, right = b;
+  left.rank -= 2;
+  right.rank -= 2;
+  if (!broadcast(left, out.sizes, batches.rank, batches.strides[1]) ||
+      !broadcast(right, out.sizes, batches.rank, batches.strides[2])) {
+    return args.argument_error(4, HUSK_INVALID_ARGUMENT,
+                               "has batches that x1 and x2 do not broadcast to");
+  }
+  return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    each(batches, [&](const int64_t(&at)[3]) {
+      for (int64_t i = 0; i < a.sizes[a.rank - 2]; ++i) {
+        for (int64_t j = 0; j < b.sizes[b.rank - 2]; ++j) {
+          const double d = distance(data_of<T>(a) + at[1] + i * a.strides[a.rank - 2],
+                                    a.strides[a.rank - 1],
+                                    data_of<T>(b) + at[2] + j * b.strides[b.rank - 2],
+                                    b.strides[b.rank - 1], a.sizes[a.rank - 1], p);
+          set(writable<T>(out) + at[0] + i * out.strides[out.rank - 2] +
+                  j * out.strides[out.rank - 1],
+              static_cast<Value<T>>(d));
+        }
+      }
+    });
+  });
+}
+
+husk_status pdist(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(0, 2, 2));
+  double p = 0;
+  HUSK_TRY(get_p(args, 1, p));
+  const husk_op_arg& self = args[0];
+  const int64_t rows = self.sizes[0];
+  HUSK_TRY(args.check_vector(2, rows > 1 ? rows * (rows - 1) / 2 : 0, "one for each pair of rows"));
+  HUSK_TRY(args.check_same_dtype(2, 0));
+  return visit_argument<Floats>(args, 0, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    int64_t to = 0;
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = i + 1; j < rows; ++j, to += args[2].strides[0]) {
+        writable<T>(args[2])[to] = static_cast<T>(
+            distance(data_of<T>(self) + i * self.strides[0], self.strides[1],
+                     data_of<T>(self) + j * self.strides[0], self.strides[1], self.sizes[1], p));
+      }
+    }
+  });
+}
+
+}  // namespace husk::host

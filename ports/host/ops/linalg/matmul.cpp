@@ -1,0 +1,246 @@
+// aten::mm, addmm, bmm, baddbmm and related operators: checks, then one matrix product for each
+// matrix of the batch. Schemas: aten/src/ATen/native/native_functions.yaml of PyTorch.
+#include <cmath>
+
+#include "core/arguments.h"
+#include "core/arithmetic.h"
+#include "core/loop.h"
+#include "core/parallel.h"
+#include "device.h"
+#include "error.h"
+#include "linalg/product.h"
+
+namespace husk::host {
+
+namespace {
+
+// The positions of an op's operands among its arguments. beta multiplies `self`, which may be
+// absent.
+struct Operands {
+  static constexpr uint32_t kNone = 0xffffffff;
+  uint32_t self, a, b, beta, alpha, out;
+  int32_t rank;
+};
+
+constexpr Operands product_operands(int32_t rank) {
+  return {Operands::kNone, 0, 1, Operands::kNone, Operands::kNone, 2, rank};
+}
+constexpr Operands addition_operands(int32_t rank) { return {0, 1, 2, 3, 4, 5, rank}; }
+
+husk_status check_operands(const Arguments& args, const Operands& at) {
+  const uint32_t operands[] = {at.a, at.b, at.out};
+  for (uint32_t index : operands) HUSK_TRY(args.check_tensor(index, at.rank, at.rank));
+  for (uint32_t index : operands) HUSK_TRY(args.check_same_dtype(index, at.a));
+  const int32_t row = at.rank - 2, column = at.rank - 1;
+  HUSK_TRY(args.check_size(at.b, row, args[at.a].sizes[column], "the columns of the first matrix"));
+  HUSK_TRY(args.check_size(at.out, row, args[at.a].sizes[row], "the rows of the first matrix"));
+  HUSK_TRY(args.check_size(at.out, column, args[at.b].sizes[column],
+                           "the columns of the second matrix"));
+  if (at.rank == 2) return HUSK_OK;
+  HUSK_TRY(args.check_size(at.b, 0, args[at.a].sizes[0], "the first batch"));
+  return args.check_size(at.out, 0, args[at.a].sizes[0], "the first batch");
+}
+
+// Computes the strides with which self broadcasts to out.
+husk_status broadcast_self(const Arguments& args, const Operands& at, int64_t* strides) {
+  HUSK_TRY(args.check_tensor(at.self, 0, at.rank));
+  HUSK_TRY(args.check_same_dtype(at.self, at.a));
+  const husk_op_arg& self = args[at.self];
+  for (int32_t dim = 0; dim < at.rank; ++dim) {
+    const int32_t self_dim = dim - (at.rank - self.rank);
+    strides[dim] = 0;
+    if (self_dim < 0 || self.sizes[self_dim] == 1) continue;
+    HUSK_TRY(args.check_size(at.self, self_dim, args[at.out].sizes[dim], "it broadcasts to out"));
+    strides[dim] = self.strides[self_dim];
+  }
+  return HUSK_OK;
+}
+
+// The address of matrix number `batch`.
+const void* batch_of(const husk_op_arg& tensor, int64_t stride, int64_t batch) {
+  return static_cast<const unsigned char*>(tensor.data) +
+         batch * stride * dtype_bytes(tensor.dtype);
+}
+
+// Splits a product into parts of its output. Each part is at least as large as a block of the
+// kernels. The split does not depend on the number of threads, so the results do not either.
+struct Split {
+  static constexpr int64_t kPartRows = 96, kPartColumns = 256;
+  int64_t rows, columns;  // the number of parts
+
+  explicit Split(const Product& p)
+      : rows(p.m < kPartRows ? 1 : p.m / kPartRows),
+        columns(p.n < kPartColumns ? 1 : p.n / kPartColumns) {}
+
+  // Restricts p to part (i, j).
+  void restrict_to(Product& p, int64_t i, int64_t j) const {
+    const int64_t bytes = dtype_bytes(p.dtype), row = i * kPartRows, column = j * kPartColumns;
+    const auto move = [&](const void* data, int64_t elements) {
+      return static_cast<const unsigned char*>(data) + elements * bytes;
+    };
+    p.m = i + 1 < rows ? kPartRows : p.m - row;
+    p.n = j + 1 < columns ? kPartColumns : p.n - column;
+    p.a.data = move(p.a.data, row * p.a.row);
+    p.b.data = move(p.b.data, column * p.b.column);
+    p.out = const_cast<unsigned char*>(move(p.out, row * p.out_row + column * p.out_column));
+    if (p.self.data) p.self.data = move(p.self.data, row * p.self.row + column * p.self.column);
+  }
+};
+
+husk_status multiply(const Arguments& args, const Operands& at) {
+  HUSK_TRY(check_operands(args, at));
+  const Device* device = nullptr;
+  Product product = {};
+  product.alpha = 1;
+  int64_t self[3] = {};
+  bool adds = false;
+  if (at.self != Operands::kNone) {
+    HUSK_TRY(broadcast_self(args, at, self));
+    HUSK_TRY(args.get_number(at.beta, product.beta));
+    HUSK_TRY(args.get_number(at.alpha, product.alpha));
+    adds = product.beta != 0;  // as in PyTorch, beta = 0 ignores self, even if it holds NaN
+  }
+  HUSK_TRY(args.get_device(device));
+  const husk_op_arg &a = args[at.a], &b = args[at.b], &out = args[at.out];
+  const int32_t row = at.rank - 2, column = at.rank - 1;
+  product.dtype = static_cast<husk_dtype>(out.dtype);
+  product.m = out.sizes[row];
+  product.n = out.sizes[column];
+  product.k = a.sizes[column];
+  product.out_row = out.strides[row];
+  product.out_column = out.strides[column];
+  if (numel(out) == 0) return HUSK_OK;
+  if (!product_knows(product.dtype)) return args.unsupported_dtype(at.a);
+  const bool batched = at.rank == 3;
+  const int64_t batches = batched ? out.sizes[0] : 1;
+  const Split split(product);
+  const double work = static_cast<double>(numel(out)) * static_cast<double>(product.k);
+  run_in_parts(
+      args.context->threads, batches * split.rows * split.columns, work,
+      [&](int64_t part, int64_t step) {
+        for (; part < batches * split.rows * split.columns; part += step) {
+          const int64_t i = part / (split.rows * split.columns);
+          Product p = product;
+          p.a = {batch_of(a, batched ? a.strides[0] : 0, i), a.strides[row], a.strides[column]};
+          p.b = {batch_of(b, batched ? b.strides[0] : 0, i), b.strides[row], b.strides[column]};
+          p.out = const_cast<void*>(batch_of(out, batched ? out.strides[0] : 0, i));
+          if (adds)
+            p.self = {batch_of(args[at.self], batched ? self[0] : 0, i), self[row], self[column]};
+          split.restrict_to(p, part / split.columns % split.rows, part % split.columns);
+          product_run(*device, p);
+        }
+      });
+  return HUSK_OK;
+}
+
+}  // namespace
+
+// out = beta * self + alpha * the sum of a[i] b[i]. As in PyTorch, each addition rounds to the
+// dtype.
+husk_status addbmm(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(1, 3, 3));
+  HUSK_TRY(args.check_tensor(2, 3, 3));
+  HUSK_TRY(args.check_tensor(5, 2, 2));
+  HUSK_TRY(args.check_same_dtype(2, 1));
+  HUSK_TRY(args.check_same_dtype(5, 1));
+  const husk_op_arg &a = args[1], &b = args[2], &out = args[5];
+  HUSK_TRY(args.check_size(2, 0, a.sizes[0], "the first batch"));
+  HUSK_TRY(args.check_size(2, 1, a.sizes[2], "the columns of the first matrices"));
+  HUSK_TRY(args.check_size(5, 0, a.sizes[1], "the rows of the first matrices"));
+  HUSK_TRY(args.check_size(5, 1, b.sizes[2], "the columns of the second matrices"));
+  const Operands at{0, 1, 2, 3, 4, 5, 2};
+  int64_t self[2] = {};
+  Product product = {};
+  const Device* device = nullptr;
+  HUSK_TRY(broadcast_self(args, at, self));
+  HUSK_TRY(args.get_number(3, product.beta));
+  HUSK_TRY(args.get_number(4, product.alpha));
+  HUSK_TRY(args.get_device(device));
+  product.dtype = out.dtype;
+  product.m = out.sizes[0];
+  product.n = out.sizes[1];
+  product.k = a.sizes[2];
+  product.out = out.data;
+  product.out_row = out.strides[0];
+  product.out_column = out.strides[1];
+  if (numel(out) == 0) return HUSK_OK;
+  if (product.beta != 0) product.self = {args[0].data, self[0], self[1]};
+  if (a.sizes[0] == 0) product.k = 0;
+  for (int64_t i = 0; i == 0 || i < a.sizes[0]; ++i) {
+    product.a = {batch_of(a, a.strides[0], i), a.strides[1], a.strides[2]};
+    product.b = {batch_of(b, b.strides[0], i), b.strides[1], b.strides[2]};
+    if (!product_run(*device, product)) return args.unsupported_dtype(1);
+    product.self = {out.data, out.strides[0], out.strides[1]};
+    product.beta = 1;
+  }
+  return HUSK_OK;
+}
+
+// addmm, followed by relu or gelu.
+husk_status addmm_activation(const Arguments& args) {
+  bool gelu = false;
+  HUSK_TRY(args.get_bool(5, gelu));
+  HUSK_TRY(multiply(args, {0, 1, 2, 3, 4, 6, 2}));
+  const husk_op_arg& out = args[6];
+  Loop<1> loop;
+  loop.shape(out);
+  return visit_argument<Floats | Halves>(args, 6, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    each(loop, [&](const int64_t(&at)[1]) {
+      T* element = writable<T>(out) + at[0];
+      const Value<T> x = get(element);
+      set(element, gelu
+                       ? static_cast<Value<T>>(0.5 * x * (1 + std::erf(x * 0.70710678118654752440)))
+                   : x > 0 || is_nan(x) ? x
+                                        : 0);
+    });
+  });
+}
+
+// The product of matrices of i8, summed in i32.
+husk_status int_mm(const Arguments& args) {
+  for (uint32_t i = 0; i < 3; ++i) {
+    HUSK_TRY(args.check_tensor(i, 2, 2));
+    HUSK_TRY(args.check_dtype(i, i < 2 ? HUSK_I8 : HUSK_I32));
+  }
+  const husk_op_arg &a = args[0], &b = args[1], &out = args[2];
+  HUSK_TRY(args.check_size(1, 0, a.sizes[1], "the columns of the first matrix"));
+  HUSK_TRY(args.check_size(2, 0, a.sizes[0], "the rows of the first matrix"));
+  HUSK_TRY(args.check_size(2, 1, b.sizes[1], "the columns of the second matrix"));
+  for (int64_t i = 0; i < a.sizes[0]; ++i) {
+    for (int64_t j = 0; j < b.sizes[1]; ++j) {
+      int32_t sum = 0;
+      for (int64_t k = 0; k < a.sizes[1]; ++k) {
+        sum = plus(sum, data_of<int8_t>(a)[i * a.strides[0] + k * a.strides[1]] *
+                            data_of<int8_t>(b)[k * b.strides[0] + j * b.strides[1]]);
+      }
+      writable<int32_t>(out)[i * out.strides[0] + j * out.strides[1]] = sum;
+    }
+  }
+  return HUSK_OK;
+}
+
+bool product_knows(int32_t dtype) {
+  return visit<Ints | Halves | Floats | Complexes>(dtype, [](auto) {});
+}
+
+bool product_run(const Device& device, const Product& product) {
+  const int32_t dtype = product.dtype;
+  if (dtype != HUSK_F32 && dtype != HUSK_F64 && dtype != HUSK_F16 && dtype != HUSK_BF16)
+    return product_run_plain(product);
+  switch (device.isa) {
+#if defined(__x86_64__)
+    case Isa::Avx512: product_run_avx512(product); break;
+    case Isa::Avx2: product_run_avx2(product); break;
+#endif
+    default: product_run_baseline(product);
+  }
+  return true;
+}
+
+husk_status mm(const Arguments& args) { return multiply(args, product_operands(2)); }
+husk_status addmm(const Arguments& args) { return multiply(args, addition_operands(2)); }
+husk_status bmm(const Arguments& args) { return multiply(args, product_operands(3)); }
+husk_status baddbmm(const Arguments& args) { return multiply(args, addition_operands(3)); }
+
+}  // namespace husk::host

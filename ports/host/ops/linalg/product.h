@@ -1,0 +1,48 @@
+// The matrix product that the kernels compute: out = alpha * a b + beta * self.
+#pragma once
+
+#include <husk/types.h>
+
+namespace husk::host {
+
+// A matrix whose element (i, j) lies at data[i * row + j * column]. Strides are in elements and may
+// be negative.
+struct MatrixView {
+  const void* data;
+  int64_t row;
+  int64_t column;
+};
+
+// a is m x k, b is k x n, self and out are m x n. The caller checks that product_knows(dtype) and
+// that addresses are aligned to the dtype. Sums are in f32, for f64 in f64, and are rounded to the
+// dtype once; ints and complex numbers are summed in their own type. If self.data is null, beta *
+// self is left out. Each element of out is written after the same element of self is read. a and b
+// must not overlap out.
+struct Product {
+  husk_dtype dtype;
+  int64_t m, n, k;
+  MatrixView a, b, self;
+  void* out;
+  int64_t out_row, out_column;
+  double alpha, beta;
+};
+
+struct Device;
+
+// True if product_run supports the dtype.
+bool product_knows(int32_t dtype);
+
+// Computes a product. Supports all dtypes except bool and f8, and returns false for those. Ints
+// wrap around; alpha and beta are converted to ints.
+bool product_run(const Device& device, const Product& product);
+
+// The products of ints and complex numbers, for product_run.
+bool product_run_plain(const Product& product);
+
+// The products of floats. The same code is compiled for three instruction sets. The CPU must
+// support the one that is called.
+void product_run_baseline(const Product& product);
+void product_run_avx2(const Product& product);
+void product_run_avx512(const Product& product);
+
+}  // namespace husk::host

@@ -1,0 +1,96 @@
+// aten::_trilinear.
+#include "core/arguments.h"
+#include "core/arithmetic.h"
+#include "core/loop.h"
+
+namespace husk::host {
+
+namespace {
+
+// Expands an operand: inserts the dimensions that argument `dims_at` names, with stride 0. Writes
+// strides over `rank` dimensions, and the sizes of the operand to `sizes`.
+husk_status expand(const Arguments& args, uint32_t at, uint32_t dims_at, int32_t rank,
+                   int64_t* sizes, int64_t* strides) {
+  const husk_op_arg& dims = args[dims_at];
+  if (dims.kind != HUSK_ARG_INTS || dims.count + args[at].rank != rank)
+    return args.argument_error(dims_at, HUSK_INVALID_ARGUMENT,
+                               "does not give all operands the same rank");
+  uint32_t added = 0;
+  for (int64_t i = 0; i < dims.count; ++i) {
+    if (dims.sizes[i] < 0 || dims.sizes[i] >= rank)
+      return args.argument_error(dims_at, HUSK_INVALID_ARGUMENT, "names no dimension");
+    added |= 1u << dims.sizes[i];
+  }
+  int32_t operand_dim = 0;
+  for (int32_t d = 0; d < rank; ++d) {
+    strides[d] = 0;
+    if (added >> d & 1) continue;
+    if (operand_dim >= args[at].rank)
+      return args.argument_error(dims_at, HUSK_INVALID_ARGUMENT, "names a dimension twice");
+    const int64_t size = args[at].sizes[operand_dim];
+    if (size != 1) {
+      if (sizes[d] != 1 && sizes[d] != size)
+        return args.argument_error(at, HUSK_INVALID_ARGUMENT, "does not broadcast with the others");
+      sizes[d] = size;
+      strides[d] = args[at].strides[operand_dim];
+    }
+    ++operand_dim;
+  }
+  return HUSK_OK;
+}
+
+}  // namespace
+
+// out = the sum over some dimensions of the product of three tensors.
+husk_status trilinear(const Arguments& args) {
+  for (uint32_t i = 0; i < 3; ++i) HUSK_TRY(args.check_tensor(i));
+  HUSK_TRY(args.check_tensor(8));
+  HUSK_TRY(args.check_same_dtype(1, 0));
+  HUSK_TRY(args.check_same_dtype(2, 0));
+  HUSK_TRY(args.check_same_dtype(8, 0));
+  if (args[3].kind != HUSK_ARG_INTS || args[6].kind != HUSK_ARG_INTS)
+    return args.argument_error(3, HUSK_INVALID_ARGUMENT, "or sumdim is no list of ints");
+  const int64_t rank = args[0].rank + args[3].count;
+  if (rank > kMaxRank) return args.argument_error(3, HUSK_UNSUPPORTED, "gives too many dimensions");
+  Loop<4> kept, summed;
+  int64_t sizes[kMaxRank], strides[3][kMaxRank];
+  for (int64_t d = 0; d < rank; ++d) sizes[d] = 1;
+  for (uint32_t i = 0; i < 3; ++i)
+    HUSK_TRY(expand(args, i, 3 + i, static_cast<int32_t>(rank), sizes, strides[i]));
+  uint32_t sums = 0;
+  for (int64_t i = 0; i < args[6].count; ++i) {
+    if (args[6].sizes[i] < 0 || args[6].sizes[i] >= rank)
+      return args.argument_error(6, HUSK_INVALID_ARGUMENT, "names no dimension");
+    sums |= 1u << args[6].sizes[i];
+  }
+  int32_t out_dim = 0;
+  for (int32_t d = 0; d < rank; ++d) {
+    Loop<4>& loop = sums >> d & 1 ? summed : kept;
+    loop.sizes[loop.rank] = sizes[d];
+    for (int i = 0; i < 3; ++i) loop.strides[i][loop.rank] = strides[i][d];
+    loop.strides[3][loop.rank] = 0;
+    if (&loop == &kept) {
+      if (out_dim >= args[8].rank)
+        return args.argument_error(8, HUSK_INVALID_ARGUMENT, "has too few dimensions");
+      HUSK_TRY(args.check_size(8, out_dim, sizes[d], "the operands'"));
+      loop.strides[3][loop.rank] = args[8].strides[out_dim++];
+    }
+    ++loop.rank;
+  }
+  if (out_dim != args[8].rank)
+    return args.argument_error(8, HUSK_INVALID_ARGUMENT, "has too many dimensions");
+  return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    each(kept, [&](const int64_t(&at)[4]) {
+      Value<T> total = 0;
+      each(summed, [&](const int64_t(&in)[4]) {
+        total += get(data_of<T>(args[0]) + at[0] + in[0]) *
+                 get(data_of<T>(args[1]) + at[1] + in[1]) *
+                 get(data_of<T>(args[2]) + at[2] + in[2]);
+      });
+      set(writable<T>(args[8]) + at[3], total);
+    });
+  });
+}
+
+}  // namespace husk::host

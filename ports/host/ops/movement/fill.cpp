@@ -1,0 +1,115 @@
+// Ops that fill an output with a value or put it together from parts: fill, full, cat and pad.
+// Frontends generate kernels for real dtypes and leave complex ones to these ops.
+#include "core/arguments.h"
+#include "core/arithmetic.h"
+#include "core/loop.h"
+#include "error.h"
+
+namespace husk::host {
+
+namespace {
+
+// Fills the output with the value of an argument, a scalar or a tensor that broadcasts.
+husk_status fill_with(const Arguments& args, uint32_t out_at, uint32_t value_at) {
+  HUSK_TRY(args.check_tensor(out_at));
+  if (args[value_at].kind == HUSK_ARG_TENSOR) return copy_elements(args, out_at, value_at);
+  Scalar scalar;
+  HUSK_TRY(get_scalar(args, value_at, scalar));
+  // The scalar becomes a tensor of one element, so that the conversions of copies apply.
+  husk_op_arg value{};
+  value.kind = HUSK_ARG_TENSOR;
+  double parts[2] = {scalar.re, scalar.im};
+  if (scalar.is_int) {
+    value.dtype = HUSK_I64;
+    value.data = &scalar.i;
+  } else {
+    value.dtype = args[value_at].kind == HUSK_ARG_FLOATS ? HUSK_C128 : HUSK_F64;
+    value.data = parts;
+  }
+  return copy_between(args, out_at, args[out_at], value_at, value);
+}
+
+// Copies `from`, made from argument `from_at`, into the part of an output that begins at index
+// `starts` and has the shape of `from`.
+husk_status copy_part(const Arguments& args, uint32_t out_at, uint32_t from_at,
+                      const husk_op_arg& from, const int64_t* starts) {
+  husk_op_arg part = args[out_at];
+  int64_t offset = 0;
+  for (int32_t d = 0; d < part.rank; ++d) offset += starts[d] * part.strides[d];
+  if (numel(from) == 0) return HUSK_OK;
+  part.sizes = from.sizes;
+  part.data = static_cast<unsigned char*>(part.data) + offset * dtype_bytes(part.dtype);
+  return copy_between(args, out_at, part, from_at, from);
+}
+
+}  // namespace
+
+husk_status fill_into(const Arguments& args) { return fill_with(args, 0, 1); }
+husk_status fill(const Arguments& args) { return fill_with(args, 2, 1); }
+husk_status full(const Arguments& args) { return fill_with(args, 6, 1); }
+husk_status full_like(const Arguments& args) { return fill_with(args, 7, 1); }
+
+husk_status cat(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(2));
+  const husk_op_arg &list = args[0], &out = args[2];
+  int32_t dim = 0;
+  HUSK_TRY(args.get_dim(1, out.rank, dim));
+  if (list.kind != HUSK_ARG_TENSORS || !list.tensors)
+    return args.argument_error(0, HUSK_INVALID_ARGUMENT, "is not a list of tensors");
+  int64_t starts[kMaxRank] = {};
+  for (int64_t i = 0; i < list.count; ++i) {
+    const husk_op_arg& tensor = list.tensors[i];
+    const Op element{args.op, nullptr, "tensors"};
+    HUSK_TRY(Arguments(element, args.context, &tensor, 1, args.error).check_tensor(0));
+    if (tensor.rank == 1 && tensor.sizes[0] == 0 && out.rank != 1) continue;  // as in PyTorch
+    bool fits = tensor.rank == out.rank && out.rank > 0;
+    for (int32_t d = 0; fits && d < out.rank; ++d) {
+      fits = d == dim ? tensor.sizes[d] <= out.sizes[d] - starts[d]
+                      : tensor.sizes[d] == out.sizes[d];
+    }
+    if (!fits) {
+      return fail(args.error, HUSK_INVALID_ARGUMENT, "%s: tensor %lld does not fit the output",
+                  args.op, static_cast<long long>(i));
+    }
+    HUSK_TRY(copy_part(args, 2, 0, tensor, starts));
+    starts[dim] += tensor.sizes[dim];
+  }
+  return args.check_size(2, dim, starts[dim], "the sum of the tensors' sizes");
+}
+
+// A negative padding cuts elements off.
+husk_status constant_pad(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(0));
+  HUSK_TRY(args.check_tensor(3, args[0].rank, args[0].rank));
+  HUSK_TRY(args.check_same_dtype(3, 0));
+  const husk_op_arg &self = args[0], &out = args[3];
+  if (args[1].kind != HUSK_ARG_INTS || args[1].count % 2 != 0 || args[1].count > 2 * self.rank) {
+    return args.argument_error(1, HUSK_INVALID_ARGUMENT,
+                               "is not a list of pairs, one for each of the last dimensions");
+  }
+  int64_t starts[kMaxRank], sizes[kMaxRank];
+  husk_op_arg part = self;
+  part.sizes = sizes;
+  int64_t skipped = 0;
+  bool empty = false;
+  for (int32_t d = 0; d < self.rank; ++d) {
+    const int64_t pair = self.rank - 1 - d;
+    const bool is_padded = 2 * pair < args[1].count;
+    const int64_t before = is_padded ? args[1].sizes[2 * pair] : 0,
+                  after = is_padded ? args[1].sizes[2 * pair + 1] : 0;
+    constexpr int64_t kMaxPad = int64_t{1} << 60;
+    if (before < -kMaxPad || before > kMaxPad || after < -kMaxPad || after > kMaxPad)
+      return args.argument_error(1, HUSK_INVALID_ARGUMENT, "is out of range");
+    HUSK_TRY(args.check_size(3, d, self.sizes[d] + before + after, "self and the pads"));
+    starts[d] = before > 0 ? before : 0;
+    sizes[d] = self.sizes[d] + (before < 0 ? before : 0) + (after < 0 ? after : 0);
+    empty |= sizes[d] <= 0;
+    if (before < 0) skipped -= before * self.strides[d];
+  }
+  HUSK_TRY(fill_with(args, 3, 2));
+  if (empty || numel(out) == 0) return HUSK_OK;
+  part.data = static_cast<unsigned char*>(part.data) + skipped * dtype_bytes(self.dtype);
+  return copy_part(args, 3, 0, part, starts);
+}
+
+}  // namespace husk::host

@@ -1,0 +1,309 @@
+// Operators that return views in PyTorch, implemented as copies, and other operators that only move
+// elements. Each op describes its input with new sizes, strides and a new start, and copies that
+// view.
+#include "core/arguments.h"
+#include "core/arithmetic.h"
+#include "core/loop.h"
+#include "error.h"
+
+namespace husk::host {
+
+namespace {
+
+// A tensor that shares the memory of another one and has its own sizes and strides.
+struct View {
+  husk_op_arg tensor;
+  int64_t sizes[kMaxRank], strides[kMaxRank];
+
+  explicit View(const husk_op_arg& source) : tensor(source) {
+    for (int32_t d = 0; d < source.rank; ++d) {
+      sizes[d] = source.sizes[d];
+      strides[d] = source.strides[d];
+    }
+    tensor.sizes = sizes;
+    tensor.strides = strides;
+  }
+  View(const View&) = delete;
+
+  void move(int64_t elements) {
+    if (numel(tensor) == 0) return;
+    tensor.data = static_cast<unsigned char*>(tensor.data) + elements * dtype_bytes(tensor.dtype);
+  }
+  void insert(int32_t dim, int64_t size, int64_t stride) {
+    for (int32_t d = tensor.rank++; d > dim; --d) {
+      sizes[d] = sizes[d - 1];
+      strides[d] = strides[d - 1];
+    }
+    sizes[dim] = size;
+    strides[dim] = stride;
+  }
+  void remove(int32_t dim) {
+    --tensor.rank;
+    for (int32_t d = dim; d < tensor.rank; ++d) {
+      sizes[d] = sizes[d + 1];
+      strides[d] = strides[d + 1];
+    }
+  }
+};
+
+// Checks argument 0 and the output.
+husk_status check_self_and_out(const Arguments& args, uint32_t out) {
+  HUSK_TRY(args.check_tensor(0, 0, kMaxRank - 1));
+  HUSK_TRY(args.check_tensor(out, 0, kMaxRank - 1));
+  return args.check_same_dtype(out, 0);
+}
+
+// Copies a view of argument 0 to an output that must have exactly its shape.
+husk_status copy_view(const Arguments& args, uint32_t out, const husk_op_arg& view) {
+  HUSK_TRY(args.check_tensor(out, view.rank, view.rank));
+  for (int32_t d = 0; d < view.rank; ++d)
+    HUSK_TRY(args.check_size(out, d, view.sizes[d], "what the input gives"));
+  return copy_between(args, out, args[out], 0, view);
+}
+
+// Copies elements in order. The shapes may differ, the numbers of elements may not.
+husk_status copy_in_order(const Arguments& args, uint32_t out_at) {
+  HUSK_TRY(check_self_and_out(args, out_at));
+  const husk_op_arg &self = args[0], &out = args[out_at];
+  if (numel(self) != numel(out)) {
+    return fail(args.error, HUSK_INVALID_ARGUMENT,
+                "%s: the input has %lld elements, the output %lld", args.op,
+                static_cast<long long>(numel(self)), static_cast<long long>(numel(out)));
+  }
+  Loop<1> to;
+  to.shape(out);
+  to.merge();
+  int64_t at[kMaxRank] = {}, from = 0;
+  visit_bytes(dtype_bytes(out.dtype), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    each(to, [&](const int64_t(&to_at)[1]) {
+      writable<T>(out)[to_at[0]] = data_of<T>(self)[from];
+      for (int32_t d = self.rank - 1; d >= 0; --d) {
+        from += self.strides[d];
+        if (++at[d] < self.sizes[d]) break;
+        from -= self.strides[d] * self.sizes[d];
+        at[d] = 0;
+      }
+    });
+  });
+  return HUSK_OK;
+}
+
+// A dtype whose elements have `bytes` bytes, for moving elements.
+int32_t dtype_of_bytes(int64_t bytes) {
+  return bytes == 1   ? HUSK_U8
+         : bytes == 2 ? HUSK_U16
+         : bytes == 4 ? HUSK_U32
+         : bytes == 8 ? HUSK_U64
+                      : HUSK_C128;
+}
+
+// Reinterprets the tensor as elements of `bytes` bytes. Larger elements become a new last
+// dimension.
+husk_status split_elements(const Arguments& args, uint32_t at, int64_t bytes, View& v) {
+  const int64_t ratio = dtype_bytes(v.tensor.dtype) / bytes;
+  v.tensor.dtype = dtype_of_bytes(bytes);
+  for (int32_t d = 0; d < v.tensor.rank; ++d) v.strides[d] *= ratio;
+  if (ratio == 1) return HUSK_OK;
+  if (v.tensor.rank >= kMaxRank)
+    return args.argument_error(at, HUSK_UNSUPPORTED, "has too many dimensions");
+  v.insert(v.tensor.rank, ratio, 1);
+  return HUSK_OK;
+}
+
+// Splits the last dimension into groups of `ratio`, which become a new last dimension.
+husk_status group_last(const Arguments& args, uint32_t at, int64_t ratio, View& v) {
+  const int32_t last = v.tensor.rank - 1;
+  if (last < 0 || v.sizes[last] % ratio != 0) {
+    return args.argument_error(
+        at, HUSK_INVALID_ARGUMENT,
+        "has a last dimension that is not a multiple of the other's elements");
+  }
+  v.sizes[last] /= ratio;
+  const int64_t stride = v.strides[last];
+  v.strides[last] *= ratio;
+  v.insert(last + 1, ratio, stride);
+  return HUSK_OK;
+}
+
+// Copies the bytes of argument 0 to an output of another dtype. If the element size changes, the
+// size of the last dimension changes too, unless a dimension is added or dropped for it.
+husk_status reinterpret(const Arguments& args, uint32_t out_at, bool adds_dim, bool drops_dim) {
+  HUSK_TRY(args.check_tensor(0, 0, kMaxRank - 1));
+  HUSK_TRY(args.check_tensor(out_at, 0, kMaxRank - 1));
+  View from(args[0]), to(args[out_at]);
+  const int64_t from_bytes = dtype_bytes(args[0].dtype), to_bytes = dtype_bytes(args[out_at].dtype);
+  const int64_t unit = from_bytes < to_bytes ? from_bytes : to_bytes;
+  HUSK_TRY(split_elements(args, 0, unit, from));
+  HUSK_TRY(split_elements(args, out_at, unit, to));
+  if (!adds_dim && to_bytes < from_bytes)
+    HUSK_TRY(group_last(args, out_at, from_bytes / to_bytes, to));
+  if (!drops_dim && from_bytes < to_bytes)
+    HUSK_TRY(group_last(args, 0, to_bytes / from_bytes, from));
+  bool same = from.tensor.rank == to.tensor.rank;
+  for (int32_t d = 0; same && d < to.tensor.rank; ++d) same = from.sizes[d] == to.sizes[d];
+  if (!same)
+    return args.argument_error(out_at, HUSK_INVALID_ARGUMENT,
+                               "has another shape than the input gives in its dtype");
+  return copy_between(args, out_at, to.tensor, 0, from.tensor);
+}
+
+}  // namespace
+
+husk_status view_reshape(const Arguments& args) { return copy_in_order(args, 2); }
+husk_status view_alias(const Arguments& args) { return copy_in_order(args, 1); }
+husk_status view_dtype(const Arguments& args) { return reinterpret(args, 2, false, false); }
+husk_status view_as_real(const Arguments& args) { return reinterpret(args, 1, true, false); }
+husk_status view_as_complex(const Arguments& args) { return reinterpret(args, 1, false, true); }
+
+husk_status view_permute(const Arguments& args) {
+  HUSK_TRY(check_self_and_out(args, 2));
+  HUSK_TRY(args.check_ints(1, args[0].rank));
+  View v(args[0]);
+  uint32_t seen = 0;
+  for (int32_t d = 0; d < args[0].rank; ++d) {
+    int64_t dim = args[1].sizes[d];
+    if (dim < 0) dim += args[0].rank;
+    if (dim < 0 || dim >= args[0].rank || seen >> dim & 1)
+      return args.argument_error(1, HUSK_INVALID_ARGUMENT,
+                                 "is not a permutation of the dimensions");
+    seen |= 1u << dim;
+    v.sizes[d] = args[0].sizes[dim];
+    v.strides[d] = args[0].strides[dim];
+  }
+  return copy_view(args, 2, v.tensor);
+}
+
+husk_status view_transpose(const Arguments& args) {
+  HUSK_TRY(check_self_and_out(args, 3));
+  int32_t a = 0, b = 0;
+  HUSK_TRY(args.get_dim(1, args[0].rank, a));
+  HUSK_TRY(args.get_dim(2, args[0].rank, b));
+  View v(args[0]);
+  if (args[0].rank > 0) {
+    v.sizes[a] = args[0].sizes[b];
+    v.strides[a] = args[0].strides[b];
+    v.sizes[b] = args[0].sizes[a];
+    v.strides[b] = args[0].strides[a];
+  }
+  return copy_view(args, 3, v.tensor);
+}
+
+husk_status view_unsqueeze(const Arguments& args) {
+  HUSK_TRY(check_self_and_out(args, 2));
+  int32_t dim = 0;
+  HUSK_TRY(args.get_dim(1, args[0].rank + 1, dim));
+  View v(args[0]);
+  v.insert(dim, 1, 0);
+  return copy_view(args, 2, v.tensor);
+}
+
+husk_status view_expand(const Arguments& args) {
+  HUSK_TRY(check_self_and_out(args, 3));
+  return copy_elements(args, 3, 0);
+}
+
+husk_status view_slice(const Arguments& args) {
+  HUSK_TRY(check_self_and_out(args, 5));
+  int32_t dim = 0;
+  int64_t start = 0, end = INT64_MAX, step = 1;
+  HUSK_TRY(args.get_dim(1, args[0].rank, dim));
+  if (!args.none(2)) HUSK_TRY(args.get_int(2, start));
+  if (!args.none(3)) HUSK_TRY(args.get_int(3, end));
+  HUSK_TRY(args.get_int(4, step));
+  if (args[0].rank == 0 || step < 1)
+    return args.argument_error(4, HUSK_INVALID_ARGUMENT, "is not positive, or self is a scalar");
+  View v(args[0]);
+  const int64_t size = v.sizes[dim];
+  if (start < 0) start += size;
+  if (end < 0) end += size;
+  start = start < 0 ? 0 : start > size ? size : start;
+  end = end < start ? start : end > size ? size : end;
+  v.sizes[dim] = end == start ? 0 : (end - start - 1) / step + 1;
+  if (v.sizes[dim] > 1) v.strides[dim] *= step;
+  v.move(start * args[0].strides[dim]);
+  return copy_view(args, 5, v.tensor);
+}
+
+husk_status view_select(const Arguments& args) {
+  HUSK_TRY(check_self_and_out(args, 3));
+  int32_t dim = 0;
+  int64_t index = 0;
+  HUSK_TRY(args.get_dim(1, args[0].rank, dim));
+  HUSK_TRY(args.get_int(2, index));
+  View v(args[0]);
+  const int64_t size = args[0].rank > 0 ? v.sizes[dim] : 0;
+  if (index < -size || index >= size) return args.index_out_of_range(index, dim, size);
+  v.move((index < 0 ? index + size : index) * v.strides[dim]);
+  v.remove(dim);
+  return copy_view(args, 3, v.tensor);
+}
+
+husk_status view_diagonal(const Arguments& args) {
+  HUSK_TRY(check_self_and_out(args, 4));
+  int64_t offset = 0;
+  int32_t a = 0, b = 0;
+  HUSK_TRY(args.get_int(1, offset));
+  HUSK_TRY(args.get_dim(2, args[0].rank, a));
+  HUSK_TRY(args.get_dim(3, args[0].rank, b));
+  if (a == b) return args.argument_error(3, HUSK_INVALID_ARGUMENT, "is dim1");
+  View v(args[0]);
+  const int64_t down = offset < 0 ? -offset : 0, right = offset > 0 ? offset : 0;
+  int64_t length = v.sizes[a] - down < v.sizes[b] - right ? v.sizes[a] - down : v.sizes[b] - right;
+  if (length < 0) length = 0;
+  const int64_t stride = v.strides[a] + v.strides[b],
+                start = down * v.strides[a] + right * v.strides[b];
+  v.remove(a > b ? a : b);
+  v.remove(a > b ? b : a);
+  v.insert(v.tensor.rank, length, stride);
+  v.move(start);
+  return copy_view(args, 4, v.tensor);
+}
+
+husk_status view_reverse(const Arguments& args) {
+  HUSK_TRY(check_self_and_out(args, 2));
+  if (args[1].kind != HUSK_ARG_INTS)
+    return args.argument_error(1, HUSK_INVALID_ARGUMENT, "is not a list of ints");
+  View v(args[0]);
+  int64_t start = 0;
+  uint32_t seen = 0;
+  for (int64_t i = 0; i < args[1].count; ++i) {
+    const int64_t signed_dim = args[1].sizes[i],
+                  dim = signed_dim < 0 ? signed_dim + args[0].rank : signed_dim;
+    if (dim < 0 || dim >= args[0].rank || seen >> dim & 1)
+      return args.argument_error(1, HUSK_INVALID_ARGUMENT,
+                                 "does not name dimensions of self, each once");
+    seen |= 1u << dim;
+    start += (v.sizes[dim] - 1) * v.strides[dim];
+    v.strides[dim] = -v.strides[dim];
+  }
+  v.move(start);
+  return copy_view(args, 2, v.tensor);
+}
+
+husk_status view_repeat(const Arguments& args) {
+  HUSK_TRY(check_self_and_out(args, 2));
+  const husk_op_arg &self = args[0], &out = args[2];
+  HUSK_TRY(args.check_ints(1, out.rank));
+  if (2 * out.rank > kMaxRank || out.rank < self.rank)
+    return args.argument_error(2, HUSK_UNSUPPORTED, "has too many dimensions, or fewer than self");
+  View from(self), to(out);
+  from.tensor.rank = to.tensor.rank = 2 * out.rank;
+  for (int32_t d = 0; d < out.rank; ++d) {
+    const int32_t self_dim = d - (out.rank - self.rank);
+    const int64_t size = self_dim < 0 ? 1 : self.sizes[self_dim], times = args[1].sizes[d];
+    int64_t expected = 0;
+    if (times < 0 || __builtin_mul_overflow(size, times, &expected))
+      return args.argument_error(1, HUSK_INVALID_ARGUMENT, "is negative or too large");
+    HUSK_TRY(args.check_size(2, d, expected, "the repeats of self"));
+    from.sizes[2 * d] = to.sizes[2 * d] = times;
+    from.sizes[2 * d + 1] = to.sizes[2 * d + 1] = size;
+    from.strides[2 * d] = 0;
+    from.strides[2 * d + 1] = self_dim < 0 ? 0 : self.strides[self_dim];
+    to.strides[2 * d] = out.strides[d] * size;
+    to.strides[2 * d + 1] = out.strides[d];
+  }
+  return copy_between(args, 2, to.tensor, 0, from.tensor);
+}
+
+}  // namespace husk::host

@@ -1,0 +1,219 @@
+// aten::_embedding_bag, _embedding_bag_forward_only and embedding_renorm.
+#include <cmath>
+
+#include "core/arguments.h"
+#include "core/arithmetic.h"
+#include "core/loop.h"
+#include "error.h"
+
+namespace husk::host {
+
+namespace {
+
+enum class Mode { Sum = 0, Mean = 1, Max = 2 };
+
+struct Bags {
+  const husk_op_arg *weight, *indices, *offsets, *scales;   // scales may be null
+  const husk_op_arg *out, *bag_of, *lengths, *max_indices;  // all but `out` may be null
+  Mode mode;
+  int64_t count, padding;  // padding is an index that is skipped, or -1
+
+  int64_t index(int64_t i) const {
+    return get_index(indices->dtype, indices->data, i * indices->strides[0]);
+  }
+  int64_t start(int64_t bag) const {
+    return bag < offsets->sizes[0]
+               ? get_index(offsets->dtype, offsets->data, bag * offsets->strides[0])
+               : indices->sizes[0];
+  }
+};
+
+husk_status check_indices(const Arguments& args, const husk_op_arg& indices,
+                          const husk_op_arg& weight) {
+  Loop<1> loop;
+  loop.shape(indices);
+  int64_t index = 0;
+  const bool in_range = each_while(loop, [&](const int64_t(&at)[1]) {
+    index = get_index(indices.dtype, indices.data, at[0]);
+    return index >= 0 && index < weight.sizes[0];
+  });
+  if (in_range) return HUSK_OK;
+  return fail(args.error, HUSK_INVALID_INPUT,
+              "%s: index %lld is out of range for a table of %lld rows", args.op,
+              static_cast<long long>(index), static_cast<long long>(weight.sizes[0]));
+}
+
+husk_status check_bags(const Arguments& args, const Bags& b) {
+  for (int64_t bag = 0; bag < b.count; ++bag) {
+    const int64_t from = b.start(bag), to = b.start(bag + 1);
+    if (from >= 0 && from <= to && to <= b.indices->sizes[0] && (bag > 0 || from == 0)) continue;
+    return fail(args.error, HUSK_INVALID_INPUT,
+                "%s: offsets of bag %lld are %lld to %lld, of %lld indices", args.op,
+                static_cast<long long>(bag), static_cast<long long>(from),
+                static_cast<long long>(to), static_cast<long long>(b.indices->sizes[0]));
+  }
+  return HUSK_OK;
+}
+
+constexpr int64_t kColumns = 256;  // columns that are summed at once
+
+template <class T>
+void run_bag(const Bags& b, int64_t bag, int64_t column, int64_t columns) {
+  using V = Value<T>;
+  V sums[kColumns] = {};
+  int64_t best[kColumns] = {}, length = 0;
+  for (int64_t i = b.start(bag); i < b.start(bag + 1); ++i) {
+    const int64_t row = b.index(i);
+    if (row == b.padding) continue;
+    const T* from = data_of<T>(*b.weight) + row * b.weight->strides[0] +
+                    column * b.weight->strides[1];
+    const V scale = b.scales ? get(data_of<T>(*b.scales) + i * b.scales->strides[0]) : V(1);
+    for (int64_t c = 0; c < columns; ++c) {
+      const V value = get(from + c * b.weight->strides[1]);
+      if (b.mode != Mode::Max) {
+        sums[c] += scale * value;
+      } else if (length == 0 || value > sums[c] || is_nan(value)) {
+        sums[c] = value;
+        best[c] = row;
+      }
+    }
+    ++length;
+  }
+  T* to = writable<T>(*b.out) + bag * b.out->strides[0] + column * b.out->strides[1];
+  for (int64_t c = 0; c < columns; ++c) {
+    if (b.mode == Mode::Mean && length > 0) sums[c] /= static_cast<V>(length);
+    set(to + c * b.out->strides[1], sums[c]);
+    if (b.mode == Mode::Max && b.max_indices && b.max_indices->rank == 2)
+      set_index(*b.max_indices,
+                bag * b.max_indices->strides[0] + (column + c) * b.max_indices->strides[1],
+                best[c]);
+  }
+}
+
+// Writes the outputs that PyTorch's backward pass reads: the bag of each index and the length of
+// each bag.
+void write_backward_outputs(const Bags& b) {
+  // If the last offset is included, PyTorch's outputs have one element more than there are bags.
+  const husk_op_arg* const bag_outputs[] = {b.lengths, b.max_indices};
+  for (const husk_op_arg* output : bag_outputs) {
+    if (!output || output->rank != 1) continue;
+    for (int64_t i = b.count; i < output->sizes[0]; ++i)
+      set_index(*output, i * output->strides[0], 0);
+  }
+  for (int64_t bag = 0; bag < b.count; ++bag) {
+    int64_t length = 0;
+    for (int64_t i = b.start(bag); i < b.start(bag + 1); ++i) {
+      if (b.bag_of) set_index(*b.bag_of, i * b.bag_of->strides[0], bag);
+      length += b.index(i) != b.padding;
+    }
+    // PyTorch writes 0 for sums, because their backward pass does not read the lengths.
+    if (b.lengths)
+      set_index(*b.lengths, bag * b.lengths->strides[0], b.mode == Mode::Sum ? 0 : length);
+    if (b.max_indices && b.max_indices->rank == 1)
+      set_index(*b.max_indices, bag * b.max_indices->strides[0], b.mode == Mode::Mean ? length : 0);
+  }
+}
+
+// Reads an optional output. `out` becomes null if the output is left out or empty.
+husk_status get_optional_output(const Arguments& args, uint32_t at, int64_t length,
+                                const husk_op_arg*& out) {
+  out = nullptr;
+  if (args.none(at)) return HUSK_OK;
+  HUSK_TRY(args.check_tensor(at, 1, 2));
+  HUSK_TRY(args.check_index_dtype(at));
+  if (numel(args[at]) == 0) return HUSK_OK;
+  if (args[at].sizes[0] < length) HUSK_TRY(args.check_size(at, 0, length, "one for each"));
+  out = &args[at];
+  return HUSK_OK;
+}
+
+}  // namespace
+
+husk_status embedding_bag(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(0, 2, 2));
+  HUSK_TRY(args.check_tensor(1, 1, 1));
+  HUSK_TRY(args.check_tensor(2, 1, 1));
+  for (uint32_t i = 1; i < 3; ++i) HUSK_TRY(args.check_index_dtype(i));
+  Bags b{};
+  b.weight = &args[0];
+  b.indices = &args[1];
+  b.offsets = &args[2];
+  int64_t mode = 0;
+  bool last = false;
+  HUSK_TRY(args.get_int(4, mode));
+  if (mode < 0 || mode > 2)
+    return args.argument_error(4, HUSK_INVALID_ARGUMENT, "is not 0 (sum), 1 (mean) or 2 (max)");
+  b.mode = static_cast<Mode>(mode);
+  if (!args.none(6)) {
+    HUSK_TRY(args.check_vector(6, b.indices->sizes[0], "one for each index"));
+    HUSK_TRY(args.check_same_dtype(6, 0));
+    b.scales = &args[6];
+  }
+  HUSK_TRY(args.get_bool(7, last));
+  HUSK_TRY(args.get_int(8, b.padding));
+  if (b.padding < 0) b.padding = -1;
+  b.count = b.offsets->sizes[0] - (last ? 1 : 0);
+  if (b.count < 0) return args.argument_error(2, HUSK_INVALID_ARGUMENT, "has no last offset");
+  HUSK_TRY(args.check_tensor(9, 2, 2));
+  HUSK_TRY(args.check_same_dtype(9, 0));
+  HUSK_TRY(args.check_size(9, 0, b.count, "one for each bag"));
+  HUSK_TRY(args.check_size(9, 1, b.weight->sizes[1], "the columns of the table"));
+  b.out = &args[9];
+  HUSK_TRY(get_optional_output(args, 10, b.indices->sizes[0], b.bag_of));
+  HUSK_TRY(get_optional_output(args, 11, b.count, b.lengths));
+  HUSK_TRY(get_optional_output(args, 12, b.count, b.max_indices));
+  if (b.max_indices && b.max_indices->rank == 2)
+    HUSK_TRY(args.check_size(12, 1, b.weight->sizes[1], "the columns of the table"));
+  HUSK_TRY(check_indices(args, *b.indices, *b.weight));
+  HUSK_TRY(check_bags(args, b));
+  HUSK_TRY(visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+    for (int64_t bag = 0; bag < b.count; ++bag) {
+      for (int64_t c = 0; c < b.weight->sizes[1]; c += kColumns) {
+        run_bag<typename decltype(tag)::type>(
+            b, bag, c, b.weight->sizes[1] - c < kColumns ? b.weight->sizes[1] - c : kColumns);
+      }
+    }
+  }));
+  write_backward_outputs(b);
+  return HUSK_OK;
+}
+
+// Copies the table and scales the rows that `indices` name to the norm max_norm if they are longer.
+husk_status embedding_renorm(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(0, 2, 2));
+  HUSK_TRY(args.check_tensor(1));
+  HUSK_TRY(copy_elements(args, 4, 0));
+  HUSK_TRY(args.check_same_shape(4, 0));
+  HUSK_TRY(args.check_same_dtype(4, 0));
+  HUSK_TRY(args.check_index_dtype(1));
+  double max_norm = 0, p = 0;
+  HUSK_TRY(args.get_number(2, max_norm));
+  HUSK_TRY(args.get_number(3, p));
+  HUSK_TRY(check_indices(args, args[1], args[0]));
+  const husk_op_arg &self = args[0], &indices = args[1], &out = args[4];
+  Loop<1> loop;
+  loop.shape(indices);
+  return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    each(loop, [&](const int64_t(&at)[1]) {
+      const int64_t row = get_index(indices.dtype, indices.data, at[0]);
+      const T* from = data_of<T>(self) + row * self.strides[0];
+      T* to = writable<T>(out) + row * out.strides[0];
+      double norm = 0;  // of the input's row, so that a repeated index gives the same result
+      for (int64_t c = 0; c < self.sizes[1]; ++c) {
+        const double value = std::fabs(static_cast<double>(get(from + c * self.strides[1])));
+        norm = std::isinf(p) ? std::fmax(norm, value)
+                             : norm + (p == 2 ? value * value : std::pow(value, p));
+      }
+      if (!std::isinf(p)) norm = p == 2 ? std::sqrt(norm) : std::pow(norm, 1 / p);
+      if (!(norm > max_norm)) return;
+      for (int64_t c = 0; c < self.sizes[1]; ++c) {
+        set(to + c * out.strides[1],
+            static_cast<Value<T>>(static_cast<double>(get(from + c * self.strides[1])) *
+                                  (max_norm / (norm + 1e-7))));
+      }
+    });
+  });
+}
+
+}  // namespace husk::host

@@ -1,0 +1,143 @@
+// Adaptive average and max pooling over one to three dimensions. Output i pools the inputs from
+// floor(i * in / out) to ceil((i + 1) * in / out).
+#include "core/arguments.h"
+#include "core/element.h"
+#include "core/loop.h"
+#include "error.h"
+
+namespace husk::host {
+
+namespace {
+
+constexpr int kAxes = 3;  // spatial dimensions; unused ones have size 1
+
+struct Pool {
+  int64_t in[kAxes], out[kAxes], in_strides[kAxes], out_strides[kAxes], index_strides[kAxes];
+  Loop<3> planes;  // over the dimensions before the spatial ones; operands: input, output, indices
+};
+
+int64_t start_of(int64_t i, int64_t in, int64_t out) { return i / out * in + i % out * in / out; }
+int64_t end_of(int64_t i, int64_t in, int64_t out) { return 1 + ((i + 1) * in - 1) / out; }
+
+// Checks the arguments and reads the geometry.
+husk_status read(const Arguments& args, int32_t spatial, uint32_t out_at, bool with_indices,
+                 Pool& p) {
+  HUSK_TRY(args.check_tensor(0, spatial + 1, spatial + 2));
+  const int32_t rank = args[0].rank;
+  HUSK_TRY(args.check_ints(1, spatial));
+  HUSK_TRY(args.check_tensor(out_at, rank, rank));
+  HUSK_TRY(args.check_same_dtype(out_at, 0));
+  if (with_indices) {
+    HUSK_TRY(args.check_tensor(out_at + 1, rank, rank));
+    HUSK_TRY(args.check_dtype(out_at + 1, HUSK_I64));
+    HUSK_TRY(args.check_same_shape(out_at + 1, out_at));
+  }
+  const husk_op_arg &self = args[0], &out = args[out_at],
+                    &indices = args[with_indices ? out_at + 1 : out_at];
+  p.planes.shape(self);
+  p.planes.add(1, out);
+  p.planes.add(2, indices);
+  p.planes.rank = rank - spatial;
+  for (int32_t d = 0; d < rank - spatial; ++d)
+    HUSK_TRY(args.check_size(out_at, d, self.sizes[d], "the input's"));
+  for (int d = 0; d < kAxes; ++d) {
+    const int32_t at = rank - kAxes + d;
+    const bool is_used = d >= kAxes - spatial;
+    if (is_used)
+      HUSK_TRY(args.check_size(out_at, at, args[1].sizes[d - (kAxes - spatial)], "output_size"));
+    p.in[d] = is_used ? self.sizes[at] : 1;
+    p.out[d] = is_used ? out.sizes[at] : 1;
+    p.in_strides[d] = is_used ? self.strides[at] : 0;
+    p.out_strides[d] = is_used ? out.strides[at] : 0;
+    p.index_strides[d] = is_used ? indices.strides[at] : 0;
+    if (p.in[d] == 0 && numel(out) > 0)
+      return args.argument_error(0, HUSK_INVALID_INPUT, "has an empty spatial dimension");
+  }
+  return HUSK_OK;
+}
+
+// Calls f(output offset, index offset, first, last) for each window of a plane. The window is
+// [first[d], last[d]) along axis d.
+template <class F>
+void each_window(const Pool& p, F f) {
+  int64_t at[kAxes], first[kAxes], last[kAxes];
+  for (at[0] = 0; at[0] < p.out[0]; ++at[0]) {
+    for (at[1] = 0; at[1] < p.out[1]; ++at[1]) {
+      for (at[2] = 0; at[2] < p.out[2]; ++at[2]) {
+        int64_t out = 0, index = 0;
+        for (int d = 0; d < kAxes; ++d) {
+          first[d] = start_of(at[d], p.in[d], p.out[d]);
+          last[d] = end_of(at[d], p.in[d], p.out[d]);
+          out += at[d] * p.out_strides[d];
+          index += at[d] * p.index_strides[d];
+        }
+        f(out, index, first, last);
+      }
+    }
+  }
+}
+
+// Calls f(input offset, index of the element in its plane) for each element of a window.
+template <class F>
+void each_inside(const Pool& p, const int64_t* first, const int64_t* last, F f) {
+  for (int64_t z = first[0]; z < last[0]; ++z) {
+    for (int64_t y = first[1]; y < last[1]; ++y) {
+      for (int64_t x = first[2]; x < last[2]; ++x) {
+        f(z * p.in_strides[0] + y * p.in_strides[1] + x * p.in_strides[2],
+          (z * p.in[1] + y) * p.in[2] + x);
+      }
+    }
+  }
+}
+
+husk_status average(const Arguments& args, int32_t spatial) {
+  Pool p{};
+  HUSK_TRY(read(args, spatial, 2, false, p));
+  return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    each(p.planes, [&](const int64_t(&at)[3]) {
+      each_window(p, [&](int64_t out, int64_t, const int64_t* first, const int64_t* last) {
+        Value<T> sum = 0;
+        each_inside(p, first, last, [&](int64_t offset, int64_t) {
+          sum += get(data_of<T>(args[0]) + at[0] + offset);
+        });
+        const int64_t count = (last[0] - first[0]) * (last[1] - first[1]) * (last[2] - first[2]);
+        set(writable<T>(args[2]) + at[1] + out, sum / static_cast<Value<T>>(count));
+      });
+    });
+  });
+}
+
+// Max pooling. NaN counts as the largest value. The second output is the index of the largest
+// element in its plane.
+husk_status maximum(const Arguments& args, int32_t spatial) {
+  Pool p{};
+  HUSK_TRY(read(args, spatial, 2, true, p));
+  return visit_argument<Reals>(args, 0, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    each(p.planes, [&](const int64_t(&at)[3]) {
+      each_window(p, [&](int64_t out, int64_t index, const int64_t* first, const int64_t* last) {
+        Value<T> best{};
+        int64_t best_index = -1;
+        each_inside(p, first, last, [&](int64_t offset, int64_t number) {
+          const Value<T> value = get(data_of<T>(args[0]) + at[0] + offset);
+          if (best_index >= 0 && !(value > best) && !is_nan(value)) return;
+          best = value;
+          best_index = number;
+        });
+        set(writable<T>(args[2]) + at[1] + out, best);
+        writable<int64_t>(args[3])[at[2] + index] = best_index;
+      });
+    });
+  });
+}
+
+}  // namespace
+
+husk_status adaptive_avg_pool1d(const Arguments& args) { return average(args, 1); }
+husk_status adaptive_avg_pool2d(const Arguments& args) { return average(args, 2); }
+husk_status adaptive_avg_pool3d(const Arguments& args) { return average(args, 3); }
+husk_status adaptive_max_pool2d(const Arguments& args) { return maximum(args, 2); }
+husk_status adaptive_max_pool3d(const Arguments& args) { return maximum(args, 3); }
+
+}  // namespace husk::host

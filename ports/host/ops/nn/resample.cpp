@@ -1,0 +1,262 @@
+// aten::grid_sampler_2d, grid_sampler_3d and antialiased upsampling. Each output is a weighted mean
+// of inputs near a position.
+#include <cmath>
+
+#include "core/arguments.h"
+#include "core/element.h"
+#include "core/loop.h"
+#include "error.h"
+
+namespace husk::host {
+
+namespace {
+
+// ---- grid_sampler ----
+
+constexpr int kAxes = 3;  // spatial dimensions; unused ones have size 1
+
+enum class Padding { Zeros = 0, Border = 1, Reflection = 2 };
+
+struct Grid {
+  int64_t sizes[kAxes], strides[kAxes];  // of the input; 1 and 0 for an unused axis
+  int dims;                              // 2 or 3
+  bool nearest, align;
+  Padding padding;
+
+  // Maps a grid coordinate in [-1, 1] to a position along an axis.
+  double position(double x, int64_t size) const {
+    const double n = static_cast<double>(size);
+    double at = align ? (x + 1) / 2 * (n - 1) : ((x + 1) * n - 1) / 2;
+    if (padding == Padding::Reflection)
+      at = reflect(at, align ? 0 : -1, align ? 2 * (size - 1) : 2 * size - 1);
+    if (padding != Padding::Zeros) at = !(at > 0) ? 0 : at > n - 1 ? n - 1 : at;
+    return at > -1e9 && at < 1e9 ? at : -1e9;  // NaN and far positions lie outside
+  }
+
+ private:
+  // Reflects x into [low / 2, high / 2].
+  static double reflect(double x, int64_t low, int64_t high) {
+    if (low == high) return 0;
+    const double low_end = static_cast<double>(low) / 2, span = static_cast<double>(high - low) / 2;
+    const double beyond = std::fabs(x - low_end), rest = std::fmod(beyond, span);
+    return std::fmod(std::floor(beyond / span), 2) == 0 ? rest + low_end : span - rest + low_end;
+  }
+};
+
+// The input elements around a position, and their weights.
+struct Corners {
+  int64_t first[kAxes];
+  double part[kAxes];  // distance from `first`, in [0, 1)
+
+  // Calls f(offset, weight) for each corner that lies inside of the input and has a weight other
+  // than 0.
+  template <class F>
+  void visit(const Grid& g, F f) const {
+    for (int corner = 0; corner < 8; ++corner) {
+      int64_t offset = 0;
+      double weight = 1;
+      bool inside = true;
+      for (int d = 0; d < kAxes; ++d) {
+        const int step = corner >> (kAxes - 1 - d) & 1;
+        const int64_t i = first[d] + step;
+        weight *= step ? part[d] : 1 - part[d];
+        inside &= i >= 0 && i < g.sizes[d];
+        offset += i * g.strides[d];
+      }
+      if (inside && weight != 0) f(offset, weight);
+    }
+  }
+};
+
+template <class T>
+void sample(const husk_op_arg& input, const husk_op_arg& grid, const husk_op_arg& out,
+            const Grid& g) {
+  Loop<2> positions;  // over the output without its channels; operands: grid, output
+  const int32_t rank = out.rank;
+  positions.rank = rank - 1;
+  for (int32_t d = 0; d < positions.rank; ++d) {
+    const int32_t out_dim = d == 0 ? 0 : d + 1;
+    positions.sizes[d] = out.sizes[out_dim];
+    positions.strides[0][d] = grid.strides[d];
+    positions.strides[1][d] = out.strides[out_dim];
+  }
+  if (numel(out) == 0) return;
+  int64_t count = 0, each_image = numel(out) / out.sizes[0] / (out.sizes[1] ? out.sizes[1] : 1);
+  each(positions, [&](const int64_t(&at)[2]) {
+    const int64_t image = count++ / each_image;
+    Corners corners{};
+    for (int d = 0; d < kAxes; ++d) {
+      const int from_end = kAxes - 1 - d;  // the grid stores x first
+      if (from_end >= g.dims) continue;
+      const double x = static_cast<double>(
+          get(data_of<T>(grid) + at[0] + from_end * grid.strides[grid.rank - 1]));
+      const double position = g.position(x, g.sizes[d]),
+                   low = g.nearest ? std::nearbyint(position) : std::floor(position);
+      corners.first[d] = static_cast<int64_t>(low);
+      corners.part[d] = g.nearest ? 0 : position - low;
+    }
+    for (int64_t c = 0; c < out.sizes[1]; ++c) {
+      const T* from = data_of<T>(input) + image * input.strides[0] + c * input.strides[1];
+      double total = 0;
+      corners.visit(g, [&](int64_t offset, double weight) {
+        total += weight * static_cast<double>(get(from + offset));
+      });
+      set(writable<T>(out) + at[1] + c * out.strides[1], static_cast<Value<T>>(total));
+    }
+  });
+}
+
+husk_status grid_sampler(const Arguments& args, int dims) {
+  const int32_t rank = dims + 2;
+  const uint32_t out_at = 5;
+  HUSK_TRY(args.check_tensor(0, rank, rank));
+  HUSK_TRY(args.check_tensor(1, rank, rank));
+  HUSK_TRY(args.check_tensor(out_at, rank, rank));
+  HUSK_TRY(args.check_same_dtype(1, 0));
+  HUSK_TRY(args.check_same_dtype(out_at, 0));
+  const husk_op_arg &input = args[0], &grid = args[1], &out = args[out_at];
+  int64_t mode = 0, padding = 0;
+  Grid g{};
+  HUSK_TRY(args.get_int(2, mode));
+  HUSK_TRY(args.get_int(3, padding));
+  HUSK_TRY(args.get_bool(4, g.align));
+  if (mode != 0 && mode != 1)
+    return args.argument_error(2, HUSK_UNSUPPORTED, "is neither 0 (linear) nor 1 (nearest)");
+  if (padding < 0 || padding > 2)
+    return args.argument_error(3, HUSK_INVALID_ARGUMENT, "is not 0, 1 or 2");
+  g.nearest = mode == 1;
+  g.padding = static_cast<Padding>(padding);
+  g.dims = dims;
+  HUSK_TRY(args.check_size(1, 0, input.sizes[0], "the input's images"));
+  HUSK_TRY(args.check_size(1, rank - 1, dims, "one for each axis"));
+  HUSK_TRY(args.check_size(out_at, 0, input.sizes[0], "the input's images"));
+  HUSK_TRY(args.check_size(out_at, 1, input.sizes[1], "the input's channels"));
+  for (int32_t d = 2; d < rank; ++d)
+    HUSK_TRY(args.check_size(out_at, d, grid.sizes[d - 1], "the grid's"));
+  for (int d = 0; d < kAxes; ++d) {
+    const int32_t at = rank - kAxes + d;
+    g.sizes[d] = d < kAxes - dims ? 1 : input.sizes[at];
+    g.strides[d] = d < kAxes - dims ? 0 : input.strides[at];
+    if (g.sizes[d] == 0 && numel(out) > 0)
+      return args.argument_error(0, HUSK_INVALID_INPUT, "has an empty spatial dimension");
+  }
+  return visit_argument<Floats | Halves>(
+      args, 0, [&](auto tag) { sample<typename decltype(tag)::type>(input, grid, out, g); });
+}
+
+// ---- upsampling with antialiasing ----
+
+double linear_filter(double x) {
+  x = std::fabs(x);
+  return x < 1 ? 1 - x : 0;
+}
+
+// The cubic convolution filter of R. Keys with a = -1/2.
+double cubic_filter(double x) {
+  constexpr double kA = -0.5;
+  x = std::fabs(x);
+  if (x < 1) return ((kA + 2) * x - (kA + 3)) * x * x + 1;
+  return x < 2 ? (((x - 5) * x + 8) * x - 4) * kA : 0;
+}
+
+// The inputs that contribute to an output along one axis.
+struct Window {
+  int64_t first, count;
+  double center, inverse, sum;
+  double (*filter)(double);
+
+  double weight(int64_t i) const {
+    return filter((static_cast<double>(i + first) - center + 0.5) * inverse) / sum;
+  }
+};
+
+struct Resize {
+  int64_t in, out;
+  double scale;  // inputs per output
+  double reach;  // of the filter, in inputs, before it is widened for downsampling
+  double (*filter)(double);
+
+  Window window(int64_t i) const {
+    const double support = scale >= 1 ? reach * scale : reach;
+    Window w{0, 0, scale * (static_cast<double>(i) + 0.5), scale >= 1 ? 1 / scale : 1, 1, filter};
+    const int64_t first = static_cast<int64_t>(w.center - support + 0.5),
+                  last = static_cast<int64_t>(w.center + support + 0.5);
+    w.first = first < 0 ? 0 : first;
+    w.count = (last > in ? in : last) - w.first;
+    double sum = 0;
+    for (int64_t k = 0; k < w.count; ++k) sum += w.weight(k);
+    w.sum = sum != 0 ? sum : 1;
+    return w;
+  }
+};
+
+husk_status read_resize(const Arguments& args, int32_t at, uint32_t scale_at, bool align,
+                        Resize& r) {
+  r.in = args[0].sizes[at];
+  r.out = args[5].sizes[at];
+  const double in = static_cast<double>(r.in), out = static_cast<double>(r.out);
+  if (align) {
+    r.scale = r.out > 1 ? (in - 1) / (out - 1) : 0;
+    return HUSK_OK;
+  }
+  double factor = 0;
+  if (!args.none(scale_at)) HUSK_TRY(args.get_number(scale_at, factor));
+  r.scale = factor > 0 ? 1 / factor : in / out;
+  return HUSK_OK;
+}
+
+husk_status upsample(const Arguments& args, double reach, double (*filter)(double)) {
+  HUSK_TRY(args.check_tensor(0, 4, 4));
+  HUSK_TRY(args.check_tensor(5, 4, 4));
+  HUSK_TRY(args.check_same_dtype(5, 0));
+  HUSK_TRY(args.check_ints(1, 2));
+  const husk_op_arg &self = args[0], &out = args[5];
+  bool align = false;
+  HUSK_TRY(args.get_bool(2, align));
+  for (int32_t d = 0; d < 4; ++d)
+    HUSK_TRY(args.check_size(5, d, d < 2 ? self.sizes[d] : args[1].sizes[d - 2],
+                             "output_size, or the input's"));
+  if (numel(out) == 0) return HUSK_OK;
+  if (numel(self) == 0) return args.argument_error(0, HUSK_INVALID_INPUT, "has no elements");
+  Resize rows{0, 0, 0, reach, filter}, columns = rows;
+  HUSK_TRY(read_resize(args, 2, 3, align, rows));
+  HUSK_TRY(read_resize(args, 3, 4, align, columns));
+  Loop<2> planes;
+  planes.shape(self);
+  planes.add(1, out);
+  planes.rank = 2;
+  return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (int64_t y = 0; y < rows.out; ++y) {
+      const Window vertical = rows.window(y);
+      for (int64_t x = 0; x < columns.out; ++x) {
+        const Window horizontal = columns.window(x);
+        each(planes, [&](const int64_t(&at)[2]) {
+          double total = 0;
+          for (int64_t v = 0; v < vertical.count; ++v) {
+            const T* row = data_of<T>(self) + at[0] + (vertical.first + v) * self.strides[2];
+            double sum = 0;
+            for (int64_t h = 0; h < horizontal.count; ++h) {
+              sum += horizontal.weight(h) *
+                     static_cast<double>(get(row + (horizontal.first + h) * self.strides[3]));
+            }
+            total += vertical.weight(v) * sum;
+          }
+          set(writable<T>(out) + at[1] + y * out.strides[2] + x * out.strides[3],
+              static_cast<Value<T>>(total));
+        });
+      }
+    }
+  });
+}
+
+}  // namespace
+
+husk_status grid_sampler_2d(const Arguments& args) { return grid_sampler(args, 2); }
+husk_status grid_sampler_3d(const Arguments& args) { return grid_sampler(args, 3); }
+husk_status upsample_bilinear2d_aa(const Arguments& args) {
+  return upsample(args, 1, linear_filter);
+}
+husk_status upsample_bicubic2d_aa(const Arguments& args) { return upsample(args, 2, cubic_filter); }
+
+}  // namespace husk::host

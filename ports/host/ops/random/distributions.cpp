@@ -1,0 +1,336 @@
+// Random ops whose distribution depends on data or parameters (bernoulli, dropout, exponential,
+// poisson, multinomial), and randperm. On Intel CPUs PyTorch takes bernoulli_ and exponential_ from
+// MKL; these ops give the numbers that PyTorch gives on all other CPUs.
+#include <cmath>
+
+#include "core/arguments.h"
+#include "core/arithmetic.h"
+#include "core/heap.h"
+#include "core/loop.h"
+#include "core/sort_key.h"
+#include "error.h"
+#include "random/rng_state.h"
+
+namespace husk::host {
+
+namespace {
+
+// ---- bernoulli ----
+
+// Fills an output with samples that are 1 with probability p.
+husk_status bernoulli_with(const Arguments& args, uint32_t out_at, uint32_t state_at, double p) {
+  HUSK_TRY(args.check_tensor(out_at));
+  if (!(p >= 0 && p <= 1))
+    return fail(args.error, HUSK_INVALID_INPUT, "%s: p is %g, not in [0, 1]", args.op, p);
+  RngState rng;
+  HUSK_TRY(rng.load(args, state_at));
+  Loop<1> loop;
+  loop.shape(args[out_at]);
+  HUSK_TRY(visit_argument<AnyReal>(args, out_at, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    each(loop, [&](const int64_t(&at)[1]) {
+      set(writable<T>(args[out_at]) + at[0], Value<T>(rng.generator.uniform_double() < p));
+    });
+  }));
+  rng.store();
+  return HUSK_OK;
+}
+
+// Fills an output with samples of which each has a probability of its own. A sample is drawn in the
+// precision of its probability.
+husk_status bernoulli_each(const Arguments& args, uint32_t p_at, uint32_t out_at,
+                           uint32_t state_at) {
+  HUSK_TRY(args.check_tensor(p_at));
+  HUSK_TRY(args.check_tensor(out_at));
+  const husk_op_arg &p = args[p_at], &out = args[out_at];
+  Loop<2> loop;
+  loop.shape(out);
+  if (!broadcast(p, out.sizes, out.rank, loop.strides[1])) {
+    return args.argument_error(p_at, HUSK_INVALID_ARGUMENT,
+                               "has a shape that does not broadcast to the output's");
+  }
+  RngState rng;
+  HUSK_TRY(rng.load(args, state_at));
+  bool p_supported = false, in_range = true;
+  HUSK_TRY(visit_argument<AnyReal>(args, out_at, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    p_supported = visit<Floats | Halves>(p.dtype, [&](auto other) {
+      using P = typename decltype(other)::type;
+      in_range = each_while(loop, [&](const int64_t(&at)[2]) {
+        const Value<P> chance = get(data_of<P>(p) + at[1]);
+        if (!(chance >= 0 && chance <= 1)) return false;
+        bool hit;
+        if constexpr (std::is_same_v<P, double>)
+          hit = rng.generator.uniform_double() < chance;
+        else
+          hit = rng.generator.uniform_float() < chance;
+        set(writable<T>(out) + at[0], Value<T>(hit));
+        return true;
+      });
+    });
+  }));
+  if (!p_supported) return args.unsupported_dtype(p_at);
+  if (!in_range)
+    return args.argument_error(p_at, HUSK_INVALID_INPUT, "has a probability that is not in [0, 1]");
+  rng.store();
+  return HUSK_OK;
+}
+
+// ---- exponential, poisson ----
+
+// A sample of the exponential distribution.
+double exponential_number(Generator& g, double rate) {
+  return -1.0 / rate * std::log1p(-g.uniform_double());
+}
+
+// A sample of the Poisson distribution. For rates of 10 and more: W. Hoermann, "The transformed
+// rejection method for generating Poisson random variables", Insurance: Mathematics and Economics
+// 12 (1993), algorithm PTRS. For smaller rates: Knuth's products of uniform numbers.
+double poisson_number(Generator& g, double rate) {
+  if (rate == 0) return 0;
+  if (rate < 10) {
+    const double limit = std::exp(-rate);
+    double product = 1;
+    for (double k = 0;; ++k) {
+      product *= g.uniform_double();
+      if (!(product > limit)) return k;
+    }
+  }
+  const double root = std::sqrt(rate), b = 0.931 + 2.53 * root, a = -0.059 + 0.02483 * b;
+  const double alpha = 1.1239 + 1.1328 / (b - 3.4), quick = 0.9277 - 3.6224 / (b - 2);
+  for (;;) {
+    const double u = g.uniform_double() - 0.5, v = g.uniform_double(), us = 0.5 - std::fabs(u);
+    const double k = std::floor((2 * a / us + b) * u + rate + 0.43);
+    if (us >= 0.07 && v <= quick) return k;
+    if (k < 0 || (us < 0.013 && v > us)) continue;
+    int sign = 0;
+    if (std::log(v) + std::log(alpha) - std::log(a / (us * us) + b) <=
+        -rate + k * std::log(rate) - lgamma_r(k + 1, &sign)) {
+      return k;
+    }
+  }
+}
+
+// ---- multinomial ----
+
+// A row of weights.
+template <class T>
+struct Weights {
+  const T* data;
+  int64_t stride, count;
+  Value<T> operator[](int64_t i) const { return get(data + i * stride); }
+};
+
+// The first category at which the normalized cumulative sum of weights reaches u.
+template <class T>
+int64_t pick(const Weights<T>& weights, Value<T> sum, double u) {
+  Value<T> passed = 0;
+  for (int64_t i = 0; i + 1 < weights.count; ++i) {
+    passed += weights[i];
+    if (!(static_cast<double>(passed / sum) < u)) return i;
+  }
+  return weights.count - 1;  // the cumulative sum of the last category is 1
+}
+
+// Draws k categories without replacement as PyTorch does: the k largest values of weight /
+// exponential number, with one exponential number for each weight.
+template <class T>
+void pick_without(Generator& g, const Weights<T>& weights, int64_t* out, int64_t stride,
+                  int64_t k) {
+  const auto key = [&](Generator& from, int64_t i) {
+    T divisor, quotient;
+    set(&divisor, static_cast<Value<T>>(exponential_number(from, 1)));
+    set(&quotient, weights[i] / get(&divisor));
+    return key_of(get(&quotient));
+  };
+  if constexpr (sizeof(Value<T>) == 4) {
+    const PackedHeap heap{reinterpret_cast<uint64_t*>(out), stride};
+    first_k(weights.count, [&](int64_t i) { return ~key(g, i) & 0xffffffff; }, heap, k);
+    for (int64_t j = 0; j < k; ++j) out[j * stride] = heap.get(j).index;
+  } else {
+    // There is no memory for the quotients, so the same numbers are drawn again for each of the k.
+    const Generator start = g;
+    Pair last{};
+    for (int64_t j = 0; j < k; ++j) {
+      g = start;
+      Pair best{};
+      bool has_best = false;
+      for (int64_t i = 0; i < weights.count; ++i) {
+        const Pair here{~key(g, i), i};
+        if ((j > 0 && !(last < here)) || (has_best && !(here < best))) continue;
+        best = here;
+        has_best = true;
+      }
+      out[j * stride] = best.index;
+      last = best;
+    }
+  }
+}
+
+template <class T>
+const char* weights_fault(const Weights<T>& weights, int64_t samples, bool replacement,
+                          Value<T>& sum) {
+  sum = 0;
+  int64_t positive = 0;
+  for (int64_t i = 0; i < weights.count; ++i) {
+    const Value<T> weight = weights[i];
+    if (!(weight >= 0) || std::isinf(weight))
+      return "has a probability that is negative, infinite or NaN";
+    sum += weight;
+    positive += weight > 0;
+  }
+  if (!(sum > 0)) return "has a row whose sum is not positive";
+  return !replacement && samples > weights.count ? "has fewer categories than there are samples"
+                                                 : nullptr;
+}
+
+}  // namespace
+
+husk_status bernoulli_p_into(const Arguments& args) {
+  double p = 0;
+  HUSK_TRY(args.get_number(1, p));
+  return bernoulli_with(args, 0, 3, p);
+}
+husk_status bernoulli_p(const Arguments& args) {
+  double p = 0;
+  HUSK_TRY(args.get_number(1, p));
+  return bernoulli_with(args, 3, 4, p);
+}
+husk_status bernoulli(const Arguments& args) { return bernoulli_each(args, 0, 2, 3); }
+husk_status bernoulli_tensor(const Arguments& args) { return bernoulli_each(args, 1, 3, 4); }
+husk_status bernoulli_tensor_into(const Arguments& args) { return bernoulli_each(args, 1, 0, 3); }
+
+husk_status native_dropout(const Arguments& args) {
+  HUSK_TRY(args.check_masked(0, 3));
+  double p = 0;
+  bool train = true;
+  HUSK_TRY(args.get_number(1, p));
+  if (!args.none(2)) HUSK_TRY(args.get_bool(2, train));
+  HUSK_TRY(train ? bernoulli_with(args, 4, 5, 1 - p) : husk_status{HUSK_OK});
+  const double scale = !train ? 1 : p == 1 ? 0 : 1 / (1 - p);
+  Loop<3> loop;
+  loop.shape(args[0]);
+  loop.add(1, args[3]);
+  loop.add(2, args[4]);
+  return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    each(loop, [&](const int64_t(&at)[3]) {
+      uint8_t& mask = writable<uint8_t>(args[4])[at[2]];
+      if (!train) mask = 1;
+      set(writable<T>(args[3]) + at[1],
+          get(data_of<T>(args[0]) + at[0]) * Value<T>(mask) * static_cast<Value<T>>(scale));
+    });
+  });
+}
+
+husk_status exponential(const Arguments& args) {
+  double rate = 0;
+  HUSK_TRY(args.get_number(1, rate));
+  HUSK_TRY(args.check_tensor(3));
+  if (!(rate > 0)) return args.argument_error(1, HUSK_INVALID_INPUT, "is not positive");
+  RngState rng;
+  HUSK_TRY(rng.load(args, 4));
+  Loop<1> loop;
+  loop.shape(args[3]);
+  HUSK_TRY(visit_argument<Floats | Halves>(args, 3, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    each(loop, [&](const int64_t(&at)[1]) {
+      set(writable<T>(args[3]) + at[0],
+          static_cast<Value<T>>(exponential_number(rng.generator, rate)));
+    });
+  }));
+  rng.store();
+  return HUSK_OK;
+}
+
+husk_status poisson(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(0));
+  HUSK_TRY(args.check_tensor(2));
+  HUSK_TRY(args.check_same_shape(2, 0));
+  HUSK_TRY(args.check_same_dtype(2, 0));
+  RngState rng;
+  HUSK_TRY(rng.load(args, 3));
+  Loop<2> loop;
+  loop.shape(args[0]);
+  loop.add(1, args[2]);
+  bool in_range = true;
+  HUSK_TRY(visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    in_range = each_while(loop, [&](const int64_t(&at)[2]) {
+      const double rate = static_cast<double>(get(data_of<T>(args[0]) + at[0]));
+      if (!(rate >= 0 && rate < 0x1p62)) return false;
+      set(writable<T>(args[2]) + at[1], static_cast<Value<T>>(poisson_number(rng.generator, rate)));
+      return true;
+    });
+  }));
+  if (!in_range)
+    return args.argument_error(0, HUSK_INVALID_INPUT,
+                               "has a rate that is negative, NaN or too large");
+  rng.store();
+  return HUSK_OK;
+}
+
+husk_status multinomial(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(0, 1, 2));
+  const int32_t rank = args[0].rank;
+  int64_t samples = 0;
+  bool replacement = false;
+  HUSK_TRY(args.get_int(1, samples));
+  HUSK_TRY(args.get_bool(2, replacement));
+  HUSK_TRY(args.check_tensor(4, rank, rank));
+  HUSK_TRY(args.check_dtype(4, HUSK_I64));
+  const husk_op_arg &self = args[0], &out = args[4];
+  if (samples < 1) return args.argument_error(1, HUSK_INVALID_INPUT, "is not positive");
+  HUSK_TRY(args.check_size(4, rank - 1, samples, "num_samples"));
+  if (rank == 2) HUSK_TRY(args.check_size(4, 0, self.sizes[0], "the rows of self"));
+  RngState rng;
+  HUSK_TRY(rng.load(args, 5));
+  const bool without = !replacement || samples == 1;
+  const char* fault = nullptr;
+  HUSK_TRY(visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (int64_t row = 0; row < (rank == 2 ? self.sizes[0] : 1) && !fault; ++row) {
+      const Weights<T> weights{data_of<T>(self) + (rank == 2 ? row * self.strides[0] : 0),
+                               self.strides[rank - 1], self.sizes[rank - 1]};
+      int64_t* to = writable<int64_t>(out) + (rank == 2 ? row * out.strides[0] : 0);
+      Value<T> sum = 0;
+      fault = weights_fault(weights, samples, replacement, sum);
+      if (fault) return;
+      if (without) {
+        pick_without(rng.generator, weights, to, out.strides[rank - 1], samples);
+        continue;
+      }
+      for (int64_t i = 0; i < samples; ++i)
+        to[i * out.strides[rank - 1]] = pick(weights, sum, rng.generator.uniform_double());
+    }
+  }));
+  if (fault) return args.argument_error(0, HUSK_INVALID_INPUT, fault);
+  rng.store();
+  return HUSK_OK;
+}
+
+husk_status randperm(const Arguments& args) {
+  int64_t n = 0;
+  HUSK_TRY(args.get_int(0, n));
+  HUSK_TRY(args.check_vector(5, n, "n"));
+  RngState rng;
+  HUSK_TRY(rng.load(args, 6));
+  const husk_op_arg& out = args[5];
+  HUSK_TRY(visit_argument<Ints | Floats | Halves>(args, 5, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T* data = writable<T>(out);
+    const int64_t stride = out.strides[0];
+    for (int64_t i = 0; i < n; ++i) set(data + i * stride, static_cast<Value<T>>(i));
+    for (int64_t i = 0; i + 1 < n; ++i) {
+      const int64_t other = i + static_cast<int64_t>(rng.generator.random() %
+                                                     static_cast<uint64_t>(n - i));
+      const T swapped = data[i * stride];
+      data[i * stride] = data[other * stride];
+      data[other * stride] = swapped;
+    }
+  }));
+  rng.store();
+  return HUSK_OK;
+}
+
+}  // namespace husk::host

@@ -1,0 +1,189 @@
+// Ops that fill tensors with uniform, normal and integer random numbers, in the order and with the
+// arithmetic of PyTorch's CPU kernels (aten/src/ATen/core/DistributionsHelper.h,
+// TransformationHelper.h, native/cpu/DistributionTemplates.h). The state of the generator is the
+// last argument of each op, directly after the output.
+#include <cmath>
+
+#include "core/arguments.h"
+#include "core/arithmetic.h"
+#include "core/loop.h"
+#include "random/rng_state.h"
+
+namespace husk::host {
+
+namespace {
+
+// a * b + c, rounded once.
+inline float fused(float a, float b, float c) { return fmaf(a, b, c); }
+inline double fused(double a, double b, double c) { return fma(a, b, c); }
+
+template <class T>
+void fill_uniform(Generator& g, const husk_op_arg& out, double from, double to) {
+  using V = Value<T>;
+  const V low = static_cast<V>(from), span = static_cast<V>(to) - low;
+  Loop<1> loop;
+  loop.shape(out);
+  each(loop, [&](const int64_t(&at)[1]) {
+    set(writable<T>(out) + at[0], fused(uniform<T>(g), span, low));
+  });
+}
+
+// Loads the generator, calls fill(tag of the dtype, generator, output) for a dtype of the set
+// `Types`, and stores the generator.
+template <unsigned Types, class Fill>
+husk_status draw_into(const Arguments& args, uint32_t out_at, Fill fill) {
+  RngState rng;
+  HUSK_TRY(rng.load(args, out_at + 1));
+  HUSK_TRY(visit_argument<Types>(args, out_at,
+                                 [&](auto tag) { fill(tag, rng.generator, args[out_at]); }));
+  rng.store();
+  return HUSK_OK;
+}
+
+husk_status uniform_into(const Arguments& args, uint32_t out_at, double from, double to) {
+  HUSK_TRY(args.check_tensor(out_at));
+  return draw_into<Floats | Halves>(args, out_at,
+                                    [&](auto tag, Generator& g, const husk_op_arg& out) {
+                                      fill_uniform<typename decltype(tag)::type>(g, out, from, to);
+                                    });
+}
+
+// ---- normal ----
+
+// Rounds a result to T, as PyTorch does after every step of f16 and bf16 arithmetic.
+template <class T>
+Value<T> rounded(Value<T> value) {
+  T stored;
+  set(&stored, value);
+  return get(&stored);
+}
+
+// Turns 16 uniform numbers into normal ones (Box-Muller). Elements i and i + 8 form a pair.
+template <class T>
+void normal_sixteen(T* data, double mean, double deviation) {
+  using V = Value<T>;
+  constexpr double kTwoPi = 2.0 * 3.14159265358979323846;
+  const V m = rounded<T>(static_cast<V>(mean)), d = rounded<T>(static_cast<V>(deviation));
+  for (int i = 0; i < 8; ++i) {
+    const V u1 = rounded<T>(1 - get(data + i)), u2 = get(data + i + 8);
+    const V radius = rounded<T>(std::sqrt(rounded<T>(-2 * rounded<T>(std::log(u1)))));
+    const V angle = rounded<T>(sizeof(T) == 4 ? static_cast<V>(kTwoPi) * u2
+                                              : static_cast<V>(kTwoPi * u2));
+    const V x = rounded<T>(radius * rounded<T>(std::cos(angle))),
+            y = rounded<T>(radius * rounded<T>(std::sin(angle)));
+    if constexpr (sizeof(T) == 2) {
+      set(data + i, rounded<T>(x * d) + m);
+      set(data + i + 8, rounded<T>(y * d) + m);
+    } else {
+      set(data + i, fused(x, d, m));
+      set(data + i + 8, fused(y, d, m));
+    }
+  }
+}
+
+template <class T>
+void fill_normal(Generator& g, const husk_op_arg& out, double mean, double deviation) {
+  T* data = writable<T>(out);
+  const int64_t count = numel(out);
+  if (count < 16 || !contiguous(out)) {
+    Loop<1> loop;
+    loop.shape(out);
+    each(loop, [&](const int64_t(&at)[1]) {
+      set(data + at[0], static_cast<Value<T>>(fused(g.normal_double(), deviation, mean)));
+    });
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) set(data + i, static_cast<Value<T>>(uniform<T>(g)));
+  for (int64_t i = 0; i + 16 <= count; i += 16) normal_sixteen(data + i, mean, deviation);
+  if (count % 16 == 0) return;
+  for (int64_t i = count - 16; i < count; ++i) set(data + i, static_cast<Value<T>>(uniform<T>(g)));
+  normal_sixteen(data + count - 16, mean, deviation);
+}
+
+husk_status normal_into(const Arguments& args, uint32_t out_at, double mean, double deviation) {
+  HUSK_TRY(args.check_tensor(out_at));
+  return draw_into<Floats | Halves>(
+      args, out_at, [&](auto tag, Generator& g, const husk_op_arg& out) {
+        fill_normal<typename decltype(tag)::type>(g, out, mean, deviation);
+      });
+}
+
+// Fills an output with normal numbers. Argument `mean_at` is the mean, the next one the deviation.
+husk_status normal_of(const Arguments& args, uint32_t mean_at, uint32_t out_at) {
+  double mean = 0, deviation = 0;
+  HUSK_TRY(args.get_number(mean_at, mean));
+  HUSK_TRY(args.get_number(mean_at + 1, deviation));
+  return normal_into(args, out_at, mean, deviation);
+}
+
+// ---- ints ----
+
+// From 2^28 values on, 64 random bits are drawn, so that the remainder of a division is nearly
+// uniform.
+constexpr int kWideRangeBits = 28;
+
+template <class T>
+void fill_ints(Generator& g, const husk_op_arg& out, int64_t low, int64_t high) {
+  const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
+  Loop<1> loop;
+  loop.shape(out);
+  each(loop, [&](const int64_t(&at)[1]) {
+    const uint64_t random = range >> kWideRangeBits ? g.random64() : g.random();
+    const int64_t value = static_cast<int64_t>(random % range + static_cast<uint64_t>(low));
+    set(writable<T>(out) + at[0], cast<Value<T>>(value));
+  });
+}
+
+husk_status ints_into(const Arguments& args, uint32_t out_at, int64_t low, int64_t high) {
+  HUSK_TRY(args.check_tensor(out_at));
+  if (low >= high)
+    return args.argument_error(out_at, HUSK_INVALID_INPUT,
+                               "has no values to draw from: low is not below high");
+  return draw_into<AnyReal | WideUnsigned>(
+      args, out_at, [&](auto tag, Generator& g, const husk_op_arg& out) {
+        fill_ints<typename decltype(tag)::type>(g, out, low, high);
+      });
+}
+
+// Fills an output with ints from 0 up to the exclusive limit at argument `high_at`.
+husk_status ints_below(const Arguments& args, uint32_t high_at, uint32_t out_at) {
+  int64_t high = 0;
+  HUSK_TRY(args.get_int(high_at, high));
+  return ints_into(args, out_at, 0, high);
+}
+
+// Fills an output with ints. Argument `low_at` is the lowest value, the next one the exclusive
+// upper limit.
+husk_status ints_between(const Arguments& args, uint32_t low_at, uint32_t out_at) {
+  int64_t low = 0, high = 0;
+  HUSK_TRY(args.get_int(low_at, low));
+  HUSK_TRY(args.get_int(low_at + 1, high));
+  return ints_into(args, out_at, low, high);
+}
+
+}  // namespace
+
+husk_status rand(const Arguments& args) { return uniform_into(args, 5, 0, 1); }
+husk_status rand_like(const Arguments& args) { return uniform_into(args, 6, 0, 1); }
+
+husk_status uniform(const Arguments& args) {
+  double from = 0, to = 0;
+  HUSK_TRY(args.get_number(1, from));
+  HUSK_TRY(args.get_number(2, to));
+  return uniform_into(args, 4, from, to);
+}
+
+husk_status randn(const Arguments& args) { return normal_into(args, 5, 0, 1); }
+husk_status randn_like(const Arguments& args) { return normal_into(args, 6, 0, 1); }
+husk_status normal_functional(const Arguments& args) { return normal_of(args, 1, 4); }
+// aten::normal.float_float, and prims::normal, which functionalization makes of it.
+husk_status normal_float_float(const Arguments& args) { return normal_of(args, 0, 8); }
+husk_status prims_normal(const Arguments& args) { return normal_of(args, 1, 7); }
+
+husk_status randint(const Arguments& args) { return ints_below(args, 0, 6); }
+husk_status randint_like(const Arguments& args) { return ints_below(args, 1, 7); }
+husk_status randint_low(const Arguments& args) { return ints_between(args, 0, 7); }
+husk_status randint_low_out(const Arguments& args) { return ints_between(args, 0, 3); }
+husk_status randint_like_low(const Arguments& args) { return ints_between(args, 1, 8); }
+
+}  // namespace husk::host

@@ -1,0 +1,216 @@
+// aten::kthvalue, median, nanmedian and mode. An element of a certain rank is found by counting
+// digits of the keys, which needs no memory. mode sorts short rows on the stack.
+#include <algorithm>
+
+#include "core/arguments.h"
+#include "core/loop.h"
+#include "core/sort_key.h"
+#include "error.h"
+
+namespace husk::host {
+
+namespace {
+
+struct Row {
+  Keys keys;
+  const void* data;
+  int64_t stride, count;
+
+  uint64_t operator[](int64_t i) const { return keys.read(data, i * stride); }
+  template <class F>
+  void operator()(F f) const {
+    for (int64_t i = 0; i < count; ++i) f((*this)[i]);
+  }
+  int64_t find(uint64_t key) const {
+    int64_t i = 0;
+    while (i + 1 < count && (*this)[i] != key) ++i;
+    return i;
+  }
+};
+
+// The key of NaN, the largest key of a floating dtype.
+uint64_t nan_key(const Keys& keys) { return keys.mask; }
+
+// Calls pick(row), which returns an index, for each row along dim, and writes that index and the
+// element there.
+template <class Pick>
+husk_status pick_each_row(const Arguments& args, int32_t dim, uint32_t keep_at, uint32_t values_at,
+                          Pick pick) {
+  bool keep = false;
+  HUSK_TRY(args.get_bool(keep_at, keep));
+  const husk_op_arg &self = args[0], &values = args[values_at], &indices = args[values_at + 1];
+  const int32_t rank = self.rank == 0 || keep ? self.rank : self.rank - 1;
+  HUSK_TRY(args.check_tensor(values_at, rank, rank));
+  HUSK_TRY(args.check_tensor(values_at + 1, rank, rank));
+  HUSK_TRY(args.check_same_dtype(values_at, 0));
+  HUSK_TRY(args.check_dtype(values_at + 1, HUSK_I64));
+  Loop<3> loop;
+  loop.shape(self);
+  for (int32_t d = 0, to = 0; d < self.rank; ++d) {
+    if (d == dim && !keep) {
+      loop.strides[1][d] = loop.strides[2][d] = 0;
+      continue;
+    }
+    for (uint32_t at = values_at; at < values_at + 2; ++at)
+      HUSK_TRY(args.check_size(at, to, d == dim ? 1 : self.sizes[d], "what is left of self"));
+    loop.strides[1][d] = values.strides[to];
+    loop.strides[2][d] = indices.strides[to++];
+  }
+  Row row{};
+  if (!keys_of(self.dtype, row.keys)) return args.unsupported_dtype(0);
+  row.count = self.rank > 0 ? self.sizes[dim] : 1;
+  row.stride = self.rank > 0 ? self.strides[dim] : 1;
+  if (self.rank > 0) loop.drop(dim);
+  if (row.count == 0) {
+    if (numel(values) == 0) return HUSK_OK;
+    return args.argument_error(0, HUSK_INVALID_INPUT, "has no elements along the dimension");
+  }
+  const int64_t bytes = dtype_bytes(self.dtype);
+  each(loop, [&](const int64_t(&at)[3]) {
+    row.data = data_of<unsigned char>(self) + at[0] * bytes;
+    const int64_t index = pick(row);
+    __builtin_memcpy(writable<unsigned char>(values) + at[1] * bytes,
+                     data_of<unsigned char>(self) + (at[0] + index * row.stride) * bytes,
+                     static_cast<size_t>(bytes));
+    writable<int64_t>(indices)[at[2]] = index;
+  });
+  return HUSK_OK;
+}
+
+// The index of the median of a row. If the row has a NaN, that is the median, unless NaNs are
+// ignored.
+int64_t median_of(const Row& row, bool floats, bool ignore) {
+  const uint64_t nan = nan_key(row.keys);
+  int64_t nans = 0, first = -1;
+  for (int64_t i = 0; floats && i < row.count; ++i) {
+    if (row[i] != nan) continue;
+    if (nans++ == 0) first = i;
+  }
+  if (nans > 0 && (!ignore || nans == row.count)) return first;
+  const int64_t rank = (row.count - nans - 1) / 2;
+  return row.find(select_key(row, row.keys.mask, rank));
+}
+
+husk_status median_along(const Arguments& args, bool ignore) {
+  HUSK_TRY(args.check_tensor(0));
+  int32_t dim = 0;
+  HUSK_TRY(args.get_dim(1, args[0].rank, dim));
+  return pick_each_row(args, dim, 2, 3, [&](const Row& row) {
+    return median_of(row, floating(args[0].dtype), ignore);
+  });
+}
+
+// The median of all elements.
+husk_status median_all(const Arguments& args, bool ignore) {
+  HUSK_TRY(args.check_tensor(0));
+  HUSK_TRY(args.check_tensor(1, 0, 0));
+  HUSK_TRY(args.check_same_dtype(1, 0));
+  const husk_op_arg &self = args[0], &out = args[1];
+  Keys keys;
+  if (!keys_of(self.dtype, keys)) return args.unsupported_dtype(0);
+  Loop<1> loop;
+  loop.shape(self);
+  loop.merge();
+  const int64_t count = numel(self), bytes = dtype_bytes(self.dtype);
+  const uint64_t nan = nan_key(keys);
+  int64_t nans = 0;
+  if (floating(self.dtype))
+    each(loop, [&](const int64_t(&at)[1]) { nans += keys.read(self.data, at[0]) == nan; });
+  if (count == 0) {
+    if (!floating(self.dtype)) return args.argument_error(0, HUSK_INVALID_INPUT, "has no elements");
+    visit<Floats | Halves>(self.dtype, [&](auto tag) {
+      set(writable<typename decltype(tag)::type>(out), __builtin_nanf(""));
+    });
+    return HUSK_OK;
+  }
+  uint64_t key = nan;
+  if (nans == 0 || (ignore && nans < count)) {
+    key = select_key(
+        [&](auto f) { each(loop, [&](const int64_t(&at)[1]) { f(keys.read(self.data, at[0])); }); },
+        keys.mask, (count - nans - 1) / 2);
+  }
+  each_while(loop, [&](const int64_t(&at)[1]) {
+    if (keys.read(self.data, at[0]) != key) return true;
+    __builtin_memcpy(out.data, data_of<unsigned char>(self) + at[0] * bytes,
+                     static_cast<size_t>(bytes));
+    return false;
+  });
+  return HUSK_OK;
+}
+
+constexpr int64_t kMaxSortedKeys = 16384;  // keys that fit on the stack
+
+// The most frequent key of a row; the smallest one if several are equally frequent.
+uint64_t mode_key(const Row& row) {
+  uint64_t best = 0;
+  int64_t best_count = 0;
+  if (row.count <= kMaxSortedKeys) {
+    uint64_t sorted[kMaxSortedKeys];
+    for (int64_t i = 0; i < row.count; ++i) sorted[i] = row[i];
+    std::sort(sorted, sorted + row.count);
+    for (int64_t i = 0, start = 0; i < row.count; ++i) {
+      if (sorted[i] != sorted[start]) start = i;
+      if (i - start + 1 <= best_count) continue;
+      best_count = i - start + 1;
+      best = sorted[i];
+    }
+    return best;
+  }
+  // Long rows take one pass for each distinct key. That is slow, but rows of this length are not
+  // expected here.
+  uint64_t key = 0;
+  for (bool first = true;; first = false) {
+    uint64_t next = ~uint64_t{0};
+    bool has_next = false;
+    row([&](uint64_t k) {
+      if ((first || k > key) && k <= next) {
+        next = k;
+        has_next = true;
+      }
+    });
+    if (!has_next) return best;
+    key = next;
+    int64_t count = 0;
+    row([&](uint64_t k) { count += k == key; });
+    if (count > best_count) {
+      best_count = count;
+      best = key;
+    }
+  }
+}
+
+}  // namespace
+
+husk_status kthvalue(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(0));
+  int64_t k = 0;
+  int32_t dim = 0;
+  HUSK_TRY(args.get_int(1, k));
+  HUSK_TRY(args.get_dim(2, args[0].rank, dim));
+  const int64_t length = args[0].rank > 0 ? args[0].sizes[dim] : 1;
+  if (k < 1 || k > length)
+    return args.argument_error(1, HUSK_INVALID_INPUT,
+                               "is not between 1 and the size of the dimension");
+  return pick_each_row(args, dim, 3, 4, [&](const Row& row) {
+    return row.find(select_key(row, row.keys.mask, k - 1));
+  });
+}
+
+husk_status median(const Arguments& args) { return median_all(args, false); }
+husk_status nanmedian(const Arguments& args) { return median_all(args, true); }
+husk_status median_dim(const Arguments& args) { return median_along(args, false); }
+husk_status nanmedian_dim(const Arguments& args) { return median_along(args, true); }
+
+husk_status mode(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(0));
+  int32_t dim = 0;
+  HUSK_TRY(args.get_dim(1, args[0].rank, dim));
+  return pick_each_row(args, dim, 2, 3, [&](const Row& row) {
+    const uint64_t key = mode_key(row);
+    int64_t last = row.count - 1;  // as in PyTorch, the last of equal elements
+    while (last > 0 && row[last] != key) --last;
+    return last;
+  });
+}
+
+}  // namespace husk::host

@@ -1,0 +1,168 @@
+// Sums, means, products, variances, all and any over dimensions, for complex tensors, which
+// frontends leave to ops, and for all other dtypes. Sums are in f64.
+#include "core/arguments.h"
+#include "core/complex_row.h"
+#include "core/loop.h"
+#include "error.h"
+
+namespace husk::host {
+
+namespace {
+
+enum class Reduction { Sum, Mean, Product, Variance, All, Any };
+
+struct Reduce {
+  Loop<2> kept;     // over the dimensions of the result; operands: self, out
+  Loop<1> reduced;  // over the reduced dimensions; operand: self
+  int64_t count;    // elements that are reduced to one
+};
+
+// Reads the dimensions to reduce as bits: a list of ints, one int, or none for all dimensions.
+husk_status get_dims(const Arguments& args, uint32_t at, int32_t rank, uint32_t& mask) {
+  mask = 0;
+  const bool is_int = at < args.count && args[at].kind == HUSK_ARG_INT;
+  if (args.none(at) || (args[at].kind == HUSK_ARG_INTS && args[at].count == 0)) {
+    mask = (1u << rank) - 1;
+    return HUSK_OK;
+  }
+  if (!is_int && args[at].kind != HUSK_ARG_INTS)
+    return args.argument_error(at, HUSK_INVALID_ARGUMENT, "is not a list of ints");
+  for (int64_t i = 0; i < (is_int ? 1 : args[at].count); ++i) {
+    const int64_t dim = is_int ? args[at].i : args[at].sizes[i], dims = rank > 0 ? rank : 1;
+    if (dim < -dims || dim >= dims)
+      return args.argument_error(at, HUSK_INVALID_ARGUMENT, "names no dimension of self");
+    if (rank > 0) mask |= 1u << (dim < 0 ? dim + dims : dim);
+  }
+  return HUSK_OK;
+}
+
+// Sets up the loops for the dimensions in `mask` and checks the shape of the output.
+husk_status set_loops(const Arguments& args, uint32_t mask, bool keep, uint32_t out_at, Reduce& r) {
+  const husk_op_arg &self = args[0], &out = args[out_at];
+  int32_t next = 0;
+  r.count = 1;
+  for (int32_t d = 0; d < self.rank; ++d) {
+    const bool is_reduced = mask >> d & 1;
+    if (is_reduced) {
+      r.reduced.sizes[r.reduced.rank] = self.sizes[d];
+      r.reduced.strides[0][r.reduced.rank++] = self.strides[d];
+      r.count *= self.sizes[d];
+    }
+    if (is_reduced && !keep) continue;
+    if (next >= out.rank)
+      return args.argument_error(out_at, HUSK_INVALID_ARGUMENT, "has too few dimensions");
+    HUSK_TRY(args.check_size(out_at, next, is_reduced ? 1 : self.sizes[d], "what is left of self"));
+    if (!is_reduced) {
+      r.kept.sizes[r.kept.rank] = self.sizes[d];
+      r.kept.strides[0][r.kept.rank] = self.strides[d];
+      r.kept.strides[1][r.kept.rank++] = out.strides[next];
+    }
+    ++next;
+  }
+  if (next != out.rank)
+    return args.argument_error(out_at, HUSK_INVALID_ARGUMENT, "has too many dimensions");
+  r.kept.merge();
+  r.reduced.merge();
+  return HUSK_OK;
+}
+
+// Calls f(value) for all elements that are reduced to one result.
+template <class F>
+void each_value(const Reduce& r, const husk_op_arg& self, ReadRow read, int64_t start, F f) {
+  each_row(r.reduced, [&](const int64_t(&at)[1], int64_t count, const int64_t(&steps)[1]) {
+    Complex128 values[kRowBlock];
+    for (int64_t first = 0; first < count; first += kRowBlock) {
+      const int64_t length = count - first < kRowBlock ? count - first : kRowBlock;
+      read(self.data, start + at[0] + first * steps[0], steps[0], values, length);
+      for (int64_t i = 0; i < length; ++i) f(values[i]);
+    }
+  });
+}
+
+husk_status run(const Arguments& args, uint32_t dims_at, bool keep, uint32_t out_at, Reduction kind,
+                double correction) {
+  HUSK_TRY(args.check_tensor(0));
+  HUSK_TRY(args.check_tensor(out_at));
+  const husk_op_arg &self = args[0], &out = args[out_at];
+  ReadRow read = nullptr;
+  WriteRow write = nullptr;
+  if (!row_reader(self.dtype, read)) return args.unsupported_dtype(0);
+  if (!row_writer(out.dtype, write)) return args.unsupported_dtype(out_at);
+  uint32_t mask = 0;
+  HUSK_TRY(get_dims(args, dims_at, self.rank, mask));
+  Reduce r{};
+  HUSK_TRY(set_loops(args, mask, keep, out_at, r));
+  each(r.kept, [&](const int64_t(&at)[2]) {
+    Complex128 total{kind == Reduction::Product || kind == Reduction::All ? 1.0 : 0.0, 0};
+    each_value(r, self, read, at[0], [&](Complex128 value) {
+      const bool truth = value.re != 0 || value.im != 0;
+      if (kind == Reduction::Product)
+        total = times(total, value);
+      else if (kind == Reduction::All)
+        total.re = total.re != 0 && truth;
+      else if (kind == Reduction::Any)
+        total.re = total.re != 0 || truth;
+      else
+        total = plus(total, value);
+    });
+    const double count = static_cast<double>(r.count);
+    if (kind == Reduction::Mean || kind == Reduction::Variance)
+      total = {total.re / count, total.im / count};
+    if (kind == Reduction::Variance) {
+      double squares = 0;
+      each_value(r, self, read, at[0], [&](Complex128 value) {
+        const Complex128 d = minus(value, total);
+        squares += d.re * d.re + d.im * d.im;
+      });
+      total = {squares / (count - correction > 0 ? count - correction : 0), 0};
+    }
+    write(out.data, at[1], 1, &total, 1);
+  });
+  return HUSK_OK;
+}
+
+constexpr uint32_t kAllDims = 0xffffffff;  // in place of an argument's position
+
+// Reduces along the dimensions of argument 1.
+husk_status run_along(const Arguments& args, uint32_t keep_at, uint32_t out_at, Reduction kind) {
+  bool keep = false;
+  HUSK_TRY(args.get_bool(keep_at, keep));
+  return run(args, 1, keep, out_at, kind, 0);
+}
+
+}  // namespace
+
+husk_status reduce_sum(const Arguments& args) {
+  return run(args, kAllDims, false, 2, Reduction::Sum, 0);
+}
+husk_status reduce_sum_dims(const Arguments& args) { return run_along(args, 2, 4, Reduction::Sum); }
+husk_status reduce_mean(const Arguments& args) {
+  return run(args, kAllDims, false, 2, Reduction::Mean, 0);
+}
+husk_status reduce_mean_dims(const Arguments& args) {
+  return run_along(args, 2, 4, Reduction::Mean);
+}
+husk_status reduce_prod(const Arguments& args) {
+  return run(args, kAllDims, false, 2, Reduction::Product, 0);
+}
+husk_status reduce_prod_dim(const Arguments& args) {
+  return run_along(args, 2, 4, Reduction::Product);
+}
+husk_status reduce_all(const Arguments& args) {
+  return run(args, kAllDims, false, 1, Reduction::All, 0);
+}
+husk_status reduce_any(const Arguments& args) {
+  return run(args, kAllDims, false, 1, Reduction::Any, 0);
+}
+husk_status reduce_all_dim(const Arguments& args) { return run_along(args, 2, 3, Reduction::All); }
+husk_status reduce_any_dim(const Arguments& args) { return run_along(args, 2, 3, Reduction::Any); }
+
+husk_status reduce_var(const Arguments& args) {
+  double correction = 1;
+  bool keep = false;
+  if (!args.none(2)) HUSK_TRY(args.get_number(2, correction));
+  HUSK_TRY(args.get_bool(3, keep));
+  return run(args, 1, keep, 4, Reduction::Variance, correction);
+}
+
+}  // namespace husk::host

@@ -1,0 +1,155 @@
+// aten::cumsum, cumprod, cummax, cummin and logcumsumexp. A row is scanned from left to right, one
+// element after the other.
+#include <cmath>
+
+#include "core/arguments.h"
+#include "core/arithmetic.h"
+#include "core/loop.h"
+
+namespace husk::host {
+
+namespace {
+
+// The number of elements of a row, and its strides in self, the output and the second output.
+struct Row {
+  int64_t count, strides[3];
+};
+
+// Calls run(row, offsets of the row in the three tensors) for each row along dim.
+template <class Run>
+void each_scan(const Arguments& args, int32_t dim, const husk_op_arg& out,
+               const husk_op_arg& second, Run run) {
+  const husk_op_arg& self = args[0];
+  Loop<3> loop;
+  loop.shape(self);
+  loop.add(1, out);
+  loop.add(2, second);
+  Row row{1, {1, 1, 1}};
+  if (self.rank > 0) {
+    row = {self.sizes[dim], {self.strides[dim], out.strides[dim], second.strides[dim]}};
+    loop.drop(dim);
+  }
+  if (row.count == 0) return;
+  each(loop, [&](const int64_t(&at)[3]) { run(row, at); });
+}
+
+// Checks self and the output, and reads the dimension.
+husk_status check(const Arguments& args, uint32_t out, int32_t& dim) {
+  HUSK_TRY(args.check_tensor(0));
+  HUSK_TRY(args.get_dim(1, args[0].rank, dim));
+  HUSK_TRY(args.check_tensor(out));
+  return args.check_same_shape(out, 0);
+}
+
+// The type that sums and products of values of type V are computed in: f64 for all floats, complex
+// numbers of f64 for all complex numbers, V itself for ints and bool.
+template <class V>
+struct SumType {
+  using type = V;
+};
+template <>
+struct SumType<float> {
+  using type = double;
+};
+template <>
+struct SumType<Complex<float>> {
+  using type = Complex<double>;
+};
+
+template <class From, class To>
+void fold_row(const Row& row, const void* from, void* to, const int64_t (&at)[3], bool product) {
+  using S = typename SumType<Value<To>>::type;
+  S total = number_of<S>(product);
+  for (int64_t i = 0; i < row.count; ++i) {
+    const Value<To> value = cast<Value<To>>(
+        get(static_cast<const From*>(from) + at[0] + i * row.strides[0]));
+    total = product ? times(total, cast<S>(value)) : plus(total, cast<S>(value));
+    set(static_cast<To*>(to) + at[1] + i * row.strides[1], cast<Value<To>>(total));
+  }
+}
+
+// cumsum and cumprod. If self has another dtype than the output, it is first converted into the
+// output, and scanned there.
+husk_status fold(const Arguments& args, bool product) {
+  int32_t dim = 0;
+  HUSK_TRY(check(args, 3, dim));
+  const husk_op_arg& out = args[3];
+  HUSK_TRY(visit_argument<Numbers>(args, 3, [&](auto target) {
+    using T = typename decltype(target)::type;
+    if (args[0].dtype == out.dtype) {
+      each_scan(args, dim, out, out, [&](const Row& row, const int64_t(&at)[3]) {
+        fold_row<T, T>(row, args[0].data, out.data, at, product);
+      });
+    }
+  }));
+  if (args[0].dtype == out.dtype) return HUSK_OK;
+  HUSK_TRY(copy_elements(args, 3, 0));
+  visit<Numbers>(out.dtype, [&](auto target) {
+    using T = typename decltype(target)::type;
+    each_scan(args, dim, out, out, [&](const Row& row, const int64_t(&at)[3]) {
+      const int64_t out_at[3] = {at[1], at[1], at[1]};
+      const Row out_row{row.count, {row.strides[1], row.strides[1], row.strides[1]}};
+      fold_row<T, T>(out_row, out.data, out.data, out_at, product);
+    });
+  });
+  return HUSK_OK;
+}
+
+husk_status extreme(const Arguments& args, bool maximum) {
+  int32_t dim = 0;
+  HUSK_TRY(check(args, 2, dim));
+  HUSK_TRY(args.check_tensor(3));
+  HUSK_TRY(args.check_same_shape(3, 0));
+  HUSK_TRY(args.check_same_dtype(2, 0));
+  HUSK_TRY(args.check_dtype(3, HUSK_I64));
+  return visit_argument<AnyReal>(args, 0, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    each_scan(args, dim, args[2], args[3], [&](const Row& row, const int64_t(&at)[3]) {
+      Value<T> best = get(data_of<T>(args[0]) + at[0]);
+      int64_t best_index = 0;
+      for (int64_t i = 0; i < row.count; ++i) {
+        const Value<T> value = get(data_of<T>(args[0]) + at[0] + i * row.strides[0]);
+        if (is_nan(value) || (!is_nan(best) && (maximum ? value >= best : value <= best))) {
+          best = value;
+          best_index = i;
+        }
+        set(writable<T>(args[2]) + at[1] + i * row.strides[1], best);
+        writable<int64_t>(args[3])[at[2] + i * row.strides[2]] = best_index;
+      }
+    });
+  });
+}
+
+// log(exp(a) + exp(b)).
+double log_sum(double a, double b) {
+  if (is_nan(a) || is_nan(b)) return a + b;
+  const double low = a < b ? a : b, high = a < b ? b : a;
+  if (low == high && std::isinf(low)) return low;
+  return high + std::log1p(std::exp(low - high));
+}
+
+}  // namespace
+
+husk_status cumsum(const Arguments& args) { return fold(args, false); }
+husk_status cumprod(const Arguments& args) { return fold(args, true); }
+husk_status cummax(const Arguments& args) { return extreme(args, true); }
+husk_status cummin(const Arguments& args) { return extreme(args, false); }
+
+husk_status logcumsumexp(const Arguments& args) {
+  int32_t dim = 0;
+  HUSK_TRY(check(args, 2, dim));
+  HUSK_TRY(args.check_same_dtype(2, 0));
+  return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    each_scan(args, dim, args[2], args[2], [&](const Row& row, const int64_t(&at)[3]) {
+      double total = -__builtin_inf();
+      for (int64_t i = 0; i < row.count; ++i) {
+        total = log_sum(total,
+                        static_cast<double>(get(data_of<T>(args[0]) + at[0] + i * row.strides[0])));
+        set(writable<T>(args[2]) + at[1] + i * row.strides[1], static_cast<Value<T>>(total));
+      }
+    });
+  });
+}
+
+}  // namespace husk::host

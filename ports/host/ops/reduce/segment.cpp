@@ -1,0 +1,150 @@
+// aten::segment_reduce and index_reduce.
+#include <cstring>
+
+#include "core/arguments.h"
+#include "core/arithmetic.h"
+#include "core/loop.h"
+#include "error.h"
+
+namespace husk::host {
+
+namespace {
+
+enum class Reduce { Sum, Mean, Max, Min, Product };
+
+// Reads the name of the reduction.
+husk_status reduce_of(const Arguments& args, uint32_t at, Reduce& out) {
+  constexpr struct {
+    const char* name;
+    Reduce reduce;
+  } kReductions[] = {{"sum", Reduce::Sum},
+                     {"mean", Reduce::Mean},
+                     {"max", Reduce::Max},
+                     {"min", Reduce::Min},
+                     {"prod", Reduce::Product}};
+  for (const auto& row : kReductions) {
+    if (args[at].kind != HUSK_ARG_STRING || !args[at].string ||
+        strcmp(row.name, args[at].string) != 0)
+      continue;
+    out = row.reduce;
+    return HUSK_OK;
+  }
+  return args.argument_error(at, HUSK_INVALID_ARGUMENT, "is none of sum, mean, max, min, prod");
+}
+
+// The value that a segment's reduction begins with.
+double start_value(Reduce reduce, bool has_initial, double initial) {
+  if (has_initial) return initial;
+  return reduce == Reduce::Product ? 1
+         : reduce == Reduce::Max   ? -__builtin_inf()
+         : reduce == Reduce::Min   ? __builtin_inf()
+                                   : 0;
+}
+
+double combine(Reduce reduce, double a, double b) {
+  switch (reduce) {
+    case Reduce::Product: return a * b;
+    case Reduce::Max: return is_nan(a) || a > b ? a : b;
+    case Reduce::Min: return is_nan(a) || a < b ? a : b;
+    default: return a + b;
+  }
+}
+
+// The segments of a row, as a tensor of their lengths or of the offsets at which they start and
+// end.
+struct Segments {
+  const husk_op_arg& tensor;
+  bool has_lengths;
+  int64_t count, stride;
+
+  int64_t number(int64_t row, int64_t i) const {
+    return get_index(tensor.dtype, tensor.data, row + i * stride);
+  }
+};
+
+}  // namespace
+
+husk_status segment_reduce(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(0, 1, kMaxRank));
+  Reduce reduce{};
+  HUSK_TRY(reduce_of(args, 1, reduce));
+  if (!args.none(3))
+    return args.argument_error(3, HUSK_UNSUPPORTED, "is given; give lengths or offsets");
+  const uint32_t list_at = args.none(2) ? 4 : 2;
+  HUSK_TRY(args.check_tensor(list_at, 1, args[0].rank));
+  HUSK_TRY(args.check_index_dtype(list_at));
+  const husk_op_arg &data = args[0], &list = args[list_at], &out = args[8];
+  int32_t axis = 0;
+  HUSK_TRY(args.get_dim(5, data.rank, axis));
+  if (axis != list.rank - 1)
+    return args.argument_error(5, HUSK_INVALID_ARGUMENT,
+                               "is not the last dimension of the segments");
+  double initial = 0;
+  if (!args.none(7)) HUSK_TRY(args.get_number(7, initial));
+  HUSK_TRY(args.check_tensor(8, data.rank, data.rank));
+  HUSK_TRY(args.check_same_dtype(8, 0));
+  Segments segments{list, list_at == 2, list.sizes[axis] - (list_at == 2 ? 0 : 1),
+                    list.strides[axis]};
+  if (segments.count < 0)
+    return args.argument_error(list_at, HUSK_INVALID_ARGUMENT, "has no last offset");
+  for (int32_t d = 0; d < data.rank; ++d) {
+    HUSK_TRY(args.check_size(8, d, d == axis ? segments.count : data.sizes[d],
+                             "segments, or the data's"));
+    if (d < axis) HUSK_TRY(args.check_size(list_at, d, data.sizes[d], "the data's"));
+  }
+  Loop<3> rows;  // operands: data, segments, out
+  rows.shape(data);
+  rows.add(2, out);
+  for (int32_t d = 0; d < data.rank; ++d) rows.strides[1][d] = d < axis ? list.strides[d] : 0;
+  rows.drop(axis);
+  bool in_range = true;
+  HUSK_TRY(visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    in_range = each_while(rows, [&](const int64_t(&at)[3]) {
+      int64_t from = segments.has_lengths ? 0 : segments.count >= 0 ? segments.number(at[1], 0) : 0;
+      for (int64_t s = 0; s < segments.count; ++s) {
+        const int64_t length = segments.has_lengths ? segments.number(at[1], s)
+                                                    : segments.number(at[1], s + 1) - from;
+        if (from < 0 || length < 0 || length > data.sizes[axis] - from) return false;
+        double total = start_value(reduce, !args.none(7), initial);
+        for (int64_t i = from; i < from + length; ++i) {
+          total = combine(
+              reduce, total,
+              static_cast<double>(get(data_of<T>(data) + at[0] + i * data.strides[axis])));
+        }
+        if (reduce == Reduce::Mean && length > 0) total /= static_cast<double>(length);
+        if (reduce == Reduce::Mean && length == 0 && args.none(7)) total = __builtin_nan("");
+        set(writable<T>(out) + at[2] + s * out.strides[axis], static_cast<Value<T>>(total));
+        from += length;
+      }
+      return true;
+    });
+  }));
+  return in_range ? husk_status{HUSK_OK}
+                  : args.argument_error(list_at, HUSK_INVALID_INPUT,
+                                        "has segments that are not in the data");
+}
+
+// index_reduce is a scatter_reduce with the same index for all rows: the index broadcasts to the
+// source.
+husk_status index_reduce(const Arguments& args) {
+  HUSK_TRY(copy_elements(args, 6, 0));
+  HUSK_TRY(args.check_same_shape(6, 0));
+  HUSK_TRY(args.check_tensor(2, 0, 1));
+  HUSK_TRY(args.check_tensor(3, args[0].rank, args[0].rank));
+  int32_t dim = 0;
+  HUSK_TRY(args.get_dim(1, args[0].rank, dim));
+  const husk_op_arg &index = args[2], &source = args[3];
+  if (source.rank > 0) HUSK_TRY(args.check_size(3, dim, numel(index), "one for each index"));
+  int64_t strides[kMaxRank] = {};
+  if (source.rank > 0) strides[dim] = index.rank > 0 ? index.strides[0] : 0;
+  husk_op_arg expanded = index;
+  expanded.rank = source.rank;
+  expanded.sizes = source.sizes;
+  expanded.strides = strides;
+  const husk_op_arg scattered[] = {args[6], args[1], expanded, source, args[4], args[5]};
+  const Op op{args.op, nullptr, "self dim index source reduce include_self"};
+  return scatter_reduce_into(Arguments(op, args.context, scattered, 6, args.error));
+}
+
+}  // namespace husk::host

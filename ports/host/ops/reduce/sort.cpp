@@ -1,0 +1,230 @@
+// aten::sort and aten::topk. Neither allocates. 32-bit keys are sorted in the row of index results
+// itself, with the key above the index in each number. Wider keys are sorted on the stack if the
+// row is short, otherwise through the indices. The index breaks ties, so every sort is stable.
+#include <algorithm>
+#include <iterator>
+
+#include "core/arguments.h"
+#include "core/heap.h"
+#include "core/loop.h"
+#include "core/sort_key.h"
+
+namespace husk::host {
+
+namespace {
+
+// An iterator over elements that lie `stride` apart, for std::sort.
+template <class T>
+class Strided {
+ public:
+  using iterator_category = std::random_access_iterator_tag;
+  using value_type = T;
+  using difference_type = int64_t;
+  using pointer = T*;
+  using reference = T&;
+
+  Strided(T* start, int64_t step) : at(start), stride(step) {}
+  T& operator*() const { return *at; }
+  T& operator[](int64_t i) const { return at[i * stride]; }
+  Strided& operator++() { return *this += 1; }
+  Strided& operator--() { return *this += -1; }
+  Strided operator++(int) {
+    const Strided old = *this;
+    *this += 1;
+    return old;
+  }
+  Strided operator--(int) {
+    const Strided old = *this;
+    *this += -1;
+    return old;
+  }
+  Strided& operator+=(int64_t n) {
+    at += n * stride;
+    return *this;
+  }
+  Strided& operator-=(int64_t n) { return *this += -n; }
+  friend Strided operator+(Strided a, int64_t n) { return a += n; }
+  friend Strided operator-(Strided a, int64_t n) { return a += -n; }
+  friend int64_t operator-(const Strided& a, const Strided& b) { return (a.at - b.at) / a.stride; }
+  friend bool operator==(const Strided& a, const Strided& b) { return a.at == b.at; }
+  friend bool operator!=(const Strided& a, const Strided& b) { return a.at != b.at; }
+  friend bool operator<(const Strided& a, const Strided& b) { return b - a > 0; }
+
+ private:
+  T* at;
+  int64_t stride;
+};
+
+// A row of keys. `flip` inverts the keys for a descending order.
+struct Row {
+  Keys keys;
+  const unsigned char* data;
+  int64_t stride, count;
+  uint64_t flip;
+
+  uint64_t operator[](int64_t i) const { return keys.read(data, i * stride) ^ flip; }
+  uint64_t operator()(int64_t i) const { return (*this)[i]; }
+};
+
+constexpr int64_t kMaxPairs = 8192;  // pairs that fit on the stack
+
+// Sorts 32-bit keys in the memory of the indices.
+template <class Iterator>
+void sort_packed(const Row& row, Iterator begin) {
+  for (int64_t i = 0; i < row.count; ++i) begin[i] = row[i] << 32 | static_cast<uint64_t>(i);
+  std::sort(begin, begin + row.count);
+  for (int64_t i = 0; i < row.count; ++i) begin[i] &= 0xffffffff;
+}
+
+// Sorts a short row of keys on the stack.
+void sort_pairs(const Row& row, uint64_t* indices, int64_t stride) {
+  Pair pairs[kMaxPairs];
+  for (int64_t i = 0; i < row.count; ++i) pairs[i] = {row[i], i};
+  std::sort(pairs, pairs + row.count);
+  for (int64_t i = 0; i < row.count; ++i)
+    indices[i * stride] = static_cast<uint64_t>(pairs[i].index);
+}
+
+// Sorts the indices by the keys that they point to.
+void sort_indirect(const Row& row, uint64_t* indices, int64_t stride) {
+  const Strided<uint64_t> begin(indices, stride);
+  for (int64_t i = 0; i < row.count; ++i) begin[i] = static_cast<uint64_t>(i);
+  std::sort(begin, begin + row.count, [&](uint64_t a, uint64_t b) {
+    const uint64_t left = row[static_cast<int64_t>(a)], right = row[static_cast<int64_t>(b)];
+    return left != right ? left < right : a < b;
+  });
+}
+
+void sort_row(const Row& row, uint64_t* indices, int64_t stride) {
+  if (row.count < 2) {
+    if (row.count == 1) *indices = 0;
+    return;
+  }
+  if (!row.keys.wide() && row.count >> 32 == 0) {
+    return stride == 1 ? sort_packed(row, indices)
+                       : sort_packed(row, Strided<uint64_t>(indices, stride));
+  }
+  row.count <= kMaxPairs ? sort_pairs(row, indices, stride) : sort_indirect(row, indices, stride);
+}
+
+// ---- the first k ----
+
+void first_k_row(const Row& row, uint64_t* indices, int64_t stride, void* values,
+                 int64_t values_stride, int64_t k) {
+  if (row.keys.wide() || row.count >> 32 != 0) {
+    return first_k(row.count, row,
+                   WideHeap{indices, stride, static_cast<uint64_t*>(values), values_stride}, k);
+  }
+  const PackedHeap heap{indices, stride};
+  first_k(row.count, row, heap, k);
+  for (int64_t i = 0; i < k; ++i) indices[i * stride] = static_cast<uint64_t>(heap.get(i).index);
+}
+
+// ---- rows ----
+
+// values[i] = row[indices[i]].
+void gather_values(const void* row, int64_t stride, const uint64_t* indices, int64_t indices_stride,
+                   void* values, int64_t values_stride, int64_t count, int64_t bytes) {
+  visit_bytes(bytes, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (int64_t i = 0; i < count; ++i) {
+      static_cast<T*>(values)[i * values_stride] = static_cast<const T*>(
+          row)[static_cast<int64_t>(indices[i * indices_stride]) * stride];
+    }
+  });
+}
+
+// The positions of the operands among the arguments.
+struct Operands {
+  uint32_t self, values, indices;
+  int32_t dim;
+};
+
+// Checks the outputs, which have `length` elements along the dimension.
+husk_status check_outputs(const Arguments& args, const Operands& at, int64_t length) {
+  HUSK_TRY(args.check_tensor(at.values, args[at.self].rank, args[at.self].rank));
+  HUSK_TRY(args.check_tensor(at.indices, args[at.self].rank, args[at.self].rank));
+  HUSK_TRY(args.check_same_dtype(at.values, at.self));
+  HUSK_TRY(args.check_dtype(at.indices, HUSK_I64));
+  for (int32_t d = 0; d < args[at.self].rank; ++d) {
+    const int64_t expected = d == at.dim ? length : args[at.self].sizes[d];
+    HUSK_TRY(args.check_size(at.values, d, expected, "the result's size"));
+    HUSK_TRY(args.check_size(at.indices, d, expected, "the result's size"));
+  }
+  return HUSK_OK;
+}
+
+// Calls run(row, indices, stride of indices, values, stride of values) for each row along the
+// dimension. run() writes the row's indices; then the values are gathered at these indices.
+template <class Run>
+husk_status each_sorted(const Arguments& args, const Operands& at, int64_t length, bool descending,
+                        Run run) {
+  const husk_op_arg &self = args[at.self], &values = args[at.values], &indices = args[at.indices];
+  Row row{};
+  if (!keys_of(self.dtype, row.keys)) return args.unsupported_dtype(at.self);
+  row.flip = descending ? row.keys.mask : 0;
+  row.count = self.rank > 0 ? self.sizes[at.dim] : 1;
+  row.stride = self.rank > 0 ? self.strides[at.dim] : 1;
+  const int64_t values_stride = self.rank > 0 ? values.strides[at.dim] : 1;
+  const int64_t indices_stride = self.rank > 0 ? indices.strides[at.dim] : 1;
+  const int64_t bytes = dtype_bytes(self.dtype);
+  if (length == 0) return HUSK_OK;
+  Loop<3> loop;
+  loop.shape(self);
+  loop.add(1, values);
+  loop.add(2, indices);
+  if (self.rank > 0) loop.drop(at.dim);
+  each(loop, [&](const int64_t(&element)[3]) {
+    row.data = data_of<unsigned char>(self) + element[0] * bytes;
+    auto* index_row = writable<uint64_t>(indices) + element[2];
+    void* value_row = writable<unsigned char>(values) + element[1] * bytes;
+    run(row, index_row, indices_stride, value_row, values_stride);
+    gather_values(row.data, row.stride, index_row, indices_stride, value_row, values_stride, length,
+                  bytes);
+  });
+  return HUSK_OK;
+}
+
+husk_status sort_along(const Arguments& args, uint32_t dim_at, uint32_t descending_at,
+                       uint32_t values_at) {
+  HUSK_TRY(args.check_tensor(0));
+  Operands at{0, values_at, values_at + 1, 0};
+  bool descending = false;
+  HUSK_TRY(args.get_dim(dim_at, args[0].rank, at.dim));
+  HUSK_TRY(args.get_bool(descending_at, descending));
+  const int64_t length = args[0].rank > 0 ? args[0].sizes[at.dim] : 1;
+  HUSK_TRY(check_outputs(args, at, length));
+  return each_sorted(args, at, length, descending,
+                     [](const Row& row, uint64_t* indices, int64_t stride, void*, int64_t) {
+                       sort_row(row, indices, stride);
+                     });
+}
+
+}  // namespace
+
+husk_status sort_stable(const Arguments& args) { return sort_along(args, 2, 3, 4); }
+
+husk_status sort(const Arguments& args) { return sort_along(args, 1, 2, 3); }
+
+husk_status topk(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(0));
+  Operands at{0, 5, 6, 0};
+  int64_t k = 0;
+  bool largest = false;
+  HUSK_TRY(args.get_int(1, k));
+  HUSK_TRY(args.get_dim(2, args[0].rank, at.dim));
+  HUSK_TRY(args.get_bool(3, largest));
+  const int64_t length = args[0].rank > 0 ? args[0].sizes[at.dim] : 1;
+  if (k < 0 || k > length)
+    return args.argument_error(1, HUSK_INVALID_INPUT,
+                               "is not between 0 and the size of the dimension");
+  if (args[0].rank == 0) k = 1;  // the result of a scalar has one element for every k
+  HUSK_TRY(check_outputs(args, at, k));
+  return each_sorted(
+      args, at, k, largest,
+      [&](const Row& row, uint64_t* indices, int64_t stride, void* values, int64_t values_stride) {
+        first_k_row(row, indices, stride, values, values_stride, k);
+      });
+}
+
+}  // namespace husk::host

@@ -1,0 +1,351 @@
+// aten::_unique2, unique_consecutive and unique_dim. The distinct elements of a tensor are found in
+// batches on the stack, in ascending order. Each pass over the tensor takes the next few thousand
+// of them, so that no copy of the tensor is needed.
+#include <algorithm>
+
+#include "core/arguments.h"
+#include "core/loop.h"
+#include "core/sort_key.h"
+#include "error.h"
+
+namespace husk::host {
+
+namespace {
+
+constexpr int64_t kBatchSize = 8192;
+
+// The next distinct keys after `last` in ascending order, at most kBatchSize of them. NaN is left
+// out, because it equals nothing.
+struct Batch {
+  uint64_t keys[2 * kBatchSize];
+  int64_t count = 0;
+
+  // Fills the batch. each_key(f) calls f(key) for every key.
+  template <class Each>
+  void find(const Each& each_key, bool first, uint64_t last, uint64_t nan, bool floats) {
+    count = 0;
+    uint64_t cut = ~uint64_t{0};
+    each_key([&](uint64_t key) {
+      if ((!first && key <= last) || key > cut || (floats && key == nan)) return;
+      keys[count++] = key;
+      if (count == 2 * kBatchSize) cut = shrink();
+    });
+    (void)shrink();
+  }
+  // The index of a key that is in the batch.
+  int64_t index_of(uint64_t key) const { return std::lower_bound(keys, keys + count, key) - keys; }
+
+ private:
+  // Sorts the keys and drops duplicates and surplus keys. Returns the largest key that may still be
+  // added.
+  uint64_t shrink() {
+    std::sort(keys, keys + count);
+    count = std::unique(keys, keys + count) - keys;
+    if (count < kBatchSize) return ~uint64_t{0};
+    count = kBatchSize;
+    return keys[count - 1];
+  }
+};
+
+// The outputs of _unique2: the distinct elements, the number of the distinct element for each
+// element, and the number of occurrences of each distinct element.
+struct Request {
+  const husk_op_arg *self, *out, *inverse, *counts;  // all but `self` may be null
+};
+
+template <class F>
+void each_element(const husk_op_arg& self, F f) {
+  Loop<1> loop;
+  loop.shape(self);
+  each(loop, [&](const int64_t(&at)[1]) { f(at[0]); });
+}
+
+// Goes through all batches and writes the outputs of the request for at most `capacity` distinct
+// elements. Returns the number of distinct elements.
+int64_t find_unique(const Request& r, const Keys& keys, int64_t capacity) {
+  Batch batch;
+  const husk_op_arg& self = *r.self;
+  const bool floats = floating(self.dtype);
+  const uint64_t nan = keys.mask;
+  const int64_t bytes = dtype_bytes(self.dtype);
+  const bool writes = r.out || r.inverse || r.counts;
+  const auto each_key = [&](auto f) {
+    each_element(self, [&](int64_t at) { f(keys.read(self.data, at)); });
+  };
+  Loop<2> pairs;
+  pairs.shape(self);
+  pairs.add(1, r.inverse ? *r.inverse : self);
+  const auto record = [&](int64_t number, const int64_t(&at)[2]) {
+    if (number >= capacity) return;
+    if (r.out) {
+      __builtin_memcpy(writable<unsigned char>(*r.out) + number * r.out->strides[0] * bytes,
+                       data_of<unsigned char>(self) + at[0] * bytes, static_cast<size_t>(bytes));
+    }
+    if (r.counts) writable<int64_t>(*r.counts)[number * r.counts->strides[0]]++;
+    if (r.inverse) writable<int64_t>(*r.inverse)[at[1]] = number;
+  };
+  int64_t total = 0;
+  uint64_t last = 0;
+  for (bool first = true;; first = false) {
+    batch.find(each_key, first, last, nan, floats);
+    if (batch.count == 0) break;
+    if (writes) {
+      each(pairs, [&](const int64_t(&at)[2]) {
+        const uint64_t key = keys.read(self.data, at[0]);
+        if ((!first && key <= last) || key > batch.keys[batch.count - 1] || (floats && key == nan))
+          return;
+        record(total + batch.index_of(key), at);
+      });
+    }
+    total += batch.count;
+    last = batch.keys[batch.count - 1];
+    if (batch.count < kBatchSize) break;
+  }
+  if (floats) {
+    each(pairs, [&](const int64_t(&at)[2]) {
+      if (keys.read(self.data, at[0]) != nan) return;
+      if (writes) record(total, at);
+      ++total;
+    });
+  }
+  return total;
+}
+
+// Reads an optional output. `out` becomes null if the output is not wanted.
+husk_status get_optional_output(const Arguments& args, uint32_t at, bool wanted,
+                                const husk_op_arg*& out) {
+  out = nullptr;
+  if (!wanted) return HUSK_OK;
+  HUSK_TRY(args.check_tensor(at));
+  HUSK_TRY(args.check_dtype(at, HUSK_I64));
+  out = &args[at];
+  return HUSK_OK;
+}
+
+// Sets all counts to 0, if the output exists.
+void clear_counts(const husk_op_arg* counts) {
+  for (int64_t i = 0; counts && i < counts->sizes[0]; ++i)
+    writable<int64_t>(*counts)[i * counts->strides[0]] = 0;
+}
+
+// ---- slices: unique_dim and unique_consecutive ----
+
+// The offset of element `number`, counted in the order of the dimensions.
+int64_t offset_at(const husk_op_arg& tensor, int64_t number) {
+  int64_t offset = 0;
+  for (int32_t d = tensor.rank - 1; d >= 0; --d) {
+    offset += number % tensor.sizes[d] * tensor.strides[d];
+    number /= tensor.sizes[d];
+  }
+  return offset;
+}
+
+// The slices across one dimension, or the single elements of the flattened tensor.
+struct Slices {
+  const husk_op_arg& self;
+  Keys keys;
+  Loop<1> inside;  // over the elements of a slice
+  int64_t count, stride;
+  bool flat;
+  bool floats;
+
+  int64_t start(int64_t slice) const { return flat ? offset_at(self, slice) : slice * stride; }
+  // Negative, 0 or positive for the order of slices a and b. Keys of NaN are equal here, so that
+  // the order is total.
+  int compare(int64_t a, int64_t b) const {
+    int order = 0;
+    const int64_t left = start(a), right = start(b);
+    each_while(inside, [&](const int64_t(&at)[1]) {
+      const uint64_t x = keys.read(self.data, left + at[0]),
+                     y = keys.read(self.data, right + at[0]);
+      order = x < y ? -1 : x > y ? 1 : 0;
+      return order == 0;
+    });
+    return order;
+  }
+  // True if the slices are equal. A slice with NaN equals no slice.
+  bool same(int64_t a, int64_t b) const {
+    const int64_t left = start(a), right = start(b);
+    return each_while(inside, [&](const int64_t(&at)[1]) {
+      const uint64_t x = keys.read(self.data, left + at[0]),
+                     y = keys.read(self.data, right + at[0]);
+      return x == y && !(floats && x == keys.mask);
+    });
+  }
+};
+
+husk_status slices_of(const Arguments& args, uint32_t dim_at, Slices& s) {
+  if (!keys_of(s.self.dtype, s.keys)) return args.unsupported_dtype(0);
+  s.floats = floating(s.self.dtype);
+  s.flat = args.none(dim_at);
+  s.count = numel(s.self);
+  s.stride = 0;
+  if (s.flat) return HUSK_OK;
+  int32_t dim = 0;
+  HUSK_TRY(args.get_dim(dim_at, s.self.rank, dim));
+  s.inside.shape(s.self);
+  if (s.self.rank > 0) {
+    s.count = s.self.sizes[dim];
+    s.stride = s.self.strides[dim];
+    s.inside.drop(dim);
+  }
+  return HUSK_OK;
+}
+
+// Copies slice `from` to position `to` of the output.
+void copy_slice(const Slices& s, int64_t from, const husk_op_arg& out, int32_t dim, int64_t to) {
+  Loop<2> loop;
+  if (!s.flat && s.self.rank > 0) {
+    loop.shape(s.self);
+    loop.add(1, out);
+    loop.drop(dim);
+  }
+  const int64_t bytes = dtype_bytes(out.dtype), step = out.rank > 0 ? out.strides[dim] : 0,
+                start = s.start(from);
+  each(loop, [&](const int64_t(&at)[2]) {
+    __builtin_memcpy(writable<unsigned char>(out) + (to * step + at[1]) * bytes,
+                     data_of<unsigned char>(s.self) + (start + at[0]) * bytes,
+                     static_cast<size_t>(bytes));
+  });
+}
+
+// Indices of the arguments: the dimension, the flags for the optional outputs, and the first
+// output.
+struct ArgumentIndices {
+  uint32_t dim, inverse, counts, out;
+  bool sorted;  // all slices are compared, not only adjacent ones
+};
+
+constexpr int64_t kMaxSlices = 65536;
+
+// The slices in ascending order. Equal slices keep their order.
+struct Order {
+  uint32_t slices[kMaxSlices];
+
+  explicit Order(const Slices& s) {
+    for (int64_t i = 0; i < s.count; ++i) slices[i] = static_cast<uint32_t>(i);
+    std::sort(slices, slices + s.count, [&](uint32_t a, uint32_t b) {
+      const int order = s.compare(a, b);
+      return order != 0 ? order < 0 : a < b;
+    });
+  }
+};
+
+// Calls f(slice, group, whether the slice is the first one of its group) for each slice. Adjacent
+// equal slices form a group.
+template <class F>
+void each_group(const Slices& s, const Order* order, F f) {
+  int64_t group = -1, previous = 0;
+  for (int64_t i = 0; i < s.count; ++i) {
+    const int64_t slice = order ? order->slices[i] : i;
+    const bool starts = i == 0 || !s.same(previous, slice);
+    group += starts;
+    f(slice, group, starts);
+    previous = slice;
+  }
+}
+
+// Calls f as each_group does, for slices that are first sorted if `sorted` is true.
+template <class F>
+husk_status each_sorted(const Arguments& args, const Slices& s, bool sorted, F f) {
+  if (!sorted) {
+    each_group(s, nullptr, f);
+    return HUSK_OK;
+  }
+  if (s.count > kMaxSlices) {
+    return fail(args.error, HUSK_UNSUPPORTED, "%s: self has %lld slices; it takes up to %lld",
+                args.op, static_cast<long long>(s.count), static_cast<long long>(kMaxSlices));
+  }
+  const Order order(s);
+  each_group(s, &order, f);
+  return HUSK_OK;
+}
+
+// Counts the groups of equal slices.
+husk_status count_slices(const Arguments& args, const Slices& s, bool sorted, int64_t& count) {
+  count = 0;
+  return each_sorted(args, s, sorted, [&](int64_t, int64_t, bool starts) { count += starts; });
+}
+
+husk_status run_slices(const Arguments& args, const ArgumentIndices& p) {
+  HUSK_TRY(args.check_tensor(0));
+  Slices s{args[0], {}, {}, 0, 0, false, false};
+  HUSK_TRY(slices_of(args, p.dim, s));
+  bool wants_inverse = false, wants_counts = false;
+  HUSK_TRY(args.get_bool(p.inverse, wants_inverse));
+  HUSK_TRY(args.get_bool(p.counts, wants_counts));
+  int32_t dim = 0;
+  if (!s.flat) HUSK_TRY(args.get_dim(p.dim, args[0].rank, dim));
+  const husk_op_arg *inverse = nullptr, *counts = nullptr;
+  HUSK_TRY(args.check_tensor(p.out, s.flat ? 1 : args[0].rank, s.flat ? 1 : args[0].rank));
+  HUSK_TRY(args.check_same_dtype(p.out, 0));
+  for (int32_t d = 0; !s.flat && d < args[0].rank; ++d)
+    if (d != dim) HUSK_TRY(args.check_size(p.out, d, args[0].sizes[d], "a slice of self"));
+  int64_t count = 0;
+  const int64_t capacity = args[p.out].rank > 0 ? args[p.out].sizes[dim] : 1;
+  HUSK_TRY(count_slices(args, s, p.sorted, count));
+  if (count != capacity) return args.wrong_result_size(capacity, count);
+  HUSK_TRY(get_optional_output(args, p.out + 1, wants_inverse, inverse));
+  HUSK_TRY(get_optional_output(args, p.out + 2, wants_counts, counts));
+  if (inverse && numel(*inverse) != s.count)
+    return args.argument_error(p.out + 1, HUSK_INVALID_ARGUMENT, "is not as large as self");
+  if (counts) HUSK_TRY(args.check_vector(p.out + 2, count, "one for each different one"));
+  clear_counts(counts);
+  return each_sorted(args, s, p.sorted, [&](int64_t slice, int64_t group, bool starts) {
+    if (starts) copy_slice(s, slice, args[p.out], dim, group);
+    if (inverse) writable<int64_t>(*inverse)[offset_at(*inverse, slice)] = group;
+    if (counts) writable<int64_t>(*counts)[group * counts->strides[0]]++;
+  });
+}
+
+husk_status count_result(const Arguments& args, const ArgumentIndices& p) {
+  HUSK_TRY(args.check_tensor(0));
+  HUSK_TRY(args.check_result(p.out));
+  Slices s{args[0], {}, {}, 0, 0, false, false};
+  HUSK_TRY(slices_of(args, p.dim, s));
+  return count_slices(args, s, p.sorted, *static_cast<int64_t*>(args[p.out].data));
+}
+
+constexpr ArgumentIndices kConsecutive{3, 1, 2, 4, false};
+constexpr ArgumentIndices kAcrossDim{1, 3, 4, 5, true};
+
+}  // namespace
+
+husk_status unique(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(0));
+  HUSK_TRY(args.check_tensor(4, 1, 1));
+  HUSK_TRY(args.check_same_dtype(4, 0));
+  Keys keys;
+  if (!keys_of(args[0].dtype, keys)) return args.unsupported_dtype(0);
+  bool wants_inverse = false, wants_counts = false;
+  HUSK_TRY(args.get_bool(2, wants_inverse));
+  HUSK_TRY(args.get_bool(3, wants_counts));
+  Request r{&args[0], &args[4], nullptr, nullptr};
+  HUSK_TRY(get_optional_output(args, 5, wants_inverse, r.inverse));
+  HUSK_TRY(get_optional_output(args, 6, wants_counts, r.counts));
+  if (r.inverse) HUSK_TRY(args.check_same_shape(5, 0));
+  const int64_t capacity = args[4].sizes[0];
+  if (r.counts) HUSK_TRY(args.check_vector(6, capacity, "one for each different element"));
+  clear_counts(r.counts);
+  const int64_t count = find_unique(r, keys, capacity);
+  return count == capacity ? husk_status{HUSK_OK} : args.wrong_result_size(capacity, count);
+}
+
+husk_status unique_sizes(const Arguments& args) {
+  HUSK_TRY(args.check_tensor(0));
+  HUSK_TRY(args.check_result(4));
+  Keys keys;
+  if (!keys_of(args[0].dtype, keys)) return args.unsupported_dtype(0);
+  *static_cast<int64_t*>(args[4].data) = find_unique({&args[0], nullptr, nullptr, nullptr}, keys,
+                                                     0);
+  return HUSK_OK;
+}
+
+husk_status unique_consecutive(const Arguments& args) { return run_slices(args, kConsecutive); }
+husk_status unique_consecutive_sizes(const Arguments& args) {
+  return count_result(args, kConsecutive);
+}
+husk_status unique_dim(const Arguments& args) { return run_slices(args, kAcrossDim); }
+husk_status unique_dim_sizes(const Arguments& args) { return count_result(args, kAcrossDim); }
+
+}  // namespace husk::host

@@ -1,0 +1,38 @@
+// aten::hann_window.
+#include <cmath>
+
+#include "core/arguments.h"
+#include "core/element.h"
+
+namespace husk::host {
+
+namespace {
+
+// Fills the output with a Hann window of the length that argument 0 gives.
+husk_status hann(const Arguments& args, uint32_t out_at, bool periodic) {
+  int64_t length = 0;
+  HUSK_TRY(args.get_int(0, length));
+  HUSK_TRY(args.check_vector(out_at, length, "window_length"));
+  const husk_op_arg& out = args[out_at];
+  const double turns = static_cast<double>(periodic ? length : length - 1);
+  return visit_argument<Floats | Halves>(args, out_at, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (int64_t i = 0; i < length; ++i) {
+      const double angle = 2 * 3.14159265358979323846 * static_cast<double>(i) / turns;
+      set(writable<T>(out) + i * out.strides[0],
+          static_cast<Value<T>>(length == 1 ? 1 : 0.5 - 0.5 * std::cos(angle)));
+    }
+  });
+}
+
+}  // namespace
+
+husk_status hann_window(const Arguments& args) { return hann(args, 5, true); }
+
+husk_status hann_window_periodic(const Arguments& args) {
+  bool periodic = false;
+  HUSK_TRY(args.get_bool(1, periodic));
+  return hann(args, 6, periodic);
+}
+
+}  // namespace husk::host
