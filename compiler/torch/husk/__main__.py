@@ -1,65 +1,119 @@
 """`python -m husk`: exports from the command line."""
 
+from __future__ import annotations
+
 import argparse
 import importlib.util
 import logging
 import pathlib
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 from . import CompileError, Unsupported, __version__, export, write
 
 
-def parser():
-  made = argparse.ArgumentParser(
-      prog="python -m husk", description="Exports a PyTorch model to a Husk artifact.",
-      epilog="example: python -m husk examples/models.py:gpt -o gpt.husk --target host:avx2 --target cuda:h200")
-  made.add_argument("model", help="FILE.py:FUNCTION, which returns (model, args) or (model, args, dynamic_shapes), or, for "
-                                  "several functions in one artifact, {name: husk.Function(...)}; or a .pt2 file of "
-                                  "torch.export.save")
-  made.add_argument("-o", "--output", help="the artifact to write; without it only the .hir is written, into --keep")
-  made.add_argument("--target", action="append", metavar="TARGET",
-                    help="host (the default), host:avx2, host:avx512, cuda:NAME; may be given several times")
-  made.add_argument("--keep", metavar="DIR", help="leave the .hir, the images and the weights there")
-  made.add_argument("--function", help="what the function is called in the artifact; "
-                    "forward by default")
-  made.add_argument("--attention", choices=("flash", "decompose"), default="flash",
-                    help="on CUDA targets: one kernel where it covers the call (the default), or products and a softmax")
-  made.add_argument("--libraries", action="store_true",
-                    help="on CUDA targets: matrix products are made by cuBLASLt, which must be where the artifact runs")
-  made.add_argument("--tune", choices=("none", "heuristic", "max"),
-                    help="on CUDA targets: the first configuration of each kernel, or one by rules, or the fastest, measured on "
-                    "the GPU here; by default max where that is the target, else heuristic")
-  made.add_argument("--asserts", choices=("status", "trap", "off"), default="status",
-                    help="on CUDA targets: an index out of range fails the run (the default), ends the context, is not looked for")
-  made.add_argument("--user", action="append", default=[], metavar="KEY=VALUE", help="metadata of the author's own")
-  made.add_argument("--version", action="version", version=f"husk {__version__}")
-  return made
+def parser() -> argparse.ArgumentParser:
+  arguments = argparse.ArgumentParser(
+    prog="python -m husk",
+    description="Exports a PyTorch model to a Husk artifact.",
+    epilog="example: python -m husk examples/models.py:gpt -o gpt.husk --target host:avx2 "
+    "--target cuda:h200",
+  )
+  arguments.add_argument(
+    "model",
+    help="FILE.py:FUNCTION, which returns (model, args) or (model, args, dynamic_shapes), or, for "
+    "several functions in one artifact, {name: husk.Function(...)}; or a .pt2 file of "
+    "torch.export.save",
+  )
+  arguments.add_argument(
+    "-o",
+    "--output",
+    help="the artifact to write; without it only the .hir is written, into the folder of --keep",
+  )
+  arguments.add_argument(
+    "--target",
+    action="append",
+    metavar="TARGET",
+    help="host (the default), host:avx2, host:avx512, host:aarch64 or cuda:NAME; may be given "
+    "several times",
+  )
+  arguments.add_argument(
+    "--keep", metavar="DIR", help="a folder in which the .hir, the images and the weights stay"
+  )
+  arguments.add_argument(
+    "--function", help="the name of the function in the artifact; forward by default"
+  )
+  arguments.add_argument(
+    "--attention",
+    choices=("flash", "decompose"),
+    default="flash",
+    help="on CUDA targets: attention is one kernel if that covers the call (the default), or "
+    "products and a softmax",
+  )
+  arguments.add_argument(
+    "--gemm",
+    choices=("triton", "cublaslt"),
+    default="triton",
+    help="on CUDA targets: matrix products are kernels of the artifact (the default), or calls of "
+    "cuBLASLt, which must be installed where the artifact runs",
+  )
+  arguments.add_argument(
+    "--tune",
+    choices=("none", "heuristic", "max"),
+    help="on CUDA targets: the first configuration of each kernel, or the one that rules choose, "
+    "or the fastest, measured on the GPU of this machine; by default max if that GPU is the "
+    "target, else heuristic",
+  )
+  arguments.add_argument(
+    "--asserts",
+    choices=("status", "trap", "off"),
+    default="status",
+    help="on CUDA targets: an index out of range fails the run (the default), ends the CUDA "
+    "context, or is not checked",
+  )
+  arguments.add_argument(
+    "--metadata",
+    action="append",
+    default=[],
+    metavar="KEY=VALUE",
+    help="a text of the author's; may be given several times",
+  )
+  arguments.add_argument("--version", action="version", version=f"husk {__version__}")
+  return arguments
 
 
-def loaded(text):
-  """(model, args, dynamic_shapes) of the command line's first argument; of several functions the dict, None, None."""
+def load_model(text: str) -> tuple[Any, Any, Any]:
+  """(model, args, dynamic_shapes) of the command line's first argument; (functions, None, None) if
+  it names several functions."""
   if text.endswith(".pt2"):
     import torch
+
     return torch.export.load(text), None, None
   path, _, function = text.rpartition(":")
   if not path or not pathlib.Path(path).is_file():
     raise ValueError(f"{text!r}: give FILE.py:FUNCTION or a .pt2 file")
   spec = importlib.util.spec_from_file_location(pathlib.Path(path).stem, path)
+  if spec is None or spec.loader is None:
+    raise ValueError(f"{path} is not a Python file")
   module = importlib.util.module_from_spec(spec)
   sys.modules[spec.name] = module
   spec.loader.exec_module(module)
   if not hasattr(module, function):
     raise ValueError(f"{path} has no function {function}")
-  made = getattr(module, function)()
-  if isinstance(made, dict):
-    return made, None, None
-  if not isinstance(made, tuple) or len(made) not in (2, 3):
-    raise ValueError(f"{text}: returned {type(made).__name__}, give (model, args), (model, args, dynamic_shapes) or a dict")
-  return made if len(made) == 3 else (*made, None)
+  result = getattr(module, function)()
+  if isinstance(result, dict):
+    return result, None, None
+  if not isinstance(result, tuple) or len(result) not in (2, 3):
+    raise ValueError(
+      f"{text}: returned {type(result).__name__}, give (model, args), "
+      "(model, args, dynamic_shapes) or a dict"
+    )
+  return (result[0], result[1], result[2] if len(result) == 3 else None)
 
 
-def _say_times():
-  """Shows what the exporter tells, the time that each target took among it."""
+def _show_log() -> None:
+  """Prints what the exporter logs, such as the time that each target took."""
   handler = logging.StreamHandler()
   handler.setFormatter(logging.Formatter("husk: %(message)s"))
   logger = logging.getLogger("husk")
@@ -67,30 +121,39 @@ def _say_times():
   logger.setLevel(logging.INFO)
 
 
-def main(argv=None):
-  given = parser().parse_args(argv)
-  if not given.output and not given.keep:
+def main(argv: Sequence[str] | None = None) -> int:
+  """Runs the command and returns its exit status."""
+  options = parser().parse_args(argv)
+  if not options.output and not options.keep:
     parser().error("give -o FILE, or --keep DIR for the .hir alone")
-  wrong = [pair for pair in given.user if "=" not in pair]
+  wrong = [pair for pair in options.metadata if "=" not in pair]
   if wrong:
-    parser().error(f"--user {wrong[0]}: give KEY=VALUE")
-  _say_times()
+    parser().error(f"--metadata {wrong[0]}: give KEY=VALUE")
+  _show_log()
   try:
-    model, args, shapes = loaded(given.model)
-    options = {"targets": given.target or ("host",), "user": dict(pair.split("=", 1) for pair in given.user),
-               "attention": given.attention, "libraries": given.libraries, "tune": given.tune,
-               "asserts": given.asserts}
+    model, args, shapes = load_model(options.model)
+    keywords: dict[str, Any] = {
+      "targets": options.target or ("host",),
+      "metadata": dict(pair.split("=", 1) for pair in options.metadata),
+      "attention": options.attention,
+      "gemm": options.gemm,
+      "tune": options.tune,
+      "asserts": options.asserts,
+    }
+    destination = options.output or options.keep
     if isinstance(model, dict):
-      if given.function:
-        raise ValueError(f"--function {given.function}: the model names its functions itself: {', '.join(model)}")
-      arguments = (model,)
+      if options.function:
+        raise ValueError(
+          f"--function {options.function}: the model names its functions itself: {', '.join(model)}"
+        )
+      positional: tuple[Any, ...] = (model, destination)
     else:
-      arguments = (model, args)
-      options.update(dynamic_shapes=shapes, function=given.function or "forward")
-    if given.output:
-      export(*arguments, given.output, keep=given.keep, **options)
+      positional = (model, args, destination)
+      keywords.update(dynamic_shapes=shapes, function=options.function or "forward")
+    if options.output:
+      export(*positional, keep=options.keep, **keywords)
     else:
-      write(*arguments, given.keep, **options)
+      write(*positional, **keywords)
   except (Unsupported, CompileError, ValueError, OSError) as error:
     print(f"husk: {error}", file=sys.stderr)
     return 1

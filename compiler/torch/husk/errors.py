@@ -1,20 +1,28 @@
-"""What can go wrong in an export."""
+"""The errors of an export."""
+
+from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection, Iterator
 
 
 class Unsupported(Exception):
-  """The model does something that a `.hir` cannot say. Names the construct and, where known, the model's source
-  line."""
+  """The model does something that a `.hir` cannot express. The text names the construct and, if it
+  is known, the place in the model; `has_place` tells whether it names that."""
+
+  def __init__(self, message: str, has_place: bool = False) -> None:
+    super().__init__(message)
+    self.has_place = has_place
 
 
 class CompileError(Exception):
-  """A tool (g++, huskc) failed; the text is what it printed."""
+  """A tool (g++, huskc) failed; the text is the output of the tool."""
 
 
 @contextlib.contextmanager
-def within(function, functions):
-  """While open, what cannot be held says which of several functions it is in."""
+def within(function: str, functions: Collection[str]) -> Iterator[None]:
+  """Adds the name of the function to each `Unsupported` that is raised inside, if an export has
+  several functions."""
   try:
     yield
   except Unsupported as error:

@@ -1,102 +1,175 @@
 """`export`: a PyTorch model to an artifact."""
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import dataclasses
 import functools
 import logging
+import os
 import pathlib
 import re
 import shutil
 import tempfile
 import time
 import types
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from . import capture, compile, constants, descriptors, hir, host_image, host_kernels, signature, user_kernels, versions
-from .errors import Unsupported, within
-from .lines import Converter
+from . import hir
+from .cuda import descriptors, user_kernels
+from .errors import within
+from .hir import huskc
+from .inductor import capture, torch_compat
+from .program import constants, signature
+from .targets import Target, resolve_targets
+
+if TYPE_CHECKING:
+  import torch
+  from torch.export import ExportedProgram
 
 VERSION = "0.1.0"
 
 
 @dataclasses.dataclass
 class Function:
-  """One function of an artifact: a model (an nn.Module, or a torch.export.ExportedProgram) and what it is exported with.
+  """One function of an artifact: a model, and the arguments that it is exported with.
 
+  model: an nn.Module or a torch.export.ExportedProgram.
   args, kwargs, dynamic_shapes: as for torch.export.export.
-  method: which method of the module; its `forward` by default.
+  method: which method of the module is exported.
   """
 
-  model: object
-  args: tuple = ()
-  kwargs: dict | None = None
-  dynamic_shapes: object = None
+  model: Any
+  args: tuple[Any, ...] = ()
+  kwargs: dict[str, Any] | None = None
+  dynamic_shapes: Any = None
   method: str = "forward"
 
-  def exported(self):
+  def exported(self) -> ExportedProgram:
     """The torch.export program."""
     import torch
+
     if isinstance(self.model, torch.export.ExportedProgram):
       return self.model
     if not isinstance(self.model, torch.nn.Module):
-      raise ValueError(f"{type(self.model).__name__} is no model: give an nn.Module or a torch.export.ExportedProgram")
+      raise ValueError(
+        f"{type(self.model).__name__} is no model: give an nn.Module or a "
+        "torch.export.ExportedProgram"
+      )
     model = self.model
     if self.method != "forward":
       if not callable(getattr(type(model), self.method, None)):
         raise ValueError(f"{type(model).__name__} has no method {self.method}")
-      model = copy.copy(model)     # the same parameters and buffers
+      # The copy shares its parameters and buffers with the model.
+      model = copy.copy(model)
       model.forward = types.MethodType(getattr(type(model), self.method), model)
     with torch.no_grad(), user_kernels.traced():
-      return torch.export.export(model, tuple(self.args), self.kwargs, dynamic_shapes=self.dynamic_shapes, strict=False)
+      return torch.export.export(
+        model, tuple(self.args), self.kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
+      )
 
 
-def export(model, args, path=None, *, kwargs=None, dynamic_shapes=None, targets=("host",), keep=None, function="forward",
-           user=None, attention="flash", libraries=False, tune=None, asserts="status"):
-  """Exports a model to the artifact `path`.
+# The first argument of `export`: a model, or the functions of an artifact by name.
+Model = Any
+Path = str | os.PathLike[str]
 
-  export(model, args, path) makes one function of `model`, an nn.Module or a torch.export.ExportedProgram; `function` is
-  its name, and args, kwargs and dynamic_shapes are as for torch.export.export.
-  export({"prefill": Function(model, args, ...), "decode": Function(...)}, path) makes several. What they share of parameters
-  and buffers is stored once; a buffer that one of them writes is state for all of them.
-  targets: what to compile for: "host" (all ISAs of this machine's architecture: the loader takes the best one that the CPU
-    has), "host:avx2", "host:avx512", "host:aarch64" (elsewhere by the cross compiler), "cuda:NAME" (one of the descriptions
-    in targets/, or the path of one), "cuda:NAME:fused" (other kernels for products, see products.py).
+
+def export(
+  model: Model,
+  args: Any,
+  path: Path | None = None,
+  *,
+  kwargs: dict[str, Any] | None = None,
+  dynamic_shapes: Any = None,
+  targets: Iterable[str] = ("host",),
+  keep: Path | None = None,
+  function: str = "forward",
+  metadata: Mapping[str, str] | None = None,
+  attention: str = "flash",
+  gemm: str = "triton",
+  tune: str | None = None,
+  asserts: str = "status",
+) -> pathlib.Path:
+  """Exports a model to the artifact `path`, and returns `path`.
+
+  export(model, args, path) makes one function of `model`, an nn.Module or a
+  torch.export.ExportedProgram. `function` is the name of the function; args, kwargs and
+  dynamic_shapes are as for torch.export.export.
+
+  export({"prefill": Function(model, args, ...), "decode": Function(...)}, path) makes several
+  functions. Parameters and buffers that they share are stored once; a buffer that one of them
+  writes is state of all of them.
+
+  targets: what to compile for. "host" is every ISA of this machine's architecture, of which the
+    loader takes the best that the CPU has; "host:avx2", "host:avx512" and "host:aarch64" are one
+    ISA (compiled by the cross compiler if this machine has another architecture); "cuda:NAME" is a
+    GPU with a description in cuda/targets, or the path of a description; "cuda:NAME:fused" has
+    other kernels for products (see cuda/gemm_configs.py).
   keep: a folder in which the `.hir`, the images and the weights stay.
-  user: text by key, the author's own metadata.
-  attention: on CUDA targets, "flash" is one kernel where it covers the call, "decompose" products and a softmax. Where "flash"
-    does not cover a call, the `.hir` and the logger "husk" say so.
-  libraries: on CUDA targets, True leaves matrix products to cuBLASLt, which must then be where the artifact runs. By default all
-    is in the artifact.
-  tune: on CUDA targets, how a kernel's configuration is chosen. "none" is the first that Inductor has, "heuristic" goes by
-    rules from the target's description, "max" measures on the GPU here, which must be the target, and takes minutes. By default
-    "max" where it is, else "heuristic"; HUSK_TUNE in the environment is another default. The artifact says which in its
-    metadata (`husk.tuned.TARGET`), and the logger "husk" at level INFO how long each target took.
-  asserts: on CUDA targets, what an index out of range does: "status" makes the run fail and the session stays usable, "trap" ends
-    the process's CUDA context, "off" does not look. Where "status" cannot be had, the `.hir` and the logger say so.
-  Raises Unsupported for what an artifact cannot hold, CompileError where g++ or huskc fail. Returns `path`.
+  metadata: texts of the author, by key.
+  attention: on CUDA targets, "flash" compiles attention to one kernel if it covers the call,
+    "decompose" to products and a softmax. The `.hir` and the logger "husk" name the calls that
+    "flash" does not cover.
+  gemm: on CUDA targets, "triton" compiles matrix products into the artifact; "cublaslt" leaves them
+    to cuBLASLt, which must then be installed where the artifact runs.
+  tune: on CUDA targets, how the configuration of a kernel is chosen. "none" takes the first one
+    that Inductor has, "heuristic" follows rules about the target, "max" measures on the GPU of this
+    machine, which must be the target, and takes minutes. The default is HUSK_TUNE in the
+    environment, else "max" if the GPU of this machine is the target, else "heuristic". The metadata
+    `husk.tuned.TARGET` of the artifact holds the choice, and the logger "husk" reports at level
+    INFO how long each target took.
+  asserts: on CUDA targets, the effect of an index out of range: "status" makes the run fail and
+    leaves the session usable, "trap" ends the CUDA context of the process, "off" checks nothing.
+    The `.hir` and the logger tell if "status" is not possible.
+
+  Raises Unsupported if an artifact cannot hold the model, CompileError if g++ or huskc fails.
   """
-  functions, path = _given(model, args, path, kwargs, dynamic_shapes, function)
+  functions, path = _functions(model, args, path, kwargs, dynamic_shapes, function)
   path = pathlib.Path(path)
   with contextlib.ExitStack() as stack:
     if keep is None:
       folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="husk-")))
     else:
       folder = pathlib.Path(keep)
-    text = write(functions, folder, targets=targets, user=user, attention=attention, libraries=libraries, tune=tune,
-                 asserts=asserts)
-    made = folder / "model.husk"
-    compile.compile(text, made)
+    text = write(
+      functions,
+      folder,
+      targets=targets,
+      metadata=metadata,
+      attention=attention,
+      gemm=gemm,
+      tune=tune,
+      asserts=asserts,
+    )
+    artifact = folder / "model.husk"
+    huskc.compile(text, artifact)
     path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(made, path)
+    shutil.copyfile(artifact, path)
   return path
 
 
-def write(model, args, folder=None, *, kwargs=None, dynamic_shapes=None, targets=("host",), function="forward", user=None,
-          attention="flash", libraries=False, tune=None, asserts="status"):
-  """The first half of `export`, which takes the same: writes model.hir, images and weights into `folder`; returns the
-  path of the `.hir`."""
+def write(
+  model: Model,
+  args: Any,
+  folder: Path | None = None,
+  *,
+  kwargs: dict[str, Any] | None = None,
+  dynamic_shapes: Any = None,
+  targets: Iterable[str] = ("host",),
+  function: str = "forward",
+  metadata: Mapping[str, str] | None = None,
+  attention: str = "flash",
+  gemm: str = "triton",
+  tune: str | None = None,
+  asserts: str = "status",
+) -> pathlib.Path:
+  """The first half of `export`, with the same arguments: writes model.hir, the images and the
+  weights into `folder`, and returns the path of the `.hir`."""
   import safetensors.torch
-  functions, folder = _given(model, args, folder, kwargs, dynamic_shapes, function)
+
+  functions, folder = _functions(model, args, folder, kwargs, dynamic_shapes, function)
   folder = pathlib.Path(folder)
   folder.mkdir(parents=True, exist_ok=True)
   with capture.quiet(), descriptors.traced():
@@ -104,10 +177,12 @@ def write(model, args, folder=None, *, kwargs=None, dynamic_shapes=None, targets
     for name, one in functions.items():
       with within(name, functions):
         exported[name] = one.exported()
-    texts = []
-    made = _targets(targets, attention=attention, libraries=libraries, tune=tune, asserts=asserts, texts=texts)
-    program, tensors, files = _program(exported, made, user or {})
-    program.asserts = texts
+    assert_texts: list[str] = []
+    compilers = resolve_targets(
+      targets, attention=attention, gemm=gemm, tune=tune, asserts=asserts, texts=assert_texts
+    )
+    program, tensors, files = _program(exported, compilers, metadata or {})
+    program.asserts = assert_texts
   for name, image in files.items():
     (folder / name).write_bytes(image)
   safetensors.torch.save_file(tensors, folder / constants.FILE)
@@ -116,14 +191,23 @@ def write(model, args, folder=None, *, kwargs=None, dynamic_shapes=None, targets
   return text
 
 
-def _given(model, args, path, kwargs, dynamic_shapes, function):
-  """(functions by name, path) of the two ways to call `export`."""
+def _functions(
+  model: Model,
+  args: Any,
+  path: Path | None,
+  kwargs: dict[str, Any] | None,
+  dynamic_shapes: Any,
+  function: str,
+) -> tuple[dict[str, Function], Path]:
+  """The functions by name and the path, from either form of the arguments of `export`."""
   if not isinstance(model, dict):
     if path is None:
       raise TypeError("export(model, args, path): no path is given")
     return {function: Function(model, args, kwargs, dynamic_shapes)}, path
   if path is not None or kwargs is not None or dynamic_shapes is not None:
-    raise TypeError("export({name: Function(...)}, path): arguments and shapes are the functions' own")
+    raise TypeError(
+      "export({name: Function(...)}, path): arguments and shapes are the functions' own"
+    )
   if not model:
     raise ValueError("export({name: Function(...)}, path): there are no functions")
   functions = {}
@@ -134,24 +218,39 @@ def _given(model, args, path, kwargs, dynamic_shapes, function):
   return functions, args
 
 
-def _program(exported, targets, user):
+def _program(
+  exported: Mapping[str, ExportedProgram],
+  targets: Iterable[Target],
+  metadata: Mapping[str, str],
+) -> tuple[hir.Program, dict[str, torch.Tensor], dict[str, bytes]]:
+  """The program of all functions and targets, the tensors of its weights and the files of its
+  images."""
   names = hir.Names()
   for target in targets:
     names.take(target.row)
-  program = hir.Program(f"husk {VERSION}, torch {versions.torch_version()}", user=dict(user))
+  program = hir.Program(
+    f"husk {VERSION}, torch {torch_compat.torch_version()}", user=dict(metadata)
+  )
   weights = constants.Constants(names)
-  prepared = functools.cache(capture.prepared)     # for all hosts
-  # What an operator gives that is to be decomposed is not always what torch says of it: the ranks of an LSTM's states differ.
-  signed = signature.of_functions({name: prepared(one) for name, one in exported.items()}, names, weights)
-  program.tree = signature.tree(signed)
+  prepared = functools.cache(capture.prepared)  # once for all host targets
+  # The signatures are those of the decomposed programs: torch tells other ranks of the states of an
+  # LSTM before the LSTM is decomposed.
+  signatures = signature.of_functions(
+    {name: prepared(one) for name, one in exported.items()}, names, weights
+  )
+  program.tree = signature.tree(signatures)
   program.functions = [hir.Function(name, [], []) for name in exported]
-  files = {}
+  files: dict[str, bytes] = {}
   for target in targets:
     begin = time.perf_counter()
-    for made in program.functions:
-      program_, one = exported[made.name], signed[made.name]
-      with within(made.name, exported):
-        made.variants.append(target.variant(program_, prepared, one, weights.of(prepared(program_)), one.names.child()))
+    for function in program.functions:
+      original, signed = exported[function.name], signatures[function.name]
+      with within(function.name, exported):
+        function.variants.append(
+          target.variant(
+            original, prepared, signed, weights.of(prepared(original)), signed.names.child()
+          )
+        )
     rows, images = target.images()
     program.rows += rows
     files.update(images)
@@ -159,104 +258,12 @@ def _program(exported, targets, user):
     program.notes += target.notes
     for key, value in target.metadata().items():
       program.user.setdefault(key, value)
-    logging.getLogger("husk").info("%s: compiled in %.1f s%s", target.row, time.perf_counter() - begin, target.spent())
-  for made in program.functions:
-    made.inputs = [value.line() for value in signed[made.name].inputs]
-    made.outputs = [value.line() for value in signed[made.name].outputs]
+    seconds = time.perf_counter() - begin
+    logging.getLogger("husk").info(
+      "%s: compiled in %.1f s%s", target.row, seconds, target.tuning_text()
+    )
+  for function in program.functions:
+    function.inputs = [value.line() for value in signatures[function.name].inputs]
+    function.outputs = [value.line() for value in signatures[function.name].outputs]
   program.data, tensors = weights.lines()
   return program, tensors, files
-
-
-class HostTarget:
-  """Compiles for this kind of CPU, which need not be here."""
-
-  notes = ()
-
-  def __init__(self, isa):
-    self.isa, self.row = isa, f"host_{isa}"
-    self.kernels = host_kernels.HostKernels(isa, prefix=f"{isa}_")
-
-  def line(self):
-    return f'target {self.row} host "{self.isa}"'
-
-  def variant(self, exported, prepared, signed, weights, names):
-    if kernels := user_kernels.names(exported):
-      raise Unsupported(f"{', '.join(kernels)}: Triton kernels of the model's own run on CUDA targets only")
-    take = Converter(self.row, signed, weights, self.kernels, names).convert
-    with self.kernels.compiling():
-      return capture.capture(prepared(exported), "cpu", self.kernels.options(), take)
-
-  def images(self):
-    self.kernels.finish()
-    return self.kernels.rows(self.row), self.kernels.files()
-
-  def metadata(self):
-    return {}
-
-  def spent(self):
-    return ""
-
-
-class CudaTarget:
-  """Compiles for a GPU that need not be there."""
-
-  def __init__(self, name, attention="flash", libraries=False, tune=None, asserts="status", texts=None):
-    from . import offline, triton_kernels, tuning
-    from .attention import check_way
-    self.attention, self.notes = check_way(attention), []
-    name, _, way = name.partition(":")
-    self.description, self.way, self.libraries = offline.Target.load(name), way or "templates", libraries
-    if libraries and way:
-      raise ValueError(f"cuda:{name}:{way} with libraries: products are left to the library, give cuda:{name}")
-    self.row = f"cuda_{self.description.key}"
-    self.tuning = tuning.Tuning(tuning.resolved(tune, self.description))
-    self.kernels = triton_kernels.CudaKernels(self.description, prefix=f"{self.description.key}_", tuned=self.tuning, way=asserts,
-                                              texts=texts, note=self._note)
-
-  def line(self):
-    return f'target {self.row} cuda "{self.description.arch}"'
-
-  def variant(self, exported, prepared, signed, weights, names):
-    from . import attention, libraries, offline
-    if self.attention == "flash" and (flash := attention.rewritten(exported, self._note)) is not exported:
-      exported, prepared = flash, capture.prepared
-    take = Converter(self.row, signed, weights, self.kernels, names).convert
-    with offline.cuda(self.description, self.way, self.tuning), libraries.called(self.libraries):
-      variant = capture.capture(offline.moved(prepared(exported)), "cuda", self.kernels.options(), take,
-                                flash=self.attention == "flash")
-      self.kernels.finish()
-    return variant
-
-  def _note(self, text):
-    self.notes.append(f"{self.row}: {text}")
-    logging.getLogger("husk").warning(self.notes[-1])
-
-  def images(self):
-    return self.kernels.rows(self.row), self.kernels.files()
-
-  def metadata(self):
-    """How its kernels were tuned."""
-    return {f"husk.tuned.{self.row}": self.tuning.text()}
-
-  def spent(self):
-    """What the log says of that."""
-    measured = f": {self.tuning.kernels} kernels in {self.tuning.tried} configurations, {self.tuning.seconds:.1f} s"
-    return f" (tune={self.tuning.way}{measured if self.tuning.measures else ''})"
-
-
-def _targets(names, **options):
-  made = {}
-  for name in names:
-    port, _, what = name.partition(":")
-    for each in ([what] if what else host_image.isas_of_this_machine()) if port == "host" else [what]:
-      made.setdefault(f"{port}:{each}", _target(name, port, each, **options))
-  return list(made.values())
-
-
-def _target(name, port, what, **options):
-  if port == "host" and what in host_image.ISAS:
-    return HostTarget(what)
-  if port == "cuda" and what:
-    return CudaTarget(what, **options)
-  known = ", ".join(f"host:{isa}" for isa in host_image.ISAS)
-  raise ValueError(f"no target {name!r}: give host, {known} or cuda:NAME")

@@ -1,0 +1,492 @@
+"""The launches of the attention kernels (attention/kernel.py, attention/hopper_kernel.py) for a
+node of attention/operator.py.
+
+A rule chooses the tiles (attention/tiles.py); if kernels are measured, tiles near the chosen ones
+are candidates too. Each kernel is compiled for the constants of its call.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import math
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import sympy
+
+from .. import hir
+from ..cuda import source_edit
+from ..cuda.kernels import CudaKernels, Grid
+from ..inductor import torch_compat
+from ..lower import extern, nodes
+from ..lower.body import Body
+from ..lower.nodes import IrNode
+from .tiles import Tiles, cache, neighbours, pieces, splits, tiles
+
+if TYPE_CHECKING:
+  import torch
+
+# A size or a stride: a SymPy expression, or an int.
+Size = Any
+
+
+class _Call:
+  """A call of a kernel, and the definition of the kernel for it. The call has a value for each
+  parameter; known numbers become constants of the kernel. `kernel` is the name of a function in a
+  file of kernels."""
+
+  def __init__(self, body: Body, kernel: str) -> None:
+    self.body, self.kernel = body, kernel
+    self.signature: dict[str, str] = {}
+    self.constants: dict[str, Any] = {}
+    self.values: dict[str, Any] = {}
+    self.aligned: list[str] = []
+
+  def pointer(self, name: str, memory: _Memory, kind: str) -> None:
+    """Passes a pointer to elements of Triton's type `kind`."""
+    self.signature[name], self.values[name] = f"*{kind}", memory
+    if memory.aligned:
+      self.aligned.append(name)
+
+  def constant(self, **values: Any) -> None:
+    for name, value in values.items():
+      self.signature[name], self.constants[name] = "constexpr", value
+
+  def number(self, name: str, value: Size) -> None:
+    """Passes an int, as a constant if it is known and small."""
+    from torch._inductor.virtualized import V
+
+    value = sympy.sympify(value)
+    self.values[name] = value
+    if value.is_Integer and abs(int(value)) < 2**24:  # tiles reach it with 32 bits
+      self.constant(**{name: int(value)})
+      return
+    self.signature[name] = "i64"
+    if V.graph.sizevars.statically_known_multiple_of(value, 16):
+      self.aligned.append(name)
+
+  def rows(self, name: str, value: Size, times: int = 1) -> None:
+    """Passes a number of rows. The kernel counts `times` as many rows with 32 bits, so the model
+    checks the number unless its range is known to be small enough."""
+    from torch._inductor.virtualized import V
+
+    value, limit = sympy.sympify(value), 2**31 - 2**16
+    if not V.graph.sizevars.statically_known_leq(value * times, limit):
+      condition = self.body.exprs.int(sympy.Le(value * times, limit))
+      check = hir.Check(condition, f"attention counts to {limit} rows")
+      if check not in self.body.statements:
+        self.body.emit(check)
+    self.number(name, value)
+    if name not in self.constants:
+      self.signature[name] = "i32"
+      self.aligned = [each for each in self.aligned if each != name]
+
+  def strides(self, prefix: str, dims: Iterable[str], strides: Iterable[Size]) -> None:
+    for dim, stride in zip(dims, strides):
+      self.number(f"{prefix}_{dim}", stride)
+
+  def launch(
+    self,
+    name: str,
+    configs: Sequence[Mapping[str, Any]],
+    sides: tuple[str, str, str],
+    grid_args: Mapping[str, Size],
+    origin: str,
+  ) -> None:
+    """Defines the kernel as `name` and launches it. `sides` are the expressions of a `Grid` over
+    `grid_args`."""
+    backend = _backend(self.body)
+    source = _sources()[self.kernel]
+    configured = {key for config in configs for key in config}
+    if missing := set(source.parameters) - set(self.signature) - configured:
+      raise ValueError(f"kernel {self.kernel}: nothing is given for {', '.join(sorted(missing))}")
+    backend.define(
+      name,
+      source_edit.renamed(source.text, self.kernel, name),
+      signature={each: self.signature.get(each, "constexpr") for each in source.parameters},
+      constants={
+        each: self.constants[each] for each in source.parameters if each in self.constants
+      },
+      aligned=self.aligned,
+      configs=configs,
+      grid=Grid(sides, list(grid_args)),
+    )
+    arguments = backend.kernel(name).arguments
+    call_args = [*(self.values.get(argument) for argument in arguments), *grid_args.values()]
+    call = backend.call_kernel(name, call_args, self.body.ranges, lambda memory: memory.extent)
+    self.body.launch(call, origin, lambda access, memory: memory.view(self.body, access))
+
+
+def _backend(body: Body) -> CudaKernels:
+  """The kernels of the target. Only CUDA targets write Attention nodes."""
+  return cast(CudaKernels, body.backend)
+
+
+@dataclasses.dataclass
+class _Memory:
+  """Memory that a kernel accesses: `offset` and `extent` are bytes. `aligned` says whether its
+  address is known to have the alignment that kernels assume."""
+
+  buffer: hir.Buffer
+  offset: Size
+  extent: Size
+  aligned: bool
+
+  @staticmethod
+  def of(body: Body, node: IrNode) -> _Memory:
+    """The memory of a tensor."""
+    from torch._inductor.virtualized import V
+
+    view = nodes.node_view(node)
+    place = body.place(view.name)
+    buffer, alignment = place.buffer, body.backend.alignment
+    offset = sympy.expand(place.offset + view.byte_offset)
+    base_aligned = buffer.space != "input" or (buffer.align > 0 and buffer.align % alignment == 0)
+    return _Memory(
+      buffer,
+      offset,
+      body.span(view.sizes, view.strides) * view.dtype.itemsize,
+      base_aligned and bool(V.graph.sizevars.statically_known_multiple_of(offset, alignment)),
+    )
+
+  @staticmethod
+  def new(body: Body, name: str, sizes: Sequence[Size]) -> _Memory:
+    """A new buffer of f32."""
+    import torch
+    from torch._inductor import ir
+
+    strides = ir.FlexibleLayout.contiguous_strides(sizes)
+    buffer = body.declare_tensor(name, sizes, strides, torch.float32)
+    return _Memory(buffer, sympy.Integer(0), sympy.prod(sizes) * 4, True)
+
+  def view(self, body: Body, access: str) -> hir.View:
+    body.record_access(access, self.buffer)
+    if self.offset == 0:
+      return hir.View(access, self.buffer)
+    return hir.View(access, self.buffer, body.exprs.int(self.offset), body.exprs.int(self.extent))
+
+
+class _Attention:
+  """The sizes and strides of an Attention node, as if its tensors had rank 4. `inputs` is the
+  memory of q, k and v."""
+
+  def __init__(self, body: Body, node: IrNode) -> None:
+    self.body, self.node = body, node
+    self.query, self.key, self.value, *mask = node.inputs
+    self.mask: IrNode | None = mask[0] if mask else None
+    for output in node.outputs:
+      extern.declared(body, None, output)
+    self.out, *lse = (_Memory.of(body, output) for output in node.outputs)
+    self.lse = lse[0] if lse else None
+    self.inputs = [_Memory.of(body, tensor) for tensor in (self.query, self.key, self.value)]
+    (self.batches, self.q_heads, self.queries, size), self.q_strides = _shape_of_rank_4(self.query)
+    (_, heads, self.keys, _), self.k_strides = _shape_of_rank_4(self.key)
+    (_, _, _, v_size), self.v_strides = _shape_of_rank_4(self.value)
+    _, self.out_strides = _shape_of_rank_4(node.outputs[0])
+    self.heads, self.group = int(heads), int(self.q_heads) // int(heads)
+    self.size, self.v_size = int(size), int(v_size)
+    self.dtype: torch.dtype = self.query.get_dtype()
+    self.kind = _KINDS[str(self.dtype)]
+    self.rows = self.queries * self.group  # rows of q for each head of k
+    self.all_rows = self.batches * self.q_heads * self.queries
+    self.origin = body.origin(node.outputs[0])
+
+  def tiles(self) -> list[Tiles]:
+    """The tiles to choose from, best first."""
+    backend, width = _backend(self.body), max(self.size, self.v_size)
+    rows = _most(self.body, self.rows)
+    candidates = tiles(backend.target, width, self.dtype.itemsize, rows, self.mask is not None)
+    if backend.tuning.measures:
+      near = neighbours(backend.target, width, self.dtype.itemsize, candidates[0])
+      candidates = candidates + [tile for tile in near if tile not in candidates]
+    return candidates
+
+  def suits_hopper(self) -> bool:
+    """Whether attention_hopper supports the call and is the faster kernel. It takes longer to
+    begin, which matters if there are few queries. It copies 16 bytes at a time, and strides of rows
+    that it had to compute with would need more registers than the copying warps have."""
+    from torch._inductor.virtualized import V
+
+    if (
+      _backend(self.body).target.capability != 90
+      or self.mask is not None
+      or self.dtype.itemsize != 2
+      or self.size != self.v_size
+      or self.size not in HOPPER
+    ):
+      return False
+    if not all(memory.aligned for memory in (*self.inputs, self.out)):
+      return False
+    for strides in (self.q_strides, self.k_strides, self.v_strides, self.out_strides):
+      if not sympy.sympify(strides[2]).is_Integer:
+        return False
+      for stride in strides[:3]:
+        if not V.graph.sizevars.statically_known_multiple_of(stride, 16):
+          return False
+    most = _most(self.body, self.rows)
+    return most is None or most > 256
+
+  def parts(self, block_m: int) -> int:
+    """The number of parts into which the keys are split, for blocks of `block_m` rows."""
+    rows = _most(self.body, self.rows)
+    if rows is None or rows > 64:
+      return 1
+    blocks = torch_compat.size_hint(self.batches) * self.heads * -(-rows // block_m)
+    keys = _most(self.body, self.keys, 2**20) or torch_compat.size_hint(self.keys)
+    return splits(_backend(self.body).target, blocks, keys)
+
+
+# Triton's names of types.
+_KINDS = {
+  "torch.float16": "fp16",
+  "torch.bfloat16": "bf16",
+  "torch.float32": "fp32",
+  "torch.bool": "i1",
+}
+
+
+def launch(body: Body, node: IrNode) -> None:
+  """Writes the launches of an Attention node."""
+  attention = _Attention(body, node)
+  candidates = attention.tiles()
+  parts = attention.parts(candidates[0].m)
+  hopper = parts == 1 and attention.suits_hopper()
+  call = _Call(body, "attention_hopper" if hopper else "attention")
+  input_strides = (attention.q_strides, attention.k_strides, attention.v_strides)
+  for name, memory, strides in zip("qkv", attention.inputs, input_strides):
+    call.pointer(name, memory, attention.kind)
+    call.strides(name, _BATCH_HEAD_ROW, strides)
+  partial = None
+  if parts == 1:
+    _write_results(call, attention)
+  else:
+    partial = _write_parts(call, attention, parts)
+  call.rows("queries", attention.queries, attention.group)
+  call.rows("keys", attention.keys)
+  call.constant(
+    factor=node.scale * math.log2(math.e),
+    HEADS=attention.heads,
+    GROUP=attention.group,
+    CAUSAL=bool(node.causal),
+    SIZE=attention.size,
+  )
+  words = ["attention", hir.dtype(attention.dtype), str(attention.size)]
+  words += ["causal"] if node.causal else []
+  words += ["mask"] if attention.mask is not None else []
+  name = "_".join(words)
+  if hopper:
+    _launch_hopper(call, attention, name)
+    return
+  _mask(call, attention)
+  if parts == 1:
+    call.constant(out_split=0, lse_split=0)
+  (first, rest), (v_first, v_rest) = pieces(attention.size), pieces(attention.v_size)
+  call.constant(
+    SPLITS=parts,
+    FIRST=first,
+    REST=rest,
+    V_SIZE=attention.v_size,
+    V_FIRST=v_first,
+    V_REST=v_rest,
+    PRECISION=precision(attention.dtype),
+    CACHE=cache(_backend(body).target),
+  )
+  configs = [
+    {
+      "BLOCK_M": tile.m,
+      "BLOCK_N": tile.n,
+      "num_warps": tile.warps,
+      "num_stages": tile.stages,
+      "maxnreg": tile.registers,
+    }
+    for tile in candidates
+  ]
+  call.launch(
+    name,
+    configs,
+    ("-(rows // -{BLOCK_M}) * pairs", str(parts), "1"),
+    {"rows": attention.rows, "pairs": attention.batches * attention.heads},
+    attention.origin,
+  )
+  if partial is not None:
+    _join(attention, parts, *partial)
+
+
+def _launch_hopper(call: _Call, attention: _Attention, name: str) -> None:
+  pairs = attention.batches * attention.heads
+  call.rows("pairs", pairs)
+  blocks = _backend(call.body).target.multi_processor_count
+  call.launch(
+    name,
+    [_hopper(attention.size)],
+    (f"min(-(rows // -128) * all_pairs, {blocks})", "1", "1"),
+    {"rows": attention.rows, "all_pairs": pairs},
+    attention.origin,
+  )
+
+
+# The configuration of attention_hopper that measured best on an H200, by the size of a row: keys of
+# a tile, tiles of k and of v in shared memory (three long ones of each would not fit), registers of
+# a thread that computes.
+HOPPER = {64: (128, 3, 232), 128: (128, 2, 224)}
+
+
+def _hopper(size: int) -> dict[str, Any]:
+  """The configuration of attention_hopper."""
+  keys, stages, registers = HOPPER[size]
+  return {
+    "BLOCK_N": keys,
+    "STAGES": stages,
+    "REGISTERS": registers,
+    "num_warps": 4,
+    "num_stages": 1,
+    "maxnreg": None,
+  }
+
+
+_BATCH_HEAD_ROW = ("batch", "head", "row")
+
+
+def _mask(call: _Call, attention: _Attention) -> None:
+  """Passes the mask and its strides."""
+  strides: Sequence[Size] = [0, 0, 0, 0]
+  if attention.mask is None:
+    call.constant(mask=None)
+  else:
+    memory = _Memory.of(attention.body, attention.mask)
+    call.pointer("mask", memory, _KINDS[str(attention.mask.get_dtype())])
+    strides = _mask_strides(attention.mask, len(nodes.node_view(attention.query).sizes))
+  call.strides("mask", (*_BATCH_HEAD_ROW, "column"), strides)
+
+
+def _write_results(call: _Call, attention: _Attention) -> None:
+  """Lets a kernel write the results of the node."""
+  call.pointer("out", attention.out, attention.kind)
+  call.strides("out", _BATCH_HEAD_ROW, attention.out_strides)
+  _write_lse(call, attention)
+
+
+def _write_lse(call: _Call, attention: _Attention) -> None:
+  """Lets a kernel write the log-sum-exp, if the node has one."""
+  if attention.lse:
+    call.pointer("lse", attention.lse, "fp32")
+  else:
+    call.constant(lse=None)
+
+
+def _write_parts(call: _Call, attention: _Attention, parts: int) -> tuple[_Memory, _Memory]:
+  """Lets the kernel write the result and the weight of each part of the keys. Returns the memory of
+  both."""
+  sizes = [parts, attention.batches, attention.q_heads, attention.queries]
+  results = _Memory.new(attention.body, "attention_parts", [*sizes, attention.v_size])
+  weights = _Memory.new(attention.body, "attention_weights", sizes)
+  head_stride = attention.queries * attention.v_size
+  call.pointer("out", results, "fp32")
+  call.strides(
+    "out", _BATCH_HEAD_ROW, [attention.q_heads * head_stride, head_stride, attention.v_size]
+  )
+  call.number("out_split", attention.all_rows * attention.v_size)
+  call.pointer("lse", weights, "fp32")
+  call.number("lse_split", attention.all_rows)
+  return results, weights
+
+
+def _join(attention: _Attention, parts: int, results: _Memory, weights: _Memory) -> None:
+  """Launches the kernel that makes the node's results of those of the parts."""
+  call = _Call(attention.body, "attention_joined")
+  call.pointer("parts", results, "fp32")
+  call.pointer("weights", weights, "fp32")
+  call.pointer("out", attention.out, attention.kind)
+  _write_lse(call, attention)
+  call.number("rows", attention.all_rows)
+  call.number("queries", attention.queries)
+  call.strides("out", _BATCH_HEAD_ROW, attention.out_strides)
+  call.constant(
+    HEADS=int(attention.q_heads),
+    SPLITS=parts,
+    SPLITS_WIDTH=1 << (parts - 1).bit_length(),
+    SIZE=attention.v_size,
+    WIDTH=1 << (attention.v_size - 1).bit_length(),
+  )
+  call.launch(
+    f"attention_joined_{attention.v_size}",
+    [{"num_warps": 4, "num_stages": 1}],
+    ("blocks", "1", "1"),
+    {"blocks": attention.all_rows},
+    attention.origin,
+  )
+
+
+def precision(dtype: torch.dtype) -> str:
+  """Triton's precision of products. A product of f32 is three products of 11 bits each, or one if
+  the user allows TF32."""
+  import torch
+
+  if dtype != torch.float32:
+    return "ieee"
+  return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
+
+
+def _most(body: Body, rows: Size, largest: int = 2**16) -> int | None:
+  """An upper bound of a number; None if it is unknown, or above `largest`."""
+  from torch.utils._sympy.value_ranges import bound_sympy
+
+  upper: Any = bound_sympy(sympy.sympify(rows), body.ranges).upper
+  return int(upper) if upper.is_Integer and upper <= largest else None
+
+
+def _shape_of_rank_4(node: IrNode) -> tuple[list[Size], list[Size]]:
+  """The sizes and strides of a tensor, as if it had a batch and a head."""
+  view = nodes.node_view(node)
+  return _to_rank_4(view.sizes, view.strides)
+
+
+def _to_rank_4(sizes: Iterable[Size], strides: Iterable[Size]) -> tuple[list[Size], list[Size]]:
+  """Adds dimensions of size 1: rank 3 lacks the head, rank 2 the batch and the head."""
+  sizes, strides = list(sizes), list(strides)
+  added = {4: [], 3: [1], 2: [0, 0]}[len(sizes)]
+  for dim in added:
+    sizes.insert(dim, sympy.Integer(1))
+    strides.insert(dim, sympy.Integer(0))
+  return sizes, strides
+
+
+def _mask_strides(mask: IrNode, rank: int) -> list[Size]:
+  """The strides of a mask as if it had rank 4; 0 in dimensions in which it is broadcast. `rank` is
+  that of the query."""
+  view = nodes.node_view(mask)
+  missing = rank - len(view.sizes)
+  strides = [
+    sympy.Integer(0) if size == 1 else stride for size, stride in zip(view.sizes, view.strides)
+  ]
+  _, strides = _to_rank_4(
+    [sympy.Integer(1)] * missing + list(view.sizes), [sympy.Integer(0)] * missing + strides
+  )
+  return strides
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+  """The module that defines a kernel, and the names of the kernel's parameters in order."""
+
+  text: str
+  parameters: list[str]
+
+
+@functools.cache
+def _sources() -> dict[str, _Source]:
+  """The kernels of both files by name."""
+  sources = {}
+  for file in ("kernel.py", "hopper_kernel.py"):
+    text = torch_compat.gluon((pathlib.Path(__file__).parent / file).read_text())
+    for node in ast.parse(text).body:
+      if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+        sources[node.name] = _Source(text, [each.arg for each in node.args.args])
+  return sources
+
+
+# Classes of nodes -> the functions that write them, for a VariantWriter.
+NODES = {"Attention": launch}

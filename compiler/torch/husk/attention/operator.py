@@ -1,0 +1,476 @@
+"""Attention on a CUDA target as a kernel of Husk (kernel.py), in the mode "flash". The mode
+"decompose" makes attention of products and a softmax (decompositions.py), as does "flash" if the
+kernel does not support a call (`unsupported_reason`).
+
+`rewrite` replaces the program's calls of attention by `husk::attention`, before torch decomposes
+anything. Inductor lowers that operator to a node of Husk (`lowerings`), whose launches launch.py
+writes.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import operator as python_operator
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from ..errors import Unsupported
+from ..inductor import torch_compat
+from ..inductor.lines import InductorObject, NodeLine
+from ..inductor.origins import place
+
+if TYPE_CHECKING:
+  import torch
+  from torch.export import ExportedProgram
+
+# A torch.ops overload.
+Operator = Any
+# A size: an int, or a torch.SymInt.
+Size = Any
+
+MODES = ("flash", "decompose")
+LARGEST_HEAD = 256
+
+
+def check_mode(attention_mode: str) -> str:
+  if attention_mode not in MODES:
+    raise ValueError(f"attention={attention_mode!r}: give one of {', '.join(map(repr, MODES))}")
+  return attention_mode
+
+
+# The operator
+
+
+@functools.cache
+def operators() -> tuple[Operator, Operator]:
+  """(husk::attention, husk::attention_with_lse). They are defined once per process.
+
+  If `heads_inner` is set, the result is in memory as the heads of each query, as often in eager
+  mode; otherwise as the queries of each head. Operators that use the result may rely on either.
+  """
+  import torch
+
+  arguments = (
+    "(Tensor query, Tensor key, Tensor value, Tensor? mask, bool causal, float scale, "
+    "bool heads_inner)"
+  )
+  for name, returns, fake in (
+    ("attention", "Tensor", _fake),
+    ("attention_with_lse", "(Tensor, Tensor)", _fake_with_lse),
+  ):
+    torch.library.define(
+      f"husk::{name}", f"{arguments} -> {returns}", tags=(torch.Tag.flexible_layout,)
+    )
+    torch.library.register_fake(f"husk::{name}", fake)
+  return torch.ops.husk.attention.default, torch.ops.husk.attention_with_lse.default
+
+
+def _fake(
+  query: torch.Tensor,
+  key: torch.Tensor,
+  value: torch.Tensor,
+  mask: torch.Tensor | None,
+  causal: bool,
+  scale: float,
+  heads_inner: bool,
+) -> torch.Tensor:
+  shape = [*query.shape[:-1], value.shape[-1]]
+  if not heads_inner:
+    return query.new_empty(shape)
+  shape[-3], shape[-2] = shape[-2], shape[-3]
+  return query.new_empty(shape).transpose(-3, -2)
+
+
+def _fake_with_lse(
+  query: torch.Tensor,
+  key: torch.Tensor,
+  value: torch.Tensor,
+  mask: torch.Tensor | None,
+  causal: bool,
+  scale: float,
+  heads_inner: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+  import torch
+
+  result = _fake(query, key, value, mask, causal, scale, heads_inner)
+  return result, query.new_empty(query.shape[:-1], dtype=torch.float32)
+
+
+def replacement(
+  query: torch.Tensor,
+  key: torch.Tensor,
+  value: torch.Tensor,
+  attn_mask: torch.Tensor | None = None,
+  dropout_p: float = 0.0,
+  is_causal: bool = False,
+  scale: float | None = None,
+  enable_gqa: bool = False,
+) -> torch.Tensor:
+  """Replaces products and a softmax in which Inductor recognises attention. Inductor's own
+  replacement would be decomposed again, into more operations than before."""
+  import torch
+
+  if unsupported_reason(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+    return torch.ops.aten.scaled_dot_product_attention(
+      query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+  factor = float(query.shape[-1] ** -0.5 if scale is None else scale)
+  attention, _ = operators()
+  return attention(query, key, value, attn_mask, is_causal, factor, False)
+
+
+# Calls in a program
+
+
+def rewrite(exported: ExportedProgram, note: Callable[[str], object]) -> ExportedProgram:
+  """A copy of a program in which attention is Husk's operator, if the kernel supports the call;
+  `note` is called with a text about each other call. A program without attention is returned
+  itself."""
+  import torch
+
+  calls = _calls()
+  modules = [
+    module for module in exported.graph_module.modules() if isinstance(module, torch.fx.GraphModule)
+  ]
+  if not any(node.target in calls for module in modules for node in module.graph.nodes):
+    return exported
+  rewritten: Any = exported._update(
+    copy.deepcopy(exported.graph_module), copy.deepcopy(exported.graph_signature)
+  )
+  rewritten.example_inputs = exported.example_inputs
+  for module in rewritten.graph_module.modules():
+    if isinstance(module, torch.fx.GraphModule):
+      for node in list(module.graph.nodes):
+        if node.target in calls:
+          _rewrite_node(module.graph, node, note)
+      module.recompile()
+  return torch_compat.with_guards(rewritten, exported)
+
+
+# Operators that return a tuple, and whether its second entry is the log-sum-exp.
+_TUPLE_OPERATORS = {
+  "_scaled_dot_product_flash_attention": True,
+  "_scaled_dot_product_efficient_attention": True,
+  "_scaled_dot_product_cudnn_attention": True,
+  "_scaled_dot_product_flash_attention_for_cpu": True,
+  "_scaled_dot_product_fused_attention_overrideable": True,
+  "_scaled_dot_product_attention_math": False,
+}
+
+
+@functools.cache
+def _calls() -> dict[Operator, bool | None]:
+  """The operators of torch that are attention, and whether the second entry of the tuple that they
+  return is the log-sum-exp; None if they do not return a tuple."""
+  import torch
+
+  calls: dict[Operator, bool | None] = {torch.ops.aten.scaled_dot_product_attention.default: None}
+  for name, has_lse in _TUPLE_OPERATORS.items():
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is not None:
+      calls[packet.default] = has_lse
+  return calls
+
+
+def _rewrite_node(
+  graph: torch.fx.Graph, node: torch.fx.Node, note: Callable[[str], object]
+) -> None:
+  """Replaces one call of attention."""
+  import torch
+
+  has_lse = _calls()[node.target]
+  # The users that take an entry of the tuple, with the index of the entry.
+  entries: dict[torch.fx.Node, Any] = {}
+  if has_lse is not None:
+    entries = {user: user.args[1] for user in node.users if user.target is python_operator.getitem}
+    used = {index for user, index in entries.items() if user.users}
+    supported = {0, 1} if has_lse else {0}
+    if len(entries) < len(node.users) or not used or used - supported:
+      return  # the call stays as it is
+    with_lse = 1 in used
+  else:
+    with_lse = False
+  arguments = _arguments(node)
+  values = {
+    name: value.meta["val"] if isinstance(value, torch.fx.Node) else value
+    for name, value in arguments.items()
+  }
+  reason = unsupported_reason(**values) or _unsupported_results(node, values, with_lse)
+  if reason:
+    outcome = "stays an operator of torch" if with_lse else "is products and a softmax"
+    location = place(node.meta.get("stack_trace")) or node.name
+    note(f"attention {outcome} ({location}): {reason}")
+    if with_lse:
+      return
+  # The outputs of a program have the names of nodes. So an existing node becomes the call: the call
+  # itself if its users still take entries of a tuple, else the first user that takes the result.
+  results = [user for user, index in entries.items() if index == 0 and user.users]
+  call = node if has_lse is None or with_lse else results[0]
+  if reason:
+    call.target = torch.ops.aten.scaled_dot_product_attention.default
+    call.args = tuple(
+      arguments[name] for name in ("query", "key", "value", "mask", "dropout", "causal")
+    )
+    call.kwargs = {"scale": arguments["scale"], "enable_gqa": arguments["gqa"]}
+  else:
+    _call_husk(call, arguments, values, with_lse)
+  if with_lse:
+    call.meta["val"] = tuple(call.meta["val"][:2])
+  _remove_unused(graph, node, call, [user for user in entries if not user.users], results)
+
+
+def _call_husk(
+  call: torch.fx.Node, arguments: dict[str, Any], values: dict[str, Any], with_lse: bool
+) -> None:
+  """Makes a node the call of Husk's operator."""
+  result = call.meta["val"][0] if with_lse else call.meta["val"]
+  heads_inner = result.dim() == 4 and _equal(result.stride(1), result.shape[-1])
+  scale = arguments["scale"]
+  if scale is None:
+    scale = values["query"].shape[-1] ** -0.5
+  attention, attention_with_lse = operators()
+  call.target = attention_with_lse if with_lse else attention
+  call.args = (
+    *(arguments[name] for name in ("query", "key", "value", "mask", "causal")),
+    float(scale),
+    heads_inner,
+  )
+  call.kwargs = {}
+
+
+def _remove_unused(
+  graph: torch.fx.Graph,
+  node: torch.fx.Node,
+  call: torch.fx.Node,
+  unused: Iterable[torch.fx.Node],
+  results: Sequence[torch.fx.Node],
+) -> None:
+  """Removes the nodes that are not needed after `call` replaced `node`. `results` are the users
+  that took the result."""
+  for user in unused:
+    graph.erase_node(user)
+  if call is not node:
+    for user in results[1:]:
+      user.replace_all_uses_with(call)
+      graph.erase_node(user)
+    graph.erase_node(node)
+
+
+def _arguments(node: torch.fx.Node) -> dict[str, Any]:
+  """The arguments of a call by names that are the same for all operators."""
+  target: Any = node.target
+  arguments: dict[str, Any] = {
+    argument.name: argument.default_value if argument.has_default_value() else None
+    for argument in target._schema.arguments
+  }
+  arguments.update(zip(list(arguments), node.args))
+  arguments.update(node.kwargs)
+  return {
+    "query": arguments["query"],
+    "key": arguments["key"],
+    "value": arguments["value"],
+    "mask": arguments.get("attn_mask", arguments.get("attn_bias")),
+    "dropout": arguments["dropout_p"],
+    "causal": arguments["is_causal"],
+    "scale": arguments["scale"],
+    "gqa": arguments.get("enable_gqa", True),
+  }
+
+
+def _equal(left: Size, right: Size) -> bool:
+  """Whether two sizes are known to be equal. The comparison adds no guard."""
+  if isinstance(left, int) and isinstance(right, int):
+    return left == right
+  if isinstance(left, int) or isinstance(right, int):
+    return False
+  return left.node.expr == right.node.expr
+
+
+def unsupported_reason(
+  query: torch.Tensor,
+  key: torch.Tensor,
+  value: torch.Tensor,
+  mask: torch.Tensor | None,
+  dropout: float,
+  causal: bool,
+  scale: Any,
+  gqa: bool,
+) -> str | None:
+  """Why the kernel does not support attention over these (fake) tensors; None if it does."""
+  import torch
+
+  floats = (torch.float16, torch.bfloat16, torch.float32)
+  if dropout:
+    return f"dropout of {dropout}"
+  if query.dtype not in floats or {key.dtype, value.dtype} != {query.dtype}:
+    return f"elements of {query.dtype}, {key.dtype} and {value.dtype}"
+  rank = query.dim()
+  if not 2 <= rank <= 4 or key.dim() != rank or value.dim() != rank:
+    return f"tensors of rank {rank}, {key.dim()} and {value.dim()}"
+  for size in (query.shape[-1], value.shape[-1]):
+    if not isinstance(size, int) or not 1 <= size <= LARGEST_HEAD:
+      return f"a head size of {size}; at most {LARGEST_HEAD}, known when it is exported, is covered"
+  heads: list[Size] = [1, 1, 1]
+  if rank == 4:
+    heads = [tensor.shape[-3] for tensor in (query, key, value)]
+  if (
+    not all(isinstance(count, int) and count > 0 for count in heads)
+    or heads[1] != heads[2]
+    or heads[0] % heads[1]
+  ):
+    return f"{heads[0]} heads over {heads[1]} and {heads[2]}"
+  if heads[0] != heads[1] and heads[1] != 1 and not gqa:
+    return f"{heads[0]} heads over {heads[1]} without enable_gqa"
+  pairs = [(key.shape[-2], value.shape[-2]), (query.shape[-1], key.shape[-1])]
+  if rank > 2:
+    pairs += [(query.shape[0], key.shape[0]), (query.shape[0], value.shape[0])]
+  if not all(_equal(left, right) for left, right in pairs):
+    return f"shapes {_shape(query)}, {_shape(key)} and {_shape(value)}"
+  if scale is not None and not (isinstance(scale, (int, float)) and 0 < scale < float("inf")):
+    return f"a scale of {scale}"
+  if mask is not None and (mask.dtype not in (torch.bool, *floats) or mask.dim() > rank):
+    return f"a mask of {mask.dtype} and rank {mask.dim()}"
+  return None
+
+
+# With is_causal the last query of these operators sees all keys, unlike that of the others.
+_CAUSAL_FROM_THE_END = (
+  "_scaled_dot_product_flash_attention",
+  "_scaled_dot_product_cudnn_attention",
+)
+
+
+def _unsupported_results(node: torch.fx.Node, values: dict[str, Any], with_lse: bool) -> str | None:
+  """Why the kernel cannot return the results of an operator; None if it can. The efficient operator
+  pads its log-sum-exp."""
+  if with_lse:
+    result, lse = node.meta["val"][:2]
+    if lse.dim() != result.dim() - 1 or not all(map(_equal, lse.shape, result.shape)):
+      return "a log-sum-exp that is padded"
+  if (
+    str(node.target).split(".")[1] in _CAUSAL_FROM_THE_END
+    and values["causal"]
+    and not _equal(values["query"].shape[-2], values["key"].shape[-2])
+  ):
+    raise Unsupported(
+      f"{node.target} with is_causal and other numbers of queries and keys: call "
+      "torch.nn.functional.scaled_dot_product_attention"
+    )
+  return None
+
+
+def _shape(tensor: torch.Tensor) -> str:
+  return f"[{', '.join(map(str, tensor.shape))}]"
+
+
+# Inductor's node
+
+
+@functools.cache
+def _node_class() -> Any:
+  from torch._inductor import ir
+  from torch._inductor.virtualized import V
+
+  class Attention(ir.ExternKernel):
+    """A call of attention. `inputs` are query, key, value and, if there is one, the mask; `outputs`
+    are the result and, if it is used, the log-sum-exp."""
+
+    def __init__(self, inputs: Sequence[InductorObject], causal: bool, scale: float) -> None:
+      super().__init__(
+        None, ir.MultiOutputLayout(device=inputs[0].get_device()), self.unwrap_storage(inputs)
+      )
+      self.causal, self.scale = causal, scale
+      self.outputs: list[InductorObject] = []
+      self.name = V.graph.register_buffer(self)
+      V.graph.register_operation(self)
+
+    def should_allocate(self) -> bool:
+      return False
+
+    def codegen(self, wrapper: InductorObject) -> None:
+      wrapper.writeline(NodeLine(self))
+
+  return Attention
+
+
+def lowerings() -> dict[Operator, Callable[..., Any]]:
+  """Inductor's lowerings by operator."""
+  attention, attention_with_lse = operators()
+  return {
+    attention: functools.partial(_lowered, False),
+    attention_with_lse: functools.partial(_lowered, True),
+  }
+
+
+def _lowered(
+  with_lse: bool,
+  query: InductorObject,
+  key: InductorObject,
+  value: InductorObject,
+  mask: InductorObject | None,
+  causal: bool,
+  scale: float,
+  heads_inner: bool,
+) -> Any:
+  import torch
+  from torch._inductor import ir
+  from torch._inductor.virtualized import V
+
+  inputs = [_dense(tensor) for tensor in (query, key, value)]
+  if mask is not None:
+    inputs.append(_realized(mask))
+  node = _node_class()(inputs, causal, scale)
+  size = [*query.get_size()[:-1], value.get_size()[-1]]
+  # The layout of an output of the program is fixed. Operators that use another result can mostly
+  # take it as the heads of each query without a copy.
+  current: Any = V.graph.current_node
+  heads_inner = heads_inner or not any(user.op == "output" for user in current.users)
+  outputs = [(query.get_dtype(), size, _strides(size, heads_inner and len(size) == 4))]
+  if with_lse:
+    lse_size = size[:-1]
+    outputs.append((torch.float32, lse_size, ir.FlexibleLayout.contiguous_strides(lse_size)))
+  node.outputs = [
+    ir.MultiOutput(
+      ir.FixedLayout(query.get_device(), dtype, sizes, strides), node, [(tuple, index)], True
+    )
+    for index, (dtype, sizes, strides) in enumerate(outputs)
+  ]
+  results = tuple(ir.TensorBox.create(output) for output in node.outputs)
+  return results if with_lse else results[0]
+
+
+def _strides(size: Sequence[Any], heads_inner: bool) -> list[Any]:
+  """The strides of a dense result; `heads_inner` swaps the dimensions of heads and queries."""
+  order: Collection[int] = [0, 2, 1, 3] if heads_inner else range(len(size))
+  strides: list[Any] = [None] * len(size)
+  dense: Any = sympy.Integer(1)
+  for dim in reversed(list(order)):
+    strides[dim] = dense
+    dense = dense * size[dim]
+  return strides
+
+
+def _realized(tensor: InductorObject) -> InductorObject:
+  """A tensor in memory."""
+  from torch._inductor import ir
+
+  tensor = ir.ExternKernel.realize_input(tensor)
+  ir.as_storage_and_layout(tensor, freeze=True)
+  return tensor
+
+
+def _dense(tensor: InductorObject) -> InductorObject:
+  """A tensor in memory whose rows are dense."""
+  from torch._inductor import ir
+  from torch._inductor.virtualized import V
+
+  tensor = _realized(tensor)
+  if (
+    V.graph.sizevars.statically_known_equals(tensor.get_stride()[-1], 1)
+    or tensor.get_size()[-1] == 1
+  ):
+    return tensor
+  return ir.ExternKernel.require_contiguous(ir.ExternKernel.copy_input(tensor))

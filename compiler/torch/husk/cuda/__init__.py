@@ -1,0 +1,1 @@
+"""Kernels of CUDA targets, compiled for a GPU that need not be there."""

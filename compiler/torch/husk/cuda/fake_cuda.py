@@ -1,0 +1,403 @@
+"""Compiling for a CUDA target on a machine without a GPU.
+
+Inductor and Triton query the device and the driver while they compile. `cuda(target)` answers the
+queries from a description of the target (`targets/*.json`), and restores everything afterwards. All
+replacements of functions are in this file. `torch.cuda.is_available()` stays False on purpose: fake
+tensors on "cuda" then do not call the driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import copy
+import functools
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..inductor import decompositions, torch_compat
+from . import gemm_configs, tuning
+from .target import TARGETS as TARGETS
+from .target import Target
+from .target import names as names
+
+if TYPE_CHECKING:
+  import torch
+  from torch.export import ExportedProgram
+
+# An object, the name of its attribute, and the value that replaces the attribute.
+Replacement = tuple[Any, str, Any]
+
+# With these options of Inductor everything becomes Triton kernels, and nothing is measured on a
+# device.
+OPTIONS = {
+  "always_keep_tensor_constants": True,
+  "compile_threads": 1,  # the replacements do not exist in worker processes
+  "deterministic": True,  # never measure, never pick by time
+  "fx_graph_cache": False,
+  "joint_graph_constant_folding": False,  # computes on the device
+  "use_static_cuda_launcher": False,  # needs a driver
+  "shape_padding": False,  # decides by measuring
+  "max_autotune": False,
+  "max_autotune_gemm": True,  # products from templates
+  "max_autotune_gemm_backends": "TRITON",
+  "max_autotune_conv_backends": "TRITON",
+  "autotune_fallback_to_aten": False,
+  "benchmark_epilogue_fusion": False,
+  "epilogue_fusion": True,
+  "combo_kernels": False,
+  "triton.autotune_at_compile_time": False,
+  "triton.store_cubin": False,
+  "triton.cudagraphs": False,
+  "triton.enable_pdl": False,  # pdl.py places the wait itself
+  "triton.unique_user_kernel_names": True,
+  "triton.mix_order_reduction": False,
+  "triton.cooperative_reductions": False,
+  "triton.enable_persistent_tma_matmul": False,
+}
+
+_current: contextvars.ContextVar[Target | None] = contextvars.ContextVar(
+  "husk_cuda_target", default=None
+)
+
+
+def current() -> Target | None:
+  """The target of the open `cuda`, or None."""
+  return _current.get()
+
+
+class _Driver:
+  """Replaces Triton's NVIDIA driver. It answers the queries of the compiler, and cannot launch
+  kernels."""
+
+  def __init__(self, target: Target) -> None:
+    from triton.backends.compiler import GPUTarget
+
+    self._target: Any = GPUTarget("cuda", target.capability, target.warp_size)
+    properties = {
+      "max_shared_mem": target.shared_memory_per_block_optin,
+      "max_num_regs": target.regs_per_multiprocessor,
+      "multiprocessor_count": target.multi_processor_count,
+      "warpSize": target.warp_size,
+      "sm_clock_rate": target.clock_rate,
+      "mem_clock_rate": target.memory_clock_rate,
+      "mem_bus_width": target.memory_bus_width,
+    }
+    self.utils = types.SimpleNamespace(get_device_properties=lambda device: dict(properties))
+
+  def get_current_target(self) -> Any:
+    return self._target
+
+  def get_current_device(self) -> int:
+    return 0
+
+  def set_current_device(self, device: int) -> None:
+    pass
+
+  def get_device_capability(self, device: int = 0) -> tuple[int, int]:
+    return divmod(self._target.arch, 10)
+
+  def get_active_torch_device(self) -> torch.device:
+    import torch
+
+    return torch.device("cuda", 0)
+
+
+@contextlib.contextmanager
+def cuda(
+  target: Target, gemm_set: str = "templates", tuned: tuning.Tuning | None = None
+) -> Iterator[Target]:
+  """While open, torch.export and Inductor compile for `target`.
+
+  gemm_set: the kernels of matrix products (gemm_configs.py).
+  tuned: how configurations are chosen (tuning.py). If it measures, the GPU is in this machine, and
+    answers queries itself where it can.
+  `cuda` cannot be nested, and supports one thread.
+  """
+  tuned = tuned or tuning.Tuning("heuristic")
+  if (active := _current.get()) is not None:
+    raise RuntimeError(f"already compiling for {active.name}: close that `cuda` first")
+  from torch._inductor import config
+
+  known = torch_compat.known_options(
+    {**OPTIONS, **gemm_configs.options(gemm_set), **tuning.options(tuned.mode)}
+  )
+  _learn_patterns()
+  _check_assembler(target)
+  with contextlib.ExitStack() as stack:
+    stack.callback(_clear_caches)  # runs last, so that nothing about this target stays
+    stack.enter_context(decompositions.one_row())
+    replacements = list(_stand_ins(target))
+    if not tuned.measures:
+      replacements += _without_a_gpu(target, tuned)
+    for owner, name, value in replacements:
+      stack.enter_context(_patched(owner, name, value))
+    if not tuned.measures:
+      stack.enter_context(_triton_driver(_Driver(target)))
+    stack.enter_context(_without_line_tables())
+    stack.enter_context(_worker_properties(target))
+    stack.enter_context(config.patch(known))
+    _clear_caches()
+    token = _current.set(target)
+    stack.callback(_current.reset, token)
+    yield target
+
+
+def moved(exported: ExportedProgram) -> ExportedProgram:
+  """A copy of `exported` on "cuda:0" whose weights are fake. They keep their names, shapes and
+  ties, and none of their bytes are copied. `cuda` must be open."""
+  import torch
+  from torch._guards import detect_fake_mode
+  from torch._subclasses import FakeTensorMode
+  from torch.export.passes import move_to_device_pass
+  from torch.utils import _pytree as pytree
+
+  graph = copy.deepcopy(exported.graph_module)
+  for node, copied in zip(exported.graph.nodes, graph.graph.nodes):
+    # The copy renames nodes that are named like a function of Python, as `input`.
+    copied.name = node.name
+  fakes: dict[tuple[Any, ...], torch.Tensor] = {}
+
+  def fake(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+      return value
+    key = (
+      value.untyped_storage()._cdata,
+      value.dtype,
+      value.storage_offset(),
+      value.size(),
+      value.stride(),
+    )
+    if key not in fakes:
+      tensor = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="cuda:0")
+      if isinstance(value, torch.nn.Parameter):
+        tensor = torch.nn.Parameter(tensor, value.requires_grad)
+      fakes[key] = tensor
+    return fakes[key]
+
+  values = [node.meta.get("val") for node in graph.graph.nodes]
+  mode: Any = detect_fake_mode([value for value in values if value is not None])
+  mode = mode or FakeTensorMode()
+  with mode:
+    weights = {name: fake(value) for name, value in exported.state_dict.items()}
+    constants = {name: fake(value) for name, value in exported.constants.items()}
+    examples = pytree.tree_map(fake, exported.example_inputs)
+    program: Any = exported._update(
+      graph, copy.deepcopy(exported.graph_signature), state_dict=weights, constants=constants
+    )
+    program._example_inputs = None
+    program = move_to_device_pass(program, "cuda:0")
+  # The pass makes new parameters, even of tied ones.
+  program._state_dict, program._constants, program._example_inputs = weights, constants, examples
+  return program
+
+
+def _stand_ins(target: Target) -> Iterator[Replacement]:
+  """Replacements of functions that query a device's properties, or read the bytes of weights."""
+  import torch
+  from torch._dynamo.device_interface import CudaInterface
+  from torch._inductor import graph, utils
+  from torch._inductor.fx_passes import joint_graph
+  from torch._inductor.runtime import triton_heuristics
+
+  properties = target.properties()
+  capability = (target.major, target.minor)
+
+  yield CudaInterface, "is_available", staticmethod(lambda: True)
+  yield CudaInterface, "is_bf16_supported", staticmethod(lambda *args, **kwargs: target.major >= 8)
+  functions: dict[str, Callable[..., Any]] = {
+    "get_device_properties": lambda device=None: properties,
+    "current_device": lambda: 0,
+    "device_count": lambda: 1,
+  }
+  for name, function in functions.items():
+    yield CudaInterface, name, staticmethod(function)
+    yield torch.cuda, name, function
+  yield torch.cuda, "get_device_capability", lambda device=None: capability
+  yield torch.cuda, "get_device_name", lambda device=None: target.name
+  for cuda_env in torch_compat.cuda_environment():
+    yield cuda_env, "get_cuda_arch", lambda: str(target.capability)
+    yield cuda_env, "get_cuda_version", lambda: torch.version.cuda
+
+  # Devices with less than 68 multiprocessors get templates too. Each module that imported the name
+  # is patched.
+  for module in _modules_with("is_big_gpu", utils.is_big_gpu):
+    yield module, "is_big_gpu", lambda *args, **kwargs: True
+
+  # Fake weights have identity, but no address.
+  for module in _modules_with("is_same_tensor", utils.is_same_tensor):
+    yield module, "is_same_tensor", lambda left, right: left is right
+  yield graph.GraphLowering, "constant_name", _constant_name(graph.GraphLowering.constant_name)
+
+  # Patterns that were traced on the CPU (`_learn_patterns`) match graphs of either device.
+  lazy_init: Any = joint_graph.lazy_init
+  yield joint_graph, "lazy_init", lambda device=None: lazy_init(torch.device("cpu"))
+
+  # Inductor compiles kernels in Triton only; a kernel in Gluon needs another class.
+  yield triton_heuristics, "ASTSource", torch_compat.kernel_source
+
+
+def _without_a_gpu(target: Target, tuned: tuning.Tuning) -> Iterator[Replacement]:
+  """Replacements of functions that would launch kernels, or choose by time."""
+  from torch._inductor import select_algorithm
+  from torch._inductor.runtime import triton_helpers, triton_heuristics
+
+  yield (
+    select_algorithm.AlgorithmSelectorCache,
+    "pick_deterministic_choice",
+    lambda self, choices: tuned.pick_template(target, choices),
+  )
+  yield triton_helpers, "set_driver_to_gpu", lambda: None
+  yield triton_heuristics.CachingAutotuner, "_make_launchers", lambda self: None
+
+
+def _check_assembler(target: Target) -> None:
+  """Refuses a target that is newer than the assembler that Triton brings along."""
+  from triton import knobs
+
+  nvidia: Any = knobs.nvidia
+  tool, variable = nvidia.ptxas, "TRITON_PTXAS_PATH"
+  if target.major >= 10 and hasattr(nvidia, "ptxas_blackwell"):
+    tool, variable = nvidia.ptxas_blackwell, "TRITON_PTXAS_BLACKWELL_PATH"
+  if not _assembles(tool.path, target.arch):
+    raise ValueError(
+      f"{target.name}: the assembler {tool.version} that comes with Triton does not know "
+      f"{target.arch}; set {variable} to a newer ptxas"
+    )
+
+
+@functools.cache
+def _assembles(path: str, arch: str) -> bool:
+  """Whether an assembler knows an architecture."""
+  empty_module = ".version 7.0\n.target sm_80\n.address_size 64\n"
+  process = subprocess.run(
+    [path, f"--gpu-name={arch}", "-o", "/dev/null", "-"],
+    input=empty_module,
+    text=True,
+    check=False,
+    capture_output=True,
+  )
+  return "is not defined for option" not in process.stderr
+
+
+def _modules_with(name: str, value: Any) -> list[types.ModuleType]:
+  """Modules of Inductor in which `name` is `value`."""
+  return [
+    module
+    for key, module in sorted(sys.modules.items())
+    if key.startswith("torch._inductor") and getattr(module, name, None) is value
+  ]
+
+
+def _learn_patterns() -> None:
+  """Traces Inductor's replacement patterns, once per process, before anything is replaced."""
+  import torch
+  from torch._inductor.fx_passes import joint_graph
+
+  lazy_init: Any = joint_graph.lazy_init
+  lazy_init(torch.device("cpu"))
+
+
+def _constant_name(original: Callable[..., str]) -> Callable[..., str]:
+  """The replacement of GraphLowering.constant_name. A CPU constant that a CUDA kernel needs becomes
+  a fake CUDA constant, and nothing is copied to a device."""
+
+  def constant_name(self: Any, name: str, device_override: torch.device | None) -> str:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from torch.utils import _python_dispatch
+
+    value = self.constants[name]
+    if device_override is None or device_override.type != "cuda" or value.device == device_override:
+      return original(self, name, device_override)
+    key = f"{name}_{device_override.type}{device_override.index or 0}"
+    if key not in self.constants:
+      with _python_dispatch._disable_current_modes():
+        mode = value.fake_mode if isinstance(value, FakeTensor) else FakeTensorMode()
+        with mode:
+          self.constants[key] = torch.empty_strided(
+            value.size(), value.stride(), dtype=value.dtype, device=device_override
+          )
+      self.constant_reprs[key] = (
+        f"{key} {value.dtype!r} {tuple(value.size())!r} {tuple(value.stride())!r}"
+      )
+      self.allocated_constant_name[key] = self.allocated_constant_name.get(name, name)
+    return key
+
+  return constant_name
+
+
+# Replacing and restoring
+
+
+@contextlib.contextmanager
+def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+  """While open, an attribute has another value. An inherited attribute is inherited again
+  afterwards."""
+  original = vars(owner).get(name)
+  setattr(owner, name, value)
+  try:
+    yield
+  finally:
+    if original is None:
+      delattr(owner, name)
+    else:
+      setattr(owner, name, original)
+
+
+@contextlib.contextmanager
+def _triton_driver(replacement: Any) -> Iterator[None]:
+  """While open, Triton's driver is `replacement`."""
+  from triton import runtime
+
+  driver: Any = runtime.driver
+  original = getattr(driver, "_active", None)
+  driver.set_active(replacement)
+  try:
+    yield
+  finally:
+    driver._active = original
+
+
+@contextlib.contextmanager
+def _without_line_tables() -> Iterator[None]:
+  """While open, images have no line tables, which would hold the paths of this machine."""
+  from triton import knobs
+
+  with knobs.compilation.scope():
+    knobs.compilation.disable_line_info = True
+    yield
+
+
+@contextlib.contextmanager
+def _worker_properties(target: Target) -> Iterator[None]:
+  """While open, Dynamo's tables of devices have the target alone."""
+  from torch._dynamo import device_interface
+
+  properties: dict[str, Any] = device_interface.caching_worker_device_properties
+  devices: dict[str, Any] = device_interface.caching_worker_current_devices
+  tables = ((properties, [target.properties()]), (devices, 0))
+  originals = [dict(table) for table, _ in tables]
+  for table, value in tables:
+    table["cuda"] = value
+  try:
+    yield
+  finally:
+    for (table, _), original in zip(tables, originals):
+      table.clear()
+      table.update(original)
+
+
+def _clear_caches() -> None:
+  """Empties every cache of answers about the device."""
+  from torch._inductor.runtime.hints import DeviceProperties
+
+  create: Any = DeviceProperties.create
+  create.cache_clear()
+  for module in torch_compat.MODULES_WITH_DEVICE_CACHES:
+    for value in list(vars(sys.modules[module]).values()) if module in sys.modules else ():
+      if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == module:
+        value.cache_clear()

@@ -1,0 +1,159 @@
+"""The Triton kernels of matrix products and their tiles, chosen by a rule that measures nothing.
+
+The set "templates" has Inductor's tiled templates. Each product becomes a kernel, into which the
+elementwise operations after it are fused. The set "fused" has ordinary kernels with `tl.dot`
+(`triton.native_matmul`), into which the operations before the product are fused too. That gives
+fewer kernels, but the operations before the product are computed again for every column of tiles.
+Products that "fused" does not support (one row, convolutions) are made by templates.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from ..inductor import torch_compat
+from ..inductor.lines import InductorObject
+from .target import Target
+
+# A triton.Config.
+Config = Any
+
+# Inductor's options of each set.
+SETS: dict[str, dict[str, Any]] = {"templates": {}, "fused": {"triton.native_matmul": True}}
+
+
+def options(gemm_set: str) -> dict[str, Any]:
+  """Inductor's options for a set of kernels."""
+  if gemm_set not in SETS:
+    raise ValueError(f"products={gemm_set!r}: give one of {', '.join(map(repr, SETS))}")
+  return SETS[gemm_set]
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+  """`batch` products of m x k and k x n. An element has `bytes` bytes. Unknown sizes are those of
+  the example."""
+
+  m: int
+  n: int
+  k: int
+  batch: int
+  bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiles:
+  """The tile of a block, m x n, of which a step multiplies k columns and rows."""
+
+  m: int
+  n: int
+  k: int
+  stages: int
+  warps: int
+
+
+def cost(target: Target, problem: Problem, tiles: Tiles) -> float:
+  """The estimated time of a product in units of its own; infinite if the tiles do not fit.
+
+  The cost is the number of rounds of blocks over the multiprocessors, times the work of a block.
+  A step loads (m + n) k elements and multiplies m n k elements. A multiplication costs about a 64th
+  of a load. The fixed cost of a step is hidden better by more stages.
+  """
+  elements = (tiles.m + tiles.n) * tiles.k * tiles.stages
+  if elements * problem.bytes > target.shared_memory_per_block_optin:
+    return float("inf")
+  if tiles.m * tiles.n > 128 * 32 * tiles.warps:  # accumulators that do not fit the registers
+    return float("inf")
+  blocks = -(-problem.m // tiles.m) * -(-problem.n // tiles.n) * problem.batch
+  rounds = -(-blocks // target.multi_processor_count)
+  step = (tiles.m + tiles.n) * tiles.k + tiles.m * tiles.n * tiles.k / 64 + 2048 / tiles.stages
+  return rounds * -(-problem.k // tiles.k) * step
+
+
+def pick_template(target: Target, choices: Sequence[InductorObject]) -> InductorObject:
+  """The template with the least cost; the first one if several have it. Templates without tiles
+  come last."""
+
+  def rank(index: int) -> tuple[float, int]:
+    return _template_cost(target, choices[index]), index
+
+  return choices[min(range(len(choices)), key=rank)]
+
+
+def fits(target: Target, choice: InductorObject) -> bool:
+  """Whether the target has enough memory for a template, as far as its tiles tell."""
+  return _template_cost(target, choice) < float("inf")
+
+
+def _template_cost(target: Target, choice: InductorObject) -> float:
+  """The cost of a template; infinite if it has no tiles."""
+  info = getattr(choice, "log_info", None) or {}
+  try:
+    m, k, n = (int(part) for part in str(info["tile_shape"]).strip("()").split(","))
+    tiles = Tiles(m, n, k, int(info["num_stages"]), int(info["num_warps"]))
+    # The last two matrices are the factors: the bias of an addmm comes before them.
+    left, right = [node for node in choice.input_nodes if len(node.get_size()) >= 2][-2:]
+    rows, depth, columns = (
+      torch_compat.size_hint(size) for size in (*left.get_size()[-2:], right.get_size()[-1])
+    )
+    batch = 1
+    for size in left.get_size()[:-2]:
+      batch *= torch_compat.size_hint(size)
+  except (KeyError, ValueError):
+    return float("inf")
+  return cost(target, Problem(rows, columns, depth, batch, left.get_dtype().itemsize), tiles)
+
+
+# Tiles for few rows, as in decoding, which Inductor's list of fused products lacks.
+_FEW_ROWS = [
+  Tiles(16, 32, 128, 3, 2),
+  Tiles(16, 64, 64, 4, 4),
+  Tiles(16, 64, 128, 3, 4),
+  Tiles(16, 128, 64, 4, 4),
+]
+_ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "i8": 1, "u8": 1}
+
+
+def ordered(target: Target, tuner: InductorObject) -> list[Config]:
+  """The configurations of a kernel's CachingAutotuner, best first. The configurations of a kernel
+  that is not a product keep Inductor's order."""
+  meta = tuner.triton_meta
+  if not meta.get("native_matmul"):
+    return list(tuner.configs or ())
+  hints = tuner.size_hints
+  sizes = [
+    _ELEMENT_BYTES.get(kind.lstrip("*"), 4)
+    for kind in meta["signature"].values()
+    if kind.startswith("*")
+  ]
+  problem = Problem(hints["y"], hints["x"], hints["r0_"], hints.get("z", 1), max(sizes))
+  candidates = list(tuner.configs or ())
+  candidates += [_config(candidates[0], tiles) for tiles in _FEW_ROWS]
+
+  def rank(index: int) -> tuple[float, int]:
+    config = candidates[index]
+    sizes = config.kwargs
+    # A persistent kernel has its whole k in one step.
+    tiles = Tiles(
+      sizes["YBLOCK"],
+      sizes["XBLOCK"],
+      sizes.get("R0_BLOCK", hints["r0_"]),
+      config.num_stages,
+      config.num_warps,
+    )
+    return cost(target, problem, tiles), index
+
+  return [candidates[index] for index in sorted(range(len(candidates)), key=rank)]
+
+
+def _config(base: Config, tiles: Tiles) -> Config:
+  """A configuration with these tiles and the other settings of `base`."""
+  config = copy.deepcopy(base)
+  config.kwargs.update(YBLOCK=tiles.m, XBLOCK=tiles.n)
+  if "R0_BLOCK" in config.kwargs:
+    config.kwargs["R0_BLOCK"] = tiles.k
+  config.num_warps, config.num_stages = tiles.warps, tiles.stages
+  return config

@@ -1,0 +1,809 @@
+"""Triton kernels of a CUDA target: from Triton source to a cubin, and to the rows and launches of
+the `.hir` that name it.
+
+The parameters of a cubin are the parameters of the kernel's signature in order, except specialised
+ones (`constexpr`, ints that equal 1, None), then the address for failed asserts (asserts.py) if the
+kernel has asserts, then two pointers to scratch memory (`global_scratch`, `profile_scratch`). The
+arena has scratch memory for each block; the pointer is null if the kernel needs none.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import dataclasses
+import hashlib
+import linecache
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import sympy
+
+from ..errors import Unsupported
+from ..hir import (
+  AssertFlag,
+  Backend,
+  Descriptor,
+  KernelCall,
+  LaunchArg,
+  NullArg,
+  ScratchArg,
+  ValueArg,
+  ViewArg,
+)
+from ..inductor import torch_compat
+from ..inductor.lines import InductorObject
+from . import asserts, descriptors, pdl, source_edit
+from .gemm_configs import Config
+from .memory_effects import accesses
+from .target import Target
+from .tuning import Tuning
+
+# Types of `.hir` by Triton's name.
+_TYPES = {
+  "i1": "bool",
+  "i8": "i8",
+  "i16": "i16",
+  "i32": "i32",
+  "i64": "i64",
+  "u1": "bool",
+  "u8": "u8",
+  "u16": "u16",
+  "u32": "u32",
+  "u64": "u64",
+  "fp16": "f16",
+  "bf16": "bf16",
+  "fp32": "f32",
+  "fp64": "f64",
+}
+_BYTES = {
+  "bool": 1,
+  "i8": 1,
+  "u8": 1,
+  "i16": 2,
+  "u16": 2,
+  "f16": 2,
+  "bf16": 2,
+  "i32": 4,
+  "u32": 4,
+  "f32": 4,
+  "i64": 8,
+  "u64": 8,
+  "f64": 8,
+  "ptr": 8,
+}
+
+_LARGEST_ALIGNMENT = 256  # bytes; the alignment of memory that a port allocates
+
+
+@dataclasses.dataclass
+class Kernel:
+  """A compiled kernel.
+
+  arguments: the names of a call's arguments, in order.
+  parameters: the (name, type) of the cubin's parameters without the pointers to scratch memory.
+  access: "read", "write" or "both" for each pointer.
+  scratch: (bytes per block, alignment) of both kinds of scratch memory.
+  triton_meta: Inductor's description of the signature and the constants.
+  """
+
+  name: str
+  symbol: str
+  cubin: bytes
+  ptx: str
+  arguments: list[str]
+  parameters: list[tuple[str, str]]
+  access: dict[str, str]
+  block: tuple[int, int, int]
+  shared: int
+  cluster: int
+  pdl_wait_first: bool
+  triggers_early: bool
+  cooperative: bool
+  scratch: list[tuple[int, int]]
+  config: dict[str, Any]
+  inductor_meta: dict[str, Any]
+  triton_meta: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+  @property
+  def types(self) -> list[str]:
+    """The types of all parameters of the cubin."""
+    return [kind for _, kind in self.parameters] + ["ptr", "ptr"]
+
+  def grid(self, call_args: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """The grid of a call: three SymPy expressions or ints."""
+    names = [*self.arguments, *self.inductor_meta.get("extra_launcher_args", ())]
+    if len(call_args) != len(names):
+      raise Unsupported(
+        f"kernel {self.name}: called with {len(call_args)} arguments, it takes "
+        f"{len(names)} ({', '.join(names)})"
+      )
+    scope = {**self.config, **dict(zip(names, call_args))}
+    x, y, z = grid(self.name, self.inductor_meta, self.config, scope)
+    return (x * self.cluster, y, z)
+
+
+@dataclasses.dataclass(frozen=True)
+class Heuristics:
+  """The arguments of Inductor's `user_autotune`, which makes an autotuner of a Triton function."""
+
+  configs: list[dict[str, Any]]
+  triton_meta: dict[str, Any]
+  inductor_meta: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+  """The grid of a kernel: three Python expressions of `arguments`, which a call has after those of
+  the kernel. Values of a configuration have their names in braces."""
+
+  sides: tuple[str, str, str]
+  arguments: list[str]
+
+
+@dataclasses.dataclass
+class _Definition:
+  """A kernel and its calls. `plain` is the source before its asserts are changed, which is what is
+  measured; `heuristics` is None if the source makes its autotuner itself."""
+
+  source: str
+  kernel: Kernel
+  plain: str
+  heuristics: Heuristics | None
+  config: Config | None = None  # the fastest configuration; None if nothing was measured
+  largest_grid: int | None = 0  # blocks, over all calls; None if not known
+  calls: int = 0
+
+
+class CudaKernels(Backend):
+  """The kernels of one CUDA target, for all functions of a program. `fake_cuda.cuda(target)` must
+  be open.
+
+  prefix: the beginning of the names of all rows.
+  trigger: the policy of `pdl.triggers_early`.
+  wait: whether kernels wait for their predecessors themselves, if the target supports it.
+  tuned: how configurations are chosen.
+  assert_mode: what becomes of asserts.
+  texts: the list to which the texts of asserts are appended; other targets may use the same list.
+  note: is called with each remark for the user.
+  """
+
+  # The machine code assumes this alignment: Inductor marks its own buffers as divisible by it.
+  alignment = 16
+
+  def __init__(
+    self,
+    target: Target,
+    prefix: str = "",
+    trigger: str = "never",
+    wait: bool = True,
+    tuned: Tuning | None = None,
+    assert_mode: str = "status",
+    texts: list[str] | None = None,
+    note: Callable[[str], object] | None = None,
+  ) -> None:
+    self.target, self.prefix, self.trigger = target, prefix, trigger
+    self.product_workspace = cublaslt_workspace(target)
+    self.tuning = tuned or Tuning("heuristic")
+    self.assert_mode = asserts.check_mode(assert_mode)
+    self.texts = [] if texts is None else texts
+    self.note = note or (lambda text: None)
+    self.wait = wait and pdl.supported(target.capability)
+    pdl.triggers_early(trigger, None, 0)  # refuses an unknown policy
+    self._definitions: dict[str, _Definition] = {}  # by the name of the row
+    self._by_source: dict[str, str] = {}  # the row, by a hash of everything but the kernel's name
+    self._names: dict[str, str] = {}  # the row, by the name in the current function
+
+  def options(self) -> dict[str, Any]:
+    """Inductor's options for this target, in addition to those of `fake_cuda.cuda`."""
+    return {}
+
+  def begin_function(self) -> None:
+    """Forgets the names of kernels, which are Inductor's and begin anew in every function."""
+    self._names = {}
+
+  def define_kernel(self, name: str, body: str, metadata: str | None = None) -> None:
+    """Compiles the kernel of a KernelDefinitionLine."""
+    symbol, source = source_of(name, body)
+    source = descriptors.rewrite(source_edit.with_whole_ranks(source), symbol)
+    self._define(name, symbol, source, None)
+
+  def define(
+    self,
+    name: str,
+    source: str,
+    signature: Mapping[str, str],
+    constants: Mapping[str, Any],
+    aligned: Sequence[str],
+    configs: Sequence[Mapping[str, Any]],
+    grid: Grid,
+  ) -> None:
+    """Compiles a kernel that Inductor did not write.
+
+    source: a module that defines the kernel as the Triton function `name`.
+    signature: Triton's type of each parameter, in order; "constexpr" for constants.
+    constants: the values of the constants that no configuration has.
+    aligned: the parameters that are multiples of 16.
+    configs: the configurations to choose from, best first.
+    """
+    from torch._inductor.runtime.hints import DeviceProperties
+
+    target, parameters = self.target, list(signature)
+    device = DeviceProperties(
+      type="cuda",
+      index=0,
+      multi_processor_count=target.multi_processor_count,
+      cc=target.capability,
+      major=target.major,
+      regs_per_multiprocessor=target.regs_per_multiprocessor,
+      max_threads_per_multi_processor=target.max_threads_per_multi_processor,
+      max_threads_per_block=target.max_threads_per_block,
+      warp_size=target.warp_size,
+    )
+    divisible = {(parameters.index(parameter),): [["tt.divisibility", 16]] for parameter in aligned}
+    # Inductor finds a grid by the configuration without the limit of registers.
+    grids = [
+      {
+        "config": {key: value for key, value in config.items() if key != "maxnreg"},
+        "python": [side.format(**config) for side in grid.sides],
+      }
+      for config in configs
+    ]
+    heuristics = Heuristics(
+      configs=[dict(config) for config in configs],
+      triton_meta={
+        "signature": dict(signature),
+        "device": device,
+        "constants": dict(constants),
+        "configs": [divisible],
+      },
+      inductor_meta={
+        "grid_type": "PrecomputedGrid",
+        "precomputed_grids": grids,
+        "extra_launcher_args": grid.arguments,
+        "kernel_name": name,
+        "assert_indirect_indexing": False,
+      },
+    )
+    self._define(name, name, source, heuristics)
+
+  def _define(self, name: str, symbol: str, source: str, heuristics: Heuristics | None) -> None:
+    """Compiles the kernel `symbol` of a module unless an equal one exists."""
+    identity = source if heuristics is None else f"{source}{heuristics}"
+    identity = re.sub(rf"\b{re.escape(symbol)}\b", "kernel", identity)
+    key = hashlib.sha256(identity.encode()).hexdigest()
+    if key not in self._by_source:
+      row, n = name, 1
+      while row in self._definitions:
+        n += 1
+        row = f"{name}_{n}"
+      self._definitions[row] = self._defined(symbol, row, source, heuristics)
+      self._by_source[key] = row
+    self._names[name] = self._by_source[key]
+
+  def _defined(
+    self, name: str, row: str, source: str, heuristics: Heuristics | None
+  ) -> _Definition:
+    """Compiles a kernel. Its asserts become what the mode of asserts says."""
+    from triton.compiler.errors import CompilationError
+
+    if self.assert_mode == "off":
+      source = asserts.removed(source)
+    tuner = _loaded(name, source, self.wait, trigger=False, heuristics=heuristics)
+    self.tuning.defined(row, tuner)
+    if self.assert_mode == "status" and "tl.device_assert(" in source:
+      rewrite = asserts.rewrite(source, name, len(self.texts) + 1)
+      try:
+        changed = _loaded(name, rewrite.source, self.wait, trigger=False, heuristics=heuristics)
+        kernel = self._compiled(name, changed)
+      except CompilationError as error:
+        self.note(
+          f"kernel {self.prefix}{row}: its asserts are traps, since without them it does not "
+          f"compile: {str(error).strip().splitlines()[-1]}"
+        )
+      else:
+        self.texts += [f"kernel {self.prefix}{row}: {text}" for text in rewrite.texts]
+        if rewrite.left:
+          self.note(
+            f"kernel {self.prefix}{row}: {rewrite.left} of its asserts are traps: what they "
+            "protect is not known"
+          )
+        return _Definition(rewrite.source, kernel, source, heuristics)
+    return _Definition(source, self._compiled(name, tuner), source, heuristics)
+
+  def _compiled(self, name: str, tuner: InductorObject) -> Kernel:
+    return compiled(name, tuner, self.target, self.wait, self.tuning.ordered(self.target, tuner))
+
+  def kernel(self, name: str) -> Kernel:
+    """The kernel with a name in the current function."""
+    return self._definitions[self._names[name]].kernel
+
+  def call_kernel(
+    self,
+    name: str,
+    call_args: Sequence[Any],
+    ranges: dict[sympy.Symbol, Any] | None = None,
+    extent: Callable[[Any], sympy.Expr] | None = None,
+  ) -> KernelCall:
+    """The launch of a KernelCallLine. `call_args` has SymPy expressions for ints. `ranges` bounds
+    the grid. `extent` returns the bytes of an argument that stands for a buffer, if kernels are
+    measured."""
+    if name not in self._names:
+      raise Unsupported(f"kernel {name}: called but not defined as a Triton kernel")
+    row = self._names[name]
+    # A SymbolicCallArg is a size that Inductor named for its own launcher.
+    call_args = [getattr(argument, "inner_expr", argument) for argument in call_args]
+    definition = self._definitions[row]
+    if self.tuning.measures and definition.calls == 0:
+      self._measure(name, definition, call_args, extent)
+    kernel = definition.kernel
+    blocks = kernel.grid(call_args)
+    values = self._values(kernel, call_args)
+    arguments = [
+      _launch_argument(kernel, parameter, kind, values) for parameter, kind in kernel.parameters
+    ]
+    largest = _largest(blocks, ranges or {})
+    if definition.largest_grid is not None:
+      definition.largest_grid = None if largest is None else max(definition.largest_grid, largest)
+    definition.calls += 1
+    count = sympy.Mul(*blocks)
+    for size, alignment in kernel.scratch:
+      arguments.append(ScratchArg(count * size, alignment) if size else NullArg())
+    return KernelCall(self.prefix + row, blocks, arguments)
+
+  @staticmethod
+  def _values(kernel: Kernel, call_args: Sequence[Any]) -> dict[str, Any]:
+    """The arguments of a call by parameter."""
+    values: dict[str, Any] = {}
+    for argument, value in zip(kernel.arguments, call_args):
+      values.update(
+        value.arguments(argument) if isinstance(value, Descriptor) else {argument: value}
+      )
+    return values
+
+  def _measure(
+    self,
+    name: str,
+    definition: _Definition,
+    call_args: Sequence[Any],
+    extent: Callable[[Any], sympy.Expr] | None,
+  ) -> None:
+    """Compiles a kernel again, in the configuration that is fastest on calls like this one."""
+    if extent is None:
+      raise ValueError(f"kernel {name}: measuring needs the sizes of its buffers")
+    kernel, heuristics = definition.kernel, definition.heuristics
+    kernel.grid(call_args)  # refuses a wrong number of arguments
+    tuner = _loaded(name, definition.plain, self.wait, trigger=False, heuristics=heuristics)
+    values = self._values(kernel, call_args)
+    named_args = [
+      (parameter, values[parameter]) for parameter in tuner.fn.arg_names if parameter in values
+    ]
+    named_args += zip(
+      kernel.inductor_meta.get("extra_launcher_args", ()), call_args[len(kernel.arguments) :]
+    )
+    definition.config = self.tuning.measured(
+      name, self.target, tuner, named_args, torch_compat.size_hint, extent
+    )
+    if definition.source != definition.plain:
+      tuner = _loaded(name, definition.source, self.wait, trigger=False, heuristics=heuristics)
+    definition.kernel = compiled(name, tuner, self.target, self.wait, [definition.config])
+
+  def finish(self) -> None:
+    """Decides which kernels trigger early, now that all calls are known, and compiles these
+    again."""
+    for definition in self._definitions.values():
+      if not self._should_trigger(definition):
+        continue
+      name = definition.kernel.name
+      tuner = _loaded(name, definition.source, True, trigger=True, heuristics=definition.heuristics)
+      configs = [definition.config]
+      if definition.config is None:
+        configs = self.tuning.ordered(self.target, tuner)
+      definition.kernel = compiled(name, tuner, self.target, True, configs)
+
+  def _should_trigger(self, definition: _Definition) -> bool:
+    """Whether a kernel is to be compiled again so that it triggers early."""
+    kernel, count = definition.kernel, self.target.multi_processor_count
+    return (
+      self.wait
+      and definition.calls > 0
+      and kernel.pdl_wait_first
+      and not kernel.triggers_early
+      and pdl.triggers_early(self.trigger, definition.largest_grid, count)
+      and pdl.may_trigger(kernel.ptx)
+    )
+
+  def kernels(self) -> list[tuple[str, Kernel]]:
+    """The (row name, kernel) of all kernels, in the order of their definition."""
+    return [(self.prefix + row, definition.kernel) for row, definition in self._definitions.items()]
+
+  def files(self) -> dict[str, bytes]:
+    """The cubins of all kernels by file name."""
+    return {f"{name}.cubin": kernel.cubin for name, kernel in self.kernels()}
+
+  def rows(self, target: str, folder: str = "") -> list[str]:
+    """The `image` and `kernel` rows, lines of a `.hir`. `target` is the name of the target's row,
+    `folder` the path from the `.hir` to the files ("kernels/")."""
+    lines = [
+      f'image {name}.cubin {target} cubin "{folder}{name}.cubin"' for name, _ in self.kernels()
+    ]
+    return lines + [row(name, f"{name}.cubin", kernel) for name, kernel in self.kernels()]
+
+
+def _launch_argument(
+  kernel: Kernel, parameter: str, kind: str, values: Mapping[str, Any]
+) -> LaunchArg:
+  """The argument for a parameter of the cubin."""
+  if parameter == asserts.PARAMETER:
+    return AssertFlag()
+  if kind == "ptr":
+    return ViewArg(kernel.access[parameter], values[parameter])
+  return ValueArg(values[parameter])
+
+
+def cublaslt_workspace(target: Target) -> int:
+  """Bytes of scratch memory for a product of cuBLASLt, as in PyTorch."""
+  return 32 << 20 if target.major >= 9 else 4 << 20
+
+
+def row(name: str, image: str, kernel: Kernel) -> str:
+  """The `kernel` row of a `.hir`."""
+  x, y, z = kernel.block
+  text = f'kernel {name} {image} "{kernel.symbol}" ({", ".join(kernel.types)}) block {x} {y} {z}'
+  if kernel.shared:
+    text += f" shared {kernel.shared}"
+  if kernel.cluster != 1:
+    text += f" cluster {kernel.cluster}"
+  for flag in ("pdl_wait_first", "cooperative", "triggers_early"):
+    if getattr(kernel, flag):
+      text += f" {flag}"
+  return text
+
+
+# Source
+
+
+def source_of(name: str, body: str) -> tuple[str, str]:
+  """The function's name and the module in `async_compile.triton('name', '''source''',
+  device_str='cuda')`, the body of a definition line. The name of a user's own kernel is the user's,
+  and differs from the name of the line."""
+  try:
+    statement: Any = ast.parse(body.strip()).body[0]
+    call = statement.value
+    maker = ast.unparse(call.func)
+    symbol, source = (ast.literal_eval(argument) for argument in call.args[:2])
+  except (SyntaxError, AttributeError, IndexError, ValueError) as error:
+    raise Unsupported(
+      f"kernel {name}: its definition is not understood ({error}): {body.strip()[:80]!r}"
+    ) from error
+  if maker != "async_compile.triton":
+    raise Unsupported(
+      f"kernel {name}: made by {maker}, only Triton kernels can go to a CUDA target"
+    )
+  return symbol, source
+
+
+def _load(name: str, source: str) -> Any:
+  """Executes the module of a kernel, and returns the kernel. The module is not in a file, so that
+  no path of this machine gets into the image. Triton finds the text by the name of the module."""
+  file = f"{name}.py"
+  linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+  module = types.ModuleType(name)
+  module.__file__ = file
+  exec(compile(source, file, "exec"), vars(module))
+  return getattr(module, name)
+
+
+# Compiling
+
+
+def _loaded(
+  name: str, source: str, wait: bool, trigger: bool, heuristics: Heuristics | None = None
+) -> InductorObject:
+  """Inductor's autotuner of the kernel `name` of a module."""
+  tuner = _load(name, pdl.rewrite(source, name, trigger) if wait else source)
+  if heuristics is not None:
+    tuner = _autotuner(name, tuner, heuristics)
+  for attribute in (
+    "configs",
+    "fn",
+    "inductor_meta",
+    "triton_meta",
+    "size_hints",
+    "_precompile_config",
+  ):
+    if not hasattr(tuner, attribute):
+      raise Unsupported(f"kernel {name}: a {type(tuner).__name__} without {attribute}")
+  return tuner
+
+
+def _autotuner(name: str, function: Any, heuristics: Heuristics) -> InductorObject:
+  """Inductor's autotuner of a Triton function."""
+  from torch._inductor.runtime import triton_heuristics
+
+  arguments = copy.deepcopy(heuristics)  # Inductor changes them
+  decorate: Any = triton_heuristics.user_autotune(
+    configs=arguments.configs,
+    triton_meta=arguments.triton_meta,
+    filename=f"{name}.py",
+    inductor_meta=arguments.inductor_meta,
+  )
+  tuner = decorate(function)
+  # Inductor reads the limit of registers from a configuration, but does not pass it on.
+  compile_options = tuner._create_compile_options
+  tuner._create_compile_options = lambda config, meta: {
+    **compile_options(config, meta),
+    "maxnreg": config.maxnreg,
+  }
+  return tuner
+
+
+def compiled(
+  name: str, tuner: InductorObject, target: Target, wait: bool, configs: Sequence[Config]
+) -> Kernel:
+  """Compiles a kernel in the first configuration that fits the target."""
+  from triton.runtime.errors import OutOfResources, PTXASError
+
+  refused = []
+  for config in configs:
+    try:
+      result = tuner._precompile_config(config)
+    except (OutOfResources, PTXASError) as error:
+      refused.append(f"{config}: {str(error).strip().splitlines()[-1]}")
+      continue
+    shared = result.kernel.metadata.shared
+    if shared <= target.shared_memory_per_block_optin:
+      return _kernel(name, tuner, result, target, wait)
+    refused.append(f"{config} wants {shared} bytes of shared memory")
+  raise Unsupported(
+    f"kernel {name}: no configuration fits {target.name}, which has "
+    f"{target.shared_memory_per_block_optin} bytes of shared memory: "
+    f"{'; '.join(refused) or 'none given'}"
+  )
+
+
+def _kernel(
+  name: str, tuner: InductorObject, result: InductorObject, target: Target, wait: bool
+) -> Kernel:
+  metadata, forms = result.kernel.metadata, result.kernel.asm
+  ptx = forms["ptx"]
+  _refuse(name, metadata)
+  signature, constants = result.compile_meta["signature"], result.compile_meta["constants"]
+  arguments: list[str] = []
+  parameters: list[tuple[str, str]] = []
+  for index, argument in enumerate(tuner.fn.arg_names):
+    if not (index in tuner.fn.constexprs and argument in constants) and not argument.startswith(
+      "husk_"
+    ):
+      arguments.append(argument)
+    if argument in constants or signature.get(argument) == "constexpr":
+      continue
+    parameters.append((argument, _type(name, argument, signature[argument])))
+  _check_parameters(name, metadata.name, ptx, [kind for _, kind in parameters] + ["ptr", "ptr"])
+  pdl_check = pdl.check(ptx, metadata.name)
+  if wait and not pdl_check.first:
+    raise Unsupported(
+      f"kernel {name}: the wait was put first, but {pdl_check.why_not!r} stands before it in the "
+      "PTX"
+    )
+  cluster = getattr(metadata, "num_ctas", 1)
+  return Kernel(
+    name=name,
+    symbol=metadata.name,
+    cubin=forms["cubin"],
+    ptx=ptx,
+    arguments=arguments,
+    parameters=parameters,
+    access=_access(name, forms.get("ttir") or forms["ttgir"], metadata.name, parameters),
+    block=(target.warp_size * metadata.num_warps, 1, 1),
+    shared=metadata.shared,
+    cluster=cluster,
+    pdl_wait_first=pdl_check.first,
+    triggers_early=pdl_check.triggers,
+    cooperative=bool(getattr(metadata, "launch_cooperative_grid", False)),
+    scratch=_scratch(name, metadata),
+    config=_config(result.config),
+    inductor_meta=tuner.inductor_meta,
+    triton_meta={key: tuner.triton_meta[key] for key in _TRITON_META if key in tuner.triton_meta},
+  )
+
+
+_TRITON_META = ("signature", "constants", "configs")
+
+
+def _refuse(name: str, metadata: Any) -> None:
+  """Refuses a cubin that needs more of a launch than a `.hir` can express."""
+  if getattr(metadata, "tensordesc_meta", None):
+    raise Unsupported(
+      f"kernel {name}: takes a host tensor descriptor, which a launch cannot give yet; "
+      "turn triton.enable_host_side_tma off"
+    )
+  if getattr(metadata, "instrumentation_mode", ""):
+    raise Unsupported(
+      f"kernel {name}: compiled with instrumentation {metadata.instrumentation_mode!r}; unset it"
+    )
+  if getattr(metadata, "tmem_size", 0) and not hasattr(metadata, "num_warps"):
+    raise Unsupported(f"kernel {name}: its metadata does not say the number of warps")
+
+
+def _scratch(name: str, metadata: Any) -> list[tuple[int, int]]:
+  """The (bytes, alignment) of both kinds of scratch memory that each block needs, for example to
+  write tensor descriptors."""
+  scratch = []
+  for kind in ("global", "profile"):
+    size: int = getattr(metadata, f"{kind}_scratch_size", 0) or 0
+    alignment: int = getattr(metadata, f"{kind}_scratch_align", 0) or 0
+    if size and alignment > _LARGEST_ALIGNMENT:
+      raise Unsupported(
+        f"kernel {name}: wants scratch at multiples of {alignment}, {_LARGEST_ALIGNMENT} are the "
+        "most"
+      )
+    scratch.append((size, max(alignment, 1)))
+  return scratch
+
+
+def _type(name: str, argument: str, text: str) -> str:
+  if text.startswith("*"):
+    return "ptr"
+  if text not in _TYPES:
+    raise Unsupported(
+      f"kernel {name}: parameter {argument} has type {text!r}, which a launch cannot give"
+    )
+  return _TYPES[text]
+
+
+def _config(config: Config) -> dict[str, Any]:
+  from torch._inductor.runtime.triton_heuristics import config_to_dict
+
+  return config_to_dict(config)
+
+
+def _check_parameters(name: str, symbol: str, ptx: str, types_: Sequence[str]) -> None:
+  """Compares the parameters that follow from the signature with those of the PTX."""
+  head = re.search(r"\.entry\s+" + re.escape(symbol) + r"\s*\((.*?)\)", ptx, re.S)
+  parameter = r"\.param\s+(?:\.align\s+\d+\s+)?\.[bsuf](\d+)"
+  bits = re.findall(parameter, head.group(1)) if head else []
+  sizes = [int(count) // 8 for count in bits]
+  if sizes != [_BYTES[kind] for kind in types_]:
+    raise Unsupported(
+      f"kernel {name}: parameters ({', '.join(types_)}) were expected, the PTX has sizes {sizes}"
+    )
+
+
+def _access(
+  name: str, ttir: str, symbol: str, parameters: Sequence[tuple[str, str]]
+) -> dict[str, str]:
+  access = accesses(ttir, symbol, [parameter for parameter, kind in parameters if kind == "ptr"])
+  if access is None:
+    raise Unsupported(
+      f"kernel {name}: its intermediate form does not have the pointers of its signature"
+    )
+  return access
+
+
+# Grids
+
+
+def grid(
+  name: str, inductor_meta: dict[str, Any], config: dict[str, Any], scope: Mapping[str, Any]
+) -> tuple[Any, Any, Any]:
+  """The three grid expressions that Inductor's launcher would compute. `scope` has the call's
+  arguments."""
+  from torch._inductor.runtime import triton_heuristics
+
+  kind = inductor_meta.get("grid_type")
+  grid_class = getattr(triton_heuristics, str(kind), None)
+  if not (isinstance(grid_class, type) and issubclass(grid_class, triton_heuristics.GridExpr)):
+    raise Unsupported(f"kernel {name}: grid type {kind!r} is not known")
+  expressions: InductorObject = grid_class(inductor_meta=inductor_meta, mode="python")
+  expressions.ceildiv = _ceildiv
+  expressions.generate(config)
+  scope = dict(scope)
+  for line in expressions.prefix:
+    target, _, value = line.partition(" = ")
+    scope[target.strip()] = _value(name, value, scope)
+  return (
+    _value(name, expressions.x_grid, scope),
+    _value(name, expressions.y_grid, scope),
+    _value(name, expressions.z_grid, scope),
+  )
+
+
+def _ceildiv(numel: int | str, block: int | str | None) -> int | str:
+  """The text or value of a quotient, rounded up."""
+  if block is None or block == 1:
+    return numel
+  if isinstance(numel, int) and isinstance(block, int):
+    return -(-numel // block)
+  # A computed divisor may be 0; then the numerator is 0 too.
+  return f"cdiv({numel}, {block})" if isinstance(block, int) else f"cdiv({numel}, max(1, {block}))"
+
+
+def _value(name: str, text: Any, scope: Mapping[str, Any]) -> sympy.Expr:
+  """The value of an expression in Python."""
+  try:
+    return _evaluated(ast.parse(str(text).strip(), mode="eval").body, scope)
+  except (SyntaxError, KeyError, TypeError, NotImplementedError) as error:
+    raise Unsupported(
+      f"kernel {name}: its grid {str(text)!r} is not understood ({error})"
+    ) from error
+
+
+def _evaluated(node: ast.expr, scope: Mapping[str, Any]) -> Any:
+  from torch.utils._sympy import functions
+
+  match node:
+    case ast.Constant(value=int() as value):
+      return sympy.Integer(value)
+    case ast.Name(id=key):
+      return sympy.sympify(scope[key])
+    case ast.UnaryOp(
+      op=ast.USub(),
+      operand=ast.BinOp(
+        op=ast.FloorDiv(), left=left, right=ast.UnaryOp(op=ast.USub(), operand=right)
+      ),
+    ):
+      # -(a // -b)
+      return _quotient(functions.CeilDiv, _evaluated(left, scope), _evaluated(right, scope))
+    case ast.UnaryOp(op=ast.USub(), operand=operand):
+      return -_evaluated(operand, scope)
+    case ast.BinOp(left=left, op=op, right=right):
+      left_value, right_value = _evaluated(left, scope), _evaluated(right, scope)
+      match op:
+        case ast.Add():
+          return left_value + right_value
+        case ast.Sub():
+          return left_value - right_value
+        case ast.Mult():
+          return left_value * right_value
+        case ast.FloorDiv():
+          return _quotient(functions.FloorDiv, left_value, right_value)
+    case ast.Call(func=ast.Name(id="cdiv"), args=[left, right]):
+      return _quotient(functions.CeilDiv, _evaluated(left, scope), _evaluated(right, scope))
+    case ast.Call(func=ast.Name(id="max" | "min" as which), args=args):
+      extreme: Any = functions.Max if which == "max" else functions.Min
+      return extreme(*(_evaluated(arg, scope) for arg in args))
+    case ast.IfExp(test=ast.Compare(left=left, ops=[op], comparators=[right]), body=yes, orelse=no):
+      relations: dict[type, Any] = {
+        ast.Gt: sympy.Gt,
+        ast.Lt: sympy.Lt,
+        ast.GtE: sympy.Ge,
+        ast.LtE: sympy.Le,
+        ast.Eq: sympy.Eq,
+        ast.NotEq: sympy.Ne,
+      }
+      condition = relations[type(op)](_evaluated(left, scope), _evaluated(right, scope))
+      return functions.Where(condition, _evaluated(yes, scope), _evaluated(no, scope))
+  raise NotImplementedError(f"{ast.unparse(node)!r}")
+
+
+def _quotient(division: Any, left: Any, right: Any) -> Any:
+  """The quotient by FloorDiv or CeilDiv; an integer if both numbers are known."""
+  from torch.utils._sympy import functions
+
+  if not (left.is_Integer and right.is_Integer):
+    return division(left, right)
+  if division is functions.CeilDiv:
+    return sympy.Integer(-(-int(left) // int(right)))
+  return sympy.Integer(int(left) // int(right))
+
+
+def _largest(blocks: Sequence[Any], ranges: dict[sympy.Symbol, Any]) -> int | None:
+  """An upper bound of the number of blocks; None if it is not known."""
+  from torch.utils._sympy.value_ranges import bound_sympy
+
+  product = 1
+  for side in blocks:
+    if not isinstance(side, sympy.Expr):
+      product *= int(side)
+      continue
+    try:
+      upper: Any = bound_sympy(side, ranges).upper
+    except Exception:  # an expression whose range nobody knows
+      return None
+    if not upper.is_Integer:
+      return None
+    product *= int(upper)
+  return product

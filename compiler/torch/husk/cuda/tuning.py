@@ -1,0 +1,285 @@
+"""The choice of a configuration for each kernel of a CUDA target: its tiles, warps and stages, and
+the form of products of one row.
+
+The mode "none" takes the first configuration that Inductor offers and that fits the target.
+"heuristic" follows rules about the target's description (gemm_configs.py), and makes products of
+one row as sums. "max" makes those sums too, and takes what is fastest on the GPU of this machine:
+Inductor measures its templates against each other, Husk measures every other kernel on the sizes of
+the example, first in the configurations of Inductor's list, then in those of Inductor's coordinate
+descent. "none" and "heuristic" give the same bytes on every machine.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import contextvars
+import dataclasses
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..inductor.lines import InductorObject
+from . import gemm_configs
+from .gemm_configs import Config
+from .target import Target
+
+if TYPE_CHECKING:
+  import torch
+
+MODES = ("none", "heuristic", "max")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+# A parameter's name and its argument in a call.
+NamedArgument = tuple[str, Any]
+
+
+def resolve_mode(tune_mode: str | None, target: Target) -> str:
+  """The mode that an export uses. None stands for HUSK_TUNE of the environment if that is set, else
+  for "max" if the GPU of this machine is the target, else for "heuristic". A mode that does not
+  exist or that this machine cannot follow raises ValueError."""
+  tune_mode = tune_mode or os.environ.get("HUSK_TUNE") or None
+  if tune_mode is not None and tune_mode not in MODES:
+    raise ValueError(f"tune={tune_mode!r}: give one of {', '.join(map(repr, MODES))}")
+  if tune_mode is None:
+    return "heuristic" if why_not_here(target) else "max"
+  if tune_mode == "max" and (reason := why_not_here(target)):
+    raise ValueError(
+      f"tune='max' measures kernels on the GPU that they are for, an {target.name}: {reason}; "
+      "export there, or give tune='heuristic'"
+    )
+  return tune_mode
+
+
+def why_not_here(target: Target) -> str:
+  """Why the GPU that torch would use is not the target; empty if it is."""
+  import torch
+
+  if not torch.cuda.is_available():
+    return "there is no GPU here that torch can use"
+  here = torch.cuda.get_device_properties(torch.cuda.current_device())
+  same_chip = (here.major, here.minor, here.multi_processor_count) == (
+    target.major,
+    target.minor,
+    target.multi_processor_count,
+  )
+  memory_difference = abs(here.total_memory - target.total_memory)
+  if same_chip and memory_difference * 8 <= target.total_memory:
+    return ""
+  return (
+    f"the GPU here is an {here.name} (sm_{here.major}{here.minor}, {here.multi_processor_count} "
+    f"multiprocessors, {here.total_memory >> 20} MiB; CUDA_VISIBLE_DEVICES picks another)"
+  )
+
+
+def options(tune_mode: str) -> dict[str, Any]:
+  """Inductor's options for a mode."""
+  inductor: dict[str, Any] = {
+    # If it is set, Inductor makes products of one row as sums. Husk runs the descent itself, since
+    # nothing runs Inductor's kernels.
+    "coordinate_descent_tuning": tune_mode != "none",
+    "autotune_local_cache": tune_mode == "max",
+  }
+  if tune_mode == "max":
+    inductor.update(
+      {
+        "deterministic": False,
+        "max_autotune_pointwise": True,
+        "triton.num_decompose_k_splits": 0,
+        "autotune_remote_cache": False,
+        "benchmark_epilogue_fusion": False,
+        "benchmark_fusion": False,
+      }
+    )
+  return inductor
+
+
+@dataclasses.dataclass
+class Tuning:
+  """The choice of kernels for one target, and its record. `notes` are remarks for the readers of
+  the artifact."""
+
+  mode: str
+  kernels: int = 0  # measured
+  tried: int = 0  # measured configurations
+  seconds: float = 0.0  # spent on measuring
+  notes: list[str] = dataclasses.field(default_factory=list)
+
+  @property
+  def measures(self) -> bool:
+    return self.mode == "max"
+
+  def ordered(self, target: Target, tuner: InductorObject) -> list[Config]:
+    """The configurations of a CachingAutotuner, best first."""
+    if self.mode == "none":
+      return list(tuner.configs or ())
+    return gemm_configs.ordered(target, tuner)
+
+  def pick_template(self, target: Target, choices: Sequence[InductorObject]) -> InductorObject:
+    """One of several templates, without measuring them."""
+    if self.mode == "none":
+      fitting = [choice for choice in choices if gemm_configs.fits(target, choice)]
+      return fitting[0] if fitting else choices[0]
+    return gemm_configs.pick_template(target, choices)
+
+  def defined(self, name: str, tuner: InductorObject) -> None:
+    """Records the definition of a kernel."""
+    count = len(tuner.configs or ())
+    if getattr(tuner, "custom_kernel", False) and count > 1 and not self.measures:
+      self.notes.append(f"{name} has the first of its {count} configurations")
+
+  def measured(
+    self,
+    name: str,
+    target: Target,
+    tuner: InductorObject,
+    call_args: Sequence[NamedArgument],
+    hint: Callable[[Any], int],
+    extent: Callable[[Any], Any],
+  ) -> Config:
+    """The fastest configuration of a CachingAutotuner for a call. `hint` turns an expression into a
+    number, `extent` returns the bytes of an argument that stands for a buffer, as an
+    expression."""
+    begin = time.perf_counter()
+    candidates = self.ordered(target, tuner)
+    best = candidates[0]
+    if len(candidates) > 1 or descends(tuner):
+      try:
+        bench = Bench(tuner, arguments(tuner, call_args, hint, extent))
+        best = bench.best(candidates)
+        self.kernels += 1
+        self.tried += len(bench.times)
+      # An export can do without a measurement, and says so. The next kernel shows a lost device.
+      except Exception as error:
+        text = (str(error).strip().splitlines() or [""])[0][:120]
+        self.notes.append(f"{name} was not measured: {type(error).__name__}: {text}")
+        logging.getLogger("husk").warning(self.notes[-1])
+    self.seconds += time.perf_counter() - begin
+    return best
+
+  def text(self) -> str:
+    """The text for the artifact's metadata."""
+    import torch
+
+    first = self.mode
+    if self.measures:
+      first += f", {self.kernels} kernels measured on {torch.cuda.get_device_name()}"
+    return "; ".join([first, *self.notes])
+
+
+# Measuring
+
+
+def descends(tuner: InductorObject) -> bool:
+  """Whether Inductor's coordinate descent supports the kernel."""
+  kinds = ("POINTWISE", "REDUCTION", "PERSISTENT_REDUCTION")
+  return tuner.heuristic_type.name in kinds and bool(tuner.size_hints)
+
+
+class Bench:
+  """Measures configurations of one kernel. `call_args` are the tensors and numbers of a launch;
+  `times` are milliseconds by the text of a configuration."""
+
+  def __init__(self, tuner: InductorObject, call_args: Sequence[Any]) -> None:
+    self.tuner, self.call_args = tuner, call_args
+    self.times: dict[str, float] = {}
+
+  def best(self, candidates: Sequence[Config]) -> Config:
+    """The fastest configuration that is found from the candidates on; the first candidate if none
+    of them runs."""
+    compiled = at_once(self._compiled, candidates)
+    timed = [
+      (self._run(config, result), index)
+      for index, (config, result) in enumerate(zip(candidates, compiled))
+    ]
+    milliseconds, index = min(timed)
+    best = candidates[index]
+    if milliseconds == float("inf"):
+      return best
+    if descends(self.tuner):
+      # The descent starts at the best candidate, and knows the times of the others.
+      for (known, _), config in zip(timed, candidates):
+        self.tuner.coordesc_tuner.cache_benchmark_result(config, known)
+      best = self.tuner.coordesc_tuner.autotune(
+        lambda config: self._run(config, self._compiled(config)), best, milliseconds
+      )
+    return best
+
+  def _compiled(self, config: Config) -> InductorObject | None:
+    """The compiled kernel; None if the configuration does not compile, for example because the
+    device lacks resources."""
+    from triton.runtime.errors import OutOfResources, PTXASError
+
+    try:
+      return self.tuner._precompile_config(config)
+    except (OutOfResources, PTXASError):
+      return None
+
+  def _run(self, config: Config, result: InductorObject | None) -> float:
+    from triton.runtime.errors import OutOfResources
+
+    milliseconds = float("inf")
+    if result is not None:
+      with contextlib.suppress(OutOfResources), real():
+        milliseconds = self.tuner.bench(result.make_launcher(), *self.call_args)
+    self.times[str(config)] = milliseconds
+    return milliseconds
+
+
+def at_once(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+  """The results of a function for all items, computed by several threads, since the assembler is
+  another program. The threads see the values that torch keeps by context, as its options."""
+  contexts = [contextvars.copy_context() for _ in items]
+  with concurrent.futures.ThreadPoolExecutor(max(1, min(8, os.cpu_count() or 1))) as pool:
+    return list(pool.map(lambda context, item: context.run(function, item), contexts, items))
+
+
+def real() -> AbstractContextManager[Any]:
+  """While open, new tensors have memory."""
+  from torch.utils import _python_dispatch
+
+  return _python_dispatch._disable_current_modes()
+
+
+def arguments(
+  tuner: InductorObject,
+  call_args: Iterable[NamedArgument],
+  hint: Callable[[Any], int],
+  extent: Callable[[Any], Any],
+  device: str = "cuda",
+) -> list[Any]:
+  """Tensors and numbers for a launch. Floats are random, ints 0, so that they are valid indices,
+  and masks true."""
+  signature = tuner.triton_meta["signature"]
+  values: list[Any] = []
+  tensors: dict[Any, torch.Tensor] = {}
+  with real():
+    for name, value in call_args:
+      kind = signature.get(name, "")
+      if kind.startswith("*"):
+        key = value if isinstance(value, str) else id(value)
+        if key not in tensors:
+          tensors[key] = _tensor(kind[1:], max(1, hint(extent(value))), device)
+        values.append(tensors[key])
+      elif value is None or isinstance(value, (bool, int, float)):
+        values.append(value)
+      else:
+        values.append(float(value) if kind in _FLOATS else hint(value))
+  return values
+
+
+_FLOATS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
+
+
+def _tensor(kind: str, size: int, device: str) -> torch.Tensor:
+  """A tensor of `size` bytes whose elements have the Triton type `kind`."""
+  import torch
+
+  if kind in _FLOATS:
+    dtype = getattr(torch, _FLOATS[kind])
+    return torch.randn(-(-size // dtype.itemsize), dtype=dtype, device=device)
+  return torch.full((size,), int(kind in ("i1", "u1")), dtype=torch.uint8, device=device)

@@ -1,0 +1,321 @@
+"""SymPy expressions of sizes, offsets, grids and guards become expressions of a `.hir`.
+
+The class name of a SymPy node selects the method that converts it, so that the Min, floor and other
+functions of SymPy and of torch have one method each.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import sympy
+from sympy.logic.boolalg import BooleanAtom
+
+from ..errors import Unsupported
+from .expr import Expr, Literal, Op, op
+
+# Integer operation -> the same operation on floats.
+_FLOAT_OPS = {
+  "add": "fadd",
+  "sub": "fsub",
+  "mul": "fmul",
+  "min": "fmin",
+  "max": "fmax",
+  "eq": "feq",
+  "lt": "flt",
+  "le": "fle",
+}
+
+# A SymPy expression or condition, a torch function of SymPy, or a Python number.
+SympyValue = Any
+
+
+def _as_float(expression: Expr) -> Expr:
+  return expression if expression.is_float else op("float", expression)
+
+
+def _negated(expression: Expr) -> Expr:
+  return op("fsub", 0.0, expression) if expression.is_float else op("sub", 0, expression)
+
+
+class Expressions:
+  """Converts expressions. It knows the expression that each defined symbol stands for."""
+
+  def __init__(self) -> None:
+    self.names: dict[str, Expr] = {}  # name of a symbol -> the expression that it stands for
+
+  def child(self) -> "Expressions":
+    """A copy. What is defined in the copy later is not known here."""
+    child = Expressions()
+    child.names = dict(self.names)
+    return child
+
+  def define(self, symbol: sympy.Symbol, expression: Expr) -> None:
+    self.names[str(symbol)] = expression
+
+  def knows(self, expression: SympyValue) -> bool:
+    """Whether all symbols of an expression are defined."""
+    return all(str(symbol) in self.names for symbol in sympy.sympify(expression).free_symbols)
+
+  def knows_all(self, expressions: Iterable[SympyValue]) -> bool:
+    return all(self.knows(expression) for expression in expressions)
+
+  def any(self, expression: SympyValue) -> Expr:
+    """An expression of ints or floats."""
+    return self._any(sympy.sympify(expression))
+
+  def int(self, expression: SympyValue) -> Expr:
+    """An int, or a condition, which is 0 or 1. A float is refused."""
+    converted = self._any(sympy.sympify(expression))
+    if converted.is_float:
+      raise Unsupported(f"an int is needed, but {expression} is a float")
+    return converted
+
+  def float(self, expression: SympyValue) -> Expr:
+    """A float; an int is converted at run time."""
+    return self._float(sympy.sympify(expression))
+
+  def ints(self, expressions: Iterable[SympyValue]) -> list[Expr]:
+    return [self.int(expression) for expression in expressions]
+
+  def _float(self, e: Any) -> Expr:
+    if e.is_Rational:
+      return Literal(float(e))
+    return _as_float(self._any(e))
+
+  def _any(self, e: Any) -> Expr:
+    if isinstance(e, BooleanAtom):
+      return Literal(bool(e))
+    if e.is_Integer:
+      return Literal(int(e))
+    if e.is_Float or e in (sympy.oo, -sympy.oo, sympy.nan):
+      return Literal(float(e))
+    if e.is_Symbol:
+      if str(e) not in self.names:
+        raise Unsupported(f"the symbol {e} is used before anything defines it")
+      return self.names[str(e)]
+    method: Callable[[Any], Expr] | None = getattr(self, "_" + type(e).__name__, None)
+    if method is None:
+      raise Unsupported(f"{type(e).__name__} is not supported (in the expression {e})")
+    return method(e)
+
+  def _fold(self, name: str, terms: Iterable[Any]) -> Expr:
+    """The operation `name` over all terms. If one of them is a float, all are converted to
+    floats."""
+    terms = list(terms)
+    operands = [self._any(term) for term in terms]
+    if any(operand.is_float for operand in operands):
+      name, operands = _FLOAT_OPS[name], [self._float(term) for term in terms]
+    result = operands[0]
+    for operand in operands[1:]:
+      result = op(name, result, operand)
+    return result
+
+  def _ints(self, name: str, e: Any) -> Expr:
+    """The operation `name` on the two arguments, both ints."""
+    return op(name, self.int(e.args[0]), self.int(e.args[1]))
+
+  # Arithmetic
+
+  def _Add(self, e: Any) -> Expr:
+    positive = [term for term in e.as_ordered_terms() if not term.could_extract_minus_sign()]
+    negative = [-term for term in e.as_ordered_terms() if term.could_extract_minus_sign()]
+    if not positive:
+      return _negated(self._any(-e))
+    result = self._any(positive[0]) if len(positive) == 1 else self._fold("add", positive)
+    for term in negative:
+      operand = self._any(term)
+      if result.is_float or operand.is_float:
+        result = op("fsub", _as_float(result), self._float(term))
+      else:
+        result = op("sub", result, operand)
+    return result
+
+  def _Mul(self, e: Any) -> Expr:
+    numerator, denominator = sympy.fraction(e)
+    if denominator != 1:
+      parts = self._any(numerator), self._any(denominator)
+      if any(part.is_float for part in parts):
+        return op("fdiv", self._float(numerator), self._float(denominator))
+      return op("floordiv", *parts)  # torch writes such a quotient only if it is exact
+    factors = list(e.as_ordered_factors())
+    if factors[0] == -1 and len(factors) == 2:
+      return _negated(self._any(factors[1]))
+    return self._fold("mul", factors)
+
+  def _Pow(self, e: Any) -> Expr:
+    base, exponent = e.args
+    if exponent == sympy.Rational(1, 2):
+      return op("sqrt", self._float(base))
+    if any(self._any(part).is_float for part in (base, exponent)):
+      return self._FloatPow(e)
+    if exponent.is_Integer and exponent < 0:
+      raise Unsupported(f"the quotient {e} may have a remainder, which is not supported")
+    return self._ints("pow", e)
+
+  _PowByNatural = _Pow
+
+  def _FloatPow(self, e: Any) -> Expr:
+    return op("fpow", self._float(e.args[0]), self._float(e.args[1]))
+
+  def _BitwiseFn_bitwise_and(self, e: Any) -> Expr:
+    return self._ints("bit_and", e)
+
+  def _BitwiseFn_bitwise_or(self, e: Any) -> Expr:
+    return self._ints("bit_or", e)
+
+  def _BitwiseFn_bitwise_xor(self, e: Any) -> Expr:
+    return self._ints("bit_xor", e)
+
+  def _LShift(self, e: Any) -> Expr:
+    return self._ints("shl", e)
+
+  def _RShift(self, e: Any) -> Expr:
+    return self._ints("shr", e)
+
+  def _FloorDiv(self, e: Any) -> Expr:
+    return self._ints("floordiv", e)
+
+  _CleanDiv = _FloorDiv
+
+  def _CeilDiv(self, e: Any) -> Expr:
+    return self._ints("cdiv", e)
+
+  def _Mod(self, e: Any) -> Expr:
+    return self._ints("mod", e)
+
+  _PythonMod = _Mod
+
+  def _ModularIndexing(self, e: Any) -> Expr:
+    value, divisor, modulus = (self.int(argument) for argument in e.args)
+    quotient = value if divisor == Literal(1) else op("floordiv", value, divisor)
+    return op("mod", quotient, modulus)
+
+  def _Min(self, e: Any) -> Expr:
+    return self._fold("min", _ordered(e))
+
+  def _Max(self, e: Any) -> Expr:
+    return self._fold("max", _ordered(e))
+
+  def _align(self, e: Any) -> Expr:
+    """Rounds up to a multiple of 64, to which Inductor's memory pools align."""
+    return op("mul", op("cdiv", self.int(e.args[0]), 64), 64)
+
+  def _Abs(self, e: Any) -> Expr:
+    operand = self._any(e.args[0])
+    return op("fmax" if operand.is_float else "max", operand, _negated(operand))
+
+  def _Identity(self, e: Any) -> Expr:
+    return self._any(e.args[0])
+
+  # Choices
+
+  def _select(self, condition: Any, yes: Any, no: Any) -> Expr:
+    parts = [self._any(part) for part in (yes, no)]
+    if any(part.is_float for part in parts):
+      return op("fselect", self.int(condition), self._float(yes), self._float(no))
+    return op("select", self.int(condition), *parts)
+
+  def _Where(self, e: Any) -> Expr:
+    return self._select(*e.args)
+
+  def _Piecewise(self, e: Any) -> Expr:
+    (value, condition), *rest = e.args
+    if condition == sympy.true:
+      return self._any(value)
+    if not rest:
+      raise Unsupported(f"{e} is not supported: it has no last case")
+    return self._select(
+      condition, value, sympy.Piecewise(*rest, evaluate=False) if len(rest) > 1 else rest[0][0]
+    )
+
+  # Rounding
+
+  def _rounded(self, float_op: str, int_op: str | None, e: Any) -> Expr:
+    """Rounds a number to an int. A quotient of ints is rounded by `int_op`, since a double would
+    lose digits."""
+    inner = e.args[0]
+    if type(inner).__name__ == "IntTrueDiv" and int_op:
+      return self._ints(int_op, inner)
+    numerator, denominator = sympy.fraction(sympy.together(inner))
+    if int_op and denominator != 1 and numerator.is_integer and denominator.is_integer:
+      return op(int_op, self.int(numerator), self.int(denominator))
+    operand = self._any(inner)
+    return op(float_op, operand) if operand.is_float else operand
+
+  def _floor(self, e: Any) -> Expr:
+    return self._rounded("floor", "floordiv", e)
+
+  _FloorToInt = _floor
+
+  def _ceiling(self, e: Any) -> Expr:
+    return self._rounded("ceil", "cdiv", e)
+
+  _CeilToInt = _ceiling
+
+  def _TruncToInt(self, e: Any) -> Expr:
+    return self._rounded("trunc", None, e)
+
+  def _RoundToInt(self, e: Any) -> Expr:
+    return self._rounded("round", None, e)
+
+  def _TruncToFloat(self, e: Any) -> Expr:
+    return op("float", op("trunc", self._float(e.args[0])))
+
+  # Floats
+
+  def _ToFloat(self, e: Any) -> Expr:
+    return self._float(e.args[0])
+
+  def _FloatTrueDiv(self, e: Any) -> Expr:
+    return op("fdiv", self._float(e.args[0]), self._float(e.args[1]))
+
+  _IntTrueDiv = _FloatTrueDiv
+
+  def _OpaqueUnaryFn_sqrt(self, e: Any) -> Expr:
+    return op("sqrt", self._float(e.args[0]))
+
+  def _Rational(self, e: Any) -> Expr:
+    return Literal(float(e))
+
+  _Half = _Rational
+
+  # Conditions
+
+  def _compared(self, name: str, left: Any, right: Any) -> Expr:
+    operands = self._any(left), self._any(right)
+    if any(operand.is_float for operand in operands):
+      return op(_FLOAT_OPS[name], self._float(left), self._float(right))
+    return op(name, *operands)
+
+  def _Equality(self, e: Any) -> Expr:
+    return self._compared("eq", *e.args)
+
+  def _Unequality(self, e: Any) -> Expr:
+    equal = self._compared("eq", *e.args)
+    assert isinstance(equal, Op)
+    return op("not", equal) if equal.op == "feq" else Op("ne", equal.operands)
+
+  def _StrictLessThan(self, e: Any) -> Expr:
+    return self._compared("lt", *e.args)
+
+  def _LessThan(self, e: Any) -> Expr:
+    return self._compared("le", *e.args)
+
+  def _StrictGreaterThan(self, e: Any) -> Expr:
+    return self._compared("lt", e.args[1], e.args[0])
+
+  def _GreaterThan(self, e: Any) -> Expr:
+    return self._compared("le", e.args[1], e.args[0])
+
+  def _And(self, e: Any) -> Expr:
+    return self._fold("and", _ordered(e))
+
+  def _Or(self, e: Any) -> Expr:
+    return self._fold("or", _ordered(e))
+
+  def _Not(self, e: Any) -> Expr:
+    return op("not", self.int(e.args[0]))
+
+
+def _ordered(e: Any) -> list[Any]:
+  return sorted(e.args, key=sympy.default_sort_key)

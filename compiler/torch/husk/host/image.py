@@ -1,0 +1,206 @@
+"""Host images: the instruction sets of kernels, and the compilation of a translation unit to a
+shared object that needs only libc, libm and libmvec. A cross compiler makes images for other
+machines."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import platform
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+
+from ..errors import CompileError, Unsupported
+from ..inductor import torch_compat
+from . import vector_math
+
+
+@dataclasses.dataclass(frozen=True)
+class Isa:
+  """An instruction set. `arch` is the name in the row of a target (husk/port_host.h), `bits` the
+  width of a vector, `vectors` the class of Inductor for this width."""
+
+  arch: str
+  machine: str
+  bits: int
+  vectors: str
+  flags: str
+  macros: tuple[str, ...]
+  cpu: frozenset[str]  # features that /proc/cpuinfo must list
+
+  @property
+  def triple(self) -> str:
+    return f"{self.machine}-linux-gnu"
+
+  @property
+  def native(self) -> bool:
+    """True if this machine has the architecture."""
+    return _machine() == self.machine
+
+  def tool(self, name: str) -> str:
+    """A program of binutils for this machine."""
+    return name if self.native else f"{self.triple}-{name}"
+
+  def compiler(self) -> str:
+    """CXX or g++ if the images are for a machine like this one, else the g++ that
+    cross-compiles."""
+    return torch_compat.compiler() if self.native else f"{self.triple}-g++"
+
+
+_ALL = (
+  Isa(
+    "avx512",
+    "x86_64",
+    512,
+    "VecAVX512",
+    "-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma -mf16c",
+    ("CPU_CAPABILITY_AVX512",),
+    frozenset({"avx512f", "avx512dq", "avx512vl", "avx512bw", "fma", "f16c"}),
+  ),
+  Isa(
+    "avx2",
+    "x86_64",
+    256,
+    "VecAVX2",
+    "-mavx2 -mfma -mf16c",
+    ("CPU_CAPABILITY_AVX2",),
+    frozenset({"avx2", "fma", "f16c"}),
+  ),
+  # SLEEF's names are not used here: the headers then call libm for one lane at a time.
+  Isa(
+    "aarch64",
+    "aarch64",
+    128,
+    "VecNEON",
+    "-march=armv8-a",
+    ("CPU_CAPABILITY_NEON",),
+    frozenset({"asimd"}),
+  ),
+)
+ISAS = {isa.arch: isa for isa in _ALL}  # The best ISA of each machine comes first.
+
+# Rounding equals that of Inductor's own builds: no contraction, and infinities and NaNs are kept. A
+# division of an integer by zero is a failed check.
+_FLAGS = (
+  "-std=c++20 -O2 -fPIC -fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics "
+  "-fno-plt -ffast-math -fno-finite-math-only -fno-unsafe-math-optimizations -ffp-contract=off "
+  "-fno-math-errno -fopenmp "
+  "-fsanitize=integer-divide-by-zero -fno-sanitize-recover=integer-divide-by-zero "
+  "-ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables -fno-ident -w"
+)
+_LIBRARIES = {
+  "libc.so.6",
+  "libm.so.6",
+  "libmvec.so.1",
+  "ld-linux-x86-64.so.2",
+  "ld-linux-aarch64.so.1",
+}
+# Weak symbols, which may be absent.
+_OPTIONAL = {"_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__gmon_start__"}
+
+
+def _machine() -> str:
+  return {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+
+
+def isas_of_this_machine() -> list[str]:
+  """The ISAs of this machine's architecture, best first, whether or not its CPU has them."""
+  return [isa.arch for isa in _ALL if isa.native]
+
+
+def isas() -> list[str]:
+  """The ISAs that the CPU of this machine has, best first."""
+  line = re.search(r"^(?:flags|Features)\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
+  flags = set(line.group(1).split()) if line else set()
+  return [isa.arch for isa in _ALL if isa.native and isa.cpu <= flags]
+
+
+def build(source: str, isa: Isa, unnamed_check: int) -> bytes:
+  """Compiles a translation unit to a shared object, checks the symbols that it needs and returns
+  its bytes. `unnamed_check` is the number of the first check that every image has (runtime.h)."""
+  with tempfile.TemporaryDirectory(prefix="husk-") as name:
+    folder = pathlib.Path(name)
+    (folder / "kernels.cpp").write_text(source)
+    macros = [f"-D{macro}" for macro in isa.macros]
+    flags = [
+      *_FLAGS.split(),
+      *isa.flags.split(),
+      *macros,
+      "-DC10_USING_CUSTOM_GENERATED_MACROS",
+      "-DSTRIP_ERROR_MESSAGES",
+      f"-DHUSK_UNNAMED_CHECK={unnamed_check}",
+    ]
+    includes = [f"-I{path}" for path in torch_compat.include_paths()]
+    _run([isa.compiler(), *flags, *includes, "-c", "kernels.cpp", "-o", "kernels.o"], folder)
+    objects = ["kernels.o"]
+    wanted = _undefined(isa, folder / "kernels.o")
+    shim = vector_math.source([symbol for symbol in wanted if symbol.startswith("Sleef_")])
+    if shim:
+      (folder / "vector_math.cpp").write_text(shim)
+      _run([isa.compiler(), *flags, "-c", "vector_math.cpp", "-o", "vector_math.o"], folder)
+      objects.append("vector_math.o")
+    (folder / "exports.map").write_text("{ global: husk_*; local: *; };\n")
+    # glibc has libmvec for Arm only from 2.38 on.
+    mvec = ["-lmvec"] if isa.machine == "x86_64" else []
+    _run(
+      [
+        isa.compiler(),
+        "-shared",
+        *objects,
+        "-o",
+        "kernels.so",
+        "-nodefaultlibs",
+        "-static-libgcc",
+        "-Wl,--as-needed",
+        *mvec,
+        "-lm",
+        "-lc",
+        "-lgcc",
+        "-Wl,--gc-sections",
+        "-Wl,--no-allow-shlib-undefined",
+        "-Wl,--version-script=exports.map",
+        "-Wl,--build-id=none",
+        "-Wl,-z,noexecstack",
+        "-s",
+      ],
+      folder,
+    )
+    _check(isa, folder / "kernels.so")
+    return (folder / "kernels.so").read_bytes()
+
+
+def _run(command: Sequence[str], folder: pathlib.Path) -> None:
+  try:
+    done = subprocess.run(
+      command, cwd=folder, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}
+    )
+  except FileNotFoundError as error:
+    raise CompileError(
+      f"{command[0]}, which compiles the host kernels, was not found: install it"
+    ) from error
+  if done.returncode:
+    lines = [
+      line for line in done.stderr.splitlines() if "error" in line or "undefined" in line
+    ] or [done.stderr]
+    raise CompileError(f"{command[0]} failed on the host kernels:\n" + "\n".join(lines[:20]))
+
+
+def _undefined(isa: Isa, path: pathlib.Path) -> set[str]:
+  return set(torch_compat.symbols([isa.tool("nm"), "-u", "--format=posix", str(path)]))
+
+
+def _check(isa: Isa, path: pathlib.Path) -> None:
+  """Refuses an image that needs more than libc, libm and libmvec from the loader."""
+  needed = re.findall(
+    r"\(NEEDED\).*\[(.*)\]", torch_compat.tool_output([isa.tool("readelf"), "-d", str(path)])
+  )
+  for name in needed:
+    if name not in _LIBRARIES:
+      raise Unsupported(f"the host kernels need {name}, which an image may not")
+  nm = [isa.tool("nm"), "-D", "-u", "--format=posix", str(path)]
+  for symbol in torch_compat.symbols(nm):
+    if not re.search(r"@(GLIBC_|GLIBC)", symbol) and symbol not in _OPTIONAL:
+      raise Unsupported(f"the host kernels need {symbol}, which is not in libc, libm or libmvec")

@@ -1,0 +1,1 @@
+"""How Inductor is entered, and what of it is changed meanwhile."""

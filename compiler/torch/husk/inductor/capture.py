@@ -1,0 +1,279 @@
+"""From a torch.export program to the lines of Inductor's wrapper.
+
+Husk registers a wrapper class where Inductor looks for its FX backend. With this backend Inductor
+writes no C++ wrapper, keeps inputs that are ints, executes nothing, and what it would write as
+strings can be a line of Husk instead."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import CompileError, Unsupported
+from . import decompositions, loop_ints, patches, torch_compat
+from .lines import (
+  BranchLine,
+  CallLine,
+  Captured,
+  InductorObject,
+  LoopLine,
+  NodeLine,
+  ZeroLine,
+)
+from .origins import origin
+
+if TYPE_CHECKING:
+  import torch
+  from torch.export import ExportedProgram
+
+Result = TypeVar("Result")
+
+
+def capture(
+  exported: ExportedProgram,
+  device: str,
+  options: dict[str, Any],
+  on_lines: Callable[[InductorObject, list[tuple[Any, Any]]], Result],
+  lowerings: dict[Any, Callable[..., Any]] | None = None,
+  sdpa: Callable[..., Any] | None = None,
+) -> Result:
+  """Compiles a program with Inductor and returns what `on_lines(wrapper, guards)` returns.
+
+  device: "cpu" or "cuda".
+  on_lines: called once, when `wrapper.lines` are complete; V.graph is the graph of the wrapper.
+    `guards` are pairs of a condition and the value that Inductor assumed for it.
+  lowerings, sdpa: as for `patches.husk_lines`.
+  """
+  import torch
+  from torch._inductor.codegen import common
+
+  common.init_backend_registration()
+  results: list[Result] = []
+  codegen = common.device_codegens[device]
+  before = codegen.fx_wrapper_codegen
+  wrapper_class = _wrapper_class(lambda wrapper: results.append(on_lines(wrapper, guards)))
+  codegen.fx_wrapper_codegen = wrapper_class
+  try:
+    module, values = _flat(exported)
+    loop_ints.carry_ints_as_tensors(module)
+    with (
+      torch_compat.ignored_guards() as guards,
+      torch_compat.kept_copies(),
+      patches.husk_lines(lowerings, sdpa),
+    ):
+      torch._inductor.aot_compile(module, values, options=torch_compat.options(options))
+  except Exception as error:
+    raise _cause(error) from error
+  finally:
+    codegen.fx_wrapper_codegen = before
+  if len(results) != 1:
+    raise Unsupported(f"Inductor made {len(results)} wrapper programs of the model, one is needed")
+  return results[0]
+
+
+def _flat(exported: ExportedProgram) -> tuple[torch.fx.GraphModule, tuple[Any, ...]]:
+  """The program as a module of flat inputs and outputs, and the (fake) values of the inputs.
+
+  Inductor does not need to know how inputs and outputs nest, and accepts only nests that can be
+  serialized.
+  """
+  from torch.fx.graph import CodeGen
+
+  module: Any = exported.module()
+  module.graph.set_codegen(CodeGen())
+  module.recompile()
+  module._in_spec = module._out_spec = None
+  values = []
+  for node in module.graph.find_nodes(op="placeholder"):
+    if isinstance(node.meta.get("val"), bool):
+      node.meta["val"] = int(node.meta["val"])  # Inductor has no inputs that are bools.
+    values.append(node.meta.get("val"))
+  (results,) = module.graph.output_node().args
+  # Inductor has no outputs that are floats; the signature holds their values.
+  module.graph.output_node().args = (
+    tuple(None if isinstance(result, float) else result for result in results),
+  )
+  return module, tuple(values)
+
+
+def _cause(error: Exception) -> BaseException:
+  """The `Unsupported` inside the exceptions that Inductor wraps around it, else `error` itself. If
+  Inductor finds no C++ compiler, this is a `CompileError`."""
+  cause: BaseException | None = error
+  while cause is not None:
+    if isinstance(cause, Unsupported):
+      return cause
+    if type(cause).__name__ == "InvalidCxxCompiler":
+      return CompileError(
+        f"{torch_compat.compiler()}, which compiles the host kernels, was not found: install it"
+      )
+    cause = getattr(cause, "inner_exception", None) or cause.__cause__
+  return error
+
+
+# Methods of Inductor's wrapper that would write strings, and what a model that needs them is
+# refused for.
+_REFUSED = {
+  "codegen_device_copy": "a copy between devices",
+  "generate_fallback_kernel_with_runtime_lookup": "an operator without a schema that is known",
+}
+
+
+def _wrapper_class(on_lines: Callable[[InductorObject], None]) -> type:
+  """The wrapper class that is registered with Inductor.
+
+  The class is made here, since its base class can be imported only after torch is. Its own methods
+  are those of `_WrapperMethods`."""
+  from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+
+  def create(
+    is_subgraph: bool,
+    subgraph_name: str | None,
+    parent_wrapper: InductorObject,
+    partition_signatures: InductorObject = None,
+  ) -> InductorObject:
+    if is_subgraph:
+      raise Unsupported(f"the subgraph {subgraph_name}, which is not control flow")
+    return wrapper_class()
+
+  methods: dict[str, Any] = {
+    "create": staticmethod(create),
+    "on_lines": staticmethod(on_lines),
+    "supports_caching": False,
+  }
+  for method, construct in _REFUSED.items():
+    methods[method] = _refusing(construct)
+  for method in torch_compat.optional_methods():
+    methods[method] = _do_nothing
+  wrapper_class = type("Wrapper", (_WrapperMethods, PythonWrapperCodegen), methods)
+  return wrapper_class
+
+
+class _WrapperMethods:
+  """The methods in which Husk's wrapper differs from torch's PythonWrapperCodegen."""
+
+  on_lines: Callable[[InductorObject], None]
+  # Attributes of PythonWrapperCodegen.
+  lines: list[InductorObject]
+  computed_sizes: set[Any]
+  writeline: Callable[[InductorObject], None]
+  push_codegened_graph: Callable[[InductorObject], None]
+  pop_codegened_graph: Callable[[], Any]
+  run_wrapper_ir_passes: Callable[[bool], None]
+
+  def __init__(self) -> None:
+    super().__init__()
+    self.captured: dict[InductorObject, Captured] = {}  # by subgraph
+
+  def codegen_inputs(self) -> None:
+    pass
+
+  def _generate(self, is_inference: bool) -> tuple[InductorObject, None]:
+    import torch
+    from torch._inductor.codegen import wrapper_fxir
+
+    self.run_wrapper_ir_passes(is_inference)
+    self.on_lines(self)
+    empty = torch.fx.GraphModule({}, torch.fx.Graph())
+    inductor: Any = wrapper_fxir
+    return inductor.FileBackedGraphModule(empty, lambda *args: None), None
+
+  def make_zero_buffer(self, name: str) -> ZeroLine:
+    return ZeroLine(name)
+
+  def codegen_conditional(self, node: InductorObject) -> None:
+    branches = [self._capture(branch) for branch in (node.false_subgraph, node.true_subgraph)]
+    self.writeline(BranchLine(node, node.predicate, branches))
+
+  def codegen_switch(self, node: InductorObject) -> None:
+    branches = [self._capture(branch) for branch in node.branches]
+    self.writeline(BranchLine(node, node.selector, branches))
+
+  def codegen_while_loop(self, node: InductorObject, stack_output: bool) -> None:
+    if stack_output:
+      raise Unsupported("while_loop that keeps the results of every iteration")
+    cond = self._capture(node.cond_subgraph)
+    self.writeline(LoopLine(node, cond, self._capture(node.body_subgraph)))
+
+  def codegen_invoke_subgraph(self, node: InductorObject) -> None:
+    self.writeline(CallLine(node, self._capture(node.subgraph)))
+
+  def generate_tma_descriptor(self, desc: InductorObject) -> None:
+    # The calls that take a stable descriptor hold all of its values.
+    if type(desc).__name__ != "TMADescriptorStable":
+      raise Unsupported("a tensor descriptor of Triton's experimental kind; use TensorDescriptor")
+
+  def codegen_dynamic_select_index(self, node: InductorObject, clamp: bool) -> None:
+    self.writeline(NodeLine(node))
+
+  def codegen_dynamic_slice_size(self, node: InductorObject) -> None:
+    self.writeline(NodeLine(node))
+
+  def _capture(self, subgraph: InductorObject) -> Captured:
+    """The lines of a subgraph; its kernels belong to the program. A subgraph that is called twice
+    is compiled once."""
+    from torch._inductor.virtualized import V
+
+    graph, parent = subgraph.graph, V.graph
+    if graph not in self.captured:
+      before = self.lines, self.computed_sizes
+      self.lines, self.computed_sizes = [], type(self.computed_sizes)()
+      graph.fx_wrapper = parent.fx_wrapper
+      self.push_codegened_graph(graph)
+      try:
+        with V.set_graph_handler(graph):
+          graph.codegen_subgraph(parent_graph=parent)
+        self.captured[graph] = Captured(graph, self.lines)
+      finally:
+        self.pop_codegened_graph()
+        self.lines, self.computed_sizes = before
+    return self.captured[graph]
+
+
+def _refusing(construct: str) -> Callable[..., None]:
+  def refuse(self: InductorObject, *args: Any, **kwargs: Any) -> None:
+    near = str(origin(args[0])) if args else ""
+    raise Unsupported(construct + (f" (near {near})" if near else ""))
+
+  return refuse
+
+
+def _do_nothing(self: InductorObject, *args: Any, **kwargs: Any) -> None:
+  pass
+
+
+def prepared(exported: ExportedProgram) -> ExportedProgram:
+  """The program with the operators decomposed that have no implementation at run time."""
+  import torch
+
+  graphs: Sequence[torch.fx.Graph] = [
+    module.graph
+    for module in exported.graph_module.modules()
+    if isinstance(module, torch.fx.GraphModule)
+  ]
+  used = {node.target for graph in graphs for node in graph.nodes if node.op == "call_function"}
+  wanted = {op: function for op, function in decompositions.table().items() if op in used}
+  if not wanted:
+    return exported
+  decomposed = torch_compat.with_guards(exported.run_decompositions(wanted), exported)
+  decomposed.example_inputs = exported.example_inputs
+  return decomposed
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+  """Silences warnings of Inductor that do not matter to an export."""
+  import logging
+  import warnings
+
+  logger = logging.getLogger("torch.utils.cpp_extension")
+  level = logger.level
+  logger.setLevel(logging.ERROR)
+  with warnings.catch_warnings():
+    for kind in (FutureWarning, UserWarning, DeprecationWarning):
+      warnings.simplefilter("ignore", kind)
+    try:
+      yield
+    finally:
+      logger.setLevel(level)

@@ -1,0 +1,57 @@
+"""The line of the model that a node of Inductor's IR comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from .lines import InductorObject
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+  """The module of the model that a node comes from, and its source line as "model.py:12 x + 1".
+  Each may be empty. A line of code that torch generated is not in a file."""
+
+  module: str = ""
+  line: str = ""
+  is_in_file: bool = False
+
+  def __str__(self) -> str:
+    return " ".join(part for part in (self.module, self.line) if part)
+
+
+def place(trace: str | None) -> str:
+  """The line of the model in a stack trace, as "model.py:12 x + 1"."""
+  return _line(trace).line
+
+
+def _line(trace: str | None) -> Origin:
+  """The line of the model in a stack trace.
+
+  This is the deepest frame outside PyTorch. Code that torch generated lies in no file; its line
+  number is left out, because it differs from run to run."""
+  frames = re.findall(r'File "([^"]*)", line (\d+), in [^\n]*(?:\n\s*([^\n]*))?', trace or "")
+  in_files = [frame for frame in frames if frame[0][:1] != "<"]
+  of_model = [frame for frame in in_files if "/torch/" not in frame[0]] or in_files or frames
+  if not of_model:
+    return Origin()
+  path, line, code = of_model[-1]
+  code = code.strip()
+  code = code[:37] + "..." if len(code) > 40 else code
+  if path[:1] == "<":
+    return Origin(line=code)
+  return Origin(line=f"{path.rsplit('/', 1)[-1]}:{line} {code}".strip(), is_in_file=True)
+
+
+def origin(node: InductorObject) -> Origin:
+  """The origin of an IR node; it is empty if the node does not tell."""
+  first = None
+  try:
+    first = node.get_origin_node() or next(iter(node.get_origins()), None)
+  except (AttributeError, NotImplementedError):
+    pass
+  meta = getattr(first, "meta", None) or {}
+  modules = [path for path, _ in (meta.get("nn_module_stack") or {}).values() if path]
+  module = re.sub(r"^L\['self'\]\.?", "", str(modules[-1])) if modules else ""
+  return dataclasses.replace(_line(meta.get("stack_trace")), module=module)

@@ -1,0 +1,128 @@
+"""Changes to Inductor while it compiles.
+
+Some nodes of Inductor's IR print themselves as strings, or vanish. While `husk_lines` is open, they
+become lines that `lower/lines.py` knows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .lines import InductorObject, NodeLine
+
+# Classes of torch._inductor.ir whose `codegen` writes text.
+_PRINTED = (
+  "InplaceBernoulliFallback",
+  "InplaceCopyFallback",
+  "DeviceCopy",
+  "ResizeStorageBytes",
+  "MemoryCheckKernel",
+)
+
+
+@contextlib.contextmanager
+def husk_lines(
+  lowerings: dict[Any, Callable[..., Any]] | None = None,
+  sdpa: Callable[..., Any] | None = None,
+) -> Iterator[None]:
+  """Patches Inductor while open.
+
+  lowerings: the lowerings of further operators, by operator.
+  sdpa: if not None, Inductor calls this function in place of scaled_dot_product_attention where it
+    recognises the attention that a model writes out as products and a softmax.
+  """
+  import torch
+  from torch._inductor import ir, lowering
+  from torch._inductor.fx_passes import fuse_attention
+
+  def codegen(self: InductorObject, wrapper: InductorObject) -> None:
+    wrapper.writeline(NodeLine(self))
+
+  with contextlib.ExitStack() as stack:
+    for name in _PRINTED:
+      if hasattr(ir, name):
+        _set_attribute(stack, getattr(ir, name), "codegen", codegen)
+    for name in ("_assert_async", "_functional_assert_async"):
+      packet = getattr(torch.ops.aten, name)
+      for overload in packet.overloads():
+        _set_item(stack, lowering.lowerings, getattr(packet, overload), _assert_lowering(codegen))
+    for op, lowered in (lowerings or {}).items():
+      _set_item(stack, lowering.lowerings, op, lowered)
+    if sdpa is not None:
+      _set_attribute(stack, fuse_attention, "_scaled_dot_product_attention", sdpa)
+    for name in ("maybe_free_symbols", "maybe_free_unbacked_symbols"):
+      with_conditions = _with_conditions(getattr(ir, name), unbacked="unbacked" in name)
+      _set_attribute(stack, ir, name, with_conditions)
+    yield
+
+
+def _with_conditions(find: Callable[[Any], Any], unbacked: bool) -> Callable[[Any], Any]:
+  """Makes a function that lists free symbols list those of a condition (the predicate of cond) too.
+
+  torch 2.11 overlooks them, and drops the definitions of these symbols as unused.
+  """
+  import sympy.logic.boolalg
+  from torch._inductor.utils import get_free_symbols
+
+  def free_symbols(value: Any) -> Any:
+    if isinstance(value, sympy.logic.boolalg.Boolean):
+      return get_free_symbols(value, unbacked)
+    return find(value)
+
+  return free_symbols
+
+
+def _assert_lowering(codegen: Callable[..., None]) -> Callable[..., Any]:
+  """The lowering of aten._assert_async: the condition is read to the host and checked there.
+
+  Inductor's own lowering is an assertion in a kernel, which a GPU program leaves out or is killed
+  by."""
+  from torch._inductor import ir
+  from torch._inductor.virtualized import V
+
+  class TensorAssert(ir.ExternKernel):
+    def __init__(self, condition: InductorObject, text: str) -> None:
+      super().__init__(
+        None, ir.NoneLayout(device=condition.get_device()), self.unwrap_storage([condition])
+      )
+      self.text = text
+      self.name = V.graph.register_buffer(self)
+      V.graph.register_operation(self)
+
+    def should_allocate(self) -> bool:
+      return False
+
+    def has_side_effects(self) -> bool:
+      return True
+
+    def get_unbacked_symbol_defs(self) -> Any:
+      from torch.utils._ordered_set import OrderedSet
+
+      return OrderedSet()
+
+  TensorAssert.codegen = codegen
+
+  def lowered(
+    condition: InductorObject, text: str = "an assertion of a tensor", *token: Any, **_: Any
+  ) -> Any:
+    condition.realize()
+    TensorAssert(condition, text)
+    return token[0] if token else condition
+
+  return lowered
+
+
+def _set_attribute(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
+  """Sets an attribute until `stack` is closed."""
+  before = owner.__dict__.get(name)
+  setattr(owner, name, value)
+  stack.callback(lambda: delattr(owner, name) if before is None else setattr(owner, name, before))
+
+
+def _set_item(stack: contextlib.ExitStack, table: dict[Any, Any], key: Any, value: Any) -> None:
+  """Sets an entry of a dict until `stack` is closed."""
+  before = table.get(key)
+  table[key] = value
+  stack.callback(lambda: table.pop(key) if before is None else table.__setitem__(key, before))

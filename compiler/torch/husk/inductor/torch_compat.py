@@ -1,0 +1,343 @@
+"""The differences between the versions of torch, and private parts of torch that are used in one
+place.
+
+Tested with torch 2.11 and 2.15.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import pathlib
+import subprocess
+from collections.abc import Container, Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from .lines import InductorObject
+
+if TYPE_CHECKING:
+  import torch
+  from torch.export import ExportedProgram
+
+TESTED = ("2.11", "2.15")
+
+# Lines of the wrapper that an artifact does not need: huskc plans the memory, and the checks of
+# sizes come from the signature.
+IGNORED_LINES = {
+  "CommentLine",
+  "LineContext",
+  "FreeLine",
+  "FreeIfNotReusedLine",
+  "NullLine",
+  "EnterDeviceContextManagerLine",
+  "ExitDeviceContextManagerLine",
+  "AssertSizeStrideLine",
+  "GroupedAssertSizeStrideLine",
+  "AssertAlignmentLine",
+  "EnterDeviceContextManagerWithStreamInfoLine",
+  "ExitDeviceContextManagerWithStreamInfoLine",
+  "EnterKernelProfileScopeLine",
+  "ExitKernelProfileScopeLine",
+}
+
+# `options` leaves out the options that the installed version of torch does not have.
+OPTIONS = {
+  "fx_wrapper": True,
+  "size_asserts": False,
+  "alignment_asserts": False,
+  "scalar_asserts": False,
+  "nan_asserts": False,
+  "compile_threads": 1,
+  # huskc plans the memory, for a list of launches and for a graph.
+  "allow_buffer_reuse": False,
+  "memory_planning": False,
+  "always_keep_tensor_constants": True,
+  # Constant folding treats a buffer of one element as a constant, even if the model writes it.
+  "joint_graph_constant_folding": False,
+  "comprehensive_padding": True,
+  "triton.mix_order_reduction": False,
+  "triton.enable_host_side_tma": False,
+  "triton.autotune_at_compile_time": False,
+  "triton.store_cubin": False,
+  "fx_graph_cache": False,
+}
+
+
+def torch_version() -> str:
+  import torch
+
+  return torch.__version__.split("+")[0]
+
+
+def options(more: dict[str, Any]) -> dict[str, Any]:
+  """The options of OPTIONS and `more` that the installed version of torch has."""
+  from torch._inductor import config
+
+  # With config.fallback_random a program draws the random numbers of eager PyTorch, so the
+  # operators that draw them must stay in the order of the model.
+  ordered = {"reorder_for_peak_memory": False} if config.fallback_random else {}
+  return {key: value for key, value in {**OPTIONS, **ordered, **more}.items() if _has(config, key)}
+
+
+def _has(config: Any, key: str) -> bool:
+  owner = config
+  for part in key.split("."):
+    if not hasattr(owner, part):
+      return False
+    owner = getattr(owner, part)
+  return True
+
+
+def optional_methods() -> tuple[str, ...]:
+  """Methods of the wrapper that exist in one version only and must do nothing."""
+  return ("register_alignment_check_inputs", "codegen_deferred_alignment_copies", "sync_d2h_copy")
+
+
+@contextlib.contextmanager
+def host_codegen(vectors: str, mark: str) -> Iterator[None]:
+  """Changes how Inductor writes C++ while open.
+
+  Loop nests that are not fused become functions of their own. Vectors are those of the class
+  `vectors` ("VecAVX2") of cpu_vec_isa, whatever this machine has. A line of `mark` and the number
+  of elements that the loops cover, as a C++ expression, precedes each loop nest."""
+  from torch._inductor import cpu_vec_isa
+  from torch._inductor.codegen.cpp import CppKernel, CppScheduling
+  from torch._inductor.codegen.cpp_utils import cexpr_index
+  from torch._inductor.utils import sympy_product
+
+  isa, write_loops = getattr(cpu_vec_isa, vectors)(), CppKernel.codegen_loops_impl
+
+  def marked(self: InductorObject, nest: Any, code: Any, *args: Any) -> Any:
+    code.writeline(mark + cexpr_index(self.rename_indexing(sympy_product(self.call_ranges))))
+    return write_loops(self, nest, code, *args)
+
+  with contextlib.ExitStack() as stack:
+    for owner, name, value in (
+      (CppScheduling, "ready_to_flush", lambda self: True),
+      (CppKernel, "codegen_loops_impl", marked),
+      (cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]),
+      (type(isa), "__bool__", lambda self: True),
+    ):
+      stack.callback(setattr, owner, name, getattr(owner, name))
+      setattr(owner, name, value)
+    yield
+
+
+@contextlib.contextmanager
+def ignored_guards() -> Iterator[list[tuple[Any, Any]]]:
+  """Collects, while open, the conditions on sizes that Inductor assumes, each with the value that
+  it has.
+
+  The shapes of an exported program are frozen, so torch itself drops these conditions.
+  """
+  from torch.fx.experimental import symbolic_shapes
+
+  ShapeEnv: Any = symbolic_shapes.ShapeEnv
+  before = ShapeEnv._check_frozen
+  collected: list[tuple[Any, Any]] = []
+
+  def check_frozen(self: Any, expression: Any, value: Any) -> None:
+    if self.frozen:
+      collected.append((expression, value))
+    return before(self, expression, value)
+
+  ShapeEnv._check_frozen = check_frozen
+  try:
+    yield collected
+  finally:
+    ShapeEnv._check_frozen = before
+
+
+@contextlib.contextmanager
+def kept_copies() -> Iterator[None]:
+  """Makes Inductor keep copies of memory that is written later, while open.
+
+  Inductor removes a clone whose shape equals that of its operand. After `kept = x.clone();
+  x.copy_(y)` the value of `kept` would then be y, as it is with torch.compile of 2.11 and 2.15."""
+  from torch._inductor.fx_passes import post_grad
+
+  before = post_grad.remove_noop_ops
+
+  def remove(graph: torch.fx.Graph) -> Any:
+    kept = _copies_of_written(graph, post_grad.noop_registry)
+    targets = {node: node.target for node in kept}
+    for node in kept:
+      node.target = _copy
+    try:
+      return before(graph)
+    finally:
+      for node, target in targets.items():
+        node.target = target
+
+  post_grad.remove_noop_ops = remove
+  try:
+    yield
+  finally:
+    post_grad.remove_noop_ops = before
+
+
+def _copy(*args: Any, **kwargs: Any) -> None:
+  raise AssertionError("stands for an operator while a pass runs, and is never called")
+
+
+def _copies_of_written(graph: torch.fx.Graph, candidates: Container[Any]) -> list[torch.fx.Node]:
+  """The nodes that copy an input or a buffer which some node of the graph writes; `candidates` are
+  the operators that copy."""
+  storage: dict[torch.fx.Node, Any] = {}  # node -> the input or buffer that it is a view of
+  copies: list[tuple[torch.fx.Node, set[Any]]] = []
+  written: set[Any] = set()
+  for node in graph.nodes:
+    if node.op in ("placeholder", "get_attr"):
+      storage[node] = node.target if node.op == "get_attr" else node
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None or not node.args:
+      continue
+    sources = [argument for argument in node.all_input_nodes if argument in storage]
+    if schema.is_mutable:
+      written |= {storage[argument] for argument in sources if argument is node.args[0]}
+    elif any(result.alias_info is not None for result in schema.returns):
+      if sources:
+        storage[node] = storage[sources[0]]
+    elif node.target in candidates and sources:
+      copies.append((node, {storage[argument] for argument in sources}))
+  return [node for node, storages in copies if storages & written]
+
+
+# Text before and after Inductor's headers of C++ kernels. The headers of torch 2.15 throw where
+# those of 2.11 call a function. Host kernels are compiled without exceptions, so `throw` is defined
+# as a call of `fail` (host/prefix.h). The headers of the compiler, in which the word must keep its
+# meaning, come first.
+_COMPILERS_HEADERS = """
+algorithm array atomic bit cassert cfloat climits cmath complex cstddef cstdint cstdlib cstring
+exception functional initializer_list iomanip iosfwd iostream iterator limits map memory omp.h
+optional ostream ranges sstream stdexcept string string_view tuple type_traits typeinfo
+unordered_map utility variant vector
+"""
+HOST_PRELUDE = "\n".join(
+  [
+    "#if __has_include(<torch/headeronly/util/TypeCast.h>)",
+    *(f"#include <{name}>" for name in _COMPILERS_HEADERS.split()),
+    "#if defined(__x86_64__)",
+    "#include <immintrin.h>",
+    "#elif defined(__aarch64__)",
+    "#include <arm_neon.h>",
+    "#endif",
+    "namespace husk_kernels { [[noreturn]] static void fail(int check); }",
+    "#define throw husk_kernels::fail(HUSK_UNNAMED_CHECK), (void)",
+    "#endif",
+  ]
+)
+HOST_POSTLUDE = "#undef throw"
+
+# In C++ kernels of torch 2.15, lines with this name record a division by zero in a global variable,
+# which kernels of several sessions would share. These lines are left out: the division is then a
+# failed check.
+HOST_NOTE = "inductor_cpu_integer_div_error"
+
+
+@functools.cache
+def include_paths() -> list[str]:
+  """The folders of the headers of Inductor's C++ kernels."""
+  import torch
+
+  return [str(pathlib.Path(torch.__file__).parent / "include")]
+
+
+def compiler() -> str:
+  """The C++ compiler: the environment variable CXX, else g++."""
+  return os.environ.get("CXX", "g++")
+
+
+def tool_output(command: list[str]) -> str:
+  """The output of a tool of binutils."""
+  return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def symbols(command: list[str]) -> list[str]:
+  """The first column of the output of a tool of binutils."""
+  return [line.split()[0] for line in tool_output(command).splitlines() if line.split()]
+
+
+def allocation_size(graph: InductorObject, buffer: InductorObject) -> Any:
+  """The sizes that memory is allocated for: the sizes of the buffer, or larger ones if it is
+  padded."""
+  sizes = getattr(graph, "get_allocation_size", None)
+  return sizes(buffer) if sizes else buffer.get_size()
+
+
+def guards(exported: ExportedProgram) -> list[str]:
+  """The conditions that torch.export found, as Python text."""
+  return list(getattr(exported, "_guards_code", None) or ())
+
+
+def with_guards(exported: ExportedProgram, source: ExportedProgram) -> ExportedProgram:
+  """`exported` with the guards of `source`. torch drops the guards of a program that it
+  decomposes."""
+  exported._guards_code = guards(source)
+  return exported
+
+
+def argument_names(exported: ExportedProgram) -> list[str]:
+  """The names of a program's positional and keyword arguments; `*many` has a name for each
+  value."""
+  signature = exported.module_call_graph[0].signature
+  return list(signature.forward_arg_names or []) if signature else []
+
+
+# Compilation for a GPU that is not there (cuda/fake_cuda.py, cuda/gemm_configs.py)
+
+# Modules that cache properties of the device.
+MODULES_WITH_DEVICE_CACHES = (
+  "torch.utils._triton",
+  "torch._inductor.utils",
+  "torch._inductor.codegen.cuda.cuda_env",
+  "torch._inductor.kernel.mm",
+)
+
+
+def known_options(wanted: dict[str, Any]) -> dict[str, Any]:
+  """The entries of `wanted` that this torch has an option for."""
+  from torch._inductor import config
+
+  return {key: value for key, value in wanted.items() if _has(config, key)}
+
+
+def size_hint(size: Any) -> int:
+  """The value of a size in the example, or 1024 if only the data decides it. torch 2.15 has no
+  `size_hint` any more."""
+  from torch._inductor.virtualized import V
+
+  sizevars = V.graph.sizevars
+  hint = getattr(sizevars, "optimization_hint", None) or sizevars.size_hint
+  return int(hint(size, fallback=1024))
+
+
+def kernel_source(function: Any, *rest: Any) -> Any:
+  """The object from which Triton compiles a kernel."""
+  from triton.compiler import ASTSource
+  from triton.experimental.gluon._runtime import GluonASTSource
+
+  return (GluonASTSource if function.is_gluon() else ASTSource)(function, *rest)
+
+
+def gluon(text: str) -> str:
+  """The text of a Gluon kernel, written for Triton 3.6, with the function names of this Triton."""
+  from triton.experimental.gluon.language.nvidia.ampere import async_copy
+
+  return (
+    text.replace(".async_copy_global_to_shared(", ".async_load(")
+    if hasattr(async_copy, "async_load")
+    else text
+  )
+
+
+def cuda_environment() -> list[ModuleType]:
+  """The module that knows the installed CUDA, if this torch has it."""
+  import importlib
+
+  try:
+    return [importlib.import_module("torch._inductor.codegen.cuda.cuda_env")]
+  except ModuleNotFoundError:
+    return []

@@ -1,0 +1,1 @@
+"""From the lines of Inductor's wrapper to the statements of a variant."""

@@ -1,0 +1,233 @@
+"""The body of a variant while it is written: its statements, and the names, places and symbols
+that they may use."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from .. import hir
+from ..errors import Unsupported
+from ..inductor.origins import origin
+from ..program.constants import FunctionConstants
+from ..program.signature import Signature
+from .nodes import Graph, IrNode, NodeView, Place, layout_of, node_view
+
+if TYPE_CHECKING:
+  import torch
+
+
+class Body:
+  """Writes the statements of one variant. `signature` describes the inputs and outputs,
+  `constants` are the weights as this function names them, `backend` compiles the kernels."""
+
+  def __init__(
+    self,
+    graph: Graph,
+    signature: Signature,
+    constants: FunctionConstants,
+    backend: hir.Backend,
+    names: hir.Names,
+  ) -> None:
+    self.signature, self.constants, self.backend, self.names = signature, constants, backend, names
+    self.ranges: dict[sympy.Symbol, Any] = graph.sizevars.shape_env.var_to_range
+    self.buffers = {
+      value.name: hir.Buffer(value.name, space)
+      for space, values in (("input", signature.inputs), ("output", signature.outputs))
+      for value in values
+    }
+    # The block that is being written.
+    self.statements: list[hir.Statement] = []
+    # The graph that is being written: the function's, or a subgraph while `inside` is open.
+    self.graph = graph
+    self.places: dict[str, Place] = {}  # by Inductor's name of a buffer
+    self.exprs = hir.Expressions()
+    self.asserts: list[tuple[Any, str]] = []  # (condition, message) with a symbol not yet defined
+    self.called_at = ""  # the origin of the node that calls the subgraph
+
+  # Blocks and subgraphs
+
+  @contextlib.contextmanager
+  def block(self) -> Iterator[list[hir.Statement]]:
+    """While open, statements are appended to the list that the context manager returns."""
+    before, self.statements = self.statements, []
+    try:
+      yield self.statements
+    finally:
+      self.statements = before
+
+  @contextlib.contextmanager
+  def inside(self, graph: Graph, node: IrNode) -> Iterator[None]:
+    """While open, the body writes a subgraph that `node` calls. The subgraph has its own names of
+    buffers, and knows the symbols that are known outside."""
+    before = self.graph, self.places, self.exprs, self.asserts, self.called_at
+    self.called_at = self.origin(node)
+    self.graph, self.places, self.exprs, self.asserts = graph, {}, self.exprs.child(), []
+    try:
+      yield
+    finally:
+      self.graph, self.places, self.exprs, self.asserts, self.called_at = before
+
+  # Statements
+
+  def emit(self, statement: hir.Statement) -> None:
+    self.statements.append(statement)
+
+  def let(self, name: str, value: hir.Expr) -> hir.Name:
+    """Names a number."""
+    name = self.names.take(name)
+    self.emit(hir.Let(name, value))
+    return hir.Name(name, value.is_float)
+
+  def declare(self, wanted: str, size: hir.Expr, align: int = 64) -> hir.Buffer:
+    """A new buffer of the arena. `size` and `align` are in bytes."""
+    buffer = hir.Buffer(self.names.take(wanted), "arena", size, align)
+    self.emit(hir.Declare(buffer))
+    return buffer
+
+  def declare_tensor(
+    self, wanted: str, sizes: Sequence[Any], strides: Sequence[Any], dtype: "torch.dtype"
+  ) -> hir.Buffer:
+    """A new buffer of the arena for a tensor."""
+    return self.declare(wanted, self.exprs.int(self.span(sizes, strides) * dtype.itemsize))
+
+  def call_operator(self, call: hir.OperatorCall) -> None:
+    """Calls an operator the way that the backend decides."""
+    self.statements += self.backend.call_operator(call)
+
+  def launch(
+    self,
+    call: hir.KernelCall,
+    origin: str,
+    view: Callable[[str, Any], hir.View],
+  ) -> None:
+    """Launches a kernel. `view` converts the access and the memory of a ViewArg."""
+    arguments = [self._launch_argument(argument, view) for argument in call.arguments]
+    grid = tuple(self.exprs.int(side) for side in call.grid)
+    self.emit(hir.Launch(call.kernel, grid, arguments, origin))
+
+  def _launch_argument(
+    self, argument: hir.LaunchArg, view: Callable[[str, Any], hir.View]
+  ) -> hir.Argument:
+    match argument:
+      case hir.ViewArg(access, memory):
+        return view(access, memory)
+      case hir.ValueArg(value):
+        return self.number(value)
+      case hir.ScratchArg(size, alignment):
+        return hir.View("write", self.declare("scratch", self.exprs.int(size), alignment))
+      case hir.NullArg():
+        return hir.NullPointer()
+      case hir.AssertFlag():
+        return hir.AssertPointer()
+
+  # Numbers
+
+  def number(self, value: Any) -> hir.Expr:
+    """An expression of a Python number or of a SymPy expression."""
+    return hir.Literal(value) if isinstance(value, (bool, int, float)) else self.exprs.any(value)
+
+  def span(self, sizes: Iterable[Any], strides: Iterable[Any]) -> Any:
+    """The number of elements from the first to the last element of a tensor, an expression. It
+    is 0 if the tensor has no elements."""
+    sizes = [sympy.sympify(size) for size in sizes]
+    strides = [sympy.sympify(stride) for stride in strides]
+    left, dense = [pair for pair in zip(sizes, strides) if pair[0] != 1], sympy.Integer(1)
+    while innermost := next((pair for pair in reversed(left) if pair[1] == dense), None):
+      left.remove(innermost)
+      dense *= innermost[0]
+    if not left:
+      return dense
+    last = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides))
+    for size in sizes:
+      if self._may_be_zero(size):
+        last *= sympy.Min(size, 1)
+    return last
+
+  def _may_be_zero(self, size: Any) -> bool:
+    from torch.utils._sympy.value_ranges import bound_sympy
+
+    return size == 0 or not size.is_Integer and bool(bound_sympy(size, self.ranges).lower <= 0)
+
+  def bytes_of(self, memory: str | Place) -> Any:
+    """The bytes that a buffer's name or a place stands for, an expression."""
+    layout = layout_of(self.place(memory).layout)
+    return self.span(layout.sizes, layout.strides) * layout.dtype.itemsize
+
+  # Memory
+
+  def place(self, memory: str | Place) -> Place:
+    """The place of one of Inductor's names, which may be a constant that is used for the first
+    time."""
+    if isinstance(memory, Place):
+      return memory
+    name = str(memory)
+    if name not in self.places:
+      if name not in self.graph.constants:
+        raise Unsupported(f"the buffer {name} is used before anything writes it")
+      buffer, offset = self.constants.place(self.graph, name)
+      self.places[name] = Place(buffer, sympy.Integer(offset), self.graph.constants[name])
+    return self.places[name]
+
+  def place_of(self, view: NodeView, layout: Any) -> Place:
+    """The place of a view of a buffer whose place is known."""
+    base = self.place(view.name)
+    return Place(base.buffer, base.offset + view.byte_offset, layout)
+
+  def view(self, access: str, memory: str | Place) -> hir.View:
+    """The bytes that a buffer's name or a place stands for, as a kernel gets them."""
+    place = self.place(memory)
+    self.record_access(access, place.buffer)
+    if place.offset == 0:
+      return hir.View(access, place.buffer)
+    offset, extent = self.exprs.int(place.offset), self.exprs.int(self.bytes_of(place))
+    return hir.View(access, place.buffer, offset, extent)
+
+  def tensor(self, access: str, node: IrNode) -> hir.Tensor:
+    """A buffer of Inductor's or a view of one, as an operator gets it."""
+    view = node_view(node)
+    place = self.place_of(view, node)
+    self.record_access(access, place.buffer)
+    return self.typed_view(access, place.buffer, view.dtype, view.sizes, view.strides, place.offset)
+
+  def typed_view(
+    self,
+    access: str,
+    buffer: hir.Buffer,
+    dtype: "torch.dtype",
+    sizes: Sequence[Any],
+    strides: Sequence[Any],
+    byte_offset: Any,
+  ) -> hir.Tensor:
+    name = hir.dtype(dtype)
+    if name is None:
+      raise Unsupported(f"tensors of dtype {dtype} are not supported")
+    offset = self.exprs.int(sympy.expand(sympy.sympify(byte_offset) / dtype.itemsize))
+    return hir.Tensor(
+      access, buffer, name, self.exprs.ints(sizes), self.exprs.ints(strides), offset
+    )
+
+  def record_access(self, access: str, buffer: hir.Buffer) -> None:
+    """Turns a constant that is written into state."""
+    if access != "read" and buffer.space == "constant":
+      buffer.space = "state"
+
+  # Messages
+
+  def origin(self, node: IrNode) -> str:
+    """The place in the model that a node comes from. For a node of a subgraph it is the place of
+    the call if the node itself does not name a line."""
+    own = origin(node)
+    if not self.called_at or own.is_in_file:
+      return str(own)
+    return f"{self.called_at}: {own}"
+
+  def located(self, error: Unsupported, node: IrNode) -> Unsupported:
+    """The error with the place of `node` at the end of its message, or else with the place of
+    the last statement. An error that has a place already stays as it is."""
+    if error.has_place:
+      return error
+    place = self.origin(node) if node is not None else ""
+    place = place or next((s.origin for s in reversed(self.statements) if s.origin), "")
+    return Unsupported(f"{error} (near {place})", has_place=True) if place else error

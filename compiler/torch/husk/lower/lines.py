@@ -1,0 +1,245 @@
+"""The lines of Inductor's wrapper become the statements of a variant."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import sympy
+
+from .. import hir
+from ..errors import Unsupported
+from ..inductor import torch_compat
+from ..program.constants import FunctionConstants
+from ..program.signature import Signature
+from . import control, extern, prologue, results, scalars
+from .body import Body
+from .nodes import IrNode, Line, Place, node_view
+
+# Writes the statements of a node of Inductor's IR.
+NodeWriter = Callable[[Body, IrNode], None]
+
+# Classes of nodes that come as a NodeLine.
+_NODES: dict[str, NodeWriter] = {
+  "InplaceBernoulliFallback": extern.in_place,
+  "InplaceCopyFallback": extern.copy,
+  "DeviceCopy": extern.device_copy,
+  "DynamicSelectStorageOffset": scalars.select_offset,
+  "DynamicSliceSize": scalars.slice_size,
+  "TensorAssert": scalars.tensor_assert,
+}
+
+
+class VariantWriter:
+  """Writes the variants of one function and target. `signature` describes the inputs and
+  outputs, `constants` are the weights as this function names them, `backend` compiles the
+  kernels. `nodes` maps further classes of nodes to the functions that write them."""
+
+  def __init__(
+    self,
+    target: str,
+    signature: Signature,
+    constants: FunctionConstants,
+    backend: hir.Backend,
+    names: hir.Names,
+    nodes: Mapping[str, NodeWriter] | None = None,
+  ) -> None:
+    self.target, self.signature, self.constants = target, signature, constants
+    self.backend, self.names, self.nodes = backend, names, {**_NODES, **(nodes or {})}
+
+  def write(self, wrapper: Any, guards: Iterable[tuple[Any, Any]] = ()) -> hir.Variant:
+    """The variant of Inductor's wrapper, whose graph is the current one. `guards` are the
+    (condition, value) that Inductor took for granted."""
+    from torch._inductor.virtualized import V
+
+    body = Body(V.graph, self.signature, self.constants, self.backend, self.names)
+    self.backend.begin_function()
+    prologue.write(body, guards)
+    LineVisitor(body, self.nodes).visit(wrapper.lines)
+    values = results.write(body)
+    return hir.Variant(self.target, _without_unused(body.statements), values)
+
+
+class LineVisitor:
+  """Writes the statements of each line. The method `visit_X` visits the lines of class X, so
+  that a class that only one version of torch has needs no import. A line without a method is
+  refused by name."""
+
+  def __init__(self, body: Body, nodes: Mapping[str, NodeWriter]) -> None:
+    self.body, self.nodes = body, nodes
+
+  def visit(self, lines: Iterable[Line]) -> None:
+    for line in lines:
+      if not _is_ignored(line):
+        self._visit(line)
+
+  def _visit(self, line: Line) -> None:
+    method: Callable[[Line], None] = getattr(self, f"visit_{type(line).__name__}", _refuse)
+    try:
+      method(line)
+    except Unsupported as error:
+      located = self.body.located(error, getattr(line, "node", None))
+      if located is error:
+        raise
+      raise located from error
+
+  # Memory
+
+  def visit_AllocateLine(self, line: Line) -> None:
+    body, node = self.body, line.node
+    if node.get_name() in body.graph.removed_buffers:
+      return
+    if getattr(line, "comm_buffer", False):
+      raise Unsupported("buffers for communication between devices are not supported")
+    sizes = torch_compat.allocation_size(body.graph, node)
+    view = node_view(node)
+    buffer = body.declare_tensor(view.name, sizes, view.strides, view.dtype)
+    body.places[view.name] = Place(buffer, layout=node)
+
+  def visit_ReuseLine(self, line: Line) -> None:
+    old = self.body.place(line.node.get_name())
+    self.body.places[line.reused_as.get_name()] = Place(old.buffer, old.offset, line.reused_as)
+
+  def visit_ReinterpretLine(self, line: Line) -> None:
+    view = node_view(line.layout.view)
+    self.body.places[line.reused_as.get_name()] = self.body.place_of(view, line.layout)
+
+  def visit_ZeroLine(self, line: Line) -> None:
+    destination = hir.View("write", self.body.place(line.name).buffer)
+    self.body.emit(hir.Fill("u8", destination, hir.Literal(0)))
+
+  # Kernels
+
+  def visit_KernelDefinitionLine(self, line: Line) -> None:
+    self.body.backend.define_kernel(line.kernel_name, line.kernel_body, line.metadata)
+
+  def visit_KernelCallLine(self, line: Line) -> None:
+    body = self.body
+    nodes = line.raw_args or ()
+    if len(nodes) != len(line.call_args):
+      nodes = [None] * len(line.call_args)
+    args = [self._kernel_argument(*pair) for pair in zip(line.call_args, nodes)]
+    call = body.backend.call_kernel(line.kernel_name, args, body.ranges, body.bytes_of)
+    body.launch(call, self._origin_of_results(call), body.view)
+
+  def _kernel_argument(self, value: Any, node: IrNode) -> Any:
+    """The argument of a call as a backend gets it: the name of a buffer, a Place, a Descriptor
+    or an expression. `node` is the node of the argument if the line has one."""
+    body = self.body
+    if type(node).__name__ == "TMADescriptorStable":
+      view = node_view(node.tensor)
+      body.places[value] = body.place_of(view, node.tensor)
+      return hir.Descriptor(value, list(view.sizes), list(view.strides))
+    if type(node).__name__ == "ReinterpretView":  # only kernels of the model's own get views
+      return body.place_of(node_view(node), node)
+    if hasattr(value, "inner_expr"):
+      return value.inner_expr
+    if not isinstance(value, str) or value in body.places or value in body.graph.constants:
+      return value
+    if re.fullmatch(r"[-+]?\d+", value):
+      return sympy.Integer(int(value))
+    symbol = sympy.Symbol(value, integer=True)
+    if not body.exprs.knows(symbol):
+      raise Unsupported(f"the argument {value} of a kernel is neither a buffer nor a symbol")
+    return next((known for known in body.ranges if str(known) == value), symbol)
+
+  def _origin_of_results(self, call: hir.KernelCall) -> str:
+    """The origin of the first buffer that a kernel writes and whose origin is known."""
+    for argument in call.arguments:
+      if isinstance(argument, hir.ViewArg) and argument.access != "read":
+        memory = argument.memory
+        node = (
+          memory.layout
+          if isinstance(memory, Place)
+          else self.body.graph.try_get_buffer(str(memory))
+        )
+        if text := self.body.origin(node):
+          return text
+    return ""
+
+  # Operators
+
+  def visit_ExternKernelOutLine(self, line: Line) -> None:
+    extern.out(self.body, line.node)
+
+  def visit_ExternKernelAllocLine(self, line: Line) -> None:
+    extern.alloc(self.body, line.node)
+
+  def visit_ExternKernelMultiOutLine(self, line: Line) -> None:
+    extern.multi_out(self.body, line.node)
+
+  def visit_ScatterFallbackLine(self, line: Line) -> None:
+    extern.scatter(self.body, line.node)
+
+  def visit_IndexPutFallbackLine(self, line: Line) -> None:
+    extern.index_put(self.body, line.node, line.indices)
+
+  def visit_MultiOutputLine(self, line: Line) -> None:
+    """Checks that the operator's own line has placed the result."""
+    if line.result_name not in self.body.places:
+      raise Unsupported(f"{line.result_name}, one of the results of {line.arg_name}, has no place")
+
+  def visit_NodeLine(self, line: Line) -> None:
+    kind = type(line.node).__name__
+    if kind not in self.nodes:
+      raise Unsupported(f"Inductor node {kind} is not supported")
+    self.nodes[kind](self.body, line.node)
+
+  # Numbers
+
+  def visit_SymbolicCallArgLine(self, line: Line) -> None:
+    self.body.exprs.define(line.arg.inner, self.body.exprs.any(line.arg.inner_expr))
+
+  def visit_DynamicScalarLine(self, line: Line) -> None:
+    scalars.scalar(self.body, line.node)
+
+  def visit_UnbackedSymbolDefsLine(self, line: Line) -> None:
+    """Checks that the line of the node itself has defined the symbols."""
+    unknown = [
+      str(symbol) for symbol in line.unbacked_bindings or () if not self.body.exprs.knows(symbol)
+    ]
+    if unknown:
+      raise Unsupported(f"{line.output_name} decides {', '.join(unknown)}, which is not supported")
+
+  # Control flow
+
+  def visit_BranchLine(self, line: Line) -> None:
+    control.branch(self.body, line, self.visit)
+
+  def visit_LoopLine(self, line: Line) -> None:
+    control.loop(self.body, line, self.visit)
+
+  def visit_CallLine(self, line: Line) -> None:
+    control.call(self.body, line, self.visit)
+
+
+def _refuse(line: Line) -> None:
+  """Visits a line without a method."""
+  text = repr(line.strip()) if isinstance(line, str) else type(line).__name__
+  raise Unsupported(f"the line {text} of Inductor's wrapper is not supported")
+
+
+def _is_ignored(line: Line) -> bool:
+  """Whether a line is one that has no effect here, a comment or an empty line."""
+  if isinstance(line, str):
+    return line.lstrip()[:1] in ("#", "")
+  return type(line).__name__ in torch_compat.IGNORED_LINES
+
+
+def _without_unused(statements: list[hir.Statement]) -> list[hir.Statement]:
+  """The statements without declarations of arena buffers that no step uses and of buffers that
+  stand for others."""
+  used = {id(row) for statement in hir.walk(statements) for row in statement.rows()}
+
+  def is_needed(statement: hir.Statement) -> bool:
+    if not isinstance(statement, hir.Declare):
+      return True
+    buffer = statement.buffer
+    return buffer.stands_for is None and (buffer.space != "arena" or id(buffer) in used)
+
+  def pruned(block: list[hir.Statement]) -> list[hir.Statement]:
+    for statement in block:
+      for inner in statement.blocks():
+        inner[:] = pruned(inner)
+    return [statement for statement in block if is_needed(statement)]
+
+  return pruned(statements)

@@ -1,0 +1,1 @@
+"""The contents of an exported program: inputs, outputs, constants and guards."""

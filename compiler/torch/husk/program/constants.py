@@ -1,0 +1,187 @@
+"""The weights and buffers of a model: one row for each storage, and the safetensors file of their
+bytes.
+
+A storage that some step writes is state: each session has its own, which begins with the value in
+the model or with a fill."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING
+
+from .. import hir
+from ..errors import Unsupported
+from ..inductor.lines import InductorObject
+
+if TYPE_CHECKING:
+  import torch
+  from torch.export import ExportedProgram
+
+FILE = "weights.safetensors"
+GENERATOR, GENERATOR_BYTES = "husk.generator", 2536
+
+
+@dataclasses.dataclass(eq=False)
+class Row:
+  """A constant or a state of the artifact."""
+
+  buffer: hir.Buffer
+  tensor: torch.Tensor  # contiguous; its bytes are stored
+  offset: int  # bytes of the storage before the tensor
+
+
+class Constants:
+  """All constants of a program, for all of its functions. A row is made when a function first uses
+  it."""
+
+  def __init__(self, names: hir.Names) -> None:
+    self._names = names
+    self._tensors: list[torch.Tensor] = []  # of all functions
+    self._by_program: dict[int, dict[str, torch.Tensor]] = {}  # id of a program -> tensors by FQN
+    self._rows: dict[int | str, Row] = {}  # by storage
+    self._reserved: dict[int, str] = {}  # storage -> the name that is reserved for its row
+
+  def add(self, exported: ExportedProgram) -> None:
+    """Adds the parameters, buffers and constants of a function's program. All programs are added
+    before the first row is made."""
+    import torch
+
+    tensors = self._by_program[id(exported)] = {}
+    for fqn, tensor in {**exported.state_dict, **exported.constants}.items():
+      if isinstance(tensor, torch.Tensor):
+        if re.fullmatch(r"buf\d+", fqn):
+          raise Unsupported(
+            f"a parameter or buffer named {fqn}: Inductor calls buffers of its own so; give it "
+            "another name"
+          )
+        tensors[fqn] = tensor.detach()
+        self._tensors.append(tensors[fqn])
+        if (key := _key(tensor)) not in self._reserved:
+          self._reserved[key] = self._names.take(fqn)
+
+  def of(self, exported: ExportedProgram) -> FunctionConstants:
+    """The constants by the names of one function's program."""
+    return FunctionConstants(self, self._by_program[id(exported)])
+
+  def place(
+    self, graph: InductorObject, name: str, tensors: dict[str, torch.Tensor]
+  ) -> tuple[hir.Buffer, int]:
+    """The buffer of Inductor's constant `name`, and the number of bytes before the tensor in it."""
+    tensor = tensors.get(graph.allocated_constant_name.get(name, name))
+    tensor = graph.constants[name] if tensor is None else tensor
+    if _is_fake(tensor):
+      raise Unsupported(
+        f"the constant {name} has no value: it was made while compiling for a device that is not "
+        "here"
+      )
+    row = self._rows.get(_key(tensor)) or self._row(name, tensor)
+    return row.buffer, _begin(tensor) - row.offset
+
+  def _row(self, name: str, tensor: torch.Tensor) -> Row:
+    views = [tensor, *(other for other in self._tensors if _key(other) == _key(tensor))]
+    whole = {
+      (view.dtype, view.storage_offset(), tuple(view.shape), tuple(view.stride())) for view in views
+    }
+    if len(whole) == 1 and tensor.is_contiguous():
+      stored, offset = tensor, _begin(tensor)
+    else:
+      begin = min(map(_begin, views))
+      end = max(map(_end, views))
+      size = tensor.element_size()
+      begin -= begin % size
+      stored, offset = (
+        tensor.as_strided(((end - begin + size - 1) // size,), (1,), begin // size),
+        begin,
+      )
+    if hir.dtype(tensor.dtype) is None:
+      raise Unsupported(f"the constant {name} has dtype {tensor.dtype}")
+    row_name = self._reserved.get(_key(tensor)) or self._names.take(name)
+    size_bytes = hir.Literal(stored.numel() * stored.element_size())
+    row = Row(hir.Buffer(row_name, "constant", size_bytes), stored, offset)
+    self._rows[_key(tensor)] = row
+    return row
+
+  def generator(self) -> hir.Buffer:
+    """The state of the random number generator, which begins as zeros
+    (ports/host/include/husk/port_host.h)."""
+    import torch
+
+    if GENERATOR not in self._rows:
+      buffer = hir.Buffer(self._names.take(GENERATOR), "state", hir.Literal(GENERATOR_BYTES))
+      self._rows[GENERATOR] = Row(buffer, torch.zeros(GENERATOR_BYTES, dtype=torch.uint8), 0)
+    return self._rows[GENERATOR].buffer
+
+  def lines(self) -> tuple[list[str], dict[str, torch.Tensor]]:
+    """The `constant` and `state` lines, and the tensors of the file by name."""
+    lines: list[str] = []
+    tensors: dict[str, torch.Tensor] = {}
+    for row in sorted(self._rows.values(), key=lambda row: row.buffer.name):
+      dims = f"{hir.dtype(row.tensor.dtype)} [{', '.join(map(str, row.tensor.shape))}]"
+      name = row.buffer.name
+      is_state = row.buffer.space == "state"
+      fill = _fill(row.tensor) if is_state else None
+      initial = f"fill {fill}"
+      if fill is None:
+        constant = self._names.take(f"{name}.initial") if is_state else name
+        tensors[constant] = row.tensor.cpu().contiguous()
+        lines.append(f'constant {constant} {dims} file "{FILE}" tensor {hir.quoted(constant)}')
+        initial = f"constant {constant}"
+      if is_state:
+        lines.append(f"state {name} {dims} {initial}")
+    return lines, tensors
+
+
+@dataclasses.dataclass
+class FunctionConstants:
+  """The constants of a program by the names that one function has for them."""
+
+  constants: Constants
+  tensors: dict[str, torch.Tensor]
+
+  def generator(self) -> hir.Buffer:
+    return self.constants.generator()
+
+  def place(self, graph: InductorObject, name: str) -> tuple[hir.Buffer, int]:
+    return self.constants.place(graph, name, self.tensors)
+
+
+def _key(tensor: torch.Tensor) -> int:
+  """The identity of a tensor's storage."""
+  return tensor.untyped_storage()._cdata
+
+
+def _begin(tensor: torch.Tensor) -> int:
+  """The number of bytes from the begin of the storage to the tensor's first element."""
+  return int(tensor.storage_offset()) * tensor.element_size()
+
+
+def _end(tensor: torch.Tensor) -> int:
+  """The number of bytes from the begin of the storage to the end of the tensor's last element."""
+  if tensor.numel() == 0:
+    return _begin(tensor)
+  last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+  return _begin(tensor) + (last + 1) * tensor.element_size()
+
+
+def _is_fake(tensor: torch.Tensor) -> bool:
+  from torch._subclasses.fake_tensor import FakeTensor
+
+  return isinstance(tensor, FakeTensor)
+
+
+def _fill(tensor: torch.Tensor) -> str | None:
+  """The literal that all elements are equal to, or None. Bytes are compared, so -0.0 differs from
+  0.0."""
+  import torch
+
+  if tensor.is_complex() or tensor.element_size() * tensor.numel() == 0:
+    return None
+  flat = tensor.cpu().contiguous().flatten()
+  raw = flat.view(torch.uint8).view(flat.numel(), -1)
+  if not bool((raw == raw[0]).all()):
+    return None
+  value = flat[0].item()
+  if not tensor.is_floating_point() and int(value) >= 2**63:
+    return None
+  return hir.number(int(value) if not tensor.is_floating_point() else value)

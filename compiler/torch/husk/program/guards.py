@@ -1,0 +1,177 @@
+"""The guards of torch.export: conditions on sizes and ints. Inductor drops them; an artifact checks
+them.
+
+torch.export keeps a guard as Python text, "(L['x'].size()[0] % 2) == 0", in which arguments have
+the names of the model's forward."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from .. import hir
+from ..errors import Unsupported
+from ..inductor import torch_compat
+from .values import Input
+
+if TYPE_CHECKING:
+  from torch.export import ExportedProgram
+
+_BINARY: dict[type, Any] = {
+  ast.Add: lambda a, b: a + b,
+  ast.Sub: lambda a, b: a - b,
+  ast.Mult: lambda a, b: a * b,
+  ast.FloorDiv: "FloorDiv",
+  ast.Mod: "PythonMod",
+  ast.Div: "IntTrueDiv",
+  ast.Pow: "PowByNatural",
+}
+_COMPARED: dict[type, Any] = {
+  ast.Eq: sympy.Eq,
+  ast.NotEq: sympy.Ne,
+  ast.Lt: sympy.Lt,
+  ast.LtE: sympy.Le,
+  ast.Gt: sympy.Gt,
+  ast.GtE: sympy.Ge,
+}
+_CALLED = {
+  "max": "Max",
+  "min": "Min",
+  "Max": "Max",
+  "Min": "Min",
+  "Mod": "Mod",
+  "PythonMod": "PythonMod",
+  "FloorDiv": "FloorDiv",
+  "CeilDiv": "CeilDiv",
+  "IntTrueDiv": "IntTrueDiv",
+  "CleanDiv": "CleanDiv",
+}
+
+
+class _AlwaysHolds(Exception):
+  """The guard concerns a value that is checked as a whole, or an address, and needs no check of its
+  own."""
+
+
+def of(exported: ExportedProgram, inputs: Sequence[Input]) -> list[tuple[hir.Expr, str]]:
+  """The guards of an exported program whose inputs are `inputs`: each as a condition of a `.hir`
+  and the text of the message."""
+  conditions = []
+  sources = _sources(exported)
+  for guard in torch_compat.guards(exported):
+    text = guard
+    for source in sorted(sources, key=len, reverse=True):
+      text = text.replace(source, f"_input[{sources[source]}]")
+    reader = _Reader(inputs)
+    try:
+      condition = reader.read(ast.parse(text.strip(), mode="eval").body)
+    except _AlwaysHolds:
+      continue
+    except (Unsupported, SyntaxError) as error:
+      raise Unsupported(f"the guard {guard} of torch.export ({error})") from error
+    if condition not in (sympy.true, True):
+      text = re.sub(r"L\['(\w+)'\]", r"\1", guard).strip()
+      conditions.append((reader.names.int(condition), "the model assumes " + text))
+  return conditions
+
+
+def _sources(exported: ExportedProgram) -> dict[str, int]:
+  """The index of each flat input by the name that guards have for it: {"L['x']": 0, "L['many'][1]":
+  2}.
+
+  The program knows a value of `*many` by the name "many_1" only.
+  """
+  from torch.utils import _pytree as pytree
+
+  spec = exported.call_spec.in_spec
+  assert spec is not None
+  args, kwargs = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+  names = torch_compat.argument_names(exported)
+  sources: dict[str, int] = {}
+  for name, part in [*zip(names, args), *kwargs.items()]:
+    for path, index in pytree.tree_flatten_with_path(part)[0]:
+      for root in (f"L['{name}']", re.sub(r"^(\w+)_(\d+)$", r"L['\1'][\2]", name)):
+        if root[:2] == "L[":
+          sources.setdefault(root + pytree.keystr(path), index)
+  return sources
+
+
+class _Reader:
+  """Reads a guard from its syntax tree."""
+
+  def __init__(self, inputs: Sequence[Input]) -> None:
+    self.inputs, self.names = inputs, hir.Expressions()
+
+  def read(self, node: ast.expr) -> Any:
+    """The sympy expression of a Python expression."""
+    from torch.utils._sympy import functions
+
+    if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)):
+      return sympy.sympify(node.value)
+    if isinstance(node, ast.BoolOp):
+      return (sympy.And if isinstance(node.op, ast.And) else sympy.Or)(*map(self.read, node.values))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
+      value = self.read(node.operand)
+      return sympy.Not(value) if isinstance(node.op, ast.Not) else -value
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+      op = _BINARY[type(node.op)]
+      return (getattr(functions, op) if isinstance(op, str) else op)(
+        self.read(node.left), self.read(node.right)
+      )
+    if isinstance(node, ast.Compare) and all(type(op) in _COMPARED for op in node.ops):
+      terms = [self.read(term) for term in (node.left, *node.comparators)]
+      return sympy.And(
+        *(_COMPARED[type(op)](*pair) for op, *pair in zip(node.ops, terms, terms[1:]))
+      )
+    if (
+      isinstance(node, ast.Call)
+      and (name := ast.unparse(node.func).removeprefix("torch.sym_")) in _CALLED
+    ):
+      return getattr(functions, _CALLED[name])(*map(self.read, node.args))
+    return self._value(node)
+
+  def _value(self, node: ast.expr) -> sympy.Symbol:
+    """The symbol of a size or a stride of an input, or of an input that is an int, a bool or a
+    float."""
+    if (
+      isinstance(node, ast.Call)
+      and isinstance(node.func, ast.Attribute)
+      and node.func.attr == "storage_offset"
+    ):
+      raise _AlwaysHolds  # The address of the tensor includes its offset.
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Call):
+      method, dim = node.value.func, node.slice
+      if (
+        isinstance(method, ast.Attribute)
+        and method.attr in ("size", "stride")
+        and isinstance(dim, ast.Constant)
+        and isinstance(dim.value, int)
+      ):
+        tensor = self._input(method.value)
+        return self._symbol(hir.op(method.attr, hir.Name(tensor.name), dim.value))
+    value = self._input(node)
+    return self._symbol(hir.Name(value.name, value.kind == "float"))
+
+  def _input(self, node: ast.expr) -> Input:
+    if not (
+      isinstance(node, ast.Subscript)
+      and isinstance(node.value, ast.Name)
+      and node.value.id == "_input"
+    ):
+      raise Unsupported(f"it holds a {type(node).__name__}")
+    assert isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int)
+    value = self.inputs[node.slice.value]
+    if value.kind == "none" or value.value is not None:
+      raise _AlwaysHolds
+    return value
+
+  def _symbol(self, expression: hir.Expr) -> sympy.Symbol:
+    name = str(expression)
+    is_float = expression.is_float
+    symbol = sympy.Symbol(name, real=True) if is_float else sympy.Symbol(name, integer=True)
+    self.names.define(symbol, expression)
+    return symbol

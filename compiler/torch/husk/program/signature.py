@@ -1,0 +1,204 @@
+"""The inputs and outputs of a function, from its exported program."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import hir
+from ..errors import Unsupported, within
+from . import guards
+from .constants import Constants
+from .values import Input, Output
+
+if TYPE_CHECKING:
+  from torch.export import ExportedProgram
+  from torch.utils._pytree import TreeSpec
+
+
+@dataclasses.dataclass
+class Signature:
+  """The signature of a function. `names` is the scope of the function's names. `tree` tells how
+  inputs and outputs nest. `guards` are conditions on sizes and ints, each with the text of the
+  message."""
+
+  inputs: list[Input]
+  outputs: list[Output]
+  tree: dict[str, Any]
+  names: hir.Names
+  guards: list[tuple[hir.Expr, str]]
+
+
+def of_functions(
+  exported: Mapping[str, ExportedProgram], names: hir.Names, weights: Constants
+) -> dict[str, Signature]:
+  """The signatures of exported programs, by name; the constants of the programs are added to
+  `weights`.
+
+  If names are equal, that of an input is kept before that of a weight, and that of a weight before
+  that of an output."""
+  signatures: dict[str, Signature] = {}
+  for name, program in exported.items():
+    scope = names.child()
+    arguments = [
+      spec.arg for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"
+    ]
+    values = _values(program)
+    with within(name, exported):
+      inputs = [
+        _input(argument, values, program.range_constraints, scope) for argument in arguments
+      ]
+      signatures[name] = Signature(inputs, [], {}, scope, guards.of(program, inputs))
+  for program in exported.values():
+    weights.add(program)
+  for name, program in exported.items():
+    one = signatures[name]
+    results = [
+      spec.arg for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"
+    ]
+    spec = program.call_spec.out_spec
+    assert spec is not None
+    paths = _paths(spec)
+    values = _values(program)
+    with within(name, exported):
+      one.outputs = [
+        _output(argument, path, values, one.names)
+        for argument, path in zip(results, paths, strict=True)
+      ]
+    one.tree = _tree(program, one.inputs, one.outputs)
+  return signatures
+
+
+def tree(signatures: Mapping[str, Signature]) -> str:
+  """How the inputs and outputs of all functions nest, as JSON. A single function is written without
+  its name."""
+  trees = {name: one.tree for name, one in signatures.items()}
+  return json.dumps(next(iter(trees.values())) if len(trees) == 1 else {"functions": trees})
+
+
+def _values(exported: ExportedProgram) -> dict[str, Any]:
+  """The (fake) value of each node, by the name of the node."""
+  return {node.name: node.meta.get("val") for node in exported.graph.nodes}
+
+
+def _input(
+  argument: Any, values: dict[str, Any], constraints: Mapping[Any, Any], names: hir.Names
+) -> Input:
+  import torch
+
+  name = names.take(argument.name)
+  kind = type(argument).__name__
+  if kind == "ConstantArgument":
+    return _constant(name, argument.value)
+  value = values.get(argument.name)
+  if kind == "TensorArgument" and isinstance(value, torch.Tensor):
+    dtype = hir.dtype(value.dtype)
+    if dtype is None:
+      raise Unsupported(f"the input {name} has dtype {value.dtype}")
+    return Input(name, "tensor", dtype, tuple(_range(size, constraints) for size in value.shape))
+  if kind == "SymIntArgument":
+    limits = _range(value, constraints)
+    return Input(name, "int", ranges=() if limits is None else (limits,))
+  if kind == "SymFloatArgument":
+    return Input(name, "float")
+  if kind == "SymBoolArgument":
+    return Input(name, "bool")
+  raise Unsupported(f"the input {name} is a {kind}")
+
+
+def _constant(name: str, value: object) -> Input:
+  """An input that torch.export treated as a constant. A run passes its value too, which is
+  compared."""
+  if value is None:
+    return Input(name, "none")
+  if isinstance(value, bool):
+    return Input(name, "bool", value=value)
+  if isinstance(value, int):
+    return Input(name, "int", ranges=(str(value),), value=value)
+  if isinstance(value, float):
+    return Input(name, "float", value=value)
+  raise Unsupported(f"the input {name} is a {type(value).__name__} ({value!r})")
+
+
+def _range(size: Any, constraints: Mapping[Any, Any]) -> str | None:
+  """The range of a size or an int, as "10" or "1..64"; None if it has no lower bound."""
+  from torch.utils._sympy.value_ranges import bound_sympy
+
+  if isinstance(size, int):
+    return str(size)
+  expression = size.node.expr
+  if expression.is_Integer:
+    return str(int(expression))
+  limits = constraints.get(expression) or bound_sympy(expression, dict(constraints))
+  if not limits.lower.is_Integer:
+    return None
+  return f"{int(limits.lower)}..{int(limits.upper) if limits.upper.is_Integer else 'inf'}"
+
+
+def _output(argument: Any, path: str, values: dict[str, Any], names: hir.Names) -> Output:
+  import torch
+
+  name = names.take(path)
+  kind = type(argument).__name__
+  if kind == "ConstantArgument" and argument.value is None:
+    return Output(name, "none")
+  constant = argument.value if kind == "ConstantArgument" else None
+  value = constant if constant is not None else values.get(getattr(argument, "name", ""))
+  if isinstance(value, torch.Tensor):
+    dtype = hir.dtype(value.dtype)
+    if dtype is None:
+      raise Unsupported(f"the output {name} has dtype {value.dtype}")
+    return Output(name, "tensor", dtype, value.dim())
+  scalars = (
+    ((bool, torch.SymBool), "bool"),
+    ((int, torch.SymInt), "int"),
+    ((float, torch.SymFloat), "float"),
+  )
+  for types, what in scalars:
+    if isinstance(value, types):
+      return Output(name, what, value=constant)
+  raise Unsupported(
+    f"the output {name} is a {kind if constant is None else type(constant).__name__}"
+  )
+
+
+def _paths(spec: TreeSpec) -> list[str]:
+  """A name for each output: its key in a dict, or `output` and its index."""
+  from torch.utils import _pytree as pytree
+
+  tree = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+  leaves, _ = pytree.tree_flatten_with_path(tree)
+  if spec.num_leaves == 1 and not (leaves and leaves[0][0]):
+    return ["output"]
+  paths = []
+  for path, _ in leaves:
+    parts = [
+      str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", "")))) for key in path
+    ]
+    text = "_".join(parts)
+    paths.append(text if text[:1].isalpha() or text[:1] == "_" else f"output{text}")
+  return paths
+
+
+def _tree(
+  exported: ExportedProgram, inputs: Sequence[Input], outputs: Sequence[Output]
+) -> dict[str, Any]:
+  """How the names nest: {"args": [...], "kwargs": {...}, "outputs": ...}."""
+  from torch.utils import _pytree as pytree
+
+  in_spec, out_spec = exported.call_spec.in_spec, exported.call_spec.out_spec
+  assert in_spec is not None and out_spec is not None
+  try:
+    args, kwargs = pytree.tree_unflatten([value.name for value in inputs], in_spec)
+    results = pytree.tree_unflatten([value.name for value in outputs], out_spec)
+    nested = {"args": args, "kwargs": kwargs, "outputs": results}
+    json.dumps(nested)
+    return nested
+  except (TypeError, ValueError):  # JSON cannot hold an object of a class of the model's own.
+    return {
+      "args": [value.name for value in inputs],
+      "kwargs": {},
+      "outputs": [value.name for value in outputs],
+    }

@@ -1,0 +1,216 @@
+"""The targets of an export: the host with an instruction set, and GPUs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from . import hir
+from .attention import launch, operator
+from .cuda import fake_cuda, tuning, user_kernels
+from .cuda.kernels import CudaKernels
+from .errors import Unsupported
+from .host import image
+from .host.kernels import HostKernels
+from .inductor import capture
+from .lower import cublaslt
+from .lower.lines import VariantWriter
+from .program.constants import FunctionConstants
+from .program.signature import Signature
+
+if TYPE_CHECKING:
+  from torch.export import ExportedProgram
+
+GEMMS = ("triton", "cublaslt")
+
+
+class Target(Protocol):
+  """Compiles functions for one target. `row` is the name of the target's row in the `.hir`, `notes`
+  are remarks for the readers of the `.hir`."""
+
+  row: str
+  notes: list[str]
+
+  def line(self) -> str:
+    """The row of the target."""
+    ...
+
+  def variant(
+    self,
+    exported: ExportedProgram,
+    prepared: Callable[[ExportedProgram], ExportedProgram],
+    signature: Signature,
+    weights: FunctionConstants,
+    names: hir.Names,
+  ) -> hir.Variant:
+    """Compiles one function. `prepared` decomposes operators that have no implementation at run
+    time."""
+    ...
+
+  def images(self) -> tuple[list[str], dict[str, bytes]]:
+    """The `image` and `kernel` rows of all functions, and the files of the images by name."""
+    ...
+
+  def metadata(self) -> dict[str, str]:
+    """The metadata that the target adds to the artifact."""
+    ...
+
+  def tuning_text(self) -> str:
+    """How the kernels were tuned, for the log; empty if there is nothing to tune."""
+    ...
+
+
+class HostTarget:
+  """A CPU with the instruction set `isa`, which this machine need not have.
+
+  Each instruction set is captured separately, because tiling and source text of Inductor's kernels
+  depend on the width of the vectors. All of them share the constants."""
+
+  def __init__(self, isa: str) -> None:
+    self.isa, self.row = isa, f"host_{isa}"
+    self.notes: list[str] = []
+    self.kernels = HostKernels(isa, prefix=f"{isa}_")
+
+  def line(self) -> str:
+    return f'target {self.row} host "{self.isa}"'
+
+  def variant(
+    self,
+    exported: ExportedProgram,
+    prepared: Callable[[ExportedProgram], ExportedProgram],
+    signature: Signature,
+    weights: FunctionConstants,
+    names: hir.Names,
+  ) -> hir.Variant:
+    if kernels := user_kernels.names(exported):
+      raise Unsupported(
+        f"{', '.join(kernels)}: Triton kernels of the model's own run on CUDA targets only"
+      )
+    writer = VariantWriter(self.row, signature, weights, self.kernels, names)
+    with self.kernels.compiling():
+      return capture.capture(prepared(exported), "cpu", self.kernels.options(), writer.write)
+
+  def images(self) -> tuple[list[str], dict[str, bytes]]:
+    self.kernels.finish()
+    return self.kernels.rows(self.row), self.kernels.files()
+
+  def metadata(self) -> dict[str, str]:
+    return {}
+
+  def tuning_text(self) -> str:
+    return ""
+
+
+class CudaTarget:
+  """A GPU, which this machine need not have.
+
+  name: the name or the path of a description, as "h200", or "h200:fused" for other kernels of
+    products (see cuda/gemm_configs.py).
+  texts: the list to which the texts of asserts in kernels are appended.
+  The other arguments are those of `husk.export`.
+  """
+
+  def __init__(
+    self,
+    name: str,
+    attention: str = "flash",
+    gemm: str = "triton",
+    tune: str | None = None,
+    asserts: str = "status",
+    texts: list[str] | None = None,
+  ) -> None:
+    if gemm not in GEMMS:
+      raise ValueError(f"gemm={gemm!r}: give {' or '.join(GEMMS)}")
+    description, _, gemm_set = name.partition(":")
+    if gemm == "cublaslt" and gemm_set:
+      raise ValueError(
+        f"cuda:{name} with gemm=cublaslt: matrix products are left to cuBLASLt, "
+        f"give cuda:{description}"
+      )
+    self.attention = operator.check_mode(attention)
+    self.notes: list[str] = []
+    self.description = fake_cuda.Target.load(description)
+    self.gemm_set, self.gemm = gemm_set or "templates", gemm
+    self.row = f"cuda_{self.description.key}"
+    self.tuning = tuning.Tuning(tuning.resolve_mode(tune, self.description))
+    self.kernels = CudaKernels(
+      self.description,
+      prefix=f"{self.description.key}_",
+      tuned=self.tuning,
+      assert_mode=asserts,
+      texts=texts,
+      note=self._note,
+    )
+
+  def line(self) -> str:
+    return f'target {self.row} cuda "{self.description.arch}"'
+
+  def variant(
+    self,
+    exported: ExportedProgram,
+    prepared: Callable[[ExportedProgram], ExportedProgram],
+    signature: Signature,
+    weights: FunctionConstants,
+    names: hir.Names,
+  ) -> hir.Variant:
+    flash = self.attention == "flash"
+    if flash:
+      rewritten = operator.rewrite(exported, self._note)
+      if rewritten is not exported:
+        exported, prepared = rewritten, capture.prepared
+    nodes = launch.NODES if flash else None
+    writer = VariantWriter(self.row, signature, weights, self.kernels, names, nodes=nodes)
+    with (
+      fake_cuda.cuda(self.description, self.gemm_set, self.tuning),
+      cublaslt.called(self.gemm == "cublaslt"),
+    ):
+      variant = capture.capture(
+        fake_cuda.moved(prepared(exported)),
+        "cuda",
+        self.kernels.options(),
+        writer.write,
+        lowerings=operator.lowerings() if flash else None,
+        sdpa=operator.replacement if flash else None,
+      )
+      self.kernels.finish()
+    return variant
+
+  def _note(self, text: str) -> None:
+    self.notes.append(f"{self.row}: {text}")
+    logging.getLogger("husk").warning(self.notes[-1])
+
+  def images(self) -> tuple[list[str], dict[str, bytes]]:
+    return self.kernels.rows(self.row), self.kernels.files()
+
+  def metadata(self) -> dict[str, str]:
+    return {f"husk.tuned.{self.row}": self.tuning.text()}
+
+  def tuning_text(self) -> str:
+    measured = ""
+    if self.tuning.measures:
+      measured = (
+        f": {self.tuning.kernels} kernels in {self.tuning.tried} configurations, "
+        f"{self.tuning.seconds:.1f} s"
+      )
+    return f" (tune={self.tuning.mode}{measured})"
+
+
+def resolve_targets(names: Iterable[str], **options: Any) -> list[Target]:
+  """The targets that `names` stand for, each once; "host" stands for every ISA of this machine."""
+  targets: dict[str, Target] = {}
+  for name in names:
+    port, _, detail = name.partition(":")
+    all_isas = port == "host" and not detail
+    for each in image.isas_of_this_machine() if all_isas else [detail]:
+      targets.setdefault(f"{port}:{each}", _target(name, port, each, **options))
+  return list(targets.values())
+
+
+def _target(name: str, port: str, detail: str, **options: Any) -> Target:
+  if port == "host" and detail in image.ISAS:
+    return HostTarget(detail)
+  if port == "cuda" and detail:
+    return CudaTarget(detail, **options)
+  known = ", ".join(f"host:{isa}" for isa in image.ISAS)
+  raise ValueError(f"no target {name!r}: give host, {known} or cuda:NAME")
