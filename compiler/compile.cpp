@@ -1,19 +1,18 @@
 #include "compile.h"
 
-#include <husk/husk.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <new>
 #include <system_error>
 
-#include "ir/failure.h"
+#include "ir/compile_error.h"
 #include "ir/parser.h"
 #include "ir/printer.h"
 #include "passes/check.h"
 #include "passes/lower.h"
-#include "passes/place.h"
+#include "passes/order_placement.h"
+#include "read/artifact.h"
 #include "write/artifact.h"
 
 namespace husk::compiler {
@@ -30,7 +29,7 @@ Compiled build(std::string_view text, const std::filesystem::path& root) {
   check(program);
   ProgramRows rows = lower(program);
   Sources sources(program, root);
-  place(*fb::GetProgram(make_metadata(program, rows, sources).data()), rows);
+  order_placement(program, rows);
   std::vector<uint8_t> metadata = make_metadata(program, rows, sources);
   Summary s;
   s.functions = rows.functions.size();
@@ -47,13 +46,13 @@ Compiled build(std::string_view text, const std::filesystem::path& root) {
   return {std::move(sources), std::move(metadata), s};
 }
 
-// Turns what the passes throw into an Error.
+// Calls `work` and turns its exceptions into an Error.
 template <class F>
 auto guarded(F work) -> Result<decltype(work())> {
   try {
     return work();
-  } catch (const Failure& failure) {
-    return Error{failure.place.line, failure.place.column, failure.text};
+  } catch (const CompileError& error) {
+    return Error{error.place.line, error.place.column, error.text};
   } catch (const std::bad_alloc&) {
     return Error{0, 0, "out of memory"};
   } catch (const std::exception& other) {
@@ -64,66 +63,78 @@ auto guarded(F work) -> Result<decltype(work())> {
 std::string read_text(const std::filesystem::path& path) {
   std::string error;
   const Mapping file(path, error);
-  if (!error.empty()) throw Failure{{}, error};
+  if (!error.empty()) throw CompileError{{}, error};
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
 std::vector<uint8_t> in_memory(std::string_view text, const std::filesystem::path& root) {
-  const Compiled made = build(text, root);
+  const Compiled compiled = build(text, root);
   std::vector<uint8_t> out;
-  out.reserve(made.summary.file_bytes);
-  write_artifact(made.metadata, made.sources.blobs(),
-                 [&](std::span<const uint8_t> bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); });
+  out.reserve(compiled.summary.file_bytes);
+  write_artifact(compiled.metadata, compiled.sources.blobs(), [&](std::span<const uint8_t> bytes) {
+    out.insert(out.end(), bytes.begin(), bytes.end());
+  });
   return out;
 }
 
-// A file beside its final name, which it takes only when it is whole.
-class Draft {
+// A file with a temporary name, which gets its final name after it is complete. The destructor
+// removes it otherwise.
+class TemporaryFile {
  public:
-  explicit Draft(const std::filesystem::path& path) : path_(path), draft_(path.string() + ".part") {
-    file_ = fopen(draft_.c_str(), "wb");
-    if (!file_) fail({}, "cannot write {}: {}", draft_.string(), strerror(errno));
+  explicit TemporaryFile(const std::filesystem::path& path)
+      : path_(path), temporary_path_(path.string() + ".part") {
+    file_ = fopen(temporary_path_.c_str(), "wb");
+    if (!file_) fail({}, "cannot write {}: {}", temporary_path_.string(), strerror(errno));
   }
-  Draft(const Draft&) = delete;
-  Draft& operator=(const Draft&) = delete;
-  ~Draft() {
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() {
     if (file_) fclose(file_);
     std::error_code ignored;
-    if (!kept_) std::filesystem::remove(draft_, ignored);
+    if (!renamed_) std::filesystem::remove(temporary_path_, ignored);
   }
 
   void write(std::span<const uint8_t> bytes) {
-    if (!bytes.empty() && fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) fail_to_write();
+    if (!bytes.empty() && fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size())
+      fail_to_write();
   }
   const std::filesystem::path& close() {
     FILE* file = file_;
     file_ = nullptr;
     if (fclose(file) != 0) fail_to_write();
-    return draft_;
+    return temporary_path_;
   }
-  void keep() {
+  void rename_to_final() {
     std::error_code error;
-    std::filesystem::rename(draft_, path_, error);
+    std::filesystem::rename(temporary_path_, path_, error);
     if (error) fail({}, "cannot write {}: {}", path_.string(), error.message());
-    kept_ = true;
+    renamed_ = true;
   }
 
  private:
-  [[noreturn]] void fail_to_write() { fail({}, "cannot write {}: {}", draft_.string(), strerror(errno)); }
+  [[noreturn]] void fail_to_write() {
+    fail({}, "cannot write {}: {}", temporary_path_.string(), strerror(errno));
+  }
 
-  std::filesystem::path path_, draft_;
+  std::filesystem::path path_, temporary_path_;
   FILE* file_ = nullptr;
-  bool kept_ = false;
+  bool renamed_ = false;
 };
 
-// What the runtime would refuse must not leave the compiler.
+// Applies the runtime's verifier, so that no file leaves the compiler that the runtime would
+// refuse.
+void verify(std::span<const uint8_t> artifact) {
+  std::string error;
+  if (!Artifact::view(artifact, error))
+    fail({}, "the verifier refuses the compiled artifact ({}): this is a defect of the compiler",
+         error);
+}
+
 void verify_file(const std::filesystem::path& path) {
-  std::string text;
-  const Mapping file(path, text);
-  if (!text.empty()) throw Failure{{}, text};
-  husk_error error = {};
-  if (husk_program_verify(file.bytes().data(), file.bytes().size(), &error) != HUSK_OK)
-    fail({}, "the artifact that was made is refused ({}): this is a defect of the compiler", error.text);
+  std::string error;
+  const Mapping file(path, error);
+  if (!error.empty()) throw CompileError{{}, error};
+  verify(file.bytes());
 }
 
 }  // namespace
@@ -133,7 +144,8 @@ std::string describe(const Error& error, std::string_view name) {
   return fmt::format("{}:{}:{}: {}", name, error.line, error.column, error.text);
 }
 
-Result<std::vector<uint8_t>> compile_text(std::string_view text, const std::filesystem::path& root) {
+Result<std::vector<uint8_t>> compile_text(std::string_view text,
+                                          const std::filesystem::path& root) {
   return guarded([&] { return in_memory(text, root); });
 }
 
@@ -145,27 +157,29 @@ Result<Summary> compile_file(const std::filesystem::path& path, const std::files
                              const std::filesystem::path& root) {
   return guarded([&] {
     std::error_code none;
-    if (std::filesystem::equivalent(path, out, none)) fail({}, "the output would overwrite the input");
-    const Compiled made = build(read_text(path), root.empty() ? path.parent_path() : root);
-    Draft draft(out);
-    write_artifact(made.metadata, made.sources.blobs(), [&](std::span<const uint8_t> bytes) { draft.write(bytes); });
-    verify_file(draft.close());
-    draft.keep();
-    return made.summary;
+    if (std::filesystem::equivalent(path, out, none))
+      fail({}, "the output would overwrite the input");
+    const Compiled compiled = build(read_text(path), root.empty() ? path.parent_path() : root);
+    TemporaryFile file(out);
+    write_artifact(compiled.metadata, compiled.sources.blobs(),
+                   [&](std::span<const uint8_t> bytes) { file.write(bytes); });
+    verify_file(file.close());
+    file.rename_to_final();
+    return compiled.summary;
   });
 }
 
 Result<uint64_t> compile_object(const std::filesystem::path& path, const std::filesystem::path& out,
-                                const std::filesystem::path& root, const std::string& symbol, Machine machine) {
+                                const std::filesystem::path& root, const std::string& symbol,
+                                Machine machine) {
   return guarded([&] {
-    const std::vector<uint8_t> artifact = in_memory(read_text(path), root.empty() ? path.parent_path() : root);
-    husk_error error = {};
-    if (husk_program_verify(artifact.data(), artifact.size(), &error) != HUSK_OK)
-      fail({}, "the artifact that was made is refused ({}): this is a defect of the compiler", error.text);
-    Draft draft(out);
-    draft.write(make_object(artifact, symbol, machine));
-    draft.close();
-    draft.keep();
+    const std::vector<uint8_t> artifact = in_memory(read_text(path),
+                                                    root.empty() ? path.parent_path() : root);
+    verify(artifact);
+    TemporaryFile file(out);
+    file.write(make_object(artifact, symbol, machine));
+    file.close();
+    file.rename_to_final();
     return static_cast<uint64_t>(artifact.size());
   });
 }

@@ -1,12 +1,9 @@
-// The compiler as a library: text form in, artifact out.
+// The compiler as a library: it turns a program in text form into an artifact.
 //
-// Every function here may be called from any thread; none keeps state or changes its arguments. Nothing throws: a
-// problem comes back as an Error, which names the place in the text (1-based; line 0 where it is not of the text, as
-// with a file that cannot be written) and what to do.
+// The functions may be called from any thread; they keep no state and do not change their
+// arguments. They do not throw: they return an Error, which says what is wrong and what to do.
 #ifndef HUSK_COMPILER_COMPILE_H
 #define HUSK_COMPILER_COMPILE_H
-
-#include "write/object.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -15,47 +12,53 @@
 #include <variant>
 #include <vector>
 
+#include "write/object.h"
+
 namespace husk::compiler {
 
 struct Error {
-  uint32_t line = 0;
+  uint32_t line = 0;  // in the text, from 1; 0 if the error is not in the text
   uint32_t column = 0;
   std::string text;
 };
 
-// "name:12:7: text", or "name: text" without a place.
+// "name:12:7: text", or "name: text" if the error has no place in the text.
 std::string describe(const Error& error, std::string_view name);
 
 template <class T>
-using Result = std::variant<T, Error>;   // std::get_if<Error>(&result) says whether it failed
+using Result = std::variant<T, Error>;  // failed if std::get_if<Error>(&result) is not null
 
-// What was made, for one line of output.
+// The sizes of an artifact, for one line of output.
 struct Summary {
   uint64_t functions = 0;
-  uint64_t steps = 0;            // over all variants
-  uint64_t registers = 0;        // scalar ops, guards among them, over all variants
+  uint64_t steps = 0;      // over all variants
+  uint64_t registers = 0;  // scalar ops including guards, over all variants
   uint64_t metadata_bytes = 0;
-  uint64_t image_bytes = 0;      // as stored: equal blobs once
+  uint64_t image_bytes = 0;  // as stored: equal blobs count once
   uint64_t constant_bytes = 0;
   uint64_t file_bytes = 0;
 };
 
-// The artifact of a program in text form, in memory. Images and constants are looked for under `root`.
+// Compiles a program in text form to an artifact in memory. Paths in the text are relative to
+// `root`.
 Result<std::vector<uint8_t>> compile_text(std::string_view text, const std::filesystem::path& root);
 
-// The same for a file; its folder is the root.
+// Compiles a file to an artifact in memory. Paths in the text are relative to the file's folder.
 Result<std::vector<uint8_t>> compile(const std::filesystem::path& path);
 
-// The same, streamed into the file `out`: constants are mapped and never copied as a whole. On failure `out` is as it
-// was. An empty `root` is the folder of `path`.
+// Compiles the file `path` to the file `out`. Constants are mapped and written in parts, so they
+// need no memory of their own. If an error occurs, `out` is unchanged. Paths in the text are
+// relative to `root`, or to the folder of `path` if `root` is empty.
 Result<Summary> compile_file(const std::filesystem::path& path, const std::filesystem::path& out,
                              const std::filesystem::path& root = {});
 
-// The text as the printer writes it: one statement a line, no comments.
-// The artifact as an object file for `machine`, under the C name `symbol`, for husk_program_link. Returns its bytes.
+// Compiles the file `path` to the object file `out` for `machine`, which defines the artifact as
+// the C symbol `symbol` for husk_program_link. Returns the size of the artifact in bytes.
 Result<uint64_t> compile_object(const std::filesystem::path& path, const std::filesystem::path& out,
-                                const std::filesystem::path& root, const std::string& symbol, Machine machine);
+                                const std::filesystem::path& root, const std::string& symbol,
+                                Machine machine);
 
+// The program as the printer writes it: one statement on each line, no comments.
 Result<std::string> format_text(std::string_view text);
 Result<std::string> format_file(const std::filesystem::path& path);
 

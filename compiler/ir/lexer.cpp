@@ -3,7 +3,7 @@
 #include <charconv>
 #include <limits>
 
-#include "ir/failure.h"
+#include "ir/compile_error.h"
 
 namespace husk::compiler {
 namespace {
@@ -25,8 +25,8 @@ void Lexer::step() {
   if (text_[at_] == '\n') {
     ++place_.line;
     place_.column = 1;
-  } else if ((static_cast<unsigned char>(text_[at_]) & 0xC0) != 0x80) {  // a column is a character of UTF-8
-    ++place_.column;
+  } else if ((static_cast<unsigned char>(text_[at_]) & 0xC0) != 0x80) {
+    ++place_.column;  // counts characters of UTF-8, not bytes
   }
   ++at_;
 }
@@ -34,13 +34,12 @@ void Lexer::step() {
 void Lexer::skip_space() {
   while (at_ < text_.size()) {
     const char c = peek();
-    if (c == '#') {
+    if (c == '#')
       while (at_ < text_.size() && peek() != '\n') step();
-    } else if (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
+    else if (c == ' ' || c == '\t' || c == '\n' || c == '\r')
       step();
-    } else {
+    else
       return;
-    }
   }
 }
 
@@ -53,8 +52,9 @@ Token Lexer::next() {
   if (is_digit(c) || (c == '-' && (is_digit(peek(1)) || peek(1) == 'i'))) return number();
   const bool dots = c == '.' && peek(1) == '.';
   if (!dots && std::string_view("(){}[],=").find(c) == std::string_view::npos) {
-    if (c < ' ' || c > '~') fail(place_, "byte 0x{:02x} cannot stand here", static_cast<unsigned char>(c));
-    fail(place_, "'{}' cannot stand here", c);
+    if (c < ' ' || c > '~')
+      fail(place_, "byte 0x{:02x} is not allowed here", static_cast<unsigned char>(c));
+    fail(place_, "'{}' is not allowed here", c);
   }
   Token token{dots ? TokenKind::dots : TokenKind::mark, place_, std::string(dots ? 2 : 1, c), 0, 0};
   if (dots) step();
@@ -73,7 +73,7 @@ Token Lexer::word() {
   if (word == "inf" || word == "nan") {
     token.kind = TokenKind::floating;
     token.floating = word == "inf" ? std::numeric_limits<double>::infinity()
-                                         : std::numeric_limits<double>::quiet_NaN();
+                                   : std::numeric_limits<double>::quiet_NaN();
   }
   return token;
 }
@@ -87,7 +87,8 @@ Token Lexer::number() {
   if (peek() == '-') take();
   if (peek() == 'i') {
     while (continues_name(peek())) take();
-    if (std::string_view(token.text) != "-inf") fail(token.place, "'{}' is no number", token.text);
+    if (std::string_view(token.text) != "-inf")
+      fail(token.place, "'{}' is not a number", token.text);
     token.kind = TokenKind::floating;
     token.floating = -std::numeric_limits<double>::infinity();
     return token;
@@ -105,12 +106,14 @@ Token Lexer::number() {
     while (is_digit(peek())) take();
   }
   const char* end = token.text.data() + token.text.size();
-  std::from_chars_result got = token.kind == TokenKind::integer
-                                   ? std::from_chars(token.text.data(), end, token.integer)
-                                   : std::from_chars(token.text.data(), end, token.floating);
-  if (continues_name(peek()) && !(peek() == '.' && peek(1) == '.')) got.ptr = nullptr;
-  if (got.ec == std::errc::result_out_of_range) fail(token.place, "{} does not fit 64 bits", token.text);
-  if (got.ec != std::errc() || got.ptr != end) fail(token.place, "'{}{}' is no number", token.text, peek());
+  std::from_chars_result parsed = token.kind == TokenKind::integer
+                                      ? std::from_chars(token.text.data(), end, token.integer)
+                                      : std::from_chars(token.text.data(), end, token.floating);
+  if (continues_name(peek()) && !(peek() == '.' && peek(1) == '.')) parsed.ptr = nullptr;
+  if (parsed.ec == std::errc::result_out_of_range)
+    fail(token.place, "{} does not fit 64 bits", token.text);
+  if (parsed.ec != std::errc() || parsed.ptr != end)
+    fail(token.place, "'{}{}' is not a number", token.text, peek());
   return token;
 }
 
@@ -137,7 +140,7 @@ Token Lexer::string() {
       case 't': token.text += '\t'; break;
       case 'x': {
         const int high = hex_digit(peek()), low = high < 0 ? -1 : hex_digit(peek(1));
-        if (low < 0) fail(place, "\\x wants two hexadecimal digits");
+        if (low < 0) fail(place, "\\x needs two hexadecimal digits");
         token.text += static_cast<char>(high * 16 + low);
         step();
         step();

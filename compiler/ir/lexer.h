@@ -1,4 +1,4 @@
-// The text form as tokens.
+// Splits the text form into tokens.
 #pragma once
 
 #include <string>
@@ -13,19 +13,21 @@ enum class TokenKind : uint8_t { name, integer, floating, string, mark, dots, en
 struct Token {
   TokenKind kind = TokenKind::end;
   Place place;
-  std::string text;       // names and marks as written, strings without escapes
+  std::string text;  // names and marks as written; strings with their escapes replaced
   int64_t integer = 0;
   double floating = 0;
 };
 
-// Gives the tokens one after another. The text must outlive the lexer. Throws Failure.
+// Returns the tokens one after the other. The text must outlive the lexer. Throws CompileError.
 class Lexer {
  public:
   explicit Lexer(std::string_view text) : text_(text) {}
   Token next();
 
  private:
-  char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
+  char peek(size_t ahead = 0) const {
+    return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
+  }
   void step();
   void skip_space();
   Token number();

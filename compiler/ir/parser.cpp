@@ -1,13 +1,98 @@
-// Tokens, and what stands outside of variants.
 #include "ir/parser.h"
 
-#include <husk/husk.h>
+#include <bit>
+#include <string>
+#include <string_view>
+#include <vector>
 
-#include "ir/parsing.h"
-#include "ir/words.h"
-#include "rows.h"
+#include <husk/husk.h>
+#include <husk/op.h>
+
+#include "ir/compile_error.h"
+#include "ir/lexer.h"
+#include "ir/op_table.h"
+#include "model/rows.h"
 
 namespace husk::compiler {
+namespace {
+
+// Limits of nesting, since the passes are recursive.
+constexpr int kMaxDepth = 200;  // of expressions
+constexpr int kMaxBlocks = 64;  // of blocks
+
+// A recursive-descent parser with one token of lookahead, `now_`.
+class Parser {
+ public:
+  explicit Parser(std::string_view text) : lexer_(text) { now_ = lexer_.next(); }
+
+  Program program();
+
+ private:
+  // Tokens. take() returns `now_` and advances; accept_...() advances only if the token matches;
+  // expect_...() throws otherwise.
+  Token take();
+  bool is_word(std::string_view word) const {
+    return now_.kind == TokenKind::name && now_.text == word;
+  }
+  bool is_mark(char mark) const { return now_.kind == TokenKind::mark && now_.text[0] == mark; }
+  bool accept_word(std::string_view word);
+  bool accept_mark(char mark);
+  void expect_word(std::string_view word);
+  void expect_mark(char mark);
+  [[noreturn]] void expected(std::string_view what) const;
+  Name name(std::string_view what);
+  Name quoted(std::string_view what);
+  std::string string(std::string_view what) { return quoted(what).text; }
+  int64_t integer(std::string_view what);
+  husk_dtype dtype(bool pointer);
+  template <class F>
+  void list(char open, char close, F item);
+
+  // The file.
+  void constant(Program& program);
+  void state(Program& program);
+  void image(Program& program);
+  void kernel(Program& program);
+  void function(Program& program);
+  std::vector<int64_t> dims();
+  Range range();
+  Value input();
+  Value output();
+  Variant variant();
+
+  // Statements.
+  Statement statement();
+  std::vector<Statement> statements(std::string_view end);
+  void when(Statement& s);
+  void loop(Statement& s);
+  void launch(Statement& s);
+  void buffer(Statement& s);
+  void at(Statement& s);
+  ResultItem result();
+  Operand view();
+  void view(Operand& operand);
+  Operand argument();
+  bool word_argument(Operand& operand);
+  Operand item();
+  void tensor(Operand& operand);
+  Expr expr();
+  void call(Expr& e);
+  Exprs exprs();
+
+  Lexer lexer_;
+  Token now_;
+  int depth_ = 0, block_depth_ = 0;
+};
+
+// Parses `open item , item , ... close`.
+template <class F>
+void Parser::list(char open, char close, F item) {
+  expect_mark(open);
+  if (accept_mark(close)) return;
+  do item();
+  while (accept_mark(','));
+  if (!accept_mark(close)) expected(fmt::format("',' or '{}'", close));
+}
 
 Token Parser::take() {
   Token token = std::move(now_);
@@ -61,11 +146,11 @@ int64_t Parser::integer(std::string_view what) {
 }
 
 husk_dtype Parser::dtype(bool pointer) {
-  const husk_dtype got = now_.kind == TokenKind::name ? dtype_of(now_.text) : HUSK_DTYPE_NONE;
-  if (got == HUSK_DTYPE_NONE || (got == HUSK_POINTER && !pointer))
+  const husk_dtype dtype = now_.kind == TokenKind::name ? dtype_of(now_.text) : HUSK_DTYPE_NONE;
+  if (dtype == HUSK_DTYPE_NONE || (dtype == HUSK_POINTER && !pointer))
     expected(pointer ? "a type (f32, i64, ptr, ...)" : "an element type (f32, i64, ...)");
   take();
-  return got;
+  return dtype;
 }
 
 Program Parser::program() {
@@ -171,21 +256,20 @@ void Parser::kernel(Program& program) {
   kernel.symbol = string("the symbol in quotes");
   list('(', ')', [&] { kernel.params.push_back(dtype(true)); });
   for (bool more = true; more;) {
-    if (accept_word("block")) {
+    if (accept_word("block"))
       for (int64_t& n : kernel.block) n = integer("three ints");
-    } else if (accept_word("shared")) {
+    else if (accept_word("shared"))
       kernel.shared = integer("bytes");
-    } else if (accept_word("cluster")) {
+    else if (accept_word("cluster"))
       kernel.cluster = integer("blocks");
-    } else if (accept_word("waits_first")) {
-      kernel.flags |= kWaitsFirst;
-    } else if (accept_word("cooperative")) {
+    else if (accept_word("pdl_wait_first"))
+      kernel.flags |= kPdlWaitFirst;
+    else if (accept_word("cooperative"))
       kernel.flags |= kCooperative;
-    } else if (accept_word("triggers_early")) {
+    else if (accept_word("triggers_early"))
       kernel.flags |= kTriggersEarly;
-    } else {
+    else
       more = false;
-    }
   }
   program.kernels.push_back(std::move(kernel));
 }
@@ -257,6 +341,306 @@ Value Parser::output() {
   }
   return value;
 }
+
+Variant Parser::variant() {
+  Variant variant;
+  variant.target = name("a target's name");
+  expect_mark('{');
+  variant.statements = statements("return");
+  variant.return_place = now_.place;
+  take();
+  list('(', ')', [&] { variant.results.push_back(result()); });
+  if (!accept_mark('}')) expected("'}': return is a variant's last statement");
+  return variant;
+}
+
+// Parses statements up to the word `end` or, in a block, up to '}'. Does not take that token.
+std::vector<Statement> Parser::statements(std::string_view end) {
+  std::vector<Statement> all;
+  const bool in_block = end != "return";
+  while (!is_word(end) && !(in_block && is_mark('}'))) {
+    if (in_block && is_word("return"))
+      fail(now_.place, "return must be a variant's last statement, outside of blocks");
+    all.push_back(statement());
+  }
+  return all;
+}
+
+void Parser::when(Statement& s) {
+  s.kind = StatementKind::when;
+  s.exprs.push_back(expr());
+  expect_mark('{');
+  s.body = statements("}");
+  take();
+  if (!accept_word("else")) return;
+  s.has_else = true;
+  expect_mark('{');
+  s.other = statements("}");
+  take();
+}
+
+void Parser::loop(Statement& s) {
+  s.kind = StatementKind::loop;
+  expect_mark('{');
+  s.body = statements("while");
+  if (!accept_word("while")) fail(s.place, "this loop has no 'while'");
+  s.exprs.push_back(expr());
+  s.other = statements("}");
+  take();
+}
+
+void Parser::at(Statement& s) {
+  if (!accept_word("at")) return;
+  s.has_text = true;
+  s.text = string("a text in quotes");
+}
+
+void Parser::buffer(Statement& s) {
+  s.name = name("the buffer's name");
+  if (accept_word("of")) {
+    if (accept_word("input"))
+      s.of = BufferOf::input;
+    else if (accept_word("output"))
+      s.of = BufferOf::output;
+    else
+      expected("input or output");
+  }
+  expect_word("bytes");
+  s.exprs.push_back(expr());
+  if (accept_word("align")) s.align = integer("bytes");
+}
+
+void Parser::launch(Statement& s) {
+  s.name = name("a kernel's name");
+  expect_word("grid");
+  expect_mark('(');
+  for (int i = 0; i < 3; ++i) {
+    if (i) expect_mark(',');
+    s.exprs.push_back(expr());
+  }
+  expect_mark(')');
+  list('(', ')', [&] { s.operands.push_back(argument()); });
+  at(s);
+}
+
+Statement Parser::statement() {
+  Statement s;
+  s.place = now_.place;
+  if (accept_word("let")) {
+    s.name = name("a name");
+    expect_mark('=');
+    s.exprs.push_back(expr());
+  } else if (is_word("check") || is_word("check_eq") || is_word("check_le") ||
+             is_word("check_stride")) {
+    s.kind = StatementKind::check;
+    s.name = name("a check");
+    list('(', ')', [&] { s.exprs.push_back(expr()); });
+    if ((s.has_text = now_.kind == TokenKind::string)) s.text = take().text;
+  } else if (accept_word("buffer")) {
+    s.kind = StatementKind::buffer;
+    buffer(s);
+  } else if (accept_word("launch")) {
+    s.kind = StatementKind::launch;
+    launch(s);
+  } else if (accept_word("extern")) {
+    s.kind = StatementKind::external;
+    s.name = quoted("the op's name in quotes");
+    list('(', ')', [&] { s.operands.push_back(argument()); });
+    at(s);
+  } else if (accept_word("copy")) {
+    s.kind = StatementKind::copy;
+    expect_mark('(');
+    s.operands.push_back(view());
+    expect_mark(',');
+    s.operands.push_back(view());
+    expect_mark(')');
+    at(s);
+  } else if (accept_word("fill")) {
+    s.kind = StatementKind::fill;
+    s.dtype = dtype(false);
+    expect_mark('(');
+    s.operands.push_back(view());
+    expect_mark(',');
+    s.exprs.push_back(expr());
+    expect_mark(')');
+    at(s);
+  } else if (accept_word("read")) {
+    s.kind = StatementKind::read;
+    s.dtype = dtype(false);
+    expect_mark('(');
+    s.operands.push_back(view());
+    expect_mark(')');
+    at(s);
+  } else if (is_word("when") || is_word("loop")) {
+    if (++block_depth_ > kMaxBlocks) fail(s.place, "blocks are nested deeper than {}", kMaxBlocks);
+    take().text == "when" ? when(s) : loop(s);
+    --block_depth_;
+  } else {
+    expected(
+        "a statement (let, check, buffer, launch, extern, copy, fill, read, when, loop, return)");
+  }
+  return s;
+}
+
+ResultItem Parser::result() {
+  ResultItem item;
+  item.operand.place = now_.place;
+  if (accept_word("tensor")) {
+    item.keyword = ResultKeyword::tensor;
+    tensor(item.operand);
+  } else if (is_word("int") || is_word("float")) {
+    item.keyword = take().text == "int" ? ResultKeyword::integer : ResultKeyword::floating;
+    item.operand.kind = OperandKind::scalar;
+    item.operand.exprs.push_back(expr());
+  } else if (!accept_word("none")) {
+    expected("tensor, int, float or none");
+  }
+  return item;
+}
+
+void Parser::tensor(Operand& operand) {
+  operand.kind = OperandKind::tensor;
+  operand.name = name("a buffer's name");
+  operand.dtype = dtype(false);
+  operand.sizes = exprs();
+  operand.strides = exprs();
+  if (accept_word("offset")) {
+    operand.whole = false;
+    operand.exprs.push_back(expr());
+  }
+}
+
+// Parses the rest of a view after its access.
+void Parser::view(Operand& operand) {
+  operand.kind = OperandKind::view;
+  operand.name = name("a buffer's name");
+  if (!accept_mark('[')) return;
+  operand.whole = false;
+  operand.exprs.push_back(expr());
+  expect_mark(',');
+  operand.exprs.push_back(expr());
+  expect_mark(']');
+}
+
+Operand Parser::view() {
+  Operand operand;
+  operand.place = now_.place;
+  operand.access = now_.kind == TokenKind::name ? access_of(now_.text) : uint8_t{0};
+  if (!operand.access) expected("a view (read, write, both or atomic, then a buffer)");
+  take();
+  view(operand);
+  return operand;
+}
+
+Operand Parser::argument() {
+  Operand operand;
+  operand.place = now_.place;
+  operand.access = now_.kind == TokenKind::name ? access_of(now_.text) : uint8_t{0};
+  if (operand.access) {
+    take();
+    if (accept_word("tensor")) {
+      tensor(operand);
+      return operand;
+    }
+    view(operand);
+  } else if (now_.kind == TokenKind::string) {
+    operand.kind = OperandKind::string;
+    operand.name = quoted("a string");
+  } else if (word_argument(operand)) {
+    return operand;
+  } else if (is_mark('[')) {
+    operand.kind = OperandKind::list;
+    operand.exprs = exprs();
+  } else {
+    operand.kind = OperandKind::scalar;
+    operand.exprs.push_back(expr());
+  }
+  return operand;
+}
+
+// Parses an argument that begins with a keyword. Returns false if the token is none of them.
+bool Parser::word_argument(Operand& operand) {
+  if (accept_word("dtype")) {
+    operand.kind = OperandKind::dtype;
+    operand.dtype = dtype(false);
+  } else if (accept_word("null")) {
+    operand.kind = OperandKind::null;
+  } else if (accept_word("asserts")) {
+    operand.kind = OperandKind::asserts;
+  } else if (accept_word("none")) {
+    operand.kind = OperandKind::none;
+  } else if (accept_word("floats")) {
+    operand.kind = OperandKind::floats;
+    operand.exprs = exprs();
+  } else if (accept_word("tensors")) {
+    operand.kind = OperandKind::tensors;
+    list('[', ']', [&] { operand.items.push_back(item()); });
+  } else if (is_word("result")) {
+    Expr e;
+    e.place = now_.place;
+    e.name = take().text;
+    if (is_mark('(')) {  // the expression result(0)
+      operand.kind = OperandKind::scalar;
+      call(e);
+      operand.exprs.push_back(std::move(e));
+      return true;
+    }
+    if (!is_word("int") && !is_word("float")) expected("int or float");
+    operand.kind = OperandKind::result;
+    operand.dtype = take().text == "int" ? HUSK_I64 : HUSK_F64;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Operand Parser::item() {
+  Operand operand;
+  operand.place = now_.place;
+  if (accept_word("none")) return operand;
+  operand.access = now_.kind == TokenKind::name ? access_of(now_.text) : uint8_t{0};
+  if (!operand.access) expected("none, or a tensor with its access before it");
+  take();
+  expect_word("tensor");
+  tensor(operand);
+  return operand;
+}
+
+Exprs Parser::exprs() {
+  Exprs out;
+  list('[', ']', [&] { out.push_back(expr()); });
+  return out;
+}
+
+// Parses the operands of an op after its name.
+void Parser::call(Expr& e) {
+  e.kind = ExprKind::call;
+  list('(', ')', [&] { e.operands.push_back(expr()); });
+}
+
+Expr Parser::expr() {
+  Expr e;
+  e.place = now_.place;
+  if (++depth_ > kMaxDepth)
+    fail(e.place, "the expression is nested deeper than {}: name a part of it with let", kMaxDepth);
+  if (now_.kind == TokenKind::integer) {
+    e.integer = take().integer;
+  } else if (now_.kind == TokenKind::floating) {
+    e.kind = ExprKind::floating;
+    e.bits = std::bit_cast<uint64_t>(take().floating);
+  } else if (is_word("true") || is_word("false")) {
+    e.kind = ExprKind::boolean;
+    e.integer = take().text == "true";
+  } else {
+    e.kind = ExprKind::name;
+    e.name = name("an expression").text;
+    if (is_mark('(')) call(e);
+  }
+  --depth_;
+  return e;
+}
+
+}  // namespace
 
 Program parse(std::string_view text) { return Parser(text).program(); }
 

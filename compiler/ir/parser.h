@@ -1,4 +1,4 @@
-// From text to tree: HIR.md's grammar and nothing more. What the words mean is the check's business.
+// Parses the text form to a tree, according to the grammar of HIR.md. check() looks at the meaning.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace husk::compiler {
 
-// Throws Failure at the first thing that is not in the grammar.
+// Throws CompileError at the first violation of the grammar.
 Program parse(std::string_view text);
 
 }  // namespace husk::compiler

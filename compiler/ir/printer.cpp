@@ -1,14 +1,15 @@
 #include "ir/printer.h"
 
 #include <fmt/format.h>
-#include <husk/husk.h>
 
 #include <bit>
 #include <cmath>
 #include <iterator>
 
-#include "ir/words.h"
-#include "rows.h"
+#include <husk/husk.h>
+
+#include "ir/op_table.h"
+#include "model/rows.h"
 
 namespace husk::compiler {
 
@@ -21,11 +22,10 @@ std::string quote(const std::string& text) {
       case '\n': out += "\\n"; break;
       case '\t': out += "\\t"; break;
       default:
-        if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') {
+        if (static_cast<unsigned char>(c) < ' ' || c == '\x7f')
           out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-        } else {
+        else
           out += c;
-        }
     }
   }
   return out + '"';
@@ -47,7 +47,8 @@ std::string print(const Expr& expr) {
     case ExprKind::call: break;
   }
   std::string out = expr.name + "(";
-  for (size_t i = 0; i < expr.operands.size(); ++i) out += (i ? ", " : "") + print(expr.operands[i]);
+  for (size_t i = 0; i < expr.operands.size(); ++i)
+    out += (i ? ", " : "") + print(expr.operands[i]);
   return out + ")";
 }
 
@@ -101,11 +102,13 @@ void Printer::program(const Program& program) {
   if (program.has_tree) put("tree {}\n", quote(program.tree));
   for (const std::string& text : program.asserts) put("assert {}\n", quote(text));
   if (!program.targets.empty()) out_ += '\n';
-  for (const Target& t : program.targets) put("target {} {} {}\n", t.name.text, t.port.text, quote(t.arch));
+  for (const Target& t : program.targets)
+    put("target {} {} {}\n", t.name.text, t.port.text, quote(t.arch));
   data(program);
   if (!program.images.empty()) out_ += '\n';
   for (const Image& i : program.images)
-    put("image {} {} {} {}\n", i.name.text, i.target.text, image_format_name(i.format), quote(i.file.text));
+    put("image {} {} {} {}\n", i.name.text, i.target.text, image_format_name(i.format),
+        quote(i.file.text));
   if (!program.kernels.empty()) out_ += '\n';
   for (const Kernel& k : program.kernels) kernel(k);
   for (const Function& f : program.functions) function(f);
@@ -116,20 +119,18 @@ void Printer::data(const Program& program) {
   for (const Constant& c : program.constants) {
     put("constant {} {} ", c.name.text, dtype_name(c.dtype));
     dims(c.dims);
-    if (c.in_file) {
+    if (c.in_file)
       put(" file {} tensor {}\n", quote(c.file), quote(c.tensor));
-    } else {
+    else
       put(" bytes {}\n", quote(c.bytes.text));
-    }
   }
   for (const State& s : program.states) {
     put("state {} {} ", s.name.text, dtype_name(s.dtype));
     dims(s.dims);
-    if (s.init.text.empty()) {
+    if (s.init.text.empty())
       put(" fill {}\n", print(s.fill));
-    } else {
+    else
       put(" constant {}\n", s.init.text);
-    }
   }
 }
 
@@ -141,7 +142,7 @@ void Printer::kernel(const Kernel& k) {
     put(" block {} {} {}", k.block[0], k.block[1], k.block[2]);
   if (k.shared) put(" shared {}", k.shared);
   if (k.cluster != 1) put(" cluster {}", k.cluster);
-  if (k.flags & kWaitsFirst) out_ += " waits_first";
+  if (k.flags & kPdlWaitFirst) out_ += " pdl_wait_first";
   if (k.flags & kCooperative) out_ += " cooperative";
   if (k.flags & kTriggersEarly) out_ += " triggers_early";
   out_ += '\n';
@@ -150,11 +151,10 @@ void Printer::kernel(const Kernel& k) {
 void Printer::range(const Range& range) {
   put("{}", range.min);
   if (range.max == range.min) return;
-  if (range.max == INT64_MAX) {
+  if (range.max == INT64_MAX)
     out_ += "..inf";
-  } else {
+  else
     put("..{}", range.max);
-  }
 }
 
 void Printer::value(const Value& v, bool input) {
@@ -229,7 +229,7 @@ void Printer::operand(const Operand& o) {
   }
 }
 
-// The operands of a step, and where it comes from.
+// Prints the arguments of a step and its origin.
 void Printer::call(const Statement& s) {
   out_ += " (";
   list(s.operands, [&](const Operand& o) { operand(o); });
@@ -242,7 +242,7 @@ void Printer::statements(const std::vector<Statement>& all) {
   for (const Statement& s : all) statement(s);
 }
 
-// A when or a loop.
+// Prints a when or a loop.
 void Printer::block(const Statement& s) {
   const std::string margin(indent_, ' ');
   const bool loop = s.kind == StatementKind::loop;
@@ -273,7 +273,8 @@ void Printer::statement(const Statement& s) {
       if (s.align) put(" align {}", s.align);
       break;
     case StatementKind::launch:
-      put("launch {} grid ({}, {}, {})", s.name.text, print(s.exprs[0]), print(s.exprs[1]), print(s.exprs[2]));
+      put("launch {} grid ({}, {}, {})", s.name.text, print(s.exprs[0]), print(s.exprs[1]),
+          print(s.exprs[2]));
       call(s);
       break;
     case StatementKind::external:

@@ -1,4 +1,5 @@
-// From tree to text, as HIR.md says: one statement a line, two spaces a level. Parsing it gives the same tree.
+// Prints a tree in the text form of HIR.md: one statement on each line, indented by two spaces for
+// each level. Parsing the text gives an equal tree.
 #pragma once
 
 #include <string>
@@ -9,7 +10,8 @@ namespace husk::compiler {
 
 std::string print(const Program& program);
 std::string print(const Expr& expr);
-std::string quote(const std::string& text);     // in quotes, with escapes
+std::string quote(const std::string& text);  // the string in quotes, with escapes
+// The shortest text that parses to the same double.
 std::string print_float(double value);
 
 }  // namespace husk::compiler

@@ -1,16 +1,16 @@
-// The tree of a program in text form: what HIR.md's grammar says, and nothing of what it means.
+// The syntax tree of a program in text form, according to the grammar of HIR.md.
 #pragma once
-
-#include <husk/types.h>
 
 #include <bit>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include <husk/types.h>
+
 namespace husk::compiler {
 
-// Where something stands in the text, 1-based. Trees are compared without it.
+// A position in the text, from 1. Comparisons of trees ignore it.
 struct Place {
   uint32_t line = 0;
   uint32_t column = 0;
@@ -28,9 +28,9 @@ enum class ExprKind : uint8_t { integer, floating, boolean, name, call };
 struct Expr {
   Place place;
   ExprKind kind = ExprKind::integer;
-  int64_t integer = 0;        // also 0 or 1 of a boolean
-  uint64_t bits = 0;          // of a double: NaN must compare equal to itself
-  std::string name;           // of a name or an op
+  int64_t integer = 0;  // an integer, or 0 or 1 for a boolean
+  uint64_t bits = 0;    // the bits of a double, so that NaN equals itself
+  std::string name;     // the name, or the called op
   std::vector<Expr> operands;
   friend bool operator==(const Expr&, const Expr&) = default;
 };
@@ -61,8 +61,8 @@ struct Constant {
   husk_dtype dtype = HUSK_DTYPE_NONE;
   std::vector<int64_t> dims;
   bool in_file = false;
-  std::string file, tensor;   // in_file
-  Name bytes;                 // else: hexadecimal, and where it stands
+  std::string file, tensor;  // in_file
+  Name bytes;                // not in_file: hexadecimal digits; the place of either
   friend bool operator==(const Constant&, const Constant&) = default;
 };
 
@@ -70,14 +70,14 @@ struct State {
   Name name;
   husk_dtype dtype = HUSK_DTYPE_NONE;
   std::vector<int64_t> dims;
-  Name init;                  // a constant; empty: `fill`
-  Expr fill;                  // a literal
+  Name init;  // the constant it starts as; empty if it starts with `fill`
+  Expr fill;  // a literal
   friend bool operator==(const State&, const State&) = default;
 };
 
 struct Image {
   Name name, target;
-  int32_t format = 0;         // HUSK_IMAGE_*
+  int32_t format = 0;  // HUSK_IMAGE_*
   Name file;
   friend bool operator==(const Image&, const Image&) = default;
 };
@@ -89,63 +89,89 @@ struct Kernel {
   int64_t block[3] = {1, 1, 1};
   int64_t shared = 0;
   int64_t cluster = 1;
-  uint32_t flags = 0;         // KernelFlag
+  uint32_t flags = 0;  // KernelFlag
   friend bool operator==(const Kernel&, const Kernel&) = default;
 };
 
 struct Value {
   Name name;
-  uint8_t kind = 0;           // HUSK_VALUE_*
+  uint8_t kind = 0;  // HUSK_VALUE_*
   husk_dtype dtype = HUSK_DTYPE_NONE;
-  std::vector<Range> ranges;  // inputs: of each dimension, or of the int
-  int64_t rank = 0;           // of an output
+  std::vector<Range> ranges;  // of an input: the range of each dimension, or of the int
+  int64_t rank = 0;
   friend bool operator==(const Value&, const Value&) = default;
 };
 
-// Of an alignment that was checked; 0 where none is given.
+// The logarithm of a checked alignment; 0 if none is stated.
 inline uint8_t align_log2(int64_t align) {
-  return align > 1 ? static_cast<uint8_t>(std::bit_width(static_cast<uint64_t>(align)) - 1) : uint8_t{0};
+  return align > 1 ? static_cast<uint8_t>(std::bit_width(static_cast<uint64_t>(align)) - 1)
+                   : uint8_t{0};
 }
 
 // The kinds of arguments of steps, and of results.
-enum class OperandKind : uint8_t { view, tensor, scalar, list, string, dtype, null, asserts, none, result, floats, tensors };
+enum class OperandKind : uint8_t {
+  view,
+  tensor,
+  scalar,
+  list,
+  string,
+  dtype,
+  null,
+  asserts,
+  none,
+  result,
+  floats,
+  tensors
+};
 
 struct Operand {
   Place place;
   OperandKind kind = OperandKind::none;
-  uint8_t access = 0;         // HUSK_ACCESS_* bits; views and tensors
-  Name name;                  // views and tensors: of the buffer; strings: the text
-  husk_dtype dtype = HUSK_DTYPE_NONE;   // results: i64 or f64
-  bool whole = true;          // views: no offset and extent were written; tensors: no offset
-  Exprs exprs;                // views: offset, extent; tensors: offset; scalar: one; list, floats: all
-  Exprs sizes, strides;       // tensors
-  std::vector<Operand> items; // tensor lists: tensors and nones
+  uint8_t access = 0;                  // HUSK_ACCESS_* bits; views and tensors
+  Name name;                           // views and tensors: the buffer; strings: the text
+  husk_dtype dtype = HUSK_DTYPE_NONE;  // results: i64 or f64
+  bool whole = true;                   // views without offset and extent; tensors without offset
+  Exprs exprs;           // views: offset, extent; tensors: offset; scalar: one; list, floats: all
+  Exprs sizes, strides;  // tensors
+  std::vector<Operand> items;  // of a tensor list: tensors and nones
   friend bool operator==(const Operand&, const Operand&) = default;
 };
 
-enum class StatementKind : uint8_t { let, check, buffer, launch, external, copy, fill, read, when, loop };
+enum class StatementKind : uint8_t {
+  let,
+  check,
+  buffer,
+  launch,
+  external,
+  copy,
+  fill,
+  read,
+  when,
+  loop
+};
 enum class BufferOf : uint8_t { arena, input, output };
 enum class ResultKeyword : uint8_t { tensor, integer, floating, none };
 
 struct Statement {
   Place place;
   StatementKind kind = StatementKind::let;
-  Name name;                  // let, buffer: what is defined; check: which; launch: the kernel; extern: the op
-  Exprs exprs;                // let: the value; check: operands; buffer: bytes; launch: the grid; when, loop: condition
+  Name name;    // let, buffer: the new name; check: the guard; launch: the kernel; extern: the op
+  Exprs exprs;  // let: the value; check: operands; buffer: bytes; launch: the grid; when, loop:
+                // condition
   BufferOf of = BufferOf::arena;
-  int64_t align = 0;          // buffer, bytes; 0 is not given
-  husk_dtype dtype = HUSK_DTYPE_NONE;   // fill, read
+  int64_t align = 0;                   // of a buffer, in bytes; 0 if it is not stated
+  husk_dtype dtype = HUSK_DTYPE_NONE;  // fill, read
   std::vector<Operand> operands;
   bool has_text = false;
-  std::string text;           // check: what it says; steps: `at`
-  std::vector<Statement> body;     // when: what runs; loop: before `while`
-  std::vector<Statement> other;    // when: behind `else`; loop: behind `while`
+  std::string text;              // check: the message; steps: the origin after `at`
+  std::vector<Statement> body;   // when: before `else`; loop: before `while`
+  std::vector<Statement> other;  // when: after `else`; loop: after `while`
   bool has_else = false;
   friend bool operator==(const Statement&, const Statement&) = default;
 };
 
-// Whether a step brings values to the host: the next segment has them.
-inline bool brings_values(const Statement& s) {
+// Whether a step has results, which the host uses in the next segment.
+inline bool has_results(const Statement& s) {
   if (s.kind == StatementKind::read) return true;
   for (const Operand& o : s.operands)
     if (o.kind == OperandKind::result) return true;
@@ -154,7 +180,7 @@ inline bool brings_values(const Statement& s) {
 
 struct ResultItem {
   ResultKeyword keyword = ResultKeyword::none;
-  Operand operand;            // tensor: as an argument without access; integer, floating: scalar
+  Operand operand;  // tensor: as an argument without access; integer, floating: scalar
   friend bool operator==(const ResultItem&, const ResultItem&) = default;
 };
 
@@ -176,7 +202,7 @@ struct Function {
 struct Program {
   int64_t version = 0;
   Place version_place;
-  std::string producer;       // empty: not given
+  std::string producer;  // empty if it is not stated
   std::vector<User> user;
   bool has_tree = false;
   std::string tree;

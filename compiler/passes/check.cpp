@@ -1,57 +1,63 @@
 #include "passes/check.h"
 
-#include <husk/husk.h>
-
 #include <map>
 
-#include "ir/failure.h"
-#include "ir/words.h"
-#include "passes/check_body.h"
-#include "rows.h"
-#include "verify.h"
+#include <husk/husk.h>
+
+#include "base/limits.h"
+#include "ir/compile_error.h"
+#include "ir/op_table.h"
+#include "passes/check_variant.h"
+#include "passes/encode_fill.h"
 
 namespace husk::compiler {
 namespace {
 
-constexpr int64_t kMaxThreads = 1024, kMaxCluster = 16;
-
-bool before(const Place& a, const Place& b) { return a.line < b.line || (a.line == b.line && a.column < b.column); }
+bool is_before(const Place& a, const Place& b) {
+  return a.line < b.line || (a.line == b.line && a.column < b.column);
+}
 
 template <class T>
 void check_names(const std::vector<T>& rows, const char* what) {
   std::map<std::string_view, Place> seen;
   for (const T& row : rows) {
-    auto [first, made] = seen.try_emplace(row.name.text, row.name.place);
-    if (!made)
-      fail(row.name.place, "a second {} '{}': the first is in line {}", what, row.name.text, first->second.line);
+    auto [first, inserted] = seen.try_emplace(row.name.text, row.name.place);
+    if (!inserted)
+      fail(row.name.place, "a second {} '{}': the first is in line {}", what, row.name.text,
+           first->second.line);
   }
 }
 
-// The row of that name, which must stand before its use.
+// Returns the row called `name`, which must be defined before it is used.
 template <class T>
 const T& find(const std::vector<T>& rows, const Name& name, const char* what) {
   for (const T& row : rows) {
     if (row.name.text != name.text) continue;
-    if (before(name.place, row.name.place))
-      fail(name.place, "{} '{}' is defined only later, in line {}", what, name.text, row.name.place.line);
+    if (is_before(name.place, row.name.place))
+      fail(name.place, "{} '{}' is defined only later, in line {}", what, name.text,
+           row.name.place.line);
     return row;
   }
   fail(name.place, "there is no {} '{}'", what, name.text);
 }
 
+// Checks rank and sizes; returns the bytes of a dense tensor.
 int64_t check_dims(const Name& name, husk_dtype dtype, const std::vector<int64_t>& dims) {
   int64_t bytes = dtype_bytes(dtype);
-  if (dims.size() > kMaxRank)
-    fail(name.place, "'{}' has {} dimensions, {} are the most", name.text, dims.size(), kMaxRank);
+  if (dims.size() > limits::kMaxRank)
+    fail(name.place, "'{}' has {} dimensions, {} are the most", name.text, dims.size(),
+         limits::kMaxRank);
   for (int64_t dim : dims) {
-    if (dim < 0) fail(name.place, "'{}' has a size below 0", name.text);
-    if (__builtin_mul_overflow(bytes, dim, &bytes)) fail(name.place, "'{}' has more than 2^63 bytes", name.text);
+    if (dim < 0) fail(name.place, "'{}' has a negative size", name.text);
+    if (__builtin_mul_overflow(bytes, dim, &bytes))
+      fail(name.place, "'{}' has more than 2^63 bytes", name.text);
   }
   return bytes;
 }
 
 void check_value_name(const Name& name) {
-  if (is_reserved(name.text)) fail(name.place, "'{}' is a word of the text form: choose another name", name.text);
+  if (is_reserved(name.text))
+    fail(name.place, "'{}' is a word of the text form: choose another name", name.text);
 }
 
 void check_constant(const Constant& c) {
@@ -61,28 +67,29 @@ void check_constant(const Constant& c) {
   if (c.bytes.text.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos)
     fail(c.bytes.place, "the bytes of '{}' are not all hexadecimal digits", c.name.text);
   if (c.bytes.text.size() != static_cast<uint64_t>(bytes) * 2)
-    fail(c.bytes.place, "constant '{}' has {} bytes: {} digits, not {}", c.name.text, bytes, 2 * bytes,
-         c.bytes.text.size());
+    fail(c.bytes.place, "constant '{}' has {} bytes: {} digits, not {}", c.name.text, bytes,
+         2 * bytes, c.bytes.text.size());
 }
 
 void check_state(const Program& program, const State& s) {
   check_value_name(s.name);
   const int64_t bytes = check_dims(s.name, s.dtype, s.dims);
   if (s.init.text.empty()) {
-    fill_bits(s);
+    encode_fill(s);  // throws if the literal does not fit
     return;
   }
   const Constant& init = find(program.constants, s.init, "constant");
   if (init.dtype != s.dtype || check_dims(init.name, init.dtype, init.dims) != bytes)
-    fail(s.init.place, "state '{}' has another dtype or size than constant '{}'", s.name.text, s.init.text);
+    fail(s.init.place, "state '{}' differs in dtype or size from constant '{}'", s.name.text,
+         s.init.text);
 }
 
 void check_image(const Program& program, const Image& image) {
   const Target& target = find(program.targets, image.target, "target");
   const bool host = target.port.text == "host";
   if (host != (image.format == HUSK_IMAGE_ELF))
-    fail(image.name.place, "target '{}' is for the port {}, which takes no {}", target.name.text, target.port.text,
-         image_format_name(image.format));
+    fail(image.name.place, "target '{}' is for the port {}, which does not take {} images",
+         target.name.text, target.port.text, image_format_name(image.format));
 }
 
 void check_kernel(const Program& program, const Kernel& k) {
@@ -90,30 +97,35 @@ void check_kernel(const Program& program, const Kernel& k) {
   if (k.symbol.empty()) fail(k.name.place, "kernel '{}' has no symbol", k.name.text);
   for (husk_dtype type : k.params)
     if (type != HUSK_POINTER && !is_int_dtype(type) && !is_float_dtype(type))
-      fail(k.name.place, "kernel '{}': no argument can be given for a parameter of type {}", k.name.text,
+      fail(k.name.place, "kernel '{}': a parameter cannot have type {}", k.name.text,
            dtype_name(type));
   int64_t threads = 1;
   for (int64_t n : k.block) {
-    if (n < 1 || n > kMaxThreads)
-      fail(k.name.place, "kernel '{}': a side of the block is 1..{}", k.name.text, kMaxThreads);
+    if (n < 1 || n > limits::kMaxBlockThreads)
+      fail(k.name.place, "kernel '{}': each side of the block must be 1..{}", k.name.text,
+           limits::kMaxBlockThreads);
     threads *= n;
   }
-  if (threads > kMaxThreads)
-    fail(k.name.place, "kernel '{}': {} threads in a block, {} are the most", k.name.text, threads, kMaxThreads);
-  if (k.shared < 0 || k.shared > UINT32_MAX) fail(k.name.place, "kernel '{}': shared is 0..2^32-1 bytes", k.name.text);
-  if (k.cluster < 1 || k.cluster > kMaxCluster)
-    fail(k.name.place, "kernel '{}': cluster is 1..{}", k.name.text, kMaxCluster);
+  if (threads > limits::kMaxBlockThreads)
+    fail(k.name.place, "kernel '{}': {} threads in a block, {} are the most", k.name.text, threads,
+         limits::kMaxBlockThreads);
+  if (k.shared < 0 || k.shared > UINT32_MAX)
+    fail(k.name.place, "kernel '{}': shared must be 0..2^32-1 bytes", k.name.text);
+  if (k.cluster < 1 || k.cluster > limits::kMaxCluster)
+    fail(k.name.place, "kernel '{}': cluster must be 1..{}", k.name.text, limits::kMaxCluster);
   if (image.format == HUSK_IMAGE_ELF && (threads != 1 || k.shared || k.cluster != 1))
-    fail(k.name.place, "kernel '{}' is for the host, which has no block, shared or cluster", k.name.text);
+    fail(k.name.place, "kernel '{}' is for the host, which has no block, shared or cluster",
+         k.name.text);
 }
 
 void check_value(const Value& v) {
   check_value_name(v.name);
   for (const Range& r : v.ranges) {
     if (r.min > r.max) fail(r.place, "the range {}..{} is empty", r.min, r.max);
-    if (v.kind == HUSK_VALUE_TENSOR && r.min < 0) fail(r.place, "a size is not below 0");
+    if (v.kind == HUSK_VALUE_TENSOR && r.min < 0) fail(r.place, "a size cannot be negative");
   }
-  if (v.rank < 0 || v.rank > kMaxRank) fail(v.name.place, "'{}': the rank is 0..{}", v.name.text, kMaxRank);
+  if (v.rank < 0 || v.rank > limits::kMaxRank)
+    fail(v.name.place, "'{}': the rank must be 0..{}", v.name.text, limits::kMaxRank);
 }
 
 void check_function(const Program& program, const Function& f) {
@@ -121,9 +133,10 @@ void check_function(const Program& program, const Function& f) {
   for (const auto* values : {&f.inputs, &f.outputs}) {
     for (const Value& v : *values) {
       check_value(v);
-      auto [first, made] = seen.try_emplace(v.name.text, v.name.place);
-      if (!made)
-        fail(v.name.place, "'{}' is an input or output already, in line {}", v.name.text, first->second.line);
+      auto [first, inserted] = seen.try_emplace(v.name.text, v.name.place);
+      if (!inserted)
+        fail(v.name.place, "'{}' is an input or output already, in line {}", v.name.text,
+             first->second.line);
     }
   }
   if (f.variants.empty()) fail(f.name.place, "function '{}' has no variant", f.name.text);
@@ -131,7 +144,8 @@ void check_function(const Program& program, const Function& f) {
   for (const Variant& v : f.variants) {
     find(program.targets, v.target, "target");
     if (!targets.try_emplace(v.target.text, v.target.place).second)
-      fail(v.target.place, "function '{}' has a second variant for target '{}'", f.name.text, v.target.text);
+      fail(v.target.place, "function '{}' has a second variant for target '{}'", f.name.text,
+           v.target.text);
     check_variant(program, f, v);
   }
 }
@@ -146,18 +160,20 @@ void check_all_names(const Program& program) {
   for (const State& s : program.states)
     for (const Constant& c : program.constants)
       if (s.name.text == c.name.text)
-        fail(s.name.place, "'{}' is a constant already, in line {}", s.name.text, c.name.place.line);
+        fail(s.name.place, "'{}' is a constant already, in line {}", s.name.text,
+             c.name.place.line);
 }
 
 }  // namespace
 
 void check_align(const Name& name, int64_t align, int64_t most) {
   if (align < 0 || align > most || (align & (align - 1)))
-    fail(name.place, "'{}': align is a power of two, at most {}", name.text, most);
+    fail(name.place, "'{}': align must be a power of two, at most {}", name.text, most);
 }
 
 void check(const Program& program) {
-  if (program.version != 1) fail(program.version_place, "this compiler reads hir 1, not hir {}", program.version);
+  if (program.version != 1)
+    fail(program.version_place, "this compiler reads hir 1, not hir {}", program.version);
   check_all_names(program);
   for (const Target& t : program.targets)
     if (t.arch.empty()) fail(t.name.place, "target '{}' has no architecture", t.name.text);

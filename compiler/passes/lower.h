@@ -1,4 +1,4 @@
-// From a checked tree to rows, as FORMAT.md numbers them. Knows nothing of the file.
+// Lowers a checked tree to the rows of FORMAT.md. Reading and writing files is not its business.
 #pragma once
 
 #include <map>
@@ -6,26 +6,26 @@
 #include <vector>
 
 #include "ir/tree.h"
-#include "rows.h"
+#include "model/rows.h"
 
 namespace husk::compiler {
 
-// Strings by index, each once.
-class Pool {
+// Numbers strings; equal strings have one number.
+class StringPool {
  public:
   uint32_t intern(const std::string& text) {
-    auto [place, made] = known_.try_emplace(text, static_cast<uint32_t>(all_.size()));
-    if (made) all_.push_back(text);
-    return place->second;
+    auto [entry, inserted] = numbers_.try_emplace(text, static_cast<uint32_t>(all_.size()));
+    if (inserted) all_.push_back(text);
+    return entry->second;
   }
   const std::vector<std::string>& all() const { return all_; }
 
  private:
   std::vector<std::string> all_;
-  std::map<std::string, uint32_t> known_;
+  std::map<std::string, uint32_t> numbers_;
 };
 
-// One variant; its fields are those of fb::Variant.
+// The rows of one variant. The fields have the names of fb::Variant's.
 struct VariantRows {
   uint32_t target = 0;
   std::vector<fb::Instruction> scalars, steps;
@@ -35,16 +35,17 @@ struct VariantRows {
   std::vector<fb::Buffer> buffers;
   std::vector<fb::View> views;
   std::vector<fb::Tensor> tensors;
-  std::vector<uint32_t> order;   // of placement: place() fills it in
+  std::vector<uint32_t> order;  // placement order; empty until order_placement()
 };
 
 struct ProgramRows {
-  Pool strings, ops;
-  std::vector<std::vector<VariantRows>> functions;   // in the order of the tree: functions, variants
+  StringPool strings, ops;
+  std::vector<std::vector<VariantRows>> functions;  // by function, then by variant; in tree order
 };
 
-// `program` has passed check(). Throws Failure for what only folding shows: a guard that never holds, an int that
-// leaves 64 bits, a view that never lies in its buffer.
+// Lowers `program`, which has passed check(). Throws CompileError for mistakes that only constant
+// folding finds: a guard that never holds, an int that does not fit 64 bits, a view that never lies
+// in its buffer.
 ProgramRows lower(const Program& program);
 
 }  // namespace husk::compiler

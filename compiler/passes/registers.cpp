@@ -1,22 +1,25 @@
 #include "passes/registers.h"
 
-#include <husk/husk.h>
-
 #include <algorithm>
 #include <bit>
 
-#include "ir/failure.h"
-#include "ir/words.h"
+#include <husk/husk.h>
+
+#include "ir/compile_error.h"
+#include "ir/op_table.h"
 
 namespace husk::compiler {
 namespace {
 
-Slot slot(Scalar kind, int i) { return scalar_word(static_cast<uint16_t>(kind))->slots[i]; }
+Slot slot(Scalar kind, int i) { return scalar_op(static_cast<uint16_t>(kind))->slots[i]; }
 
-bool takes_no_number(Scalar kind) { return slot(kind, 0) != Slot::I && slot(kind, 0) != Slot::F; }
+// Whether the first operand is not a register.
+bool takes_no_register(Scalar kind) {
+  return slot(kind, 0) != Slot::integer && slot(kind, 0) != Slot::floating;
+}
 
 bool is_input_or_constant(Scalar kind) {
-  return takes_no_number(kind) && kind != Scalar::op_result && kind != Scalar::op_fresult;
+  return takes_no_register(kind) && kind != Scalar::op_result && kind != Scalar::op_fresult;
 }
 
 bool commutes(Scalar kind) {
@@ -39,12 +42,12 @@ bool commutes(Scalar kind) {
   }
 }
 
-// The evaluator names the function in its messages, which are not shown here.
-struct Bench {
+// A function without contents. The evaluator needs one for its messages, which are not shown here.
+struct EmptyFunction {
   flatbuffers::FlatBufferBuilder builder{256};
   const fb::Function* function;
 
-  Bench() {
+  EmptyFunction() {
     auto name = builder.CreateString("");
     auto variants = builder.CreateVector(std::vector<flatbuffers::Offset<fb::Variant>>{});
     builder.Finish(fb::CreateFunction(builder, name, 0, 0, variants));
@@ -77,11 +80,12 @@ std::optional<double> Registers::float_constant(uint32_t id) const {
 }
 
 uint32_t Registers::emit(Scalar kind, uint32_t a, uint32_t b, uint32_t c) {
-  // What a segment reads is another number in the next one.
+  // result(n) differs from segment to segment, so its key has the segment's number.
   const bool reads = kind == Scalar::op_result || kind == Scalar::op_fresult;
-  const Key key = {static_cast<uint32_t>(kind), a, b, c, reads ? static_cast<uint32_t>(ends_.size()) : 0};
+  const Key key = {static_cast<uint32_t>(kind), a, b, c,
+                   reads ? static_cast<uint32_t>(ends_.size()) : 0};
   uint32_t id;
-  if (!learn(key, is_input_or_constant(kind), &id)) return id;
+  if (!insert(key, is_input_or_constant(kind), &id)) return id;
   const fb::Instruction op(static_cast<uint16_t>(kind), 0, a, b, c);
   push(op, range_of(op));
   return id;
@@ -93,23 +97,26 @@ void Registers::push(const fb::Instruction& op, Interval range) {
   closed_.push_back(false);
 }
 
-bool Registers::learn(const Key& key, bool global, uint32_t* id) {
-  auto [place, made] = known_.try_emplace(key, size());
-  *id = place->second;
-  if (made && open_blocks_ && !global) learned_.push_back(key);
-  return made;
+bool Registers::insert(const Key& key, bool global, uint32_t* id) {
+  auto [entry, inserted] = ids_.try_emplace(key, size());
+  *id = entry->second;
+  if (inserted && open_blocks_ && !global) block_keys_.push_back(key);
+  return inserted;
 }
 
-bool Registers::is_global(uint32_t id) const { return is_input_or_constant(static_cast<Scalar>(ops_[id].op())); }
+bool Registers::is_global(uint32_t id) const {
+  return is_input_or_constant(static_cast<Scalar>(ops_[id].op()));
+}
 
 Registers::Block Registers::open_block() {
   ++open_blocks_;
-  return {size(), learned_.size()};
+  return {size(), block_keys_.size()};
 }
 
 void Registers::close_block(const Block& block) {
   --open_blocks_;
-  for (; learned_.size() > block.known; learned_.pop_back()) known_.erase(learned_.back());
+  for (; block_keys_.size() > block.block_keys; block_keys_.pop_back())
+    ids_.erase(block_keys_.back());
   for (uint32_t id = block.first; id < size(); ++id) {
     if (is_global(id)) continue;
     closed_[id] = true;
@@ -121,18 +128,19 @@ Interval Registers::leaf_range(Scalar kind, uint32_t a, uint32_t b) const {
   const Value* value = &function_.inputs[a];
   if (kind == Scalar::op_size) return {value->ranges[b].min, value->ranges[b].max};
   if (value->kind == HUSK_VALUE_BOOL) return {0, 1};
-  if (kind == Scalar::op_input && !value->ranges.empty()) return {value->ranges[0].min, value->ranges[0].max};
+  if (kind == Scalar::op_input && !value->ranges.empty())
+    return {value->ranges[0].min, value->ranges[0].max};
   return {};
 }
 
 Interval Registers::range_of(const fb::Instruction& op) const {
   const auto kind = static_cast<Scalar>(op.op());
   if (kind == Scalar::op_size || kind == Scalar::op_input) return leaf_range(kind, op.a(), op.b());
-  // To the runtime's intervals an end at the limit of int64 is no bound: a constant there says nothing of what is made
-  // of it.
+  // The runtime's intervals take an end at the limit of int64 as "unbounded". The range of an op on
+  // a constant at that limit is therefore unknown.
   const uint32_t operands[3] = {op.a(), op.b(), op.c()};
   for (int i = 0; i < 3; ++i) {
-    if (slot(kind, i) != Slot::I) continue;
+    if (slot(kind, i) != Slot::integer) continue;
     const Interval x = ranges_[operands[i]];
     if (x.low == INT64_MAX || x.high == INT64_MIN) return {};
   }
@@ -143,60 +151,65 @@ Interval Registers::range_of(const fb::Instruction& op) const {
 
 uint32_t Registers::op(Scalar kind, Place place, uint32_t a, uint32_t b, uint32_t c) {
   if (kind == Scalar::op_range) return checked_range(place, a, b, c);
-  if (takes_no_number(kind)) {
-    const Interval range = kind == Scalar::op_size || kind == Scalar::op_input ? leaf_range(kind, a, b) : Interval{};
+  if (takes_no_register(kind)) {
+    const Interval range = kind == Scalar::op_size || kind == Scalar::op_input
+                               ? leaf_range(kind, a, b)
+                               : Interval{};
     return range.low == range.high ? integer(range.low) : emit(kind, a, b, c);
   }
   if (auto folded = fold(kind, place, a, b, c)) return *folded;
-  const Holds holds = scalar_word(static_cast<uint16_t>(kind))->holds;
-  if (holds == Holds::Int) {
+  if (scalar_op(static_cast<uint16_t>(kind))->result == ResultKind::integer) {
     const Interval range = range_of(fb::Instruction(static_cast<uint16_t>(kind), 0, a, b, c));
     if (range.low == range.high && range.bounded()) return integer(range.low);
   }
-  // A constant stands second, else the older register first, so that equal sums are found.
+  // Operands are put in a fixed order, so that equal sums have equal keys: a constant comes second,
+  // otherwise the older register first.
   if (commutes(kind)) {
     const bool first = is(a, Scalar::op_const) || is(a, Scalar::op_fconst);
     const bool second = is(b, Scalar::op_const) || is(b, Scalar::op_fconst);
     if (first != second ? first : a > b) std::swap(a, b);
   }
   std::optional<uint32_t> simpler;
-  if (kind == Scalar::op_select || kind == Scalar::op_fselect) {
+  if (kind == Scalar::op_select || kind == Scalar::op_fselect)
     simpler = simplify_choice(kind, a, b, c);
-  } else if (slot(kind, 0) == Slot::F) {
+  else if (slot(kind, 0) == Slot::floating)
     simpler = simplify_float(kind, a, b);
-  } else {
+  else
     simpler = simplify_int(kind, a, b);
-  }
   return simpler ? *simpler : emit(kind, a, b, c);
 }
 
-std::optional<uint32_t> Registers::fold(Scalar kind, Place place, uint32_t a, uint32_t b, uint32_t c) {
+std::optional<uint32_t> Registers::fold(Scalar kind, Place place, uint32_t a, uint32_t b,
+                                        uint32_t c) {
   const uint32_t operands[3] = {a, b, c};
   Register registers[4] = {};
   for (uint32_t i = 0; i < 3; ++i) {
-    if (slot(kind, static_cast<int>(i)) == Slot::_) continue;
-    if (!is(operands[i], Scalar::op_const) && !is(operands[i], Scalar::op_fconst)) return std::nullopt;
+    if (slot(kind, static_cast<int>(i)) == Slot::unused) continue;
+    if (!is(operands[i], Scalar::op_const) && !is(operands[i], Scalar::op_fconst))
+      return std::nullopt;
     registers[i].i = immediate(ops_[operands[i]]);
   }
-  static const Bench bench;
+  static const EmptyFunction empty;
   fb::Instruction scalars[4] = {};
   scalars[3] = fb::Instruction(static_cast<uint16_t>(kind), 0, 0, 1, 2);
   const fb::Segment segment(3, 4, 0, 0, kNone, kNone);
   Code code{};
-  code.function = bench.function;
+  code.function = empty.function;
   code.scalars = {scalars, 4};
   code.segments = {&segment, 1};
   husk_error error = {};
   if (evaluate(code, 0, nullptr, nullptr, registers, &error) != Status::ok) {
     if (open_blocks_) return std::nullopt;
-    if (!place.line) place = place_;
-    const bool divides = kind == Scalar::op_floordiv || kind == Scalar::op_mod || kind == Scalar::op_cdiv;
-    const char* name = scalar_word(static_cast<uint16_t>(kind))->name;
+    if (!place.line) place = default_place_;
+    const bool divides = kind == Scalar::op_floordiv || kind == Scalar::op_mod ||
+                         kind == Scalar::op_cdiv;
+    const char* name = scalar_op(static_cast<uint16_t>(kind))->name;
     if (divides && registers[1].i == 0) fail(place, "{} divides by zero", name);
-    if (kind == Scalar::op_shr) fail(place, "shr moves by 0 bits or more");
-    fail(place, "the result of {} is no int of 64 bits", name);
+    if (kind == Scalar::op_shr) fail(place, "shr by a negative number of bits");
+    fail(place, "the result of {} does not fit 64 bits", name);
   }
-  if (scalar_word(static_cast<uint16_t>(kind))->holds == Holds::Float) return floating(registers[3].f);
+  if (scalar_op(static_cast<uint16_t>(kind))->result == ResultKind::floating)
+    return floating(registers[3].f);
   return integer(registers[3].i);
 }
 
@@ -218,17 +231,19 @@ bool Registers::holds_always(Scalar kind, Place place, uint32_t a, uint32_t b) c
   const Interval y = ranges_[b];
   const bool equal = kind == Scalar::op_check_eq;
   if (!open_blocks_ && (x.low > y.high || (equal && x.high < y.low)))
-    fail(place, "this check can never hold: the sides lie in {}..{} and {}..{}", x.low, x.high, y.low, y.high);
+    fail(place, "this check can never hold: the sides lie in {}..{} and {}..{}", x.low, x.high,
+         y.low, y.high);
   return a == b || (equal ? x.low == x.high && y.low == y.high && x.low == y.low : x.high <= y.low);
 }
 
 void Registers::guard(Scalar kind, Place place, uint32_t a, uint32_t b, uint32_t c) {
-  // What is checked of one register may be a comparison, whose guard can name both sides, or several conditions.
-  std::vector<uint32_t> open = {a};
-  while (!open.empty()) {
+  // A check of a comparison becomes the guard that names both sides; a check of an `and` becomes
+  // one guard for each operand.
+  std::vector<uint32_t> conditions = {a};
+  while (!conditions.empty()) {
     Scalar now = kind;
-    uint32_t x = open.back(), y = b, z = c;
-    open.pop_back();
+    uint32_t x = conditions.back(), y = b, z = c;
+    conditions.pop_back();
     if (kind == Scalar::op_check && (is(x, Scalar::op_eq) || is(x, Scalar::op_le))) {
       now = is(x, Scalar::op_eq) ? Scalar::op_check_eq : Scalar::op_check_le;
       z = b;
@@ -236,14 +251,14 @@ void Registers::guard(Scalar kind, Place place, uint32_t a, uint32_t b, uint32_t
       x = ops_[x].a();
     }
     if (holds_always(now, place, x, y)) continue;
-    // The text is no part of what is checked: the first one stays.
+    // The text is not part of the key: equal guards keep the first text.
     const Key key = {static_cast<uint32_t>(now), x, now == Scalar::op_check ? 0 : y,
                      now == Scalar::op_check_stride ? z : 0, UINT32_MAX};
     uint32_t id;
-    if (!learn(key, false, &id)) continue;
+    if (!insert(key, false, &id)) continue;
     if (now == Scalar::op_check && is(x, Scalar::op_and)) {
-      open.push_back(ops_[x].b());
-      open.push_back(ops_[x].a());
+      conditions.push_back(ops_[x].b());
+      conditions.push_back(ops_[x].a());
       continue;
     }
     push(fb::Instruction(static_cast<uint16_t>(now), 0, x, y, z), {});

@@ -1,18 +1,18 @@
-// A block that finds no gap below a limit drives out those that are cheapest to move, until all are in or the work allowed is
-// done. Nothing here depends on time, addresses or the standard library, so the same model gives the same file everywhere.
+// The search tries to place all blocks below a limit. A block that fits no gap evicts the blocks
+// that are cheapest to move, until all blocks are placed or the allowed work is done. Nothing here
+// depends on time, addresses or the standard library, so a model gives the same file everywhere.
 #include "passes/search.h"
-
-#include <husk/husk.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include <husk/husk.h>
+
 namespace husk::compiler {
 namespace {
 
-constexpr uint64_t kQuick = 24000000;  // less work than this is spent in one go
+constexpr uint64_t kQuick = 24000000;  // less work than this is done in one round
 
-uint64_t align_up(uint64_t value, uint64_t align) { return (value + align - 1) & ~(align - 1); }
 uint64_t align_down(uint64_t value, uint64_t align) { return value & ~(align - 1); }
 
 }  // namespace
@@ -33,29 +33,32 @@ Planned Search::place(Block* blocks, size_t count, const Effort& effort) {
   if (count_ == 0) return planned;
   planned.lower_bound = lower_bound();
   const uint64_t goal = planned.lower_bound + planned.lower_bound / effort.goal;
-  queue_by_area();
+  order_by_size();
   fill();
   for (uint32_t n = 0; n < count_; ++n) turn_[queue_[n]] = n;
   std::fill(weight_.begin(), weight_.end(), 1);
-  // A few blocks are soon tried in every way that matters.
+  // More work than this does not improve plans of few blocks.
   const uint64_t work = std::min(effort.work, uint64_t{4000000} * count_);
-  // Much work is better spent in four goes, since each may end in a corner; the later ones only where the plan is far off.
-  const uint64_t goes = work < kQuick ? 1 : 4, near = planned.lower_bound + planned.lower_bound / 32;
-  improve(goal, work / goes);
-  for (uint64_t go = 2; go <= goes && peak_ > near; ++go) improve(goal, work / goes * go);
-  take_best();
+  // Much work is split into four rounds, since each may end in a local minimum. Later rounds are
+  // left out if the plan is close to the lower bound.
+  const uint64_t rounds = work < kQuick ? 1 : 4,
+                 close = planned.lower_bound + planned.lower_bound / 32;
+  improve(goal, work / rounds);
+  for (uint64_t n = 2; n <= rounds && peak_ > close; ++n) improve(goal, work / rounds * n);
+  restore_best();
   planned.peak = peak_;
   return planned;
 }
 
-// Tries limits between `goal` and the best plan so far, each with a part of the work that is left. The goal itself comes
-// first, for what is soon there, as most programs are; the others get nearer by halves.
+// Tries limits between `goal` and the peak of the best plan, each with a part of the remaining
+// work. The goal itself is the first limit, since most programs reach it soon; the others follow by
+// bisection.
 void Search::improve(uint64_t goal, uint64_t work) {
   uint64_t low = goal, limit = goal;
   for (uint64_t part = work < kQuick ? 2 : 8; peak_ > goal && work_ < work; part = 3) {
     const uint64_t until = work_ + (work - work_) / part + 1;
-    load(limit);
-    if (squeeze(limit, until))
+    load_best(limit);
+    if (place_waiting(limit, until))
       keep();
     else if ((low = limit) + goal / 512 + 1 >= peak_)
       return;
@@ -63,8 +66,8 @@ void Search::improve(uint64_t goal, uint64_t work) {
   }
 }
 
-// Takes the best plan, without the blocks that reach over the limit: they wait in the queue.
-void Search::load(uint64_t limit) {
+// Starts from the best plan; blocks that end above the limit wait.
+void Search::load_best(uint64_t limit) {
   placed_count_ = waiting_ = 0;
   next_ = count_;
   memset(waits_.data(), 0, count_);
@@ -81,62 +84,65 @@ void Search::load(uint64_t limit) {
   work_ += 8ull * count_;
 }
 
-// In the order of the queue. False if `work` was reached and some blocks still wait.
-bool Search::squeeze(uint64_t limit, uint64_t work) {
+// Places the waiting blocks in the order of the queue. Returns false if `work` is reached before.
+bool Search::place_waiting(uint64_t limit, uint64_t work) {
   while (waiting_ > 0) {
     if (work_ > work) return false;
     const uint32_t i = pop();
-    if (!find_gap(i, limit)) drive_out(i, limit);
+    if (!find_gap(i, limit)) place_by_eviction(i, limit);
     insert(i);
   }
   return true;
 }
 
-// What moving the rivals between two addresses would cost.
-uint64_t Search::weigh(uint64_t from, uint64_t to) {
+// The cost of evicting all conflicting blocks between two addresses.
+uint64_t Search::eviction_cost(uint64_t from, uint64_t to) {
   uint64_t sum = 0;
   uint32_t k = 0;
-  for (; k < rival_count_; ++k) {
-    const Block& rival = blocks_[rivals_[k]];
-    if (rival.offset >= to) break;
-    if (rival.offset + rival.size > from) sum += weight_[rivals_[k]];
+  for (; k < conflicting_count_; ++k) {
+    const Block& other = blocks_[conflicting_[k]];
+    if (other.offset >= to) break;
+    if (other.offset + other.size > from) sum += weight_[conflicting_[k]];
   }
   work_ += k + 4;
   return sum;
 }
 
-// Puts a block where the rivals in its way are cheapest to move, and sends them to the queue. Places that are tried: the
-// ends of the arena, and right behind and before (some of) the rivals. Now and then any of them will do, or a few blocks could
-// drive one another about for ever.
-void Search::drive_out(uint32_t i, uint64_t limit) {
+// Places a block where the conflicting blocks are cheapest to evict, and evicts them. Candidates
+// are both ends of the arena and the addresses next to the conflicting blocks, or to some of them.
+// From time to time a random candidate is taken, since a few blocks could otherwise evict one
+// another forever.
+void Search::place_by_eviction(uint32_t i, uint64_t limit) {
   Block& block = blocks_[i];
-  uint64_t least = UINT64_MAX, where = 0;
+  uint64_t least = UINT64_MAX, best = 0;
   uint32_t equals = 0;
-  const bool anywhere = random(8 * rival_count_ + 8) == 0;
+  const bool anywhere = random(8 * conflicting_count_ + 8) == 0;
   auto attempt = [&](uint64_t at) {
     if (at + block.size > limit) return;
-    const uint64_t cost = anywhere ? 0 : weigh(at, at + block.size);
+    const uint64_t cost = anywhere ? 0 : eviction_cost(at, at + block.size);
     if (cost > least || (cost == least && random(++equals) != 0)) return;
     if (cost < least) equals = 1;
     least = cost;
-    where = at;
+    best = at;
   };
   attempt(0);
   attempt(align_down(limit - block.size, block.align));
-  const uint32_t stride = rival_count_ > 64 ? rival_count_ / 32 : 1;
-  for (uint32_t k = random(stride); k < rival_count_; k += stride) {
-    const Block& rival = blocks_[rivals_[k]];
-    attempt(align_up(rival.offset + rival.size, block.align));
-    if (rival.offset >= block.size) attempt(align_down(rival.offset - block.size, block.align));
+  const uint32_t stride = conflicting_count_ > 64 ? conflicting_count_ / 32 : 1;
+  for (uint32_t k = random(stride); k < conflicting_count_; k += stride) {
+    const Block& other = blocks_[conflicting_[k]];
+    attempt(align_up(other.offset + other.size, block.align));
+    if (other.offset >= block.size) attempt(align_down(other.offset - block.size, block.align));
   }
-  block.offset = where;
-  for (uint32_t k = 0; k < rival_count_ && blocks_[rivals_[k]].offset < where + block.size; ++k)
-    if (blocks_[rivals_[k]].offset + blocks_[rivals_[k]].size > where) remove(rivals_[k]);
+  block.offset = best;
+  for (uint32_t k = 0;
+       k < conflicting_count_ && blocks_[conflicting_[k]].offset < best + block.size; ++k)
+    if (blocks_[conflicting_[k]].offset + blocks_[conflicting_[k]].size > best)
+      evict(conflicting_[k]);
   ++weight_[i];
 }
 
-// Back to the queue.
-void Search::remove(uint32_t i) {
+// Takes a placed block out of the plan and puts it in the queue.
+void Search::evict(uint32_t i) {
   uint32_t k = find_placed(blocks_[i].offset);
   while (placed_[k] != i) ++k;
   work_ += 60;
@@ -154,7 +160,8 @@ void Search::push(uint32_t i) {
 
 uint32_t Search::pop() {
   --waiting_;
-  next_ = static_cast<uint32_t>(static_cast<uint8_t*>(memchr(&waits_[next_], 1, count_ - next_)) - waits_.data());
+  next_ = static_cast<uint32_t>(static_cast<uint8_t*>(memchr(&waits_[next_], 1, count_ - next_)) -
+                                waits_.data());
   waits_[next_] = 0;
   return queue_[next_];
 }

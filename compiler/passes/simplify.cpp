@@ -1,8 +1,7 @@
-// Identities that hold for every value the operands may have. None makes an op fail that did not fail before; some make
-// one succeed that failed, which HIR.md allows.
-#include "passes/registers.h"
-
+// Identities that hold for all values of the operands. No identity makes an op fail that would
+// succeed without it; some make an op succeed that would fail, which HIR.md allows.
 #include "ir/tree.h"
+#include "passes/registers.h"
 
 namespace husk::compiler {
 
@@ -41,7 +40,7 @@ std::optional<uint32_t> Registers::simplify_bits(Scalar kind, uint32_t a, uint32
   const auto y = constant(b);
   if (y == 0) return kind == Scalar::op_bit_and ? b : a;
   if (y == -1 && kind == Scalar::op_bit_and) return a;
-  // As a product or a quotient it has tighter ranges, and is found equal to others.
+  // A product or a quotient has a tighter range than a shift, and equals other such expressions.
   if (!y || *y < 0 || *y > 62) return std::nullopt;
   if (kind == Scalar::op_shl) return mul(a, integer(int64_t{1} << *y));
   if (kind == Scalar::op_shr) return op(Scalar::op_floordiv, {}, a, integer(int64_t{1} << *y));
@@ -58,21 +57,23 @@ std::optional<uint32_t> Registers::simplify_sum(Scalar kind, uint32_t a, uint32_
     if (is(a, Scalar::op_add) && ops_[a].b() == b) return ops_[a].a();
     return std::nullopt;
   }
-  if (!y) return kind == Scalar::op_mul ? constant_outwards(a, b) : std::nullopt;
+  if (!y) return kind == Scalar::op_mul ? move_constant_out(a, b) : std::nullopt;
   if (*y == (kind == Scalar::op_add ? 0 : 1)) return a;
-  // (x + p) + q, (x * p) * q: one op, unless p and q together leave int64.
+  // (x + p) + q and (x * p) * q become one op unless p and q combined leave int64.
   if (!is(a, kind)) return std::nullopt;
   const uint32_t inner = ops_[a].a();
   const auto x = constant(ops_[a].b());
   int64_t joined;
   if (!x) return std::nullopt;
-  if (kind == Scalar::op_add ? __builtin_add_overflow(*x, *y, &joined) : __builtin_mul_overflow(*x, *y, &joined))
+  if (kind == Scalar::op_add ? __builtin_add_overflow(*x, *y, &joined)
+                             : __builtin_mul_overflow(*x, *y, &joined))
     return std::nullopt;
   return op(kind, {}, inner, integer(joined));
 }
 
-// (x * c) * y: (x * y) * c, so that equal products are found and their constants meet. Nothing is larger on the way.
-std::optional<uint32_t> Registers::constant_outwards(uint32_t a, uint32_t b) {
+// (x * c) * y becomes (x * y) * c, so that equal products have equal keys and their constants can
+// be combined. No intermediate product is larger than before.
+std::optional<uint32_t> Registers::move_constant_out(uint32_t a, uint32_t b) {
   for (auto [product, other] : {std::pair(a, b), std::pair(b, a)}) {
     if (!is(product, Scalar::op_mul)) continue;
     const uint32_t factor = ops_[product].b(), inner = ops_[product].a();
@@ -82,15 +83,15 @@ std::optional<uint32_t> Registers::constant_outwards(uint32_t a, uint32_t b) {
 }
 
 std::optional<uint32_t> Registers::simplify_quotient(Scalar kind, uint32_t a, uint32_t b) {
-  const bool rest = kind == Scalar::op_mod;
-  if (rest && ranges_[a].low >= 0 && ranges_[a].high < ranges_[b].low) return a;
+  const bool is_mod = kind == Scalar::op_mod;
+  if (is_mod && ranges_[a].low >= 0 && ranges_[a].high < ranges_[b].low) return a;
   const auto divisor = constant(b);
-  if (is_value(b, 1)) return rest ? integer(0) : a;
-  // (x * p) / q where q divides p.
+  if (is_value(b, 1)) return is_mod ? integer(0) : a;
+  // (x * p) / q if q divides p.
   if (!divisor || *divisor < 1 || !is(a, Scalar::op_mul)) return std::nullopt;
   const auto factor = constant(ops_[a].b());
   if (!factor || *factor % *divisor != 0) return std::nullopt;
-  return rest ? integer(0) : mul(ops_[a].a(), integer(*factor / *divisor));
+  return is_mod ? integer(0) : mul(ops_[a].a(), integer(*factor / *divisor));
 }
 
 std::optional<uint32_t> Registers::simplify_logic(Scalar kind, uint32_t a, uint32_t b) {
@@ -126,7 +127,8 @@ std::optional<uint32_t> Registers::simplify_logic(Scalar kind, uint32_t a, uint3
   return std::nullopt;
 }
 
-std::optional<uint32_t> Registers::simplify_choice(Scalar kind, uint32_t a, uint32_t b, uint32_t c) {
+std::optional<uint32_t> Registers::simplify_choice(Scalar kind, uint32_t a, uint32_t b,
+                                                   uint32_t c) {
   const Interval x = ranges_[a];
   if (b == c || x.low > 0 || x.high < 0) return b;
   if (x.low == 0 && x.high == 0) return c;
@@ -136,7 +138,7 @@ std::optional<uint32_t> Registers::simplify_choice(Scalar kind, uint32_t a, uint
 }
 
 std::optional<uint32_t> Registers::simplify_float(Scalar kind, uint32_t a, uint32_t b) {
-  // Signed zeros and NaN stay what they were: x + 0.0 is not x for -0.0.
+  // Signed zeros and NaN must be preserved: x + 0.0 is not x if x is -0.0.
   switch (kind) {
     case Scalar::op_fmul:
     case Scalar::op_fdiv:

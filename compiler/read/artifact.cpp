@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "verify.h"
+#include "model/verify.h"
 
 namespace husk::compiler {
 
@@ -45,11 +45,13 @@ std::string Artifact::check_blobs() const {
   const fb::Program& p = program();
   for (uint32_t i = 0; i < count(p.images()); ++i) {
     const fb::Image* image = p.images()->Get(i);
-    if (failed(file_.check_hash(image->blob(), "image", image->name()->c_str(), &record))) return record.text;
+    if (failed(file_.check_hash(image->blob(), "image", image->name()->c_str(), &record)))
+      return record.text;
   }
   for (uint32_t i = 0; i < count(p.constants()); ++i) {
     const fb::Constant* constant = p.constants()->Get(i);
-    if (failed(file_.check_hash(constant->blob(), "constant", constant->name()->c_str(), &record))) return record.text;
+    if (failed(file_.check_hash(constant->blob(), "constant", constant->name()->c_str(), &record)))
+      return record.text;
   }
   return "";
 }

@@ -1,4 +1,4 @@
-// Reads an artifact for tools: mapped or borrowed, verified before anything is looked at.
+// Reads an artifact for tools.
 #pragma once
 
 #include <filesystem>
@@ -7,22 +7,25 @@
 #include <string>
 #include <vector>
 
-#include "container.h"
+#include "model/container.h"
 
 namespace husk::compiler {
 
-// The one place where the compiler's tools read a file. Not for running it: that is husk_program_open.
+// A verified artifact, mapped from a file or borrowed from memory. The tools of the compiler read
+// artifacts only by this class; programs that run them use husk_program_open.
 class Artifact {
  public:
-  // Both fail with what the runtime's verifier says; the result is null then. `bytes` must outlive the artifact.
+  // Open a file, or view bytes in memory, which must outlive the artifact. If the runtime's
+  // verifier refuses the artifact, the result is null and `error` is the verifier's text.
   static std::unique_ptr<Artifact> open(const std::filesystem::path& path, std::string& error);
   static std::unique_ptr<Artifact> view(std::span<const uint8_t> bytes, std::string& error);
 
   const fb::Program& program() const { return *file_.program(); }
-  std::string content_hash() const;   // hexadecimal
+  std::string content_hash() const;  // hexadecimal
   uint64_t size() const { return file_.size(); }
-  uint64_t blob_bytes() const { return file_.blob_bytes(); }   // behind header and metadata, padding included
-  // Compares every blob with its hash; empty if all match, else what does not.
+  // Bytes from the blob base to the end of the file, including padding.
+  uint64_t blob_bytes() const { return file_.blob_bytes(); }
+  // Compares every blob with its hash. Returns an error text, which is empty if all blobs match.
   std::string check_blobs() const;
 
  private:
@@ -31,7 +34,7 @@ class Artifact {
   Container file_;
 };
 
-// Hexadecimal digits of `count` bytes.
+// The hexadecimal digits of `count` bytes.
 std::string hexadecimal(const uint8_t* bytes, size_t count);
 
 }  // namespace husk::compiler

@@ -5,8 +5,8 @@
 #include <bit>
 #include <iterator>
 
+#include "ir/op_table.h"
 #include "ir/printer.h"
-#include "ir/words.h"
 
 namespace husk::compiler {
 namespace {
@@ -18,7 +18,8 @@ std::string reg(const Code& code, uint32_t id) {
   const fb::Instruction& op = code.scalars[id];
   switch (static_cast<Scalar>(op.op())) {
     case Scalar::op_const: return fmt::format("%{}={}", id, immediate(op));
-    case Scalar::op_fconst: return fmt::format("%{}={}", id, print_float(std::bit_cast<double>(immediate(op))));
+    case Scalar::op_fconst:
+      return fmt::format("%{}={}", id, print_float(std::bit_cast<double>(immediate(op))));
     default: return fmt::format("%{}", id);
   }
 }
@@ -57,16 +58,17 @@ std::string view_text(const Code& code, uint32_t index) {
 std::string tensor_text(const Code& code, uint32_t index) {
   const fb::Tensor& t = code.tensors[index];
   return fmt::format("tensor {} {} {} {}", view_text(code, t.view()), dtype_text(t.dtype()),
-                     registers(code, t.first(), t.rank()), registers(code, t.first() + t.rank(), t.rank()));
+                     registers(code, t.first(), t.rank()),
+                     registers(code, t.first() + t.rank(), t.rank()));
 }
 
-// The access in HIR.md's words, or its bits where there is no word.
+// The access as HIR.md writes it, or its bits if HIR.md has no word for it.
 std::string access_text(uint8_t access) {
   const std::string name = access_name(access);
   return name == "?" ? fmt::format("access {}", access) : name;
 }
 
-// `items`: where the items of an extern's lists count from.
+// `items` is the argument that the indices of an extern's tensor lists count from.
 std::string argument_text(const Code& code, const fb::Argument& a, uint32_t items = 0) {
   const std::string access = a.access() ? access_text(a.access()) + " " : "";
   switch (static_cast<ArgumentKind>(a.kind())) {
@@ -93,15 +95,16 @@ std::string argument_text(const Code& code, const fb::Argument& a, uint32_t item
 
 std::string arguments_text(const Code& code, uint32_t first, uint32_t count) {
   std::string out = "(";
-  for (uint32_t i = 0; i < count; ++i) out += (i ? ", " : "") + argument_text(code, code.arguments[first + i], first);
+  for (uint32_t i = 0; i < count; ++i)
+    out += (i ? ", " : "") + argument_text(code, code.arguments[first + i], first);
   return out + ")";
 }
 
 std::string operand_text(const Code& code, Slot slot, uint32_t field) {
   switch (slot) {
-    case Slot::Value: return code.input(field)->name()->str();
-    case Slot::Dim:
-    case Slot::Nth: return fmt::format("{}", field);
+    case Slot::value: return code.input(field)->name()->str();
+    case Slot::dim:
+    case Slot::nth: return fmt::format("{}", field);
     default: return reg(code, field);
   }
 }
@@ -109,8 +112,8 @@ std::string operand_text(const Code& code, Slot slot, uint32_t field) {
 std::string buffer_text(const Code& code, uint32_t index) {
   constexpr const char* kSpaces[] = {"arena", "input", "output", "constant", "state"};
   const fb::Buffer& b = code.buffers[index];
-  std::string out = fmt::format("buffer {} of {} bytes {}", buffer_name(code, index), kSpaces[b.space()],
-                                reg(code, b.size()));
+  std::string out = fmt::format("buffer {} of {} bytes {}", buffer_name(code, index),
+                                kSpaces[b.space()], reg(code, b.size()));
   if (b.align_log2()) out += fmt::format(" align {}", 1u << b.align_log2());
   return out;
 }
@@ -119,40 +122,42 @@ std::string buffer_text(const Code& code, uint32_t index) {
 
 std::string disassemble_scalar(const Code& code, uint32_t index) {
   const fb::Instruction& op = code.scalars[index];
-  const ScalarWord* word = scalar_word(op.op());
-  std::string out = word->holds == Holds::None ? "" : fmt::format("%{} = ", index);
-  if (word->slots[0] == Slot::Imm) {
+  const ScalarOp* row = scalar_op(op.op());
+  std::string out = row->result == ResultKind::none ? "" : fmt::format("%{} = ", index);
+  if (row->slots[0] == Slot::immediate) {
     const std::string value = reg(code, index);
-    return out + word->name + " " + value.substr(value.find('=') + 1);
+    return out + row->name + " " + value.substr(value.find('=') + 1);
   }
-  out += std::string(word->name) + "(";
+  out += std::string(row->name) + "(";
   const uint32_t fields[3] = {op.a(), op.b(), op.c()};
-  std::string behind;
-  for (int i = 0; i < 3 && word->slots[i] != Slot::_; ++i) {
-    if (word->slots[i] == Slot::Text) {
-      if (fields[i] != kNone) behind = " " + text(code, fields[i]);
+  std::string message;
+  for (int i = 0; i < 3 && row->slots[i] != Slot::unused; ++i) {
+    if (row->slots[i] == Slot::text) {
+      if (fields[i] != kNone) message = " " + text(code, fields[i]);
     } else {
-      out += (i ? ", " : "") + operand_text(code, word->slots[i], fields[i]);
+      out += (i ? ", " : "") + operand_text(code, row->slots[i], fields[i]);
     }
   }
-  return out + ")" + behind;
+  return out + ")" + message;
 }
 
 std::string disassemble_step(const Code& code, uint32_t index) {
   const fb::Instruction& op = code.steps[index];
-  const StepWord* word = step_word(op.op());
-  std::string out = word->name;
+  const StepOp* row = step_op(op.op());
+  std::string out = row->name;
   uint32_t first = op.b(), count = op.c();
-  if (word->row == StepRow::Kernel) {   // whose first three arguments are the grid
-    out += " " + code.program->kernels()->Get(op.a())->name()->str() + " grid " + arguments_text(code, first, 3);
+  if (row->row == StepRow::kernel) {  // the first three arguments are the grid
+    out += " " + code.program->kernels()->Get(op.a())->name()->str() + " grid " +
+           arguments_text(code, first, 3);
     first += 3;
     count -= 3;
-  } else if (word->row == StepRow::Op) {
+  } else if (row->row == StepRow::op) {
     out += " " + quote(code.program->ops()->Get(op.a())->str());
     count = op.aux();
   }
   const auto kind = static_cast<Step>(op.op());
-  if (kind == Step::op_fill) out += fmt::format(" {}", dtype_text(code.arguments[first + 1].type()));
+  if (kind == Step::op_fill)
+    out += fmt::format(" {}", dtype_text(code.arguments[first + 1].type()));
   if (kind == Step::op_read) out += fmt::format(" {}", dtype_text(code.arguments[first].type()));
   out += " " + arguments_text(code, first, count);
   if (const std::string origin = code.origin(index); !origin.empty()) out += " at " + quote(origin);
@@ -169,17 +174,21 @@ std::string segment_text(const Code& code, uint32_t index) {
 
 std::string disassemble(const Code& code, size_t indent) {
   std::string out;
-  auto line = [&](size_t more, const std::string& text) { out += std::string(indent + more, ' ') + text + "\n"; };
+  auto line = [&](size_t more, const std::string& text) {
+    out += std::string(indent + more, ' ') + text + "\n";
+  };
   for (uint32_t i = 0; i < code.buffers.size; ++i) line(0, buffer_text(code, i));
   for (uint32_t s = 0; s < code.segments.size; ++s) {
     const fb::Segment& segment = code.segments[s];
     line(0, segment_text(code, s));
-    for (uint32_t i = segment.scalar_begin(); i < segment.scalar_end(); ++i) line(2, disassemble_scalar(code, i));
+    for (uint32_t i = segment.scalar_begin(); i < segment.scalar_end(); ++i)
+      line(2, disassemble_scalar(code, i));
     for (uint32_t i = segment.step_begin(); i < segment.step_end(); ++i)
       line(2, fmt::format("{}: {}", i, disassemble_step(code, i)));
   }
   std::string results = "return (";
-  for (uint32_t i = 0; i < code.results.size; ++i) results += (i ? ", " : "") + argument_text(code, code.results[i]);
+  for (uint32_t i = 0; i < code.results.size; ++i)
+    results += (i ? ", " : "") + argument_text(code, code.results[i]);
   line(0, results + ")");
   return out;
 }

@@ -1,4 +1,4 @@
-// The code of a verified variant as text, for people: not a text form that can be read back.
+// Prints the code of a verified variant for people. The compiler cannot read this text.
 //
 //   function forward, variant cpu (host avx2)
 //     buffer buf0 of arena bytes %2 align 64
@@ -11,23 +11,25 @@
 //     segment 1 when %3, then back to segment 0
 //       ...
 //
-// A register that holds a constant shows it wherever it is used: %1=40.
+// A register that holds a constant is printed with its value: %1=40.
 #pragma once
 
 #include <string>
 
-#include "rows.h"
+#include "model/rows.h"
 
 namespace husk::compiler {
 
-// One variant, every line with `indent` spaces before it.
+// The whole variant; each line begins with `indent` spaces.
 std::string disassemble(const Code& code, size_t indent);
 
-// One row of it, without a line's end.
+// One scalar op or step, without a newline.
 std::string disassemble_scalar(const Code& code, uint32_t index);
-std::string segment_text(const Code& code, uint32_t index);   // "segment 1 when %3, then back to segment 0"
-// What a buffer is called: as what it stands for, or as the file says, or by its row, "@2".
-std::string buffer_name(const Code& code, uint32_t index);
 std::string disassemble_step(const Code& code, uint32_t index);
+// The head of a segment: "segment 1 when %3, then back to segment 0".
+std::string segment_text(const Code& code, uint32_t index);
+// The name of a buffer: that of its input, output, constant or state, the one in the file, or
+// "@2", the number of its row.
+std::string buffer_name(const Code& code, uint32_t index);
 
 }  // namespace husk::compiler

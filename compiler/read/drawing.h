@@ -1,21 +1,22 @@
-// Pictures of a plan: steps from left to right, addresses upwards.
+// Pictures of a plan. Steps run from left to right, addresses upwards.
 #pragma once
 
 #include <string>
 
-#include "read/bounded.h"
+#include "read/bounded_plan.h"
 
 namespace husk::compiler {
 
-// The letter by which the text drawing names the n-th buffer.
+// The letter of the n-th buffer in the text drawing.
 char drawing_letter(size_t n);
 
-// At most 100 columns and 24 rows of letters; what is too small for a cell is not seen. `order` are the rooms, in the
-// order of their letters.
-std::string draw_text(const Bounded& bounded, const std::vector<uint32_t>& order);
+// Draws a plan with letters in at most 100 columns and 24 rows; a buffer smaller than a cell may be
+// missing. `order` lists the arena buffers in the order of their letters.
+std::string draw_text(const BoundedPlan& bounded, const std::vector<uint32_t>& order);
 
-// A group of rectangles with names, `top` units below the picture's upper edge, and its height in units.
-std::string draw_svg(const Bounded& bounded, const std::string& title, const std::vector<uint32_t>& order, double top);
-constexpr double kSvgWidth = 1000, kSvgHeight = 400;   // of one plan
+// Draws a plan as SVG rectangles with names, `top` units below the upper edge of the picture.
+std::string draw_svg(const BoundedPlan& bounded, const std::string& title,
+                     const std::vector<uint32_t>& order, double top);
+constexpr double kSvgWidth = 1000, kSvgHeight = 400;  // units of one plan
 
 }  // namespace husk::compiler

@@ -1,14 +1,15 @@
 #include "read/report.h"
 
 #include <fmt/format.h>
-#include <husk/husk.h>
 
 #include <algorithm>
 #include <iterator>
 #include <set>
 
+#include <husk/husk.h>
+
+#include "ir/op_table.h"
 #include "ir/printer.h"
-#include "ir/words.h"
 #include "read/disassembler.h"
 #include "read/drawing.h"
 #include "read/plan.h"
@@ -16,7 +17,7 @@
 namespace husk::compiler {
 namespace {
 
-constexpr size_t kHashPrefix = 8;   // bytes of a hash that a person compares
+constexpr size_t kHashPrefix = 8;  // bytes of a hash that are printed
 
 class Lines {
  public:
@@ -36,13 +37,15 @@ const char* dtype_text(uint8_t dtype) { return dtype_name(static_cast<husk_dtype
 
 std::string dims_text(const flatbuffers::Vector<int64_t>* dims) {
   std::string out = "[";
-  for (uint32_t i = 0; i < count(dims); ++i) out += fmt::format("{}{}", i ? ", " : "", dims->Get(i));
+  for (uint32_t i = 0; i < count(dims); ++i)
+    out += fmt::format("{}{}", i ? ", " : "", dims->Get(i));
   return out + "]";
 }
 
 std::string range_text(const fb::Dim& dim) {
   if (dim.min() == dim.max()) return fmt::format("{}", dim.min());
-  return dim.max() == INT64_MAX ? fmt::format("{}..inf", dim.min()) : fmt::format("{}..{}", dim.min(), dim.max());
+  return dim.max() == INT64_MAX ? fmt::format("{}..inf", dim.min())
+                                : fmt::format("{}..{}", dim.min(), dim.max());
 }
 
 std::string blob_text(const fb::Blob* blob) {
@@ -51,7 +54,8 @@ std::string blob_text(const fb::Blob* blob) {
 }
 
 std::string value_text(const fb::Value* v, bool input) {
-  std::string out = fmt::format("{} {} {}", input ? "input" : "output", v->name()->str(), value_kind_name(v->kind()));
+  std::string out = fmt::format("{} {} {}", input ? "input" : "output", v->name()->str(),
+                                value_kind_name(v->kind()));
   if (v->kind() == HUSK_VALUE_TENSOR) {
     out += fmt::format(" {}", dtype_text(v->dtype()));
     if (!input) out += fmt::format(" rank {}", v->rank());
@@ -59,7 +63,8 @@ std::string value_text(const fb::Value* v, bool input) {
   if (input && (v->kind() == HUSK_VALUE_TENSOR || count(v->dims()))) {
     const bool tensor = v->kind() == HUSK_VALUE_TENSOR;
     out += tensor ? " [" : " ";
-    for (uint32_t i = 0; i < count(v->dims()); ++i) out += (i ? ", " : "") + range_text(*v->dims()->Get(i));
+    for (uint32_t i = 0; i < count(v->dims()); ++i)
+      out += (i ? ", " : "") + range_text(*v->dims()->Get(i));
     if (tensor) out += "]";
   }
   return out;
@@ -71,27 +76,28 @@ std::string target_text(const fb::Program& p, uint32_t index) {
 }
 
 void kernel_line(const fb::Program& p, const fb::Kernel* k, Lines& out) {
-  std::string text = fmt::format("kernel {} of {} {} (", k->name()->str(), p.images()->Get(k->image())->name()->str(),
+  std::string text = fmt::format("kernel {} of {} {} (", k->name()->str(),
+                                 p.images()->Get(k->image())->name()->str(),
                                  quote(k->symbol()->str()));
   for (uint32_t i = 0; i < count(k->params()); ++i)
     text += (i ? ", " : "") + std::string(dtype_text(k->params()->Get(i)));
-  text += fmt::format(") block {} {} {}", k->block()->Get(0), k->block()->Get(1), k->block()->Get(2));
+  text += fmt::format(") block {} {} {}", k->block()->Get(0), k->block()->Get(1),
+                      k->block()->Get(2));
   if (k->shared()) text += fmt::format(" shared {}", k->shared());
   if (k->cluster() != 1) text += fmt::format(" cluster {}", k->cluster());
-  if (k->flags() & kWaitsFirst) text += " waits_first";
+  if (k->flags() & kPdlWaitFirst) text += " pdl_wait_first";
   if (k->flags() & kCooperative) text += " cooperative";
   if (k->flags() & kTriggersEarly) text += " triggers_early";
   out.put("{}", text);
 }
 
 void state_line(const fb::Program& p, const fb::State* s, Lines& out) {
-  const std::string what =
-      fmt::format("state {} {} {}", s->name()->str(), dtype_text(s->dtype()), dims_text(s->dims()));
-  if (s->init() == kNone) {
+  const std::string what = fmt::format("state {} {} {}", s->name()->str(), dtype_text(s->dtype()),
+                                       dims_text(s->dims()));
+  if (s->init() == kNone)
     out.put("{} fill 0x{:x}", what, s->fill());
-  } else {
+  else
     out.put("{} constant {}", what, p.constants()->Get(s->init())->name()->str());
-  }
 }
 
 void data_lines(const fb::Program& p, Lines& out) {
@@ -114,13 +120,15 @@ template <class F>
 void each_variant(const fb::Program& p, F visit) {
   for (uint32_t i = 0; i < count(p.functions()); ++i) {
     const fb::Function* function = p.functions()->Get(i);
-    for (uint32_t j = 0; j < count(function->variants()); ++j) visit(Code(&p, function, function->variants()->Get(j)));
+    for (uint32_t j = 0; j < count(function->variants()); ++j)
+      visit(Code(&p, function, function->variants()->Get(j)));
   }
 }
 
-// Bytes of blobs as they lie in the file: those that share a place count once.
-class Places {
+// Sums the sizes of blobs; blobs that share their bytes count once.
+class BlobSizes {
  public:
+  // The bytes that the blob adds to the sum.
   uint64_t add(const fb::Blob* blob) {
     const bool is_new = seen_.insert({blob->offset(), blob->size()}).second;
     return is_new ? blob->size() : 0;
@@ -135,24 +143,29 @@ class Places {
 std::string report_metadata(const Artifact& artifact) {
   const fb::Program& p = artifact.program();
   Lines out;
-  out.put("husk {}.{}, {} bytes, content hash {}", +kMajor, +kMinor, artifact.size(), artifact.content_hash());
+  out.put("husk {}.{}, {} bytes, content hash {}", +kMajor, +kMinor, artifact.size(),
+          artifact.content_hash());
   out.put("producer {}", quote(p.producer()->str()));
-  for (uint32_t i = 0; i < count(p.user()); ++i)
-    out.put("user {} {}", quote(p.user()->Get(i)->key()->str()), quote(p.user()->Get(i)->value()->str()));
-  if (p.tree()) out.put("tree {}", quote(p.tree()->str()));
-  for (uint32_t i = 0; i < count(p.asserts()); ++i) out.put("assert {} {}", i + 1, quote(p.asserts()->Get(i)->str()));
+  for (uint32_t i = 0; i < count(p.metadata()); ++i)
+    out.put("user {} {}", quote(p.metadata()->Get(i)->key()->str()),
+            quote(p.metadata()->Get(i)->value()->str()));
+  if (p.pytree()) out.put("tree {}", quote(p.pytree()->str()));
+  for (uint32_t i = 0; i < count(p.asserts()); ++i)
+    out.put("assert {} {}", i + 1, quote(p.asserts()->Get(i)->str()));
   for (uint32_t i = 0; i < count(p.targets()); ++i) out.put("target {}", target_text(p, i));
   data_lines(p, out);
   for (uint32_t i = 0; i < count(p.functions()); ++i) {
     const fb::Function* f = p.functions()->Get(i);
     out.put("function {}", f->name()->str());
-    for (uint32_t j = 0; j < count(f->inputs()); ++j) out.put("  {}", value_text(f->inputs()->Get(j), true));
-    for (uint32_t j = 0; j < count(f->outputs()); ++j) out.put("  {}", value_text(f->outputs()->Get(j), false));
+    for (uint32_t j = 0; j < count(f->inputs()); ++j)
+      out.put("  {}", value_text(f->inputs()->Get(j), true));
+    for (uint32_t j = 0; j < count(f->outputs()); ++j)
+      out.put("  {}", value_text(f->outputs()->Get(j), false));
     for (uint32_t j = 0; j < count(f->variants()); ++j) {
       const Code code(&p, f, f->variants()->Get(j));
       out.put("  variant {}: {} segments, {} registers, {} steps, {} buffers, {} views, {} tensors",
-              target_text(p, code.variant->target()), code.segments.size, code.scalars.size, code.steps.size,
-              code.buffers.size, code.views.size, code.tensors.size);
+              target_text(p, code.variant->target()), code.segments.size, code.scalars.size,
+              code.steps.size, code.buffers.size, code.views.size, code.tensors.size);
     }
   }
   return out.take();
@@ -162,7 +175,8 @@ std::string report_code(const Artifact& artifact) {
   const fb::Program& p = artifact.program();
   Lines out;
   each_variant(p, [&](const Code& code) {
-    out.put("function {}, variant {}", code.function->name()->str(), target_text(p, code.variant->target()));
+    out.put("function {}, variant {}", code.function->name()->str(),
+            target_text(p, code.variant->target()));
     out.raw(disassemble(code, 2));
   });
   return out.take();
@@ -176,41 +190,48 @@ uint64_t bytes_of(const Rows<T>& rows) {
 }
 
 template <class F>
-std::string each_variant_says(const Artifact& artifact, F say) {
+std::string concatenate_variants(const Artifact& artifact, F report) {
   std::string out;
-  each_variant(artifact.program(), [&](const Code& code) { out += say(code); });
+  each_variant(artifact.program(), [&](const Code& code) { out += report(code); });
   return out;
 }
 
 }  // namespace
 
-std::string report_plan_summary(const Artifact& artifact, const GivenSizes& sizes) {
-  return each_variant_says(artifact, [&](const Code& code) { return plan_summary(code, sizes); });
+std::string report_plan_summary(const Artifact& artifact, const InputSizes& sizes) {
+  return concatenate_variants(artifact,
+                              [&](const Code& code) { return plan_summary(code, sizes); });
 }
 
-std::string report_plan(const Artifact& artifact, const GivenSizes& sizes) {
-  return each_variant_says(artifact, [&](const Code& code) { return plan_text(code, sizes); });
+std::string report_plan(const Artifact& artifact, const InputSizes& sizes) {
+  return concatenate_variants(artifact, [&](const Code& code) { return plan_text(code, sizes); });
 }
 
-std::string report_svg(const Artifact& artifact, const GivenSizes& sizes) {
+std::string report_svg(const Artifact& artifact, const InputSizes& sizes) {
   double top = 0;
-  const std::string plans = each_variant_says(artifact, [&](const Code& code) {
+  const std::string plans = concatenate_variants(artifact, [&](const Code& code) {
     std::string plan = plan_svg(code, sizes, top);
     top += kSvgHeight;
     return plan;
   });
-  return fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\">\n", kSvgWidth,
-                     top) + plans + "</svg>\n";
+  return fmt::format(
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" "
+             "font-family=\"sans-serif\">\n",
+             kSvgWidth, top) +
+         plans + "</svg>\n";
 }
 
-std::string report_graph(const Artifact& artifact) { return each_variant_says(artifact, graph_text); }
+std::string report_graph(const Artifact& artifact) {
+  return concatenate_variants(artifact, graph_text);
+}
 
 std::string report_sizes(const Artifact& artifact) {
   const fb::Program& p = artifact.program();
   uint64_t images = 0, constants = 0, code = 0, strings = 0;
-  Places places;
-  for (uint32_t i = 0; i < count(p.images()); ++i) images += places.add(p.images()->Get(i)->blob());
-  for (uint32_t i = 0; i < count(p.constants()); ++i) constants += places.add(p.constants()->Get(i)->blob());
+  BlobSizes sizes;
+  for (uint32_t i = 0; i < count(p.images()); ++i) images += sizes.add(p.images()->Get(i)->blob());
+  for (uint32_t i = 0; i < count(p.constants()); ++i)
+    constants += sizes.add(p.constants()->Get(i)->blob());
   each_variant(p, [&](const Code& c) {
     code += bytes_of(c.scalars) + bytes_of(c.steps) + bytes_of(c.segments) + bytes_of(c.arguments) +
             bytes_of(c.results) + bytes_of(c.buffers) + bytes_of(c.views) + bytes_of(c.tensors) +
@@ -219,7 +240,7 @@ std::string report_sizes(const Artifact& artifact) {
   for (uint32_t i = 0; i < count(p.strings()); ++i) strings += p.strings()->Get(i)->size();
   Lines out;
   auto row = [&](const char* what, uint64_t bytes) { out.put("{:<24}{:>16}", what, bytes); };
-  row("header, metadata", artifact.size() - artifact.blob_bytes());   // up to the blob base
+  row("header, metadata", artifact.size() - artifact.blob_bytes());
   row("  code", code);
   row("  texts", strings);
   row("images", images);

@@ -1,21 +1,28 @@
-// What husk-dump prints. Deterministic: the same bytes give the same text, whatever the machine.
+// The texts that husk-dump prints. An artifact gives the same text on every machine.
 #pragma once
 
 #include <string>
 
 #include "read/artifact.h"
-#include "read/bounded.h"
+#include "read/bounded_plan.h"
 
 namespace husk::compiler {
 
-std::string report_metadata(const Artifact& artifact);   // header, targets, images, kernels, constants, signatures
-std::string report_code(const Artifact& artifact);       // every variant, disassembled
-// A line for each variant: its arena at the bounds, or at sizes that were given.
-std::string report_plan_summary(const Artifact& artifact, const GivenSizes& sizes = {});
-std::string report_plan(const Artifact& artifact, const GivenSizes& sizes = {});   // and where each buffer lies, drawn
-std::string report_svg(const Artifact& artifact, const GivenSizes& sizes = {});    // the plans as one picture
-std::string report_graph(const Artifact& artifact);      // which steps wait for which
-std::string report_sizes(const Artifact& artifact);      // where the bytes are
-std::string report_json(const Artifact& artifact);       // the metadata, for other tools
+// Header, targets, images, kernels, constants, signatures.
+std::string report_metadata(const Artifact& artifact);
+// The disassembly of every variant.
+std::string report_code(const Artifact& artifact);
+// One line for each variant: the size of its arena for `sizes`, or for the largest sizes.
+std::string report_plan_summary(const Artifact& artifact, const InputSizes& sizes = {});
+// The summary, a table of the buffers and a drawing for each variant.
+std::string report_plan(const Artifact& artifact, const InputSizes& sizes = {});
+// The plans of all variants as one SVG picture.
+std::string report_svg(const Artifact& artifact, const InputSizes& sizes = {});
+// The edges between the steps of each variant.
+std::string report_graph(const Artifact& artifact);
+// The bytes of each part of the file.
+std::string report_sizes(const Artifact& artifact);
+// The metadata and the code as JSON.
+std::string report_json(const Artifact& artifact);
 
 }  // namespace husk::compiler

@@ -1,8 +1,8 @@
-#include <nlohmann/json.hpp>
-
-#include "ir/words.h"
+#include "ir/op_table.h"
 #include "read/disassembler.h"
 #include "read/report.h"
+
+#include <nlohmann/json.hpp>
 
 namespace husk::compiler {
 namespace {
@@ -12,7 +12,9 @@ using json = nlohmann::ordered_json;
 const char* dtype_text(uint8_t dtype) { return dtype_name(static_cast<husk_dtype>(dtype)); }
 
 json blob_json(const fb::Blob* blob) {
-  return {{"offset", blob->offset()}, {"size", blob->size()}, {"hash", hexadecimal(blob->hash().bytes()->Data(), 32)}};
+  return {{"offset", blob->offset()},
+          {"size", blob->size()},
+          {"hash", hexadecimal(blob->hash().bytes()->Data(), 32)}};
 }
 
 template <class T, class F>
@@ -45,8 +47,10 @@ json code_json(const Code& code) {
   json segments = json::array();
   for (const fb::Segment& s : code.segments) {
     json scalars = json::array(), steps = json::array();
-    for (uint32_t i = s.scalar_begin(); i < s.scalar_end(); ++i) scalars.push_back(disassemble_scalar(code, i));
-    for (uint32_t i = s.step_begin(); i < s.step_end(); ++i) steps.push_back(disassemble_step(code, i));
+    for (uint32_t i = s.scalar_begin(); i < s.scalar_end(); ++i)
+      scalars.push_back(disassemble_scalar(code, i));
+    for (uint32_t i = s.step_begin(); i < s.step_end(); ++i)
+      steps.push_back(disassemble_step(code, i));
     segments.push_back({{"scalars", scalars},
                         {"steps", steps},
                         {"when", s.when() == kNone ? json() : json(s.when())},
@@ -67,11 +71,10 @@ json state_json(const fb::Program& p, const fb::State* s) {
   json out = {{"name", s->name()->str()},
               {"dtype", dtype_text(s->dtype())},
               {"dims", array(s->dims(), [](int64_t n) { return n; })}};
-  if (s->init() == kNone) {
+  if (s->init() == kNone)
     out["fill"] = s->fill();
-  } else {
+  else
     out["constant"] = p.constants()->Get(s->init())->name()->str();
-  }
   return out;
 }
 
@@ -79,7 +82,8 @@ json function_json(const fb::Program& p, const fb::Function* f) {
   return {{"name", f->name()->str()},
           {"inputs", array(f->inputs(), value_json)},
           {"outputs", array(f->outputs(), value_json)},
-          {"variants", array(f->variants(), [&](const fb::Variant* v) { return code_json(Code(&p, f, v)); })}};
+          {"variants",
+           array(f->variants(), [&](const fb::Variant* v) { return code_json(Code(&p, f, v)); })}};
 }
 
 }  // namespace
@@ -90,25 +94,31 @@ std::string report_json(const Artifact& artifact) {
               {"bytes", artifact.size()},
               {"content_hash", artifact.content_hash()},
               {"producer", p.producer()->str()},
-              {"tree", p.tree() ? json(p.tree()->str()) : json()}};
-  out["user"] = array(p.user(), [](const fb::Entry* e) { return json{e->key()->str(), e->value()->str()}; });
+              {"tree", p.pytree() ? json(p.pytree()->str()) : json()}};
+  out["user"] = array(p.metadata(),
+                      [](const fb::Entry* e) { return json{e->key()->str(), e->value()->str()}; });
   out["asserts"] = array(p.asserts(), [](const flatbuffers::String* s) { return s->str(); });
   out["targets"] = array(p.targets(), [](const fb::Target* t) {
     return json{{"port", t->port()->str()}, {"arch", t->arch()->str()}};
   });
   out["images"] = array(p.images(), [&](const fb::Image* i) {
-    return json{{"name", i->name()->str()}, {"target", i->target()}, {"format", image_format_name(i->format())},
+    return json{{"name", i->name()->str()},
+                {"target", i->target()},
+                {"format", image_format_name(i->format())},
                 {"blob", blob_json(i->blob())}};
   });
   out["kernels"] = array(p.kernels(), [&](const fb::Kernel* k) { return kernel_json(p, k); });
   out["ops"] = array(p.ops(), [](const flatbuffers::String* s) { return s->str(); });
   out["constants"] = array(p.constants(), [](const fb::Constant* c) {
-    return json{{"name", c->name()->str()}, {"dtype", dtype_text(c->dtype())},
-                {"dims", array(c->dims(), [](int64_t n) { return n; })}, {"blob", blob_json(c->blob())}};
+    return json{{"name", c->name()->str()},
+                {"dtype", dtype_text(c->dtype())},
+                {"dims", array(c->dims(), [](int64_t n) { return n; })},
+                {"blob", blob_json(c->blob())}};
   });
   out["states"] = array(p.states(), [&](const fb::State* s) { return state_json(p, s); });
-  out["functions"] = array(p.functions(), [&](const fb::Function* f) { return function_json(p, f); });
-  // A name may hold any bytes; what is no UTF-8 is shown as U+FFFD.
+  out["functions"] = array(p.functions(),
+                           [&](const fb::Function* f) { return function_json(p, f); });
+  // A name may hold any bytes; bytes that are not UTF-8 are printed as U+FFFD.
   return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 

@@ -1,63 +1,89 @@
-// husk-dump: what is in an artifact.
+// husk-dump: prints the contents of an artifact.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 
 #include "read/artifact.h"
 #include "read/report.h"
+#include "tools/command_line.h"
 
 namespace {
 
-// "NAME=N" each; what is wrong, or empty.
-std::string read_sizes(const std::vector<std::string>& given, husk::compiler::GivenSizes& sizes) {
-  for (const std::string& text : given) {
+using namespace husk::compiler;
+
+struct Arguments {
+  std::string path, output = "meta";
+  std::vector<std::string> at;  // NAME=N
+  bool check = false;
+};
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  husk-dump model.husk                          header, kernels, constants, signatures\n"
+    "  husk-dump model.husk --output=code            the steps of every variant\n"
+    "  husk-dump model.husk --output=plan --at x.0=8 the memory plan for a batch of 8\n"
+    "  husk-dump model.husk --output=svg > plan.svg  the memory plan as a picture\n\n"
+    "Exit codes: 0 success; 1 the artifact is refused; 2 the command line is wrong.";
+
+// Reads the values of --at. Returns an error text, or an empty string.
+std::string read_sizes(const std::vector<std::string>& at, InputSizes& sizes) {
+  for (const std::string& text : at) {
     const size_t equals = text.rfind('=');
     const std::string number = equals == text.npos ? "" : text.substr(equals + 1);
     int64_t size = 0;
-    const auto got = std::from_chars(number.data(), number.data() + number.size(), size);
-    if (got.ec != std::errc() || got.ptr != number.data() + number.size())
+    const auto parsed = std::from_chars(number.data(), number.data() + number.size(), size);
+    if (parsed.ec != std::errc() || parsed.ptr != number.data() + number.size())
       return fmt::format("--at={}: write NAME=N, as in x.0=64", text);
     sizes[text.substr(0, equals)] = size;
   }
   return "";
 }
 
+int refuse(const std::string& path, const std::string& error) {
+  fmt::print(stderr, "{}: {}\n", path, error);
+  return 1;
+}
+
+int run(const CLI::App& app, const Arguments& a) {
+  InputSizes sizes;
+  std::string error = read_sizes(a.at, sizes);
+  if (!error.empty()) return husk::tools::usage_error(app, error);
+  const auto artifact = Artifact::open(a.path, error);
+  if (!artifact) return refuse(a.path, error);
+  if (a.check) error = artifact->check_blobs();
+  if (!error.empty()) return refuse(a.path, error);
+  error = check_sizes(artifact->program(), sizes);
+  if (!error.empty()) return husk::tools::usage_error(app, "--at: " + error);
+
+  const bool all = a.output == "all";
+  if (all || a.output == "meta") fmt::print("{}", report_metadata(*artifact));
+  if (all || a.output == "code") fmt::print("{}", report_code(*artifact));
+  if (all || a.output == "plan") fmt::print("{}", report_plan(*artifact, sizes));
+  if (all || a.output == "graph") fmt::print("{}", report_graph(*artifact));
+  if (all || a.output == "sizes") fmt::print("{}", report_sizes(*artifact));
+  if (a.output == "svg") fmt::print("{}", report_svg(*artifact, sizes));
+  if (a.output == "json") fmt::print("{}", report_json(*artifact));
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string path, output = "meta";
-  std::vector<std::string> at;
-  bool check = false;
-  CLI::App app{"Prints what is in a Husk artifact. One that breaks a rule of the format is refused.", "husk-dump"};
-  app.set_version_flag("--version", "husk-dump " HUSK_VERSION);
-  app.add_option("file", path, "The artifact, model.husk")->required();
-  app.add_option("--output", output, "meta, code, plan, graph, sizes, json, svg (the plan as a picture), or all (all but json and svg)")
-      ->check(CLI::IsMember({"meta", "code", "plan", "graph", "sizes", "json", "svg", "all"}))
+  Arguments a;
+  CLI::App app{"Prints the contents of a Husk artifact (.husk) after verifying it.", "husk-dump"};
+  app.add_option("file", a.path, "The artifact, model.husk")->required();
+  app.add_option("--output", a.output,
+                 "What to print: meta (header, kernels, constants, signatures), code (steps), plan "
+                 "(memory plan), graph (dependences of the steps), sizes (bytes by part), all "
+                 "(these five), json (for programs), svg (the memory plan as a picture)")
+      ->check(husk::tools::one_of({"meta", "code", "plan", "graph", "sizes", "all", "json", "svg"}))
       ->capture_default_str();
-  app.add_option("--at", at, "NAME=N: plan for that size; x.0 is dim 0 of tensor input x, n an int; may be repeated")
+  app.add_option("--at", a.at,
+                 "NAME=N: print the memory plan for that size instead of the largest one; x.0 is "
+                 "dimension 0 of tensor input x, n an int input; may be repeated")
       ->allow_extra_args(false);
-  app.add_flag("--check", check, "Compare images and constants with their hashes as well");
-  CLI11_PARSE(app, argc, argv);
-
-  using namespace husk::compiler;
-  std::string error;
-  const auto artifact = Artifact::open(path, error);
-  GivenSizes sizes;
-  if (artifact && check) error = artifact->check_blobs();
-  if (artifact && error.empty()) error = read_sizes(at, sizes);
-  if (artifact && error.empty()) error = check_sizes(artifact->program(), sizes);
-  if (!error.empty()) {
-    fmt::print(stderr, "{}: {}\n", path, error);
-    return 1;
-  }
-  const bool all = output == "all";
-  if (all || output == "meta") fmt::print("{}", report_metadata(*artifact));
-  if (all || output == "code") fmt::print("{}", report_code(*artifact));
-  if (all || output == "plan") fmt::print("{}", report_plan(*artifact, sizes));
-  if (all || output == "graph") fmt::print("{}", report_graph(*artifact));
-  if (all || output == "sizes") fmt::print("{}", report_sizes(*artifact));
-  if (output == "svg") fmt::print("{}", report_svg(*artifact, sizes));
-  if (output == "json") fmt::print("{}", report_json(*artifact));
-  return 0;
+  app.add_flag("--check", a.check, "Also compare images and constants with their hashes");
+  app.footer(kFooter);
+  if (const auto done = husk::tools::parse(app, argc, argv)) return *done;
+  return run(app, a);
 }

@@ -1,11 +1,10 @@
-// huskc: the text form in, the artifact out.
+// huskc: compiles the text form of a program to an artifact.
 #include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
 
 #include "compile.h"
 #include "read/artifact.h"
 #include "read/report.h"
+#include "tools/command_line.h"
 
 #if defined(__aarch64__)
 #define HUSK_MACHINE "aarch64"
@@ -22,6 +21,14 @@ struct Arguments {
   bool print = false, print_lowered = false;
 };
 
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  huskc model.hir -o model.husk               compile to an artifact\n"
+    "  huskc model.hir --print                     check the syntax and print it formatted\n"
+    "  huskc model.hir -o model.o --emit=obj       compile to an object file, which defines\n"
+    "                                              `extern const unsigned char husk_model[];`\n\n"
+    "Exit codes: 0 success; 1 the program or a file is wrong; 2 the command line is wrong.";
+
 int refuse(const Error& error, const std::string& name) {
   fmt::print(stderr, "{}\n", describe(error, name));
   return 1;
@@ -34,67 +41,92 @@ int print_text(const std::string& path) {
   return 0;
 }
 
-int print_code(const std::string& path) {
+// Opens the compiled artifact and prints a report about it.
+template <class F>
+int print_report(const std::string& path, F report) {
   std::string error;
   const auto artifact = Artifact::open(path, error);
   if (!artifact) return refuse({0, 0, error}, path);
-  fmt::print("{}", report_code(*artifact));
-  return 0;
-}
-
-// What memory each variant will take: the runtime's planner, asked now.
-int print_plan(const std::string& path) {
-  std::string error;
-  const auto artifact = Artifact::open(path, error);
-  if (!artifact) return refuse({0, 0, error}, path);
-  fmt::print("{}", report_plan_summary(*artifact));
+  fmt::print("{}", report(*artifact));
   return 0;
 }
 
 int write_object(const Arguments& a) {
   const std::string symbol = a.symbol.empty() ? symbol_of(a.output) : a.symbol;
-  const auto made = compile_object(a.input, a.output, a.root, symbol, *machine_of(a.machine));
-  if (const Error* error = std::get_if<Error>(&made)) return refuse(*error, a.input);
-  fmt::print("{}: an artifact of {} bytes for {}: extern const unsigned char {}[];\n", a.output, std::get<uint64_t>(made),
-             a.machine, symbol);
+  const auto size = compile_object(a.input, a.output, a.root, symbol, *machine_of(a.machine));
+  if (const Error* error = std::get_if<Error>(&size)) return refuse(*error, a.input);
+  fmt::print("{}: an artifact of {} bytes for {}: extern const unsigned char {}[];\n", a.output,
+             std::get<uint64_t>(size), a.machine, symbol);
   return 0;
+}
+
+int write_artifact(const Arguments& a) {
+  const auto result = compile_file(a.input, a.output, a.root);
+  if (const Error* error = std::get_if<Error>(&result)) return refuse(*error, a.input);
+  const Summary& s = std::get<Summary>(result);
+  if (a.print_lowered)
+    if (const int status = print_report(a.output, report_code)) return status;
+  fmt::print(
+      "{}: {} functions, {} steps, {} registers, metadata {} bytes, images {} bytes, constants {} "
+      "bytes\n",
+      a.output, s.functions, s.steps, s.registers, s.metadata_bytes, s.image_bytes,
+      s.constant_bytes);
+  return print_report(a.output,
+                      [](const Artifact& artifact) { return report_plan_summary(artifact); });
 }
 
 int run(const Arguments& a) {
   if (a.print)
     if (const int status = print_text(a.input)) return status;
   if (a.output.empty()) return 0;
-  if (a.emit == "obj") return write_object(a);
-  const auto made = compile_file(a.input, a.output, a.root);
-  if (const Error* error = std::get_if<Error>(&made)) return refuse(*error, a.input);
-  const Summary& s = std::get<Summary>(made);
-  if (a.print_lowered)
-    if (const int status = print_code(a.output)) return status;
-  fmt::print("{}: {} functions, {} steps, {} registers, metadata {} bytes, images {} bytes, constants {} bytes\n",
-             a.output, s.functions, s.steps, s.registers, s.metadata_bytes, s.image_bytes, s.constant_bytes);
-  return print_plan(a.output);
+  return a.emit == "obj" ? write_object(a) : write_artifact(a);
+}
+
+std::string check_symbol(const std::string& symbol) {
+  const std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+  const bool good = !symbol.empty() && letters.find(symbol[0]) != letters.npos &&
+                    symbol.find_first_not_of(std::string(letters) + "0123456789") == symbol.npos;
+  return good ? "" : fmt::format("'{}' is not a C identifier", symbol);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Arguments a;
-  CLI::App app{"Compiles a Husk program from its text form (.hir) to an artifact (.husk).", "huskc"};
-  app.set_version_flag("--version", "huskc " HUSK_VERSION);
+  CLI::App app{"Compiles a Husk program from its text form (.hir) to an artifact (.husk).",
+               "huskc"};
   app.add_option("input", a.input, "The program, model.hir")->required();
-  app.add_option("-o,--output", a.output, "The artifact to write, model.husk; may be left out with --print");
-  app.add_option("--root", a.root, "The folder that paths in the text are relative to (default: that of the input)");
-  app.add_option("--emit", a.emit, "husk: an artifact; obj: an object file with it, for husk_program_link")
-      ->check(CLI::IsMember({"husk", "obj"}))->capture_default_str();
-  app.add_option("--symbol", a.symbol, "The C name of the artifact in the object file (default: husk_ and the output's name)");
-  app.add_option("--machine", a.machine, "What the object file is for")->check(CLI::IsMember({"x86-64", "aarch64"}))
+  app.add_option("-o,--output", a.output,
+                 "The file to write, model.husk; may be left out with --print");
+  app.add_option("--root", a.root,
+                 "The folder that paths in the program are relative to (default: that of the "
+                 "input)");
+  app.add_option("--emit", a.emit,
+                 "What to write: an artifact (husk), or an object file that contains it for "
+                 "husk_program_link (obj)")
+      ->check(husk::tools::one_of({"husk", "obj"}))
       ->capture_default_str();
-  app.add_flag("--print", a.print, "Print the program as the printer writes it");
-  app.add_flag("--print-lowered", a.print_lowered, "Print the code that was made");
-  CLI11_PARSE(app, argc, argv);
-  if (a.output.empty() && (!a.print || a.print_lowered)) {
-    fmt::print(stderr, "huskc: say where to write with -o model.husk, or what to print with --print\n");
-    return 1;
-  }
+  const CLI::Option* symbol = app.add_option(
+                                     "--symbol", a.symbol,
+                                     "With --emit=obj: the C name of the artifact (default: "
+                                     "husk_ and the name of the output)")
+                                  ->check(CLI::Validator(check_symbol, "NAME"));
+  const CLI::Option* machine = app.add_option("--machine", a.machine,
+                                              "With --emit=obj: the machine of the object file")
+                                   ->check(husk::tools::one_of({"x86-64", "aarch64"}))
+                                   ->capture_default_str();
+  app.add_flag("--print", a.print, "Print the program, formatted and without comments");
+  app.add_flag("--print-lowered", a.print_lowered,
+               "Print the compiled code, as husk-dump --output=code does");
+  app.footer(kFooter);
+  if (const auto done = husk::tools::parse(app, argc, argv)) return *done;
+
+  if (a.output.empty() && (!a.print || a.print_lowered))
+    return husk::tools::usage_error(
+        app, "write -o model.husk to compile, or --print to print the program");
+  if (a.emit == "husk" && (*symbol || *machine))
+    return husk::tools::usage_error(app, "--symbol and --machine need --emit=obj");
+  if (a.emit == "obj" && a.print_lowered)
+    return husk::tools::usage_error(app, "--print-lowered needs --emit=husk");
   return run(a);
 }

@@ -1,15 +1,22 @@
-# husk-run: uses the public headers of libhusk and nothing else of the tree.
+# husk-run uses only the public headers of libhusk.
 if(TARGET husk)
   set(folder ${CMAKE_CURRENT_LIST_DIR}/run)
-  add_library(husk_run_parts STATIC ${folder}/call.cpp ${folder}/files.cpp ${folder}/inputs.cpp ${folder}/machine.cpp
-    ${folder}/report.cpp ${folder}/tensor.cpp ${folder}/trace.cpp)
+  add_library(husk_run_parts STATIC
+    ${folder}/call.cpp
+    ${folder}/files.cpp
+    ${folder}/inputs.cpp
+    ${folder}/machine.cpp
+    ${folder}/report.cpp
+    ${folder}/tensor.cpp
+    ${folder}/trace.cpp)
   husk_warnings(husk_run_parts)
   target_compile_features(husk_run_parts PUBLIC cxx_std_20)
   target_include_directories(husk_run_parts PUBLIC ${CMAKE_CURRENT_LIST_DIR})
-  target_link_libraries(husk_run_parts PUBLIC husk husk_ops fmt::fmt PRIVATE nlohmann_json::nlohmann_json)
+  target_link_libraries(husk_run_parts
+    PUBLIC husk husk_ops fmt::fmt PRIVATE nlohmann_json::nlohmann_json)
 
   add_executable(husk-run ${CMAKE_CURRENT_LIST_DIR}/husk_run.cpp)
   husk_warnings(husk-run)
+  target_compile_definitions(husk-run PRIVATE HUSK_VERSION="${PROJECT_VERSION}")
   target_link_libraries(husk-run PRIVATE husk_run_parts CLI11::CLI11)
-  install(TARGETS husk-run RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

@@ -2,11 +2,11 @@
 
 #include <husk/husk.h>
 
-
-#include "blake2b.h"
-#include "container.h"
-#include "ir/failure.h"
-#include "passes/check.h"
+#include "base/align.h"
+#include "base/blake2b.h"
+#include "ir/compile_error.h"
+#include "model/container.h"
+#include "passes/encode_fill.h"
 
 namespace husk::compiler {
 namespace {
@@ -20,13 +20,13 @@ uint32_t index_of(const std::vector<T>& rows, const Name& name) {
   return kNone;
 }
 
-// Every offset is made on a line of its own: the order in which a call computes its arguments is the C++ compiler's
-// choice, and the bytes must not be.
-class Metadata {
+// Builds the FlatBuffer. Every offset is computed by a statement of its own: C++ does not define
+// the order in which the arguments of a call are computed, and the bytes must not depend on it.
+class MetadataBuilder {
  public:
-  Metadata(const Program& program, const ProgramRows& rows, const Sources& sources)
+  MetadataBuilder(const Program& program, const ProgramRows& rows, const Sources& sources)
       : program_(program), rows_(rows), sources_(sources) {}
-  std::vector<uint8_t> make();
+  std::vector<uint8_t> build();
 
  private:
   auto text(const std::string& s) { return b_.CreateSharedString(s); }
@@ -40,9 +40,9 @@ class Metadata {
   }
   template <class Row, class F>
   auto tables(const std::vector<Row>& rows, F make) {
-    std::vector<decltype(make(rows[0], size_t{0}))> made;
-    for (size_t i = 0; i < rows.size(); ++i) made.push_back(make(rows[i], i));
-    return b_.CreateVector(made);
+    std::vector<decltype(make(rows[0], size_t{0}))> offsets;
+    for (size_t i = 0; i < rows.size(); ++i) offsets.push_back(make(rows[i], i));
+    return b_.CreateVector(offsets);
   }
   Offset<fb::Kernel> kernel(const Kernel& k);
   Offset<fb::State> state(const State& s);
@@ -56,33 +56,35 @@ class Metadata {
   flatbuffers::FlatBufferBuilder b_{1 << 16};
 };
 
-Offset<fb::Kernel> Metadata::kernel(const Kernel& k) {
+Offset<fb::Kernel> MetadataBuilder::kernel(const Kernel& k) {
   const auto name = text(k.name.text);
   const auto symbol = text(k.symbol);
   const auto params = numbers(std::vector<uint8_t>(k.params.begin(), k.params.end()));
   const auto block = b_.CreateVector(std::vector<uint32_t>(k.block, k.block + 3));
   return fb::CreateKernel(b_, name, symbol, index_of(program_.images, k.image), params, block,
-                          static_cast<uint32_t>(k.shared), static_cast<uint32_t>(k.cluster), k.flags);
+                          static_cast<uint32_t>(k.shared), static_cast<uint32_t>(k.cluster),
+                          k.flags);
 }
 
-Offset<fb::State> Metadata::state(const State& s) {
+Offset<fb::State> MetadataBuilder::state(const State& s) {
   const bool filled = s.init.text.empty();
   const auto name = text(s.name.text);
   const auto dims = numbers(s.dims);
   return fb::CreateState(b_, name, static_cast<uint8_t>(s.dtype), dims,
-                         filled ? kNone : index_of(program_.constants, s.init), filled ? fill_bits(s) : 0);
+                         filled ? kNone : index_of(program_.constants, s.init),
+                         filled ? encode_fill(s) : 0);
 }
 
-Offset<fb::Value> Metadata::value(const Value& v) {
+Offset<fb::Value> MetadataBuilder::value(const Value& v) {
   std::vector<fb::Dim> ranges;
   for (const Range& r : v.ranges) ranges.push_back(fb::Dim(r.min, r.max));
   const auto name = text(v.name.text);
   const auto dims = structs(ranges);
-  return fb::CreateValue(b_, name, v.kind, static_cast<uint8_t>(v.dtype), static_cast<uint8_t>(v.rank),
-                         dims);
+  return fb::CreateValue(b_, name, v.kind, static_cast<uint8_t>(v.dtype),
+                         static_cast<uint8_t>(v.rank), dims);
 }
 
-Offset<fb::Variant> Metadata::variant(const VariantRows& v) {
+Offset<fb::Variant> MetadataBuilder::variant(const VariantRows& v) {
   const auto scalars = structs(v.scalars);
   const auto steps = structs(v.steps);
   const auto segments = b_.CreateVectorOfStructs(v.segments);
@@ -95,19 +97,21 @@ Offset<fb::Variant> Metadata::variant(const VariantRows& v) {
   const auto origins = numbers(v.origins);
   const auto names = numbers(v.names);
   const auto order = numbers(v.order);
-  return fb::CreateVariant(b_, v.target, scalars, steps, segments, arguments, operands, buffers, views, tensors,
-                           results, origins, names, order);
+  return fb::CreateVariant(b_, v.target, scalars, steps, segments, arguments, operands, buffers,
+                           views, tensors, results, origins, names, order);
 }
 
-Offset<fb::Function> Metadata::function(const Function& f, const std::vector<VariantRows>& variants) {
+Offset<fb::Function> MetadataBuilder::function(const Function& f,
+                                               const std::vector<VariantRows>& variants) {
   const auto inputs = tables(f.inputs, [&](const Value& v, size_t) { return value(v); });
   const auto outputs = tables(f.outputs, [&](const Value& v, size_t) { return value(v); });
-  const auto made = tables(variants, [&](const VariantRows& v, size_t) { return variant(v); });
+  const auto variant_tables = tables(variants,
+                                     [&](const VariantRows& v, size_t) { return variant(v); });
   const auto name = text(f.name.text);
-  return fb::CreateFunction(b_, name, inputs, outputs, made);
+  return fb::CreateFunction(b_, name, inputs, outputs, variant_tables);
 }
 
-std::vector<uint8_t> Metadata::make() {
+std::vector<uint8_t> MetadataBuilder::build() {
   const bool named = !program_.producer.empty();
   const auto producer = text(named ? program_.producer : std::string("huskc ") + HUSK_VERSION);
   const auto targets = tables(program_.targets, [&](const Target& t, size_t) {
@@ -118,8 +122,8 @@ std::vector<uint8_t> Metadata::make() {
   const auto images = tables(program_.images, [&](const Image& image, size_t i) {
     const fb::Blob blob = sources_.image(i);
     const auto name = text(image.name.text);
-    return fb::CreateImage(b_, index_of(program_.targets, image.target), static_cast<uint8_t>(image.format), &blob,
-                           name);
+    return fb::CreateImage(b_, index_of(program_.targets, image.target),
+                           static_cast<uint8_t>(image.format), &blob, name);
   });
   const auto kernels = tables(program_.kernels, [&](const Kernel& k, size_t) { return kernel(k); });
   const auto ops = tables(rows_.ops.all(), [&](const std::string& s, size_t) { return text(s); });
@@ -130,9 +134,11 @@ std::vector<uint8_t> Metadata::make() {
     return fb::CreateConstant(b_, name, static_cast<uint8_t>(c.dtype), dims, &blob);
   });
   const auto states = tables(program_.states, [&](const State& s, size_t) { return state(s); });
-  const auto functions = tables(program_.functions,
-                                [&](const Function& f, size_t i) { return function(f, rows_.functions[i]); });
-  const auto strings = tables(rows_.strings.all(), [&](const std::string& s, size_t) { return text(s); });
+  const auto functions = tables(program_.functions, [&](const Function& f, size_t i) {
+    return function(f, rows_.functions[i]);
+  });
+  const auto strings = tables(rows_.strings.all(),
+                              [&](const std::string& s, size_t) { return text(s); });
   const auto user = tables(program_.user, [&](const User& u, size_t) {
     const auto key = text(u.key);
     const auto value = text(u.value);
@@ -140,26 +146,30 @@ std::vector<uint8_t> Metadata::make() {
   });
   const Offset<flatbuffers::String> tree = program_.has_tree ? text(program_.tree) : 0;
   Offset<flatbuffers::Vector<Offset<flatbuffers::String>>> asserts = 0;
-  if (!program_.asserts.empty()) asserts = tables(program_.asserts, [&](const std::string& s, size_t) { return text(s); });
-  fb::FinishProgramBuffer(b_, fb::CreateProgram(b_, producer, targets, images, kernels, ops, constants, states,
-                                                functions, strings, user, tree, asserts));
+  if (!program_.asserts.empty())
+    asserts = tables(program_.asserts, [&](const std::string& s, size_t) { return text(s); });
+  fb::FinishProgramBuffer(
+      b_, fb::CreateProgram(b_, producer, targets, images, kernels, ops, constants, states,
+                            functions, strings, user, tree, asserts));
   return {b_.GetBufferPointer(), b_.GetBufferPointer() + b_.GetSize()};
 }
 
 uint64_t blob_base(const std::vector<uint8_t>& metadata) {
-  return (kHeaderBytes + metadata.size() + kBlobAlign - 1) / kBlobAlign * kBlobAlign;
+  return align_up(kHeaderBytes + metadata.size(), kBlobAlign);
 }
 
 template <class T>
 void put(uint8_t* header, size_t at, T value) {
-  memcpy(header + at, &value, sizeof(T));   // little-endian, as every platform of ours
+  memcpy(header + at, &value, sizeof(T));  // all supported platforms are little-endian
 }
 
 }  // namespace
 
-std::vector<uint8_t> make_metadata(const Program& program, const ProgramRows& rows, const Sources& sources) {
-  std::vector<uint8_t> metadata = Metadata(program, rows, sources).make();
-  if (metadata.size() > INT32_MAX) fail({}, "the metadata has {} bytes, 2^31-1 are the most", metadata.size());
+std::vector<uint8_t> make_metadata(const Program& program, const ProgramRows& rows,
+                                   const Sources& sources) {
+  std::vector<uint8_t> metadata = MetadataBuilder(program, rows, sources).build();
+  if (metadata.size() > INT32_MAX)
+    fail({}, "the metadata has {} bytes, 2^31-1 are the most", metadata.size());
   return metadata;
 }
 

@@ -1,4 +1,5 @@
-// From rows to the bytes of a file, as FORMAT.md says. The same rows and blobs give the same bytes.
+// Writes rows and blobs as the bytes of a file, according to FORMAT.md. Equal rows and blobs give
+// equal bytes.
 #pragma once
 
 #include <vector>
@@ -8,13 +9,14 @@
 
 namespace husk::compiler {
 
-// The FlatBuffer.
-std::vector<uint8_t> make_metadata(const Program& program, const ProgramRows& rows, const Sources& sources);
+// The metadata: a FlatBuffer.
+std::vector<uint8_t> make_metadata(const Program& program, const ProgramRows& rows,
+                                   const Sources& sources);
 
-// Bytes of the whole file.
+// The size of the whole file.
 uint64_t file_bytes(const std::vector<uint8_t>& metadata, const Blobs& blobs);
 
-// Header, metadata, blobs, in order.
+// Writes header, metadata and blobs in order.
 void write_artifact(const std::vector<uint8_t>& metadata, const Blobs& blobs, const Sink& sink);
 
 }  // namespace husk::compiler

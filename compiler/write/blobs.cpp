@@ -1,18 +1,17 @@
 #include "write/blobs.h"
 
-#include <husk/port.h>
-
 #include <algorithm>
 
-#include "blake2b.h"
-#include "container.h"
-#include "ir/failure.h"
-#include "ir/words.h"
+#include <husk/port.h>
+
+#include "base/align.h"
+#include "base/blake2b.h"
+#include "ir/compile_error.h"
+#include "ir/op_table.h"
+#include "model/container.h"
 
 namespace husk::compiler {
 namespace {
-
-uint64_t align_up(uint64_t n, uint64_t align) { return (n + align - 1) / align * align; }
 
 int hex(char c) { return c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10; }
 
@@ -23,18 +22,17 @@ uint32_t Blobs::add(std::span<const uint8_t> bytes, uint64_t align) {
   Blake2b hash;
   hash.update(bytes.data(), bytes.size());
   hash.finish(row.hash.data());
-  auto [known, made] = known_.try_emplace(row.hash, static_cast<uint32_t>(rows_.size()));
-  if (made) {
+  auto [entry, inserted] = row_of_hash_.try_emplace(row.hash, static_cast<uint32_t>(rows_.size()));
+  if (inserted)
     rows_.push_back(row);
-  } else {
-    rows_[known->second].align = std::max(rows_[known->second].align, align);
-  }
-  return known->second;
+  else
+    rows_[entry->second].align = std::max(rows_[entry->second].align, align);
+  return entry->second;
 }
 
-void Blobs::place() {
+void Blobs::assign_offsets() {
   for (Row& row : rows_) {
-    if (row.bytes.empty()) continue;   // stays at 0: behind the last blob it could lie outside the file
+    if (row.bytes.empty()) continue;  // keeps offset 0, which lies inside every file
     row.offset = align_up(end_, row.align);
     end_ = row.offset + row.bytes.size();
   }
@@ -67,8 +65,9 @@ Sources::Sources(const Program& program, const std::filesystem::path& root) : ro
     return row;
   };
   for (const Image& i : program.images) images_.push_back(add(image(i), kImageAlign, image_bytes_));
-  for (const Constant& c : program.constants) constants_.push_back(add(constant(c), kBlobAlign, constant_bytes_));
-  blobs_.place();
+  for (const Constant& c : program.constants)
+    constants_.push_back(add(constant(c), kBlobAlign, constant_bytes_));
+  blobs_.assign_offsets();
 }
 
 std::span<const uint8_t> Sources::file(const Place& place, const std::string& name) {
@@ -76,26 +75,28 @@ std::span<const uint8_t> Sources::file(const Place& place, const std::string& na
   if (!mapping) {
     std::string error;
     mapping = std::make_unique<Mapping>(root_ / name, error);
-    if (!error.empty()) throw Failure{place, error};
+    if (!error.empty()) throw CompileError{place, error};
   }
   return mapping->bytes();
 }
 
 std::span<const uint8_t> Sources::keep(std::vector<uint8_t> bytes) {
-  made_.push_back(std::make_unique<std::vector<uint8_t>>(std::move(bytes)));
-  return *made_.back();
+  owned_.push_back(std::make_unique<std::vector<uint8_t>>(std::move(bytes)));
+  return *owned_.back();
 }
 
 std::span<const uint8_t> Sources::image(const Image& image) {
   const std::span<const uint8_t> bytes = file(image.file.place, image.file.text);
   if (bytes.empty()) fail(image.file.place, "image '{}' is an empty file", image.name.text);
   if (image.format != HUSK_IMAGE_PTX) {
-    const bool elf = bytes.size() >= 4 && memcmp(bytes.data(), "\x7f" "ELF", 4) == 0;
-    if (!elf) fail(image.file.place, "image '{}' is no {} file: it does not begin as ELF", image.name.text,
-                   image_format_name(image.format));
+    constexpr uint8_t kElf[] = {0x7f, 'E', 'L', 'F'};
+    const bool elf = bytes.size() >= 4 && memcmp(bytes.data(), kElf, 4) == 0;
+    if (!elf)
+      fail(image.file.place, "image '{}' is not in {} format: it does not begin with the ELF magic",
+           image.name.text, image_format_name(image.format));
     return bytes;
   }
-  if (bytes.back() == 0) return bytes;
+  if (bytes.back() == 0) return bytes;  // PTX ends with a NUL in the artifact
   std::vector<uint8_t> text(bytes.begin(), bytes.end());
   text.push_back(0);
   return keep(std::move(text));
@@ -111,21 +112,21 @@ std::span<const uint8_t> Sources::constant(const Constant& c) {
 
 std::span<const uint8_t> Sources::stored(const Constant& c) {
   const Place place = c.bytes.place;
-  auto [tensors, made] = tensors_.try_emplace(c.file);
-  if (made) {
+  auto [tensors, inserted] = tensors_.try_emplace(c.file);
+  if (inserted) {
     std::string error;
     tensors->second = read_safetensors(file(place, c.file), error);
     if (!error.empty()) fail(place, "{} {}", c.file, error);
   }
-  auto found = tensors->second.find(c.tensor);
-  if (found == tensors->second.end()) fail(place, "{} has no tensor '{}'", c.file, c.tensor);
-  const StoredTensor& tensor = found->second;
+  const auto entry = tensors->second.find(c.tensor);
+  if (entry == tensors->second.end()) fail(place, "{} has no tensor '{}'", c.file, c.tensor);
+  const StoredTensor& tensor = entry->second;
   if (tensor.dtype != c.dtype)
-    fail(place, "constant '{}' is {}, tensor '{}' of {} is {}", c.name.text, dtype_name(c.dtype), c.tensor, c.file,
-         tensor.dtype_word);
+    fail(place, "constant '{}' is {}, tensor '{}' of {} is {}", c.name.text, dtype_name(c.dtype),
+         c.tensor, c.file, tensor.dtype_word);
   if (tensor.shape != c.dims)
-    fail(place, "constant '{}' is [{}], tensor '{}' of {} is [{}]", c.name.text, fmt::join(c.dims, ", "), c.tensor,
-         c.file, fmt::join(tensor.shape, ", "));
+    fail(place, "constant '{}' is [{}], tensor '{}' of {} is [{}]", c.name.text,
+         fmt::join(c.dims, ", "), c.tensor, c.file, fmt::join(tensor.shape, ", "));
   return tensor.bytes;
 }
 

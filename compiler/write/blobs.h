@@ -1,4 +1,4 @@
-// The bytes that lie outside the metadata: where each comes from, its hash, its place in the file.
+// The blobs of an artifact (images and constants): their bytes, hashes and offsets.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ir/tree.h"
-#include "rows.h"
+#include "model/rows.h"
 #include "write/mapping.h"
 #include "write/safetensors.h"
 
@@ -17,18 +17,18 @@ namespace husk::compiler {
 
 using Sink = std::function<void(std::span<const uint8_t>)>;
 
-// Blobs of one artifact; equal ones are one. Offsets count from the blob base.
+// The blobs of one artifact. Equal blobs are stored once. Offsets count from the blob base.
 class Blobs {
  public:
-  // `bytes` must live as long as this, and is hashed here. Returns the row of the blob.
+  // Adds and hashes a blob. `bytes` must outlive this object. Returns the row of the blob.
   uint32_t add(std::span<const uint8_t> bytes, uint64_t align);
-  // Gives every blob its offset; add() no more afterwards.
-  void place();
+  // Assigns the offsets. No blob may be added after this call.
+  void assign_offsets();
 
   fb::Blob row(uint32_t index) const;
   uint64_t bytes(uint32_t index) const { return rows_[index].bytes.size(); }
   uint64_t end() const { return end_; }
-  // All blobs in order, with the zeros between them.
+  // Writes all blobs in order, with zeros between them.
   void write(const Sink& sink) const;
 
  private:
@@ -40,12 +40,12 @@ class Blobs {
   };
 
   std::vector<Row> rows_;
-  std::map<std::array<uint8_t, 32>, uint32_t> known_;
+  std::map<std::array<uint8_t, 32>, uint32_t> row_of_hash_;
   uint64_t end_ = 0;
 };
 
-// The images and constants of a program, found under a folder. Throws Failure where one is not there, or is not what
-// the text says.
+// Reads the images and constants of a program. Paths are relative to a folder. Throws CompileError
+// if a file is missing or differs from its description in the text.
 class Sources {
  public:
   Sources(const Program& program, const std::filesystem::path& root);
@@ -66,7 +66,7 @@ class Sources {
   std::filesystem::path root_;
   std::map<std::string, std::unique_ptr<Mapping>> files_;
   std::map<std::string, StoredTensors> tensors_;
-  std::vector<std::unique_ptr<std::vector<uint8_t>>> made_;
+  std::vector<std::unique_ptr<std::vector<uint8_t>>> owned_;  // bytes that are not in a mapped file
   Blobs blobs_;
   std::vector<uint32_t> images_, constants_;
   uint64_t image_bytes_ = 0, constant_bytes_ = 0;

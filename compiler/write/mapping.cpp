@@ -20,8 +20,8 @@ Mapping::Mapping(const std::filesystem::path& path, std::string& error) {
   }
   struct stat info = {};
   if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) {
-    error = fmt::format("{} is no regular file", path.string());
-  } else if (info.st_size > 0) {   // nothing to map of an empty file
+    error = fmt::format("{} is not a regular file", path.string());
+  } else if (info.st_size > 0) {  // mmap refuses empty ranges
     void* data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file, 0);
     if (data == MAP_FAILED) {
       error = fmt::format("cannot map {}: {}", path.string(), strerror(errno));

@@ -1,4 +1,4 @@
-// A file's bytes, mapped read-only.
+// The bytes of a file, mapped read-only.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace husk::compiler {
 
 class Mapping {
  public:
-  // On failure the mapping is empty and `error` says why.
+  // If the file cannot be mapped, the mapping is empty and `error` is not.
   Mapping(const std::filesystem::path& path, std::string& error);
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;

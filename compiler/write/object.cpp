@@ -8,11 +8,12 @@
 namespace husk::compiler {
 namespace {
 
-constexpr size_t kAlign = 4096;   // constants are used from where the linker puts them
+constexpr size_t kAlign = 4096;  // alignment of constants, which are used in place
 
-// The bytes of a file that grows, and where its parts begin.
-class Image {
+// The bytes of a file that is built from the first byte to the last.
+class ObjectFile {
  public:
+  // Appends aligned bytes; returns their offset.
   size_t append(const void* data, size_t size, size_t align) {
     bytes_.resize((bytes_.size() + align - 1) / align * align);
     const size_t at = bytes_.size();
@@ -74,39 +75,44 @@ std::optional<Machine> machine_of(std::string_view name) {
 std::string symbol_of(std::string_view file) {
   file.remove_prefix(file.find_last_of('/') + 1);
   std::string out = "husk_";
-  for (const char c : file.substr(0, file.find('.'))) out += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  for (const char c : file.substr(0, file.find('.')))
+    out += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return out;
 }
 
-std::vector<uint8_t> make_object(std::span<const uint8_t> bytes, const std::string& symbol, Machine machine) {
-  Elf64_Sym own = {};
-  own.st_name = 1;
-  own.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT);
-  own.st_shndx = Section::data;
-  own.st_size = bytes.size();
-  const std::vector<Elf64_Sym> table = {Elf64_Sym{}, own};
+std::vector<uint8_t> make_object(std::span<const uint8_t> bytes, const std::string& symbol,
+                                 Machine machine) {
+  Elf64_Sym artifact = {};
+  artifact.st_name = 1;
+  artifact.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT);
+  artifact.st_shndx = Section::data;
+  artifact.st_size = bytes.size();
+  const std::vector<Elf64_Sym> table = {Elf64_Sym{}, artifact};
   const std::string strings = '\0' + symbol + '\0';
 
-  Image image;
-  const Elf64_Ehdr room = {};
-  image.append(&room, sizeof(room), 8);
-  const size_t at = image.append(bytes.data(), bytes.size(), kAlign);
+  ObjectFile file;
+  const Elf64_Ehdr placeholder = {};  // the header follows when the sections are known
+  file.append(&placeholder, sizeof(placeholder), 8);
+  const size_t at = file.append(bytes.data(), bytes.size(), kAlign);
   std::vector<Elf64_Shdr> sections(Section::count);
   sections[Section::data] = section(Section::data, SHT_PROGBITS, at, bytes.size(), kAlign);
   sections[Section::data].sh_flags = SHF_ALLOC;
-  sections[Section::stack] = section(Section::stack, SHT_PROGBITS, at, 0, 1);   // says that no executable stack is needed
-  sections[Section::symbols] = section(Section::symbols, SHT_SYMTAB, image.append(table), table.size() * sizeof(Elf64_Sym), 8);
+  // An empty .note.GNU-stack tells the linker that no executable stack is needed.
+  sections[Section::stack] = section(Section::stack, SHT_PROGBITS, at, 0, 1);
+  sections[Section::symbols] = section(Section::symbols, SHT_SYMTAB, file.append(table),
+                                       table.size() * sizeof(Elf64_Sym), 8);
   sections[Section::symbols].sh_link = Section::names;
-  sections[Section::symbols].sh_info = 1;   // the first symbol that is not local
+  sections[Section::symbols].sh_info = 1;  // index of the first symbol that is not local
   sections[Section::symbols].sh_entsize = sizeof(Elf64_Sym);
-  sections[Section::names] = section(Section::names, SHT_STRTAB, image.append(strings.data(), strings.size(), 1),
-                                     strings.size(), 1);
+  sections[Section::names] = section(Section::names, SHT_STRTAB,
+                                     file.append(strings.data(), strings.size(), 1), strings.size(),
+                                     1);
   sections[Section::section_names] = section(Section::section_names, SHT_STRTAB,
-                                             image.append(kSectionNames, sizeof(kSectionNames), 1),
+                                             file.append(kSectionNames, sizeof(kSectionNames), 1),
                                              sizeof(kSectionNames), 1);
-  const Elf64_Ehdr head = header(machine, image.append(sections));
-  std::memcpy(image.data(), &head, sizeof(head));
-  return image.take();
+  const Elf64_Ehdr head = header(machine, file.append(sections));
+  std::memcpy(file.data(), &head, sizeof(head));
+  return file.take();
 }
 
 }  // namespace husk::compiler

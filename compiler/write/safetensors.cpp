@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <nlohmann/json.hpp>
 
-#include "ir/words.h"
+#include "ir/op_table.h"
+
+#include <nlohmann/json.hpp>
 
 namespace husk::compiler {
 namespace {
@@ -17,11 +18,24 @@ struct DtypeWord {
   husk_dtype dtype;
 };
 constexpr DtypeWord kWords[] = {
-    {"BOOL", HUSK_BOOL},       {"U8", HUSK_U8},          {"I8", HUSK_I8},       {"U16", HUSK_U16},
-    {"I16", HUSK_I16},         {"U32", HUSK_U32},        {"I32", HUSK_I32},     {"U64", HUSK_U64},
-    {"I64", HUSK_I64},         {"F16", HUSK_F16},        {"BF16", HUSK_BF16},   {"F32", HUSK_F32},
-    {"F64", HUSK_F64},         {"C64", HUSK_C64},        {"F8_E4M3", HUSK_F8E4M3FN}, {"F8_E5M2", HUSK_F8E5M2},
-    {"F8_E4M3FNUZ", HUSK_F8E4M3FNUZ}, {"F8_E5M2FNUZ", HUSK_F8E5M2FNUZ},
+    {"BOOL", HUSK_BOOL},
+    {"U8", HUSK_U8},
+    {"I8", HUSK_I8},
+    {"U16", HUSK_U16},
+    {"I16", HUSK_I16},
+    {"U32", HUSK_U32},
+    {"I32", HUSK_I32},
+    {"U64", HUSK_U64},
+    {"I64", HUSK_I64},
+    {"F16", HUSK_F16},
+    {"BF16", HUSK_BF16},
+    {"F32", HUSK_F32},
+    {"F64", HUSK_F64},
+    {"C64", HUSK_C64},
+    {"F8_E4M3", HUSK_F8E4M3FN},
+    {"F8_E5M2", HUSK_F8E5M2},
+    {"F8_E4M3FNUZ", HUSK_F8E4M3FNUZ},
+    {"F8_E5M2FNUZ", HUSK_F8E5M2FNUZ},
 };
 
 husk_dtype find_dtype(const std::string& word) {
@@ -33,31 +47,35 @@ husk_dtype find_dtype(const std::string& word) {
 bool read_ints(const json& list, std::vector<int64_t>& out) {
   if (!list.is_array()) return false;
   for (const json& item : list) {
-    if (!item.is_number_integer() || (item.is_number_unsigned() && item.get<uint64_t>() > INT64_MAX)) return false;
+    if (!item.is_number_integer() ||
+        (item.is_number_unsigned() && item.get<uint64_t>() > INT64_MAX))
+      return false;
     out.push_back(item.get<int64_t>());
     if (out.back() < 0) return false;
   }
   return true;
 }
 
-// What is wrong with the entry; empty if nothing is.
+// Reads one entry of the header. Returns an error text, or an empty string.
 std::string read_entry(const json& entry, std::span<const uint8_t> data, StoredTensor& out) {
-  if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() || !entry.contains("shape") ||
-      !entry.contains("data_offsets"))
+  if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() ||
+      !entry.contains("shape") || !entry.contains("data_offsets"))
     return "has no dtype, shape or data_offsets";
   out.dtype_word = entry["dtype"].get<std::string>();
   out.dtype = find_dtype(out.dtype_word);
   std::vector<int64_t> range;
-  if (!read_ints(entry["shape"], out.shape) || !read_ints(entry["data_offsets"], range) || range.size() != 2)
-    return "has a shape or data_offsets that are none";
+  if (!read_ints(entry["shape"], out.shape) || !read_ints(entry["data_offsets"], range) ||
+      range.size() != 2)
+    return "has an invalid shape or data_offsets";
   if (range[0] > range[1] || static_cast<uint64_t>(range[1]) > data.size())
-    return fmt::format("ends at byte {} of {}: the file is cut off or damaged", range[1], data.size());
+    return fmt::format("ends at byte {} of {}: the file is truncated or damaged", range[1],
+                       data.size());
   out.bytes = data.subspan(static_cast<size_t>(range[0]), static_cast<size_t>(range[1] - range[0]));
   if (out.dtype == HUSK_DTYPE_NONE) return "";
   int64_t bytes = dtype_bytes(out.dtype);
   for (int64_t size : out.shape)
     if (__builtin_mul_overflow(bytes, size, &bytes)) return "is larger than 2^63 bytes";
-  return bytes == range[1] - range[0] ? "" : "has not the bytes of its dtype and shape";
+  return bytes == range[1] - range[0] ? "" : "does not have the bytes of its dtype and shape";
 }
 
 }  // namespace
@@ -65,15 +83,16 @@ std::string read_entry(const json& entry, std::span<const uint8_t> data, StoredT
 StoredTensors read_safetensors(std::span<const uint8_t> file, std::string& error) {
   error.clear();
   uint64_t header = 0;
-  if (file.size() >= 8) memcpy(&header, file.data(), 8);   // little-endian, as every platform of ours
+  if (file.size() >= 8)
+    memcpy(&header, file.data(), 8);  // all supported platforms are little-endian
   if (file.size() < 8 || header > file.size() - 8) {
-    error = "is no safetensors file, or is cut off";
+    error = "is not a safetensors file, or is truncated";
     return {};
   }
   const char* begin = reinterpret_cast<const char*>(file.data()) + 8;
   const json parsed = json::parse(begin, begin + header, nullptr, false);
   if (!parsed.is_object()) {
-    error = "has a header that is no JSON object";
+    error = "has a header that is not a JSON object";
     return {};
   }
   StoredTensors tensors;

@@ -1,26 +1,27 @@
-// Reads the safetensors format: 8 bytes with the length of a JSON header, the header, the data. The header names each
-// tensor's dtype, shape and [begin, end) within the data (https://github.com/huggingface/safetensors, "Format").
+// Reads the safetensors format: 8 bytes with the length of a JSON header, the header, the data. The
+// header states the dtype, the shape and the range [begin, end) in the data of each tensor
+// (https://github.com/huggingface/safetensors, "Format").
 #pragma once
-
-#include <husk/types.h>
 
 #include <map>
 #include <span>
 #include <string>
 #include <vector>
 
+#include <husk/types.h>
+
 namespace husk::compiler {
 
 struct StoredTensor {
-  husk_dtype dtype = HUSK_DTYPE_NONE;   // HUSK_DTYPE_NONE for one that Husk does not have
-  std::string dtype_word;               // as the file has it
+  husk_dtype dtype = HUSK_DTYPE_NONE;  // NONE if Husk does not have the dtype
+  std::string dtype_word;              // the name of the dtype in the file
   std::vector<int64_t> shape;
-  std::span<const uint8_t> bytes;       // of the file's
+  std::span<const uint8_t> bytes;  // points into the file
 };
 
 using StoredTensors = std::map<std::string, StoredTensor>;
 
-// On failure the result is empty and `error` says why. `file` must outlive the result.
+// If the file is malformed, the result is empty and `error` is not. `file` must outlive the result.
 StoredTensors read_safetensors(std::span<const uint8_t> file, std::string& error);
 
 }  // namespace husk::compiler

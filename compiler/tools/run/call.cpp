@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "run/failure.h"
+#include "run/run_error.h"
 
 namespace husk::run {
 
@@ -12,7 +12,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
-// Elements from the first to the last one of a tensor, both included.
+// The number of elements from the first to the last element of a tensor, both included.
 uint64_t extent(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
   uint64_t elements = 1;
   for (size_t d = 0; d < sizes.size(); d++) {
@@ -38,11 +38,12 @@ Call::Call(Machine& machine, const husk_program* program, uint32_t function, hus
            const std::vector<Value>& inputs)
     : machine_(machine), program_(program), session_(session), function_(function) {
   const uint32_t output_count = husk_program_output_count(program, function);
-  rows_.reserve(inputs.size() + output_count);
+  tensors_.reserve(inputs.size() + output_count);
   for (uint32_t i = 0; i < inputs.size(); i++) inputs_.push_back(input_make(i, inputs[i]));
   husk_error error;
-  check(husk_session_resize(session, function, inputs_.data(), static_cast<uint32_t>(inputs_.size()), &error), error,
-        exit_run);
+  check(husk_session_resize(session, function, inputs_.data(),
+                            static_cast<uint32_t>(inputs_.size()), &error),
+        error, exit_run);
   for (uint32_t i = 0; i < output_count; i++) outputs_.push_back(output_make(i));
 }
 
@@ -50,7 +51,8 @@ void Call::enqueue() {
   husk_error error;
   check(husk_session_run(session_, function_, machine_.stream(), inputs_.data(),
                          static_cast<uint32_t>(inputs_.size()), outputs_.data(),
-                         static_cast<uint32_t>(outputs_.size()), &error), error, exit_run);
+                         static_cast<uint32_t>(outputs_.size()), &error),
+        error, exit_run);
 }
 
 RunTime Call::run() {
@@ -74,64 +76,70 @@ double Call::run_queued(int runs) {
 std::vector<Output> Call::results() {
   std::vector<Output> results;
   for (uint32_t i = 0; i < outputs_.size(); i++) {
-    if (outputs_[i].kind == HUSK_VALUE_NONE) continue;   // by now a tensor, unless the output is none
+    // A run replaces HUSK_VALUE_NONE by the session's tensor, unless the output has kind none.
+    if (outputs_[i].kind == HUSK_VALUE_NONE) continue;
     const std::string name = output_info(i).name;
-    results.push_back({fmt::format("output {} {}", i, name), name, std::to_string(i), result(outputs_[i])});
+    results.push_back(
+        {fmt::format("output {} {}", i, name), name, std::to_string(i), result(outputs_[i])});
   }
   return results;
 }
 
 husk_value_info Call::output_info(uint32_t index) const {
-  husk_value_info info;
+  husk_value_info info = HUSK_VALUE_INFO_INIT;
   husk_error error;
   check(husk_program_output(program_, function_, index, &info, &error), error, exit_load);
   return info;
 }
 
-Call::Row& Call::row_make(husk_dtype dtype, std::vector<int64_t> sizes, std::vector<int64_t> strides) {
+Call::DeviceTensor& Call::device_tensor_make(husk_dtype dtype, std::vector<int64_t> sizes,
+                                             std::vector<int64_t> strides) {
   const uint64_t bytes = extent(sizes, strides) * husk_dtype_size(dtype);
-  Row& row = rows_.emplace_back(Row{{}, std::move(sizes), std::move(strides)});
-  row.tensor.data = machine_.allocate(bytes);
-  row.tensor.device = {static_cast<DLDeviceType>(machine_.properties().dl_device_type),
-                       machine_.properties().device_index};
-  row.tensor.ndim = static_cast<int32_t>(row.sizes.size());
-  row.tensor.dtype = husk_dtype_to_dlpack(dtype);
-  row.tensor.shape = row.sizes.data();
-  row.tensor.strides = row.strides.data();
-  return row;
+  DeviceTensor& device = tensors_.emplace_back(
+      DeviceTensor{{}, std::move(sizes), std::move(strides)});
+  device.tensor.data = machine_.allocate(bytes);
+  device.tensor.device = {static_cast<DLDeviceType>(machine_.properties().dl_device_type),
+                          machine_.properties().device_index};
+  device.tensor.ndim = static_cast<int32_t>(device.sizes.size());
+  device.tensor.dtype = husk_dtype_to_dlpack(dtype);
+  device.tensor.shape = device.sizes.data();
+  device.tensor.strides = device.strides.data();
+  return device;
 }
 
-husk_value Call::input_make(uint32_t index, const Value& value) {
-  husk_value_info info;
+husk_value Call::input_make(uint32_t index, const Value& input) {
+  husk_value_info info = HUSK_VALUE_INFO_INIT;
   husk_error error;
   check(husk_program_input(program_, function_, index, &info, &error), error, exit_load);
-  husk_value made{};
-  made.kind = info.kind;
-  if (const auto* tensor = std::get_if<Tensor>(&value)) {
-    Row& row = row_make(tensor->dtype, tensor->sizes, contiguous_strides(tensor->sizes));
-    machine_.upload(row.tensor.data, tensor->bytes);
-    made.as.tensor = &row.tensor;
-  } else if (const auto* number = std::get_if<int64_t>(&value)) {
-    made.as.i = *number;
-  } else if (const auto* real = std::get_if<double>(&value)) {
-    made.as.f = *real;
+  husk_value value{};
+  value.kind = info.kind;
+  if (const auto* tensor = std::get_if<Tensor>(&input)) {
+    DeviceTensor& device = device_tensor_make(tensor->dtype, tensor->sizes,
+                                              contiguous_strides(tensor->sizes));
+    machine_.upload(device.tensor.data, tensor->bytes);
+    value.as.tensor = &device.tensor;
+  } else if (const auto* number = std::get_if<int64_t>(&input)) {
+    value.as.i = *number;
+  } else if (const auto* real = std::get_if<double>(&input)) {
+    value.as.f = *real;
   }
-  return made;
+  return value;
 }
 
 husk_value Call::output_make(uint32_t index) {
   const husk_value_info info = output_info(index);
-  husk_value made{};
-  made.kind = info.kind;
-  if (info.kind != HUSK_VALUE_TENSOR) return made;
+  husk_value value{};
+  value.kind = info.kind;
+  if (info.kind != HUSK_VALUE_TENSOR) return value;
   std::vector<int64_t> sizes(static_cast<size_t>(info.rank)), strides(sizes.size());
   husk_error error;
-  if (husk_session_output_shape(session_, function_, index, sizes.data(), strides.data(), &error) != HUSK_OK) {
-    made.kind = HUSK_VALUE_NONE;   // only the data decides it: the session brings the memory
-    return made;
+  if (husk_session_output_shape(session_, function_, index, sizes.data(), strides.data(), &error) !=
+      HUSK_OK) {
+    value.kind = HUSK_VALUE_NONE;  // the shape depends on data: the session allocates the memory
+    return value;
   }
-  made.as.tensor = &row_make(info.dtype, std::move(sizes), std::move(strides)).tensor;
-  return made;
+  value.as.tensor = &device_tensor_make(info.dtype, std::move(sizes), std::move(strides)).tensor;
+  return value;
 }
 
 Tensor Call::result(const husk_value& value) {
@@ -139,7 +147,8 @@ Tensor Call::result(const husk_value& value) {
     const DLTensor& tensor = *value.as.tensor;
     const std::vector<int64_t> sizes(tensor.shape, tensor.shape + tensor.ndim);
     const std::vector<int64_t> strides = tensor.strides
-                                             ? std::vector<int64_t>(tensor.strides, tensor.strides + tensor.ndim)
+                                             ? std::vector<int64_t>(tensor.strides,
+                                                                    tensor.strides + tensor.ndim)
                                              : contiguous_strides(sizes);
     const husk_dtype dtype = husk_dtype_from_dlpack(tensor.dtype);
     std::vector<unsigned char> bytes(extent(sizes, strides) * husk_dtype_size(dtype));
@@ -151,10 +160,11 @@ Tensor Call::result(const husk_value& value) {
     number.set_number(0, value.as.f);
     return number;
   }
-  // By its bytes: an int64 is more than a double holds.
+  // The bytes are copied, since a double does not hold every int64.
   Tensor number = tensor_make(value.kind == HUSK_VALUE_BOOL ? HUSK_BOOL : HUSK_I64, {});
   const int64_t word = value.kind == HUSK_VALUE_BOOL ? value.as.i != 0 : value.as.i;
-  std::copy_n(reinterpret_cast<const unsigned char*>(&word), number.bytes.size(), number.bytes.data());
+  std::copy_n(reinterpret_cast<const unsigned char*>(&word), number.bytes.size(),
+              number.bytes.data());
   return number;
 }
 

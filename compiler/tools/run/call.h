@@ -1,9 +1,9 @@
-// A function with its inputs and outputs on the device, ready to run again and again.
+// A function with its inputs and outputs on the device, which can run repeatedly.
 #pragma once
 
-#include <husk/husk.h>
-
 #include <vector>
+
+#include <husk/husk.h>
 
 #include "run/inputs.h"
 #include "run/machine.h"
@@ -16,10 +16,10 @@ struct RunTime {
   double until_return, until_done;
 };
 
-// Owned by the caller of its parts: machine, program and session outlive the call.
+// Machine, program and session must outlive the call, which does not own them.
 class Call {
  public:
-  // Uploads the inputs, resizes the session to them, allocates the outputs.
+  // Uploads the inputs, resizes the session to their shapes and allocates the outputs.
   Call(Machine& machine, const husk_program* program, uint32_t function, husk_session* session,
        const std::vector<Value>& inputs);
   Call(const Call&) = delete;
@@ -27,23 +27,25 @@ class Call {
 
   // Runs once and waits.
   RunTime run();
-  // Runs so many times without waiting in between; microseconds a run.
+  // Enqueues `runs` runs without waiting for each. Returns the microseconds per run.
   double run_queued(int runs);
-  // The outputs of the last run; those of kind none are left out.
+  // The outputs of the last run except those of kind none.
   std::vector<Output> results();
 
  private:
   void enqueue();
 
-  // A tensor on the device. A husk_value points at its DLTensor, which points at its sizes: rows never move.
-  struct Row {
+  // A tensor on the device. It never moves, since a husk_value points to its DLTensor, which points
+  // to its sizes.
+  struct DeviceTensor {
     DLTensor tensor;
     std::vector<int64_t> sizes, strides;
   };
 
   husk_value_info output_info(uint32_t index) const;
-  Row& row_make(husk_dtype dtype, std::vector<int64_t> sizes, std::vector<int64_t> strides);
-  husk_value input_make(uint32_t index, const Value& value);
+  DeviceTensor& device_tensor_make(husk_dtype dtype, std::vector<int64_t> sizes,
+                                   std::vector<int64_t> strides);
+  husk_value input_make(uint32_t index, const Value& input);
   husk_value output_make(uint32_t index);
   Tensor result(const husk_value& value);
 
@@ -51,7 +53,7 @@ class Call {
   const husk_program* program_;
   husk_session* session_;
   uint32_t function_;
-  std::vector<Row> rows_;
+  std::vector<DeviceTensor> tensors_;  // reserved once
   std::vector<husk_value> inputs_, outputs_;
 };
 

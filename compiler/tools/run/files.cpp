@@ -1,15 +1,16 @@
 #include "run/files.h"
 
-#include <husk/husk.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <regex>
 
-#include "run/failure.h"
+#include <husk/husk.h>
+
+#include "run/run_error.h"
+
+#include <nlohmann/json.hpp>
 
 namespace husk::run {
 
@@ -21,23 +22,24 @@ struct Name {
 };
 
 constexpr Name safetensors_names[] = {
-    {"BOOL", HUSK_BOOL},  {"U8", HUSK_U8},      {"I8", HUSK_I8},           {"U16", HUSK_U16},
-    {"I16", HUSK_I16},    {"U32", HUSK_U32},    {"I32", HUSK_I32},         {"U64", HUSK_U64},
-    {"I64", HUSK_I64},    {"F16", HUSK_F16},    {"BF16", HUSK_BF16},       {"F32", HUSK_F32},
-    {"F64", HUSK_F64},    {"C64", HUSK_C64},    {"F8_E4M3", HUSK_F8E4M3FN}, {"F8_E5M2", HUSK_F8E5M2},
+    {"BOOL", HUSK_BOOL},      {"U8", HUSK_U8},     {"I8", HUSK_I8},
+    {"U16", HUSK_U16},        {"I16", HUSK_I16},   {"U32", HUSK_U32},
+    {"I32", HUSK_I32},        {"U64", HUSK_U64},   {"I64", HUSK_I64},
+    {"F16", HUSK_F16},        {"BF16", HUSK_BF16}, {"F32", HUSK_F32},
+    {"F64", HUSK_F64},        {"C64", HUSK_C64},   {"F8_E4M3", HUSK_F8E4M3FN},
+    {"F8_E5M2", HUSK_F8E5M2},
 };
 
 constexpr Name npy_names[] = {
-    {"b1", HUSK_BOOL}, {"u1", HUSK_U8},  {"i1", HUSK_I8},  {"u2", HUSK_U16}, {"i2", HUSK_I16}, {"u4", HUSK_U32},
-    {"i4", HUSK_I32},  {"u8", HUSK_U64}, {"i8", HUSK_I64}, {"f2", HUSK_F16}, {"f4", HUSK_F32}, {"f8", HUSK_F64},
-    {"c8", HUSK_C64},  {"c16", HUSK_C128},
+    {"b1", HUSK_BOOL}, {"u1", HUSK_U8},  {"i1", HUSK_I8},  {"u2", HUSK_U16},   {"i2", HUSK_I16},
+    {"u4", HUSK_U32},  {"i4", HUSK_I32}, {"u8", HUSK_U64}, {"i8", HUSK_I64},   {"f2", HUSK_F16},
+    {"f4", HUSK_F32},  {"f8", HUSK_F64}, {"c8", HUSK_C64}, {"c16", HUSK_C128},
 };
 
 template <size_t N>
 husk_dtype dtype_of(const Name (&names)[N], const std::string& text) {
-  for (const Name& name : names) {
+  for (const Name& name : names)
     if (text == name.text) return name.dtype;
-  }
   return HUSK_DTYPE_NONE;
 }
 
@@ -53,23 +55,22 @@ std::vector<unsigned char> file_read(const std::string& path) {
   const File file = file_open(path, "rb");
   std::vector<unsigned char> bytes;
   unsigned char chunk[1 << 16];
-  while (const size_t size = std::fread(chunk, 1, sizeof chunk, file.get())) {
+  while (const size_t size = std::fread(chunk, 1, sizeof chunk, file.get()))
     bytes.insert(bytes.end(), chunk, chunk + size);
-  }
   if (std::ferror(file.get())) fail(exit_usage, "{}: {}", path, std::strerror(errno));
   return bytes;
 }
 
-// One entry of a safetensors header; `data` are the bytes behind the header.
-Tensor safetensors_entry(const std::string& path, const std::string& name, const nlohmann::json& entry,
-                         const unsigned char* data, size_t size) {
+// Reads one entry of a safetensors header. `data` points to the `size` bytes after the header.
+Tensor safetensors_entry(const std::string& path, const std::string& name,
+                         const nlohmann::json& entry, const unsigned char* data, size_t size) {
   const auto dtype_name = entry.at("dtype").get<std::string>();
   const husk_dtype dtype = dtype_of(safetensors_names, dtype_name);
-  if (dtype == HUSK_DTYPE_NONE) fail(exit_usage, "{}: tensor {} has dtype {}", path, name, dtype_name);
+  if (dtype == HUSK_DTYPE_NONE)
+    fail(exit_usage, "{}: tensor {} has dtype {}", path, name, dtype_name);
   const auto offsets = entry.at("data_offsets").get<std::vector<uint64_t>>();
-  if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > size) {
+  if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > size)
     fail(exit_usage, "{}: tensor {} lies outside the file", path, name);
-  }
   const auto sizes = entry.at("shape").get<std::vector<int64_t>>();
   Tensor tensor{dtype, sizes, {data + offsets[0], data + offsets[1]}};
   int64_t expected = static_cast<int64_t>(husk_dtype_size(dtype));
@@ -84,12 +85,11 @@ Tensor safetensors_entry(const std::string& path, const std::string& name, const
   return tensor;
 }
 
-// The header of .npy is a Python dict on one line.
+// Extracts a field from the header of an .npy file, which is a Python dict on one line.
 std::string npy_field(const std::string& path, const std::string& header, const char* pattern) {
   std::smatch match;
-  if (!std::regex_search(header, match, std::regex(pattern))) {
+  if (!std::regex_search(header, match, std::regex(pattern)))
     fail(exit_usage, "{}: its header is not understood: {}", path, header);
-  }
   return match[1];
 }
 
@@ -100,14 +100,16 @@ TensorMap safetensors_read(const std::string& path) {
   uint64_t length = 0;
   if (bytes.size() < sizeof length) fail(exit_usage, "{}: too short for safetensors", path);
   std::memcpy(&length, bytes.data(), sizeof length);
-  if (length > bytes.size() - sizeof length) fail(exit_usage, "{}: no safetensors: its header leaves the file", path);
+  if (length > bytes.size() - sizeof length)
+    fail(exit_usage, "{}: not a safetensors file: its header leaves the file", path);
   const unsigned char* data = bytes.data() + sizeof length + length;
   try {
     const auto header = nlohmann::json::parse(bytes.data() + sizeof length, data);
     TensorMap tensors;
     for (const auto& [name, entry] : header.items()) {
       if (name == "__metadata__") continue;
-      tensors[name] = safetensors_entry(path, name, entry, data, bytes.size() - sizeof length - length);
+      tensors[name] = safetensors_entry(path, name, entry, data,
+                                        bytes.size() - sizeof length - length);
     }
     return tensors;
   } catch (const nlohmann::json::exception& error) {
@@ -115,51 +117,53 @@ TensorMap safetensors_read(const std::string& path) {
   }
 }
 
-void safetensors_write(const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors) {
+void safetensors_write(const std::string& path,
+                       const std::vector<std::pair<std::string, Tensor>>& tensors) {
   nlohmann::ordered_json header;
   uint64_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
     const char* dtype = nullptr;
-    for (const Name& known : safetensors_names) {
+    for (const Name& known : safetensors_names)
       if (known.dtype == tensor.dtype) dtype = known.text;
-    }
     if (!dtype) {
-      fail(exit_usage, "{}: safetensors has no dtype for {}", path, type_text(tensor.dtype, tensor.sizes));
+      fail(exit_usage, "{}: safetensors has no dtype for {}", path,
+           type_text(tensor.dtype, tensor.sizes));
     }
     const uint64_t end = offset + tensor.bytes.size();
     header[name] = {{"dtype", dtype}, {"shape", tensor.sizes}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.is_null() ? "{}" : header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');   // the data begins at a multiple of 8
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins at a multiple of 8
   const uint64_t length = text.size();
   File file = file_open(path, "wb");
   bool good = std::fwrite(&length, sizeof length, 1, file.get()) == 1;
   good &= std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
   for (const auto& [name, tensor] : tensors) {
-    good &= std::fwrite(tensor.bytes.data(), 1, tensor.bytes.size(), file.get()) == tensor.bytes.size();
+    good &= std::fwrite(tensor.bytes.data(), 1, tensor.bytes.size(), file.get()) ==
+            tensor.bytes.size();
   }
-  if (std::fclose(file.release()) != 0 || !good) fail(exit_usage, "{}: {}", path, std::strerror(errno));
+  if (std::fclose(file.release()) != 0 || !good)
+    fail(exit_usage, "{}: {}", path, std::strerror(errno));
 }
 
 Tensor npy_read(const std::string& path) {
   const std::vector<unsigned char> bytes = file_read(path);
-  if (bytes.size() < 12 || std::memcmp(bytes.data(), "\x93NUMPY", 6) != 0) fail(exit_usage, "{}: no .npy file", path);
+  if (bytes.size() < 12 || std::memcmp(bytes.data(), "\x93NUMPY", 6) != 0)
+    fail(exit_usage, "{}: no .npy file", path);
   const size_t major = bytes[6], start = major == 1 ? 10 : 12;
-  const size_t length = bytes[8] | bytes[9] << 8 | (major == 1 ? 0u : bytes[10] << 16 | unsigned{bytes[11]} << 24);
-  if (major < 1 || major > 3 || length > bytes.size() - start) {
+  const size_t length = bytes[8] | bytes[9] << 8 |
+                        (major == 1 ? 0u : bytes[10] << 16 | unsigned{bytes[11]} << 24);
+  if (major < 1 || major > 3 || length > bytes.size() - start)
     fail(exit_usage, "{}: .npy version {} with a header of {} bytes", path, major, length);
-  }
   const std::string header(bytes.begin() + static_cast<ptrdiff_t>(start),
                            bytes.begin() + static_cast<ptrdiff_t>(start + length));
   const std::string type = npy_field(path, header, "'descr': *'([^']*)'");
   const husk_dtype dtype = type.empty() ? HUSK_DTYPE_NONE : dtype_of(npy_names, type.substr(1));
-  if (dtype == HUSK_DTYPE_NONE || type[0] == '>') {
+  if (dtype == HUSK_DTYPE_NONE || type[0] == '>')
     fail(exit_usage, "{}: element type {}; little-endian bools, ints, floats are read", path, type);
-  }
-  if (npy_field(path, header, "'fortran_order': *(True|False)") == "True") {
+  if (npy_field(path, header, "'fortran_order': *(True|False)") == "True")
     fail(exit_usage, "{}: in Fortran order; save numpy.ascontiguousarray of it", path);
-  }
   const std::string shape = npy_field(path, header, "'shape': *\\(([0-9, ]*)\\)");
   std::vector<int64_t> sizes;
   const std::regex number("[0-9]+");
@@ -168,15 +172,15 @@ Tensor npy_read(const std::string& path) {
     sizes.push_back(std::strtoll(it->str().c_str(), nullptr, 10));
     if (errno != 0) fail(exit_usage, "{}: its shape ({}) is too large", path, shape);
   }
-  Tensor tensor{dtype, sizes, {bytes.begin() + static_cast<ptrdiff_t>(start + length), bytes.end()}};
+  Tensor tensor{
+      dtype, sizes, {bytes.begin() + static_cast<ptrdiff_t>(start + length), bytes.end()}};
   int64_t expected = static_cast<int64_t>(husk_dtype_size(dtype));
-  for (int64_t size : sizes) {
-    if (__builtin_mul_overflow(expected, size, &expected)) {
+  for (int64_t size : sizes)
+    if (__builtin_mul_overflow(expected, size, &expected))
       fail(exit_usage, "{}: its shape ({}) is too large", path, shape);
-    }
-  }
   if (expected != static_cast<int64_t>(tensor.bytes.size())) {
-    fail(exit_usage, "{}: {} bytes of data for {}", path, tensor.bytes.size(), type_text(dtype, sizes));
+    fail(exit_usage, "{}: {} bytes of data for {}", path, tensor.bytes.size(),
+         type_text(dtype, sizes));
   }
   return tensor;
 }

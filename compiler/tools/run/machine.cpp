@@ -1,14 +1,15 @@
 #include "run/machine.h"
 
-#include <husk/port_cuda.h>
-#include <husk/port_host.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 
-#include "run/failure.h"
+#include <husk/ops.h>
+#include <husk/port_cuda.h>
+#include <husk/port_host.h>
+
+#include "run/run_error.h"
 
 namespace husk::run {
 
@@ -31,23 +32,28 @@ int32_t index_from(const std::string& name, size_t colon) {
   int32_t index = 0;
   const char *begin = name.data() + colon + 1, *end = name.data() + name.size();
   const auto [last, error] = std::from_chars(begin, end, index);
-  if (error != std::errc() || last != end || index < 0) {
-    fail(exit_usage, "--device={}: {} is no number of a device", name, std::string(begin, end));
-  }
+  if (error != std::errc() || last != end || index < 0)
+    fail(exit_usage, "--device={}: {} is not the number of a device", name,
+         std::string(begin, end));
   return index;
 }
 
 }  // namespace
 
-Machine::Machine(const std::string& name, uint32_t threads, const husk_cuda_options& options) : options_(options) {
+Machine::Machine(const std::string& name, uint32_t threads, const husk_cuda_options& options)
+    : options_(options) {
   const size_t colon = name.find(':');
   const std::string kind = name.substr(0, colon);
-  if (kind == "host") port_ = *husk_port_host();
-  else if (kind == "cuda") port_ = *husk_port_cuda();
-  else fail(exit_usage, "--device={}: host, cuda and cuda:N are possible", name);
+  if (kind == "host")
+    port_ = *husk_port_host();
+  else if (kind == "cuda")
+    port_ = *husk_port_cuda();
+  else
+    fail(exit_usage, "--device={}: unknown device: write host, cuda or cuda:N", name);
   if (kind == "cuda") port_.user = &options_;
   husk_error error;
-  if (threads != 1) check(husk_host_threads_create(threads, nullptr, &threads_, &error), error, exit_usage);
+  if (threads != 1)
+    check(husk_host_threads_create(threads, nullptr, &threads_, &error), error, exit_usage);
   try {
     open(colon == name.npos ? 0 : index_from(name, colon));
   } catch (...) {
@@ -65,17 +71,13 @@ void Machine::open(int32_t index) {
   options.port = &port_;
   options.log = log_warning;
   if (threads_.parallel) options.threads = &threads_;
-  options.allow_host_images = 1;   // whoever runs a file with this tool trusts its code
+  options.allow_host_images = 1;  // the user of this tool trusts the artifact
   check(husk_engine_create(&options, &engine_, &error), error, exit_load);
-  if (port_.open == husk_port_host()->open) {
-    uint32_t count = 0;
-    const husk_op* ops = husk_host_ops(&count);
-    for (uint32_t i = 0; i < count; i++) {
-      check(husk_engine_add_op(engine_, &ops[i], &error), error, exit_load);
-    }
-  }
-  husk_engine_properties(engine_, &properties_);
-  check(port_.open(port_.user, index, &process_memory, nullptr, &device_, &error), error, exit_load);
+  if (port_.open == husk_port_host()->open)
+    check(husk_ops_add_all(engine_, &error), error, exit_load);
+  check(husk_engine_properties(engine_, &properties_, &error), error, exit_load);
+  check(port_.open(port_.user, index, &process_memory, nullptr, &device_, &error), error,
+        exit_load);
   check(port_.stream_create(device_, &stream_, &error), error, exit_load);
 }
 
@@ -107,7 +109,8 @@ void Machine::upload(void* to, const std::vector<unsigned char>& bytes) {
 void Machine::download(std::vector<unsigned char>& bytes, const void* from) {
   husk_error error;
   if (bytes.empty()) return;
-  check(port_.download(device_, stream_, bytes.data(), from, bytes.size(), &error), error, exit_run);
+  check(port_.download(device_, stream_, bytes.data(), from, bytes.size(), &error), error,
+        exit_run);
 }
 
 }  // namespace husk::run

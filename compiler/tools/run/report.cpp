@@ -24,7 +24,8 @@ void print_summary(const Output& output) {
   }
   fmt::print("{}: {}", output.label, type_text(tensor.dtype, tensor.sizes));
   if (count > nans) {
-    fmt::print("  min {:.6g}  max {:.6g}  mean {:.6g}", least, largest, sum / static_cast<double>(count - nans));
+    fmt::print("  min {:.6g}  max {:.6g}  mean {:.6g}", least, largest,
+               sum / static_cast<double>(count - nans));
   }
   if (nans) fmt::print("  nan {}", nans);
   fmt::print("\n");
@@ -33,53 +34,68 @@ void print_summary(const Output& output) {
 void print_numbers(const Output& output) {
   const Tensor& tensor = output.tensor;
   const int64_t count = tensor.number_count();
-  const int64_t row = tensor.sizes.empty() || count == 0 ? 1 : count / (tensor.count() / tensor.sizes.back());
-  for (int64_t i = 0; i < count; i++) fmt::print("{:.9g}{}", tensor.number(i), (i + 1) % row ? " " : "\n");
+  const int64_t row = tensor.sizes.empty() || count == 0
+                          ? 1
+                          : count / (tensor.count() / tensor.sizes.back());
+  for (int64_t i = 0; i < count; i++)
+    fmt::print("{:.9g}{}", tensor.number(i), (i + 1) % row ? " " : "\n");
 }
 
-Tolerance tolerance_for(husk_dtype dtype, std::optional<double> relative, std::optional<double> absolute) {
+Tolerance tolerance_for(husk_dtype dtype, std::optional<double> relative,
+                        std::optional<double> absolute) {
   Tolerance usual{0, 0};
   switch (dtype) {
     case HUSK_F16: usual = {1e-3, 1e-5}; break;
     case HUSK_BF16: usual = {1.6e-2, 1e-5}; break;
-    case HUSK_F32: case HUSK_C64: usual = {1.3e-6, 1e-5}; break;
-    case HUSK_F64: case HUSK_C128: usual = {1e-7, 1e-7}; break;
-    case HUSK_F8E4M3FN: case HUSK_F8E4M3FNUZ: usual = {0.125, 1e-3}; break;
-    case HUSK_F8E5M2: case HUSK_F8E5M2FNUZ: usual = {0.25, 1e-3}; break;
+    case HUSK_F32:
+    case HUSK_C64: usual = {1.3e-6, 1e-5}; break;
+    case HUSK_F64:
+    case HUSK_C128: usual = {1e-7, 1e-7}; break;
+    case HUSK_F8E4M3FN:
+    case HUSK_F8E4M3FNUZ: usual = {0.125, 1e-3}; break;
+    case HUSK_F8E5M2:
+    case HUSK_F8E5M2FNUZ: usual = {0.25, 1e-3}; break;
     default: break;
   }
   return {relative.value_or(usual.relative), absolute.value_or(usual.absolute)};
 }
 
 bool print_comparison(const Output& output, const Tensor& expected, const Tolerance& tolerance) {
-  const Tensor& got = output.tensor;
-  if (got.dtype != expected.dtype || got.sizes != expected.sizes) {
-    fmt::print("{}: {}, but {} was expected\n", output.label, type_text(got.dtype, got.sizes),
+  const Tensor& tensor = output.tensor;
+  if (tensor.dtype != expected.dtype || tensor.sizes != expected.sizes) {
+    fmt::print("{}: {}, but {} was expected\n", output.label, type_text(tensor.dtype, tensor.sizes),
                type_text(expected.dtype, expected.sizes));
     return false;
   }
   double absolute = 0, relative = 0;
   int64_t outside = 0;
-  const int64_t count = got.number_count();
+  const int64_t count = tensor.number_count();
   for (int64_t i = 0; i < count; i++) {
-    const double a = got.number(i), b = expected.number(i);
+    const double a = tensor.number(i), b = expected.number(i);
     double difference = std::fabs(a - b);
-    if (got.dtype == HUSK_I64 || got.dtype == HUSK_U64) {   // a double may not tell neighbours apart
-      difference = a == b ? std::fabs(static_cast<double>(got.integer(i) - expected.integer(i))) : difference;
+    if (tensor.dtype == HUSK_I64 || tensor.dtype == HUSK_U64) {  // a double may not distinguish
+                                                                 // them
+      difference = a == b ? std::fabs(static_cast<double>(tensor.integer(i) - expected.integer(i)))
+                          : difference;
       if (difference == 0) continue;
     } else if (a == b || (std::isnan(a) && std::isnan(b))) {
       continue;
     }
-    if (std::isnan(difference)) difference = std::numeric_limits<double>::infinity();   // one of them is NaN
+    if (std::isnan(difference))
+      difference = std::numeric_limits<double>::infinity();  // one number is NaN
     absolute = std::max(absolute, difference);
     if (b != 0) relative = std::max(relative, difference / std::fabs(b));
-    if (!(difference <= tolerance.absolute + tolerance.relative * std::fabs(b)) || std::isinf(difference)) outside++;
+    if (!(difference <= tolerance.absolute + tolerance.relative * std::fabs(b)) ||
+        std::isinf(difference))
+      outside++;
   }
-  fmt::print("{}: differs by {:.3g} at the most, relatively by {:.3g}; ", output.label, absolute, relative);
+  fmt::print("{}: differs by {:.3g} at the most, relatively by {:.3g}; ", output.label, absolute,
+             relative);
   if (outside == 0) {
     fmt::print("within rtol {:g}, atol {:g}\n", tolerance.relative, tolerance.absolute);
   } else {
-    fmt::print("{} of {} outside rtol {:g}, atol {:g}\n", outside, count, tolerance.relative, tolerance.absolute);
+    fmt::print("{} of {} outside rtol {:g}, atol {:g}\n", outside, count, tolerance.relative,
+               tolerance.absolute);
   }
   return outside == 0;
 }

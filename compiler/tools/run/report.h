@@ -1,4 +1,4 @@
-// What husk-run says of a function's outputs.
+// Prints the outputs of a function, and compares them with expected ones.
 #pragma once
 
 #include <optional>
@@ -8,27 +8,29 @@
 
 namespace husk::run {
 
-// An output: a tensor, or a number as a tensor of rank 0.
+// An output. A number is a tensor of rank 0.
 struct Output {
-  std::string label;   // "output 0 y"
+  std::string label;  // "output 0 y"
   std::string name;
   std::string position;
   Tensor tensor;
 };
 
-// One line: type, least, largest and mean number; NaNs are counted apart.
+// Prints one line: type, minimum, maximum and mean without NaNs, number of NaNs.
 void print_summary(const Output& output);
-// Every number, a line for each row.
+// Prints every number, one line for each row.
 void print_numbers(const Output& output);
 
-// |got - expected| <= absolute + relative * |expected|; two NaNs are equal.
+// The condition |output - expected| <= absolute + relative * |expected|. Two NaNs are equal.
 struct Tolerance {
   double relative, absolute;
 };
-// What rounding makes usual for the dtype, for what the user does not give.
-Tolerance tolerance_for(husk_dtype dtype, std::optional<double> relative, std::optional<double> absolute);
+// The tolerance of the user, with the usual rounding errors of the dtype as default.
+Tolerance tolerance_for(husk_dtype dtype, std::optional<double> relative,
+                        std::optional<double> absolute);
 
-// Prints the largest differences; false if some number is outside the tolerance, or type or shape differ.
+// Prints the largest differences. Returns false if a number is outside of the tolerance, or if type
+// or shape differ.
 bool print_comparison(const Output& output, const Tensor& expected, const Tolerance& tolerance);
 
 }  // namespace husk::run

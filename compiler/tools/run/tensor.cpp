@@ -1,20 +1,22 @@
 #include "run/tensor.h"
 
-#include <husk/husk.h>
-
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "run/failure.h"
+#include <husk/husk.h>
+
+#include "run/run_error.h"
 
 namespace husk::run {
 
 namespace {
 
-// A small binary float: sign, exponent, fraction. `infinite` says whether the largest exponent holds infinity and NaN,
-// as in IEEE 754; otherwise NaN has one pattern: all ones ("fn"), or minus zero ("fnuz").
+// A small binary float: sign, exponent, fraction. `infinite` means that the largest exponent
+// encodes infinity and NaN, as in IEEE 754. Otherwise NaN is encoded by all ones ("fn") or by minus
+// zero
+// ("fnuz").
 struct SmallFloat {
   int exponent_bits, fraction_bits, bias;
   bool infinite, unsigned_zero;
@@ -29,13 +31,16 @@ struct SmallFloat {
   double decode(uint32_t word) const {
     const uint32_t magnitude = word & ((1u << (bits() - 1)) - 1);
     const uint32_t fraction = magnitude & ((1u << fraction_bits) - 1);
-    const int exponent = static_cast<int>(magnitude >> fraction_bits), top = (1 << exponent_bits) - 1;
+    const int exponent = static_cast<int>(magnitude >> fraction_bits),
+              top = (1 << exponent_bits) - 1;
     const double sign = word >> (bits() - 1) ? -1 : 1;
     if (infinite && exponent == top) {
-      return fraction ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
+      return fraction ? std::numeric_limits<double>::quiet_NaN()
+                      : sign * std::numeric_limits<double>::infinity();
     }
     if (!infinite && word == nan()) return std::numeric_limits<double>::quiet_NaN();
-    if (!infinite && !unsigned_zero && magnitude == nan()) return std::numeric_limits<double>::quiet_NaN();
+    if (!infinite && !unsigned_zero && magnitude == nan())
+      return std::numeric_limits<double>::quiet_NaN();
     if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias - fraction_bits);
     return sign * std::ldexp((1 << fraction_bits) + fraction, exponent - bias - fraction_bits);
   }
@@ -47,20 +52,25 @@ struct SmallFloat {
     const uint32_t overflow = infinite ? infinity : nan();
     if (std::isinf(value)) return unsigned_zero ? nan() : sign | overflow;
     int exponent;
-    std::frexp(value, &exponent);   // value = [0.5, 1) * 2^exponent
+    std::frexp(value, &exponent);  // value = [0.5, 1) * 2^exponent
     const int unit = std::max(exponent - 1, 1 - bias) - fraction_bits;
     const auto steps = static_cast<uint64_t>(std::nearbyint(std::ldexp(std::fabs(value), -unit)));
     if (steps == 0) return unsigned_zero ? 0 : sign;
-    // Counted in units of its own binade a number is its fraction; the hidden bit adds one to the exponent.
-    const uint64_t word = (static_cast<uint64_t>(unit + fraction_bits + bias - 1) << fraction_bits) + steps;
-    const uint64_t largest = infinite ? infinity - 1 : unsigned_zero ? (1u << (bits() - 1)) - 1 : nan() - 1;
+    // `steps` is the fraction with the hidden bit, which adds one to the exponent.
+    const uint64_t word = (static_cast<uint64_t>(unit + fraction_bits + bias - 1)
+                           << fraction_bits) +
+                          steps;
+    const uint64_t largest = infinite        ? infinity - 1
+                             : unsigned_zero ? (1u << (bits() - 1)) - 1
+                                             : nan() - 1;
     if (word > largest) return unsigned_zero ? nan() : sign | overflow;
     return sign | static_cast<uint32_t>(word);
   }
 };
 
-// Formats: IEEE 754 binary16; bfloat16; "OCP 8-bit Floating Point Specification" for fn and e5m2; the fnuz kinds have a
-// bias larger by one and no minus zero.
+// The formats are IEEE 754 binary16, bfloat16, those of the "OCP 8-bit Floating Point
+// Specification" (fn and e5m2), and their fnuz variants with a bias larger by one and without minus
+// zero.
 constexpr SmallFloat small_float(husk_dtype dtype) {
   switch (dtype) {
     case HUSK_F16: return {5, 10, 15, true, false};
@@ -83,11 +93,15 @@ template <class T>
 void write(unsigned char* to, double value) {
   T out;
   if constexpr (std::is_integral_v<T>) {
-    // A float outside the range of an int has no conversion in C++: the ends stand for it.
-    if (std::isnan(value)) out = 0;
-    else if (value <= static_cast<double>(std::numeric_limits<T>::min())) out = std::numeric_limits<T>::min();
-    else if (value >= static_cast<double>(std::numeric_limits<T>::max())) out = std::numeric_limits<T>::max();
-    else out = static_cast<T>(value);
+    // C++ defines no conversion for a float outside of the range of an int: the value saturates.
+    if (std::isnan(value))
+      out = 0;
+    else if (value <= static_cast<double>(std::numeric_limits<T>::min()))
+      out = std::numeric_limits<T>::min();
+    else if (value >= static_cast<double>(std::numeric_limits<T>::max()))
+      out = std::numeric_limits<T>::max();
+    else
+      out = static_cast<T>(value);
   } else {
     out = static_cast<T>(value);
   }
@@ -119,9 +133,12 @@ double Tensor::number(int64_t index) const {
     case HUSK_I32: return read<int32_t>(from);
     case HUSK_U64: return read<uint64_t>(from);
     case HUSK_I64: return read<int64_t>(from);
-    case HUSK_F32: case HUSK_C64: return read<float>(from);
-    case HUSK_F64: case HUSK_C128: return read<double>(from);
-    case HUSK_F16: case HUSK_BF16: return small_float(dtype).decode(static_cast<uint32_t>(read<uint16_t>(from)));
+    case HUSK_F32:
+    case HUSK_C64: return read<float>(from);
+    case HUSK_F64:
+    case HUSK_C128: return read<double>(from);
+    case HUSK_F16:
+    case HUSK_BF16: return small_float(dtype).decode(static_cast<uint32_t>(read<uint16_t>(from)));
     default: return small_float(dtype).decode(*from);
   }
 }
@@ -146,9 +163,12 @@ void Tensor::set_number(int64_t index, double value) {
     case HUSK_I32: write<int32_t>(to, value); break;
     case HUSK_U64: write<uint64_t>(to, value); break;
     case HUSK_I64: write<int64_t>(to, value); break;
-    case HUSK_F32: case HUSK_C64: write<float>(to, value); break;
-    case HUSK_F64: case HUSK_C128: write<double>(to, value); break;
-    case HUSK_F16: case HUSK_BF16: write<uint16_t>(to, small_float(dtype).encode(value)); break;
+    case HUSK_F32:
+    case HUSK_C64: write<float>(to, value); break;
+    case HUSK_F64:
+    case HUSK_C128: write<double>(to, value); break;
+    case HUSK_F16:
+    case HUSK_BF16: write<uint16_t>(to, small_float(dtype).encode(value)); break;
     default: *to = static_cast<unsigned char>(small_float(dtype).encode(value)); break;
   }
 }
@@ -156,20 +176,20 @@ void Tensor::set_number(int64_t index, double value) {
 Tensor tensor_make(husk_dtype dtype, std::vector<int64_t> sizes) {
   int64_t bytes = static_cast<int64_t>(husk_dtype_size(dtype));
   for (int64_t size : sizes) {
-    if (size < 0) fail(exit_usage, "a tensor of {}: sizes are 0 or more", type_text(dtype, sizes));
-    if (__builtin_mul_overflow(bytes, size, &bytes)) {
-      fail(exit_usage, "a tensor of {} has more bytes than there are", type_text(dtype, sizes));
-    }
+    if (size < 0)
+      fail(exit_usage, "a tensor of {}: sizes must not be negative", type_text(dtype, sizes));
+    if (__builtin_mul_overflow(bytes, size, &bytes))
+      fail(exit_usage, "a tensor of {} has 2^63 bytes or more", type_text(dtype, sizes));
   }
-  Tensor made{dtype, std::move(sizes), {}};
-  made.bytes.resize(static_cast<size_t>(bytes));
-  return made;
+  Tensor tensor{dtype, std::move(sizes), {}};
+  tensor.bytes.resize(static_cast<size_t>(bytes));
+  return tensor;
 }
 
 husk_dtype dtype_from_name(std::string_view name) {
-  for (int value = HUSK_BOOL; value <= HUSK_F8E5M2FNUZ; value++) {
-    if (name == husk_dtype_name(static_cast<husk_dtype>(value))) return static_cast<husk_dtype>(value);
-  }
+  for (int value = HUSK_BOOL; value <= HUSK_F8E5M2FNUZ; value++)
+    if (name == husk_dtype_name(static_cast<husk_dtype>(value)))
+      return static_cast<husk_dtype>(value);
   return HUSK_DTYPE_NONE;
 }
 
@@ -177,14 +197,15 @@ std::string type_text(husk_dtype dtype, const std::vector<int64_t>& sizes) {
   return fmt::format("{}[{}]", husk_dtype_name(dtype), fmt::join(sizes, ", "));
 }
 
-Tensor tensor_gather(husk_dtype dtype, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
-                     const std::vector<unsigned char>& bytes) {
-  Tensor made = tensor_make(dtype, sizes);
+Tensor tensor_gather(husk_dtype dtype, const std::vector<int64_t>& sizes,
+                     const std::vector<int64_t>& strides, const std::vector<unsigned char>& bytes) {
+  Tensor tensor = tensor_make(dtype, sizes);
   const size_t width = husk_dtype_size(dtype);
   std::vector<int64_t> at(sizes.size(), 0);
   int64_t element = 0;
-  for (size_t written = 0; written < made.bytes.size(); written += width) {
-    std::memcpy(made.bytes.data() + written, bytes.data() + static_cast<size_t>(element) * width, width);
+  for (size_t written = 0; written < tensor.bytes.size(); written += width) {
+    std::memcpy(tensor.bytes.data() + written, bytes.data() + static_cast<size_t>(element) * width,
+                width);
     for (size_t d = sizes.size(); d-- > 0;) {
       element += strides[d];
       if (++at[d] < sizes[d]) break;
@@ -192,7 +213,7 @@ Tensor tensor_gather(husk_dtype dtype, const std::vector<int64_t>& sizes, const 
       at[d] = 0;
     }
   }
-  return made;
+  return tensor;
 }
 
 }  // namespace husk::run

@@ -13,8 +13,8 @@ void Trace::attach(husk_session_options& options) {
     const bool launch = std::strcmp(event->kind, "launch") == 0;
     static_cast<Trace*>(user)->rows_.push_back(
         {event->step, event->kind, event->name,
-         launch ? fmt::format("{} {} {}", event->grid[0], event->grid[1], event->grid[2]) : "", event->origin,
-         static_cast<double>(event->nanoseconds) / 1000});
+         launch ? fmt::format("{} {} {}", event->grid[0], event->grid[1], event->grid[2]) : "",
+         event->origin, static_cast<double>(event->nanoseconds) / 1000});
   };
 }
 
@@ -26,11 +26,11 @@ std::string Trace::table() const {
     grid = std::max(grid, row.grid.size());
     sum += row.microseconds;
   }
-  std::string out = fmt::format("{:>5} {:<6} {:<{}} {:<{}} {:>10}  {}\n", "step", "kind", "name", name, "grid", grid, "us",
-                                "origin");
+  std::string out = fmt::format("{:>5} {:<6} {:<{}} {:<{}} {:>10}  {}\n", "step", "kind", "name",
+                                name, "grid", grid, "us", "origin");
   for (const Row& row : rows_) {
-    std::string line = fmt::format("{:>5} {:<6} {:<{}} {:<{}} {:>10.1f}  {}", row.step, row.kind, row.name, name, row.grid,
-                                   grid, row.microseconds, row.origin);
+    std::string line = fmt::format("{:>5} {:<6} {:<{}} {:<{}} {:>10.1f}  {}", row.step, row.kind,
+                                   row.name, name, row.grid, grid, row.microseconds, row.origin);
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
   }

@@ -1,20 +1,20 @@
-// What husk-run --trace prints: a row for each step that the last run took.
+// The table of husk-run --trace: one row for each step of the last run.
 #pragma once
-
-#include <husk/husk.h>
 
 #include <string>
 #include <vector>
+
+#include <husk/husk.h>
 
 namespace husk::run {
 
 class Trace {
  public:
-  // Has the session call this; the trace must outlive it.
+  // Makes a session report its steps to this trace, which must outlive the session.
   void attach(husk_session_options& options);
-  // Forgets the rows so far.
+  // Removes all rows.
   void clear() { rows_.clear(); }
-  // Step, kind, name, grid, microseconds and origin, in the order of the run; then the sum.
+  // One line for each step with its kind, name, grid, microseconds and origin; then the sum.
   std::string table() const;
 
  private:

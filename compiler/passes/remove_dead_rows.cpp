@@ -1,19 +1,19 @@
-#include "passes/pack.h"
+#include "passes/remove_dead_rows.h"
 
-#include "ir/words.h"
+#include "ir/op_table.h"
 
 namespace husk::compiler {
 namespace {
 
-bool is_register(Slot slot) { return slot == Slot::I || slot == Slot::F; }
+bool is_register(Slot slot) { return slot == Slot::integer || slot == Slot::floating; }
 
 fb::Segment with_scalars(const fb::Segment& s, uint32_t begin, uint32_t end, uint32_t when) {
   return fb::Segment(begin, end, s.step_begin(), s.step_end(), when, s.back());
 }
 
-// Calls `visit(uint32_t)` with every register that a row names, and takes what it returns as the new one.
+// Replaces every register that a row names by `visit(register)`.
 template <class F>
-void each_register(VariantRows& rows, F visit) {
+void replace_registers(VariantRows& rows, F visit) {
   for (fb::Segment& s : rows.segments)
     if (s.when() != kNone) s = with_scalars(s, s.scalar_begin(), s.scalar_end(), visit(s.when()));
   for (fb::Buffer& b : rows.buffers)
@@ -29,7 +29,7 @@ void each_register(VariantRows& rows, F visit) {
   }
 }
 
-void drop_buffers(VariantRows& rows) {
+void remove_unused_buffers(VariantRows& rows) {
   std::vector<bool> used(rows.buffers.size());
   for (const fb::View& v : rows.views) used[v.buffer()] = true;
   std::vector<uint32_t> number(rows.buffers.size());
@@ -46,25 +46,27 @@ void drop_buffers(VariantRows& rows) {
   for (fb::View& v : rows.views) v = fb::View(number[v.buffer()], v.offset(), v.extent(), 0);
 }
 
+// By register: whether it is kept.
 std::vector<bool> find_used(const Registers& registers, VariantRows& rows) {
   std::vector<bool> used(registers.size());
-  each_register(rows, [&](uint32_t id) {
+  replace_registers(rows, [&](uint32_t id) {
     used[id] = true;
     return id;
   });
   for (uint32_t id = registers.size(); id-- > 0;) {
     const fb::Instruction& op = registers.at(id);
-    const ScalarWord* word = scalar_word(op.op());
-    if (word->holds == Holds::None || op.op() == static_cast<uint16_t>(Scalar::op_range)) used[id] = true;
+    const ScalarOp* row = scalar_op(op.op());
+    if (row->result == ResultKind::none || op.op() == static_cast<uint16_t>(Scalar::op_range))
+      used[id] = true;
     if (!used[id]) continue;
     const uint32_t fields[3] = {op.a(), op.b(), op.c()};
     for (int i = 0; i < 3; ++i)
-      if (is_register(word->slots[i])) used[fields[i]] = true;
+      if (is_register(row->slots[i])) used[fields[i]] = true;
   }
   return used;
 }
 
-bool brings_values(const VariantRows& rows, const fb::Segment& s) {
+bool has_results(const VariantRows& rows, const fb::Segment& s) {
   for (uint32_t n = s.step_begin(); n < s.step_end(); ++n) {
     const fb::Instruction& step = rows.steps[n];
     if (step.op() == static_cast<uint16_t>(Step::op_read)) return true;
@@ -74,35 +76,40 @@ bool brings_values(const VariantRows& rows, const fb::Segment& s) {
   return false;
 }
 
-// Segments that do nothing go; but a step that brings values needs one behind its own.
-void drop_segments(VariantRows& rows) {
+// Removes segments without scalars and steps. The last segment stays if the segment before it has
+// results, since such a segment needs a successor.
+void remove_empty_segments(VariantRows& rows) {
   const auto count = static_cast<uint32_t>(rows.segments.size());
   std::vector<uint32_t> number(count);
   std::vector<fb::Segment> kept;
   for (uint32_t i = 0; i < count; ++i) {
     number[i] = static_cast<uint32_t>(kept.size());
     const fb::Segment& s = rows.segments[i];
-    const bool empty = s.scalar_begin() == s.scalar_end() && s.step_begin() == s.step_end() && s.back() == kNone;
-    const bool needed = kept.empty() ? i + 1 == count : i + 1 == count && brings_values(rows, rows.segments[i - 1]);
+    const bool empty = s.scalar_begin() == s.scalar_end() && s.step_begin() == s.step_end() &&
+                       s.back() == kNone;
+    const bool last = i + 1 == count;
+    const bool needed = last && (kept.empty() || has_results(rows, rows.segments[i - 1]));
     if (!empty || needed) kept.push_back(s);
   }
   for (fb::Segment& s : kept)
     if (s.back() != kNone)
-      s = fb::Segment(s.scalar_begin(), s.scalar_end(), s.step_begin(), s.step_end(), s.when(), number[s.back()]);
+      s = fb::Segment(s.scalar_begin(), s.scalar_end(), s.step_begin(), s.step_end(), s.when(),
+                      number[s.back()]);
   rows.segments = std::move(kept);
 }
 
-// The scalars of each segment, with the inputs and constants of all in the first one.
-std::vector<uint32_t> number_scalars(const Registers& registers, VariantRows& rows) {
+// Fills in the scalars of all segments; inputs and constants go to the first one. Returns the new
+// number of each register.
+std::vector<uint32_t> fill_in_scalars(const Registers& registers, VariantRows& rows) {
   const std::vector<bool> used = find_used(registers, rows);
   std::vector<uint32_t> number(registers.size());
   auto keep = [&](uint32_t id) {
     number[id] = static_cast<uint32_t>(rows.scalars.size());
     const fb::Instruction& op = registers.at(id);
-    const ScalarWord* word = scalar_word(op.op());
+    const ScalarOp* row = scalar_op(op.op());
     uint32_t fields[3] = {op.a(), op.b(), op.c()};
     for (int i = 0; i < 3; ++i)
-      if (is_register(word->slots[i])) fields[i] = number[fields[i]];
+      if (is_register(row->slots[i])) fields[i] = number[fields[i]];
     rows.scalars.push_back(fb::Instruction(op.op(), 0, fields[0], fields[1], fields[2]));
   };
   uint32_t id = 0;
@@ -121,11 +128,11 @@ std::vector<uint32_t> number_scalars(const Registers& registers, VariantRows& ro
 
 }  // namespace
 
-void pack(const Registers& registers, VariantRows& rows) {
-  drop_buffers(rows);
-  const std::vector<uint32_t> number = number_scalars(registers, rows);
-  each_register(rows, [&](uint32_t id) { return number[id]; });
-  drop_segments(rows);
+void remove_dead_rows(const Registers& registers, VariantRows& rows) {
+  remove_unused_buffers(rows);
+  const std::vector<uint32_t> number = fill_in_scalars(registers, rows);
+  replace_registers(rows, [&](uint32_t id) { return number[id]; });
+  remove_empty_segments(rows);
 }
 
 }  // namespace husk::compiler

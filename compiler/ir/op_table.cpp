@@ -1,27 +1,50 @@
-#include "ir/words.h"
+#include "ir/op_table.h"
 
 #include <husk/husk.h>
 
 namespace husk::compiler {
 namespace {
 
-constexpr ScalarWord kScalars[] = {
-#define HUSK_SCALAR(code, name, result, a, b, c) {code, #name, Holds::result, {Slot::a, Slot::b, Slot::c}},
+// The words that ops.def uses in its columns.
+namespace columns {
+constexpr auto None = ResultKind::none;
+constexpr auto Int = ResultKind::integer;
+constexpr auto Float = ResultKind::floating;
+constexpr auto _ = Slot::unused;
+constexpr auto I = Slot::integer;
+constexpr auto F = Slot::floating;
+constexpr auto Imm = Slot::immediate;
+constexpr auto Value = Slot::value;
+constexpr auto Dim = Slot::dim;
+constexpr auto Text = Slot::text;
+constexpr auto Nth = Slot::nth;
+
+constexpr ScalarOp kScalars[] = {
+#define HUSK_SCALAR(code, name, result, a, b, c) {code, #name, result, {a, b, c}},
 #include <ops.def>
 };
-constexpr StepWord kSteps[] = {
-#define HUSK_STEP(code, name, a) {code, #name, StepRow::a},
+}  // namespace columns
+
+namespace step_columns {
+constexpr auto _ = StepRow::none;
+constexpr auto Kernel = StepRow::kernel;
+constexpr auto Op = StepRow::op;
+
+constexpr StepOp kSteps[] = {
+#define HUSK_STEP(code, name, a) {code, #name, a},
 #include <ops.def>
 };
+}  // namespace step_columns
 
 struct AccessWord {
   const char* name;
   uint8_t access;
 };
-constexpr AccessWord kAccesses[] = {{"read", HUSK_ACCESS_READ},
-                                    {"write", HUSK_ACCESS_WRITE},
-                                    {"both", HUSK_ACCESS_READ | HUSK_ACCESS_WRITE},
-                                    {"atomic", HUSK_ACCESS_READ | HUSK_ACCESS_WRITE | HUSK_ACCESS_ATOMIC}};
+constexpr AccessWord kAccesses[] = {
+    {"read", HUSK_ACCESS_READ},
+    {"write", HUSK_ACCESS_WRITE},
+    {"both", HUSK_ACCESS_READ | HUSK_ACCESS_WRITE},
+    {"atomic", HUSK_ACCESS_READ | HUSK_ACCESS_WRITE | HUSK_ACCESS_ATOMIC}};
 
 }  // namespace
 
@@ -65,26 +88,26 @@ const char* value_kind_name(uint8_t kind) {
 }
 
 bool is_reserved(std::string_view name) {
-  for (std::string_view word : {"tensor", "tensors", "floats", "result", "dtype", "null", "asserts", "none", "true",
-                                "false", "inf", "nan"})
+  for (std::string_view word : {"tensor", "tensors", "floats", "result", "dtype", "null", "asserts",
+                                "none", "true", "false", "inf", "nan"})
     if (name == word) return true;
   return access_of(name) != 0;
 }
 
-const ScalarWord* scalar_word(std::string_view name) {
-  for (const ScalarWord& row : kScalars)
+const ScalarOp* scalar_op(std::string_view name) {
+  for (const ScalarOp& row : columns::kScalars)
     if (name == row.name) return &row;
   return nullptr;
 }
 
-const ScalarWord* scalar_word(uint16_t code) {
-  for (const ScalarWord& row : kScalars)
+const ScalarOp* scalar_op(uint16_t code) {
+  for (const ScalarOp& row : columns::kScalars)
     if (code == row.code) return &row;
   return nullptr;
 }
 
-const StepWord* step_word(uint16_t code) {
-  for (const StepWord& row : kSteps)
+const StepOp* step_op(uint16_t code) {
+  for (const StepOp& row : step_columns::kSteps)
     if (code == row.code) return &row;
   return nullptr;
 }

@@ -1,20 +1,21 @@
-// A state's fill as the bits of one element. Floats are rounded to nearest even, as IEEE 754 has it; the 8-bit formats
-// are those of the OCP 8-bit floating point specification 1.0, and for the fnuz kinds of Graphcore's and AMD's variant
-// (no infinities, no negative zero, exponent bias one larger).
+// Floats are rounded to nearest even, as IEEE 754 defines it. The 8-bit formats are those of the
+// OCP 8-bit floating point specification 1.0; the fnuz kinds are Graphcore's and AMD's variant of
+// them (no infinities, no negative zero, an exponent bias larger by one).
+#include "passes/encode_fill.h"
+
 #include <bit>
 #include <cmath>
 
-#include "ir/failure.h"
-#include "ir/words.h"
-#include "passes/check.h"
+#include "ir/compile_error.h"
+#include "ir/op_table.h"
 
 namespace husk::compiler {
 namespace {
 
 struct FloatFormat {
   int exponent_bits, fraction_bits, bias;
-  bool infinities;    // the largest exponent means infinity and NaN, as in IEEE 754
-  bool one_zero;      // fnuz: the pattern of -0 is NaN
+  bool infinities;  // the largest exponent encodes infinity and NaN, as in IEEE 754
+  bool one_zero;    // fnuz: the bits of -0 encode NaN
 };
 
 FloatFormat format_of(husk_dtype dtype) {
@@ -31,20 +32,21 @@ FloatFormat format_of(husk_dtype dtype) {
   }
 }
 
+// The bits of NaN.
 uint64_t not_a_number(const FloatFormat& f) {
   if (f.one_zero) return 1ull << (f.exponent_bits + f.fraction_bits);
   if (!f.infinities) return (1ull << (f.exponent_bits + f.fraction_bits)) - 1;
   return ((1ull << (f.exponent_bits + 1)) - 1) << (f.fraction_bits - 1);
 }
 
-// The largest finite pattern without its sign.
+// The bits of the largest finite number without the sign.
 uint64_t largest(const FloatFormat& f) {
   const uint64_t all = (1ull << (f.exponent_bits + f.fraction_bits)) - 1;
   if (f.infinities) return all - (1ull << f.fraction_bits);
   return f.one_zero ? all : all - 1;
 }
 
-// False where a finite value is too large for the format.
+// Encodes `value` in `out`; false if the value is too large for the format.
 bool encode(double value, const FloatFormat& f, uint64_t* out) {
   const uint64_t sign = std::signbit(value) ? 1ull << (f.exponent_bits + f.fraction_bits) : 0;
   if (std::isnan(value)) return *out = not_a_number(f), true;
@@ -52,20 +54,23 @@ bool encode(double value, const FloatFormat& f, uint64_t* out) {
   const double size = std::fabs(value);
   if (size == 0) return *out = f.one_zero ? 0 : sign, true;
   int exponent = std::max(std::ilogb(size), 1 - f.bias);
-  // In units of the last place; rounding up into the next power of two carries into the exponent by itself.
+  // The value in units of the last place. If it rounds up to the next power of two, the carry
+  // increments the exponent.
   const double units = std::nearbyint(std::ldexp(size, f.fraction_bits - exponent));
   const auto fraction = static_cast<uint64_t>(units);
   const uint64_t implied = 1ull << f.fraction_bits;
   const uint64_t pattern = fraction < implied
                                ? fraction
-                               : (static_cast<uint64_t>(exponent + f.bias) << f.fraction_bits) + (fraction - implied);
+                               : (static_cast<uint64_t>(exponent + f.bias) << f.fraction_bits) +
+                                     (fraction - implied);
   *out = pattern ? sign | pattern : (f.one_zero ? 0 : sign);
   return pattern <= largest(f);
 }
 
 bool fits(int64_t value, husk_dtype dtype) {
   if (dtype == HUSK_BOOL) return value == 0 || value == 1;
-  const bool has_sign = dtype == HUSK_I8 || dtype == HUSK_I16 || dtype == HUSK_I32 || dtype == HUSK_I64;
+  const bool has_sign = dtype == HUSK_I8 || dtype == HUSK_I16 || dtype == HUSK_I32 ||
+                        dtype == HUSK_I64;
   const uint32_t bits = dtype_bytes(dtype) * 8;
   if (!has_sign) return value >= 0 && (bits == 64 || value < int64_t{1} << bits);
   return bits == 64 || (value >= -(int64_t{1} << (bits - 1)) && value < int64_t{1} << (bits - 1));
@@ -73,17 +78,19 @@ bool fits(int64_t value, husk_dtype dtype) {
 
 }  // namespace
 
-uint64_t fill_bits(const State& state) {
+uint64_t encode_fill(const State& state) {
   const Expr& literal = state.fill;
   const bool whole = literal.kind == ExprKind::integer;
   if (is_int_dtype(state.dtype)) {
     if (!whole || !fits(literal.integer, state.dtype))
-      fail(literal.place, "state '{}' is {}: this is no number of that type", state.name.text, dtype_name(state.dtype));
+      fail(literal.place, "state '{}' is {}: this is not a number of that type", state.name.text,
+           dtype_name(state.dtype));
     const uint32_t bits = dtype_bytes(state.dtype) * 8;
     const auto value = static_cast<uint64_t>(literal.integer);
     return bits == 64 ? value : value & ((1ull << bits) - 1);
   }
-  const double value = whole ? static_cast<double>(literal.integer) : std::bit_cast<double>(literal.bits);
+  const double value = whole ? static_cast<double>(literal.integer)
+                             : std::bit_cast<double>(literal.bits);
   if (state.dtype == HUSK_C128 && (value != 0 || std::signbit(value)))
     fail(literal.place, "a state of c128 is filled with 0 or made from a constant");
   uint64_t bits = 0;
