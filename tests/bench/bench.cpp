@@ -1,16 +1,7 @@
-// What Husk costs beside the kernels. `husk_bench` prints all; `husk_bench --smoke` runs everything once, to see that it
-// works; `husk_bench --planner` prints the planner's table from ten times as many plans, which takes minutes;
-// `husk_bench --write-model N FILE` writes a program of N launches for the compiler.
-#include "compile.h"
-#include "empty_port.h"
-#include "families.h"
-#include "measure.h"
-#include "passes/search.h"
-#include "texts.h"
-
-#include <husk/husk.h>
-#include <husk/port_host.h>
-
+// Measures the time that the runtime adds to the kernels. `husk_bench` prints all measurements;
+// `husk_bench --smoke` executes each measurement once, as a test; `husk_bench --planner` prints the
+// planner's table from ten times as many plans, which takes minutes; `husk_bench --write-model N
+// FILE` writes a program of N launches for the compiler.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +9,16 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+
+#include <husk/husk.h>
+#include <husk/port_host.h>
+
+#include "compile.h"
+#include "empty_port.h"
+#include "families.h"
+#include "measure.h"
+#include "passes/search.h"
+#include "texts.h"
 
 namespace husk::bench {
 namespace {
@@ -32,15 +33,17 @@ double seconds() { return smoke ? 0 : 0.5; }
 
 std::vector<uint8_t> compile(const std::string& text) {
   auto made = compiler::compile_text(text, std::filesystem::path(HUSK_BENCH_KERNELS).parent_path());
-  if (auto* error = std::get_if<compiler::Error>(&made)) give_up("compile", compiler::describe(*error, "bench.hir").c_str());
+  if (auto* error = std::get_if<compiler::Error>(&made))
+    give_up("compile", compiler::describe(*error, "bench.hir").c_str());
   return std::move(std::get<0>(made));
 }
 
-// An artifact as husk_program_load wants it: aligned.
+// An artifact in memory that is aligned as husk_program_load requires.
 class Artifact {
  public:
   explicit Artifact(const std::string& text) : Artifact(compile(text)) {}
-  explicit Artifact(const std::vector<uint8_t>& bytes) : size(bytes.size()), data_(std::aligned_alloc(4096, (size + 4095) / 4096 * 4096)) {
+  explicit Artifact(const std::vector<uint8_t>& bytes)
+      : size(bytes.size()), data_(std::aligned_alloc(4096, (size + 4095) / 4096 * 4096)) {
     std::memcpy(data_, bytes.data(), size);
   }
   ~Artifact() { std::free(data_); }
@@ -55,12 +58,14 @@ class Artifact {
 
 class Session {
  public:
-  Session(const Artifact& artifact, const husk_port* port, const husk_session_options* options = nullptr) {
+  Session(const Artifact& artifact, const husk_port* port,
+          const husk_session_options* options = nullptr) {
     husk_engine_options engine_options = HUSK_ENGINE_OPTIONS_INIT;
     engine_options.port = port;
     engine_options.allow_host_images = 1;
     check("engine", husk_engine_create(&engine_options, &engine_, &error_));
-    check("load", husk_program_load(engine_, artifact.data(), artifact.size, nullptr, nullptr, &program_, &error_));
+    check("load", husk_program_load(engine_, artifact.data(), artifact.size, nullptr, nullptr,
+                                    &program_, &error_));
     check("session", husk_session_create(program_, options, &session_, &error_));
   }
   ~Session() {
@@ -74,13 +79,14 @@ class Session {
   void check(const char* what, husk_status status) {
     if (status != HUSK_OK) give_up(what, error_.text);
   }
-  void resize(husk_value* in, uint32_t count) { check("resize", husk_session_resize(session_, 0, in, count, &error_)); }
+  void resize(husk_value* in, uint32_t count) {
+    check("resize", husk_session_resize(session_, 0, in, count, &error_));
+  }
   void run(husk_value* in, uint32_t ins, husk_value* out, uint32_t outs) {
     check("run", husk_session_run(session_, 0, nullptr, in, ins, out, outs, &error_));
   }
   husk_session_stats stats() {
-    husk_session_stats stats = {};
-    stats.struct_size = sizeof(stats);
+    husk_session_stats stats = HUSK_SESSION_STATS_INIT;
     check("stats", husk_session_stats_get(session_, 0, &stats, &error_));
     return stats;
   }
@@ -92,7 +98,7 @@ class Session {
   husk_error error_ = {};
 };
 
-// A tensor of floats of the caller's.
+// A tensor of floats in memory of the caller.
 struct Tensor {
   std::vector<int64_t> shape;
   std::vector<float, std::allocator<float>> data;
@@ -114,21 +120,25 @@ struct Tensor {
   }
 };
 
-// Scalar ops and steps of a text, as the compiler counts them.
+// The number of scalar ops and steps of a program text, as the compiler counts them.
 uint64_t instructions(const std::string& text) {
-  const auto folder = std::filesystem::temp_directory_path() / ("husk_bench." + std::to_string(getpid()));
+  const auto folder = std::filesystem::temp_directory_path() /
+                      ("husk_bench." + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "count.hir") << text;
-  auto made = compiler::compile_file(folder / "count.hir", folder / "count.husk", std::filesystem::path(HUSK_BENCH_KERNELS).parent_path());
+  auto made = compiler::compile_file(folder / "count.hir", folder / "count.husk",
+                                     std::filesystem::path(HUSK_BENCH_KERNELS).parent_path());
   std::filesystem::remove_all(folder);
-  if (auto* error = std::get_if<compiler::Error>(&made)) give_up("compile", compiler::describe(*error, "bench.hir").c_str());
+  if (auto* error = std::get_if<compiler::Error>(&made))
+    give_up("compile", compiler::describe(*error, "bench.hir").c_str());
   const auto& summary = std::get<0>(made);
   return summary.steps + summary.registers;
 }
 
 void measure_interpreter() {
   Tensor small({8, 16}), large({16, 16}), out_small({8, 16}), out_large({16, 16});
-  husk_value in[2] = {small.value(), large.value()}, out[2] = {out_small.value(), out_large.value()};
+  husk_value in[2] = {small.value(), large.value()},
+             out[2] = {out_small.value(), out_large.value()};
   for (bool dynamic : {false, true}) {
     const std::string text = launch_text(dynamic ? 2000 : 4000, dynamic);
     const Artifact artifact(text);
@@ -138,7 +148,8 @@ void measure_interpreter() {
       Session session(artifact, port);
       session.resize(in, 1);
       auto row = [&](const char* what, const Times& times) {
-        print_row(std::to_string(static_cast<int>(count)) + " instructions, " + (dynamic ? "half scalar ops, " : "launches, ") + what + ", " + where,
+        print_row(std::to_string(static_cast<int>(count)) + " instructions, " +
+                      (dynamic ? "half scalar ops, " : "launches, ") + what + ", " + where,
                   times.median * 1000 / count, times.least * 1000 / count, "ns", 15);
       };
       row("nothing changes", measure(seconds(), [&] { session.run(in, 1, out, 1); }));
@@ -153,11 +164,16 @@ void measure_interpreter() {
 
 void measure_open() {
   const Artifact artifact(model_text(100));
-  const std::string path = (std::filesystem::temp_directory_path() / ("husk_bench." + std::to_string(getpid()) + ".husk")).string();
-  std::ofstream(path, std::ios::binary).write(static_cast<const char*>(artifact.data()), static_cast<std::streamsize>(artifact.size));
+  const std::string path = (std::filesystem::temp_directory_path() /
+                            ("husk_bench." + std::to_string(getpid()) + ".husk"))
+                               .string();
+  std::ofstream(path, std::ios::binary)
+      .write(static_cast<const char*>(artifact.data()),
+             static_cast<std::streamsize>(artifact.size));
   husk_error error;
   Times times = measure(seconds(), [&] {
-    if (husk_program_verify(artifact.data(), artifact.size, &error) != HUSK_OK) give_up("verify", error.text);
+    if (husk_program_verify(artifact.data(), artifact.size, &error) != HUSK_OK)
+      give_up("verify", error.text);
   });
   print_row("verify, 100 launches", times.median / 1000, times.least / 1000, "ms", 0.5);
   for (const husk_port* port : {empty_port(), husk_port_host()}) {
@@ -168,19 +184,24 @@ void measure_open() {
     if (husk_engine_create(&options, &engine, &error) != HUSK_OK) give_up("engine", error.text);
     husk_program* program = nullptr;
     times = measure(seconds(), [&] {
-      if (husk_program_open(engine, path.c_str(), &program, &error) != HUSK_OK) give_up("open", error.text);
+      if (husk_program_open(engine, path.c_str(), &program, &error) != HUSK_OK)
+        give_up("open", error.text);
       husk_program_release(program);
     });
-    print_row(std::string("open, verify and release, 100 launches, ") + (port == empty_port() ? "empty port" : "host port (its dlopen included)"),
+    print_row(std::string("open, verify and release, 100 launches, ") +
+                  (port == empty_port() ? "empty port" : "host port (its dlopen included)"),
               times.median / 1000, times.least / 1000, "ms", 0.5);
-    if (husk_program_open(engine, path.c_str(), &program, &error) != HUSK_OK) give_up("open", error.text);
+    if (husk_program_open(engine, path.c_str(), &program, &error) != HUSK_OK)
+      give_up("open", error.text);
     times = measure(seconds(), [&] {
       husk_session* session = nullptr;
-      if (husk_session_create(program, nullptr, &session, &error) != HUSK_OK) give_up("session", error.text);
+      if (husk_session_create(program, nullptr, &session, &error) != HUSK_OK)
+        give_up("session", error.text);
       husk_session_release(session);
     });
-    print_row(std::string("session, 100 launches, ") + (port == empty_port() ? "empty port" : "host port"), times.median / 1000,
-              times.least / 1000, "ms", 0);
+    print_row(std::string("session, 100 launches, ") +
+                  (port == empty_port() ? "empty port" : "host port"),
+              times.median / 1000, times.least / 1000, "ms", 0);
     husk_program_release(program);
     husk_engine_release(engine);
   }
@@ -199,16 +220,19 @@ void measure_resize() {
       Tensor small({7}), large({8});
       husk_value in[2] = {small.value(), large.value()};
       session.resize(in + 1, 1);
-      if (session.stats().bounded != bounded) give_up("resize", "the plan is not of the kind that was to be measured");
+      if (session.stats().bounded != bounded)
+        give_up("resize", "the plan is not of the kind that was to be measured");
       int turn = 0;
       const Times times = measure(seconds(), [&] { session.resize(in + (turn ^= 1), 1); });
-      print_row("resize, " + std::to_string(lives.blocks.size()) + " buffers, " + family.name + (bounded ? ", bounded" : ", unbounded"),
+      print_row("resize, " + std::to_string(lives.blocks.size()) + " buffers, " + family.name +
+                    (bounded ? ", bounded" : ", unbounded"),
                 times.median / 1000, times.least / 1000, "ms", bounded ? 0.1 : 2);
     }
   }
 }
 
-// One row of the planner's table: for each way to a plan, its ratios to the lower bound and its times.
+// One row of the planner's table: the ratios to the lower bound and the times of each way to make a
+// plan.
 struct Column {
   std::vector<double> ratios, times;
   void add(const Planned& planned, double time) {
@@ -218,12 +242,16 @@ struct Column {
   void print() {
     std::sort(ratios.begin(), ratios.end());
     std::sort(times.begin(), times.end());
-    auto at = [](const std::vector<double>& values, size_t percent) { return values[(values.size() - 1) * percent / 100]; };
-    std::printf(" | %.3f %.4f %.4f %7.0f %7.0f", at(ratios, 50), at(ratios, 99), ratios.back(), at(times, 50), times.back());
+    auto at = [](const std::vector<double>& values, size_t percent) {
+      return values[(values.size() - 1) * percent / 100];
+    };
+    std::printf(" | %.3f %.4f %.4f %7.0f %7.0f", at(ratios, 50), at(ratios, 99), ratios.back(),
+                at(times, 50), times.back());
   }
 };
 
-// Without an order, as the compiler searches, in the order that it finds, and in that order at other shapes.
+// The ways: without an order, by the compiler's search, in the order that the search finds, and in
+// that order at other shapes.
 void measure_plans(const Family& family, uint32_t buffers, size_t plans) {
   Column none, search, order, others;
   for (size_t seed = 0; seed < plans; ++seed) {
@@ -231,11 +259,13 @@ void measure_plans(const Family& family, uint32_t buffers, size_t plans) {
     const size_t count = lives.blocks.size();
     Planner planner;
     compiler::Search searcher;
-    if (failed(planner.reserve(*default_allocator(), count, nullptr)) || failed(searcher.reserve(count)))
+    if (failed(planner.reserve(*default_allocator(), count, nullptr)) ||
+        failed(searcher.reserve(count)))
       give_up("planner", "out of memory");
     Planned planned;
     auto place = [&](Lives& at, const uint32_t* in_order, Column& column) {
-      const Times times = measure(0, [&] { planned = planner.place(at.blocks.data(), count, nullptr, in_order); });
+      const Times times = measure(
+          0, [&] { planned = planner.place(at.blocks.data(), count, nullptr, in_order); });
       column.add(planned, times.least);
     };
     place(lives, nullptr, none);
@@ -255,8 +285,10 @@ void measure_plans(const Family& family, uint32_t buffers, size_t plans) {
 }
 
 void measure_planner(bool thorough) {
-  std::printf("\narena / lower bound: median, 99 %%, worst; us: median, worst\n%-14s %5s %4s", "", "", "");
-  for (const char* head : {"without an order", "search for an order", "in that order", "in that order, other shapes"})
+  std::printf("\narena / lower bound: median, 99 %%, worst; us: median, worst\n%-14s %5s %4s", "",
+              "", "");
+  for (const char* head :
+       {"without an order", "search for an order", "in that order", "in that order, other shapes"})
     std::printf(" | %-36s", head);
   std::printf("\n");
   for (const Family& family : families())
@@ -273,7 +305,8 @@ int main(int argc, char** argv) {
   }
   smoke = argc == 2 && std::strcmp(argv[1], "--smoke") == 0;
   const bool planner = argc == 2 && std::strcmp(argv[1], "--planner") == 0;
-  if (argc > 1 && !smoke && !planner) give_up(argv[1], "usage: husk_bench [--smoke | --planner | --write-model LAUNCHES FILE]");
+  if (argc > 1 && !smoke && !planner)
+    give_up(argv[1], "usage: husk_bench [--smoke | --planner | --write-model LAUNCHES FILE]");
   if (planner) {
     measure_planner(true);
     return 0;

@@ -1,4 +1,5 @@
-// A device whose memory is the host's and whose kernels do nothing: what is measured on it is the runtime alone.
+// A port whose device memory is host memory and whose kernels do nothing, so that a measurement on
+// it contains the runtime alone.
 #pragma once
 
 #include <husk/port.h>

@@ -19,7 +19,7 @@ uint64_t Random::bytes(uint32_t low, uint32_t high) {
 
 namespace {
 
-// A program that is written step by step: each step makes a buffer and uses older ones.
+// Builds a program step by step. Each step makes a buffer and uses older ones.
 class Program {
  public:
   explicit Program(uint32_t buffers) : wanted_(buffers) {}
@@ -29,7 +29,7 @@ class Program {
     lives_.blocks.push_back({std::max<uint64_t>(bytes, 1), 64, step, step, 0});
     return static_cast<uint32_t>(lives_.blocks.size() - 1);
   }
-  // Used by the step that is made last.
+  // Marks a buffer as used by the newest step.
   void use(uint32_t buffer) { lives_.blocks[buffer].last = lives_.steps - 1; }
   Lives take() { return std::move(lives_); }
 
@@ -38,7 +38,7 @@ class Program {
   Lives lives_;
 };
 
-// Widths halve and double along the way, as in convolutional networks.
+// Widths halve and double from layer to layer, as in convolutional networks.
 uint64_t width(Random& random, uint64_t now) {
   switch (random.below(8)) {
     case 0: return std::max<uint64_t>(now / 2, 1 << 10);
@@ -59,7 +59,8 @@ Lives chain(uint64_t seed, uint32_t buffers) {
   return program.take();
 }
 
-// x + f(x): the input of a block lives until its end; a block is one to four layers, each with a small workspace now and then.
+// Residual blocks, x + f(x): the input of a block lives until the end of the block. A block has one
+// to four layers, some of which have a small workspace.
 Lives residual(uint64_t seed, uint32_t buffers) {
   Random random(seed);
   Program program(buffers);
@@ -71,7 +72,8 @@ Lives residual(uint64_t seed, uint32_t buffers) {
     for (uint32_t layers = random.between(1, 4); layers > 0; --layers) {
       const bool small = random.below(3) == 0;
       const uint32_t workspace = small ? program.make(random.bytes(6, 12)) : last;
-      const uint32_t next = program.make(layers == 1 ? size : size * random.between(1, 4) / 2 + random.below(3) * 64);
+      const uint32_t next = program.make(
+          layers == 1 ? size : size * random.between(1, 4) / 2 + random.below(3) * 64);
       program.use(last);
       program.use(workspace);
       last = next;
@@ -107,7 +109,7 @@ Lives diamond(uint64_t seed, uint32_t buffers) {
   return program.take();
 }
 
-// Down and up again: what the way down makes is used on the way up, last made first.
+// An hourglass: the second half uses the buffers of the first half, the newest first.
 Lives nested(uint64_t seed, uint32_t buffers) {
   Random random(seed);
   Program program(buffers);
@@ -134,11 +136,13 @@ Lives nested(uint64_t seed, uint32_t buffers) {
   return program.take();
 }
 
-// Layers of a transformer: norm, q, k, v, scores, attention, projection, two products of the feed-forward part.
+// Transformer layers: norm, q, k, v, scores, attention, projection and the two products of the
+// feed-forward part.
 Lives transformer(uint64_t seed, uint32_t buffers) {
   Random random(seed);
   Program program(buffers);
-  const uint64_t tokens = random.between(1, 2048), width_bytes = 64 * random.between(2, 64), heads = random.between(1, 16);
+  const uint64_t tokens = random.between(1, 2048), width_bytes = 64 * random.between(2, 64),
+                 heads = random.between(1, 16);
   const uint64_t row = tokens * width_bytes;
   uint32_t x = program.make(row);
   while (!program.full()) {
@@ -148,8 +152,10 @@ Lives transformer(uint64_t seed, uint32_t buffers) {
       return made;
     };
     const uint32_t statistics = step(tokens * 4, {x}), norm = step(row, {x, statistics});
-    const uint32_t q = step(row, {norm}), k = step(row / 4 + 64, {norm}), v = step(row / 4 + 64, {norm});
-    const uint32_t scores = step(tokens * tokens * heads * 2, {q, k}), most = step(tokens * heads * 4, {scores});
+    const uint32_t q = step(row, {norm}), k = step(row / 4 + 64, {norm}),
+                   v = step(row / 4 + 64, {norm});
+    const uint32_t scores = step(tokens * tokens * heads * 2, {q, k}),
+                   most = step(tokens * heads * 4, {scores});
     const uint32_t mixed = step(row, {scores, most, v}), sum = step(row, {mixed, x});
     const uint32_t norm2 = step(row, {sum}), up = step(row * 4, {norm2}), down = step(row, {up});
     x = step(row, {down, sum});
@@ -157,7 +163,7 @@ Lives transformer(uint64_t seed, uint32_t buffers) {
   return program.take();
 }
 
-// Nothing but chance: `longest` bounds the length of a life.
+// Live ranges at random places; `longest` is the largest length of a live range.
 Lives at_random(uint64_t seed, uint32_t buffers, uint32_t low, uint32_t high, uint32_t longest) {
   Random random(seed);
   Lives lives;
@@ -165,16 +171,20 @@ Lives at_random(uint64_t seed, uint32_t buffers, uint32_t low, uint32_t high, ui
   for (uint32_t i = 0; i < buffers; ++i) {
     const uint32_t first = random.below(lives.steps);
     const uint32_t length = random.below(std::min(longest, lives.steps));
-    lives.blocks.push_back({random.bytes(low, high), 64, first, std::min(lives.steps - 1, first + length), 0});
+    lives.blocks.push_back(
+        {random.bytes(low, high), 64, first, std::min(lives.steps - 1, first + length), 0});
   }
   return lives;
 }
 
 Lives random_short(uint64_t seed, uint32_t buffers) { return at_random(seed, buffers, 6, 24, 16); }
-Lives random_long(uint64_t seed, uint32_t buffers) { return at_random(seed, buffers, 6, 24, UINT32_MAX); }
+Lives random_long(uint64_t seed, uint32_t buffers) {
+  return at_random(seed, buffers, 6, 24, UINT32_MAX);
+}
 Lives random_alike(uint64_t seed, uint32_t buffers) { return at_random(seed, buffers, 16, 17, 32); }
 
-// Lives as long as chance has it on every scale: one step as often as 2 to 3 or 64 to 127.
+// Live ranges with random lengths on every scale: a length of one step is as likely as 2 to 3 or 64
+// to 127 steps.
 Lives random_scales(uint64_t seed, uint32_t buffers) {
   Random random(seed);
   Lives lives;
@@ -182,8 +192,10 @@ Lives random_scales(uint64_t seed, uint32_t buffers) {
   uint32_t scale = 1;
   while (2u << scale <= buffers) ++scale;
   for (uint32_t i = 0; i < buffers; ++i) {
-    const uint32_t first = random.below(lives.steps), length = static_cast<uint32_t>(random.bytes(0, scale)) - 1;
-    lives.blocks.push_back({random.bytes(6, 24), 64, first, std::min(lives.steps - 1, first + length), 0});
+    const uint32_t first = random.below(lives.steps),
+                   length = static_cast<uint32_t>(random.bytes(0, scale)) - 1;
+    lives.blocks.push_back(
+        {random.bytes(6, 24), 64, first, std::min(lives.steps - 1, first + length), 0});
   }
   return lives;
 }
@@ -197,7 +209,8 @@ const std::vector<Family>& families() {
       {"diamond", "forks of two to six branches of one to three layers, joined", diamond, true},
       {"nested", "down and up again with skip connections", nested, true},
       {"transformer", "attention and feed-forward layers of one size", transformer, true},
-      {"random_short", "lives of 1 to 16 steps, sizes log-uniform 64 B to 16 MB", random_short, false},
+      {"random_short", "lives of 1 to 16 steps, sizes log-uniform 64 B to 16 MB", random_short,
+       false},
       {"random_scales", "lives log-uniform, sizes log-uniform 64 B to 16 MB", random_scales, false},
       {"random_long", "lives uniform, sizes log-uniform 64 B to 16 MB", random_long, false},
       {"random_alike", "lives of 1 to 32 steps, sizes uniform 64 to 128 KB", random_alike, false},
@@ -220,7 +233,9 @@ Lives other_shape(const Lives& lives, uint64_t seed, uint32_t sixteenths) {
 std::vector<uint32_t> by_offset(const Lives& lives) {
   std::vector<uint32_t> order(lives.blocks.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return lives.blocks[a].offset < lives.blocks[b].offset; });
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return lives.blocks[a].offset < lives.blocks[b].offset;
+  });
   return order;
 }
 

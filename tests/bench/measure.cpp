@@ -9,7 +9,9 @@ namespace husk::bench {
 
 Times measure(double seconds, const std::function<void()>& body) {
   using Clock = std::chrono::steady_clock;
-  auto microseconds = [](Clock::duration d) { return std::chrono::duration<double, std::micro>(d).count(); };
+  auto microseconds = [](Clock::duration d) {
+    return std::chrono::duration<double, std::micro>(d).count();
+  };
   body();
   std::vector<double> samples;
   const Clock::time_point begin = Clock::now();
@@ -22,11 +24,18 @@ Times measure(double seconds, const std::function<void()>& body) {
   return {samples.front(), samples[samples.size() / 2]};
 }
 
-void print_head() { std::printf("%-74s %10s %10s %-6s %8s\n", "", "median", "least", "", "target"); }
+void print_head() {
+  std::printf("%-74s %10s %10s %-6s %8s\n", "", "median", "least", "", "target");
+}
 
-void print_row(const std::string& what, double median, double least, const char* unit, double target) {
+void print_row(const std::string& what, double median, double least, const char* unit,
+               double target) {
   char limit[32] = "";
-  if (target > 0) std::snprintf(limit, sizeof(limit), "%8.4g %s", target, median <= target ? "met" : least <= target ? "least" : "NOT MET");
+  if (target > 0)
+    std::snprintf(limit, sizeof(limit), "%8.4g %s", target,
+                  median <= target  ? "met"
+                  : least <= target ? "least"
+                                    : "NOT MET");
   std::printf("%-74s %10.3f %10.3f %-6s %s\n", what.c_str(), median, least, unit, limit);
 }
 

@@ -1,4 +1,4 @@
-// Times what a function takes, and prints a table with targets.
+// Measures the time of a function and prints a table with targets.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,17 @@
 namespace husk::bench {
 
 struct Times {
-  double least = 0, median = 0;   // microseconds a call
+  double least = 0, median = 0;  // microseconds per call
 };
 
-// Calls `body` for about `seconds` after a first call that does not count; once if `seconds` is 0.
+// Calls `body` for about `seconds` after a first call that does not count, or once if `seconds` is
+// 0.
 Times measure(double seconds, const std::function<void()>& body);
 
-// One line: what, the median and the least of the samples, the target. Machines that others use too make medians large and
-// leave the least alone.
+// Prints one line: a name, the median and the minimum of the samples, and the target. On a machine
+// with other load the median grows, and the minimum stays the same.
 void print_head();
-void print_row(const std::string& what, double median, double least, const char* unit, double target);
+void print_row(const std::string& what, double median, double least, const char* unit,
+               double target);
 
 }  // namespace husk::bench

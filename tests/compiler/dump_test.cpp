@@ -38,11 +38,13 @@ TEST(Dump, Metadata) {
   ASSERT_TRUE(artifact) << error;
   std::string text = report_metadata(*artifact);
   EXPECT_EQ(text.substr(0, 9), "husk 0.2,");
-  EXPECT_EQ(text.substr(text.find('\n') + 1), R"(producer "p"
+  EXPECT_EQ(text.substr(text.find('\n') + 1),
+            R"(producer "p"
 user "license" "MIT"
 tree "{}"
 target host avx2
-constant weight f32 [4], 16 bytes at 0, hash )" + text.substr(text.find("hash ", text.find("weight")) + 5, 16) + R"(
+constant weight f32 [4], 16 bytes at 0, hash )" +
+                text.substr(text.find("hash ", text.find("weight")) + 5, 16) + R"(
 state cache f32 [4] constant weight
 state count u8 [] fill 0x7
 function f
@@ -53,8 +55,11 @@ function f
 )");
 }
 
-TEST(Dump, Code) { EXPECT_EQ(code_of(kText), "function f, variant host avx2\n  segment 0\n    %0 = fconst 0.5\n"
-                                             "  return (%0=0.5)\n"); }
+TEST(Dump, Code) {
+  EXPECT_EQ(code_of(kText),
+            "function f, variant host avx2\n  segment 0\n    %0 = fconst 0.5\n"
+            "  return (%0=0.5)\n");
+}
 
 TEST(Dump, SizesAddUp) {
   const auto bytes = compiled(kText);
@@ -97,8 +102,10 @@ TEST(Dump, RefusesWithTheVerifiersError) {
     EXPECT_FALSE(Artifact::view(changed, error));
     return error;
   };
-  EXPECT_EQ(error_with(0, bytes.size()), "not a Husk artifact: no header of 64 bytes with its magic");
-  EXPECT_EQ(error_with(100, bytes.size()), "the metadata does not match its hash: the file was changed or damaged");
+  EXPECT_EQ(error_with(0, bytes.size()),
+            "not a Husk artifact: no header of 64 bytes with its magic");
+  EXPECT_EQ(error_with(100, bytes.size()),
+            "the metadata does not match its hash: the file was changed or damaged");
   EXPECT_NE(error_with(bytes.size(), bytes.size() - 1).find("truncated"), std::string::npos);
   EXPECT_NE(error_with(24, bytes.size()).find("features"), std::string::npos);
   EXPECT_NE(error_with(bytes.size(), 10).find("not a Husk artifact"), std::string::npos);
@@ -110,10 +117,11 @@ TEST(Dump, FindsADamagedBlobOnRequest) {
   std::string error;
   const auto artifact = Artifact::view(bytes, error);
   ASSERT_TRUE(artifact) << error;
-  EXPECT_EQ(artifact->check_blobs(), "constant 'weight' does not match its hash: the file was changed or damaged");
+  EXPECT_EQ(artifact->check_blobs(),
+            "constant 'weight' does not match its hash: the file was changed or damaged");
 }
 
-TEST(Dump, NamesAFileThatIsNotThere) {
+TEST(Dump, NamesAMissingFile) {
   std::string error;
   EXPECT_FALSE(Artifact::open("/nowhere/a.husk", error));
   EXPECT_EQ(error, "cannot open '/nowhere/a.husk': No such file or directory");

@@ -1,16 +1,16 @@
-// Folding: what registers a prologue comes to. Every program is verified by the runtime as well (scalars_of).
+// Constant folding and simplification of a prologue. scalars_of() also verifies every program.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
-#include "evaluate.h"
+#include <husk/husk.h>
+
+#include "ir/compile_error.h"
+#include "ir/op_table.h"
+#include "model/interval.h"
 #include "passes/registers.h"
 #include "program.h"
-#include "ir/failure.h"
-#include "ir/words.h"
-
-#include <husk/husk.h>
 
 namespace husk::test {
 namespace {
@@ -40,13 +40,15 @@ class Fold : public ::testing::Test {
   const uint32_t x = r.op(Scalar::op_input, {}, 0), m = r.op(Scalar::op_input, {}, 1),
                  z = r.op(Scalar::op_input, {}, 2), t = r.op(Scalar::op_finput, {}, 3);
 
-  uint32_t op(Scalar kind, uint32_t a, uint32_t b = 0, uint32_t c = 0) { return r.op(kind, {}, a, b, c); }
+  uint32_t op(Scalar kind, uint32_t a, uint32_t b = 0, uint32_t c = 0) {
+    return r.op(kind, {}, a, b, c);
+  }
   uint32_t n(int64_t value) { return r.integer(value); }
   uint32_t d(double value) { return r.floating(value); }
   std::string failure(Scalar kind, uint32_t a, uint32_t b = 0, uint32_t c = 0) {
     try {
       op(kind, a, b, c);
-    } catch (const Failure& failure) {
+    } catch (const CompileError& failure) {
       return failure.text;
     }
     return "";
@@ -74,17 +76,20 @@ TEST_F(Fold, ConstantsAreComputed) {
   EXPECT_EQ(op(Scalar::op_and, n(2), n(4)), n(1));
 }
 
-TEST_F(Fold, WhatAlwaysFailsIsAnError) {
+TEST_F(Fold, AnOpThatAlwaysFailsIsAnError) {
   EXPECT_EQ(failure(Scalar::op_floordiv, n(1), n(0)), "floordiv divides by zero");
   EXPECT_EQ(failure(Scalar::op_mod, n(1), n(0)), "mod divides by zero");
-  EXPECT_EQ(failure(Scalar::op_cdiv, n(INT64_MIN), n(-1)), "the result of cdiv is no int of 64 bits");
-  EXPECT_EQ(failure(Scalar::op_add, n(INT64_MAX), n(1)), "the result of add is no int of 64 bits");
-  EXPECT_EQ(failure(Scalar::op_pow, n(2), n(63)), "the result of pow is no int of 64 bits");
-  EXPECT_EQ(failure(Scalar::op_pow, n(2), n(-1)), "the result of pow is no int of 64 bits");
-  EXPECT_EQ(failure(Scalar::op_trunc, d(1e19)), "the result of trunc is no int of 64 bits");
-  EXPECT_EQ(failure(Scalar::op_range, m, n(65), n(70)), "this range can never hold: the value lies in 1..64");
-  EXPECT_EQ(failure(Scalar::op_range, x, n(5), n(4)),
-            "this range can never hold: the value lies in -9223372036854775808..9223372036854775807");
+  EXPECT_EQ(failure(Scalar::op_cdiv, n(INT64_MIN), n(-1)),
+            "the result of cdiv does not fit 64 bits");
+  EXPECT_EQ(failure(Scalar::op_add, n(INT64_MAX), n(1)), "the result of add does not fit 64 bits");
+  EXPECT_EQ(failure(Scalar::op_pow, n(2), n(63)), "the result of pow does not fit 64 bits");
+  EXPECT_EQ(failure(Scalar::op_pow, n(2), n(-1)), "the result of pow does not fit 64 bits");
+  EXPECT_EQ(failure(Scalar::op_trunc, d(1e19)), "the result of trunc does not fit 64 bits");
+  EXPECT_EQ(failure(Scalar::op_range, m, n(65), n(70)),
+            "this range can never hold: the value lies in 1..64");
+  EXPECT_EQ(
+      failure(Scalar::op_range, x, n(5), n(4)),
+      "this range can never hold: the value lies in -9223372036854775808..9223372036854775807");
 }
 
 TEST_F(Fold, Identities) {
@@ -98,7 +103,8 @@ TEST_F(Fold, Identities) {
   EXPECT_EQ(op(Scalar::op_sub, op(Scalar::op_add, x, m), m), x);
   EXPECT_EQ(op(Scalar::op_floordiv, x, n(1)), x);
   EXPECT_EQ(op(Scalar::op_mod, x, n(1)), n(0));
-  EXPECT_EQ(op(Scalar::op_floordiv, op(Scalar::op_mul, x, n(12)), n(4)), op(Scalar::op_mul, x, n(3)));
+  EXPECT_EQ(op(Scalar::op_floordiv, op(Scalar::op_mul, x, n(12)), n(4)),
+            op(Scalar::op_mul, x, n(3)));
   EXPECT_EQ(op(Scalar::op_mod, op(Scalar::op_mul, x, n(12)), n(4)), n(0));
   EXPECT_EQ(op(Scalar::op_pow, x, n(1)), x);
   EXPECT_EQ(op(Scalar::op_pow, x, n(0)), n(1));
@@ -156,9 +162,9 @@ TEST_F(Fold, GuardsThatHoldAreLeftOut) {
   r.guard(Scalar::op_check, {}, m, kNone, 0);
   r.guard(Scalar::op_check_eq, {}, x, x, kNone);
   r.guard(Scalar::op_check_le, {}, z, n(100), kNone);
-  EXPECT_EQ(r.size(), before + 1);   // the constant
+  EXPECT_EQ(r.size(), before + 1);  // the constant
   r.guard(Scalar::op_check_le, {}, z, m, 0);
-  r.guard(Scalar::op_check_le, {}, z, m, 1);   // another text
+  r.guard(Scalar::op_check_le, {}, z, m, 1);  // another text
   EXPECT_EQ(r.size(), before + 2);
   EXPECT_EQ(r.at(before + 1).c(), 0u);
 }
@@ -174,9 +180,9 @@ TEST_F(Fold, GuardsOfComparisonsNameBothSides) {
 }
 
 TEST_F(Fold, GuardsThatNeverHoldAreErrors) {
-  EXPECT_THROW(r.guard(Scalar::op_check, {}, n(0), kNone, 0), Failure);
-  EXPECT_THROW(r.guard(Scalar::op_check_eq, {}, m, n(65), kNone), Failure);
-  EXPECT_THROW(r.guard(Scalar::op_check_le, {}, n(65), m, kNone), Failure);
+  EXPECT_THROW(r.guard(Scalar::op_check, {}, n(0), kNone, 0), CompileError);
+  EXPECT_THROW(r.guard(Scalar::op_check_eq, {}, m, n(65), kNone), CompileError);
+  EXPECT_THROW(r.guard(Scalar::op_check_le, {}, n(65), m, kNone), CompileError);
 }
 
 TEST_F(Fold, Bits) {
@@ -202,16 +208,16 @@ TEST_F(Fold, ShiftsAreProductsAndQuotients) {
   EXPECT_EQ(op(Scalar::op_shr, n(-5), n(100)), n(-1));
   EXPECT_TRUE(r.is(op(Scalar::op_shr, x, n(63)), Scalar::op_shr));
   EXPECT_EQ(r.range(op(Scalar::op_shl, m, n(1))).high, 128);
-  EXPECT_EQ(failure(Scalar::op_shl, n(1), n(63)), "the result of shl is no int of 64 bits");
-  EXPECT_EQ(failure(Scalar::op_shl, n(1), n(-1)), "the result of shl is no int of 64 bits");
-  EXPECT_EQ(failure(Scalar::op_shr, n(1), n(-1)), "shr moves by 0 bits or more");
+  EXPECT_EQ(failure(Scalar::op_shl, n(1), n(63)), "the result of shl does not fit 64 bits");
+  EXPECT_EQ(failure(Scalar::op_shl, n(1), n(-1)), "the result of shl does not fit 64 bits");
+  EXPECT_EQ(failure(Scalar::op_shr, n(1), n(-1)), "shr by a negative number of bits");
 }
 
 TEST_F(Fold, RoundingAndPowers) {
   EXPECT_EQ(op(Scalar::op_round, d(2.5)), n(2));
   EXPECT_EQ(op(Scalar::op_round, d(-3.5)), n(-4));
   EXPECT_EQ(op(Scalar::op_fpow, d(2.0), d(0.5)), d(std::sqrt(2.0)));
-  EXPECT_EQ(failure(Scalar::op_round, d(1e19)), "the result of round is no int of 64 bits");
+  EXPECT_EQ(failure(Scalar::op_round, d(1e19)), "the result of round does not fit 64 bits");
 }
 
 TEST_F(Fold, ConstantsOfProductsMeet) {
@@ -221,7 +227,7 @@ TEST_F(Fold, ConstantsOfProductsMeet) {
   EXPECT_EQ(op(Scalar::op_mul, op(Scalar::op_mul, op(Scalar::op_mul, n(3), m), x), n(4)), product);
 }
 
-TEST_F(Fold, WhatABlockMadeIsItsOwn) {
+TEST_F(Fold, RegistersOfABlockBelongToIt) {
   const uint32_t before = op(Scalar::op_add, x, m);
   const Registers::Block block = r.open_block();
   EXPECT_TRUE(r.in_block());
@@ -229,8 +235,9 @@ TEST_F(Fold, WhatABlockMadeIsItsOwn) {
   const uint32_t sum = op(Scalar::op_add, x, n(7)), one = op(Scalar::op_max, m, n(5)), seven = n(7);
   EXPECT_EQ(r.range(one).low, 5);
   EXPECT_EQ(op(Scalar::op_sub, sum, x), seven);
-  EXPECT_TRUE(r.belongs(sum, block));
-  EXPECT_FALSE(r.belongs(before, block) || r.belongs(seven, block) || r.belongs(x, block));
+  EXPECT_TRUE(r.is_in_block(sum, block));
+  EXPECT_FALSE(r.is_in_block(before, block) || r.is_in_block(seven, block) ||
+               r.is_in_block(x, block));
   EXPECT_EQ(failure(Scalar::op_floordiv, x, n(0)), "");
   EXPECT_EQ(failure(Scalar::op_mul, n(INT64_MAX), n(2)), "");
   EXPECT_EQ(failure(Scalar::op_range, m, n(65), n(70)), "");
@@ -238,11 +245,11 @@ TEST_F(Fold, WhatABlockMadeIsItsOwn) {
   EXPECT_NO_THROW(r.guard(Scalar::op_check_le, {}, n(65), m, kNone));
   r.close_block(block);
   EXPECT_FALSE(r.in_block());
-  EXPECT_EQ(n(7), seven);                             // a constant is of every segment
-  EXPECT_NE(op(Scalar::op_add, x, n(7)), sum);        // a sum is not
-  EXPECT_EQ(r.range(one).low, 0);                     // it may not have been made
+  EXPECT_EQ(n(7), seven);                       // constants are shared by all segments
+  EXPECT_NE(op(Scalar::op_add, x, n(7)), sum);  // sums are not
+  EXPECT_EQ(r.range(one).low, 0);               // its block may not have run
   EXPECT_EQ(r.range(one).high, 64);
-  EXPECT_NE(op(Scalar::op_sub, sum, x), seven);       // nor is it x + 7 for certain
+  EXPECT_NE(op(Scalar::op_sub, sum, x), seven);  // sum may be 0 instead of x + 7
   EXPECT_FALSE(r.is(sum, Scalar::op_add));
 }
 
@@ -259,8 +266,8 @@ bool compute(Scalar kind, int64_t a, int64_t b, int64_t c, int64_t* out) {
   const fb::Segment segment(3, 4, 0, 0, kNone, kNone);
   flatbuffers::FlatBufferBuilder builder;
   const auto name = builder.CreateString("f");
-  builder.Finish(fb::CreateFunction(builder, name, 0, 0,
-                                    builder.CreateVector(std::vector<flatbuffers::Offset<fb::Variant>>{})));
+  builder.Finish(fb::CreateFunction(
+      builder, name, 0, 0, builder.CreateVector(std::vector<flatbuffers::Offset<fb::Variant>>{})));
   Code code{};
   code.function = flatbuffers::GetRoot<fb::Function>(builder.GetBufferPointer());
   code.scalars = {ops, 4};
@@ -272,13 +279,14 @@ bool compute(Scalar kind, int64_t a, int64_t b, int64_t c, int64_t* out) {
   return true;
 }
 
-constexpr Scalar kInts[] = {Scalar::op_add, Scalar::op_sub, Scalar::op_mul, Scalar::op_floordiv, Scalar::op_mod,
-                            Scalar::op_cdiv, Scalar::op_min, Scalar::op_max, Scalar::op_pow, Scalar::op_eq,
-                            Scalar::op_ne, Scalar::op_lt, Scalar::op_le, Scalar::op_and, Scalar::op_or, Scalar::op_not,
-                            Scalar::op_select, Scalar::op_bit_and, Scalar::op_bit_or, Scalar::op_bit_xor,
-                            Scalar::op_shl, Scalar::op_shr};
+constexpr Scalar kInts[] = {
+    Scalar::op_add,  Scalar::op_sub,    Scalar::op_mul,     Scalar::op_floordiv, Scalar::op_mod,
+    Scalar::op_cdiv, Scalar::op_min,    Scalar::op_max,     Scalar::op_pow,      Scalar::op_eq,
+    Scalar::op_ne,   Scalar::op_lt,     Scalar::op_le,      Scalar::op_and,      Scalar::op_or,
+    Scalar::op_not,  Scalar::op_select, Scalar::op_bit_and, Scalar::op_bit_or,   Scalar::op_bit_xor,
+    Scalar::op_shl,  Scalar::op_shr};
 
-// The value of register `id` with these inputs; false where an op fails.
+// Computes the value of register `id` for these inputs; false if an op fails.
 bool value_of(const Registers& r, uint32_t id, const int64_t* inputs, int64_t* out) {
   const fb::Instruction& op = r.at(id);
   const auto kind = static_cast<Scalar>(op.op());
@@ -287,11 +295,13 @@ bool value_of(const Registers& r, uint32_t id, const int64_t* inputs, int64_t* o
   const uint32_t fields[3] = {op.a(), op.b(), op.c()};
   int64_t operands[3] = {};
   for (int i = 0; i < 3; ++i)
-    if (scalar_word(op.op())->slots[i] == Slot::I && !value_of(r, fields[i], inputs, &operands[i])) return false;
+    if (scalar_op(op.op())->slots[i] == Slot::integer &&
+        !value_of(r, fields[i], inputs, &operands[i]))
+      return false;
   return compute(kind, operands[0], operands[1], operands[2], out);
 }
 
-// Folded and simplified, expressions come to the same numbers as computed op by op, wherever that succeeds.
+// A folded and simplified expression has the value that is computed op by op, if that succeeds.
 TEST(FoldRandom, MeansTheSame) {
   std::mt19937 random(7);
   const Function f = signature();
@@ -299,21 +309,30 @@ TEST(FoldRandom, MeansTheSame) {
   int compared = 0;
   for (int round = 0; round < 2000; ++round) {
     Registers r(f);
-    const int64_t inputs[3] = {interesting[random() % 10], int64_t(1 + random() % 64), int64_t(random() % 101)};
-    struct Node { uint32_t id; int64_t value; bool good; };
+    const int64_t inputs[3] = {interesting[random() % 10], int64_t(1 + random() % 64),
+                               int64_t(random() % 101)};
+    struct Node {
+      uint32_t id;
+      int64_t value;
+      bool good;
+    };
     std::vector<Node> nodes;
-    for (uint32_t i = 0; i < 3; ++i) nodes.push_back({r.op(Scalar::op_input, {}, i), inputs[i], true});
+    for (uint32_t i = 0; i < 3; ++i)
+      nodes.push_back({r.op(Scalar::op_input, {}, i), inputs[i], true});
     for (int64_t value : interesting) nodes.push_back({r.integer(value), value, true});
     for (int i = 0; i < 40; ++i) {
       const Scalar kind = kInts[random() % std::size(kInts)];
       const Node a = nodes[random() % nodes.size()], b = nodes[random() % nodes.size()],
                  c = nodes[random() % nodes.size()];
-      const Slot* slots = scalar_word(static_cast<uint16_t>(kind))->slots;
-      Node made = {0, 0, a.good && (slots[1] == Slot::_ || b.good) && (slots[2] == Slot::_ || c.good)};
+      const Slot* slots = scalar_op(static_cast<uint16_t>(kind))->slots;
+      Node made = {
+          0, 0,
+          a.good && (slots[1] == Slot::unused || b.good) && (slots[2] == Slot::unused || c.good)};
       made.good = made.good && compute(kind, a.value, b.value, c.value, &made.value);
       try {
-        made.id = r.op(kind, {}, a.id, slots[1] == Slot::_ ? 0 : b.id, slots[2] == Slot::_ ? 0 : c.id);
-      } catch (const Failure&) {
+        made.id = r.op(kind, {}, a.id, slots[1] == Slot::unused ? 0 : b.id,
+                       slots[2] == Slot::unused ? 0 : c.id);
+      } catch (const CompileError&) {
         EXPECT_FALSE(made.good);
         continue;
       }
@@ -321,7 +340,7 @@ TEST(FoldRandom, MeansTheSame) {
       if (!made.good) continue;
       int64_t got = 0;
       ASSERT_TRUE(value_of(r, made.id, inputs, &got));
-      ASSERT_EQ(got, made.value) << scalar_word(static_cast<uint16_t>(kind))->name;
+      ASSERT_EQ(got, made.value) << scalar_op(static_cast<uint16_t>(kind))->name;
       EXPECT_LE(r.range(made.id).low, got);
       EXPECT_GE(r.range(made.id).high, got);
       ++compared;

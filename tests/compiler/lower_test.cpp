@@ -1,4 +1,4 @@
-// Lowering, as the disassembler shows it. Every program is verified by the runtime as well (code_of).
+// Lowering, as the disassembler prints its result. code_of() also verifies every program.
 #include <gtest/gtest.h>
 
 #include "program.h"
@@ -111,19 +111,23 @@ TEST(Lower, ARangeIsAGuardEvenIfNothingUsesIt) {
   EXPECT_EQ(scalars_of(program("let a = range(m, 0, 70)")).find("= range("), std::string::npos);
 }
 
-TEST(Lower, WhatNothingNeedsIsDropped) {
-  EXPECT_EQ(scalars_of(program("let a = mul(n, n) let b = floordiv(a, n)")), scalars_of(program("")));
+TEST(Lower, UnusedOpsAreDropped) {
+  EXPECT_EQ(scalars_of(program("let a = mul(n, n) let b = floordiv(a, n)")),
+            scalars_of(program("")));
 }
 
 TEST(Lower, TextsOfGuardsAreShared) {
-  const std::string code = code_of(program("check_le(n, 4) \"few\" check_le(n, 5) \"few\" check(le(n, 6))"));
+  const std::string code = code_of(
+      program("check_le(n, 4) \"few\" check_le(n, 5) \"few\" check(le(n, 6))"));
   EXPECT_NE(code.find("check_le(%0, %1=4) \"few\""), std::string::npos) << code;
   EXPECT_NE(code.find("check_le(%0, %5=6)\n"), std::string::npos) << code;
 }
 
 TEST(Lower, StrideGuardsOfSizesUpToOneAreLeftOut) {
-  const char* text = "hir 1 target cpu host \"a\" function f { input x tensor f32 [1, 0..1, 0..2]\n"
-                     "variant cpu { check_stride(x, 0, 5) check_stride(x, 1, 5) check_stride(x, 2, 5) return () } }";
+  const char* text =
+      "hir 1 target cpu host \"a\" function f { input x tensor f32 [1, 0..1, 0..2]\n"
+      "variant cpu { check_stride(x, 0, 5) check_stride(x, 1, 5) check_stride(x, 2, 5) return () } "
+      "}";
   EXPECT_EQ(scalars_of(text), "%0 = const 5\ncheck_stride(x, 2, %0=5)\n");
 }
 
@@ -132,44 +136,54 @@ struct Case {
   const char* error;
 };
 
-TEST(Lower, RefusesWhatNeverWorks) {
+TEST(Lower, RefusesProgramsThatAlwaysFail) {
   const Case cases[] = {
       {"check(0)", "15:1: this check can never hold"},
       {"check_eq(m, 65)", "15:1: this check can never hold: the sides lie in 1..64 and 65..65"},
       {"let a = range(m, 65, 70)", "15:9: this range can never hold: the value lies in 1..64"},
-      {"let a = mul(9223372036854775807, 2)", "15:9: the result of mul is no int of 64 bits"},
+      {"let a = mul(9223372036854775807, 2)", "15:9: the result of mul does not fit 64 bits"},
       {"let a = mod(3, sub(1, 1))", "15:9: mod divides by zero"},
       {"buffer b bytes -4", "15:1: buffer 'b' has fewer than 0 bytes"},
       {"buffer b bytes m fill u8 (write b[0, 65], 0)",
-       "15:27: this view never lies in its buffer: it ends at byte 65 or later, the buffer has 64 at the most"},
-      {"fill f32 (write cache[16, 4], 0.0)", "15:11: this view never lies in its buffer: it ends at byte 20 or later, "
-                                             "the buffer has 16 at the most"},
-      {"fill f32 (write cache[-4, 4], 0.0)", "15:11: the offset or the extent of this view is always below 0"},
+       "15:27: this view never lies in its buffer: it ends at byte 65 or later, the buffer has 64 "
+       "at the most"},
+      {"fill f32 (write cache[16, 4], 0.0)",
+       "15:11: this view never lies in its buffer: it ends at byte 20 or later, "
+       "the buffer has 16 at the most"},
+      {"fill f32 (write cache[-4, 4], 0.0)",
+       "15:11: the offset or the extent of this view is always below 0"},
       {"extern \"op\" (read tensor weight f32 [5] [1])",
-       "15:14: this view never lies in its buffer: it ends at byte 20 or later, the buffer has 16 at the most"},
+       "15:14: this view never lies in its buffer: it ends at byte 20 or later, the buffer has 16 "
+       "at the most"},
       {"extern \"op\" (read tensor weight f32 [1] [1] offset 9223372036854775807)",
-       "15:14: the result of mul is no int of 64 bits"},
-      {"copy (write cache[0, 8], read weight[0, 4])", "15:1: a copy between views of different extents: 8..8 and 4..4 "
-                                                      "bytes"},
+       "15:14: the result of mul does not fit 64 bits"},
+      {"copy (write cache[0, 8], read weight[0, 4])",
+       "15:1: a copy between views of different extents: 8..8 and 4..4 "
+       "bytes"},
       {"copy (write cache[0, 8], read cache[4, 8])", "15:1: the views of this copy overlap"},
-      {"read i64 (read cache[0, 4])", "15:1: read i64 wants a view of 8 bytes: write offset and extent"},
+      {"read i64 (read cache[0, 4])",
+       "15:1: read i64 wants a view of 8 bytes: write offset and extent"},
   };
   for (const Case& c : cases) EXPECT_EQ(error_of(program("", c.steps)), c.error) << c.steps;
 }
 
 TEST(Lower, AGridHasLimits) {
-  const std::string head = "hir 1 target cpu host \"a\" image i cpu elf \"k.so\" kernel k i \"s\" ()\n"
-                           "function f { input n int variant cpu { launch k grid ";
-  EXPECT_EQ(error_of(head + "(1, 65536, 1) () return () } }"), "2:58: this side of the grid never lies in 0..65535");
+  const std::string head =
+      "hir 1 target cpu host \"a\" image i cpu elf \"k.so\" kernel k i \"s\" ()\n"
+      "function f { input n int variant cpu { launch k grid ";
+  EXPECT_EQ(error_of(head + "(1, 65536, 1) () return () } }"),
+            "2:58: this side of the grid never lies in 0..65535");
   EXPECT_EQ(error_of(head + "(2147483648, 1, 1) () return () } }"),
             "2:55: this side of the grid never lies in 0..2147483647");
-  EXPECT_EQ(error_of(head + "(1, 1, -1) () return () } }"), "2:61: this side of the grid never lies in 0..65535");
+  EXPECT_EQ(error_of(head + "(1, 1, -1) () return () } }"),
+            "2:61: this side of the grid never lies in 0..65535");
 }
 
 TEST(Lower, ManyStatementsTakeLinearTime) {
   std::string body = "let a0 = n\n";
   for (int i = 1; i < 20000; ++i)
-    body += "let a" + std::to_string(i) + " = and(a" + std::to_string(i - 1) + ", le(n, " + std::to_string(i) + "))\n";
+    body += "let a" + std::to_string(i) + " = and(a" + std::to_string(i - 1) + ", le(n, " +
+            std::to_string(i) + "))\n";
   EXPECT_NE(compiled(program(body + "check(a19999)")).size(), 0u);
 }
 

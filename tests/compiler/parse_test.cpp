@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "compile.h"
+#include "ir/compile_error.h"
 #include "ir/lexer.h"
-#include "ir/failure.h"
 #include "program.h"
 
 namespace husk::test {
@@ -15,19 +15,22 @@ struct Case {
   const char* error;
 };
 
-// One thing that is not in the grammar each.
+// Texts with one violation of the grammar each.
 const Case kCases[] = {
     {"", "1:1: expected 'hir', found the end of the text"},
     {"hir", "1:4: expected the version of the text form, found the end of the text"},
-    {"hir 1\n$", "2:1: '$' cannot stand here"},
-    {"hir 1\n\x01", "2:1: byte 0x01 cannot stand here"},
-    {"hir 1 moon", "1:7: expected producer, user, tree, assert, target, constant, state, image, kernel or function, "
-                   "found 'moon'"},
+    {"hir 1\n$", "2:1: '$' is not allowed here"},
+    {"hir 1\n\x01", "2:1: byte 0x01 is not allowed here"},
+    {"hir 1 moon",
+     "1:7: expected producer, user, tree, assert, target, constant, state, image, kernel or "
+     "function, "
+     "found 'moon'"},
     {"hir 1 producer \"a\" producer \"b\"", "1:20: a second producer"},
     {"hir 1 tree \"a\" tree \"b\"", "1:16: a second tree"},
-    {"hir 1 producer \"open", "1:16: the string that begins here does not end: write \\n for a new line"},
+    {"hir 1 producer \"open",
+     "1:16: the string that begins here does not end: write \\n for a new line"},
     {"hir 1 producer \"\\q\"", "1:17: the escapes of a string are \\\" \\\\ \\n \\t \\xHH"},
-    {"hir 1 producer \"\\x4\"", "1:17: \\x wants two hexadecimal digits"},
+    {"hir 1 producer \"\\x4\"", "1:17: \\x needs two hexadecimal digits"},
     {"hir 1 user \"a\" b", "1:16: expected a value in quotes, found 'b'"},
     {"hir 1 target cpu \"host\"", "1:18: expected a port (host, cuda), found a string"},
     {"hir 1 constant c f33 []", "1:18: expected an element type (f32, i64, ...), found 'f33'"},
@@ -35,27 +38,38 @@ const Case kCases[] = {
     {"hir 1 constant c f32 [1,]", "1:25: expected a size, found ']'"},
     {"hir 1 constant c f32 [1 2]", "1:25: expected ',' or ']', found '2'"},
     {"hir 1 constant c f32 [1]\nbits \"00\"", "2:1: expected 'file' or 'bytes', found 'bits'"},
-    {"hir 1 constant c f32 [9223372036854775808] bytes \"\"", "1:23: 9223372036854775808 does not fit 64 bits"},
-    {"hir 1 constant c f32 [12x] bytes \"\"", "1:23: '12x' is no number"},
+    {"hir 1 constant c f32 [9223372036854775808] bytes \"\"",
+     "1:23: 9223372036854775808 does not fit 64 bits"},
+    {"hir 1 constant c f32 [12x] bytes \"\"", "1:23: '12x' is not a number"},
     {"hir 1 state s f32 [] fill nil", "1:27: expected a number, found 'nil'"},
     {"hir 1 state s f32 [] fill 1e999", "1:27: 1e999 does not fit 64 bits"},
-    {"hir 1 state s f32 [] fill -info", "1:27: '-info' is no number"},
+    {"hir 1 state s f32 [] fill -info", "1:27: '-info' is not a number"},
     {"hir 1 image i t exe \"a\"", "1:17: expected elf, cubin or ptx, found 'exe'"},
-    {"hir 1 kernel k i \"s\" (ptr, void)", "1:28: expected a type (f32, i64, ptr, ...), found 'void'"},
-    {"hir 1 function f { output y int input x int }", "1:33: expected inputs, then outputs, then variants, or '}', "
-                                                      "found 'input'"},
-    {"hir 1 function f { input x list }", "1:28: expected tensor, int, float, bool or none, found 'list'"},
-    {"hir 1 function f { input x int 0..1.5 }", "1:35: expected the largest value, or inf, found '1.5'"},
-    {"hir 1 function f { variant cpu { jump", "1:34: expected a statement (let, check, buffer, launch, extern, copy, "
-                                              "fill, read, when, loop, return), found 'jump'"},
-    {"hir 1 function f { variant cpu { return () let", "1:44: expected '}': return is a variant's last statement, "
-                                                       "found 'let'"},
+    {"hir 1 kernel k i \"s\" (ptr, void)",
+     "1:28: expected a type (f32, i64, ptr, ...), found 'void'"},
+    {"hir 1 function f { output y int input x int }",
+     "1:33: expected inputs, then outputs, then variants, or '}', "
+     "found 'input'"},
+    {"hir 1 function f { input x list }",
+     "1:28: expected tensor, int, float, bool or none, found 'list'"},
+    {"hir 1 function f { input x int 0..1.5 }",
+     "1:35: expected the largest value, or inf, found '1.5'"},
+    {"hir 1 function f { variant cpu { jump",
+     "1:34: expected a statement (let, check, buffer, launch, extern, copy, "
+     "fill, read, when, loop, return), found 'jump'"},
+    {"hir 1 function f { variant cpu { return () let",
+     "1:44: expected '}': return is a variant's last statement, "
+     "found 'let'"},
     {"hir 1 function f { variant cpu { let a 1", "1:40: expected '=', found '1'"},
-    {"hir 1 function f { variant cpu { buffer b of state", "1:46: expected input or output, found 'state'"},
-    {"hir 1 function f { variant cpu { copy (x, read y)", "1:40: expected a view (read, write, both or atomic, then a "
-                                                          "buffer), found 'x'"},
-    {"hir 1 function f { variant cpu { return (y)", "1:42: expected tensor, int, float or none, found 'y'"},
-    {"hir 1 function f { variant cpu { let a = add(1, )", "1:49: expected an expression, found ')'"},
+    {"hir 1 function f { variant cpu { buffer b of state",
+     "1:46: expected input or output, found 'state'"},
+    {"hir 1 function f { variant cpu { copy (x, read y)",
+     "1:40: expected a view (read, write, both or atomic, then a "
+     "buffer), found 'x'"},
+    {"hir 1 function f { variant cpu { return (y)",
+     "1:42: expected tensor, int, float or none, found 'y'"},
+    {"hir 1 function f { variant cpu { let a = add(1, )",
+     "1:49: expected an expression, found ')'"},
 };
 
 TEST(Parse, SaysWhereAndWhat) {
@@ -66,11 +80,14 @@ TEST(Parse, RefusesDeepExpressions) {
   std::string deep;
   for (int i = 0; i < 100000; ++i) deep += "not(";
   const std::string text = "hir 1 function f { variant cpu { let a = " + deep;
-  EXPECT_NE(error_of(text).find("an expression deeper than 200: name a part of it with let"), std::string::npos);
+  EXPECT_NE(
+      error_of(text).find("the expression is nested deeper than 200: name a part of it with let"),
+      std::string::npos);
 }
 
 TEST(Parse, SurvivesEveryCutAndEveryByte) {
-  const std::string whole = program("let s = add(m, 1)\ncheck_le(s, 70) \"few\"", "fill f32 (write y, 0.5) at \"a\"");
+  const std::string whole = program("let s = add(m, 1)\ncheck_le(s, 70) \"few\"",
+                                    "fill f32 (write y, 0.5) at \"a\"");
   for (size_t n = 0; n < whole.size(); ++n) {
     error_of(whole.substr(0, n));
     for (char c : {'"', '(', '-', '9', '\xff', '\0'}) {

@@ -1,4 +1,4 @@
-// What husk-dump says of memory: formulas, plans, drawings.
+// The texts of husk-dump about memory: formulas, plans, drawings.
 #include <gtest/gtest.h>
 
 #include "program.h"
@@ -10,13 +10,16 @@ namespace {
 
 using namespace husk::compiler;
 
-// x f32 [1..64, 8], n int 0..9, flag bool; `body` and nothing returned.
+// A function with inputs x f32 [1..64, 8], n int 0..9, flag bool, the statements `body` and no
+// outputs.
 std::string function(std::string_view body) {
-  return "hir 1\ntarget cpu host \"a\"\nfunction f { input x tensor f32 [1..64, 8] input n int 0..9 input m int input flag bool\n"
-         "variant cpu {\n" + std::string(body) + "\nreturn () } }";
+  return "hir 1\ntarget cpu host \"a\"\nfunction f { input x tensor f32 [1..64, 8] input n int "
+         "0..9 input m int input flag bool\n"
+         "variant cpu {\n" +
+         std::string(body) + "\nreturn () } }";
 }
 
-std::string plan(std::string_view body, const GivenSizes& sizes = {}) {
+std::string plan(std::string_view body, const InputSizes& sizes = {}) {
   const auto bytes = compiled(function(body));
   std::string error;
   const auto artifact = Artifact::view(bytes, error);
@@ -28,11 +31,12 @@ std::string plan(std::string_view body, const GivenSizes& sizes = {}) {
 }
 
 TEST(Plan, TableAndDrawing) {
-  EXPECT_EQ(plan("let s = size(x, 0)\n"
-                 "buffer first bytes mul(s, 4) buffer b bytes mul(s, 8) buffer c bytes 256\n"
-                 "fill u8 (write first, 1) copy (write b[0, mul(s, 4)], read first)\n"
-                 "fill u8 (write c, 1) fill u8 (write b, 1)"),
-            R"(function f, variant host a: arena 768 bytes at the bounds, 1.000 of the lower bound 768
+  EXPECT_EQ(
+      plan("let s = size(x, 0)\n"
+           "buffer first bytes mul(s, 4) buffer b bytes mul(s, 8) buffer c bytes 256\n"
+           "fill u8 (write first, 1) copy (write b[0, mul(s, 4)], read first)\n"
+           "fill u8 (write c, 1) fill u8 (write b, 1)"),
+      R"(function f, variant host a: arena 768 bytes at the bounds, 1.000 of the lower bound 768
           offset        bytes  steps       buffer  bytes are
   a            0          512  1..3        b       x.0 * 8
   b          512          256  0..1        first   x.0 * 4
@@ -67,31 +71,45 @@ TEST(Plan, TableAndDrawing) {
 
 TEST(Plan, AtGivenSizes) {
   const char* body = "buffer b bytes mul(size(x, 0), 8) fill u8 (write b, 1)";
-  EXPECT_NE(plan(body, {{"x.0", 2}}).find("arena 16 bytes at the given sizes, 1.000 of the lower bound 16\n"), std::string::npos);
+  EXPECT_NE(plan(body, {{"x.0", 2}})
+                .find("arena 16 bytes at the given sizes, 1.000 of the lower bound 16\n"),
+            std::string::npos);
   EXPECT_NE(plan(body, {{"n", 2}}).find("arena 512 bytes at the given sizes"), std::string::npos);
 }
 
-TEST(Plan, WhatHasNoBound) {
-  EXPECT_EQ(plan("buffer b bytes max(m, 0) fill u8 (write b, 1)"),
-            "function f, variant host a: no bound for the size of buffer b: planned at each resize\n"
-            "          offset        bytes  steps       buffer  bytes are\n"
-            "  -            -    unbounded  0..0        b       max(m, 0)\n");
+TEST(Plan, UnboundedBuffers) {
+  EXPECT_EQ(
+      plan("buffer b bytes max(m, 0) fill u8 (write b, 1)"),
+      "function f, variant host a: no bound for the size of buffer b: planned at each resize\n"
+      "          offset        bytes  steps       buffer  bytes are\n"
+      "  -            -    unbounded  0..0        b       max(m, 0)\n");
   EXPECT_EQ(plan("let a = 1"), "function f, variant host a: no arena\n");
 }
 
-TEST(Plan, WhatOnlyTheDataDecides) {
-  const std::string text = plan("buffer c bytes 8 fill u8 (write c, 1) read i64 (read c) let r = result(0)\n"
-                                "buffer b bytes max(r, 0) fill u8 (write b, 1) buffer d bytes range(r, 0, 16) fill u8 (write d, 1)");
-  EXPECT_NE(text.find("; dynamic: 1 buffer whose size only the data decides is allocated during a run\n"), std::string::npos)
+TEST(Plan, BuffersSizedByData) {
+  const std::string text = plan(
+      "buffer c bytes 8 fill u8 (write c, 1) read i64 (read c) let r = result(0)\n"
+      "buffer b bytes max(r, 0) fill u8 (write b, 1) buffer d bytes range(r, 0, 16) fill u8 (write "
+      "d, 1)");
+  EXPECT_NE(
+      text.find("; dynamic: 1 buffer whose size only the data decides is allocated during a run\n"),
+      std::string::npos)
       << text;
-  EXPECT_NE(text.find("  - during a run    unbounded  2..2        b       max(result(0) of segment 0, 0)\n"), std::string::npos)
+  EXPECT_NE(
+      text.find(
+          "  - during a run    unbounded  2..2        b       max(result(0) of segment 0, 0)\n"),
+      std::string::npos)
       << text;
-  EXPECT_NE(text.find("           16  3..3        d       result(0) of segment 0\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("           16  3..3        d       result(0) of segment 0\n"),
+            std::string::npos)
+      << text;
 }
 
 TEST(Plan, ABufferLivesThroughALoop) {
-  const std::string text = plan("buffer b bytes 8 buffer c bytes 8 fill u8 (write b, 0)\n"
-                                "loop { read u8 (read b[0, 1]) while lt(result(0), n) fill u8 (write c, 1) fill u8 (write b, 2) }");
+  const std::string text = plan(
+      "buffer b bytes 8 buffer c bytes 8 fill u8 (write b, 0)\n"
+      "loop { read u8 (read b[0, 1]) while lt(result(0), n) fill u8 (write c, 1) fill u8 (write b, "
+      "2) }");
   EXPECT_NE(text.find("0..3        b "), std::string::npos) << text;
   EXPECT_NE(text.find("2..2        c "), std::string::npos) << text;
 }
@@ -110,7 +128,8 @@ TEST(Plan, Formulas) {
                             {"mul(mul(n, 4), mul(size(x, 0), 2))", "n * x.0 * 8"}};
   for (const auto& [size, text] : cases) {
     const std::string line = plan("buffer b bytes " + std::string(size) + " fill u8 (write b, 1)");
-    EXPECT_NE(line.find(" b       " + std::string(text) + "\n"), std::string::npos) << size << "\n" << line;
+    EXPECT_NE(line.find(" b       " + std::string(text) + "\n"), std::string::npos) << size << "\n"
+                                                                                    << line;
   }
 }
 
@@ -120,21 +139,24 @@ TEST(Plan, DeepFormulasEndInRegisters) {
   EXPECT_NE(plan("buffer b bytes " + size + " fill u8 (write b, 1)").find("%"), std::string::npos);
 }
 
-TEST(Plan, RefusesSizesThatAreNone) {
+TEST(Plan, RefusesInvalidSizes) {
   const auto bytes = compiled(function(""));
   std::string error;
   const auto artifact = Artifact::view(bytes, error);
   ASSERT_TRUE(artifact) << error;
-  EXPECT_EQ(check_sizes(artifact->program(), {{"y.0", 1}}),
-            "there is no 'y.0': write x.0 for dim 0 of tensor input x, n for an int that has a range");
+  EXPECT_EQ(
+      check_sizes(artifact->program(), {{"y.0", 1}}),
+      "there is no 'y.0': write x.0 for dim 0 of tensor input x, n for an int that has a range");
   EXPECT_NE(check_sizes(artifact->program(), {{"m", 1}}), "");
   EXPECT_NE(check_sizes(artifact->program(), {{"x.2", 1}}), "");
-  EXPECT_EQ(check_sizes(artifact->program(), {{"x.0", 65}}), "'x.0' cannot be 65: its range does not hold that");
+  EXPECT_EQ(check_sizes(artifact->program(), {{"x.0", 65}}),
+            "'x.0' cannot be 65: its range does not include that");
 }
 
 TEST(Plan, APictureOfRectangles) {
-  const auto bytes = compiled(function("buffer b bytes mul(size(x, 0), 8) buffer c bytes 8\n"
-                                       "fill u8 (write b, 1) fill u8 (write c, 1)"));
+  const auto bytes = compiled(
+      function("buffer b bytes mul(size(x, 0), 8) buffer c bytes 8\n"
+               "fill u8 (write b, 1) fill u8 (write c, 1)"));
   std::string error;
   const auto artifact = Artifact::view(bytes, error);
   ASSERT_TRUE(artifact) << error;
@@ -144,7 +166,8 @@ TEST(Plan, APictureOfRectangles) {
   EXPECT_NE(svg.find("<title>b: 512 bytes at 0, steps 0 to 0</title>"), std::string::npos) << svg;
   EXPECT_NE(svg.find("<title>c: 8 bytes at 0, steps 1 to 1</title>"), std::string::npos) << svg;
   EXPECT_NE(svg.find(">peak 512<"), std::string::npos) << svg;
-  EXPECT_EQ(svg.find("lower bound"), svg.rfind("lower bound"));   // in the title alone: the plan is as small
+  // Only the title names the lower bound, since the plan is as small.
+  EXPECT_EQ(svg.find("lower bound"), svg.rfind("lower bound"));
   EXPECT_EQ(svg, report_svg(*Artifact::view(bytes, error)));
   EXPECT_NE(report_svg(*artifact, {{"x.0", 2}}).find(">peak 16<"), std::string::npos);
 }

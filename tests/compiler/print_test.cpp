@@ -15,7 +15,7 @@ namespace {
 
 using namespace husk::compiler;
 
-// The example of HIR.md: what stands between its first two fences.
+// The example of HIR.md: the text between its first two fences.
 std::string example() {
   std::ifstream file(HIR_PAGE);
   const std::string page{std::istreambuf_iterator<char>(file), {}};
@@ -39,7 +39,8 @@ function g { input a none input b bool input c float input d int input e int -3.
   output o none output p bool output q float output r tensor c64 rank 0
   variant t { return (none, int true, float nan, tensor r c64 [] [] offset 3) }
   variant u { check(false) check_stride(g, 0, -1) read f16 (read h[0, 2]) at "\x01\x7f\t\n\\"
-    let z = fadd(fresult(0), -inf) launch k grid (1, 2, 3) (both h, atomic h[1, 2], null, asserts, 1.0e-300, -0.0, 5)
+    let z = fadd(fresult(0), -inf)
+    launch k grid (1, 2, 3) (both h, atomic h[1, 2], null, asserts, 1.0e-300, -0.0, 5)
     extern "a::b" (none, "text", dtype f8e5m2, [], [1, d], both tensor h u8 [1] [1] offset 2, null)
     return () } }
 kernel k i "s" () cluster 2 cooperative triggers_early block 1 2 3
@@ -59,10 +60,12 @@ producer "p")");
 }
 
 TEST(Print, WritesOneStatementALine) {
-  const std::string text =
-      print(parse("hir 1 function f{input x tensor f32[1..1,2..inf]variant v{let a=add(1,2)return()}}"));
-  EXPECT_EQ(text, "hir 1\n\nfunction f {\n  input x tensor f32 [1, 2..inf]\n  variant v {\n    let a = add(1, 2)\n"
-                  "    return ()\n  }\n}\n");
+  const std::string text = print(
+      parse("hir 1 function f{input x tensor f32[1..1,2..inf]variant v{let a=add(1,2)return()}}"));
+  EXPECT_EQ(text,
+            "hir 1\n\nfunction f {\n  input x tensor f32 [1, 2..inf]\n  variant v {\n    let a = "
+            "add(1, 2)\n"
+            "    return ()\n  }\n}\n");
 }
 
 TEST(Print, FloatsStayTheSame) {

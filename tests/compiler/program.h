@@ -1,4 +1,4 @@
-// Programs for the compiler's tests.
+// Programs and helpers for the tests of the compiler.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,23 +12,24 @@
 
 namespace husk::test {
 
-// A program with one function `f` for the host: x f32 [0..100, 8], m int 1..64, n int, t float in, y f32 of rank 2 out.
-// `body` stands before the buffers of x and y, `steps` behind them.
+// A program with one function `f` for the host: x f32 [0..100, 8], m int 1..64, n int, t float in,
+// y f32 of rank 2 out. `body` is inserted before the buffers of x and y, `steps` after them.
 std::string program(std::string_view body, std::string_view steps = "");
 
-// The bytes of the artifact; a test failure and empty where there is an error.
-std::vector<uint8_t> compiled(std::string_view text, const std::filesystem::path& root = "/nowhere");
+// The bytes of the artifact. An error is a test failure; the result is empty then.
+std::vector<uint8_t> compiled(std::string_view text,
+                              const std::filesystem::path& root = "/nowhere");
 
-// "line:column: text" of the error; empty where there is none.
+// The error as "line:column: text"; empty if the program compiles.
 std::string error_of(std::string_view text, const std::filesystem::path& root = "/nowhere");
 
-// The disassembly of all variants, after the runtime has verified the bytes.
+// The disassembly of all variants. The runtime's verifier must accept the artifact.
 std::string code_of(std::string_view text, const std::filesystem::path& root = "/nowhere");
 
-// The register ops of `code`, without buffers and steps, one a line without indentation.
+// The scalar ops of code_of(text): one on each line, without indentation, buffers and steps.
 std::string scalars_of(std::string_view text);
 
-// A folder that goes with the test.
+// A temporary folder, which the destructor removes.
 class Folder {
  public:
   Folder();
@@ -41,7 +42,7 @@ class Folder {
   std::filesystem::path path_;
 };
 
-// The bytes of a safetensors file with these entries of its header, as JSON, and this data.
+// The bytes of a safetensors file with this JSON header and this data.
 std::string safetensors(std::string_view header, std::string_view data);
 
 }  // namespace husk::test

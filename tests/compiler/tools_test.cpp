@@ -1,4 +1,4 @@
-// The two programs, as a shell runs them.
+// huskc and husk-dump, run by a shell.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 struct Outcome {
   int status;
-  std::string text;   // stdout and stderr
+  std::string text;  // stdout and stderr together
 };
 
 Outcome run(const std::string& command) {
@@ -28,7 +28,9 @@ Outcome run(const std::string& command) {
 class Tools : public ::testing::Test {
  protected:
   Outcome huskc(const std::string& arguments) { return run(std::string(HUSKC) + " " + arguments); }
-  Outcome dump(const std::string& arguments) { return run(std::string(HUSK_DUMP) + " " + arguments); }
+  Outcome dump(const std::string& arguments) {
+    return run(std::string(HUSK_DUMP) + " " + arguments);
+  }
   Folder folder;
   const std::string hir = folder.file("model.hir", program("", "fill f32 (write y, 0.5)"));
   const std::string husk = (folder.path() / "model.husk").string();
@@ -44,9 +46,11 @@ TEST_F(Tools, CompileAndDump) {
   EXPECT_EQ(dump(husk + " --output=json").text.substr(0, 1), "{");
   EXPECT_EQ(dump(husk + " --output=svg").text.substr(0, 5), "<svg ");
   EXPECT_NE(dump(husk + " --output=plan --at x.0=7").text.find("no arena"), std::string::npos);
-  EXPECT_EQ(dump(husk + " --at x.0=101").text, husk + ": 'x.0' cannot be 101: its range does not hold that\n");
-  EXPECT_EQ(dump(husk + " --at x.0").text, husk + ": --at=x.0: write NAME=N, as in x.0=64\n");
-  EXPECT_EQ(dump(husk + " --at x.0=").status, 1);
+  EXPECT_EQ(dump(husk + " --at x.0=101").text,
+            "husk-dump: --at: 'x.0' cannot be 101: its range does not include that; see --help\n");
+  EXPECT_EQ(dump(husk + " --at x.0").text,
+            "husk-dump: --at=x.0: write NAME=N, as in x.0=64; see --help\n");
+  EXPECT_EQ(dump(husk + " --at x.0=").status, 2);
 }
 
 TEST_F(Tools, Print) {
@@ -65,13 +69,41 @@ TEST_F(Tools, ErrorsNameThePlace) {
   EXPECT_FALSE(std::filesystem::exists(husk));
 }
 
-TEST_F(Tools, SayWhatTheyWant) {
-  EXPECT_NE(huskc(hir).status, 0);
-  EXPECT_NE(huskc("").status, 0);
-  EXPECT_EQ(huskc("--help").status, 0);
-  EXPECT_EQ(dump("--help").status, 0);
-  EXPECT_NE(dump(husk + " --output=xml").status, 0);
-  EXPECT_EQ(huskc("--version").text.substr(0, 6), "huskc ");
+// Every mistake of a command line is one line that says what is allowed, and exit code 2.
+void expect_usage_error(const Outcome& outcome, const std::string& text) {
+  EXPECT_EQ(outcome.status, 2) << outcome.text;
+  EXPECT_NE(outcome.text.find(text), std::string::npos) << outcome.text;
+  EXPECT_EQ(outcome.text.find('\n'), outcome.text.size() - 1) << outcome.text;
+}
+
+TEST_F(Tools, RefuseWrongCommandLines) {
+  expect_usage_error(huskc(""), "huskc: input is required; see --help");
+  expect_usage_error(huskc(hir), "huskc: write -o model.husk to compile, or --print");
+  expect_usage_error(huskc(hir + " --unknown"), "--unknown");
+  expect_usage_error(huskc(hir + " -o " + husk + " --emit=elf"),
+                     "huskc: --emit: 'elf' is unknown: write one of husk, obj; see --help");
+  expect_usage_error(huskc(hir + " -o " + husk + " --emit=obj --machine=mips"),
+                     "write one of x86-64, aarch64;");
+  expect_usage_error(huskc(hir + " -o " + husk + " --emit=obj --symbol=1x"),
+                     "'1x' is not a C identifier");
+  expect_usage_error(huskc(hir + " -o " + husk + " --symbol=x"), "need --emit=obj");
+  expect_usage_error(huskc(hir + " -o " + husk + " --emit=obj --print-lowered"),
+                     "--print-lowered needs --emit=husk");
+  EXPECT_FALSE(std::filesystem::exists(husk));
+  expect_usage_error(dump(""), "husk-dump: file is required; see --help");
+  expect_usage_error(dump(husk + " --output=svgg"),
+                     "husk-dump: --output: 'svgg' is unknown: write one of meta, code, plan, "
+                     "graph, sizes, all, json, svg; see --help");
+}
+
+TEST_F(Tools, HelpAndVersion) {
+  for (const Outcome& outcome : {huskc("--help"), dump("--help")}) {
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_NE(outcome.text.find("Exit codes: 0 success"), std::string::npos) << outcome.text;
+  }
+  EXPECT_EQ(huskc("--version").text, "huskc " HUSK_VERSION "\n");
+  EXPECT_EQ(dump("--version").text, "husk-dump " HUSK_VERSION "\n");
+  EXPECT_EQ(dump("--version").status, 0);
 }
 
 TEST_F(Tools, DumpRefusesDamage) {

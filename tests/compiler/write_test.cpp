@@ -1,7 +1,8 @@
 #include <gtest/gtest.h>
-#include <husk/husk.h>
 
 #include <cstring>
+
+#include <husk/husk.h>
 
 #include "program.h"
 #include "read/artifact.h"
@@ -28,16 +29,19 @@ function f { variant cpu { return () } }
 class Write : public ::testing::Test {
  protected:
   Write() {
-    folder.file("k.so", std::string("\x7f" "ELF") + std::string(96, 'k'));
+    folder.file("k.so", std::string("\x7f"
+                                    "ELF") +
+                            std::string(96, 'k'));
     folder.file("k.ptx", ".version 8.0");
     folder.file("w.safetensors",
-                safetensors(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", "12345678"));
+                safetensors(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})",
+                            "12345678"));
     folder.file("model.hir", kBlobs);
   }
   Folder folder;
 };
 
-TEST_F(Write, PlacesBlobsAsTheFormatSays) {
+TEST_F(Write, PlacesBlobsAccordingToTheFormat) {
   const auto bytes = compiled(kBlobs, folder.path());
   std::string error;
   const auto artifact = Artifact::view(bytes, error);
@@ -47,9 +51,9 @@ TEST_F(Write, PlacesBlobsAsTheFormatSays) {
   const auto image = [&](int i) { return p.images()->Get(static_cast<uint32_t>(i))->blob(); };
   const auto constant = [&](int i) { return p.constants()->Get(static_cast<uint32_t>(i))->blob(); };
   EXPECT_EQ(image(0)->offset(), 0u);
-  EXPECT_EQ(image(1)->offset(), 0u);   // the same bytes
+  EXPECT_EQ(image(1)->offset(), 0u);  // equal bytes are stored once
   EXPECT_EQ(image(2)->offset(), 128u);
-  EXPECT_EQ(image(2)->size(), 13u);    // with its NUL
+  EXPECT_EQ(image(2)->size(), 13u);  // includes the NUL
   EXPECT_EQ(constant(0)->offset(), 4096u);
   EXPECT_EQ(constant(1)->offset(), 4096u);
   EXPECT_EQ(constant(2)->size(), 0u);
@@ -69,7 +73,8 @@ TEST_F(Write, TwiceGivesTheSameBytes) {
 
 TEST_F(Write, ToAFileAsToMemory) {
   const auto made = compile_file(folder.path() / "model.hir", folder.path() / "model.husk");
-  ASSERT_TRUE(std::holds_alternative<Summary>(made)) << describe(std::get<Error>(made), "model.hir");
+  ASSERT_TRUE(std::holds_alternative<Summary>(made))
+      << describe(std::get<Error>(made), "model.hir");
   const auto memory = compiled(kBlobs, folder.path());
   EXPECT_EQ(folder.read("model.husk"), std::string(memory.begin(), memory.end()));
   const Summary& s = std::get<Summary>(made);
@@ -95,20 +100,24 @@ TEST_F(Write, NamesFilesThatCannotBeUsed) {
     return std::holds_alternative<Error>(made) ? std::get<Error>(made).text : "";
   };
   const std::string path = folder.path().string();
-  EXPECT_EQ(error(path + "/nope.hir", path + "/a"), "cannot open " + path + "/nope.hir: No such file or directory");
-  EXPECT_EQ(error(path, path + "/a"), path + " is no regular file");
-  EXPECT_EQ(error(path + "/model.hir", path + "/model.hir"), "the output would overwrite the input");
+  EXPECT_EQ(error(path + "/nope.hir", path + "/a"),
+            "cannot open " + path + "/nope.hir: No such file or directory");
+  EXPECT_EQ(error(path, path + "/a"), path + " is not a regular file");
+  EXPECT_EQ(error(path + "/model.hir", path + "/model.hir"),
+            "the output would overwrite the input");
   EXPECT_EQ(error(path + "/model.hir", path + "/no/a"),
             "cannot write " + path + "/no/a.part: No such file or directory");
 }
 
-TEST_F(Write, ImagesMustBeWhatTheyAreSaidToBe) {
+TEST_F(Write, ImagesMustHaveTheStatedFormat) {
   const auto error = [&](const char* name) {
     return error_of(std::string("hir 1 target cpu host \"a\"\nimage i cpu elf \"") + name +
-                        "\" function f { variant cpu { return () } }", folder.path());
+                        "\" function f { variant cpu { return () } }",
+                    folder.path());
   };
   EXPECT_EQ(error("k.so"), "");
-  EXPECT_EQ(error("k.ptx"), "2:17: image 'i' is no elf file: it does not begin as ELF");
+  EXPECT_EQ(error("k.ptx"),
+            "2:17: image 'i' is not in elf format: it does not begin with the ELF magic");
   folder.file("empty", "");
   EXPECT_EQ(error("empty"), "2:17: image 'i' is an empty file");
 }
@@ -118,7 +127,8 @@ TEST_F(Write, TheRootIsWherePathsBegin) {
   folder.file("sub/model.hir", kBlobs);
   const auto without = compile_file(folder.path() / "sub/model.hir", folder.path() / "a.husk");
   EXPECT_TRUE(std::holds_alternative<Error>(without));
-  const auto with = compile_file(folder.path() / "sub/model.hir", folder.path() / "a.husk", folder.path());
+  const auto with = compile_file(folder.path() / "sub/model.hir", folder.path() / "a.husk",
+                                 folder.path());
   EXPECT_TRUE(std::holds_alternative<Summary>(with));
   const auto beside = compile(folder.path() / "model.hir");
   EXPECT_TRUE(std::holds_alternative<std::vector<uint8_t>>(beside));

@@ -1,9 +1,9 @@
-// A libcublasLt.so.13 for tests, over the fake driver: computes on the host what a real one would on the device, in the stream's
-// order, and aborts where a real one's behaviour is not defined: another algorithm than the problem's own, memory that is less
-// aligned than was promised, too small a workspace, operands outside of live memory. Calls count and fail as the driver's do
-// (fake_calls, fake_fail_call), with a status of cuBLAS's; a heuristic that is made to fail with -1 finds nothing.
-#include <blas.h>
-
+// A libcublasLt.so.13 for tests that runs on the fake driver. It computes products on the host, in
+// the order of the stream, and aborts if the real library's behaviour is undefined: an algorithm of
+// another problem, memory with a smaller alignment than was promised, a workspace that is too
+// small, operands outside of live memory. Calls are counted and fail like the driver's (fake_calls,
+// fake_fail_call), with a status of cuBLAS. A heuristic that is to fail with -1 succeeds without a
+// result.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +11,7 @@
 #include <initializer_list>
 
 #include "fake.h"
+#include "ops/blas.h"
 
 using namespace husk::cuda;
 
@@ -59,18 +60,20 @@ struct Work {
   abort();
 }
 
-// What the driver's faults are here.
+// The status for a fault, which is a code of the driver or a status of cuBLAS.
 cublasStatus_t status_of(int32_t code) {
   if (code == CUDA_ERROR_OUT_OF_MEMORY) return CUBLAS_STATUS_ALLOC_FAILED;
   return code > 16 ? CUBLAS_STATUS_EXECUTION_FAILED : static_cast<cublasStatus_t>(code);
 }
-cublasStatus_t enter(const char* name, bool in_context) { return status_of(fake_enter(name, in_context)); }
+cublasStatus_t enter(const char* name, bool in_context) {
+  return status_of(fake_enter(name, in_context));
+}
 
 template <class T>
 T& as(void* descriptor, uint64_t kind) {
-  T& it = *static_cast<T*>(descriptor);
-  if (it.kind != kind) violation("a descriptor of another kind, or none");
-  return it;
+  T& typed = *static_cast<T*>(descriptor);
+  if (typed.kind != kind) violation("a descriptor of another kind, or no descriptor");
+  return typed;
 }
 
 template <class T>
@@ -82,7 +85,7 @@ cublasStatus_t set(T* to, const void* value, size_t size) {
 
 size_t width(cudaDataType_t type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
 
-double half(uint16_t bits) {
+double from_half(uint16_t bits) {
   const int exponent = bits >> 10 & 31, fraction = bits & 1023;
   const double value = exponent == 31  ? (fraction ? NAN : INFINITY)
                        : exponent == 0 ? ldexp(fraction, -24)
@@ -97,7 +100,7 @@ uint16_t to_half(double value) {
   if (magnitude >= 65520) return sign | 0x7C00;
   int exponent = 0;
   frexp(magnitude, &exponent);
-  const int shift = exponent - 11 < -24 ? -24 : exponent - 11;   // the unit of the last place
+  const int shift = exponent - 11 < -24 ? -24 : exponent - 11;  // the unit of the last place
   const double units = nearbyint(ldexp(magnitude, -shift));
   if (units < 1024) return static_cast<uint16_t>(sign | static_cast<int>(units));
   return static_cast<uint16_t>(sign + ((shift + 24) << 10) + static_cast<int>(units));
@@ -111,7 +114,7 @@ double load(cudaDataType_t type, const void* from, int64_t index) {
   switch (type) {
     case CUDA_R_64F: memcpy(&wide, at, 8); return wide;
     case CUDA_R_32F: memcpy(&single, at, 4); return single;
-    case CUDA_R_16F: memcpy(&word, at, 2); return half(static_cast<uint16_t>(word));
+    case CUDA_R_16F: memcpy(&word, at, 2); return from_half(static_cast<uint16_t>(word));
     case CUDA_R_16BF:
       memcpy(reinterpret_cast<char*>(&word) + 2, at, 2);
       memcpy(&single, &word, 4);
@@ -141,30 +144,36 @@ void store(cudaDataType_t type, void* to, int64_t index, double value) {
   }
 }
 
-// Which problem it is, but for addresses and numbers.
+// A hash of the problem without addresses, alpha and beta.
 uint64_t hash(const Desc& desc, const Layout* const* layouts) {
   uint64_t h = 14695981039346656037u;
   const auto add = [&h](const void* data, size_t size) {
-    for (size_t i = 0; i < size; ++i) h = (h ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211u;
+    for (size_t i = 0; i < size; ++i)
+      h = (h ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211u;
   };
   add(&desc, offsetof(Desc, bias));
   for (int i = 0; i < 4; ++i) add(layouts[i], sizeof(Layout));
   return h;
 }
 
-// Whether it is a product that there is a kernel for.
-cublasStatus_t check(const Desc& desc, const Layout& a, const Layout& b, const Layout& c, const Layout& d) {
+// CUBLAS_STATUS_SUCCESS if the library has a kernel for the product.
+cublasStatus_t check(const Desc& desc, const Layout& a, const Layout& b, const Layout& c,
+                     const Layout& d) {
   const uint64_t m = d.rows, n = d.columns, k = desc.transposed[0] ? a.rows : a.columns;
-  const bool fit = (desc.transposed[0] ? a.columns : a.rows) == m && (desc.transposed[1] ? b.columns : b.rows) == k &&
+  const bool fit = (desc.transposed[0] ? a.columns : a.rows) == m &&
+                   (desc.transposed[1] ? b.columns : b.rows) == k &&
                    (desc.transposed[1] ? b.rows : b.columns) == n && c.rows == m && c.columns == n;
   if (!fit || m == 0 || n == 0 || k == 0) return CUBLAS_STATUS_INVALID_VALUE;
   for (const Layout* each : {&a, &b, &c, &d})
-    if (each->ld < static_cast<int64_t>(each->rows) || each->batch != d.batch || each->type != d.type || each->batch < 1)
+    if (each->ld < static_cast<int64_t>(each->rows) || each->batch != d.batch ||
+        each->type != d.type || each->batch < 1)
       return CUBLAS_STATUS_INVALID_VALUE;
   if (d.batch > 1 && (d.stride == 0 || c.stride == 0)) return CUBLAS_STATUS_INVALID_VALUE;
   const bool is_double = d.type == CUDA_R_64F;
-  if (is_double != (desc.compute == CUBLAS_COMPUTE_64F) || is_double != (desc.scale == CUDA_R_64F)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && d.type != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (is_double != (desc.compute == CUBLAS_COMPUTE_64F) || is_double != (desc.scale == CUDA_R_64F))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && d.type != CUDA_R_32F)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -182,7 +191,8 @@ void multiply(const void* data) {
         for (int64_t i = 0; i < k; ++i) {
           const int64_t at_a = w.desc.transposed[0] ? i + row * a.ld : row + i * a.ld;
           const int64_t at_b = w.desc.transposed[1] ? column + i * b.ld : i + column * b.ld;
-          sum += load(a.type, w.a, batch * a.stride + at_a) * load(b.type, w.b, batch * b.stride + at_b);
+          sum += load(a.type, w.a, batch * a.stride + at_a) *
+                 load(b.type, w.b, batch * b.stride + at_b);
         }
         sum *= w.alpha;
         if (w.beta != 0) sum += w.beta * load(c.type, w.c, batch * c.stride + row + column * c.ld);
@@ -192,13 +202,15 @@ void multiply(const void* data) {
 }
 
 fake_range range(const Layout& layout, const void* at) {
-  const int64_t last = (layout.batch - 1) * layout.stride + static_cast<int64_t>(layout.columns - 1) * layout.ld +
+  const int64_t last = (layout.batch - 1) * layout.stride +
+                       static_cast<int64_t>(layout.columns - 1) * layout.ld +
                        static_cast<int64_t>(layout.rows);
   return {at, static_cast<uint64_t>(last) * width(layout.type)};
 }
 
-bool meet(const fake_range& one, const fake_range& other) {
-  const auto a = reinterpret_cast<uintptr_t>(one.address), b = reinterpret_cast<uintptr_t>(other.address);
+bool overlap(const fake_range& one, const fake_range& other) {
+  const auto a = reinterpret_cast<uintptr_t>(one.address),
+             b = reinterpret_cast<uintptr_t>(other.address);
   return a < b + other.size && b < a + one.size;
 }
 
@@ -233,7 +245,8 @@ EXPORT const char* cublasLtGetStatusName(cublasStatus_t status) {
   return "unrecognized status";
 }
 
-EXPORT cublasStatus_t cublasLtMatrixLayoutInit_internal(void* layout, size_t size, cudaDataType_t type, uint64_t rows,
+EXPORT cublasStatus_t cublasLtMatrixLayoutInit_internal(void* layout, size_t size,
+                                                        cudaDataType_t type, uint64_t rows,
                                                         uint64_t columns, int64_t ld) {
   if (const cublasStatus_t fault = enter("cublasLtMatrixLayoutInit", false)) return fault;
   if (size < 64) return CUBLAS_STATUS_ALLOC_FAILED;
@@ -241,29 +254,35 @@ EXPORT cublasStatus_t cublasLtMatrixLayoutInit_internal(void* layout, size_t siz
   return CUBLAS_STATUS_SUCCESS;
 }
 
-EXPORT cublasStatus_t cublasLtMatrixLayoutSetAttribute(void* layout, cublasLtMatrixLayoutAttribute_t attribute, const void* value,
-                                                       size_t size) {
+EXPORT cublasStatus_t cublasLtMatrixLayoutSetAttribute(void* layout,
+                                                       cublasLtMatrixLayoutAttribute_t attribute,
+                                                       const void* value, size_t size) {
   if (const cublasStatus_t fault = enter("cublasLtMatrixLayoutSetAttribute", false)) return fault;
-  Layout& it = as<Layout>(layout, kLayout);
-  return attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT ? set(&it.batch, value, size) : set(&it.stride, value, size);
+  Layout& typed = as<Layout>(layout, kLayout);
+  return attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT ? set(&typed.batch, value, size)
+                                                         : set(&typed.stride, value, size);
 }
 
-EXPORT cublasStatus_t cublasLtMatmulDescInit_internal(void* desc, size_t size, cublasComputeType_t compute, cudaDataType_t scale) {
+EXPORT cublasStatus_t cublasLtMatmulDescInit_internal(void* desc, size_t size,
+                                                      cublasComputeType_t compute,
+                                                      cudaDataType_t scale) {
   if (const cublasStatus_t fault = enter("cublasLtMatmulDescInit", false)) return fault;
   if (size < sizeof(Desc)) return CUBLAS_STATUS_ALLOC_FAILED;
-  *static_cast<Desc*>(desc) = {kDesc, compute, scale, {0, 0}, CUBLASLT_EPILOGUE_DEFAULT, 0, nullptr};
+  *static_cast<Desc*>(desc) = {kDesc, compute, scale, {0, 0}, CUBLASLT_EPILOGUE_DEFAULT,
+                               0,     nullptr};
   return CUBLAS_STATUS_SUCCESS;
 }
 
-EXPORT cublasStatus_t cublasLtMatmulDescSetAttribute(void* desc, cublasLtMatmulDescAttributes_t attribute, const void* value,
-                                                     size_t size) {
+EXPORT cublasStatus_t cublasLtMatmulDescSetAttribute(void* desc,
+                                                     cublasLtMatmulDescAttributes_t attribute,
+                                                     const void* value, size_t size) {
   if (const cublasStatus_t fault = enter("cublasLtMatmulDescSetAttribute", false)) return fault;
-  Desc& it = as<Desc>(desc, kDesc);
+  Desc& typed = as<Desc>(desc, kDesc);
   switch (attribute) {
-    case CUBLASLT_MATMUL_DESC_TRANSA: return set(&it.transposed[0], value, size);
-    case CUBLASLT_MATMUL_DESC_TRANSB: return set(&it.transposed[1], value, size);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE: return set(&it.epilogue, value, size);
-    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return set(&it.bias, value, size);
+    case CUBLASLT_MATMUL_DESC_TRANSA: return set(&typed.transposed[0], value, size);
+    case CUBLASLT_MATMUL_DESC_TRANSB: return set(&typed.transposed[1], value, size);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: return set(&typed.epilogue, value, size);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return set(&typed.bias, value, size);
   }
   return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -275,28 +294,36 @@ EXPORT cublasStatus_t cublasLtMatmulPreferenceInit_internal(void* preference, si
   return CUBLAS_STATUS_SUCCESS;
 }
 
-EXPORT cublasStatus_t cublasLtMatmulPreferenceSetAttribute(void* preference, cublasLtMatmulPreferenceAttributes_t attribute,
-                                                           const void* value, size_t size) {
-  if (const cublasStatus_t fault = enter("cublasLtMatmulPreferenceSetAttribute", false)) return fault;
-  Preference& it = as<Preference>(preference, kPreference);
-  if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return set(&it.workspace, value, size);
-  return set(&it.align[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, size);
+EXPORT cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
+    void* preference, cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
+    size_t size) {
+  if (const cublasStatus_t fault = enter("cublasLtMatmulPreferenceSetAttribute", false))
+    return fault;
+  Preference& typed = as<Preference>(preference, kPreference);
+  if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
+    return set(&typed.workspace, value, size);
+  return set(&typed.align[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, size);
 }
 
-EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, void* desc, void* a, void* b, void* c, void* d,
-                                                     void* preference, int, cublasLtMatmulHeuristicResult_t* results, int* count) {
+EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, void* desc, void* a,
+                                                     void* b, void* c, void* d, void* preference,
+                                                     int, cublasLtMatmulHeuristicResult_t* results,
+                                                     int* count) {
   *count = 0;
   const cublasStatus_t fault = enter("cublasLtMatmulAlgoGetHeuristic", true);
   if (static_cast<int>(fault) == -1) return CUBLAS_STATUS_SUCCESS;
   if (fault) return fault;
-  if (*reinterpret_cast<uint64_t*>(handle) != kAlgo) violation("no handle");
+  if (*reinterpret_cast<uint64_t*>(handle) != kAlgo) violation("not a handle");
   const Layout* layouts[4] = {};
-  void* given[] = {a, b, c, d};
-  for (int i = 0; i < 4; ++i) layouts[i] = &as<Layout>(given[i], kLayout);
+  void* arguments[] = {a, b, c, d};
+  for (int i = 0; i < 4; ++i) layouts[i] = &as<Layout>(arguments[i], kLayout);
   const Desc& problem = as<Desc>(desc, kDesc);
   const Preference& wanted = as<Preference>(preference, kPreference);
-  if (const cublasStatus_t wrong = check(problem, *layouts[0], *layouts[1], *layouts[2], *layouts[3])) return wrong;
-  if (problem.epilogue == CUBLASLT_EPILOGUE_BIAS && !problem.bias) return CUBLAS_STATUS_INVALID_VALUE;
+  if (const cublasStatus_t wrong = check(problem, *layouts[0], *layouts[1], *layouts[2],
+                                         *layouts[3]))
+    return wrong;
+  if (problem.epilogue == CUBLASLT_EPILOGUE_BIAS && !problem.bias)
+    return CUBLAS_STATUS_INVALID_VALUE;
   const uint64_t all = layouts[3]->rows * layouts[3]->columns * 4;
   Algo algo = {kAlgo, hash(problem, layouts), all < wanted.workspace ? all : wanted.workspace, {}};
   for (int i = 0; i < 4; ++i) algo.align[i] = static_cast<uint16_t>(wanted.align[i]);
@@ -307,23 +334,27 @@ EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, vo
   return CUBLAS_STATUS_SUCCESS;
 }
 
-EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, void* desc, const void* alpha, const void* a, void* a_layout,
-                                     const void* b, void* b_layout, const void* beta, const void* c, void* c_layout, void* d,
-                                     void* d_layout, const cublasLtMatmulAlgo_t* algo, void* workspace, size_t workspace_size,
-                                     CUstream stream) {
-  if (*reinterpret_cast<uint64_t*>(handle) != kAlgo) violation("no handle");
+EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, void* desc, const void* alpha,
+                                     const void* a, void* a_layout, const void* b, void* b_layout,
+                                     const void* beta, const void* c, void* c_layout, void* d,
+                                     void* d_layout, const cublasLtMatmulAlgo_t* algo,
+                                     void* workspace, size_t workspace_size, CUstream stream) {
+  if (*reinterpret_cast<uint64_t*>(handle) != kAlgo) violation("not a handle");
   Work w = {};
   w.desc = as<Desc>(desc, kDesc);
-  void* given[] = {a_layout, b_layout, c_layout, d_layout};
+  void* arguments[] = {a_layout, b_layout, c_layout, d_layout};
   const Layout* layouts[4];
-  for (int i = 0; i < 4; ++i) layouts[i] = &(w.layouts[i] = as<Layout>(given[i], kLayout));
+  for (int i = 0; i < 4; ++i) layouts[i] = &(w.layouts[i] = as<Layout>(arguments[i], kLayout));
   Algo chosen;
   memcpy(&chosen, algo, sizeof chosen);
-  if (chosen.kind != kAlgo || chosen.problem != hash(w.desc, layouts)) violation("the algorithm is another problem's");
-  if (workspace_size < chosen.workspace) violation("the workspace is smaller than the algorithm's");
+  if (chosen.kind != kAlgo || chosen.problem != hash(w.desc, layouts))
+    violation("the algorithm belongs to another problem");
+  if (workspace_size < chosen.workspace)
+    violation("the workspace is smaller than the algorithm needs");
   const void* pointers[] = {a, b, c, d};
   for (int i = 0; i < 4; ++i)
-    if (reinterpret_cast<uintptr_t>(pointers[i]) % chosen.align[i]) violation("an operand is less aligned than was promised");
+    if (reinterpret_cast<uintptr_t>(pointers[i]) % chosen.align[i])
+      violation("an operand has a smaller alignment than was promised");
   w.a = a;
   w.b = b;
   w.c = c;
@@ -337,10 +368,12 @@ EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, void* desc, const 
   if (w.beta != 0) ranges[count++] = range(w.layouts[2], c);
   if (w.desc.epilogue == CUBLASLT_EPILOGUE_BIAS) {
     ranges[count++] = {w.desc.bias, w.layouts[3].rows * width(w.layouts[3].type)};
-    if (reinterpret_cast<uintptr_t>(w.desc.bias) % chosen.align[3]) violation("the bias is less aligned than was promised");
+    if (reinterpret_cast<uintptr_t>(w.desc.bias) % chosen.align[3])
+      violation("the bias has a smaller alignment than was promised");
   }
   if (workspace_size) ranges[count++] = {workspace, workspace_size};
   for (uint32_t i = 1; i < count; ++i)
-    if (meet(ranges[0], ranges[i]) && ranges[i].address != (w.beta != 0 ? c : nullptr)) violation("the result overlaps an operand");
+    if (overlap(ranges[0], ranges[i]) && ranges[i].address != (w.beta != 0 ? c : nullptr))
+      violation("the result overlaps an operand");
   return status_of(fake_queue("cublasLtMatmul", stream, multiply, &w, sizeof w, ranges, count));
 }

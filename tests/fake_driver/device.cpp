@@ -10,13 +10,27 @@ namespace {
 const std::map<int, const char*>& error_names() {
   static const auto* const names = new std::map<int, const char*>{
 #define NAME(error) {error, #error}
-      NAME(CUDA_SUCCESS), NAME(CUDA_ERROR_INVALID_VALUE), NAME(CUDA_ERROR_OUT_OF_MEMORY),
-      NAME(CUDA_ERROR_NOT_INITIALIZED), NAME(CUDA_ERROR_STUB_LIBRARY), NAME(CUDA_ERROR_NO_DEVICE),
-      NAME(CUDA_ERROR_INVALID_DEVICE), NAME(CUDA_ERROR_INVALID_IMAGE), NAME(CUDA_ERROR_INVALID_CONTEXT),
-      NAME(CUDA_ERROR_NO_BINARY_FOR_GPU), NAME(CUDA_ERROR_INVALID_PTX), NAME(CUDA_ERROR_JIT_COMPILER_NOT_FOUND),
-      NAME(CUDA_ERROR_UNSUPPORTED_PTX_VERSION), NAME(CUDA_ERROR_INVALID_HANDLE), NAME(CUDA_ERROR_NOT_FOUND),
-      NAME(CUDA_ERROR_ILLEGAL_ADDRESS), NAME(CUDA_ERROR_LAUNCH_FAILED), NAME(CUDA_ERROR_NOT_SUPPORTED),
-      NAME(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH), NAME(CUDA_ERROR_INVALID_CLUSTER_SIZE), NAME(CUDA_ERROR_UNKNOWN),
+      NAME(CUDA_SUCCESS),
+      NAME(CUDA_ERROR_INVALID_VALUE),
+      NAME(CUDA_ERROR_OUT_OF_MEMORY),
+      NAME(CUDA_ERROR_NOT_INITIALIZED),
+      NAME(CUDA_ERROR_STUB_LIBRARY),
+      NAME(CUDA_ERROR_NO_DEVICE),
+      NAME(CUDA_ERROR_INVALID_DEVICE),
+      NAME(CUDA_ERROR_INVALID_IMAGE),
+      NAME(CUDA_ERROR_INVALID_CONTEXT),
+      NAME(CUDA_ERROR_NO_BINARY_FOR_GPU),
+      NAME(CUDA_ERROR_INVALID_PTX),
+      NAME(CUDA_ERROR_JIT_COMPILER_NOT_FOUND),
+      NAME(CUDA_ERROR_UNSUPPORTED_PTX_VERSION),
+      NAME(CUDA_ERROR_INVALID_HANDLE),
+      NAME(CUDA_ERROR_NOT_FOUND),
+      NAME(CUDA_ERROR_ILLEGAL_ADDRESS),
+      NAME(CUDA_ERROR_LAUNCH_FAILED),
+      NAME(CUDA_ERROR_NOT_SUPPORTED),
+      NAME(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH),
+      NAME(CUDA_ERROR_INVALID_CLUSTER_SIZE),
+      NAME(CUDA_ERROR_UNKNOWN),
 #undef NAME
   };
   return *names;
@@ -45,22 +59,24 @@ const std::vector<Symbol>& symbols() {
   return *table;
 }
 
-// Some object that dies with the last context, or null. Libraries and graphs belong to none.
+// The kind of a live object that belongs to a context although all contexts are dead, or null.
+// Libraries and graphs do not belong to contexts.
 const char* live_in_contexts() {
-  for (const Context* context : state().contexts) {
+  for (const Context* context : state().contexts)
     if (context && context->live) return nullptr;
-  }
   for (const auto& [handle, object] : state().objects) {
     const std::string kind = object->kind;
-    if (object->counted && object->live && kind != "library" && kind != "graph") return object->kind;
+    if (object->counted && object->live && kind != "library" && kind != "graph")
+      return object->kind;
   }
-  for (const auto& [address, allocation] : state().allocations) {
+  for (const auto& [address, allocation] : state().allocations)
     if (allocation.live) return "allocation";
-  }
   return nullptr;
 }
 
-bool known(CUdevice device) { return state().initialised && device >= 0 && device < state().devices; }
+bool known(CUdevice device) {
+  return state().initialised && device >= 0 && device < state().devices;
+}
 
 }  // namespace
 
@@ -81,11 +97,11 @@ CUresult cuDriverGetVersion(int* version) {
   return CUDA_SUCCESS;
 }
 
-// Not counted: it is how the others' errors are told.
+// Not counted as a call, because errors of other calls are reported through it.
 CUresult cuGetErrorName(CUresult error, const char** name) {
-  const auto found = error_names().find(error);
-  if (found == error_names().end()) return CUDA_ERROR_INVALID_VALUE;
-  *name = found->second;
+  const auto entry = error_names().find(error);
+  if (entry == error_names().end()) return CUDA_ERROR_INVALID_VALUE;
+  *name = entry->second;
   return CUDA_SUCCESS;
 }
 
@@ -122,7 +138,9 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = state().minor; break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 227 * 1024; break;
     case CU_DEVICE_ATTRIBUTE_INTEGRATED: *value = state().integrated; break;
-    case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: *value = state().registers_read_only; break;
+    case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
+      *value = state().registers_read_only;
+      break;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
@@ -151,11 +169,11 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice device) {
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   Call call("cuDevicePrimaryCtxRelease");
   Context* context = known(device) ? state().contexts[static_cast<size_t>(device)] : nullptr;
-  if (!context || context->retained == 0) violation("cuDevicePrimaryCtxRelease: device %d is not retained", device);
+  if (!context || context->retained == 0)
+    violation("cuDevicePrimaryCtxRelease: device %d is not retained", device);
   context->live = --context->retained > 0;
-  if (const char* left = live_in_contexts(); left && !context->live) {
+  if (const char* left = live_in_contexts(); left && !context->live)
     violation("cuDevicePrimaryCtxRelease: the last one, and there still is a live %s", left);
-  }
   return call.fault;
 }
 
@@ -181,15 +199,13 @@ __attribute__((visibility("default"))) husk::cuda::CUresult cuDriverGetVersion(i
   return fake::cuDriverGetVersion(version);
 }
 
-__attribute__((visibility("default"))) husk::cuda::CUresult cuGetProcAddress_v2(const char* name, void** function,
-                                                                                int version, uint64_t flags,
-                                                                                int* status) {
+__attribute__((visibility("default"))) husk::cuda::CUresult cuGetProcAddress_v2(
+    const char* name, void** function, int version, uint64_t flags, int* status) {
   fake::Call call("cuGetProcAddress");
   *function = nullptr;
   if (call.fault) return call.fault;
-  if (version > fake::state().version || flags != husk::cuda::CU_GET_PROC_ADDRESS_LEGACY_STREAM) {
+  if (version > fake::state().version || flags != husk::cuda::CU_GET_PROC_ADDRESS_LEGACY_STREAM)
     return husk::cuda::CUDA_ERROR_INVALID_VALUE;
-  }
   for (const fake::Symbol& symbol : fake::symbols()) {
     if (strcmp(symbol.name, name) != 0 || fake::state().hidden.count(name)) continue;
     if (symbol.version == version) *function = symbol.function;
@@ -197,5 +213,4 @@ __attribute__((visibility("default"))) husk::cuda::CUresult cuGetProcAddress_v2(
   if (status) *status = *function ? 0 : 1;
   return husk::cuda::CUDA_SUCCESS;
 }
-
 }

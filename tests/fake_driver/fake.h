@@ -1,14 +1,15 @@
-/* A libcuda.so.1 for tests: runs host shared objects where a GPU would run cubins, and aborts with a clear text at
- * every use that a real driver leaves undefined: dead handles, memory that pending work uses, bounds, no context.
+/* A libcuda.so.1 for tests. It runs host shared objects in place of cubins, and aborts with a clear
+ * text at every use that a real driver leaves undefined: dead handles, memory that pending work
+ * uses, accesses out of bounds, no current context.
  *
- * Put its folder into LD_LIBRARY_PATH. Work is queued and runs at synchronisation points only, in a random order that
- * streams and graph edges allow; a kernel behind a programmatic edge starts before its predecessor, on a thread of its
- * own, and stops at grid->wait until the predecessor is done.
+ * A program loads it if LD_LIBRARY_PATH names its folder. Work is queued and runs at
+ * synchronisation points only, in a random order that streams and graph edges allow. A kernel after
+ * a programmatic edge starts before its predecessor, on its own thread, and stops at grid->wait
+ * until the predecessor is done.
  *
- * The settings can be given by the environment too: FAKE_CUDA_CAPABILITY=8.7, FAKE_CUDA_VERSION=12040,
+ * The environment can change the settings: FAKE_CUDA_CAPABILITY=8.7, FAKE_CUDA_VERSION=12040,
  * FAKE_CUDA_DEVICES=0, FAKE_CUDA_SEED=7, FAKE_CUDA_EAGER=30. */
-#ifndef HUSK_FAKE_DRIVER_H
-#define HUSK_FAKE_DRIVER_H
+#pragma once
 
 #include <stdint.h>
 
@@ -18,67 +19,76 @@
 extern "C" {
 #endif
 
-/* What a kernel of the fake driver sees. Its image is a shared object with, for each kernel NAME,
- *   extern "C" void NAME(const fake_grid* grid, void** params);             params[i] points at parameter i
- *   extern "C" const uint32_t NAME_param_sizes[];                           bytes of each, then FAKE_PARAMS_END
- *   extern "C" const uint32_t NAME_max_threads;                             optional, threads of a block; else 1024
- * A kernel runs once for the whole grid. */
+/* The grid that a kernel of the fake driver sees. A kernel runs once for the whole grid. An image
+ * is a shared object with these symbols of C linkage for each kernel NAME:
+ *
+ * - void NAME(const fake_grid* grid, void** params): the kernel; params[i] points at parameter i.
+ * - const uint32_t NAME_param_sizes[]: the bytes of each parameter, then FAKE_PARAMS_END.
+ * - const uint32_t NAME_max_threads: the largest number of threads in a block; 1024 if it is
+ *   missing. */
 typedef struct fake_grid {
   uint32_t grid[3];
   uint32_t block[3];
-  void (*wait)(const struct fake_grid*);                /* griddepcontrol.wait */
-  void (*launch_dependents)(const struct fake_grid*);   /* griddepcontrol.launch_dependents: does nothing here */
-  void (*trap)(const struct fake_grid*, int32_t code);  /* the device is lost with this error, as by fake_break */
+  void (*wait)(const struct fake_grid*);               /* griddepcontrol.wait */
+  void (*launch_dependents)(const struct fake_grid*);  /* no effect */
+  void (*trap)(const struct fake_grid*, int32_t code); /* fake_break(code) */
 } fake_grid;
 #define FAKE_PARAMS_END 0xFFFFFFFFu
 
-/* Settings and counters as at the start; objects and queued work stay. */
+/* Resets settings and counters to their initial values; objects and queued work stay. */
 FAKE_API void fake_reset(void);
 
-/* The n-th driver call from now (1: the next one) comes back with `code` and does nothing, but that calls that release
- * something do that. 0: none. The second form counts the calls of one function only. */
+/* The n-th driver call from now (1: the next one) returns `code` and has no effect, except that
+ * functions that release something still do so. 0: no call fails. fake_fail_call counts the calls
+ * of one function only. */
 FAKE_API void fake_fail_at(uint64_t n, int32_t code);
 FAKE_API void fake_fail_call(const char* name, uint64_t n, int32_t code);
-FAKE_API int32_t fake_failed(void);   /* 1 once that call has come */
+FAKE_API int32_t fake_failed(void); /* 1 once the failing call was made */
 
-/* Counters since the last reset: calls of a function (NULL: of all), launches of kernels that were not loaded before,
- * kernels that began before a predecessor of theirs ended. */
+/* Counters since the last reset: calls of a function (of all functions if `name` is NULL), launches
+ * of kernels that were not loaded before, kernels that began before a predecessor ended. */
 FAKE_API uint64_t fake_calls(const char* name);
 FAKE_API uint64_t fake_lazy_loads(void);
 FAKE_API uint64_t fake_early_starts(void);
 
-/* What is there now: retained contexts, allocations, streams, events, libraries, graphs; pieces of queued work. */
+/* The numbers of live objects (retained contexts, allocations, streams, events, libraries, graphs)
+ * and of queued tasks. */
 FAKE_API uint64_t fake_live_objects(void);
 FAKE_API uint64_t fake_pending(void);
 
-/* The seed of every random choice, and how often (in 100 queueing calls) some work runs at once. */
+/* Sets the seed of all random choices, and in how many of 100 queueing calls some work runs at
+ * once. */
 FAKE_API void fake_schedule(uint64_t seed, uint32_t eager_percent);
 
 FAKE_API void fake_set_capability(int32_t major, int32_t minor);
-FAKE_API void fake_set_driver_version(int32_t version);   /* 12040: symbols of later versions are missing */
-FAKE_API void fake_set_devices(int32_t count);            /* at most 8 */
-FAKE_API void fake_set_memory(uint64_t bytes);            /* of all devices together */
-/* An integrated device, and whether it takes host memory that may only be read. */
+FAKE_API void fake_set_driver_version(int32_t version); /* 12040: later symbols are missing */
+FAKE_API void fake_set_devices(int32_t count);          /* at most 8 */
+FAKE_API void fake_set_memory(uint64_t bytes);          /* of all devices together */
+/* Makes the device integrated; `registers_read_only` is 1 if it registers read-only host memory. */
 FAKE_API void fake_set_integrated(int32_t integrated, int32_t registers_read_only);
-/* From now on whatever needs a context comes back with `code`, as after a kernel that went wrong; 0: mended. Calls that
- * release something still do that. */
+/* From now on every function that needs a context returns `code`, as after a kernel failed; 0 ends
+ * this. Functions that release something still do so. */
 FAKE_API void fake_break(int32_t code);
-FAKE_API void fake_hide(const char* name);                /* cuGetProcAddress does not find it */
-FAKE_API void fake_pin(const void* memory, uint64_t size);   /* host memory that copies read late; size 0: no longer */
+FAKE_API void fake_hide(const char* name); /* cuGetProcAddress does not find `name` */
+/* Marks host memory as pinned, so that copies read it late; size 0 ends this. */
+FAKE_API void fake_pin(const void* memory, uint64_t size);
 
-/* For fakes of libraries over the driver, as cublas.cpp is. fake_enter counts a call as one of the driver's and gives the code
- * that it is to fail with, or 0; in_context: one must be current. fake_queue does too, and queues work in a stream as a launch does:
- * `work` gets a copy of the data, and all ranges must be live memory. fake_hold counts a library's objects among the live ones: 1 or -1. */
+/* The functions below are for fakes of libraries that use the driver, such as cublas.cpp. */
 typedef struct fake_range {
   const void* address;
   uint64_t size;
 } fake_range;
+/* Counts a call as one of the driver. Returns the code with which the call is to fail, or 0. With
+ * in_context a context must be current. */
 FAKE_API int32_t fake_enter(const char* name, int32_t in_context);
-FAKE_API int32_t fake_queue(const char* name, void* stream, void (*work)(const void* data), const void* data, uint64_t size,
-                            const fake_range* ranges, uint32_t count);
+/* Counts a call like fake_enter, and queues work in a stream as a launch does. `work` gets a copy
+ * of the data; all ranges must be live memory. */
+FAKE_API int32_t fake_queue(const char* name, void* stream, void (*work)(const void* data),
+                            const void* data, uint64_t size, const fake_range* ranges,
+                            uint32_t count);
+/* Adds `change` (1 or -1) to the number of live objects. */
 FAKE_API void fake_hold(int32_t change);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,7 +1,7 @@
-#include "schedule.h"
-
 #include <algorithm>
 #include <cstring>
+
+#include "schedule.h"
 
 namespace fake {
 
@@ -20,7 +20,7 @@ struct Fill {
   uint64_t extent() const { return (rows - 1) * pitch + columns * element; }
 };
 
-// What a node does: a copy of it is in every exec.
+// The action of a node. Each exec has its own copy.
 struct Action {
   const char* kind = "empty";
   LaunchShape shape = {};
@@ -50,13 +50,14 @@ struct Exec : Object {
     Action action;
   };
   std::vector<Step> steps;
-  TaskPointer last;   // launches follow one another
+  TaskPointer last;  // the end of the last launch; launches run one after another
 };
 
 CUresult read_copy(const Call& call, const CUDA_MEMCPY3D_v2& params, Copy* out) {
-  if (params.srcMemoryType != CU_MEMORYTYPE_DEVICE || params.dstMemoryType != CU_MEMORYTYPE_DEVICE ||
-      params.srcXInBytes || params.srcY || params.srcZ || params.srcLOD || params.dstXInBytes || params.dstY ||
-      params.dstZ || params.dstLOD || params.reserved0 || params.reserved1 || params.Height != 1 ||
+  if (params.srcMemoryType != CU_MEMORYTYPE_DEVICE ||
+      params.dstMemoryType != CU_MEMORYTYPE_DEVICE || params.srcXInBytes || params.srcY ||
+      params.srcZ || params.srcLOD || params.dstXInBytes || params.dstY || params.dstZ ||
+      params.dstLOD || params.reserved0 || params.reserved1 || params.Height != 1 ||
       params.Depth != 1 || params.WidthInBytes == 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -72,9 +73,8 @@ CUresult read_fill(const Call& call, const CUDA_MEMSET_NODE_PARAMS_v1& params, F
       params.dst % element != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (params.height > 1 && (params.pitch < params.width * element || params.pitch % element != 0)) {
+  if (params.height > 1 && (params.pitch < params.width * element || params.pitch % element != 0))
     return CUDA_ERROR_INVALID_VALUE;
-  }
   if (element < 4 && params.value >> 8 * element) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t pitch = params.height > 1 ? params.pitch : params.width * element;
   *out = {params.dst, params.value, element, pitch, params.width, params.height};
@@ -82,33 +82,37 @@ CUresult read_fill(const Call& call, const CUDA_MEMSET_NODE_PARAMS_v1& params, F
   return CUDA_SUCCESS;
 }
 
-CUresult read_kernel(const Call& call, const CUDA_KERNEL_NODE_PARAMS_v2& params, const LaunchShape* attributes,
-                     Action* out) {
+CUresult read_kernel(const Call& call, const CUDA_KERNEL_NODE_PARAMS_v2& params,
+                     const LaunchShape* attributes, Action* out) {
   if (!params.func) violation("%s: a kernel node without a function", call.name);
   if (params.extra) violation("%s: extra is not supported here", call.name);
   out->kind = "kernel";
   out->shape = {{params.gridDimX, params.gridDimY, params.gridDimZ},
-                {params.blockDimX, params.blockDimY, params.blockDimZ}, params.sharedMemBytes,
+                {params.blockDimX, params.blockDimY, params.blockDimZ},
+                params.sharedMemBytes,
                 attributes ? attributes->cluster : 1};
   return make_launch(call, params.func, out->shape, params.kernelParams, &out->launch);
 }
 
-// The edges that end in a new node; violations for nodes of other graphs and dead ones.
-CUresult read_edges(const Call& call, Graph& graph, const CUgraphNode* from, const CUgraphEdgeData* data,
-                    size_t count, Node* node) {
+// Reads the edges that end in a new node. Nodes of other graphs and dead nodes are violations.
+CUresult read_edges(const Call& call, Graph& graph, const CUgraphNode* from,
+                    const CUgraphEdgeData* data, size_t count, Node* node) {
   std::set<const Node*> seen;
   for (size_t i = 0; i < count; ++i) {
     Node& before = call.object<Node>(from[i], "graph node");
-    if (&before.graph != &graph) violation("%s: edge %zu comes from a node of another graph", call.name, i);
+    if (&before.graph != &graph)
+      violation("%s: edge %zu comes from a node of another graph", call.name, i);
     if (!seen.insert(&before).second) return CUDA_ERROR_INVALID_VALUE;
     const CUgraphEdgeData edge = data ? data[i] : CUgraphEdgeData{};
-    const bool reserved = std::any_of(std::begin(edge.reserved), std::end(edge.reserved), [](char c) { return c; });
+    const bool reserved = std::any_of(std::begin(edge.reserved), std::end(edge.reserved),
+                                      [](char c) { return c; });
     if (edge.to_port || reserved) return CUDA_ERROR_INVALID_VALUE;
     if (edge.type == 0 && edge.from_port == 0) {
       node->after.push_back(&before);
     } else if (edge.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC &&
                edge.from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC &&
-               before.action.kind == std::string("kernel") && node->action.kind == std::string("kernel")) {
+               before.action.kind == std::string("kernel") &&
+               node->action.kind == std::string("kernel")) {
       node->early.push_back(&before);
     } else {
       return CUDA_ERROR_INVALID_VALUE;
@@ -117,38 +121,41 @@ CUresult read_edges(const Call& call, Graph& graph, const CUgraphNode* from, con
   return CUDA_SUCCESS;
 }
 
-CUresult add(const Call& call, CUgraphNode* out, CUgraph handle, const CUgraphNode* from, const CUgraphEdgeData* data,
-             size_t count, Action action) {
+CUresult add(const Call& call, CUgraphNode* out, CUgraph handle, const CUgraphNode* from,
+             const CUgraphEdgeData* data, size_t count, Action action) {
   Graph& graph = call.object<Graph>(handle, "graph");
   Node node(graph);
   node.action = std::move(action);
   const CUresult result = read_edges(call, graph, from, data, count, &node);
   if (result != CUDA_SUCCESS) return result;
-  Node* made = make<Node>(std::move(node));
-  graph.nodes.push_back(made);
-  *out = reinterpret_cast<CUgraphNode>(made);
+  Node* added = make<Node>(std::move(node));
+  graph.nodes.push_back(added);
+  *out = reinterpret_cast<CUgraphNode>(added);
   return CUDA_SUCCESS;
 }
 
 Exec::Step& find_step(const Call& call, CUgraphExec handle, CUgraphNode node_handle) {
   Exec& exec = call.object<Exec>(handle, "executable graph");
   Node& node = call.object<Node>(node_handle, "graph node");
-  if (&node.graph != &exec.graph) violation("%s: the node is of another graph than the exec", call.name);
-  for (Exec::Step& step : exec.steps) {
+  if (&node.graph != &exec.graph)
+    violation("%s: the node is of another graph than the exec", call.name);
+  for (Exec::Step& step : exec.steps)
     if (step.node == &node) return step;
-  }
   violation("%s: the node was added after the graph was instantiated", call.name);
 }
 
 std::function<void()> copy_work(const Copy& copy) {
-  return [copy] { memmove(reinterpret_cast<void*>(copy.to), reinterpret_cast<const void*>(copy.from), copy.size); };
+  return [copy] {
+    memmove(reinterpret_cast<void*>(copy.to), reinterpret_cast<const void*>(copy.from), copy.size);
+  };
 }
 
 std::function<void()> fill_work(const Fill& fill) {
   return [fill] {
     for (uint64_t row = 0; row < fill.rows; ++row) {
       char* to = reinterpret_cast<char*>(fill.to) + row * fill.pitch;
-      for (uint64_t i = 0; i < fill.columns; ++i) memcpy(to + i * fill.element, &fill.value, fill.element);
+      for (uint64_t i = 0; i < fill.columns; ++i)
+        memcpy(to + i * fill.element, &fill.value, fill.element);
     }
   };
 }
@@ -224,8 +231,8 @@ CUresult cuGraphDestroyNode(CUgraphNode handle) {
   return call.fault;
 }
 
-CUresult cuGraphAddKernelNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* from, size_t count,
-                              const CUDA_KERNEL_NODE_PARAMS_v2* params) {
+CUresult cuGraphAddKernelNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* from,
+                              size_t count, const CUDA_KERNEL_NODE_PARAMS_v2* params) {
   Call call("cuGraphAddKernelNode");
   if (call.fault) return call.fault;
   call.context();
@@ -234,21 +241,23 @@ CUresult cuGraphAddKernelNode(CUgraphNode* out, CUgraph graph, const CUgraphNode
   return result ? result : add(call, out, graph, from, nullptr, count, std::move(action));
 }
 
-CUresult cuGraphAddNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* from, const CUgraphEdgeData* edges,
-                        size_t count, CUgraphNodeParams* params) {
+CUresult cuGraphAddNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* from,
+                        const CUgraphEdgeData* edges, size_t count, CUgraphNodeParams* params) {
   Call call("cuGraphAddNode");
   if (call.fault) return call.fault;
   call.context();
-  if (params->type != CU_GRAPH_NODE_TYPE_KERNEL) violation("cuGraphAddNode: kernel nodes only here");
-  const bool rest = std::any_of(std::begin(params->reserved0), std::end(params->reserved0), [](int i) { return i; });
+  if (params->type != CU_GRAPH_NODE_TYPE_KERNEL)
+    violation("cuGraphAddNode: kernel nodes only here");
+  const bool rest = std::any_of(std::begin(params->reserved0), std::end(params->reserved0),
+                                [](int i) { return i; });
   if (rest || params->reserved2) return CUDA_ERROR_INVALID_VALUE;
   Action action;
   const CUresult result = read_kernel(call, params->kernel, nullptr, &action);
   return result ? result : add(call, out, graph, from, edges, count, std::move(action));
 }
 
-CUresult cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* from, size_t count,
-                              const CUDA_MEMCPY3D_v2* params, CUcontext context) {
+CUresult cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* from,
+                              size_t count, const CUDA_MEMCPY3D_v2* params, CUcontext context) {
   Call call("cuGraphAddMemcpyNode");
   if (call.fault) return call.fault;
   call.object<Context>(context, "context");
@@ -258,8 +267,9 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode
   return result ? result : add(call, out, graph, from, nullptr, count, std::move(action));
 }
 
-CUresult cuGraphAddMemsetNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* from, size_t count,
-                              const CUDA_MEMSET_NODE_PARAMS_v1* params, CUcontext context) {
+CUresult cuGraphAddMemsetNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* from,
+                              size_t count, const CUDA_MEMSET_NODE_PARAMS_v1* params,
+                              CUcontext context) {
   Call call("cuGraphAddMemsetNode");
   if (call.fault) return call.fault;
   call.object<Context>(context, "context");
@@ -269,7 +279,8 @@ CUresult cuGraphAddMemsetNode(CUgraphNode* out, CUgraph graph, const CUgraphNode
   return result ? result : add(call, out, graph, from, nullptr, count, std::move(action));
 }
 
-CUresult cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* from, size_t count) {
+CUresult cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* from,
+                             size_t count) {
   Call call("cuGraphAddEmptyNode");
   return call.fault ? call.fault : add(call, out, graph, from, nullptr, count, {});
 }
@@ -281,8 +292,10 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUlaunchAttributeID i
   Node& node = call.object<Node>(handle, "graph node");
   if (node.action.kind != std::string("kernel")) return CUDA_ERROR_INVALID_VALUE;
   LaunchShape& shape = node.action.shape;
-  if (id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) violation("a stream's attribute on a graph's node");
-  if (!shape.set_attribute(id, *value) || shape.grid[0] % shape.cluster) return CUDA_ERROR_INVALID_VALUE;
+  if (id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+    violation("a stream's attribute on a graph's node");
+  if (!shape.set_attribute(id, *value) || shape.grid[0] % shape.cluster)
+    return CUDA_ERROR_INVALID_VALUE;
   return CUDA_SUCCESS;
 }
 
@@ -302,9 +315,8 @@ CUresult cuGraphUpload(CUgraphExec handle, CUstream stream) {
   Call call("cuGraphUpload");
   if (call.fault) return call.fault;
   const Exec& exec = call.object<Exec>(handle, "executable graph");
-  for (const Exec::Step& step : exec.steps) {
+  for (const Exec::Step& step : exec.steps)
     if (step.action.launch.function) step.action.launch.function->loaded = true;
-  }
   auto task = std::make_shared<Task>();
   task->what = "cuGraphUpload";
   enqueue(call, stream, task);
@@ -321,7 +333,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream) {
 
 CUresult cuGraphExecDestroy(CUgraphExec handle) {
   Call call("cuGraphExecDestroy");
-  call.object<Exec>(handle, "executable graph").live = false;   // its launches go on
+  call.object<Exec>(handle, "executable graph").live = false;  // its launches go on
   return call.fault;
 }
 
@@ -338,8 +350,8 @@ CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
   return result;
 }
 
-CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D_v2* params,
-                                        CUcontext context) {
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                        const CUDA_MEMCPY3D_v2* params, CUcontext context) {
   Call call("cuGraphExecMemcpyNodeSetParams");
   if (call.fault) return call.fault;
   call.object<Context>(context, "context");
@@ -351,7 +363,8 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, cons
   return result;
 }
 
-CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS_v1* params,
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                        const CUDA_MEMSET_NODE_PARAMS_v1* params,
                                         CUcontext context) {
   Call call("cuGraphExecMemsetNodeSetParams");
   if (call.fault) return call.fault;
@@ -359,11 +372,12 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, cons
   Exec::Step& step = find_step(call, exec, node);
   if (step.action.kind != std::string("fill")) return CUDA_ERROR_INVALID_VALUE;
   const Fill& before = step.action.fill;
-  // Two-dimensional fills keep their shape, one-dimensional ones stay so; the driver's word is "opportunistically".
-  if (before.rows != params->height || before.element != params->elementSize) return CUDA_ERROR_INVALID_VALUE;
-  if (before.rows > 1 && (before.columns != params->width || before.pitch != params->pitch)) {
+  // The driver updates memset nodes "opportunistically". This one refuses a change between one and
+  // two dimensions, and another shape of a two-dimensional fill.
+  if (before.rows != params->height || before.element != params->elementSize)
     return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (before.rows > 1 && (before.columns != params->width || before.pitch != params->pitch))
+    return CUDA_ERROR_INVALID_VALUE;
   Fill fill;
   const CUresult result = read_fill(call, *params, &fill);
   if (result == CUDA_SUCCESS) step.action.fill = fill;

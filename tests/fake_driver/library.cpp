@@ -2,10 +2,10 @@
 
 #include <dlfcn.h>
 #include <elf.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "schedule.h"
@@ -22,17 +22,20 @@ constexpr uint16_t kMachine = EM_X86_64;
 constexpr int kPlainShared = 48 * 1024, kMostShared = 227 * 1024;
 constexpr uint32_t kPortableCluster = 8, kLargestCluster = 16;
 
-// As the driver does: the image has no length but what its own headers say.
+// The length of an ELF image according to its own headers, which is all that the driver knows.
 size_t elf_extent(const char* code) {
   Elf64_Ehdr header;
   memcpy(&header, code, sizeof header);
   size_t end = sizeof header;
-  if (header.e_shnum) end = std::max(end, size_t{header.e_shoff} + size_t{header.e_shnum} * sizeof(Elf64_Shdr));
-  if (header.e_phnum) end = std::max(end, size_t{header.e_phoff} + size_t{header.e_phnum} * sizeof(Elf64_Phdr));
+  if (header.e_shnum)
+    end = std::max(end, size_t{header.e_shoff} + size_t{header.e_shnum} * sizeof(Elf64_Shdr));
+  if (header.e_phnum)
+    end = std::max(end, size_t{header.e_phoff} + size_t{header.e_phnum} * sizeof(Elf64_Phdr));
   for (size_t i = 0; i < header.e_shnum; ++i) {
     Elf64_Shdr section;
     memcpy(&section, code + header.e_shoff + i * sizeof section, sizeof section);
-    if (i && section.sh_type != SHT_NOBITS) end = std::max(end, size_t{section.sh_offset} + section.sh_size);
+    if (i && section.sh_type != SHT_NOBITS)
+      end = std::max(end, size_t{section.sh_offset} + section.sh_size);
   }
   for (size_t i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr segment;
@@ -42,7 +45,7 @@ size_t elf_extent(const char* code) {
   return end;
 }
 
-// Through a file of a fresh name, which dlopen takes for a library that it has not seen.
+// Opens the bytes through a file with a new name, because dlopen identifies libraries by name.
 void* open_shared_object(const std::vector<char>& bytes) {
   const char* folder = getenv("TMPDIR");
   std::string path = std::string(folder ? folder : "/tmp") + "/fake_image_XXXXXX";
@@ -60,14 +63,17 @@ void* open_shared_object(const std::vector<char>& bytes) {
   return handle;
 }
 
-// As the driver does in its lazy mode, text is taken as it is and looked at when something in it is asked for. So are
-// cubins for another machine.
-CUresult load_text(CUlibrary* out, const char* text, CUjit_option* options, void** values, unsigned int count) {
+// Like the driver in its lazy mode, accepts any text; the first look-up in the library returns the
+// error. The same holds for cubins for another machine.
+CUresult load_text(CUlibrary* out, const char* text, CUjit_option* options, void** values,
+                   unsigned int count) {
   Library* library = make<Library>();
-  library->late_error = strstr(text, ".version") ? CUDA_ERROR_JIT_COMPILER_NOT_FOUND : CUDA_ERROR_INVALID_IMAGE;
+  library->late_error = strstr(text, ".version") ? CUDA_ERROR_JIT_COMPILER_NOT_FOUND
+                                                 : CUDA_ERROR_INVALID_IMAGE;
   for (unsigned int i = 0; i < count; ++i) {
     if (options[i] == CU_JIT_ERROR_LOG_BUFFER) library->log = static_cast<char*>(values[i]);
-    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) library->log_size = reinterpret_cast<uintptr_t>(values[i]);
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+      library->log_size = reinterpret_cast<uintptr_t>(values[i]);
   }
   *out = reinterpret_cast<CUlibrary>(library);
   return CUDA_SUCCESS;
@@ -82,18 +88,20 @@ CUresult finish_loading(const Library& library) {
 }
 
 Kernel* find_kernel(Library& library, const std::string& name) {
-  if (const auto found = library.kernels.find(name); found != library.kernels.end()) return found->second;
+  if (const auto known = library.kernels.find(name); known != library.kernels.end())
+    return known->second;
   void* entry = dlsym(library.handle, name.c_str());
   if (!entry) return nullptr;
   const void* sizes = dlsym(library.handle, (name + "_param_sizes").c_str());
-  if (!sizes) violation("cuLibraryGetKernel: the image has %s but no %s_param_sizes", name.c_str(), name.c_str());
+  if (!sizes)
+    violation("cuLibraryGetKernel: the image has %s but no %s_param_sizes", name.c_str(),
+              name.c_str());
   Kernel* kernel = make<Kernel>(library, name);
   memcpy(&kernel->entry, &entry, sizeof entry);
   kernel->sizes = static_cast<const uint32_t*>(sizes);
   while (kernel->sizes[kernel->param_count] != FAKE_PARAMS_END) ++kernel->param_count;
-  if (const void* most = dlsym(library.handle, (name + "_max_threads").c_str())) {
+  if (const void* most = dlsym(library.handle, (name + "_max_threads").c_str()))
     kernel->max_threads = *static_cast<const uint32_t*>(most);
-  }
   kernel->function = make<Function>(*kernel);
   library.kernels[name] = kernel;
   return kernel;
@@ -104,28 +112,34 @@ CUresult check_shape(const Function& function, const LaunchShape& shape) {
   const auto& grid = shape.grid;
   if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0 || threads == 0) return CUDA_ERROR_INVALID_VALUE;
   if (grid[0] > 0x7FFFFFFF || grid[1] > 0xFFFF || grid[2] > 0xFFFF) return CUDA_ERROR_INVALID_VALUE;
-  if (shape.block[0] > 1024 || shape.block[1] > 1024 || shape.block[2] > 64) return CUDA_ERROR_INVALID_VALUE;
+  if (shape.block[0] > 1024 || shape.block[1] > 1024 || shape.block[2] > 64)
+    return CUDA_ERROR_INVALID_VALUE;
   if (threads > function.kernel.max_threads) return CUDA_ERROR_INVALID_VALUE;
-  if (shape.shared_bytes > static_cast<uint32_t>(function.dynamic_shared)) return CUDA_ERROR_INVALID_VALUE;
-  if (shape.cluster > kLargestCluster || grid[0] % shape.cluster != 0) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-  if (shape.cluster > kPortableCluster && !function.non_portable_cluster) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  if (shape.shared_bytes > static_cast<uint32_t>(function.dynamic_shared))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (shape.cluster > kLargestCluster || grid[0] % shape.cluster != 0)
+    return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  if (shape.cluster > kPortableCluster && !function.non_portable_cluster)
+    return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   if (shape.cluster > 1 && state().major < 9) return CUDA_ERROR_INVALID_VALUE;
   return CUDA_SUCCESS;
 }
 
-CUresult launch(const Call& call, CUfunction handle, const LaunchShape& shape, CUstream stream, void** params) {
+CUresult enqueue_launch(const Call& call, CUfunction handle, const LaunchShape& shape,
+                        CUstream stream, void** params) {
   auto task = std::make_shared<Task>();
-  Launch made;
-  const CUresult result = make_launch(call, handle, shape, params, &made);
+  Launch launch;
+  const CUresult result = make_launch(call, handle, shape, params, &launch);
   if (result != CUDA_SUCCESS) return result;
-  fill_kernel_task(call, std::move(made), task.get());
+  fill_kernel_task(call, std::move(launch), task.get());
   enqueue(call, stream, task, shape.programmatic);
   return CUDA_SUCCESS;
 }
 
 }  // namespace
 
-CUresult make_launch(const Call& call, CUfunction handle, const LaunchShape& shape, void** params, Launch* out) {
+CUresult make_launch(const Call& call, CUfunction handle, const LaunchShape& shape, void** params,
+                     Launch* out) {
   Function& function = call.object<Function>(handle, "function");
   const CUresult result = check_shape(function, shape);
   if (result != CUDA_SUCCESS) return result;
@@ -133,9 +147,11 @@ CUresult make_launch(const Call& call, CUfunction handle, const LaunchShape& sha
   out->grid = shape.grid;
   out->block = shape.block;
   const Kernel& kernel = function.kernel;
-  if (kernel.param_count && !params) violation("%s: kernel %s gets no parameters", call.name, kernel.name.c_str());
+  if (kernel.param_count && !params)
+    violation("%s: kernel %s gets no parameters", call.name, kernel.name.c_str());
   for (uint32_t i = 0; i < kernel.param_count; ++i) {
-    if (!params[i]) violation("%s: parameter %u of kernel %s is null", call.name, i, kernel.name.c_str());
+    if (!params[i])
+      violation("%s: parameter %u of kernel %s is null", call.name, i, kernel.name.c_str());
     out->bytes.resize((out->bytes.size() + 15) / 16 * 16);
     out->offsets.push_back(out->bytes.size());
     const char* bytes = static_cast<const char*>(params[i]);
@@ -144,12 +160,15 @@ CUresult make_launch(const Call& call, CUfunction handle, const LaunchShape& sha
   return CUDA_SUCCESS;
 }
 
-// What looks like an address of device memory must be live; what lies right behind it may be an empty view.
+// A parameter of eight bytes that looks like an address of device memory must be an address of live
+// memory. The address right after an allocation is allowed, because it may be that of an empty
+// view.
 void fill_kernel_task(const Call& call, Launch launch, Task* task) {
   Function& function = *launch.function;
   const Kernel& kernel = function.kernel;
   task->what = "kernel " + kernel.name;
-  if (!kernel.library.live) violation("%s: the library of kernel %s is unloaded", call.name, kernel.name.c_str());
+  if (!kernel.library.live)
+    violation("%s: the library of kernel %s is unloaded", call.name, kernel.name.c_str());
   for (uint32_t i = 0; i < kernel.param_count; ++i) {
     if (kernel.sizes[i] != sizeof(CUdeviceptr)) continue;
     CUdeviceptr address;
@@ -168,15 +187,18 @@ void fill_kernel_task(const Call& call, Launch launch, Task* task) {
 }
 
 void Library::check_preserved(const char* call) const {
-  if (code && memcmp(code, bytes.data(), bytes.size()) != 0) violation("%s: the image's bytes have changed", call);
+  if (code && memcmp(code, bytes.data(), bytes.size()) != 0)
+    violation("%s: the image's bytes have changed", call);
 }
 
-CUresult cuLibraryLoadData(CUlibrary* out, const void* code, CUjit_option* jit_options, void** jit_values,
-                           unsigned int jit_count, CUlibraryOption* options, void**, unsigned int count) {
+CUresult cuLibraryLoadData(CUlibrary* out, const void* code, CUjit_option* jit_options,
+                           void** jit_values, unsigned int jit_count, CUlibraryOption* options,
+                           void**, unsigned int count) {
   Call call("cuLibraryLoadData");
   if (call.fault) return call.fault;
   const char* bytes = static_cast<const char*>(code);
-  if (memcmp(bytes, ELFMAG, SELFMAG) != 0) return load_text(out, bytes, jit_options, jit_values, jit_count);
+  if (memcmp(bytes, ELFMAG, SELFMAG) != 0)
+    return load_text(out, bytes, jit_options, jit_values, jit_count);
   Elf64_Ehdr header;
   memcpy(&header, bytes, sizeof header);
   const std::vector<char> copy(bytes, bytes + elf_extent(bytes));
@@ -189,7 +211,8 @@ CUresult cuLibraryLoadData(CUlibrary* out, const void* code, CUjit_option* jit_o
   }
   Library* library = make<Library>(std::move(loaded));
   for (unsigned int i = 0; i < count; ++i) {
-    if (options[i] != CU_LIBRARY_BINARY_IS_PRESERVED) violation("cuLibraryLoadData: option %d", options[i]);
+    if (options[i] != CU_LIBRARY_BINARY_IS_PRESERVED)
+      violation("cuLibraryLoadData: option %d", options[i]);
     library->code = bytes;
     library->bytes = copy;
   }
@@ -200,7 +223,8 @@ CUresult cuLibraryLoadData(CUlibrary* out, const void* code, CUjit_option* jit_o
 CUresult cuLibraryUnload(CUlibrary handle) {
   Call call("cuLibraryUnload");
   Library& library = call.object<Library>(handle, "library");
-  if (const Task* user = user_of(library)) violation("cuLibraryUnload: queued work uses it: %s", user->what.c_str());
+  if (const Task* user = user_of(library))
+    violation("cuLibraryUnload: queued work uses it: %s", user->what.c_str());
   library.check_preserved("cuLibraryUnload");
   library.live = false;
   for (auto& [name, kernel] : library.kernels) kernel->live = kernel->function->live = false;
@@ -212,7 +236,7 @@ CUresult cuLibraryGetModule(CUmodule* out, CUlibrary handle) {
   Call call("cuLibraryGetModule");
   if (call.fault) return call.fault;
   call.context();
-  *out = nullptr;   // nothing here takes modules
+  *out = nullptr;  // no function of the fake driver takes a module
   return finish_loading(call.object<Library>(handle, "library"));
 }
 
@@ -257,10 +281,14 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfuncti
   if (call.fault) return call.fault;
   const Function& function = call.object<Function>(handle, "function");
   switch (attribute) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = static_cast<int>(function.kernel.max_threads); break;
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+      *value = static_cast<int>(function.kernel.max_threads);
+      break;
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: *value = 0; break;
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: *value = function.dynamic_shared; break;
-    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED: *value = function.non_portable_cluster; break;
+    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+      *value = function.non_portable_cluster;
+      break;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
@@ -275,7 +303,8 @@ CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, i
     function.dynamic_shared = std::max(value, kPlainShared);
     return CUDA_SUCCESS;
   }
-  if (attribute != CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) return CUDA_ERROR_INVALID_VALUE;
+  if (attribute != CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED)
+    return CUDA_ERROR_INVALID_VALUE;
   function.non_portable_cluster = value != 0;
   return CUDA_SUCCESS;
 }
@@ -288,27 +317,32 @@ CUresult cuFuncLoad(CUfunction handle) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                        unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
-                        CUstream stream, void** params, void** extra) {
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                        unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                        unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+                        void** params, void** extra) {
   Call call("cuLaunchKernel");
   if (call.fault) return call.fault;
   if (extra) violation("cuLaunchKernel: extra is not supported here");
-  return launch(call, function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, 1}, stream,
-                params);
+  return enqueue_launch(call, function,
+                        {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, 1},
+                        stream, params);
 }
 
-CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** params, void** extra) {
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** params,
+                          void** extra) {
   Call call("cuLaunchKernelEx");
   if (call.fault) return call.fault;
   if (extra) violation("cuLaunchKernelEx: extra is not supported here");
   LaunchShape shape = {{config->gridDimX, config->gridDimY, config->gridDimZ},
-                       {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes, 1};
+                       {config->blockDimX, config->blockDimY, config->blockDimZ},
+                       config->sharedMemBytes,
+                       1};
   for (unsigned int i = 0; i < config->numAttrs; ++i) {
     const CUlaunchAttribute& attribute = config->attrs[i];
     if (!shape.set_attribute(attribute.id, attribute.value)) return CUDA_ERROR_INVALID_VALUE;
   }
-  return launch(call, function, shape, config->hStream, params);
+  return enqueue_launch(call, function, shape, config->hStream, params);
 }
 
 bool LaunchShape::set_attribute(CUlaunchAttributeID id, const CUlaunchAttributeValue& value) {

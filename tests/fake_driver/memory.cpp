@@ -14,40 +14,46 @@ namespace fake {
 namespace {
 
 constexpr uint64_t kPage = 4096, kAlign = 256;
-constexpr uint64_t kPoisoned = uint64_t{64} << 20;   // bytes of a fresh allocation that get a pattern
+constexpr uint64_t kPoisoned = uint64_t{64} << 20;  // at most these bytes get the pattern kFresh
 constexpr unsigned char kFresh = 0xCB, kSlack = 0x5A;
 
 uint64_t round_up(uint64_t size, uint64_t unit) { return (size + unit - 1) / unit * unit; }
 
-// The bytes between the end of the memory and its guard page, or before its start.
-void each_slack(const Allocation& allocation, void (*visit)(const Allocation&, char* from, uint64_t size)) {
+// Calls `visit` for the bytes between the memory and its guard pages, at its start and at its end.
+void each_slack(const Allocation& allocation,
+                void (*visit)(const Allocation&, char* from, uint64_t size)) {
   char* begin = allocation.region + kPage;
   char* end = allocation.region + allocation.region_size - kPage;
   char* memory = reinterpret_cast<char*>(allocation.address);
   visit(allocation, begin, static_cast<uint64_t>(memory - begin));
-  visit(allocation, memory + allocation.size, static_cast<uint64_t>(end - memory) - allocation.size);
+  visit(allocation, memory + allocation.size,
+        static_cast<uint64_t>(end - memory) - allocation.size);
 }
 
 void poison_slack(const Allocation&, char* from, uint64_t size) { memset(from, kSlack, size); }
 
 void check_slack(const Allocation& allocation, char* from, uint64_t size) {
-  const char* wrong = std::find_if(from, from + size, [](char c) { return static_cast<unsigned char>(c) != kSlack; });
+  const char* wrong = std::find_if(from, from + size,
+                                   [](char c) { return static_cast<unsigned char>(c) != kSlack; });
   if (wrong == from + size) return;
-  violation("memory %p of %llu bytes: something was written %lld bytes from its start", (void*)allocation.address,
-            (unsigned long long)allocation.size, (long long)(wrong - reinterpret_cast<char*>(allocation.address)));
+  violation("memory %p of %llu bytes: something was written %lld bytes from its start",
+            (void*)allocation.address, (unsigned long long)allocation.size,
+            (long long)(wrong - reinterpret_cast<char*>(allocation.address)));
 }
 
-// Memory ends as near to its guard page as its alignment lets it.
+// Maps memory that ends as close to its guard page as its alignment allows.
 Allocation map(uint64_t size) {
   const uint64_t used = round_up(size, kAlign);
   Allocation allocation = {};
   allocation.size = size;
   allocation.region_size = round_up(used, kPage) + 2 * kPage;
-  void* region = mmap(nullptr, allocation.region_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* region = mmap(nullptr, allocation.region_size, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (region == MAP_FAILED) return allocation;
   allocation.region = static_cast<char*>(region);
   mprotect(allocation.region + kPage, allocation.region_size - 2 * kPage, PROT_READ | PROT_WRITE);
-  allocation.address = reinterpret_cast<CUdeviceptr>(allocation.region) + allocation.region_size - kPage - used;
+  allocation.address = reinterpret_cast<CUdeviceptr>(allocation.region) + allocation.region_size -
+                       kPage - used;
   allocation.live = true;
   each_slack(allocation, poison_slack);
   memset(reinterpret_cast<void*>(allocation.address), kFresh, std::min(size, kPoisoned));
@@ -58,8 +64,8 @@ void fill_bytes(char* to, const void* pattern, size_t width, size_t count) {
   for (size_t i = 0; i < count; ++i) memcpy(to + i * width, pattern, width);
 }
 
-CUresult enqueue_fill(const Call& call, CUstream stream, CUdeviceptr to, unsigned int value, size_t width,
-                      size_t pitch, size_t columns, size_t rows) {
+CUresult enqueue_fill(const Call& call, CUstream stream, CUdeviceptr to, unsigned int value,
+                      size_t width, size_t pitch, size_t columns, size_t rows) {
   if (to % width != 0) return CUDA_ERROR_INVALID_VALUE;
   if (columns == 0 || rows == 0) return CUDA_SUCCESS;
   check_range(call, to, (rows - 1) * pitch + columns * width, "a fill");
@@ -74,7 +80,7 @@ CUresult enqueue_fill(const Call& call, CUstream stream, CUdeviceptr to, unsigne
   return CUDA_SUCCESS;
 }
 
-// Pinned by cuMemAllocHost, or registered.
+// Host memory that cuMemAllocHost allocated or cuMemHostRegister registered.
 struct HostMemory : Object {
   HostMemory(const Allocation& of, const char* what) : Object(what, true), allocation(of) {}
   Allocation allocation;
@@ -85,27 +91,25 @@ std::map<const void*, HostMemory*>& host_memory() {
   return *all;
 }
 
-void keep_host_memory(HostMemory* made, char* begin, size_t size) {
-  made->begin = begin;
+void add_host_memory(HostMemory* memory, char* begin, size_t size) {
+  memory->begin = begin;
   state().pinned[begin] = size;
-  host_memory()[begin] = made;
+  host_memory()[begin] = memory;
 }
 
-// Takes it out of the books; a violation if it is not there, or if queued work reads it.
-HostMemory& find_host_memory(const Call& call, const void* memory, const char* kind) {
-  const auto found = host_memory().find(memory);
-  if (found == host_memory().end() || std::string(found->second->kind) != kind) {
+// Removes host memory from the state; a violation if it is unknown or if queued work reads it.
+HostMemory& remove_host_memory(const Call& call, const void* memory, const char* kind) {
+  const auto entry = host_memory().find(memory);
+  if (entry == host_memory().end() || std::string(entry->second->kind) != kind)
     violation("%s: %p is not the start of %s", call.name, memory, kind);
-  }
-  HostMemory& it = *found->second;
-  const uint64_t size = state().pinned[it.begin];
-  if (const Task* user = user_of_host(it.begin, size)) {
+  HostMemory& removed = *entry->second;
+  const uint64_t size = state().pinned[removed.begin];
+  if (const Task* user = user_of_host(removed.begin, size))
     violation("%s: queued work reads %p: %s", call.name, memory, user->what.c_str());
-  }
-  state().pinned.erase(it.begin);
-  host_memory().erase(found);
-  it.live = false;
-  return it;
+  state().pinned.erase(removed.begin);
+  host_memory().erase(entry);
+  removed.live = false;
+  return removed;
 }
 
 bool is_writable(const void* memory) {
@@ -120,13 +124,14 @@ bool is_writable(const void* memory) {
   return false;
 }
 
-struct sigaction before_us;
+struct sigaction previous_action;
 
 void report_fault(int, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<CUdeviceptr>(info->si_addr);
   fprintf(stderr, "fake libcuda: a kernel or the host touched %p: %s\n", info->si_addr,
           explain_address(address).c_str());
-  sigaction(SIGSEGV, &before_us, nullptr);   // the instruction runs again and ends the process as it would have
+  // The instruction runs again and has the effect that it has without this handler.
+  sigaction(SIGSEGV, &previous_action, nullptr);
 }
 
 }  // namespace
@@ -141,10 +146,10 @@ void watch_faults() {
   static bool watching = false;
   if (watching) return;
   watching = true;
-  struct sigaction ours = {};
-  ours.sa_sigaction = report_fault;
-  ours.sa_flags = SA_SIGINFO;
-  sigaction(SIGSEGV, &ours, &before_us);
+  struct sigaction action = {};
+  action.sa_sigaction = report_fault;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &action, &previous_action);
 }
 
 Allocation* find_allocation(CUdeviceptr address) {
@@ -158,21 +163,24 @@ Allocation* find_allocation(CUdeviceptr address) {
 }
 
 std::string explain_address(CUdeviceptr address) {
-  char text[160] = "it is no device memory";
+  char text[160] = "it is not device memory";
   const auto& all = state().allocations;
   const auto next = all.upper_bound(address);
   if (next == all.begin()) return text;
   const Allocation& allocation = std::prev(next)->second;
-  if (address >= reinterpret_cast<CUdeviceptr>(allocation.region) + allocation.region_size) return text;
-  snprintf(text, sizeof text, "byte %lld of %s memory %p of %llu bytes", (long long)(address - allocation.address),
-           allocation.live ? "live" : "freed", (void*)allocation.address, (unsigned long long)allocation.size);
+  if (address >= reinterpret_cast<CUdeviceptr>(allocation.region) + allocation.region_size)
+    return text;
+  snprintf(text, sizeof text, "byte %lld of %s memory %p of %llu bytes",
+           (long long)(address - allocation.address), allocation.live ? "live" : "freed",
+           (void*)allocation.address, (unsigned long long)allocation.size);
   return text;
 }
 
 void check_range(const Call& call, CUdeviceptr address, uint64_t size, const char* what) {
   const Allocation* allocation = find_allocation(address);
   const bool inside = allocation && allocation->live && address >= allocation->address &&
-                      size <= allocation->size && address - allocation->address <= allocation->size - size;
+                      size <= allocation->size &&
+                      address - allocation->address <= allocation->size - size;
   if (inside) return;
   violation("%s: %s of %llu bytes begins at %s", call.name, what, (unsigned long long)size,
             explain_address(address).c_str());
@@ -197,17 +205,15 @@ CUresult cuMemFree(CUdeviceptr address) {
   Call call("cuMemFree");
   call.context();
   Allocation* allocation = find_allocation(address);
-  if (!allocation || allocation->address != address) {
+  if (!allocation || allocation->address != address)
     violation("cuMemFree: %p is not the start of an allocation", (void*)address);
-  }
   if (!allocation->live) violation("cuMemFree: %p was freed before", (void*)address);
-  if (const Task* user = user_of(*allocation)) {
+  if (const Task* user = user_of(*allocation))
     violation("cuMemFree: queued work uses %p: %s", (void*)address, user->what.c_str());
-  }
   each_slack(*allocation, check_slack);
   allocation->live = false;
   state().allocated -= allocation->size;
-  // The addresses stay taken, so that whoever still uses them faults.
+  // The addresses stay reserved, so that a later access to them is a fault.
   mmap(allocation->region, allocation->region_size, PROT_NONE,
        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   return call.fault;
@@ -233,7 +239,7 @@ CUresult cuMemGetInfo(size_t* unused, size_t* total) {
   return CUDA_SUCCESS;
 }
 
-// Between guard pages, as device memory is.
+// Pinned memory lies between guard pages, as device memory does.
 CUresult cuMemAllocHost(void** out, size_t size) {
   Call call("cuMemAllocHost");
   if (call.fault) return call.fault;
@@ -241,7 +247,8 @@ CUresult cuMemAllocHost(void** out, size_t size) {
   if (size == 0) return CUDA_ERROR_INVALID_VALUE;
   const Allocation allocation = map(size);
   if (!allocation.region) return CUDA_ERROR_OUT_OF_MEMORY;
-  keep_host_memory(make<HostMemory>(allocation, "pinned memory"), reinterpret_cast<char*>(allocation.address), size);
+  add_host_memory(make<HostMemory>(allocation, "pinned memory"),
+                  reinterpret_cast<char*>(allocation.address), size);
   *out = reinterpret_cast<void*>(allocation.address);
   return CUDA_SUCCESS;
 }
@@ -249,31 +256,33 @@ CUresult cuMemAllocHost(void** out, size_t size) {
 CUresult cuMemFreeHost(void* memory) {
   Call call("cuMemFreeHost");
   call.context();
-  HostMemory& freed = find_host_memory(call, memory, "pinned memory");
+  HostMemory& freed = remove_host_memory(call, memory, "pinned memory");
   each_slack(freed.allocation, check_slack);
   munmap(freed.allocation.region, freed.allocation.region_size);
   return call.fault;
 }
 
-// Read-only pages of the caller's are taken only as such, and only where the device says that it can.
+// Read-only pages can be registered only with CU_MEMHOSTREGISTER_READ_ONLY, and only if the device
+// supports it.
 CUresult cuMemHostRegister(void* memory, size_t size, unsigned int flags) {
   Call call("cuMemHostRegister");
   if (call.fault) return call.fault;
   call.context();
-  if (size == 0 || reinterpret_cast<uintptr_t>(memory) % kPage || size % kPage) return CUDA_ERROR_INVALID_VALUE;
-  if (!(flags & CU_MEMHOSTREGISTER_DEVICEMAP)) violation("cuMemHostRegister: flags %u", flags);
-  if (flags & CU_MEMHOSTREGISTER_READ_ONLY ? !state().registers_read_only : !is_writable(memory)) {
+  if (size == 0 || reinterpret_cast<uintptr_t>(memory) % kPage || size % kPage)
     return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (!(flags & CU_MEMHOSTREGISTER_DEVICEMAP)) violation("cuMemHostRegister: flags %u", flags);
+  if (flags & CU_MEMHOSTREGISTER_READ_ONLY ? !state().registers_read_only : !is_writable(memory))
+    return CUDA_ERROR_INVALID_VALUE;
   if (is_pinned(memory)) return CUDA_ERROR_INVALID_VALUE;
-  keep_host_memory(make<HostMemory>(Allocation{}, "registered memory"), static_cast<char*>(memory), size);
+  add_host_memory(make<HostMemory>(Allocation{}, "registered memory"), static_cast<char*>(memory),
+                  size);
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemHostUnregister(void* memory) {
   Call call("cuMemHostUnregister");
   call.context();
-  find_host_memory(call, memory, "registered memory");
+  remove_host_memory(call, memory, "registered memory");
   return call.fault;
 }
 
@@ -296,7 +305,7 @@ CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t size, CUstre
   if (is_pinned(from)) {
     task->host = from;
     task->work = [=] { memcpy(reinterpret_cast<void*>(to), from, size); };
-  } else {   // staged now
+  } else {  // pageable memory is read during the call
     std::vector<char> staged(static_cast<const char*>(from), static_cast<const char*>(from) + size);
     task->work = [to, staged = std::move(staged)] {
       memcpy(reinterpret_cast<void*>(to), staged.data(), staged.size());
@@ -327,7 +336,9 @@ CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstre
   auto task = std::make_shared<Task>();
   task->what = "cuMemcpyDtoDAsync";
   task->memory = {to, from};
-  task->work = [=] { memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), size); };
+  task->work = [=] {
+    memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), size);
+  };
   enqueue(call, stream, task);
   return CUDA_SUCCESS;
 }
@@ -347,8 +358,8 @@ CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count, CUst
   return call.fault ? call.fault : enqueue_fill(call, stream, to, value, 4, count * 4, count, 1);
 }
 
-CUresult cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height,
-                            CUstream stream) {
+CUresult cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned int value, size_t width,
+                            size_t height, CUstream stream) {
   Call call("cuMemsetD2D32Async");
   if (call.fault) return call.fault;
   if (pitch % 4 != 0 || pitch < width * 4) return CUDA_ERROR_INVALID_VALUE;

@@ -6,7 +6,7 @@ namespace fake {
 
 namespace {
 
-// Leaked with the state: tasks may still wait when the process ends.
+// Never destroyed, like the state: tasks may be queued when the process ends.
 std::vector<TaskPointer>& queue() {
   static auto* const tasks = new std::vector<TaskPointer>;
   return *tasks;
@@ -18,30 +18,33 @@ std::vector<Stream*>& streams() {
 }
 
 bool all_done(const std::vector<TaskPointer>& tasks) {
-  return std::all_of(tasks.begin(), tasks.end(), [](const TaskPointer& task) { return task->done; });
+  return std::all_of(tasks.begin(), tasks.end(),
+                     [](const TaskPointer& task) { return task->done; });
 }
 
 bool is_ready(const Task& task) { return all_done(task.after) && all_done(task.early); }
 
-// Whether the task may begin before its programmatic predecessors are done: each of them may have begun. Found out once a turn,
-// since branches that part and meet again are as many ways back as their product.
+// True if the task may begin before its programmatic predecessors are done, which is so if each of
+// them has begun or may begin. The result is kept for one turn: the number of paths through
+// branches that part and meet again is the product of the branches.
 bool may_begin(Task& task, uint64_t turn) {
-  if (task.judged == turn) return task.may_begin;
-  task.judged = turn;
+  if (task.checked_turn == turn) return task.may_begin;
+  task.checked_turn = turn;
   const auto begun = [turn](const TaskPointer& from) {
     return from->done || from->running || may_begin(*from, turn);
   };
-  return task.may_begin = all_done(task.after) && std::all_of(task.early.begin(), task.early.end(), begun);
+  return task.may_begin = all_done(task.after) &&
+                          std::all_of(task.early.begin(), task.early.end(), begun);
 }
 
-// fake_grid first, so that a kernel's grid pointer leads here.
+// The fake_grid is the first member, so a kernel's grid pointer is also a pointer to this struct.
 struct Grid {
-  fake_grid seen;
-  Early* early;
+  fake_grid visible;
+  EarlyKernel* early;
 };
 
-void grid_wait(const fake_grid* seen) {
-  Early* early = reinterpret_cast<const Grid*>(seen)->early;
+void grid_wait(const fake_grid* grid) {
+  EarlyKernel* early = reinterpret_cast<const Grid*>(grid)->early;
   if (!early) return;
   std::unique_lock lock(early->mutex);
   if (early->released) return;
@@ -54,24 +57,24 @@ void grid_launch_dependents(const fake_grid*) {}
 
 void grid_trap(const fake_grid*, int32_t code) { fake_break(code); }
 
-void run_kernel(const Launch& launch, Early* early) {
+void run_kernel(const Launch& launch, EarlyKernel* early) {
   Grid grid = {};
-  std::copy(launch.grid.begin(), launch.grid.end(), grid.seen.grid);
-  std::copy(launch.block.begin(), launch.block.end(), grid.seen.block);
-  grid.seen.wait = grid_wait;
-  grid.seen.launch_dependents = grid_launch_dependents;
-  grid.seen.trap = grid_trap;
+  std::copy(launch.grid.begin(), launch.grid.end(), grid.visible.grid);
+  std::copy(launch.block.begin(), launch.block.end(), grid.visible.block);
+  grid.visible.wait = grid_wait;
+  grid.visible.launch_dependents = grid_launch_dependents;
+  grid.visible.trap = grid_trap;
   grid.early = early;
-  // The kernel owns its parameters: a copy, aligned as each wants.
+  // The kernel gets its own copy of the parameters, which it may change.
   std::vector<char> bytes(launch.bytes);
   std::vector<void*> params;
   for (const size_t offset : launch.offsets) params.push_back(bytes.data() + offset);
-  launch.function->kernel.entry(&grid.seen, params.data());
+  launch.function->kernel.entry(&grid.visible, params.data());
 }
 
 void complete(Task& task) {
   task.done = true;
-  task.after.clear();   // else a long stream is one long chain of owners
+  task.after.clear();  // otherwise the tasks of a long stream would own one another in a long chain
   task.early.clear();
   std::erase_if(queue(), [&task](const TaskPointer& queued) { return queued.get() == &task; });
 }
@@ -83,8 +86,8 @@ void end_early(Task& task) {
 
 void begin_early(Task& task) {
   ++state().early_starts;
-  task.running = std::make_unique<Early>();
-  Early& early = *task.running;
+  task.running = std::make_unique<EarlyKernel>();
+  EarlyKernel& early = *task.running;
   early.thread = std::thread([&early, launch = task.launch.get()] {
     run_kernel(*launch, &early);
     std::lock_guard lock(early.mutex);
@@ -99,7 +102,7 @@ void begin_early(Task& task) {
 }
 
 void run_to_end(Task& task) {
-  if (Early* early = task.running.get()) {
+  if (EarlyKernel* early = task.running.get()) {
     std::unique_lock lock(early->mutex);
     early->released = true;
     early->changed.notify_all();
@@ -108,27 +111,31 @@ void run_to_end(Task& task) {
     end_early(task);
     return;
   }
-  const bool lost = state().broken != CUDA_SUCCESS;   // nothing runs on a device that is lost
+  const bool lost = state().broken != CUDA_SUCCESS;  // no work runs on a lost device
   if (task.launch && !lost) run_kernel(*task.launch, nullptr);
   if (task.work && !lost) task.work();
   complete(task);
 }
 
-// One step of the machine: whatever can begin early does so first, which is what a careless kernel does not expect.
+// One turn of the scheduler: runs one task. Kernels that can begin early do so first, because a
+// kernel without a needed wait fails then.
 bool step() {
   static uint64_t turn = 0;
   ++turn;
   std::vector<TaskPointer> beginning, ready;
-  for (const TaskPointer& task : queue()) {
-    if (is_ready(*task)) ready.push_back(task);
-    else if (task->launch && !task->early.empty() && !task->running && !state().broken && may_begin(*task, turn))
+  for (const TaskPointer& task : queue())
+    if (is_ready(*task))
+      ready.push_back(task);
+    else if (task->launch && !task->early.empty() && !task->running && !state().broken &&
+             may_begin(*task, turn))
       beginning.push_back(task);
-  }
   auto& choice = beginning.empty() ? ready : beginning;
   if (choice.empty()) return false;
   const TaskPointer task = choice[state().random() % choice.size()];
-  if (beginning.empty()) run_to_end(*task);
-  else begin_early(*task);
+  if (beginning.empty())
+    run_to_end(*task);
+  else
+    begin_early(*task);
   return true;
 }
 
@@ -137,9 +144,8 @@ bool step() {
 void enqueue(const TaskPointer& task) { queue().push_back(task); }
 
 void finish(const TaskPointer& task) {
-  while (task && !task->done) {
+  while (task && !task->done)
     if (!step()) violation("queued work waits for itself: %s", task->what.c_str());
-  }
 }
 
 void drain() {
@@ -154,12 +160,12 @@ void maybe_run_some() {
   }
 }
 
-// The task and what it may have overtaken.
+// Adds the task and the tasks that it may have overtaken to `out` if they are not done.
 static void add_unfinished(const TaskPointer& task, std::vector<TaskPointer>* out) {
   if (!task || std::find(out->begin(), out->end(), task) != out->end()) return;
   if (!task->done) out->push_back(task);
-  for (const TaskPointer& before : task->behind) add_unfinished(before, out);
-  if (task->done && all_done(task->behind)) task->behind.clear();
+  for (const TaskPointer& before : task->overtaken) add_unfinished(before, out);
+  if (task->done && all_done(task->overtaken)) task->overtaken.clear();
 }
 
 std::vector<TaskPointer> stream_tail(const Call& call, CUstream handle) {
@@ -168,28 +174,30 @@ std::vector<TaskPointer> stream_tail(const Call& call, CUstream handle) {
   Context& context = call.context();
   if (handle) {
     Stream& stream = call.object<Stream>(handle, "stream");
-    if (&stream.context != &context) violation("%s: stream %p belongs to another context", call.name, (void*)handle);
+    if (&stream.context != &context)
+      violation("%s: stream %p belongs to another context", call.name, (void*)handle);
     add(stream.last);
     if (stream.blocking) add(context.null_last);
     return tail;
   }
   add(context.null_last);
-  for (const Stream* stream : streams()) {
+  for (const Stream* stream : streams())
     if (stream->blocking && &stream->context == &context) add(stream->last);
-  }
   return tail;
 }
 
 void set_stream_tail(const Call& call, CUstream handle, const TaskPointer& task) {
-  if (handle) call.object<Stream>(handle, "stream").last = task;
-  else call.context().null_last = task;
+  if (handle)
+    call.object<Stream>(handle, "stream").last = task;
+  else
+    call.context().null_last = task;
 }
 
 void enqueue(const Call& call, CUstream stream, const TaskPointer& task, bool programmatic) {
   for (const TaskPointer& before : stream_tail(call, stream)) {
     const bool early = programmatic && before->launch;
     (early ? task->early : task->after).push_back(before);
-    if (early) task->behind.push_back(before);
+    if (early) task->overtaken.push_back(before);
   }
   set_stream_tail(call, stream, task);
   enqueue(task);
@@ -199,9 +207,8 @@ void enqueue(const Call& call, CUstream stream, const TaskPointer& task, bool pr
 const Task* user_of(const Allocation& allocation) {
   if (state().broken) return nullptr;
   for (const TaskPointer& task : queue()) {
-    for (const CUdeviceptr address : task->memory) {
+    for (const CUdeviceptr address : task->memory)
       if (find_allocation(address) == &allocation) return task.get();
-    }
   }
   return nullptr;
 }
@@ -217,9 +224,8 @@ const Task* user_of_host(const char* begin, uint64_t size) {
 
 const Task* user_of(const Library& library) {
   if (state().broken) return nullptr;
-  for (const TaskPointer& task : queue()) {
+  for (const TaskPointer& task : queue())
     if (task->launch && &task->launch->function->kernel.library == &library) return task.get();
-  }
   return nullptr;
 }
 
@@ -241,7 +247,7 @@ CUresult cuStreamCreate(CUstream* out, unsigned int flags) {
 CUresult cuStreamDestroy(CUstream handle) {
   Call call("cuStreamDestroy");
   call.context();
-  call.object<Stream>(handle, "stream").live = false;   // its work goes on
+  call.object<Stream>(handle, "stream").live = false;  // its work goes on
   return call.fault;
 }
 
@@ -294,8 +300,8 @@ int32_t fake_enter(const char* name, int32_t in_context) {
   return call.fault;
 }
 
-int32_t fake_queue(const char* name, void* stream, void (*work)(const void* data), const void* data, uint64_t size,
-                   const fake_range* ranges, uint32_t count) {
+int32_t fake_queue(const char* name, void* stream, void (*work)(const void* data), const void* data,
+                   uint64_t size, const fake_range* ranges, uint32_t count) {
   const fake::Call call(name);
   if (call.fault) return call.fault;
   auto task = std::make_shared<fake::Task>();

@@ -1,4 +1,4 @@
-// Queued work: tasks, what they wait for, and the order in which they run.
+// Queued work: tasks, their dependences, and the order in which they run.
 #pragma once
 
 #include <condition_variable>
@@ -11,9 +11,10 @@
 namespace fake {
 
 struct Stream : Object {
-  Stream(Context& owner, bool is_blocking) : Object("stream", true), context(owner), blocking(is_blocking) {}
+  Stream(Context& owner, bool is_blocking)
+      : Object("stream", true), context(owner), blocking(is_blocking) {}
   Context& context;
-  bool blocking;       // orders itself with the default stream
+  bool blocking;  // synchronises with the default stream
   TaskPointer last;
 };
 
@@ -22,9 +23,9 @@ struct Event : Object {
   TaskPointer task;
 };
 
-// A kernel that was started before its predecessors were done, and the baton between it and the scheduler: at any time
-// one of the two runs.
-struct Early {
+// The thread of a kernel that was started before its predecessors were done. The flags hand control
+// between the kernel and the scheduler: only one of the two runs at any time.
+struct EarlyKernel {
   std::thread thread;
   std::mutex mutex;
   std::condition_variable changed;
@@ -34,42 +35,45 @@ struct Early {
 struct Launch {
   Function* function;
   std::array<uint32_t, 3> grid, block;
-  std::vector<char> bytes;         // the parameters, one behind another
+  std::vector<char> bytes;  // the parameters, one after another
   std::vector<size_t> offsets;
 };
 
 struct Task {
   std::string what;
-  std::vector<TaskPointer> after;      // done before this begins
-  std::vector<TaskPointer> early;      // begun before this begins, done before its grid->wait returns
-  std::vector<TaskPointer> behind;     // ahead of it in its stream, and perhaps not done when it is
-  std::function<void()> work;          // a copy, a fill, or nothing
-  std::unique_ptr<Launch> launch;      // or a kernel
-  std::vector<CUdeviceptr> memory;     // one address in each allocation that it uses
-  const void* host = nullptr;          // pinned memory that it reads
-  std::unique_ptr<Early> running;
+  std::vector<TaskPointer> after;  // tasks that are done before this one begins
+  // Tasks that have begun before this one begins, and are done before its grid->wait returns.
+  std::vector<TaskPointer> early;
+  // Earlier tasks of the stream that this one may overtake: they may run when this one is done.
+  std::vector<TaskPointer> overtaken;
+  std::function<void()> work;       // a copy or a fill; empty for a kernel or an event
+  std::unique_ptr<Launch> launch;   // a kernel; null for other tasks
+  std::vector<CUdeviceptr> memory;  // one address in each allocation that the task uses
+  const void* host = nullptr;       // pinned memory that the task reads
+  std::unique_ptr<EarlyKernel> running;
   bool done = false;
-  uint64_t judged = 0;                 // the last turn of the machine in which may_begin was found out
+  uint64_t checked_turn = 0;  // the turn of the scheduler in which may_begin was computed
   bool may_begin = false;
 };
 
-// Adds a task, which `after` already orders among others, to the queue.
+// Adds a task whose `after` is complete to the queue.
 void enqueue(const TaskPointer& task);
-// Adds a task behind everything that the stream has, as the stream's last. Programmatic: behind a kernel it may begin
-// before that has ended.
+// Adds a task after all tasks of the stream, as the stream's last. A programmatic task may begin
+// before a kernel that precedes it has ended.
 void enqueue(const Call& call, CUstream stream, const TaskPointer& task, bool programmatic = false);
-// What the next task of the stream waits for.
+// The tasks that the next task of the stream waits for.
 std::vector<TaskPointer> stream_tail(const Call& call, CUstream stream);
 void set_stream_tail(const Call& call, CUstream stream, const TaskPointer& task);
 
-// Runs queued tasks in a random order until this one is done.
+// Runs queued tasks in a random order until `task` is done.
 void finish(const TaskPointer& task);
-// Ends all that is queued; on a lost device nothing of it runs.
+// Ends all queued tasks. On a lost device they end without running.
 void drain();
-// Now and then, as fake_schedule says, runs a few.
+// Runs a few tasks, as often as fake_schedule says.
 void maybe_run_some();
 
-// The first queued task that uses this allocation, this pinned memory, or this library, or null.
+// The first queued task that uses the allocation, the pinned memory or the library; null if there
+// is none.
 const Task* user_of(const Allocation& allocation);
 const Task* user_of_host(const char* begin, uint64_t size);
 const Task* user_of(const Library& library);

@@ -1,8 +1,9 @@
-#include "schedule.h"
-
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
+
+#include "schedule.h"
 
 namespace fake {
 
@@ -17,7 +18,7 @@ void violation(const char* format, ...) {
 }
 
 State& state() {
-  // Never destroyed: work may still be queued, and threads parked, when the process ends.
+  // Never destroyed: when the process ends, work may be queued and threads may be waiting.
   static State* const instance = [] {
     auto* created = new State;
     created->read_environment();
@@ -29,7 +30,8 @@ State& state() {
 void State::read_environment() {
   const auto read = [](const char* name, const char* format, auto*... values) {
     const char* text = getenv(name);
-    if (text && sscanf(text, format, values...) != int{sizeof...(values)}) violation("%s=%s is no value", name, text);
+    if (text && sscanf(text, format, values...) != int{sizeof...(values)})
+      violation("%s=%s is not a valid value", name, text);
   };
   unsigned long long seed = 1;
   read("FAKE_CUDA_CAPABILITY", "%d.%d", &major, &minor);
@@ -59,11 +61,11 @@ Call::Call(const char* call_name) : name(call_name), lock_(state().mutex) {
   }
 }
 
-// Devices and contexts themselves can still be asked for.
+// Functions about devices and contexts work without a context.
 bool Call::needs_context() const {
-  const std::string of(name);
-  return of.compare(0, 5, "cuCtx") != 0 && of.compare(0, 8, "cuDevice") != 0 && of != "cuInit" &&
-         of != "cuDriverGetVersion" && of != "cuGetProcAddress";
+  const std::string_view function(name);
+  return function.compare(0, 5, "cuCtx") != 0 && function.compare(0, 8, "cuDevice") != 0 &&
+         function != "cuInit" && function != "cuDriverGetVersion" && function != "cuGetProcAddress";
 }
 
 Context& Call::context() const {
@@ -72,10 +74,12 @@ Context& Call::context() const {
 }
 
 Object& Call::find(const void* handle, const char* kind) const {
-  const auto found = state().objects.find(handle);
-  if (found == state().objects.end()) violation("%s: %p is no handle (a %s is wanted)", name, handle, kind);
-  Object& object = *found->second;
-  if (std::string(object.kind) != kind) violation("%s: %p is a %s, not a %s", name, handle, object.kind, kind);
+  const auto entry = state().objects.find(handle);
+  if (entry == state().objects.end())
+    violation("%s: %p is not a handle (a %s is expected)", name, handle, kind);
+  Object& object = *entry->second;
+  if (std::string(object.kind) != kind)
+    violation("%s: %p is a %s, not a %s", name, handle, object.kind, kind);
   if (!object.live) violation("%s: %s %p is dead", name, kind, handle);
   return object;
 }
@@ -85,13 +89,13 @@ Object& Call::find(const void* handle, const char* kind) const {
 using fake::state;
 
 namespace {
-struct Locked {
-  std::lock_guard<std::recursive_mutex> lock{state().mutex};
+struct Lock {
+  std::lock_guard<std::recursive_mutex> guard{state().mutex};
 };
 }  // namespace
 
 void fake_reset() {
-  Locked locked;
+  Lock lock;
   fake::State& s = state();
   s.calls.clear();
   s.all_calls = s.fail_at = s.lazy_loads = s.early_starts = 0;
@@ -115,7 +119,7 @@ void fake_reset() {
 void fake_fail_at(uint64_t n, int32_t code) { fake_fail_call("", n, code); }
 
 void fake_fail_call(const char* name, uint64_t n, int32_t code) {
-  Locked locked;
+  Lock lock;
   state().fail_name = name;
   state().fail_at = n;
   state().fail_code = static_cast<husk::cuda::CUresult>(code);
@@ -123,82 +127,85 @@ void fake_fail_call(const char* name, uint64_t n, int32_t code) {
 }
 
 int32_t fake_failed() {
-  Locked locked;
+  Lock lock;
   return state().failed;
 }
 
 uint64_t fake_calls(const char* name) {
-  Locked locked;
+  Lock lock;
   if (!name) return state().all_calls;
-  const auto found = state().calls.find(name);
-  return found == state().calls.end() ? 0 : found->second;
+  const auto entry = state().calls.find(name);
+  return entry == state().calls.end() ? 0 : entry->second;
 }
 
 uint64_t fake_live_objects() {
-  Locked locked;
+  Lock lock;
   uint64_t count = state().held;
   for (const auto& [handle, object] : state().objects) count += object->counted && object->live;
   for (const auto& [address, allocation] : state().allocations) count += allocation.live;
-  for (const fake::Context* context : state().contexts) count += context ? static_cast<uint64_t>(context->retained) : 0;
+  for (const fake::Context* context : state().contexts)
+    count += context ? static_cast<uint64_t>(context->retained) : 0;
   return count;
 }
 
 uint64_t fake_lazy_loads() {
-  Locked locked;
+  Lock lock;
   return state().lazy_loads;
 }
 
 uint64_t fake_early_starts() {
-  Locked locked;
+  Lock lock;
   return state().early_starts;
 }
 
 void fake_schedule(uint64_t seed, uint32_t eager_percent) {
-  Locked locked;
+  Lock lock;
   state().random.seed(seed);
   state().eager_percent = eager_percent;
 }
 
 void fake_set_capability(int32_t major, int32_t minor) {
-  Locked locked;
+  Lock lock;
   state().major = major;
   state().minor = minor;
 }
 
 void fake_set_driver_version(int32_t version) {
-  Locked locked;
+  Lock lock;
   state().version = version;
 }
 
 void fake_set_devices(int32_t count) {
-  Locked locked;
+  Lock lock;
   state().devices = count < fake::kMaxDevices ? count : fake::kMaxDevices;
 }
 
 void fake_set_memory(uint64_t bytes) {
-  Locked locked;
+  Lock lock;
   state().memory = bytes;
 }
 
 void fake_set_integrated(int32_t integrated, int32_t registers_read_only) {
-  Locked locked;
+  Lock lock;
   state().integrated = integrated != 0;
   state().registers_read_only = registers_read_only != 0;
 }
 
 void fake_break(int32_t code) {
-  Locked locked;
+  Lock lock;
   if (state().broken && !code) fake::drain();
   state().broken = static_cast<husk::cuda::CUresult>(code);
 }
 
 void fake_hide(const char* name) {
-  Locked locked;
+  Lock lock;
   state().hidden.insert(name);
 }
 
 void fake_pin(const void* memory, uint64_t size) {
-  Locked locked;
-  if (size) state().pinned[static_cast<const char*>(memory)] = size;
-  else state().pinned.erase(static_cast<const char*>(memory));
+  Lock lock;
+  if (size)
+    state().pinned[static_cast<const char*>(memory)] = size;
+  else
+    state().pinned.erase(static_cast<const char*>(memory));
 }

@@ -1,4 +1,5 @@
-// The fake driver's own books: handles, counters, faults, and the guard that every driver function begins with.
+// The state of the fake driver: handles, counters, faults, and the guard with which every driver
+// function begins.
 #pragma once
 
 #include <driver.h>
@@ -20,18 +21,19 @@ namespace fake {
 
 using namespace husk::cuda;
 
-// A rule was broken that a real driver does not check: says which, and aborts.
+// Reports the violation of a rule that a real driver does not check, and aborts.
 [[noreturn, gnu::format(printf, 1, 2)]] void violation(const char* format, ...);
 
 struct Task;
 using TaskPointer = std::shared_ptr<Task>;
 
-// Every handle is the address of one of these. They are never freed, so that a dead handle is known as such.
+// Every handle is the address of an Object. Objects are never freed, so that a dead handle can be
+// recognised.
 struct Object {
   explicit Object(const char* object_kind, bool is_counted);
   virtual ~Object() = default;
   const char* kind;
-  bool counted;   // among fake_live_objects
+  bool counted;  // fake_live_objects counts the object
   bool live = true;
 };
 
@@ -39,13 +41,13 @@ struct Context : Object {
   explicit Context(int index) : Object("context", false), ordinal(index) {}
   int ordinal;
   int retained = 0;
-  TaskPointer null_last;   // last work of the default stream
+  TaskPointer null_last;  // the last task of the default stream
 };
 
 struct Allocation {
   CUdeviceptr address;
   uint64_t size;
-  char* region;            // guard page, slack, memory, guard page
+  char* region;  // guard page, slack, memory, slack, guard page
   uint64_t region_size;
   bool live;
 };
@@ -59,7 +61,7 @@ struct State {
 
   std::map<std::string, uint64_t> calls;
   uint64_t all_calls = 0;
-  uint64_t fail_at = 0;    // counts down
+  uint64_t fail_at = 0;  // calls up to and including the failing one; 0: no call fails
   std::string fail_name;
   CUresult fail_code = CUDA_SUCCESS;
   bool failed = false;
@@ -68,7 +70,7 @@ struct State {
   int version = 13000, major = 9, minor = 0, devices = 1;
   uint64_t memory = uint64_t{16} << 30;
   bool integrated = false, registers_read_only = true;
-  CUresult broken = CUDA_SUCCESS;   // what every use of a context comes back with
+  CUresult broken = CUDA_SUCCESS;  // the error of every use of a context (fake_break)
   std::set<std::string> hidden;
   std::map<const char*, uint64_t> pinned;
 
@@ -76,24 +78,26 @@ struct State {
   uint32_t eager_percent = 0;
   uint64_t lazy_loads = 0, early_starts = 0;
 
-  uint64_t allocated = 0, held = 0;   // bytes; objects of libraries over the driver
-  std::map<CUdeviceptr, Allocation> allocations;   // by the region's first byte, dead ones too
+  uint64_t allocated = 0;                         // bytes
+  uint64_t held = 0;                              // objects of libraries (fake_hold)
+  std::map<CUdeviceptr, Allocation> allocations;  // by the region's first byte, live and dead
 
   void read_environment();
 };
 State& state();
 
-// Entered by every driver function: takes the lock, counts, and says whether this call is to fail.
+// The guard of a driver function: holds the lock, counts the call, and has the fault that the call
+// is to return.
 class Call {
  public:
   explicit Call(const char* name);
   const char* name;
   CUresult fault = CUDA_SUCCESS;
 
-  // The context that is current in this thread; a violation if there is none.
+  // The current context of this thread; a violation if there is none.
   Context& context() const;
 
-  // The object behind a handle; a violation if it is none of this kind, or dead.
+  // The object of a handle; a violation if the object has another kind or is dead.
   template <class T>
   T& object(const void* handle, const char* kind) const {
     return static_cast<T&>(find(handle, kind));
@@ -113,10 +117,12 @@ T* make(Arguments&&... arguments) {
   return object;
 }
 
-std::vector<Context*>& context_stack();   // of this thread
+std::vector<Context*>& context_stack();  // the stack of this thread
 
 // memory.cpp
-Allocation* find_allocation(CUdeviceptr address);   // live or dead; null: no device memory, or the end of a piece
+// The live or dead allocation that contains the address; null if there is none or if the address is
+// the end of a live one.
+Allocation* find_allocation(CUdeviceptr address);
 void check_range(const Call& call, CUdeviceptr address, uint64_t size, const char* what);
 std::string explain_address(CUdeviceptr address);
 bool is_pinned(const void* memory);

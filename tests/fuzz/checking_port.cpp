@@ -9,8 +9,9 @@
 namespace husk::fuzz {
 namespace {
 
-// Memory by its end, so that the first one behind an address is the one that may hold it.
-std::map<uintptr_t, uintptr_t>& given() {
+// Allocations by end address, with their begin. The first end after an address belongs to the only
+// allocation that may contain the address.
+std::map<uintptr_t, uintptr_t>& allocated() {
   static std::map<uintptr_t, uintptr_t> memory;
   return memory;
 }
@@ -26,8 +27,8 @@ bool holds(const std::map<uintptr_t, uintptr_t>& memory, uintptr_t at, size_t si
 
 void check(const void* pointer, size_t size, const char* what) {
   const auto at = reinterpret_cast<uintptr_t>(pointer);
-  if (size == 0 || holds(given(), at, size) || holds(announced(), at, size)) return;
-  std::fprintf(stderr, "%s: %zu bytes at %p belong to nobody\n", what, size, pointer);
+  if (size == 0 || holds(allocated(), at, size) || holds(announced(), at, size)) return;
+  std::fprintf(stderr, "%s: %zu bytes at %p are not in known memory\n", what, size, pointer);
   std::abort();
 }
 
@@ -42,7 +43,8 @@ husk_status refuse(husk_error* error, const char* text) {
   return HUSK_OUT_OF_MEMORY;
 }
 
-husk_status open(void*, int32_t, const husk_allocator*, const husk_threads*, void** out, husk_error*) {
+husk_status open(void*, int32_t, const husk_allocator*, const husk_threads*, void** out,
+                 husk_error*) {
   ++device.open;
   *out = &device;
   return HUSK_OK;
@@ -50,28 +52,27 @@ husk_status open(void*, int32_t, const husk_allocator*, const husk_threads*, voi
 void close(void*) { --device.open; }
 
 void properties(void*, husk_port_properties* out) {
-  std::memset(out, 0, sizeof(*out));
   std::strcpy(out->name, "checking port");
   std::strcpy(out->arch, "x86-64");
   out->dl_device_type = 1;
 }
 
-int32_t fit(void*, const char*, int32_t) { return 1; }
+int32_t arch_rank(void*, const char*, int32_t) { return 1; }
 
 husk_status alloc(void*, uint64_t size, void** out, husk_error* error) {
   if (size > (64u << 20)) return refuse(error, "the checking port has 64 MiB");
   *out = std::aligned_alloc(256, (size + 256) / 256 * 256);
   if (!*out) return refuse(error, "out of memory");
   std::memset(*out, 0xA5, size);
-  given()[reinterpret_cast<uintptr_t>(*out) + size] = reinterpret_cast<uintptr_t>(*out);
+  allocated()[reinterpret_cast<uintptr_t>(*out) + size] = reinterpret_cast<uintptr_t>(*out);
   return HUSK_OK;
 }
 
 void release(void*, void* memory) {
   if (!memory) return;
-  for (auto row = given().begin(); row != given().end(); ++row)
+  for (auto row = allocated().begin(); row != allocated().end(); ++row)
     if (row->second == reinterpret_cast<uintptr_t>(memory)) {
-      given().erase(row);
+      allocated().erase(row);
       std::free(memory);
       return;
     }
@@ -95,9 +96,11 @@ husk_status copy(void*, void*, void* to, const void* from, uint64_t size, husk_e
   std::memmove(to, from, size);
   return HUSK_OK;
 }
-husk_status fill(void*, void*, void* to, uint64_t pattern, uint32_t width, uint64_t count, husk_error*) {
+husk_status fill(void*, void*, void* to, uint64_t pattern, uint32_t width, uint64_t count,
+                 husk_error*) {
   check(to, width * count, "fill");
-  for (uint64_t i = 0; i < count; ++i) std::memcpy(static_cast<char*>(to) + i * width, &pattern, width);
+  for (uint64_t i = 0; i < count; ++i)
+    std::memcpy(static_cast<char*>(to) + i * width, &pattern, width);
   return HUSK_OK;
 }
 
@@ -108,7 +111,7 @@ husk_status stream_create(void*, void** out, husk_error*) {
 void stream_destroy(void*, void*) {}
 husk_status stream_wait(void*, void*, husk_error*) { return HUSK_OK; }
 
-// A module is the image's name; a kernel remembers what its parameters are.
+// A kernel stores the types of its parameters. A module owns its kernels.
 struct Kernel {
   std::vector<uint8_t> params;
 };
@@ -131,35 +134,62 @@ husk_status kernel_get(void*, void* module, const husk_port_kernel* desc, void**
   return HUSK_OK;
 }
 
-// A kernel may touch what its arguments' views say, which the port is not told: it checks that each view begins in memory.
+// Checks that each view begins in known memory. The port does not learn the extents of views.
 husk_status launch(void*, void*, void* kernel, const husk_launch* launch, husk_error*) {
   const auto& params = static_cast<Kernel*>(kernel)->params;
   for (size_t i = 0; i < params.size(); ++i) {
     uint64_t value = 0;
     std::memcpy(&value, launch->params[i], params[i] == HUSK_POINTER ? 8 : 1);
     if (params[i] != HUSK_POINTER || value == 0) continue;
-    if (!holds(given(), value, 0) && !holds(announced(), value, 0)) check(reinterpret_cast<void*>(value), 1, "launch");
+    if (!holds(allocated(), value, 0) && !holds(announced(), value, 0))
+      check(reinterpret_cast<void*>(value), 1, "launch");
   }
   for (uint32_t size : launch->grid)
     if (size == 0) std::abort();
   return HUSK_OK;
 }
 
-husk_status share(void* on, volatile uint32_t** word, husk_error* error) {
+husk_status alloc_host_flag(void* on, volatile uint32_t** word, husk_error* error) {
   void* memory = nullptr;
   const husk_status status = alloc(on, sizeof(uint32_t), &memory, error);
   *word = status == HUSK_OK ? static_cast<uint32_t*>(memory) : nullptr;
   if (*word) **word = 0;
   return status;
 }
-void unshare(void* on, volatile uint32_t* word) { release(on, const_cast<uint32_t*>(word)); }
+void free_host_flag(void* on, volatile uint32_t* word) { release(on, const_cast<uint32_t*>(word)); }
 
-constexpr husk_port kPort = {sizeof(husk_port), HUSK_PORT_ABI, "host", nullptr, open, close, properties, fit, alloc,
-                             release, upload, download, copy, fill, stream_create, stream_destroy, stream_wait,
-                             module_load, module_unload, kernel_get, launch, nullptr, nullptr, nullptr, nullptr, nullptr,
-                             nullptr, nullptr, share, unshare};
+constexpr husk_port kPort = {sizeof(husk_port),
+                             HUSK_PORT_ABI,
+                             "host",
+                             nullptr,
+                             open,
+                             close,
+                             properties,
+                             arch_rank,
+                             alloc,
+                             release,
+                             upload,
+                             download,
+                             copy,
+                             fill,
+                             stream_create,
+                             stream_destroy,
+                             stream_wait,
+                             module_load,
+                             module_unload,
+                             kernel_get,
+                             launch,
+                             nullptr,
+                             nullptr,
+                             nullptr,
+                             nullptr,
+                             nullptr,
+                             nullptr,
+                             nullptr,
+                             alloc_host_flag,
+                             free_host_flag};
 
-// Calls `visit` for each element's address; false if there are too many to walk.
+// Calls `visit` with the address of each element. Returns false if there are too many elements.
 template <class Visit>
 bool walk(const husk_op_arg& tensor, size_t width, Visit visit) {
   int64_t elements = 1;
@@ -182,7 +212,8 @@ size_t width_of(int32_t dtype) {
   return dtype < 20 ? kBytes[dtype] : 0;
 }
 
-husk_status touch(const husk_op_context* context, const husk_op_arg* args, uint32_t count, husk_error* error) {
+husk_status touch(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                  husk_error* error) {
   volatile char sink = 0;
   for (uint32_t i = 0; i < count; ++i) {
     const husk_op_arg& arg = args[i];
@@ -194,7 +225,9 @@ husk_status touch(const husk_op_context* context, const husk_op_arg* args, uint3
         for (int64_t n = 0; n < arg.count; ++n) sink = static_cast<char>(arg.floats[n] > 0);
         break;
       case HUSK_ARG_STRING: sink = static_cast<char>(std::strlen(arg.string)); break;
-      case HUSK_ARG_TENSORS: touch(context, arg.tensors, static_cast<uint32_t>(arg.count), error); break;
+      case HUSK_ARG_TENSORS:
+        touch(context, arg.tensors, static_cast<uint32_t>(arg.count), error);
+        break;
       case HUSK_ARG_RESULT:
         if (arg.dtype == HUSK_F64)
           *static_cast<double*>(arg.data) = 2.5;
@@ -218,11 +251,13 @@ husk_status touch(const husk_op_context* context, const husk_op_arg* args, uint3
 }  // namespace
 
 const husk_port* checking_port() { return &kPort; }
-husk_op touching_op(const char* name) { return {name, touch, nullptr, nullptr}; }
+husk_op touching_op(const char* name) {
+  return {sizeof(husk_op), 0, name, touch, nullptr, nullptr};
+}
 void announce(const void* memory, size_t size) {
   announced()[reinterpret_cast<uintptr_t>(memory) + size] = reinterpret_cast<uintptr_t>(memory);
 }
 void forget() { announced().clear(); }
-size_t live() { return given().size() + static_cast<size_t>(device.open); }
+size_t live() { return allocated().size() + static_cast<size_t>(device.open); }
 
 }  // namespace husk::fuzz

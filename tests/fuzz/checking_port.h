@@ -1,22 +1,22 @@
-// A device for fuzzing: it runs nothing, but looks at every address that the runtime hands it. What is not inside memory
-// that it gave out, or that the test announced, ends the process.
+// A device for fuzzing. It runs no kernels, but checks every address that the runtime passes to it.
+// An address outside of memory that the port allocated or the test announced ends the process.
 #pragma once
+
+#include <cstddef>
 
 #include <husk/op.h>
 #include <husk/port.h>
 
-#include <cstddef>
-
 namespace husk::fuzz {
 
-// One port for the process; every device that it opens shares its record of memory. Not thread-safe.
+// The port of the process. All devices share one record of memory. It is not thread-safe.
 const husk_port* checking_port();
-// An extern op that touches all of its tensors: reads what it may read, writes what it may write.
+// An extern op that reads and writes every element of its tensors, as their access allows.
 husk_op touching_op(const char* name);
-// Memory of the caller's, inputs and outputs. forget() drops all of it.
+// Registers memory of the test: inputs and outputs. forget() removes all of it.
 void announce(const void* memory, size_t size);
 void forget();
-// Memory that a device gave out and did not take back.
+// The number of allocations that are not freed, plus the number of open devices.
 size_t live();
 
 }  // namespace husk::fuzz

@@ -1,4 +1,4 @@
-// Runs a fuzzer without libFuzzer: over files, and over mutants of them made from a fixed seed.
+// Runs a fuzzer without libFuzzer, on files and on mutants of them, which a fixed seed determines.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -20,11 +20,12 @@ int main(int argc, char** argv) {
     std::ifstream stream(argv[i], std::ios::binary);
     const std::vector<uint8_t> seed((std::istreambuf_iterator<char>(stream)), {});
     if (seed.size() < 64) {
-      std::fprintf(stderr, "%s is no artifact\n", argv[i]);
+      std::fprintf(stderr, "%s is not an artifact\n", argv[i]);
       return 2;
     }
     LLVMFuzzerTestOneInput(seed.data(), seed.size());
-    const size_t metadata = std::min<size_t>(seed.size(), 64 + (seed[12] | seed[13] << 8 | seed[14] << 16));
+    const size_t metadata = std::min<size_t>(seed.size(),
+                                             64 + (seed[12] | seed[13] << 8 | seed[14] << 16));
     for (int n = 0; n < mutants; ++n) {
       std::vector<uint8_t> mutant = seed;
       for (int flips = 1 + static_cast<int>(random() % 4); flips > 0; --flips) {

@@ -1,25 +1,27 @@
 #include "fields.h"
 
-#include "rows.h"
-
 #include <cstring>
 #include <initializer_list>
 #include <utility>
 
+#include "model/rows.h"
+
 namespace husk::fuzz {
 namespace {
 
-using Layout = std::initializer_list<std::pair<const char*, uint32_t>>;   // name and width of each member, in order
+// Name and width of each member of a struct, in order.
+using Layout = std::initializer_list<std::pair<const char*, uint32_t>>;
 
 class Finder {
  public:
   Finder(const std::vector<uint8_t>& file, Fields* out) : begin_(file.data()), out_(out) {}
 
   void add(const void* at, uint32_t width, const char* what) {
-    out_->fields.push_back({static_cast<uint32_t>(static_cast<const uint8_t*>(at) - begin_), width, what});
+    out_->fields.push_back(
+        {static_cast<uint32_t>(static_cast<const uint8_t*>(at) - begin_), width, what});
   }
 
-  // A vector: its length, and its elements.
+  // Adds the length and the elements of a vector.
   template <class T>
   void add_vector(const flatbuffers::Vector<T>* vector, const Layout& layout, uint32_t size) {
     if (!vector) return;
@@ -32,14 +34,18 @@ class Finder {
       }
     }
     if (vector->size() > 1)
-      out_->tables.push_back({static_cast<uint32_t>(vector->Data() - begin_), size, vector->size()});
+      out_->tables.push_back(
+          {static_cast<uint32_t>(vector->Data() - begin_), size, vector->size()});
   }
 
-  // Scalar members of a FlatBuffers table that the file holds; the others have their default.
-  void add_table(const void* table, const std::initializer_list<std::pair<flatbuffers::voffset_t, uint32_t>>& members,
+  // Adds the scalar members of a FlatBuffers table that are in the file. Members with their default
+  // value are not.
+  void add_table(const void* table,
+                 const std::initializer_list<std::pair<flatbuffers::voffset_t, uint32_t>>& members,
                  const char* what) {
     for (const auto& [member, width] : members)
-      if (const uint8_t* at = static_cast<const flatbuffers::Table*>(table)->GetAddressOf(member)) add(at, width, what);
+      if (const uint8_t* at = static_cast<const flatbuffers::Table*>(table)->GetAddressOf(member))
+        add(at, width, what);
   }
 
   void add_string(const flatbuffers::String* text) {
@@ -59,32 +65,47 @@ class Finder {
   Fields* out_;
 };
 
-void find_values(Finder& finder, const flatbuffers::Vector<flatbuffers::Offset<fb::Value>>* values) {
+void find_values(Finder& finder,
+                 const flatbuffers::Vector<flatbuffers::Offset<fb::Value>>* values) {
   if (!values) return;
   finder.add(values, 4, "length");
   for (const fb::Value* value : *values) {
     finder.add_string(value->name());
-    finder.add_table(value, {{fb::Value::VT_KIND, 1}, {fb::Value::VT_DTYPE, 1}, {fb::Value::VT_RANK, 1}}, "value");
+    finder.add_table(value,
+                     {{fb::Value::VT_KIND, 1}, {fb::Value::VT_DTYPE, 1}, {fb::Value::VT_RANK, 1}},
+                     "value");
     finder.add_vector(value->dims(), {{"dim", 8}, {"dim", 8}}, 16);
   }
 }
 
 void find_variant(Finder& finder, const fb::Variant* variant) {
   const Layout instruction = {{"op", 2}, {"aux", 2}, {"a", 4}, {"b", 4}, {"c", 4}};
-  const Layout argument = {{"kind", 1}, {"access", 1}, {"type", 1}, {"flags", 1}, {"index", 4}, {"items", 4}, {"reserved", 4}};
+  const Layout argument = {{"kind", 1},  {"access", 1}, {"type", 1},    {"flags", 1},
+                           {"index", 4}, {"items", 4},  {"reserved", 4}};
   finder.add_table(variant, {{fb::Variant::VT_TARGET, 4}}, "target");
   finder.add_vector(variant->scalars(), instruction, 16);
   finder.add_vector(variant->steps(), instruction, 16);
-  finder.add_vector(variant->segments(),
-                    {{"scalar", 4}, {"scalar", 4}, {"step", 4}, {"step", 4}, {"when", 4}, {"back", 4}}, 24);
+  finder.add_vector(
+      variant->segments(),
+      {{"scalar", 4}, {"scalar", 4}, {"step", 4}, {"step", 4}, {"when", 4}, {"back", 4}}, 24);
   finder.add_vector(variant->arguments(), argument, 16);
   finder.add_vector(variant->results(), argument, 16);
   finder.add_vector(variant->operands(), {{"operand", 4}}, 4);
   finder.add_vector(variant->buffers(),
-                    {{"space", 1}, {"device", 1}, {"align", 1}, {"reserved8", 1}, {"index", 4}, {"size", 4}, {"reserved", 4}}, 16);
-  finder.add_vector(variant->views(), {{"buffer", 4}, {"offset", 4}, {"extent", 4}, {"reserved", 4}}, 16);
-  finder.add_vector(variant->tensors(),
-                    {{"view", 4}, {"first", 4}, {"type", 1}, {"rank", 1}, {"reserved16", 2}, {"reserved", 4}}, 16);
+                    {{"space", 1},
+                     {"device", 1},
+                     {"align", 1},
+                     {"reserved8", 1},
+                     {"index", 4},
+                     {"size", 4},
+                     {"reserved", 4}},
+                    16);
+  finder.add_vector(variant->views(),
+                    {{"buffer", 4}, {"offset", 4}, {"extent", 4}, {"reserved", 4}}, 16);
+  finder.add_vector(
+      variant->tensors(),
+      {{"view", 4}, {"first", 4}, {"type", 1}, {"rank", 1}, {"reserved16", 2}, {"reserved", 4}},
+      16);
   finder.add_vector(variant->origins(), {{"text", 4}}, 4);
   finder.add_vector(variant->names(), {{"text", 4}}, 4);
 }
@@ -108,8 +129,12 @@ Fields find_fields(const std::vector<uint8_t>& file) {
     }
   if (program->kernels())
     for (const fb::Kernel* kernel : *program->kernels()) {
-      finder.add_table(kernel, {{fb::Kernel::VT_IMAGE, 4}, {fb::Kernel::VT_SHARED, 4}, {fb::Kernel::VT_CLUSTER, 4},
-                                {fb::Kernel::VT_FLAGS, 4}}, "kernel");
+      finder.add_table(kernel,
+                       {{fb::Kernel::VT_IMAGE, 4},
+                        {fb::Kernel::VT_SHARED, 4},
+                        {fb::Kernel::VT_CLUSTER, 4},
+                        {fb::Kernel::VT_FLAGS, 4}},
+                       "kernel");
       finder.add_vector(kernel->params(), {{"type", 1}}, 1);
       finder.add_vector(kernel->block(), {{"block", 4}}, 4);
       finder.add_string(kernel->symbol());
@@ -123,7 +148,9 @@ Fields find_fields(const std::vector<uint8_t>& file) {
     }
   if (program->states())
     for (const fb::State* state : *program->states()) {
-      finder.add_table(state, {{fb::State::VT_DTYPE, 1}, {fb::State::VT_INIT, 4}, {fb::State::VT_FILL, 8}}, "state");
+      finder.add_table(state,
+                       {{fb::State::VT_DTYPE, 1}, {fb::State::VT_INIT, 4}, {fb::State::VT_FILL, 8}},
+                       "state");
       finder.add_vector(state->dims(), {{"dim", 8}}, 8);
       finder.add_string(state->name());
     }
@@ -142,15 +169,15 @@ Fields find_fields(const std::vector<uint8_t>& file) {
   return out;
 }
 
-void bend(std::vector<uint8_t>& file, const Fields& fields, std::mt19937& random) {
+void change_field(std::vector<uint8_t>& file, const Fields& fields, std::mt19937& random) {
   const Field& field = fields.fields[random() % fields.fields.size()];
   uint64_t value = load(file, field);
   switch (random() % 8) {
     case 0: value += 1; break;
     case 1: value -= 1; break;
     case 2: value = random() % 20; break;
-    case 3: value = ~0ull; break;                       // "none", -1
-    case 4: value = ~0ull >> (65 - 8 * field.width); break;   // the largest signed number
+    case 3: value = ~0ull; break;                            // "none", -1
+    case 4: value = ~0ull >> (65 - 8 * field.width); break;  // the largest signed number
     case 5: value ^= 1ull << random() % (8 * field.width); break;
     case 6: {
       for (int tries = 0; tries < 50; ++tries) {
@@ -166,7 +193,7 @@ void bend(std::vector<uint8_t>& file, const Fields& fields, std::mt19937& random
   std::memcpy(file.data() + field.offset, &value, field.width);
 }
 
-void shuffle(std::vector<uint8_t>& file, const Fields& fields, std::mt19937& random) {
+void change_rows(std::vector<uint8_t>& file, const Fields& fields, std::mt19937& random) {
   const Table& table = fields.tables[random() % fields.tables.size()];
   uint8_t* a = file.data() + table.offset + random() % table.count * table.size;
   uint8_t* b = file.data() + table.offset + random() % table.count * table.size;
@@ -178,7 +205,7 @@ void shuffle(std::vector<uint8_t>& file, const Fields& fields, std::mt19937& ran
   }
 }
 
-void scratch(std::vector<uint8_t>& file, std::mt19937& random) {
+void change_bytes(std::vector<uint8_t>& file, std::mt19937& random) {
   uint32_t metadata;
   std::memcpy(&metadata, file.data() + 12, 4);
   for (uint32_t bytes = 1 + random() % 4; bytes > 0; --bytes) {

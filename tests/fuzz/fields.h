@@ -1,4 +1,5 @@
-// Where the numbers of an artifact's metadata stand, so that a mutant can bend one of them and leave the rest whole.
+// The positions of the numbers in the metadata of an artifact, so that a mutant can change one of
+// them and leave the rest valid.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +10,12 @@
 namespace husk::fuzz {
 
 struct Field {
-  uint32_t offset;      // in the file
-  uint32_t width;       // bytes: 1, 2, 4, 8
-  const char* what;     // fields of one kind have one name
+  uint32_t offset;   // in the file
+  uint32_t width;    // bytes: 1, 2, 4, 8
+  const char* what;  // kind of the field
 };
 
-// Rows that may change places: `count` structs of `size` bytes.
+// A table of `count` rows of `size` bytes.
 struct Table {
   uint32_t offset, size, count;
 };
@@ -24,14 +25,15 @@ struct Fields {
   std::vector<Table> tables;
 };
 
-// Of a file that verifies.
+// The fields of a valid artifact.
 Fields find_fields(const std::vector<uint8_t>& file);
 
-// Bends one field: to a neighbour of its value, a limit, another field's value of the same kind, or any number.
-void bend(std::vector<uint8_t>& file, const Fields& fields, std::mt19937& random);
-// Two rows of a table change places, or one becomes a copy of another.
-void shuffle(std::vector<uint8_t>& file, const Fields& fields, std::mt19937& random);
-// A few bytes anywhere in the metadata.
-void scratch(std::vector<uint8_t>& file, std::mt19937& random);
+// Changes one field: to a neighbour of its value, a limit, the value of another field of the same
+// kind, or a random number.
+void change_field(std::vector<uint8_t>& file, const Fields& fields, std::mt19937& random);
+// Swaps two rows of a table, or copies one over the other.
+void change_rows(std::vector<uint8_t>& file, const Fields& fields, std::mt19937& random);
+// Changes a few random bytes of the metadata.
+void change_bytes(std::vector<uint8_t>& file, std::mt19937& random);
 
 }  // namespace husk::fuzz

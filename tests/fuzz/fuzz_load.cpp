@@ -1,13 +1,13 @@
-// Any bytes: verified, and opened as they are and with a header made right. Nothing may crash, leak, or be refused in
-// silence.
-#include "checking_port.h"
-#include "mutate.h"
-
-#include <husk/husk.h>
-
+// Fuzzes verifying and loading of arbitrary bytes, as they are and with a corrected header. Nothing
+// may crash or leak, and each refusal must have a reason.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#include <husk/husk.h>
+
+#include "checking_port.h"
+#include "mutate.h"
 
 namespace {
 
@@ -26,7 +26,8 @@ void load(const void* data, size_t size) {
   husk_engine* engine = nullptr;
   if (husk_engine_create(&options, &engine, &error) != HUSK_OK) std::abort();
   husk_program* program = nullptr;
-  const husk_status status = husk_program_load(engine, data, size, nullptr, nullptr, &program, &error);
+  const husk_status status = husk_program_load(engine, data, size, nullptr, nullptr, &program,
+                                               &error);
   expect_reason(status, error);
   husk_program_release(program);
   husk_engine_release(engine);

@@ -1,20 +1,20 @@
-// Bent metadata that still verifies is run: with inputs that the signature allows, on a port that knows which memory is
-// whose.
-#include "checking_port.h"
-#include "mutate.h"
-
-#include <husk/husk.h>
-
+// Fuzzes runs of artifacts whose changed metadata still verifies. The inputs are those that the
+// signature allows; the port checks every address.
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include <husk/husk.h>
+
+#include "checking_port.h"
+#include "mutate.h"
+
 namespace {
 
 constexpr size_t kMemory = 1 << 20;
 
-// Tensors of the smallest sizes that the signature allows, plus `extra` where there is room.
+// Inputs or outputs of a run, with the memory of their tensors.
 struct Values {
   std::vector<husk_value> values;
   std::vector<DLTensor> tensors;
@@ -32,9 +32,12 @@ struct Values {
     if (info.kind == HUSK_VALUE_TENSOR) {
       uint64_t bytes = husk_dtype_size(info.dtype);
       for (size_t d = 0; d < sizes.size(); ++d) {
-        const uint64_t reach = strides.empty() ? static_cast<uint64_t>(sizes[d])
-                                               : 1 + static_cast<uint64_t>(sizes[d] ? sizes[d] - 1 : 0) * static_cast<uint64_t>(strides[d]);
-        if (sizes[d] < 0 || __builtin_mul_overflow(bytes, reach, &bytes) || bytes > kMemory) return false;
+        const uint64_t reach = strides.empty()
+                                   ? static_cast<uint64_t>(sizes[d])
+                                   : 1 + static_cast<uint64_t>(sizes[d] ? sizes[d] - 1 : 0) *
+                                             static_cast<uint64_t>(strides[d]);
+        if (sizes[d] < 0 || __builtin_mul_overflow(bytes, reach, &bytes) || bytes > kMemory)
+          return false;
       }
       void* data = std::aligned_alloc(4096, (bytes + 4096) / 4096 * 4096);
       std::memset(data, 1, bytes);
@@ -69,7 +72,7 @@ void run(husk_session* session, const husk_program* program, uint32_t function, 
   in.shapes.reserve(2 * inputs);
   out.shapes.reserve(2 * outputs);
   for (uint32_t i = 0; i < inputs; ++i) {
-    husk_value_info info;
+    husk_value_info info = HUSK_VALUE_INFO_INIT;
     if (husk_program_input(program, function, i, &info, &error) != HUSK_OK) std::abort();
     std::vector<int64_t> sizes;
     for (int32_t d = 0; d < info.rank; ++d) {
@@ -80,20 +83,23 @@ void run(husk_session* session, const husk_program* program, uint32_t function, 
   }
   if (husk_session_resize(session, function, in.values.data(), inputs, &error) != HUSK_OK) return;
   for (uint32_t i = 0; i < outputs; ++i) {
-    husk_value_info info;
+    husk_value_info info = HUSK_VALUE_INFO_INIT;
     if (husk_program_output(program, function, i, &info, &error) != HUSK_OK) std::abort();
     std::vector<int64_t> sizes(static_cast<size_t>(info.rank)), strides(sizes.size());
-    // What only the data decides goes to memory of the session; so does every other output of the last shape.
+    // An output whose shape depends on data is in memory of the session. So are all outputs of the
+    // last shape.
     if (info.kind == HUSK_VALUE_TENSOR &&
-        (husk_session_output_shape(session, function, i, sizes.data(), strides.data(), &error) != HUSK_OK || extra == 1))
+        (husk_session_output_shape(session, function, i, sizes.data(), strides.data(), &error) !=
+             HUSK_OK ||
+         extra == 1))
       info.kind = HUSK_VALUE_NONE;
     for (int64_t stride : strides)
       if (stride < 0) return;
     if (!out.add(info, sizes, strides)) return;
   }
   for (int i = 0; i < 2; ++i) {
-    const husk_status status = husk_session_run(session, function, nullptr, in.values.data(), inputs, out.values.data(),
-                                                outputs, &error);
+    const husk_status status = husk_session_run(session, function, nullptr, in.values.data(),
+                                                inputs, out.values.data(), outputs, &error);
     if (status != HUSK_OK && std::strlen(error.text) < 8) std::abort();
     ++(status == HUSK_OK ? husk::fuzz::runs().finished : husk::fuzz::runs().refused);
   }
@@ -104,7 +110,8 @@ void run(husk_session* session, const husk_program* program, uint32_t function, 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const husk::fuzz::Artifact artifact(data, size);
   husk_error error;
-  if (!artifact.data || husk_program_verify(artifact.data, artifact.size, &error) != HUSK_OK) return 0;
+  if (!artifact.data || husk_program_verify(artifact.data, artifact.size, &error) != HUSK_OK)
+    return 0;
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk::fuzz::checking_port();
   options.allow_host_images = 1;
@@ -121,9 +128,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   small.memory_limit = 1 << 22;
   small.loop_limit = 20;
   small.copy_misaligned = 1;
-  if (husk_program_load(engine, artifact.data, artifact.size, nullptr, nullptr, &program, &error) == HUSK_OK) {
+  if (husk_program_load(engine, artifact.data, artifact.size, nullptr, nullptr, &program, &error) ==
+      HUSK_OK) {
     ++husk::fuzz::runs().loaded;
-    // On this port constants and state are device memory of their own, so all that a step may touch is known.
+    // The port allocates constants and state, so it knows all memory that a step may access.
     if (husk_session_create(program, &small, &session, &error) == HUSK_OK) {
       ++husk::fuzz::runs().sessions;
       const uint32_t functions = husk_program_function_count(program);

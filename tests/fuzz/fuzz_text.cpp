@@ -1,15 +1,16 @@
-// Any bytes as the text of a program: parse, check, lower, write. Nothing but an error with its place may come of a bad
-// one; a good one is an artifact that the runtime accepts, and prints to a text that means the same.
-#include <husk/husk.h>
-
+// Fuzzes the compiler with arbitrary bytes as the text of a program. An invalid text must give an
+// error with a place. A valid one must give an artifact that the runtime accepts, and must be
+// printed as a text with the same meaning.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string_view>
 
+#include <husk/husk.h>
+
 #include "compile.h"
-#include "ir/failure.h"
+#include "ir/compile_error.h"
 #include "ir/parser.h"
 #include "ir/printer.h"
 
@@ -22,8 +23,8 @@ using namespace husk::compiler;
   std::abort();
 }
 
-// Files other than the seeds' image are none of a fuzzer's business.
-bool stays_at_home(const Program& program) {
+// Whether the program reads no files but the image of the seeds.
+bool reads_only_seed_files(const Program& program) {
   for (const Image& image : program.images)
     if (image.file.text != "test_kernels.so" && image.file.text != "missing.so") return false;
   for (const Constant& constant : program.constants)
@@ -36,7 +37,8 @@ void check_artifact(const std::vector<uint8_t>& bytes) {
       static_cast<uint8_t*>(std::aligned_alloc(64, (bytes.size() + 63) / 64 * 64)), std::free);
   std::memcpy(copy.get(), bytes.data(), bytes.size());
   husk_error error = {};
-  if (husk_program_verify(copy.get(), bytes.size(), &error) != HUSK_OK) defect("the artifact is refused", error.text);
+  if (husk_program_verify(copy.get(), bytes.size(), &error) != HUSK_OK)
+    defect("the artifact is refused", error.text);
 }
 
 }  // namespace
@@ -46,24 +48,26 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Program tree;
   try {
     tree = parse(text);
-  } catch (const Failure& failure) {
-    if (failure.place.line == 0 || failure.text.empty()) defect("an error without its place", failure.text);
+  } catch (const CompileError& error) {
+    if (error.place.line == 0 || error.text.empty())
+      defect("an error without its place", error.text);
     return 0;
   }
   const std::string printed = print(tree);
   try {
     if (!(parse(printed) == tree)) defect("the printed text means something else", printed);
-  } catch (const Failure& failure) {
-    defect("the printed text is refused", failure.text);
+  } catch (const CompileError& error) {
+    defect("the printed text is refused", error.text);
   }
-  if (!stays_at_home(tree)) return 0;
-  const auto made = compile_text(text, HUSK_FUZZ_ROOT);
-  if (const Error* error = std::get_if<Error>(&made)) {
+  if (!reads_only_seed_files(tree)) return 0;
+  const auto artifact = compile_text(text, HUSK_FUZZ_ROOT);
+  if (const Error* error = std::get_if<Error>(&artifact)) {
     if (error->line == 0) defect("an error without its place", error->text);
     return 0;
   }
-  check_artifact(std::get<0>(made));
+  check_artifact(std::get<0>(artifact));
   const auto again = compile_text(printed, HUSK_FUZZ_ROOT);
-  if (again.index() != 0 || std::get<0>(again) != std::get<0>(made)) defect("the printed text makes another artifact", printed);
+  if (again.index() != 0 || std::get<0>(again) != std::get<0>(artifact))
+    defect("the printed text makes another artifact", printed);
   return 0;
 }

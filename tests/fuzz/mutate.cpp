@@ -1,9 +1,9 @@
 #include "mutate.h"
 
-#include "blake2b.h"
-
 #include <cstdlib>
 #include <cstring>
+
+#include "base/blake2b.h"
 
 namespace husk::fuzz {
 

@@ -1,4 +1,5 @@
-// Artifacts whose metadata a fuzzer may bend: the header is made right again, so that the bent rows are reached.
+// Artifacts with changed metadata and a corrected header, so that the verifier reaches the changed
+// rows.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,8 @@
 
 namespace husk::fuzz {
 
-// A copy aligned to 4096 bytes whose sizes and content hash fit its bytes; empty if it is too short for a header.
+// A copy of bytes, aligned to 4096, whose header has the correct sizes and content hash. Empty if
+// the bytes are too short for a header.
 struct Artifact {
   Artifact(const uint8_t* data, size_t size);
   ~Artifact();
@@ -17,7 +19,7 @@ struct Artifact {
   size_t size = 0;
 };
 
-// What fuzz_run.cpp made of the artifacts that verified.
+// Statistics of fuzz_run.cpp about the artifacts that verified.
 struct Runs {
   uint64_t loaded = 0, sessions = 0, finished = 0, refused = 0;
 };

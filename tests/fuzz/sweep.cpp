@@ -1,11 +1,7 @@
-// Mutants of the seeds' metadata, the same ones every time: none may crash, each must be refused for a reason that names a
-// thing, or run. Prints how many were accepted, and what the others were refused for.
+// Tries a fixed set of mutants of the seeds' metadata. Each mutant must run, or be refused with a
+// reason that names a part of the file. Prints how many were accepted, and the reasons of the
+// others.
 //   husk_sweep MUTANTS FILE...
-#include "fields.h"
-#include "mutate.h"
-
-#include <husk/husk.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -16,24 +12,33 @@
 #include <map>
 #include <string>
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);   // fuzz_run.cpp: verifies, loads and runs
+#include <husk/husk.h>
+
+#include "fields.h"
+#include "mutate.h"
+
+// Verifies, loads and runs an artifact; fuzz_run.cpp defines it.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace husk::fuzz {
 namespace {
 
-// What a rule is about. A reason without any of these helps nobody.
-const char* const kThings[] = {"FlatBuffer", "argument", "blob", "block", "buffer", "constant", "dim", "dtype", "function",
-                               "image", "index", "input", "instruction", "item", "kernel", "list", "loop", "magic", "metadata",
-                               "name", "op", "operand", "output", "param", "rank", "register", "result", "row", "scalar",
-                               "segment", "space", "state", "step", "string", "symbol", "target", "tensor", "text", "type",
-                               "value", "variant", "version", "view"};
+// The parts of a file. A useful reason names one of them.
+const char* const kParts[] = {
+    "FlatBuffer", "argument", "blob",     "block",  "buffer",      "constant", "dim",    "dtype",
+    "function",   "image",    "index",    "input",  "instruction", "item",     "kernel", "list",
+    "loop",       "magic",    "metadata", "name",   "op",          "operand",  "output", "param",
+    "rank",       "register", "result",   "row",    "scalar",      "segment",  "space",  "state",
+    "step",       "string",   "symbol",   "target", "tensor",      "text",     "type",   "value",
+    "variant",    "version",  "view"};
 
-bool names_a_thing(const char* text) {
+bool names_a_part(const char* text) {
   return std::strlen(text) >= 12 &&
-         std::any_of(std::begin(kThings), std::end(kThings), [&](const char* thing) { return std::strstr(text, thing); });
+         std::any_of(std::begin(kParts), std::end(kParts),
+                     [&](const char* part) { return std::strstr(text, part); });
 }
 
-// The text with its numbers and names taken out.
+// The text with its numbers and names replaced by placeholders.
 std::string kind_of(const char* text) {
   std::string kind;
   for (const char* at = text; *at; ++at) {
@@ -65,8 +70,10 @@ void try_mutant(const std::vector<uint8_t>& mutant, Counts* counts) {
     LLVMFuzzerTestOneInput(mutant.data(), mutant.size());
     return;
   }
-  if ((status != HUSK_INVALID_FILE && status != HUSK_UNSUPPORTED) || error.code != status || !names_a_thing(error.text)) {
-    std::fprintf(stderr, "refused with %s and no good reason: '%s'\n", husk_status_name(status), error.text);
+  if ((status != HUSK_INVALID_FILE && status != HUSK_UNSUPPORTED) || error.code != status ||
+      !names_a_part(error.text)) {
+    std::fprintf(stderr, "refused with %s and no good reason: '%s'\n", husk_status_name(status),
+                 error.text);
     ++counts->nameless;
   }
   ++counts->refused[kind_of(error.text)];
@@ -86,30 +93,39 @@ int sweep(int argc, char** argv) {
     husk_error error = {};
     const Artifact whole(seed.data(), seed.size());
     if (!whole.data || husk_program_verify(whole.data, whole.size, &error) != HUSK_OK) {
-      std::fprintf(stderr, "%s is no artifact: %s\n", argv[i], error.text);
+      std::fprintf(stderr, "%s is not an artifact: %s\n", argv[i], error.text);
       return 2;
     }
     const Fields fields = find_fields(seed);
     for (uint64_t n = 0; n < each; ++n) {
       std::vector<uint8_t> mutant = seed;
-      const uint32_t way = random() % 8;
-      if (way < 5)
-        for (uint32_t bends = 1 + random() % 3; bends > 0; --bends) bend(mutant, fields, random);
-      if (way == 5 || way == 6) shuffle(mutant, fields, random);
-      if (way == 7 || way == 6) scratch(mutant, random);
+      const uint32_t kind = random() % 8;
+      if (kind < 5)
+        for (uint32_t n_fields = 1 + random() % 3; n_fields > 0; --n_fields)
+          change_field(mutant, fields, random);
+      if (kind == 5 || kind == 6) change_rows(mutant, fields, random);
+      if (kind == 7 || kind == 6) change_bytes(mutant, random);
       try_mutant(mutant, &counts);
     }
-    std::printf("%s: %zu fields, %llu mutants\n", argv[i], fields.fields.size(), static_cast<unsigned long long>(each));
+    std::printf("%s: %zu fields, %llu mutants\n", argv[i], fields.fields.size(),
+                static_cast<unsigned long long>(each));
   }
   std::vector<std::pair<uint64_t, std::string>> kinds;
   for (const auto& [kind, count] : counts.refused) kinds.push_back({count, kind});
   std::sort(kinds.rbegin(), kinds.rend());
-  std::printf("%llu mutants: %llu accepted, %llu refused in %zu kinds of words\n", static_cast<unsigned long long>(counts.mutants),
-              static_cast<unsigned long long>(counts.accepted), static_cast<unsigned long long>(counts.mutants - counts.accepted), kinds.size());
-  std::printf("of the accepted ones %llu were loaded, %llu got a session; %llu runs finished, %llu were refused\n",
-              static_cast<unsigned long long>(runs().loaded), static_cast<unsigned long long>(runs().sessions),
-              static_cast<unsigned long long>(runs().finished), static_cast<unsigned long long>(runs().refused));
-  for (const auto& [count, kind] : kinds) std::printf("%8llu  %s\n", static_cast<unsigned long long>(count), kind.c_str());
+  std::printf("%llu mutants: %llu accepted, %llu refused with %zu kinds of reasons\n",
+              static_cast<unsigned long long>(counts.mutants),
+              static_cast<unsigned long long>(counts.accepted),
+              static_cast<unsigned long long>(counts.mutants - counts.accepted), kinds.size());
+  std::printf(
+      "of the accepted ones %llu were loaded, %llu got a session; %llu runs finished, %llu were "
+      "refused\n",
+      static_cast<unsigned long long>(runs().loaded),
+      static_cast<unsigned long long>(runs().sessions),
+      static_cast<unsigned long long>(runs().finished),
+      static_cast<unsigned long long>(runs().refused));
+  for (const auto& [count, kind] : kinds)
+    std::printf("%8llu  %s\n", static_cast<unsigned long long>(count), kind.c_str());
   return counts.nameless != 0 || runs().finished < counts.accepted || kinds.size() < 40;
 }
 

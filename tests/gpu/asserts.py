@@ -1,15 +1,19 @@
-"""Programs whose indices the data decides, for husk_gpu_asserts: functions of x f32 [rows, 16] and i i64 [n].
+"""Programs whose indices depend on data, for husk_gpu_asserts: functions of x f32 [rows, 16] and i
+i64 [n].
 
-    python tests/gpu/asserts.py DIR      asserts_status.husk (for hosts too), asserts_trap.husk, asserts_off.husk; needs no GPU
+  python tests/gpu/asserts.py DIR
+
+writes asserts_status.husk (for hosts too), asserts_trap.husk and asserts_off.husk.
+
+No GPU is needed.
 """
 
 import pathlib
 import sys
 
+import husk
 import torch
 from torch.export import Dim
-
-import husk
 
 ROWS = 50
 
@@ -30,14 +34,15 @@ class Index(torch.nn.Module):
 
 
 class Put(torch.nn.Module):
-  """Rows that are named become -1."""
+  """Replaces the named rows by -1."""
 
   def forward(self, x, i):
     return torch.index_put(x, (i,), torch.full((), -1.0, device=x.device))
 
 
 class Sum(torch.nn.Module):
-  """A reduction over what is looked up; a second use of the indices as numbers, of which those that are not looked up count too."""
+  """A reduction over looked-up rows, and a second use of the indices as numbers. Indices that are
+  not looked up count in the second use."""
 
   def forward(self, x, i):
     looked_up = torch.where(i < 1000, x[torch.where(i < 1000, i, 0)].sum(-1), 0.0)
@@ -53,9 +58,9 @@ def main():
     name = model.__name__.lower()
     functions[name] = husk.Function(model(), (x, i), None, {"x": None, "i": {0: n}})
     functions[name + "_rows"] = husk.Function(model(), (x, i), None, {"x": {0: rows}, "i": {0: n}})
-  for way in ("status", "trap", "off"):
-    targets = ("host:avx2", "cuda:h200") if way == "status" else ("cuda:h200",)
-    husk.export(functions, out / f"asserts_{way}.husk", targets=targets, asserts=way)
+  for mode in ("status", "trap", "off"):
+    targets = ("host:avx2", "cuda:h200") if mode == "status" else ("cuda:h200",)
+    husk.export(functions, out / f"asserts_{mode}.husk", targets=targets, asserts=mode)
 
 
 if __name__ == "__main__":

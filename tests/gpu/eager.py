@@ -1,4 +1,5 @@
-"""Times the GPT of examples/models.py in eager PyTorch on this GPU: the median of 100 calls, each waited for."""
+"""Times the GPT of examples/models.py in eager PyTorch on this GPU: the median of 100 calls, each
+waited for."""
 
 import pathlib
 import statistics
@@ -8,7 +9,7 @@ import time
 import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
-import models  # noqa: E402
+import models
 
 
 def main():
@@ -23,7 +24,10 @@ def main():
         torch.cuda.synchronize()
         if call >= 20:
           times.append(time.perf_counter() - start)
-    print(f"eager      f32[{batch}, {length}, 256]                      median {statistics.median(times) * 1e6:.1f} us")
+    print(
+      f"eager      f32[{batch}, {length}, 256]                      median "
+      f"{statistics.median(times) * 1e6:.1f} us"
+    )
 
 
 if __name__ == "__main__":

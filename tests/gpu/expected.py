@@ -1,9 +1,10 @@
-"""Inputs for the models of examples/models.py, and what eager PyTorch on the CPU gives for them, as safetensors files.
+"""Inputs for the models of examples/models.py and the results of eager PyTorch on the CPU, as
+safetensors files.
 
-    python tests/gpu/expected.py DIR
+  python tests/gpu/expected.py DIR
 
-Of each model several shapes: DIR/MODEL.N.in.safetensors and DIR/MODEL.N.out.safetensors, tensors named by position. Scalar
-inputs stand as arguments for husk-run in DIR/MODEL.N.args.
+Each model has several shapes: DIR/MODEL.N.in.safetensors and DIR/MODEL.N.out.safetensors, with
+tensors named by position. Scalar inputs are written as arguments for husk-run to DIR/MODEL.N.args.
 """
 
 import pathlib
@@ -13,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
-import models  # noqa: E402
+import models
 
 
 def flatten(value):
@@ -25,7 +26,7 @@ def flatten(value):
 
 
 def cases():
-  """Yields (model's name, inputs): new inputs of other shapes than those that were exported with."""
+  """Yields the name of a model and new inputs, with other shapes than those of the export."""
   for rows in (1, 7, 1000):
     yield "sum_of_two", (torch.randn(rows, 5), torch.randn(rows, 5))
   for batch in (1, 5, 64):
@@ -41,14 +42,20 @@ def main():
   torch.manual_seed(0)
   counts = {}
   for name, inputs in cases():
-    model = getattr(models, name)()[0]   # fresh: state starts at its beginning
+    model = getattr(models, name)()[0]  # A new session: state is at its beginning.
     with torch.no_grad():
       outputs = flatten(model(*inputs))
     number = counts[name] = counts.get(name, -1) + 1
     tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
     scalars = [x for x in inputs if not isinstance(x, torch.Tensor)]
-    save_file({str(i): x.contiguous() for i, x in enumerate(tensors)}, out / f"{name}.{number}.in.safetensors")
-    save_file({str(i): x.contiguous().clone() for i, x in enumerate(outputs)}, out / f"{name}.{number}.out.safetensors")
+    save_file(
+      {str(i): x.contiguous() for i, x in enumerate(tensors)},
+      out / f"{name}.{number}.in.safetensors",
+    )
+    save_file(
+      {str(i): x.contiguous().clone() for i, x in enumerate(outputs)},
+      out / f"{name}.{number}.out.safetensors",
+    )
     (out / f"{name}.{number}.args").write_text("".join(f"--input={x}\n" for x in scalars))
 
 

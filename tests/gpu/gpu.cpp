@@ -1,10 +1,11 @@
 #include "gpu.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <dlfcn.h>
 #include <fstream>
 #include <iterator>
 
@@ -26,7 +27,7 @@ void require(husk_status status, const husk_error& error) {
 Driver::Driver() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW);
   if (!library) give_up(dlerror());
-#define CALL(name)                                                     \
+#define CALL(name)                                                      \
   name##_ = reinterpret_cast<decltype(name##_)>(dlsym(library, #name)); \
   if (!name##_) give_up("libcuda.so.1 has no " #name);
   HUSK_GPU_CALLS(CALL)
@@ -76,9 +77,12 @@ uint32_t Loaded::function(const char* name) {
   return index;
 }
 
-const husk_allocator process_memory = {
-    nullptr, [](void*, size_t size, size_t align) { return std::aligned_alloc(align, (size + align - 1) / align * align); },
-    [](void*, void* memory) { std::free(memory); }};
+const husk_allocator process_memory = {nullptr,
+                                       [](void*, size_t size, size_t align) {
+                                         return std::aligned_alloc(
+                                             align, (size + align - 1) / align * align);
+                                       },
+                                       [](void*, void* memory) { std::free(memory); }};
 
 Place::Place(int i, const husk_cuda_options* options) : port(*husk_port_cuda()), index(i) {
   if (options) port.user = const_cast<husk_cuda_options*>(options);
@@ -100,7 +104,8 @@ Place::~Place() {
 bool Place::exists(int index, husk_error* error) {
   const husk_port& port = *husk_port_cuda();
   void* device = nullptr;
-  if (port.open(port.user, index, &process_memory, nullptr, &device, error) != HUSK_OK) return false;
+  if (port.open(port.user, index, &process_memory, nullptr, &device, error) != HUSK_OK)
+    return false;
   port.close(device);
   return true;
 }
@@ -162,11 +167,14 @@ std::vector<char> read_file(const std::string& path) {
 }
 
 double now() {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration<double, std::micro>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
+                   values.end());
   return values[values.size() / 2];
 }
 

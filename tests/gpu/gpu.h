@@ -1,35 +1,39 @@
-// What the programs for a GPU share: the driver for what Husk is compared with, and a Husk program on it.
+// Common parts of the programs for a GPU: the driver's functions for comparisons, and a Husk
+// program on the GPU.
 #pragma once
 
 #include <cuda.h>
-#include <husk/husk.h>
-#include <husk/port_cuda.h>
-
-#include "../values.h"
 
 #include <cstdint>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include <husk/husk.h>
+#include <husk/port_cuda.h>
+
+#include "../values.h"
+
 namespace husk::gpu {
 
-// Ends the program with the text where `status` is not 0.
+// Ends the program with the text if `status` is not 0.
 void require(CUresult status, const char* what);
 void require(husk_status status, const husk_error& error);
 [[noreturn]] void give_up(const std::string& text);
 
-// The driver's functions that the comparison needs, from libcuda.so.1.
+// The driver's functions that the comparisons need, from libcuda.so.1.
 struct Driver {
   Driver();
-#define HUSK_GPU_CALLS(CALL)                                                                                       \
-  CALL(cuInit) CALL(cuDeviceGet) CALL(cuDevicePrimaryCtxRetain) CALL(cuCtxSetCurrent) CALL(cuModuleLoadData)        \
-  CALL(cuModuleGetFunction) CALL(cuLaunchKernel) CALL(cuStreamCreate) CALL(cuStreamSynchronize) CALL(cuMemAlloc_v2) \
-  CALL(cuMemFree_v2)                                                                                               \
-  CALL(cuMemcpyHtoD_v2) CALL(cuMemcpyDtoH_v2) CALL(cuMemsetD8_v2) CALL(cuGraphCreate)                              \
-  CALL(cuGraphAddKernelNode_v2) CALL(cuGraphAddNode_v2) CALL(cuGraphInstantiateWithFlags) CALL(cuGraphLaunch)      \
-  CALL(cuGraphExecKernelNodeSetParams_v2) CALL(cuMemAllocHost_v2) CALL(cuMemFreeHost) CALL(cuMemHostRegister_v2)   \
-  CALL(cuMemHostUnregister) CALL(cuMemcpyHtoDAsync_v2)
+  // clang-format off
+#define HUSK_GPU_CALLS(CALL) \
+  CALL(cuInit) CALL(cuDeviceGet) CALL(cuDevicePrimaryCtxRetain) CALL(cuCtxSetCurrent) \
+  CALL(cuModuleLoadData) CALL(cuModuleGetFunction) CALL(cuLaunchKernel) CALL(cuStreamCreate) \
+  CALL(cuStreamSynchronize) CALL(cuMemAlloc_v2) CALL(cuMemFree_v2) CALL(cuMemcpyHtoD_v2) \
+  CALL(cuMemcpyDtoH_v2) CALL(cuMemsetD8_v2) CALL(cuGraphCreate) CALL(cuGraphAddKernelNode_v2) \
+  CALL(cuGraphAddNode_v2) CALL(cuGraphInstantiateWithFlags) CALL(cuGraphLaunch) \
+  CALL(cuGraphExecKernelNodeSetParams_v2) CALL(cuMemAllocHost_v2) CALL(cuMemFreeHost) \
+  CALL(cuMemHostRegister_v2) CALL(cuMemHostUnregister) CALL(cuMemcpyHtoDAsync_v2)
+// clang-format on
 #define CALL(name) decltype(&::name) name##_ = nullptr;
   HUSK_GPU_CALLS(CALL)
 #undef CALL
@@ -49,15 +53,16 @@ struct Loaded {
 
 extern const husk_allocator process_memory;
 
-// A device by the port alone, from any thread: memory, streams, an engine. All calls end the program when they fail.
+// A device through the port alone, from any thread: memory, streams, an engine. A call that fails
+// ends the program.
 struct Place {
   explicit Place(int index, const husk_cuda_options* options = nullptr);
   ~Place();
   Place(const Place&) = delete;
-  void* alloc(size_t bytes);   // freed with the place
-  void* stream();              // likewise
-  void upload(void* stream, void* to, const void* from, size_t bytes);     // and waits
-  void download(void* stream, void* to, const void* from, size_t bytes);   // likewise
+  void* alloc(size_t bytes);                                              // freed with the Place
+  void* stream();                                                         // freed with the Place
+  void upload(void* stream, void* to, const void* from, size_t bytes);    // waits for the stream
+  void download(void* stream, void* to, const void* from, size_t bytes);  // waits for the stream
   husk_program* open(const char* path);
   static bool exists(int index, husk_error* error);
   husk_port port;

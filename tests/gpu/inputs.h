@@ -22,7 +22,7 @@ struct Inputs {
   std::string function;
   std::vector<Input> inputs;
 
-  // False where a file cannot be read.
+  // Returns false if a file cannot be read.
   bool read(const std::string& path) {
     std::ifstream file(path);
     std::string line;
@@ -45,7 +45,7 @@ struct Inputs {
   }
 };
 
-// MiB of this process that are in memory: all, and of them those that no file backs.
+// MiB of this process that are resident: all of them, and those that no file backs.
 struct Resident {
   double all = 0, anonymous = 0;
 
@@ -55,14 +55,16 @@ struct Resident {
     std::string line;
     while (std::getline(status, line)) {
       long kib = 0;
-      if (std::sscanf(line.c_str(), "VmRSS: %ld kB", &kib) == 1) made.all = static_cast<double>(kib) / 1024;
-      if (std::sscanf(line.c_str(), "RssAnon: %ld kB", &kib) == 1) made.anonymous = static_cast<double>(kib) / 1024;
+      if (std::sscanf(line.c_str(), "VmRSS: %ld kB", &kib) == 1)
+        made.all = static_cast<double>(kib) / 1024;
+      if (std::sscanf(line.c_str(), "RssAnon: %ld kB", &kib) == 1)
+        made.anonymous = static_cast<double>(kib) / 1024;
     }
     return made;
   }
   void print(const char* when, const Resident& than) const {
-    std::printf("  resident %-22s %8.1f MiB (%8.1f without files'), %+.1f (%+.1f)\n", when, all, anonymous, all - than.all,
-                anonymous - than.anonymous);
+    std::printf("  resident %-22s %8.1f MiB (%8.1f without files'), %+.1f (%+.1f)\n", when, all,
+                anonymous, all - than.all, anonymous - than.anonymous);
   }
 };
 

@@ -1,6 +1,7 @@
-"""Models with Triton kernels that a user wrote, for an H200: DIR/kernels_NAME.husk with .in. and .out.safetensors; needs no GPU.
+"""Models with Triton kernels that a user wrote, for an H200: DIR/kernels_NAME.husk with .in. and
+.out.safetensors. No GPU is needed.
 
-    python tests/gpu/kernels.py DIR
+  python tests/gpu/kernels.py DIR
 """
 
 import pathlib
@@ -12,23 +13,43 @@ from safetensors.torch import save_file
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[0] / "torch")]
 import husk  # noqa: E402
-from test_user_descriptors import FOURS, N, Doubled, Halves, Transposed  # noqa: E402
+from test_user_descriptors import FOURS, Doubled, Halves, N, Transposed  # noqa: E402
 
 x, vector = torch.randn(100, 16), torch.randn(256)
 half = vector * 2
 CASES = {
-    # Tensor descriptors that each block makes in scratch of its own.
-    "descriptors": (Doubled(), (x,), ({0: N},), torch.randn(777, 16), lambda given: (given + 1) * 2 - 1),
-    # Those that the host gives, of memory and shapes that change from run to run.
-    "host_descriptors": (Transposed(), (torch.randn(100, 48),), (FOURS,), torch.randn(236, 48), lambda given: given[:, 8:40].T.contiguous()),
-    "views": (Halves(), (vector,), None, half, lambda given: torch.cat([given[:128] * 4, given[128:] * 6])),
+  # Each block makes tensor descriptors in scratch memory of its own.
+  "descriptors": (
+    Doubled(),
+    (x,),
+    ({0: N},),
+    torch.randn(777, 16),
+    lambda given: (given + 1) * 2 - 1,
+  ),
+  # The host makes the descriptors, of memory and shapes that change from run to run.
+  "host_descriptors": (
+    Transposed(),
+    (torch.randn(100, 48),),
+    (FOURS,),
+    torch.randn(236, 48),
+    lambda given: given[:, 8:40].T.contiguous(),
+  ),
+  "views": (
+    Halves(),
+    (vector,),
+    None,
+    half,
+    lambda given: torch.cat([given[:128] * 4, given[128:] * 6]),
+  ),
 }
 
 
 def main():
   out = pathlib.Path(sys.argv[1])
   for name, (model, args, shapes, given, right) in CASES.items():
-    husk.export(model, args, out / f"kernels_{name}.husk", dynamic_shapes=shapes, targets=("cuda:h200",))
+    husk.export(
+      model, args, out / f"kernels_{name}.husk", dynamic_shapes=shapes, targets=("cuda:h200",)
+    )
     save_file({"0": given}, out / f"kernels_{name}.in.safetensors")
     save_file({"0": right(given)}, out / f"kernels_{name}.out.safetensors")
 

@@ -1,11 +1,10 @@
-// What a program costs the host: resident memory over the bare context, small and with 2 GiB of weights, and the time
-// to open one of six kernels in six images when the context is there.
-//   husk_gpu_memory make IMAGE DIR [MIB]    writes DIR/{six,large}.husk over the kernels of tests/port, a cubin
-//   husk_gpu_memory measure FILE [OPENS]    in a process of its own each
-//   husk_gpu_memory share FILE              the large one twice: what the second costs, and that an update is one's own
-#include "compile.h"
-#include "gpu.h"
-
+// The cost of a program for the host: resident memory over the bare context, for a small program
+// and for one with 2 GiB of weights, and the time to open a program of six kernels in six images
+// after the context was made.
+//   husk_gpu_memory make IMAGE DIR [MIB]    writes DIR/{six,large}.husk over the kernels of
+//   tests/port, a cubin husk_gpu_memory measure FILE [OPENS]    each in a process of its own
+//   husk_gpu_memory share FILE              opens the large program twice: the cost of the second,
+//   and that an update affects one program only
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -14,6 +13,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "compile.h"
+#include "gpu.h"
+
 using namespace husk::gpu;
 using husk::test::integer;
 
@@ -21,8 +23,8 @@ namespace {
 
 constexpr int kKernels = 6, kWeights = 32, kNumbers = 1000;
 
-// y = (((x + k) + k) ...) by six kernels, in the large one with `weights` constants of `bytes` each, of which one is
-// read.
+// y = (((x + k) + k) ...) by six kernels. The large program has `weights` constants of `bytes` each
+// and reads one of them.
 std::string text(const std::string& image, int weights, uint64_t bytes) {
   std::string made = "hir 1\nproducer \"tests\"\ntarget gpu cuda \"sm_90\"\n";
   for (int i = 0; i < kKernels; ++i) {
@@ -32,8 +34,8 @@ std::string text(const std::string& image, int weights, uint64_t bytes) {
   }
   for (int i = 0; i < weights; ++i) {
     const std::string n = std::to_string(i);
-    made += "constant weight" + n + " i32 [" + std::to_string(bytes / 4) + "] file \"weights.safetensors\" tensor \"" +
-            n + "\"\n";
+    made += "constant weight" + n + " i32 [" + std::to_string(bytes / 4) +
+            "] file \"weights.safetensors\" tensor \"" + n + "\"\n";
   }
   made += R"(function add {
   input x tensor i32 [1..100000]
@@ -57,20 +59,22 @@ std::string text(const std::string& image, int weights, uint64_t bytes) {
   return made + "    return (tensor y i32 [n] [1])\n  }\n}\n";
 }
 
-// Number i of weight w is w * 1000 + i.
+// Element i of weight w is w * 1000 + i.
 void write_weights(const std::filesystem::path& path, uint64_t bytes) {
   std::string head = "{";
   for (int w = 0; w < kWeights; ++w) {
     const uint64_t begin = static_cast<uint64_t>(w) * bytes;
-    head += std::string(w ? "," : "") + "\"" + std::to_string(w) + "\":{\"dtype\":\"I32\",\"shape\":[" +
-            std::to_string(bytes / 4) + "],\"data_offsets\":[" + std::to_string(begin) + "," +
-            std::to_string(begin + bytes) + "]}";
+    head += std::string(w ? "," : "") + "\"" + std::to_string(w) +
+            "\":{\"dtype\":\"I32\",\"shape\":[" + std::to_string(bytes / 4) +
+            "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(begin + bytes) +
+            "]}";
   }
   head += "}";
   head.resize((head.size() + 7) / 8 * 8, ' ');
   std::ofstream file(path, std::ios::binary);
   const uint64_t size = head.size();
-  file.write(reinterpret_cast<const char*>(&size), 8).write(head.data(), static_cast<std::streamsize>(size));
+  file.write(reinterpret_cast<const char*>(&size), 8)
+      .write(head.data(), static_cast<std::streamsize>(size));
   std::vector<int32_t> numbers(bytes / 4);
   for (int w = 0; w < kWeights; ++w) {
     for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = w * 1000 + static_cast<int32_t>(i);
@@ -79,23 +83,27 @@ void write_weights(const std::filesystem::path& path, uint64_t bytes) {
   if (!file) give_up("cannot write " + path.string());
 }
 
-int make(const std::filesystem::path& image, const std::filesystem::path& folder, uint64_t megabytes) {
+int make(const std::filesystem::path& image, const std::filesystem::path& folder,
+         uint64_t megabytes) {
   std::filesystem::create_directories(folder);
   const uint64_t bytes = (megabytes << 20) / kWeights;
-  std::filesystem::copy_file(image, folder / "image", std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy_file(image, folder / "image",
+                             std::filesystem::copy_options::overwrite_existing);
   write_weights(folder / "weights.safetensors", bytes);
   for (const bool large : {false, true}) {
     const char* const name = large ? "large" : "six";
-    std::ofstream(folder / (std::string(name) + ".hir")) << text("image", large ? kWeights : 0, bytes);
-    const auto made =
-        husk::compiler::compile_file(folder / (std::string(name) + ".hir"), folder / (std::string(name) + ".husk"));
-    if (auto* error = std::get_if<husk::compiler::Error>(&made)) give_up(husk::compiler::describe(*error, name));
+    std::ofstream(folder / (std::string(name) + ".hir"))
+        << text("image", large ? kWeights : 0, bytes);
+    const auto made = husk::compiler::compile_file(folder / (std::string(name) + ".hir"),
+                                                   folder / (std::string(name) + ".husk"));
+    if (auto* error = std::get_if<husk::compiler::Error>(&made))
+      give_up(husk::compiler::describe(*error, name));
   }
   std::filesystem::remove(folder / "weights.safetensors");
   return 0;
 }
 
-// MB of this process: resident, and of that anonymous and of files.
+// MB of this process that are resident: all, anonymous ones, and those of files.
 struct Resident {
   double all = 0, anonymous = 0, files = 0;
   Resident() {
@@ -110,14 +118,16 @@ struct Resident {
 };
 
 void print(const char* what, const Resident& now, const Resident& base) {
-  std::printf("  %-34s VmRSS %8.2f MB, RssAnon %8.2f, RssFile %8.2f;  over the context %+7.2f, %+7.2f, %+7.2f\n", what,
-              now.all, now.anonymous, now.files, now.all - base.all, now.anonymous - base.anonymous,
-              now.files - base.files);
+  std::printf(
+      "  %-34s VmRSS %8.2f MB, RssAnon %8.2f, RssFile %8.2f;  over the context %+7.2f, %+7.2f, "
+      "%+7.2f\n",
+      what, now.all, now.anonymous, now.files, now.all - base.all, now.anonymous - base.anonymous,
+      now.files - base.files);
 }
 
-constexpr int kBase = 7000;   // what weight 7 adds to i
+constexpr int kBase = 7000;  // weight 7 adds this to i
 
-// One session, a few runs; number i must be `step` * i + `base`, and the kernels' sums.
+// One session and a few runs; element i must be `step` * i + `base`, plus the sums of the kernels.
 void use(Place& place, husk_program* program, int base, int step = 1) {
   husk_error error;
   husk_session* session = nullptr;
@@ -136,14 +146,17 @@ void use(Place& place, husk_program* program, int base, int step = 1) {
     each->shape = &shape;
     each->dtype = husk_dtype_to_dlpack(HUSK_I32);
   }
-  husk_value inputs[] = {{HUSK_VALUE_TENSOR, 0, {}}, integer(3)}, output = {HUSK_VALUE_TENSOR, 0, {}};
+  husk_value inputs[] = {{HUSK_VALUE_TENSOR, 0, {}}, integer(3)},
+             output = {HUSK_VALUE_TENSOR, 0, {}};
   inputs[0].as.tensor = &in;
   output.as.tensor = &out;
   require(husk_session_resize(session, 0, inputs, 2, &error), error);
-  for (int i = 0; i < 5; ++i) require(husk_session_run(session, 0, stream, inputs, 2, &output, 1, &error), error);
+  for (int i = 0; i < 5; ++i)
+    require(husk_session_run(session, 0, stream, inputs, 2, &output, 1, &error), error);
   place.download(stream, numbers.data(), y, 4 * kNumbers);
   for (int i = 0; i < kNumbers; ++i)
-    if (numbers[static_cast<size_t>(i)] != step * i + 3 * kKernels + base) give_up("the results are wrong");
+    if (numbers[static_cast<size_t>(i)] != step * i + 3 * kKernels + base)
+      give_up("the results are wrong");
   husk_session_release(session);
 }
 
@@ -159,7 +172,7 @@ int measure(const char* path, int opens) {
   husk_program* program = place.open(path);
   const double first = now() - begin;
   print("a program is open", Resident(), context);
-  husk_storage_info info;
+  husk_storage_info info = HUSK_STORAGE_INFO_INIT;
   husk_error error;
   const bool large = husk_program_constant(program, 0, &info, &error) == HUSK_OK;
   use(place, program, large ? kBase : 0);
@@ -175,24 +188,27 @@ int measure(const char* path, int opens) {
     husk_program_release(program);
     released.push_back(now() - begin);
   }
-  std::printf("  opened: first %.3f ms, median of %d %.3f ms, released in %.3f ms", first / 1e3, opens,
-              median(took) / 1e3, median(released) / 1e3);
-  if (large) std::printf("; %.1f GB/s first, %.1f then", bytes / first / 1e3, bytes / median(took) / 1e3);
+  std::printf("  opened: first %.3f ms, median of %d %.3f ms, released in %.3f ms", first / 1e3,
+              opens, median(took) / 1e3, median(released) / 1e3);
+  if (large)
+    std::printf("; %.1f GB/s first, %.1f then", bytes / first / 1e3, bytes / median(took) / 1e3);
   std::printf("\n");
   return 0;
 }
 
-// Free bytes of device 0; 0 on the fake driver, which does not give its functions by name.
+// Free bytes of device 0; 0 on the fake driver, which does not offer its functions by name.
 double free_bytes() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW);
-  auto* retain = reinterpret_cast<decltype(&cuDevicePrimaryCtxRetain)>(dlsym(library, "cuDevicePrimaryCtxRetain"));
-  auto* release = reinterpret_cast<decltype(&cuDevicePrimaryCtxRelease)>(dlsym(library, "cuDevicePrimaryCtxRelease_v2"));
+  auto* retain = reinterpret_cast<decltype(&cuDevicePrimaryCtxRetain)>(
+      dlsym(library, "cuDevicePrimaryCtxRetain"));
+  auto* release = reinterpret_cast<decltype(&cuDevicePrimaryCtxRelease)>(
+      dlsym(library, "cuDevicePrimaryCtxRelease_v2"));
   auto* current = reinterpret_cast<decltype(&cuCtxSetCurrent)>(dlsym(library, "cuCtxSetCurrent"));
   auto* info = reinterpret_cast<decltype(&cuMemGetInfo)>(dlsym(library, "cuMemGetInfo_v2"));
   if (!retain || !release || !current || !info) return 0;
   CUcontext context;
   size_t left = 0, all = 0;
-  require(retain(&context, 0), "cuDevicePrimaryCtxRetain");   // the one that is open
+  require(retain(&context, 0), "cuDevicePrimaryCtxRetain");  // the program that is open
   require(current(context), "cuCtxSetCurrent");
   require(info(&left, &all), "cuMemGetInfo");
   require(current(nullptr), "cuCtxSetCurrent");
@@ -200,7 +216,8 @@ double free_bytes() {
   return static_cast<double>(left);
 }
 
-// Two programs with the same weights: there once, an update is one's own, and what one leaves the other keeps.
+// Two programs with the same weights: the weights are on the device once, an update affects one
+// program only, and each program keeps the weights after the other is released.
 int share(const char* path) {
   Place place(0);
   husk_program* programs[2];
@@ -215,7 +232,7 @@ int share(const char* path) {
   husk_error error;
   husk_constant_update update = {0, 0, nullptr};
   require(husk_program_find_constant(programs[0], "weight7", &update.constant, &error), error);
-  husk_storage_info info;
+  husk_storage_info info = HUSK_STORAGE_INFO_INIT;
   require(husk_program_constant(programs[0], update.constant, &info, &error), error);
   const std::vector<int32_t> fives(info.bytes / 4, 5);
   update.bytes = fives.data();
@@ -226,7 +243,8 @@ int share(const char* path) {
   use(place, programs[1], kBase);
   const double before = free_bytes();
   husk_program_release(programs[1]);
-  std::printf("  the last one gone: %.1f MB more; all results are right\n", (free_bytes() - before) / 1e6);
+  std::printf("  the last one gone: %.1f MB more; all results are right\n",
+              (free_bytes() - before) / 1e6);
   return 0;
 }
 
@@ -234,7 +252,8 @@ int share(const char* path) {
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
-  if (what == "make" && argc > 3) return make(argv[2], argv[3], argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 2048);
+  if (what == "make" && argc > 3)
+    return make(argv[2], argv[3], argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 2048);
   if (what == "share" && argc > 2) return share(argv[2]);
   if (what == "measure" && argc > 2) return measure(argv[2], argc > 3 ? std::atoi(argv[3]) : 50);
   give_up("usage: husk_gpu_memory make IMAGE DIR [MIB] | measure FILE [OPENS] | share FILE");

@@ -1,9 +1,10 @@
-// How long a program takes to open once the device's context is there, and what host memory it then holds.
-//   husk_gpu_open FILE INPUTS [repeats]      INPUTS: as tests/gpu/inputs.h says
+// The time to open a program after the device's context was made, and the host memory that the
+// program then holds.
+//   husk_gpu_open FILE INPUTS [repeats]      INPUTS: a file as described in tests/gpu/inputs.h
+#include <cstdlib>
+
 #include "gpu.h"
 #include "inputs.h"
-
-#include <cstdlib>
 
 using namespace husk::gpu;
 
@@ -13,7 +14,8 @@ namespace {
 struct Tensor {
   Tensor(Driver& driver, const Input& input) : sizes(input.sizes) {
     const CUdeviceptr memory = driver.alloc(input.bytes.size() + 1);
-    require(driver.cuMemcpyHtoD_v2_(memory, input.bytes.data(), input.bytes.size()), "cuMemcpyHtoD");
+    require(driver.cuMemcpyHtoD_v2_(memory, input.bytes.data(), input.bytes.size()),
+            "cuMemcpyHtoD");
     dl.data = reinterpret_cast<void*>(memory);
     dl.device = {kDLCUDA, 0};
     dl.ndim = static_cast<int32_t>(sizes.size());
@@ -35,7 +37,7 @@ int main(int argc, char** argv) {
   Inputs given;
   if (!given.read(argv[2])) give_up(std::string("cannot read ") + argv[2]);
   Driver driver;
-  CUdeviceptr some = driver.alloc(1 << 20);   // what the driver allocates lazily
+  CUdeviceptr some = driver.alloc(1 << 20);  // memory that the driver allocates lazily
   require(driver.cuMemsetD8_v2_(some, 0, 1 << 20), "cuMemsetD8");
   require(driver.cuStreamSynchronize_(nullptr), "cuStreamSynchronize");
   const Resident bare = Resident::now();
@@ -50,7 +52,7 @@ int main(int argc, char** argv) {
   std::vector<husk_value> inputs;
   for (const Input& input : given.inputs) {
     husk_value value = {HUSK_VALUE_TENSOR, 0, {}};
-    value.as.tensor = &(new Tensor(driver, input))->dl;   // lives as long as the program
+    value.as.tensor = &(new Tensor(driver, input))->dl;  // The memory lives as long as the program.
     inputs.push_back(value);
   }
   std::vector<husk_value> outputs(husk_program_output_count(loaded->program, function));
@@ -59,13 +61,14 @@ int main(int argc, char** argv) {
   require(husk_session_resize(session, function, inputs.data(), count, &error), error);
   const double before = now();
   require(husk_session_run(session, function, driver.stream, inputs.data(), count, outputs.data(),
-                           static_cast<uint32_t>(outputs.size()), &error), error);
+                           static_cast<uint32_t>(outputs.size()), &error),
+          error);
   require(driver.cuStreamSynchronize_(driver.stream), "cuStreamSynchronize");
   const double ran = now();
   const Resident after_run = Resident::now();
   husk_session_release(session);
 
-  // A second open finds the library's pages in memory, and what the driver keeps.
+  // A second open finds the pages of the library and the driver's caches in memory.
   delete loaded;
   std::vector<double> times;
   for (int i = 0; i < repeats; ++i) {
@@ -73,8 +76,10 @@ int main(int argc, char** argv) {
     Loaded again(argv[1]);
     times.push_back(now() - begin);
   }
-  std::printf("husk: opened in %.2f ms, again in %.2f (median of %d), session in %.2f, first run %.2f\n", (opened - start) / 1000,
-              median(times) / 1000, repeats, (created - opened) / 1000, (ran - before) / 1000);
+  std::printf(
+      "husk: opened in %.2f ms, again in %.2f (median of %d), session in %.2f, first run %.2f\n",
+      (opened - start) / 1000, median(times) / 1000, repeats, (created - opened) / 1000,
+      (ran - before) / 1000);
   bare.print("with a bare context", bare);
   after_open.print("opened", bare);
   after_run.print("after a run", bare);

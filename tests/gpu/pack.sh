@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Makes build/gpu: everything that tests/gpu/run.sh needs on a machine with a GPU, made on one that need not have any:
-# programs and the libraries that they link, artifacts exported for the GPU, inputs, and what eager PyTorch gives for them.
+# Makes build/gpu with everything that tests/gpu/run.sh needs on a machine with a GPU: programs and
+# the libraries that they link, artifacts exported for the GPU, inputs, and the results of eager
+# PyTorch for them. This machine needs no GPU.
 #   tests/gpu/pack.sh [BUILD]      BUILD: a configured build folder, build/dev by default
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:-build/dev}
 python=${HUSK_PYTHON:-build/venv/bin/python}
-programs=(husk-run husk-dump huskc husk_gpu_asserts husk_gpu_bench husk_gpu_check husk_gpu_faults husk_gpu_generate husk_gpu_load
+programs=(husk-run husk-dump huskc husk_gpu_asserts husk_gpu_bench husk_gpu_check husk_gpu_faults \
+  husk_gpu_generate husk_gpu_load
   husk_gpu_memory husk_gpu_open husk_gpu_sessions husk_port_test)
 cmake --build "$build" --target husk husk_ops "${programs[@]/husk-dump/husk_dump}"
 out=build/gpu
@@ -29,10 +31,12 @@ for name in chain branches; do
   "$HUSKC" "$out/data/$name.hir" -o "$out/data/$name.husk"
 done
 for model in sum_of_two mlp branches gpt; do
-  "$python" -m husk "examples/models.py:$model" -o "$out/data/model_$model.husk" --target host:avx2 --target cuda:h200
+  "$python" -m husk "examples/models.py:$model" -o "$out/data/model_$model.husk" --target \
+    host:avx2 --target cuda:h200
 done
 "$python" -m husk examples/models.py:gpt -o "$out/data/gpt_fused.husk" --target cuda:h200:fused
-"$python" -m husk examples/models.py:gpt -o "$out/data/gpt_trap.husk" --target cuda:h200 --asserts=trap
+"$python" -m husk examples/models.py:gpt -o "$out/data/gpt_trap.husk" --target cuda:h200 \
+  --asserts=trap
 "$python" tests/gpu/expected.py "$out/data"
 "$python" tests/gpu/asserts.py "$out/data"
 "$python" tests/gpu/kernels.py "$out/data"

@@ -1,17 +1,27 @@
-"""Compares a target description with the GPU of this machine.
+"""Describes the GPU of this machine as a target of the exporter, or checks a description.
 
-    python tests/gpu/target.py compiler/torch/husk/targets/h200.json
+python tests/gpu/target.py                 prints the description, a JSON object
+python tests/gpu/target.py FILE.json       compares FILE.json with the GPU
 """
 
 import json
+import pathlib
 import sys
 
 import torch
 
+KNOWN = pathlib.Path(__file__).parents[2] / "compiler/torch/husk/cuda/targets/h200.json"
 
-def main():
-  described = json.load(open(sys.argv[1]))
-  properties = torch.cuda.get_device_properties(0)
+
+def description(properties):
+  """The fields of a known description, with the values of this GPU."""
+  arch = f"sm_{properties.major}{properties.minor}" + ("a" if properties.major >= 9 else "")
+  fields = json.loads(KNOWN.read_text())
+  return {key: arch if key == "arch" else getattr(properties, key) for key in fields}
+
+
+def differences(described, properties):
+  """Prints each field next to the GPU's value, and returns how many differ. Names may differ."""
   wrong = 0
   for key, value in described.items():
     if not hasattr(properties, key):
@@ -21,8 +31,16 @@ def main():
     wrong += not same and key != "name"
     print(f"{'same  ' if same else 'DIFFERS'} {key}: described {value}, real {real}")
   print(f"{wrong} differ")
-  sys.exit(wrong != 0)
+  return wrong
+
+
+def main(arguments):
+  properties = torch.cuda.get_device_properties(0)
+  if not arguments:
+    print(json.dumps(description(properties), indent=2))
+    return 0
+  return differences(json.loads(pathlib.Path(arguments[0]).read_text()), properties) != 0
 
 
 if __name__ == "__main__":
-  main()
+  sys.exit(main(sys.argv[1:]))

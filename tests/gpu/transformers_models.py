@@ -1,15 +1,20 @@
-"""Whole transformers, exported for a GPU: BERT-base, ViT-B/16 and a Llama of 1.1 B with a KV cache, with seeded random weights.
+"""Whole transformers, exported for a GPU: BERT-base, ViT-B/16 and a Llama of 1.1 B with a KV cache,
+with seeded random weights.
 
-    python tests/gpu/transformers_models.py export DIR [--small] [--target cuda:h200] [--libraries] [MODEL...]
-    python tests/gpu/transformers_models.py expect DIR [--small] [--device cuda] [MODEL...]
+  python tests/gpu/transformers_models.py export DIR [--small] [--target cuda:h200]
+                                                 [--gemm=cublaslt] [MODEL...]
+  python tests/gpu/transformers_models.py expect DIR [--small] [--device cuda] [MODEL...]
 
-`export` writes DIR/MODEL.husk, or with --libraries DIR/MODEL.libraries.husk, and prints how long that took; `expect` runs eager PyTorch and writes DIR/MODEL.N.in.safetensors and
-DIR/MODEL.N.out.safetensors, tensors named by position, and DIR/llama.N.tokens: lines of the prompt, of 64 greedy tokens, and of how far each was
-ahead of the next best. --small makes all of them a few layers small, for a machine without a
-GPU. BERT and ViT are those of the package transformers, the Llama stands here.
+`export` writes DIR/MODEL.husk, or with --gemm=cublaslt DIR/MODEL.cublaslt.husk, and prints the
+time. `expect` runs eager PyTorch and writes DIR/MODEL.N.in.safetensors and
+DIR/MODEL.N.out.safetensors, with tensors named by position, and DIR/llama.N.tokens: lines of the
+prompt, of 64 greedy tokens, and of the lead of each token over the next best. --small gives each
+model only a few layers, for a machine without a GPU. BERT and ViT are those of the package
+transformers; the Llama is defined here.
 """
 
 import argparse
+import functools
 import pathlib
 import time
 
@@ -25,7 +30,14 @@ class Bert(nn.Module):
   def __init__(self, small):
     super().__init__()
     from transformers import BertConfig, BertModel
-    sizes = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128, vocab_size=512)
+
+    sizes = dict(
+      hidden_size=64,
+      num_hidden_layers=2,
+      num_attention_heads=2,
+      intermediate_size=128,
+      vocab_size=512,
+    )
     self.model = BertModel(BertConfig(attn_implementation="sdpa", **(sizes if small else {})))
 
   def forward(self, tokens, mask):
@@ -39,8 +51,17 @@ class Vit(nn.Module):
   def __init__(self, small):
     super().__init__()
     from transformers import ViTConfig, ViTModel
-    sizes = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128, image_size=64)
-    self.model = ViTModel(ViTConfig(attn_implementation="sdpa", **(sizes if small else {})), add_pooling_layer=False)
+
+    sizes = dict(
+      hidden_size=64,
+      num_hidden_layers=2,
+      num_attention_heads=2,
+      intermediate_size=128,
+      image_size=64,
+    )
+    self.model = ViTModel(
+      ViTConfig(attn_implementation="sdpa", **(sizes if small else {})), add_pooling_layer=False
+    )
 
   def forward(self, pixels):
     return self.model(pixel_values=pixels).last_hidden_state
@@ -68,7 +89,9 @@ class LlamaLayer(nn.Module):
     batch, length, width = x.shape
     h = norm(x, self.norm_in)
     q = self.q(h).view(batch, length, self.heads, self.size).transpose(1, 2)
-    k, v = self.kv(h).view(batch, length, 2, self.kv_heads, self.size).permute(2, 0, 3, 1, 4).unbind(0)
+    k, v = (
+      self.kv(h).view(batch, length, 2, self.kv_heads, self.size).permute(2, 0, 3, 1, 4).unbind(0)
+    )
     q, k = turned(q, turn), turned(k, turn)
     self.keys.index_copy_(2, positions, k)
     self.values.index_copy_(2, positions, v)
@@ -86,18 +109,27 @@ def turned(x, turn):
 
 
 class Llama(nn.Module):
-  """Tokens at positions, over a KV cache -> the token that comes next, its position, and the logits of the last one."""
+  """Tokens at positions, over a KV cache -> the next token, its position, and the logits of the
+  last token."""
 
   def __init__(self, small):
     super().__init__()
-    width, heads, kv_heads, hidden, layers, vocabulary = (64, 4, 2, 96, 2, 256) if small else (2048, 32, 4, 5632, 22, 32000)
+    width, heads, kv_heads, hidden, layers, vocabulary = (
+      (64, 4, 2, 96, 2, 256) if small else (2048, 32, 4, 5632, 22, 32000)
+    )
     self.longest = 64 if small else 1024
     self.tokens = nn.Embedding(vocabulary, width)
-    self.layers = nn.ModuleList(LlamaLayer(width, heads, kv_heads, hidden, self.longest) for _ in range(layers))
+    self.layers = nn.ModuleList(
+      LlamaLayer(width, heads, kv_heads, hidden, self.longest) for _ in range(layers)
+    )
     self.norm = nn.Parameter(torch.ones(width))
     self.head = nn.Linear(width, vocabulary, bias=False)
     size = width // heads
-    self.register_buffer("frequencies", 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float32) / size), persistent=False)
+    self.register_buffer(
+      "frequencies",
+      10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float32) / size),
+      persistent=False,
+    )
 
   def forward(self, tokens, positions):
     angles = positions[:, None].float() * self.frequencies.float()[None, :]
@@ -122,23 +154,38 @@ def bert(small):
   cases = []
   for rows, columns in sizes:
     mask = torch.ones(rows, columns, dtype=torch.int64)
-    mask[-1, columns - columns // 3:] = 0   # the last sequence is shorter
+    mask[-1, columns - columns // 3 :] = 0  # the last sequence is shorter
     cases.append((tokens_of(rows, columns, small), mask))
-  return Bert(small).half(), {"forward": ((tokens_of(2, 24, small), torch.ones(2, 24, dtype=torch.int64)), shapes)}, cases
+  return (
+    Bert(small).half(),
+    {"forward": ((tokens_of(2, 24, small), torch.ones(2, 24, dtype=torch.int64)), shapes)},
+    cases,
+  )
 
 
 def vit(small):
   size = 64 if small else 224
   cases = [(torch.randn(batch, 3, size, size).half(),) for batch in (1, 4, 8)]
-  return Vit(small).half(), {"forward": (cases[1], {"pixels": {0: Dim("batch", min=1, max=16)}})}, cases
+  return (
+    Vit(small).half(),
+    {"forward": (cases[1], {"pixels": {0: Dim("batch", min=1, max=16)}})},
+    cases,
+  )
 
 
 def llama(small):
   model = Llama(small).bfloat16()
   length = Dim("length", min=2, max=model.longest)
-  prefill = (tokens_of(1, 9, small), torch.arange(9)), {"tokens": {1: length}, "positions": {0: length}}
+  prefill = (
+    (tokens_of(1, 9, small), torch.arange(9)),
+    {"tokens": {1: length}, "positions": {0: length}},
+  )
   decode = (tokens_of(1, 1, small), torch.arange(9, 10)), None
-  return model, {"prefill": prefill, "decode": decode}, [(tokens_of(1, 12 if small else 200, small), torch.arange(12 if small else 200))]
+  return (
+    model,
+    {"prefill": prefill, "decode": decode},
+    [(tokens_of(1, 12 if small else 200, small), torch.arange(12 if small else 200))],
+  )
 
 
 MODELS = {"bert": bert, "vit": vit, "llama": llama}
@@ -146,7 +193,8 @@ MODELS = {"bert": bert, "vit": vit, "llama": llama}
 
 def make(name, small):
   if name != "llama":
-    from transformers import BertModel, ViTModel  # noqa: F401  before the seed: what this imports draws random numbers
+    # Imported before the seed, since the import draws random numbers.
+    from transformers import BertModel, ViTModel  # noqa: F401
   torch.manual_seed(0)
   model, functions, cases = MODELS[name](small)
   return model.eval().requires_grad_(False), functions, cases
@@ -154,12 +202,24 @@ def make(name, small):
 
 def export(name, options):
   import husk
+
   model, functions, _ = make(name, options.small)
   begin = time.perf_counter()
-  path = options.dir / f"{name}{'.libraries' if options.libraries else ''}.husk"
-  husk.export({function: husk.Function(model, args, dynamic_shapes=shapes) for function, (args, shapes) in functions.items()},
-              path, targets=options.target or ["cuda:h200"], libraries=options.libraries)
-  print(f"{name}: exported in {time.perf_counter() - begin:.0f} s, {path.stat().st_size / 2**20:.1f} MiB", flush=True)
+  path = options.dir / f"{name}{'.cublaslt' if options.gemm == 'cublaslt' else ''}.husk"
+  husk.export(
+    {
+      function: husk.Function(model, args, dynamic_shapes=shapes)
+      for function, (args, shapes) in functions.items()
+    },
+    path,
+    targets=options.target or ["cuda:h200"],
+    gemm=options.gemm,
+  )
+  print(
+    f"{name}: exported in {time.perf_counter() - begin:.0f} s, {path.stat().st_size / 2**20:.1f} "
+    "MiB",
+    flush=True,
+  )
 
 
 def timed(run, device):
@@ -175,19 +235,20 @@ def timed(run, device):
 
 
 def gap(logits):
-  """By how much the best token is ahead of the next one."""
+  """The lead of the best token over the next one."""
   best = logits.flatten().topk(2).values
   return best[0] - best[1]
 
 
 def expect(name, options):
   from safetensors.torch import save_file
+
   model, _, cases = make(name, options.small)
   model = model.to(options.device)
   with torch.no_grad():
     for number, inputs in enumerate(cases):
       there = [x.to(options.device) for x in inputs]
-      if name == "llama":   # 64 greedy steps; the outputs are all tokens, and the last logits
+      if name == "llama":  # 64 greedy steps; the outputs are all tokens, and the last logits
         token, position, logits = model(*there)
         tokens, gaps = [token], [gap(logits)]
         for _ in range(63 if not options.small else 8):
@@ -195,17 +256,25 @@ def expect(name, options):
           tokens.append(token)
           gaps.append(gap(logits))
         outputs = (torch.cat(tokens, 1), logits)
-        lines = (" ".join(map(str, x.flatten().tolist())) for x in (inputs[0], outputs[0], torch.tensor(gaps)))
+        lines = (
+          " ".join(map(str, x.flatten().tolist()))
+          for x in (inputs[0], outputs[0], torch.tensor(gaps))
+        )
         (options.dir / f"{name}.{number}.tokens").write_text("\n".join(lines) + "\n")
       else:
         outputs = model(*there)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-      again = (token, position) if name == "llama" else there   # of the Llama one decode
+      again = (token, position) if name == "llama" else there  # of the Llama one decode
       shape = "x".join(map(str, again[0].shape))
-      print(f"{name} {shape}, eager: {timed(lambda: model(*again), options.device):.0f} us", flush=True)  # noqa: B023
+      print(
+        f"{name} {shape}, eager: {timed(functools.partial(model, *again), options.device):.0f} us",
+        flush=True,
+      )
       for suffix, tensors in (("in", inputs), ("out", outputs)):
-        save_file({str(i): x.contiguous().cpu().clone() for i, x in enumerate(tensors)},
-                  options.dir / f"{name}.{number}.{suffix}.safetensors")
+        save_file(
+          {str(i): x.contiguous().cpu().clone() for i, x in enumerate(tensors)},
+          options.dir / f"{name}.{number}.{suffix}.safetensors",
+        )
 
 
 def main():
@@ -215,7 +284,7 @@ def main():
   parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL")
   parser.add_argument("--small", action="store_true")
   parser.add_argument("--target", action="append", help="as for husk.export; may be repeated")
-  parser.add_argument("--libraries", action="store_true", help="products by cuBLASLt")
+  parser.add_argument("--gemm", default="triton", help="triton or cublaslt, as for husk.export")
   parser.add_argument("--device", default="cuda")
   options = parser.parse_intermixed_args()
   options.dir.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,10 @@
-"""Models that launch Triton kernels of their own, exported and compared with eager PyTorch on a GPU.
+"""Models that launch Triton kernels of their own, exported and compared with eager PyTorch on a
+GPU.
 
-    python tests/gpu/user_kernels.py check DIR HUSK_RUN [--tune heuristic,max] [MODEL...]
+  python tests/gpu/user_kernels.py check DIR HUSK_RUN [--tune heuristic,max] [MODEL...]
 
-MODELS has (model, args, dynamic shapes, more inputs to run with) by name; tests/torch/test_user_kernels.py goes on with them.
+MODELS has (model, args, dynamic shapes, more inputs for runs) by name;
+tests/torch/test_user_kernels.py uses it too.
 """
 
 import argparse
@@ -29,8 +31,14 @@ def turned(x, y):
   return x * x - y
 
 
-@triton.autotune(configs=[triton.Config({"BLOCK": 128}, num_warps=4), triton.Config({"BLOCK": 256}, num_warps=8),
-                          triton.Config({"BLOCK": 64}, num_warps=2)], key=["n"])
+@triton.autotune(
+  configs=[
+    triton.Config({"BLOCK": 128}, num_warps=4),
+    triton.Config({"BLOCK": 256}, num_warps=8),
+    triton.Config({"BLOCK": 64}, num_warps=2),
+  ],
+  key=["n"],
+)
 @triton.jit
 def scale(x, out, n, factor, BLOCK: tl.constexpr):
   i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -38,10 +46,23 @@ def scale(x, out, n, factor, BLOCK: tl.constexpr):
   tl.store(out + i, turned(value, factor), i < n)
 
 
-@triton.autotune(configs=[triton.Config({"ROWS": 16, "COLUMNS": 32}), triton.Config({"ROWS": 32, "COLUMNS": 64})],
-                 key=["rows", "columns"])
+@triton.autotune(
+  configs=[triton.Config({"ROWS": 16, "COLUMNS": 32}), triton.Config({"ROWS": 32, "COLUMNS": 64})],
+  key=["rows", "columns"],
+)
 @triton.jit
-def transpose(x, out, rows, columns, stride_row, stride_column, bias, HAS_BIAS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def transpose(
+  x,
+  out,
+  rows,
+  columns,
+  stride_row,
+  stride_column,
+  bias,
+  HAS_BIAS: tl.constexpr,
+  ROWS: tl.constexpr,
+  COLUMNS: tl.constexpr,
+):
   i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
   j = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
   inside = (i[:, None] < rows) & (j[None, :] < columns)
@@ -58,7 +79,8 @@ def accumulate(total, x, n, BLOCK: tl.constexpr):
 
 
 class Plain(torch.nn.Module):
-  """Launched as in eager mode, between operators; one argument is a view with an offset."""
+  """A kernel that is launched between operators as in eager mode; one argument is a view with an
+  offset."""
 
   def forward(self, x, y):
     x = x.relu()
@@ -69,7 +91,7 @@ class Plain(torch.nn.Module):
 
 
 class Tuned(torch.nn.Module):
-  """An autotuned kernel whose grid depends on the configuration, called twice, on fp16 too."""
+  """An autotuned kernel whose grid depends on the configuration, called twice, also with fp16."""
 
   def forward(self, x):
     out, n = torch.empty_like(x), x.numel()
@@ -91,14 +113,20 @@ class Transposed(torch.nn.Module):
     for bias, given in ((None, x), (self.bias[1, :70], x[:, 5:75])):
       rows, columns = given.shape
       out = given.new_empty(columns, rows)
-      grid = lambda meta: (triton.cdiv(rows, meta["ROWS"]), triton.cdiv(columns, meta["COLUMNS"]))  # noqa: E731, B023
-      wrap_triton(transpose)[grid](given, out, rows, columns, given.stride(0), given.stride(1), bias, HAS_BIAS=bias is not None)
+      grid = lambda meta: (  # noqa: E731
+        triton.cdiv(rows, meta["ROWS"]),  # noqa: B023
+        triton.cdiv(columns, meta["COLUMNS"]),  # noqa: B023
+      )
+
+      wrap_triton(transpose)[grid](
+        given, out, rows, columns, given.stride(0), given.stride(1), bias, HAS_BIAS=bias is not None
+      )
       made.append(out)
     return tuple(made)
 
 
 class Counting(torch.nn.Module):
-  """A kernel that writes in place, into memory that the model has, and a part of it."""
+  """A kernel that writes in place, into memory of the model and into a part of it."""
 
   def __init__(self):
     super().__init__()
@@ -117,25 +145,47 @@ def make(name):
   torch.manual_seed(0)
   rows = batch()
   return {
-      "plain": lambda: (Plain(), (torch.randn(8, 48), torch.randn(9, 48)), None, []),
-      "plain_dynamic": lambda: (Plain(), (torch.randn(8, 48), torch.randn(9, 48)), {"x": {0: rows}, "y": {0: rows + 1}},
-                                [(torch.randn(n, 48), torch.randn(n + 1, 48)) for n in (2, 77)]),
-      "tuned": lambda: (Tuned(), (torch.randn(37, 50),), None, []),
-      "tuned_dynamic": lambda: (Tuned(), (torch.randn(37, 50),), {"x": {0: rows}}, [(torch.randn(n, 50),) for n in (2, 200)]),
-      "transposed": lambda: (Transposed().requires_grad_(False), (torch.randn(40, 80),), None, []),
-      "transposed_dynamic": lambda: (Transposed().requires_grad_(False), (torch.randn(40, 80),), {"x": {0: rows}},
-                                     [(torch.randn(n, 80),) for n in (2, 100)]),
-      "counting": lambda: (Counting(), (torch.randn(64),), None, []),
+    "plain": lambda: (Plain(), (torch.randn(8, 48), torch.randn(9, 48)), None, []),
+    "plain_dynamic": lambda: (
+      Plain(),
+      (torch.randn(8, 48), torch.randn(9, 48)),
+      {"x": {0: rows}, "y": {0: rows + 1}},
+      [(torch.randn(n, 48), torch.randn(n + 1, 48)) for n in (2, 77)],
+    ),
+    "tuned": lambda: (Tuned(), (torch.randn(37, 50),), None, []),
+    "tuned_dynamic": lambda: (
+      Tuned(),
+      (torch.randn(37, 50),),
+      {"x": {0: rows}},
+      [(torch.randn(n, 50),) for n in (2, 200)],
+    ),
+    "transposed": lambda: (Transposed().requires_grad_(False), (torch.randn(40, 80),), None, []),
+    "transposed_dynamic": lambda: (
+      Transposed().requires_grad_(False),
+      (torch.randn(40, 80),),
+      {"x": {0: rows}},
+      [(torch.randn(n, 80),) for n in (2, 100)],
+    ),
+    "counting": lambda: (Counting(), (torch.randn(64),), None, []),
   }[name]()
 
 
-MODELS = ("plain", "plain_dynamic", "tuned", "tuned_dynamic", "transposed", "transposed_dynamic", "counting")
+MODELS = (
+  "plain",
+  "plain_dynamic",
+  "tuned",
+  "tuned_dynamic",
+  "transposed",
+  "transposed_dynamic",
+  "counting",
+)
 
 
 def check(name, tune, options):
-  """Lines of what went wrong."""
+  """A line for each wrong result."""
   import husk
   from safetensors.torch import save_file
+
   model, args, shapes, more = make(name)
   artifact = options.dir / f"{name}.{tune}.husk"
   begin = time.perf_counter()
@@ -143,19 +193,35 @@ def check(name, tune, options):
   print(f"{name}, {tune}: exported in {time.perf_counter() - begin:.0f} s", flush=True)
   wrong = []
   for number, given in enumerate([args, *more]):
-    fresh = make(name)[0].cuda()     # whose state is at its beginning
+    fresh = make(name)[0].cuda()  # whose state is at its beginning
     with torch.no_grad():
       results = fresh(*(x.cuda() for x in given))
     results = results if isinstance(results, tuple) else (results,)
     files = [options.dir / f"{name}.{number}.{what}.safetensors" for what in ("in", "out")]
     for file, tensors in zip(files, (given, results)):
       save_file({str(i): x.contiguous().cpu() for i, x in enumerate(tensors)}, file)
-    # A sum that is off by the last bit of an f32 may round to the next f16, and the square of that is two of its steps away.
+    # If a sum differs in the last bit of an f32, it may round to the next f16, and its square then
+    # differs by two steps of an f16.
     for mode in ("list", "auto"):
-      done = subprocess.run([options.program, artifact, "--device=cuda", f"--mode={mode}", f"--inputs={files[0]}", f"--expected={files[1]}",
-                             "--rtol=4e-3", "--atol=4e-3"], capture_output=True, text=True)
+      done = subprocess.run(
+        [
+          options.program,
+          artifact,
+          "--device=cuda",
+          f"--mode={mode}",
+          f"--inputs={files[0]}",
+          f"--expected={files[1]}",
+          "--rtol=4e-3",
+          "--atol=4e-3",
+        ],
+        capture_output=True,
+        text=True,
+      )
       if done.returncode:
-        wrong.append(f"{name}.{number}, {tune}, {mode}: " + "\n".join((done.stdout + done.stderr).strip().splitlines()[-3:]))
+        wrong.append(
+          f"{name}.{number}, {tune}, {mode}: "
+          + "\n".join((done.stdout + done.stderr).strip().splitlines()[-3:])
+        )
   return wrong
 
 

@@ -1,21 +1,24 @@
-// Every driver call of a whole life fails once: the error is told, nothing leaks, and what was made goes on working.
-#include "../values.h"
-#include "machine.h"
-#include "programs.h"
-
+// Each driver call between opening and releasing a program fails once: the error is returned,
+// nothing leaks, and the handles that exist stay usable.
 #include <cstring>
+
+#include "../values.h"
+#include "loaded_program.h"
+#include "programs.h"
 
 namespace husk::test {
 namespace {
 
 constexpr int32_t kOutOfMemory = 2;  // CUDA_ERROR_OUT_OF_MEMORY
 
-// Returns how far it came: -1 where the machine could not be made, else the status of the last call. `calls` is the number
-// of driver calls before everything is released.
-int live(Fake& fake, uint64_t fail_at, const husk_session_options& options, husk_error* error, uint64_t* calls) {
+// Loads a program, runs it and releases it, with a fault in driver call `fail_at` (0: no fault).
+// Returns -1 if loading failed, otherwise the status of the run. `calls` is the number of driver
+// calls before the release.
+int load_and_run(Fake& fake, uint64_t fail_at, const husk_session_options& options,
+                 husk_error* error, uint64_t* calls) {
   std::vector<float> x(200, 1.5f), y(200);
   if (fail_at) fake.fake_fail_at(fail_at, kOutOfMemory);
-  Machine m(branches("scale"), &options);
+  LoadedProgram m(branches("scale"), &options);
   *error = m.error;
   if (!m.session) return -1;
   auto pass = [&]() -> husk_status {
@@ -23,17 +26,20 @@ int live(Fake& fake, uint64_t fail_at, const husk_session_options& options, husk
     void* out = in ? m.alloc(800) : nullptr;
     if (!out) return m.error.code;
     if (husk_status status = m.upload(in, x.data(), 800)) return status;
-    DeviceTensor from = Machine::vector(in, 200), to = Machine::vector(out, 200);
+    DeviceTensor from = device_vector(in, 200), to = device_vector(out, 200);
     husk_value inputs[] = {from.value(), floating(0.5), integer(3)}, output = to.value();
     if (husk_status status = husk_session_resize(m.session, 0, inputs, 3, &m.error)) return status;
     for (int run = 0; run < 2; ++run)
-      if (husk_status status = husk_session_run(m.session, 0, m.stream, inputs, 3, &output, 1, &m.error)) return status;
+      if (husk_status status = husk_session_run(m.session, 0, m.stream, inputs, 3, &output, 1,
+                                                &m.error))
+        return status;
     if (husk_status status = husk_session_wait(m.session, &m.error)) return status;
     return m.download(y.data(), out, 800);
   };
   husk_status status = pass();
   *error = m.error;
-  if (status != HUSK_OK) {  // the handles are usable: the same again
+  if (status != HUSK_OK) {
+    // The handles are usable, so the next pass must succeed.
     EXPECT_EQ(pass(), HUSK_OK) << "after call " << fail_at << ": " << m.error.text;
   }
   EXPECT_EQ(y, branches_of(x, 0.5f, 3)) << "call " << fail_at;
@@ -46,13 +52,13 @@ void sweep(const husk_session_options& options) {
   fake.fake_reset();
   husk_error error = {};
   uint64_t calls = 0, ignored = 0;
-  ASSERT_EQ(live(fake, 0, options, &error, &calls), HUSK_OK) << error.text;
+  ASSERT_EQ(load_and_run(fake, 0, options, &error, &calls), HUSK_OK) << error.text;
   ASSERT_GT(calls, 50u);
   uint64_t failures = 0;
   for (uint64_t n = 1; n <= calls; ++n) {
     fake.fake_reset();
     error = {};
-    const int status = live(fake, n, options, &error, &ignored);
+    const int status = load_and_run(fake, n, options, &error, &ignored);
     if (status != HUSK_OK) {
       ++failures;
       EXPECT_GT(std::strlen(error.text), 10u) << "call " << n;

@@ -1,4 +1,5 @@
-/* Kernels for programs on the fake driver: one run for the whole grid, blocks of 128 elements. */
+/* Kernels for programs on the fake driver. One call runs the whole grid; blocks have 128 threads.
+ */
 #include <fake.h>
 #include <stdint.h>
 
@@ -9,7 +10,8 @@
 #define POINTER(type, i) (*(type**)params[i])
 #define VALUE(type, i) (*(const type*)params[i])
 
-/* A grid that is too small leaves elements out, as on a GPU; one that is stale shows. */
+/* As on a GPU, a grid that is too small leaves elements out, so a stale grid gives wrong results.
+ */
 static int32_t elements(const fake_grid* grid, int32_t n) {
   const int64_t threads = (int64_t)grid->grid[0] * grid->block[0];
   return threads < n ? (int32_t)threads : n;
@@ -19,7 +21,8 @@ static int32_t elements(const fake_grid* grid, int32_t n) {
 static void scale_elements(const fake_grid* grid, void** params) {
   const float* x = POINTER(const float, 0);
   float* y = POINTER(float, 1);
-  for (int32_t i = 0; i < elements(grid, VALUE(int32_t, 3)); ++i) y[i] = x[i] * VALUE(float, 2) + 0.25f;
+  for (int32_t i = 0; i < elements(grid, VALUE(int32_t, 3)); ++i)
+    y[i] = x[i] * VALUE(float, 2) + 0.25f;
 }
 
 KERNEL(scale, 8, 8, 4, 4) {
@@ -27,7 +30,7 @@ KERNEL(scale, 8, 8, 4, 4) {
   scale_elements(grid, params);
 }
 
-/* The same without a wait. */
+/* The same function without a wait. */
 KERNEL(scale_careless, 8, 8, 4, 4) { scale_elements(grid, params); }
 
 /* y[i] = x[i] * 0.5 + k */
@@ -35,7 +38,8 @@ KERNEL(shift, 8, 8, 4, 4) {
   grid->wait(grid);
   const float* x = POINTER(const float, 0);
   float* y = POINTER(float, 1);
-  for (int32_t i = 0; i < elements(grid, VALUE(int32_t, 3)); ++i) y[i] = x[i] * 0.5f + (float)VALUE(int32_t, 2);
+  for (int32_t i = 0; i < elements(grid, VALUE(int32_t, 3)); ++i)
+    y[i] = x[i] * 0.5f + (float)VALUE(int32_t, 2);
 }
 
 /* y[i] = a[i] - b[i] */
@@ -52,7 +56,8 @@ KERNEL(count, 8) {
   ++*POINTER(int64_t, 0);
 }
 
-/* y[i] = x[index[i]]; where the index is none of 0..rows-1, *asserts says which assert failed and y[i] is x[0]. */
+/* y[i] = x[index[i]]. If an index is not in 0..rows-1, *asserts is the number of the failed assert
+ * and y[i] is x[0]. */
 KERNEL(pick, 8, 8, 8, 8, 8, 8) {
   grid->wait(grid);
   for (int32_t i = 0; i < elements(grid, (int32_t)VALUE(int64_t, 4)); ++i) {
@@ -63,10 +68,10 @@ KERNEL(pick, 8, 8, 8, 8, 8, 8) {
   }
 }
 
-/* *out = elements of x above 0 */
+/* *out = number of elements of x above 0 */
 KERNEL(positive, 8, 8, 4) {
   grid->wait(grid);
-  int64_t found = 0;
-  for (int32_t i = 0; i < VALUE(int32_t, 2); ++i) found += POINTER(const float, 0)[i] > 0;
-  *POINTER(int64_t, 1) = found;
+  int64_t positive_count = 0;
+  for (int32_t i = 0; i < VALUE(int32_t, 2); ++i) positive_count += POINTER(const float, 0)[i] > 0;
+  *POINTER(int64_t, 1) = positive_count;
 }

@@ -20,17 +20,19 @@ TEST_F(Copy, StridesAndBroadcast) {
           Tensor to(dtype, {4, 3, 5}, order, gap, 1), from(dtype, shape, {}, gap);
           from.randomize(random);
           const Tensor before = to;
-          ASSERT_EQ(call("aten::copy_", {to.arg(HUSK_ACCESS_WRITE), from.arg(), int_arg(0)}), HUSK_OK) << error.text;
+          ASSERT_EQ(call("aten::copy_", {to.arg(HUSK_ACCESS_WRITE), from.arg(), int_arg(0)}),
+                    HUSK_OK)
+              << error.text;
           Tensor rest = to;
-          for (int64_t i = 0; i < 60; i++) {
+          for (int64_t i = 0; i < 60; ++i) {
             const int64_t at[] = {i / 15, i / 5 % 3, i % 5};
             int64_t source = from.offset;
-            for (size_t d = 0; d < shape.size(); d++) {
+            for (size_t d = 0; d < shape.size(); ++d)
               if (shape[d] > 1) source += at[3 - shape.size() + d] * from.strides[d];
-            }
             ASSERT_EQ(to.get({at[0], at[1], at[2]}), from.get(source)) << i;
-            const size_t size = element_bytes(dtype), place = to.place({at[0], at[1], at[2]}) * size;
-            std::memcpy(rest.bytes.data() + place, before.bytes.data() + place, size);
+            const size_t size = element_bytes(dtype),
+                         byte = to.element_at({at[0], at[1], at[2]}) * size;
+            std::memcpy(rest.bytes.data() + byte, before.bytes.data() + byte, size);
           }
           ASSERT_EQ(rest.bytes, before.bytes);
         }
@@ -41,9 +43,9 @@ TEST_F(Copy, StridesAndBroadcast) {
 
 TEST_F(Copy, EveryDtype) {
   const int64_t size = 3, stride = 1;
-  for (int32_t dtype = HUSK_BOOL; dtype <= HUSK_F8E5M2FNUZ; dtype++) {
+  for (int32_t dtype = HUSK_BOOL; dtype <= HUSK_F8E5M2FNUZ; ++dtype) {
     alignas(16) unsigned char from[48], to[48];
-    for (int i = 0; i < 48; i++) from[i] = static_cast<unsigned char>(i + 1);
+    for (int i = 0; i < 48; ++i) from[i] = static_cast<unsigned char>(i + 1);
     std::memset(to, 0, sizeof to);
     husk_op_arg target{}, source{};
     target.kind = source.kind = HUSK_ARG_TENSOR;
@@ -54,9 +56,11 @@ TEST_F(Copy, EveryDtype) {
     target.data = to;
     source.data = from;
     ASSERT_EQ(call("aten::copy_", {target, source}), HUSK_OK) << error.text;
-    const size_t bytes = dtype == HUSK_C128 ? 48 : dtype == HUSK_BOOL || dtype >= HUSK_F8E4M3FN || dtype <= HUSK_I8 ? 3
-                       : dtype <= HUSK_I16 || dtype == HUSK_F16 || dtype == HUSK_BF16 ? 6
-                       : dtype <= HUSK_I32 || dtype == HUSK_F32 ? 12 : 24;
+    const size_t bytes = dtype == HUSK_C128                                                 ? 48
+                         : dtype == HUSK_BOOL || dtype >= HUSK_F8E4M3FN || dtype <= HUSK_I8 ? 3
+                         : dtype <= HUSK_I16 || dtype == HUSK_F16 || dtype == HUSK_BF16     ? 6
+                         : dtype <= HUSK_I32 || dtype == HUSK_F32                           ? 12
+                                                                                            : 24;
     EXPECT_EQ(std::memcmp(to, from, bytes), 0) << dtype;
     EXPECT_TRUE(bytes == 48 || to[bytes] == 0) << dtype;
   }
@@ -72,7 +76,8 @@ TEST_F(Copy, Empty) {
 TEST_F(Copy, Refuses) {
   Tensor to(HUSK_F32, {4, 3}), wrong(HUSK_F32, {4}), deep(HUSK_F32, {1, 4, 3});
   const std::pair<Tensor*, const char*> cases[] = {
-      {&wrong, "argument src has a shape that does not broadcast"}, {&deep, "argument src has a shape"}};
+      {&wrong, "argument src has a shape that does not broadcast"},
+      {&deep, "argument src has a shape"}};
   for (auto [from, text] : cases) {
     EXPECT_EQ(call("aten::copy_", {to.arg(HUSK_ACCESS_WRITE), from->arg()}), HUSK_INVALID_ARGUMENT);
     EXPECT_NE(std::string(error.text).find(text), std::string::npos) << error.text;

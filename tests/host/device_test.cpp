@@ -1,16 +1,16 @@
-// Device, memory and streams of the host port.
-#include "host_device.h"
-
+// The device, memory and streams of the host port.
 #include <climits>
 #include <cstring>
 #include <string>
+
+#include "host_device.h"
 
 namespace husk::host_test {
 namespace {
 
 class Device : public HostDevice {};
 
-TEST(Port, SaysWhatItIs) {
+TEST(Port, DescribesItself) {
   const husk_port* port = husk_port_host();
   EXPECT_EQ(port->struct_size, sizeof(husk_port));
   EXPECT_EQ(port->abi, static_cast<uint32_t>(HUSK_PORT_ABI));
@@ -24,7 +24,8 @@ TEST(Port, RefusesOtherDevices) {
   for (int32_t index : {-1, 1, INT_MAX}) {
     husk_error error{};
     void* device = &error;
-    EXPECT_EQ(husk_port_host()->open(nullptr, index, &allocator, nullptr, &device, &error), HUSK_INVALID_ARGUMENT);
+    EXPECT_EQ(husk_port_host()->open(nullptr, index, &allocator, nullptr, &device, &error),
+              HUSK_INVALID_ARGUMENT);
     EXPECT_EQ(device, nullptr);
     EXPECT_EQ(error.code, HUSK_INVALID_ARGUMENT);
     EXPECT_EQ(error.step, -1);
@@ -36,9 +37,11 @@ TEST(Port, RefusesOtherDevices) {
 TEST(Port, OpenNeedsAnAllocator) {
   husk_error error{};
   void* device;
-  EXPECT_EQ(husk_port_host()->open(nullptr, 0, nullptr, nullptr, &device, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_port_host()->open(nullptr, 0, nullptr, nullptr, &device, &error),
+            HUSK_INVALID_ARGUMENT);
   const husk_allocator half{nullptr, nullptr, nullptr};
-  EXPECT_EQ(husk_port_host()->open(nullptr, 0, &half, nullptr, &device, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_port_host()->open(nullptr, 0, &half, nullptr, &device, &error),
+            HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(device, nullptr);
 }
 
@@ -48,46 +51,47 @@ TEST(Port, OpenWithoutMemory) {
   const husk_allocator allocator = memory.allocator();
   husk_error error{};
   void* device;
-  EXPECT_EQ(husk_port_host()->open(nullptr, 0, &allocator, nullptr, &device, &error), HUSK_OUT_OF_MEMORY);
+  EXPECT_EQ(husk_port_host()->open(nullptr, 0, &allocator, nullptr, &device, &error),
+            HUSK_OUT_OF_MEMORY);
   EXPECT_EQ(memory.live, 0);
 }
 
 TEST_F(Device, Properties) {
-  husk_port_properties properties;
+  husk_port_properties properties = HUSK_PORT_PROPERTIES_INIT;
   port->properties(device, &properties);
   EXPECT_GT(std::strlen(properties.name), 0u);
   EXPECT_EQ(properties.dl_device_type, 1);
   EXPECT_EQ(properties.device_index, 0);
   EXPECT_EQ(properties.host_memory, 1);
   EXPECT_GT(properties.memory_bytes, uint64_t{1} << 20);
-  EXPECT_GT(port->fit(device, properties.arch, HUSK_IMAGE_ELF), 0);
+  EXPECT_GT(port->arch_rank(device, properties.arch, HUSK_IMAGE_ELF), 0);
 }
 
-TEST_F(Device, FitFollowsTheCpu) {
-  EXPECT_EQ(port->fit(device, "sm_90a", HUSK_IMAGE_ELF), 0);
-  EXPECT_EQ(port->fit(device, "", HUSK_IMAGE_ELF), 0);
-  EXPECT_EQ(port->fit(device, nullptr, HUSK_IMAGE_ELF), 0);
+TEST_F(Device, ArchRankFollowsTheCpu) {
+  EXPECT_EQ(port->arch_rank(device, "sm_90a", HUSK_IMAGE_ELF), 0);
+  EXPECT_EQ(port->arch_rank(device, "", HUSK_IMAGE_ELF), 0);
+  EXPECT_EQ(port->arch_rank(device, nullptr, HUSK_IMAGE_ELF), 0);
 #if defined(__x86_64__)
   const char* names[] = {"x86-64", "avx2", "avx512"};
-  EXPECT_EQ(port->fit(device, "aarch64", HUSK_IMAGE_ELF), 0);
+  EXPECT_EQ(port->arch_rank(device, "aarch64", HUSK_IMAGE_ELF), 0);
 #else
   const char* names[] = {"aarch64"};
 #endif
   for (auto isa : isas()) {
     use(isa);
     int32_t last = 0;
-    for (int i = 0; i < static_cast<int>(std::size(names)); i++) {
-      const int32_t fit = port->fit(device, names[i], HUSK_IMAGE_ELF);
-      EXPECT_EQ(fit > 0, i < static_cast<int>(isa)) << names[i];
-      EXPECT_TRUE(fit == 0 || fit > last) << names[i];
-      last = fit;
-      EXPECT_EQ(port->fit(device, names[i], HUSK_IMAGE_CUBIN), 0);
-      EXPECT_EQ(port->fit(device, names[i], HUSK_IMAGE_PTX), 0);
+    for (int i = 0; i < static_cast<int>(std::size(names)); ++i) {
+      const int32_t rank = port->arch_rank(device, names[i], HUSK_IMAGE_ELF);
+      EXPECT_EQ(rank > 0, i < static_cast<int>(isa)) << names[i];
+      EXPECT_TRUE(rank == 0 || rank > last) << names[i];
+      last = rank;
+      EXPECT_EQ(port->arch_rank(device, names[i], HUSK_IMAGE_CUBIN), 0);
+      EXPECT_EQ(port->arch_rank(device, names[i], HUSK_IMAGE_PTX), 0);
     }
   }
 }
 
-TEST_F(Device, AllocationsAreAlignedAndApart) {
+TEST_F(Device, AllocationsAreAlignedAndDisjoint) {
   std::vector<std::pair<unsigned char*, uint64_t>> blocks;
   for (uint64_t size : {0, 1, 63, 64, 255, 256, 257, 100000}) {
     void* pointer;
@@ -97,14 +101,14 @@ TEST_F(Device, AllocationsAreAlignedAndApart) {
     blocks.emplace_back(static_cast<unsigned char*>(pointer), size);
     std::memset(pointer, static_cast<int>(blocks.size()), size);
   }
-  for (size_t i = 0; i < blocks.size(); i++) {
-    for (uint64_t b = 0; b < blocks[i].second; b++) ASSERT_EQ(blocks[i].first[b], i + 1);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    for (uint64_t b = 0; b < blocks[i].second; ++b) ASSERT_EQ(blocks[i].first[b], i + 1);
     port->free(device, blocks[i].first);
   }
   port->free(device, nullptr);
 }
 
-TEST_F(Device, AllocationThatCannotBe) {
+TEST_F(Device, AllocationFails) {
   void* pointer = &error;
   for (uint64_t size : {UINT64_MAX, UINT64_MAX - 100}) {
     EXPECT_EQ(port->alloc(device, size, &pointer, &error), HUSK_OUT_OF_MEMORY);
@@ -117,7 +121,7 @@ TEST_F(Device, AllocationThatCannotBe) {
 
 TEST_F(Device, Copies) {
   unsigned char from[100], to[102];
-  for (int i = 0; i < 100; i++) from[i] = static_cast<unsigned char>(i);
+  for (int i = 0; i < 100; ++i) from[i] = static_cast<unsigned char>(i);
   for (auto copy : {port->upload, port->download, port->copy}) {
     std::memset(to, 0xee, sizeof to);
     ASSERT_EQ(copy(device, nullptr, to + 1, from, 100, &error), HUSK_OK);
@@ -136,8 +140,9 @@ TEST_F(Device, Fills) {
     for (uint64_t count : {0, 1, 3, 50}) {
       for (size_t lead : {0, 1}) {
         std::vector<unsigned char> bytes(lead + width * count + 8, 0xee);
-        ASSERT_EQ(port->fill(device, nullptr, bytes.data() + lead, pattern, width, count, &error), HUSK_OK);
-        for (size_t i = 0; i < bytes.size(); i++) {
+        ASSERT_EQ(port->fill(device, nullptr, bytes.data() + lead, pattern, width, count, &error),
+                  HUSK_OK);
+        for (size_t i = 0; i < bytes.size(); ++i) {
           const bool inside = i >= lead && i < lead + width * count;
           const uint64_t byte = inside ? pattern >> 8 * ((i - lead) % width) & 0xff : 0xee;
           ASSERT_EQ(bytes[i], byte) << width << " " << count << " " << i;
@@ -147,13 +152,12 @@ TEST_F(Device, Fills) {
   }
   EXPECT_EQ(port->fill(device, nullptr, nullptr, 0, 4, 0, &error), HUSK_OK);
   EXPECT_EQ(port->fill(device, nullptr, nullptr, 0, 4, 1, &error), HUSK_INVALID_ARGUMENT);
-  for (uint32_t width : {0, 3, 16}) {
+  for (uint32_t width : {0, 3, 16})
     EXPECT_EQ(port->fill(device, nullptr, &error, 0, width, 1, &error), HUSK_INVALID_ARGUMENT);
-  }
 }
 
 #ifndef NDEBUG
-TEST(DeviceDeathTest, CloseFindsWhatWasNotFreed) {
+TEST(DeviceDeathTest, CloseFindsLeaks) {
   CountedMemory memory;
   const husk_allocator allocator = memory.allocator();
   husk_error error{};

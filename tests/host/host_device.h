@@ -1,12 +1,14 @@
-// An open host device whose memory is counted, and which may be told to fail.
-#ifndef HUSK_TESTS_HOST_DEVICE_H
-#define HUSK_TESTS_HOST_DEVICE_H
+// A fixture with an open host device. Its allocator counts allocations and can be made to fail.
+#pragma once
 
 #include <gtest/gtest.h>
-#include <husk/port_host.h>
 
 #include <cstdlib>
+#include <string>
 #include <vector>
+
+#include <husk/ops.h>
+#include <husk/port_host.h>
 
 #include "device.h"
 
@@ -16,7 +18,7 @@ class CountedMemory {
  public:
   husk_allocator allocator() { return {this, allocate, release}; }
   int live = 0;
-  int fail_at = -1;   // the allocation that fails, counted from 0
+  int fail_at = -1;  // number of the allocation that fails, counted from 0; -1 for none
 
  private:
   static void* allocate(void* user, size_t size, size_t align) {
@@ -24,7 +26,7 @@ class CountedMemory {
     EXPECT_LE(align, 64u);
     if (self->fail_at >= 0 && self->fail_at-- == 0) return nullptr;
     void* pointer = std::aligned_alloc(64, (size + 63) / 64 * 64);
-    if (pointer) self->live++;
+    if (pointer) ++self->live;
     return pointer;
   }
   static void release(void* user, void* pointer) {
@@ -37,32 +39,36 @@ class HostDevice : public ::testing::Test {
  protected:
   void SetUp() override {
     allocator = memory.allocator();
-    ASSERT_EQ(port->open(port->user, 0, &allocator, nullptr, &device, &error), HUSK_OK) << error.text;
+    ASSERT_EQ(port->open(port->user, 0, &allocator, nullptr, &device, &error), HUSK_OK)
+        << error.text;
   }
   void TearDown() override {
     port->close(device);
     EXPECT_EQ(memory.live, 0);
   }
 
-  // The instruction sets that this CPU can be asked to use.
+  // The instruction sets that this CPU supports.
   std::vector<host::Isa> isas() const {
-    std::vector<host::Isa> all;
-    for (int i = 1; i <= static_cast<int>(host::cpu_isa()); i++) all.push_back(static_cast<host::Isa>(i));
-    return all;
+    std::vector<host::Isa> supported;
+    for (int i = 1; i <= static_cast<int>(host::cpu_isa()); ++i)
+      supported.push_back(static_cast<host::Isa>(i));
+    return supported;
   }
   void use(host::Isa isa) { static_cast<host::Device*>(device)->isa = isa; }
 
-  husk_status call(const char* name, const std::vector<husk_op_arg>& args) {
+  // The row of the op with this name. The op must exist.
+  static const husk_op& op(const std::string& name) {
     uint32_t count = 0;
     const husk_op* ops = husk_host_ops(&count);
-    for (uint32_t i = 0; i < count; i++) {
-      if (std::string(ops[i].name) == name) {
-        const husk_op_context context{ops[i].user, device, nullptr, nullptr};
-        return ops[i].call(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
-      }
-    }
-    ADD_FAILURE() << "no op " << name;
-    return HUSK_NOT_FOUND;
+    for (uint32_t i = 0; i < count; ++i)
+      if (ops[i].name == name) return ops[i];
+    ADD_FAILURE() << "there is no op " << name;
+    std::abort();
+  }
+  husk_status call(const char* name, const std::vector<husk_op_arg>& args) {
+    const husk_op& row = op(name);
+    const husk_op_context context{sizeof(husk_op_context), 0, row.user, device, nullptr, nullptr};
+    return row.call(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
   }
 
   const husk_port* port = husk_port_host();
@@ -73,5 +79,3 @@ class HostDevice : public ::testing::Test {
 };
 
 }  // namespace husk::host_test
-
-#endif

@@ -1,4 +1,4 @@
-/* Kernels for the tests of the host port, as FORMAT.md, "Images", wants them. */
+/* Kernels for the tests of the host port. FORMAT.md, "Images", describes what they export. */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -21,14 +21,14 @@ EXPORT int32_t add_scalar(void** params) {
   return 0;
 }
 
-/* Fails with the number it is given. */
+/* Fails with the number in its parameter. */
 EXPORT int32_t fail_with(void** params) {
   const int32_t number = *(const int32_t*)params[0];
-  if (number == 123456789) abort();   /* so that the image is linked to libc */
+  if (number == 123456789) abort(); /* links the image to libc */
   return number;
 }
 
-/* How often it was called: state of the image, which two loads must not share. */
+/* Writes the number of calls so far. Two loads of the image must not share this state. */
 EXPORT int32_t count_calls(void** params) {
   **(int32_t**)params[0] = ++calls;
   return 0;

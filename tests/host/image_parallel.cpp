@@ -1,12 +1,14 @@
-// Kernels on several threads, as g++ -fopenmp makes them of a pragma: a function of the region and a call of GOMP_parallel,
-// over the shim that the exporter puts into each image. Written out, so that any compiler builds it.
+// Kernels on several threads, in the form that g++ -fopenmp gives a parallel region: a function for
+// the region and a call of GOMP_parallel. They are written out so that any compiler builds them,
+// over the runtime that the exporter puts into each image.
 #define HUSK_UNNAMED_CHECK 3
-#include "../../compiler/torch/husk/host_runtime.h"
+#include "../../compiler/torch/husk/host/runtime.h"
 
 extern "C" {
 extern HUSK_EXPORT const char* const husk_texts[];
 extern HUSK_EXPORT const uint32_t husk_text_count;
-const char* const husk_texts[] = {"an element is negative", "two", "unnamed", "no memory", "a division by 0"};
+const char* const husk_texts[] = {"an element is negative", "two", "unnamed", "no memory",
+                                  "a division by 0"};
 const uint32_t husk_text_count = 5;
 }
 
@@ -16,42 +18,49 @@ struct Sum {
   const float* x;
   int64_t n;
   float* parts;
-  int64_t squares;   // of the threads' numbers, seen after a barrier
+  int64_t squares;  // sum over the thread numbers, read after a barrier
   int32_t single;
   const int32_t* fails;
 };
 
-// Adds up a part of x in order; all wait for one another before and after one of them has counted.
+// Adds up a part of x in order. All threads wait for each other before and after one of them
+// counts.
 void sum_region(void* data) {
   Sum& sum = *static_cast<Sum*>(data);
   const int64_t index = omp_get_thread_num(), count = omp_get_num_threads();
   float part = 0;
-  for (int64_t i = sum.n * index / count; i < sum.n * (index + 1) / count; i++) {
+  for (int64_t i = sum.n * index / count; i < sum.n * (index + 1) / count; ++i) {
     HUSK_CHECK(1, sum.x[i] >= 0);
     part += sum.x[i];
   }
   sum.parts[index] = part;
   GOMP_barrier();
   if (GOMP_single_start()) {
-    sum.single++;
-    for (int64_t i = 0; i < count; i++) sum.squares += i * i;
+    ++sum.single;
+    for (int64_t i = 0; i < count; ++i) sum.squares += i * i;
   }
   GOMP_barrier();
 }
 
-// x f32[n], n, out f32[1], squares i64[1], wanted i32: 0 as many as there are
+// Parameters: x f32[n], n, out f32[1], squares i64[1], wanted i32 (0: all threads).
 void sum(void** params) {
   float parts[1024] = {};
-  Sum sum{*static_cast<const float**>(params[0]), *static_cast<int64_t*>(params[1]), parts, 0, 0, nullptr};
+  Sum sum{*static_cast<const float**>(params[0]),
+          *static_cast<int64_t*>(params[1]),
+          parts,
+          0,
+          0,
+          nullptr};
   const int32_t wanted = *static_cast<int32_t*>(params[4]);
   GOMP_parallel(sum_region, &sum, static_cast<unsigned>(wanted), 0);
-  float all = 0;
-  for (const float part : parts) all += part;
-  **static_cast<float**>(params[2]) = all;
+  float total = 0;
+  for (const float part : parts) total += part;
+  **static_cast<float**>(params[2]) = total;
   **static_cast<int64_t**>(params[3]) = sum.single == 1 ? sum.squares : -1;
 }
 
-// Body i fails with fails[i], before its barrier if that is odd, else behind it; each leaves memory behind.
+// Body i fails with fails[i]: before the barrier if that is odd, otherwise after it. A failing body
+// leaves memory allocated.
 void fail_region(void* data) {
   const int32_t number = static_cast<Sum*>(data)->fails[omp_get_thread_num()];
   void* memory = husk_kernels::allocate(1 << 16, 64);
@@ -76,7 +85,8 @@ void count_inner(void* data) {
 
 void count_outer(void* data) {
   GOMP_parallel(count_inner, data, 0, 0);
-  if (!omp_in_parallel() && omp_get_num_threads() != 1) static_cast<std::atomic<int32_t>*>(data)->fetch_add(1000000);
+  if (!omp_in_parallel() && omp_get_num_threads() != 1)
+    static_cast<std::atomic<int32_t>*>(data)->fetch_add(1000000);
 }
 
 void nested(void** params) {

@@ -1,4 +1,4 @@
-/* An image that no loader takes: it needs a function that nobody has. */
+/* An image that no loader accepts: it needs a function that does not exist. */
 #include <stdint.h>
 
 extern int32_t husk_test_nowhere(void);

@@ -1,8 +1,7 @@
-// Host images: loading, kernels, and every way in which an image is refused.
-#include "host_device.h"
-
+// Host images: loading them, their kernels, and every reason to refuse an image.
 #include <elf.h>
 
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +9,9 @@
 #include <iterator>
 #include <string>
 #include <thread>
+
+#include "../struct_size.h"
+#include "host_device.h"
 
 namespace husk::host_test {
 namespace {
@@ -22,24 +24,28 @@ class Module : public HostDevice {
   }
 
   husk_status load(const std::vector<char>& bytes, void** module, int32_t format = HUSK_IMAGE_ELF) {
-    const husk_port_image image{format, bytes.data(), bytes.size(), "the test image"};
+    const husk_port_image image{sizeof(husk_port_image), format, bytes.data(), bytes.size(),
+                                "the test image"};
     return port->module_load(device, &image, module, &error);
   }
 
   husk_status kernel(void* module, const char* symbol, void** out) {
-    const husk_port_kernel desc{symbol, nullptr, 0, 0, 1, 1};
+    const husk_port_kernel desc{sizeof(husk_port_kernel), 0, symbol, nullptr, 0, 1, 1, 0};
     return port->kernel_get(device, module, &desc, out, &error);
   }
 
   husk_status launch(void* kernel, std::vector<void*> params, uint32_t grid = 1) {
-    const husk_launch desc{{grid, 1, 1}, {1, 1, 1}, 0, 1, 0, 0, params.data()};
+    const husk_launch desc{sizeof(husk_launch), {grid, 1, 1}, {1, 1, 1}, 0, 1, 0, params.data()};
     return port->launch(device, nullptr, kernel, &desc, &error);
   }
 
-  bool says(const char* text) const { return std::string(error.text).find(text) != std::string::npos; }
+  bool says(const char* text) const {
+    return std::string(error.text).find(text) != std::string::npos;
+  }
 
-  // The image after a change must be refused, with this status and text, and leave nothing behind.
-  void refuses(husk_status status, const char* text, const std::function<void(std::vector<char>&)>& change) {
+  // A changed image must be refused with this status and text, and without leaks.
+  void refuses(husk_status status, const char* text,
+               const std::function<void(std::vector<char>&)>& change) {
     std::vector<char> bytes = file();
     change(bytes);
     void* module = &bytes;
@@ -52,12 +58,14 @@ class Module : public HostDevice {
   }
 
   template <class T>
-  static T& at(std::vector<char>& bytes, uint64_t offset) { return *reinterpret_cast<T*>(bytes.data() + offset); }
+  static T& at(std::vector<char>& bytes, uint64_t offset) {
+    return *reinterpret_cast<T*>(bytes.data() + offset);
+  }
   static Elf64_Ehdr& header(std::vector<char>& bytes) { return at<Elf64_Ehdr>(bytes, 0); }
   static Elf64_Phdr& segment(std::vector<char>& bytes, uint32_t type) {
-    for (int i = 0; i < header(bytes).e_phnum; i++) {
-      auto& found = at<Elf64_Phdr>(bytes, header(bytes).e_phoff + i * sizeof(Elf64_Phdr));
-      if (found.p_type == type) return found;
+    for (int i = 0; i < header(bytes).e_phnum; ++i) {
+      auto& header_at_index = at<Elf64_Phdr>(bytes, header(bytes).e_phoff + i * sizeof(Elf64_Phdr));
+      if (header_at_index.p_type == type) return header_at_index;
     }
     std::abort();
   }
@@ -78,7 +86,8 @@ TEST_F(Module, Runs) {
 TEST_F(Module, LoadsFromAnyAddress) {
   std::vector<char> bytes = file();
   bytes.insert(bytes.begin(), 3, 0);
-  const husk_port_image image{HUSK_IMAGE_ELF, bytes.data() + 3, bytes.size() - 3, "moved"};
+  const husk_port_image image{sizeof(husk_port_image), HUSK_IMAGE_ELF, bytes.data() + 3,
+                              bytes.size() - 3, "moved"};
   void* module;
   ASSERT_EQ(port->module_load(device, &image, &module, &error), HUSK_OK) << error.text;
   port->module_unload(device, module);
@@ -88,9 +97,12 @@ TEST_F(Module, FailedChecks) {
   void *module, *fail;
   ASSERT_EQ(load(file(), &module), HUSK_OK) << error.text;
   ASSERT_EQ(kernel(module, "fail_with", &fail), HUSK_OK) << error.text;
-  const std::pair<int32_t, const char*> cases[] = {
-      {1, "fail_with: the first check"}, {2, "fail_with: index out of range"}, {3, "no text"}, {-1, "no text"},
-      {INT32_MAX, "no text"}, {INT32_MIN, "no text"}};
+  const std::pair<int32_t, const char*> cases[] = {{1, "fail_with: the first check"},
+                                                   {2, "fail_with: index out of range"},
+                                                   {3, "no text"},
+                                                   {-1, "no text"},
+                                                   {INT32_MAX, "no text"},
+                                                   {INT32_MIN, "no text"}};
   for (auto [number, text] : cases) {
     int32_t n = number;
     error = {};
@@ -98,21 +110,21 @@ TEST_F(Module, FailedChecks) {
     EXPECT_EQ(error.code, HUSK_KERNEL);
     EXPECT_TRUE(says(text)) << error.text;
   }
-  int32_t none = 0;
-  EXPECT_EQ(launch(fail, {&none}), HUSK_OK);
+  int32_t no_failure = 0;
+  EXPECT_EQ(launch(fail, {&no_failure}), HUSK_OK);
   port->module_unload(device, module);
 }
 
-// Two loads of one image are two libraries, also after others were unloaded.
+// Two loads of one image are two libraries, even after other loads were unloaded.
 TEST_F(Module, LoadsShareNothing) {
-  for (int round = 0; round < 3; round++) {
+  for (int round = 0; round < 3; ++round) {
     void *modules[2], *kernels[2];
     int32_t calls = 0, *out = &calls;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; ++i) {
       ASSERT_EQ(load(file(), &modules[i]), HUSK_OK) << error.text;
       ASSERT_EQ(kernel(modules[i], "count_calls", &kernels[i]), HUSK_OK) << error.text;
     }
-    for (int call = 1; call <= 2; call++) {
+    for (int call = 1; call <= 2; ++call) {
       for (auto* k : kernels) {
         ASSERT_EQ(launch(k, {&out}), HUSK_OK);
         EXPECT_EQ(calls, call);
@@ -123,10 +135,11 @@ TEST_F(Module, LoadsShareNothing) {
   }
 }
 
-// The descriptor that a library was loaded from is open as long as it is loaded, and no longer.
+// The file descriptor of a library is open exactly as long as the library is loaded.
 TEST_F(Module, LeavesNoDescriptors) {
   const auto open = [] {
-    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                         std::filesystem::directory_iterator());
   };
   const auto before = open();
   void* module;
@@ -138,29 +151,68 @@ TEST_F(Module, LeavesNoDescriptors) {
   EXPECT_EQ(open(), before);
 }
 
-TEST_F(Module, KernelsThatAreNone) {
+TEST_F(Module, SymbolsThatAreNotKernels) {
   void *module, *out = &module;
   ASSERT_EQ(load(file(), &module), HUSK_OK) << error.text;
-  // Not there; an object; a function of a library that the image is linked to; nothing.
+  // An absent symbol; an object; a function of a library that the image is linked to; an empty
+  // name.
   for (const char* symbol : {"absent", "husk_texts", "abort", ""}) {
     EXPECT_EQ(kernel(module, symbol, &out), HUSK_NOT_FOUND) << symbol;
     EXPECT_TRUE(says(symbol)) << error.text;
     EXPECT_EQ(out, nullptr);
   }
   EXPECT_EQ(kernel(module, nullptr, &out), HUSK_INVALID_ARGUMENT);
-  const husk_port_kernel wrong[] = {{"add_scalar", nullptr, 0, 16, 1, 1}, {"add_scalar", nullptr, 0, 0, 2, 1},
-                                    {"add_scalar", nullptr, 0, 0, 1, 128}};
-  for (auto& desc : wrong) EXPECT_EQ(port->kernel_get(device, module, &desc, &out, &error), HUSK_UNSUPPORTED);
+  const husk_port_kernel wrong[] = {
+      {sizeof(husk_port_kernel), 0, "add_scalar", nullptr, 16, 1, 1, 0},
+      {sizeof(husk_port_kernel), 0, "add_scalar", nullptr, 0, 2, 1, 0},
+      {sizeof(husk_port_kernel), 0, "add_scalar", nullptr, 0, 1, 128, 0}};
+  for (auto& desc : wrong)
+    EXPECT_EQ(port->kernel_get(device, module, &desc, &out, &error), HUSK_UNSUPPORTED);
   port->module_unload(device, module);
 }
 
-TEST_F(Module, GridsAreOne) {
+TEST_F(Module, GridMustBeOne) {
   void *module, *fail;
-  int32_t none = 0;
+  int32_t no_failure = 0;
   ASSERT_EQ(load(file(), &module), HUSK_OK) << error.text;
   ASSERT_EQ(kernel(module, "fail_with", &fail), HUSK_OK) << error.text;
-  EXPECT_EQ(launch(fail, {&none}, 2), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(launch(fail, {&no_failure}, 2), HUSK_INVALID_ARGUMENT);
   EXPECT_TRUE(says("fail_with")) << error.text;
+  port->module_unload(device, module);
+}
+
+// Structs from a runtime of a later version are read as far as they are known; those that lack a
+// field of the first version are refused.
+TEST_F(Module, StructsOfOtherVersions) {
+  const std::vector<char> bytes = file();
+  const husk_port_image image{sizeof(husk_port_image), HUSK_IMAGE_ELF, bytes.data(), bytes.size(),
+                              "versions"};
+  const husk_port_kernel desc{sizeof(husk_port_kernel), 0, "fail_with", nullptr, 0, 1, 1, 0};
+  int32_t none = 0;
+  void* params[] = {&none};
+  const husk_launch once{sizeof(husk_launch), {1, 1, 1}, {1, 1, 1}, 0, 1, 0, params};
+  void *module, *kernel;
+  const test::Newer<husk_port_image> newer_image(image);
+  ASSERT_EQ(port->module_load(device, &newer_image.known, &module, &error), HUSK_OK) << error.text;
+  const test::Newer<husk_port_kernel> newer_kernel(desc);
+  ASSERT_EQ(port->kernel_get(device, module, &newer_kernel.known, &kernel, &error), HUSK_OK)
+      << error.text;
+  const test::Newer<husk_launch> newer_launch(once);
+  EXPECT_EQ(port->launch(device, nullptr, kernel, &newer_launch.known, &error), HUSK_OK)
+      << error.text;
+
+  void* out;
+  const auto small_image = test::older(image, offsetof(husk_port_image, name));
+  test::expect_too_small(port->module_load(device, &small_image, &out, &error), error,
+                         "husk_port_image");
+  EXPECT_EQ(out, nullptr);
+  const auto small_kernel = test::older(desc, offsetof(husk_port_kernel, threads));
+  test::expect_too_small(port->kernel_get(device, module, &small_kernel, &out, &error), error,
+                         "husk_port_kernel");
+  EXPECT_EQ(out, nullptr);
+  const auto small_launch = test::older(once, offsetof(husk_launch, params));
+  test::expect_too_small(port->launch(device, nullptr, kernel, &small_launch, &error), error,
+                         "husk_launch");
   port->module_unload(device, module);
 }
 
@@ -168,21 +220,22 @@ TEST_F(Module, KernelsFromManyThreads) {
   void* module;
   ASSERT_EQ(load(file(), &module), HUSK_OK) << error.text;
   std::vector<std::thread> threads;
-  // The counter of CountedMemory is not for threads, so it is left out here.
+  // CountedMemory is not safe for several threads, so this test uses another allocator.
   void* other;
   const husk_allocator plain{nullptr, [](void*, size_t size, size_t) { return std::malloc(size); },
                              [](void*, void* pointer) { std::free(pointer); }};
   ASSERT_EQ(port->open(nullptr, 0, &plain, nullptr, &other, &error), HUSK_OK);
   void* shared;
   const std::vector<char> bytes = file();
-  const husk_port_image image{HUSK_IMAGE_ELF, bytes.data(), bytes.size(), "shared"};
+  const husk_port_image image{sizeof(husk_port_image), HUSK_IMAGE_ELF, bytes.data(), bytes.size(),
+                              "shared"};
   ASSERT_EQ(port->module_load(other, &image, &shared, &error), HUSK_OK) << error.text;
-  for (int t = 0; t < 4; t++) {
+  for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 100; i++) {
+      for (int i = 0; i < 100; ++i) {
         void* out;
         husk_error own{};
-        const husk_port_kernel desc{"fail_with", nullptr, 0, 0, 1, 1};
+        const husk_port_kernel desc{sizeof(husk_port_kernel), 0, "fail_with", nullptr, 0, 1, 1, 0};
         EXPECT_EQ(port->kernel_get(other, shared, &desc, &out, &own), HUSK_OK);
       }
     });
@@ -209,15 +262,18 @@ TEST_F(Module, WithoutMemory) {
 
 TEST_F(Module, OtherFormats) {
   void* module;
-  for (int format : {int{HUSK_IMAGE_CUBIN}, int{HUSK_IMAGE_PTX}, 0, 99}) {
+  for (int format : {int{HUSK_IMAGE_CUBIN}, int{HUSK_IMAGE_PTX}, 0, 99})
     EXPECT_EQ(load(file(), &module, format), HUSK_UNSUPPORTED);
-  }
-  const husk_port_image null{HUSK_IMAGE_ELF, nullptr, 64, "null"};
+  const husk_port_image null{sizeof(husk_port_image), HUSK_IMAGE_ELF, nullptr, 64, "null"};
   EXPECT_EQ(port->module_load(device, &null, &module, &error), HUSK_INVALID_ARGUMENT);
 }
 
 TEST_F(Module, BrokenHeaders) {
-  refuses(HUSK_INVALID_FILE, "too few", [](auto& b) { b.clear(); b.shrink_to_fit(); b.push_back(0); });
+  refuses(HUSK_INVALID_FILE, "too few", [](auto& b) {
+    b.clear();
+    b.shrink_to_fit();
+    b.push_back(0);
+  });
   refuses(HUSK_INVALID_FILE, "too few", [](auto& b) { b.resize(sizeof(Elf64_Ehdr) - 1); });
   refuses(HUSK_INVALID_FILE, "not ELF", [](auto& b) { b[1] = 'e'; });
   refuses(HUSK_INVALID_FILE, "64-bit", [](auto& b) { b[EI_CLASS] = ELFCLASS32; });
@@ -232,12 +288,16 @@ TEST_F(Module, BrokenExtents) {
   refuses(HUSK_INVALID_FILE, "program headers", [](auto& b) { header(b).e_phnum = 0xfffe; });
   refuses(HUSK_INVALID_FILE, "program headers", [](auto& b) { header(b).e_phentsize = 8; });
   refuses(HUSK_INVALID_FILE, "program headers", [](auto& b) { header(b).e_phoff = b.size() - 8; });
-  refuses(HUSK_INVALID_FILE, "program headers", [](auto& b) { header(b).e_phoff = UINT64_MAX - 8; });
-  refuses(HUSK_INVALID_FILE, "segment", [](auto& b) { segment(b, PT_LOAD).p_offset = b.size() + 1; });
+  refuses(HUSK_INVALID_FILE, "program headers",
+          [](auto& b) { header(b).e_phoff = UINT64_MAX - 8; });
+  refuses(HUSK_INVALID_FILE, "segment",
+          [](auto& b) { segment(b, PT_LOAD).p_offset = b.size() + 1; });
   refuses(HUSK_INVALID_FILE, "segment", [](auto& b) { segment(b, PT_LOAD).p_filesz = UINT64_MAX; });
   refuses(HUSK_INVALID_FILE, "segment", [](auto& b) { segment(b, PT_LOAD).p_memsz = 1; });
-  refuses(HUSK_INVALID_FILE, "segment", [](auto& b) { segment(b, PT_LOAD).p_vaddr = UINT64_MAX - 8; });
-  refuses(HUSK_INVALID_FILE, "no dynamic", [](auto& b) { segment(b, PT_DYNAMIC).p_type = PT_NULL; });
+  refuses(HUSK_INVALID_FILE, "segment",
+          [](auto& b) { segment(b, PT_LOAD).p_vaddr = UINT64_MAX - 8; });
+  refuses(HUSK_INVALID_FILE, "no dynamic",
+          [](auto& b) { segment(b, PT_DYNAMIC).p_type = PT_NULL; });
   refuses(HUSK_INVALID_FILE, "section headers", [](auto& b) { header(b).e_shoff = b.size(); });
   refuses(HUSK_INVALID_FILE, "section headers", [](auto& b) { header(b).e_shentsize = 1; });
   refuses(HUSK_INVALID_FILE, "section 1 ", [](auto& b) {
@@ -246,9 +306,10 @@ TEST_F(Module, BrokenExtents) {
   refuses(HUSK_INVALID_FILE, "", [](auto& b) { b.resize(b.size() / 2); });
 }
 
-// The image is whole, so the checks pass; what the loader says of it must arrive.
+// The headers are valid, so the checks pass. The text of the loader's error must reach the caller.
 TEST_F(Module, LoaderRefuses) {
-  refuses(HUSK_INVALID_FILE, "husk_test_nowhere", [](auto& b) { b = file(HUSK_TEST_IMAGE_UNDEFINED); });
+  refuses(HUSK_INVALID_FILE, "husk_test_nowhere",
+          [](auto& b) { b = file(HUSK_TEST_IMAGE_UNDEFINED); });
 }
 
 }  // namespace

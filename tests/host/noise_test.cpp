@@ -1,27 +1,30 @@
-// Every op, called with arguments that are nearly right: it may refuse them or not, but it stays inside of its tensors
-// and says what is wrong. Memory ends where the tensors do, so that sanitizers see every step beside it.
-#include <husk/port_host.h>
-
+// Every op with random arguments that nearly fit. The op may succeed or fail, but it must not touch
+// memory outside of its tensors, and an error must name the op. Tensors end where their memory
+// ends, so that sanitizers see every access outside of it.
 #include <list>
 #include <map>
 
-#include "arguments.h"
+#include <husk/ops.h>
+#include <husk/port_host.h>
+
+#include "core/arguments.h"
 #include "host_device.h"
 #include "tensor.h"
 
 namespace husk::host_test {
 namespace {
 
-// Arguments of one call: of the kinds that their names suggest, now and then of another; tensors are small and of few
-// shapes, so that they often fit.
+// Random arguments of one call. Kinds and values follow from the names of the arguments, with a few
+// exceptions. Tensors are small and of few shapes, so that they often fit together.
 class Noise {
  public:
   explicit Noise(std::mt19937& source) : random(source) {
-    constexpr int32_t dtypes[] = {HUSK_F32, HUSK_F32,  HUSK_F64, HUSK_F16,  HUSK_BF16, HUSK_I64,   HUSK_I32,
-                                  HUSK_U8,  HUSK_BOOL, HUSK_C64, HUSK_C128, HUSK_I8,   HUSK_F8E5M2};
-    dtype = dtypes[pick(0, 12)];
+    constexpr int32_t kDtypes[] = {HUSK_F32,  HUSK_F32, HUSK_F64,   HUSK_F16,  HUSK_BF16,
+                                   HUSK_I64,  HUSK_I32, HUSK_U8,    HUSK_BOOL, HUSK_C64,
+                                   HUSK_C128, HUSK_I8,  HUSK_F8E5M2};
+    dtype = kDtypes[pick(0, 12)];
     rank = pick(0, 5) ? pick(1, 4) : 0;
-    for (int d = 0; d < 5; d++) sizes[d] = pick(0, 20) ? pick(1, 3) : 0;
+    for (int d = 0; d < 5; ++d) sizes[d] = pick(0, 20) ? pick(1, 3) : 0;
     if (pick(0, 1)) sizes[1] = sizes[2] = sizes[3] = sizes[4] = sizes[0];
   }
 
@@ -30,9 +33,10 @@ class Noise {
     if (name == "generator_state") return tensor(HUSK_U8, {HUSK_HOST_GENERATOR_BYTES}, true);
     if (last && op.find(":sizes") != std::string::npos) return result();
     if (name == "reduce") return string();
-    if (name == "size" || name == "shape" || name == "output_size" || name == "dims" || name == "repeats" ||
-        name == "pad" || name == "stride" || name == "padding" || name == "dilation" || name == "output_padding" ||
-        name == "sumdim" || name.find("expand") == 0 || name == "batch_sizes") {
+    if (name == "size" || name == "shape" || name == "output_size" || name == "dims" ||
+        name == "repeats" || name == "pad" || name == "stride" || name == "padding" ||
+        name == "dilation" || name == "output_padding" || name == "sumdim" ||
+        name.find("expand") == 0 || name == "batch_sizes") {
       return list(name);
     }
     if (name == "tensors" || (name == "indices" && op.find("index") != std::string::npos))
@@ -40,51 +44,53 @@ class Noise {
     if (name == "dim") return pick(0, 3) ? int_arg(pick(-2, 2)) : list(name);
     const auto number = numbers.find(name);
     if (number != numbers.end())
-      return pick(0, 5) ? int_arg(pick(number->second.first, number->second.second)) : husk_op_arg{};
-    if (name == "alpha" || name == "beta" || name == "value" || name == "fill_value" || name == "p" || name == "mean" ||
-        name == "std" || name == "scale" || name == "from" || name == "to" || name == "lambd" || name == "max_norm") {
+      return pick(0, 5) ? int_arg(pick(number->second.first, number->second.second))
+                        : husk_op_arg{};
+    if (name == "alpha" || name == "beta" || name == "value" || name == "fill_value" ||
+        name == "p" || name == "mean" || name == "std" || name == "scale" || name == "from" ||
+        name == "to" || name == "lambd" || name == "max_norm") {
       return pick(0, 1) ? int_arg(pick(0, 2)) : float_arg(pick(0, 4) / 4.0);
     }
-    if (name == "dtype" || name == "layout" || name == "device" || name == "pin_memory" || name == "memory_format" ||
-        name == "generator" || name == "dropout_p" || name == "compute_mode") {
+    if (name == "dtype" || name == "layout" || name == "device" || name == "pin_memory" ||
+        name == "memory_format" || name == "generator" || name == "dropout_p" ||
+        name == "compute_mode") {
       return name == "dropout_p" ? float_arg(0) : husk_op_arg{};
     }
-    if (name == "index" || name == "indices" || name == "offsets" || name == "lengths" || name == "sorter" ||
-        name == "counts" || name == "inverse" || name == "offset2bag") {
+    if (name == "index" || name == "indices" || name == "offsets" || name == "lengths" ||
+        name == "sorter" || name == "counts" || name == "inverse" || name == "offset2bag") {
       return shaped(pick(0, 5) ? HUSK_I64 : HUSK_I32, true);
     }
     if (name == "mask" || name == "condition") return shaped(HUSK_BOOL, true);
     return shaped(pick(0, 12) ? dtype : int32_t{HUSK_I64}, pick(0, 1));
   }
 
-  bool intact() const {
+  bool guards_intact() const {
     for (const auto& block : blocks) {
-      for (size_t i = 0; i < guard; i++) {
+      for (size_t i = 0; i < kGuard; ++i)
         if (block[i] != 0x5a || block[block.size() - 1 - i] != 0x5a) return false;
-      }
     }
     return true;
   }
 
  private:
 #if defined(__SANITIZE_ADDRESS__)
-  static constexpr size_t guard = 0;   // the sanitizer sees reads as well
+  static constexpr size_t kGuard = 0;  // the sanitizer finds accesses, reads included
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
-  static constexpr size_t guard = 0;
+  static constexpr size_t kGuard = 0;
 #else
-  static constexpr size_t guard = 64;
+  static constexpr size_t kGuard = 64;
 #endif
 #else
-  static constexpr size_t guard = 64;
+  static constexpr size_t kGuard = 64;
 #endif
 
-  int pick(int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); }
+  int pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
 
   husk_op_arg shaped(int32_t type, bool small) {
-    const int own = pick(0, 9) ? rank : pick(0, 5);
-    std::vector<int64_t> shape(own);
-    for (int d = 0; d < own; d++) shape[d] = pick(0, 14) ? sizes[d] : pick(0, 4);
+    const int tensor_rank = pick(0, 9) ? rank : pick(0, 5);
+    std::vector<int64_t> shape(tensor_rank);
+    for (int d = 0; d < tensor_rank; ++d) shape[d] = pick(0, 14) ? sizes[d] : pick(0, 4);
     return tensor(type, shape, small);
   }
   husk_op_arg any() {
@@ -106,10 +112,11 @@ class Noise {
     return a;
   }
   husk_op_arg string() {
-    constexpr const char* all[] = {"sum", "prod", "mean", "amax", "amin", "add", "multiply", "max", "min", "other"};
+    constexpr const char* kReductions[] = {"sum", "prod",     "mean", "amax", "amin",
+                                           "add", "multiply", "max",  "min",  "other"};
     husk_op_arg a{};
     a.kind = HUSK_ARG_STRING;
-    a.string = all[pick(0, 9)];
+    a.string = kReductions[pick(0, 9)];
     return a;
   }
   husk_op_arg list(const std::string& name) {
@@ -117,13 +124,14 @@ class Noise {
     a.kind = HUSK_ARG_INTS;
     std::vector<int64_t> values(pick(0, 5) ? rank : pick(0, 5));
     if (name != "size" && name != "shape" && values.size() > 2 && pick(0, 1))
-      values.resize(values.size() - 2);   // spatial
-    for (size_t i = 0; i < values.size(); i++) {
+      values.resize(values.size() - 2);  // only the spatial dimensions
+    for (size_t i = 0; i < values.size(); ++i)
       if (name == "size" || name == "shape" || name == "output_size")
         values[i] = pick(0, 4) ? sizes[i % 5] : pick(0, 3);
-      else if (name == "dims" || name == "dim") values[i] = pick(0, 2) ? static_cast<int64_t>(i) : pick(-2, 2);
-      else values[i] = pick(0, 5) ? pick(name == "padding" ? 0 : 1, 2) : pick(-1, 3);
-    }
+      else if (name == "dims" || name == "dim")
+        values[i] = pick(0, 2) ? static_cast<int64_t>(i) : pick(-2, 2);
+      else
+        values[i] = pick(0, 5) ? pick(name == "padding" ? 0 : 1, 2) : pick(-1, 3);
     a.count = static_cast<int64_t>(values.size());
     values.push_back(0);
     ints.push_back(values);
@@ -135,7 +143,7 @@ class Noise {
     a.kind = HUSK_ARG_TENSORS;
     a.count = pick(0, 3);
     lists.emplace_back();
-    for (int i = 0; i < a.count; i++) {
+    for (int i = 0; i < a.count; ++i) {
       lists.back().push_back(alike        ? shaped(dtype, true)
                              : pick(0, 2) ? shaped(pick(0, 1) ? HUSK_I64 : HUSK_BOOL, true)
                                           : husk_op_arg{});
@@ -144,17 +152,16 @@ class Noise {
     return a;
   }
   husk_op_arg tensor(int32_t type, std::vector<int64_t> shape, bool small) {
-    constexpr size_t widths[] = {0, 1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 8, 16, 1, 1, 1, 1};
     husk_op_arg a{};
     a.kind = HUSK_ARG_TENSOR;
     a.access = HUSK_ACCESS_READ | HUSK_ACCESS_WRITE;
     a.dtype = type;
     a.rank = static_cast<int32_t>(shape.size());
     std::vector<int64_t> strides(shape.size() + 1);
-    const bool turned = pick(0, 3) == 0;
+    const bool column_major = pick(0, 3) == 0;
     int64_t elements = 1;
-    for (int i = 0; i < a.rank; i++) {
-      const int d = turned ? i : a.rank - 1 - i;
+    for (int i = 0; i < a.rank; ++i) {
+      const int d = column_major ? i : a.rank - 1 - i;
       strides[d] = elements;
       elements *= shape[d];
     }
@@ -163,16 +170,18 @@ class Noise {
     a.sizes = ints.back().data();
     ints.push_back(strides);
     a.strides = ints.back().data();
-    const size_t width = widths[type], bytes = static_cast<size_t>(elements) * width;
-    blocks.emplace_back(bytes + 2 * guard, static_cast<unsigned char>(0x5a));
-    const bool whole = type <= HUSK_I64;
-    for (size_t i = 0; i < bytes; i++) {
+    const size_t width = static_cast<size_t>(host::dtype_bytes(type)),
+                 bytes = static_cast<size_t>(elements) * width;
+    blocks.emplace_back(bytes + 2 * kGuard, static_cast<unsigned char>(0x5a));
+    const bool is_int = type <= HUSK_I64;
+    for (size_t i = 0; i < bytes; ++i) {
       const bool lowest = i % width == 0;
-      blocks.back()[guard + i] = static_cast<unsigned char>(type == HUSK_BOOL ? pick(0, 1)
-                                                            : small && whole  ? (lowest ? pick(0, 2) : 0)
-                                                                              : pick(0, 255));
+      blocks.back()[kGuard + i] = static_cast<unsigned char>(type == HUSK_BOOL ? pick(0, 1)
+                                                             : small && is_int
+                                                                 ? (lowest ? pick(0, 2) : 0)
+                                                                 : pick(0, 255));
     }
-    a.data = blocks.back().data() + guard;
+    a.data = blocks.back().data() + kGuard;
     return a;
   }
 
@@ -259,13 +268,15 @@ class NoisyOps : public HostDevice {};
 TEST_F(NoisyOps, StayInBounds) {
   uint32_t count = 0;
   const husk_op* ops = husk_host_ops(&count);
-  std::mt19937 random(7 + ::testing::UnitTest::GetInstance()->random_seed());   // --gtest_shuffle --gtest_random_seed=N
-  int done = 0, calls = 0;
-  for (uint32_t i = 0; i < count; i++) {
-    const husk_op_context context{ops[i].user, device, nullptr, nullptr};
+  // --gtest_shuffle --gtest_random_seed=N chooses other arguments.
+  std::mt19937 random(7 + ::testing::UnitTest::GetInstance()->random_seed());
+  int ops_with_success = 0, calls = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    const husk_op_context context{
+        sizeof(husk_op_context), 0, ops[i].user, device, nullptr, nullptr};
     const std::string names = static_cast<const host::Op*>(ops[i].user)->names;
-    int good = 0;
-    for (int round = 0; round < 400; round++) {
+    int successes = 0;
+    for (int round = 0; round < 400; ++round) {
       Noise noise(random);
       std::vector<husk_op_arg> args;
       for (size_t at = 0; at < names.size();) {
@@ -274,18 +285,21 @@ TEST_F(NoisyOps, StayInBounds) {
         at = end + 1;
       }
       error = {};
-      const husk_status status = ops[i].call(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
-      good += status == HUSK_OK;
+      const husk_status status = ops[i].call(&context, args.data(),
+                                             static_cast<uint32_t>(args.size()), &error);
+      successes += status == HUSK_OK;
       ASSERT_EQ(status, error.code) << ops[i].name;
-      ASSERT_TRUE(status == HUSK_OK || std::string(error.text).find(ops[i].name) == 0) << error.text;
-      ASSERT_TRUE(noise.intact()) << ops[i].name;
+      ASSERT_TRUE(status == HUSK_OK || std::string(error.text).find(ops[i].name) == 0)
+          << error.text;
+      ASSERT_TRUE(noise.guards_intact()) << ops[i].name;
     }
-    done += good > 0;
-    calls += good;
-    RecordProperty(ops[i].name, good);
+    ops_with_success += successes > 0;
+    calls += successes;
+    RecordProperty(ops[i].name, successes);
   }
-  // Most ops must have done their work now and then, or this tests little.
-  EXPECT_GT(done, static_cast<int>(count) * 3 / 4) << calls << " calls went well";
+  // At least three quarters of the ops must succeed sometimes. Otherwise the arguments test too
+  // little.
+  EXPECT_GT(ops_with_success, static_cast<int>(count) * 3 / 4) << calls << " calls succeeded";
 }
 
 }  // namespace

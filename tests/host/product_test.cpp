@@ -1,15 +1,15 @@
-// mm, addmm, bmm and baddbmm against loops in double.
+// mm, addmm, bmm and baddbmm, compared with loops in double.
 #include "host_device.h"
 #include "tensor.h"
 
 namespace husk::host_test {
 namespace {
 
-const int32_t all_dtypes[] = {HUSK_F32, HUSK_F64, HUSK_F16, HUSK_BF16};
+const int32_t kDtypes[] = {HUSK_F32, HUSK_F64, HUSK_F16, HUSK_BF16};
 
 class Product : public HostDevice {
  protected:
-  // Error of one rounding to the dtype, and of the sums.
+  // The allowed error: one rounding to the dtype, and the errors of the sums.
   static double allowed(int32_t dtype, double expected, double magnitude) {
     const double unit = dtype == HUSK_F64   ? 0x1p-53
                         : dtype == HUSK_F32 ? 0x1p-24
@@ -19,26 +19,27 @@ class Product : public HostDevice {
     return unit * std::fabs(expected) + sums * magnitude + (dtype == HUSK_F16 ? 0x1p-24 : 0);
   }
 
-  // out must be alpha * a b + beta * self; self is read by the caller before the call.
+  // Expects out = alpha * a b + addend. `addend` is read before the call, because out may be self.
   static void expect_product(const Tensor& a, const Tensor& b, const Tensor& out, double alpha = 1,
-                             const std::vector<double>& added = {}) {
+                             const std::vector<double>& addend = {}) {
     const int64_t m = out.sizes[0], n = out.sizes[1], k = a.sizes[1];
-    for (int64_t i = 0; i < m; i++) {
-      for (int64_t j = 0; j < n; j++) {
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
         double sum = 0, magnitude = 0;
-        for (int64_t d = 0; d < k; d++) {
+        for (int64_t d = 0; d < k; ++d) {
           const double term = a.get({i, d}) * b.get({d, j});
           sum += term;
           magnitude += std::fabs(term);
         }
         sum *= alpha;
         magnitude *= std::fabs(alpha);
-        if (!added.empty()) {
-          sum += added[i * n + j];
-          magnitude += std::fabs(added[i * n + j]);
+        if (!addend.empty()) {
+          sum += addend[i * n + j];
+          magnitude += std::fabs(addend[i * n + j]);
         }
         ASSERT_NEAR(out.get({i, j}), sum, allowed(out.dtype, sum, magnitude))
-            << "at " << i << ", " << j << " of " << m << " x " << n << " x " << k << ", dtype " << out.dtype;
+            << "at " << i << ", " << j << " of " << m << " x " << n << " x " << k << ", dtype "
+            << out.dtype;
       }
     }
   }
@@ -47,13 +48,15 @@ class Product : public HostDevice {
     a.randomize(random);
     b.randomize(random);
     const Tensor before = out;
-    ASSERT_EQ(call("aten::mm.out", {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK) << error.text;
+    ASSERT_EQ(call("aten::mm.out", {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK)
+        << error.text;
     expect_product(a, b, out);
-    // Nothing between or around the elements was written.
+    // Memory between and around the elements is unchanged.
     Tensor after = out;
-    for (int64_t i = 0; i < out.sizes[0]; i++) {
-      for (int64_t j = 0; j < out.sizes[1]; j++) {
-        const size_t size = element_bytes(out.dtype), at = static_cast<size_t>(out.place({i, j})) * size;
+    for (int64_t i = 0; i < out.sizes[0]; ++i) {
+      for (int64_t j = 0; j < out.sizes[1]; ++j) {
+        const size_t size = element_bytes(out.dtype),
+                     at = static_cast<size_t>(out.element_at({i, j})) * size;
         std::memcpy(after.bytes.data() + at, before.bytes.data() + at, size);
       }
     }
@@ -64,13 +67,14 @@ class Product : public HostDevice {
 };
 
 TEST_F(Product, OddSizes) {
-  const int64_t sizes[][3] = {{1, 1, 1},    {1, 1, 300},   {1, 33, 7},   {1, 40, 2100}, {33, 1, 7},    {2, 17, 65},
-                              {3, 100, 5},  {4, 31, 31},   {5, 5, 5},    {6, 16, 32},   {7, 9, 1},     {8, 40, 20},
-                              {20, 8, 40},  {9, 40, 20},   {12, 32, 64}, {13, 33, 17},  {96, 256, 8},  {97, 257, 31},
-                              {25, 70, 259}, {100, 64, 30}, {300, 3, 20}, {2, 2100, 9},  {10, 2100, 9}};
+  const int64_t sizes[][3] = {
+      {1, 1, 1},     {1, 1, 300},   {1, 33, 7},   {1, 40, 2100}, {33, 1, 7},   {2, 17, 65},
+      {3, 100, 5},   {4, 31, 31},   {5, 5, 5},    {6, 16, 32},   {7, 9, 1},    {8, 40, 20},
+      {20, 8, 40},   {9, 40, 20},   {12, 32, 64}, {13, 33, 17},  {96, 256, 8}, {97, 257, 31},
+      {25, 70, 259}, {100, 64, 30}, {300, 3, 20}, {2, 2100, 9},  {10, 2100, 9}};
   for (auto isa : isas()) {
     use(isa);
-    for (int32_t dtype : all_dtypes) {
+    for (int32_t dtype : kDtypes) {
       for (auto& s : sizes) {
         const int64_t m = s[0], n = s[1], k = s[2];
         SCOPED_TRACE(::testing::Message() << "isa " << static_cast<int>(isa));
@@ -86,9 +90,9 @@ TEST_F(Product, Strides) {
   const int64_t sizes[][3] = {{1, 37, 45}, {3, 29, 38}, {37, 2, 21}, {30, 41, 70}};
   for (auto isa : isas()) {
     use(isa);
-    for (int32_t dtype : all_dtypes) {
+    for (int32_t dtype : kDtypes) {
       for (auto& s : sizes) {
-        for (int bits = 0; bits < 64; bits++) {
+        for (int bits = 0; bits < 64; ++bits) {
           const int64_t m = s[0], n = s[1], k = s[2];
           check_mm(Tensor(dtype, {m, k}, orders[bits & 1], bits >> 3 & 1, 3),
                    Tensor(dtype, {k, n}, orders[bits >> 1 & 1], bits >> 4 & 1, 1),
@@ -104,8 +108,8 @@ TEST_F(Product, ExpandedAndReversed) {
     use(isa);
     for (int64_t m : {2, 20}) {
       Tensor a(HUSK_F32, {m, 19}), b(HUSK_F32, {19, 40});
-      a.strides = {0, 1};                  // one row, m times
-      b.strides = {-40, 1};                // rows from the last to the first
+      a.strides = {0, 1};    // every row is the same one
+      b.strides = {-40, 1};  // rows in reverse order
       b.offset = 18 * 40;
       check_mm(a, b, Tensor(HUSK_F32, {m, 40}));
     }
@@ -115,7 +119,7 @@ TEST_F(Product, ExpandedAndReversed) {
 TEST_F(Product, UnalignedToVectors) {
   for (auto isa : isas()) {
     use(isa);
-    for (int64_t lead = 1; lead < 4; lead++) {
+    for (int64_t lead = 1; lead < 4; ++lead) {
       check_mm(Tensor(HUSK_F32, {20, 30}, {}, 0, lead), Tensor(HUSK_F32, {30, 50}, {}, 0, lead),
                Tensor(HUSK_F32, {20, 50}, {}, 0, lead));
     }
@@ -127,48 +131,51 @@ TEST_F(Product, ZeroSizes) {
     Tensor a(HUSK_F32, {s[0], s[2]}), b(HUSK_F32, {s[2], s[1]}), out(HUSK_F32, {s[0], s[1]});
     const auto before = out.bytes;
     husk_op_arg to = out.arg(HUSK_ACCESS_WRITE);
-    to.data = nullptr;   // what has no element needs no address
+    to.data = nullptr;  // a tensor without elements needs no address
     EXPECT_EQ(call("aten::mm.out", {a.arg(), b.arg(), to}), HUSK_OK) << error.text;
-    EXPECT_EQ(call("aten::mm.out", {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK) << error.text;
+    EXPECT_EQ(call("aten::mm.out", {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK)
+        << error.text;
     EXPECT_EQ(out.bytes, before);
   }
 }
 
-TEST_F(Product, NothingToSumGivesZero) {
+TEST_F(Product, EmptySumsAreZero) {
   for (auto isa : isas()) {
     use(isa);
-    for (int64_t m : {1, 30}) {
-      for (int32_t dtype : all_dtypes) check_mm(Tensor(dtype, {m, 0}), Tensor(dtype, {0, 40}), Tensor(dtype, {m, 40}));
-    }
+    for (int64_t m : {1, 30})
+      for (int32_t dtype : kDtypes)
+        check_mm(Tensor(dtype, {m, 0}), Tensor(dtype, {0, 40}), Tensor(dtype, {m, 40}));
   }
 }
 
-// Self with every shape that broadcasts, beta and alpha as ints and as floats.
+// self has every shape that broadcasts; beta and alpha are ints or floats.
 TEST_F(Product, AddedSelf) {
   const std::vector<int64_t> shapes[] = {{}, {1}, {37}, {1, 37}, {30, 1}, {1, 1}, {30, 37}};
   for (auto isa : isas()) {
     use(isa);
-    for (int32_t dtype : all_dtypes) {
+    for (int32_t dtype : kDtypes) {
       for (auto& shape : shapes) {
-        for (bool turned : {false, true}) {
+        for (bool column_major : {false, true}) {
           Tensor a(dtype, {30, 21}), b(dtype, {21, 37}), self(dtype, shape);
-          Tensor out(dtype, {30, 37}, turned ? std::vector<int>{1, 0} : std::vector<int>{});
+          Tensor out(dtype, {30, 37}, column_major ? std::vector<int>{1, 0} : std::vector<int>{});
           a.randomize(random);
           b.randomize(random);
           self.randomize(random);
-          std::vector<double> added;
-          for (int64_t i = 0; i < 30; i++) {
-            for (int64_t j = 0; j < 37; j++) {
+          std::vector<double> addend;
+          for (int64_t i = 0; i < 30; ++i) {
+            for (int64_t j = 0; j < 37; ++j) {
               int64_t at = 0;
               const size_t rank = shape.size();
               if (rank > 0 && shape[rank - 1] > 1) at += j * self.strides[rank - 1];
               if (rank > 1 && shape[0] > 1) at += i * self.strides[0];
-              added.push_back(self.get(at) * -3);
+              addend.push_back(self.get(at) * -3);
             }
           }
-          ASSERT_EQ(call("aten::addmm.out", {self.arg(), a.arg(), b.arg(), int_arg(-3), float_arg(0.5),
-                                             out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK) << error.text;
-          expect_product(a, b, out, 0.5, added);
+          ASSERT_EQ(call("aten::addmm.out", {self.arg(), a.arg(), b.arg(), int_arg(-3),
+                                             float_arg(0.5), out.arg(HUSK_ACCESS_WRITE)}),
+                    HUSK_OK)
+              << error.text;
+          expect_product(a, b, out, 0.5, addend);
         }
       }
     }
@@ -181,20 +188,23 @@ TEST_F(Product, SelfMayBeOut) {
     a.randomize(random);
     b.randomize(random);
     out.randomize(random);
-    std::vector<double> added;
-    for (int64_t i = 0; i < m * 300; i++) added.push_back(out.get(i));
+    std::vector<double> addend;
+    for (int64_t i = 0; i < m * 300; ++i) addend.push_back(out.get(i));
     ASSERT_EQ(call("aten::addmm.out", {out.arg(), a.arg(), b.arg(), int_arg(1), int_arg(1),
-                                       out.arg(HUSK_ACCESS_READ | HUSK_ACCESS_WRITE)}), HUSK_OK) << error.text;
-    expect_product(a, b, out, 1, added);
+                                       out.arg(HUSK_ACCESS_READ | HUSK_ACCESS_WRITE)}),
+              HUSK_OK)
+        << error.text;
+    expect_product(a, b, out, 1, addend);
   }
 }
 
-// beta = 0 ignores self, NaN too; any other beta lets it through, and so does a NaN in a factor.
+// beta = 0 ignores self, even NaN. Every other beta does not, and NaN in a factor always reaches
+// the result.
 TEST_F(Product, NaN) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (auto isa : isas()) {
     use(isa);
-    for (int32_t dtype : all_dtypes) {
+    for (int32_t dtype : kDtypes) {
       for (int64_t m : {1, 6}) {
         Tensor a(dtype, {m, 9}), b(dtype, {9, 35}), self(dtype, {35}), out(dtype, {m, 35});
         a.randomize(random);
@@ -208,17 +218,17 @@ TEST_F(Product, NaN) {
         ASSERT_EQ(run(0), HUSK_OK) << error.text;
         expect_product(a, b, out);
         ASSERT_EQ(run(1), HUSK_OK) << error.text;
-        for (int64_t j = 0; j < 35; j++) EXPECT_EQ(std::isnan(out.get({m - 1, j})), j == 3) << j;
+        for (int64_t j = 0; j < 35; ++j) EXPECT_EQ(std::isnan(out.get({m - 1, j})), j == 3) << j;
         b.set({8, 7}, nan);
         ASSERT_EQ(run(0), HUSK_OK) << error.text;
-        for (int64_t j = 0; j < 35; j++) EXPECT_EQ(std::isnan(out.get({0, j})), j == 7) << j;
+        for (int64_t j = 0; j < 35; ++j) EXPECT_EQ(std::isnan(out.get({0, j})), j == 7) << j;
       }
     }
   }
 }
 
 TEST_F(Product, Batches) {
-  for (int32_t dtype : all_dtypes) {
+  for (int32_t dtype : kDtypes) {
     for (int64_t batches : {0, 1, 3}) {
       Tensor a(dtype, {batches, 10, 14}, {1, 0, 2}), b(dtype, {batches, 14, 20}, {0, 2, 1});
       Tensor self(dtype, {1, 20}), out(dtype, {batches, 10, 20});
@@ -232,32 +242,38 @@ TEST_F(Product, Batches) {
         view.strides.erase(view.strides.begin());
         return view;
       };
-      ASSERT_EQ(call("aten::bmm.out", {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK) << error.text;
-      for (int64_t i = 0; i < batches; i++) expect_product(matrix(a, i), matrix(b, i), matrix(out, i));
+      ASSERT_EQ(call("aten::bmm.out", {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK)
+          << error.text;
+      for (int64_t i = 0; i < batches; ++i)
+        expect_product(matrix(a, i), matrix(b, i), matrix(out, i));
       ASSERT_EQ(call("aten::baddbmm.out", {self.arg(), a.arg(), b.arg(), int_arg(2), int_arg(1),
-                                           out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK) << error.text;
-      std::vector<double> added;
-      for (int64_t i = 0; i < 200; i++) added.push_back(2 * self.get({0, i % 20}));
-      for (int64_t i = 0; i < batches; i++) expect_product(matrix(a, i), matrix(b, i), matrix(out, i), 1, added);
+                                           out.arg(HUSK_ACCESS_WRITE)}),
+                HUSK_OK)
+          << error.text;
+      std::vector<double> addend;
+      for (int64_t i = 0; i < 200; ++i) addend.push_back(2 * self.get({0, i % 20}));
+      for (int64_t i = 0; i < batches; ++i)
+        expect_product(matrix(a, i), matrix(b, i), matrix(out, i), 1, addend);
     }
   }
 }
 
-// Long sums of random reals: 1e-5 of the result's scale, against double.
+// Long sums of random numbers have an error of at most 1e-5 of the largest result.
 TEST_F(Product, Precision) {
   std::uniform_real_distribution<float> pick(-1, 1);
   for (auto isa : isas()) {
     use(isa);
     for (int64_t m : {1, 20}) {
       Tensor a(HUSK_F32, {m, 5000}), b(HUSK_F32, {5000, 24}, {1, 0}), out(HUSK_F32, {m, 24});
-      for (int64_t i = 0; i < m * 5000; i++) a.set(i, pick(random));
-      for (int64_t i = 0; i < 24 * 5000; i++) b.set(i, pick(random));
-      ASSERT_EQ(call("aten::mm.out", {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK) << error.text;
+      for (int64_t i = 0; i < m * 5000; ++i) a.set(i, pick(random));
+      for (int64_t i = 0; i < 24 * 5000; ++i) b.set(i, pick(random));
+      ASSERT_EQ(call("aten::mm.out", {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK)
+          << error.text;
       double worst = 0, scale = 0;
-      for (int64_t i = 0; i < m; i++) {
-        for (int64_t j = 0; j < 24; j++) {
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < 24; ++j) {
           double sum = 0;
-          for (int64_t d = 0; d < 5000; d++) sum += a.get({i, d}) * b.get({d, j});
+          for (int64_t d = 0; d < 5000; ++d) sum += a.get({i, d}) * b.get({d, j});
           worst = std::max(worst, std::fabs(sum - out.get({i, j})));
           scale = std::max(scale, std::fabs(sum));
         }

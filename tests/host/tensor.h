@@ -1,8 +1,6 @@
-// Strided tensors of any float dtype, read and written as doubles, for references.
-#ifndef HUSK_TESTS_HOST_TENSOR_H
-#define HUSK_TESTS_HOST_TENSOR_H
-
-#include <husk/op.h>
+// Strided tensors of float dtypes whose elements are read and written as doubles, for comparison
+// with reference results.
+#pragma once
 
 #include <cmath>
 #include <cstring>
@@ -11,46 +9,58 @@
 #include <random>
 #include <vector>
 
+#include <husk/op.h>
+
 namespace husk::host_test {
 
-inline size_t element_bytes(int32_t dtype) { return dtype == HUSK_F64 ? 8 : dtype == HUSK_F32 ? 4 : 2; }
+inline size_t element_bytes(int32_t dtype) {
+  return dtype == HUSK_F64 ? 8 : dtype == HUSK_F32 ? 4 : 2;
+}
 
-// The value of a binary16, from its fields.
+// The value of a binary16, computed from its fields.
 inline double half_value(uint16_t bits) {
   const int exponent = bits >> 10 & 31, fraction = bits & 1023;
   double value = 0;
   if (exponent == 31) {
-    value = fraction ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
+    value = fraction ? std::numeric_limits<double>::quiet_NaN()
+                     : std::numeric_limits<double>::infinity();
   } else {
     value = exponent ? std::ldexp(1024 + fraction, exponent - 25) : std::ldexp(fraction, -24);
   }
   return bits & 0x8000 ? -value : value;
 }
 
-inline double brain_value(uint16_t bits) {
+inline double bfloat16_value(uint16_t bits) {
   const uint32_t wide = static_cast<uint32_t>(bits) << 16;
   float value;
   std::memcpy(&value, &wide, sizeof value);
   return value;
 }
 
-// The nearest number with `digits` binary digits and no exponent below `least`, ties to even; infinity above `most`.
-inline double rounded(double value, int digits, int least, double most) {
+// Rounds to a number of `digits` binary digits, to nearest, ties to even. No result has a bit below
+// 2^min_exponent; results above `max_value` become infinity.
+inline double round_to_format(double value, int digits, int min_exponent, double max_value) {
   if (!std::isfinite(value) || value == 0) return value;
   int exponent;
   std::frexp(value, &exponent);
-  const int unit = std::max(exponent - digits, least);
+  const int unit = std::max(exponent - digits, min_exponent);
   const double result = std::ldexp(std::nearbyint(std::ldexp(value, -unit)), unit);
-  return std::fabs(result) > most ? std::copysign(std::numeric_limits<double>::infinity(), value) : result;
+  return std::fabs(result) > max_value
+             ? std::copysign(std::numeric_limits<double>::infinity(), value)
+             : result;
 }
-inline double rounded_half(double value) { return rounded(value, 11, -24, 65504.0); }
-inline double rounded_brain(double value) { return rounded(value, 8, -133, 0x1.fep127); }
+inline double round_to_half(double value) { return round_to_format(value, 11, -24, 65504.0); }
+inline double round_to_bfloat16(double value) {
+  return round_to_format(value, 8, -133, 0x1.fep127);
+}
 
 class Tensor {
  public:
-  // Contiguous unless `order` names the dimensions from the slowest to the fastest; `gap` elements more lie between
-  // neighbours of the fastest dimension, `lead` before element 0.
-  Tensor(int32_t type, std::vector<int64_t> shape, std::vector<int> order = {}, int64_t gap = 0, int64_t lead = 0)
+  // A contiguous tensor, unless `order` names the dimensions from the slowest to the fastest. `gap`
+  // unused elements lie between neighbours of the fastest dimension, and `lead` unused elements
+  // before element 0.
+  Tensor(int32_t type, std::vector<int64_t> shape, std::vector<int> order = {}, int64_t gap = 0,
+         int64_t lead = 0)
       : dtype(type), sizes(std::move(shape)), strides(sizes.size()), offset(lead) {
     if (order.empty()) {
       order.resize(sizes.size());
@@ -76,22 +86,24 @@ class Tensor {
     return a;
   }
 
-  int64_t place(std::initializer_list<int64_t> at) const {
+  // The index of an element in `bytes`, counted in elements.
+  int64_t element_at(std::initializer_list<int64_t> at) const {
     int64_t element = offset;
     size_t d = 0;
     for (int64_t i : at) element += i * strides[d++];
     return element;
   }
-  double get(std::initializer_list<int64_t> at) const { return get(place(at)); }
-  void set(std::initializer_list<int64_t> at, double value) { set(place(at), value); }
+  double get(std::initializer_list<int64_t> at) const { return get(element_at(at)); }
+  void set(std::initializer_list<int64_t> at, double value) { set(element_at(at), value); }
 
   double get(int64_t element) const {
     const unsigned char* from = bytes.data() + element * element_bytes(dtype);
     if (dtype == HUSK_F64) return read<double>(from);
     if (dtype == HUSK_F32) return read<float>(from);
-    return dtype == HUSK_F16 ? half_value(read<uint16_t>(from)) : brain_value(read<uint16_t>(from));
+    return dtype == HUSK_F16 ? half_value(read<uint16_t>(from))
+                             : bfloat16_value(read<uint16_t>(from));
   }
-  // The value must be one of the dtype's for f16 and bf16, and no subnormal.
+  // The value must be exact in f16 and bf16, and not subnormal there.
   void set(int64_t element, double value) {
     unsigned char* to = bytes.data() + element * element_bytes(dtype);
     const float single = static_cast<float>(value);
@@ -101,16 +113,21 @@ class Tensor {
     if (dtype == HUSK_F32) return write(to, single);
     if (dtype == HUSK_BF16) return write(to, static_cast<uint16_t>(bits >> 16));
     uint32_t half = 0;
-    if (std::isnan(value)) half = 0x7e00;
-    else if (std::isinf(value)) half = 0x7c00;
-    else if (value != 0) half = ((bits >> 13) & 0x3ffff) - (112u << 10);
+    if (std::isnan(value))
+      half = 0x7e00;
+    else if (std::isinf(value))
+      half = 0x7c00;
+    else if (value != 0)
+      half = ((bits >> 13) & 0x3ffff) - (112u << 10);
     write(to, static_cast<uint16_t>((bits >> 16 & 0x8000) | half));
   }
 
-  // Multiples of 1/8 between -2 and 2, which every dtype has, everywhere.
+  // Fills all of the memory with multiples of 1/8 between -2 and 2, which every dtype can
+  // represent.
   void randomize(std::mt19937& random) {
     std::uniform_int_distribution<int> pick(-16, 16);
-    for (int64_t i = 0; i < static_cast<int64_t>(bytes.size() / element_bytes(dtype)); i++) set(i, pick(random) / 8.0);
+    for (int64_t i = 0; i < static_cast<int64_t>(bytes.size() / element_bytes(dtype)); ++i)
+      set(i, pick(random) / 8.0);
   }
 
   int32_t dtype;
@@ -126,7 +143,9 @@ class Tensor {
     return value;
   }
   template <class T>
-  static void write(unsigned char* to, T value) { std::memcpy(to, &value, sizeof value); }
+  static void write(unsigned char* to, T value) {
+    std::memcpy(to, &value, sizeof value);
+  }
 };
 
 inline husk_op_arg int_arg(int64_t value) {
@@ -143,5 +162,3 @@ inline husk_op_arg float_arg(double value) {
 }
 
 }  // namespace husk::host_test
-
-#endif

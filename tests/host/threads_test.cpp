@@ -1,6 +1,4 @@
-// The ready pool of threads, and kernels that work on it.
-#include <husk/port_host.h>
-
+// The thread pool, and kernels that use it.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include <husk/port_host.h>
+
 #include "host_device.h"
 
 namespace husk::host_test {
@@ -19,7 +19,7 @@ namespace {
 
 class Pool : public ::testing::Test {
  protected:
-  void make(uint32_t count) {
+  void create_pool(uint32_t count) {
     ASSERT_EQ(husk_host_threads_create(count, nullptr, &threads, &error), HUSK_OK) << error.text;
   }
   void TearDown() override { husk_host_threads_release(&threads); }
@@ -29,29 +29,30 @@ class Pool : public ::testing::Test {
 };
 
 struct Meeting {
-  std::atomic<uint32_t> here{0};
-  uint32_t awaited = 0;
+  std::atomic<uint32_t> arrived{0};
+  uint32_t expected = 0;
   std::atomic<int> visits[16] = {};
 };
 
-// Returns when all bodies of the region are here: they do run at the same time.
+// Returns after all bodies of the region have called it, which proves that they run at the same
+// time.
 void meet(void* argument, uint32_t index) {
   auto& meeting = *static_cast<Meeting*>(argument);
-  meeting.visits[index]++;
-  meeting.here++;
-  while (meeting.here.load() < meeting.awaited) std::this_thread::yield();
+  ++meeting.visits[index];
+  ++meeting.arrived;
+  while (meeting.arrived.load() < meeting.expected) std::this_thread::yield();
 }
 
 TEST_F(Pool, BodiesRunAtTheSameTime) {
   for (uint32_t count : {1u, 2u, 3u, 8u}) {
-    make(count);
+    create_pool(count);
     EXPECT_EQ(threads.count, count);
-    for (int round = 0; round < 50; round++) {
-      for (uint32_t n = 1; n <= count; n++) {
+    for (int round = 0; round < 50; ++round) {
+      for (uint32_t n = 1; n <= count; ++n) {
         Meeting meeting;
-        meeting.awaited = n;
+        meeting.expected = n;
         threads.parallel(threads.user, n, meet, &meeting);
-        for (uint32_t i = 0; i < 16; i++) ASSERT_EQ(meeting.visits[i].load(), i < n ? 1 : 0);
+        for (uint32_t i = 0; i < 16; ++i) ASSERT_EQ(meeting.visits[i].load(), i < n ? 1 : 0);
       }
     }
     husk_host_threads_release(&threads);
@@ -59,82 +60,99 @@ TEST_F(Pool, BodiesRunAtTheSameTime) {
 }
 
 TEST_F(Pool, TheFirstBodyRunsOnTheCallingThread) {
-  make(3);
+  create_pool(3);
   std::thread::id ids[3];
-  threads.parallel(threads.user, 3, [](void* out, uint32_t i) {
-    static_cast<std::thread::id*>(out)[i] = std::this_thread::get_id();
-  }, ids);
+  threads.parallel(
+      threads.user, 3,
+      [](void* out, uint32_t i) {
+        static_cast<std::thread::id*>(out)[i] = std::this_thread::get_id();
+      },
+      ids);
   EXPECT_EQ(ids[0], std::this_thread::get_id());
   EXPECT_NE(ids[1], ids[0]);
   EXPECT_NE(ids[2], ids[1]);
 }
 
 TEST_F(Pool, NoBodies) {
-  make(2);
+  create_pool(2);
   threads.parallel(threads.user, 0, [](void*, uint32_t) { ADD_FAILURE(); }, nullptr);
 }
 
-// Callers queue: no region sees another one's bodies, and each has all the threads that it asked for.
+// Callers queue: bodies of different regions never run at the same time, and each region has all
+// threads that it asks for.
 TEST_F(Pool, SeveralCallersAtOnce) {
-  make(3);
-  std::atomic<int> inside{0}, most{0};
-  struct Shared { std::atomic<int>*inside, *most; Meeting meeting; };
+  create_pool(3);
+  std::atomic<int> inside{0}, max_inside{0};
+  struct Shared {
+    std::atomic<int>*inside, *max_inside;
+    Meeting meeting;
+  };
   std::vector<std::thread> callers;
-  for (int caller = 0; caller < 4; caller++) {
+  for (int caller = 0; caller < 4; ++caller) {
     callers.emplace_back([&] {
-      for (int round = 0; round < 200; round++) {
-        Shared shared{&inside, &most, {}};
-        shared.meeting.awaited = 3;
-        threads.parallel(threads.user, 3, [](void* argument, uint32_t index) {
-          auto& given = *static_cast<Shared*>(argument);
-          const int now = ++*given.inside;
-          for (int seen = given.most->load(); seen < now && !given.most->compare_exchange_weak(seen, now);) {}
-          meet(&given.meeting, index);
-          --*given.inside;
-        }, &shared);
-        EXPECT_EQ(shared.meeting.here.load(), 3u);
+      for (int round = 0; round < 200; ++round) {
+        Shared shared{&inside, &max_inside, {}};
+        shared.meeting.expected = 3;
+        threads.parallel(
+            threads.user, 3,
+            [](void* argument, uint32_t index) {
+              auto& state = *static_cast<Shared*>(argument);
+              const int now = ++*state.inside;
+              for (int seen = state.max_inside->load();
+                   seen < now && !state.max_inside->compare_exchange_weak(seen, now);) {
+              }
+              meet(&state.meeting, index);
+              --*state.inside;
+            },
+            &shared);
+        EXPECT_EQ(shared.meeting.arrived.load(), 3u);
       }
     });
   }
   for (auto& caller : callers) caller.join();
-  EXPECT_EQ(most.load(), 3);
+  EXPECT_EQ(max_inside.load(), 3);
 }
 
-// What a body writes, the caller sees, and what the caller wrote, the bodies see: with plain memory.
+// The caller sees what bodies write, and bodies see what the caller writes, in plain memory.
 TEST_F(Pool, RegionsAreOrdered) {
-  make(4);
+  create_pool(4);
   std::vector<int> numbers(4, 0);
-  for (int round = 0; round < 1000; round++) {
-    threads.parallel(threads.user, 4, [](void* data, uint32_t i) { ++*(static_cast<int*>(data) + i); }, numbers.data());
+  for (int round = 0; round < 1000; ++round) {
+    threads.parallel(
+        threads.user, 4, [](void* data, uint32_t i) { ++*(static_cast<int*>(data) + i); },
+        numbers.data());
     for (int& number : numbers) ASSERT_EQ(number++, 2 * round + 1);
   }
 }
 
 TEST_F(Pool, WorkersSleepAndWake) {
-  make(2);
-  for (int round = 0; round < 20; round++) {
+  create_pool(2);
+  for (int round = 0; round < 20; ++round) {
     Meeting meeting;
-    meeting.awaited = 2;
+    meeting.expected = 2;
     std::this_thread::sleep_for(std::chrono::milliseconds(round % 3));
     threads.parallel(threads.user, 2, meet, &meeting);
-    EXPECT_EQ(meeting.here.load(), 2u);
+    EXPECT_EQ(meeting.arrived.load(), 2u);
   }
 }
 
 TEST_F(Pool, WorkersHaveSignalsBlocked) {
-  make(2);
+  create_pool(2);
   int blocked[2] = {-1, -1};
-  threads.parallel(threads.user, 2, [](void* out, uint32_t i) {
-    sigset_t set;
-    pthread_sigmask(SIG_BLOCK, nullptr, &set);
-    static_cast<int*>(out)[i] = sigismember(&set, SIGINT);
-  }, blocked);
+  threads.parallel(
+      threads.user, 2,
+      [](void* out, uint32_t i) {
+        sigset_t set;
+        pthread_sigmask(SIG_BLOCK, nullptr, &set);
+        static_cast<int*>(out)[i] = sigismember(&set, SIGINT);
+      },
+      blocked);
   EXPECT_EQ(blocked[0], 0);
   EXPECT_EQ(blocked[1], 1);
 }
 
 TEST_F(Pool, AsManyAsCpus) {
-  make(0);
+  create_pool(0);
   EXPECT_GE(threads.count, 1u);
 }
 
@@ -155,24 +173,29 @@ TEST_F(Pool, Refusals) {
   const husk_allocator half{nullptr, nullptr, nullptr};
   EXPECT_EQ(husk_host_threads_create(2, &half, &threads, &error), HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(husk_host_threads_create(2, nullptr, nullptr, &error), HUSK_INVALID_ARGUMENT);
-  EXPECT_EQ(husk_host_threads_create(HUSK_HOST_THREADS_MAX + 1, nullptr, &threads, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_host_threads_create(HUSK_HOST_THREADS_MAX + 1, nullptr, &threads, &error),
+            HUSK_INVALID_ARGUMENT);
   EXPECT_NE(std::string(error.text).find("1025"), std::string::npos) << error.text;
-  EXPECT_EQ(husk_host_threads_create(HUSK_HOST_THREADS_MAX + 1, nullptr, &threads, nullptr), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_host_threads_create(HUSK_HOST_THREADS_MAX + 1, nullptr, &threads, nullptr),
+            HUSK_INVALID_ARGUMENT);
   husk_host_threads_release(nullptr);
   husk_host_threads_release(&threads);
 }
 
-// A device with threads, and the image of image_parallel.cpp on it.
+// A device with threads, and the image of image_parallel.cpp.
 class ParallelKernels : public ::testing::TestWithParam<uint32_t> {
  protected:
   void SetUp() override {
     if (GetParam() != 0) {
-      ASSERT_EQ(husk_host_threads_create(GetParam(), nullptr, &threads, &error), HUSK_OK) << error.text;
+      ASSERT_EQ(husk_host_threads_create(GetParam(), nullptr, &threads, &error), HUSK_OK)
+          << error.text;
     }
-    ASSERT_EQ(port->open(nullptr, 0, &plain, GetParam() == 0 ? nullptr : &threads, &device, &error), HUSK_OK);
+    ASSERT_EQ(port->open(nullptr, 0, &plain, GetParam() == 0 ? nullptr : &threads, &device, &error),
+              HUSK_OK);
     std::ifstream in(HUSK_TEST_IMAGE_PARALLEL, std::ios::binary);
     bytes.assign(std::istreambuf_iterator<char>(in), {});
-    const husk_port_image image{HUSK_IMAGE_ELF, bytes.data(), bytes.size(), "the parallel image"};
+    const husk_port_image image{sizeof(husk_port_image), HUSK_IMAGE_ELF, bytes.data(), bytes.size(),
+                                "the parallel image"};
     ASSERT_EQ(port->module_load(device, &image, &module, &error), HUSK_OK) << error.text;
   }
   void TearDown() override {
@@ -182,14 +205,14 @@ class ParallelKernels : public ::testing::TestWithParam<uint32_t> {
   }
 
   void* kernel(const char* symbol) {
-    void* made = nullptr;
-    const husk_port_kernel desc{symbol, nullptr, 0, 0, 1, 1};
-    EXPECT_EQ(port->kernel_get(device, module, &desc, &made, &error), HUSK_OK) << error.text;
-    return made;
+    void* handle = nullptr;
+    const husk_port_kernel desc{sizeof(husk_port_kernel), 0, symbol, nullptr, 0, 1, 1, 0};
+    EXPECT_EQ(port->kernel_get(device, module, &desc, &handle, &error), HUSK_OK) << error.text;
+    return handle;
   }
-  husk_status launch(void* what, std::vector<void*> params, husk_error& failed) {
-    const husk_launch desc{{1, 1, 1}, {1, 1, 1}, 0, 1, 0, 0, params.data()};
-    return port->launch(device, nullptr, what, &desc, &failed);
+  husk_status launch(void* kernel_handle, std::vector<void*> params, husk_error& failed) {
+    const husk_launch desc{sizeof(husk_launch), {1, 1, 1}, {1, 1, 1}, 0, 1, 0, params.data()};
+    return port->launch(device, nullptr, kernel_handle, &desc, &failed);
   }
   uint32_t count() const { return GetParam() == 0 ? 1 : GetParam(); }
 
@@ -210,23 +233,25 @@ TEST_P(ParallelKernels, UseAllThreads) {
   for (int32_t wanted : {0, 1, 2, 100}) {
     float out = 0, *from = x.data(), *to = &out;
     int64_t n = 1000, squares = 0, *numbers = &squares;
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < 200; ++round) {
       ASSERT_EQ(launch(sum, {&from, &n, &to, &numbers, &wanted}, error), HUSK_OK) << error.text;
       EXPECT_EQ(out, 250.0f);
-      const int64_t last = (wanted == 0 || wanted > static_cast<int32_t>(count()) ? count() : wanted) - 1;
+      const int64_t last = (wanted == 0 || wanted > static_cast<int32_t>(count()) ? count()
+                                                                                  : wanted) -
+                           1;
       ASSERT_EQ(squares, last * (last + 1) * (2 * last + 1) / 6);
       squares = 0;
     }
   }
 }
 
-// Numbers that round differently in another order.
+// Added up in another order, these numbers give another sum.
 TEST_P(ParallelKernels, AddUpInTheSameOrder) {
   void* sum = kernel("parallel_sum");
   std::vector<float> x(12345);
-  for (size_t i = 0; i < x.size(); i++) x[i] = 1.0f / static_cast<float>(i * 7 % 1001 + 1);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = 1.0f / static_cast<float>(i * 7 % 1001 + 1);
   float first = 0;
-  for (int round = 0; round < 100; round++) {
+  for (int round = 0; round < 100; ++round) {
     float out = 0, *from = x.data(), *to = &out;
     int64_t n = static_cast<int64_t>(x.size()), squares = 0, *numbers = &squares;
     int32_t wanted = 0;
@@ -245,19 +270,21 @@ TEST_P(ParallelKernels, AFailedCheckEndsTheKernel) {
     int64_t n = 1000, squares = 0, *numbers = &squares;
     int32_t wanted = 0;
     EXPECT_EQ(launch(sum, {&from, &n, &to, &numbers, &wanted}, error), HUSK_KERNEL);
-    EXPECT_NE(std::string(error.text).find("an element is negative"), std::string::npos) << error.text;
+    EXPECT_NE(std::string(error.text).find("an element is negative"), std::string::npos)
+        << error.text;
     EXPECT_EQ(out, 7.0f);
     x[static_cast<size_t>(wrong)] = 1;
-    EXPECT_EQ(launch(sum, {&from, &n, &to, &numbers, &wanted}, error), HUSK_OK);   // the threads are none the worse
+    // The pool still works after a failure.
+    EXPECT_EQ(launch(sum, {&from, &n, &to, &numbers, &wanted}, error), HUSK_OK);
     EXPECT_EQ(out, 1000.0f);
   }
 }
 
-TEST_P(ParallelKernels, ChecksFailBeforeAndBehindBarriers) {
+TEST_P(ParallelKernels, ChecksFailBeforeAndAfterBarriers) {
   void* fail = kernel("parallel_fail");
-  for (int round = 0; round < 300; round++) {
+  for (int round = 0; round < 300; ++round) {
     std::vector<int32_t> fails(count(), 0);
-    const int32_t *from = fails.data();
+    const int32_t* from = fails.data();
     EXPECT_EQ(launch(fail, {&from}, error), HUSK_OK);
     const int32_t number = round % 2 + 1;
     fails[static_cast<size_t>(round) % count()] = number;
@@ -265,9 +292,12 @@ TEST_P(ParallelKernels, ChecksFailBeforeAndBehindBarriers) {
     const std::string text = error.text;
     EXPECT_NE(text.find(number == 1 ? "an element is negative" : "two"), std::string::npos) << text;
     fails.assign(count(), 1);
-    fails[0] = count() > 1 ? 2 : 1;   // two of them never get behind the barrier: the others' number counts
+    // Bodies with number 1 fail before the barrier, so body 0 never gets past it, and the kernel
+    // reports number 1.
+    fails[0] = count() > 1 ? 2 : 1;
     EXPECT_EQ(launch(fail, {&from}, error), HUSK_KERNEL);
-    EXPECT_NE(std::string(error.text).find("an element is negative"), std::string::npos) << error.text;
+    EXPECT_NE(std::string(error.text).find("an element is negative"), std::string::npos)
+        << error.text;
   }
 }
 
@@ -291,12 +321,12 @@ TEST_P(ParallelKernels, DivisionByZeroIsAnError) {
 TEST_P(ParallelKernels, FromSeveralCallers) {
   void *sum = kernel("parallel_sum"), *fail = kernel("parallel_fail");
   std::vector<std::thread> callers;
-  for (int caller = 0; caller < 3; caller++) {
+  for (int caller = 0; caller < 3; ++caller) {
     callers.emplace_back([&, caller] {
       std::vector<float> x(3000, 0.5f);
       std::vector<int32_t> fails(count(), 0);
       fails.back() = 2;
-      for (int round = 0; round < 100; round++) {
+      for (int round = 0; round < 100; ++round) {
         husk_error own{};
         float out = 0, *from = x.data(), *to = &out;
         int64_t n = 3000, squares = 0, *numbers = &squares;
@@ -311,13 +341,14 @@ TEST_P(ParallelKernels, FromSeveralCallers) {
   for (auto& caller : callers) caller.join();
 }
 
-TEST(DeviceThreads, MustBeWhole) {
+TEST(DeviceThreads, MustHaveParallel) {
   CountedMemory memory;
   const husk_allocator allocator = memory.allocator();
   husk_error error{};
   void* device = &error;
-  const husk_threads none{nullptr, 4, nullptr};
-  EXPECT_EQ(husk_port_host()->open(nullptr, 0, &allocator, &none, &device, &error), HUSK_INVALID_ARGUMENT);
+  const husk_threads incomplete{nullptr, 4, nullptr};
+  EXPECT_EQ(husk_port_host()->open(nullptr, 0, &allocator, &incomplete, &device, &error),
+            HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(device, nullptr);
   EXPECT_NE(std::string(error.text).find("threads"), std::string::npos) << error.text;
 }

@@ -44,13 +44,14 @@ int32_t check_index(void** params) {
   return index >= 0 && index < 10 ? 0 : 1;
 }
 
-/* What a kernel of a device does whose assert `number` fails; 0 is none: (i64, ptr) */
+/* Stores the number of a failed assert, as a kernel of a device does; 0 is no assert: (i64, ptr) */
 int32_t fail_assert(void** params) {
   if (VALUE(int64_t, 0)) *POINTER(uint32_t, 1) = (uint32_t)VALUE(int64_t, 0);
   return 0;
 }
 
-/* Writes every scalar type that a kernel can take: (ptr, bool, i8, u16, i32, u64, f16, bf16, f32, f64), as bytes. */
+/* Writes every scalar type that a kernel can take: (ptr, bool, i8, u16, i32, u64, f16, bf16, f32,
+ * f64), as bytes. */
 int32_t record(void** params) {
   static const uint8_t widths[] = {1, 1, 2, 4, 8, 2, 2, 4, 8};
   uint8_t* out = POINTER(uint8_t, 0);

@@ -1,16 +1,17 @@
-// The port's own declarations of the driver API against NVIDIA's, at compile time, where cuda.h of CUDA 13 is
-// installed. Ours come first: cuda.h renames functions and constants by macros.
+// Compares the port's declarations of the driver API with cuda.h of CUDA 13, at compile time. The
+// port's header comes first, because macros in cuda.h rename functions and constants.
 #include <driver.h>
 
 namespace husk::cuda {
 
 namespace {
 
-// Values that are macros in cuda.h.
-constexpr int kRegisterMapped = CU_MEMHOSTREGISTER_DEVICEMAP, kRegisterReadOnly = CU_MEMHOSTREGISTER_READ_ONLY;
+// Values of names that are macros in cuda.h.
+constexpr int kRegisterMapped = CU_MEMHOSTREGISTER_DEVICEMAP,
+              kRegisterReadOnly = CU_MEMHOSTREGISTER_READ_ONLY;
 constexpr int kProgrammaticPort = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
 
-// The functions of driver.def as types, under names that cuda.h does not rename.
+// The types of the functions in driver.def, under names that cuda.h does not rename.
 #define HUSK_DRIVER(name, version, need, parameters) using name##_ours = CUresult parameters;
 #include <driver.def>
 #undef HUSK_DRIVER
@@ -38,8 +39,10 @@ struct SameFunction;
 template <class... A, class... B>
 struct SameFunction<CUresult(A...), ::CUresult(B...)> {
   static constexpr bool value = [] {
-    if constexpr (sizeof...(A) == sizeof...(B)) return (same_parameter<A, B> && ...);
-    else return false;
+    if constexpr (sizeof...(A) == sizeof...(B))
+      return (same_parameter<A, B> && ...);
+    else
+      return false;
   }();
 };
 #define HUSK_DRIVER(name, version, need, parameters) \
@@ -47,9 +50,10 @@ struct SameFunction<CUresult(A...), ::CUresult(B...)> {
 #include <driver.def>
 #undef HUSK_DRIVER
 
-#define SAME_SIZE(type)                                          \
-  static_assert(sizeof(husk::cuda::type) == sizeof(::type) &&    \
-                alignof(husk::cuda::type) == alignof(::type), #type)
+#define SAME_SIZE(type)                                                                           \
+  static_assert(                                                                                  \
+      sizeof(husk::cuda::type) == sizeof(::type) && alignof(husk::cuda::type) == alignof(::type), \
+      #type)
 #define SAME_PLACE(type, field) \
   static_assert(offsetof(husk::cuda::type, field) == offsetof(::type, field), #type "." #field)
 #define SAME_VALUE(name) static_assert(int{husk::cuda::name} == int{::name}, #name)
@@ -85,8 +89,10 @@ SAME_PLACE(CUDA_KERNEL_NODE_PARAMS_v2, kernelParams);
 SAME_PLACE(CUDA_KERNEL_NODE_PARAMS_v2, extra);
 SAME_PLACE(CUDA_KERNEL_NODE_PARAMS_v2, kern);
 SAME_PLACE(CUDA_KERNEL_NODE_PARAMS_v2, ctx);
-static_assert(sizeof(husk::cuda::CUDA_KERNEL_NODE_PARAMS_v2) == sizeof(::CUDA_KERNEL_NODE_PARAMS_v3));
-static_assert(offsetof(::CUDA_KERNEL_NODE_PARAMS_v2, ctx) == offsetof(::CUDA_KERNEL_NODE_PARAMS_v3, ctx));
+static_assert(sizeof(husk::cuda::CUDA_KERNEL_NODE_PARAMS_v2) ==
+              sizeof(::CUDA_KERNEL_NODE_PARAMS_v3));
+static_assert(offsetof(::CUDA_KERNEL_NODE_PARAMS_v2, ctx) ==
+              offsetof(::CUDA_KERNEL_NODE_PARAMS_v3, ctx));
 static_assert(offsetof(::CUDA_KERNEL_NODE_PARAMS_v2, kernelParams) ==
               offsetof(::CUDA_KERNEL_NODE_PARAMS_v3, kernelParams));
 
@@ -172,7 +178,8 @@ SAME_VALUE(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
 SAME_VALUE(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
 SAME_VALUE(CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
 SAME_VALUE(CU_GRAPH_NODE_TYPE_KERNEL);
-static_assert(kRegisterMapped == CU_MEMHOSTREGISTER_DEVICEMAP && kRegisterReadOnly == CU_MEMHOSTREGISTER_READ_ONLY);
+static_assert(kRegisterMapped == CU_MEMHOSTREGISTER_DEVICEMAP &&
+              kRegisterReadOnly == CU_MEMHOSTREGISTER_READ_ONLY);
 static_assert(kProgrammaticPort == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC);
 
 }  // namespace

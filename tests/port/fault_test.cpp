@@ -1,5 +1,5 @@
-// Each driver call and each host allocation that a port function makes fails once: the function says so, leaks nothing,
-// and works the next time.
+// Each driver call and each host allocation of a port function fails once: the function returns an
+// error, leaks nothing, and works the next time.
 #include <functional>
 
 #include "port_case.h"
@@ -8,9 +8,11 @@ namespace husk::port_test {
 
 class OverFakeFaults : public OverFake {
  protected:
-  static constexpr int32_t kFault = 999;   // CUDA_ERROR_UNKNOWN
+  static constexpr int32_t kFault = 999;  // CUDA_ERROR_UNKNOWN
 
-  // `act` does one thing, calls disarm, and undoes it where it succeeded: that a release fails is nobody's to mend.
+  // Runs `act` with a fault in its first driver call, then in its second, until a run meets no
+  // fault; then the same with host allocations. `act` does one thing, calls disarm, and undoes the
+  // thing if it succeeded: faults in functions that release are not tested.
   void sweep(const char* what, const std::function<husk_status()>& act) {
     SCOPED_TRACE(what);
     const uint64_t live = fake().live_objects();
@@ -30,7 +32,7 @@ class OverFakeFaults : public OverFake {
       if (status != HUSK_OK) {
         ++refused;
         EXPECT_EQ(error.code, status);
-        EXPECT_TRUE(error_says("cu"));   // the call
+        EXPECT_TRUE(error_says("cu"));  // the name of a driver call
         if (error.driver_code) {
           EXPECT_EQ(error.driver_code, kFault);
           EXPECT_TRUE(error_says("CUDA_ERROR_UNKNOWN"));
@@ -55,7 +57,7 @@ class OverFakeFaults : public OverFake {
     reached_ |= fake().failed() != 0;
     fake().fail_at(0, 0);
   }
-  // For what needs no undoing but that the stream runs dry.
+  // A sweep over functions that enqueue work, which is undone by a wait for the stream.
   void sweep_queueing(const char* what, const std::function<husk_status()>& act) {
     sweep(what, [&] {
       const husk_status status = act();
@@ -66,17 +68,17 @@ class OverFakeFaults : public OverFake {
     });
   }
   husk_launch launch_of(void** params, uint32_t cluster = 1, uint32_t flags = 0) {
-    husk_launch launch = shape(1024, params);
+    husk_launch launch = launch_for(1024, params);
     launch.cluster = cluster;
     launch.flags = flags;
     return launch;
   }
 
  private:
-  bool reached_ = false;   // whether the failing call came
+  bool reached_ = false;  // true once the failing call was made
 };
 
-TEST_F(OverFakeFaults, in_open) {
+TEST_F(OverFakeFaults, InOpen) {
   sweep("open", [this] {
     void* other = nullptr;
     const husk_status status = port->open(port->user, 0, &allocator, nullptr, &other, &error);
@@ -87,8 +89,9 @@ TEST_F(OverFakeFaults, in_open) {
   });
 }
 
-TEST_F(OverFakeFaults, in_memory_and_streams) {
-  int32_t *a = device_array(std::vector<int32_t>(1024, 1)), *b = device_array(std::vector<int32_t>(1024, 1));
+TEST_F(OverFakeFaults, InMemoryAndStreams) {
+  int32_t *a = device_array(std::vector<int32_t>(1024, 1)),
+          *b = device_array(std::vector<int32_t>(1024, 1));
   sweep("alloc", [&] {
     void* piece = nullptr;
     const husk_status status = port->alloc(device, 100, &piece, &error);
@@ -106,11 +109,15 @@ TEST_F(OverFakeFaults, in_memory_and_streams) {
     return status;
   });
   std::vector<int32_t> host_side(1024, 2);
-  sweep_queueing("upload", [&] { return port->upload(device, stream, a, host_side.data(), 4096, &error); });
-  sweep_queueing("download", [&] { return port->download(device, stream, host_side.data(), a, 4096, &error); });
+  sweep_queueing("upload",
+                 [&] { return port->upload(device, stream, a, host_side.data(), 4096, &error); });
+  sweep_queueing("download",
+                 [&] { return port->download(device, stream, host_side.data(), a, 4096, &error); });
   sweep_queueing("copy", [&] { return port->copy(device, stream, b, a, 4096, &error); });
   for (const uint32_t width : {1u, 2u, 4u, 8u}) {
-    sweep_queueing("fill", [&] { return port->fill(device, stream, a, 0x123456789ABCDEF0, width, 100, &error); });
+    sweep_queueing("fill", [&] {
+      return port->fill(device, stream, a, 0x123456789ABCDEF0, width, 100, &error);
+    });
   }
   sweep("stream_wait", [&] { return port->stream_wait(device, stream, &error); });
   sweep("enter", [&] {
@@ -123,23 +130,26 @@ TEST_F(OverFakeFaults, in_memory_and_streams) {
   });
 }
 
-TEST_F(OverFakeFaults, in_loads) {
+TEST_F(OverFakeFaults, InUploadBatches) {
   std::vector<char> bytes(150000, 2);
   for (const int32_t threads : {0 /* directly */, 1, 2}) {
-    husk_cuda_options options{};
+    husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
     options.staging_bytes = 2048;
     options.load_threads = threads;
     if (threads) open_with(options);
     char* target = static_cast<char*>(device_memory(bytes.size()));
-    const husk_load loads[] = {{target, bytes.data(), 100000}, {target + 100000, bytes.data() + 100000, 50000}};
-    sweep_queueing("load", [&] { return port->load(device, loads, 2, 0, &error); });
-    sweep_queueing("a large upload", [&] { return port->upload(device, stream, target, bytes.data(), 150000, &error); });
+    const husk_upload loads[] = {{target, bytes.data(), 100000},
+                                 {target + 100000, bytes.data() + 100000, 50000}};
+    sweep_queueing("load", [&] { return port->upload_batch(device, loads, 2, 0, &error); });
+    sweep_queueing("a large upload", [&] {
+      return port->upload(device, stream, target, bytes.data(), 150000, &error);
+    });
     EXPECT_EQ(read(target, bytes.size()), bytes);
-    forget_memory();
+    free_memory();
   }
 }
 
-TEST_F(OverFakeFaults, in_mapping) {
+TEST_F(OverFakeFaults, InMapping) {
   close();
   fake().set_integrated(1, 1);
   ASSERT_EQ(open(), HUSK_OK);
@@ -155,18 +165,18 @@ TEST_F(OverFakeFaults, in_mapping) {
   });
 }
 
-TEST_F(OverFakeFaults, in_sharing) {
-  sweep("share", [&] {
+TEST_F(OverFakeFaults, InHostFlags) {
+  sweep("alloc_host_flag", [&] {
     volatile uint32_t* shared = nullptr;
-    const husk_status status = port->share(device, &shared, &error);
+    const husk_status status = port->alloc_host_flag(device, &shared, &error);
     EXPECT_EQ(shared != nullptr, status == HUSK_OK);
     disarm();
-    port->unshare(device, shared);
+    port->free_host_flag(device, shared);
     return status;
   });
 }
 
-TEST_F(OverFakeFaults, in_modules_and_launches) {
+TEST_F(OverFakeFaults, InModulesAndLaunches) {
   const Image image = kernels_image();
   sweep("module_load", [&] {
     const husk_port_image view = image.view();
@@ -177,15 +187,17 @@ TEST_F(OverFakeFaults, in_modules_and_launches) {
     port->module_unload(device, module);
     return status;
   });
-  sweep("kernel_get", [&] {   // a module each time, so that a kernel's settings are made anew
+  // A new module each time, so that kernel_get sets the kernel's attributes each time.
+  sweep("kernel_get", [&] {
     const husk_port_image view = image.view();
-    void *module = nullptr, *found = nullptr;
+    void *module = nullptr, *kernel = nullptr;
     const husk_status loaded = port->module_load(device, &view, &module, &error);
     if (loaded != HUSK_OK) return loaded;
     const std::vector<uint8_t> params = {HUSK_POINTER, HUSK_I32, HUSK_I32};
-    const husk_port_kernel desc = {"shared_last", params.data(), 3, 100000, 16, 128};
-    const husk_status status = port->kernel_get(device, module, &desc, &found, &error);
-    EXPECT_EQ(found != nullptr, status == HUSK_OK);
+    const husk_port_kernel desc = {
+        sizeof(husk_port_kernel), 3, "shared_last", params.data(), 100000, 16, 128, 0};
+    const husk_status status = port->kernel_get(device, module, &desc, &kernel, &error);
+    EXPECT_EQ(kernel != nullptr, status == HUSK_OK);
     disarm();
     port->module_unload(device, module);
     return status;
@@ -194,36 +206,45 @@ TEST_F(OverFakeFaults, in_modules_and_launches) {
   int32_t value = 1, n = 1024;
   void* params[] = {&a, &a, &value, &n};
   void* add = add_scalar();
-  for (const husk_launch& launch : {launch_of(params), launch_of(params, 2, HUSK_LAUNCH_COOPERATIVE),
-                                    launch_of(params, 1, HUSK_LAUNCH_PROGRAMMATIC)}) {
+  for (const husk_launch& launch :
+       {launch_of(params), launch_of(params, 2, HUSK_LAUNCH_COOPERATIVE),
+        launch_of(params, 1, HUSK_LAUNCH_PROGRAMMATIC)}) {
     sweep_queueing("launch", [&] { return port->launch(device, stream, add, &launch, &error); });
   }
 }
 
-TEST_F(OverFakeFaults, in_making_kernels_ready) {
-  husk_cuda_options options{};
+TEST_F(OverFakeFaults, InPrefetching) {
+  husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
   options.prefetch = 1;
   open_with(options);
   const Image image = kernels_image();
   const husk_port_image view = image.view();
   sweep("kernel_get", [&] {
-    void *module = nullptr, *found = nullptr;
+    void *module = nullptr, *kernel = nullptr;
     const husk_status loaded = port->module_load(device, &view, &module, &error);
     if (loaded != HUSK_OK) return loaded;
-    const husk_port_kernel desc = {"add_scalar", kBinary.data(), static_cast<uint32_t>(kBinary.size()), 0, 2, 128};
-    const husk_status status = port->kernel_get(device, module, &desc, &found, &error);
-    EXPECT_EQ(found != nullptr, status == HUSK_OK);
+    const husk_port_kernel desc = {sizeof(husk_port_kernel),
+                                   static_cast<uint32_t>(kBinary.size()),
+                                   "add_scalar",
+                                   kBinary.data(),
+                                   0,
+                                   2,
+                                   128,
+                                   0};
+    const husk_status status = port->kernel_get(device, module, &desc, &kernel, &error);
+    EXPECT_EQ(kernel != nullptr, status == HUSK_OK);
     disarm();
     port->module_unload(device, module);
     return status;
   });
 }
 
-TEST_F(OverFakeFaults, where_each_piece_of_work_is_checked) {
-  husk_cuda_options options{};
+TEST_F(OverFakeFaults, WithCheckEach) {
+  husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
   options.check_each = 1;
   open_with(options);
-  int32_t *a = device_array(std::vector<int32_t>(1024, 1)), *b = device_array(std::vector<int32_t>(1024, 1));
+  int32_t *a = device_array(std::vector<int32_t>(1024, 1)),
+          *b = device_array(std::vector<int32_t>(1024, 1));
   int32_t value = 1, n = 1024;
   void* params[] = {&a, &a, &value, &n};
   void* add = add_scalar();
@@ -233,8 +254,9 @@ TEST_F(OverFakeFaults, where_each_piece_of_work_is_checked) {
   sweep_queueing("fill", [&] { return port->fill(device, stream, a, 1, 4, 1024, &error); });
 }
 
-TEST_F(OverFakeFaults, in_building_graphs) {
-  int32_t *a = device_array(std::vector<int32_t>(1024, 1)), *b = device_array(std::vector<int32_t>(1024, 1));
+TEST_F(OverFakeFaults, InBuildingGraphs) {
+  int32_t *a = device_array(std::vector<int32_t>(1024, 1)),
+          *b = device_array(std::vector<int32_t>(1024, 1));
   int32_t value = 1, n = 1024;
   void* params[] = {&b, &a, &value, &n};
   void *add = add_scalar(), *wait = kernel("scale_wait", kBinary);
@@ -245,7 +267,8 @@ TEST_F(OverFakeFaults, in_building_graphs) {
     void* graph = nullptr;
     husk_status status = graphs.graph_create(device, &graph, &error);
     EXPECT_EQ(graph != nullptr, status == HUSK_OK);
-    if (status == HUSK_OK) status = graphs.graph_add_kernel(device, graph, add, &plain, nullptr, 0, &error);
+    if (status == HUSK_OK)
+      status = graphs.graph_add_kernel(device, graph, add, &plain, nullptr, 0, &error);
     if (status == HUSK_OK) status = last(graph);
     disarm();
     graphs.graph_destroy(device, graph);
@@ -274,7 +297,8 @@ TEST_F(OverFakeFaults, in_building_graphs) {
   sweep_node("many edges", [&](void* graph) {
     std::vector<husk_graph_edge> edges;
     for (uint32_t i = 1; i <= 40; ++i) {
-      const husk_status status = graphs.graph_add_copy(device, graph, a, b, 64, full.data(), 1, &error);
+      const husk_status status = graphs.graph_add_copy(device, graph, a, b, 64, full.data(), 1,
+                                                       &error);
       if (status != HUSK_OK) return status;
       edges.push_back({i, 0});
     }
@@ -290,8 +314,9 @@ TEST_F(OverFakeFaults, in_building_graphs) {
   });
 }
 
-// A node that failed is not there: the next one takes its number, and the graph runs.
-TEST_F(OverFakeFaults, in_building_graphs_leave_no_half_nodes) {
+// A node that could not be added does not exist: the next node takes its number, and the graph
+// runs.
+TEST_F(OverFakeFaults, InBuildingGraphsLeaveNoPartialNodes) {
   int32_t* a = device_array(std::vector<int32_t>(1024, 1));
   int32_t value = 1, n = 1024;
   void* params[] = {&a, &a, &value, &n};
@@ -314,8 +339,9 @@ TEST_F(OverFakeFaults, in_building_graphs_leave_no_half_nodes) {
   graphs.graph_destroy(device, graph);
 }
 
-TEST_F(OverFakeFaults, in_patching_and_launching_graphs) {
-  int32_t *a = device_array(std::vector<int32_t>(1024, 1)), *b = device_array(std::vector<int32_t>(1024, 1));
+TEST_F(OverFakeFaults, InPatchingAndLaunchingGraphs) {
+  int32_t *a = device_array(std::vector<int32_t>(1024, 1)),
+          *b = device_array(std::vector<int32_t>(1024, 1));
   int32_t value = 1, n = 1024;
   void* params[] = {&b, &a, &value, &n};
   void* add = add_scalar();
@@ -328,9 +354,11 @@ TEST_F(OverFakeFaults, in_patching_and_launching_graphs) {
   ASSERT_EQ(graphs.graph_add_copy(device, graph, a, b, 64, &edges[0], 1, &error), HUSK_OK);
   ASSERT_EQ(graphs.graph_add_fill(device, graph, b, 7, 8, 64, &edges[1], 1, &error), HUSK_OK);
   ASSERT_EQ(graphs.graph_instantiate(device, graph, &exec, &error), HUSK_OK);
-  sweep("exec_set_kernel", [&] { return graphs.exec_set_kernel(device, exec, 0, add, &launch, &error); });
+  sweep("exec_set_kernel",
+        [&] { return graphs.exec_set_kernel(device, exec, 0, add, &launch, &error); });
   sweep("exec_set_copy", [&] { return graphs.exec_set_copy(device, exec, 1, a, b, 64, &error); });
-  sweep("exec_set_fill", [&] { return graphs.exec_set_fill(device, exec, 2, b, 9, 8, 64, &error); });
+  sweep("exec_set_fill",
+        [&] { return graphs.exec_set_fill(device, exec, 2, b, 9, 8, 64, &error); });
   sweep_queueing("exec_launch", [&] { return graphs.exec_launch(device, exec, stream, &error); });
   graphs.exec_destroy(device, exec);
   graphs.graph_destroy(device, graph);

@@ -4,7 +4,8 @@
 
 namespace husk::port_test {
 
-// A graph under construction or under way. Parameters are copied by the port, so the builder keeps none.
+// A graph, its exec, and functions that add nodes. The port copies parameters, so none are kept
+// here.
 class Graph : public Port {
  protected:
   void SetUp() override {
@@ -27,35 +28,43 @@ class Graph : public Port {
   }
 
   using Edges = std::vector<husk_graph_edge>;
-  // Returns the new node's number.
-  uint32_t binary(const char* name, int32_t* out, int32_t* in, int32_t value, int32_t n, const Edges& edges = {}) {
+  // The functions below add a node and return its number.
+  uint32_t binary(const char* name, int32_t* out, int32_t* in, int32_t value, int32_t n,
+                  const Edges& edges = {}) {
     void* params[] = {&out, &in, &value, &n};
-    const husk_launch launch = shape(n, params);
-    return note(port->graphs->graph_add_kernel(device, graph, kernel(name, kBinary), &launch, edges.data(),
-                                               static_cast<uint32_t>(edges.size()), &error));
+    const husk_launch launch = launch_for(n, params);
+    return count_node(port->graphs->graph_add_kernel(device, graph, kernel(name, kBinary), &launch,
+                                                     edges.data(),
+                                                     static_cast<uint32_t>(edges.size()), &error));
   }
   uint32_t add(int32_t* out, int32_t* in, int32_t value, int32_t n, const Edges& edges = {}) {
     return binary("add_scalar", out, in, value, n, edges);
   }
   uint32_t copy(void* to, const void* from, uint64_t size, const Edges& edges = {}) {
-    return note(port->graphs->graph_add_copy(device, graph, to, from, size, edges.data(),
-                                             static_cast<uint32_t>(edges.size()), &error));
+    return count_node(port->graphs->graph_add_copy(device, graph, to, from, size, edges.data(),
+                                                   static_cast<uint32_t>(edges.size()), &error));
   }
-  uint32_t fill(void* to, uint64_t pattern, uint32_t width, uint64_t count, const Edges& edges = {}) {
-    return note(port->graphs->graph_add_fill(device, graph, to, pattern, width, count, edges.data(),
-                                             static_cast<uint32_t>(edges.size()), &error));
+  uint32_t fill(void* to, uint64_t pattern, uint32_t width, uint64_t count,
+                const Edges& edges = {}) {
+    return count_node(port->graphs->graph_add_fill(device, graph, to, pattern, width, count,
+                                                   edges.data(),
+                                                   static_cast<uint32_t>(edges.size()), &error));
   }
-  husk_status set(uint32_t node, const char* name, int32_t* out, int32_t* in, int32_t value, int32_t n) {
+  husk_status set(uint32_t node, const char* name, int32_t* out, int32_t* in, int32_t value,
+                  int32_t n) {
     void* params[] = {&out, &in, &value, &n};
-    const husk_launch launch = shape(n, params);
-    return port->graphs->exec_set_kernel(device, exec, node, kernel(name, kBinary), &launch, &error);
+    const husk_launch launch = launch_for(n, params);
+    return port->graphs->exec_set_kernel(device, exec, node, kernel(name, kBinary), &launch,
+                                         &error);
   }
   void instantiate() {
     ASSERT_EQ(port->graphs->graph_instantiate(device, graph, &exec, &error), HUSK_OK) << error.text;
   }
-  void run() { ASSERT_EQ(port->graphs->exec_launch(device, exec, stream, &error), HUSK_OK) << error.text; }
+  void run() {
+    ASSERT_EQ(port->graphs->exec_launch(device, exec, stream, &error), HUSK_OK) << error.text;
+  }
 
-  // Over the fake driver other orders are tried.
+  // On the fake driver `body` runs in 30 orders that streams and edges allow, otherwise once.
   template <class Body>
   void in_many_orders(const Body& body) {
     const uint64_t orders = fake() ? 30 : 1;
@@ -66,8 +75,8 @@ class Graph : public Port {
     }
   }
 
-  bool can_wait() {   // kernels may wait for others from sm_90 on
-    return port->fit(device, "sm_90", HUSK_IMAGE_PTX) > 0;
+  bool can_wait() {  // kernels can wait for others from sm_90 on
+    return port->arch_rank(device, "sm_90", HUSK_IMAGE_PTX) > 0;
   }
 
   void* graph = nullptr;
@@ -75,30 +84,32 @@ class Graph : public Port {
   uint32_t nodes = 0;
 
  private:
-  uint32_t note(husk_status status) {
+  uint32_t count_node(husk_status status) {
     EXPECT_EQ(status, HUSK_OK) << error.text;
     return nodes++;
   }
 };
 EVERY_PORT_WITH_GRAPHS(Graph);
 
-TEST_P(Graph, runs_an_empty_one) {
+TEST_P(Graph, RunsWithoutNodes) {
   instantiate();
   run();
   EXPECT_EQ(port->stream_wait(device, stream, &error), HUSK_OK);
 }
 
-TEST_P(Graph, follows_its_edges) {
+TEST_P(Graph, FollowsItsEdges) {
   in_many_orders([this] {
     create();
-    int32_t *a = device_array(std::vector<int32_t>(200, 1)), *b = device_array(std::vector<int32_t>(200, 0)),
-            *c = device_array(std::vector<int32_t>(200, 0)), *d = device_array(std::vector<int32_t>(200, 0));
-    const uint32_t first = add(b, a, 10, 200);                          // 11
-    const uint32_t left = binary("scale_careless", c, b, 2, 200, {{first, 0}});   // 22
-    const uint32_t right = add(d, b, 3, 200, {{first, 0}});             // 14
-    const uint32_t over = copy(b, c, 400, {{left, 0}, {right, 0}});     // half of b: 22
-    const uint32_t filled = fill(a, 7, 4, 50, {{first, 0}});            // a quarter of a: 7
-    add(d, d, 100, 200, {{right, 0}, {over, 0}, {filled, 0}});          // 114
+    int32_t *a = device_array(std::vector<int32_t>(200, 1)),
+            *b = device_array(std::vector<int32_t>(200, 0)),
+            *c = device_array(std::vector<int32_t>(200, 0)),
+            *d = device_array(std::vector<int32_t>(200, 0));
+    const uint32_t first = add(b, a, 10, 200);                                   // 11
+    const uint32_t left = binary("scale_careless", c, b, 2, 200, {{first, 0}});  // 22
+    const uint32_t right = add(d, b, 3, 200, {{first, 0}});                      // 14
+    const uint32_t over = copy(b, c, 400, {{left, 0}, {right, 0}});              // half of b: 22
+    const uint32_t filled = fill(a, 7, 4, 50, {{first, 0}});    // a quarter of a: 7
+    add(d, d, 100, 200, {{right, 0}, {over, 0}, {filled, 0}});  // 114
     instantiate();
     run();
     EXPECT_EQ(read(d, 200), std::vector<int32_t>(200, 114));
@@ -106,14 +117,15 @@ TEST_P(Graph, follows_its_edges) {
     EXPECT_EQ(read(b + 98, 4), (std::vector<int32_t>{22, 22, 11, 11}));
     EXPECT_EQ(read(a + 48, 4), (std::vector<int32_t>{7, 7, 1, 1}));
     drop();
-    forget_memory();
+    free_memory();
   });
 }
 
-TEST_P(Graph, stands_in_the_order_of_its_stream) {
+TEST_P(Graph, RunsInTheOrderOfItsStream) {
   in_many_orders([this] {
     create();
-    int32_t *a = device_array(std::vector<int32_t>(64, 0)), *b = device_array(std::vector<int32_t>(64, 0));
+    int32_t *a = device_array(std::vector<int32_t>(64, 0)),
+            *b = device_array(std::vector<int32_t>(64, 0));
     const uint32_t first = add(b, a, 1, 64);
     copy(a, b, 256, {{first, 0}});
     instantiate();
@@ -124,11 +136,11 @@ TEST_P(Graph, stands_in_the_order_of_its_stream) {
     }
     EXPECT_EQ(read(a, 64), std::vector<int32_t>(64, 42));
     drop();
-    forget_memory();
+    free_memory();
   });
 }
 
-TEST_P(Graph, fills_every_width) {
+TEST_P(Graph, FillsEveryWidth) {
   for (const uint64_t pattern : {uint64_t{0x0102030405060708}, uint64_t{0x4444444444444444}}) {
     for (const uint32_t width : {1u, 2u, 4u, 8u}) {
       create();
@@ -139,22 +151,27 @@ TEST_P(Graph, fills_every_width) {
       copy(other, piece, wanted.size(), {{filled, 0}});
       instantiate();
       run();
-      for (size_t i = width; i < 9 * width; ++i) wanted[i] = static_cast<unsigned char>(pattern >> i % width * 8);
+      for (size_t i = width; i < 9 * width; ++i)
+        wanted[i] = static_cast<unsigned char>(pattern >> i % width * 8);
       EXPECT_EQ(read(other, wanted.size()), wanted) << width;
       const uint64_t next = ~pattern;
-      ASSERT_EQ(port->graphs->exec_set_fill(device, exec, filled, piece + width, next, width, 8, &error), HUSK_OK)
+      ASSERT_EQ(
+          port->graphs->exec_set_fill(device, exec, filled, piece + width, next, width, 8, &error),
+          HUSK_OK)
           << error.text;
       run();
-      for (size_t i = width; i < 9 * width; ++i) wanted[i] = static_cast<unsigned char>(next >> i % width * 8);
+      for (size_t i = width; i < 9 * width; ++i)
+        wanted[i] = static_cast<unsigned char>(next >> i % width * 8);
       EXPECT_EQ(read(other, wanted.size()), wanted) << width;
       drop();
-      forget_memory();
+      free_memory();
     }
   }
 }
 
-TEST_P(Graph, keeps_numbers_and_edges_of_nodes_that_do_nothing) {
-  int32_t *a = device_array(std::vector<int32_t>(8, 1)), *b = device_array(std::vector<int32_t>(8, 0));
+TEST_P(Graph, KeepsNumbersAndEdgesOfEmptyNodes) {
+  int32_t *a = device_array(std::vector<int32_t>(8, 1)),
+          *b = device_array(std::vector<int32_t>(8, 0));
   const uint32_t first = add(b, a, 1, 8);
   const uint32_t nothing = copy(a, b, 0, {{first, 0}});
   const uint32_t nothing_either = fill(a, 9, 4, 0, {{nothing, 0}});
@@ -167,10 +184,10 @@ TEST_P(Graph, keeps_numbers_and_edges_of_nodes_that_do_nothing) {
   EXPECT_EQ(read(a, 8), std::vector<int32_t>(8, 7));
 }
 
-TEST_P(Graph, takes_many_nodes_and_many_edges) {
+TEST_P(Graph, TakesManyNodesAndManyEdges) {
   in_many_orders([this] {
     create();
-    const int32_t n = 150;   // more than any table's first size
+    const int32_t n = 150;  // more than the first capacity of any table
     int32_t* cells = device_array(std::vector<int32_t>(n + 1, 0));
     Edges all;
     for (int32_t i = 0; i < n; ++i) all.push_back({add(cells + i, cells + i, i, 1), 0});
@@ -182,12 +199,13 @@ TEST_P(Graph, takes_many_nodes_and_many_edges) {
     wanted[n] = 1000 + n - 1;
     EXPECT_EQ(read(cells, n + 1), wanted);
     drop();
-    forget_memory();
+    free_memory();
   });
 }
 
-TEST_P(Graph, outlives_the_graph_that_it_came_from) {
-  int32_t *a = device_array(std::vector<int32_t>(8, 1)), *b = device_array(std::vector<int32_t>(8, 0));
+TEST_P(Graph, OutlivesTheGraphThatItCameFrom) {
+  int32_t *a = device_array(std::vector<int32_t>(8, 1)),
+          *b = device_array(std::vector<int32_t>(8, 0));
   const uint32_t first = add(b, a, 1, 8);
   instantiate();
   port->graphs->graph_destroy(device, graph);
@@ -199,8 +217,9 @@ TEST_P(Graph, outlives_the_graph_that_it_came_from) {
   EXPECT_EQ(read(b, 8), std::vector<int32_t>(8, 6));
 }
 
-TEST_P(Graph, gives_several_execs_that_differ) {
-  int32_t *a = device_array(std::vector<int32_t>(8, 1)), *b = device_array(std::vector<int32_t>(8, 0));
+TEST_P(Graph, HasSeveralIndependentExecs) {
+  int32_t *a = device_array(std::vector<int32_t>(8, 1)),
+          *b = device_array(std::vector<int32_t>(8, 0));
   const uint32_t first = add(b, a, 1, 8);
   instantiate();
   void* one = exec;
@@ -215,10 +234,11 @@ TEST_P(Graph, gives_several_execs_that_differ) {
   EXPECT_EQ(read(b, 1)[0], 11);
 }
 
-TEST_P(Graph, patches_what_its_nodes_do) {
+TEST_P(Graph, PatchesItsNodes) {
   in_many_orders([this] {
     create();
-    int32_t *a = device_array(std::vector<int32_t>(300, 1)), *b = device_array(std::vector<int32_t>(300, 0)),
+    int32_t *a = device_array(std::vector<int32_t>(300, 1)),
+            *b = device_array(std::vector<int32_t>(300, 0)),
             *c = device_array(std::vector<int32_t>(300, 0));
     const uint32_t kernel_node = add(b, a, 1, 300);
     const uint32_t copy_node = copy(c, b, 1200, {{kernel_node, 0}});
@@ -226,53 +246,63 @@ TEST_P(Graph, patches_what_its_nodes_do) {
     instantiate();
     run();
     EXPECT_EQ(read(c + 2, 4), (std::vector<int32_t>{9, 9, 2, 2}));
-    // A launch in flight keeps the values that it had.
+    // A launch in flight keeps its values when the exec is patched.
     run();
-    ASSERT_EQ(set(kernel_node, "scale_careless", b, a, 50, 300), HUSK_OK) << error.text;   // another kernel
-    ASSERT_EQ(port->graphs->exec_set_copy(device, exec, copy_node, c + 100, b, 800, &error), HUSK_OK) << error.text;
-    ASSERT_EQ(port->graphs->exec_set_fill(device, exec, fill_node, c + 4, 8, 4, 4, &error), HUSK_OK) << error.text;
+    ASSERT_EQ(set(kernel_node, "scale_careless", b, a, 50, 300), HUSK_OK) << error.text;
+    ASSERT_EQ(port->graphs->exec_set_copy(device, exec, copy_node, c + 100, b, 800, &error),
+              HUSK_OK)
+        << error.text;
+    ASSERT_EQ(port->graphs->exec_set_fill(device, exec, fill_node, c + 4, 8, 4, 4, &error), HUSK_OK)
+        << error.text;
     EXPECT_EQ(read(c + 98, 4), std::vector<int32_t>(4, 2));
     run();
     EXPECT_EQ(read(c + 98, 4), (std::vector<int32_t>{2, 2, 50, 50}));
     EXPECT_EQ(read(c + 2, 8), (std::vector<int32_t>{9, 9, 8, 8, 8, 8, 2, 2}));
-    // Another grid.
+    // The kernel with another grid.
     ASSERT_EQ(set(kernel_node, "add_scalar", b, a, 7, 10), HUSK_OK) << error.text;
     run();
     EXPECT_EQ(read(b + 8, 4), (std::vector<int32_t>{8, 8, 50, 50}));
     drop();
-    forget_memory();
+    free_memory();
   });
 }
 
-TEST_P(Graph, stays_as_it_was_when_a_patch_is_refused) {
-  int32_t *a = device_array(std::vector<int32_t>(8, 1)), *b = device_array(std::vector<int32_t>(8, 0));
+TEST_P(Graph, IsUnchangedByARefusedPatch) {
+  int32_t *a = device_array(std::vector<int32_t>(8, 1)),
+          *b = device_array(std::vector<int32_t>(8, 0));
   const uint32_t kernel_node = add(b, a, 1, 8);
   const uint32_t fill_node = fill(a, 3, 4, 8, {{kernel_node, 0}});
   instantiate();
-  EXPECT_EQ(port->graphs->exec_set_copy(device, exec, kernel_node, a, b, 8, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(port->graphs->exec_set_copy(device, exec, kernel_node, a, b, 8, &error),
+            HUSK_INVALID_ARGUMENT);
   EXPECT_TRUE(error_says("node 0 copy"));
   EXPECT_EQ(set(fill_node, "add_scalar", b, a, 1, 8), HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(set(99, "add_scalar", b, a, 1, 8), HUSK_INVALID_ARGUMENT);
   EXPECT_TRUE(error_says("99 2"));
-  EXPECT_EQ(port->graphs->exec_set_fill(device, exec, fill_node, a, uint64_t{1} << 32, 8, 4, &error),
-            HUSK_UNSUPPORTED);   // one node cannot become two
-  EXPECT_EQ(port->graphs->exec_set_fill(device, exec, fill_node, a, 1, 3, 4, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(
+      port->graphs->exec_set_fill(device, exec, fill_node, a, uint64_t{1} << 32, 8, 4, &error),
+      HUSK_UNSUPPORTED);  // one node cannot become two
+  EXPECT_EQ(port->graphs->exec_set_fill(device, exec, fill_node, a, 1, 3, 4, &error),
+            HUSK_INVALID_ARGUMENT);
   int32_t value = 2, n = 8;
   void* params[] = {&b, &a, &value, &n};
-  husk_launch launch = shape(8, params);
+  husk_launch launch = launch_for(8, params);
   launch.flags = HUSK_LAUNCH_COOPERATIVE;
-  EXPECT_EQ(port->graphs->exec_set_kernel(device, exec, kernel_node, add_scalar(), &launch, &error), HUSK_UNSUPPORTED);
+  EXPECT_EQ(port->graphs->exec_set_kernel(device, exec, kernel_node, add_scalar(), &launch, &error),
+            HUSK_UNSUPPORTED);
   EXPECT_TRUE(error_says("node 0 add_scalar flags"));
-  launch = shape(8, params);
+  launch = launch_for(8, params);
   launch.grid[1] = 100000;
-  EXPECT_EQ(port->graphs->exec_set_kernel(device, exec, kernel_node, add_scalar(), &launch, &error), HUSK_DEVICE);
-  EXPECT_TRUE(error_says("node 0 add_scalar 100000 cuGraphExecKernelNodeSetParams CUDA_ERROR_INVALID_VALUE"));
+  EXPECT_EQ(port->graphs->exec_set_kernel(device, exec, kernel_node, add_scalar(), &launch, &error),
+            HUSK_DEVICE);
+  EXPECT_TRUE(error_says(
+      "node 0 add_scalar 100000 cuGraphExecKernelNodeSetParams CUDA_ERROR_INVALID_VALUE"));
   run();
   EXPECT_EQ(read(b, 8), std::vector<int32_t>(8, 2));
   EXPECT_EQ(read(a, 8), std::vector<int32_t>(8, 3));
 }
 
-TEST_P(Graph, stays_as_it_was_when_half_of_a_wide_fill_is_refused) {
+TEST_P(Graph, IsUnchangedIfHalfOfAWideFillIsRefused) {
   NEEDS_FAKE;
   uint64_t* a = device_array(std::vector<uint64_t>(4, 0));
   const uint64_t before = 0x0000000100000002;
@@ -280,29 +310,30 @@ TEST_P(Graph, stays_as_it_was_when_half_of_a_wide_fill_is_refused) {
   instantiate();
   for (const uint64_t failing : {1, 2}) {
     fake().fail_call("cuGraphExecMemsetNodeSetParams", failing, 1);
-    EXPECT_EQ(port->graphs->exec_set_fill(device, exec, node, a, 0x0000000300000004, 8, 4, &error), HUSK_DEVICE);
+    EXPECT_EQ(port->graphs->exec_set_fill(device, exec, node, a, 0x0000000300000004, 8, 4, &error),
+              HUSK_DEVICE);
     EXPECT_TRUE(error_says("node 0 fill cuGraphExecMemsetNodeSetParams"));
     run();
     EXPECT_EQ(read(a, 4), std::vector<uint64_t>(4, before));
   }
 }
 
-TEST_P(Graph, refuses_edges_from_nodes_that_are_not_there) {
+TEST_P(Graph, RefusesEdgesFromMissingNodes) {
   int32_t* a = device_array(std::vector<int32_t>(8, 1));
   int32_t value = 2, n = 8;
   void* params[] = {&a, &a, &value, &n};
-  const husk_launch launch = shape(8, params);
+  const husk_launch launch = launch_for(8, params);
   const husk_graph_edge edge = {0, 0};
   EXPECT_EQ(port->graphs->graph_add_kernel(device, graph, add_scalar(), &launch, &edge, 1, &error),
             HUSK_INVALID_ARGUMENT);
   EXPECT_TRUE(error_says("node 0"));
-  add(a, a, 1, 8);   // the failed one left nothing behind
+  add(a, a, 1, 8);  // the failed call did not add a node
   instantiate();
   run();
   EXPECT_EQ(read(a, 8), std::vector<int32_t>(8, 2));
 }
 
-TEST_P(Graph, starts_waiting_kernels_early) {
+TEST_P(Graph, StartsWaitingKernelsEarly) {
   if (!can_wait()) GTEST_SKIP() << "no kernels that wait on this device";
   in_many_orders([this] {
     create();
@@ -312,7 +343,7 @@ TEST_P(Graph, starts_waiting_kernels_early) {
     int32_t* b = device_array(std::vector<int32_t>(n, 0));
     Edges before;
     int32_t wanted = 1;
-    for (int32_t i = 0; i < links; ++i) {   // a chain whose links read what the last one wrote
+    for (int32_t i = 0; i < links; ++i) {  // a chain: each link reads the previous link's output
       int32_t *in = i % 2 ? b : a, *out = i % 2 ? a : b;
       if (i % 3) {
         before = {{binary("scale_wait", out, in, 3, n, before), 1}};
@@ -320,11 +351,12 @@ TEST_P(Graph, starts_waiting_kernels_early) {
       } else {
         int32_t count = 3, size = n;
         void* params[] = {&out, &in, &weights, &count, &size};
-        const husk_launch launch = shape(n, params);
-        void* add_weights =
-            kernel("add_weights", {HUSK_POINTER, HUSK_POINTER, HUSK_POINTER, HUSK_I32, HUSK_I32});
+        const husk_launch launch = launch_for(n, params);
+        void* add_weights = kernel("add_weights",
+                                   {HUSK_POINTER, HUSK_POINTER, HUSK_POINTER, HUSK_I32, HUSK_I32});
         ASSERT_EQ(port->graphs->graph_add_kernel(device, graph, add_weights, &launch, before.data(),
-                                                 static_cast<uint32_t>(before.size()), &error), HUSK_OK);
+                                                 static_cast<uint32_t>(before.size()), &error),
+                  HUSK_OK);
         before = {{nodes++, 1}};
         wanted += 6;
       }
@@ -341,25 +373,27 @@ TEST_P(Graph, starts_waiting_kernels_early) {
       EXPECT_GT(fake().early_starts(), 0u);
     }
     drop();
-    forget_memory();
+    free_memory();
   });
 }
 
-TEST_P(Graph, catches_kernels_that_do_not_wait) {
+TEST_P(Graph, ShowsKernelsThatDoNotWait) {
   NEEDS_FAKE;
-  int32_t *a = device_array(std::vector<int32_t>(8, 1)), *b = device_array(std::vector<int32_t>(8, 100)),
+  int32_t *a = device_array(std::vector<int32_t>(8, 1)),
+          *b = device_array(std::vector<int32_t>(8, 100)),
           *c = device_array(std::vector<int32_t>(8, 0));
   const uint32_t first = add(b, a, 1, 8);
   binary("scale_careless", c, b, 2, 8, {{first, 1}});
   instantiate();
   run();
-  EXPECT_EQ(read(c, 8), std::vector<int32_t>(8, 200));   // of what b held before
+  EXPECT_EQ(read(c, 8), std::vector<int32_t>(8, 200));  // computed from the old values of b
 }
 
-TEST_P(Graph, turns_programmatic_edges_of_copies_and_fills_into_full_ones) {
+TEST_P(Graph, TurnsProgrammaticEdgesOfCopiesAndFillsIntoFullOnes) {
   in_many_orders([this] {
     create();
-    int32_t *a = device_array(std::vector<int32_t>(8, 1)), *b = device_array(std::vector<int32_t>(8, 0)),
+    int32_t *a = device_array(std::vector<int32_t>(8, 1)),
+            *b = device_array(std::vector<int32_t>(8, 0)),
             *c = device_array(std::vector<int32_t>(8, 0));
     const uint32_t first = fill(a, 5, 4, 8);
     const uint32_t second = add(b, a, 1, 8, {{first, 1}});
@@ -368,11 +402,11 @@ TEST_P(Graph, turns_programmatic_edges_of_copies_and_fills_into_full_ones) {
     run();
     EXPECT_EQ(read(c, 8), std::vector<int32_t>(8, 6));
     drop();
-    forget_memory();
+    free_memory();
   });
 }
 
-TEST_P(Graph, takes_full_edges_where_the_driver_has_no_others) {
+TEST_P(Graph, UsesFullEdgesIfTheDriverHasNoOthers) {
   NEEDS_FAKE;
   drop();
   close();
@@ -380,7 +414,8 @@ TEST_P(Graph, takes_full_edges_where_the_driver_has_no_others) {
   ASSERT_EQ(open(), HUSK_OK) << error.text;
   ASSERT_EQ(port->stream_create(device, &stream, &error), HUSK_OK);
   create();
-  int32_t *a = device_array(std::vector<int32_t>(8, 1)), *b = device_array(std::vector<int32_t>(8, 100)),
+  int32_t *a = device_array(std::vector<int32_t>(8, 1)),
+          *b = device_array(std::vector<int32_t>(8, 100)),
           *c = device_array(std::vector<int32_t>(8, 0));
   const uint32_t first = add(b, a, 1, 8);
   binary("scale_careless", c, b, 2, 8, {{first, 1}});
@@ -390,39 +425,42 @@ TEST_P(Graph, takes_full_edges_where_the_driver_has_no_others) {
   EXPECT_EQ(fake().calls("cuGraphAddNode"), 0u);
 }
 
-TEST_P(Graph, takes_clusters_and_cooperative_grids) {
+TEST_P(Graph, TakesClustersAndCooperativeGrids) {
   if (!can_wait()) GTEST_SKIP() << "no clusters on this device";
   int32_t* a = device_array(std::vector<int32_t>(512, 1));
   int32_t value = 1, n = 512;
   void* params[] = {&a, &a, &value, &n};
-  husk_launch launch = shape(n, params);
+  husk_launch launch = launch_for(n, params);
   launch.cluster = 2;
   launch.flags = HUSK_LAUNCH_COOPERATIVE;
-  ASSERT_EQ(port->graphs->graph_add_kernel(device, graph, kernel("add_scalar", kBinary, 128, 0, 2), &launch, nullptr,
-                                           0, &error), HUSK_OK) << error.text;
+  ASSERT_EQ(port->graphs->graph_add_kernel(device, graph, kernel("add_scalar", kBinary, 128, 0, 2),
+                                           &launch, nullptr, 0, &error),
+            HUSK_OK)
+      << error.text;
   instantiate();
   run();
   EXPECT_EQ(read(a, 512), std::vector<int32_t>(512, 2));
   value = 10;
-  ASSERT_EQ(port->graphs->exec_set_kernel(device, exec, 0, add_scalar(), &launch, &error), HUSK_OK) << error.text;
+  ASSERT_EQ(port->graphs->exec_set_kernel(device, exec, 0, add_scalar(), &launch, &error), HUSK_OK)
+      << error.text;
   run();
   EXPECT_EQ(read(a, 512), std::vector<int32_t>(512, 12));
 }
 
-TEST_P(Graph, may_be_destroyed_in_flight) {
+TEST_P(Graph, MayBeDestroyedInFlight) {
   int32_t* a = device_array(std::vector<int32_t>(8, 1));
   add(a, a, 1, 8);
   instantiate();
   run();
-  port->graphs->exec_destroy(device, exec);   // waits, so that the memory may go
+  port->graphs->exec_destroy(device, exec);  // waits, so that the memory may be freed
   exec = nullptr;
   if (fake()) {
     EXPECT_EQ(fake().pending(), 0u);
   }
-  forget_memory();
+  free_memory();
 }
 
-TEST_P(Graph, launches_and_patches_without_allocation) {
+TEST_P(Graph, LaunchesAndPatchesWithoutAllocation) {
   int32_t* a = device_array(std::vector<int32_t>(8, 1));
   const uint32_t first = add(a, a, 1, 8);
   const uint32_t second = fill(a, 1, 4, 4, {{first, 0}});
@@ -431,9 +469,11 @@ TEST_P(Graph, launches_and_patches_without_allocation) {
   void* add_kernel = add_scalar();
   int32_t value = 2, n = 8;
   void* params[] = {&a, &a, &value, &n};
-  const husk_launch launch = shape(8, params);
-  memory.fail_at = 1;   // the next allocation would fail
-  EXPECT_EQ(port->graphs->exec_set_kernel(device, exec, first, add_kernel, &launch, &error), HUSK_OK) << error.text;
+  const husk_launch launch = launch_for(8, params);
+  memory.fail_at = 1;  // the next allocation would fail
+  EXPECT_EQ(port->graphs->exec_set_kernel(device, exec, first, add_kernel, &launch, &error),
+            HUSK_OK)
+      << error.text;
   EXPECT_EQ(port->graphs->exec_set_fill(device, exec, second, a, 2, 4, 4, &error), HUSK_OK);
   EXPECT_EQ(port->graphs->exec_set_copy(device, exec, third, a, a + 6, 8, &error), HUSK_OK);
   run();

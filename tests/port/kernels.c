@@ -1,5 +1,6 @@
-/* The kernels of the suite, once for each calling convention: HUSK_FAKE_ABI as tests/fake_driver wants them, else as
- * FORMAT.md, "Images", wants them of a host image. kernels.ptx and waits.ptx are the same for a GPU. */
+/* The kernels of the suite. With HUSK_FAKE_ABI they have the calling convention of
+ * tests/fake_driver, otherwise that of a host image (FORMAT.md, "Images"). kernels.ptx and
+ * waits.ptx contain the same kernels for a GPU. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -8,11 +9,11 @@
 
 #ifdef HUSK_FAKE_ABI
 #include <fake.h>
-#define KERNEL(name, ...)                                                    \
+#define KERNEL(name, ...)                                                      \
   EXPORT const uint32_t name##_param_sizes[] = {__VA_ARGS__, FAKE_PARAMS_END}; \
   EXPORT void name(const fake_grid* grid, void** params)
 #define END (void)grid
-/* One thread an element: a grid that is too small leaves elements out, as it would on a GPU. */
+/* One thread for each element: as on a GPU, a grid that is too small leaves elements out. */
 #define COUNT(n) threads_of(grid, n)
 #define WAIT grid->wait(grid)
 #define GRID(i) grid->grid[i]
@@ -42,7 +43,7 @@ KERNEL(add_scalar, 8, 8, 4, 4) {
   END;
 }
 
-/* out[i] = in[i] * factor, without and with a wait for the kernels before it */
+/* out[i] = in[i] * factor, without and with a wait for the preceding kernels */
 KERNEL(scale_careless, 8, 8, 4, 4) {
   int32_t* out = POINTER(int32_t, 0);
   const int32_t* in = POINTER(const int32_t, 1);
@@ -57,7 +58,7 @@ KERNEL(scale_wait, 8, 8, 4, 4) {
   END;
 }
 
-/* out[i] = in[i] + sum of weights[0 .. count), the weights read before the wait */
+/* out[i] = in[i] + sum of weights[0 .. count); the weights are read before the wait */
 KERNEL(add_weights, 8, 8, 8, 4, 4) {
   const int32_t* weights = POINTER(const int32_t, 2);
   int32_t sum = 0;
@@ -69,7 +70,8 @@ KERNEL(add_weights, 8, 8, 8, 4, 4) {
   END;
 }
 
-/* Every width of parameter, as 8-byte words: u8, u16, u32, u64 zero-extended, the bits of f32 and f64. */
+/* Parameters of every width, written as 8-byte words: u8, u16, u32, u64 zero-extended, the bits of
+ * f32 and f64. */
 KERNEL(widths, 8, 1, 2, 4, 8, 4, 8) {
   uint64_t* out = POINTER(uint64_t, 0);
   memset(out, 0, 6 * sizeof *out);
@@ -82,7 +84,7 @@ KERNEL(widths, 8, 1, 2, 4, 8, 4, 8) {
   END;
 }
 
-/* The launch as the kernel sees it: grid, then block. */
+/* Writes the grid and then the block that the kernel sees. */
 KERNEL(shape, 8) {
   uint32_t* out = POINTER(uint32_t, 0);
   for (int i = 0; i < 3; ++i) {
@@ -92,25 +94,28 @@ KERNEL(shape, 8) {
   END;
 }
 
-/* Writes value to the last four bytes of `bytes` dynamic shared bytes, reads it back into out[0]. */
+/* Writes value to the last four of `bytes` bytes of dynamic shared memory and reads it back into
+ * out[0]. */
 KERNEL(shared_last, 8, 4, 4) {
   POINTER(int32_t, 0)[0] = INT(2);
   END;
 }
 
-/* Where `code` is not 0 the device is lost, else out[0] = 1. */
+/* The device is lost if `code` is not 0; otherwise out[0] = 1. */
 #ifdef HUSK_FAKE_ABI
 #define TRAP(code) grid->trap(grid, code)
 #else
 #define TRAP(code) (void)(code)
 #endif
 KERNEL(trap_if, 8, 4) {
-  if (INT(1)) TRAP(INT(1));
-  else POINTER(int32_t, 0)[0] = 1;
+  if (INT(1))
+    TRAP(INT(1));
+  else
+    POINTER(int32_t, 0)[0] = 1;
   END;
 }
 
-/* What may run with 64 threads a block at most. */
+/* A kernel that runs with at most 64 threads in a block. */
 #ifdef HUSK_FAKE_ABI
 EXPORT const uint32_t narrow_max_threads = 64;
 #endif

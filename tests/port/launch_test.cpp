@@ -9,26 +9,26 @@ using PortLaunch = Port;
 using OverFakeLaunch = OverFake;
 class CudaLaunch : public Cuda {};
 
-TEST_P(PortLaunch, computes) {
+TEST_P(PortLaunch, Computes) {
   std::vector<int32_t> numbers(1000);
   std::iota(numbers.begin(), numbers.end(), 0);
   int32_t *in = device_array(numbers), *out = device_array(std::vector<int32_t>(1000, -1));
   int32_t value = 5, n = 1000;
   void* params[] = {&out, &in, &value, &n};
-  const husk_launch launch = shape(n, params);
+  const husk_launch launch = launch_for(n, params);
   ASSERT_EQ(port->launch(device, stream, add_scalar(), &launch, &error), HUSK_OK) << error.text;
   for (int32_t& number : numbers) number += 5;
   EXPECT_EQ(read(out, 1000), numbers);
 }
 
-TEST_P(PortLaunch, reads_its_parameters_during_the_call) {
+TEST_P(PortLaunch, ReadsItsParametersDuringTheCall) {
   int32_t* a = device_array(std::vector<int32_t>(4, 0));
   int32_t n = 4;
   for (int32_t i = 1; i <= 20; ++i) {
     int32_t value = i;
     int32_t* pointer = a;
     std::vector<void*> params = {&pointer, &pointer, &value, &n};
-    const husk_launch launch = shape(n, params.data());
+    const husk_launch launch = launch_for(n, params.data());
     ASSERT_EQ(port->launch(device, stream, add_scalar(), &launch, &error), HUSK_OK) << error.text;
     value = 1000000;
     pointer = nullptr;
@@ -37,7 +37,7 @@ TEST_P(PortLaunch, reads_its_parameters_during_the_call) {
   EXPECT_EQ(read(a, 4), std::vector<int32_t>(4, 210));
 }
 
-TEST_P(PortLaunch, passes_every_width) {
+TEST_P(PortLaunch, PassesEveryWidth) {
   uint64_t* out = device_array(std::vector<uint64_t>(6, ~uint64_t{0}));
   uint8_t a = 0xA1;
   uint16_t b = 0xB1B2;
@@ -46,20 +46,20 @@ TEST_P(PortLaunch, passes_every_width) {
   float e = 1.5f;
   double f = -2.25;
   void* params[] = {&out, &a, &b, &c, &d, &e, &f};
-  const husk_launch launch = shape(1, params);
-  void* widths =
-      kernel("widths", {HUSK_POINTER, HUSK_U8, HUSK_F16, HUSK_U32, HUSK_I64, HUSK_F32, HUSK_F64});
+  const husk_launch launch = launch_for(1, params);
+  void* widths = kernel("widths",
+                        {HUSK_POINTER, HUSK_U8, HUSK_F16, HUSK_U32, HUSK_I64, HUSK_F32, HUSK_F64});
   ASSERT_EQ(port->launch(device, stream, widths, &launch, &error), HUSK_OK) << error.text;
-  EXPECT_EQ(read(out, 6),
-            (std::vector<uint64_t>{a, b, c, d, 0x3FC00000, 0xC002000000000000}));
+  EXPECT_EQ(read(out, 6), (std::vector<uint64_t>{a, b, c, d, 0x3FC00000, 0xC002000000000000}));
 }
 
-TEST_P(PortLaunch, keeps_the_order_of_a_stream) {
-  int32_t *a = device_array(std::vector<int32_t>(300, 1)), *b = device_array(std::vector<int32_t>(300, 0));
+TEST_P(PortLaunch, KeepsTheOrderOfAStream) {
+  int32_t *a = device_array(std::vector<int32_t>(300, 1)),
+          *b = device_array(std::vector<int32_t>(300, 0));
   int32_t value = 1, factor = 3, n = 300;
   void* add_params[] = {&b, &a, &value, &n};
   void* scale_params[] = {&a, &b, &factor, &n};
-  const husk_launch add = shape(n, add_params), scale = shape(n, scale_params);
+  const husk_launch add = launch_for(n, add_params), scale = launch_for(n, scale_params);
   void* scale_kernel = kernel("scale_careless", kBinary);
   int32_t wanted = 1;
   for (int i = 0; i < 10; ++i) {
@@ -70,39 +70,43 @@ TEST_P(PortLaunch, keeps_the_order_of_a_stream) {
   EXPECT_EQ(read(a, 300), std::vector<int32_t>(300, wanted));
 }
 
-TEST_P(PortLaunch, shows_the_kernel_its_grid) {
+TEST_P(PortLaunch, ShowsTheKernelItsGrid) {
   uint32_t* out = device_array(std::vector<uint32_t>(6, 99));
   void* params[] = {&out};
-  husk_launch launch = {{5, 4, 3}, {8, 4, 2}, 0, 1, 0, 0, params};
-  if (host) launch = shape(1, params);
-  ASSERT_EQ(port->launch(device, stream, kernel("shape", {HUSK_POINTER}), &launch, &error), HUSK_OK) << error.text;
-  EXPECT_EQ(read(out, 6), host ? std::vector<uint32_t>(6, 1) : (std::vector<uint32_t>{5, 4, 3, 8, 4, 2}));
+  husk_launch launch = {sizeof(husk_launch), {5, 4, 3}, {8, 4, 2}, 0, 1, 0, params};
+  if (host) launch = launch_for(1, params);
+  ASSERT_EQ(port->launch(device, stream, kernel("shape", {HUSK_POINTER}), &launch, &error), HUSK_OK)
+      << error.text;
+  EXPECT_EQ(read(out, 6),
+            host ? std::vector<uint32_t>(6, 1) : (std::vector<uint32_t>{5, 4, 3, 8, 4, 2}));
 }
 
 EVERY_PORT(PortLaunch);
 
-TEST_F(CudaLaunch, takes_more_shared_memory_than_48_kilobytes) {
+TEST_F(CudaLaunch, TakesMoreSharedMemoryThan48Kilobytes) {
   const uint32_t shared = 64 * 1024;
   int32_t* out = device_array<int32_t>({0});
   int32_t bytes = shared, value = 4711;
   void* params[] = {&out, &bytes, &value};
-  const husk_launch launch = {{1, 1, 1}, {32, 1, 1}, shared, 1, 0, 0, params};
+  const husk_launch launch = {sizeof(husk_launch), {1, 1, 1}, {32, 1, 1}, shared, 1, 0, params};
   void* large = kernel("shared_last", {HUSK_POINTER, HUSK_I32, HUSK_I32}, 32, shared);
-  kernel("shared_last", {HUSK_POINTER, HUSK_I32, HUSK_I32}, 32, 1024);   // takes nothing back
+  kernel("shared_last", {HUSK_POINTER, HUSK_I32, HUSK_I32}, 32, 1024);  // does not lower the limit
   ASSERT_EQ(port->launch(device, stream, large, &launch, &error), HUSK_OK) << error.text;
   EXPECT_EQ(read(out, 1)[0], 4711);
 }
 
-TEST_F(CudaLaunch, takes_clusters_and_cooperative_grids) {
-  husk_port_properties properties;
+TEST_F(CudaLaunch, TakesClustersAndCooperativeGrids) {
+  husk_port_properties properties = HUSK_PORT_PROPERTIES_INIT;
   port->properties(device, &properties);
-  if (port->fit(device, "sm_90", HUSK_IMAGE_PTX) == 0) GTEST_SKIP() << "no clusters on " << properties.arch;
-  const uint32_t launches[][2] = {{2, 0}, {1, HUSK_LAUNCH_COOPERATIVE}, {2, HUSK_LAUNCH_COOPERATIVE}, {16, 0}};
+  if (port->arch_rank(device, "sm_90", HUSK_IMAGE_PTX) == 0)
+    GTEST_SKIP() << "no clusters on " << properties.arch;
+  const uint32_t launches[][2] = {
+      {2, 0}, {1, HUSK_LAUNCH_COOPERATIVE}, {2, HUSK_LAUNCH_COOPERATIVE}, {16, 0}};
   for (const auto& [cluster, flags] : launches) {
     int32_t* a = device_array(std::vector<int32_t>(4096, 1));
     int32_t value = 1, n = 4096;
     void* params[] = {&a, &a, &value, &n};
-    husk_launch launch = shape(n, params);
+    husk_launch launch = launch_for(n, params);
     launch.cluster = cluster;
     launch.flags = flags;
     void* add = kernel("add_scalar", kBinary, 128, 0, cluster);
@@ -111,20 +115,21 @@ TEST_F(CudaLaunch, takes_clusters_and_cooperative_grids) {
   }
 }
 
-// out[i] = in[i] * 3, ten times over, each kernel allowed to start before the one ahead of it has ended.
+// A chain of ten launches of out[i] = in[i] * 3. Each kernel may start before the one before it has
+// ended.
 class CudaProgrammatic : public Cuda {
  protected:
-  bool waits_here() {
-    husk_port_properties properties;
+  bool can_wait() {
+    husk_port_properties properties = HUSK_PORT_PROPERTIES_INIT;
     port->properties(device, &properties);
-    return port->fit(device, "sm_90", HUSK_IMAGE_PTX) != 0;
+    return port->arch_rank(device, "sm_90", HUSK_IMAGE_PTX) != 0;
   }
   std::vector<int32_t> chain(void* scale, int32_t* a, int32_t* b) {
     int32_t factor = 3, n = 300;
     for (int i = 0; i < 10; ++i) {
       int32_t *in = i % 2 ? b : a, *out = i % 2 ? a : b;
       void* params[] = {&out, &in, &factor, &n};
-      husk_launch launch = shape(n, params);
+      husk_launch launch = launch_for(n, params);
       launch.flags = HUSK_LAUNCH_PROGRAMMATIC;
       EXPECT_EQ(port->launch(device, stream, scale, &launch, &error), HUSK_OK) << error.text;
     }
@@ -138,25 +143,28 @@ class OverFakeProgrammatic : public CudaProgrammatic {
   }
 };
 
-TEST_F(CudaProgrammatic, launches_give_what_the_stream_s_order_gives) {
-  if (!waits_here()) GTEST_SKIP() << "needs sm_90";
+TEST_F(CudaProgrammatic, LaunchesKeepTheResultsOfTheStreamsOrder) {
+  if (!can_wait()) GTEST_SKIP() << "needs sm_90";
   void* scale = kernel("scale_wait", kBinary);
   for (int round = 0; round < 20; ++round) {
-    if (fake()) fake().schedule(static_cast<uint64_t>(round), static_cast<uint32_t>(round % 3) * 40);
-    int32_t *a = device_array(std::vector<int32_t>(300, 1)), *b = device_array(std::vector<int32_t>(300, 0));
+    if (fake())
+      fake().schedule(static_cast<uint64_t>(round), static_cast<uint32_t>(round % 3) * 40);
+    int32_t *a = device_array(std::vector<int32_t>(300, 1)),
+            *b = device_array(std::vector<int32_t>(300, 0));
     EXPECT_EQ(chain(scale, a, b), std::vector<int32_t>(300, 59049));
-    forget_memory();
+    free_memory();
   }
 }
 
-// Behind a fill or a copy, and before one, a kernel has its place.
-TEST_F(CudaProgrammatic, launches_order_themselves_with_copies_and_fills) {
-  if (!waits_here()) GTEST_SKIP() << "needs sm_90";
+// A programmatic launch keeps its order with copies and fills before and after it.
+TEST_F(CudaProgrammatic, LaunchesKeepTheirOrderWithCopiesAndFills) {
+  if (!can_wait()) GTEST_SKIP() << "needs sm_90";
   void* scale = kernel("scale_wait", kBinary);
-  int32_t *a = device_array(std::vector<int32_t>(300, 1)), *b = device_array(std::vector<int32_t>(300, 0));
+  int32_t *a = device_array(std::vector<int32_t>(300, 1)),
+          *b = device_array(std::vector<int32_t>(300, 0));
   int32_t *c = device_array(std::vector<int32_t>(300, 0)), factor = 3, n = 300;
   void* params[] = {&b, &a, &factor, &n};
-  husk_launch launch = shape(n, params);
+  husk_launch launch = launch_for(n, params);
   launch.flags = HUSK_LAUNCH_PROGRAMMATIC;
   for (uint64_t i = 1; i <= 20; ++i) {
     if (fake()) fake().schedule(i, 0);
@@ -167,14 +175,15 @@ TEST_F(CudaProgrammatic, launches_order_themselves_with_copies_and_fills) {
   }
 }
 
-TEST_F(OverFakeProgrammatic, launches_begin_early_and_show_who_does_not_wait) {
-  int32_t *a = device_array(std::vector<int32_t>(300, 1)), *b = device_array(std::vector<int32_t>(300, 0));
+TEST_F(OverFakeProgrammatic, LaunchesBeginEarlyAndShowAMissingWait) {
+  int32_t *a = device_array(std::vector<int32_t>(300, 1)),
+          *b = device_array(std::vector<int32_t>(300, 0));
   EXPECT_EQ(chain(kernel("scale_wait", kBinary), a, b), std::vector<int32_t>(300, 59049));
   EXPECT_GT(fake().early_starts(), 0u);
   bool wrong = false;
   for (uint64_t seed = 1; seed < 30 && !wrong; ++seed) {
     fake().schedule(seed, 0);
-    forget_memory();
+    free_memory();
     a = device_array(std::vector<int32_t>(300, 1));
     b = device_array(std::vector<int32_t>(300, 0));
     wrong = chain(kernel("scale_careless", kBinary), a, b) != std::vector<int32_t>(300, 59049);
@@ -182,26 +191,28 @@ TEST_F(OverFakeProgrammatic, launches_begin_early_and_show_who_does_not_wait) {
   EXPECT_TRUE(wrong);
 }
 
-TEST_F(OverFakeProgrammatic, launches_are_plain_ones_where_nothing_can_wait) {
+TEST_F(OverFakeProgrammatic, LaunchesArePlainIfKernelsCannotWait) {
   close();
   fake().set_capability(8, 7);
   ASSERT_EQ(open(), HUSK_OK) << error.text;
   ASSERT_EQ(port->stream_create(device, &stream, &error), HUSK_OK) << error.text;
-  int32_t *a = device_array(std::vector<int32_t>(300, 1)), *b = device_array(std::vector<int32_t>(300, 0));
+  int32_t *a = device_array(std::vector<int32_t>(300, 1)),
+          *b = device_array(std::vector<int32_t>(300, 0));
   EXPECT_EQ(chain(kernel("scale_careless", kBinary), a, b), std::vector<int32_t>(300, 59049));
   EXPECT_EQ(fake().calls("cuLaunchKernel"), 10u);
 }
 
-TEST_F(OverFakeProgrammatic, is_nothing_to_a_node_of_a_graph) {
+TEST_F(OverFakeProgrammatic, HasNoEffectOnGraphNodes) {
   int32_t *a = device_array(std::vector<int32_t>(300, 1)), factor = 3, n = 300;
   void* params[] = {&a, &a, &factor, &n};
-  const husk_launch plain = shape(n, params);
+  const husk_launch plain = launch_for(n, params);
   husk_launch early = plain;
   early.flags = HUSK_LAUNCH_PROGRAMMATIC;
   void *scale = kernel("scale_wait", kBinary), *graph = nullptr, *exec = nullptr;
   const husk_port_graphs& graphs = *port->graphs;
   ASSERT_EQ(graphs.graph_create(device, &graph, &error), HUSK_OK);
-  ASSERT_EQ(graphs.graph_add_kernel(device, graph, scale, &early, nullptr, 0, &error), HUSK_OK) << error.text;
+  ASSERT_EQ(graphs.graph_add_kernel(device, graph, scale, &early, nullptr, 0, &error), HUSK_OK)
+      << error.text;
   ASSERT_EQ(graphs.graph_instantiate(device, graph, &exec, &error), HUSK_OK);
   EXPECT_EQ(graphs.exec_set_kernel(device, exec, 0, scale, &plain, &error), HUSK_OK) << error.text;
   EXPECT_EQ(graphs.exec_set_kernel(device, exec, 0, scale, &early, &error), HUSK_OK) << error.text;
@@ -211,47 +222,49 @@ TEST_F(OverFakeProgrammatic, is_nothing_to_a_node_of_a_graph) {
   graphs.graph_destroy(device, graph);
 }
 
-TEST_F(CudaLaunch, that_is_refused_says_which_kernel_and_grid) {
+TEST_F(CudaLaunch, NamesTheKernelAndTheGridOfARefusedLaunch) {
   int32_t* a = device_array(std::vector<int32_t>(8, 1));
   int32_t value = 1, n = 8;
   void* params[] = {&a, &a, &value, &n};
-  husk_launch launch = shape(n, params);
-  launch.grid[1] = 70000;   // at most 65535
+  husk_launch launch = launch_for(n, params);
+  launch.grid[1] = 70000;  // at most 65535
   EXPECT_EQ(port->launch(device, stream, add_scalar(), &launch, &error), HUSK_DEVICE);
   EXPECT_TRUE(error_says("add_scalar 70000 cuLaunchKernel: CUDA_ERROR_INVALID_VALUE"));
   EXPECT_EQ(error.driver_code, 1);
-  launch = shape(n, params);
-  launch.cluster = 3;   // does not divide the grid
+  launch = launch_for(n, params);
+  launch.cluster = 3;  // does not divide the grid
   launch.grid[0] = 4;
-  EXPECT_NE(port->launch(device, stream, kernel("add_scalar", kBinary, 128, 0, 2), &launch, &error), HUSK_OK);
+  EXPECT_NE(port->launch(device, stream, kernel("add_scalar", kBinary, 128, 0, 2), &launch, &error),
+            HUSK_OK);
   EXPECT_TRUE(error_says("add_scalar cuLaunchKernelEx CUDA_ERROR"));
   EXPECT_EQ(read(a, 8), std::vector<int32_t>(8, 1));
 }
 
-TEST_F(OverFakeLaunch, uses_the_short_call_where_it_can) {
+TEST_F(OverFakeLaunch, UsesTheShortCallIfPossible) {
   int32_t* a = device_array(std::vector<int32_t>(8, 1));
   int32_t value = 1, n = 8;
   void* params[] = {&a, &a, &value, &n};
-  const husk_launch launch = shape(n, params);
+  const husk_launch launch = launch_for(n, params);
   ASSERT_EQ(port->launch(device, stream, add_scalar(), &launch, &error), HUSK_OK);
   EXPECT_EQ(fake().calls("cuLaunchKernel"), 1u);
   EXPECT_EQ(fake().calls("cuLaunchKernelEx"), 0u);
 }
 
-TEST_F(OverFakeLaunch, allocates_nothing) {
-  int32_t *a = device_array(std::vector<int32_t>(8, 1)), *b = device_array(std::vector<int32_t>(8, 1));
+TEST_F(OverFakeLaunch, AllocatesNothing) {
+  int32_t *a = device_array(std::vector<int32_t>(8, 1)),
+          *b = device_array(std::vector<int32_t>(8, 1));
   int32_t value = 1, n = 8;
   void* params[] = {&a, &a, &value, &n};
-  const husk_launch launch = shape(n, params);
+  const husk_launch launch = launch_for(n, params);
   void* add = add_scalar();
-  memory.fail_at = 1;   // the next allocation would fail
+  memory.fail_at = 1;  // the next allocation would fail
   EXPECT_EQ(port->launch(device, stream, add, &launch, &error), HUSK_OK);
   EXPECT_EQ(port->copy(device, stream, b, a, 32, &error), HUSK_OK);
   EXPECT_EQ(port->fill(device, stream, a, uint64_t{1} << 32, 8, 4, &error), HUSK_OK);
   EXPECT_EQ(memory.fail_at, 1);
 }
 
-TEST_F(OverFakeLaunch, after_a_fault_of_the_device_says_that_the_process_must_restart) {
+TEST_F(OverFakeLaunch, AFaultOfTheDeviceAsksForARestart) {
   int32_t* a = device_array(std::vector<int32_t>(8, 1));
   fake().fail_call("cuStreamSynchronize", 1, 700);
   EXPECT_EQ(port->stream_wait(device, stream, &error), HUSK_DEVICE);
@@ -260,7 +273,7 @@ TEST_F(OverFakeLaunch, after_a_fault_of_the_device_says_that_the_process_must_re
   EXPECT_EQ(read(a, 1)[0], 1);
 }
 
-TEST_F(OverFakeLaunch, of_uploads_waits_for_pinned_memory_to_be_read) {
+TEST_F(OverFakeLaunch, AnUploadWaitsUntilPinnedMemoryIsRead) {
   std::vector<int32_t> source(8, 1);
   int32_t* target = static_cast<int32_t*>(device_memory(32));
   fake().pin(source.data(), 32);

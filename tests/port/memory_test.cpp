@@ -8,8 +8,8 @@ namespace husk::port_test {
 
 EVERY_PORT(Port);
 
-TEST_P(Port, says_what_it_is) {
-  husk_port_properties properties;
+TEST_P(Port, HasProperties) {
+  husk_port_properties properties = HUSK_PORT_PROPERTIES_INIT;
   port->properties(device, &properties);
   EXPECT_STRNE(properties.name, "");
   EXPECT_STRNE(properties.arch, "");
@@ -19,12 +19,12 @@ TEST_P(Port, says_what_it_is) {
   EXPECT_EQ(port->abi, uint32_t{HUSK_PORT_ABI});
   EXPECT_EQ(port->struct_size, sizeof(husk_port));
   const int32_t format = host ? HUSK_IMAGE_ELF : HUSK_IMAGE_CUBIN;
-  EXPECT_GT(port->fit(device, properties.arch, format), 0);
-  EXPECT_EQ(port->fit(device, "no such thing", format), 0);
-  EXPECT_EQ(port->fit(device, properties.arch, 77), 0);
+  EXPECT_GT(port->arch_rank(device, properties.arch, format), 0);
+  EXPECT_EQ(port->arch_rank(device, "no such thing", format), 0);
+  EXPECT_EQ(port->arch_rank(device, properties.arch, 77), 0);
 }
 
-TEST_P(Port, allocates_aligned_memory) {
+TEST_P(Port, AllocatesAlignedMemory) {
   for (const uint64_t size : {0, 1, 255, 256, 257, 1 << 20}) {
     void* piece = nullptr;
     ASSERT_EQ(port->alloc(device, size, &piece, &error), HUSK_OK) << error.text;
@@ -35,44 +35,46 @@ TEST_P(Port, allocates_aligned_memory) {
   port->free(device, nullptr);
 }
 
-TEST_P(Port, refuses_what_does_not_fit_into_memory) {
+TEST_P(Port, RefusesMoreMemoryThanThereIs) {
   void* piece = &piece;
   EXPECT_EQ(port->alloc(device, uint64_t{1} << 60, &piece, &error), HUSK_OUT_OF_MEMORY);
   EXPECT_EQ(error.code, HUSK_OUT_OF_MEMORY);
   EXPECT_TRUE(error_says("1152921504606846976 bytes"));
 }
 
-TEST_P(Port, shares_memory_with_the_host) {
+TEST_P(Port, AllocatesHostFlags) {
   volatile uint32_t* shared = nullptr;
-  ASSERT_EQ(port->share(device, &shared, &error), HUSK_OK) << error.text;
+  ASSERT_EQ(port->alloc_host_flag(device, &shared, &error), HUSK_OK) << error.text;
   ASSERT_NE(shared, nullptr);
   EXPECT_EQ(*shared, 0u);
-  *shared = 7;   // kernels that write it: tests/graph
-  port->unshare(device, shared);
-  port->unshare(device, nullptr);
+  *shared = 7;  // tests/graph has kernels that write a flag
+  port->free_host_flag(device, shared);
+  port->free_host_flag(device, nullptr);
 }
 
-TEST_P(Port, moves_bytes_up_down_and_across) {
+TEST_P(Port, MovesBytesUpDownAndAcross) {
   std::vector<int32_t> numbers(1000);
   std::iota(numbers.begin(), numbers.end(), 7);
   int32_t* a = device_array(numbers);
   int32_t* b = static_cast<int32_t*>(device_memory(4000));
   ASSERT_EQ(port->copy(device, stream, b, a, 4000, &error), HUSK_OK) << error.text;
   EXPECT_EQ(read(b, 1000), numbers);
-  ASSERT_EQ(port->copy(device, stream, b + 10, a, 12, &error), HUSK_OK) << error.text;   // parts, and from within
+  // Parts of the memory, also from its middle.
+  ASSERT_EQ(port->copy(device, stream, b + 10, a, 12, &error), HUSK_OK) << error.text;
   ASSERT_EQ(port->copy(device, stream, b, a + 990, 40, &error), HUSK_OK) << error.text;
   EXPECT_EQ(read(b + 8, 6), (std::vector<int32_t>{1005, 1006, 7, 8, 9, 20}));
 }
 
-TEST_P(Port, has_read_what_it_uploads) {
+TEST_P(Port, HasReadTheSourceWhenAnUploadReturns) {
   std::vector<int32_t> source(500, 1);
   int32_t* target = static_cast<int32_t*>(device_memory(2000));
-  ASSERT_EQ(port->upload(device, stream, target, source.data(), 2000, &error), HUSK_OK) << error.text;
+  ASSERT_EQ(port->upload(device, stream, target, source.data(), 2000, &error), HUSK_OK)
+      << error.text;
   std::fill(source.begin(), source.end(), 2);
   EXPECT_EQ(read(target, 500), std::vector<int32_t>(500, 1));
 }
 
-TEST_P(Port, moves_nothing) {
+TEST_P(Port, MovesNothing) {
   int32_t* a = device_array<int32_t>({1, 2});
   EXPECT_EQ(port->upload(device, stream, a, nullptr, 0, &error), HUSK_OK);
   EXPECT_EQ(port->download(device, stream, nullptr, a, 0, &error), HUSK_OK);
@@ -81,30 +83,31 @@ TEST_P(Port, moves_nothing) {
   EXPECT_EQ(read(a, 2), (std::vector<int32_t>{1, 2}));
 }
 
-TEST_P(Port, fills_every_width) {
+TEST_P(Port, FillsEveryWidth) {
   for (const uint64_t pattern : {uint64_t{0x0102030405060708}, uint64_t{0x1111111122222222},
                                  uint64_t{0x3333333333333333}, uint64_t{0}}) {
     for (const uint32_t width : {1u, 2u, 4u, 8u}) {
       for (const size_t count : {size_t{1}, size_t{3}, size_t{1001}}) {
         char* memory_of_fill = device_array(std::vector<char>((count + 2) * width, 0x77));
-        ASSERT_EQ(port->fill(device, stream, memory_of_fill + width, pattern, width, count, &error), HUSK_OK)
+        ASSERT_EQ(port->fill(device, stream, memory_of_fill + width, pattern, width, count, &error),
+                  HUSK_OK)
             << error.text;
         std::vector<char> wanted((count + 2) * width, 0x77);
         for (size_t i = 1; i <= count; ++i) memcpy(&wanted[i * width], &pattern, width);
         EXPECT_EQ(read(memory_of_fill, wanted.size()), wanted) << width << " x " << count;
-        forget_memory();
+        free_memory();
       }
     }
   }
 }
 
-TEST_P(Port, refuses_fills_of_other_widths) {
+TEST_P(Port, RefusesFillsOfOtherWidths) {
   void* piece = device_memory(64);
   EXPECT_EQ(port->fill(device, stream, piece, 0, 3, 4, &error), HUSK_INVALID_ARGUMENT);
   EXPECT_TRUE(error_says("3"));
 }
 
-TEST_P(Port, keeps_the_order_of_a_stream) {
+TEST_P(Port, KeepsTheOrderOfAStream) {
   int32_t* a = device_array(std::vector<int32_t>(64, 0));
   int32_t* b = device_array(std::vector<int32_t>(64, 0));
   for (uint64_t i = 1; i <= 30; ++i) {
@@ -114,7 +117,7 @@ TEST_P(Port, keeps_the_order_of_a_stream) {
   EXPECT_EQ(read(b, 64), std::vector<int32_t>(64, 30));
 }
 
-TEST_P(Port, works_on_the_default_stream) {
+TEST_P(Port, WorksOnTheDefaultStream) {
   void* own = stream;
   stream = nullptr;
   int32_t* a = device_array(std::vector<int32_t>(8, 5));
@@ -124,7 +127,7 @@ TEST_P(Port, works_on_the_default_stream) {
   stream = own;
 }
 
-TEST_P(Port, serves_several_devices_and_threads) {
+TEST_P(Port, ServesSeveralDevicesAndThreads) {
   const auto work = [this](int32_t seed, std::string* wrong) {
     husk_error mine{};
     void *opened = nullptr, *queue = nullptr, *piece = nullptr;
@@ -138,11 +141,11 @@ TEST_P(Port, serves_several_devices_and_threads) {
     check(port->stream_create(opened, &queue, &mine));
     check(port->alloc(opened, 4096, &piece, &mine));
     for (int32_t i = 0; i < 50; ++i) {
-      int32_t got = 0;
+      int32_t value = 0;
       const int32_t wanted = seed * 1000 + i;
       check(port->fill(opened, queue, piece, static_cast<uint32_t>(wanted), 4, 1024, &mine));
-      check(port->download(opened, queue, &got, static_cast<int32_t*>(piece) + 1000, 4, &mine));
-      if (got != wanted && wrong->empty()) *wrong = "another value than was filled in";
+      check(port->download(opened, queue, &value, static_cast<int32_t*>(piece) + 1000, 4, &mine));
+      if (value != wanted && wrong->empty()) *wrong = "another value than was filled in";
     }
     port->free(opened, piece);
     port->stream_destroy(opened, queue);
@@ -156,7 +159,7 @@ TEST_P(Port, serves_several_devices_and_threads) {
   for (const std::string& text : wrong) EXPECT_EQ(text, "");
 }
 
-TEST_P(Port, refuses_a_device_that_is_not_there) {
+TEST_P(Port, RefusesAMissingDevice) {
   void* other = &other;
   EXPECT_NE(port->open(port->user, 63, &allocator, nullptr, &other, &error), HUSK_OK);
   EXPECT_TRUE(error_says("63"));

@@ -1,9 +1,9 @@
-/* The two functions of NVTX that the port calls, noting names and depth for tests. */
+/* The two functions of NVTX that the port calls; they record names and depth for tests. */
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
-EXPORT char nvtx_heard[4096];   /* the names that were pushed, each with a ';' */
+EXPORT char nvtx_heard[4096]; /* the names of all ranges, each followed by ';' */
 EXPORT int nvtx_depth;
 
 EXPORT int nvtxRangePushA(const char* name);

@@ -11,12 +11,14 @@ class OverFakeOpen : public OverFake {
     NEEDS_FAKE;
     fake().reset();
   }
-  int32_t fit(const char* arch, int32_t format = HUSK_IMAGE_CUBIN) { return port->fit(device, arch, format); }
+  int32_t arch_rank(const char* arch, int32_t format = HUSK_IMAGE_CUBIN) {
+    return port->arch_rank(device, arch, format);
+  }
 };
 
-TEST_F(OverFakeOpen, tells_the_device) {
+TEST_F(OverFakeOpen, HasThePropertiesOfTheDevice) {
   ASSERT_EQ(open(), HUSK_OK) << error.text;
-  husk_port_properties properties;
+  husk_port_properties properties = HUSK_PORT_PROPERTIES_INIT;
   port->properties(device, &properties);
   EXPECT_STREQ(properties.name, "Fake GPU");
   EXPECT_STREQ(properties.arch, "sm_90a");
@@ -24,15 +26,15 @@ TEST_F(OverFakeOpen, tells_the_device) {
   EXPECT_EQ(properties.host_memory, 0);
 }
 
-TEST_F(OverFakeOpen, opens_the_second_device_too) {
+TEST_F(OverFakeOpen, OpensTheSecondDeviceToo) {
   fake().set_devices(2);
   ASSERT_EQ(open(1), HUSK_OK) << error.text;
-  husk_port_properties properties;
+  husk_port_properties properties = HUSK_PORT_PROPERTIES_INIT;
   port->properties(device, &properties);
   EXPECT_EQ(properties.device_index, 1);
 }
 
-TEST_F(OverFakeOpen, says_that_there_is_no_device) {
+TEST_F(OverFakeOpen, ReportsThatThereIsNoDevice) {
   fake().set_devices(0);
   EXPECT_EQ(open(), HUSK_UNSUPPORTED);
   EXPECT_EQ(device, nullptr);
@@ -40,26 +42,26 @@ TEST_F(OverFakeOpen, says_that_there_is_no_device) {
   EXPECT_EQ(error.driver_code, 100);
 }
 
-TEST_F(OverFakeOpen, says_which_devices_there_are) {
+TEST_F(OverFakeOpen, ReportsTheNumberOfDevices) {
   fake().set_devices(3);
   EXPECT_EQ(open(3), HUSK_INVALID_ARGUMENT);
   EXPECT_TRUE(error_says("device 3 shows 3"));
   EXPECT_EQ(open(-1), HUSK_INVALID_ARGUMENT);
 }
 
-TEST_F(OverFakeOpen, says_that_the_driver_is_too_old) {
+TEST_F(OverFakeOpen, ReportsThatTheDriverIsTooOld) {
   fake().set_driver_version(11080);
   EXPECT_EQ(open(), HUSK_UNSUPPORTED);
   EXPECT_TRUE(error_says("11.8 12.0 update"));
 }
 
-TEST_F(OverFakeOpen, names_the_symbol_that_is_missing) {
+TEST_F(OverFakeOpen, NamesTheMissingSymbol) {
   fake().hide("cuGraphLaunch");
   EXPECT_EQ(open(), HUSK_UNSUPPORTED);
   EXPECT_TRUE(error_says("libcuda.so.1 cuGraphLaunch update"));
 }
 
-TEST_F(OverFakeOpen, does_without_what_is_optional) {
+TEST_F(OverFakeOpen, WorksWithoutOptionalFunctions) {
   for (const int32_t version : {12000, 12020, 12030, 12040, 13000}) {
     fake().set_driver_version(version);
     ASSERT_EQ(open(), HUSK_OK) << version << error.text;
@@ -67,68 +69,68 @@ TEST_F(OverFakeOpen, does_without_what_is_optional) {
     int32_t* a = device_array(std::vector<int32_t>(8, 1));
     int32_t value = 1, n = 8;
     void* params[] = {&a, &a, &value, &n};
-    const husk_launch launch = shape(8, params);
+    const husk_launch launch = launch_for(8, params);
     ASSERT_EQ(port->launch(device, stream, add_scalar(), &launch, &error), HUSK_OK) << error.text;
     EXPECT_EQ(read(a, 8), std::vector<int32_t>(8, 2));
     close();
   }
 }
 
-TEST_F(OverFakeOpen, runs_out_of_host_memory) {
+TEST_F(OverFakeOpen, ReportsAFailedAllocation) {
   memory.fail_at = 1;
   EXPECT_EQ(open(), HUSK_OUT_OF_MEMORY);
   EXPECT_EQ(device, nullptr);
 }
 
-TEST_F(OverFakeOpen, fits_code_to_the_device) {
+TEST_F(OverFakeOpen, RanksCodeForTheDevice) {
   const auto opened_at = [this](int32_t major, int32_t minor) {
     close();
     fake().set_capability(major, minor);
     ASSERT_EQ(open(), HUSK_OK) << error.text;
   };
   opened_at(9, 0);
-  EXPECT_GT(fit("sm_90a"), fit("sm_90"));
-  EXPECT_GT(fit("sm_90"), fit("sm_90a", HUSK_IMAGE_PTX));
-  EXPECT_GT(fit("sm_90a", HUSK_IMAGE_PTX), fit("sm_90", HUSK_IMAGE_PTX));
-  EXPECT_GT(fit("sm_90", HUSK_IMAGE_PTX), fit("sm_80", HUSK_IMAGE_PTX));
-  EXPECT_GT(fit("sm_50", HUSK_IMAGE_PTX), 0);
-  for (const char* arch :
-       {"sm_80", "sm_100", "sm_100a", "sm_89", "sm_9", "sm_", "sm_90b", "sm_90aa", "90", "", "sm_90 "}) {
-    EXPECT_EQ(fit(arch), 0) << arch;
+  EXPECT_GT(arch_rank("sm_90a"), arch_rank("sm_90"));
+  EXPECT_GT(arch_rank("sm_90"), arch_rank("sm_90a", HUSK_IMAGE_PTX));
+  EXPECT_GT(arch_rank("sm_90a", HUSK_IMAGE_PTX), arch_rank("sm_90", HUSK_IMAGE_PTX));
+  EXPECT_GT(arch_rank("sm_90", HUSK_IMAGE_PTX), arch_rank("sm_80", HUSK_IMAGE_PTX));
+  EXPECT_GT(arch_rank("sm_50", HUSK_IMAGE_PTX), 0);
+  for (const char* arch : {"sm_80", "sm_100", "sm_100a", "sm_89", "sm_9", "sm_", "sm_90b",
+                           "sm_90aa", "90", "", "sm_90 "}) {
+    EXPECT_EQ(arch_rank(arch), 0) << arch;
   }
-  EXPECT_EQ(fit("sm_100", HUSK_IMAGE_PTX), 0);
-  EXPECT_EQ(fit("sm_90a", HUSK_IMAGE_ELF), 0);
-  EXPECT_EQ(port->fit(device, nullptr, HUSK_IMAGE_CUBIN), 0);
+  EXPECT_EQ(arch_rank("sm_100", HUSK_IMAGE_PTX), 0);
+  EXPECT_EQ(arch_rank("sm_90a", HUSK_IMAGE_ELF), 0);
+  EXPECT_EQ(port->arch_rank(device, nullptr, HUSK_IMAGE_CUBIN), 0);
 
   opened_at(8, 9);
-  EXPECT_GT(fit("sm_89"), fit("sm_86"));
-  EXPECT_GT(fit("sm_86"), fit("sm_80"));
-  EXPECT_GT(fit("sm_80"), fit("sm_89", HUSK_IMAGE_PTX));
-  EXPECT_EQ(fit("sm_90"), 0);
-  EXPECT_EQ(fit("sm_87"), 0);   // Orin's code is for Orin alone
-  husk_port_properties properties;
+  EXPECT_GT(arch_rank("sm_89"), arch_rank("sm_86"));
+  EXPECT_GT(arch_rank("sm_86"), arch_rank("sm_80"));
+  EXPECT_GT(arch_rank("sm_80"), arch_rank("sm_89", HUSK_IMAGE_PTX));
+  EXPECT_EQ(arch_rank("sm_90"), 0);
+  EXPECT_EQ(arch_rank("sm_87"), 0);  // code for Orin runs on Orin only
+  husk_port_properties properties = HUSK_PORT_PROPERTIES_INIT;
   port->properties(device, &properties);
   EXPECT_STREQ(properties.arch, "sm_89");
 
   opened_at(8, 7);
-  EXPECT_GT(fit("sm_87"), 0);
-  EXPECT_EQ(fit("sm_86"), 0);
-  EXPECT_EQ(fit("sm_80"), 0);
-  EXPECT_GT(fit("sm_80", HUSK_IMAGE_PTX), 0);
+  EXPECT_GT(arch_rank("sm_87"), 0);
+  EXPECT_EQ(arch_rank("sm_86"), 0);
+  EXPECT_EQ(arch_rank("sm_80"), 0);
+  EXPECT_GT(arch_rank("sm_80", HUSK_IMAGE_PTX), 0);
 
   opened_at(10, 3);
-  EXPECT_GT(fit("sm_103a"), fit("sm_103f"));
-  EXPECT_GT(fit("sm_103"), fit("sm_100f"));
-  EXPECT_GT(fit("sm_100f"), 0);
-  EXPECT_EQ(fit("sm_100a"), 0);
-  EXPECT_EQ(fit("sm_100a", HUSK_IMAGE_PTX), 0);
-  EXPECT_EQ(fit("sm_120f", HUSK_IMAGE_PTX), 0);
+  EXPECT_GT(arch_rank("sm_103a"), arch_rank("sm_103f"));
+  EXPECT_GT(arch_rank("sm_103"), arch_rank("sm_100f"));
+  EXPECT_GT(arch_rank("sm_100f"), 0);
+  EXPECT_EQ(arch_rank("sm_100a"), 0);
+  EXPECT_EQ(arch_rank("sm_100a", HUSK_IMAGE_PTX), 0);
+  EXPECT_EQ(arch_rank("sm_120f", HUSK_IMAGE_PTX), 0);
   port->properties(device, &properties);
   EXPECT_STREQ(properties.arch, "sm_103a");
 }
 
-// Run by itself, with another libcuda.so.1 or none (CMakeLists.txt).
-TEST(CudaWithout, a_driver_says_what_to_do) {
+// Started by CMakeLists.txt with a libcuda.so.1 that cannot be used.
+TEST(CudaWithout, ADriverTheErrorSaysWhatToDo) {
   if (fake()) GTEST_SKIP() << "the fake driver is there";
   const char* wanted = getenv("HUSK_TEST_OPEN_SAYS");
   if (!wanted) GTEST_SKIP() << "only where the build says which driver is missing";
@@ -136,7 +138,8 @@ TEST(CudaWithout, a_driver_says_what_to_do) {
   const husk_allocator allocator = memory.allocator();
   void* device = &device;
   husk_error error{};
-  EXPECT_EQ(husk_port_cuda()->open(nullptr, 0, &allocator, nullptr, &device, &error), HUSK_UNSUPPORTED);
+  EXPECT_EQ(husk_port_cuda()->open(nullptr, 0, &allocator, nullptr, &device, &error),
+            HUSK_UNSUPPORTED);
   EXPECT_EQ(device, nullptr);
   EXPECT_EQ(error.code, HUSK_UNSUPPORTED);
   EXPECT_NE(std::string(error.text).find(wanted), std::string::npos) << error.text;

@@ -16,7 +16,7 @@
 namespace husk::port_test {
 
 const Fake& fake() {
-  static const Fake found = [] {
+  static const Fake instance = [] {
     Fake controls;
     void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!driver || !dlsym(driver, "fake_reset")) return controls;
@@ -44,7 +44,7 @@ const Fake& fake() {
     get(controls.pin, "fake_pin");
     return controls;
   }();
-  return found;
+  return instance;
 }
 
 void* CountedMemory::allocate(void* user, size_t size, size_t align) {
@@ -52,7 +52,7 @@ void* CountedMemory::allocate(void* user, size_t size, size_t align) {
   EXPECT_LE(align, 64u);
   EXPECT_EQ(align & (align - 1), 0u);
   if (self->fail_at && --self->fail_at == 0) return nullptr;
-  if (size >> 40) return nullptr;   // a sanitizer would stop here
+  if (size >> 40) return nullptr;  // a sanitizer would abort
   void* pointer = std::aligned_alloc(64, (size + 63) / 64 * 64);
   if (pointer) ++self->live;
   return pointer;
@@ -80,9 +80,8 @@ const PortCase* host_case() {
 
 std::vector<const PortCase*> every_port() {
   std::vector<const PortCase*> all;
-  for (const PortCase* each : {host_case(), cuda_case()}) {
+  for (const PortCase* each : {host_case(), cuda_case()})
     if (each) all.push_back(each);
-  }
   return all;
 }
 
@@ -92,7 +91,9 @@ std::vector<const PortCase*> ports_with_graphs() {
   return all;
 }
 
-std::string port_name(const ::testing::TestParamInfo<const PortCase*>& tested) { return tested.param->name; }
+std::string port_name(const ::testing::TestParamInfo<const PortCase*>& tested) {
+  return tested.param->name;
+}
 
 const std::vector<uint8_t> Device::kBinary = {HUSK_POINTER, HUSK_POINTER, HUSK_I32, HUSK_I32};
 
@@ -121,7 +122,7 @@ void Device::SetUp() {
   ASSERT_EQ(port->stream_create(device, &stream, &error), HUSK_OK) << error.text;
 }
 
-void Device::forget_memory() {
+void Device::free_memory() {
   for (void* piece : memories_) port->free(device, piece);
   memories_.clear();
 }
@@ -133,7 +134,7 @@ void Device::close() {
     port->stream_destroy(device, stream);
     stream = nullptr;
   }
-  forget_memory();
+  free_memory();
   for (void* module : modules_) port->module_unload(device, module);
   modules_.clear();
   images_.clear();
@@ -162,14 +163,19 @@ void* Device::device_memory(uint64_t size) {
   return piece;
 }
 
-std::vector<char> read_beside_program(const char* name) {
-  std::ifstream file(std::filesystem::read_symlink("/proc/self/exe").parent_path() / name, std::ios::binary);
+std::vector<char> read_from_program_folder(const char* name) {
+  std::ifstream file(std::filesystem::read_symlink("/proc/self/exe").parent_path() / name,
+                     std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
 Image Device::kernels_image(bool waits) const {
-  if (host) return {HUSK_IMAGE_ELF, "the suite's kernels", read_beside_program("port_kernels_host.so")};
-  if (fake()) return {HUSK_IMAGE_CUBIN, "the suite's kernels", read_beside_program("port_kernels_fake.so")};
+  if (host)
+    return {HUSK_IMAGE_ELF, "the suite's kernels",
+            read_from_program_folder("port_kernels_host.so")};
+  if (fake())
+    return {HUSK_IMAGE_CUBIN, "the suite's kernels",
+            read_from_program_folder("port_kernels_fake.so")};
   const char* text = waits ? kWaitsPtx : kKernelsPtx;
   return {HUSK_IMAGE_PTX, "the suite's kernels", std::vector<char>(text, text + strlen(text) + 1)};
 }
@@ -182,22 +188,29 @@ void* Device::load(const Image& image) {
   return module;
 }
 
-void* Device::kernel(const char* symbol, const std::vector<uint8_t>& params, uint32_t threads, uint32_t shared_bytes,
-                     uint32_t cluster) {
+void* Device::kernel(const char* symbol, const std::vector<uint8_t>& params, uint32_t threads,
+                     uint32_t shared_bytes, uint32_t cluster) {
   const bool waits = strcmp(symbol, "scale_wait") == 0 || strcmp(symbol, "add_weights") == 0;
   if (!module_[waits]) module_[waits] = load(kernels_image(waits));
   if (!module_[waits]) return nullptr;
-  const husk_port_kernel desc = {symbol, params.data(), static_cast<uint32_t>(params.size()), host ? 0 : shared_bytes,
-                                 cluster, host ? 1 : threads};
-  void* found = nullptr;
-  EXPECT_EQ(port->kernel_get(device, module_[waits], &desc, &found, &error), HUSK_OK) << error.text;
-  return found;
+  const husk_port_kernel desc = {sizeof(husk_port_kernel),
+                                 static_cast<uint32_t>(params.size()),
+                                 symbol,
+                                 params.data(),
+                                 host ? 0 : shared_bytes,
+                                 cluster,
+                                 host ? 1 : threads,
+                                 0};
+  void* kernel = nullptr;
+  EXPECT_EQ(port->kernel_get(device, module_[waits], &desc, &kernel, &error), HUSK_OK)
+      << error.text;
+  return kernel;
 }
 
-husk_launch Device::shape(int32_t n, void** params) const {
+husk_launch Device::launch_for(int32_t n, void** params) const {
   const uint32_t threads = host ? 1 : 128;
   const uint32_t blocks = host ? 1 : (static_cast<uint32_t>(n) + threads - 1) / threads;
-  return {{blocks, 1, 1}, {threads, 1, 1}, 0, 1, 0, 0, params};
+  return {sizeof(husk_launch), {blocks, 1, 1}, {threads, 1, 1}, 0, 1, 0, params};
 }
 
 bool Device::error_says(const std::string& words) const {

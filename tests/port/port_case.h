@@ -1,20 +1,22 @@
-// A port under test: opened before each test, closed and checked for leaks after it. The CUDA port is tested over the
-// fake driver where LD_LIBRARY_PATH leads there, else over the machine's own.
+// A port under test: opened before each test, closed and checked for leaks after the test. The CUDA
+// port runs on the fake driver if LD_LIBRARY_PATH names its folder, otherwise on the machine's
+// driver.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <husk/port_cuda.h>
 
 #include <cstdlib>
 #include <deque>
 #include <string>
 #include <vector>
 
+#include <husk/port_cuda.h>
+
 #include "fake.h"
 
 namespace husk::port_test {
 
-// The fake driver's controls, found in the libcuda.so.1 that is loaded; all null over another driver.
+// The controls of the fake driver; all null if another libcuda.so.1 is loaded.
 struct Fake {
   decltype(&fake_reset) reset = nullptr;
   decltype(&fake_fail_at) fail_at = nullptr;
@@ -39,12 +41,12 @@ struct Fake {
 };
 const Fake& fake();
 
-// Host memory that counts what is out, and fails on demand.
+// An allocator of host memory that counts live allocations and fails on demand.
 class CountedMemory {
  public:
   husk_allocator allocator() { return {this, allocate, release}; }
   int live = 0;
-  int fail_at = 0;   // the allocation that fails, counted from 1; 0: none
+  int fail_at = 0;  // the allocation that fails, counted down from 1; 0: no failure
 
  private:
   static void* allocate(void* user, size_t size, size_t align);
@@ -61,15 +63,17 @@ std::vector<const PortCase*> every_port();
 std::vector<const PortCase*> ports_with_graphs();
 std::string port_name(const ::testing::TestParamInfo<const PortCase*>& tested);
 
-// A file of the build; empty if there is none.
-std::vector<char> read_beside_program(const char* name);
+// The content of a file in the program's folder; empty if it does not exist.
+std::vector<char> read_from_program_folder(const char* name);
 
-// A kernel image: its bytes end where the vector ends.
+// A kernel image.
 struct Image {
   int32_t format;
   std::string name;
   std::vector<char> bytes;
-  husk_port_image view() const { return {format, bytes.data(), bytes.size(), name.c_str()}; }
+  husk_port_image view() const {
+    return {sizeof(husk_port_image), format, bytes.data(), bytes.size(), name.c_str()};
+  }
 };
 
 class Device : public ::testing::Test {
@@ -80,44 +84,49 @@ class Device : public ::testing::Test {
 
   husk_status open(int32_t index = 0);
   void close();
-  // Opens it again with options of the CUDA port's, with a stream.
+  // Closes the device and opens it with options of the CUDA port, with a stream.
   void open_with(const husk_cuda_options& options);
 
-  // Memory with this content, freed by TearDown.
+  // Device memory with this content; TearDown frees it.
   template <class T>
   T* device_array(const std::vector<T>& content) {
     T* piece = static_cast<T*>(device_memory(content.size() * sizeof(T)));
-    EXPECT_EQ(port->upload(device, stream, piece, content.data(), content.size() * sizeof(T), &error), HUSK_OK)
+    EXPECT_EQ(
+        port->upload(device, stream, piece, content.data(), content.size() * sizeof(T), &error),
+        HUSK_OK)
         << error.text;
     return piece;
   }
   template <class T>
   std::vector<T> read(const T* piece, size_t count) {
     std::vector<T> content(count);
-    EXPECT_EQ(port->download(device, stream, content.data(), piece, count * sizeof(T), &error), HUSK_OK)
+    EXPECT_EQ(port->download(device, stream, content.data(), piece, count * sizeof(T), &error),
+              HUSK_OK)
         << error.text;
     return content;
   }
   void* device_memory(uint64_t size);
-  void forget_memory();   // frees it all now
+  void free_memory();  // frees the memory of device_array and device_memory now
 
-  // The suite's kernels as this port loads them; `waits`: those that wait for their predecessors.
+  // The image of the suite's kernels for this port. With `waits` it is the image of the kernels
+  // that wait for preceding kernels, which on a GPU is another PTX.
   Image kernels_image(bool waits = false) const;
-  void* load(const Image& image);   // keeps a copy of the image as long as the module
-  // The kernel of the suite's own module, which is loaded when first asked for.
+  void* load(const Image& image);  // keeps a copy of the image until TearDown
+  // A kernel of kernels_image, which is loaded by the first call.
   void* kernel(const char* symbol, const std::vector<uint8_t>& params, uint32_t threads = 128,
                uint32_t shared_bytes = 0, uint32_t cluster = 1);
   void* add_scalar() { return kernel("add_scalar", kBinary); }
-  static const std::vector<uint8_t> kBinary;   // out, in, int, n
+  static const std::vector<uint8_t> kBinary;  // out, in, int, n
 
-  // A launch of one thread an element.
-  husk_launch shape(int32_t n, void** params) const;
+  // A launch with one thread for each of n elements.
+  husk_launch launch_for(int32_t n, void** params) const;
 
-  bool error_says(const std::string& words) const;   // all of them, split at spaces
+  // True if the error text contains all the words, which are separated by spaces.
+  bool error_says(const std::string& words) const;
 
   const husk_port* port;
   husk_port port_with_options{};
-  husk_cuda_options cuda_options{};
+  husk_cuda_options cuda_options = HUSK_CUDA_OPTIONS_INIT;
   const bool host;
   CountedMemory memory;
   husk_allocator allocator{};
@@ -150,7 +159,8 @@ class OverFake : public Cuda {
   void SetUp() override;
 };
 
-#define EVERY_PORT(suite) INSTANTIATE_TEST_SUITE_P(every, suite, ::testing::ValuesIn(every_port()), port_name)
+#define EVERY_PORT(suite) \
+  INSTANTIATE_TEST_SUITE_P(every, suite, ::testing::ValuesIn(every_port()), port_name)
 #define EVERY_PORT_WITH_GRAPHS(suite) \
   INSTANTIATE_TEST_SUITE_P(every, suite, ::testing::ValuesIn(ports_with_graphs()), port_name)
 #define NEEDS_FAKE \

@@ -1,18 +1,19 @@
-// What the C ABI promises beyond a run: bounds, lent memory, copies of inputs and states, updated constants, lifetimes, hpp.
-#include "fixture.h"
-
-#include <husk/husk.hpp>
-
+// The C ABI apart from runs: ranges, external arenas, copies of inputs and states, updates of
+// constants, lifetimes, husk.hpp.
 #include <cstring>
 #include <numeric>
 #include <string>
 
-extern "C" const unsigned char husk_linked[];   // linked.hir
+#include <husk/husk.hpp>
+
+#include "fixture.h"
+
+extern "C" const unsigned char husk_linked[];  // linked.hir
 
 namespace husk::test {
 namespace {
 
-// y = x + w; a counter; x is doubled in place where `twice`.
+// y = x + w, and a counter. If `twice` is true, x is doubled in place.
 const char* const kModel = R"(
 user "author" "a test"
 constant w f32 [4] bytes "0000803f000000400000404000008040"
@@ -58,42 +59,45 @@ TEST(Api, ASessionNarrowsBounds) {
   Floats x;
   Tensor large(HUSK_F32, {4, 1000}, x.data), little(HUSK_F32, {4, 8}, x.data), y(HUSK_F32, {4});
   ASSERT_EQ(m.run({large.value()}, {y.value()}), HUSK_OK) << m.error.text;
-  ASSERT_EQ(husk_session_bound(m.session, 0, 0, 1, 2, 8, &m.error), HUSK_OK) << m.error.text;
-  husk_session_stats stats = {};
-  stats.struct_size = sizeof(stats);
+  ASSERT_EQ(husk_session_set_range(m.session, 0, 0, 1, 2, 8, &m.error), HUSK_OK) << m.error.text;
+  husk_session_stats stats = HUSK_SESSION_STATS_INIT;
   ASSERT_EQ(husk_session_stats_get(m.session, 0, &stats, nullptr), HUSK_OK);
   EXPECT_EQ(stats.arena_bytes, 128u);
   EXPECT_EQ(m.run({large.value()}, {y.value()}), HUSK_INVALID_INPUT);
-  EXPECT_NE(std::strstr(m.error.text, "must be in 2..8: husk_session_bound narrowed it"), nullptr) << m.error.text;
+  EXPECT_NE(std::strstr(m.error.text, "must be in 2..8: husk_session_set_range narrowed it"),
+            nullptr)
+      << m.error.text;
   EXPECT_EQ(m.run({little.value()}, {y.value()}), HUSK_OK) << m.error.text;
-  EXPECT_EQ(husk_session_bound(m.session, 0, 0, 1, 0, 8, &m.error), HUSK_INVALID_ARGUMENT);
-  EXPECT_NE(std::strstr(m.error.text, "does not lie in the file's, 1..1000"), nullptr) << m.error.text;
-  EXPECT_EQ(husk_session_bound(m.session, 0, 0, 2, 1, 8, &m.error), HUSK_INVALID_ARGUMENT);
-  EXPECT_EQ(husk_session_bound(m.session, 0, 1, 0, 1, 8, &m.error), HUSK_INVALID_ARGUMENT);
-  EXPECT_EQ(husk_session_bound(m.session, 2, 0, 0, 1, 8, &m.error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_session_set_range(m.session, 0, 0, 1, 0, 8, &m.error), HUSK_INVALID_ARGUMENT);
+  EXPECT_NE(std::strstr(m.error.text, "does not lie in the file's, 1..1000"), nullptr)
+      << m.error.text;
+  EXPECT_EQ(husk_session_set_range(m.session, 0, 0, 2, 1, 8, &m.error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_session_set_range(m.session, 0, 1, 0, 1, 8, &m.error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_session_set_range(m.session, 2, 0, 0, 1, 8, &m.error), HUSK_INVALID_ARGUMENT);
 }
 
 TEST(Api, TheArenaMayBeLent) {
   husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
-  options.lent_arena = 1;
+  options.external_arena = 1;
   Machine m(kModel, Machine::defaults(), &options);
   ASSERT_NE(m.session, nullptr) << m.error.text;
   Floats x;
   Tensor in(HUSK_F32, {4, 8}, x.data), y(HUSK_F32, {4});
   EXPECT_EQ(m.run({in.value()}, {y.value()}), HUSK_NEEDS_RESIZE);
-  EXPECT_NE(std::strstr(m.error.text, "husk_session_lend_arena with more first"), nullptr) << m.error.text;
+  EXPECT_NE(std::strstr(m.error.text, "husk_session_set_arena with more first"), nullptr)
+      << m.error.text;
   const uint64_t bytes = husk_session_arena_bytes(m.session);
   EXPECT_EQ(bytes, 16000u);
   alignas(256) static uint8_t memory[16384 + 256];
-  EXPECT_EQ(husk_session_lend_arena(m.session, memory + 8, bytes, &m.error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_session_set_arena(m.session, memory + 8, bytes, &m.error), HUSK_INVALID_ARGUMENT);
   for (uint8_t* arena : {memory, memory + 256}) {
-    ASSERT_EQ(husk_session_lend_arena(m.session, arena, bytes, &m.error), HUSK_OK) << m.error.text;
+    ASSERT_EQ(husk_session_set_arena(m.session, arena, bytes, &m.error), HUSK_OK) << m.error.text;
     ASSERT_EQ(m.run({in.value()}, {y.value()}), HUSK_OK) << m.error.text;
     EXPECT_EQ(y.as<float>()[3], 3 + 4.0f);
     EXPECT_EQ(std::memcmp(arena, x.data, 128), 0) << "the buffer lies in the lent memory";
   }
   Machine own(kModel);
-  EXPECT_EQ(husk_session_lend_arena(own.session, memory, bytes, &own.error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_session_set_arena(own.session, memory, bytes, &own.error), HUSK_INVALID_ARGUMENT);
 }
 
 TEST(Api, MisalignedInputsAreCopied) {
@@ -105,14 +109,16 @@ TEST(Api, MisalignedInputsAreCopied) {
   Floats x;
   Tensor odd(HUSK_F32, {4, 8}, x.data + 1), y(HUSK_F32, {4}), even(HUSK_F32, {4, 8}, x.data);
   EXPECT_EQ(strict.run({odd.value()}, {y.value()}), HUSK_INVALID_INPUT);
-  EXPECT_NE(std::strstr(strict.error.text, "set husk_session_options.copy_misaligned"), nullptr) << strict.error.text;
+  EXPECT_NE(std::strstr(strict.error.text, "set husk_session_options.copy_misaligned"), nullptr)
+      << strict.error.text;
   ASSERT_EQ(m.run({odd.value()}, {y.value()}), HUSK_OK) << m.error.text;
   EXPECT_EQ(y.as<float>()[0], 1 + 1.0f);
   ASSERT_EQ(m.run({even.value()}, {y.value()}), HUSK_OK) << m.error.text;
   EXPECT_EQ(y.as<float>()[0], 0 + 1.0f);
   Tensor written(HUSK_F32, {4}, x.data + 3);
   ASSERT_EQ(m.run({written.value()}, {none()}, 1), HUSK_OK) << m.error.text;
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(x.data[3 + i], 2.0f * static_cast<float>(3 + i)) << "what was written goes back";
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(x.data[3 + i], 2.0f * static_cast<float>(3 + i)) << "what was written goes back";
   EXPECT_EQ(x.data[7], 7.0f);
 }
 
@@ -134,7 +140,8 @@ TEST(Api, StatesAreCopiedBetweenSessions) {
   ASSERT_EQ(husk_session_state_get(other, ticks, &count, nullptr), HUSK_OK);
   EXPECT_EQ(count, 3);
   Machine stranger(kModel);
-  EXPECT_EQ(husk_session_state_copy(other, ticks, stranger.session, &m.error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_session_state_copy(other, ticks, stranger.session, &m.error),
+            HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(husk_session_state_copy(other, 77, m.session, &m.error), HUSK_INVALID_ARGUMENT);
   husk_session_release(other);
 }
@@ -146,7 +153,7 @@ TEST(Api, ConstantsAreUpdated) {
   Tensor in(HUSK_F32, {4, 2}, x.data), y(HUSK_F32, {4});
   ASSERT_EQ(m.run({in.value()}, {y.value()}), HUSK_OK);
   EXPECT_EQ(y.as<float>()[1], 1 + 2.0f);
-  husk_storage_info info = {};
+  husk_storage_info info = HUSK_STORAGE_INFO_INIT;
   ASSERT_EQ(husk_program_constant_count(m.program), 1u);
   ASSERT_EQ(husk_program_constant(m.program, 0, &info, nullptr), HUSK_OK);
   EXPECT_STREQ(info.name, "w");
@@ -156,7 +163,8 @@ TEST(Api, ConstantsAreUpdated) {
   for (float base : {100.0f, 200.0f}) {
     const float values[4] = {base, base, base, base};
     const husk_constant_update update = {0, 0, values};
-    ASSERT_EQ(husk_program_update_constants(m.program, &update, 1, &m.error), HUSK_OK) << m.error.text;
+    ASSERT_EQ(husk_program_update_constants(m.program, &update, 1, &m.error), HUSK_OK)
+        << m.error.text;
     ASSERT_EQ(m.run({in.value()}, {y.value()}), HUSK_OK) << m.error.text;
     EXPECT_EQ(y.as<float>()[1], 1 + base);
   }
@@ -176,14 +184,16 @@ TEST(Api, StepsAreTraced) {
   std::string said;
   options.trace_user = &said;
   options.trace = [](void* user, const husk_trace_event* e) {
-    *static_cast<std::string*>(user) += std::to_string(e->step) + " " + e->kind + " " + e->name + " " + e->origin + ";";
+    *static_cast<std::string*>(user) += std::to_string(e->step) + " " + e->kind + " " + e->name +
+                                        " " + e->origin + ";";
   };
   Machine m(kModel, Machine::defaults(), &options);
   ASSERT_NE(m.session, nullptr) << m.error.text;
   Floats x;
   Tensor in(HUSK_F32, {4, 2}, x.data), y(HUSK_F32, {4});
   ASSERT_EQ(m.run({in.value()}, {y.value()}), HUSK_OK) << m.error.text;
-  EXPECT_EQ(said, "0 launch scale model.py:1 t;1 launch add model.py:2 y;2 launch count ;3 launch add ;");
+  EXPECT_EQ(said,
+            "0 launch scale model.py:1 t;1 launch add model.py:2 y;2 launch count ;3 launch add ;");
 }
 
 TEST(Api, HandlesAreReleasedInAnyOrder) {
@@ -196,13 +206,18 @@ TEST(Api, HandlesAreReleasedInAnyOrder) {
     husk_error error = {};
     int released = 0;
     ASSERT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK);
-    ASSERT_EQ(husk_program_load(engine, bytes.data(), bytes.size(), [](void* user, const void*) { ++*static_cast<int*>(user); },
-                                &released, &program, &error), HUSK_OK) << error.text;
+    ASSERT_EQ(husk_program_load(
+                  engine, bytes.data(), bytes.size(),
+                  [](void* user, const void*) { ++*static_cast<int*>(user); }, &released, &program,
+                  &error),
+              HUSK_OK)
+        << error.text;
     ASSERT_EQ(husk_session_create(program, nullptr, &session, &error), HUSK_OK);
     const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     bool lives[3] = {true, true, true};
     for (int which : orders[order]) {
-      EXPECT_EQ(released, lives[1] || lives[2] ? 0 : 1) << "the memory is borrowed while a program or session lives";
+      EXPECT_EQ(released, lives[1] || lives[2] ? 0 : 1)
+          << "the memory is borrowed while a program or session lives";
       lives[which] = false;
       if (which == 0) husk_engine_release(engine);
       if (which == 1) husk_program_release(program);
@@ -217,10 +232,10 @@ TEST(Api, HandlesAreReleasedInAnyOrder) {
 
 TEST(Api, TheAuthorsWordsAreRead) {
   Machine m(kModel);
-  ASSERT_EQ(husk_program_user_count(m.program), 1u);
-  EXPECT_STREQ(husk_program_user_key(m.program, 0), "author");
-  EXPECT_STREQ(husk_program_user_value(m.program, 0), "a test");
-  EXPECT_STREQ(husk_program_user_value(m.program, 1), "");
+  ASSERT_EQ(husk_program_metadata_count(m.program), 1u);
+  EXPECT_STREQ(husk_program_metadata_key(m.program, 0), "author");
+  EXPECT_STREQ(husk_program_metadata_value(m.program, 0), "a test");
+  EXPECT_STREQ(husk_program_metadata_value(m.program, 1), "");
 }
 
 TEST(Api, AnArtifactIsLinkedIn) {

@@ -1,7 +1,8 @@
-// Asserts that kernels write down, as those of a GPU do: who is told, when, and in which words. On the GPU's port: tests/graph.
-#include "fixture.h"
-
+// Asserts in kernels that store the number of a failed check, as a GPU's kernels do: which call
+// reports the failure, when, and with which text. tests/graph has the same tests on the CUDA port.
 #include <cstring>
+
+#include "fixture.h"
 
 namespace husk::test {
 namespace {
@@ -43,7 +44,8 @@ TEST(Asserts, AreToldOnceByTheNextCallThatWaitsOrRuns) {
   EXPECT_EQ(husk_session_wait(m.session, nullptr), HUSK_OK);
 }
 
-// What is read behind a failed assert may be anything: the run says nothing of it, the wait does.
+// A value that is read after a failed assert may be anything. The run does not report the failure;
+// the wait does.
 TEST(Asserts, OfARunThatReads) {
   Machine m(kProgram);
   ASSERT_EQ(m.run({integer(2)}, {none()}, 1), HUSK_OK) << m.error.text;

@@ -1,4 +1,4 @@
-#include "blake2b.h"
+#include "base/blake2b.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,8 @@ namespace {
 
 std::string digest(const std::string& text, size_t piece) {
   husk::Blake2b hash;
-  for (size_t i = 0; i < text.size(); i += piece) hash.update(text.data() + i, std::min(piece, text.size() - i));
+  for (size_t i = 0; i < text.size(); i += piece)
+    hash.update(text.data() + i, std::min(piece, text.size() - i));
   uint8_t out[32];
   hash.finish(out);
   char hex[65];
@@ -17,7 +18,7 @@ std::string digest(const std::string& text, size_t piece) {
   return hex;
 }
 
-// Expected: Python's hashlib.blake2b(..., digest_size=32).
+// The expected values are those of Python's hashlib.blake2b(..., digest_size=32).
 TEST(Blake2b, AgreesWithHashlib) {
   EXPECT_EQ(digest("", 1), "0e5751c026e543b2e8ab2eb06099daa1d1e5df47778f7787faab45cdf12fe3a8");
   EXPECT_EQ(digest("abc", 1), "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
@@ -28,7 +29,8 @@ TEST(Blake2b, PiecesDoNotMatter) {
     std::string text;
     for (size_t i = 0; i < length; ++i) text += static_cast<char>(i * 7);
     const std::string whole = digest(text, length);
-    for (size_t piece : {1u, 3u, 64u, 128u, 129u}) EXPECT_EQ(digest(text, piece), whole) << length << " " << piece;
+    for (size_t piece : {1u, 3u, 64u, 128u, 129u})
+      EXPECT_EQ(digest(text, piece), whole) << length << " " << piece;
   }
 }
 

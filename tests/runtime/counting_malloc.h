@@ -4,7 +4,7 @@
 
 namespace husk::test {
 
-// Calls of malloc and its kin by this thread, since it started; 0 for ever under sanitizers.
+// The number of calls of malloc and related functions by this thread; always 0 under sanitizers.
 uint64_t malloc_calls();
 
 }  // namespace husk::test

@@ -1,18 +1,17 @@
 // Every scalar op against its meaning in ops.def, with numbers and with intervals.
-#include "evaluate.h"
-
-#include "fixture.h"
-#include "session.h"
-
 #include <cmath>
 #include <memory>
 #include <random>
 #include <stdexcept>
 
+#include "fixture.h"
+#include "model/interval.h"
+#include "session/session.h"
+
 namespace husk {
 namespace {
 
-// Rows made by hand: one scalar op over two or three registers that hold what the test says.
+// A program of one scalar op over two or three registers with given values.
 class Ops {
  public:
   Register run(Scalar op, std::vector<Register> operands, husk_status* status = nullptr) {
@@ -21,7 +20,8 @@ class Ops {
       const uint64_t bits = static_cast<uint64_t>(operands[i].i);
       scalars.emplace_back(0, 0, 0, static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32));
     }
-    scalars.emplace_back(static_cast<uint16_t>(op), 0, 0, operands.size() > 1 ? 1 : 0, operands.size() > 2 ? 2 : 0);
+    scalars.emplace_back(static_cast<uint16_t>(op), 0, 0, operands.size() > 1 ? 1 : 0,
+                         operands.size() > 2 ? 2 : 0);
     fb::Segment segment(0, static_cast<uint32_t>(scalars.size()), 0, 0, kNone, kNone);
     flatbuffers::FlatBufferBuilder builder;
     builder.Finish(fb::CreateFunctionDirect(builder, "f", nullptr, nullptr, &none_));
@@ -33,12 +33,16 @@ class Ops {
     std::vector<Register> registers(scalars.size());
     husk_error error;
     const Status result = evaluate(code, 0, nullptr, nullptr, registers.data(), &error);
-    if (status) *status = husk_status(result);
-    else EXPECT_EQ(result, Status::ok) << error.text;
+    if (status)
+      *status = husk_status(result);
+    else
+      EXPECT_EQ(result, Status::ok) << error.text;
     return registers.back();
   }
 
-  int64_t ints(Scalar op, int64_t a, int64_t b = 0) { return run(op, {Register{a}, Register{b}}).i; }
+  int64_t ints(Scalar op, int64_t a, int64_t b = 0) {
+    return run(op, {Register{a}, Register{b}}).i;
+  }
   husk_status status(Scalar op, int64_t a, int64_t b) {
     husk_status status;
     run(op, {Register{a}, Register{b}}, &status);
@@ -54,7 +58,9 @@ class Ops {
   std::vector<flatbuffers::Offset<fb::Variant>> none_;
 };
 
-int64_t python_floor(int64_t a, int64_t b) { return static_cast<int64_t>(std::floor(static_cast<double>(a) / static_cast<double>(b))); }
+int64_t python_floor(int64_t a, int64_t b) {
+  return static_cast<int64_t>(std::floor(static_cast<double>(a) / static_cast<double>(b)));
+}
 
 TEST(Evaluate, DivisionRoundsAsPythonDoes) {
   Ops ops;
@@ -81,19 +87,22 @@ TEST(Evaluate, DivisionByTheLimits) {
   EXPECT_EQ(ops.ints(Scalar::op_cdiv, INT64_MAX, 2), INT64_MAX / 2 + 1);
 }
 
-// A constant at a limit of int64 is a number: what is made of it stays inside its interval.
+// A constant at a limit of int64 is a number and not "unbounded": results computed from it stay
+// inside their intervals.
 TEST(Interval, LimitsAreNumbers) {
-  for (const char* text : {"sub(0, 9223372036854775807)", "floordiv(n, 9223372036854775807)",
-                           "floordiv(9223372036854775807, max(n, 22))", "min(n, -9223372036854775807)"}) {
-    test::Machine machine(std::string("function f { input n int 1..50 output k int variant cpu { return (int ") + text +
-                          ") } }");
+  for (const char* text :
+       {"sub(0, 9223372036854775807)", "floordiv(n, 9223372036854775807)",
+        "floordiv(9223372036854775807, max(n, 22))", "min(n, -9223372036854775807)"}) {
+    test::Machine machine(
+        std::string("function f { input n int 1..50 output k int variant cpu { return (int ") +
+        text + ") } }");
     ASSERT_NE(machine.session, nullptr) << machine.error.text;
-    const Frame& frame = *machine.session->frames[0];
+    const runtime::Frame& frame = *machine.session->frames[0];
     for (int64_t n : {1, 22, 50}) {
       ASSERT_EQ(machine.run({test::integer(n)}, {test::integer(0)}), HUSK_OK) << machine.error.text;
       for (uint32_t r = 0; r < frame.code.scalars.size; ++r) {
-        EXPECT_GE(frame.registers[r].i, frame.intervals[r].low) << text;
-        EXPECT_LE(frame.registers[r].i, frame.intervals[r].high) << text;
+        EXPECT_GE(frame.prologue.registers[r].i, frame.prologue.intervals[r].low) << text;
+        EXPECT_LE(frame.prologue.registers[r].i, frame.prologue.intervals[r].high) << text;
       }
     }
   }
@@ -172,20 +181,25 @@ TEST(Evaluate, GuardsPassAndFail) {
   EXPECT_EQ(status, HUSK_OK);
 }
 
-// For random programs over one symbol: every number that a run computes lies in the interval of its register.
+// In random programs over one symbol, every number that a run computes lies in the interval of its
+// register.
 TEST(Interval, HoldsEveryNumber) {
   std::mt19937 random(3);
-  const char* binary[] = {"add", "sub", "mul", "floordiv", "mod", "cdiv", "min", "max", "eq", "ne", "lt", "le", "and", "or"};
+  const char* binary[] = {"add", "sub", "mul", "floordiv", "mod", "cdiv", "min",
+                          "max", "eq",  "ne",  "lt",       "le",  "and",  "or"};
   for (int round = 0; round < 60; ++round) {
-    std::string text = "function f { input x tensor f32 [2..9] input n int -4..7 output k int variant cpu {\n"
-                       "let v0 = size(x, 0)\nlet v1 = n\n";
+    std::string text =
+        "function f { input x tensor f32 [2..9] input n int -4..7 output k int variant cpu {\n"
+        "let v0 = size(x, 0)\nlet v1 = n\n";
     int values = 2;
     for (; values < 14; ++values) {
       auto operand = [&] {
-        return random() % 4 ? "v" + std::to_string(random() % values) : std::to_string(int(random() % 9) - 3);
+        return random() % 4 ? "v" + std::to_string(random() % values)
+                            : std::to_string(int(random() % 9) - 3);
       };
       const char* op = binary[random() % 14];
-      text += "let v" + std::to_string(values) + " = " + op + "(" + operand() + ", " + operand() + ")\n";
+      text += "let v" + std::to_string(values) + " = " + op + "(" + operand() + ", " + operand() +
+              ")\n";
     }
     std::string sum = "v2";
     for (int i = 3; i < values; ++i) sum = "add(" + sum + ", mul(v" + std::to_string(i) + ", 3))";
@@ -194,17 +208,17 @@ TEST(Interval, HoldsEveryNumber) {
     try {
       machine = std::make_unique<test::Machine>(text);
     } catch (const std::runtime_error&) {
-      continue;  // a division by a constant 0: refused by the compiler
+      continue;  // The compiler refuses a division by the constant 0.
     }
     ASSERT_NE(machine->session, nullptr) << machine->error.text;
-    const Frame& frame = *machine->session->frames[0];
+    const runtime::Frame& frame = *machine->session->frames[0];
     for (int64_t size = 2; size <= 9; ++size)
       for (int64_t n = -4; n <= 7; ++n) {
         test::Tensor x(HUSK_F32, {size});
         if (machine->run({x.value(), test::integer(n)}, {test::integer(0)}) != HUSK_OK) continue;
         for (uint32_t r = 0; r < frame.code.scalars.size; ++r) {
-          EXPECT_GE(frame.registers[r].i, frame.intervals[r].low) << text << r;
-          EXPECT_LE(frame.registers[r].i, frame.intervals[r].high) << text << r;
+          EXPECT_GE(frame.prologue.registers[r].i, frame.prologue.intervals[r].low) << text << r;
+          EXPECT_LE(frame.prologue.registers[r].i, frame.prologue.intervals[r].high) << text << r;
         }
       }
   }

@@ -1,18 +1,21 @@
 #include "fixture.h"
 
-#include "compile.h"
-
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
 #include <utility>
 
+#include <husk/ops.h>
+
+#include "compile.h"
+
 namespace husk::test {
 
 std::vector<uint8_t> artifact(const std::string& body) {
   const std::filesystem::path image = HUSK_TEST_KERNELS;
-  const std::string head = "hir 1\nproducer \"test\"\ntarget cpu host \"" HUSK_TEST_ARCH "\"\nimage kernels cpu elf \"" +
+  const std::string head = "hir 1\nproducer \"test\"\ntarget cpu host \"" HUSK_TEST_ARCH
+                           "\"\nimage kernels cpu elf \"" +
                            image.filename().string() + "\"\n" + R"(
 kernel add kernels "add" (ptr, ptr, ptr, i64)
 kernel scale kernels "scale" (ptr, ptr, f32, i32)
@@ -23,7 +26,8 @@ kernel fail_assert kernels "fail_assert" (i64, ptr)
 kernel record kernels "record" (ptr, bool, i8, u16, i32, u64, f16, bf16, f32, f64)
 )";
   auto made = compiler::compile_text(head + body, image.parent_path());
-  if (auto* error = std::get_if<compiler::Error>(&made)) throw std::runtime_error(compiler::describe(*error, "test.hir"));
+  if (auto* error = std::get_if<compiler::Error>(&made))
+    throw std::runtime_error(compiler::describe(*error, "test.hir"));
   return std::get<0>(made);
 }
 
@@ -63,21 +67,20 @@ husk_engine_options Machine::defaults() {
   return options;
 }
 
-Machine::Machine(const std::string& body, husk_engine_options options, const husk_session_options* session_options,
-                 std::vector<husk_op> extra)
+Machine::Machine(const std::string& body, husk_engine_options options,
+                 const husk_session_options* session_options, std::vector<husk_op> extra)
     : Machine(artifact(body), options, session_options, std::move(extra)) {}
 
-Machine::Machine(const std::vector<uint8_t>& file, husk_engine_options options, const husk_session_options* session_options,
-                 std::vector<husk_op> extra)
+Machine::Machine(const std::vector<uint8_t>& file, husk_engine_options options,
+                 const husk_session_options* session_options, std::vector<husk_op> extra)
     : bytes_(file) {
   if (husk_engine_create(&options, &engine, &error) != HUSK_OK) return;
-  uint32_t ops = 0;
-  const husk_op* op = husk_host_ops(&ops);
-  for (uint32_t i = 0; i < ops; ++i)
-    if (husk_engine_add_op(engine, &op[i], &error) != HUSK_OK) return;
+  if (husk_ops_add_all(engine, &error) != HUSK_OK) return;
   for (const husk_op& own : extra)
     if (husk_engine_add_op(engine, &own, &error) != HUSK_OK) return;
-  if (husk_program_load(engine, bytes_.data(), bytes_.size(), nullptr, nullptr, &program, &error) != HUSK_OK) return;
+  if (husk_program_load(engine, bytes_.data(), bytes_.size(), nullptr, nullptr, &program, &error) !=
+      HUSK_OK)
+    return;
   husk_session_create(program, session_options, &session, &error);
 }
 
@@ -88,13 +91,16 @@ Machine::~Machine() {
 }
 
 husk_status Machine::resize(std::vector<husk_value> inputs, uint32_t function) {
-  return husk_session_resize(session, function, inputs.data(), static_cast<uint32_t>(inputs.size()), &error);
+  return husk_session_resize(session, function, inputs.data(), static_cast<uint32_t>(inputs.size()),
+                             &error);
 }
 
-husk_status Machine::run(std::vector<husk_value> inputs, std::vector<husk_value> outputs, uint32_t function) {
+husk_status Machine::run(std::vector<husk_value> inputs, std::vector<husk_value> outputs,
+                         uint32_t function) {
   results = std::move(outputs);
-  return husk_session_run(session, function, nullptr, inputs.data(), static_cast<uint32_t>(inputs.size()),
-                          results.data(), static_cast<uint32_t>(results.size()), &error);
+  return husk_session_run(session, function, nullptr, inputs.data(),
+                          static_cast<uint32_t>(inputs.size()), results.data(),
+                          static_cast<uint32_t>(results.size()), &error);
 }
 
 }  // namespace husk::test

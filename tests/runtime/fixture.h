@@ -1,22 +1,24 @@
-// What the runtime's tests share: an artifact from text, an engine on the host port, values.
+// Common parts of the runtime's tests: an artifact from text, an engine on the host port, values.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <husk/husk.h>
-#include <husk/port_host.h>
-
-#include "../values.h"
 
 #include <array>
 #include <string>
 #include <vector>
 
+#include <husk/husk.h>
+#include <husk/port_host.h>
+
+#include "../values.h"
+
 namespace husk::test {
 
-// Compiles a program; the test kernels are the image "kernels.so" of target host HUSK_TEST_ARCH. Throws on an error in the text.
+// Compiles a program; the test kernels are the image "kernels.so" of target host HUSK_TEST_ARCH.
+// Throws on an error in the text.
 std::vector<uint8_t> artifact(const std::string& body);
 
-// Bytes aligned as husk_program_load wants them.
+// Memory that is aligned as husk_program_load requires.
 class Aligned {
  public:
   explicit Aligned(const std::vector<uint8_t>& bytes);
@@ -31,16 +33,19 @@ class Aligned {
   size_t size_;
 };
 
-// A tensor over memory of the test's, contiguous unless strides are given.
+// A tensor over memory of the test. It is contiguous unless strides are given.
 struct Tensor {
   DLTensor dl = {};
   std::vector<int64_t> shape, strides;
   std::vector<uint8_t> own;
 
-  Tensor(husk_dtype dtype, std::vector<int64_t> sizes, void* data = nullptr, std::vector<int64_t> steps = {});
+  Tensor(husk_dtype dtype, std::vector<int64_t> sizes, void* data = nullptr,
+         std::vector<int64_t> steps = {});
   Tensor(const Tensor&) = delete;
   template <class T>
-  T* as() { return static_cast<T*>(dl.data); }
+  T* as() {
+    return static_cast<T*>(dl.data);
+  }
   husk_value value();
 };
 
@@ -48,14 +53,17 @@ struct Tensor {
 class Machine {
  public:
   explicit Machine(const std::string& body, husk_engine_options options = defaults(),
-                   const husk_session_options* session_options = nullptr, std::vector<husk_op> extra = {});
-  // Of an artifact.
+                   const husk_session_options* session_options = nullptr,
+                   std::vector<husk_op> extra = {});
+  // Loads an artifact.
   explicit Machine(const std::vector<uint8_t>& file, husk_engine_options options = defaults(),
-                   const husk_session_options* session_options = nullptr, std::vector<husk_op> extra = {});
+                   const husk_session_options* session_options = nullptr,
+                   std::vector<husk_op> extra = {});
   ~Machine();
   static husk_engine_options defaults();
 
-  husk_status run(std::vector<husk_value> inputs, std::vector<husk_value> outputs, uint32_t function = 0);
+  husk_status run(std::vector<husk_value> inputs, std::vector<husk_value> outputs,
+                  uint32_t function = 0);
   husk_status resize(std::vector<husk_value> inputs, uint32_t function = 0);
 
   husk_engine* engine = nullptr;

@@ -1,9 +1,11 @@
-// Host memory: every failed allocation is a clean error without a leak, and a run allocates nothing.
-#include "counting_malloc.h"
-#include "fixture.h"
-#include "memory.h"
+// Host memory: every failed allocation is a clean error without a leak, and a run allocates
+// nothing.
+#include "base/memory.h"
 
 #include <cstring>
+
+#include "counting_malloc.h"
+#include "fixture.h"
 
 namespace husk::test {
 namespace {
@@ -28,7 +30,7 @@ function f {
 }
 )";
 
-// Counts, and refuses the n-th allocation.
+// Counts allocations, and refuses the n-th one.
 struct Counter {
   int64_t live = 0, calls = 0, refuse = -1;
 
@@ -78,7 +80,7 @@ TEST(Memory, EveryRefusedAllocationIsAnErrorWithoutALeak) {
     if (done) break;
     ASSERT_LT(n, 1000);
   }
-  EXPECT_GT(refused, 20);  // the sweep did meet the allocations
+  EXPECT_GT(refused, 20);  // The sweep reached the allocations.
 }
 
 TEST(Memory, ARunAllocatesNothing) {
@@ -93,10 +95,13 @@ TEST(Memory, ARunAllocatesNothing) {
   const int64_t before = counter.calls;
   const uint64_t mallocs = malloc_calls();
   for (int i = 0; i < 100; ++i) {
-    ASSERT_EQ(husk_session_run(m.session, 0, nullptr, &in, 1, &to, 1, &m.error), HUSK_OK) << m.error.text;
-    ASSERT_EQ(husk_session_run(m.session, 0, nullptr, &more, 1, &there, 1, &m.error), HUSK_OK) << m.error.text;
+    ASSERT_EQ(husk_session_run(m.session, 0, nullptr, &in, 1, &to, 1, &m.error), HUSK_OK)
+        << m.error.text;
+    ASSERT_EQ(husk_session_run(m.session, 0, nullptr, &more, 1, &there, 1, &m.error), HUSK_OK)
+        << m.error.text;
     husk_value wrong = to;
-    ASSERT_EQ(husk_session_run(m.session, 0, nullptr, &more, 1, &wrong, 1, &m.error), HUSK_INVALID_INPUT);
+    ASSERT_EQ(husk_session_run(m.session, 0, nullptr, &more, 1, &wrong, 1, &m.error),
+              HUSK_INVALID_INPUT);
   }
   EXPECT_EQ(malloc_calls(), mallocs);
   EXPECT_EQ(counter.calls, before);
@@ -111,12 +116,14 @@ TEST(Memory, BorrowedBytesAreGivenBackOnce) {
   int released = 0;
   auto release = [](void* user, const void*) { ++*static_cast<int*>(user); };
   husk_program* program = nullptr;
-  ASSERT_EQ(husk_program_load(engine, bytes.data(), bytes.size(), release, &released, &program, &error), HUSK_OK);
+  ASSERT_EQ(
+      husk_program_load(engine, bytes.data(), bytes.size(), release, &released, &program, &error),
+      HUSK_OK);
   husk_session* session = nullptr;
   ASSERT_EQ(husk_session_create(program, nullptr, &session, &error), HUSK_OK);
   husk_program_release(program);
   husk_engine_release(engine);
-  EXPECT_EQ(released, 0);  // the session still needs them
+  EXPECT_EQ(released, 0);  // The session still needs the handles.
   EXPECT_EQ(husk_session_run(session, 0, nullptr, nullptr, 0, nullptr, 0, &error), HUSK_OK);
   husk_session_release(session);
   EXPECT_EQ(released, 1);
@@ -134,12 +141,15 @@ TEST(Memory, AFailedLoadDoesNotReleaseBorrowedBytes) {
   ASSERT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK);
   int released = 0;
   husk_program* program = nullptr;
-  EXPECT_EQ(husk_program_load(engine, bytes.data(), bytes.size(),
-                              [](void* user, const void*) { ++*static_cast<int*>(user); }, &released, &program, &error),
-            HUSK_INVALID_FILE);
+  EXPECT_EQ(
+      husk_program_load(
+          engine, bytes.data(), bytes.size(),
+          [](void* user, const void*) { ++*static_cast<int*>(user); }, &released, &program, &error),
+      HUSK_INVALID_FILE);
   EXPECT_EQ(program, nullptr);
   EXPECT_EQ(released, 0);
-  EXPECT_EQ(husk_program_load(engine, static_cast<const char*>(bytes.data()) + 8, 64, nullptr, nullptr, &program, &error),
+  EXPECT_EQ(husk_program_load(engine, static_cast<const char*>(bytes.data()) + 8, 64, nullptr,
+                              nullptr, &program, &error),
             HUSK_INVALID_ARGUMENT);
   husk_engine_release(engine);
 }

@@ -1,16 +1,16 @@
-// The oracle of plans and graphs: on random programs, every two steps whose bytes conflict are joined by a path of edges,
-// no edge is there without need, and no two buffers that are alive together share a byte.
-#include "lives.h"
+// Checks plans and graphs on random programs: every two steps whose bytes conflict are joined by a
+// path of edges, no edge is redundant, and no two buffers that are live at the same time share a
+// byte.
+#include <random>
 
 #include "fixture.h"
-#include "session.h"
-
-#include <random>
+#include "plan/liveness.h"
+#include "session/session.h"
 
 namespace husk {
 namespace {
 
-// Random launches over views of a few buffers; some of the views are halves.
+// Random launches over views of a few buffers; some views are halves of a buffer.
 std::string random_program(std::mt19937& random, int steps, int buffers) {
   std::string text = R"(function f {
   input x tensor f32 [64..256]
@@ -21,7 +21,8 @@ std::string random_program(std::mt19937& random, int steps, int buffers) {
     buffer y of output bytes mul(n, 4)
 )";
   for (int b = 0; b < buffers; ++b)
-    text += "    buffer b" + std::to_string(b) + " bytes mul(n, " + std::to_string(4 * (1 + random() % 3)) + ") align 64\n";
+    text += "    buffer b" + std::to_string(b) + " bytes mul(n, " +
+            std::to_string(4 * (1 + random() % 3)) + ") align 64\n";
   auto view = [&](const char* access) {
     const int b = static_cast<int>(random() % buffers);
     std::string out = std::string(access) + " b" + std::to_string(b);
@@ -30,57 +31,61 @@ std::string random_program(std::mt19937& random, int steps, int buffers) {
   };
   text += "    launch scale grid (1, 1, 1) (read x, write b0, 1.0, 1)\n";
   for (int s = 0; s < steps; ++s)
-    text += "    launch scale grid (1, 1, 1) (" + view("read") + ", " + view(random() % 4 ? "write" : "both") + ", 2.0, 1)\n";
+    text += "    launch scale grid (1, 1, 1) (" + view("read") + ", " +
+            view(random() % 4 ? "write" : "both") + ", 2.0, 1)\n";
   return text + "    launch scale grid (1, 1, 1) (" + view("read") +
          ", write y, 1.0, 1)\n    return (tensor y f32 [n] [1])\n  }\n}\n";
 }
 
 bool meet(uint64_t a, uint64_t b, uint64_t c, uint64_t d) { return a < d && c < b; }
 
-// Bytes that an access can touch: which memory, from, to. Arena buffers are one memory, every other buffer its own.
+// The bytes that an access can touch: the memory, and a range in it. All arena buffers are in one
+// memory; every other buffer is a memory of its own.
 struct Range {
   uint32_t memory;
   uint64_t low, high;
 };
 
-Range range_of(const Frame& frame, const Access& access, bool placed) {
-  const uint32_t block = frame.block_of[access.buffer];
+Range range_of(const runtime::Frame& frame, const Access& access, bool placed) {
+  const uint32_t block = frame.memory.block_of[access.buffer];
   if (block == kNone || !placed) return {access.buffer, access.low, access.high};
-  const uint64_t offset = frame.blocks[block].offset, size = frame.blocks[block].size;
+  const uint64_t offset = frame.memory.blocks[block].offset, size = frame.memory.blocks[block].size;
   return {kNone, offset + std::min(access.low, size), offset + std::min(access.high, size)};
 }
 
-void expect_ordered(const Frame& frame, const Order& order, bool placed) {
-  for (const Access& a : frame.accesses)
-    for (const Access& b : frame.accesses) {
+void expect_ordered(const runtime::Frame& frame, const Dependences& dependences, bool placed) {
+  for (const Access& a : frame.memory.accesses)
+    for (const Access& b : frame.memory.accesses) {
       if (a.step >= b.step || (!writes(a.access) && !writes(b.access))) continue;
       const Range x = range_of(frame, a, placed), y = range_of(frame, b, placed);
       if (x.memory != y.memory || !meet(x.low, x.high, y.low, y.high)) continue;
-      EXPECT_TRUE(order.ancestors.test(b.step, a.step)) << "steps " << a.step << " and " << b.step;
+      EXPECT_TRUE(dependences.ancestors.test(b.step, a.step))
+          << "steps " << a.step << " and " << b.step;
     }
 }
 
-// The ancestors are exactly what the edges reach, and no edge follows from others.
-void expect_least(const Order& order, uint32_t steps) {
+// The ancestors of a step are exactly the steps that its edges reach, and no edge follows from
+// other edges.
+void expect_least(const Dependences& dependences, uint32_t steps) {
   std::vector<std::vector<bool>> reach(steps, std::vector<bool>(steps));
-  for (const Edge& edge : order.edges) {  // sorted by `to`
+  for (const Edge& edge : dependences.edges) {  // sorted by `to`
     reach[edge.to][edge.from] = true;
     for (uint32_t s = 0; s < steps; ++s)
       if (reach[edge.from][s]) reach[edge.to][s] = true;
   }
   for (uint32_t t = 0; t < steps; ++t)
-    for (uint32_t s = 0; s < steps; ++s) EXPECT_EQ(reach[t][s], order.ancestors.test(t, s));
-  for (const Edge& edge : order.edges)
-    for (const Edge& other : order.edges)
+    for (uint32_t s = 0; s < steps; ++s) EXPECT_EQ(reach[t][s], dependences.ancestors.test(t, s));
+  for (const Edge& edge : dependences.edges)
+    for (const Edge& other : dependences.edges)
       if (other.to == edge.to && other.from != edge.from) {
         EXPECT_FALSE(reach[other.from][edge.from]);
       }
 }
 
-void expect_apart(const Frame& frame, const BitRows* shareable) {
-  for (size_t i = 0; i < frame.block_count; ++i)
+void expect_apart(const runtime::Frame& frame, const BitRows* shareable) {
+  for (size_t i = 0; i < frame.memory.blocks.size(); ++i)
     for (size_t j = 0; j < i; ++j) {
-      const Block &a = frame.blocks[i], &b = frame.blocks[j];
+      const Block &a = frame.memory.blocks[i], &b = frame.memory.blocks[j];
       if (a.first > a.last || b.first > b.last || !a.size || !b.size) continue;
       if (shareable ? shareable->test(i, j) : !(a.first <= b.last && b.first <= a.last)) continue;
       EXPECT_FALSE(meet(a.offset, a.offset + a.size, b.offset, b.offset + b.size)) << i << " " << j;
@@ -90,34 +95,49 @@ void expect_apart(const Frame& frame, const BitRows* shareable) {
 TEST(Order, RandomProgramsAreOrderedAsTheirBytesWant) {
   std::mt19937 random(11);
   for (int round = 0; round < 40; ++round) {
-    test::Machine machine(random_program(random, 4 + static_cast<int>(random() % 30), 2 + static_cast<int>(random() % 8)));
+    test::Machine machine(random_program(random, 4 + static_cast<int>(random() % 30),
+                                         2 + static_cast<int>(random() % 8)));
     ASSERT_NE(machine.session, nullptr) << machine.error.text;
-    Frame& frame = *machine.session->frames[0];
-    ASSERT_TRUE(frame.bounded);
+    runtime::Frame& frame = *machine.session->frames[0];
+    ASSERT_TRUE(frame.memory.bounded);
     expect_apart(frame, nullptr);
     std::vector<Placement> placements(frame.code.buffers.size);
     for (uint32_t b = 0; b < placements.size(); ++b)
-      if (frame.block_of[b] != kNone)
-        placements[b] = {frame.blocks[frame.block_of[b]].offset, frame.blocks[frame.block_of[b]].size};
-    Order apart, placed;
-    ASSERT_EQ(apart.build(frame.code, frame.accesses, nullptr, frame.allocator(), nullptr), Status::ok);
-    ASSERT_EQ(placed.build(frame.code, frame.accesses, placements.data(), frame.allocator(), nullptr), Status::ok);
+      if (frame.memory.block_of[b] != kNone)
+        placements[b] = {frame.memory.blocks[frame.memory.block_of[b]].offset,
+                         frame.memory.blocks[frame.memory.block_of[b]].size};
+    Dependences apart, placed;
+    ASSERT_EQ(apart.build(frame.code, frame.memory.accesses, nullptr, frame.session->allocator(),
+                          nullptr),
+              Status::ok);
+    ASSERT_EQ(placed.build(frame.code, frame.memory.accesses, placements.data(),
+                           frame.session->allocator(), nullptr),
+              Status::ok);
     expect_ordered(frame, apart, false);
     expect_ordered(frame, placed, true);
     expect_least(apart, frame.code.steps.size);
     expect_least(placed, frame.code.steps.size);
 
-    // Placed for parallel work, sharing memory adds no order to what the accesses demand.
+    // In a plan for parallel work, shared memory adds no order to the order that the accesses
+    // require.
     BitRows shareable;
-    ASSERT_EQ(find_shareable(apart, frame.accesses, frame.block_of, frame.block_count, frame.allocator(),
-                             &shareable, nullptr), Status::ok);
-    frame.planner.place(frame.blocks, frame.block_count, &shareable);
+    ASSERT_EQ(
+        find_shareable(apart, frame.memory.accesses, frame.memory.block_of.data(),
+                       frame.memory.blocks.size(), frame.session->allocator(), &shareable, nullptr),
+        Status::ok);
+    Planner planner;
+    ASSERT_EQ(planner.reserve(frame.session->allocator(), frame.memory.blocks.size(), nullptr),
+              Status::ok);
+    planner.place(frame.memory.blocks.data(), frame.memory.blocks.size(), &shareable);
     expect_apart(frame, &shareable);
     for (uint32_t b = 0; b < placements.size(); ++b)
-      if (frame.block_of[b] != kNone)
-        placements[b] = {frame.blocks[frame.block_of[b]].offset, frame.blocks[frame.block_of[b]].size};
-    Order parallel;
-    ASSERT_EQ(parallel.build(frame.code, frame.accesses, placements.data(), frame.allocator(), nullptr), Status::ok);
+      if (frame.memory.block_of[b] != kNone)
+        placements[b] = {frame.memory.blocks[frame.memory.block_of[b]].offset,
+                         frame.memory.blocks[frame.memory.block_of[b]].size};
+    Dependences parallel;
+    ASSERT_EQ(parallel.build(frame.code, frame.memory.accesses, placements.data(),
+                             frame.session->allocator(), nullptr),
+              Status::ok);
     ASSERT_EQ(parallel.edges.size(), apart.edges.size());
     for (size_t e = 0; e < apart.edges.size(); ++e) {
       EXPECT_EQ(parallel.edges[e].from, apart.edges[e].from);

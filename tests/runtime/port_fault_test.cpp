@@ -1,17 +1,19 @@
-// Every call of the port fails once: the error is the port's, nothing leaks, and the handles can be used again.
-#include "fault_port.h"
-#include "fixture.h"
-
+// Every call of the port fails once: the error is that of the port, nothing leaks, and the handles
+// stay usable.
 #include <cstring>
 #include <functional>
 #include <set>
 #include <string>
 
+#include "fault_port.h"
+#include "fixture.h"
+
 namespace husk::test {
 namespace {
 
-// All that reaches a port: kernels, copies, fills, reads, a loop, a branch, a buffer and an output that only the data sizes,
-// states of both kinds, constants; inputs may come misaligned.
+// A program that uses every function of a port: kernels, copies, fills, reads, a loop, a branch, a
+// buffer and an output whose sizes depend on data, states of both kinds, constants, and inputs that
+// may be misaligned.
 const char* const kProgram = R"(
 assert "none of these kernels has one"
 constant w f32 [4] bytes "0000803f000000400000404000008040"
@@ -56,7 +58,8 @@ function f {
 }
 )";
 
-// Makes everything, uses it, checks each value. A step that fails must give the port's error, and be right the second time.
+// Creates all objects, uses them and checks each value. A call that fails must return the port's
+// error, and must succeed when it is repeated.
 class Scenario {
  public:
   Scenario() : file_(artifact(kProgram)), bytes_(file_) {}
@@ -71,17 +74,24 @@ class Scenario {
     husk_engine_options options = Machine::defaults();
     options.port = fault_port();
     step("engine", [&] { return husk_engine_create(&options, &engine_, &error_); });
-    if (!engine_) return;   // the device is dead
-    step("load", [&] { return husk_program_load(engine_, bytes_.data(), bytes_.size(), nullptr, nullptr, &program_, &error_); });
+    if (!engine_) return;  // true if the device is lost
+    step("load", [&] {
+      return husk_program_load(engine_, bytes_.data(), bytes_.size(), nullptr, nullptr, &program_,
+                               &error_);
+    });
     husk_session_options session_options = HUSK_SESSION_OPTIONS_INIT;
     session_options.copy_misaligned = 1;
-    session_options.fill_freed = 1;
+    session_options.poison_memory = 1;
     if (!program_) return;
     for (husk_session** session : {&session_, &other_})
-      step("session", [&] { return husk_session_create(program_, &session_options, session, &error_); });
+      step("session",
+           [&] { return husk_session_create(program_, &session_options, session, &error_); });
     if (!session_ || !other_) return;
     Tensor shape(HUSK_F32, {20});
-    step("resize", [&] { return husk_session_resize(session_, 0, std::array{shape.value(), flag_.value()}.data(), 2, &error_); });
+    step("resize", [&] {
+      return husk_session_resize(session_, 0, std::array{shape.value(), flag_.value()}.data(), 2,
+                                 &error_);
+    });
     run(20, 2, true);
     run(7, 4, false);
     run(20, 9, true);
@@ -90,10 +100,13 @@ class Scenario {
     run(20, 4, true);
   }
 
-  bool dead = false;   // the port fails for good: from the first failure on nothing needs to succeed
+  // true if the port fails for good: after the first failure no call needs to succeed
+  bool dead = false;
 
  private:
-  void step(const char* what, const std::function<husk_status()>& call, const std::function<void()>& before_again = [] {}) {
+  void step(
+      const char* what, const std::function<husk_status()>& call,
+      const std::function<void()>& before_again = [] {}) {
     const int64_t met = faults().met;
     error_ = {};
     husk_status status = call();
@@ -101,11 +114,13 @@ class Scenario {
       EXPECT_TRUE(status == HUSK_OK || (dead && met > 0)) << what << ": " << error_.text;
       return;
     }
-    if (status == HUSK_OK) return;   // a failure that does not matter to the caller, as while releasing
+    if (status == HUSK_OK)
+      return;  // true for a failure that the caller does not see, as in a release function
     EXPECT_EQ(status, HUSK_DEVICE) << what;
     EXPECT_EQ(error_.code, HUSK_DEVICE) << what;
     EXPECT_EQ(error_.driver_code, 77) << what;
-    EXPECT_NE(std::strstr(error_.text, "injected fault in "), nullptr) << what << ": " << error_.text;
+    EXPECT_NE(std::strstr(error_.text, "injected fault in "), nullptr)
+        << what << ": " << error_.text;
     if (dead) return;
     before_again();
     EXPECT_EQ(call(), HUSK_OK) << what << ", again: " << error_.text;
@@ -114,7 +129,8 @@ class Scenario {
   void run(int64_t n, int64_t p, bool misaligned) {
     Tensor y(HUSK_F32, {n});
     std::vector<uint8_t> room(static_cast<size_t>(n) * 4 + 128);
-    uint8_t* data = room.data() + (64 - reinterpret_cast<uintptr_t>(room.data()) % 64) % 64 + (misaligned ? 4 : 0);
+    uint8_t* data = room.data() + (64 - reinterpret_cast<uintptr_t>(room.data()) % 64) % 64 +
+                    (misaligned ? 4 : 0);
     Tensor x(HUSK_F32, {n}, data);
     for (int64_t i = 0; i < n; ++i) x.as<float>()[i] = static_cast<float>(i + 1);
     *flag_.as<int64_t>() = p;
@@ -127,20 +143,26 @@ class Scenario {
     };
     ++runs_;
     bool done = true;
-    step("run", [&] {
-      const husk_status status = call();
-      done = status == HUSK_OK;
-      return status;
-    }, [&] {   // what a failed run leaves in the states is undefined
-      for (uint32_t s = 0; s < 2; ++s) EXPECT_EQ(husk_session_state_reset(session_, s, &error_), HUSK_OK) << error_.text;
-      runs_ = 1;
-    });
+    step(
+        "run",
+        [&] {
+          const husk_status status = call();
+          done = status == HUSK_OK;
+          return status;
+        },
+        [&] {  // The states are undefined after a failed run.
+          for (uint32_t s = 0; s < 2; ++s)
+            EXPECT_EQ(husk_session_state_reset(session_, s, &error_), HUSK_OK) << error_.text;
+          runs_ = 1;
+        });
     if (!done || (dead && faults().met > 0)) return;
     for (int64_t i = 0; i < n; ++i)
-      ASSERT_EQ(y.as<float>()[i], static_cast<float>(i + 1) * (p > 3 ? 3.0f : 2.0f)) << i << " of " << n;
+      ASSERT_EQ(y.as<float>()[i], static_cast<float>(i + 1) * (p > 3 ? 3.0f : 2.0f))
+          << i << " of " << n;
     ASSERT_EQ(out[1].kind, HUSK_VALUE_TENSOR);
     ASSERT_EQ(out[1].as.tensor->shape[0], p);
-    for (int64_t i = 0; i < p; ++i) ASSERT_EQ(static_cast<const float*>(out[1].as.tensor->data)[i], 1.5f);
+    for (int64_t i = 0; i < p; ++i)
+      ASSERT_EQ(static_cast<const float*>(out[1].as.tensor->data)[i], 1.5f);
     EXPECT_EQ(out[2].as.i, p);
     expect_states(session_);
   }
@@ -154,7 +176,8 @@ class Scenario {
     get(0, sum);
     get(1, &ticks);
     if (dead && faults().met > 0) return;
-    for (int i = 0; i < 4; ++i) EXPECT_EQ(sum[i], static_cast<float>(i + 1) + add_ * static_cast<float>(runs_));
+    for (int i = 0; i < 4; ++i)
+      EXPECT_EQ(sum[i], static_cast<float>(i + 1) + add_ * static_cast<float>(runs_));
     EXPECT_EQ(ticks, 5 + 2 * runs_);
   }
 
@@ -163,9 +186,11 @@ class Scenario {
     const int64_t ticks = 5 + 2 * 3;
     step("state_set", [&] { return husk_session_state_set(other_, 0, sum, &error_); });
     step("state_set", [&] { return husk_session_state_set(other_, 1, &ticks, &error_); });
-    for (uint32_t s = 0; s < 2; ++s) step("state_copy", [&] { return husk_session_state_copy(other_, s, session_, &error_); });
+    for (uint32_t s = 0; s < 2; ++s)
+      step("state_copy", [&] { return husk_session_state_copy(other_, s, session_, &error_); });
     expect_states(other_);
-    for (uint32_t s = 0; s < 2; ++s) step("state_reset", [&] { return husk_session_state_reset(session_, s, &error_); });
+    for (uint32_t s = 0; s < 2; ++s)
+      step("state_reset", [&] { return husk_session_state_reset(session_, s, &error_); });
     runs_ = 0;
     expect_states(session_);
   }
@@ -174,7 +199,8 @@ class Scenario {
     const float v[2][4] = {{2, 2, 2, 2}, {3, 3, 3, 3}};
     for (int i = 0; i < 2; ++i) {
       const husk_constant_update update = {1, 0, v[i]};
-      step("update_constants", [&] { return husk_program_update_constants(program_, &update, 1, &error_); });
+      step("update_constants",
+           [&] { return husk_program_update_constants(program_, &update, 1, &error_); });
       add_ = v[i][0];
     }
   }
@@ -190,7 +216,7 @@ class Scenario {
   float add_ = 1;
 };
 
-// Plays with call `refuse` failing. The number of calls that were made.
+// Plays the scenario while the call with the index `refuse` fails. Returns the number of calls.
 int64_t play(int64_t refuse, bool for_good) {
   faults() = {};
   faults().inner = husk_port_host();
@@ -201,7 +227,8 @@ int64_t play(int64_t refuse, bool for_good) {
     scenario.dead = for_good;
     scenario.play();
   }
-  EXPECT_EQ(faults().live(), 0) << faults().devices << " devices, " << faults().memory << " pieces of memory, " << faults().modules << " modules";
+  EXPECT_EQ(faults().live(), 0) << faults().devices << " devices, " << faults().memory
+                                << " pieces of memory, " << faults().modules << " modules";
   return faults().calls;
 }
 
@@ -215,7 +242,8 @@ TEST(PortFault, EveryCallFailsOnce) {
     kinds.insert(faults().last);
     ASSERT_FALSE(HasFailure()) << faults().last;
   }
-  for (const char* kind : {"open", "alloc", "upload", "download", "copy", "fill", "stream_wait", "module_load", "kernel_get", "launch"})
+  for (const char* kind : {"open", "alloc", "upload", "download", "copy", "fill", "stream_wait",
+                           "module_load", "kernel_get", "launch"})
     EXPECT_EQ(kinds.count(kind), 1u) << "the sweep met no " << kind;
 }
 
@@ -255,12 +283,16 @@ function f {
     husk_session* session = nullptr;
     husk_error error = {};
     ASSERT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK) << error.text;
-    ASSERT_EQ(husk_program_load(engine, bytes.data(), bytes.size(), nullptr, nullptr, &program, &error), HUSK_OK) << error.text;
+    ASSERT_EQ(
+        husk_program_load(engine, bytes.data(), bytes.size(), nullptr, nullptr, &program, &error),
+        HUSK_OK)
+        << error.text;
     ASSERT_EQ(husk_session_create(program, nullptr, &session, &error), HUSK_OK) << error.text;
     Tensor y(HUSK_F32, {2}), z(HUSK_F32, {2});
     husk_value out[2] = {y.value(), z.value()};
     auto expect = [&](float value) {
-      ASSERT_EQ(husk_session_run(session, 0, nullptr, nullptr, 0, out, 2, &error), HUSK_OK) << error.text;
+      ASSERT_EQ(husk_session_run(session, 0, nullptr, nullptr, 0, out, 2, &error), HUSK_OK)
+          << error.text;
       for (int i = 0; i < 2; ++i) {
         EXPECT_EQ(y.as<float>()[i], value);
         EXPECT_EQ(z.as<float>()[i], value);

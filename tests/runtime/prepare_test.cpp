@@ -1,11 +1,10 @@
-// Ops that choose what they need at resize, and ops that the port brings.
-#include "fixture.h"
-
-#include "../values.h"
+// Ops with a `prepare` function, and ops that the port provides.
+#include <cstring>
 
 #include <husk/port_host.h>
 
-#include <cstring>
+#include "../values.h"
+#include "fixture.h"
 
 namespace husk::test {
 namespace {
@@ -26,15 +25,16 @@ function twice {
 }
 )";
 
-// What an op was asked for.
+// The calls that an op has received.
 struct Asked {
   int prepared = 0, called = 0;
-  std::vector<int64_t> sizes;        // of prepare
-  std::vector<const void*> data;     // likewise, of input and output
-  husk_status answer = HUSK_OK;      // of prepare
+  std::vector<int64_t> sizes;     // of prepare
+  std::vector<const void*> data;  // addresses of input and output in prepare
+  husk_status answer = HUSK_OK;   // of prepare
 };
 
-husk_status twice(const husk_op_context* context, const husk_op_arg* args, uint32_t count, husk_error*) {
+husk_status twice(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                  husk_error*) {
   if (count != 2) return HUSK_INVALID_ARGUMENT;
   ++static_cast<Asked*>(context->user)->called;
   for (int64_t i = 0; i < args[0].sizes[0]; ++i)
@@ -42,7 +42,8 @@ husk_status twice(const husk_op_context* context, const husk_op_arg* args, uint3
   return HUSK_OK;
 }
 
-husk_status choose(const husk_op_context* context, const husk_op_arg* args, uint32_t count, husk_error* error) {
+husk_status choose(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                   husk_error* error) {
   Asked& asked = *static_cast<Asked*>(context->user);
   if (count != 2 || !context->device) return HUSK_INVALID_ARGUMENT;
   ++asked.prepared;
@@ -57,33 +58,39 @@ TEST(Prepare, IsCalledAtResizeAndNowhereElse) {
     Asked asked;
     husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
     options.mode = mode;
-    Machine m(kTwice, Machine::defaults(), &options, {{"test::twice", twice, &asked, choose}});
+    Machine m(kTwice, Machine::defaults(), &options,
+              {{sizeof(husk_op), 0, "test::twice", twice, &asked, choose}});
     ASSERT_NE(m.session, nullptr) << m.error.text;
     EXPECT_EQ(asked.prepared, 0);
     Tensor x(HUSK_F32, {3}), more(HUSK_F32, {5});
     x.as<float>()[1] = 1.5f;
     Tensor shape(HUSK_F32, {3});
-    shape.dl.data = nullptr;   // the caller's memory is not known yet
+    shape.dl.data = nullptr;  // The caller's memory is not known yet.
     ASSERT_EQ(m.resize({shape.value()}), HUSK_OK) << m.error.text;
     EXPECT_EQ(asked.prepared, 2);
     EXPECT_EQ(asked.called, 0);
     ASSERT_EQ(m.run({x.value()}, {none()}), HUSK_OK) << m.error.text;
     EXPECT_EQ(static_cast<const float*>(m.results[0].as.tensor->data)[1], 6);
-    ASSERT_EQ(m.run({more.value()}, {none()}), HUSK_OK) << m.error.text;   // not resized: called all the same
+    // This shape was not resized: the op is called all the same.
+    ASSERT_EQ(m.run({more.value()}, {none()}), HUSK_OK) << m.error.text;
+    // The number of
+    // preparations is the
+    // same.
     EXPECT_EQ(asked.prepared, 2);
     EXPECT_EQ(asked.called, 4);
     ASSERT_EQ(m.resize({more.value()}), HUSK_OK) << m.error.text;
     EXPECT_EQ(asked.sizes, (std::vector<int64_t>{3, 3, 5, 5}));
     EXPECT_EQ(asked.data[0], nullptr);
-    EXPECT_NE(asked.data[1], nullptr);      // the arena's is
+    EXPECT_NE(asked.data[1], nullptr);  // The address in the arena is known.
     EXPECT_EQ(asked.data[3], nullptr);
-    EXPECT_EQ(asked.data[4], more.dl.data); // what a resize is given it passes on
+    EXPECT_EQ(asked.data[4], more.dl.data);  // A resize passes on the addresses that it receives.
   }
 }
 
 TEST(Prepare, AFailureNamesTheStepAndChangesNothing) {
   Asked asked;
-  Machine m(kTwice, Machine::defaults(), nullptr, {{"test::twice", twice, &asked, choose}});
+  Machine m(kTwice, Machine::defaults(), nullptr,
+            {{sizeof(husk_op), 0, "test::twice", twice, &asked, choose}});
   ASSERT_NE(m.session, nullptr) << m.error.text;
   Tensor x(HUSK_F32, {3});
   asked.answer = HUSK_UNSUPPORTED;
@@ -97,7 +104,8 @@ TEST(Prepare, AFailureNamesTheStepAndChangesNothing) {
 
 TEST(Prepare, AnOpWithoutItIsCalledOnly) {
   Asked asked;
-  Machine m(kTwice, Machine::defaults(), nullptr, {{"test::twice", twice, &asked, nullptr}});
+  Machine m(kTwice, Machine::defaults(), nullptr,
+            {{sizeof(husk_op), 0, "test::twice", twice, &asked, nullptr}});
   ASSERT_NE(m.session, nullptr) << m.error.text;
   Tensor x(HUSK_F32, {3});
   ASSERT_EQ(m.resize({x.value()}), HUSK_OK) << m.error.text;
@@ -106,7 +114,7 @@ TEST(Prepare, AnOpWithoutItIsCalledOnly) {
   EXPECT_EQ(asked.called, 2);
 }
 
-// Ops of a port
+// Ops of a port.
 
 Asked ports;
 husk_status port_answer = HUSK_OK;
@@ -116,7 +124,7 @@ husk_status find(void* device, const char* name, husk_op* op, husk_error* error)
   ++port_asked;
   if (!device || std::strcmp(name, "test::twice") != 0) return HUSK_NOT_FOUND;
   if (port_answer != HUSK_OK) std::strcpy(error->text, "the library is not there");
-  *op = {"test::twice", twice, &ports, choose};
+  *op = {sizeof(husk_op), 0, "test::twice", twice, &ports, choose};
   return port_answer;
 }
 
@@ -137,7 +145,7 @@ class PortOps : public testing::Test {
 TEST_F(PortOps, AreFoundWhereTheApplicationHasNone) {
   Machine m(kTwice, options);
   ASSERT_NE(m.session, nullptr) << m.error.text;
-  EXPECT_EQ(port_asked, 1);   // once an op, not once a call of it
+  EXPECT_EQ(port_asked, 1);  // The port is asked once for an op, not once for each call of the op.
   Tensor x(HUSK_F32, {3});
   ASSERT_EQ(m.resize({x.value()}), HUSK_OK) << m.error.text;
   ASSERT_EQ(m.run({x.value()}, {none()}), HUSK_OK) << m.error.text;
@@ -147,7 +155,7 @@ TEST_F(PortOps, AreFoundWhereTheApplicationHasNone) {
 
 TEST_F(PortOps, GiveWayToTheApplications) {
   Asked own;
-  Machine m(kTwice, options, nullptr, {{"test::twice", twice, &own, nullptr}});
+  Machine m(kTwice, options, nullptr, {{sizeof(husk_op), 0, "test::twice", twice, &own, nullptr}});
   ASSERT_NE(m.session, nullptr) << m.error.text;
   EXPECT_EQ(port_asked, 0);
   Tensor x(HUSK_F32, {3});
@@ -164,10 +172,13 @@ TEST_F(PortOps, ThatFailAreToldInThePortsWords) {
 
 TEST_F(PortOps, OtherNamesAreNotRegistered) {
   std::string text = kTwice;
-  for (size_t at; (at = text.find("test::twice")) != std::string::npos;) text.replace(at, 11, "test::none");
+  for (size_t at; (at = text.find("test::twice")) != std::string::npos;)
+    text.replace(at, 11, "test::none");
   Machine m(text, options);
   EXPECT_EQ(m.program, nullptr);
-  EXPECT_NE(std::string(m.error.text).find("'test::none' (model.py:3), which is not registered"), std::string::npos) << m.error.text;
+  EXPECT_NE(std::string(m.error.text).find("'test::none' (model.py:3), which is not registered"),
+            std::string::npos)
+      << m.error.text;
 }
 
 }  // namespace

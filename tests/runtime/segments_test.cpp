@@ -1,12 +1,12 @@
-// Branches, loops, values that only the data decides.
-#include "fixture.h"
-
+// Branches, loops and values that only the data decides.
 #include <numeric>
+
+#include "fixture.h"
 
 namespace husk::test {
 namespace {
 
-// y = 2 x where the sum of flags says so, else x; `taken` tells which.
+// y = 2 x if the sum of flags is not zero, else x; `taken` is the branch that ran.
 const char* const kBranch = R"(
 function pick {
   input x tensor f32 [1..64]
@@ -53,12 +53,13 @@ TEST(Segments, ABranchIsTaken) {
       std::iota(x.as<float>(), x.as<float>() + n, 1.0f);
       ASSERT_EQ(m.run({x.value(), f.value()}, {y.value(), integer(0)}), HUSK_OK) << m.error.text;
       const float factor = way > 0 ? 2.0f : n < 3 ? -1.0f : 1.0f;
-      for (int64_t i = 0; i < n; ++i) EXPECT_EQ(y.as<float>()[i], factor * x.as<float>()[i]) << n << " " << way;
+      for (int64_t i = 0; i < n; ++i)
+        EXPECT_EQ(y.as<float>()[i], factor * x.as<float>()[i]) << n << " " << way;
       EXPECT_EQ(m.results[1].as.i, way > 0 ? n + 100 : 0) << "a skipped segment leaves zeros";
     }
 }
 
-// Adds x to total `times` times; the counter lives in memory.
+// Adds x to total `times` times; the counter is in memory.
 const char* const kLoop = R"(
 function sum {
   input x tensor f32 [4]
@@ -90,14 +91,16 @@ function sum {
 
 TEST(Segments, ALoopCarriesMemory) {
   husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
-  options.fill_freed = 1;
+  options.poison_memory = 1;
   Machine m(kLoop, Machine::defaults(), &options);
   ASSERT_NE(m.session, nullptr) << m.error.text;
   Tensor x(HUSK_F32, {4}), total(HUSK_F32, {4}), turns(HUSK_I64, {});
   std::iota(x.as<float>(), x.as<float>() + 4, 1.0f);
   for (int64_t times : {0, 1, 17, 1000}) {
-    ASSERT_EQ(m.run({x.value(), integer(times)}, {total.value(), turns.value()}), HUSK_OK) << m.error.text;
-    for (int i = 0; i < 4; ++i) EXPECT_EQ(total.as<float>()[i], static_cast<float>(times) * x.as<float>()[i]);
+    ASSERT_EQ(m.run({x.value(), integer(times)}, {total.value(), turns.value()}), HUSK_OK)
+        << m.error.text;
+    for (int i = 0; i < 4; ++i)
+      EXPECT_EQ(total.as<float>()[i], static_cast<float>(times) * x.as<float>()[i]);
     EXPECT_EQ(*turns.as<int64_t>(), times);
   }
 }
@@ -110,7 +113,8 @@ TEST(Segments, ALoopHasALimit) {
   Tensor x(HUSK_F32, {4}), total(HUSK_F32, {4}), turns(HUSK_I64, {});
   EXPECT_EQ(m.run({x.value(), integer(11)}, {total.value(), turns.value()}), HUSK_LIMIT);
   EXPECT_NE(std::string(m.error.text).find("loop_limit"), std::string::npos) << m.error.text;
-  EXPECT_EQ(m.run({x.value(), integer(10)}, {total.value(), turns.value()}), HUSK_OK) << m.error.text;
+  EXPECT_EQ(m.run({x.value(), integer(10)}, {total.value(), turns.value()}), HUSK_OK)
+      << m.error.text;
 }
 
 TEST(Segments, LoopsNest) {
@@ -155,11 +159,14 @@ function nested {
     }
 }
 
-// The positive elements of x, by two ops: how many, then which.
-husk_status positive_sizes(const husk_op_context*, const husk_op_arg* args, uint32_t count, husk_error*) {
-  if (count != 2 || args[1].kind != HUSK_ARG_RESULT || args[1].dtype != HUSK_I64) return HUSK_INVALID_ARGUMENT;
+// The positive elements of x, by two ops: one computes their number, one the elements.
+husk_status positive_sizes(const husk_op_context*, const husk_op_arg* args, uint32_t count,
+                           husk_error*) {
+  if (count != 2 || args[1].kind != HUSK_ARG_RESULT || args[1].dtype != HUSK_I64)
+    return HUSK_INVALID_ARGUMENT;
   int64_t found = 0;
-  for (int64_t i = 0; i < args[0].sizes[0]; ++i) found += static_cast<const float*>(args[0].data)[i] > 0;
+  for (int64_t i = 0; i < args[0].sizes[0]; ++i)
+    found += static_cast<const float*>(args[0].data)[i] > 0;
   *static_cast<int64_t*>(args[1].data) = found;
   return HUSK_OK;
 }
@@ -171,10 +178,11 @@ husk_status positive(const husk_op_context*, const husk_op_arg* args, uint32_t, 
   return HUSK_OK;
 }
 
-const std::vector<husk_op> kPositive = {{"test::positive:sizes", positive_sizes, nullptr, nullptr},
-                                        {"test::positive", positive, nullptr, nullptr}};
+const std::vector<husk_op> kPositive = {
+    {sizeof(husk_op), 0, "test::positive:sizes", positive_sizes, nullptr, nullptr},
+    {sizeof(husk_op), 0, "test::positive", positive, nullptr, nullptr}};
 
-// Twice the positive elements: a buffer, and an output, whose size only the data decides.
+// Twice the positive elements: the size of a buffer and of an output depends on the data.
 std::string twice(const char* range) {
   return std::string(R"(
 function twice {
@@ -185,7 +193,8 @@ function twice {
     let n = size(x, 0)
     buffer x of input bytes mul(n, 4) align 4
     extern "test::positive:sizes" (read tensor x f32 [n] [1], result int)
-    let u = range(result(0), 0, )") + range + R"()
+    let u = range(result(0), 0, )") +
+         range + R"()
     buffer found bytes mul(u, 4) align 64
     buffer y of output bytes mul(u, 4)
     extern "test::positive" (read tensor x f32 [n] [1], write tensor found f32 [u] [1])
@@ -199,8 +208,7 @@ function twice {
 TEST(Segments, OnlyTheDataDecidesASize) {
   Machine m(twice("n"), Machine::defaults(), nullptr, kPositive);
   ASSERT_NE(m.session, nullptr) << m.error.text;
-  husk_session_stats stats = {};
-  stats.struct_size = sizeof(stats);
+  husk_session_stats stats = HUSK_SESSION_STATS_INIT;
   ASSERT_EQ(husk_session_stats_get(m.session, 0, &stats, nullptr), HUSK_OK);
   EXPECT_EQ(stats.dynamic, 1u);
   EXPECT_EQ(stats.segments, 2u);
@@ -216,16 +224,16 @@ TEST(Segments, OnlyTheDataDecidesASize) {
     EXPECT_EQ(y->shape[0], want);
     EXPECT_EQ(m.results[1].as.i, want);
     int64_t size = -1;
-    EXPECT_EQ(husk_session_output_shape(m.session, 0, 0, &size, nullptr, &m.error), HUSK_OK) << m.error.text;
+    EXPECT_EQ(husk_session_output_shape(m.session, 0, 0, &size, nullptr, &m.error), HUSK_OK)
+        << m.error.text;
     EXPECT_EQ(size, want);
-    for (int64_t i = 0, at = 0; i < n; ++i) {
+    for (int64_t i = 0, at = 0; i < n; ++i)
       if (i % 3) {
         EXPECT_EQ(static_cast<const float*>(y->data)[at++], 2.0f * static_cast<float>(i));
       }
-    }
   }
   ASSERT_EQ(husk_session_stats_get(m.session, 0, &stats, nullptr), HUSK_OK);
-  EXPECT_GT(stats.data_bytes, 0u);
+  EXPECT_GT(stats.dynamic_bytes, 0u);
 }
 
 TEST(Segments, TheCallerIsToldTheShape) {
@@ -233,14 +241,17 @@ TEST(Segments, TheCallerIsToldTheShape) {
   ASSERT_NE(m.session, nullptr) << m.error.text;
   float values[] = {1, -1, 2, 3, -5};
   Tensor x(HUSK_F32, {5}, values);
-  Tensor roomy(HUSK_F32, {16}), exact(HUSK_F32, {3}), small(HUSK_F32, {2}), strided(HUSK_F32, {8}, nullptr, {1});
+  Tensor roomy(HUSK_F32, {16}), exact(HUSK_F32, {3}), small(HUSK_F32, {2}),
+      strided(HUSK_F32, {8}, nullptr, {1});
   for (Tensor* y : {&roomy, &exact, &strided}) {
     ASSERT_EQ(m.run({x.value()}, {y->value(), integer(0)}), HUSK_OK) << m.error.text;
     EXPECT_EQ(y->shape[0], 3);
     EXPECT_EQ(y->as<float>()[2], 6.0f);
   }
   EXPECT_EQ(m.run({x.value()}, {small.value(), integer(0)}), HUSK_INVALID_INPUT);
-  EXPECT_NE(std::string(m.error.text).find("size 0 of output 'y' is 2, this run gives 3"), std::string::npos) << m.error.text;
+  EXPECT_NE(std::string(m.error.text).find("size 0 of output 'y' is 2, this run gives 3"),
+            std::string::npos)
+      << m.error.text;
   ASSERT_EQ(m.run({x.value()}, {exact.value(), integer(0)}), HUSK_OK) << m.error.text;
 }
 
@@ -258,12 +269,15 @@ TEST(Segments, MemoryHasALimit) {
   EXPECT_EQ(m.results[0].as.tensor->shape[0], 10);
 }
 
-// What an op is given, as text.
-husk_status describe(const husk_op_context* context, const husk_op_arg* args, uint32_t count, husk_error*) {
+// The arguments that an op receives, as text.
+husk_status describe(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                     husk_error*) {
   std::string& out = *static_cast<std::string*>(context->user);
   out.clear();
   auto tensor = [&](const husk_op_arg& a) {
-    out += a.kind == HUSK_ARG_NONE ? "none " : "t" + std::to_string(a.sizes[0]) + "/" + std::to_string(a.access) + " ";
+    out += a.kind == HUSK_ARG_NONE
+               ? "none "
+               : "t" + std::to_string(a.sizes[0]) + "/" + std::to_string(a.access) + " ";
   };
   for (uint32_t i = 0; i < count; ++i) {
     const husk_op_arg& a = args[i];
@@ -316,11 +330,15 @@ function f {
     return (int add(result(0), 1), float fadd(fresult(1), 1.0))
   }
 }
-)", Machine::defaults(), nullptr, {{"test::describe", describe, &said, nullptr}});
+)",
+            Machine::defaults(), nullptr,
+            {{sizeof(husk_op), 0, "test::describe", describe, &said, nullptr}});
   ASSERT_NE(m.session, nullptr) << m.error.text;
   Tensor x(HUSK_F32, {3});
   ASSERT_EQ(m.run({x.value(), floating(1.5)}, {integer(0), floating(0)}), HUSK_OK) << m.error.text;
-  EXPECT_EQ(said, "t3/1 none ( t3/1 none t2/2 ) 4 1.500000 1 1,3, 0.500000,1.500000, word bf16 ( ) ( t1/1 ) ");
+  EXPECT_EQ(
+      said,
+      "t3/1 none ( t3/1 none t2/2 ) 4 1.500000 1 1,3, 0.500000,1.500000, word bf16 ( ) ( t1/1 ) ");
   EXPECT_EQ(m.results[0].as.i, 42);
   EXPECT_EQ(m.results[1].as.f, 1.5);
 }

@@ -1,7 +1,7 @@
-// Runs on the host port: values, state, shapes, and what is refused with which words.
-#include "fixture.h"
-
+// Runs on the host port: values, state, shapes, and the texts of errors.
 #include <cstring>
+
+#include "fixture.h"
 
 namespace husk::test {
 namespace {
@@ -46,23 +46,26 @@ TEST(Session, RunsAtManyShapes) {
 TEST(Session, TellsShapesOfOutputs) {
   Machine m(kAdd);
   int64_t size = 0, stride = 0;
-  EXPECT_EQ(husk_session_output_shape(m.session, 0, 0, &size, &stride, &m.error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_session_output_shape(m.session, 0, 0, &size, &stride, &m.error),
+            HUSK_INVALID_ARGUMENT);
   Tensor x(HUSK_F32, {17}), y(HUSK_F32, {17});
-  x.dl.data = y.dl.data = nullptr;  // a resize needs shapes only
+  x.dl.data = y.dl.data = nullptr;  // A resize needs only shapes.
   ASSERT_EQ(m.resize({x.value(), y.value()}), HUSK_OK) << m.error.text;
   ASSERT_EQ(husk_session_output_shape(m.session, 0, 0, &size, &stride, &m.error), HUSK_OK);
   EXPECT_EQ(size, 17);
   EXPECT_EQ(stride, 1);
 }
 
-// Each refusal names the thing and what to do; after it the session still runs.
+// Each error names the value and the remedy; the session still runs after it.
 TEST(Session, RefusesWrongValues) {
   Machine m(kAdd);
   Tensor x(HUSK_F32, {4}), y(HUSK_F32, {4}), z(HUSK_F32, {4});
   iota(x);
   iota(y);
-  Tensor half(HUSK_F16, {4}), matrix(HUSK_F32, {2, 2}), empty(HUSK_F32, {0}), long_one(HUSK_F32, {1025}), five(HUSK_F32, {5});
-  Tensor odd(HUSK_F32, {4}, reinterpret_cast<char*>(x.dl.data) + 4), spread(HUSK_F32, {4}, nullptr, {2});
+  Tensor half(HUSK_F16, {4}), matrix(HUSK_F32, {2, 2}), empty(HUSK_F32, {0}),
+      long_one(HUSK_F32, {1025}), five(HUSK_F32, {5});
+  Tensor odd(HUSK_F32, {4}, reinterpret_cast<char*>(x.dl.data) + 4),
+      spread(HUSK_F32, {4}, nullptr, {2});
   Tensor away(HUSK_F32, {4});
   away.dl.device = {kDLCUDA, 0};
   Tensor nowhere(HUSK_F32, {4});
@@ -77,22 +80,32 @@ TEST(Session, RefusesWrongValues) {
       {{integer(3), y.value()}, z.value(), "input 'x' is an int, must be a tensor"},
       {{half.value(), y.value()}, z.value(), "input 'x' has dtype f16, must be f32: convert it"},
       {{matrix.value(), y.value()}, z.value(), "input 'x' has 2 dims, must have 1"},
-      {{empty.value(), empty.value()}, z.value(), "size 0 of input 'x' is 0, must be in 1..1024: export with a wider range"},
+      {{empty.value(), empty.value()},
+       z.value(),
+       "size 0 of input 'x' is 0, must be in 1..1024: export with a wider range"},
       {{long_one.value(), y.value()}, z.value(), "size 0 of input 'x' is 1025, must be in 1..1024"},
-      {{x.value(), five.value()}, z.value(),
+      {{x.value(), five.value()},
+       z.value(),
        "x and y have one length: size 0 of input 'y' (5) must equal size 0 of input 'x' (4)"},
       {{odd.value(), y.value()}, z.value(), "is not aligned to 16 bytes, which the kernels assume"},
       {{spread.value(), y.value()}, z.value(), "stride 0 of input 'x' is 2, must be 1"},
-      {{away.value(), y.value()}, z.value(), "input 'x' lies on DLPack device 2:0, the program runs on 1:0"},
+      {{away.value(), y.value()},
+       z.value(),
+       "input 'x' lies on DLPack device 2:0, the program runs on 1:0"},
       {{nowhere.value(), y.value()}, z.value(), "input 'x' has no memory"},
-      {{x.value(), y.value()}, five.value(), "size 0 of output 'z' is 5, this run gives 4: husk_session_output_shape"},
+      {{x.value(), y.value()},
+       five.value(),
+       "size 0 of output 'z' is 5, this run gives 4: husk_session_output_shape"},
       {{x.value(), y.value()}, half.value(), "output 'z' has dtype f16, must be f32"},
       {{x.value(), y.value()}, integer(1), "output 'z' is a tensor: pass its memory"},
-      {{x.value(), y.value()}, x.value(), "output 'z' overlaps input 'x': give it memory of its own"},
+      {{x.value(), y.value()},
+       x.value(),
+       "output 'z' overlaps input 'x': give it memory of its own"},
   };
   for (const Case& c : cases) {
     EXPECT_EQ(m.run(c.inputs, {c.output}), HUSK_INVALID_INPUT) << c.text;
-    EXPECT_NE(std::strstr(m.error.text, c.text), nullptr) << m.error.text << "\nshould say: " << c.text;
+    EXPECT_NE(std::strstr(m.error.text, c.text), nullptr)
+        << m.error.text << "\nshould say: " << c.text;
     ASSERT_EQ(m.run({x.value(), y.value()}, {z.value()}), HUSK_OK) << m.error.text;
     EXPECT_EQ(z.as<float>()[3], 12.0f);
   }
@@ -147,7 +160,7 @@ TEST(Session, StateStaysBetweenRunsAndFunctions) {
   EXPECT_EQ(*a.as<int64_t>(), 3);
 
   ASSERT_EQ(husk_program_state_count(m.program), 2u);
-  husk_storage_info ticks = {};
+  husk_storage_info ticks = HUSK_STORAGE_INFO_INIT;
   ASSERT_EQ(husk_program_state(m.program, 0, &ticks, nullptr), HUSK_OK);
   EXPECT_STREQ(ticks.name, "ticks");
   EXPECT_EQ(ticks.bytes, 8u);
@@ -162,7 +175,7 @@ TEST(Session, StateStaysBetweenRunsAndFunctions) {
   EXPECT_EQ(*b.as<int64_t>(), 8);
   EXPECT_EQ(husk_session_state_get(m.session, 2, &value, &m.error), HUSK_INVALID_ARGUMENT);
 
-  husk_session* other = nullptr;  // a session's state is its own
+  husk_session* other = nullptr;  // Each session has a state of its own.
   ASSERT_EQ(husk_session_create(m.program, nullptr, &other, &m.error), HUSK_OK);
   ASSERT_EQ(husk_session_state_get(other, 0, &value, &m.error), HUSK_OK);
   EXPECT_EQ(value, 0);
@@ -199,7 +212,8 @@ TEST(Session, ReadsAValueAndGoesOn) {
   EXPECT_EQ(m.results[0].as.i, 3);
   EXPECT_EQ(out.as<float>()[2], 4.0f);
   EXPECT_EQ(m.run({x.value()}, {integer(0), wrong.value()}), HUSK_INVALID_INPUT);
-  EXPECT_NE(std::strstr(m.error.text, "size 0 of output 'doubled' is 2, this run gives 3"), nullptr) << m.error.text;
+  EXPECT_NE(std::strstr(m.error.text, "size 0 of output 'doubled' is 2, this run gives 3"), nullptr)
+      << m.error.text;
   int64_t size;
   ASSERT_EQ(husk_session_output_shape(m.session, 0, 1, &size, nullptr, &m.error), HUSK_OK);
   EXPECT_EQ(size, 3);
@@ -220,8 +234,9 @@ function f {
   ASSERT_NE(m.session, nullptr) << m.error.text;
   Tensor out(HUSK_U8, {32});
   ASSERT_EQ(m.run({integer(-7), floating(1.5)}, {out.value()}), HUSK_OK) << m.error.text;
-  const uint8_t expected[] = {1, 0xF9, 0xFF, 0xFF, 0xFB, 0xFF, 0xFF, 0xFF, 12, 0, 0, 0, 0, 0, 0, 0,
-                              0x00, 0x3E, 0xC0, 0x3F, 0, 0, 0xC0, 0x3F, 0, 0, 0, 0, 0, 0, 0xF8, 0x3F};
+  const uint8_t expected[] = {1,    0xF9, 0xFF, 0xFF, 0xFB, 0xFF, 0xFF, 0xFF, 12,   0,   0,
+                              0,    0,    0,    0,    0,    0x00, 0x3E, 0xC0, 0x3F, 0,   0,
+                              0xC0, 0x3F, 0,    0,    0,    0,    0,    0,    0xF8, 0x3F};
   EXPECT_EQ(std::memcmp(out.dl.data, expected, sizeof(expected)), 0);
 }
 
@@ -239,7 +254,10 @@ function f {
 })");
   Tensor y(HUSK_F32, {1});
   EXPECT_EQ(m.run({integer(1ll << 31)}, {y.value()}), HUSK_INVALID_INPUT);
-  EXPECT_NE(std::strstr(m.error.text, "step 0 scale (model.py:9): argument 6 is 2147483648, which i32 does not hold"), nullptr)
+  EXPECT_NE(
+      std::strstr(m.error.text,
+                  "step 0 scale (model.py:9): argument 6 is 2147483648, which i32 does not hold"),
+      nullptr)
       << m.error.text;
   EXPECT_EQ(m.error.step, 0);
   EXPECT_EQ(m.run({integer(1)}, {y.value()}), HUSK_OK) << m.error.text;
@@ -256,7 +274,8 @@ function f {
 })");
   EXPECT_EQ(m.run({integer(9)}, {}), HUSK_OK);
   EXPECT_EQ(m.run({integer(10)}, {}), HUSK_KERNEL);
-  EXPECT_NE(std::strstr(m.error.text, "index out of bounds: 0 <= index < 10"), nullptr) << m.error.text;
+  EXPECT_NE(std::strstr(m.error.text, "index out of bounds: 0 <= index < 10"), nullptr)
+      << m.error.text;
   EXPECT_NE(std::strstr(m.error.text, "model.py:4 table[i]"), nullptr) << m.error.text;
   EXPECT_EQ(m.run({integer(0)}, {}), HUSK_OK);
 }
@@ -314,15 +333,15 @@ function f {
     return status;
   };
   EXPECT_EQ(run(100), HUSK_NEEDS_RESIZE);
-  EXPECT_NE(std::strstr(m.error.text, "call husk_session_resize with them first"), nullptr) << m.error.text;
+  EXPECT_NE(std::strstr(m.error.text, "call husk_session_resize with them first"), nullptr)
+      << m.error.text;
   Tensor x(HUSK_F32, {1000});
   ASSERT_EQ(m.resize({x.value()}), HUSK_OK) << m.error.text;
   EXPECT_EQ(run(1000), HUSK_OK) << m.error.text;
-  EXPECT_EQ(run(10), HUSK_OK) << m.error.text;  // smaller ones fit
+  EXPECT_EQ(run(10), HUSK_OK) << m.error.text;  // Smaller shapes fit.
   EXPECT_EQ(run(5000), HUSK_NEEDS_RESIZE);
   EXPECT_EQ(run(1000), HUSK_OK) << m.error.text;
-  husk_session_stats stats = {};
-  stats.struct_size = sizeof(stats);
+  husk_session_stats stats = HUSK_SESSION_STATS_INIT;
   ASSERT_EQ(husk_session_stats_get(m.session, 0, &stats, &m.error), HUSK_OK);
   EXPECT_EQ(stats.bounded, 0u);
   EXPECT_EQ(stats.arena_bytes, 4000u);
@@ -334,20 +353,26 @@ TEST(Program, NamesWhatIsMissing) {
   options.allow_host_images = 0;
   Machine forbidden(kAdd, options);
   EXPECT_EQ(forbidden.program, nullptr);
-  EXPECT_NE(std::strstr(forbidden.error.text, "husk_engine_options.allow_host_images"), nullptr) << forbidden.error.text;
+  EXPECT_NE(std::strstr(forbidden.error.text, "husk_engine_options.allow_host_images"), nullptr)
+      << forbidden.error.text;
 
-  Machine unknown(R"(function f { variant cpu { extern "my::op" (3) at "model.py:1" return () } })");
+  Machine unknown(
+      R"(function f { variant cpu { extern "my::op" (3) at "model.py:1" return () } })");
   EXPECT_EQ(unknown.error.code, HUSK_NOT_FOUND);
-  EXPECT_NE(std::strstr(unknown.error.text, "calls op 'my::op' (model.py:1), which is not registered"), nullptr)
+  EXPECT_NE(
+      std::strstr(unknown.error.text, "calls op 'my::op' (model.py:1), which is not registered"),
+      nullptr)
       << unknown.error.text;
 
   options.accept = [](void*, const uint8_t*) { return 0; };
   Machine refused(kAdd, options);
-  EXPECT_NE(std::strstr(refused.error.text, "did not accept the artifact's content hash"), nullptr) << refused.error.text;
+  EXPECT_NE(std::strstr(refused.error.text, "did not accept the artifact's content hash"), nullptr)
+      << refused.error.text;
 
   Machine elsewhere("target gpu cuda \"sm_90a\"\nfunction f { variant gpu { return () } }");
   EXPECT_EQ(elsewhere.error.code, HUSK_UNSUPPORTED);
-  EXPECT_NE(std::strstr(elsewhere.error.text, "the file holds cuda sm_90a; export for this target"), nullptr)
+  EXPECT_NE(std::strstr(elsewhere.error.text, "the file holds cuda sm_90a; export for this target"),
+            nullptr)
       << elsewhere.error.text;
 
   Machine good(kAdd);
@@ -355,8 +380,9 @@ TEST(Program, NamesWhatIsMissing) {
   EXPECT_EQ(husk_program_find_function(good.program, "add", &index, nullptr), HUSK_OK);
   EXPECT_EQ(index, 0u);
   EXPECT_EQ(husk_program_find_function(good.program, "sub", &index, &good.error), HUSK_NOT_FOUND);
-  EXPECT_NE(std::strstr(good.error.text, "no function 'sub'; its first is 'add'"), nullptr) << good.error.text;
-  husk_value_info info;
+  EXPECT_NE(std::strstr(good.error.text, "no function 'sub'; its first is 'add'"), nullptr)
+      << good.error.text;
+  husk_value_info info = HUSK_VALUE_INFO_INIT;
   ASSERT_EQ(husk_program_input(good.program, 0, 0, &info, nullptr), HUSK_OK);
   EXPECT_STREQ(info.name, "x");
   EXPECT_EQ(info.dtype, HUSK_F32);

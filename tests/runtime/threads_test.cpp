@@ -1,18 +1,18 @@
-// Eight sessions of one program on eight threads, constants replaced meanwhile, everything released in any order: for
-// ThreadSanitizer, and for values that only one update can have made.
-#include "fixture.h"
-
+// Eight sessions of one program on eight threads, with updates of constants meanwhile and releases
+// in any order: for ThreadSanitizer, and for values that are those of exactly one update.
 #include <atomic>
 #include <random>
 #include <thread>
+
+#include "fixture.h"
 
 namespace husk::test {
 namespace {
 
 constexpr int kThreads = 8;
 
-// y is x, its first row plus w; total grows by the first row of x, ticks by 1. Nothing bounds the rows: each new number of
-// them is planned anew.
+// y is x with w added to its first row; total grows by the first row of x, ticks by 1. The number
+// of rows is unbounded, so each new number of rows needs a new plan.
 const char* const kProgram = R"(
 constant w f32 [4] bytes "00000000000000000000000000000000"
 state total f32 [4] fill 0
@@ -55,7 +55,8 @@ struct Shared {
   std::atomic<int> wrong{0};
 };
 
-// What one thread does with sessions of its own. Mistakes are counted: GoogleTest's own checks are for one thread.
+// One thread with sessions of its own. Failures are counted, since GoogleTest's checks are for one
+// thread.
 void use(Shared* shared, int thread) {
   std::mt19937 random(static_cast<unsigned>(thread));
   husk_error error;
@@ -78,7 +79,8 @@ void use(Shared* shared, int thread) {
       total += static_cast<float>(thread);
       ++ticks;
       const float first = y.as<float>()[0];
-      for (int i = 1; i < 4; ++i) must(y.as<float>()[i] == first);   // of one update, not of two
+      // The value is that of one update and not of two.
+      for (int i = 1; i < 4; ++i) must(y.as<float>()[i] == first);
       for (int64_t i = 4; i < 4 * n; ++i) must(y.as<float>()[i] == static_cast<float>(thread));
       must(out[1].kind == HUSK_VALUE_TENSOR && out[1].as.tensor->shape[0] == many);
       float sum[4];
@@ -109,14 +111,19 @@ TEST(Threads, SessionsRunWhileConstantsChange) {
   husk_engine_options options = Machine::defaults();
   husk_error error = {};
   ASSERT_EQ(husk_engine_create(&options, &shared.engine, &error), HUSK_OK) << error.text;
-  ASSERT_EQ(husk_program_load(shared.engine, bytes.data(), bytes.size(), nullptr, nullptr, &shared.program, &error), HUSK_OK) << error.text;
+  ASSERT_EQ(husk_program_load(shared.engine, bytes.data(), bytes.size(), nullptr, nullptr,
+                              &shared.program, &error),
+            HUSK_OK)
+      << error.text;
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) threads.emplace_back(use, &shared, t);
   int updates = 0;
   for (; shared.working > 0 || updates == 0; ++updates) {
-    const float w[4] = {static_cast<float>(updates), static_cast<float>(updates), static_cast<float>(updates), static_cast<float>(updates)};
+    const float w[4] = {static_cast<float>(updates), static_cast<float>(updates),
+                        static_cast<float>(updates), static_cast<float>(updates)};
     const husk_constant_update update = {0, 0, w};
-    ASSERT_EQ(husk_program_update_constants(shared.program, &update, 1, &error), HUSK_OK) << error.text;
+    ASSERT_EQ(husk_program_update_constants(shared.program, &update, 1, &error), HUSK_OK)
+        << error.text;
     std::this_thread::yield();
     if (shared.wrong > 0) break;
   }
@@ -126,7 +133,7 @@ TEST(Threads, SessionsRunWhileConstantsChange) {
   husk_engine_release(shared.engine);
 }
 
-// The last to go may be any handle, on any thread.
+// The last handle may be released on any thread, whichever handle it is.
 TEST(Threads, HandlesAreReleasedInAnyOrder) {
   const Aligned bytes(artifact(kProgram));
   for (int round = 0; round < 20; ++round) {
@@ -137,10 +144,14 @@ TEST(Threads, HandlesAreReleasedInAnyOrder) {
     husk_error error = {};
     ASSERT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK) << error.text;
     std::atomic<int> given_back{0};
-    ASSERT_EQ(husk_program_load(engine, bytes.data(), bytes.size(),
-                                [](void* user, const void*) { ++*static_cast<std::atomic<int>*>(user); }, &given_back, &program, &error),
-              HUSK_OK) << error.text;
-    for (husk_session*& session : sessions) ASSERT_EQ(husk_session_create(program, nullptr, &session, &error), HUSK_OK) << error.text;
+    ASSERT_EQ(husk_program_load(
+                  engine, bytes.data(), bytes.size(),
+                  [](void* user, const void*) { ++*static_cast<std::atomic<int>*>(user); },
+                  &given_back, &program, &error),
+              HUSK_OK)
+        << error.text;
+    for (husk_session*& session : sessions)
+      ASSERT_EQ(husk_session_create(program, nullptr, &session, &error), HUSK_OK) << error.text;
     std::vector<std::thread> threads;
     for (int t = 0; t < kThreads; ++t)
       threads.emplace_back([&, t] {

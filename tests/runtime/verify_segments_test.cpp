@@ -1,12 +1,13 @@
-// The rules about segments, values that steps bring, and the lists of extern ops.
-#include "bent.h"
-
+// The rules about segments, their results, and tensor lists of extern ops.
 #include <functional>
+
+#include "edited_artifact.h"
 
 namespace husk::test {
 namespace {
 
-// Segments: 0; 1 the loop's head; 2 its condition; 3 its body; 4 the end of the body, which goes back; 5.
+// Segment 1 is the head of the loop, 2 its condition, 3 its body, and 4 the end of the body, which
+// goes back.
 const char* const kLoop = R"(
 function f {
   input x tensor f32 [4]
@@ -24,107 +25,84 @@ function f {
       launch count grid (1, 1, 1) (both turns)
     }
     launch scale grid (1, 1, 1) (read x, write y, 2.0, 4)
-    extern "test::op" (tensors [read tensor x f32 [4] [1], none], floats [1.5, 2.5], tensors [write tensor y f32 [4] [1]], result int,
-                       result float)
+    extern "test::op" (tensors [read tensor x f32 [4] [1], none], floats [1.5, 2.5],
+                       tensors [write tensor y f32 [4] [1]], result int, result float)
     return (tensor y f32 [4] [1], int result(0), float fresult(1))
   }
 }
 )";
 
-fb::Segment segment(const fb::Segment& s, uint32_t when, uint32_t back) {
-  return {s.scalar_begin(), s.scalar_end(), s.step_begin(), s.step_end(), when, back};
-}
-
-// The step that calls the op.
-fb::Instruction& external(Bent& b) { return b.steps()[b.variant()->steps()->size() - 1]; }
-
-TEST(Verify, AcceptsLoopsListsAndResults) {
-  const Bent b(kLoop);
-  EXPECT_EQ(refusal(b.file, HUSK_OK), "");
-}
+TEST(Verify, AcceptsLoopsListsAndResults) { EXPECT_EQ(verify_error(artifact(kLoop), HUSK_OK), ""); }
 
 TEST(Verify, SegmentRules) {
-  Bent whole(kLoop);
-  uint32_t last = 0, loop = 0;  // the last segment; the one that goes back
-  for (uint32_t s = 0; s < whole.variant()->segments()->size(); ++s) {
-    last = s;
-    if (whole.segments()[s].back() != kNone) loop = s;
-  }
+  EditedArtifact unedited(kLoop);
+  uint32_t loop = 0;  // the segment that goes back
+  for (uint32_t s = 0; s < unedited.variant()->segments()->size(); ++s)
+    if (unedited.segment(s).back != kNone) loop = s;
   ASSERT_GT(loop, 1u);
   struct Case {
     const char* text;
-    std::function<void(Bent&)> bend;
+    std::function<void(EditedArtifact&)> edit;
   };
   const Case cases[] = {
-      {"'when' is not known by then",
-       [&](Bent& b) { b.segments()[loop] = segment(b.segments()[loop], 500, 1); }},
-      {"'when' is not known by then",
-       [&](Bent& b) { b.segments()[1] = segment(b.segments()[1], b.segments()[2].scalar_begin(), kNone); }},
-      {"'back' is behind it or has no 'when'",
-       [&](Bent& b) { b.segments()[loop] = segment(b.segments()[loop], b.segments()[loop].when(), loop + 1); }},
-      {"'back' is behind it or has no 'when'",
-       [&](Bent& b) { b.segments()[loop] = segment(b.segments()[loop], kNone, 1); }},
+      {"'when' is not an int register of an earlier segment",
+       [&](auto& edited) { edited.segment(loop).when = 500; }},
+      {"'when' is not an int register of an earlier segment",
+       [&](auto& edited) { edited.segment(1).when = edited.segment(2).scalar_begin; }},
+      {"'back' names a later segment, or the segment has no 'when'",
+       [&](auto& edited) { edited.segment(loop).back = loop + 1; }},
+      {"'back' names a later segment, or the segment has no 'when'",
+       [&](auto& edited) { edited.segment(loop).when = kNone; }},
       {"loops of segments",
-       [&](Bent& b) {
-         b.segments()[last] = segment(b.segments()[last], b.segments()[loop].when(), loop);
-         b.segments()[loop] = segment(b.segments()[loop], b.segments()[loop].when(), loop - 1);
+       [&](auto& edited) {
+         edited.last_segment().when = edited.segment(loop).when;
+         edited.last_segment().back = loop;
+         edited.segment(loop).back = loop - 1;
        }},
-      {"an unused field is set", [](Bent& b) { b.steps()[0] = fb::Instruction(b.steps()[0].op(), 1, 0, 0, 2); }},
-      {"an unused field is set",
-       [](Bent& b) {
-         const fb::Instruction op = external(b);
-         external(b) = fb::Instruction(op.op(), static_cast<uint16_t>(op.c() + 1), op.a(), op.b(), op.c());
+      {"an unused field is set", [](auto& edited) { edited.step(0).row.aux = 1; }},
+      {"an unused field is set",  // more arguments than the step has
+       [](auto& edited) {
+         Instruction& row = edited.last_step().row;
+         row.aux = static_cast<uint16_t>(row.c + 1);
        }},
-      {"items in no list",
-       [](Bent& b) {
-         fb::Argument& list = b.arguments()[external(b).b() + 2];
-         list = fb::Argument(list.kind(), 0, 0, 0, list.index(), 0, 0);
+      {"some items belong to no list",
+       [](auto& edited) { edited.last_step().argument(2).count = 0; }},
+      {"list 2 does not begin after the items of the list before",
+       [](auto& edited) { --edited.last_step().argument(2).index; }},
+      {"has a kind that an op cannot take",
+       [](auto& edited) {
+         const auto extern_op = edited.last_step();
+         extern_op.argument(extern_op.row.aux) = {
+             uint8_t(ArgumentKind::dtype), 0, HUSK_F32, 0, 0, 0, 0};
        }},
-      {"list 2 has the items of another",
-       [](Bent& b) {
-         fb::Argument& list = b.arguments()[external(b).b() + 2];
-         list = fb::Argument(list.kind(), 0, 0, 0, list.index() - 1, list.count(), 0);
-       }},
-      {"is of a kind that no op takes",
-       [](Bent& b) {
-         const fb::Instruction op = external(b);
-         b.arguments()[op.b() + op.aux()] = fb::Argument(uint8_t(ArgumentKind::dtype), 0, HUSK_F32, 0, 0, 0, 0);
-       }},
-      {"argument 1 is nothing that it may use",
-       [](Bent& b) {
-         fb::Argument& floats = b.arguments()[external(b).b() + 1];
-         floats = fb::Argument(floats.kind(), 0, 0, 0, floats.index(), 5000, 0);
-       }},
-      {"argument 4 is nothing that it may use",
-       [](Bent& b) {
-         fb::Argument& result = b.arguments()[external(b).b() + 4];
-         result = fb::Argument(result.kind(), 0, HUSK_F32, 0, 0, 0, 0);
-       }},
-      {"its value goes nowhere, or is one too many",
-       [&](Bent& b) {  // the op in the last segment, which takes no result now
-         b.scalars()[b.find_scalar(Scalar::op_result, b.segments()[last].scalar_begin())] = fb::Instruction(0, 0, 0, 0, 0);
-         b.scalars()[b.find_scalar(Scalar::op_fresult, 0)] = fb::Instruction(1, 0, 0, 0, 0);
-         const fb::Segment s = b.segments()[last - 1];
-         b.segments()[last - 1] = fb::Segment(s.scalar_begin(), s.scalar_end(), s.step_begin(), s.step_end() - 1, s.when(), s.back());
-         const fb::Segment t = b.segments()[last];
-         b.segments()[last] = fb::Segment(t.scalar_begin(), t.scalar_end(), t.step_begin() - 1, t.step_end(), t.when(), t.back());
+      {"argument 1: its register does not exist, has another type, or is computed later",
+       [](auto& edited) { edited.last_step().argument(1).count = 5000; }},
+      {"argument 4: a result is i64 or f64",
+       [](auto& edited) { edited.last_step().argument(4).type = HUSK_F32; }},
+      {"it has a result, but there is no next segment to use it",
+       [&](auto& edited) {  // moves the op to the last segment, which uses no result any more
+         const uint32_t last = edited.variant()->segments()->size() - 1;
+         edited.scalar(edited.find(Scalar::op_result, edited.segment(last).scalar_begin)) = {};
+         edited.scalar(Scalar::op_fresult) = {1, 0, 0, 0, 0};
+         --edited.segment(last - 1).step_end;
+         --edited.segment(last).step_begin;
        }},
   };
   for (const Case& c : cases) {
-    Bent bent(kLoop);
-    c.bend(bent);
-    const std::string text = bent.refused();
-    EXPECT_NE(text.find(c.text), std::string::npos) << "said: " << text << "\nshould say: " << c.text;
+    EditedArtifact edited(kLoop);
+    c.edit(edited);
+    const std::string text = edited.verify_error();
+    EXPECT_NE(text.find(c.text), std::string::npos) << "is: " << text << "\nexpected: " << c.text;
   }
 }
 
 TEST(Verify, NoByteOfALoopCanCrashIt) {
-  const Bent good(kLoop);
+  const std::vector<uint8_t> good = artifact(kLoop);
   uint32_t metadata;
-  std::memcpy(&metadata, good.file.data() + 12, 4);
+  std::memcpy(&metadata, good.data() + 12, 4);
   for (uint32_t at = 0; at < metadata; ++at)
     for (uint8_t flip : {0x01, 0x02, 0x80, 0xFF}) {
-      std::vector<uint8_t> file = good.file;
+      std::vector<uint8_t> file = good;
       file[64 + at] ^= flip;
       write_hash(file);
       const Aligned bytes(file);

@@ -1,11 +1,12 @@
-// What is refused when a file is opened. Rules over rows are tried with rows that were bent after the compiler wrote them.
-#include "verify.h"
-
-#include "bent.h"
+// The artifacts that the verifier refuses. The rules about rows are tested with rows that are
+// edited after the compiler has written them.
+#include "model/verify.h"
 
 #include <array>
 #include <cstring>
 #include <functional>
+
+#include "edited_artifact.h"
 
 namespace husk::test {
 namespace {
@@ -36,36 +37,44 @@ function f {
 
 TEST(Verify, AcceptsWhatTheCompilerWrote) {
   const std::vector<uint8_t> file = artifact(kProgram);
-  EXPECT_EQ(refusal(file, HUSK_OK), "");
+  EXPECT_EQ(verify_error(file, HUSK_OK), "");
 }
 
 TEST(Verify, HeaderRules) {
   const std::vector<uint8_t> good = artifact(kProgram);
-  auto bent = [&](size_t at, uint8_t value) {
+  auto with_byte = [&](size_t at, uint8_t value) {
     std::vector<uint8_t> file = good;
     file[at] = value;
     return file;
   };
-  EXPECT_NE(refusal(bent(0, 'X')).find("not a Husk artifact"), std::string::npos);
-  EXPECT_NE(refusal(bent(8, 9), HUSK_UNSUPPORTED).find("format 9.2, this library reads 0.2: update libhusk"),
+  EXPECT_NE(verify_error(with_byte(0, 'X')).find("not a Husk artifact"), std::string::npos);
+  EXPECT_NE(verify_error(with_byte(8, 9), HUSK_UNSUPPORTED)
+                .find("format 9.2, this library reads 0.2: update libhusk"),
             std::string::npos);
-  EXPECT_NE(refusal(bent(10, 200), HUSK_UNSUPPORTED).find("format 0.200"), std::string::npos);
-  EXPECT_NE(refusal(bent(24, 4), HUSK_UNSUPPORTED).find("needs features 0x4"), std::string::npos);
-  EXPECT_NE(refusal(bent(40, static_cast<uint8_t>(good[40] + 1))).find("does not match its hash"), std::string::npos);
-  EXPECT_NE(refusal(bent(100, static_cast<uint8_t>(good[100] + 1))).find("does not match its hash"), std::string::npos);
+  EXPECT_NE(verify_error(with_byte(10, 200), HUSK_UNSUPPORTED).find("format 0.200"),
+            std::string::npos);
+  EXPECT_NE(verify_error(with_byte(24, 4), HUSK_UNSUPPORTED).find("needs features 0x4"),
+            std::string::npos);
+  EXPECT_NE(verify_error(with_byte(40, static_cast<uint8_t>(good[40] + 1)))
+                .find("does not match its hash"),
+            std::string::npos);
+  EXPECT_NE(verify_error(with_byte(100, static_cast<uint8_t>(good[100] + 1)))
+                .find("does not match its hash"),
+            std::string::npos);
   std::vector<uint8_t> file = good;
   file.resize(file.size() - 1);
-  EXPECT_NE(refusal(file).find("the artifact is truncated: its header says"), std::string::npos);
+  EXPECT_NE(verify_error(file).find("the artifact is truncated: its header says"),
+            std::string::npos);
   file.resize(file.size() + 2);
-  EXPECT_NE(refusal(file).find("the artifact is too long"), std::string::npos);
+  EXPECT_NE(verify_error(file).find("the artifact is too long"), std::string::npos);
   for (size_t size : {0u, 1u, 63u, 64u, 65u, 1000u}) {
     file.assign(good.begin(), good.begin() + static_cast<long>(size));
-    refusal(file);
+    verify_error(file);
   }
   file = good;
-  file[12] = file[13] = file[14] = file[15] = 0;  // metadata of no bytes
+  file[12] = file[13] = file[14] = file[15] = 0;  // the metadata has 0 bytes
   write_hash(file);
-  EXPECT_NE(refusal(file).find("not a well-formed FlatBuffer"), std::string::npos);
+  EXPECT_NE(verify_error(file).find("not a well-formed FlatBuffer"), std::string::npos);
 }
 
 TEST(Verify, NoByteOfTheMetadataCanCrashIt) {
@@ -89,8 +98,8 @@ TEST(Verify, NoByteOfTheMetadataCanCrashIt) {
   EXPECT_GT(refused, metadata);
 }
 
-TEST(Verify, AnOrderOfPlacementNamesEachBufferOnce) {
-  Bent bent(R"(
+TEST(Verify, APlacementOrderNamesEachBufferOnce) {
+  EditedArtifact edited(R"(
 target gpu cuda "sm_90a"
 function f {
   variant cpu {
@@ -104,134 +113,132 @@ function f {
   }
 }
 )");
-  ASSERT_EQ(bent.variant()->order()->size(), 3u);
-  uint32_t* const order = const_cast<uint32_t*>(bent.variant()->order()->data());
+  ASSERT_EQ(edited.variant()->placement_order()->size(), 3u);
+  uint32_t* const order = const_cast<uint32_t*>(edited.variant()->placement_order()->data());
   for (const auto& [a, b, c] : {std::array{0u, 1u, 2u}, {2u, 0u, 1u}}) {
     order[0] = a, order[1] = b, order[2] = c;
-    write_hash(bent.file);
-    EXPECT_EQ(refusal(bent.file, HUSK_OK), "");
+    write_hash(edited.file);
+    EXPECT_EQ(verify_error(edited.file, HUSK_OK), "");
   }
   for (uint32_t wrong : {0u, 3u, 0xFFFFFFFFu}) {
     order[1] = wrong, order[0] = 0, order[2] = 2;
-    EXPECT_NE(bent.refused().find("the order is no permutation of the arena's buffers"), std::string::npos) << wrong;
+    EXPECT_NE(edited.verify_error().find("the order is not a permutation of the arena buffers"),
+              std::string::npos)
+        << wrong;
   }
-  uint32_t* const size = order - 1;   // a vector's length stands before it
+  uint32_t* const size = order - 1;  // the length of a vector precedes its elements
   for (uint32_t wrong : {1u, 2u}) {
     *size = wrong;
-    EXPECT_NE(bent.refused().find("the order is no permutation of the arena's buffers"), std::string::npos) << wrong;
+    EXPECT_NE(edited.verify_error().find("the order is not a permutation of the arena buffers"),
+              std::string::npos)
+        << wrong;
   }
-  *size = 0;   // the planner finds an order of its own
-  write_hash(bent.file);
-  EXPECT_EQ(refusal(bent.file, HUSK_OK), "");
+  *size = 0;  // no order is stored
+  write_hash(edited.file);
+  EXPECT_EQ(verify_error(edited.file, HUSK_OK), "");
 }
 
-TEST(Verify, RowRules) {
-  struct Case {
-    const char* text;
-    std::function<void(Bent&)> bend;
-  };
-  const Case cases[] = {
-      {"unknown code 95", [](Bent& b) { b.scalars()[0] = fb::Instruction(95, 0, 0, 0, 0); }},
-      {"an unused field is set",
-       [](Bent& b) { b.scalars()[0] = fb::Instruction(b.scalars()[0].op(), 1, b.scalars()[0].a(), b.scalars()[0].b(), 0); }},
-      {"operand 0 is of another kind",
-       [](Bent& b) {
-         const uint32_t i = b.find_scalar(Scalar::op_mul);
-         b.scalars()[i] = with_a(b.scalars()[i], i);  // itself
-       }},
-      {"operand 1 is of another kind",
-       [](Bent& b) {
-         const uint32_t i = b.find_scalar(Scalar::op_size);
-         b.scalars()[i] = with_b(b.scalars()[i], 1);  // a dim that x does not have
-       }},
-      {"operand 0 is of another kind",
-       [](Bent& b) {
-         const uint32_t i = b.find_scalar(Scalar::op_size);
-         b.scalars()[i] = with_a(b.scalars()[i], 1);  // n is no tensor
-       }},
-      {"operand 0 is of another kind",
-       [](Bent& b) {
-         const uint32_t i = b.find_scalar(Scalar::op_result);
-         b.scalars()[i] = with_a(b.scalars()[i], 1);  // a read gives one value
-       }},
-      {"segments out of order",
-       [](Bent& b) {
-         fb::Segment& s = b.segments()[1];
-         s = fb::Segment(s.scalar_begin() + 1, s.scalar_end(), s.step_begin(), s.step_end(), kNone, kNone);
-       }},
-      {"segments leave out ops or steps",
-       [](Bent& b) {
-         fb::Segment& s = b.segments()[1];
-         s = fb::Segment(s.scalar_begin(), s.scalar_end() - 1, s.step_begin(), s.step_end(), kNone, kNone);
-       }},
-      {"bad space, alignment or size",
-       [](Bent& b) { b.buffers()[0] = fb::Buffer(9, 0, 0, 0, 0, b.buffers()[0].size(), 0); }},
-      {"only device 0 is supported",
-       [](Bent& b) {
-         const fb::Buffer& o = b.buffers()[0];
-         b.buffers()[0] = fb::Buffer(o.space(), 1, o.align_log2(), 0, o.index(), o.size(), 0);
-       }},
-      {"in the arena, but names a value",
-       [](Bent& b) {
-         fb::Buffer& o = b.buffers()[b.find_buffer(Space::arena)];
-         o = fb::Buffer(o.space(), 0, 0, 0, 0, o.size(), 0);
-       }},
-      {"no such value",
-       [](Bent& b) {
-         fb::Buffer& o = b.buffers()[b.find_buffer(Space::state)];
-         o = fb::Buffer(o.space(), 0, 0, 0, 1, o.size(), 0);
-       }},
-      {"its value is no tensor",
-       [](Bent& b) {
-         fb::Buffer& o = b.buffers()[b.find_buffer(Space::input)];
-         o = fb::Buffer(o.space(), 0, 0, 0, 1, o.size(), 0);
-       }},
-      {"bad buffer or registers",
-       [](Bent& b) { b.views()[0] = fb::View(99, b.views()[0].offset(), b.views()[0].extent(), 0); }},
-      {"bad view, dtype, rank or registers",
-       [](Bent& b) { b.tensors()[0] = fb::Tensor(0, 0, HUSK_F32, 15, 0, 0); }},
-      {"bad view, dtype, rank or registers",
-       [](Bent& b) { b.tensors()[0] = fb::Tensor(0, 0, HUSK_POINTER, 1, 0, 0); }},
-      {"step 1: arguments are none, or another step's",
-       [](Bent& b) { b.steps()[1] = with_b(b.steps()[1], 0); }},
-      {"step 0: unknown code 77",
-       [](Bent& b) { b.steps()[0] = fb::Instruction(77, 0, b.steps()[0].a(), b.steps()[0].b(), b.steps()[0].c()); }},
-      {"step 0: no such kernel", [](Bent& b) { b.steps()[0] = with_a(b.steps()[0], 1000); }},
-      {"step 0: kernel 'add' takes 4 arguments", [](Bent& b) { b.steps()[0] = with_a(b.steps()[0], 0); }},
-      {"step 2: argument 4 is nothing that it may use",  // the constant, written
-       [](Bent& b) {
-         fb::Argument& w = b.arguments()[b.steps()[2].b() + 4];
-         w = with_access(w, HUSK_ACCESS_WRITE);
-       }},
-      {"step 0: argument 3 is nothing that it may use",
-       [](Bent& b) {
-         fb::Argument& w = b.arguments()[b.steps()[0].b() + 3];
-         w = with_access(w, 0);
-       }},
-      {"step 1: argument 3 is nothing that it may use",
-       [](Bent& b) {
-         fb::Argument& x = b.arguments()[b.steps()[1].b() + 3];
-         x = with_index(x, 500);
-       }},
-      {"argument 5 of kernel 'scale' has another type",
-       [](Bent& b) {
-         fb::Argument& f = b.arguments()[b.steps()[1].b() + 5];
-         f = b.arguments()[b.steps()[1].b() + 6];
-       }},
-      {"step 3: a read takes a view to read, of a type",
-       [](Bent& b) {
-         fb::Argument& r = b.arguments()[b.steps()[3].b()];
-         r = fb::Argument(r.kind(), r.access(), HUSK_C64, 0, r.index(), 0, 0);
-       }},
-      {"is not what output 'k' is", [](Bent& b) { b.results()[1] = fb::Argument(0, 0, 0, 0, 0, 0, 0); }},
-      {"is not what output 'y' is", [](Bent& b) { b.results()[0] = with_index(b.results()[0], 9); }},
-  };
-  for (const Case& c : cases) {
-    Bent bent(kProgram);
-    c.bend(bent);
-    const std::string text = bent.refused();
-    EXPECT_NE(text.find(c.text), std::string::npos) << "said: " << text << "\nshould say: " << c.text;
+// The verifier checks the arguments of steps. The runtime must not read the others.
+TEST(Verify, ArgumentsOfNoStepAreIgnored) {
+  EditedArtifact edited(R"(
+function f {
+  variant cpu {
+    buffer a bytes 16
+    fill u8 (write a, 1)
+    fill u8 (write a, 2)
+    return ()
   }
+}
+)");
+  edited.step(1).argument(0) = {uint8_t(ArgumentKind::tensor), HUSK_ACCESS_WRITE, 0, 0, 5000, 0, 0};
+  --edited.last_segment().step_end;
+  --const_cast<uint32_t*>(
+      reinterpret_cast<const uint32_t*>(edited.variant()->steps()->Data()))[-1];  // the length
+  write_hash(edited.file);
+  Machine m(edited.file);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  EXPECT_EQ(m.run({}, {}), HUSK_OK) << m.error.text;
+}
+
+struct RowCase {
+  const char* text;
+  std::function<void(EditedArtifact&)> edit;
+};
+
+void expect_refused(const char* program, const std::vector<RowCase>& cases) {
+  for (const RowCase& c : cases) {
+    EditedArtifact edited(program);
+    c.edit(edited);
+    const std::string text = edited.verify_error();
+    EXPECT_NE(text.find(c.text), std::string::npos) << "is: " << text << "\nexpected: " << c.text;
+  }
+}
+
+TEST(Verify, ScalarRules) {
+  expect_refused(
+      kProgram,
+      {{"unknown code 95", [](auto& edited) { edited.scalar(0) = {95, 0, 0, 0, 0}; }},
+       {"an unused field is set", [](auto& edited) { edited.scalar(0).aux = 1; }},
+       {"operand 0 is not of the kind that the op takes",  // the op's own register
+        [](auto& edited) { edited.scalar(Scalar::op_mul).a = edited.find(Scalar::op_mul); }},
+       {"operand 1 is not of the kind that the op takes",  // x has one dimension
+        [](auto& edited) { edited.scalar(Scalar::op_size).b = 1; }},
+       {"operand 0 is not of the kind that the op takes",  // n is not a tensor
+        [](auto& edited) { edited.scalar(Scalar::op_size).a = 1; }},
+       {"operand 0 is not of the kind that the op takes",  // a read has one result
+        [](auto& edited) { edited.scalar(Scalar::op_result).a = 1; }},
+       {"the segments are out of order", [](auto& edited) { ++edited.segment(1).scalar_begin; }},
+       {"the segments do not cover all ops and steps",
+        [](auto& edited) { --edited.segment(1).scalar_end; }}});
+}
+
+TEST(Verify, MemoryRules) {
+  expect_refused(
+      kProgram,
+      {{"buffer 0: unknown space, alignment over 4096, or its size is not an int register",
+        [](auto& edited) { edited.buffer(0).space = 9; }},
+       {"only device 0 is supported", [](auto& edited) { edited.buffer(0).device = 1; }},
+       {"in the arena, but names a value",
+        [](auto& edited) { edited.buffer(Space::arena).index = 0; }},
+       {"its value does not exist", [](auto& edited) { edited.buffer(Space::state).index = 1; }},
+       {"its value is not a tensor", [](auto& edited) { edited.buffer(Space::input).index = 1; }},
+       {"view 0: its buffer does not exist, or its offset or extent is not an int register",
+        [](auto& edited) { edited.view(0).buffer = 99; }},
+       {"tensor 0: invalid view, dtype, rank, sizes or strides",
+        [](auto& edited) { edited.tensor(0).rank = 15; }},
+       {"tensor 0: invalid view, dtype, rank, sizes or strides",
+        [](auto& edited) { edited.tensor(0).dtype = HUSK_POINTER; }}});
+}
+
+TEST(Verify, StepRules) {
+  constexpr uint8_t kNoAccess = 0, kRead = HUSK_ACCESS_READ, kWrite = HUSK_ACCESS_WRITE;
+  expect_refused(
+      kProgram,
+      {{"step 1: its arguments do not exist or belong to another step",
+        [](auto& edited) { edited.step(1).row.b = 0; }},
+       {"step 0: unknown code 77", [](auto& edited) { edited.step(0).row.op = 77; }},
+       {"step 0: its kernel does not exist", [](auto& edited) { edited.step(0).row.a = 1000; }},
+       {"step 0: kernel 'add' takes 4 arguments", [](auto& edited) { edited.step(0).row.a = 0; }},
+       {"step 2: argument 4: a constant cannot be written",
+        [](auto& edited) { edited.step(2).argument(4).access = kWrite; }},
+       {"step 0: argument 3: access not allowed for this parameter",
+        [](auto& edited) { edited.step(0).argument(3).access = kNoAccess; }},
+       {"step 1: argument 6: access not allowed for this parameter",  // an int
+        [](auto& edited) { edited.step(1).argument(6).access = kRead; }},
+       {"step 1: argument 3: its view does not exist",
+        [](auto& edited) { edited.step(1).argument(3).index = 500; }},
+       {"step 1: argument 6: its register does not exist, has another type, or is computed later",
+        [](auto& edited) { edited.step(1).argument(6).index = 500; }},
+       {"step 1: argument 6: unknown kind",
+        [](auto& edited) { edited.step(1).argument(6).kind = 50; }},
+       {"argument 5 of kernel 'scale' does not have the type of its parameter",
+        [](auto& edited) { edited.step(1).argument(5) = edited.step(1).argument(6); }},
+       {"step 3: a read takes one view with access read and an int or float type",
+        [](auto& edited) { edited.step(3).argument(0).type = HUSK_C64; }},
+       {"result 1 does not have the kind, dtype and rank of output 'k'",
+        [](auto& edited) { edited.result(1) = {}; }},
+       {"result 0 does not have the kind, dtype and rank of output 'y'",
+        [](auto& edited) { edited.result(0).index = 9; }}});
 }
 
 }  // namespace

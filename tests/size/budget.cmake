@@ -1,4 +1,5 @@
-# Strips a copy of LIBRARY, prints its size, fails over BUDGET bytes or where it needs more than it may.
+# Strips a copy of LIBRARY and prints its size and how many bytes of BUDGET are free. Fails if the
+# library is larger than BUDGET, needs other libraries than it may, or lacks RELRO.
 set(copy ${LIBRARY}.stripped)
 execute_process(COMMAND ${STRIP} -o ${copy} ${LIBRARY} COMMAND_ERROR_IS_FATAL ANY)
 file(SIZE ${copy} size)
@@ -7,11 +8,18 @@ string(REGEX MATCHALL "NEEDED[^[]*\\[[^]]*" needed "${dynamic}")
 list(TRANSFORM needed REPLACE "NEEDED[^[]*\\[" "")
 list(JOIN needed " " needed)
 get_filename_component(name ${LIBRARY} NAME)
-message("${name}: ${size} bytes stripped, budget ${BUDGET}; needs ${needed}")
+math(EXPR free "${BUDGET} - ${size}")
+message("${name}: ${size} bytes stripped, budget ${BUDGET}, ${free} bytes free; needs ${needed}")
 if(size GREATER BUDGET)
   message(FATAL_ERROR "${name} is over its budget")
 endif()
-string(REGEX REPLACE "(libc|libm|libdl|libpthread|libmimalloc|ld-linux-[a-z0-9_-]+)\\.so\\.[0-9]+" "" rest "${needed}")
+execute_process(COMMAND ${READELF} -lW ${copy} OUTPUT_VARIABLE segments COMMAND_ERROR_IS_FATAL ANY)
+if(NOT segments MATCHES "GNU_RELRO" OR NOT dynamic MATCHES "BIND_NOW|FLAGS.*NOW")
+  message(FATAL_ERROR "${name} has no RELRO, or binds symbols lazily")
+endif()
+string(REGEX REPLACE
+  "(libc|libm|libdl|libpthread|libmimalloc|ld-linux-[a-z0-9_-]+)\\.so\\.[0-9]+" ""
+  rest "${needed}")
 string(STRIP "${rest}" rest)
 if(rest)
   message(FATAL_ERROR "${name} needs ${rest}: only the C library and mimalloc are allowed")

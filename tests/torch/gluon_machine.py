@@ -1,14 +1,14 @@
-"""The partitions of a block, their barriers and shared memory, and the rules, for gluon_interpreter.py."""
+"""The partitions of a block, their barriers and shared memory, and the rules, for
+gluon_interpreter.py."""
 
 import collections
 import random
 import threading
 
 import torch
-
 from gluon_values import Block
 
-SHARED_BYTES = 227 << 10     # of a block on compute capability 9.0
+SHARED_BYTES = 227 << 10  # of a block on compute capability 9.0
 FOREVER = 1 << 60
 
 
@@ -17,7 +17,7 @@ class Race(AssertionError):
 
 
 class Deadlock(AssertionError):
-  """Everybody waits."""
+  """All partitions wait."""
 
 
 class _Ended(BaseException):
@@ -25,7 +25,8 @@ class _Ended(BaseException):
 
 
 class Barrier:
-  """An mbarrier. `begun` is what those who arrived in this phase had seen, `seen` the same of all phases that ended."""
+  """An mbarrier. `begun` joins the clocks of the arrivals in the current phase, `seen` those of all
+  completed phases."""
 
   def __init__(self, number):
     self.number, self.count = number, None
@@ -37,14 +38,22 @@ class Barrier:
   def arrive(self, count, clock):
     assert self.count is not None, f"barrier {self.number} is used before its init"
     if count > self.pending:
-      raise AssertionError(f"barrier {self.number} counts {self.count}: {count} more where {self.pending} were left")
+      raise AssertionError(
+        f"barrier {self.number} counts {self.count}: {count} more where {self.pending} were left"
+      )
     self.pending -= count
     self.begun = _joined(self.begun, clock)
     if not self.pending:
-      self.seen, self.begun, self.pending, self.phase = _joined(self.seen, self.begun), [], self.count, self.phase + 1
+      self.seen, self.begun, self.pending, self.phase = (
+        _joined(self.seen, self.begun),
+        [],
+        self.count,
+        self.phase + 1,
+      )
 
   def __str__(self):
-    return f"barrier {self.number}, whose phase is {self.phase} with {self.pending} of {self.count} to come"
+    pending = f"{self.pending} of {self.count} to come"
+    return f"barrier {self.number}, whose phase is {self.phase} with {pending}"
 
   def passes(self, parity):
     assert self.count is not None, f"barrier {self.number} is used before its init"
@@ -56,7 +65,8 @@ def _joined(one, other):
 
 
 class Tile:
-  """Shared memory written at once. `written` is (partition, its clock then), `reads` the clock of each reader then."""
+  """Shared memory that is written as a whole. `written` is the writer and the clock of the write,
+  `reads` has the clock of the last read by reader."""
 
   def __init__(self, name, data):
     self.name, self.data, self.written, self.reads, self.tile = name, data, (None, 0), {}, self
@@ -78,7 +88,7 @@ class Shared:
 
 
 class Product:
-  """A wgmma under way: `result` is there when it was waited for."""
+  """An asynchronous wgmma. `result` is None until a partition has waited for the product."""
 
   def __init__(self, a, b, acc, use_acc):
     self.a, self.b, self.acc, self.use_acc, self.result = a, b, acc, use_acc, None
@@ -107,22 +117,28 @@ class Partition:
 
 
 class Machine:
-  """One launch. `order` seeds who goes on."""
+  """One launch. `order` seeds the choice of the partition that continues at a barrier."""
 
   def __init__(self, programs, order):
     self.programs, self.program, self.random, self.stored = programs, 0, random.Random(order), {}
 
-  # Who runs.
+  # The choice of the partition that runs
 
   def specialize(self, partitions, warps, registers):
-    assert len(warps) == len(registers) == len(partitions) - 1 and all(24 <= r <= 256 and r % 8 == 0 for r in registers)
+    assert len(warps) == len(registers) == len(partitions) - 1 and all(
+      24 <= r <= 256 and r % 8 == 0 for r in registers
+    )
     self.failed, self.all_ended = None, threading.Semaphore(0)
-    self.partitions = [Partition(i, len(partitions), act.__name__, 4 if i == 0 else warps[i - 1])
-                       for i, (act, _) in enumerate(partitions)]
-    # how eager a partition is, and its copies: some orders let one run far ahead
+    self.partitions = [
+      Partition(i, len(partitions), act.__name__, 4 if i == 0 else warps[i - 1])
+      for i, (act, _) in enumerate(partitions)
+    ]
+    # The weights of each partition and of its copies: some orders let one partition run far ahead.
     self.weights = [[10 ** self.random.uniform(-2, 2) for _ in range(2)] for _ in partitions]
-    threads = [threading.Thread(target=self.body, args=(p, *given), daemon=True)
-               for p, given in zip(self.partitions, partitions)]
+    threads = [
+      threading.Thread(target=self.body, args=(p, *given), daemon=True)
+      for p, given in zip(self.partitions, partitions)
+    ]
     for thread in threads:
       thread.start()
     self.hand_over(None)
@@ -131,14 +147,18 @@ class Machine:
       thread.join()
     if self.failed:
       raise self.failed
-    assert not any(p.landings for p in self.partitions), "copies are under way that nobody waits for"
+    assert not any(p.landings for p in self.partitions), (
+      "copies are under way that nobody waits for"
+    )
 
   def body(self, partition, act, arguments):
     partition.turn.acquire()
     try:
       if not self.failed:
         act(*arguments)
-        assert not partition.copies and not partition.products, f"{partition.name} ends with copies or products left"
+        assert not partition.copies and not partition.products, (
+          f"{partition.name} ends with copies or products left"
+        )
     except _Ended:
       pass
     except BaseException as error:
@@ -147,7 +167,7 @@ class Machine:
     self.hand_over(partition)
 
   def hand_over(self, me):
-    """Lets somebody go on, maybe `me`: returns when it is its turn again."""
+    """Lets a partition continue, which may be `me`. Returns when it is the turn of `me` again."""
     try:
       chosen = self.chosen()
     except Deadlock as error:
@@ -168,10 +188,16 @@ class Machine:
       left = [p for p in self.partitions if not p.ended]
       if self.failed or not left:
         return left[0] if left else None
-      choices = [(p, False) for p in left if p.goes_on()] + [(p, True) for p in self.partitions if p.landings]
+      choices = [(p, False) for p in left if p.goes_on()] + [
+        (p, True) for p in self.partitions if p.landings
+      ]
       if not choices:
-        raise Deadlock("; ".join(f"{p.name} waits for parity {p.waits[1]} of {p.waits[0]}" for p in left))
-      partition, lands = self.random.choices(choices, [self.weights[p.number][lands] for p, lands in choices])[0]
+        raise Deadlock(
+          "; ".join(f"{p.name} waits for parity {p.waits[1]} of {p.waits[0]}" for p in left)
+        )
+      partition, lands = self.random.choices(
+        choices, [self.weights[p.number][lands] for p, lands in choices]
+      )[0]
       if not lands:
         return partition
       try:
@@ -179,7 +205,7 @@ class Machine:
       except AssertionError as error:
         self.failed = error
 
-  # Barriers and shared memory.
+  # Barriers and shared memory
 
   def wait(self, barrier, parity):
     me = self.running
@@ -204,20 +230,30 @@ class Machine:
     assert self.bytes <= SHARED_BYTES, f"{self.bytes} bytes of shared memory"
     self.allocated += 1
     nothing = torch.full(shape, float("nan"), dtype=kind.of)
-    return Shared([Tile(f"part {i} of shared memory {self.allocated}", part) for i, part in enumerate(nothing)])
+    return Shared(
+      [Tile(f"part {i} of shared memory {self.allocated}", part) for i, part in enumerate(nothing)]
+    )
 
   def copy(self, to, pointer, mask=None):
     me = self.running
     at, mask = pointer.within(mask)
-    assert tuple(to.data.shape) == tuple(at.shape) and to.data.dtype == pointer.flat.dtype and to.tile is to
+    assert (
+      tuple(to.data.shape) == tuple(at.shape)
+      and to.data.dtype == pointer.flat.dtype
+      and to.tile is to
+    )
     first = at[:, ::8][mask[:, ::8]] * pointer.flat.itemsize + pointer.flat.data_ptr()
-    assert not (first % 16).any() and (at[:, 1:] - at[:, :-1] == 1).all(), "16 bytes are copied at once"
+    assert not (first % 16).any() and (at[:, 1:] - at[:, :-1] == 1).all(), (
+      "16 bytes are copied at once"
+    )
     writer, when = to.written
     if when == FOREVER or (writer is not None and me.clock[writer] < when):
       raise Race(f"{me.name} overwrites {to.name}, which is being written")
     for reader, read in to.reads.items():
       if me.clock[reader] < read:
-        raise Race(f"{me.name} overwrites {to.name}, which {self.partitions[reader].name} may still read")
+        raise Race(
+          f"{me.name} overwrites {to.name}, which {self.partitions[reader].name} may still read"
+        )
     to.data.fill_(float("nan"))
     to.written, to.reads = (me.number, FOREVER), {}
     me.copies.append((to, pointer.flat, at, mask))
@@ -246,7 +282,9 @@ class Machine:
     for tile in product.tiles:
       writer, when = tile.written
       if writer is not None and me.clock[writer] < when:
-        raise Race(f"{me.name} reads {tile.name}, which {self.partitions[writer].name} may still write")
+        raise Race(
+          f"{me.name} reads {tile.name}, which {self.partitions[writer].name} may still write"
+        )
       if writer is not None and me.fenced[writer] < when:
         raise Race(f"{me.name} reads {tile.name} without a fence behind the barrier")
       tile.reads[me.number] = FOREVER
@@ -270,8 +308,12 @@ class Machine:
   def store(self, pointer, value, mask=None):
     at, mask = pointer.within(mask)
     assert value.data.dtype == pointer.flat.dtype and value.shape == tuple(at.shape)
-    stored = self.stored.setdefault(pointer.flat.data_ptr(), torch.zeros(pointer.flat.numel(), dtype=torch.bool))
+    stored = self.stored.setdefault(
+      pointer.flat.data_ptr(), torch.zeros(pointer.flat.numel(), dtype=torch.bool)
+    )
     at = at[mask]
-    assert not stored[at].any() and at.unique().numel() == at.numel(), f"{self.running.name} stores a number twice"
+    assert not stored[at].any() and at.unique().numel() == at.numel(), (
+      f"{self.running.name} stores a number twice"
+    )
     stored[at] = True
     pointer.flat[at] = value.data[mask]

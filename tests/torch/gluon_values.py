@@ -1,4 +1,4 @@
-"""What a program in Gluon counts with, for gluon_interpreter.py: whole numbers, tensors and addresses."""
+"""The values of a program in Gluon, for gluon_interpreter.py: ints, tensors and addresses."""
 
 import operator
 import types
@@ -13,11 +13,13 @@ class Kind:
     self.of, self.primitive_bitwidth = of, 8 * of.itemsize
 
 
-KINDS = {name: Kind(getattr(torch, name)) for name in ("int32", "int64", "float16", "bfloat16", "float32")}
+KINDS = {
+  name: Kind(getattr(torch, name)) for name in ("int32", "int64", "float16", "bfloat16", "float32")
+}
 
 
 class Scalar(int):
-  """A whole number, as a program has it."""
+  """An int of a program."""
 
   def to(self, kind):
     assert not kind.of.is_floating_point
@@ -47,16 +49,34 @@ def _of_scalars(name):
   def made(self, other):
     result = getattr(int, name)(self, other)
     return result if result is NotImplemented else Scalar(result)
+
   return made
 
 
 def _of_blocks(name):
   act = getattr(operator, name if name != "and" else "and_")
-  return (lambda self, other: Block(act(self.data, plain(other))),
-          lambda self, other: Block(act(plain(other), self.data)))
+  return (
+    lambda self, other: Block(act(self.data, plain(other))),
+    lambda self, other: Block(act(plain(other), self.data)),
+  )
 
 
-for _name in ("add", "sub", "mul", "floordiv", "mod", "and", "xor", "truediv", "lt", "le", "gt", "ge", "eq", "ne"):
+for _name in (
+  "add",
+  "sub",
+  "mul",
+  "floordiv",
+  "mod",
+  "and",
+  "xor",
+  "truediv",
+  "lt",
+  "le",
+  "gt",
+  "ge",
+  "eq",
+  "ne",
+):
   _one, _other = _of_blocks(_name)
   setattr(Block, f"__{_name}__", _one)
   setattr(Block, f"__r{_name}__", _other)
@@ -75,13 +95,15 @@ class Pointer:
   @classmethod
   def of(cls, tensor):
     flat = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
-    return cls(flat, Scalar(tensor.storage_offset()), KINDS[str(tensor.dtype).removeprefix("torch.")])
+    return cls(
+      flat, Scalar(tensor.storage_offset()), KINDS[str(tensor.dtype).removeprefix("torch.")]
+    )
 
   def __add__(self, far):
     return Pointer(self.flat, self.at + far, self.dtype.element_ty)
 
   def within(self, mask):
-    """(offsets, mask), of the same shape."""
+    """The offsets and the mask, in the same shape. An offset out of range is an IndexError."""
     at = self.at.data.long()
     mask = torch.ones_like(at, dtype=torch.bool) if mask is None else mask.data.expand(at.shape)
     outside = at[mask & ((at < 0) | (at >= self.flat.numel()))]

@@ -1,10 +1,12 @@
-"""A husk_threads (husk/types.h) of Python threads, to run host images with."""
+"""A husk_threads (husk/types.h) of Python threads, for runs of host images."""
 
 import ctypes
 import threading
 
 _BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32)
-_PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
+_PARALLEL = ctypes.CFUNCTYPE(
+  None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p
+)
 
 
 class _Table(ctypes.Structure):
@@ -12,14 +14,14 @@ class _Table(ctypes.Structure):
 
 
 class Threads:
-  """`regions` holds how many bodies each parallel region had, since it was emptied last."""
+  """`regions` lists the number of bodies of each parallel region since the list was cleared."""
 
   def __init__(self, count):
     self.regions = []
     self._table = _Table(None, count, _PARALLEL(self._parallel))
 
   def give(self, image):
-    """Hands itself to a loaded image, as the loader does."""
+    """Passes these threads to a loaded image, as the loader does."""
     ctypes.c_void_p.in_dll(image, "husk_image_threads").value = ctypes.addressof(self._table)
 
   def _parallel(self, user, n, body, argument):

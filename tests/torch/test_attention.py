@@ -1,18 +1,20 @@
-"""Attention in programs for a GPU: what becomes the kernel, and what the whole computes by Triton's interpreter."""
+"""Attention in programs for a GPU: what becomes the kernel, and what the whole computes by Triton's
+interpreter."""
 
 import logging
 import re
 import subprocess
 
+import built_tools
+import husk
 import pytest
 import torch
-from torch.nn import functional as F
-
-import tools  # noqa: F401
-import husk
-from husk import attention, attention_launch, triton_kernels
-from module import Of
+from function_module import FunctionModule
+from husk.attention import launch, operator
+from husk.attention.tiles import Tiles
+from husk.cuda import kernels as triton_kernels
 from test_cuda_numerics import close, computed
+from torch.nn import functional as F
 
 SDPA = F.scaled_dot_product_attention
 ATEN = torch.ops.aten
@@ -28,19 +30,25 @@ def rewritten(function, *args, shapes=None):
   """(targets of the nodes that are attention, notes) of a program."""
   notes = []
   with torch.no_grad():
-    program = torch.export.export(Of(function), args, dynamic_shapes=shapes)
+    program = torch.export.export(FunctionModule(function), args, dynamic_shapes=shapes)
   before = str(program.graph)
-  made = attention.rewritten(program, notes.append)
+  made = operator.rewrite(program, notes.append)
   assert str(program.graph) == before
   made.validate()
-  found = [str(node.target) for node in made.graph.nodes if node.op == "call_function" and "attention" in str(node.target)]
+  found = [
+    str(node.target)
+    for node in made.graph.nodes
+    if node.op == "call_function" and "attention" in str(node.target)
+  ]
   return found, notes
 
 
-# What becomes the kernel
+# Attention that becomes the kernel
 
 
-@pytest.mark.parametrize("function", [
+@pytest.mark.parametrize(
+  "function",
+  [
     lambda self, q, k, v: SDPA(q, k, v),
     lambda self, q, k, v: SDPA(q[0], k[0], v[0], is_causal=True),
     lambda self, q, k, v: SDPA(q[0, 0], k[0, 0], v[0, 0], scale=0.5),
@@ -52,30 +60,49 @@ def rewritten(function, *args, shapes=None):
     lambda self, q, k, v: ATEN._scaled_dot_product_flash_attention_for_cpu(q, k, v)[0],
     lambda self, q, k, v: ATEN._scaled_dot_product_efficient_attention(q, k, v, None, False)[0],
     lambda self, q, k, v: ATEN._scaled_dot_product_attention_math(q, k, v)[0],
-], ids="plain rank3 rank2 group mask bias half other_size flash_for_cpu efficient math".split())
+  ],
+  ids="plain rank3 rank2 group mask bias half other_size flash_for_cpu efficient math".split(),
+)
 def test_the_kernel_covers(function):
   assert rewritten(function, heads(), heads(), heads()) == (["husk.attention.default"], [])
 
 
-def test_the_log_sum_exp_is_made_where_it_is_used():
+def test_log_sum_exp_is_computed_only_if_it_is_used():
   flash = ATEN._scaled_dot_product_flash_attention_for_cpu
   q = heads()
-  assert rewritten(lambda self, q: flash(q, q, q)[:2], q) == (["husk.attention_with_lse.default"], [])
-  assert rewritten(lambda self, q: flash(q, q, q)[1], q) == (["husk.attention_with_lse.default"], [])
-  found, notes = rewritten(lambda self, q: ATEN._scaled_dot_product_efficient_attention(q, q, q, None, True)[:2], q)
+  assert rewritten(lambda self, q: flash(q, q, q)[:2], q) == (
+    ["husk.attention_with_lse.default"],
+    [],
+  )
+  assert rewritten(lambda self, q: flash(q, q, q)[1], q) == (
+    ["husk.attention_with_lse.default"],
+    [],
+  )
+  found, notes = rewritten(
+    lambda self, q: ATEN._scaled_dot_product_efficient_attention(q, q, q, None, True)[:2], q
+  )
   assert found == ["aten._scaled_dot_product_efficient_attention.default"]
-  assert re.match(r"attention stays an operator of torch \(.*\): a log-sum-exp that is padded", notes[0])
+  assert re.match(
+    r"attention stays an operator of torch \(.*\): a log-sum-exp that is padded", notes[0]
+  )
 
 
-@pytest.mark.parametrize("function, why", [
+@pytest.mark.parametrize(
+  "function, why",
+  [
     (lambda self, q, k, v: SDPA(q, k, v, dropout_p=0.5), "dropout of 0.5"),
     (lambda self, q, k, v: SDPA(q.double(), k.double(), v.double()), "elements of torch.float64"),
     (lambda self, q, k, v: SDPA(q[None], k[None], v[None]), "rank 5"),
-    (lambda self, q, k, v: SDPA(q.repeat(1, 1, 1, 20), k.repeat(1, 1, 1, 20), v), "a head size of 320; at most 256"),
+    (
+      lambda self, q, k, v: SDPA(q.repeat(1, 1, 1, 20), k.repeat(1, 1, 1, 20), v),
+      "a head size of 320; at most 256",
+    ),
     (lambda self, q, k, v: SDPA(q, k, v, scale=-1.0), "a scale of -1.0"),
     (lambda self, q, k, v: SDPA(q, k[:1], v[:1]), r"shapes \[2, 2, 5, 16\], \[1, 2, 5, 16\]"),
-], ids="dropout f64 rank5 large negative broadcast".split())
-def test_what_it_does_not_cover_is_said(function, why):
+  ],
+  ids="dropout f64 rank5 large negative broadcast".split(),
+)
+def test_attention_that_is_not_covered_has_a_note(function, why):
   found, notes = rewritten(function, heads(), heads(), heads())
   assert found == ["aten.scaled_dot_product_attention.default"]
   assert re.search(r"attention is products and a softmax \(.*\): .*" + why, notes[0])
@@ -86,27 +113,34 @@ def test_causal_attention_of_the_flash_operator_counts_from_the_end():
     return ATEN._scaled_dot_product_flash_attention(q, k, k, is_causal=True)[0]
 
   assert rewritten(flash, heads(), heads()) == (["husk.attention.default"], [])
-  with pytest.raises(husk.Unsupported, match="flash_attention.default with is_causal and other numbers of queries and keys"):
+  with pytest.raises(
+    husk.Unsupported,
+    match="flash_attention.default with is_causal and other numbers of queries and keys",
+  ):
     rewritten(flash, heads(), heads(rows=7))
 
 
 def test_a_program_without_attention_is_left_alone():
-  program = torch.export.export(Of(lambda self, x: x + 1), (torch.ones(3),))
-  assert attention.rewritten(program, None) is program
+  program = torch.export.export(FunctionModule(lambda self, x: x + 1), (torch.ones(3),))
+  assert operator.rewrite(program, None) is program
 
 
 def test_attention_in_a_branch():
   def function(self, p, q):
     return torch.cond(p, lambda q: SDPA(q, q, q), lambda q: q + 1, (q,))
 
-  program = torch.export.export(Of(function), (torch.tensor(True), heads()))
-  made = attention.rewritten(program, None)
-  targets = {str(node.target) for module in made.graph_module.modules() if isinstance(module, torch.fx.GraphModule)
-             for node in module.graph.nodes}
+  program = torch.export.export(FunctionModule(function), (torch.tensor(True), heads()))
+  made = operator.rewrite(program, None)
+  targets = {
+    str(node.target)
+    for module in made.graph_module.modules()
+    if isinstance(module, torch.fx.GraphModule)
+    for node in module.graph.nodes
+  }
   assert "husk.attention.default" in targets
 
 
-# What is written
+# The text of the program
 
 
 def causal(self, q, k, v):
@@ -115,34 +149,49 @@ def causal(self, q, k, v):
 
 def text_of(folder, function, args, *targets, shapes=None, **options):
   targets = targets or ("cuda:h200",)
-  return husk.write(Of(function), args, folder, dynamic_shapes=shapes, targets=targets, **options).read_text()
+  return husk.write(
+    FunctionModule(function), args, folder, dynamic_shapes=shapes, targets=targets, **options
+  ).read_text()
 
 
-def test_one_launch_and_it_waits(tmp_path):
+def test_attention_is_one_launch_that_waits(tmp_path):
   args = [heads(dtype=torch.float16, size=64) for _ in range(3)]
-  text = text_of(tmp_path, causal, tuple(args), "cuda:h200", "cuda:orin", shapes=({0: B, 2: L},) * 3)
+  text = text_of(
+    tmp_path, causal, tuple(args), "cuda:h200", "cuda:orin", shapes=({0: B, 2: L},) * 3
+  )
   for key in ("h200", "orin"):
-    body = text[text.index(f"variant cuda_{key}"):].split("\n  }")[0]
-    launch, = [line for line in body.splitlines() if "launch" in line and "attention_f16_64_causal" in line]
+    body = text[text.index(f"variant cuda_{key}") :].split("\n  }")[0]
+    (launch,) = [
+      line for line in body.splitlines() if "launch" in line and "attention_f16_64_causal" in line
+    ]
     assert "extern" not in body and "(read q, read k, read v, write output, " in launch
     assert (tmp_path / f"{key}_attention_f16_64_causal.cubin").read_bytes().startswith(b"\x7fELF")
   rows = [line for line in text.splitlines() if line.startswith("kernel ")]
-  assert len(rows) == 2 and [" waits_first" in row for row in rows] == [True, False]
+  assert len(rows) == 2 and [" pdl_wait_first" in row for row in rows] == [True, False]
 
 
 def test_an_artifact(tmp_path, monkeypatch):
-  monkeypatch.setenv("HUSKC", tools.built("huskc"))
+  monkeypatch.setenv("HUSKC", built_tools.built("huskc"))
   args = tuple(heads(dtype=torch.bfloat16, size=128) for _ in range(3))
-  made = husk.export(Of(causal), args, tmp_path / "a.husk", dynamic_shapes=({0: B, 2: L},) * 3,
-                     targets=("cuda:h200", "cuda:orin"))
-  shown = subprocess.run([tools.built("husk-dump"), made], capture_output=True, text=True, check=True).stdout
+  made = husk.export(
+    FunctionModule(causal),
+    args,
+    tmp_path / "a.husk",
+    dynamic_shapes=({0: B, 2: L},) * 3,
+    targets=("cuda:h200", "cuda:orin"),
+  )
+  shown = subprocess.run(
+    [built_tools.built("husk-dump"), made], capture_output=True, text=True, check=True
+  ).stdout
   for key, arch in (("h200", "sm_90a"), ("orin", "sm_87")):
     assert f"image {key}_attention_bf16_128_causal.cubin cubin for cuda {arch}" in shown
     assert re.search(rf"variant cuda {arch}: 1 segments, .* 1 steps, 4 buffers", shown)
 
 
 def test_equal_calls_share_a_kernel(tmp_path):
-  """The strides are the kernel's own: those of the first and the last call differ from the others'."""
+  """The strides are the kernel's own: those of the first and the last call differ from the
+  others'."""
+
   def function(self, q, k, v):
     for _ in range(5):
       q = SDPA(q, k, v)
@@ -153,10 +202,16 @@ def test_equal_calls_share_a_kernel(tmp_path):
 
 
 def test_few_queries_over_many_keys_are_split(tmp_path):
-  args = heads(1, 8, 1, 64, torch.float16), *(heads(1, 2, 4096, 64, torch.float16) for _ in range(2))
+  args = (
+    heads(1, 8, 1, 64, torch.float16),
+    *(heads(1, 2, 4096, 64, torch.float16) for _ in range(2)),
+  )
   text = text_of(tmp_path, lambda self, q, k, v: SDPA(q, k, v, enable_gqa=True), args)
   launches = re.findall(r"launch (\S+) grid \((.*?)\) \(", text)
-  assert launches == [("h200_attention_f16_64", "2, 16, 1"), ("h200_attention_joined_64", "8, 1, 1")]
+  assert launches == [
+    ("h200_attention_f16_64", "2, 16, 1"),
+    ("h200_attention_joined_64", "8, 1, 1"),
+  ]
 
 
 def written_out(self, q, k, v, mask):
@@ -165,26 +220,33 @@ def written_out(self, q, k, v, mask):
 
 
 MANY = {0: B, 2: torch.export.Dim("many", min=1, max=65536)}
-KERNEL = "from triton.experimental import gluon"      # where a kernel is one whose warps share the work
+KERNEL = "from triton.experimental import gluon"  # where a kernel is one whose warps share the work
 
 
 def gluon_of(tmp_path, monkeypatch, args, function=causal, shapes=(MANY,) * 3, key="h200"):
   """(whether attention is that kernel, its row, its launch)."""
   sources = []
   compiled = triton_kernels._loaded
-  monkeypatch.setattr(triton_kernels, "_loaded",
-                      lambda name, source, *rest, **more: sources.append(source) or compiled(name, source, *rest, **more))
+  monkeypatch.setattr(
+    triton_kernels,
+    "_loaded",
+    lambda name, source, *rest, **more: (
+      sources.append(source) or compiled(name, source, *rest, **more)
+    ),
+  )
   text = text_of(tmp_path, function, args, f"cuda:{key}", shapes=shapes)
-  row, = re.findall(r"^kernel \S*attention.*", text, re.M)
-  call, = re.findall(r"^ *launch \S*attention.*", text, re.M)
+  (row,) = re.findall(r"^kernel \S*attention.*", text, re.M)
+  (call,) = re.findall(r"^ *launch \S*attention.*", text, re.M)
   return KERNEL in "".join(sources), row, call
 
 
-@pytest.mark.parametrize("size, dtype, shared", [(64, torch.float16, 131208), (128, torch.bfloat16, 180328)])
+@pytest.mark.parametrize(
+  "size, dtype, shared", [(64, torch.float16, 131208), (128, torch.bfloat16, 180328)]
+)
 def test_many_queries_on_a_hopper(size, dtype, shared, tmp_path, monkeypatch):
   args = tuple(heads(dtype=dtype, size=size, rows=35) for _ in range(3))
   found, row, call = gluon_of(tmp_path, monkeypatch, args)
-  assert found and f"block 384 1 1 shared {shared} waits_first" in row
+  assert found and f"block 384 1 1 shared {shared} pdl_wait_first" in row
   assert "grid (min(132, mul(mul(2, " in call and "(read q, read k, read v, write output, " in call
 
 
@@ -194,31 +256,49 @@ def test_the_log_sum_exp_on_a_hopper(tmp_path, monkeypatch):
 
   args = tuple(heads(dtype=torch.float16, size=64, rows=512) for _ in range(3))
   found, _, call = gluon_of(tmp_path, monkeypatch, args, function, None)
-  assert found and "write output, write output_1" in call.replace("output0", "output").replace("output1", "output_1")
+  assert found and "write output, write output_1" in call.replace("output0", "output").replace(
+    "output1", "output_1"
+  )
 
 
-@pytest.mark.parametrize("key, size, dtype, rows, shapes, function", [
-    ("h200", 64, torch.float16, 256, None, causal),                 # few queries
+@pytest.mark.parametrize(
+  "key, size, dtype, rows, shapes, function",
+  [
+    ("h200", 64, torch.float16, 256, None, causal),  # few queries
     ("h200", 64, torch.float32, 35, (MANY,) * 3, causal),
     ("h200", 80, torch.float16, 35, (MANY,) * 3, causal),
-    ("a100", 64, torch.float16, 35, (MANY,) * 3, causal),           # other multiprocessors
+    ("a100", 64, torch.float16, 35, (MANY,) * 3, causal),  # other multiprocessors
     ("b200", 64, torch.float16, 35, (MANY,) * 3, causal),
-    ("h200", 64, torch.float16, 512, None, lambda self, q, k, v: SDPA(q, k, v, torch.zeros(512, 512, dtype=torch.float16))),
-    ("h200", 64, torch.float16, 512, None, lambda self, q, k, v: SDPA(q, k, v[..., :16]))])
-def test_what_goes_the_other_way(key, size, dtype, rows, shapes, function, tmp_path, monkeypatch):
+    (
+      "h200",
+      64,
+      torch.float16,
+      512,
+      None,
+      lambda self, q, k, v: SDPA(q, k, v, torch.zeros(512, 512, dtype=torch.float16)),
+    ),
+    ("h200", 64, torch.float16, 512, None, lambda self, q, k, v: SDPA(q, k, v[..., :16])),
+  ],
+)
+def test_calls_that_the_hopper_kernel_does_not_support(
+  key, size, dtype, rows, shapes, function, tmp_path, monkeypatch
+):
   args = tuple(heads(dtype=dtype, size=size, rows=rows) for _ in range(3))
   assert not gluon_of(tmp_path, monkeypatch, args, function, shapes, key)[0]
 
 
-def test_rows_that_are_not_of_16_bytes_go_the_other_way(tmp_path, monkeypatch):
+def test_hopper_kernel_needs_rows_of_16_bytes(tmp_path, monkeypatch):
   def function(self, q, k, v):
     return causal(self, q[..., 4:68], k, v)
 
-  args = heads(dtype=torch.float16, size=72, rows=512), *(heads(dtype=torch.float16, size=64, rows=512) for _ in range(2))
+  args = (
+    heads(dtype=torch.float16, size=72, rows=512),
+    *(heads(dtype=torch.float16, size=64, rows=512) for _ in range(2)),
+  )
   assert not gluon_of(tmp_path, monkeypatch, args, function, None)[0]
 
 
-def test_attention_that_is_written_out(tmp_path):
+def test_written_out_attention_is_recognised(tmp_path):
   args = *(heads(2, 4, 64, 64, torch.float16) for _ in range(3)), torch.randn(2, 1, 64, 64).half()
   text = text_of(tmp_path, written_out, args)
   assert re.findall(r"launch (\S+) grid", text) == ["h200_attention_f16_64_mask"]
@@ -226,15 +306,16 @@ def test_attention_that_is_written_out(tmp_path):
   assert "attention" not in "".join(re.findall(r"launch (\S+) grid", text))
 
 
-def test_the_way_it_was(tmp_path):
+def test_decomposed_attention(tmp_path):
   text = text_of(tmp_path, causal, (heads(), heads(), heads()), attention="decompose")
   assert "h200_attention" not in text and "softmax" in text
   with pytest.raises(ValueError, match="attention='fast': give one of 'flash', 'decompose'"):
     text_of(tmp_path, causal, (heads(), heads(), heads()), attention="fast")
 
 
-def test_the_command_line_has_both_ways(capsys):
+def test_command_line_option_attention(capsys):
   from husk.__main__ import parser
+
   assert parser().parse_args(["m.py:f"]).attention == "flash"
   assert parser().parse_args(["m.py:f", "--attention", "decompose"]).attention == "decompose"
   with pytest.raises(SystemExit):
@@ -242,11 +323,13 @@ def test_the_command_line_has_both_ways(capsys):
   assert "invalid choice: 'fast'" in capsys.readouterr().err
 
 
-def test_the_text_and_the_log_say_what_was_not_covered(tmp_path, caplog):
+def test_text_and_log_have_the_note_of_uncovered_attention(tmp_path, caplog):
   with caplog.at_level(logging.WARNING, "husk"):
     text = text_of(tmp_path, lambda self, q: SDPA(q, q, q, scale=-1.0), (heads(),))
   note = text.splitlines()[2]
-  assert re.match(r"# cuda_h200: attention is products and a softmax \(.*\): a scale of -1.0$", note)
+  assert re.match(
+    r"# cuda_h200: attention is products and a softmax \(.*\): a scale of -1.0$", note
+  )
   assert caplog.messages == [note[2:]] and "h200_attention" not in text
 
 
@@ -256,48 +339,83 @@ def test_targets(key, dtype, size, tmp_path):
   args = tuple(heads(1, 2, 300, size, dtype) for _ in range(3))
   text = text_of(tmp_path, lambda self, q, k, v: SDPA(q, k, v), args, f"cuda:{key}")
   shared = [int(size) for size in re.findall(r"^kernel .* shared (\d+)", text, re.M)]
-  assert shared and max(shared) <= husk.offline.Target.load(key).shared_memory_per_block_optin
+  assert (
+    shared and max(shared) <= husk.cuda.fake_cuda.Target.load(key).shared_memory_per_block_optin
+  )
 
 
-# What is computed
+# Results
 
 
 def check(tmp_path, function, args, runs, shapes=None, tolerance=1e-5, buffers=None, **options):
-  model = Of(function, **(buffers or {}))
-  names = [f"{name}" for name in function.__code__.co_varnames[1:function.__code__.co_argcount]]
+  model = FunctionModule(function, **(buffers or {}))
+  names = [f"{name}" for name in function.__code__.co_varnames[1 : function.__code__.co_argcount]]
   given = [dict(zip(names, run)) for run in runs]
-  results = computed(Of(function, **{name: value.clone() for name, value in (buffers or {}).items()}), args, shapes, given,
-                     tmp_path, **options)
+  results = computed(
+    FunctionModule(function, **{name: value.clone() for name, value in (buffers or {}).items()}),
+    args,
+    shapes,
+    given,
+    tmp_path,
+    **options,
+  )
   for run, result in zip(runs, results):
     expected = model(*run)
-    for one, other in zip(result.values(), expected if isinstance(expected, tuple) else (expected,), strict=True):
+    for one, other in zip(
+      result.values(), expected if isinstance(expected, tuple) else (expected,), strict=True
+    ):
       close(one, other, tolerance)
 
 
 def test_masks_groups_and_lengths(tmp_path):
   def function(self, q, k, v, mask, bias):
-    return (SDPA(q, k, v, mask, enable_gqa=True), SDPA(q, k, v, bias, enable_gqa=True, scale=0.3),
-            SDPA(q, k, v, (mask & (bias[0] > -1)) | torch.eye(1, dtype=torch.bool), enable_gqa=True))
+    return (
+      SDPA(q, k, v, mask, enable_gqa=True),
+      SDPA(q, k, v, bias, enable_gqa=True, scale=0.3),
+      SDPA(q, k, v, (mask & (bias[0] > -1)) | torch.eye(1, dtype=torch.bool), enable_gqa=True),
+    )
 
   def args(batch, queries, keys):
     mask = torch.rand(batch, 1, queries, keys) > 0.4
     mask[..., 0] = True
-    return (heads(batch, 4, queries, 24), heads(batch, 2, keys, 24), heads(batch, 2, keys, 24), mask,
-            torch.randn(4, queries, keys))
+    return (
+      heads(batch, 4, queries, 24),
+      heads(batch, 2, keys, 24),
+      heads(batch, 2, keys, 24),
+      mask,
+      torch.randn(4, queries, keys),
+    )
 
-  shapes = ({0: AUTO, 2: AUTO}, {0: AUTO, 2: AUTO}, {0: AUTO, 2: AUTO}, {0: AUTO, 2: AUTO, 3: AUTO}, {1: AUTO, 2: AUTO})
-  check(tmp_path, function, args(2, 5, 7), [args(*sizes) for sizes in ((2, 2, 2), (3, 33, 65), (2, 130, 3))], shapes)
+  shapes = (
+    {0: AUTO, 2: AUTO},
+    {0: AUTO, 2: AUTO},
+    {0: AUTO, 2: AUTO},
+    {0: AUTO, 2: AUTO, 3: AUTO},
+    {1: AUTO, 2: AUTO},
+  )
+  check(
+    tmp_path,
+    function,
+    args(2, 5, 7),
+    [args(*sizes) for sizes in ((2, 2, 2), (3, 33, 65), (2, 130, 3))],
+    shapes,
+  )
 
 
 def test_layouts(tmp_path):
   """Slices of one product, ranks, keys whose rows are not dense, and what follows at once."""
+
   def function(self, x, k):
     batch, rows, _ = x.shape
     q, key, v = (part.view(batch, rows, 3, 16).transpose(1, 2) for part in x.split(48, -1))
     y = SDPA(q, key, v, is_causal=True)
     strange = k.transpose(-1, -2)
-    return (y.transpose(1, 2).reshape(batch, rows, 48) * 2, y, SDPA(q[:, 0], strange[:, 0], v[:, 0, :7, :5]),
-            SDPA(q[0, 1], strange[0, 0], v[0, 1, :7]))
+    return (
+      y.transpose(1, 2).reshape(batch, rows, 48) * 2,
+      y,
+      SDPA(q[:, 0], strange[:, 0], v[:, 0, :7, :5]),
+      SDPA(q[0, 1], strange[0, 0], v[0, 1, :7]),
+    )
 
   def args(batch, rows):
     return torch.randn(batch, rows, 144), torch.randn(batch, 1, 16, 7)
@@ -307,13 +425,18 @@ def test_layouts(tmp_path):
 
 def test_decoding_with_a_cache(tmp_path):
   """One query over the part of a cache that is filled: split, and joined again."""
+
   def function(self, q, k, v, at):
     n = at.item()
     torch._check(n >= 0)
     torch._check(n < 1024)
     self.keys.index_copy_(2, at.reshape(1), k)
     self.values.index_copy_(2, at.reshape(1), v)
-    return SDPA(q, self.keys[:, :, :n + 1], self.values[:, :, :n + 1], enable_gqa=True).transpose(1, 2).reshape(1, 128)
+    return (
+      SDPA(q, self.keys[:, :, : n + 1], self.values[:, :, : n + 1], enable_gqa=True)
+      .transpose(1, 2)
+      .reshape(1, 128)
+    )
 
   def args(at):
     return heads(1, 8, 1), heads(1, 2, 1), heads(1, 2, 1), torch.tensor(at)
@@ -323,7 +446,7 @@ def test_decoding_with_a_cache(tmp_path):
   assert "attention_joined" in (tmp_path / "model.hir").read_text()
 
 
-def test_attention_that_is_written_out_is_the_same(tmp_path):
+def test_written_out_attention_equals_eager(tmp_path):
   args = *(heads(2, 4, 40, 64, torch.float16) for _ in range(3)), torch.randn(2, 1, 40, 40).half()
   check(tmp_path, written_out, args, [args], tolerance=3e-3)
 
@@ -332,7 +455,7 @@ def test_the_log_sum_exp(tmp_path):
   def function(self, q, k, v):
     return ATEN._scaled_dot_product_flash_attention_for_cpu(q, k, v)[:2]
 
-  model_args = heads(1, 2, 1, 16), heads(1, 2, 600, 16), heads(1, 2, 600, 16)     # split
+  model_args = heads(1, 2, 1, 16), heads(1, 2, 600, 16), heads(1, 2, 600, 16)  # split
   check(tmp_path / "split", function, model_args, [model_args])
   check(tmp_path / "whole", function, (heads(), heads(), heads()), [(heads(), heads(), heads())])
 
@@ -342,11 +465,18 @@ def test_half(dtype, tolerance, tmp_path):
   def args(batch, rows):
     return tuple(heads(batch, count, rows, 80, dtype) for count in (4, 2, 2))
 
-  check(tmp_path, lambda self, q, k, v: SDPA(q, k, v, is_causal=True, enable_gqa=True), args(2, 70),
-        [args(*sizes) for sizes in ((1, 1), (1, 77), (2, 129))], ({0: B, 2: L},) * 3, tolerance, target="orin")
+  check(
+    tmp_path,
+    lambda self, q, k, v: SDPA(q, k, v, is_causal=True, enable_gqa=True),
+    args(2, 70),
+    [args(*sizes) for sizes in ((1, 1), (1, 77), (2, 129))],
+    ({0: B, 2: L},) * 3,
+    tolerance,
+    target="orin",
+  )
 
 
-def test_a_limit_of_registers_reaches_the_compiler(monkeypatch, tmp_path):
+def test_register_limit_reaches_the_compiler(monkeypatch, tmp_path):
   limits, kernel = [], triton_kernels._kernel
 
   def noted(name, tuner, result, *rest):
@@ -354,7 +484,9 @@ def test_a_limit_of_registers_reaches_the_compiler(monkeypatch, tmp_path):
     return kernel(name, tuner, result, *rest)
 
   monkeypatch.setattr(triton_kernels, "_kernel", noted)
-  monkeypatch.setattr(attention_launch, "tiles", lambda *_: [attention_launch.Tiles(64, 32, 4, 2, 128)])
+  monkeypatch.setattr(launch, "tiles", lambda *_: [Tiles(64, 32, 4, 2, 128)])
   q = heads(dtype=torch.float16)
-  husk.export(Of(lambda self, q: SDPA(q, q, q)), (q,), tmp_path / "a.husk", targets=("cuda:h200",))
+  husk.export(
+    FunctionModule(lambda self, q: SDPA(q, q, q)), (q,), tmp_path / "a.husk", targets=("cuda:h200",)
+  )
   assert limits == [128]

@@ -1,22 +1,29 @@
-"""`python -m husk`."""
+"""The command `python -m husk`."""
 
 import os
 import subprocess
 import sys
 
+import built_tools
 import pytest
 
-import tools
-
-MODELS = tools.ROOT / "examples" / "models.py"
+MODELS = built_tools.ROOT / "examples" / "models.py"
 
 
 def husk(*arguments):
-  environment = {"PYTHONPATH": str(tools.ROOT / "compiler" / "torch"), "PATH": "/usr/bin:/bin"}
+  environment = {
+    "PYTHONPATH": str(built_tools.ROOT / "compiler" / "torch"),
+    "PATH": "/usr/bin:/bin",
+  }
   if "HUSKC" in os.environ:
     environment["HUSKC"] = os.environ["HUSKC"]
-  return subprocess.run([sys.executable, "-m", "husk", *map(str, arguments)], capture_output=True, text=True,
-                        env=environment, cwd=tools.ROOT)
+  return subprocess.run(
+    [sys.executable, "-m", "husk", *map(str, arguments)],
+    capture_output=True,
+    text=True,
+    env=environment,
+    cwd=built_tools.ROOT,
+  )
 
 
 def test_help():
@@ -24,8 +31,8 @@ def test_help():
   assert done.returncode == 0 and "FILE.py:FUNCTION" in done.stdout
 
 
-def test_keeps_what_it_wrote(tmp_path):
-  done = husk(f"{MODELS}:sum_of_two", "--keep", tmp_path, "--user", "license=MIT")
+def test_option_keep_keeps_intermediate_files(tmp_path):
+  done = husk(f"{MODELS}:sum_of_two", "--keep", tmp_path, "--metadata", "license=MIT")
   assert done.returncode == 0, done.stderr
   text = (tmp_path / "model.hir").read_text()
   assert 'user "license" "MIT"' in text and (tmp_path / "weights.safetensors").is_file()
@@ -33,7 +40,7 @@ def test_keeps_what_it_wrote(tmp_path):
 
 
 def test_writes_an_artifact(tmp_path):
-  tools.built("huskc")
+  built_tools.built("huskc")
   done = husk(f"{MODELS}:sum_of_two", "-o", tmp_path / "sum.husk")
   assert done.returncode == 0, done.stderr
   assert (tmp_path / "sum.husk").read_bytes()[:4] == b"HUSK"
@@ -64,20 +71,25 @@ def wrong():
   done = husk(f"{tmp_path}/two.py:both", "--keep", tmp_path / "kept", "--target", "host:avx2")
   assert done.returncode == 0, done.stderr
   text = (tmp_path / "kept" / "model.hir").read_text()
-  assert "function one {" in text and "function many {" in text and text.count("constant weight ") == 1
+  assert (
+    "function one {" in text and "function many {" in text and text.count("constant weight ") == 1
+  )
   done = husk(f"{tmp_path}/two.py:both", "--keep", tmp_path / "kept", "--function", "f")
   assert done.returncode == 1 and "names its functions itself: one, many" in done.stderr
   done = husk(f"{tmp_path}/two.py:wrong", "--keep", tmp_path / "kept")
   assert done.returncode == 1 and "returned Linear" in done.stderr
 
 
-@pytest.mark.parametrize("arguments, text", [
+@pytest.mark.parametrize(
+  "arguments, text",
+  [
     ((f"{MODELS}:sum_of_two",), "give -o FILE"),
     ((f"{MODELS}:nothing", "--keep", "unused"), "has no function nothing"),
     (("missing.py:f", "--keep", "unused"), "give FILE.py:FUNCTION"),
     ((f"{MODELS}:sum_of_two", "--keep", "unused", "--target", "abacus"), "no target 'abacus'"),
-    ((f"{MODELS}:sum_of_two", "--keep", "unused", "--user", "x"), "give KEY=VALUE"),
-])
+    ((f"{MODELS}:sum_of_two", "--keep", "unused", "--metadata", "x"), "give KEY=VALUE"),
+  ],
+)
 def test_wrong_command_lines(arguments, text, tmp_path):
   arguments = [tmp_path / "unused" if argument == "unused" else argument for argument in arguments]
   done = husk(*arguments)

@@ -1,31 +1,43 @@
 """Control flow: branches, loops and calls, exported and run."""
 
+import export_and_compare
 import pytest
 import torch
 from torch._higher_order_ops import while_loop
 from torch.export import Dim
 
-import single
-
-pytestmark = pytest.mark.skipif(not single.ISAS, reason="this machine has neither AVX2 nor AVX-512")
+pytestmark = pytest.mark.skipif(
+  not export_and_compare.ISAS, reason="this machine has neither AVX2 nor AVX-512"
+)
 ROWS = Dim("rows", min=2, max=64)
 X, YES, NO = torch.randn(4, 10), torch.tensor(True), torch.tensor(False)
 
 
 def test_cond_on_a_tensor(tmp_path):
-  text = single.run(tmp_path, lambda self, p, x: torch.cond(p, lambda x: x + 1, lambda x: x * 2, (x,)), (YES, X),
-                    others=[(NO, X)])
+  text = export_and_compare.run(
+    tmp_path,
+    lambda self, p, x: torch.cond(p, lambda x: x + 1, lambda x: x * 2, (x,)),
+    (YES, X),
+    others=[(NO, X)],
+  )
   assert "when branch {" in text and "} else {" in text and "copy (" not in text
 
 
 def test_cond_on_a_size(tmp_path):
-  text = single.run(tmp_path, lambda self, x: torch.cond(x.shape[0] > 5, lambda x: x + 1, lambda x: x * 2, (x,)), (X,),
-                    [{0: ROWS}], others=[(torch.randn(6, 10),)])
+  text = export_and_compare.run(
+    tmp_path,
+    lambda self, x: torch.cond(x.shape[0] > 5, lambda x: x + 1, lambda x: x * 2, (x,)),
+    (X,),
+    [{0: ROWS}],
+    others=[(torch.randn(6, 10),)],
+  )
   assert "read bool" not in text
 
 
 def test_cond_on_a_python_bool(tmp_path):
-  text = single.run(tmp_path, lambda self, x: torch.cond(x.dim() == 2, lambda x: x + 1, lambda x: x * 2, (x,)), (X,))
+  text = export_and_compare.run(
+    tmp_path, lambda self, x: torch.cond(x.dim() == 2, lambda x: x + 1, lambda x: x * 2, (x,)), (X,)
+  )
   assert "when " not in text
 
 
@@ -33,12 +45,18 @@ def test_cond_on_a_number_of_the_data(tmp_path):
   def function(self, n, x):
     return torch.cond(n.item() > 3, lambda x: x + 1, lambda x: x * 2, (x,))
 
-  single.run(tmp_path, function, (torch.tensor(5), X), others=[(torch.tensor(1), X)], strict=True)
+  export_and_compare.run(
+    tmp_path, function, (torch.tensor(5), X), others=[(torch.tensor(1), X)], strict=True
+  )
 
 
 def test_cond_without_operands(tmp_path):
-  single.run(tmp_path, lambda self, p: torch.cond(p, lambda: torch.zeros(3), lambda: torch.ones(3), ()), (YES,),
-             others=[(NO,)])
+  export_and_compare.run(
+    tmp_path,
+    lambda self, p: torch.cond(p, lambda: torch.zeros(3), lambda: torch.ones(3), ()),
+    (YES,),
+    others=[(NO,)],
+  )
 
 
 def test_cond_with_closures_and_parameters(tmp_path):
@@ -49,25 +67,41 @@ def test_cond_with_closures_and_parameters(tmp_path):
 
     def forward(self, p, x):
       y = x.sin()
-      z = torch.cond(p, lambda a: self.yes(a) + y.sum() * a.shape[0], lambda a: self.no(a) - y.mean(), (x,))
+      z = torch.cond(
+        p, lambda a: self.yes(a) + y.sum() * a.shape[0], lambda a: self.no(a) - y.mean(), (x,)
+      )
       return z * 2, y
 
-  single.run(tmp_path, Model(), (YES, X), (None, {0: ROWS}), others=[(NO, X), (NO, torch.randn(7, 10))])
+  export_and_compare.run(
+    tmp_path, Model(), (YES, X), (None, {0: ROWS}), others=[(NO, X), (NO, torch.randn(7, 10))]
+  )
 
 
 def test_cond_with_several_results(tmp_path):
-  single.run(tmp_path, lambda self, p, x, y: torch.cond(p, lambda x, y: (x + y, x - 1, x.sum()),
-                                                        lambda x, y: (x * y, y.exp(), y.sum()), (x, y)),
-             (YES, X, X + 1), [None, {0: ROWS}, {0: ROWS}], others=[(NO, X, X + 1)])
+  export_and_compare.run(
+    tmp_path,
+    lambda self, p, x, y: torch.cond(
+      p, lambda x, y: (x + y, x - 1, x.sum()), lambda x, y: (x * y, y.exp(), y.sum()), (x, y)
+    ),
+    (YES, X, X + 1),
+    [None, {0: ROWS}, {0: ROWS}],
+    others=[(NO, X, X + 1)],
+  )
 
 
 def test_nested_conds(tmp_path):
   def function(self, p, q, x):
     def inner(x):
       return torch.cond(q, lambda x: x + 1, lambda x: x * 3, (x,))
+
     return torch.cond(p, inner, lambda x: inner(x) - 2, (x,))
 
-  single.run(tmp_path, function, (YES, NO, X), others=[(p, q.clone(), X) for p in (YES, NO) for q in (YES, NO)])
+  export_and_compare.run(
+    tmp_path,
+    function,
+    (YES, NO, X),
+    others=[(p, q.clone(), X) for p in (YES, NO) for q in (YES, NO)],
+  )
 
 
 def test_conds_that_share_a_predicate(tmp_path):
@@ -75,14 +109,17 @@ def test_conds_that_share_a_predicate(tmp_path):
     one = torch.cond(p, lambda x: x + 1, lambda x: x * 2, (x,))
     return one, torch.cond(p, lambda x: x - 1, lambda x: x / 2, (one,))
 
-  single.run(tmp_path, function, (YES, X), others=[(NO, X)])
+  export_and_compare.run(tmp_path, function, (YES, X), others=[(NO, X)])
 
 
 def test_branches_share_kernels(tmp_path):
   def function(self, p, x):
-    return torch.cond(p, lambda x: (x * 2 + 1).sum(), lambda x: (x * 2 + 1).sum(), (x,)) + (x * 2 + 1).sum()
+    return (
+      torch.cond(p, lambda x: (x * 2 + 1).sum(), lambda x: (x * 2 + 1).sum(), (x,))
+      + (x * 2 + 1).sum()
+    )
 
-  text = single.run(tmp_path, function, (YES, X), others=[(NO, X)])
+  text = export_and_compare.run(tmp_path, function, (YES, X), others=[(NO, X)])
   assert text.count("\nkernel ") < text.count(" launch ")
 
 
@@ -91,19 +128,27 @@ def test_branches_of_views(tmp_path):
     return torch.cond(p, lambda x: x.t().contiguous() + 1, lambda x: x.flip(0) * 3, (x[1],)).t()
 
   x = torch.randn(3, 4, 4)
-  single.run(tmp_path, function, (YES, x), others=[(NO, x)])
+  export_and_compare.run(tmp_path, function, (YES, x), others=[(NO, x)])
 
 
 def test_results_that_are_operands(tmp_path):
-  """A branch that gives back what it is given: a copy."""
-  text = single.run(tmp_path, lambda self, p, x: torch.cond(p, lambda x: x.clone(), lambda x: x * 2, (x,)), (YES, X),
-                    others=[(NO, X)])
+  """A branch that returns its argument makes a copy."""
+  text = export_and_compare.run(
+    tmp_path,
+    lambda self, p, x: torch.cond(p, lambda x: x.clone(), lambda x: x * 2, (x,)),
+    (YES, X),
+    others=[(NO, X)],
+  )
   assert "when branch" in text
 
 
 def test_results_of_different_sizes(tmp_path):
-  text = single.run(tmp_path, lambda self, p, x: torch.cond(p, lambda x: x.repeat(2, 1) + 1, lambda x: x * 2, (x,)) * 3,
-                    (YES, X), others=[(NO, X)])
+  text = export_and_compare.run(
+    tmp_path,
+    lambda self, p, x: torch.cond(p, lambda x: x.repeat(2, 1) + 1, lambda x: x * 2, (x,)) * 3,
+    (YES, X),
+    others=[(NO, X)],
+  )
   assert "select(branch, 8, 4)" in text
 
 
@@ -111,13 +156,19 @@ def test_results_whose_sizes_a_branch_decides(tmp_path):
   def function(self, p, x):
     return torch.cond(p, lambda x: x[x > 0] + 1, lambda x: x.reshape(-1) * 2, (x,)) * 3
 
-  single.run(tmp_path, function, (YES, X), others=[(NO, X), (YES, X * 0)])
+  export_and_compare.run(tmp_path, function, (YES, X), others=[(NO, X), (YES, X * 0)])
 
 
 def test_a_branch_decides_sizes_of_its_own(tmp_path):
-  single.run(tmp_path, lambda self, p, x: torch.cond(p, lambda x: x.nonzero().sum() + x.shape[0],
-                                                     lambda x: x.nonzero().sum() * 2, (x,)), (YES, X),
-             [None, {0: ROWS}], others=[(NO, X)])
+  export_and_compare.run(
+    tmp_path,
+    lambda self, p, x: torch.cond(
+      p, lambda x: x.nonzero().sum() + x.shape[0], lambda x: x.nonzero().sum() * 2, (x,)
+    ),
+    (YES, X),
+    [None, {0: ROWS}],
+    others=[(NO, X)],
+  )
 
 
 def test_cond_closes_over_a_number_of_the_data(tmp_path):
@@ -127,29 +178,45 @@ def test_cond_closes_over_a_number_of_the_data(tmp_path):
     torch._check(u < 100)
     return torch.cond(p, lambda x: x + u, lambda x: x * u, (x,))
 
-  single.run(tmp_path, function, (torch.tensor(3), YES, X), others=[(torch.tensor(4), NO, X)], strict=True)
+  export_and_compare.run(
+    tmp_path, function, (torch.tensor(3), YES, X), others=[(torch.tensor(4), NO, X)], strict=True
+  )
 
 
 def test_custom_op_in_a_branch(tmp_path):
-  single.run(tmp_path, lambda self, p, x: torch.cond(p, lambda x: torch.sort(x)[0], lambda x: x.topk(10)[0], (x,)),
-             (YES, X), others=[(NO, X)])
+  export_and_compare.run(
+    tmp_path,
+    lambda self, p, x: torch.cond(p, lambda x: torch.sort(x)[0], lambda x: x.topk(10)[0], (x,)),
+    (YES, X),
+    others=[(NO, X)],
+  )
 
 
 def test_loop(tmp_path):
-  text = single.run(tmp_path, lambda self, i, x: while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2), (i, x)),
-                    (torch.tensor(0), X), others=[(torch.tensor(7), X)])
+  text = export_and_compare.run(
+    tmp_path,
+    lambda self, i, x: while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2), (i, x)),
+    (torch.tensor(0), X),
+    others=[(torch.tensor(7), X)],
+  )
   assert "loop {" in text and "while goes_on" in text
 
 
 def test_loop_that_swaps(tmp_path):
   def function(self, i, x, y):
-    return while_loop(lambda i, x, y: i < 5, lambda i, x, y: (i + 1, y.clone(), x.clone()), (i, x, y))
+    return while_loop(
+      lambda i, x, y: i < 5, lambda i, x, y: (i + 1, y.clone(), x.clone()), (i, x, y)
+    )
 
-  single.run(tmp_path, function, (torch.tensor(0), X, X + 1))
+  export_and_compare.run(tmp_path, function, (torch.tensor(0), X, X + 1))
 
 
 def test_loop_that_carries_an_int(tmp_path):
-  text = single.run(tmp_path, lambda self, x: while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * i), (0, x)), (X,))
+  text = export_and_compare.run(
+    tmp_path,
+    lambda self, x: while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * i), (0, x)),
+    (X,),
+  )
   assert "read i64" in text
 
 
@@ -158,7 +225,7 @@ def test_loop_that_carries_a_size(tmp_path):
     n, y = while_loop(lambda i, x: i < x.shape[0], lambda i, x: (i + 1, x * i), (x.shape[0] - 3, x))
     return y, n + 1
 
-  single.run(tmp_path, function, (X,), [{0: ROWS}], others=[(torch.randn(9, 10),)])
+  export_and_compare.run(tmp_path, function, (X,), [{0: ROWS}], others=[(torch.randn(9, 10),)])
 
 
 def test_nested_loops(tmp_path):
@@ -166,9 +233,10 @@ def test_nested_loops(tmp_path):
     def body(i, j, x):
       k, y = while_loop(lambda k, y: k < 3, lambda k, y: (k + 1, y * 2), (j.clone(), x))
       return i + 1, j.clone(), y + k
+
     return while_loop(lambda i, j, x: i < 3, body, (i, j, x))
 
-  single.run(tmp_path, function, (torch.tensor(0), torch.tensor(1), X))
+  export_and_compare.run(tmp_path, function, (torch.tensor(0), torch.tensor(1), X))
 
 
 def test_loop_with_outer_code_parameters_and_buffers(tmp_path):
@@ -179,22 +247,38 @@ def test_loop_with_outer_code_parameters_and_buffers(tmp_path):
 
     def forward(self, i, x):
       y = x.cos()
-      i, x = while_loop(lambda i, x: (i < 4) & (x.sum() < 1e9), lambda i, x: (i + 1, self.step(x) + y), (i, x + 1))
+      i, x = while_loop(
+        lambda i, x: (i < 4) & (x.sum() < 1e9), lambda i, x: (i + 1, self.step(x) + y), (i, x + 1)
+      )
       return x * i, y
 
-  single.run(tmp_path, Model(), (torch.tensor(0), X), (None, {0: ROWS}), others=[(torch.tensor(2), torch.randn(9, 10))])
+  export_and_compare.run(
+    tmp_path,
+    Model(),
+    (torch.tensor(0), X),
+    (None, {0: ROWS}),
+    others=[(torch.tensor(2), torch.randn(9, 10))],
+  )
 
 
 def test_loop_around_cond_and_cond_around_loop(tmp_path):
   def function(self, i, x):
     def body(i, x):
       return i + 1, torch.cond(x.sum() > 0, lambda x: x - 1, lambda x: x + 2, (x,))
-    j, y = while_loop(lambda i, x: i < 4, body, (i, x))
-    return j, torch.cond(y.sum() > 0, lambda x: while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, x * 2),
-                                                           (torch.zeros((), dtype=torch.int64), x))[1],
-                         lambda x: x.sin(), (y,))
 
-  single.run(tmp_path, function, (torch.tensor(0), X), others=[(torch.tensor(0), -X), (torch.tensor(4), X)])
+    j, y = while_loop(lambda i, x: i < 4, body, (i, x))
+    return j, torch.cond(
+      y.sum() > 0,
+      lambda x: while_loop(
+        lambda i, x: i < 2, lambda i, x: (i + 1, x * 2), (torch.zeros((), dtype=torch.int64), x)
+      )[1],
+      lambda x: x.sin(),
+      (y,),
+    )
+
+  export_and_compare.run(
+    tmp_path, function, (torch.tensor(0), X), others=[(torch.tensor(0), -X), (torch.tensor(4), X)]
+  )
 
 
 def test_loop_over_an_unbacked_number(tmp_path):
@@ -202,9 +286,13 @@ def test_loop_over_an_unbacked_number(tmp_path):
     u = n.item()
     torch._check(u >= 0)
     torch._check(u < 10)
-    return while_loop(lambda i, x: i < u, lambda i, x: (i + 1, x + u), (torch.zeros((), dtype=torch.int64), x))
+    return while_loop(
+      lambda i, x: i < u, lambda i, x: (i + 1, x + u), (torch.zeros((), dtype=torch.int64), x)
+    )
 
-  single.run(tmp_path, function, (torch.tensor(3), X), others=[(torch.tensor(0), X)], strict=True)
+  export_and_compare.run(
+    tmp_path, function, (torch.tensor(3), X), others=[(torch.tensor(0), X)], strict=True
+  )
 
 
 def test_called_graphs_are_inlined(tmp_path):
@@ -214,13 +302,22 @@ def test_called_graphs_are_inlined(tmp_path):
   def region(x, y):
     return (x @ y).sin() + y.sum()
 
-  text = single.run(tmp_path, lambda self, x, y: region(region(x, y), y), (torch.randn(4, 4), torch.randn(4, 4)))
+  text = export_and_compare.run(
+    tmp_path, lambda self, x, y: region(region(x, y), y), (torch.randn(4, 4), torch.randn(4, 4))
+  )
   assert "when " not in text and "loop " not in text
 
 
-@pytest.mark.skipif(not hasattr(torch, "switch") and not hasattr(torch._higher_order_ops, "switch"), reason="no switch")
+@pytest.mark.skipif(
+  not hasattr(torch, "switch") and not hasattr(torch._higher_order_ops, "switch"),
+  reason="no switch",
+)
 def test_switch(tmp_path):
   switch = getattr(torch, "switch", None) or torch._higher_order_ops.switch
   branches = [lambda x: x + 1, lambda x: x * 2, lambda x: x.sin()]
-  single.run(tmp_path, lambda self, i, x: switch(i, branches, (x,)), (torch.tensor(0), X),
-             others=[(torch.tensor(i), X) for i in (1, 2)])
+  export_and_compare.run(
+    tmp_path,
+    lambda self, i, x: switch(i, branches, (x,)),
+    (torch.tensor(0), X),
+    others=[(torch.tensor(i), X) for i in (1, 2)],
+  )

@@ -1,4 +1,4 @@
-"""Whole models for a host and a GPU that is not there, in one `.hir`."""
+"""Whole models for a host and a GPU that is not present, in one `.hir`."""
 
 import pathlib
 import re
@@ -21,7 +21,10 @@ def written(name, folder, *targets):
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
   folder = tmp_path_factory.mktemp("both")
-  return {name: (written(name, folder / name, "host:avx2", "cuda:h200"), folder / name) for name in models.MODELS}
+  return {
+    name: (written(name, folder / name, "host:avx2", "cuda:h200"), folder / name)
+    for name in models.MODELS
+  }
 
 
 def variant(text, target):
@@ -29,12 +32,12 @@ def variant(text, target):
 
 
 def launches(text):
-  """(kernel, grid and arguments) of all launches."""
+  """The kernel, the grid and the arguments of each launch."""
   return re.findall(r"launch (\S+) grid \((.*?)\) \((.*?)\)(?: at |$)", text, re.M)
 
 
 def listed(text):
-  """The parts of a list with commas, in which parentheses and brackets may nest."""
+  """The parts of a comma-separated list in which parentheses and brackets may nest."""
   parts, depth = [""], 0
   for character in text:
     depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
@@ -60,7 +63,7 @@ def test_the_gpu_calls_no_library(name, both):
 
 
 @pytest.mark.parametrize("name", sorted(models.MODELS))
-def test_every_launch_gives_what_its_kernel_takes(name, both):
+def test_launches_have_the_arguments_of_their_kernels(name, both):
   text, _ = both[name]
   kernels = dict(re.findall(r'^kernel (\S+) \S+ "\S+" \((.*?)\)', text, re.M))
   for kernel, _, arguments in launches(variant(text, "cuda_h200")):
@@ -74,19 +77,21 @@ def test_every_launch_gives_what_its_kernel_takes(name, both):
 
 
 @pytest.mark.parametrize("name", sorted(models.MODELS))
-def test_images_are_there_and_all_kernels_wait(name, both):
+def test_images_exist_and_all_kernels_wait(name, both):
   text, folder = both[name]
   images = re.findall(r'^image \S+ cuda_h200 cubin "(.*)"$', text, re.M)
   assert images and all((folder / image).read_bytes().startswith(b"\x7fELF") for image in images)
   rows = [line for line in text.splitlines() if line.startswith("kernel h200_")]
-  assert len(rows) == len(images) and all(" waits_first" in row for row in rows)
+  assert len(rows) == len(images) and all(" pdl_wait_first" in row for row in rows)
 
 
 def test_states_and_constants_are_shared(both):
   text, _ = both["mlp"]
   assert text.count("\nstate ") == 1 and text.count("\nconstant up.weight ") == 1
   for target in re.findall(r"^  variant (\S+) ", text, re.M):
-    assert "write counter" in variant(text, target) and "read up.weight" in variant(text, target).replace(" tensor", "")
+    assert "write counter" in variant(text, target) and "read up.weight" in variant(
+      text, target
+    ).replace(" tensor", "")
 
 
 def test_the_tied_head_is_one_constant(both):
@@ -96,12 +101,14 @@ def test_the_tied_head_is_one_constant(both):
 
 def test_constants_and_inputs_are_only_read(both):
   for text, _ in both.values():
-    never = set(re.findall(r"^constant (\S+)", text, re.M)) | set(re.findall(r"^  input (\S+) tensor", text, re.M))
+    never = set(re.findall(r"^constant (\S+)", text, re.M)) | set(
+      re.findall(r"^  input (\S+) tensor", text, re.M)
+    )
     body = variant(text, "cuda_h200")
-    assert not {name for name in re.findall(r"(?:write|both) ([\w.]+)", body)} & never
+    assert not set(re.findall(r"(?:write|both) ([\w.]+)", body)) & never
 
 
-def test_what_else_is_compiled_does_not_matter(both, tmp_path):
+def test_output_is_independent_of_other_targets(both, tmp_path):
   text, folder = both["mlp"]
   alone = written("mlp", tmp_path, "cuda:h200")
   assert variant(alone, "cuda_h200") == variant(text, "cuda_h200")
@@ -112,10 +119,13 @@ def test_what_else_is_compiled_does_not_matter(both, tmp_path):
 def test_two_gpus(tmp_path):
   text = written("mlp", tmp_path, "cuda:orin", "cuda:h200")
   assert "griddep" not in text and len(re.findall(r"^  variant ", text, re.M)) == 2
-  assert all((" waits_first" in row) == row.startswith("kernel h200_") for row in text.splitlines()
-             if row.startswith("kernel "))
+  assert all(
+    (" pdl_wait_first" in row) == row.startswith("kernel h200_")
+    for row in text.splitlines()
+    if row.startswith("kernel ")
+  )
 
 
-def test_a_gpu_nobody_knows(tmp_path):
+def test_unknown_gpu_is_refused(tmp_path):
   with pytest.raises(ValueError, match="no CUDA target 'h300': known are"):
     written("mlp", tmp_path, "cuda:h300")

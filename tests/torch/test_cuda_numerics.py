@@ -1,4 +1,5 @@
-"""The CUDA variants compute what the models compute: run on the CPU by Triton's interpreter (triton_interpreter.py)."""
+"""The CUDA variants compute the same as the models: they run on the CPU by Triton's interpreter
+(triton_interpreter.py)."""
 
 import os
 import pathlib
@@ -9,35 +10,49 @@ import pytest
 import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "compiler" / "torch"), str(HERE.parents[1] / "examples")]
+sys.path[:0] = [
+  str(HERE),
+  str(HERE.parents[1] / "compiler" / "torch"),
+  str(HERE.parents[1] / "examples"),
+]
+import husk  # noqa: E402
 import models  # noqa: E402
 import triton_interpreter  # noqa: E402
-import husk.export  # noqa: E402, F401
-
-export = sys.modules["husk.export"]     # `husk.export` is the function
+from husk import targets  # noqa: E402
 
 
-def computed(model, args, shapes, runs, folder, target="h200", way="templates", **options):
-  """What the variant for `target` gives for each of `runs`, dicts of inputs by name."""
+def computed(model, args, shapes, runs, folder, target="h200", gemm_set="templates", **options):
+  """The results of the variant for `target` for each of `runs`, dicts of inputs by name."""
   made = []
-  original = export.CudaTarget
+  original = targets.CudaTarget
 
   class Kept(original):
-
     def __init__(self, *given, **named):
       super().__init__(*given, **named)
       made.append(self)
 
-  export.CudaTarget = Kept
+  targets.CudaTarget = Kept
   try:
-    export.write(model, args, folder, dynamic_shapes=shapes, targets=(f"cuda:{target}:{way}",), **options)
+    husk.write(
+      model, args, folder, dynamic_shapes=shapes, targets=(f"cuda:{target}:{gemm_set}",), **options
+    )
   finally:
-    export.CudaTarget = original
+    targets.CudaTarget = original
   triton_interpreter.describe(made[0].kernels, folder)
   torch.save(runs, folder / "inputs.pt")
-  done = subprocess.run([sys.executable, HERE / "triton_interpreter.py", folder, f"cuda_{target}", folder / "inputs.pt",
-                         folder / "outputs.pt"], env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True,
-                        text=True)
+  done = subprocess.run(
+    [
+      sys.executable,
+      HERE / "triton_interpreter.py",
+      folder,
+      f"cuda_{target}",
+      folder / "inputs.pt",
+      folder / "outputs.pt",
+    ],
+    env={**os.environ, "TRITON_INTERPRET": "1"},
+    capture_output=True,
+    text=True,
+  )
   assert done.returncode == 0, done.stderr[-4000:]
   return torch.load(folder / "outputs.pt")
 
@@ -46,15 +61,15 @@ def close(one, other, tolerance=1e-5):
   torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
-WAYS = pytest.mark.parametrize("way", ["templates", "fused"])
+GEMM_SETS = pytest.mark.parametrize("gemm_set", ["templates", "fused"])
 
 
-@WAYS
-def test_mlp_with_its_counter(way, tmp_path):
+@GEMM_SETS
+def test_mlp_with_its_counter(gemm_set, tmp_path):
   model, args, shapes = models.MODELS["mlp"]()
   torch.manual_seed(7)
   runs = [{"x": torch.randn(batch, 32)} for batch in (4, 1, 64, 17)]
-  results = computed(model, args, shapes, runs, tmp_path, way=way)
+  results = computed(model, args, shapes, runs, tmp_path, gemm_set=gemm_set)
   assert [int(result["calls"]) for result in results] == [1, 2, 3, 4]
   for given, result in zip(runs, results):
     close(result["logits"], model(**given)["logits"])
@@ -69,29 +84,44 @@ def test_sum(tmp_path):
 
 def test_branches(tmp_path):
   model, args, shapes = models.MODELS["branches"]()
-  runs = [{"x": torch.randn(rows, 48), "y": torch.randn(rows, 48), "power": power}
-          for rows, power in ((8, 3), (2, 1), (77, 9))]
+  runs = [
+    {"x": torch.randn(rows, 48), "y": torch.randn(rows, 48), "power": power}
+    for rows, power in ((8, 3), (2, 1), (77, 9))
+  ]
   for given, result in zip(runs, computed(model, args, shapes, runs, tmp_path)):
     close(result["output"], model(**given))
 
 
-@WAYS
-def test_gpt(way, tmp_path):
+@GEMM_SETS
+def test_gpt(gemm_set, tmp_path):
   torch.manual_seed(2)
   model = models.Gpt(vocabulary=64, width=32, layers=1, heads=2, context=16).eval()
-  shapes = {"tokens": {0: torch.export.Dim("batch", min=1, max=8), 1: torch.export.Dim("length", min=1, max=16)}}
-  runs = [{"tokens": torch.randint(0, 64, (batch, length))} for batch, length in ((2, 8), (1, 1), (3, 13))]
-  for given, result in zip(runs, computed(model, (torch.randint(0, 64, (2, 8)),), shapes, runs, tmp_path,
-                                    way=way)):
+  shapes = {
+    "tokens": {
+      0: torch.export.Dim("batch", min=1, max=8),
+      1: torch.export.Dim("length", min=1, max=16),
+    }
+  }
+  runs = [
+    {"tokens": torch.randint(0, 64, (batch, length))} for batch, length in ((2, 8), (1, 1), (3, 13))
+  ]
+  for given, result in zip(
+    runs,
+    computed(model, (torch.randint(0, 64, (2, 8)),), shapes, runs, tmp_path, gemm_set=gemm_set),
+  ):
     close(result["output"], model(**given), 1e-4)
 
 
 class ConstantFactors(torch.nn.Module):
-  """Inductor loads a factor that is a constant inside of a product's template."""
+  """If a factor is a constant, Inductor loads it inside the template of the product."""
 
   def forward(self, x, y):
     half = torch.full((32, 48), 0.5, dtype=x.dtype)
-    return x @ half, torch.ones(16, x.shape[0], dtype=x.dtype) @ x, torch.where(y > 0, y, 0.25) @ torch.zeros(2, 16, 16).add(2)
+    return (
+      x @ half,
+      torch.ones(16, x.shape[0], dtype=x.dtype) @ x,
+      torch.where(y > 0, y, 0.25) @ torch.zeros(2, 16, 16).add(2),
+    )
 
 
 def test_factors_that_are_constants(tmp_path):

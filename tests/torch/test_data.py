@@ -1,15 +1,16 @@
-"""Sizes, offsets and conditions that only the data decides."""
+"""Sizes, offsets and conditions that depend on data."""
 
 import re
 
+import export_and_compare
+import hir_interpreter
 import pytest
 import torch
 from torch.export import Dim
 
-import single
-import interpreter
-
-pytestmark = pytest.mark.skipif(not single.ISAS, reason="this machine has neither AVX2 nor AVX-512")
+pytestmark = pytest.mark.skipif(
+  not export_and_compare.ISAS, reason="this machine has neither AVX2 nor AVX-512"
+)
 ROWS = Dim("rows", min=2, max=64)
 X = torch.randn(4, 10)
 ZERO = torch.zeros(4, 10)
@@ -19,40 +20,65 @@ def n(*values):
   return [torch.tensor(value) for value in values]
 
 
-@pytest.mark.parametrize("function", [
-    lambda self, x: x.nonzero() * 2, lambda self, x: x[x > 0] + 1, lambda self, x: torch.masked_select(x, x > 0.5),
-    lambda self, x: x.flatten().nonzero().squeeze(1).sum(), lambda self, x: torch.argwhere(x),
+@pytest.mark.parametrize(
+  "function",
+  [
+    lambda self, x: x.nonzero() * 2,
+    lambda self, x: x[x > 0] + 1,
+    lambda self, x: torch.masked_select(x, x > 0.5),
+    lambda self, x: x.flatten().nonzero().squeeze(1).sum(),
+    lambda self, x: torch.argwhere(x),
     lambda self, x: x[x.nonzero(as_tuple=True)],
-    lambda self, x: torch.where(x > 0), lambda self, x: (x[x > 0].sum(), x[x > 0].unsqueeze(1) @ torch.ones(1, 3)),
-], ids="nonzero mask masked_select sum argwhere index where matmul".split())
+    lambda self, x: torch.where(x > 0),
+    lambda self, x: (x[x > 0].sum(), x[x > 0].unsqueeze(1) @ torch.ones(1, 3)),
+  ],
+  ids="nonzero mask masked_select sum argwhere index where matmul".split(),
+)
 def test_sizes_of_the_data(function, tmp_path):
-  text = single.run(tmp_path, function, (X,), [{0: ROWS}], others=[(ZERO,), (torch.randn(9, 10).round(),)],
-                    strides=False)
-  assert re.search(r':sizes" \(read tensor .*\n +let u\d+ = range\(result\(0\), 0, (min\(640, )?mul\(10, s', text)
+  text = export_and_compare.run(
+    tmp_path,
+    function,
+    (X,),
+    [{0: ROWS}],
+    others=[(ZERO,), (torch.randn(9, 10).round(),)],
+    strides=False,
+  )
+  assert re.search(
+    r':sizes" \(read tensor .*\n +let u\d+ = range\(result\(0\), 0, (min\(640, )?mul\(10, s', text
+  )
 
 
 def test_unique(tmp_path):
   def function(self, x):
     return torch.unique(x.long(), return_inverse=True, return_counts=True)
 
-  text = single.run(tmp_path, function, (X,), [{0: ROWS}], others=[(ZERO,)])
+  text = export_and_compare.run(tmp_path, function, (X,), [{0: ROWS}], others=[(ZERO,)])
   assert text.count("result int") == 1
 
 
 def test_repeat_interleave(tmp_path):
-  single.run(tmp_path, lambda self, x, r: x.repeat_interleave(r, 0) * 2, (X, torch.tensor([1, 2, 0, 3])),
-             others=[(X, torch.tensor([0, 0, 0, 0]))])
+  export_and_compare.run(
+    tmp_path,
+    lambda self, x, r: x.repeat_interleave(r, 0) * 2,
+    (X, torch.tensor([1, 2, 0, 3])),
+    others=[(X, torch.tensor([0, 0, 0, 0]))],
+  )
 
 
 @pytest.mark.parametrize("value", n(3, 2.5, True) + [torch.tensor(3, dtype=torch.int32)])
 def test_item(value, tmp_path):
-  text = single.run(tmp_path, lambda self, x, v: (x * v.item(), v.item()), (X, value),
-                    others=[(X, torch.zeros_like(value))])
+  text = export_and_compare.run(
+    tmp_path,
+    lambda self, x, v: (x * v.item(), v.item()),
+    (X, value),
+    others=[(X, torch.zeros_like(value))],
+  )
   assert "read " in text
 
 
 def test_tolist(tmp_path):
-  """Numbers that lie beside one another are read together."""
+  """Adjacent numbers are read together."""
+
   def function(self, v):
     parts = v.tolist()
     for part in parts:
@@ -60,7 +86,9 @@ def test_tolist(tmp_path):
       torch._check(part <= 20)
     return torch.ones(sum(parts)), parts[0] * 2
 
-  text = single.run(tmp_path, function, (torch.arange(5),), others=[(torch.tensor([0, 0, 3, 0, 1]),)])
+  text = export_and_compare.run(
+    tmp_path, function, (torch.arange(5),), others=[(torch.tensor([0, 0, 3, 0, 1]),)]
+  )
   assert "result(4)" in text
   assert text.count("read i64") == 5
 
@@ -74,38 +102,56 @@ def test_sizes_strides_and_slices(tmp_path):
     y = torch.ones(u, v + 1)
     return y.t() + 1, y.sum(0), x[:, :1].expand(4, u) * 2, torch.full((u * 3,), 7), u + v
 
-  single.run(tmp_path, function, (X, *n(2, 3)), others=[(X, *n(1, 1)), (X, *n(9, 9))], strides=False)
+  export_and_compare.run(
+    tmp_path, function, (X, *n(2, 3)), others=[(X, *n(1, 1)), (X, *n(9, 9))], strides=False
+  )
 
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_slices_whose_bounds_the_data_decides(step, tmp_path):
   def function(self, x, a, b):
-    return x[a.item():b.item():step] * 2
+    return x[a.item() : b.item() : step] * 2
 
-  cases = [(X, *n(begin, end)) for begin, end in ((0, 2), (1, 4), (-2, 4), (-9, 9), (3, 1), (0, -1), (2, 99))]
-  single.run(tmp_path, function, cases[0], others=cases)
+  cases = [
+    (X, *n(begin, end))
+    for begin, end in ((0, 2), (1, 4), (-2, 4), (-9, 9), (3, 1), (0, -1), (2, 99))
+  ]
+  export_and_compare.run(tmp_path, function, cases[0], others=cases)
 
 
 def test_indices_that_the_data_decides(tmp_path):
   def function(self, x, i):
     return x[i.item()] * 2, x.select(1, i.item()) + 1
 
-  text = single.run(tmp_path, function, (X, *n(2)), [{0: ROWS}, None],
-                    others=[(X, *n(-1)), (torch.randn(9, 10), *n(8))])
+  text = export_and_compare.run(
+    tmp_path,
+    function,
+    (X, *n(2)),
+    [{0: ROWS}, None],
+    others=[(X, *n(-1)), (torch.randn(9, 10), *n(8))],
+  )
   assert "an index is out of range" in text
 
 
 def test_an_index_out_of_range(tmp_path):
-  _, _, program = single.exported(tmp_path, lambda self, x, i: x[i.item()] * 2, (X, *n(2)))
-  with pytest.raises(interpreter.CheckFailed, match="out of range"):
-    program.run(f"host_{single.ISAS[0]}", x=X, i=torch.tensor(4))
+  _, _, program = export_and_compare.exported(
+    tmp_path, lambda self, x, i: x[i.item()] * 2, (X, *n(2))
+  )
+  with pytest.raises(hir_interpreter.CheckFailed, match="out of range"):
+    program.run(f"host_{export_and_compare.ISAS[0]}", x=X, i=torch.tensor(4))
 
 
 def failing(tmp_path, function, good, bad, match):
-  _, text, program = single.exported(tmp_path, function, good)
-  program.run(f"host_{single.ISAS[0]}", **{value["name"]: one for value, one in zip(program.inputs, good)})
-  with pytest.raises(interpreter.CheckFailed, match=match):
-    program.run(f"host_{single.ISAS[0]}", **{value["name"]: one for value, one in zip(program.inputs, bad)})
+  _, text, program = export_and_compare.exported(tmp_path, function, good)
+  program.run(
+    f"host_{export_and_compare.ISAS[0]}",
+    **{value["name"]: one for value, one in zip(program.inputs, good)},
+  )
+  with pytest.raises(hir_interpreter.CheckFailed, match=match):
+    program.run(
+      f"host_{export_and_compare.ISAS[0]}",
+      **{value["name"]: one for value, one in zip(program.inputs, bad)},
+    )
   return text
 
 
@@ -135,8 +181,13 @@ def test_checks_of_sizes(tmp_path):
     torch._check(part.shape[0] == y.shape[0])
     return part + y
 
-  failing(tmp_path, function, (torch.tensor([1., -1, 2]), torch.ones(2)), (torch.tensor([1., 1, 2]), torch.ones(2)),
-          "check|not in")
+  failing(
+    tmp_path,
+    function,
+    (torch.tensor([1.0, -1, 2]), torch.ones(2)),
+    (torch.tensor([1.0, 1, 2]), torch.ones(2)),
+    "check|not in",
+  )
 
 
 def test_assertions_of_tensors(tmp_path):
@@ -149,13 +200,14 @@ def test_assertions_of_tensors(tmp_path):
 
 
 def test_memory_that_the_data_bounds(tmp_path):
-  """One size from another, and empty ones."""
+  """A size that follows from another, and empty results."""
+
   def function(self, x):
     y = x[x > 0]
     z = y[y > 1]
     return y.cumsum(0), z * 2, torch.cat([y, z])
 
-  single.run(tmp_path, function, (X,), [{0: ROWS}], others=[(ZERO,), (X + 3,)])
+  export_and_compare.run(tmp_path, function, (X,), [{0: ROWS}], others=[(ZERO,), (X + 3,)])
 
 
 def test_numbers_that_an_operator_divides(tmp_path):
@@ -165,22 +217,28 @@ def test_numbers_that_an_operator_divides(tmp_path):
     torch._check(u < 100)
     return torch.ones(u * 4).view(-1, 4) * 2, torch.zeros(u, 2).reshape(-1)
 
-  single.run(tmp_path, function, (X, *n(3)), others=[(X, *n(0))])
+  export_and_compare.run(tmp_path, function, (X, *n(3)), others=[(X, *n(0))])
 
 
 def test_an_operator_of_our_own_decides_sizes(tmp_path):
   library = torch.library.Library("husk_data", "DEF")
   try:
     library.define("ragged(Tensor x) -> (Tensor, Tensor)")
-    library.impl("ragged", lambda x: (x[x > 0], x[x < 0].unsqueeze(1).repeat(1, 2)), "CompositeExplicitAutograd")
+    library.impl(
+      "ragged",
+      lambda x: (x[x > 0], x[x < 0].unsqueeze(1).repeat(1, 2)),
+      "CompositeExplicitAutograd",
+    )
 
     def fake(x):
       context = torch.library.get_ctx()
       return x.new_empty(context.new_dynamic_size()), x.new_empty(context.new_dynamic_size(), 2)
 
     torch.library.register_fake("husk_data::ragged", fake, lib=library)
-    interpreter.SIZES["husk_data::ragged"] = lambda one, other: [one.shape[0], other.shape[0]]
-    text = single.run(tmp_path, lambda self, x: tuple(t * 2 for t in torch.ops.husk_data.ragged(x)), (X,))
+    hir_interpreter.SIZES["husk_data::ragged"] = lambda one, other: [one.shape[0], other.shape[0]]
+    text = export_and_compare.run(
+      tmp_path, lambda self, x: tuple(t * 2 for t in torch.ops.husk_data.ragged(x)), (X,)
+    )
     assert '"husk_data::ragged:sizes"' in text and "result int, result int)" in text
   finally:
     library._destroy()

@@ -1,12 +1,14 @@
-"""Models that tie sizes, numbers of the data and checks together, as PyTorch's own tests of ahead-of-time programs do."""
+"""Models that combine sizes, numbers from data and checks, as PyTorch's own tests of ahead-of-time
+programs do."""
 
+import export_and_compare
 import pytest
 import torch
 from torch.export import Dim
 
-import single
-
-pytestmark = pytest.mark.skipif(not single.ISAS, reason="this machine has neither AVX2 nor AVX-512")
+pytestmark = pytest.mark.skipif(
+  not export_and_compare.ISAS, reason="this machine has neither AVX2 nor AVX-512"
+)
 ROWS = Dim("rows", min=2, max=50)
 X = torch.randn(4, 10)
 T = torch.tensor
@@ -45,7 +47,7 @@ def a_number_that_sizes_are(self, a, b):
 
 
 def slices_by_sizes(self, x, y):
-  return x[:y.shape[0]] * 2, x[-y.shape[0]:] + 1
+  return x[: y.shape[0]] * 2, x[-y.shape[0] :] + 1
 
 
 def nothing_left(self, x):
@@ -106,41 +108,77 @@ def limits(self, x, v):
   return torch.ones(torch.sym_max(number, 15)) * 2, torch.ones(torch.sym_min(number, x.shape[0]))
 
 
-@pytest.mark.parametrize("function, args, shapes, others", [
+@pytest.mark.parametrize(
+  "function, args, shapes, others",
+  [
     (equal_numbers, (X, T([3, 3, 4])), None, []),
-    (sum_of_counts, (T([1., 0, 1]), T([0., 1, 1, 1]), T(5)), None, []),
+    (sum_of_counts, (T([1.0, 0, 1]), T([0.0, 1, 1, 1]), T(5)), None, []),
     (sums_and_products, (T([2, 3, 4]), X), None, [(T([0, 0, 0]), X)]),
-    (strides, (T([1., 0, 1]),), None, [(T([0., 0, 0]),)]),
+    (strides, (T([1.0, 0, 1]),), None, [(T([0.0, 0, 0]),)]),
     (a_number_that_sizes_are, (X, T(14)), [{0: ROWS}, None], [(torch.randn(7, 10), T(17))]),
-    (slices_by_sizes, (torch.randn(9, 10), X), [{0: Dim("others", min=2, max=60)}, {0: ROWS}], [(X, X + 1)]),
-    (nothing_left, (T([0., 0, 0]),), None, [(T([1., 0, 1]),)]),
+    (
+      slices_by_sizes,
+      (torch.randn(9, 10), X),
+      [{0: Dim("others", min=2, max=60)}, {0: ROWS}],
+      [(X, X + 1)],
+    ),
+    (nothing_left, (T([0.0, 0, 0]),), None, [(T([1.0, 0, 1]),)]),
     (many_numbers, (torch.arange(130), X), None, []),
     (the_same_twice, (X.round(),), None, []),
-    (two_that_are_equal, (T([1., 0, 1]), T([1., 1, 0])), None, []),
+    (two_that_are_equal, (T([1.0, 0, 1]), T([1.0, 1, 0])), None, []),
     (numbers_out, (T(3), T(2.5), T(True)), None, [(T(4), T(-0.5), T(False))]),
-    (sizes_to_resize_to, (torch.randn(1, 3, 8, 8), T([5, 12])), None, [(torch.randn(1, 3, 8, 8), T([2, 2]))]),
-    (rows_that_are_chosen, (X, T([True, False, True, True])), [{0: ROWS}, {0: ROWS}], [(X, T([False] * 4))]),
+    (
+      sizes_to_resize_to,
+      (torch.randn(1, 3, 8, 8), T([5, 12])),
+      None,
+      [(torch.randn(1, 3, 8, 8), T([2, 2]))],
+    ),
+    (
+      rows_that_are_chosen,
+      (X, T([True, False, True, True])),
+      [{0: ROWS}, {0: ROWS}],
+      [(X, T([False] * 4))],
+    ),
     (numbers_in_kernels_and_grids, (X, T(2)), None, [(X, T(4))]),
     (parts, (X, T([1, 3])), None, [(X, T([0, 4]))]),
     (limits, (X, T(20)), [{0: ROWS}, None], [(X, T(3))]),
-], ids=lambda value: getattr(value, "__name__", ""))
+  ],
+  ids=lambda value: getattr(value, "__name__", ""),
+)
 def test_models(function, args, shapes, others, tmp_path):
-  single.run(tmp_path, function, args, shapes, others, strides=False)
+  export_and_compare.run(tmp_path, function, args, shapes, others, strides=False)
 
 
-@pytest.mark.parametrize("options", [{"batch_first": True}, {"num_layers": 2, "bidirectional": True},
-                                     {"proj_size": 3, "bias": False}], ids=str)
+@pytest.mark.parametrize(
+  "options",
+  [
+    {"batch_first": True},
+    {"num_layers": 2, "bidirectional": True},
+    {"proj_size": 3, "bias": False},
+  ],
+  ids=str,
+)
 def test_lstm(options, tmp_path):
-  single.run(tmp_path, torch.nn.LSTM(4, 5, **options).eval(), (torch.randn(2, 3, 4),), strides=False)
+  export_and_compare.run(
+    tmp_path, torch.nn.LSTM(4, 5, **options).eval(), (torch.randn(2, 3, 4),), strides=False
+  )
 
 
-@pytest.mark.parametrize("function, args", [
+@pytest.mark.parametrize(
+  "function, args",
+  [
     (lambda self, x: torch.stft(x, 16, return_complex=True).abs(), (torch.randn(100),)),
-    (lambda self, x, g: torch.nn.functional.grid_sample(x, g, align_corners=False),
-     (torch.randn(1, 2, 3, 4, 5), torch.rand(1, 2, 2, 2, 3))),
-    (lambda self, w, i, o: torch.nn.functional.embedding_bag(i, w, o, mode="mean"),
-     (torch.randn(10, 3), T([1, 2, 4, 5]), T([0, 2]))),
+    (
+      lambda self, x, g: torch.nn.functional.grid_sample(x, g, align_corners=False),
+      (torch.randn(1, 2, 3, 4, 5), torch.rand(1, 2, 2, 2, 3)),
+    ),
+    (
+      lambda self, w, i, o: torch.nn.functional.embedding_bag(i, w, o, mode="mean"),
+      (torch.randn(10, 3), T([1, 2, 4, 5]), T([0, 2])),
+    ),
     (lambda self, x: torch.sort(torch.softmax(x, -1), descending=True)[0].cumsum(-1)[:, :3], (X,)),
-], ids="stft grid_sample embedding_bag sampling".split())
+  ],
+  ids="stft grid_sample embedding_bag sampling".split(),
+)
 def test_operators_in_models(function, args, tmp_path):
-  single.run(tmp_path, function, args, strides=False)
+  export_and_compare.run(tmp_path, function, args, strides=False)

@@ -1,42 +1,50 @@
-"""Exports small models, runs what came out (by the interpreter of this folder, and by husk-run where it is built) and
-compares with eager PyTorch."""
+"""Exports small models, runs them (by the interpreter of this folder, and by husk-run if it is
+built) and compares with eager PyTorch."""
 
 import copy
 import pathlib
 import re
 import subprocess
 
+import built_tools
+import hir_interpreter
+import husk
+import models
 import pytest
 import torch
+from function_module import FunctionModule
+from husk.host import kernels as host_kernels
 from torch.export import Dim
-
-import tools
-import husk
-import interpreter
-import models
-from husk import host_kernels
-from module import Of
 
 ISAS = host_kernels.isas()
 pytestmark = pytest.mark.skipif(not ISAS, reason="this machine has neither AVX2 nor AVX-512")
 CASES = {
-    "sum": [{"x": (rows, 5), "y": (rows, 5)} for rows in (1, 2, 1000)],
-    "mlp": [{"x": (rows, 32)} for rows in (1, 3, 64)],
-    "gpt": [{"tokens": shape} for shape in ((1, 1), (2, 16), (3, 77), (8, 128))],
-    "branches": [{"x": (rows, 48), "y": (rows, 48), "power": power} for rows, power in ((2, 1), (8, 3), (512, 100))],
+  "sum": [{"x": (rows, 5), "y": (rows, 5)} for rows in (1, 2, 1000)],
+  "mlp": [{"x": (rows, 32)} for rows in (1, 3, 64)],
+  "gpt": [{"tokens": shape} for shape in ((1, 1), (2, 16), (3, 77), (8, 128))],
+  "branches": [
+    {"x": (rows, 48), "y": (rows, 48), "power": power}
+    for rows, power in ((2, 1), (8, 3), (512, 100))
+  ],
 }
 
 
 def made(what):
   """An input: a number, or a tensor of a shape; tokens are ints."""
   torch.manual_seed(7)
-  return {name: shape if isinstance(shape, int) else torch.randint(0, 256, shape) if name == "tokens"
-          else torch.randn(shape) for name, shape in what.items()}
+  return {
+    name: shape
+    if isinstance(shape, int)
+    else torch.randint(0, 256, shape)
+    if name == "tokens"
+    else torch.randn(shape)
+    for name, shape in what.items()
+  }
 
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-  """Folder of a model's text, images and weights; each is exported once."""
+  """The folder of a model's text, images and weights. Each model is exported once."""
   folders = {}
 
   def folder_of(name, isa=None):
@@ -60,9 +68,9 @@ def close(given, expected):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", CASES)
-def test_text_computes_what_eager_computes(name, isa, exported):
+def test_text_equals_eager(name, isa, exported):
   model, _, _ = models.MODELS[name]()
-  program = interpreter.Program(exported(name, isa) / "model.hir")
+  program = hir_interpreter.Program(exported(name, isa) / "model.hir")
   assert program.targets == {f"host_{isa}": ("host", isa)}
   for case in CASES[name]:
     inputs = made(case)
@@ -71,79 +79,90 @@ def test_text_computes_what_eager_computes(name, isa, exported):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_artifact_computes_what_eager_computes(name, exported, tmp_path):
+def test_artifact_equals_eager(name, exported, tmp_path):
   model, _, _ = models.MODELS[name]()
   artifact = tmp_path / "model.husk"
-  tools.built("huskc")
-  husk.compile.compile(exported(name) / "model.hir", artifact)
+  built_tools.built("huskc")
+  husk.hir.huskc.compile(exported(name) / "model.hir", artifact)
   for case in CASES[name]:
     inputs = made(case)
-    code, outputs, text = tools.husk_run(artifact, tmp_path, inputs)
+    code, outputs, text = built_tools.husk_run(artifact, tmp_path, inputs)
     assert code == 0, text
-    model, _, _ = models.MODELS[name]()     # each process begins with the model's own state
+    model, _, _ = models.MODELS[name]()  # each process begins with the state of the model
     with torch.no_grad():
       expected = torch.utils._pytree.tree_leaves(model(**inputs))
     close([outputs[str(index)] for index in range(len(expected))], expected)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_huskc_takes_the_text(name, exported, tmp_path):
+def test_huskc_accepts_the_text(name, exported, tmp_path):
   def printed(source):
-    return subprocess.run([tools.built("huskc"), "--root", str(exported(name)), "--print", str(source)], check=True,
-                          capture_output=True, text=True).stdout
+    return subprocess.run(
+      [built_tools.built("huskc"), "--root", str(exported(name)), "--print", str(source)],
+      check=True,
+      capture_output=True,
+      text=True,
+    ).stdout
 
   (tmp_path / "once.hir").write_text(printed(exported(name) / "model.hir"))
   (tmp_path / "twice.hir").write_text(printed(tmp_path / "once.hir"))
   assert (tmp_path / "twice.hir").read_text() == (tmp_path / "once.hir").read_text()
 
 
-def test_state_goes_on_in_the_artifact(exported, tmp_path):
-  tools.built("huskc")
-  husk.compile.compile(exported("mlp") / "model.hir", tmp_path / "mlp.husk")
-  code, outputs, text = tools.husk_run(tmp_path / "mlp.husk", tmp_path, made({"x": (2, 32)}), "--repeat", "3")
+def test_state_persists_between_runs(exported, tmp_path):
+  built_tools.built("huskc")
+  husk.hir.huskc.compile(exported("mlp") / "model.hir", tmp_path / "mlp.husk")
+  code, outputs, text = built_tools.husk_run(
+    tmp_path / "mlp.husk", tmp_path, made({"x": (2, 32)}), "--repeat", "3"
+  )
   assert code == 0, text
   assert outputs["1"].item() == 3
 
 
 def test_failed_index_check_is_an_error_not_a_crash(exported, tmp_path):
-  program = interpreter.Program(exported("gpt") / "model.hir")
+  program = hir_interpreter.Program(exported("gpt") / "model.hir")
   wrong = torch.tensor([[1, 2, 256]])
-  with pytest.raises(interpreter.CheckFailed, match=r"index out of bounds: 0 <= tmp\d+ < 256"):
+  with pytest.raises(hir_interpreter.CheckFailed, match=r"index out of bounds: 0 <= tmp\d+ < 256"):
     program.run(f"host_{ISAS[0]}", tokens=wrong)
   with torch.no_grad():
     right = torch.tensor([[1, 2, 255]])
     close(program.run(f"host_{ISAS[0]}", tokens=right).values(), models.gpt()[0](right))
 
 
-@pytest.mark.parametrize("name, inputs, text", [
+@pytest.mark.parametrize(
+  "name, inputs, text",
+  [
     ("gpt", {"tokens": torch.tensor([[1, 2, 256]])}, "index out of bounds"),
     ("sum", {"x": torch.zeros(1025, 5), "y": torch.zeros(1025, 5)}, "1024"),
     ("sum", {"x": torch.zeros(4, 5), "y": torch.zeros(3, 5)}, "size 0 of y"),
     ("branches", {"x": torch.zeros(4, 48), "y": torch.zeros(4, 48), "power": 101}, "power"),
-])
-def test_artifact_says_what_is_wrong(name, inputs, text, exported, tmp_path):
-  tools.built("huskc")
-  husk.compile.compile(exported(name) / "model.hir", tmp_path / "model.husk")
-  code, outputs, printed = tools.husk_run(tmp_path / "model.husk", tmp_path, inputs)
+  ],
+)
+def test_wrong_inputs_are_named_in_the_error(name, inputs, text, exported, tmp_path):
+  built_tools.built("huskc")
+  husk.hir.huskc.compile(exported(name) / "model.hir", tmp_path / "model.husk")
+  code, outputs, printed = built_tools.husk_run(tmp_path / "model.husk", tmp_path, inputs)
   assert code == 4 and text in printed and not outputs
 
 
 @pytest.mark.parametrize("inputs", [{"x": (1025, 5), "y": (1025, 5)}, {"x": (4, 5), "y": (3, 5)}])
 def test_shapes_are_checked(inputs, exported):
-  with pytest.raises(interpreter.CheckFailed):
-    interpreter.Program(exported("sum") / "model.hir").run(f"host_{ISAS[0]}", **made(inputs))
+  with pytest.raises(hir_interpreter.CheckFailed):
+    hir_interpreter.Program(exported("sum") / "model.hir").run(f"host_{ISAS[0]}", **made(inputs))
 
 
 def test_strides_are_checked(exported):
-  program = interpreter.Program(exported("sum") / "model.hir")
-  with pytest.raises(interpreter.CheckFailed, match="check_stride"):
+  program = hir_interpreter.Program(exported("sum") / "model.hir")
+  with pytest.raises(hir_interpreter.CheckFailed, match="check_stride"):
     program.run(f"host_{ISAS[0]}", x=torch.randn(5, 4).t(), y=torch.randn(4, 5))
 
 
 def test_gpt_text(exported):
   text = (exported("gpt") / "model.hir").read_text()
   assert 'extern "aten::_scaled' not in text and 'extern "aten::scaled' not in text
-  assert len(re.findall(r"^constant tokens\.weight ", text, re.M)) == 1 and "head.weight" not in text     # tied
+  assert (
+    len(re.findall(r"^constant tokens\.weight ", text, re.M)) == 1 and "head.weight" not in text
+  )  # tied weights
   assert "input tokens tensor i64 [1..8, 1..128]" in text
   assert 'at "blocks.3.qkv models.py:' in text
   assert str(pathlib.Path.cwd().anchor + "work") not in text and "/models.py" not in text
@@ -157,14 +176,20 @@ def test_branches_are_several_kernels(exported):
 @pytest.mark.parametrize("name", ["mlp", "gpt"])
 def test_images_need_only_the_c_library(name, exported):
   (image,) = exported(name).glob("*.so")
-  needed = set(re.findall(r"NEEDED.*\[(.*)\]", subprocess.run(["readelf", "-d", image], capture_output=True, text=True,
-                                                             check=True).stdout))
+  needed = set(
+    re.findall(
+      r"NEEDED.*\[(.*)\]",
+      subprocess.run(["readelf", "-d", image], capture_output=True, text=True, check=True).stdout,
+    )
+  )
   assert needed <= {"libc.so.6", "libm.so.6", "libmvec.so.1", "ld-linux-x86-64.so.2"}
-  names = subprocess.run(["nm", "-D", "--defined-only", image], capture_output=True, text=True, check=True).stdout
+  names = subprocess.run(
+    ["nm", "-D", "--defined-only", image], capture_output=True, text=True, check=True
+  ).stdout
   assert all(line.split()[-1].startswith("husk_") for line in names.splitlines())
 
 
-def test_the_same_bytes_every_time(tmp_path):
+def test_export_is_deterministic(tmp_path):
   folders = [tmp_path / "one", tmp_path / "other"]
   for folder in folders:
     model, args, shapes = models.mlp()
@@ -180,29 +205,41 @@ def test_the_same_bytes_every_time(tmp_path):
 
 def run(folder, function, args, shapes=None, runs=1, buffers=None):
   """Exports, runs and compares; returns the text."""
-  model = Of(function, **(buffers or {}))
-  path = husk.write(copy.deepcopy(model), args, folder, dynamic_shapes=shapes, targets=(f"host:{ISAS[0]}",))
-  program = interpreter.Program(path)
+  model = FunctionModule(function, **(buffers or {}))
+  path = husk.write(
+    copy.deepcopy(model), args, folder, dynamic_shapes=shapes, targets=(f"host:{ISAS[0]}",)
+  )
+  program = hir_interpreter.Program(path)
   (target,) = program.variants
   for _ in range(runs):
     mine, theirs = copy.deepcopy(args), copy.deepcopy(args)
     with torch.no_grad():
-      close(program.run(target, **{value["name"]: one for value, one in zip(program.inputs, mine)}).values(),
-            model(*theirs))
-    for one, other in zip(mine, theirs, strict=True):      # inputs that are written
+      close(
+        program.run(
+          target, **{value["name"]: one for value, one in zip(program.inputs, mine)}
+        ).values(),
+        model(*theirs),
+      )
+    for one, other in zip(mine, theirs, strict=True):  # inputs that are written
       if isinstance(one, torch.Tensor):
         torch.testing.assert_close(one, other)
   return path.read_text()
 
 
 def test_outputs_that_are_copies(tmp_path):
-  """An input, a constant, a view, and the same buffer twice."""
+  """The outputs are an input, a constant, a view, and the same buffer twice."""
 
   def function(self, x):
     y = x.exp()
     return y, y.t(), x, y[1:], self.c
 
-  text = run(tmp_path, function, (torch.randn(4, 3),), [{0: Dim("rows", min=3, max=32)}], buffers={"c": torch.randn(3)})
+  text = run(
+    tmp_path,
+    function,
+    (torch.randn(4, 3),),
+    [{0: Dim("rows", min=3, max=32)}],
+    buffers={"c": torch.randn(3)},
+  )
   assert text.count("copy (") == 5
 
 
@@ -212,8 +249,12 @@ def test_output_is_written_in_place(tmp_path):
 
 
 def test_numbers_in_and_out(tmp_path):
-  text = run(tmp_path, lambda self, x, n: (x * n, x.shape[0] * 2 + n, x.shape[0] * 0.5, None), (torch.randn(4, 3), 7),
-             [{0: Dim("rows", max=32)}, Dim.DYNAMIC])
+  text = run(
+    tmp_path,
+    lambda self, x, n: (x * n, x.shape[0] * 2 + n, x.shape[0] * 0.5, None),
+    (torch.randn(4, 3), 7),
+    [{0: Dim("rows", max=32)}, Dim.DYNAMIC],
+  )
   assert "output output2 float" in text and "output output3 none" in text
 
 
@@ -223,17 +264,25 @@ def test_values_taken_for_constants_are_checked(tmp_path):
 
 
 def test_state_with_a_start(tmp_path):
-  """A cache that is written by an index, and one that starts with values: a row each, and their start stays
-  constant."""
+  """A cache that is written at an index, and one that starts with values. Each has a row, and its
+  initial value stays constant."""
 
   def function(self, x, i):
     self.k.index_copy_(1, i, x)
     self.seed.mul_(2)
     return self.k.sum(1), self.seed[0]
 
-  text = run(tmp_path, function, (torch.randn(2, 1, 4), torch.tensor([5])), runs=3,
-             buffers={"k": torch.zeros(2, 16, 4), "seed": torch.arange(6.).reshape(2, 3)})
-  assert "state k f32 [2, 16, 4] fill 0" in text and "state seed f32 [2, 3] constant seed.initial" in text
+  text = run(
+    tmp_path,
+    function,
+    (torch.randn(2, 1, 4), torch.tensor([5])),
+    runs=3,
+    buffers={"k": torch.zeros(2, 16, 4), "seed": torch.arange(6.0).reshape(2, 3)},
+  )
+  assert (
+    "state k f32 [2, 16, 4] fill 0" in text
+    and "state seed f32 [2, 3] constant seed.initial" in text
+  )
 
 
 def test_input_that_is_written(tmp_path):
@@ -242,8 +291,12 @@ def test_input_that_is_written(tmp_path):
 
 def test_views_of_one_storage_are_one_row(tmp_path):
   whole = torch.randn(6, 4)
-  text = run(tmp_path, lambda self, x: x + self.whole.sum() + self.part.sum() + self.turned.sum(), (torch.randn(3),),
-             buffers={"whole": whole, "part": whole[3:], "turned": whole[:2].t()})
+  text = run(
+    tmp_path,
+    lambda self, x: x + self.whole.sum() + self.part.sum() + self.turned.sum(),
+    (torch.randn(3),),
+    buffers={"whole": whole, "part": whole[3:], "turned": whole[:2].t()},
+  )
   assert len(re.findall("^constant ", text, re.M)) == 1
 
 
@@ -255,7 +308,9 @@ def test_value_read_from_a_tensor(tmp_path):
     return x * v + 1, v
 
   text = run(tmp_path, function, (torch.randn(4), torch.tensor(3)))
-  assert "read i64 (read n[0, 8])" in text and re.search(r"let u0 = range\(result\(0\), 0, 9\)", text)
+  assert "read i64 (read n[0, 8])" in text and re.search(
+    r"let u0 = range\(result\(0\), 0, 9\)", text
+  )
 
 
 def test_sizes_that_are_expressions(tmp_path):
@@ -265,46 +320,78 @@ def test_sizes_that_are_expressions(tmp_path):
 
 
 def test_operators_that_are_called(tmp_path):
-  text = run(tmp_path, lambda self, x: (torch.topk(x, 3)[1], torch.sort(x)[0]), (torch.randn(4, 10),),
-             [{0: Dim("rows", min=2, max=32)}])
+  text = run(
+    tmp_path,
+    lambda self, x: (torch.topk(x, 3)[1], torch.sort(x)[0]),
+    (torch.randn(4, 10),),
+    [{0: Dim("rows", min=2, max=32)}],
+  )
   assert re.search(r'extern "aten::topk" \(read tensor [^)]*, 3, -1, true, true, write ', text)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.uint8, torch.int32, torch.bool])
+@pytest.mark.parametrize(
+  "dtype", [torch.bfloat16, torch.float16, torch.float64, torch.uint8, torch.int32, torch.bool]
+)
 def test_dtypes(dtype, tmp_path):
   x = (torch.rand(5, 33) * 9).to(dtype)
   run(tmp_path, lambda self, x: (x.float() / 2).to(dtype), (x,), [{0: Dim("rows", max=32)}])
 
 
 def test_long_reductions(tmp_path):
-  """More than one chunk: the levels of the cascades are at work."""
-  run(tmp_path, lambda self, x: (x.sum(), x.mean(0), x.var(0), x.var(), x.double().var(1)),
-      (torch.randn(20001, 3) + 5,), [{0: Dim("rows", max=100000)}])
+  """With more than one chunk the cascade has several levels."""
+  run(
+    tmp_path,
+    lambda self, x: (x.sum(), x.mean(0), x.var(0), x.var(), x.double().var(1)),
+    (torch.randn(20001, 3) + 5,),
+    [{0: Dim("rows", max=100000)}],
+  )
 
 
 def test_functions_of_mathematics(tmp_path):
-  names = ("sin cos tan exp log1p expm1 tanh atan asinh erf erfc lgamma sinh cosh exp2 log log2 log10 sigmoid").split()
-  run(tmp_path, lambda self, x: (sum(getattr(torch, name)(x) for name in names), torch.pow(x, x), torch.atan2(x, -x),
-                                 torch.fmod(x, x * 0.3 + 1), torch.hypot(x, x)), (torch.rand(45) + 0.1,))
+  names = (
+    "sin cos tan exp log1p expm1 tanh atan asinh erf erfc lgamma sinh cosh exp2 log log2 log10 "
+    "sigmoid"
+  ).split()
+  run(
+    tmp_path,
+    lambda self, x: (
+      sum(getattr(torch, name)(x) for name in names),
+      torch.pow(x, x),
+      torch.atan2(x, -x),
+      torch.fmod(x, x * 0.3 + 1),
+      torch.hypot(x, x),
+    ),
+    (torch.rand(45) + 0.1,),
+  )
 
 
 def test_limits_of_32_bit_indices_are_checked(tmp_path):
-  """Inductor takes them for granted where the sizes have no bound."""
-  path = husk.write(Of(lambda self, x: x.softmax(-1)), (torch.randn(8, 5),), tmp_path, targets=("cuda:h200",),
-                    dynamic_shapes=({0: Dim("rows")},))
+  """Inductor assumes these conditions if the sizes have no upper limit."""
+  path = husk.write(
+    FunctionModule(lambda self, x: x.softmax(-1)),
+    (torch.randn(8, 5),),
+    tmp_path,
+    targets=("cuda:h200",),
+    dynamic_shapes=({0: Dim("rows")},),
+  )
   assert re.search(r"check\(le\(mul\(5, s\d+\), 2147483647\)\)", path.read_text())
 
 
-@pytest.mark.parametrize("function, construct", [
+@pytest.mark.parametrize(
+  "function, construct",
+  [
     (lambda self, x: (torch.ops.higher_order.print("x {}", 1), x + 1)[1], "the line .*print"),
-])
+  ],
+)
 def test_refusals_name_the_construct(function, construct, tmp_path):
   with pytest.raises(husk.Unsupported, match=construct):
-    husk.write(Of(function), (torch.randn(4, 3),), tmp_path)
+    husk.write(FunctionModule(function), (torch.randn(4, 3),), tmp_path)
 
 
 def test_unknown_targets_are_refused(tmp_path):
   with pytest.raises(ValueError, match="host:avx2"):
-    husk.write(Of(lambda self, x: x), (torch.randn(3),), tmp_path, targets=("vulkan",))
+    husk.write(FunctionModule(lambda self, x: x), (torch.randn(3),), tmp_path, targets=("vulkan",))
   with pytest.raises(ValueError, match="avx512"):
-    husk.write(Of(lambda self, x: x), (torch.randn(3),), tmp_path, targets=("host:sse",))
+    husk.write(
+      FunctionModule(lambda self, x: x), (torch.randn(3),), tmp_path, targets=("host:sse",)
+    )

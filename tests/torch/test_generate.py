@@ -1,14 +1,14 @@
-"""The C program of examples/generate: two functions over one cache, against eager PyTorch without one."""
+"""The C program of examples/generate: two functions over one cache, against eager PyTorch without a
+cache."""
 
 import subprocess
 
-import pytest
-import torch
-
-import tools
+import built_tools
 import husk
 import models
-from husk import host_image
+import pytest
+import torch
+from husk.host import image as host_image
 
 ISAS = host_image.isas()
 pytestmark = pytest.mark.skipif(not ISAS, reason="this machine has no AVX2")
@@ -18,19 +18,22 @@ CONTEXT = 128
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory):
   path = tmp_path_factory.mktemp("generate") / "gpt.husk"
-  tools.built("huskc")
+  built_tools.built("huskc")
   husk.export(models.generate(), path, targets=(f"host:{ISAS[0]}",))
   return path
 
 
 def generate(artifact, count, *tokens):
-  return subprocess.run([tools.built("husk_example_generate"), artifact, *map(str, (count, *tokens))],
-                        capture_output=True, text=True)
+  return subprocess.run(
+    [built_tools.built("husk_example_generate"), artifact, *map(str, (count, *tokens))],
+    capture_output=True,
+    text=True,
+  )
 
 
 @pytest.mark.parametrize("prompt", [(5, 17, 200), (7,), tuple(range(0, 256, 4))])
-def test_it_goes_on_as_eager_does(prompt, artifact):
-  """Eager sees the whole sequence each time, by prefill alone."""
+def test_generated_tokens_equal_eager(prompt, artifact):
+  """Eager PyTorch processes the whole sequence each time, by prefill alone."""
   done = generate(artifact, 24, *prompt)
   assert done.returncode == 0, done.stderr
   sequence = list(prompt)
@@ -38,7 +41,7 @@ def test_it_goes_on_as_eager_does(prompt, artifact):
     fresh = models.generate()["prefill"].model
     with torch.no_grad():
       sequence.append(int(fresh.prefill(torch.tensor(sequence)).argmax()))
-  assert [int(token) for token in done.stdout.split()] == sequence[len(prompt):]
+  assert [int(token) for token in done.stdout.split()] == sequence[len(prompt) :]
   assert len(set(sequence)) > 10
 
 

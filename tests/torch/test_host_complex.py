@@ -2,8 +2,16 @@
 
 import pytest
 import torch
-
-from host_pack import INVALID_ARGUMENT, INVALID_INPUT, LATER, UNSUPPORTED, close, layouts, like, pack, refused
+from host_ops import (
+  INVALID_ARGUMENT,
+  INVALID_INPUT,
+  LATER,
+  UNSUPPORTED,
+  close,
+  layouts,
+  like,
+  refused,
+)
 
 COMPLEX = [torch.complex64, torch.complex128]
 ATEN = torch.ops.aten
@@ -20,18 +28,30 @@ def random(shape, dtype, seed=0):
 
 def near(got, expected):
   wide = expected.dtype in (torch.complex128, torch.float64)
-  close(got.resolve_conj(), expected.resolve_conj(), 1e-12 if wide else 2e-5, 1e-12 if wide else 2e-5)
+  close(
+    got.resolve_conj(), expected.resolve_conj(), 1e-12 if wide else 2e-5, 1e-12 if wide else 2e-5
+  )
 
 
-UNARY = """neg _conj _conj_physical conj_physical real imag abs angle sgn exp log sqrt rsqrt sin cos tan sinh cosh tanh asin
-acos atan asinh acosh atanh log2 log10 log1p exp2 expm1 sigmoid reciprocal square isnan isinf isfinite logical_not""".split()
+UNARY = """
+neg _conj _conj_physical conj_physical real imag abs angle sgn exp log sqrt rsqrt sin cos tan sinh
+cosh tanh asin acos atan asinh acosh atanh log2 log10 log1p exp2 expm1 sigmoid reciprocal square
+isnan isinf isfinite logical_not
+""".split()
 
 
 @pytest.mark.parametrize("name", UNARY)
 @pytest.mark.parametrize("dtype", COMPLEX)
 def test_unary(pack, name, dtype):
-  for self in [*layouts(random((4, 5), dtype)), random((), dtype), random((0, 3), dtype), random((300,), dtype)]:
-    expected = getattr(torch if name in ("real", "imag") else ATEN, name)(self).resolve_conj().clone()
+  for self in [
+    *layouts(random((4, 5), dtype)),
+    random((), dtype),
+    random((0, 3), dtype),
+    random((300,), dtype),
+  ]:
+    expected = (
+      getattr(torch if name in ("real", "imag") else ATEN, name)(self).resolve_conj().clone()
+    )
     got = like(expected)
     pack(f"aten::{name}", self, got)
     near(got, expected)
@@ -43,8 +63,15 @@ def test_unary(pack, name, dtype):
     near(got, expected)
 
 
-BINARY = {"add.Tensor": [1], "sub.Tensor": [1], "mul.Tensor": [], "div.Tensor": [], "pow.Tensor_Tensor": [],
-          "eq.Tensor": [], "ne.Tensor": []}
+BINARY = {
+  "add.Tensor": [1],
+  "sub.Tensor": [1],
+  "mul.Tensor": [],
+  "div.Tensor": [],
+  "pow.Tensor_Tensor": [],
+  "eq.Tensor": [],
+  "ne.Tensor": [],
+}
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -67,9 +94,14 @@ def test_scalars(pack, dtype):
   self = random((4, 5), dtype)
   for scalar in (2, 0.5, 1 + 2j, -1.0, 3, 0, -2):
     for name, extra, expected in [
-        ("add.Tensor", [1], self + scalar), ("sub.Tensor", [2], self - 2 * scalar), ("mul.Tensor", [], self * scalar),
-        ("div.Tensor", [], self / (scalar or 1)), ("pow.Tensor_Scalar", [], self ** scalar),
-        ("eq.Scalar", [], self == scalar), ("rsub.Scalar", [1], scalar - self)]:
+      ("add.Tensor", [1], self + scalar),
+      ("sub.Tensor", [2], self - 2 * scalar),
+      ("mul.Tensor", [], self * scalar),
+      ("div.Tensor", [], self / (scalar or 1)),
+      ("pow.Tensor_Scalar", [], self**scalar),
+      ("eq.Scalar", [], self == scalar),
+      ("rsub.Scalar", [1], scalar - self),
+    ]:
       got = like(expected)
       pack("aten::" + name, self, (scalar or 1) if name == "div.Tensor" else scalar, *extra, got)
       near(got, expected)
@@ -128,8 +160,28 @@ def test_reductions(pack, dtype):
       got = like(expected)
       pack(f"aten::{name}.dim", self, 1, False, got)
       close(got, expected)
-  refused(pack, INVALID_ARGUMENT, "names no dimension", "aten::sum.dim_IntList", self, [3], False, None, torch.zeros(3))
-  refused(pack, INVALID_ARGUMENT, "argument out", "aten::sum.dim_IntList", self, [0], False, None, torch.zeros(3))
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "names no dimension",
+    "aten::sum.dim_IntList",
+    self,
+    [3],
+    False,
+    None,
+    torch.zeros(3),
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "argument out",
+    "aten::sum.dim_IntList",
+    self,
+    [0],
+    False,
+    None,
+    torch.zeros(3),
+  )
 
 
 VIEWS = {
@@ -138,20 +190,46 @@ VIEWS = {
   "unsqueeze": lambda x: [("aten::unsqueeze", dim, x.unsqueeze(dim)) for dim in (0, 2, 3, -1, -4)],
   "squeeze": lambda x: [("aten::squeeze.dim", 0, x.unsqueeze(1).squeeze(1)), ("aten::squeeze", x)],
   "expand": lambda x: [("aten::expand", [2, 3, 4, 5], False, x.expand(2, 3, 4, 5))],
-  "reshape": lambda x: [("aten::reshape", [-1], x.reshape(-1)), ("aten::view", [5, 12], x.reshape(5, 12))],
-  "slice": lambda x: [("aten::slice.Tensor", dim, start, end, step, ATEN.slice.Tensor(x, dim, start, end, step))
-                      for dim in (0, 2, -1) for start in (0, 1, -2, None, 9) for end in (None, 2, 2**63 - 1, -1, -9) for step in (1, 2)],
-  "select": lambda x: [("aten::select.int", dim, index, x.select(dim, index)) for dim in (0, 1, -1) for index in (0, 2, -3)],
-  "diagonal": lambda x: [("aten::diagonal", offset, a, b, x.diagonal(offset, a, b)) for offset in (-9, -1, 0, 2) for a, b in ((0, 1), (2, 0), (-1, -2))],
-  "rev": lambda x: [("prims::rev", dims, x.flip(dims)) for dims in ([0], [2, 1], [])] + [("aten::flip", [-1], x.flip(-1))],
-  "repeat": lambda x: [("aten::repeat", list(r), x.repeat(r)) for r in ((2, 1, 3), (2, 1, 1, 1), (0, 1, 1))],
-  "pad": lambda x: [("aten::constant_pad_nd", pad, 2, ATEN.constant_pad_nd(x, pad, 2)) for pad in ([1, 2], [0, 1, 2, 0], [-1, 2], [-1, -1, 1, 1, 0, 1], [])],
+  "reshape": lambda x: [
+    ("aten::reshape", [-1], x.reshape(-1)),
+    ("aten::view", [5, 12], x.reshape(5, 12)),
+  ],
+  "slice": lambda x: [
+    ("aten::slice.Tensor", dim, start, end, step, ATEN.slice.Tensor(x, dim, start, end, step))
+    for dim in (0, 2, -1)
+    for start in (0, 1, -2, None, 9)
+    for end in (None, 2, 2**63 - 1, -1, -9)
+    for step in (1, 2)
+  ],
+  "select": lambda x: [
+    ("aten::select.int", dim, index, x.select(dim, index))
+    for dim in (0, 1, -1)
+    for index in (0, 2, -3)
+  ],
+  "diagonal": lambda x: [
+    ("aten::diagonal", offset, a, b, x.diagonal(offset, a, b))
+    for offset in (-9, -1, 0, 2)
+    for a, b in ((0, 1), (2, 0), (-1, -2))
+  ],
+  "rev": lambda x: (
+    [("prims::rev", dims, x.flip(dims)) for dims in ([0], [2, 1], [])]
+    + [("aten::flip", [-1], x.flip(-1))]
+  ),
+  "repeat": lambda x: [
+    ("aten::repeat", list(r), x.repeat(r)) for r in ((2, 1, 3), (2, 1, 1, 1), (0, 1, 1))
+  ],
+  "pad": lambda x: [
+    ("aten::constant_pad_nd", pad, 2, ATEN.constant_pad_nd(x, pad, 2))
+    for pad in ([1, 2], [0, 1, 2, 0], [-1, 2], [-1, -1, 1, 1, 0, 1], [])
+  ],
   "clone": lambda x: [("aten::clone", None, x.clone())],
 }
 
 
 @pytest.mark.parametrize("name", VIEWS)
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128, torch.float32, torch.bfloat16, torch.bool])
+@pytest.mark.parametrize(
+  "dtype", [torch.complex64, torch.complex128, torch.float32, torch.bfloat16, torch.bool]
+)
 def test_views(pack, name, dtype):
   for self in layouts(random((3, 4, 5), dtype)):
     for op, *args, expected in VIEWS[name](self):
@@ -169,21 +247,69 @@ def test_views_of_other_dtypes(pack):
     back = like(self)
     pack("aten::view_as_complex", expected, back)
     close(back, self)
-  for source, target in [(torch.complex64, torch.float32), (torch.float32, torch.complex64), (torch.float32, torch.int32),
-                         (torch.int64, torch.uint8), (torch.uint8, torch.int64), (torch.complex128, torch.float64)]:
+  for source, target in [
+    (torch.complex64, torch.float32),
+    (torch.float32, torch.complex64),
+    (torch.float32, torch.int32),
+    (torch.int64, torch.uint8),
+    (torch.uint8, torch.int64),
+    (torch.complex128, torch.float64),
+  ]:
     self = random((3, 16), source)
     expected = self.view(target)
     got = like(expected)
     pack("aten::view.dtype", self, target, got)
     assert torch.equal(got.view(torch.uint8), expected.view(torch.uint8))
-  refused(pack, INVALID_ARGUMENT, "multiple", "aten::view.dtype", torch.zeros(3, 3), torch.complex64, torch.zeros(3, 1, dtype=torch.complex64))
-  refused(pack, INVALID_ARGUMENT, "shape", "aten::view_as_real", torch.zeros(3, dtype=torch.complex64), torch.zeros(3, 3))
-  refused(pack, INVALID_ARGUMENT, "12 elements, the output 11", "aten::reshape", torch.zeros(3, 4), [11], torch.zeros(11))
-  refused(pack, INVALID_ARGUMENT, "no order", "aten::permute", torch.zeros(3, 4), [0, 0], torch.zeros(3, 3))
-  refused(pack, INVALID_INPUT, "index 3 is out of range", "aten::select.int", torch.zeros(3, 4), 0, 3, torch.zeros(4))
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "multiple",
+    "aten::view.dtype",
+    torch.zeros(3, 3),
+    torch.complex64,
+    torch.zeros(3, 1, dtype=torch.complex64),
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "shape",
+    "aten::view_as_real",
+    torch.zeros(3, dtype=torch.complex64),
+    torch.zeros(3, 3),
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "12 elements, the output 11",
+    "aten::reshape",
+    torch.zeros(3, 4),
+    [11],
+    torch.zeros(11),
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "is not a permutation",
+    "aten::permute",
+    torch.zeros(3, 4),
+    [0, 0],
+    torch.zeros(3, 3),
+  )
+  refused(
+    pack,
+    INVALID_INPUT,
+    "index 3 is out of range",
+    "aten::select.int",
+    torch.zeros(3, 4),
+    0,
+    3,
+    torch.zeros(4),
+  )
 
 
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128, torch.float32, torch.int64, torch.bool])
+@pytest.mark.parametrize(
+  "dtype", [torch.complex64, torch.complex128, torch.float32, torch.int64, torch.bool]
+)
 def test_fill(pack, dtype):
   values = [1 + 2j, 2.5, 3] if dtype.is_complex else [2.5, 3] if dtype.is_floating_point else [1]
   for value in values:
@@ -207,19 +333,54 @@ def test_fill(pack, dtype):
   got = like(expected)
   pack("aten::cat", [a, a[:, :2], a[:, :0]], -1, got)
   close(got, expected)
-  refused(pack, INVALID_ARGUMENT, "size 10", "aten::cat", [a, a[:, :2]], -1, torch.zeros(3, 10, dtype=dtype))
-  refused(pack, INVALID_ARGUMENT, "tensor 1 does not fit", "aten::cat", [a, a[:, :2]], -1, torch.zeros(3, 5, dtype=dtype))
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "size 10",
+    "aten::cat",
+    [a, a[:, :2]],
+    -1,
+    torch.zeros(3, 10, dtype=dtype),
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "tensor 1 does not fit",
+    "aten::cat",
+    [a, a[:, :2]],
+    -1,
+    torch.zeros(3, 5, dtype=dtype),
+  )
 
 
-DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
-          torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
-          torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
+DTYPES = [
+  torch.bool,
+  torch.uint8,
+  torch.int8,
+  torch.int16,
+  torch.int32,
+  torch.int64,
+  torch.uint16,
+  torch.uint32,
+  torch.uint64,
+  torch.float16,
+  torch.bfloat16,
+  torch.float32,
+  torch.float64,
+  torch.complex64,
+  torch.complex128,
+  torch.float8_e4m3fn,
+  torch.float8_e5m2,
+  torch.float8_e4m3fnuz,
+  torch.float8_e5m2fnuz,
+]
 
 
 @pytest.mark.parametrize("source", DTYPES)
 @pytest.mark.filterwarnings("ignore:Casting complex")
 def test_conversions(pack, source):
-  """Every dtype to every other one. Numbers that a target cannot hold are left out: C++ does not define those."""
+  """Every dtype to every other one. Numbers that a target cannot hold are left out, since C++ does
+  not define their conversion."""
   base = torch.tensor([[0, 1, 2, 3.5, 17, 100], [0.3, 44, 1.25, 0.01, 5, 99]], dtype=torch.float64)
   for self in layouts(base.to(source)):
     for target in DTYPES:
@@ -227,11 +388,21 @@ def test_conversions(pack, source):
       got = expected.clone()
       expected.copy_(self)
       pack("aten::copy_", got, self, False)
-      assert torch.equal(got.contiguous().view(torch.uint8), expected.contiguous().view(torch.uint8)), target
-  numbers = torch.cat([torch.randn(3000, generator=torch.Generator().manual_seed(0)) * 10.0 ** e for e in range(-9, 6)] +
-                      [torch.tensor([448, 464, 465, 57344, 61440, 61441, float("inf"), -float("inf"), float("nan"), 0, -0.0])])
+      assert torch.equal(
+        got.contiguous().view(torch.uint8), expected.contiguous().view(torch.uint8)
+      ), target
+  numbers = torch.cat(
+    [torch.randn(3000, generator=torch.Generator().manual_seed(0)) * 10.0**e for e in range(-9, 6)]
+    + [
+      torch.tensor(
+        [448, 464, 465, 57344, 61440, 61441, float("inf"), -float("inf"), float("nan"), 0, -0.0]
+      )
+    ]
+  )
   if LATER and source == torch.float8_e4m3fn:
-    numbers = numbers[~(numbers.abs() > 448)]   # PyTorch 2.15 gives the largest number for these, 2.11 and the op NaN
+    numbers = numbers[
+      ~(numbers.abs() > 448)
+    ]  # PyTorch 2.15 returns the largest number for these, 2.11 and the op return NaN
   if source.is_floating_point:
     expected = numbers.to(source)
     got = torch.empty_like(expected)
@@ -244,9 +415,20 @@ def test_conversions(pack, source):
 
 def test_refuses(pack):
   c, f8 = torch.zeros(3, dtype=torch.complex64), torch.zeros(3).to(torch.float8_e5m2)
-  refused(pack, INVALID_ARGUMENT, "argument out has size 4", "aten::exp", c, torch.zeros(4, dtype=torch.complex64))
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "argument out has size 4",
+    "aten::exp",
+    c,
+    torch.zeros(4, dtype=torch.complex64),
+  )
   refused(pack, UNSUPPORTED, "argument self has dtype f8e5m2", "aten::exp", f8, c)
   refused(pack, UNSUPPORTED, "argument out has dtype f8e5m2", "aten::mul.Tensor", c, c, f8)
-  refused(pack, INVALID_ARGUMENT, "argument other has a shape", "aten::mul.Tensor", c, torch.zeros(2), c)
-  refused(pack, INVALID_ARGUMENT, "argument other is no tensor", "aten::mul.Tensor", c, "x", c)
-  refused(pack, INVALID_ARGUMENT, "argument alpha is no number", "aten::add.Tensor", c, c, None, c)
+  refused(
+    pack, INVALID_ARGUMENT, "argument other has a shape", "aten::mul.Tensor", c, torch.zeros(2), c
+  )
+  refused(pack, INVALID_ARGUMENT, "argument other is not a tensor", "aten::mul.Tensor", c, "x", c)
+  refused(
+    pack, INVALID_ARGUMENT, "argument alpha is not a number", "aten::add.Tensor", c, c, None, c
+  )

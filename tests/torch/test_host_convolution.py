@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-
-from host_pack import INVALID_ARGUMENT, UNSUPPORTED, close, layouts, like, pack, refused
+from host_ops import INVALID_ARGUMENT, UNSUPPORTED, close, layouts, like, refused
 
 # input, weight, stride, padding, dilation, transposed, output padding, groups
 CASES = {
@@ -32,14 +31,27 @@ CASES = {
 def arguments(case, dtype, bias):
   shape, weight, stride, padding, dilation, transposed, extra, groups = case
   generator = torch.Generator().manual_seed(0)
+
   def random(size):
     return torch.randn(size, generator=generator, dtype=torch.float64).to(dtype)
+
   spatial = len(shape) - 2
+
   def each(value):
     return list(value) if isinstance(value, tuple) else [value] * spatial
+
   outputs = weight[1] * groups if transposed else weight[0]
-  return [random(shape), random(weight), random((outputs,)) if bias else None, each(stride), each(padding), each(dilation),
-          transposed, each(extra), groups]
+  return [
+    random(shape),
+    random(weight),
+    random((outputs,)) if bias else None,
+    each(stride),
+    each(padding),
+    each(dilation),
+    transposed,
+    each(extra),
+    groups,
+  ]
 
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-11, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -59,16 +71,23 @@ def test_convolution(pack, name, dtype, bias):
       close(got, expected, TOLERANCE[dtype], TOLERANCE[dtype])
   if len(args[0].shape) == 4:
     got = like(expected.to(memory_format=torch.channels_last))
-    pack("aten::convolution", args[0].to(memory_format=torch.channels_last), args[1].to(memory_format=torch.channels_last),
-         *args[2:], got)
+    pack(
+      "aten::convolution",
+      args[0].to(memory_format=torch.channels_last),
+      args[1].to(memory_format=torch.channels_last),
+      *args[2:],
+      got,
+    )
     close(got, expected, TOLERANCE[dtype], TOLERANCE[dtype])
 
 
 def test_refuses(pack):
   args = arguments(CASES["2d"], torch.float32, True)
   out = torch.zeros(2, 5, 9, 11)
+
   def call(code, text, at, value, target=out):
-    refused(pack, code, text, "aten::convolution", *args[:at], value, *args[at + 1:], target)
+    refused(pack, code, text, "aten::convolution", *args[:at], value, *args[at + 1 :], target)
+
   call(INVALID_ARGUMENT, "argument weight has rank 3", 1, args[1][0])
   call(INVALID_ARGUMENT, "argument weight has dtype f64", 1, args[1].double())
   call(INVALID_ARGUMENT, "argument input has size 3 along 1, not 2", 1, args[1][:, :2])

@@ -2,8 +2,15 @@
 
 import pytest
 import torch
-
-from host_pack import INVALID_ARGUMENT, INVALID_INPUT, UNSUPPORTED, close, layouts, like, pack, refused
+from host_ops import (
+  INVALID_ARGUMENT,
+  INVALID_INPUT,
+  UNSUPPORTED,
+  close,
+  layouts,
+  like,
+  refused,
+)
 
 ATEN = torch.ops.aten
 LENGTHS = [1, 2, 3, 4, 5, 7, 8, 12, 16, 30, 49, 97, 210, 256, 1000, 4096, 6144]
@@ -26,14 +33,30 @@ def check(pack, name, self, *args):
 def test_lengths(pack, wide):
   for n in LENGTHS:
     for forward in (True, False):
-      check(pack, "_fft_c2c", random((2, n), torch.complex128 if wide else torch.complex64), [1], 0, forward)
+      check(
+        pack,
+        "_fft_c2c",
+        random((2, n), torch.complex128 if wide else torch.complex64),
+        [1],
+        0,
+        forward,
+      )
     for onesided in (True, False):
-      check(pack, "_fft_r2c", random((2, n), torch.float64 if wide else torch.float32), [1], 0, onesided)
+      check(
+        pack, "_fft_r2c", random((2, n), torch.float64 if wide else torch.float32), [1], 0, onesided
+      )
     half = random((2, n // 2 + 1), torch.complex128 if wide else torch.complex64)
     check(pack, "_fft_c2r", half, [1], 0, n)
   for n in (8192, 65536):
     for stride in (1, 2):
-      check(pack, "_fft_c2c", random((n, 2), torch.complex128 if wide else torch.complex64)[:, ::stride], [0], 1, True)
+      check(
+        pack,
+        "_fft_c2c",
+        random((n, 2), torch.complex128 if wide else torch.complex64)[:, ::stride],
+        [0],
+        1,
+        True,
+      )
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -57,10 +80,42 @@ def test_refuses(pack):
   c = torch.zeros(3, 10007, dtype=torch.complex64)
   refused(pack, UNSUPPORTED, "10007 points", "aten::_fft_c2c", c, [1], 0, True, c.clone())
   refused(pack, UNSUPPORTED, "dtype f32", "aten::_fft_c2c", c.real, [1], 0, True, c.real)
-  refused(pack, INVALID_ARGUMENT, "names no dimension", "aten::_fft_c2c", c, [2], 0, True, c.clone())
+  refused(
+    pack, INVALID_ARGUMENT, "names no dimension", "aten::_fft_c2c", c, [2], 0, True, c.clone()
+  )
   refused(pack, INVALID_ARGUMENT, "one twice", "aten::_fft_c2c", c, [0, -2], 0, True, c.clone())
   refused(pack, INVALID_ARGUMENT, "normalization", "aten::_fft_c2c", c, [0], 3, True, c.clone())
   refused(pack, INVALID_INPUT, "no points", "aten::_fft_c2c", c[:, :0], [1], 0, True, c[:, :0])
-  refused(pack, INVALID_ARGUMENT, "argument out has size 5 along 1, not 4", "aten::_fft_r2c", torch.zeros(2, 6), [1], 0, True, torch.zeros(2, 5, dtype=torch.complex64))
-  refused(pack, INVALID_ARGUMENT, "argument self has size 5 along 1, not 4", "aten::_fft_c2r", c[:, :5], [1], 0, 6, torch.zeros(3, 6))
-  refused(pack, UNSUPPORTED, "several dimensions", "aten::_fft_c2r", c[:, :4], [0, 1], 0, 6, torch.zeros(3, 6))
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "argument out has size 5 along 1, not 4",
+    "aten::_fft_r2c",
+    torch.zeros(2, 6),
+    [1],
+    0,
+    True,
+    torch.zeros(2, 5, dtype=torch.complex64),
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "argument self has size 5 along 1, not 4",
+    "aten::_fft_c2r",
+    c[:, :5],
+    [1],
+    0,
+    6,
+    torch.zeros(3, 6),
+  )
+  refused(
+    pack,
+    UNSUPPORTED,
+    "several dimensions",
+    "aten::_fft_c2r",
+    c[:, :4],
+    [0, 1],
+    0,
+    6,
+    torch.zeros(3, 6),
+  )

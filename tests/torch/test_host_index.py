@@ -2,10 +2,27 @@
 
 import pytest
 import torch
+from host_ops import (
+  INVALID_ARGUMENT,
+  INVALID_INPUT,
+  UNSUPPORTED,
+  IntResult,
+  close,
+  layouts,
+  like,
+  refused,
+)
 
-from host_pack import INVALID_ARGUMENT, INVALID_INPUT, UNSUPPORTED, IntResult, close, layouts, like, pack, refused
-
-DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool]
+DTYPES = [
+  torch.float32,
+  torch.float64,
+  torch.float16,
+  torch.bfloat16,
+  torch.int64,
+  torch.int32,
+  torch.uint8,
+  torch.bool,
+]
 
 
 def values(shape, dtype, seed=0):
@@ -13,7 +30,9 @@ def values(shape, dtype, seed=0):
   if dtype == torch.bool:
     return torch.randint(0, 2, shape, generator=generator).bool()
   if dtype.is_floating_point or dtype.is_complex:
-    return torch.randn(shape, generator=generator, dtype=torch.complex128 if dtype.is_complex else torch.float64).to(dtype)
+    return torch.randn(
+      shape, generator=generator, dtype=torch.complex128 if dtype.is_complex else torch.float64
+    ).to(dtype)
   return torch.randint(0, 100, shape, generator=generator).to(dtype)
 
 
@@ -25,7 +44,12 @@ def ints(shape, size, seed=1, dtype=torch.int64):
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_scatter(pack, dtype, dim):
   for self in layouts(values((5, 6, 7), dtype)):
-    for index in [ints((5, 6, 7), (5, 6, 7)[dim]), ints((2, 3, 7), (5, 6, 7)[dim]), ints((0, 3, 2), 2), ints((5, 1, 7), 5).expand(5, 6, 7)]:
+    for index in [
+      ints((5, 6, 7), (5, 6, 7)[dim]),
+      ints((2, 3, 7), (5, 6, 7)[dim]),
+      ints((0, 3, 2), 2),
+      ints((5, 1, 7), 5).expand(5, 6, 7),
+    ]:
       for source in layouts(values((5, 6, 7), dtype, 2)):
         unique = index[:1, :1, :1]
         expected = self.clone().scatter_(dim, unique, source)
@@ -37,10 +61,17 @@ def test_scatter(pack, dtype, dim):
         close(got, expected)
         if dtype != torch.bool:
           expected = self.clone().scatter_add_(dim, index, source)
-          tolerance = {torch.float16: 1e-2, torch.bfloat16: 8e-2, torch.float32: 1e-5}.get(dtype, 1e-5)
+          tolerance = {torch.float16: 1e-2, torch.bfloat16: 8e-2, torch.float32: 1e-5}.get(
+            dtype, 1e-5
+          )
           got = self.clone()
           pack("aten::scatter_add_", got, dim, index, source)
-          close(got, expected, tolerance if dtype.is_floating_point or dtype.is_complex else 0, tolerance)
+          close(
+            got,
+            expected,
+            tolerance if dtype.is_floating_point or dtype.is_complex else 0,
+            tolerance,
+          )
       expected = self.clone().scatter_(dim, index, 1)
       got = self.clone()
       pack("aten::scatter_.value", got, dim, index, 1)
@@ -65,10 +96,20 @@ def test_scatter_reduce(pack, dtype, reduce, include):
     tolerance = {torch.float16: 1e-2, torch.bfloat16: 6e-2, torch.float32: 1e-5}.get(dtype, 1e-6)
     got = self.clone()
     pack("aten::scatter_reduce_.two", got, dim, index, source, reduce, include)
-    close(got, expected, tolerance if dtype.is_floating_point else 0, tolerance if dtype.is_floating_point else 0)
+    close(
+      got,
+      expected,
+      tolerance if dtype.is_floating_point else 0,
+      tolerance if dtype.is_floating_point else 0,
+    )
     got = like(expected)
     pack("aten::scatter_reduce.two", self, dim, index, source, reduce, include, got)
-    close(got, expected, tolerance if dtype.is_floating_point else 0, tolerance if dtype.is_floating_point else 0)
+    close(
+      got,
+      expected,
+      tolerance if dtype.is_floating_point else 0,
+      tolerance if dtype.is_floating_point else 0,
+    )
 
 
 def test_scatter_refuses(pack):
@@ -77,17 +118,56 @@ def test_scatter_refuses(pack):
   for bad in (4, -1, 2**40):
     wrong = index.clone()
     wrong[1, 2] = bad
-    for name, *rest in [("aten::scatter_.src", source), ("aten::scatter_.value", 1.0), ("aten::scatter_add_", source),
-                        ("aten::scatter_reduce_.two", source, "mean", True)]:
-      refused(pack, INVALID_INPUT, f"index {bad} is out of range for dimension 1 of size 4", name, self, 1, wrong, *rest)
+    for name, *rest in [
+      ("aten::scatter_.src", source),
+      ("aten::scatter_.value", 1.0),
+      ("aten::scatter_add_", source),
+      ("aten::scatter_reduce_.two", source, "mean", True),
+    ]:
+      refused(
+        pack,
+        INVALID_INPUT,
+        f"index {bad} is out of range for dimension 1 of size 4",
+        name,
+        self,
+        1,
+        wrong,
+        *rest,
+      )
       assert not self.any()
-    refused(pack, INVALID_INPUT, f"index {bad}", "aten::gather", self, 1, wrong, False, source.clone())
+    refused(
+      pack, INVALID_INPUT, f"index {bad}", "aten::gather", self, 1, wrong, False, source.clone()
+    )
   refused(pack, INVALID_ARGUMENT, "dim", "aten::scatter_.src", self, 2, index, source)
-  refused(pack, UNSUPPORTED, "argument index has dtype f32", "aten::scatter_.src", self, 1, self, source)
-  refused(pack, INVALID_ARGUMENT, "argument src has dtype f64", "aten::scatter_.src", self, 1, index, source.double())
-  refused(pack, INVALID_ARGUMENT, "size 3 along 0", "aten::scatter_.src", self[:2], 1, index, source)
+  refused(
+    pack, UNSUPPORTED, "argument index has dtype f32", "aten::scatter_.src", self, 1, self, source
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "argument src has dtype f64",
+    "aten::scatter_.src",
+    self,
+    1,
+    index,
+    source.double(),
+  )
+  refused(
+    pack, INVALID_ARGUMENT, "size 3 along 0", "aten::scatter_.src", self[:2], 1, index, source
+  )
   refused(pack, INVALID_ARGUMENT, "rank", "aten::scatter_.src", self, 1, index[0], source)
-  refused(pack, INVALID_ARGUMENT, "is none of", "aten::scatter_reduce_.two", self, 1, index, source, "median", True)
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "is none of",
+    "aten::scatter_reduce_.two",
+    self,
+    1,
+    index,
+    source,
+    "median",
+    True,
+  )
 
 
 MASK = torch.tensor([[1, 0, 1, 1, 0, 0], [0, 1, 0, 0, 0, 1], [0] * 6, [1] * 6]).bool()
@@ -105,7 +185,10 @@ LISTS = {
   "mask second": lambda: [None, torch.tensor([True, False, True, True, False, False])],
   "mask and int": lambda: [torch.tensor([True, False, True, True]), torch.tensor([0, 5, 2])],
   "mask and one": lambda: [torch.tensor([True, False, True, True]), torch.tensor([3])],
-  "one and mask": lambda: [torch.tensor([[1], [2]]), torch.tensor([True, False, True, True, False, False])],
+  "one and mask": lambda: [
+    torch.tensor([[1], [2]]),
+    torch.tensor([True, False, True, True, False, False]),
+  ],
   "nothing": lambda: [torch.zeros(4, 6, dtype=torch.bool)],
   "no rows": lambda: [torch.zeros(0, dtype=torch.int64)],
   "bytes": lambda: [MASK.to(torch.uint8)],
@@ -113,7 +196,9 @@ LISTS = {
 
 
 @pytest.mark.parametrize("name", LISTS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bfloat16, torch.bool, torch.complex64])
+@pytest.mark.parametrize(
+  "dtype", [torch.float32, torch.int64, torch.bfloat16, torch.bool, torch.complex64]
+)
 def test_index(pack, name, dtype):
   indices = LISTS[name]()
   for self in layouts(values((4, 6, 3), dtype)):
@@ -121,12 +206,20 @@ def test_index(pack, name, dtype):
     got = like(expected)
     pack("aten::index.Tensor", self, indices, got)
     close(got, expected)
-    for given in [values(expected.shape, dtype, 3), *([values((), dtype, 3)] if name != "bytes" else [])]:
-      for accumulate in ([False, True] if dtype != torch.bool else [False]):
+    for given in [
+      values(expected.shape, dtype, 3),
+      *([values((), dtype, 3)] if name != "bytes" else []),
+    ]:
+      for accumulate in [False, True] if dtype != torch.bool else [False]:
         expected = torch.ops.aten.index_put(self, indices, given, accumulate)
         got = self.clone()
         pack("aten::index_put_", got, indices, given, accumulate)
-        close(got, expected, 1e-2 if dtype == torch.bfloat16 else 1e-6, 1e-6 if dtype.is_floating_point else 1e-6)
+        close(
+          got,
+          expected,
+          1e-2 if dtype == torch.bfloat16 else 1e-6,
+          1e-6 if dtype.is_floating_point else 1e-6,
+        )
         got = like(expected)
         pack("aten::index_put", self, indices, given, accumulate, got)
         close(got, expected, 1e-2 if dtype == torch.bfloat16 else 1e-6, 1e-6)
@@ -146,11 +239,31 @@ def test_index_refuses(pack):
     refused(pack, INVALID_INPUT, text, "aten::index_put_", self, [index], torch.ones(()), False)
     refused(pack, INVALID_INPUT, text, "aten::index_put_", self, [index], torch.ones(()), True)
   index = torch.tensor([0, 1, 2])
-  refused(pack, INVALID_ARGUMENT, "more indices", "aten::index.Tensor", self, [index, index, index], out)
+  refused(
+    pack, INVALID_ARGUMENT, "more indices", "aten::index.Tensor", self, [index, index, index], out
+  )
   refused(pack, INVALID_ARGUMENT, "no tensor", "aten::index.Tensor", self, [None, None], out)
-  refused(pack, INVALID_ARGUMENT, "argument out has size 3 along 0", "aten::index.Tensor", self, [index[:2]], out)
-  refused(pack, INVALID_ARGUMENT, "a mask has size 3", "aten::index.Tensor", self, [torch.ones(3).bool()], out)
-  refused(pack, INVALID_INPUT, "do not broadcast", "aten::index.Tensor", self, [index, index[:2]], out)
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "argument out has size 3 along 0",
+    "aten::index.Tensor",
+    self,
+    [index[:2]],
+    out,
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "a mask has size 3",
+    "aten::index.Tensor",
+    self,
+    [torch.ones(3).bool()],
+    out,
+  )
+  refused(
+    pack, INVALID_INPUT, "do not broadcast", "aten::index.Tensor", self, [index, index[:2]], out
+  )
   refused(pack, INVALID_INPUT, "values", "aten::index_put_", self, [index], torch.ones(5), False)
   refused(pack, UNSUPPORTED, "dtype f32", "aten::index.Tensor", self, [torch.zeros(3)], out)
   refused(pack, INVALID_ARGUMENT, "indices", "aten::index.Tensor", self, index, out)
@@ -176,12 +289,27 @@ def test_nonzero(pack, dtype, shape):
       got = like(expected)
       pack("aten::nonzero_static", self, size, -7, got)
       close(got, expected)
-  refused(pack, INVALID_INPUT, "has room for 1000", "aten::nonzero", self, torch.zeros(1000, len(shape), dtype=torch.int64))
+  refused(
+    pack,
+    INVALID_INPUT,
+    "has room for 1000",
+    "aten::nonzero",
+    self,
+    torch.zeros(1000, len(shape), dtype=torch.int64),
+  )
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.complex128])
 def test_masked(pack, dtype):
-  for shape, mask_shape in [((4, 6), (4, 6)), ((4, 6), (6,)), ((6,), (4, 6)), ((), (3,)), ((4, 1), (4, 6)), ((0, 2), (2,)), ((4, 6), ())]:
+  for shape, mask_shape in [
+    ((4, 6), (4, 6)),
+    ((4, 6), (6,)),
+    ((6,), (4, 6)),
+    ((), (3,)),
+    ((4, 1), (4, 6)),
+    ((0, 2), (2,)),
+    ((4, 6), ()),
+  ]:
     for mask in layouts(values(mask_shape, torch.bool, 4)):
       for self in layouts(values(shape, dtype)):
         expected = self.masked_select(mask)
@@ -189,7 +317,15 @@ def test_masked(pack, dtype):
         got = like(expected)
         pack("aten::masked_select", self, mask, got)
         close(got, expected)
-        refused(pack, INVALID_INPUT, "room for", "aten::masked_select", self, mask, torch.zeros(len(got) + 1, dtype=dtype))
+        refused(
+          pack,
+          INVALID_INPUT,
+          "room for",
+          "aten::masked_select",
+          self,
+          mask,
+          torch.zeros(len(got) + 1, dtype=dtype),
+        )
         try:
           torch.broadcast_to(mask, shape)
         except RuntimeError:
@@ -199,8 +335,16 @@ def test_masked(pack, dtype):
           got = like(expected)
           pack("aten::masked_scatter", self, mask, source, got)
           close(got, expected)
-  refused(pack, INVALID_INPUT, "the mask has 6 true elements, source has 5", "aten::masked_scatter", torch.zeros(6),
-          torch.ones(6).bool(), torch.zeros(5), torch.zeros(6))
+  refused(
+    pack,
+    INVALID_INPUT,
+    "the mask has 6 true elements, source has 5",
+    "aten::masked_scatter",
+    torch.zeros(6),
+    torch.ones(6).bool(),
+    torch.zeros(5),
+    torch.zeros(6),
+  )
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
@@ -212,9 +356,33 @@ def test_repeat_interleave(pack, dtype):
       got = like(expected)
       pack("aten::repeat_interleave.Tensor", tensor, None, got)
       close(got, expected)
-  refused(pack, INVALID_INPUT, "repeat 1 is -2", "aten::repeat_interleave.Tensor", torch.tensor([1, -2]), None, torch.zeros(1, dtype=torch.int64))
-  refused(pack, INVALID_INPUT, "room for 2", "aten::repeat_interleave.Tensor", torch.tensor([1, 2]), None, torch.zeros(2, dtype=torch.int64))
-  refused(pack, INVALID_INPUT, "repeat 2", "aten::repeat_interleave.Tensor", torch.tensor([1, 2**62, 2**62 + 2**61]), None, torch.zeros(2, dtype=torch.int64))
+  refused(
+    pack,
+    INVALID_INPUT,
+    "repeat 1 is -2",
+    "aten::repeat_interleave.Tensor",
+    torch.tensor([1, -2]),
+    None,
+    torch.zeros(1, dtype=torch.int64),
+  )
+  refused(
+    pack,
+    INVALID_INPUT,
+    "room for 2",
+    "aten::repeat_interleave.Tensor",
+    torch.tensor([1, 2]),
+    None,
+    torch.zeros(2, dtype=torch.int64),
+  )
+  refused(
+    pack,
+    INVALID_INPUT,
+    "repeat 2",
+    "aten::repeat_interleave.Tensor",
+    torch.tensor([1, 2**62, 2**62 + 2**61]),
+    None,
+    torch.zeros(2, dtype=torch.int64),
+  )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
@@ -226,14 +394,26 @@ def test_embedding_bag(pack, dtype, mode):
       indices = ints((20,), 11, dtype=index_dtype)
       for offsets, last in [([0, 4, 4, 17], False), ([0], False), ([0, 5, 20], True), ([], False)]:
         for padding in (-1, 3):
-          for scale in ([None, values((20,), dtype)] if mode == 0 else [None]):
+          for scale in [None, values((20,), dtype)] if mode == 0 else [None]:
             if not offsets:
               continue
-            args = [weight, indices, torch.tensor(offsets, dtype=index_dtype), False, mode, False, scale, last, padding]
+            args = [
+              weight,
+              indices,
+              torch.tensor(offsets, dtype=index_dtype),
+              False,
+              mode,
+              False,
+              scale,
+              last,
+              padding,
+            ]
             expected = torch.ops.aten._embedding_bag_forward_only(*args)
             got = [like(tensor) for tensor in expected]
             pack("aten::_embedding_bag_forward_only", *args, *got)
-            tolerance = {torch.float16: 5e-3, torch.bfloat16: 4e-2, torch.float32: 1e-5}.get(dtype, 1e-12)
+            tolerance = {torch.float16: 5e-3, torch.bfloat16: 4e-2, torch.float32: 1e-5}.get(
+              dtype, 1e-12
+            )
             close(got[0], expected[0], tolerance, tolerance)
             full = torch.ops.aten._embedding_bag(*args)
             got = [like(tensor) for tensor in full]
@@ -248,9 +428,28 @@ def test_embedding_bag(pack, dtype, mode):
 
 def test_embedding_bag_refuses(pack):
   weight, indices, out = torch.zeros(5, 3), torch.tensor([0, 1, 5]), torch.zeros(2, 3)
+
   def call(code, text, index, offsets, target=out):
-    refused(pack, code, text, "aten::_embedding_bag", weight, index, torch.tensor(offsets), False, 0, False, None, False,
-            -1, target, None, None, None)
+    refused(
+      pack,
+      code,
+      text,
+      "aten::_embedding_bag",
+      weight,
+      index,
+      torch.tensor(offsets),
+      False,
+      0,
+      False,
+      None,
+      False,
+      -1,
+      target,
+      None,
+      None,
+      None,
+    )
+
   call(INVALID_INPUT, "index 5 is out of range for a table of 5 rows", indices, [0, 2])
   call(INVALID_INPUT, "index -1", torch.tensor([-1]), [0, 0])
   for offsets in ([1, 2], [0, 7], [0, -1]):

@@ -1,17 +1,18 @@
-"""The host backend by itself: C++ kernels to a shared object."""
+"""The host backend alone: C++ kernels to a shared object."""
 
 import ctypes
 import math
 import subprocess
 
+import hir_interpreter
+import husk
 import numpy
 import pytest
 import torch
-
-import tools
-import husk
-import interpreter
-from husk import host_image, host_kernels, vector_math
+from husk.hir import ValueArg, ViewArg
+from husk.host import image as host_image
+from husk.host import kernels as host_kernels
+from husk.host import vector_math
 
 ISAS = host_image.isas()
 pytestmark = pytest.mark.skipif(not ISAS, reason="this machine has neither AVX2 nor AVX-512")
@@ -19,12 +20,17 @@ pytestmark = pytest.mark.skipif(not ISAS, reason="this machine has neither AVX2 
 
 def body(types, signature, code):
   quoted = ", ".join(f"'{kind}'" for kind in types)
-  return (f"async_compile.cpp_pybinding([{quoted}], r'''\n#include <torch/csrc/inductor/cpp_prefix.h>\n"
-          f'extern "C"  void  kernel({signature})\n{{\n{code}\n}}\n\'\'\')\n')
+  return (
+    f"async_compile.cpp_pybinding([{quoted}], r'''\n#include <torch/csrc/inductor/cpp_prefix.h>\n"
+    f"extern \"C\"  void  kernel({signature})\n{{\n{code}\n}}\n''')\n"
+  )
 
 
-PLAIN = body(["const float*", "float*", "const int64_t"], "const float* in_ptr0, float* out_ptr0, const int64_t ks0",
-             "for (int64_t x0 = 0; x0 < ks0; ++x0) { auto tmp0 = in_ptr0[x0]; out_ptr0[x0] = tmp0 * 2; }")
+PLAIN = body(
+  ["const float*", "float*", "const int64_t"],
+  "const float* in_ptr0, float* out_ptr0, const int64_t ks0",
+  "for (int64_t x0 = 0; x0 < ks0; ++x0) { auto tmp0 = in_ptr0[x0]; out_ptr0[x0] = tmp0 * 2; }",
+)
 
 
 def loaded(kernels, folder):
@@ -35,8 +41,13 @@ def loaded(kernels, folder):
 
 
 def call(image, symbol, *arguments):
-  cells = [ctypes.c_void_p(a.ctypes.data) if isinstance(a, numpy.ndarray) else ctypes.c_int64(a) for a in arguments]
-  return getattr(image, symbol)((ctypes.c_void_p * len(cells))(*(ctypes.addressof(cell) for cell in cells)))
+  cells = [
+    ctypes.c_void_p(a.ctypes.data) if isinstance(a, numpy.ndarray) else ctypes.c_int64(a)
+    for a in arguments
+  ]
+  return getattr(image, symbol)(
+    (ctypes.c_void_p * len(cells))(*(ctypes.addressof(cell) for cell in cells))
+  )
 
 
 def texts(image):
@@ -50,9 +61,11 @@ def test_rows_calls_and_entry(isa, tmp_path):
   kernels.define_kernel("cpp_double", PLAIN)
   launch = kernels.call_kernel("cpp_double", ["buf0", "buf1", 5])
   assert launch.kernel == "p_cpp_double" and launch.grid == (1, 1, 1)
-  assert launch.arguments == [("view", "read", "buf0"), ("view", "write", "buf1"), ("value", 5)]
-  assert kernels.rows("cpu", "k/") == ['image p_kernels cpu elf "k/p_kernels.so"',
-                                       'kernel p_cpp_double p_kernels "husk_cpp_double" (ptr, ptr, i64)']
+  assert launch.arguments == [ViewArg("read", "buf0"), ViewArg("write", "buf1"), ValueArg(5)]
+  assert kernels.rows("cpu", "k/") == [
+    'image p_kernels cpu elf "k/p_kernels.so"',
+    'kernel p_cpp_double p_kernels "husk_cpp_double" (ptr, ptr, i64)',
+  ]
   x, y = numpy.arange(5, dtype=numpy.float32), numpy.zeros(5, dtype=numpy.float32)
   assert call(loaded(kernels, tmp_path), "husk_cpp_double", x, y, 5) == 0
   assert (y == 2 * x).all()
@@ -64,19 +77,27 @@ def test_equal_kernels_are_one():
   kernels.define_kernel("cpp_b", PLAIN)
   kernels.begin_function()
   kernels.define_kernel("cpp_c", PLAIN)
-  assert kernels.call_kernel("cpp_c", ["a", "b", 1]).kernel == "cpp_a" and len(kernels.rows("cpu")) == 2
-  with pytest.raises(husk.Unsupported, match="cpp_b"):     # the name of another function
+  assert (
+    kernels.call_kernel("cpp_c", ["a", "b", 1]).kernel == "cpp_a" and len(kernels.rows("cpu")) == 2
+  )
+  with pytest.raises(husk.Unsupported, match="cpp_b"):  # the name of another function
     kernels.call_kernel("cpp_b", ["a", "b", 1])
 
 
-def test_failed_check_returns_and_gives_memory_back(tmp_path):
+def test_failed_check_returns_and_frees_memory(tmp_path):
   kernels = host_kernels.HostKernels(ISAS[0])
-  kernels.define_kernel("cpp_check", body(
-      ["const int64_t*", "float*"], "const int64_t* in_ptr0, float* out_ptr0",
+  kernels.define_kernel(
+    "cpp_check",
+    body(
+      ["const int64_t*", "float*"],
+      "const int64_t* in_ptr0, float* out_ptr0",
       "auto local = std::make_unique<float[]>(1 << 20); local[in_ptr0[0] & 1023] = 1;\n"
-      'auto tmp0 = in_ptr0[0];\nAOTI_TORCH_CHECK((0 <= tmp0) & (tmp0 < 10L), "index out of bounds: 0 <= tmp0 < 10L");\n'
+      "auto tmp0 = in_ptr0[0];\n"
+      'AOTI_TORCH_CHECK((0 <= tmp0) & (tmp0 < 10L), "index out of bounds: 0 <= tmp0 < 10L");\n'
       'auto tmp1 = in_ptr0[1];\nTORCH_CHECK(tmp1 != 7, "seven, \\"of all\\"");\n'
-      "out_ptr0[0] = local[tmp0];"))
+      "out_ptr0[0] = local[tmp0];",
+    ),
+  )
   image = loaded(kernels, tmp_path)
   out = numpy.zeros(1, dtype=numpy.float32)
   assert call(image, "husk_cpp_check", numpy.array([3, 0]), out) == 0 and out[0] == 1
@@ -85,7 +106,7 @@ def test_failed_check_returns_and_gives_memory_back(tmp_path):
   failed = call(image, "husk_cpp_check", numpy.array([3, 7]), out)
   assert texts(image)[failed - 1] == 'seven, "of all"'
   resident = _resident()
-  for _ in range(2000):     # 8 GB if each run left its 4 MB
+  for _ in range(2000):  # 8 GB if each run leaked its 4 MB
     assert call(image, "husk_cpp_check", numpy.array([10, 0]), out) != 0
   assert _resident() < resident + (64 << 20)
 
@@ -96,12 +117,18 @@ def _resident():
 
 
 def test_checks_in_two_threads(tmp_path):
-  """The place that a failed check jumps to is its own thread's."""
+  """Each thread has its own target for the jump of a failed check."""
   import threading
+
   kernels = host_kernels.HostKernels(ISAS[0])
-  kernels.define_kernel("cpp_check", body(
-      ["const int64_t*", "float*"], "const int64_t* in_ptr0, float* out_ptr0",
-      'auto tmp0 = in_ptr0[0];\nAOTI_TORCH_CHECK(tmp0 < 10L, "no");\nout_ptr0[0] = tmp0;'))
+  kernels.define_kernel(
+    "cpp_check",
+    body(
+      ["const int64_t*", "float*"],
+      "const int64_t* in_ptr0, float* out_ptr0",
+      'auto tmp0 = in_ptr0[0];\nAOTI_TORCH_CHECK(tmp0 < 10L, "no");\nout_ptr0[0] = tmp0;',
+    ),
+  )
   image = loaded(kernels, tmp_path)
   wrong = []
 
@@ -119,7 +146,9 @@ def test_checks_in_two_threads(tmp_path):
   assert not wrong
 
 
-@pytest.mark.parametrize("code, access", [
+@pytest.mark.parametrize(
+  "code, access",
+  [
     ("out_ptr0[static_cast<int64_t>(x)] = 1;", "write"),
     ("tmp0.store(out_ptr0 + static_cast<int64_t>(x));", "write"),
     ("out_ptr0[x] = 1; auto tmp1 = out_ptr0[x];", "both"),
@@ -127,62 +156,105 @@ def test_checks_in_two_threads(tmp_path):
     ("atomic_add(&out_ptr0[x], 1);", "both"),
     ("auto tmp0 = Vectorized<float>::loadu(out_ptr0 + x); tmp0.store(out_ptr0 + x);", "both"),
     ("if (out_ptr0[x] == 1) {}", "both"),
-])
+  ],
+)
 def test_access_of_an_output(code, access):
-  assert host_kernels._access("out_ptr0", "float*", code) == access
+  assert host_kernels._access(host_kernels.Parameter("out_ptr0", "float*"), code) == access
 
 
 def test_access_by_type():
-  assert host_kernels._access("in_ptr0", "const float*", "") == "read"
-  assert host_kernels._access("in_out_ptr0", "float*", "tmp.store(in_out_ptr0 + 1);") == "both"
+  assert host_kernels._access(host_kernels.Parameter("in_ptr0", "const float*"), "") == "read"
+  in_out = host_kernels.Parameter("in_out_ptr0", "float*")
+  assert host_kernels._access(in_out, "tmp.store(in_out_ptr0 + 1);") == "both"
 
 
 def test_foreign_symbols_are_refused_by_name():
   kernels = host_kernels.HostKernels(ISAS[0])
-  kernels.define_kernel("cpp_omp", body(["float*"], "float* out_ptr0", "out_ptr0[0] = omp_get_wtime();"))
+  kernels.define_kernel(
+    "cpp_omp", body(["float*"], "float* out_ptr0", "out_ptr0[0] = omp_get_wtime();")
+  )
   with pytest.raises((husk.Unsupported, husk.CompileError), match="omp_get_wtime"):
     kernels.files()
 
 
 def test_other_kernels_are_refused():
   with pytest.raises(husk.Unsupported, match="only C\\+\\+ kernels"):
-    host_kernels.HostKernels(ISAS[0]).define_kernel("triton_x", "async_compile.triton('triton_x', '''pass''')")
+    host_kernels.HostKernels(ISAS[0]).define_kernel(
+      "triton_x", "async_compile.triton('triton_x', '''pass''')"
+    )
 
 
-def test_broken_source_says_what_the_compiler_said():
+def test_compile_error_has_the_message_of_the_compiler():
   kernels = host_kernels.HostKernels(ISAS[0])
-  kernels.define_kernel("cpp_broken", body(["float*"], "float* out_ptr0", "out_ptr0[0] = nonsense;"))
+  kernels.define_kernel(
+    "cpp_broken", body(["float*"], "float* out_ptr0", "out_ptr0[0] = nonsense;")
+  )
   with pytest.raises(husk.CompileError, match="nonsense"):
     kernels.files()
 
 
-# By kind of dtype: what eager PyTorch can do with it, Inductor makes of it, and a .hir can hold.
+# By kind of dtype: the operations that eager PyTorch has, Inductor compiles and a .hir can hold.
 OPERATIONS = {
-    "any": {"cast": lambda x, y: (x.to(torch.float32), x.to(torch.float64)), "eq": lambda x, y: x == y,
-            "back": lambda x, y: (x.float() * 1).to(x.dtype), "transpose": lambda x, y: x.t().contiguous(),
-            "cat": lambda x, y: torch.cat([x, y]), "index": lambda x, y: x[torch.tensor([1, 0, 2])],
-            "full": lambda x, y: torch.full((3, 5), 2, dtype=x.dtype)},
-    "number": {"add": lambda x, y: x + y, "sub": lambda x, y: x - y, "product": lambda x, y: x * 3,
-               "quotient": lambda x, y: x / y, "floor": lambda x, y: x // y, "mod": lambda x, y: x % y,
-               "abs": lambda x, y: (-x).abs(), "lt": lambda x, y: x < y,
-               "maximum": torch.maximum, "where": lambda x, y: torch.where(x == y, x, y), "sum": lambda x, y: x.sum(),
-               "columns": lambda x, y: x.sum(0), "amax": lambda x, y: x.amax(1), "argmax": lambda x, y: x.argmax(),
-               "prod": lambda x, y: x[:2, :2].prod(), "clamp": lambda x, y: x.clamp(1, 3),
-               "square": lambda x, y: x ** 2,
-               "put": lambda x, y: torch.zeros_like(x).index_put((torch.tensor([1, 0, 1]),), x[:3], accumulate=True),
-               "arange": lambda x, y: torch.arange(7).to(x.dtype), "exp": lambda x, y: (x / 4).exp()},
-    "bits": {"and": lambda x, y: (x & y) | 4, "shift": lambda x, y: x << 1},
-    "wide": {"sum": lambda x, y: x.sum(), "product": lambda x, y: x * 3, "and": lambda x, y: x & y},
-    "truth": {"and": lambda x, y: (x & y) | ~x, "where": lambda x, y: torch.where(x, y, x),
-              "sum": lambda x, y: x.sum(0)},
-    "real": {"softmax": lambda x, y: x.softmax(-1), "var": lambda x, y: x.var(1), "tanh": lambda x, y: x.tanh()},
-    "eight": {"sum": lambda x, y: (x.float() + y.float()).to(x.dtype), "half": lambda x, y: (x.half(), x.bfloat16()),
-              "put": lambda x, y: torch.zeros_like(x).index_put((torch.tensor([1, 0, 1]),), x[:3], accumulate=True)},
+  "any": {
+    "cast": lambda x, y: (x.to(torch.float32), x.to(torch.float64)),
+    "eq": lambda x, y: x == y,
+    "back": lambda x, y: (x.float() * 1).to(x.dtype),
+    "transpose": lambda x, y: x.t().contiguous(),
+    "cat": lambda x, y: torch.cat([x, y]),
+    "index": lambda x, y: x[torch.tensor([1, 0, 2])],
+    "full": lambda x, y: torch.full((3, 5), 2, dtype=x.dtype),
+  },
+  "number": {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "product": lambda x, y: x * 3,
+    "quotient": lambda x, y: x / y,
+    "floor": lambda x, y: x // y,
+    "mod": lambda x, y: x % y,
+    "abs": lambda x, y: (-x).abs(),
+    "lt": lambda x, y: x < y,
+    "maximum": torch.maximum,
+    "where": lambda x, y: torch.where(x == y, x, y),
+    "sum": lambda x, y: x.sum(),
+    "columns": lambda x, y: x.sum(0),
+    "amax": lambda x, y: x.amax(1),
+    "argmax": lambda x, y: x.argmax(),
+    "prod": lambda x, y: x[:2, :2].prod(),
+    "clamp": lambda x, y: x.clamp(1, 3),
+    "square": lambda x, y: x**2,
+    "put": lambda x, y: torch.zeros_like(x).index_put(
+      (torch.tensor([1, 0, 1]),), x[:3], accumulate=True
+    ),
+    "arange": lambda x, y: torch.arange(7).to(x.dtype),
+    "exp": lambda x, y: (x / 4).exp(),
+  },
+  "bits": {"and": lambda x, y: (x & y) | 4, "shift": lambda x, y: x << 1},
+  "wide": {"sum": lambda x, y: x.sum(), "product": lambda x, y: x * 3, "and": lambda x, y: x & y},
+  "truth": {
+    "and": lambda x, y: (x & y) | ~x,
+    "where": lambda x, y: torch.where(x, y, x),
+    "sum": lambda x, y: x.sum(0),
+  },
+  "real": {
+    "softmax": lambda x, y: x.softmax(-1),
+    "var": lambda x, y: x.var(1),
+    "tanh": lambda x, y: x.tanh(),
+  },
+  "eight": {
+    "sum": lambda x, y: (x.float() + y.float()).to(x.dtype),
+    "half": lambda x, y: (x.half(), x.bfloat16()),
+    "put": lambda x, y: torch.zeros_like(x).index_put(
+      (torch.tensor([1, 0, 1]),), x[:3], accumulate=True
+    ),
+  },
 }
-DTYPES = {"integers": ("uint8 int8 int16 int32 int64", ("any", "number", "bits")),
-          "wide and truth": ("uint16 uint32 uint64", ("any", "wide")), "truth": ("bool", ("any", "truth")),
-          "reals": ("float16 bfloat16 float32 float64", ("any", "number", "real")),
-          "eight bits": ("float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz", ("any", "eight"))}
+DTYPES = {
+  "integers": ("uint8 int8 int16 int32 int64", ("any", "number", "bits")),
+  "wide and truth": ("uint16 uint32 uint64", ("any", "wide")),
+  "truth": ("bool", ("any", "truth")),
+  "reals": ("float16 bfloat16 float32 float64", ("any", "number", "real")),
+  "eight bits": ("float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz", ("any", "eight")),
+}
 
 
 class OfDtypes(torch.nn.Module):
@@ -193,8 +265,11 @@ class OfDtypes(torch.nn.Module):
     self.operations = operations
 
   def forward(self, pairs):
-    return {f"{name} {dtype}": operation(*pair) for dtype, pair in pairs.items()
-            for name, operation in self.operations.items()}
+    return {
+      f"{name} {dtype}": operation(*pair)
+      for dtype, pair in pairs.items()
+      for name, operation in self.operations.items()
+    }
 
 
 def leaves(value):
@@ -206,59 +281,126 @@ def leaves(value):
 def test_dtypes(kind, isa, tmp_path):
   names, groups = DTYPES[kind]
   generator = torch.Generator().manual_seed(3)
-  pairs = {name: tuple((torch.rand(5, 37, generator=generator) * 9 + least).to(getattr(torch, name))
-                       for least in (0, 1)) for name in names.split()}
-  model = OfDtypes({name: operation for group in groups for name, operation in OPERATIONS[group].items()})
-  program = interpreter.Program(husk.write(model, (pairs,), tmp_path, targets=(f"host:{isa}",)))
-  given = {value["name"]: one.clone() for value, one in zip(program.inputs, leaves(pairs), strict=True)}
+  pairs = {
+    name: tuple(
+      (torch.rand(5, 37, generator=generator) * 9 + least).to(getattr(torch, name))
+      for least in (0, 1)
+    )
+    for name in names.split()
+  }
+  model = OfDtypes(
+    {name: operation for group in groups for name, operation in OPERATIONS[group].items()}
+  )
+  program = hir_interpreter.Program(husk.write(model, (pairs,), tmp_path, targets=(f"host:{isa}",)))
+  given = {
+    value["name"]: one.clone() for value, one in zip(program.inputs, leaves(pairs), strict=True)
+  }
   results = program.run(f"host_{isa}", **given)
   for (name, result), expected in zip(results.items(), leaves(model(pairs)), strict=True):
     assert result.dtype == expected.dtype, name
     tolerance = {torch.float16: 2e-3, torch.bfloat16: 2e-2}.get(result.dtype, 1e-5)
-    torch.testing.assert_close(result.double(), expected.double(), rtol=tolerance, atol=tolerance,
-                               msg=lambda text, name=name: f"{name}: {text}")
+    torch.testing.assert_close(
+      result.double(),
+      expected.double(),
+      rtol=tolerance,
+      atol=tolerance,
+      msg=lambda text, name=name: f"{name}: {text}",
+    )
 
 
 def test_parameters_of_every_dtype():
   kernels = host_kernels.HostKernels(ISAS[0])
-  types = {"at::Half": "f16", "at::BFloat16": "bf16", "at::Float8_e5m2": "f8e5m2", "at::complex<float>": "c64"}
+  types = {
+    "at::Half": "f16",
+    "at::BFloat16": "bf16",
+    "at::Float8_e5m2": "f8e5m2",
+    "at::complex<float>": "c64",
+  }
   for index, kind in enumerate(types):
-    kernels.define_kernel(f"cpp_{index}", body(
-        ["x"], f"const {kind}* in_ptr0, float* out_ptr0, const {kind} ks0", "out_ptr0[0] = 1;"))
-  assert [row.rsplit("(", 1)[1] for row in kernels.rows("cpu")[1:]] == [f"ptr, ptr, {name})" for name in types.values()]
+    kernels.define_kernel(
+      f"cpp_{index}",
+      body(["x"], f"const {kind}* in_ptr0, float* out_ptr0, const {kind} ks0", "out_ptr0[0] = 1;"),
+    )
+  assert [row.rsplit("(", 1)[1] for row in kernels.rows("cpu")[1:]] == [
+    f"ptr, ptr, {name})" for name in types.values()
+  ]
 
 
-FUNCTIONS = {"exp": (-80, 80), "log": (1e-30, 1e30), "sin": (-100, 100), "cos": (-100, 100), "tanh": (-8, 8),
-             "erf": (-4, 4), "log1p": (-0.9, 50), "expm1": (-5, 20), "atan": (-50, 50), "exp2": (-100, 100),
-             "erfc": (-4, 8), "lgamma": (0.5, 30), "cosh": (-20, 20), "sinh": (-20, 20), "tan": (-1.5, 1.5)}
+FUNCTIONS = {
+  "exp": (-80, 80),
+  "log": (1e-30, 1e30),
+  "sin": (-100, 100),
+  "cos": (-100, 100),
+  "tanh": (-8, 8),
+  "erf": (-4, 4),
+  "log1p": (-0.9, 50),
+  "expm1": (-5, 20),
+  "atan": (-50, 50),
+  "exp2": (-100, 100),
+  "erfc": (-4, 8),
+  "lgamma": (0.5, 30),
+  "cosh": (-20, 20),
+  "sinh": (-20, 20),
+  "tan": (-1.5, 1.5),
+}
 
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_vector_functions_are_close(isa, tmp_path):
-  """SLEEF's names, float, against libm in double: within 4 units in the last place, which is what libmvec promises."""
+  """The functions of SLEEF for floats against libm in double: within 4 units in the last place,
+  according to libmvec's documentation."""
   lanes = {"avx512": 16, "avx2": 8}[isa]
   vector = {"avx512": "__m512", "avx2": "__m256"}[isa]
-  symbols = {name: f"Sleef_{name}f{lanes}_u{'15' if name == 'erfc' else '10'}" for name in FUNCTIONS}
-  source = vector_math.source(set(symbols.values()), isa) + 'extern "C" {\n' + "".join(
-      f'__attribute__((visibility("default"))) void run_{name}(const float* x, float* y, long n) {{ '
-      f"for (long i = 0; i < n; i += {lanes}) *({vector}*)(y + i) = {symbol}(*(const {vector}*)(x + i)); }}\n"
-      for name, symbol in symbols.items())
+  symbols = {
+    name: f"Sleef_{name}f{lanes}_u{'15' if name == 'erfc' else '10'}" for name in FUNCTIONS
+  }
+  source = (
+    vector_math.source(set(symbols.values()))
+    + 'extern "C" {\n'
+    + "".join(
+      '__attribute__((visibility("default"))) '
+      f"void run_{name}(const float* x, float* y, long n) {{ "
+      f"for (long i = 0; i < n; i += {lanes}) *({vector}*)(y + i) = {symbol}(*(const {vector}*)(x "
+      f"+ i)); }}\n"
+      for name, symbol in symbols.items()
+    )
+  )
   (tmp_path / "v.cpp").write_text(source + "}\n")
-  subprocess.run(["g++", "-O2", "-shared", "-fPIC", *host_image.ISAS[isa].flags.split(), "v.cpp", "-o", "v.so",
-                  "-lmvec", "-lm"], cwd=tmp_path, check=True)
+  subprocess.run(
+    [
+      "g++",
+      "-O2",
+      "-shared",
+      "-fPIC",
+      *host_image.ISAS[isa].flags.split(),
+      "v.cpp",
+      "-o",
+      "v.so",
+      "-lmvec",
+      "-lm",
+    ],
+    cwd=tmp_path,
+    check=True,
+  )
   library = ctypes.CDLL(str(tmp_path / "v.so"))
   size = 4096
   memory = numpy.zeros(2 * size + 32, dtype=numpy.float32)
   first = (-memory.ctypes.data // 4) % 16
-  x, y = memory[first:first + size], memory[first + size:first + 2 * size]
+  x, y = memory[first : first + size], memory[first + size : first + 2 * size]
   for name, (low, high) in FUNCTIONS.items():
     x[:] = numpy.geomspace(low, high, size) if low > 0 else numpy.linspace(low, high, size)
-    getattr(library, f"run_{name}")(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), ctypes.c_long(size))
-    exact = numpy.array([getattr(math, name)(float(value)) if name != "exp2" else 2.0 ** float(value) for value in x])
-    ulp = numpy.spacing(numpy.maximum(numpy.abs(exact), 1e-35).astype(numpy.float32)).astype(numpy.float64)
+    getattr(library, f"run_{name}")(
+      ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), ctypes.c_long(size)
+    )
+    exact = numpy.array(
+      [getattr(math, name)(float(value)) if name != "exp2" else 2.0 ** float(value) for value in x]
+    )
+    ulp = numpy.spacing(numpy.maximum(numpy.abs(exact), 1e-35).astype(numpy.float32)).astype(
+      numpy.float64
+    )
     assert (numpy.abs(y - exact) / ulp).max() <= 4.5, name
 
 
 def test_unknown_vector_functions_are_refused():
   with pytest.raises(husk.Unsupported, match="Sleef_zetaf16_u10"):
-    vector_math.source({"Sleef_zetaf16_u10"}, "avx512")
+    vector_math.source({"Sleef_zetaf16_u10"})

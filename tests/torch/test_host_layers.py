@@ -1,41 +1,93 @@
-"""Ops of the host for layers that are not compiled (pools, windows, distances, samplers), against PyTorch."""
+"""Ops of the host for layers that are not compiled (pooling, windows, distances, samplers), against
+PyTorch."""
 
 import pytest
 import torch
-
-from host_pack import INVALID_ARGUMENT, INVALID_INPUT, UNSUPPORTED, close, layouts, like, pack, refused
+from host_ops import (
+  INVALID_ARGUMENT,
+  INVALID_INPUT,
+  UNSUPPORTED,
+  close,
+  layouts,
+  like,
+  refused,
+)
 
 ATEN = torch.ops.aten
 FLOATS = {torch.float32: 1e-5, torch.float64: 1e-12, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
 def random(shape, dtype=torch.float32, seed=0):
-  return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+  return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(
+    dtype
+  )
 
 
 def check(pack, name, expected, *args, tolerance=0.0):
-  """Calls an op whose results are `expected`: a tensor or several."""
+  """Calls an op whose results are `expected`: a tensor or several tensors."""
   expected = [expected] if isinstance(expected, torch.Tensor) else list(expected)
   got = [like(result) for result in expected]
   pack(name, *args, *got)
   for result, right in zip(got, expected):
-    close(result, right, tolerance if right.is_floating_point() else 0, tolerance if right.is_floating_point() else 0)
+    close(
+      result,
+      right,
+      tolerance if right.is_floating_point() else 0,
+      tolerance if right.is_floating_point() else 0,
+    )
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_pools(pack, dtype):
-  for shape, size in [((2, 3, 9, 11), (4, 5)), ((3, 9, 11), (1, 2)), ((2, 3, 4, 4), (7, 3)), ((0, 3, 4, 4), (2, 2))]:
+  for shape, size in [
+    ((2, 3, 9, 11), (4, 5)),
+    ((3, 9, 11), (1, 2)),
+    ((2, 3, 4, 4), (7, 3)),
+    ((0, 3, 4, 4), (2, 2)),
+  ]:
     for self in layouts(random(shape, dtype)):
-      check(pack, "aten::_adaptive_avg_pool2d", ATEN._adaptive_avg_pool2d(self, size), self, size, tolerance=FLOATS[dtype])
+      check(
+        pack,
+        "aten::_adaptive_avg_pool2d",
+        ATEN._adaptive_avg_pool2d(self, size),
+        self,
+        size,
+        tolerance=FLOATS[dtype],
+      )
       check(pack, "aten::adaptive_max_pool2d", ATEN.adaptive_max_pool2d(self, size), self, size)
   for self in layouts(random((2, 3, 5, 6, 7), dtype)):
-    check(pack, "aten::_adaptive_avg_pool3d", ATEN._adaptive_avg_pool3d(self, (2, 3, 4)), self, [2, 3, 4], tolerance=FLOATS[dtype])
-    check(pack, "aten::adaptive_max_pool3d", ATEN.adaptive_max_pool3d(self, (2, 3, 4)), self, [2, 3, 4])
+    check(
+      pack,
+      "aten::_adaptive_avg_pool3d",
+      ATEN._adaptive_avg_pool3d(self, (2, 3, 4)),
+      self,
+      [2, 3, 4],
+      tolerance=FLOATS[dtype],
+    )
+    check(
+      pack, "aten::adaptive_max_pool3d", ATEN.adaptive_max_pool3d(self, (2, 3, 4)), self, [2, 3, 4]
+    )
   nan = random((1, 1, 6, 6), dtype)
   nan[0, 0, 1, 2] = float("nan")
   check(pack, "aten::adaptive_max_pool2d", ATEN.adaptive_max_pool2d(nan, (2, 2)), nan, [2, 2])
-  refused(pack, INVALID_ARGUMENT, "argument out has size 3 along 2, not 2", "aten::_adaptive_avg_pool2d", nan, [2, 3], torch.zeros(1, 1, 3, 3, dtype=dtype))
-  refused(pack, INVALID_INPUT, "empty", "aten::_adaptive_avg_pool2d", nan[:, :, :0], [2, 3], torch.zeros(1, 1, 2, 3, dtype=dtype))
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "argument out has size 3 along 2, not 2",
+    "aten::_adaptive_avg_pool2d",
+    nan,
+    [2, 3],
+    torch.zeros(1, 1, 3, 3, dtype=dtype),
+  )
+  refused(
+    pack,
+    INVALID_INPUT,
+    "empty",
+    "aten::_adaptive_avg_pool2d",
+    nan[:, :, :0],
+    [2, 3],
+    torch.zeros(1, 1, 2, 3, dtype=dtype),
+  )
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -45,12 +97,54 @@ def test_segment_reduce(pack, dtype, reduce):
     for lengths in ([1, 3, 0, 5], [9]):
       for initial in (None, 2.0):
         given = torch.tensor(lengths)
-        expected = torch.segment_reduce(data.contiguous(), reduce, lengths=given, initial=initial, unsafe=True)
-        check(pack, "aten::segment_reduce", expected, data, reduce, given, None, None, 0, False, initial, tolerance=FLOATS[dtype] * 4)
+        expected = torch.segment_reduce(
+          data.contiguous(), reduce, lengths=given, initial=initial, unsafe=True
+        )
+        check(
+          pack,
+          "aten::segment_reduce",
+          expected,
+          data,
+          reduce,
+          given,
+          None,
+          None,
+          0,
+          False,
+          initial,
+          tolerance=FLOATS[dtype] * 4,
+        )
         offsets = torch.cat([torch.zeros(1).long(), given.cumsum(0)])
-        check(pack, "aten::segment_reduce", expected, data, reduce, None, None, offsets, 0, False, initial, tolerance=FLOATS[dtype] * 4)
+        check(
+          pack,
+          "aten::segment_reduce",
+          expected,
+          data,
+          reduce,
+          None,
+          None,
+          offsets,
+          0,
+          False,
+          initial,
+          tolerance=FLOATS[dtype] * 4,
+        )
   for lengths in ([5, 5], [-1, 3]):
-    refused(pack, INVALID_INPUT, "segments that are not in the data", "aten::segment_reduce", data, reduce, torch.tensor(lengths), None, None, 0, False, None, torch.zeros(2, 3, dtype=dtype))
+    refused(
+      pack,
+      INVALID_INPUT,
+      "segments that are not in the data",
+      "aten::segment_reduce",
+      data,
+      reduce,
+      torch.tensor(lengths),
+      None,
+      None,
+      0,
+      False,
+      None,
+      torch.zeros(2, 3, dtype=dtype),
+    )
 
 
 @pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
@@ -60,10 +154,31 @@ def test_index_reduce(pack, reduce, include):
     for dim in (0, 1):
       index = torch.tensor([0, 2, 2])
       source = random((3, 5) if dim == 0 else (4, 3), seed=1)
-      check(pack, "aten::index_reduce", self.index_reduce(dim, index, source, reduce, include_self=include), self, dim, index,
-            source, reduce, include, tolerance=1e-6)
-  refused(pack, INVALID_INPUT, "index 4 is out of range", "aten::index_reduce", self, 0, torch.tensor([0, 4, 1]),
-          random((3, 5)), reduce, include, torch.zeros(4, 5))
+      check(
+        pack,
+        "aten::index_reduce",
+        self.index_reduce(dim, index, source, reduce, include_self=include),
+        self,
+        dim,
+        index,
+        source,
+        reduce,
+        include,
+        tolerance=1e-6,
+      )
+  refused(
+    pack,
+    INVALID_INPUT,
+    "index 4 is out of range",
+    "aten::index_reduce",
+    self,
+    0,
+    torch.tensor([0, 4, 1]),
+    random((3, 5)),
+    reduce,
+    include,
+    torch.zeros(4, 5),
+  )
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.0, float("inf")])
@@ -72,9 +187,20 @@ def test_distances(pack, p):
     for dtype in (torch.float32, torch.float64):
       for x in layouts(random(a, dtype)):
         y = random(b, dtype, 1)
-        check(pack, "aten::_cdist_forward", ATEN._cdist_forward(x, y, p, None), x, y, p, None, tolerance=2e-5)
+        check(
+          pack,
+          "aten::_cdist_forward",
+          ATEN._cdist_forward(x, y, p, None),
+          x,
+          y,
+          p,
+          None,
+          tolerance=2e-5,
+        )
   for x in layouts(random((7, 5))):
-    check(pack, "aten::_pdist_forward", ATEN._pdist_forward(x.contiguous(), p), x, p, tolerance=1e-5)
+    check(
+      pack, "aten::_pdist_forward", ATEN._pdist_forward(x.contiguous(), p), x, p, tolerance=1e-5
+    )
 
 
 def test_small(pack):
@@ -86,19 +212,72 @@ def test_small(pack):
     check(pack, "aten::gcd", torch.gcd(a, b), a, b)
   for length in (0, 1, 2, 10, 33):
     for dtype in (torch.float32, torch.float64):
-      check(pack, "aten::hann_window", torch.hann_window(length, dtype=dtype), length, dtype, None, None, None, tolerance=1e-6)
-      check(pack, "aten::hann_window.periodic", torch.hann_window(length, periodic=False, dtype=dtype), length, False, dtype, None, None, None, tolerance=1e-6)
+      check(
+        pack,
+        "aten::hann_window",
+        torch.hann_window(length, dtype=dtype),
+        length,
+        dtype,
+        None,
+        None,
+        None,
+        tolerance=1e-6,
+      )
+      check(
+        pack,
+        "aten::hann_window.periodic",
+        torch.hann_window(length, periodic=False, dtype=dtype),
+        length,
+        False,
+        dtype,
+        None,
+        None,
+        None,
+        tolerance=1e-6,
+      )
   a, b, c = random((4, 6)), random((3, 6, 5)), random((4, 5), seed=1)
-  check(pack, "aten::_trilinear", ATEN._trilinear(a, b, c, [1, 3], [0], [1, 2], [2, 3]), a, b, c, [1, 3], [0], [1, 2], [2, 3], 1, tolerance=1e-5)
+  check(
+    pack,
+    "aten::_trilinear",
+    ATEN._trilinear(a, b, c, [1, 3], [0], [1, 2], [2, 3]),
+    a,
+    b,
+    c,
+    [1, 3],
+    [0],
+    [1, 2],
+    [2, 3],
+    1,
+    tolerance=1e-5,
+  )
   for scale, zero, low, high in ((0.1, 3, 0, 255), (0.05, -7, -128, 127), (2.0, 0, 0, 15)):
     for self in layouts(random((4, 50)) * 10):
-      check(pack, "aten::fake_quantize_per_tensor_affine_cachemask", ATEN.fake_quantize_per_tensor_affine_cachemask(self, scale, zero, low, high), self, scale, zero, low, high)
+      check(
+        pack,
+        "aten::fake_quantize_per_tensor_affine_cachemask",
+        ATEN.fake_quantize_per_tensor_affine_cachemask(self, scale, zero, low, high),
+        self,
+        scale,
+        zero,
+        low,
+        high,
+      )
   for p in (1.0, 2.0, 3.0, float("inf")):
     for table in layouts(random((6, 5))):
       indices = torch.tensor([[0, 3], [3, 5]])
       expected = torch.embedding_renorm_(table.clone(), indices, 1.0, p)
       check(pack, "aten::embedding_renorm", expected, table, indices, 1.0, p, tolerance=1e-5)
-  refused(pack, INVALID_INPUT, "index 6 is out of range for a table of 6 rows", "aten::embedding_renorm", table, torch.tensor([6]), 1.0, 2.0, torch.zeros(6, 5))
+  refused(
+    pack,
+    INVALID_INPUT,
+    "index 6 is out of range for a table of 6 rows",
+    "aten::embedding_renorm",
+    table,
+    torch.tensor([6]),
+    1.0,
+    2.0,
+    torch.zeros(6, 5),
+  )
 
 
 @pytest.mark.parametrize("mode", [0, 1])
@@ -112,17 +291,43 @@ def test_grid_sampler(pack, mode, padding, align):
       for input in layouts(random(shape, dtype)):
         for places in layouts(grid):
           name = f"grid_sampler_{dims}d"
-          check(pack, "aten::" + name, getattr(ATEN, name)(input, grid, mode, padding, align), input, places, mode, padding, align, tolerance=2e-5)
+          check(
+            pack,
+            "aten::" + name,
+            getattr(ATEN, name)(input, grid, mode, padding, align),
+            input,
+            places,
+            mode,
+            padding,
+            align,
+            tolerance=2e-5,
+          )
   wild = torch.full((1, 2, 2, 2), float("nan"))
   wild[0, 0] = float("inf")
   got = torch.zeros(1, 2, 2, 2)
   pack("aten::grid_sampler_2d", random((1, 2, 1, 4)), wild, mode, padding, align, got)
-  refused(pack, UNSUPPORTED, "interpolation_mode", "aten::grid_sampler_2d", random((1, 2, 1, 4)), wild, 2, padding, align, got)
+  refused(
+    pack,
+    UNSUPPORTED,
+    "interpolation_mode",
+    "aten::grid_sampler_2d",
+    random((1, 2, 1, 4)),
+    wild,
+    2,
+    padding,
+    align,
+    got,
+  )
 
 
 @pytest.mark.parametrize("name", ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"])
 def test_antialias(pack, name):
-  for shape, size in (((2, 3, 9, 11), (4, 5)), ((1, 2, 5, 4), (9, 13)), ((1, 1, 20, 20), (3, 30)), ((1, 1, 4, 4), (1, 1))):
+  for shape, size in (
+    ((2, 3, 9, 11), (4, 5)),
+    ((1, 2, 5, 4), (9, 13)),
+    ((1, 1, 20, 20), (3, 30)),
+    ((1, 1, 4, 4), (1, 1)),
+  ):
     for align in (False, True):
       for scales in ((None, None), (size[0] / shape[2], size[1] / shape[3])):
         for self in layouts(random(shape)):
@@ -133,38 +338,142 @@ def test_antialias(pack, name):
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_attention(pack, dtype):
   tolerance = FLOATS[dtype] * 2
-  for b, h, l, s, e in ((2, 3, 10, 10, 8), (1, 2, 130, 70, 64), (1, 1, 1, 300, 128), (1, 1, 40, 40, 256)):
-    q, k, v = random((b, h, l, e), dtype, 0), random((b, h, s, e), dtype, 1), random((b, h, s, e), dtype, 2)
+  for b, h, n, s, e in (
+    (2, 3, 10, 10, 8),
+    (1, 2, 130, 70, 64),
+    (1, 1, 1, 300, 128),
+    (1, 1, 40, 40, 256),
+  ):
+    q, k, v = (
+      random((b, h, n, e), dtype, 0),
+      random((b, h, s, e), dtype, 1),
+      random((b, h, s, e), dtype, 2),
+    )
     for causal in (False, True):
-      for mask in (None, random((l, s), dtype, 3), random((b, 1, l, s), dtype, 3)) if not causal else (None,):
+      for mask in (
+        (None, random((n, s), dtype, 3), random((b, 1, n, s), dtype, 3)) if not causal else (None,)
+      ):
         for scale in (None, 0.3):
-          expected = ATEN._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)
+          expected = ATEN._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v, 0.0, causal, attn_mask=mask, scale=scale
+          )
           for layout in layouts(q):
             got = [like(result) for result in expected]
-            pack("aten::_scaled_dot_product_flash_attention_for_cpu", layout, k, v, 0.0, causal, mask, scale, *got)
+            pack(
+              "aten::_scaled_dot_product_flash_attention_for_cpu",
+              layout,
+              k,
+              v,
+              0.0,
+              causal,
+              mask,
+              scale,
+              *got,
+            )
             close(got[0], expected[0], tolerance, tolerance)
-            close(got[1], expected[1], 1e-2 if dtype in (torch.float16, torch.bfloat16) else 1e-4, 1e-2 if dtype in (torch.float16, torch.bfloat16) else 1e-4)
+            close(
+              got[1],
+              expected[1],
+              1e-2 if dtype in (torch.float16, torch.bfloat16) else 1e-4,
+              1e-2 if dtype in (torch.float16, torch.bfloat16) else 1e-4,
+            )
   q = random((1, 1, 4, 300))
-  refused(pack, UNSUPPORTED, "256", "aten::_scaled_dot_product_flash_attention_for_cpu", q, q, q, 0.0, False, None, None, q.clone(), None)
+  refused(
+    pack,
+    UNSUPPORTED,
+    "256",
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    q,
+    q,
+    q,
+    0.0,
+    False,
+    None,
+    None,
+    q.clone(),
+    None,
+  )
   q = random((1, 1, 4, 8))
-  refused(pack, UNSUPPORTED, "dropout_p", "aten::_scaled_dot_product_flash_attention_for_cpu", q, q, q, 0.5, False, None, None, q.clone(), None)
+  refused(
+    pack,
+    UNSUPPORTED,
+    "dropout_p",
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    q,
+    q,
+    q,
+    0.5,
+    False,
+    None,
+    None,
+    q.clone(),
+    None,
+  )
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("biases", [False, True])
 def test_lstm(pack, reverse, biases):
-  for steps, sequences, width, hidden in ((4, 1, 6, 5), (7, 3, 10, 20), (3, 50, 4, 300), (1, 2, 3, 4)):
+  for steps, sequences, width, hidden in (
+    (4, 1, 6, 5),
+    (7, 3, 10, 20),
+    (3, 50, 4, 300),
+    (1, 2, 3, 4),
+  ):
     lstm = torch.nn.LSTM(width, hidden, bias=biases)
-    input, state, cell = random((steps, sequences, width)), random((1, sequences, hidden), seed=1), random((1, sequences, hidden), seed=2)
+    input, state, cell = (
+      random((steps, sequences, width)),
+      random((1, sequences, hidden), seed=1),
+      random((1, sequences, hidden), seed=2),
+    )
     with torch.no_grad():
       expected, (h, c) = lstm(input.flip(0) if reverse else input, (state, cell))
       expected = expected.flip(0) if reverse else expected
-      weights = [lstm.weight_ih_l0, lstm.weight_hh_l0, *([lstm.bias_ih_l0, lstm.bias_hh_l0] if biases else [torch.zeros(4 * hidden)] * 2)]
+      weights = [
+        lstm.weight_ih_l0,
+        lstm.weight_hh_l0,
+        *([lstm.bias_ih_l0, lstm.bias_hh_l0] if biases else [torch.zeros(4 * hidden)] * 2),
+      ]
       for given in layouts(input):
         got = [like(expected), like(h), like(c)]
-        pack("aten::mkldnn_rnn_layer", given, *weights, state, cell, reverse, [], 2, hidden, 1, biases, False, False, False,
-             *got, torch.zeros(0, dtype=torch.uint8))
+        pack(
+          "aten::mkldnn_rnn_layer",
+          given,
+          *weights,
+          state,
+          cell,
+          reverse,
+          [],
+          2,
+          hidden,
+          1,
+          biases,
+          False,
+          False,
+          False,
+          *got,
+          torch.zeros(0, dtype=torch.uint8),
+        )
         for result, right in zip(got, (expected, h, c)):
           close(result, right, 1e-4, 1e-5)
-  refused(pack, UNSUPPORTED, "mode is not 2", "aten::mkldnn_rnn_layer", given, *weights, state, cell, reverse, [], 3, hidden, 1,
-          biases, False, False, False, *got, None)
+  refused(
+    pack,
+    UNSUPPORTED,
+    "mode is not 2",
+    "aten::mkldnn_rnn_layer",
+    given,
+    *weights,
+    state,
+    cell,
+    reverse,
+    [],
+    3,
+    hidden,
+    1,
+    biases,
+    False,
+    False,
+    False,
+    *got,
+    None,
+  )

@@ -2,8 +2,16 @@
 
 import pytest
 import torch
-
-from host_pack import INVALID_ARGUMENT, INVALID_INPUT, UNSUPPORTED, IntResult, close, layouts, like, pack, refused
+from host_ops import (
+  INVALID_ARGUMENT,
+  INVALID_INPUT,
+  UNSUPPORTED,
+  IntResult,
+  close,
+  layouts,
+  like,
+  refused,
+)
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
@@ -14,15 +22,29 @@ def random(shape, dtype, seed=0, special=True):
   if dtype == torch.bool:
     return torch.randint(0, 2, shape, generator=generator).bool()
   if not dtype.is_floating_point:
-    return torch.randint(0 if dtype == torch.uint8 else -50, 50, shape, generator=generator).to(dtype)
+    return torch.randint(0 if dtype == torch.uint8 else -50, 50, shape, generator=generator).to(
+      dtype
+    )
   values = (torch.randn(shape, generator=generator, dtype=torch.float64) * 100).to(dtype)
   if special and values.numel() > 20:
     flat = values.view(-1)
-    flat[3], flat[4], flat[5], flat[6], flat[7], flat[8] = [float(x) for x in ("nan", "inf", "-inf", "0.0", "-0.0", "nan")]
+    flat[3], flat[4], flat[5], flat[6], flat[7], flat[8] = [
+      float(x) for x in ("nan", "inf", "-inf", "0.0", "-0.0", "nan")
+    ]
   return values
 
 
-SHAPES = [((7, 30), 1), ((7, 30), 0), ((3, 4, 5), -2), ((), 0), ((1,), -1), ((0,), 0), ((3, 0), 1), ((0, 3), 1), ((2, 9000), 1)]
+SHAPES = [
+  ((7, 30), 1),
+  ((7, 30), 0),
+  ((3, 4, 5), -2),
+  ((), 0),
+  ((1,), -1),
+  ((0,), 0),
+  ((3, 0), 1),
+  ((0, 3), 1),
+  ((2, 9000), 1),
+]
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTS, torch.bool])
@@ -30,20 +52,64 @@ SHAPES = [((7, 30), 1), ((7, 30), 0), ((3, 4, 5), -2), ((), 0), ((1,), -1), ((0,
 def test_sort(pack, dtype, descending):
   for shape, dim in SHAPES:
     for self in layouts(random(shape, dtype)):
-      for output in (lambda x: like(x), lambda x: like(x.transpose(0, -1).contiguous()).transpose(0, -1) if x.dim() else like(x)):
+      for output in (
+        lambda x: like(x),
+        lambda x: like(x.transpose(0, -1).contiguous()).transpose(0, -1) if x.dim() else like(x),
+      ):
         expected = torch.sort(self, stable=True, dim=dim, descending=descending)
         values, indices = output(expected.values), output(expected.indices)
         pack("aten::sort.stable", self, False, dim, descending, values, indices)
         close(indices, expected.indices)
         close(values, expected.values)
-  refused(pack, INVALID_ARGUMENT, "dim is 2; the tensor has 1", "aten::sort.stable", torch.zeros(3), True, 2, False,
-          torch.zeros(3), torch.zeros(3, dtype=torch.int64))
-  refused(pack, INVALID_ARGUMENT, "argument values has dtype f64", "aten::sort.stable", torch.zeros(3), True, 0, False,
-          torch.zeros(3).double(), torch.zeros(3, dtype=torch.int64))
-  refused(pack, INVALID_ARGUMENT, "argument indices has size 2", "aten::sort.stable", torch.zeros(3), True, 0, False,
-          torch.zeros(3), torch.zeros(2, dtype=torch.int64))
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "dim is 2; the tensor has 1",
+    "aten::sort.stable",
+    torch.zeros(3),
+    True,
+    2,
+    False,
+    torch.zeros(3),
+    torch.zeros(3, dtype=torch.int64),
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "argument values has dtype f64",
+    "aten::sort.stable",
+    torch.zeros(3),
+    True,
+    0,
+    False,
+    torch.zeros(3).double(),
+    torch.zeros(3, dtype=torch.int64),
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "argument indices has size 2",
+    "aten::sort.stable",
+    torch.zeros(3),
+    True,
+    0,
+    False,
+    torch.zeros(3),
+    torch.zeros(2, dtype=torch.int64),
+  )
   c = torch.zeros(3, dtype=torch.complex64)
-  refused(pack, UNSUPPORTED, "argument self has dtype c64", "aten::sort.stable", c, True, 0, False, c, torch.zeros(3, dtype=torch.int64))
+  refused(
+    pack,
+    UNSUPPORTED,
+    "argument self has dtype c64",
+    "aten::sort.stable",
+    c,
+    True,
+    0,
+    False,
+    c,
+    torch.zeros(3, dtype=torch.int64),
+  )
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTS])
@@ -60,18 +126,40 @@ def test_topk(pack, dtype, largest):
         if shape:
           close(torch.gather(self, dim, indices), expected.values)
           if length:
-            in_order = torch.sort(self, dim=dim, descending=largest, stable=True).indices.narrow(dim, 0, k)
+            in_order = torch.sort(self, dim=dim, descending=largest, stable=True).indices.narrow(
+              dim, 0, k
+            )
             close(indices, in_order)
-  refused(pack, INVALID_INPUT, "argument k", "aten::topk", torch.zeros(3), 4, 0, True, True, torch.zeros(4),
-          torch.zeros(4, dtype=torch.int64))
+  refused(
+    pack,
+    INVALID_INPUT,
+    "argument k",
+    "aten::topk",
+    torch.zeros(3),
+    4,
+    0,
+    True,
+    True,
+    torch.zeros(4),
+    torch.zeros(4, dtype=torch.int64),
+  )
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTS])
 def test_order(pack, dtype):
-  for shape, dim in [((7, 30), 1), ((7, 30), 0), ((3, 4, 5), -2), ((), 0), ((1,), -1), ((3, 1), 1), ((2, 20000), 1)]:
+  for shape, dim in [
+    ((7, 30), 1),
+    ((7, 30), 0),
+    ((3, 4, 5), -2),
+    ((), 0),
+    ((1,), -1),
+    ((3, 1), 1),
+    ((2, 20000), 1),
+  ]:
     for self in layouts(random(shape, dtype)):
       length = self.shape[dim] if shape else 1
-      def check(name, expected, *args):
+
+      def check(name, expected, *args, self=self, shape=shape, dim=dim):
         values, indices = like(expected.values), like(expected.indices)
         pack(name, self, *args, values, indices)
         close(values, expected.values)
@@ -79,6 +167,7 @@ def test_order(pack, dtype):
           keep = args[-1]
           at = indices if keep else indices.unsqueeze(dim)
           close(torch.gather(self, dim, at), values if keep else values.unsqueeze(dim))
+
       for keep in (False, True):
         for k in {1, length, (length + 1) // 2}:
           check("aten::kthvalue", torch.kthvalue(self, k, dim, keep), k, dim, keep)
@@ -97,23 +186,73 @@ def test_order(pack, dtype):
     for self in (nan, nan[:0]):
       pack("aten::" + name, self, got)
       assert got.isnan()
-  refused(pack, INVALID_INPUT, "argument k", "aten::kthvalue", torch.zeros(3), 0, 0, False, torch.zeros(()), torch.zeros((), dtype=torch.int64))
-  refused(pack, INVALID_INPUT, "no elements", "aten::median.dim", torch.zeros(3, 0), 1, False, torch.zeros(3), torch.zeros(3, dtype=torch.int64))
-  refused(pack, INVALID_ARGUMENT, "argument values has rank 1", "aten::median.dim", torch.zeros(3, 2), 1, True, torch.zeros(3), torch.zeros(3, dtype=torch.int64))
+  refused(
+    pack,
+    INVALID_INPUT,
+    "argument k",
+    "aten::kthvalue",
+    torch.zeros(3),
+    0,
+    0,
+    False,
+    torch.zeros(()),
+    torch.zeros((), dtype=torch.int64),
+  )
+  refused(
+    pack,
+    INVALID_INPUT,
+    "no elements",
+    "aten::median.dim",
+    torch.zeros(3, 0),
+    1,
+    False,
+    torch.zeros(3),
+    torch.zeros(3, dtype=torch.int64),
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "argument values has rank 1",
+    "aten::median.dim",
+    torch.zeros(3, 2),
+    1,
+    True,
+    torch.zeros(3),
+    torch.zeros(3, dtype=torch.int64),
+  )
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTS, torch.bool, torch.complex64, torch.complex128])
 def test_scans(pack, dtype):
-  base = [(torch.randn(s, generator=torch.Generator().manual_seed(0), dtype=torch.complex128 if dtype.is_complex else torch.float64) * 2).to(dtype)
-          for s in ((7, 30), (3, 4, 5), (), (0,), (3, 0))]
-  tolerance = {torch.float16: 1e-2, torch.bfloat16: 8e-2, torch.float32: 1e-5, torch.complex64: 1e-4, torch.complex128: 1e-9}.get(dtype, 1e-12)
+  base = [
+    (
+      torch.randn(
+        s,
+        generator=torch.Generator().manual_seed(0),
+        dtype=torch.complex128 if dtype.is_complex else torch.float64,
+      )
+      * 2
+    ).to(dtype)
+    for s in ((7, 30), (3, 4, 5), (), (0,), (3, 0))
+  ]
+  tolerance = {
+    torch.float16: 1e-2,
+    torch.bfloat16: 8e-2,
+    torch.float32: 1e-5,
+    torch.complex64: 1e-4,
+    torch.complex128: 1e-9,
+  }.get(dtype, 1e-12)
   if not dtype.is_floating_point and not dtype.is_complex:
     tolerance = 0
   for tensor in base:
     for self in layouts(tensor):
       for dim in {0, -1}:
         for name in ("cumsum", "cumprod"):
-          for asked in (None, torch.float64 if dtype.is_floating_point else None, torch.int32 if tolerance == 0 else None):
+          for asked in (
+            None,
+            torch.float64 if dtype.is_floating_point else None,
+            torch.int32 if tolerance == 0 else None,
+          ):
             expected = getattr(torch, name)(self, dim, dtype=asked)
             got = like(expected)
             pack("aten::" + name, self, dim, asked, got)
@@ -139,10 +278,15 @@ def test_scans(pack, dtype):
       pack("aten::" + name, special, 0, values, indices)
       close(values, expected.values)
       close(indices, expected.indices)
-    for special in (special, special[:3], torch.tensor([float("-inf")] * 3, dtype=dtype), torch.tensor([float("inf"), 1, float("inf")], dtype=dtype)):
-      expected = torch.logcumsumexp(special, 0)
+    for values in (
+      special,
+      special[:3],
+      torch.tensor([float("-inf")] * 3, dtype=dtype),
+      torch.tensor([float("inf"), 1, float("inf")], dtype=dtype),
+    ):
+      expected = torch.logcumsumexp(values, 0)
       got = like(expected)
-      pack("aten::logcumsumexp", special, 0, got)
+      pack("aten::logcumsumexp", values, 0, got)
       close(got, expected, tolerance, tolerance)
 
 
@@ -177,35 +321,106 @@ def test_search(pack, dtype, right):
     expected = torch.searchsorted(sequence.sort().values, number, right=right)
     if dtype.is_floating_point or isinstance(number, int):
       got = like(expected)
-      pack("aten::searchsorted.Scalar", sequence.sort().values, number, False, right, None, None, got)
+      pack(
+        "aten::searchsorted.Scalar", sequence.sort().values, number, False, right, None, None, got
+      )
       close(got, expected)
       got = like(expected)
       pack("aten::bucketize.Scalar", number, sequence.sort().values, False, right, got)
       close(got, expected)
   out = torch.zeros(3, dtype=torch.int64)
-  refused(pack, INVALID_INPUT, "sorter has index 9", "aten::searchsorted.Tensor", torch.zeros(3), torch.zeros(3), False, False, None, torch.tensor([0, 9, 1]), out)
-  refused(pack, INVALID_ARGUMENT, "side", "aten::searchsorted.Tensor", torch.zeros(3), torch.zeros(3), False, False, "up", None, out)
-  refused(pack, INVALID_ARGUMENT, "size 4 along 0", "aten::searchsorted.Tensor", torch.zeros(4, 2), torch.zeros(3, 2), False, False, None, None, torch.zeros(3, 2, dtype=torch.int64))
-  refused(pack, UNSUPPORTED, "out has dtype f32", "aten::searchsorted.Tensor", torch.zeros(3), torch.zeros(3), False, False, None, None, torch.zeros(3))
+  refused(
+    pack,
+    INVALID_INPUT,
+    "sorter has index 9",
+    "aten::searchsorted.Tensor",
+    torch.zeros(3),
+    torch.zeros(3),
+    False,
+    False,
+    None,
+    torch.tensor([0, 9, 1]),
+    out,
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "side",
+    "aten::searchsorted.Tensor",
+    torch.zeros(3),
+    torch.zeros(3),
+    False,
+    False,
+    "up",
+    None,
+    out,
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "size 4 along 0",
+    "aten::searchsorted.Tensor",
+    torch.zeros(4, 2),
+    torch.zeros(3, 2),
+    False,
+    False,
+    None,
+    None,
+    torch.zeros(3, 2, dtype=torch.int64),
+  )
+  refused(
+    pack,
+    UNSUPPORTED,
+    "out has dtype f32",
+    "aten::searchsorted.Tensor",
+    torch.zeros(3),
+    torch.zeros(3),
+    False,
+    False,
+    None,
+    None,
+    torch.zeros(3),
+  )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_histc(pack, dtype):
-  for self in [*layouts(random((7, 30), dtype, special=False)), torch.zeros(5, dtype=dtype), torch.zeros(0, dtype=dtype)]:
+  for self in [
+    *layouts(random((7, 30), dtype, special=False)),
+    torch.zeros(5, dtype=dtype),
+    torch.zeros(0, dtype=dtype),
+  ]:
     for low, high in ((0, 0), (-50, 50), (-10.5, 30)):
       for bins in (1, 5, 100):
         expected = torch.histc(self, bins, low, high)
         got = like(expected)
         pack("aten::histc", self, bins, low, high, got)
         close(got, expected)
-  refused(pack, INVALID_INPUT, "not finite", "aten::histc", torch.tensor([1, float("inf")]), 3, 0, 0, torch.zeros(3))
-  refused(pack, INVALID_ARGUMENT, "max is less", "aten::histc", torch.zeros(3), 3, 2, 1, torch.zeros(3))
+  refused(
+    pack,
+    INVALID_INPUT,
+    "not finite",
+    "aten::histc",
+    torch.tensor([1, float("inf")]),
+    3,
+    0,
+    0,
+    torch.zeros(3),
+  )
+  refused(
+    pack, INVALID_ARGUMENT, "max is less", "aten::histc", torch.zeros(3), 3, 2, 1, torch.zeros(3)
+  )
 
 
 @pytest.mark.parametrize("dtype", INTS)
 def test_bincount(pack, dtype):
   for self in layouts(random((50,), dtype).abs()):
-    for weights in (None, random((50,), torch.float32, special=False), random((50,), torch.float64, special=False), random((50,), torch.int32)):
+    for weights in (
+      None,
+      random((50,), torch.float32, special=False),
+      random((50,), torch.float64, special=False),
+      random((50,), torch.int32),
+    ):
       for least in (0, 3, 100):
         expected = torch.bincount(self, weights, least)
         size = IntResult()
@@ -213,9 +428,29 @@ def test_bincount(pack, dtype):
         assert size.value == len(expected)
         got = like(expected)
         pack("aten::bincount", self, weights, least, got)
-        close(got, expected, 1e-5, 1e-5) if weights is not None and weights.dtype == torch.float32 else close(got, expected)
-  refused(pack, INVALID_INPUT, "element 1 is -4", "aten::bincount:sizes", torch.tensor([1, -4]), None, 0, IntResult())
-  refused(pack, INVALID_ARGUMENT, "size 2", "aten::bincount", torch.tensor([1, 4]), None, 0, torch.zeros(2, dtype=torch.int64))
+        close(
+          got, expected, 1e-5, 1e-5
+        ) if weights is not None and weights.dtype == torch.float32 else close(got, expected)
+  refused(
+    pack,
+    INVALID_INPUT,
+    "element 1 is -4",
+    "aten::bincount:sizes",
+    torch.tensor([1, -4]),
+    None,
+    0,
+    IntResult(),
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "size 2",
+    "aten::bincount",
+    torch.tensor([1, 4]),
+    None,
+    0,
+    torch.zeros(2, dtype=torch.int64),
+  )
 
 
 def sized(pack, name, *args):
@@ -226,8 +461,18 @@ def sized(pack, name, *args):
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTS, torch.bool])
 def test_unique(pack, dtype):
-  many = random((200, 150), torch.float32, special=False).to(dtype) if dtype != torch.bool else random((9, 9), dtype)
-  for tensor in (random((4, 30), dtype), random((), dtype), random((0,), dtype), random((3, 4, 5), dtype, special=False), many):
+  many = (
+    random((200, 150), torch.float32, special=False).to(dtype)
+    if dtype != torch.bool
+    else random((9, 9), dtype)
+  )
+  for tensor in (
+    random((4, 30), dtype),
+    random((), dtype),
+    random((0,), dtype),
+    random((3, 4, 5), dtype, special=False),
+    many,
+  ):
     for self in layouts(tensor):
       for inverse in (False, True):
         for counts in (False, True):
@@ -255,11 +500,17 @@ def test_unique(pack, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.bfloat16])
 def test_unique_dim(pack, dtype):
   base = torch.randint(0, 2, (3, 40, 2), generator=torch.Generator().manual_seed(0)).to(dtype)
-  for self in [*layouts(base), *layouts(torch.randint(0, 9, (300,), generator=torch.Generator().manual_seed(1)).to(dtype))]:
+  for self in [
+    *layouts(base),
+    *layouts(torch.randint(0, 9, (300,), generator=torch.Generator().manual_seed(1)).to(dtype)),
+  ]:
     for dim in range(self.dim()):
       for inverse, counts in ((True, True), (False, False)):
         expected = torch.ops.aten.unique_dim(self, dim, True, inverse, counts)
-        assert sized(pack, "aten::unique_dim", self, dim, True, inverse, counts) == expected[0].shape[dim]
+        assert (
+          sized(pack, "aten::unique_dim", self, dim, True, inverse, counts)
+          == expected[0].shape[dim]
+        )
         got = [like(result) for result in expected]
         pack("aten::unique_dim", self, dim, True, inverse, counts, *got)
         close(got[0], expected[0])
@@ -271,10 +522,91 @@ def test_unique_dim(pack, dtype):
 def test_unique_refuses(pack):
   self = torch.tensor([1, 2, 1])
   none = torch.zeros(0, dtype=torch.int64)
-  refused(pack, INVALID_INPUT, "room for 3 elements, the data has 2", "aten::_unique2", self, True, False, False, torch.zeros(3).long(), none, none)
-  refused(pack, INVALID_INPUT, "room for 1 elements, the data has 2", "aten::_unique2", self, True, False, False, torch.zeros(1).long(), none, none)
-  refused(pack, INVALID_INPUT, "room for 2 elements, the data has 3", "aten::unique_consecutive", self, False, False, None, torch.zeros(2).long(), none, none)
-  refused(pack, INVALID_ARGUMENT, "argument inverse has", "aten::_unique2", self, True, True, False, torch.zeros(2).long(), none, none)
-  refused(pack, INVALID_ARGUMENT, "argument counts has", "aten::_unique2", self, True, False, True, torch.zeros(2).long(), none, none)
-  refused(pack, UNSUPPORTED, "has 70000 slices", "aten::unique_dim:sizes", torch.zeros(70000), 0, True, False, False, IntResult())
-  refused(pack, UNSUPPORTED, "dtype c64", "aten::_unique2:sizes", torch.zeros(3, dtype=torch.complex64), True, False, False, IntResult())
+  refused(
+    pack,
+    INVALID_INPUT,
+    "room for 3 elements, the data has 2",
+    "aten::_unique2",
+    self,
+    True,
+    False,
+    False,
+    torch.zeros(3).long(),
+    none,
+    none,
+  )
+  refused(
+    pack,
+    INVALID_INPUT,
+    "room for 1 elements, the data has 2",
+    "aten::_unique2",
+    self,
+    True,
+    False,
+    False,
+    torch.zeros(1).long(),
+    none,
+    none,
+  )
+  refused(
+    pack,
+    INVALID_INPUT,
+    "room for 2 elements, the data has 3",
+    "aten::unique_consecutive",
+    self,
+    False,
+    False,
+    None,
+    torch.zeros(2).long(),
+    none,
+    none,
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "argument inverse has",
+    "aten::_unique2",
+    self,
+    True,
+    True,
+    False,
+    torch.zeros(2).long(),
+    none,
+    none,
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "argument counts has",
+    "aten::_unique2",
+    self,
+    True,
+    False,
+    True,
+    torch.zeros(2).long(),
+    none,
+    none,
+  )
+  refused(
+    pack,
+    UNSUPPORTED,
+    "has 70000 slices",
+    "aten::unique_dim:sizes",
+    torch.zeros(70000),
+    0,
+    True,
+    False,
+    False,
+    IntResult(),
+  )
+  refused(
+    pack,
+    UNSUPPORTED,
+    "dtype c64",
+    "aten::_unique2:sizes",
+    torch.zeros(3, dtype=torch.complex64),
+    True,
+    False,
+    False,
+    IntResult(),
+  )

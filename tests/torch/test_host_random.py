@@ -1,14 +1,24 @@
-"""Random ops of the host, against PyTorch's CPU generator: after the same seed, the same numbers. f32 normal numbers of 16 and
-more differ in the last digits, because PyTorch computes them with vector functions of its own. On Intel's CPUs PyTorch takes
-bernoulli_ and exponential_ from MKL; there, those are only checked for their mean."""
+"""Random ops of the host against PyTorch's CPU generator: the same seed gives the same numbers. f32
+normal numbers in tensors of 16 and more elements differ in the last digits, because PyTorch
+computes them with vector functions of its own. On Intel's CPUs PyTorch takes bernoulli_ and
+exponential_ from MKL; there only their mean is checked."""
 
 import ctypes
 import pathlib
 
 import pytest
 import torch
-
-from host_pack import GENERATOR_BYTES, INVALID_ARGUMENT, INVALID_INPUT, LATER, UNSUPPORTED, close, layouts, like, pack, refused
+from host_ops import (
+  GENERATOR_BYTES,
+  INVALID_ARGUMENT,
+  INVALID_INPUT,
+  LATER,
+  UNSUPPORTED,
+  close,
+  layouts,
+  like,
+  refused,
+)
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 MKL = "GenuineIntel" in pathlib.Path("/proc/cpuinfo").read_text()
@@ -32,20 +42,65 @@ def test_numbers(pack, dtype, seed):
   for size in [1, 5, 0, 15, 16, 17, 100, 1000, (3, 7), (), (1,), 700]:
     size = list(size) if isinstance(size, tuple) else [size]
     for _ in range(3):
+
       def check(name, expected, *args, tolerance=0.0):
         got = like(expected)
         pack(name, *args, got, state)
         close(got, expected, tolerance, tolerance)
+
       check("aten::rand", torch.rand(size, dtype=dtype), size, dtype, None, None, None)
-      check("aten::randn", torch.randn(size, dtype=dtype), size, dtype, None, None, None, tolerance=normal)
+      check(
+        "aten::randn",
+        torch.randn(size, dtype=dtype),
+        size,
+        dtype,
+        None,
+        None,
+        None,
+        tolerance=normal,
+      )
       self = torch.empty(size, dtype=dtype)
       check("aten::rand_like", torch.rand_like(self), self, None, None, None, None, None)
-      check("aten::randn_like", torch.randn_like(self), self, None, None, None, None, None, tolerance=normal)
+      check(
+        "aten::randn_like",
+        torch.randn_like(self),
+        self,
+        None,
+        None,
+        None,
+        None,
+        None,
+        tolerance=normal,
+      )
       check("aten::uniform", self.clone().uniform_(1.5, 3.25), self, 1.5, 3.25, None)
-      check("aten::normal_functional", self.clone().normal_(2, 0.5), self, 2.0, 0.5, None, tolerance=normal)
-      check("aten::normal.float_float", torch.normal(-1.0, 3.0, size, dtype=dtype), -1.0, 3.0, size, None, dtype, None,
-            None, None, tolerance=normal * 4)
-      check("aten::bernoulli", torch.full(size, 0.3, dtype=dtype).bernoulli(), torch.full(size, 0.3, dtype=dtype), None)
+      check(
+        "aten::normal_functional",
+        self.clone().normal_(2, 0.5),
+        self,
+        2.0,
+        0.5,
+        None,
+        tolerance=normal,
+      )
+      check(
+        "aten::normal.float_float",
+        torch.normal(-1.0, 3.0, size, dtype=dtype),
+        -1.0,
+        3.0,
+        size,
+        None,
+        dtype,
+        None,
+        None,
+        None,
+        tolerance=normal * 4,
+      )
+      check(
+        "aten::bernoulli",
+        torch.full(size, 0.3, dtype=dtype).bernoulli(),
+        torch.full(size, 0.3, dtype=dtype),
+        None,
+      )
       if not MKL:
         check("aten::exponential", self.clone().exponential_(2.5), self, 2.5, None)
         check("aten::bernoulli.p", torch.bernoulli(self, 0.3), self, 0.3, None)
@@ -60,10 +115,21 @@ def test_numbers(pack, dtype, seed):
 def test_ints(pack, seed):
   state = seeded(pack, seed)
   for size in ([7], [3, 5], [0], []):
-    for low, high in [(0, 9), (-5, 1000), (0, 2**27), (0, 2**28), (0, 2**29 + 1), (0, 2**31), (0, 2**32), (-3, 2**40),
-                      (-2**63, 2**63 - 1)]:
-      for name, before, after in [("aten::randint.low_out", [low, high, size], []),
-                                  ("aten::randint.low", [low, high, size, None, None, None, None], [])]:
+    for low, high in [
+      (0, 9),
+      (-5, 1000),
+      (0, 2**27),
+      (0, 2**28),
+      (0, 2**29 + 1),
+      (0, 2**31),
+      (0, 2**32),
+      (-3, 2**40),
+      (-(2**63), 2**63 - 1),
+    ]:
+      for name, before, after in [
+        ("aten::randint.low_out", [low, high, size], []),
+        ("aten::randint.low", [low, high, size, None, None, None, None], []),
+      ]:
         expected = torch.randint(low, high, size)
         got = like(expected)
         pack(name, *before, got, *after, state)
@@ -78,8 +144,30 @@ def test_ints(pack, seed):
       got = like(expected)
       pack("aten::randperm", n, dtype, None, None, None, got, state)
       close(got, expected)
-  refused(pack, INVALID_INPUT, "low is not below high", "aten::randint.low_out", 3, 3, [1], torch.zeros(1).long(), state)
-  refused(pack, INVALID_ARGUMENT, "argument out has size 2", "aten::randperm", 3, None, None, None, None, torch.zeros(2).long(), state)
+  refused(
+    pack,
+    INVALID_INPUT,
+    "low is not below high",
+    "aten::randint.low_out",
+    3,
+    3,
+    [1],
+    torch.zeros(1).long(),
+    state,
+  )
+  refused(
+    pack,
+    INVALID_ARGUMENT,
+    "argument out has size 2",
+    "aten::randperm",
+    3,
+    None,
+    None,
+    None,
+    None,
+    torch.zeros(2).long(),
+    state,
+  )
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -108,7 +196,7 @@ def test_distributions(pack, dtype, seed):
         if (not replacement and samples > (weights > 0).sum(-1).min()) or (MKL and without):
           continue
         if without and samples > 1 and dtype in FLOATS[2:]:
-          continue   # equal ones among the largest come in another order
+          continue  # equal elements among the largest are in another order
         expected = torch.multinomial(weights, samples, replacement)
         got = like(expected)
         pack("aten::multinomial", weights, samples, replacement, None, got, state)
@@ -129,7 +217,8 @@ def test_distributions(pack, dtype, seed):
 
 
 def test_state(pack):
-  """All zeros is PyTorch's default seed; a state that nobody wrote is mended; the state goes on where it stopped."""
+  """A state of zeros is PyTorch's default seed, an invalid state is repaired, and the state
+  continues where it stopped."""
   default = torch.zeros(GENERATOR_BYTES, dtype=torch.uint8)
   words = torch.zeros(GENERATOR_BYTES // 8, dtype=torch.int64)
   torch.manual_seed(67280421310721)
@@ -139,7 +228,7 @@ def test_state(pack):
       got = torch.zeros(size)
       pack("aten::rand", [size], None, None, None, None, got, state)
       close(got, torch.rand(size))
-  noise = torch.full((GENERATOR_BYTES,), 0xff, dtype=torch.uint8)
+  noise = torch.full((GENERATOR_BYTES,), 0xFF, dtype=torch.uint8)
   pack("aten::rand", [3], None, None, None, None, got, noise)
   copy = default.clone()
   again = [torch.zeros(20), torch.zeros(20)]
@@ -147,22 +236,86 @@ def test_state(pack):
     pack("aten::randn", [20], None, None, None, None, got, state)
   close(*again)
   for wrong in (default[:-1], default.view(-1)[::2], torch.zeros(GENERATOR_BYTES)):
-    refused(pack, INVALID_ARGUMENT, "argument generator_state", "aten::rand", [3], None, None, None, None, torch.zeros(3), wrong)
+    refused(
+      pack,
+      INVALID_ARGUMENT,
+      "argument generator_state",
+      "aten::rand",
+      [3],
+      None,
+      None,
+      None,
+      None,
+      torch.zeros(3),
+      wrong,
+    )
 
 
 def test_refuses(pack):
   state = seeded(pack, 0)
   before = state.clone()
   out = torch.zeros(3)
-  refused(pack, UNSUPPORTED, "argument out has dtype i64", "aten::rand", [3], None, None, None, None, out.long(), state)
+  refused(
+    pack,
+    UNSUPPORTED,
+    "argument out has dtype i64",
+    "aten::rand",
+    [3],
+    None,
+    None,
+    None,
+    None,
+    out.long(),
+    state,
+  )
   for bad in (-0.1, 1.5, float("nan")):
     refused(pack, INVALID_INPUT, "[0, 1]", "aten::bernoulli_.float", out, bad, None, state)
-    refused(pack, INVALID_INPUT, "[0, 1]", "aten::bernoulli", torch.tensor([0.5, bad, 0.1]), None, out, state)
+    refused(
+      pack,
+      INVALID_INPUT,
+      "[0, 1]",
+      "aten::bernoulli",
+      torch.tensor([0.5, bad, 0.1]),
+      None,
+      out,
+      state,
+    )
   long = torch.zeros(2, dtype=torch.int64)
-  for bad, text in (([1, -1, 2.0], "negative"), ([0, 0, 0.0], "sum"), ([1, float("inf"), 1], "infinite"), ([1, float("nan"), 1], "NaN")):
+  for bad, text in (
+    ([1, -1, 2.0], "negative"),
+    ([0, 0, 0.0], "sum"),
+    ([1, float("inf"), 1], "infinite"),
+    ([1, float("nan"), 1], "NaN"),
+  ):
     for replacement in (True, False):
-      refused(pack, INVALID_INPUT, text, "aten::multinomial", torch.tensor(bad), 2, replacement, None, long, state)
-  refused(pack, INVALID_INPUT, "fewer categories", "aten::multinomial", torch.ones(1), 2, False, None, long, state)
-  refused(pack, INVALID_INPUT, "rate", "aten::poisson", torch.tensor([1, -1, 2.0]), None, out, state)
-  refused(pack, INVALID_INPUT, "lambd is not positive", "aten::exponential", out, 0.0, None, out, state)
+      refused(
+        pack,
+        INVALID_INPUT,
+        text,
+        "aten::multinomial",
+        torch.tensor(bad),
+        2,
+        replacement,
+        None,
+        long,
+        state,
+      )
+  refused(
+    pack,
+    INVALID_INPUT,
+    "fewer categories",
+    "aten::multinomial",
+    torch.ones(1),
+    2,
+    False,
+    None,
+    long,
+    state,
+  )
+  refused(
+    pack, INVALID_INPUT, "rate", "aten::poisson", torch.tensor([1, -1, 2.0]), None, out, state
+  )
+  refused(
+    pack, INVALID_INPUT, "lambd is not positive", "aten::exponential", out, 0.0, None, out, state
+  )
   assert torch.equal(state, before)

@@ -2,31 +2,30 @@
 
 import copy
 
+import built_tools  # sets the path
+import hir_interpreter
+import husk
 import pytest
 import torch
-from torch.export import Dim
-
-import tools     # sets the path
-import husk
-import interpreter
-from husk import host_image, host_kernels
+from function_module import FunctionModule
 from host_threads import Threads
-from module import Of
+from husk.host import image as host_image
+from husk.host import kernels as host_kernels
+from torch.export import Dim
 
 ISAS = host_image.isas()
 pytestmark = pytest.mark.skipif(not ISAS, reason="no ISA of this machine is known here")
-assert tools.ROOT.is_dir()
+assert built_tools.ROOT.is_dir()
 
 
 def exported(function, args, folder, isa=ISAS[0] if ISAS else None, shapes=None):
-  model = Of(function)
-  path = husk.write(model, args, folder, dynamic_shapes=shapes,
-                    targets=(f"host:{isa}",))
-  return model, interpreter.Program(path)
+  model = FunctionModule(function)
+  path = husk.write(model, args, folder, dynamic_shapes=shapes, targets=(f"host:{isa}",))
+  return model, hir_interpreter.Program(path)
 
 
 def ran(program, args, threads=None):
-  """Runs the program on threads; the outputs, and the inputs after it."""
+  """Runs the program on threads; returns the outputs, and the inputs after the run."""
   if threads is not None:
     threads.regions.clear()
     for image in program.images.values():
@@ -39,10 +38,24 @@ def ran(program, args, threads=None):
 
 WIDE = torch.randn(600, 331, generator=torch.Generator().manual_seed(1))
 FUNCTIONS = {
-    "maps": lambda self, x: (x * 2 + x.exp(), x.t().contiguous() + 1, x.half(), x.bfloat16()),
-    "reductions": lambda self, x: (x.sum(), x.amax(), x.argmin(), (x > 100).any(), x.double().sum(),
-                             (x.double() * 0.001 + 1).prod(), x.var(), x.sum(0), x.var(0)),
-    "rows": lambda self, x: (torch.softmax(x, -1), torch.nn.functional.layer_norm(x, (331,)), x.var(1), x.argmax(1)),
+  "maps": lambda self, x: (x * 2 + x.exp(), x.t().contiguous() + 1, x.half(), x.bfloat16()),
+  "reductions": lambda self, x: (
+    x.sum(),
+    x.amax(),
+    x.argmin(),
+    (x > 100).any(),
+    x.double().sum(),
+    (x.double() * 0.001 + 1).prod(),
+    x.var(),
+    x.sum(0),
+    x.var(0),
+  ),
+  "rows": lambda self, x: (
+    torch.softmax(x, -1),
+    torch.nn.functional.layer_norm(x, (331,)),
+    x.var(1),
+    x.argmax(1),
+  ),
 }
 
 
@@ -57,9 +70,13 @@ def test_results_on_threads(name, isa, tmp_path):
     results = ran(program, args, threads)
     for given, right in zip(results, expected):
       torch.testing.assert_close(given, right, rtol=3e-5, atol=1e-4)
-    assert bool(threads.regions) == (count > 1) and all(2 <= n <= count for n in threads.regions), threads.regions
-    for _ in range(5):     # the same bits each time
-      assert all(torch.equal(one, other) for one, other in zip(ran(program, args, threads), results)), count
+    assert bool(threads.regions) == (count > 1) and all(2 <= n <= count for n in threads.regions), (
+      threads.regions
+    )
+    for _ in range(5):  # the same bits each time
+      assert all(
+        torch.equal(one, other) for one, other in zip(ran(program, args, threads), results)
+      ), count
 
 
 def test_one_thread_is_none(tmp_path):
@@ -71,18 +88,22 @@ def test_one_thread_is_none(tmp_path):
 
 def test_small_work_stays_on_the_calling_thread(tmp_path):
   threads = Threads(4)
-  _, program = exported(lambda self, x: x * 2, (torch.ones(16, 100),), tmp_path, shapes=[{0: Dim("rows", max=4000)}])
+  _, program = exported(
+    lambda self, x: x * 2, (torch.ones(16, 100),), tmp_path, shapes=[{0: Dim("rows", max=4000)}]
+  )
   for rows, bodies in ((16, []), (163, []), (164, [2]), (4000, [4])):
     (result, _) = ran(program, (torch.ones(rows, 100),), threads)
     assert (result == 2).all() and threads.regions == bodies, rows
 
 
-def test_float_sums_into_memory_have_one_order(tmp_path):
-  """`index_add` adds where the data says; threads would do so in any order."""
+def test_float_atomics_have_one_order(tmp_path):
+  """`index_add` adds at indices from data, which threads would do in any order."""
 
   def function(self, x, i):
-    return (torch.zeros(50).index_put((i,), x, accumulate=True),
-            torch.zeros(50, dtype=torch.int64).index_put((i,), (x * 100).long(), accumulate=True))
+    return (
+      torch.zeros(50).index_put((i,), x, accumulate=True),
+      torch.zeros(50, dtype=torch.int64).index_put((i,), (x * 100).long(), accumulate=True),
+    )
 
   torch.manual_seed(5)
   args = (torch.rand(100000), torch.randint(0, 50, (100000,)))
@@ -98,14 +119,20 @@ def test_float_sums_into_memory_have_one_order(tmp_path):
     assert torch.equal(results[0], alone[0]) and torch.equal(results[1], alone[1])
 
 
-@pytest.mark.parametrize("kind, threads", [("float*", "1"), ("at::Half*", "1"),
-                                           ("int64_t*", "husk_kernels::threads_for(ks0)")])
+@pytest.mark.parametrize(
+  "kind, threads",
+  [("float*", "1"), ("at::Half*", "1"), ("int64_t*", "husk_kernels::threads_for(ks0)")],
+)
 def test_sums_that_need_one_thread(kind, threads):
-  text = "// work: ks0\n  #pragma omp parallel\n  atomic_add(&out_ptr0[x], y);\n  int n = omp_get_max_threads();"
+  text = (
+    "// work: ks0\n  #pragma omp parallel\n  atomic_add(&out_ptr0[x], y);\n"
+    "  int n = omp_get_max_threads();"
+  )
   assert host_kernels._with_threads(text, {"out_ptr0": kind}) == (
-      f"  #pragma omp parallel num_threads({threads})\n"
-      f"  {'husk_kernels::add' if threads == '1' else 'atomic_add'}(&out_ptr0[x], y);\n"
-      "  int n = husk_kernels::threads_for(ks0);")
+    f"  #pragma omp parallel num_threads({threads})\n"
+    f"  {'husk_kernels::add' if threads == '1' else 'atomic_add'}(&out_ptr0[x], y);\n"
+    "  int n = husk_kernels::threads_for(ks0);"
+  )
 
 
 @pytest.mark.parametrize("count", [1, 4])
@@ -119,7 +146,7 @@ def test_a_failed_check_ends_the_kernel_with_its_number(count, tmp_path):
     wrong = args[1].clone()
     wrong[place] = 300
     for _ in range(20):
-      with pytest.raises(interpreter.CheckFailed, match="index out of bounds"):
+      with pytest.raises(hir_interpreter.CheckFailed, match="index out of bounds"):
         ran(program, (args[0], wrong), threads)
   (again, *_) = ran(program, args, threads)
   assert torch.equal(again, result)
@@ -128,11 +155,13 @@ def test_a_failed_check_ends_the_kernel_with_its_number(count, tmp_path):
 @pytest.mark.parametrize("count", [1, 4])
 def test_integer_division_by_zero_is_a_failed_check(count, tmp_path):
   args = (torch.arange(60000), torch.full((60000,), 7))
-  _, program = exported(lambda self, x, y: (x // y, x % y, torch.div(x, y, rounding_mode="trunc")), args, tmp_path)
+  _, program = exported(
+    lambda self, x, y: (x // y, x % y, torch.div(x, y, rounding_mode="trunc")), args, tmp_path
+  )
   threads = Threads(count)
   results = ran(program, args, threads)
   assert torch.equal(results[0], args[0] // 7) and torch.equal(results[1], args[0] % 7)
   wrong = args[1].clone()
   wrong[59000] = 0
-  with pytest.raises(interpreter.CheckFailed, match="an integer was divided by 0"):
+  with pytest.raises(hir_interpreter.CheckFailed, match="an integer was divided by 0"):
     ran(program, (args[0], wrong), threads)

@@ -1,35 +1,46 @@
-"""Upstream's own list (upstream.py): every test of it is shown by one of ours that exists, or there is a reason."""
+"""The list of PyTorch's own tests (upstream.py): for each of them, an existing test shows the same
+behaviour, or the list has a reason."""
 
 import re
 
-import pytest
-import torch
-
-import tools
+import artifact_runner
+import built_tools
 import husk
-import runner
-import table
+import pytest
+import row_table
+import torch
 import upstream
 
 
-def test_every_name_stands_once():
-  names = [name for name, _ in upstream.shown() + upstream.others(upstream.REFUSED) + upstream.others(upstream.APART)]
+def test_every_name_is_listed_once():
+  names = [
+    name
+    for name, _ in upstream.shown()
+    + upstream.others(upstream.REFUSED)
+    + upstream.others(upstream.APART)
+  ]
   assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
   print(upstream.summary())
 
 
-@pytest.mark.parametrize("name, ours", upstream.shown(), ids=lambda value: value if isinstance(value, str) else "-".join(value))
-def test_what_shows_it_exists(name, ours):
+@pytest.mark.parametrize(
+  "name, ours",
+  upstream.shown(),
+  ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_listed_tests_exist(name, ours):
   if "::" in ours:
     file, test = ours.split("::")
-    assert re.search(rf"^def {test}\(", (tools.ROOT / "tests" / "torch" / file).read_text(), re.M)
+    assert re.search(
+      rf"^def {test}\(", (built_tools.ROOT / "tests" / "torch" / file).read_text(), re.M
+    )
   else:
     file, row = ours.split("-")
-    assert row in table.rows_of(file) and not table.rows_of(file)[row].refused
+    assert row in row_table.rows_of(file) and not row_table.rows_of(file)[row].refused
 
 
-def test_an_operator_that_nobody_has_is_named(tmp_path):
-  """One that only Python knows: the artifact is made, and opening it says what is missing."""
+def test_a_missing_operator(tmp_path):
+  """An op that only Python implements: the artifact is written, and opening it names the op."""
 
   @torch.library.custom_op("husk_test::nobody_has", mutates_args=())
   def nobody_has(x: torch.Tensor) -> torch.Tensor:
@@ -41,7 +52,7 @@ def test_an_operator_that_nobody_has_is_named(tmp_path):
     def forward(self, x):
       return torch.ops.husk_test.nobody_has(x) * 2
 
-  husk.export(Model(), (torch.randn(3),), tmp_path / "model.husk", targets=(table.TARGET,))
-  with pytest.raises(runner.Failed, match="husk_test::nobody_has") as failed:
-    runner.Runner(tmp_path / "model.husk")
+  husk.export(Model(), (torch.randn(3),), tmp_path / "model.husk", targets=(row_table.TARGET,))
+  with pytest.raises(artifact_runner.Failed, match="husk_test::nobody_has") as failed:
+    artifact_runner.Runner(tmp_path / "model.husk")
   assert failed.value.status in (3, 8)

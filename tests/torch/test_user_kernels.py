@@ -1,21 +1,21 @@
-"""Models that launch Triton kernels of their own (tests/gpu/user_kernels.py): run on the CPU by Triton's interpreter."""
+"""Models that launch Triton kernels of their own (tests/gpu/user_kernels.py), run on the CPU by
+Triton's interpreter."""
 
 import re
 import sys
 
+import built_tools
+import husk
 import pytest
 import torch
-
-import tools
-import husk
 from test_cuda_numerics import close, computed
 
-sys.path.append(str(tools.ROOT / "tests" / "gpu"))
-import user_kernels  # noqa: E402
+sys.path.append(str(built_tools.ROOT / "tests" / "gpu"))
+import user_kernels
 
 
 def expected(name, given):
-  """What the model computes, without Triton."""
+  """The result of the model without Triton."""
   if name.startswith("plain"):
     x, y = given
     return ((x.relu() + y[1:]).sin(),)
@@ -32,7 +32,7 @@ def expected(name, given):
 
 
 @pytest.mark.parametrize("name", user_kernels.MODELS)
-def test_what_they_compute(name, tmp_path):
+def test_user_kernels_equal_eager(name, tmp_path):
   model, args, shapes, more = user_kernels.make(name)
   runs = [args] if name == "counting" else [args, *more]
   text = None
@@ -44,34 +44,49 @@ def test_what_they_compute(name, tmp_path):
       close(one, other, 2e-3 if one.dtype is torch.float16 else 1e-5)
   assert "extern" not in text
   for row in re.findall(r"^kernel .*", text, re.M):
-    assert row.endswith(" waits_first")
+    assert row.endswith(" pdl_wait_first")
 
 
 def written(name, folder, **options):
   model, args, shapes, _ = user_kernels.make(name)
-  return husk.write(model, args, folder, dynamic_shapes=shapes, targets=("cuda:h200",), **options).read_text()
+  return husk.write(
+    model, args, folder, dynamic_shapes=shapes, targets=("cuda:h200",), **options
+  ).read_text()
 
 
-def test_a_view_is_given_as_one(tmp_path):
+def test_a_view_is_passed_as_a_view(tmp_path):
   text = written("plain", tmp_path)
-  assert re.search(r"launch h200_add_0 grid \(3, 1, 1\) \(read \S+, read y\[192, 1536\], write \S+, 384, null, null\)", text)
+  assert re.search(
+    r"launch h200_add_0 grid \(3, 1, 1\) \(read \S+, read y\[192, 1536\], write \S+, 384, null, "
+    r"null\)",
+    text,
+  )
 
 
-def test_the_file_says_that_the_first_configuration_was_taken(tmp_path):
+def test_metadata_records_the_first_configuration(tmp_path):
   text = written("tuned_dynamic", tmp_path)
-  assert re.search(r'^user "husk.tuned.cuda_h200" "heuristic; scale_0 has the first of its 3 configurations; scale_1 .*"$', text, re.M)
+  assert re.search(
+    r'^user "husk.tuned.cuda_h200" '
+    r'"heuristic; scale_0 has the first of its 3 configurations; scale_1 .*"$',
+    text,
+    re.M,
+  )
   assert re.search(r"launch h200_scale_0 grid \(\S*div\(.*128\), 1, 1\)", text)
-  assert len(set(re.findall(r"launch h200_scale_(\d)", text))) == 2     # one for each dtype
+  assert len(set(re.findall(r"launch h200_scale_(\d)", text))) == 2  # one kernel for each dtype
 
 
-def test_on_a_host_they_are_refused(tmp_path):
+def test_user_kernels_on_a_host_are_refused(tmp_path):
   model, args, _, _ = user_kernels.make("tuned")
-  with pytest.raises(husk.Unsupported, match="scale, scale: Triton kernels of the model's own run on CUDA targets only"):
+  with pytest.raises(
+    husk.Unsupported,
+    match="scale, scale: Triton kernels of the model's own run on CUDA targets only",
+  ):
     husk.write(model, args, tmp_path, targets=("host:avx2",))
 
 
 def test_launches_are_as_before_after_an_export(tmp_path):
   from triton.runtime.jit import KernelInterface
+
   before = KernelInterface.__getitem__
   written("plain", tmp_path)
   assert KernelInterface.__getitem__ is before

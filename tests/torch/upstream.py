@@ -1,13 +1,15 @@
-"""What PyTorch tests of its FX and AOT backends (test_fxir_backend.py, test_aot_inductor.py), test by test: which of ours
-shows the same, or why none does. Names are upstream's; everything else is our own.
+"""The tests of PyTorch's FX and AOT backends (test_fxir_backend.py, test_aot_inductor.py). For each
+of them this file names the test of Husk that shows the same behaviour, or the reason why there is
+none. Only the names come from PyTorch.
 
   python tests/torch/upstream.py      prints the list and the counts
 """
 
 import re
 
-# upstream's name, then ours: FILE-ROW of the table, or test_FILE.py::TEST.
-SHOWN = {"fxir": """
+# Pairs of PyTorch's test and Husk's test, which is FILE-ROW of the rows or test_FILE.py::TEST.
+SHOWN = {
+  "fxir": """
 basic graphs-linear_and_sum
 multiple_kernels graphs-several_dynamic_kernels
 extern graphs-product_with_a_bias
@@ -54,7 +56,8 @@ rewrite_floor_div_no_distribute_mul_floordiv test_expressions.py::test_ints
 rewrite_floor_div_rational_multi_pows test_expressions.py::test_ints
 rewrite_floor_div_variable_exp test_expressions.py::test_ints
 launch_grid_dynamic_padding test_triton_kernels.py::test_a_grid_of_symbols
-""", "aoti": """
+""",
+  "aoti": """
 simple graphs-linear_and_sum
 invoke_subgraph_nested_region control-region_called_twice
 seq constants-sequence
@@ -67,7 +70,7 @@ simple_split aliases-split
 aliased_buffer_reuse aliases-views_of_views
 buffer_reuse graphs-repeated_layers
 duplicated_params constants-tied
-amp_fallback_random test_random.py::test_operators_draw_what_eager_draws
+amp_fallback_random test_random.py::test_random_operators_equal_eager
 non_tensor_input values-numbers_that_are_constants
 pytree_inputs values-nested
 no_args values-no_input_but_weights
@@ -86,7 +89,7 @@ multiple_output_alias aliases-output_is_input
 misc_1 graphs-bag_of_words
 clamp_decomposition graphs-clamped
 pad_non_zero_memory_leak guards-padded_and_pooled
-libtorch_free_so test_c_program.py::test_it_needs_neither_python_nor_pytorch
+libtorch_free_so test_c_program.py::test_example_needs_neither_python_nor_pytorch
 aoti_load_package_in_fresh_subprocess test_c_program.py::test_the_sum
 runtime_checks edges-checked_inputs
 runtime_checks_fp8 edges-checked_inputs
@@ -201,7 +204,7 @@ _int_mm operators-products_of_bytes
 conv3d graphs-convolution_3d
 bmm_shared_a_numerics graphs-batched_products
 fallback_kernel_with_symexpr_output guards-attention
-normal_functional test_random.py::test_operators_draw_what_eager_draws
+normal_functional test_random.py::test_random_operators_equal_eager
 grid_sampler_3d operators-sampled_in_space
 scatter_fallback operators-scattered
 scatter_reduce_fallback operators-scattered_in_place
@@ -225,95 +228,148 @@ proxy_executor_bool_scalar_alpha operators-odd_scalars
 proxy_executor_bool_scalar_infers_dtype operators-odd_scalars
 proxy_executor_empty_int_list_arg test_extern.py::test_every_kind_of_argument
 proxy_executor_error_message_preserved test_host_convolution.py::test_refuses
-runtime_check_error_message_preserved test_export.py::test_artifact_says_what_is_wrong
+runtime_check_error_message_preserved test_export.py::test_wrong_inputs_are_named_in_the_error
 index_put_with_none_index test_extern.py::test_index_put_with_none
 add_complex operators-complex_numbers
 embedding_bag graphs-bag_of_words
 fft_c2c operators-transforms
 stft operators-windows
 custom_op_in_subgraph test_control.py::test_custom_op_in_a_branch
-python_custom_op_load_package_error_in_fresh_subprocess test_upstream.py::test_an_operator_that_nobody_has_is_named
+python_custom_op_load_package_error_in_fresh_subprocess test_upstream.py::test_a_missing_operator
 fx_gm_return_tuple_validation values-numbers_out
 triton_next_power_of_2 test_expressions.py::test_ints
 sympy_cpp_printer_min_max guards-smaller_size
-"""}
+""",
+}
 
-# Why something is refused, or does not apply, and upstream's names.
-REFUSED = {"aoti": {
+# The reason for a refusal or for a test that does not apply, and the names of PyTorch's tests.
+REFUSED = {
+  "aoti": {
     "torch.export gives no sizes for the parts of a jagged tensor": "nested_tensor_from_jagged",
-    "an operator of fbgemm or of a vendor, which no pack of ours has": """quantized_linear quantized_linear_bias_none
-        quanatized_int8_linear scaled_grouped_mm scaled_dot_product_efficient_attention varlen_attn_paged_kv_cache
-        _weight_int4pack_mm _weight_int4pack_mm_with_scales_and_zeros fp8 fp8_view_of_param aoti_fp8 mm_out_dtype""",
-    "an artifact's function runs on one device": """multi_device mixed_device_1 d2h_copy cuda_to_cuda_device_copy
-        while_loop_with_mixed_device cond_cpu_predicate_cuda_operands mixed_device_zero_size_constant device_moved_constant
+    "an operator of fbgemm or of a vendor, which no pack of ours has": """
+        quantized_linear quantized_linear_bias_none
+        quanatized_int8_linear scaled_grouped_mm scaled_dot_product_efficient_attention
+        varlen_attn_paged_kv_cache
+        _weight_int4pack_mm _weight_int4pack_mm_with_scales_and_zeros fp8 fp8_view_of_param aoti_fp8
+        mm_out_dtype""",
+    "an artifact's function runs on one device": """
+        multi_device mixed_device_1 d2h_copy cuda_to_cuda_device_copy
+        while_loop_with_mixed_device cond_cpu_predicate_cuda_operands
+        mixed_device_zero_size_constant device_moved_constant
         update_constant_buffer_mixed_device copy_non_blocking_is_pinned""",
-    "constants have one set of values: updates wait for runs, there is no inactive set": """update_inactive_constant_buffer
+    "constants have one set of values: updates wait for runs, there is no inactive set": """
+        update_inactive_constant_buffer
         update_inactive_constant_buffer_with_interleaved_folded_constants free_inactive_buffer""",
-}, "fxir": {
+  },
+  "fxir": {
     "backward graphs: artifacts are for inference": "backward",
-}}
-APART = {"fxir": {
-    "the API of upstream's FX backend": "custom_compiler debug custom_backend device_type free cpp_raises reshape_fallback",
+  },
+}
+APART = {
+  "fxir": {
+    "the API of upstream's FX backend": """custom_compiler debug custom_backend device_type free
+        cpp_raises reshape_fallback""",
     "user-defined Triton kernels: GPU only": "custom_triton custom_triton_autotune_dynamic",
     "tuning on the device": "autotune",
-}, "aoti": {
-    "cubins, CUDA graphs or GPU modules: GPU only": """missing_cubin loaded_modules_tracking simple_multi_arch with_cudagraphs
-        large_grid replicate_on_devices on_gpu_device1 non_default_gpu_device load_package_multiple_gpus
-        dynamic_smem_above_default_limit combo_kernel_grid_mixed_types small_constant_pinned_async_copy
+  },
+  "aoti": {
+    "cubins, CUDA graphs or GPU modules: GPU only": """
+        missing_cubin loaded_modules_tracking simple_multi_arch with_cudagraphs
+        large_grid replicate_on_devices on_gpu_device1 non_default_gpu_device
+        load_package_multiple_gpus
+        dynamic_smem_above_default_limit combo_kernel_grid_mixed_types
+        small_constant_pinned_async_copy
         load_constants_allow_h2d_copy runtime_checks_device_type_failed""",
-    "user-defined Triton kernels: GPU only": """triton_kernel_bool_param triton_kernel_lite_mode triton_kernel_bool_tensor_arg
-        triton_kernel_on_device_tma triton_kernel triton_kernel_dynamic_shape_with_div triton_kernel_reinterpret_view
+    "user-defined Triton kernels: GPU only": """
+        triton_kernel_bool_param triton_kernel_lite_mode triton_kernel_bool_tensor_arg
+        triton_kernel_on_device_tma triton_kernel triton_kernel_dynamic_shape_with_div
+        triton_kernel_reinterpret_view
         triton_kernel_tma_descriptor_1d triton_kernel_tma_descriptor_2d triton_kernel_sympy_expr_arg
         triton_kernel_sympy_fn_like_arg triton_kernel_with_none_input triton_kernel_equal_to_1_arg
-        triton_kernel_with_none_inputs_and_equal_to_1_arg triton_kernel_equal_to_1_float_arg triton_kernel_inf_float_arg
-        triton_kernel_weird_param_order triton_kernel_dynamic_grid repeated_user_defined_triton_kernel
-        triton_kernel_extern_kernel_arg triton_kernel_multi_output_arg triton_kernel_reinterpret_view_mem_leak
-        triton_kernel_unbacked_symint_in_grid aoti_user_defined_triton_kernel_python_float_arg_signature_matches_triton
-        none_args_aot_codegen autotune_int64_user_defined_triton_kernel sym_i64_input_codegen autotuning_args_reuse
-        triton_autotuning triton_mutated_autotuning rocm_triton_autotuning triton_dynamic_launcher_grid
+        triton_kernel_with_none_inputs_and_equal_to_1_arg triton_kernel_equal_to_1_float_arg
+        triton_kernel_inf_float_arg
+        triton_kernel_weird_param_order triton_kernel_dynamic_grid
+        repeated_user_defined_triton_kernel
+        triton_kernel_extern_kernel_arg triton_kernel_multi_output_arg
+        triton_kernel_reinterpret_view_mem_leak
+        triton_kernel_unbacked_symint_in_grid
+        aoti_user_defined_triton_kernel_python_float_arg_signature_matches_triton
+        none_args_aot_codegen autotune_int64_user_defined_triton_kernel sym_i64_input_codegen
+        autotuning_args_reuse
+        triton_autotuning triton_mutated_autotuning rocm_triton_autotuning
+        triton_dynamic_launcher_grid
         triton_dynamic_launcher_grid_infer_from_tensor constant_int_kernel_input""",
-    "tuning on the device": """const_graph_no_autotune_at_compile_time autotune_with_constant_folding bmm_large_batch_dynamic
+    "tuning on the device": """
+        const_graph_no_autotune_at_compile_time autotune_with_constant_folding
+        bmm_large_batch_dynamic
         bmm_shared_a_offered_when_eligible bmm_shared_a_not_offered_when_disabled
         bmm_shared_a_not_offered_for_small_batch bmm_shared_a_not_offered_without_broadcast""",
-    "upstream's files, packages and build": """output_path_1 output_path_2 model_modified_weights using_model_name_for_files consecutive_compiles
-        aot_inductor_consts_cpp_build large_weight large_mmaped_weights mmaped_weights_unmapped_on_model_delete
+    "upstream's files, packages and build": """
+        output_path_1 output_path_2 model_modified_weights using_model_name_for_files
+        consecutive_compiles
+        aot_inductor_consts_cpp_build large_weight large_mmaped_weights
+        mmaped_weights_unmapped_on_model_delete
         large_mmaped_weights_on_disk so_without_weight weight_on_disk_legacy no_compile_standalone
-        compile_standalone_sets_package_cpp compile_standalone_explicit_set compile_standalone_package_cpp_false_raises
+        compile_standalone_sets_package_cpp compile_standalone_explicit_set
+        compile_standalone_package_cpp_false_raises
         shape_env_reuse shape_env_reuse_zero_consts_use_consts_asm_false backward_no_op_logging""",
     "tensor handles and memory of libtorch": """extract_constants_map create_with_external_constants
         user_managed_buffer_tensor_handle_lifetime update_user_managed_buffer fallback_mem_leak_fix
-        codegen_int_array_var_fix_memory_leak run_with_grad_enabled fake_tensor_device_validation subclasses""",
-    "options that leave checks out: an artifact checks always": """assert_size_stride_guarded_by_env_check
-        scalar_range_asserts_disabled_drops_inferred_bound scalar_range_asserts_disabled_keeps_equality_asserts
-        scalar_range_asserts_disabled_drops_user_check scalar_range_asserts_disabled_keeps_two_sided_inequality
-        scalar_range_asserts_disabled_keeps_unbacked_vs_backed_bound scalar_range_asserts_disabled_keeps_sum_equality
-        scalar_range_asserts_disabled_under_full_runtime_assert aoti_check_lowerbound_codegen aoti_check_upperbound_codegen""",
+        codegen_int_array_var_fix_memory_leak run_with_grad_enabled fake_tensor_device_validation
+        subclasses""",
+    "options that leave checks out: an artifact checks always": """
+        assert_size_stride_guarded_by_env_check
+        scalar_range_asserts_disabled_drops_inferred_bound
+        scalar_range_asserts_disabled_keeps_equality_asserts
+        scalar_range_asserts_disabled_drops_user_check
+        scalar_range_asserts_disabled_keeps_two_sided_inequality
+        scalar_range_asserts_disabled_keeps_unbacked_vs_backed_bound
+        scalar_range_asserts_disabled_keeps_sum_equality
+        scalar_range_asserts_disabled_under_full_runtime_assert aoti_check_lowerbound_codegen
+        aoti_check_upperbound_codegen""",
     "skipped upstream": "view_zero_dim_empty_tensor",
-    "how upstream's regions are configured": "invoke_subgraph_nested_region_config aoti_custom_op_bad_fake_dtype_fails_fast",
-    "upstream's debug printer and profiler; ours is the trace of a session": """inf nan profile_benchmark_harness with_profiler
-        with_no_triton_profiler aoti_debug_printer_codegen aoti_debug_printer_user_defined_triton_kernel
-        aoti_debug_printer_cpp_kernel aoti_debug_printer_sym_inputs aoti_debug_printer_fp8_dtype aoti_debug_printer_save_dir
-        aoti_debug_printing_model_inputs_codegen aoti_profiler aoti_profiler_input_shapes aoti_profiler_conv_input_shapes
+    "how upstream's regions are configured": """invoke_subgraph_nested_region_config
+        aoti_custom_op_bad_fake_dtype_fails_fast""",
+    "upstream's debug printer and profiler; ours is the trace of a session": """
+        inf nan profile_benchmark_harness with_profiler
+        with_no_triton_profiler aoti_debug_printer_codegen
+        aoti_debug_printer_user_defined_triton_kernel
+        aoti_debug_printer_cpp_kernel aoti_debug_printer_sym_inputs aoti_debug_printer_fp8_dtype
+        aoti_debug_printer_save_dir
+        aoti_debug_printing_model_inputs_codegen aoti_profiler aoti_profiler_input_shapes
+        aoti_profiler_conv_input_shapes
         aoti_profiler_multi_output_fallback_input_shapes aoti_profiler_tensor_list_input_shapes
         aoti_profiler_records_schema_arg_order aoti_profiler_records_unprovided_default_args
-        aoti_profiler_records_kwarg_only_tensor_once aoti_profiler_records_kwarg_supplied_positional_args_once
-        kernel_profile_repeated_kernel_numel aoti_user_defined_triton_kernel_profiling kernel_profile_numel_scope""",
-}}
+        aoti_profiler_records_kwarg_only_tensor_once
+        aoti_profiler_records_kwarg_supplied_positional_args_once
+        kernel_profile_repeated_kernel_numel aoti_user_defined_triton_kernel_profiling
+        kernel_profile_numel_scope""",
+  },
+}
 
 
 def shown():
-  """((file, upstream's test), ours) of those that run."""
-  return [((file, line.split()[0]), line.split()[1]) for file, text in SHOWN.items() for line in text.strip().splitlines()]
+  """The tests that run: ((file, PyTorch's test), our test)."""
+  return [
+    ((file, line.split()[0]), line.split()[1])
+    for file, text in SHOWN.items()
+    for line in text.strip().splitlines()
+  ]
 
 
 def others(which):
-  """((file, upstream's test), reason)."""
-  return [((file, name), reason) for file, reasons in which.items() for reason, names in reasons.items()
-          for name in re.findall(r"\S+", names)]
+  """The tests that do not run: ((file, PyTorch's test), reason)."""
+  return [
+    ((file, name), reason)
+    for file, reasons in which.items()
+    for reason, names in reasons.items()
+    for name in re.findall(r"\S+", names)
+  ]
 
 
 def summary():
-  return (f"upstream: {len(shown())} run, {len(others(REFUSED))} refused, {len(others(APART))} do not apply")
+  refused, apart = len(others(REFUSED)), len(others(APART))
+  return f"upstream: {len(shown())} run, {refused} refused, {apart} do not apply"
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <limits>
 
-#include "ir/words.h"
+#include "ir/op_table.h"
 #include "kernels.h"
 #include "ops.h"
-#include "passes/check.h"
+#include "passes/encode_fill.h"
 
 namespace husk::test {
 
@@ -16,7 +16,8 @@ using namespace husk::compiler;
 
 namespace {
 
-// A number as an element of `dtype`, low end first, as kernels and fills take it. False where an int does not fit.
+// Encodes a number as an element of `dtype`, little-endian, as kernels and fills take it. False if
+// an int does not fit.
 bool encode(husk_dtype dtype, const PlainNumber& n, uint8_t* out) {
   auto put = [&](auto value) { memcpy(out, &value, sizeof(value)); };
   auto fits = [&](int64_t low, int64_t high) { return n.i >= low && n.i <= high; };
@@ -43,8 +44,11 @@ T load(const uint8_t* from) {
 
 double half(uint16_t bits) {
   const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  double value = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
-  if (exponent == 31) value = fraction ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
+  double value = exponent == 0 ? std::ldexp(fraction, -24)
+                               : std::ldexp(1024 + fraction, exponent - 25);
+  if (exponent == 31)
+    value = fraction ? std::numeric_limits<double>::quiet_NaN()
+                     : std::numeric_limits<double>::infinity();
   return bits & 0x8000 ? -value : value;
 }
 
@@ -71,8 +75,9 @@ using KernelFunction = int32_t (*)(void**);
 
 KernelFunction kernel_of(const std::string& symbol) {
   static const std::map<std::string, KernelFunction> all = {
-      {"random_mix", random_mix}, {"random_change", random_change}, {"random_absorb", random_absorb},
-      {"random_sum", random_sum}, {"random_record", random_record}, {"random_refuse", random_refuse}};
+      {"random_mix", random_mix},       {"random_change", random_change},
+      {"random_absorb", random_absorb}, {"random_sum", random_sum},
+      {"random_record", random_record}, {"random_refuse", random_refuse}};
   return all.at(symbol);
 }
 
@@ -84,7 +89,8 @@ const Kernel& find_kernel(const Program& program, const std::string& name) {
 
 }  // namespace
 
-PlainEvaluator::PlainEvaluator(const Program& program) : program_(program), function_(program.functions.at(0)) {
+PlainEvaluator::PlainEvaluator(const Program& program)
+    : program_(program), function_(program.functions.at(0)) {
   for (const Constant& c : program.constants) {
     std::vector<uint8_t>& bytes = constants_[c.name.text];
     for (size_t i = 0; i < c.bytes.text.size(); i += 2)
@@ -100,15 +106,16 @@ void PlainEvaluator::reset() {
       bytes = constants_.at(s.init.text);
       continue;
     }
-    bytes.assign(static_cast<size_t>(s.dims.at(0)), static_cast<uint8_t>(fill_bits(s)));   // u8 states of one dimension
+    bytes.assign(static_cast<size_t>(s.dims.at(0)),
+                 static_cast<uint8_t>(encode_fill(s)));  // all states are u8 of one dimension
   }
 }
 
 void PlainEvaluator::bind(std::vector<PlainValue>& inputs) {
   lets_.clear();
   buffers_.clear();
-  brought_.clear();
-  bringing_.clear();
+  previous_results_.clear();
+  results_.clear();
   doubtful_ = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Value& want = function_.inputs[i];
@@ -116,11 +123,14 @@ void PlainEvaluator::bind(std::vector<PlainValue>& inputs) {
     inputs_[want.name.text] = &in;
     for (size_t d = 0; d < want.ranges.size(); ++d) {
       const int64_t value = want.kind == HUSK_VALUE_TENSOR ? in.tensor.sizes[d] : in.number.i;
-      if (value < want.ranges[d].min || value > want.ranges[d].max) throw PlainFailure{false, "outside the signature"};
+      if (value < want.ranges[d].min || value > want.ranges[d].max)
+        throw PlainFailure{false, "outside the signature"};
     }
   }
-  for (auto& [name, bytes] : constants_) buffers_[name] = {static_cast<int64_t>(bytes.size()), bytes.data(), {}};
-  for (auto& [name, bytes] : states_) buffers_[name] = {static_cast<int64_t>(bytes.size()), bytes.data(), {}};
+  for (auto& [name, bytes] : constants_)
+    buffers_[name] = {static_cast<int64_t>(bytes.size()), bytes.data(), {}};
+  for (auto& [name, bytes] : states_)
+    buffers_[name] = {static_cast<int64_t>(bytes.size()), bytes.data(), {}};
 }
 
 void PlainEvaluator::declare(const Statement& s) {
@@ -130,7 +140,8 @@ void PlainEvaluator::declare(const Statement& s) {
   b.size = size;
   if (s.of == BufferOf::input) {
     PlainTensor& t = inputs_.at(s.name.text)->tensor;
-    if (static_cast<size_t>(size) > t.bytes.size()) throw PlainFailure{false, "an input with fewer bytes"};
+    if (static_cast<size_t>(size) > t.bytes.size())
+      throw PlainFailure{false, "an input with fewer bytes"};
     b.data = t.bytes.data();
   } else {
     b.own.assign(static_cast<size_t>(size), 0xEE);
@@ -140,7 +151,8 @@ void PlainEvaluator::declare(const Statement& s) {
 
 PlainEvaluator::View PlainEvaluator::view(const std::string& name, int64_t offset, int64_t extent) {
   const Buffer& b = buffers_.at(name);
-  if (offset < 0 || extent < 0 || offset > b.size || extent > b.size - offset) throw PlainFailure{false, "outside its buffer"};
+  if (offset < 0 || extent < 0 || offset > b.size || extent > b.size - offset)
+    throw PlainFailure{false, "outside its buffer"};
   return {b.data + offset, extent};
 }
 
@@ -158,7 +170,8 @@ husk_op_arg PlainEvaluator::tensor(const Operand& o) {
   const auto width = static_cast<int64_t>(husk_dtype_size(o.dtype));
   int64_t last = 1;
   for (size_t d = 0; d < rank; ++d) {
-    if (numbers[d] < 0 || numbers[rank + d] < 0) throw PlainFailure{false, "a size or stride below 0"};
+    if (numbers[d] < 0 || numbers[rank + d] < 0)
+      throw PlainFailure{false, "a size or stride below 0"};
     last += (numbers[d] - 1) * numbers[rank + d];
   }
   for (size_t d = 0; d < rank; ++d)
@@ -222,7 +235,8 @@ husk_op_arg PlainEvaluator::argument(const Operand& o) {
 }
 
 bool PlainEvaluator::is_float(const Expr& e) const {
-  if (e.kind == ExprKind::call) return scalar_word(std::string_view(e.name))->holds == Holds::Float;
+  if (e.kind == ExprKind::call)
+    return scalar_op(std::string_view(e.name))->result == ResultKind::floating;
   if (e.kind != ExprKind::name) return e.kind == ExprKind::floating;
   if (auto let = let_is_float_.find(e.name); let != let_is_float_.end()) return let->second;
   for (const Value& v : function_.inputs)
@@ -239,11 +253,13 @@ void PlainEvaluator::external(const Statement& s) {
   std::vector<PlainNumber> results(arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i)
     if (arguments[i].kind == HUSK_ARG_RESULT)
-      arguments[i].data = arguments[i].dtype == HUSK_F64 ? static_cast<void*>(&results[i].f) : &results[i].i;
+      arguments[i].data = arguments[i].dtype == HUSK_F64 ? static_cast<void*>(&results[i].f)
+                                                         : &results[i].i;
   for (const husk_op& op : random_ops())
-    if (s.name.text == op.name) op.call(nullptr, arguments.data(), static_cast<uint32_t>(arguments.size()), nullptr);
+    if (s.name.text == op.name)
+      op.call(nullptr, arguments.data(), static_cast<uint32_t>(arguments.size()), nullptr);
   for (size_t i = 0; i < arguments.size(); ++i)
-    if (arguments[i].kind == HUSK_ARG_RESULT) bringing_.push_back(results[i]);
+    if (arguments[i].kind == HUSK_ARG_RESULT) results_.push_back(results[i]);
 }
 
 void PlainEvaluator::launch(const Statement& s) {
@@ -272,7 +288,8 @@ void PlainEvaluator::launch(const Statement& s) {
       throw PlainFailure{false, "an argument that does not fit"};
   }
   if (!empty && many) throw PlainFailure{false, "a grid on the host"};
-  if (!empty && kernel_of(kernel.symbol)(params.data()) != 0) throw PlainFailure{false, "a kernel's check"};
+  if (!empty && kernel_of(kernel.symbol)(params.data()) != 0)
+    throw PlainFailure{false, "a kernel's check"};
 }
 
 void PlainEvaluator::copy(const Statement& s) {
@@ -288,13 +305,15 @@ void PlainEvaluator::fill(const Statement& s) {
   uint8_t element[8];
   if (!encode(s.dtype, n, element)) throw PlainFailure{false, "a fill that does not fit"};
   const auto width = static_cast<int64_t>(husk_dtype_size(s.dtype));
-  for (int64_t at = 0; at + width <= to.extent; at += width) memcpy(to.data + at, element, static_cast<size_t>(width));
+  for (int64_t at = 0; at + width <= to.extent; at += width)
+    memcpy(to.data + at, element, static_cast<size_t>(width));
 }
 
 void PlainEvaluator::read(const Statement& s) {
   const View from = view(s.operands[0]);
-  if (from.extent < static_cast<int64_t>(husk_dtype_size(s.dtype))) throw PlainFailure{false, "a read of too few bytes"};
-  bringing_.push_back(decode(s.dtype, from.data));
+  if (from.extent < static_cast<int64_t>(husk_dtype_size(s.dtype)))
+    throw PlainFailure{false, "a read of too few bytes"};
+  results_.push_back(decode(s.dtype, from.data));
 }
 
 void PlainEvaluator::check(const Statement& s) {
@@ -309,7 +328,8 @@ void PlainEvaluator::check(const Statement& s) {
     return;
   }
   const int64_t a = integer(s.exprs[0]), b = s.exprs.size() > 1 ? integer(s.exprs[1]) : 0;
-  if (name == "check" ? a == 0 : name == "check_eq" ? a != b : a > b) throw PlainFailure{false, "a guard"};
+  if (name == "check" ? a == 0 : name == "check_eq" ? a != b : a > b)
+    throw PlainFailure{false, "a guard"};
 }
 
 void PlainEvaluator::leave_out(const std::vector<Statement>& all) {
@@ -325,15 +345,15 @@ void PlainEvaluator::leave_out(const std::vector<Statement>& all) {
 
 void PlainEvaluator::statements(const std::vector<Statement>& all) {
   for (const Statement& s : all) statement(s);
-  if (bringing_.empty()) return;
-  brought_ = std::move(bringing_);
-  bringing_.clear();
+  if (results_.empty()) return;
+  previous_results_ = std::move(results_);
+  results_.clear();
 }
 
 void PlainEvaluator::statement(const Statement& s) {
-  if (!bringing_.empty() && !brings_values(s)) {
-    brought_ = std::move(bringing_);
-    bringing_.clear();
+  if (!results_.empty() && !has_results(s)) {
+    previous_results_ = std::move(results_);
+    results_.clear();
   }
   switch (s.kind) {
     case StatementKind::let:

@@ -1,18 +1,18 @@
-// Runs a program as its text says, statement by statement: no registers, no plan, each buffer in memory of its own. What
-// the compiler and the runtime make of the text is compared with it.
+// Runs a program from its syntax tree, statement by statement, without registers or a plan; each
+// buffer has memory of its own. The tests compare the runtime's results with it.
 #pragma once
-
-#include <husk/husk.h>
 
 #include <map>
 #include <string>
 #include <vector>
 
+#include <husk/husk.h>
+
 #include "ir/tree.h"
 
 namespace husk::test {
 
-// A number, or the place of one whose computation failed: that matters only where something needs it.
+// A number, or the mark of a failed computation. The failure counts only if the number is needed.
 struct PlainNumber {
   int64_t i = 0;
   double f = 0;
@@ -21,7 +21,7 @@ struct PlainNumber {
 
 struct PlainTensor {
   std::vector<int64_t> sizes, strides;
-  std::vector<uint8_t> bytes;   // from element 0 to the end of the last one
+  std::vector<uint8_t> bytes;  // from element 0 to the end of the last element
 };
 
 struct PlainValue {
@@ -29,8 +29,8 @@ struct PlainValue {
   PlainTensor tensor;
 };
 
-// Thrown where a run fails. `arithmetic`: because an int left 64 bits or a divisor was 0, where the compiler may have
-// found a way around it.
+// The exception of a failed run. `arithmetic` means that an int did not fit 64 bits or a divisor
+// was 0; the compiler may have simplified such an expression to one that succeeds.
 struct PlainFailure {
   bool arithmetic;
   std::string why;
@@ -38,14 +38,14 @@ struct PlainFailure {
 
 class PlainEvaluator {
  public:
-  // The only function, its only variant. The program must outlive this.
+  // The program has one function with one variant, and must outlive this object.
   explicit PlainEvaluator(const compiler::Program& program);
 
-  void reset();   // states as they begin
-  // Inputs may be written. Returns the outputs.
+  void reset();  // restores the initial states
+  // Runs the function, which may write its inputs. Returns the outputs.
   std::vector<PlainValue> run(std::vector<PlainValue>& inputs);
-  // Whether the last run, which succeeded, gave a name to what has no value: it was not needed where it would have
-  // mattered, but a block that did not run may have been enough for the compiler to have it computed.
+  // Whether some name got a failed number in the last run although the run succeeded. Nothing
+  // needed that number, but the compiler may compute it if a block that did not run needs it.
   bool doubtful() const { return doubtful_; }
   const std::vector<uint8_t>& state(const std::string& name) const { return states_.at(name); }
 
@@ -59,7 +59,7 @@ class PlainEvaluator {
   // Numbers.
   PlainNumber expr(const compiler::Expr& e);
   PlainNumber call(const compiler::Expr& e);
-  int64_t integer(const compiler::Expr& e);     // one that is needed
+  int64_t integer(const compiler::Expr& e);  // a needed number: throws if it failed
   double floating(const compiler::Expr& e);
   bool is_float(const compiler::Expr& e) const;
   int64_t dimension(const compiler::Expr& e);
@@ -94,9 +94,9 @@ class PlainEvaluator {
   std::map<std::string, PlainNumber> lets_;
   std::map<std::string, bool> let_is_float_;
   std::map<std::string, Buffer> buffers_;
-  std::vector<PlainNumber> brought_, bringing_;
+  std::vector<PlainNumber> previous_results_, results_;
   bool doubtful_ = false;
-  // What arguments of a call point to.
+  // Memory that the arguments of a call point to.
   std::vector<std::vector<int64_t>> int_lists_;
   std::vector<std::vector<double>> float_lists_;
   std::vector<std::vector<husk_op_arg>> tensor_lists_;

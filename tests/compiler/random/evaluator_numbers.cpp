@@ -14,7 +14,8 @@ using Wide = __int128;
 
 PlainNumber whole(Wide value) {
   PlainNumber n;
-  n.failed = value < std::numeric_limits<int64_t>::min() || value > std::numeric_limits<int64_t>::max();
+  n.failed = value < std::numeric_limits<int64_t>::min() ||
+             value > std::numeric_limits<int64_t>::max();
   n.i = n.failed ? 0 : static_cast<int64_t>(value);
   return n;
 }
@@ -43,11 +44,13 @@ Wide floor_divide(Wide a, Wide b) {
 
 PlainNumber power(int64_t base, int64_t exponent) {
   if (exponent < 0) return nothing();
-  if (base == 0 || base == 1 || base == -1) return whole(Wide{exponent == 0 || base == 1 ? 1 : base == 0 ? 0 : exponent % 2 ? -1 : 1});
+  if (base == 0 || base == 1 || base == -1)
+    return whole(Wide{exponent == 0 || base == 1 ? 1 : base == 0 ? 0 : exponent % 2 ? -1 : 1});
   Wide out = 1;
   for (int64_t i = 0; i < exponent; ++i) {
     out *= base;
-    if (out > std::numeric_limits<int64_t>::max() || out < std::numeric_limits<int64_t>::min()) return nothing();
+    if (out > std::numeric_limits<int64_t>::max() || out < std::numeric_limits<int64_t>::min())
+      return nothing();
   }
   return whole(out);
 }
@@ -82,11 +85,14 @@ PlainNumber int_op(const std::string& op, int64_t x, int64_t y, int64_t z) {
   if (op == "bit_or") return whole(Wide{x | y});
   if (op == "bit_xor") return whole(Wide{x ^ y});
   if (op == "shl") return y < 0 || y > 62 ? nothing() : whole(a * (Wide{1} << y));
-  if (op == "shr") return y < 0 ? nothing() : whole(y > 100 ? Wide{x < 0 ? -1 : 0} : floor_divide(a, Wide{1} << y));
+  if (op == "shr")
+    return y < 0 ? nothing()
+                 : whole(y > 100 ? Wide{x < 0 ? -1 : 0} : floor_divide(a, Wide{1} << y));
   throw PlainFailure{false, "the evaluator has no op " + op};
 }
 
-PlainNumber float_op(const std::string& op, const PlainNumber& a, const PlainNumber& b, const PlainNumber& c) {
+PlainNumber float_op(const std::string& op, const PlainNumber& a, const PlainNumber& b,
+                     const PlainNumber& c) {
   if (op == "fadd") return real(a.f + b.f);
   if (op == "fsub") return real(a.f - b.f);
   if (op == "fmul") return real(a.f * b.f);
@@ -134,16 +140,18 @@ PlainNumber PlainEvaluator::call(const Expr& e) {
     out.i = dimension(e);
     return out;
   }
-  if (e.name == "result" || e.name == "fresult") return brought_.at(static_cast<size_t>(e.operands[0].integer));
+  if (e.name == "result" || e.name == "fresult")
+    return previous_results_.at(static_cast<size_t>(e.operands[0].integer));
   PlainNumber operands[3];
   bool failed = false;
   for (size_t i = 0; i < e.operands.size(); ++i) {
     operands[i] = expr(e.operands[i]);
     failed = failed || operands[i].failed;
   }
-  if (e.name == "range") {   // a guard: it is needed wherever it stands
+  if (e.name == "range") {  // a guard: its operands are always needed
     if (failed) throw PlainFailure{true, "a range of what has no value"};
-    if (operands[0].i < operands[1].i || operands[0].i > operands[2].i) throw PlainFailure{false, "outside its range"};
+    if (operands[0].i < operands[1].i || operands[0].i > operands[2].i)
+      throw PlainFailure{false, "outside its range"};
     return operands[0];
   }
   return failed ? nothing() : float_op(e.name, operands[0], operands[1], operands[2]);
@@ -151,13 +159,13 @@ PlainNumber PlainEvaluator::call(const Expr& e) {
 
 int64_t PlainEvaluator::integer(const Expr& e) {
   const PlainNumber n = expr(e);
-  if (n.failed) throw PlainFailure{true, "no int of 64 bits"};
+  if (n.failed) throw PlainFailure{true, "an int does not fit 64 bits"};
   return n.i;
 }
 
 double PlainEvaluator::floating(const Expr& e) {
   const PlainNumber n = expr(e);
-  if (n.failed) throw PlainFailure{true, "made of no int of 64 bits"};
+  if (n.failed) throw PlainFailure{true, "an int that does not fit 64 bits is needed"};
   return n.f;
 }
 

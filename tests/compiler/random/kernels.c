@@ -1,5 +1,6 @@
-/* Kernels of random programs, on bytes. They are built twice: as the image that programs load, and into the test, where
- * the plain evaluator calls them. Parameters come as in cuLaunchKernel: params[i] points at parameter i. */
+/* Kernels of random programs, on bytes. They are built twice: as the image that programs load, and
+ * into the test, where the plain evaluator calls them. Parameters come as in cuLaunchKernel:
+ * params[i] points at parameter i. */
 #include "kernels.h"
 
 #include <string.h>
@@ -10,23 +11,25 @@ const uint32_t husk_text_count = 1;
 #define BYTES(i) (*(uint8_t**)params[i])
 #define INT(i) (*(int64_t*)params[i])
 
-/* out[i] of what i, k and in[i modulo m] are: (ptr out, ptr in, i64 n, i64 m, i64 k) */
+/* out[i] depends on i, k and in[i modulo m]: (ptr out, ptr in, i64 n, i64 m, i64 k) */
 int32_t random_mix(void** params) {
   uint8_t* out = BYTES(0);
   const uint8_t* in = BYTES(1);
   const int64_t n = INT(2), m = INT(3);
-  for (int64_t i = 0; i < n; ++i) out[i] = (uint8_t)((m > 0 ? in[i % m] : 7u) * 31 + (uint64_t)i + (uint64_t)INT(4));
+  for (int64_t i = 0; i < n; ++i)
+    out[i] = (uint8_t)((m > 0 ? in[i % m] : 7u) * 31 + (uint64_t)i + (uint64_t)INT(4));
   return 0;
 }
 
 /* data[i] = 3 data[i] + i + k: (ptr data, i64 n, i64 k) */
 int32_t random_change(void** params) {
   uint8_t* data = BYTES(0);
-  for (int64_t i = 0; i < INT(1); ++i) data[i] = (uint8_t)(data[i] * 3u + (uint64_t)i + (uint64_t)INT(2));
+  for (int64_t i = 0; i < INT(1); ++i)
+    data[i] = (uint8_t)(data[i] * 3u + (uint64_t)i + (uint64_t)INT(2));
   return 0;
 }
 
-/* Stirs in into all of out: (ptr out, ptr in, i64 n, i64 m) */
+/* Every byte of out depends on all bytes of in: (ptr out, ptr in, i64 n, i64 m) */
 int32_t random_absorb(void** params) {
   uint8_t* out = BYTES(0);
   const uint8_t* in = BYTES(1);
@@ -43,7 +46,7 @@ int32_t random_sum(void** params) {
   return 0;
 }
 
-/* The bytes of numbers, one after another: (ptr out, bool, i8, u16, i32, u64, f32, f64) */
+/* Writes the bytes of numbers one after the other: (ptr out, bool, i8, u16, i32, u64, f32, f64) */
 int32_t random_record(void** params) {
   static const uint8_t widths[] = {1, 1, 2, 4, 8, 4, 8};
   uint8_t* out = BYTES(0);

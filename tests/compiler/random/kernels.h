@@ -1,4 +1,4 @@
-/* Kernels of random programs: kernels.c. */
+/* The kernels of random programs, which kernels.c defines. */
 #ifndef HUSK_TEST_RANDOM_KERNELS_H
 #define HUSK_TEST_RANDOM_KERNELS_H
 

@@ -10,11 +10,15 @@ std::string RandomWriter::int_leaf() {
     case 3:
       if (!tensors_.empty()) {
         const RandomTensor& t = one_of(tensors_);
-        if (t.rank) return fmt::format("{}({}, {})", chance(80) ? "size" : "stride", t.name, pick(uint32_t(t.rank)));
+        if (t.rank)
+          return fmt::format("{}({}, {})", chance(80) ? "size" : "stride", t.name,
+                             pick(uint32_t(t.rank)));
       }
       return chance(50) ? "true" : "false";
     case 4:
-      if (chance(4)) return one_of<std::string>({"9223372036854775807", "-9223372036854775808", "4611686018427387904"});
+      if (chance(4))
+        return one_of<std::string>(
+            {"9223372036854775807", "-9223372036854775808", "4611686018427387904"});
       return "2";
     default: return ints_.empty() ? "3" : one_of(ints_);
   }
@@ -32,22 +36,32 @@ std::string RandomWriter::integer(int depth) {
     case 4:
     case 5:
       return fmt::format("{}({}, {})", one_of<std::string>({"floordiv", "mod", "cdiv"}), a(),
-                         chance(90) ? std::to_string(1 + pick(9)) : chance(50) ? "-3" : a());
-    case 6: return fmt::format("pow(mod({}, 9), {})", a(), chance(90) ? std::to_string(pick(4)) : a());
+                         chance(90)   ? std::to_string(1 + pick(9))
+                         : chance(50) ? "-3"
+                                      : a());
+    case 6:
+      return fmt::format("pow(mod({}, 9), {})", a(), chance(90) ? std::to_string(pick(4)) : a());
     case 7:
     case 8:
-      return fmt::format("{}({}, {})", one_of<std::string>({"eq", "ne", "lt", "le", "and", "or"}), a(), a());
+      return fmt::format("{}({}, {})", one_of<std::string>({"eq", "ne", "lt", "le", "and", "or"}),
+                         a(), a());
     case 9: return fmt::format("not({})", a());
     case 10: return fmt::format("select({}, {}, {})", a(), a(), a());
-    case 11: return fmt::format("{}({}, {})", one_of<std::string>({"bit_and", "bit_or", "bit_xor"}), a(), a());
-    case 12: return fmt::format("shl(mod({}, 50), {})", a(), chance(90) ? std::to_string(pick(8)) : a());
+    case 11:
+      return fmt::format("{}({}, {})", one_of<std::string>({"bit_and", "bit_or", "bit_xor"}), a(),
+                         a());
+    case 12:
+      return fmt::format("shl(mod({}, 50), {})", a(), chance(90) ? std::to_string(pick(8)) : a());
     case 13: return fmt::format("shr({}, {})", a(), chance(90) ? std::to_string(pick(70)) : a());
-    case 14: return fmt::format("{}({})", one_of<std::string>({"trunc", "floor", "ceil", "round"}), floating(depth - 1));
-    case 15:
-      return fmt::format("{}({}, {})", one_of<std::string>({"feq", "flt", "fle"}), floating(depth - 1),
+    case 14:
+      return fmt::format("{}({})", one_of<std::string>({"trunc", "floor", "ceil", "round"}),
                          floating(depth - 1));
+    case 15:
+      return fmt::format("{}({}, {})", one_of<std::string>({"feq", "flt", "fle"}),
+                         floating(depth - 1), floating(depth - 1));
     case 16:
-      if (chance(10)) return fmt::format("range({}, {}, {})", a(), -static_cast<int>(pick(9)), pick(90));
+      if (chance(10))
+        return fmt::format("range({}, {}, {})", a(), -static_cast<int>(pick(9)), pick(90));
       return fmt::format("range(mod({}, 20), 0, {})", a(), chance(95) ? 19 : 18);
     case 17: return fmt::format("mod({}, 97)", a());
     default: return int_leaf();
@@ -63,11 +77,13 @@ std::string RandomWriter::floating(int depth) {
   switch (pick(8)) {
     case 0:
     case 1:
-      return fmt::format("{}({}, {})", one_of<std::string>({"fadd", "fsub", "fmul", "fdiv"}), a(), a());
+      return fmt::format("{}({}, {})", one_of<std::string>({"fadd", "fsub", "fmul", "fdiv"}), a(),
+                         a());
     case 2: return fmt::format("{}({}, {})", one_of<std::string>({"fmin", "fmax"}), a(), a());
     case 3: return fmt::format("fselect({}, {}, {})", integer(depth - 1), a(), a());
     case 4: return fmt::format("sqrt({})", a());
-    case 5: return fmt::format("fpow({}, {})", a(), one_of<std::string>({"2.0", "0.5", "1.0", "-1.0"}));
+    case 5:
+      return fmt::format("fpow({}, {})", a(), one_of<std::string>({"2.0", "0.5", "1.0", "-1.0"}));
     default: return fmt::format("float({})", integer(depth - 1));
   }
 }
@@ -75,7 +91,8 @@ std::string RandomWriter::floating(int depth) {
 std::string RandomWriter::condition() {
   if (!ints_.empty() && chance(70)) {
     const std::string x = one_of(ints_);
-    return chance(60) ? fmt::format("lt({}, {})", x, pick(20)) : fmt::format("mod({}, {})", x, 2 + pick(3));
+    return chance(60) ? fmt::format("lt({}, {})", x, pick(20))
+                      : fmt::format("mod({}, {})", x, 2 + pick(3));
   }
   return integer(2);
 }
@@ -87,10 +104,11 @@ std::string RandomWriter::size() {
     case 2: return fmt::format("mod({}, {})", integer(1), 1 + pick(50));
     case 3: return fmt::format("max(min({}, {}), 0)", integer(1), pick(64));
     case 4: return fmt::format("range(mod({}, 33), 0, 32)", integer(1));
-    case 5: return fmt::format("bit_and({}, 63)", integer(1));   // no bound that intervals would see
+    case 5: return fmt::format("bit_and({}, 63)", integer(1));  // intervals find no bound for it
     default:
       for (const RandomTensor& t : tensors_)
-        if (t.rank) return fmt::format("mul(size({}, {}), {})", t.name, pick(uint32_t(t.rank)), 1 + pick(7));
+        if (t.rank)
+          return fmt::format("mul(size({}, {}), {})", t.name, pick(uint32_t(t.rank)), 1 + pick(7));
       return "24";
   }
 }

@@ -1,17 +1,17 @@
 #include "ops.h"
 
-#include <husk/husk.h>
-
 #include <cmath>
 #include <cstring>
 #include <vector>
+
+#include <husk/husk.h>
 
 namespace husk::test {
 namespace {
 
 struct Digest {
   uint64_t value = 14695981039346656037ull;
-  uint64_t sum = 0;   // of the bytes of tensors
+  uint64_t sum = 0;  // sum of the bytes of the tensors
 
   void byte(uint8_t b) { value = (value ^ b) * 1099511628211ull; }
   template <class T>
@@ -22,7 +22,7 @@ struct Digest {
   }
 };
 
-// Calls visit(address) for every element, the last dimension fastest.
+// Calls visit(address) for every element in row-major order.
 template <class F>
 void each_element(const husk_op_arg& t, F visit) {
   int64_t count = 1;
@@ -67,7 +67,8 @@ void add(const husk_op_arg& a, Digest& digest) {
       for (int64_t i = 0; i < a.count; ++i) digest.number(a.sizes[i]);
       break;
     case HUSK_ARG_FLOATS:
-      for (int64_t i = 0; i < a.count; ++i) digest.number(std::isnan(a.floats[i]) ? 7.0 : a.floats[i]);
+      for (int64_t i = 0; i < a.count; ++i)
+        digest.number(std::isnan(a.floats[i]) ? 7.0 : a.floats[i]);
       break;
     case HUSK_ARG_STRING:
       for (const char* c = a.string; *c; ++c) digest.number(*c);
@@ -96,7 +97,8 @@ husk_status mix(const husk_op_context*, const husk_op_arg* args, uint32_t count,
   for (uint32_t i = 0; i < count; ++i) add(args[i], digest);
   for (uint32_t i = 0; i < count; ++i) {
     write(args[i], digest);
-    for (int64_t t = 0; args[i].kind == HUSK_ARG_TENSORS && t < args[i].count; ++t) write(args[i].tensors[t], digest);
+    for (int64_t t = 0; args[i].kind == HUSK_ARG_TENSORS && t < args[i].count; ++t)
+      write(args[i].tensors[t], digest);
   }
   return HUSK_OK;
 }
@@ -107,16 +109,16 @@ husk_status measure(const husk_op_context*, const husk_op_arg* args, uint32_t co
   for (uint32_t i = 0; i < count; ++i) {
     if (args[i].kind != HUSK_ARG_RESULT) continue;
     const auto sum = static_cast<int64_t>(digest.sum);
-    if (args[i].dtype == HUSK_F64) {
+    if (args[i].dtype == HUSK_F64)
       *static_cast<double*>(args[i].data) = static_cast<double>(sum) / 4;
-    } else {
+    else
       *static_cast<int64_t*>(args[i].data) = sum;
-    }
   }
   return HUSK_OK;
 }
 
-constexpr husk_op kOps[] = {{"test::mix", mix, nullptr, nullptr}, {"test::measure:sizes", measure, nullptr, nullptr}};
+constexpr husk_op kOps[] = {{sizeof(husk_op), 0, "test::mix", mix, nullptr, nullptr},
+                            {sizeof(husk_op), 0, "test::measure:sizes", measure, nullptr, nullptr}};
 
 }  // namespace
 

@@ -13,7 +13,9 @@ void RandomWriter::inputs() {
     for (int d = 0; d < t.rank; ++d) {
       const uint32_t low = pick(3);
       ranges += (d ? ", " : "") +
-                (chance(30) ? std::to_string(1 + pick(4)) : fmt::format("{}..{}", low, chance(10) ? "inf" : std::to_string(low + pick(7))));
+                (chance(30) ? std::to_string(1 + pick(4))
+                            : fmt::format("{}..{}", low,
+                                          chance(10) ? "inf" : std::to_string(low + pick(7))));
       bytes = fmt::format("mul({}, size({}, {}))", bytes, t.name, d);
     }
     for (int d = t.rank; d-- > 0;) {
@@ -21,15 +23,17 @@ void RandomWriter::inputs() {
       step = fmt::format("mul({}, size({}, {}))", step, t.name, d);
     }
     declarations_ += fmt::format("  input {} tensor {} [{}]\n", t.name, dtype, ranges);
-    body += fmt::format("let {}_n = {}\nbuffer {} of input bytes {}_n{}\n", t.name, bytes, t.name, t.name,
-                        chance(50) ? fmt::format(" align {}", 1 << pick(5)) : "");
+    body += fmt::format("let {}_n = {}\nbuffer {} of input bytes {}_n{}\n", t.name, bytes, t.name,
+                        t.name, chance(50) ? fmt::format(" align {}", 1 << pick(5)) : "");
     out_ += body;
     tensors_.push_back(t);
     buffers_.push_back({t.name, t.name + "_n", t.rank == 0 ? width : 0, chance(30)});
   }
   for (uint32_t i = 0; i < 1 + pick(3); ++i) {
     const std::string name = fresh("n");
-    const std::string range = chance(20) ? "" : fmt::format(" {}..{}", -static_cast<int>(pick(4)), pick(40));
+    const std::string range = chance(20)
+                                  ? ""
+                                  : fmt::format(" {}..{}", -static_cast<int>(pick(4)), pick(40));
     declarations_ += fmt::format("  input {} int{}\n", name, range);
     ints_.push_back(name);
   }
@@ -46,7 +50,7 @@ void RandomWriter::inputs() {
   if (chance(10)) declarations_ += "  input nothing none\n";
 }
 
-// The tensors among the outputs; their sizes may be known at once, or come from what steps bring.
+// Declares the tensor outputs. Their sizes are known at once or depend on results.
 void RandomWriter::outputs() {
   for (uint32_t i = 0; i < 1 + pick(2); ++i) {
     const std::string name = fresh("y"), n = name + "_n";
@@ -63,19 +67,22 @@ void RandomWriter::outputs() {
   }
 }
 
-// All memory that is left flows into the first output, and so do numbers.
+// The first output depends on all remaining buffers and numbers.
 void RandomWriter::finish() {
   const RandomBuffer* y = nullptr;
   for (const RandomBuffer& b : buffers_)
     if (b.name[0] == 'y' && !y) y = &b;
   for (const RandomBuffer& b : buffers_)
-    if (b.name != y->name) line("launch absorb grid (1, 1, 1) (both {}, read {}, {}, {})", y->name, b.name, y->bytes, b.bytes);
+    if (b.name != y->name)
+      line("launch absorb grid (1, 1, 1) (both {}, read {}, {}, {})", y->name, b.name, y->bytes,
+           b.bytes);
   auto output = [&](const char* type, const char* word, const std::string& value) {
     declarations_ += fmt::format("  output {} {}\n", fresh("o"), type);
     results_.push_back(*word ? fmt::format("{} {}", word, value) : "none");
   };
   for (uint32_t i = pick(3); i > 0; --i) output("int", "int", integer(2));
-  for (size_t i = ints_.size() > 4 ? ints_.size() - 4 : 0; i < ints_.size(); ++i) output("int", "int", ints_[i]);
+  for (size_t i = ints_.size() > 4 ? ints_.size() - 4 : 0; i < ints_.size(); ++i)
+    output("int", "int", ints_[i]);
   if (!floats_.empty()) output("float", "float", floats_.back());
   if (chance(30)) output("float", "float", floating(2));
   if (chance(30)) output("bool", "int", integer(1));
@@ -87,13 +94,14 @@ std::string RandomWriter::program() {
   head += "constant w u8 [24] bytes \"";
   for (int i = 0; i < 24; ++i) head += fmt::format("{:02x}", pick(256));
   head += fmt::format("\"\nstate s u8 [16] fill {}\nstate v u8 [24] constant w\n", pick(256));
-  head += "image k cpu elf \"random_kernels.so\"\n"
-          "kernel mix k \"random_mix\" (ptr, ptr, i64, i64, i64)\n"
-          "kernel change k \"random_change\" (ptr, i64, i64)\n"
-          "kernel absorb k \"random_absorb\" (ptr, ptr, i64, i64)\n"
-          "kernel sum k \"random_sum\" (ptr, ptr, i64)\n"
-          "kernel record k \"random_record\" (ptr, bool, i8, u16, i32, u64, f32, f64)\n"
-          "kernel refuse k \"random_refuse\" (i64)\n";
+  head +=
+      "image k cpu elf \"random_kernels.so\"\n"
+      "kernel mix k \"random_mix\" (ptr, ptr, i64, i64, i64)\n"
+      "kernel change k \"random_change\" (ptr, i64, i64)\n"
+      "kernel absorb k \"random_absorb\" (ptr, ptr, i64, i64)\n"
+      "kernel sum k \"random_sum\" (ptr, ptr, i64)\n"
+      "kernel record k \"random_record\" (ptr, bool, i8, u16, i32, u64, f32, f64)\n"
+      "kernel refuse k \"random_refuse\" (i64)\n";
   buffers_.push_back({"w", "24", 24, false});
   if (chance(60)) buffers_.push_back({"s", "16", 16, true});
   if (chance(40)) buffers_.push_back({"v", "24", 24, true});
@@ -106,7 +114,7 @@ std::string RandomWriter::program() {
   finish();
   std::string results;
   for (const std::string& r : results_) results += (results.empty() ? "" : ", ") + r;
-  // Inputs stand before outputs.
+  // The grammar wants inputs before outputs.
   std::string ins, outs;
   for (size_t at = 0; at < declarations_.size();) {
     const size_t end = declarations_.find('\n', at) + 1;
@@ -114,7 +122,8 @@ std::string RandomWriter::program() {
     (declaration.compare(0, 7, "  input") == 0 ? ins : outs) += declaration;
     at = end;
   }
-  return head + "function f {\n" + ins + outs + "variant cpu {\n" + out_ + "return (" + results + ")\n}\n}\n";
+  return head + "function f {\n" + ins + outs + "variant cpu {\n" + out_ + "return (" + results +
+         ")\n}\n}\n";
 }
 
 std::string random_program(uint32_t seed) { return RandomWriter(seed).program(); }

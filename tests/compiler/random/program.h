@@ -1,14 +1,15 @@
-// Valid programs at random: every statement and scalar op of the text form, in blocks and loops that end.
+// Random valid programs. They use every statement and scalar op of the text form; their loops end.
 #pragma once
 
 #include <string>
 
 namespace husk::test {
 
-// The text of one program for the host with one function; the same seed gives the same text (of one C++ compiler: the
-// order in which calls compute their arguments is the compiler's choice). Its image is "random_kernels.so", its ops are
-// those of ops.h. Every byte that it reads was written before, and nothing that it
-// computes depends on where memory lies. Some programs fail at each run, some only for certain inputs.
+// The text of one program for the host with one function. A seed gives one text for each C++
+// compiler, since C++ does not define the order in which the arguments of a call are computed. The
+// program uses the image "random_kernels.so" and the ops of ops.h. It reads only bytes that were
+// written, and its results do not depend on addresses. Some programs fail in every run, some for
+// certain inputs.
 std::string random_program(uint32_t seed);
 
 }  // namespace husk::test

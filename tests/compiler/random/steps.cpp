@@ -16,27 +16,32 @@ void RandomWriter::launch() {
       line("launch change grid {} (both {}, {}, {}){}", grid, out.text, out.bytes, integer(2), at);
       break;
     case 1:
-      line("launch absorb grid {} (both {}, read {}, {}, {}){}", grid, out.text, in.text, out.bytes, in.bytes, at);
+      line("launch absorb grid {} (both {}, read {}, {}, {}){}", grid, out.text, in.text, out.bytes,
+           in.bytes, at);
       break;
     case 2:
       if (const RandomBuffer* cell = with_room(8, true); cell && cell->name != from.name)
-        line("launch sum grid {} (write {}[0, 8], read {}, {})", grid, cell->name, in.text, in.bytes);
+        line("launch sum grid {} (write {}[0, 8], read {}, {})", grid, cell->name, in.text,
+             in.bytes);
       break;
     case 3:
       if (const RandomBuffer* cell = with_room(32, true))
-        line("launch record grid {} (write {}[0, 32], {}, mod({}, 100), mod({}, 100), {}, 5, {}, {})", grid, cell->name,
-             integer(1), integer(2), integer(1), chance(90) ? "mod(" + integer(2) + ", 99)" : integer(2), plain_float(),
-             plain_float());
+        line(
+            "launch record grid {} (write {}[0, 32], {}, mod({}, 100), mod({}, 100), {}, 5, {}, "
+            "{})",
+            grid, cell->name, integer(1), integer(2), integer(1),
+            chance(90) ? "mod(" + integer(2) + ", 99)" : integer(2), plain_float(), plain_float());
       break;
     case 4:
       if (chance(10)) line("launch refuse grid {} ({})", grid, chance(70) ? "14" : integer(1));
       [[fallthrough]];
     default:
       if (chance(10)) {
-        line("launch mix grid {} (write {}, null, {}, 0, {}){}", grid, out.text, out.bytes, integer(1), at);
-      } else {
-        line("launch mix grid {} (write {}, read {}, {}, {}, {}){}", grid, out.text, in.text, out.bytes, in.bytes,
+        line("launch mix grid {} (write {}, null, {}, 0, {}){}", grid, out.text, out.bytes,
              integer(1), at);
+      } else {
+        line("launch mix grid {} (write {}, read {}, {}, {}, {}){}", grid, out.text, in.text,
+             out.bytes, in.bytes, integer(1), at);
       }
   }
 }
@@ -50,7 +55,9 @@ std::string RandomWriter::op_argument() {
     case 4: return "\"text\"";
     case 5: return "dtype f16";
     case 6: return "none";
-    case 7: return fmt::format("tensors [read tensor {}, none, read tensor {}]", tensor(any_buffer()), tensor(any_buffer()));
+    case 7:
+      return fmt::format("tensors [read tensor {}, none, read tensor {}]", tensor(any_buffer()),
+                         tensor(any_buffer()));
     default: return fmt::format("read tensor {}", tensor(any_buffer()));
   }
 }
@@ -66,24 +73,26 @@ void RandomWriter::external() {
   line("extern \"test::mix\" ({}{})", arguments, out);
 }
 
-// One to three steps that bring values, and names for those.
+// One to three steps with results, and lets that name the results.
 void RandomWriter::values() {
   std::vector<std::string> names;
   std::string takes;
-  auto bring = [&](bool is_float, const char* type) {
+  auto add_result = [&](bool is_float, const char* type) {
     const std::string name = fresh(is_float ? "g" : "r");
     const size_t n = names.size();
     const std::string_view t = type;
     if (is_float) {
-      takes += fmt::format("let {}_raw = fresult({})\nlet {} = fselect(fle({}_raw, 100.0), fmax({}_raw, -100.0), 0.5)\n",
-                           name, n, name, name, name);
+      takes += fmt::format(
+          "let {}_raw = fresult({})\nlet {} = fselect(fle({}_raw, 100.0), fmax({}_raw, -100.0), "
+          "0.5)\n",
+          name, n, name, name, name);
     } else if (t == "u8" || t == "i8" || t == "bool") {
       takes += fmt::format("let {} = range(result({}), -128, 255)\n", name, n);
     } else {
       takes += fmt::format("let {} = mod(result({}), {})\n", name, n, 2 + pick(60));
     }
     names.push_back(name);
-    (is_float ? floats_ : ints_).push_back("");   // its place; not yet known to the steps that follow
+    (is_float ? floats_ : ints_).push_back("");  // reserved; the next steps cannot use it
   };
   const size_t ints = ints_.size(), floats = floats_.size();
   std::vector<std::string> steps;
@@ -93,25 +102,41 @@ void RandomWriter::values() {
     if (chance(30)) {
       const bool two = chance(50);
       const std::string argument = chance(60) ? op_argument() : "none";
-      steps.push_back(fmt::format("extern \"test::measure:sizes\" ({}, read tensor {}, result int{})", argument,
-                                  tensor(any_buffer()), two ? ", result float" : ""));
-      bring(false, "i64");
-      if (two) bring(true, "f64");
+      steps.push_back(
+          fmt::format("extern \"test::measure:sizes\" ({}, read tensor {}, result int{})", argument,
+                      tensor(any_buffer()), two ? ", result float" : ""));
+      add_result(false, "i64");
+      if (two) add_result(true, "f64");
       continue;
     }
     const RandomBuffer* b = with_room(8, false);
     if (!b) continue;
-    struct Type { const char* name; int width; bool is_float; };
-    const Type type = one_of<Type>({{"u8", 1, false}, {"i8", 1, false}, {"bool", 1, false}, {"i16", 2, false},
-                                    {"u16", 2, false}, {"i32", 4, false}, {"u32", 4, false}, {"i64", 8, false},
-                                    {"f32", 4, true}, {"f64", 8, true}, {"f16", 2, true}, {"bf16", 2, true}});
+    struct Type {
+      const char* name;
+      int width;
+      bool is_float;
+    };
+    const Type type = one_of<Type>({{"u8", 1, false},
+                                    {"i8", 1, false},
+                                    {"bool", 1, false},
+                                    {"i16", 2, false},
+                                    {"u16", 2, false},
+                                    {"i32", 4, false},
+                                    {"u32", 4, false},
+                                    {"i64", 8, false},
+                                    {"f32", 4, true},
+                                    {"f64", 8, true},
+                                    {"f16", 2, true},
+                                    {"bf16", 2, true}});
     steps.push_back(fmt::format("read {} (read {}[{}, {}])", type.name, b->name,
-                                type.width * static_cast<int>(pick(uint32_t(8 / type.width))), type.width));
-    bring(type.is_float, type.name);
+                                type.width * static_cast<int>(pick(uint32_t(8 / type.width))),
+                                type.width));
+    add_result(type.is_float, type.name);
   }
   ints_.resize(ints);
   floats_.resize(floats);
-  for (const std::string& step : steps) out_ += step + "\n";   // whatever op_argument() named stands before
+  for (const std::string& step : steps)
+    out_ += step + "\n";  // op_argument() has written the lets that the step uses
   out_ += takes;
   for (const std::string& name : names) (name[0] == 'g' ? floats_ : ints_).push_back(name);
 }
@@ -155,11 +180,12 @@ void RandomWriter::when(int depth) {
   line("}}");
 }
 
-// A loop that counts in memory, so that it ends.
+// A loop with a counter in memory, so that it ends.
 void RandomWriter::loop(int depth) {
   const std::string count = fresh("k"), most = fresh("m"), turn = fresh("i");
   const size_t buffers = buffers_.size();
-  line("let {} = {}", most, chance(60) ? std::to_string(pick(4)) : fmt::format("mod({}, 4)", integer(1)));
+  line("let {} = {}", most,
+       chance(60) ? std::to_string(pick(4)) : fmt::format("mod({}, 4)", integer(1)));
   line("buffer {} bytes 8 align 8", count);
   line("fill i64 (write {}, 0)", count);
   line("loop {{");

@@ -1,4 +1,4 @@
-// The parts of a random program: numbers, memory, statements. One file each.
+// The writer of a random program. Each group of its methods has a file: numbers, memory, steps.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ struct RandomTensor {
   int rank;
 };
 
-// A buffer that statements may use: how many bytes it has, as an expression; `room` of them are certain.
+// A buffer that statements may use. Its size is an expression, which is at least `room`.
 struct RandomBuffer {
   std::string name, bytes;
   int room;
@@ -31,7 +31,9 @@ class RandomWriter {
   uint32_t pick(uint32_t n) { return random_() % n; }
   bool chance(uint32_t percent) { return pick(100) < percent; }
   template <class T>
-  const T& one_of(const std::vector<T>& all) { return all[pick(static_cast<uint32_t>(all.size()))]; }
+  const T& one_of(const std::vector<T>& all) {
+    return all[pick(static_cast<uint32_t>(all.size()))];
+  }
   template <class... Args>
   void line(fmt::format_string<Args...> format, Args&&... args) {
     out_ += fmt::format(format, std::forward<Args>(args)...) + "\n";
@@ -42,19 +44,19 @@ class RandomWriter {
   std::string integer(int depth);
   std::string floating(int depth);
   std::string condition();
-  std::string size();           // 0 ... 64 for certain
-  std::string plain_float();    // no NaN
+  std::string size();         // an expression with a value of 0..64
+  std::string plain_float();  // never NaN
   std::string int_leaf();
 
   // memory.cpp
   struct View {
-    std::string text, bytes;    // "b[0, n]", "n"
+    std::string text, bytes;  // "b[0, n]", "n"
   };
   View view(const RandomBuffer& b);
   const RandomBuffer& any_buffer() { return one_of(buffers_); }
-  // A buffer to write, or null; never `other`.
+  // A buffer to write that is not `other`; null if there is none.
   const RandomBuffer* target(const std::string& other = "");
-  // A buffer with at least so many bytes, or null.
+  // A buffer with at least `bytes` bytes; null if there is none.
   const RandomBuffer* with_room(int bytes, bool writable);
   std::string tensor(const RandomBuffer& b);
   void buffer();

@@ -3,7 +3,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* y[i] = total[i] += x[i], i < n: (ptr, ptr, ptr, i32) */
+/* y[i] = total[i] += x[i] for i < n. Parameters: x, total, y, n as (ptr, ptr, ptr, i32). */
 EXPORT void accumulate(const fake_grid* grid, void** params);
 extern EXPORT const uint32_t accumulate_param_sizes[];
 const uint32_t accumulate_param_sizes[] = {8, 8, 8, 4, FAKE_PARAMS_END};

@@ -1,8 +1,9 @@
-// SPECs of --input.
+// The values of --input.
+#include "run/inputs.h"
+
 #include <gtest/gtest.h>
 
-#include "run/failure.h"
-#include "run/inputs.h"
+#include "run/run_error.h"
 
 namespace husk::run_test {
 namespace {
@@ -42,7 +43,9 @@ TEST(RunInputs, RandomStaysInRangeAndRepeats) {
     EXPECT_EQ(t.bytes, tensor(std::string("1000x") + dtype + "=random").bytes);
     EXPECT_NE(t.bytes, tensor(std::string("1000x") + dtype + "=random", 1).bytes);
   }
-  const auto seeded = [](uint64_t seed) { return std::get<run::Tensor>(run::value_from_spec("9xf64=random", 0, seed)).bytes; };
+  const auto seeded = [](uint64_t seed) {
+    return std::get<run::Tensor>(run::value_from_spec("9xf64=random", 0, seed)).bytes;
+  };
   EXPECT_EQ(seeded(5), seeded(5));
   EXPECT_NE(seeded(5), seeded(6));
   EXPECT_EQ(seeded(0), tensor("9xf64=random").bytes);
@@ -50,20 +53,25 @@ TEST(RunInputs, RandomStaysInRangeAndRepeats) {
   const run::Tensor ints = tensor("1000xi64=random"), flags = tensor("100xbool=random");
   for (int i = 0; i < 1000; i++) seen[ints.integer(i)] = true;
   for (int i = 0; i < 100; i++) bools[flags.integer(i)] = true;
-  for (bool one : seen) EXPECT_TRUE(one);
+  for (bool was_seen : seen) EXPECT_TRUE(was_seen);
   EXPECT_TRUE(bools[0] && bools[1]);
 }
 
 TEST(RunInputs, Refuses) {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "neither a number"}, {"2x3xf32", "neither a number"}, {"2x3xq7=zeros", "q7 is no dtype"},
-      {"axf32=zeros", "a is no size"}, {"2x-3xf32=zeros", "sizes are 0 or more"}, {"2xf32=ones", "ones is none of"},
-      {"@/absent.npy", "/absent.npy"}, {"1.5.2", "neither a number"}};
+      {"", "neither a number"},
+      {"2x3xf32", "neither a number"},
+      {"2x3xq7=zeros", "q7 is not a dtype"},
+      {"axf32=zeros", "a is not a size"},
+      {"2x-3xf32=zeros", "sizes must not be negative"},
+      {"2xf32=ones", "ones is unknown"},
+      {"@/absent.npy", "/absent.npy"},
+      {"1.5.2", "neither a number"}};
   for (auto [spec, words] : cases) {
     try {
       run::value_from_spec(spec, 0);
       ADD_FAILURE() << spec;
-    } catch (const run::Failure& failure) {
+    } catch (const run::RunError& failure) {
       EXPECT_EQ(failure.code, run::exit_usage);
       EXPECT_NE(failure.text.find(words), std::string::npos) << failure.text;
     }

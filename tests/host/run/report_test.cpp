@@ -1,10 +1,10 @@
-// Comparison with expected tensors.
+// The comparison with expected tensors, and its tolerances.
+#include "run/report.h"
+
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <limits>
-
-#include "run/report.h"
 
 namespace husk::run_test {
 namespace {
@@ -19,7 +19,8 @@ bool close(const run::Tensor& got, const run::Tensor& expected, double relative,
   return run::print_comparison({"output", "y", "0", got}, expected, {relative, absolute});
 }
 
-const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
+const double nan = std::numeric_limits<double>::quiet_NaN(),
+             infinity = std::numeric_limits<double>::infinity();
 
 TEST(RunReport, Tolerances) {
   EXPECT_TRUE(close(of(HUSK_F32, {1, 2}), of(HUSK_F32, {1, 2}), 0, 0));
@@ -53,7 +54,8 @@ TEST(RunReport, NeighbouringLargeIntsDiffer) {
 }
 
 TEST(RunReport, TheUsersTolerancesReplaceTheUsual) {
-  EXPECT_GT(run::tolerance_for(HUSK_BF16, {}, {}).relative, run::tolerance_for(HUSK_F32, {}, {}).relative);
+  EXPECT_GT(run::tolerance_for(HUSK_BF16, {}, {}).relative,
+            run::tolerance_for(HUSK_F32, {}, {}).relative);
   EXPECT_EQ(run::tolerance_for(HUSK_I64, {}, {}).absolute, 0);
   EXPECT_EQ(run::tolerance_for(HUSK_F32, 0.5, {}).relative, 0.5);
   EXPECT_EQ(run::tolerance_for(HUSK_F32, {}, 0.5).absolute, 0.5);

@@ -1,44 +1,49 @@
-// Elements as numbers: every small float there is, rounding, ranges of ints.
+// Elements as numbers: every value of the small float types, rounding, and the ranges of ints.
+#include "run/tensor.h"
+
 #include <gtest/gtest.h>
-#include <husk/husk.h>
 
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "run/failure.h"
-#include "run/tensor.h"
+#include <husk/husk.h>
+
+#include "run/run_error.h"
 
 namespace husk::run_test {
 namespace {
 
 using run::Tensor;
 
-Tensor one(husk_dtype dtype) { return run::tensor_make(dtype, {1}); }
+Tensor element_of(husk_dtype dtype) { return run::tensor_make(dtype, {1}); }
 
 double rounded(husk_dtype dtype, double value) {
-  Tensor t = one(dtype);
+  Tensor t = element_of(dtype);
   t.set_number(0, value);
   return t.number(0);
 }
 
 Tensor of_bits(husk_dtype dtype, uint32_t bits) {
-  Tensor t = one(dtype);
+  Tensor t = element_of(dtype);
   std::memcpy(t.bytes.data(), &bits, t.bytes.size());
   return t;
 }
 
-const husk_dtype small_floats[] = {HUSK_F16, HUSK_BF16, HUSK_F8E4M3FN, HUSK_F8E5M2, HUSK_F8E4M3FNUZ, HUSK_F8E5M2FNUZ};
+const husk_dtype small_floats[] = {HUSK_F16,    HUSK_BF16,       HUSK_F8E4M3FN,
+                                   HUSK_F8E5M2, HUSK_F8E4M3FNUZ, HUSK_F8E5M2FNUZ};
 
-TEST(RunTensor, EverySmallFloatComesBack) {
+TEST(RunTensor, EverySmallFloatRoundTrips) {
   for (husk_dtype dtype : small_floats) {
     const uint32_t count = 1u << (8 * husk_dtype_size(dtype));
     for (uint32_t bits = 0; bits < count; bits++) {
       const double value = of_bits(dtype, bits).number(0);
-      Tensor again = one(dtype);
+      Tensor again = element_of(dtype);
       again.set_number(0, value);
-      if (std::isnan(value)) EXPECT_TRUE(std::isnan(again.number(0)));
-      else EXPECT_EQ(again.bytes, of_bits(dtype, bits).bytes) << husk_dtype_name(dtype) << " " << bits;
+      if (std::isnan(value)) {
+        EXPECT_TRUE(std::isnan(again.number(0)));
+      } else
+        EXPECT_EQ(again.bytes, of_bits(dtype, bits).bytes) << husk_dtype_name(dtype) << " " << bits;
     }
   }
 }
@@ -66,7 +71,8 @@ TEST(RunTensor, RoundsToNearestEven) {
       const double low = of_bits(dtype, bits).number(0), high = of_bits(dtype, bits + 1).number(0);
       if (!std::isfinite(low) || !std::isfinite(high)) continue;
       const double middle = (low + high) / 2;
-      EXPECT_EQ(rounded(dtype, middle), bits % 2 ? high : low) << husk_dtype_name(dtype) << " " << bits;
+      EXPECT_EQ(rounded(dtype, middle), bits % 2 ? high : low)
+          << husk_dtype_name(dtype) << " " << bits;
       EXPECT_EQ(rounded(dtype, std::nextafter(middle, low)), low);
       EXPECT_EQ(rounded(dtype, std::nextafter(middle, high)), high);
     }
@@ -78,14 +84,14 @@ TEST(RunTensor, IntsStopAtTheirEnds) {
   EXPECT_EQ(rounded(HUSK_I8, -1000), -128);
   EXPECT_EQ(rounded(HUSK_I32, std::numeric_limits<double>::quiet_NaN()), 0);
   EXPECT_EQ(rounded(HUSK_U16, 7.9), 7);
-  Tensor t = one(HUSK_I64);
+  Tensor t = element_of(HUSK_I64);
   t.set_number(0, 1e30);
   EXPECT_EQ(t.integer(0), std::numeric_limits<int64_t>::max());
 }
 
 TEST(RunTensor, LargeIntsAreExact) {
   const int64_t value = (int64_t{1} << 53) + 1;
-  Tensor t = one(HUSK_I64);
+  Tensor t = element_of(HUSK_I64);
   std::memcpy(t.bytes.data(), &value, sizeof value);
   EXPECT_EQ(t.integer(0), value);
 }
@@ -107,8 +113,8 @@ TEST(RunTensor, NamesDtypes) {
 }
 
 TEST(RunTensor, RefusesSizes) {
-  EXPECT_THROW(run::tensor_make(HUSK_F32, {2, -1}), run::Failure);
-  EXPECT_THROW(run::tensor_make(HUSK_F32, {int64_t{1} << 40, int64_t{1} << 40}), run::Failure);
+  EXPECT_THROW(run::tensor_make(HUSK_F32, {2, -1}), run::RunError);
+  EXPECT_THROW(run::tensor_make(HUSK_F32, {int64_t{1} << 40, int64_t{1} << 40}), run::RunError);
 }
 
 }  // namespace

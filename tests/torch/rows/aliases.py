@@ -1,11 +1,11 @@
-"""Outputs that share memory in eager mode: with an input, with one another, or as parts of one buffer."""
+"""Outputs that share memory in eager mode: with an input, with one another, or as parts of one
+buffer."""
 
 import torch
+from row_table import row_table
 from torch.export import Dim
 
-from table import table
-
-ROWS, row = table()
+ROWS, row = row_table()
 A = Dim("a", min=4, max=32)
 
 
@@ -84,12 +84,16 @@ def flipped(self, x):
 
 @row(torch.randn(5, 3))
 def expanded_output(self, x):
-  return x.sum(0, keepdim=True).expand(5, 3), torch.broadcast_to(x[:1], (2, 3)), torch.zeros(1).expand(3)
+  return (
+    x.sum(0, keepdim=True).expand(5, 3),
+    torch.broadcast_to(x[:1], (2, 3)),
+    torch.zeros(1).expand(3),
+  )
 
 
 @row(torch.randn(3, 3))
 def output_of_a_part(self, x):
-  """Only a part of what is computed goes out, at an odd place."""
+  """The output is only a part of the computed tensor, at an odd offset."""
   return (x + 1).flatten()[1:8]
 
 

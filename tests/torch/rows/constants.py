@@ -1,18 +1,21 @@
 """Weights, literals and the models of PyTorch's C++ wrapper tutorial."""
 
 import torch
+from row_table import row_table
 from torch import nn
 from torch.export import Dim
 from torch.nn import functional as F
 
-from table import table
-
-ROWS, row = table()
+ROWS, row = row_table()
 ROWS_DIM = Dim("rows", min=2, max=64)
 
 
-@row(torch.randn(4, 5), torch.randn(4, 5), shapes=({0: ROWS_DIM}, {0: ROWS_DIM}),
-     cases=[(torch.randn(2, 5), torch.randn(2, 5)), (torch.randn(64, 5), torch.randn(64, 5))])
+@row(
+  torch.randn(4, 5),
+  torch.randn(4, 5),
+  shapes=({0: ROWS_DIM}, {0: ROWS_DIM}),
+  cases=[(torch.randn(2, 5), torch.randn(2, 5)), (torch.randn(64, 5), torch.randn(64, 5))],
+)
 def sum_of_two(self, x, y):
   return (x + y).sum()
 
@@ -52,7 +55,7 @@ class sequence(nn.Module):
 
 @row(torch.randn(3, 4))
 class tied(nn.Module):
-  """One parameter by two names, and a view of it by a third."""
+  """One parameter has two names, and a view of it a third."""
 
   def __init__(self):
     super().__init__()
@@ -67,12 +70,17 @@ class tied(nn.Module):
 
 @row(torch.randn(3))
 class views_with_offsets(nn.Module):
-  """Constants that are parts of one storage, one of them with its rows apart."""
+  """Constants that are parts of one storage; one of them has gaps between its rows."""
 
   def __init__(self):
     super().__init__()
     whole = torch.randn(6, 4)
-    for name, view in {"whole": whole, "rows": whole[2:4], "column": whole[:, 1], "turned": whole[:3].t()}.items():
+    for name, view in {
+      "whole": whole,
+      "rows": whole[2:4],
+      "column": whole[:, 1],
+      "turned": whole[:3].t(),
+    }.items():
       self.register_buffer(name, view)
 
   def forward(self, x):
@@ -94,20 +102,29 @@ def constants_joined(self, x):
   return x @ torch.cat([self.a, self.b], dim=1)
 
 
-@row(torch.randn(5), buffers={"first": torch.tensor([1, 2, 3], dtype=torch.int8), "halves": torch.randn(7).half(),
-                              "doubles": torch.randn(3, dtype=torch.float64), "flag": torch.tensor([True, False, True])})
+@row(
+  torch.randn(5),
+  buffers={
+    "first": torch.tensor([1, 2, 3], dtype=torch.int8),
+    "halves": torch.randn(7).half(),
+    "doubles": torch.randn(3, dtype=torch.float64),
+    "flag": torch.tensor([True, False, True]),
+  },
+)
 def constants_of_odd_sizes(self, x):
   return x + self.first.sum(), self.halves * 2, self.doubles[self.flag.long()], self.flag
 
 
-@row(torch.arange(4), buffers={"zeros": torch.zeros(3, 2), "ones": torch.ones(2, dtype=torch.int64)})
+@row(
+  torch.arange(4), buffers={"zeros": torch.zeros(3, 2), "ones": torch.ones(2, dtype=torch.int64)}
+)
 def constants_of_one_value(self, x):
   return self.zeros + x[0], self.ones * x[1]
 
 
 @row(torch.randn(2, 4))
 class quantized_weights(nn.Module):
-  """Whole numbers and their scale, multiplied when they are used."""
+  """Integers and their scale, multiplied at each use."""
 
   def __init__(self):
     super().__init__()
@@ -120,7 +137,8 @@ class quantized_weights(nn.Module):
 
 @row(torch.randn(3, 4))
 class same_name_twice(nn.Module):
-  """Names of weights that differ only in what a name may not hold, and one that an input has."""
+  """Names of weights that differ only in characters that a name may not have, and the name of an
+  input."""
 
   def __init__(self):
     super().__init__()

@@ -1,13 +1,12 @@
 """Branches, loops and regions."""
 
 import torch
+from row_table import row_table
 from torch import nn
-from torch.export import Dim
 from torch._higher_order_ops.while_loop import while_loop
+from torch.export import Dim
 
-from table import table
-
-ROWS, row = table()
+ROWS, row = row_table()
 A = Dim("a", min=2, max=32)
 YES, NO = torch.tensor(True), torch.tensor(False)
 
@@ -22,7 +21,12 @@ def branch_by_a_sum(self, x):
   return torch.cond(x.sum() > 0, lambda x: x.exp(), lambda x: x - 1, (x,)) + 1
 
 
-@row(YES, NO, torch.randn(3), cases=[(NO, NO, torch.randn(3)), (NO, YES, torch.randn(3)), (YES, YES, torch.randn(3))])
+@row(
+  YES,
+  NO,
+  torch.randn(3),
+  cases=[(NO, NO, torch.randn(3)), (NO, YES, torch.randn(3)), (YES, YES, torch.randn(3))],
+)
 def branches_in_branches(self, p, q, x):
   def yes(q, x):
     return torch.cond(q, lambda x: x * 2, lambda x: x * 3, (x,))
@@ -33,7 +37,12 @@ def branches_in_branches(self, p, q, x):
   return torch.cond(p, yes, no, (q, x))
 
 
-@row(YES, torch.randn(2, 4), shapes=({}, {0: A}), cases=[(NO, torch.randn(5, 4)), (YES, torch.randn(9, 4))])
+@row(
+  YES,
+  torch.randn(2, 4),
+  shapes=({}, {0: A}),
+  cases=[(NO, torch.randn(5, 4)), (YES, torch.randn(9, 4))],
+)
 class branches_with_weights(nn.Module):
   def __init__(self):
     super().__init__()
@@ -45,7 +54,9 @@ class branches_with_weights(nn.Module):
 
 @row(YES, torch.randn(4, 6), cases=[(NO, torch.randn(4, 6))])
 def branches_of_views(self, p, x):
-  return torch.cond(p, lambda x: (x[1:3] + 1, x.t() * 2), lambda x: (x[:2] * 3, x.t() - 1), (x[:, 1:4],))
+  return torch.cond(
+    p, lambda x: (x[1:3] + 1, x.t() * 2), lambda x: (x[:2] * 3, x.t() - 1), (x[:, 1:4],)
+  )
 
 
 @row(YES, torch.randn(3), cases=[(NO, torch.randn(3))])
@@ -65,18 +76,33 @@ def branch_by_a_number(self, n, x):
   return torch.cond(n.item() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
 
 
-@row(torch.tensor(1), torch.randn(3), cases=[(torch.tensor(n), torch.randn(3)) for n in (0, 2)], least=(2, 12))
+@row(
+  torch.tensor(1),
+  torch.randn(3),
+  cases=[(torch.tensor(n), torch.randn(3)) for n in (0, 2)],
+  least=(2, 12),
+)
 def one_of_three(self, n, x):
   from torch._higher_order_ops import switch
+
   return switch(n, [lambda x: x + 1, lambda x: x * 2, lambda x: x.sin()], (x,))
 
 
-@row(torch.tensor(0), torch.randn(3), cases=[(torch.tensor(3), torch.randn(3)), (torch.tensor(5), torch.randn(3))])
+@row(
+  torch.tensor(0),
+  torch.randn(3),
+  cases=[(torch.tensor(3), torch.randn(3)), (torch.tensor(5), torch.randn(3))],
+)
 def loop(self, n, x):
   return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 1.5 + i), (n, x))
 
 
-@row(torch.tensor(0), torch.randn(2, 3), shapes=({}, {0: A}), cases=[(torch.tensor(1), torch.randn(7, 3))])
+@row(
+  torch.tensor(0),
+  torch.randn(2, 3),
+  shapes=({}, {0: A}),
+  cases=[(torch.tensor(1), torch.randn(7, 3))],
+)
 class loop_with_weights(nn.Module):
   def __init__(self):
     super().__init__()
@@ -99,7 +125,9 @@ class loop_with_convolution(nn.Module):
 @row(torch.tensor(0), torch.randn(3), cases=[(torch.tensor(2), torch.randn(3))])
 def loops_in_loops(self, n, x):
   def body(i, x):
-    _, y = while_loop(lambda j, y: j < i, lambda j, y: (j + 1, y * 0.5 + 1), (torch.zeros((), dtype=torch.int64), x))
+    _, y = while_loop(
+      lambda j, y: j < i, lambda j, y: (j + 1, y * 0.5 + 1), (torch.zeros((), dtype=torch.int64), x)
+    )
     return i + 1, y
 
   return while_loop(lambda i, x: i < 3, body, (n, x))
@@ -117,10 +145,16 @@ def loop_by_the_data(self, x):
   return while_loop(lambda x: x.abs().max() > 1, lambda x: (x * 0.5,), (x,))[0]
 
 
-@row(torch.tensor(0), torch.randn(3), torch.tensor(3), cases=[(torch.tensor(0), torch.randn(3), torch.tensor(1))])
+@row(
+  torch.tensor(0),
+  torch.randn(3),
+  torch.tensor(3),
+  cases=[(torch.tensor(0), torch.randn(3), torch.tensor(1))],
+)
 def branch_in_a_loop(self, n, x, limit):
   def body(i, x):
     return i + 1, torch.cond(i % 2 == 0, lambda x: x + 1, lambda x: x * 2, (x,))
+
   return while_loop(lambda i, x: i < limit, body, (n, x))[1]
 
 

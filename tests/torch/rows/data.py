@@ -1,17 +1,20 @@
-"""Numbers, indices and sizes that only the data decides."""
+"""Numbers, indices and sizes that depend on data."""
 
 import torch
+from row_table import row_table
 from torch.export import Dim
 
-from table import table
-
-ROWS, row = table()
+ROWS, row = row_table()
 A = Dim("a", min=2, max=32)
 AUTO = Dim.AUTO
 
 
-@row(torch.randn(4), torch.tensor(3), cases=[(torch.randn(4), torch.tensor(0)), (torch.randn(4), torch.tensor(9))],
-     wrong=[((torch.randn(4), torch.tensor(10)), "")])
+@row(
+  torch.randn(4),
+  torch.tensor(3),
+  cases=[(torch.randn(4), torch.tensor(0)), (torch.randn(4), torch.tensor(9))],
+  wrong=[((torch.randn(4), torch.tensor(10)), "")],
+)
 def number_from_a_tensor(self, x, n):
   v = n.item()
   torch._check(v >= 0)
@@ -19,12 +22,21 @@ def number_from_a_tensor(self, x, n):
   return x * v + 1, v
 
 
-@row(torch.randn(4), torch.tensor(2.5), torch.tensor(True), cases=[(torch.randn(4), torch.tensor(-0.5), torch.tensor(False))])
+@row(
+  torch.randn(4),
+  torch.tensor(2.5),
+  torch.tensor(True),
+  cases=[(torch.randn(4), torch.tensor(-0.5), torch.tensor(False))],
+)
 def floats_and_bools_from_tensors(self, x, f, b):
   return x * f.item(), f.item(), b.item()
 
 
-@row(torch.randn(10), torch.tensor(4), cases=[(torch.randn(10), torch.tensor(0)), (torch.randn(10), torch.tensor(10))])
+@row(
+  torch.randn(10),
+  torch.tensor(4),
+  cases=[(torch.randn(10), torch.tensor(0)), (torch.randn(10), torch.tensor(10))],
+)
 def slice_of_a_size(self, x, n):
   v = n.item()
   torch._check(v >= 0)
@@ -32,36 +44,62 @@ def slice_of_a_size(self, x, n):
   return x[:v] * 2, torch.ones(v)
 
 
-@row(torch.randn(10), torch.tensor(4), cases=[(torch.randn(10), torch.tensor(9)), (torch.randn(10), torch.tensor(-10))])
+@row(
+  torch.randn(10),
+  torch.tensor(4),
+  cases=[(torch.randn(10), torch.tensor(9)), (torch.randn(10), torch.tensor(-10))],
+)
 def picked(self, x, n):
   return x[n.item()] * 2
 
 
-@row(torch.tensor([[0, 1, 0], [2, 0, 3]]), cases=[(torch.zeros(2, 3, dtype=torch.int64),), (torch.ones(2, 3, dtype=torch.int64),)])
+@row(
+  torch.tensor([[0, 1, 0], [2, 0, 3]]),
+  cases=[(torch.zeros(2, 3, dtype=torch.int64),), (torch.ones(2, 3, dtype=torch.int64),)],
+)
 def places(self, x):
   return x.nonzero(), x.nonzero().shape[0]
 
 
-@row(torch.randn(5, 3), shapes=({0: A},), cases=[(torch.randn(9, 3),), (-torch.ones(4, 3),), (torch.ones(3, 3),)])
+@row(
+  torch.randn(5, 3),
+  shapes=({0: A},),
+  cases=[(torch.randn(9, 3),), (-torch.ones(4, 3),), (torch.ones(3, 3),)],
+)
 def chosen(self, x):
-  """Elements and rows where a condition holds."""
+  """Elements and rows that satisfy a condition."""
   return x[x > 0], x[x.sum(1) > 0] * 2, torch.masked_select(x, x < 0)
 
 
-@row(torch.randn(3, 2), torch.tensor([2, 0, 3]), cases=[(torch.randn(3, 2), torch.tensor([0, 0, 0])),
-                                                      (torch.randn(3, 2), torch.tensor([1, 5, 2]))])
+@row(
+  torch.randn(3, 2),
+  torch.tensor([2, 0, 3]),
+  cases=[
+    (torch.randn(3, 2), torch.tensor([0, 0, 0])),
+    (torch.randn(3, 2), torch.tensor([1, 5, 2])),
+  ],
+)
 def repeated(self, x, times):
   return torch.repeat_interleave(x, times, dim=0) + 1
 
 
-@row(torch.tensor([1, 0, 2, 0, 3]), torch.randn(5, 2), cases=[(torch.tensor([1, 1, 1, 1, 1]), torch.randn(5, 2))])
+@row(
+  torch.tensor([1, 0, 2, 0, 3]),
+  torch.randn(5, 2),
+  cases=[(torch.tensor([1, 1, 1, 1, 1]), torch.randn(5, 2))],
+)
 def product_of_what_was_found(self, x, y):
   at = x.nonzero().squeeze(1)
   found = y[at]
   return found @ torch.ones(2, 3), found.sum(0), torch.cat([found, found])
 
 
-@row(torch.randn(4, 6), torch.tensor(2), torch.tensor(3), cases=[(torch.randn(4, 6), torch.tensor(1), torch.tensor(5))])
+@row(
+  torch.randn(4, 6),
+  torch.tensor(2),
+  torch.tensor(3),
+  cases=[(torch.randn(4, 6), torch.tensor(1), torch.tensor(5))],
+)
 def sums_of_sizes(self, x, n, m):
   a, b = n.item(), m.item()
   for v in (a, b):
@@ -85,8 +123,15 @@ def number_that_is_a_size(self, x, n):
   return x + torch.ones(v, 1)
 
 
-@row(torch.randn(8, 3), torch.tensor(2), torch.tensor(5), cases=[(torch.randn(8, 3), torch.tensor(0), torch.tensor(8)),
-                                                                (torch.randn(8, 3), torch.tensor(5), torch.tensor(5))])
+@row(
+  torch.randn(8, 3),
+  torch.tensor(2),
+  torch.tensor(5),
+  cases=[
+    (torch.randn(8, 3), torch.tensor(0), torch.tensor(8)),
+    (torch.randn(8, 3), torch.tensor(5), torch.tensor(5)),
+  ],
+)
 def slice_between(self, x, n, m):
   a, b = n.item(), m.item()
   torch._check(a >= 0)

@@ -1,12 +1,11 @@
-"""Operators that are called, not compiled."""
+"""Operators that are called and not compiled."""
 
 import torch
+from row_table import row_table
 from torch.export import Dim
 from torch.nn import functional as F
 
-from table import table
-
-ROWS, row = table()
+ROWS, row = row_table()
 A = Dim("a", min=2, max=32)
 
 
@@ -15,7 +14,10 @@ def joined_bytes(self, x):
   return torch.cat([x, x + 1]), torch.cat([x, x], 1)
 
 
-@row(torch.complex(torch.randn(3, 4), torch.randn(3, 4)), torch.complex(torch.randn(3, 4), torch.randn(3, 4)))
+@row(
+  torch.complex(torch.randn(3, 4), torch.randn(3, 4)),
+  torch.complex(torch.randn(3, 4), torch.randn(3, 4)),
+)
 def complex_numbers(self, x, y):
   return x + y, x * y, x.abs(), x.conj().resolve_conj(), x.sum(), -x, x / y
 
@@ -38,8 +40,12 @@ def made_complex(self, x, y):
 
 @row(torch.zeros(4, 5), torch.randint(0, 4, (2, 5)), torch.randn(2, 5))
 def scattered(self, x, at, values):
-  return (x.scatter(0, at, values), x.scatter(0, at, 2.5), x.scatter_add(0, at, values),
-          x.scatter_reduce(0, at, values, "amax"))
+  return (
+    x.scatter(0, at, values),
+    x.scatter(0, at, 2.5),
+    x.scatter_add(0, at, values),
+    x.scatter_reduce(0, at, values, "amax"),
+  )
 
 
 @row(torch.zeros(4, 5), torch.randint(0, 4, (2, 5)), torch.randn(2, 5))
@@ -51,7 +57,13 @@ def scattered_in_place(self, x, at, values):
 
 @row(torch.randn(4, 3, 2), torch.tensor([1, 3]), torch.tensor([0, 1]))
 def indexed(self, x, i, j):
-  return x[i], x[i, :, j], x[:, None, i[:1]], x.index_select(0, i), x.gather(0, i.view(2, 1, 1).expand(2, 3, 2))
+  return (
+    x[i],
+    x[i, :, j],
+    x[:, None, i[:1]],
+    x.index_select(0, i),
+    x.gather(0, i.view(2, 1, 1).expand(2, 3, 2)),
+  )
 
 
 @row(torch.randn(4, 3, 2), torch.tensor([1, 3]), torch.randn(4, 2, 2))
@@ -83,29 +95,45 @@ def counted(self, n, x):
   return torch.histc(x, bins=4, min=0, max=1), torch.nn.functional.one_hot(n, 5)
 
 
-@row(torch.randn(2, 2, 4, 4), torch.rand(2, 3, 3, 2) * 2 - 1, tolerance={"rtol": 1e-4, "atol": 1e-4})
+@row(
+  torch.randn(2, 2, 4, 4), torch.rand(2, 3, 3, 2) * 2 - 1, tolerance={"rtol": 1e-4, "atol": 1e-4}
+)
 def sampled_at_a_grid(self, x, grid):
   return F.grid_sample(x, grid, align_corners=False)
 
 
 @row(torch.randn(8), torch.randn(2, 5), tolerance={"rtol": 1e-4, "atol": 1e-4})
 def transforms(self, x, y):
-  """Fourier transforms, whole and of windows."""
-  return (torch.fft.fft(x), torch.fft.rfft(y), torch.fft.irfft(torch.fft.rfft(x)),
-          torch.fft.fft2(torch.complex(y, y.flip(0))))
+  """Fourier transforms of whole tensors and of windows."""
+  return (
+    torch.fft.fft(x),
+    torch.fft.rfft(y),
+    torch.fft.irfft(torch.fft.rfft(x)),
+    torch.fft.fft2(torch.complex(y, y.flip(0))),
+  )
 
 
 @row(torch.randn(64), tolerance={"rtol": 1e-4, "atol": 1e-4})
 def windows(self, x):
-  return torch.stft(x, 16, hop_length=8, window=torch.hann_window(16), return_complex=True).abs(), torch.hann_window(10)
+  return torch.stft(
+    x, 16, hop_length=8, window=torch.hann_window(16), return_complex=True
+  ).abs(), torch.hann_window(10)
 
 
-@row(torch.randn(3, 4), torch.randn(2, 3, 5), torch.randn(2, 5, 4), tolerance={"rtol": 1e-4, "atol": 1e-4})
+@row(
+  torch.randn(3, 4),
+  torch.randn(2, 3, 5),
+  torch.randn(2, 5, 4),
+  tolerance={"rtol": 1e-4, "atol": 1e-4},
+)
 def sum_of_batched_products(self, x, y, z):
   return torch.addbmm(x, y, z)
 
 
-@row(torch.randint(-100, 100, (32, 16), dtype=torch.int8), torch.randint(-100, 100, (16, 8), dtype=torch.int8))
+@row(
+  torch.randint(-100, 100, (32, 16), dtype=torch.int8),
+  torch.randint(-100, 100, (16, 8), dtype=torch.int8),
+)
 def products_of_bytes(self, x, y):
   return torch._int_mm(x, y)
 
@@ -115,12 +143,23 @@ def distances(self, x, y):
   return torch.cdist(x, y)
 
 
-@row(torch.randn(2, 1, 3, 4, 4), torch.rand(2, 3, 2, 2, 3) * 2 - 1, tolerance={"rtol": 1e-4, "atol": 1e-4})
+@row(
+  torch.randn(2, 1, 3, 4, 4),
+  torch.rand(2, 3, 2, 2, 3) * 2 - 1,
+  tolerance={"rtol": 1e-4, "atol": 1e-4},
+)
 def sampled_in_space(self, x, grid):
   return F.grid_sample(x, grid, align_corners=True)
 
 
 @row(torch.randn(3, 4), 2, torch.tensor(True), 1.5)
 def odd_scalars(self, x, n, flag, f):
-  """Whole numbers and bools where an operator takes any number."""
-  return torch.add(flag, x > 0, alpha=True), torch.add(x, 3, alpha=2), torch.pow(x.abs(), 2), x + True, torch.sub(x, f, alpha=n), torch.scalar_tensor(n) + x
+  """Integers and bools for arguments that take any number."""
+  return (
+    torch.add(flag, x > 0, alpha=True),
+    torch.add(x, 3, alpha=2),
+    torch.pow(x.abs(), 2),
+    x + True,
+    torch.sub(x, f, alpha=n),
+    torch.scalar_tensor(n) + x,
+  )

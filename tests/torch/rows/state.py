@@ -1,12 +1,11 @@
-"""What is written in place: buffers of the model, and inputs."""
+"""Writes in place: to buffers of the model and to inputs."""
 
 import torch
+from row_table import row_table
 from torch import nn
 from torch.export import Dim
 
-from table import table
-
-ROWS, row = table()
+ROWS, row = row_table()
 A = Dim("a", min=2, max=32)
 
 
@@ -16,9 +15,11 @@ def counter(self, x):
   return x * self.count, self.count + 0
 
 
-@row(torch.randn(3), runs=3, buffers={"sum": torch.zeros(3), "seed": torch.arange(6.0).reshape(2, 3)})
+@row(
+  torch.randn(3), runs=3, buffers={"sum": torch.zeros(3), "seed": torch.arange(6.0).reshape(2, 3)}
+)
 def sums(self, x):
-  """One starts as a fill, the other with values."""
+  """One state starts as a fill, the other with values."""
   self.sum += x
   self.seed.mul_(2)
   return self.sum.clone(), self.seed[1]
@@ -42,16 +43,25 @@ def padded_input_written(self, x):
   return x + 0
 
 
-@row(torch.randn(2, 1, 4), torch.tensor([5]), runs=2, cases=[(torch.randn(2, 1, 4), torch.tensor([0]))],
-     buffers={"k": torch.zeros(2, 16, 4)})
+@row(
+  torch.randn(2, 1, 4),
+  torch.tensor([5]),
+  runs=2,
+  cases=[(torch.randn(2, 1, 4), torch.tensor([0]))],
+  buffers={"k": torch.zeros(2, 16, 4)},
+)
 def cache_by_index(self, x, at):
   self.k.index_copy_(1, at, x)
   return self.k.sum(1), self.k[:, 5]
 
 
-@row(torch.randn(2, 4), runs=3, buffers={"k": torch.zeros(8, 2, 4), "at": torch.zeros(1, dtype=torch.int64)})
+@row(
+  torch.randn(2, 4),
+  runs=3,
+  buffers={"k": torch.zeros(8, 2, 4), "at": torch.zeros(1, dtype=torch.int64)},
+)
 def cache_with_its_place(self, x):
-  """The place is state as well."""
+  """The position is state as well."""
   self.k.index_copy_(0, self.at, x[None])
   self.at.add_(1)
   return self.k.sum(0), self.at.clone()
@@ -65,7 +75,7 @@ def scattered(self, x, at):
 
 @row(torch.randn(4, 3), runs=2)
 class batch_norm(nn.Module):
-  """In training: the averages go on."""
+  """In training mode the running averages change."""
 
   def __init__(self):
     super().__init__()
@@ -77,7 +87,8 @@ class batch_norm(nn.Module):
 
 @row(torch.randn(3), refused="aliased inputs that are mutated")
 class views_of_state(nn.Module):
-  """Two views of one storage; one writes, the other reads: torch.export refuses it. From two functions it works."""
+  """Two views of one storage, one of which is written: torch.export refuses it in one function and
+  accepts it in two functions."""
 
   def __init__(self):
     super().__init__()
@@ -92,7 +103,7 @@ class views_of_state(nn.Module):
 
 @row(torch.randn(3), runs=2, buffers={"last": torch.zeros(3)})
 def state_given_back(self, x):
-  """What goes out is what was there before, and what is there now."""
+  """The outputs are the value before the write and the value after it."""
   before = self.last.clone()
   self.last.copy_(x * 2)
   return before, self.last
@@ -106,24 +117,43 @@ def swapped(self, x, y):
   return x + y
 
 
-@row(torch.randn(3), runs=2, buffers={"flag": torch.tensor(False), "small": torch.ones(5, dtype=torch.uint8)})
+@row(
+  torch.randn(3),
+  runs=2,
+  buffers={"flag": torch.tensor(False), "small": torch.ones(5, dtype=torch.uint8)},
+)
 def state_of_small_dtypes(self, x):
   self.flag.logical_not_()
   self.small.mul_(3)
   return torch.where(self.flag, x, -x), self.small.clone()
 
 
-@row(torch.randn(2, 3), runs=2, shapes=({0: A},), cases=[(torch.randn(5, 3),)], buffers={"mean": torch.zeros(3)})
+@row(
+  torch.randn(2, 3),
+  runs=2,
+  shapes=({0: A},),
+  cases=[(torch.randn(5, 3),)],
+  buffers={"mean": torch.zeros(3)},
+)
 def running_mean(self, x):
   self.mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
   return x - self.mean
 
 
-@row(torch.randn(4), runs=2, buffers={
-    "f16": torch.zeros(4, dtype=torch.float16), "bf16": torch.full((4,), 1.5, dtype=torch.bfloat16),
-    "f64": torch.zeros(4, dtype=torch.float64), "f8": torch.zeros(4, dtype=torch.float8_e5m2),
-    "i16": torch.full((4,), -7, dtype=torch.int16), "c64": torch.zeros(4, dtype=torch.complex64),
-    "zero": torch.full((4,), -0.0), "nan": torch.full((4,), float("nan"))})
+@row(
+  torch.randn(4),
+  runs=2,
+  buffers={
+    "f16": torch.zeros(4, dtype=torch.float16),
+    "bf16": torch.full((4,), 1.5, dtype=torch.bfloat16),
+    "f64": torch.zeros(4, dtype=torch.float64),
+    "f8": torch.zeros(4, dtype=torch.float8_e5m2),
+    "i16": torch.full((4,), -7, dtype=torch.int16),
+    "c64": torch.zeros(4, dtype=torch.complex64),
+    "zero": torch.full((4,), -0.0),
+    "nan": torch.full((4,), float("nan")),
+  },
+)
 def state_of_every_dtype(self, x):
   """Fills of each kind."""
   before = [getattr(self, name).clone() for name in ("f16", "bf16", "f64", "i16", "zero", "nan")]

@@ -1,31 +1,49 @@
-"""What goes in and out, and how it nests."""
+"""Inputs and outputs, and how they nest."""
 
 import collections
 
 import torch
+from row_table import row_table
 from torch.export import Dim
 
-from table import table
-
-ROWS, row = table()
+ROWS, row = row_table()
 A = Dim("a", min=2, max=32)
 Pair = collections.namedtuple("Pair", "first second")
 
 
-@row(torch.randn(3), 4, 2.5, True, None, wrong=[((torch.randn(3), 5, 2.5, True, None), "n"),
-                                               ((torch.randn(3), 4, 2.25, True, None), "the value of f"),
-                                               ((torch.randn(3), 4, 2.5, False, None), "the value of b")])
+@row(
+  torch.randn(3),
+  4,
+  2.5,
+  True,
+  None,
+  wrong=[
+    ((torch.randn(3), 5, 2.5, True, None), "n"),
+    ((torch.randn(3), 4, 2.25, True, None), "the value of f"),
+    ((torch.randn(3), 4, 2.5, False, None), "the value of b"),
+  ],
+)
 def numbers_that_are_constants(self, x, n, f, b, nothing):
   return x * f + n if b else x
 
 
-@row(torch.randn(4, 3), 7, shapes=({0: A}, Dim.DYNAMIC), cases=[(torch.randn(5, 3), 0), (torch.randn(2, 3), 2**40)])
+@row(
+  torch.randn(4, 3),
+  7,
+  shapes=({0: A}, Dim.DYNAMIC),
+  cases=[(torch.randn(5, 3), 0), (torch.randn(2, 3), 2**40)],
+)
 def ints_of_any_size(self, x, n):
   return x * n, x.shape[0] * 2 + n, n
 
 
-@row(torch.randn(6), 3, shapes=({}, Dim.DYNAMIC), cases=[(torch.randn(6), 2), (torch.randn(6), 6)],
-     wrong=[((torch.randn(6), 7), "6")])
+@row(
+  torch.randn(6),
+  3,
+  shapes=({}, Dim.DYNAMIC),
+  cases=[(torch.randn(6), 2), (torch.randn(6), 6)],
+  wrong=[((torch.randn(6), 7), "6")],
+)
 def int_that_is_a_size(self, x, n):
   torch._check(n >= 2)
   torch._check(n <= 6)
@@ -37,7 +55,10 @@ def numbers_out(self, x):
   return x.shape[0], x.shape[0] * 0.5, x.shape[0] > 4, None, x.shape[0] // 2, 3, 2.5, True
 
 
-@row({"a": torch.randn(3), "b": (torch.randn(3), [torch.randn(3)])}, kwargs={"scale": torch.tensor(2.0)})
+@row(
+  {"a": torch.randn(3), "b": (torch.randn(3), [torch.randn(3)])},
+  kwargs={"scale": torch.tensor(2.0)},
+)
 def nested(self, given, scale):
   b, (c,) = given["b"]
   return {"sum": given["a"] + b, "more": [c * scale, {"deep": (b, None)}]}, scale
@@ -80,7 +101,7 @@ def lists(self, x, parts):
 
 @row(torch.randn(4, 5))
 def named_tuples(self, x):
-  """PyTorch's own: largest with indices, sorted with indices."""
+  """Named tuples of PyTorch: the largest elements with indices, sorted elements with indices."""
   return torch.max(x, 1), torch.aminmax(x, dim=0), Pair(x + 1, x)
 
 
@@ -104,14 +125,20 @@ def scalars_as_tensors(self, f, n, b):
   return f * n, torch.where(b, f, -f), n + 1, ~b
 
 
-@row(torch.randn(4, 3), 3, 5, shapes=({0: A}, Dim.DYNAMIC, Dim.DYNAMIC), cases=[(torch.randn(4, 3), 7, 2)])
+@row(
+  torch.randn(4, 3),
+  3,
+  5,
+  shapes=({0: A}, Dim.DYNAMIC, Dim.DYNAMIC),
+  cases=[(torch.randn(4, 3), 7, 2)],
+)
 def arithmetic_of_ints(self, x, n, m):
   return n + m, n * m, n // m, n % m, n - m, x + n * m, n < m, n == m, x.shape[0] ** 2
 
 
 @row(torch.randn(3), torch.randn(3), name="x")
 def _(self, output, s0):
-  """Names that could be mistaken."""
+  """Names that could be confused with words of the text form."""
   return {"x": output + s0, "result": output * 2, "buf0": s0 * 2, "0": output - s0}
 
 
