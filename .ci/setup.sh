@@ -1,35 +1,59 @@
 #!/usr/bin/env bash
-# Installs what Husk is built and tested with, on Debian 12 or Ubuntu 24.04: packages of the distribution, and a Python
-# environment in build/venv with the PyTorch that the exporter is tested with. Does nothing where both are there.
-#   .ci/setup.sh [--no-python | --torch-2.15]     the latter: another environment, build/venv215, with the newest PyTorch
+# Installs the tools that Husk is built and tested with, on Debian 12 or Ubuntu 24.04: packages of
+# the distribution, and Python environments under build/. It prints first what it will install, and
+# does nothing if all is there.
+#   .ci/setup.sh [OPTION...]
+#     --no-python    no Python environment
+#     --torch-2.15   also build/venv215, with the newest PyTorch that the exporter supports
+#     --style        also build/venv-style, with the tools of tests/style.sh
+# Without an option it makes build/venv, with the PyTorch that the exporter is tested with.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(g++ clang libclang-rt-dev cmake ninja-build flatbuffers-compiler libflatbuffers-dev libmimalloc-dev
-  libcli11-dev libfmt-dev nlohmann-json3-dev libdlpack-dev libgtest-dev python3-dev python3-venv ca-certificates
-  g++-aarch64-linux-gnu qemu-user)   # the aarch64 stage of tests/run.sh
+packages=(g++ clang libclang-rt-dev cmake ninja-build flatbuffers-compiler libflatbuffers-dev
+  libmimalloc-dev libcli11-dev libfmt-dev nlohmann-json3-dev libdlpack-dev libgtest-dev
+  doxygen pkgconf python3-dev python3-venv ca-certificates
+  g++-aarch64-linux-gnu qemu-user)   # the last two: the stage aarch64 of tests/run.sh
+declare -A environments=([venv]=compiler/torch/requirements.txt)
+for option; do
+  case $option in
+    --no-python) environments=() ;;
+    --torch-2.15) environments[venv215]=compiler/torch/requirements-2.15.txt ;;
+    --style) environments[venv-style]=.ci/requirements-style.txt ;;
+    *) echo ".ci/setup.sh: no option '$option'" >&2; exit 2 ;;
+  esac
+done
 
 missing=()
 for package in "${packages[@]}"; do
-  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+  status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
+  [[ $status == *"ok installed"* ]] || missing+=("$package")
 done
-if ((${#missing[@]})); then
-  echo "== packages: ${missing[*]}"
-  root=()
-  ((EUID == 0)) || root=(sudo)
-  "${root[@]}" apt-get update -q
-  DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -q -y --no-install-recommends "${missing[@]}"
-fi
-[[ ${1:-} == --no-python ]] && exit 0
+for name in "${!environments[@]}"; do
+  ! cmp -s "${environments[$name]}" "build/$name/.requirements" || unset "environments[$name]"
+done
 
-# environment FOLDER REQUIREMENTS
-environment() {
-  cmp -s "$2" "$1/.requirements" && return
-  echo "== Python packages into $1 (PyTorch is about 2.5 GB to download)"
-  mkdir -p build
-  [[ -x $1/bin/pip ]] || "${HUSK_PYTHON:-/usr/bin/python3}" -m venv "$1"
-  "$1"/bin/pip install --disable-pip-version-check --progress-bar "$([[ -t 1 ]] && echo on || echo off)" -q -r "$2"
-  cp "$2" "$1/.requirements"
-}
-environment build/venv compiler/torch/requirements.txt
-[[ ${1:-} != --torch-2.15 ]] || environment build/venv215 compiler/torch/requirements-2.15.txt
+root=()
+((EUID == 0)) || root=(sudo)
+((${#missing[@]} == 0)) || echo "== installs with ${root[*]:-} apt-get: ${missing[*]}"
+for name in "${!environments[@]}"; do
+  size=
+  [[ $name == venv-style ]] || size=" (PyTorch is a download of about 2.5 GB)"
+  echo "== installs from PyPI into build/$name:" \
+    "$(grep -v '^#' "${environments[$name]}" | tr '\n' ' ')$size"
+done
+
+if ((${#missing[@]})); then
+  "${root[@]}" apt-get update -q
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -q -y --no-install-recommends "${missing[@]}"
+fi
+progress=$([[ -t 1 ]] && echo on || echo off)
+mkdir -p build
+for name in "${!environments[@]}"; do
+  folder=build/$name
+  [[ -x $folder/bin/pip ]] || "${HUSK_PYTHON:-/usr/bin/python3}" -m venv "$folder"
+  "$folder"/bin/pip install --disable-pip-version-check --progress-bar "$progress" -q \
+    -r "${environments[$name]}"
+  cp "${environments[$name]}" "$folder/.requirements"
+done

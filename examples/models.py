@@ -1,5 +1,6 @@
-"""Small models to export and run. Each function returns (model, args, dynamic_shapes), seeded: the same bytes every
-time.
+"""Small models to export and run. The functions that MODELS lists return (model, args,
+dynamic_shapes). Weights and inputs come from a fixed seed, so that every export writes the same
+bytes.
 
   python -m husk examples/models.py:gpt -o gpt.husk
 """
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 
 
 class Sum(nn.Module):
-  """Everything of two tensors, added up."""
+  """The sum of all elements of two tensors."""
 
   def forward(self, x, y):
     return (x + y).sum()
@@ -23,7 +24,7 @@ def sum_of_two():
 
 
 class Mlp(nn.Module):
-  """Two layers around a LayerNorm, and a buffer that counts the calls."""
+  """Two linear layers with a LayerNorm between them, and a buffer that counts the calls."""
 
   def __init__(self, inputs=32, hidden=64, outputs=10):
     super().__init__()
@@ -43,7 +44,8 @@ def mlp():
 
 
 class Block(nn.Module):
-  """One layer of a GPT: causal attention and a feed-forward part, each behind a norm and around a residual."""
+  """One layer of a GPT: causal attention, then a feed-forward part. Each of the two applies a
+  LayerNorm to its input first, and its result is added to the input."""
 
   def __init__(self, width, heads):
     super().__init__()
@@ -57,15 +59,18 @@ class Block(nn.Module):
 
   def forward(self, x):
     batch, length, width = x.shape
-    q, k, v = (part.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
-               for part in self.qkv(self.norm_in(x)).split(width, dim=-1))
+    q, k, v = (
+      part.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+      for part in self.qkv(self.norm_in(x)).split(width, dim=-1)
+    )
     attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
     x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
     return x + self.down(F.gelu(self.up(self.norm_mid(x))))
 
 
 class Gpt(nn.Module):
-  """Token and position embeddings, blocks, and a head tied to the token embedding."""
+  """A GPT: embeddings of tokens and positions, blocks, and a head that shares its weight with the
+  token embedding."""
 
   def __init__(self, vocabulary=256, width=128, layers=4, heads=4, context=128):
     super().__init__()
@@ -90,7 +95,8 @@ def gpt():
 
 
 class CachedBlock(Block):
-  """The same over a cache: `at` says which positions `x` holds; it attends to all that came before."""
+  """A Block with a cache of keys and values. Row i of `x` is the token at position `at[i]`, which
+  attends to itself and to all earlier positions."""
 
   def __init__(self, width, heads, context):
     super().__init__(width, heads)
@@ -99,8 +105,10 @@ class CachedBlock(Block):
 
   def forward(self, x, at):
     length, width = x.shape
-    q, k, v = (part.view(length, self.heads, width // self.heads).transpose(0, 1)
-               for part in self.qkv(self.norm_in(x)).split(width, dim=-1))
+    q, k, v = (
+      part.view(length, self.heads, width // self.heads).transpose(0, 1)
+      for part in self.qkv(self.norm_in(x)).split(width, dim=-1)
+    )
     self.keys.index_copy_(1, at, k)
     self.values.index_copy_(1, at, v)
     seen = torch.arange(self.keys.shape[1], device=x.device) <= at[:, None]
@@ -110,13 +118,15 @@ class CachedBlock(Block):
 
 
 class CachedGpt(Gpt):
-  """A Gpt that continues one sequence: `prefill` takes its beginning, `decode` the next token; both give the logits of the
-  token after that. What they share is in buffers, which become the session's state."""
+  """A Gpt that continues one sequence. `prefill` takes the first tokens of the sequence, `decode`
+  takes the next token; both return the logits of the token that follows. The caches and the
+  position are buffers that both methods use, and become state of the session."""
 
   def __init__(self, vocabulary=256, width=128, layers=4, heads=4, context=128):
     super().__init__(vocabulary, width, layers, heads, context)
     self.blocks = nn.ModuleList(CachedBlock(width, heads, context) for _ in range(layers))
-    self.head = nn.Linear(width, vocabulary, bias=False)     # tied and untrained it would repeat the last token for ever
+    # The head has a weight of its own: an untrained model with a tied head repeats the last token.
+    self.head = nn.Linear(width, vocabulary, bias=False)
     self.register_buffer("position", torch.zeros(1, dtype=torch.int64))
 
   def prefill(self, tokens):
@@ -133,18 +143,27 @@ class CachedGpt(Gpt):
 
 
 def generate():
-  """Two functions of one model, for examples/generate."""
+  """Two functions of one model, which examples/generate runs."""
   import husk
+
   torch.manual_seed(4)
   model = CachedGpt().eval()
   prompt, token = torch.arange(8), torch.zeros(1, dtype=torch.int64)
-  return {"prefill": husk.Function(model, (prompt,), dynamic_shapes={"tokens": {0: Dim("length", min=1, max=128)}}, method="prefill"),
-          "decode": husk.Function(model, (token,), method="decode")}
+  return {
+    "prefill": husk.Function(
+      model,
+      (prompt,),
+      dynamic_shapes={"tokens": {0: Dim("length", min=1, max=128)}},
+      method="prefill",
+    ),
+    "decode": husk.Function(model, (token,), method="decode"),
+  }
 
 
 class Branches(nn.Module):
-  """Two chains that know nothing of one another, joined at the end: softmax and normalisation over alternating axes, so
-  that no two steps of a chain fuse into one kernel. `power` is an int that kernels take as an argument."""
+  """Two independent chains of steps, whose results are added. The steps are softmaxes and
+  normalisations over alternating axes, so that no two steps of a chain fuse into one kernel.
+  `power` is an int that kernels take as an argument."""
 
   def forward(self, x, y, power):
     torch._check(power >= 1)
@@ -161,8 +180,11 @@ class Branches(nn.Module):
 def branches():
   torch.manual_seed(3)
   rows = Dim("rows", min=2, max=512)
-  return (Branches(), (torch.randn(8, 48), torch.randn(8, 48), 3),
-          {"x": {0: rows}, "y": {0: rows}, "power": Dim.DYNAMIC})
+  return (
+    Branches(),
+    (torch.randn(8, 48), torch.randn(8, 48), 3),
+    {"x": {0: rows}, "y": {0: rows}, "power": Dim.DYNAMIC},
+  )
 
 
 MODELS = {"sum": sum_of_two, "mlp": mlp, "gpt": gpt, "branches": branches}

@@ -1,5 +1,6 @@
-# Builds for 64-bit Arm with Debian's cross compiler, and runs what is built under qemu. Headers of libraries are the host's;
-# the two that are more than headers are made here (fmt-config.cmake, GTestConfig.cmake).
+# Builds for 64-bit Arm with Debian's cross compiler, and runs the programs by qemu. Headers of
+# libraries are the host's; fmt-config.cmake and GTestConfig.cmake define the two libraries that
+# are more than headers.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

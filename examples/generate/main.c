@@ -1,70 +1,87 @@
-/* Continues a sequence of tokens, by two functions over one state: `prefill` takes all the tokens that there are, `decode`
- * the one that came last, and the keys and values of those before stay in the session.
+/* Continues a sequence of tokens with two functions that share one state: `prefill` takes all the
+ * tokens of the prompt, `decode` takes one token. The keys and values of earlier tokens stay in the
+ * session.
  *
  *   python -m husk examples/models.py:generate -o gpt.husk
  *   husk_example_generate gpt.husk COUNT TOKEN...
  *
- * Prints COUNT tokens, each the likeliest. C11. */
-#include <husk/husk.h>
-#include <husk/port_host.h>
+ * Prints COUNT tokens; each is the most likely one. C11. */
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <husk/husk.h>
+#include <husk/ops.h>
+#include <husk/port_host.h>
+
 enum { MAX_TOKENS = 4096 };
 
-/* Every call gives a status, and says in its last argument what went wrong. */
 static husk_error error;
+
+/* Ends the process with the text of the error if a call failed. */
 static void check(husk_status status) {
   if (status == HUSK_OK) return;
   fprintf(stderr, "%s: %s\n", husk_status_name(status), error.text);
   exit(1);
 }
 
-/* Runs a function on `count` tokens, and chooses the next. */
-static int64_t next_token(husk_session* session, uint32_t function, int64_t* tokens, int64_t count) {
-  DLTensor given = {.data = tokens, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLInt, 64, 1}, .shape = &count};
-  const husk_value input = {HUSK_VALUE_TENSOR, 0, {.tensor = &given}};
-  husk_value output = {HUSK_VALUE_NONE, 0, {NULL}};   /* becomes a tensor of the session's, until its next run */
+static int64_t argmax(const float* numbers, int64_t count) {
+  int64_t best = 0;
+  for (int64_t i = 1; i < count; ++i)
+    if (numbers[i] > numbers[best]) best = i;
+  return best;
+}
+
+/* Runs a function on `count` tokens and returns the most likely next token. */
+static int64_t next_token(husk_session* session, uint32_t function, int64_t* tokens,
+                          int64_t count) {
+  DLTensor sequence = {
+      .data = tokens, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLInt, 64, 1}, .shape = &count};
+  const husk_value input = {HUSK_VALUE_TENSOR, 0, {.tensor = &sequence}};
+  /* For an output of kind NONE the session provides the memory, until its next run. */
+  husk_value output = {HUSK_VALUE_NONE, 0, {NULL}};
   check(husk_session_run(session, function, NULL, &input, 1, &output, 1, &error));
   check(husk_session_wait(session, &error));
-  const float* logits = output.as.tensor->data;
-  int64_t best = 0;
-  for (int64_t i = 1; i < output.as.tensor->shape[0]; i++) if (logits[i] > logits[best]) best = i;
-  return best;
+  const DLTensor* logits = output.as.tensor;
+  return argmax(logits->data, logits->shape[0]);
+}
+
+static void generate(husk_session* session, const husk_program* program, int64_t* tokens,
+                     int64_t prompt, int count) {
+  uint32_t prefill, decode;
+  check(husk_program_find_function(program, "prefill", &prefill, &error));
+  check(husk_program_find_function(program, "decode", &decode, &error));
+  for (int i = 0; i < count; ++i) {
+    if (i == 0) {
+      tokens[0] = next_token(session, prefill, tokens, prompt);
+    } else {
+      tokens[0] = next_token(session, decode, tokens, 1);
+    }
+    printf("%lld%s", (long long)tokens[0], i + 1 < count ? " " : "\n");
+  }
 }
 
 int main(int argc, char** argv) {
   static _Alignas(64) int64_t tokens[MAX_TOKENS];
-  const int64_t given = argc - 3;
-  if (given < 1 || given > MAX_TOKENS) {
+  const int64_t prompt = argc - 3; /* tokens of the prompt */
+  if (prompt < 1 || prompt > MAX_TOKENS) {
     fprintf(stderr, "usage: husk_example_generate gpt.husk COUNT TOKEN...\n");
     return 2;
   }
-  const int count = atoi(argv[2]);
-  for (int64_t i = 0; i < given; i++) tokens[i] = atoll(argv[i + 3]);
+  for (int64_t i = 0; i < prompt; ++i) tokens[i] = atoll(argv[i + 3]);
 
+  husk_engine* engine;
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk_port_host();
-  options.allow_host_images = 1;   /* a model for the host is native code: only for files that you trust */
-  husk_engine* engine;
+  options.allow_host_images = 1; /* a host model is native code: open only files that you trust */
   check(husk_engine_create(&options, &engine, &error));
-  uint32_t op_count = 0;
-  const husk_op* ops = husk_host_ops(&op_count);
-  for (uint32_t i = 0; i < op_count; i++) check(husk_engine_add_op(engine, &ops[i], &error));
+  check(husk_ops_add_all(engine, &error));
 
-  /* The weights are the program's, there once; the cache is the session's: one for each sequence that goes on. */
+  /* The program holds the weights once. Each session holds the cache of one sequence. */
   husk_program* program;
   husk_session* session;
-  uint32_t prefill, decode;
   check(husk_program_open(engine, argv[1], &program, &error));
-  check(husk_program_find_function(program, "prefill", &prefill, &error));
-  check(husk_program_find_function(program, "decode", &decode, &error));
   check(husk_session_create(program, NULL, &session, &error));
-
-  for (int made = 0; made < count; made++) {
-    tokens[0] = made == 0 ? next_token(session, prefill, tokens, given) : next_token(session, decode, tokens, 1);
-    printf("%lld%s", (long long)tokens[0], made + 1 < count ? " " : "\n");
-  }
+  generate(session, program, tokens, prompt, atoi(argv[2]));
 
   husk_session_release(session);
   husk_program_release(program);
