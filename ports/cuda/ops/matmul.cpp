@@ -11,6 +11,9 @@ namespace husk::cuda {
 
 namespace {
 
+// husk_op.contract.
+constexpr char kContract[] = "a b bias alpha beta fast out:w=bias workspace:w";
+
 // cuBLASLt opened for one device: OpLibrary.state, and `user` of the op.
 struct Matmul {
   Cublas cublas;
@@ -114,7 +117,8 @@ husk_status find_op(void* handle, const char* name, husk_op* op, husk_error* err
   const Lock lock(&device.mutex);
   if (!device.matmul.state) HUSK_TRY(open_matmul(handle, &device.matmul, error));
   detail::write_struct(
-      husk_op{sizeof(husk_op), 0, "husk::matmul", call, device.matmul.state, prepare}, op);
+      husk_op{sizeof(husk_op), 0, "husk::matmul", call, device.matmul.state, prepare, kContract},
+      op);
   return HUSK_OK;
 }
 

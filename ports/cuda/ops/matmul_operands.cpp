@@ -66,8 +66,10 @@ husk_status check_kinds(const husk_op_arg* args, uint32_t count, husk_error* err
           (dtype == HUSK_F16 || dtype == HUSK_BF16 || dtype == HUSK_F32 || dtype == HUSK_F64) &&
           (rank == 2 || rank == 3) && is_tensor(args[kA], dtype, rank) &&
           is_tensor(args[kB], dtype, rank) && is_tensor(args[kOut], dtype, rank) &&
-          is_tensor(args[kWorkspace], HUSK_U8, 1) && args[kAlpha].kind == HUSK_ARG_FLOAT &&
-          args[kBeta].kind == HUSK_ARG_FLOAT && args[kFast].kind == HUSK_ARG_INT;
+          is_tensor(args[kWorkspace], HUSK_U8, 1) &&
+          (args[kWorkspace].sizes[0] <= 1 || args[kWorkspace].strides[0] == 1) &&
+          args[kAlpha].kind == HUSK_ARG_FLOAT && args[kBeta].kind == HUSK_ARG_FLOAT &&
+          args[kFast].kind == HUSK_ARG_INT;
   const husk_op_arg* bias = valid && args[kBias].kind != HUSK_ARG_NONE ? &args[kBias] : nullptr;
   if (bias)
     valid = bias->kind == HUSK_ARG_TENSOR && bias->dtype == dtype && bias->rank >= 1 &&
@@ -76,7 +78,7 @@ husk_status check_kinds(const husk_op_arg* args, uint32_t count, husk_error* err
   return fail(
       error, HUSK_INVALID_ARGUMENT,
       "husk::matmul takes two tensors of f16, bf16, f32 or f64 and rank 2 or 3, a bias or "
-      "none, two floats, an int, the result and a workspace of u8: export the program again");
+      "none, two floats, an int, the result and a dense workspace of u8: export the program again");
 }
 
 husk_status check_sizes(const husk_op_arg* args, const Matrix& a, const Matrix& b, const Matrix& d,

@@ -86,9 +86,27 @@ typedef struct husk_op {
    * a tensor whose memory is not known yet is only the offset. A run with other shapes calls the op
    * without this preparation. */
   husk_op_fn prepare;
+  /** NULL, or the text that says what the op does with the memory of its arguments; it must outlive
+   * the engine. The text names each argument, in the order of the call, after one space:
+   *
+   *     "self mat1 mat2 beta alpha out:w=self"
+   *
+   * - `name` is read if it is a tensor, and so are the tensors of a list.
+   * - `name:w` is written, and not read before; `name:rw` is read and written.
+   * - `name:w=other` may be the same tensor as the argument `other`: the same address, sizes and
+   *   strides.
+   * - A '?' at the end, `name?`, marks an argument that a call may leave out. No argument without
+   *   the mark follows.
+   *
+   * Husk refuses a file whose access bits say less than the contract when the file is opened. It
+   * refuses a run before its first step if an element that the op writes belongs to another
+   * argument too, or lies at two places of one tensor, or if the number of elements of a tensor,
+   * sizes of 0 counted as 1, passes 2^62. If there is no contract, Husk relies on the file;
+   * husk_engine_options.require_op_contracts refuses such ops. */
+  const char* contract;
 } husk_op;
 /** The initial value of a husk_op. */
-#define HUSK_OP_INIT {sizeof(husk_op), 0, NULL, NULL, NULL, NULL}
+#define HUSK_OP_INIT {sizeof(husk_op), 0, NULL, NULL, NULL, NULL, NULL}
 
 /** A device and the operators that programs on it may call; husk.h says more. */
 typedef struct husk_engine husk_engine;

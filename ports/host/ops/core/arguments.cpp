@@ -64,18 +64,18 @@ bool contiguous(const husk_op_arg& tensor) {
 }
 
 Arguments::Name Arguments::name(uint32_t index) const {
-  const char* from = names;
+  const char* from = contract;
   for (; index > 0 && from; --index) {
     from = strchr(from, ' ');
     if (from) ++from;
   }
   if (!from) return {1, "?"};
-  return {static_cast<int>(strcspn(from, " ?")), from};
+  return {static_cast<int>(strcspn(from, " ?:")), from};
 }
 
 husk_status Arguments::check_count() const {
   uint32_t min_count = 0, max_count = 0;
-  for (const char* from = names; from && *from; ++max_count) {
+  for (const char* from = contract; from && *from; ++max_count) {
     const size_t length = strcspn(from, " ");
     min_count += from[length - 1] != '?';
     from += length + (from[length] == ' ');

@@ -12,12 +12,11 @@ constexpr int32_t kMaxRank = 16;  // highest rank of a tensor that any op takes
 class Arguments;
 struct Device;
 
-// A row of pack.def. `names` holds the schema's names of the arguments in order, separated by one
-// space. A '?' after a name marks an argument at the end that a caller may leave out.
+// A row of pack.def. `contract` is husk_op.contract: the names of the arguments, with marks.
 struct Op {
   const char* name;
   husk_status (*run)(const Arguments& args);
-  const char* names;
+  const char* contract;
 };
 
 // The husk_op.call of every row. husk_op.user points to the Op.
@@ -36,7 +35,7 @@ class Arguments {
         count(arg_count),
         error(op_error),
         values(op_args),
-        names(row.names) {}
+        contract(row.contract) {}
 
   const husk_op_arg& operator[](uint32_t index) const { return values[index]; }
   // True if the argument is left out or has kind NONE.
@@ -101,7 +100,7 @@ class Arguments {
   Name name(uint32_t index) const;
 
   const husk_op_arg* const values;
-  const char* const names;
+  const char* const contract;
 };
 
 // Bytes of one element; 0 for a dtype that the host ops do not know.
@@ -118,7 +117,7 @@ bool contiguous(const husk_op_arg& tensor);
 [[nodiscard]] husk_status copy_between(const Arguments& args, uint32_t to_at, const husk_op_arg& to,
                                        uint32_t from_at, const husk_op_arg& from);
 
-#define HUSK_HOST_OP(name, run, names) husk_status run(const Arguments& args);
+#define HUSK_HOST_OP(name, run, contract) husk_status run(const Arguments& args);
 #include "core/pack.def"
 #undef HUSK_HOST_OP
 

@@ -10,7 +10,7 @@ namespace husk::host {
 namespace {
 
 constexpr Op kTable[] = {
-#define HUSK_HOST_OP(name, run, names) {name, run, names},
+#define HUSK_HOST_OP(name, run, contract) {name, run, contract},
 #include "core/pack.def"
 #undef HUSK_HOST_OP
 };
@@ -18,8 +18,9 @@ constexpr uint32_t kTableSize = sizeof kTable / sizeof *kTable;
 
 template <size_t... I>
 struct Rows {
-  static constexpr husk_op kRows[] = {
-      {sizeof(husk_op), 0, kTable[I].name, op_enter, const_cast<Op*>(&kTable[I]), nullptr}...};
+  static constexpr husk_op kRows[] = {{sizeof(husk_op), 0, kTable[I].name, op_enter,
+                                       const_cast<Op*>(&kTable[I]), nullptr,
+                                       kTable[I].contract}...};
 };
 
 template <size_t... I>
