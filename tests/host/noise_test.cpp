@@ -274,14 +274,16 @@ TEST_F(NoisyOps, StayInBounds) {
   for (uint32_t i = 0; i < count; ++i) {
     const husk_op_context context{
         sizeof(husk_op_context), 0, ops[i].user, device, nullptr, nullptr};
-    const std::string names = static_cast<const host::Op*>(ops[i].user)->names;
+    const std::string contract = ops[i].contract;
     int successes = 0;
     for (int round = 0; round < 400; ++round) {
       Noise noise(random);
       std::vector<husk_op_arg> args;
-      for (size_t at = 0; at < names.size();) {
-        const size_t end = std::min(names.find(' ', at), names.size());
-        args.push_back(noise.arg(ops[i].name, names.substr(at, end - at), end == names.size()));
+      for (size_t at = 0; at < contract.size();) {
+        const size_t end = std::min(contract.find(' ', at), contract.size());
+        const size_t mark = std::min(contract.find_first_of(":?", at), end);
+        args.push_back(
+            noise.arg(ops[i].name, contract.substr(at, mark - at), end == contract.size()));
         at = end + 1;
       }
       error = {};
