@@ -268,9 +268,10 @@ int run(const Options& options) {
       print_summary(output);
       if (options.print == "all") print_numbers(output);
     }
-    print_times(times);
-    if (options.queue > 0) fmt::print("queued: {:.2f} us a run, {} runs\n", queued, options.queue);
   }
+  // A measurement needs no outputs. The times of a trace are those of its steps.
+  if (options.print != "none" || (options.repeat > 1 && !options.trace)) print_times(times);
+  if (options.queue > 0) fmt::print("queued: {:.2f} us a run, {} runs\n", queued, options.queue);
   if (options.trace) fmt::print("{}", trace.table());
   if (options.stats) print_stats(session.get(), function);
   if (!options.outputs.empty()) {

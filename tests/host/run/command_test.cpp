@@ -68,6 +68,8 @@ TEST_F(Command, PrintsAllOrNothing) {
             std::string::npos);
   EXPECT_EQ(run_model(std::string(kInputs) + "--print=none"), "");
   EXPECT_EQ(code, 0);
+  EXPECT_EQ(run_model(std::string(kInputs) + "--print=none --repeat=3").substr(0, 12),
+            "time: first ");
 }
 
 TEST_F(Command, PrintsStats) {
