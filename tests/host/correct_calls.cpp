@@ -1,0 +1,282 @@
+#include "correct_calls.h"
+
+#include <husk/ops.h>
+
+namespace husk::host_test {
+
+static std::vector<int64_t> generator() { return {HUSK_HOST_GENERATOR_BYTES / 8}; }
+
+void add_correct_calls(std::deque<Call>& calls) {
+  const auto call = [&](const char* name) -> Call& { return calls.emplace_back(name); };
+  call("aten::convolution")
+      .f32({2, 4, 5, 6})
+      .f32({6, 2, 3, 2})
+      .f32({6})
+      .list({2, 1})
+      .list({1, 0})
+      .list({1, 2})
+      .number(0)
+      .list({0, 0})
+      .number(2)
+      .f32({2, 6, 3, 4});
+  call("aten::convolution")
+      .f32({2, 4, 5})
+      .f32({4, 3, 3})
+      .none()
+      .list({2})
+      .list({1})
+      .list({1})
+      .number(1)
+      .list({1})
+      .number(1)
+      .f32({2, 3, 10});
+  call("aten::convolution")
+      .f32({1, 3, 5, 5})
+      .f32({3, 1, 3, 3})
+      .none()
+      .list({1, 1})
+      .list({1, 1})
+      .list({1, 1})
+      .number(0)
+      .list({0, 0})
+      .number(3)
+      .f32({1, 3, 5, 5});
+  call("aten::_embedding_bag")
+      .f32({5, 3})
+      .i64({6}, 0, 1, 5)
+      .i64({2}, 0, 3, 6)
+      .number(0)
+      .number(2)
+      .number(0)
+      .none()
+      .number(0)
+      .number(-1)
+      .f32({2, 3})
+      .i64({6})
+      .i64({2})
+      .i64({2, 3});
+  call("aten::_embedding_bag_forward_only")
+      .f32({5, 3})
+      .i64({6}, 0, 1, 5)
+      .i64({3}, 0, 3, 7)
+      .number(0)
+      .number(0)
+      .number(0)
+      .f32({6})
+      .number(1)
+      .number(2)
+      .f32({2, 3})
+      .i64({0})
+      .i64({3})
+      .i64({3});
+  call("aten::_embedding_bag_forward_only")
+      .f32({5, 3})
+      .i64({6}, 0, 1, 5)
+      .i64({2}, 0, 3, 6)
+      .number(0)
+      .number(1)
+      .number(0)
+      .none()
+      .number(0)
+      .number(-1)
+      .f32({2, 3})
+      .i64({6})
+      .i64({2})
+      .i64({2});
+  call("aten::embedding_renorm").f32({5, 3}).i64({2, 2}, 0, 1, 5).real(1).real(2).f32({5, 3});
+  call("aten::_scaled_dot_product_flash_attention_for_cpu")
+      .f32({1, 4, 5, 3})
+      .f32({1, 2, 6, 3})
+      .f32({1, 2, 6, 4})
+      .real(0)
+      .number(1)
+      .f32({5, 6})
+      .none()
+      .f32({1, 4, 5, 4})
+      .f32({1, 4, 5});
+  call("aten::mkldnn_rnn_layer")
+      .f32({3, 2, 4})
+      .f32({20, 4})
+      .f32({20, 5})
+      .f32({20})
+      .f32({20})
+      .f32({1, 2, 5})
+      .f32({1, 2, 5})
+      .number(1)
+      .list({})
+      .number(2)
+      .number(5)
+      .number(1)
+      .number(1)
+      .number(0)
+      .number(0)
+      .number(0)
+      .f32({3, 2, 5})
+      .f32({1, 2, 5})
+      .f32({1, 2, 5});
+  call("aten::nonzero").mask({2, 3}).i64({3, 2});
+  call("aten::nonzero_static").mask({2, 3}).number(4).number(-1).i64({4, 2});
+  call("aten::masked_select").f32({2, 3}).mask({2, 3}).f32({3});
+  call("aten::masked_scatter").f32({2, 3}).mask({2, 3}).f32({3}).f32({2, 3});
+  call("aten::repeat_interleave.Tensor").i64({3}, 0, 1, 3).none().i64({3});
+  call("aten::repeat_interleave.Tensor:sizes").i64({3}, 0, 1, 3).none().result();
+  call("aten::index.Tensor").f32({3, 4, 2}).mask({3}).i64({1, 1}).as_list(2).f32({1, 1, 2});
+  call("aten::index_put_")
+      .f32({3, 4})
+      .i64({2}, -3, 5, 6)
+      .i64({3, 1}, 0, 1, 4)
+      .as_list(2)
+      .f32({3, 2})
+      .number(1);
+  call("aten::scatter_reduce_.two")
+      .f32({3, 4})
+      .number(-1)
+      .i64({2, 6}, 0, 1, 4)
+      .f32({2, 6})
+      .text("mean")
+      .number(0);
+  call("aten::index_reduce")
+      .f32({3, 4})
+      .number(1)
+      .i64({2}, 0, 1, 4)
+      .f32({3, 2})
+      .text("amax")
+      .number(0)
+      .f32({3, 4});
+  call("aten::segment_reduce")
+      .f32({5, 2})
+      .text("mean")
+      .i64({2}, 2, 1, 2)
+      .none(2)
+      .number(0)
+      .number(0)
+      .none()
+      .f32({2, 2});
+  call("aten::searchsorted.Tensor")
+      .f32({3, 1})
+      .f32({3, 4})
+      .number(0)
+      .number(1)
+      .text("right")
+      .i64({3, 1})
+      .i64({3, 4});
+  call("aten::bincount").i64({4}, 0, 1, 3).f32({4}).number(2).f32({3});
+  call("aten::_unique2")
+      .i64({2, 3}, 0, 1, 4)
+      .number(1)
+      .number(1)
+      .number(1)
+      .i64({4})
+      .i64({2, 3})
+      .i64({4});
+  call("aten::unique_dim")
+      .i64({3, 2}, 0, 1, 4)
+      .number(0)
+      .number(1)
+      .number(1)
+      .number(1)
+      .i64({2, 2})
+      .i64({3})
+      .i64({2});
+  call("aten::unique_consecutive")
+      .i64({4}, 0, 1, 2)
+      .number(1)
+      .number(1)
+      .none()
+      .i64({4})
+      .i64({4})
+      .i64({4});
+  call("aten::sort.stable").f32({3, 5}).number(1).number(0).number(1).f32({3, 5}).i64({3, 5});
+  call("aten::topk").f32({3, 5}).number(2).number(1).number(1).number(1).f32({3, 2}).i64({3, 2});
+  call("aten::addbmm").f32({4, 5}).f32({2, 4, 3}).f32({2, 3, 5}).number(1).number(2).f32({4, 5});
+  call("aten::_int_mm").tensor(HUSK_I8, {3, 4}).tensor(HUSK_I8, {4, 5}).tensor(HUSK_I32, {3, 5});
+  call("aten::_int_mm.out")
+      .tensor(HUSK_I8, {3, 4})
+      .tensor(HUSK_I8, {4, 5})
+      .tensor(HUSK_I32, {3, 5});
+  call("aten::addbmm.out")
+      .f32({4, 5})
+      .f32({2, 4, 3})
+      .f32({2, 3, 5})
+      .number(1)
+      .number(2)
+      .f32({4, 5});
+  call("aten::_adaptive_avg_pool3d").f32({2, 3, 4, 5}).list({2, 3, 2}).f32({2, 2, 3, 2});
+  call("aten::diagonal").f32({3, 4}).number(1).number(0).number(1).f32({3});
+  call("aten::searchsorted.Scalar").f32({4}).number(3).number(0).number(1).none(2).i64({});
+  call("aten::linalg_lu_factor_ex")
+      .f32({2, 3, 3})
+      .number(1)
+      .number(0)
+      .f32({2, 3, 3})
+      .tensor(HUSK_I32, {2, 3})
+      .tensor(HUSK_I32, {2});
+  call("aten::_linalg_det").f32({2, 3, 3}).f32({2}).f32({2, 3, 3}).tensor(HUSK_I32, {2, 3});
+  call("aten::_linalg_slogdet")
+      .f32({2, 3, 3})
+      .f32({2})
+      .f32({2})
+      .f32({2, 3, 3})
+      .tensor(HUSK_I32, {2, 3});
+  call("aten::linalg_inv_ex").f32({2, 3, 3}).number(0).f32({2, 3, 3}).tensor(HUSK_I32, {2});
+  call("aten::linalg_cholesky_ex")
+      .f32({2, 3, 3})
+      .number(0)
+      .number(0)
+      .f32({2, 3, 3})
+      .tensor(HUSK_I32, {2});
+  call("aten::bernoulli_.Tensor").f32({4}).tensor(HUSK_F32, {4}).none().i64(generator());
+  call("aten::select.int").f32({3, 4}).number(1).number(-4).f32({3});
+  call("aten::view.dtype").f32({3, 4}).none().tensor(HUSK_C64, {3, 2});
+  call("aten::adaptive_max_pool3d")
+      .f32({2, 3, 4, 5})
+      .list({2, 3, 2})
+      .f32({2, 2, 3, 2})
+      .i64({2, 2, 3, 2});
+  call("aten::grid_sampler_3d")
+      .f32({1, 2, 3, 4, 5})
+      .f32({1, 2, 2, 2, 3})
+      .number(0)
+      .number(2)
+      .number(0)
+      .f32({1, 2, 2, 2, 2});
+  call("aten::_upsample_bicubic2d_aa")
+      .f32({1, 2, 5, 6})
+      .list({3, 9})
+      .number(0)
+      .none(2)
+      .f32({1, 2, 3, 9});
+  call("aten::_trilinear")
+      .f32({4, 6})
+      .f32({3, 6, 5})
+      .f32({4, 5})
+      .list({1, 3})
+      .list({0})
+      .list({1, 2})
+      .list({2, 3})
+      .number(1)
+      .f32({4, 3});
+  call("aten::_pdist_forward").f32({4, 3}).real(2).f32({6});
+  call("aten::_fft_c2c")
+      .tensor(HUSK_C64, {3, 6})
+      .list({1, 0})
+      .number(1)
+      .number(0)
+      .tensor(HUSK_C64, {3, 6});
+  call("aten::_fft_r2c").f32({3, 6}).list({0, 1}).number(0).number(1).tensor(HUSK_C64, {3, 4});
+  call("aten::_fft_c2r").tensor(HUSK_C64, {3, 4}).list({1}).number(2).number(7).f32({3, 7});
+  call("aten::_linalg_solve_ex")
+      .f32({2, 3, 3})
+      .f32({2, 3, 2})
+      .number(1)
+      .number(0)
+      .f32({2, 3, 2})
+      .f32({2, 3, 3})
+      .tensor(HUSK_I32, {2, 3})
+      .tensor(HUSK_I32, {2});
+  call("aten::multinomial").f32({2, 5}).number(3).number(0).none().i64({2, 3}).i64(generator());
+  call("aten::randperm").number(7).none(4).i64({7}).i64(generator());
+  call("aten::bernoulli.Tensor").f32({4}).tensor(HUSK_F32, {4}).none().f32({4}).i64(generator());
+}
+
+}  // namespace husk::host_test
