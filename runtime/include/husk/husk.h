@@ -111,10 +111,14 @@ typedef struct husk_engine_options {
   void* accept_user; /**< The first argument of `accept`. */
   /** Threads for kernels and ops that run on the host; NULL: they run on the calling thread. */
   const husk_threads* threads;
+  /** 1 refuses programs that call an op without a contract (husk_op.contract). Husk knows of such
+   * an op only what the file says about it. */
+  int32_t require_op_contracts;
+  int32_t reserved2; /**< 0. */
 } husk_engine_options;
 /** The initial value of a husk_engine_options. */
 #define HUSK_ENGINE_OPTIONS_INIT \
-  {sizeof(husk_engine_options), 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL}
+  {sizeof(husk_engine_options), 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, 0, 0}
 
 /** Opens a device.
  * @param options the options; copied

@@ -4,6 +4,8 @@
 
 #include <husk/detail/struct_size.h>
 
+#include "program/contract.h"
+
 namespace husk::runtime {
 
 Engine::~Engine() {
@@ -37,12 +39,13 @@ Status Engine::open(const husk_engine_options& chosen, husk_error* error) {
 }
 
 Status Engine::add_op(const husk_op& op, husk_error* error) {
+  husk_op copy = HUSK_OP_INIT;
+  detail::read_struct(op, &copy);
+  HUSK_TRY(check_contract(copy.name, copy.contract, error));
   const size_t size = strlen(op.name) + 1;
   char* name = static_cast<char*>(allocate(allocator, size, error));
   if (!name) return to_status(HUSK_OUT_OF_MEMORY);
   memcpy(name, op.name, size);
-  husk_op copy = HUSK_OP_INIT;
-  detail::read_struct(op, &copy);
   copy.name = name;
   Lock lock(mutex);
   Status status = ops.push(allocator, copy, error);
@@ -60,7 +63,8 @@ Status Engine::find_op(const char* name, husk_op* out, husk_error* error) {
       }
   }
   *out = HUSK_OP_INIT;
-  return to_status(port->find_op ? port->find_op(device, name, out, error) : HUSK_NOT_FOUND);
+  HUSK_TRY(to_status(port->find_op ? port->find_op(device, name, out, error) : HUSK_NOT_FOUND));
+  return check_contract(name, out->contract, error);
 }
 
 }  // namespace husk::runtime

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "model/verify.h"
+#include "program/contract.h"
 
 namespace husk::runtime {
 
@@ -89,22 +90,38 @@ Status Program::resolve_steps(husk_error* error) {
       const fb::Instruction& step = chosen_code.steps[s];
       const auto kind = static_cast<Step>(step.op());
       if (kind == Step::op_launch && !kernels[step.a()]) HUSK_TRY(load_kernel(step.a(), error));
-      if (kind == Step::op_extern && !ops[step.a()].call) HUSK_TRY(find_op(chosen_code, s, error));
+      if (kind == Step::op_extern) HUSK_TRY(prepare_op(chosen_code, s, error));
     }
   }
   return Status::ok;
 }
 
-Status Program::find_op(const Code& of, uint32_t step, husk_error* error) {
-  const uint32_t op = of.steps[step].a();
-  const char* name = rows()->ops()->Get(op)->c_str();
-  const Status status = engine->find_op(name, &ops[op], error);
-  if (status != Status(HUSK_NOT_FOUND)) return status;
-  return fail(error, HUSK_NOT_FOUND,
-              "function '%.20s' calls op '%.43s' (%.26s), which is not registered: "
-              "husk_ops_add_all (libhusk_ops) registers the host's operators, "
-              "husk_engine_add_op one of your own",
-              of.function->name()->c_str(), name, of.origin(step));
+// Finds the op that an extern step calls, and compares the step with the contract of the op.
+Status Program::prepare_op(const Code& of, uint32_t step, husk_error* error) {
+  husk_op& op = ops[of.steps[step].a()];
+  const char* name = rows()->ops()->Get(of.steps[step].a())->c_str();
+  const char* function = of.function->name()->c_str();
+  if (!op.call) {
+    const Status status = engine->find_op(name, &op, error);
+    if (status == Status(HUSK_NOT_FOUND))
+      return fail(error, HUSK_NOT_FOUND,
+                  "function '%.20s' calls op '%.43s' (%.26s), which is not registered: "
+                  "husk_ops_add_all (libhusk_ops) registers the host's operators, "
+                  "husk_engine_add_op one of your own",
+                  function, name, of.origin(step));
+    HUSK_TRY(status);
+  }
+  if (op.contract) {
+    const Status status = check_call(op.contract, of, of.steps[step], error);
+    if (failed(status))
+      prefix(error, "function '%.20s', step %u, op '%.43s'", function, step, name);
+    return status;
+  }
+  if (!engine->options.require_op_contracts) return Status::ok;
+  return fail(error, HUSK_UNSUPPORTED,
+              "op '%s' has no contract, and husk_engine_options.require_op_contracts is set: fill "
+              "husk_op.contract",
+              name);
 }
 
 Status Program::load_module(uint32_t index, husk_error* error) {

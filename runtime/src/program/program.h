@@ -41,7 +41,7 @@ struct Program {
   Status no_variant(const fb::Function* f, husk_error* error) const;
   Status choose_variants(husk_error* error);
   Status resolve_steps(husk_error* error);
-  Status find_op(const Code& code, uint32_t step, husk_error* error);
+  Status prepare_op(const Code& code, uint32_t step, husk_error* error);
   Status load_module(uint32_t image, husk_error* error);
   Status load_kernel(uint32_t index, husk_error* error);
 };

@@ -1,6 +1,8 @@
 #include "session/step_arguments.h"
 
+#include "model/overlap.h"
 #include "model/shape.h"
+#include "program/contract.h"
 #include "session/encoding.h"
 #include "session/session.h"
 
@@ -40,6 +42,8 @@ Status StepArguments::prepare(Session* session, const Code& code, Prologue& prol
     const auto kind = static_cast<Step>(step.op());
     has_operators = has_operators || kind == Step::op_extern;
     states[s].first_dynamic = dynamic;
+    states[s].first_pair = static_cast<uint32_t>(pairs_.size());
+    if (kind == Step::op_extern) HUSK_TRY(prepare_pairs(s, error));
     for (uint32_t i = step.b(); i < step.b() + step.c(); ++i)
       if (!is_static(code.arguments[i])) dynamic_[dynamic++] = i;
     if (kind != Step::op_launch) continue;
@@ -57,9 +61,65 @@ Status StepArguments::prepare(Session* session, const Code& code, Prologue& prol
     launch.params = params_.data() + step.b() + 3;  // the first three arguments are the grid
   }
   states[code.steps.size].first_dynamic = dynamic;
+  states[code.steps.size].first_pair = static_cast<uint32_t>(pairs_.size());
   if (!has_operators) return Status::ok;
   HUSK_TRY(op_args_.allocate(allocator, n, error));
   return op_sizes_.allocate(allocator, code.operands.size, error);
+}
+
+// Lists the tensors of an extern step that the op writes, with the arguments in the same buffer.
+// Two buffers of one step never share memory.
+Status StepArguments::prepare_pairs(uint32_t step, husk_error* error) {
+  const Code& code = *code_;
+  const fb::Instruction& op = code.steps[step];
+  const char* contract = session_->program->ops[op.a()].contract;
+  if (!contract) return Status::ok;
+  const auto buffer_of = [&](uint32_t argument) {
+    const uint32_t view = code.view_of(code.arguments[argument]);
+    return view == kNone ? kNone : code.views[view].buffer();
+  };
+  const husk_allocator& allocator = session_->allocator();
+  for (uint32_t w = 0; w < op.c(); ++w) {
+    const uint32_t buffer = buffer_of(op.b() + w);
+    if (buffer == kNone) continue;
+    const ArgumentContract written = argument_contract(contract, code, op, w);
+    if (!writes(written.access)) continue;
+    HUSK_TRY(pairs_.push(allocator, {op.b() + w, op.b() + w, false}, error));
+    for (uint32_t i = 0; i < op.c(); ++i) {
+      if (i == w || buffer_of(op.b() + i) != buffer) continue;
+      const bool may_be_same = written.same_as.text &&
+                               argument_contract(contract, code, op, i).name == written.same_as;
+      HUSK_TRY(pairs_.push(allocator, {op.b() + w, op.b() + i, may_be_same}, error));
+    }
+  }
+  return Status::ok;
+}
+
+// Checks that what an op writes is no part of another argument.
+Status StepArguments::check_pairs(uint32_t step, husk_error* error) const {
+  const auto elements = [&](uint32_t argument) {
+    const husk_op_arg& a = op_args_[argument];
+    return Elements{reinterpret_cast<uintptr_t>(a.data), a.sizes, a.strides,
+                    static_cast<uint32_t>(a.rank),
+                    husk_dtype_size(static_cast<husk_dtype>(a.dtype))};
+  };
+  const uint32_t first = code_->steps[step].b();
+  for (uint32_t i = states[step].first_pair; i < states[step + 1].first_pair; ++i) {
+    const WrittenPair& pair = pairs_[i];
+    const Elements written = elements(pair.written);
+    if (pair.written == pair.other) {
+      if (!has_nested_dimensions(written))
+        return invalid_input(error, "the op writes argument %u, whose strides overlap%s",
+                             pair.written - first, kWrongArtifact);
+      continue;
+    }
+    const Elements other = elements(pair.other);
+    if ((pair.may_be_same && same_elements(written, other)) || !overlap(written, other)) continue;
+    return invalid_input(error,
+                         "the op writes argument %u, which shares elements with argument %u%s",
+                         pair.written - first, pair.other - first, kWrongArtifact);
+  }
+  return Status::ok;
 }
 
 // Returns whether the session's ranges fix the argument, once its buffer has an address.
@@ -111,6 +171,7 @@ Status StepArguments::write_step(uint32_t step, bool all, husk_error* error) {
   StepState& state = states[step];
   if (kind == Step::op_extern) {
     HUSK_TRY(write_operator_arguments(step, error));
+    HUSK_TRY(check_pairs(step, error));
     return preparing_ ? call_operator(step, true, nullptr, error) : Status::ok;
   }
   const uint32_t begin = all ? op.b() : state.first_dynamic;
@@ -223,9 +284,11 @@ Status StepArguments::check_tensor(uint32_t index, husk_error* error) const {
   int64_t shape[2 * limits::kMaxRank];
   read_shape(*code_, index, registers, shape);
   uint64_t bytes;
+  int64_t elements;
   if (extent_bytes(shape, shape + tensor.rank(), tensor.rank(),
                    husk_dtype_size(static_cast<husk_dtype>(tensor.dtype())), &bytes) &&
-      bytes <= static_cast<uint64_t>(registers[view.extent()].i))
+      bytes <= static_cast<uint64_t>(registers[view.extent()].i) &&
+      count_elements(shape, tensor.rank(), &elements))
     return Status::ok;
   return invalid_input(error, "a tensor does not fit into its view of buffer %s%s",
                        code_->label(view.buffer()).text, kWrongArtifact);

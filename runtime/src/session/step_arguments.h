@@ -13,6 +13,14 @@ struct StepState {
   const uint8_t* types;    // dtypes of a kernel's parameters
   uint64_t length;         // bytes of a copy, elements of a fill
   uint32_t first_dynamic;  // index of the step's first argument in the list of dynamic arguments
+  uint32_t first_pair;     // index of the step's first pair in the list of written tensors
+};
+
+// A tensor that an op writes, and another argument of the same call in the same memory; or only the
+// written tensor. `written` and `other` are arguments of the variant, and equal in the second case.
+struct WrittenPair {
+  uint32_t written, other;
+  bool may_be_same;  // the contract allows that both are one tensor
 };
 
 // Arguments that the session's ranges fix are written once per assignment of addresses; the others,
@@ -50,6 +58,8 @@ struct StepArguments {
   bool is_static(const fb::Argument& argument) const;
   Status write_step(uint32_t step, bool all, husk_error* error);
   Status write_operator_arguments(uint32_t step, husk_error* error);
+  Status prepare_pairs(uint32_t step, husk_error* error);
+  Status check_pairs(uint32_t step, husk_error* error) const;
   Status check_view(const fb::View& view, const Register* registers, husk_error* error) const;
   Status read_result(uint32_t step, void* stream, husk_error* error);
   Status call_operator(uint32_t step, bool prepare, void* stream, husk_error* error);
@@ -65,6 +75,7 @@ struct StepArguments {
   // Only if the function has extern steps:
   Array<husk_op_arg> op_args_;  // by argument
   Array<int64_t> op_sizes_;     // by operand: a size, a stride or another number of a list
+  List<WrittenPair> pairs_;     // of the ops that have a contract, in the order of steps
 };
 
 }  // namespace husk::runtime

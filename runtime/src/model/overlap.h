@@ -1,0 +1,33 @@
+// Whether tensors share elements. Address ranges do not tell: columns of one matrix lie between
+// each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace husk {
+
+// The elements of a tensor in memory. Sizes and strides count elements and are not negative, and
+// the extent lies in 63 bits (extent_bytes).
+struct Elements {
+  uintptr_t address;
+  const int64_t *sizes, *strides;
+  uint32_t rank;  // at most limits::kMaxRank
+  size_t width;   // bytes of an element
+};
+
+// Returns whether a byte belongs to an element of both tensors. Strides that are so entangled that
+// the search takes too long count as an overlap.
+bool overlap(const Elements& a, const Elements& b);
+
+// Returns whether both have the same address, sizes and strides.
+bool same_elements(const Elements& a, const Elements& b);
+
+// Returns whether no two elements lie at one place because the dimensions nest: ordered by stride,
+// each stride passes the extent of the dimensions before it.
+bool has_nested_dimensions(const Elements& tensor);
+
+// Writes the number of elements, where a size of 0 counts as 1. Returns false if it passes 2^62.
+bool count_elements(const int64_t* sizes, uint32_t rank, int64_t* out);
+
+}  // namespace husk
