@@ -4,6 +4,7 @@
 
 #include <husk/detail/struct_size.h>
 
+#include "core/checked.h"
 #include "error.h"
 
 namespace husk::host {
@@ -106,12 +107,24 @@ husk_status Arguments::check_tensor(uint32_t index, int32_t min_rank, int32_t ma
   const int64_t bytes = dtype_bytes(value.dtype);
   if (bytes == 0) return unsupported_dtype(index);
   bool empty = false;
+  int64_t elements = 1;
+  const int64_t max_reach = kMaxReach / bytes;
   for (int32_t d = 0; d < value.rank; ++d) {
     if (value.sizes[d] < 0) {
       return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %.*s has size %lld along %d", op,
                   n.length, n.text, printable(value.sizes[d]), d);
     }
     empty |= value.sizes[d] == 0;
+    const int64_t size = value.sizes[d] > 0 ? value.sizes[d] : 1;
+    if (!checked_multiply(elements, size, elements) || elements > kMaxElements)
+      return argument_error(index, HUSK_INVALID_ARGUMENT, "has more than 2^62 elements");
+    int64_t reach = 0;
+    if (!checked_multiply(value.strides[d], size, reach) || reach > max_reach ||
+        reach < -max_reach) {
+      return fail(error, HUSK_INVALID_ARGUMENT,
+                  "%s: argument %.*s has a stride along %d that is too large", op, n.length, n.text,
+                  d);
+    }
   }
   if (empty) return HUSK_OK;
   if (!value.data) return argument_error(index, HUSK_INVALID_ARGUMENT, "is null");
@@ -217,12 +230,17 @@ husk_status Arguments::get_bool(uint32_t index, bool& out) const {
   return HUSK_OK;
 }
 
-husk_status Arguments::check_ints(uint32_t index, int64_t expected) const {
-  const Name n = name(index);
-  if (index >= count || values[index].kind != HUSK_ARG_INTS ||
-      (values[index].count > 0 && !values[index].sizes)) {
-    return argument_error(index, HUSK_INVALID_ARGUMENT, "is not a list of ints");
+husk_status Arguments::check_int_list(uint32_t index) const {
+  if (index < count && values[index].kind == HUSK_ARG_INTS && values[index].count >= 0 &&
+      (values[index].count == 0 || values[index].sizes)) {
+    return HUSK_OK;
   }
+  return argument_error(index, HUSK_INVALID_ARGUMENT, "is not a list of ints");
+}
+
+husk_status Arguments::check_ints(uint32_t index, int64_t expected) const {
+  HUSK_TRY(check_int_list(index));
+  const Name n = name(index);
   if (values[index].count == expected) return HUSK_OK;
   return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %.*s has %lld ints, not %lld", op,
               n.length, n.text, printable(values[index].count), printable(expected));

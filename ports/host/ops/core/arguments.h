@@ -8,6 +8,12 @@
 namespace husk::host {
 
 constexpr int32_t kMaxRank = 16;  // highest rank of a tensor that any op takes
+// The product of the sizes of a tensor, sizes of 0 counted as 1, is at most this number.
+constexpr int64_t kMaxElements = int64_t{1} << 62;
+// The product of size and stride of a dimension, in bytes, is at most this number, more than an
+// address space has. So sums of such products over all dimensions fit an int64_t, also for a
+// dimension of one element and for an empty tensor, whose strides say nothing about memory.
+constexpr int64_t kMaxReach = int64_t{1} << 58;
 
 class Arguments;
 struct Device;
@@ -44,7 +50,8 @@ class Arguments {
   // The number of arguments is one that the op takes.
   [[nodiscard]] husk_status check_count() const;
   // The argument is a tensor of a rank in [min_rank, max_rank] with sizes and strides, without a
-  // negative size, and, if it has elements, with an aligned address. No rank exceeds kMaxRank.
+  // negative size, and, if it has elements, with an aligned address. No rank exceeds kMaxRank, and
+  // sizes and strides keep to kMaxElements and kMaxReach.
   [[nodiscard]] husk_status check_tensor(uint32_t index, int32_t min_rank = 0,
                                          int32_t max_rank = kMaxRank) const;
   [[nodiscard]] husk_status check_dtype(uint32_t index, int32_t expected) const;
@@ -62,6 +69,8 @@ class Arguments {
   [[nodiscard]] husk_status check_masked(uint32_t index, uint32_t out) const;
   // The argument is a tensor of rank 1 with `length` elements.
   [[nodiscard]] husk_status check_vector(uint32_t index, int64_t length, const char* reason) const;
+  // The argument is a list of ints of any length.
+  [[nodiscard]] husk_status check_int_list(uint32_t index) const;
   // The argument is a list of `expected` ints.
   [[nodiscard]] husk_status check_ints(uint32_t index, int64_t expected) const;
   // The argument is a number that the op writes (HUSK_ARG_RESULT).
@@ -106,6 +115,7 @@ class Arguments {
 // Bytes of one element; 0 for a dtype that the host ops do not know.
 int64_t dtype_bytes(int32_t dtype);
 const char* dtype_name(int32_t dtype);
+// The number of elements of a checked tensor.
 int64_t numel(const husk_op_arg& tensor);
 // True if the elements are adjacent in memory, in the order of the dimensions.
 bool contiguous(const husk_op_arg& tensor);

@@ -1,6 +1,7 @@
 // Arithmetic for ints, floats and complex numbers. Ints wrap around on overflow.
 #pragma once
 
+#include "core/checked.h"
 #include "core/element.h"
 
 namespace husk::host {
@@ -56,7 +57,8 @@ T number_of(double value) {
   else if constexpr (std::is_same_v<T, bool>)
     return value != 0;
   else if constexpr (std::is_integral_v<T>) {
-    if (value >= -0x1p63 && value < 0x1p63) return static_cast<T>(static_cast<int64_t>(value));
+    int64_t whole = 0;
+    if (checked_int(value, whole)) return static_cast<T>(whole);
     if (value >= 0 && value < 0x1p64) return static_cast<T>(static_cast<uint64_t>(value));
     return static_cast<T>(INT64_MIN);
   } else
