@@ -4,6 +4,7 @@
 
 #include "core/arguments.h"
 #include "core/arithmetic.h"
+#include "core/checked.h"
 #include "core/loop.h"
 #include "error.h"
 
@@ -123,7 +124,8 @@ husk_status search(const Arguments& args, const Search& s) {
   HUSK_TRY(args.check_index_dtype(s.out));
   const husk_op_arg* sorter = nullptr;
   HUSK_TRY(check_sorter(args, s, sorter));
-  const bool has_rows = sorted.rank > 1;
+  // All rows of a sequence without elements are equal, and their addresses must not be computed.
+  const bool has_rows = sorted.rank > 1, has_elements = numel(sorted) > 0;
   if (has_rows && sorted.rank != values.rank) {
     return args.argument_error(s.sorted, HUSK_INVALID_ARGUMENT,
                                "has another rank than the values, and more than one dimension");
@@ -134,8 +136,8 @@ husk_status search(const Arguments& args, const Search& s) {
   for (int32_t d = 0; d < values.rank; ++d) {
     if (has_rows && d + 1 < values.rank)
       HUSK_TRY(args.check_size(s.sorted, d, values.sizes[d], "the rows of the values"));
-    rows.strides[0][d] = has_rows ? sorted.strides[d] : 0;
-    rows.strides[1][d] = has_rows && sorter ? sorter->strides[d] : 0;
+    rows.strides[0][d] = has_rows && has_elements ? sorted.strides[d] : 0;
+    rows.strides[1][d] = has_rows && has_elements && sorter ? sorter->strides[d] : 0;
   }
   if (numel(values) == 0) return HUSK_OK;
   if (values.rank > 0) rows.drop(values.rank - 1);
@@ -225,11 +227,10 @@ husk_status count_bins_needed(const Arguments& args, int64_t& bins) {
   bins = minlength;
   for (int64_t i = 0; i < self.sizes[0]; ++i) {
     const int64_t value = get_index(self.dtype, self.data, i * self.strides[0]);
-    if (value < 0 || value == INT64_MAX) {
+    if (value < 0 || (value >= bins && !checked_add(value, 1, bins))) {
       return fail(args.error, HUSK_INVALID_INPUT, "%s: element %lld is %lld", args.op,
                   static_cast<long long>(i), static_cast<long long>(value));
     }
-    if (value >= bins) bins = value + 1;
   }
   return HUSK_OK;
 }
@@ -292,7 +293,10 @@ husk_status bincount(const Arguments& args) {
   HUSK_TRY(args.check_vector(3, bins, "the largest element and one, or minlength"));
   const husk_op_arg &self = args[0], &out = args[3];
   const bool weighted = !args.none(1);
-  if (weighted) HUSK_TRY(args.check_vector(1, self.sizes[0], "one for each element"));
+  if (weighted) {
+    HUSK_TRY(args.check_vector(1, self.sizes[0], "one for each element"));
+    if (!visit<AnyReal>(args[1].dtype, [](auto) {})) return args.unsupported_dtype(1);
+  }
   if (out.dtype != (!weighted ? HUSK_I64 : args[1].dtype == HUSK_F32 ? HUSK_F32 : HUSK_F64))
     return args.unsupported_dtype(3);
   Value<double> weight = 1;
@@ -301,11 +305,10 @@ husk_status bincount(const Arguments& args) {
     for (int64_t i = 0; i < bins; ++i) writable<T>(out)[i * out.strides[0]] = 0;
     for (int64_t i = 0; i < self.sizes[0]; ++i) {
       if (weighted) {
-        const bool weights_supported = visit<AnyReal>(args[1].dtype, [&](auto other) {
+        visit<AnyReal>(args[1].dtype, [&](auto other) {
           weight = static_cast<double>(
               get(data_of<typename decltype(other)::type>(args[1]) + i * args[1].strides[0]));
         });
-        if (!weights_supported) return;
       }
       T& bin_value = writable<T>(
           out)[get_index(self.dtype, self.data, i * self.strides[0]) * out.strides[0]];

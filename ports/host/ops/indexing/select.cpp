@@ -5,6 +5,7 @@
 
 #include "core/arguments.h"
 #include "core/arithmetic.h"
+#include "core/checked.h"
 #include "core/loop.h"
 #include "error.h"
 
@@ -70,6 +71,11 @@ husk_status masked_loop(const Arguments& args, Loop<2>& loop) {
     return args.argument_error(1, HUSK_INVALID_ARGUMENT,
                                "has a shape that does not broadcast with self");
   }
+  int64_t elements = 0;
+  if (!checked_product(loop.sizes, loop.rank, elements) || elements > kMaxElements) {
+    return args.argument_error(1, HUSK_INVALID_ARGUMENT,
+                               "broadcasts with self to more than 2^62 elements");
+  }
   loop.merge();
   return HUSK_OK;
 }
@@ -88,7 +94,7 @@ husk_status repeats_sum(const Arguments& args, int64_t& sum) {
   sum = 0;
   for (int64_t i = 0; i < repeats.sizes[0]; ++i) {
     const int64_t value = get_index(repeats.dtype, repeats.data, i * repeats.strides[0]);
-    if (value < 0 || __builtin_add_overflow(sum, value, &sum)) {
+    if (value < 0 || !checked_add(sum, value, sum)) {
       return fail(args.error, HUSK_INVALID_INPUT, "%s: repeat %lld is %lld", args.op,
                   static_cast<long long>(i), static_cast<long long>(value));
     }
@@ -122,6 +128,7 @@ husk_status nonzero_static(const Arguments& args) {
   HUSK_TRY(count_true(args, 0, count));
   const husk_op_arg& out = args[3];
   write_indices(args[0], out, size);
+  if (args[0].rank == 0) return HUSK_OK;  // the output has no columns
   for (int64_t i = count; i < size; ++i)
     for (int32_t d = 0; d < args[0].rank; ++d)
       writable<int64_t>(out)[i * out.strides[0] + d * out.strides[1]] = fill;

@@ -83,7 +83,8 @@ husk_status constant_pad(const Arguments& args) {
   HUSK_TRY(args.check_tensor(3, args[0].rank, args[0].rank));
   HUSK_TRY(args.check_same_dtype(3, 0));
   const husk_op_arg &self = args[0], &out = args[3];
-  if (args[1].kind != HUSK_ARG_INTS || args[1].count % 2 != 0 || args[1].count > 2 * self.rank) {
+  HUSK_TRY(args.check_int_list(1));
+  if (args[1].count % 2 != 0 || args[1].count > 2 * self.rank) {
     return args.argument_error(1, HUSK_INVALID_ARGUMENT,
                                "is not a list of pairs, one for each of the last dimensions");
   }
@@ -100,11 +101,12 @@ husk_status constant_pad(const Arguments& args) {
     constexpr int64_t kMaxPad = int64_t{1} << 60;
     if (before < -kMaxPad || before > kMaxPad || after < -kMaxPad || after > kMaxPad)
       return args.argument_error(1, HUSK_INVALID_ARGUMENT, "is out of range");
+    // The sum fits: no size passes kMaxElements, 4 * kMaxPad.
     HUSK_TRY(args.check_size(3, d, self.sizes[d] + before + after, "self and the pads"));
     starts[d] = before > 0 ? before : 0;
     sizes[d] = self.sizes[d] + (before < 0 ? before : 0) + (after < 0 ? after : 0);
     empty |= sizes[d] <= 0;
-    if (before < 0) skipped -= before * self.strides[d];
+    if (before < 0 && sizes[d] > 0) skipped -= before * self.strides[d];
   }
   HUSK_TRY(fill_with(args, 3, 2));
   if (empty || numel(out) == 0) return HUSK_OK;

@@ -3,6 +3,7 @@
 // view.
 #include "core/arguments.h"
 #include "core/arithmetic.h"
+#include "core/checked.h"
 #include "core/loop.h"
 #include "error.h"
 
@@ -248,9 +249,11 @@ husk_status view_diagonal(const Arguments& args) {
   HUSK_TRY(args.get_dim(3, args[0].rank, b));
   if (a == b) return args.argument_error(3, HUSK_INVALID_ARGUMENT, "is dim1");
   View v(args[0]);
-  const int64_t down = offset < 0 ? -offset : 0, right = offset > 0 ? offset : 0;
-  int64_t length = v.sizes[a] - down < v.sizes[b] - right ? v.sizes[a] - down : v.sizes[b] - right;
-  if (length < 0) length = 0;
+  // An offset outside of the tensor counts as one at its border, where the diagonal is empty.
+  const int64_t down = offset >= 0 ? 0 : offset > -v.sizes[a] ? -offset : v.sizes[a];
+  const int64_t right = offset <= 0 ? 0 : offset < v.sizes[b] ? offset : v.sizes[b];
+  const int64_t length = v.sizes[a] - down < v.sizes[b] - right ? v.sizes[a] - down
+                                                                : v.sizes[b] - right;
   const int64_t stride = v.strides[a] + v.strides[b],
                 start = down * v.strides[a] + right * v.strides[b];
   v.remove(a > b ? a : b);
@@ -262,8 +265,7 @@ husk_status view_diagonal(const Arguments& args) {
 
 husk_status view_reverse(const Arguments& args) {
   HUSK_TRY(check_self_and_out(args, 2));
-  if (args[1].kind != HUSK_ARG_INTS)
-    return args.argument_error(1, HUSK_INVALID_ARGUMENT, "is not a list of ints");
+  HUSK_TRY(args.check_int_list(1));
   View v(args[0]);
   int64_t start = 0;
   uint32_t seen = 0;
@@ -293,16 +295,18 @@ husk_status view_repeat(const Arguments& args) {
     const int32_t self_dim = d - (out.rank - self.rank);
     const int64_t size = self_dim < 0 ? 1 : self.sizes[self_dim], times = args[1].sizes[d];
     int64_t expected = 0;
-    if (times < 0 || __builtin_mul_overflow(size, times, &expected))
+    if (times < 0 || !checked_multiply(size, times, expected))
       return args.argument_error(1, HUSK_INVALID_ARGUMENT, "is negative or too large");
     HUSK_TRY(args.check_size(2, d, expected, "the repeats of self"));
     from.sizes[2 * d] = to.sizes[2 * d] = times;
     from.sizes[2 * d + 1] = to.sizes[2 * d + 1] = size;
     from.strides[2 * d] = 0;
     from.strides[2 * d + 1] = self_dim < 0 ? 0 : self.strides[self_dim];
-    to.strides[2 * d] = out.strides[d] * size;
+    // With 0 repeats a size is not bounded by the output's, but then there is nothing to copy.
+    to.strides[2 * d] = times > 0 ? out.strides[d] * size : 0;
     to.strides[2 * d + 1] = out.strides[d];
   }
+  if (numel(out) == 0) return HUSK_OK;
   return copy_between(args, 2, to.tensor, 0, from.tensor);
 }
 

@@ -25,8 +25,7 @@ husk_status get_dims(const Arguments& args, uint32_t at, int32_t rank, uint32_t&
     mask = (1u << rank) - 1;
     return HUSK_OK;
   }
-  if (!is_int && args[at].kind != HUSK_ARG_INTS)
-    return args.argument_error(at, HUSK_INVALID_ARGUMENT, "is not a list of ints");
+  if (!is_int) HUSK_TRY(args.check_int_list(at));
   for (int64_t i = 0; i < (is_int ? 1 : args[at].count); ++i) {
     const int64_t dim = is_int ? args[at].i : args[at].sizes[i], dims = rank > 0 ? rank : 1;
     if (dim < -dims || dim >= dims)

@@ -3,6 +3,7 @@
 
 #include "core/arguments.h"
 #include "core/arithmetic.h"
+#include "core/checked.h"
 #include "core/loop.h"
 #include "error.h"
 
@@ -103,8 +104,11 @@ husk_status segment_reduce(const Arguments& args) {
     in_range = each_while(rows, [&](const int64_t(&at)[3]) {
       int64_t from = segments.has_lengths ? 0 : segments.count >= 0 ? segments.number(at[1], 0) : 0;
       for (int64_t s = 0; s < segments.count; ++s) {
-        const int64_t length = segments.has_lengths ? segments.number(at[1], s)
-                                                    : segments.number(at[1], s + 1) - from;
+        int64_t length = 0;
+        if (segments.has_lengths)
+          length = segments.number(at[1], s);
+        else if (!checked_subtract(segments.number(at[1], s + 1), from, length))
+          return false;
         if (from < 0 || length < 0 || length > data.sizes[axis] - from) return false;
         double total = start_value(reduce, !args.none(7), initial);
         for (int64_t i = from; i < from + length; ++i) {
@@ -135,7 +139,12 @@ husk_status index_reduce(const Arguments& args) {
   int32_t dim = 0;
   HUSK_TRY(args.get_dim(1, args[0].rank, dim));
   const husk_op_arg &index = args[2], &source = args[3];
-  if (source.rank > 0) HUSK_TRY(args.check_size(3, dim, numel(index), "one for each index"));
+  const int64_t count = source.rank > 0 ? source.sizes[dim] : 1;
+  if (numel(index) != count) {
+    return fail(args.error, HUSK_INVALID_ARGUMENT,
+                "%s: argument index has %lld elements, not %lld (the size of source)", args.op,
+                static_cast<long long>(numel(index)), static_cast<long long>(count));
+  }
   int64_t strides[kMaxRank] = {};
   if (source.rank > 0) strides[dim] = index.rank > 0 ? index.strides[0] : 0;
   husk_op_arg expanded = index;

@@ -109,9 +109,11 @@ void sort_row(const Row& row, uint64_t* indices, int64_t stride) {
 
 // ---- the first k ----
 
+// A row of 32-bit keys must have fewer than 2^32 elements, so that the heap lies in the indices. A
+// heap of 64-bit keys takes the values, too, which have 64 bits each.
 void first_k_row(const Row& row, uint64_t* indices, int64_t stride, void* values,
                  int64_t values_stride, int64_t k) {
-  if (row.keys.wide() || row.count >> 32 != 0) {
+  if (row.keys.wide()) {
     return first_k(row.count, row,
                    WideHeap{indices, stride, static_cast<uint64_t*>(values), values_stride}, k);
   }
@@ -220,6 +222,10 @@ husk_status topk(const Arguments& args) {
                                "is not between 0 and the size of the dimension");
   if (args[0].rank == 0) k = 1;  // the result of a scalar has one element for every k
   HUSK_TRY(check_outputs(args, at, k));
+  if (length >> 32 != 0 && dtype_bytes(args[0].dtype) < 8) {
+    return args.argument_error(0, HUSK_UNSUPPORTED,
+                               "has 2^32 or more elements along the dimension");
+  }
   return each_sorted(
       args, at, k, largest,
       [&](const Row& row, uint64_t* indices, int64_t stride, void* values, int64_t values_stride) {

@@ -189,6 +189,9 @@ husk_status slices_of(const Arguments& args, uint32_t dim_at, Slices& s) {
     s.stride = s.self.strides[dim];
     s.inside.drop(dim);
   }
+  for (int32_t d = 0; d < s.inside.rank; ++d)  // as in PyTorch
+    if (s.inside.sizes[d] == 0 && s.count > 0)
+      return args.argument_error(0, HUSK_INVALID_INPUT, "has no elements in a slice");
   return HUSK_OK;
 }
 
