@@ -59,6 +59,14 @@ class HostileArguments : public HostDevice {
     a.sizes = keep(values);
     return a;
   }
+  husk_op_arg tensors(const std::vector<husk_op_arg>& entries) {
+    lists.push_back(entries);
+    husk_op_arg a{};
+    a.kind = HUSK_ARG_TENSORS;
+    a.count = static_cast<int64_t>(entries.size());
+    a.tensors = lists.back().data();
+    return a;
+  }
   husk_op_arg text(const char* value) {
     husk_op_arg a{};
     a.kind = HUSK_ARG_STRING;
@@ -90,6 +98,7 @@ class HostileArguments : public HostDevice {
   }
   std::deque<std::vector<int64_t>> ints;
   std::deque<std::vector<unsigned char>> memory_blocks;
+  std::deque<std::vector<husk_op_arg>> lists;
 };
 
 // ---- all ops ------------------------------------------------------------------------------------
@@ -158,10 +167,44 @@ TEST_F(HostileArguments, PadCutsMoreThanThereIs) {
 TEST_F(HostileArguments, MaskedShapeOfTwoTensors) {
   const husk_op_arg self = f32({int64_t{1} << 32, 1}, {0, 1}),
                     mask = u8({1, int64_t{1} << 32}, {1, 0});
-  refuses("aten::masked_select:sizes", {self, mask, result()}, HUSK_INVALID_ARGUMENT,
-          "broadcasts with self to more than 2^62 elements");
-  refuses("aten::masked_select", {self, mask, f32({0}, {1})}, HUSK_INVALID_ARGUMENT,
-          "broadcasts with self to more than 2^62 elements");
+  refuses("aten::masked_select:sizes", {self, mask, result()}, HUSK_UNSUPPORTED,
+          "broadcasts with self to more than 2^36 elements");
+  refuses("aten::masked_select", {self, mask, f32({0}, {1})}, HUSK_UNSUPPORTED,
+          "broadcasts with self to more than 2^36 elements");
+}
+
+TEST_F(HostileArguments, IndexShapeOfTwoTensors) {
+  for (int64_t size : {int64_t{1} << 20, int64_t{1} << 40}) {
+    const husk_op_arg rows = i64({size, 1}, {0, 1}), columns = i64({1, size}, {1, 0});
+    refuses("aten::index_put_",
+            {f32({2, 2}, {2, 1}), tensors({rows, columns}), f32({}, {}), int_arg(0)},
+            HUSK_UNSUPPORTED, "selects more than 2^36 elements");
+  }
+}
+
+// A mask is read once, and not again for each row of the result.
+TEST_F(HostileArguments, LongMaskAndManyRows) {
+  constexpr int64_t kMask = 1 << 20, kRows = 1 << 16;
+  std::vector<uint8_t> ends(kMask), bytes(kMask);
+  ends.front() = ends.back() = 1;
+  bytes.back() = 7;
+  const husk_op_arg self = u8({kMask, 1}, {1, 1}, bytes);
+  const husk_op_arg indices = tensors(
+      {tensor(HUSK_BOOL, {kMask}, {1}, ends), i64({kRows, 1}, {0, 1})});
+  const husk_op_arg out = u8({kRows, 2}, {2, 1});
+  accepts("aten::index.Tensor", {self, indices, out});
+  for (int64_t i = 0; i < 2 * kRows; ++i)
+    ASSERT_EQ(static_cast<const uint8_t*>(out.data)[i], i % 2 ? 7 : 0) << i;
+}
+
+// Values for the same element follow each other in the order of the result.
+TEST_F(HostileArguments, MaskAndEqualRows) {
+  const husk_op_arg self = f32({3, 2}, {2, 1}), values = f32({2, 2}, {2, 1}, {1, 2, 3, 4});
+  const husk_op_arg indices = tensors(
+      {tensor<uint8_t>(HUSK_BOOL, {3}, {1}, {1, 0, 1}), i64({2, 1}, {1, 1}, {1, 1})});
+  accepts("aten::index_put_", {self, indices, values, int_arg(0)});
+  const float expected[] = {0, 3, 0, 0, 0, 4};
+  EXPECT_EQ(std::memcmp(self.data, expected, sizeof expected), 0);
 }
 
 // The result of a scalar has rows, but no element.
@@ -196,6 +239,18 @@ TEST_F(HostileArguments, FirstOfLongRows) {
              int_arg(1), int_arg(1), tensor<uint8_t>(dtype, {4}, {1}, {}), i64({4}, {1})},
             HUSK_UNSUPPORTED, "has 2^32 or more elements along the dimension");
   }
+}
+
+// A row of many distinct elements, one of which is there twice.
+TEST_F(HostileArguments, ModeOfALongRow) {
+  constexpr int64_t kCount = 200000;
+  std::vector<int64_t> row(kCount);
+  for (int64_t i = 0; i < kCount; ++i) row[i] = (i * 7919) % kCount;
+  row[150000] = row[3];
+  const husk_op_arg value = i64({}, {}), index = i64({}, {});
+  accepts("aten::mode", {i64({kCount}, {1}, row), int_arg(0), int_arg(0), value, index});
+  EXPECT_EQ(*static_cast<const int64_t*>(value.data), row[3]);
+  EXPECT_EQ(*static_cast<const int64_t*>(index.data), 150000);
 }
 
 TEST_F(HostileArguments, ScalarAndEmptyIndex) {

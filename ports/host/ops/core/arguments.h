@@ -14,6 +14,9 @@ constexpr int64_t kMaxElements = int64_t{1} << 62;
 // address space has. So sums of such products over all dimensions fit an int64_t, also for a
 // dimension of one element and for an empty tensor, whose strides say nothing about memory.
 constexpr int64_t kMaxReach = int64_t{1} << 58;
+// Tensors may broadcast to a shape that none of them has. An op that visits each element of such a
+// shape refuses one with more elements than the tensors have, unless it has at most this number.
+constexpr int64_t kMaxBroadcast = int64_t{1} << 36;
 
 class Arguments;
 struct Device;

@@ -2,6 +2,7 @@
 // bools) in any combination.
 #include "core/arguments.h"
 #include "core/arithmetic.h"
+#include "core/checked.h"
 #include "core/loop.h"
 #include "error.h"
 
@@ -185,25 +186,33 @@ husk_status find_offset(const Arguments& args, const husk_op_arg& self, Selectio
 }
 
 // Calls run(offset in self, offset in other) for each position of the broadcast shape. `strides`
-// are the strides of other, which has the shape of the result.
+// are the strides of other, which has the shape of the result. The true elements of a mask lie
+// along the last dimension. With a mask, this dimension is the slowest one, so that each mask is
+// read only once. Positions that differ there never select the same element, so elements that are
+// selected several times are still visited in the order of the result.
 template <class Run>
 husk_status each_position(const Arguments& args, const husk_op_arg& self, Selection& s,
                           const int64_t* strides, Run run) {
   for (int32_t d = 0; d < s.rank; ++d)
     if (s.sizes[d] == 0) return HUSK_OK;
+  bool mask = false;
+  for (int32_t i = 0; i < s.count; ++i) mask |= s.indices[i].mask && s.indices[i].true_count > 1;
+  int32_t order[kMaxRank];  // the dimensions from the fastest to the slowest
+  for (int32_t i = 0; i < s.rank; ++i) order[i] = s.rank - 1 - (mask ? (i + 1) % s.rank : i);
   int64_t at[kMaxRank] = {}, other = 0;
   for (;;) {
     int64_t offset = 0;
     HUSK_TRY(find_offset(args, self, s, at, offset));
     run(offset, other);
-    int32_t d = s.rank - 1;
-    for (; d >= 0; --d) {
+    int32_t i = 0;
+    for (; i < s.rank; ++i) {
+      const int32_t d = order[i];
       other += strides[s.kept_before + d];
       if (++at[d] < s.sizes[d]) break;
       other -= strides[s.kept_before + d] * s.sizes[d];
       at[d] = 0;
     }
-    if (d < 0) return HUSK_OK;
+    if (i == s.rank) return HUSK_OK;
   }
 }
 
@@ -249,6 +258,11 @@ husk_status put(const Arguments& args, uint32_t self_at) {
   if (!broadcast(values, sizes, rank, strides)) {
     return args.argument_error(2, HUSK_INVALID_INPUT,
                                "does not broadcast to the shape that the indices pick");
+  }
+  int64_t elements = 0;
+  if (!checked_product(sizes, rank, elements) ||
+      (elements > kMaxBroadcast && elements > numel(self) && elements > numel(values))) {
+    return args.argument_error(1, HUSK_UNSUPPORTED, "selects more than 2^36 elements");
   }
   const Loop<2> loop = kept_loop(self, s, strides);
   if (!accumulate) {

@@ -72,9 +72,10 @@ husk_status masked_loop(const Arguments& args, Loop<2>& loop) {
                                "has a shape that does not broadcast with self");
   }
   int64_t elements = 0;
-  if (!checked_product(loop.sizes, loop.rank, elements) || elements > kMaxElements) {
-    return args.argument_error(1, HUSK_INVALID_ARGUMENT,
-                               "broadcasts with self to more than 2^62 elements");
+  if (!checked_product(loop.sizes, loop.rank, elements) ||
+      (elements > kMaxBroadcast && elements > numel(self) && elements > numel(mask))) {
+    return args.argument_error(1, HUSK_UNSUPPORTED,
+                               "broadcasts with self to more than 2^36 elements");
   }
   loop.merge();
   return HUSK_OK;

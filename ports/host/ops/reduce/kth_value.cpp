@@ -6,6 +6,7 @@
 #include "core/loop.h"
 #include "core/sort_key.h"
 #include "error.h"
+#include "reduce/distinct.h"
 
 namespace husk::host {
 
@@ -141,41 +142,42 @@ husk_status median_all(const Arguments& args, bool ignore) {
 constexpr int64_t kMaxSortedKeys = 16384;  // keys that fit on the stack
 
 // The most frequent key of a row; the smallest one if several are equally frequent.
-uint64_t mode_key(const Row& row) {
+uint64_t short_mode_key(const Row& row) {
   uint64_t best = 0;
   int64_t best_count = 0;
-  if (row.count <= kMaxSortedKeys) {
-    uint64_t sorted[kMaxSortedKeys];
-    for (int64_t i = 0; i < row.count; ++i) sorted[i] = row[i];
-    std::sort(sorted, sorted + row.count);
-    for (int64_t i = 0, start = 0; i < row.count; ++i) {
-      if (sorted[i] != sorted[start]) start = i;
-      if (i - start + 1 <= best_count) continue;
-      best_count = i - start + 1;
-      best = sorted[i];
-    }
-    return best;
+  uint64_t sorted[kMaxSortedKeys];
+  for (int64_t i = 0; i < row.count; ++i) sorted[i] = row[i];
+  std::sort(sorted, sorted + row.count);
+  for (int64_t i = 0, start = 0; i < row.count; ++i) {
+    if (sorted[i] != sorted[start]) start = i;
+    if (i - start + 1 <= best_count) continue;
+    best_count = i - start + 1;
+    best = sorted[i];
   }
-  // Long rows take one pass for each distinct key. That is slow, but rows of this length are not
-  // expected here.
-  uint64_t key = 0;
+  return best;
+}
+
+// The most frequent key of a row whose keys do not fit on the stack. Two passes over the row find
+// and count the next few thousand distinct keys.
+uint64_t long_mode_key(const Row& row) {
+  Batch batch;
+  uint64_t best = 0, last = 0;
+  int64_t best_count = 0;
   for (bool first = true;; first = false) {
-    uint64_t next = ~uint64_t{0};
-    bool has_next = false;
-    row([&](uint64_t k) {
-      if ((first || k > key) && k <= next) {
-        next = k;
-        has_next = true;
-      }
+    batch.find(row, first, last, 0, false);
+    if (batch.count == 0) return best;
+    const uint64_t highest = batch.keys[batch.count - 1];
+    int64_t counts[kBatchSize] = {};
+    row([&](uint64_t key) {
+      if ((first || key > last) && key <= highest) ++counts[batch.index_of(key)];
     });
-    if (!has_next) return best;
-    key = next;
-    int64_t count = 0;
-    row([&](uint64_t k) { count += k == key; });
-    if (count > best_count) {
-      best_count = count;
-      best = key;
+    for (int64_t i = 0; i < batch.count; ++i) {
+      if (counts[i] <= best_count) continue;
+      best_count = counts[i];
+      best = batch.keys[i];
     }
+    if (batch.count < kBatchSize) return best;
+    last = highest;
   }
 }
 
@@ -206,7 +208,7 @@ husk_status mode(const Arguments& args) {
   int32_t dim = 0;
   HUSK_TRY(args.get_dim(1, args[0].rank, dim));
   return pick_each_row(args, dim, 2, 3, [&](const Row& row) {
-    const uint64_t key = mode_key(row);
+    const uint64_t key = row.count <= kMaxSortedKeys ? short_mode_key(row) : long_mode_key(row);
     int64_t last = row.count - 1;  // as in PyTorch, the last of equal elements
     while (last > 0 && row[last] != key) --last;
     return last;
