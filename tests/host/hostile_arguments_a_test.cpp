@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kHuge = int64_t{1} << 60;
 
-class HostileArguments : public HostDevice {
+class HostileNumbers : public HostDevice {
  protected:
   // A tensor in memory of its own, which has `values` at its beginning and ends after the element
   // with the highest offset.
@@ -103,7 +103,7 @@ class HostileArguments : public HostDevice {
 
 // ---- all ops ------------------------------------------------------------------------------------
 
-TEST_F(HostileArguments, MoreElementsThanAnInt64Counts) {
+TEST_F(HostileNumbers, MoreElementsThanAnInt64Counts) {
   const husk_op_arg scalar = f32({}, {});
   for (const std::vector<int64_t>& sizes :
        {std::vector<int64_t>{int64_t{1} << 32, int64_t{1} << 32},
@@ -116,7 +116,7 @@ TEST_F(HostileArguments, MoreElementsThanAnInt64Counts) {
 
 // The strides of a dimension with one element, and those of an empty tensor, say nothing about
 // memory, but ops compute offsets with them.
-TEST_F(HostileArguments, StridesWithoutMeaning) {
+TEST_F(HostileNumbers, StridesWithoutMeaning) {
   const husk_op_arg to = f32({2, 1, 2}, {2, 2, 1});
   for (int64_t stride : {INT64_MAX, INT64_MIN, kHuge}) {
     refuses("aten::clone", {f32({2, 1, 2}, {2, stride, 1}), {}, to}, HUSK_INVALID_ARGUMENT,
@@ -128,7 +128,7 @@ TEST_F(HostileArguments, StridesWithoutMeaning) {
 }
 
 // A list of ints whose address is null.
-TEST_F(HostileArguments, ListWithoutMemory) {
+TEST_F(HostileNumbers, ListWithoutMemory) {
   husk_op_arg broken = list({0, 0});
   broken.sizes = nullptr;
   const husk_op_arg in = f32({2, 3}, {3, 1}), out = f32({2, 3}, {3, 1});
@@ -141,7 +141,7 @@ TEST_F(HostileArguments, ListWithoutMemory) {
 
 // ---- movement -----------------------------------------------------------------------------------
 
-TEST_F(HostileArguments, DiagonalFarOutside) {
+TEST_F(HostileNumbers, DiagonalFarOutside) {
   const husk_op_arg in = f32({2, 3}, {3, 1}), none = f32({0}, {1});
   for (int64_t offset : {INT64_MIN, INT64_MIN + 1, -kHuge, kHuge, INT64_MAX}) {
     accepts("aten::diagonal", {in, int_arg(offset), int_arg(0), int_arg(1), none});
@@ -149,11 +149,11 @@ TEST_F(HostileArguments, DiagonalFarOutside) {
   }
 }
 
-TEST_F(HostileArguments, RepeatNever) {
+TEST_F(HostileNumbers, RepeatNever) {
   accepts("aten::repeat", {u8({kHuge}, {0}), list({0}), u8({0}, {int64_t{1} << 57})});
 }
 
-TEST_F(HostileArguments, PadCutsMoreThanThereIs) {
+TEST_F(HostileNumbers, PadCutsMoreThanThereIs) {
   accepts("aten::constant_pad_nd",
           {f32({4}, {16}), list({-kHuge, kHuge}), int_arg(7), f32({4}, {1})});
   refuses("aten::constant_pad_nd",
@@ -164,7 +164,7 @@ TEST_F(HostileArguments, PadCutsMoreThanThereIs) {
 // ---- indexing -----------------------------------------------------------------------------------
 
 // Each tensor alone has few enough elements.
-TEST_F(HostileArguments, MaskedShapeOfTwoTensors) {
+TEST_F(HostileNumbers, MaskedShapeOfTwoTensors) {
   const husk_op_arg self = f32({int64_t{1} << 32, 1}, {0, 1}),
                     mask = u8({1, int64_t{1} << 32}, {1, 0});
   refuses("aten::masked_select:sizes", {self, mask, result()}, HUSK_UNSUPPORTED,
@@ -173,7 +173,7 @@ TEST_F(HostileArguments, MaskedShapeOfTwoTensors) {
           "broadcasts with self to more than 2^36 elements");
 }
 
-TEST_F(HostileArguments, IndexShapeOfTwoTensors) {
+TEST_F(HostileNumbers, IndexShapeOfTwoTensors) {
   for (int64_t size : {int64_t{1} << 20, int64_t{1} << 40}) {
     const husk_op_arg rows = i64({size, 1}, {0, 1}), columns = i64({1, size}, {1, 0});
     refuses("aten::index_put_",
@@ -183,7 +183,7 @@ TEST_F(HostileArguments, IndexShapeOfTwoTensors) {
 }
 
 // A mask is read once, and not again for each row of the result.
-TEST_F(HostileArguments, LongMaskAndManyRows) {
+TEST_F(HostileNumbers, LongMaskAndManyRows) {
   constexpr int64_t kMask = 1 << 20, kRows = 1 << 16;
   std::vector<uint8_t> ends(kMask), bytes(kMask);
   ends.front() = ends.back() = 1;
@@ -198,7 +198,7 @@ TEST_F(HostileArguments, LongMaskAndManyRows) {
 }
 
 // Values for the same element follow each other in the order of the result.
-TEST_F(HostileArguments, MaskAndEqualRows) {
+TEST_F(HostileNumbers, MaskAndEqualRows) {
   const husk_op_arg self = f32({3, 2}, {2, 1}), values = f32({2, 2}, {2, 1}, {1, 2, 3, 4});
   const husk_op_arg indices = tensors(
       {tensor<uint8_t>(HUSK_BOOL, {3}, {1}, {1, 0, 1}), i64({2, 1}, {1, 1}, {1, 1})});
@@ -208,19 +208,19 @@ TEST_F(HostileArguments, MaskAndEqualRows) {
 }
 
 // The result of a scalar has rows, but no element.
-TEST_F(HostileArguments, RowsWithoutColumns) {
+TEST_F(HostileNumbers, RowsWithoutColumns) {
   accepts("aten::nonzero_static",
           {f32({}, {}), int_arg(kHuge), int_arg(-1), i64({kHuge, 0}, {0, 1})});
 }
 
-TEST_F(HostileArguments, ComplexWeights) {
+TEST_F(HostileNumbers, ComplexWeights) {
   refuses("aten::bincount",
           {i64({2}, {1}), tensor<double>(HUSK_C128, {2}, {1}, {}), int_arg(0),
            tensor<double>(HUSK_F64, {1}, {1}, {})},
           HUSK_UNSUPPORTED, "weights has dtype c128");
 }
 
-TEST_F(HostileArguments, SearchInEmptyRows) {
+TEST_F(HostileNumbers, SearchInEmptyRows) {
   husk_op_arg sorted = f32({3, 0}, {1, 1});
   sorted.data = nullptr;
   const husk_op_arg out = i64({3, 2}, {2, 1}, {9, 9, 9, 9, 9, 9});
@@ -232,7 +232,7 @@ TEST_F(HostileArguments, SearchInEmptyRows) {
 // ---- reduce -------------------------------------------------------------------------------------
 
 // The heap of a row of 2^32 elements needs 64 bits for each key, and the values have fewer.
-TEST_F(HostileArguments, FirstOfLongRows) {
+TEST_F(HostileNumbers, FirstOfLongRows) {
   for (int32_t dtype : {int{HUSK_U8}, int{HUSK_F32}}) {
     refuses("aten::topk",
             {tensor<uint8_t>(dtype, {int64_t{1} << 33}, {0}, {}), int_arg(4), int_arg(0),
@@ -242,7 +242,7 @@ TEST_F(HostileArguments, FirstOfLongRows) {
 }
 
 // A row of many distinct elements, one of which is there twice.
-TEST_F(HostileArguments, ModeOfALongRow) {
+TEST_F(HostileNumbers, ModeOfALongRow) {
   constexpr int64_t kCount = 200000;
   std::vector<int64_t> row(kCount);
   for (int64_t i = 0; i < kCount; ++i) row[i] = (i * 7919) % kCount;
@@ -253,7 +253,7 @@ TEST_F(HostileArguments, ModeOfALongRow) {
   EXPECT_EQ(*static_cast<const int64_t*>(index.data), 150000);
 }
 
-TEST_F(HostileArguments, ScalarAndEmptyIndex) {
+TEST_F(HostileNumbers, ScalarAndEmptyIndex) {
   const auto arguments = [&](const husk_op_arg& index) -> std::vector<husk_op_arg> {
     return {f32({}, {}), int_arg(0), index, f32({}, {}), text("amax"), int_arg(1), f32({}, {})};
   };
@@ -265,7 +265,7 @@ TEST_F(HostileArguments, ScalarAndEmptyIndex) {
   accepts("aten::index_reduce", arguments(i64({}, {})));
 }
 
-TEST_F(HostileArguments, SegmentsFarOutside) {
+TEST_F(HostileNumbers, SegmentsFarOutside) {
   for (const std::vector<int64_t>& offsets :
        {std::vector<int64_t>{INT64_MIN, INT64_MAX, 0},
         std::vector<int64_t>{INT64_MAX, INT64_MIN, 0},
@@ -286,7 +286,7 @@ TEST_F(HostileArguments, SegmentsFarOutside) {
 }
 
 // Slices without elements are many, but no tensor has an element.
-TEST_F(HostileArguments, DistinctEmptySlices) {
+TEST_F(HostileNumbers, DistinctEmptySlices) {
   const husk_op_arg self = f32({kHuge, 0}, {0, 1});
   refuses("aten::unique_consecutive",
           {self, int_arg(0), int_arg(0), int_arg(0), f32({1, 0}, {1, 1}), {}, {}},
