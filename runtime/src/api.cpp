@@ -125,7 +125,6 @@ husk_status finish_program(husk_program* program, Status opened, husk_program** 
   ErrorScratch scratch;
   error = scratch.of(error);
   Status status = opened;
-  if (!failed(status)) status = program->file.read(program->engine->allocator, error);
   if (!failed(status)) status = program->load(error);
   if (failed(status)) {
     program->file.drop();
@@ -135,6 +134,41 @@ husk_status finish_program(husk_program* program, Status opened, husk_program** 
   }
   return husk_status(status);
 }
+
+void destroy_session(husk_session* session) {
+  husk_program* program = static_cast<husk_program*>(session->program);
+  destroy(program->engine->allocator, session);
+  husk_program_release(program);
+}
+
+// One call on a session. Updates of constants wait until it ends, and `error` is never null. A
+// callback of a call may not make another one on the same session, which would change what the
+// first one works on: `busy` is set then. If it releases the session, that happens at the end.
+class SessionCall {
+ public:
+  SessionCall(husk_session* session, husk_error* callers)
+      : session_(session),
+        busy(!session->program->gate.enter(&session->caller)),
+        error(callers ? callers : &spare_) {
+    if (busy)
+      (void)fail(error, HUSK_INVALID_ARGUMENT,
+                 "the session is in a call already: a session belongs to one thread at a time, and "
+                 "its callbacks must not use it");
+  }
+  ~SessionCall() {
+    if (!busy && RunGate::leave(&session_->caller)) destroy_session(session_);
+  }
+  SessionCall(const SessionCall&) = delete;
+  SessionCall& operator=(const SessionCall&) = delete;
+
+ private:
+  husk_session* session_;
+  husk_error spare_;
+
+ public:
+  const bool busy;
+  husk_error* const error;
+};
 
 }  // namespace
 
@@ -203,7 +237,8 @@ husk_status husk_program_verify(const void* data, size_t size, husk_error* error
   Container file;
   file.borrow(data, size, nullptr, nullptr);
   const husk_allocator& allocator = *default_allocator();
-  Status status = file.read(allocator, error);
+  Status status = file.read(allocator, UINT64_MAX, error);
+  if (!failed(status)) status = file.parse(error);
   return husk_status(failed(status) ? status : verify(file, allocator, error));
 }
 
@@ -350,10 +385,13 @@ husk_status husk_session_create(husk_program* program, const husk_session_option
   husk_session* created = create<husk_session>(program->engine->allocator, error);
   if (!created) return HUSK_OUT_OF_MEMORY;
   program->references.retain();
-  created->program = program;
   created->options = full;
-  ErrorScratch scratch;
-  Status status = created->prepare(scratch.of(error));
+  created->join(program);
+  Status status = Status::ok;
+  {
+    const SessionCall call(created, error);
+    status = created->prepare(call.error);
+  }
   if (failed(status))
     husk_session_release(created);
   else
@@ -362,27 +400,10 @@ husk_status husk_session_create(husk_program* program, const husk_session_option
 }
 
 void husk_session_release(husk_session* session) {
-  if (!session) return;
-  husk_program* program = static_cast<husk_program*>(session->program);
-  destroy(program->engine->allocator, session);
-  husk_program_release(program);
+  if (session && RunGate::release(&session->caller)) destroy_session(session);
 }
 
 namespace {
-
-// One call on a session. Updates of constants wait until it ends, and `error` is never null.
-class SessionCall {
- public:
-  SessionCall(husk_session* session, husk_error* callers)
-      : guard_(session->program->gate, &session->caller), error(callers ? callers : &spare_) {}
-
- private:
-  CallGuard guard_;
-  husk_error spare_;
-
- public:
-  husk_error* const error;
-};
 
 // Returns the frame of a function, or null after filling `error` if the function does not exist.
 Frame* frame_of(const husk_session* session, uint32_t function, husk_error* error) {
@@ -407,7 +428,15 @@ husk_status state_call(const char* name, husk_session* session, uint32_t state, 
   const uint32_t n = count(session->program->rows()->states());
   if (state >= n) return bad_index(error, "state", state, n);
   const SessionCall call(session, error);
-  return husk_status(session->work_on_state(state, work, other, call.error));
+  if (call.busy) return HUSK_INVALID_ARGUMENT;
+  husk_session* from = work == StateWork::copy ? static_cast<husk_session*>(other) : session;
+  const bool second = from != session;
+  if (second && !session->program->gate.enter_also(&from->caller))
+    return husk_status(
+        fail(error, HUSK_INVALID_ARGUMENT, "the session to copy the state from is in a call"));
+  const Status status = session->work_on_state(state, work, other, call.error);
+  if (second && RunGate::leave(&from->caller)) destroy_session(from);
+  return husk_status(status);
 }
 
 }  // namespace
@@ -419,6 +448,7 @@ husk_status husk_session_set_range(husk_session* session, uint32_t function, uin
   if (!frame) return HUSK_INVALID_ARGUMENT;
   if (input >= frame->code.inputs()) return bad_index(error, "input", input, frame->code.inputs());
   const SessionCall call(session, error);
+  if (call.busy) return HUSK_INVALID_ARGUMENT;
   const Status status = session->set_range(function, input, dim, min, max, call.error);
   return in_function(session, function, status, call.error);
 }
@@ -428,6 +458,7 @@ husk_status husk_session_resize(husk_session* session, uint32_t function, const 
   if (!session) return null_argument(error, "session_resize");
   if (!frame_of(session, function, error)) return HUSK_INVALID_ARGUMENT;
   const SessionCall call(session, error);
+  if (call.busy) return HUSK_INVALID_ARGUMENT;
   const Status status = session->resize(function, inputs, count, call.error);
   return in_function(session, function, status, call.error);
 }
@@ -440,6 +471,7 @@ husk_status husk_session_set_arena(husk_session* session, void* memory, uint64_t
                                    husk_error* error) {
   if (!session) return null_argument(error, "session_set_arena");
   const SessionCall call(session, error);
+  if (call.busy) return HUSK_INVALID_ARGUMENT;
   return husk_status(session->set_arena(memory, bytes, call.error));
 }
 
@@ -465,6 +497,7 @@ husk_status husk_session_run(husk_session* session, uint32_t function, void* str
   if (!session) return null_argument(error, "session_run");
   if (!frame_of(session, function, error)) return HUSK_INVALID_ARGUMENT;
   const SessionCall call(session, error);
+  if (call.busy) return HUSK_INVALID_ARGUMENT;
   const Status status = session->run(function, stream, inputs, input_count, outputs, output_count,
                                      call.error);
   return in_function(session, function, status, call.error);
@@ -473,6 +506,7 @@ husk_status husk_session_run(husk_session* session, uint32_t function, void* str
 husk_status husk_session_wait(husk_session* session, husk_error* error) {
   if (!session) return null_argument(error, "session_wait");
   const SessionCall call(session, error);
+  if (call.busy) return HUSK_INVALID_ARGUMENT;
   return husk_status(session->wait(call.error));
 }
 
@@ -493,8 +527,7 @@ husk_status husk_session_state_reset(husk_session* session, uint32_t state, husk
 
 husk_status husk_session_state_copy(husk_session* session, uint32_t state, husk_session* from,
                                     husk_error* error) {
-  return state_call("session_state_copy", session, state, StateWork::copy,
-                    static_cast<Session*>(from), error);
+  return state_call("session_state_copy", session, state, StateWork::copy, from, error);
 }
 
 husk_status husk_session_stats_get(const husk_session* session, uint32_t function,

@@ -106,7 +106,8 @@ typedef struct husk_engine_options {
   int32_t allow_host_images;
   int32_t reserved; /**< 0. */
   /** Decides whether a file may be used, given the hash of its content (32 bytes): 0 refuses it.
-   * The engine asks before it uses anything of the file. NULL accepts every file. */
+   * The engine has compared the metadata with the hash, and has parsed nothing of it. NULL accepts
+   * every file. */
   int32_t (*accept)(void* user, const uint8_t* content_hash);
   void* accept_user; /**< The first argument of `accept`. */
   /** Threads for kernels and ops that run on the host; NULL: they run on the calling thread. */
@@ -115,10 +116,16 @@ typedef struct husk_engine_options {
    * an op only what the file says about it. */
   int32_t require_op_contracts;
   int32_t reserved2; /**< 0. */
+  /** The largest metadata that a file may have, in bytes; 0: no limit. Verifying a file takes memory
+   * and time in proportion to its metadata. */
+  uint64_t max_metadata_bytes;
+  /** The largest sum of the states of a program, in bytes; 0: no limit. Each session allocates them.
+   */
+  uint64_t max_state_bytes;
 } husk_engine_options;
 /** The initial value of a husk_engine_options. */
 #define HUSK_ENGINE_OPTIONS_INIT \
-  {sizeof(husk_engine_options), 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, 0, 0}
+  {sizeof(husk_engine_options), 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, 0, 0, 0, 0}
 
 /** Opens a device.
  * @param options the options; copied

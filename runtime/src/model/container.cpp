@@ -80,13 +80,16 @@ Container::~Container() {
 }
 
 Status Container::map(const char* path, husk_error* error) {
-  int file = open(path, O_RDONLY | O_CLOEXEC);
+  // A FIFO or a device would block, here or in a later read.
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return unusable("open", path, error);
   struct stat info;
   void* data = MAP_FAILED;
   Status status = Status::ok;
   if (fstat(file, &info) != 0)
     status = unusable("read", path, error);
+  else if (!S_ISREG(info.st_mode))
+    status = fail(error, HUSK_IO, "'%s' is not a regular file", path);
   else if (info.st_size < static_cast<off_t>(kHeaderBytes))
     status = no_artifact(error);
   else if ((data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file,
@@ -116,7 +119,7 @@ void Container::borrow(const void* data, uint64_t size, void (*release)(void*, c
   release_user_ = user;
 }
 
-Status Container::read(const husk_allocator& allocator, husk_error* error) {
+Status Container::read(const husk_allocator& allocator, uint64_t limit, husk_error* error) {
   uint8_t header[kHeaderBytes];
   if (size_ < kHeaderBytes || (memcpy(header, data_, kHeaderBytes), memcmp(header, kMagic, 8) != 0))
     return no_artifact(error);
@@ -139,13 +142,22 @@ Status Container::read(const husk_allocator& allocator, husk_error* error) {
   blob_base_ = align_up(kHeaderBytes + metadata, kBlobAlign);
   if (kHeaderBytes + metadata > size_)
     return invalid_file(error, "the metadata ends after the end of the file");
+  if (metadata > limit)
+    return fail(error, HUSK_LIMIT,
+                "the metadata have %llu bytes, husk_engine_options.max_metadata_bytes is %llu",
+                static_cast<unsigned long long>(metadata), static_cast<unsigned long long>(limit));
   HUSK_TRY(metadata_.allocate(allocator, metadata / 8 + 1, error));
   memcpy(metadata_.data(), data_ + kHeaderBytes, metadata);
   memcpy(hash_, header + 32, sizeof(hash_));
   if (!has_hash(metadata_.data(), metadata, hash_))
     return invalid_file(error,
                         "the metadata does not match its hash: the file was changed or damaged");
-  if (!is_well_formed(metadata_.data(), metadata))
+  metadata_bytes_ = metadata;
+  return Status::ok;
+}
+
+Status Container::parse(husk_error* error) {
+  if (!is_well_formed(metadata_.data(), metadata_bytes_))
     return invalid_file(error, "the metadata is not a well-formed FlatBuffer of husk.fbs");
   program_ = fb::GetProgram(metadata_.data());
   return Status::ok;

@@ -25,8 +25,11 @@ class Container {
   void borrow(const void* data, uint64_t size, void (*release)(void*, const void*), void* user);
   void drop() { release_ = nullptr; }
 
-  // Checks the header and the metadata (rules 1 and 2) and keeps a copy of the metadata.
-  Status read(const husk_allocator& allocator, husk_error* error);
+  // Checks the header and the hash of the metadata (rule 1), and keeps a copy of the metadata.
+  // Metadata of more than `limit` bytes fail with HUSK_LIMIT.
+  Status read(const husk_allocator& allocator, uint64_t limit, husk_error* error);
+  // Parses the metadata after read() (rule 2).
+  Status parse(husk_error* error);
 
   const fb::Program* program() const { return program_; }
   const uint8_t* content_hash() const { return hash_; }
@@ -51,6 +54,7 @@ class Container {
   void (*release_)(void*, const void*) = nullptr;
   void* release_user_ = nullptr;
   Array<uint64_t> metadata_;  // words, because rows are aligned to 8 bytes
+  uint64_t metadata_bytes_ = 0;
   uint8_t hash_[32] = {};
   uint64_t blob_base_ = 0;
   const fb::Program* program_ = nullptr;

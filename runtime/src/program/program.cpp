@@ -3,10 +3,17 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/align.h"
+#include "model/shape.h"
 #include "model/verify.h"
 #include "program/contract.h"
 
 namespace husk::runtime {
+namespace {
+
+constexpr uint64_t kMaxStateBytes = uint64_t{1} << 62;
+
+}  // namespace
 
 Program::~Program() {
   for (void* module : modules)
@@ -14,15 +21,38 @@ Program::~Program() {
 }
 
 Status Program::load(husk_error* error) {
-  HUSK_TRY(verify(file, engine->allocator, error));
   const husk_engine_options& options = engine->options;
+  const uint64_t max_metadata = options.max_metadata_bytes ? options.max_metadata_bytes
+                                                           : UINT64_MAX;
+  HUSK_TRY(file.read(engine->allocator, max_metadata, error));
+  // Nothing but the header and the hash is looked at before the application has accepted the file,
+  // so a signature shields the parser.
   if (options.accept && !options.accept(options.accept_user, file.content_hash()))
     return fail(error, HUSK_UNSUPPORTED,
                 "the application did not accept the artifact's content hash");
+  HUSK_TRY(file.parse(error));
+  HUSK_TRY(verify(file, engine->allocator, error));
+  HUSK_TRY(sum_states(error));
   HUSK_TRY(choose_variants(error));
   HUSK_TRY(resolve_steps(error));
   HUSK_TRY(constants.load(engine, &file, error));
   file.release_file();
+  return Status::ok;
+}
+
+Status Program::sum_states(husk_error* error) {
+  uint64_t limit = engine->options.max_state_bytes;
+  if (limit == 0 || limit > kMaxStateBytes) limit = kMaxStateBytes;
+  for (uint32_t s = 0; s < count(rows()->states()); ++s) {
+    // The bytes of a state are below 2^63, so the sum of one state and the states before it fits.
+    state_bytes += align_up(verified_bytes(rows()->states()->Get(s)), kDeviceAlign);
+    if (state_bytes > limit)
+      return fail(
+          error, HUSK_LIMIT,
+          "the states need more than %llu bytes: husk_engine_options.max_state_bytes, which "
+          "is at most 2^62, limits them",
+          static_cast<unsigned long long>(limit));
+  }
   return Status::ok;
 }
 
@@ -169,6 +199,9 @@ Status Program::update(const husk_constant_update* updates, uint32_t n, husk_err
       return fail(error, HUSK_INVALID_ARGUMENT,
                   "update %u: no such constant (there are %u), or its bytes are NULL", i,
                   constants.count());
+  if (gate.holds_this_thread(nullptr))
+    return fail(error, HUSK_INVALID_ARGUMENT,
+                "constants cannot be updated in a callback: the update would wait for its run");
   ErrorScratch scratch;
   error = scratch.of(error);
   Array<void*> staged;

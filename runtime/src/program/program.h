@@ -20,6 +20,7 @@ struct Program {
   Array<void*> modules;         // by image; null unless a chosen variant uses it
   Array<void*> kernels;         // by kernel; null unless a chosen variant uses it
   Array<husk_op> ops;           // by op; `call` is null unless a chosen variant uses it
+  uint64_t state_bytes = 0;     // of the states of one session, each aligned to kDeviceAlign
   RunGate gate;                 // sessions enter it for each call, updates of constants close it
 
   ~Program();
@@ -31,7 +32,8 @@ struct Program {
     const fb::Function* f = rows()->functions()->Get(function);
     return Code(rows(), f, f->variants()->Get(chosen[function].variant));
   }
-  // Verifies the artifact, after the container was read, and makes it ready to run.
+  // Reads and verifies the artifact, after the container was mapped or borrowed, and makes it ready
+  // to run.
   Status load(husk_error* error);
   // Changes the values of constants between the runs of the sessions.
   Status update(const husk_constant_update* updates, uint32_t n, husk_error* error);
@@ -39,6 +41,7 @@ struct Program {
  private:
   int32_t target_rank(uint32_t index) const;
   Status no_variant(const fb::Function* f, husk_error* error) const;
+  Status sum_states(husk_error* error);
   Status choose_variants(husk_error* error);
   Status resolve_steps(husk_error* error);
   Status prepare_op(const Code& code, uint32_t step, husk_error* error);

@@ -6,12 +6,9 @@
 namespace husk::runtime {
 
 Session::~Session() {
-  {
-    const CallGuard guard(program->gate, &caller);
-    husk_error ignored;
-    (void)wait(&ignored);
-    (void)wait_for_default_stream(&ignored);
-  }
+  husk_error ignored;
+  (void)wait(&ignored);
+  (void)wait_for_default_stream(&ignored);
   for (Frame* frame : frames) destroy_frame(frame);
   if (arena && !options.external_arena) port()->free(device(), arena);
   if (state_memory) port()->free(device(), state_memory);
@@ -25,12 +22,16 @@ void Session::destroy_frame(Frame* frame) {
   destroy(allocator(), frame);
 }
 
-Status Session::prepare(husk_error* error) {
+void Session::join(Program* of) {
+  program = of;
   caller.drain = [](void* session, husk_error* e) {
     return static_cast<Session*>(session)->wait(e);
   };
   caller.user = this;
   program->gate.add(&caller);
+}
+
+Status Session::prepare(husk_error* error) {
   HUSK_TRY(frames.allocate(allocator(), program->functions(), error));
   uint64_t bounded = 0;  // the largest plan that no run can exceed
   for (uint32_t f = 0; f < program->functions(); ++f) {
@@ -49,9 +50,7 @@ Status Session::prepare(husk_error* error) {
 Status Session::prepare_states(husk_error* error) {
   const uint32_t n = count(program->rows()->states());
   HUSK_TRY(states.allocate(allocator(), n, error));
-  uint64_t total = 0;
-  for (uint32_t s = 0; s < n; ++s)
-    total += align_up(verified_bytes(program->rows()->states()->Get(s)), kDeviceAlign);
+  const uint64_t total = program->state_bytes;
   if (total) {
     Status status = to_status(port()->alloc(device(), total, &state_memory, error));
     if (failed(status)) {
@@ -73,7 +72,7 @@ Status Session::work_on_state(uint32_t index, StateWork work, void* other, husk_
   const fb::State* state = program->rows()->states()->Get(index);
   const uint64_t bytes = verified_bytes(state);
   uint8_t* at = states[index];
-  Session* from = work == StateWork::copy ? static_cast<Session*>(other) : this;
+  Session* from = work == StateWork::copy ? static_cast<husk_session*>(other) : this;
   if (from->program != program)
     return fail(error, HUSK_INVALID_ARGUMENT, "the two sessions are of different programs");
   HUSK_TRY(wait(error));

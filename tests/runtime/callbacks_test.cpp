@@ -1,0 +1,222 @@
+// Calls from callbacks, and the order in which a file is looked at.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "edited_artifact.h"
+
+namespace husk::test {
+namespace {
+
+const char* const kAddOne = R"(
+constant one f32 [4] bytes "0000803f0000803f0000803f0000803f"
+state s f32 [4] fill 0
+function f {
+  input x tensor f32 [4]
+  output y tensor f32 rank 1
+  variant cpu {
+    buffer x of input bytes 16
+    buffer y of output bytes 16
+    launch add grid (1, 1, 1) (read x, read one, write y, 4)
+    launch add grid (1, 1, 1) (read x, read one, both s, 4)
+    return (tensor y f32 [4] [1])
+  }
+}
+)";
+
+// A session whose trace callback calls `act`, once for each step.
+struct Traced {
+  husk_session* session = nullptr;
+  husk_session* other = nullptr;
+  husk_program* program = nullptr;
+  std::vector<husk_status> statuses;
+  std::string text;  // of the last failure
+  void (*act)(Traced*) = nullptr;
+  std::thread updater;  // joined after the run
+  std::atomic<bool> updated{false};
+  husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
+
+  void note(husk_status status, const husk_error& error) {
+    statuses.push_back(status);
+    if (status != HUSK_OK) text = error.text;
+  }
+  // Runs the session, and returns the status of the run.
+  husk_status run(void (*callback)(Traced*)) {
+    act = callback;
+    options.trace_user = this;
+    options.trace = [](void* user, const husk_trace_event*) {
+      auto* traced = static_cast<Traced*>(user);
+      traced->act(traced);
+    };
+    Machine m(kAddOne);
+    program = m.program;
+    husk_error error = {};
+    EXPECT_EQ(husk_session_create(m.program, &options, &session, &error), HUSK_OK) << error.text;
+    EXPECT_EQ(husk_session_create(m.program, nullptr, &other, &error), HUSK_OK) << error.text;
+    Tensor x(HUSK_F32, {4}), y(HUSK_F32, {4});
+    husk_value in = x.value(), out = y.value();
+    const husk_status status = husk_session_run(session, 0, nullptr, &in, 1, &out, 1, &error);
+    if (updater.joinable()) updater.join();
+    if (status == HUSK_OK) {
+      EXPECT_EQ(y.as<float>()[3], 1.0f);
+    }
+    if (session) husk_session_release(session);
+    husk_session_release(other);
+    return status;
+  }
+};
+
+TEST(Callbacks, TheirOwnSessionIsBusy) {
+  Traced traced;
+  ASSERT_EQ(traced.run([](Traced* t) {
+    husk_error error = {};
+    t->note(husk_session_wait(t->session, &error), error);
+    Tensor x(HUSK_F32, {4});
+    husk_value in = x.value(), out = none();
+    t->note(husk_session_run(t->session, 0, nullptr, &in, 1, &out, 1, &error), error);
+    t->note(husk_session_resize(t->session, 0, &in, 1, &error), error);
+    t->note(husk_session_set_range(t->session, 0, 0, 0, 4, 4, &error), error);
+    float bytes[4];
+    t->note(husk_session_state_get(t->session, 0, bytes, &error), error);
+    t->note(husk_session_state_copy(t->other, 0, t->session, &error), error);
+    t->note(husk_session_state_copy(t->session, 0, t->other, &error), error);
+  }),
+            HUSK_OK);
+  ASSERT_EQ(traced.statuses.size(), 14u);  // after each of the two steps
+  for (const husk_status status : traced.statuses) EXPECT_EQ(status, HUSK_INVALID_ARGUMENT);
+  EXPECT_NE(traced.text.find("the session is in a call already"), std::string::npos) << traced.text;
+}
+
+TEST(Callbacks, AnotherSessionRuns) {
+  Traced traced;
+  ASSERT_EQ(traced.run([](Traced* t) {
+    husk_error error = {};
+    Tensor x(HUSK_F32, {4});
+    husk_value in = x.value(), out = none();
+    t->note(husk_session_run(t->other, 0, nullptr, &in, 1, &out, 1, &error), error);
+    t->note(husk_session_wait(t->other, &error), error);
+  }),
+            HUSK_OK);
+  EXPECT_EQ(traced.statuses, (std::vector<husk_status>(4, HUSK_OK))) << traced.text;
+}
+
+TEST(Callbacks, AnUpdateIsRefused) {
+  Traced traced;
+  ASSERT_EQ(traced.run([](Traced* t) {
+    husk_error error = {};
+    const float values[4] = {};
+    const husk_constant_update update = {0, 0, values};
+    t->note(husk_program_update_constants(t->program, &update, 1, &error), error);
+  }),
+            HUSK_OK);
+  EXPECT_EQ(traced.statuses, (std::vector<husk_status>(2, HUSK_INVALID_ARGUMENT)));
+  EXPECT_NE(traced.text.find("constants cannot be updated in a callback"), std::string::npos)
+      << traced.text;
+}
+
+// The session lives until its run has ended.
+TEST(Callbacks, AReleaseWaitsForTheRun) {
+  Traced traced;
+  EXPECT_EQ(traced.run([](Traced* t) {
+    husk_session_release(t->session);
+    t->session = nullptr;
+  }),
+            HUSK_OK);
+}
+
+// An update waits for a run whose callback runs another session: neither waits for ever.
+TEST(Callbacks, AnUpdateMeanwhileEnds) {
+  Traced traced;
+  ASSERT_EQ(traced.run([](Traced* t) {
+    if (!t->updater.joinable())
+      t->updater = std::thread([t] {
+        const float ones[4] = {1, 1, 1, 1};
+        const husk_constant_update update = {0, 0, ones};
+        husk_error error = {};
+        EXPECT_EQ(husk_program_update_constants(t->program, &update, 1, &error), HUSK_OK)
+            << error.text;
+        t->updated = true;
+      });
+    husk_error error = {};
+    Tensor x(HUSK_F32, {4});
+    for (int i = 0; i < 200; ++i) {
+      husk_value in = x.value(), out = none();
+      t->note(husk_session_run(t->other, 0, nullptr, &in, 1, &out, 1, &error), error);
+      std::this_thread::yield();
+      EXPECT_FALSE(t->updated);  // the run of the callback's session is inside
+    }
+  }),
+            HUSK_OK);
+  EXPECT_TRUE(traced.updated);
+  EXPECT_EQ(traced.statuses, (std::vector<husk_status>(400, HUSK_OK))) << traced.text;
+}
+
+TEST(OpenOrder, TheApplicationAcceptsBeforeTheParserRuns) {
+  std::vector<uint8_t> file = artifact(kAddOne);
+  std::memset(file.data() + 64, 0xff, 4);  // the offset of FlatBuffers' root
+  husk_engine_options options = Machine::defaults();
+  static int asked;
+  asked = 0;
+  options.accept = [](void*, const uint8_t*) { return asked++ < 0 ? 1 : 0; };
+  Machine damaged(file, options);
+  EXPECT_EQ(damaged.error.code, HUSK_INVALID_FILE);  // the hash is wrong
+  EXPECT_EQ(asked, 0);
+  write_hash(file);
+  Machine refused(file, options);
+  EXPECT_NE(std::strstr(refused.error.text, "did not accept"), nullptr) << refused.error.text;
+  EXPECT_EQ(asked, 1);
+  options.accept = [](void*, const uint8_t*) { return 1; };
+  Machine accepted(file, options);
+  EXPECT_NE(std::strstr(accepted.error.text, "not a well-formed FlatBuffer"), nullptr)
+      << accepted.error.text;
+}
+
+TEST(OpenOrder, OnlyRegularFilesAreOpened) {
+  Machine m(kAddOne);
+  char folder[] = "/tmp/husk-fifo-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string fifo = std::string(folder) + "/model.husk";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const std::string paths[] = {fifo, folder, "/dev/zero"};
+  for (const std::string& path : paths) {
+    husk_program* program = nullptr;
+    husk_error error = {};
+    EXPECT_EQ(husk_program_open(m.engine, path.c_str(), &program, &error), HUSK_IO) << path;
+    EXPECT_NE(std::strstr(error.text, "is not a regular file"), nullptr) << error.text;
+  }
+  unlink(fifo.c_str());
+  rmdir(folder);
+}
+
+TEST(Budgets, MetadataAndStates) {
+  husk_engine_options options = Machine::defaults();
+  options.max_metadata_bytes = 100;
+  Machine metadata(kAddOne, options);
+  EXPECT_EQ(metadata.error.code, HUSK_LIMIT) << metadata.error.text;
+  EXPECT_NE(std::strstr(metadata.error.text, "max_metadata_bytes is 100"), nullptr);
+  options = Machine::defaults();
+  options.max_state_bytes = 255;
+  Machine states(kAddOne, options);
+  EXPECT_EQ(states.error.code, HUSK_LIMIT) << states.error.text;
+  options.max_state_bytes = 256;
+  Machine fits(kAddOne, options);
+  EXPECT_NE(fits.session, nullptr) << fits.error.text;
+}
+
+// The sum of these sizes, each aligned, is 256 in 64 bits.
+TEST(Budgets, ASumOfStatesThatWraps) {
+  Machine m(R"(
+state a u8 [9223372036854775807] fill 0
+state b u8 [9223372036854775807] fill 0
+state c u8 [1] fill 0
+function f { variant cpu { return () } }
+)");
+  EXPECT_EQ(m.error.code, HUSK_LIMIT) << m.error.text;
+  EXPECT_EQ(m.session, nullptr);
+}
+
+}  // namespace
+}  // namespace husk::test
