@@ -20,10 +20,9 @@ namespace husk::host_test {
 // Number of bytes from the first to behind the last element of a tensor without negative strides.
 inline size_t memory_bytes(const husk_op_arg& tensor) {
   int64_t last = 0;
-  for (int d = 0; d < tensor.rank; ++d) {
-    if (tensor.sizes[d] <= 0) return 0;
-    last += (tensor.sizes[d] - 1) * tensor.strides[d];
-  }
+  for (int d = 0; d < tensor.rank; ++d)
+    if (tensor.sizes[d] == 0) return 0;
+  for (int d = 0; d < tensor.rank; ++d) last += (tensor.sizes[d] - 1) * tensor.strides[d];
   return static_cast<size_t>(last + 1) * static_cast<size_t>(host::dtype_bytes(tensor.dtype));
 }
 

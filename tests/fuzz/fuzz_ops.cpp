@@ -1,0 +1,400 @@
+// Fuzzes the ops of the host. A part of the input chooses an op and arguments that nearly fit it;
+// the rest damages them: odd strides, sizes, dtypes, numbers, lists and texts. The rules that the
+// runtime enforces hold: elements lie inside memory, the number of elements is at most 2^62, and
+// an element that is written belongs to one tensor, at one place. Each tensor has a block of its
+// own of exactly the needed size, so that a sanitizer sees each access outside of it.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <memory>
+
+#include "cpu.h"
+#include "device.h"
+#include "noise.h"
+
+namespace {
+
+using husk::host_test::Entry;
+using husk::host_test::memory_bytes;
+using husk::host_test::Noise;
+
+constexpr int64_t kMaxElements = 4096;  // of a tensor, so that a call takes little time
+
+// Reads choices from the input. After its end, choices follow from its first bytes.
+class Choices {
+ public:
+  Choices(const uint8_t* input, size_t length) : data(input), size(length) {
+    for (int i = 0; i < 2; ++i) state = state * 257 + byte();
+  }
+  int byte() {
+    if (at < size) return data[at++];
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<int>(state >> 56);
+  }
+  int pick(int low, int high) { return low + byte() % (high - low + 1); }
+  bool one_in(int n) { return pick(1, n) == n; }
+  template <class T, size_t n>
+  T of(const T (&values)[n]) {
+    return values[pick(0, static_cast<int>(n) - 1)];
+  }
+
+ private:
+  const uint8_t* data;
+  size_t size, at = 0;
+  uint64_t state = 1;
+};
+
+struct FreeBlock {
+  void operator()(void* block) const { std::free(block); }
+};
+
+// The arguments of one call.
+class HostileCall {
+ public:
+  HostileCall(Choices& source, const husk_op& row)
+      : choices(source),
+        contract(husk::host_test::parse_contract(row.contract)),
+        noise([&source](int low, int high) { return source.pick(low, high); }),
+        args(noise.args(row.name, contract)) {
+    const bool damaged = !choices.one_in(3);
+    for (size_t i = 0; i < args.size(); ++i) {
+      if (damaged && choices.one_in(3)) damage(args[i]);
+      if (args[i].kind == HUSK_ARG_TENSORS) {
+        lists.emplace_back(args[i].tensors, args[i].tensors + args[i].count);
+        for (husk_op_arg& tensor : lists.back()) {
+          if (damaged && choices.one_in(3)) damage(tensor);
+          place(tensor, contract[i]);
+        }
+        args[i].tensors = lists.back().data();
+      } else {
+        place(args[i], contract[i]);
+      }
+    }
+    while (!args.empty() && contract[args.size() - 1].optional && choices.one_in(2))
+      args.pop_back();
+    for (size_t i = 0; i < args.size(); ++i) {
+      if (contract[i].same < 0 || choices.one_in(2)) continue;
+      const husk_op_arg& other = args[contract[i].same];
+      if (same_geometry(args[i], other)) args[i].data = other.data;
+    }
+    if (damaged && choices.one_in(40)) args.resize(args.size() / 2);
+  }
+
+  // False if the runtime would refuse the call, or if it would take long.
+  bool allowed = true;
+
+ private:
+  Choices& choices;
+  const std::vector<Entry> contract;
+  Noise noise;
+
+ public:
+  std::vector<husk_op_arg> args;
+
+ private:
+  int64_t edge() {
+    constexpr int64_t kEdges[] = {0,
+                                  -1,
+                                  1,
+                                  2,
+                                  3,
+                                  4,
+                                  5,
+                                  -2,
+                                  7,
+                                  64,
+                                  INT64_MIN,
+                                  INT64_MAX,
+                                  INT64_MIN + 1,
+                                  INT32_MAX,
+                                  INT32_MIN,
+                                  int64_t{1} << 32,
+                                  int64_t{1} << 40,
+                                  int64_t{1} << 62,
+                                  -(int64_t{1} << 62),
+                                  INT64_MAX - 1,
+                                  4096};
+    return choices.of(kEdges);
+  }
+  double float_edge() {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    constexpr double kEdges[] = {
+        0,     -0.0,   1,      -1,        0.5,        2,
+        1e300, -1e300, 1e-310, kInfinity, -kInfinity, 9.3e18,
+        1e19,  65504,  3.5e38, 0.999,     1e-3,       std::numeric_limits<double>::quiet_NaN()};
+    return choices.of(kEdges);
+  }
+  const int64_t* keep(const std::vector<int64_t>& values) {
+    const size_t bytes = values.size() * sizeof(int64_t);
+    void* block = take(bytes);
+    if (bytes) std::memcpy(block, values.data(), bytes);
+    return static_cast<const int64_t*>(block);
+  }
+  void* take(size_t bytes) {
+    blocks.emplace_back(std::malloc(bytes));
+    return blocks.back().get();
+  }
+
+  void damage(husk_op_arg& arg) {
+    if (choices.one_in(12)) return replace(arg);
+    switch (arg.kind) {
+      case HUSK_ARG_TENSOR: return damage_tensor(arg);
+      case HUSK_ARG_INT:
+        arg.i = edge();
+        if (choices.one_in(6)) arg = husk::host_test::float_arg(float_edge());
+        break;
+      case HUSK_ARG_FLOAT:
+        arg.f = float_edge();
+        if (choices.one_in(6)) arg = husk::host_test::int_arg(edge());
+        break;
+      case HUSK_ARG_INTS: {
+        std::vector<int64_t> values(arg.sizes, arg.sizes + arg.count);
+        if (choices.one_in(3)) values.resize(static_cast<size_t>(choices.pick(0, 17)), edge());
+        for (int64_t& value : values)
+          if (choices.one_in(2)) value = edge();
+        arg.count = static_cast<int64_t>(values.size());
+        arg.sizes = keep(values);
+        break;
+      }
+      case HUSK_ARG_STRING: {
+        constexpr const char* kTexts[] = {"sum",   "prod", "mean",    "amax", "amin",
+                                          "max",   "min",  "right",   "left", "",
+                                          "other", "add",  "multiply"};
+        arg.string = choices.of(kTexts);
+        break;
+      }
+      default: break;
+    }
+  }
+
+  // Another kind of argument.
+  void replace(husk_op_arg& arg) {
+    constexpr const char* kTexts[] = {"sum", "mean", "right"};
+    const husk_op_arg old = arg;
+    arg = {};
+    switch (choices.pick(0, 5)) {
+      case 0: break;
+      case 1: arg = husk::host_test::int_arg(edge()); break;
+      case 2: arg = husk::host_test::float_arg(float_edge()); break;
+      case 3:
+        arg.kind = HUSK_ARG_STRING;
+        arg.string = choices.of(kTexts);
+        break;
+      case 4:
+        arg.kind = HUSK_ARG_DTYPE;
+        arg.dtype = choices.pick(0, HUSK_F8E5M2FNUZ + 1);
+        break;
+      default:
+        if (old.kind != HUSK_ARG_TENSOR) break;
+        arg.kind = HUSK_ARG_TENSORS;
+        arg.count = 1;
+        lists.push_back({old});
+        arg.tensors = lists.back().data();
+    }
+  }
+
+  void damage_tensor(husk_op_arg& arg) {
+    std::vector<int64_t> sizes(arg.sizes, arg.sizes + arg.rank),
+        strides(arg.strides, arg.strides + arg.rank);
+    if (choices.one_in(6)) arg.dtype = choices.pick(HUSK_BOOL, HUSK_F8E5M2FNUZ);
+    if (choices.one_in(8)) {  // another rank
+      const size_t rank = static_cast<size_t>(choices.pick(0, 17));
+      sizes.resize(rank, 1);
+      strides.resize(rank, choices.one_in(2) ? 1 : 0);
+    }
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      constexpr int64_t kSizes[] = {0, 1, 2, 3, 4, 5, 8, 16, 17, 33, 64, 65};
+      if (choices.one_in(4)) sizes[d] = choices.of(kSizes);
+    }
+    int64_t stride = 1;
+    const int order = choices.pick(0, 2), gap = choices.one_in(3) ? choices.pick(1, 3) : 1;
+    for (size_t k = 0; k < sizes.size(); ++k) {
+      const size_t d = order == 0 ? k : sizes.size() - 1 - k;
+      strides[d] = stride * gap;
+      stride *= std::max<int64_t>(sizes[d], 1) * gap;
+      if (stride > 1 << 20) stride = 1;
+    }
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      constexpr int64_t kStrides[] = {0, 0, 1, 2, 3, 5, 64};
+      if (choices.one_in(6)) strides[d] = choices.of(kStrides);
+    }
+    if (!sizes.empty() && choices.one_in(6)) {  // no elements, but huge sizes
+      constexpr int64_t kHuge[] = {int64_t{1} << 31, int64_t{1} << 32, int64_t{1} << 61,
+                                   int64_t{1} << 62, (int64_t{1} << 31) - 1};
+      sizes[static_cast<size_t>(choices.byte()) % sizes.size()] = choices.of(kHuge);
+      const size_t empty = static_cast<size_t>(choices.byte()) % sizes.size();
+      sizes[empty] = 0;
+      if (choices.one_in(2)) strides[empty] = edge() & INT64_MAX;
+    }
+    arg.rank = static_cast<int32_t>(sizes.size());
+    arg.sizes = keep(sizes);
+    arg.strides = keep(strides);
+    if (choices.one_in(50)) arg.dtype = choices.pick(-1, 40);
+  }
+
+  // Moves a tensor or a number into a block of its size. A tensor of an unknown dtype has none.
+  void place(husk_op_arg& arg, const Entry& entry) {
+    if (arg.kind == HUSK_ARG_RESULT) arg.data = take(sizeof(int64_t));
+    if (arg.kind != HUSK_ARG_TENSOR) return;
+    arg.access = (entry.read ? HUSK_ACCESS_READ : 0) | (entry.written ? HUSK_ACCESS_WRITE : 0);
+    int64_t nonzero_product = 1, elements = 1;
+    for (int32_t d = 0; d < arg.rank; ++d) {
+      if (__builtin_mul_overflow(nonzero_product, std::max<int64_t>(arg.sizes[d], 1),
+                                 &nonzero_product) ||
+          nonzero_product > int64_t{1} << 62) {
+        allowed = false;
+        arg.data = nullptr;
+        return;
+      }
+      elements = arg.sizes[d] == 0 ? 0 : elements;
+    }
+    if (elements != 0) elements = nonzero_product;
+    if (elements > kMaxElements || (entry.written && elements > 0 && overlaps(arg)))
+      allowed = false;
+    if (!allowed) return;
+    const size_t bytes = memory_bytes(arg);
+    if (bytes > size_t{1} << 20) {
+      allowed = false;
+      return;
+    }
+    void* block = take(bytes);
+    fill(arg, static_cast<unsigned char*>(block), bytes);
+    arg.data = block;
+  }
+
+  static bool same_geometry(const husk_op_arg& a, const husk_op_arg& b) {
+    return a.kind == HUSK_ARG_TENSOR && b.kind == HUSK_ARG_TENSOR && a.dtype == b.dtype &&
+           a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes) &&
+           std::equal(a.strides, a.strides + a.rank, b.strides);
+  }
+
+  // True if two elements of a tensor may lie at one place.
+  static bool overlaps(const husk_op_arg& tensor) {
+    std::vector<std::pair<int64_t, int64_t>> dims;  // stride and size
+    for (int32_t d = 0; d < tensor.rank; ++d)
+      if (tensor.sizes[d] > 1) dims.emplace_back(tensor.strides[d], tensor.sizes[d]);
+    std::sort(dims.begin(), dims.end());
+    int64_t last = 0;
+    for (const auto& [stride, size] : dims) {
+      if (stride <= last) return true;
+      last += stride * (size - 1);
+    }
+    return false;
+  }
+
+  void fill(const husk_op_arg& tensor, unsigned char* to, size_t bytes) {
+    const size_t width = static_cast<size_t>(husk::host::dtype_bytes(tensor.dtype));
+    const bool tame = choices.one_in(2);
+    for (size_t i = 0; width && i + width <= bytes; i += width) fill_element(tensor, to + i, tame);
+  }
+  void fill_element(const husk_op_arg& tensor, unsigned char* to, bool tame) {
+    const bool at_edge = !tame && choices.one_in(8);
+    const double value = at_edge ? float_edge() : choices.pick(-8, 8) / 2.0;
+    const auto write = [to](const auto& number) { std::memcpy(to, &number, sizeof number); };
+    switch (tensor.dtype) {
+      case HUSK_F64: return write(value);
+      case HUSK_C64: {
+        const float parts[] = {single(value), single(float_edge())};
+        return write(parts);
+      }
+      case HUSK_C128: {
+        const double parts[] = {value, at_edge ? float_edge() : 1};
+        return write(parts);
+      }
+      case HUSK_F32: return write(single(value));
+      case HUSK_BOOL: return write(static_cast<unsigned char>(choices.pick(0, 1)));
+      case HUSK_F16:
+      case HUSK_BF16:
+        for (int i = 0; i < 2; ++i) to[i] = static_cast<unsigned char>(choices.byte());
+        return;
+      default: break;
+    }
+    const int64_t number = at_edge ? edge() : choices.pick(0, tame ? 3 : 7) - (tame ? 0 : 2);
+    std::memcpy(to, &number, static_cast<size_t>(husk::host::dtype_bytes(tensor.dtype)));
+  }
+  static float single(double value) {
+    return std::abs(value) > 3.4e38 ? static_cast<float>(std::copysign(HUGE_VAL, value))
+                                    : static_cast<float>(value);
+  }
+
+  std::deque<std::vector<husk_op_arg>> lists;
+  std::vector<std::unique_ptr<void, FreeBlock>> blocks;
+};
+
+void print(const husk_op& row, const std::vector<husk_op_arg>& args);
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const bool verbose = std::getenv("HUSK_FUZZ_PRINT") != nullptr;
+  uint32_t count = 0;
+  const husk_op* ops = husk_host_ops(&count);
+  if (size < 4) return 0;
+  const husk_op& row = ops[(data[0] | data[1] << 8) % count];
+  Choices choices(data + 2, size - 2);
+  static husk::host::Device device({}, husk::host::cpu_isa(), nullptr);
+  device.isa = static_cast<husk::host::Isa>(
+      choices.pick(1, static_cast<int>(husk::host::cpu_isa())));
+  const HostileCall call(choices, row);
+  if (!call.allowed) return 0;
+  if (verbose) print(row, call.args);
+  const husk_op_context context{sizeof(husk_op_context), 0, row.user, &device, nullptr, nullptr};
+  husk_error error = {};
+  const husk_status status = row.call(&context, call.args.data(),
+                                      static_cast<uint32_t>(call.args.size()), &error);
+  if (verbose) std::fprintf(stderr, "  -> %d %s\n", static_cast<int>(status), error.text);
+  if (status != error.code ||
+      (status != HUSK_OK && std::strncmp(error.text, row.name, std::strlen(row.name)) != 0)) {
+    std::fprintf(stderr, "%s: status %d, error %d: %s\n", row.name, static_cast<int>(status),
+                 static_cast<int>(error.code), error.text);
+    std::abort();
+  }
+  return 0;
+}
+
+namespace {
+
+void print_ints(const char* open, const int64_t* values, int64_t count) {
+  std::fprintf(stderr, "%s", open);
+  for (int64_t i = 0; i < count; ++i)
+    std::fprintf(stderr, "%s%lld", i ? "," : "", static_cast<long long>(values[i]));
+  std::fprintf(stderr, "]");
+}
+
+void print(const husk_op_arg& arg) {
+  switch (arg.kind) {
+    case HUSK_ARG_NONE: std::fprintf(stderr, "none"); break;
+    case HUSK_ARG_TENSOR:
+      std::fprintf(stderr, "%s", husk::host::dtype_name(arg.dtype));
+      print_ints("[", arg.sizes, arg.rank);
+      print_ints(" strides [", arg.strides, arg.rank);
+      break;
+    case HUSK_ARG_INT: std::fprintf(stderr, "%lld", static_cast<long long>(arg.i)); break;
+    case HUSK_ARG_FLOAT: std::fprintf(stderr, "%g (float)", arg.f); break;
+    case HUSK_ARG_INTS: print_ints("[", arg.sizes, arg.count); break;
+    case HUSK_ARG_STRING: std::fprintf(stderr, "\"%s\"", arg.string); break;
+    case HUSK_ARG_DTYPE: std::fprintf(stderr, "dtype %d", arg.dtype); break;
+    case HUSK_ARG_TENSORS:
+      std::fprintf(stderr, "{");
+      for (int64_t i = 0; i < arg.count; ++i) {
+        if (i) std::fprintf(stderr, "; ");
+        print(arg.tensors[i]);
+      }
+      std::fprintf(stderr, "}");
+      break;
+    default: std::fprintf(stderr, "kind %d", arg.kind);
+  }
+}
+
+void print(const husk_op& row, const std::vector<husk_op_arg>& args) {
+  std::fprintf(stderr, "%s (%s)\n", row.name, row.contract);
+  for (const husk_op_arg& arg : args) {
+    std::fprintf(stderr, "  ");
+    print(arg);
+    std::fprintf(stderr, "\n");
+  }
+}
+
+}  // namespace
