@@ -1,8 +1,9 @@
-// Fuzzes the ops of the host. A part of the input chooses an op and arguments that nearly fit it;
-// the rest damages them: odd strides, sizes, dtypes, numbers, lists and texts. The rules that the
-// runtime enforces hold: elements lie inside memory, the number of elements is at most 2^62, and
-// an element that is written belongs to one tensor, at one place. Each tensor has a block of its
-// own of exactly the needed size, so that a sanitizer sees each access outside of it.
+// Fuzzes the ops of the host. A part of the input chooses an op and a correct call of it, or
+// arguments that nearly fit it; the rest damages them: odd strides, sizes, dtypes, numbers, lists
+// and texts. The rules that the runtime enforces hold: elements lie inside memory, the number of
+// elements is at most 2^62, and an element that is written belongs to one tensor, at one place.
+// Each tensor has a block of its own of exactly the needed size, so that a sanitizer sees each
+// access outside of it.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -10,12 +11,14 @@
 #include <deque>
 #include <memory>
 
+#include "correct_calls.h"
 #include "cpu.h"
 #include "device.h"
 #include "noise.h"
 
 namespace {
 
+using husk::host_test::Call;
 using husk::host_test::Entry;
 using husk::host_test::memory_bytes;
 using husk::host_test::Noise;
@@ -28,12 +31,13 @@ class Choices {
   Choices(const uint8_t* input, size_t length) : data(input), size(length) {
     for (int i = 0; i < 2; ++i) state = state * 257 + byte();
   }
-  int byte() {
-    if (at < size) return data[at++];
+  int byte() { return at < size ? data[at++] : random(); }
+  int pick(int low, int high) { return low + byte() % (high - low + 1); }
+  // A number that follows from the first bytes alone.
+  int random() {
     state = state * 6364136223846793005u + 1442695040888963407u;
     return static_cast<int>(state >> 56);
   }
-  int pick(int low, int high) { return low + byte() % (high - low + 1); }
   bool one_in(int n) { return pick(1, n) == n; }
   template <class T, size_t n>
   T of(const T (&values)[n]) {
@@ -50,14 +54,38 @@ struct FreeBlock {
   void operator()(void* block) const { std::free(block); }
 };
 
+struct Row {
+  const husk_op& op;
+  std::vector<Entry> contract;
+  std::vector<const Call*> correct_calls;
+};
+
+std::vector<Row> all_rows() {
+  static std::deque<Call> calls;
+  husk::host_test::add_correct_calls(calls);
+  std::vector<Row> rows;
+  uint32_t count = 0;
+  const husk_op* ops = husk_host_ops(&count);
+  for (uint32_t i = 0; i < count; ++i) {
+    rows.push_back({ops[i], husk::host_test::parse_contract(ops[i].contract), {}});
+    for (const Call& call : calls)
+      if (call.name == ops[i].name) rows.back().correct_calls.push_back(&call);
+  }
+  return rows;
+}
+
 // The arguments of one call.
 class HostileCall {
  public:
-  HostileCall(Choices& source, const husk_op& row)
+  HostileCall(Choices& source, const Row& row)
       : choices(source),
-        contract(husk::host_test::parse_contract(row.contract)),
-        noise([&source](int low, int high) { return source.pick(low, high); }),
-        args(noise.args(row.name, contract)) {
+        contract(row.contract),
+        noise([&source](int low, int high) { return source.pick(low, high); }, false) {
+    if (!row.correct_calls.empty() && choices.one_in(2))
+      args = row.correct_calls[static_cast<size_t>(choices.byte()) % row.correct_calls.size()]
+                 ->args;
+    else
+      args = noise.args(row.op.name, contract);
     const bool damaged = !choices.one_in(3);
     for (size_t i = 0; i < args.size(); ++i) {
       if (damaged && choices.one_in(3)) damage(args[i]);
@@ -87,7 +115,7 @@ class HostileCall {
 
  private:
   Choices& choices;
-  const std::vector<Entry> contract;
+  const std::vector<Entry>& contract;
   Noise noise;
 
  public:
@@ -231,6 +259,7 @@ class HostileCall {
     arg.rank = static_cast<int32_t>(sizes.size());
     arg.sizes = keep(sizes);
     arg.strides = keep(strides);
+    arg.data = nullptr;
     if (choices.one_in(50)) arg.dtype = choices.pick(-1, 40);
   }
 
@@ -260,7 +289,10 @@ class HostileCall {
       return;
     }
     void* block = take(bytes);
-    fill(arg, static_cast<unsigned char*>(block), bytes);
+    if (arg.data && bytes && !choices.one_in(4))
+      std::memcpy(block, arg.data, bytes);
+    else
+      fill(arg, static_cast<unsigned char*>(block), bytes);
     arg.data = block;
   }
 
@@ -286,17 +318,19 @@ class HostileCall {
 
   void fill(const husk_op_arg& tensor, unsigned char* to, size_t bytes) {
     const size_t width = static_cast<size_t>(husk::host::dtype_bytes(tensor.dtype));
-    const bool tame = choices.one_in(2);
-    for (size_t i = 0; width && i + width <= bytes; i += width) fill_element(tensor, to + i, tame);
+    const bool tame = choices.one_in(2), from_input = bytes <= 8 * width;
+    for (size_t i = 0; width && i + width <= bytes; i += width)
+      fill_element(tensor, to + i, tame, from_input ? choices.byte() : choices.random());
   }
-  void fill_element(const husk_op_arg& tensor, unsigned char* to, bool tame) {
-    const bool at_edge = !tame && choices.one_in(8);
-    const double value = at_edge ? float_edge() : choices.pick(-8, 8) / 2.0;
+  // Writes the element that `choice`, in [0, 256), stands for.
+  void fill_element(const husk_op_arg& tensor, unsigned char* to, bool tame, int choice) {
+    const bool at_edge = !tame && choice % 8 == 0;
+    const double value = at_edge ? float_edge() : (choice / 8 % 17 - 8) / 2.0;
     const auto write = [to](const auto& number) { std::memcpy(to, &number, sizeof number); };
     switch (tensor.dtype) {
       case HUSK_F64: return write(value);
       case HUSK_C64: {
-        const float parts[] = {single(value), single(float_edge())};
+        const float parts[] = {single(value), at_edge ? single(float_edge()) : 1};
         return write(parts);
       }
       case HUSK_C128: {
@@ -304,14 +338,12 @@ class HostileCall {
         return write(parts);
       }
       case HUSK_F32: return write(single(value));
-      case HUSK_BOOL: return write(static_cast<unsigned char>(choices.pick(0, 1)));
+      case HUSK_BOOL: return write(static_cast<unsigned char>(choice & 1));
       case HUSK_F16:
-      case HUSK_BF16:
-        for (int i = 0; i < 2; ++i) to[i] = static_cast<unsigned char>(choices.byte());
-        return;
+      case HUSK_BF16: return write(static_cast<uint16_t>(choice << 8 | (at_edge ? 255 : 0)));
       default: break;
     }
-    const int64_t number = at_edge ? edge() : choices.pick(0, tame ? 3 : 7) - (tame ? 0 : 2);
+    const int64_t number = at_edge ? edge() : tame ? choice / 8 % 4 : choice / 8 % 8 - 2;
     std::memcpy(to, &number, static_cast<size_t>(husk::host::dtype_bytes(tensor.dtype)));
   }
   static float single(double value) {
@@ -329,15 +361,15 @@ void print(const husk_op& row, const std::vector<husk_op_arg>& args);
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const bool verbose = std::getenv("HUSK_FUZZ_PRINT") != nullptr;
-  uint32_t count = 0;
-  const husk_op* ops = husk_host_ops(&count);
+  static const std::vector<Row> rows = all_rows();
   if (size < 4) return 0;
-  const husk_op& row = ops[(data[0] | data[1] << 8) % count];
+  const Row& fuzzed = rows[static_cast<size_t>(data[0] | data[1] << 8) % rows.size()];
+  const husk_op& row = fuzzed.op;
   Choices choices(data + 2, size - 2);
   static husk::host::Device device({}, husk::host::cpu_isa(), nullptr);
   device.isa = static_cast<husk::host::Isa>(
       choices.pick(1, static_cast<int>(husk::host::cpu_isa())));
-  const HostileCall call(choices, row);
+  const HostileCall call(choices, fuzzed);
   if (!call.allowed) return 0;
   if (verbose) print(row, call.args);
   const husk_op_context context{sizeof(husk_op_context), 0, row.user, &device, nullptr, nullptr};

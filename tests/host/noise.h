@@ -33,7 +33,9 @@ class Noise {
   // A number in [low, high], both included; high - low < 256.
   using Pick = std::function<int(int low, int high)>;
 
-  explicit Noise(Pick source) : pick(std::move(source)) {
+  // Without `contents`, tensors have no memory.
+  explicit Noise(Pick source, bool contents = true)
+      : pick(std::move(source)), has_contents(contents) {
     constexpr int32_t kDtypes[] = {HUSK_F32,  HUSK_F32, HUSK_F64,   HUSK_F16,  HUSK_BF16,
                                    HUSK_I64,  HUSK_I32, HUSK_U8,    HUSK_BOOL, HUSK_C64,
                                    HUSK_C128, HUSK_I8,  HUSK_F8E5M2};
@@ -191,6 +193,7 @@ class Noise {
     a.sizes = ints.back().data();
     ints.push_back(strides);
     a.strides = ints.back().data();
+    if (!has_contents) return a;
     const size_t width = static_cast<size_t>(host::dtype_bytes(type)),
                  bytes = static_cast<size_t>(elements) * width;
     blocks.emplace_back(bytes + 2 * kGuard, static_cast<unsigned char>(0x5a));
@@ -277,6 +280,7 @@ class Noise {
       {"check_errors", {0, 1}},
       {"pivot", {0, 1}}};
   const Pick pick;
+  const bool has_contents;
   int32_t dtype;
   int rank;
   int64_t sizes[5];
