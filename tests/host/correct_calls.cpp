@@ -226,6 +226,129 @@ void add_correct_calls(std::deque<Call>& calls) {
       .f32({2, 3, 3})
       .tensor(HUSK_I32, {2});
   call("aten::bernoulli_.Tensor").f32({4}).tensor(HUSK_F32, {4}).none().i64(generator());
+  call("aten::adaptive_avg_pool1d").f32({2, 3, 5}).list({2}).f32({2, 3, 2});
+  call("aten::_adaptive_avg_pool2d").f32({2, 4, 5}).list({3, 2}).f32({2, 3, 2});
+  call("aten::adaptive_max_pool2d").f32({2, 4, 5}).list({3, 2}).f32({2, 3, 2}).i64({2, 3, 2});
+  call("aten::grid_sampler_2d")
+      .f32({1, 2, 3, 4})
+      .f32({1, 2, 3, 2})
+      .number(0)
+      .number(1)
+      .number(1)
+      .f32({1, 2, 2, 3});
+  call("aten::_upsample_bilinear2d_aa")
+      .f32({1, 2, 5, 6})
+      .list({3, 9})
+      .number(1)
+      .real(0.5)
+      .real(2)
+      .f32({1, 2, 3, 9});
+  call("aten::unsqueeze").f32({3, 4}).number(-1).f32({3, 4, 1});
+  call("aten::_addmm_activation")
+      .f32({5})
+      .f32({4, 3})
+      .f32({3, 5})
+      .number(1)
+      .number(2)
+      .number(1)
+      .f32({4, 5});
+  call("aten::addmm").f32({5}).f32({4, 3}).f32({3, 5}).number(1).real(0.5).f32({4, 5});
+  call("aten::addmm.out").f32({4, 5}).f32({4, 3}).f32({3, 5}).number(1).number(2).f32({4, 5});
+  call("aten::mm").f32({4, 3}).f32({3, 5}).f32({4, 5});
+  call("aten::mm.out").f32({1, 3}).f32({3, 5}).f32({1, 5});
+  call("aten::bmm").f32({2, 4, 3}).f32({2, 3, 5}).f32({2, 4, 5});
+  call("aten::bmm.out").f32({2, 4, 3}).f32({2, 3, 5}).f32({2, 4, 5});
+  for (const char* name : {"aten::baddbmm", "aten::baddbmm.out"})
+    call(name).f32({2, 4, 5}).f32({2, 4, 3}).f32({2, 3, 5}).number(1).number(2).f32({2, 4, 5});
+  call("aten::_cdist_forward").f32({2, 3, 4}).f32({2, 5, 4}).real(2).none().f32({2, 3, 5});
+  call("aten::linalg_solve_triangular")
+      .f32({2, 3, 3})
+      .f32({2, 3, 2})
+      .number(1)
+      .number(1)
+      .number(0)
+      .f32({2, 3, 2});
+  call("aten::kthvalue").f32({3, 5}).number(2).number(1).number(0).f32({3}).i64({3});
+  call("aten::mode").f32({3, 5}).number(1).number(1).f32({3, 1}).i64({3, 1});
+  for (const char* name : {"aten::median.dim", "aten::nanmedian.dim"})
+    call(name).f32({3, 5}).number(0).number(0).f32({5}).i64({5});
+  for (const char* name : {"aten::index_put", "aten::_unsafe_index_put"}) {
+    call(name)
+        .f32({3, 4})
+        .i64({2}, -3, 5, 6)
+        .i64({3, 1}, 0, 1, 4)
+        .as_list(2)
+        .f32({3, 2})
+        .number(0)
+        .f32({3, 4});
+  }
+  call("aten::_unsafe_index_put_").f32({3, 4}).i64({2}, 0, 1, 3).as_list(1).f32({2, 4}).number(1);
+  call("aten::_unsafe_index.Tensor").f32({3, 4}).i64({2}, 0, 1, 3).as_list(1).f32({2, 4});
+  call("aten::bucketize.Tensor").f32({3, 4}).f32({5}).number(0).number(1).i64({3, 4});
+  call("aten::bucketize.Scalar").number(3).f32({5}).number(1).number(0).tensor(HUSK_I32, {});
+  call("aten::histc").f32({3, 4}).number(5).number(0).number(7).f32({5});
+  call("aten::bincount:sizes").i64({4}, 0, 1, 3).none().number(2).result();
+  call("aten::gather").f32({3, 4}).number(1).i64({3, 2}, 0, 1, 4).number(0).f32({3, 2});
+  call("aten::scatter.src").f32({3, 4}).number(1).i64({3, 2}, 0, 1, 4).f32({3, 2}).f32({3, 4});
+  call("aten::scatter.value").f32({3, 4}).number(0).i64({3, 2}, 0, 1, 3).real(2).f32({3, 4});
+  call("aten::scatter_.src").f32({3, 4}).number(-1).i64({3, 2}, 0, 1, 4).f32({3, 2});
+  call("aten::scatter_add").f32({3, 4}).number(1).i64({3, 2}, 0, 1, 4).f32({3, 2}).f32({3, 4});
+  call("aten::scatter_add_").f32({3, 4}).number(1).i64({3, 2}, 0, 1, 4).f32({3, 2});
+  call("aten::scatter_.reduce")
+      .f32({3, 4})
+      .number(1)
+      .i64({3, 2}, 0, 1, 4)
+      .f32({3, 2})
+      .text("multiply");
+  call("aten::scatter_.value_reduce")
+      .f32({3, 4})
+      .number(1)
+      .i64({3, 2}, 0, 1, 4)
+      .real(2)
+      .text("add");
+  call("aten::scatter_reduce.two")
+      .f32({3, 4})
+      .number(-1)
+      .i64({2, 4}, 0, 1, 4)
+      .f32({2, 4})
+      .text("prod")
+      .number(1)
+      .f32({3, 4});
+  call("aten::hann_window").number(6).none(4).f32({6});
+  call("aten::hann_window.periodic").number(6).number(0).none(4).f32({6});
+  call("aten::fake_quantize_per_tensor_affine_cachemask")
+      .f32({3, 4})
+      .real(0.5)
+      .number(2)
+      .number(0)
+      .number(15)
+      .f32({3, 4})
+      .mask({3, 4});
+  call("aten::cat").f32({3, 4}).f32({3, 2}).as_list(2).number(-1).f32({3, 6});
+  call("aten::slice.Tensor").f32({3, 7}).number(1).number(-6).number(100).number(2).f32({3, 3});
+  call("aten::diagonal").f32({3, 4}).number(-1).number(1).number(-2).f32({3});
+  call("aten::constant_pad_nd").f32({3, 4}).list({1, -2, 0, 1}).real(2).f32({4, 3});
+  call("aten::repeat").f32({3, 4}).list({2, 1, 3}).f32({2, 3, 12});
+  call("aten::permute").f32({2, 3, 4}).list({2, 0, -2}).f32({4, 2, 3});
+  call("aten::flip").f32({3, 4}).list({-1, 0}).f32({3, 4});
+  call("aten::expand").f32({3, 1}).list({2, -1, 4}).number(0).f32({2, 3, 4});
+  call("aten::view").f32({3, 4}).list({2, -1}).f32({2, 6});
+  call("aten::squeeze.dims").f32({1, 3, 1}).list({0, -1}).f32({3});
+  call("aten::var.correction").f32({3, 4}).list({-1}).number(1).number(1).f32({3, 1});
+  call("aten::sum.dim_IntList").f32({3, 4}).list({0}).number(0).none().f32({4});
+  call("aten::prod.dim_int").f32({3, 4}).number(0).number(0).none().f32({4});
+  call("aten::native_dropout")
+      .f32({3, 4})
+      .real(0.5)
+      .number(1)
+      .f32({3, 4})
+      .mask({3, 4})
+      .i64(generator());
+  call("aten::poisson").f32({3, 4}).none().f32({3, 4}).i64(generator());
+  call("aten::exponential").f32({4}).real(2).none().f32({4}).i64(generator());
+  call("aten::randint.low").number(-2).number(5).list({7}).none(4).i64({7}).i64(generator());
+  call("aten::normal_functional").f32({4}).real(1).real(2).none().f32({4}).i64(generator());
+  call("aten::uniform").f32({4}).real(-1).real(2).none().f32({4}).i64(generator());
   call("aten::select.int").f32({3, 4}).number(1).number(-4).f32({3});
   call("aten::view.dtype").f32({3, 4}).none().tensor(HUSK_C64, {3, 2});
   call("aten::adaptive_max_pool3d")
