@@ -90,12 +90,13 @@ class HostileCall {
     for (size_t i = 0; i < args.size(); ++i) {
       if (damaged && choices.one_in(3)) damage(args[i]);
       if (args[i].kind == HUSK_ARG_TENSORS) {
-        lists.emplace_back(args[i].tensors, args[i].tensors + args[i].count);
-        for (husk_op_arg& tensor : lists.back()) {
-          if (damaged && choices.one_in(3)) damage(tensor);
+        std::vector<husk_op_arg>& tensors = lists.emplace_back(args[i].tensors,
+                                                               args[i].tensors + args[i].count);
+        for (husk_op_arg& tensor : tensors) {
+          if (tensor.kind == HUSK_ARG_TENSOR && damaged && choices.one_in(3)) damage_tensor(tensor);
           place(tensor, contract[i]);
         }
-        args[i].tensors = lists.back().data();
+        args[i].tensors = tensors.data();
       } else {
         place(args[i], contract[i]);
       }
