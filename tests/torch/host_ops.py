@@ -130,7 +130,10 @@ class HostOps:
     self.library.husk_host_ops.restype = ctypes.POINTER(Row)
     count = ctypes.c_uint32()
     rows = self.library.husk_host_ops(ctypes.byref(count))
-    self.rows = {rows[i].name.decode(): rows[i] for i in range(count.value)}
+    # The rows lie struct_size apart: rows of the library may have more fields than Row.
+    first, stride = ctypes.addressof(rows.contents), rows.contents.struct_size
+    listed = [Row.from_address(first + i * stride) for i in range(count.value)]
+    self.rows = {row.name.decode(): row for row in listed}
     # The ops read only the instruction set of the port's device, which follows the three pointers
     # of the allocator.
     self.device = (ctypes.c_int64 * 32)()
