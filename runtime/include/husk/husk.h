@@ -15,6 +15,13 @@
  * Errors: a function that returns husk_status fills `error`, which may be NULL, if it fails. Every
  * handle stays usable after a failure.
  *
+ * Callbacks: Husk calls `log`, `accept`, `trace`, the allocator, husk_threads.parallel and the
+ * functions of ops during calls of the application. Such a callback may use other sessions and
+ * create and release handles. A call on the session that calls it fails with
+ * HUSK_INVALID_ARGUMENT, and so does husk_program_update_constants for the program of that session;
+ * releasing that session takes effect when its call has ended. A call on a session that another
+ * thread is using fails in the same way.
+ *
  * Structs that grow: a struct that later versions may extend begins with `uint32_t struct_size`.
  *
  * - Whoever provides the memory of the struct sets struct_size to the size of the struct in its own

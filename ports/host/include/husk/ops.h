@@ -32,7 +32,8 @@ HUSK_API husk_status husk_ops_add_all(husk_engine* engine, husk_error* error);
  *
  * Tensors may have any strides, and up to 16 dimensions. Outputs must not overlap inputs, with two
  * exceptions: an operator that writes in place, and `self` of addmm and baddbmm, which may be
- * `out`. Ops check indices and return HUSK_INVALID_INPUT for an index out of range; elements that
+ * `out`. Each op has a contract (husk_op.contract), so the runtime refuses programs that break this
+ * rule. Ops check indices and return HUSK_INVALID_INPUT for an index out of range; elements that
  * were written before remain written.
  *
  * husk_op_context.user must be husk_op.user of the op, and husk_op_context.device a device of the
