@@ -299,6 +299,50 @@ TEST_F(CudaMatmul, RefusesUnsupportedArguments) {
   EXPECT_TRUE(error_says("husk::matmul takes again")) << error.text;
 }
 
+// Arguments that a file may choose, for which cuBLASLt would read memory that no tensor owns.
+TEST_F(CudaMatmul, RefusesArgumentsOutsideOfTheTensors) {
+  Tensor a(HUSK_F32, 2, 1, 5, 3, Layout::rows), b(HUSK_F32, 2, 1, 3, 7, Layout::rows),
+      d(HUSK_F32, 2, 1, 5, 7, Layout::rows), row(HUSK_F32, 2, 1, 1, 7, Layout::rows);
+  for (Tensor* tensor : {&a, &b, &d, &row}) fill(tensor);
+  row.strides[1] = 0;
+  ASSERT_EQ(enqueue(op.call, arguments({}, a, b, &row, d)), HUSK_OK) << error.text;
+  for (const int64_t rows : {0, 2, 6}) {
+    row.sizes[1] = rows;
+    EXPECT_EQ(enqueue(op.call, arguments({}, a, b, &row, d)), HUSK_UNSUPPORTED) << rows;
+    EXPECT_TRUE(error_says("a bias of another size")) << error.text;
+  }
+  row.sizes[1] = 5;
+  ASSERT_EQ(enqueue(op.call, arguments({}, a, b, &row, d)), HUSK_OK) << error.text;
+
+  Tensor far = b;
+  far.strides[1] = int64_t{1} << 32;
+  EXPECT_EQ(enqueue(op.call, arguments({}, a, far, nullptr, d)), HUSK_UNSUPPORTED);
+  EXPECT_TRUE(error_says("a stride is above 2147483647")) << error.text;
+
+  for (Tensor* tensor : {&a, &b, &d, &row}) {
+    void* const memory_before = tensor->memory;
+    tensor->memory = static_cast<char*>(memory_before) + 2;
+    EXPECT_EQ(enqueue(op.call, arguments({}, a, b, &row, d)), HUSK_INVALID_ARGUMENT);
+    EXPECT_TRUE(error_says("is not aligned to its elements")) << error.text;
+    tensor->memory = memory_before;
+  }
+}
+
+TEST_F(CudaMatmul, UsesTheAlignedPartOfAWorkspace) {
+  void* const whole = workspace;
+  workspace = static_cast<char*>(whole) + 1;
+  workspace_size = kWorkspace - 1;
+  const MatmulCase c{HUSK_F16, 2, 1, 16, 24, 40};
+  Tensor a(c.dtype, 2, 1, c.m, c.k, c.a), b(c.dtype, 2, 1, c.k, c.n, c.b),
+      d(c.dtype, 2, 1, c.m, c.n, c.d);
+  for (Tensor* tensor : {&a, &b, &d}) fill(tensor);
+  for (const int64_t size : {workspace_size, int64_t{255}, int64_t{1}, int64_t{0}}) {
+    workspace_size = size;
+    EXPECT_EQ(enqueue(op.call, arguments(c, a, b, nullptr, d)), HUSK_OK) << error.text;
+  }
+  workspace = whole;
+}
+
 TEST_F(CudaMatmul, FindsNoOtherOps) {
   husk_op other = HUSK_OP_INIT;
   EXPECT_EQ(port->find_op(device, "aten::mm.out", &other, &error), HUSK_NOT_FOUND);

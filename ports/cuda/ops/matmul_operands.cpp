@@ -10,7 +10,7 @@ namespace husk::cuda {
 namespace {
 
 enum { kA, kB, kBias, kAlpha, kBeta, kFast, kOut, kWorkspace, kCount };
-constexpr uint16_t kMaxAlign = 256;
+constexpr uint16_t kMaxAlign = 256;  // cuBLASLt also wants this alignment of the workspace
 
 struct Matrix {
   int64_t rows, columns, row_stride, column_stride, batch, batch_stride;
@@ -81,6 +81,28 @@ husk_status check_kinds(const husk_op_arg* args, uint32_t count, husk_error* err
       "none, two floats, an int, the result and a dense workspace of u8: export the program again");
 }
 
+int64_t bytes_of(int32_t dtype) { return dtype == HUSK_F64 ? 8 : dtype == HUSK_F32 ? 4 : 2; }
+
+// A kernel that reads an element at an unaligned address makes the context useless.
+husk_status check_addresses(const husk_op_arg* args, husk_error* error) {
+  constexpr int kOperands[] = {kA, kB, kBias, kOut};
+  for (const int i : kOperands) {
+    if (args[i].kind == HUSK_ARG_NONE || align_of(args[i].data) >= bytes_of(args[kA].dtype))
+      continue;
+    return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %d is not aligned to its elements",
+                MatmulText(args).text, i);
+  }
+  return HUSK_OK;
+}
+
+// The part of the workspace that begins at an aligned address.
+void read_workspace(const husk_op_arg& arg, Operands* out) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(arg.data);
+  const uint64_t size = static_cast<uint64_t>(arg.sizes[0]), gap = -address & (kMaxAlign - 1);
+  out->key.workspace = size > gap ? size - gap : 0;
+  out->workspace = reinterpret_cast<void*>(size > gap ? address + gap : 0);
+}
+
 husk_status check_sizes(const husk_op_arg* args, const Matrix& a, const Matrix& b, const Matrix& d,
                         husk_error* error) {
   const bool match = a.columns == b.rows && d.rows == a.rows && d.columns == b.columns &&
@@ -103,9 +125,10 @@ husk_status read_bias(const husk_op_arg* args, const Product& product, Operands*
   MatmulKey& key = out->key;
   if (arg.kind == HUSK_ARG_NONE || out->beta == 0) return HUSK_OK;
   const int32_t last = arg.rank - 1;
+  const int64_t rows = swapped ? d.columns : d.rows, columns = swapped ? d.rows : d.columns;
   const bool one_row = arg.rank == 1 ||
-                       (arg.rank == 2 && (arg.sizes[0] == 1 || arg.strides[0] == 0));
-  const int64_t columns = swapped ? d.rows : d.columns;
+                       (arg.rank == 2 &&
+                        (arg.sizes[0] == 1 || (arg.sizes[0] == rows && arg.strides[0] == 0)));
   if (one_row && swapped && out->beta == 1 && d.batch == 1 && arg.sizes[last] == columns &&
       (columns == 1 || arg.strides[last] == 1)) {
     out->bias = arg.data;
@@ -139,7 +162,7 @@ husk_status read_empty(const husk_op_arg* args, Operands* out, husk_error* error
   if ((args[kBias].kind != HUSK_ARG_NONE && out->beta != 0) || !is_dense)
     return unsupported(error, args, "a product over nothing, with a bias or gaps");
   const int32_t dtype = args[kA].dtype;
-  out->zeros = static_cast<uint64_t>(dense) * (dtype == HUSK_F64 ? 8 : dtype == HUSK_F32 ? 4 : 2);
+  out->zeros = static_cast<uint64_t>(dense) * static_cast<uint64_t>(bytes_of(dtype));
   return HUSK_OK;
 }
 
@@ -159,7 +182,6 @@ void read_sizes(const husk_op_arg* args, const Product& product, MatmulKey* key)
   key->batch = product.d.batch;
   key->dtype = args[kA].dtype;
   key->fast = key->dtype == HUSK_F32 && args[kFast].i != 0;
-  key->workspace = static_cast<uint64_t>(args[kWorkspace].sizes[0]);
 }
 
 // Leading dimensions and strides of the factors and the result.
@@ -190,6 +212,13 @@ void use_result_as_c(Operands* out) {
   out->key.stride[2] = out->key.stride[3];
 }
 
+// Some algorithms of cuBLASLt store a leading dimension in 32 bits.
+husk_status check_layouts(const husk_op_arg* args, const MatmulKey& key, husk_error* error) {
+  for (const int64_t ld : key.ld)
+    if (ld > INT32_MAX) return unsupported(error, args, "a stride is above 2147483647");
+  return HUSK_OK;
+}
+
 void read_alignments(Operands* out) {
   MatmulKey& key = out->key;
   const void* data[] = {out->a, out->b, out->c, out->d};
@@ -205,18 +234,20 @@ husk_status read_operands(const husk_op_arg* args, uint32_t count, Operands* out
   HUSK_TRY(check_kinds(args, count, error));
   const Matrix a = matrix_of(args[kA]), b = matrix_of(args[kB]), d = matrix_of(args[kOut]);
   HUSK_TRY(check_sizes(args, a, b, d, error));
+  HUSK_TRY(check_addresses(args, error));
   out->alpha = args[kAlpha].f;
   out->beta = args[kBeta].f;
   out->a = args[kA].data;
   out->b = args[kB].data;
   out->d = args[kOut].data;
-  out->workspace = args[kWorkspace].data;
+  read_workspace(args[kWorkspace], out);
   const Product product = orient(a, b, d, out);
   read_sizes(args, product, &out->key);
   if (out->is_empty()) return read_empty(args, out, error);
   HUSK_TRY(read_layouts(args, product, &out->key, error));
   HUSK_TRY(read_bias(args, product, out, error));
   if (!out->c) use_result_as_c(out);
+  HUSK_TRY(check_layouts(args, out->key, error));
   read_alignments(out);
   return HUSK_OK;
 }
