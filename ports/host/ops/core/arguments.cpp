@@ -55,6 +55,13 @@ int64_t numel(const husk_op_arg& tensor) {
   return product;
 }
 
+husk_op_arg with_safe_strides(const husk_op_arg& tensor) {
+  static constexpr int64_t kZeros[kMaxRank] = {};
+  husk_op_arg safe = tensor;
+  if (numel(tensor) == 0) safe.strides = kZeros;
+  return safe;
+}
+
 bool contiguous(const husk_op_arg& tensor) {
   int64_t stride = 1;
   for (int32_t d = tensor.rank - 1; d >= 0; --d) {

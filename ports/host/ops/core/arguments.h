@@ -120,6 +120,10 @@ int64_t dtype_bytes(int32_t dtype);
 const char* dtype_name(int32_t dtype);
 // The number of elements of a checked tensor.
 int64_t numel(const husk_op_arg& tensor);
+// The tensor, with strides of 0 if it has no elements. The strides of such a tensor say nothing,
+// and its address may be null, but an op that loops over another tensor computes addresses from
+// them.
+husk_op_arg with_safe_strides(const husk_op_arg& tensor);
 // True if the elements are adjacent in memory, in the order of the dimensions.
 bool contiguous(const husk_op_arg& tensor);
 

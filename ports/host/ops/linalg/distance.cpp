@@ -3,6 +3,7 @@
 
 #include "core/arguments.h"
 #include "core/arithmetic.h"
+#include "core/checked.h"
 #include "core/loop.h"
 #include "error.h"
 
@@ -50,7 +51,7 @@ husk_status cdist(const Arguments& args) {
   HUSK_TRY(args.check_same_dtype(4, 0));
   double p = 0;
   HUSK_TRY(get_p(args, 2, p));
-  const husk_op_arg &a = args[0], &b = args[1], &out = args[4];
+  const husk_op_arg a = with_safe_strides(args[0]), b = with_safe_strides(args[1]), &out = args[4];
   HUSK_TRY(args.check_size(1, b.rank - 1, a.sizes[a.rank - 1], "the columns of x1"));
   HUSK_TRY(args.check_size(4, out.rank - 2, a.sizes[a.rank - 2], "the rows of x1"));
   HUSK_TRY(args.check_size(4, out.rank - 1, b.sizes[b.rank - 2], "the rows of x2"));
@@ -65,6 +66,7 @@ husk_status cdist(const Arguments& args) {
     return args.argument_error(4, HUSK_INVALID_ARGUMENT,
                                "has batches that x1 and x2 do not broadcast to");
   }
+  if (numel(out) == 0) return HUSK_OK;
   return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(batches, [&](const int64_t(&at)[3]) {
@@ -89,7 +91,12 @@ husk_status pdist(const Arguments& args) {
   HUSK_TRY(get_p(args, 1, p));
   const husk_op_arg& self = args[0];
   const int64_t rows = self.sizes[0];
-  HUSK_TRY(args.check_vector(2, rows > 1 ? rows * (rows - 1) / 2 : 0, "one for each pair of rows"));
+  int64_t pairs = 0;
+  if (rows > 1 &&
+      !checked_multiply(rows % 2 ? rows : rows / 2, rows % 2 ? (rows - 1) / 2 : rows - 1, pairs)) {
+    return args.argument_error(0, HUSK_UNSUPPORTED, "has too many rows");
+  }
+  HUSK_TRY(args.check_vector(2, pairs, "one for each pair of rows"));
   HUSK_TRY(args.check_same_dtype(2, 0));
   return visit_argument<Floats>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;

@@ -76,7 +76,10 @@ Loop<N> batch_loop(const Arguments& args, uint32_t like, const uint32_t (&operan
   loop.rank = args[like].rank - 2;
   for (int32_t d = 0; d < loop.rank; ++d) {
     loop.sizes[d] = args[like].sizes[d];
-    for (int n = 0; n < N; ++n) loop.strides[n][d] = args[operands[n]].strides[d];
+    for (int n = 0; n < N; ++n) {
+      const husk_op_arg tensor = with_safe_strides(args[operands[n]]);
+      loop.strides[n][d] = tensor.strides[d];
+    }
   }
   return loop;
 }
@@ -156,6 +159,9 @@ husk_status factorization_error(const Arguments& args, int64_t info, const char*
 husk_status factor(const Arguments& args, uint32_t lu_at, uint32_t pivots_at, uint32_t info_at,
                    bool pivot, bool check) {
   const int64_t rows = args[0].sizes[args[0].rank - 2], columns = args[0].sizes[args[0].rank - 1];
+  // A pivot is the i32 number of a row.
+  if (rows > INT32_MAX && columns > 0)
+    return args.argument_error(0, HUSK_UNSUPPORTED, "has more than 2147483647 rows");
   HUSK_TRY(check_matrices(args, lu_at, 0, rows, columns));
   HUSK_TRY(check_vectors(args, pivots_at, 0, rows < columns ? rows : columns, HUSK_I32));
   const bool writes_info = info_at != lu_at;
@@ -381,6 +387,7 @@ husk_status linear_triangle(const Arguments& args) {
   HUSK_TRY(check_batch(args, 5, 0, 2));
   HUSK_TRY(args.check_size(5, rank - (left ? 2 : 1), args[0].sizes[rank - 1], "the matrix"));
   HUSK_TRY(copy_elements(args, 5, 1));
+  if (numel(args[5]) == 0) return HUSK_OK;
   return visit_argument<Floats>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(batch_loop(args, 0, {0, 5}), [&](const int64_t(&at)[2]) {

@@ -101,7 +101,8 @@ husk_status multiply(const Arguments& args, const Operands& at) {
     adds = product.beta != 0;  // as in PyTorch, beta = 0 ignores self, even if it holds NaN
   }
   HUSK_TRY(args.get_device(device));
-  const husk_op_arg &a = args[at.a], &b = args[at.b], &out = args[at.out];
+  const husk_op_arg a = with_safe_strides(args[at.a]), b = with_safe_strides(args[at.b]),
+                    &out = args[at.out];
   const int32_t row = at.rank - 2, column = at.rank - 1;
   product.dtype = static_cast<husk_dtype>(out.dtype);
   product.m = out.sizes[row];
@@ -143,7 +144,7 @@ husk_status addbmm(const Arguments& args) {
   HUSK_TRY(args.check_tensor(5, 2, 2));
   HUSK_TRY(args.check_same_dtype(2, 1));
   HUSK_TRY(args.check_same_dtype(5, 1));
-  const husk_op_arg &a = args[1], &b = args[2], &out = args[5];
+  const husk_op_arg a = with_safe_strides(args[1]), b = with_safe_strides(args[2]), &out = args[5];
   HUSK_TRY(args.check_size(2, 0, a.sizes[0], "the first batch"));
   HUSK_TRY(args.check_size(2, 1, a.sizes[2], "the columns of the first matrices"));
   HUSK_TRY(args.check_size(5, 0, a.sizes[1], "the rows of the first matrices"));
@@ -165,8 +166,9 @@ husk_status addbmm(const Arguments& args) {
   product.out_column = out.strides[1];
   if (numel(out) == 0) return HUSK_OK;
   if (product.beta != 0) product.self = {args[0].data, self[0], self[1]};
+  // Products over nothing are all 0, so that one of them stands for every matrix of the batches.
   if (a.sizes[0] == 0) product.k = 0;
-  for (int64_t i = 0; i == 0 || i < a.sizes[0]; ++i) {
+  for (int64_t i = 0; i == 0 || (product.k > 0 && i < a.sizes[0]); ++i) {
     product.a = {batch_of(a, a.strides[0], i), a.strides[1], a.strides[2]};
     product.b = {batch_of(b, b.strides[0], i), b.strides[1], b.strides[2]};
     if (!product_run(*device, product)) return args.unsupported_dtype(1);
@@ -203,10 +205,11 @@ husk_status int_mm(const Arguments& args) {
     HUSK_TRY(args.check_tensor(i, 2, 2));
     HUSK_TRY(args.check_dtype(i, i < 2 ? HUSK_I8 : HUSK_I32));
   }
-  const husk_op_arg &a = args[0], &b = args[1], &out = args[2];
+  const husk_op_arg a = with_safe_strides(args[0]), b = with_safe_strides(args[1]), &out = args[2];
   HUSK_TRY(args.check_size(1, 0, a.sizes[1], "the columns of the first matrix"));
   HUSK_TRY(args.check_size(2, 0, a.sizes[0], "the rows of the first matrix"));
   HUSK_TRY(args.check_size(2, 1, b.sizes[1], "the columns of the second matrix"));
+  if (numel(out) == 0) return HUSK_OK;
   for (int64_t i = 0; i < a.sizes[0]; ++i) {
     for (int64_t j = 0; j < b.sizes[1]; ++j) {
       int32_t sum = 0;

@@ -12,7 +12,9 @@ namespace {
 husk_status expand(const Arguments& args, uint32_t at, uint32_t dims_at, int32_t rank,
                    int64_t* sizes, int64_t* strides) {
   const husk_op_arg& dims = args[dims_at];
-  if (dims.kind != HUSK_ARG_INTS || dims.count + args[at].rank != rank)
+  const husk_op_arg operand = with_safe_strides(args[at]);
+  HUSK_TRY(args.check_int_list(dims_at));
+  if (dims.count != rank - operand.rank)
     return args.argument_error(dims_at, HUSK_INVALID_ARGUMENT,
                                "does not give all operands the same rank");
   uint32_t added = 0;
@@ -25,14 +27,14 @@ husk_status expand(const Arguments& args, uint32_t at, uint32_t dims_at, int32_t
   for (int32_t d = 0; d < rank; ++d) {
     strides[d] = 0;
     if (added >> d & 1) continue;
-    if (operand_dim >= args[at].rank)
+    if (operand_dim >= operand.rank)
       return args.argument_error(dims_at, HUSK_INVALID_ARGUMENT, "names a dimension twice");
-    const int64_t size = args[at].sizes[operand_dim];
+    const int64_t size = operand.sizes[operand_dim];
     if (size != 1) {
       if (sizes[d] != 1 && sizes[d] != size)
         return args.argument_error(at, HUSK_INVALID_ARGUMENT, "does not broadcast with the others");
       sizes[d] = size;
-      strides[d] = args[at].strides[operand_dim];
+      strides[d] = operand.strides[operand_dim];
     }
     ++operand_dim;
   }
@@ -48,10 +50,11 @@ husk_status trilinear(const Arguments& args) {
   HUSK_TRY(args.check_same_dtype(1, 0));
   HUSK_TRY(args.check_same_dtype(2, 0));
   HUSK_TRY(args.check_same_dtype(8, 0));
-  if (args[3].kind != HUSK_ARG_INTS || args[6].kind != HUSK_ARG_INTS)
-    return args.argument_error(3, HUSK_INVALID_ARGUMENT, "or sumdim is no list of ints");
+  HUSK_TRY(args.check_int_list(3));
+  HUSK_TRY(args.check_int_list(6));
+  if (args[3].count > kMaxRank - args[0].rank)
+    return args.argument_error(3, HUSK_UNSUPPORTED, "gives too many dimensions");
   const int64_t rank = args[0].rank + args[3].count;
-  if (rank > kMaxRank) return args.argument_error(3, HUSK_UNSUPPORTED, "gives too many dimensions");
   Loop<4> kept, summed;
   int64_t sizes[kMaxRank], strides[3][kMaxRank];
   for (int64_t d = 0; d < rank; ++d) sizes[d] = 1;

@@ -24,7 +24,8 @@ constexpr int64_t kKeyBlock = 256 / static_cast<int64_t>(sizeof(T));
 constexpr int64_t kMaxHeadWidth = 256;
 
 struct Attention {
-  const husk_op_arg *query, *key, *value, *mask, *out, *sums;  // `mask` and `sums` may be null
+  husk_op_arg query, key, value;         // with safe strides: the heads may have no elements
+  const husk_op_arg *mask, *out, *sums;  // `mask` and `sums` may be null
   int64_t mask_strides[4];
   const Device* device;
   double scale;
@@ -118,14 +119,14 @@ void soften(Buffers<T>& b, int64_t rows, int64_t columns, int64_t width) {
 
 template <class T, class S>
 void run_block(const Attention& a, int64_t batch, int64_t head, int64_t first, Buffers<T>& b) {
-  const int64_t groups = a.query->sizes[1] / a.key->sizes[1];
+  const int64_t groups = a.query.sizes[1] / a.key.sizes[1];
   const auto head_of = [&](const husk_op_arg& tensor, int64_t head_index) {
     return static_cast<S*>(tensor.data) + batch * tensor.strides[0] +
            head_index * tensor.strides[1];
   };
   const int64_t rows = a.query_count - first < kQueryBlock<T> ? a.query_count - first
                                                               : kQueryBlock<T>;
-  load_rows<T, S>(*a.query, head_of(*a.query, head), first, rows, a.width, b.query);
+  load_rows<T, S>(a.query, head_of(a.query, head), first, rows, a.width, b.query);
   memset(b.out, 0, sizeof b.out);
   for (int64_t i = 0; i < rows; ++i) {
     b.max_scores[i] = -std::numeric_limits<T>::infinity();
@@ -135,13 +136,12 @@ void run_block(const Attention& a, int64_t batch, int64_t head, int64_t first, B
   const int64_t end = a.causal && first + rows < a.key_count ? first + rows : a.key_count;
   for (int64_t start = 0; start < end; start += kKeyBlock<T>) {
     const int64_t columns = end - start < kKeyBlock<T> ? end - start : kKeyBlock<T>;
-    load_rows<T, S>(*a.key, head_of(*a.key, head / groups), start, columns, a.width, b.key);
+    load_rows<T, S>(a.key, head_of(a.key, head / groups), start, columns, a.width, b.key);
     multiply<T>(a, {b.query, kMaxHeadWidth, 1}, {b.key, 1, kMaxHeadWidth}, b.scores, kKeyBlock<T>,
                 rows, columns, a.width, a.scale, false);
     mask_scores<T, S>(a, mask_at, first, rows, start, columns, b.scores);
     soften(b, rows, columns, a.value_width);
-    load_rows<T, S>(*a.value, head_of(*a.value, head / groups), start, columns, a.value_width,
-                    b.key);
+    load_rows<T, S>(a.value, head_of(a.value, head / groups), start, columns, a.value_width, b.key);
     multiply<T>(a, {b.scores, kKeyBlock<T>, 1}, {b.key, kMaxHeadWidth, 1}, b.out, kMaxHeadWidth,
                 rows, a.value_width, columns, 1, true);
   }
@@ -163,8 +163,8 @@ void run_block(const Attention& a, int64_t batch, int64_t head, int64_t first, B
 
 template <class T, class S>
 void run(const Attention& a, const husk_threads* threads) {
-  const int64_t blocks = (a.query_count - 1) / kQueryBlock<T> + 1, heads = a.query->sizes[1],
-                parts = a.query->sizes[0] * heads * blocks;
+  const int64_t blocks = (a.query_count - 1) / kQueryBlock<T> + 1, heads = a.query.sizes[1],
+                parts = a.query.sizes[0] * heads * blocks;
   const double work = static_cast<double>(numel(*a.out)) * 2 * static_cast<double>(a.key_count);
   run_in_parts(threads, parts, work, [&](int64_t part, int64_t step) {
     Buffers<T> buffers;
@@ -217,9 +217,9 @@ husk_status attention(const Arguments& args) {
   HUSK_TRY(args.get_number(3, dropout));
   if (dropout != 0) return args.argument_error(3, HUSK_UNSUPPORTED, "is not 0");
   HUSK_TRY(args.get_bool(4, a.causal));
-  a.query = &args[0];
-  a.key = &args[1];
-  a.value = &args[2];
+  a.query = with_safe_strides(args[0]);
+  a.key = with_safe_strides(args[1]);
+  a.value = with_safe_strides(args[2]);
   a.out = &args[7];
   if (!args.none(5)) {
     HUSK_TRY(args.check_tensor(5, 0, 4));

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/arguments.h"
+#include "core/checked.h"
 #include "core/element.h"
 #include "core/parallel.h"
 #include "device.h"
@@ -25,7 +26,8 @@ struct Axis {
 };
 
 struct Convolution {
-  const husk_op_arg *input, *weight, *bias, *out;
+  husk_op_arg input, weight;  // with safe strides: they may have no elements
+  const husk_op_arg *bias, *out;
   const Device* device;
   Axis axis[kAxes];
   bool transposed;
@@ -56,15 +58,18 @@ template <class T>
 constexpr int64_t kChannels = 512 / static_cast<int64_t>(sizeof(T));  // output channels at once
 constexpr int64_t kMaxTaps = 64;  // taps whose offsets are stored
 
+// The offset of an element outside of the input. Strides below 0 make other negative offsets.
+constexpr int64_t kOutside = INT64_MIN;
+
 // A run of adjacent output positions that read adjacent input elements through a tap, or, with
-// offset -1, elements outside of the input.
+// offset kOutside, elements outside of the input.
 struct Run {
   int64_t offset, start, count;
 };
 constexpr int kMaxRuns = 8;
 
 // P adjacent output positions, with the offset of the input element that each position reads
-// through each tap. Offset -1 means outside of the input.
+// through each tap, or kOutside.
 template <int64_t P>
 struct Tile {
   int64_t first, count;
@@ -117,7 +122,7 @@ struct Tile {
         return;
       }
       Run run{offsets[p], p, 1};
-      const int64_t step = run.offset < 0 ? 0 : 1;
+      const int64_t step = run.offset == kOutside ? 0 : 1;
       while (p + run.count < count && offsets[p + run.count] == run.offset + step * run.count)
         ++run.count;
       runs[k][index] = run;
@@ -133,9 +138,9 @@ struct Tile {
     }
     for (int64_t p = 0; p < count; ++p) {
       int64_t offset = 0;
-      for (int d = 0; d < kAxes && offset >= 0; ++d) {
+      for (int d = 0; d < kAxes && offset != kOutside; ++d) {
         const int64_t i = Convolution::coordinate(c.axis[d], at[p][d], k[d], c.transposed);
-        offset = i < 0 ? -1 : offset + i * c.axis[d].in_stride;
+        offset = i < 0 ? kOutside : offset + i * c.axis[d].in_stride;
       }
       to[p] = offset;
     }
@@ -166,12 +171,12 @@ template <class T, class S>
 void gather_columns(const Convolution& c, const S* input, int64_t row, int64_t rows,
                     Buffers<T>& b) {
   for (int64_t j = 0; j < rows; ++j) {
-    const S* channel = input + (row + j) / c.taps * c.input->strides[1];
+    const S* channel = input + (row + j) / c.taps * c.input.strides[1];
     const int64_t tap = (row + j) % c.taps;
     T* to = b.columns + j * kTile<T>;
     const bool copied = b.positions.each_run(c, tap, [&](const Run& run) {
       T* part = to + run.start;
-      if (run.offset < 0)
+      if (run.offset == kOutside)
         memset(part, 0, static_cast<size_t>(run.count) * sizeof(T));
       else if (std::is_same_v<T, S>)
         memcpy(part, channel + run.offset, static_cast<size_t>(run.count) * sizeof(T));
@@ -181,7 +186,7 @@ void gather_columns(const Convolution& c, const S* input, int64_t row, int64_t r
     if (copied) continue;
     const int64_t* offsets = b.positions.offsets(c, tap);
     for (int64_t p = 0; p < b.positions.count; ++p)
-      to[p] = offsets[p] < 0 ? T(0) : T(get(channel + offsets[p]));
+      to[p] = offsets[p] == kOutside ? T(0) : T(get(channel + offsets[p]));
   }
 }
 
@@ -222,11 +227,11 @@ void store(const Convolution& c, const Buffers<T>& b, S* out, int64_t channel, i
 // Computes one group of one image for one tile.
 template <class T, class S>
 void run_tile(const Convolution& c, int64_t image, int64_t group, Buffers<T>& b) {
-  const S* input = data_of<S>(*c.input) + image * c.input->strides[0] +
-                   group * c.in_channels * c.input->strides[1];
-  const S* weight = data_of<S>(*c.weight) + group * c.weight_group;
+  const S* input = data_of<S>(c.input) + image * c.input.strides[0] +
+                   group * c.in_channels * c.input.strides[1];
+  const S* weight = data_of<S>(c.weight) + group * c.weight_group;
   S* out = writable<S>(*c.out) + image * c.out->strides[0];
-  const int64_t depth = c.in_channels * c.taps;
+  const int64_t depth = c.in_channels * c.taps;  // fits: a product of sizes of the weights
   for (int64_t first = 0; first < c.out_channels; first += kChannels<T>) {
     const int64_t count = c.out_channels - first < kChannels<T> ? c.out_channels - first
                                                                 : kChannels<T>;
@@ -261,19 +266,19 @@ void run_tile(const Convolution& c, int64_t image, int64_t group, Buffers<T>& b)
 // channel in a group. The products are summed directly from the input.
 template <class T, class S>
 void run_thin_tile(const Convolution& c, int64_t image, int64_t group, Buffers<T>& b) {
-  const S* input = data_of<S>(*c.input) + image * c.input->strides[0] +
-                   group * c.in_channels * c.input->strides[1];
-  const S* weight = data_of<S>(*c.weight) + group * c.weight_group;
+  const S* input = data_of<S>(c.input) + image * c.input.strides[0] +
+                   group * c.in_channels * c.input.strides[1];
+  const S* weight = data_of<S>(c.weight) + group * c.weight_group;
   memset(b.sums, 0, static_cast<size_t>(c.out_channels * kTile<T>) * sizeof(T));
   for (int64_t i = 0; i < c.in_channels; ++i) {
     for (int64_t k = 0; k < c.taps; ++k) {
-      const S* channel = input + i * c.input->strides[1];
+      const S* channel = input + i * c.input.strides[1];
       const S* value = weight + i * c.weight_in + tap_offset(c, k);
       for (int64_t o = 0; o < c.out_channels; ++o) {
         const T scale = T(get(value + o * c.weight_out));
         T* sums = b.sums + o * kTile<T>;
         const bool added = b.positions.each_run(c, k, [&](const Run& run) {
-          if (run.offset < 0) return;
+          if (run.offset == kOutside) return;
           T* part = sums + run.start;
           const S* from = channel + run.offset;
           for (int64_t p = 0; p < run.count; ++p) part[p] += scale * T(get(from + p));
@@ -281,7 +286,7 @@ void run_thin_tile(const Convolution& c, int64_t image, int64_t group, Buffers<T
         if (added) continue;
         const int64_t* offsets = b.positions.offsets(c, k);
         for (int64_t p = 0; p < b.positions.count; ++p)
-          if (offsets[p] >= 0) sums[p] += scale * T(get(channel + offsets[p]));
+          if (offsets[p] != kOutside) sums[p] += scale * T(get(channel + offsets[p]));
       }
     }
   }
@@ -330,7 +335,7 @@ husk_status get_spatial(const Arguments& args, uint32_t at, int32_t dims, int64_
 }
 
 husk_status check_channels(const Arguments& args, Convolution& c) {
-  const husk_op_arg &input = *c.input, &weight = *c.weight;
+  const husk_op_arg &input = c.input, &weight = c.weight;
   HUSK_TRY(args.get_int(8, c.groups));
   if (c.groups < 1) return args.argument_error(8, HUSK_INVALID_ARGUMENT, "is not positive");
   c.batch = input.sizes[0];
@@ -350,11 +355,28 @@ husk_status check_channels(const Arguments& args, Convolution& c) {
   }
   if (weight.sizes[0] % c.groups != 0)
     return args.argument_error(1, HUSK_INVALID_ARGUMENT, "does not divide into the groups");
-  HUSK_TRY(
-      args.check_size(0, 1, c.in_channels * c.groups, "groups times the channels of the weights"));
-  if (c.bias) HUSK_TRY(args.check_vector(2, c.out_channels * c.groups, "the output's channels"));
+  int64_t all_in = 0, all_out = 0;
+  if (!checked_multiply(c.in_channels, c.groups, all_in) ||
+      !checked_multiply(c.out_channels, c.groups, all_out))
+    return args.argument_error(8, HUSK_INVALID_ARGUMENT, "is too large for the weights");
+  HUSK_TRY(args.check_size(0, 1, all_in, "groups times the channels of the weights"));
+  if (c.bias) HUSK_TRY(args.check_vector(2, all_out, "the output's channels"));
   HUSK_TRY(args.check_size(9, 0, c.batch, "the input's images"));
-  return args.check_size(9, 1, c.out_channels * c.groups, "the weights' output channels");
+  return args.check_size(9, 1, all_out, "the weights' output channels");
+}
+
+// Computes a.out, to which a transposed convolution adds `extra`. Returns false if it does not fit.
+// Strides, paddings and dilations are at most 2^31.
+bool compute_out(Axis& a, bool transposed, int64_t extra) {
+  int64_t span = 0, steps = 0;
+  if (!checked_multiply(a.dilation, a.kernel - 1, span)) return false;
+  if (transposed) {
+    return checked_multiply(a.in - 1, a.stride, steps) && checked_add(steps, span, a.out) &&
+           checked_add(a.out, extra + 1 - 2 * a.padding, a.out);
+  }
+  const int64_t room = a.in + 2 * a.padding - span;
+  a.out = room < 1 ? 0 : (room - 1) / a.stride + 1;
+  return true;
 }
 
 husk_status check_axes(const Arguments& args, Convolution& c, int32_t dims) {
@@ -371,15 +393,13 @@ husk_status check_axes(const Arguments& args, Convolution& c, int32_t dims) {
       continue;
     }
     Axis& a = c.axis[d];
-    a = {c.input->sizes[at],   0,
-         c.weight->sizes[at],  stride[spatial_dim],
+    a = {c.input.sizes[at],    0,
+         c.weight.sizes[at],   stride[spatial_dim],
          padding[spatial_dim], dilation[spatial_dim],
-         c.input->strides[at], c.out->strides[at],
-         c.weight->strides[at]};
-    const int64_t span = a.dilation * (a.kernel - 1);
-    a.out = c.transposed ? (a.in - 1) * a.stride - 2 * a.padding + span + extra[spatial_dim] + 1
-            : a.in + 2 * a.padding - span < 1 ? 0
-                                              : (a.in + 2 * a.padding - span - 1) / a.stride + 1;
+         c.input.strides[at],  c.out->strides[at],
+         c.weight.strides[at]};
+    if (!compute_out(a, c.transposed, extra[spatial_dim]))
+      return args.argument_error(0, HUSK_UNSUPPORTED, "or weight is too large");
     HUSK_TRY(args.check_size(9, at, a.out, "what stride, padding and dilation give"));
     c.positions *= a.out;
     c.taps *= a.kernel;
@@ -397,8 +417,8 @@ husk_status convolution(const Arguments& args) {
   HUSK_TRY(args.check_same_dtype(1, 0));
   HUSK_TRY(args.check_same_dtype(9, 0));
   Convolution c{};
-  c.input = &args[0];
-  c.weight = &args[1];
+  c.input = with_safe_strides(args[0]);
+  c.weight = with_safe_strides(args[1]);
   c.out = &args[9];
   if (!args.none(2)) {
     HUSK_TRY(args.check_tensor(2, 1, 1));

@@ -182,7 +182,7 @@ husk_status embedding_bag(const Arguments& args) {
 husk_status embedding_renorm(const Arguments& args) {
   HUSK_TRY(args.check_tensor(0, 2, 2));
   HUSK_TRY(args.check_tensor(1));
-  HUSK_TRY(copy_elements(args, 4, 0));
+  HUSK_TRY(args.check_tensor(4, 2, 2));
   HUSK_TRY(args.check_same_shape(4, 0));
   HUSK_TRY(args.check_same_dtype(4, 0));
   HUSK_TRY(args.check_index_dtype(1));
@@ -190,6 +190,8 @@ husk_status embedding_renorm(const Arguments& args) {
   HUSK_TRY(args.get_number(2, max_norm));
   HUSK_TRY(args.get_number(3, p));
   HUSK_TRY(check_indices(args, args[1], args[0]));
+  HUSK_TRY(copy_elements(args, 4, 0));
+  if (numel(args[4]) == 0) return HUSK_OK;
   const husk_op_arg &self = args[0], &indices = args[1], &out = args[4];
   Loop<1> loop;
   loop.shape(indices);

@@ -1,6 +1,7 @@
 // Adaptive average and max pooling over one to three dimensions. Output i pools the inputs from
 // floor(i * in / out) to ceil((i + 1) * in / out).
 #include "core/arguments.h"
+#include "core/checked.h"
 #include "core/element.h"
 #include "core/loop.h"
 #include "error.h"
@@ -16,6 +17,7 @@ struct Pool {
   Loop<3> planes;  // over the dimensions before the spatial ones; operands: input, output, indices
 };
 
+// The product of `in` and `out` fits in an int64_t.
 int64_t start_of(int64_t i, int64_t in, int64_t out) { return i / out * in + i % out * in / out; }
 int64_t end_of(int64_t i, int64_t in, int64_t out) { return 1 + ((i + 1) * in - 1) / out; }
 
@@ -52,6 +54,9 @@ husk_status read(const Arguments& args, int32_t spatial, uint32_t out_at, bool w
     p.index_strides[d] = is_used ? indices.strides[at] : 0;
     if (p.in[d] == 0 && numel(out) > 0)
       return args.argument_error(0, HUSK_INVALID_INPUT, "has an empty spatial dimension");
+    int64_t steps = 0;
+    if (numel(out) > 0 && !checked_multiply(p.in[d], p.out[d], steps))
+      return args.argument_error(0, HUSK_UNSUPPORTED, "or output_size is too large");
   }
   return HUSK_OK;
 }
@@ -93,6 +98,7 @@ void each_inside(const Pool& p, const int64_t* first, const int64_t* last, F f) 
 husk_status average(const Arguments& args, int32_t spatial) {
   Pool p{};
   HUSK_TRY(read(args, spatial, 2, false, p));
+  if (numel(args[2]) == 0) return HUSK_OK;
   return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(p.planes, [&](const int64_t(&at)[3]) {
@@ -113,6 +119,7 @@ husk_status average(const Arguments& args, int32_t spatial) {
 husk_status maximum(const Arguments& args, int32_t spatial) {
   Pool p{};
   HUSK_TRY(read(args, spatial, 2, true, p));
+  if (numel(args[2]) == 0) return HUSK_OK;
   return visit_argument<Reals>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(p.planes, [&](const int64_t(&at)[3]) {

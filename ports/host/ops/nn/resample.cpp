@@ -27,19 +27,17 @@ struct Grid {
   double position(double x, int64_t size) const {
     const double n = static_cast<double>(size);
     double at = align ? (x + 1) / 2 * (n - 1) : ((x + 1) * n - 1) / 2;
-    if (padding == Padding::Reflection)
-      at = reflect(at, align ? 0 : -1, align ? 2 * (size - 1) : 2 * size - 1);
+    if (padding == Padding::Reflection) at = align ? reflect(at, 0, n - 1) : reflect(at, -0.5, n);
     if (padding != Padding::Zeros) at = !(at > 0) ? 0 : at > n - 1 ? n - 1 : at;
     return at > -1e9 && at < 1e9 ? at : -1e9;  // NaN and far positions lie outside
   }
 
  private:
-  // Reflects x into [low / 2, high / 2].
-  static double reflect(double x, int64_t low, int64_t high) {
-    if (low == high) return 0;
-    const double low_end = static_cast<double>(low) / 2, span = static_cast<double>(high - low) / 2;
-    const double beyond = std::fabs(x - low_end), rest = std::fmod(beyond, span);
-    return std::fmod(std::floor(beyond / span), 2) == 0 ? rest + low_end : span - rest + low_end;
+  // Reflects x into [low, low + span].
+  static double reflect(double x, double low, double span) {
+    if (span == 0) return 0;
+    const double beyond = std::fabs(x - low), rest = std::fmod(beyond, span);
+    return std::fmod(std::floor(beyond / span), 2) == 0 ? rest + low : span - rest + low;
   }
 };
 
@@ -61,7 +59,7 @@ struct Corners {
         const int64_t i = first[d] + step;
         weight *= step ? part[d] : 1 - part[d];
         inside &= i >= 0 && i < g.sizes[d];
-        offset += i * g.strides[d];
+        if (inside) offset += i * g.strides[d];
       }
       if (inside && weight != 0) f(offset, weight);
     }
@@ -92,7 +90,7 @@ void sample(const husk_op_arg& input, const husk_op_arg& grid, const husk_op_arg
           get(data_of<T>(grid) + at[0] + from_end * grid.strides[grid.rank - 1]));
       const double position = g.position(x, g.sizes[d]),
                    low = g.nearest ? std::nearbyint(position) : std::floor(position);
-      corners.first[d] = static_cast<int64_t>(low);
+      corners.first[d] = static_cast<int64_t>(low);  // lies within 1e9
       corners.part[d] = g.nearest ? 0 : position - low;
     }
     for (int64_t c = 0; c < out.sizes[1]; ++c) {
@@ -179,14 +177,20 @@ struct Resize {
   Window window(int64_t i) const {
     const double support = scale >= 1 ? reach * scale : reach;
     Window w{0, 0, scale * (static_cast<double>(i) + 0.5), scale >= 1 ? 1 / scale : 1, 1, filter};
-    const int64_t first = static_cast<int64_t>(w.center - support + 0.5),
-                  last = static_cast<int64_t>(w.center + support + 0.5);
-    w.first = first < 0 ? 0 : first;
-    w.count = (last > in ? in : last) - w.first;
+    w.first = input_at(w.center - support + 0.5);
+    w.count = input_at(w.center + support + 0.5) - w.first;
     double sum = 0;
     for (int64_t k = 0; k < w.count; ++k) sum += w.weight(k);
     w.sum = sum != 0 ? sum : 1;
     return w;
+  }
+
+ private:
+  // The number of the input at a position, limited to [0, in]. A scale may make the position any
+  // number, even NaN.
+  int64_t input_at(double position) const {
+    if (!(position > 0)) return 0;
+    return position < static_cast<double>(in) ? static_cast<int64_t>(position) : in;
   }
 };
 

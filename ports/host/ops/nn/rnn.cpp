@@ -15,8 +15,9 @@ namespace {
 constexpr int64_t kMaxGates = 49152;  // gate values that fit on the stack
 
 struct Lstm {
-  const husk_op_arg *input, *input_weight, *state_weight, *input_bias, *state_bias, *state, *cell,
-      *out, *last_state, *last_cell;
+  husk_op_arg input, input_weight;  // with safe strides: the inputs may have no elements
+  const husk_op_arg *state_weight, *input_bias, *state_bias, *state, *cell, *out, *last_state,
+      *last_cell;
   const Device* device;
   int64_t steps, sequences, width, hidden;
   bool reverse;
@@ -78,7 +79,7 @@ void run(const Lstm& l) {
       const int64_t step = l.reverse ? l.steps - 1 - n : n;
       MatrixView bias{};
       if (l.input_bias) bias = {l.input_bias->data, 0, l.input_bias->strides[0]};
-      multiply(l, step_of(*l.input, step, first), *l.input_weight, gates, rows, l.width, bias);
+      multiply(l, step_of(l.input, step, first), l.input_weight, gates, rows, l.width, bias);
       multiply(l, before, *l.state_weight, gates, rows, l.hidden, {gates, 4 * l.hidden, 1});
       const MatrixView out = step_of(*l.out, step, first);
       for (int64_t i = 0; i < rows; ++i) {
@@ -162,8 +163,8 @@ husk_status check(const Arguments& args, Lstm& l) {
 husk_status rnn_layer(const Arguments& args) {
   Lstm l{};
   HUSK_TRY(check(args, l));
-  l.input = &args[0];
-  l.input_weight = &args[1];
+  l.input = with_safe_strides(args[0]);
+  l.input_weight = with_safe_strides(args[1]);
   l.state_weight = &args[2];
   l.state = &args[5];
   l.cell = &args[6];

@@ -83,32 +83,40 @@ double exponential_number(Generator& g, double rate) {
   return -1.0 / rate * std::log1p(-g.uniform_double());
 }
 
-// A sample of the Poisson distribution. For rates of 10 and more: W. Hoermann, "The transformed
-// rejection method for generating Poisson random variables", Insurance: Mathematics and Economics
-// 12 (1993), algorithm PTRS. For smaller rates: Knuth's products of uniform numbers.
-double poisson_number(Generator& g, double rate) {
-  if (rate == 0) return 0;
+// The rejections after which a sample is given up. A generator practically never rejects so often,
+// but the bytes of its state may be any, and some states give the same number for ever.
+constexpr int kMaxTries = 1000;
+
+// Draws a sample of the Poisson distribution. Returns false if it gives up. For rates of 10 and
+// more: W. Hoermann, "The transformed rejection method for generating Poisson random variables",
+// Insurance: Mathematics and Economics 12 (1993), algorithm PTRS. For smaller rates: Knuth's
+// products of uniform numbers.
+bool poisson_number(Generator& g, double rate, double& k) {
+  k = 0;
+  if (rate == 0) return true;
   if (rate < 10) {
     const double limit = std::exp(-rate);
     double product = 1;
-    for (double k = 0;; ++k) {
+    for (; k < kMaxTries; ++k) {
       product *= g.uniform_double();
-      if (!(product > limit)) return k;
+      if (!(product > limit)) return true;
     }
+    return false;
   }
   const double root = std::sqrt(rate), b = 0.931 + 2.53 * root, a = -0.059 + 0.02483 * b;
   const double alpha = 1.1239 + 1.1328 / (b - 3.4), quick = 0.9277 - 3.6224 / (b - 2);
-  for (;;) {
+  for (int tries = 0; tries < kMaxTries; ++tries) {
     const double u = g.uniform_double() - 0.5, v = g.uniform_double(), us = 0.5 - std::fabs(u);
-    const double k = std::floor((2 * a / us + b) * u + rate + 0.43);
-    if (us >= 0.07 && v <= quick) return k;
+    k = std::floor((2 * a / us + b) * u + rate + 0.43);
+    if (us >= 0.07 && v <= quick) return true;
     if (k < 0 || (us < 0.013 && v > us)) continue;
     int sign = 0;
     if (std::log(v) + std::log(alpha) - std::log(a / (us * us) + b) <=
         -rate + k * std::log(rate) - lgamma_r(k + 1, &sign)) {
-      return k;
+      return true;
     }
   }
+  return false;
 }
 
 // ---- multinomial ----
@@ -170,6 +178,8 @@ void pick_without(Generator& g, const Weights<T>& weights, int64_t* out, int64_t
 template <class T>
 const char* weights_fault(const Weights<T>& weights, int64_t samples, bool replacement,
                           Value<T>& sum) {
+  // A heap stores 32 bits of the number of a category.
+  if (weights.count > int64_t{UINT32_MAX} + 1) return "has more than 2^32 categories";
   sum = 0;
   int64_t positive = 0;
   for (int64_t i = 0; i < weights.count; ++i) {
@@ -253,19 +263,22 @@ husk_status poisson(const Arguments& args) {
   Loop<2> loop;
   loop.shape(args[0]);
   loop.add(1, args[2]);
-  bool in_range = true;
+  bool in_range = true, drawn = true;
   HUSK_TRY(visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    in_range = each_while(loop, [&](const int64_t(&at)[2]) {
+    each_while(loop, [&](const int64_t(&at)[2]) {
       const double rate = static_cast<double>(get(data_of<T>(args[0]) + at[0]));
-      if (!(rate >= 0 && rate < 0x1p62)) return false;
-      set(writable<T>(args[2]) + at[1], static_cast<Value<T>>(poisson_number(rng.generator, rate)));
-      return true;
+      double number = 0;
+      in_range = rate >= 0 && rate < 0x1p62;
+      drawn = in_range && poisson_number(rng.generator, rate, number);
+      if (drawn) set(writable<T>(args[2]) + at[1], static_cast<Value<T>>(number));
+      return drawn;
     });
   }));
   if (!in_range)
     return args.argument_error(0, HUSK_INVALID_INPUT,
                                "has a rate that is negative, NaN or too large");
+  if (!drawn) return args.argument_error(3, HUSK_INVALID_INPUT, "is not the state of a generator");
   rng.store();
   return HUSK_OK;
 }

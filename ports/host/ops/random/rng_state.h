@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/arguments.h"
+#include "core/checked.h"
 #include "core/element.h"
 #include "random/generator.h"
 
@@ -17,8 +18,9 @@ class RngState {
   husk_status load(const Arguments& args, uint32_t at) {
     HUSK_TRY(args.check_tensor(at));
     const husk_op_arg& state = args[at];
-    if (numel(state) * dtype_bytes(state.dtype) != static_cast<int64_t>(sizeof generator) ||
-        !contiguous(state)) {
+    int64_t bytes = 0;
+    if (!checked_multiply(numel(state), dtype_bytes(state.dtype), bytes) ||
+        bytes != static_cast<int64_t>(sizeof generator) || !contiguous(state)) {
       return args.argument_error(at, HUSK_INVALID_ARGUMENT,
                                  "is not the state of a generator (HUSK_HOST_GENERATOR_BYTES)");
     }

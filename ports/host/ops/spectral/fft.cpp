@@ -115,7 +115,7 @@ struct Transform {
 husk_status read_transform(const Arguments& args, int32_t rank, const int64_t* sizes,
                            int64_t last_size, Transform& t) {
   const husk_op_arg& list = args[1];
-  if (list.kind != HUSK_ARG_INTS || list.count < 1 || list.count > rank)
+  if (list.kind != HUSK_ARG_INTS || list.count < 1 || list.count > rank || !list.sizes)
     return args.argument_error(1, HUSK_INVALID_ARGUMENT, "is not a list of dimensions of self");
   int64_t mode = 0;
   HUSK_TRY(args.get_int(2, mode));
