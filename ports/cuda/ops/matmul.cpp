@@ -12,7 +12,7 @@ namespace husk::cuda {
 namespace {
 
 // husk_op.contract.
-constexpr char kContract[] = "a b bias alpha beta fast out:w=bias workspace:w";
+constexpr char kContract[] = "a b bias alpha beta fast out:w workspace:w";
 
 // cuBLASLt opened for one device: OpLibrary.state, and `user` of the op.
 struct Matmul {
