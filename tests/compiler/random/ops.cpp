@@ -117,8 +117,9 @@ husk_status measure(const husk_op_context*, const husk_op_arg* args, uint32_t co
   return HUSK_OK;
 }
 
-constexpr husk_op kOps[] = {{sizeof(husk_op), 0, "test::mix", mix, nullptr, nullptr},
-                            {sizeof(husk_op), 0, "test::measure:sizes", measure, nullptr, nullptr}};
+constexpr husk_op kOps[] = {
+    {sizeof(husk_op), 0, "test::mix", mix, nullptr, nullptr, nullptr},
+    {sizeof(husk_op), 0, "test::measure:sizes", measure, nullptr, nullptr, nullptr}};
 
 }  // namespace
 
