@@ -16,7 +16,7 @@ checks=("$@")
 failed=()
 
 # Findings that are still allowed. A number may only fall.
-long_lines_allowed=6   # texts of tests that one line of a printer writes
+long_lines_allowed=5   # texts of tests that one line of a printer writes
 ruff_allowed=0
 type_errors_allowed=0
 

@@ -123,11 +123,11 @@ typedef struct husk_engine_options {
    * an op only what the file says about it. */
   int32_t require_op_contracts;
   int32_t reserved2; /**< 0. */
-  /** The largest metadata that a file may have, in bytes; 0: no limit. Verifying a file takes memory
-   * and time in proportion to its metadata. */
+  /** The largest metadata that a file may have, in bytes; 0: no limit. Verifying a file takes
+   * memory and time in proportion to its metadata. */
   uint64_t max_metadata_bytes;
-  /** The largest sum of the states of a program, in bytes; 0: no limit. Each session allocates them.
-   */
+  /** The largest sum of the states of a program, which each session allocates, in bytes; 0: no
+   * limit. */
   uint64_t max_state_bytes;
 } husk_engine_options;
 /** The initial value of a husk_engine_options. */
