@@ -23,7 +23,7 @@ namespace {
 
 using namespace husk::compiler;
 
-constexpr uint32_t kShards = 10, kPrograms = 1000;  // programs of a shard
+constexpr uint32_t kShards = 10, kPrograms = HUSK_RANDOM_PROGRAMS;  // programs of a shard
 constexpr int kRuns = 3, kFailures = 5;
 
 struct Free {
