@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include <husk/detail/dtype.h>
+
 #include "error.h"
 
 namespace husk::cuda {
@@ -81,13 +83,12 @@ husk_status check_kinds(const husk_op_arg* args, uint32_t count, husk_error* err
       "none, two floats, an int, the result and a dense workspace of u8: export the program again");
 }
 
-int64_t bytes_of(int32_t dtype) { return dtype == HUSK_F64 ? 8 : dtype == HUSK_F32 ? 4 : 2; }
-
 // A kernel that reads an element at an unaligned address makes the context useless.
 husk_status check_addresses(const husk_op_arg* args, husk_error* error) {
   constexpr int kOperands[] = {kA, kB, kBias, kOut};
   for (const int i : kOperands) {
-    if (args[i].kind == HUSK_ARG_NONE || align_of(args[i].data) >= bytes_of(args[kA].dtype))
+    if (args[i].kind == HUSK_ARG_NONE ||
+        align_of(args[i].data) >= detail::element_bytes(args[kA].dtype))
       continue;
     return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %d is not aligned to its elements",
                 MatmulText(args).text, i);
@@ -162,7 +163,7 @@ husk_status read_empty(const husk_op_arg* args, Operands* out, husk_error* error
   if ((args[kBias].kind != HUSK_ARG_NONE && out->beta != 0) || !is_dense)
     return unsupported(error, args, "a product over nothing, with a bias or gaps");
   const int32_t dtype = args[kA].dtype;
-  out->zeros = static_cast<uint64_t>(dense) * static_cast<uint64_t>(bytes_of(dtype));
+  out->zeros = static_cast<uint64_t>(dense) * detail::element_bytes(dtype);
   return HUSK_OK;
 }
 
@@ -253,12 +254,11 @@ husk_status read_operands(const husk_op_arg* args, uint32_t count, Operands* out
 }
 
 MatmulText::MatmulText(const husk_op_arg* args) {
-  const char* names[] = {"f16", "bf16", "f32", "f64"};
   const Matrix a = matrix_of(args[kA]), b = matrix_of(args[kB]);
   char batch[24] = "";
   if (a.batch != 1) snprintf(batch, sizeof batch, "%lld x ", static_cast<long long>(a.batch));
   snprintf(text, sizeof text, "husk::matmul %s %s[%lld, %lld] [%lld, %lld]%s",
-           names[args[kA].dtype - HUSK_F16], batch, static_cast<long long>(a.rows),
+           detail::element_name(args[kA].dtype), batch, static_cast<long long>(a.rows),
            static_cast<long long>(a.columns), static_cast<long long>(b.rows),
            static_cast<long long>(b.columns),
            args[kBias].kind == HUSK_ARG_NONE ? "" : " and a bias");

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include <husk/detail/dtype.h>
 #include <husk/detail/struct_size.h>
 
 #include "image.h"
@@ -56,29 +57,7 @@ husk_status load_image(const Device& device, const husk_port_image& image, Modul
 
 // The bytes of a parameter of this type; 0 if kernels have no parameters of this type.
 size_t param_bytes(uint8_t dtype) {
-  switch (dtype) {
-    case HUSK_BOOL:
-    case HUSK_U8:
-    case HUSK_I8:
-    case HUSK_F8E4M3FN:
-    case HUSK_F8E5M2:
-    case HUSK_F8E4M3FNUZ:
-    case HUSK_F8E5M2FNUZ: return 1;
-    case HUSK_U16:
-    case HUSK_I16:
-    case HUSK_F16:
-    case HUSK_BF16: return 2;
-    case HUSK_U32:
-    case HUSK_I32:
-    case HUSK_F32: return 4;
-    case HUSK_U64:
-    case HUSK_I64:
-    case HUSK_F64:
-    case HUSK_C64:
-    case HUSK_POINTER: return 8;
-    case HUSK_C128: return 16;
-    default: return 0;
-  }
+  return dtype == HUSK_POINTER ? sizeof(CUdeviceptr) : detail::element_bytes(dtype);
 }
 
 // Compares the parameters in the image with those in the artifact: a launch copies as many bytes of

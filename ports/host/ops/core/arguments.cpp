@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include <husk/detail/dtype.h>
 #include <husk/detail/struct_size.h>
 
 #include "core/checked.h"
@@ -15,39 +16,9 @@ long long printable(int64_t value) { return static_cast<long long>(value); }
 
 }  // namespace
 
-int64_t dtype_bytes(int32_t dtype) {
-  switch (dtype) {
-    case HUSK_BOOL:
-    case HUSK_U8:
-    case HUSK_I8:
-    case HUSK_F8E4M3FN:
-    case HUSK_F8E5M2:
-    case HUSK_F8E4M3FNUZ:
-    case HUSK_F8E5M2FNUZ: return 1;
-    case HUSK_U16:
-    case HUSK_I16:
-    case HUSK_F16:
-    case HUSK_BF16: return 2;
-    case HUSK_U32:
-    case HUSK_I32:
-    case HUSK_F32: return 4;
-    case HUSK_U64:
-    case HUSK_I64:
-    case HUSK_F64:
-    case HUSK_C64: return 8;
-    case HUSK_C128: return 16;
-    default: return 0;
-  }
-}
+int64_t dtype_bytes(int32_t dtype) { return detail::element_bytes(dtype); }
 
-const char* dtype_name(int32_t dtype) {
-  constexpr const char* kNames[] = {"none", "bool",     "u8",     "i8",         "u16",
-                                    "i16",  "u32",      "i32",    "u64",        "i64",
-                                    "f16",  "bf16",     "f32",    "f64",        "c64",
-                                    "c128", "f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"};
-  return dtype >= 0 && dtype < static_cast<int32_t>(sizeof kNames / sizeof *kNames) ? kNames[dtype]
-                                                                                    : "unknown";
-}
+const char* dtype_name(int32_t dtype) { return detail::element_name(dtype); }
 
 int64_t numel(const husk_op_arg& tensor) {
   int64_t product = 1;
@@ -60,6 +31,12 @@ husk_op_arg with_safe_strides(const husk_op_arg& tensor) {
   husk_op_arg safe = tensor;
   if (numel(tensor) == 0) safe.strides = kZeros;
   return safe;
+}
+
+bool may_visit(const int64_t* sizes, int32_t rank, const husk_op_arg& a, const husk_op_arg& b) {
+  int64_t elements = 0;
+  return checked_product(sizes, rank, elements) &&
+         (elements <= kMaxBroadcast || elements <= numel(a) || elements <= numel(b));
 }
 
 bool contiguous(const husk_op_arg& tensor) {

@@ -124,6 +124,9 @@ int64_t numel(const husk_op_arg& tensor);
 // and its address may be null, but an op that loops over another tensor computes addresses from
 // them.
 husk_op_arg with_safe_strides(const husk_op_arg& tensor);
+// True if an op may visit each element of a shape that comes from `a` and `b` (kMaxBroadcast). The
+// shape has no negative size.
+bool may_visit(const int64_t* sizes, int32_t rank, const husk_op_arg& a, const husk_op_arg& b);
 // True if the elements are adjacent in memory, in the order of the dimensions.
 bool contiguous(const husk_op_arg& tensor);
 

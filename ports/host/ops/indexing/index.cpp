@@ -2,7 +2,6 @@
 // bools) in any combination.
 #include "core/arguments.h"
 #include "core/arithmetic.h"
-#include "core/checked.h"
 #include "core/loop.h"
 #include "error.h"
 
@@ -259,9 +258,7 @@ husk_status put(const Arguments& args, uint32_t self_at) {
     return args.argument_error(2, HUSK_INVALID_INPUT,
                                "does not broadcast to the shape that the indices pick");
   }
-  int64_t elements = 0;
-  if (!checked_product(sizes, rank, elements) ||
-      (elements > kMaxBroadcast && elements > numel(self) && elements > numel(values))) {
+  if (!may_visit(sizes, rank, self, values)) {
     return args.argument_error(1, HUSK_UNSUPPORTED, "selects more than 2^36 elements");
   }
   const Loop<2> loop = kept_loop(self, s, strides);

@@ -71,9 +71,7 @@ husk_status masked_loop(const Arguments& args, Loop<2>& loop) {
     return args.argument_error(1, HUSK_INVALID_ARGUMENT,
                                "has a shape that does not broadcast with self");
   }
-  int64_t elements = 0;
-  if (!checked_product(loop.sizes, loop.rank, elements) ||
-      (elements > kMaxBroadcast && elements > numel(self) && elements > numel(mask))) {
+  if (!may_visit(loop.sizes, loop.rank, self, mask)) {
     return args.argument_error(1, HUSK_UNSUPPORTED,
                                "broadcasts with self to more than 2^36 elements");
   }
