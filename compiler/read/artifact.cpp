@@ -14,7 +14,7 @@ std::string hexadecimal(const uint8_t* bytes, size_t count) {
 
 bool Artifact::verify(std::string& error) {
   husk_error record = {};
-  Status status = file_.read(*default_allocator(), UINT64_MAX, &record);
+  Status status = file_.read(*default_allocator(), 0, &record);
   if (!failed(status)) status = file_.parse(&record);
   if (!failed(status)) status = husk::verify(file_, *default_allocator(), &record);
   if (failed(status)) error = record.text;

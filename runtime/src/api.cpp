@@ -237,7 +237,7 @@ husk_status husk_program_verify(const void* data, size_t size, husk_error* error
   Container file;
   file.borrow(data, size, nullptr, nullptr);
   const husk_allocator& allocator = *default_allocator();
-  Status status = file.read(allocator, UINT64_MAX, error);
+  Status status = file.read(allocator, 0, error);
   if (!failed(status)) status = file.parse(error);
   return husk_status(failed(status) ? status : verify(file, allocator, error));
 }

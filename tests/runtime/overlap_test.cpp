@@ -7,6 +7,8 @@
 #include <set>
 #include <vector>
 
+#include "model/shape.h"
+
 namespace husk {
 namespace {
 

@@ -73,9 +73,7 @@ TEST(Prepare, IsCalledAtResizeAndNowhereElse) {
     EXPECT_EQ(static_cast<const float*>(m.results[0].as.tensor->data)[1], 6);
     // This shape was not resized: the op is called all the same.
     ASSERT_EQ(m.run({more.value()}, {none()}), HUSK_OK) << m.error.text;
-    // The number of
-    // preparations is the
-    // same.
+    // The number of preparations is the same.
     EXPECT_EQ(asked.prepared, 2);
     EXPECT_EQ(asked.called, 4);
     ASSERT_EQ(m.resize({more.value()}), HUSK_OK) << m.error.text;

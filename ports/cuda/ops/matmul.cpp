@@ -11,7 +11,7 @@ namespace husk::cuda {
 
 namespace {
 
-// husk_op.contract.
+// The husk_op.contract of husk::matmul.
 constexpr char kContract[] = "a b bias alpha beta fast out:w workspace:w";
 
 // cuBLASLt opened for one device: OpLibrary.state, and `user` of the op.

@@ -142,7 +142,7 @@ Status Container::read(const husk_allocator& allocator, uint64_t limit, husk_err
   blob_base_ = align_up(kHeaderBytes + metadata, kBlobAlign);
   if (kHeaderBytes + metadata > size_)
     return invalid_file(error, "the metadata ends after the end of the file");
-  if (metadata > limit)
+  if (limit && metadata > limit)
     return fail(error, HUSK_LIMIT,
                 "the metadata have %llu bytes, husk_engine_options.max_metadata_bytes is %llu",
                 static_cast<unsigned long long>(metadata), static_cast<unsigned long long>(limit));

@@ -26,7 +26,7 @@ class Container {
   void drop() { release_ = nullptr; }
 
   // Checks the header and the hash of the metadata (rule 1), and keeps a copy of the metadata.
-  // Metadata of more than `limit` bytes fail with HUSK_LIMIT.
+  // Metadata of more than `limit` bytes fail with HUSK_LIMIT; 0 is no limit.
   Status read(const husk_allocator& allocator, uint64_t limit, husk_error* error);
   // Parses the metadata after read() (rule 2).
   Status parse(husk_error* error);

@@ -1,18 +1,14 @@
 #include "model/overlap.h"
 
-#include "base/limits.h"
+#include "model/shape.h"
 
 namespace husk {
 namespace {
 
-// The bytes from the first element to the last one, 0 if the tensor is empty.
 uint64_t extent(const Elements& t) {
-  uint64_t last = 0;
-  for (uint32_t d = 0; d < t.rank; ++d) {
-    if (t.sizes[d] == 0) return 0;
-    last += static_cast<uint64_t>(t.sizes[d] - 1) * static_cast<uint64_t>(t.strides[d]);
-  }
-  return (last + 1) * t.width;
+  uint64_t bytes = 0;
+  (void)extent_bytes(t.sizes, t.strides, t.rank, t.width, &bytes);  // fits: see Elements
+  return bytes;
 }
 
 // Finds whether sum(step[i] * n[i]) can be `target` with 0 <= n[i] <= most[i]. Steps are in
@@ -128,14 +124,6 @@ bool has_nested_dimensions(const Elements& t) {
     done |= 1u << next;
   }
   return true;
-}
-
-bool count_elements(const int64_t* sizes, uint32_t rank, int64_t* out) {
-  int64_t elements = 1;
-  for (uint32_t d = 0; d < rank; ++d)
-    if (sizes[d] > 0 && __builtin_mul_overflow(elements, sizes[d], &elements)) return false;
-  *out = elements;
-  return elements <= int64_t{1} << 62;
 }
 
 }  // namespace husk

@@ -1,5 +1,5 @@
-// Whether tensors share elements. Address ranges do not tell: columns of one matrix lie between
-// each other.
+// Finds out if tensors share elements. Address ranges are not enough for that, because the columns
+// of one matrix lie between each other.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,5 @@ bool same_elements(const Elements& a, const Elements& b);
 // Returns whether no two elements lie at one place because the dimensions nest: ordered by stride,
 // each stride passes the extent of the dimensions before it.
 bool has_nested_dimensions(const Elements& tensor);
-
-// Writes the number of elements, where a size of 0 counts as 1. Returns false if it passes 2^62.
-bool count_elements(const int64_t* sizes, uint32_t rank, int64_t* out);
 
 }  // namespace husk

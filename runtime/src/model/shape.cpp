@@ -43,4 +43,12 @@ bool contiguous_strides(const int64_t* sizes, uint32_t rank, int64_t* out) {
   return true;
 }
 
+bool count_elements(const int64_t* sizes, uint32_t rank, int64_t* out) {
+  int64_t elements = 1;
+  for (uint32_t d = 0; d < rank; ++d)
+    if (sizes[d] > 0 && __builtin_mul_overflow(elements, sizes[d], &elements)) return false;
+  *out = elements;
+  return elements <= int64_t{1} << 62;
+}
+
 }  // namespace husk

@@ -24,6 +24,9 @@ uint64_t verified_bytes(const T* row) {
 bool extent_bytes(const int64_t* sizes, const int64_t* strides, uint32_t rank, size_t element,
                   uint64_t* out);
 
+// Writes the number of elements, where a size of 0 counts as 1. Returns false if it passes 2^62.
+bool count_elements(const int64_t* sizes, uint32_t rank, int64_t* out);
+
 // Writes the strides of a tensor without gaps, in elements. Returns false if one leaves 63 bits.
 bool contiguous_strides(const int64_t* sizes, uint32_t rank, int64_t* out);
 

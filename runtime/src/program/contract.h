@@ -1,4 +1,5 @@
-// What an op does with the memory of its arguments (husk_op.contract).
+// Contracts of ops (husk_op.contract): the text that says how an op uses the memory of its
+// arguments.
 #pragma once
 
 #include "base/status.h"

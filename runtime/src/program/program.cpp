@@ -22,9 +22,7 @@ Program::~Program() {
 
 Status Program::load(husk_error* error) {
   const husk_engine_options& options = engine->options;
-  const uint64_t max_metadata = options.max_metadata_bytes ? options.max_metadata_bytes
-                                                           : UINT64_MAX;
-  HUSK_TRY(file.read(engine->allocator, max_metadata, error));
+  HUSK_TRY(file.read(engine->allocator, options.max_metadata_bytes, error));
   // Nothing but the header and the hash is looked at before the application has accepted the file,
   // so a signature shields the parser.
   if (options.accept && !options.accept(options.accept_user, file.content_hash()))

@@ -74,12 +74,10 @@ template <int N>
 Loop<N> batch_loop(const Arguments& args, uint32_t like, const uint32_t (&operands)[N]) {
   Loop<N> loop;
   loop.rank = args[like].rank - 2;
-  for (int32_t d = 0; d < loop.rank; ++d) {
-    loop.sizes[d] = args[like].sizes[d];
-    for (int n = 0; n < N; ++n) {
-      const husk_op_arg tensor = with_safe_strides(args[operands[n]]);
-      loop.strides[n][d] = tensor.strides[d];
-    }
+  for (int32_t d = 0; d < loop.rank; ++d) loop.sizes[d] = args[like].sizes[d];
+  for (int n = 0; n < N; ++n) {
+    const husk_op_arg tensor = with_safe_strides(args[operands[n]]);
+    for (int32_t d = 0; d < loop.rank; ++d) loop.strides[n][d] = tensor.strides[d];
   }
   return loop;
 }
