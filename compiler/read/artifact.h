@@ -22,6 +22,7 @@ class Artifact {
 
   const fb::Program& program() const { return *file_.program(); }
   std::string content_hash() const;  // hexadecimal
+  uint32_t minor() const { return file_.minor(); }
   uint64_t size() const { return file_.size(); }
   // Bytes from the blob base to the end of the file, including padding.
   uint64_t blob_bytes() const { return file_.blob_bytes(); }

@@ -143,7 +143,7 @@ class BlobSizes {
 std::string report_metadata(const Artifact& artifact) {
   const fb::Program& p = artifact.program();
   Lines out;
-  out.put("husk {}.{}, {} bytes, content hash {}", +kMajor, +kMinor, artifact.size(),
+  out.put("husk {}.{}, {} bytes, content hash {}", +kMajor, artifact.minor(), artifact.size(),
           artifact.content_hash());
   out.put("producer {}", quote(p.producer()->str()));
   for (uint32_t i = 0; i < count(p.metadata()); ++i)

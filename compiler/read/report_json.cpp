@@ -90,7 +90,7 @@ json function_json(const fb::Program& p, const fb::Function* f) {
 
 std::string report_json(const Artifact& artifact) {
   const fb::Program& p = artifact.program();
-  json out = {{"version", std::to_string(kMajor) + "." + std::to_string(kMinor)},
+  json out = {{"version", std::to_string(kMajor) + "." + std::to_string(artifact.minor())},
               {"bytes", artifact.size()},
               {"content_hash", artifact.content_hash()},
               {"producer", p.producer()->str()},

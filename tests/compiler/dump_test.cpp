@@ -37,7 +37,13 @@ TEST(Dump, Metadata) {
   const auto artifact = Artifact::view(bytes, error);
   ASSERT_TRUE(artifact) << error;
   std::string text = report_metadata(*artifact);
-  EXPECT_EQ(text.substr(0, 9), "husk 0.2,");
+  EXPECT_EQ(text.substr(0, 9), "husk 0.3,");
+  auto older = bytes;
+  older[10] = 2;  // the minor version
+  const auto of_older = Artifact::view(older, error);
+  ASSERT_TRUE(of_older) << error;
+  EXPECT_EQ(report_metadata(*of_older).substr(0, 9), "husk 0.2,");
+  EXPECT_NE(report_json(*of_older).find("\"version\": \"0.2\""), std::string::npos);
   EXPECT_EQ(text.substr(text.find('\n') + 1),
             R"(producer "p"
 user "license" "MIT"

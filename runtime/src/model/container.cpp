@@ -124,11 +124,13 @@ Status Container::read(const husk_allocator& allocator, uint64_t limit, husk_err
   if (size_ < kHeaderBytes || (memcpy(header, data_, kHeaderBytes), memcmp(header, kMagic, 8) != 0))
     return no_artifact(error);
   const unsigned major = load<uint16_t>(header + 8), minor = load<uint16_t>(header + 10);
-  if (major != kMajor || minor > kMinor)
+  if (major != kMajor || minor < kOldestMinor || minor > kMinor)
     return fail(error, HUSK_UNSUPPORTED,
-                "the artifact has format %u.%u, this library reads %u.%u: update libhusk, or "
-                "export again",
-                major, minor, unsigned(kMajor), unsigned(kMinor));
+                "the artifact has format %u.%u, this library reads %u.%u to %u.%u: %s", major,
+                minor, unsigned(kMajor), unsigned(kOldestMinor), unsigned(kMajor), unsigned(kMinor),
+                major > kMajor || (major == kMajor && minor > kMinor) ? "update libhusk"
+                                                                      : "export the model again");
+  minor_ = minor;
   if (uint64_t features = load<uint64_t>(header + 24))
     return fail(error, HUSK_UNSUPPORTED,
                 "the artifact needs features 0x%llx, unknown here: update libhusk",

@@ -9,7 +9,8 @@
 namespace husk {
 
 constexpr uint8_t kMagic[8] = {'H', 'U', 'S', 'K', '\r', '\n', 0x1a, '\n'};
-constexpr uint16_t kMajor = 0, kMinor = 2;
+// The version that writers write, and the oldest minor version that is read.
+constexpr uint16_t kMajor = 0, kMinor = 3, kOldestMinor = 2;
 constexpr uint64_t kHeaderBytes = 64, kBlobAlign = 4096, kImageAlign = 64;
 
 // Bytes of a file, mapped or borrowed, with a private copy of the metadata.
@@ -33,6 +34,8 @@ class Container {
 
   const fb::Program* program() const { return program_; }
   const uint8_t* content_hash() const { return hash_; }
+  // The minor version of the file; the major version is kMajor.
+  uint32_t minor() const { return minor_; }
   uint64_t size() const { return size_; }
   uint64_t blob_bytes() const { return size_ > blob_base_ ? size_ - blob_base_ : 0; }
   // The mapped file, which is open until release_file(); `begin` is null if the bytes are borrowed.
@@ -56,6 +59,7 @@ class Container {
   Array<uint64_t> metadata_;  // words, because rows are aligned to 8 bytes
   uint64_t metadata_bytes_ = 0;
   uint8_t hash_[32] = {};
+  uint32_t minor_ = 0;
   uint64_t blob_base_ = 0;
   const fb::Program* program_ = nullptr;
 };
