@@ -50,6 +50,31 @@ def call(image, symbol, *arguments):
   )
 
 
+def image_of(isa):
+  kernels = host_kernels.HostKernels(isa)
+  kernels.define_kernel("cpp_fused_a_0", PLAIN)
+  (image,) = kernels.files().values()
+  return image
+
+
+def test_precompiled_headers_change_no_byte(tmp_path, monkeypatch):
+  """The second image makes the precompiled headers, and the third uses them. If they are damaged
+  or cannot be kept, the compiler reads the headers themselves."""
+  monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+  images = [image_of(ISAS[0])]
+  assert not list(tmp_path.rglob("*.gch"))
+  images.append(image_of(ISAS[0]))
+  (made,) = tmp_path.rglob("*.gch")
+  (made.parent / "husk_headers.h").write_text("#error The precompiled headers are not used.\n")
+  images.append(image_of(ISAS[0]))
+  made.write_bytes(made.read_bytes()[:100_000])
+  images.append(image_of(ISAS[0]))
+  (tmp_path / "file").write_text("")
+  monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file"))
+  images.append(image_of(ISAS[0]))
+  assert len(set(images)) == 1
+
+
 def texts(image):
   count = ctypes.c_uint32.in_dll(image, "husk_text_count").value
   return [text.decode() for text in (ctypes.c_char_p * count).in_dll(image, "husk_texts")]

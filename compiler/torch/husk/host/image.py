@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from ..errors import CompileError, Unsupported
 from ..inductor import torch_compat
-from . import vector_math
+from . import precompiled, vector_math
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,12 +118,12 @@ def isas() -> list[str]:
   return [isa.arch for isa in _ALL if isa.native and isa.cpu <= flags]
 
 
-def build(source: str, isa: Isa, unnamed_check: int) -> bytes:
+def build(headers: str, source: str, isa: Isa) -> bytes:
   """Compiles a translation unit to a shared object, checks the symbols that it needs and returns
-  its bytes. `unnamed_check` is the number of the first check that every image has (runtime.h)."""
+  its bytes. `headers` is the text that the units of all images begin with."""
   with tempfile.TemporaryDirectory(prefix="husk-") as name:
     folder = pathlib.Path(name)
-    (folder / "kernels.cpp").write_text(source)
+    (folder / "kernels.cpp").write_text(f'#include "{precompiled.NAME}"\n{source}')
     macros = [f"-D{macro}" for macro in isa.macros]
     flags = [
       *_FLAGS.split(),
@@ -131,10 +131,10 @@ def build(source: str, isa: Isa, unnamed_check: int) -> bytes:
       *macros,
       "-DC10_USING_CUSTOM_GENERATED_MACROS",
       "-DSTRIP_ERROR_MESSAGES",
-      f"-DHUSK_UNNAMED_CHECK={unnamed_check}",
     ]
     includes = [f"-I{path}" for path in torch_compat.include_paths()]
-    _run([isa.compiler(), *flags, *includes, "-c", "kernels.cpp", "-o", "kernels.o"], folder)
+    command = [isa.compiler(), *flags, *includes]
+    _compile(command, headers, folder)
     objects = ["kernels.o"]
     wanted = _undefined(isa, folder / "kernels.o")
     shim = vector_math.source([symbol for symbol in wanted if symbol.startswith("Sleef_")])
@@ -170,6 +170,18 @@ def build(source: str, isa: Isa, unnamed_check: int) -> bytes:
     )
     _check(isa, folder / "kernels.so")
     return (folder / "kernels.so").read_bytes()
+
+
+def _compile(command: Sequence[str], headers: str, folder: pathlib.Path) -> None:
+  """Compiles kernels.cpp to kernels.o, with precompiled headers if this machine has them."""
+  unit = ["-c", "kernels.cpp", "-o", "kernels.o"]
+  if ready := precompiled.folder(command, headers):
+    try:
+      return _run([*command, f"-I{ready}", *unit], folder)
+    except CompileError:
+      pass  # A damaged precompiled header is no reason to fail; the kernels themselves may be.
+  (folder / precompiled.NAME).write_text(headers)
+  _run([*command, *unit], folder)
 
 
 def _run(command: Sequence[str], folder: pathlib.Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import pathlib
 import re
 from collections.abc import Sequence
@@ -84,7 +85,7 @@ class HostKernels(Backend):
     self._kernels: dict[str, Kernel] = {}  # by the name of the row
     self._by_source: dict[str, str] = {}  # source -> the name of the row
     self._names: dict[str, str] = {}  # Inductor's name -> the name of the row
-    self._texts: list[str] = []  # of checks, by number
+    self._texts: list[str] = [*_TEXTS]  # of checks, by number
 
   def options(self) -> dict[str, Any]:
     """Inductor's options for this target."""
@@ -157,27 +158,14 @@ class HostKernels(Backend):
     return lines
 
   def source(self) -> str:
-    """The translation unit."""
-    here = pathlib.Path(__file__).parent
-    parts = [
-      torch_compat.HOST_PRELUDE,
-      "#include <torch/csrc/inductor/cpp_prefix.h>",
-      torch_compat.HOST_POSTLUDE,
-      (here / "runtime.h").read_text(),
-      (here / "prefix.h").read_text(),
-    ]
+    """The translation unit without the headers of all images."""
+    parts = []
     for kernel in self._kernels.values():
       parts += [kernel.source, _entry(kernel)]
-    texts = [
-      *self._texts,
-      "a check of the C++ headers",
-      "no host memory",
-      "an integer was divided by 0",
-    ]
-    quoted = ",\n  ".join(_c_string(text) for text in texts)
+    quoted = ",\n  ".join(_c_string(text) for text in self._texts)
     parts.append(
       'extern "C" {\n'
-      f"HUSK_EXPORT extern const uint32_t husk_text_count = {len(texts)};\n"
+      f"HUSK_EXPORT extern const uint32_t husk_text_count = {len(self._texts)};\n"
       f"HUSK_EXPORT extern const char* const husk_texts[] = {{\n  {quoted}\n}};\n}}\n"
     )
     return "\n".join(parts)
@@ -217,10 +205,28 @@ class HostKernels(Backend):
     return body
 
   def _image(self) -> bytes:
-    return image.build(self.source(), self.isa, len(self._texts) + 1)
+    return image.build(_headers(), self.source(), self.isa)
 
 
 isas = image.isas
+
+# The texts of the checks that every image has. runtime.h has their numbers.
+_TEXTS = ("a check of the C++ headers", "no host memory", "an integer was divided by 0")
+
+
+@functools.cache
+def _headers() -> str:
+  """What the translation units of all images begin with."""
+  here = pathlib.Path(__file__).parent
+  return "\n".join(
+    [
+      torch_compat.HOST_PRELUDE,
+      "#include <torch/csrc/inductor/cpp_prefix.h>",
+      torch_compat.HOST_POSTLUDE,
+      (here / "runtime.h").read_text(),
+      (here / "prefix.h").read_text(),
+    ]
+  )
 
 
 def _source_of(name: str, body: str) -> str:

@@ -177,17 +177,17 @@ ios_base::Init::Init() {}
 ios_base::Init::~Init() {}
 void __throw_bad_alloc() { husk_kernels::fail(husk_kernels::no_memory); }
 void __throw_bad_array_new_length() { husk_kernels::fail(husk_kernels::no_memory); }
-void __throw_length_error(const char*) { husk_kernels::fail(HUSK_UNNAMED_CHECK); }
-void __throw_out_of_range(const char*) { husk_kernels::fail(HUSK_UNNAMED_CHECK); }
-void __throw_out_of_range_fmt(const char*, ...) { husk_kernels::fail(HUSK_UNNAMED_CHECK); }
-void __throw_logic_error(const char*) { husk_kernels::fail(HUSK_UNNAMED_CHECK); }
+void __throw_length_error(const char*) { husk_kernels::fail(husk_kernels::unnamed); }
+void __throw_out_of_range(const char*) { husk_kernels::fail(husk_kernels::unnamed); }
+void __throw_out_of_range_fmt(const char*, ...) { husk_kernels::fail(husk_kernels::unnamed); }
+void __throw_logic_error(const char*) { husk_kernels::fail(husk_kernels::unnamed); }
 }  // namespace std
 
 namespace c10::detail {
 // torch 2.15 reports an integer division by zero through a function with "div_by_zero" in its name.
 [[noreturn]] static void fail_in(const char* function) {
   husk_kernels::fail(strstr(function, "div_by_zero") != nullptr ? husk_kernels::division_by_zero
-                                                                : HUSK_UNNAMED_CHECK);
+                                                                : husk_kernels::unnamed);
 }
 void torchCheckFail(const char* function, const char*, uint32_t, const char*) { fail_in(function); }
 void torchCheckFail(const char* function, const char*, uint32_t, const std::string&) {

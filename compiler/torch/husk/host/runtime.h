@@ -4,7 +4,7 @@
 // throw no exceptions. The file needs only libc and is independent of PyTorch.
 //
 // schema/FORMAT.md, "Images", lists the symbols that an image exports. kernels.py includes this
-// file in the single translation unit of an image and defines HUSK_UNNAMED_CHECK.
+// file in the single translation unit of an image.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@
 namespace husk_kernels {
 
 // Numbers of the checks that every image has; kernels.py has their texts.
-enum : int { no_memory = HUSK_UNNAMED_CHECK + 1, division_by_zero = HUSK_UNNAMED_CHECK + 2 };
+enum : int { unnamed = 1, no_memory = 2, division_by_zero = 3 };
 
 // The header of an allocation, an element of a circular doubly linked list.
 struct Block {

@@ -225,7 +225,7 @@ HOST_PRELUDE = "\n".join(
     "#include <arm_neon.h>",
     "#endif",
     "namespace husk_kernels { [[noreturn]] static void fail(int check); }",
-    "#define throw husk_kernels::fail(HUSK_UNNAMED_CHECK), (void)",
+    "#define throw husk_kernels::fail(1), (void)",  # husk_kernels::unnamed
     "#endif",
   ]
 )
@@ -243,6 +243,20 @@ def include_paths() -> list[str]:
   import torch
 
   return [str(pathlib.Path(torch.__file__).parent / "include")]
+
+
+def version() -> str:
+  """The version of PyTorch, with that of its build."""
+  import torch
+
+  return torch.__version__
+
+
+def cache_folder() -> str:
+  """The folder in which Inductor keeps what it compiled (TORCHINDUCTOR_CACHE_DIR)."""
+  from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+  return cache_dir()
 
 
 def compiler() -> str:
