@@ -18,6 +18,7 @@
 #   aarch64-all       aarch64, and the tests of the CUDA port and of graphs
 #   python-2.15-all   all tests of the exporter with torch 2.15
 #   asan              g++; all tests of C and C++ under ASan and UBSan
+#   mutation          removes each check of the runtime in turn: the tests must notice
 set -euo pipefail
 cd "$(dirname "$0")/.."
 stages=("$@")
@@ -108,6 +109,10 @@ stage() {
       fi
       preset aarch64 -j2 -R "^($tests)"
       targets=(all)
+      ;;
+    mutation)
+      python3 tests/mutation/mutate.py 2>&1 | tee build/mutation.log
+      result=$(tail -n 1 build/mutation.log)
       ;;
     python)
       python venv tests/torch
