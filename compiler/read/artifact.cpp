@@ -46,12 +46,13 @@ std::string Artifact::check_blobs() const {
   const fb::Program& p = program();
   for (uint32_t i = 0; i < count(p.images()); ++i) {
     const fb::Image* image = p.images()->Get(i);
-    if (failed(file_.check_hash(image->blob(), "image", image->name()->c_str(), &record)))
+    if (failed(file_.check_hash(image->blob(), "image", image->name()->c_str(), nullptr, &record)))
       return record.text;
   }
   for (uint32_t i = 0; i < count(p.constants()); ++i) {
     const fb::Constant* constant = p.constants()->Get(i);
-    if (failed(file_.check_hash(constant->blob(), "constant", constant->name()->c_str(), &record)))
+    if (failed(file_.check_hash(constant->blob(), "constant", constant->name()->c_str(), nullptr,
+                                &record)))
       return record.text;
   }
   return "";

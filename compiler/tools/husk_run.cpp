@@ -28,7 +28,7 @@ struct Options {
   uint32_t threads = 1;
   std::optional<uint64_t> seed;
   bool stats = false, trace = false, check_launches = false, prefetch = false,
-       poison_memory = false;
+       poison_memory = false, verify_content = false;
   std::string nvtx, cublas;
 };
 
@@ -116,6 +116,9 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       "On CUDA: load all kernels while the artifact is opened, instead of at the first launch");
   app.add_flag("--poison-memory", options.poison_memory,
                "Fill the arena before each run, and freed memory on CUDA, with 0xFF");
+  app.add_flag(
+      "--verify-content", options.verify_content,
+      "Compare the constants with their hashes before the run, which reads the whole file");
   app.footer(footer);
   return tools::parse(app, argc, argv);
 }
@@ -127,13 +130,6 @@ struct Release {
 };
 using Program = std::unique_ptr<husk_program, Release>;
 using Session = std::unique_ptr<husk_session, Release>;
-
-Program program_open(const Machine& machine, const std::string& path) {
-  husk_program* program = nullptr;
-  husk_error error;
-  check(husk_program_open(machine.engine(), path.c_str(), &program, &error), error, exit_load);
-  return Program(program);
-}
 
 uint32_t function_choose(const husk_program* program, const std::string& name) {
   uint32_t function = 0;
@@ -241,8 +237,8 @@ int run(const Options& options) {
   cuda.poison_memory = options.poison_memory;
   if (!options.nvtx.empty()) cuda.nvtx = options.nvtx.c_str();
   if (!options.cublas.empty()) cuda.cublas = options.cublas.c_str();
-  Machine machine(options.device, options.threads, cuda);
-  const Program program = program_open(machine, options.file);
+  Machine machine(options.device, options.threads, cuda, options.verify_content);
+  const Program program(machine.program_open(options.file));
   const uint32_t function = function_choose(program.get(), options.function);
   const TensorMap file = options.inputs.empty() ? TensorMap() : safetensors_read(options.inputs);
   const std::vector<Value> inputs = inputs_collect(program.get(), function, file, options.specs,

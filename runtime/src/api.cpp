@@ -188,6 +188,7 @@ const char* husk_status_name(husk_status status) {
     case HUSK_KERNEL: return "kernel";
     case HUSK_NEEDS_RESIZE: return "needs resize";
     case HUSK_LIMIT: return "limit";
+    case HUSK_CANCELLED: return "cancelled";
     default: return "unknown status";
   }
 }

@@ -1,5 +1,7 @@
 #include "run/machine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -40,8 +42,9 @@ int32_t index_from(const std::string& name, size_t colon) {
 
 }  // namespace
 
-Machine::Machine(const std::string& name, uint32_t threads, const husk_cuda_options& options)
-    : options_(options) {
+Machine::Machine(const std::string& name, uint32_t threads, const husk_cuda_options& options,
+                 bool verify_content)
+    : options_(options), verify_content_(verify_content) {
   const size_t colon = name.find(':');
   const std::string kind = name.substr(0, colon);
   if (kind == "host")
@@ -72,6 +75,9 @@ void Machine::open(int32_t index) {
   options.log = log_warning;
   if (threads_.parallel) options.threads = &threads_;
   options.allow_host_images = 1;  // the user of this tool trusts the artifact
+  options.verify_content = verify_content_;
+  if (isatty(STDERR_FILENO)) options.progress = show_progress;
+  options.progress_user = this;
   check(husk_engine_create(&options, &engine_, &error), error, exit_load);
   if (port_.open == husk_port_host()->open)
     check(husk_ops_add_all(engine_, &error), error, exit_load);
@@ -89,6 +95,26 @@ void Machine::close() {
   }
   husk_engine_release(engine_);
   husk_host_threads_release(&threads_);
+}
+
+int32_t Machine::show_progress(void* machine, uint64_t done, uint64_t total) {
+  constexpr int width = 40;
+  const double part = total ? static_cast<double>(done) / static_cast<double>(total) : 1;
+  const int filled = static_cast<int>(part * width);
+  fmt::print(stderr, "\rverifying [{:#<{}}{:.<{}}] {:3.0f} %", "", filled, "", width - filled,
+             part * 100);
+  static_cast<Machine*>(machine)->bar_shown_ = true;
+  return 0;
+}
+
+husk_program* Machine::program_open(const std::string& path) {
+  husk_program* program = nullptr;
+  husk_error error;
+  const husk_status status = husk_program_open(engine_, path.c_str(), &program, &error);
+  if (bar_shown_) fmt::print(stderr, "\n");
+  bar_shown_ = false;
+  check(status, error, exit_load);
+  return program;
 }
 
 void* Machine::allocate(uint64_t size) {

@@ -15,9 +15,9 @@
  * Errors: a function that returns husk_status fills `error`, which may be NULL, if it fails. Every
  * handle stays usable after a failure.
  *
- * Callbacks: Husk calls `log`, `accept`, `trace`, the allocator, husk_threads.parallel and the
- * functions of ops during calls of the application. Such a callback may use other sessions and
- * create and release handles. A call on the session that calls it fails with
+ * Callbacks: Husk calls `log`, `accept`, `progress`, `trace`, the allocator, husk_threads.parallel
+ * and the functions of ops during calls of the application. Such a callback may use other sessions
+ * and create and release handles. A call on the session that calls it fails with
  * HUSK_INVALID_ARGUMENT, and so does husk_program_update_constants for the program of that session;
  * releasing that session takes effect when its call has ended. A call on a session that another
  * thread is using fails in the same way.
@@ -129,10 +129,39 @@ typedef struct husk_engine_options {
   /** The largest sum of the states of a program, which each session allocates, in bytes; 0: no
    * limit. */
   uint64_t max_state_bytes;
+  /** 1 compares the constants of a file with their hashes before a device gets them; a constant
+   * that differs fails the open with HUSK_INVALID_FILE and is named. This reads the whole file. 0
+   * does not look at the bytes of constants. Images are compared before they are loaded, with 0
+   * too. */
+  int32_t verify_content;
+  int32_t reserved3; /**< 0. */
+  /** Called while constants are compared (verify_content), on the thread that opens the file:
+   * `done` of `total` bytes are compared, first 0, then at least every 16 MiB, and finally all. A
+   * value other than 0 ends the open with HUSK_CANCELLED. May be NULL. */
+  int32_t (*progress)(void* user, uint64_t done, uint64_t total);
+  void* progress_user; /**< The first argument of `progress`. */
 } husk_engine_options;
 /** The initial value of a husk_engine_options. */
 #define HUSK_ENGINE_OPTIONS_INIT \
-  {sizeof(husk_engine_options), 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, 0, 0, 0, 0}
+  {sizeof(husk_engine_options),  \
+   0,                            \
+   NULL,                         \
+   NULL,                         \
+   NULL,                         \
+   NULL,                         \
+   0,                            \
+   0,                            \
+   NULL,                         \
+   NULL,                         \
+   NULL,                         \
+   0,                            \
+   0,                            \
+   0,                            \
+   0,                            \
+   0,                            \
+   0,                            \
+   NULL,                         \
+   NULL}
 
 /** Opens a device.
  * @param options the options; copied

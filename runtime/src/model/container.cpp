@@ -63,12 +63,13 @@ bool is_well_formed(const void* bytes, size_t size) {
   return aligned;
 }
 
-bool has_hash(const void* data, uint64_t size, const uint8_t* hash) {
-  Blake2b made;
-  uint8_t digest[32];
-  made.update(data, size);
-  made.finish(digest);
-  return memcmp(digest, hash, sizeof(digest)) == 0;
+// The bytes between two reports of a Progress.
+constexpr uint64_t kProgressBytes = 16 << 20;
+
+bool has_digest(Blake2b& hash, const uint8_t* digest) {
+  uint8_t computed[32];
+  hash.finish(computed);
+  return memcmp(computed, digest, sizeof(computed)) == 0;
 }
 
 }  // namespace
@@ -151,7 +152,9 @@ Status Container::read(const husk_allocator& allocator, uint64_t limit, husk_err
   HUSK_TRY(metadata_.allocate(allocator, metadata / 8 + 1, error));
   memcpy(metadata_.data(), data_ + kHeaderBytes, metadata);
   memcpy(hash_, header + 32, sizeof(hash_));
-  if (!has_hash(metadata_.data(), metadata, hash_))
+  Blake2b hash;
+  hash.update(metadata_.data(), metadata);
+  if (!has_digest(hash, hash_))
     return invalid_file(error,
                         "the metadata does not match its hash: the file was changed or damaged");
   metadata_bytes_ = metadata;
@@ -165,9 +168,26 @@ Status Container::parse(husk_error* error) {
   return Status::ok;
 }
 
+Status Progress::add(uint64_t bytes, husk_error* error) {
+  done += bytes;
+  if (!report || report(user, done, total) == 0) return Status::ok;
+  return fail(error, HUSK_CANCELLED,
+              "husk_engine_options.progress ended the open after %llu of %llu bytes of constants",
+              static_cast<unsigned long long>(done), static_cast<unsigned long long>(total));
+}
+
 Status Container::check_hash(const fb::Blob* row, const char* what, const char* name,
-                             husk_error* error) const {
-  if (has_hash(blob(row), row->size(), row->hash().bytes()->Data())) return Status::ok;
+                             Progress* progress, husk_error* error) const {
+  Blake2b hash;
+  const uint8_t* at = blob(row);
+  for (uint64_t left = row->size(); left > 0;) {
+    const uint64_t part = left < kProgressBytes ? left : kProgressBytes;
+    hash.update(at, part);
+    at += part;
+    left -= part;
+    if (progress) HUSK_TRY(progress->add(part, error));
+  }
+  if (has_digest(hash, row->hash().bytes()->Data())) return Status::ok;
   return invalid_file(error, "%s '%s' does not match its hash: the file was changed or damaged",
                       what, name);
 }

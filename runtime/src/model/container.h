@@ -13,6 +13,16 @@ constexpr uint8_t kMagic[8] = {'H', 'U', 'S', 'K', '\r', '\n', 0x1a, '\n'};
 constexpr uint16_t kMajor = 0, kMinor = 3, kOldestMinor = 2;
 constexpr uint64_t kHeaderBytes = 64, kBlobAlign = 4096, kImageAlign = 64;
 
+// How many bytes of a file are compared with their hashes, and whom to tell.
+struct Progress {
+  int32_t (*report)(void* user, uint64_t done, uint64_t total);  // husk_engine_options.progress
+  void* user;
+  uint64_t done, total;
+
+  // Reports `bytes` more. Fails with HUSK_CANCELLED if the application says so.
+  Status add(uint64_t bytes, husk_error* error);
+};
+
 // Bytes of a file, mapped or borrowed, with a private copy of the metadata.
 class Container {
  public:
@@ -45,8 +55,8 @@ class Container {
   void release_file();
   // The bytes of a blob, which must be verified.
   const uint8_t* blob(const fb::Blob* blob) const { return data_ + blob_base_ + blob->offset(); }
-  // Compares a blob with its hash. `what` and `name` are for the message.
-  Status check_hash(const fb::Blob* blob, const char* what, const char* name,
+  // Compares a blob with its hash. `what` and `name` are for the message. `progress` may be null.
+  Status check_hash(const fb::Blob* blob, const char* what, const char* name, Progress* progress,
                     husk_error* error) const;
 
  private:

@@ -95,9 +95,12 @@ Status verify_kernels(const fb::Program* p, husk_error* error) {
   return Status::ok;
 }
 
+// Constants may share bytes, so their sum may pass the size of the file.
+constexpr uint64_t kMaxConstantBytes = uint64_t{1} << 62;
+
 Status verify_data(const Container& file, const husk_allocator& allocator, husk_error* error) {
   const fb::Program* p = file.program();
-  uint64_t bytes;
+  uint64_t bytes, total = 0;
   for (uint32_t i = 0; i < count(p->constants()); ++i) {
     const fb::Constant* constant = p->constants()->Get(i);
     const char* name = constant->name()->c_str();
@@ -106,6 +109,10 @@ Status verify_data(const Container& file, const husk_allocator& allocator, husk_
         bytes != constant->blob()->size())
       return invalid_file(error, "constant '%s': its size is not that of its dtype and dims", name);
     HUSK_TRY(verify_blob(file, constant->blob(), kBlobAlign, "constant", name, error));
+    total += bytes;  // both are below 2^63
+    if (total > kMaxConstantBytes)
+      return invalid_file(error, "constant '%s': with those before it, it has more than 2^62 bytes",
+                          name);
   }
   HUSK_TRY(unique_names(p->constants(), "constant", allocator, error));
   for (uint32_t i = 0; i < count(p->states()); ++i) {

@@ -33,6 +33,7 @@ Status Program::load(husk_error* error) {
   HUSK_TRY(sum_states(error));
   HUSK_TRY(choose_variants(error));
   HUSK_TRY(resolve_steps(error));
+  if (options.verify_content) HUSK_TRY(check_constants(error));
   HUSK_TRY(constants.load(engine, &file, error));
   file.release_file();
   return Status::ok;
@@ -51,6 +52,19 @@ Status Program::sum_states(husk_error* error) {
           "is at most 2^62, limits them",
           static_cast<unsigned long long>(limit));
   }
+  return Status::ok;
+}
+
+// Compares the constants with their hashes.
+Status Program::check_constants(husk_error* error) {
+  const husk_engine_options& options = engine->options;
+  const auto* all = rows()->constants();
+  Progress progress = {options.progress, options.progress_user, 0, 0};
+  for (uint32_t i = 0; i < count(all); ++i) progress.total += all->Get(i)->blob()->size();
+  HUSK_TRY(progress.add(0, error));
+  for (uint32_t i = 0; i < count(all); ++i)
+    HUSK_TRY(file.check_hash(all->Get(i)->blob(), "constant", all->Get(i)->name()->c_str(),
+                             &progress, error));
   return Status::ok;
 }
 
@@ -160,7 +174,7 @@ Status Program::load_module(uint32_t index, husk_error* error) {
                 "image '%s' is native code: set husk_engine_options.allow_host_images if you trust "
                 "it",
                 name);
-  HUSK_TRY(file.check_hash(image->blob(), "image", name, error));
+  HUSK_TRY(file.check_hash(image->blob(), "image", name, nullptr, error));
   const husk_port_image data = {sizeof(husk_port_image), image->format(), file.blob(image->blob()),
                                 image->blob()->size(), name};
   void* module = nullptr;

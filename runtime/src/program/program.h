@@ -43,6 +43,7 @@ struct Program {
   Status no_variant(const fb::Function* f, husk_error* error) const;
   Status sum_states(husk_error* error);
   Status choose_variants(husk_error* error);
+  Status check_constants(husk_error* error);
   Status resolve_steps(husk_error* error);
   Status prepare_op(const Code& code, uint32_t step, husk_error* error);
   Status load_module(uint32_t image, husk_error* error);

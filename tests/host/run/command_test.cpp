@@ -183,6 +183,43 @@ TEST_F(Command, WrongCommandLines) {
   fails(HUSK_TEST_MODEL " --expected=" + path("absent") + " " + kInputs, 2, "absent");
 }
 
+TEST_F(Command, VerifiesConstants) {
+  std::string bytes;
+  {
+    std::ifstream file(HUSK_TEST_MODEL, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  const auto write = [&](const char* name) {
+    std::ofstream(path(name), std::ios::binary) << bytes;
+    return path(name) + " " + kInputs + " --print=none";
+  };
+  const std::string good = write("good.husk");
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);  // a byte of the last constant
+  const std::string bad = write("bad.husk");
+  EXPECT_EQ(run(good + " --verify-content"), "");
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(run(bad), "");
+  EXPECT_EQ(code, 0);
+  fails(bad + " --verify-content", 3, "constant 'w' does not match its hash");
+  // `script` runs a command on a terminal.
+  if (std::system("command -v script >/dev/null") != 0) GTEST_SKIP() << "there is no script";
+  const auto on_terminal = [&](const std::string& arguments) {
+    std::string text;
+    std::FILE* pipe = popen(
+        ("script -qec '" HUSK_RUN " " + arguments + "' /dev/null 2>&1 </dev/null").c_str(), "r");
+    char chunk[4096];
+    while (const size_t size = std::fread(chunk, 1, sizeof chunk, pipe)) text.append(chunk, size);
+    pclose(pipe);
+    return text;
+  };
+  const std::string bar = on_terminal(good + " --verify-content");
+  EXPECT_NE(bar.find("\rverifying [" + std::string(40, '.') + "]   0 %"), std::string::npos) << bar;
+  EXPECT_NE(bar.find("\rverifying [" + std::string(40, '#') + "] 100 %"), std::string::npos) << bar;
+  EXPECT_NE(on_terminal(bad + " --verify-content").find("%\r\nhusk-run: constant"),
+            std::string::npos);
+  EXPECT_EQ(on_terminal(good), "");
+}
+
 TEST_F(Command, UnusableFiles) {
   fails(path("absent.husk"), 3, "absent.husk");
   std::ofstream(path("empty.husk")).put('x');
