@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
+#include <stdexcept>
 
 #include "base/blake2b.h"
 #include "fixture.h"
@@ -50,6 +52,13 @@ struct TensorRow {
   uint16_t reserved;
   uint32_t reserved2;
 };
+struct BlobRow {
+  uint64_t offset, size;
+  uint8_t hash[32];
+};
+struct Range {
+  int64_t min, max;
+};
 struct Segment {
   uint32_t scalar_begin, scalar_end, step_begin, step_end, when, back;
 };
@@ -67,9 +76,9 @@ class EditedArtifact {
 
   explicit EditedArtifact(const std::string& program) : file(artifact(program)) {}
 
-  const fb::Variant* variant() const {
-    return fb::GetProgram(file.data() + 64)->functions()->Get(0)->variants()->Get(0);
-  }
+  const fb::Program* program() const { return fb::GetProgram(file.data() + 64); }
+  const fb::Function* function(uint32_t i = 0) const { return program()->functions()->Get(i); }
+  const fb::Variant* variant() const { return function()->variants()->Get(0); }
   Instruction& scalar(uint32_t i) { return row<Instruction>(variant()->scalars(), i); }
   Step step(uint32_t i) {
     return {row<Instruction>(variant()->steps(), i), &row<Argument>(variant()->arguments(), 0)};
@@ -96,6 +105,31 @@ class EditedArtifact {
     return buffer(i);
   }
 
+  // A field of a table. It must be stored, and it is if its value is not the default one.
+  template <class T, class Table>
+  T& field(const Table* table, flatbuffers::voffset_t slot) {
+    const uint8_t* at = reinterpret_cast<const flatbuffers::Table*>(table)->GetAddressOf(slot);
+    if (!at) throw std::logic_error("the field has its default value");
+    return edit<T>(at);
+  }
+  // The place of data that a const accessor returns.
+  template <class T>
+  T& edit(const void* at) {
+    return *reinterpret_cast<T*>(file.data() + (static_cast<const uint8_t*>(at) - file.data()));
+  }
+  // The number of elements of a vector or string, which precedes them.
+  template <class T>
+  uint32_t& length(const flatbuffers::Vector<T>* vector) {
+    return edit<uint32_t>(vector->Data() - 4);
+  }
+  // Replaces a string by one that is not longer.
+  void rename(const flatbuffers::String* old, const std::string& text) {
+    if (text.size() > old->size()) throw std::logic_error("the text is too long");
+    std::memcpy(&edit<char>(old->Data()), text.c_str(), text.size() + 1);
+    edit<uint32_t>(old->Data() - 4) = static_cast<uint32_t>(text.size());
+  }
+  BlobRow& blob(const fb::Blob* row) { return edit<BlobRow>(row); }
+
   // Corrects the hash and returns the error of the verifier, which must refuse the artifact.
   std::string verify_error() {
     write_hash(file);
@@ -111,5 +145,21 @@ class EditedArtifact {
     return reinterpret_cast<T*>(const_cast<uint8_t*>(rows->Data()))[i];
   }
 };
+
+// An edit of an artifact, and a part of the reason for which the verifier refuses the result.
+struct RowCase {
+  const char* text;
+  std::function<void(EditedArtifact&)> edit;
+};
+
+inline void expect_refused(const std::string& program, const std::vector<RowCase>& cases) {
+  for (const RowCase& c : cases) {
+    EditedArtifact edited(program);
+    c.edit(edited);
+    const std::string text = edited.verify_error();
+    EXPECT_NE(text.find(c.text), std::string::npos)
+        << "case " << &c - cases.data() << " is: " << text << "\nexpected: " << c.text;
+  }
+}
 
 }  // namespace husk::test

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstring>
-#include <functional>
 
 #include "edited_artifact.h"
 
@@ -158,20 +157,6 @@ function f {
   Machine m(edited.file);
   ASSERT_NE(m.session, nullptr) << m.error.text;
   EXPECT_EQ(m.run({}, {}), HUSK_OK) << m.error.text;
-}
-
-struct RowCase {
-  const char* text;
-  std::function<void(EditedArtifact&)> edit;
-};
-
-void expect_refused(const char* program, const std::vector<RowCase>& cases) {
-  for (const RowCase& c : cases) {
-    EditedArtifact edited(program);
-    c.edit(edited);
-    const std::string text = edited.verify_error();
-    EXPECT_NE(text.find(c.text), std::string::npos) << "is: " << text << "\nexpected: " << c.text;
-  }
 }
 
 TEST(Verify, ScalarRules) {

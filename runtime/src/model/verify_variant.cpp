@@ -265,16 +265,14 @@ class VariantVerifier {
     return Status::ok;
   }
 
-  // The functions below return whether a step may use a row: its registers are below `end`, the
-  // first register that is not computed before the step.
+  // The functions below return whether a step may use a row, which exists: its registers are below
+  // `end`, the first register that is not computed before the step.
   bool view_by(uint32_t index, uint32_t end) const {
-    if (index >= code_.views.size) return false;
     const fb::View& view = code_.views[index];
     return view.offset() < end && view.extent() < end && code_.buffers[view.buffer()].size() < end;
   }
 
   bool tensor_by(uint32_t index, uint32_t end) const {
-    if (index >= code_.tensors.size) return false;
     const fb::Tensor& tensor = code_.tensors[index];
     for (uint32_t i = 0; i < 2u * tensor.rank(); ++i)
       if (code_.operands[tensor.first() + i] >= end) return false;
