@@ -45,7 +45,10 @@ void close(void* device) {
   --all.devices;
   all.inner->close(device);
 }
-void properties(void* device, husk_port_properties* out) { all.inner->properties(device, out); }
+void properties(void* device, husk_port_properties* out) {
+  all.inner->properties(device, out);
+  if (all.device_memory) out->host_memory = 0;
+}
 int32_t arch_rank(void* device, const char* arch, int32_t format) {
   return all.inner->arch_rank(device, arch, format);
 }

@@ -10,8 +10,9 @@ namespace husk::test {
 
 struct Faults {
   const husk_port* inner = nullptr;
-  int64_t refuse = -1;    // the call that fails, counted from 0; -1 none
-  bool for_good = false;  // true if all later calls fail too
+  int64_t refuse = -1;         // the call that fails, counted from 0; -1 none
+  bool for_good = false;       // true if all later calls fail too
+  bool device_memory = false;  // true if constants must be copied to memory of the device
   int64_t calls = 0;
   int64_t met = 0;                                            // how many failed
   const char* last = "";                                      // which kind

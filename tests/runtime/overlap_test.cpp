@@ -111,6 +111,38 @@ TEST(Overlap, ColumnsOfOneMatrix) {
   EXPECT_TRUE(has_nested_dimensions(left.elements()));
 }
 
+// The argument that an op may write may be another argument only with the same elements in the same
+// order.
+TEST(Overlap, SameElements) {
+  const Strided t = {4096, {2, 3, 1}, {3, 1, 7}};
+  EXPECT_TRUE(same_elements(t.elements(), t.elements()));
+  EXPECT_TRUE(same_elements(t.elements(), Strided{4096, {2, 3, 1}, {3, 1, 9}}.elements()));
+  const Strided others[] = {{4100, {2, 3, 1}, {3, 1, 7}},       {4096, {2, 3}, {3, 1}},
+                            {4096, {2, 3, 1, 1}, {3, 1, 7, 1}}, {4096, {2, 3, 1}, {3, 1, 7}, 8},
+                            {4096, {2, 2, 1}, {3, 1, 7}},       {4096, {2, 3, 1}, {4, 1, 7}}};
+  for (const Strided& other : others) {
+    EXPECT_FALSE(same_elements(t.elements(), other.elements())) << &other - others;
+    EXPECT_FALSE(same_elements(other.elements(), t.elements())) << &other - others;
+  }
+}
+
+// The search has a limit, and then it says "overlap". These tensors have no byte in common.
+TEST(Overlap, GivesUp) {
+  std::mt19937 random(1);
+  int gave_up = 0;
+  for (int i = 0; i < 70; ++i) {
+    Strided a = {4096, {}, {}, 1}, b = {0, {}, {}, 1};
+    for (Strided* t : {&a, &b})
+      for (int d = 0; d < 8; ++d) {
+        t->sizes.push_back(3);
+        t->strides.push_back(static_cast<int64_t>(random() % 1000000) + 1);
+      }
+    b.address = 4096 + random() % 2000000;
+    gave_up += overlap(a.elements(), b.elements()) && !share_bytes(a, b);
+  }
+  EXPECT_GT(gave_up, 0);
+}
+
 // Even and odd elements, halves of complex numbers, and steps without a common pattern: the search
 // must end soon, and may say "overlap" only if it gave up.
 TEST(Overlap, EndsSoon) {

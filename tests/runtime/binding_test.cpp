@@ -1,0 +1,273 @@
+// The values that a caller passes: tensors that are too large, have no shape or memory, or are not
+// where they must be; outputs whose shapes only the data decides; guards.
+#include <cstring>
+
+#include "edited_artifact.h"
+
+namespace husk::test {
+namespace {
+
+constexpr int64_t kHuge = int64_t{1} << 62;
+
+void expect_text(const husk_error& error, const std::string& text) {
+  EXPECT_NE(std::string(error.text).find(text), std::string::npos)
+      << "is: " << error.text << "\nexpected: " << text;
+}
+
+const char* const kMatrix = R"(
+function f {
+  input x tensor f32 [0..inf, 0..inf]
+  output z tensor f32 rank 2
+  variant cpu {
+    buffer x of input bytes 16
+    buffer z of output bytes 16 align 64
+    copy (write z, read x)
+    return (tensor z f32 [2, 2] [2, 1])
+  }
+}
+)";
+
+TEST(Binding, Inputs) {
+  Machine m(kMatrix);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  Tensor x(HUSK_F32, {2, 2}), z(HUSK_F32, {2, 2}), shapeless(HUSK_F32, {2, 2});
+  shapeless.dl.shape = nullptr;
+  husk_value nothing = x.value();
+  nothing.as.tensor = nullptr;
+  int64_t data = 0;
+  Tensor huge(HUSK_F32, {0, 0}, &data), backwards(HUSK_F32, {2, 2}, nullptr, {2, 1});
+  huge.shape = {kHuge, 4};
+  backwards.strides = {-2, 1};
+  struct Case {
+    husk_value input;
+    const char* text;
+  };
+  const Case cases[] = {{nothing, "input 'x' is a tensor, NULL was passed"},
+                        {shapeless.value(), "input 'x' has no shape"},
+                        {huge.value(), "input 'x' is too large or has a negative stride"},
+                        {backwards.value(), "input 'x' is too large or has a negative stride"}};
+  for (const Case& c : cases) {
+    EXPECT_EQ(m.run({c.input}, {z.value()}), HUSK_INVALID_INPUT);
+    expect_text(m.error, c.text);
+    EXPECT_EQ(m.resize({c.input}), HUSK_INVALID_INPUT);
+    expect_text(m.error, c.text);
+    EXPECT_EQ(m.run({x.value()}, {z.value()}), HUSK_OK) << m.error.text;
+  }
+  EXPECT_EQ(husk_session_run(m.session, 0, nullptr, nullptr, 1, nullptr, 0, &m.error),
+            HUSK_INVALID_INPUT);
+  expect_text(m.error, "function 'f': takes 1 inputs, 1 were passed");
+  const husk_value in = x.value();
+  EXPECT_EQ(husk_session_run(m.session, 0, nullptr, &in, 1, nullptr, 1, &m.error),
+            HUSK_INVALID_INPUT);
+  expect_text(m.error, "function 'f': gives 1 outputs, 1 were passed");
+  EXPECT_EQ(husk_session_run(m.session, 0, nullptr, &in, 1, nullptr, 0, &m.error),
+            HUSK_INVALID_INPUT);
+  expect_text(m.error, "function 'f': gives 1 outputs, 0 were passed");
+}
+
+// A buffer that is larger than the caller's tensor is refused before the arguments of steps.
+TEST(Binding, AnInputHoldsItsBuffer) {
+  Machine m(kMatrix);
+  Tensor x(HUSK_F32, {1, 2}), z(HUSK_F32, {2, 2});
+  EXPECT_EQ(m.run({x.value()}, {z.value()}), HUSK_INVALID_INPUT);
+  expect_text(m.error, "buffer 'x' needs 16 bytes, there are 8");
+  EXPECT_EQ(std::strstr(m.error.text, "step"), nullptr) << m.error.text;
+}
+
+TEST(Binding, Outputs) {
+  Machine m(kMatrix);
+  Tensor x(HUSK_F32, {2, 2}), z(HUSK_F32, {2, 2}), nowhere(HUSK_F32, {2, 2});
+  nowhere.dl.data = nullptr;
+  Tensor odd(HUSK_F32, {2, 2}, static_cast<char*>(z.dl.data) + 4);
+  EXPECT_EQ(m.run({x.value()}, {nowhere.value()}), HUSK_INVALID_INPUT);
+  expect_text(m.error, "output 'z' has no memory");
+  EXPECT_EQ(m.run({x.value()}, {odd.value()}), HUSK_INVALID_INPUT);
+  expect_text(m.error, "is not aligned to 64 bytes, which the kernels assume: give it aligned");
+  EXPECT_EQ(m.run({x.value()}, {z.value()}), HUSK_OK) << m.error.text;
+}
+
+TEST(Binding, AStrideOfAnOutputWithOneElementDoesNotMatter) {
+  Machine m(R"(
+function f {
+  output z tensor f32 rank 1
+  variant cpu {
+    buffer z of output bytes 4
+    fill f32 (write z, 1.0)
+    return (tensor z f32 [1] [1])
+  }
+}
+)");
+  Tensor z(HUSK_F32, {1}, nullptr, {77});
+  EXPECT_EQ(m.run({}, {z.value()}), HUSK_OK) << m.error.text;
+}
+
+// A size of 0 makes the tensor empty, so its extent fits though strides without gaps do not.
+TEST(Binding, AnOutputWhoseStridesAreTooLarge) {
+  Machine m(R"(
+function f {
+  input p tensor i64 []
+  output y tensor u8 rank 3
+  variant cpu {
+    buffer p of input bytes 8
+    read i64 (read p)
+    let n = result(0)
+    buffer y of output bytes 0
+    return (tensor y u8 [0, n, n] [1, 1, 1])
+  }
+}
+)");
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  Tensor p(HUSK_I64, {}), y(HUSK_U8, {1, 4, 4});
+  *p.as<int64_t>() = int64_t{1} << 40;
+  EXPECT_EQ(m.run({p.value()}, {y.value()}), HUSK_INVALID_INPUT);
+  expect_text(m.error, "output 'y' is too large");
+  EXPECT_EQ(y.shape, (std::vector<int64_t>{1, 4, 4}));  // A refused tensor is as before.
+}
+
+// The compiler computes the bytes of a tensor in a register, which would leave int64 first.
+TEST(Binding, AnOutputThatIsTooLarge) {
+  EditedArtifact edited(R"(
+function f {
+  input n int
+  input m int 0..4
+  output y tensor f32 rank 1
+  output k int
+  variant cpu {
+    buffer y of output bytes 8
+    return (tensor y f32 [m] [1], int n)
+  }
+}
+)");
+  const uint32_t *operands = edited.variant()->operands()->data(), *n = &edited.result(1).index;
+  edited.edit<uint32_t>(operands + edited.tensor(0).first) = *n;
+  write_hash(edited.file);
+  Machine m(edited.file);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  EXPECT_EQ(m.run({integer(kHuge), integer(2)}, {none(), integer(0)}), HUSK_INVALID_INPUT);
+  expect_text(m.error, "output 'y' is too large");
+}
+
+// The shape is written to a caller's tensor that is large enough, and only then.
+TEST(Binding, ATensorThatDoesNotFitKeepsItsShape) {
+  Machine m(R"(
+function f {
+  input p tensor i64 []
+  output y tensor f32 rank 2
+  variant cpu {
+    buffer p of input bytes 8
+    read i64 (read p)
+    let n = result(0)
+    buffer y of output bytes mul(n, 8)
+    fill f32 (write y, 1.0)
+    return (tensor y f32 [2, n] [1, 2])
+  }
+}
+)");
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  Tensor p(HUSK_I64, {});
+  *p.as<int64_t>() = 3;
+  // Without strides a tensor is contiguous, and this output is not.
+  Tensor contiguous(HUSK_F32, {4, 4}), small(HUSK_F32, {1, 4}, nullptr, {4, 1});
+  Tensor backwards(HUSK_F32, {4, 4}, nullptr, {4, 1}), fits(HUSK_F32, {4, 4}, nullptr, {4, 1});
+  backwards.strides = {-4, 1};
+  for (Tensor* t : {&contiguous, &small, &backwards}) {
+    const std::vector<int64_t> shape = t->shape, strides = t->strides;
+    EXPECT_EQ(m.run({p.value()}, {t->value()}), HUSK_INVALID_INPUT);
+    EXPECT_EQ(t->shape, shape);
+    EXPECT_EQ(t->strides, strides);
+  }
+  ASSERT_EQ(m.run({p.value()}, {fits.value()}), HUSK_OK) << m.error.text;
+  EXPECT_EQ(fits.shape, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(fits.strides, (std::vector<int64_t>{1, 2}));
+}
+
+TEST(Binding, TheShapeOfANumberIsKnownAfterARun) {
+  Machine m(R"(
+function f {
+  output y tensor f32 rank 0
+  variant cpu {
+    buffer y of output bytes 4
+    fill f32 (write y, 1.0)
+    return (tensor y f32 [] [])
+  }
+}
+)");
+  EXPECT_EQ(husk_session_output_shape(m.session, 0, 0, nullptr, nullptr, &m.error),
+            HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(m.run({}, {none()}), HUSK_OK);
+  EXPECT_EQ(husk_session_output_shape(m.session, 0, 0, nullptr, nullptr, &m.error), HUSK_OK);
+}
+
+TEST(Binding, Guards) {
+  Machine m(R"(
+function f {
+  input n int
+  input m int
+  input x tensor f32 [0..9, 0..9]
+  output k int
+  variant cpu {
+    check(n) "n is not 0"
+    check_le(n, m) "n and m are in order"
+    check_stride(x, 1, 2)
+    return (int range(m, 2, 9))
+  }
+}
+)");
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  Tensor x(HUSK_F32, {2, 2}, nullptr, {4, 2}), wrong(HUSK_F32, {2, 2}, nullptr, {4, 1});
+  Tensor empty(HUSK_F32, {0, 2}, nullptr, {4, 1});
+  const auto run = [&](int64_t n, int64_t k, Tensor& t) {
+    return m.run({integer(n), integer(k), t.value()}, {integer(0)});
+  };
+  EXPECT_EQ(run(0, 4, x), HUSK_INVALID_INPUT);
+  expect_text(m.error, "n is not 0: check failed");
+  EXPECT_EQ(run(5, 4, x), HUSK_INVALID_INPUT);
+  expect_text(m.error, "n and m are in order: input 'n' (5) must be at most input 'm' (4)");
+  EXPECT_EQ(run(1, 1, x), HUSK_INVALID_INPUT);
+  expect_text(m.error, "input 'm' (1) is outside 2..9");
+  EXPECT_EQ(run(1, 10, x), HUSK_INVALID_INPUT);
+  expect_text(m.error, "input 'm' (10) is outside 2..9");
+  EXPECT_EQ(run(1, 4, wrong), HUSK_INVALID_INPUT);
+  expect_text(m.error, "stride 1 of input 'x' is 1, must be 2");
+  EXPECT_EQ(run(1, 4, empty), HUSK_OK) << m.error.text;  // no element, no stride
+  EXPECT_EQ(run(1, 4, x), HUSK_OK) << m.error.text;
+}
+
+TEST(Binding, Grids) {
+  Machine m(R"(
+function f {
+  input n int
+  variant cpu {
+    buffer t bytes 8 align 64
+    launch count grid (1, n, 1) (both t)
+    return ()
+  }
+}
+)");
+  for (const int64_t n : {int64_t{-1}, int64_t{65536}}) {
+    EXPECT_EQ(m.run({integer(n)}, {}), HUSK_INVALID_INPUT);
+    expect_text(m.error, "grid dimension 1 is " + std::to_string(n) + ", outside 0..65535");
+  }
+  EXPECT_EQ(m.run({integer(0)}, {}), HUSK_OK) << m.error.text;
+}
+
+// Views of several sizes: the offset of the first one leaves the buffer, a copy has two extents, a
+// number does not lie in the view that it is read from.
+TEST(Binding, Views) {
+  const auto expect = [](const char* steps, const char* text) {
+    Machine m(std::string("function f { input n int\n output k int\n variant cpu {\n"
+                          "buffer t bytes 64 align 64\nbuffer u bytes 64 align 64\n") +
+              steps + "\nreturn (int n) } }");
+    ASSERT_NE(m.session, nullptr) << m.error.text;
+    EXPECT_EQ(m.run({integer(8)}, {integer(0)}), HUSK_OK) << m.error.text;
+    EXPECT_EQ(m.run({integer(4)}, {integer(0)}), HUSK_INVALID_INPUT) << steps;
+    expect_text(m.error, text);
+  };
+  expect("copy (write t[0, n], read u[0, 8])", "a copy between views of different extents");
+  expect("read i64 (read t[0, n])", "a read of 8 bytes from a view of 4");
+  expect("copy (write t[sub(512, mul(n, 64)), 0], read u[0, 0])",
+         "a view covers bytes 256 + 0 of the 64");
+}
+
+}  // namespace
+}  // namespace husk::test
