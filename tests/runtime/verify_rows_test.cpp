@@ -124,7 +124,8 @@ TEST(VerifyRows, Scalars) {
 
 TEST(VerifyRows, Buffers) {
   const char* const invalid =
-      "buffer 0: unknown space, alignment over 4096, or its size is not an int register";
+      "buffer 0: unknown space, alignment over 4096, a reserved field is set, or its size is not "
+      "an int register";
   expect_refused(
       rows(), {{invalid, [](auto& e) { e.buffer(0).align_log2 = 13; }},
                {invalid, [](auto& e) { e.buffer(0).size = float_register(e); }},
@@ -136,8 +137,9 @@ TEST(VerifyRows, Buffers) {
 
 TEST(VerifyRows, ViewsAndTensors) {
   const char* const view =
-      "view 0: its buffer does not exist, or its offset or extent is not an int register";
-  const char* const tensor = "tensor 0: invalid view, dtype, rank, sizes or strides";
+      "view 0: its buffer does not exist, a reserved field is set, or its offset or extent is not "
+      "an int register";
+  const char* const tensor = "tensor 0: invalid view, dtype, rank, sizes, strides or reserved";
   expect_refused(rows(),
                  {{view, [](auto& e) { e.view(0).offset = float_register(e); }},
                   {view, [](auto& e) { e.view(0).extent = float_register(e); }},
@@ -280,11 +282,7 @@ TEST(VerifyRows, Reads) {
                              View& view = e.view(e.step(6).arguments[e.step(6).row.b - 1].index);
                              view.extent = view.offset;
                            }},
-                          {read,
-                           [](auto& e) {
-                             make_tensor(e, 5, 0);
-                             e.step(5).argument(0).type = HUSK_I64;
-                           }},
+                          {read, [](auto& e) { make_tensor(e, 5, 0); }},
                           {read, [](auto& e) { e.step(5).argument(0).access = kBoth; }}});
 }
 

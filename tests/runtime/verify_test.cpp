@@ -180,18 +180,18 @@ TEST(Verify, ScalarRules) {
 TEST(Verify, MemoryRules) {
   expect_refused(
       kProgram,
-      {{"buffer 0: unknown space, alignment over 4096, or its size is not an int register",
+      {{"buffer 0: unknown space, alignment over 4096, a reserved field is set, or its size",
         [](auto& edited) { edited.buffer(0).space = 9; }},
        {"only device 0 is supported", [](auto& edited) { edited.buffer(0).device = 1; }},
        {"in the arena, but names a value",
         [](auto& edited) { edited.buffer(Space::arena).index = 0; }},
        {"its value does not exist", [](auto& edited) { edited.buffer(Space::state).index = 1; }},
        {"its value is not a tensor", [](auto& edited) { edited.buffer(Space::input).index = 1; }},
-       {"view 0: its buffer does not exist, or its offset or extent is not an int register",
+       {"view 0: its buffer does not exist, a reserved field is set, or its offset or extent",
         [](auto& edited) { edited.view(0).buffer = 99; }},
-       {"tensor 0: invalid view, dtype, rank, sizes or strides",
+       {"tensor 0: invalid view, dtype, rank, sizes, strides or reserved field",
         [](auto& edited) { edited.tensor(0).rank = 15; }},
-       {"tensor 0: invalid view, dtype, rank, sizes or strides",
+       {"tensor 0: invalid view, dtype, rank, sizes, strides or reserved field",
         [](auto& edited) { edited.tensor(0).dtype = HUSK_POINTER; }}});
 }
 
@@ -224,6 +224,60 @@ TEST(Verify, StepRules) {
         [](auto& edited) { edited.result(1) = {}; }},
        {"result 0 does not have the kind, dtype and rank of output 'y'",
         [](auto& edited) { edited.result(0).index = 9; }}});
+}
+
+TEST(Verify, UnusedFieldsAreZero) {
+  const char* const program = R"(
+state ticks i64 [] fill 0
+function f {
+  output y tensor f32 rank 1
+  output k int
+  output n none
+  variant cpu {
+    buffer y of output bytes 8
+    extern "test::op" (write tensor y f32 [2] [1], 2, 1.5, [3], floats [2.5], "text", dtype f16,
+      tensors [none], result int)
+    launch positive grid (1, 1, 1) (both ticks, null, 1)
+    return (tensor y f32 [2] [1], int result(0), none)
+  }
+}
+)";
+  expect_refused(program,
+                 {{"buffer 0: unknown space, alignment over 4096, a reserved field",
+                   [](auto& e) { e.buffer(0).reserved = 1; }},
+                  {"buffer 0: unknown space, alignment over 4096, a reserved field",
+                   [](auto& e) { e.buffer(0).reserved2 = 1; }},
+                  {"view 0: its buffer does not exist, a reserved field is set",
+                   [](auto& e) { e.view(0).reserved = 1; }},
+                  {"tensor 0: invalid view, dtype, rank, sizes, strides or reserved",
+                   [](auto& e) { e.tensor(0).reserved = 1; }},
+                  {"tensor 0: invalid view, dtype, rank, sizes, strides or reserved",
+                   [](auto& e) { e.tensor(0).reserved2 = 1; }},
+                  {"result 0: an unused field is set", [](auto& e) { e.result(0).access = 1; }},
+                  {"result 1: an unused field is set", [](auto& e) { e.result(1).type = 1; }},
+                  {"result 1: an unused field is set", [](auto& e) { e.result(1).count = 1; }},
+                  {"result 2: an unused field is set", [](auto& e) { e.result(2).index = 1; }}});
+  // By argument: whether index, count and type are used.
+  constexpr bool kUsed[][3] = {{true, false, false}, {true, false, true}, {true, false, true},
+                               {true, true, false},  {true, true, false}, {true, false, false},
+                               {false, false, true}, {true, true, false}, {false, false, true},
+                               {false, false, false}};
+  for (uint32_t i = 0; i < std::size(kUsed); ++i)
+    for (int field = 0; field < 5; ++field) {
+      EditedArtifact edited(program);
+      Argument& argument = edited.step(0).argument(i);
+      if (field < 3 && kUsed[i][field]) continue;
+      if (field == 0) argument.index = 1;
+      if (field == 1) argument.count = 1;
+      if (field == 2) argument.type = HUSK_F64;
+      if (field == 3) argument.flags = 1;
+      if (field == 4) argument.reserved = 1;
+      const std::string text = "step 0: argument " + std::to_string(i) + ": an unused field is set";
+      EXPECT_NE(edited.verify_error().find(text), std::string::npos) << i << ' ' << field;
+    }
+  EditedArtifact edited(program);
+  edited.step(1).argument(4).index = 2;  // 0 is the null pointer, 1 is the assert flag
+  EXPECT_NE(edited.verify_error().find("argument 4: an unused field is set"), std::string::npos);
 }
 
 }  // namespace

@@ -46,6 +46,24 @@ constexpr ScalarRules make_rules() {
 
 constexpr ScalarRules kRules = make_rules();
 
+// The fields that an argument of each kind uses besides `kind` and `access`. The others are 0.
+constexpr uint8_t kIndex = 1, kCount = 2, kType = 4;
+constexpr uint8_t kUsedFields[] = {
+    0,                // none
+    kIndex | kType,   // view; the type is that of a read
+    kIndex | kType,   // int register; the type is that of a fill
+    kIndex | kType,   // float register
+    kIndex,           // tensor
+    kIndex | kCount,  // int list
+    kIndex,           // string
+    kType,            // dtype
+    kIndex,           // null pointer
+    kType,            // result
+    kIndex | kCount,  // float list
+    kIndex | kCount,  // tensor list
+};
+static_assert(sizeof(kUsedFields) == size_t(ArgumentKind::tensors) + 1);
+
 uint32_t rule_of(uint16_t op) { return op < kScalarCodes ? kRules.rules[op] : 0; }
 
 class VariantVerifier {
@@ -211,9 +229,12 @@ class VariantVerifier {
     for (uint32_t i = 0; i < code_.buffers.size; ++i) {
       const fb::Buffer& buffer = code_.buffers[i];
       if (buffer.space() > uint8_t(Space::state) ||
-          buffer.align_log2() > __builtin_ctz(limits::kMaxValueAlign) || !is_int(buffer.size()))
+          buffer.align_log2() > __builtin_ctz(limits::kMaxValueAlign) || !is_int(buffer.size()) ||
+          (buffer.reserved() | buffer.reserved2()))
         return bad(
-            "buffer %u: unknown space, alignment over 4096, or its size is not an int register", i);
+            "buffer %u: unknown space, alignment over 4096, a reserved field is set, or its size "
+            "is not an int register",
+            i);
       if (buffer.device() != 0) return bad("buffer %u: only device 0 is supported", i);
       if (buffer.space() == uint8_t(Space::arena)) {
         if (buffer.index() != kNone) return bad("buffer %u: in the arena, but names a value", i);
@@ -238,9 +259,11 @@ class VariantVerifier {
   Status views() {
     for (uint32_t i = 0; i < code_.views.size; ++i) {
       const fb::View& view = code_.views[i];
-      if (view.buffer() >= code_.buffers.size || !is_int(view.offset()) || !is_int(view.extent()))
+      if (view.buffer() >= code_.buffers.size || !is_int(view.offset()) || !is_int(view.extent()) ||
+          view.reserved())
         return bad(
-            "view %u: its buffer does not exist, or its offset or extent is not an int register",
+            "view %u: its buffer does not exist, a reserved field is set, or its offset or extent "
+            "is not an int register",
             i);
     }
     return Status::ok;
@@ -259,8 +282,9 @@ class VariantVerifier {
       if (tensor.view() >= code_.views.size || tensor.rank() > limits::kMaxRank ||
           tensor.dtype() == HUSK_POINTER ||
           husk_dtype_size(static_cast<husk_dtype>(tensor.dtype())) == 0 ||
-          !int_operands(tensor.first(), 2ull * tensor.rank()))
-        return bad("tensor %u: invalid view, dtype, rank, sizes or strides", i);
+          !int_operands(tensor.first(), 2ull * tensor.rank()) ||
+          (tensor.reserved() | tensor.reserved2()))
+        return bad("tensor %u: invalid view, dtype, rank, sizes, strides or reserved field", i);
     }
     return Status::ok;
   }
@@ -277,6 +301,16 @@ class VariantVerifier {
     for (uint32_t i = 0; i < 2u * tensor.rank(); ++i)
       if (code_.operands[tensor.first() + i] >= end) return false;
     return view_by(tensor.view(), end);
+  }
+
+  // Whether a field is set that an argument of its kind does not use. The kind is known.
+  [[gnu::noinline]] static bool sets_unused_field(const fb::Argument& argument) {
+    const uint32_t used = kUsedFields[argument.kind()];
+    uint32_t set = argument.flags() | argument.reserved();
+    if (!(used & kIndex)) set |= argument.index();
+    if (!(used & kCount)) set |= argument.count();
+    if (!(used & kType)) set |= argument.type();
+    return set != 0;
   }
 
   // The mistake in the access of a view or tensor argument; null if there is none.
@@ -301,13 +335,16 @@ class VariantVerifier {
   const char* argument_mistake(const fb::Argument& argument, uint32_t end) const {
     constexpr const char* kBadRegister =
         "its register does not exist, has another type, or is computed later";
+    constexpr const char* kUnusedField = "an unused field is set";
+    if (argument.kind() >= sizeof(kUsedFields)) return "unknown kind";
+    if (sets_unused_field(argument)) return kUnusedField;
     const auto kind = static_cast<ArgumentKind>(argument.kind());
     if (kind != ArgumentKind::view && kind != ArgumentKind::tensor && argument.access() != 0)
       return "access not allowed for this parameter";
     switch (kind) {
+      case ArgumentKind::null: return argument.index() > 1 ? kUnusedField : nullptr;
       case ArgumentKind::none:
-      case ArgumentKind::null:
-      case ArgumentKind::tensors: return nullptr;  // external() checks the items
+      case ArgumentKind::tensors: break;  // external() checks the items
       case ArgumentKind::view:
         if (argument.index() >= code_.views.size) return "its view does not exist";
         return view_by(argument.index(), end) ? access_mistake(argument) : kBadRegister;
@@ -333,7 +370,7 @@ class VariantVerifier {
         return husk_dtype_size(static_cast<husk_dtype>(argument.type())) > 0 ? nullptr
                                                                              : "unknown dtype";
     }
-    return "unknown kind";
+    return nullptr;
   }
 
   Status step(uint32_t segment, uint32_t n) {
@@ -422,8 +459,8 @@ class VariantVerifier {
   }
 
   Status read(const fb::Instruction& op, const fb::Argument* arguments) {
-    if (op.a() != 0 || op.c() != 1 || !is(arguments[0], ArgumentKind::view) ||
-        arguments[0].access() != HUSK_ACCESS_READ ||
+    // Only a view has both an access and a type.
+    if (op.a() != 0 || op.c() != 1 || arguments[0].access() != HUSK_ACCESS_READ ||
         (!is_integer(arguments[0].type()) && !is_float(arguments[0].type())))
       return bad(": a read takes one view with access read and an int or float type");
     return Status::ok;
@@ -451,6 +488,8 @@ class VariantVerifier {
         return invalid_file(error_,
                             "result %u does not have the kind, dtype and rank of output '%s'", i,
                             output->name()->c_str());
+      if ((result.access() | result.type()) || sets_unused_field(result))
+        return bad("result %u: an unused field is set", i);
     }
     return Status::ok;
   }
