@@ -1,6 +1,6 @@
 """Checks compiler/CLI.md: its commands run, and it lists exactly the options of the tools.
 
-python cli_page.py FOLDER    FOLDER contains all tools
+python cli_page.py FOLDER    FOLDER contains huskc, husk-dump and husk-run
 """
 
 import os
@@ -26,12 +26,8 @@ def table_options(section):
   return {option for row in rows for option in OPTION.findall(row.split(" | ")[0])}
 
 
-def help_options(*command):
-  """The options of a tool and of its subcommands."""
-  text = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
-  names = re.findall(r"^  (\w+)  ", text.partition("\nSubcommands:\n")[2], re.MULTILINE)
-  if names:
-    return set().union(*(help_options(*command, name) for name in names))
+def help_options(tool):
+  text = subprocess.run([tool, "--help"], capture_output=True, text=True, check=True).stdout
   lines = (line for line in text.splitlines() if re.match(r" +-", line))
   return {option for line in lines for option in OPTION.findall(line.strip().split("  ")[0])}
 

@@ -1,29 +1,22 @@
 // Runs a fuzzer without libFuzzer, on files and on mutants of them, which a fixed seed determines.
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <random>
-#include <vector>
+
+#include "seed_files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::fprintf(stderr, "usage: %s MUTANTS FILE...\n", argv[0]);
+    std::fprintf(stderr, "usage: %s MUTANTS FILE_OR_FOLDER...\n", argv[0]);
     return 2;
   }
   const int mutants = std::atoi(argv[1]);
   std::mt19937 random(1);
-  for (int i = 2; i < argc; ++i) {
-    std::ifstream stream(argv[i], std::ios::binary);
-    const std::vector<uint8_t> seed((std::istreambuf_iterator<char>(stream)), {});
-    if (seed.size() < 64) {
-      std::fprintf(stderr, "%s is not an artifact\n", argv[i]);
-      return 2;
-    }
+  for (const auto& [name, seed] : husk::fuzz::read_seeds(argv + 2, argv + argc)) {
     LLVMFuzzerTestOneInput(seed.data(), seed.size());
+    if (seed.size() <= 64) continue;
     const size_t metadata = std::min<size_t>(seed.size(),
                                              64 + (seed[12] | seed[13] << 8 | seed[14] << 16));
     for (int n = 0; n < mutants; ++n) {
@@ -39,7 +32,7 @@ int main(int argc, char** argv) {
       }
       LLVMFuzzerTestOneInput(mutant.data(), mutant.size());
     }
-    std::printf("%s: %d mutants\n", argv[i], mutants);
+    if (mutants) std::printf("%s: %d mutants\n", name.c_str(), mutants);
   }
   return 0;
 }

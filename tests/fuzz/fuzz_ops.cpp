@@ -60,6 +60,20 @@ struct Row {
   std::vector<const Call*> correct_calls;
 };
 
+// How many inputs called an op with arguments that it accepts, by row of pack.def.
+struct Successes {
+  std::vector<std::pair<const char*, uint64_t>> rows;
+  ~Successes() {
+    size_t reached = 0;
+    for (const auto& [name, count] : rows) {
+      reached += count > 0;
+      if (count == 0) std::fprintf(stderr, "no input has called %s as it accepts\n", name);
+    }
+    std::fprintf(stderr, "%zu of %zu ops of pack.def were called with arguments that they accept\n",
+                 reached, rows.size());
+  }
+};
+
 std::vector<Row> all_rows() {
   static std::deque<Call> calls;
   husk::host_test::add_correct_calls(calls);
@@ -363,8 +377,12 @@ void print(const husk_op& row, const std::vector<husk_op_arg>& args);
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const bool verbose = std::getenv("HUSK_FUZZ_PRINT") != nullptr;
   static const std::vector<Row> rows = all_rows();
+  static Successes successes;
+  if (successes.rows.empty())
+    for (const Row& row : rows) successes.rows.emplace_back(row.op.name, 0);
   if (size < 4) return 0;
-  const Row& fuzzed = rows[static_cast<size_t>(data[0] | data[1] << 8) % rows.size()];
+  const size_t index = static_cast<size_t>(data[0] | data[1] << 8) % rows.size();
+  const Row& fuzzed = rows[index];
   const husk_op& row = fuzzed.op;
   Choices choices(data + 2, size - 2);
   static husk::host::Device device({}, husk::host::cpu_isa(), nullptr);
@@ -384,6 +402,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                  static_cast<int>(error.code), error.text);
     std::abort();
   }
+  successes.rows[index].second += status == HUSK_OK;
   return 0;
 }
 

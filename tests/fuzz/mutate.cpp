@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/blake2b.h"
+#include "model/container.h"
 
 namespace husk::fuzz {
 
@@ -12,7 +13,9 @@ Artifact::Artifact(const uint8_t* bytes, size_t n) {
   size = n;
   data = static_cast<uint8_t*>(std::aligned_alloc(4096, (size + 4095) / 4096 * 4096));
   std::memcpy(data, bytes, size);
-  std::memcpy(data, "HUSK\r\n\x1a\n\0\0\1\0", 12);
+  std::memcpy(data, kMagic, 8);
+  std::memcpy(data + 8, &kMajor, 2);
+  std::memcpy(data + 10, &kMinor, 2);
   uint32_t metadata;
   std::memcpy(&metadata, data + 12, 4);
   if (metadata > size - 64) {
@@ -25,11 +28,6 @@ Artifact::Artifact(const uint8_t* bytes, size_t n) {
   Blake2b hash;
   hash.update(data + 64, metadata);
   hash.finish(data + 32);
-}
-
-Runs& runs() {
-  static Runs all;
-  return all;
 }
 
 Artifact::~Artifact() { std::free(data); }

@@ -19,10 +19,4 @@ struct Artifact {
   size_t size = 0;
 };
 
-// Statistics of fuzz_run.cpp about the artifacts that verified.
-struct Runs {
-  uint64_t loaded = 0, sessions = 0, finished = 0, refused = 0;
-};
-Runs& runs();
-
 }  // namespace husk::fuzz

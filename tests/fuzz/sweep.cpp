@@ -1,14 +1,9 @@
-// Tries a fixed set of mutants of the seeds' metadata. Each mutant must run, or be refused with a
-// reason that names a part of the file. Prints how many were accepted, and the reasons of the
-// others.
-//   husk_sweep MUTANTS FILE...
-#include <algorithm>
-#include <cctype>
+// Tries a fixed set of mutants of the seeds' metadata, with valid hashes. Each mutant must run on
+// the checking port and on the port of the host, or be refused with a reason that names a part of
+// the file. Prints how many ran, how many were refused, and the reasons.
+//   husk_sweep MUTANTS FILE_OR_FOLDER...
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <string>
 
@@ -16,117 +11,133 @@
 
 #include "fields.h"
 #include "mutate.h"
-
-// Verifies, loads and runs an artifact; fuzz_run.cpp defines it.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+#include "op_calls.h"
+#include "reasons.h"
+#include "run_artifact.h"
+#include "seed_files.h"
 
 namespace husk::fuzz {
 namespace {
 
-// The parts of a file. A useful reason names one of them.
-const char* const kParts[] = {
-    "FlatBuffer", "argument", "blob",     "block",  "buffer",      "constant", "dim",    "dtype",
-    "function",   "image",    "index",    "input",  "instruction", "item",     "kernel", "list",
-    "loop",       "magic",    "metadata", "name",   "op",          "operand",  "output", "param",
-    "rank",       "register", "result",   "row",    "scalar",      "segment",  "space",  "state",
-    "step",       "string",   "symbol",   "target", "tensor",      "text",     "type",   "value",
-    "variant",    "version",  "view"};
-
-bool names_a_part(const char* text) {
-  return std::strlen(text) >= 12 &&
-         std::any_of(std::begin(kParts), std::end(kParts),
-                     [&](const char* part) { return std::strstr(text, part); });
-}
-
-// The text with its numbers and names replaced by placeholders.
-std::string kind_of(const char* text) {
-  std::string kind;
-  for (const char* at = text; *at; ++at) {
-    if (*at == '\'') {
-      const char* end = std::strchr(at + 1, '\'');
-      if (end) at = end;
-      kind += "'…'";
-    } else if (std::isdigit(static_cast<unsigned char>(*at))) {
-      if (kind.empty() || kind.back() != '#') kind += '#';
-    } else {
-      kind += *at;
-    }
-  }
-  return kind;
-}
-
 struct Counts {
-  uint64_t mutants = 0, accepted = 0, nameless = 0;
-  std::map<std::string, uint64_t> refused;
+  uint64_t mutants = 0, nameless = 0;
+  // By port: mutants that ran without a refusal, mutants that ended in each stage, and runs.
+  uint64_t ran[2] = {}, refused[2][4] = {}, runs[2] = {};
+  std::map<std::string, uint64_t> reasons[2];
 };
+
+void count(const Outcome& outcome, int port, Counts* counts) {
+  counts->runs[port] += outcome.finished;
+  if (outcome.reason.empty()) {
+    ++counts->ran[port];
+    return;
+  }
+  ++counts->refused[port][static_cast<int>(outcome.stage)];
+  ++counts->reasons[port][kind_of(outcome.reason)];
+  if (names_a_part(outcome.reason)) return;
+  std::fprintf(stderr, "refused with no good reason: '%s'\n", outcome.reason.c_str());
+  ++counts->nameless;
+}
 
 void try_mutant(const std::vector<uint8_t>& mutant, Counts* counts) {
   const Artifact artifact(mutant.data(), mutant.size());
-  husk_error error = {};
-  const husk_status status = husk_program_verify(artifact.data, artifact.size, &error);
   ++counts->mutants;
-  if (status == HUSK_OK) {
-    ++counts->accepted;
-    LLVMFuzzerTestOneInput(mutant.data(), mutant.size());
-    return;
+  const Outcome checked = run_artifact(artifact, PortKind::checking);
+  count(checked, 0, counts);
+  // The verifier does not depend on the port.
+  count(checked.stage == Stage::verify ? checked : run_artifact(artifact, PortKind::host), 1,
+        counts);
+}
+
+void print(const Counts& counts, int port) {
+  const uint64_t* refused = counts.refused[port];
+  std::printf(
+      "%s: %llu mutants ran, %llu were refused: %llu by the verifier, %llu when opened, "
+      "%llu by the session, %llu by a run; %llu runs finished\n",
+      port == 0 ? "checking port" : "port of the host and its ops",
+      static_cast<unsigned long long>(counts.ran[port]),
+      static_cast<unsigned long long>(counts.mutants - counts.ran[port]),
+      static_cast<unsigned long long>(refused[0]), static_cast<unsigned long long>(refused[1]),
+      static_cast<unsigned long long>(refused[2]), static_cast<unsigned long long>(refused[3]),
+      static_cast<unsigned long long>(counts.runs[port]));
+}
+
+void print(const std::map<std::string, uint64_t>& reasons) {
+  std::vector<std::pair<uint64_t, std::string>> rows;
+  for (const auto& [reason, n] : reasons) rows.push_back({n, reason});
+  std::sort(rows.rbegin(), rows.rend());
+  for (const auto& [n, reason] : rows)
+    std::printf("%8llu  %s\n", static_cast<unsigned long long>(n), reason.c_str());
+}
+
+// Returns the number of ops that no artifact has called with arguments that they accept.
+int print_ops() {
+  int missing = 0;
+  uint64_t calls = 0, finished = 0;
+  for (const OpCalls& op : op_calls()) {
+    calls += op.calls;
+    finished += op.finished;
+    if (op.finished > 0) continue;
+    std::fprintf(stderr, "no artifact has called %s with arguments that it accepts\n", op.name);
+    ++missing;
   }
-  if ((status != HUSK_INVALID_FILE && status != HUSK_UNSUPPORTED) || error.code != status ||
-      !names_a_part(error.text)) {
-    std::fprintf(stderr, "refused with %s and no good reason: '%s'\n", husk_status_name(status),
-                 error.text);
-    ++counts->nameless;
-  }
-  ++counts->refused[kind_of(error.text)];
+  std::printf(
+      "%zu of %zu ops of pack.def were called with arguments that they accept; of %llu "
+      "calls %llu finished\n",
+      op_calls().size() - static_cast<size_t>(missing), op_calls().size(),
+      static_cast<unsigned long long>(calls), static_cast<unsigned long long>(finished));
+  return missing;
 }
 
 int sweep(int argc, char** argv) {
-  if (argc < 3) {
-    std::fprintf(stderr, "usage: husk_sweep MUTANTS FILE...\n");
+  const auto seeds = argc < 3 ? std::vector<SeedFile>() : read_seeds(argv + 2, argv + argc);
+  if (seeds.empty()) {
+    std::fprintf(stderr, "usage: husk_sweep MUTANTS FILE_OR_FOLDER...\n");
     return 2;
   }
-  const uint64_t each = std::strtoull(argv[1], nullptr, 10) / static_cast<uint64_t>(argc - 2);
+  const uint64_t mutants = std::strtoull(argv[1], nullptr, 10);
   std::mt19937 random(20);
   Counts counts;
-  for (int i = 2; i < argc; ++i) {
-    std::ifstream stream(argv[i], std::ios::binary);
-    const std::vector<uint8_t> seed((std::istreambuf_iterator<char>(stream)), {});
+  size_t n_fields = 0;
+  for (size_t i = 0; i < seeds.size(); ++i) {
+    const std::vector<uint8_t>& seed = seeds[i].bytes;
     husk_error error = {};
     const Artifact whole(seed.data(), seed.size());
     if (!whole.data || husk_program_verify(whole.data, whole.size, &error) != HUSK_OK) {
-      std::fprintf(stderr, "%s is not an artifact: %s\n", argv[i], error.text);
+      std::fprintf(stderr, "%s is not an artifact: %s\n", seeds[i].name.c_str(), error.text);
+      return 2;
+    }
+    Counts unchanged;
+    try_mutant(seed, &unchanged);
+    if (unchanged.runs[0] == 0) {
+      std::fprintf(stderr, "%s does not run: %s\n", seeds[i].name.c_str(),
+                   unchanged.reasons[0].begin()->first.c_str());
       return 2;
     }
     const Fields fields = find_fields(seed);
+    n_fields += fields.fields.size();
+    const uint64_t each = mutants * (i + 1) / seeds.size() - mutants * i / seeds.size();
     for (uint64_t n = 0; n < each; ++n) {
       std::vector<uint8_t> mutant = seed;
       const uint32_t kind = random() % 8;
-      if (kind < 5)
-        for (uint32_t n_fields = 1 + random() % 3; n_fields > 0; --n_fields)
-          change_field(mutant, fields, random);
-      if (kind == 5 || kind == 6) change_rows(mutant, fields, random);
-      if (kind == 7 || kind == 6) change_bytes(mutant, random);
+      for (uint32_t changes = kind < 4 ? 1 + random() % 3 : 0; changes > 0; --changes)
+        change_literal(mutant, fields, random);
+      for (uint32_t changes = kind >= 3 && kind < 6 ? 1 + random() % 3 : 0; changes > 0; --changes)
+        change_field(mutant, fields, random);
+      if (kind == 6) change_rows(mutant, fields, random);
+      if (kind == 7) change_bytes(mutant, random);
       try_mutant(mutant, &counts);
     }
-    std::printf("%s: %zu fields, %llu mutants\n", argv[i], fields.fields.size(),
-                static_cast<unsigned long long>(each));
   }
-  std::vector<std::pair<uint64_t, std::string>> kinds;
-  for (const auto& [kind, count] : counts.refused) kinds.push_back({count, kind});
-  std::sort(kinds.rbegin(), kinds.rend());
-  std::printf("%llu mutants: %llu accepted, %llu refused with %zu kinds of reasons\n",
-              static_cast<unsigned long long>(counts.mutants),
-              static_cast<unsigned long long>(counts.accepted),
-              static_cast<unsigned long long>(counts.mutants - counts.accepted), kinds.size());
-  std::printf(
-      "of the accepted ones %llu were loaded, %llu got a session; %llu runs finished, %llu were "
-      "refused\n",
-      static_cast<unsigned long long>(runs().loaded),
-      static_cast<unsigned long long>(runs().sessions),
-      static_cast<unsigned long long>(runs().finished),
-      static_cast<unsigned long long>(runs().refused));
-  for (const auto& [count, kind] : kinds)
-    std::printf("%8llu  %s\n", static_cast<unsigned long long>(count), kind.c_str());
-  return counts.nameless != 0 || runs().finished < counts.accepted || kinds.size() < 40;
+  std::printf("%llu mutants of %zu seeds with %zu fields\n",
+              static_cast<unsigned long long>(counts.mutants), seeds.size(), n_fields);
+  print(counts, 0);
+  print(counts, 1);
+  const int missing = print_ops();
+  std::printf("reasons on the port of the host, %zu kinds:\n", counts.reasons[1].size());
+  print(counts.reasons[1]);
+  return counts.nameless != 0 || missing != 0 || counts.runs[0] < counts.ran[0] ||
+         counts.runs[1] < counts.ran[1] || counts.reasons[1].size() < 60;
 }
 
 }  // namespace

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "seed_files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
@@ -93,23 +93,17 @@ void run(const std::string& text) {
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::fprintf(stderr, "usage: %s MUTANTS FILE...\n", argv[0]);
+    std::fprintf(stderr, "usage: %s MUTANTS FILE_OR_FOLDER...\n", argv[0]);
     return 2;
   }
   std::vector<std::string> seeds;
-  for (int i = 2; i < argc; ++i) {
-    std::ifstream stream(argv[i], std::ios::binary);
-    seeds.emplace_back((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-    if (seeds.back().empty()) {
-      std::fprintf(stderr, "%s is empty\n", argv[i]);
-      return 2;
-    }
-  }
+  for (const auto& file : husk::fuzz::read_seeds(argv + 2, argv + argc))
+    if (!file.bytes.empty()) seeds.emplace_back(file.bytes.begin(), file.bytes.end());
   const int mutants = std::atoi(argv[1]);
-  for (size_t i = 0; i < seeds.size(); ++i) {
-    run(seeds[i]);
-    for (int n = 0; n < mutants; ++n) run(mutant(seeds[i], seeds[pick(seeds.size())]));
-    std::printf("%s: %d mutants\n", argv[i + 2], mutants);
+  for (const std::string& seed : seeds) {
+    run(seed);
+    for (int n = 0; n < mutants; ++n) run(mutant(seed, seeds[pick(seeds.size())]));
   }
+  std::printf("%zu texts with %d mutants each\n", seeds.size(), mutants);
   return 0;
 }

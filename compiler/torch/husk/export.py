@@ -10,13 +10,14 @@ import logging
 import os
 import pathlib
 import re
+import shutil
 import tempfile
 import time
 import types
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import hir, output
+from . import hir
 from .cuda import descriptors, user_kernels
 from .errors import within
 from .hir import huskc
@@ -144,7 +145,8 @@ def export(
     )
     artifact = folder / "model.husk"
     huskc.compile(text, artifact)
-    output.place(artifact, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(artifact, path)
   return path
 
 

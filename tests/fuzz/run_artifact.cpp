@@ -1,0 +1,209 @@
+#include "run_artifact.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include <husk/ops.h>
+#include <husk/port_host.h>
+
+#include "checking_port.h"
+#include "op_calls.h"
+
+namespace husk::fuzz {
+namespace {
+
+constexpr size_t kMemory = 1 << 20;
+
+// Inputs or outputs of a run, with the memory of their tensors.
+struct Values {
+  std::vector<husk_value> values;
+  std::vector<DLTensor> tensors;
+  std::vector<std::vector<int64_t>> shapes;
+  std::vector<void*> memory;
+
+  ~Values() {
+    for (void* m : memory) std::free(m);
+  }
+
+  bool add(const husk_value_info& info, std::vector<int64_t> sizes, std::vector<int64_t> strides) {
+    husk_value value = {info.kind, 0, {}};
+    if (info.kind == HUSK_VALUE_INT && info.ranges) value.as.i = info.ranges[0];
+    if (info.kind == HUSK_VALUE_FLOAT) value.as.f = 1.5;
+    if (info.kind == HUSK_VALUE_TENSOR) {
+      const size_t width = husk_dtype_size(info.dtype);
+      uint64_t bytes = width;
+      for (size_t d = 0; d < sizes.size(); ++d) {
+        const uint64_t reach = strides.empty()
+                                   ? static_cast<uint64_t>(sizes[d])
+                                   : 1 + static_cast<uint64_t>(sizes[d] ? sizes[d] - 1 : 0) *
+                                             static_cast<uint64_t>(strides[d]);
+        if (sizes[d] < 0 || __builtin_mul_overflow(bytes, reach, &bytes) || bytes > kMemory)
+          return false;
+      }
+      // An address with the alignment that the kernels need; a sanitizer sees accesses behind it.
+      void* data = nullptr;
+      if (posix_memalign(&data, info.alignment < 64 ? 64 : info.alignment, bytes) != 0)
+        std::abort();
+      fill_pattern(data, info.dtype, bytes / width);
+      announce(data, bytes);
+      memory.push_back(data);
+      shapes.push_back(std::move(sizes));
+      const size_t shape = shapes.size() - 1;
+      if (!strides.empty()) shapes.push_back(std::move(strides));
+      DLTensor tensor = {};
+      tensor.data = data;
+      tensor.device = {kDLCPU, 0};
+      tensor.ndim = info.rank;
+      tensor.dtype = husk_dtype_to_dlpack(info.dtype);
+      tensor.shape = shapes[shape].data();
+      tensor.strides = shape + 1 < shapes.size() ? shapes[shape + 1].data() : nullptr;
+      tensors.push_back(tensor);
+      value.as.tensor = &tensors.back();
+    }
+    values.push_back(value);
+    return true;
+  }
+};
+
+// Keeps the reason of a refusal.
+void refuse(husk_status status, const husk_error& error, Outcome* outcome) {
+  if (status != error.code || std::strlen(error.text) < 8) {
+    std::fprintf(stderr, "refused with %s and no reason: '%s'\n", husk_status_name(status),
+                 error.text);
+    std::abort();
+  }
+  outcome->reason = error.text;
+}
+
+void run(husk_session* session, const husk_program* program, uint32_t function, int64_t extra,
+         Outcome* outcome) {
+  husk_error error = {};
+  Values in, out;
+  const uint32_t inputs = husk_program_input_count(program, function);
+  const uint32_t outputs = husk_program_output_count(program, function);
+  if (inputs > 64 || outputs > 64) return;
+  in.tensors.reserve(inputs);
+  out.tensors.reserve(outputs);
+  in.shapes.reserve(2 * inputs);
+  out.shapes.reserve(2 * outputs);
+  bool dynamic = false;
+  for (uint32_t i = 0; i < inputs; ++i) {
+    husk_value_info info = HUSK_VALUE_INFO_INIT;
+    if (husk_program_input(program, function, i, &info, &error) != HUSK_OK) std::abort();
+    std::vector<int64_t> sizes;
+    for (int32_t d = 0; d < info.rank; ++d) {
+      const int64_t low = info.ranges[2 * d], high = info.ranges[2 * d + 1];
+      dynamic = dynamic || low != high;
+      sizes.push_back(high - low >= extra || high < low ? low + extra : low);
+    }
+    if (!in.add(info, sizes, {})) return;
+  }
+  if (extra == 3 && !dynamic) return;  // the shapes are those of the call before
+  husk_status status = husk_session_resize(session, function, in.values.data(), inputs, &error);
+  if (status != HUSK_OK) return refuse(status, error, outcome);
+  for (uint32_t i = 0; i < outputs; ++i) {
+    husk_value_info info = HUSK_VALUE_INFO_INIT;
+    if (husk_program_output(program, function, i, &info, &error) != HUSK_OK) std::abort();
+    std::vector<int64_t> sizes(static_cast<size_t>(info.rank)), strides(sizes.size());
+    // An output whose shape depends on data is in memory of the session. So are all outputs of the
+    // last shape.
+    if (info.kind == HUSK_VALUE_TENSOR &&
+        (husk_session_output_shape(session, function, i, sizes.data(), strides.data(), &error) !=
+             HUSK_OK ||
+         extra == 1))
+      info.kind = HUSK_VALUE_NONE;
+    for (int64_t stride : strides)
+      if (stride < 0) return;
+    if (!out.add(info, sizes, strides)) return;
+  }
+  for (int i = 0; i < 2; ++i) {
+    status = husk_session_run(session, function, nullptr, in.values.data(), inputs,
+                              out.values.data(), outputs, &error);
+    if (status == HUSK_OK)
+      ++outcome->finished;
+    else
+      refuse(status, error, outcome);
+  }
+}
+
+husk_engine* new_engine(PortKind port) {
+  husk_error error = {};
+  husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
+  const bool checking = port == PortKind::checking;
+  options.port = checking ? checking_port() : husk_port_host();
+  options.allow_host_images = checking;
+  options.require_op_contracts = !checking;
+  options.max_metadata_bytes = 1 << 20;
+  options.max_state_bytes = 1 << 20;
+  husk_engine* engine = nullptr;
+  if (husk_engine_create(&options, &engine, &error) != HUSK_OK) std::abort();
+  if (!checking) {
+    add_counted_ops(engine);
+    return engine;
+  }
+  uint32_t count = 0;
+  const husk_op* ops = husk_host_ops(&count);
+  for (uint32_t i = 0; i < count; ++i) {
+    husk_op op = touching_op(ops[i].name);
+    op.contract = ops[i].contract;
+    if (husk_engine_add_op(engine, &op, &error) != HUSK_OK) std::abort();
+  }
+  for (const char* name : {"test::op", "test::op:sizes"}) {
+    const husk_op op = touching_op(name);
+    if (husk_engine_add_op(engine, &op, &error) != HUSK_OK) std::abort();
+  }
+  return engine;
+}
+
+// The engine of a port. It lives as long as the process: whatever a file did, it stays usable.
+husk_engine* engine_of(PortKind port) {
+  static husk_engine* const engines[] = {new_engine(PortKind::checking),
+                                         new_engine(PortKind::host)};
+  return engines[static_cast<int>(port)];
+}
+
+}  // namespace
+
+Outcome run_artifact(const Artifact& artifact, PortKind port) {
+  Outcome outcome;
+  husk_error error = {};
+  husk_status status = husk_program_verify(artifact.data, artifact.size, &error);
+  if (status != HUSK_OK) {
+    refuse(status, error, &outcome);
+    return outcome;
+  }
+  husk_engine* engine = engine_of(port);
+  const size_t live_before = live();
+  husk_program* program = nullptr;
+  husk_session* session = nullptr;
+  outcome.stage = Stage::open;
+  status = husk_program_load(engine, artifact.data, artifact.size, nullptr, nullptr, &program,
+                             &error);
+  if (status == HUSK_OK) {
+    husk_session_options small = HUSK_SESSION_OPTIONS_INIT;
+    small.bound_limit = 1 << 20;
+    small.memory_limit = 1 << 22;
+    small.loop_limit = 20;
+    small.copy_misaligned = 1;
+    outcome.stage = Stage::session;
+    // The port allocates constants and state, so it knows all memory that a step may access.
+    status = husk_session_create(program, &small, &session, &error);
+  }
+  if (status == HUSK_OK) {
+    outcome.stage = Stage::run;
+    const uint32_t functions = husk_program_function_count(program);
+    for (uint32_t f = 0; f < functions && f < 4; ++f)
+      for (int64_t extra : {0, 3, 1}) run(session, program, f, extra, &outcome);
+  } else {
+    refuse(status, error, &outcome);
+  }
+  husk_session_release(session);
+  husk_program_release(program);
+  forget();
+  if (live() != live_before) std::abort();
+  return outcome;
+}
+
+}  // namespace husk::fuzz
