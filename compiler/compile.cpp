@@ -1,8 +1,5 @@
 #include "compile.h"
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <new>
 #include <system_error>
 
@@ -14,6 +11,7 @@
 #include "passes/order_placement.h"
 #include "read/artifact.h"
 #include "write/artifact.h"
+#include "write/output_file.h"
 
 namespace husk::compiler {
 namespace {
@@ -67,8 +65,7 @@ std::string read_text(const std::filesystem::path& path) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-std::vector<uint8_t> in_memory(std::string_view text, const std::filesystem::path& root) {
-  const Compiled compiled = build(text, root);
+std::vector<uint8_t> in_memory(const Compiled& compiled) {
   std::vector<uint8_t> out;
   out.reserve(compiled.summary.file_bytes);
   write_artifact(compiled.metadata, compiled.sources.blobs(), [&](std::span<const uint8_t> bytes) {
@@ -76,50 +73,6 @@ std::vector<uint8_t> in_memory(std::string_view text, const std::filesystem::pat
   });
   return out;
 }
-
-// A file with a temporary name, which gets its final name after it is complete. The destructor
-// removes it otherwise.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::filesystem::path& path)
-      : path_(path), temporary_path_(path.string() + ".part") {
-    file_ = fopen(temporary_path_.c_str(), "wb");
-    if (!file_) fail({}, "cannot write {}: {}", temporary_path_.string(), strerror(errno));
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile() {
-    if (file_) fclose(file_);
-    std::error_code ignored;
-    if (!renamed_) std::filesystem::remove(temporary_path_, ignored);
-  }
-
-  void write(std::span<const uint8_t> bytes) {
-    if (!bytes.empty() && fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size())
-      fail_to_write();
-  }
-  const std::filesystem::path& close() {
-    FILE* file = file_;
-    file_ = nullptr;
-    if (fclose(file) != 0) fail_to_write();
-    return temporary_path_;
-  }
-  void rename_to_final() {
-    std::error_code error;
-    std::filesystem::rename(temporary_path_, path_, error);
-    if (error) fail({}, "cannot write {}: {}", path_.string(), error.message());
-    renamed_ = true;
-  }
-
- private:
-  [[noreturn]] void fail_to_write() {
-    fail({}, "cannot write {}: {}", temporary_path_.string(), strerror(errno));
-  }
-
-  std::filesystem::path path_, temporary_path_;
-  FILE* file_ = nullptr;
-  bool renamed_ = false;
-};
 
 // Applies the runtime's verifier, so that no file leaves the compiler that the runtime would
 // refuse.
@@ -146,11 +99,11 @@ std::string describe(const Error& error, std::string_view name) {
 
 Result<std::vector<uint8_t>> compile_text(std::string_view text,
                                           const std::filesystem::path& root) {
-  return guarded([&] { return in_memory(text, root); });
+  return guarded([&] { return in_memory(build(text, root)); });
 }
 
 Result<std::vector<uint8_t>> compile(const std::filesystem::path& path) {
-  return guarded([&] { return in_memory(read_text(path), path.parent_path()); });
+  return guarded([&] { return in_memory(build(read_text(path), path.parent_path())); });
 }
 
 Result<Summary> compile_file(const std::filesystem::path& path, const std::filesystem::path& out,
@@ -160,11 +113,19 @@ Result<Summary> compile_file(const std::filesystem::path& path, const std::files
     if (std::filesystem::equivalent(path, out, none))
       fail({}, "the output would overwrite the input");
     const Compiled compiled = build(read_text(path), root.empty() ? path.parent_path() : root);
-    TemporaryFile file(out);
+    if (is_stream(out)) {  // it cannot be read again
+      const std::vector<uint8_t> artifact = in_memory(compiled);
+      verify(artifact);
+      OutputFile file(out);
+      file.write(artifact);
+      file.finish();
+      return compiled.summary;
+    }
+    OutputFile file(out);
     write_artifact(compiled.metadata, compiled.sources.blobs(),
                    [&](std::span<const uint8_t> bytes) { file.write(bytes); });
     verify_file(file.close());
-    file.rename_to_final();
+    file.finish();
     return compiled.summary;
   });
 }
@@ -173,13 +134,12 @@ Result<uint64_t> compile_object(const std::filesystem::path& path, const std::fi
                                 const std::filesystem::path& root, const std::string& symbol,
                                 Machine machine) {
   return guarded([&] {
-    const std::vector<uint8_t> artifact = in_memory(read_text(path),
-                                                    root.empty() ? path.parent_path() : root);
+    const std::vector<uint8_t> artifact = in_memory(
+        build(read_text(path), root.empty() ? path.parent_path() : root));
     verify(artifact);
-    TemporaryFile file(out);
+    OutputFile file(out);
     file.write(make_object(artifact, symbol, machine));
-    file.close();
-    file.rename_to_final();
+    file.finish();
     return static_cast<uint64_t>(artifact.size());
   });
 }

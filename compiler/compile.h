@@ -47,7 +47,8 @@ Result<std::vector<uint8_t>> compile_text(std::string_view text, const std::file
 Result<std::vector<uint8_t>> compile(const std::filesystem::path& path);
 
 // Compiles the file `path` to the file `out`. Constants are mapped and written in parts, so they
-// need no memory of their own. If an error occurs, `out` is unchanged. Paths in the text are
+// need no memory of their own. The output is written beside `out` and renamed, so that `out` is
+// unchanged if an error occurs; a pipe or a device is written directly. Paths in the text are
 // relative to `root`, or to the folder of `path` if `root` is empty.
 Result<Summary> compile_file(const std::filesystem::path& path, const std::filesystem::path& out,
                              const std::filesystem::path& root = {});

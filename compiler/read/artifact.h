@@ -21,7 +21,8 @@ class Artifact {
   static std::unique_ptr<Artifact> view(std::span<const uint8_t> bytes, std::string& error);
 
   const fb::Program& program() const { return *file_.program(); }
-  std::string content_hash() const;  // hexadecimal
+  const uint8_t* hash() const { return file_.content_hash(); }  // the content hash, 32 bytes
+  std::string content_hash() const;                             // hexadecimal
   uint32_t minor() const { return file_.minor(); }
   uint64_t size() const { return file_.size(); }
   // Bytes from the blob base to the end of the file, including padding.

@@ -5,6 +5,7 @@
 #include "read/artifact.h"
 #include "read/report.h"
 #include "tools/command_line.h"
+#include "write/output_file.h"
 
 #if defined(__aarch64__)
 #define HUSK_MACHINE "aarch64"
@@ -55,6 +56,7 @@ int write_object(const Arguments& a) {
   const std::string symbol = a.symbol.empty() ? symbol_of(a.output) : a.symbol;
   const auto size = compile_object(a.input, a.output, a.root, symbol, *machine_of(a.machine));
   if (const Error* error = std::get_if<Error>(&size)) return refuse(*error, a.input);
+  if (is_stream(a.output)) return 0;
   fmt::print("{}: an artifact of {} bytes for {}: extern const unsigned char {}[];\n", a.output,
              std::get<uint64_t>(size), a.machine, symbol);
   return 0;
@@ -63,6 +65,7 @@ int write_object(const Arguments& a) {
 int write_artifact(const Arguments& a) {
   const auto result = compile_file(a.input, a.output, a.root);
   if (const Error* error = std::get_if<Error>(&result)) return refuse(*error, a.input);
+  if (is_stream(a.output)) return 0;  // the text would mix with the artifact on /dev/stdout
   const Summary& s = std::get<Summary>(result);
   if (a.print_lowered)
     if (const int status = print_report(a.output, report_code)) return status;
@@ -97,7 +100,8 @@ int main(int argc, char** argv) {
                "huskc"};
   app.add_option("input", a.input, "The program, model.hir")->required();
   app.add_option("-o,--output", a.output,
-                 "The file to write, model.husk; may be left out with --print");
+                 "The file to write, model.husk; may be left out with --print. A pipe or a device, "
+                 "such as /dev/stdout, gets the bytes and nothing else");
   app.add_option("--root", a.root,
                  "The folder that paths in the program are relative to (default: that of the "
                  "input)");
@@ -128,5 +132,8 @@ int main(int argc, char** argv) {
     return husk::tools::usage_error(app, "--symbol and --machine need --emit=obj");
   if (a.emit == "obj" && a.print_lowered)
     return husk::tools::usage_error(app, "--print-lowered needs --emit=husk");
+  if (a.print_lowered && is_stream(a.output))
+    return husk::tools::usage_error(app, "--print-lowered needs a regular file as the output");
+  remove_output_on_signals();
   return run(a);
 }

@@ -12,6 +12,17 @@ foreach(folder runtime ports/host ports/cuda)
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
 endforeach()
 
+if(TARGET husk_signature)
+  install(TARGETS husk_signature EXPORT husk_signature
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
+  install(TARGETS husk_signature_static EXPORT husk_signature
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/runtime/signature/include/
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
+  install(EXPORT husk_signature NAMESPACE husk:: FILE huskSignatureTargets.cmake
+    DESTINATION ${package_dir} COMPONENT dev)
+endif()
+
 # husk.h uses this copy of dlpack.h if the compiler does not find <dlpack/dlpack.h>.
 install(FILES ${HUSK_DLPACK_INCLUDE}/dlpack/dlpack.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/husk COMPONENT dev)

@@ -1,6 +1,6 @@
 """Checks compiler/CLI.md: its commands run, and it lists exactly the options of the tools.
 
-python cli_page.py FOLDER    FOLDER contains huskc, husk-dump and husk-run
+python cli_page.py FOLDER    FOLDER contains all tools
 """
 
 import os
@@ -26,8 +26,12 @@ def table_options(section):
   return {option for row in rows for option in OPTION.findall(row.split(" | ")[0])}
 
 
-def help_options(tool):
-  text = subprocess.run([tool, "--help"], capture_output=True, text=True, check=True).stdout
+def help_options(*command):
+  """The options of a tool and of its subcommands."""
+  text = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+  names = re.findall(r"^  (\w+)  ", text.partition("\nSubcommands:\n")[2], re.MULTILINE)
+  if names:
+    return set().union(*(help_options(*command, name) for name in names))
   lines = (line for line in text.splitlines() if re.match(r" +-", line))
   return {option for line in lines for option in OPTION.findall(line.strip().split("  ")[0])}
 

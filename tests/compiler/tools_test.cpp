@@ -69,6 +69,33 @@ TEST_F(Tools, ErrorsNameThePlace) {
   EXPECT_FALSE(std::filesystem::exists(husk));
 }
 
+// huskc handles the signal of a size limit itself.
+TEST_F(Tools, AFullDiskIsAnErrorAndLeavesTheOldFile) {
+  folder.file("model.husk", "old");
+  const Outcome got = run("ulimit -f 1; " HUSKC " " + hir + " -o " + husk);
+  EXPECT_EQ(got.status, 1);
+  EXPECT_EQ(got.text, hir + ": cannot write " + husk + ": File too large\n");
+  EXPECT_EQ(folder.read("model.husk"), "old");
+}
+
+TEST_F(Tools, OutputsThatAreNoRegularFiles) {
+  ASSERT_EQ(huskc(hir + " -o " + husk).status, 0);
+  const std::string bytes = folder.read("model.husk");
+  EXPECT_EQ(huskc(hir + " -o /dev/stdout").text, bytes);  // a pipe
+  EXPECT_EQ(huskc(hir + " -o /dev/stdout | cat").text, bytes);
+  // A file that is open already is written, and not replaced.
+  const std::string copy = (folder.path() / "copy.husk").string();
+  EXPECT_EQ(run("exec 3<>" + copy + "; " HUSKC " " + hir + " -o /dev/fd/3; cat <&3").text, bytes);
+  const Outcome none = huskc(hir + " -o /dev/null");
+  EXPECT_EQ(none.text, "");
+  EXPECT_EQ(none.status, 0);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  const Outcome full = huskc(hir + " -o /dev/full");
+  EXPECT_EQ(full.status, 1);
+  EXPECT_EQ(full.text, hir + ": cannot write /dev/full: No space left on device\n");
+  EXPECT_EQ(huskc(hir + " --emit=obj -o /dev/stdout").text.substr(1, 3), "ELF");
+}
+
 // Every mistake of a command line is one line that says what is allowed, and exit code 2.
 void expect_usage_error(const Outcome& outcome, const std::string& text) {
   EXPECT_EQ(outcome.status, 2) << outcome.text;
@@ -89,6 +116,8 @@ TEST_F(Tools, RefuseWrongCommandLines) {
   expect_usage_error(huskc(hir + " -o " + husk + " --symbol=x"), "need --emit=obj");
   expect_usage_error(huskc(hir + " -o " + husk + " --emit=obj --print-lowered"),
                      "--print-lowered needs --emit=husk");
+  expect_usage_error(huskc(hir + " -o /dev/null --print-lowered"),
+                     "--print-lowered needs a regular file as the output");
   EXPECT_FALSE(std::filesystem::exists(husk));
   expect_usage_error(dump(""), "husk-dump: file is required; see --help");
   expect_usage_error(dump(husk + " --output=svgg"),

@@ -1,11 +1,20 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstring>
+#include <fstream>
+#include <thread>
 
 #include <husk/husk.h>
 
 #include "program.h"
 #include "read/artifact.h"
+#include "write/output_file.h"
 
 namespace husk::test {
 namespace {
@@ -25,6 +34,24 @@ image i1 gpu cubin "k.so"
 image i2 gpu ptx "k.ptx"
 function f { variant cpu { return () } }
 )";
+
+// The number of files that are in the folder of a test at its beginning.
+constexpr int kFilesOfTest = 4;
+
+int files_of(const Folder& folder) {
+  const std::filesystem::directory_iterator all(folder.path());
+  return static_cast<int>(std::distance(begin(all), end(all)));
+}
+
+// Calls `work` in a process of its own, and returns how that process ended, as waitpid tells it.
+template <class F>
+int status_of_process(F work) {
+  const pid_t child = fork();
+  if (child == 0) _exit(work());
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return status;
+}
 
 class Write : public ::testing::Test {
  protected:
@@ -82,7 +109,7 @@ TEST_F(Write, ToAFileAsToMemory) {
   EXPECT_EQ(s.image_bytes, 113u);
   EXPECT_EQ(s.constant_bytes, 15u);
   EXPECT_EQ(s.file_bytes, memory.size());
-  EXPECT_FALSE(std::filesystem::exists(folder.path() / "model.husk.part"));
+  EXPECT_EQ(files_of(folder), kFilesOfTest + 1);
 }
 
 TEST_F(Write, AFailureLeavesTheOldFile) {
@@ -92,6 +119,109 @@ TEST_F(Write, AFailureLeavesTheOldFile) {
   ASSERT_TRUE(std::holds_alternative<Error>(made));
   EXPECT_EQ(std::get<Error>(made).line, 1u);
   EXPECT_EQ(folder.read("model.husk"), "old");
+}
+
+// A disk that is full after any number of bytes is an error, and the old file stays. The size limit
+// of a process stands in for the disk.
+TEST_F(Write, AFullDiskLeavesTheOldFile) {
+  folder.file("model.husk", "old");
+  const uint64_t size = compiled(kBlobs, folder.path()).size();
+  const std::string in = (folder.path() / "model.hir").string();
+  const std::string out = (folder.path() / "model.husk").string();
+  std::vector<uint64_t> limits = {size - 1};
+  for (uint64_t limit = 0; limit < size + 1000; limit += 999) limits.push_back(limit);
+  for (const uint64_t limit : limits) {
+    SCOPED_TRACE(limit);
+    const int status = status_of_process([&] {
+      signal(SIGXFSZ, SIG_IGN);
+      const rlimit most = {limit, limit};
+      setrlimit(RLIMIT_FSIZE, &most);
+      const auto made = compile_file(in, out);
+      const Error* error = std::get_if<Error>(&made);
+      if (!error) return 1;
+      return error->text == "cannot write " + out + ": File too large" ? 2 : 3;
+    });
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), limit < size ? 2 : 1);
+    EXPECT_EQ(folder.read("model.husk") == "old", limit < size);
+    EXPECT_EQ(files_of(folder), kFilesOfTest + 1);  // no temporary file
+  }
+}
+
+TEST_F(Write, AFolderThatMayNotBeWrittenLeavesTheOldFile) {
+  folder.file("model.husk", "old");
+  std::filesystem::permissions(folder.path(), std::filesystem::perms(0555));
+  const int status = status_of_process([&] {
+    if (geteuid() == 0 && seteuid(65534) != 0) return 2;
+    const auto made = compile_file(folder.path() / "model.hir", folder.path() / "model.husk");
+    const Error* error = std::get_if<Error>(&made);
+    return error && error->text.find("beside it: Permission denied") != std::string::npos ? 0 : 1;
+  });
+  EXPECT_EQ(status, 0);
+  std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
+  EXPECT_EQ(folder.read("model.husk"), "old");
+}
+
+TEST_F(Write, ASignalRemovesTheTemporaryFile) {
+  folder.file("model.husk", "old");
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    const int status = status_of_process([&] {
+      remove_output_on_signals();
+      OutputFile file(folder.path() / "model.husk");
+      file.write(std::vector<uint8_t>(100000));
+      if (files_of(folder) != kFilesOfTest + 2) return 1;
+      raise(number);
+      return 2;
+    });
+    ASSERT_TRUE(WIFSIGNALED(status)) << WEXITSTATUS(status);
+    EXPECT_EQ(WTERMSIG(status), number);
+    EXPECT_EQ(folder.read("model.husk"), "old");
+    EXPECT_EQ(files_of(folder), kFilesOfTest + 1);
+  }
+}
+
+// A program that has the old file open keeps its content, and the new file has the permissions of
+// the old one. A symbolic link stays a link.
+TEST_F(Write, ReplacesTheFileAndNotItsContent) {
+  const std::filesystem::path file = folder.file("old.husk", "old"),
+                              link = folder.path() / "model.husk";
+  std::filesystem::permissions(file, std::filesystem::perms(0640));
+  std::filesystem::create_symlink("old.husk", link);
+  std::ifstream open_before(file, std::ios::binary);
+  const auto made = compile_file(folder.path() / "model.hir", link);
+  ASSERT_TRUE(std::holds_alternative<Summary>(made));
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(open_before), {}), "old");
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(std::filesystem::status(file).permissions(), std::filesystem::perms(0640));
+  EXPECT_EQ(folder.read("old.husk").size(), std::get<Summary>(made).file_bytes);
+  EXPECT_EQ(files_of(folder), kFilesOfTest + 2);
+}
+
+// Two compilers that write the same output do not disturb each other.
+TEST_F(Write, TheTemporaryNameIsFree) {
+  const std::string taken = fmt::format("model.husk.{}-0.part", getpid());
+  folder.file(taken, "of somebody else");
+  const auto made = compile_file(folder.path() / "model.hir", folder.path() / "model.husk");
+  ASSERT_TRUE(std::holds_alternative<Summary>(made));
+  EXPECT_EQ(folder.read(taken), "of somebody else");
+  EXPECT_EQ(files_of(folder), kFilesOfTest + 2);
+}
+
+TEST_F(Write, ToAPipe) {
+  const std::filesystem::path fifo = folder.path() / "fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  std::string got;
+  std::thread reader([&] {
+    std::ifstream file(fifo, std::ios::binary);
+    got.assign(std::istreambuf_iterator<char>(file), {});
+  });
+  const auto made = compile_file(folder.path() / "model.hir", fifo);
+  reader.join();
+  EXPECT_TRUE(std::holds_alternative<Summary>(made));
+  const auto memory = compiled(kBlobs, folder.path());
+  EXPECT_EQ(got, std::string(memory.begin(), memory.end()));
+  EXPECT_TRUE(std::filesystem::is_fifo(fifo));
+  EXPECT_EQ(files_of(folder), kFilesOfTest + 1);
 }
 
 TEST_F(Write, NamesFilesThatCannotBeUsed) {
@@ -106,7 +236,9 @@ TEST_F(Write, NamesFilesThatCannotBeUsed) {
   EXPECT_EQ(error(path + "/model.hir", path + "/model.hir"),
             "the output would overwrite the input");
   EXPECT_EQ(error(path + "/model.hir", path + "/no/a"),
-            "cannot write " + path + "/no/a.part: No such file or directory");
+            "cannot write " + path +
+                "/no/a: no file can be created beside it: No such file or directory");
+  EXPECT_EQ(error(path + "/model.hir", path), "cannot write " + path + ": Is a directory");
 }
 
 TEST_F(Write, ImagesMustHaveTheStatedFormat) {

@@ -71,6 +71,22 @@ project static_c c_static
 needed=$(readelf -d static_c/c_static find_package/c_static | grep NEEDED)
 [[ $needed != *libhusk* && $needed != *libstdc++* ]] || fail "static programs need: $needed"
 
+if [[ -e $lib/libhusk_signature.so ]]; then
+  echo "== signatures"
+  "$prefix/bin/husk-sign" keygen --secret release.key --public release.pub
+  "$prefix/bin/husk-sign" sign matmul.husk --secret release.key
+  cmake -G Ninja -S "$tests/signature" -B signature -DCMAKE_PREFIX_PATH="$prefix" \
+    -DHUSK_SOURCE="$source" >signature.log 2>&1 && cmake --build signature >>signature.log 2>&1 ||
+    { cat signature.log; fail "signature: build"; }
+  for program in signed_shared signed_static; do
+    [[ $("signature/$program" matmul.husk release.pub) == "matmul.husk is signed"* ]] ||
+      fail "$program does not open a signed artifact"
+    cases=$((cases + 1))
+  done
+  symbols=$(nm -D --defined-only "$lib/libhusk_signature.so" | grep -v ' husk_signature_' || true)
+  [[ -z $symbols ]] || fail "libhusk_signature exports $symbols"
+fi
+
 echo "== pkg-config"
 export PKG_CONFIG_PATH=$lib/pkgconfig
 [[ $(pkg-config --modversion husk) == "$version" ]] || fail "husk.pc has another version"

@@ -10,14 +10,13 @@ import logging
 import os
 import pathlib
 import re
-import shutil
 import tempfile
 import time
 import types
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import hir
+from . import hir, output
 from .cuda import descriptors, user_kernels
 from .errors import within
 from .hir import huskc
@@ -145,8 +144,7 @@ def export(
     )
     artifact = folder / "model.husk"
     huskc.compile(text, artifact)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(artifact, path)
+    output.place(artifact, path)
   return path
 
 

@@ -1,0 +1,28 @@
+"""Puts an artifact in its place."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+
+
+def place(artifact: pathlib.Path, path: pathlib.Path) -> None:
+  """Copies the file `artifact` beside `path` and renames the copy to `path`. A failure or an
+  interrupt therefore leaves an old file as it was, and a program that has the old file open keeps
+  its content. If `path` is a FIFO or a device, the bytes are written to it."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  if path.exists() and not path.is_file():
+    with open(artifact, "rb") as source, open(path, "wb") as sink:
+      shutil.copyfileobj(source, sink)
+    return
+  target = path.resolve()  # so that a symbolic link stays a link
+  part = target.with_name(f"{target.name}.{os.getpid()}.part")
+  try:
+    shutil.copyfile(artifact, part)
+    if target.exists():
+      shutil.copymode(target, part)
+    os.replace(part, target)
+  except BaseException:
+    part.unlink(missing_ok=True)
+    raise

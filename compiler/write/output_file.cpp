@@ -1,0 +1,122 @@
+#include "write/output_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <system_error>
+
+#include "ir/compile_error.h"
+
+namespace husk::compiler {
+namespace {
+
+// The name of the temporary file that exists now, for the signal handler; null if there is none.
+std::atomic<const char*> temporary_name{nullptr};
+static_assert(std::atomic<const char*>::is_always_lock_free);
+
+// SA_RESETHAND has restored the default action, which the second signal carries out.
+void remove_and_end(int signal) {
+  if (const char* name = temporary_name.load()) unlink(name);
+  raise(signal);
+}
+
+}  // namespace
+
+bool is_stream(const std::filesystem::path& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) return false;
+  const std::string& name = path.native();
+  const bool open_file = name.starts_with("/dev/std") || name.starts_with("/dev/fd/") ||
+                         name.starts_with("/proc/");
+  return open_file || !S_ISREG(info.st_mode);
+}
+
+OutputFile::OutputFile(const std::filesystem::path& path) : path_(path) {
+  if (is_stream(path_)) {
+    file_ = fopen(path_.c_str(), "wb");
+    if (!file_) fail_to_write(errno);
+    return;
+  }
+  std::error_code missing;
+  const std::filesystem::path target = std::filesystem::canonical(path, missing);
+  if (!missing) path_ = target;
+  open_temporary();
+}
+
+// The name has the number of the process, so that two compilers may write the same output.
+void OutputFile::open_temporary() {
+  struct stat old;
+  const bool exists = stat(path_.c_str(), &old) == 0;
+  int file = -1;
+  for (int n = 0; file < 0; ++n) {
+    temporary_path_ = fmt::format("{}.{}-{}.part", path_.native(), getpid(), n);
+    temporary_name = temporary_path_.c_str();
+    file = open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file >= 0) break;
+    const int code = errno;
+    temporary_name = nullptr;
+    temporary_path_.clear();
+    if (code != EEXIST)
+      fail({}, "cannot write {}: no file can be created beside it: {}", path_.native(),
+           strerror(code));
+  }
+  if (exists) (void)fchmod(file, old.st_mode & 0777);
+  file_ = fdopen(file, "wb");
+  if (file_) return;
+  const int code = errno;
+  ::close(file);
+  unlink(temporary_path_.c_str());
+  temporary_name = nullptr;
+  fail_to_write(code);
+}
+
+OutputFile::~OutputFile() {
+  if (file_) fclose(file_);
+  if (temporary_path_.empty()) return;
+  unlink(temporary_path_.c_str());
+  temporary_name = nullptr;
+}
+
+void OutputFile::write(std::span<const uint8_t> bytes) {
+  if (!bytes.empty() && fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size())
+    fail_to_write(errno);
+}
+
+const std::filesystem::path& OutputFile::close() {
+  FILE* file = file_;
+  file_ = nullptr;
+  if (fclose(file) != 0) fail_to_write(errno);
+  return temporary_path_.empty() ? path_ : temporary_path_;
+}
+
+void OutputFile::finish() {
+  if (file_) close();
+  if (temporary_path_.empty()) return;
+  if (rename(temporary_path_.c_str(), path_.c_str()) != 0) fail_to_write(errno);
+  temporary_name = nullptr;
+  temporary_path_.clear();
+}
+
+void OutputFile::fail_to_write(int code) const {
+  fail({}, "cannot write {}: {}", path_.native(), strerror(code));
+}
+
+void remove_output_on_signals() {
+  struct sigaction action = {};
+  action.sa_handler = remove_and_end;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction old;
+    // A signal that the parent process ignores, as nohup does, stays ignored.
+    if (sigaction(number, nullptr, &old) == 0 && old.sa_handler != SIG_IGN)
+      sigaction(number, &action, nullptr);
+  }
+  signal(SIGXFSZ, SIG_IGN);
+}
+
+}  // namespace husk::compiler

@@ -1,0 +1,114 @@
+"""An artifact gets its name when it is complete; whatever fails, an old file stays as it was."""
+
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import threading
+
+import built_tools
+import pytest
+from husk import output
+
+
+@pytest.fixture
+def artifact(tmp_path):
+  path = tmp_path / "kept" / "model.husk"
+  path.parent.mkdir()
+  path.write_bytes(b"new" * 100000)
+  return path
+
+
+@pytest.fixture
+def old(tmp_path):
+  path = tmp_path / "out" / "model.husk"
+  path.parent.mkdir()
+  path.write_bytes(b"old")
+  return path
+
+
+def names(path):
+  return sorted(one.name for one in path.parent.iterdir())
+
+
+def test_replaces_the_file_and_not_its_content(artifact, old):
+  old.chmod(0o640)
+  with open(old, "rb") as opened:
+    output.place(artifact, old)
+    assert opened.read() == b"old"
+  assert old.read_bytes() == artifact.read_bytes() and names(old) == ["model.husk"]
+  assert stat.S_IMODE(old.stat().st_mode) == 0o640
+
+
+def test_makes_the_folder(artifact, tmp_path):
+  output.place(artifact, tmp_path / "a" / "b" / "model.husk")
+  assert (tmp_path / "a" / "b" / "model.husk").read_bytes() == artifact.read_bytes()
+
+
+def test_a_link_stays_a_link(artifact, old):
+  link = old.with_name("link.husk")
+  link.symlink_to("model.husk")
+  output.place(artifact, link)
+  assert link.is_symlink() and old.read_bytes() == artifact.read_bytes()
+
+
+@pytest.mark.parametrize("room", (0, 1, 4096, 299999))
+def test_a_full_disk_leaves_the_old_file(room, artifact, old):
+  """The size limit of a process stands in for the disk. Python ignores SIGXFSZ."""
+  assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+  try:
+    with pytest.raises(OSError, match="File too large"):
+      output.place(artifact, old)
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+  assert old.read_bytes() == b"old" and names(old) == ["model.husk"]
+
+
+def test_an_interrupt_leaves_the_old_file(artifact, old, monkeypatch):
+  def interrupted(*_):
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(os, "replace", interrupted)
+  with pytest.raises(KeyboardInterrupt):
+    output.place(artifact, old)
+  assert old.read_bytes() == b"old" and names(old) == ["model.husk"]
+
+
+def test_a_fifo_and_a_device_are_written_directly(artifact, tmp_path):
+  fifo = tmp_path / "fifo"
+  os.mkfifo(fifo)
+  got = []
+  reader = threading.Thread(target=lambda: got.append(fifo.read_bytes()))
+  reader.start()
+  output.place(artifact, fifo)
+  reader.join()
+  assert got == [artifact.read_bytes()] and stat.S_ISFIFO(fifo.stat().st_mode)
+  with pytest.raises(OSError, match="No space left on device"):
+    output.place(artifact, type(fifo)("/dev/full"))
+
+
+def test_export_uses_it(tmp_path):
+  """An export in a process of its own, in which no file can be renamed."""
+  built_tools.built("huskc")
+  script = (
+    "import os, sys, husk, torch\n"
+    "def full(*_): raise OSError(28, 'No space left on device')\n"
+    "os.replace = full\n"
+    "husk.export(torch.nn.Identity(), (torch.randn(3),), sys.argv[1])\n"
+  )
+  (tmp_path / "model.husk").write_bytes(b"old")
+  environment = dict(os.environ, PYTHONPATH=str(built_tools.ROOT / "compiler" / "torch"))
+  done = subprocess.run(
+    [sys.executable, "-c", script, str(tmp_path / "model.husk")],
+    capture_output=True,
+    text=True,
+    env=environment,
+  )
+  assert done.returncode == 1 and "output.py" in done.stderr, done.stderr
+  assert "No space left on device" in done.stderr
+  assert (tmp_path / "model.husk").read_bytes() == b"old"
+  assert names(tmp_path / "model.husk") == ["model.husk"]
