@@ -71,7 +71,11 @@ TEST(Api, ASessionNarrowsBounds) {
   EXPECT_EQ(husk_session_set_range(m.session, 0, 0, 1, 0, 8, &m.error), HUSK_INVALID_ARGUMENT);
   EXPECT_NE(std::strstr(m.error.text, "does not lie in the file's, 1..1000"), nullptr)
       << m.error.text;
+  EXPECT_EQ(husk_session_set_range(m.session, 0, 0, 1, 1, 1001, &m.error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_session_set_range(m.session, 0, 0, 1, 8, 7, &m.error), HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(husk_session_set_range(m.session, 0, 0, 2, 1, 8, &m.error), HUSK_INVALID_ARGUMENT);
+  EXPECT_NE(std::strstr(m.error.text, "input 'x' has no dim 2 with a range"), nullptr)
+      << m.error.text;
   EXPECT_EQ(husk_session_set_range(m.session, 0, 1, 0, 1, 8, &m.error), HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(husk_session_set_range(m.session, 2, 0, 0, 1, 8, &m.error), HUSK_INVALID_ARGUMENT);
 }
@@ -90,6 +94,7 @@ TEST(Api, TheArenaMayBeLent) {
   EXPECT_EQ(bytes, 16000u);
   alignas(256) static uint8_t memory[16384 + 256];
   EXPECT_EQ(husk_session_set_arena(m.session, memory + 8, bytes, &m.error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_session_set_arena(m.session, nullptr, bytes, &m.error), HUSK_INVALID_ARGUMENT);
   for (uint8_t* arena : {memory, memory + 256}) {
     ASSERT_EQ(husk_session_set_arena(m.session, arena, bytes, &m.error), HUSK_OK) << m.error.text;
     ASSERT_EQ(m.run({in.value()}, {y.value()}), HUSK_OK) << m.error.text;
@@ -177,6 +182,7 @@ TEST(Api, ConstantsAreUpdated) {
   const husk_constant_update wrong = {7, 0, memory}, empty = {0, 0, nullptr};
   EXPECT_EQ(husk_program_update_constants(m.program, &wrong, 1, &m.error), HUSK_INVALID_ARGUMENT);
   EXPECT_EQ(husk_program_update_constants(m.program, &empty, 1, &m.error), HUSK_INVALID_ARGUMENT);
+  EXPECT_NE(std::strstr(m.error.text, "or its bytes are NULL"), nullptr) << m.error.text;
 }
 
 TEST(Api, StepsAreTraced) {
@@ -194,6 +200,14 @@ TEST(Api, StepsAreTraced) {
   ASSERT_EQ(m.run({in.value()}, {y.value()}), HUSK_OK) << m.error.text;
   EXPECT_EQ(said,
             "0 launch scale model.py:1 t;1 launch add model.py:2 y;2 launch count ;3 launch add ;");
+}
+
+TEST(Api, AnEngineHasAPort) {
+  const husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
+  husk_engine* engine = nullptr;
+  husk_error error = {};
+  EXPECT_EQ(husk_engine_create(&options, &engine, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_NE(std::strstr(error.text, "husk_engine_options.port is NULL"), nullptr) << error.text;
 }
 
 TEST(Api, HandlesAreReleasedInAnyOrder) {

@@ -83,6 +83,9 @@ TEST(Binding, Outputs) {
   expect_text(m.error, "output 'z' has no memory");
   EXPECT_EQ(m.run({x.value()}, {odd.value()}), HUSK_INVALID_INPUT);
   expect_text(m.error, "is not aligned to 64 bytes, which the kernels assume: give it aligned");
+  Tensor spread(HUSK_F32, {2, 2}, nullptr, {3, 1});
+  EXPECT_EQ(m.run({x.value()}, {spread.value()}), HUSK_INVALID_INPUT);
+  expect_text(m.error, "stride 0 of output 'z' is 3, this run gives 2");
   EXPECT_EQ(m.run({x.value()}, {z.value()}), HUSK_OK) << m.error.text;
 }
 
@@ -249,6 +252,135 @@ function f {
     expect_text(m.error, "grid dimension 1 is " + std::to_string(n) + ", outside 0..65535");
   }
   EXPECT_EQ(m.run({integer(0)}, {}), HUSK_OK) << m.error.text;
+}
+
+// A caller may pass no husk_error, also where a step fails.
+TEST(Binding, ErrorsMayBeIgnored) {
+  Machine m(R"(
+function f {
+  input n int
+  variant cpu {
+    buffer t bytes 8 align 64
+    launch count grid (n, 1, 1) (both t)
+    return ()
+  }
+}
+)");
+  const husk_value n = integer(-1);
+  EXPECT_EQ(husk_session_run(m.session, 0, nullptr, &n, 1, nullptr, 0, nullptr),
+            HUSK_INVALID_INPUT);
+}
+
+// A failure in a segment after the first one ends the run.
+TEST(Binding, LaterSegments) {
+  const std::string text = R"(
+function f {
+  input p tensor i64 []
+  output y tensor u8 rank 1
+  output z tensor u8 rank 1
+  output k int
+  variant cpu {
+    buffer p of input bytes 8
+    buffer t bytes 64 align 64
+    read i64 (read p)
+    let n = range(result(0), 0, 100)
+    buffer y of output bytes n
+    buffer z of output bytes n
+    fill u8 (write y, 1)
+    fill u8 (write z, 2)
+    fill u8 (write t[0, n], 3)
+    return (tensor y u8 [n] [1], tensor z u8 [n] [1], int n)
+  }
+}
+)";
+  Machine m(text);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  Tensor p(HUSK_I64, {}), y(HUSK_U8, {64}), z(HUSK_U8, {64});
+  Tensor inside(HUSK_U8, {64}, y.as<uint8_t>() + 32);
+  const auto run = [&](int64_t n, Tensor& second) {
+    y.shape = z.shape = inside.shape = {64};
+    *p.as<int64_t>() = n;
+    return m.run({p.value()}, {y.value(), second.value(), integer(0)});
+  };
+  EXPECT_EQ(run(-1, z), HUSK_INVALID_INPUT);
+  expect_text(m.error, "is outside 0..100");
+  EXPECT_EQ(run(64, inside), HUSK_INVALID_INPUT);
+  expect_text(m.error, "output 'y' overlaps output 'z'");
+  std::vector<uint8_t> room(200);
+  Tensor large(HUSK_U8, {80}, room.data()), larger(HUSK_U8, {80}, room.data() + 100);
+  *p.as<int64_t>() = 80;
+  EXPECT_EQ(m.run({p.value()}, {large.value(), larger.value(), integer(0)}), HUSK_INVALID_INPUT);
+  expect_text(m.error, "a view covers bytes 0 + 80 of the 64");
+  EXPECT_EQ(run(10, z), HUSK_OK) << m.error.text;
+  EXPECT_EQ(m.results[2].as.i, 10);
+}
+
+TEST(Binding, ABufferIsBelow2To48Bytes) {
+  Machine m(R"(
+function f {
+  input x tensor f32 [0..inf]
+  input p tensor i64 []
+  variant cpu {
+    let n = size(x, 0)
+    buffer p of input bytes 8
+    buffer t bytes mul(n, 4) align 64
+    fill f32 (write t, 1.0)
+    read i64 (read p)
+    let k = result(0)
+    buffer d bytes mul(k, 4) align 64
+    fill f32 (write d, 1.0)
+    return ()
+  }
+}
+)");
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  Tensor x(HUSK_F32, {1}), p(HUSK_I64, {});
+  const auto resize = [&](int64_t n) {
+    x.shape[0] = n;
+    return m.resize({x.value(), p.value()});
+  };
+  EXPECT_EQ(resize(int64_t{1} << 47), HUSK_OUT_OF_MEMORY);
+  expect_text(m.error, "buffer 't' would take 562949953421312 bytes");
+  EXPECT_EQ(resize(1), HUSK_OK) << m.error.text;
+  *p.as<int64_t>() = int64_t{1} << 47;
+  EXPECT_EQ(m.run({x.value(), p.value()}, {}), HUSK_OUT_OF_MEMORY);
+  expect_text(m.error, "buffer 'd' would take 562949953421312 bytes");
+  *p.as<int64_t>() = 3;
+  EXPECT_EQ(m.run({x.value(), p.value()}, {}), HUSK_OK) << m.error.text;
+}
+
+// The range of a data-dependent size may be so large that its buffer is placed on demand. The
+// others are planned once.
+TEST(Binding, ALargeRangeOfTheDataIsNoBound) {
+  husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
+  options.bound_limit = 1000;
+  options.memory_limit = 2000;
+  Machine m(R"(
+function f {
+  input p tensor i64 []
+  variant cpu {
+    buffer p of input bytes 8
+    buffer t bytes 1000 align 64
+    fill f32 (write t, 1.0)
+    read i64 (read p)
+    let k = range(result(0), 0, 100000)
+    buffer d bytes mul(k, 8) align 64
+    fill f32 (write d, 1.0)
+    return ()
+  }
+}
+)",
+            Machine::defaults(), &options);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  husk_session_stats stats = HUSK_SESSION_STATS_INIT;
+  ASSERT_EQ(husk_session_stats_get(m.session, 0, &stats, &m.error), HUSK_OK);
+  EXPECT_EQ(stats.bounded, 1u);
+  Tensor p(HUSK_I64, {});
+  *p.as<int64_t>() = 125;
+  EXPECT_EQ(m.run({p.value()}, {}), HUSK_OK) << m.error.text;
+  *p.as<int64_t>() = 200;  // 1600 bytes are below the limit, but the arena counts too
+  EXPECT_EQ(m.run({p.value()}, {}), HUSK_LIMIT);
+  expect_text(m.error, "would pass its memory_limit of 2000");
 }
 
 // Views of several sizes: the offset of the first one leaves the buffer, a copy has two extents, a

@@ -191,6 +191,17 @@ TEST(OpenOrder, OnlyRegularFilesAreOpened) {
   rmdir(folder);
 }
 
+TEST(OpenOrder, AnEmptyFileIsNoArtifact) {
+  Machine m(kAddOne);
+  char path[] = "/tmp/husk-empty-XXXXXX";
+  close(mkstemp(path));
+  husk_program* program = nullptr;
+  husk_error error = {};
+  EXPECT_EQ(husk_program_open(m.engine, path, &program, &error), HUSK_INVALID_FILE);
+  EXPECT_NE(std::strstr(error.text, "not a Husk artifact"), nullptr) << error.text;
+  unlink(path);
+}
+
 TEST(Budgets, MetadataAndStates) {
   husk_engine_options options = Machine::defaults();
   options.max_metadata_bytes = 100;

@@ -82,6 +82,7 @@ class Scenario {
     husk_session_options session_options = HUSK_SESSION_OPTIONS_INIT;
     session_options.copy_misaligned = 1;
     session_options.poison_memory = 1;
+    if (traced) session_options.trace = [](void*, const husk_trace_event*) {};
     if (!program_) return;
     for (husk_session** session : {&session_, &other_})
       step("session",
@@ -102,6 +103,7 @@ class Scenario {
 
   // true if the port fails for good: after the first failure no call needs to succeed
   bool dead = false;
+  bool traced = false;  // true if each step is waited for
 
  private:
   void step(
@@ -214,7 +216,8 @@ class Scenario {
   float add_ = 1;
 };
 
-// Plays the scenario while the call with the index `refuse` fails. Returns the number of calls.
+// Plays the scenario, traced if the device has memory of its own, while the call with the index
+// `refuse` fails. Returns the number of calls.
 int64_t play(int64_t refuse, bool for_good, bool device_memory = false) {
   faults() = {};
   faults().device_memory = device_memory;
@@ -223,6 +226,7 @@ int64_t play(int64_t refuse, bool for_good, bool device_memory = false) {
   faults().for_good = for_good;
   {
     Scenario scenario;
+    scenario.traced = device_memory;
     scenario.dead = for_good;
     scenario.play();
   }

@@ -71,6 +71,9 @@ TEST(Verify, HeaderRules) {
     verify_error(file);
   }
   file = good;
+  file[15] = 1;  // the metadata has 2^24 bytes
+  EXPECT_NE(verify_error(file).find("the metadata ends after the end of the file"),
+            std::string::npos);
   file[12] = file[13] = file[14] = file[15] = 0;  // the metadata has 0 bytes
   write_hash(file);
   EXPECT_NE(verify_error(file).find("not a well-formed FlatBuffer"), std::string::npos);

@@ -87,6 +87,7 @@ Status Container::map(const char* path, husk_error* error) {
   struct stat info;
   void* data = MAP_FAILED;
   Status status = Status::ok;
+  // Redundant: fstat() of an open file does not fail on the file systems of tests.
   if (fstat(file, &info) != 0)
     status = unusable("read", path, error);
   else if (!S_ISREG(info.st_mode))

@@ -17,7 +17,6 @@ Status Frame::prepare(Session* owner, uint32_t function, const Interval* narrowe
 }
 
 void Frame::release() {
-  if (!session) return;
   graph.reset(*this);
   memory.release_scratch();
   io.release_scratch();

@@ -75,6 +75,7 @@ void write_shape(DLTensor* out, const int64_t* shape, uint64_t bytes, size_t ele
   int64_t strides[limits::kMaxRank];
   const uint32_t rank = static_cast<uint32_t>(out->ndim);
   uint64_t available;
+  // Redundant: extent_bytes() refuses the sizes that contiguous_strides() refuses.
   if (!out->strides && !contiguous_strides(out->shape, rank, strides)) return;
   if (!extent_bytes(out->shape, out->strides ? out->strides : strides, rank, element, &available) ||
       available < bytes)
@@ -218,6 +219,7 @@ Status IoBinding::bind_input(uint32_t i, const husk_value& value, bool with_data
   int64_t* contiguous = strides_.data() + state.first_stride;
   in.sizes = tensor->shape;
   in.strides = tensor->strides ? tensor->strides : contiguous;
+  // Redundant: extent_bytes() refuses the sizes that contiguous_strides() refuses.
   if ((!tensor->strides && !contiguous_strides(in.sizes, expected->rank(), contiguous)) ||
       !extent_bytes(in.sizes, in.strides, expected->rank(),
                     husk_dtype_size(static_cast<husk_dtype>(expected->dtype())), &in.bytes))

@@ -68,13 +68,14 @@ Status MemoryPlan::prepare_parallel(husk_error* error) {
 // sizes, and so are planned once. Buffers that later prologues size take part if they have bounds;
 // otherwise they are placed on demand.
 bool MemoryPlan::plan_at_bounds() {
-  const uint64_t limit = session_->options.bound_limit ? session_->options.bound_limit
-                                                       : kDefaultBoundLimit;
+  uint64_t limit = session_->options.bound_limit;
+  if (limit == 0) limit = kDefaultBoundLimit;
+  if (limit > kLargestBuffer) limit = kLargestBuffer;
   bool fits = true;
   for (uint32_t b = 0; b < code_->buffers.size; ++b) {
     if (block_of[b] == kNone) continue;
     const int64_t high = prologue_->intervals[code_->buffers[b].size()].high;
-    const bool bound = high != INT64_MAX && high >= 0 && static_cast<uint64_t>(high) <= limit;
+    const bool bound = static_cast<uint64_t>(high) <= limit;  // not negative, not INT64_MAX
     places[b].on_demand = places[b].sized_in > 0 && !bound;
     fits = fits && (bound || places[b].on_demand);
     blocks[block_of[b]].size = bound ? static_cast<uint64_t>(high) : 0;
