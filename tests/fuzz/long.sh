@@ -49,7 +49,7 @@ status=0
 recent=$((start_time + seconds - last))
 for name in "${fuzzers[@]}"; do
   log=$folder/$name
-  executions=$(cat "$log"/*.log | awk '/stat::number_of_executed_units/ {n += $2} END {print n + 0}')
+  executions=$(awk '/stat::number_of_executed_units/ {n += $2} END {print n + 0}' "$log"/*.log)
   # "#123  NEW  cov: 4 ft: 5 ..."
   coverage=$(sed -n 's/.* cov: \([0-9]*\) ft: \([0-9]*\) .*/\1 edges, \2 features/p' "$log"/*.log |
     sort -n | tail -n 1)
