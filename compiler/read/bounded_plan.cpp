@@ -7,6 +7,7 @@
 #include <husk/husk.h>
 
 #include "plan/liveness.h"
+#include "read/disassembler.h"
 
 namespace husk::compiler {
 namespace {
@@ -26,12 +27,6 @@ std::vector<Interval> narrowed_ranges(const Code& code, const InputSizes& sizes)
     }
   }
   return out;
-}
-
-uint32_t segment_of(const Code& code, uint32_t reg) {
-  uint32_t segment = 0;
-  while (reg >= code.segments[segment].scalar_end()) ++segment;
-  return segment;
 }
 
 }  // namespace

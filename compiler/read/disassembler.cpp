@@ -11,8 +11,6 @@
 namespace husk::compiler {
 namespace {
 
-const char* dtype_text(uint8_t dtype) { return dtype_name(static_cast<husk_dtype>(dtype)); }
-
 // "%3", or "%3=40" for a constant.
 std::string reg(const Code& code, uint32_t id) {
   const fb::Instruction& op = code.scalars[id];
@@ -33,6 +31,14 @@ std::string registers(const Code& code, uint32_t first, uint32_t count) {
 std::string text(const Code& code, uint32_t index) { return quote(code.text(index)); }
 
 }  // namespace
+
+const char* dtype_text(uint8_t dtype) { return dtype_name(static_cast<husk_dtype>(dtype)); }
+
+uint32_t segment_of(const Code& code, uint32_t reg) {
+  uint32_t segment = 0;
+  while (reg >= code.segments[segment].scalar_end()) ++segment;
+  return segment;
+}
 
 std::string buffer_name(const Code& code, uint32_t index) {
   const fb::Buffer& buffer = code.buffers[index];

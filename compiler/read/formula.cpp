@@ -6,6 +6,7 @@
 
 #include "ir/op_table.h"
 #include "ir/printer.h"
+#include "read/disassembler.h"
 
 namespace husk::compiler {
 namespace {
@@ -40,12 +41,6 @@ Piece call(const Code& code, const fb::Instruction& op, int depth) {
   for (int i = 0; i < 3 && (row->slots[i] == Slot::integer || row->slots[i] == Slot::floating); ++i)
     out += (i ? ", " : "") + piece(code, fields[i], depth).text;
   return {out + ")", whole};
-}
-
-uint32_t segment_of(const Code& code, uint32_t id) {
-  uint32_t segment = 0;
-  while (id >= code.segments[segment].scalar_end()) ++segment;
-  return segment;
 }
 
 Piece piece(const Code& code, uint32_t id, int depth) {

@@ -33,8 +33,6 @@ class Lines {
   std::string out_;
 };
 
-const char* dtype_text(uint8_t dtype) { return dtype_name(static_cast<husk_dtype>(dtype)); }
-
 std::string dims_text(const flatbuffers::Vector<int64_t>* dims) {
   std::string out = "[";
   for (uint32_t i = 0; i < count(dims); ++i)

@@ -9,8 +9,6 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-const char* dtype_text(uint8_t dtype) { return dtype_name(static_cast<husk_dtype>(dtype)); }
-
 json blob_json(const fb::Blob* blob) {
   return {{"offset", blob->offset()},
           {"size", blob->size()},

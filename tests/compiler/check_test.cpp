@@ -5,7 +5,7 @@
 namespace husk::test {
 namespace {
 
-struct Case {
+struct BadText {
   const char* text;
   const char* error;  // without its place
 };
@@ -20,7 +20,7 @@ const char* const kHead =
     "image ih cpu elf \"h\" image ig gpu cubin \"g\" ";
 const char* const kTail = " function f { variant cpu { return () } }";
 
-const Case kFile[] = {
+const BadText kFile[] = {
     {"target cpu host \"b\"", "a second target 'cpu': the first is in line 1"},
     {"constant c f32 [] bytes \"00000000\"", "a second constant 'c': the first is in line 1"},
     {"state c f32 [] fill 0", "'c' is a constant already, in line 1"},
@@ -67,13 +67,13 @@ const Case kFile[] = {
 };
 
 TEST(Check, RefusesWrongFiles) {
-  for (const Case& c : kFile)
+  for (const BadText& c : kFile)
     EXPECT_EQ(text_of(error_of(std::string("hir 1 ") + kHead + c.text + kTail)), c.error) << c.text;
   EXPECT_EQ(error_of("hir 2"), "1:5: this compiler reads hir 1, not hir 2");
   EXPECT_EQ(error_of("hir 1"), "1:5: the program has no function");
 }
 
-const Case kBody[] = {
+const BadText kBody[] = {
     {"let a = b", "'b' is not defined before this line"},
     {"let a = x", "'x' is not a number"},
     {"let a = weight", "'weight' is not a number"},
@@ -108,10 +108,10 @@ const Case kBody[] = {
 };
 
 TEST(Check, RefusesWrongPrologues) {
-  for (const Case& c : kBody) EXPECT_EQ(text_of(error_of(program(c.text))), c.error) << c.text;
+  for (const BadText& c : kBody) EXPECT_EQ(text_of(error_of(program(c.text))), c.error) << c.text;
 }
 
-const Case kSteps[] = {
+const BadText kSteps[] = {
     {"fill f32 (write nope, 0.0)", "there is no buffer 'nope'"},
     {"fill f32 (write n, 0.0)", "there is no buffer 'n'"},
     {"fill f32 (both y, 0.0)", "the target of fill is a view with the access 'write'"},
@@ -141,7 +141,8 @@ const Case kSteps[] = {
 };
 
 TEST(Check, RefusesWrongSteps) {
-  for (const Case& c : kSteps) EXPECT_EQ(text_of(error_of(program("", c.text))), c.error) << c.text;
+  for (const BadText& c : kSteps)
+    EXPECT_EQ(text_of(error_of(program("", c.text))), c.error) << c.text;
 }
 
 std::string launch(const char* arguments) {
@@ -154,7 +155,7 @@ std::string launch(const char* arguments) {
 }
 
 TEST(Check, RefusesWrongLaunches) {
-  const Case cases[] = {
+  const BadText cases[] = {
       {"launch g grid (1, 1, 1) ()", "4:8: kernel 'g' is for target 'gpu', this variant for 'cpu'"},
       {"launch k grid (1, t, 1) (null, 1, 1.0)",
        "4:19: a side of the grid is an int, this is a float: write trunc, floor or ceil"},
@@ -170,7 +171,7 @@ TEST(Check, RefusesWrongLaunches) {
       {"launch k grid (1, 1, 1) (write b, null, t)",
        "4:35: parameter 1 of kernel 'k' is i32: give a number"},
   };
-  for (const Case& c : cases) EXPECT_EQ(error_of(launch(c.text)), c.error);
+  for (const BadText& c : cases) EXPECT_EQ(error_of(launch(c.text)), c.error);
 }
 
 std::string returns(const char* results) {
@@ -183,7 +184,7 @@ std::string returns(const char* results) {
 }
 
 TEST(Check, RefusesWrongResults) {
-  const Case cases[] = {
+  const BadText cases[] = {
       {"tensor a f32 [1] [1]", "function 'f' has 5 outputs, this variant returns 1"},
       {"int n, int n, float t, none, int n", "output 'a' has the kind tensor, this result has not"},
       {"tensor z f32 [1] [1], int n, float t, none, int n",
@@ -199,7 +200,7 @@ TEST(Check, RefusesWrongResults) {
       {"tensor a f32 [1] [1], int n, float t, none, float t",
        "output 'e' has the kind bool, this result has not"},
   };
-  for (const Case& c : cases) EXPECT_EQ(text_of(error_of(returns(c.text))), c.error);
+  for (const BadText& c : cases) EXPECT_EQ(text_of(error_of(returns(c.text))), c.error);
   EXPECT_EQ(error_of(returns("tensor a f32 [1] [1], int n, float t, none, int true")), "");
 }
 

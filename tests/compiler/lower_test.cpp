@@ -131,13 +131,13 @@ TEST(Lower, StrideGuardsOfSizesUpToOneAreLeftOut) {
   EXPECT_EQ(scalars_of(text), "%0 = const 5\ncheck_stride(x, 2, %0=5)\n");
 }
 
-struct Case {
+struct BadSteps {
   const char* steps;
   const char* error;
 };
 
 TEST(Lower, RefusesProgramsThatAlwaysFail) {
-  const Case cases[] = {
+  const BadSteps cases[] = {
       {"check(0)", "15:1: this check can never hold"},
       {"check_eq(m, 65)", "15:1: this check can never hold: the sides lie in 1..64 and 65..65"},
       {"let a = range(m, 65, 70)", "15:9: this range can never hold: the value lies in 1..64"},
@@ -164,7 +164,7 @@ TEST(Lower, RefusesProgramsThatAlwaysFail) {
       {"read i64 (read cache[0, 4])",
        "15:1: read i64 wants a view of 8 bytes: write offset and extent"},
   };
-  for (const Case& c : cases) EXPECT_EQ(error_of(program("", c.steps)), c.error) << c.steps;
+  for (const BadSteps& c : cases) EXPECT_EQ(error_of(program("", c.steps)), c.error) << c.steps;
 }
 
 TEST(Lower, AGridHasLimits) {

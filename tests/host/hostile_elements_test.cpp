@@ -11,7 +11,7 @@
 namespace husk::host_test {
 namespace {
 
-constexpr int64_t kHuge = int64_t{1} << 60;
+constexpr int64_t kFar = int64_t{1} << 60;
 
 class HostileNumbers : public HostDevice {
  protected:
@@ -118,7 +118,7 @@ TEST_F(HostileNumbers, MoreElementsThanAnInt64Counts) {
 // memory, but ops compute offsets with them.
 TEST_F(HostileNumbers, StridesWithoutMeaning) {
   const husk_op_arg to = f32({2, 1, 2}, {2, 2, 1});
-  for (int64_t stride : {INT64_MAX, INT64_MIN, kHuge}) {
+  for (int64_t stride : {INT64_MAX, INT64_MIN, kFar}) {
     refuses("aten::clone", {f32({2, 1, 2}, {2, stride, 1}), {}, to}, HUSK_INVALID_ARGUMENT,
             "stride along 1 that is too large");
     refuses("aten::clone", {f32({0, 5}, {5, stride}), {}, f32({0, 5}, {5, 1})},
@@ -143,21 +143,21 @@ TEST_F(HostileNumbers, ListWithoutMemory) {
 
 TEST_F(HostileNumbers, DiagonalFarOutside) {
   const husk_op_arg in = f32({2, 3}, {3, 1}), none = f32({0}, {1});
-  for (int64_t offset : {INT64_MIN, INT64_MIN + 1, -kHuge, kHuge, INT64_MAX}) {
+  for (int64_t offset : {INT64_MIN, INT64_MIN + 1, -kFar, kFar, INT64_MAX}) {
     accepts("aten::diagonal", {in, int_arg(offset), int_arg(0), int_arg(1), none});
     accepts("aten::diagonal", {in, int_arg(offset), int_arg(1), int_arg(0), none});
   }
 }
 
 TEST_F(HostileNumbers, RepeatNever) {
-  accepts("aten::repeat", {u8({kHuge}, {0}), list({0}), u8({0}, {int64_t{1} << 57})});
+  accepts("aten::repeat", {u8({kFar}, {0}), list({0}), u8({0}, {int64_t{1} << 57})});
 }
 
 TEST_F(HostileNumbers, PadCutsMoreThanThereIs) {
   accepts("aten::constant_pad_nd",
-          {f32({4}, {16}), list({-kHuge, kHuge}), int_arg(7), f32({4}, {1})});
+          {f32({4}, {16}), list({-kFar, kFar}), int_arg(7), f32({4}, {1})});
   refuses("aten::constant_pad_nd",
-          {f32({4}, {1}), list({-kHuge - 1, kHuge}), int_arg(7), f32({4}, {1})},
+          {f32({4}, {1}), list({-kFar - 1, kFar}), int_arg(7), f32({4}, {1})},
           HUSK_INVALID_ARGUMENT, "is out of range");
 }
 
@@ -210,7 +210,7 @@ TEST_F(HostileNumbers, MaskAndEqualRows) {
 // The result of a scalar has rows, but no element.
 TEST_F(HostileNumbers, RowsWithoutColumns) {
   accepts("aten::nonzero_static",
-          {f32({}, {}), int_arg(kHuge), int_arg(-1), i64({kHuge, 0}, {0, 1})});
+          {f32({}, {}), int_arg(kFar), int_arg(-1), i64({kFar, 0}, {0, 1})});
 }
 
 TEST_F(HostileNumbers, ComplexWeights) {
@@ -287,7 +287,7 @@ TEST_F(HostileNumbers, SegmentsFarOutside) {
 
 // Slices without elements are many, but no tensor has an element.
 TEST_F(HostileNumbers, DistinctEmptySlices) {
-  const husk_op_arg self = f32({kHuge, 0}, {0, 1});
+  const husk_op_arg self = f32({kFar, 0}, {0, 1});
   refuses("aten::unique_consecutive",
           {self, int_arg(0), int_arg(0), int_arg(0), f32({1, 0}, {1, 1}), {}, {}},
           HUSK_INVALID_INPUT, "has no elements in a slice");

@@ -7,7 +7,7 @@
 namespace husk::test {
 namespace {
 
-const char* const kProgram = R"(
+const char* const kAsserts = R"(
 assert "kernel a: index out of bounds"
 assert "kernel b: index out of bounds"
 function once {
@@ -31,7 +31,7 @@ function reads {
 )";
 
 TEST(Asserts, AreToldOnceByTheNextCallThatWaitsOrRuns) {
-  Machine m(kProgram);
+  Machine m(kAsserts);
   ASSERT_NE(m.session, nullptr) << m.error.text;
   ASSERT_EQ(m.run({integer(1)}, {}), HUSK_OK) << m.error.text;
   EXPECT_EQ(husk_session_wait(m.session, &m.error), HUSK_KERNEL);
@@ -47,7 +47,7 @@ TEST(Asserts, AreToldOnceByTheNextCallThatWaitsOrRuns) {
 // A value that is read after a failed assert may be anything. The run does not report the failure;
 // the wait does.
 TEST(Asserts, OfARunThatReads) {
-  Machine m(kProgram);
+  Machine m(kAsserts);
   ASSERT_EQ(m.run({integer(2)}, {none()}, 1), HUSK_OK) << m.error.text;
   EXPECT_EQ(husk_session_wait(m.session, &m.error), HUSK_KERNEL);
   EXPECT_STREQ(m.error.text, "kernel b: index out of bounds");

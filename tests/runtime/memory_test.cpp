@@ -10,7 +10,7 @@
 namespace husk::test {
 namespace {
 
-const char* const kProgram = R"(
+const char* const kThreeSteps = R"(
 constant w f32 [4, 4] bytes "00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
 state ticks i64 [] fill 0
 function f {
@@ -160,7 +160,7 @@ TEST(Memory, ARunAllocatesNothing) {
   const husk_allocator allocator = counter.allocator();
   husk_engine_options options = Machine::defaults();
   options.allocator = &allocator;
-  Machine m(kProgram, options);
+  Machine m(kThreeSteps, options);
   ASSERT_NE(m.session, nullptr) << m.error.text;
   Tensor x(HUSK_F32, {3, 4}), y(HUSK_F32, {3, 4}), longer(HUSK_F32, {9, 4}), out(HUSK_F32, {9, 4});
   husk_value in = x.value(), to = y.value(), more = longer.value(), there = out.value();

@@ -14,7 +14,7 @@ namespace {
 // A program that uses every function of a port: kernels, copies, fills, reads, a loop, a branch, a
 // buffer and an output whose sizes depend on data, states of both kinds, constants, and inputs that
 // may be misaligned.
-const char* const kProgram = R"(
+const char* const kFaultyProgram = R"(
 assert "none of these kernels has one"
 constant w f32 [4] bytes "0000803f000000400000404000008040"
 constant v f32 [4] bytes "0000803f0000803f0000803f0000803f"
@@ -62,7 +62,7 @@ function f {
 // error, and must succeed when it is repeated.
 class Scenario {
  public:
-  Scenario() : file_(artifact(kProgram)), bytes_(file_) {}
+  Scenario() : file_(artifact(kFaultyProgram)), bytes_(file_) {}
   ~Scenario() {
     husk_engine_release(engine_);
     husk_session_release(other_);

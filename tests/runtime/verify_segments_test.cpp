@@ -8,7 +8,7 @@ namespace {
 
 // Segment 1 is the head of the loop, 2 its condition, 3 its body, and 4 the end of the body, which
 // goes back.
-const char* const kLoop = R"(
+const char* const kLoops = R"(
 function f {
   input x tensor f32 [4]
   output y tensor f32 rank 1
@@ -32,10 +32,12 @@ function f {
 }
 )";
 
-TEST(Verify, AcceptsLoopsListsAndResults) { EXPECT_EQ(verify_error(artifact(kLoop), HUSK_OK), ""); }
+TEST(Verify, AcceptsLoopsListsAndResults) {
+  EXPECT_EQ(verify_error(artifact(kLoops), HUSK_OK), "");
+}
 
 TEST(Verify, SegmentRules) {
-  EditedArtifact unedited(kLoop);
+  EditedArtifact unedited(kLoops);
   uint32_t loop = 0;  // the segment that goes back
   for (uint32_t s = 0; s < unedited.variant()->segments()->size(); ++s)
     if (unedited.segment(s).back != kNone) loop = s;
@@ -89,7 +91,7 @@ TEST(Verify, SegmentRules) {
        }},
   };
   for (const Case& c : cases) {
-    EditedArtifact edited(kLoop);
+    EditedArtifact edited(kLoops);
     c.edit(edited);
     const std::string text = edited.verify_error();
     EXPECT_NE(text.find(c.text), std::string::npos) << "is: " << text << "\nexpected: " << c.text;
@@ -97,7 +99,7 @@ TEST(Verify, SegmentRules) {
 }
 
 TEST(Verify, NoByteOfALoopCanCrashIt) {
-  const std::vector<uint8_t> good = artifact(kLoop);
+  const std::vector<uint8_t> good = artifact(kLoops);
   uint32_t metadata;
   std::memcpy(&metadata, good.data() + 12, 4);
   for (uint32_t at = 0; at < metadata; ++at)

@@ -12,13 +12,13 @@ namespace husk::cuda {
 
 namespace {
 
-constexpr int kOldest = 12;  // cuBLASLt of CUDA 11 has no code for 9.0
+constexpr int kOldestMajor = 12;  // cuBLASLt of CUDA 11 has no code for 9.0
 
-struct Symbol {
+struct BlasSymbol {
   const char* name;
   size_t offset;  // of the function's pointer in Cublas
 };
-constexpr Symbol kSymbols[] = {
+constexpr BlasSymbol kBlasSymbols[] = {
 #define HUSK_CUBLAS(result, name, parameters) {#name, offsetof(Cublas, name)},
 #include "ops/blas.def"
 #undef HUSK_CUBLAS
@@ -30,7 +30,7 @@ void* open_library(const char* name) { return dlopen(name, RTLD_NOW | RTLD_LOCAL
 // A driver runs libraries of its own major version of CUDA and of earlier versions.
 void* find_library(const char* path, int version) {
   if (path) return open_library(path);
-  for (int major = version / 1000; major >= kOldest; --major) {
+  for (int major = version / 1000; major >= kOldestMajor; --major) {
     char name[32];
     snprintf(name, sizeof name, "libcublasLt.so.%d", major);
     if (void* library = open_library(name)) return library;
@@ -59,13 +59,13 @@ husk_status open_cublas(const char* path, const Driver& driver, Cublas* cublas, 
                 "export with gemm='triton'",
                 reason ? reason : "libcublasLt.so");
   }
-  for (const Symbol& symbol : kSymbols) {
+  for (const BlasSymbol& symbol : kBlasSymbols) {
     void* function = dlsym(library, symbol.name);
     if (!function) {
       dlclose(library);
       return fail(error, HUSK_UNSUPPORTED,
                   "this cuBLASLt has no %s: install cuBLAS of CUDA %d or later", symbol.name,
-                  kOldest);
+                  kOldestMajor);
     }
     memcpy(reinterpret_cast<char*>(cublas) + symbol.offset, &function, sizeof function);
   }

@@ -13,26 +13,26 @@ namespace {
 enum Need { optional, required };
 
 // CUDA 12.0 introduced cuLibraryLoadData, which loads code without a context.
-constexpr int kOldest = 12000;
+constexpr int kOldestDriver = 12000;
 constexpr const char* kLibrary = "libcuda.so.1";
 
 using Find = CUresult (*)(const char* symbol, void** function, int version, uint64_t flags,
                           int* symbol_status);
 
-struct Symbol {
+struct DriverSymbol {
   const char* name;
   int version;
   Need need;
   size_t offset;  // of the function's pointer in Driver
 };
-constexpr Symbol kSymbols[] = {
+constexpr DriverSymbol kDriverSymbols[] = {
 #define HUSK_DRIVER(name, version, need, parameters) {#name, version, need, offsetof(Driver, name)},
 #include "driver.def"
 #undef HUSK_DRIVER
 };
 
 husk_status fill_table(Driver* driver, Find find, husk_error* error) {
-  for (const Symbol& symbol : kSymbols) {
+  for (const DriverSymbol& symbol : kDriverSymbols) {
     void* function = nullptr;
     const CUresult result = find(symbol.name, &function, symbol.version,
                                  CU_GET_PROC_ADDRESS_LEGACY_STREAM, nullptr);
@@ -57,10 +57,11 @@ husk_status check_version(void* library, Find* find, int* version, husk_error* e
   }
   address = dlsym(library, "cuGetProcAddress_v2");
   memcpy(find, &address, sizeof address);
-  if (*version < kOldest || !*find) {
+  if (*version < kOldestDriver || !*find) {
     return fail(error, HUSK_UNSUPPORTED,
                 "the NVIDIA driver supports CUDA %d.%d, needed is %d.%d: update the driver",
-                *version / 1000, *version % 1000 / 10, kOldest / 1000, kOldest % 1000 / 10);
+                *version / 1000, *version % 1000 / 10, kOldestDriver / 1000,
+                kOldestDriver % 1000 / 10);
   }
   return HUSK_OK;
 }

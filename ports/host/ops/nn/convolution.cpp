@@ -11,12 +11,11 @@
 #include "device.h"
 #include "error.h"
 #include "linalg/product.h"
+#include "nn/axes.h"
 
 namespace husk::host {
 
 namespace {
-
-constexpr int kAxes = 3;  // spatial dimensions; unused ones have size 1
 
 // The geometry along one axis.
 struct Axis {

@@ -5,12 +5,11 @@
 #include "core/element.h"
 #include "core/loop.h"
 #include "error.h"
+#include "nn/axes.h"
 
 namespace husk::host {
 
 namespace {
-
-constexpr int kAxes = 3;  // spatial dimensions; unused ones have size 1
 
 struct Pool {
   int64_t in[kAxes], out[kAxes], in_strides[kAxes], out_strides[kAxes], index_strides[kAxes];

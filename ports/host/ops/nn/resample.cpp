@@ -6,14 +6,13 @@
 #include "core/element.h"
 #include "core/loop.h"
 #include "error.h"
+#include "nn/axes.h"
 
 namespace husk::host {
 
 namespace {
 
 // ---- grid_sampler ----
-
-constexpr int kAxes = 3;  // spatial dimensions; unused ones have size 1
 
 enum class Padding { Zeros = 0, Border = 1, Reflection = 2 };
 

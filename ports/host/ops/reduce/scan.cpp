@@ -11,7 +11,7 @@ namespace husk::host {
 namespace {
 
 // The number of elements of a row, and its strides in self, the output and the second output.
-struct Row {
+struct ScanRow {
   int64_t count, strides[3];
 };
 
@@ -24,7 +24,7 @@ void each_scan(const Arguments& args, int32_t dim, const husk_op_arg& out,
   loop.shape(self);
   loop.add(1, out);
   loop.add(2, second);
-  Row row{1, {1, 1, 1}};
+  ScanRow row{1, {1, 1, 1}};
   if (self.rank > 0) {
     row = {self.sizes[dim], {self.strides[dim], out.strides[dim], second.strides[dim]}};
     loop.drop(dim);
@@ -57,7 +57,8 @@ struct SumType<Complex<float>> {
 };
 
 template <class From, class To>
-void fold_row(const Row& row, const void* from, void* to, const int64_t (&at)[3], bool product) {
+void fold_row(const ScanRow& row, const void* from, void* to, const int64_t (&at)[3],
+              bool product) {
   using S = typename SumType<Value<To>>::type;
   S total = number_of<S>(product);
   for (int64_t i = 0; i < row.count; ++i) {
@@ -77,7 +78,7 @@ husk_status fold(const Arguments& args, bool product) {
   HUSK_TRY(visit_argument<Numbers>(args, 3, [&](auto target) {
     using T = typename decltype(target)::type;
     if (args[0].dtype == out.dtype) {
-      each_scan(args, dim, out, out, [&](const Row& row, const int64_t(&at)[3]) {
+      each_scan(args, dim, out, out, [&](const ScanRow& row, const int64_t(&at)[3]) {
         fold_row<T, T>(row, args[0].data, out.data, at, product);
       });
     }
@@ -86,9 +87,9 @@ husk_status fold(const Arguments& args, bool product) {
   HUSK_TRY(copy_elements(args, 3, 0));
   visit<Numbers>(out.dtype, [&](auto target) {
     using T = typename decltype(target)::type;
-    each_scan(args, dim, out, out, [&](const Row& row, const int64_t(&at)[3]) {
+    each_scan(args, dim, out, out, [&](const ScanRow& row, const int64_t(&at)[3]) {
       const int64_t out_at[3] = {at[1], at[1], at[1]};
-      const Row out_row{row.count, {row.strides[1], row.strides[1], row.strides[1]}};
+      const ScanRow out_row{row.count, {row.strides[1], row.strides[1], row.strides[1]}};
       fold_row<T, T>(out_row, out.data, out.data, out_at, product);
     });
   });
@@ -104,7 +105,7 @@ husk_status extreme(const Arguments& args, bool maximum) {
   HUSK_TRY(args.check_dtype(3, HUSK_I64));
   return visit_argument<AnyReal>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    each_scan(args, dim, args[2], args[3], [&](const Row& row, const int64_t(&at)[3]) {
+    each_scan(args, dim, args[2], args[3], [&](const ScanRow& row, const int64_t(&at)[3]) {
       Value<T> best = get(data_of<T>(args[0]) + at[0]);
       int64_t best_index = 0;
       for (int64_t i = 0; i < row.count; ++i) {
@@ -141,7 +142,7 @@ husk_status logcumsumexp(const Arguments& args) {
   HUSK_TRY(args.check_same_dtype(2, 0));
   return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    each_scan(args, dim, args[2], args[2], [&](const Row& row, const int64_t(&at)[3]) {
+    each_scan(args, dim, args[2], args[2], [&](const ScanRow& row, const int64_t(&at)[3]) {
       double total = -__builtin_inf();
       for (int64_t i = 0; i < row.count; ++i) {
         total = log_sum(total,

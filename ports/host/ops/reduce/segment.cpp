@@ -11,18 +11,18 @@ namespace husk::host {
 
 namespace {
 
-enum class Reduce { Sum, Mean, Max, Min, Product };
+enum class SegmentReduce { Sum, Mean, Max, Min, Product };
 
 // Reads the name of the reduction.
-husk_status reduce_of(const Arguments& args, uint32_t at, Reduce& out) {
+husk_status reduce_of(const Arguments& args, uint32_t at, SegmentReduce& out) {
   constexpr struct {
     const char* name;
-    Reduce reduce;
-  } kReductions[] = {{"sum", Reduce::Sum},
-                     {"mean", Reduce::Mean},
-                     {"max", Reduce::Max},
-                     {"min", Reduce::Min},
-                     {"prod", Reduce::Product}};
+    SegmentReduce reduce;
+  } kReductions[] = {{"sum", SegmentReduce::Sum},
+                     {"mean", SegmentReduce::Mean},
+                     {"max", SegmentReduce::Max},
+                     {"min", SegmentReduce::Min},
+                     {"prod", SegmentReduce::Product}};
   for (const auto& row : kReductions) {
     if (args[at].kind != HUSK_ARG_STRING || !args[at].string ||
         strcmp(row.name, args[at].string) != 0)
@@ -34,19 +34,19 @@ husk_status reduce_of(const Arguments& args, uint32_t at, Reduce& out) {
 }
 
 // The value that a segment's reduction begins with.
-double start_value(Reduce reduce, bool has_initial, double initial) {
+double start_value(SegmentReduce reduce, bool has_initial, double initial) {
   if (has_initial) return initial;
-  return reduce == Reduce::Product ? 1
-         : reduce == Reduce::Max   ? -__builtin_inf()
-         : reduce == Reduce::Min   ? __builtin_inf()
-                                   : 0;
+  return reduce == SegmentReduce::Product ? 1
+         : reduce == SegmentReduce::Max   ? -__builtin_inf()
+         : reduce == SegmentReduce::Min   ? __builtin_inf()
+                                          : 0;
 }
 
-double combine(Reduce reduce, double a, double b) {
+double combine(SegmentReduce reduce, double a, double b) {
   switch (reduce) {
-    case Reduce::Product: return a * b;
-    case Reduce::Max: return is_nan(a) || a > b ? a : b;
-    case Reduce::Min: return is_nan(a) || a < b ? a : b;
+    case SegmentReduce::Product: return a * b;
+    case SegmentReduce::Max: return is_nan(a) || a > b ? a : b;
+    case SegmentReduce::Min: return is_nan(a) || a < b ? a : b;
     default: return a + b;
   }
 }
@@ -67,7 +67,7 @@ struct Segments {
 
 husk_status segment_reduce(const Arguments& args) {
   HUSK_TRY(args.check_tensor(0, 1, kMaxRank));
-  Reduce reduce{};
+  SegmentReduce reduce{};
   HUSK_TRY(reduce_of(args, 1, reduce));
   if (!args.none(3))
     return args.argument_error(3, HUSK_UNSUPPORTED, "is given; give lengths or offsets");
@@ -116,8 +116,8 @@ husk_status segment_reduce(const Arguments& args) {
               reduce, total,
               static_cast<double>(get(data_of<T>(data) + at[0] + i * data.strides[axis])));
         }
-        if (reduce == Reduce::Mean && length > 0) total /= static_cast<double>(length);
-        if (reduce == Reduce::Mean && length == 0 && args.none(7)) total = __builtin_nan("");
+        if (reduce == SegmentReduce::Mean && length > 0) total /= static_cast<double>(length);
+        if (reduce == SegmentReduce::Mean && length == 0 && args.none(7)) total = __builtin_nan("");
         set(writable<T>(out) + at[2] + s * out.strides[axis], static_cast<Value<T>>(total));
         from += length;
       }

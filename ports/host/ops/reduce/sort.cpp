@@ -56,7 +56,7 @@ class Strided {
 };
 
 // A row of keys. `flip` inverts the keys for a descending order.
-struct Row {
+struct SortRow {
   Keys keys;
   const unsigned char* data;
   int64_t stride, count;
@@ -70,14 +70,14 @@ constexpr int64_t kMaxPairs = 8192;  // pairs that fit on the stack
 
 // Sorts 32-bit keys in the memory of the indices.
 template <class Iterator>
-void sort_packed(const Row& row, Iterator begin) {
+void sort_packed(const SortRow& row, Iterator begin) {
   for (int64_t i = 0; i < row.count; ++i) begin[i] = row[i] << 32 | static_cast<uint64_t>(i);
   std::sort(begin, begin + row.count);
   for (int64_t i = 0; i < row.count; ++i) begin[i] &= 0xffffffff;
 }
 
 // Sorts a short row of keys on the stack.
-void sort_pairs(const Row& row, uint64_t* indices, int64_t stride) {
+void sort_pairs(const SortRow& row, uint64_t* indices, int64_t stride) {
   Pair pairs[kMaxPairs];
   for (int64_t i = 0; i < row.count; ++i) pairs[i] = {row[i], i};
   std::sort(pairs, pairs + row.count);
@@ -86,7 +86,7 @@ void sort_pairs(const Row& row, uint64_t* indices, int64_t stride) {
 }
 
 // Sorts the indices by the keys that they point to.
-void sort_indirect(const Row& row, uint64_t* indices, int64_t stride) {
+void sort_indirect(const SortRow& row, uint64_t* indices, int64_t stride) {
   const Strided<uint64_t> begin(indices, stride);
   for (int64_t i = 0; i < row.count; ++i) begin[i] = static_cast<uint64_t>(i);
   std::sort(begin, begin + row.count, [&](uint64_t a, uint64_t b) {
@@ -95,7 +95,7 @@ void sort_indirect(const Row& row, uint64_t* indices, int64_t stride) {
   });
 }
 
-void sort_row(const Row& row, uint64_t* indices, int64_t stride) {
+void sort_row(const SortRow& row, uint64_t* indices, int64_t stride) {
   if (row.count < 2) {
     if (row.count == 1) *indices = 0;
     return;
@@ -111,7 +111,7 @@ void sort_row(const Row& row, uint64_t* indices, int64_t stride) {
 
 // A row of 32-bit keys must have fewer than 2^32 elements, so that the heap lies in the indices. A
 // heap of 64-bit keys takes the values, too, which have 64 bits each.
-void first_k_row(const Row& row, uint64_t* indices, int64_t stride, void* values,
+void first_k_row(const SortRow& row, uint64_t* indices, int64_t stride, void* values,
                  int64_t values_stride, int64_t k) {
   if (row.keys.wide()) {
     return first_k(row.count, row,
@@ -162,7 +162,7 @@ template <class Run>
 husk_status each_sorted(const Arguments& args, const Operands& at, int64_t length, bool descending,
                         Run run) {
   const husk_op_arg &self = args[at.self], &values = args[at.values], &indices = args[at.indices];
-  Row row{};
+  SortRow row{};
   if (!keys_of(self.dtype, row.keys)) return args.unsupported_dtype(at.self);
   row.flip = descending ? row.keys.mask : 0;
   row.count = self.rank > 0 ? self.sizes[at.dim] : 1;
@@ -197,7 +197,7 @@ husk_status sort_along(const Arguments& args, uint32_t dim_at, uint32_t descendi
   const int64_t length = args[0].rank > 0 ? args[0].sizes[at.dim] : 1;
   HUSK_TRY(check_outputs(args, at, length));
   return each_sorted(args, at, length, descending,
-                     [](const Row& row, uint64_t* indices, int64_t stride, void*, int64_t) {
+                     [](const SortRow& row, uint64_t* indices, int64_t stride, void*, int64_t) {
                        sort_row(row, indices, stride);
                      });
 }
@@ -228,9 +228,8 @@ husk_status topk(const Arguments& args) {
   }
   return each_sorted(
       args, at, k, largest,
-      [&](const Row& row, uint64_t* indices, int64_t stride, void* values, int64_t values_stride) {
-        first_k_row(row, indices, stride, values, values_stride, k);
-      });
+      [&](const SortRow& row, uint64_t* indices, int64_t stride, void* values,
+          int64_t values_stride) { first_k_row(row, indices, stride, values, values_stride, k); });
 }
 
 }  // namespace husk::host
