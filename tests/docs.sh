@@ -6,8 +6,8 @@ cd "$(dirname "$0")/.."
 mkdir -p build
 python3 tests/pages.py check
 python3 tests/bench/chart.py --check
-cmake --preset dev >build/dev.configure.log
-cmake --build build/dev --target husk_reference
+cmake --preset release >build/release.configure.log
+cmake --build build/release --target husk_reference
 tests/tutorial.sh >build/tutorial.log 2>&1 || { tail -n 40 build/tutorial.log; exit 1; }
 pages=$(grep -c '^== ' build/tutorial.log)
 echo "pages, tables, reference and the commands of $pages pages: passed"

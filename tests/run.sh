@@ -4,9 +4,9 @@
 # tests/README.md says what each stage is, when to run it alone, and how long it takes. By default,
 # in this order:
 #   style         formatting, ruff, line lengths, types of the exporter
-#   dev           g++; all tests of C and C++
+#   release       g++, as it is installed; all tests of C and C++
 #   tidy          clang-tidy on runtime and ports
-#   install       outside projects that use an installation of the build of `dev`
+#   install       outside projects that use an installation of the build of `release`
 #   small         sizes of the libraries
 #   docs          pages, the reference of the interface, the commands of README and tutorial
 #   fuzz          clang; all tests of C and C++ under ASan and UBSan, and the fuzzers
@@ -23,7 +23,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 stages=("$@")
 ((${#stages[@]})) ||
-  stages=(style dev tidy install small docs fuzz tsan aarch64 python python-2.15)
+  stages=(style release tidy install small docs fuzz tsan aarch64 python python-2.15)
 mkdir -p build
 summary=build/test-summary.txt
 : >"$summary"
@@ -40,7 +40,7 @@ targets=(all)
 preset() {
   local log=build/$1
   echo "== $1: build"
-  cmake --preset "$1" -DCMAKE_COMPILE_WARNING_AS_ERROR=ON >"$log.configure.log" ||
+  cmake --preset "$1" -DHUSK_TESTS=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON >"$log.configure.log" ||
     { cat "$log.configure.log"; exit 1; }
   cmake --build "build/$1" --target "${targets[@]}" -- -k 0 >"$log.build.log" ||
     { grep -E 'error|warning|FAILED' -A3 "$log.build.log" | head -n 60; exit 1; }
@@ -54,10 +54,10 @@ torch_tests=$(grep -L '^from host_ops' tests/torch/test_*.py)
 
 # python ENVIRONMENT TEST...: the exporter's tests with the PyTorch of an environment.
 python() {
-  [[ -x build/dev/bin/huskc ]] || preset dev -j2
+  [[ -x build/release/bin/huskc ]] || preset release -j2
   [[ ! -x build/aarch64/bin/husk-run ]] ||
     export HUSK_RUN_AARCH64="qemu-aarch64 -L /usr/aarch64-linux-gnu $PWD/build/aarch64/bin/husk-run"
-  local bin=$PWD/build/dev/bin log=build/pytest-$1.log
+  local bin=$PWD/build/release/bin log=build/pytest-$1.log
   export HUSKC=$bin/huskc HUSK_RUN=$bin/husk-run
   export HUSK_EXAMPLE_C=$bin/husk_example_c HUSK_EXAMPLE_GENERATE=$bin/husk_example_generate
   export HUSK_HELLO=$bin/husk_hello HUSK_HELLO_CPP=$bin/husk_hello_cpp
@@ -82,10 +82,10 @@ stage() {
       tests/style.sh "${checks[@]}" 2>&1 | tee "build/$1.log"
       result=$(tail -n 1 "build/$1.log")
       ;;
-    dev) preset dev -j2 ;;
+    release) preset release -j2 ;;
     install)
-      [[ -x build/dev/bin/huskc ]] || preset dev -j2
-      tests/install/run.sh build/dev 2>&1 | tee build/install.log
+      [[ -x build/release/bin/huskc ]] || preset release -j2
+      tests/install/run.sh build/release 2>&1 | tee build/install.log
       result=$(tail -n 1 build/install.log)
       ;;
     asan) preset asan -j2 ;;

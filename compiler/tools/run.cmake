@@ -10,6 +10,7 @@ if(TARGET husk)
     ${folder}/tensor.cpp
     ${folder}/trace.cpp)
   husk_warnings(husk_run_parts)
+  husk_unoptimized_if_sanitized(husk_run_parts)
   target_compile_features(husk_run_parts PUBLIC cxx_std_20)
   target_include_directories(husk_run_parts PUBLIC ${CMAKE_CURRENT_LIST_DIR})
   target_link_libraries(husk_run_parts
@@ -17,6 +18,7 @@ if(TARGET husk)
 
   add_executable(husk-run ${CMAKE_CURRENT_LIST_DIR}/husk_run.cpp)
   husk_warnings(husk-run)
+  husk_unoptimized_if_sanitized(husk-run)
   target_compile_definitions(husk-run PRIVATE HUSK_VERSION="${PROJECT_VERSION}")
   target_link_libraries(husk-run PRIVATE husk_run_parts CLI11::CLI11)
 endif()

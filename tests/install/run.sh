@@ -2,7 +2,7 @@
 # Installs a build of Husk, moves the installation to a folder with an odd name, and builds and
 # runs programs outside of the tree that use it: by find_package, by pkg-config, by the static
 # libraries (from C and C++), and with Husk's sources as a subdirectory.
-#   tests/install/run.sh BUILD     BUILD: a folder in which all of Husk is built, e.g. build/dev
+#   tests/install/run.sh BUILD     BUILD: a folder in which all of Husk is built, e.g. build/release
 set -euo pipefail
 tests=$(cd "$(dirname "$0")" && pwd)
 source=$(cd "$tests/../.." && pwd)
