@@ -3,32 +3,10 @@
 
 #include "../values.h"
 #include "loaded_program.h"
+#include "programs.h"
 
 namespace husk::test {
 namespace {
-
-// y = z = x[index]. Each kernel has two asserts, one for indices above the range and one for
-// indices below 0.
-const char* const kPick = R"(
-assert "kernel pick: index out of bounds: index < 10"
-assert "kernel pick: index out of bounds: 0 <= index"
-function pick {
-  input x tensor f32 [10]
-  input index tensor i64 [1..100]
-  output y tensor f32 rank 1
-  output z tensor f32 rank 1
-  variant gpu {
-    let n = size(index, 0)
-    buffer x of input bytes 40
-    buffer index of input bytes mul(n, 8)
-    buffer y of output bytes mul(n, 4)
-    buffer z of output bytes mul(n, 4)
-    launch pick grid (cdiv(n, 128), 1, 1) (read x, read index, write y, 10, n, asserts)
-    launch pick grid (cdiv(n, 128), 1, 1) (read x, read index, write z, 10, n, asserts)
-    return (tensor y f32 [n] [1], tensor z f32 [n] [1])
-  }
-}
-)";
 
 class PickProgram {
  public:

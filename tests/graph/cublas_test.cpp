@@ -7,64 +7,10 @@
 
 #include "../values.h"
 #include "loaded_program.h"
+#include "programs.h"
 
 namespace husk::test {
 namespace {
-
-// y = (2 x + 0.25) w^T + b on rows of four, then y w^T - x. A product's workspace overwrites live
-// buffers of the arena if the planner places it wrongly.
-const char* const kProjections = R"(
-constant w f32 [4, 4] bytes "0000803f000000400000404000008040)"
-                                 R"(000000000000803f00000000000080bf)"
-                                 R"(0000003f0000003f0000003f0000003f)"
-                                 R"(0000803f0000000000000000000000c0"
-constant b f32 [4] bytes "0000803f000000400000404000008040"
-function project {
-  input x tensor f32 [4..4000]
-  output y tensor f32 rank 1
-  variant gpu {
-    let n = size(x, 0)
-    let rows = floordiv(n, 4)
-    check_eq(mul(rows, 4), n) "rows of four"
-    buffer x of input bytes mul(n, 4)
-    buffer y of output bytes mul(n, 4)
-    buffer h bytes mul(n, 4) align 64
-    buffer g bytes mul(n, 4) align 64
-    buffer f bytes mul(n, 4) align 64
-    buffer space bytes 1024 align 256
-    buffer other_space bytes 1024 align 256
-    launch scale grid (cdiv(n, 128), 1, 1) (read x, write h, 2.0, n)
-    extern "husk::matmul" (read tensor h f32 [rows, 4] [4, 1], read tensor w f32 [4, 4] [1, 4],
-      read tensor b f32 [4] [1], 1.0, 1.0, false,
-      write tensor g f32 [rows, 4] [4, 1], write tensor space u8 [1024] [1]) at "up"
-    extern "husk::matmul" (read tensor g f32 [rows, 4] [4, 1], read tensor w f32 [4, 4] [1, 4],
-      none, 1.0, 0.0, false,
-      write tensor f f32 [rows, 4] [4, 1], write tensor other_space u8 [1024] [1]) at "down"
-    launch join grid (cdiv(n, 128), 1, 1) (read f, read x, write y, n)
-    return (tensor y f32 [n] [1])
-  }
-}
-)";
-constexpr float kW[4][4] = {{1, 2, 3, 4}, {0, 1, 0, -1}, {0.5f, 0.5f, 0.5f, 0.5f}, {1, 0, 0, -2}};
-constexpr float kB[4] = {1, 2, 3, 4};
-
-std::vector<float> multiply_rows(const std::vector<float>& x, const float* bias) {
-  std::vector<float> y(x.size());
-  for (size_t row = 0; row < x.size(); row += 4)
-    for (size_t i = 0; i < 4; ++i) {
-      y[row + i] = bias ? bias[i] : 0;
-      for (size_t k = 0; k < 4; ++k) y[row + i] += x[row + k] * kW[i][k];
-    }
-  return y;
-}
-
-std::vector<float> expected_result(const std::vector<float>& x) {
-  std::vector<float> y = x;
-  for (float& value : y) value = value * 2 + 0.25f;
-  y = multiply_rows(multiply_rows(y, kB), nullptr);
-  for (size_t i = 0; i < x.size(); ++i) y[i] -= x[i];
-  return y;
-}
 
 std::vector<float> numbers(size_t n, int seed = 0) {
   std::vector<float> x(n);
@@ -111,7 +57,7 @@ class CublasTest : public FakeTest {
     std::vector<float> y(x.size());
     EXPECT_EQ(m.download(y.data(), out, bytes), HUSK_OK);
     if (status == HUSK_OK) {
-      EXPECT_EQ(y, expected_result(x));
+      EXPECT_EQ(y, projections_of(x));
     }
     return status;
   }
@@ -256,7 +202,7 @@ TEST_F(CublasTest, SessionsOfSeveralThreadsShareThePlans) {
     EXPECT_TRUE(own.done) << own.error.text;
     std::vector<float> y(200);
     ASSERT_EQ(m.download(y.data(), own.out, 800), HUSK_OK);
-    EXPECT_EQ(y, expected_result(x));
+    EXPECT_EQ(y, projections_of(x));
   }
   EXPECT_EQ(heuristics(), 2u);
 }

@@ -1,6 +1,12 @@
-// Each driver call between opening and releasing a program fails once: the error is returned,
-// nothing leaks, and the handles that exist stay usable.
+// Each driver call and each host allocation between opening and releasing a program fails once: the
+// error names what failed, nothing leaks, and the handles that exist stay usable.
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <numeric>
+
+#include <husk/detail/try.h>
 
 #include "../values.h"
 #include "base/memory.h"
@@ -10,77 +16,238 @@
 namespace husk::test {
 namespace {
 
-constexpr int32_t kOutOfMemory = 2;  // CUDA_ERROR_OUT_OF_MEMORY
+constexpr int32_t kOutOfMemory = 2, kUnknown = 999;  // CUDA_ERROR_OUT_OF_MEMORY and _UNKNOWN
+constexpr int64_t kRows = 200;
 
-// Loads a program, runs it and releases it, with a fault in driver call `fail_at` (0: no fault).
-// Returns -1 if loading failed, otherwise the status of the run. `calls` is the number of driver
-// calls before the release.
-int load_and_run(Fake& fake, uint64_t fail_at, const husk_session_options& options,
-                 husk_error* error, uint64_t* calls) {
-  std::vector<float> x(200, 1.5f), y(200);
-  if (fail_at) fake.fake_fail_at(fail_at, kOutOfMemory);
-  LoadedProgram m(branches("scale"), &options);
-  *error = m.error;
-  if (!m.session) return -1;
-  auto pass = [&]() -> husk_status {
-    void* in = m.alloc(800);
-    void* out = in ? m.alloc(800) : nullptr;
-    if (!out) return m.error.code;
-    if (husk_status status = m.upload(in, x.data(), 800)) return status;
-    DeviceTensor from = device_vector(in, 200), to = device_vector(out, 200);
-    husk_value inputs[] = {from.value(), floating(0.5), integer(3)}, output = to.value();
-    if (husk_status status = husk_session_resize(m.session, 0, inputs, 3, &m.error)) return status;
-    for (int run = 0; run < 2; ++run)
-      if (husk_status status = husk_session_run(m.session, 0, m.stream, inputs, 3, &output, 1,
-                                                &m.error))
-        return status;
-    if (husk_status status = husk_session_wait(m.session, &m.error)) return status;
-    return m.download(y.data(), out, 800);
+// Host memory that counts live allocations, and refuses the allocation with the number `refuse`.
+struct HostMemory {
+  int64_t live = 0, calls = 0, refuse = -1;
+  husk_allocator allocator() {
+    return {this,
+            [](void* user, size_t size, size_t align) -> void* {
+              auto* memory = static_cast<HostMemory*>(user);
+              if (memory->calls++ == memory->refuse) return nullptr;
+              ++memory->live;
+              return std::aligned_alloc(align, (size + align - 1) / align * align);
+            },
+            [](void* user, void* pointer) {
+              static_cast<HostMemory*>(user)->live -= pointer != nullptr;
+              std::free(pointer);
+            }};
+  }
+};
+
+// A program of the table: its text, its inputs after the tensor x of kRows floats, and the result
+// that a run must have.
+struct ProgramCase {
+  const char* name;
+  std::string text;
+  std::vector<husk_value> numbers;                                 // inputs after x
+  std::function<std::vector<float>(const std::vector<float>&)> y;  // null: the output is an int
+  bool has_index = false;                                          // input `index`, output `z`
+  std::vector<float> constant;  // the value of constant 0, which updates write again
+  int64_t rows = kRows;
+};
+
+std::vector<ProgramCase> programs() {
+  const auto branch = [](const std::vector<float>& x) { return branches_of(x, 0.5f, 3); };
+  const auto pieces = [](std::vector<float> x) {
+    for (float& value : x) value -= 0.25f + 3;
+    return x;
   };
-  husk_status status = pass();
-  *error = m.error;
-  if (status != HUSK_OK) {
-    // The handles are usable, so the next pass must succeed.
-    EXPECT_EQ(pass(), HUSK_OK) << "after call " << fail_at << ": " << m.error.text;
-  }
-  EXPECT_EQ(y, branches_of(x, 0.5f, 3)) << "call " << fail_at;
-  *calls = fake.fake_calls(nullptr);
-  return status;
+  const auto same = [](const std::vector<float>& x) { return x; };
+  const auto affine_of = [](std::vector<float> x) {
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i + 1) - x[i] / 2 - 1;
+    return x;
+  };
+  return {
+      {"branches", branches("scale"), {floating(0.5), integer(3)}, branch},
+      {"unbounded", branches("scale", "inf"), {floating(0.5), integer(3)}, branch},
+      {"full edges", branches("late"), {floating(0.5), integer(3)}, branch},
+      {"pieces", kPieces, {floating(0.5), integer(3)}, pieces},
+      {"read", kRead, {}, nullptr},
+      {"asserts", kPick, {}, same, true, {}, 10},
+      {"constants", affine(kCount, kOnes), {}, affine_of, false, {1, 2, 3, 4}, 4},
+      {"products",
+       kProjections,
+       {},
+       projections_of,
+       false,
+       std::vector<float>(&kW[0][0], &kW[0][0] + 16)},
+  };
 }
 
-void sweep(const husk_session_options& options) {
-  Fake fake;
-  fake.fake_reset();
-  husk_error error = {};
-  uint64_t calls = 0, ignored = 0;
-  ASSERT_EQ(load_and_run(fake, 0, options, &error, &calls), HUSK_OK) << error.text;
-  ASSERT_GT(calls, 50u);
-  uint64_t failures = 0;
-  for (uint64_t n = 1; n <= calls; ++n) {
-    fake.fake_reset();
-    error = {};
-    const int status = load_and_run(fake, n, options, &error, &ignored);
+// What one play of a program met.
+struct Outcome {
+  husk_status status = HUSK_OK;  // of the call that failed first
+  std::string text;
+};
+
+// One run of everything: the calls of a program's life.
+class Play {
+ public:
+  Play(const ProgramCase& program, const husk_session_options& options,
+       const husk_allocator& allocator)
+      : program_(program),
+        x_(static_cast<size_t>(program.rows)),
+        result_(x_.size()),
+        order_(x_.size()),
+        loaded_(program.text, &options, &allocator) {
+    for (size_t i = 0; i < x_.size(); ++i) x_[i] = static_cast<float>(i % 7) - 2.5f;
+    std::iota(order_.begin(), order_.end(), 0);
+  }
+
+  Outcome outcome() {
+    if (!loaded_.session) return {loaded_.error.code, loaded_.error.text};
+    const husk_status status = pass();
+    const Outcome first = {status, status == HUSK_OK ? "" : loaded_.error.text};
+    // The handles are usable after a failure, so the next pass must succeed.
     if (status != HUSK_OK) {
-      ++failures;
-      EXPECT_GT(std::strlen(error.text), 10u) << "call " << n;
+      EXPECT_EQ(pass(), HUSK_OK) << "after '" << first.text << "': " << loaded_.error.text;
     }
-    fake.fake_reset();
-    ASSERT_EQ(fake.fake_live_objects(), 0u) << "call " << n << ": " << error.text;
+    return first;
   }
-  EXPECT_GT(failures, calls / 4);
+
+ private:
+  husk_status pass() {
+    const size_t bytes = x_.size() * 4;
+    const auto n = program_.rows;
+    void *in = loaded_.alloc(bytes), *index = loaded_.alloc(2 * bytes), *out[2] = {};
+    for (void*& memory : out) memory = loaded_.alloc(bytes);
+    if (!in || !index || !out[0] || !out[1]) return HUSK_OUT_OF_MEMORY;
+    HUSK_TRY(loaded_.upload(in, x_.data(), bytes));
+    HUSK_TRY(loaded_.upload(index, order_.data(), 2 * bytes));
+    DeviceTensor x = device_vector(in, n), indices = device_vector(index, n),
+                 y = device_vector(out[0], n), z = device_vector(out[1], n);
+    indices.dl.dtype = {kDLInt, 64, 1};
+    std::vector<husk_value> inputs = {x.value()}, outputs;
+    if (program_.has_index) inputs.push_back(indices.value());
+    inputs.insert(inputs.end(), program_.numbers.begin(), program_.numbers.end());
+    outputs.push_back(program_.y ? y.value() : integer(0));
+    if (program_.has_index) outputs.push_back(z.value());
+    const auto count = static_cast<uint32_t>(inputs.size());
+    husk_error* error = &loaded_.error;
+    husk_session* session = loaded_.session;
+    HUSK_TRY(husk_session_resize(session, 0, inputs.data(), count, error));
+    for (int run = 0; run < 2; ++run)
+      HUSK_TRY(husk_session_run(session, 0, loaded_.stream, inputs.data(), count, outputs.data(),
+                                static_cast<uint32_t>(outputs.size()), error));
+    HUSK_TRY(husk_session_wait(session, error));
+    if (!program_.y) {
+      EXPECT_EQ(outputs[0].as.i,
+                std::count_if(x_.begin(), x_.end(), [](float value) { return value > 0; }));
+    } else {
+      HUSK_TRY(loaded_.download(result_.data(), out[0], bytes));
+      EXPECT_EQ(result_, program_.y(x_));
+    }
+    for (uint32_t s = 0; s < husk_program_state_count(loaded_.program); ++s) {
+      HUSK_TRY(husk_session_state_get(session, s, &ticks_, error));
+      HUSK_TRY(husk_session_state_set(session, s, &ticks_, error));
+      HUSK_TRY(husk_session_state_reset(session, s, error));
+    }
+    if (program_.constant.empty()) return HUSK_OK;
+    const husk_constant_update update = {0, 0, program_.constant.data()};
+    return husk_program_update_constants(loaded_.program, &update, 1, error);
+  }
+
+  const ProgramCase& program_;
+  // Host memory outlives the device, since a copy may be under way after a wait has failed.
+  std::vector<float> x_, result_;
+  std::vector<int64_t> order_;
+  int64_t ticks_ = 0;
+  LoadedProgram loaded_;
+};
+
+// Parameters: the mode of the session, and the index of the program. Each pair is a process under
+// CTest, since the fake driver becomes slower with each object that it ever had.
+class Faults : public FakeTest, public testing::WithParamInterface<std::tuple<int32_t, size_t>> {
+ protected:
+  Faults() { options_.mode = std::get<0>(GetParam()); }
+  Outcome play() {
+    const husk_allocator allocator = host_.allocator();
+    return Play(program_, options_, allocator).outcome();
+  }
+  void expect_no_leak() {
+    fake.fake_reset();
+    ASSERT_EQ(fake.fake_live_objects(), 0u);
+    ASSERT_EQ(host_.live, 0);
+  }
+
+  const ProgramCase program_ = programs()[std::get<1>(GetParam())];
+  husk_session_options options_ = HUSK_SESSION_OPTIONS_INIT;
+  HostMemory host_;
+};
+
+// The functions of the driver and of cuBLASLt. A release function of the port that cannot make its
+// context current can free nothing, so faults in cuCtxPushCurrent are left to the tests of the
+// port.
+const char* const kFunctions[] = {
+#define HUSK_DRIVER(name, version, need, parameters) #name,
+#include <driver.def>
+#undef HUSK_DRIVER
+#define HUSK_CUBLAS(result, name, parameters) #name,
+#include <blas.def>
+#undef HUSK_CUBLAS
+};
+const char* const kPush = "cuCtxPushCurrent";
+
+TEST_P(Faults, EveryDriverCall) {
+  uint64_t faults = 0, refused = 0, kinds = 0;
+  for (const char* function : kFunctions) {
+    SCOPED_TRACE(std::string(program_.name) + ": " + function);
+    if (!std::strcmp(function, kPush)) continue;
+    fake.fake_reset();
+    const Outcome good = play();
+    ASSERT_EQ(good.status, HUSK_OK) << good.text;
+    const uint64_t calls = fake.fake_calls(function);  // with those of the release
+    kinds += calls > 0;
+    for (uint64_t n = 1; n <= calls; ++n) {
+      SCOPED_TRACE("call " + std::to_string(n));
+      fake.fake_reset();
+      fake.fake_fail_call(function, n, n % 2 ? kUnknown : kOutOfMemory);
+      const Outcome outcome = play();
+      faults += fake.fake_failed() != 0;
+      refused += outcome.status != HUSK_OK;
+      if (outcome.status != HUSK_OK) {
+        EXPECT_TRUE(outcome.text.find("cu") != std::string::npos ||
+                    outcome.text.find("CUBLAS_STATUS") != std::string::npos)
+            << outcome.text;
+      }
+      ASSERT_NO_FATAL_FAILURE(expect_no_leak()) << outcome.text;
+      ASSERT_FALSE(HasFailure()) << outcome.text;
+    }
+  }
+  EXPECT_GT(refused, faults / 4);
+  EXPECT_GT(kinds, 20u);
+  printf("%s: %llu driver calls of %llu functions failed, %llu of them made a call of Husk fail\n",
+         program_.name, static_cast<unsigned long long>(faults),
+         static_cast<unsigned long long>(kinds), static_cast<unsigned long long>(refused));
 }
 
-TEST(Faults, EveryDriverCallOfAGraph) {
-  husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
-  options.mode = HUSK_MODE_GRAPH;
-  sweep(options);
+TEST_P(Faults, EveryHostAllocation) {
+  int64_t refused = 0;
+  ASSERT_EQ(play().status, HUSK_OK);
+  const int64_t calls = host_.calls;
+  for (int64_t n = 0; n < calls; ++n) {
+    SCOPED_TRACE("allocation " + std::to_string(n));
+    host_ = {};
+    host_.refuse = n;
+    const Outcome outcome = play();
+    refused += outcome.status == HUSK_OUT_OF_MEMORY;
+    if (outcome.status != HUSK_OK) {
+      EXPECT_EQ(outcome.status, HUSK_OUT_OF_MEMORY) << outcome.text;
+      EXPECT_NE(outcome.text.find("memory"), std::string::npos) << outcome.text;
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_no_leak()) << outcome.text;
+    ASSERT_FALSE(HasFailure()) << outcome.text;
+  }
+  EXPECT_GT(refused, 20);
+  printf("%s: %lld host allocations failed\n", program_.name, static_cast<long long>(refused));
 }
 
-TEST(Faults, EveryDriverCallOfAList) {
-  husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
-  options.mode = HUSK_MODE_LIST;
-  sweep(options);
-}
+INSTANTIATE_TEST_SUITE_P(Modes, Faults,
+                         testing::Combine(testing::Values(HUSK_MODE_LIST, HUSK_MODE_GRAPH),
+                                          testing::Range(size_t{0}, programs().size())));
 
 // Refuses one allocation of host memory.
 struct Refusal {

@@ -243,31 +243,6 @@ TEST_F(GraphTest, WithoutBoundsEveryPlanHasItsGraph) {
   }
 }
 
-// Copies, fills and two views of one buffer. Their nodes are patched like kernels.
-const char* const kPieces = R"(
-function pieces {
-  input x tensor f32 [1..1000]
-  input t float
-  input k int
-  output y tensor f32 rank 1
-  variant gpu {
-    let n = size(x, 0)
-    let blocks = cdiv(n, 128)
-    buffer x of input bytes mul(n, 4)
-    buffer y of output bytes mul(n, 4)
-    buffer pair bytes mul(n, 8) align 64
-    buffer zero bytes mul(n, 4) align 64
-    fill f32 (write zero, t)
-    copy (write pair[0, mul(n, 4)], read x)
-    launch shift grid (blocks, 1, 1) (read zero, write pair[mul(n, 4), mul(n, 4)], k, n)
-    launch join grid (blocks, 1, 1)
-      (read pair[0, mul(n, 4)], read pair[mul(n, 4), mul(n, 4)], write zero, n)
-    copy (write y, read zero)
-    return (tensor y f32 [n] [1])
-  }
-}
-)";
-
 TEST_F(GraphTest, HoldsCopiesAndFills) {
   const husk_session_options options = in_mode(HUSK_MODE_GRAPH);
   FunctionRunner r(kPieces, &options);
@@ -321,21 +296,6 @@ TEST_F(GraphTest, CopiesToTheCallerWithoutAnArena) {
   }
   EXPECT_EQ(m.stats(m.session).runs_as_graph, 3u);
 }
-
-const char* const kRead = R"(
-function count_positive {
-  input x tensor f32 [1..1000]
-  output found int
-  variant gpu {
-    let n = size(x, 0)
-    buffer x of input bytes mul(n, 4)
-    buffer tally bytes 8 align 8
-    launch positive grid (1, 1, 1) (read x, write tally, n)
-    read i64 (read tally)
-    return (int result(0))
-  }
-}
-)";
 
 TEST_F(GraphTest, AFunctionThatReadsIsAList) {
   LoadedProgram m(kRead);

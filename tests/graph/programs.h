@@ -1,4 +1,4 @@
-// The branching program of these tests, and its result computed on the host.
+// Programs that several of these tests use, and their results computed on the host.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +58,126 @@ inline std::vector<float> branches_of(const std::vector<float>& x, float t, int3
     }
     y[i] = a - b;
   }
+  return y;
+}
+
+// Copies, fills and two views of one buffer. Their nodes are patched like kernels.
+inline const char* const kPieces = R"(
+function pieces {
+  input x tensor f32 [1..1000]
+  input t float
+  input k int
+  output y tensor f32 rank 1
+  variant gpu {
+    let n = size(x, 0)
+    let blocks = cdiv(n, 128)
+    buffer x of input bytes mul(n, 4)
+    buffer y of output bytes mul(n, 4)
+    buffer pair bytes mul(n, 8) align 64
+    buffer zero bytes mul(n, 4) align 64
+    fill f32 (write zero, t)
+    copy (write pair[0, mul(n, 4)], read x)
+    launch shift grid (blocks, 1, 1) (read zero, write pair[mul(n, 4), mul(n, 4)], k, n)
+    launch join grid (blocks, 1, 1)
+      (read pair[0, mul(n, 4)], read pair[mul(n, 4), mul(n, 4)], write zero, n)
+    copy (write y, read zero)
+    return (tensor y f32 [n] [1])
+  }
+}
+)";
+
+// The number of elements of x above 0.
+inline const char* const kRead = R"(
+function count_positive {
+  input x tensor f32 [1..1000]
+  output found int
+  variant gpu {
+    let n = size(x, 0)
+    buffer x of input bytes mul(n, 4)
+    buffer tally bytes 8 align 8
+    launch positive grid (1, 1, 1) (read x, write tally, n)
+    read i64 (read tally)
+    return (int result(0))
+  }
+}
+)";
+
+// y = z = x[index]. Each kernel has two asserts, one for indices above the range and one for
+// indices below 0.
+inline const char* const kPick = R"(
+assert "kernel pick: index out of bounds: index < 10"
+assert "kernel pick: index out of bounds: 0 <= index"
+function pick {
+  input x tensor f32 [10]
+  input index tensor i64 [1..100]
+  output y tensor f32 rank 1
+  output z tensor f32 rank 1
+  variant gpu {
+    let n = size(index, 0)
+    buffer x of input bytes 40
+    buffer index of input bytes mul(n, 8)
+    buffer y of output bytes mul(n, 4)
+    buffer z of output bytes mul(n, 4)
+    launch pick grid (cdiv(n, 128), 1, 1) (read x, read index, write y, 10, n, asserts)
+    launch pick grid (cdiv(n, 128), 1, 1) (read x, read index, write z, 10, n, asserts)
+    return (tensor y f32 [n] [1], tensor z f32 [n] [1])
+  }
+}
+)";
+
+// y = (2 x + 0.25) w^T + b on rows of four, then y w^T - x. A product's workspace overwrites live
+// buffers of the arena if the planner places it wrongly.
+inline const char* const kProjections = R"(
+constant w f32 [4, 4] bytes "0000803f000000400000404000008040)"
+                                        R"(000000000000803f00000000000080bf)"
+                                        R"(0000003f0000003f0000003f0000003f)"
+                                        R"(0000803f0000000000000000000000c0"
+constant b f32 [4] bytes "0000803f000000400000404000008040"
+function project {
+  input x tensor f32 [4..4000]
+  output y tensor f32 rank 1
+  variant gpu {
+    let n = size(x, 0)
+    let rows = floordiv(n, 4)
+    check_eq(mul(rows, 4), n) "rows of four"
+    buffer x of input bytes mul(n, 4)
+    buffer y of output bytes mul(n, 4)
+    buffer h bytes mul(n, 4) align 64
+    buffer g bytes mul(n, 4) align 64
+    buffer f bytes mul(n, 4) align 64
+    buffer space bytes 1024 align 256
+    buffer other_space bytes 1024 align 256
+    launch scale grid (cdiv(n, 128), 1, 1) (read x, write h, 2.0, n)
+    extern "husk::matmul" (read tensor h f32 [rows, 4] [4, 1], read tensor w f32 [4, 4] [1, 4],
+      read tensor b f32 [4] [1], 1.0, 1.0, false,
+      write tensor g f32 [rows, 4] [4, 1], write tensor space u8 [1024] [1]) at "up"
+    extern "husk::matmul" (read tensor g f32 [rows, 4] [4, 1], read tensor w f32 [4, 4] [1, 4],
+      none, 1.0, 0.0, false,
+      write tensor f f32 [rows, 4] [4, 1], write tensor other_space u8 [1024] [1]) at "down"
+    launch join grid (cdiv(n, 128), 1, 1) (read f, read x, write y, n)
+    return (tensor y f32 [n] [1])
+  }
+}
+)";
+inline constexpr float kW[4][4] = {
+    {1, 2, 3, 4}, {0, 1, 0, -1}, {0.5f, 0.5f, 0.5f, 0.5f}, {1, 0, 0, -2}};
+inline constexpr float kB[4] = {1, 2, 3, 4};
+
+inline std::vector<float> multiply_rows(const std::vector<float>& x, const float* bias) {
+  std::vector<float> y(x.size());
+  for (size_t row = 0; row < x.size(); row += 4)
+    for (size_t i = 0; i < 4; ++i) {
+      y[row + i] = bias ? bias[i] : 0;
+      for (size_t k = 0; k < 4; ++k) y[row + i] += x[row + k] * kW[i][k];
+    }
+  return y;
+}
+
+inline std::vector<float> projections_of(const std::vector<float>& x) {
+  std::vector<float> y = x;
+  for (float& value : y) value = value * 2 + 0.25f;
+  y = multiply_rows(multiply_rows(y, kB), nullptr);
+  for (size_t i = 0; i < x.size(); ++i) y[i] -= x[i];
   return y;
 }
 

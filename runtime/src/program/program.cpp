@@ -224,6 +224,10 @@ Status Program::update(const husk_constant_update* updates, uint32_t n, husk_err
     if (!failed(status)) status = update.close(error);
     if (!failed(status)) status = constants.swap(updates, n, &staged, error);
   }
+  if (failed(status)) {  // uploads and copies may be under way
+    husk_error ignored;
+    (void)engine->port->stream_wait(engine->device, nullptr, &ignored);
+  }
   for (void* memory : staged)
     if (memory) engine->port->free(engine->device, memory);
   return status;
