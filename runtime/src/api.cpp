@@ -445,11 +445,10 @@ husk_status state_call(const char* name, husk_session* session, uint32_t state, 
 husk_status husk_session_set_range(husk_session* session, uint32_t function, uint32_t input,
                                    uint32_t dim, int64_t min, int64_t max, husk_error* error) {
   if (!session) return null_argument(error, "session_set_range");
-  const Frame* frame = frame_of(session, function, error);
+  const SessionCall call(session, error);
+  const Frame* frame = call.busy ? nullptr : frame_of(session, function, error);
   if (!frame) return HUSK_INVALID_ARGUMENT;
   if (input >= frame->code.inputs()) return bad_index(error, "input", input, frame->code.inputs());
-  const SessionCall call(session, error);
-  if (call.busy) return HUSK_INVALID_ARGUMENT;
   const Status status = session->set_range(function, input, dim, min, max, call.error);
   return in_function(session, function, status, call.error);
 }
@@ -457,9 +456,8 @@ husk_status husk_session_set_range(husk_session* session, uint32_t function, uin
 husk_status husk_session_resize(husk_session* session, uint32_t function, const husk_value* inputs,
                                 uint32_t count, husk_error* error) {
   if (!session) return null_argument(error, "session_resize");
-  if (!frame_of(session, function, error)) return HUSK_INVALID_ARGUMENT;
   const SessionCall call(session, error);
-  if (call.busy) return HUSK_INVALID_ARGUMENT;
+  if (call.busy || !frame_of(session, function, error)) return HUSK_INVALID_ARGUMENT;
   const Status status = session->resize(function, inputs, count, call.error);
   return in_function(session, function, status, call.error);
 }
@@ -479,7 +477,8 @@ husk_status husk_session_set_arena(husk_session* session, void* memory, uint64_t
 husk_status husk_session_output_shape(husk_session* session, uint32_t function, uint32_t index,
                                       int64_t* sizes, int64_t* strides, husk_error* error) {
   if (!session) return null_argument(error, "session_output_shape");
-  const Frame* frame = frame_of(session, function, error);
+  const SessionCall call(session, error);
+  const Frame* frame = call.busy ? nullptr : frame_of(session, function, error);
   if (!frame) return HUSK_INVALID_ARGUMENT;
   if (index >= frame->code.outputs())
     return bad_index(error, "output", index, frame->code.outputs());
@@ -496,9 +495,8 @@ husk_status husk_session_run(husk_session* session, uint32_t function, void* str
                              const husk_value* inputs, uint32_t input_count, husk_value* outputs,
                              uint32_t output_count, husk_error* error) {
   if (!session) return null_argument(error, "session_run");
-  if (!frame_of(session, function, error)) return HUSK_INVALID_ARGUMENT;
   const SessionCall call(session, error);
-  if (call.busy) return HUSK_INVALID_ARGUMENT;
+  if (call.busy || !frame_of(session, function, error)) return HUSK_INVALID_ARGUMENT;
   const Status status = session->run(function, stream, inputs, input_count, outputs, output_count,
                                      call.error);
   return in_function(session, function, status, call.error);
@@ -535,7 +533,8 @@ husk_status husk_session_stats_get(const husk_session* session, uint32_t functio
                                    husk_session_stats* out, husk_error* error) {
   if (!session || !out) return null_argument(error, "session_stats_get");
   HUSK_TRY(HUSK_CHECK_STRUCT(husk_session_stats, out, steps, error));
-  const Frame* found = frame_of(session, function, error);
+  const SessionCall call(const_cast<husk_session*>(session), error);
+  const Frame* found = call.busy ? nullptr : frame_of(session, function, error);
   if (!found) return HUSK_INVALID_ARGUMENT;
   const Frame& frame = *found;
   husk_session_stats full = HUSK_SESSION_STATS_INIT;

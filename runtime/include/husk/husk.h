@@ -193,8 +193,14 @@ HUSK_API husk_status husk_engine_properties(const husk_engine* engine, husk_port
 HUSK_API husk_status husk_program_verify(const void* data, size_t size, husk_error* error);
 /** Opens an artifact: maps the file, verifies it, loads the images that the device can use and
  * uploads the constants. Programs of one engine share constants of equal content, so a constant
- * that another program has uploaded is not uploaded again. The file must not change while the
- * program exists.
+ * that another program has uploaded is not uploaded again.
+ *
+ * The file must not change while the program exists, because the program reads constants from the
+ * mapped file, on some devices during runs. If somebody truncates the file, the next read of a
+ * missing page ends the process with SIGBUS; if somebody writes to it, results change. To replace
+ * a file, write the new one beside it and rename it, as huskc and husk.export do: open programs
+ * keep the old content. Where others may write to the file, use husk_program_load with a copy in
+ * memory.
  * @param engine the engine; the program keeps it
  * @param path the path of the file
  * @param program the result, NULL after a failure

@@ -27,12 +27,12 @@ bool RunGate::occupy(Caller* caller) {
 }
 
 bool RunGate::enter(Caller* caller) {
-  for (;;) {
-    if (!occupy(caller)) return false;
-    if (!updating_.load() || holds_this_thread(caller)) return true;
-    caller->state.store(kIdle);
-    Lock until_the_update_is_done(update_mutex_);
-  }
+  if (!occupy(caller)) return false;
+  if (!updating_.load() || holds_this_thread(caller)) return true;
+  caller->state.fetch_or(kWaiting);
+  Lock until_the_update_is_done(update_mutex_);
+  caller->state.fetch_and(~uintptr_t{kWaiting});
+  return true;
 }
 
 bool RunGate::release(Caller* caller) {
@@ -55,7 +55,8 @@ bool RunGate::holds_this_thread(const Caller* except) {
 }
 
 // A call that is inside may enter for other sessions, so the callers are looked at until all are
-// idle in one go: a call inside shows in that go, and later calls wait for the end of the update.
+// idle in one go: a call inside shows in that go, since its thread needs `list_mutex_` to enter
+// again. Later calls wait for the end of the update.
 Status RunGate::Update::close(husk_error* error) {
   gate_.updating_.store(1);
   for (bool all_idle = false;;) {
@@ -70,12 +71,13 @@ Status RunGate::Update::drain_callers(bool* all_idle, husk_error* error) {
   *all_idle = true;
   for (Caller* caller = gate_.callers_; caller; caller = caller->next) {
     uintptr_t state = kIdle;
-    if (!caller->state.compare_exchange_strong(state, kDraining)) {
+    const bool idle = caller->state.compare_exchange_strong(state, kDraining);
+    if (!idle && !(state & kWaiting)) {
       *all_idle = false;
       continue;
     }
     const Status status = caller->drain(caller->user, error);
-    caller->state.store(kIdle);
+    if (idle) caller->state.store(kIdle);
     HUSK_TRY(status);
   }
   return Status::ok;

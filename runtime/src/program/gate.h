@@ -16,7 +16,7 @@ class RunGate {
  public:
   // One session's place at the gate.
   struct Caller {
-    std::atomic<uintptr_t> state{0};  // kIdle, kDraining, or the thread whose call is inside
+    std::atomic<uintptr_t> state{0};  // kIdle, kDraining, or the thread whose call has it
     // Waits for the device work that earlier calls enqueued.
     Status (*drain)(void* user, husk_error* error) = nullptr;
     void* user = nullptr;
@@ -42,7 +42,8 @@ class RunGate {
 
   void add(Caller* caller);
   void remove(Caller* caller);
-  // Returns false if a call of this session is inside already.
+  // Waits until no update is in progress. Returns false if a call of this session is inside, or
+  // waits here, already.
   bool enter(Caller* caller);
   // Enters as enter() does, for a second session of a call that is inside.
   bool enter_also(Caller* caller) { return occupy(caller); }
@@ -52,7 +53,8 @@ class RunGate {
     uintptr_t inside = this_thread();
     return !caller->state.compare_exchange_strong(inside, kIdle);
   }
-  // Returns true if no call is inside. Otherwise leave() of that call returns true.
+  // Returns true if no call is inside or waits in enter(). Otherwise leave() of that call returns
+  // true.
   [[nodiscard]] static bool release(Caller* caller);
   // Returns whether the calling thread is inside, for any session but `except`.
   bool holds_this_thread(const Caller* except);
@@ -60,8 +62,9 @@ class RunGate {
  private:
   // A thread is the address of its descriptor (pthread_self on Linux), which is a multiple of 64.
   // kDraining: an update waits for the session's device work. kReleased is added to the thread if
-  // the session is to be destroyed, or is being destroyed.
-  enum : uintptr_t { kIdle = 0, kReleased = 1, kDraining = 2 };
+  // the session is to be destroyed, or is being destroyed; kWaiting, while the call is not inside
+  // yet but waits for the end of an update.
+  enum : uintptr_t { kIdle = 0, kReleased = 1, kDraining = 2, kWaiting = 4 };
 
   static uintptr_t this_thread() { return static_cast<uintptr_t>(pthread_self()); }
   static bool occupy(Caller* caller);
