@@ -20,10 +20,10 @@ std::vector<float> numbers(size_t n, int seed = 0) {
 }
 
 // An allocator of host memory that counts allocations.
-std::atomic<uint64_t> allocations{0};
+std::atomic<uint64_t> host_allocations{0};
 const husk_allocator kCounting = {nullptr,
                                   [](void*, size_t size, size_t align) {
-                                    ++allocations;
+                                    ++host_allocations;
                                     return std::aligned_alloc(align,
                                                               (size + align - 1) / align * align);
                                   },
@@ -47,11 +47,11 @@ class CublasTest : public FakeTest {
     EXPECT_EQ(m.upload(in, x.data(), bytes), HUSK_OK);
     DeviceTensor from = device_vector(in, n), to = device_vector(out, n);
     husk_value input = from.value(), output = to.value();
-    const uint64_t allocated = allocations, chosen = heuristics(),
+    const uint64_t allocated = host_allocations, chosen = heuristics(),
                    waited = fake.fake_calls("cuStreamSynchronize");
     const husk_status status = husk_session_run(m.session, 0, m.stream, &input, 1, &output, 1,
                                                 &m.error);
-    run_allocations = allocations - allocated;
+    run_allocations = host_allocations - allocated;
     run_choices = heuristics() - chosen;
     run_waits = fake.fake_calls("cuStreamSynchronize") - waited;
     std::vector<float> y(x.size());
