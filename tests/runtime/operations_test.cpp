@@ -15,12 +15,12 @@
 namespace husk::test {
 namespace {
 
-constexpr int kThreads = 8, kPrograms = 3, kSessions = 4;
+constexpr int kWorkers = 8, kPrograms = 3, kSessions = 4;
 constexpr auto kTime = std::chrono::milliseconds(1500);
 constexpr auto kLongestTime = std::chrono::seconds(60);  // on a busy machine
 
 // y is x with w added to its first row; total grows by the first row of x.
-const char* const kProgram = R"(
+const char* const kPoolProgram = R"(
 constant w f32 [4] bytes "00000000000000000000000000000000"
 state total f32 [4] constant w
 function f {
@@ -73,7 +73,7 @@ enum Operation {
 
 class Pool {
  public:
-  Pool() : bytes_(artifact(kProgram)) {
+  Pool() : bytes_(artifact(kPoolProgram)) {
     husk_engine_options options = Machine::defaults();
     husk_error error = {};
     EXPECT_EQ(husk_engine_create(&options, &engine_, &error), HUSK_OK) << error.text;
@@ -283,7 +283,7 @@ class Pool {
 TEST(Operations, OfEightThreads) {
   Pool pool;
   std::vector<std::thread> threads;
-  for (unsigned t = 0; t < kThreads; ++t) threads.emplace_back(&Pool::work, &pool, t);
+  for (unsigned t = 0; t < kWorkers; ++t) threads.emplace_back(&Pool::work, &pool, t);
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(pool.wrong, 0) << pool.first_wrong;
   for (int operation = 0; operation < kOperations; ++operation)
