@@ -45,7 +45,7 @@ struct ProgramCase {
   std::vector<husk_value> numbers;                                 // inputs after x
   std::function<std::vector<float>(const std::vector<float>&)> y;  // null: the output is an int
   bool has_index = false;                                          // input `index`, output `z`
-  std::vector<float> constant;  // the value of constant 0, which updates write again
+  std::vector<float> constant = {};  // the value of constant 0, which updates write again
   int64_t rows = kRows;
 };
 

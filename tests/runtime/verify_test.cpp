@@ -199,7 +199,7 @@ TEST(Verify, MemoryRules) {
 }
 
 TEST(Verify, StepRules) {
-  constexpr uint8_t kNoAccess = 0, kRead = HUSK_ACCESS_READ, kWrite = HUSK_ACCESS_WRITE;
+  constexpr uint8_t no_access = 0, read = HUSK_ACCESS_READ, write = HUSK_ACCESS_WRITE;
   expect_refused(
       kProgram,
       {{"step 1: its arguments do not exist or belong to another step",
@@ -208,11 +208,11 @@ TEST(Verify, StepRules) {
        {"step 0: its kernel does not exist", [](auto& edited) { edited.step(0).row.a = 1000; }},
        {"step 0: kernel 'add' takes 4 arguments", [](auto& edited) { edited.step(0).row.a = 0; }},
        {"step 2: argument 4: a constant cannot be written",
-        [](auto& edited) { edited.step(2).argument(4).access = kWrite; }},
+        [](auto& edited) { edited.step(2).argument(4).access = write; }},
        {"step 0: argument 3: access not allowed for this parameter",
-        [](auto& edited) { edited.step(0).argument(3).access = kNoAccess; }},
+        [](auto& edited) { edited.step(0).argument(3).access = no_access; }},
        {"step 1: argument 6: access not allowed for this parameter",  // an int
-        [](auto& edited) { edited.step(1).argument(6).access = kRead; }},
+        [](auto& edited) { edited.step(1).argument(6).access = read; }},
        {"step 1: argument 3: its view does not exist",
         [](auto& edited) { edited.step(1).argument(3).index = 500; }},
        {"step 1: argument 6: its register does not exist, has another type, or is computed later",
