@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/limits.h"
 #include "passes/search.h"
 #include "read/bounded_plan.h"
 
@@ -54,12 +55,15 @@ Code code_of(const fb::Function* function, const VariantRows& rows) {
   return code;
 }
 
-// The range of each dimension of each input, capped.
+// The range of each dimension of each input, capped, as find_intervals takes them.
 std::vector<Interval> capped_ranges(const Function& function) {
-  std::vector<Interval> out;
-  for (const Value& input : function.inputs)
-    for (const Range& r : input.ranges)
-      out.push_back({r.min, r.max <= kLargestSize ? r.max : std::max(r.min, kTypicalSize)});
+  std::vector<Interval> out(function.inputs.size() * limits::kMaxRank);
+  for (size_t i = 0; i < function.inputs.size(); ++i)
+    for (size_t d = 0; d < function.inputs[i].ranges.size(); ++d) {
+      const Range& r = function.inputs[i].ranges[d];
+      out[i * limits::kMaxRank + d] = {
+          r.min, r.max <= kLargestSize ? r.max : std::max(r.min, kTypicalSize)};
+    }
   return out;
 }
 

@@ -6,15 +6,16 @@
 
 #include <husk/husk.h>
 
+#include "base/limits.h"
 #include "plan/liveness.h"
 #include "read/disassembler.h"
 
 namespace husk::compiler {
 namespace {
 
-// The ranges of the dimensions of all inputs, one input after the other, narrowed to `sizes`.
+// The ranges of the dimensions of all inputs, as find_intervals takes them, narrowed to `sizes`.
 std::vector<Interval> narrowed_ranges(const Code& code, const InputSizes& sizes) {
-  std::vector<Interval> out;
+  std::vector<Interval> out(size_t{code.inputs()} * limits::kMaxRank);
   for (uint32_t i = 0; i < code.inputs(); ++i) {
     const fb::Value* value = code.input(i);
     for (uint32_t d = 0; d < count(value->dims()); ++d) {
@@ -22,8 +23,9 @@ std::vector<Interval> narrowed_ranges(const Code& code, const InputSizes& sizes)
                                (value->kind() == HUSK_VALUE_TENSOR ? fmt::format(".{}", d) : "");
       const auto size = sizes.find(name);
       const fb::Dim* range = value->dims()->Get(d);
-      out.push_back(size == sizes.end() ? Interval{range->min(), range->max()}
-                                        : Interval{size->second, size->second});
+      out[size_t{i} * limits::kMaxRank + d] = size == sizes.end()
+                                                  ? Interval{range->min(), range->max()}
+                                                  : Interval{size->second, size->second};
     }
   }
   return out;
@@ -77,13 +79,14 @@ BoundedPlan::BoundedPlan(const Code& c, const std::vector<Interval>& dims)
     const fb::Buffer& buffer = code.buffers[b];
     if (buffer.space() != uint8_t(Space::arena)) continue;
     const int64_t high = intervals[buffer.size()].high;
-    const bool by_data = segment_of(code, buffer.size()) > 0, bounded = high != INT64_MAX;
+    const bool by_data = code.segment_of(buffer.size()) > 0, bounded = high != INT64_MAX;
     block_of[b] = static_cast<uint32_t>(arena.size());
     arena.push_back({b, by_data && !bounded, !by_data && !bounded});
     const uint64_t bytes = bounded ? static_cast<uint64_t>(std::max<int64_t>(high, 0)) : 0;
     blocks.push_back({bytes, 1ull << buffer.align_log2(), UINT32_MAX, 0, 0});
   }
-  find_live_ranges(code, accesses, block_of.data(), blocks.data(), blocks.size());
+  out_of_memory = failed(find_live_ranges(code, accesses, block_of.data(), blocks.data(),
+                                          blocks.size(), allocator, nullptr));
 }
 
 const BoundedPlan::ArenaBuffer* BoundedPlan::first_unbounded() const {

@@ -21,8 +21,7 @@ struct BoundedPlan {
   // Plans as a session does. `sizes` narrow the ranges of the inputs; names that are not inputs of
   // this function are ignored.
   BoundedPlan(const Code& code, const InputSizes& sizes);
-  // Does not plan. `dims` are the ranges of the dimensions of all inputs, one input after the
-  // other.
+  // Does not plan. `dims` are the ranges of the inputs' dimensions, as find_intervals takes them.
   BoundedPlan(const Code& code, const std::vector<Interval>& dims);
 
   struct ArenaBuffer {

@@ -391,7 +391,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const HostileCall call(choices, fuzzed);
   if (!call.allowed) return 0;
   if (verbose) print(row, call.args);
-  const husk_op_context context{sizeof(husk_op_context), 0, row.user, &device, nullptr, nullptr};
+  const husk_op_context context{
+      sizeof(husk_op_context), 0, row.user, &device, nullptr, nullptr, nullptr, nullptr};
   husk_error error = {};
   const husk_status status = row.call(&context, call.args.data(),
                                       static_cast<uint32_t>(call.args.size()), &error);

@@ -2,11 +2,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <thread>
 
-#include "edited_artifact.h"
+#include "large_program.h"
 
 namespace husk::test {
 namespace {
@@ -215,6 +216,123 @@ TEST(Budgets, MetadataAndStates) {
   options.max_state_bytes = 256;
   Machine fits(kAddOne, options);
   EXPECT_NE(fits.session, nullptr) << fits.error.text;
+}
+
+const char* const kThreeFills = R"(
+function f {
+  output y tensor i64 rank 1
+  variant cpu {
+    buffer y of output bytes 32
+    fill i64 (write y, 1)
+    fill i64 (write y, 2)
+    fill i64 (write y, 3)
+    return (tensor y i64 [4] [1])
+  }
+}
+)";
+
+TEST(Budgets, Steps) {
+  husk_engine_options options = Machine::defaults();
+  options.max_steps = 2;
+  const Machine m(kThreeFills, options);
+  EXPECT_EQ(m.error.code, HUSK_LIMIT) << m.error.text;
+  EXPECT_NE(std::strstr(m.error.text, "'f' has 3 steps, husk_engine_options.max_steps is 2"),
+            nullptr)
+      << m.error.text;
+  options.max_steps = 3;
+  const Machine fits(kThreeFills, options);
+  EXPECT_NE(fits.session, nullptr) << fits.error.text;
+}
+
+// The two tensors have 1000 elements each; all of `x` are one element in memory.
+TEST(Budgets, ElementsOfAStep) {
+  const char* const program = R"(
+function f {
+  input x tensor f32 [1]
+  output y tensor f32 rank 1
+  variant cpu {
+    buffer x of input bytes 4
+    buffer y of output bytes 4000
+    extern "test::op" (read tensor x f32 [1000] [0], write tensor y f32 [1000] [1])
+    return (tensor y f32 [1000] [1])
+  }
+}
+)";
+  static int calls;
+  husk_op op = HUSK_OP_INIT;
+  op.name = "test::op";
+  op.call = [](const husk_op_context*, const husk_op_arg*, uint32_t, husk_error*) {
+    ++calls;
+    return husk_status{HUSK_OK};
+  };
+  for (const uint64_t limit : {1999u, 2000u, 0u}) {
+    calls = 0;
+    husk_engine_options options = Machine::defaults();
+    options.max_step_elements = limit;
+    Machine m(program, options, nullptr, {op});
+    ASSERT_NE(m.session, nullptr) << m.error.text;
+    Tensor x(HUSK_F32, {1}), y(HUSK_F32, {1000});
+    const bool fits = limit != 1999;
+    EXPECT_EQ(m.run({x.value()}, {y.value()}), fits ? HUSK_OK : HUSK_LIMIT) << m.error.text;
+    EXPECT_EQ(calls, fits ? 1 : 0);
+    if (!fits) {
+      EXPECT_NE(std::strstr(m.error.text, "husk_engine_options.max_step_elements"), nullptr);
+    }
+  }
+}
+
+// The run ends before the step at which the application says so, and the session stays usable.
+TEST(Budgets, ARunIsCancelledBetweenSteps) {
+  int steps = 100;
+  husk_engine_options options = Machine::defaults();
+  options.cancel = [](void* user) -> int32_t { return (*static_cast<int*>(user))-- <= 0; };
+  options.cancel_user = &steps;
+  Machine m(kThreeFills, options);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  Tensor y(HUSK_I64, {4});
+  for (const int allowed : {0, 1, 2, 100}) {
+    y.as<int64_t>()[0] = 0;
+    steps = allowed;
+    EXPECT_EQ(m.run({}, {y.value()}), allowed < 3 ? HUSK_CANCELLED : HUSK_OK) << m.error.text;
+    EXPECT_EQ(y.as<int64_t>()[0], std::min(allowed, 3));
+  }
+  EXPECT_STREQ(husk_status_name(HUSK_CANCELLED), "cancelled");
+}
+
+// A loop whose segments have no steps, and that would not end.
+TEST(Budgets, ALoopWithoutStepsIsCancelled) {
+  int turns = 1000;
+  husk_engine_options options = Machine::defaults();
+  options.cancel = [](void* user) -> int32_t { return (*static_cast<int*>(user))-- <= 0; };
+  options.cancel_user = &turns;
+  LargeVariant v;
+  const uint32_t one = v.number(1);
+  v.segment();
+  v.segment(one, 1);
+  Machine m(large_file(v), options);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  EXPECT_EQ(m.run({}, {}), HUSK_CANCELLED) << m.error.text;
+}
+
+// An op gets the callback, so that it can end early.
+TEST(Budgets, OpsGetTheCallback) {
+  husk_op op = HUSK_OP_INIT;
+  op.name = "test::op";
+  op.call = [](const husk_op_context* context, const husk_op_arg*, uint32_t, husk_error* error) {
+    error->code = HUSK_CANCELLED;
+    return HUSK_HAS_FIELD(context, cancel_user) && context->cancel(context->cancel_user)
+               ? husk_status{HUSK_CANCELLED}
+               : husk_status{HUSK_OK};
+  };
+  int asked = 0;
+  husk_engine_options options = Machine::defaults();
+  options.cancel = [](void* user) -> int32_t { return ++*static_cast<int*>(user) == 2; };
+  options.cancel_user = &asked;
+  Machine m("function f { variant cpu { extern \"test::op\" () return () } }", options, nullptr,
+            {op});
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  EXPECT_EQ(m.run({}, {}), HUSK_CANCELLED);
+  EXPECT_EQ(asked, 2);
 }
 
 // The sum of these sizes, each aligned, is 256 in 64 bits.

@@ -15,9 +15,10 @@
  * Errors: a function that returns husk_status fills `error`, which may be NULL, if it fails. Every
  * handle stays usable after a failure.
  *
- * Callbacks: Husk calls `log`, `accept`, `progress`, `trace`, the allocator, husk_threads.parallel
- * and the functions of ops during calls of the application. Such a callback may use other sessions
- * and create and release handles. A call on the session that calls it fails with
+ * Callbacks: Husk calls `log`, `accept`, `progress`, `cancel`, `trace`, the allocator,
+ * husk_threads.parallel and the functions of ops during calls of the application. Such a callback
+ * may use other sessions and create and release handles. A call on the session that calls it fails
+ * with
  * HUSK_INVALID_ARGUMENT, and so does husk_program_update_constants for the program of that session;
  * releasing that session takes effect when its call has ended. A call on a session that another
  * thread is using fails in the same way.
@@ -140,6 +141,21 @@ typedef struct husk_engine_options {
    * value other than 0 ends the open with HUSK_CANCELLED. May be NULL. */
   int32_t (*progress)(void* user, uint64_t done, uint64_t total);
   void* progress_user; /**< The first argument of `progress`. */
+  /** The most steps that a function of a program may have; 0: no limit. A file with more is refused
+   * when it is opened. */
+  uint64_t max_steps;
+  /** The most elements that the tensors of one call of an op may have together; 0: no limit. An
+   * element that a stride of 0 repeats counts each time, and a size of 0 counts as 1. A run that
+   * passes the limit fails before the first step of its segment. */
+  uint64_t max_step_elements;
+  /** Decides whether a run goes on: any other number than 0 ends it with HUSK_CANCELLED. The
+   * outputs and the states that the run wrote are undefined then; the session stays usable. Husk
+   * asks on the thread that calls husk_session_run, before each step of a launch list; a step that
+   * has begun goes on to its end, unless it is an op that asks itself (husk_op_context.cancel). A
+   * CUDA graph is one launch, so Husk asks once, before it. Other threads may run sessions of the
+   * engine, so several threads may ask at once. NULL lets every run go on. */
+  int32_t (*cancel)(void* user);
+  void* cancel_user; /**< The argument of `cancel`. */
 } husk_engine_options;
 /** The initial value of a husk_engine_options. */
 #define HUSK_ENGINE_OPTIONS_INIT \
@@ -158,6 +174,10 @@ typedef struct husk_engine_options {
    0,                            \
    0,                            \
    0,                            \
+   0,                            \
+   0,                            \
+   NULL,                         \
+   NULL,                         \
    0,                            \
    0,                            \
    NULL,                         \

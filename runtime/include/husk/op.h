@@ -56,9 +56,14 @@ typedef struct husk_op_context {
   void* device;                /**< The port's handle of the device. */
   void* stream;                /**< The stream on which the op enqueues its work. */
   const husk_threads* threads; /**< The application's threads; NULL: the calling thread only. */
+  /** husk_engine_options.cancel; NULL if there is none. An op that computes for long on the host
+   * asks it from time to time, on the thread that called the op. If the answer is not 0, the op
+   * returns HUSK_CANCELLED and may leave its outputs undefined. */
+  int32_t (*cancel)(void* user);
+  void* cancel_user; /**< The argument of `cancel`. */
 } husk_op_context;
 /** The initial value of a husk_op_context, for callers that call an op themselves. */
-#define HUSK_OP_CONTEXT_INIT {sizeof(husk_op_context), 0, NULL, NULL, NULL, NULL}
+#define HUSK_OP_CONTEXT_INIT {sizeof(husk_op_context), 0, NULL, NULL, NULL, NULL, NULL, NULL}
 
 /** The function of an op. The thread that runs the session calls it. The function enqueues its work
  * on the stream and returns; it must not allocate host memory, and it waits for the stream only if

@@ -44,7 +44,8 @@ enum {
   HUSK_KERNEL = 9,        /**< A check inside a kernel failed. */
   HUSK_NEEDS_RESIZE = 10, /**< The shapes need more memory than the session has: call
                              husk_session_resize first. */
-  HUSK_LIMIT = 11,    /**< A limit of the session is reached: memory, or iterations of a loop. */
+  HUSK_LIMIT = 11,    /**< A limit of the engine's or the session's options is reached: memory, or
+                         iterations of a loop. */
   HUSK_CANCELLED = 12 /**< A callback of the application ended the call. */
 };
 

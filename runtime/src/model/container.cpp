@@ -29,10 +29,10 @@ Status unusable(const char* for_what, const char* path, husk_error* error) {
 }
 
 // FlatBuffers may name one table many times, so that a small file may take long to walk: the number
-// of tables has a limit. Only the root table has vectors of strings, and all other vectors are
-// checked at once, so the time stays within that limit and the size of the file. Tables nest four
-// deep.
-constexpr uint32_t kMaxTables = 10000000, kMaxDepth = 8;
+// of tables, counted each time, is limited to what fits without that. A table and its place in a
+// vector take at least kTableBytes. Only the root table has vectors of strings, and all other
+// vectors are checked at once. Tables nest four deep.
+constexpr uint32_t kTableBytes = 8, kMaxDepth = 8;
 
 // Rows are read in place, so their addresses must be multiples of their alignment. FlatBuffers'
 // verifier checks that for vectors of elements of up to 4 bytes. A missing vector is aligned.
@@ -51,7 +51,8 @@ bool has_aligned_dims(const Tables<T>* rows) {
 // Returns whether the generated accessors of husk.fbs may be used on `bytes`.
 bool is_well_formed(const void* bytes, size_t size) {
   if (size >= FLATBUFFERS_MAX_BUFFER_SIZE) return false;
-  flatbuffers::Verifier verifier(static_cast<const uint8_t*>(bytes), size, kMaxDepth, kMaxTables);
+  flatbuffers::Verifier verifier(static_cast<const uint8_t*>(bytes), size, kMaxDepth,
+                                 static_cast<uint32_t>(size / kTableBytes));
   if (!fb::VerifyProgramBuffer(verifier)) return false;
   const fb::Program* program = fb::GetProgram(bytes);
   bool aligned = has_aligned_dims(program->constants()) && has_aligned_dims(program->states());
@@ -164,7 +165,9 @@ Status Container::read(const husk_allocator& allocator, uint64_t limit, husk_err
 
 Status Container::parse(husk_error* error) {
   if (!is_well_formed(metadata_.data(), metadata_bytes_))
-    return invalid_file(error, "the metadata is not a well-formed FlatBuffer of husk.fbs");
+    return invalid_file(error,
+                        "the metadata is not a well-formed FlatBuffer of husk.fbs, or names its "
+                        "tables too often");
   program_ = fb::GetProgram(metadata_.data());
   return Status::ok;
 }

@@ -47,6 +47,7 @@ class Container {
   // The minor version of the file; the major version is kMajor.
   uint32_t minor() const { return minor_; }
   uint64_t size() const { return size_; }
+  uint64_t metadata_bytes() const { return metadata_bytes_; }
   uint64_t blob_bytes() const { return size_ > blob_base_ ? size_ - blob_base_ : 0; }
   // The mapped file, which is open until release_file(); `begin` is null if the bytes are borrowed.
   husk_mapping mapping() const {

@@ -2,6 +2,7 @@
 
 #include <husk/husk.h>
 
+#include "base/limits.h"
 #include "model/integer.h"
 
 namespace husk {
@@ -50,6 +51,9 @@ int64_t divide(int64_t a, int64_t b, bool up) {  // b > 0
 int64_t divide_down(int64_t a, int64_t b) { return divide(a, b, false); }
 int64_t divide_up(int64_t a, int64_t b) { return divide(a, b, true); }
 
+// The interval of op_range is empty if no value passes it: its low end is above its high end.
+bool is_divisor(Interval y) { return y.low > 0 && y.high > 0; }
+
 Interval modulo(Interval x, Interval y) {
   if (y.low <= 0) return {};
   if (x.low >= 0 && x.high < y.low) return x;
@@ -82,8 +86,7 @@ Interval range_of(const Code& code, uint32_t input, uint32_t dim, const Interval
   const fb::Value* value = code.input(input);
   if (dim >= count(value->dims())) return {};
   if (!dims) return {value->dims()->Get(dim)->min(), value->dims()->Get(dim)->max()};
-  for (uint32_t i = 0; i < input; ++i) dims += count(code.input(i)->dims());
-  return dims[dim];
+  return dims[size_t{input} * limits::kMaxRank + dim];
 }
 
 // Returns a number with all bits that numbers from 0 to `high` may have.
@@ -129,8 +132,8 @@ Interval interval(const Code& code, uint32_t index, const Interval* known, const
     case Scalar::op_add: return add(x, y);
     case Scalar::op_sub: return add(x, negate(y));
     case Scalar::op_mul: return monotonic(x, y, times);
-    case Scalar::op_floordiv: return y.low <= 0 ? Interval{} : monotonic(x, y, divide_down);
-    case Scalar::op_cdiv: return y.low <= 0 ? Interval{} : monotonic(x, y, divide_up);
+    case Scalar::op_floordiv: return is_divisor(y) ? monotonic(x, y, divide_down) : Interval{};
+    case Scalar::op_cdiv: return is_divisor(y) ? monotonic(x, y, divide_up) : Interval{};
     case Scalar::op_mod: return modulo(x, y);
     case Scalar::op_min: return {lower(x.low, y.low), lower(x.high, y.high)};
     case Scalar::op_max: return {higher(x.low, y.low), higher(x.high, y.high)};

@@ -15,8 +15,8 @@ struct Interval {
 };
 
 // Returns the interval of one scalar op, from the intervals of its operands in `known` (by
-// register). `dims` are the ranges of all inputs' dimensions, one input after the other; null
-// stands for the ranges of the file.
+// register). `dims` are the ranges of the inputs' dimensions, limits::kMaxRank places for each
+// input; null stands for the ranges of the file.
 Interval interval(const Code& code, uint32_t index, const Interval* known,
                   const Interval* dims = nullptr);
 

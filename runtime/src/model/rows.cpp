@@ -13,6 +13,18 @@ Code::Label Code::label(uint32_t buffer) const {
   return out;
 }
 
+uint32_t Code::segment_of(uint32_t reg) const {
+  uint32_t first = 0, last = segments.size - 1;
+  while (first < last) {
+    const uint32_t middle = first + (last - first) / 2;
+    if (reg < segments[middle].scalar_end())
+      last = middle;
+    else
+      first = middle + 1;
+  }
+  return first;
+}
+
 uint32_t Code::result_count(const fb::Instruction& step) const {
   if (static_cast<Step>(step.op()) == Step::op_read) return 1;
   uint32_t n = 0;

@@ -132,6 +132,8 @@ struct Code {
     char text[40];
   };
   Label label(uint32_t buffer) const;
+  // Returns the segment that computes a register.
+  uint32_t segment_of(uint32_t reg) const;
   // The number of results that a step reads back to the host.
   uint32_t result_count(const fb::Instruction& step) const;
   bool is_tensor_output(uint32_t i) const {

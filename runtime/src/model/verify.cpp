@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 #include <husk/husk.h>
 
@@ -153,7 +154,7 @@ Status verify_value(const fb::Value* value, bool input, const char* function, hu
 }
 
 Status verify_function(const fb::Program* p, const fb::Function* f, const husk_allocator& allocator,
-                       husk_error* error) {
+                       Marks& marks, Marks& targets, husk_error* error) {
   const char* name = f->name()->c_str();
   for (uint32_t i = 0; i < count(f->inputs()); ++i)
     HUSK_TRY(verify_value(f->inputs()->Get(i), true, name, error));
@@ -165,15 +166,13 @@ Status verify_function(const fb::Program* p, const fb::Function* f, const husk_a
   if (variants == 0 || variants > count(p->targets()))
     return invalid_file(error, "function '%s': %u variants for %u targets", name, variants,
                         count(p->targets()));
+  targets.clear();
   for (uint32_t i = 0; i < variants; ++i) {
     const fb::Variant* variant = f->variants()->Get(i);
-    bool good = variant->target() < count(p->targets());
-    for (uint32_t j = 0; j < i; ++j)
-      good = good && f->variants()->Get(j)->target() != variant->target();
-    if (!good)
+    if (variant->target() >= count(p->targets()) || !targets.add(variant->target()))
       return invalid_file(
           error, "function '%s': variant %u names no target, or that of another variant", name, i);
-    Status status = verify_variant(Code(p, f, variant), allocator, error);
+    Status status = verify_variant(Code(p, f, variant), marks, error);
     if (failed(status)) {
       prefix(error, "function '%s', variant %u: ", name, i);
       return status;
@@ -182,17 +181,100 @@ Status verify_function(const fb::Program* p, const fb::Function* f, const husk_a
   return Status::ok;
 }
 
+// Counts the bytes that verification looks at: rows and names, as often as a table or an argument
+// names them. FlatBuffers let many tables share rows, which would make a small file take long.
+class Visits {
+ public:
+  explicit Visits(const fb::Program* p) {
+    each(p->kernels(), [&](const fb::Kernel* kernel) {
+      rows(kernel->params());
+      rows(kernel->block());
+    });
+    each(p->constants(), [&](const fb::Constant* constant) {
+      rows(constant->name());
+      rows(constant->dims());
+    });
+    each(p->states(), [&](const fb::State* state) {
+      rows(state->name());
+      rows(state->dims());
+    });
+    each(p->functions(), [&](const fb::Function* f) {
+      rows(f->name());
+      for (const auto* values : {f->inputs(), f->outputs()})
+        each(values, [&](const fb::Value* value) {
+          rows(value->name());
+          rows(value->dims());
+        });
+      each(f->variants(), [&](const fb::Variant* v) { variant(Code(p, f, v)); });
+    });
+  }
+
+  uint64_t bytes = 0;
+  size_t marks = 0;  // the largest number of marks that a variant needs
+
+ private:
+  template <class T, class F>
+  static void each(const Tables<T>* tables, F&& f) {
+    for (uint32_t i = 0; i < count(tables); ++i) f(tables->Get(i));
+  }
+  template <class T>
+  void rows(const flatbuffers::Vector<T>* vector) {
+    bytes += uint64_t{count(vector)} * sizeof(std::remove_pointer_t<T>);
+  }
+  template <class T>
+  void rows(const Rows<T>& vector) {
+    bytes += uint64_t{vector.size} * sizeof(T);
+  }
+
+  void variant(const Code& code) {
+    rows(code.steps);
+    rows(code.segments);
+    rows(code.arguments);
+    rows(code.buffers);
+    rows(code.views);
+    rows(code.tensors);
+    rows(code.operands);
+    rows(code.scalars);
+    rows(code.results);
+    rows(code.origins);
+    rows(code.names);
+    rows(code.order);
+    for (const fb::Argument& argument : code.arguments) {
+      const auto kind = static_cast<ArgumentKind>(argument.kind());
+      if ((kind == ArgumentKind::integers || kind == ArgumentKind::floats) &&
+          argument.count() <= code.operands.size)  // other lists are refused without a look at them
+        bytes += uint64_t{argument.count()} * sizeof(uint32_t);
+    }
+    const size_t wanted = size_t{code.inputs()} + code.outputs() +
+                          count(code.program->constants()) + count(code.program->states()) +
+                          code.order.size;
+    if (wanted > marks) marks = wanted;
+  }
+};
+
+// The compiler shares no rows, only names and lists of numbers, and these are short.
+constexpr uint64_t kMaxVisits = 8;
+
 }  // namespace
 
 Status verify(const Container& file, const husk_allocator& allocator, husk_error* error) {
   const fb::Program* p = file.program();
+  const Visits visits(p);
+  if (visits.bytes > kMaxVisits * file.metadata_bytes())
+    return invalid_file(error,
+                        "the metadata names its rows too often: their bytes, counted each time, "
+                        "are more than %u times the metadata",
+                        unsigned(kMaxVisits));
+  Marks marks, targets;
+  HUSK_TRY(marks.allocate(allocator, visits.marks, error));
+  HUSK_TRY(targets.allocate(allocator, count(p->targets()), error));
   HUSK_TRY(verify_images(file, error));
   HUSK_TRY(verify_kernels(p, error));
   HUSK_TRY(verify_data(file, allocator, error));
   if (count(p->functions()) == 0) return invalid_file(error, "the artifact has no function");
   HUSK_TRY(unique_names(p->functions(), "function", allocator, error));
   for (uint32_t i = 0; i < count(p->functions()); ++i)
-    HUSK_TRY(verify_function(p, p->functions()->Get(i), allocator, error));
+    HUSK_TRY(verify_function(p, p->functions()->Get(i), allocator, marks, targets, error));
   return Status::ok;
 }
 

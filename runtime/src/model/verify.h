@@ -16,7 +16,28 @@ ResultKind result_kind(uint16_t op);
 // Checks rules 3 to 10 for a container that was read.
 Status verify(const Container& container, const husk_allocator& allocator, husk_error* error);
 
-// Checks rules 5 to 9 for one variant, and the part of rule 10 that is about variants.
-Status verify_variant(const Code& code, const husk_allocator& allocator, husk_error* error);
+// A set of small numbers. It is cleared without a walk over its memory, so that variants may share
+// it.
+class Marks {
+ public:
+  Status allocate(const husk_allocator& allocator, size_t numbers, husk_error* error) {
+    return marked_in_.allocate(allocator, numbers, error);
+  }
+  void clear() { ++turn_; }
+  // Adds a number. Returns false if the set has it already.
+  bool add(size_t number) {
+    const bool is_new = marked_in_[number] != turn_;
+    marked_in_[number] = turn_;
+    return is_new;
+  }
+
+ private:
+  Array<uint32_t> marked_in_;  // by number: the last turn in which it was added
+  uint32_t turn_ = 0;
+};
+
+// Checks rules 5 to 9 for one variant, and the part of rule 10 that is about variants. `marks` has
+// room for the inputs, outputs, constants, states and placement_order of the variant together.
+Status verify_variant(const Code& code, Marks& marks, husk_error* error);
 
 }  // namespace husk

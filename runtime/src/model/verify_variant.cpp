@@ -68,16 +68,19 @@ uint32_t rule_of(uint16_t op) { return op < kScalarCodes ? kRules.rules[op] : 0;
 
 class VariantVerifier {
  public:
-  VariantVerifier(const Code& code, husk_error* error) : code_(code), error_(error) {}
+  VariantVerifier(const Code& code, Marks& marks, husk_error* error)
+      : code_(code), marks_(marks), error_(error) {}
 
-  Status run(const husk_allocator& allocator) {
+  Status run() {
     HUSK_TRY(segments());
     HUSK_TRY(loops());
     HUSK_TRY(arguments());
-    for (uint32_t s = 0; s < code_.segments.size; ++s)
+    for (uint32_t s = 0; s < code_.segments.size; ++s) {
       for (uint32_t n = code_.segments[s].scalar_begin(); n < code_.segments[s].scalar_end(); ++n)
-        HUSK_TRY(of(scalar(s, n), "scalar op %u", n));
-    HUSK_TRY(buffers(allocator));
+        HUSK_TRY(of(scalar(n), "scalar op %u", n));
+      find_results(code_.segments[s]);
+    }
+    HUSK_TRY(buffers());
     HUSK_TRY(views());
     HUSK_TRY(tensors());
     for (uint32_t s = 0; s < code_.segments.size; ++s)
@@ -138,9 +141,13 @@ class VariantVerifier {
       if (segment.back() == kNone) continue;
       if (segment.back() > s || segment.when() == kNone)
         return bad("segment %u: 'back' names a later segment, or the segment has no 'when'", s);
-      for (uint32_t t = segment.back(); t < s; ++t)
-        if (code_.segments[t].back() != kNone && code_.segments[t].back() < segment.back())
-          return bad("loops of segments %u and %u cross", t, s);
+      // The walk jumps over loops inside of this one, so each segment is met once in all walks.
+      for (uint32_t t = s; t > segment.back();) {
+        const uint32_t back = code_.segments[--t].back();
+        if (back == kNone) continue;
+        if (back < segment.back()) return bad("loops of segments %u and %u cross", t, s);
+        t = back;
+      }
     }
     return Status::ok;
   }
@@ -161,7 +168,7 @@ class VariantVerifier {
     return Status::ok;
   }
 
-  Status scalar(uint32_t segment, uint32_t n) {
+  Status scalar(uint32_t n) {
     const fb::Instruction& op = code_.scalars[n];
     const uint32_t rule = rule_of(op.op());
     if (!rule) return bad(": unknown code %u", unsigned(op.op()));
@@ -170,12 +177,12 @@ class VariantVerifier {
     if (operand_kind(rule, 0) == Operand::immediate)
       return op.a() == 0 ? Status::ok : bad(": an unused field is set");
     for (int i = 0; i < 3; ++i)
-      if (!operand(segment, n, operand_kind(rule, i), fields, i))
+      if (!operand(n, operand_kind(rule, i), fields, i))
         return bad(": operand %d is not of the kind that the op takes", i);
     return Status::ok;
   }
 
-  bool operand(uint32_t segment, uint32_t n, Operand kind, const uint32_t fields[3], int i) const {
+  bool operand(uint32_t n, Operand kind, const uint32_t fields[3], int i) const {
     const uint32_t field = fields[i];
     switch (kind) {
       case Operand::unused: return field == 0;
@@ -185,7 +192,7 @@ class VariantVerifier {
       case Operand::value: return input(field, static_cast<Scalar>(code_.scalars[n].op()));
       case Operand::dim: return field < code_.input(fields[0])->rank();
       case Operand::text: return is_text(field);
-      case Operand::nth: return result(segment, field, static_cast<Scalar>(code_.scalars[n].op()));
+      case Operand::nth: return result(field, static_cast<Scalar>(code_.scalars[n].op()));
     }
     return false;
   }
@@ -197,34 +204,39 @@ class VariantVerifier {
     return kind == (op == Scalar::op_finput ? HUSK_VALUE_FLOAT : HUSK_VALUE_TENSOR);
   }
 
-  bool result(uint32_t segment, uint32_t nth, Scalar op) const {
-    if (segment == 0) return false;
-    const fb::Segment& before = code_.segments[segment - 1];
-    for (uint32_t s = before.step_begin(); s < before.step_end(); ++s) {
+  bool result(uint32_t nth, Scalar op) const {
+    return nth < found_ && (op == Scalar::op_fresult) == (float_results_ >> nth & 1);
+  }
+
+  // Finds the results of a segment that the scalar ops of the next segment may name.
+  void find_results(const fb::Segment& segment) {
+    static_assert(limits::kMaxSegmentResults == 64, "one bit for each result");
+    found_ = 0;
+    float_results_ = 0;
+    for (uint32_t s = segment.step_begin(); s < segment.step_end(); ++s) {
       const fb::Instruction& step = code_.steps[s];
       const bool read = static_cast<Step>(step.op()) == Step::op_read;
       if (!read && static_cast<Step>(step.op()) != Step::op_extern) continue;
       const uint32_t end = read ? step.c() : step.aux();
       for (uint32_t i = step.b(); i < step.b() + end; ++i) {
         if (!read && !is(code_.arguments[i], ArgumentKind::result)) continue;
-        if (nth-- == 0) return (op == Scalar::op_fresult) == is_float(code_.arguments[i].type());
+        if (found_ == limits::kMaxSegmentResults) return;  // step() refuses such a segment
+        float_results_ |= uint64_t{is_float(code_.arguments[i].type())} << found_++;
       }
     }
-    return false;
   }
 
   static bool is_float(uint8_t type) { return type >= HUSK_F16 && type <= HUSK_F64; }
   static bool is_integer(uint8_t type) { return type >= HUSK_BOOL && type <= HUSK_I64; }
 
-  Status buffers(const husk_allocator& allocator) {
+  Status buffers() {
     const uint32_t counts[5] = {0, code_.inputs(), code_.outputs(),
                                 count(code_.program->constants()), count(code_.program->states())};
-    Array<uint8_t> seen;
     size_t first[5] = {0, 0, counts[1], 0, 0};
     first[3] = first[2] + counts[2];
     first[4] = first[3] + counts[3];
     const size_t ordered = first[4] + counts[4];
-    HUSK_TRY(seen.allocate(allocator, ordered + code_.order.size, error_));
+    marks_.clear();
     uint32_t in_arena = 0;
     for (uint32_t i = 0; i < code_.buffers.size; ++i) {
       const fb::Buffer& buffer = code_.buffers[i];
@@ -243,7 +255,7 @@ class VariantVerifier {
       }
       if (buffer.index() >= counts[buffer.space()])
         return bad("buffer %u: its value does not exist", i);
-      if (seen[first[buffer.space()] + buffer.index()]++)
+      if (!marks_.add(first[buffer.space()] + buffer.index()))
         return bad("buffer %u: its value has a buffer already", i);
       if ((buffer.space() == uint8_t(Space::input) &&
            code_.input(buffer.index())->kind() != HUSK_VALUE_TENSOR) ||
@@ -252,7 +264,7 @@ class VariantVerifier {
         return bad("buffer %u: its value is not a tensor", i);
     }
     bool once = code_.order.size == 0 || code_.order.size == in_arena;
-    for (uint32_t i : code_.order) once = once && i < in_arena && !seen[ordered + i]++;
+    for (uint32_t i : code_.order) once = once && i < in_arena && marks_.add(ordered + i);
     return once ? Status::ok : bad("the order is not a permutation of the arena buffers");
   }
 
@@ -504,16 +516,19 @@ class VariantVerifier {
   }
 
   const Code& code_;
+  Marks& marks_;
   husk_error* error_;
-  uint32_t results_ = 0;  // results of the current segment so far
+  uint32_t found_ = 0;  // results of the segment before the one whose scalar ops are checked
+  uint64_t float_results_ = 0;  // by result, one bit: it is a float
+  uint32_t results_ = 0;        // results of the current segment so far
 };
 
 }  // namespace
 
 ResultKind result_kind(uint16_t op) { return static_cast<ResultKind>(rule_of(op) & 3); }
 
-Status verify_variant(const Code& code, const husk_allocator& allocator, husk_error* error) {
-  return VariantVerifier(code, error).run(allocator);
+Status verify_variant(const Code& code, Marks& marks, husk_error* error) {
+  return VariantVerifier(code, marks, error).run();
 }
 
 }  // namespace husk

@@ -21,57 +21,94 @@ class Builder {
 
   Status run(Dependences* dependences, const husk_allocator& allocator, husk_error* error) {
     const uint32_t steps = code_.steps.size;
+    dependences->is_chain = false;
+    dependences->edges.clear();
+    if (steps > kMaxOrderedSteps) return chain(dependences, allocator, error);
     HUSK_TRY(latest_.allocate(allocator, 2 * size_t{code_.buffers.size}, error));
     HUSK_TRY(previous_.allocate(allocator, accesses_.size(), error));
+    HUSK_TRY(used_.allocate(allocator, code_.buffers.size, error));
+    HUSK_TRY(is_used_.allocate(allocator, code_.buffers.size, error));
     HUSK_TRY(dependences->ancestors.allocate(allocator, steps, steps, error));
     HUSK_TRY(candidates_.allocate(allocator, 1, steps, error));
-    dependences->edges.clear();
     uint32_t access = 0, chained = 0;
     for (uint32_t step = 0; step < steps; ++step) {
       uint64_t* candidates = candidates_.row(0);
       for (size_t w = 0; w < candidates_.words(); ++w) candidates[w] = 0;
       for (; access < accesses_.size() && accesses_[access].step == step; ++access)
         gather(accesses_[access]);
-      for (; chained < access; ++chained) {
-        uint32_t& latest = latest_of(accesses_[chained].buffer, writes(accesses_[chained].access));
-        previous_[chained] = latest;
-        latest = chained + 1;
-      }
+      for (; chained < access; ++chained) remember(chained);
       HUSK_TRY(connect(step, dependences, allocator, error));
+      if (work_ > kMaxOrderWork) return chain(dependences, allocator, error);
     }
     return Status::ok;
   }
 
  private:
+  Status chain(Dependences* dependences, const husk_allocator& allocator, husk_error* error) {
+    dependences->is_chain = true;
+    dependences->edges.clear();
+    HUSK_TRY(dependences->ancestors.allocate(allocator, 0, 0, error));
+    for (uint32_t step = 1; step < code_.steps.size; ++step)
+      HUSK_TRY(dependences->edges.push(allocator, {step - 1, step}, error));
+    return Status::ok;
+  }
+
+  bool is_placed(uint32_t buffer) const {
+    return placements_ && code_.buffers[buffer].space() == uint8_t(Space::arena);
+  }
+
+  void remember(uint32_t access) {
+    const uint32_t buffer = accesses_[access].buffer;
+    uint32_t& latest = latest_of(buffer, writes(accesses_[access].access));
+    previous_[access] = latest;
+    latest = access + 1;
+    if (!is_placed(buffer) || is_used_[buffer]) return;
+    is_used_[buffer] = true;
+    used_[used_count_++] = buffer;
+  }
+
   void gather(const Access& access) {
-    gather_from(access, access.buffer, nullptr);
-    if (!placements_ || code_.buffers[access.buffer].space() != uint8_t(Space::arena)) return;
+    if (!is_placed(access.buffer)) return gather_from(access, access.buffer, nullptr);
     const Placement here = absolute(access, placements_[access.buffer]);
-    for (uint32_t b = 0; b < code_.buffers.size; ++b) {
+    work_ += used_count_;
+    for (uint32_t n = used_count_; n-- > 0;) {
+      const uint32_t b = used_[n];
       const Placement& place = placements_[b];
-      if (b != access.buffer && code_.buffers[b].space() == uint8_t(Space::arena) &&
-          meet(here.offset, here.offset + here.size, place.offset, place.offset + place.size))
+      if (b == access.buffer)
+        gather_from(access, b, nullptr);
+      else if (meet(here.offset, here.offset + here.size, place.offset, place.offset + place.size))
         gather_from(access, b, &here);
+      if (latest_of(b, true) || latest_of(b, false)) continue;
+      is_used_[b] = false;
+      used_[n] = used_[--used_count_];
     }
   }
 
   // Collects the earlier steps whose accesses to buffer `b` conflict with `access`. If `b` is
   // another buffer than that of the access, `here` are the bytes of the arena that the access may
-  // touch.
+  // touch. If the access writes, it takes the accesses from the lists whose bytes it covers: what
+  // conflicts with one of them conflicts with the write too, which waits for it.
   void gather_from(const Access& access, uint32_t b, const Placement* here) {
+    const bool writing = writes(access.access);
     for (bool written : {true, false}) {
-      if (!written && !writes(access.access)) return;
-      for (uint32_t i = latest_of(b, written); i > 0; i = previous_[i - 1]) {
-        const Access& other = accesses_[i - 1];
-        bool conflict;
+      if (!written && !writing) return;
+      for (uint32_t* at = &latest_of(b, written); *at > 0;) {
+        const uint32_t i = *at - 1;
+        const Access& other = accesses_[i];
+        uint64_t low = other.low, high = other.high, from = access.low, to = access.high;
         if (here) {
           const Placement there = absolute(other, placements_[b]);
-          conflict = meet(here->offset, here->offset + here->size, there.offset,
-                          there.offset + there.size);
-        } else {
-          conflict = meet(access.low, access.high, other.low, other.high);
+          low = there.offset;
+          high = there.offset + there.size;
+          from = here->offset;
+          to = here->offset + here->size;
         }
-        if (conflict) candidates_.set(0, other.step);
+        ++work_;
+        if (meet(from, to, low, high)) candidates_.set(0, other.step);
+        if (writing && from <= low && high <= to)
+          *at = previous_[i];
+        else
+          at = &previous_[i];
       }
     }
   }
@@ -92,6 +129,7 @@ class Builder {
         const uint32_t from = static_cast<uint32_t>(w * 64 + 63 -
                                                     static_cast<unsigned>(__builtin_clzll(open)));
         HUSK_TRY(dependences->edges.push(allocator, {from, step}, error));
+        work_ += candidates_.words() / 4;
         const uint64_t* theirs = dependences->ancestors.row(from);
         for (size_t k = 0; k < candidates_.words(); ++k) mine[k] |= theirs[k];
         mine[w] |= 1ull << (from % 64);
@@ -103,6 +141,11 @@ class Builder {
   const Code& code_;
   const Array<Access>& accesses_;
   const Placement* placements_;
+  uint64_t work_ = 0;
+  // The placed buffers that have accesses in the lists.
+  Array<uint32_t> used_;
+  Array<uint8_t> is_used_;
+  uint32_t used_count_ = 0;
   // Per buffer two linked lists through `accesses_`, one of writes, one of reads: `latest_` is the
   // head, `previous_[i]` the next older access. Indices are stored plus one; 0 ends a list.
   Array<uint32_t> latest_, previous_;

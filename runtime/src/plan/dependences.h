@@ -45,11 +45,19 @@ class BitRows {
 Status collect_accesses(const Code& code, const Interval* intervals,
                         const husk_allocator& allocator, Array<Access>* out, husk_error* error);
 
+// The most work, in units of about 1 ns, to find which steps may run at the same time. Programs
+// with more run their steps one after the other.
+constexpr uint64_t kMaxOrderWork = 1ull << 28;
+constexpr uint32_t kMaxOrderedSteps = 1u << 14;  // ancestors take a bit for each pair
+
 // The smallest set of edges that orders all conflicting steps. Two steps conflict if their byte
 // ranges overlap and one of them writes.
 struct Dependences {
   BitRows ancestors;  // row t has every step that step t waits for, directly or not
   List<Edge> edges;   // sorted by `to`; within it descending by `from`
+  // Each step waits for the one before it, since the order would be too much work. There are no
+  // ancestors then.
+  bool is_chain = false;
 
   // If `placements` (by buffer) is not null, buffers of the arena overlap if their memory does.
   Status build(const Code& code, const Array<Access>& accesses, const Placement* placements,

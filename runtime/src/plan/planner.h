@@ -75,6 +75,21 @@ class Planner {
   bool find_near(uint32_t i);
 };
 
+// Returns the first number below `n` for which `before` is false, or `n`. `before` must be true for
+// all smaller numbers, and false for all larger ones.
+template <class Before>
+uint32_t partition(uint32_t n, Before before) {
+  uint32_t low = 0;
+  while (low < n) {
+    const uint32_t middle = low + (n - low) / 2;
+    if (before(middle))
+      low = middle + 1;
+    else
+      n = middle;
+  }
+  return low;
+}
+
 // Sorts by keys; items with equal keys are sorted by number.
 void sort(uint32_t* items, size_t n, const uint64_t* keys);
 

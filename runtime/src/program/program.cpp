@@ -68,22 +68,27 @@ Status Program::check_constants(husk_error* error) {
   return Status::ok;
 }
 
-// Returns how well a target runs on the device: the best rank of its images, 0 if it does not run.
+// Finds how well each target runs on the device: the best rank of its images, 0 if it does not run.
 // A target without images runs on every device of its port.
-int32_t Program::target_rank(uint32_t index) const {
-  const fb::Target* target = rows()->targets()->Get(index);
-  if (strcmp(target->port()->c_str(), engine->port->name) != 0) return 0;
-  int32_t best = 0;
-  bool has_images = false;
+Status Program::rank_targets(Array<int32_t>* ranks, husk_error* error) const {
+  constexpr int32_t kNoImage = -1;
+  const auto* targets = rows()->targets();
+  HUSK_TRY(ranks->allocate(engine->allocator, count(targets), error));
+  for (uint32_t t = 0; t < count(targets); ++t)
+    if (strcmp(targets->Get(t)->port()->c_str(), engine->port->name) == 0) (*ranks)[t] = kNoImage;
   for (uint32_t i = 0; i < count(rows()->images()); ++i) {
     const fb::Image* image = rows()->images()->Get(i);
-    if (image->target() != index) continue;
-    has_images = true;
+    const fb::Target* target = targets->Get(image->target());
+    if (strcmp(target->port()->c_str(), engine->port->name) != 0) continue;
+    int32_t& best = (*ranks)[image->target()];
     const int32_t rank = engine->port->arch_rank(engine->device, target->arch()->c_str(),
                                                  image->format());
+    if (best == kNoImage) best = 0;
     if (rank > best) best = rank;
   }
-  return has_images ? best : 1;
+  for (int32_t& rank : *ranks)
+    if (rank == kNoImage) rank = 1;
+  return Status::ok;
 }
 
 Status Program::no_variant(const fb::Function* f, husk_error* error) const {
@@ -102,12 +107,14 @@ Status Program::no_variant(const fb::Function* f, husk_error* error) const {
 }
 
 Status Program::choose_variants(husk_error* error) {
+  Array<int32_t> ranks;
+  HUSK_TRY(rank_targets(&ranks, error));
   HUSK_TRY(chosen.allocate(engine->allocator, functions(), error));
   for (uint32_t i = 0; i < functions(); ++i) {
     const fb::Function* f = rows()->functions()->Get(i);
     int32_t best = 0;
     for (uint32_t v = 0; v < count(f->variants()); ++v) {
-      const int32_t rank = target_rank(f->variants()->Get(v)->target());
+      const int32_t rank = ranks[f->variants()->Get(v)->target()];
       if (rank <= best) continue;
       best = rank;
       chosen[i].variant = v;
@@ -115,7 +122,8 @@ Status Program::choose_variants(husk_error* error) {
     if (best == 0) return no_variant(f, error);
     const fb::Target* target = rows()->targets()->Get(
         f->variants()->Get(chosen[i].variant)->target());
-    snprintf(chosen[i].target, sizeof(chosen[i].target), "%s %s", target->port()->c_str(),
+    // The precisions keep snprintf from reading all of a long name for each function.
+    snprintf(chosen[i].target, sizeof(chosen[i].target), "%.63s %.63s", target->port()->c_str(),
              target->arch()->c_str());
   }
   return Status::ok;
@@ -128,6 +136,11 @@ Status Program::resolve_steps(husk_error* error) {
   HUSK_TRY(ops.allocate(engine->allocator, count(rows()->ops()), error));
   for (uint32_t f = 0; f < functions(); ++f) {
     const Code chosen_code = code(f);
+    if (const uint64_t most = engine->options.max_steps; most && chosen_code.steps.size > most)
+      return fail(error, HUSK_LIMIT,
+                  "function '%.60s' has %u steps, husk_engine_options.max_steps is %llu",
+                  chosen_code.function->name()->c_str(), chosen_code.steps.size,
+                  static_cast<unsigned long long>(most));
     for (uint32_t s = 0; s < chosen_code.steps.size; ++s) {
       const fb::Instruction& step = chosen_code.steps[s];
       const auto kind = static_cast<Step>(step.op());

@@ -39,7 +39,7 @@ struct Program {
   Status update(const husk_constant_update* updates, uint32_t n, husk_error* error);
 
  private:
-  int32_t target_rank(uint32_t index) const;
+  Status rank_targets(Array<int32_t>* ranks, husk_error* error) const;
   Status no_variant(const fb::Function* f, husk_error* error) const;
   Status sum_states(husk_error* error);
   Status choose_variants(husk_error* error);

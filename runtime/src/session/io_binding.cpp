@@ -119,14 +119,13 @@ Status IoBinding::prepare(Session* session, const Code& code, const Interval* na
   for (uint32_t i = 0; i < code.inputs(); ++i) {
     InputState* state = &input_states[i];
     state[1].first_stride = state->first_stride + code.input(i)->rank();
-    state[1].first_range = state->first_range + count(code.input(i)->dims());
   }
   const InputState& end = input_states[code.inputs()];
   HUSK_TRY(strides_.allocate(allocator, end.first_stride, error));
-  HUSK_TRY(ranges.allocate(allocator, end.first_range, error));
+  HUSK_TRY(ranges.allocate(allocator, size_t{code.inputs()} * limits::kMaxRank, error));
   for (uint32_t i = 0; i < code.inputs(); ++i)
     for (uint32_t d = 0; d < count(code.input(i)->dims()); ++d) {
-      const uint32_t range = input_states[i].first_range + d;
+      const size_t range = size_t{i} * limits::kMaxRank + d;
       const fb::Dim* dim = code.input(i)->dims()->Get(d);
       ranges[range] = narrowed ? narrowed[range] : Interval{dim->min(), dim->max()};
     }
@@ -201,7 +200,7 @@ Status IoBinding::bind_input(uint32_t i, const husk_value& value, bool with_data
   if (value.kind != expected->kind())
     return invalid_input(error, "is %s, must be %s", kind_name(value.kind),
                          kind_name(expected->kind()));
-  const Interval* allowed = ranges.data() + state.first_range;
+  const Interval* allowed = ranges.data() + size_t{i} * limits::kMaxRank;
   if (expected->kind() != HUSK_VALUE_TENSOR) {
     in.i = expected->kind() == HUSK_VALUE_BOOL ? value.as.i != 0 : value.as.i;
     in.f = expected->kind() == HUSK_VALUE_FLOAT ? value.as.f : 0;

@@ -13,7 +13,6 @@ struct Session;
 
 // The properties of an input besides its value.
 struct InputState {
-  uint32_t first_range;   // index in IoBinding::ranges
   uint32_t first_stride;  // index in the strides of tensors that have none
   uint32_t align;         // bytes; kernels assume it of the address
   bool written;           // a step writes to the input
@@ -43,8 +42,8 @@ struct IoBinding {
   Array<InputValue> inputs;
   Array<InputState> input_states;  // by input, with one more at the end
   Array<OutputState> output_states;
-  Array<Interval> ranges;  // the sizes that the session allows: by input, and within it by
-                           // dimension
+  // The sizes that the session allows: by input, with limits::kMaxRank places for each.
+  Array<Interval> ranges;
 
   // `narrowed` replaces the ranges of the file, unless it is null.
   Status prepare(Session* session, const Code& code, const Interval* narrowed, husk_error* error);

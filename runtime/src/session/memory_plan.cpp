@@ -50,8 +50,8 @@ Status MemoryPlan::prepare_blocks(husk_error* error) {
     block_of[b] = n;
     blocks[n++].align = 1u << buffer.align_log2();
   }
-  find_live_ranges(code, accesses, block_of.data(), blocks.data(), blocks.size());
-  return Status::ok;
+  return find_live_ranges(code, accesses, block_of.data(), blocks.data(), blocks.size(), allocator,
+                          error);
 }
 
 // Finds the blocks that may share memory even if independent steps run at the same time.
@@ -59,6 +59,7 @@ Status MemoryPlan::prepare_parallel(husk_error* error) {
   const husk_allocator& allocator = session_->allocator();
   Dependences dependences;
   HUSK_TRY(dependences.build(*code_, accesses, nullptr, allocator, error));
+  if (dependences.is_chain) return Status::ok;
   HUSK_TRY(tight_offsets_.allocate(allocator, blocks.size(), error));
   return find_shareable(dependences, accesses, block_of.data(), blocks.size(), allocator,
                         &shareable, error);

@@ -48,10 +48,4 @@ void Prologue::remember() {
   if (n) memcpy(remembered_.data(), registers.data(), n * sizeof(Register));
 }
 
-uint32_t Prologue::segment_of(uint32_t reg) const {
-  uint32_t segment = 0;
-  while (reg >= code_->segments[segment].scalar_end()) ++segment;
-  return segment;
-}
-
 }  // namespace husk::runtime

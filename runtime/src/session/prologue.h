@@ -11,7 +11,7 @@ struct Prologue {
   Array<Interval> intervals;  // by register: its values for all shapes that the session allows
   uint32_t evaluated = 0;     // the registers of the first so many segments are of the current run
 
-  // `ranges` are the sizes that the session allows: by input, and within it by dimension.
+  // `ranges` are the sizes that the session allows (IoBinding::ranges).
   Status prepare(const Code& code, const Interval* ranges, const husk_allocator& allocator,
                  husk_error* error);
 
@@ -34,7 +34,7 @@ struct Prologue {
 
   bool is_fixed(uint32_t reg) const { return intervals[reg].low == intervals[reg].high; }
   // Returns the segment that computes a register.
-  uint32_t segment_of(uint32_t reg) const;
+  uint32_t segment_of(uint32_t reg) const { return code_->segment_of(reg); }
 
  private:
   const Code* code_ = nullptr;

@@ -171,6 +171,7 @@ Status Session::launch(Frame& frame, bool nothing_changed, void* on, husk_value*
   if (options.mode != HUSK_MODE_LIST && frame.graph.fits(frame.memory.plan_hash) &&
       !options.trace) {
     bool launched = false;
+    HUSK_TRY(check_cancel(error));
     HUSK_TRY(frame.graph.run(frame, on, nothing_changed, &launched, error));
     if (launched) {
       ++frame.runs_as_graph;
@@ -190,6 +191,7 @@ Status Session::run_list(Frame& frame, void* on, husk_value* outputs, uint32_t o
   const uint64_t limit = options.loop_limit ? options.loop_limit : kDefaultLoopLimit;
   uint64_t turns = 0;
   for (uint32_t segment = 1; segment < frame.code.segments.size;) {
+    HUSK_TRY(check_cancel(error));  // a loop may have no steps
     if (!frame.prologue.is_selected(segment)) {
       frame.prologue.skip(segment);
       HUSK_TRY(frame.io.bind_outputs(outputs, output_count, segment++, error));
@@ -222,9 +224,14 @@ Status Session::begin_segment(Frame& frame, uint32_t segment, husk_value* output
   return frame.arguments.write_segment(segment, false, error);
 }
 
+Status Session::cancelled(husk_error* error) {
+  return fail(error, HUSK_CANCELLED, "husk_engine_options.cancel ended the run");
+}
+
 Status Session::run_steps(Frame& frame, uint32_t segment, void* on, husk_error* error) {
   const fb::Segment& range = frame.code.segments[segment];
   for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
+    HUSK_TRY(check_cancel(error));
     Status status = options.trace ? run_traced(frame, s, on, error)
                                   : frame.arguments.run_step(s, on, error);
     if (!failed(status)) continue;

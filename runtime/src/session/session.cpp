@@ -204,7 +204,7 @@ Status Session::set_range(uint32_t function, uint32_t input, uint32_t dim, int64
   Array<Interval> narrowed;
   HUSK_TRY(narrowed.allocate(allocator(), ranges.size(), error));
   for (size_t i = 0; i < ranges.size(); ++i) narrowed[i] = ranges[i];
-  narrowed[old->io.input_states[input].first_range + dim] = {min, max};
+  narrowed[size_t{input} * limits::kMaxRank + dim] = {min, max};
   Frame* frame = create<Frame>(allocator(), error);
   if (!frame) return to_status(HUSK_OUT_OF_MEMORY);
   Status status = frame->prepare(this, function, narrowed.data(), error);

@@ -71,6 +71,12 @@ struct Session {
                   husk_error* error);
   Status begin_segment(Frame& frame, uint32_t segment, husk_value* outputs, uint32_t output_count,
                        husk_error* error);
+  // Asks the application whether the run goes on.
+  Status check_cancel(husk_error* error) const {
+    const husk_engine_options& engine = program->engine->options;
+    return engine.cancel && engine.cancel(engine.cancel_user) ? cancelled(error) : Status::ok;
+  }
+  static Status cancelled(husk_error* error);
   Status run_steps(Frame& frame, uint32_t segment, void* on, husk_error* error);
   Status run_traced(Frame& frame, uint32_t step, void* on, husk_error* error);
 

@@ -11,6 +11,9 @@ namespace {
 
 constexpr char kWrongArtifact[] = ": the artifact is wrong for these shapes, export it again";
 
+// The most pairs of a function. Few arguments of a usual call are in one buffer.
+constexpr size_t kMaxPairs = 1u << 20;
+
 constexpr int64_t kGridLimit[3] = {limits::kMaxGridX, limits::kMaxGridY, limits::kMaxGridZ};
 
 // The kind of an operator's argument by its ArgumentKind.
@@ -37,13 +40,18 @@ Status StepArguments::prepare(Session* session, const Code& code, Prologue& prol
   for (uint32_t i = 0; i < n; ++i) params_[i] = &values[i];
   uint32_t dynamic = 0;
   bool has_operators = false;
+  Array<uint32_t> first_in, next;  // lists of arguments for prepare_pairs()
   for (uint32_t s = 0; s < code.steps.size; ++s) {
     const fb::Instruction& step = code.steps[s];
     const auto kind = static_cast<Step>(step.op());
-    has_operators = has_operators || kind == Step::op_extern;
+    if (kind == Step::op_extern && !has_operators) {
+      HUSK_TRY(first_in.allocate(allocator, code.buffers.size, error));
+      HUSK_TRY(next.allocate(allocator, n, error));
+      has_operators = true;
+    }
     states[s].first_dynamic = dynamic;
     states[s].first_pair = static_cast<uint32_t>(pairs_.size());
-    if (kind == Step::op_extern) HUSK_TRY(prepare_pairs(s, error));
+    if (kind == Step::op_extern) HUSK_TRY(prepare_pairs(s, &first_in, &next, error));
     for (uint32_t i = step.b(); i < step.b() + step.c(); ++i)
       if (!is_static(code.arguments[i])) dynamic_[dynamic++] = i;
     if (kind != Step::op_launch) continue;
@@ -68,8 +76,11 @@ Status StepArguments::prepare(Session* session, const Code& code, Prologue& prol
 }
 
 // Lists the tensors of an extern step that the op writes, with the arguments in the same buffer.
-// Two buffers of one step never share memory.
-Status StepArguments::prepare_pairs(uint32_t step, husk_error* error) {
+// Two buffers of one step never share memory. `first_in` (by buffer, 0 on entry and exit) and
+// `next` (by argument) are for lists of the arguments in each buffer. They contain indices plus
+// one; 0 ends a list.
+Status StepArguments::prepare_pairs(uint32_t step, Array<uint32_t>* first_in, Array<uint32_t>* next,
+                                    husk_error* error) {
   const Code& code = *code_;
   const fb::Instruction& op = code.steps[step];
   const char* contract = session_->program->ops[op.a()].contract;
@@ -79,19 +90,33 @@ Status StepArguments::prepare_pairs(uint32_t step, husk_error* error) {
     return view == kNone ? kNone : code.views[view].buffer();
   };
   const husk_allocator& allocator = session_->allocator();
+  for (uint32_t i = op.c(); i-- > 0;) {
+    const uint32_t buffer = buffer_of(op.b() + i);
+    if (buffer == kNone) continue;
+    (*next)[op.b() + i] = (*first_in)[buffer];
+    (*first_in)[buffer] = i + 1;
+  }
   for (uint32_t w = 0; w < op.c(); ++w) {
     const uint32_t buffer = buffer_of(op.b() + w);
     if (buffer == kNone) continue;
     const ArgumentContract written = argument_contract(contract, code, op, w);
     if (!writes(written.access)) continue;
     HUSK_TRY(pairs_.push(allocator, {op.b() + w, op.b() + w, false}, error));
-    for (uint32_t i = 0; i < op.c(); ++i) {
-      if (i == w || buffer_of(op.b() + i) != buffer) continue;
+    for (uint32_t at = (*first_in)[buffer]; at > 0; at = (*next)[op.b() + at - 1]) {
+      const uint32_t i = at - 1;
+      if (i == w) continue;
       const bool may_be_same = written.same_as.text &&
                                argument_contract(contract, code, op, i).name == written.same_as;
       HUSK_TRY(pairs_.push(allocator, {op.b() + w, op.b() + i, may_be_same}, error));
+      if (pairs_.size() > kMaxPairs)
+        return fail(error, HUSK_LIMIT,
+                    "function '%.40s': its ops have more than %u pairs of a tensor that is written "
+                    "and another one in the same buffer",
+                    code.function->name()->c_str(), unsigned(kMaxPairs));
     }
   }
+  for (uint32_t i = 0; i < op.c(); ++i)
+    if (const uint32_t buffer = buffer_of(op.b() + i); buffer != kNone) (*first_in)[buffer] = 0;
   return Status::ok;
 }
 
@@ -118,6 +143,26 @@ Status StepArguments::check_pairs(uint32_t step, husk_error* error) const {
     return invalid_input(error,
                          "the op writes argument %u, which shares elements with argument %u%s",
                          pair.written - first, pair.other - first, kWrongArtifact);
+  }
+  return Status::ok;
+}
+
+// Checks the number of elements that an op may visit.
+Status StepArguments::check_elements(uint32_t step, husk_error* error) const {
+  const uint64_t limit = session_->program->engine->options.max_step_elements;
+  if (!limit) return Status::ok;
+  const fb::Instruction& op = code_->steps[step];
+  uint64_t sum = 0;
+  for (uint32_t i = op.b(); i < op.b() + op.c(); ++i) {
+    int64_t elements = 0;
+    if (op_args_[i].kind != HUSK_ARG_TENSOR) continue;
+    (void)count_elements(op_args_[i].sizes, static_cast<uint32_t>(op_args_[i].rank), &elements);
+    if (static_cast<uint64_t>(elements) > limit - sum)
+      return fail(error, HUSK_LIMIT,
+                  "the op's tensors have more than %llu elements: "
+                  "husk_engine_options.max_step_elements",
+                  static_cast<unsigned long long>(limit));
+    sum += static_cast<uint64_t>(elements);
   }
   return Status::ok;
 }
@@ -171,6 +216,7 @@ Status StepArguments::write_step(uint32_t step, bool all, husk_error* error) {
   StepState& state = states[step];
   if (kind == Step::op_extern) {
     HUSK_TRY(write_operator_arguments(step, error));
+    HUSK_TRY(check_elements(step, error));
     HUSK_TRY(check_pairs(step, error));
     return preparing_ ? call_operator(step, true, nullptr, error) : Status::ok;
   }
@@ -333,9 +379,15 @@ Status StepArguments::call_operator(uint32_t step, bool prepare, void* stream, h
   const husk_op& entry = session_->program->ops[op.a()];
   const husk_op_fn function = prepare ? entry.prepare : entry.call;
   if (!function) return Status::ok;
-  const husk_op_context context = {
-      sizeof(husk_op_context), 0,      entry.user,
-      session_->device(),      stream, session_->program->engine->options.threads};
+  const husk_engine_options& options = session_->program->engine->options;
+  const husk_op_context context = {sizeof(husk_op_context),
+                                   0,
+                                   entry.user,
+                                   session_->device(),
+                                   stream,
+                                   options.threads,
+                                   options.cancel,
+                                   options.cancel_user};
   husk_op_arg* arguments = op_args_.data() + op.b();
   for (uint32_t i = 0; i < op.aux(); ++i)
     if (arguments[i].kind == HUSK_ARG_RESULT) {

@@ -58,7 +58,9 @@ struct StepArguments {
   bool is_static(const fb::Argument& argument) const;
   Status write_step(uint32_t step, bool all, husk_error* error);
   Status write_operator_arguments(uint32_t step, husk_error* error);
-  Status prepare_pairs(uint32_t step, husk_error* error);
+  Status prepare_pairs(uint32_t step, Array<uint32_t>* first_in, Array<uint32_t>* next,
+                       husk_error* error);
+  Status check_elements(uint32_t step, husk_error* error) const;
   Status check_pairs(uint32_t step, husk_error* error) const;
   Status check_view(const fb::View& view, const Register* registers, husk_error* error) const;
   Status read_result(uint32_t step, void* stream, husk_error* error);
