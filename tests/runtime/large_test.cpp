@@ -73,12 +73,12 @@ TEST(Large, FunctionsThatShareTables) {
   LargeFile file;
   auto& b = file.builder;
   std::vector<flatbuffers::Offset<fb::Value>> values;
-  for (uint32_t i = 0; i < 50000; ++i)
+  for (uint32_t i = 0; i < 3000; ++i)
     values.push_back(fb::CreateValueDirect(b, ("v" + std::to_string(i)).c_str(), HUSK_VALUE_INT));
   const auto inputs = b.CreateVector(values);
   LargeVariant v;
   v.segment();
-  for (uint32_t f = 0; f < 20000; ++f)
+  for (uint32_t f = 0; f < 3000; ++f)
     file.function("f" + std::to_string(f), {file.variant(v)}, inputs);
   EXPECT_NE(verify_error(file.finish()).find("or names its tables too often"), std::string::npos);
 }
