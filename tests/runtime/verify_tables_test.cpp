@@ -1,7 +1,5 @@
 // The rules about tables: targets, images, kernels, constants, states, values, functions. Each case
 // breaks one rule, and no other rule refuses it for the same reason.
-#include <filesystem>
-#include <fstream>
 
 #include "edited_artifact.h"
 
@@ -13,12 +11,9 @@ using flatbuffers::uoffset_t;
 
 // Target 1, images 1 and 2 and the last kernel are of another device.
 std::string tables() {
-  const std::filesystem::path ptx = std::filesystem::path(testing::TempDir()) / "verify.ptx";
-  std::ofstream(ptx) << ".version 8.0";
   return R"(
 target gpu cuda "sm_90a"
-image text gpu ptx ")" +
-         ptx.string() + R"("
+image text gpu ptx ")" HUSK_SOURCE R"(/tests/runtime/device.ptx"
 kernel wide text "wide" (ptr, i32) block 32 4 2 cluster 2 pdl_wait_first
 constant one f32 [2] bytes "0000803f0000803f"
 constant two f32 [2] bytes "0000004000000040"
