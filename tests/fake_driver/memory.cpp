@@ -324,6 +324,8 @@ CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t size, CUstream str
   task->memory = {from};
   task->work = [=] { memcpy(to, reinterpret_cast<const void*>(from), size); };
   enqueue(call, stream, task);
+  // Pageable memory is written during the call (CUDA Driver API, "API synchronization behavior").
+  if (!is_pinned(to)) finish(task);
   return CUDA_SUCCESS;
 }
 
