@@ -58,7 +58,7 @@ uint32_t write_text(const TextKind& kind, const uint8_t* bytes, char text[kMaxTe
 
 Status read_text(const TextKind& kind, const char* path, uint8_t* bytes, husk_error* error) {
   char text[kMaxText] = {}, expected[kMaxText];
-  size_t length;
+  size_t length = 0;
   Status status = read_file(kind, path, text, sizeof(text), &length, error);
   if (!failed(status)) {
     // A text is right if its bytes make the same text again.

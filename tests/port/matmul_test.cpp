@@ -435,7 +435,7 @@ TEST_F(CudaMatmul, SeveralThreadsMultiplyAtOnce) {
     threads.emplace_back([&, this] {
       husk_error own_error{};
       const husk_op_context context = {
-          sizeof(husk_op_context), 0, op.user, device, own.stream, nullptr};
+          sizeof(husk_op_context), 0, op.user, device, own.stream, nullptr, nullptr, nullptr};
       for (int run = 0; run < 50 && own.status == HUSK_OK; ++run) {
         const std::vector<husk_op_arg> args = arguments({}, own.a, own.b, nullptr, own.d);
         own.status = op.call(&context, args.data(), static_cast<uint32_t>(args.size()), &own_error);

@@ -157,10 +157,10 @@ class Pool {
   }
 
   template <class T>
-  void release(Operation operation, Slot<T>& slot, void (*release)(T*), bool wanted) {
+  void release(Operation operation, Slot<T>& slot, void (*drop)(T*), bool wanted) {
     const std::unique_lock lock(slot.mutex, std::try_to_lock);
     if (!lock || !slot.handle || !wanted) return;
-    release(slot.handle);
+    drop(slot.handle);
     slot.handle = nullptr;
     ++succeeded[operation];
   }

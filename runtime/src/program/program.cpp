@@ -122,8 +122,8 @@ Status Program::choose_variants(husk_error* error) {
     if (best == 0) return no_variant(f, error);
     const fb::Target* target = rows()->targets()->Get(
         f->variants()->Get(chosen[i].variant)->target());
-    // The precisions keep snprintf from reading all of a long name for each function.
-    snprintf(chosen[i].target, sizeof(chosen[i].target), "%.63s %.63s", target->port()->c_str(),
+    // With these precisions snprintf reads no more of a long name than fits.
+    snprintf(chosen[i].target, sizeof(chosen[i].target), "%.31s %.31s", target->port()->c_str(),
              target->arch()->c_str());
   }
   return Status::ok;
