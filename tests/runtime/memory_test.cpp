@@ -112,7 +112,8 @@ TEST(Memory, EveryRefusedAllocationIsAnErrorWithoutALeak) {
         ++refused;
         EXPECT_EQ(status, HUSK_OUT_OF_MEMORY) << what << ", allocation " << n << ": " << error.text;
         EXPECT_NE(std::strstr(error.text, "memory"), nullptr) << what << ": " << error.text;
-        if (status != HUSK_OK) ASSERT_EQ(call(), HUSK_OK) << what << ", again: " << error.text;
+        if (status == HUSK_OK) return;
+        ASSERT_EQ(call(), HUSK_OK) << what << ", again: " << error.text;
       };
       expect("engine", [&] { return husk_engine_create(&options, &engine, &error); });
       expect("op", [&] { return husk_engine_add_op(engine, &op, &error); });
