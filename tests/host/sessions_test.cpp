@@ -136,8 +136,7 @@ class Sessions : public ::testing::TestWithParam<uint32_t> {
       ASSERT_EQ(husk_session_run(session, 1, nullptr, failing, 1, results, 1, &thread_error),
                 HUSK_KERNEL);
       const std::string text = thread_error.text;
-      ASSERT_NE(text.find(number % 2 == 0 ? "unnamed" : "no memory"), std::string::npos)
-          << text;
+      ASSERT_NE(text.find(number % 2 == 0 ? "unnamed" : "no memory"), std::string::npos) << text;
     }
     float total = 0;
     EXPECT_EQ(husk_session_state_get(session, 0, &total, &thread_error), HUSK_OK)
