@@ -186,6 +186,9 @@ TEST(Content, TheApplicationEndsTheOpen) {
 // Constants that share the bytes of a file of 64 TiB, which takes no memory: their sizes, each
 // aligned, have a sum that wraps in 64 bits.
 TEST(Content, ASumOfConstantsThatWraps) {
+#ifdef HUSK_EMULATED
+  GTEST_SKIP() << "qemu keeps a row for each page of 64 TiB";
+#endif
   constexpr uint64_t kFile = uint64_t{1} << 46, kConstant = kFile / 2;
   void* memory = mmap(nullptr, kFile, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
