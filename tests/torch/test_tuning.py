@@ -162,9 +162,11 @@ def test_compile_time_is_logged(tmp_path, caplog):
 
 
 @pytest.fixture
-def gpu(monkeypatch):
+def gpu(monkeypatch, tmp_path):
   """Pretends that this machine has an H200. A launch takes less time if `faster(config)` is larger.
-  Returns the list of launches."""
+  Returns the list of launches. Inductor keeps what was measured in its cache folder, which other
+  exports of the machine use too, so each test has one of its own."""
+  monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
   monkeypatch.setattr(tuning, "why_not_here", lambda target: "")
   monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
   from torch._inductor import codecache, select_algorithm
