@@ -230,8 +230,11 @@ Status Session::cancelled(husk_error* error) {
 
 Status Session::run_steps(Frame& frame, uint32_t segment, void* on, husk_error* error) {
   const fb::Segment& range = frame.code.segments[segment];
+  const bool can_cancel = program->engine->options.cancel != nullptr;
   for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
-    HUSK_TRY(check_cancel(error));
+    if (can_cancel) {
+      HUSK_TRY(check_cancel(error));
+    }
     Status status = options.trace ? run_traced(frame, s, on, error)
                                   : frame.arguments.run_step(s, on, error);
     if (!failed(status)) continue;
