@@ -173,6 +173,14 @@ TEST_F(HostileNumbers, MaskedShapeOfTwoTensors) {
           "broadcasts with self to more than 2^36 elements");
 }
 
+// No element is visited, so the number of elements is not limited, and the other sizes have a
+// product that no int64_t holds.
+TEST_F(HostileNumbers, MaskedShapeWithoutElements) {
+  const husk_op_arg self = f32({int64_t{1} << 62, 1, 0}, {0, 0, 0}),
+                    mask = u8({1, 2, 1}, {0, 1, 0});
+  accepts("aten::masked_select", {self, mask, f32({0}, {1})});
+}
+
 TEST_F(HostileNumbers, IndexShapeOfTwoTensors) {
   for (int64_t size : {int64_t{1} << 20, int64_t{1} << 40}) {
     const husk_op_arg rows = i64({size, 1}, {0, 1}), columns = i64({1, size}, {1, 0});

@@ -33,7 +33,16 @@ struct Loop {
     }
   }
   // Merges adjacent dimensions that all operands can walk with one stride, so that rows get longer.
+  // A loop without elements becomes one empty row, because the product of its other sizes need not
+  // fit an int64_t.
   void merge() {
+    for (int32_t d = 0; d < rank; ++d) {
+      if (sizes[d] != 0) continue;
+      rank = 1;
+      sizes[0] = 0;
+      for (int n = 0; n < N; ++n) strides[n][0] = 0;
+      return;
+    }
     int32_t to = 0;
     for (int32_t d = 0; d < rank; ++d) {
       if (sizes[d] == 1) continue;
