@@ -1,6 +1,5 @@
 // husk-run: runs one function of an artifact, and prints its outputs and the time that it took.
 #include <algorithm>
-#include <memory>
 #include <new>
 #include <optional>
 
@@ -10,6 +9,7 @@
 
 #include "command_line.h"
 #include "run/call.h"
+#include "run/handles.h"
 #include "run/inputs.h"
 #include "run/machine.h"
 #include "run/report.h"
@@ -123,42 +123,12 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   return tools::parse(app, argc, argv);
 }
 
-// Deleters of the library's handles.
-struct Release {
-  void operator()(husk_program* program) const { husk_program_release(program); }
-  void operator()(husk_session* session) const { husk_session_release(session); }
-};
-using Program = std::unique_ptr<husk_program, Release>;
-using Session = std::unique_ptr<husk_session, Release>;
-
-uint32_t function_choose(const husk_program* program, const std::string& name) {
-  uint32_t function = 0;
-  husk_error error;
-  if (!name.empty()) {
-    check(husk_program_find_function(program, name.c_str(), &function, &error), error, exit_usage);
-    return function;
-  }
-  const uint32_t count = husk_program_function_count(program);
-  if (count == 1) return 0;
-  std::vector<std::string> names;
-  for (uint32_t i = 0; i < count; i++) names.emplace_back(husk_program_function_name(program, i));
-  fail(exit_usage, "the artifact has {} functions: choose one with --function: {}", count,
-       fmt::join(names, ", "));
-}
-
 // Creates a session. If `trace` is not null, it records the time of every step.
-Session session_create(husk_program* program, const Options& command, Trace* trace) {
-  husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
-  options.mode = command.mode == "list"    ? HUSK_MODE_LIST
-                 : command.mode == "graph" ? HUSK_MODE_GRAPH
-                                           : HUSK_MODE_AUTO;
-  options.full_edges = command.edges == "full";
+Session session_make(husk_program* program, const Options& command, Trace* trace) {
+  husk_session_options options = session_options(command.mode, command.edges);
   options.poison_memory = command.poison_memory;
   if (trace) trace->attach(options);
-  husk_session* session = nullptr;
-  husk_error error;
-  check(husk_session_create(program, &options, &session, &error), error, exit_run);
-  return Session(session);
+  return session_create(program, options);
 }
 
 // Seeds the state of the random generator, if the program has one.
@@ -231,22 +201,26 @@ bool compare(const std::vector<Output>& outputs, const Options& options) {
 }
 
 int run(const Options& options) {
-  husk_cuda_options cuda = HUSK_CUDA_OPTIONS_INIT;
+  MachineOptions machine_options;
+  machine_options.device = options.device;
+  machine_options.threads = options.threads;
+  machine_options.verify_content = options.verify_content;
+  husk_cuda_options& cuda = machine_options.cuda;
   cuda.check_each = options.check_launches;
   cuda.prefetch = options.prefetch;
   cuda.poison_memory = options.poison_memory;
   if (!options.nvtx.empty()) cuda.nvtx = options.nvtx.c_str();
   if (!options.cublas.empty()) cuda.cublas = options.cublas.c_str();
-  Machine machine(options.device, options.threads, cuda, options.verify_content);
+  Machine machine(machine_options);
   const Program program(machine.program_open(options.file));
   const uint32_t function = function_choose(program.get(), options.function);
   const TensorMap file = options.inputs.empty() ? TensorMap() : safetensors_read(options.inputs);
   const std::vector<Value> inputs = inputs_collect(program.get(), function, file, options.specs,
                                                    options.seed.value_or(0));
   Trace trace;
-  const Session session = session_create(program.get(), options, options.trace ? &trace : nullptr);
+  const Session session = session_make(program.get(), options, options.trace ? &trace : nullptr);
   if (options.seed) seed_generator(program.get(), session.get(), *options.seed);
-  Call call(machine, program.get(), function, session.get(), inputs);
+  Call call(machine, program.get(), function, session.get(), machine.stream(), inputs);
   std::vector<RunTime> times;
   for (int i = 0; i < options.repeat; i++) {
     trace.clear();

@@ -4,6 +4,7 @@ if(TARGET husk)
   add_library(husk_run_parts STATIC
     ${folder}/call.cpp
     ${folder}/files.cpp
+    ${folder}/handles.cpp
     ${folder}/inputs.cpp
     ${folder}/machine.cpp
     ${folder}/report.cpp
@@ -21,4 +22,23 @@ if(TARGET husk)
   husk_unoptimized_if_sanitized(husk-run)
   target_compile_definitions(husk-run PRIVATE HUSK_VERSION="${PROJECT_VERSION}")
   target_link_libraries(husk-run PRIVATE husk_run_parts CLI11::CLI11)
+
+  set(folder ${CMAKE_CURRENT_LIST_DIR}/bench)
+  find_package(Threads REQUIRED)
+  add_library(husk_bench_parts STATIC
+    ${folder}/inputs.cpp
+    ${folder}/port_calls.cpp
+    ${folder}/profile.cpp
+    ${folder}/statistics.cpp)
+  husk_warnings(husk_bench_parts)
+  husk_unoptimized_if_sanitized(husk_bench_parts)
+  target_link_libraries(husk_bench_parts
+    PUBLIC husk_run_parts PRIVATE nlohmann_json::nlohmann_json)
+
+  add_executable(husk-bench ${CMAKE_CURRENT_LIST_DIR}/husk_bench.cpp)
+  husk_warnings(husk-bench)
+  husk_unoptimized_if_sanitized(husk-bench)
+  target_compile_definitions(husk-bench PRIVATE HUSK_VERSION="${PROJECT_VERSION}")
+  target_link_libraries(husk-bench
+    PRIVATE husk_bench_parts Threads::Threads nlohmann_json::nlohmann_json CLI11::CLI11)
 endif()

@@ -35,21 +35,29 @@ std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes) {
 }  // namespace
 
 Call::Call(Machine& machine, const husk_program* program, uint32_t function, husk_session* session,
-           const std::vector<Value>& inputs)
-    : machine_(machine), program_(program), session_(session), function_(function) {
+           void* stream, const std::vector<Value>& inputs)
+    : machine_(machine),
+      program_(program),
+      session_(session),
+      stream_(stream),
+      function_(function) {
   const uint32_t output_count = husk_program_output_count(program, function);
   tensors_.reserve(inputs.size() + output_count);
   for (uint32_t i = 0; i < inputs.size(); i++) inputs_.push_back(input_make(i, inputs[i]));
+  resize();
+  for (uint32_t i = 0; i < output_count; i++) outputs_.push_back(output_make(i));
+}
+
+void Call::resize() {
   husk_error error;
-  check(husk_session_resize(session, function, inputs_.data(),
+  check(husk_session_resize(session_, function_, inputs_.data(),
                             static_cast<uint32_t>(inputs_.size()), &error),
         error, exit_run);
-  for (uint32_t i = 0; i < output_count; i++) outputs_.push_back(output_make(i));
 }
 
 void Call::enqueue() {
   husk_error error;
-  check(husk_session_run(session_, function_, machine_.stream(), inputs_.data(),
+  check(husk_session_run(session_, function_, stream_, inputs_.data(),
                          static_cast<uint32_t>(inputs_.size()), outputs_.data(),
                          static_cast<uint32_t>(outputs_.size()), &error),
         error, exit_run);

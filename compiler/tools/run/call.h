@@ -19,9 +19,10 @@ struct RunTime {
 // Machine, program and session must outlive the call, which does not own them.
 class Call {
  public:
-  // Uploads the inputs, resizes the session to their shapes and allocates the outputs.
+  // Uploads the inputs, resizes the session to their shapes and allocates the outputs. Runs are
+  // enqueued on `stream`.
   Call(Machine& machine, const husk_program* program, uint32_t function, husk_session* session,
-       const std::vector<Value>& inputs);
+       void* stream, const std::vector<Value>& inputs);
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
@@ -29,6 +30,8 @@ class Call {
   RunTime run();
   // Enqueues `runs` runs without waiting for each. Returns the microseconds per run.
   double run_queued(int runs);
+  // Prepares the session for these shapes again, as the constructor did.
+  void resize();
   // The outputs of the last run except those of kind none.
   std::vector<Output> results();
 
@@ -52,6 +55,7 @@ class Call {
   Machine& machine_;
   const husk_program* program_;
   husk_session* session_;
+  void* stream_;
   uint32_t function_;
   std::vector<DeviceTensor> tensors_;  // reserved once
   std::vector<husk_value> inputs_, outputs_;

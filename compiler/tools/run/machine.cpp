@@ -26,10 +26,6 @@ const husk_allocator process_memory = {
     [](void*, void* pointer) { std::free(pointer); },
 };
 
-void log_warning(void*, int32_t level, const char* text) {
-  if (level >= HUSK_LOG_WARNING) fmt::print(stderr, "husk-run: warning: {}\n", text);
-}
-
 int32_t index_from(const std::string& name, size_t colon) {
   int32_t index = 0;
   const char *begin = name.data() + colon + 1, *end = name.data() + name.size();
@@ -42,9 +38,8 @@ int32_t index_from(const std::string& name, size_t colon) {
 
 }  // namespace
 
-Machine::Machine(const std::string& name, uint32_t threads, const husk_cuda_options& options,
-                 bool verify_content)
-    : options_(options), verify_content_(verify_content) {
+Machine::Machine(const MachineOptions& options) : options_(options) {
+  const std::string& name = options_.device;
   const size_t colon = name.find(':');
   const std::string kind = name.substr(0, colon);
   if (kind == "host")
@@ -53,10 +48,13 @@ Machine::Machine(const std::string& name, uint32_t threads, const husk_cuda_opti
     port_ = *husk_port_cuda();
   else
     fail(exit_usage, "--device={}: unknown device: write host, cuda or cuda:N", name);
-  if (kind == "cuda") port_.user = &options_;
+  if (kind == "cuda") port_.user = &options_.cuda;
+  if (options_.change_port) options_.change_port(port_);
   husk_error error;
-  if (threads != 1)
-    check(husk_host_threads_create(threads, nullptr, &threads_, &error), error, exit_usage);
+  if (options_.threads != 1) {
+    check(husk_host_threads_create(options_.threads, nullptr, &threads_, &error), error,
+          exit_usage);
+  }
   try {
     open(colon == name.npos ? 0 : index_from(name, colon));
   } catch (...) {
@@ -67,20 +65,27 @@ Machine::Machine(const std::string& name, uint32_t threads, const husk_cuda_opti
 
 Machine::~Machine() { close(); }
 
+bool Machine::is_host() const { return port_.open == husk_port_host()->open; }
+
+void Machine::log_warning(void* machine, int32_t level, const char* text) {
+  if (level < HUSK_LOG_WARNING) return;
+  fmt::print(stderr, "{}: warning: {}\n", static_cast<Machine*>(machine)->options_.tool, text);
+}
+
 void Machine::open(int32_t index) {
   husk_error error;
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.device_index = index;
   options.port = &port_;
   options.log = log_warning;
+  options.log_user = this;
   if (threads_.parallel) options.threads = &threads_;
   options.allow_host_images = 1;  // the user of this tool trusts the artifact
-  options.verify_content = verify_content_;
+  options.verify_content = options_.verify_content;
   if (isatty(STDERR_FILENO)) options.progress = show_progress;
   options.progress_user = this;
   check(husk_engine_create(&options, &engine_, &error), error, exit_load);
-  if (port_.open == husk_port_host()->open)
-    check(husk_ops_add_all(engine_, &error), error, exit_load);
+  if (is_host()) check(husk_ops_add_all(engine_, &error), error, exit_load);
   check(husk_engine_properties(engine_, &properties_, &error), error, exit_load);
   check(port_.open(port_.user, index, &process_memory, nullptr, &device_, &error), error,
         exit_load);
@@ -90,6 +95,7 @@ void Machine::open(int32_t index) {
 void Machine::close() {
   if (device_) {
     for (void* memory : memory_) port_.free(device_, memory);
+    for (void* stream : streams_) port_.stream_destroy(device_, stream);
     if (stream_) port_.stream_destroy(device_, stream_);
     port_.close(device_);
   }
@@ -117,6 +123,15 @@ husk_program* Machine::program_open(const std::string& path) {
   return program;
 }
 
+void* Machine::stream_create() {
+  husk_error error;
+  void* stream = nullptr;
+  streams_.reserve(streams_.size() + 1);
+  check(port_.stream_create(device_, &stream, &error), error, exit_run);
+  streams_.push_back(stream);
+  return stream;
+}
+
 void* Machine::allocate(uint64_t size) {
   husk_error error;
   void* memory = nullptr;
@@ -130,6 +145,8 @@ void Machine::upload(void* to, const std::vector<unsigned char>& bytes) {
   husk_error error;
   if (bytes.empty()) return;
   check(port_.upload(device_, stream_, to, bytes.data(), bytes.size(), &error), error, exit_run);
+  // Runs may use other streams.
+  check(port_.stream_wait(device_, stream_, &error), error, exit_run);
 }
 
 void Machine::download(std::vector<unsigned char>& bytes, const void* from) {

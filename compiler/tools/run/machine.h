@@ -9,19 +9,27 @@
 
 namespace husk::run {
 
+struct MachineOptions {
+  std::string tool = "husk-run";  // the program's name, for warnings
+  std::string device = "host";    // "host", "cuda" or "cuda:N"
+  uint32_t threads = 1;           // for kernels and ops of the host; 0 means one for each CPU
+  husk_cuda_options cuda = HUSK_CUDA_OPTIONS_INIT;  // its strings must outlive the machine
+  bool verify_content = false;                      // husk_engine_options.verify_content
+  void (*change_port)(husk_port& port) = nullptr;   // called before the port is used; may be null
+};
+
 class Machine {
  public:
-  // `name` is "host", "cuda" or "cuda:N". `threads` is the number of threads for kernels and ops of
-  // the host; 0 means one for each CPU. `options` are for CUDA; the strings that they point to must
-  // outlive the machine. `verify_content` is husk_engine_options.verify_content. Throws exit_usage
-  // or exit_load.
-  Machine(const std::string& name, uint32_t threads, const husk_cuda_options& options,
-          bool verify_content);
+  // Throws exit_usage or exit_load.
+  explicit Machine(const MachineOptions& options);
   ~Machine();
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
   void* stream() const { return stream_; }
+  // Creates another stream, which the machine destroys. Throws exit_run.
+  void* stream_create();
+  bool is_host() const;
   const husk_port_properties& properties() const { return properties_; }
 
   // Opens an artifact. If its constants are verified and stderr is a terminal, a bar shows the
@@ -38,14 +46,16 @@ class Machine {
   static int32_t show_progress(void* machine, uint64_t done, uint64_t total);
   void close();
 
+  static void log_warning(void* machine, int32_t level, const char* text);
+
+  MachineOptions options_;
   husk_port port_{};
-  husk_cuda_options options_ = HUSK_CUDA_OPTIONS_INIT;
-  bool verify_content_;
   bool bar_shown_ = false;  // the cursor is behind the bar of the progress
   husk_threads threads_{};
   husk_engine* engine_ = nullptr;
   void* device_ = nullptr;  // a second handle of the device; it shares memory with the engine's
   void* stream_ = nullptr;
+  std::vector<void*> streams_;  // of stream_create
   husk_port_properties properties_ = HUSK_PORT_PROPERTIES_INIT;
   std::vector<void*> memory_;
 };

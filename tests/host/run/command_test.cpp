@@ -1,9 +1,8 @@
 // The program husk-run: its output, the files that it writes, and its exit codes.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "command.h"
 
-#include <cstdio>
+#include <gtest/gtest.h>
+
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -18,22 +17,12 @@ namespace {
 
 class Command : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder = std::filesystem::temp_directory_path() / ("husk_run_test_" + std::to_string(getpid()));
-    std::filesystem::create_directories(folder);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder); }
-
   // Runs the program with these arguments. Returns the text of both output streams and sets `code`
   // to the exit code.
   std::string run(const std::string& arguments) {
-    std::string text;
-    std::FILE* pipe = popen((std::string(HUSK_RUN) + " " + arguments + " 2>&1").c_str(), "r");
-    char chunk[4096];
-    while (const size_t size = std::fread(chunk, 1, sizeof chunk, pipe)) text.append(chunk, size);
-    const int status = pclose(pipe);
-    code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return text;
+    Outcome got = run_command(std::string(HUSK_RUN) + " " + arguments);
+    code = got.code;
+    return std::move(got.text);
   }
   std::string run_model(const std::string& arguments) {
     return run(HUSK_TEST_MODEL " " + arguments);
@@ -44,10 +33,10 @@ class Command : public ::testing::Test {
     EXPECT_EQ(text.rfind("husk-run: ", 0), 0u) << text;
     EXPECT_NE(text.find(words), std::string::npos) << text;
   }
-  std::string path(const char* name) const { return (folder / name).string(); }
+  std::string path(const char* name) const { return folder.path(name); }
 
   static constexpr const char* kInputs = "--input=2x3xf32=iota --input=4 --input=1.5 --input=true ";
-  std::filesystem::path folder;
+  const TemporaryFolder folder{"husk_run_test"};
   int code = -1;
 };
 
