@@ -40,6 +40,7 @@ constexpr int kShapeSets = 8;    // --new-shapes without --shapes
 struct Options {
   std::string file, function, device = "host", mode = "auto", edges = "auto", json, trace, picture,
                               cublas;
+  std::string input_file;
   std::vector<std::string> inputs, shapes;
   uint32_t threads = 1;
   int sessions = 1;
@@ -89,6 +90,8 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_option("--threads", options.threads,
                  "Number of threads for kernels and ops of the host; 0 means one for each CPU")
       ->capture_default_str();
+  app.add_option("--inputs", options.input_file,
+                 "A safetensors file with inputs, by name or position");
   app.add_option("--input", options.inputs,
                  "The next input as a SPEC of husk-run, such as 2x3xf32=zeros; may be repeated")
       ->allow_extra_args(false);
@@ -171,6 +174,7 @@ class Bench {
     program_.reset(machine_.program_open(options.file));
     open_us_ = microseconds(Clock::now() - start);
     function_ = run::function_choose(program_.get(), options.function);
+    if (!options.input_file.empty()) file_ = run::safetensors_read(options.input_file);
   }
 
   void run();
@@ -190,7 +194,7 @@ class Bench {
   }
 
   Inputs inputs(const std::string* shapes, int64_t more) const {
-    return inputs_make(program_.get(), function_, shapes ? shapes_parse(*shapes) : Shapes(),
+    return inputs_make(program_.get(), function_, file_, shapes ? shapes_parse(*shapes) : Shapes(),
                        options_.inputs, more, options_.seed);
   }
   std::vector<Inputs> input_sets() const;
@@ -214,6 +218,7 @@ class Bench {
   const Options& options_;
   Machine machine_;
   run::Program program_;
+  run::TensorMap file_;  // --inputs
   uint32_t function_ = 0;
   double open_us_ = 0;
 };

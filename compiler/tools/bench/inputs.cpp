@@ -78,8 +78,9 @@ Shapes shapes_parse(const std::string& text) {
 }
 
 std::vector<run::Value> inputs_make(const husk_program* program, uint32_t function,
-                                    const Shapes& shapes, const std::vector<std::string>& specs,
-                                    int64_t more, uint64_t seed) {
+                                    const run::TensorMap& file, const Shapes& shapes,
+                                    const std::vector<std::string>& specs, int64_t more,
+                                    uint64_t seed) {
   std::vector<std::string> all = specs;
   size_t used = 0, position = 0;
   const uint32_t count = husk_program_input_count(program, function);
@@ -90,6 +91,11 @@ std::vector<run::Value> inputs_make(const husk_program* program, uint32_t functi
     used += shape != shapes.end();
     if (shape != shapes.end() && info.kind != HUSK_VALUE_TENSOR)
       fail(exit_usage, "--shapes: {} is not a tensor", run::input_text(info));
+    if (file.count(info.name) || file.count(std::to_string(i))) {
+      if (shape != shapes.end())
+        fail(exit_usage, "--shapes: {} has a value by --inputs already", run::input_text(info));
+      continue;
+    }
     // An input of kind none takes a SPEC only if that is "none".
     if (info.kind == HUSK_VALUE_NONE) {
       position += position < specs.size() && specs[position] == "none";
@@ -106,7 +112,7 @@ std::vector<run::Value> inputs_make(const husk_program* program, uint32_t functi
     fail(exit_usage, "--shapes: a name is not that of an input; the inputs are: {}",
          fmt::join(inputs, "; "));
   }
-  return run::inputs_collect(program, function, {}, all, seed);
+  return run::inputs_collect(program, function, file, all, seed);
 }
 
 std::string inputs_text(const husk_program* program, uint32_t function,

@@ -1,0 +1,63 @@
+"""tests/bench/compare.py, with the peers that need nothing but torch."""
+
+import argparse
+import json
+import subprocess
+import sys
+
+import built_tools
+import pytest
+
+sys.path.append(str(built_tools.ROOT / "tests" / "bench"))
+
+import compare
+
+
+@pytest.fixture
+def options(monkeypatch):
+  built_tools.built("husk-bench")
+  monkeypatch.setenv("HUSKC", built_tools.built("huskc"))
+  monkeypatch.setattr(compare, "python_of", lambda peer: sys.executable)
+  return argparse.Namespace(peers=("eager",), rounds=2, seconds=0.01, noisy=True)
+
+
+def test_husk_is_compared_with_eager(options, tmp_path):
+  options.peers = ("eager", "executorch")  # which is not installed
+  result = compare.compare("mlp@3", 1, options, tmp_path)
+  assert set(result["errors"]) == {"executorch"}
+  assert "No module named 'executorch" in result["errors"]["executorch"]
+  assert set(result["us"]) == {"eager", "husk"}
+  assert result["best"] == "eager"
+  ratio = result["ratio"]
+  assert 0 < ratio["least"] <= ratio["median"] <= ratio["most"]
+  row = compare.table([result], options.peers).splitlines()[2]
+  assert row.startswith("| mlp@3 | 1 | ")
+  assert row.endswith("| eager |")
+  assert "| failed |" in row
+
+
+def test_outputs_are_compared(options, tmp_path):
+  import torch
+
+  for name, value in (("eager", 1.0), ("same", 1.0), ("other", 1.5)):
+    torch.save([torch.full((2,), value)], tmp_path / f"{name}.1.pt")
+  torch.save([torch.ones(3)], tmp_path / "shape.1.pt")
+  assert compare.difference(tmp_path, "same", 1) == (0.0, None)
+  assert compare.difference(tmp_path, "other", 1) == (0.5, None)
+  assert "(3,), (2,) was expected" in compare.difference(tmp_path, "shape", 1)[1]
+  assert compare.difference(tmp_path, "absent", 1)[0] is None
+
+
+def test_an_unknown_model_is_an_error():
+  peers = built_tools.ROOT / "tests" / "bench" / "compare" / "peers.py"
+  done = subprocess.run(
+    [sys.executable, peers, "eager", "alexnet@1", "1", "build"], capture_output=True, text=True
+  )
+  assert "there is no model 'alexnet'" in json.loads(done.stdout)["error"]
+
+
+def test_a_busy_machine_is_refused(monkeypatch):
+  monkeypatch.setattr(compare, "busy_share", lambda threads: 0.5)
+  assert compare.require_quiet(2, noisy=True) == 0.5
+  with pytest.raises(SystemExit, match="not quiet: 2 busy"):
+    compare.require_quiet(2, noisy=False)
