@@ -61,16 +61,39 @@ TEST_F(Pool, BodiesRunAtTheSameTime) {
 
 TEST_F(Pool, TheFirstBodyRunsOnTheCallingThread) {
   create_pool(3);
-  std::thread::id ids[3];
+  struct Shared {
+    Meeting meeting;
+    std::thread::id ids[3];
+  } shared;
+  shared.meeting.expected = 3;
   threads.parallel(
       threads.user, 3,
-      [](void* out, uint32_t i) {
-        static_cast<std::thread::id*>(out)[i] = std::this_thread::get_id();
+      [](void* argument, uint32_t i) {
+        static_cast<Shared*>(argument)->ids[i] = std::this_thread::get_id();
+        meet(&static_cast<Shared*>(argument)->meeting, i);
       },
-      ids);
-  EXPECT_EQ(ids[0], std::this_thread::get_id());
-  EXPECT_NE(ids[1], ids[0]);
-  EXPECT_NE(ids[2], ids[1]);
+      &shared);
+  EXPECT_EQ(shared.ids[0], std::this_thread::get_id());
+  EXPECT_NE(shared.ids[1], shared.ids[0]);
+  EXPECT_NE(shared.ids[2], shared.ids[0]);
+  EXPECT_NE(shared.ids[2], shared.ids[1]);
+}
+
+// A caller that has finished body 0 does not wait for a worker that still sleeps: it takes the
+// other body itself.
+TEST_F(Pool, TheCallerTakesBodiesThatNobodyHasBegun) {
+  create_pool(2);
+  int rounds = 0;
+  for (std::thread::id ran; ran != std::this_thread::get_id(); ++rounds) {
+    ASSERT_LT(rounds, 1000);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    threads.parallel(
+        threads.user, 2,
+        [](void* out, uint32_t i) {
+          if (i == 1) *static_cast<std::thread::id*>(out) = std::this_thread::get_id();
+        },
+        &ran);
+  }
 }
 
 TEST_F(Pool, NoBodies) {
@@ -138,17 +161,22 @@ TEST_F(Pool, WorkersSleepAndWake) {
 
 TEST_F(Pool, WorkersHaveSignalsBlocked) {
   create_pool(2);
-  int blocked[2] = {-1, -1};
+  struct Shared {
+    Meeting meeting;
+    int blocked[2] = {-1, -1};
+  } shared;
+  shared.meeting.expected = 2;
   threads.parallel(
       threads.user, 2,
-      [](void* out, uint32_t i) {
+      [](void* argument, uint32_t i) {
         sigset_t set;
         pthread_sigmask(SIG_BLOCK, nullptr, &set);
-        static_cast<int*>(out)[i] = sigismember(&set, SIGINT);
+        static_cast<Shared*>(argument)->blocked[i] = sigismember(&set, SIGINT);
+        meet(&static_cast<Shared*>(argument)->meeting, i);
       },
-      blocked);
-  EXPECT_EQ(blocked[0], 0);
-  EXPECT_EQ(blocked[1], 1);
+      &shared);
+  EXPECT_EQ(shared.blocked[0], 0);
+  EXPECT_EQ(shared.blocked[1], 1);
 }
 
 TEST_F(Pool, AsManyAsCpus) {

@@ -306,6 +306,37 @@ def test_written_out_attention_is_recognised(tmp_path):
   assert "attention" not in "".join(re.findall(r"launch (\S+) grid", text))
 
 
+def test_attention_on_a_host_is_one_call(tmp_path):
+  """Queries, keys and values are read where a linear layer writes them, and the next layer reads the
+  result: nothing is copied."""
+
+  class Layer(torch.nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.qkv, self.out = torch.nn.Linear(32, 96), torch.nn.Linear(32, 32)
+
+    def forward(self, x):
+      rows = x.shape[:2]
+      parts = self.qkv(x).split(32, -1)
+      q, k, v = (part.view(*rows, 2, 16).transpose(1, 2) for part in parts)
+      return self.out(SDPA(q, k, v, is_causal=True).transpose(1, 2).reshape(*rows, 32))
+
+  args = (torch.randn(2, 5, 32),)
+  text = husk.write(Layer().eval(), args, tmp_path, targets=("host:avx2",)).read_text()
+  steps = re.findall(r"^ *(?:extern|launch) (\S+)", text, re.M)
+  flash = '"aten::_scaled_dot_product_flash_attention_for_cpu"'
+  assert steps == ['"aten::addmm.out"', flash, '"aten::addmm.out"']
+  text = text_of(tmp_path, causal, [heads()] * 3, "host:avx2", attention="decompose")
+  assert flash not in text and "softmax" in text
+
+
+def test_attention_that_a_host_does_not_cover(tmp_path):
+  wide = [heads(size=300) for _ in range(3)]
+  text = text_of(tmp_path, causal, wide, "host:avx2")
+  assert re.search("# host_avx2: attention is products and a softmax .*: a head size of 300", text)
+  assert "flash_attention" not in text
+
+
 def test_decomposed_attention(tmp_path):
   text = text_of(tmp_path, causal, (heads(), heads(), heads()), attention="decompose")
   assert "h200_attention" not in text and "softmax" in text

@@ -411,6 +411,75 @@ def test_attention(pack, dtype):
   )
 
 
+# (batch, heads, heads of the keys, queries, keys, width, width of the values): more rows than a part
+# and more keys than a block, heads that share keys, few rows, and widths that fill no vector.
+ATTENTION = [
+  (1, 2, 2, 300, 290, 64, 64),
+  (2, 6, 2, 50, 40, 32, 32),
+  (1, 8, 2, 1, 260, 64, 64),
+  (1, 3, 1, 1, 17, 80, 24),
+  (1, 4, 1, 70, 5, 7, 33),
+  (1, 2, 1, 3, 130, 128, 256),
+  (2, 1, 1, 13, 129, 1, 1),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", ATTENTION)
+def test_attention_is_as_exact_as_eager(pack, dtype, shape):
+  """The largest error against f64 is at most twice that of eager PyTorch."""
+  b, h, g, n, s, e, v = shape
+  query, key, value = (
+    random(size, dtype, seed)
+    for seed, size in enumerate([(b, n, h, e), (b, s, g, e), (b, s, g, v)])
+  )
+  # The heads of each row are adjacent, as after a linear layer.
+  query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
+  masks = [
+    None,
+    random((n, s), dtype, 3),
+    random((b, 1, 1, s), torch.float32, 3),
+    (random((h, n, s), torch.float32, 3) > 0),
+  ]
+  for causal in (False, True):
+    for mask in masks[: 1 if causal else None]:
+      mask = mask if mask is None or mask.dtype == torch.bool else mask.to(dtype)
+      exact, eager = (
+        torch.nn.functional.scaled_dot_product_attention(
+          *(tensor.to(kind) for tensor in (query, key, value)),
+          attn_mask=mask if mask is None or mask.dtype == torch.bool else mask.to(kind),
+          is_causal=causal,
+          enable_gqa=True,
+        )
+        for kind in (torch.float64, dtype)
+      )
+      for rows_first in (False, True):
+        got = like(exact.to(dtype))
+        got = got.transpose(1, 2).contiguous().transpose(1, 2) if rows_first else got
+        pack(
+          "aten::_scaled_dot_product_flash_attention_for_cpu",
+          *(query, key, value, 0.0, causal, mask, None, got, None),
+        )
+        # A row that sees no key is zeros here and NaN in f64.
+        known = ~exact.isnan()
+        assert not got[~known].any()
+        error, allowed = ((one.double() - exact)[known].abs().max() for one in (got, eager))
+        assert error <= 2 * allowed + torch.finfo(dtype).eps
+
+
+def test_attention_passes_nan_and_infinity_on(pack):
+  query, key, value = (random((1, 1, 20, 16), torch.float32, seed) for seed in range(3))
+  query[0, 0, 3, 0] = float("nan")
+  value[0, 0, 5, 1] = float("inf")
+  got = like(query)
+  pack(
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    *(query, key, value, 0.0, False, None, None, got, None),
+  )
+  assert got[0, 0, 3].isnan().all() and not got[0, 0, :3].isnan().any()
+  assert (got[0, 0, :3, 1] == float("inf")).all() and got[0, 0, :3, 0].isfinite().all()
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("biases", [False, True])
 def test_lstm(pack, reverse, biases):

@@ -108,9 +108,9 @@ def export(
     other kernels for products (see cuda/gemm_configs.py).
   keep: a folder in which the `.hir`, the images and the weights stay.
   metadata: texts of the author, by key.
-  attention: on CUDA targets, "flash" compiles attention to one kernel if it covers the call,
-    "decompose" to products and a softmax. The `.hir` and the logger "husk" name the calls that
-    "flash" does not cover.
+  attention: "flash" makes attention one step if that covers the call: a kernel on CUDA targets, an
+    operator on hosts. "decompose" makes it products and a softmax. The `.hir` names the calls that
+    "flash" does not cover, and for CUDA targets the logger "husk" does too.
   gemm: on CUDA targets, "triton" compiles matrix products into the artifact; "cublaslt" leaves them
     to cuBLASLt, which must then be installed where the artifact runs.
   tune: on CUDA targets, how the configuration of a kernel is chosen. "none" takes the first one

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import hir
-from .attention import launch, operator
+from .attention import host_call, launch, operator
 from .cuda import fake_cuda, tuning, user_kernels
 from .cuda.kernels import CudaKernels
 from .errors import Unsupported
@@ -67,8 +68,9 @@ class HostTarget:
   Each instruction set is captured separately, because tiling and source text of Inductor's kernels
   depend on the width of the vectors. All of them share the constants."""
 
-  def __init__(self, isa: str) -> None:
+  def __init__(self, isa: str, attention: str = "flash") -> None:
     self.isa, self.row = isa, f"host_{isa}"
+    self.attention = operator.check_mode(attention)
     self.notes: list[str] = []
     self.kernels = HostKernels(isa, prefix=f"{isa}_")
 
@@ -87,9 +89,22 @@ class HostTarget:
       raise Unsupported(
         f"{', '.join(kernels)}: Triton kernels of the model's own run on CUDA targets only"
       )
-    writer = VariantWriter(self.row, signature, weights, self.kernels, names)
+    flash = self.attention == "flash"
+    exported, prepared = _with_attention(exported, prepared, flash, self._note, operator.HOST)
+    nodes = host_call.NODES if flash else None
+    writer = VariantWriter(self.row, signature, weights, self.kernels, names, nodes=nodes)
     with self.kernels.compiling():
-      return capture.capture(prepared(exported), "cpu", self.kernels.options(), writer.write)
+      return capture.capture(
+        prepared(exported),
+        "cpu",
+        self.kernels.options(),
+        writer.write,
+        lowerings=operator.lowerings() if flash else None,
+        sdpa=functools.partial(operator.replacement, operator.HOST) if flash else None,
+      )
+
+  def _note(self, text: str) -> None:
+    self.notes.append(f"{self.row}: {text}")
 
   def images(self) -> tuple[list[str], dict[str, bytes]]:
     self.kernels.finish()
@@ -155,10 +170,7 @@ class CudaTarget:
     names: hir.Names,
   ) -> hir.Variant:
     flash = self.attention == "flash"
-    if flash:
-      rewritten = operator.rewrite(exported, self._note)
-      if rewritten is not exported:
-        exported, prepared = rewritten, capture.prepared
+    exported, prepared = _with_attention(exported, prepared, flash, self._note, operator.CUDA)
     nodes = launch.NODES if flash else None
     writer = VariantWriter(self.row, signature, weights, self.kernels, names, nodes=nodes)
     with (
@@ -171,7 +183,7 @@ class CudaTarget:
         self.kernels.options(),
         writer.write,
         lowerings=operator.lowerings() if flash else None,
-        sdpa=operator.replacement if flash else None,
+        sdpa=functools.partial(operator.replacement, operator.CUDA) if flash else None,
       )
       self.kernels.finish()
     return variant
@@ -196,6 +208,22 @@ class CudaTarget:
     return f" (tune={self.tuning.mode}{measured})"
 
 
+# Decomposes the operators of a program that have no implementation at run time.
+Prepare = Callable[["ExportedProgram"], "ExportedProgram"]
+
+
+def _with_attention(
+  exported: ExportedProgram,
+  prepared: Prepare,
+  flash: bool,
+  note: Callable[[str], object],
+  support: operator.Support,
+) -> tuple[ExportedProgram, Prepare]:
+  """The program with attention as Husk's operator if `flash` is set, and what prepares it."""
+  rewritten = operator.rewrite(exported, note, support) if flash else exported
+  return (exported, prepared) if rewritten is exported else (rewritten, capture.prepared)
+
+
 def resolve_targets(names: Iterable[str], **options: Any) -> list[Target]:
   """The targets that `names` stand for, each once; "host" stands for every ISA of this machine."""
   targets: dict[str, Target] = {}
@@ -209,7 +237,7 @@ def resolve_targets(names: Iterable[str], **options: Any) -> list[Target]:
 
 def _target(name: str, port: str, detail: str, **options: Any) -> Target:
   if port == "host" and detail in image.ISAS:
-    return HostTarget(detail)
+    return HostTarget(detail, options.get("attention", "flash"))
   if port == "cuda" and detail:
     return CudaTarget(detail, **options)
   known = ", ".join(f"host:{isa}" for isa in image.ISAS)

@@ -1,9 +1,15 @@
 // A thread pool for applications without threads of their own. One region runs at a time: callers
-// queue at `gate`. So a region always has all threads that it asks for, and the order in which
-// numbers are added up never depends on other callers.
+// queue at `gate`. A region always has as many bodies as it asks for, so the order in which numbers
+// are added up never depends on other callers.
+//
+// Bodies are taken, not assigned: a thread that is ready takes the next body. A caller that has
+// finished its body 0 takes those that no worker has begun, so a worker that wakes late costs
+// nothing. Bodies may wait for one another: there are as many threads as bodies, and each thread
+// that is not inside a body takes one.
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -20,9 +26,15 @@ namespace husk::host {
 
 namespace {
 
-// How often a thread checks for work before it sleeps. The gap between two kernels is a few
-// microseconds; waking a thread takes longer.
-constexpr int kSpins = 2000;
+// How long a thread looks for work before it sleeps. Waking a thread takes 50 microseconds on a
+// virtual machine, and the regions of a model are often further apart than that.
+constexpr int64_t kSpinNanoseconds = 200000;
+
+int64_t nanoseconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<int64_t>(now.tv_sec) * 1000000000 + now.tv_nsec;
+}
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -35,22 +47,23 @@ void pause_briefly() {
 struct Pool;
 
 struct Worker {
-  Pool* pool;
-  uint32_t index;
+  struct Pool* pool;
   pthread_t thread;
 };
 
 struct Pool {
   husk_allocator allocator;
   uint32_t started = 0;  // the number of running workers
-  int spins = 0;         // checks before sleeping; 0 if there are more threads than CPUs
+  bool spins = false;    // false if there are more threads than CPUs
   pthread_mutex_t gate;  // held by the caller whose region runs
   pthread_mutex_t lock;  // guards sleeping and waking
   pthread_cond_t work, done;
-  // The number of regions begun. It is increased after the fields below `missing` are written.
-  std::atomic<uint64_t> region{0};
-  std::atomic<uint32_t> missing{0};  // workers that have not finished the region
+  // The number of the region in the upper half, the number of its bodies that nobody has taken in
+  // the lower half. The fields after `done_bodies` are written before it.
+  alignas(64) std::atomic<uint64_t> tickets{0};
+  std::atomic<uint32_t> sleepers{0};  // workers that sleep or are about to
   std::atomic<bool> stopping{false};
+  alignas(64) std::atomic<uint32_t> done_bodies{0};
   uint32_t bodies = 0;
   void (*body)(void*, uint32_t) = nullptr;
   void* argument = nullptr;
@@ -73,45 +86,67 @@ uint32_t cpu_count() {
   return count > 0 ? static_cast<uint32_t>(count) : 1;
 }
 
-bool has_work(const Pool& pool, uint64_t seen) {
-  return pool.region.load(std::memory_order_acquire) != seen ||
-         pool.stopping.load(std::memory_order_acquire);
+bool has_work(const Pool& pool) {
+  return static_cast<uint32_t>(pool.tickets.load()) != 0 || pool.stopping.load();
 }
 
-void wait_for_work(Pool& pool, uint64_t seen) {
-  for (int i = 0; i < pool.spins; ++i) {
-    if (has_work(pool, seen)) return;
-    pause_briefly();
+// Looks for a while whether `ready()` has become true.
+template <class Ready>
+bool spin(const Pool& pool, const Ready& ready) {
+  if (ready()) return true;
+  if (!pool.spins) return false;
+  for (const int64_t end = nanoseconds() + kSpinNanoseconds; nanoseconds() < end;) {
+    for (int i = 0; i < 16; ++i) {
+      pause_briefly();
+      if (ready()) return true;
+    }
   }
+  return false;
+}
+
+void wait_for_work(Pool& pool) {
+  if (spin(pool, [&] { return has_work(pool); })) return;
   pthread_mutex_lock(&pool.lock);
-  while (!has_work(pool, seen)) pthread_cond_wait(&pool.work, &pool.lock);
+  // A caller publishes its region before it reads the number of sleepers, so either the caller sees
+  // this sleeper or this thread sees the region.
+  pool.sleepers.fetch_add(1);
+  while (!has_work(pool)) pthread_cond_wait(&pool.work, &pool.lock);
+  pool.sleepers.fetch_sub(1);
   pthread_mutex_unlock(&pool.lock);
 }
 
-void* work(void* argument) {
-  const Worker& self = *static_cast<Worker*>(argument);
-  Pool& pool = *self.pool;
-  for (uint64_t seen = 0;;) {
-    wait_for_work(pool, seen);
-    if (pool.stopping.load(std::memory_order_acquire)) return nullptr;
-    ++seen;  // the next region begins only after all workers have finished this one
-    if (self.index < pool.bodies) pool.body(pool.argument, self.index);
-    if (pool.missing.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      pthread_mutex_lock(&pool.lock);
-      pthread_cond_signal(&pool.done);
-      pthread_mutex_unlock(&pool.lock);
-    }
+// Takes a body of the region and runs it. Returns false if there is none left.
+bool run_body(Pool& pool) {
+  uint64_t tickets = pool.tickets.load();
+  do {
+    if (static_cast<uint32_t>(tickets) == 0) return false;
+  } while (!pool.tickets.compare_exchange_weak(tickets, tickets - 1));
+  // The region cannot end before this body does, so its fields do not change.
+  const uint32_t bodies = pool.bodies, index = bodies - static_cast<uint32_t>(tickets);
+  pool.body(pool.argument, index);
+  if (pool.done_bodies.fetch_add(1) + 2 == bodies) {  // all bodies but body 0
+    pthread_mutex_lock(&pool.lock);
+    pthread_cond_signal(&pool.done);
+    pthread_mutex_unlock(&pool.lock);
   }
+  return true;
 }
 
-void wait_for_workers(Pool& pool) {
-  for (int i = 0; i < pool.spins; ++i) {
-    if (pool.missing.load(std::memory_order_acquire) == 0) return;
-    pause_briefly();
+void* work(void* argument) {
+  Pool& pool = *static_cast<Worker*>(argument)->pool;
+  while (!pool.stopping.load()) {
+    wait_for_work(pool);
+    while (run_body(pool)) {
+    }
   }
+  return nullptr;
+}
+
+void wait_for_bodies(Pool& pool, uint32_t others) {
+  const auto done = [&] { return pool.done_bodies.load() == others; };
+  if (spin(pool, done)) return;
   pthread_mutex_lock(&pool.lock);
-  while (pool.missing.load(std::memory_order_acquire) != 0)
-    pthread_cond_wait(&pool.done, &pool.lock);
+  while (!done()) pthread_cond_wait(&pool.done, &pool.lock);
   pthread_mutex_unlock(&pool.lock);
 }
 
@@ -128,20 +163,25 @@ void parallel(void* user, uint32_t n, void (*body)(void*, uint32_t), void* argum
   pool.body = body;
   pool.argument = argument;
   pool.bodies = n;
-  pool.missing.store(pool.started, std::memory_order_relaxed);
-  pthread_mutex_lock(&pool.lock);
-  pool.region.fetch_add(1, std::memory_order_release);
-  pthread_cond_broadcast(&pool.work);
-  pthread_mutex_unlock(&pool.lock);
+  pool.done_bodies.store(0, std::memory_order_relaxed);
+  const uint64_t region = (pool.tickets.load(std::memory_order_relaxed) >> 32) + 1;
+  pool.tickets.store(region << 32 | (n - 1));
+  if (pool.sleepers.load() != 0) {
+    pthread_mutex_lock(&pool.lock);
+    pthread_cond_broadcast(&pool.work);
+    pthread_mutex_unlock(&pool.lock);
+  }
   body(argument, 0);
-  wait_for_workers(pool);
+  while (run_body(pool)) {
+  }
+  wait_for_bodies(pool, n - 1);
   pthread_mutex_unlock(&pool.gate);
 }
 
 // Ends the running workers and frees the pool.
 void destroy(Pool* pool) {
   pthread_mutex_lock(&pool->lock);
-  pool->stopping.store(true, std::memory_order_release);
+  pool->stopping.store(true);
   pthread_cond_broadcast(&pool->work);
   pthread_mutex_unlock(&pool->lock);
   for (uint32_t i = 0; i < pool->started; ++i) pthread_join(pool->workers()[i].thread, nullptr);
@@ -164,7 +204,6 @@ husk_status start_workers(Pool* pool, uint32_t count, husk_error* error) {
   while (pool->started + 1 < count) {
     Worker& worker = pool->workers()[pool->started];
     worker.pool = pool;
-    worker.index = pool->started + 1;
     failure = pthread_create(&worker.thread, nullptr, work, &worker);
     if (failure != 0) break;
     ++pool->started;
@@ -202,7 +241,7 @@ husk_status husk_host_threads_create(uint32_t count, const husk_allocator* custo
   void* memory = allocator.allocate(allocator.user, sizeof(Pool) + count * sizeof(Worker), 64);
   if (!memory) return fail(error, HUSK_OUT_OF_MEMORY, "threads: no memory for a pool of %u", count);
   auto* pool = new (memory) Pool(allocator);
-  pool->spins = count <= cpus ? kSpins : 0;
+  pool->spins = count <= cpus;
   pthread_mutex_init(&pool->gate, nullptr);
   pthread_mutex_init(&pool->lock, nullptr);
   pthread_cond_init(&pool->work, nullptr);

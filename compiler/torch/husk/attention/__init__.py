@@ -1,4 +1,5 @@
-"""Attention on CUDA targets as a kernel of Husk's own.
+"""Attention as one step: on CUDA targets kernels of Husk's own, which the rest of this page is
+about, on hosts the call of an operator (host_call.py), whose tensors may have any strides.
 
 Decomposed, attention writes the scores (queries x keys) to memory three times and needs three or
 more launches, so that the memory of a long prompt grows with the square of its length. Inductor has

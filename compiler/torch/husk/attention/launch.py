@@ -24,13 +24,11 @@ from ..inductor import torch_compat
 from ..lower import extern, nodes
 from ..lower.body import Body
 from ..lower.nodes import IrNode
+from .shapes import Size, mask_of_rank_4, shape_of_rank_4
 from .tiles import Tiles, cache, neighbours, pieces, splits, tiles
 
 if TYPE_CHECKING:
   import torch
-
-# A size or a stride: a SymPy expression, or an int.
-Size = Any
 
 
 class _Call:
@@ -182,10 +180,10 @@ class _Attention:
     self.out, *lse = (_Memory.of(body, output) for output in node.outputs)
     self.lse = lse[0] if lse else None
     self.inputs = [_Memory.of(body, tensor) for tensor in (self.query, self.key, self.value)]
-    (self.batches, self.q_heads, self.queries, size), self.q_strides = _shape_of_rank_4(self.query)
-    (_, heads, self.keys, _), self.k_strides = _shape_of_rank_4(self.key)
-    (_, _, _, v_size), self.v_strides = _shape_of_rank_4(self.value)
-    _, self.out_strides = _shape_of_rank_4(node.outputs[0])
+    (self.batches, self.q_heads, self.queries, size), self.q_strides = shape_of_rank_4(self.query)
+    (_, heads, self.keys, _), self.k_strides = shape_of_rank_4(self.key)
+    (_, _, _, v_size), self.v_strides = shape_of_rank_4(self.value)
+    _, self.out_strides = shape_of_rank_4(node.outputs[0])
     self.heads, self.group = int(heads), int(self.q_heads) // int(heads)
     self.size, self.v_size = int(size), int(v_size)
     self.dtype: torch.dtype = self.query.get_dtype()
@@ -438,34 +436,11 @@ def _most(body: Body, rows: Size, largest: int = 2**16) -> int | None:
   return int(upper) if upper.is_Integer and upper <= largest else None
 
 
-def _shape_of_rank_4(node: IrNode) -> tuple[list[Size], list[Size]]:
-  """The sizes and strides of a tensor, as if it had a batch and a head."""
-  view = nodes.node_view(node)
-  return _to_rank_4(view.sizes, view.strides)
-
-
-def _to_rank_4(sizes: Iterable[Size], strides: Iterable[Size]) -> tuple[list[Size], list[Size]]:
-  """Adds dimensions of size 1: rank 3 lacks the head, rank 2 the batch and the head."""
-  sizes, strides = list(sizes), list(strides)
-  added = {4: [], 3: [1], 2: [0, 0]}[len(sizes)]
-  for dim in added:
-    sizes.insert(dim, sympy.Integer(1))
-    strides.insert(dim, sympy.Integer(0))
-  return sizes, strides
-
-
 def _mask_strides(mask: IrNode, rank: int) -> list[Size]:
   """The strides of a mask as if it had rank 4; 0 in dimensions in which it is broadcast. `rank` is
   that of the query."""
-  view = nodes.node_view(mask)
-  missing = rank - len(view.sizes)
-  strides = [
-    sympy.Integer(0) if size == 1 else stride for size, stride in zip(view.sizes, view.strides)
-  ]
-  _, strides = _to_rank_4(
-    [sympy.Integer(1)] * missing + list(view.sizes), [sympy.Integer(0)] * missing + strides
-  )
-  return strides
+  sizes, strides = mask_of_rank_4(mask, rank)
+  return [sympy.Integer(0) if size == 1 else stride for size, stride in zip(sizes, strides)]
 
 
 @dataclasses.dataclass(frozen=True)

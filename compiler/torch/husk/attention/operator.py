@@ -1,15 +1,16 @@
-"""Attention on a CUDA target as a kernel of Husk (kernel.py), in the mode "flash". The mode
-"decompose" makes attention of products and a softmax (decompositions.py), as does "flash" if the
-kernel does not support a call (`unsupported_reason`).
+"""Attention as one step, in the mode "flash": on a CUDA target a kernel of Husk (kernel.py), on a
+host target an operator. The mode "decompose" makes attention of products and a softmax
+(decompositions.py), as does "flash" if a target does not support a call (`unsupported_reason`).
 
 `rewrite` replaces the program's calls of attention by `husk::attention`, before torch decomposes
-anything. Inductor lowers that operator to a node of Husk (`lowerings`), whose launches launch.py
-writes.
+anything. Inductor lowers that operator to a node of Husk (`lowerings`), whose statements launch.py
+or host_call.py writes.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import operator as python_operator
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -39,6 +40,22 @@ def check_mode(attention_mode: str) -> str:
   if attention_mode not in MODES:
     raise ValueError(f"attention={attention_mode!r}: give one of {', '.join(map(repr, MODES))}")
   return attention_mode
+
+
+@dataclasses.dataclass(frozen=True)
+class Support:
+  """The calls of attention that a kind of target supports. `floats` are the dtypes of queries, keys
+  and values by name, `masks` the dtypes of masks besides bool and that of the queries. `tuples`
+  says whether torch's operators that return a tuple are replaced too."""
+
+  floats: frozenset[str]
+  masks: frozenset[str]
+  tuples: bool
+
+
+_HALVES_AND_FLOAT = frozenset({"float16", "bfloat16", "float32"})
+CUDA = Support(_HALVES_AND_FLOAT, _HALVES_AND_FLOAT, tuples=True)
+HOST = Support(_HALVES_AND_FLOAT | {"float64"}, frozenset({"float32"}), tuples=False)
 
 
 # The operator
@@ -100,6 +117,7 @@ def _fake_with_lse(
 
 
 def replacement(
+  support: Support,
   query: torch.Tensor,
   key: torch.Tensor,
   value: torch.Tensor,
@@ -113,7 +131,9 @@ def replacement(
   replacement would be decomposed again, into more operations than before."""
   import torch
 
-  if unsupported_reason(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+  if unsupported_reason(
+    support, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+  ):
     return torch.ops.aten.scaled_dot_product_attention(
       query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
@@ -125,13 +145,15 @@ def replacement(
 # Calls in a program
 
 
-def rewrite(exported: ExportedProgram, note: Callable[[str], object]) -> ExportedProgram:
-  """A copy of a program in which attention is Husk's operator, if the kernel supports the call;
+def rewrite(
+  exported: ExportedProgram, note: Callable[[str], object], support: Support = CUDA
+) -> ExportedProgram:
+  """A copy of a program in which attention is Husk's operator, if the target supports the call;
   `note` is called with a text about each other call. A program without attention is returned
   itself."""
   import torch
 
-  calls = _calls()
+  calls = {op for op, has_lse in _calls().items() if support.tuples or has_lse is None}
   modules = [
     module for module in exported.graph_module.modules() if isinstance(module, torch.fx.GraphModule)
   ]
@@ -145,7 +167,7 @@ def rewrite(exported: ExportedProgram, note: Callable[[str], object]) -> Exporte
     if isinstance(module, torch.fx.GraphModule):
       for node in list(module.graph.nodes):
         if node.target in calls:
-          _rewrite_node(module.graph, node, note)
+          _rewrite_node(module.graph, node, note, support)
       module.recompile()
   return torch_compat.with_guards(rewritten, exported)
 
@@ -176,7 +198,7 @@ def _calls() -> dict[Operator, bool | None]:
 
 
 def _rewrite_node(
-  graph: torch.fx.Graph, node: torch.fx.Node, note: Callable[[str], object]
+  graph: torch.fx.Graph, node: torch.fx.Node, note: Callable[[str], object], support: Support
 ) -> None:
   """Replaces one call of attention."""
   import torch
@@ -198,7 +220,7 @@ def _rewrite_node(
     name: value.meta["val"] if isinstance(value, torch.fx.Node) else value
     for name, value in arguments.items()
   }
-  reason = unsupported_reason(**values) or _unsupported_results(node, values, with_lse)
+  reason = unsupported_reason(support, **values) or _unsupported_results(node, values, with_lse)
   if reason:
     outcome = "stays an operator of torch" if with_lse else "is products and a softmax"
     location = place(node.meta.get("stack_trace")) or node.name
@@ -290,6 +312,7 @@ def _equal(left: Size, right: Size) -> bool:
 
 
 def unsupported_reason(
+  support: Support,
   query: torch.Tensor,
   key: torch.Tensor,
   value: torch.Tensor,
@@ -299,13 +322,10 @@ def unsupported_reason(
   scale: Any,
   gqa: bool,
 ) -> str | None:
-  """Why the kernel does not support attention over these (fake) tensors; None if it does."""
-  import torch
-
-  floats = (torch.float16, torch.bfloat16, torch.float32)
+  """Why a target does not support attention over these (fake) tensors; None if it does."""
   if dropout:
     return f"dropout of {dropout}"
-  if query.dtype not in floats or {key.dtype, value.dtype} != {query.dtype}:
+  if _name(query.dtype) not in support.floats or {key.dtype, value.dtype} != {query.dtype}:
     return f"elements of {query.dtype}, {key.dtype} and {value.dtype}"
   rank = query.dim()
   if not 2 <= rank <= 4 or key.dim() != rank or value.dim() != rank:
@@ -331,9 +351,15 @@ def unsupported_reason(
     return f"shapes {_shape(query)}, {_shape(key)} and {_shape(value)}"
   if scale is not None and not (isinstance(scale, (int, float)) and 0 < scale < float("inf")):
     return f"a scale of {scale}"
-  if mask is not None and (mask.dtype not in (torch.bool, *floats) or mask.dim() > rank):
+  if mask is not None and (
+    _name(mask.dtype) not in {"bool", _name(query.dtype), *support.masks} or mask.dim() > rank
+  ):
     return f"a mask of {mask.dtype} and rank {mask.dim()}"
   return None
+
+
+def _name(dtype: torch.dtype) -> str:
+  return str(dtype).removeprefix("torch.")
 
 
 # With is_causal the last query of these operators sees all keys, unlike that of the others.

@@ -105,22 +105,30 @@ void pack(const S* from, int64_t across, int64_t along, int rows, int64_t depth,
   }
 }
 
-// Adds a panel of a times a panel of b to the sums, for R rows and C vectors of columns.
-template <class T, int R, int C>
-void tile(int64_t depth, const T* a, const T* b, T* sums) {
+// Adds R rows of a times C vectors of columns of a panel of b to `total`. Element (r, d) of a lies
+// at a[r * Row + d * Column].
+template <class T, int R, int C, int Row, int Column>
+inline void add_products(int64_t depth, const T* a, const T* b, Vector<T> (&total)[R][C]) {
   constexpr int L = kLaneCount<T>;
-  Vector<T> total[R][C] = {};
   for (int64_t d = 0; d < depth; ++d) {
     Vector<T> right[C];
     HUSK_UNROLL
     for (int c = 0; c < C; ++c) right[c] = load(b + d * kTileColumns<T> + c * L);
     HUSK_UNROLL
     for (int r = 0; r < R; ++r) {
-      const Vector<T> left = a[d * kTileRows + r] - Vector<T>{};
+      const Vector<T> left = a[r * Row + d * Column] - Vector<T>{};
       HUSK_UNROLL
       for (int c = 0; c < C; ++c) total[r][c] += left * right[c];
     }
   }
+}
+
+// Adds a panel of a times a panel of b to the sums, for R rows and C vectors of columns.
+template <class T, int R, int C>
+void tile(int64_t depth, const T* a, const T* b, T* sums) {
+  constexpr int L = kLaneCount<T>;
+  Vector<T> total[R][C] = {};
+  add_products<T, R, C, 1, kTileRows>(depth, a, b, total);
   HUSK_UNROLL
   for (int r = 0; r < R; ++r) {
     HUSK_UNROLL
@@ -198,14 +206,15 @@ struct ThinBuffers {
 
 // sums[r][0 .. C) += R rows of a times C columns of b, all contiguous along k.
 template <class T, class S, int R, int C>
-void add_dots(const T* a, const S* b, int64_t b_column, int64_t depth, T* sums) {
+void add_dots(const T* a, int64_t a_row, const S* b, int64_t b_column, int64_t depth, T* sums,
+              int64_t sums_row) {
   constexpr int L = kLaneCount<T>;
   Vector<T> total[R][C] = {};
   int64_t d = 0;
   for (; d + L <= depth; d += L) {
     Vector<T> left[R];
     HUSK_UNROLL
-    for (int r = 0; r < R; ++r) left[r] = load(a + r * kThinDepth<T> + d);
+    for (int r = 0; r < R; ++r) left[r] = load(a + r * a_row + d);
     HUSK_UNROLL
     for (int c = 0; c < C; ++c) {
       const Vector<T> right = load(b + c * b_column + d);
@@ -216,27 +225,28 @@ void add_dots(const T* a, const S* b, int64_t b_column, int64_t depth, T* sums) 
   for (int c = 0; c < C; ++c) {
     for (int r = 0; r < R; ++r) {
       T rest = 0;
-      for (int64_t t = d; t < depth; ++t)
-        rest += a[r * kThinDepth<T> + t] * load_one(b + c * b_column + t);
-      sums[r * kThinColumns<T> + c] += sum<T>(total[r][c]) + rest;
+      for (int64_t t = d; t < depth; ++t) rest += a[r * a_row + t] * load_one(b + c * b_column + t);
+      sums[r * sums_row + c] += sum<T>(total[r][c]) + rest;
     }
   }
 }
 
 template <class T, class S, int R>
-void add_columns(const T* a, const S* b, int64_t b_column, int64_t depth, int64_t columns,
-                 T* sums) {
+void add_columns(const T* a, int64_t a_row, const S* b, int64_t b_column, int64_t depth,
+                 int64_t columns, T* sums, int64_t sums_row) {
   constexpr int C = R == 1 ? 8 : 4;
   int64_t j = 0;
   for (; j + C <= columns; j += C)
-    add_dots<T, S, R, C>(a, b + j * b_column, b_column, depth, sums + j);
-  for (; j < columns; ++j) add_dots<T, S, R, 1>(a, b + j * b_column, b_column, depth, sums + j);
+    add_dots<T, S, R, C>(a, a_row, b + j * b_column, b_column, depth, sums + j, sums_row);
+  for (; j < columns; ++j)
+    add_dots<T, S, R, 1>(a, a_row, b + j * b_column, b_column, depth, sums + j, sums_row);
 }
 
 // sums[r][0 .. columns) += D elements of each of R rows of a times D rows of b that are contiguous
 // along n.
 template <class T, class S, int R, int D>
-void add_scaled(const T* a, const S* b, int64_t b_row, int64_t columns, T* sums) {
+void add_scaled(const T* a, int64_t a_row, const S* b, int64_t b_row, int64_t columns, T* sums,
+                int64_t sums_row) {
   constexpr int L = kLaneCount<T>;
   int64_t j = 0;
   for (; j + L <= columns; j += L) {
@@ -245,25 +255,28 @@ void add_scaled(const T* a, const S* b, int64_t b_row, int64_t columns, T* sums)
     for (int d = 0; d < D; ++d) right[d] = load(b + d * b_row + j);
     HUSK_UNROLL
     for (int r = 0; r < R; ++r) {
-      Vector<T> total = load(sums + r * kThinColumns<T> + j);
+      Vector<T> total = load(sums + r * sums_row + j);
       HUSK_UNROLL
-      for (int d = 0; d < D; ++d) total += a[r * kThinDepth<T> + d] * right[d];
-      store(sums + r * kThinColumns<T> + j, total);
+      for (int d = 0; d < D; ++d) total += a[r * a_row + d] * right[d];
+      store(sums + r * sums_row + j, total);
     }
   }
   for (; j < columns; ++j) {
     for (int r = 0; r < R; ++r)
       for (int d = 0; d < D; ++d)
-        sums[r * kThinColumns<T> + j] += a[r * kThinDepth<T> + d] * load_one(b + d * b_row + j);
+        sums[r * sums_row + j] += a[r * a_row + d] * load_one(b + d * b_row + j);
   }
 }
 
 template <class T, class S, int R>
-void add_rows(const T* a, const S* b, int64_t b_row, int64_t depth, int64_t columns, T* sums) {
+void add_rows(const T* a, int64_t a_row, const S* b, int64_t b_row, int64_t depth, int64_t columns,
+              T* sums, int64_t sums_row) {
   constexpr int D = 4;
   int64_t d = 0;
-  for (; d + D <= depth; d += D) add_scaled<T, S, R, D>(a + d, b + d * b_row, b_row, columns, sums);
-  for (; d < depth; ++d) add_scaled<T, S, R, 1>(a + d, b + d * b_row, b_row, columns, sums);
+  for (; d + D <= depth; d += D)
+    add_scaled<T, S, R, D>(a + d, a_row, b + d * b_row, b_row, columns, sums, sums_row);
+  for (; d < depth; ++d)
+    add_scaled<T, S, R, 1>(a + d, a_row, b + d * b_row, b_row, columns, sums, sums_row);
 }
 
 template <class T, class S, int R>
@@ -283,9 +296,11 @@ void run_thin(const Product& p) {
       }
       const S* corner = b + d * p.b.row + j * p.b.column;
       if (dots)
-        add_columns<T, S, R>(buffers.a, corner, p.b.column, depth, columns, buffers.sums);
+        add_columns<T, S, R>(buffers.a, kThinDepth<T>, corner, p.b.column, depth, columns,
+                             buffers.sums, kThinColumns<T>);
       else
-        add_rows<T, S, R>(buffers.a, corner, p.b.row, depth, columns, buffers.sums);
+        add_rows<T, S, R>(buffers.a, kThinDepth<T>, corner, p.b.row, depth, columns, buffers.sums,
+                          kThinColumns<T>);
     }
     store_sums<T, S>(p, buffers.sums, kThinColumns<T>, 0, j, R, columns);
   }
@@ -338,7 +353,7 @@ void run_typed(Product p) {
   run_blocks<T, S>(p);
 }
 
-void run(const Product& p) {
+void run_product(const Product& p) {
   if (p.m <= 0 || p.n <= 0) return;
   switch (p.dtype) {
     case HUSK_F16: return run_typed<float, Half>(p);

@@ -1,0 +1,49 @@
+"""The call of the host's operator for a node of attention/operator.py."""
+
+from __future__ import annotations
+
+from .. import hir
+from ..lower import extern, nodes
+from ..lower.body import Body
+from ..lower.nodes import IrNode
+from .shapes import mask_of_rank_4, shape_of_rank_4
+
+# The host's operator covers more than torch's of this name: heads that share keys, and masks that
+# are broadcast.
+_OPERATOR = "aten::_scaled_dot_product_flash_attention_for_cpu"
+
+
+def call(body: Body, node: IrNode) -> None:
+  """Writes the call of an Attention node. Its tensors keep their strides."""
+  query, key, value, *mask = node.inputs
+  (result,) = node.outputs
+  extern.declared(body, None, result)
+  rank = len(nodes.node_view(query).sizes)
+  arguments: list[hir.Argument] = [
+    *(_of_rank_4(body, "read", tensor) for tensor in (query, key, value)),
+    hir.Literal(0.0),  # dropout
+    hir.Literal(bool(node.causal)),
+    _mask(body, mask[0], rank) if mask else hir.NoneArg(),
+    hir.Literal(float(node.scale)),
+  ]
+  results: list[hir.Argument] = [_of_rank_4(body, "write", result), hir.NoneArg()]
+  body.call_operator(hir.OperatorCall(_OPERATOR, arguments, results, body.origin(result)))
+
+
+def _of_rank_4(body: Body, access: str, node: IrNode) -> hir.Tensor:
+  view = nodes.node_view(node)
+  place = body.place_of(view, node)
+  body.record_access(access, place.buffer)
+  sizes, strides = shape_of_rank_4(node)
+  return body.typed_view(access, place.buffer, view.dtype, sizes, strides, place.offset)
+
+
+def _mask(body: Body, node: IrNode, rank: int) -> hir.Tensor:
+  view = nodes.node_view(node)
+  place = body.place_of(view, node)
+  sizes, strides = mask_of_rank_4(node, rank)
+  return body.typed_view("read", place.buffer, view.dtype, sizes, strides, place.offset)
+
+
+# Classes of nodes -> the functions that write them, for a VariantWriter.
+NODES = {"Attention": call}

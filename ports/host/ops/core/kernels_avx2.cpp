@@ -1,0 +1,9 @@
+// The kernels of matrix products and of attention, compiled for AVX2 with FMA and F16C.
+// CMakeLists.txt sets the options.
+#include "linalg/product_kernels.h"
+#include "nn/attention_kernels.h"
+
+void husk::host::product_run_avx2(const Product& product) { run_product(product); }
+void husk::host::attention_run_avx2(const Attention& attention, int64_t part) {
+  run_attention(attention, part);
+}

@@ -1,0 +1,9 @@
+// The kernels of matrix products and of attention, compiled for any CPU of the architecture.
+// CMakeLists.txt sets the options.
+#include "linalg/product_kernels.h"
+#include "nn/attention_kernels.h"
+
+void husk::host::product_run_baseline(const Product& product) { run_product(product); }
+void husk::host::attention_run_baseline(const Attention& attention, int64_t part) {
+  run_attention(attention, part);
+}

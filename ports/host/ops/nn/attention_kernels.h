@@ -1,0 +1,324 @@
+// The kernels of attention. A block of keys at a time is multiplied with all rows of a part, so
+// that the matrix of all scores is never stored. Scores and sums are in f32, for f64 in f64. T. Dao
+// et al., "FlashAttention" (2022), describes the running softmax.
+//
+// There are two methods. If a part has at most kFewRows rows, keys and values are read in place.
+// Otherwise both are packed for the tiles of linalg/product_kernels.h.
+#pragma once
+
+#include "core/vector_math.h"
+#include "linalg/product_kernels.h"
+#include "nn/attention.h"
+
+namespace husk::host {
+namespace {
+
+constexpr int kFewRows = kThinRows;
+// A block has at most this many keys.
+constexpr int kMaxKeys = 128;
+// The number of elements of a block of keys or values.
+template <class T>
+constexpr int kKeyElements = 32768 / static_cast<int>(sizeof(T));
+// The elements of the rows of a part, of which there are attention_part_rows(width).
+constexpr int kRowElements = 132 * 64;
+constexpr int kMaxPartRows = 192;
+
+// The rows of a panel, rounded up to whole vectors.
+template <class T>
+constexpr int kPanelLanes = (kTileRows + kLaneCount<T> - 1) / kLaneCount<T> * kLaneCount<T>;
+
+template <class T>
+struct AttentionBuffers {
+  alignas(64) T query[kRowElements + kLaneCount<T>];  // panels of kTileRows
+  alignas(64) T key[kKeyElements<T> + kLaneCount<T>];
+  alignas(64) T value[kKeyElements<T> + kLaneCount<T>];
+  alignas(64) T scores[kTileRows * kMaxKeys];
+  alignas(64) T out[kRowElements];
+  alignas(64) T mask[kMaxKeys];
+  alignas(64) T max_scores[kMaxPartRows + kLaneCount<T>];
+  T sums[kMaxPartRows];
+  // Of each row of a panel: the largest score so far (0 if it is -infinity), and the factor by
+  // which the earlier sums become smaller.
+  alignas(64) T base[kPanelLanes<T>];
+  alignas(64) T shrink[kPanelLanes<T>];
+};
+
+inline int64_t rounded_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// A part of attention.
+template <class T, class S>
+struct AttentionPart {
+  static constexpr int L = kLaneCount<T>, W = kTileColumns<T>;
+  const Attention& a;
+  AttentionBuffers<T>& b;
+  int64_t batch, head, first, rows;  // `head` is a head of the keys, `first` the first row
+  int64_t pitch;                     // elements from row to row of b.out
+  const S *key, *value;
+  int64_t packed_keys = 0;  // the keys of the block that is packed
+
+  AttentionPart(const Attention& attention, int64_t part, AttentionBuffers<T>& buffers)
+      : a(attention),
+        b(buffers),
+        batch(part / a.parts_of_head / a.heads),
+        head(part / a.parts_of_head % a.heads),
+        first(part % a.parts_of_head * a.part_rows),
+        rows(smaller(a.part_rows, a.group * a.query_count - first)),
+        pitch(rounded_up(a.value_width, W)),
+        key(head_of(a.key, head)),
+        value(head_of(a.value, head)) {}
+
+  S* head_of(const husk_op_arg& tensor, int64_t index) const {
+    return static_cast<S*>(tensor.data) + batch * tensor.strides[0] + index * tensor.strides[1];
+  }
+  // The query of a row of the part, and its head.
+  int64_t query_of(int64_t row) const { return (first + row) % a.query_count; }
+  int64_t head_of_row(int64_t row) const { return head * a.group + (first + row) / a.query_count; }
+  // The address of a row in a tensor that has a row for each query.
+  S* row_of(const husk_op_arg& tensor, int64_t row) const {
+    return head_of(tensor, head_of_row(row)) + query_of(row) * tensor.strides[2];
+  }
+  // The number of keys that some of the rows from `row` on see.
+  int64_t keys_seen(int64_t row, int64_t count) const {
+    if (!a.causal) return a.key_count;
+    int64_t last = query_of(row);
+    for (int64_t i = row + 1; i < row + count; ++i)
+      if (query_of(i) > last) last = query_of(i);
+    return smaller(a.key_count, last + 1);
+  }
+  // The number of keys of a block.
+  int64_t block_keys() const {
+    const int64_t width = rounded_up(a.width > a.value_width ? a.width : a.value_width, W),
+                  fit = kKeyElements<T> / width / W * W;
+    return smaller(fit, kMaxKeys);
+  }
+
+  void run() {
+    __builtin_memset(b.out, 0,
+                     static_cast<size_t>(rounded_up(rows, kTileRows) * pitch) * sizeof(T));
+    for (int64_t i = 0; i < rows; ++i) {
+      b.max_scores[i] = -static_cast<T>(__builtin_inf());
+      b.sums[i] = 0;
+    }
+    const bool few = rows <= kFewRows && a.key.strides[3] == 1 && a.value.strides[3] == 1;
+    pack_queries(few);
+    const int64_t block = block_keys(), end = keys_seen(0, rows);
+    for (int64_t start = 0; start < end; start += block) {
+      const int64_t keys = smaller(block, end - start);
+      if (few) {
+        switch (rows) {
+          case 1: add_few<1>(start, keys); break;
+          case 2: add_few<2>(start, keys); break;
+          case 3: add_few<3>(start, keys); break;
+          default: add_few<4>(start, keys);
+        }
+      } else {
+        pack_block(start, keys);
+        for (int64_t i = 0; i < rows; i += kTileRows) add_panel(i, start, keys);
+      }
+    }
+    for (int64_t i = 0; i < rows; ++i) write_row(i);
+  }
+
+  // Copies the queries: into panels, or one after another if there are few.
+  void pack_queries(bool few) {
+    const int64_t across = a.query.strides[2], along = a.query.strides[3];
+    for (int64_t i = 0; few && i < rows; ++i)
+      for (int64_t c = 0; c < a.width; ++c)
+        b.query[i * kMaxHeadWidth + c] = load_one(row_of(a.query, i) + c * along);
+    for (int64_t i = 0; !few && i < rows; i += kTileRows) {
+      T* panel = b.query + i * a.width;
+      const int count = static_cast<int>(smaller(kTileRows, rows - i));
+      if (query_of(i) + count <= a.query_count) {  // all rows belong to one head
+        pack<T, S, kTileRows>(row_of(a.query, i), across, along, count, a.width, panel);
+        continue;
+      }
+      for (int64_t c = 0; c < a.width; ++c)
+        for (int r = 0; r < kTileRows; ++r)
+          panel[c * kTileRows + r] = r < count ? load_one(row_of(a.query, i + r) + c * along)
+                                               : T(0);
+    }
+  }
+
+  // Packs a block of keys into panels of W keys, and its values into panels of W elements.
+  void pack_block(int64_t start, int64_t keys) {
+    packed_keys = keys;
+    for (int64_t j = 0; j < keys; j += W)
+      pack<T, S, W>(key + (start + j) * a.key.strides[2], a.key.strides[2], a.key.strides[3],
+                    static_cast<int>(smaller(W, keys - j)), a.width, b.key + j * a.width);
+    for (int64_t c = 0; c < a.value_width; c += W)
+      pack<T, S, W>(value + start * a.value.strides[2] + c * a.value.strides[3], a.value.strides[3],
+                    a.value.strides[2], static_cast<int>(smaller(W, a.value_width - c)), keys,
+                    b.value + c * keys);
+  }
+
+  // Adds a block of keys to the results of the panel of rows from `row` on.
+  void add_panel(int64_t row, int64_t start, int64_t keys) {
+    const int64_t count = smaller(kTileRows, rows - row);
+    keys = smaller(keys, keys_seen(row, count) - start);
+    if (keys <= 0) return;
+    if (count > kTileRows * 2 / 3) return add_tiles<kTileRows>(row, count, start, keys);
+    if (count > kTileRows / 3) return add_tiles<kTileRows * 2 / 3>(row, count, start, keys);
+    add_tiles<kTileRows / 3>(row, count, start, keys);
+  }
+
+  template <int R>
+  void add_tiles(int64_t row, int64_t count, int64_t start, int64_t keys) {
+    const T* query = b.query + row * a.width;
+    for (int64_t j = 0; j < keys; j += W) {
+      if (keys - j > L)
+        score_tile<R, kTileVectors>(query, b.key + j * a.width, b.scores + j);
+      else
+        score_tile<R, 1>(query, b.key + j * a.width, b.scores + j);
+    }
+    soften(row, count, start, keys);
+    for (int64_t c = 0; c < a.value_width; c += W) {
+      T* out = b.out + row * pitch + c;
+      if (a.value_width - c > L)
+        value_tile<R, kTileVectors>(keys, b.value + c * packed_keys, out);
+      else
+        value_tile<R, 1>(keys, b.value + c * packed_keys, out);
+    }
+  }
+  template <int R, int C>
+  void score_tile(const T* query, const T* keys, T* scores) {
+    Vector<T> total[R][C] = {};
+    add_products<T, R, C, 1, kTileRows>(a.width, query, keys, total);
+    HUSK_UNROLL
+    for (int r = 0; r < R; ++r) {
+      HUSK_UNROLL
+      for (int c = 0; c < C; ++c)
+        store(scores + r * kMaxKeys + c * L, total[r][c] * static_cast<T>(a.scale));
+    }
+  }
+
+  template <int R, int C>
+  void value_tile(int64_t keys, const T* values, T* out) {
+    Vector<T> total[R][C] = {};
+    add_products<T, R, C, kMaxKeys, 1>(keys, b.scores, values, total);
+    for (int r = 0; r < R; ++r) {
+      for (int c = 0; c < C; ++c) {
+        T* to = out + r * pitch + c * L;
+        store(to, load(to) * b.shrink[r] + total[r][c]);
+      }
+    }
+  }
+
+  // Turns the scores of `count` rows into softmax weights relative to the largest score of each row
+  // so far, and computes the factors of the earlier sums.
+  void soften(int64_t row, int64_t count, int64_t start, int64_t keys) {
+    constexpr T kHidden = -static_cast<T>(__builtin_inf());
+    const int64_t padded = rounded_up(keys, L);
+    T* max_scores = b.max_scores + row;
+    for (int64_t i = 0; i < count; ++i) {
+      T* scores = b.scores + i * kMaxKeys;
+      int64_t seen = keys;
+      if (a.causal) seen = smaller(keys, query_of(row + i) + 1 - start);
+      for (int64_t j = seen < 0 ? 0 : seen; j < padded; ++j) scores[j] = kHidden;
+      if (a.mask) add_mask(row + i, start, keys, scores);
+      Vector<T> most = load(scores);
+      for (int64_t j = L; j < padded; j += L) most = larger<T>(load(scores + j), most);
+      b.base[i] = largest<T>(most);
+    }
+    for (int64_t i = 0; i < count; i += L) {
+      const Vector<T> before = load(max_scores + i), most = larger<T>(load(b.base + i), before),
+                      // The largest score is -infinity if all scores so far are hidden.
+          base = most == kHidden ? Vector<T>{} : most;
+      store(b.base + i, base);
+      store(b.shrink + i, exp(before - base));
+      for (int64_t j = i; j < i + L && j < count; ++j) max_scores[j] = most[j - i];
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      T* scores = b.scores + i * kMaxKeys;
+      Vector<T> total = {};
+      for (int64_t j = 0; j < padded; j += L) {
+        const Vector<T> weight = exp(load(scores + j) - b.base[i]);
+        store(scores + j, weight);
+        total += weight;
+      }
+      b.sums[row + i] = b.sums[row + i] * b.shrink[i] + sum<T>(total);
+    }
+  }
+
+  // Adds the mask to the scores of a row.
+  void add_mask(int64_t row, int64_t start, int64_t keys, T* scores) {
+    const int64_t at = batch * a.mask_strides[0] + head_of_row(row) * a.mask_strides[1] +
+                       query_of(row) * a.mask_strides[2] + start * a.mask_strides[3];
+    if (a.mask->dtype == HUSK_BOOL)
+      read_mask(static_cast<const unsigned char*>(a.mask->data) + at, keys,
+                [](auto* from) { return *from ? T(0) : -static_cast<T>(__builtin_inf()); });
+    else if (a.mask->dtype == HUSK_F32)
+      read_mask(static_cast<const float*>(a.mask->data) + at, keys,
+                [](auto* from) { return static_cast<T>(*from); });
+    else
+      read_mask(static_cast<const S*>(a.mask->data) + at, keys,
+                [](auto* from) { return static_cast<T>(load_one(from)); });
+    int64_t j = 0;
+    for (; j + L <= keys; j += L) store(scores + j, load(scores + j) + load(b.mask + j));
+    for (; j < keys; ++j) scores[j] += b.mask[j];
+  }
+
+  template <class M, class Read>
+  void read_mask(const M* from, int64_t keys, const Read& read) {
+    const int64_t step = a.mask_strides[3];
+    if (step == 1)
+      for (int64_t j = 0; j < keys; ++j) b.mask[j] = read(from + j);
+    else
+      for (int64_t j = 0; j < keys; ++j) b.mask[j] = read(from + j * step);
+  }
+
+  // Adds a block of keys, which is read in place, to the results of all R rows.
+  template <int R>
+  void add_few(int64_t start, int64_t keys) {
+    const int64_t key_row = a.key.strides[2], value_row = a.value.strides[2];
+    const S *key_at = key + start * key_row, *value_at = value + start * value_row;
+    for (int64_t i = 0; i < R * kMaxKeys; i += L) store(b.scores + i, Vector<T>{});
+    add_columns<T, S, R>(b.query, kMaxHeadWidth, key_at, key_row, a.width, keys, b.scores,
+                         kMaxKeys);
+    for (int64_t i = 0; i < R * kMaxKeys; i += L)
+      store(b.scores + i, load(b.scores + i) * static_cast<T>(a.scale));
+    soften(0, R, start, keys);
+    for (int64_t i = 0; i < R; ++i) {
+      T* out = b.out + i * pitch;
+      for (int64_t c = 0; c < pitch; c += L) store(out + c, load(out + c) * b.shrink[i]);
+    }
+    add_rows<T, S, R>(b.scores, kMaxKeys, value_at, value_row, keys, a.value_width, b.out, pitch);
+  }
+
+  void write_row(int64_t row) {
+    S* to = row_of(*a.out, row);
+    const int64_t step = a.out->strides[3];
+    const T factor = b.sums[row] == 0 ? T(0) : 1 / b.sums[row], *from = b.out + row * pitch;
+    int64_t c = 0;
+    for (; step == 1 && c + L <= a.value_width; c += L) store(to + c, load(from + c) * factor);
+    for (; c < a.value_width; ++c) store_one(to + c * step, from[c] * factor);
+    if (!a.log_sums) return;
+    const int64_t at = batch * a.log_sums->strides[0] + head_of_row(row) * a.log_sums->strides[1] +
+                       query_of(row) * a.log_sums->strides[2];
+    const double total = static_cast<double>(b.max_scores[row]) +
+                         __builtin_log(static_cast<double>(b.sums[row]));
+    if (a.log_sums->dtype == HUSK_F64)
+      static_cast<double*>(a.log_sums->data)[at] = total;
+    else
+      static_cast<float*>(a.log_sums->data)[at] = static_cast<float>(total);
+  }
+};
+
+template <class T, class S>
+void run_attention_of(const Attention& attention, int64_t part) {
+  AttentionBuffers<T> buffers;
+  AttentionPart<T, S>(attention, part, buffers).run();
+}
+
+void run_attention(const Attention& attention, int64_t part) {
+  switch (attention.out->dtype) {
+    case HUSK_F16: return run_attention_of<float, Half>(attention, part);
+    case HUSK_BF16: return run_attention_of<float, BFloat16>(attention, part);
+    case HUSK_F32: return run_attention_of<float, float>(attention, part);
+    default: return run_attention_of<double, double>(attention, part);
+  }
+}
+
+}  // namespace
+}  // namespace husk::host
