@@ -61,6 +61,7 @@ python() {
   export HUSKC=$bin/huskc HUSK_RUN=$bin/husk-run
   export HUSK_EXAMPLE_C=$bin/husk_example_c HUSK_EXAMPLE_GENERATE=$bin/husk_example_generate
   export HUSK_HELLO=$bin/husk_hello HUSK_HELLO_CPP=$bin/husk_hello_cpp
+  export HUSK_BENCH=$bin/husk-bench HUSK_FIRST_RESULT=$bin/husk_first_result
   echo "== python: torch $("build/$1/bin/python" -c 'import torch; print(torch.__version__)')"
   "build/$1/bin/python" -m pytest "${@:2}" -q -n 2 --dist worksteal --durations=10 2>&1 |
     tee "$log"

@@ -217,6 +217,20 @@ def table(results, peers):
   return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
+def making_table(results):
+  """A table of the CPU seconds that husk.export and AOTInductor's packaging take, from the first
+  number of threads, since the others use the same files."""
+  rows = []
+  for result in results:
+    seconds = result["cpu_s"]
+    if result["case"] in (row[0] for row in rows) or not {"aoti", "husk"} <= set(seconds):
+      continue
+    ratio = seconds["husk"] / seconds["aoti"]
+    rows.append([result["case"], *(f"{seconds[p]:.1f}" for p in ("aoti", "husk")), f"{ratio:.2f}"])
+  head = [["made in CPU s", "aoti", "husk", "husk ÷ aoti"], ["---", "---:", "---:", "---:"]]
+  return "\n".join("| " + " | ".join(row) + " |" for row in head + rows) if rows else ""
+
+
 def words(text):
   return [word for word in text.split(",") if word]
 
@@ -259,7 +273,7 @@ def main():
         summary = f"{ratio['median']:.2f} of {result['best']}" if ratio else "not measured"
         print(f"  {case}, {threads} thread(s): {summary}", file=sys.stderr, flush=True)
   peers = [p for p in options.peers if any(p in r["us"] or p in r["errors"] for r in results)]
-  text = table(results, peers)
+  text = "\n\n".join(filter(None, [table(results, peers), making_table(results)]))
   print(text)
   for result in results:
     for name, error in result["errors"].items():
