@@ -233,6 +233,7 @@ class Rewriter:
   def check_if(self, i, function):
     t = self.tokens
     begin, end = i + 2, t.closing[i + 1]
+    begin = t.find(begin, end, ";") + 1 if t.find(begin, end, ";") < end else begin
     body, stop = end + 1, t.statement_end(end + 1)
     if self.is_refusal(body, stop, function):
       if re.match(rf"return (?:{'|'.join(REFUSALS)})\(", t.join(stop, stop + 3)):
