@@ -19,6 +19,15 @@ Current::Current(void* handle, husk_error* error)
   }
 }
 
+Current::Current(void* handle) : status(HUSK_OK), handle_(*static_cast<Handle*>(handle)) {
+  if (handle_.entered) return;
+  const Device& device = *handle_.device;
+  if (device.driver.cuCtxPushCurrent(device.context) == CUDA_SUCCESS ||
+      device.driver.cuCtxPushCurrent(device.context) == CUDA_SUCCESS)
+    return;
+  status = HUSK_DEVICE;
+}
+
 Current::~Current() {
   CUcontext popped;
   if (status == HUSK_OK && !handle_.entered) handle_.device->driver.cuCtxPopCurrent(&popped);
@@ -164,8 +173,7 @@ void close(void* handle) {
   if (!handle) return;
   Device& device = as_device(handle);
   if (device.matmul.state) {
-    Ignored ignored;
-    Current current(handle, &ignored.error);
+    Current current(handle);
     device.matmul.close(device, device.matmul.state);
   }
   pthread_mutex_destroy(&device.mutex);

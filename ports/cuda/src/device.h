@@ -57,6 +57,10 @@ inline CUstream as_stream(void* stream) { return static_cast<CUstream>(stream); 
 class Current {
  public:
   Current(void* handle, husk_error* error);
+  // For a function that gives something back and cannot fail. A second attempt follows a first one
+  // that fails. If both fail, the device is lost, and the driver frees what it has with the
+  // context.
+  explicit Current(void* handle);
   ~Current();
   Current(const Current&) = delete;
   Current& operator=(const Current&) = delete;
@@ -87,11 +91,6 @@ class Lock {
 // names `thing`.
 void* allocate(const Device& device, size_t size, const char* thing, husk_error* error);
 void release(const Device& device, void* memory);
-
-// The error of functions that cannot report one (free, destroy).
-struct Ignored {
-  husk_error error;
-};
 
 // The functions of husk_port; husk/port.h says what each does.
 

@@ -306,8 +306,7 @@ husk_status graph_add_fill(void* handle, void* pointer, void* to, uint64_t patte
 void graph_destroy(void* handle, void* graph) {
   if (!graph) return;
   const Device& device = as_device(handle);
-  Ignored ignored;
-  Current current(handle, &ignored.error);
+  Current current(handle);
   drop_graph(device, static_cast<Graph*>(graph));
 }
 

@@ -203,8 +203,7 @@ void exec_destroy(void* handle, void* pointer) {
   if (!pointer) return;
   const Device& device = as_device(handle);
   Exec* exec = static_cast<Exec*>(pointer);
-  Ignored ignored;
-  Current current(handle, &ignored.error);
+  Current current(handle);
   // The driver would let a launch in flight end after this call, but the caller may free the memory
   // that the launch uses as soon as this function returns.
   if (exec->launched) device.driver.cuEventSynchronize(exec->done);

@@ -57,8 +57,7 @@ husk_status map(void* handle, const void* memory, uint64_t size, void** address,
 
 void unmap(void* handle, const void* memory, uint64_t size) {
   const Device& device = as_device(handle);
-  Ignored ignored;
-  Current current(handle, &ignored.error);
+  Current current(handle);
   if (current.status == HUSK_OK) device.driver.cuMemHostUnregister(pages_of(memory, &size));
 }
 

@@ -34,8 +34,7 @@ static void poison(const Device& device, CUdeviceptr memory) {
 void memory_free(void* handle, void* memory) {
   if (!memory) return;
   const Device& device = as_device(handle);
-  Ignored ignored;
-  Current current(handle, &ignored.error);
+  Current current(handle);
   if (current.status != HUSK_OK) return;
   if (device.options.poison_memory) poison(device, as_address(memory));
   device.driver.cuMemFree(as_address(memory));
@@ -59,8 +58,7 @@ husk_status alloc_host_flag(void* handle, volatile uint32_t** word, husk_error* 
 
 void free_host_flag(void* handle, volatile uint32_t* word) {
   if (!word) return;
-  Ignored ignored;
-  Current current(handle, &ignored.error);
+  Current current(handle);
   if (current.status == HUSK_OK)
     as_device(handle).driver.cuMemFreeHost(const_cast<uint32_t*>(word));
 }
@@ -202,8 +200,7 @@ husk_status stream_create(void* handle, void** stream, husk_error* error) {
 void stream_destroy(void* handle, void* stream) {
   if (!stream) return;
   const Device& device = as_device(handle);
-  Ignored ignored;
-  Current current(handle, &ignored.error);
+  Current current(handle);
   if (current.status == HUSK_OK) device.driver.cuStreamDestroy(as_stream(stream));
 }
 

@@ -205,8 +205,7 @@ void module_unload(void* handle, void* pointer) {
   if (!pointer) return;
   const Device& device = as_device(handle);
   Module* module = static_cast<Module*>(pointer);
-  Ignored ignored;
-  Current current(handle, &ignored.error);
+  Current current(handle);
   device.driver.cuLibraryUnload(module->library);
   for (Kernel* kernel = module->kernels.load(std::memory_order_acquire); kernel;) {
     Kernel* next = kernel->next;
