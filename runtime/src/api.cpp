@@ -41,8 +41,7 @@ const Tables<fb::State>* states_of(const husk_program* program) {
 }
 
 // Finds the index of the row that is named `name`. `kind` is the word for such rows in messages.
-template <class T>
-husk_status find(const husk_program* program, const Tables<T>* rows, const char* kind,
+husk_status find(const husk_program* program, const NamedTables* rows, const char* kind,
                  const char* name, uint32_t* out, husk_error* error) {
   if (!program || !name || !out) return null_argument(error, "program_find_", kind);
   const uint32_t n = count(rows);
@@ -290,7 +289,7 @@ const char* husk_program_function_name(const husk_program* program, uint32_t fun
 
 husk_status husk_program_find_function(const husk_program* program, const char* name,
                                        uint32_t* function, husk_error* error) {
-  return find(program, functions_of(program), "function", name, function, error);
+  return find(program, named(functions_of(program)), "function", name, function, error);
 }
 
 const char* husk_program_function_target(const husk_program* program, uint32_t function) {
@@ -324,7 +323,7 @@ husk_status husk_program_state(const husk_program* program, uint32_t state, husk
 
 husk_status husk_program_find_state(const husk_program* program, const char* name, uint32_t* state,
                                     husk_error* error) {
-  return find(program, states_of(program), "state", name, state, error);
+  return find(program, named(states_of(program)), "state", name, state, error);
 }
 
 uint32_t husk_program_constant_count(const husk_program* program) {
@@ -338,7 +337,7 @@ husk_status husk_program_constant(const husk_program* program, uint32_t constant
 
 husk_status husk_program_find_constant(const husk_program* program, const char* name,
                                        uint32_t* constant, husk_error* error) {
-  return find(program, constants_of(program), "constant", name, constant, error);
+  return find(program, named(constants_of(program)), "constant", name, constant, error);
 }
 
 husk_status husk_program_update_constants(husk_program* program,

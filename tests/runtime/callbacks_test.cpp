@@ -7,6 +7,8 @@
 #include <cstring>
 #include <thread>
 
+#include "edited_artifact.h"
+#include "graph_port.h"
 #include "large_program.h"
 
 namespace husk::test {
@@ -300,6 +302,52 @@ TEST(Budgets, ARunIsCancelledBetweenSteps) {
 }
 
 // A loop whose segments have no steps, and that would not end.
+// A graph is launched as a whole, after the callback was asked.
+TEST(Budgets, ARunIsCancelledBeforeAGraph) {
+  struct Questions {
+    int32_t asked = 0, answer = 0;
+  } questions;
+  husk_engine_options options = Machine::defaults();
+  options.port = graph_port();
+  options.cancel = [](void* user) {
+    auto* q = static_cast<Questions*>(user);
+    ++q->asked;
+    return q->answer;
+  };
+  options.cancel_user = &questions;
+  Machine m(R"(
+function f {
+  input x tensor f32 [4]
+  output y tensor f32 rank 1
+  variant cpu {
+    buffer x of input bytes 16
+    buffer y of output bytes 16
+    buffer z bytes 16 align 64
+    copy (write z, read x)
+    copy (write y, read z)
+    return (tensor y f32 [4] [1])
+  }
+}
+)",
+            options);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  float ones[4] = {1, 1, 1, 1}, zeros[4] = {};
+  Tensor x(HUSK_F32, {4}, ones), y(HUSK_F32, {4}, zeros);
+  ASSERT_EQ(m.resize({x.value()}), HUSK_OK) << m.error.text;
+  questions = {0, 1};
+  EXPECT_EQ(m.run({x.value()}, {y.value()}), HUSK_CANCELLED);
+  EXPECT_EQ(questions.asked, 1);
+  EXPECT_EQ(zeros[0], 0.0f);
+  questions = {0, 0};
+  ASSERT_EQ(m.run({x.value()}, {y.value()}), HUSK_OK) << m.error.text;
+  EXPECT_EQ(questions.asked, 1);
+  EXPECT_EQ(zeros[3], 1.0f);
+  husk_session_stats stats = HUSK_SESSION_STATS_INIT;
+  ASSERT_EQ(husk_session_stats_get(m.session, 0, &stats, nullptr), HUSK_OK);
+  EXPECT_EQ(stats.runs_as_graph, 1u);
+  EXPECT_EQ(stats.runs_as_list, 0u);
+}
+
 TEST(Budgets, ALoopWithoutStepsIsCancelled) {
   int turns = 1000;
   husk_engine_options options = Machine::defaults();

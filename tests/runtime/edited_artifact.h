@@ -6,20 +6,11 @@
 #include <functional>
 #include <stdexcept>
 
-#include "base/blake2b.h"
+#include "content_hash.h"
 #include "fixture.h"
 #include "model/rows.h"
 
 namespace husk::test {
-
-// Corrects the content hash in the header.
-inline void write_hash(std::vector<uint8_t>& file) {
-  uint32_t metadata;
-  std::memcpy(&metadata, file.data() + 12, 4);
-  Blake2b hash;
-  hash.update(file.data() + 64, metadata);
-  hash.finish(file.data() + 32);
-}
 
 // Verifies an artifact, expects `status`, and returns the error text.
 inline std::string verify_error(const std::vector<uint8_t>& file,

@@ -99,5 +99,36 @@ TEST(Gate, AnUpdateDoesNotWaitForCallsThatWait) {
   EXPECT_TRUE(entered);
 }
 
+// While an update waits for a call, the thread of this call may enter for other sessions, but other
+// threads wait: husk.h forbids a callback to wait for them.
+TEST(Gate, OnlyTheThreadThatIsInsideEntersDuringAnUpdate) {
+  RunGate gate;
+  Place inside(gate), same_thread(gate), other_thread(gate);
+  std::atomic<int> drains{0};
+  same_thread.drained = [&] { ++drains; };
+  ASSERT_TRUE(gate.enter(&inside.caller));
+  std::thread updater([&] {
+    RunGate::Update update(gate);
+    husk_error error;
+    EXPECT_FALSE(failed(update.close(&error)));
+  });
+  wait_for([&] { return drains > 0; });
+  std::atomic<bool> entered{false};
+  std::thread other([&] {
+    EXPECT_TRUE(gate.enter(&other_thread.caller));
+    entered = true;
+    EXPECT_FALSE(RunGate::leave(&other_thread.caller));
+  });
+  wait_for([&] { return other_thread.caller.state != 0; });
+  ASSERT_TRUE(gate.enter(&same_thread.caller));
+  EXPECT_FALSE(RunGate::leave(&same_thread.caller));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(entered);
+  EXPECT_FALSE(RunGate::leave(&inside.caller));
+  updater.join();
+  other.join();
+  EXPECT_TRUE(entered);
+}
+
 }  // namespace
 }  // namespace husk::runtime

@@ -3,9 +3,13 @@
 #pragma once
 
 #include <cstring>
+#include <string>
+#include <vector>
+
+#include <husk/husk.h>
 
 #include "base/align.h"
-#include "edited_artifact.h"
+#include "content_hash.h"
 #include "model/container.h"
 
 namespace husk::test {
@@ -32,6 +36,24 @@ struct LargeVariant {
     buffers.emplace_back(uint8_t{0}, uint8_t{0}, uint8_t{6}, uint8_t{0}, kNone, size, 0u);
     return static_cast<uint32_t>(buffers.size() - 1);
   }
+  // The buffer of an input, output, constant or state.
+  uint32_t outer_buffer(Space space, uint32_t index, uint32_t size) {
+    buffers.emplace_back(static_cast<uint8_t>(space), uint8_t{0}, uint8_t{3}, uint8_t{0}, index,
+                         size, 0u);
+    return static_cast<uint32_t>(buffers.size() - 1);
+  }
+  // A vector of ints.
+  uint32_t tensor(uint32_t of_view, uint32_t size, uint32_t stride) {
+    tensors.emplace_back(of_view, static_cast<uint32_t>(operands.size()), uint8_t{HUSK_I64},
+                         uint8_t{1}, uint16_t{0}, 0u);
+    operands.insert(operands.end(), {size, stride});
+    return static_cast<uint32_t>(tensors.size() - 1);
+  }
+  // Makes a vector of ints the next result of the function.
+  void result(uint32_t of_view, uint32_t size, uint32_t stride) {
+    results.emplace_back(static_cast<uint8_t>(ArgumentKind::tensor), uint8_t{0}, uint8_t{0},
+                         uint8_t{0}, tensor(of_view, size, stride), 0u, 0u);
+  }
   uint32_t view(uint32_t buffer, uint32_t offset, uint32_t extent) {
     views.emplace_back(buffer, offset, extent, 0u);
     return static_cast<uint32_t>(views.size() - 1);
@@ -51,6 +73,10 @@ struct LargeVariant {
     argument(ArgumentKind::integer, 0, HUSK_I64, value);
     step(Step::op_fill, 0, 2);
   }
+  void read(uint32_t from) {
+    argument(ArgumentKind::view, HUSK_ACCESS_READ, HUSK_I64, from);
+    step(Step::op_read, 0, 1);
+  }
   void copy(uint32_t to, uint32_t from) {
     argument(ArgumentKind::view, HUSK_ACCESS_WRITE, 0, to);
     argument(ArgumentKind::view, HUSK_ACCESS_READ, 0, from);
@@ -65,7 +91,7 @@ struct LargeVariant {
   }
 };
 
-// Writes a file without blobs. The parts of a program that are not set are empty.
+// Writes a file. The parts of a program that are not set are empty.
 struct LargeFile {
   flatbuffers::FlatBufferBuilder builder{1 << 20};
   std::vector<flatbuffers::Offset<fb::Target>> targets;
@@ -92,14 +118,23 @@ struct LargeFile {
     functions.push_back(fb::CreateFunction(builder, builder.CreateString(name), inputs, outputs,
                                            builder.CreateVector(variants)));
   }
-  std::vector<uint8_t> finish() {
+  // Vectors of ints, whose names begin with `name`. `dims` are the ranges of their size.
+  Values vectors(const char* name, uint32_t n, const std::vector<fb::Dim>* dims = nullptr) {
+    std::vector<flatbuffers::Offset<fb::Value>> values;
+    for (uint32_t i = 0; i < n; ++i)
+      values.push_back(fb::CreateValueDirect(builder, (name + std::to_string(i)).c_str(),
+                                             HUSK_VALUE_TENSOR, HUSK_I64, 1, dims));
+    return builder.CreateVector(values);
+  }
+  // Puts `blob_bytes` zeros behind the metadata.
+  std::vector<uint8_t> finish(uint64_t blob_bytes = 0) {
     const auto ops_vector = builder.CreateVector(ops);
     const auto program = fb::CreateProgram(
         builder, builder.CreateString("test"), builder.CreateVector(targets),
         builder.CreateVector(images), builder.CreateVector(kernels), ops_vector,
         builder.CreateVector(constants), 0, builder.CreateVector(functions));
     fb::FinishProgramBuffer(builder, program);
-    std::vector<uint8_t> file(align_up(kHeaderBytes + builder.GetSize(), kBlobAlign));
+    std::vector<uint8_t> file(align_up(kHeaderBytes + builder.GetSize(), kBlobAlign) + blob_bytes);
     const uint16_t version[2] = {kMajor, kMinor};
     const uint32_t metadata = builder.GetSize();
     const uint64_t size = file.size();

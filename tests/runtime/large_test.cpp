@@ -1,6 +1,10 @@
 // Large programs and files that share rows: the time of verification and of sessions is in
 // proportion to the metadata. Each test takes a second or two, and minutes if a step is quadratic;
 // the limit of ctest then ends it.
+#include <memory>
+
+#include "edited_artifact.h"
+#include "graph_port.h"
 #include "large_program.h"
 
 namespace husk::test {
@@ -18,8 +22,7 @@ TEST(Large, ManyOperandsThatAreResults) {
   const uint32_t size = v.number(8), zero = v.number(0);
   const uint32_t all = v.view(v.arena_buffer(size), zero, size);
   for (uint32_t i = 0; i < 150000 / kScale; ++i) v.fill(all, zero);
-  v.argument(ArgumentKind::view, HUSK_ACCESS_READ, HUSK_I64, all);
-  v.step(Step::op_read, 0, 1);
+  v.read(all);
   v.segment();
   for (uint32_t i = 0; i < 300000 / kScale; ++i) v.scalar(Scalar::op_result, 0);
   v.segment();
@@ -163,35 +166,6 @@ TEST(Large, ManyFunctionsAndImages) {
   EXPECT_NE(machine.program, nullptr) << machine.error.text;
 }
 
-// A port with graphs that nobody can launch: only their creation matters.
-const husk_port* graph_port() {
-  static const husk_port_graphs graphs = [] {
-    husk_port_graphs g = {};
-    g.struct_size = sizeof(g);
-    g.graph_create = [](void*, void** graph, husk_error*) {
-      *graph = new int(0);
-      return husk_status{HUSK_OK};
-    };
-    g.graph_add_copy = [](void*, void*, void*, const void*, uint64_t, const husk_graph_edge*,
-                          uint32_t, husk_error*) { return husk_status{HUSK_OK}; };
-    g.graph_add_fill = [](void*, void*, void*, uint64_t, uint32_t, uint64_t, const husk_graph_edge*,
-                          uint32_t, husk_error*) { return husk_status{HUSK_OK}; };
-    g.graph_instantiate = [](void*, void*, void** exec, husk_error*) {
-      *exec = new int(0);
-      return husk_status{HUSK_OK};
-    };
-    g.graph_destroy = [](void*, void* graph) { delete static_cast<int*>(graph); };
-    g.exec_destroy = [](void*, void* exec) { delete static_cast<int*>(exec); };
-    return g;
-  }();
-  static const husk_port port = [] {
-    husk_port p = *husk_port_host();
-    p.graphs = &graphs;
-    return p;
-  }();
-  return &port;
-}
-
 // Creates and resizes a session of a program without inputs, on a port with graphs and on one
 // without.
 void expect_sessions(const std::vector<uint8_t>& file) {
@@ -219,6 +193,82 @@ TEST(Large, SessionOfAChain) {
   }
   v.segment();
   expect_sessions(large_file(v));
+}
+
+// A graph of so many steps runs them one after the other.
+TEST(Large, AChainAsAGraph) {
+  LargeVariant v;
+  const uint32_t size = v.number(64), zero = v.number(0), one = v.number(1), eight = v.number(8);
+  const uint32_t x = v.view(v.outer_buffer(Space::input, 0, size), zero, size);
+  const uint32_t y = v.view(v.outer_buffer(Space::output, 0, size), zero, size);
+  uint32_t last = x;
+  for (uint32_t i = 0; i < kSteps / 2; ++i) {
+    const uint32_t next = v.view(v.arena_buffer(size), zero, size);
+    v.fill(next, v.number(i));
+    v.copy(next, last);
+    last = next;
+  }
+  v.copy(y, last);
+  v.result(y, eight, one);
+  v.segment();
+  LargeFile file;
+  const std::vector<fb::Dim> dims = {fb::Dim(8, 8)};
+  const auto inputs = file.vectors("x", 1, &dims), outputs = file.vectors("y", 1);
+  file.function("f", {file.variant(v)}, inputs, outputs);
+  husk_engine_options options = Machine::defaults();
+  options.port = graph_port();
+  Machine machine(file.finish(), options);
+  ASSERT_NE(machine.session, nullptr) << machine.error.text;
+  Tensor in(HUSK_I64, {8}), out(HUSK_I64, {8}), other(HUSK_I64, {8});
+  ASSERT_EQ(machine.resize({in.value()}), HUSK_OK) << machine.error.text;
+  for (Tensor* to : {&out, &other, &out}) {
+    for (int i = 0; i < 8; ++i) in.as<int64_t>()[i] += 100 * i + 7;
+    ASSERT_EQ(machine.run({in.value()}, {to->value()}), HUSK_OK) << machine.error.text;
+    for (int i = 0; i < 8; ++i) ASSERT_EQ(to->as<int64_t>()[i], in.as<int64_t>()[i]);
+  }
+  husk_session_stats stats = HUSK_SESSION_STATS_INIT;
+  ASSERT_EQ(husk_session_stats_get(machine.session, 0, &stats, nullptr), HUSK_OK);
+  EXPECT_EQ(stats.runs_as_graph, 3u);
+  EXPECT_EQ(stats.graph_edges, kSteps);
+}
+
+// A call that writes n tensors of one buffer has n^2 pairs, which a session limits to 2^20.
+TEST(Large, PairsOfOneCall) {
+  const husk_op op = {sizeof(husk_op),
+                      0,
+                      "test::write",
+                      [](const husk_op_context*, const husk_op_arg*, uint32_t, husk_error*) {
+                        return husk_status{HUSK_OK};
+                      },
+                      nullptr,
+                      nullptr,
+                      "items:w"};
+  for (const uint32_t n : {1024u, 1025u}) {
+    LargeVariant v;
+    const uint32_t one = v.number(1), eight = v.number(8);
+    const uint32_t buffer = v.arena_buffer(v.number(8 * n));
+    v.argument(ArgumentKind::tensors, 0, 0, 1, n);
+    for (uint32_t i = 0; i < n; ++i) {
+      const uint32_t view = v.view(buffer, v.number(8 * i), eight);
+      v.argument(ArgumentKind::tensor, HUSK_ACCESS_WRITE, 0, v.tensor(view, one, one));
+    }
+    v.step(Step::op_extern, 0, n + 1, 1);
+    v.segment();
+    LargeFile file;
+    file.ops.push_back(file.builder.CreateString("test::write"));
+    file.function("f", {file.variant(v)});
+    Machine machine(file.finish(), Machine::defaults(), nullptr, {op});
+    ASSERT_NE(machine.program, nullptr) << machine.error.text;
+    EXPECT_EQ(machine.session != nullptr, n == 1024) << machine.error.text;
+    if (machine.session) {
+      EXPECT_EQ(machine.run({}, {}), HUSK_OK) << machine.error.text;
+      continue;
+    }
+    EXPECT_EQ(machine.error.code, HUSK_LIMIT);
+    EXPECT_NE(std::string(machine.error.text).find("function 'f': its ops have more than 1048576"),
+              std::string::npos)
+        << machine.error.text;
+  }
 }
 
 // All steps use one buffer.
@@ -258,19 +308,171 @@ TEST(Large, SessionWithManySegments) {
 // Sizes of many inputs.
 TEST(Large, SessionWithManyInputs) {
   LargeFile file;
-  auto& b = file.builder;
   LargeVariant v;
-  std::vector<flatbuffers::Offset<fb::Value>> values;
   const std::vector<fb::Dim> dims = {fb::Dim(1, 16)};
-  for (uint32_t i = 0; i < kSteps; ++i) {
-    values.push_back(fb::CreateValueDirect(b, ("v" + std::to_string(i)).c_str(), HUSK_VALUE_TENSOR,
-                                           HUSK_F32, 1, &dims));
-    v.scalar(Scalar::op_size, i, 0);
-  }
+  for (uint32_t i = 0; i < kSteps; ++i) v.scalar(Scalar::op_size, i, 0);
   v.segment();
-  file.function("f", {file.variant(v)}, b.CreateVector(values));
+  const auto inputs = file.vectors("v", kSteps, &dims);
+  file.function("f", {file.variant(v)}, inputs);
   const Machine machine(file.finish());
   EXPECT_NE(machine.session, nullptr) << machine.error.text;
+}
+
+// Each segment computes a size that has no bound, and with it the sizes of an output, and of a
+// buffer of the arena.
+TEST(Large, RunWithManySegments) {
+  constexpr uint32_t kOutputs = 100000 / kScale;
+  LargeVariant v;
+  const uint32_t zero = v.number(0), one = v.number(1), eight = v.number(8);
+  const uint32_t size = v.view(v.arena_buffer(eight), zero, eight);
+  v.fill(size, eight);
+  v.read(size);
+  v.segment();
+  for (uint32_t i = 0; i < kOutputs; ++i) {
+    const uint32_t bytes = v.scalar(Scalar::op_result, 0),
+                   n = v.scalar(Scalar::op_floordiv, bytes, eight);
+    const uint32_t output = v.view(v.outer_buffer(Space::output, i, bytes), zero, bytes);
+    const uint32_t other = v.view(v.arena_buffer(bytes), zero, bytes);
+    v.fill(other, v.number(i));
+    v.copy(output, other);
+    v.read(size);
+    v.result(output, n, one);
+    v.segment();
+  }
+  v.segment();
+  LargeFile file;
+  const auto outputs = file.vectors("y", kOutputs);
+  file.function("f", {file.variant(v)}, 0, outputs);
+  Machine machine(file.finish());
+  ASSERT_NE(machine.session, nullptr) << machine.error.text;
+  const auto value = [&](uint32_t i) {
+    return *static_cast<const int64_t*>(machine.results[i].as.tensor->data);
+  };
+  std::vector<husk_value> results(kOutputs, none());
+  for (int run = 0; run < 2; ++run) {  // the second run is given the tensors of the first one
+    ASSERT_EQ(machine.run({}, results), HUSK_OK) << machine.error.text;
+    for (uint32_t i = 0; i < kOutputs; i += 999) ASSERT_EQ(value(i), i);
+    results = machine.results;
+  }
+  std::vector<int64_t> memory(kOutputs);
+  int64_t shape = 1;
+  std::vector<DLTensor> tensors;
+  for (uint32_t i = 0; i < kOutputs; ++i)
+    tensors.push_back({&memory[uint64_t{i} * 7919 % kOutputs],
+                       {kDLCPU, 0},
+                       1,
+                       {kDLInt, 64, 1},
+                       &shape,
+                       nullptr,
+                       0});
+  for (uint32_t i = 0; i < kOutputs; ++i) {
+    results[i].kind = HUSK_VALUE_TENSOR;
+    results[i].as.tensor = &tensors[i];
+  }
+  ASSERT_EQ(machine.run({}, results), HUSK_OK) << machine.error.text;
+  for (uint32_t i = 0; i < kOutputs; i += 999) ASSERT_EQ(value(i), i);
+  tensors[kOutputs - 5].data = tensors[17].data;
+  EXPECT_EQ(machine.run({}, results), HUSK_INVALID_INPUT);
+  const std::string other = std::to_string(kOutputs - 5);
+  EXPECT_NE(std::string(machine.error.text).find("output 'y17' overlaps output 'y" + other + "'"),
+            std::string::npos)
+      << machine.error.text;
+}
+
+// One segment with many inputs and outputs, none of which overlap.
+TEST(Large, RunWithManyValues) {
+  constexpr uint32_t kValues = 100000 / kScale;
+  LargeVariant v;
+  const uint32_t zero = v.number(0), one = v.number(1), eight = v.number(8);
+  for (const Space space : {Space::input, Space::output})
+    for (uint32_t i = 0; i < kValues; ++i) v.view(v.outer_buffer(space, i, eight), zero, eight);
+  for (uint32_t i = 0; i < kValues; ++i) {
+    v.copy(kValues + i, i);
+    v.result(kValues + i, one, one);
+  }
+  v.segment();
+  LargeFile file;
+  const std::vector<fb::Dim> dims = {fb::Dim(1, 1)};
+  const auto inputs = file.vectors("x", kValues, &dims), outputs = file.vectors("y", kValues);
+  file.function("f", {file.variant(v)}, inputs, outputs);
+  Machine machine(file.finish());
+  ASSERT_NE(machine.session, nullptr) << machine.error.text;
+  std::vector<int64_t> memory(2 * kValues);
+  int64_t shape = 1;
+  std::vector<DLTensor> tensors;
+  for (uint32_t i = 0; i < 2 * kValues; ++i)
+    tensors.push_back({&memory[uint64_t{i} * 7919 % (2 * kValues)],
+                       {kDLCPU, 0},
+                       1,
+                       {kDLInt, 64, 1},
+                       &shape,
+                       nullptr,
+                       0});
+  std::vector<husk_value> values[2];
+  for (uint32_t i = 0; i < 2 * kValues; ++i) {
+    husk_value value = {HUSK_VALUE_TENSOR, 0, {}};
+    value.as.tensor = &tensors[i];
+    values[i / kValues].push_back(value);
+  }
+  const auto data = [&](uint32_t i) { return static_cast<int64_t*>(tensors[i].data); };
+  for (uint32_t i = 0; i < kValues; ++i) *data(i) = i;
+  ASSERT_EQ(machine.run(values[0], values[1]), HUSK_OK) << machine.error.text;
+  for (uint32_t i = 0; i < kValues; i += 99) ASSERT_EQ(*data(kValues + i), i);
+  tensors[kValues + 5].data = tensors[10].data;
+  EXPECT_EQ(machine.run(values[0], values[1]), HUSK_INVALID_INPUT);
+  EXPECT_NE(std::string(machine.error.text).find("output 'y5' overlaps input 'x10'"),
+            std::string::npos)
+      << machine.error.text;
+}
+
+// Two programs with the same constants in opposite orders: the second one finds those of the first.
+TEST(Large, ProgramsThatShareConstants) {
+  constexpr uint32_t kConstants = 20000;
+  static const husk_port port = [] {
+    husk_port p = *husk_port_host();
+    p.properties = [](void* device, husk_port_properties* out) {
+      husk_port_host()->properties(device, out);
+      out->host_memory = 0;
+    };
+    p.map = nullptr;
+    p.unmap = nullptr;
+    return p;
+  }();
+  const auto program = [&](bool backward) {
+    LargeFile file;
+    auto& b = file.builder;
+    const std::vector<int64_t> dims = {1};
+    for (uint32_t c = 0; c < kConstants; ++c) {
+      const uint32_t number = backward ? kConstants - 1 - c : c;
+      std::array<uint8_t, 32> hash = {};  // the tests of content compare hashes with bytes
+      std::memcpy(&hash[28], &number, 4);
+      const fb::Blob blob(c * kBlobAlign, 8, fb::Hash(hash));
+      file.constants.push_back(
+          fb::CreateConstantDirect(b, ("c" + std::to_string(c)).c_str(), HUSK_I64, &dims, &blob));
+    }
+    LargeVariant v;
+    v.segment();
+    file.function("f", {file.variant(v)});
+    return std::make_unique<Aligned>(file.finish(kConstants * kBlobAlign));
+  };
+  husk_engine_options options = Machine::defaults();
+  options.port = &port;
+  husk_error error = {};
+  husk_engine* engine = nullptr;
+  ASSERT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK) << error.text;
+  std::vector<std::unique_ptr<Aligned>> files;
+  std::vector<husk_program*> programs;
+  for (const bool backward : {false, true}) {
+    files.push_back(program(backward));
+    husk_program* loaded = nullptr;
+    ASSERT_EQ(husk_program_load(engine, files.back()->data(), files.back()->size(), nullptr,
+                                nullptr, &loaded, &error),
+              HUSK_OK)
+        << error.text;
+    programs.push_back(loaded);
+  }
+  for (husk_program* loaded : programs) husk_program_release(loaded);
+  husk_engine_release(engine);
 }
 
 // A range that no value passes is an empty interval, which divides nothing.

@@ -146,5 +146,85 @@ TEST(Order, RandomProgramsAreOrderedAsTheirBytesWant) {
   }
 }
 
+// A loop as the first and the last of its steps.
+using Loop = std::pair<uint32_t, uint32_t>;
+
+// Random segments, and loops of which no two cross. Some segments have no steps.
+std::vector<fb::Segment> random_loops(std::mt19937& random, std::vector<Loop>* loops) {
+  const uint32_t n = 1 + static_cast<uint32_t>(random() % 14);
+  std::vector<uint32_t> back(n, kNone), ends = {0};
+  for (uint32_t s = 0; s < n; ++s)
+    ends.push_back(ends.back() + static_cast<uint32_t>(random() % 4));
+  for (int attempt = 0; attempt < 12; ++attempt) {
+    const auto last = static_cast<uint32_t>(random() % n);
+    const auto first = static_cast<uint32_t>(random() % (last + 1));
+    bool good = back[last] == kNone;
+    for (uint32_t s = 0; s < n; ++s) {
+      if (back[s] == kNone) continue;
+      const bool apart = s < first || last < back[s], inside = first <= back[s] && s <= last,
+                 outside = back[s] <= first && last <= s;
+      good = good && (apart || inside || outside);
+    }
+    if (good) back[last] = first;
+  }
+  std::vector<fb::Segment> segments;
+  for (uint32_t s = 0; s < n; ++s) {
+    segments.emplace_back(0u, 0u, ends[s], ends[s + 1], kNone, back[s]);
+    if (back[s] != kNone && ends[back[s]] < ends[s + 1])
+      loops->emplace_back(ends[back[s]], ends[s + 1] - 1);
+  }
+  return segments;
+}
+
+// A block that is used inside and outside of a loop is live in all of the loop. The live ranges are
+// those of a search through all loops for each block.
+TEST(Order, BlocksAreLiveInTheWholeLoop) {
+  std::mt19937 random(3);
+  int extended = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::vector<Loop> loops;
+    const std::vector<fb::Segment> segments = random_loops(random, &loops);
+    const uint32_t steps = segments.back().step_end();
+    Code code;
+    code.segments.rows = segments.data();
+    code.segments.size = static_cast<uint32_t>(segments.size());
+    constexpr uint32_t kBlocks = 5;
+    std::vector<std::vector<uint32_t>> uses(kBlocks);
+    std::vector<Access> list;
+    for (uint32_t s = 0; s < steps; ++s)
+      for (uint32_t b = 0; b < kBlocks; ++b)
+        if (random() % 6 == 0) {
+          uses[b].push_back(s);
+          list.push_back({s, b, HUSK_ACCESS_READ, 0, UINT64_MAX});
+        }
+    husk_error error;
+    Array<Access> accesses;
+    ASSERT_FALSE(failed(accesses.allocate(*default_allocator(), list.size(), &error)));
+    std::copy(list.begin(), list.end(), accesses.begin());
+    const uint32_t block_of[kBlocks] = {0, 1, 2, 3, 4};
+    Block blocks[kBlocks] = {};
+    ASSERT_FALSE(failed(
+        find_live_ranges(code, accesses, block_of, blocks, kBlocks, *default_allocator(), &error)));
+    for (uint32_t b = 0; b < kBlocks; ++b) {
+      if (uses[b].empty()) {
+        EXPECT_GT(blocks[b].first, blocks[b].last);
+        continue;
+      }
+      uint32_t first = uses[b].front(), last = uses[b].back();
+      for (const Loop& loop : loops) {
+        size_t inside = 0;
+        for (const uint32_t s : uses[b]) inside += loop.first <= s && s <= loop.second;
+        if (inside == 0 || inside == uses[b].size()) continue;
+        first = std::min(first, loop.first);
+        last = std::max(last, loop.second);
+      }
+      extended += first < uses[b].front() || last > uses[b].back();
+      ASSERT_EQ(blocks[b].first, first) << "round " << round;
+      ASSERT_EQ(blocks[b].last, last) << "round " << round;
+    }
+  }
+  EXPECT_GT(extended, 1000);
+}
+
 }  // namespace
 }  // namespace husk

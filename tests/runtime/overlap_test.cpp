@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/shape.h"
+#include "session/range_set.h"
 
 namespace husk {
 namespace {
@@ -175,6 +176,37 @@ TEST(Overlap, CountsElements) {
   EXPECT_TRUE(count_elements(fits, 3, &n));
   EXPECT_EQ(n, int64_t{1} << 62);
   EXPECT_FALSE(count_elements(more, 3, &n));
+}
+
+// Ranges that may have bytes in common, against a search through all of them.
+TEST(RangeSet, FindsARangeThatMeetsAnother) {
+  Random random(5);
+  for (int round = 0; round < 300; ++round) {
+    constexpr uint32_t kIndices = 70;
+    const auto n = static_cast<uint32_t>(random.pick(0, kIndices));
+    const int64_t span = random.pick(1, 2000), longest = random.pick(1, 60);
+    runtime::RangeSet set;
+    husk_error error;
+    ASSERT_FALSE(failed(set.reserve(*default_allocator(), kIndices, &error)));
+    for (int fill = 0; fill < 2; ++fill) {  // the second time after clear()
+      set.clear();
+      std::vector<std::pair<uintptr_t, uintptr_t>> ranges;
+      for (uint32_t i = 0; i < n; ++i) {
+        const auto begin = static_cast<uintptr_t>(random.pick(100, 100 + span));
+        const uintptr_t end = begin + static_cast<uintptr_t>(random.pick(1, longest));
+        const uint32_t found = set.find(begin, end);
+        bool any = false;
+        for (const auto& range : ranges) any = any || (range.first < end && begin < range.second);
+        ASSERT_EQ(found != kNone, any);
+        if (any) {
+          ASSERT_LT(found, ranges.size());
+          EXPECT_TRUE(ranges[found].first < end && begin < ranges[found].second);
+        }
+        set.add(i, begin, end);
+        ranges.emplace_back(begin, end);
+      }
+    }
+  }
 }
 
 }  // namespace

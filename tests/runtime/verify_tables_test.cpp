@@ -1,7 +1,10 @@
 // The rules about tables: targets, images, kernels, constants, states, values, functions. Each case
 // breaks one rule, and no other rule refuses it for the same reason.
 
+#include <random>
+
 #include "edited_artifact.h"
+#include "large_program.h"
 
 namespace husk::test {
 namespace {
@@ -245,6 +248,52 @@ TEST(VerifyTables, RowsAreAligned) {
                     in += apart;
                     out -= apart;
                   }}});
+}
+
+// Random images and constants, compared pair by pair: they are apart, or one and the same.
+TEST(VerifyTables, BlobsDoNotOverlap) {
+  std::mt19937 random(7);
+  int accepted = 0, refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    LargeFile file;
+    auto& b = file.builder;
+    std::vector<BlobRow> blobs;
+    const uint32_t n = 1 + random() % 5;
+    for (uint32_t i = 0; i < n; ++i) {
+      const bool image = random() % 2;
+      BlobRow row = {(image ? 64 : 4096) * (random() % (image ? 400 : 6)), random() % 3 * 4096, {}};
+      if (image) row.size = random() % 3 * 100;
+      row.hash[31] = random() % 8 == 0;
+      if (!blobs.empty() && random() % 3 == 0) row = blobs[random() % blobs.size()];
+      if (random() % 20 == 0) ++row.size;
+      blobs.push_back(row);
+      fb::Blob blob;
+      static_assert(sizeof(blob) == sizeof(row));
+      std::memcpy(static_cast<void*>(&blob), &row, sizeof(row));
+      const std::string name = "b" + std::to_string(i);
+      const std::vector<int64_t> dims = {static_cast<int64_t>(row.size)};
+      if (image || row.offset % 4096)
+        file.images.push_back(fb::CreateImageDirect(b, 0, HUSK_IMAGE_ELF, &blob, name.c_str()));
+      else
+        file.constants.push_back(fb::CreateConstantDirect(b, name.c_str(), HUSK_U8, &dims, &blob));
+    }
+    LargeVariant v;
+    v.segment();
+    file.function("f", {file.variant(v)});
+    bool good = true;
+    for (const BlobRow& x : blobs)
+      for (const BlobRow& y : blobs)
+        good = good && (!x.size || !y.size || x.offset + x.size <= y.offset ||
+                        y.offset + y.size <= x.offset || std::memcmp(&x, &y, sizeof(x)) == 0);
+    const std::string error = verify_error(file.finish(65536), good ? HUSK_OK : HUSK_INVALID_FILE);
+    if (!good) {
+      EXPECT_NE(error.find("different images or constants overlap at byte "), std::string::npos)
+          << error;
+    }
+    ++(good ? accepted : refused);
+  }
+  EXPECT_GT(accepted, 500);
+  EXPECT_GT(refused, 500);
 }
 
 }  // namespace

@@ -79,6 +79,15 @@ uint32_t count(const flatbuffers::Vector<T>* rows) {
   return rows ? rows->size() : 0;
 }
 
+// Functions, constants, states and values, of which only the names are read. All have the name in
+// the same field, so that one function reads the names of each kind.
+using NamedTables = Tables<fb::Value>;
+template <class T>
+const NamedTables* named(const Tables<T>* rows) {
+  static_assert(int{T::VT_NAME} == int{fb::Value::VT_NAME});
+  return reinterpret_cast<const NamedTables*>(rows);
+}
+
 // The rows of one variant, with its function and program.
 struct Code {
   const fb::Program* program;

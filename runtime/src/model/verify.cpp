@@ -19,25 +19,21 @@ int compare_names(const void* a, const void* b) {
   return strcmp(*static_cast<const char* const*>(a), *static_cast<const char* const*>(b));
 }
 
-Status check_names(Array<const char*>& names, const char* what, husk_error* error) {
-  const uint32_t n = static_cast<uint32_t>(names.size());
-  for (uint32_t i = 0; i < n; ++i)
+// Checks that each of `rows` has a name, and that no two have the same.
+Status unique_names(const NamedTables* rows, const char* what, const husk_allocator& allocator,
+                    husk_error* error) {
+  const uint32_t n = count(rows);
+  Array<const char*> names;
+  HUSK_TRY(names.allocate(allocator, n, error));
+  for (uint32_t i = 0; i < n; ++i) {
+    names[i] = rows->Get(i)->name()->c_str();
     if (!*names[i]) return invalid_file(error, "%s %u has no name", what, i);
+  }
   if (n > 1) qsort(names.data(), n, sizeof(const char*), compare_names);
   for (uint32_t i = 1; i < n; ++i)
     if (strcmp(names[i - 1], names[i]) == 0)
       return invalid_file(error, "two %ss are named '%s'", what, names[i]);
   return Status::ok;
-}
-
-// Checks that each of `rows` has a name, and that no two have the same.
-template <class T>
-Status unique_names(const Tables<T>* rows, const char* what, const husk_allocator& allocator,
-                    husk_error* error) {
-  Array<const char*> names;
-  HUSK_TRY(names.allocate(allocator, count(rows), error));
-  for (uint32_t i = 0; i < count(rows); ++i) names[i] = rows->Get(i)->name()->c_str();
-  return check_names(names, what, error);
 }
 
 Status verify_blob(const Container& file, const fb::Blob* blob, uint64_t align, const char* what,
@@ -115,7 +111,7 @@ Status verify_data(const Container& file, const husk_allocator& allocator, husk_
       return invalid_file(error, "constant '%s': with those before it, it has more than 2^62 bytes",
                           name);
   }
-  HUSK_TRY(unique_names(p->constants(), "constant", allocator, error));
+  HUSK_TRY(unique_names(named(p->constants()), "constant", allocator, error));
   for (uint32_t i = 0; i < count(p->states()); ++i) {
     const fb::State* state = p->states()->Get(i);
     const char* name = state->name()->c_str();
@@ -131,7 +127,32 @@ Status verify_data(const Container& file, const husk_allocator& allocator, husk_
       return invalid_file(
           error, "state '%s': an element of more than 8 bytes is filled with 0 only", name);
   }
-  return unique_names(p->states(), "state", allocator, error);
+  return unique_names(named(p->states()), "state", allocator, error);
+}
+
+int compare_offsets(const void* a, const void* b) {
+  const uint64_t x = (*static_cast<const fb::Blob* const*>(a))->offset(),
+                 y = (*static_cast<const fb::Blob* const*>(b))->offset();
+  return x < y ? -1 : x > y;
+}
+
+// Checks that two blobs are either apart or the same bytes with the same hash.
+Status verify_places(const fb::Program* p, const husk_allocator& allocator, husk_error* error) {
+  const uint32_t images = count(p->images()), all = images + count(p->constants());
+  Array<const fb::Blob*> blobs;
+  HUSK_TRY(blobs.allocate(allocator, all, error));
+  size_t n = 0;
+  for (uint32_t i = 0; i < all; ++i) {
+    blobs[n] = i < images ? p->images()->Get(i)->blob() : p->constants()->Get(i - images)->blob();
+    n += blobs[n]->size() > 0;
+  }
+  if (n > 1) qsort(blobs.data(), n, sizeof(const fb::Blob*), compare_offsets);
+  for (size_t i = 1; i < n; ++i)
+    if (blobs[i - 1]->offset() + blobs[i - 1]->size() > blobs[i]->offset() &&
+        memcmp(blobs[i - 1], blobs[i], sizeof(fb::Blob)) != 0)
+      return invalid_file(error, "different images or constants overlap at byte %llu of the blobs",
+                          static_cast<unsigned long long>(blobs[i]->offset()));
+  return Status::ok;
 }
 
 Status verify_value(const fb::Value* value, bool input, const char* function, husk_error* error) {
@@ -160,8 +181,8 @@ Status verify_function(const fb::Program* p, const fb::Function* f, const husk_a
     HUSK_TRY(verify_value(f->inputs()->Get(i), true, name, error));
   for (uint32_t i = 0; i < count(f->outputs()); ++i)
     HUSK_TRY(verify_value(f->outputs()->Get(i), false, name, error));
-  HUSK_TRY(unique_names(f->inputs(), "input", allocator, error));
-  HUSK_TRY(unique_names(f->outputs(), "output", allocator, error));
+  HUSK_TRY(unique_names(named(f->inputs()), "input", allocator, error));
+  HUSK_TRY(unique_names(named(f->outputs()), "output", allocator, error));
   const uint32_t variants = count(f->variants());
   if (variants == 0 || variants > count(p->targets()))
     return invalid_file(error, "function '%s': %u variants for %u targets", name, variants,
@@ -271,8 +292,9 @@ Status verify(const Container& file, const husk_allocator& allocator, husk_error
   HUSK_TRY(verify_images(file, error));
   HUSK_TRY(verify_kernels(p, error));
   HUSK_TRY(verify_data(file, allocator, error));
+  HUSK_TRY(verify_places(p, allocator, error));
   if (count(p->functions()) == 0) return invalid_file(error, "the artifact has no function");
-  HUSK_TRY(unique_names(p->functions(), "function", allocator, error));
+  HUSK_TRY(unique_names(named(p->functions()), "function", allocator, error));
   for (uint32_t i = 0; i < count(p->functions()); ++i)
     HUSK_TRY(verify_function(p, p->functions()->Get(i), allocator, marks, targets, error));
   return Status::ok;

@@ -1,5 +1,6 @@
 #include "program/constants.h"
 
+#include <cstdlib>
 #include <cstring>
 
 #include "base/align.h"
@@ -46,8 +47,7 @@ Status ConstantStore::load(Engine* engine, const Container* file, husk_error* er
 
   borrow(&total);
   if (total > 0) HUSK_TRY(bring(total, error));
-  lend();
-  return Status::ok;
+  return lend(error);
 }
 
 // Makes the pages of the file visible to the device. Returns HUSK_UNSUPPORTED if the device wants
@@ -62,19 +62,18 @@ Status ConstantStore::map(const uint8_t* begin, uint64_t size, husk_error* error
   return Status::ok;
 }
 
-// Returns the address of the same bytes as `blob` in the shared allocation of this store, or null.
-// The constant with the index `likely` is tried first.
-uint8_t* ConstantStore::find_shared(const fb::Blob* wanted, uint32_t likely) const {
-  const uint32_t n = count();
-  for (uint32_t i = 0; i < n; ++i) {
-    const uint32_t c = (likely + i) % n;
-    if (bytes(c) != wanted->size() ||
-        memcmp(blob(c)->hash().bytes()->Data(), wanted->hash().bytes()->Data(), 32) != 0)
-      continue;
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(shared_->memory);
-    if (reinterpret_cast<uintptr_t>(addresses_[c]) - begin < shared_->bytes) return addresses_[c];
-  }
-  return nullptr;
+int ConstantStore::compare_bytes(const void* a, const void* b) {
+  const fb::Blob *x = static_cast<const Lent*>(a)->blob, *y = static_cast<const Lent*>(b)->blob;
+  if (x->size() != y->size()) return x->size() < y->size() ? -1 : 1;
+  return memcmp(x->hash().bytes()->Data(), y->hash().bytes()->Data(), 32);
+}
+
+// Returns the address of the same bytes in the shared allocation of this store, or null.
+uint8_t* ConstantStore::find_shared(const fb::Blob* wanted) const {
+  const Lent key = {wanted, nullptr};
+  const auto* found = static_cast<const Lent*>(
+      bsearch(&key, lent_.data(), lent_count_, sizeof(Lent), compare_bytes));
+  return found ? found->address : nullptr;
 }
 
 // Uses the constants of another store, and subtracts their bytes from `missing`. A borrowed
@@ -87,10 +86,10 @@ void ConstantStore::borrow(uint64_t* missing) {
     if (lender->changed_) continue;
     uint64_t common = 0;
     for (uint32_t i = 0; i < count(); ++i)
-      if (bytes(i) && lender->find_shared(blob(i), i)) common += align_up(bytes(i), kDeviceAlign);
+      if (bytes(i) && lender->find_shared(blob(i))) common += align_up(bytes(i), kDeviceAlign);
     if (common * 2 < *missing || common * 2 < lender->shared_->bytes) continue;
     for (uint32_t i = 0; i < count(); ++i)
-      if (uint8_t* address = bytes(i) ? lender->find_shared(blob(i), i) : nullptr)
+      if (uint8_t* address = bytes(i) ? lender->find_shared(blob(i)) : nullptr)
         addresses_[i] = address;
     *missing -= common;
     shared_ = lender->shared_;
@@ -98,10 +97,18 @@ void ConstantStore::borrow(uint64_t* missing) {
   }
 }
 
-void ConstantStore::lend() {
+// Lets other stores find the constants in the shared allocation.
+Status ConstantStore::lend(husk_error* error) {
+  HUSK_TRY(lent_.allocate(engine_->allocator, count(), error));
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(shared_->memory);
+  for (uint32_t i = 0; i < count(); ++i)
+    if (bytes(i) && reinterpret_cast<uintptr_t>(addresses_[i]) - begin < shared_->bytes)
+      lent_[lent_count_++] = {blob(i), addresses_[i]};
+  qsort(lent_.data(), lent_count_, sizeof(Lent), compare_bytes);
   Lock lock(engine_->mutex);
   next_lender_ = engine_->lenders;
   engine_->lenders = this;
+  return Status::ok;
 }
 
 void ConstantStore::stop_lending() {

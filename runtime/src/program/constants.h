@@ -47,10 +47,10 @@ class ConstantStore {
   const fb::Blob* blob(uint32_t constant) const {
     return file_->program()->constants()->Get(constant)->blob();
   }
-  uint8_t* find_shared(const fb::Blob* blob, uint32_t likely) const;
+  uint8_t* find_shared(const fb::Blob* blob) const;
   Status map(const uint8_t* begin, uint64_t size, husk_error* error);
   void borrow(uint64_t* missing);
-  void lend();
+  Status lend(husk_error* error);
   Status bring(uint64_t total, husk_error* error);
   Status upload(const husk_upload* uploads, uint32_t n, husk_error* error);
   void stop_lending();
@@ -62,6 +62,14 @@ class ConstantStore {
   // Device allocations of the constants: programs of the engine may share `shared_`; only this
   // program uses `rest_`. Both are null if the constants are used from the mapped file.
   ConstantMemory *shared_ = nullptr, *rest_ = nullptr;
+  struct Lent {
+    const fb::Blob* blob;
+    uint8_t* address;
+  };
+  // Orders entries of Lent so that those with the same bytes, by hash, are equal.
+  static int compare_bytes(const void* a, const void* b);
+  Array<Lent> lent_;  // the constants in `shared_`, in the order of compare_bytes()
+  size_t lent_count_ = 0;
   ConstantStore* next_lender_ = nullptr;  // in Engine::lenders; guarded by the engine's mutex
   bool changed_ = false;  // an update changed values, so the hashes of the file are not theirs
   // Start and size of the file pages that port->map made visible to the device; null if none.

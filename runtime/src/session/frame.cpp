@@ -30,9 +30,9 @@ Status Frame::bind_inputs(const husk_value* inputs, uint32_t n, bool with_data, 
 
 Status Frame::check_memory(uint32_t segment, husk_error* error) const {
   HUSK_TRY(memory.check_outer_buffers(segment, error));
-  for (uint32_t i = 0; i < code.outputs(); ++i)
-    if (io.output_states[i].checked_in == segment && code.is_tensor_output(i))
-      HUSK_TRY(arguments.check_tensor(code.results[i].index(), error));
+  for (uint32_t i = io.segment_outputs[segment].checked; i != kNone;
+       i = io.output_states[i].next_checked)
+    HUSK_TRY(arguments.check_tensor(code.results[i].index(), error));
   return Status::ok;
 }
 

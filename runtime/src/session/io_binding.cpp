@@ -130,10 +130,18 @@ Status IoBinding::prepare(Session* session, const Code& code, const Interval* na
       ranges[range] = narrowed ? narrowed[range] : Interval{dim->min(), dim->max()};
     }
   HUSK_TRY(output_states.allocate(allocator, code.outputs(), error));
-  for (const fb::Buffer& buffer : code.buffers) {
+  for (InputState& state : input_states) state.buffer = kNone;
+  for (OutputState& state : output_states) state.buffer = kNone;
+  for (uint32_t b = 0; b < code.buffers.size; ++b) {
+    const fb::Buffer& buffer = code.buffers[b];
     const uint32_t align = 1u << buffer.align_log2();
-    if (buffer.space() == uint8_t(Space::input)) input_states[buffer.index()].align = align;
-    if (buffer.space() == uint8_t(Space::output)) output_states[buffer.index()].align = align;
+    if (buffer.space() == uint8_t(Space::input)) {
+      input_states[buffer.index()].align = align;
+      input_states[buffer.index()].buffer = b;
+    } else if (buffer.space() == uint8_t(Space::output)) {
+      output_states[buffer.index()].align = align;
+      output_states[buffer.index()].buffer = b;
+    }
   }
   // Only the arguments of steps are verified; the file may hold others.
   for (const fb::Instruction& step : code.steps)
@@ -154,13 +162,15 @@ Status IoBinding::prepare_outputs(const Prologue& prologue, husk_error* error) {
   size_t dims = 0;
   for (uint32_t i = 0; i < code.outputs(); ++i) dims += 2u * code.output(i)->rank();
   HUSK_TRY(shapes_.allocate(allocator, dims, error));
-  int64_t* shape = shapes_.data();
-  for (uint32_t i = 0; i < code.outputs(); ++i) {
+  HUSK_TRY(segment_outputs.allocate(allocator, code.segments.size, error));
+  for (SegmentOutputs& segment : segment_outputs) segment = {kNone, kNone};
+  int64_t* shape = shapes_.data() + dims;
+  for (uint32_t i = code.outputs(); i-- > 0;) {  // backward, so that the lists are in order
     OutputState& state = output_states[i];
     if (!code.is_tensor_output(i)) continue;
     const fb::Tensor& tensor = code.tensors[code.results[i].index()];
+    shape -= 2u * tensor.rank();
     state.shape = shape;
-    shape += 2u * tensor.rank();
     const fb::View& view = code.views[tensor.view()];
     uint32_t last = code.buffers[view.buffer()].size();
     for (uint32_t d = 0; d < 2u * tensor.rank(); ++d)
@@ -169,8 +179,15 @@ Status IoBinding::prepare_outputs(const Prologue& prologue, husk_error* error) {
     state.checked_in = prologue.segment_of(view.offset());
     for (uint32_t other : {state.shaped_in, prologue.segment_of(view.extent())})
       if (other > state.checked_in) state.checked_in = other;
+    uint32_t& shaped = segment_outputs[state.shaped_in].shaped;
+    state.next_shaped = shaped;
+    shaped = i;
+    uint32_t& checked = segment_outputs[state.checked_in].checked;
+    state.next_checked = checked;
+    checked = i;
+    shapes_later_ |= state.shaped_in > 0;
   }
-  return Status::ok;
+  return compared_.reserve(allocator, size_t{code.outputs()} + code.inputs(), error);
 }
 
 void IoBinding::release_scratch() {
@@ -261,13 +278,12 @@ Status IoBinding::bind_outputs(husk_value* values, uint32_t n, uint32_t segment,
                                husk_error* error) {
   if (n != code_->outputs() || (n && !values))
     return invalid_input(error, "gives %u outputs, %u were passed", code_->outputs(), n);
-  for (uint32_t i = 0; i < n; ++i) {
-    if (!code_->is_tensor_output(i) || output_states[i].shaped_in != segment) continue;
+  for (uint32_t i = segment_outputs[segment].shaped; i != kNone; i = output_states[i].next_shaped) {
     DimRef part;
     Status status = bind_output(i, &values[i], &part, error);
     if (failed(status)) return about(status, "output", code_->output(i), part, error);
   }
-  return Status::ok;
+  return check_overlaps(segment, error);
 }
 
 Status IoBinding::bind_output(uint32_t i, husk_value* value, DimRef* part, husk_error* error) {
@@ -319,30 +335,55 @@ void IoBinding::forget_outputs() {
   }
 }
 
-Status IoBinding::check_overlaps(husk_error* error) const {
-  const uint32_t outputs = code_->outputs(), n = outputs + code_->inputs();  // outputs come first
-  struct Memory {
-    const uint8_t* data;
-    uint64_t bytes;
-  };
-  auto memory = [&](uint32_t i) {
-    return i < outputs ? Memory{output_states[i].data, output_states[i].bytes}
-                       : Memory{inputs[i - outputs].data, inputs[i - outputs].bytes};
-  };
+void IoBinding::unbind_outputs(uint32_t segment) {
+  if (!shapes_later_) return;
+  for (OutputState& state : output_states)
+    if (state.shaped_in >= segment) state.bytes = 0;
+  compared_.clear();
+  for (uint32_t value = 0; value < code_->outputs() + code_->inputs(); ++value)
+    if (const Memory range = memory(value); range.begin < range.end)
+      compared_.add(value, range.begin, range.end);
+}
+
+IoBinding::Memory IoBinding::memory(uint32_t value) const {
+  const uint32_t outputs = code_->outputs();
+  const bool output = value < outputs;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(output ? output_states[value].data
+                                                             : inputs[value - outputs].data);
+  return {begin, begin + (output ? output_states[value].bytes : inputs[value - outputs].bytes),
+          output || input_states[value - outputs].written};
+}
+
+// Fails if a range that was added before meets the memory of a value.
+Status IoBinding::compare(uint32_t value, const Memory& range, husk_error* error) const {
+  const uint32_t found = compared_.find(range.begin, range.end), outputs = code_->outputs();
+  if (found == kNone) return Status::ok;
+  const bool swapped = !memory(found).written;
+  const uint32_t written = swapped ? value : found, other = swapped ? found : value;
   auto name = [&](uint32_t i) {
     return (i < outputs ? code_->output(i) : code_->input(i - outputs))->name()->c_str();
   };
   auto side = [&](uint32_t i) { return i < outputs ? "output" : "input"; };
-  for (uint32_t w = 0; w < n; ++w) {
-    if (w >= outputs && !input_states[w - outputs].written) continue;
-    const Memory a = memory(w);
-    for (uint32_t i = 0; i < n; ++i) {
-      const Memory b = memory(i);
-      if (i != w && a.bytes && b.bytes && a.data < b.data + b.bytes && b.data < a.data + a.bytes)
-        return invalid_input(error, "%s '%s' overlaps %s '%s': give it memory of its own", side(w),
-                             name(w), side(i), name(i));
-    }
-  }
+  return invalid_input(error, "%s '%s' overlaps %s '%s': give it memory of its own", side(written),
+                       name(written), side(other), name(other));
+}
+
+Status IoBinding::add(uint32_t value, Pass pass, husk_error* error) {
+  const Memory range = memory(value);
+  if (range.begin == range.end || range.written != (pass == kWritten)) return Status::ok;
+  if (pass != kKept) HUSK_TRY(compare(value, range, error));
+  if (pass != kRead) compared_.add(value, range.begin, range.end);
+  return Status::ok;
+}
+
+Status IoBinding::check_overlaps(uint32_t segment, husk_error* error) {
+  if (segment == 0) compared_.clear();
+  for (uint32_t i = segment_outputs[segment].shaped; i != kNone; i = output_states[i].next_shaped)
+    HUSK_TRY(add(i, kWritten, error));
+  if (segment > 0) return Status::ok;
+  for (int pass = kWritten; pass <= (shapes_later_ ? kKept : kRead); ++pass)
+    for (uint32_t i = 0; i < code_->inputs(); ++i)
+      HUSK_TRY(add(code_->outputs() + i, static_cast<Pass>(pass), error));
   return Status::ok;
 }
 

@@ -4,6 +4,7 @@
 #include <husk/husk.h>
 
 #include "session/prologue.h"
+#include "session/range_set.h"
 #include "session/scratch.h"
 
 namespace husk::runtime {
@@ -15,6 +16,7 @@ struct Session;
 struct InputState {
   uint32_t first_stride;  // index in the strides of tensors that have none
   uint32_t align;         // bytes; kernels assume it of the address
+  uint32_t buffer;        // kNone if there is none
   bool written;           // a step writes to the input
   uint64_t remembered_bytes;
   uint8_t* misaligned;  // the caller's memory, if the run works on a copy of it; else null
@@ -25,8 +27,11 @@ struct OutputState {
   uint8_t* data;
   uint64_t bytes;
   uint32_t align;           // bytes; kernels assume it of the address
+  uint32_t buffer;          // kNone if there is none
   uint32_t shaped_in;       // the segment that computes the shape
   uint32_t checked_in;      // the segment that computes the last register of the view
+  uint32_t next_shaped;     // the next output that is shaped in the same segment, or kNone
+  uint32_t next_checked;    // the next output that is checked in the same segment, or kNone
   ScratchBuffer own;        // session-owned memory, if the caller passes none
   DLTensor session_tensor;  // describes `own` to the caller
   int64_t* shape;           // sizes and strides of `session_tensor`
@@ -38,10 +43,16 @@ struct DimRef {
   uint32_t dim = 0;
 };
 
+// The first tensor outputs of a segment; kNone if there is none.
+struct SegmentOutputs {
+  uint32_t shaped, checked;
+};
+
 struct IoBinding {
   Array<InputValue> inputs;
   Array<InputState> input_states;  // by input, with one more at the end
   Array<OutputState> output_states;
+  Array<SegmentOutputs> segment_outputs;
   // The sizes that the session allows: by input, with limits::kMaxRank places for each.
   Array<Interval> ranges;
 
@@ -55,15 +66,15 @@ struct IoBinding {
   // Checks the inputs and takes their shapes. Tensors need memory only if `with_data` is set.
   Status bind_inputs(const husk_value* values, uint32_t n, bool with_data, husk_error* error);
   // Checks the tensor outputs that `segment` shapes and takes their memory. An output without
-  // memory gets session-owned memory.
+  // memory gets session-owned memory. Memory that a step writes must overlap no other input or
+  // output, since the order of steps does not consider that.
   Status bind_outputs(husk_value* values, uint32_t n, uint32_t segment, husk_error* error);
   // Forgets the outputs of the last run: until its segment is bound, an output has no bytes.
   void begin_outputs();
+  // Forgets the outputs that `segment` and later segments shape, because a loop runs these again.
+  void unbind_outputs(uint32_t segment);
   // Treats the memory of all outputs as unknown, as it is in a resize.
   void forget_outputs();
-  // Checks that memory which a step writes overlaps no other input or output: the order of steps
-  // does not consider that.
-  Status check_overlaps(husk_error* error) const;
   // Copies misaligned inputs to aligned memory, or back to the caller if a step wrote to them.
   Status copy_misaligned(bool back, void* stream, husk_error* error);
   // Writes the integer, float and bool outputs.
@@ -83,12 +94,31 @@ struct IoBinding {
   Status bind_output(uint32_t output, husk_value* value, DimRef* part, husk_error* error);
   Status bind_session_output(uint32_t output, husk_value* value, const int64_t* shape,
                              husk_error* error);
+  // Compares the outputs that `segment` shapes with the values before them; and the inputs, if it
+  // is the first segment.
+  Status check_overlaps(uint32_t segment, husk_error* error);
+  // These have one index for all values: first the outputs, then the inputs.
+  struct Memory {
+    uintptr_t begin, end;  // equal if the value has no bytes
+    bool written;
+  };
+  Memory memory(uint32_t value) const;
+  Status compare(uint32_t value, const Memory& memory, husk_error* error) const;
+  // Inputs that are only read may overlap each other, so all of them are compared before the first
+  // one is added.
+  enum Pass { kWritten, kRead, kKept };
+  // Compares a value that is written with those in `compared_`, and adds it to these; or compares,
+  // or adds, one that is only read.
+  Status add(uint32_t value, Pass pass, husk_error* error);
 
   Session* session_ = nullptr;
   const Code* code_ = nullptr;
   const Prologue* prologue_ = nullptr;
   Array<int64_t> strides_;  // of inputs whose tensors have none
   Array<int64_t> shapes_;   // of session-owned outputs
+  // The memory of the values that steps write; if `shapes_later_`, that of all inputs too.
+  RangeSet compared_;
+  bool shapes_later_ = false;  // a segment after the first one shapes an output
 };
 
 // Writes the sizes and then the strides of a row of `code.tensors`.

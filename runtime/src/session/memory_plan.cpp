@@ -39,16 +39,20 @@ Status MemoryPlan::prepare_blocks(husk_error* error) {
   HUSK_TRY(block_of.allocate(allocator, code.buffers.size, error));
   HUSK_TRY(blocks.allocate(allocator, n, error));
   HUSK_TRY(segment_blocks_.allocate(allocator, n, error));
-  HUSK_TRY(scratch_.allocate(allocator, code.segments.size, error));
+  HUSK_TRY(segments_.allocate(allocator, code.segments.size, error));
   HUSK_TRY(planner_.reserve(allocator, n, error));
-  n = 0;
-  for (uint32_t b = 0; b < code.buffers.size; ++b) {
+  for (SegmentMemory& segment : segments_) segment.arena = segment.outer = kNone;
+  for (uint32_t b = code.buffers.size; b-- > 0;) {  // backward, so that the lists are in order
     const fb::Buffer& buffer = code.buffers[b];
-    places[b].sized_in = prologue_->segment_of(buffer.size());
-    block_of[b] = kNone;
-    if (buffer.space() != uint8_t(Space::arena)) continue;
-    block_of[b] = n;
-    blocks[n++].align = 1u << buffer.align_log2();
+    const bool in_arena = buffer.space() == uint8_t(Space::arena);
+    BufferPlace& place = places[b];
+    place.sized_in = prologue_->segment_of(buffer.size());
+    SegmentMemory& segment = segments_[place.sized_in];
+    uint32_t& first = in_arena ? segment.arena : segment.outer;
+    place.next = first;
+    first = b;
+    block_of[b] = in_arena ? --n : kNone;
+    if (in_arena) blocks[n].align = 1u << buffer.align_log2();
   }
   return find_live_ranges(code, accesses, block_of.data(), blocks.data(), blocks.size(), allocator,
                           error);
@@ -89,7 +93,7 @@ bool MemoryPlan::plan_at_bounds() {
 }
 
 void MemoryPlan::release_scratch() {
-  for (ScratchBuffer& buffer : scratch_) session_->release(&buffer);
+  for (SegmentMemory& segment : segments_) session_->release(&segment.scratch);
 }
 
 bool MemoryPlan::is_dynamic() const {
@@ -135,8 +139,8 @@ bool MemoryPlan::plan_parallel() {
 
 Status MemoryPlan::place_on_demand(uint32_t segment, husk_error* error) {
   size_t n = 0;
-  for (uint32_t b = 0; b < code_->buffers.size; ++b) {
-    if (!places[b].on_demand || places[b].sized_in != segment) continue;
+  for (uint32_t b = segments_[segment].arena; b != kNone; b = places[b].next) {
+    if (!places[b].on_demand) continue;
     Block& block = segment_blocks_[n++];
     block = blocks[block_of[b]];
     block.size = size_in_registers(b);
@@ -144,13 +148,13 @@ Status MemoryPlan::place_on_demand(uint32_t segment, husk_error* error) {
   }
   if (n == 0) return Status::ok;
   const Planned here = planner_.place(segment_blocks_.data(), n, nullptr);
-  HUSK_TRY(
-      session_->grow(&scratch_[segment], here.peak, "sizes that only the data decides", error));
+  ScratchBuffer* scratch = &segments_[segment].scratch;
+  HUSK_TRY(session_->grow(scratch, here.peak, "sizes that only the data decides", error));
   n = 0;
-  for (uint32_t b = 0; b < code_->buffers.size; ++b) {
-    if (!places[b].on_demand || places[b].sized_in != segment) continue;
+  for (uint32_t b = segments_[segment].arena; b != kNone; b = places[b].next) {
+    if (!places[b].on_demand) continue;
     const Block& block = segment_blocks_[n++];
-    places[b].base = static_cast<uint8_t*>(scratch_[segment].data) + block.offset;
+    places[b].base = static_cast<uint8_t*>(scratch->data) + block.offset;
     places[b].capacity = block.size;
   }
   return Status::ok;
@@ -184,24 +188,31 @@ void MemoryPlan::assign_addresses(uint8_t* new_arena, uint8_t* const* states, ui
   ++binding_generation;
 }
 
+// Returns true if the place differs from before.
+bool MemoryPlan::update(uint32_t buffer, uint8_t* data, uint64_t bytes) {
+  if (buffer == kNone) return false;
+  BufferPlace& place = places[buffer];
+  const bool moved = place.base != data || place.capacity != bytes;
+  place.base = data;
+  place.capacity = bytes;
+  return moved;
+}
+
 bool MemoryPlan::update_io_addresses() {
   bool moved = false;
-  auto update = [&](BufferPlace& place, uint8_t* data, uint64_t bytes) {
-    moved = moved || place.base != data || place.capacity != bytes;
-    place.base = data;
-    place.capacity = bytes;
-  };
-  for (uint32_t b = 0; b < code_->buffers.size; ++b) {
-    const fb::Buffer& buffer = code_->buffers[b];
-    if (buffer.space() == uint8_t(Space::input)) {
-      const InputValue& input = io_->inputs[buffer.index()];
-      update(places[b], input.data, input.bytes);
-    } else if (buffer.space() == uint8_t(Space::output)) {
-      const OutputState& output = io_->output_states[buffer.index()];
-      update(places[b], output.data, output.bytes);
-    }
-  }
+  for (uint32_t i = 0; i < io_->inputs.size(); ++i)
+    moved |= update(io_->input_states[i].buffer, io_->inputs[i].data, io_->inputs[i].bytes);
+  for (const OutputState& output : io_->output_states)
+    moved |= update(output.buffer, output.data, output.bytes);
   return moved;
+}
+
+void MemoryPlan::update_output_addresses(uint32_t segment) {
+  for (uint32_t i = io_->segment_outputs[segment].shaped; i != kNone;) {
+    const OutputState& output = io_->output_states[i];
+    update(output.buffer, output.data, output.bytes);
+    i = output.next_shaped;
+  }
 }
 
 Status MemoryPlan::too_small(uint32_t buffer, int64_t size, husk_error* error) const {
@@ -213,9 +224,8 @@ Status MemoryPlan::too_small(uint32_t buffer, int64_t size, husk_error* error) c
 }
 
 Status MemoryPlan::check_outer_buffers(uint32_t segment, husk_error* error) const {
-  for (uint32_t b = 0; b < code_->buffers.size; ++b)
-    if (block_of[b] == kNone && places[b].sized_in == segment)
-      HUSK_TRY(check_buffer(b, prologue_->registers[code_->buffers[b].size()].i, error));
+  for (uint32_t b = segments_[segment].outer; b != kNone; b = places[b].next)
+    HUSK_TRY(check_buffer(b, prologue_->registers[code_->buffers[b].size()].i, error));
   return Status::ok;
 }
 

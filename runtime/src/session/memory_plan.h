@@ -11,7 +11,14 @@ struct BufferPlace {
   uint8_t* base;  // null if the caller's memory is not known yet
   uint64_t capacity;
   uint32_t sized_in;  // the segment that computes its size
+  uint32_t next;      // the next buffer in the same list of SegmentMemory, or kNone
   bool on_demand;     // placed in scratch memory when that segment begins
+};
+
+// The first buffers that a segment sizes, and memory for those that are placed on demand.
+struct SegmentMemory {
+  uint32_t arena, outer;  // kNone if there is none
+  ScratchBuffer scratch;
 };
 
 struct MemoryPlan {
@@ -46,6 +53,8 @@ struct MemoryPlan {
   void assign_addresses(uint8_t* arena, uint8_t* const* states, uint64_t arena_generation);
   // Takes the addresses of inputs and outputs. Returns true if one differs from before.
   bool update_io_addresses();
+  // Takes the addresses of the outputs that `segment` shapes.
+  void update_output_addresses(uint32_t segment);
   // Returns whether the size of a buffer is known only when its segment begins.
   bool is_dynamic() const;
 
@@ -65,6 +74,7 @@ struct MemoryPlan {
   }
 
  private:
+  bool update(uint32_t buffer, uint8_t* data, uint64_t bytes);
   Status too_small(uint32_t buffer, int64_t size, husk_error* error) const;
   Status prepare_blocks(husk_error* error);
   Status prepare_parallel(husk_error* error);
@@ -81,8 +91,8 @@ struct MemoryPlan {
   const Prologue* prologue_ = nullptr;
   const IoBinding* io_ = nullptr;
   Planner planner_;
-  Array<Block> segment_blocks_;    // the blocks of one segment, while they are placed
-  Array<ScratchBuffer> scratch_;   // by segment: memory of its buffers that are placed on demand
+  Array<Block> segment_blocks_;  // the blocks of one segment, while they are placed
+  Array<SegmentMemory> segments_;
   Array<uint64_t> tight_offsets_;  // by block: its offset in the smallest plan
 };
 

@@ -80,7 +80,6 @@ Status Session::run(uint32_t function, void* on, const husk_value* inputs, uint3
   HUSK_TRY(frame.bind_inputs(inputs, input_count, true, error));
   frame.io.begin_outputs();
   HUSK_TRY(frame.io.bind_outputs(outputs, output_count, 0, error));
-  HUSK_TRY(frame.io.check_overlaps(error));
 
   // 2. Find or make the plan for these sizes.
   HUSK_TRY(prepare_plan(frame, false, &nothing_changed, error));
@@ -194,7 +193,8 @@ Status Session::run_list(Frame& frame, void* on, husk_value* outputs, uint32_t o
     HUSK_TRY(check_cancel(error));  // a loop may have no steps
     if (!frame.prologue.is_selected(segment)) {
       frame.prologue.skip(segment);
-      HUSK_TRY(frame.io.bind_outputs(outputs, output_count, segment++, error));
+      HUSK_TRY(frame.io.bind_outputs(outputs, output_count, segment, error));
+      frame.memory.update_output_addresses(segment++);
       continue;
     }
     HUSK_TRY(begin_segment(frame, segment, outputs, output_count, error));
@@ -207,6 +207,8 @@ Status Session::run_list(Frame& frame, void* on, husk_value* outputs, uint32_t o
     if (++turns > limit)
       return fail(error, HUSK_LIMIT, "a loop passed the session's loop_limit of %llu",
                   static_cast<unsigned long long>(limit));
+    frame.io.unbind_outputs(back);
+    frame.memory.update_io_addresses();
     segment = back;
   }
   return Status::ok;
@@ -218,8 +220,7 @@ Status Session::begin_segment(Frame& frame, uint32_t segment, husk_value* output
   HUSK_TRY(frame.prologue.evaluate_segment(segment, frame.io.inputs.data(), error));
   HUSK_TRY(frame.memory.place_on_demand(segment, error));
   HUSK_TRY(frame.io.bind_outputs(outputs, output_count, segment, error));
-  HUSK_TRY(frame.io.check_overlaps(error));
-  frame.memory.update_io_addresses();
+  frame.memory.update_output_addresses(segment);
   HUSK_TRY(frame.check_memory(segment, error));
   return frame.arguments.write_segment(segment, false, error);
 }
