@@ -18,10 +18,11 @@
  * Callbacks: Husk calls `log`, `accept`, `progress`, `cancel`, `trace`, the allocator,
  * husk_threads.parallel and the functions of ops during calls of the application. Such a callback
  * may use other sessions and create and release handles. A call on the session that calls it fails
- * with
- * HUSK_INVALID_ARGUMENT, and so does husk_program_update_constants for the program of that session;
- * releasing that session takes effect when its call has ended. A call on a session that another
- * thread is using fails in the same way.
+ * with HUSK_INVALID_ARGUMENT, and so does husk_program_update_constants for the program of that
+ * session; releasing that session takes effect when its call has ended. A call on a session that
+ * another thread is using fails in the same way. A callback must not wait for another thread that
+ * calls a session of the same program or updates its constants: that thread may wait for an update,
+ * which waits for the call that the callback is in.
  *
  * Structs that grow: a struct that later versions may extend begins with `uint32_t struct_size`.
  *
