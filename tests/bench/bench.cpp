@@ -16,6 +16,7 @@
 #include "compile.h"
 #include "empty_port.h"
 #include "families.h"
+#include "hostile.h"
 #include "measure.h"
 #include "passes/search.h"
 #include "texts.h"
@@ -208,6 +209,25 @@ void measure_open() {
   std::filesystem::remove(path);
 }
 
+// The time to verify files that were made to take long. A second is the limit for 10 MB.
+void measure_hostile() {
+  for (const HostileFile& file : hostile_files(smoke ? 100000 : 10000000)) {
+    const Artifact artifact(file.bytes);
+    uint32_t metadata;
+    std::memcpy(&metadata, file.bytes.data() + 12, sizeof(metadata));
+    husk_error error;
+    const Times times = measure(seconds(), [&] {
+      const husk_status status = husk_program_verify(artifact.data(), artifact.size, &error);
+      if (status != (file.valid ? HUSK_OK : HUSK_INVALID_FILE))
+        give_up(file.name.c_str(), error.text);
+    });
+    char size[32];
+    std::snprintf(size, sizeof size, "%.1f MB", metadata / 1e6);
+    print_row("verify " + std::string(size) + " of metadata, " + file.name, times.median / 1000,
+              times.least / 1000, "ms", 1000);
+  }
+}
+
 void measure_resize() {
   for (const Family& family : families()) {
     if (!family.program) continue;
@@ -314,6 +334,7 @@ int main(int argc, char** argv) {
   print_head();
   measure_interpreter();
   measure_open();
+  measure_hostile();
   measure_resize();
   measure_planner(false);
   return 0;
