@@ -49,6 +49,17 @@ class Call {
     args.push_back(a);
     return *this;
   }
+  // Adds a tensor whose elements all lie at one place, so that it may have any number of them.
+  Call& repeated(int32_t dtype, const std::vector<int64_t>& sizes, int64_t value = 1) {
+    tensor(dtype, {1}, value);
+    husk_op_arg& a = args.back();
+    a.rank = static_cast<int32_t>(sizes.size());
+    std::vector<int64_t> both = sizes;
+    both.resize(2 * sizes.size() + 1);
+    a.sizes = keep(both);
+    a.strides = a.sizes + sizes.size();
+    return *this;
+  }
   Call& f32(std::vector<int64_t> sizes) { return tensor(HUSK_F32, std::move(sizes), 1, 3, 7); }
   Call& i64(std::vector<int64_t> sizes, int64_t value = 0, int64_t step = 0, int64_t period = 1) {
     return tensor(HUSK_I64, std::move(sizes), value, step, period);

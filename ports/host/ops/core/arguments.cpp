@@ -288,9 +288,12 @@ husk_status op_enter(const husk_op_context* context, const husk_op_arg* args, ui
                 "an op of the host pack: the context has no husk_op.user");
   }
   const Op& op = *static_cast<const Op*>(context->user);
-  const Arguments arguments(op, context, args, count, error);
+  Cancellation cancellation(*context);
+  const Arguments arguments(op, context, cancellation, args, count, error);
   HUSK_TRY(arguments.check_count());
-  return op.run(arguments);
+  const husk_status status = op.run(arguments);
+  if (!cancellation.ended()) return status;
+  return fail(error, HUSK_CANCELLED, "%s: husk_op_context.cancel ended the call", op.name);
 }
 
 }  // namespace husk::host

@@ -5,6 +5,8 @@
 #include <husk/detail/try.h>
 #include <husk/op.h>
 
+#include "core/cancellation.h"
+
 namespace husk::host {
 
 constexpr int32_t kMaxRank = 16;  // highest rank of a tensor that any op takes
@@ -37,14 +39,19 @@ husk_status op_enter(const husk_op_context* context, const husk_op_arg* args, ui
 // the get_ functions, the caller must have checked that the arguments exist.
 class Arguments {
  public:
-  Arguments(const Op& row, const husk_op_context* op_context, const husk_op_arg* op_args,
-            uint32_t arg_count, husk_error* op_error)
+  Arguments(const Op& row, const husk_op_context* op_context, Cancellation& calls_end,
+            const husk_op_arg* op_args, uint32_t arg_count, husk_error* op_error)
       : op(row.name),
         context(op_context),
+        cancellation(calls_end),
         count(arg_count),
         error(op_error),
         values(op_args),
         contract(row.contract) {}
+  // Other arguments in the same call: tensors of a list, or arguments that the op makes for another
+  // op.
+  Arguments(const Op& row, const Arguments& call, const husk_op_arg* op_args, uint32_t arg_count)
+      : Arguments(row, call.context, call.cancellation, op_args, arg_count, call.error) {}
 
   const husk_op_arg& operator[](uint32_t index) const { return values[index]; }
   // True if the argument is left out or has kind NONE.
@@ -100,6 +107,7 @@ class Arguments {
 
   const char* const op;
   const husk_op_context* const context;
+  Cancellation& cancellation;  // of the calling thread
   const uint32_t count;
   husk_error* const error;
 

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "core/loop.h"
+
 namespace husk::host {
 namespace {
 
@@ -67,23 +69,29 @@ void sift(const Heap& heap, int64_t hole, int64_t count, const Pair& pair) {
 }
 
 // Leaves the k smallest of `count` keys in the heap's memory in ascending order. Calls key_at(i)
-// once for each i, in order.
+// once for each i, in order. If the call is to end, the heap's memory is undefined.
 template <class Key, class Heap>
-void first_k(int64_t count, const Key& key_at, const Heap& heap, int64_t k) {
-  for (int64_t i = 0; i < k; ++i) heap.set(i, {key_at(i), i});
-  for (int64_t i = k / 2; i-- > 0;) sift(heap, i, k, heap.get(i));
+void first_k(Cancellation& cancellation, int64_t count, const Key& key_at, const Heap& heap,
+             int64_t k) {
+  each_index(cancellation, k, [&](int64_t i) { heap.set(i, {key_at(i), i}); });
+  each_index(cancellation, k / 2, [&](int64_t done) {
+    const int64_t i = k / 2 - 1 - done;
+    sift(heap, i, k, heap.get(i));
+  });
   uint64_t worst = heap.get(0).key;
-  for (int64_t i = k; i < count; ++i) {
+  each_index(cancellation, count - k, [&](int64_t after) {
+    const int64_t i = k + after;
     const uint64_t key = key_at(i);
-    if (key >= worst) continue;  // of equal keys the first ones are kept
+    if (key >= worst) return;  // of equal keys the first ones are kept
     sift(heap, 0, k, {key, i});
     worst = heap.get(0).key;
-  }
-  for (int64_t end = k - 1; end > 0; --end) {
+  });
+  each_index(cancellation, k - 1, [&](int64_t done) {
+    const int64_t end = k - 1 - done;
     const Pair last = heap.get(end);
     heap.set(end, heap.get(0));
     sift(heap, 0, end, last);
-  }
+  });
 }
 
 }  // namespace

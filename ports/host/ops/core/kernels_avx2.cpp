@@ -4,6 +4,7 @@
 #include "nn/attention_kernels.h"
 
 void husk::host::product_run_avx2(const Product& product) { run_product(product); }
-void husk::host::attention_run_avx2(const Attention& attention, int64_t part) {
-  run_attention(attention, part);
+void husk::host::attention_run_avx2(const Attention& attention, int64_t part,
+                                    Cancellation& cancellation) {
+  run_attention(attention, part, cancellation);
 }

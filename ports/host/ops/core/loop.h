@@ -1,4 +1,5 @@
-// Loops over the elements of tensors of one shape with any strides.
+// Loops over the elements of tensors of one shape with any strides, and over numbers. All of them
+// end early if the call is to end (core/cancellation.h).
 #pragma once
 
 #include "core/arguments.h"
@@ -8,10 +9,12 @@ namespace husk::host {
 // A shape and the strides, in elements, of N operands of that shape.
 template <int N>
 struct Loop {
+  Cancellation* cancellation;
   int32_t rank = 0;
   int64_t sizes[kMaxRank];
   int64_t strides[N][kMaxRank];
 
+  explicit Loop(const Arguments& args) : cancellation(&args.cancellation) {}
   // Takes the shape from a checked tensor, which becomes operand `which`.
   void shape(const husk_op_arg& tensor, int which = 0) {
     rank = tensor.rank;
@@ -59,31 +62,61 @@ struct Loop {
 };
 
 // Calls f(at, count, steps) for each row along the last dimension: at[n] is the offset of the first
-// element of operand n, steps[n] the stride from one element to the next.
+// element of operand n, steps[n] the stride from one element to the next. A long row comes in
+// several pieces. Goes on until f returns false. Returns true if f never did and the call is not to
+// end.
 template <int N, class F>
-void each_row(const Loop<N>& loop, F&& f) {
+bool each_row_while(const Loop<N>& loop, F&& f) {
   int64_t at[N] = {}, steps[N] = {}, index[kMaxRank] = {};
   for (int32_t d = 0; d < loop.rank; ++d)
-    if (loop.sizes[d] == 0) return;
+    if (loop.sizes[d] == 0) return true;
   const int32_t last = loop.rank - 1;
   for (int n = 0; n < N && last >= 0; ++n) steps[n] = loop.strides[n][last];
+  const int64_t length = last < 0 ? int64_t{1} : loop.sizes[last];
+  int64_t done = 0;  // elements of the row before the piece
+  int64_t count = length < kWorkBetweenQuestions ? length : kWorkBetweenQuestions;
+  int64_t unreported = count;  // elements
+  if (loop.cancellation->ended()) return false;
   for (;;) {
-    f(at, last < 0 ? int64_t{1} : loop.sizes[last], steps);
-    int32_t d = last - 1;
-    for (; d >= 0; --d) {
-      for (int n = 0; n < N; ++n) at[n] += loop.strides[n][d];
-      if (++index[d] < loop.sizes[d]) break;
-      for (int n = 0; n < N; ++n) at[n] -= loop.strides[n][d] * loop.sizes[d];
-      index[d] = 0;
+    if (!f(at, count, steps)) return false;
+    done += count;
+    if (done < length) {
+      for (int n = 0; n < N; ++n) at[n] += steps[n] * count;
+    } else {
+      for (int n = 0; n < N; ++n) at[n] -= steps[n] * (done - count);
+      done = 0;
+      int32_t d = last - 1;
+      for (; d >= 0; --d) {
+        for (int n = 0; n < N; ++n) at[n] += loop.strides[n][d];
+        if (++index[d] < loop.sizes[d]) break;
+        for (int n = 0; n < N; ++n) at[n] -= loop.strides[n][d] * loop.sizes[d];
+        index[d] = 0;
+      }
+      if (d < 0) return unreported <= kUnreportedWork || !loop.cancellation->ends(unreported);
     }
-    if (d < 0) return;
+    const int64_t rest = length - done;
+    count = rest < kWorkBetweenQuestions ? rest : kWorkBetweenQuestions;
+    unreported += count;
+    if (unreported < kWorkBetweenQuestions) continue;
+    if (loop.cancellation->ends(unreported)) return false;
+    unreported = 0;
   }
 }
 
-// Calls f(at) for each element in order: at[n] is the offset of the element of operand n.
+// Calls f(at, count, steps) for each row. Returns false if the call is to end.
 template <int N, class F>
-void each(const Loop<N>& loop, F&& f) {
-  each_row(loop, [&](const int64_t(&row)[N], int64_t count, const int64_t(&steps)[N]) {
+bool each_row(const Loop<N>& loop, F&& f) {
+  return each_row_while(loop, [&](const int64_t(&at)[N], int64_t count, const int64_t(&steps)[N]) {
+    f(at, count, steps);
+    return true;
+  });
+}
+
+// Calls f(at) for each element in order: at[n] is the offset of the element of operand n. Returns
+// false if the call is to end.
+template <int N, class F>
+bool each(const Loop<N>& loop, F&& f) {
+  return each_row(loop, [&](const int64_t(&row)[N], int64_t count, const int64_t(&steps)[N]) {
     int64_t at[N];
     for (int n = 0; n < N; ++n) at[n] = row[n];
     for (int64_t i = 0; i < count; ++i) {
@@ -93,19 +126,44 @@ void each(const Loop<N>& loop, F&& f) {
   });
 }
 
-// Calls f(at) for each element in order until f returns false. Returns true if f never did.
+// Calls f(at) for each element in order until f returns false. Returns true if f never did and the
+// call is not to end.
 template <int N, class F>
 bool each_while(const Loop<N>& loop, F&& f) {
-  bool goes_on = true;
-  each_row(loop, [&](const int64_t(&row)[N], int64_t count, const int64_t(&steps)[N]) {
+  return each_row_while(loop, [&](const int64_t(&row)[N], int64_t count, const int64_t(&steps)[N]) {
     int64_t at[N];
     for (int n = 0; n < N; ++n) at[n] = row[n];
-    for (int64_t i = 0; i < count && goes_on; ++i) {
-      goes_on = f(at);
+    for (int64_t i = 0; i < count; ++i) {
+      if (!f(at)) return false;
       for (int n = 0; n < N; ++n) at[n] += steps[n];
     }
+    return true;
   });
-  return goes_on;
+}
+
+// Calls f(i) for i = 0 ... count - 1 until f returns false. Returns true if f never did and the
+// call is not to end.
+template <class F>
+[[gnu::always_inline]] inline bool each_index_while(Cancellation& cancellation, int64_t count,
+                                                    F&& f) {
+  // `f` is called at one place only, so that the compiler inlines it.
+  for (int64_t i = 0; i < count;) {
+    const int64_t rest = count - i,
+                  length = rest < kWorkBetweenQuestions ? rest : kWorkBetweenQuestions;
+    if (count <= kUnreportedWork ? cancellation.ended() : cancellation.ends(length)) return false;
+    for (const int64_t end = i + length; i < end; ++i)
+      if (!f(i)) return false;
+  }
+  return true;
+}
+
+// Calls f(i) for i = 0 ... count - 1. Returns false if the call is to end.
+template <class F>
+[[gnu::always_inline]] inline bool each_index(Cancellation& cancellation, int64_t count, F&& f) {
+  return each_index_while(cancellation, count, [&](int64_t i) {
+    f(i);
+    return true;
+  });
 }
 
 // Writes the strides with which a tensor broadcasts to `sizes`: 0 along a broadcast dimension.

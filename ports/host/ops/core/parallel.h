@@ -6,32 +6,53 @@
 
 #include <husk/op.h>
 
+#include "core/arguments.h"
+#include "core/cancellation.h"
+
 namespace husk::host {
 
-// Calls run(first, step), which computes the parts `first`, `first` + `step`, ... All calls
-// together compute each part once, in any order: a thread that is ready takes the next part. There
-// is only one call, on the calling thread, if there are no threads or if `work`, a number of
-// multiplications, is too small to pay for them.
+// The parts that a thread computes: it takes the next one when it is ready.
+struct Parts {
+  // Hears of the work of each part. A part that may take long reports what it does here, too.
+  Cancellation& cancellation;
+  std::atomic<int64_t>& next_part;  // of all threads
+  int64_t count, work_per_part;
+
+  // Writes the number of the next part. Returns false if there is none, or if the call is to end.
+  bool next(int64_t& part) {
+    if (cancellation.ends(work_per_part)) return false;
+    part = next_part.fetch_add(1, std::memory_order_relaxed);
+    return part < count;
+  }
+};
+
+// Calls run(parts) on each thread that takes part. All calls together compute each part once, in
+// any order. There is only one call, on the calling thread, if there are no threads or if `work`, a
+// number of multiplications, is too small to pay for them.
 template <class Run>
-void run_in_parts(const husk_threads* threads, int64_t parts, double work, const Run& run) {
+void run_in_parts(const Arguments& args, int64_t count, double work, const Run& run) {
   // One core does so much in 5 microseconds. A region of two threads that are awake costs about 1.
   constexpr double kMinWork = 1 << 18;
   struct Task {
     const Run& run;
-    int64_t parts;
-    std::atomic<int64_t> next{0};
+    Parts parts;
   };
+  const husk_threads* threads = args.context->threads;
   const int64_t max_bodies = threads ? static_cast<int64_t>(threads->count) : 1,
-                bodies = parts < max_bodies ? parts : max_bodies;
-  if (bodies < 2 || work < kMinWork) return run(int64_t{0}, int64_t{1});
-  Task task{run, parts};
+                bodies = count < max_bodies ? count : max_bodies;
+  std::atomic<int64_t> next_part{0};
+  Task task{run, {args.cancellation, next_part, count, work_of(work / static_cast<double>(count))}};
+  if (bodies < 2 || work < kMinWork) return run(task.parts);
   threads->parallel(
       threads->user, static_cast<uint32_t>(bodies),
-      [](void* argument, uint32_t) {
-        Task& shared = *static_cast<Task*>(argument);
-        for (int64_t part;
-             (part = shared.next.fetch_add(1, std::memory_order_relaxed)) < shared.parts;)
-          shared.run(part, shared.parts);
+      [](void* argument, uint32_t index) {
+        const Task& shared = *static_cast<const Task*>(argument);
+        const Parts& all = shared.parts;
+        // Body 0 runs on the calling thread, the only one that asks the application.
+        Cancellation follows_caller(&all.cancellation);
+        Parts own{index == 0 ? all.cancellation : follows_caller, all.next_part, all.count,
+                  all.work_per_part};
+        shared.run(own);
       },
       &task);
 }

@@ -55,7 +55,7 @@ husk_status map(const Arguments& args, uint32_t out_at, UnaryFunction f) {
   WriteRow write = nullptr;
   if (!row_reader(self.dtype, read)) return args.unsupported_dtype(0);
   if (!row_writer(out.dtype, write)) return args.unsupported_dtype(out_at);
-  Loop<2> loop;
+  Loop<2> loop(args);
   loop.shape(out);
   loop.add(1, self);
   loop.merge();
@@ -108,7 +108,7 @@ husk_status map_pair(const Arguments& args, uint32_t first, uint32_t second, uin
   HUSK_TRY(b.read_argument(args, second, out));
   WriteRow write = nullptr;
   if (!row_writer(out.dtype, write)) return args.unsupported_dtype(out_at);
-  Loop<3> loop;
+  Loop<3> loop(args);
   loop.shape(out);
   for (int32_t d = 0; d < out.rank; ++d) {
     loop.strides[1][d] = a.strides[d];

@@ -16,7 +16,7 @@ husk_status fake_quantize(const Arguments& args) {
   HUSK_TRY(args.get_int(2, zero));
   HUSK_TRY(args.get_int(3, quant_min));
   HUSK_TRY(args.get_int(4, quant_max));
-  Loop<3> loop;
+  Loop<3> loop(args);
   loop.shape(args[0]);
   loop.add(1, args[5]);
   loop.add(2, args[6]);

@@ -9,7 +9,7 @@ husk_status gcd(const Arguments& args) {
   for (uint32_t i = 0; i < 3; ++i) HUSK_TRY(args.check_tensor(i));
   HUSK_TRY(args.check_same_dtype(1, 0));
   HUSK_TRY(args.check_same_dtype(2, 0));
-  Loop<3> loop;
+  Loop<3> loop(args);
   loop.shape(args[2]);
   for (uint32_t i = 0; i < 2; ++i) {
     if (!broadcast(args[i], args[2].sizes, args[2].rank, loop.strides[1 + i])) {

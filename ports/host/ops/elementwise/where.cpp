@@ -12,7 +12,7 @@ husk_status where(const Arguments& args) {
   // Elements of `other` are copied first. Elements of `self` then replace those whose condition is
   // true.
   HUSK_TRY(copy_elements(args, 3, 2));
-  Loop<3> loop;
+  Loop<3> loop(args);
   loop.shape(out);
   if (!broadcast(args[0], out.sizes, out.rank, loop.strides[1]) ||
       !broadcast(args[1], out.sizes, out.rank, loop.strides[2])) {

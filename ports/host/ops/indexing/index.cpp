@@ -27,19 +27,21 @@ struct Index {
     for (int32_t d = 0; d < dims; ++d) offset += at[d] * tensor->strides[d];
     return data_of<uint8_t>(*tensor)[offset] != 0;
   }
-  // Moves to true element `wanted`, which must exist.
-  void seek(int64_t wanted) {
+  // Moves to true element `wanted`, which must exist. Returns false if the call is to end.
+  bool seek(Cancellation& cancellation, int64_t wanted) {
     if (number < 0 || number > wanted) {
       for (int32_t d = 0; d < dims; ++d) at[d] = 0;
       number = test() ? 0 : -1;
     }
     while (number < wanted) {
+      if (cancellation.ends(1)) return false;
       for (int32_t d = dims - 1; d >= 0; --d) {
         if (++at[d] < tensor->sizes[d]) break;
         at[d] = 0;
       }
       if (test()) ++number;
     }
+    return true;
   }
 };
 
@@ -55,8 +57,8 @@ struct Selection {
   int32_t kept_before = 0;  // number of kept dimensions before the broadcast shape in the result
 };
 
-int64_t count_true(const husk_op_arg& mask) {
-  Loop<1> loop;
+int64_t count_true(const Arguments& args, const husk_op_arg& mask) {
+  Loop<1> loop(args);
   loop.shape(mask);
   loop.merge();
   int64_t count = 0;
@@ -85,7 +87,7 @@ husk_status read_list(const Arguments& args, uint32_t list_at, const husk_op_arg
     if (s.count == kMaxRank)
       return args.argument_error(list_at, HUSK_UNSUPPORTED, "has too many tensors");
     const Op element{args.op, nullptr, "index"};
-    HUSK_TRY(Arguments(element, args.context, &tensor, 1, args.error).check_tensor(0));
+    HUSK_TRY(Arguments(element, args, &tensor, 1).check_tensor(0));
     Index& index = s.indices[s.count++];
     index.tensor = &tensor;
     index.mask = tensor.dtype == HUSK_BOOL || tensor.dtype == HUSK_U8;
@@ -108,7 +110,7 @@ husk_status read_list(const Arguments& args, uint32_t list_at, const husk_op_arg
                   static_cast<long long>(tensor.sizes[d]), d,
                   static_cast<long long>(self.sizes[dim + d]), dim + d);
     }
-    if (index.mask) index.true_count = count_true(tensor);
+    if (index.mask) index.true_count = count_true(args, tensor);
     if (!started) s.kept_before = s.kept_count;
     split |= gap;
     started = true;
@@ -170,7 +172,8 @@ husk_status find_offset(const Arguments& args, const husk_op_arg& self, Selectio
   for (int32_t i = 0; i < s.count; ++i) {
     Index& index = s.indices[i];
     if (index.mask) {
-      index.seek(index.true_count == 1 ? 0 : at[s.rank - 1]);
+      if (!index.seek(args.cancellation, index.true_count == 1 ? 0 : at[s.rank - 1]))
+        return HUSK_CANCELLED;
       for (int32_t d = 0; d < index.dims; ++d) offset += index.at[d] * self.strides[index.dim + d];
       continue;
     }
@@ -201,6 +204,7 @@ husk_status each_position(const Arguments& args, const husk_op_arg& self, Select
   int64_t at[kMaxRank] = {}, other = 0;
   for (;;) {
     int64_t offset = 0;
+    if (args.cancellation.ends(1)) return HUSK_CANCELLED;
     HUSK_TRY(find_offset(args, self, s, at, offset));
     run(offset, other);
     int32_t i = 0;
@@ -216,8 +220,9 @@ husk_status each_position(const Arguments& args, const husk_op_arg& self, Select
 }
 
 // A loop over the kept dimensions. Operands: self, other.
-Loop<2> kept_loop(const husk_op_arg& self, const Selection& s, const int64_t* strides) {
-  Loop<2> loop;
+Loop<2> kept_loop(const Arguments& args, const husk_op_arg& self, const Selection& s,
+                  const int64_t* strides) {
+  Loop<2> loop(args);
   loop.rank = s.kept_count;
   for (int32_t k = 0; k < s.kept_count; ++k) {
     loop.sizes[k] = self.sizes[s.kept[k]];
@@ -261,7 +266,7 @@ husk_status put(const Arguments& args, uint32_t self_at) {
   if (!may_visit(sizes, rank, self, values)) {
     return args.argument_error(1, HUSK_UNSUPPORTED, "selects more than 2^36 elements");
   }
-  const Loop<2> loop = kept_loop(self, s, strides);
+  const Loop<2> loop = kept_loop(args, self, s, strides);
   if (!accumulate) {
     husk_status status = HUSK_OK;
     visit_bytes(dtype_bytes(self.dtype), [&](auto tag) {
@@ -299,7 +304,7 @@ husk_status index(const Arguments& args) {
   HUSK_TRY(args.check_tensor(2, rank, rank));
   for (int32_t d = 0; d < rank; ++d)
     HUSK_TRY(args.check_size(2, d, sizes[d], "what the indices pick"));
-  const Loop<2> loop = kept_loop(self, s, out.strides);
+  const Loop<2> loop = kept_loop(args, self, s, out.strides);
   husk_status status = HUSK_OK;
   visit_bytes(dtype_bytes(self.dtype), [&](auto tag) {
     using T = typename decltype(tag)::type;

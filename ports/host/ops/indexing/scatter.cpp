@@ -96,53 +96,55 @@ template <class T>
 void scatter_row(const Scatter& s, const int64_t (&at)[3]) {
   T* self = writable<T>(s.self) + at[0];
   if (!s.include_self) {
-    for (int64_t i = 0; i < s.count; ++i) {
+    each_index(s.args.cancellation, s.count, [&](int64_t i) {
       const int64_t to = get_index(s.index.dtype, s.index.data, at[1] + i * s.index_stride);
       set(self + to * s.stride, neutral<Value<T>>(s.reduce));
-    }
+    });
   }
-  for (int64_t i = 0; i < s.count; ++i) {
+  each_index(s.args.cancellation, s.count, [&](int64_t i) {
     const int64_t to = get_index(s.index.dtype, s.index.data, at[1] + i * s.index_stride);
     T* element = self + to * s.stride;
     set(element, combine(s.reduce, get(element), source_value<T>(s, at[2], i)));
-  }
+  });
 }
 
 constexpr int64_t kWindow = 4096;  // elements of a row that are reduced at once
 
 // Reduces the part of a row that begins at `first`, through sums and counts on the stack, so that
-// f16 and bf16 round once.
+// f16 and bf16 round once. Returns false if the call is to end.
 template <class T>
-void scatter_window(const Scatter& s, const int64_t (&at)[3], int64_t first) {
+bool scatter_window(const Scatter& s, const int64_t (&at)[3], int64_t first) {
   using V = Value<T>;
   V sums[kWindow];
   int64_t hits[kWindow] = {};
   T* self = writable<T>(s.self) + at[0] + first * s.stride;
   const int64_t length = s.length - first < kWindow ? s.length - first : kWindow;
+  if (s.args.cancellation.ends(length)) return false;
   for (int64_t i = 0; i < length; ++i)
     sums[i] = s.include_self ? get(self + i * s.stride) : neutral<V>(s.reduce);
-  for (int64_t i = 0; i < s.count; ++i) {
+  const bool summed = each_index(s.args.cancellation, s.count, [&](int64_t i) {
     const int64_t to = get_index(s.index.dtype, s.index.data, at[1] + i * s.index_stride) - first;
-    if (to < 0 || to >= length) continue;
+    if (to < 0 || to >= length) return;
     sums[to] = combine(s.reduce, sums[to], source_value<T>(s, at[2], i));
     ++hits[to];
-  }
+  });
+  if (!summed) return false;
   for (int64_t i = 0; i < length; ++i) {
     if (hits[i] == 0) continue;
     if (s.reduce == Reduce::Mean) sums[i] = divide(sums[i], hits[i] + (s.include_self ? 1 : 0));
     set(self + i * s.stride, sums[i]);
   }
+  return true;
 }
 
 // All indices exist along dim.
 husk_status check_indices(const Scatter& s, int32_t dim) {
   int64_t index = 0;
   const bool in_range = each_while(s.rows, [&](const int64_t(&at)[3]) {
-    for (int64_t i = 0; i < s.count; ++i) {
+    return each_index_while(s.args.cancellation, s.count, [&](int64_t i) {
       index = get_index(s.index.dtype, s.index.data, at[1] + i * s.index_stride);
-      if (index < 0 || index >= s.length) return false;
-    }
-    return true;
+      return index >= 0 && index < s.length;
+    });
   });
   return in_range ? husk_status{HUSK_OK} : s.args.index_out_of_range(index, dim, s.length);
 }
@@ -189,7 +191,8 @@ husk_status run(const Arguments& args, uint32_t self_at, uint32_t source_at, Red
                 bool include_self) {
   HUSK_TRY(args.check_tensor(self_at));
   HUSK_TRY(args.check_tensor(2));
-  Scatter s{args, args[self_at], args[2], nullptr, {}, reduce, include_self, 0, 0, {}, 0, 0, 0};
+  Scatter s{args, args[self_at], args[2], nullptr, {}, reduce, include_self, 0,
+            0,    Loop<3>(args), 0,       0,       0};
   int32_t dim = 0;
   HUSK_TRY(args.get_dim(1, s.self.rank, dim));
   HUSK_TRY(args.check_index_dtype(2));
@@ -207,7 +210,8 @@ husk_status run(const Arguments& args, uint32_t self_at, uint32_t source_at, Red
     using T = typename decltype(tag)::type;
     each(s.rows, [&](const int64_t(&at)[3]) {
       if (!windows) return scatter_row<T>(s, at);
-      for (int64_t first = 0; first < s.length; first += kWindow) scatter_window<T>(s, at, first);
+      for (int64_t first = 0; first < s.length; first += kWindow)
+        if (!scatter_window<T>(s, at, first)) return;
     });
   });
 }
@@ -280,16 +284,16 @@ husk_status gather(const Arguments& args) {
   int32_t dim = 0;
   HUSK_TRY(args.get_dim(1, self.rank, dim));
   HUSK_TRY(args.check_index_dtype(2));
-  Scatter s{args, self, index, &out, {}, Reduce::Assign, true, 0, 0, {}, 0, 0, 0};
+  Scatter s{args, self, index, &out, {}, Reduce::Assign, true, 0, 0, Loop<3>(args), 0, 0, 0};
   HUSK_TRY(rows_of(s, 2, dim));
   HUSK_TRY(check_indices(s, dim));
   visit_bytes(dtype_bytes(self.dtype), [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(s.rows, [&](const int64_t(&at)[3]) {
-      for (int64_t i = 0; i < s.count; ++i) {
+      each_index(args.cancellation, s.count, [&](int64_t i) {
         const int64_t from = get_index(index.dtype, index.data, at[1] + i * s.index_stride);
         writable<T>(out)[at[2] + i * s.source_stride] = data_of<T>(self)[at[0] + from * s.stride];
-      }
+      });
     });
   });
   return HUSK_OK;

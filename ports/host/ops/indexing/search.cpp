@@ -58,7 +58,7 @@ husk_status check_sorter(const Arguments& args, const Search& s, const husk_op_a
   sorter = &args[s.sorter];
   const husk_op_arg& sorted = args[s.sorted];
   const int64_t length = sorted.rank > 0 ? sorted.sizes[sorted.rank - 1] : 1;
-  Loop<1> loop;
+  Loop<1> loop(args);
   loop.shape(*sorter);
   int64_t index = 0;
   const bool in_range = each_while(loop, [&](const int64_t(&at)[1]) {
@@ -90,12 +90,12 @@ void search_rows(const husk_op_arg& sorted, const husk_op_arg* sorter, const hus
                         sorted.sizes[sorted_dim],
                         sorter ? data_of<int64_t>(*sorter) + at[1] : nullptr,
                         sorter ? sorter->strides[sorted_dim] : 0};
-    for (int64_t i = 0; i < count; ++i) {
+    each_index(*rows.cancellation, count, [&](int64_t i) {
       const int64_t from = at[2] + (last < 0 ? 0 : i * values.strides[last]);
       const int64_t position = read ? row.find(read(values.data, from), right)
                                     : row.find(get(data_of<T>(values) + from), right);
       set_index(out, at[3] + (last < 0 ? 0 : i * out.strides[last]), position);
-    }
+    });
   });
 }
 
@@ -130,7 +130,7 @@ husk_status search(const Arguments& args, const Search& s) {
     return args.argument_error(s.sorted, HUSK_INVALID_ARGUMENT,
                                "has another rank than the values, and more than one dimension");
   }
-  Loop<4> rows;
+  Loop<4> rows(args);
   rows.shape(values, 2);
   rows.add(3, out);
   for (int32_t d = 0; d < values.rank; ++d) {
@@ -162,7 +162,7 @@ struct Range {
 // range is widened.
 husk_status range_of(const Arguments& args, double low, double high, Range& out) {
   const husk_op_arg& self = args[0];
-  Loop<1> loop;
+  Loop<1> loop(args);
   loop.shape(self);
   out = {low, high};
   if (low == high && numel(self) > 0) {
@@ -187,18 +187,20 @@ husk_status range_of(const Arguments& args, double low, double high, Range& out)
   return HUSK_OK;
 }
 
-// Adds the weight of each element, 1 without weights, to its bin.
-void count_bins(const husk_op_arg& self, const husk_op_arg* weights, const husk_op_arg& out,
+// Adds the weight of each element of argument 0, 1 without weights, to its bin.
+void count_bins(const Arguments& args, const husk_op_arg* weights, const husk_op_arg& out,
                 const Range& range) {
+  const husk_op_arg& self = args[0];
   const int64_t bins = out.sizes[0];
-  Loop<2> loop;
+  Loop<2> loop(args);
   loop.shape(self);
   loop.add(1, weights ? *weights : self);
   visit<Reals>(self.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = std::conditional_t<std::is_same_v<Value<T>, double>, double, float>;
     const C low = static_cast<C>(range.low), span = static_cast<C>(range.high) - low;
-    for (int64_t i = 0; i < bins; ++i) set(writable<T>(out) + i * out.strides[0], Value<T>(0));
+    each_index(args.cancellation, bins,
+               [&](int64_t i) { set(writable<T>(out) + i * out.strides[0], Value<T>(0)); });
     each(loop, [&](const int64_t(&at)[2]) {
       const C value = static_cast<C>(get(data_of<T>(self) + at[0]));
       if (!(value >= low && value <= static_cast<C>(range.high))) return;
@@ -225,14 +227,15 @@ husk_status count_bins_needed(const Arguments& args, int64_t& bins) {
   if (minlength < 0) return args.argument_error(2, HUSK_INVALID_ARGUMENT, "is negative");
   if (!visit<Ints>(self.dtype, [](auto) {})) return args.unsupported_dtype(0);
   bins = minlength;
-  for (int64_t i = 0; i < self.sizes[0]; ++i) {
-    const int64_t value = get_index(self.dtype, self.data, i * self.strides[0]);
-    if (value < 0 || (value >= bins && !checked_add(value, 1, bins))) {
-      return fail(args.error, HUSK_INVALID_INPUT, "%s: element %lld is %lld", args.op,
-                  static_cast<long long>(i), static_cast<long long>(value));
-    }
-  }
-  return HUSK_OK;
+  int64_t value = 0, wrong = 0;
+  const bool all_fit = each_index_while(args.cancellation, self.sizes[0], [&](int64_t i) {
+    value = get_index(self.dtype, self.data, i * self.strides[0]);
+    wrong = i;
+    return value >= 0 && (value < bins || checked_add(value, 1, bins));
+  });
+  if (all_fit) return HUSK_OK;
+  return fail(args.error, HUSK_INVALID_INPUT, "%s: element %lld is %lld", args.op,
+              static_cast<long long>(wrong), static_cast<long long>(value));
 }
 
 // Reads whether equal elements come before the value: from `right`, or from `side`, if the op has
@@ -278,7 +281,7 @@ husk_status histc(const Arguments& args) {
   if (!visit<Reals>(args[0].dtype, [](auto) {})) return args.unsupported_dtype(0);
   Range range;
   HUSK_TRY(range_of(args, low, high, range));
-  count_bins(args[0], nullptr, args[4], range);
+  count_bins(args, nullptr, args[4], range);
   return HUSK_OK;
 }
 
@@ -299,21 +302,25 @@ husk_status bincount(const Arguments& args) {
   }
   if (out.dtype != (!weighted ? HUSK_I64 : args[1].dtype == HUSK_F32 ? HUSK_F32 : HUSK_F64))
     return args.unsupported_dtype(3);
-  Value<double> weight = 1;
   return visit_argument<Floats | Ints>(args, 3, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for (int64_t i = 0; i < bins; ++i) writable<T>(out)[i * out.strides[0]] = 0;
-    for (int64_t i = 0; i < self.sizes[0]; ++i) {
-      if (weighted) {
-        visit<AnyReal>(args[1].dtype, [&](auto other) {
-          weight = static_cast<double>(
-              get(data_of<typename decltype(other)::type>(args[1]) + i * args[1].strides[0]));
-        });
-      }
-      T& bin_value = writable<T>(
+    const auto bin = [&](int64_t i) -> T& {
+      return writable<T>(
           out)[get_index(self.dtype, self.data, i * self.strides[0]) * out.strides[0]];
-      bin_value = static_cast<T>(bin_value + static_cast<T>(weight));
+    };
+    each_index(args.cancellation, bins,
+               [&](int64_t i) { writable<T>(out)[i * out.strides[0]] = 0; });
+    if (!weighted) {
+      each_index(args.cancellation, self.sizes[0], [&](int64_t i) { bin(i) += 1; });
+      return;
     }
+    visit<AnyReal>(args[1].dtype, [&](auto other) {
+      const auto* weights = data_of<typename decltype(other)::type>(args[1]);
+      each_index(args.cancellation, self.sizes[0], [&](int64_t i) {
+        const auto weight = static_cast<double>(get(weights + i * args[1].strides[0]));
+        bin(i) = static_cast<T>(bin(i) + static_cast<T>(weight));
+      });
+    });
   });
 }
 

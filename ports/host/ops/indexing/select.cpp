@@ -16,8 +16,8 @@ namespace {
 // Calls f(whether the element is not 0) for each element in order. Returns false if the dtype is
 // not supported.
 template <class F>
-bool each_truth(const husk_op_arg& tensor, F f) {
-  Loop<1> loop;
+bool each_truth(const Arguments& args, const husk_op_arg& tensor, F f) {
+  Loop<1> loop(args);
   loop.shape(tensor);
   return visit<Everything>(tensor.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -27,14 +27,16 @@ bool each_truth(const husk_op_arg& tensor, F f) {
 
 husk_status count_true(const Arguments& args, uint32_t at, int64_t& count) {
   count = 0;
-  return each_truth(args[at], [&](bool truth) { count += truth; }) ? husk_status{HUSK_OK}
-                                                                   : args.unsupported_dtype(at);
+  return each_truth(args, args[at], [&](bool truth) { count += truth; })
+             ? husk_status{HUSK_OK}
+             : args.unsupported_dtype(at);
 }
 
-// Writes the indices of the first `max_count` elements that are not 0.
-void write_indices(const husk_op_arg& self, const husk_op_arg& out, int64_t max_count) {
+// Writes the indices of the first `max_count` elements of argument 0 that are not 0.
+void write_indices(const Arguments& args, const husk_op_arg& out, int64_t max_count) {
+  const husk_op_arg& self = args[0];
   int64_t at[kMaxRank] = {}, row = 0;
-  each_truth(self, [&](bool truth) {
+  each_truth(args, self, [&](bool truth) {
     if (truth && row < max_count) {
       int64_t* to = writable<int64_t>(out) + row++ * out.strides[0];
       for (int32_t d = 0; d < self.rank; ++d) to[d * out.strides[1]] = at[d];
@@ -91,14 +93,15 @@ husk_status repeats_sum(const Arguments& args, int64_t& sum) {
   const husk_op_arg& repeats = args[0];
   HUSK_TRY(args.check_index_dtype(0));
   sum = 0;
-  for (int64_t i = 0; i < repeats.sizes[0]; ++i) {
-    const int64_t value = get_index(repeats.dtype, repeats.data, i * repeats.strides[0]);
-    if (value < 0 || !checked_add(sum, value, sum)) {
-      return fail(args.error, HUSK_INVALID_INPUT, "%s: repeat %lld is %lld", args.op,
-                  static_cast<long long>(i), static_cast<long long>(value));
-    }
-  }
-  return HUSK_OK;
+  int64_t value = 0, wrong = 0;
+  const bool all_fit = each_index_while(args.cancellation, repeats.sizes[0], [&](int64_t i) {
+    value = get_index(repeats.dtype, repeats.data, i * repeats.strides[0]);
+    wrong = i;
+    return value >= 0 && checked_add(sum, value, sum);
+  });
+  if (all_fit) return HUSK_OK;
+  return fail(args.error, HUSK_INVALID_INPUT, "%s: repeat %lld is %lld", args.op,
+              static_cast<long long>(wrong), static_cast<long long>(value));
 }
 
 }  // namespace
@@ -108,7 +111,7 @@ husk_status nonzero(const Arguments& args) {
   int64_t count = 0;
   HUSK_TRY(count_true(args, 0, count));
   if (count != args[1].sizes[0]) return args.wrong_result_size(args[1].sizes[0], count);
-  write_indices(args[0], args[1], count);
+  write_indices(args, args[1], count);
   return HUSK_OK;
 }
 
@@ -126,16 +129,17 @@ husk_status nonzero_static(const Arguments& args) {
   HUSK_TRY(args.check_size(3, 0, size, "size"));
   HUSK_TRY(count_true(args, 0, count));
   const husk_op_arg& out = args[3];
-  write_indices(args[0], out, size);
+  write_indices(args, out, size);
   if (args[0].rank == 0) return HUSK_OK;  // the output has no columns
-  for (int64_t i = count; i < size; ++i)
+  each_index(args.cancellation, size - count, [&](int64_t i) {
     for (int32_t d = 0; d < args[0].rank; ++d)
-      writable<int64_t>(out)[i * out.strides[0] + d * out.strides[1]] = fill;
+      writable<int64_t>(out)[(count + i) * out.strides[0] + d * out.strides[1]] = fill;
+  });
   return HUSK_OK;
 }
 
 husk_status masked_select(const Arguments& args) {
-  Loop<2> loop;
+  Loop<2> loop(args);
   HUSK_TRY(masked_loop(args, loop));
   HUSK_TRY(args.check_tensor(2, 1, 1));
   HUSK_TRY(args.check_same_dtype(2, 0));
@@ -155,7 +159,7 @@ husk_status masked_select(const Arguments& args) {
 }
 
 husk_status masked_select_sizes(const Arguments& args) {
-  Loop<2> loop;
+  Loop<2> loop(args);
   HUSK_TRY(masked_loop(args, loop));
   HUSK_TRY(args.check_result(2));
   *static_cast<int64_t*>(args[2].data) = masked_count(args[1], loop);
@@ -170,7 +174,7 @@ husk_status masked_scatter(const Arguments& args) {
   HUSK_TRY(args.check_tensor(1));
   const husk_op_arg &mask = args[1], &source = args[2], &out = args[3];
   HUSK_TRY(args.check_mask_dtype(1));
-  Loop<2> loop;
+  Loop<2> loop(args);
   loop.shape(out);
   if (!broadcast(mask, out.sizes, out.rank, loop.strides[1]))
     return args.argument_error(1, HUSK_INVALID_ARGUMENT,
@@ -206,15 +210,13 @@ husk_status repeat_interleave(const Arguments& args) {
   const husk_op_arg &repeats = args[0], &out = args[2];
   if (sum != out.sizes[0]) return args.wrong_result_size(out.sizes[0], sum);
   int64_t to = 0;
-  for (int64_t i = 0; i < repeats.sizes[0]; ++i) {
-    for (int64_t n = get_index(repeats.dtype, repeats.data, i * repeats.strides[0]); n > 0;
-         --n, to += out.strides[0]) {
-      if (out.dtype == HUSK_I64)
-        writable<int64_t>(out)[to] = i;
-      else
-        writable<int32_t>(out)[to] = static_cast<int32_t>(i);
-    }
-  }
+  each_index_while(args.cancellation, repeats.sizes[0], [&](int64_t i) {
+    const int64_t times = get_index(repeats.dtype, repeats.data, i * repeats.strides[0]);
+    return each_index(args.cancellation, times, [&](int64_t) {
+      set_index(out, to, i);
+      to += out.strides[0];
+    });
+  });
   return HUSK_OK;
 }
 

@@ -13,9 +13,10 @@ namespace {
 
 // The p-norm of the difference of two rows.
 template <class T>
-double distance(const T* a, int64_t a_step, const T* b, int64_t b_step, int64_t count, double p) {
+double distance(Cancellation& cancellation, const T* a, int64_t a_step, const T* b, int64_t b_step,
+                int64_t count, double p) {
   double total = 0;
-  for (int64_t i = 0; i < count; ++i) {
+  each_index(cancellation, count, [&](int64_t i) {
     const double d = std::fabs(static_cast<double>(get(a + i * a_step)) -
                                static_cast<double>(get(b + i * b_step)));
     if (p == 0)
@@ -28,7 +29,7 @@ double distance(const T* a, int64_t a_step, const T* b, int64_t b_step, int64_t 
       total = is_nan(d) || d > total ? d : total;
     else
       total += std::pow(d, p);
-  }
+  });
   return p == 0 || p == 1 || std::isinf(p) ? total
          : p == 2                          ? std::sqrt(total)
                                            : std::pow(total, 1 / p);
@@ -55,7 +56,7 @@ husk_status cdist(const Arguments& args) {
   HUSK_TRY(args.check_size(1, b.rank - 1, a.sizes[a.rank - 1], "the columns of x1"));
   HUSK_TRY(args.check_size(4, out.rank - 2, a.sizes[a.rank - 2], "the rows of x1"));
   HUSK_TRY(args.check_size(4, out.rank - 1, b.sizes[b.rank - 2], "the rows of x2"));
-  Loop<3> batches;  // operands: out, x1, x2
+  Loop<3> batches(args);  // operands: out, x1, x2
   batches.shape(out);
   batches.rank = out.rank - 2;
   husk_op_arg left = a, right = b;
@@ -70,17 +71,17 @@ husk_status cdist(const Arguments& args) {
   return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(batches, [&](const int64_t(&at)[3]) {
-      for (int64_t i = 0; i < a.sizes[a.rank - 2]; ++i) {
-        for (int64_t j = 0; j < b.sizes[b.rank - 2]; ++j) {
-          const double d = distance(data_of<T>(a) + at[1] + i * a.strides[a.rank - 2],
-                                    a.strides[a.rank - 1],
-                                    data_of<T>(b) + at[2] + j * b.strides[b.rank - 2],
-                                    b.strides[b.rank - 1], a.sizes[a.rank - 1], p);
+      each_index_while(args.cancellation, a.sizes[a.rank - 2], [&](int64_t i) {
+        return each_index(args.cancellation, b.sizes[b.rank - 2], [&](int64_t j) {
+          const double d = distance(
+              args.cancellation, data_of<T>(a) + at[1] + i * a.strides[a.rank - 2],
+              a.strides[a.rank - 1], data_of<T>(b) + at[2] + j * b.strides[b.rank - 2],
+              b.strides[b.rank - 1], a.sizes[a.rank - 1], p);
           set(writable<T>(out) + at[0] + i * out.strides[out.rank - 2] +
                   j * out.strides[out.rank - 1],
               static_cast<Value<T>>(d));
-        }
-      }
+        });
+      });
     });
   });
 }
@@ -101,13 +102,15 @@ husk_status pdist(const Arguments& args) {
   return visit_argument<Floats>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
     int64_t to = 0;
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = i + 1; j < rows; ++j, to += args[2].strides[0]) {
+    each_index_while(args.cancellation, rows, [&](int64_t i) {
+      return each_index(args.cancellation, rows - i - 1, [&](int64_t after) {
         writable<T>(args[2])[to] = static_cast<T>(
-            distance(data_of<T>(self) + i * self.strides[0], self.strides[1],
-                     data_of<T>(self) + j * self.strides[0], self.strides[1], self.sizes[1], p));
-      }
-    }
+            distance(args.cancellation, data_of<T>(self) + i * self.strides[0], self.strides[1],
+                     data_of<T>(self) + (i + 1 + after) * self.strides[0], self.strides[1],
+                     self.sizes[1], p));
+        to += args[2].strides[0];
+      });
+    });
   });
 }
 

@@ -17,17 +17,19 @@ namespace {
 // A matrix of a batch, with the strides of its rows and columns.
 template <class T>
 struct Matrix {
+  Cancellation& cancellation;
   T* data;
   int64_t rows, columns, row, column;
   T& operator()(int64_t i, int64_t j) const { return data[i * row + j * column]; }
-  Matrix transposed() const { return {data, columns, rows, column, row}; }
+  Matrix transposed() const { return {cancellation, data, columns, rows, column, row}; }
 };
 
 template <class T>
-Matrix<T> matrix_at(const husk_op_arg& tensor, int64_t offset) {
+Matrix<T> matrix_at(const Arguments& args, uint32_t at, int64_t offset) {
+  const husk_op_arg& tensor = args[at];
   const int32_t r = tensor.rank - 2;
-  return {writable<T>(tensor) + offset, tensor.sizes[r], tensor.sizes[r + 1], tensor.strides[r],
-          tensor.strides[r + 1]};
+  return {args.cancellation, writable<T>(tensor) + offset, tensor.sizes[r], tensor.sizes[r + 1],
+          tensor.strides[r], tensor.strides[r + 1]};
 }
 
 // The tensor has the batch dimensions of argument `like` (all but the last two) and `element_rank`
@@ -72,7 +74,7 @@ husk_status check_square(const Arguments& args, uint32_t at) {
 // A loop over the batch dimensions of argument `like`, for N tensors of that batch shape.
 template <int N>
 Loop<N> batch_loop(const Arguments& args, uint32_t like, const uint32_t (&operands)[N]) {
-  Loop<N> loop;
+  Loop<N> loop(args);
   loop.rank = args[like].rank - 2;
   for (int32_t d = 0; d < loop.rank; ++d) loop.sizes[d] = args[like].sizes[d];
   for (int n = 0; n < N; ++n) {
@@ -84,49 +86,68 @@ Loop<N> batch_loop(const Arguments& args, uint32_t like, const uint32_t (&operan
 
 template <class T>
 void swap_rows(const Matrix<T>& m, int64_t a, int64_t b) {
-  for (int64_t j = 0; a != b && j < m.columns; ++j) {
+  if (a == b) return;
+  each_index(m.cancellation, m.columns, [&](int64_t j) {
     const T swapped = m(a, j);
     m(a, j) = m(b, j);
     m(b, j) = swapped;
-  }
+  });
+}
+
+// The number of the row from k on whose element in column k has the largest absolute value.
+template <class T>
+int64_t largest_below(const Matrix<T>& m, int64_t k) {
+  int64_t best = k;
+  each_index(m.cancellation, m.rows - k - 1, [&](int64_t below) {
+    if (std::fabs(m(k + 1 + below, k)) > std::fabs(m(best, k))) best = k + 1 + below;
+  });
+  return best;
+}
+
+// Subtracts `factor` times row k of `from` from row i of `to`, from column `first` on. Returns
+// false if the call is to end.
+template <class T>
+bool subtract_row(const Matrix<T>& to, int64_t i, const Matrix<T>& from, int64_t k, T factor,
+                  int64_t first) {
+  return each_index(to.cancellation, to.columns - first,
+                    [&](int64_t j) { to(i, first + j) -= factor * from(k, first + j); });
 }
 
 // Replaces m by its LU factors. Pivots are row numbers counted from 1, as in LAPACK. Returns the
-// number of the first zero pivot, counted from 1, or 0.
+// number of the first zero pivot, counted from 1, or 0. If the call is to end, the pivots are
+// undefined.
 template <class T>
 int32_t factor_lu(const Matrix<T>& m, int32_t* pivots, int64_t pivots_stride, bool pivot) {
   int32_t info = 0;
   const int64_t steps = m.rows < m.columns ? m.rows : m.columns;
-  for (int64_t k = 0; k < steps; ++k) {
-    int64_t best = k;
-    for (int64_t i = k + 1; pivot && i < m.rows; ++i)
-      if (std::fabs(m(i, k)) > std::fabs(m(best, k))) best = i;
+  each_index(m.cancellation, steps, [&](int64_t k) {
+    const int64_t best = pivot ? largest_below(m, k) : k;
     pivots[k * pivots_stride] = static_cast<int32_t>(best + 1);
     swap_rows(m, k, best);
     if (m(k, k) == 0) {
       if (info == 0) info = static_cast<int32_t>(k + 1);
-      continue;
+      return;
     }
-    for (int64_t i = k + 1; i < m.rows; ++i) {
+    each_index_while(m.cancellation, m.rows - k - 1, [&](int64_t below) {
+      const int64_t i = k + 1 + below;
       const T factor = m(i, k) /= m(k, k);
-      for (int64_t j = k + 1; factor != 0 && j < m.columns; ++j) m(i, j) -= factor * m(k, j);
-    }
-  }
+      return factor == 0 || subtract_row(m, i, m, k, factor, k + 1);
+    });
+  });
   return info;
 }
 
 // x = a^-1 x for a triangular matrix a.
 template <class T>
 void solve_triangle(const Matrix<T>& a, const Matrix<T>& x, bool upper, bool unit) {
-  for (int64_t step = 0; step < a.rows; ++step) {
-    const int64_t k = upper ? a.rows - 1 - step : step;
-    for (int64_t j = 0; j < x.columns; ++j)
-      if (!unit) x(k, j) /= a(k, k);
-    for (int64_t i = upper ? 0 : k + 1; i < (upper ? k : a.rows); ++i) {
-      const T factor = a(i, k);
-      for (int64_t j = 0; factor != 0 && j < x.columns; ++j) x(i, j) -= factor * x(k, j);
-    }
-  }
+  each_index_while(x.cancellation, a.rows, [&](int64_t step) {
+    const int64_t k = upper ? a.rows - 1 - step : step, first = upper ? 0 : k + 1;
+    each_index(x.cancellation, unit ? 0 : x.columns, [&](int64_t j) { x(k, j) /= a(k, k); });
+    return each_index_while(x.cancellation, (upper ? k : a.rows) - first, [&](int64_t after) {
+      const int64_t i = first + after;
+      return a(i, k) == 0 || subtract_row(x, i, x, k, a(i, k), 0);
+    });
+  });
 }
 
 // Computes the determinant of a factored matrix, its sign, and the logarithm of its absolute value.
@@ -135,7 +156,7 @@ void determinant(const Matrix<T>& lu, const int32_t* pivots, int64_t stride, T& 
                  T& log) {
   value = sign = 1;
   log = 0;
-  for (int64_t k = 0; k < lu.rows; ++k) {
+  each_index(lu.cancellation, lu.rows, [&](int64_t k) {
     const T d = lu(k, k);
     if (pivots[k * stride] != k + 1) {
       value = -value;
@@ -144,7 +165,7 @@ void determinant(const Matrix<T>& lu, const int32_t* pivots, int64_t stride, T& 
     value *= d;
     sign *= d < 0 ? T(-1) : d > 0 ? T(1) : d;
     log += std::log(std::fabs(d));
-  }
+  });
 }
 
 husk_status factorization_error(const Arguments& args, int64_t info, const char* reason) {
@@ -170,7 +191,7 @@ husk_status factor(const Arguments& args, uint32_t lu_at, uint32_t pivots_at, ui
   HUSK_TRY(visit_argument<Floats>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(batch_loop(args, 0, {lu_at, pivots_at, info_at}), [&](const int64_t(&at)[3]) {
-      const int32_t info = factor_lu(matrix_at<T>(args[lu_at], at[0]),
+      const int32_t info = factor_lu(matrix_at<T>(args, lu_at, at[0]),
                                      writable<int32_t>(pivots) + at[1],
                                      pivots.strides[pivots.rank - 1], pivot);
       if (writes_info) writable<int32_t>(args[info_at])[at[2]] = info;
@@ -199,7 +220,7 @@ husk_status linear_det(const Arguments& args) {
     using T = typename decltype(tag)::type;
     each(batch_loop(args, 0, {1, 2, 3}), [&](const int64_t(&at)[3]) {
       T sign, log;
-      determinant(matrix_at<T>(args[2], at[1]), data_of<int32_t>(args[3]) + at[2],
+      determinant(matrix_at<T>(args, 2, at[1]), data_of<int32_t>(args[3]) + at[2],
                   args[3].strides[args[3].rank - 1], writable<T>(args[1])[at[0]], sign, log);
     });
   });
@@ -214,7 +235,7 @@ husk_status linear_slogdet(const Arguments& args) {
     using T = typename decltype(tag)::type;
     each(batch_loop(args, 0, {1, 2, 3, 4}), [&](const int64_t(&at)[4]) {
       T value;
-      determinant(matrix_at<T>(args[3], at[2]), data_of<int32_t>(args[4]) + at[3],
+      determinant(matrix_at<T>(args, 3, at[2]), data_of<int32_t>(args[4]) + at[3],
                   args[4].strides[args[4].rank - 1], value, writable<T>(args[1])[at[0]],
                   writable<T>(args[2])[at[1]]);
     });
@@ -227,7 +248,7 @@ namespace {
 template <class T>
 void solve_factored(const Matrix<T>& lu, const int32_t* pivots, int64_t stride,
                     const Matrix<T>& x) {
-  for (int64_t k = 0; k < lu.rows; ++k) swap_rows(x, k, pivots[k * stride] - 1);
+  each_index(x.cancellation, lu.rows, [&](int64_t k) { swap_rows(x, k, pivots[k * stride] - 1); });
   solve_triangle(lu, x, false, true);
   solve_triangle(lu, x, true, false);
 }
@@ -240,7 +261,10 @@ void solve_factored_right(const Matrix<T>& lu, const int32_t* pivots, int64_t st
   const Matrix<T> rows = x.transposed();
   solve_triangle(lu.transposed(), rows, false, false);
   solve_triangle(lu.transposed(), rows, true, true);
-  for (int64_t k = lu.rows; k-- > 0;) swap_rows(rows, k, pivots[k * stride] - 1);
+  each_index(x.cancellation, lu.rows, [&](int64_t done) {
+    const int64_t k = lu.rows - 1 - done;
+    swap_rows(rows, k, pivots[k * stride] - 1);
+  });
 }
 
 }  // namespace
@@ -264,17 +288,22 @@ husk_status linear_solve(const Arguments& args) {
   HUSK_TRY(factor(args, 5, 6, 7, true, check));
   return visit_argument<Floats>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const husk_op_arg &lu = args[5], &pivots = args[6], &result = args[4];
+    const husk_op_arg &pivots = args[6], &result = args[4];
     each(batch_loop(args, 0, {4, 5, 6}), [&](const int64_t(&at)[3]) {
-      const Matrix<T> x = vector ? Matrix<T>{writable<T>(result) + at[0], n, 1,
-                                             result.strides[result.rank - 1], 0}
-                                 : matrix_at<T>(result, at[0]);
+      const Matrix<T> lu = matrix_at<T>(args, 5, at[1]),
+                      x = vector ? Matrix<T>{args.cancellation,
+                                             writable<T>(result) + at[0],
+                                             n,
+                                             1,
+                                             result.strides[result.rank - 1],
+                                             0}
+                                 : matrix_at<T>(args, 4, at[0]);
       const int32_t* order = data_of<int32_t>(pivots) + at[2];
       const int64_t stride = pivots.strides[pivots.rank - 1];
       if (left || vector)
-        solve_factored(matrix_at<T>(lu, at[1]), order, stride, x);
+        solve_factored(lu, order, stride, x);
       else
-        solve_factored_right(matrix_at<T>(lu, at[1]), order, stride, x);
+        solve_factored_right(lu, order, stride, x);
     });
   });
 }
@@ -287,21 +316,20 @@ namespace {
 template <class T>
 int32_t invert(const Matrix<T>& m, int32_t* order) {
   for (int64_t k = 0; k < m.rows; ++k) {
-    int64_t best = k;
-    for (int64_t i = k + 1; i < m.rows; ++i)
-      if (std::fabs(m(i, k)) > std::fabs(m(best, k))) best = i;
+    const int64_t best = largest_below(m, k);
     order[k] = static_cast<int32_t>(best);
     swap_rows(m, k, best);
     const T pivot = m(k, k);
     if (pivot == 0) return static_cast<int32_t>(k + 1);
     m(k, k) = 1;
     for (int64_t j = 0; j < m.columns; ++j) m(k, j) /= pivot;
-    for (int64_t i = 0; i < m.rows; ++i) {
+    const bool subtracted = each_index_while(m.cancellation, m.rows, [&](int64_t i) {
       const T factor = m(i, k);
-      if (i == k || factor == 0) continue;
+      if (i == k || factor == 0) return true;
       m(i, k) = 0;
-      for (int64_t j = 0; j < m.columns; ++j) m(i, j) -= factor * m(k, j);
-    }
+      return subtract_row(m, i, m, k, factor, 0);
+    });
+    if (!subtracted) return 0;
   }
   for (int64_t k = m.rows; k-- > 0;) swap_rows(m.transposed(), k, order[k]);
   return 0;
@@ -326,7 +354,7 @@ husk_status linear_inverse(const Arguments& args) {
     using T = typename decltype(tag)::type;
     int32_t order[kMaxInverseRows];
     each(batch_loop(args, 0, {2, 3}), [&](const int64_t(&at)[2]) {
-      const int32_t info = invert(matrix_at<T>(args[2], at[0]), order);
+      const int32_t info = invert(matrix_at<T>(args, 2, at[0]), order);
       writable<int32_t>(args[3])[at[1]] = info;
       if (info) failed_info = info;
     });
@@ -348,21 +376,25 @@ husk_status linear_cholesky(const Arguments& args) {
   HUSK_TRY(visit_argument<Floats>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(batch_loop(args, 0, {3, 4}), [&](const int64_t(&at)[2]) {
-      const Matrix<T> whole = matrix_at<T>(args[3], at[0]), m = upper ? whole.transposed() : whole;
+      const Matrix<T> whole = matrix_at<T>(args, 3, at[0]), m = upper ? whole.transposed() : whole;
       int32_t info = 0;
-      for (int64_t j = 0; j < n && !info; ++j) {
+      each_index_while(args.cancellation, n, [&](int64_t j) {
         T d = m(j, j);
-        for (int64_t k = 0; k < j; ++k) d -= m(j, k) * m(j, k);
+        each_index(args.cancellation, j, [&](int64_t k) { d -= m(j, k) * m(j, k); });
         if (!(d > 0)) info = static_cast<int32_t>(j + 1);
         m(j, j) = std::sqrt(d);
-        for (int64_t i = j + 1; i < n; ++i) {
+        return !info && each_index_while(args.cancellation, n - j - 1, [&](int64_t below) {
+          const int64_t i = j + 1 + below;
           T sum = m(i, j);
-          for (int64_t k = 0; k < j; ++k) sum -= m(i, k) * m(j, k);
+          const bool summed = each_index(args.cancellation, j,
+                                         [&](int64_t k) { sum -= m(i, k) * m(j, k); });
           m(i, j) = sum / m(j, j);
-        }
-      }
-      for (int64_t i = 0; i < n; ++i)
-        for (int64_t j = i + 1; j < n; ++j) m(i, j) = 0;
+          return summed;
+        });
+      });
+      each_index_while(args.cancellation, n, [&](int64_t i) {
+        return each_index(args.cancellation, n - i - 1, [&](int64_t j) { m(i, i + 1 + j) = 0; });
+      });
       writable<int32_t>(args[4])[at[1]] = info;
       if (info) failed_info = info;
     });
@@ -389,7 +421,7 @@ husk_status linear_triangle(const Arguments& args) {
   return visit_argument<Floats>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
     each(batch_loop(args, 0, {0, 5}), [&](const int64_t(&at)[2]) {
-      const Matrix<T> a = matrix_at<T>(args[0], at[0]), x = matrix_at<T>(args[5], at[1]);
+      const Matrix<T> a = matrix_at<T>(args, 0, at[0]), x = matrix_at<T>(args, 5, at[1]);
       if (left)
         solve_triangle(a, x, upper, unit);
       else
@@ -404,7 +436,7 @@ husk_status linear_check(const Arguments& args) {
   HUSK_TRY(args.check_dtype(0, HUSK_I32));
   const char* name = args[1].kind == HUSK_ARG_STRING && args[1].string ? args[1].string
                                                                        : "linear algebra";
-  Loop<1> loop;
+  Loop<1> loop(args);
   loop.shape(args[0]);
   int32_t info = 0;
   if (each_while(loop, [&](const int64_t(&at)[1]) {

@@ -116,21 +116,20 @@ husk_status multiply(const Arguments& args, const Operands& at) {
   const int64_t batches = batched ? out.sizes[0] : 1;
   const Split split(product);
   const double work = static_cast<double>(numel(out)) * static_cast<double>(product.k);
-  run_in_parts(
-      args.context->threads, batches * split.rows * split.columns, work,
-      [&](int64_t part, int64_t step) {
-        for (; part < batches * split.rows * split.columns; part += step) {
-          const int64_t i = part / (split.rows * split.columns);
-          Product p = product;
-          p.a = {batch_of(a, batched ? a.strides[0] : 0, i), a.strides[row], a.strides[column]};
-          p.b = {batch_of(b, batched ? b.strides[0] : 0, i), b.strides[row], b.strides[column]};
-          p.out = const_cast<void*>(batch_of(out, batched ? out.strides[0] : 0, i));
-          if (adds)
-            p.self = {batch_of(args[at.self], batched ? self[0] : 0, i), self[row], self[column]};
-          split.restrict_to(p, part / split.columns % split.rows, part % split.columns);
-          product_run(*device, p);
-        }
-      });
+  run_in_parts(args, batches * split.rows * split.columns, work, [&](Parts& parts) {
+    for (int64_t part = 0; parts.next(part);) {
+      const int64_t i = part / (split.rows * split.columns);
+      Product p = product;
+      p.cancellation = &parts.cancellation;
+      p.a = {batch_of(a, batched ? a.strides[0] : 0, i), a.strides[row], a.strides[column]};
+      p.b = {batch_of(b, batched ? b.strides[0] : 0, i), b.strides[row], b.strides[column]};
+      p.out = const_cast<void*>(batch_of(out, batched ? out.strides[0] : 0, i));
+      if (adds)
+        p.self = {batch_of(args[at.self], batched ? self[0] : 0, i), self[row], self[column]};
+      split.restrict_to(p, part / split.columns % split.rows, part % split.columns);
+      product_run(*device, p);
+    }
+  });
   return HUSK_OK;
 }
 
@@ -157,6 +156,7 @@ husk_status addbmm(const Arguments& args) {
   HUSK_TRY(args.get_number(3, product.beta));
   HUSK_TRY(args.get_number(4, product.alpha));
   HUSK_TRY(args.get_device(device));
+  product.cancellation = &args.cancellation;
   product.dtype = out.dtype;
   product.m = out.sizes[0];
   product.n = out.sizes[1];
@@ -169,6 +169,7 @@ husk_status addbmm(const Arguments& args) {
   // Products over nothing are all 0, so that one of them stands for every matrix of the batches.
   if (a.sizes[0] == 0) product.k = 0;
   for (int64_t i = 0; i == 0 || (product.k > 0 && i < a.sizes[0]); ++i) {
+    if (args.cancellation.ends(1)) return HUSK_CANCELLED;
     product.a = {batch_of(a, a.strides[0], i), a.strides[1], a.strides[2]};
     product.b = {batch_of(b, b.strides[0], i), b.strides[1], b.strides[2]};
     if (!product_run(*device, product)) return args.unsupported_dtype(1);
@@ -184,7 +185,7 @@ husk_status addmm_activation(const Arguments& args) {
   HUSK_TRY(args.get_bool(5, gelu));
   HUSK_TRY(multiply(args, {0, 1, 2, 3, 4, 6, 2}));
   const husk_op_arg& out = args[6];
-  Loop<1> loop;
+  Loop<1> loop(args);
   loop.shape(out);
   return visit_argument<Floats | Halves>(args, 6, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -210,16 +211,17 @@ husk_status int_mm(const Arguments& args) {
   HUSK_TRY(args.check_size(2, 0, a.sizes[0], "the rows of the first matrix"));
   HUSK_TRY(args.check_size(2, 1, b.sizes[1], "the columns of the second matrix"));
   if (numel(out) == 0) return HUSK_OK;
-  for (int64_t i = 0; i < a.sizes[0]; ++i) {
-    for (int64_t j = 0; j < b.sizes[1]; ++j) {
+  each_index_while(args.cancellation, a.sizes[0], [&](int64_t i) {
+    return each_index_while(args.cancellation, b.sizes[1], [&](int64_t j) {
       int32_t sum = 0;
-      for (int64_t k = 0; k < a.sizes[1]; ++k) {
+      const bool summed = each_index(args.cancellation, a.sizes[1], [&](int64_t k) {
         sum = plus(sum, data_of<int8_t>(a)[i * a.strides[0] + k * a.strides[1]] *
                             data_of<int8_t>(b)[k * b.strides[0] + j * b.strides[1]]);
-      }
+      });
       writable<int32_t>(out)[i * out.strides[0] + j * out.strides[1]] = sum;
-    }
-  }
+      return summed;
+    });
+  });
   return HUSK_OK;
 }
 

@@ -5,6 +5,8 @@
 
 namespace husk::host {
 
+class Cancellation;
+
 // A matrix whose element (i, j) lies at data[i * row + j * column]. Strides are in elements and may
 // be negative.
 struct MatrixView {
@@ -25,6 +27,7 @@ struct Product {
   void* out;
   int64_t out_row, out_column;
   double alpha, beta;
+  Cancellation* cancellation;  // of the calling thread; out is undefined after it has ended
 };
 
 struct Device;

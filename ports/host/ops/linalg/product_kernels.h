@@ -10,6 +10,7 @@
 // first-level cache. The sums of a tile (kTileRows x kTileColumns) stay in registers.
 #pragma once
 
+#include "core/cancellation.h"
 #include "core/lanes.h"
 #include "linalg/product.h"
 
@@ -188,6 +189,7 @@ void run_blocks(const Product& p) {
       __builtin_memset(buffers.sums, 0, sizeof buffers.sums);
       for (int64_t d = 0; d < p.k; d += kBlockDepth<T>) {
         const int64_t depth = smaller(kBlockDepth<T>, p.k - d);
+        if (p.cancellation->ends(rows * columns * depth / 16)) return;
         add_slice<T, S>(p, a + i * p.a.row + d * p.a.column, b + d * p.b.row + j * p.b.column, rows,
                         columns, depth, buffers);
       }
@@ -289,6 +291,7 @@ void run_thin(const Product& p) {
     __builtin_memset(buffers.sums, 0, sizeof buffers.sums);
     for (int64_t d = 0; d < p.k; d += kThinDepth<T>) {
       const int64_t depth = smaller(kThinDepth<T>, p.k - d);
+      if (p.cancellation->ends(columns * depth / 16)) return;
       for (int r = 0; r < R; ++r) {
         const S* row = a + r * p.a.row + d * p.a.column;
         for (int64_t t = 0; t < depth; ++t)

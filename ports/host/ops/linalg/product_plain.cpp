@@ -2,6 +2,7 @@
 // models.
 #include "core/arithmetic.h"
 #include "core/element.h"
+#include "core/loop.h"
 #include "linalg/product.h"
 
 namespace husk::host {
@@ -17,11 +18,12 @@ void multiply(const Product& p) {
     for (int64_t j = 0; j < p.n; j += kWidth) {
       const int64_t columns = p.n - j < kWidth ? p.n - j : kWidth;
       T sums[kWidth] = {};
-      for (int64_t k = 0; k < p.k; ++k) {
+      const bool summed = each_index(*p.cancellation, p.k, [&](int64_t k) {
         const T left = a[i * p.a.row + k * p.a.column];
         for (int64_t c = 0; c < columns; ++c)
           sums[c] = plus(sums[c], times(left, b[k * p.b.row + (j + c) * p.b.column]));
-      }
+      });
+      if (!summed) return;
       T* out = static_cast<T*>(p.out) + i * p.out_row + j * p.out_column;
       for (int64_t c = 0; c < columns; ++c) {
         T value = times(sums[c], alpha);

@@ -55,7 +55,7 @@ husk_status trilinear(const Arguments& args) {
   if (args[3].count > kMaxRank - args[0].rank)
     return args.argument_error(3, HUSK_UNSUPPORTED, "gives too many dimensions");
   const int64_t rank = args[0].rank + args[3].count;
-  Loop<4> kept, summed;
+  Loop<4> kept(args), summed(args);
   int64_t sizes[kMaxRank], strides[3][kMaxRank];
   for (int64_t d = 0; d < rank; ++d) sizes[d] = 1;
   for (uint32_t i = 0; i < 3; ++i)

@@ -72,7 +72,7 @@ using Widest = std::conditional_t<
 
 husk_status copy_between(const Arguments& args, uint32_t to_at, const husk_op_arg& to,
                          uint32_t from_at, const husk_op_arg& from) {
-  Loop<2> loop;
+  Loop<2> loop(args);
   loop.shape(to);
   if (!broadcast(from, to.sizes, to.rank, loop.strides[1])) {
     return args.argument_error(from_at, HUSK_INVALID_ARGUMENT,

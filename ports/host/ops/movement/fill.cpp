@@ -60,7 +60,7 @@ husk_status cat(const Arguments& args) {
   for (int64_t i = 0; i < list.count; ++i) {
     const husk_op_arg& tensor = list.tensors[i];
     const Op element{args.op, nullptr, "tensors"};
-    HUSK_TRY(Arguments(element, args.context, &tensor, 1, args.error).check_tensor(0));
+    HUSK_TRY(Arguments(element, args, &tensor, 1).check_tensor(0));
     if (tensor.rank == 1 && tensor.sizes[0] == 0 && out.rank != 1) continue;  // as in PyTorch
     bool fits = tensor.rank == out.rank && out.rank > 0;
     for (int32_t d = 0; fits && d < out.rank; ++d) {

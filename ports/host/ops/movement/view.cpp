@@ -71,7 +71,7 @@ husk_status copy_in_order(const Arguments& args, uint32_t out_at) {
                 "%s: the input has %lld elements, the output %lld", args.op,
                 static_cast<long long>(numel(self)), static_cast<long long>(numel(out)));
   }
-  Loop<1> to;
+  Loop<1> to(args);
   to.shape(out);
   to.merge();
   int64_t at[kMaxRank] = {}, from = 0;

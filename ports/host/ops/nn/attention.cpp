@@ -15,7 +15,7 @@ namespace husk::host {
 
 namespace {
 
-using Run = void (*)(const Attention& attention, int64_t part);
+using Run = void (*)(const Attention& attention, int64_t part, Cancellation& cancellation);
 
 Run run_of(const Device& device) {
   switch (device.isa) {
@@ -107,8 +107,8 @@ husk_status attention(const Arguments& args) {
   const Run run = run_of(*device);
   const int64_t parts = a.query.sizes[0] * a.heads * a.parts_of_head;
   const double work = static_cast<double>(numel(*a.out)) * 2 * static_cast<double>(a.key_count);
-  run_in_parts(args.context->threads, parts, work, [&](int64_t part, int64_t step) {
-    for (; part < parts; part += step) run(a, part);
+  run_in_parts(args, parts, work, [&](Parts& own) {
+    for (int64_t part = 0; own.next(part);) run(a, part, own.cancellation);
   });
   return HUSK_OK;
 }

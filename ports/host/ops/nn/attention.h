@@ -5,6 +5,8 @@
 
 namespace husk::host {
 
+class Cancellation;
+
 constexpr int64_t kMaxHeadWidth = 256;
 
 // Attention over tensors of rank 4: batches, heads, rows, elements of a row. Every head of the keys
@@ -26,9 +28,10 @@ inline int64_t attention_part_rows(int64_t width) {
   return width <= 32 ? 192 : width <= 64 ? 132 : width <= 128 ? 60 : 24;
 }
 
-// Computes a part. The same code is compiled for three instruction sets.
-void attention_run_baseline(const Attention& attention, int64_t part);
-void attention_run_avx2(const Attention& attention, int64_t part);
-void attention_run_avx512(const Attention& attention, int64_t part);
+// Computes a part, whose results are undefined if the call is to end. The same code is compiled for
+// three instruction sets.
+void attention_run_baseline(const Attention& attention, int64_t part, Cancellation& cancellation);
+void attention_run_avx2(const Attention& attention, int64_t part, Cancellation& cancellation);
+void attention_run_avx512(const Attention& attention, int64_t part, Cancellation& cancellation);
 
 }  // namespace husk::host

@@ -53,14 +53,17 @@ struct AttentionPart {
   static constexpr int L = kLaneCount<T>, W = kTileColumns<T>;
   const Attention& a;
   AttentionBuffers<T>& b;
+  Cancellation& cancellation;
   int64_t batch, head, first, rows;  // `head` is a head of the keys, `first` the first row
   int64_t pitch;                     // elements from row to row of b.out
   const S *key, *value;
   int64_t packed_keys = 0;  // the keys of the block that is packed
 
-  AttentionPart(const Attention& attention, int64_t part, AttentionBuffers<T>& buffers)
+  AttentionPart(const Attention& attention, int64_t part, AttentionBuffers<T>& buffers,
+                Cancellation& calls_end)
       : a(attention),
         b(buffers),
+        cancellation(calls_end),
         batch(part / a.parts_of_head / a.heads),
         head(part / a.parts_of_head % a.heads),
         first(part % a.parts_of_head * a.part_rows),
@@ -106,6 +109,7 @@ struct AttentionPart {
     const int64_t block = block_keys(), end = keys_seen(0, rows);
     for (int64_t start = 0; start < end; start += block) {
       const int64_t keys = smaller(block, end - start);
+      if (cancellation.ends(rows * keys)) return;
       if (few) {
         switch (rows) {
           case 1: add_few<1>(start, keys); break;
@@ -306,17 +310,17 @@ struct AttentionPart {
 };
 
 template <class T, class S>
-void run_attention_of(const Attention& attention, int64_t part) {
+void run_attention_of(const Attention& attention, int64_t part, Cancellation& cancellation) {
   AttentionBuffers<T> buffers;
-  AttentionPart<T, S>(attention, part, buffers).run();
+  AttentionPart<T, S>(attention, part, buffers, cancellation).run();
 }
 
-void run_attention(const Attention& attention, int64_t part) {
+void run_attention(const Attention& attention, int64_t part, Cancellation& cancellation) {
   switch (attention.out->dtype) {
-    case HUSK_F16: return run_attention_of<float, Half>(attention, part);
-    case HUSK_BF16: return run_attention_of<float, BFloat16>(attention, part);
-    case HUSK_F32: return run_attention_of<float, float>(attention, part);
-    default: return run_attention_of<double, double>(attention, part);
+    case HUSK_F16: return run_attention_of<float, Half>(attention, part, cancellation);
+    case HUSK_BF16: return run_attention_of<float, BFloat16>(attention, part, cancellation);
+    case HUSK_F32: return run_attention_of<float, float>(attention, part, cancellation);
+    default: return run_attention_of<double, double>(attention, part, cancellation);
   }
 }
 

@@ -148,6 +148,7 @@ struct Tile {
 
 template <class T>
 struct Buffers {
+  Cancellation* cancellation;  // of the thread
   Tile<kTile<T>> positions;
   alignas(64) T columns[kDepth<T> * kTile<T>];
   alignas(64) T weights[kChannels<T> * kDepth<T>];
@@ -234,6 +235,7 @@ void run_tile(const Convolution& c, int64_t image, int64_t group, Buffers<T>& b)
   for (int64_t first = 0; first < c.out_channels; first += kChannels<T>) {
     const int64_t count = c.out_channels - first < kChannels<T> ? c.out_channels - first
                                                                 : kChannels<T>;
+    if (b.cancellation->ends(count * kTile<T>)) return;
     Product product = {};
     product.dtype = std::is_same_v<T, double> ? HUSK_F64 : HUSK_F32;
     product.m = count;
@@ -242,9 +244,11 @@ void run_tile(const Convolution& c, int64_t image, int64_t group, Buffers<T>& b)
     product.out = b.sums;
     product.out_row = kTile<T>;
     product.out_column = 1;
+    product.cancellation = b.cancellation;
     if (depth == 0) memset(b.sums, 0, sizeof b.sums);
     for (int64_t row = 0; row < depth; row += kDepth<T>) {
       product.k = depth - row < kDepth<T> ? depth - row : kDepth<T>;
+      if (b.cancellation->ends(product.k * kTile<T>)) return;
       if (row > 0 || first == 0 || depth > kDepth<T>)
         gather_columns<T, S>(c, input, row, product.k, b);
       if (weights_in_order<T, S>(c)) {
@@ -293,16 +297,18 @@ void run_thin_tile(const Convolution& c, int64_t image, int64_t group, Buffers<T
               c.out_channels);
 }
 
-// Computes every step-th tile, beginning with tile `first`.
 template <class T, class S>
-void run_tiles(const Convolution& c, int64_t first, int64_t step) {
+void run_tiles(const Convolution& c, Parts& parts) {
   Buffers<T> buffers;
+  buffers.cancellation = &parts.cancellation;
   const bool thin = c.out_channels <= 2 && c.in_channels * c.taps <= 512;
-  for (int64_t start = first * kTile<T>; start < c.positions; start += step * kTile<T>) {
+  for (int64_t tile = 0; parts.next(tile);) {
+    const int64_t start = tile * kTile<T>;
     buffers.positions.start(c, start,
                             c.positions - start < kTile<T> ? c.positions - start : kTile<T>);
     for (int64_t image = 0; image < c.batch; ++image) {
       for (int64_t group = 0; group < c.groups; ++group) {
+        if (parts.cancellation.ends(kTile<T>)) return;
         thin ? run_thin_tile<T, S>(c, image, group, buffers)
              : run_tile<T, S>(c, image, group, buffers);
       }
@@ -311,11 +317,11 @@ void run_tiles(const Convolution& c, int64_t first, int64_t step) {
 }
 
 template <class T, class S>
-void run(const Convolution& c, const husk_threads* threads) {
+void run(const Arguments& args, const Convolution& c) {
   const double work = static_cast<double>(numel(*c.out)) *
                       static_cast<double>(c.in_channels * c.taps);
-  run_in_parts(threads, (c.positions - 1) / kTile<T> + 1, work,
-               [&](int64_t first, int64_t step) { run_tiles<T, S>(c, first, step); });
+  run_in_parts(args, (c.positions - 1) / kTile<T> + 1, work,
+               [&](Parts& parts) { run_tiles<T, S>(c, parts); });
 }
 
 // ---- checks ----
@@ -431,7 +437,7 @@ husk_status convolution(const Arguments& args) {
   if (numel(*c.out) == 0) return HUSK_OK;
   return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
     using S = typename decltype(tag)::type;
-    run<Value<S>, S>(c, args.context->threads);
+    run<Value<S>, S>(args, c);
   });
 }
 

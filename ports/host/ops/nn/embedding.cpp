@@ -30,7 +30,7 @@ struct Bags {
 
 husk_status check_indices(const Arguments& args, const husk_op_arg& indices,
                           const husk_op_arg& weight) {
-  Loop<1> loop;
+  Loop<1> loop(args);
   loop.shape(indices);
   int64_t index = 0;
   const bool in_range = each_while(loop, [&](const int64_t(&at)[1]) {
@@ -44,25 +44,31 @@ husk_status check_indices(const Arguments& args, const husk_op_arg& indices,
 }
 
 husk_status check_bags(const Arguments& args, const Bags& b) {
-  for (int64_t bag = 0; bag < b.count; ++bag) {
-    const int64_t from = b.start(bag), to = b.start(bag + 1);
-    if (from >= 0 && from <= to && to <= b.indices->sizes[0] && (bag > 0 || from == 0)) continue;
-    return fail(args.error, HUSK_INVALID_INPUT,
-                "%s: offsets of bag %lld are %lld to %lld, of %lld indices", args.op,
-                static_cast<long long>(bag), static_cast<long long>(from),
-                static_cast<long long>(to), static_cast<long long>(b.indices->sizes[0]));
-  }
-  return HUSK_OK;
+  int64_t wrong = 0, from = 0, to = 0;
+  const bool in_range = each_index_while(args.cancellation, b.count, [&](int64_t bag) {
+    wrong = bag;
+    from = b.start(bag);
+    to = b.start(bag + 1);
+    return from >= 0 && from <= to && to <= b.indices->sizes[0] && (bag > 0 || from == 0);
+  });
+  if (in_range) return HUSK_OK;
+  return fail(args.error, HUSK_INVALID_INPUT,
+              "%s: offsets of bag %lld are %lld to %lld, of %lld indices", args.op,
+              static_cast<long long>(wrong), static_cast<long long>(from),
+              static_cast<long long>(to), static_cast<long long>(b.indices->sizes[0]));
 }
 
 constexpr int64_t kColumns = 256;  // columns that are summed at once
 
+// Returns false if the call is to end.
 template <class T>
-void run_bag(const Bags& b, int64_t bag, int64_t column, int64_t columns) {
+bool run_bag(Cancellation& cancellation, const Bags& b, int64_t bag, int64_t column,
+             int64_t columns) {
   using V = Value<T>;
   V sums[kColumns] = {};
   int64_t best[kColumns] = {}, length = 0;
   for (int64_t i = b.start(bag); i < b.start(bag + 1); ++i) {
+    if (cancellation.ends(columns)) return false;
     const int64_t row = b.index(i);
     if (row == b.padding) continue;
     const T* from = data_of<T>(*b.weight) + row * b.weight->strides[0] +
@@ -88,30 +94,35 @@ void run_bag(const Bags& b, int64_t bag, int64_t column, int64_t columns) {
                 bag * b.max_indices->strides[0] + (column + c) * b.max_indices->strides[1],
                 best[c]);
   }
+  return true;
 }
 
 // Writes the outputs that PyTorch's backward pass reads: the bag of each index and the length of
 // each bag.
-void write_backward_outputs(const Bags& b) {
+void write_backward_outputs(Cancellation& cancellation, const Bags& b) {
   // If the last offset is included, PyTorch's outputs have one element more than there are bags.
   const husk_op_arg* const bag_outputs[] = {b.lengths, b.max_indices};
   for (const husk_op_arg* output : bag_outputs) {
     if (!output || output->rank != 1) continue;
-    for (int64_t i = b.count; i < output->sizes[0]; ++i)
-      set_index(*output, i * output->strides[0], 0);
+    each_index(cancellation, output->sizes[0] - b.count, [&](int64_t after) {
+      set_index(*output, (b.count + after) * output->strides[0], 0);
+    });
   }
-  for (int64_t bag = 0; bag < b.count; ++bag) {
+  each_index_while(cancellation, b.count, [&](int64_t bag) {
+    const int64_t first = b.start(bag);
     int64_t length = 0;
-    for (int64_t i = b.start(bag); i < b.start(bag + 1); ++i) {
+    const bool counted = each_index(cancellation, b.start(bag + 1) - first, [&](int64_t after) {
+      const int64_t i = first + after;
       if (b.bag_of) set_index(*b.bag_of, i * b.bag_of->strides[0], bag);
       length += b.index(i) != b.padding;
-    }
+    });
     // PyTorch writes 0 for sums, because their backward pass does not read the lengths.
     if (b.lengths)
       set_index(*b.lengths, bag * b.lengths->strides[0], b.mode == Mode::Sum ? 0 : length);
     if (b.max_indices && b.max_indices->rank == 1)
       set_index(*b.max_indices, bag * b.max_indices->strides[0], b.mode == Mode::Mean ? length : 0);
-  }
+    return counted;
+  });
 }
 
 // Reads an optional output. `out` becomes null if the output is left out or empty.
@@ -167,14 +178,17 @@ husk_status embedding_bag(const Arguments& args) {
   HUSK_TRY(check_indices(args, *b.indices, *b.weight));
   HUSK_TRY(check_bags(args, b));
   HUSK_TRY(visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
-    for (int64_t bag = 0; bag < b.count; ++bag) {
-      for (int64_t c = 0; c < b.weight->sizes[1]; c += kColumns) {
-        run_bag<typename decltype(tag)::type>(
-            b, bag, c, b.weight->sizes[1] - c < kColumns ? b.weight->sizes[1] - c : kColumns);
+    const int64_t columns = b.weight->sizes[1];
+    each_index_while(args.cancellation, b.count, [&](int64_t bag) {
+      for (int64_t c = 0; c < columns; c += kColumns) {
+        if (!run_bag<typename decltype(tag)::type>(args.cancellation, b, bag, c,
+                                                   columns - c < kColumns ? columns - c : kColumns))
+          return false;
       }
-    }
+      return true;
+    });
   }));
-  write_backward_outputs(b);
+  write_backward_outputs(args.cancellation, b);
   return HUSK_OK;
 }
 
@@ -193,7 +207,7 @@ husk_status embedding_renorm(const Arguments& args) {
   HUSK_TRY(copy_elements(args, 4, 0));
   if (numel(args[4]) == 0) return HUSK_OK;
   const husk_op_arg &self = args[0], &indices = args[1], &out = args[4];
-  Loop<1> loop;
+  Loop<1> loop(args);
   loop.shape(indices);
   return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -202,18 +216,18 @@ husk_status embedding_renorm(const Arguments& args) {
       const T* from = data_of<T>(self) + row * self.strides[0];
       T* to = writable<T>(out) + row * out.strides[0];
       double norm = 0;  // of the input's row, so that a repeated index gives the same result
-      for (int64_t c = 0; c < self.sizes[1]; ++c) {
+      each_index(args.cancellation, self.sizes[1], [&](int64_t c) {
         const double value = std::fabs(static_cast<double>(get(from + c * self.strides[1])));
         norm = std::isinf(p) ? std::fmax(norm, value)
                              : norm + (p == 2 ? value * value : std::pow(value, p));
-      }
+      });
       if (!std::isinf(p)) norm = p == 2 ? std::sqrt(norm) : std::pow(norm, 1 / p);
       if (!(norm > max_norm)) return;
-      for (int64_t c = 0; c < self.sizes[1]; ++c) {
+      each_index(args.cancellation, self.sizes[1], [&](int64_t c) {
         set(to + c * out.strides[1],
             static_cast<Value<T>>(static_cast<double>(get(from + c * self.strides[1])) *
                                   (max_norm / (norm + 1e-7))));
-      }
+      });
     });
   });
 }

@@ -14,6 +14,8 @@ namespace {
 struct Pool {
   int64_t in[kAxes], out[kAxes], in_strides[kAxes], out_strides[kAxes], index_strides[kAxes];
   Loop<3> planes;  // over the dimensions before the spatial ones; operands: input, output, indices
+
+  explicit Pool(const Arguments& args) : planes(args) {}
 };
 
 // The product of `in` and `out` fits in an int64_t.
@@ -64,19 +66,29 @@ husk_status read(const Arguments& args, int32_t spatial, uint32_t out_at, bool w
 // [first[d], last[d]) along axis d.
 template <class F>
 void each_window(const Pool& p, F f) {
-  int64_t at[kAxes], first[kAxes], last[kAxes];
-  for (at[0] = 0; at[0] < p.out[0]; ++at[0]) {
-    for (at[1] = 0; at[1] < p.out[1]; ++at[1]) {
-      for (at[2] = 0; at[2] < p.out[2]; ++at[2]) {
-        int64_t out = 0, index = 0;
-        for (int d = 0; d < kAxes; ++d) {
-          first[d] = start_of(at[d], p.in[d], p.out[d]);
-          last[d] = end_of(at[d], p.in[d], p.out[d]);
-          out += at[d] * p.out_strides[d];
-          index += at[d] * p.index_strides[d];
+  int64_t first[kAxes], last[kAxes];
+  const auto set_window = [&](int d, int64_t at) {
+    first[d] = start_of(at, p.in[d], p.out[d]);
+    last[d] = end_of(at, p.in[d], p.out[d]);
+  };
+  for (int64_t z = 0; z < p.out[0]; ++z) {
+    set_window(0, z);
+    for (int64_t y = 0; y < p.out[1]; ++y) {
+      set_window(1, y);
+      const int64_t out = z * p.out_strides[0] + y * p.out_strides[1],
+                    index = z * p.index_strides[0] + y * p.index_strides[1],
+                    rows = (last[0] - first[0]) * (last[1] - first[1]);
+      int64_t unreported = 1;
+      for (int64_t x = 0; x < p.out[2]; ++x) {
+        set_window(2, x);
+        unreported += rows * (last[2] - first[2]);
+        if (unreported >= kWorkBetweenQuestions) {
+          if (p.planes.cancellation->ends(unreported)) return;
+          unreported = 0;
         }
-        f(out, index, first, last);
+        f(out + x * p.out_strides[2], index + x * p.index_strides[2], first, last);
       }
+      if (p.planes.cancellation->ends(unreported)) return;
     }
   }
 }
@@ -86,16 +98,21 @@ template <class F>
 void each_inside(const Pool& p, const int64_t* first, const int64_t* last, F f) {
   for (int64_t z = first[0]; z < last[0]; ++z) {
     for (int64_t y = first[1]; y < last[1]; ++y) {
-      for (int64_t x = first[2]; x < last[2]; ++x) {
-        f(z * p.in_strides[0] + y * p.in_strides[1] + x * p.in_strides[2],
-          (z * p.in[1] + y) * p.in[2] + x);
+      for (int64_t x = first[2]; x < last[2];) {
+        const int64_t rest = last[2] - x,
+                      count = rest < kWorkBetweenQuestions ? rest : kWorkBetweenQuestions;
+        if (count > kUnreportedWork && p.planes.cancellation->ends(count)) return;
+        for (const int64_t end = x + count; x < end; ++x) {
+          f(z * p.in_strides[0] + y * p.in_strides[1] + x * p.in_strides[2],
+            (z * p.in[1] + y) * p.in[2] + x);
+        }
       }
     }
   }
 }
 
 husk_status average(const Arguments& args, int32_t spatial) {
-  Pool p{};
+  Pool p(args);
   HUSK_TRY(read(args, spatial, 2, false, p));
   if (numel(args[2]) == 0) return HUSK_OK;
   return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
@@ -116,7 +133,7 @@ husk_status average(const Arguments& args, int32_t spatial) {
 // Max pooling. NaN counts as the largest value. The second output is the index of the largest
 // element in its plane.
 husk_status maximum(const Arguments& args, int32_t spatial) {
-  Pool p{};
+  Pool p(args);
   HUSK_TRY(read(args, spatial, 2, true, p));
   if (numel(args[2]) == 0) return HUSK_OK;
   return visit_argument<Reals>(args, 0, [&](auto tag) {

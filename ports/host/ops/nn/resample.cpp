@@ -66,9 +66,9 @@ struct Corners {
 };
 
 template <class T>
-void sample(const husk_op_arg& input, const husk_op_arg& grid, const husk_op_arg& out,
-            const Grid& g) {
-  Loop<2> positions;  // over the output without its channels; operands: grid, output
+void sample(const Arguments& args, const husk_op_arg& input, const husk_op_arg& grid,
+            const husk_op_arg& out, const Grid& g) {
+  Loop<2> positions(args);  // over the output without its channels; operands: grid, output
   const int32_t rank = out.rank;
   positions.rank = rank - 1;
   for (int32_t d = 0; d < positions.rank; ++d) {
@@ -92,14 +92,14 @@ void sample(const husk_op_arg& input, const husk_op_arg& grid, const husk_op_arg
       corners.first[d] = static_cast<int64_t>(low);  // lies within 1e9
       corners.part[d] = g.nearest ? 0 : position - low;
     }
-    for (int64_t c = 0; c < out.sizes[1]; ++c) {
+    each_index(args.cancellation, out.sizes[1], [&](int64_t c) {
       const T* from = data_of<T>(input) + image * input.strides[0] + c * input.strides[1];
       double total = 0;
       corners.visit(g, [&](int64_t offset, double weight) {
         total += weight * static_cast<double>(get(from + offset));
       });
       set(writable<T>(out) + at[1] + c * out.strides[1], static_cast<Value<T>>(total));
-    }
+    });
   });
 }
 
@@ -138,7 +138,7 @@ husk_status grid_sampler(const Arguments& args, int dims) {
       return args.argument_error(0, HUSK_INVALID_INPUT, "has an empty spatial dimension");
   }
   return visit_argument<Floats | Halves>(
-      args, 0, [&](auto tag) { sample<typename decltype(tag)::type>(input, grid, out, g); });
+      args, 0, [&](auto tag) { sample<typename decltype(tag)::type>(args, input, grid, out, g); });
 }
 
 // ---- upsampling with antialiasing ----
@@ -168,6 +168,7 @@ struct Window {
 };
 
 struct Resize {
+  Cancellation& cancellation;
   int64_t in, out;
   double scale;  // inputs per output
   double reach;  // of the filter, in inputs, before it is widened for downsampling
@@ -179,7 +180,7 @@ struct Resize {
     w.first = input_at(w.center - support + 0.5);
     w.count = input_at(w.center + support + 0.5) - w.first;
     double sum = 0;
-    for (int64_t k = 0; k < w.count; ++k) sum += w.weight(k);
+    each_index(cancellation, w.count, [&](int64_t k) { sum += w.weight(k); });
     w.sum = sum != 0 ? sum : 1;
     return w;
   }
@@ -221,35 +222,37 @@ husk_status upsample(const Arguments& args, double reach, double (*filter)(doubl
                              "output_size, or the input's"));
   if (numel(out) == 0) return HUSK_OK;
   if (numel(self) == 0) return args.argument_error(0, HUSK_INVALID_INPUT, "has no elements");
-  Resize rows{0, 0, 0, reach, filter}, columns = rows;
+  Resize rows{args.cancellation, 0, 0, 0, reach, filter}, columns = rows;
   HUSK_TRY(read_resize(args, 2, 3, align, rows));
   HUSK_TRY(read_resize(args, 3, 4, align, columns));
-  Loop<2> planes;
+  Loop<2> planes(args);
   planes.shape(self);
   planes.add(1, out);
   planes.rank = 2;
   return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for (int64_t y = 0; y < rows.out; ++y) {
+    each_index_while(args.cancellation, rows.out, [&](int64_t y) {
       const Window vertical = rows.window(y);
-      for (int64_t x = 0; x < columns.out; ++x) {
+      return each_index_while(args.cancellation, columns.out, [&](int64_t x) {
         const Window horizontal = columns.window(x);
-        each(planes, [&](const int64_t(&at)[2]) {
+        return each_while(planes, [&](const int64_t(&at)[2]) {
           double total = 0;
-          for (int64_t v = 0; v < vertical.count; ++v) {
+          const bool summed = each_index_while(args.cancellation, vertical.count, [&](int64_t v) {
             const T* row = data_of<T>(self) + at[0] + (vertical.first + v) * self.strides[2];
             double sum = 0;
-            for (int64_t h = 0; h < horizontal.count; ++h) {
+            const bool row_summed = each_index(args.cancellation, horizontal.count, [&](int64_t h) {
               sum += horizontal.weight(h) *
                      static_cast<double>(get(row + (horizontal.first + h) * self.strides[3]));
-            }
+            });
             total += vertical.weight(v) * sum;
-          }
+            return row_summed;
+          });
           set(writable<T>(out) + at[1] + y * out.strides[2] + x * out.strides[3],
               static_cast<Value<T>>(total));
+          return summed;
         });
-      }
-    }
+      });
+    });
   });
 }
 

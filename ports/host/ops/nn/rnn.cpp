@@ -13,8 +13,10 @@ namespace husk::host {
 namespace {
 
 constexpr int64_t kMaxGates = 49152;  // gate values that fit on the stack
+constexpr int64_t kGateWork = 32;     // the work of the functions of one value of the state
 
 struct Lstm {
+  Cancellation* cancellation;
   husk_op_arg input, input_weight;  // with safe strides: the inputs may have no elements
   const husk_op_arg *state_weight, *input_bias, *state_bias, *state, *cell, *out, *last_state,
       *last_cell;
@@ -40,6 +42,7 @@ void multiply(const Lstm& l, MatrixView a, const husk_op_arg& weight, float* gat
   p.out_row = 4 * l.hidden;
   p.out_column = 1;
   p.alpha = p.beta = 1;
+  p.cancellation = l.cancellation;
   product_run(*l.device, p);
 }
 
@@ -65,6 +68,7 @@ void run(const Lstm& l) {
   float gates[kMaxGates];
   const int64_t max_rows = kMaxGates / (4 * l.hidden);
   for (int64_t first = 0; first < l.sequences; first += max_rows) {
+    if (l.cancellation->ends(max_rows * l.hidden)) return;
     const int64_t rows = l.sequences - first < max_rows ? l.sequences - first : max_rows;
     const MatrixView cell = rows_of(*l.cell, first), last_cell = rows_of(*l.last_cell, first),
                      last = rows_of(*l.last_state, first);
@@ -77,6 +81,7 @@ void run(const Lstm& l) {
     }
     for (int64_t n = 0; n < l.steps; ++n) {
       const int64_t step = l.reverse ? l.steps - 1 - n : n;
+      if (l.cancellation->ends(rows * l.hidden * kGateWork)) return;
       MatrixView bias{};
       if (l.input_bias) bias = {l.input_bias->data, 0, l.input_bias->strides[0]};
       multiply(l, step_of(l.input, step, first), l.input_weight, gates, rows, l.width, bias);
@@ -162,6 +167,7 @@ husk_status check(const Arguments& args, Lstm& l) {
 
 husk_status rnn_layer(const Arguments& args) {
   Lstm l{};
+  l.cancellation = &args.cancellation;
   HUSK_TRY(check(args, l));
   l.input = with_safe_strides(args[0]);
   l.input_weight = with_safe_strides(args[1]);

@@ -24,7 +24,7 @@ husk_status bernoulli_with(const Arguments& args, uint32_t out_at, uint32_t stat
     return fail(args.error, HUSK_INVALID_INPUT, "%s: p is %g, not in [0, 1]", args.op, p);
   RngState rng;
   HUSK_TRY(rng.load(args, state_at));
-  Loop<1> loop;
+  Loop<1> loop(args);
   loop.shape(args[out_at]);
   HUSK_TRY(visit_argument<AnyReal>(args, out_at, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -43,7 +43,7 @@ husk_status bernoulli_each(const Arguments& args, uint32_t p_at, uint32_t out_at
   HUSK_TRY(args.check_tensor(p_at));
   HUSK_TRY(args.check_tensor(out_at));
   const husk_op_arg &p = args[p_at], &out = args[out_at];
-  Loop<2> loop;
+  Loop<2> loop(args);
   loop.shape(out);
   if (!broadcast(p, out.sizes, out.rank, loop.strides[1])) {
     return args.argument_error(p_at, HUSK_INVALID_ARGUMENT,
@@ -124,6 +124,7 @@ bool poisson_number(Generator& g, double rate, double& k) {
 // A row of weights.
 template <class T>
 struct Weights {
+  Cancellation& cancellation;
   const T* data;
   int64_t stride, count;
   Value<T> operator[](int64_t i) const { return get(data + i * stride); }
@@ -133,11 +134,13 @@ struct Weights {
 template <class T>
 int64_t pick(const Weights<T>& weights, Value<T> sum, double u) {
   Value<T> passed = 0;
-  for (int64_t i = 0; i + 1 < weights.count; ++i) {
+  int64_t picked = 0;
+  const bool missed = each_index_while(weights.cancellation, weights.count - 1, [&](int64_t i) {
     passed += weights[i];
-    if (!(static_cast<double>(passed / sum) < u)) return i;
-  }
-  return weights.count - 1;  // the cumulative sum of the last category is 1
+    picked = i;
+    return static_cast<double>(passed / sum) < u;
+  });
+  return missed ? weights.count - 1 : picked;  // the cumulative sum of the last category is 1
 }
 
 // Draws k categories without replacement as PyTorch does: the k largest values of weight /
@@ -153,25 +156,28 @@ void pick_without(Generator& g, const Weights<T>& weights, int64_t* out, int64_t
   };
   if constexpr (sizeof(Value<T>) == 4) {
     const PackedHeap heap{reinterpret_cast<uint64_t*>(out), stride};
-    first_k(weights.count, [&](int64_t i) { return ~key(g, i) & 0xffffffff; }, heap, k);
-    for (int64_t j = 0; j < k; ++j) out[j * stride] = heap.get(j).index;
+    first_k(
+        weights.cancellation, weights.count, [&](int64_t i) { return ~key(g, i) & 0xffffffff; },
+        heap, k);
+    each_index(weights.cancellation, k, [&](int64_t j) { out[j * stride] = heap.get(j).index; });
   } else {
     // There is no memory for the quotients, so the same numbers are drawn again for each of the k.
     const Generator start = g;
     Pair last{};
-    for (int64_t j = 0; j < k; ++j) {
+    each_index_while(weights.cancellation, k, [&](int64_t j) {
       g = start;
       Pair best{};
       bool has_best = false;
-      for (int64_t i = 0; i < weights.count; ++i) {
+      const bool found = each_index(weights.cancellation, weights.count, [&](int64_t i) {
         const Pair here{~key(g, i), i};
-        if ((j > 0 && !(last < here)) || (has_best && !(here < best))) continue;
+        if ((j > 0 && !(last < here)) || (has_best && !(here < best))) return;
         best = here;
         has_best = true;
-      }
+      });
       out[j * stride] = best.index;
       last = best;
-    }
+      return found;
+    });
   }
 }
 
@@ -181,14 +187,12 @@ const char* weights_fault(const Weights<T>& weights, int64_t samples, bool repla
   // A heap stores 32 bits of the number of a category.
   if (weights.count > int64_t{UINT32_MAX} + 1) return "has more than 2^32 categories";
   sum = 0;
-  int64_t positive = 0;
-  for (int64_t i = 0; i < weights.count; ++i) {
+  const bool all_finite = each_index_while(weights.cancellation, weights.count, [&](int64_t i) {
     const Value<T> weight = weights[i];
-    if (!(weight >= 0) || std::isinf(weight))
-      return "has a probability that is negative, infinite or NaN";
     sum += weight;
-    positive += weight > 0;
-  }
+    return weight >= 0 && !std::isinf(weight);
+  });
+  if (!all_finite) return "has a probability that is negative, infinite or NaN";
   if (!(sum > 0)) return "has a row whose sum is not positive";
   return !replacement && samples > weights.count ? "has fewer categories than there are samples"
                                                  : nullptr;
@@ -218,7 +222,7 @@ husk_status native_dropout(const Arguments& args) {
   if (!args.none(2)) HUSK_TRY(args.get_bool(2, train));
   HUSK_TRY(train ? bernoulli_with(args, 4, 5, 1 - p) : husk_status{HUSK_OK});
   const double scale = !train ? 1 : p == 1 ? 0 : 1 / (1 - p);
-  Loop<3> loop;
+  Loop<3> loop(args);
   loop.shape(args[0]);
   loop.add(1, args[3]);
   loop.add(2, args[4]);
@@ -240,7 +244,7 @@ husk_status exponential(const Arguments& args) {
   if (!(rate > 0)) return args.argument_error(1, HUSK_INVALID_INPUT, "is not positive");
   RngState rng;
   HUSK_TRY(rng.load(args, 4));
-  Loop<1> loop;
+  Loop<1> loop(args);
   loop.shape(args[3]);
   HUSK_TRY(visit_argument<Floats | Halves>(args, 3, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -260,7 +264,7 @@ husk_status poisson(const Arguments& args) {
   HUSK_TRY(args.check_same_dtype(2, 0));
   RngState rng;
   HUSK_TRY(rng.load(args, 3));
-  Loop<2> loop;
+  Loop<2> loop(args);
   loop.shape(args[0]);
   loop.add(1, args[2]);
   bool in_range = true, drawn = true;
@@ -302,20 +306,22 @@ husk_status multinomial(const Arguments& args) {
   const char* fault = nullptr;
   HUSK_TRY(visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for (int64_t row = 0; row < (rank == 2 ? self.sizes[0] : 1) && !fault; ++row) {
-      const Weights<T> weights{data_of<T>(self) + (rank == 2 ? row * self.strides[0] : 0),
+    each_index_while(args.cancellation, rank == 2 ? self.sizes[0] : 1, [&](int64_t row) {
+      const Weights<T> weights{args.cancellation,
+                               data_of<T>(self) + (rank == 2 ? row * self.strides[0] : 0),
                                self.strides[rank - 1], self.sizes[rank - 1]};
       int64_t* to = writable<int64_t>(out) + (rank == 2 ? row * out.strides[0] : 0);
       Value<T> sum = 0;
       fault = weights_fault(weights, samples, replacement, sum);
-      if (fault) return;
+      if (fault) return false;
       if (without) {
         pick_without(rng.generator, weights, to, out.strides[rank - 1], samples);
-        continue;
+        return true;
       }
-      for (int64_t i = 0; i < samples; ++i)
+      return each_index(args.cancellation, samples, [&](int64_t i) {
         to[i * out.strides[rank - 1]] = pick(weights, sum, rng.generator.uniform_double());
-    }
+      });
+    });
   }));
   if (fault) return args.argument_error(0, HUSK_INVALID_INPUT, fault);
   rng.store();
@@ -333,14 +339,15 @@ husk_status randperm(const Arguments& args) {
     using T = typename decltype(tag)::type;
     T* data = writable<T>(out);
     const int64_t stride = out.strides[0];
-    for (int64_t i = 0; i < n; ++i) set(data + i * stride, static_cast<Value<T>>(i));
-    for (int64_t i = 0; i + 1 < n; ++i) {
+    each_index(args.cancellation, n,
+               [&](int64_t i) { set(data + i * stride, static_cast<Value<T>>(i)); });
+    each_index(args.cancellation, n - 1, [&](int64_t i) {
       const int64_t other = i + static_cast<int64_t>(rng.generator.random() %
                                                      static_cast<uint64_t>(n - i));
       const T swapped = data[i * stride];
       data[i * stride] = data[other * stride];
       data[other * stride] = swapped;
-    }
+    });
   }));
   rng.store();
   return HUSK_OK;

@@ -18,10 +18,11 @@ inline float fused(float a, float b, float c) { return fmaf(a, b, c); }
 inline double fused(double a, double b, double c) { return fma(a, b, c); }
 
 template <class T>
-void fill_uniform(Generator& g, const husk_op_arg& out, double from, double to) {
+void fill_uniform(const Arguments& args, Generator& g, const husk_op_arg& out, double from,
+                  double to) {
   using V = Value<T>;
   const V low = static_cast<V>(from), span = static_cast<V>(to) - low;
-  Loop<1> loop;
+  Loop<1> loop(args);
   loop.shape(out);
   each(loop, [&](const int64_t(&at)[1]) {
     set(writable<T>(out) + at[0], fused(uniform<T>(g), span, low));
@@ -42,10 +43,10 @@ husk_status draw_into(const Arguments& args, uint32_t out_at, Fill fill) {
 
 husk_status uniform_into(const Arguments& args, uint32_t out_at, double from, double to) {
   HUSK_TRY(args.check_tensor(out_at));
-  return draw_into<Floats | Halves>(args, out_at,
-                                    [&](auto tag, Generator& g, const husk_op_arg& out) {
-                                      fill_uniform<typename decltype(tag)::type>(g, out, from, to);
-                                    });
+  return draw_into<Floats | Halves>(
+      args, out_at, [&](auto tag, Generator& g, const husk_op_arg& out) {
+        fill_uniform<typename decltype(tag)::type>(args, g, out, from, to);
+      });
 }
 
 // ---- normal ----
@@ -82,19 +83,22 @@ void normal_sixteen(T* data, double mean, double deviation) {
 }
 
 template <class T>
-void fill_normal(Generator& g, const husk_op_arg& out, double mean, double deviation) {
+void fill_normal(const Arguments& args, Generator& g, const husk_op_arg& out, double mean,
+                 double deviation) {
   T* data = writable<T>(out);
   const int64_t count = numel(out);
   if (count < 16 || !contiguous(out)) {
-    Loop<1> loop;
+    Loop<1> loop(args);
     loop.shape(out);
     each(loop, [&](const int64_t(&at)[1]) {
       set(data + at[0], static_cast<Value<T>>(fused(g.normal_double(), deviation, mean)));
     });
     return;
   }
-  for (int64_t i = 0; i < count; ++i) set(data + i, static_cast<Value<T>>(uniform<T>(g)));
-  for (int64_t i = 0; i + 16 <= count; i += 16) normal_sixteen(data + i, mean, deviation);
+  each_index(args.cancellation, count,
+             [&](int64_t i) { set(data + i, static_cast<Value<T>>(uniform<T>(g))); });
+  each_index(args.cancellation, count / 16,
+             [&](int64_t i) { normal_sixteen(data + i * 16, mean, deviation); });
   if (count % 16 == 0) return;
   for (int64_t i = count - 16; i < count; ++i) set(data + i, static_cast<Value<T>>(uniform<T>(g)));
   normal_sixteen(data + count - 16, mean, deviation);
@@ -104,7 +108,7 @@ husk_status normal_into(const Arguments& args, uint32_t out_at, double mean, dou
   HUSK_TRY(args.check_tensor(out_at));
   return draw_into<Floats | Halves>(
       args, out_at, [&](auto tag, Generator& g, const husk_op_arg& out) {
-        fill_normal<typename decltype(tag)::type>(g, out, mean, deviation);
+        fill_normal<typename decltype(tag)::type>(args, g, out, mean, deviation);
       });
 }
 
@@ -123,9 +127,10 @@ husk_status normal_of(const Arguments& args, uint32_t mean_at, uint32_t out_at) 
 constexpr int kWideRangeBits = 28;
 
 template <class T>
-void fill_ints(Generator& g, const husk_op_arg& out, int64_t low, int64_t high) {
+void fill_ints(const Arguments& args, Generator& g, const husk_op_arg& out, int64_t low,
+               int64_t high) {
   const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
-  Loop<1> loop;
+  Loop<1> loop(args);
   loop.shape(out);
   each(loop, [&](const int64_t(&at)[1]) {
     const uint64_t random = range >> kWideRangeBits ? g.random64() : g.random();
@@ -141,7 +146,7 @@ husk_status ints_into(const Arguments& args, uint32_t out_at, int64_t low, int64
                                "has no values to draw from: low is not below high");
   return draw_into<AnyReal | WideUnsigned>(
       args, out_at, [&](auto tag, Generator& g, const husk_op_arg& out) {
-        fill_ints<typename decltype(tag)::type>(g, out, low, high);
+        fill_ints<typename decltype(tag)::type>(args, g, out, low, high);
       });
 }
 

@@ -13,6 +13,7 @@ namespace husk::host {
 namespace {
 
 struct Row {
+  Cancellation& cancellation;
   Keys keys;
   const void* data;
   int64_t stride, count;
@@ -20,12 +21,24 @@ struct Row {
   uint64_t operator[](int64_t i) const { return keys.read(data, i * stride); }
   template <class F>
   void operator()(F f) const {
-    for (int64_t i = 0; i < count; ++i) f((*this)[i]);
+    each_index(cancellation, count, [&](int64_t i) { f((*this)[i]); });
   }
+  // The first and the last place of a key, which the row has.
   int64_t find(uint64_t key) const {
-    int64_t i = 0;
-    while (i + 1 < count && (*this)[i] != key) ++i;
-    return i;
+    int64_t place = 0;
+    each_index_while(cancellation, count, [&](int64_t i) {
+      place = i;
+      return (*this)[i] != key;
+    });
+    return place;
+  }
+  int64_t find_last(uint64_t key) const {
+    int64_t place = 0;
+    each_index_while(cancellation, count, [&](int64_t after) {
+      place = count - 1 - after;
+      return (*this)[place] != key;
+    });
+    return place;
   }
 };
 
@@ -45,7 +58,7 @@ husk_status pick_each_row(const Arguments& args, int32_t dim, uint32_t keep_at, 
   HUSK_TRY(args.check_tensor(values_at + 1, rank, rank));
   HUSK_TRY(args.check_same_dtype(values_at, 0));
   HUSK_TRY(args.check_dtype(values_at + 1, HUSK_I64));
-  Loop<3> loop;
+  Loop<3> loop(args);
   loop.shape(self);
   for (int32_t d = 0, to = 0; d < self.rank; ++d) {
     if (d == dim && !keep) {
@@ -57,7 +70,7 @@ husk_status pick_each_row(const Arguments& args, int32_t dim, uint32_t keep_at, 
     loop.strides[1][d] = values.strides[to];
     loop.strides[2][d] = indices.strides[to++];
   }
-  Row row{};
+  Row row{args.cancellation, {}, nullptr, 0, 0};
   if (!keys_of(self.dtype, row.keys)) return args.unsupported_dtype(0);
   row.count = self.rank > 0 ? self.sizes[dim] : 1;
   row.stride = self.rank > 0 ? self.strides[dim] : 1;
@@ -83,10 +96,9 @@ husk_status pick_each_row(const Arguments& args, int32_t dim, uint32_t keep_at, 
 int64_t median_of(const Row& row, bool floats, bool ignore) {
   const uint64_t nan = nan_key(row.keys);
   int64_t nans = 0, first = -1;
-  for (int64_t i = 0; floats && i < row.count; ++i) {
-    if (row[i] != nan) continue;
-    if (nans++ == 0) first = i;
-  }
+  each_index(row.cancellation, floats ? row.count : 0, [&](int64_t i) {
+    if (row[i] == nan && nans++ == 0) first = i;
+  });
   if (nans > 0 && (!ignore || nans == row.count)) return first;
   const int64_t rank = (row.count - nans - 1) / 2;
   return row.find(select_key(row, row.keys.mask, rank));
@@ -109,7 +121,7 @@ husk_status median_all(const Arguments& args, bool ignore) {
   const husk_op_arg &self = args[0], &out = args[1];
   Keys keys;
   if (!keys_of(self.dtype, keys)) return args.unsupported_dtype(0);
-  Loop<1> loop;
+  Loop<1> loop(args);
   loop.shape(self);
   loop.merge();
   const int64_t count = numel(self), bytes = dtype_bytes(self.dtype);
@@ -140,11 +152,13 @@ husk_status median_all(const Arguments& args, bool ignore) {
 }
 
 constexpr int64_t kMaxSortedKeys = 16384;  // keys that fit on the stack
+constexpr int64_t kSortWork = 16;          // the work of sorting a row, for each key
 
 // The most frequent key of a row; the smallest one if several are equally frequent.
 uint64_t short_mode_key(const Row& row) {
   uint64_t best = 0;
   int64_t best_count = 0;
+  if (row.cancellation.ends(kSortWork * row.count)) return 0;
   uint64_t sorted[kMaxSortedKeys];
   for (int64_t i = 0; i < row.count; ++i) sorted[i] = row[i];
   std::sort(sorted, sorted + row.count);
@@ -209,9 +223,7 @@ husk_status mode(const Arguments& args) {
   HUSK_TRY(args.get_dim(1, args[0].rank, dim));
   return pick_each_row(args, dim, 2, 3, [&](const Row& row) {
     const uint64_t key = row.count <= kMaxSortedKeys ? short_mode_key(row) : long_mode_key(row);
-    int64_t last = row.count - 1;  // as in PyTorch, the last of equal elements
-    while (last > 0 && row[last] != key) --last;
-    return last;
+    return row.find_last(key);  // as in PyTorch, the last of equal elements
   });
 }
 

@@ -89,7 +89,7 @@ husk_status run(const Arguments& args, uint32_t dims_at, bool keep, uint32_t out
   if (!row_writer(out.dtype, write)) return args.unsupported_dtype(out_at);
   uint32_t mask = 0;
   HUSK_TRY(get_dims(args, dims_at, self.rank, mask));
-  Reduce r{};
+  Reduce r{Loop<2>(args), Loop<1>(args), 0};
   HUSK_TRY(set_loops(args, mask, keep, out_at, r));
   each(r.kept, [&](const int64_t(&at)[2]) {
     Complex128 total{kind == Reduction::Product || kind == Reduction::All ? 1.0 : 0.0, 0};

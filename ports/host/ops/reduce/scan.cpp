@@ -12,6 +12,7 @@ namespace {
 
 // The number of elements of a row, and its strides in self, the output and the second output.
 struct ScanRow {
+  Cancellation& cancellation;
   int64_t count, strides[3];
 };
 
@@ -20,15 +21,16 @@ template <class Run>
 void each_scan(const Arguments& args, int32_t dim, const husk_op_arg& out,
                const husk_op_arg& second, Run run) {
   const husk_op_arg& self = args[0];
-  Loop<3> loop;
+  Loop<3> loop(args);
   loop.shape(self);
   loop.add(1, out);
   loop.add(2, second);
-  ScanRow row{1, {1, 1, 1}};
-  if (self.rank > 0) {
-    row = {self.sizes[dim], {self.strides[dim], out.strides[dim], second.strides[dim]}};
-    loop.drop(dim);
-  }
+  if (self.rank > 0) loop.drop(dim);
+  const ScanRow row = self.rank > 0
+                          ? ScanRow{args.cancellation,
+                                    self.sizes[dim],
+                                    {self.strides[dim], out.strides[dim], second.strides[dim]}}
+                          : ScanRow{args.cancellation, 1, {1, 1, 1}};
   if (row.count == 0) return;
   each(loop, [&](const int64_t(&at)[3]) { run(row, at); });
 }
@@ -61,12 +63,12 @@ void fold_row(const ScanRow& row, const void* from, void* to, const int64_t (&at
               bool product) {
   using S = typename SumType<Value<To>>::type;
   S total = number_of<S>(product);
-  for (int64_t i = 0; i < row.count; ++i) {
+  each_index(row.cancellation, row.count, [&](int64_t i) {
     const Value<To> value = cast<Value<To>>(
         get(static_cast<const From*>(from) + at[0] + i * row.strides[0]));
     total = product ? times(total, cast<S>(value)) : plus(total, cast<S>(value));
     set(static_cast<To*>(to) + at[1] + i * row.strides[1], cast<Value<To>>(total));
-  }
+  });
 }
 
 // cumsum and cumprod. If self has another dtype than the output, it is first converted into the
@@ -89,7 +91,8 @@ husk_status fold(const Arguments& args, bool product) {
     using T = typename decltype(target)::type;
     each_scan(args, dim, out, out, [&](const ScanRow& row, const int64_t(&at)[3]) {
       const int64_t out_at[3] = {at[1], at[1], at[1]};
-      const ScanRow out_row{row.count, {row.strides[1], row.strides[1], row.strides[1]}};
+      const ScanRow out_row{
+          args.cancellation, row.count, {row.strides[1], row.strides[1], row.strides[1]}};
       fold_row<T, T>(out_row, out.data, out.data, out_at, product);
     });
   });
@@ -108,7 +111,7 @@ husk_status extreme(const Arguments& args, bool maximum) {
     each_scan(args, dim, args[2], args[3], [&](const ScanRow& row, const int64_t(&at)[3]) {
       Value<T> best = get(data_of<T>(args[0]) + at[0]);
       int64_t best_index = 0;
-      for (int64_t i = 0; i < row.count; ++i) {
+      each_index(row.cancellation, row.count, [&](int64_t i) {
         const Value<T> value = get(data_of<T>(args[0]) + at[0] + i * row.strides[0]);
         if (is_nan(value) || (!is_nan(best) && (maximum ? value >= best : value <= best))) {
           best = value;
@@ -116,7 +119,7 @@ husk_status extreme(const Arguments& args, bool maximum) {
         }
         set(writable<T>(args[2]) + at[1] + i * row.strides[1], best);
         writable<int64_t>(args[3])[at[2] + i * row.strides[2]] = best_index;
-      }
+      });
     });
   });
 }
@@ -144,11 +147,11 @@ husk_status logcumsumexp(const Arguments& args) {
     using T = typename decltype(tag)::type;
     each_scan(args, dim, args[2], args[2], [&](const ScanRow& row, const int64_t(&at)[3]) {
       double total = -__builtin_inf();
-      for (int64_t i = 0; i < row.count; ++i) {
+      each_index(row.cancellation, row.count, [&](int64_t i) {
         total = log_sum(total,
                         static_cast<double>(get(data_of<T>(args[0]) + at[0] + i * row.strides[0])));
         set(writable<T>(args[2]) + at[1] + i * row.strides[1], static_cast<Value<T>>(total));
-      }
+      });
     });
   });
 }

@@ -93,7 +93,7 @@ husk_status segment_reduce(const Arguments& args) {
                              "segments, or the data's"));
     if (d < axis) HUSK_TRY(args.check_size(list_at, d, data.sizes[d], "the data's"));
   }
-  Loop<3> rows;  // operands: data, segments, out
+  Loop<3> rows(args);  // operands: data, segments, out
   rows.shape(data);
   rows.add(2, out);
   for (int32_t d = 0; d < data.rank; ++d) rows.strides[1][d] = d < axis ? list.strides[d] : 0;
@@ -103,7 +103,7 @@ husk_status segment_reduce(const Arguments& args) {
     using T = typename decltype(tag)::type;
     in_range = each_while(rows, [&](const int64_t(&at)[3]) {
       int64_t from = segments.has_lengths ? 0 : segments.count >= 0 ? segments.number(at[1], 0) : 0;
-      for (int64_t s = 0; s < segments.count; ++s) {
+      return each_index_while(args.cancellation, segments.count, [&](int64_t s) {
         int64_t length = 0;
         if (segments.has_lengths)
           length = segments.number(at[1], s);
@@ -111,17 +111,17 @@ husk_status segment_reduce(const Arguments& args) {
           return false;
         if (from < 0 || length < 0 || length > data.sizes[axis] - from) return false;
         double total = start_value(reduce, !args.none(7), initial);
-        for (int64_t i = from; i < from + length; ++i) {
+        each_index(args.cancellation, length, [&](int64_t i) {
           total = combine(
               reduce, total,
-              static_cast<double>(get(data_of<T>(data) + at[0] + i * data.strides[axis])));
-        }
+              static_cast<double>(get(data_of<T>(data) + at[0] + (from + i) * data.strides[axis])));
+        });
         if (reduce == SegmentReduce::Mean && length > 0) total /= static_cast<double>(length);
         if (reduce == SegmentReduce::Mean && length == 0 && args.none(7)) total = __builtin_nan("");
         set(writable<T>(out) + at[2] + s * out.strides[axis], static_cast<Value<T>>(total));
         from += length;
-      }
-      return true;
+        return true;
+      });
     });
   }));
   return in_range ? husk_status{HUSK_OK}
@@ -153,7 +153,7 @@ husk_status index_reduce(const Arguments& args) {
   expanded.strides = strides;
   const husk_op_arg scattered[] = {args[6], args[1], expanded, source, args[4], args[5]};
   const Op op{args.op, nullptr, "self dim index source reduce include_self"};
-  return scatter_reduce_into(Arguments(op, args.context, scattered, 6, args.error));
+  return scatter_reduce_into(Arguments(op, args, scattered, 6));
 }
 
 }  // namespace husk::host

@@ -2,12 +2,14 @@
 // itself, with the key above the index in each number. Wider keys are sorted on the stack if the
 // row is short, otherwise through the indices. The index breaks ties, so every sort is stable.
 #include <algorithm>
+#include <functional>
 #include <iterator>
 
 #include "core/arguments.h"
 #include "core/heap.h"
 #include "core/loop.h"
 #include "core/sort_key.h"
+#include "core/sort_range.h"
 
 namespace husk::host {
 
@@ -57,6 +59,7 @@ class Strided {
 
 // A row of keys. `flip` inverts the keys for a descending order.
 struct SortRow {
+  Cancellation& cancellation;
   Keys keys;
   const unsigned char* data;
   int64_t stride, count;
@@ -71,13 +74,15 @@ constexpr int64_t kMaxPairs = 8192;  // pairs that fit on the stack
 // Sorts 32-bit keys in the memory of the indices.
 template <class Iterator>
 void sort_packed(const SortRow& row, Iterator begin) {
-  for (int64_t i = 0; i < row.count; ++i) begin[i] = row[i] << 32 | static_cast<uint64_t>(i);
-  std::sort(begin, begin + row.count);
-  for (int64_t i = 0; i < row.count; ++i) begin[i] &= 0xffffffff;
+  each_index(row.cancellation, row.count,
+             [&](int64_t i) { begin[i] = row[i] << 32 | static_cast<uint64_t>(i); });
+  sort_range(row.cancellation, begin, row.count, std::less<uint64_t>());
+  each_index(row.cancellation, row.count, [&](int64_t i) { begin[i] &= 0xffffffff; });
 }
 
 // Sorts a short row of keys on the stack.
 void sort_pairs(const SortRow& row, uint64_t* indices, int64_t stride) {
+  if (row.cancellation.ends(kSortWork * row.count)) return;
   Pair pairs[kMaxPairs];
   for (int64_t i = 0; i < row.count; ++i) pairs[i] = {row[i], i};
   std::sort(pairs, pairs + row.count);
@@ -88,8 +93,11 @@ void sort_pairs(const SortRow& row, uint64_t* indices, int64_t stride) {
 // Sorts the indices by the keys that they point to.
 void sort_indirect(const SortRow& row, uint64_t* indices, int64_t stride) {
   const Strided<uint64_t> begin(indices, stride);
-  for (int64_t i = 0; i < row.count; ++i) begin[i] = static_cast<uint64_t>(i);
-  std::sort(begin, begin + row.count, [&](uint64_t a, uint64_t b) {
+  // The comparison below reads the elements that the indices name, so all of them must be there.
+  if (!each_index(row.cancellation, row.count,
+                  [&](int64_t i) { begin[i] = static_cast<uint64_t>(i); }))
+    return;
+  sort_range(row.cancellation, begin, row.count, [&](uint64_t a, uint64_t b) {
     const uint64_t left = row[static_cast<int64_t>(a)], right = row[static_cast<int64_t>(b)];
     return left != right ? left < right : a < b;
   });
@@ -114,25 +122,28 @@ void sort_row(const SortRow& row, uint64_t* indices, int64_t stride) {
 void first_k_row(const SortRow& row, uint64_t* indices, int64_t stride, void* values,
                  int64_t values_stride, int64_t k) {
   if (row.keys.wide()) {
-    return first_k(row.count, row,
+    return first_k(row.cancellation, row.count, row,
                    WideHeap{indices, stride, static_cast<uint64_t*>(values), values_stride}, k);
   }
   const PackedHeap heap{indices, stride};
-  first_k(row.count, row, heap, k);
-  for (int64_t i = 0; i < k; ++i) indices[i * stride] = static_cast<uint64_t>(heap.get(i).index);
+  first_k(row.cancellation, row.count, row, heap, k);
+  each_index(row.cancellation, k,
+             [&](int64_t i) { indices[i * stride] = static_cast<uint64_t>(heap.get(i).index); });
 }
 
 // ---- rows ----
 
-// values[i] = row[indices[i]].
-void gather_values(const void* row, int64_t stride, const uint64_t* indices, int64_t indices_stride,
-                   void* values, int64_t values_stride, int64_t count, int64_t bytes) {
+// values[i] = row[indices[i]]. Does nothing if the call is to end, since then the indices are
+// undefined.
+void gather_values(Cancellation& cancellation, const void* row, int64_t stride,
+                   const uint64_t* indices, int64_t indices_stride, void* values,
+                   int64_t values_stride, int64_t count, int64_t bytes) {
   visit_bytes(bytes, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for (int64_t i = 0; i < count; ++i) {
+    each_index(cancellation, count, [&](int64_t i) {
       static_cast<T*>(values)[i * values_stride] = static_cast<const T*>(
           row)[static_cast<int64_t>(indices[i * indices_stride]) * stride];
-    }
+    });
   });
 }
 
@@ -162,7 +173,7 @@ template <class Run>
 husk_status each_sorted(const Arguments& args, const Operands& at, int64_t length, bool descending,
                         Run run) {
   const husk_op_arg &self = args[at.self], &values = args[at.values], &indices = args[at.indices];
-  SortRow row{};
+  SortRow row{args.cancellation, {}, nullptr, 0, 0, 0};
   if (!keys_of(self.dtype, row.keys)) return args.unsupported_dtype(at.self);
   row.flip = descending ? row.keys.mask : 0;
   row.count = self.rank > 0 ? self.sizes[at.dim] : 1;
@@ -171,7 +182,7 @@ husk_status each_sorted(const Arguments& args, const Operands& at, int64_t lengt
   const int64_t indices_stride = self.rank > 0 ? indices.strides[at.dim] : 1;
   const int64_t bytes = dtype_bytes(self.dtype);
   if (length == 0) return HUSK_OK;
-  Loop<3> loop;
+  Loop<3> loop(args);
   loop.shape(self);
   loop.add(1, values);
   loop.add(2, indices);
@@ -181,8 +192,8 @@ husk_status each_sorted(const Arguments& args, const Operands& at, int64_t lengt
     auto* index_row = writable<uint64_t>(indices) + element[2];
     void* value_row = writable<unsigned char>(values) + element[1] * bytes;
     run(row, index_row, indices_stride, value_row, values_stride);
-    gather_values(row.data, row.stride, index_row, indices_stride, value_row, values_stride, length,
-                  bytes);
+    gather_values(args.cancellation, row.data, row.stride, index_row, indices_stride, value_row,
+                  values_stride, length, bytes);
   });
   return HUSK_OK;
 }

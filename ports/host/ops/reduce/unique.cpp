@@ -16,15 +16,9 @@ namespace {
 // The outputs of _unique2: the distinct elements, the number of the distinct element for each
 // element, and the number of occurrences of each distinct element.
 struct Request {
+  const Arguments& args;
   const husk_op_arg *self, *out, *inverse, *counts;  // all but `self` may be null
 };
-
-template <class F>
-void each_element(const husk_op_arg& self, F f) {
-  Loop<1> loop;
-  loop.shape(self);
-  each(loop, [&](const int64_t(&at)[1]) { f(at[0]); });
-}
 
 // Goes through all batches and writes the outputs of the request for at most `capacity` distinct
 // elements. Returns the number of distinct elements.
@@ -35,10 +29,12 @@ int64_t find_unique(const Request& r, const Keys& keys, int64_t capacity) {
   const uint64_t nan = keys.mask;
   const int64_t bytes = dtype_bytes(self.dtype);
   const bool writes = r.out || r.inverse || r.counts;
+  Loop<1> elements(r.args);
+  elements.shape(self);
   const auto each_key = [&](auto f) {
-    each_element(self, [&](int64_t at) { f(keys.read(self.data, at)); });
+    each(elements, [&](const int64_t(&at)[1]) { f(keys.read(self.data, at[0])); });
   };
-  Loop<2> pairs;
+  Loop<2> pairs(r.args);
   pairs.shape(self);
   pairs.add(1, r.inverse ? *r.inverse : self);
   const auto record = [&](int64_t number, const int64_t(&at)[2]) {
@@ -89,9 +85,9 @@ husk_status get_optional_output(const Arguments& args, uint32_t at, bool wanted,
 }
 
 // Sets all counts to 0, if the output exists.
-void clear_counts(const husk_op_arg* counts) {
-  for (int64_t i = 0; counts && i < counts->sizes[0]; ++i)
-    writable<int64_t>(*counts)[i * counts->strides[0]] = 0;
+void clear_counts(const Arguments& args, const husk_op_arg* counts) {
+  each_index(args.cancellation, counts ? counts->sizes[0] : 0,
+             [&](int64_t i) { writable<int64_t>(*counts)[i * counts->strides[0]] = 0; });
 }
 
 // ---- slices: unique_dim and unique_consecutive ----
@@ -108,6 +104,7 @@ int64_t offset_at(const husk_op_arg& tensor, int64_t number) {
 
 // The slices across one dimension, or the single elements of the flattened tensor.
 struct Slices {
+  const Arguments& args;
   const husk_op_arg& self;
   Keys keys;
   Loop<1> inside;  // over the elements of a slice
@@ -163,7 +160,7 @@ husk_status slices_of(const Arguments& args, uint32_t dim_at, Slices& s) {
 
 // Copies slice `from` to position `to` of the output.
 void copy_slice(const Slices& s, int64_t from, const husk_op_arg& out, int32_t dim, int64_t to) {
-  Loop<2> loop;
+  Loop<2> loop(s.args);
   if (!s.flat && s.self.rank > 0) {
     loop.shape(s.self);
     loop.add(1, out);
@@ -187,16 +184,31 @@ struct ArgumentIndices {
 
 constexpr int64_t kMaxSlices = 65536;
 
-// The slices in ascending order. Equal slices keep their order.
+// The slices in ascending order. Equal slices keep their order. If the call is to end, the order is
+// undefined. std::sort may leave its memory then, because the answers of `compare` contradict one
+// another; a merge sort does not.
 struct Order {
-  uint32_t slices[kMaxSlices];
+  uint32_t slices[kMaxSlices], merged[kMaxSlices];
 
   explicit Order(const Slices& s) {
     for (int64_t i = 0; i < s.count; ++i) slices[i] = static_cast<uint32_t>(i);
-    std::sort(slices, slices + s.count, [&](uint32_t a, uint32_t b) {
-      const int order = s.compare(a, b);
-      return order != 0 ? order < 0 : a < b;
-    });
+    for (int64_t width = 1; width < s.count; width *= 2) {
+      for (int64_t first = 0; first < s.count; first += 2 * width) merge(s, first, width);
+      std::copy(merged, merged + s.count, slices);
+    }
+  }
+
+ private:
+  // Merges the `width` slices from `first` on with the `width` slices after them.
+  void merge(const Slices& s, int64_t first, int64_t width) {
+    const int64_t middle = std::min(first + width, s.count),
+                  end = std::min(middle + width, s.count);
+    int64_t left = first, right = middle;
+    for (int64_t to = first; to < end; ++to) {
+      const bool takes_left = right == end ||
+                              (left < middle && s.compare(slices[left], slices[right]) <= 0);
+      merged[to] = slices[takes_left ? left++ : right++];
+    }
   }
 };
 
@@ -205,13 +217,15 @@ struct Order {
 template <class F>
 void each_group(const Slices& s, const Order* order, F f) {
   int64_t group = -1, previous = 0;
-  for (int64_t i = 0; i < s.count; ++i) {
+  each_index_while(s.args.cancellation, s.count, [&](int64_t i) {
     const int64_t slice = order ? order->slices[i] : i;
     const bool starts = i == 0 || !s.same(previous, slice);
+    if (starts && s.args.cancellation.ended()) return false;  // the slices may be the same
     group += starts;
     f(slice, group, starts);
     previous = slice;
-  }
+    return true;
+  });
 }
 
 // Calls f as each_group does, for slices that are first sorted if `sorted` is true.
@@ -238,7 +252,7 @@ husk_status count_slices(const Arguments& args, const Slices& s, bool sorted, in
 
 husk_status run_slices(const Arguments& args, const ArgumentIndices& p) {
   HUSK_TRY(args.check_tensor(0));
-  Slices s{args[0], {}, {}, 0, 0, false, false};
+  Slices s{args, args[0], {}, Loop<1>(args), 0, 0, false, false};
   HUSK_TRY(slices_of(args, p.dim, s));
   bool wants_inverse = false, wants_counts = false;
   HUSK_TRY(args.get_bool(p.inverse, wants_inverse));
@@ -259,7 +273,7 @@ husk_status run_slices(const Arguments& args, const ArgumentIndices& p) {
   if (inverse && numel(*inverse) != s.count)
     return args.argument_error(p.out + 1, HUSK_INVALID_ARGUMENT, "is not as large as self");
   if (counts) HUSK_TRY(args.check_vector(p.out + 2, count, "one for each different one"));
-  clear_counts(counts);
+  clear_counts(args, counts);
   return each_sorted(args, s, p.sorted, [&](int64_t slice, int64_t group, bool starts) {
     if (starts) copy_slice(s, slice, args[p.out], dim, group);
     if (inverse) writable<int64_t>(*inverse)[offset_at(*inverse, slice)] = group;
@@ -270,7 +284,7 @@ husk_status run_slices(const Arguments& args, const ArgumentIndices& p) {
 husk_status count_result(const Arguments& args, const ArgumentIndices& p) {
   HUSK_TRY(args.check_tensor(0));
   HUSK_TRY(args.check_result(p.out));
-  Slices s{args[0], {}, {}, 0, 0, false, false};
+  Slices s{args, args[0], {}, Loop<1>(args), 0, 0, false, false};
   HUSK_TRY(slices_of(args, p.dim, s));
   return count_slices(args, s, p.sorted, *static_cast<int64_t*>(args[p.out].data));
 }
@@ -289,13 +303,13 @@ husk_status unique(const Arguments& args) {
   bool wants_inverse = false, wants_counts = false;
   HUSK_TRY(args.get_bool(2, wants_inverse));
   HUSK_TRY(args.get_bool(3, wants_counts));
-  Request r{&args[0], &args[4], nullptr, nullptr};
+  Request r{args, &args[0], &args[4], nullptr, nullptr};
   HUSK_TRY(get_optional_output(args, 5, wants_inverse, r.inverse));
   HUSK_TRY(get_optional_output(args, 6, wants_counts, r.counts));
   if (r.inverse) HUSK_TRY(args.check_same_shape(5, 0));
   const int64_t capacity = args[4].sizes[0];
   if (r.counts) HUSK_TRY(args.check_vector(6, capacity, "one for each different element"));
-  clear_counts(r.counts);
+  clear_counts(args, r.counts);
   const int64_t count = find_unique(r, keys, capacity);
   return count == capacity ? husk_status{HUSK_OK} : args.wrong_result_size(capacity, count);
 }
@@ -305,8 +319,8 @@ husk_status unique_sizes(const Arguments& args) {
   HUSK_TRY(args.check_result(4));
   Keys keys;
   if (!keys_of(args[0].dtype, keys)) return args.unsupported_dtype(0);
-  *static_cast<int64_t*>(args[4].data) = find_unique({&args[0], nullptr, nullptr, nullptr}, keys,
-                                                     0);
+  *static_cast<int64_t*>(args[4].data) = find_unique({args, &args[0], nullptr, nullptr, nullptr},
+                                                     keys, 0);
   return HUSK_OK;
 }
 

@@ -22,6 +22,7 @@ struct Line {
   int64_t count = 0;
   bool forward = true;
 
+  explicit Line(const Arguments& args) : cancellation(args.cancellation) {}
   // Computes the roots, unless they are there already.
   void prepare(int64_t points, bool is_forward) {
     if (points == count && is_forward == forward) return;
@@ -34,12 +35,13 @@ struct Line {
     }
   }
 
-  // Transforms buffers[0]. Returns the buffer with the result.
+  // Transforms buffers[0]. Returns the buffer with the result, or null if the call is to end.
   Complex128* run() {
     Complex128 *from = buffers[0], *to = buffers[1];
     int64_t left = count, step = 1;
     while (left > 1) {
       const int64_t p = factor(left);
+      if (cancellation.ends(count * p)) return nullptr;
       pass(from, to, left, step, p);
       left /= p;
       step *= p;
@@ -51,6 +53,8 @@ struct Line {
   }
 
  private:
+  Cancellation& cancellation;
+
   static int64_t factor(int64_t n) {
     if (n % 4 == 0) return 4;
     for (int64_t p = 2; p * p <= n; ++p)
@@ -79,28 +83,32 @@ struct Line {
 // Transforms a line in root_index, for lengths that are powers of 2: bit reversal, then
 // butterflies. Each root is computed once per round.
 template <class R>
-void transform_long(Complex<R>* data, int64_t stride, int64_t count, bool forward) {
-  for (int64_t i = 1, j = 0; i < count; ++i) {
+void transform_long(Cancellation& cancellation, Complex<R>* data, int64_t stride, int64_t count,
+                    bool forward) {
+  int64_t j = 0;
+  each_index(cancellation, count - 1, [&](int64_t before) {
+    const int64_t i = before + 1;
     int64_t bit = count >> 1;
     for (; j & bit; bit >>= 1) j ^= bit;
     j ^= bit;
-    if (i >= j) continue;
+    if (i >= j) return;
     const Complex<R> swapped = data[i * stride];
     data[i * stride] = data[j * stride];
     data[j * stride] = swapped;
-  }
+  });
   for (int64_t length = 2; length <= count; length *= 2) {
-    for (int64_t k = 0; k < length / 2; ++k) {
+    each_index_while(cancellation, length / 2, [&](int64_t k) {
       const double angle = (forward ? -kTwoPi : kTwoPi) * static_cast<double>(k) /
                            static_cast<double>(length);
       const Complex128 root{std::cos(angle), std::sin(angle)};
-      for (int64_t i = k; i < count; i += length) {
+      return each_index(cancellation, count / length, [&](int64_t turn) {
+        const int64_t i = k + turn * length;
         Complex<R>&a = data[i * stride], &b = data[(i + length / 2) * stride];
         const Complex128 left = cast<Complex128>(a), right = times(cast<Complex128>(b), root);
         a = cast<Complex<R>>(plus(left, right));
         b = cast<Complex<R>>(minus(left, right));
-      }
-    }
+      });
+    });
   }
 }
 
@@ -148,63 +156,68 @@ husk_status check_length(const Arguments& args, int64_t count, bool in_place) {
 
 // Transforms out in root_index along one dimension.
 template <class R>
-void transform_dim(const husk_op_arg& out, int32_t dim, bool forward, double scale, Line& line) {
-  Loop<1> lines;
+void transform_dim(const Arguments& args, const husk_op_arg& out, int32_t dim, bool forward,
+                   double scale, Line& line) {
+  Loop<1> lines(args);
   lines.shape(out);
   lines.drop(dim);
   const int64_t count = out.sizes[dim], stride = out.strides[dim];
   if (count <= kMaxPoints) line.prepare(count, forward);
-  each(lines, [&](const int64_t(&at)[1]) {
+  each_while(lines, [&](const int64_t(&at)[1]) {
     Complex<R>* data = writable<Complex<R>>(out) + at[0];
     if (count > kMaxPoints) {
-      transform_long(data, stride, count, forward);
-      for (int64_t i = 0; i < count; ++i)
+      transform_long(*lines.cancellation, data, stride, count, forward);
+      return each_index(*lines.cancellation, count, [&](int64_t i) {
         data[i * stride] = {static_cast<R>(data[i * stride].re * scale),
                             static_cast<R>(data[i * stride].im * scale)};
-      return;
+      });
     }
     for (int64_t i = 0; i < count; ++i) line.buffers[0][i] = cast<Complex128>(data[i * stride]);
     const Complex128* result = line.run();
+    if (!result) return false;
     for (int64_t i = 0; i < count; ++i)
       data[i * stride] = cast<Complex<R>>(Complex128{result[i].re * scale, result[i].im * scale});
+    return true;
   });
 }
 
 // Transforms real numbers to a spectrum, or to its first half.
 template <class R>
-void real_to_complex(const husk_op_arg& self, const husk_op_arg& out, int32_t dim, double scale,
-                     Line& line) {
-  Loop<2> lines;
+void real_to_complex(const Arguments& args, const husk_op_arg& self, const husk_op_arg& out,
+                     int32_t dim, double scale, Line& line) {
+  Loop<2> lines(args);
   lines.shape(self);
   lines.add(1, out);
   lines.drop(dim);
   const int64_t count = self.sizes[dim];
   line.prepare(count, true);
-  each(lines, [&](const int64_t(&at)[2]) {
+  each_while(lines, [&](const int64_t(&at)[2]) {
     for (int64_t i = 0; i < count; ++i) {
       line.buffers[0][i] = {static_cast<double>(data_of<R>(self)[at[0] + i * self.strides[dim]]),
                             0};
     }
     const Complex128* result = line.run();
+    if (!result) return false;
     for (int64_t i = 0; i < out.sizes[dim]; ++i) {
       writable<Complex<R>>(out)[at[1] + i * out.strides[dim]] = cast<Complex<R>>(
           Complex128{result[i].re * scale, result[i].im * scale});
     }
+    return true;
   });
 }
 
 // Transforms a half spectrum to real numbers. The second half of the spectrum mirrors the first.
 // The imaginary parts of its first and middle point are ignored.
 template <class R>
-void complex_to_real(const husk_op_arg& self, const husk_op_arg& out, int32_t dim, double scale,
-                     Line& line) {
-  Loop<2> lines;
+void complex_to_real(const Arguments& args, const husk_op_arg& self, const husk_op_arg& out,
+                     int32_t dim, double scale, Line& line) {
+  Loop<2> lines(args);
   lines.shape(out);
   lines.add(1, self);
   lines.drop(dim);
   const int64_t count = out.sizes[dim];
   line.prepare(count, false);
-  each(lines, [&](const int64_t(&at)[2]) {
+  each_while(lines, [&](const int64_t(&at)[2]) {
     for (int64_t i = 0; i <= count / 2; ++i) {
       const Complex128 value = cast<Complex128>(
           data_of<Complex<R>>(self)[at[1] + i * self.strides[dim]]);
@@ -212,8 +225,10 @@ void complex_to_real(const husk_op_arg& self, const husk_op_arg& out, int32_t di
       if (i > 0 && 2 * i < count) line.buffers[0][count - i] = {value.re, -value.im};
     }
     const Complex128* result = line.run();
+    if (!result) return false;
     for (int64_t i = 0; i < count; ++i)
       writable<R>(out)[at[0] + i * out.strides[dim]] = static_cast<R>(result[i].re * scale);
+    return true;
   });
 }
 
@@ -234,13 +249,13 @@ husk_status fft_c2c(const Arguments& args) {
   for (int64_t i = 0; i < t.count; ++i)
     HUSK_TRY(check_length(args, args[0].sizes[t.dims[i]], true));
   HUSK_TRY(copy_elements(args, 4, 0));
-  Line line;
+  Line line(args);
   for (int64_t i = 0; i < t.count; ++i) {
     const double scale = i == 0 ? t.scale : 1;
     if (args[4].dtype == HUSK_C64)
-      transform_dim<float>(args[4], t.dims[i], forward, scale, line);
+      transform_dim<float>(args, args[4], t.dims[i], forward, scale, line);
     else
-      transform_dim<double>(args[4], t.dims[i], forward, scale, line);
+      transform_dim<double>(args, args[4], t.dims[i], forward, scale, line);
   }
   return HUSK_OK;
 }
@@ -263,16 +278,16 @@ husk_status fft_r2c(const Arguments& args) {
   }
   for (int64_t i = 0; i < t.count; ++i)
     HUSK_TRY(check_length(args, args[0].sizes[t.dims[i]], t.dims[i] != last));
-  Line line;
+  Line line(args);
   if (wide)
-    real_to_complex<double>(args[0], args[4], last, t.scale, line);
+    real_to_complex<double>(args, args[0], args[4], last, t.scale, line);
   else
-    real_to_complex<float>(args[0], args[4], last, t.scale, line);
+    real_to_complex<float>(args, args[0], args[4], last, t.scale, line);
   for (int64_t i = 0; i + 1 < t.count; ++i)
     if (wide)
-      transform_dim<double>(args[4], t.dims[i], true, 1, line);
+      transform_dim<double>(args, args[4], t.dims[i], true, 1, line);
     else
-      transform_dim<float>(args[4], t.dims[i], true, 1, line);
+      transform_dim<float>(args, args[4], t.dims[i], true, 1, line);
   return HUSK_OK;
 }
 
@@ -296,11 +311,11 @@ husk_status fft_c2r(const Arguments& args) {
     HUSK_TRY(args.check_size(4, d, d == t.dims[0] ? size : args[0].sizes[d],
                              "last_dim_size, or self's"));
   HUSK_TRY(args.check_size(0, t.dims[0], size / 2 + 1, "half of last_dim_size, and one"));
-  Line line;
+  Line line(args);
   if (wide)
-    complex_to_real<double>(args[0], args[4], t.dims[0], t.scale, line);
+    complex_to_real<double>(args, args[0], args[4], t.dims[0], t.scale, line);
   else
-    complex_to_real<float>(args[0], args[4], t.dims[0], t.scale, line);
+    complex_to_real<float>(args, args[0], args[4], t.dims[0], t.scale, line);
   return HUSK_OK;
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/arguments.h"
 #include "core/element.h"
+#include "core/loop.h"
 
 namespace husk::host {
 
@@ -17,11 +18,11 @@ husk_status hann(const Arguments& args, uint32_t out_at, bool periodic) {
   const double turns = static_cast<double>(periodic ? length : length - 1);
   return visit_argument<Floats | Halves>(args, out_at, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for (int64_t i = 0; i < length; ++i) {
+    each_index(args.cancellation, length, [&](int64_t i) {
       const double angle = 2 * 3.14159265358979323846 * static_cast<double>(i) / turns;
       set(writable<T>(out) + i * out.strides[0],
           static_cast<Value<T>>(length == 1 ? 1 : 0.5 - 0.5 * std::cos(angle)));
-    }
+    });
   });
 }
 
