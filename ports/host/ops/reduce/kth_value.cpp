@@ -5,6 +5,7 @@
 #include "core/arguments.h"
 #include "core/loop.h"
 #include "core/sort_key.h"
+#include "core/sort_range.h"
 #include "error.h"
 #include "reduce/distinct.h"
 
@@ -152,7 +153,6 @@ husk_status median_all(const Arguments& args, bool ignore) {
 }
 
 constexpr int64_t kMaxSortedKeys = 16384;  // keys that fit on the stack
-constexpr int64_t kSortWork = 16;          // the work of sorting a row, for each key
 
 // The most frequent key of a row; the smallest one if several are equally frequent.
 uint64_t short_mode_key(const Row& row) {
