@@ -202,9 +202,9 @@ class HostileCall {
         break;
       }
       case HUSK_ARG_STRING: {
-        constexpr const char* kTexts[] = {"sum",   "prod", "mean",    "amax", "amin",
-                                          "max",   "min",  "right",   "left", "",
-                                          "other", "add",  "multiply"};
+        constexpr const char* kTexts[] = {"sum",      "prod",  "mean", "amax", "amin",  "max",
+                                          "min",      "right", "left", "",     "other", "add",
+                                          "multiply", "none",  "relu", "silu"};
         arg.string = choices.of(kTexts);
         break;
       }

@@ -49,7 +49,7 @@ class Noise {
     if (pick(0, 39) == 0) return any();
     if (name == "generator_state") return tensor(HUSK_U8, {HUSK_HOST_GENERATOR_BYTES}, true);
     if (last && op.find(":sizes") != std::string::npos) return result();
-    if (name == "reduce") return string();
+    if (name == "reduce" || name == "activation") return string(name == "reduce");
     if (name == "size" || name == "shape" || name == "output_size" || name == "dims" ||
         name == "repeats" || name == "pad" || name == "stride" || name == "padding" ||
         name == "dilation" || name == "output_padding" || name == "sumdim" ||
@@ -134,12 +134,14 @@ class Noise {
     a.data = ints.back().data();
     return a;
   }
-  husk_op_arg string() {
+  husk_op_arg string(bool reduction) {
     constexpr const char* kReductions[] = {"sum", "prod",     "mean", "amax", "amin",
                                            "add", "multiply", "max",  "min",  "other"};
+    constexpr const char* kActivations[] = {"none",      "relu",    "relu6", "hardsigmoid",
+                                            "hardswish", "sigmoid", "silu",  "other"};
     husk_op_arg a{};
     a.kind = HUSK_ARG_STRING;
-    a.string = kReductions[pick(0, 9)];
+    a.string = reduction ? kReductions[pick(0, 9)] : kActivations[pick(0, 7)];
     return a;
   }
   husk_op_arg list(const std::string& name) {

@@ -3,6 +3,7 @@ without the compiler and the runtime. The interpreter follows compiler/ir/HIR.md
 other text. It is slow."""
 
 import ctypes
+import functools
 import math
 import pathlib
 import re
@@ -34,6 +35,30 @@ DTYPES = {
   "f8e4m3fnuz": torch.float8_e4m3fnuz,
   "f8e5m2fnuz": torch.float8_e5m2fnuz,
 }
+
+
+@functools.cache
+def _define_operators():
+  """Defines Husk's operators in terms of PyTorch's."""
+  from husk.host import convolution
+
+  convolution.operator()
+  torch.library.impl("husk::convolution", "CPU", _convolution)
+
+
+def _convolution(input, weight, bias, *rest):
+  *numbers, scale, residual, activation = rest
+  result = torch.ops.aten.convolution(input, weight, None, *numbers)
+  shape = [1, -1] + [1] * (result.dim() - 2)
+  if scale is not None:
+    result = result * scale.view(shape)
+  if bias is not None:
+    result = result + bias.view(shape)
+  if residual is not None:
+    result = result + residual
+  return result if activation == "none" else getattr(torch.nn.functional, activation)(result)
+
+
 _C = {
   "i64": ctypes.c_int64,
   "i32": ctypes.c_int32,
@@ -538,6 +563,8 @@ class Program:
     r.next("(")
     args = r.listed(")", lambda: self._argument(r))
     name, sizes, _ = name.partition(":sizes")
+    if name.startswith("husk::"):
+      _define_operators()
     namespace, rest = name.split("::")
     op, _, overload = rest.partition(".")
     op = getattr(getattr(getattr(torch.ops, namespace), op), overload or "default")

@@ -1,7 +1,8 @@
-"""aten::convolution of the host, against PyTorch."""
+"""aten::convolution and husk::convolution of the host, against PyTorch."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 from host_ops import INVALID_ARGUMENT, UNSUPPORTED, close, layouts, like, refused
 
 # input, weight, stride, padding, dilation, transposed, output padding, groups
@@ -24,6 +25,15 @@ CASES = {
   "2d back": ((2, 4, 6, 7), (4, 5, 3, 3), 2, 1, 1, True, 1, 1),
   "2d back groups": ((2, 4, 6, 7), (4, 3, 3, 3), (1, 3), (0, 1), (2, 1), True, (0, 2), 2),
   "3d back": ((1, 4, 3, 4, 5), (4, 2, 2, 3, 2), 2, 1, 1, True, 0, 1),
+  "2d deep": ((1, 300, 4, 5), (20, 300, 3, 3), 1, 1, 1, False, 0, 1),
+  "2d few channels": ((1, 3, 30, 29), (70, 3, 7, 7), 2, 3, 1, False, 0, 1),
+  "2d one position": ((2, 70, 1, 1), (37, 70, 1, 1), 1, 0, 1, False, 0, 1),
+  "2d one tap padded": ((1, 40, 1, 1), (7, 40, 1, 1), 1, 1, 1, False, 0, 1),
+  "2d depthwise wide": ((2, 150, 9, 8), (150, 1, 5, 5), 1, 2, 1, False, 0, 150),
+  "2d depthwise large kernel": ((1, 3, 30, 30), (3, 1, 23, 23), 1, 3, 1, False, 0, 3),
+  "2d depthwise back": ((1, 6, 7, 8), (6, 1, 3, 3), 2, 1, 1, True, 1, 6),
+  "2d back far": ((1, 3, 2, 2), (3, 5, 2, 2), 9, 0, 3, True, 0, 1),
+  "1d depthwise": ((2, 20, 33), (20, 1, 7), 1, 3, 1, False, 0, 20),
   "no images": ((0, 3, 9, 9), (5, 3, 3, 3), 1, 0, 1, False, 0, 1),
 }
 
@@ -57,6 +67,11 @@ def arguments(case, dtype, bias):
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-11, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
+def last(tensor):
+  """The values of a tensor with its channels last in memory."""
+  return tensor.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("bias", [False, True])
@@ -64,21 +79,112 @@ def test_convolution(pack, name, dtype, bias):
   args = arguments(CASES[name], dtype, bias)
   wide = [arg.double() if isinstance(arg, torch.Tensor) else arg for arg in args]
   expected = torch.ops.aten.convolution(*wide).to(dtype)
-  for input in layouts(args[0]):
-    for weight in layouts(args[1]):
-      got = like(expected)
-      pack("aten::convolution", input, weight, *args[2:], got)
+  pairs = [(x, weight) for x in layouts(args[0]) for weight in layouts(args[1])]
+  for x, weight in [*pairs, (last(args[0]), args[1]), (last(args[0]), last(args[1]))]:
+    for got in (like(expected), like(last(expected))):
+      pack("aten::convolution", x, weight, *args[2:], got)
       close(got, expected, TOLERANCE[dtype], TOLERANCE[dtype])
-  if len(args[0].shape) == 4:
-    got = like(expected.to(memory_format=torch.channels_last))
-    pack(
-      "aten::convolution",
-      args[0].to(memory_format=torch.channels_last),
-      args[1].to(memory_format=torch.channels_last),
-      *args[2:],
-      got,
-    )
-    close(got, expected, TOLERANCE[dtype], TOLERANCE[dtype])
+
+
+ACTIVATIONS = {
+  "none": lambda x: x,
+  "relu": F.relu,
+  "relu6": F.relu6,
+  "hardsigmoid": F.hardsigmoid,
+  "hardswish": F.hardswish,
+  "sigmoid": torch.sigmoid,
+  "silu": F.silu,
+}
+
+
+def fused(args, scale, residual, activation):
+  """The value of husk::convolution by operators of PyTorch."""
+  result = torch.ops.aten.convolution(*args[:2], None, *args[3:])
+  shape = [1, -1] + [1] * (result.dim() - 2)
+  if scale is not None:
+    result = result * scale.view(shape)
+  if args[2] is not None:
+    result = result + args[2].view(shape)
+  if residual is not None:
+    result = result + residual
+  return ACTIVATIONS[activation](result)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_instruction_sets(pack, name):
+  args = arguments(CASES[name], torch.float32, True)
+  wide = [arg.double() if isinstance(arg, torch.Tensor) else arg for arg in args]
+  expected = torch.ops.aten.convolution(*wide).float()
+  best = pack.device[3]
+  for isa in range(1, best):
+    pack.use(isa)
+    got = like(last(expected))
+    pack("aten::convolution", last(args[0]), *args[1:], got)
+    close(got, expected, 1e-4, 1e-4)
+  pack.use(best)
+
+
+FUSED_CASES = ["2d many", "2d deep", "2d depthwise wide", "2d one position", "2d back", "1d", "3d"]
+
+
+@pytest.mark.parametrize("name", FUSED_CASES)
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_fused(pack, name, dtype):
+  args = arguments(CASES[name], dtype, True)
+  wide = [arg.double() if isinstance(arg, torch.Tensor) else arg for arg in args]
+  shape = torch.ops.aten.convolution(*args).shape
+  generator = torch.Generator().manual_seed(1)
+  residual = torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+  scale = torch.rand(shape[1], generator=generator, dtype=torch.float64).to(dtype)
+  for activation in ACTIVATIONS:
+    expected = fused(wide, scale.double(), residual.double(), activation).to(dtype)
+    for added in (last(residual), *layouts(residual)):
+      for got in (like(last(expected)), like(expected)):
+        pack("husk::convolution", last(args[0]), *args[1:], scale, added, activation, got)
+        close(got, expected, TOLERANCE[dtype], TOLERANCE[dtype])
+  expected = fused(wide, None, None, "relu").to(dtype)
+  got = like(last(expected))
+  pack("husk::convolution", last(args[0]), *args[1:], None, None, "relu", got)
+  close(got, expected, TOLERANCE[dtype], TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "silu", "hardswish"])
+def test_activations_at_the_ends(pack, activation):
+  values = [-200, -104.5, -90, -88, -20, -3, -1e-5, -0.0, 0.0, 3, 20, 88, 100, torch.inf, torch.nan]
+  for dtype in (torch.float32, torch.float64):
+    x = torch.tensor(values, dtype=dtype)[None, :, None]
+    weight, got = torch.ones(len(values), 1, 1, dtype=dtype), like(last(x))
+    numbers = [None, [1], [0], [1], False, [0], len(values), None, None, activation]
+    pack("husk::convolution", last(x), weight, *numbers, got)
+    close(got, ACTIVATIONS[activation](x.double()).to(dtype), 1e-6, 1e-37)
+
+
+ERRORS = {
+  "3x3": ((1, 256, 14, 14), (256, 256, 3, 3), 1, 1, 1, False, 0, 1),
+  "1x1": ((1, 512, 14, 14), (100, 512, 1, 1), 1, 0, 1, False, 0, 1),
+  "depthwise": ((1, 96, 14, 14), (96, 1, 7, 7), 1, 3, 1, False, 0, 96),
+  "one position": ((1, 960, 1, 1), (240, 960, 1, 1), 1, 0, 1, False, 0, 1),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+@pytest.mark.parametrize("activation", ["none", "silu"])
+def test_errors(pack, name, activation):
+  """Errors in f32 are at most twice those of PyTorch."""
+  args = arguments(ERRORS[name], torch.float32, True)
+  wide = [arg.double() if isinstance(arg, torch.Tensor) else arg for arg in args]
+  scale = torch.rand(args[1].shape[0], generator=torch.Generator().manual_seed(1))
+  residual = None
+  exact = fused(wide, scale.double(), residual, activation)
+  eager = fused(args, scale, residual, activation)
+  best = pack.device[3]
+  for isa in range(1, best + 1):
+    pack.use(isa)
+    got = like(last(eager))
+    pack("husk::convolution", last(args[0]), *args[1:], scale, residual, activation, got)
+    assert (got - exact).abs().max() <= 2 * (eager - exact).abs().max()
+    assert (got - exact).square().mean() <= 4 * (eager - exact).square().mean()
+  pack.use(best)
 
 
 def test_refuses(pack):
@@ -99,5 +205,18 @@ def test_refuses(pack):
   call(INVALID_ARGUMENT, "argument weight does not divide", 8, 3)
   call(INVALID_ARGUMENT, "argument out has size 9 along 2, not 5", 3, [2, 1], out)
   call(INVALID_ARGUMENT, "argument out has rank 3", 3, [1, 1], out[0])
+
+  def call_fused(text, at, value):
+    values = [*args, torch.ones(5), torch.zeros(2, 5, 9, 11), "relu"]
+    values[at] = value
+    refused(pack, INVALID_ARGUMENT, text, "husk::convolution", *values, out)
+
+  call_fused("argument channel_scale has size 4", 9, torch.ones(4))
+  call_fused("argument channel_scale has dtype f64", 9, torch.ones(5).double())
+  call_fused("argument residual has size 10 along 3", 10, torch.zeros(2, 5, 9, 10))
+  call_fused("argument residual has rank 3", 10, torch.zeros(5, 9, 11))
+  call_fused("argument residual has dtype f16", 10, out.half())
+  call_fused("argument activation is no activation", 11, "tanh")
+  call_fused("argument activation is no activation", 11, 1)
   ints = [arg.int() if isinstance(arg, torch.Tensor) else arg for arg in args]
   refused(pack, UNSUPPORTED, "dtype i32", "aten::convolution", *ints, out.int())

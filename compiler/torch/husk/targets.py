@@ -12,9 +12,9 @@ from .attention import host_call, launch, operator
 from .cuda import fake_cuda, tuning, user_kernels
 from .cuda.kernels import CudaKernels
 from .errors import Unsupported
-from .host import image
+from .host import convolution, image
 from .host.kernels import HostKernels
-from .inductor import capture
+from .inductor import capture, torch_compat
 from .lower import cublaslt
 from .lower.lines import VariantWriter
 from .program.constants import FunctionConstants
@@ -93,13 +93,14 @@ class HostTarget:
     exported, prepared = _with_attention(exported, prepared, flash, self._note, operator.HOST)
     nodes = host_call.NODES if flash else None
     writer = VariantWriter(self.row, signature, weights, self.kernels, names, nodes=nodes)
-    with self.kernels.compiling():
+    lowerings = {**convolution.lowerings(), **(operator.lowerings() if flash else {})}
+    with self.kernels.compiling(), torch_compat.channels_last(convolution.operator()):
       return capture.capture(
-        prepared(exported),
+        convolution.rewrite(prepared(exported)),
         "cpu",
         self.kernels.options(),
         writer.write,
-        lowerings=operator.lowerings() if flash else None,
+        lowerings=lowerings,
         sdpa=functools.partial(operator.replacement, operator.HOST) if flash else None,
       )
 

@@ -9,7 +9,6 @@ or host_call.py writes.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import operator as python_operator
@@ -159,17 +158,14 @@ def rewrite(
   ]
   if not any(node.target in calls for module in modules for node in module.graph.nodes):
     return exported
-  rewritten: Any = exported._update(
-    copy.deepcopy(exported.graph_module), copy.deepcopy(exported.graph_signature)
-  )
-  rewritten.example_inputs = exported.example_inputs
+  rewritten = torch_compat.copied(exported)
   for module in rewritten.graph_module.modules():
     if isinstance(module, torch.fx.GraphModule):
       for node in list(module.graph.nodes):
         if node.target in calls:
           _rewrite_node(module.graph, node, note, support)
       module.recompile()
-  return torch_compat.with_guards(rewritten, exported)
+  return rewritten
 
 
 # Operators that return a tuple, and whether its second entry is the log-sum-exp.

@@ -7,6 +7,7 @@ Tested with torch 2.11 and 2.15.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import os
 import pathlib
@@ -123,6 +124,28 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
       stack.callback(setattr, owner, name, getattr(owner, name))
       setattr(owner, name, value)
     yield
+
+
+@contextlib.contextmanager
+def channels_last(operator: Any) -> Iterator[None]:
+  """Makes Inductor keep intermediate tensors in the channels-last format where they lead to or come
+  from `operator`, while open, as it does around its own convolutions."""
+  from torch._inductor import graph
+
+  is_convolution, decide = graph.is_mkldnn_conv, graph.GraphLowering.decide_layout_opt
+
+  def decide_layout_opt(gm: torch.fx.GraphModule, *, is_inference: bool) -> bool:
+    if gm.graph.find_nodes(op="call_function", target=operator):
+      return True
+    return decide(gm, is_inference=is_inference)
+
+  graph.is_mkldnn_conv = lambda node: node.target is operator or is_convolution(node)
+  graph.GraphLowering.decide_layout_opt = staticmethod(decide_layout_opt)
+  try:
+    yield
+  finally:
+    graph.is_mkldnn_conv = is_convolution
+    graph.GraphLowering.decide_layout_opt = staticmethod(decide)
 
 
 @contextlib.contextmanager
@@ -291,6 +314,21 @@ def with_guards(exported: ExportedProgram, source: ExportedProgram) -> ExportedP
   decomposes."""
   exported._guards_code = guards(source)
   return exported
+
+
+def copied(exported: ExportedProgram) -> ExportedProgram:
+  """A copy of a program whose graphs can be changed. Nodes keep their names: torch renames the copy
+  of a node that is called "input", which the signature of the program refers to."""
+  import torch
+
+  module = copy.deepcopy(exported.graph_module)
+  for one, other in zip(exported.graph_module.modules(), module.modules()):
+    if isinstance(one, torch.fx.GraphModule) and isinstance(other, torch.fx.GraphModule):
+      for node, copied_node in zip(one.graph.nodes, other.graph.nodes):
+        copied_node.name = node.name
+  changeable: Any = exported._update(module, copy.deepcopy(exported.graph_signature))
+  changeable.example_inputs = exported.example_inputs
+  return with_guards(changeable, exported)
 
 
 def argument_names(exported: ExportedProgram) -> list[str]:

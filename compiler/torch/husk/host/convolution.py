@@ -1,0 +1,493 @@
+"""Convolutions of host targets, with the operations that follow them.
+
+`rewrite` replaces a program's convolutions by `husk::convolution`, before torch decomposes
+anything. A call computes activation(channel_scale * convolution + bias + residual). A batch norm of
+inference becomes the scale and the bias, which the program computes from the constants of the batch
+norm in each run. That takes microseconds, and the constants stay what they are in the model, so
+that they can be queried and updated. Inductor lowers the operator to a call of libhusk_ops with
+inputs and outputs in the channels-last format (`lowerings`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator as python_operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from ..inductor import torch_compat
+from ..inductor.lines import InductorObject
+
+if TYPE_CHECKING:
+  import torch
+  from torch.export import ExportedProgram
+
+# A torch.ops overload.
+Operator = Any
+
+
+@functools.cache
+def operator() -> Operator:
+  """husk::convolution. It is defined once per process. Its first arguments are those of
+  aten::convolution. Operators that use the result must not rely on its strides."""
+  import torch
+
+  torch.library.define(
+    "husk::convolution",
+    "(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, "
+    "bool transposed, int[] output_padding, int groups, Tensor? channel_scale, Tensor? residual, "
+    "str activation) -> Tensor",
+    tags=(torch.Tag.flexible_layout,),
+  )
+  torch.library.register_fake("husk::convolution", _fake)
+  return torch.ops.husk.convolution.default
+
+
+def _fake(input: torch.Tensor, weight: torch.Tensor, bias: Any, *rest: Any) -> torch.Tensor:
+  import torch
+
+  return torch.ops.aten.convolution(input, weight, None, *rest[:6])
+
+
+# Calls in a program
+
+
+@dataclasses.dataclass
+class _Convolution:
+  """The arguments of aten::convolution."""
+
+  input: torch.fx.Node
+  weight: torch.fx.Node
+  bias: torch.fx.Node | None
+  stride: list[int]
+  padding: list[int]
+  dilation: list[int]
+  transposed: bool
+  output_padding: list[int]
+  groups: int
+
+
+@dataclasses.dataclass
+class _BatchNorm:
+  """The arguments of a batch norm of inference."""
+
+  weight: torch.fx.Node | None
+  bias: torch.fx.Node | None
+  mean: torch.fx.Node
+  var: torch.fx.Node
+  eps: float
+
+
+def rewrite(exported: ExportedProgram) -> ExportedProgram:
+  """A copy of a program in which convolutions are calls of Husk's operator. A program without
+  convolutions is returned itself."""
+  import torch
+
+  modules = [
+    module for module in exported.graph_module.modules() if isinstance(module, torch.fx.GraphModule)
+  ]
+  if not any(_convolution(node) for module in modules for node in module.graph.nodes):
+    return exported
+  rewritten = torch_compat.copied(exported)
+  for module in rewritten.graph_module.modules():
+    if isinstance(module, torch.fx.GraphModule):
+      _rewrite_graph(module.graph)
+      module.recompile()
+  return rewritten
+
+
+def _rewrite_graph(graph: torch.fx.Graph) -> None:
+  order = {node: index for index, node in enumerate(graph.nodes)}
+  writers = [node for node in order if _may_write(node)]
+  for node in list(graph.nodes):
+    convolution = _convolution(node)
+    if convolution is None:
+      continue
+    chain = _Chain(node, order, writers)
+    chain.extend()
+    _replace(graph, convolution, chain)
+
+
+class _Chain:
+  """A convolution and the operations that become parts of its call. Each node but the last has the
+  next one as its only user."""
+
+  def __init__(
+    self,
+    convolution: torch.fx.Node,
+    order: dict[torch.fx.Node, int],
+    writers: Sequence[torch.fx.Node],
+  ) -> None:
+    self.nodes = [convolution]
+    self.batch_norm: _BatchNorm | None = None
+    self.residual: torch.fx.Node | None = None
+    self.activation = "none"
+    self._order, self._writers = order, writers
+
+  @property
+  def last(self) -> torch.fx.Node:
+    return self.nodes[-1]
+
+  def extend(self) -> None:
+    while self.activation == "none" and len(self.last.users) == 1:
+      (user,) = self.last.users
+      if user.op != "call_function" or not self._follows(user):
+        return
+
+  def _follows(self, user: torch.fx.Node) -> bool:
+    """Makes an operation a part of the call, if it can be one."""
+    import torch
+
+    aten = torch.ops.aten
+    dtype = self.last.meta["val"].dtype
+    if (
+      self.residual is None and self.batch_norm is None and dtype in (torch.float32, torch.float64)
+    ):
+      batch_norm = _batch_norm(user, self.last)
+      if batch_norm:
+        nodes = [user, *(node for node in user.users if node.target is python_operator.getitem)]
+        if not self._take(nodes[:2] if user.target is not aten.batch_norm.default else [user]):
+          return False
+        self.batch_norm = batch_norm
+        return True
+    if user.target in (aten.add.Tensor, aten.add_.Tensor) and self.residual is None:
+      residual = _residual(user, self.last)
+      if residual is None or not self._take([user]):
+        return False
+      self.residual = residual
+      return True
+    activation = _activation(user)
+    if activation is None or user.args[0] is not self.last or not self._take([user]):
+      return False
+    self.activation = activation
+    return True
+
+  def _take(self, nodes: list[torch.fx.Node]) -> bool:
+    """Appends nodes, unless memory that the call reads may be written before the last one."""
+    begin, end = self._order[self.nodes[0]], self._order[nodes[-1]]
+    if any(begin < self._order[node] < end and node not in self.nodes for node in self._writers):
+      return False
+    self.nodes += nodes
+    return True
+
+
+def _may_write(node: torch.fx.Node) -> bool:
+  """Whether a node may write memory that other nodes read."""
+  import torch
+
+  if node.op != "call_function":
+    return False
+  if isinstance(node.target, torch._ops.OpOverload):
+    return bool(node.target._schema.is_mutable)
+  return isinstance(node.target, torch._ops.HigherOrderOperator)
+
+
+def _values(node: torch.fx.Node) -> dict[str, Any]:
+  """The arguments of a call by name, with the defaults."""
+  target: Any = node.target
+  values = {
+    argument.name: argument.default_value if argument.has_default_value() else None
+    for argument in target._schema.arguments
+  }
+  values.update(zip(list(values), node.args))
+  values.update(node.kwargs)
+  return values
+
+
+@functools.cache
+def _convolutions() -> frozenset[Operator]:
+  import torch
+
+  aten = torch.ops.aten
+  return frozenset(
+    {
+      aten.convolution.default,
+      aten.conv1d.default,
+      aten.conv2d.default,
+      aten.conv3d.default,
+      aten.conv1d.padding,
+      aten.conv2d.padding,
+      aten.conv3d.padding,
+      aten.conv_transpose1d.default,
+      aten.conv_transpose2d.input,
+      aten.conv_transpose3d.input,
+    }
+  )
+
+
+def _convolution(node: torch.fx.Node) -> _Convolution | None:
+  """The convolution that a node is, if Husk's operator can be called for it."""
+  import torch
+
+  if node.op != "call_function" or node.target not in _convolutions():
+    return None
+  values = _values(node)
+  x, weight = values["input"].meta["val"], values["weight"].meta["val"]
+  floats = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+  tensors = [x, weight] + ([values["bias"].meta["val"]] if values["bias"] is not None else [])
+  if x.dim() != weight.dim() or not 3 <= x.dim() <= 5 or x.dtype not in floats:
+    return None
+  if any(tensor.dtype != x.dtype for tensor in tensors):
+    return None
+  spatial = x.dim() - 2
+  stride = _each(values.get("stride"), spatial, 1)
+  dilation = _each(values.get("dilation"), spatial, 1)
+  output_padding = _each(values.get("output_padding"), spatial, 0)
+  padding = _padding(values["padding"], weight.shape[2:], dilation)
+  if stride is None or padding is None or dilation is None or output_padding is None:
+    return None
+  transposed = values.get("transposed", "transpose" in str(node.target))
+  return _Convolution(
+    input=values["input"],
+    weight=values["weight"],
+    bias=values["bias"],
+    transposed=bool(transposed),
+    groups=values["groups"],
+    stride=stride,
+    padding=padding,
+    dilation=dilation,
+    output_padding=output_padding,
+  )
+
+
+def _padding(value: Any, kernel: Sequence[Any], dilation: list[int] | None) -> list[int] | None:
+  """The padding on both sides of each spatial dimension; None if the sides differ."""
+  if value == "valid":
+    return [0] * len(kernel)
+  if value != "same":
+    return _each(value, len(kernel), 0)
+  both = [step * (size - 1) for size, step in zip(kernel, dilation or [])]
+  return [pad // 2 for pad in both] if all(pad % 2 == 0 for pad in both) else None
+
+
+def _each(value: Any, count: int, default: int) -> list[int] | None:
+  """A number for each spatial dimension; None if the numbers are not known."""
+  if value is None:
+    return [default] * count
+  numbers = list(value) if isinstance(value, (list, tuple)) else [value]
+  if not all(type(number) is int for number in numbers):
+    return None
+  if len(numbers) == 1:
+    numbers *= count
+  return numbers if len(numbers) == count else None
+
+
+def _batch_norm(node: torch.fx.Node, value: torch.fx.Node) -> _BatchNorm | None:
+  """The batch norm of `value` that a node is, if its statistics are constants and its dtypes are
+  equal."""
+  import torch
+
+  aten = torch.ops.aten
+  if node.target is aten.batch_norm.default:
+    if _values(node)["training"] is not False:
+      return None
+  elif node.target is aten._native_batch_norm_legit_no_training.default:
+    if len(node.users) != 1 or next(iter(node.users)).target is not python_operator.getitem:
+      return None
+    if next(iter(node.users)).args[1] != 0:
+      return None
+  else:
+    return None
+  values = _values(node)
+  found = _BatchNorm(
+    values["weight"], values["bias"], values["running_mean"], values["running_var"], values["eps"]
+  )
+  nodes = [found.weight, found.bias, found.mean, found.var]
+  dtype = value.meta["val"].dtype
+  if values["input"] is not value or found.mean is None or found.var is None:
+    return None
+  if any(node is not None and node.meta["val"].dtype != dtype for node in nodes):
+    return None
+  return found
+
+
+def _residual(node: torch.fx.Node, value: torch.fx.Node) -> torch.fx.Node | None:
+  """The tensor of the same shape and dtype that a node adds to `value`. An addition in place must
+  write `value`."""
+  import torch
+
+  values = _values(node)
+  left, right = values["self"], values["other"]
+  if values["alpha"] != 1 or (left is value) == (right is value):
+    return None
+  if node.target is torch.ops.aten.add_.Tensor and left is not value:
+    return None
+  other = right if left is value else left
+  if not isinstance(other, torch.fx.Node):
+    return None
+  tensor, result = other.meta.get("val"), value.meta["val"]
+  if not isinstance(tensor, torch.Tensor) or tensor.dtype != result.dtype:
+    return None
+  if tensor.dim() != result.dim() or not all(map(_equal, tensor.shape, result.shape)):
+    return None
+  return other
+
+
+def _equal(left: Any, right: Any) -> bool:
+  """Whether two sizes are known to be equal. The comparison adds no guard."""
+  if isinstance(left, int) and isinstance(right, int):
+    return left == right
+  if isinstance(left, int) or isinstance(right, int):
+    return False
+  return left.node.expr == right.node.expr
+
+
+_ACTIVATIONS = ("relu", "relu6", "hardsigmoid", "hardswish", "sigmoid", "silu")
+
+
+def _activation(node: torch.fx.Node) -> str | None:
+  """The name that libhusk_ops has for the activation that a node is."""
+  import torch
+
+  aten = torch.ops.aten
+  for name in _ACTIVATIONS:
+    packets = [getattr(aten, name), getattr(aten, name + "_")]
+    if node.target in [packet.default for packet in packets]:
+      return name
+  if node.target in (aten.hardtanh.default, aten.hardtanh_.default):
+    values = _values(node)
+    return "relu6" if (values["min_val"], values["max_val"]) == (0, 6) else None
+  return None
+
+
+def _replace(graph: torch.fx.Graph, convolution: _Convolution, chain: _Chain) -> None:
+  """Makes the last node of a chain the call. The outputs of a program have the names of nodes, so
+  the node stays."""
+  call = chain.last
+  scale, bias = None, convolution.bias
+  if chain.batch_norm:
+    with graph.inserting_before(call):
+      scale, bias = _scale_and_bias(graph, chain, convolution.bias)
+  call.target = operator()
+  call.args = (
+    convolution.input,
+    convolution.weight,
+    bias,
+    convolution.stride,
+    convolution.padding,
+    convolution.dilation,
+    convolution.transposed,
+    convolution.output_padding,
+    convolution.groups,
+    scale,
+    chain.residual,
+    chain.activation,
+  )
+  call.kwargs = {}
+  for node in reversed(chain.nodes[:-1]):
+    graph.erase_node(node)
+
+
+def _scale_and_bias(
+  graph: torch.fx.Graph, chain: _Chain, bias: torch.fx.Node | None
+) -> tuple[torch.fx.Node, torch.fx.Node]:
+  """The scale and the bias of a convolution with a bias and a batch norm."""
+  import torch
+
+  aten = torch.ops.aten
+  norm: Any = chain.batch_norm
+
+  def call(target: Operator, *args: Any) -> torch.fx.Node:
+    node = graph.call_function(target, args)
+    values = [arg.meta["val"] if isinstance(arg, torch.fx.Node) else arg for arg in args]
+    node.meta = {**chain.nodes[1].meta, "val": target(*values)}
+    return node
+
+  scale = call(aten.rsqrt.default, call(aten.add.Scalar, norm.var, norm.eps))
+  if norm.weight is not None:
+    scale = call(aten.mul.Tensor, norm.weight, scale)
+  mean = norm.mean if bias is None else call(aten.sub.Tensor, norm.mean, bias)
+  shift = call(aten.mul.Tensor, mean, scale)
+  if norm.bias is None:
+    return scale, call(aten.neg.default, shift)
+  return scale, call(aten.sub.Tensor, norm.bias, shift)
+
+
+# Inductor's node
+
+
+def lowerings() -> dict[Operator, Callable[..., Any]]:
+  """Inductor's lowerings by operator."""
+  return {operator(): _lowered}
+
+
+@functools.cache
+def _node_class() -> Any:
+  from torch._inductor import ir
+
+  class Convolution(ir.ExternKernelAlloc):
+    """A call of the operator. `inputs` are the tensors among its arguments, in their order."""
+
+    call_args: tuple[Any, ...]  # the arguments; tensors are None
+    tensor_places: list[int]  # the places of the tensors in `call_args`
+
+    def unflatten_args(
+      self, inputs: Sequence[InductorObject], constants: Sequence[Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+      args = list(self.call_args)
+      for place, tensor in zip(self.tensor_places, inputs, strict=True):
+        args[place] = tensor
+      return args, {}
+
+  return Convolution
+
+
+_INPUT, _WEIGHT, _BIAS, _SCALE, _RESIDUAL = 0, 1, 2, 9, 10
+
+
+def _lowered(*args: Any) -> Any:
+  from torch._inductor import ir
+  from torch._inductor.utils import convert_shape_to_inductor
+  from torch._inductor.virtualized import V
+
+  tensors: dict[int, InductorObject] = {}
+  for place in (_INPUT, _WEIGHT, _BIAS, _SCALE, _RESIDUAL):
+    if args[place] is not None:
+      is_image = place in (_INPUT, _RESIDUAL)
+      tensors[place] = _channels_last(args[place]) if is_image else _realized(args[place])
+  current: Any = V.graph.current_node
+  size = convert_shape_to_inductor(current.meta["val"].shape)
+  layout = ir.FixedLayout(
+    args[_INPUT].get_device(), args[_INPUT].get_dtype(), size, _channels_last_strides(size)
+  )
+  node = _node_class()(layout, list(tensors.values()), op_overload=operator())
+  node.call_args = tuple(None if place in tensors else value for place, value in enumerate(args))
+  node.tensor_places = list(tensors)
+  return ir.TensorBox.create(node)
+
+
+def _order(rank: int) -> list[int]:
+  """The dimensions in the channels-last order, the innermost first."""
+  return [1, *range(rank - 1, 1, -1), 0]
+
+
+def _channels_last_strides(size: Sequence[Any]) -> list[Any]:
+  strides: list[Any] = [None] * len(size)
+  dense: Any = sympy.Integer(1)
+  for dim in _order(len(size)):
+    strides[dim] = dense
+    dense = dense * size[dim]
+  return strides
+
+
+def _channels_last(tensor: InductorObject) -> InductorObject:
+  """A tensor in memory in the channels-last format."""
+  from torch._inductor import ir
+
+  rank = len(tensor.get_size())
+  ranks: list[int] = [0] * rank  # of each dimension, 0 for the innermost
+  for index, dim in enumerate(_order(rank)):
+    ranks[dim] = index
+  return ir.ExternKernel.require_stride_order(tensor, ranks)
+
+
+def _realized(tensor: InductorObject) -> InductorObject:
+  """A tensor in memory, in any format."""
+  from torch._inductor import ir
+
+  tensor = ir.ExternKernel.realize_input(tensor)
+  ir.as_storage_and_layout(tensor, freeze=True)
+  return tensor

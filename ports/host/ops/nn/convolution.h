@@ -1,0 +1,70 @@
+// The convolution that the kernels compute: out = activation(scale * (input conv weight) + shift +
+// residual).
+#pragma once
+
+#include <husk/types.h>
+
+#include "core/cancellation.h"
+#include "nn/axes.h"
+
+namespace husk::host {
+
+// The function that is applied to each element of the result.
+enum class Activation : int32_t {
+  kNone,
+  kRelu,
+  kRelu6,        // min(max(x, 0), 6)
+  kHardsigmoid,  // relu6(x + 3) / 6
+  kHardswish,    // x * hardsigmoid(x)
+  kSigmoid,
+  kSilu,  // x * sigmoid(x)
+};
+
+// The geometry along one axis. Strides are those of the tensors, in elements.
+struct ConvolutionAxis {
+  int64_t in, out, kernel;
+  int64_t stride, padding, dilation;
+  int64_t in_stride, kernel_stride, out_stride, residual_stride;
+};
+
+// All tensors have the same dtype: f16, bf16, f32 or f64. Sums are in f32, for f64 in f64, and are
+// rounded to the dtype once. `scale`, `shift` and `residual` may be null. Each element of out is
+// written after the same element of residual is read, so that they may be the same tensor. The
+// caller checks that out has elements.
+struct Convolution {
+  int32_t dtype;
+  Activation activation;
+  bool transposed;
+  const void *input, *weight, *scale, *shift, *residual;
+  void* out;
+  ConvolutionAxis axis[kAxes];
+  int64_t batch, groups;
+  int64_t in_channels, out_channels;  // in a group
+  int64_t taps;                       // the number of elements of the kernel
+  int64_t input_image, input_channel;
+  int64_t weight_in, weight_out;  // strides of the weights along a group's channels
+  int64_t weight_group;           // stride from one group's weights to the next group's
+  int64_t scale_stride, shift_stride;
+  int64_t out_image, out_channel;
+  int64_t residual_image, residual_channel;
+};
+
+// The parts that a thread computes. `next` writes the number of the next part, or returns false.
+struct ConvolutionParts {
+  Cancellation& cancellation;
+  void* source;
+  bool (*next)(void* source, int64_t& part);
+};
+
+// A convolution is divided into parts. Their number depends on the sizes and on the instruction set
+// only. `run` computes the parts that a thread takes. The CPU must support the instruction set.
+struct ConvolutionKernels {
+  int64_t (*count_parts)(const Convolution& convolution);
+  void (*run)(const Convolution& convolution, const ConvolutionParts& parts);
+};
+
+extern const ConvolutionKernels convolution_baseline;
+extern const ConvolutionKernels convolution_avx2;
+extern const ConvolutionKernels convolution_avx512;
+
+}  // namespace husk::host

@@ -1,0 +1,5 @@
+// The convolution kernels, compiled for any CPU of the architecture. CMakeLists.txt sets the
+// options.
+#include "nn/convolution_kernels.h"
+
+const husk::host::ConvolutionKernels husk::host::convolution_baseline = {count_parts, run};

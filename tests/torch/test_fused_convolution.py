@@ -1,0 +1,182 @@
+"""Convolutions of the host and what becomes a part of their calls: the text of the export, and the
+values against PyTorch."""
+
+import re
+
+import artifact_runner
+import husk
+import pytest
+import torch
+import torch.nn.functional as F
+from export_and_compare import run
+from torch import nn
+
+
+def calls(text):
+  """The calls of the operator: whether each has a scale, a residual, and its activation."""
+  found = []
+  for line in re.findall(r'extern "husk::convolution" \((.*)\)', text):
+    fields = re.sub(r"\[[^]]*\]", "", line).split(", ")
+    scale, residual, activation = fields[-4:-1]
+    found.append((scale != "none", residual != "none", activation.strip('"')))
+  return found
+
+
+def norm(channels):
+  layer = nn.BatchNorm2d(channels).eval()
+  with torch.no_grad():
+    for tensor in (layer.weight, layer.bias, layer.running_mean, layer.running_var):
+      tensor.uniform_(0.5, 1.5)
+  return layer
+
+
+class Block(nn.Module):
+  """A residual block."""
+
+  def __init__(self):
+    super().__init__()
+    self.first = nn.Conv2d(4, 6, 3, padding=1, bias=False)
+    self.first_norm = norm(6)
+    self.second = nn.Conv2d(6, 4, 1)
+    self.second_norm = norm(4)
+
+  def forward(self, x):
+    y = F.relu(self.first_norm(self.first(x)))
+    y = self.second_norm(self.second(y))
+    y += x
+    return F.relu_(y)
+
+
+def test_block(tmp_path):
+  text = run(tmp_path, Block(), (torch.randn(2, 4, 7, 5),))
+  assert calls(text) == [(True, False, "relu"), (True, True, "relu")]
+  assert "aten::convolution" not in text
+  # The constants are those of the model.
+  for name in ("first.weight", "first_norm.running_var", "second_norm.bias"):
+    assert f"constant {name} f32" in text
+
+
+def test_dynamic(tmp_path):
+  batch, height = torch.export.Dim("batch", max=9), torch.export.Dim("height", min=2, max=20)
+  shapes = ({0: batch, 2: height},)
+  others = [(torch.randn(5, 4, 3, 6),), (torch.randn(1, 4, 20, 6),)]
+  text = run(tmp_path, Block(), (torch.randn(2, 4, 7, 6),), shapes, others)
+  assert calls(text) == [(True, False, "relu"), (True, True, "relu")]
+
+
+ACTIVATIONS = {
+  "relu": F.relu,
+  "relu6": F.relu6,
+  "hardsigmoid": F.hardsigmoid,
+  "hardswish": F.hardswish,
+  "sigmoid": torch.sigmoid,
+  "silu": F.silu,
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations(tmp_path, name):
+  weight = torch.randn(5, 3, 3, 3)
+
+  def function(self, x):
+    return ACTIVATIONS[name](F.conv2d(x, self.weight, padding="same"))
+
+  text = run(tmp_path, function, (torch.randn(1, 3, 6, 6),), buffers={"weight": weight})
+  assert calls(text) == [(False, False, name)]
+
+
+KINDS = {
+  "1d": (nn.Conv1d(3, 4, 3, stride=2, dilation=2), (2, 3, 20)),
+  "2d": (nn.Conv2d(4, 6, (3, 1), padding=(1, 0), groups=2), (2, 4, 6, 5)),
+  "3d": (nn.Conv3d(2, 3, 2, padding="same", dilation=2), (1, 2, 5, 6, 4)),
+  "1d back": (nn.ConvTranspose1d(3, 2, 3, stride=2, output_padding=1), (2, 3, 5)),
+  "2d back": (nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, groups=2), (1, 4, 5, 3)),
+  "3d back": (nn.ConvTranspose3d(2, 3, 2, dilation=2, bias=False), (1, 2, 3, 3, 2)),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds(tmp_path, name):
+  layer, shape = KINDS[name]
+  text = run(tmp_path, nn.Sequential(layer, nn.ReLU()), (torch.randn(shape),))
+  assert calls(text) == [(False, False, "relu")]
+
+
+def test_uneven_padding(tmp_path):
+  """A padding that differs at both ends is an operator of its own, and torch decomposes it."""
+  text = run(tmp_path, nn.Conv1d(3, 4, 2, padding="same"), (torch.randn(1, 3, 8),))
+  assert "convolution" in text and calls(text) == []
+
+
+def test_half(tmp_path):
+  """A batch norm in half precision is not a scale, which would be rounded."""
+  model = Block().bfloat16()
+  path = husk.write(model, (torch.randn(1, 4, 5, 5).bfloat16(),), tmp_path)
+  assert set(calls(path.read_text())) == {(False, False, "none")}
+
+
+class Training(nn.Module):
+  def __init__(self):
+    super().__init__()
+    self.layer, self.norm = nn.Conv2d(3, 4, 3), norm(4).train()
+
+  def forward(self, x):
+    return self.norm(self.layer(x))
+
+
+def test_training(tmp_path):
+  text = run(tmp_path, Training(), (torch.randn(2, 3, 6, 6),), artifact=False)
+  assert calls(text) == [(False, False, "none")]
+
+
+SEPARATE = {
+  # The sum is used twice, or is of another shape, or the result itself is used.
+  "used": lambda y, x: (F.relu(y), y + 1),
+  "broadcast": lambda y, x: (y + x[:1, :, :1], y.mean()),
+  "twice": lambda y, x: y + y,
+  "scaled": lambda y, x: torch.add(y, x, alpha=2),
+  # The addition writes the other operand.
+  "written": lambda y, x: (x.mul(1).add_(y), x),
+  "activated": lambda y, x: F.relu(y) + x,
+  "limits": lambda y, x: F.hardtanh(y, -1, 1),
+}
+
+
+@pytest.mark.parametrize("name", SEPARATE)
+def test_separate(tmp_path, name):
+  weight = torch.randn(3, 3, 3, 3)
+
+  def function(self, x):
+    return SEPARATE[name](F.conv2d(x, self.weight, padding=1), x)
+
+  text = run(tmp_path, function, (torch.randn(2, 3, 4, 4),), buffers={"weight": weight})
+  assert calls(text) == [(False, False, "relu" if name == "activated" else "none")]
+
+
+def test_written_between(tmp_path):
+  """The input of a convolution changes before its activation."""
+  weight = torch.randn(3, 3, 1, 1)
+
+  def function(self, x):
+    x = x * 2
+    y = F.conv2d(x, self.weight)
+    x.add_(1)
+    return F.relu(y), x
+
+  text = run(tmp_path, function, (torch.randn(2, 3, 4, 4),), buffers={"weight": weight})
+  assert calls(text) == [(False, False, "none")]
+
+
+def test_update(tmp_path):
+  """The constants of a batch norm keep their meaning."""
+  model = Block()
+  x = torch.randn(1, 4, 5, 5)
+  husk.export(model, (x,), tmp_path / "model.husk")
+  with torch.no_grad():
+    model.first_norm.running_mean.uniform_(-1, 1)
+    model.first.weight.normal_()
+  with artifact_runner.Runner(tmp_path / "model.husk") as runner:
+    runner.update("first_norm.running_mean", model.first_norm.running_mean)
+    runner.update("first.weight", model.first.weight)
+    (got,) = runner.run([x])
+  torch.testing.assert_close(got, model(x), rtol=1e-5, atol=1e-5)
