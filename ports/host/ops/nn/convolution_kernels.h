@@ -694,10 +694,7 @@ struct DepthwisePart {
   alignas(64) T sums[kRows * kBlock<T>];
 
   DepthwisePart(const Convolution& convolution, const Plan& division, Cancellation& calls_end)
-      : c(convolution),
-        plan(division),
-        cancellation(calls_end),
-        phase(find_phase(convolution, 0)) {
+      : c(convolution), plan(division), cancellation(calls_end), phase(find_phase(convolution, 0)) {
     for (int64_t t = 0; t < c.taps; ++t) find_tap(c, phase, t, taps[t]);
   }
 
