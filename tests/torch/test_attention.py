@@ -307,7 +307,8 @@ def test_written_out_attention_is_recognised(tmp_path):
 
 
 def test_attention_on_a_host_is_one_call(tmp_path):
-  """Queries, keys and values are read where a linear layer writes them, and the next layer reads the
+  """Queries, keys and values are read where a linear layer writes them, and the next layer reads
+  the result: nothing is copied."""
   result: nothing is copied."""
 
   class Layer(torch.nn.Module):
@@ -452,6 +453,30 @@ def test_layouts(tmp_path):
     return torch.randn(batch, rows, 144), torch.randn(batch, 1, 16, 7)
 
   check(tmp_path, function, args(2, 9), [args(2, 8), args(3, 40)], ({0: AUTO, 1: AUTO}, {0: AUTO}))
+
+
+def test_a_layout_that_eager_mode_needs(tmp_path):
+  """torch.nn.MultiheadAttention takes heads from tensors of [rows, batch, ...]. It leaves out the
+  copy after attention, because the result has the query's order in memory."""
+
+  class Layer(torch.nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.inner = torch.nn.MultiheadAttention(48, 3, batch_first=True)
+
+    def forward(self, x):
+      return self.inner(x, x, x, need_weights=False)[0]
+
+  layer, x = Layer().eval(), torch.randn(2, 9, 48)
+  expected = layer(x)
+  for mode in ("flash", "decompose"):
+    (result,) = computed(layer, (x,), None, [{"x": x}], tmp_path, attention=mode)
+    close(next(iter(result.values())), expected, 1e-5)
+    artifact = tmp_path / f"{mode}.husk"
+    husk.export(layer, (x,), artifact, attention=mode)
+    status, outputs, text = built_tools.husk_run(artifact, tmp_path, {"0": x})
+    assert status == 0, text
+    torch.testing.assert_close(outputs["0"], expected)
 
 
 def test_decoding_with_a_cache(tmp_path):

@@ -12,13 +12,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator as python_operator
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
-
-import sympy
 
 from ..errors import Unsupported
 from ..inductor import torch_compat
+from ..inductor.layouts import dense_strides, known_equal, order_in_memory
 from ..inductor.lines import InductorObject, NodeLine
 from ..inductor.origins import place
 
@@ -64,14 +63,14 @@ HOST = Support(_HALVES_AND_FLOAT | {"float64"}, frozenset({"float32"}), tuples=F
 def operators() -> tuple[Operator, Operator]:
   """(husk::attention, husk::attention_with_lse). They are defined once per process.
 
-  If `heads_inner` is set, the result is in memory as the heads of each query, as often in eager
-  mode; otherwise as the queries of each head. Operators that use the result may rely on either.
+  `order` lists the dimensions of the result from the outermost to the innermost in memory.
+  Operators that use the result may rely on it: torch leaves out a copy that eager mode does not
+  need. Eager mode keeps the order of the query's dimensions, which is often that of [0, 2, 1, 3].
   """
   import torch
 
   arguments = (
-    "(Tensor query, Tensor key, Tensor value, Tensor? mask, bool causal, float scale, "
-    "bool heads_inner)"
+    "(Tensor query, Tensor key, Tensor value, Tensor? mask, bool causal, float scale, int[] order)"
   )
   for name, returns, fake in (
     ("attention", "Tensor", _fake),
@@ -91,13 +90,11 @@ def _fake(
   mask: torch.Tensor | None,
   causal: bool,
   scale: float,
-  heads_inner: bool,
+  order: Sequence[int],
 ) -> torch.Tensor:
   shape = [*query.shape[:-1], value.shape[-1]]
-  if not heads_inner:
-    return query.new_empty(shape)
-  shape[-3], shape[-2] = shape[-2], shape[-3]
-  return query.new_empty(shape).transpose(-3, -2)
+  dense = query.new_empty([shape[dim] for dim in order])
+  return dense.permute([order.index(dim) for dim in range(len(order))])
 
 
 def _fake_with_lse(
@@ -107,11 +104,11 @@ def _fake_with_lse(
   mask: torch.Tensor | None,
   causal: bool,
   scale: float,
-  heads_inner: bool,
+  order: Sequence[int],
 ) -> tuple[torch.Tensor, torch.Tensor]:
   import torch
 
-  result = _fake(query, key, value, mask, causal, scale, heads_inner)
+  result = _fake(query, key, value, mask, causal, scale, order)
   return result, query.new_empty(query.shape[:-1], dtype=torch.float32)
 
 
@@ -138,7 +135,7 @@ def replacement(
     )
   factor = float(query.shape[-1] ** -0.5 if scale is None else scale)
   attention, _ = operators()
-  return attention(query, key, value, attn_mask, is_causal, factor, False)
+  return attention(query, key, value, attn_mask, is_causal, factor, list(range(query.dim())))
 
 
 # Calls in a program
@@ -245,7 +242,6 @@ def _call_husk(
 ) -> None:
   """Makes a node the call of Husk's operator."""
   result = call.meta["val"][0] if with_lse else call.meta["val"]
-  heads_inner = result.dim() == 4 and _equal(result.stride(1), result.shape[-1])
   scale = arguments["scale"]
   if scale is None:
     scale = values["query"].shape[-1] ** -0.5
@@ -254,7 +250,7 @@ def _call_husk(
   call.args = (
     *(arguments[name] for name in ("query", "key", "value", "mask", "causal")),
     float(scale),
-    heads_inner,
+    order_in_memory(result),
   )
   call.kwargs = {}
 
@@ -298,15 +294,6 @@ def _arguments(node: torch.fx.Node) -> dict[str, Any]:
   }
 
 
-def _equal(left: Size, right: Size) -> bool:
-  """Whether two sizes are known to be equal. The comparison adds no guard."""
-  if isinstance(left, int) and isinstance(right, int):
-    return left == right
-  if isinstance(left, int) or isinstance(right, int):
-    return False
-  return left.node.expr == right.node.expr
-
-
 def unsupported_reason(
   support: Support,
   query: torch.Tensor,
@@ -343,7 +330,7 @@ def unsupported_reason(
   pairs = [(key.shape[-2], value.shape[-2]), (query.shape[-1], key.shape[-1])]
   if rank > 2:
     pairs += [(query.shape[0], key.shape[0]), (query.shape[0], value.shape[0])]
-  if not all(_equal(left, right) for left, right in pairs):
+  if not all(known_equal(left, right) for left, right in pairs):
     return f"shapes {_shape(query)}, {_shape(key)} and {_shape(value)}"
   if scale is not None and not (isinstance(scale, (int, float)) and 0 < scale < float("inf")):
     return f"a scale of {scale}"
@@ -370,12 +357,12 @@ def _unsupported_results(node: torch.fx.Node, values: dict[str, Any], with_lse: 
   pads its log-sum-exp."""
   if with_lse:
     result, lse = node.meta["val"][:2]
-    if lse.dim() != result.dim() - 1 or not all(map(_equal, lse.shape, result.shape)):
+    if lse.dim() != result.dim() - 1 or not all(map(known_equal, lse.shape, result.shape)):
       return "a log-sum-exp that is padded"
   if (
     str(node.target).split(".")[1] in _CAUSAL_FROM_THE_END
     and values["causal"]
-    and not _equal(values["query"].shape[-2], values["key"].shape[-2])
+    and not known_equal(values["query"].shape[-2], values["key"].shape[-2])
   ):
     raise Unsupported(
       f"{node.target} with is_causal and other numbers of queries and keys: call "
@@ -435,7 +422,7 @@ def _lowered(
   mask: InductorObject | None,
   causal: bool,
   scale: float,
-  heads_inner: bool,
+  order: Sequence[int],
 ) -> Any:
   import torch
   from torch._inductor import ir
@@ -449,8 +436,9 @@ def _lowered(
   # The layout of an output of the program is fixed. Operators that use another result can mostly
   # take it as the heads of each query without a copy.
   current: Any = V.graph.current_node
-  heads_inner = heads_inner or not any(user.op == "output" for user in current.users)
-  outputs = [(query.get_dtype(), size, _strides(size, heads_inner and len(size) == 4))]
+  if list(order) == [0, 1, 2, 3] and not any(user.op == "output" for user in current.users):
+    order = [0, 2, 1, 3]
+  outputs = [(query.get_dtype(), size, dense_strides(size, order))]
   if with_lse:
     lse_size = size[:-1]
     outputs.append((torch.float32, lse_size, ir.FlexibleLayout.contiguous_strides(lse_size)))
@@ -462,17 +450,6 @@ def _lowered(
   ]
   results = tuple(ir.TensorBox.create(output) for output in node.outputs)
   return results if with_lse else results[0]
-
-
-def _strides(size: Sequence[Any], heads_inner: bool) -> list[Any]:
-  """The strides of a dense result; `heads_inner` swaps the dimensions of heads and queries."""
-  order: Collection[int] = [0, 2, 1, 3] if heads_inner else range(len(size))
-  strides: list[Any] = [None] * len(size)
-  dense: Any = sympy.Integer(1)
-  for dim in reversed(list(order)):
-    strides[dim] = dense
-    dense = dense * size[dim]
-  return strides
 
 
 def _realized(tensor: InductorObject) -> InductorObject:

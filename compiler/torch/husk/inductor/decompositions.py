@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported
+from .layouts import order_in_memory
 
 if TYPE_CHECKING:
   import torch
@@ -97,7 +98,13 @@ def _attention(
       scores = torch.where(attn_mask, scores, float("-inf"))
     else:
       scores = scores + attn_mask
-  return torch.softmax(scores, -1, dtype=torch.float32).to(query.dtype) @ value
+  result = torch.softmax(scores, -1, dtype=torch.float32).to(query.dtype) @ value
+  # In eager mode the result has the query's order in memory, and torch leaves out a copy after the
+  # call that this makes unnecessary.
+  order = order_in_memory(torch.empty_like(query))
+  if order == list(range(len(order))):
+    return result
+  return result.permute(order).contiguous().permute([order.index(d) for d in range(len(order))])
 
 
 def _lstm(
