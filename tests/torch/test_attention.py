@@ -309,7 +309,6 @@ def test_written_out_attention_is_recognised(tmp_path):
 def test_attention_on_a_host_is_one_call(tmp_path):
   """Queries, keys and values are read where a linear layer writes them, and the next layer reads
   the result: nothing is copied."""
-  result: nothing is copied."""
 
   class Layer(torch.nn.Module):
     def __init__(self):

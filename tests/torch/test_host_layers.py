@@ -411,8 +411,8 @@ def test_attention(pack, dtype):
   )
 
 
-# (batch, heads, heads of the keys, queries, keys, width, width of the values): more rows than a part
-# and more keys than a block, heads that share keys, few rows, and widths that fill no vector.
+# (batch, heads, heads of the keys, queries, keys, width, width of the values): more rows than a
+# part and more keys than a block, heads that share keys, few rows, and widths that fill no vector.
 ATTENTION = [
   (1, 2, 2, 300, 290, 64, 64),
   (2, 6, 2, 50, 40, 32, 32),
