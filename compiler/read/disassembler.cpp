@@ -34,12 +34,6 @@ std::string text(const Code& code, uint32_t index) { return quote(code.text(inde
 
 const char* dtype_text(uint8_t dtype) { return dtype_name(static_cast<husk_dtype>(dtype)); }
 
-uint32_t segment_of(const Code& code, uint32_t reg) {
-  uint32_t segment = 0;
-  while (reg >= code.segments[segment].scalar_end()) ++segment;
-  return segment;
-}
-
 std::string buffer_name(const Code& code, uint32_t index) {
   const fb::Buffer& buffer = code.buffers[index];
   switch (static_cast<Space>(buffer.space())) {

@@ -26,9 +26,6 @@ std::string disassemble(const Code& code, size_t indent);
 // The name of a dtype as a file stores it.
 const char* dtype_text(uint8_t dtype);
 
-// The segment that computes a register.
-uint32_t segment_of(const Code& code, uint32_t reg);
-
 // One scalar op or step, without a newline.
 std::string disassemble_scalar(const Code& code, uint32_t index);
 std::string disassemble_step(const Code& code, uint32_t index);

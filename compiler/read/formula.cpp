@@ -58,7 +58,7 @@ Piece piece(const Code& code, uint32_t id, int depth) {
     case Scalar::op_result:
     case Scalar::op_fresult:
       return {fmt::format("{}({}) of segment {}", scalar_op(op.op())->name, op.a(),
-                          segment_of(code, id) - 1),
+                          code.segment_of(id) - 1),
               sum};
     default: break;
   }
