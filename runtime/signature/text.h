@@ -1,5 +1,5 @@
-// What is signed, and the text files of keys and signatures (husk/signature.h). husk-sign uses them
-// too.
+// The bytes that a signature covers, and the text files of keys and signatures (husk/signature.h).
+// libhusk_signature and husk-sign use them.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// What tests/mutation/rewrite.py puts around the checks of the runtime. At most one of them, the
-// mutant, is removed in a process: the environment variable HUSK_MUTANT has its number. The numbers
-// of the checks whose removal makes a difference are written to the file that HUSK_MUTANT_TRACE
-// names, if there is one.
+// The functions that tests/mutation/rewrite.py puts around the checks of the runtime. A process
+// removes at most one check, the mutant; the environment variable HUSK_MUTANT has the number of the
+// mutant. If the environment variable HUSK_MUTANT_TRACE names a file, the process writes to it the
+// numbers of the checks whose removal makes a difference.
 #pragma once
 
 namespace husk {
