@@ -47,6 +47,8 @@ husk_status launch(void* handle, void* stream, void* pointer, const husk_launch*
   Current current(handle, error);
   HUSK_TRY(current.status);
   const NvtxRange range(device.nvtx, kernel.symbol);
+  // launch_attributes writes at most two: the cluster and the cooperative launch. The third is the
+  // programmatic one below.
   CUlaunchAttribute attributes[3];
   unsigned int count = launch_attributes(*launch, attributes);
   // Kernels for devices before 9.0 have no instruction to wait with.
