@@ -1,29 +1,11 @@
 // huskc and husk-dump, run by a shell.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
-
+#include "../outcome.h"
 #include "program.h"
 
 namespace husk::test {
 namespace {
-
-struct Outcome {
-  int status;
-  std::string text;  // stdout and stderr together
-};
-
-Outcome run(const std::string& command) {
-  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  if (!pipe) return {-1, "popen failed"};
-  Outcome out{0, ""};
-  char part[4096];
-  while (size_t n = fread(part, 1, sizeof(part), pipe)) out.text.append(part, n);
-  const int status = pclose(pipe);
-  out.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return out;
-}
 
 class Tools : public ::testing::Test {
  protected:

@@ -1,19 +1,15 @@
 // husk-sign, and examples/signed, run by a shell on the golden artifact of tests/runtime.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
-#include <cstdio>
-
+#include "../outcome.h"
 #include "folder.h"
 
 namespace husk::signature_test {
 namespace {
 
-struct Outcome {
-  int status;
-  std::string text;  // stdout and stderr together
-};
+using test::Outcome;
+using test::run;
 
 class Sign : public ::testing::Test {
  protected:
@@ -22,16 +18,6 @@ class Sign : public ::testing::Test {
     EXPECT_EQ(sign("keygen --secret " + secret + " --public " + pub).status, 0);
   }
 
-  // Runs a command; `before` is shell text before it.
-  static Outcome run(const std::string& command, const std::string& before = "") {
-    FILE* pipe = popen((before + command + " 2>&1").c_str(), "r");
-    Outcome out{0, ""};
-    char part[4096];
-    while (size_t n = fread(part, 1, sizeof(part), pipe)) out.text.append(part, n);
-    const int status = pclose(pipe);
-    out.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return out;
-  }
   static Outcome sign(const std::string& arguments, const std::string& before = "") {
     return run(HUSK_SIGN " " + arguments, before);
   }
