@@ -39,17 +39,15 @@ class FuzzedOps : public HostDevice {
   std::deque<std::vector<unsigned char>> blocks;
 };
 
-constexpr int64_t kMax = INT64_MAX;
-
 // The strides of a tensor without elements reach no memory, but ops compute with them.
 TEST_F(FuzzedOps, StridesOfEmptyTensors) {
   const husk_op_arg none{};
   refuses("aten::view.dtype",
           {tensor(HUSK_F32, {3}, {1}), none, tensor(HUSK_U16, {0}, {int64_t{1} << 62})});
-  refuses("aten::view.dtype", {tensor(HUSK_BF16, {0, int64_t{1} << 32}, {kMax, 64}), none,
+  refuses("aten::view.dtype", {tensor(HUSK_BF16, {0, int64_t{1} << 32}, {INT64_MAX, 64}), none,
                                tensor(HUSK_U8, {3, 0}, {2, 5})});
   refuses("aten::view.dtype",
-          {tensor(HUSK_BOOL, {}, {}), none, tensor(HUSK_F32, {0, 0, 2}, {kMax - 8, 68, 2})});
+          {tensor(HUSK_BOOL, {}, {}), none, tensor(HUSK_F32, {0, 0, 2}, {INT64_MAX - 8, 68, 2})});
 }
 
 // A size that is large beside a size of 0, times the stride.
