@@ -344,6 +344,28 @@ TEST_F(CudaMatmul, UsesTheAlignedPartOfAWorkspace) {
   workspace = whole;
 }
 
+// The library gets the number of bytes that the workspace has. Elements that lie apart, or at one
+// place, would make that number larger than the memory.
+TEST_F(CudaMatmul, RefusesAWorkspaceThatIsNotDense) {
+  const MatmulCase c{HUSK_F16, 2, 1, 16, 24, 40};
+  Tensor a(c.dtype, 2, 1, c.m, c.k, c.a), b(c.dtype, 2, 1, c.k, c.n, c.b),
+      d(c.dtype, 2, 1, c.m, c.n, c.d);
+  for (Tensor* tensor : {&a, &b, &d}) fill(tensor);
+  for (const int64_t stride : {0, 2, -1}) {
+    std::vector<husk_op_arg> args = arguments(c, a, b, nullptr, d);
+    args.back().strides = &stride;
+    for (husk_op_fn function : {op.call, op.prepare}) {
+      EXPECT_EQ(enqueue(function, args), HUSK_INVALID_ARGUMENT) << stride;
+      EXPECT_TRUE(error_says("a dense workspace of u8")) << error.text;
+    }
+  }
+  std::vector<husk_op_arg> args = arguments(c, a, b, nullptr, d);
+  args.back().dtype = HUSK_F32;
+  EXPECT_EQ(enqueue(op.call, args), HUSK_INVALID_ARGUMENT);
+  args.back() = {};
+  EXPECT_EQ(enqueue(op.call, args), HUSK_INVALID_ARGUMENT);
+}
+
 TEST_F(CudaMatmul, FindsNoOtherOps) {
   husk_op other = HUSK_OP_INIT;
   EXPECT_EQ(port->find_op(device, "aten::mm.out", &other, &error), HUSK_NOT_FOUND);

@@ -103,6 +103,10 @@ typedef struct husk_op {
    * - A '?' at the end, `name?`, marks an argument that a call may leave out. No argument without
    *   the mark follows.
    *
+   * Scratch memory is an argument too, `workspace:w`, since an op may not allocate. The file gives
+   * its size as a formula of the other arguments. The op compares its size and strides with what
+   * the op needs, and fails if they do not fit.
+   *
    * Husk refuses a file whose access bits say less than the contract when the file is opened. It
    * refuses a run before its first step if an element that the op writes belongs to another
    * argument too, or lies at two places of one tensor, or if the number of elements of a tensor,
