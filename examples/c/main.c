@@ -207,6 +207,7 @@ static void run_model(const char* path, int cuda, char** files) {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = d.port;
   options.allow_host_images = 1; /* a host model is native code: open only files that you trust */
+  options.require_op_contracts = 1; /* this program has no operators of its own */
   check(husk_engine_create(&options, &engine, &error));
   if (!cuda) check(husk_ops_add_all(engine, &error)); /* these operators compute on the CPU */
 

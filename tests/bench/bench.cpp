@@ -64,6 +64,7 @@ class Session {
     husk_engine_options engine_options = HUSK_ENGINE_OPTIONS_INIT;
     engine_options.port = port;
     engine_options.allow_host_images = 1;
+    engine_options.require_op_contracts = 1;
     check("engine", husk_engine_create(&engine_options, &engine_, &error_));
     check("load", husk_program_load(engine_, artifact.data(), artifact.size, nullptr, nullptr,
                                     &program_, &error_));
@@ -181,6 +182,7 @@ void measure_open() {
     husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
     options.port = port;
     options.allow_host_images = 1;
+    options.require_op_contracts = 1;
     husk_engine* engine = nullptr;
     if (husk_engine_create(&options, &engine, &error) != HUSK_OK) give_up("engine", error.text);
     husk_program* program = nullptr;

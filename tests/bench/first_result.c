@@ -85,6 +85,7 @@ int main(int argc, char** argv) {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk_port_host();
   options.allow_host_images = 1;
+  options.require_op_contracts = 1;
   check(husk_engine_create(&options, &engine, &error));
   check(husk_ops_add_all(engine, &error));
   const double ready = milliseconds();

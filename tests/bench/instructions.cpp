@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk::bench::empty_port();
   options.allow_host_images = 1;
+  options.require_op_contracts = 1;
   husk_engine* engine = nullptr;
   husk_program* program = nullptr;
   husk_session* session = nullptr;

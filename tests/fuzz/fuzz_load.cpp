@@ -23,6 +23,7 @@ void load(const void* data, size_t size) {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk::fuzz::checking_port();
   options.allow_host_images = 1;
+  options.require_op_contracts = 1;
   husk_engine* engine = nullptr;
   if (husk_engine_create(&options, &engine, &error) != HUSK_OK) std::abort();
   husk_program* program = nullptr;

@@ -134,7 +134,7 @@ husk_engine* new_engine(PortKind port) {
   const bool checking = port == PortKind::checking;
   options.port = checking ? checking_port() : husk_port_host();
   options.allow_host_images = checking;
-  options.require_op_contracts = !checking;
+  options.require_op_contracts = !checking;  // test::op takes any arguments
   options.max_metadata_bytes = 1 << 20;
   options.max_state_bytes = 1 << 20;
   husk_engine* engine = nullptr;

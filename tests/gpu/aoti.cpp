@@ -71,6 +71,7 @@ struct Husk {
     husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
     options.port = cpu ? husk_port_host() : husk_port_cuda();
     options.allow_host_images = 1;
+    options.require_op_contracts = 1;
     require(husk_engine_create(&options, &engine, &error), error);
     require(husk_program_open(engine, path.c_str(), &program, &error), error);
     require(husk_program_find_function(program, name.c_str(), &function, &error), error);

@@ -61,6 +61,7 @@ struct Device {
     husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
     options.port = port;
     options.allow_host_images = 1;
+    options.require_op_contracts = 1;
     if (port->open(port->user, 0, &allocator, nullptr, &handle, &error) ||
         port->stream_create(handle, &stream, &error))
       return false;

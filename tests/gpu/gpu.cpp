@@ -50,6 +50,7 @@ CUdeviceptr Driver::alloc(size_t bytes) {
 Loaded::Loaded(const char* path) {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk_port_cuda();
+  options.require_op_contracts = 1;
   husk_error error;
   require(husk_engine_create(&options, &engine, &error), error);
   require(husk_program_open(engine, path, &program, &error), error);
@@ -91,6 +92,7 @@ Place::Place(int i, const husk_cuda_options* options) : port(*husk_port_cuda()),
   husk_engine_options engine_options = HUSK_ENGINE_OPTIONS_INIT;
   engine_options.port = &port;
   engine_options.device_index = index;
+  engine_options.require_op_contracts = 1;
   require(husk_engine_create(&engine_options, &engine, &error), error);
 }
 

@@ -148,7 +148,13 @@ TEST_F(CublasTest, AnOpOfTheApplicationReplacesThePorts) {
     ++*static_cast<int*>(context->user);
     return husk_status{HUSK_OK};
   };
-  const husk_op op = {sizeof(husk_op), 0, "husk::matmul", own, &called, nullptr, nullptr};
+  const husk_op op = {sizeof(husk_op),
+                      0,
+                      "husk::matmul",
+                      own,
+                      &called,
+                      nullptr,
+                      "a b bias alpha beta fast out:w workspace:w"};
   ASSERT_EQ(husk_engine_add_op(m.engine, &op, &m.error), HUSK_OK);
   const std::vector<uint8_t>& file = artifact(kProjections);
   void* bytes = std::aligned_alloc(4096, (file.size() + 4095) / 4096 * 4096);

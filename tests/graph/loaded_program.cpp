@@ -78,6 +78,7 @@ LoadedProgram::LoadedProgram(const std::string& functions, const husk_session_op
   std::memcpy(bytes_, file_.data(), file_.size());
   husk_engine_options engine_options = HUSK_ENGINE_OPTIONS_INIT;
   engine_options.port = husk_port_cuda();
+  engine_options.require_op_contracts = 1;
   engine_options.allocator = allocator;
   const husk_port* port = husk_port_cuda();
   if (port->open(port->user, 0, default_allocator(), nullptr, &device_, &error) != HUSK_OK) {

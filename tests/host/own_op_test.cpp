@@ -41,6 +41,7 @@ husk_status add_own_ops(husk_engine* engine, husk_error* error) {
   husk_op op = HUSK_OP_INIT;
   op.name = "app::scale";
   op.call = scale;
+  op.contract = "x factor out:w";
   return husk_engine_add_op(engine, &op, error);
 }
 
@@ -63,6 +64,7 @@ class OwnOp : public ::testing::Test {
   void SetUp() override {
     husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
     options.port = husk_port_host();
+    options.require_op_contracts = 1;
     ASSERT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK) << error.text;
   }
   void TearDown() override {

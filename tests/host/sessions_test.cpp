@@ -94,6 +94,7 @@ class Sessions : public ::testing::TestWithParam<uint32_t> {
     husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
     options.port = husk_port_host();
     options.allow_host_images = 1;
+    options.require_op_contracts = 1;
     options.threads = &threads;
     ASSERT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK) << error.text;
     const std::vector<uint8_t> compiled = artifact();

@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   if (argc != 2 || !husk_port_cuda()) return 2;
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk_port_host();
+  options.require_op_contracts = 1;
   husk_engine* engine = NULL;
   if (failed(husk_engine_create(&options, &engine, &error))) return 1;
   if (failed(husk_ops_add_all(engine, &error))) return 1;

@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   if (argc != 2 || !husk_port_cuda()) return 2;
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk_port_host();
+  options.require_op_contracts = 1;
   husk::Engine engine(options);
   engine.add_ops(husk_ops_add_all);
   const husk::Program program(engine, argv[1]);

@@ -267,6 +267,7 @@ function f {
     ++calls;
     return husk_status{HUSK_OK};
   };
+  op.contract = "x y:w";
   for (const uint64_t limit : {1999u, 2000u, 0u}) {
     calls = 0;
     husk_engine_options options = Machine::defaults();
@@ -372,6 +373,7 @@ TEST(Budgets, OpsGetTheCallback) {
                ? husk_status{HUSK_CANCELLED}
                : husk_status{HUSK_OK};
   };
+  op.contract = "";
   int asked = 0;
   husk_engine_options options = Machine::defaults();
   options.cancel = [](void* user) -> int32_t { return ++*static_cast<int*>(user) == 2; };

@@ -43,7 +43,9 @@ function f {
 
 // The text of the failure to open the program, or to run it; "" if it ran.
 std::string failure(const char* contract, const std::string& arguments, int64_t n = 3) {
-  Machine m(call(arguments), Machine::defaults(), nullptr, {op_with(contract)});
+  husk_engine_options options = Machine::defaults();
+  options.require_op_contracts = contract != nullptr;
+  Machine m(call(arguments), options, nullptr, {op_with(contract)});
   if (!m.session) return m.error.text;
   Tensor x(HUSK_F32, {16});
   return m.run({x.value(), integer(n)}, {none()}) == HUSK_OK ? "" : m.error.text;
@@ -113,8 +115,7 @@ TEST(Contract, ATensorHasAtMostTwoToThe62Elements) {
 TEST(Contract, WithoutAContractTheFileDecides) {
   const std::string twice = "read tensor t f32 [8] [1], both tensor t f32 [8] [1]";
   EXPECT_EQ(failure(nullptr, twice), "");
-  husk_engine_options options = Machine::defaults();
-  options.require_op_contracts = 1;
+  const husk_engine_options options = Machine::defaults();
   Machine strict(call(twice), options, nullptr, {op_with(nullptr)});
   EXPECT_EQ(strict.program, nullptr);
   EXPECT_EQ(strict.error.code, HUSK_UNSUPPORTED);

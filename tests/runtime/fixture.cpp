@@ -64,6 +64,7 @@ husk_engine_options Machine::defaults() {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk_port_host();
   options.allow_host_images = 1;
+  options.require_op_contracts = 1;
   return options;
 }
 

@@ -313,6 +313,7 @@ int main(int argc, char** argv) {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk_port_host();
   options.allow_host_images = 1;
+  options.require_op_contracts = 1;
   husk_engine* engine = NULL;
   husk_status status = husk_engine_create(&options, &engine, &error);
   if (status == HUSK_OK) status = husk_ops_add_all(engine, &error);

@@ -86,6 +86,7 @@ std::unique_ptr<husk_engine, Release> make_engine() {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk_port_host();
   options.allow_host_images = 1;
+  // The random ops have no contracts, because they take any arguments.
   husk_engine* engine = nullptr;
   husk_error error = {};
   EXPECT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK) << error.text;
