@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <numeric>
+#include <stdexcept>
 
 #include <husk/detail/try.h>
 
+#include "../compiler/random/ops.h"
+#include "../compiler/random/program.h"
 #include "../values.h"
 #include "base/memory.h"
 #include "loaded_program.h"
@@ -188,36 +192,50 @@ const char* const kFunctions[] = {
 #undef HUSK_CUBLAS
 };
 
-TEST_P(Faults, EveryDriverCall) {
+// What fail_every_call() has counted.
+struct FaultCounts {
   uint64_t faults = 0, refused = 0, kinds = 0;
+};
+
+// Lets each driver call of `play` fail once, those of the release too. `expect_no_leak` resets the
+// driver.
+template <class Play, class ExpectNoLeak>
+void fail_every_call(const Fake& fake, const char* name, const Play& play,
+                     const ExpectNoLeak& expect_no_leak, FaultCounts* counts) {
   for (const char* function : kFunctions) {
-    SCOPED_TRACE(std::string(program_.name) + ": " + function);
+    SCOPED_TRACE(std::string(name) + ": " + function);
     fake.fake_reset();
     const Outcome good = play();
     ASSERT_EQ(good.status, HUSK_OK) << good.text;
-    const uint64_t calls = fake.fake_calls(function);  // with those of the release
-    kinds += calls > 0;
+    const uint64_t calls = fake.fake_calls(function);
+    counts->kinds += calls > 0;
     for (uint64_t n = 1; n <= calls; ++n) {
       SCOPED_TRACE("call " + std::to_string(n));
       fake.fake_reset();
       fake.fake_fail_call(function, n, n % 2 ? kUnknown : kOutOfMemory);
       const Outcome outcome = play();
-      faults += fake.fake_failed() != 0;
-      refused += outcome.status != HUSK_OK;
+      counts->faults += fake.fake_failed() != 0;
+      counts->refused += outcome.status != HUSK_OK;
       if (outcome.status != HUSK_OK) {
         EXPECT_TRUE(outcome.text.find("cu") != std::string::npos ||
                     outcome.text.find("CUBLAS_STATUS") != std::string::npos)
             << outcome.text;
       }
       ASSERT_NO_FATAL_FAILURE(expect_no_leak()) << outcome.text;
-      ASSERT_FALSE(HasFailure()) << outcome.text;
+      ASSERT_FALSE(testing::Test::HasFailure()) << outcome.text;
     }
   }
-  EXPECT_GT(refused, faults / 4);
-  EXPECT_GT(kinds, 20u);
   printf("%s: %llu driver calls of %llu functions failed, %llu of them made a call of Husk fail\n",
-         program_.name, static_cast<unsigned long long>(faults),
-         static_cast<unsigned long long>(kinds), static_cast<unsigned long long>(refused));
+         name, static_cast<unsigned long long>(counts->faults),
+         static_cast<unsigned long long>(counts->kinds),
+         static_cast<unsigned long long>(counts->refused));
+}
+
+TEST_P(Faults, EveryDriverCall) {
+  FaultCounts counts;
+  fail_every_call(fake, program_.name, [&] { return play(); }, [&] { expect_no_leak(); }, &counts);
+  EXPECT_GT(counts.refused, counts.faults / 4);
+  EXPECT_GT(counts.kinds, 20u);
 }
 
 TEST_P(Faults, EveryHostAllocation) {
@@ -244,6 +262,172 @@ TEST_P(Faults, EveryHostAllocation) {
 INSTANTIATE_TEST_SUITE_P(Modes, Faults,
                          testing::Combine(testing::Values(HUSK_MODE_LIST, HUSK_MODE_GRAPH),
                                           testing::Range(size_t{0}, programs().size())));
+
+// A program of tests/compiler/random for the fake driver, whose ops wait for the stream first.
+std::string random_text(uint32_t seed) {
+  std::string text = random_program(seed);
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+      text.replace(at, from.size(), to);
+  };
+  replace("\ntarget cpu host \"x86-64\"", "\ntarget gpu cuda \"sm_90a\"");
+  replace("image k cpu elf ", "image k gpu cubin ");
+  replace("\"random_", "\"fake_random_");
+  replace("variant cpu {", "variant gpu {");
+  return text;
+}
+
+std::vector<husk_op> waiting_ops() {
+  std::vector<husk_op> ops;
+  for (const husk_op& op : random_ops()) {
+    ops.push_back(op);
+    ops.back().user = const_cast<husk_op*>(&op);
+    ops.back().call = [](const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                         husk_error* error) {
+      HUSK_TRY(husk_port_cuda()->stream_wait(context->device, context->stream, error));
+      return static_cast<const husk_op*>(context->user)->call(context, args, count, error);
+    };
+  }
+  return ops;
+}
+
+// One run of a random program, with the outputs in memory of the session.
+class RandomPlay {
+ public:
+  RandomPlay(const std::string& text, const husk_session_options& options,
+             const husk_allocator& allocator)
+      : loaded_(text, &options, &allocator, waiting_ops()) {}
+
+  // Compares the results with `want`, which the first run fills.
+  Outcome outcome(std::vector<uint8_t>* want) {
+    if (!loaded_.session) return {loaded_.error.code, loaded_.error.text};
+    const husk_status status = pass();
+    const Outcome first = {status, status == HUSK_OK ? "" : loaded_.error.text};
+    if (status != HUSK_OK && !want->empty()) {
+      EXPECT_EQ(pass(), HUSK_OK) << "after '" << first.text << "': " << loaded_.error.text;
+    }
+    if (want->empty()) *want = results_;
+    EXPECT_EQ(results_, *want) << first.text;
+    return first;
+  }
+
+  uint64_t runs_as_graph() {
+    return loaded_.session ? loaded_.stats(loaded_.session).runs_as_graph : 0;
+  }
+
+ private:
+  husk_status pass() {
+    results_.clear();
+    husk_error* error = &loaded_.error;
+    husk_session* session = loaded_.session;
+    const uint32_t inputs = husk_program_input_count(loaded_.program, 0),
+                   outputs = husk_program_output_count(loaded_.program, 0);
+    std::vector<std::vector<int64_t>> shapes(inputs);
+    std::vector<DLTensor> tensors(inputs);
+    std::vector<husk_value> in(inputs), out(outputs);
+    for (uint32_t i = 0; i < inputs; ++i) {
+      husk_value_info info = HUSK_VALUE_INFO_INIT;
+      HUSK_TRY(husk_program_input(loaded_.program, 0, i, &info, error));
+      in[i].kind = info.kind;
+      const auto within = [&](int32_t d) {
+        const int64_t low = info.ranges[2 * d], high = info.ranges[2 * d + 1];
+        return low + 3 < high ? low + 3 : high;
+      };
+      if (info.kind == HUSK_VALUE_INT) in[i].as.i = info.ranges ? within(0) : 7;
+      if (info.kind == HUSK_VALUE_BOOL) in[i].as.i = 1;
+      if (info.kind == HUSK_VALUE_FLOAT) in[i].as.f = 1.5;
+      if (info.kind != HUSK_VALUE_TENSOR) continue;
+      size_t bytes = husk_dtype_size(info.dtype);
+      for (int32_t d = 0; d < info.rank; ++d) {
+        shapes[i].push_back(within(d));
+        bytes *= static_cast<size_t>(shapes[i].back());
+      }
+      std::vector<uint8_t>& data = data_.emplace_back(bytes);
+      for (size_t b = 0; b < bytes; ++b) data[b] = static_cast<uint8_t>(b * 37 + i);
+      void* memory = loaded_.alloc(bytes + 1);
+      if (!memory) return HUSK_OUT_OF_MEMORY;
+      if (bytes) HUSK_TRY(loaded_.upload(memory, data.data(), bytes));
+      tensors[i] = {memory,           {kDLCUDA, 0}, info.rank, husk_dtype_to_dlpack(info.dtype),
+                    shapes[i].data(), nullptr,      0};
+      in[i].as.tensor = &tensors[i];
+    }
+    for (uint32_t s = 0; s < husk_program_state_count(loaded_.program); ++s)
+      HUSK_TRY(husk_session_state_reset(session, s, error));
+    HUSK_TRY(husk_session_resize(session, 0, in.data(), inputs, error));
+    HUSK_TRY(husk_session_run(session, 0, loaded_.stream, in.data(), inputs, out.data(), outputs,
+                              error));
+    HUSK_TRY(husk_session_wait(session, error));
+    for (const husk_value& value : out) {
+      if (value.kind != HUSK_VALUE_TENSOR) {
+        const auto* bytes = reinterpret_cast<const uint8_t*>(&value.as);
+        results_.insert(results_.end(), bytes, bytes + (value.kind ? sizeof(value.as) : 0));
+        continue;
+      }
+      size_t bytes = 1;  // the outputs are dense tensors of bytes
+      for (int32_t d = 0; d < value.as.tensor->ndim; ++d)
+        bytes *= static_cast<size_t>(value.as.tensor->shape[d]);
+      const size_t at = results_.size();
+      results_.resize(at + bytes);
+      if (bytes) HUSK_TRY(loaded_.download(&results_[at], value.as.tensor->data, bytes));
+    }
+    return HUSK_OK;
+  }
+
+  // Host memory outlives the device, since a copy may be under way after a wait has failed.
+  std::deque<std::vector<uint8_t>> data_;
+  std::vector<uint8_t> results_;
+  LoadedProgram loaded_;
+};
+
+class RandomFaults : public FakeTest,
+                     public testing::WithParamInterface<std::tuple<int32_t, uint32_t>> {};
+
+// The seeds are those of programs that run to their end with the inputs of RandomPlay; in graph
+// mode they have a graph too, so they have one segment and no ops.
+TEST_P(RandomFaults, EveryDriverCall) {
+  husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
+  options.mode = std::get<0>(GetParam());
+  HostMemory host;
+  std::vector<uint8_t> want;
+  std::string text, name;
+  uint64_t graphs = 0;  // runs as a graph
+  const auto play = [&] {
+    const husk_allocator allocator = host.allocator();
+    RandomPlay run(text, options, allocator);
+    const Outcome outcome = run.outcome(&want);
+    graphs += run.runs_as_graph();
+    return outcome;
+  };
+  for (uint32_t seed = std::get<1>(GetParam()) * 10000; want.empty(); ++seed) {
+    text = random_text(seed);
+    name = "random " + std::to_string(seed);
+    if (options.mode == HUSK_MODE_GRAPH &&
+        (text.find("extern") != std::string::npos || text.find("read i64") != std::string::npos))
+      continue;
+    try {
+      (void)artifact(text);
+    } catch (const std::runtime_error&) {  // the compiler refuses some programs
+      continue;
+    }
+    graphs = 0;
+    if (play().status != HUSK_OK || (options.mode == HUSK_MODE_GRAPH && graphs == 0)) want.clear();
+    fake.fake_reset();
+  }
+  FaultCounts counts;
+  fail_every_call(
+      fake, name.c_str(), play,
+      [&] {
+        fake.fake_reset();
+        ASSERT_EQ(fake.fake_live_objects(), 0u);
+        ASSERT_EQ(host.live, 0);
+      },
+      &counts);
+  EXPECT_GT(counts.refused, counts.faults / 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, RandomFaults,
+                         testing::Combine(testing::Values(HUSK_MODE_LIST, HUSK_MODE_GRAPH),
+                                          testing::Range(0u, 12u)));
 
 // Refuses one allocation of host memory.
 struct Refusal {

@@ -39,7 +39,8 @@ kernel count kernels "count" (ptr) block 1 1 1 pdl_wait_first
 kernel pick kernels "pick" (ptr, ptr, ptr, i64, i64, ptr) block 128 1 1 pdl_wait_first
 kernel positive kernels "positive" (ptr, ptr, i32) block 128 1 1
 )";
-  auto result = compiler::compile_text(head + functions, image.parent_path());
+  auto result = compiler::compile_text(
+      functions.rfind("hir", 0) == 0 ? functions : head + functions, image.parent_path());
   if (auto* error = std::get_if<compiler::Error>(&result))
     throw std::runtime_error(compiler::describe(*error, "test.hir"));
   return bytes = std::get<0>(result);
@@ -72,7 +73,7 @@ husk_value DeviceTensor::value() {
 }
 
 LoadedProgram::LoadedProgram(const std::string& functions, const husk_session_options* options,
-                             const husk_allocator* allocator)
+                             const husk_allocator* allocator, const std::vector<husk_op>& ops)
     : file_(artifact(functions)) {
   bytes_ = std::aligned_alloc(4096, (file_.size() + 4095) / 4096 * 4096);
   std::memcpy(bytes_, file_.data(), file_.size());
@@ -87,6 +88,8 @@ LoadedProgram::LoadedProgram(const std::string& functions, const husk_session_op
   }
   if (port->stream_create(device_, &stream, &error) != HUSK_OK) return;
   if (husk_engine_create(&engine_options, &engine, &error) != HUSK_OK) return;
+  for (const husk_op& op : ops)
+    if (husk_engine_add_op(engine, &op, &error) != HUSK_OK) return;
   if (husk_program_load(engine, bytes_, file_.size(), nullptr, nullptr, &program, &error) !=
       HUSK_OK)
     return;

@@ -35,8 +35,8 @@ struct Fake {
   void* library = nullptr;
 };
 
-// Compiles functions in text form to an artifact, with the kernels of kernels.c. The artifact stays
-// until the process ends.
+// Compiles functions in text form to an artifact, with the kernels of kernels.c; or a whole text,
+// which begins with "hir". The artifact stays until the process ends.
 const std::vector<uint8_t>& artifact(const std::string& functions);
 
 // A one-dimensional tensor in device memory as a value of a call.
@@ -63,7 +63,8 @@ class LoadedProgram {
  public:
   explicit LoadedProgram(const std::string& functions,
                          const husk_session_options* options = nullptr,
-                         const husk_allocator* allocator = nullptr);
+                         const husk_allocator* allocator = nullptr,
+                         const std::vector<husk_op>& ops = {});
   ~LoadedProgram();
   LoadedProgram(const LoadedProgram&) = delete;
   LoadedProgram& operator=(const LoadedProgram&) = delete;

@@ -168,7 +168,9 @@ Status Session::set_arena(void* memory, uint64_t bytes, husk_error* error) {
 Status Session::grow(ScratchBuffer* buffer, uint64_t bytes, const char* purpose,
                      husk_error* error) {
   if (bytes <= buffer->bytes) return Status::ok;
+  const bool running = running_;
   HUSK_TRY(wait(error));
+  running_ = running;  // a run goes on, and enqueues more steps
   uint64_t wanted = buffer->bytes + buffer->bytes / 2;
   release(buffer);
   if (wanted < bytes ||
