@@ -145,38 +145,62 @@ class Positions {
       position /= phase.axis[d].count;
     }
     image = position;
+    find_row();
   }
 
   Row next() {
-    Row row;
-    row.in = static_cast<uint64_t>(image) * static_cast<uint64_t>(c.input_image);
-    row.out = image * c.out_image;
-    row.residual = image * c.residual_image;
-    row.inside = true;
-    for (int d = 0; d < kAxes; ++d) {
-      const ConvolutionAxis& a = c.axis[d];
-      const auto& along = phase.axis[d];
-      const int64_t at = j[d] * along.in_step, out = along.first + j[d] * along.out_step;
-      row.at[d] = at;
-      row.in += static_cast<uint64_t>(at) * static_cast<uint64_t>(a.in_stride);
-      row.out += out * a.out_stride;
-      row.residual += out * a.residual_stride;
-      row.inside &= at + along.low >= 0 && at + along.high < a.in;
+    const Row row = here;
+    constexpr int last = kAxes - 1;
+    const ConvolutionAxis& a = c.axis[last];
+    const auto& along = phase.axis[last];
+    if (++j[last] < along.count) {
+      here.at[last] += along.in_step;
+      here.in += static_cast<uint64_t>(along.in_step) * static_cast<uint64_t>(a.in_stride);
+      here.out += along.out_step * a.out_stride;
+      here.residual += along.out_step * a.residual_stride;
+      here.inside = line_inside && is_inside(last);
+      return row;
     }
-    for (int d = kAxes - 1; ++j[d] == phase.axis[d].count; --d) {
+    for (int d = last; j[d] == phase.axis[d].count; --d) {
       j[d] = 0;
       if (d == 0) {
         ++image;
         break;
       }
+      ++j[d - 1];
     }
+    find_row();
     return row;
   }
 
  private:
+  bool is_inside(int d) const {
+    return here.at[d] + phase.axis[d].low >= 0 &&
+           here.at[d] + phase.axis[d].high < c.axis[d].in;
+  }
+  void find_row() {
+    here.in = static_cast<uint64_t>(image) * static_cast<uint64_t>(c.input_image);
+    here.out = image * c.out_image;
+    here.residual = image * c.residual_image;
+    line_inside = true;
+    for (int d = 0; d < kAxes; ++d) {
+      const ConvolutionAxis& a = c.axis[d];
+      const auto& along = phase.axis[d];
+      const int64_t out = along.first + j[d] * along.out_step;
+      here.at[d] = j[d] * along.in_step;
+      here.in += static_cast<uint64_t>(here.at[d]) * static_cast<uint64_t>(a.in_stride);
+      here.out += out * a.out_stride;
+      here.residual += out * a.residual_stride;
+      if (d < kAxes - 1) line_inside &= is_inside(d);
+    }
+    here.inside = line_inside && is_inside(kAxes - 1);
+  }
+
   const Convolution& c;
   const Phase& phase;
   int64_t image, j[kAxes];
+  Row here;          // the next position
+  bool line_inside;  // along all axes but the last one
 };
 
 // ---- taps ----
@@ -225,9 +249,9 @@ inline Vector<T> clamp(Vector<T> x, T low, T high) {  // keeps NaN
   return x > highs ? highs : x;
 }
 
-template <class T>
-inline Vector<T> activate(Activation activation, Vector<T> x) {
-  switch (activation) {
+template <class T, Activation A>
+inline Vector<T> activate(Vector<T> x) {
+  switch (A) {
     case Activation::kNone: return x;
     case Activation::kRelu: return x < T(0) ? Vector<T>{} : x;
     case Activation::kRelu6: return clamp<T>(x, 0, 6);
@@ -259,35 +283,60 @@ struct Affine {
   }
 };
 
-// Writes the elements of `row_count` positions and the output channels [channel, channel +
-// channels), from sums with a pitch of kBlock.
-template <class T, class S>
-void finish(const Convolution& c, const Affine<T>& affine, const Row* rows, int64_t row_count,
-            const T* sums, int64_t channel, int64_t channels) {
+// Computes `count` lanes of the result of one position from their sums.
+template <class T, class S, Activation A>
+inline void finish_lanes(const Convolution& c, const Affine<T>& affine, const T* sums,
+                         const S* residual, S* to, int64_t o, int64_t count) {
+  Vector<T> v = load(sums + o);
+  if (affine.scaled) v *= load(affine.scale + o);
+  if (affine.shifted) v += load(affine.shift + o);
+  if (residual && c.residual_channel == 1) {
+    v += load_some<T>(residual + o, count);
+  } else if (residual) {
+    for (int i = 0; i < count; ++i) v[i] += load_one(residual + (o + i) * c.residual_channel);
+  }
+  v = activate<T, A>(v);
+  if (c.out_channel == 1) {
+    store_some<T>(to + o, v, count);
+  } else {
+    for (int i = 0; i < count; ++i) store_one(to + (o + i) * c.out_channel, v[i]);
+  }
+}
+
+template <class T, class S, Activation A>
+void finish_rows(const Convolution& c, const Affine<T>& affine, const Row* rows, int64_t row_count,
+                 const T* sums, int64_t channel, int64_t channels) {
   constexpr int L = kLaneCount<T>;
+  const int64_t whole = channels - channels % L;
   for (int64_t r = 0; r < row_count; ++r, sums += kBlock<T>) {
     S* to = static_cast<S*>(c.out) + rows[r].out + channel * c.out_channel;
     const S* residual = c.residual ? static_cast<const S*>(c.residual) + rows[r].residual +
                                          channel * c.residual_channel
                                    : nullptr;
-    for (int64_t o = 0; o < channels; o += L) {
-      const int64_t count = smaller(L, channels - o);
-      Vector<T> v = load(sums + o);
-      if (affine.scaled) v *= load(affine.scale + o);
-      if (affine.shifted) v += load(affine.shift + o);
-      if (residual && c.residual_channel == 1) {
-        v += load_some<T>(residual + o, count);
-      } else if (residual) {
-        for (int i = 0; i < count; ++i) v[i] += load_one(residual + (o + i) * c.residual_channel);
-      }
-      v = activate<T>(c.activation, v);
-      if (c.out_channel == 1) {
-        store_some<T>(to + o, v, count);
-      } else {
-        for (int i = 0; i < count; ++i) store_one(to + (o + i) * c.out_channel, v[i]);
-      }
-    }
+    for (int64_t o = 0; o < whole; o += L)
+      finish_lanes<T, S, A>(c, affine, sums, residual, to, o, L);
+    if (whole < channels)
+      finish_lanes<T, S, A>(c, affine, sums, residual, to, whole, channels - whole);
   }
+}
+
+// Writes the elements of `row_count` positions and the output channels [channel, channel +
+// channels), from sums with a pitch of kBlock.
+template <class T, class S>
+void finish(const Convolution& c, const Affine<T>& affine, const Row* rows, int64_t row_count,
+            const T* sums, int64_t channel, int64_t channels) {
+#define HUSK_CASE(A) \
+  case A: return finish_rows<T, S, A>(c, affine, rows, row_count, sums, channel, channels);
+  switch (c.activation) {
+    HUSK_CASE(Activation::kNone)
+    HUSK_CASE(Activation::kRelu)
+    HUSK_CASE(Activation::kRelu6)
+    HUSK_CASE(Activation::kHardsigmoid)
+    HUSK_CASE(Activation::kHardswish)
+    HUSK_CASE(Activation::kSigmoid)
+    HUSK_CASE(Activation::kSilu)
+  }
+#undef HUSK_CASE
 }
 
 // ---- division into parts ----
@@ -405,7 +454,7 @@ template <class T, class S, int R, int C>
 void multiply(const Run<S>* runs, int run_count, int64_t step, const T* weights, bool fresh,
               T* sums) {
   constexpr int L = kLaneCount<T>;
-  if (fresh) {
+  if (fresh && run_count == 0) {
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < C; ++v) store(sums + r * kBlock<T> + v * L, Vector<T>{});
   }
@@ -437,10 +486,11 @@ void multiply(const Run<S>* runs, int run_count, int64_t step, const T* weights,
         HUSK_UNROLL
         for (int v = 0; v < C; ++v) {
           T* to = sums + r * kBlock<T> + v * L;
-          store(to, load(to) + total[r][v]);
+          store(to, fresh ? total[r][v] : load(to) + total[r][v]);
           total[r][v] = Vector<T>{};
         }
       }
+      fresh = false;
     }
   }
 }
@@ -473,6 +523,7 @@ struct GeneralPart {
   Affine<T> affine;
   Chunk chunk;
   Run<S> runs[kMaxTaps];
+  Row part_rows[kPositions];
   int64_t packed = -1;  // the number of the block of channels and the phase that `weights` holds
   alignas(64) T weights[kDepth * kBlock<T>];
   alignas(64) T sums[kPositions * kBlock<T>];
@@ -528,18 +579,18 @@ struct GeneralPart {
       }
       for (int t = 0; t < chunk.tap_count; ++t) {
         const S* line = lines + chunk.taps[t].weight;
-        T* rows = to + t * chunk.channels * pitch;
+        T* packed_rows = to + t * chunk.channels * pitch;
         if (c.weight_in == 1) {
-          pack_lines(line, count, chunk.channels, rows, pitch, [](int64_t j) { return j; });
+          pack_lines(line, count, chunk.channels, packed_rows, pitch, [](int64_t j) { return j; });
           continue;
         }
-        for (int64_t i = 0; i < chunk.channels; ++i, rows += pitch, line += c.weight_in) {
+        for (int64_t i = 0; i < chunk.channels; ++i, packed_rows += pitch, line += c.weight_in) {
           if (c.weight_out == 1) {
-            store(rows, load_some<T>(line, count));
+            store(packed_rows, load_some<T>(line, count));
             continue;
           }
           for (int64_t lane = 0; lane < L; ++lane)
-            rows[lane] = lane < count ? load_one(line + lane * c.weight_out) : T(0);
+            packed_rows[lane] = lane < count ? load_one(line + lane * c.weight_out) : T(0);
         }
       }
     }
@@ -556,9 +607,9 @@ struct GeneralPart {
         Run<S>& run = runs[i];
         run.row = chunk.runs[i].row;
         run.length = chunk.runs[i].length;
-        for (int64_t r = 0; r < kMaxRows; ++r)
-          run.from[r] = input +
-                        static_cast<int64_t>(rows[smaller(r, count - 1)].in + chunk.runs[i].in);
+        for (int64_t r = 0; r < count; ++r)
+          run.from[r] = input + static_cast<int64_t>(rows[r].in + chunk.runs[i].in);
+        for (int64_t r = count; r < kMaxRows; ++r) run.from[r] = run.from[count - 1];
       }
       return chunk.run_count;
     }
@@ -587,21 +638,19 @@ struct GeneralPart {
   }
 
   template <int C>
-  void run_chunk(const Phase& phase, int64_t group, int64_t first, int64_t count, int64_t channel,
-                 int64_t channels, bool fresh, bool last) {
+  void run_chunk(int64_t group, int64_t count, int64_t channel, int64_t channels, bool fresh,
+                 bool last) {
     const S* input = static_cast<const S*>(c.input) +
                      (group * c.in_channels + chunk.first_channel) * c.input_channel;
-    Positions positions(c, phase, first);
-    Row rows[kMaxRows];
     for (int64_t p = 0; p < count; p += kTileRows<C>) {
       const int64_t tile = smaller(kTileRows<C>, count - p);
-      for (int64_t r = 0; r < tile; ++r) rows[r] = positions.next();
+      const Row* tile_rows = part_rows + p;
       int64_t step;
-      const int run_count = find_runs(input, rows, tile, step);
+      const int run_count = find_runs(input, tile_rows, tile, step);
       // If there is one chunk, the sums of a tile need not be kept.
       T* tile_sums = fresh && last ? sums : sums + p * kBlock<T>;
       multiply_rows<T, S, C>(tile, runs, run_count, step, weights, fresh, tile_sums);
-      if (last) finish<T, S>(c, affine, rows, tile, tile_sums, channel, channels);
+      if (last) finish<T, S>(c, affine, tile_rows, tile, tile_sums, channel, channels);
     }
   }
 
@@ -617,6 +666,8 @@ struct GeneralPart {
     const bool is_single = taps_at_once == c.taps && channels_at_once == c.in_channels;
     const int64_t key = (part.group * plan.channel_blocks + part.channel_block) * plan.phases +
                         part.phase;
+    Positions positions(c, phase, first);
+    for (int64_t r = 0; r < count; ++r) part_rows[r] = positions.next();
     bool fresh = true;
     for (int64_t k = 0; k < c.taps; k += taps_at_once) {
       const int64_t taps_end = smaller(c.taps, k + taps_at_once);
@@ -631,7 +682,7 @@ struct GeneralPart {
           packed = is_single ? key : -1;
         }
         const bool last = taps_end == c.taps && i + channels_at_once >= c.in_channels;
-        run_chunk<C>(phase, part.group, first, count, channel, channels, fresh, last);
+        run_chunk<C>(part.group, count, channel, channels, fresh, last);
         fresh = false;
       }
     }
@@ -690,6 +741,7 @@ struct DepthwisePart {
   Tap taps[kDepth];
   uint64_t offsets[kDepth][kRows];  // of the input elements that each position reads by tap
   int64_t packed = -1;              // the number of the block of channels that `weights` holds
+  int64_t width = 0;                // channels of a tile
   alignas(64) T weights[kDepth * kBlock<T>];
   alignas(64) T sums[kRows * kBlock<T>];
 
@@ -771,8 +823,11 @@ struct DepthwisePart {
     const int64_t channels = smaller(plan.block, c.groups - channel);
     if (packed != part.channel_block) {
       pack(channel, channels);
-      for (int64_t o = 0; o < channels; o += kBlock<T>)
-        affine[o / kBlock<T>].template read<S>(c, channel + o, smaller(kBlock<T>, channels - o));
+      // The vectors of channels are divided evenly, because one vector alone is slow.
+      const int64_t vectors = divide_up(channels, kLaneCount<T>);
+      width = divide_up(vectors, divide_up(vectors, kVectors)) * kLaneCount<T>;
+      for (int64_t o = 0; o < channels; o += width)
+        affine[o / width].template read<S>(c, channel + o, smaller(width, channels - o));
       packed = part.channel_block;
     }
     const S* input = static_cast<const S*>(c.input) + channel;
@@ -783,10 +838,10 @@ struct DepthwisePart {
       const int64_t tile = smaller(kRows, count - p);
       for (int64_t r = 0; r < tile; ++r) rows[r] = positions.next();
       find_offsets(rows, tile);
-      for (int64_t o = 0; o < channels; o += kBlock<T>) {
-        const int64_t width = smaller(kBlock<T>, channels - o);
-        multiply_channels(input + o, weights + o, width);
-        finish<T, S>(c, affine[o / kBlock<T>], rows, tile, sums, channel + o, width);
+      for (int64_t o = 0; o < channels; o += width) {
+        const int64_t some = smaller(width, channels - o);
+        multiply_channels(input + o, weights + o, some);
+        finish<T, S>(c, affine[o / width], rows, tile, sums, channel + o, some);
       }
     }
   }
