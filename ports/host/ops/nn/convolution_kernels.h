@@ -175,8 +175,7 @@ class Positions {
 
  private:
   bool is_inside(int d) const {
-    return here.at[d] + phase.axis[d].low >= 0 &&
-           here.at[d] + phase.axis[d].high < c.axis[d].in;
+    return here.at[d] + phase.axis[d].low >= 0 && here.at[d] + phase.axis[d].high < c.axis[d].in;
   }
   void find_row() {
     here.in = static_cast<uint64_t>(image) * static_cast<uint64_t>(c.input_image);
