@@ -271,6 +271,7 @@ void add_correct_calls(std::deque<Call>& calls) {
       .real(2)
       .f32({1, 2, 3, 9});
   call("aten::unsqueeze").f32({3, 4}).number(-1).f32({3, 4, 1});
+  call("husk::linear").f32({4, 3}).f32({5, 3}).f32({5}).f32({4, 5}).text("gelu").f32({4, 5});
   call("aten::_addmm_activation")
       .f32({5})
       .f32({4, 3})

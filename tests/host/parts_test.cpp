@@ -1,4 +1,5 @@
 // Products, convolutions and attention on several threads give the same bits as on one.
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -66,8 +67,19 @@ TEST_F(Parts, Products) {
     Tensor a = filled(dtype, {9, 40, 50}), b = filled(dtype, {9, 50, 70}), out(dtype, {9, 40, 70});
     expect_same_bits("aten::bmm.out", {a.arg(), b.arg()}, {&out});
   }
-  Tensor a = filled(HUSK_F32, {100, 10}), b = filled(HUSK_F32, {10, 300}),
-         out(HUSK_F32, {100, 300});
+  husk_op_arg gelu{};
+  gelu.kind = HUSK_ARG_STRING;
+  gelu.string = "gelu";
+  // Rows and columns of several parts, an activation and a residual.
+  for (auto& [m, k, n] : {std::array<int64_t, 3>{16, 128, 384}, {410, 70, 200}, {7, 300, 900}}) {
+    Tensor x = filled(HUSK_F32, {m, k}), weight = filled(HUSK_F32, {n, k}),
+           bias = filled(HUSK_F32, {n}), residual = filled(HUSK_F32, {m, n}),
+           out(HUSK_F32, {m, n});
+    expect_same_bits("husk::linear",
+                     {x.arg(), weight.arg(), bias.arg(), residual.arg(), gelu}, {&out});
+  }
+  Tensor a = filled(HUSK_F32, {100, 10}), b = filled(HUSK_F32, {10, 100}),
+         out(HUSK_F32, {100, 100});
   // The product is too small for threads.
   expect_same_bits("aten::mm.out", {a.arg(), b.arg()}, {&out}, false);
 }

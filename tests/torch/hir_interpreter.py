@@ -10,6 +10,7 @@ import re
 
 import safetensors.torch
 import torch
+from torch.nn import functional as F
 
 _TOKEN = re.compile(
   r'\s+|#[^\n]*|"(?:[^"\\]|\\.)*"|-?inf\b|-?\d[\d.eE+-]*|\.\.|[A-Za-z_][A-Za-z0-9_.:]*|[\[\](){},=]'
@@ -562,6 +563,10 @@ class Program:
     name = r.string()
     r.next("(")
     args = r.listed(")", lambda: self._argument(r))
+    if name == "husk::linear":  # Husk's own, which torch cannot compute
+      *given, out = args
+      out.copy_(_linear(*given))
+      return
     name, sizes, _ = name.partition(":sizes")
     if name.startswith("husk::"):
       _define_operators()
@@ -608,3 +613,19 @@ class Program:
     if kind in ("int", "float"):
       return self._eval(r.expr())
     return self._tensor(r)
+
+
+_ACTIVATIONS = {
+  "none": lambda x: x,
+  "relu": torch.relu,
+  "gelu": F.gelu,
+  "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+  "silu": F.silu,
+  "sigmoid": torch.sigmoid,
+  "tanh": torch.tanh,
+}
+
+
+def _linear(x, weight, bias, residual, activation):
+  result = _ACTIVATIONS[activation](F.linear(x, weight, bias))
+  return result if residual is None else result + residual

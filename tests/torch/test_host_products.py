@@ -104,3 +104,112 @@ def test_instruction_sets(pack):
     pack("aten::mm", a, b, got)
     close(got, a @ b, 1e-4, 1e-4)
   pack.use(best)
+
+
+ACTIVATIONS = {
+  "none": lambda x: x,
+  "relu": torch.relu,
+  "gelu": torch.nn.functional.gelu,
+  "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+  "silu": torch.nn.functional.silu,
+  "sigmoid": torch.sigmoid,
+  "tanh": torch.tanh,
+}
+
+
+def linear_in(kind, activation, x, weight, bias, residual):
+  """A linear layer, its activation and its residual, each computed in the dtype `kind`."""
+  x, weight, bias, residual = (
+    None if tensor is None else tensor.to(kind) for tensor in (x, weight, bias, residual)
+  )
+  result = ACTIVATIONS[activation](torch.nn.functional.linear(x, weight, bias))
+  return result if residual is None else result + residual
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_linear_is_as_exact_as_eager(pack, dtype, activation):
+  """The largest error against f64 is at most twice that of eager PyTorch."""
+  for m, k, n in [
+    (1, 40, 70),
+    (3, 300, 5),
+    (16, 33, 65),
+    (50, 7, 3),
+    (197, 300, 130),
+    (400, 9, 80),
+  ]:
+    x, weight = random((m, k), dtype, 0), random((n, k), dtype, 1)
+    for bias in (None, random((n,), dtype, 2)):
+      for residual in (None, random((m, n), dtype, 3)):
+        arguments = x, weight, bias, residual
+        exact, eager = (linear_in(kind, activation, *arguments) for kind in (torch.float64, dtype))
+        for layout in layouts(x):
+          got = like(eager)
+          pack("husk::linear", layout, weight, bias, residual, activation, got)
+          error, allowed = ((one.double() - exact).abs().max() for one in (got, eager))
+          assert error <= 2 * allowed, (m, k, n, float(error), float(allowed))
+
+
+def test_linear_of_f64(pack):
+  for activation in ACTIVATIONS:
+    arguments = [random(size, torch.float64, 0) for size in ((20, 30), (40, 30), (40,), (20, 40))]
+    expected = linear_in(torch.float64, activation, *arguments)
+    got = like(expected)
+    pack("husk::linear", *arguments, activation, got)
+    close(got, expected, 1e-12, 1e-12)
+
+
+def test_linear_of_any_strides(pack):
+  x, weight, bias, residual = (
+    random(size, torch.float32, seed)
+    for seed, size in enumerate([(18, 20), (33, 20), (33,), (18, 33)])
+  )
+  expected = linear_in(torch.float32, "gelu", x, weight, bias, residual)
+  for weight_layout in layouts(weight):
+    for residual_layout in layouts(residual):
+      for transposed in (False, True):
+        got = like(expected.t()).t() if transposed else like(expected)
+        pack("husk::linear", x, weight_layout, bias, residual_layout, "gelu", got)
+        close(got, expected, 1e-4, 1e-4)
+  # The residual may be the result.
+  pack("husk::linear", x, weight, bias, residual, "gelu", residual)
+  close(residual, expected, 1e-4, 1e-4)
+
+
+def test_linear_of_nothing(pack):
+  bias, residual = random((4,), torch.float32, 0), random((3, 4), torch.float32, 1)
+  got = like(residual)
+  pack("husk::linear", torch.empty(3, 0), torch.empty(4, 0), bias, residual, "relu", got)
+  close(got, torch.relu(bias) + residual, 1e-6, 1e-6)
+  pack("husk::linear", torch.empty(0, 5), torch.empty(4, 5), bias, None, "none", torch.empty(0, 4))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_of_extreme_numbers(pack, activation):
+  """Large numbers, infinities and NaN give what eager PyTorch gives for f64."""
+  x = torch.tensor(
+    [0, -0.0, 1e-30, -1e-30, 3.9, -3.9, 9, -9, 88, -88, 90, -90, 1e4, -1e4, 3e38, -3e38]
+  )
+  x = torch.cat([x, torch.tensor([float("inf"), float("-inf"), float("nan")])])
+  expected = ACTIVATIONS[activation](x.double()).float()
+  got = torch.empty(len(x), 1)
+  pack("husk::linear", x[:, None], torch.ones(1, 1), None, None, activation, got)
+  torch.testing.assert_close(got[:, 0], expected, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def test_refusals_of_linear(pack):
+  x, weight, bias = torch.ones(3, 4), torch.ones(5, 4), torch.ones(5)
+  residual, out = torch.ones(3, 5), torch.ones(3, 5)
+
+  def check(code, word, *arguments):
+    refused(pack, code, word, "husk::linear", *arguments)
+
+  check(INVALID_ARGUMENT, "activation", x, weight, bias, residual, "swish", out)
+  check(INVALID_ARGUMENT, "activation", x, weight, bias, residual, None, out)
+  check(INVALID_ARGUMENT, "columns of the input", x, torch.ones(5, 3), bias, residual, "relu", out)
+  check(INVALID_ARGUMENT, "rows of the weight", x, weight, torch.ones(4), residual, "relu", out)
+  check(INVALID_ARGUMENT, "residual", x, weight, bias, torch.ones(1, 5), "relu", out)
+  check(INVALID_ARGUMENT, "residual", x, weight, bias, residual.double(), "relu", out)
+  check(INVALID_ARGUMENT, "rows of the input", x, weight, bias, None, "relu", torch.ones(4, 5))
+  ints = [tensor.int() for tensor in (x, weight, bias, residual)]
+  check(UNSUPPORTED, "input", *ints, "relu", out.int())

@@ -15,7 +15,7 @@ from .errors import Unsupported
 from .host import convolution, image
 from .host.kernels import HostKernels
 from .inductor import capture, torch_compat
-from .lower import cublaslt
+from .lower import cublaslt, linear
 from .lower.lines import VariantWriter
 from .program.constants import FunctionConstants
 from .program.signature import Signature
@@ -91,9 +91,16 @@ class HostTarget:
       )
     flash = self.attention == "flash"
     exported, prepared = _with_attention(exported, prepared, flash, self._note, operator.HOST)
-    nodes = host_call.NODES if flash else None
+    layers = linear.rewrite(exported)
+    if layers is not exported:
+      exported, prepared = layers, capture.prepared
+    nodes = {**linear.NODES, **host_call.NODES}
     writer = VariantWriter(self.row, signature, weights, self.kernels, names, nodes=nodes)
-    lowerings = {**convolution.lowerings(), **(operator.lowerings() if flash else {})}
+    lowerings = {
+      **linear.lowerings(),
+      **convolution.lowerings(),
+      **(operator.lowerings() if flash else {}),
+    }
     with self.kernels.compiling(), torch_compat.channels_last(convolution.operator()):
       return capture.capture(
         convolution.rewrite(prepared(exported)),

@@ -49,6 +49,7 @@ struct Pool;
 struct Worker {
   struct Pool* pool;
   pthread_t thread;
+  std::atomic<int> cpu{-1};  // where it last began a body
 };
 
 struct Pool {
@@ -63,6 +64,7 @@ struct Pool {
   alignas(64) std::atomic<uint64_t> tickets{0};
   std::atomic<uint32_t> sleepers{0};  // workers that sleep or are about to
   std::atomic<bool> stopping{false};
+  std::atomic<int> caller_cpu{-1};  // where the caller began the region
   alignas(64) std::atomic<uint32_t> done_bodies{0};
   uint32_t bodies = 0;
   void (*body)(void*, uint32_t) = nullptr;
@@ -90,9 +92,24 @@ bool has_work(const Pool& pool) {
   return static_cast<uint32_t>(pool.tickets.load()) != 0 || pool.stopping.load();
 }
 
-// Looks for a while whether `ready()` has become true.
-template <class Ready>
-bool spin(const Pool& pool, const Ready& ready) {
+// Moves this thread to another CPU if it is on that of the caller of the last region. The system
+// wakes a thread on the CPU of its waker if all CPUs are busy, and would let the two take turns.
+void leave_callers_cpu(const Pool& pool) {
+  const int cpu = pool.caller_cpu.load();
+  cpu_set_t allowed, others;
+  if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getcpu() != cpu ||
+      sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+    return;
+  others = allowed;
+  CPU_CLR(static_cast<size_t>(cpu), &others);
+  // The thread stays where the first call has put it.
+  if (sched_setaffinity(0, sizeof others, &others) == 0)
+    sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
+// Looks for a while whether `ready()` has become true. Calls `between()` about every microsecond.
+template <class Ready, class Between>
+bool spin(const Pool& pool, const Ready& ready, const Between& between) {
   if (ready()) return true;
   if (!pool.spins) return false;
   for (const int64_t end = nanoseconds() + kSpinNanoseconds; nanoseconds() < end;) {
@@ -100,17 +117,19 @@ bool spin(const Pool& pool, const Ready& ready) {
       pause_briefly();
       if (ready()) return true;
     }
+    between();
   }
   return false;
 }
 
 void wait_for_work(Pool& pool) {
-  if (spin(pool, [&] { return has_work(pool); })) return;
+  const auto ready = [&] { return has_work(pool); };
+  if (spin(pool, ready, [&] { leave_callers_cpu(pool); })) return;
   pthread_mutex_lock(&pool.lock);
   // A caller publishes its region before it reads the number of sleepers, so either the caller sees
   // this sleeper or this thread sees the region.
   pool.sleepers.fetch_add(1);
-  while (!has_work(pool)) pthread_cond_wait(&pool.work, &pool.lock);
+  while (!ready()) pthread_cond_wait(&pool.work, &pool.lock);
   pool.sleepers.fetch_sub(1);
   pthread_mutex_unlock(&pool.lock);
 }
@@ -133,9 +152,12 @@ bool run_body(Pool& pool) {
 }
 
 void* work(void* argument) {
-  Pool& pool = *static_cast<Worker*>(argument)->pool;
+  Worker& self = *static_cast<Worker*>(argument);
+  Pool& pool = *self.pool;
   while (!pool.stopping.load()) {
     wait_for_work(pool);
+    if (pool.spins) leave_callers_cpu(pool);
+    self.cpu.store(sched_getcpu());
     while (run_body(pool)) {
     }
   }
@@ -144,7 +166,13 @@ void* work(void* argument) {
 
 void wait_for_bodies(Pool& pool, uint32_t others) {
   const auto done = [&] { return pool.done_bodies.load() == others; };
-  if (spin(pool, done)) return;
+  // A worker on the CPU of this thread has to run first.
+  const auto let_worker_run = [&] {
+    const int cpu = sched_getcpu();
+    for (uint32_t i = 0; i < pool.started; ++i)
+      if (pool.workers()[i].cpu.load() == cpu) return void(sched_yield());
+  };
+  if (spin(pool, done, let_worker_run)) return;
   pthread_mutex_lock(&pool.lock);
   while (!done()) pthread_cond_wait(&pool.done, &pool.lock);
   pthread_mutex_unlock(&pool.lock);
@@ -164,6 +192,7 @@ void parallel(void* user, uint32_t n, void (*body)(void*, uint32_t), void* argum
   pool.argument = argument;
   pool.bodies = n;
   pool.done_bodies.store(0, std::memory_order_relaxed);
+  pool.caller_cpu.store(sched_getcpu());
   const uint64_t region = (pool.tickets.load(std::memory_order_relaxed) >> 32) + 1;
   pool.tickets.store(region << 32 | (n - 1));
   if (pool.sleepers.load() != 0) {
@@ -202,7 +231,7 @@ husk_status start_workers(Pool* pool, uint32_t count, husk_error* error) {
   pthread_sigmask(SIG_SETMASK, &all_signals, &previous);
   int failure = 0;
   while (pool->started + 1 < count) {
-    Worker& worker = pool->workers()[pool->started];
+    Worker& worker = *new (&pool->workers()[pool->started]) Worker{};
     worker.pool = pool;
     failure = pthread_create(&worker.thread, nullptr, work, &worker);
     if (failure != 0) break;

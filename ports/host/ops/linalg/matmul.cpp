@@ -1,10 +1,11 @@
-// aten::mm, addmm, bmm, baddbmm and related operators: checks, then one matrix product for each
-// matrix of the batch. Schemas: aten/src/ATen/native/native_functions.yaml of PyTorch.
-#include <cmath>
+// husk::linear, aten::mm, addmm, bmm, baddbmm and related operators: checks, then one matrix
+// product for each matrix of the batch. Schemas: aten/src/ATen/native/native_functions.yaml of
+// PyTorch.
+#include <cstring>
+#include <initializer_list>
 
 #include "core/arguments.h"
 #include "core/arithmetic.h"
-#include "core/loop.h"
 #include "core/parallel.h"
 #include "device.h"
 #include "error.h"
@@ -13,6 +14,10 @@
 namespace husk::host {
 
 namespace {
+
+bool is_real_float(int32_t dtype) {
+  return dtype == HUSK_F32 || dtype == HUSK_F64 || dtype == HUSK_F16 || dtype == HUSK_BF16;
+}
 
 // The positions of an op's operands among its arguments. beta multiplies `self`, which may be
 // absent.
@@ -62,36 +67,61 @@ const void* batch_of(const husk_op_arg& tensor, int64_t stride, int64_t batch) {
          batch * stride * dtype_bytes(tensor.dtype);
 }
 
-// Splits a product into parts of its output. Each part is at least as large as a block of the
-// kernels. The split does not depend on the number of threads, so the results do not either.
+// Splits a product into parts of its output. The split depends only on the shape, so the results do
+// not depend on the number of threads.
 struct Split {
-  static constexpr int64_t kPartRows = 96, kPartColumns = 256;
+  int64_t part_rows, part_columns;
   int64_t rows, columns;  // the number of parts
 
-  explicit Split(const Product& p)
-      : rows(p.m < kPartRows ? 1 : p.m / kPartRows),
-        columns(p.n < kPartColumns ? 1 : p.n / kPartColumns) {}
+  explicit Split(const Product& p) {
+    // The kernels pack the operands of each part anew, so parts should be as large as a block of
+    // the kernels. But several threads should have parts, if those are worth a thread.
+    constexpr int64_t kMaxRows = 192, kMaxColumns = 256, kColumnStep = 64, kEnoughParts = 8;
+    constexpr double kMinWork = 1 << 17;
+    constexpr int64_t kTileRows = 12;  // a multiple of the rows of a tile for every instruction set
+    rows = (p.m - 1) / kMaxRows + 1;
+    part_rows = rounded_up((p.m - 1) / rows + 1, kTileRows);
+    rows = (p.m - 1) / part_rows + 1;
+    part_columns = kMaxColumns;
+    const double column_work = static_cast<double>(p.m < part_rows ? p.m : part_rows) *
+                               static_cast<double>(p.k);
+    while (part_columns > kColumnStep && rows * ((p.n - 1) / part_columns + 1) < kEnoughParts &&
+           column_work * static_cast<double>(part_columns - kColumnStep) >= kMinWork)
+      part_columns -= kColumnStep;
+    columns = (p.n - 1) / part_columns + 1;
+    part_columns = rounded_up((p.n - 1) / columns + 1, kColumnStep);
+    columns = (p.n - 1) / part_columns + 1;
+  }
 
-  // Restricts p to part (i, j).
-  void restrict_to(Product& p, int64_t i, int64_t j) const {
-    const int64_t bytes = dtype_bytes(p.dtype), row = i * kPartRows, column = j * kPartColumns;
+  static int64_t rounded_up(int64_t value, int64_t step) {
+    return (value - 1) / step * step + step;
+  }
+  int64_t parts() const { return rows * columns; }
+
+  // Restricts p to a part. Parts with the same columns of b come one after another.
+  void restrict_to(Product& p, int64_t part) const {
+    const int64_t i = part % rows, j = part / rows, bytes = dtype_bytes(p.dtype),
+                  row = i * part_rows, column = j * part_columns;
     const auto move = [&](const void* data, int64_t elements) {
       return static_cast<const unsigned char*>(data) + elements * bytes;
     };
-    p.m = i + 1 < rows ? kPartRows : p.m - row;
-    p.n = j + 1 < columns ? kPartColumns : p.n - column;
+    p.m = i + 1 < rows ? part_rows : p.m - row;
+    p.n = j + 1 < columns ? part_columns : p.n - column;
     p.a.data = move(p.a.data, row * p.a.row);
     p.b.data = move(p.b.data, column * p.b.column);
     p.out = const_cast<unsigned char*>(move(p.out, row * p.out_row + column * p.out_column));
-    if (p.self.data) p.self.data = move(p.self.data, row * p.self.row + column * p.self.column);
+    for (MatrixView* view : {&p.self, &p.residual})
+      if (view->data) view->data = move(view->data, row * view->row + column * view->column);
   }
 };
 
-husk_status multiply(const Arguments& args, const Operands& at) {
+husk_status multiply(const Arguments& args, const Operands& at,
+                     Activation activation = Activation::None) {
   HUSK_TRY(check_operands(args, at));
   const Device* device = nullptr;
   Product product = {};
   product.alpha = 1;
+  product.activation = activation;
   int64_t self[3] = {};
   bool adds = false;
   if (at.self != Operands::kNone) {
@@ -115,25 +145,102 @@ husk_status multiply(const Arguments& args, const Operands& at) {
   const bool batched = at.rank == 3;
   const int64_t batches = batched ? out.sizes[0] : 1;
   const Split split(product);
+  const int64_t parts = batches * split.parts();
   const double work = static_cast<double>(numel(out)) * static_cast<double>(product.k);
-  run_in_parts(args, batches * split.rows * split.columns, work, [&](Parts& parts) {
-    for (int64_t part = 0; parts.next(part);) {
-      const int64_t i = part / (split.rows * split.columns);
+  run_in_parts(args, parts, work, [&](Parts& taken) {
+    for (int64_t part = 0; taken.next(part);) {
+      const int64_t i = part / split.parts();
       Product p = product;
-      p.cancellation = &parts.cancellation;
+      p.cancellation = &taken.cancellation;
       p.a = {batch_of(a, batched ? a.strides[0] : 0, i), a.strides[row], a.strides[column]};
       p.b = {batch_of(b, batched ? b.strides[0] : 0, i), b.strides[row], b.strides[column]};
       p.out = const_cast<void*>(batch_of(out, batched ? out.strides[0] : 0, i));
       if (adds)
         p.self = {batch_of(args[at.self], batched ? self[0] : 0, i), self[row], self[column]};
-      split.restrict_to(p, part / split.columns % split.rows, part % split.columns);
+      split.restrict_to(p, part % split.parts());
       product_run(*device, p);
     }
   });
   return HUSK_OK;
 }
 
+// The activations by the names that the exporter writes (compiler/torch/husk/lower/linear.py).
+struct NamedActivation {
+  const char* name;
+  Activation activation;
+};
+constexpr NamedActivation kActivations[] = {
+    {"none", Activation::None}, {"relu", Activation::Relu},
+    {"gelu", Activation::Gelu}, {"gelu_tanh", Activation::GeluTanh},
+    {"silu", Activation::Silu}, {"sigmoid", Activation::Sigmoid},
+    {"tanh", Activation::Tanh},
+};
+
+husk_status get_activation(const Arguments& args, uint32_t at, Activation& out) {
+  const char* name = args[at].kind == HUSK_ARG_STRING ? args[at].string : nullptr;
+  for (const NamedActivation& known : kActivations) {
+    if (name && strcmp(name, known.name) == 0) {
+      out = known.activation;
+      return HUSK_OK;
+    }
+  }
+  return args.argument_error(at, HUSK_INVALID_ARGUMENT, "is no activation");
+}
+
 }  // namespace
+
+// out = activation(input weight^T + bias) + residual.
+husk_status linear(const Arguments& args) {
+  constexpr uint32_t kInput = 0, kWeight = 1, kBias = 2, kResidual = 3, kActivation = 4, kOut = 5;
+  for (uint32_t index : {kInput, kWeight, kOut}) {
+    HUSK_TRY(args.check_tensor(index, 2, 2));
+    HUSK_TRY(args.check_same_dtype(index, kInput));
+  }
+  const husk_op_arg input = with_safe_strides(args[kInput]),
+                    weight = with_safe_strides(args[kWeight]), &out = args[kOut];
+  HUSK_TRY(args.check_size(kWeight, 1, input.sizes[1], "the columns of the input"));
+  HUSK_TRY(args.check_size(kOut, 0, input.sizes[0], "the rows of the input"));
+  HUSK_TRY(args.check_size(kOut, 1, weight.sizes[0], "the rows of the weight"));
+  Product product = {};
+  if (!args.none(kBias)) {
+    HUSK_TRY(args.check_vector(kBias, weight.sizes[0], "the rows of the weight"));
+    HUSK_TRY(args.check_same_dtype(kBias, kInput));
+    product.self = {args[kBias].data, 0, args[kBias].strides[0]};
+  }
+  if (!args.none(kResidual)) {
+    HUSK_TRY(args.check_same_shape(kResidual, kOut));
+    HUSK_TRY(args.check_same_dtype(kResidual, kInput));
+    const husk_op_arg& residual = args[kResidual];
+    product.residual = {residual.data, residual.strides[0], residual.strides[1]};
+  }
+  const Device* device = nullptr;
+  HUSK_TRY(get_activation(args, kActivation, product.activation));
+  HUSK_TRY(args.get_device(device));
+  product.dtype = static_cast<husk_dtype>(out.dtype);
+  if (!is_real_float(product.dtype)) return args.unsupported_dtype(kInput);
+  if (numel(out) == 0) return HUSK_OK;
+  product.m = out.sizes[0];
+  product.n = out.sizes[1];
+  product.k = input.sizes[1];
+  product.alpha = product.beta = 1;
+  product.a = {input.data, input.strides[0], input.strides[1]};
+  product.b = {weight.data, weight.strides[1], weight.strides[0]};
+  product.out = out.data;
+  product.out_row = out.strides[0];
+  product.out_column = out.strides[1];
+  const Split split(product);
+  const int64_t parts = split.parts();
+  const double work = static_cast<double>(numel(out)) * static_cast<double>(product.k);
+  run_in_parts(args, parts, work, [&](Parts& taken) {
+    for (int64_t part = 0; taken.next(part);) {
+      Product p = product;
+      p.cancellation = &taken.cancellation;
+      split.restrict_to(p, part);
+      product_run(*device, p);
+    }
+  });
+  return HUSK_OK;
+}
 
 // out = beta * self + alpha * the sum of a[i] b[i]. As in PyTorch, each addition rounds to the
 // dtype.
@@ -183,21 +290,9 @@ husk_status addbmm(const Arguments& args) {
 husk_status addmm_activation(const Arguments& args) {
   bool gelu = false;
   HUSK_TRY(args.get_bool(5, gelu));
-  HUSK_TRY(multiply(args, {0, 1, 2, 3, 4, 6, 2}));
-  const husk_op_arg& out = args[6];
-  Loop<1> loop(args);
-  loop.shape(out);
-  return visit_argument<Floats | Halves>(args, 6, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    each(loop, [&](const int64_t(&at)[1]) {
-      T* element = writable<T>(out) + at[0];
-      const Value<T> x = get(element);
-      set(element, gelu
-                       ? static_cast<Value<T>>(0.5 * x * (1 + std::erf(x * 0.70710678118654752440)))
-                   : x > 0 || is_nan(x) ? x
-                                        : 0);
-    });
-  });
+  HUSK_TRY(args.check_tensor(1, 2, 2));
+  if (!is_real_float(args[1].dtype)) return args.unsupported_dtype(1);
+  return multiply(args, {0, 1, 2, 3, 4, 6, 2}, gelu ? Activation::Gelu : Activation::Relu);
 }
 
 // The product of matrices of i8, summed in i32.
@@ -230,9 +325,7 @@ bool product_knows(int32_t dtype) {
 }
 
 bool product_run(const Device& device, const Product& product) {
-  const int32_t dtype = product.dtype;
-  if (dtype != HUSK_F32 && dtype != HUSK_F64 && dtype != HUSK_F16 && dtype != HUSK_BF16)
-    return product_run_plain(product);
+  if (!is_real_float(product.dtype)) return product_run_plain(product);
   switch (device.isa) {
 #if defined(__x86_64__)
     case Isa::Avx512: product_run_avx512(product); break;

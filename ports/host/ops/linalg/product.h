@@ -1,4 +1,5 @@
-// The matrix product that the kernels compute: out = alpha * a b + beta * self.
+// The matrix product that the kernels compute:
+// out = activation(alpha * a b + beta * self) + residual.
 #pragma once
 
 #include <husk/types.h>
@@ -15,15 +16,19 @@ struct MatrixView {
   int64_t column;
 };
 
-// a is m x k, b is k x n, self and out are m x n. The caller checks that product_knows(dtype) and
-// that addresses are aligned to the dtype. Sums are in f32, for f64 in f64, and are rounded to the
-// dtype once; ints and complex numbers are summed in their own type. If self.data is null, beta *
-// self is left out. Each element of out is written after the same element of self is read. a and b
-// must not overlap out.
+enum class Activation { None, Relu, Gelu, GeluTanh, Silu, Sigmoid, Tanh };
+
+// a is m x k, b is k x n, self, residual and out are m x n. The caller checks that
+// product_knows(dtype) and that addresses are aligned to the dtype. Sums are in f32, for f64 in
+// f64, and are rounded to the dtype once; ints and complex numbers are summed in their own type. If
+// self.data is null, beta * self is left out, as residual is. Each element of out is written after
+// the same elements of self and residual are read. a and b must not overlap out. Only floats have
+// an activation or a residual.
 struct Product {
   husk_dtype dtype;
   int64_t m, n, k;
-  MatrixView a, b, self;
+  MatrixView a, b, self, residual;
+  Activation activation;
   void* out;
   int64_t out_row, out_column;
   double alpha, beta;

@@ -11,7 +11,7 @@
 #pragma once
 
 #include "core/cancellation.h"
-#include "core/lanes.h"
+#include "core/vector_math.h"
 #include "linalg/product.h"
 
 namespace husk::host {
@@ -22,7 +22,7 @@ constexpr int kTileRows = HUSK_VECTOR_BYTES == 64 ? 12 : 6;
 constexpr int kTileVectors = 2;
 template <class T>
 constexpr int kTileColumns = kTileVectors * kLaneCount<T>;
-constexpr int kBlockRows = 96;
+constexpr int kBlockRows = 192;
 template <class T>
 constexpr int kBlockColumns = 1024 / static_cast<int>(sizeof(T));
 template <class T>
@@ -39,28 +39,74 @@ inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // ---- out ----
 
-// Writes `rows` x `columns` sums, with `pitch` elements from row to row, to out at (row, column).
+// Reads or writes up to a vector of a row of self, residual or out, whose elements have the stride
+// `step`.
 template <class T, class S>
-void store_sums(const Product& p, const T* sums, int64_t pitch, int64_t row, int64_t column,
-                int64_t rows, int64_t columns) {
+Vector<T> load_part(const S* from, int64_t step, int64_t count) {
+  if (step == 1 && count == kLaneCount<T>) return load(from);
+  Vector<T> v = {};
+  for (int64_t i = 0; i < count; ++i) v[i] = load_one(from + i * step);
+  return v;
+}
+template <class T, class S>
+void store_part(S* to, int64_t step, int64_t count, Vector<T> v) {
+  if (step == 1 && count == kLaneCount<T>) return store(to, v);
+  for (int64_t i = 0; i < count; ++i) store_one(to + i * step, v[i]);
+}
+
+template <class T, class F>
+inline void apply(T* values, int64_t count, const F& function) {
+  for (int64_t j = 0; j < count; j += kLaneCount<T>) store(values + j, function(load(values + j)));
+}
+
+// Applies an activation to numbers, in whole vectors.
+template <class T>
+__attribute__((noinline)) void activate(Activation activation, T* values, int64_t count) {
+  switch (activation) {
+    case Activation::Relu:
+      return apply(values, count, [](Vector<T> x) { return x < 0 ? Vector<T>{} : x; });
+    case Activation::Gelu: return apply(values, count, [](Vector<T> x) { return gelu(x); });
+    case Activation::GeluTanh:
+      return apply(values, count, [](Vector<T> x) { return gelu_tanh(x); });
+    case Activation::Silu: return apply(values, count, [](Vector<T> x) { return x * sigmoid(x); });
+    case Activation::Sigmoid: return apply(values, count, [](Vector<T> x) { return sigmoid(x); });
+    case Activation::Tanh: return apply(values, count, [](Vector<T> x) { return tanh(x); });
+    case Activation::None: return;
+  }
+}
+
+// Writes `rows` x `columns` sums, with `pitch` elements from row to row, to out at (row, column).
+// The rows of sums have room for whole vectors. The sums are overwritten.
+template <class T, class S>
+void store_sums(const Product& p, T* sums, int64_t pitch, int64_t row, int64_t column, int64_t rows,
+                int64_t columns) {
+  constexpr int L = kLaneCount<T>;
   const T alpha = static_cast<T>(p.alpha), beta = static_cast<T>(p.beta);
-  const bool contiguous = p.out_column == 1 && (!p.self.data || p.self.column == 1);
+  const auto at = [&](const MatrixView& view, int64_t i) {
+    return static_cast<const S*>(view.data) + (row + i) * view.row + column * view.column;
+  };
+  const bool last_pass = p.activation == Activation::None && !p.residual.data;
   for (int64_t i = 0; i < rows; ++i) {
-    const T* from = sums + i * pitch;
+    T* from = sums + i * pitch;
     S* to = static_cast<S*>(p.out) + (row + i) * p.out_row + column * p.out_column;
-    const S* self = p.self.data ? static_cast<const S*>(p.self.data) + (row + i) * p.self.row +
-                                      column * p.self.column
-                                : nullptr;
-    int64_t j = 0;
-    for (; contiguous && j + kLaneCount<T> <= columns; j += kLaneCount<T>) {
+    for (int64_t j = 0; j < columns; j += L) {
+      const int64_t count = smaller(L, columns - j);
       Vector<T> value = load(from + j) * alpha;
-      if (self) value += load(self + j) * beta;
-      store(to + j, value);
+      if (p.self.data)
+        value += load_part<T>(at(p.self, i) + j * p.self.column, p.self.column, count) * beta;
+      if (last_pass)
+        store_part<T>(to + j * p.out_column, p.out_column, count, value);
+      else
+        store(from + j, value);
     }
-    for (; j < columns; ++j) {
-      T value = from[j] * alpha;
-      if (self) value += load_one(self + j * p.self.column) * beta;
-      store_one(to + j * p.out_column, value);
+    if (last_pass) continue;
+    activate<T>(p.activation, from, columns);
+    for (int64_t j = 0; j < columns; j += L) {
+      const int64_t count = smaller(L, columns - j);
+      Vector<T> value = load(from + j);
+      if (p.residual.data)
+        value += load_part<T>(at(p.residual, i) + j * p.residual.column, p.residual.column, count);
+      store_part<T>(to + j * p.out_column, p.out_column, count, value);
     }
   }
 }
@@ -72,17 +118,17 @@ void store_sums(const Product& p, const T* sums, int64_t pitch, int64_t row, int
 template <class T, class S, int P>
 void pack_transposed(const S* from, int64_t across, int rows, T* to) {
   constexpr int L = kLaneCount<T>, groups = (P + L - 1) / L;
-  Vector<T> lanes[groups][L];
-  for (int g = 0; g < groups; ++g) {
+  // There are registers for one group of rows at a time. A store may write past the end of its
+  // column into the next one, so the last group is stored first, and columns in ascending order.
+  for (int g = groups - 1; g >= 0; --g) {
+    Vector<T> lanes[L];
     HUSK_UNROLL
     for (int r = 0; r < L; ++r)
-      lanes[g][r] = g * L + r < rows ? load(from + (g * L + r) * across) : Vector<T>{};
-    transpose(lanes[g]);
+      lanes[r] = g * L + r < rows ? load(from + (g * L + r) * across) : Vector<T>{};
+    transpose(lanes);
+    HUSK_UNROLL
+    for (int d = 0; d < L; ++d) store(to + d * P + g * L, lanes[d]);
   }
-  // The columns are stored in ascending order, because a store may write past the end of its column
-  // into the next one, which is stored later.
-  for (int d = 0; d < L; ++d)
-    for (int g = 0; g < groups; ++g) store(to + d * P + g * L, lanes[g][d]);
 }
 
 // Packs a panel: to[d * P + r] = from[r * across + d * along] for d < depth and r < rows, and 0 for
@@ -124,9 +170,10 @@ inline void add_products(int64_t depth, const T* a, const T* b, Vector<T> (&tota
   }
 }
 
-// Adds a panel of a times a panel of b to the sums, for R rows and C vectors of columns.
+// Adds a panel of a times a panel of b to the sums, for R rows and C vectors of columns. The sums
+// of the first slice of k are stored instead.
 template <class T, int R, int C>
-void tile(int64_t depth, const T* a, const T* b, T* sums) {
+void tile(int64_t depth, const T* a, const T* b, T* sums, bool is_first) {
   constexpr int L = kLaneCount<T>;
   Vector<T> total[R][C] = {};
   add_products<T, R, C, 1, kTileRows>(depth, a, b, total);
@@ -135,17 +182,17 @@ void tile(int64_t depth, const T* a, const T* b, T* sums) {
     HUSK_UNROLL
     for (int c = 0; c < C; ++c) {
       T* to = sums + r * kBlockColumns<T> + c * L;
-      store(to, load(to) + total[r][c]);
+      store(to, is_first ? total[r][c] : load(to) + total[r][c]);
     }
   }
 }
 
 // Calls the smallest tile that holds `rows` rows.
 template <class T, int C>
-void tile_of(int64_t rows, int64_t depth, const T* a, const T* b, T* sums) {
-  if (rows > kTileRows * 2 / 3) return tile<T, kTileRows, C>(depth, a, b, sums);
-  if (rows > kTileRows / 3) return tile<T, kTileRows * 2 / 3, C>(depth, a, b, sums);
-  tile<T, kTileRows / 3, C>(depth, a, b, sums);
+void tile_of(int64_t rows, int64_t depth, const T* a, const T* b, T* sums, bool is_first) {
+  if (rows > kTileRows * 2 / 3) return tile<T, kTileRows, C>(depth, a, b, sums, is_first);
+  if (rows > kTileRows / 3) return tile<T, kTileRows * 2 / 3, C>(depth, a, b, sums, is_first);
+  tile<T, kTileRows / 3, C>(depth, a, b, sums, is_first);
 }
 
 template <class T>
@@ -158,7 +205,7 @@ struct BlockBuffers {
 // Adds a slice of k to the sums of a block. a and b point to the corner of the block's operands.
 template <class T, class S>
 void add_slice(const Product& p, const S* a, const S* b, int64_t rows, int64_t columns,
-               int64_t depth, BlockBuffers<T>& buffers) {
+               int64_t depth, bool is_first, BlockBuffers<T>& buffers) {
   constexpr int width = kTileColumns<T>;
   for (int64_t i = 0; i < rows; i += kTileRows) {
     pack<T, S, kTileRows>(a + i * p.a.row, p.a.row, p.a.column,
@@ -171,9 +218,9 @@ void add_slice(const Product& p, const S* a, const S* b, int64_t rows, int64_t c
     for (int64_t i = 0; i < rows; i += kTileRows) {
       T* sums = buffers.sums + i * kBlockColumns<T> + j;
       if (filled > kLaneCount<T>)
-        tile_of<T, kTileVectors>(rows - i, depth, buffers.a + i * depth, buffers.b, sums);
+        tile_of<T, kTileVectors>(rows - i, depth, buffers.a + i * depth, buffers.b, sums, is_first);
       else
-        tile_of<T, 1>(rows - i, depth, buffers.a + i * depth, buffers.b, sums);
+        tile_of<T, 1>(rows - i, depth, buffers.a + i * depth, buffers.b, sums, is_first);
     }
   }
 }
@@ -182,16 +229,19 @@ template <class T, class S>
 void run_blocks(const Product& p) {
   BlockBuffers<T> buffers;
   const S *a = static_cast<const S*>(p.a.data), *b = static_cast<const S*>(p.b.data);
-  for (int64_t i = 0; i < p.m; i += kBlockRows) {
-    const int64_t rows = smaller(kBlockRows, p.m - i);
+  // Blocks of about the same number of rows, because b is packed for each of them.
+  const int64_t row_blocks = (p.m - 1) / kBlockRows + 1, even = (p.m - 1) / row_blocks + 1,
+                block_rows = (even + kTileRows - 1) / kTileRows * kTileRows;
+  for (int64_t i = 0; i < p.m; i += block_rows) {
+    const int64_t rows = smaller(block_rows, p.m - i);
     for (int64_t j = 0; j < p.n; j += kBlockColumns<T>) {
       const int64_t columns = smaller(kBlockColumns<T>, p.n - j);
-      __builtin_memset(buffers.sums, 0, sizeof buffers.sums);
+      if (p.k <= 0) __builtin_memset(buffers.sums, 0, sizeof buffers.sums);
       for (int64_t d = 0; d < p.k; d += kBlockDepth<T>) {
         const int64_t depth = smaller(kBlockDepth<T>, p.k - d);
         if (p.cancellation->ends(rows * columns * depth / 16)) return;
         add_slice<T, S>(p, a + i * p.a.row + d * p.a.column, b + d * p.b.row + j * p.b.column, rows,
-                        columns, depth, buffers);
+                        columns, depth, d == 0, buffers);
       }
       store_sums<T, S>(p, buffers.sums, kBlockColumns<T>, i, j, rows, columns);
     }
@@ -288,7 +338,9 @@ void run_thin(const Product& p) {
   const S *a = static_cast<const S*>(p.a.data), *b = static_cast<const S*>(p.b.data);
   for (int64_t j = 0; j < p.n; j += kThinColumns<T>) {
     const int64_t columns = smaller(kThinColumns<T>, p.n - j);
-    __builtin_memset(buffers.sums, 0, sizeof buffers.sums);
+    for (int r = 0; r < R; ++r)
+      for (int64_t t = 0; t < columns; t += kLaneCount<T>)
+        store(buffers.sums + r * kThinColumns<T> + t, Vector<T>{});
     for (int64_t d = 0; d < p.k; d += kThinDepth<T>) {
       const int64_t depth = smaller(kThinDepth<T>, p.k - d);
       if (p.cancellation->ends(columns * depth / 16)) return;
@@ -314,15 +366,15 @@ void run_thin(const Product& p) {
 // Transposes the product: out^T = b^T a^T.
 void transpose_product(Product& p) {
   const MatrixView a = p.a, b = p.b;
-  const int64_t m = p.m, row = p.out_row, self_row = p.self.row;
+  const int64_t m = p.m, row = p.out_row;
   p.a = {b.data, b.column, b.row};
   p.b = {a.data, a.column, a.row};
   p.m = p.n;
   p.n = m;
   p.out_row = p.out_column;
   p.out_column = row;
-  p.self.row = p.self.column;
-  p.self.column = self_row;
+  p.self = {p.self.data, p.self.column, p.self.row};
+  p.residual = {p.residual.data, p.residual.column, p.residual.row};
 }
 
 template <class S>
@@ -330,7 +382,11 @@ void skip_rows(Product& p, int64_t rows) {
   p.m -= rows;
   p.a.data = static_cast<const S*>(p.a.data) + rows * p.a.row;
   p.out = static_cast<S*>(p.out) + rows * p.out_row;
-  if (p.self.data) p.self.data = static_cast<const S*>(p.self.data) + rows * p.self.row;
+  const auto skip = [rows](MatrixView& view) {
+    if (view.data) view.data = static_cast<const S*>(view.data) + rows * view.row;
+  };
+  skip(p.self);
+  skip(p.residual);
 }
 
 template <class T, class S>
