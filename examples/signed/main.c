@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
   options.allow_host_images = 1; /* the signature says who made the native code in the file */
   options.accept = husk_signature_accept;
   options.accept_user = trusted;
-  options.verify_content = 1; /* the signature covers constants only by their hashes */
+  options.verify_content = 1;       /* the signature covers constants only by their hashes */
   options.require_op_contracts = 1; /* this program has no operators of its own */
   check(husk_engine_create(&options, &engine, &error));
   check(husk_ops_add_all(engine, &error));

@@ -73,10 +73,9 @@ TEST_F(Parts, Products) {
   // Rows and columns of several parts, an activation and a residual.
   for (auto& [m, k, n] : {std::array<int64_t, 3>{16, 128, 384}, {410, 70, 200}, {7, 300, 900}}) {
     Tensor x = filled(HUSK_F32, {m, k}), weight = filled(HUSK_F32, {n, k}),
-           bias = filled(HUSK_F32, {n}), residual = filled(HUSK_F32, {m, n}),
-           out(HUSK_F32, {m, n});
-    expect_same_bits("husk::linear",
-                     {x.arg(), weight.arg(), bias.arg(), residual.arg(), gelu}, {&out});
+           bias = filled(HUSK_F32, {n}), residual = filled(HUSK_F32, {m, n}), out(HUSK_F32, {m, n});
+    expect_same_bits("husk::linear", {x.arg(), weight.arg(), bias.arg(), residual.arg(), gelu},
+                     {&out});
   }
   Tensor a = filled(HUSK_F32, {100, 10}), b = filled(HUSK_F32, {10, 100}),
          out(HUSK_F32, {100, 100});

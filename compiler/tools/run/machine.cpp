@@ -80,7 +80,7 @@ void Machine::open(int32_t index) {
   options.log = log_warning;
   options.log_user = this;
   if (threads_.parallel) options.threads = &threads_;
-  options.allow_host_images = 1;  // the user of this tool trusts the artifact
+  options.allow_host_images = 1;     // the user of this tool trusts the artifact
   options.require_op_contracts = 1;  // the tool registers no ops of its own
   options.verify_content = options_.verify_content;
   if (isatty(STDERR_FILENO)) options.progress = show_progress;

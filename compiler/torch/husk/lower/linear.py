@@ -109,7 +109,8 @@ def _is_supported(node: torch.fx.Node) -> bool:
 
 
 def _rewrite_node(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
-  bias = node.args[2] if len(node.args) > 2 else node.kwargs.get("bias")
+  inputs: list[Any] = list(node.args)
+  bias = inputs[2] if len(inputs) > 2 else node.kwargs.get("bias")
   last, replaced, activation, residual = node, [node], "none", None
   user = _only_user(node)
   if user is not None and user.target in _activations():
@@ -126,7 +127,7 @@ def _rewrite_node(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
     last, replaced, activation, residual = node, [node], "none", None
   # The last node becomes the call, because outputs of the program have the names of nodes.
   last.target = operator()
-  last.args = (node.args[0], node.args[1], bias, residual, activation)
+  last.args = (*inputs[:2], bias, residual, activation)
   last.kwargs = {}
   for each in reversed(replaced):
     if each is not last:

@@ -49,11 +49,12 @@ inline V sigmoid(V x) {
 // The error is at most 3e-7 of the result. Below 0.625 it is an odd polynomial.
 inline Vector<float> tanh(Vector<float> x) {
   const Vector<float> square = x * x;
-  const Vector<float> rest =
-      (((-0.00559093646f * square + 0.0205387488f) * square - 0.0537096359f) * square +
-       0.13331092f) *
-          square -
-      0.333332695f;
+  const Vector<float> rest = (((-0.00559093646f * square + 0.0205387488f) * square -
+                               0.0537096359f) *
+                                  square +
+                              0.13331092f) *
+                                 square -
+                             0.333332695f;
   const Vector<float> small = x * square * rest + x, large = 1 - 2 / (exp(x + x) + 1);
   return square < 0.390625f ? small : large;
 }
@@ -67,16 +68,18 @@ inline Vector<float> gelu(Vector<float> x) {
   constexpr float kEnd = 3.92f;
   const Vector<float> one = Vector<float>{} + 1;
   const Vector<float> z = x * 0.70710678118654752f, u = z * z;
-  const Vector<float> above =
-      ((((2.0347104e-6f * u + 2.87480507e-4f) * u + 3.86840734e-3f) * u + 5.30607216e-2f) * u +
-       0.192766011f) *
-          u +
-      1.12837899f;
-  const Vector<float> below =
-      ((((3.80704448e-5f * u + 1.18813326e-3f) * u + 1.51724555e-2f) * u + 0.115085416f) * u +
-       0.504166126f) *
-          u +
-      1;
+  const Vector<float> above = ((((2.0347104e-6f * u + 2.87480507e-4f) * u + 3.86840734e-3f) * u +
+                                5.30607216e-2f) *
+                                   u +
+                               0.192766011f) *
+                                  u +
+                              1.12837899f;
+  const Vector<float> below = ((((3.80704448e-5f * u + 1.18813326e-3f) * u + 1.51724555e-2f) * u +
+                                0.115085416f) *
+                                   u +
+                               0.504166126f) *
+                                  u +
+                              1;
   const Vector<float> half = x * 0.5f;
   const Vector<float> erf = z > kEnd ? one : z < -kEnd ? -one : z * above / below;
   return half * erf + half;
