@@ -7,7 +7,8 @@ removes one. First, each test case runs alone and unchanged, and says which chec
 in it; only these can notice that the check is gone. Then each mutant runs its cases, the fastest
 ones first, until one fails. A crash, and a case that takes ten times as long as before, count.
 
-The result is a list of the mutants that no test notices. The exit status is 1 if there are any.
+The result is a list of the mutants that no test notices. The exit status is 1 if there are any
+that are not in ALLOWED.
 """
 
 import argparse
@@ -41,8 +42,18 @@ FILES = (
 # In the order in which a mutant runs them.
 PROGRAMS = (
   "husk_runtime_test husk_graph_test husk_port_test husk_compiler_test husk_runtime_threads_test "
-  "husk_host_sessions_test husk_host_test"
+  "husk_runtime_large_test husk_host_sessions_test husk_host_test"
 ).split()
+# Mutants that no test needs to notice, and why.
+ALLOWED = {
+  "model/container.cpp: size >= FLATBUFFERS_MAX_BUFFER_SIZE": "a file of 2 GiB would reach it, "
+  "and a test of it would take seconds and 4 GiB of memory",
+  "model/verify_variant.cpp: found_ == limits::kMaxSegmentResults": "without it the shift of the "
+  "next line is undefined; on x86 it has no effect, since step() refuses the segment",
+  "session/step_arguments.cpp: memory_->check_buffer(view.buffer(), size, error)": "the checks of "
+  "outer buffers and the planner's intervals imply it; it stays as a second line of defence, since "
+  "an error in the intervals would otherwise be an access out of bounds",
+}
 SLOWEST = 600  # seconds of one program
 
 
@@ -221,14 +232,21 @@ def main():
     print(f"{len(cases)} cases traced in {time.monotonic() - begin:.0f} s", flush=True)
     begin = time.monotonic()
     noticed = pool.map(lambda m: is_noticed(m.number, reached_by[m.number]), chosen)
-    survivors = 0
+    survivors, allowed = 0, 0
     for mutant, good in zip(chosen, noticed, strict=True):
-      if not good:
+      reason = ALLOWED.get(f"{mutant.file.removeprefix(SOURCES + '/')}: {mutant.condition()}")
+      if not good and reason:
+        allowed += 1
+        print(f"allowed, {reason}: {mutant}", flush=True)
+      elif not good:
         survivors += 1
         n = len(reached_by[mutant.number])
         print(f"not noticed by {n} cases that reach it: {mutant}", flush=True)
   print(f"mutants tested in {time.monotonic() - begin:.0f} s")
-  print(f"{len(chosen)} mutants: {len(chosen) - survivors} noticed, {survivors} not")
+  noticed_count = len(chosen) - survivors - allowed
+  print(
+    f"{len(chosen)} mutants: {noticed_count} noticed, {allowed} allowed, {survivors} unexplained"
+  )
   return survivors > 0
 
 

@@ -44,12 +44,12 @@ WRONG = ["wrong"]
 # Functions whose result is true if something is wrong.
 WRONG_FUNCTIONS = "overlap find power_overflows to_integer".split()
 # Functions that return early if nothing is to do.
-SHORTCUTS = "add gather sort".split()
+SHORTCUTS = "add gather remember sort unbind_outputs".split()
 # Functions of type bool that check nothing.
 QUESTIONS = (
   "compare_names next_part reaches meet is_dynamic unchanged plan_at_bounds plan_parallel "
   "update_io_addresses takes_room find_near find_gap changed is_true is_false is_equal is_apart "
-  "can_be_node pdl_waits_first is_unknown is_empty is_static"
+  "can_be_node pdl_waits_first is_unknown is_empty is_static is_placed update"
 ).split()
 
 
@@ -60,8 +60,11 @@ class Mutant:
   line: int
   text: str  # the condition or call that is removed
 
+  def condition(self):
+    return " ".join(self.text.split())
+
   def __str__(self):
-    return f"{self.file}:{self.line}: {' '.join(self.text.split())}"
+    return f"{self.file}:{self.line}: {self.condition()}"
 
 
 class Tokens:

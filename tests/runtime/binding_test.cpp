@@ -401,5 +401,139 @@ TEST(Binding, Views) {
          "a view covers bytes 256 + 0 of the 64");
 }
 
+// Memory that a step writes is no other input or output; inputs that are only read may be the same.
+TEST(Binding, Overlaps) {
+  Machine m(R"(
+function f {
+  input a tensor f32 [4]
+  input b tensor f32 [4]
+  input c tensor f32 [4]
+  input n tensor i64 []
+  output y tensor f32 rank 1
+  output z tensor f32 rank 1
+  variant cpu {
+    buffer a of input bytes 16
+    buffer b of input bytes 16
+    buffer c of input bytes 16
+    buffer n of input bytes 8
+    buffer y of output bytes 16
+    fill f32 (write c, 1.0)
+    copy (write y, read a)
+    read i64 (read n)
+    let later = range(result(0), 1, 4)
+    buffer z of output bytes mul(later, 4)
+    copy (write z, read b[0, mul(later, 4)])
+    return (tensor y f32 [4] [1], tensor z f32 [later] [1])
+  }
+}
+)");
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  alignas(64) float memory[100] = {};
+  int64_t later = 4;
+  const auto run = [&](int a, int b, int c, int y, int z) -> std::string {
+    Tensor ta(HUSK_F32, {4}, memory + a), tb(HUSK_F32, {4}, memory + b),
+        tc(HUSK_F32, {4}, memory + c), ty(HUSK_F32, {4}, memory + y),
+        tz(HUSK_F32, {later}, memory + z), n(HUSK_I64, {}, &later);
+    const husk_status status = m.run({ta.value(), tb.value(), tc.value(), n.value()},
+                                     {ty.value(), tz.value()});
+    EXPECT_EQ(status, status == HUSK_OK ? HUSK_OK : HUSK_INVALID_INPUT);
+    if (status == HUSK_OK) return "";
+    const std::string text = m.error.text;
+    EXPECT_NE(text.find(": give it memory of its own"), std::string::npos) << text;
+    return text.substr(text.find(": ") + 2, text.rfind(": give") - text.find(": ") - 2);
+  };
+  EXPECT_EQ(run(0, 16, 32, 48, 64), "");
+  EXPECT_EQ(run(0, 2, 32, 48, 64), "");  // a and b are only read
+  EXPECT_EQ(run(0, 4, 8, 12, 16), "");   // side by side
+  EXPECT_EQ(run(0, 16, 19, 48, 64), "input 'c' overlaps input 'b'");
+  EXPECT_EQ(run(35, 16, 32, 48, 64), "input 'c' overlaps input 'a'");
+  EXPECT_EQ(run(0, 16, 32, 29, 64), "output 'y' overlaps input 'c'");
+  EXPECT_EQ(run(0, 16, 32, 1, 64), "output 'y' overlaps input 'a'");
+  EXPECT_EQ(run(0, 16, 32, 48, 51), "output 'y' overlaps output 'z'");
+  EXPECT_EQ(run(0, 16, 32, 48, 45), "output 'y' overlaps output 'z'");
+  EXPECT_EQ(run(0, 16, 32, 48, 3), "output 'z' overlaps input 'a'");
+  EXPECT_EQ(run(0, 16, 32, 48, 13), "output 'z' overlaps input 'b'");
+  EXPECT_EQ(run(0, 16, 32, 48, 29), "input 'c' overlaps output 'z'");
+  later = 1;  // the output ends before the next value begins
+  EXPECT_EQ(run(0, 16, 32, 48, 31), "");
+}
+
+// A segment that does not run shapes its output too.
+TEST(Binding, OutputsOfASegmentThatIsSkipped) {
+  Machine m(R"(
+function f {
+  input p int 0..8
+  input flag tensor i64 []
+  output y tensor f32 rank 1
+  output z tensor f32 rank 1
+  variant cpu {
+    buffer flag of input bytes 8
+    read i64 (read flag)
+    let chosen = lt(0, result(0))
+    when chosen {
+      let n = add(p, 1)
+      buffer y of output bytes mul(n, 4)
+      fill f32 (write y, 1.0)
+    } else {
+      let k = add(p, 2)
+      buffer z of output bytes mul(k, 4)
+      fill f32 (write z, 1.0)
+    }
+    return (tensor y f32 [n] [1], tensor z f32 [k] [1])
+  }
+}
+)");
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  int64_t chosen = 1;
+  Tensor flag(HUSK_I64, {}, &chosen);
+  Tensor y(HUSK_F32, {3}), z(HUSK_F32, {4}), half(HUSK_F16, {4});
+  ASSERT_EQ(m.run({integer(2), flag.value()}, {y.value(), z.value()}), HUSK_OK) << m.error.text;
+  EXPECT_EQ(y.as<float>()[2], 1.0f);
+  EXPECT_EQ(z.shape[0], 0);
+  EXPECT_EQ(m.run({integer(2), flag.value()}, {y.value(), half.value()}), HUSK_INVALID_INPUT);
+  expect_text(m.error, "output 'z' has dtype f16, must be f32");
+}
+
+// A loop shapes an output in each turn, each time in other memory of the session.
+TEST(Binding, AnOutputThatALoopShapes) {
+  Machine m(R"(
+function f {
+  input x tensor f32 [1000]
+  input turns int 1..50
+  output y tensor f32 rank 1
+  output z tensor f32 rank 1
+  variant cpu {
+    buffer x of input bytes 4000
+    buffer left bytes 8 align 64
+    fill i64 (write left, turns)
+    loop {
+      read i64 (read left)
+      let now = result(0)
+      let n = mul(sub(turns, now), 20)
+      buffer y of output bytes mul(n, 4)
+      buffer z of output bytes mul(n, 4)
+      copy (write y, read x[0, mul(n, 4)])
+      copy (write z, read x[0, mul(n, 4)])
+      while lt(0, now)
+      fill i64 (write left, sub(now, 1))
+    }
+    return (tensor y f32 [n] [1], tensor z f32 [n] [1])
+  }
+}
+)");
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  Tensor x(HUSK_F32, {1000});
+  for (int i = 0; i < 1000; ++i) x.as<float>()[i] = static_cast<float>(i);
+  for (const int64_t turns : {1, 7, 50, 3}) {
+    ASSERT_EQ(m.run({x.value(), integer(turns)}, {none(), none()}), HUSK_OK) << m.error.text;
+    for (int o = 0; o < 2; ++o) {
+      const DLTensor* y = m.results[static_cast<size_t>(o)].as.tensor;
+      ASSERT_EQ(y->shape[0], turns * 20);
+      for (int i = 0; i < turns * 20; ++i)
+        ASSERT_EQ(static_cast<const float*>(y->data)[i], static_cast<float>(i));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace husk::test

@@ -1,7 +1,7 @@
 // Contracts of operators: what a file must say about them, and which memory a call may have.
 #include "program/contract.h"
 
-#include "fixture.h"
+#include "edited_artifact.h"
 
 namespace husk::test {
 namespace {
@@ -146,6 +146,21 @@ TEST(Contract, TheFormOfTheText) {
   EXPECT_STREQ(error.text,
                "op 'test::op': its contract is wrong at 'out': husk/op.h has the rules");
   husk_engine_release(engine);
+}
+
+// The compiler computes the bytes of a tensor, which fails first. Another writer may not.
+TEST(Contract, TheBytesOfATensorFitAnInt64) {
+  EditedArtifact edited(call("read tensor x f32 [4] [4], n, write tensor t f32 [8] [2]"));
+  const uint32_t n = edited.find(Scalar::op_input);
+  for (uint32_t i = 0; i < 2; ++i)  // its size and its stride
+    edited.edit<uint32_t>(edited.variant()->operands()->data() + edited.tensor(0).first + i) = n;
+  write_hash(edited.file);
+  Machine m(edited.file, Machine::defaults(), nullptr, {op_with("a n out:w")});
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  Tensor x(HUSK_F32, {16});
+  EXPECT_EQ(m.run({x.value(), integer(3)}, {none()}), HUSK_OK) << m.error.text;
+  EXPECT_EQ(m.run({x.value(), integer(int64_t{1} << 40)}, {none()}), HUSK_INVALID_INPUT);
+  expect_text(m.error.text, "a tensor does not fit into its view of buffer 'x'");
 }
 
 }  // namespace

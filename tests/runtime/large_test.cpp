@@ -1,6 +1,7 @@
 // Large programs and files that share rows: the time of verification and of sessions is in
 // proportion to the metadata. Each test takes a second or two, and minutes if a step is quadratic;
 // the limit of ctest then ends it.
+#include <cstdlib>
 #include <memory>
 
 #include "edited_artifact.h"
@@ -230,6 +231,57 @@ TEST(Large, AChainAsAGraph) {
   ASSERT_EQ(husk_session_stats_get(machine.session, 0, &stats, nullptr), HUSK_OK);
   EXPECT_EQ(stats.runs_as_graph, 3u);
   EXPECT_EQ(stats.graph_edges, kSteps);
+}
+
+// Each allocation of a session and of its graph fails once, for more steps than are ordered.
+TEST(Large, EveryAllocationOfAChain) {
+  LargeVariant v;
+  const uint32_t size = v.number(64), zero = v.number(0);
+  const uint32_t all = v.view(v.arena_buffer(size), zero, size);
+  for (uint32_t i = 0; i < 16400; ++i) v.fill(all, zero);
+  v.segment();
+  const Aligned file(large_file(v));
+  struct Memory {
+    int64_t calls = 0, refuse = -1, live = 0;
+  } memory;
+  const husk_allocator allocator = {&memory,
+                                    [](void* user, size_t bytes, size_t align) -> void* {
+                                      auto* m = static_cast<Memory*>(user);
+                                      if (m->calls++ == m->refuse) return nullptr;
+                                      ++m->live;
+                                      return std::aligned_alloc(
+                                          align, (bytes + align - 1) / align * align);
+                                    },
+                                    [](void* user, void* pointer) {
+                                      static_cast<Memory*>(user)->live -= pointer != nullptr;
+                                      std::free(pointer);
+                                    }};
+  husk_engine_options options = Machine::defaults();
+  options.port = graph_port();
+  options.allocator = &allocator;
+  husk_error error = {};
+  husk_engine* engine = nullptr;
+  husk_program* program = nullptr;
+  ASSERT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK) << error.text;
+  ASSERT_EQ(husk_program_load(engine, file.data(), file.size(), nullptr, nullptr, &program, &error),
+            HUSK_OK)
+      << error.text;
+  const int64_t live = memory.live;
+  int64_t refused = 0;
+  for (bool reached = true; reached; ++refused) {
+    memory.calls = 0;
+    memory.refuse = refused;
+    husk_session* session = nullptr;
+    husk_status status = husk_session_create(program, nullptr, &session, &error);
+    if (status == HUSK_OK) status = husk_session_resize(session, 0, nullptr, 0, &error);
+    reached = memory.calls > refused;
+    EXPECT_EQ(status, reached ? HUSK_OUT_OF_MEMORY : HUSK_OK) << "allocation " << refused;
+    husk_session_release(session);
+    ASSERT_EQ(memory.live, live) << "allocation " << refused;
+  }
+  EXPECT_GT(refused, 30);
+  husk_program_release(program);
+  husk_engine_release(engine);
 }
 
 // A call that writes n tensors of one buffer has n^2 pairs, which a session limits to 2^20.

@@ -1,8 +1,10 @@
 // Files that change on the disk before or after they are opened. A file that is truncated while a
 // program maps it ends the process, which no test can check.
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 
@@ -117,6 +119,18 @@ TEST_F(MappedFile, ACopyOutlivesTheFile) {
   ASSERT_EQ(truncate(path("model.husk").c_str(), 0), 0);
   EXPECT_EQ(run(program), 1.0f);
   husk_program_release(program);
+}
+
+// A file without bytes on any disk, which is larger than the address space.
+TEST_F(MappedFile, AFileThatCannotBeMappedIsRefused) {
+  const int file = memfd_create("husk", 0);
+  if (file < 0 || ftruncate(file, off_t{1} << 56) != 0)
+    GTEST_SKIP() << "no file of 64 PiB: " << std::strerror(errno);
+  const std::string name = "/proc/self/fd/" + std::to_string(file);
+  husk_program* program = nullptr;
+  EXPECT_EQ(husk_program_open(engine_, name.c_str(), &program, &error_), HUSK_IO);
+  EXPECT_NE(std::strstr(error_.text, "cannot map '/proc/self/fd/"), nullptr) << error_.text;
+  close(file);
 }
 
 }  // namespace

@@ -74,6 +74,18 @@ function f {
     buffer found of output bytes mul(p, 4)
     fill f32 (write d, 1.5)
     copy (write found, read d)
+    buffer left bytes 8 align 64
+    fill i64 (write left, 1)
+    loop {
+      read i64 (read left)
+      let now = result(0)
+      while lt(0, now)
+      fill i64 (write left, sub(now, 1))
+    }
+    buffer list bytes 20 align 64
+    extern "test::lists" (tensors [write tensor list f32 [1] [1],
+      write tensor list f32 [1] [1] offset 1, write tensor list f32 [1] [1] offset 2,
+      write tensor list f32 [1] [1] offset 3, write tensor list f32 [1] [1] offset 4])
     return (tensor y f32 [n] [1], tensor found f32 [p] [1])
   }
 }
@@ -88,6 +100,9 @@ TEST(Memory, EveryRefusedAllocationIsAnErrorWithoutALeak) {
     return husk_status(HUSK_OK);
   };
   op.contract = "a out:w sizes";
+  husk_op lists = op;
+  lists.name = "test::lists";
+  lists.contract = "items:w";
   int64_t refused = 0;
   for (int64_t n = 0;; ++n) {
     Counter counter;
@@ -116,7 +131,8 @@ TEST(Memory, EveryRefusedAllocationIsAnErrorWithoutALeak) {
         ASSERT_EQ(call(), HUSK_OK) << what << ", again: " << error.text;
       };
       expect("engine", [&] { return husk_engine_create(&options, &engine, &error); });
-      expect("op", [&] { return husk_engine_add_op(engine, &op, &error); });
+      for (const husk_op* each : {&op, &lists})
+        expect("op", [&] { return husk_engine_add_op(engine, each, &error); });
       expect("load", [&] {
         return husk_program_load(engine, file.data(), file.size(), nullptr, nullptr, &program,
                                  &error);

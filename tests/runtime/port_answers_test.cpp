@@ -1,6 +1,7 @@
 // Calls of the port that fail at moments which PortFault does not reach: waits before memory moves,
 // launches and patches of graphs, and the copy back to a misaligned input.
 #include <cstring>
+#include <utility>
 
 #include "fixture.h"
 #include "graph_port.h"
@@ -10,7 +11,8 @@ namespace {
 
 // The functions that fail. The process has one port, whose functions have no argument for them.
 struct Failing {
-  bool wait = false, launch = false, patch = false;
+  bool wait = false;  // the next one
+  bool launch = false, patch = false;
   int copies_left = -1;  // the copy that fails after so many others; -1: none
 } failing;
 
@@ -39,7 +41,9 @@ const husk_port* answering_port() {
     husk_port p = *graph_port();
     p.graphs = &graphs;
     p.stream_wait = [](void* device, void* stream, husk_error* error) {
-      return failing.wait ? refuse(error) : husk_port_host()->stream_wait(device, stream, error);
+      return std::exchange(failing.wait, false)
+                 ? refuse(error)
+                 : husk_port_host()->stream_wait(device, stream, error);
     };
     p.copy = [](void* device, void* stream, void* to, const void* from, uint64_t size,
                 husk_error* error) {
@@ -104,7 +108,6 @@ TEST_F(PortAnswers, AWaitBeforeMemoryMoves) {
     ASSERT_EQ(m.run({x.value(), floating(1)}, {none(), none()}), HUSK_OK) << m.error.text;
     failing.wait = true;
     expect_refused(call(), m.error);
-    failing.wait = false;
     EXPECT_EQ(call(), HUSK_OK) << m.error.text;
   };
   expect("wait", [&] { return husk_session_wait(m.session, &m.error); });
@@ -128,7 +131,6 @@ TEST_F(PortAnswers, AWaitBeforeTheArenaIsReplaced) {
   ASSERT_EQ(m.run({x.value(), floating(1)}, {none(), none()}), HUSK_OK) << m.error.text;
   failing.wait = true;
   expect_refused(husk_session_set_arena(m.session, arena[1], sizeof arena[1], &m.error), m.error);
-  failing.wait = false;
   EXPECT_EQ(husk_session_set_arena(m.session, arena[1], sizeof arena[1], &m.error), HUSK_OK);
 }
 
@@ -140,7 +142,6 @@ TEST_F(PortAnswers, AWaitBeforeAGraphIsReplaced) {
   ASSERT_EQ(m.run({x.value(), floating(1)}, {none(), none()}), HUSK_OK) << m.error.text;
   failing.wait = true;  // the arena is large enough, but the plan has another graph
   expect_refused(m.resize({less.value(), floating(1)}), m.error);
-  failing.wait = false;
   EXPECT_EQ(m.resize({less.value(), floating(1)}), HUSK_OK) << m.error.text;
 }
 
@@ -279,7 +280,6 @@ function f {
     ASSERT_EQ(m.run({flag.value()}, {none()}), HUSK_OK) << m.error.text;
     failing.wait = true;
     expect_refused(husk_session_wait(m.session, &m.error), m.error);
-    failing.wait = false;
     EXPECT_EQ(husk_session_wait(m.session, &m.error), HUSK_OK) << m.error.text;
   }
 }

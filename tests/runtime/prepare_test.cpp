@@ -180,5 +180,18 @@ TEST_F(PortOps, OtherNamesAreNotRegistered) {
       << m.error.text;
 }
 
+// A contract of the port's op has the same rules as one of the application's.
+TEST_F(PortOps, HaveContractsThatAreRight) {
+  port.find_op = [](void*, const char*, husk_op* op, husk_error*) {
+    *op = {sizeof(husk_op), 0, "test::twice", twice, &ports, nullptr, "a:x"};
+    return husk_status{HUSK_OK};
+  };
+  const Machine m(kTwice, options);
+  EXPECT_EQ(m.program, nullptr);
+  EXPECT_EQ(m.error.code, HUSK_INVALID_ARGUMENT);
+  EXPECT_NE(std::strstr(m.error.text, "op 'test::twice': its contract is wrong at 'a'"), nullptr)
+      << m.error.text;
+}
+
 }  // namespace
 }  // namespace husk::test

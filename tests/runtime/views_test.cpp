@@ -146,5 +146,31 @@ TEST(Views, LieInMemoryThatIsThere) {
   EXPECT_NE(std::strstr(m.error.text, "needs 32 bytes, there are 24"), nullptr) << m.error.text;
 }
 
+// The same for an output whose size only the data decides.
+TEST(Views, OutputsOfLaterSegmentsFitTheirBuffers) {
+  Machine m(R"(
+function f {
+  input flag tensor i64 []
+  output y tensor f32 rank 1
+  variant cpu {
+    buffer flag of input bytes 8
+    read i64 (read flag)
+    let n = result(0)
+    buffer y of output bytes min(mul(n, 4), 16)
+    return (tensor y f32 [n] [1])
+  }
+}
+)");
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  int64_t n = 4;
+  Tensor flag(HUSK_I64, {}, &n);
+  EXPECT_EQ(m.run({flag.value()}, {none()}), HUSK_OK) << m.error.text;
+  n = 5;
+  EXPECT_EQ(m.run({flag.value()}, {none()}), HUSK_INVALID_INPUT);
+  EXPECT_NE(std::strstr(m.error.text, "a view covers bytes 0 + 20 of the 16 of buffer 'y'"),
+            nullptr)
+      << m.error.text;
+}
+
 }  // namespace
 }  // namespace husk::test

@@ -20,10 +20,18 @@ class Builder {
       : code_(code), accesses_(accesses), placements_(placements) {}
 
   Status run(Dependences* dependences, const husk_allocator& allocator, husk_error* error) {
-    const uint32_t steps = code_.steps.size;
     dependences->is_chain = false;
     dependences->edges.clear();
-    if (steps > kMaxOrderedSteps) return chain(dependences, allocator, error);
+    const bool few = code_.steps.size <= kMaxOrderedSteps;
+    if (few) HUSK_TRY(order(dependences, allocator, error));
+    if (few && work_ <= kMaxOrderWork) return Status::ok;
+    return chain(dependences, allocator, error);
+  }
+
+ private:
+  // Finds the edges. Stops early if that is too much work.
+  Status order(Dependences* dependences, const husk_allocator& allocator, husk_error* error) {
+    const uint32_t steps = code_.steps.size;
     HUSK_TRY(latest_.allocate(allocator, 2 * size_t{code_.buffers.size}, error));
     HUSK_TRY(previous_.allocate(allocator, accesses_.size(), error));
     HUSK_TRY(used_.allocate(allocator, code_.buffers.size, error));
@@ -38,15 +46,15 @@ class Builder {
         gather(accesses_[access]);
       for (; chained < access; ++chained) remember(chained);
       HUSK_TRY(connect(step, dependences, allocator, error));
-      if (work_ > kMaxOrderWork) return chain(dependences, allocator, error);
+      if (work_ > kMaxOrderWork) break;
     }
     return Status::ok;
   }
 
- private:
   Status chain(Dependences* dependences, const husk_allocator& allocator, husk_error* error) {
     dependences->is_chain = true;
     dependences->edges.clear();
+    // Redundant: to allocate nothing does not fail.
     HUSK_TRY(dependences->ancestors.allocate(allocator, 0, 0, error));
     for (uint32_t step = 1; step < code_.steps.size; ++step)
       HUSK_TRY(dependences->edges.push(allocator, {step - 1, step}, error));

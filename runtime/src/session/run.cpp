@@ -130,7 +130,7 @@ Status Session::prepare_plan(Frame& frame, bool may_allocate, bool* nothing_chan
   const uint64_t peak = memory.planned.peak;
   if (peak > arena_bytes) {
     if (may_allocate) HUSK_TRY(grow_arena(peak, error));
-    if (peak > arena_bytes && !(may_allocate && options.external_arena))
+    if (peak > arena_bytes && !may_allocate)  // a resize may plan for an arena that follows
       return fail(error, HUSK_NEEDS_RESIZE,
                   "these shapes need %llu bytes of memory, the session has %llu: %s first",
                   static_cast<unsigned long long>(peak),

@@ -315,7 +315,7 @@ Status StepArguments::check_view(const fb::View& view, const Register* registers
   const int64_t size = registers[code_->buffers[view.buffer()].size()].i;
   HUSK_TRY(memory_->check_buffer(view.buffer(), size, error));
   const int64_t offset = registers[view.offset()].i, extent = registers[view.extent()].i;
-  if (offset >= 0 && extent >= 0 && offset <= size && extent <= size - offset) return Status::ok;
+  if (offset >= 0 && extent >= 0 && extent <= size - offset) return Status::ok;
   return invalid_input(error, "a view covers bytes %lld + %lld of the %lld of buffer %s%s",
                        static_cast<long long>(offset), static_cast<long long>(extent),
                        static_cast<long long>(size), code_->label(view.buffer()).text,
@@ -329,8 +329,8 @@ Status StepArguments::check_tensor(uint32_t index, husk_error* error) const {
   HUSK_TRY(check_view(view, registers, error));
   int64_t shape[2 * limits::kMaxRank];
   read_shape(*code_, index, registers, shape);
-  uint64_t bytes;
-  int64_t elements;
+  uint64_t bytes = 0;
+  int64_t elements = 0;
   if (extent_bytes(shape, shape + tensor.rank(), tensor.rank(),
                    husk_dtype_size(static_cast<husk_dtype>(tensor.dtype())), &bytes) &&
       bytes <= static_cast<uint64_t>(registers[view.extent()].i) &&
@@ -428,7 +428,6 @@ const char* StepArguments::step_name(uint32_t step) const {
 }
 
 void StepArguments::add_step_context(uint32_t step, husk_error* error) const {
-  if (!error) return;
   const char* name = step_name(step);
   const char* origin = code_->origin(step);
   prefix(error, "step %u%s%s%s%s%s: ", step, *name ? " " : "", name, *origin ? " (" : "", origin,
