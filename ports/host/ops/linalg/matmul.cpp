@@ -6,6 +6,7 @@
 
 #include "core/arguments.h"
 #include "core/arithmetic.h"
+#include "core/loop.h"
 #include "core/parallel.h"
 #include "device.h"
 #include "error.h"
