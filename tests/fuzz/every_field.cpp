@@ -28,7 +28,6 @@ struct Accepted {
 // Numbers of which every value is valid, or of which only another number decides which are. The
 // halves of immediates are not here: ops.def says which operands they are.
 constexpr Accepted kAcceptsAll[] = {
-    {"Hash.bytes", "husk_program_open compares the hash with the blob"},
     {"Kernel.shared", "the port refuses what the device does not have when it loads the kernel"},
     {"State.fill", "only elements of more than 8 bytes restrict it; verify_tables_test.cpp has it"},
 };
