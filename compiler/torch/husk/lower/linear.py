@@ -7,7 +7,6 @@ Inductor lowers `husk::linear` to a node, for which `call` writes the call of th
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -84,16 +83,13 @@ def rewrite(exported: ExportedProgram) -> ExportedProgram:
   linear = torch.ops.aten.linear.default
   if not any(node.target is linear for module in graphs(exported) for node in module.graph.nodes):
     return exported
-  rewritten: Any = exported._update(
-    copy.deepcopy(exported.graph_module), copy.deepcopy(exported.graph_signature)
-  )
-  rewritten.example_inputs = exported.example_inputs
+  rewritten = torch_compat.copied(exported)
   for module in graphs(rewritten):
     for node in list(module.graph.nodes):
       if node.target is linear and _is_supported(node):
         _rewrite_node(module.graph, node)
     module.recompile()
-  return torch_compat.with_guards(rewritten, exported)
+  return rewritten
 
 
 def _is_supported(node: torch.fx.Node) -> bool:
