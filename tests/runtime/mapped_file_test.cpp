@@ -130,7 +130,7 @@ TEST_F(MappedFile, AFileThatCannotBeMappedIsRefused) {
   husk_program* program = nullptr;
   EXPECT_EQ(husk_program_open(engine_, name.c_str(), &program, &error_), HUSK_IO);
   EXPECT_NE(std::strstr(error_.text, "cannot map '/proc/self/fd/"), nullptr) << error_.text;
-  close(file);
+  ::close(file);
 }
 
 }  // namespace

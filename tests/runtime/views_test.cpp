@@ -26,14 +26,14 @@ function f {
 })";
 }
 
-struct Case {
+struct ViewCase {
   const char* name;
   const char* steps;
   int64_t good, bad;
   const char* text;
 };
 
-const Case kCases[] = {
+const ViewCase kCases[] = {
     {"launch_offset", "launch count grid (1, 1, 1) (write t[mul(n, 8), 8])", 7, 8,
      "step 0 count: a view covers bytes 64 + 8 of the 64"},
     {"launch_extent", "launch count grid (1, 1, 1) (write t[0, n])", 64, 65,
@@ -59,10 +59,10 @@ const Case kCases[] = {
      8, 9, "step 0 aten::mm.out: a view covers bytes 0 + 72"},
 };
 
-class Views : public testing::TestWithParam<Case> {};
+class Views : public testing::TestWithParam<ViewCase> {};
 
 TEST_P(Views, LieInTheirBuffers) {
-  const Case& c = GetParam();
+  const ViewCase& c = GetParam();
   Machine m(program(c.steps));
   ASSERT_NE(m.session, nullptr) << m.error.text;
   const auto run = [&](int64_t n) { return m.run({integer(n)}, {integer(0)}); };
@@ -78,7 +78,7 @@ TEST_P(Views, LieInTheirBuffers) {
 
 // If the session fixes the number, the view does not change from run to run.
 TEST_P(Views, LieInTheirBuffersWhereTheSessionFixesThem) {
-  const Case& c = GetParam();
+  const ViewCase& c = GetParam();
   Machine m(program(c.steps));
   ASSERT_NE(m.session, nullptr) << m.error.text;
   for (int64_t n : {c.bad, c.good}) {
