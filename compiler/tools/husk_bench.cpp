@@ -137,6 +137,9 @@ double microseconds(Clock::duration time) {
 struct Lane {
   run::Session session;
   std::vector<std::unique_ptr<Call>> calls;
+  // The call whose turn it is. The measured runs go on where those that warmed up stopped, so that
+  // no call comes twice in a row: then its graph would need no patch.
+  size_t next = 0;
   std::vector<run::RunTime> times;
   double queued = 0;  // microseconds a run
   PortCalls port_calls;
@@ -145,7 +148,6 @@ struct Lane {
 
   void run_for(double seconds, std::vector<run::RunTime>* into) {
     const auto end = Clock::now() + std::chrono::duration<double>(seconds);
-    size_t next = 0;
     do {
       const run::RunTime time = calls[next]->run();
       if (into) into->push_back(time);
