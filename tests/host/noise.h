@@ -137,11 +137,12 @@ class Noise {
   husk_op_arg string(bool reduction) {
     constexpr const char* kReductions[] = {"sum", "prod",     "mean", "amax", "amin",
                                            "add", "multiply", "max",  "min",  "other"};
-    constexpr const char* kActivations[] = {"none",      "relu",    "relu6", "hardsigmoid",
-                                            "hardswish", "sigmoid", "silu",  "other"};
+    constexpr const char* kActivations[] = {"none",      "relu",      "relu6", "hardsigmoid",
+                                            "hardswish", "sigmoid",   "silu",  "tanh",
+                                            "gelu",      "gelu_tanh", "other"};
     husk_op_arg a{};
     a.kind = HUSK_ARG_STRING;
-    a.string = reduction ? kReductions[pick(0, 9)] : kActivations[pick(0, 7)];
+    a.string = reduction ? kReductions[pick(0, 9)] : kActivations[pick(0, 10)];
     return a;
   }
   husk_op_arg list(const std::string& name) {

@@ -71,6 +71,9 @@ ACTIVATIONS = {
   "hardswish": F.hardswish,
   "sigmoid": torch.sigmoid,
   "silu": F.silu,
+  "tanh": torch.tanh,
+  "gelu": F.gelu,
+  "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
 
 

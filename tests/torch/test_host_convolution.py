@@ -94,6 +94,9 @@ ACTIVATIONS = {
   "hardswish": F.hardswish,
   "sigmoid": torch.sigmoid,
   "silu": F.silu,
+  "tanh": torch.tanh,
+  "gelu": F.gelu,
+  "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
 
 
@@ -216,7 +219,7 @@ def test_refuses(pack):
   call_fused("argument residual has size 10 along 3", 10, torch.zeros(2, 5, 9, 10))
   call_fused("argument residual has rank 3", 10, torch.zeros(5, 9, 11))
   call_fused("argument residual has dtype f16", 10, out.half())
-  call_fused("argument activation is no activation", 11, "tanh")
+  call_fused("argument activation is no activation", 11, "elu")
   call_fused("argument activation is no activation", 11, 1)
   ints = [arg.int() if isinstance(arg, torch.Tensor) else arg for arg in args]
   refused(pack, UNSUPPORTED, "dtype i32", "aten::convolution", *ints, out.int())

@@ -335,7 +335,7 @@ def _equal(left: Any, right: Any) -> bool:
   return left.node.expr == right.node.expr
 
 
-_ACTIVATIONS = ("relu", "relu6", "hardsigmoid", "hardswish", "sigmoid", "silu")
+_ACTIVATIONS = ("relu", "relu6", "hardsigmoid", "hardswish", "sigmoid", "silu", "tanh")
 
 
 def _activation(node: torch.fx.Node) -> str | None:
@@ -347,6 +347,8 @@ def _activation(node: torch.fx.Node) -> str | None:
     packets = [getattr(aten, name), getattr(aten, name + "_")]
     if node.target in [packet.default for packet in packets]:
       return name
+  if node.target in (aten.gelu.default, aten.gelu_.default):
+    return {"none": "gelu", "tanh": "gelu_tanh"}[_values(node)["approximate"]]
   if node.target in (aten.hardtanh.default, aten.hardtanh_.default):
     values = _values(node)
     return "relu6" if (values["min_val"], values["max_val"]) == (0, 6) else None

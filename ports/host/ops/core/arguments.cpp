@@ -187,6 +187,28 @@ husk_status Arguments::check_vector(uint32_t index, int64_t length, const char* 
   return check_size(index, 0, length, reason);
 }
 
+husk_status Arguments::get_activation(uint32_t index, Activation& out) const {
+  // The names that the exporter writes (compiler/torch/husk/lower/linear.py and
+  // host/convolution.py).
+  constexpr struct {
+    const char* name;
+    Activation activation;
+  } kActivations[] = {
+      {"none", Activation::None},           {"relu", Activation::Relu},
+      {"relu6", Activation::Relu6},         {"hardsigmoid", Activation::Hardsigmoid},
+      {"hardswish", Activation::Hardswish}, {"sigmoid", Activation::Sigmoid},
+      {"silu", Activation::Silu},           {"tanh", Activation::Tanh},
+      {"gelu", Activation::Gelu},           {"gelu_tanh", Activation::GeluTanh},
+  };
+  const char* name = values[index].kind == HUSK_ARG_STRING ? values[index].string : nullptr;
+  for (const auto& known : kActivations) {
+    if (!name || strcmp(name, known.name) != 0) continue;
+    out = known.activation;
+    return HUSK_OK;
+  }
+  return argument_error(index, HUSK_INVALID_ARGUMENT, "is no activation");
+}
+
 husk_status Arguments::get_number(uint32_t index, double& out) const {
   if (index < count && values[index].kind == HUSK_ARG_INT) {
     out = static_cast<double>(values[index].i);

@@ -5,6 +5,7 @@
 #include <husk/detail/try.h>
 #include <husk/op.h>
 
+#include "core/activation.h"
 #include "core/cancellation.h"
 
 namespace husk::host {
@@ -90,6 +91,8 @@ class Arguments {
   [[nodiscard]] husk_status get_number(uint32_t index, double& out) const;
   [[nodiscard]] husk_status get_int(uint32_t index, int64_t& out) const;
   [[nodiscard]] husk_status get_bool(uint32_t index, bool& out) const;
+  // Reads an activation, which is a string such as "relu" or "none".
+  [[nodiscard]] husk_status get_activation(uint32_t index, Activation& out) const;
   // Reads a dimension of a tensor of this rank. A negative one counts from the end. Rank 0 takes 0
   // and -1. `out` is never negative.
   [[nodiscard]] husk_status get_dim(uint32_t index, int32_t rank, int32_t& out) const;

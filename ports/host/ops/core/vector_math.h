@@ -1,6 +1,7 @@
 // Functions of vectors, for the instruction set that the including file is compiled for.
 #pragma once
 
+#include "core/activation.h"
 #include "core/lanes.h"
 
 namespace husk::host {
@@ -112,6 +113,30 @@ inline T largest(Vector<T> v) {
   HUSK_UNROLL
   for (int step = 1; step < L; step *= 2) v = larger<T>(Zip<L>::low(v, v), Zip<L>::high(v, v));
   return v[0];
+}
+
+template <class T>
+inline Vector<T> clamp(Vector<T> x, T low, T high) {  // keeps NaN
+  const Vector<T> lows = low - Vector<T>{}, highs = high - Vector<T>{};
+  x = x < lows ? lows : x;
+  return x > highs ? highs : x;
+}
+
+template <class T, Activation A>
+inline Vector<T> activate(Vector<T> x) {
+  switch (A) {
+    case Activation::None: return x;
+    case Activation::Relu: return x < T(0) ? Vector<T>{} : x;
+    case Activation::Relu6: return clamp<T>(x, 0, 6);
+    case Activation::Hardsigmoid: return clamp<T>(x + T(3), 0, 6) / T(6);
+    case Activation::Hardswish: return x * clamp<T>(x + T(3), 0, 6) / T(6);
+    case Activation::Sigmoid: return T(1) / (T(1) + exp(-x));
+    case Activation::Silu: return x / (T(1) + exp(-x));
+    case Activation::Tanh: return tanh(x);
+    case Activation::Gelu: return gelu(x);
+    case Activation::GeluTanh: return gelu_tanh(x);
+  }
+  return x;
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // husk::linear, aten::mm, addmm, bmm, baddbmm and related operators: checks, then one matrix
 // product for each matrix of the batch. Schemas: aten/src/ATen/native/native_functions.yaml of
 // PyTorch.
-#include <cstring>
 #include <initializer_list>
 
 #include "core/arguments.h"
@@ -165,29 +164,6 @@ husk_status multiply(const Arguments& args, const Operands& at,
   return HUSK_OK;
 }
 
-// The activations by the names that the exporter writes (compiler/torch/husk/lower/linear.py).
-struct NamedActivation {
-  const char* name;
-  Activation activation;
-};
-constexpr NamedActivation kActivations[] = {
-    {"none", Activation::None}, {"relu", Activation::Relu},
-    {"gelu", Activation::Gelu}, {"gelu_tanh", Activation::GeluTanh},
-    {"silu", Activation::Silu}, {"sigmoid", Activation::Sigmoid},
-    {"tanh", Activation::Tanh},
-};
-
-husk_status get_activation(const Arguments& args, uint32_t at, Activation& out) {
-  const char* name = args[at].kind == HUSK_ARG_STRING ? args[at].string : nullptr;
-  for (const NamedActivation& known : kActivations) {
-    if (name && strcmp(name, known.name) == 0) {
-      out = known.activation;
-      return HUSK_OK;
-    }
-  }
-  return args.argument_error(at, HUSK_INVALID_ARGUMENT, "is no activation");
-}
-
 }  // namespace
 
 // out = activation(input weight^T + bias) + residual.
@@ -215,7 +191,7 @@ husk_status linear(const Arguments& args) {
     product.residual = {residual.data, residual.strides[0], residual.strides[1]};
   }
   const Device* device = nullptr;
-  HUSK_TRY(get_activation(args, kActivation, product.activation));
+  HUSK_TRY(args.get_activation(kActivation, product.activation));
   HUSK_TRY(args.get_device(device));
   product.dtype = static_cast<husk_dtype>(out.dtype);
   if (!is_real_float(product.dtype)) return args.unsupported_dtype(kInput);

@@ -4,6 +4,8 @@
 
 #include <husk/types.h>
 
+#include "core/activation.h"
+
 namespace husk::host {
 
 class Cancellation;
@@ -15,8 +17,6 @@ struct MatrixView {
   int64_t row;
   int64_t column;
 };
-
-enum class Activation { None, Relu, Gelu, GeluTanh, Silu, Sigmoid, Tanh };
 
 // a is m x k, b is k x n, self, residual and out are m x n. The caller checks that
 // product_knows(dtype) and that addresses are aligned to the dtype. Sums are in f32, for f64 in

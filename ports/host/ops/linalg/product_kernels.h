@@ -54,25 +54,30 @@ void store_part(S* to, int64_t step, int64_t count, Vector<T> v) {
   for (int64_t i = 0; i < count; ++i) store_one(to + i * step, v[i]);
 }
 
-template <class T, class F>
-inline void apply(T* values, int64_t count, const F& function) {
-  for (int64_t j = 0; j < count; j += kLaneCount<T>) store(values + j, function(load(values + j)));
+template <class T, Activation A>
+inline void activate_row(T* values, int64_t count) {
+  for (int64_t j = 0; j < count; j += kLaneCount<T>)
+    store(values + j, activate<T, A>(load(values + j)));
 }
 
 // Applies an activation to numbers, in whole vectors.
 template <class T>
 __attribute__((noinline)) void activate(Activation activation, T* values, int64_t count) {
+#define HUSK_CASE(A) \
+  case Activation::A: return activate_row<T, Activation::A>(values, count);
   switch (activation) {
-    case Activation::Relu:
-      return apply(values, count, [](Vector<T> x) { return x < 0 ? Vector<T>{} : x; });
-    case Activation::Gelu: return apply(values, count, [](Vector<T> x) { return gelu(x); });
-    case Activation::GeluTanh:
-      return apply(values, count, [](Vector<T> x) { return gelu_tanh(x); });
-    case Activation::Silu: return apply(values, count, [](Vector<T> x) { return x * sigmoid(x); });
-    case Activation::Sigmoid: return apply(values, count, [](Vector<T> x) { return sigmoid(x); });
-    case Activation::Tanh: return apply(values, count, [](Vector<T> x) { return tanh(x); });
+    HUSK_CASE(Relu)
+    HUSK_CASE(Relu6)
+    HUSK_CASE(Hardsigmoid)
+    HUSK_CASE(Hardswish)
+    HUSK_CASE(Sigmoid)
+    HUSK_CASE(Silu)
+    HUSK_CASE(Tanh)
+    HUSK_CASE(Gelu)
+    HUSK_CASE(GeluTanh)
     case Activation::None: return;
   }
+#undef HUSK_CASE
 }
 
 // Writes `rows` x `columns` sums, with `pitch` elements from row to row, to out at (row, column).

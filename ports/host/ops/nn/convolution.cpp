@@ -3,8 +3,6 @@
 // dimensions, are plain or transposed, and have groups. convolution_kernels.h computes them.
 #include "nn/convolution.h"
 
-#include <cstring>
-
 #include "core/arguments.h"
 #include "core/checked.h"
 #include "core/element.h"
@@ -129,28 +127,6 @@ husk_status get_residual(const Arguments& args, uint32_t at, uint32_t out, Convo
   return HUSK_OK;
 }
 
-struct NamedActivation {
-  const char* name;
-  Activation activation;
-};
-constexpr NamedActivation kActivations[] = {
-    {"none", Activation::kNone},           {"relu", Activation::kRelu},
-    {"relu6", Activation::kRelu6},         {"hardsigmoid", Activation::kHardsigmoid},
-    {"hardswish", Activation::kHardswish}, {"sigmoid", Activation::kSigmoid},
-    {"silu", Activation::kSilu},
-};
-
-husk_status get_activation(const Arguments& args, uint32_t at, Activation& out) {
-  if (args[at].kind == HUSK_ARG_STRING && args[at].string) {
-    for (const NamedActivation& named : kActivations) {
-      if (strcmp(named.name, args[at].string) != 0) continue;
-      out = named.activation;
-      return HUSK_OK;
-    }
-  }
-  return args.argument_error(at, HUSK_INVALID_ARGUMENT, "is no activation");
-}
-
 // Reads the arguments that both operators have. `out` is the place of the output.
 husk_status get_convolution(const Arguments& args, uint32_t out, Convolution& c) {
   HUSK_TRY(args.check_tensor(0, 3, 2 + kAxes));
@@ -208,7 +184,7 @@ husk_status fused_convolution(const Arguments& args) {
   HUSK_TRY(get_convolution(args, 12, c));
   HUSK_TRY(get_vector(args, 9, c, c.scale, c.scale_stride));
   HUSK_TRY(get_residual(args, 10, 12, c));
-  HUSK_TRY(get_activation(args, 11, c.activation));
+  HUSK_TRY(args.get_activation(11, c.activation));
   return run(args, 12, c);
 }
 

@@ -4,21 +4,11 @@
 
 #include <husk/types.h>
 
+#include "core/activation.h"
 #include "core/cancellation.h"
 #include "nn/axes.h"
 
 namespace husk::host {
-
-// The function that is applied to each element of the result.
-enum class Activation : int32_t {
-  kNone,
-  kRelu,
-  kRelu6,        // min(max(x, 0), 6)
-  kHardsigmoid,  // relu6(x + 3) / 6
-  kHardswish,    // x * hardsigmoid(x)
-  kSigmoid,
-  kSilu,  // x * sigmoid(x)
-};
 
 // The geometry along one axis. Strides are those of the tensors, in elements.
 struct ConvolutionAxis {

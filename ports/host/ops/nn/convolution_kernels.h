@@ -241,27 +241,6 @@ inline bool reads_inside(const Convolution& c, const Row& row, const Tap& tap) {
 
 // ---- the end of a tile ----
 
-template <class T>
-inline Vector<T> clamp(Vector<T> x, T low, T high) {  // keeps NaN
-  const Vector<T> lows = low - Vector<T>{}, highs = high - Vector<T>{};
-  x = x < lows ? lows : x;
-  return x > highs ? highs : x;
-}
-
-template <class T, Activation A>
-inline Vector<T> activate(Vector<T> x) {
-  switch (A) {
-    case Activation::kNone: return x;
-    case Activation::kRelu: return x < T(0) ? Vector<T>{} : x;
-    case Activation::kRelu6: return clamp<T>(x, 0, 6);
-    case Activation::kHardsigmoid: return clamp<T>(x + T(3), 0, 6) / T(6);
-    case Activation::kHardswish: return x * clamp<T>(x + T(3), 0, 6) / T(6);
-    case Activation::kSigmoid: return T(1) / (T(1) + exp(-x));
-    case Activation::kSilu: return x / (T(1) + exp(-x));
-  }
-  return x;
-}
-
 // The factors and summands of a block of output channels.
 template <class T>
 struct Affine {
@@ -324,16 +303,20 @@ void finish_rows(const Convolution& c, const Affine<T>& affine, const Row* rows,
 template <class T, class S>
 void finish(const Convolution& c, const Affine<T>& affine, const Row* rows, int64_t row_count,
             const T* sums, int64_t channel, int64_t channels) {
-#define HUSK_CASE(A) \
-  case A: return finish_rows<T, S, A>(c, affine, rows, row_count, sums, channel, channels);
+#define HUSK_CASE(A)  \
+  case Activation::A: \
+    return finish_rows<T, S, Activation::A>(c, affine, rows, row_count, sums, channel, channels);
   switch (c.activation) {
-    HUSK_CASE(Activation::kNone)
-    HUSK_CASE(Activation::kRelu)
-    HUSK_CASE(Activation::kRelu6)
-    HUSK_CASE(Activation::kHardsigmoid)
-    HUSK_CASE(Activation::kHardswish)
-    HUSK_CASE(Activation::kSigmoid)
-    HUSK_CASE(Activation::kSilu)
+    HUSK_CASE(None)
+    HUSK_CASE(Relu)
+    HUSK_CASE(Relu6)
+    HUSK_CASE(Hardsigmoid)
+    HUSK_CASE(Hardswish)
+    HUSK_CASE(Sigmoid)
+    HUSK_CASE(Silu)
+    HUSK_CASE(Tanh)
+    HUSK_CASE(Gelu)
+    HUSK_CASE(GeluTanh)
   }
 #undef HUSK_CASE
 }
