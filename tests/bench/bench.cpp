@@ -1,7 +1,7 @@
-// Measures the time that the runtime adds to the kernels. `husk_bench` prints all measurements;
-// `husk_bench --smoke` executes each measurement once, as a test; `husk_bench --planner` prints the
-// planner's table from ten times as many plans, which takes minutes; `husk_bench --write-model N
-// FILE` writes a program of N launches for the compiler.
+// Measures the time that the runtime adds to the kernels. `husk_overhead` prints all measurements;
+// `husk_overhead --smoke` executes each measurement once, as a test; `husk_overhead --planner`
+// prints the planner's table from ten times as many plans, which takes minutes;
+// `husk_overhead --write-model N FILE` writes a program of N launches for the compiler.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -28,7 +28,7 @@ bool smoke = false;
 double seconds() { return smoke ? 0 : 0.5; }
 
 [[noreturn]] void give_up(const char* what, const char* why) {
-  std::fprintf(stderr, "husk_bench: %s: %s\n", what, why);
+  std::fprintf(stderr, "husk_overhead: %s: %s\n", what, why);
   std::exit(1);
 }
 
@@ -125,7 +125,7 @@ struct Tensor {
 // The number of scalar ops and steps of a program text, as the compiler counts them.
 uint64_t instructions(const std::string& text) {
   const auto folder = std::filesystem::temp_directory_path() /
-                      ("husk_bench." + std::to_string(getpid()));
+                      ("husk_overhead." + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "count.hir") << text;
   auto made = compiler::compile_file(folder / "count.hir", folder / "count.husk",
@@ -167,7 +167,7 @@ void measure_interpreter() {
 void measure_open() {
   const Artifact artifact(model_text(100));
   const std::string path = (std::filesystem::temp_directory_path() /
-                            ("husk_bench." + std::to_string(getpid()) + ".husk"))
+                            ("husk_overhead." + std::to_string(getpid()) + ".husk"))
                                .string();
   std::ofstream(path, std::ios::binary)
       .write(static_cast<const char*>(artifact.data()),
@@ -328,7 +328,7 @@ int main(int argc, char** argv) {
   smoke = argc == 2 && std::strcmp(argv[1], "--smoke") == 0;
   const bool planner = argc == 2 && std::strcmp(argv[1], "--planner") == 0;
   if (argc > 1 && !smoke && !planner)
-    give_up(argv[1], "usage: husk_bench [--smoke | --planner | --write-model LAUNCHES FILE]");
+    give_up(argv[1], "usage: husk_overhead [--smoke | --planner | --write-model LAUNCHES FILE]");
   if (planner) {
     measure_planner(true);
     return 0;

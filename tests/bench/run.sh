@@ -16,14 +16,14 @@ build() {  # FOLDER TYPE TARGET...
     exit 1; }
 }
 
-build build/bench Release husk_bench huskc
-build/bench/bin/husk_bench "$@"
+build build/bench Release husk_overhead huskc
+build/bench/bin/husk_overhead "$@"
 
 echo
 times=()
 repeat=5
 [[ ${1:-} == --smoke ]] && repeat=1
-build/bench/bin/husk_bench --write-model 10000 build/bench/model.hir
+build/bench/bin/husk_overhead --write-model 10000 build/bench/model.hir
 for ((i = 0; i < repeat; ++i)); do
   start=$(date +%s%N)
   build/bench/bin/huskc build/bench/model.hir --root build/bench/lib -o build/bench/model.husk \
