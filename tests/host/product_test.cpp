@@ -68,10 +68,11 @@ class Product : public HostDevice {
 
 TEST_F(Product, OddSizes) {
   const int64_t sizes[][3] = {
-      {1, 1, 1},     {1, 1, 300},   {1, 33, 7},   {1, 40, 2100}, {33, 1, 7},   {2, 17, 65},
-      {3, 100, 5},   {4, 31, 31},   {5, 5, 5},    {6, 16, 32},   {7, 9, 1},    {8, 40, 20},
-      {20, 8, 40},   {9, 40, 20},   {12, 32, 64}, {13, 33, 17},  {96, 256, 8}, {97, 257, 31},
-      {25, 70, 259}, {100, 64, 30}, {300, 3, 20}, {2, 2100, 9},  {10, 2100, 9}};
+      {1, 1, 1},     {1, 1, 300},   {1, 33, 7},    {1, 40, 2100}, {33, 1, 7},    {2, 17, 65},
+      {3, 100, 5},   {4, 31, 31},   {5, 5, 5},     {6, 16, 32},   {7, 9, 1},     {8, 40, 20},
+      {20, 8, 40},   {9, 40, 20},   {12, 32, 64},  {13, 33, 17},  {96, 256, 8},  {97, 257, 31},
+      {25, 70, 259}, {100, 64, 30}, {300, 3, 20},  {2, 2100, 9},  {10, 2100, 9}, {2, 5, 33},
+      {7, 70, 64},   {8, 31, 4097}, {12, 33, 511}, {14, 63, 513}, {193, 33, 70}, {3, 4, 32}};
   for (auto isa : isas()) {
     use(isa);
     for (int32_t dtype : kDtypes) {
@@ -254,6 +255,27 @@ TEST_F(Product, Batches) {
       for (int64_t i = 0; i < 200; ++i) addend.push_back(2 * self.get({0, i % 20}));
       for (int64_t i = 0; i < batches; ++i)
         expect_product(matrix(a, i), matrix(b, i), matrix(out, i), 1, addend);
+    }
+  }
+}
+
+// The instructions for bf16 take subnormal numbers as 0, other code computes with them. A product
+// of one row uses no such instructions.
+TEST_F(Product, SubnormalBFloat16) {
+  for (auto isa : isas()) {
+    use(isa);
+    for (int64_t m : {1, 2, 30}) {
+      for (bool row_major : {false, true}) {
+        Tensor a(HUSK_BF16, {m, 3}), out(HUSK_BF16, {m, 40});
+        Tensor b(HUSK_BF16, {3, 40}, row_major ? std::vector<int>{} : std::vector<int>{1, 0});
+        for (int64_t i = 0; i < m * 3; ++i) a.set(i, 1);
+        for (int64_t i = 0; i < 3 * 40; ++i) b.set(i, 0x1p-127);
+        ASSERT_EQ(call("aten::mm.out", {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)}), HUSK_OK)
+            << error.text;
+        const bool is_zero = isa == host::Isa::Bf16 && m > 1;
+        for (int64_t i = 0; i < m; ++i)
+          for (int64_t j = 0; j < 40; ++j) EXPECT_EQ(out.get({i, j}), is_zero ? 0 : 3 * 0x1p-127);
+      }
     }
   }
 }

@@ -137,10 +137,12 @@ class HostOps:
     # The ops read only the instruction set of the port's device, which follows the three pointers
     # of the allocator.
     self.device = (ctypes.c_int64 * 32)()
-    self.use(3 if "avx512vl" in flags else 2 if "avx2" in flags else 1)
+    self.use(
+      4 if "avx512_bf16" in flags else 3 if "avx512vl" in flags else 2 if "avx2" in flags else 1
+    )
 
   def use(self, isa):
-    """1 for any CPU, 2 for AVX2, 3 for AVX-512."""
+    """1 for any CPU, 2 for AVX2, 3 for AVX-512, 4 for AVX-512 with BF16."""
     self.device[3] = isa
 
   def __call__(self, name, *args):

@@ -1,6 +1,6 @@
 // Reads CPUID directly, because __builtin_cpu_supports would bring in a static constructor of the
-// compiler's library. Source of the bits: Intel SDM volume 2A, CPUID, leaves 1 and 7, and volume 1,
-// 13.3 (XGETBV, state components).
+// compiler's library. Source of the bits: Intel SDM volume 2A, CPUID, leaves 1 and 7 (subleaves 0
+// and 1), and volume 1, 13.3 (XGETBV, state components).
 #include "cpu.h"
 
 #include <cstdio>
@@ -8,6 +8,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#else
+#include <sys/auxv.h>
 #endif
 
 namespace husk::host {
@@ -39,15 +41,19 @@ Isa cpu_isa() {
   constexpr uint32_t kAvx2 = bit(5), kAvx512F = bit(16), kAvx512Dq = bit(17), kAvx512Bw = bit(30),
                      kAvx512Vl = bit(31);
   if (!has(b, kAvx2)) return Isa::Baseline;
-  return has(b, kAvx512F | kAvx512Dq | kAvx512Bw | kAvx512Vl) && has(saved, kZmm) ? Isa::Avx512
-                                                                                  : Isa::Avx2;
+  if (!has(b, kAvx512F | kAvx512Dq | kAvx512Bw | kAvx512Vl) || !has(saved, kZmm)) return Isa::Avx2;
+  constexpr uint32_t kAvx512Bf16 = bit(5);
+  const bool multiplies_bf16 = a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
+                               has(a, kAvx512Bf16);
+  return multiplies_bf16 ? Isa::Bf16 : Isa::Avx512;
 }
 
 const char* isa_name(Isa isa) {
   switch (isa) {
     case Isa::Baseline: return "x86-64";
     case Isa::Avx2: return "avx2";
-    case Isa::Avx512: return "avx512";
+    case Isa::Avx512:
+    case Isa::Bf16: return "avx512";
   }
   return nullptr;
 }
@@ -74,20 +80,21 @@ void cpu_name(char* out, size_t size) {
   snprintf(out, size, "%.*s", static_cast<int>(length), begin);
 }
 
-#else
+#elif defined(__aarch64__)
 
-Isa cpu_isa() { return Isa::Baseline; }
+Isa cpu_isa() {
+  constexpr unsigned long kBf16 = 1ul << 14;  // HWCAP2_BF16 of Linux, asm/hwcap.h
+  return getauxval(AT_HWCAP2) & kBf16 ? Isa::Bf16 : Isa::Baseline;
+}
 
 const char* isa_name(Isa isa) {
-#if defined(__aarch64__)
-  return isa == Isa::Baseline ? "aarch64" : nullptr;
-#else
-#error "the host port knows x86-64 and aarch64"
-#endif
+  return isa == Isa::Baseline || isa == Isa::Bf16 ? "aarch64" : nullptr;
 }
 
 void cpu_name(char* out, size_t size) { snprintf(out, size, "aarch64 host"); }
 
+#else
+#error "the host port knows x86-64 and aarch64"
 #endif
 
 }  // namespace husk::host

@@ -9,6 +9,15 @@
 
 #if defined(__F16C__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+// The instruction set adds products of pairs of bf16 to sums in f32.
+#if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define HUSK_BF16_PAIRS 1
+#else
+#define HUSK_BF16_PAIRS 0
 #endif
 
 #if defined(__AVX512F__)
@@ -38,6 +47,11 @@ struct BFloat16 {
   uint16_t bits;
 };
 
+// Two bf16 elements. The low half is the first one.
+struct BFloat16Pair {
+  uint32_t bits;
+};
+
 template <class T>
 struct Lanes;
 template <>
@@ -48,12 +62,16 @@ template <>
 struct Lanes<double> {
   typedef double V __attribute__((vector_size(HUSK_VECTOR_BYTES)));
 };
+template <>
+struct Lanes<BFloat16Pair> {
+  typedef uint32_t V __attribute__((vector_size(HUSK_VECTOR_BYTES)));
+};
 template <class T>
 using Vector = typename Lanes<T>::V;
 template <class T>
 constexpr int kLaneCount = HUSK_VECTOR_BYTES / static_cast<int>(sizeof(T));
 
-typedef uint32_t UInt32Vector __attribute__((vector_size(HUSK_VECTOR_BYTES)));
+using UInt32Vector = Vector<BFloat16Pair>;
 typedef uint16_t UInt16Vector __attribute__((vector_size(HUSK_VECTOR_BYTES / 2)));
 
 template <class To, class From>
@@ -75,6 +93,8 @@ inline float load_one(const BFloat16* from) {
 inline float load_one(const Half* from) {
 #if defined(__F16C__)
   return _cvtsh_ss(from->bits);
+#elif defined(__aarch64__)
+  return bits_as<__fp16>(from->bits);
 #else
   const uint32_t sign = static_cast<uint32_t>(from->bits & 0x8000) << 16,
                  rest = from->bits & 0x7fffu;
@@ -99,6 +119,8 @@ inline void store_one(BFloat16* to, float value) {
 inline void store_one(Half* to, float value) {
 #if defined(__F16C__)
   to->bits = _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
+#elif defined(__aarch64__)
+  to->bits = bits_as<uint16_t>(static_cast<__fp16>(value));
 #else
   const uint32_t bits = bits_as<uint32_t>(value), sign = bits >> 16 & 0x8000,
                  rest = bits & 0x7fffffff;
@@ -118,6 +140,9 @@ inline void store_one(Half* to, float value) {
 // ---- a vector of adjacent elements ----
 
 inline Vector<float> load(const float* from) {
+#if defined(__aarch64__)
+  return bits_as<Vector<float>>(vld1q_f32(from));  // GCC 12 loads lanes of the copy one by one
+#endif
   Vector<float> v;
   __builtin_memcpy(&v, from, sizeof v);
   return v;
@@ -139,6 +164,8 @@ inline Vector<float> load(const Half* from) {
   return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 #elif defined(__F16C__)
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#elif defined(__aarch64__)
+  return bits_as<Vector<float>>(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&from->bits))));
 #else
   Vector<float> v;
   for (int i = 0; i < kLaneCount<float>; ++i) v[i] = load_one(from + i);
@@ -162,10 +189,114 @@ inline void store(Half* to, Vector<float> v) {
                       _mm512_maskz_cvtps_ph(0xffff, v, _MM_FROUND_TO_NEAREST_INT));
 #elif defined(__F16C__)
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__aarch64__)
+  vst1_u16(&to->bits, vreinterpret_u16_f16(vcvt_f16_f32(bits_as<float32x4_t>(v))));
 #else
   for (int i = 0; i < kLaneCount<float>; ++i) store_one(to + i, v[i]);
 #endif
 }
+
+// Loads the first `count` elements of a vector. The other lanes are 0.
+template <class T, class S>
+inline Vector<T> load_some(const S* from, int64_t count) {
+  constexpr int L = kLaneCount<T>;
+  if (count >= L) return load(from);
+#if defined(__AVX512F__)
+  if constexpr (sizeof(S) == 4)
+    return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), from);
+#endif
+  Vector<T> v = {};
+  for (int i = 0; i < L && i < count; ++i) v[i] = load_one(from + i);
+  return v;
+}
+
+// Stores the first `count` elements of a vector.
+template <class T, class S>
+inline void store_some(S* to, Vector<T> v, int64_t count) {
+  constexpr int L = kLaneCount<T>;
+  if (count >= L) return store(to, v);
+#if defined(__AVX512F__)
+  if constexpr (sizeof(S) == 4)
+    return _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << count) - 1), v);
+#endif
+  for (int i = 0; i < L && i < count; ++i) store_one(to + i, v[i]);
+}
+
+// ---- a vector of pairs ----
+
+// Loads the bits of `count` elements, at most a vector, into lanes of 32 bits. The other lanes are
+// 0.
+inline UInt32Vector load_bits(const BFloat16* from, int64_t count) {
+  UInt16Vector bits = {};
+  if (count == kLaneCount<float>) {
+    __builtin_memcpy(&bits, from, sizeof bits);
+  } else {
+#if defined(__AVX512BW__)
+    const auto mask = static_cast<__mmask16>((1u << count) - 1);
+    bits = bits_as<UInt16Vector>(_mm256_maskz_loadu_epi16(mask, from));
+#else
+    for (int64_t i = 0; i < count; ++i) bits[i] = from[i].bits;
+#endif
+  }
+  return __builtin_convertvector(bits, UInt32Vector);
+}
+
+inline Vector<BFloat16Pair> load(const BFloat16Pair* from) {
+#if defined(__aarch64__)
+  return bits_as<Vector<BFloat16Pair>>(vld1q_u32(&from->bits));
+#endif
+  Vector<BFloat16Pair> v;
+  __builtin_memcpy(&v, from, sizeof v);
+  return v;
+}
+inline void store(BFloat16Pair* to, Vector<BFloat16Pair> v) { __builtin_memcpy(to, &v, sizeof v); }
+
+// ---- multiplication ----
+
+// All lanes have the same value.
+inline Vector<float> all_lanes(float value) { return value - Vector<float>{}; }
+inline Vector<double> all_lanes(double value) { return value - Vector<double>{}; }
+inline Vector<BFloat16Pair> all_lanes(BFloat16Pair pair) {
+  return pair.bits - Vector<BFloat16Pair>{};
+}
+
+// total += a * b.
+template <class V>
+inline void add_product(V& total, V a, V b) {
+  total += a * b;
+}
+#if HUSK_BF16_PAIRS
+// total += the sum of both products of each pair. The instructions take subnormal numbers as 0.
+inline void add_product(Vector<float>& total, Vector<BFloat16Pair> a, Vector<BFloat16Pair> b) {
+#if defined(__AVX512BF16__)
+  total = _mm512_dpbf16_ps(total, bits_as<__m512bh>(a), bits_as<__m512bh>(b));
+#else
+  total = bits_as<Vector<float>>(
+      vbfdotq_f32(bits_as<float32x4_t>(total), bits_as<bfloat16x8_t>(a), bits_as<bfloat16x8_t>(b)));
+#endif
+}
+#endif
+
+#if defined(__aarch64__)
+// total += a[lane] * b.
+template <class V>
+inline void add_product_of_lane(V& total, V a, int lane, V b) {
+  total += a[lane] * b;
+}
+#if HUSK_BF16_PAIRS
+inline void add_product_of_lane(Vector<float>& total, Vector<BFloat16Pair> a, int lane,
+                                Vector<BFloat16Pair> b) {
+  const auto sum = bits_as<float32x4_t>(total);
+  const auto left = bits_as<bfloat16x8_t>(a), right = bits_as<bfloat16x8_t>(b);
+  switch (lane) {
+    case 0: total = bits_as<Vector<float>>(vbfdotq_laneq_f32(sum, right, left, 0)); return;
+    case 1: total = bits_as<Vector<float>>(vbfdotq_laneq_f32(sum, right, left, 1)); return;
+    case 2: total = bits_as<Vector<float>>(vbfdotq_laneq_f32(sum, right, left, 2)); return;
+    default: total = bits_as<Vector<float>>(vbfdotq_laneq_f32(sum, right, left, 3));
+  }
+}
+#endif
+#endif
 
 // ---- across lanes ----
 
@@ -243,6 +374,32 @@ inline T sum(Vector<T> v) {
   HUSK_UNROLL
   for (int step = 1; step < L; step *= 2) v = Zip<L>::low(v, v) + Zip<L>::high(v, v);
   return v[0];
+}
+
+// Writes the sum of all lanes of vector i to to[i]; overwrites the vectors. N is a power of two.
+// Each round adds the halves of two vectors, and leaves half as many vectors. The bit of the vector
+// number that a round removes becomes the lowest bit of the lane number.
+template <class T, int N>
+inline void sum_each(Vector<T> (&v)[N], T* to) {
+  constexpr int L = kLaneCount<T>, group = N < L ? N : L;
+  HUSK_UNROLL
+  for (int first = 0; first < N; first += group) {
+    HUSK_UNROLL
+    for (int step = group / 2; step > 0; step /= 2) {
+      HUSK_UNROLL
+      for (int i = first; i < first + step; ++i)
+        v[i] = Zip<L>::low(v[i], v[i + step]) + Zip<L>::high(v[i], v[i + step]);
+    }
+    HUSK_UNROLL
+    for (int step = group; step < L; step *= 2)
+      v[first] = Zip<L>::low(v[first], v[first]) + Zip<L>::high(v[first], v[first]);
+    if constexpr (group == L) {
+      store(to + first, v[first]);
+    } else {
+      HUSK_UNROLL
+      for (int i = 0; i < group; ++i) to[first + i] = v[first][i * (L / group)];
+    }
+  }
 }
 
 }  // namespace

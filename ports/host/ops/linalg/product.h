@@ -52,5 +52,7 @@ bool product_run_plain(const Product& product);
 void product_run_baseline(const Product& product);
 void product_run_avx2(const Product& product);
 void product_run_avx512(const Product& product);
+// Only bf16, with instructions for it.
+void product_run_bf16(const Product& product);
 
 }  // namespace husk::host

@@ -1,7 +1,7 @@
 // The kernels of a matrix product. There are two methods.
 //
-// Thin: if one side has at most eight rows, the other side is not packed. It is read in place, once
-// for each four of those rows.
+// Thin: if one side has few rows, the other side is not packed. It is read in place, a few of its
+// columns or rows at a time, which are multiplied with all rows of the thin side.
 //
 // Blocks, for everything else: a block of out (kBlockRows x kBlockColumns) is summed in a buffer of
 // its own, so that f16 and bf16 round once, edges need no special code, and out may have any
@@ -18,7 +18,11 @@ namespace husk::host {
 namespace {
 
 // A tile has 24 vectors of sums if there are 32 vector registers, and 12 if there are 16.
-constexpr int kTileRows = HUSK_VECTOR_BYTES == 64 ? 12 : 6;
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int kTileRows = 12;
+#else
+constexpr int kTileRows = 6;
+#endif
 constexpr int kTileVectors = 2;
 template <class T>
 constexpr int kTileColumns = kTileVectors * kLaneCount<T>;
@@ -31,8 +35,7 @@ constexpr int kThinRows = 4;                 // rows that are computed at once
 constexpr int kThinMaxRows = 2 * kThinRows;  // with more rows packing pays, measured on Zen 4
 template <class T>
 constexpr int kThinDepth = 8192 / static_cast<int>(sizeof(T));
-template <class T>
-constexpr int kThinColumns = 8192 / static_cast<int>(sizeof(T));
+constexpr int64_t kThinStep = 8;  // columns or rows of b that are multiplied with all rows of a
 
 // The smaller of two numbers.
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -118,67 +121,142 @@ void store_sums(const Product& p, T* sums, int64_t pitch, int64_t row, int64_t c
 
 // ---- blocks ----
 
+// Packed operands consist of elements of type P: T itself, or pairs of bf16 that are adjacent along
+// the depth. kAlong<P> elements of the matrix make one packed element.
+template <class P>
+constexpr int kAlong = 1;
+template <>
+constexpr int kAlong<BFloat16Pair> = 2;
+
+// Reads one packed element, or a vector of those that follow it along the depth. `count` is the
+// number of elements that the matrix still has there.
+template <class P, class S>
+inline P read_along(const S* from, int64_t, int64_t) {
+  return load_one(from);
+}
+template <>
+inline BFloat16Pair read_along<BFloat16Pair>(const BFloat16* from, int64_t along, int64_t count) {
+  return {from->bits | (count > 1 ? static_cast<uint32_t>(from[along].bits) << 16 : 0)};
+}
+template <class P, class S>
+inline Vector<P> load_along(const S* from) {
+  return load(from);
+}
+template <>
+inline Vector<BFloat16Pair> load_along<BFloat16Pair>(const BFloat16* from) {
+  return bits_as<Vector<BFloat16Pair>>(load(reinterpret_cast<const float*>(from)));
+}
+
+// The same for the first `count` elements; the others are 0.
+template <class P, class S>
+inline Vector<P> load_some_along(const S* from, int64_t count) {
+  return load_some<P>(from, count);
+}
+template <>
+inline Vector<BFloat16Pair> load_some_along<BFloat16Pair>(const BFloat16* from, int64_t count) {
+#if defined(__AVX512BW__)
+  const auto mask = static_cast<__mmask32>((uint64_t{1} << count) - 1);
+  return bits_as<Vector<BFloat16Pair>>(_mm512_maskz_loadu_epi16(mask, from));
+#else
+  BFloat16 padded[2 * kLaneCount<BFloat16Pair>] = {};
+  for (int64_t i = 0; i < count; ++i) padded[i] = from[i];
+  return load_along<BFloat16Pair>(padded);
+#endif
+}
+
+// Reads `count` packed elements, at most a vector, that are neighbours across the depth. The other
+// lanes are 0. `depth` is the number of elements that the matrix still has along the depth.
+template <class P, class S>
+inline Vector<P> load_across(const S* from, int64_t, int64_t, int64_t count = kLaneCount<P>) {
+  return load_some<P>(from, count);
+}
+template <>
+inline Vector<BFloat16Pair> load_across<BFloat16Pair>(const BFloat16* from, int64_t along,
+                                                      int64_t depth, int64_t count) {
+  const UInt32Vector low = load_bits(from, count);
+  return depth > 1 ? low | load_bits(from + along, count) << 16 : low;
+}
+
 // Packs L columns of a panel from rows that are contiguous along the depth: transposes L x L
-// elements at a time.
-template <class T, class S, int P>
-void pack_transposed(const S* from, int64_t across, int rows, T* to) {
-  constexpr int L = kLaneCount<T>, groups = (P + L - 1) / L;
+// packed elements at a time.
+template <class P, class S, int W>
+void pack_transposed(const S* from, int64_t across, int rows, P* to) {
+  constexpr int L = kLaneCount<P>, groups = (W + L - 1) / L;
   // There are registers for one group of rows at a time. A store may write past the end of its
   // column into the next one, so the last group is stored first, and columns in ascending order.
   for (int g = groups - 1; g >= 0; --g) {
-    Vector<T> lanes[L];
+    Vector<P> lanes[L];
     HUSK_UNROLL
     for (int r = 0; r < L; ++r)
-      lanes[r] = g * L + r < rows ? load(from + (g * L + r) * across) : Vector<T>{};
+      lanes[r] = g * L + r < rows ? load_along<P>(from + (g * L + r) * across) : Vector<P>{};
     transpose(lanes);
     HUSK_UNROLL
-    for (int d = 0; d < L; ++d) store(to + d * P + g * L, lanes[d]);
+    for (int d = 0; d < L; ++d) store(to + d * W + g * L, lanes[d]);
   }
 }
 
-// Packs a panel: to[d * P + r] = from[r * across + d * along] for d < depth and r < rows, and 0 for
-// r from `rows` to P. May write up to one vector past depth * P elements.
-template <class T, class S, int P>
-void pack(const S* from, int64_t across, int64_t along, int rows, int64_t depth, T* to) {
-  constexpr int L = kLaneCount<T>;
-  int64_t d = 0;
+// Packs a panel of W rows: to[d * W + r] is made of the elements at from[r * across + d * along],
+// for r < rows, and 0 for r from `rows` to W. If `depth` does not divide into packed elements, the
+// last one is filled with 0. May write up to one vector past the end of the panel.
+template <class P, class S, int W>
+void pack(const S* from, int64_t across, int64_t along, int rows, int64_t depth, P* to) {
+  constexpr int L = kLaneCount<P>, A = kAlong<P>;
+  int64_t d = 0;  // a multiple of A
   if (along == 1 && across != 1) {
-    for (; d + L <= depth; d += L) pack_transposed<T, S, P>(from + d, across, rows, to + d * P);
-  } else if (across == 1 && rows == P && P % L == 0) {
-    for (; d < depth; ++d)
-      for (int r = 0; r < P; r += L) store(to + d * P + r, load(from + d * along + r));
-  } else if (across == 1 && rows == P) {
-    for (; d < depth; ++d)
-      for (int r = 0; r < P; ++r) to[d * P + r] = load_one(from + d * along + r);
+    for (; d + L * A <= depth; d += L * A)
+      pack_transposed<P, S, W>(from + d, across, rows, to + d / A * W);
+  } else if (across == 1 && rows == W && W % L == 0) {
+    for (; d < depth; d += A)
+      for (int r = 0; r < W; r += L)
+        store(to + d / A * W + r, load_across<P>(from + d * along + r, along, depth - d));
+  } else if (across == 1 && rows == W) {
+    for (; d < depth; d += A)
+      for (int r = 0; r < W; ++r)
+        to[d / A * W + r] = read_along<P>(from + d * along + r, along, depth - d);
   }
-  for (; d < depth; ++d) {
-    for (int r = 0; r < rows; ++r) to[d * P + r] = load_one(from + r * across + d * along);
-    for (int r = rows; r < P; ++r) to[d * P + r] = 0;
+  for (; d < depth; d += A) {
+    for (int r = 0; r < rows; ++r)
+      to[d / A * W + r] = read_along<P>(from + r * across + d * along, along, depth - d);
+    for (int r = rows; r < W; ++r) to[d / A * W + r] = P{};
   }
 }
 
-// Adds R rows of a times C vectors of columns of a panel of b to `total`. Element (r, d) of a lies
-// at a[r * Row + d * Column].
-template <class T, int R, int C, int Row, int Column>
-inline void add_products(int64_t depth, const T* a, const T* b, Vector<T> (&total)[R][C]) {
+// Adds R rows of a times C vectors of columns of a panel of b to `total`. Both have `depth` packed
+// elements. Element (r, d) of a lies at a[r * Row + d * Column].
+template <class T, int R, int C, int Row, int Column, class P>
+inline void add_products(int64_t depth, const P* a, const P* b, Vector<T> (&total)[R][C]) {
   constexpr int L = kLaneCount<T>;
   for (int64_t d = 0; d < depth; ++d) {
-    Vector<T> right[C];
+    Vector<P> right[C];
     HUSK_UNROLL
     for (int c = 0; c < C; ++c) right[c] = load(b + d * kTileColumns<T> + c * L);
+#if defined(__aarch64__)
+    // Instructions multiply with one lane of a vector.
+    if constexpr (Row == 1 && R % L == 0) {
+      Vector<P> lanes[R / L];
+      HUSK_UNROLL
+      for (int r = 0; r < R / L; ++r) lanes[r] = load(a + r * L + d * Column);
+      HUSK_UNROLL
+      for (int r = 0; r < R; ++r) {
+        HUSK_UNROLL
+        for (int c = 0; c < C; ++c) add_product_of_lane(total[r][c], lanes[r / L], r % L, right[c]);
+      }
+      continue;
+    }
+#endif
     HUSK_UNROLL
     for (int r = 0; r < R; ++r) {
-      const Vector<T> left = a[r * Row + d * Column] - Vector<T>{};
+      const Vector<P> left = all_lanes(a[r * Row + d * Column]);
       HUSK_UNROLL
-      for (int c = 0; c < C; ++c) total[r][c] += left * right[c];
+      for (int c = 0; c < C; ++c) add_product(total[r][c], left, right[c]);
     }
   }
 }
 
 // Adds a panel of a times a panel of b to the sums, for R rows and C vectors of columns. The sums
 // of the first slice of k are stored instead.
-template <class T, int R, int C>
-void tile(int64_t depth, const T* a, const T* b, T* sums, bool is_first) {
+template <class T, int R, int C, class P>
+void tile(int64_t depth, const P* a, const P* b, T* sums, bool is_first) {
   constexpr int L = kLaneCount<T>;
   Vector<T> total[R][C] = {};
   add_products<T, R, C, 1, kTileRows>(depth, a, b, total);
@@ -193,46 +271,50 @@ void tile(int64_t depth, const T* a, const T* b, T* sums, bool is_first) {
 }
 
 // Calls the smallest tile that holds `rows` rows.
-template <class T, int C>
-void tile_of(int64_t rows, int64_t depth, const T* a, const T* b, T* sums, bool is_first) {
+template <class T, int C, class P>
+void tile_of(int64_t rows, int64_t depth, const P* a, const P* b, T* sums, bool is_first) {
   if (rows > kTileRows * 2 / 3) return tile<T, kTileRows, C>(depth, a, b, sums, is_first);
   if (rows > kTileRows / 3) return tile<T, kTileRows * 2 / 3, C>(depth, a, b, sums, is_first);
   tile<T, kTileRows / 3, C>(depth, a, b, sums, is_first);
 }
 
-template <class T>
+template <class T, class P>
 struct BlockBuffers {
-  alignas(64) T a[kBlockRows * kBlockDepth<T> + kLaneCount<T>];
-  alignas(64) T b[kTileColumns<T> * kBlockDepth<T> + kLaneCount<T>];
+  alignas(64) P a[kBlockRows * kBlockDepth<T> + kLaneCount<T>];
+  alignas(64) P b[kTileColumns<T> * kBlockDepth<T> + kLaneCount<T>];
   alignas(64) T sums[kBlockRows * kBlockColumns<T>];
 };
 
 // Adds a slice of k to the sums of a block. a and b point to the corner of the block's operands.
-template <class T, class S>
+template <class T, class S, class P>
 void add_slice(const Product& p, const S* a, const S* b, int64_t rows, int64_t columns,
-               int64_t depth, bool is_first, BlockBuffers<T>& buffers) {
+               int64_t depth, bool is_first, BlockBuffers<T, P>& buffers) {
   constexpr int width = kTileColumns<T>;
+  const int64_t packed = (depth + kAlong<P> - 1) / kAlong<P>;
   for (int64_t i = 0; i < rows; i += kTileRows) {
-    pack<T, S, kTileRows>(a + i * p.a.row, p.a.row, p.a.column,
+    pack<P, S, kTileRows>(a + i * p.a.row, p.a.row, p.a.column,
                           static_cast<int>(smaller(kTileRows, rows - i)), depth,
-                          buffers.a + i * depth);
+                          buffers.a + i * packed);
   }
   for (int64_t j = 0; j < columns; j += width) {
     const int filled = static_cast<int>(smaller(width, columns - j));
-    pack<T, S, width>(b + j * p.b.column, p.b.column, p.b.row, filled, depth, buffers.b);
+    pack<P, S, width>(b + j * p.b.column, p.b.column, p.b.row, filled, depth, buffers.b);
     for (int64_t i = 0; i < rows; i += kTileRows) {
       T* sums = buffers.sums + i * kBlockColumns<T> + j;
+      const P* left = buffers.a + i * packed;
       if (filled > kLaneCount<T>)
-        tile_of<T, kTileVectors>(rows - i, depth, buffers.a + i * depth, buffers.b, sums, is_first);
+        tile_of<T, kTileVectors>(rows - i, packed, left, buffers.b, sums, is_first);
       else
-        tile_of<T, 1>(rows - i, depth, buffers.a + i * depth, buffers.b, sums, is_first);
+        tile_of<T, 1>(rows - i, packed, left, buffers.b, sums, is_first);
     }
   }
 }
 
-template <class T, class S>
+// Computes a product whose operands are packed as elements of type P.
+template <class T, class S, class P>
 void run_blocks(const Product& p) {
-  BlockBuffers<T> buffers;
+  BlockBuffers<T, P> buffers;
+  constexpr int64_t slice = kBlockDepth<T> * kAlong<P>;
   const S *a = static_cast<const S*>(p.a.data), *b = static_cast<const S*>(p.b.data);
   // Blocks of about the same number of rows, because b is packed for each of them.
   const int64_t row_blocks = (p.m - 1) / kBlockRows + 1, even = (p.m - 1) / row_blocks + 1,
@@ -242,11 +324,11 @@ void run_blocks(const Product& p) {
     for (int64_t j = 0; j < p.n; j += kBlockColumns<T>) {
       const int64_t columns = smaller(kBlockColumns<T>, p.n - j);
       if (p.k <= 0) __builtin_memset(buffers.sums, 0, sizeof buffers.sums);
-      for (int64_t d = 0; d < p.k; d += kBlockDepth<T>) {
-        const int64_t depth = smaller(kBlockDepth<T>, p.k - d);
+      for (int64_t d = 0; d < p.k; d += slice) {
+        const int64_t depth = smaller(slice, p.k - d);
         if (p.cancellation->ends(rows * columns * depth / 16)) return;
-        add_slice<T, S>(p, a + i * p.a.row + d * p.a.column, b + d * p.b.row + j * p.b.column, rows,
-                        columns, depth, d == 0, buffers);
+        add_slice<T, S, P>(p, a + i * p.a.row + d * p.a.column, b + d * p.b.row + j * p.b.column,
+                           rows, columns, depth, d == 0, buffers);
       }
       store_sums<T, S>(p, buffers.sums, kBlockColumns<T>, i, j, rows, columns);
     }
@@ -255,114 +337,185 @@ void run_blocks(const Product& p) {
 
 // ---- thin ----
 
+template <int N>
+struct Constant {
+  static constexpr int value = N;
+};
+template <class A, class B>
+constexpr bool is_same = false;
+template <class A>
+constexpr bool is_same<A, A> = true;
+
+// The type in which the rows of a lie in memory when they are multiplied with vectors of P.
+template <class T, class P>
+struct RowElement {
+  using Type = T;
+};
 template <class T>
-struct ThinBuffers {
-  alignas(64) T a[kThinRows * kThinDepth<T>];
-  alignas(64) T sums[kThinRows * kThinColumns<T>];
+struct RowElement<T, BFloat16Pair> {
+  using Type = BFloat16;
 };
 
+// The smallest power of two that is at least n.
+constexpr int power_of_two(int n) { return n <= 1 ? 1 : 2 * power_of_two((n + 1) / 2); }
+
 // sums[r][0 .. C) += R rows of a times C columns of b, all contiguous along k.
-template <class T, class S, int R, int C>
-void add_dots(const T* a, int64_t a_row, const S* b, int64_t b_column, int64_t depth, T* sums,
+template <class T, class P, class A, class S, int R, int C>
+void add_dots(const A* a, int64_t a_row, const S* b, int64_t b_column, int64_t depth, T* sums,
               int64_t sums_row) {
-  constexpr int L = kLaneCount<T>;
-  Vector<T> total[R][C] = {};
-  int64_t d = 0;
-  for (; d + L <= depth; d += L) {
-    Vector<T> left[R];
+  constexpr int step = kLaneCount<P> * kAlong<P>;
+  Vector<T> total[power_of_two(R * C)] = {};
+  const auto add_step = [&](const auto& load_a, const auto& load_b) {
+    Vector<P> left[R];
     HUSK_UNROLL
-    for (int r = 0; r < R; ++r) left[r] = load(a + r * a_row + d);
+    for (int r = 0; r < R; ++r) left[r] = load_a(a + r * a_row);
     HUSK_UNROLL
     for (int c = 0; c < C; ++c) {
-      const Vector<T> right = load(b + c * b_column + d);
+      const Vector<P> right = load_b(b + c * b_column);
       HUSK_UNROLL
-      for (int r = 0; r < R; ++r) total[r][c] += left[r] * right;
+      for (int r = 0; r < R; ++r) add_product(total[r * C + c], left[r], right);
     }
-  }
-  for (int c = 0; c < C; ++c) {
-    for (int r = 0; r < R; ++r) {
-      T rest = 0;
-      for (int64_t t = d; t < depth; ++t) rest += a[r * a_row + t] * load_one(b + c * b_column + t);
-      sums[r * sums_row + c] += sum<T>(total[r][c]) + rest;
-    }
-  }
+  };
+  int64_t d = 0;
+  for (; d + step <= depth; d += step)
+    add_step([d](const A* row) { return load_along<P>(row + d); },
+             [d](const S* column) { return load_along<P>(column + d); });
+  if (d < depth)
+    add_step([d, depth](const A* row) { return load_some_along<P>(row + d, depth - d); },
+             [d, depth](const S* column) { return load_some_along<P>(column + d, depth - d); });
+  alignas(64) T dots[power_of_two(R * C)];
+  sum_each<T>(total, dots);
+  for (int r = 0; r < R; ++r)
+    for (int c = 0; c < C; ++c) sums[r * sums_row + c] += dots[r * C + c];
 }
 
-template <class T, class S, int R>
-void add_columns(const T* a, int64_t a_row, const S* b, int64_t b_column, int64_t depth,
+// sums[r][0 .. columns) += R rows of a times columns of b, all contiguous along k.
+template <class T, class P, class A, class S, int R>
+void add_columns(const A* a, int64_t a_row, const S* b, int64_t b_column, int64_t depth,
                  int64_t columns, T* sums, int64_t sums_row) {
   constexpr int C = R == 1 ? 8 : 4;
   int64_t j = 0;
   for (; j + C <= columns; j += C)
-    add_dots<T, S, R, C>(a, a_row, b + j * b_column, b_column, depth, sums + j, sums_row);
+    add_dots<T, P, A, S, R, C>(a, a_row, b + j * b_column, b_column, depth, sums + j, sums_row);
   for (; j < columns; ++j)
-    add_dots<T, S, R, 1>(a, a_row, b + j * b_column, b_column, depth, sums + j, sums_row);
+    add_dots<T, P, A, S, R, 1>(a, a_row, b + j * b_column, b_column, depth, sums + j, sums_row);
 }
 
-// sums[r][0 .. columns) += D elements of each of R rows of a times D rows of b that are contiguous
-// along n.
-template <class T, class S, int R, int D>
-void add_scaled(const T* a, int64_t a_row, const S* b, int64_t b_row, int64_t columns, T* sums,
-                int64_t sums_row) {
-  constexpr int L = kLaneCount<T>;
-  int64_t j = 0;
-  for (; j + L <= columns; j += L) {
-    Vector<T> right[D];
+// sums[r][0 .. columns) += D packed elements of each of R rows of a times as many rows of b that
+// are contiguous along n. Only the last packed element may be incomplete: `depth` is the number of
+// elements that are left. The rows of sums have room for whole vectors.
+template <class T, class P, class A, class S, int R, int D>
+void add_scaled(const A* a, int64_t a_row, const S* b, int64_t b_row, int64_t depth,
+                int64_t columns, T* sums, int64_t sums_row) {
+  constexpr int L = kLaneCount<T>, along = kAlong<P>;
+  P left[R][D];
+  for (int r = 0; r < R; ++r)
+    for (int d = 0; d < D; ++d)
+      left[r][d] = read_along<P>(a + r * a_row + d * along, 1, depth - d * along);
+  const auto add = [&](int64_t j, const auto& load_b) {
+    Vector<P> right[D];
     HUSK_UNROLL
-    for (int d = 0; d < D; ++d) right[d] = load(b + d * b_row + j);
+    for (int d = 0; d < D; ++d) right[d] = load_b(b + d * along * b_row + j, depth - d * along);
     HUSK_UNROLL
     for (int r = 0; r < R; ++r) {
       Vector<T> total = load(sums + r * sums_row + j);
       HUSK_UNROLL
-      for (int d = 0; d < D; ++d) total += a[r * a_row + d] * right[d];
+      for (int d = 0; d < D; ++d) add_product(total, all_lanes(left[r][d]), right[d]);
       store(sums + r * sums_row + j, total);
     }
-  }
-  for (; j < columns; ++j) {
-    for (int r = 0; r < R; ++r)
-      for (int d = 0; d < D; ++d)
-        sums[r * sums_row + j] += a[r * a_row + d] * load_one(b + d * b_row + j);
-  }
+  };
+  int64_t j = 0;
+  for (; j + L <= columns; j += L)
+    add(j,
+        [&](const S* from, int64_t left_over) { return load_across<P>(from, b_row, left_over); });
+  if (j < columns)
+    add(j, [&](const S* from, int64_t left_over) {
+      return load_across<P>(from, b_row, left_over, columns - j);
+    });
 }
 
-template <class T, class S, int R>
-void add_rows(const T* a, int64_t a_row, const S* b, int64_t b_row, int64_t depth, int64_t columns,
+// sums[r][0 .. columns) += R rows of a times rows of b that are contiguous along n.
+template <class T, class P, class A, class S, int R>
+void add_rows(const A* a, int64_t a_row, const S* b, int64_t b_row, int64_t depth, int64_t columns,
               T* sums, int64_t sums_row) {
-  constexpr int D = 4;
+  constexpr int D = 4, along = kAlong<P>;
   int64_t d = 0;
-  for (; d + D <= depth; d += D)
-    add_scaled<T, S, R, D>(a + d, a_row, b + d * b_row, b_row, columns, sums, sums_row);
-  for (; d < depth; ++d)
-    add_scaled<T, S, R, 1>(a + d, a_row, b + d * b_row, b_row, columns, sums, sums_row);
+  for (; d + D * along <= depth; d += D * along)
+    add_scaled<T, P, A, S, R, D>(a + d, a_row, b + d * b_row, b_row, depth - d, columns, sums,
+                                 sums_row);
+  for (; d < depth; d += along)
+    add_scaled<T, P, A, S, R, 1>(a + d, a_row, b + d * b_row, b_row, depth - d, columns, sums,
+                                 sums_row);
 }
 
-template <class T, class S, int R>
+// Copies the rows of a, unless they already are what is multiplied.
+template <class T, class S, class A>
+const A* copy_rows(const Product& p, const S* a, int64_t depth, A* to) {
+  if constexpr (is_same<S, A>) {
+    if (p.a.column == 1) return a;
+  }
+  for (int64_t r = 0; r < p.m; ++r)
+    for (int64_t t = 0; t < depth; ++t)
+      if constexpr (is_same<S, A>)
+        to[r * kThinDepth<T> + t] = a[r * p.a.row + t * p.a.column];
+      else
+        to[r * kThinDepth<T> + t] = load_one(a + r * p.a.row + t * p.a.column);
+  return to;
+}
+
+template <class T, class P>
+struct ThinBuffers {
+  alignas(64) typename RowElement<T, P>::Type a[kThinMaxRows * kThinDepth<T>];
+  alignas(64) T sums[kThinMaxRows * kBlockColumns<T>];
+};
+
+// Calls add(integral_constant R, r) for groups of R rows that begin with r.
+template <class Add>
+inline void each_row_group(int64_t rows, const Add& add) {
+  int64_t r = 0;
+  for (; r + kThinRows <= rows; r += kThinRows) add(Constant<kThinRows>(), r);
+  switch (rows - r) {
+    case 1: return add(Constant<1>(), r);
+    case 2: return add(Constant<2>(), r);
+    case 3: return add(Constant<3>(), r);
+    default: return;
+  }
+}
+
+// Computes a product of at most kThinMaxRows rows. Groups of columns or rows of b are multiplied
+// with all rows of a while they are in the first-level cache.
+template <class T, class S, class P>
 void run_thin(const Product& p) {
-  ThinBuffers<T> buffers;
+  using A = typename RowElement<T, P>::Type;
+  ThinBuffers<T, P> buffers;
   const bool dots = p.b.row == 1 && (p.b.column != 1 || p.k > 1);
   const S *a = static_cast<const S*>(p.a.data), *b = static_cast<const S*>(p.b.data);
-  for (int64_t j = 0; j < p.n; j += kThinColumns<T>) {
-    const int64_t columns = smaller(kThinColumns<T>, p.n - j);
-    for (int r = 0; r < R; ++r)
-      for (int64_t t = 0; t < columns; t += kLaneCount<T>)
-        store(buffers.sums + r * kThinColumns<T> + t, Vector<T>{});
+  for (int64_t j = 0; j < p.n; j += kBlockColumns<T>) {
+    const int64_t columns = smaller(kBlockColumns<T>, p.n - j);
+    for (int64_t t = 0; t < p.m * kBlockColumns<T>; t += kLaneCount<T>)
+      store(buffers.sums + t, Vector<T>{});
     for (int64_t d = 0; d < p.k; d += kThinDepth<T>) {
       const int64_t depth = smaller(kThinDepth<T>, p.k - d);
-      if (p.cancellation->ends(columns * depth / 16)) return;
-      for (int r = 0; r < R; ++r) {
-        const S* row = a + r * p.a.row + d * p.a.column;
-        for (int64_t t = 0; t < depth; ++t)
-          buffers.a[r * kThinDepth<T> + t] = load_one(row + t * p.a.column);
-      }
+      if (p.cancellation->ends(p.m * columns * depth / 16)) return;
+      const A* rows = copy_rows<T>(p, a + d * p.a.column, depth, buffers.a);
+      const int64_t pitch = rows == buffers.a ? kThinDepth<T> : p.a.row;
       const S* corner = b + d * p.b.row + j * p.b.column;
-      if (dots)
-        add_columns<T, S, R>(buffers.a, kThinDepth<T>, corner, p.b.column, depth, columns,
-                             buffers.sums, kThinColumns<T>);
-      else
-        add_rows<T, S, R>(buffers.a, kThinDepth<T>, corner, p.b.row, depth, columns, buffers.sums,
-                          kThinColumns<T>);
+      const int64_t step = p.m <= kThinRows ? kBlockColumns<T> + kThinDepth<T> : kThinStep;
+      for (int64_t t = 0; t < (dots ? columns : depth); t += step) {
+        each_row_group(p.m, [&](auto count, int64_t r) {
+          constexpr int R = decltype(count)::value;
+          T* sums = buffers.sums + r * kBlockColumns<T>;
+          const A* left = rows + r * pitch;
+          if (dots)
+            add_columns<T, P, A, S, R>(left, pitch, corner + t * p.b.column, p.b.column, depth,
+                                       smaller(step, columns - t), sums + t, kBlockColumns<T>);
+          else
+            add_rows<T, P, A, S, R>(left + t, pitch, corner + t * p.b.row, p.b.row,
+                                    smaller(step, depth - t), columns, sums, kBlockColumns<T>);
+        });
+      }
     }
-    store_sums<T, S>(p, buffers.sums, kThinColumns<T>, 0, j, R, columns);
+    store_sums<T, S>(p, buffers.sums, kBlockColumns<T>, 0, j, p.m, columns);
   }
 }
 
@@ -382,50 +535,33 @@ void transpose_product(Product& p) {
   p.residual = {p.residual.data, p.residual.column, p.residual.row};
 }
 
-template <class S>
-void skip_rows(Product& p, int64_t rows) {
-  p.m -= rows;
-  p.a.data = static_cast<const S*>(p.a.data) + rows * p.a.row;
-  p.out = static_cast<S*>(p.out) + rows * p.out_row;
-  const auto skip = [rows](MatrixView& view) {
-    if (view.data) view.data = static_cast<const S*>(view.data) + rows * view.row;
-  };
-  skip(p.self);
-  skip(p.residual);
-}
-
-template <class T, class S>
-void run_thin_groups(Product p) {
-  for (; p.m >= kThinRows; skip_rows<S>(p, kThinRows)) run_thin<T, S, kThinRows>(p);
-  switch (p.m) {
-    case 1: return run_thin<T, S, 1>(p);
-    case 2: return run_thin<T, S, 2>(p);
-    case 3: return run_thin<T, S, 3>(p);
-    default: return;
-  }
-}
-
-template <class T, class S>
+template <class T, class S, class P>
 void run_typed(Product p) {
   if (p.n < p.m && p.n <= kThinMaxRows) transpose_product(p);
   // The stride along a dimension of one element is never used. The value 1 selects the faster
   // loops.
   if (p.k == 1 && p.b.column != 1) p.b.row = 1;
   if (p.n == 1) p.b.column = 1;
-  if (p.m <= kThinMaxRows && (p.b.row == 1 || p.b.column == 1)) return run_thin_groups<T, S>(p);
+  if (p.m <= kThinMaxRows && (p.b.row == 1 || p.b.column == 1)) return run_thin<T, S, P>(p);
   if (p.out_row == 1 && p.out_column != 1) transpose_product(p);
-  run_blocks<T, S>(p);
+  run_blocks<T, S, P>(p);
 }
 
-void run_product(const Product& p) {
+[[maybe_unused]] void run_product(const Product& p) {
   if (p.m <= 0 || p.n <= 0) return;
   switch (p.dtype) {
-    case HUSK_F16: return run_typed<float, Half>(p);
-    case HUSK_BF16: return run_typed<float, BFloat16>(p);
-    case HUSK_F32: return run_typed<float, float>(p);
-    default: return run_typed<double, double>(p);
+    case HUSK_F16: return run_typed<float, Half, float>(p);
+    case HUSK_BF16: return run_typed<float, BFloat16, float>(p);
+    case HUSK_F32: return run_typed<float, float, float>(p);
+    default: return run_typed<double, double, double>(p);
   }
 }
+
+#if HUSK_BF16_PAIRS
+[[maybe_unused]] void run_bf16_product(const Product& p) {
+  if (p.m > 0 && p.n > 0) run_typed<float, BFloat16, BFloat16Pair>(p);
+}
+#endif
 
 }  // namespace
 }  // namespace husk::host

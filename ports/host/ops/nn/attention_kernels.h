@@ -278,8 +278,8 @@ struct AttentionPart {
     const int64_t key_row = a.key.strides[2], value_row = a.value.strides[2];
     const S *key_at = key + start * key_row, *value_at = value + start * value_row;
     for (int64_t i = 0; i < R * kMaxKeys; i += L) store(b.scores + i, Vector<T>{});
-    add_columns<T, S, R>(b.query, kMaxHeadWidth, key_at, key_row, a.width, keys, b.scores,
-                         kMaxKeys);
+    add_columns<T, T, T, S, R>(b.query, kMaxHeadWidth, key_at, key_row, a.width, keys, b.scores,
+                               kMaxKeys);
     for (int64_t i = 0; i < R * kMaxKeys; i += L)
       store(b.scores + i, load(b.scores + i) * static_cast<T>(a.scale));
     soften(0, R, start, keys);
@@ -287,7 +287,8 @@ struct AttentionPart {
       T* out = b.out + i * pitch;
       for (int64_t c = 0; c < pitch; c += L) store(out + c, load(out + c) * b.shrink[i]);
     }
-    add_rows<T, S, R>(b.scores, kMaxKeys, value_at, value_row, keys, a.value_width, b.out, pitch);
+    add_rows<T, T, T, S, R>(b.scores, kMaxKeys, value_at, value_row, keys, a.value_width, b.out,
+                            pitch);
   }
 
   void write_row(int64_t row) {

@@ -159,7 +159,7 @@ husk_status run(const Arguments& args, uint32_t out, const Convolution& c) {
     const ConvolutionKernels* kernels = &convolution_baseline;
 #if defined(__x86_64__)
     if (device->isa == Isa::Avx2) kernels = &convolution_avx2;
-    if (device->isa == Isa::Avx512) kernels = &convolution_avx512;
+    if (device->isa >= Isa::Avx512) kernels = &convolution_avx512;
 #endif
     const double work = static_cast<double>(numel(args[out])) *
                         static_cast<double>(c.in_channels * c.taps);

@@ -51,32 +51,6 @@ inline int64_t divide_up(int64_t a, int64_t b) { return (a - 1) / b + 1; }
 
 // ---- parts of vectors ----
 
-// Loads the first `count` elements of a vector. The other lanes are 0.
-template <class T, class S>
-inline Vector<T> load_some(const S* from, int64_t count) {
-  constexpr int L = kLaneCount<T>;
-  if (count >= L) return load(from);
-#if defined(__AVX512F__)
-  if constexpr (sizeof(S) == 4)
-    return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), from);
-#endif
-  Vector<T> v = {};
-  for (int i = 0; i < L && i < count; ++i) v[i] = load_one(from + i);
-  return v;
-}
-
-// Stores the first `count` elements of a vector.
-template <class T, class S>
-inline void store_some(S* to, Vector<T> v, int64_t count) {
-  constexpr int L = kLaneCount<T>;
-  if (count >= L) return store(to, v);
-#if defined(__AVX512F__)
-  if constexpr (sizeof(S) == 4)
-    return _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << count) - 1), v);
-#endif
-  for (int i = 0; i < L && i < count; ++i) store_one(to + i, v[i]);
-}
-
 // ---- positions ----
 
 // The output positions with certain remainders, and the input coordinates that they read: position

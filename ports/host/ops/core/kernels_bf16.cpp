@@ -1,0 +1,5 @@
+// The kernels of products of bf16, compiled for AVX-512 BF16 or for 64-bit Arm with FEAT_BF16.
+// CMakeLists.txt sets the options.
+#include "linalg/product_kernels.h"
+
+void husk::host::product_run_bf16(const Product& product) { run_bf16_product(product); }
