@@ -51,6 +51,7 @@ struct ProgramCase {
   bool has_index = false;                                          // input `index`, output `z`
   std::vector<float> constant = {};  // the value of constant 0, which updates write again
   int64_t rows = kRows;
+  int64_t now = 0;  // not 0: there is no input x, and a state and the output count to this number
 };
 
 std::vector<ProgramCase> programs() {
@@ -78,6 +79,7 @@ std::vector<ProgramCase> programs() {
        projections_of,
        false,
        std::vector<float>(&kW[0][0], &kW[0][0] + 16)},
+      {"out of state", kOutOfState, {}, nullptr, false, {}, 2, 43},
   };
 }
 
@@ -124,30 +126,40 @@ class Play {
     DeviceTensor x = device_vector(in, n), indices = device_vector(index, n),
                  y = device_vector(out[0], n), z = device_vector(out[1], n);
     indices.dl.dtype = {kDLInt, 64, 1};
-    std::vector<husk_value> inputs = {x.value()}, outputs;
+    std::vector<husk_value> inputs, outputs;
+    if (program_.now) {
+      y.dl.ndim = 0;
+      y.dl.dtype = indices.dl.dtype;
+    } else {
+      inputs.push_back(x.value());
+    }
     if (program_.has_index) inputs.push_back(indices.value());
     inputs.insert(inputs.end(), program_.numbers.begin(), program_.numbers.end());
-    outputs.push_back(program_.y ? y.value() : integer(0));
+    outputs.push_back(program_.y || program_.now ? y.value() : integer(0));
     if (program_.has_index) outputs.push_back(z.value());
     const auto count = static_cast<uint32_t>(inputs.size());
     husk_error* error = &loaded_.error;
     husk_session* session = loaded_.session;
+    const uint32_t states = husk_program_state_count(loaded_.program);
+    for (uint32_t s = 0; s < states; ++s) HUSK_TRY(husk_session_state_reset(session, s, error));
     HUSK_TRY(husk_session_resize(session, 0, inputs.data(), count, error));
     for (int run = 0; run < 2; ++run)
       HUSK_TRY(husk_session_run(session, 0, loaded_.stream, inputs.data(), count, outputs.data(),
                                 static_cast<uint32_t>(outputs.size()), error));
     HUSK_TRY(husk_session_wait(session, error));
-    if (!program_.y) {
+    if (program_.now) {
+      HUSK_TRY(loaded_.download(&ticks_, out[0], sizeof ticks_));
+      EXPECT_EQ(ticks_, program_.now);
+    } else if (!program_.y) {
       EXPECT_EQ(outputs[0].as.i,
                 std::count_if(x_.begin(), x_.end(), [](float value) { return value > 0; }));
     } else {
       HUSK_TRY(loaded_.download(result_.data(), out[0], bytes));
       EXPECT_EQ(result_, program_.y(x_));
     }
-    for (uint32_t s = 0; s < husk_program_state_count(loaded_.program); ++s) {
+    for (uint32_t s = 0; s < states; ++s) {
       HUSK_TRY(husk_session_state_get(session, s, &ticks_, error));
       HUSK_TRY(husk_session_state_set(session, s, &ticks_, error));
-      HUSK_TRY(husk_session_state_reset(session, s, error));
     }
     if (program_.constant.empty()) return HUSK_OK;
     const husk_constant_update update = {0, 0, program_.constant.data()};

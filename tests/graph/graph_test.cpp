@@ -263,20 +263,6 @@ TEST_F(GraphTest, HoldsCopiesAndFills) {
   EXPECT_EQ(r.loaded.stats(session).runs_as_graph, 20u);
 }
 
-// A program without an arena: the copy node begins with the state's address as source and target.
-const char* const kOutOfState = R"(
-state ticks i64 [] fill 41
-function tick {
-  output now tensor i64 rank 0
-  variant gpu {
-    buffer now of output bytes 8
-    launch count grid (1, 1, 1) (both ticks)
-    copy (write now, read ticks)
-    return (tensor now i64 [] [])
-  }
-}
-)";
-
 TEST_F(GraphTest, CopiesToTheCallerWithoutAnArena) {
   const husk_session_options options = in_mode(HUSK_MODE_GRAPH);
   LoadedProgram m(kOutOfState, &options);

@@ -102,6 +102,20 @@ function count_positive {
 }
 )";
 
+// A program without an arena: the copy node begins with the state's address as source and target.
+inline const char* const kOutOfState = R"(
+state ticks i64 [] fill 41
+function tick {
+  output now tensor i64 rank 0
+  variant gpu {
+    buffer now of output bytes 8
+    launch count grid (1, 1, 1) (both ticks)
+    copy (write now, read ticks)
+    return (tensor now i64 [] [])
+  }
+}
+)";
+
 // y = z = x[index]. Each kernel has two asserts, one for indices above the range and one for
 // indices below 0.
 inline const char* const kPick = R"(

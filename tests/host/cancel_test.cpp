@@ -537,13 +537,13 @@ void add_long_calls(std::deque<Call>& calls) {
   call("aten::embedding_renorm").f32({k, k}).i64({k}, 0, 7, k).real(1).real(2).f32({k, k});
   call("aten::constant_pad_nd").f32({n}).list({n, n}).real(2).f32({3 * n});
   call("aten::randn").list({n}).none(4).f32({n}).i64(generator_state());
-  call("aten::multinomial").f32({k}).number(k).number(1).none().i64({k}).i64(generator_state());
+  call("aten::multinomial").f32({n}).number(k).number(1).none().i64({k}).i64(generator_state());
   call("aten::multinomial")
-      .repeated(f64, {k})
-      .number(k)
+      .repeated(f64, {n})
+      .number(5000)
       .number(0)
       .none()
-      .i64({k})
+      .i64({5000})
       .i64(generator_state());
   call("aten::multinomial").f32({n}).number(k).number(0).none().i64({k}).i64(generator_state());
   call("aten::randperm").number(n).none(4).i64({n}).i64(generator_state());

@@ -124,6 +124,9 @@ TEST_F(HostileNumbers, StridesWithoutMeaning) {
     refuses("aten::clone", {f32({0, 5}, {5, stride}), {}, f32({0, 5}, {5, 1})},
             HUSK_INVALID_ARGUMENT, "stride along 1 that is too large");
   }
+  // The product of this stride and its size is 0 modulo 2^64.
+  refuses("aten::clone", {f32({0, 4}, {4, int64_t{1} << 62}), {}, f32({0, 4}, {4, 1})},
+          HUSK_INVALID_ARGUMENT, "stride along 1 that is too large");
   accepts("aten::clone", {f32({2, 1, 2}, {2, int64_t{1} << 40, 1}), {}, to});
 }
 
@@ -151,6 +154,12 @@ TEST_F(HostileNumbers, DiagonalFarOutside) {
 
 TEST_F(HostileNumbers, RepeatNever) {
   accepts("aten::repeat", {u8({kFar}, {0}), list({0}), u8({0}, {int64_t{1} << 57})});
+}
+
+// 7 times this number is 1 modulo 2^64.
+TEST_F(HostileNumbers, RepeatsThatWrapAround) {
+  refuses("aten::repeat", {u8({7}, {1}), list({7905747460161236407}), u8({1}, {1})},
+          HUSK_INVALID_ARGUMENT, "is negative or too large");
 }
 
 TEST_F(HostileNumbers, PadCutsMoreThanThereIs) {
@@ -228,6 +237,15 @@ TEST_F(HostileNumbers, ComplexWeights) {
           HUSK_UNSUPPORTED, "weights has dtype c128");
 }
 
+// The number of bins, or of repeated elements, does not fit an int64_t.
+TEST_F(HostileNumbers, CountsThatWrapAround) {
+  refuses("aten::bincount:sizes", {i64({1}, {1}, {INT64_MAX}), {}, int_arg(0), result()},
+          HUSK_INVALID_INPUT, "element 0 is 9223372036854775807");
+  refuses("aten::repeat_interleave.Tensor:sizes",
+          {i64({3}, {1}, {INT64_MAX, INT64_MAX, 5}), {}, result()}, HUSK_INVALID_INPUT,
+          "repeat 1 is 9223372036854775807");
+}
+
 TEST_F(HostileNumbers, SearchInEmptyRows) {
   husk_op_arg sorted = f32({3, 0}, {1, 1});
   sorted.data = nullptr;
@@ -274,23 +292,45 @@ TEST_F(HostileNumbers, ScalarAndEmptyIndex) {
 }
 
 TEST_F(HostileNumbers, SegmentsFarOutside) {
-  for (const std::vector<int64_t>& offsets :
-       {std::vector<int64_t>{INT64_MIN, INT64_MAX, 0},
-        std::vector<int64_t>{INT64_MAX, INT64_MIN, 0},
-        std::vector<int64_t>{0, INT64_MAX, INT64_MIN}, std::vector<int64_t>{-2, 3, 5},
-        std::vector<int64_t>{6, 6, 6}}) {
+  const auto run = [&](const husk_op_arg& lengths, const husk_op_arg& offsets) {
     refuses("aten::segment_reduce",
             {f32({5}, {1}),
              text("sum"),
+             lengths,
              {},
-             {},
-             i64({3}, {1}, offsets),
+             offsets,
              int_arg(0),
              int_arg(0),
              {},
              f32({2}, {1})},
             HUSK_INVALID_INPUT, "has segments that are not in the data");
-  }
+  };
+  for (const std::vector<int64_t>& offsets :
+       {std::vector<int64_t>{INT64_MIN, INT64_MAX, 0},
+        std::vector<int64_t>{INT64_MAX, INT64_MIN, 0},
+        std::vector<int64_t>{0, INT64_MAX, INT64_MIN}, std::vector<int64_t>{-2, 3, 5},
+        std::vector<int64_t>{6, 6, 6}})
+    run({}, i64({3}, {1}, offsets));
+  for (const std::vector<int64_t>& lengths :
+       {std::vector<int64_t>{1, INT64_MAX}, std::vector<int64_t>{INT64_MAX, 1},
+        std::vector<int64_t>{5, 1}, std::vector<int64_t>{-1, 1}})
+    run(i64({2}, {1}, lengths), {});
+}
+
+TEST_F(HostileNumbers, MoreDistinctElementsThanTheResultHolds) {
+  const husk_op_arg self = i64({4}, {1}, {4, 1, 3, 2}), out = i64({2}, {1}),
+                    inverse = i64({4}, {1}), counts = i64({2}, {1});
+  refuses("aten::_unique2", {self, int_arg(1), int_arg(1), int_arg(1), out, inverse, counts},
+          HUSK_INVALID_INPUT, "the result has room for 2 elements, the data has 4");
+  refuses("aten::unique_consecutive", {self, int_arg(1), int_arg(1), {}, out, inverse, counts},
+          HUSK_INVALID_INPUT, "the result has room for 2 elements, the data has 4");
+}
+
+// The order of the slices lies on the stack.
+TEST_F(HostileNumbers, MoreSlicesThanTheStackHolds) {
+  refuses("aten::unique_dim:sizes",
+          {u8({65537, 1}, {0, 0}), int_arg(0), int_arg(1), int_arg(0), int_arg(0), result()},
+          HUSK_UNSUPPORTED, "self has 65537 slices; it takes up to 65536");
 }
 
 // Slices without elements are many, but no tensor has an element.

@@ -1,6 +1,7 @@
 // Random ops whose distribution depends on data or parameters (bernoulli, dropout, exponential,
 // poisson, multinomial), and randperm. On Intel CPUs PyTorch takes bernoulli_ and exponential_ from
 // MKL; these ops give the numbers that PyTorch gives on all other CPUs.
+#include <algorithm>
 #include <cmath>
 
 #include "core/arguments.h"
@@ -130,18 +131,52 @@ struct Weights {
   Value<T> operator[](int64_t i) const { return get(data + i * stride); }
 };
 
-// The first category at which the normalized cumulative sum of weights reaches u.
+// The categories of a row, which are drawn with replacement. There is no memory for the cumulative
+// sum of each weight, so only the sums before some thousand blocks of categories are kept, and a
+// draw adds up the weights of one block.
 template <class T>
-int64_t pick(const Weights<T>& weights, Value<T> sum, double u) {
-  Value<T> passed = 0;
-  int64_t picked = 0;
-  const bool missed = each_index_while(weights.cancellation, weights.count - 1, [&](int64_t i) {
-    passed += weights[i];
-    picked = i;
-    return static_cast<double>(passed / sum) < u;
-  });
-  return missed ? weights.count - 1 : picked;  // the cumulative sum of the last category is 1
-}
+class Categories {
+ public:
+  Categories(const Weights<T>& weights, Value<T> sum) : weights_(weights), sum_(sum) {
+    const int64_t block = (weights.count + kMaxBlocks - 1) / kMaxBlocks;
+    block_ = block > kMinBlock ? block : kMinBlock;
+    Value<T> passed = 0;
+    each_index_while(weights.cancellation, (weights.count + block_ - 1) / block_, [&](int64_t b) {
+      before_[blocks_++] = passed;
+      const int64_t first = b * block_, rest = weights.count - first;
+      return each_index(weights.cancellation, rest < block_ ? rest : block_,
+                        [&](int64_t i) { passed += weights[first + i]; });
+    });
+  }
+
+  // The first category at which the normalized cumulative sum of weights reaches u.
+  int64_t pick(double u) const {
+    int64_t low = 0, high = blocks_;  // the category is in a block from `low` on, before `high`
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      (is_below(before_[middle], u) ? low : high) = middle;
+    }
+    const int64_t first = low * block_, rest = weights_.count - 1 - first;
+    Value<T> passed = before_[low];
+    int64_t picked = first;
+    const bool missed = each_index_while(weights_.cancellation, rest < block_ ? rest : block_,
+                                         [&](int64_t i) {
+                                           passed += weights_[first + i];
+                                           picked = first + i;
+                                           return is_below(passed, u);
+                                         });
+    return missed ? weights_.count - 1 : picked;  // the cumulative sum of the last category is 1
+  }
+
+ private:
+  static constexpr int64_t kMaxBlocks = 4096, kMinBlock = 16;
+  bool is_below(Value<T> passed, double u) const { return static_cast<double>(passed / sum_) < u; }
+
+  const Weights<T>& weights_;
+  const Value<T> sum_;
+  int64_t block_ = 0, blocks_ = 0;
+  Value<T> before_[kMaxBlocks];
+};
 
 // Draws k categories without replacement as PyTorch does: the k largest values of weight /
 // exponential number, with one exponential number for each weight.
@@ -161,23 +196,30 @@ void pick_without(Generator& g, const Weights<T>& weights, int64_t* out, int64_t
         heap, k);
     each_index(weights.cancellation, k, [&](int64_t j) { out[j * stride] = heap.get(j).index; });
   } else {
-    // There is no memory for the quotients, so the same numbers are drawn again for each of the k.
+    // There is no memory for the quotients, so each pass over the weights draws the same numbers
+    // again and takes the next few thousand categories.
+    constexpr int64_t kMaxPairs = 4096;
+    Pair pairs[kMaxPairs], last{};
     const Generator start = g;
-    Pair last{};
-    each_index_while(weights.cancellation, k, [&](int64_t j) {
+    for (int64_t first = 0; first < k; first += kMaxPairs) {
+      const int64_t wanted = std::min(k - first, kMaxPairs);
+      int64_t found = 0;
       g = start;
-      Pair best{};
-      bool has_best = false;
-      const bool found = each_index(weights.cancellation, weights.count, [&](int64_t i) {
+      const bool complete = each_index(weights.cancellation, weights.count, [&](int64_t i) {
         const Pair here{~key(g, i), i};
-        if ((j > 0 && !(last < here)) || (has_best && !(here < best))) return;
-        best = here;
-        has_best = true;
+        if (first > 0 && !(last < here)) return;
+        if (found == wanted) {
+          if (!(here < pairs[0])) return;
+          std::pop_heap(pairs, pairs + found--);
+        }
+        pairs[found++] = here;
+        std::push_heap(pairs, pairs + found);
       });
-      out[j * stride] = best.index;
-      last = best;
-      return found;
-    });
+      if (!complete) return;
+      std::sort_heap(pairs, pairs + found);
+      for (int64_t j = 0; j < found; ++j) out[(first + j) * stride] = pairs[j].index;
+      last = pairs[found - 1];
+    }
   }
 }
 
@@ -318,8 +360,9 @@ husk_status multinomial(const Arguments& args) {
         pick_without(rng.generator, weights, to, out.strides[rank - 1], samples);
         return true;
       }
+      const Categories<T> categories(weights, sum);
       return each_index(args.cancellation, samples, [&](int64_t i) {
-        to[i * out.strides[rank - 1]] = pick(weights, sum, rng.generator.uniform_double());
+        to[i * out.strides[rank - 1]] = categories.pick(rng.generator.uniform_double());
       });
     });
   }));

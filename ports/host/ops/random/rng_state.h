@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "core/arguments.h"
-#include "core/checked.h"
 #include "core/element.h"
 #include "random/generator.h"
 
@@ -18,9 +17,9 @@ class RngState {
   husk_status load(const Arguments& args, uint32_t at) {
     HUSK_TRY(args.check_tensor(at));
     const husk_op_arg& state = args[at];
-    int64_t bytes = 0;
-    if (!checked_multiply(numel(state), dtype_bytes(state.dtype), bytes) ||
-        bytes != static_cast<int64_t>(sizeof generator) || !contiguous(state)) {
+    // The bytes of a contiguous tensor fit, because its elements lie within kMaxReach.
+    if (!contiguous(state) ||
+        numel(state) * dtype_bytes(state.dtype) != static_cast<int64_t>(sizeof generator)) {
       return args.argument_error(at, HUSK_INVALID_ARGUMENT,
                                  "is not the state of a generator (HUSK_HOST_GENERATOR_BYTES)");
     }
