@@ -31,7 +31,7 @@ HOME = ROOT / "build" / "compare"
 ENVIRONMENTS = {
   "torch": [],
   "iree": ["iree-base-compiler", "iree-base-runtime", "iree-turbine"],
-  "executorch": ["executorch"],
+  "executorch": ["executorch==1.2.0"],  # the release that is built for torch 2.11
 }
 PEERS = ("eager", "inductor", "aoti", "onnxruntime", "iree", "executorch")
 REQUIRED = PEERS[:4]

@@ -158,12 +158,16 @@ class Iree:
     path = folder / "model.vmfb"
     if not path.exists():
       exported = aot.export(model, args=inputs)
+      exported.session.set_flags("--iree-llvmcpu-target-cpu=host")
       exported.compile(
         save_to=str(path),
         target_backends=("llvm-cpu",),
       )
+    rt.flags.parse_flags(f"--task_topology_group_count={threads}")
     config = rt.Config("local-sync" if threads == 1 else "local-task")
-    module = rt.load_vm_flatbuffer_file(str(path), driver=config.device.driver_id)
+    context = rt.SystemContext(config=config)
+    context.add_vm_module(rt.VmModule.mmap(config.vm_instance, str(path)))
+    module = context.modules.module
     arrays = [rt.asdevicearray(config.device, tensor.numpy()) for tensor in inputs]
     self.run = lambda: module.main(*arrays)
     outputs = self.run()
@@ -188,7 +192,7 @@ def executorch(model, inputs, threads, folder):
     path.write_bytes(edge.to_executorch().buffer)
   from executorch.extension.pybindings import portable_lib
 
-  portable_lib._threadpool_reset_threads(threads)
+  portable_lib._unsafe_reset_threadpool(threads)
   method = Runtime.get().load_program(str(path)).load_method("forward")
   return InPython(lambda: method.execute(list(inputs)))
 
