@@ -1,7 +1,8 @@
 """Measures models on the CPU with Husk and with its peers, in turns on one machine.
 
   python tests/bench/compare.py [CASE...] [--threads 1,2] [--peers ...] [--rounds 5]
-                                [--seconds 0.5] [--json FILE] [--markdown FILE] [--noisy] [--setup]
+                                [--seconds 0.5] [--json FILE] [--markdown FILE] [--keep FOLDER]
+                                [--noisy] [--setup]
 
 A CASE is a model and a shape, such as resnet18@8; tests/bench/compare/cases.py lists them. The
 peers are eager PyTorch, Inductor, AOTInductor from C++, onnxruntime, IREE and ExecuTorch. --setup
@@ -15,6 +16,7 @@ be quiet: if other work takes its CPUs, nothing is measured.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -218,8 +220,8 @@ def table(results, peers):
 
 
 def making_table(results):
-  """A table of the CPU seconds that husk.export and AOTInductor's packaging take, from the first
-  number of threads, since the others use the same files."""
+  """A table of the CPU seconds that husk.export and AOTInductor's packaging take, for the first
+  number of threads."""
   rows = []
   for result in results:
     seconds = result["cpu_s"]
@@ -246,6 +248,12 @@ def main():
   parser.add_argument("--seconds", type=float, default=0.5)
   parser.add_argument("--json", type=pathlib.Path)
   parser.add_argument("--markdown", type=pathlib.Path)
+  parser.add_argument(
+    "--keep",
+    type=pathlib.Path,
+    metavar="FOLDER",
+    help="keep what the peers make in a folder, and use what is there; Husk's files are made anew",
+  )
   parser.add_argument("--noisy", action="store_true", help="measure on a machine that is busy")
   parser.add_argument("--setup", action="store_true", help="make the environments of the peers")
   options = parser.parse_args()
@@ -262,10 +270,15 @@ def main():
   cases = options.cases or default_cases()
   results = []
   begin = time.monotonic()
-  with tempfile.TemporaryDirectory(prefix="husk-compare-") as work:
+  with contextlib.ExitStack() as stack:
+    work = options.keep and options.keep.resolve()
+    if not work:
+      work = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="husk-compare-")))
     for case in cases:
+      for name in ("model.husk", "husk.made"):
+        (work / case / name).unlink(missing_ok=True)
       for threads in options.threads:
-        result = compare(case, int(threads), options, pathlib.Path(work))
+        result = compare(case, int(threads), options, work)
         results.append(result)
         if options.json:
           options.json.write_text(json.dumps(results, indent=1) + "\n")

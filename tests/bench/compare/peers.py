@@ -76,7 +76,7 @@ class Aoti:
   def __init__(self, model, inputs, threads, folder):
     import torch
 
-    package = folder / "aoti.pt2"
+    package = folder / f"aoti.{threads}.pt2"  # its loops are compiled for a number of threads
     if not package.exists():
       torch._inductor.config.freezing = True
       exported = torch.export.export(model, inputs)
@@ -260,7 +260,10 @@ def main(name, case, threads, folder):
     model, inputs = cases.make(case)
     before = cpu_seconds()
     peer = PEERS[name](model, inputs, threads, folder)
-    answer = {"cpu_s": cpu_seconds() - before}
+    made = folder / f"{name}.made"  # later calls find the files of the first one
+    if not made.exists():
+      made.write_text(str(cpu_seconds() - before))
+    answer = {"cpu_s": float(made.read_text())}
     torch.save(peer.outputs, folder / f"{name}.{threads}.pt")
   except Exception as error:  # whatever a library raises, the table says that it failed
     answer = {"error": f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]}
