@@ -3,11 +3,11 @@
 #   tests/fuzz/long.sh BUILD SECONDS JOBS [FOLDER]
 # BUILD is the folder of a build with -DHUSK_FUZZERS=ON, or a copy on another machine of its
 # bin/fuzz_*, lib/test_kernels.so and tests/fuzz/{seeds,op_seeds,corpus}: the programs need only the
-# C and C++ library. Each fuzzer runs in JOBS
-# processes, which share a corpus. FOLDER (default: BUILD/long) receives by fuzzer the corpus, the
-# logs and the inputs that crash. Prints for each fuzzer the executions, the coverage, the new
-# inputs of the last ten minutes (or of the last quarter, if the search is shorter than 40 minutes)
-# and the crashes. Fails if there is a crash, or a fuzzer that did not search.
+# C and C++ library. Each fuzzer runs in JOBS processes, which share a corpus; four numbers
+# (LOAD,RUN,TEXT,OPS) give each fuzzer its own. FOLDER (default: BUILD/long) receives by fuzzer the
+# corpus, the logs and the inputs that crash. Prints for each fuzzer the executions, the coverage,
+# the new inputs of the last ten minutes (or of the last quarter, if the search is shorter than 40
+# minutes) and the crashes. Fails if there is a crash, or a fuzzer that did not search.
 set -euo pipefail
 if (($# < 3)); then
   sed -n '2,3p' "$0" >&2
@@ -15,7 +15,8 @@ if (($# < 3)); then
 fi
 build=$(cd "$1" && pwd)
 seconds=$2
-jobs=$3
+IFS=, read -ra counts <<<"$3"
+((${#counts[@]} == 4)) || counts=("$3" "$3" "$3" "$3")
 folder=${4:-$build/long}
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
@@ -23,26 +24,26 @@ here=$(cd "$(dirname "$0")" && pwd)
 last=$((seconds < 2400 ? seconds / 4 : 600))
 fuzzers=(fuzz_load fuzz_run fuzz_text fuzz_ops)
 
-start() {   # FUZZER OPTION... FOLDER...
-  local name=$1 log=$folder/$1
-  shift
+start() {   # FUZZER JOBS LENGTH [SEEDS...]
+  local name=$1 jobs=$2 length=$3 log=$folder/$1
+  shift 3
   mkdir -p "$log/corpus" "$log/crashes"
   rm -f "$log"/*.log
   for ((job = 0; job < jobs; ++job)); do
     # -reload reads the inputs that the other processes have found.
     "$build/bin/$name" -max_total_time="$seconds" -rss_limit_mb=4096 -timeout=30 -reload=1 \
-      -print_final_stats=1 -artifact_prefix="$log/crashes/" "$@" >"$log/$job.log" 2>&1 &
+      -print_final_stats=1 -artifact_prefix="$log/crashes/" -max_len="$length" "$log/corpus" \
+      "$build/tests/fuzz/corpus/$name" "$@" >"$log/$job.log" 2>&1 &
   done
 }
 
 [[ ! -d $build/lib ]] || export HUSK_FUZZ_ROOT=$build/lib   # test_kernels.so, for fuzz_text
 start_time=$(date +%s)
 seeds=("$build/tests/fuzz/seeds" "$build/tests/fuzz/op_seeds")
-corpus() { echo "$build/tests/fuzz/corpus/$1"; }
-start fuzz_load -max_len=65536 "$folder/fuzz_load/corpus" "$(corpus fuzz_load)" "${seeds[@]}"
-start fuzz_run -max_len=65536 "$folder/fuzz_run/corpus" "$(corpus fuzz_run)" "${seeds[@]}"
-start fuzz_text -max_len=16384 "$folder/fuzz_text/corpus" "$(corpus fuzz_text)" "$here/seeds"
-start fuzz_ops -max_len=1024 "$folder/fuzz_ops/corpus" "$(corpus fuzz_ops)"
+start fuzz_load "${counts[0]}" 65536 "${seeds[@]}"
+start fuzz_run "${counts[1]}" 65536 "${seeds[@]}"
+start fuzz_text "${counts[2]}" 16384 "$here/seeds"
+start fuzz_ops "${counts[3]}" 1024
 wait || true
 
 status=0
