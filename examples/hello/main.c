@@ -27,7 +27,8 @@ int main(int argc, char** argv) {
   husk_session* session;
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk_port_host();
-  options.allow_host_images = 1; /* the file holds native code: open only files that you trust */
+  options.allow_host_images = 1;    /* the file holds native code: open only files that you trust */
+  options.require_op_contracts = 1; /* this program has no operators of its own */
   check(husk_engine_create(&options, &engine, &error));
   check(husk_ops_add_all(engine, &error));
   check(husk_program_open(engine, path, &program, &error));

@@ -13,7 +13,8 @@ namespace {
 void run(const char* path) {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk_port_host();
-  options.allow_host_images = 1;  // the file holds native code: open only files that you trust
+  options.allow_host_images = 1;     // the file holds native code: open only files that you trust
+  options.require_op_contracts = 1;  // this program has no operators of its own
   husk::Engine engine(options);
   engine.add_ops(husk_ops_add_all);
   husk::Program program(engine, path);

@@ -3,7 +3,10 @@
 // and texts. The rules that the runtime enforces hold: elements lie inside memory, the number of
 // elements is at most 2^62, and an element that is written belongs to one tensor, at one place.
 // Each tensor has a block of its own of exactly the needed size, so that a sanitizer sees each
-// access outside of it.
+// access outside of it. In some calls, tensors that are only read have up to 2^62 elements, at one
+// place or in pages of zeros; these calls end when they first ask whether to.
+#include <sys/mman.h>
+
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -24,12 +27,14 @@ using husk::host_test::memory_bytes;
 using husk::host_test::Noise;
 
 constexpr int64_t kMaxElements = 4096;  // of a tensor, so that a call takes little time
+constexpr size_t kMaxBlock = size_t{1} << 20;
 
 // Reads choices from the input. After its end, choices follow from its first bytes.
 class Choices {
  public:
   Choices(const uint8_t* input, size_t length) : data(input), size(length) {
     for (int i = 0; i < 2; ++i) state = state * 257 + byte();
+    for (size_t i = 0; i < length; ++i) other_state = other_state * 257 + input[i];
   }
   int byte() { return at < size ? data[at++] : random(); }
   int pick(int low, int high) { return low + byte() % (high - low + 1); }
@@ -39,6 +44,11 @@ class Choices {
     return static_cast<int>(state >> 56);
   }
   bool one_in(int n) { return pick(1, n) == n; }
+  // A number below n that follows from all bytes and takes none, so that the other choices stay.
+  uint64_t aside(uint64_t n) {
+    other_state = other_state * 6364136223846793005u + 1442695040888963407u;
+    return (other_state >> 33) % n;
+  }
   template <class T, size_t n>
   T of(const T (&values)[n]) {
     return values[pick(0, static_cast<int>(n) - 1)];
@@ -47,7 +57,20 @@ class Choices {
  private:
   const uint8_t* data;
   size_t size, at = 0;
-  uint64_t state = 1;
+  uint64_t state = 1, other_state = 1;
+};
+
+// Bytes of 0 that can be read and not written. A page that cannot be accessed follows.
+struct ZeroPages {
+  static constexpr size_t kBytes = size_t{1} << 36, kPage = 4096;
+  ZeroPages() {
+    void* pages = mmap(nullptr, kBytes + kPage, PROT_READ,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED) std::abort();
+    end = static_cast<char*>(pages) + kBytes;
+    if (mprotect(end, kPage, PROT_NONE) != 0) std::abort();
+  }
+  char* end;
 };
 
 struct FreeBlock {
@@ -100,6 +123,7 @@ class HostileCall {
                  ->args;
     else
       args = noise.args(row.op.name, contract);
+    if (choices.aside(8) == 0) enlarge();
     const bool damaged = !choices.one_in(3);
     for (size_t i = 0; i < args.size(); ++i) {
       if (damaged && choices.one_in(3)) damage(args[i]);
@@ -127,6 +151,8 @@ class HostileCall {
 
   // False if the runtime would refuse the call, or if it would take long.
   bool allowed = true;
+  // True if tensors may have so many elements that only a cancelled call is short.
+  bool enlarged = false;
 
  private:
   Choices& choices;
@@ -178,6 +204,41 @@ class HostileCall {
   void* take(size_t bytes) {
     blocks.emplace_back(std::malloc(bytes));
     return blocks.back().get();
+  }
+
+  // Takes a size of a tensor that is only read, and makes it huge in all such tensors.
+  void enlarge() {
+    std::vector<size_t> readable;
+    for (size_t i = 0; i < args.size(); ++i)
+      if (args[i].kind == HUSK_ARG_TENSOR && args[i].rank > 0 && !contract[i].written)
+        readable.push_back(i);
+    if (readable.empty()) return;
+    constexpr int64_t kHuge[] = {(int64_t{1} << 31) - 1, int64_t{1} << 31, (int64_t{1} << 31) + 1,
+                                 int64_t{1} << 32,       int64_t{1} << 33, (int64_t{1} << 34) - 5,
+                                 int64_t{1} << 40,       int64_t{1} << 61, int64_t{1} << 62};
+    const husk_op_arg& chosen = args[readable[choices.aside(readable.size())]];
+    const int64_t from = chosen.sizes[choices.aside(static_cast<uint64_t>(chosen.rank))],
+                  to = kHuge[choices.aside(std::size(kHuge))];
+    const bool dense = choices.aside(2) == 0;
+    for (const size_t i : readable) {
+      std::vector<int64_t> sizes(args[i].sizes, args[i].sizes + args[i].rank),
+          strides(args[i].strides, args[i].strides + args[i].rank);
+      if (std::find(sizes.begin(), sizes.end(), from) == sizes.end()) continue;
+      int64_t stride = 1;
+      for (size_t d = sizes.size(); d-- > 0;) {
+        if (sizes[d] == from) {
+          sizes[d] = to;
+          strides[d] = 0;
+        }
+        if (!dense) continue;
+        strides[d] = stride;
+        if (__builtin_mul_overflow(stride, std::max<int64_t>(sizes[d], 1), &stride)) stride = 0;
+      }
+      args[i].sizes = keep(sizes);
+      args[i].strides = keep(strides);
+      args[i].data = nullptr;
+    }
+    enlarged = true;
   }
 
   void damage(husk_op_arg& arg) {
@@ -256,8 +317,9 @@ class HostileCall {
     for (size_t k = 0; k < sizes.size(); ++k) {
       const size_t d = order == 0 ? k : sizes.size() - 1 - k;
       strides[d] = stride * gap;
-      stride *= std::max<int64_t>(sizes[d], 1) * gap;
-      if (stride > 1 << 20) stride = 1;
+      constexpr int64_t kMaxStride = 1 << 20;
+      stride = sizes[d] > kMaxStride ? 1 : stride * std::max<int64_t>(sizes[d], 1) * gap;
+      if (stride > kMaxStride) stride = 1;
     }
     for (size_t d = 0; d < sizes.size(); ++d) {
       constexpr int64_t kStrides[] = {0, 0, 1, 2, 3, 5, 64};
@@ -295,12 +357,19 @@ class HostileCall {
       elements = arg.sizes[d] == 0 ? 0 : elements;
     }
     if (elements != 0) elements = nonzero_product;
-    if (elements > kMaxElements || (entry.written && elements > 0 && overlaps(arg)))
+    const bool may_be_huge = enlarged && !entry.written;
+    if ((elements > kMaxElements && !may_be_huge) ||
+        (entry.written && elements > 0 && overlaps(arg)))
       allowed = false;
     if (!allowed) return;
-    const size_t bytes = memory_bytes(arg);
-    if (bytes > size_t{1} << 20) {
+    const size_t bytes = block_bytes(arg);
+    if (bytes > (may_be_huge ? ZeroPages::kBytes : kMaxBlock)) {
       allowed = false;
+      return;
+    }
+    if (bytes > kMaxBlock) {
+      static const ZeroPages zeros;
+      arg.data = zeros.end - bytes;
       return;
     }
     void* block = take(bytes);
@@ -309,6 +378,17 @@ class HostileCall {
     else
       fill(arg, static_cast<unsigned char*>(block), bytes);
     arg.data = block;
+  }
+
+  // The bytes from the first to behind the last element; SIZE_MAX if they are too many.
+  static size_t block_bytes(const husk_op_arg& tensor) {
+    int64_t last = 0, reach = 0;
+    for (int32_t d = 0; d < tensor.rank; ++d)
+      if (tensor.sizes[d] > 1 &&
+          (__builtin_mul_overflow(tensor.sizes[d] - 1, tensor.strides[d], &reach) ||
+           __builtin_add_overflow(last, reach, &last) || last > int64_t{1} << 56))
+        return SIZE_MAX;
+    return memory_bytes(tensor);
   }
 
   static bool same_geometry(const husk_op_arg& a, const husk_op_arg& b) {
@@ -391,8 +471,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const HostileCall call(choices, fuzzed);
   if (!call.allowed) return 0;
   if (verbose) print(row, call.args);
-  const husk_op_context context{
+  const auto end_call = [](void*) -> int32_t { return 1; };
+  husk_op_context context{
       sizeof(husk_op_context), 0, row.user, &device, nullptr, nullptr, nullptr, nullptr};
+  if (call.enlarged) context.cancel = end_call;
   husk_error error = {};
   const husk_status status = row.call(&context, call.args.data(),
                                       static_cast<uint32_t>(call.args.size()), &error);
