@@ -57,7 +57,7 @@ def _convolution(input, weight, bias, *rest):
     result = result + bias.view(shape)
   if residual is not None:
     result = result + residual
-  return result if activation == "none" else getattr(torch.nn.functional, activation)(result)
+  return _ACTIVATIONS[activation](result)
 
 
 _C = {
@@ -618,6 +618,9 @@ class Program:
 _ACTIVATIONS = {
   "none": lambda x: x,
   "relu": torch.relu,
+  "relu6": F.relu6,
+  "hardsigmoid": F.hardsigmoid,
+  "hardswish": F.hardswish,
   "gelu": F.gelu,
   "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
   "silu": F.silu,

@@ -396,8 +396,10 @@ inline void sum_each(Vector<T> (&v)[N], T* to) {
     if constexpr (group == L) {
       store(to + first, v[first]);
     } else {
+      alignas(64) T lanes[L];
+      store(lanes, v[first]);
       HUSK_UNROLL
-      for (int i = 0; i < group; ++i) to[first + i] = v[first][i * (L / group)];
+      for (int i = 0; i < group; ++i) to[first + i] = lanes[i * (L / group)];
     }
   }
 }

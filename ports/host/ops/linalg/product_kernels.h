@@ -13,6 +13,7 @@
 #include "core/cancellation.h"
 #include "core/vector_math.h"
 #include "linalg/product.h"
+#include "linalg/product_table.h"
 
 namespace husk::host {
 namespace {
@@ -31,11 +32,12 @@ template <class T>
 constexpr int kBlockColumns = 1024 / static_cast<int>(sizeof(T));
 template <class T>
 constexpr int kBlockDepth = 1024 / static_cast<int>(sizeof(T));
-constexpr int kThinRows = 4;                 // rows that are computed at once
-constexpr int kThinMaxRows = 2 * kThinRows;  // with more rows packing pays, measured on Zen 4
+constexpr int kThinRows = 4;      // rows that are computed at once
+constexpr int kThinMaxRows = 32;  // at most: product_table.h says up to how many it pays
 template <class T>
 constexpr int kThinDepth = 8192 / static_cast<int>(sizeof(T));
-constexpr int64_t kThinStep = 8;  // columns or rows of b that are multiplied with all rows of a
+constexpr int64_t kThinStep = 16;  // columns or rows of b that are multiplied with all rows of a
+constexpr int kDotVectors = kTileRows == 12 ? 16 : 8;  // sums of columns that are read in place
 
 // The smaller of two numbers.
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -206,9 +208,15 @@ void pack(const S* from, int64_t across, int64_t along, int rows, int64_t depth,
     for (; d + L * A <= depth; d += L * A)
       pack_transposed<P, S, W>(from + d, across, rows, to + d / A * W);
   } else if (across == 1 && rows == W && W % L == 0) {
-    for (; d < depth; d += A)
+    for (; d < depth; d += A) {
+      // The next rows are far away, so that the processor does not load them ahead.
+      const int64_t ahead = d + 8 * A < depth ? 8 * A * along : 0;
+      for (int i = 0; i < A; ++i)
+        for (int r = 0; r < W; r += 64 / static_cast<int>(sizeof(S)))
+          __builtin_prefetch(from + (d + i) * along + ahead + r);
       for (int r = 0; r < W; r += L)
         store(to + d / A * W + r, load_across<P>(from + d * along + r, along, depth - d));
+    }
   } else if (across == 1 && rows == W) {
     for (; d < depth; d += A)
       for (int r = 0; r < W; ++r)
@@ -393,7 +401,7 @@ void add_dots(const A* a, int64_t a_row, const S* b, int64_t b_column, int64_t d
 template <class T, class P, class A, class S, int R>
 void add_columns(const A* a, int64_t a_row, const S* b, int64_t b_column, int64_t depth,
                  int64_t columns, T* sums, int64_t sums_row) {
-  constexpr int C = R == 1 ? 8 : 4;
+  constexpr int C = kDotVectors / power_of_two(R);
   int64_t j = 0;
   for (; j + C <= columns; j += C)
     add_dots<T, P, A, S, R, C>(a, a_row, b + j * b_column, b_column, depth, sums + j, sums_row);
@@ -412,7 +420,11 @@ void add_scaled(const A* a, int64_t a_row, const S* b, int64_t b_row, int64_t de
   for (int r = 0; r < R; ++r)
     for (int d = 0; d < D; ++d)
       left[r][d] = read_along<P>(a + r * a_row + d * along, 1, depth - d * along);
+  // A row of b is short, and the next one is far away: the processor does not load it ahead.
+  const int64_t ahead = depth >= 2 * D * along ? D * along * b_row : 0;
   const auto add = [&](int64_t j, const auto& load_b) {
+    HUSK_UNROLL
+    for (int d = 0; d < D * along; ++d) __builtin_prefetch(b + d * b_row + j + ahead);
     Vector<P> right[D];
     HUSK_UNROLL
     for (int d = 0; d < D; ++d) right[d] = load_b(b + d * along * b_row + j, depth - d * along);
@@ -535,6 +547,34 @@ void transpose_product(Product& p) {
   p.residual = {p.residual.data, p.residual.column, p.residual.row};
 }
 
+// The row of the table for this instruction set and element.
+template <class S>
+constexpr InPlaceRows in_place_rows() {
+#if HUSK_BF16_PAIRS
+  return kInPlaceBf16[0];
+#else
+#if defined(__AVX512F__)
+  constexpr const InPlaceRows* table = kInPlaceAvx512;
+#elif defined(__AVX2__)
+  constexpr const InPlaceRows* table = kInPlaceAvx2;
+#else
+  constexpr const InPlaceRows* table = kInPlaceBaseline;
+#endif
+  return table[is_same<S, double> ? 0 : is_same<S, float> ? 1 : is_same<S, Half> ? 2 : 3];
+#endif
+}
+
+// True if b is read in place. The memory of the kernels has room for kThinMaxRows.
+template <class S>
+bool is_thin(const Product& p) {
+  if (p.m > kThinMaxRows) return false;
+  constexpr InPlaceRows most = in_place_rows<S>();
+  int depth = 0;
+  while (depth + 1 < kDepths && p.k >= kDepthLimits[depth]) ++depth;
+  if (p.b.row == 1) return p.m <= most.columns[depth];
+  return p.b.column == 1 && p.m <= most.rows[depth];
+}
+
 template <class T, class S, class P>
 void run_typed(Product p) {
   if (p.n < p.m && p.n <= kThinMaxRows) transpose_product(p);
@@ -542,7 +582,7 @@ void run_typed(Product p) {
   // loops.
   if (p.k == 1 && p.b.column != 1) p.b.row = 1;
   if (p.n == 1) p.b.column = 1;
-  if (p.m <= kThinMaxRows && (p.b.row == 1 || p.b.column == 1)) return run_thin<T, S, P>(p);
+  if (is_thin<S>(p)) return run_thin<T, S, P>(p);
   if (p.out_row == 1 && p.out_column != 1) transpose_product(p);
   run_blocks<T, S, P>(p);
 }
