@@ -21,13 +21,14 @@ double seconds_of(void (*run)(const Product& product), const Product& product) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Returns memory for a matrix, which is in the third-level cache, as weights often are. Matrices of
-// zeros are as fast as others.
+// Returns memory for a matrix. Small matrices are in the second-level cache, large ones in the
+// third, as weights often are. Matrices of zeros are as fast as others.
 template <class S>
 S* take_matrix(int64_t elements) {
   static std::vector<S> memory((16 << 20) / sizeof(S));
   static int64_t begin = 0;
-  if (begin + elements > static_cast<int64_t>(memory.size())) begin = 0;
+  const int64_t used = elements * 2 <= (1 << 18) ? 1 << 18 : static_cast<int64_t>(memory.size());
+  if (begin + elements > used) begin = 0;
   begin += elements;
   return memory.data() + begin - elements;
 }
@@ -75,7 +76,7 @@ int most_rows(bool columns, int64_t k) {
 
 template <class T, class S, class P>
 void print_element() {
-  constexpr int64_t kMeasured[kDepths] = {16, 64, 256, 1024, 4096};
+  constexpr int64_t kMeasured[kDepths] = {16, 32, 64, 128, 256, 1024, 4096};
   for (bool columns : {true, false}) {
     for (int i = 0; i < kDepths; ++i)
       std::printf("%d%c", most_rows<T, S, P>(columns, kMeasured[i]), i + 1 < kDepths ? ' ' : '\n');

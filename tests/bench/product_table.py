@@ -24,8 +24,8 @@ HEAD = """\
 namespace husk::host {{
 
 // They depend on the depth of the product: the first number is for k < kDepthLimits[0], and so on.
-constexpr int kDepths = 5;
-constexpr int kDepthLimits[kDepths - 1] = {{32, 128, 512, 2048}};
+constexpr int kDepths = 7;
+constexpr int kDepthLimits[kDepths - 1] = {{24, 48, 96, 192, 512, 2048}};
 
 struct InPlaceRows {{
   int columns[kDepths];  // if the columns of the second operand are contiguous

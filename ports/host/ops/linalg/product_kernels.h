@@ -401,7 +401,9 @@ void add_dots(const A* a, int64_t a_row, const S* b, int64_t b_column, int64_t d
 template <class T, class P, class A, class S, int R>
 void add_columns(const A* a, int64_t a_row, const S* b, int64_t b_column, int64_t depth,
                  int64_t columns, T* sums, int64_t sums_row) {
-  constexpr int C = kDotVectors / power_of_two(R);
+  // More columns of a deep matrix, which may lie 2^n bytes apart, would not fit in the first-level
+  // cache together.
+  constexpr int C = R == 1 ? 8 : kDotVectors / power_of_two(R);
   int64_t j = 0;
   for (; j + C <= columns; j += C)
     add_dots<T, P, A, S, R, C>(a, a_row, b + j * b_column, b_column, depth, sums + j, sums_row);

@@ -5,8 +5,8 @@
 namespace husk::host {
 
 // They depend on the depth of the product: the first number is for k < kDepthLimits[0], and so on.
-constexpr int kDepths = 5;
-constexpr int kDepthLimits[kDepths - 1] = {32, 128, 512, 2048};
+constexpr int kDepths = 7;
+constexpr int kDepthLimits[kDepths - 1] = {24, 48, 96, 192, 512, 2048};
 
 struct InPlaceRows {
   int columns[kDepths];  // if the columns of the second operand are contiguous
@@ -15,18 +15,19 @@ struct InPlaceRows {
 
 // By instruction set, and by the dtype f64, f32, f16 and bf16. 64-bit Arm was not measured and
 // takes the rows of the baseline.
-constexpr InPlaceRows kInPlaceBaseline[] = {{{29, 32, 32, 32, 32}, {32, 32, 32, 32, 32}},
-                                            {{4, 32, 32, 32, 32}, {32, 32, 32, 32, 32}},
-                                            {{4, 4, 4, 4, 4}, {4, 4, 4, 4, 4}},
-                                            {{3, 7, 11, 5, 7}, {16, 5, 4, 7, 8}}};
-constexpr InPlaceRows kInPlaceAvx2[] = {{{9, 11, 4, 7, 7}, {13, 25, 27, 24, 25}},
-                                        {{0, 14, 9, 10, 10}, {19, 24, 32, 28, 26}},
-                                        {{1, 7, 14, 8, 16}, {24, 12, 11, 8, 11}},
-                                        {{1, 9, 10, 7, 11}, {16, 4, 4, 4, 5}}};
-constexpr InPlaceRows kInPlaceAvx512[] = {{{6, 6, 2, 28, 25}, {21, 32, 32, 18, 32}},
-                                          {{4, 16, 32, 32, 32}, {31, 31, 28, 29, 26}},
-                                          {{3, 11, 26, 29, 32}, {30, 31, 29, 19, 29}},
-                                          {{1, 10, 18, 20, 32}, {32, 30, 22, 20, 16}}};
-constexpr InPlaceRows kInPlaceBf16[] = {{{2, 11, 22, 31, 32}, {26, 11, 6, 9, 6}}};
+constexpr InPlaceRows kInPlaceBaseline[] = {
+    {{25, 32, 32, 32, 32, 32, 31}, {32, 32, 32, 32, 32, 32, 32}},
+    {{4, 7, 32, 32, 32, 31, 32}, {32, 32, 32, 32, 32, 32, 32}},
+    {{4, 4, 4, 4, 4, 4, 4}, {4, 4, 4, 4, 4, 4, 4}},
+    {{2, 3, 4, 4, 4, 7, 7}, {4, 4, 4, 4, 4, 4, 4}}};
+constexpr InPlaceRows kInPlaceAvx2[] = {{{3, 6, 8, 7, 7, 4, 4}, {11, 16, 16, 28, 32, 28, 27}},
+                                        {{0, 2, 2, 3, 4, 13, 10}, {11, 20, 24, 31, 31, 28, 15}},
+                                        {{1, 2, 3, 5, 8, 7, 14}, {13, 19, 20, 20, 25, 20, 19}},
+                                        {{1, 2, 4, 8, 8, 8, 12}, {4, 4, 7, 7, 7, 8, 10}}};
+constexpr InPlaceRows kInPlaceAvx512[] = {{{2, 2, 6, 13, 29, 31, 27}, {13, 23, 18, 32, 18, 20, 24}},
+                                          {{1, 3, 6, 10, 25, 32, 32}, {22, 21, 21, 18, 32, 32, 30}},
+                                          {{2, 3, 6, 11, 25, 32, 32}, {26, 23, 30, 30, 31, 32, 32}},
+                                          {{2, 3, 5, 9, 15, 30, 32}, {17, 17, 21, 18, 22, 32, 32}}};
+constexpr InPlaceRows kInPlaceBf16[] = {{{2, 1, 2, 6, 17, 32, 32}, {5, 4, 4, 5, 5, 6, 8}}};
 
 }  // namespace husk::host
