@@ -357,6 +357,20 @@ TEST(Large, SessionWithManySegments) {
   expect_sessions(large_file(v));
 }
 
+// Buffers that are live from the first segment to the last one, with many loops between.
+TEST(Large, SessionWithLongLiveRanges) {
+  constexpr uint32_t kBuffers = 20000, kLoops = 400000;
+  LargeVariant v;
+  const uint32_t size = v.number(64), zero = v.number(0);
+  for (uint32_t i = 0; i < kBuffers; ++i) v.fill(v.view(v.arena_buffer(size), zero, size), zero);
+  v.segment();
+  for (uint32_t i = 0; i < kLoops; ++i) v.segment(zero, i + 1);
+  for (uint32_t i = 0; i < kBuffers; ++i) v.fill(i, zero);
+  v.segment();
+  const Machine machine(large_file(v));
+  EXPECT_NE(machine.session, nullptr) << machine.error.text;
+}
+
 // Sizes of many inputs.
 TEST(Large, SessionWithManyInputs) {
   LargeFile file;
@@ -479,7 +493,7 @@ TEST(Large, RunWithManyValues) {
 
 // Two programs with the same constants in opposite orders: the second one finds those of the first.
 TEST(Large, ProgramsThatShareConstants) {
-  constexpr uint32_t kConstants = 20000;
+  constexpr uint32_t kConstants = 60000;
   static const husk_port port = [] {
     husk_port p = *husk_port_host();
     p.properties = [](void* device, husk_port_properties* out) {
