@@ -11,21 +11,15 @@
 namespace husk::test {
 namespace {
 
-#ifdef HUSK_SANITIZED
-constexpr uint32_t kScale = 4;
-#else
-constexpr uint32_t kScale = 1;
-#endif
-
 // The results of a long segment are named many times by the next one.
 TEST(Large, ManyOperandsThatAreResults) {
   LargeVariant v;
   const uint32_t size = v.number(8), zero = v.number(0);
   const uint32_t all = v.view(v.arena_buffer(size), zero, size);
-  for (uint32_t i = 0; i < 150000 / kScale; ++i) v.fill(all, zero);
+  for (uint32_t i = 0; i < 150000; ++i) v.fill(all, zero);
   v.read(all);
   v.segment();
-  for (uint32_t i = 0; i < 300000 / kScale; ++i) v.scalar(Scalar::op_result, 0);
+  for (uint32_t i = 0; i < 300000; ++i) v.scalar(Scalar::op_result, 0);
   v.segment();
   EXPECT_EQ(verify_error(large_file(v), HUSK_OK), "");
   v.scalar(Scalar::op_result, 1);
@@ -38,8 +32,8 @@ TEST(Large, ManyOperandsThatAreResults) {
 TEST(Large, ManyLoops) {
   LargeVariant v;
   const uint32_t one = v.number(1);
-  for (uint32_t s = 0; s < 200000 / kScale; ++s) v.segment();
-  for (uint32_t s = 0; s < 200000 / kScale; ++s) v.segment(one, 1);
+  for (uint32_t s = 0; s < 200000; ++s) v.segment();
+  for (uint32_t s = 0; s < 200000; ++s) v.segment(one, 1);
   EXPECT_EQ(verify_error(large_file(v), HUSK_OK), "");
   v.segment(one, static_cast<uint32_t>(v.segments.size()));  // only this segment
   EXPECT_EQ(verify_error(large_file(v), HUSK_OK), "");
@@ -387,7 +381,7 @@ TEST(Large, SessionWithManyInputs) {
 // Each segment computes a size that has no bound, and with it the sizes of an output, and of a
 // buffer of the arena.
 TEST(Large, RunWithManySegments) {
-  constexpr uint32_t kOutputs = 100000 / kScale;
+  constexpr uint32_t kOutputs = 100000;
   LargeVariant v;
   const uint32_t zero = v.number(0), one = v.number(1), eight = v.number(8);
   const uint32_t size = v.view(v.arena_buffer(eight), zero, eight);
@@ -447,7 +441,7 @@ TEST(Large, RunWithManySegments) {
 
 // One segment with many inputs and outputs, none of which overlap.
 TEST(Large, RunWithManyValues) {
-  constexpr uint32_t kValues = 100000 / kScale;
+  constexpr uint32_t kValues = 100000;
   LargeVariant v;
   const uint32_t zero = v.number(0), one = v.number(1), eight = v.number(8);
   for (const Space space : {Space::input, Space::output})
