@@ -35,12 +35,15 @@ struct Values {
       const size_t width = husk_dtype_size(info.dtype);
       uint64_t bytes = width;
       for (size_t d = 0; d < sizes.size(); ++d) {
-        const uint64_t reach = strides.empty()
-                                   ? static_cast<uint64_t>(sizes[d])
-                                   : 1 + static_cast<uint64_t>(sizes[d] ? sizes[d] - 1 : 0) *
-                                             static_cast<uint64_t>(strides[d]);
-        if (sizes[d] < 0 || __builtin_mul_overflow(bytes, reach, &bytes) || bytes > kMemory)
-          return false;
+        if (sizes[d] < 0) return false;
+        auto reach = static_cast<uint64_t>(sizes[d]);
+        if (!strides.empty()) {
+          const uint64_t steps = reach ? reach - 1 : 0, stride = static_cast<uint64_t>(strides[d]);
+          if (__builtin_mul_overflow(steps, stride, &reach) ||
+              __builtin_add_overflow(reach, 1, &reach))
+            return false;
+        }
+        if (__builtin_mul_overflow(bytes, reach, &bytes) || bytes > kMemory) return false;
       }
       // An address with the alignment that the kernels need; a sanitizer sees accesses behind it.
       void* data = nullptr;
