@@ -4,14 +4,16 @@
   python tests/bench/chart.py --check   fails if a chart or table is not what this script writes
 
 tests/bench/measured.json names, for each number, the line of tests/gpu/REPORT.md that holds it:
-the first line of a stage that begins with LINE, or the first after one that begins with BLOCK. In
-a page a table stands between the comments `<!-- table NAME -->` and `<!-- end of table -->`.
+the first line of a stage that begins with LINE, or the first after one that begins with BLOCK.
+The tables of the CPU come from tests/bench/compare/results.json, which compare.py wrote. In a page a table stands between the comments `<!-- table NAME -->` and `<!-- end of table -->`.
 """
 
 import json
 import pathlib
 import re
 import sys
+
+import compare
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "tests/bench/PERFORMANCE.md")
@@ -129,6 +131,9 @@ def main(arguments):
   data = json.loads((ROOT / "tests/bench/measured.json").read_text())
   report = Report(ROOT / data["source"])
   tables = {name: table(spec, report) for name, spec in data["tables"].items()}
+  results = json.loads((ROOT / "tests/bench/compare/results.json").read_text())
+  tables["cpu"] = compare.table(results, compare.PEERS) + "\n"
+  tables["making"] = compare.making_table(results) + "\n"
   files = {data["chart"]["file"]: chart(data["chart"], report)}
   files |= {page: with_tables((ROOT / page).read_text(), tables) for page in PAGES}
   stale = 0
