@@ -12,6 +12,7 @@
 #   fuzz          clang; all tests of C and C++ under ASan and UBSan, and the fuzzers
 #   tsan          clang; the tests with threads under ThreadSanitizer
 #   aarch64       tests of code for one processor, cross-built for 64-bit Arm, run by qemu
+#   binding       the runtime in Python, with torch 2.11
 #   python        the exporter with torch 2.11
 #   python-2.15   with torch 2.15: whole exports of each kind
 # By name only:
@@ -23,7 +24,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 stages=("$@")
 ((${#stages[@]})) ||
-  stages=(style release tidy install small docs fuzz tsan aarch64 python python-2.15)
+  stages=(style release tidy install small docs fuzz tsan aarch64 binding python python-2.15)
 mkdir -p build
 summary=build/test-summary.txt
 : >"$summary"
@@ -66,6 +67,15 @@ python() {
   "build/$1/bin/python" -m pytest "${@:2}" -q -n 2 --dist worksteal --durations=10 2>&1 |
     tee "$log"
   result=$(tail -n 1 "$log")
+}
+
+# Builds the extension of the Python package with the libraries of `release`.
+extension() {
+  cmake --preset release -DHUSK_TESTS=ON -DHUSK_PYTHON=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON \
+    -DPython_EXECUTABLE="$PWD/build/venv/bin/python" >build/binding.configure.log ||
+    { cat build/binding.configure.log; exit 1; }
+  cmake --build build/release --target husk_python >build/binding.build.log ||
+    { cat build/binding.build.log; exit 1; }
 }
 
 stage() {
@@ -114,6 +124,13 @@ stage() {
     mutation)
       python3 tests/mutation/mutate.py 2>&1 | tee build/mutation.log
       result=$(tail -n 1 build/mutation.log)
+      ;;
+    binding)
+      [[ -x build/release/bin/huskc ]] || preset release -j2
+      extension
+      HUSKC=$PWD/build/release/bin/huskc build/venv/bin/python -m pytest tests/python -q -n 2 \
+        --durations=5 2>&1 | tee build/pytest-binding.log
+      result=$(tail -n 1 build/pytest-binding.log)
       ;;
     python)
       python venv tests/torch

@@ -1,0 +1,383 @@
+"""Programs and sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+from . import trees
+from .native import native
+
+Ranges = Mapping[str, Mapping[int, tuple[int, int]] | tuple[int, int]]
+MODES = {"auto": 0, "list": 1, "graph": 2}
+
+
+class Function(native.Function):
+  """A function of a program: call it with the arguments with which it was exported.
+
+  `program.decode` runs in a session that the program keeps, `session.decode` in that session.
+  """
+
+  def __init__(self, owner: Program | Session, index: int) -> None:
+    super().__init__(owner, index)
+    program = owner if isinstance(owner, Program) else owner.program
+    self.program = program
+    self.name: str = program.function_names()[index]
+
+  @property
+  def inputs(self) -> list[dict[str, Any]]:
+    """The inputs: name, kind, and for tensors dtype, rank and the ranges of the sizes."""
+    return native.Program.inputs(self.program, self.index)
+
+  @property
+  def outputs(self) -> list[dict[str, Any]]:
+    """The outputs: name, kind, and for tensors dtype and rank."""
+    return native.Program.outputs(self.program, self.index)
+
+  @property
+  def target(self) -> str:
+    """The target that was chosen for this device, such as "cuda sm_90a"."""
+    return self.program.function_target(self.index)
+
+  async def run_async(self, *args: Any, **kwargs: Any) -> Any:
+    """Calls the function on a thread of asyncio's executor and returns the result."""
+    return await asyncio.to_thread(self, *args, **kwargs)
+
+  def __repr__(self) -> str:
+    inputs = ", ".join(_value_text(value) for value in self.inputs)
+    outputs = ", ".join(_value_text(value) for value in self.outputs)
+    return f"{self.name}({inputs}) -> ({outputs})"
+
+
+class Program(native.Program):
+  """A loaded artifact. `husk.load` makes it.
+
+  A call runs the function `forward`, or the only one. Calls of several threads run at the same
+  time, each in a session of its own. A program with states has one session for all calls, and
+  refuses a call while another one runs.
+  """
+
+  def __init__(self, engine: Any, source: str | bytes | Any) -> None:
+    super().__init__(engine, source)
+    self.engine = engine
+    names = self.function_names()
+    for index, name in enumerate(names):
+      one = trees.of_function(
+        self.pytree,
+        name,
+        [value["name"] for value in native.Program.inputs(self, index)],
+        [value["name"] for value in native.Program.outputs(self, index)],
+      )
+      self.set_trees(index, one.positional, one.keywords, one.results)
+    self.called_function = names.index("forward") if "forward" in names else 0
+
+  @property
+  def functions(self) -> dict[str, Function]:
+    """The functions by name."""
+    return {name: Function(self, i) for i, name in enumerate(self.function_names())}
+
+  def __getattr__(self, name: str) -> Function:
+    names = self.function_names()
+    if name not in names:
+      _no_function(name, names)
+    # A function refers to its program, so the program does not keep it.
+    return Function(self, names.index(name))
+
+  async def run_async(self, *args: Any, **kwargs: Any) -> Any:
+    """Calls the program on a thread of asyncio's executor and returns the result."""
+    return await asyncio.to_thread(self, *args, **kwargs)
+
+  def session(
+    self,
+    *,
+    ranges: Ranges | None = None,
+    mode: str = "auto",
+    arena: Any = None,
+    **options: int,
+  ) -> Session:
+    """A session: memory and states of one user of the program.
+
+    ranges: narrower ranges of sizes, {"tokens": {1: (1, 512)}}, or of an int, {"n": (0, 8)}; the
+      session plans for them and refuses other sizes.
+    mode: "auto", "list" or "graph".
+    arena: memory that the session uses instead of its own: an object with `data_ptr()` and
+      `nbytes`, or with the buffer protocol. The session keeps the object.
+    options: fields of husk_session_options: memory_limit, bound_limit, loop_limit,
+      parallel_memory_percent, copy_misaligned, poison_memory, full_edges.
+    """
+    return Session(self, ranges=ranges, mode=mode, arena=arena, **options)
+
+  def __repr__(self) -> str:
+    lines = [f"husk.Program on {self.engine.device_name}"]
+    lines += [f"  {function!r}" for function in self.functions.values()]
+    lines += [f"  state {_storage_text(state)}" for state in self.states()]
+    return "\n".join(lines)
+
+
+class Session(native.Session):
+  """Memory and states of one user of a program. One thread at a time may use it."""
+
+  def __init__(
+    self,
+    program: Program,
+    *,
+    ranges: Ranges | None = None,
+    mode: str = "auto",
+    arena: Any = None,
+    **options: int,
+  ) -> None:
+    if mode not in MODES:
+      raise ValueError(f"mode {mode!r}: give one of {', '.join(map(repr, MODES))}")
+    options = {**options, "mode": MODES[mode], "external_arena": int(arena is not None)}
+    super().__init__(program, options)
+    self.program = program
+    if ranges:
+      self._narrow(ranges)
+    if arena is not None:
+      self._lend(arena)
+
+  @property
+  def state(self) -> States:
+    """The states by name."""
+    return States(self)
+
+  def _narrow(self, ranges: Ranges) -> None:
+    """Sets the ranges for each function that has an input of the name."""
+    for name, dims in ranges.items():
+      found = False
+      for function in self.program.functions.values():
+        for index, value in enumerate(function.inputs):
+          if value["name"] != name:
+            continue
+          found = True
+          pairs = dims if isinstance(dims, Mapping) else {0: dims}
+          for dim, (smallest, largest) in pairs.items():
+            self.set_range(function.index, index, dim, smallest, largest)
+      if not found:
+        raise ValueError(f"ranges: no function has an input {name!r}")
+
+  def _lend(self, arena: Any) -> None:
+    """Makes memory of the caller the arena."""
+    self._arena = arena
+    if hasattr(arena, "data_ptr"):
+      self.set_arena(arena.data_ptr(), arena.nbytes)
+      return
+    import ctypes
+
+    view = memoryview(arena).cast("B")
+    address = ctypes.addressof((ctypes.c_char * len(view)).from_buffer(view))
+    self.set_arena(address, len(view))
+
+  def __getattr__(self, name: str) -> Function:
+    names = native.Program.function_names(self.__dict__["program"])
+    if name not in names:
+      _no_function(name, names)
+    # A function refers to its session, so the session does not keep it.
+    return Function(self, names.index(name))
+
+  async def run_async(self, *args: Any, **kwargs: Any) -> Any:
+    """Calls the session on a thread of asyncio's executor and returns the result."""
+    return await asyncio.to_thread(self, *args, **kwargs)
+
+  def __repr__(self) -> str:
+    return f"husk.Session of {self.program!r}"
+
+
+class States(Mapping[str, "State"]):
+  """The states of a session by name."""
+
+  def __init__(self, session: Session) -> None:
+    self._names = [state["name"] for state in session.program.states()]
+    self._session = session
+
+  def __getitem__(self, name: str) -> State:
+    if name not in self._names:
+      raise KeyError(f"no state {name!r}, the program has {', '.join(map(repr, self._names))}")
+    return State(self._session, self._names.index(name))
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._names)
+
+  def __len__(self) -> int:
+    return len(self._names)
+
+
+class State:
+  """A state of a session: memory that runs read and write, such as a cache of keys and values."""
+
+  def __init__(self, session: Session, index: int) -> None:
+    self._session = session
+    self._index = index
+    info = session.program.states()[index]
+    self.name: str = info["name"]
+    self.dtype: str = info["dtype"]
+    self.shape: tuple[int, ...] = info["shape"]
+    self.nbytes: int = info["bytes"]
+
+  def tobytes(self) -> bytearray:
+    """A copy of the bytes of the state, after the session's last run."""
+    memory = bytearray(self.nbytes)
+    self._session.state_get(self._index, memory)
+    return memory
+
+  def numpy(self) -> Any:
+    """A copy of the state as a NumPy array."""
+    import numpy as np
+
+    name = NUMPY_NAMES.get(self.dtype)
+    if name is None:
+      raise TypeError(f"state {self.name!r} has dtype {self.dtype}, which NumPy lacks: use torch()")
+    return np.frombuffer(self.tobytes(), dtype=name).reshape(self.shape)
+
+  def torch(self) -> Any:
+    """A copy of the state as a tensor of PyTorch, on the CPU."""
+    import torch
+
+    dtype = getattr(torch, TORCH_NAMES.get(self.dtype) or NUMPY_NAMES[self.dtype])
+    if not self.nbytes:
+      return torch.empty(self.shape, dtype=dtype)
+    return torch.frombuffer(self.tobytes(), dtype=dtype).reshape(self.shape)
+
+  def copy_from(self, other: State | Any) -> None:
+    """Takes the value of a state of another session of the program, of a tensor or of an array.
+    Dtype and shape must be those of the state."""
+    if isinstance(other, State):
+      if other._index != self._index:
+        raise ValueError(f"state {self.name!r} cannot take the value of {other.name!r}")
+      self._session.state_copy(self._index, other._session)
+      return
+    dtype, shape = str(other.dtype).removeprefix("torch."), tuple(other.shape)
+    expected = TORCH_NAMES.get(self.dtype) or NUMPY_NAMES[self.dtype]
+    if (dtype, shape) != (expected, self.shape):
+      raise ValueError(
+        f"state {self.name!r} is {expected}{list(self.shape)}, not {dtype}{list(shape)}"
+      )
+    if hasattr(other, "detach"):  # PyTorch; a view of bytes, since NumPy lacks some dtypes
+      import torch
+
+      other = other.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    else:
+      import numpy as np
+
+      other = np.ascontiguousarray(other)
+    self._session.state_set(self._index, other)
+
+  def reset(self) -> None:
+    """Sets the state to its initial value."""
+    self._session.state_reset(self._index)
+
+  def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+    if copy is False:
+      raise ValueError("a state is copied to an array")
+    array = self.numpy()
+    return array if dtype is None else array.astype(dtype)
+
+  def __repr__(self) -> str:
+    return f"husk.State {self.name} {self.dtype}{list(self.shape)}"
+
+
+# The names of PyTorch that are not those of NumPy too.
+TORCH_NAMES = {
+  "bf16": "bfloat16",
+  "f8e4m3fn": "float8_e4m3fn",
+  "f8e5m2": "float8_e5m2",
+  "f8e4m3fnuz": "float8_e4m3fnuz",
+  "f8e5m2fnuz": "float8_e5m2fnuz",
+}
+NUMPY_NAMES = {
+  "bool": "bool",
+  "u8": "uint8",
+  "i8": "int8",
+  "u16": "uint16",
+  "i16": "int16",
+  "u32": "uint32",
+  "i32": "int32",
+  "u64": "uint64",
+  "i64": "int64",
+  "f16": "float16",
+  "f32": "float32",
+  "f64": "float64",
+  "c64": "complex64",
+  "c128": "complex128",
+}
+
+
+def load(
+  source: str | os.PathLike[str] | bytes | Any,
+  device: str = "cpu",
+  *,
+  ops: Mapping[str, Callable[..., Any]] | None = None,
+  threads: int | None = None,
+  accept: Callable[[bytes], bool] | None = None,
+  progress: Callable[[int, int], None] | None = None,
+  verify: bool = False,
+  **limits: int,
+) -> Program:
+  """Loads an artifact. The file contains native code: load only files that you trust.
+
+  source: the path of a file, or its content as bytes, an mmap or any object with the buffer
+    protocol. An mmap is used in place; it must not change while the program exists.
+  device: "cpu", "cuda" or "cuda:N".
+  ops: functions of Python for operators that the artifact calls and Husk does not have, by name:
+    {"my::op": function}. A function gets the arguments of the operator, then its outputs, which it
+    writes. Tensors are of the library that the inputs of the run belong to, and valid during the
+    call.
+  threads: the number of threads of kernels on the CPU; by default one for each CPU.
+  accept: gets the hash of the file's content (32 bytes) before anything is parsed, and tells
+    whether the file may be used.
+  progress: gets the number of compared bytes and of all bytes, if `verify` is set.
+  verify: compares constants with their hashes, which reads the whole file.
+  limits: limits on what a file may ask for, as in husk_engine_options: max_metadata_bytes,
+    max_state_bytes, max_steps, max_step_elements.
+  """
+  unknown = set(limits) - {
+    "max_metadata_bytes",
+    "max_state_bytes",
+    "max_steps",
+    "max_step_elements",
+  }
+  if unknown:
+    raise TypeError(f"load() has no option {min(unknown)!r}")
+  if threads is None:
+    threads = len(os.sched_getaffinity(0))
+  if not 1 <= threads <= 1024:
+    raise ValueError(f"threads={threads}: give a number from 1 to 1024")
+  options: dict[str, Any] = {
+    **limits,
+    "threads": threads,
+    "verify_content": int(verify),
+    "accept": accept,
+    "progress": progress,
+  }
+  engine = native.Engine(device, options)
+  for name, function in (ops or {}).items():
+    engine.add_op(name, function)
+  if isinstance(source, (str, os.PathLike)):
+    source = os.fspath(source)
+  return Program(engine, source)
+
+
+def _no_function(name: str, names: list[str]) -> NoReturn:
+  raise AttributeError(
+    f"the program has no function {name!r}, it has {', '.join(map(repr, names))}"
+  )
+
+
+def _value_text(value: Mapping[str, Any]) -> str:
+  """A value of a signature as one reads it: x: f32[1..64, 32]."""
+  if value["kind"] != "tensor":
+    return f"{value['name']}: {value['kind']}"
+  if "ranges" in value:
+    sizes = ", ".join(
+      str(low) if low == high else f"{low}..{'' if high == 2**63 - 1 else high}"
+      for low, high in value["ranges"]
+    )
+  else:
+    sizes = ", ".join("?" * value["rank"])
+  return f"{value['name']}: {value['dtype']}[{sizes}]"
+
+
+def _storage_text(info: Mapping[str, Any]) -> str:
+  return f"{info['name']}: {info['dtype']}{list(info['shape'])}"

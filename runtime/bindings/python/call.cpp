@@ -1,0 +1,416 @@
+#include "call.h"
+
+#include <ctime>
+#include <string>
+
+#include "error.h"
+#include "program.h"
+#include "session.h"
+
+namespace husk::python {
+namespace {
+
+thread_local Interrupt* current_interrupt = nullptr;
+constexpr int64_t kSignalMilliseconds = 50;
+
+[[noreturn]] void throw_type_error(const std::string& text) { throw nb::type_error(text.c_str()); }
+
+std::string argument_names(const FunctionInfo& info) {
+  std::string names;
+  for (size_t i = 0; i < info.positional.size(); ++i)
+    names += (names.empty() ? "" : ", ") + (info.positional_names[i].is_none()
+                                                ? "argument " + std::to_string(i)
+                                                : nb::cast<std::string>(info.positional_names[i]));
+  for (const nb::object& key : info.keywords.keys())
+    names += (names.empty() ? "" : ", ") + nb::cast<std::string>(key) + "=";
+  return names.empty() ? "no arguments" : names;
+}
+
+// Finds which keyword is not an argument of the function.
+[[noreturn]] void throw_unknown_keyword(const FunctionInfo& info, size_t given, PyObject* kwargs) {
+  for (auto [key, value] : nb::borrow<nb::dict>(kwargs)) {
+    bool known = false, twice = false;
+    for (size_t i = 0; i < info.positional_names.size(); ++i)
+      if (info.positional_names[i].equal(key)) (i < given ? twice : known) = true;
+    for (const nb::object& expected : info.keywords.keys()) known |= expected.equal(key);
+    if (twice)
+      throw_type_error(info.name + "() got two values for '" + nb::cast<std::string>(key) + "'");
+    if (!known)
+      throw_type_error(info.name + "() has no argument '" + nb::cast<std::string>(key) +
+                       "', it was exported with " + argument_names(info));
+  }
+  throw_type_error(info.name + "() was exported with " + argument_names(info));
+}
+
+// Writes the leaves of the arguments to `leaves`.
+void flatten_arguments(const FunctionInfo& info, PyObject* args, PyObject* kwargs,
+                       PyObject** leaves) {
+  const size_t given = static_cast<size_t>(PyTuple_Size(args)), n = info.positional.size();
+  if (given > n)
+    throw_type_error(info.name + "() takes " + std::to_string(n) + " positional arguments, " +
+                     std::to_string(given) + " were passed: it was exported with " +
+                     argument_names(info));
+  size_t used = 0;
+  for (size_t i = 0; i < n; ++i) {
+    PyObject* value = nullptr;
+    if (i < given) {
+      value = PyTuple_GetItem(args, static_cast<Py_ssize_t>(i));
+    } else if (kwargs && !info.positional_names[i].is_none()) {
+      value = PyDict_GetItemWithError(kwargs, info.positional_names[i].ptr());
+      used += value != nullptr;
+    }
+    if (!value)
+      throw_type_error(info.name + "() lacks " +
+                       (info.positional_names[i].is_none()
+                            ? "argument " + std::to_string(i)
+                            : "'" + nb::cast<std::string>(info.positional_names[i]) + "'") +
+                       ": it was exported with " + argument_names(info));
+    const Tree& tree = info.positional[i];
+    if (tree.is_leaf())
+      leaves[tree.leaf()] = value;
+    else
+      tree.flatten(value, leaves, "argument " + std::to_string(i));
+  }
+  const std::vector<nb::object>& keys = info.keywords.keys();
+  for (size_t i = 0; i < keys.size(); ++i) {
+    PyObject* value = kwargs ? PyDict_GetItemWithError(kwargs, keys[i].ptr()) : nullptr;
+    const std::string key = nb::cast<std::string>(keys[i]);
+    if (!value)
+      throw_type_error(info.name + "() lacks " + key + "=: it was exported with " +
+                       argument_names(info));
+    ++used;
+    info.keywords.children()[i].flatten(value, leaves, key);
+  }
+  if (kwargs && static_cast<size_t>(PyDict_Size(kwargs)) != used)
+    throw_unknown_keyword(info, given, kwargs);
+}
+
+[[noreturn]] void throw_wrong_kind(const FunctionInfo::Value& input, const char* expected,
+                                   PyObject* object) {
+  PyErr_Format(PyExc_TypeError, "input '%s' is %s, not %R", input.name.c_str(), expected,
+               reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  throw nb::python_error();
+}
+
+int64_t to_int(const FunctionInfo::Value& input, PyObject* object) {
+  nb::object index = nb::steal(PyNumber_Index(object));
+  if (!index.is_valid()) {
+    PyErr_Clear();
+    throw_wrong_kind(input, "an int", object);
+  }
+  int overflow = 0;
+  const long long number = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+  if (overflow) throw_invalid_input("input '%s' does not fit into 64 bits", input.name.c_str());
+  return number;
+}
+
+double to_float(const FunctionInfo::Value& input, PyObject* object) {
+  const double number = PyFloat_AsDouble(object);
+  if (number == -1 && PyErr_Occurred()) {
+    PyErr_Clear();
+    throw_wrong_kind(input, "a float", object);
+  }
+  return number;
+}
+
+bool to_bool(const FunctionInfo::Value& input, PyObject* object) {
+  const int truth = PyBool_Check(object) || PyIndex_Check(object) || PyNumber_Check(object)
+                        ? PyObject_IsTrue(object)
+                        : -1;
+  if (truth >= 0) return truth != 0;
+  PyErr_Clear();
+  throw_wrong_kind(input, "a bool", object);
+}
+
+// The table of PyTorch if the process has imported it.
+const ExchangeApi* torch_api() {
+  PyObject* modules = PyImport_GetModuleDict();
+  PyObject* torch = modules ? PyDict_GetItemString(modules, "torch") : nullptr;
+  if (!torch) return nullptr;
+  nb::object type = nb::steal(PyObject_GetAttrString(torch, "Tensor"));
+  nb::object capsule = nb::steal(
+      type.is_valid() ? PyObject_GetAttrString(type.ptr(), "__dlpack_c_exchange_api__") : nullptr);
+  PyErr_Clear();
+  if (!capsule.is_valid()) return nullptr;
+  return static_cast<const ExchangeApi*>(
+      PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+}
+
+// One call: the phases of run() in order.
+class Call {
+ public:
+  Call(Program& program, SessionState& session, uint32_t function)
+      : program_(program),
+        session_(session),
+        function_(function),
+        info_(program.functions()[function]),
+        frame_(session.frame(function)) {}
+  ~Call() {
+    for (size_t i = 0; i < info_.inputs.size(); ++i) frame_.views[i].close();
+    for (Result& result : frame_.results) result.discard();
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  nb::object run(PyObject* args, PyObject* kwargs, nb::handle out, nb::handle stream) {
+    flatten_arguments(info_, args, kwargs, frame_.leaves.data());
+    bind_inputs();
+    if (!frame_.shaped || frame_.next_key != frame_.key) resize();
+    bind_outputs(out);
+    enqueue(stream);
+    return results();
+  }
+
+ private:
+  void bind_inputs() {
+    frame_.next_key.clear();
+    bool tensors = false;
+    for (size_t i = 0; i < info_.inputs.size(); ++i) {
+      const FunctionInfo::Value& input = info_.inputs[i];
+      husk_value& value = frame_.inputs[i];
+      PyObject* leaf = frame_.leaves[i];
+      value.kind = input.kind;
+      switch (input.kind) {
+        case HUSK_VALUE_TENSOR: {
+          View& view = frame_.views[i];
+          view.open(leaf, false, "input", input.name.c_str());
+          value.as.tensor = &view.tensor;
+          if (view.api && !api_) api_ = view.api;
+          tensors = true;
+          const DLTensor& tensor = view.tensor;
+          auto& key = frame_.next_key;
+          key.insert(key.end(), tensor.shape, tensor.shape + tensor.ndim);
+          if (tensor.strides) key.insert(key.end(), tensor.strides, tensor.strides + tensor.ndim);
+          break;
+        }
+        case HUSK_VALUE_INT:
+          value.as.i = to_int(input, leaf);
+          frame_.next_key.push_back(value.as.i);
+          break;
+        case HUSK_VALUE_FLOAT: value.as.f = to_float(input, leaf); break;
+        case HUSK_VALUE_BOOL:
+          value.as.i = to_bool(input, leaf);
+          frame_.next_key.push_back(value.as.i);
+          break;
+        default:
+          if (leaf != Py_None) throw_wrong_kind(input, "None", leaf);
+      }
+    }
+    if (!tensors || (!api_ && !program_.engine().on_host())) api_ = torch_api();
+  }
+
+  // Plans for the shapes of the inputs and asks for those of the outputs.
+  void resize() {
+    const bool first = !frame_.shaped;
+    frame_.shaped = false;
+    check_unlocked([&](husk_error* error) {
+      return husk_session_resize(session_.handle, function_, frame_.inputs.data(),
+                                 static_cast<uint32_t>(frame_.inputs.size()), error);
+    });
+    const husk_port_properties& device = program_.engine().properties();
+    for (uint32_t i = 0; i < info_.outputs.size(); ++i) {
+      const FunctionInfo::Value& output = info_.outputs[i];
+      Result& result = frame_.results[i];
+      if (output.kind != HUSK_VALUE_TENSOR || (result.dynamic && !first)) continue;
+      const auto rank = static_cast<size_t>(output.rank);
+      std::vector<int64_t> shape(2 * rank);
+      husk_error error = {};
+      const husk_status status = husk_session_output_shape(
+          session_.handle, function_, i, shape.data(), shape.data() + rank, &error);
+      // No run of this session has ended, so the call fails if only the data decides the shape.
+      result.dynamic = status != HUSK_OK;
+      if (!result.dynamic)
+        result.set_shape(output.dtype,
+                         {static_cast<DLDeviceType>(device.dl_device_type), device.device_index},
+                         shape);
+    }
+    frame_.key = frame_.next_key;
+    frame_.shaped = true;
+  }
+
+  void bind_outputs(nb::handle out) {
+    std::vector<PyObject*> given(out.is_none() ? 0 : info_.outputs.size());
+    if (!out.is_none()) info_.results.flatten(out.ptr(), given.data(), "out");
+    for (size_t i = 0; i < info_.outputs.size(); ++i) {
+      const FunctionInfo::Value& output = info_.outputs[i];
+      Result& result = frame_.results[i];
+      husk_value& value = frame_.outputs[i];
+      const bool is_given = !out.is_none() && given[i] != Py_None;
+      value.kind = output.kind;
+      if (output.kind != HUSK_VALUE_TENSOR || result.dynamic) {
+        if (is_given)
+          throw_invalid_input(
+              "output '%s' %s: pass None for it in out=", output.name.c_str(),
+              result.dynamic ? "has a size that only the data decides" : "is no tensor");
+        if (result.dynamic) value.kind = HUSK_VALUE_NONE;
+        continue;
+      }
+      if (is_given)
+        result.use(given[i], output.name.c_str());
+      else
+        result.allocate(api_, output.name.c_str());
+      value.as.tensor = result.tensor();
+    }
+  }
+
+  void enqueue(nb::handle stream) {
+    const Engine& engine = program_.engine();
+    void* on = nullptr;
+    if (!stream.is_none())
+      on = reinterpret_cast<void*>(nb::cast<uintptr_t>(stream));
+    else if (!engine.on_host() && api_ &&
+             api_->current_stream(static_cast<DLDeviceType>(engine.properties().dl_device_type),
+                                  engine.properties().device_index, &on) != 0)
+      throw nb::python_error();
+    Interrupt interrupt(api_);
+    husk_error error = {};
+    husk_status status;
+    {
+      nb::gil_scoped_release unlocked;
+      status = husk_session_run(session_.handle, function_, on, frame_.inputs.data(),
+                                static_cast<uint32_t>(frame_.inputs.size()), frame_.outputs.data(),
+                                static_cast<uint32_t>(frame_.outputs.size()), &error);
+      // NumPy knows nothing of streams, so its arrays are complete when the call returns.
+      if (status == HUSK_OK && !engine.on_host() && !api_)
+        status = husk_session_wait(session_.handle, &error);
+    }
+    interrupt.rethrow();
+    if (status != HUSK_OK) throw_error(error);
+  }
+
+  nb::object results() {
+    const size_t n = info_.outputs.size();
+    std::vector<nb::object> leaves(n);
+    for (size_t i = 0; i < n; ++i) {
+      const husk_value& value = frame_.outputs[i];
+      Result& result = frame_.results[i];
+      switch (info_.outputs[i].kind) {
+        case HUSK_VALUE_TENSOR:
+          if (result.dynamic) result.copy(*value.as.tensor, api_, info_.outputs[i].name.c_str());
+          leaves[i] = result.finish();
+          break;
+        case HUSK_VALUE_INT: leaves[i] = nb::int_(value.as.i); break;
+        case HUSK_VALUE_FLOAT: leaves[i] = nb::float_(value.as.f); break;
+        case HUSK_VALUE_BOOL: leaves[i] = nb::bool_(value.as.i != 0); break;
+        default: leaves[i] = nb::none();
+      }
+    }
+    return info_.results.unflatten(leaves.data());
+  }
+
+  Program& program_;
+  SessionState& session_;
+  uint32_t function_;
+  const FunctionInfo& info_;
+  Frame& frame_;
+  const ExchangeApi* api_ = nullptr;  // the library of the results; NULL: NumPy
+};
+
+// A session of the program for one call.
+class LentSession {
+ public:
+  explicit LentSession(Program& program) : program_(program), session_(program.take_session()) {}
+  ~LentSession() { program_.give_back(session_); }
+  LentSession(const LentSession&) = delete;
+  LentSession& operator=(const LentSession&) = delete;
+  SessionState& operator*() { return *session_; }
+
+ private:
+  Program& program_;
+  SessionState* session_;
+};
+
+}  // namespace
+
+nb::object call(Program& program, SessionState* session, uint32_t function, PyObject* args,
+                PyObject* kwargs, nb::handle out, nb::handle stream) {
+  if (session) {
+    BusyScope busy(*session);
+    return Call(program, *session, function).run(args, kwargs, out, stream);
+  }
+  LentSession lent(program);
+  BusyScope busy(*lent);
+  return Call(program, *lent, function).run(args, kwargs, out, stream);
+}
+
+PyObject* call_slot(Program& program, SessionState* session, uint32_t function, PyObject* args,
+                    PyObject* kwargs) {
+  try {
+    nb::object out = nb::none(), stream = nb::none(), rest;
+    if (kwargs) {
+      const std::vector<nb::object>& own = program.functions()[function].keywords.keys();
+      for (auto [name, value] : {std::pair{"out", &out}, std::pair{"stream", &stream}}) {
+        nb::str key(name);
+        bool is_models = false;
+        for (const nb::object& one : own) is_models |= one.equal(key);
+        for (const nb::object& one : program.functions()[function].positional_names)
+          is_models |= one.equal(key);
+        PyObject* found = is_models ? nullptr : PyDict_GetItemWithError(kwargs, key.ptr());
+        if (!found) continue;
+        *value = nb::borrow(found);
+        if (!rest.is_valid()) rest = nb::steal(PyDict_Copy(kwargs));
+        PyDict_DelItem(rest.ptr(), key.ptr());
+      }
+      if (rest.is_valid()) kwargs = rest.ptr();
+    }
+    return call(program, session, function, args, kwargs, out, stream).release().ptr();
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (nb::builtin_exception& error) {
+    PyErr_SetString(
+        error.type() == nb::exception_type::type_error ? PyExc_TypeError : PyExc_ValueError,
+        error.what());
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+Interrupt::Interrupt(const ExchangeApi* library) : outer_(current_interrupt), library_(library) {
+  current_interrupt = this;
+}
+
+Interrupt::~Interrupt() {
+  current_interrupt = outer_;
+  Py_XDECREF(exception_);
+}
+
+const ExchangeApi* Interrupt::library() {
+  return current_interrupt ? current_interrupt->library_ : nullptr;
+}
+
+void Interrupt::rethrow() {
+  if (!exception_) return;
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception_)), exception_);
+  throw nb::python_error();
+}
+
+void Interrupt::keep(nb::python_error& error) {
+  if (!current_interrupt || current_interrupt->exception_)
+    error.discard_as_unraisable("a callback of Husk");
+  else
+    current_interrupt->exception_ = error.value().inc_ref().ptr();
+}
+
+// Python's handlers of signals run when the main thread asks for them. Taking the GIL before each
+// step would cost more than the step.
+int32_t Interrupt::requested(void*) {
+  Interrupt* scope = current_interrupt;
+  if (!scope) return 0;
+  if (scope->exception_) return 1;
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+  const int64_t now = int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1000000;
+  if (scope->next_check_ == 0) scope->next_check_ = now + kSignalMilliseconds;
+  if (now < scope->next_check_) return 0;
+  scope->next_check_ = now + kSignalMilliseconds;
+  nb::gil_scoped_acquire locked;
+  if (PyErr_CheckSignals() == 0) return 0;
+  nb::python_error error;
+  keep(error);
+  return 1;
+}
+
+}  // namespace husk::python

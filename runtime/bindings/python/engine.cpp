@@ -1,0 +1,157 @@
+#include "engine.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include <husk/ops.h>
+#include <husk/port_cuda.h>
+#include <husk/port_host.h>
+
+#include "call.h"
+#include "error.h"
+
+namespace husk::python {
+namespace {
+
+// A pool of threads that survives a fork. The child of a fork has none of its parent's threads, so
+// it starts new ones at its first call. Programs share the pools, which live as long as the
+// process.
+class Pool {
+ public:
+  explicit Pool(uint32_t count) : count_(count) {
+    table_ = {this, count, &Pool::parallel};
+    start();
+  }
+  const husk_threads* table() const { return &table_; }
+
+  static void forked() { ++forks_; }
+
+ private:
+  static void parallel(void* self, uint32_t n, void (*body)(void* argument, uint32_t index),
+                       void* argument) {
+    auto* pool = static_cast<Pool*>(self);
+    if (pool->forks_seen_ != forks_) pool->start();
+    pool->threads_.parallel(pool->threads_.user, n, body, argument);
+  }
+
+  // A pool of the parent is not released: its threads are not there to be ended.
+  void start() {
+    check([&](husk_error* error) {
+      return husk_host_threads_create(count_, nullptr, &threads_, error);
+    });
+    forks_seen_ = forks_;
+  }
+
+  static std::atomic<uint32_t> forks_;
+  uint32_t count_;
+  uint32_t forks_seen_ = 0;
+  husk_threads threads_ = {};
+  husk_threads table_ = {};
+};
+std::atomic<uint32_t> Pool::forks_{0};
+
+const husk_threads* shared_threads(uint32_t count) {
+  static auto* pools = new std::map<uint32_t, Pool*>;  // the GIL is held
+  if (pools->empty()) pthread_atfork(nullptr, nullptr, &Pool::forked);
+  Pool*& pool = (*pools)[count];
+  if (!pool) pool = new Pool(count);
+  return pool->table();
+}
+
+uint64_t number(const nb::dict& options, const char* name) {
+  return options.contains(name) ? nb::cast<uint64_t>(options[name]) : 0;
+}
+
+nb::object callable_or_none(const nb::dict& options, const char* name) {
+  if (!options.contains(name)) return nb::none();
+  nb::object function = nb::borrow(options[name]);
+  if (!function.is_none() && !PyCallable_Check(function.ptr()))
+    throw nb::type_error((std::string(name) + " must be a function").c_str());
+  return function;
+}
+
+}  // namespace
+
+Engine::Engine(const char* device, nb::dict options) {
+  accept_ = callable_or_none(options, "accept");
+  progress_ = callable_or_none(options, "progress");
+  log_ = callable_or_none(options, "log");
+  husk_engine_options engine = HUSK_ENGINE_OPTIONS_INIT;
+  const bool cuda = !strncmp(device, "cuda", 4) && (device[4] == 0 || device[4] == ':');
+  if (!cuda && strcmp(device, "cpu") != 0)
+    throw nb::value_error(
+        (std::string("device '") + device + "': give \"cpu\", \"cuda\" or \"cuda:N\"").c_str());
+  if (cuda && device[4] == ':') {
+    char* end;
+    engine.device_index = static_cast<int32_t>(strtol(device + 5, &end, 10));
+    if (end == device + 5 || *end || engine.device_index < 0)
+      throw nb::value_error(
+          (std::string("device '") + device + "': give a number after \"cuda:\"").c_str());
+  }
+  engine.port = cuda ? husk_port_cuda() : husk_port_host();
+  engine.allow_host_images = 1;
+  engine.max_metadata_bytes = number(options, "max_metadata_bytes");
+  engine.max_state_bytes = number(options, "max_state_bytes");
+  engine.max_steps = number(options, "max_steps");
+  engine.max_step_elements = number(options, "max_step_elements");
+  engine.verify_content = number(options, "verify_content") != 0;
+  if (!accept_.is_none()) engine.accept = &Engine::accept;
+  if (!progress_.is_none()) engine.progress = &Engine::progress;
+  if (!log_.is_none()) engine.log = &Engine::log;
+  engine.accept_user = engine.progress_user = engine.log_user = this;
+  engine.cancel = &Interrupt::requested;
+  const auto threads = static_cast<uint32_t>(number(options, "threads"));
+  if (!cuda && threads > 1) engine.threads = shared_threads(threads);
+  check_unlocked([&](husk_error* error) { return husk_engine_create(&engine, &handle_, error); });
+  check([&](husk_error* error) { return husk_engine_properties(handle_, &properties_, error); });
+  if (!cuda) check([&](husk_error* error) { return husk_ops_add_all(handle_, error); });
+}
+
+Engine::~Engine() { husk_engine_release(handle_); }
+
+void Engine::add_op(const char* name, nb::callable function) {
+  ops_.push_back(std::make_unique<PythonOp>(std::move(function), properties_));
+  husk_op op = HUSK_OP_INIT;
+  op.name = name;
+  op.call = &PythonOp::call;
+  op.user = ops_.back().get();
+  check([&](husk_error* error) { return husk_engine_add_op(handle_, &op, error); });
+}
+
+int32_t Engine::accept(void* self, const uint8_t* content_hash) {
+  nb::gil_scoped_acquire locked;
+  nb::bytes hash(reinterpret_cast<const char*>(content_hash), 32);
+  try {
+    return nb::cast<bool>(nb::bool_(static_cast<Engine*>(self)->accept_(hash)));
+  } catch (nb::python_error& error) {
+    Interrupt::keep(error);
+    return 0;
+  }
+}
+
+int32_t Engine::progress(void* self, uint64_t done, uint64_t total) {
+  nb::gil_scoped_acquire locked;
+  try {
+    static_cast<Engine*>(self)->progress_(done, total);
+    return 0;
+  } catch (nb::python_error& error) {
+    Interrupt::keep(error);
+    return 1;
+  }
+}
+
+void Engine::log(void* self, int32_t level, const char* text) {
+  nb::gil_scoped_acquire locked;
+  try {
+    static_cast<Engine*>(self)->log_(level, text);
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("the log function of husk.load");
+  }
+}
+
+}  // namespace husk::python

@@ -1,0 +1,34 @@
+// The module husk._native: the classes on which husk/runtime builds what users see.
+#include <nanobind/nanobind.h>
+
+#include <husk/husk.h>
+
+#include "error.h"
+#include "program.h"
+#include "result.h"
+#include "session.h"
+#include "view.h"
+
+NB_MODULE(_native, module) {
+  using namespace husk::python;
+  module.attr("version") = husk_version();
+  module.def("set_error_classes", &set_error_classes);
+  module.def("status_name", &husk_status_name);
+  bind_program(module);
+  bind_session(module);
+  module.def("verify", [](nb::object bytes) {
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(bytes.ptr(), &buffer, PyBUF_SIMPLE) != 0) throw nb::python_error();
+    husk_error error = {};
+    const husk_status status = husk_program_verify(buffer.buf, static_cast<size_t>(buffer.len),
+                                                   &error);
+    PyBuffer_Release(&buffer);
+    if (status != HUSK_OK) throw_error(error);
+  });
+  // References to objects of Python that outlive the module would keep them for ever.
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
+    forget_numpy();
+    forget_types();
+    forget_error_classes();
+  }));
+}

@@ -1,0 +1,203 @@
+#include "result.h"
+
+#include <cstring>
+
+#include "error.h"
+
+namespace husk::python {
+namespace {
+
+// What results need of NumPy, looked up at the first one.
+struct Numpy {
+  nb::object module, empty, dtypes[HUSK_POINTER];
+};
+Numpy* numpy = nullptr;
+
+const char* numpy_name(husk_dtype dtype) {
+  switch (dtype) {
+    case HUSK_BOOL: return "bool_";
+    case HUSK_U8: return "uint8";
+    case HUSK_I8: return "int8";
+    case HUSK_U16: return "uint16";
+    case HUSK_I16: return "int16";
+    case HUSK_U32: return "uint32";
+    case HUSK_I32: return "int32";
+    case HUSK_U64: return "uint64";
+    case HUSK_I64: return "int64";
+    case HUSK_F16: return "float16";
+    case HUSK_F32: return "float32";
+    case HUSK_F64: return "float64";
+    case HUSK_C64: return "complex64";
+    case HUSK_C128: return "complex128";
+    default: return nullptr;
+  }
+}
+
+void set_error(void*, const char* kind, const char* message) {
+  PyErr_Format(!strcmp(kind, "MemoryError") ? PyExc_MemoryError : PyExc_RuntimeError, "%s: %s",
+               kind, message);
+}
+
+nb::object to_tuple(const int64_t* numbers, size_t n, int64_t factor = 1) {
+  nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(n)));
+  for (size_t i = 0; i < n; ++i)
+    PyTuple_SetItem(tuple.ptr(), static_cast<Py_ssize_t>(i),
+                    PyLong_FromLongLong(numbers[i] * factor));
+  return tuple;
+}
+
+}  // namespace
+
+void forget_numpy() {
+  delete numpy;
+  numpy = nullptr;
+}
+
+void Result::set_shape(husk_dtype dtype, DLDevice device, const std::vector<int64_t>& sizes) {
+  dtype_ = dtype;
+  device_ = device;
+  shape = sizes;
+  numpy_shape_.reset();
+  const size_t rank = shape.size() / 2;
+  contiguous_ = true;
+  extent_ = 1;
+  int64_t expected = 1;
+  for (size_t d = rank; d-- > 0;) {
+    if (shape[d] != 1 && shape[rank + d] != expected) contiguous_ = false;
+    expected *= shape[d];
+    extent_ += (shape[d] - 1) * shape[rank + d];
+  }
+  for (size_t d = 0; d < rank; ++d)
+    if (shape[d] == 0) {
+      extent_ = 0;
+      contiguous_ = true;
+    }
+}
+
+void Result::allocate(const ExchangeApi* api, const char* name) {
+  api_ = api;
+  if (api)
+    allocate_exchange(name);
+  else
+    allocate_numpy(name);
+}
+
+// The allocator of the table has no strides. If the output needs strides, it is asked for as many
+// elements as they span, and the tensor gets the sizes and strides before it becomes an object.
+void Result::allocate_exchange(const char* name) {
+  (void)name;
+  const size_t rank = shape.size() / 2;
+  DLTensor prototype = {};
+  prototype.device = device_;
+  prototype.dtype = husk_dtype_to_dlpack(dtype_);
+  prototype.ndim = static_cast<int32_t>(rank);
+  prototype.shape = shape.data();
+  std::vector<int64_t> row;
+  if (!contiguous_) {
+    row.assign(rank, 1);
+    row[0] = extent_;
+    prototype.shape = row.data();
+  }
+  if (api_->allocate(&prototype, &managed_, nullptr, &set_error) != 0) {
+    managed_ = nullptr;
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_MemoryError, "the output could not be allocated");
+    throw nb::python_error();
+  }
+  if (!contiguous_) {
+    managed_->dl_tensor.shape = shape.data();
+    managed_->dl_tensor.strides = shape.data() + rank;
+  }
+}
+
+void Result::allocate_numpy(const char* name) {
+  if (device_.device_type != kDLCPU)
+    throw_invalid_input(
+        "output '%s' lies on a GPU, where NumPy has no memory: pass torch tensors, or out=", name);
+  if (!numpy) {
+    auto found = std::make_unique<Numpy>();
+    found->module = nb::module_::import_("numpy");
+    found->empty = found->module.attr("empty");
+    numpy = found.release();
+  }
+  nb::object& dtype = numpy->dtypes[dtype_];
+  if (!dtype.is_valid()) {
+    const char* text = numpy_name(dtype_);
+    if (!text)
+      throw_invalid_input("output '%s' has dtype %s, which NumPy does not have: pass torch tensors",
+                          name, husk_dtype_name(dtype_));
+    dtype = numpy->module.attr("dtype")(text);
+  }
+  const size_t rank = shape.size() / 2;
+  if (!numpy_shape_.is_valid()) numpy_shape_ = to_tuple(shape.data(), rank);
+  if (contiguous_) {
+    object_ = numpy->empty(numpy_shape_, dtype);
+  } else {
+    const auto bytes = static_cast<int64_t>(husk_dtype_size(dtype_));
+    object_ = numpy->module.attr("ndarray")(numpy_shape_, dtype,
+                                            numpy->empty(extent_ * bytes, "uint8"), 0,
+                                            to_tuple(shape.data() + rank, rank, bytes));
+  }
+  if (!view_) view_ = std::make_unique<View>();
+  view_->open(object_.ptr(), true, "output", name);
+}
+
+void Result::use(PyObject* object, const char* name) {
+  object_ = nb::borrow(object);
+  if (!view_) view_ = std::make_unique<View>();
+  view_->open(object, true, "output", name);
+}
+
+void Result::copy(const DLTensor& from, const ExchangeApi* api, const char* name) {
+  const auto rank = static_cast<size_t>(from.ndim);
+  std::vector<int64_t> sizes(from.shape, from.shape + rank);
+  int64_t stride = 1;
+  std::vector<int64_t> strides(rank);
+  for (size_t d = rank; d-- > 0; stride *= from.shape[d])
+    strides[d] = from.strides ? from.strides[d] : stride;
+  sizes.insert(sizes.end(), strides.begin(), strides.end());
+  set_shape(husk_dtype_from_dlpack(from.dtype), from.device, sizes);
+  if (device_.device_type == kDLCPU) {
+    allocate(api, name);
+    DLTensor* to = tensor();
+    if (extent_)
+      memcpy(static_cast<char*>(to->data) + to->byte_offset,
+             static_cast<const char*>(from.data) + from.byte_offset,
+             static_cast<size_t>(extent_) * husk_dtype_size(dtype_));
+    return;
+  }
+  if (!api)
+    throw_invalid_input("output '%s' lies on a GPU, where NumPy has no memory: pass torch tensors",
+                        name);
+  // PyTorch copies, on its current stream, from a tensor over the session's memory.
+  auto* borrowed = new ManagedTensor{{1, 3}, nullptr, nullptr, 0, from};
+  borrowed->dl_tensor.shape = shape.data();
+  borrowed->dl_tensor.strides = shape.data() + rank;
+  borrowed->deleter = [](ManagedTensor* self) { delete self; };
+  void* object = nullptr;
+  if (api->object_from_managed(borrowed, &object) != 0) {
+    delete borrowed;
+    throw nb::python_error();
+  }
+  object_ = nb::steal(static_cast<PyObject*>(object)).attr("clone")();
+}
+
+nb::object Result::finish() {
+  if (managed_) {
+    void* object = nullptr;
+    ManagedTensor* managed = managed_;
+    managed_ = nullptr;  // the function takes the tensor, and frees it if it fails
+    if (api_->object_from_managed(managed, &object) != 0) throw nb::python_error();
+    return nb::steal(static_cast<PyObject*>(object));
+  }
+  if (view_) view_->close();
+  return std::move(object_);
+}
+
+void Result::discard() {
+  if (managed_ && managed_->deleter) managed_->deleter(managed_);
+  managed_ = nullptr;
+  if (view_) view_->close();
+  object_.reset();
+}
+
+}  // namespace husk::python

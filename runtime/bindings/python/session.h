@@ -1,0 +1,76 @@
+// The state and memory of one user of a program.
+#ifndef HUSK_PYTHON_SESSION_H
+#define HUSK_PYTHON_SESSION_H
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <vector>
+
+#include <husk/husk.h>
+
+#include "program.h"
+#include "result.h"
+#include "view.h"
+
+namespace husk::python {
+
+namespace nb = nanobind;
+
+// What a call of a function needs, made once for a session.
+struct Frame {
+  std::vector<PyObject*> leaves;  // borrowed, by the number of the input
+  std::vector<husk_value> inputs, outputs;
+  std::unique_ptr<View[]> views;  // of the inputs
+  std::vector<Result> results;
+  // The sizes and strides of the inputs of the last call, and its ints. The shapes of the results
+  // are those for them.
+  std::vector<int64_t> key, next_key;
+  bool shaped = false;
+};
+
+// A husk_session and its frames. One call at a time uses it.
+class SessionState {
+ public:
+  SessionState(Program& program, const husk_session_options& options);
+  ~SessionState();
+  SessionState(const SessionState&) = delete;
+  SessionState& operator=(const SessionState&) = delete;
+
+  Frame& frame(uint32_t function);
+  // Makes the next call of each function ask for the shapes of its results.
+  void forget_shapes();
+
+  husk_session* handle = nullptr;
+  bool busy = false;
+
+ private:
+  const Program& program_;
+  std::vector<std::unique_ptr<Frame>> frames_;
+};
+
+// Marks a session as used by a call, and refuses a second one.
+class BusyScope {
+ public:
+  explicit BusyScope(SessionState& session);
+  ~BusyScope() { session_.busy = false; }
+  BusyScope(const BusyScope&) = delete;
+  BusyScope& operator=(const BusyScope&) = delete;
+
+ private:
+  SessionState& session_;
+};
+
+// husk.Session.
+struct Session {
+  nb::object program_object;  // keeps the program
+  Program* program;
+  std::unique_ptr<SessionState> state;
+};
+
+// Adds the classes of session.h to the module.
+void bind_session(nb::module_& module);
+
+}  // namespace husk::python
+
+#endif

@@ -1,0 +1,213 @@
+#include "view.h"
+
+#include <cstring>
+#include <vector>
+
+#include "error.h"
+
+namespace husk::python {
+namespace {
+
+struct KnownType {
+  PyObject* type;  // a reference, so that no other type gets this address
+  const ExchangeApi* api;
+};
+std::vector<KnownType>* known_types = nullptr;
+constexpr size_t kMaxKnownTypes = 64;
+
+const ExchangeApi* find_api(PyObject* type) {
+  PyObject* capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
+  if (!capsule) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  const void* table = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+  if (!table) PyErr_Clear();
+  Py_DECREF(capsule);  // the table is static memory of the library
+  const ExchangeApi* api = static_cast<const ExchangeApi*>(table);
+  while (api && api->version.major != 1) api = api->previous;
+  return api;
+}
+
+// The husk_dtype of a buffer's elements; `*swapped` is set for the byte order of other machines.
+husk_dtype buffer_dtype(const char* format, Py_ssize_t bytes, bool* swapped) {
+  *swapped = *format == '>' || *format == '!';
+  if (strchr("@=<>!", *format)) ++format;
+  if (!strcmp(format, "Zf")) return HUSK_C64;
+  if (!strcmp(format, "Zd")) return HUSK_C128;
+  if (format[0] == 0 || format[1] != 0) return HUSK_DTYPE_NONE;
+  if (*format == '?') return HUSK_BOOL;
+  if (*format == 'e') return HUSK_F16;
+  if (*format == 'f') return HUSK_F32;
+  if (*format == 'd') return HUSK_F64;
+  const bool is_signed = strchr("bhilqn", *format) != nullptr;
+  if (!is_signed && !strchr("BHILQN", *format)) return HUSK_DTYPE_NONE;
+  switch (bytes) {
+    case 1: *swapped = false; return is_signed ? HUSK_I8 : HUSK_U8;
+    case 2: return is_signed ? HUSK_I16 : HUSK_U16;
+    case 4: return is_signed ? HUSK_I32 : HUSK_U32;
+    case 8: return is_signed ? HUSK_I64 : HUSK_U64;
+    default: return HUSK_DTYPE_NONE;
+  }
+}
+
+// Conjugate and negative views of PyTorch have the bytes of the tensor that they are views of; the
+// exchange table does not say so. A negative view is the imaginary part of a conjugate view, so
+// its elements do not lie next to one another.
+bool is_lazy_view(PyObject* object, const DLTensor& tensor) {
+  const char* question = "is_conj";
+  if (tensor.dtype.code != kDLComplex) {
+    if (tensor.dtype.code != kDLFloat) return false;
+    int64_t expected = 1, elements = 1;
+    bool contiguous = true;
+    for (int32_t d = tensor.ndim; d-- > 0;) {
+      if (tensor.shape[d] != 1 && tensor.strides && tensor.strides[d] != expected)
+        contiguous = false;
+      expected *= tensor.shape[d];
+      elements *= tensor.shape[d];
+    }
+    if (contiguous && elements != 1) return false;
+    question = "is_neg";
+  }
+  nb::object answer = nb::steal(PyObject_CallMethod(object, question, nullptr));
+  if (!answer.is_valid()) {
+    PyErr_Clear();  // another library than PyTorch
+    return false;
+  }
+  return PyObject_IsTrue(answer.ptr()) == 1;
+}
+
+}  // namespace
+
+const ExchangeApi* exchange_api(PyObject* object) {
+  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  if (!known_types) known_types = new std::vector<KnownType>;
+  for (const KnownType& known : *known_types)
+    if (known.type == type) return known.api;
+  if (known_types->size() == kMaxKnownTypes) forget_types();
+  if (!known_types) known_types = new std::vector<KnownType>;
+  Py_INCREF(type);
+  known_types->push_back({type, find_api(type)});
+  return known_types->back().api;
+}
+
+void forget_types() {
+  if (!known_types) return;
+  for (const KnownType& known : *known_types) Py_DECREF(known.type);
+  delete known_types;
+  known_types = nullptr;
+}
+
+void View::open(PyObject* object, bool writable, const char* side, const char* name) {
+  close();
+  api = exchange_api(object);
+  if (api) {
+    if (api->borrow(object, &tensor) != 0) throw nb::python_error();
+    if (is_lazy_view(object, tensor))
+      throw_invalid_input(
+          "%s '%s' is a conjugate or negative view: pass %s.resolve_conj().resolve_neg()", side,
+          name, name);
+    return;
+  }
+  if (PyObject_CheckBuffer(object) && open_buffer(object, writable, side, name)) return;
+  open_capsule(object, writable, side, name);
+}
+
+// Returns false if the elements have no letter in the buffer protocol, as bfloat16 of JAX.
+bool View::open_buffer(PyObject* object, bool writable, const char* side, const char* name) {
+  if (PyObject_GetBuffer(object, &buffer_, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  owner_ = Owner::buffer;
+  if (writable && buffer_.readonly)
+    throw_invalid_input("%s '%s' is read-only: pass memory that may be written", side, name);
+  bool swapped;
+  const husk_dtype dtype = buffer_dtype(buffer_.format ? buffer_.format : "B", buffer_.itemsize,
+                                        &swapped);
+  if (swapped)
+    throw_invalid_input(
+        "%s '%s' has the byte order of other machines: pass %s.astype(%s.dtype.newbyteorder('='))",
+        side, name, name, name);
+  if (dtype == HUSK_DTYPE_NONE) {
+    const bool has_capsule = PyObject_HasAttrString(object, "__dlpack__") == 1;
+    if (!has_capsule)
+      throw_invalid_input("%s '%s' has elements of the format '%s', which Husk does not have", side,
+                          name, buffer_.format);
+    close();
+    return false;
+  }
+  if (buffer_.ndim > kMaxRank)
+    throw_invalid_input("%s '%s' has %d dims, at most %d are possible", side, name, buffer_.ndim,
+                        kMaxRank);
+  for (int d = 0; d < buffer_.ndim; ++d) {
+    shape_[d] = buffer_.shape[d];
+    strides_[d] = buffer_.strides[d] / buffer_.itemsize;
+    if (shape_[d] > 1 && (buffer_.strides[d] < 0 || buffer_.strides[d] % buffer_.itemsize))
+      throw_invalid_input(
+          "%s '%s' has a stride of %lld bytes in dim %d: pass numpy.ascontiguousarray(%s)", side,
+          name, static_cast<long long>(buffer_.strides[d]), d, name);
+    if (shape_[d] <= 1) strides_[d] = strides_[d] < 0 ? 1 : strides_[d];
+  }
+  tensor = {};
+  tensor.data = buffer_.buf;
+  tensor.device = {kDLCPU, 0};
+  tensor.ndim = buffer_.ndim;
+  tensor.dtype = husk_dtype_to_dlpack(dtype);
+  tensor.shape = shape_;
+  tensor.strides = strides_;
+  return true;
+}
+
+// Takes the capsule of `__dlpack__`, of DLPack 1 or, from older libraries, the one without a
+// version.
+void View::open_capsule(PyObject* object, bool writable, const char* side, const char* name) {
+  nb::object method = nb::steal(PyObject_GetAttrString(object, "__dlpack__"));
+  if (!method.is_valid()) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError,
+                 "%s '%s' is a tensor: pass a torch.Tensor, a numpy.ndarray or an object with "
+                 "__dlpack__, not %R",
+                 side, name, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    throw nb::python_error();
+  }
+  nb::object capsule;
+  try {
+    try {
+      capsule = method(nb::arg("max_version") = nb::make_tuple(1, 3));
+    } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_TypeError)) throw;
+      capsule = method();
+    }
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_BufferError)) throw;
+    throw_invalid_input("%s '%s' cannot be read without a copy: %s", side, name,
+                        nb::str(error.value()).c_str());
+  }
+  if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
+    auto* managed = static_cast<ManagedTensor*>(
+        PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+    if (managed->version.major != 1)
+      throw_invalid_input("%s '%s' has DLPack %u, Husk reads version 1", side, name,
+                          managed->version.major);
+    if (writable && (managed->flags & kReadOnlyFlag))
+      throw_invalid_input("%s '%s' is read-only: pass memory that may be written", side, name);
+    tensor = managed->dl_tensor;
+  } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
+    tensor = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"))
+                 ->dl_tensor;
+  } else {
+    throw_invalid_input("%s '%s': __dlpack__ returned no capsule of a tensor", side, name);
+  }
+  // The capsule keeps its name, so it frees the tensor when the last reference is dropped.
+  capsule_ = capsule.release().ptr();
+  owner_ = Owner::capsule;
+}
+
+void View::close() {
+  if (owner_ == Owner::buffer) PyBuffer_Release(&buffer_);
+  if (owner_ == Owner::capsule) Py_CLEAR(capsule_);
+  owner_ = Owner::none;
+}
+
+}  // namespace husk::python
