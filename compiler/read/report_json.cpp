@@ -1,4 +1,5 @@
 #include "ir/op_table.h"
+#include "read/bounded_plan.h"
 #include "read/disassembler.h"
 #include "read/report.h"
 
@@ -60,7 +61,10 @@ json code_json(const Code& code) {
                        {"align", 1u << code.buffers[i].align_log2()},
                        {"size", code.buffers[i].size()}});
   const fb::Target* target = code.program->targets()->Get(code.variant->target());
+  const BoundedPlan plan(code, InputSizes());
+  const bool bounded = plan.is_planned && !plan.first_unbounded() && !plan.on_demand_count();
   return {{"target", target->port()->str() + " " + target->arch()->str()},
+          {"arena_bytes", bounded ? json(plan.planned.peak) : json()},
           {"buffers", buffers},
           {"segments", segments}};
 }

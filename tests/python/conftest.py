@@ -27,6 +27,14 @@ function forward {
 }
 """
 
+# Copies through a buffer of the arena.
+SCRATCH = COPY.replace(
+  "copy (write y, read x)",
+  """buffer t bytes mul(n, 16) align 64
+    copy (write t, read x)
+    copy (write y, read t)""",
+)
+
 # Each of the three values has a place in a nested argument; the results nest too.
 TREE = {
   "args": ["x", {"deep": ["a", "b"]}],

@@ -187,3 +187,5 @@ def test_an_exported_model(tmp_path):
     x, mask = torch.randn(n, 4), torch.rand(n, 1)
     with torch.no_grad():
       torch.testing.assert_close(program(x, mask=mask), model(x, mask=mask))
+  result = program(x, mask=mask)
+  assert type(result["parts"]) is list and type(result["parts"][1]) is tuple

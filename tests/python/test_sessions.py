@@ -67,17 +67,9 @@ def test_options(load):
     program.session(mode="fast")
 
 
-ARENA = conftest.COPY.replace(
-  "copy (write y, read x)",
-  """buffer t bytes mul(n, 16) align 64
-    copy (write t, read x)
-    copy (write y, read t)""",
-)
-
-
 @pytest.mark.parametrize("make", [lambda n: torch.empty(n, dtype=torch.uint8), bytearray])
 def test_memory_of_the_caller(load, make):
-  program = load(ARENA)
+  program = load(conftest.SCRATCH)
   memory = make(16384 + 256)
   if isinstance(memory, torch.Tensor):
     memory = memory[-memory.data_ptr() % 256 :]
@@ -92,7 +84,7 @@ def test_memory_of_the_caller(load, make):
 
 def test_a_lent_arena_must_suffice(load):
   memory = torch.empty(1024, dtype=torch.uint8)
-  session = load(ARENA).session(arena=memory[-memory.data_ptr() % 256 :])
+  session = load(conftest.SCRATCH).session(arena=memory[-memory.data_ptr() % 256 :])
   with pytest.raises(husk.NeedsResizeError, match="husk_session_set_arena with more"):
     session(torch.randn(1024, 4))
 

@@ -16,10 +16,10 @@ def built(name):
   """A program of the newest build, or the one that the environment names (HUSKC, HUSK_RUN)."""
   if path := os.environ.get(name.upper().replace("-", "_")):
     return path
-  from husk.hir import huskc
+  from husk.hir import tools
 
   found = sorted(
-    filter(huskc.runs_here, ROOT.glob(f"build/*/bin/{name}")),
+    filter(tools.runs_here, ROOT.glob(f"build/*/bin/{name}")),
     key=lambda path: path.stat().st_mtime,
   )
   if not found:

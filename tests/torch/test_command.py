@@ -1,6 +1,7 @@
 """The command `python -m husk`."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -57,6 +58,43 @@ def test_exported_program_from_a_file(tmp_path):
   done = husk(tmp_path / "twice.pt2", "--keep", tmp_path / "kept")
   assert done.returncode == 0, done.stderr
   assert "input x tensor f32 [3]" in (tmp_path / "kept" / "model.hir").read_text()
+
+
+def test_keyword_arguments(tmp_path):
+  (tmp_path / "scaled.py").write_text("""
+import torch
+class Scaled(torch.nn.Module):
+  def forward(self, x, *, scale):
+    return x * scale
+def model():
+  return Scaled(), (torch.randn(3),), None, {"scale": torch.randn(3)}
+def wrong():
+  return 1, 2, 3, 4, 5
+""")
+  done = husk(f"{tmp_path}/scaled.py:model", "--keep", tmp_path / "kept")
+  assert done.returncode == 0, done.stderr
+  assert "input scale tensor f32 [3]" in (tmp_path / "kept" / "model.hir").read_text()
+  done = husk(f"{tmp_path}/scaled.py:wrong", "--keep", tmp_path / "kept")
+  assert done.returncode == 1 and "(model, args, dynamic_shapes, kwargs)" in done.stderr
+
+
+def test_a_missing_compiler_is_reported_at_once(tmp_path):
+  """Before the model is even compiled, which can take minutes."""
+  environment = {"PATH": "/usr/bin:/bin", "HUSKC": "", "PYTHONPATH": str(tmp_path)}
+  shutil.copytree(
+    built_tools.ROOT / "compiler" / "torch" / "husk",
+    tmp_path / "husk",
+    ignore=shutil.ignore_patterns("__pycache__", "bin"),
+  )
+  done = subprocess.run(
+    [sys.executable, "-m", "husk", f"{MODELS}:sum_of_two", "-o", tmp_path / "sum.husk"],
+    capture_output=True,
+    text=True,
+    env=environment,
+    cwd=tmp_path,
+  )
+  assert done.returncode == 1 and "huskc was not found: run `pip install" in done.stderr
+  assert "compiled in" not in done.stderr
 
 
 def test_several_functions(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .artifact import inspect
 from .errors import CompileError, Unsupported
 from .export import VERSION as __version__
 from .export import Function, export, write
@@ -78,6 +79,7 @@ __all__ = [
   "UnsupportedError",
   "__version__",
   "export",
+  "inspect",
   "load",
   "write",
 ]

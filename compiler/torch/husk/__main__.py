@@ -1,4 +1,4 @@
-"""`python -m husk`: exports from the command line."""
+"""`python -m husk`: exports from the command line, and calls the tools."""
 
 from __future__ import annotations
 
@@ -6,11 +6,22 @@ import argparse
 import importlib.util
 import logging
 import pathlib
+import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from . import CompileError, Unsupported, __version__, export, write
+from .hir import tools
+
+# The tools of the package, as `python -m husk NAME ...`: the program and its first arguments.
+TOOLS = {
+  "run": ("husk-run",),
+  "dump": ("husk-dump",),
+  "check": ("husk-dump", "--output=sizes", "--check"),
+  "bench": ("husk-bench",),
+  "compile": ("huskc",),
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -18,13 +29,14 @@ def parser() -> argparse.ArgumentParser:
     prog="python -m husk",
     description="Exports a PyTorch model to a Husk artifact.",
     epilog="example: python -m husk examples/models.py:gpt -o gpt.husk --target host:avx2 "
-    "--target cuda:h200",
+    "--target cuda:h200. Other commands: `python -m husk run`, `dump`, `check`, `bench` and "
+    "`compile` call husk-run, husk-dump, husk-dump --check, husk-bench and huskc; each has --help.",
   )
   arguments.add_argument(
     "model",
-    help="FILE.py:FUNCTION, which returns (model, args) or (model, args, dynamic_shapes), or, for "
-    "several functions in one artifact, {name: husk.Function(...)}; or a .pt2 file of "
-    "torch.export.save",
+    help="FILE.py:FUNCTION, which returns (model, args), (model, args, dynamic_shapes) or (model, "
+    "args, dynamic_shapes, kwargs), or, for several functions in one artifact, {name: "
+    "husk.Function(...)}; or a .pt2 file of torch.export.save",
   )
   arguments.add_argument(
     "-o",
@@ -83,13 +95,13 @@ def parser() -> argparse.ArgumentParser:
   return arguments
 
 
-def load_model(text: str) -> tuple[Any, Any, Any]:
-  """(model, args, dynamic_shapes) of the command line's first argument; (functions, None, None) if
-  it names several functions."""
+def load_model(text: str) -> tuple[Any, Any, Any, Any]:
+  """(model, args, dynamic_shapes, kwargs) of the command line's first argument; (functions, None,
+  None, None) if it names several functions."""
   if text.endswith(".pt2"):
     import torch
 
-    return torch.export.load(text), None, None
+    return torch.export.load(text), None, None, None
   path, _, function = text.rpartition(":")
   if not path or not pathlib.Path(path).is_file():
     raise ValueError(f"{text!r}: give FILE.py:FUNCTION or a .pt2 file")
@@ -103,13 +115,24 @@ def load_model(text: str) -> tuple[Any, Any, Any]:
     raise ValueError(f"{path} has no function {function}")
   result = getattr(module, function)()
   if isinstance(result, dict):
-    return result, None, None
-  if not isinstance(result, tuple) or len(result) not in (2, 3):
+    return result, None, None, None
+  if not isinstance(result, tuple) or len(result) not in (2, 3, 4):
     raise ValueError(
       f"{text}: returned {type(result).__name__}, give (model, args), "
-      "(model, args, dynamic_shapes) or a dict"
+      "(model, args, dynamic_shapes), (model, args, dynamic_shapes, kwargs) or a dict"
     )
-  return (result[0], result[1], result[2] if len(result) == 3 else None)
+  model, args, shapes, kwargs = (*result, None, None)[:4]
+  return model, args, shapes, kwargs
+
+
+def _call_tool(name: str, arguments: Sequence[str]) -> int:
+  """Runs a tool of the package with the rest of the command line; returns its exit status."""
+  program, *first = TOOLS[name]
+  path = tools.find(program)
+  if path is None:
+    print(f"husk: {program} was not found: run `pip install ./compiler/torch`", file=sys.stderr)
+    return 1
+  return subprocess.run([path, *first, *arguments]).returncode
 
 
 def _show_log() -> None:
@@ -123,7 +146,10 @@ def _show_log() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command and returns its exit status."""
-  options = parser().parse_args(argv)
+  words = list(sys.argv[1:] if argv is None else argv)
+  if words and words[0] in TOOLS:
+    return _call_tool(words[0], words[1:])
+  options = parser().parse_args(words)
   if not options.output and not options.keep:
     parser().error("give -o FILE, or --keep DIR for the .hir alone")
   wrong = [pair for pair in options.metadata if "=" not in pair]
@@ -131,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser().error(f"--metadata {wrong[0]}: give KEY=VALUE")
   _show_log()
   try:
-    model, args, shapes = load_model(options.model)
+    model, args, shapes, kwargs = load_model(options.model)
     keywords: dict[str, Any] = {
       "targets": options.target or ("host",),
       "metadata": dict(pair.split("=", 1) for pair in options.metadata),
@@ -149,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       positional: tuple[Any, ...] = (model, destination)
     else:
       positional = (model, args, destination)
-      keywords.update(dynamic_shapes=shapes, function=options.function or "forward")
+      keywords.update(dynamic_shapes=shapes, kwargs=kwargs, function=options.function or "forward")
     if options.output:
       export(*positional, keep=options.keep, **keywords)
     else:

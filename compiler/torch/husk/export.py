@@ -127,6 +127,7 @@ def export(
   """
   functions, path = _functions(model, args, path, kwargs, dynamic_shapes, function)
   path = pathlib.Path(path)
+  huskc.require()
   with contextlib.ExitStack() as stack:
     if keep is None:
       folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="husk-")))

@@ -185,7 +185,9 @@ def _paths(spec: TreeSpec) -> list[str]:
 def _tree(
   exported: ExportedProgram, inputs: Sequence[Input], outputs: Sequence[Output]
 ) -> dict[str, Any]:
-  """How the names nest: {"args": [...], "kwargs": {...}, "outputs": ...}."""
+  """How the names nest: {"args": [...], "kwargs": {...}, "outputs": ..., "tuples": [...]}. JSON has
+  no tuples, so "tuples" lists the paths of those among the outputs: "" is the outermost value, and
+  "/cache/0" the first entry of the value with the key "cache"."""
   from torch.utils import _pytree as pytree
 
   in_spec, out_spec = exported.call_spec.in_spec, exported.call_spec.out_spec
@@ -193,7 +195,8 @@ def _tree(
   try:
     args, kwargs = pytree.tree_unflatten([value.name for value in inputs], in_spec)
     results = pytree.tree_unflatten([value.name for value in outputs], out_spec)
-    nested = {"args": args, "kwargs": kwargs, "outputs": results}
+    tuples = _tuples(results, "")
+    nested = {"args": args, "kwargs": kwargs, "outputs": results, "tuples": tuples}
     json.dumps(nested)
     return nested
   except (TypeError, ValueError):  # JSON cannot hold an object of a class of the model's own.
@@ -202,3 +205,15 @@ def _tree(
       "kwargs": {},
       "outputs": [value.name for value in outputs],
     }
+
+
+def _tuples(value: Any, path: str) -> list[str]:
+  """The paths of the tuples in a nested value."""
+  if isinstance(value, dict):
+    children = list(value.items())
+  elif isinstance(value, (list, tuple)):
+    children = list(enumerate(value))
+  else:
+    return []
+  below = [one for key, child in children for one in _tuples(child, f"{path}/{key}")]
+  return [path, *below] if isinstance(value, tuple) else below

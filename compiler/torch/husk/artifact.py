@@ -1,0 +1,165 @@
+"""`inspect`: what an artifact contains."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import subprocess
+from typing import Any
+
+from .hir import tools
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+  """An input or output. `kind` is tensor, int, float, bool or none. `ranges` has the smallest and
+  the largest size of each dimension of an input; 2**63 - 1 means no limit."""
+
+  name: str
+  kind: str
+  dtype: str | None
+  rank: int
+  ranges: tuple[tuple[int, int], ...]
+
+  def __str__(self) -> str:
+    if self.kind != "tensor":
+      return f"{self.name}: {self.kind}"
+    sizes = ["?"] * self.rank
+    for dim, (low, high) in enumerate(self.ranges):
+      sizes[dim] = str(low) if low == high else f"{low}..{'' if high == 2**63 - 1 else high}"
+    return f"{self.name}: {self.dtype}[{', '.join(sizes)}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+  """The code of a function for a target. `peak_bytes` is the memory that a session plans for the
+  largest sizes, besides constants and states; None if some size has no limit."""
+
+  target: str
+  steps: int
+  peak_bytes: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+  """A function of an artifact."""
+
+  name: str
+  inputs: tuple[Value, ...]
+  outputs: tuple[Value, ...]
+  variants: tuple[Variant, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Storage:
+  """A constant or a state."""
+
+  name: str
+  dtype: str
+  shape: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Artifact:
+  """What an artifact contains, from `husk.inspect`."""
+
+  path: str
+  bytes: int
+  version: str
+  producer: str
+  content_hash: str
+  targets: tuple[str, ...]
+  functions: dict[str, Signature]
+  constants: tuple[Storage, ...]
+  constant_bytes: int
+  states: tuple[Storage, ...]
+  kernels: int
+  kernel_bytes: int
+  operators: tuple[str, ...]
+  metadata: dict[str, str]
+
+  def __repr__(self) -> str:
+    lines = [
+      f"{self.path}: {readable(self.bytes)}, format {self.version}, by {self.producer}",
+      f"  {len(self.constants)} constants, {readable(self.constant_bytes)}; "
+      f"{self.kernels} kernels, {readable(self.kernel_bytes)}",
+    ]
+    for function in self.functions.values():
+      inputs = ", ".join(map(str, function.inputs))
+      outputs = ", ".join(map(str, function.outputs))
+      lines.append(f"  {function.name}({inputs}) -> ({outputs})")
+      for one in function.variants:
+        peak = "unlimited" if one.peak_bytes is None else f"at most {readable(one.peak_bytes)}"
+        lines.append(f"    {one.target}: {one.steps} steps, memory {peak}")
+    lines += [f"  state {one.name}: {one.dtype}{list(one.shape)}" for one in self.states]
+    if self.operators:
+      lines.append(f"  operators: {', '.join(self.operators)}")
+    lines += [f"  {key} = {value}" for key, value in self.metadata.items()]
+    return "\n".join(lines)
+
+
+def inspect(path: str | os.PathLike[str]) -> Artifact:
+  """Verifies an artifact and describes it. No device is needed, and none of its code runs.
+
+  Raises ValueError if the file is no valid artifact.
+  """
+  tool = tools.find("husk-dump")
+  if tool is None:
+    raise FileNotFoundError("husk-dump was not found: run `pip install ./compiler/torch`")
+  command = [tool, os.fspath(path), "--output=json"]
+  process = subprocess.run(command, capture_output=True, text=True, errors="replace")
+  if process.returncode:
+    raise ValueError(process.stderr.strip() or f"husk-dump failed on {path}")
+  return _artifact(os.fspath(path), json.loads(process.stdout))
+
+
+def readable(count: int) -> str:
+  """A number of bytes as one reads it: "3.2 MiB"."""
+  if count < 1024:
+    return f"{count} bytes"
+  power = min(int(math.log(count, 1024)), 4)
+  return f"{count / 1024**power:.1f} {' KMGT'[power]}iB"
+
+
+def _artifact(path: str, data: dict[str, Any]) -> Artifact:
+  return Artifact(
+    path=path,
+    bytes=data["bytes"],
+    version=data["version"],
+    producer=data["producer"],
+    content_hash=data["content_hash"],
+    targets=tuple(f"{one['port']} {one['arch']}" for one in data["targets"]),
+    functions={one["name"]: _signature(one) for one in data["functions"]},
+    constants=tuple(_storage(one) for one in data["constants"]),
+    constant_bytes=sum(one["blob"]["size"] for one in data["constants"]),
+    states=tuple(_storage(one) for one in data["states"]),
+    kernels=len(data["kernels"]),
+    kernel_bytes=sum(one["blob"]["size"] for one in data["images"]),
+    operators=tuple(data["ops"]),
+    metadata=dict(data["user"]),
+  )
+
+
+def _signature(data: dict[str, Any]) -> Signature:
+  return Signature(
+    data["name"],
+    tuple(map(_value, data["inputs"])),
+    tuple(map(_value, data["outputs"])),
+    tuple(
+      Variant(
+        one["target"], sum(len(part["steps"]) for part in one["segments"]), one["arena_bytes"]
+      )
+      for one in data["variants"]
+    ),
+  )
+
+
+def _value(data: dict[str, Any]) -> Value:
+  ranges = tuple((low, high) for low, high in data["ranges"])
+  return Value(data["name"], data["kind"], data["dtype"], data["rank"], ranges)
+
+
+def _storage(data: dict[str, Any]) -> Storage:
+  return Storage(data["name"], data["dtype"], tuple(data["dims"]))

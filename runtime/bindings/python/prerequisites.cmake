@@ -1,0 +1,27 @@
+# Checks what a build of the Python package needs before anything is compiled, and names all that is
+# missing in one message.
+find_path(HUSK_FLATBUFFERS_HEADER flatbuffers/flatbuffers.h)
+find_program(HUSK_FLATC flatc)
+find_path(HUSK_DLPACK_INCLUDE dlpack/dlpack.h)
+find_package(fmt QUIET)
+find_package(nlohmann_json QUIET)
+find_package(CLI11 QUIET)
+
+set(missing "")
+function(husk_need found package)
+  if(NOT ${found})
+    list(APPEND missing ${package})
+    set(missing "${missing}" PARENT_SCOPE)
+  endif()
+endfunction()
+husk_need(HUSK_FLATBUFFERS_HEADER libflatbuffers-dev)
+husk_need(HUSK_FLATC flatbuffers-compiler)
+husk_need(HUSK_DLPACK_INCLUDE libdlpack-dev)
+husk_need(fmt_FOUND libfmt-dev)
+husk_need(nlohmann_json_FOUND nlohmann-json3-dev)
+husk_need(CLI11_FOUND libcli11-dev)
+if(missing)
+  list(JOIN missing " " packages)
+  message(FATAL_ERROR "The build of Husk needs packages that are not installed. "
+    "On Debian or Ubuntu: sudo apt-get install g++ ${packages}")
+endif()
