@@ -1,0 +1,326 @@
+// The general method of a convolution (see convolution_kernels.h).
+#pragma once
+
+#include "nn/convolution_parts.h"
+
+namespace husk::host {
+namespace {
+
+// Adjacent rows of the packed weights, and the input elements that each position of a tile
+// multiplies with them.
+template <class S>
+struct Run {
+  const S* from[kMaxRows];
+  int64_t row, length;
+};
+
+// A chunk of the depth: some taps by some input channels. Row t * channels + i of the packed
+// weights belongs to taps[t] and channel first_channel + i.
+struct Chunk {
+  int64_t first_channel, channels;
+  int tap_count;
+  Tap taps[kMaxTaps];
+  // For positions inside of the input, taps whose input elements follow each other are one run.
+  int run_count;
+  struct {
+    uint64_t in;
+    int64_t row, length;
+  } runs[kMaxTaps];
+
+  void find_taps(const Convolution& c, const Phase& phase, int64_t begin, int64_t end) {
+    tap_count = 0;
+    for (int64_t k = begin; k < end; ++k)
+      if (find_tap(c, phase, k, taps[tap_count])) ++tap_count;
+  }
+  void find_runs(const Convolution& c) {
+    run_count = 0;
+    for (int t = 0; t < tap_count; ++t) {
+      const bool follows = run_count > 0 && c.input_channel == 1 &&
+                           taps[t].in == runs[run_count - 1].in +
+                                             static_cast<uint64_t>(runs[run_count - 1].length);
+      if (follows)
+        runs[run_count - 1].length += channels;
+      else
+        runs[run_count++] = {taps[t].in, t * channels, channels};
+    }
+  }
+};
+
+// Packs L output channels of adjacent weights: row_of(j) is the row for the weight at from[j].
+template <class T, class S, class RowOf>
+void pack_lines(const S* from, int64_t weight_out, int64_t count, int64_t length, T* to,
+                int64_t pitch, RowOf row_of) {
+  constexpr int L = kLaneCount<T>;
+  int64_t j = 0;
+  for (; j + L <= length; j += L) {
+    Vector<T> lanes[L];
+    HUSK_UNROLL
+    for (int o = 0; o < L; ++o)
+      lanes[o] = o < count ? load(from + o * weight_out + j) : Vector<T>{};
+    transpose(lanes);
+    HUSK_UNROLL
+    for (int i = 0; i < L; ++i) store(to + row_of(j + i) * pitch, lanes[i]);
+  }
+  for (; j < length; ++j) {
+    T* row = to + row_of(j) * pitch;
+    for (int o = 0; o < L; ++o) row[o] = o < count ? load_one(from + o * weight_out + j) : T(0);
+  }
+}
+
+// Packs the weights of a chunk for `channels` output channels, in rows of `pitch` elements.
+template <class T, class S>
+void pack_weights(const Convolution& c, const Chunk& chunk, const S* from, int64_t channels,
+                  T* weights, int64_t pitch) {
+  constexpr int L = kLaneCount<T>;
+  from += chunk.first_channel * c.weight_in;
+  bool taps_adjacent = chunk.tap_count == c.taps && c.weight_in == c.taps;
+  for (int t = 0; t < chunk.tap_count && taps_adjacent; ++t)
+    taps_adjacent = chunk.taps[t].weight == t;
+  for (int64_t o = 0; o < channels; o += L) {
+    const int64_t count = smaller(L, channels - o);
+    const S* lines = from + o * c.weight_out;
+    T* to = weights + o;
+    if (taps_adjacent) {
+      // Called for ascending j.
+      int64_t tap = 0, row = 0;
+      pack_lines(lines, c.weight_out, count, chunk.channels * c.taps, to, pitch, [&](int64_t) {
+        const int64_t at = row + tap * chunk.channels;
+        if (++tap == c.taps) {
+          tap = 0;
+          ++row;
+        }
+        return at;
+      });
+      continue;
+    }
+    for (int t = 0; t < chunk.tap_count; ++t) {
+      const S* line = lines + chunk.taps[t].weight;
+      T* packed_rows = to + t * chunk.channels * pitch;
+      if (c.weight_in == 1) {
+        pack_lines(line, c.weight_out, count, chunk.channels, packed_rows, pitch,
+                   [](int64_t j) { return j; });
+        continue;
+      }
+      for (int64_t i = 0; i < chunk.channels; ++i, packed_rows += pitch, line += c.weight_in) {
+        if (c.weight_out == 1) {
+          store(packed_rows, load_some<T>(line, count));
+          continue;
+        }
+        for (int64_t lane = 0; lane < L; ++lane)
+          packed_rows[lane] = lane < count ? load_one(line + lane * c.weight_out) : T(0);
+      }
+    }
+  }
+}
+
+// Adds the products of R positions with C vectors of weights to the sums, which have a pitch of
+// kBlock. With `fresh` the sums begin with 0. `step` is the stride of the input channels. After
+// each kSumDepth products the sums in registers are added to those in memory: the error of one long
+// sum would be larger.
+template <class T, class S, int R, int C>
+void multiply(const Run<S>* runs, int run_count, int64_t step, const T* weights, bool fresh,
+              T* sums) {
+  constexpr int L = kLaneCount<T>;
+  if (fresh && run_count == 0) {
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < C; ++v) store(sums + r * kBlock<T> + v * L, Vector<T>{});
+  }
+  Vector<T> total[R][C] = {};
+  int64_t room = kSumDepth;
+  for (const Run<S>* run = runs; run != runs + run_count; ++run) {
+    const T *right = weights + run->row * C * L, *run_end = right + run->length * C * L;
+    const S* from[R];
+    HUSK_UNROLL
+    for (int r = 0; r < R; ++r) from[r] = run->from[r];
+    for (int64_t at = 0; right != run_end;) {
+      const int64_t length = smaller((run_end - right) / (C * L), room);
+      room -= length;
+      for (const T* end = right + length * C * L; right != end; right += C * L, at += step) {
+        Vector<T> columns[C];
+        HUSK_UNROLL
+        for (int v = 0; v < C; ++v) columns[v] = load(right + v * L);
+        HUSK_UNROLL
+        for (int r = 0; r < R; ++r) {
+          const Vector<T> left = T(load_one(from[r] + at)) - Vector<T>{};
+          HUSK_UNROLL
+          for (int v = 0; v < C; ++v) total[r][v] += left * columns[v];
+        }
+      }
+      if (room > 0 && (right != run_end || run + 1 != runs + run_count)) continue;
+      room = kSumDepth;
+      HUSK_UNROLL
+      for (int r = 0; r < R; ++r) {
+        HUSK_UNROLL
+        for (int v = 0; v < C; ++v) {
+          T* to = sums + r * kBlock<T> + v * L;
+          store(to, fresh ? total[r][v] : load(to) + total[r][v]);
+          total[r][v] = Vector<T>{};
+        }
+      }
+      fresh = false;
+    }
+  }
+}
+
+// Calls the smallest tile that holds `rows` positions.
+template <class T, class S, int C>
+void multiply_rows(int64_t rows, const Run<S>* runs, int run_count, int64_t step, const T* weights,
+                   bool fresh, T* sums) {
+  if (kTileRows<C> == 12 && rows > 6)
+    return multiply<T, S, kTileRows<C>, C>(runs, run_count, step, weights, fresh, sums);
+  if (rows > 4) return multiply<T, S, 6, C>(runs, run_count, step, weights, fresh, sums);
+  if (rows > 2) return multiply<T, S, 4, C>(runs, run_count, step, weights, fresh, sums);
+  if (rows > 1) return multiply<T, S, 2, C>(runs, run_count, step, weights, fresh, sums);
+  multiply<T, S, 1, C>(runs, run_count, step, weights, fresh, sums);
+}
+
+template <class T, class S>
+struct GeneralPart {
+  const Convolution& c;
+  const Plan& plan;
+  Cancellation& cancellation;
+  Affine<T> affine;
+  Chunk chunk;
+  Run<S> runs[kMaxTaps];
+  Row part_rows[kPositions];
+  int64_t packed = -1;  // the number of the block of channels and the phase that `weights` holds
+  alignas(64) T weights[kDepth * kBlock<T>];
+  alignas(64) T sums[kPositions * kBlock<T>];
+  S gathered[kMaxRows * kDepth];
+
+  GeneralPart(const Convolution& convolution, const Plan& division, Cancellation& calls_end)
+      : c(convolution), plan(division), cancellation(calls_end) {}
+
+  // Fills `runs` for the positions of a tile and returns their number. Rows from `count` to
+  // kMaxRows repeat the last position. `step` is then the stride of the channels.
+  int find_runs(const S* input, const Row* rows, int64_t count, int64_t& step) {
+    bool inside = true;
+    for (int64_t r = 0; r < count; ++r) inside &= rows[r].inside;
+    step = c.input_channel;
+    if (inside) {
+      for (int i = 0; i < chunk.run_count; ++i) {
+        Run<S>& run = runs[i];
+        run.row = chunk.runs[i].row;
+        run.length = chunk.runs[i].length;
+        for (int64_t r = 0; r < count; ++r)
+          run.from[r] = input + static_cast<int64_t>(rows[r].in + chunk.runs[i].in);
+        for (int64_t r = count; r < kMaxRows; ++r) run.from[r] = run.from[count - 1];
+      }
+      return chunk.run_count;
+    }
+    const bool is_gathered = step != 1;
+    if (is_gathered) step = 1;
+    int found = 0;
+    for (int t = 0; t < chunk.tap_count; ++t) {
+      Run<S>& run = runs[found];
+      run.row = t * chunk.channels;
+      run.length = chunk.channels;
+      bool any = false;
+      for (int64_t r = 0; r < count; ++r) {
+        const bool reads = reads_inside(c, rows[r], chunk.taps[t]);
+        any |= reads;
+        run.from[r] = reads ? input + static_cast<int64_t>(rows[r].in + chunk.taps[t].in)
+                            : kZeros<S>.values;
+        if (!reads || !is_gathered) continue;
+        S* to = gathered + r * kDepth + run.row;
+        for (int64_t i = 0; i < chunk.channels; ++i) to[i] = run.from[r][i * c.input_channel];
+        run.from[r] = to;
+      }
+      for (int64_t r = count; r < kMaxRows; ++r) run.from[r] = run.from[count - 1];
+      found += any;
+    }
+    return found;
+  }
+
+  template <int C>
+  void run_chunk(int64_t group, int64_t count, int64_t channel, int64_t channels, bool fresh,
+                 bool last) {
+    const S* input = static_cast<const S*>(c.input) +
+                     (group * c.in_channels + chunk.first_channel) * c.input_channel;
+    for (int64_t p = 0; p < count; p += kTileRows<C>) {
+      const int64_t tile = smaller(kTileRows<C>, count - p);
+      const Row* tile_rows = part_rows + p;
+      int64_t step;
+      const int run_count = find_runs(input, tile_rows, tile, step);
+      // If there is one chunk, the sums of a tile need not be kept.
+      T* tile_sums = fresh && last ? sums : sums + p * kBlock<T>;
+      multiply_rows<T, S, C>(tile, runs, run_count, step, weights, fresh, tile_sums);
+      if (last) finish<T, S>(c, affine, tile_rows, tile, tile_sums, channel, channels);
+    }
+  }
+
+  template <int C>
+  void run(const Part& part, const Phase& phase, int64_t first, int64_t count, int64_t offset,
+           int64_t channels) {
+    const S* from = static_cast<const S*>(c.weight) + part.group * c.weight_group +
+                    offset * c.weight_out;
+    const int64_t channel = part.group * c.out_channels + offset;
+    const int64_t taps_at_once = smaller(c.taps, kMaxTaps);
+    const int64_t slices = divide_up(c.in_channels, kDepth / taps_at_once);
+    const int64_t channels_at_once = divide_up(c.in_channels, slices);
+    const bool is_single = taps_at_once == c.taps && channels_at_once == c.in_channels;
+    const int64_t key = (part.group * plan.channel_blocks + part.channel_block) * plan.phases +
+                        part.phase;
+    Positions positions(c, phase, first);
+    for (int64_t r = 0; r < count; ++r) part_rows[r] = positions.next();
+    bool fresh = true;
+    for (int64_t k = 0; k < c.taps; k += taps_at_once) {
+      const int64_t taps_end = smaller(c.taps, k + taps_at_once);
+      for (int64_t i = 0; i < c.in_channels; i += channels_at_once) {
+        if (cancellation.ends(count * C * channels_at_once * taps_at_once / 4)) return;
+        if (!is_single || packed != key) {
+          chunk.first_channel = i;
+          chunk.channels = smaller(channels_at_once, c.in_channels - i);
+          chunk.find_taps(c, phase, k, taps_end);
+          chunk.find_runs(c);
+          pack_weights(c, chunk, from, channels, weights, C * kLaneCount<T>);
+          packed = is_single ? key : -1;
+        }
+        const bool last = taps_end == c.taps && i + channels_at_once >= c.in_channels;
+        run_chunk<C>(part.group, count, channel, channels, fresh, last);
+        fresh = false;
+      }
+    }
+  }
+
+  void run(const Part& part) {
+    const Phase phase = find_phase(c, part.phase);
+    const int64_t first = part.position_block * plan.position_block;
+    const int64_t count = smaller(plan.position_block, phase.positions - first);
+    const int64_t offset = part.channel_block * plan.block;
+    const int64_t channels = smaller(plan.block, c.out_channels - offset);
+    if (count <= 0) return;
+    affine.template read<S>(c, part.group * c.out_channels + offset, channels);
+    const int64_t vectors = divide_up(channels, kLaneCount<T>);
+    if constexpr (kVectors == 4) {
+      if (vectors == 4) return run<4>(part, phase, first, count, offset, channels);
+      if (vectors == 3) return run<3>(part, phase, first, count, offset, channels);
+    }
+    if (vectors == 2) return run<2>(part, phase, first, count, offset, channels);
+    run<1>(part, phase, first, count, offset, channels);
+  }
+};
+
+// If there is no depth, the sums are 0.
+template <class T, class S>
+void finish_zeros(const Convolution& c, const Plan& plan, const Part& part,
+                  Cancellation& cancellation) {
+  const Phase phase = find_phase(c, part.phase);
+  const int64_t first = part.position_block * plan.position_block;
+  const int64_t count = smaller(plan.position_block, phase.positions - first);
+  const int64_t offset = part.group * c.out_channels + part.channel_block * plan.block;
+  const int64_t channels = smaller(plan.block, c.out_channels - part.channel_block * plan.block);
+  if (count <= 0) return;
+  Affine<T> affine;
+  affine.template read<S>(c, offset, channels);
+  alignas(64) const T sums[kBlock<T>] = {};
+  Positions positions(c, phase, first);
+  for (int64_t p = 0; p < count; ++p) {
+    if (cancellation.ends(channels)) return;
+    const Row row = positions.next();
+    finish<T, S>(c, affine, &row, 1, sums, offset, channels);
+  }
+}
+
+}  // namespace
+}  // namespace husk::host

@@ -1,0 +1,391 @@
+// What all methods of convolution_kernels.h share: the positions and taps of a convolution, the end
+// of a tile, and the division into parts.
+#pragma once
+
+#include "core/lanes.h"
+#include "core/vector_math.h"
+#include "nn/convolution.h"
+
+namespace husk::host {
+namespace {
+
+// The vectors of channels in a tile. A tile has 24 vectors of sums if there are 32 vector
+// registers, and 12 if there are 16.
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int kVectors = 4;
+#else
+constexpr int kVectors = 2;
+#endif
+constexpr int kMaxRows = 12;
+template <int C>
+constexpr int kTileRows = C > kVectors / 2 ? 6 : 12;
+// The output channels of a part.
+template <class T>
+constexpr int64_t kBlock = kVectors * kLaneCount<T>;
+constexpr int64_t kDepth = 512;          // the most pairs of tap and channel in a chunk
+constexpr int64_t kSumDepth = 128;       // the most products that are summed in a row
+constexpr int64_t kMaxTaps = 64;         // the most taps in a chunk
+constexpr int64_t kPositions = 192;      // the most positions of a part
+constexpr int64_t kThinPositions = 768;  // the most positions of a depthwise part
+constexpr int64_t kMinParts = 8;         // fewer parts are divided further
+constexpr int64_t kMinPositions = 24;    // the fewest positions of a part that is divided
+constexpr int64_t kFewPositions = 8;     // the most positions for the method of dots
+constexpr int64_t kBlocksAtOnce = 4;     // the most blocks of channels of a depthwise part
+// Winograd's method.
+constexpr int64_t kWinogradBlock = 64;        // the output channels of a part
+constexpr int64_t kWinogradTiles = 60;        // the most tiles of a part
+constexpr int64_t kWinogradDepth = 32;        // the most input channels in a chunk
+constexpr int64_t kWinogradMinParts = 4;      // fewer parts are divided further
+constexpr int64_t kWinogradMinChannels = 16;  // fewer channels are multiplied as usual
+constexpr int64_t kWinogradMinTiles = 12;     // fewer tiles are multiplied as usual
+
+inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+inline int64_t divide_up(int64_t a, int64_t b) { return (a - 1) / b + 1; }
+
+// ---- positions ----
+
+// The output positions with certain remainders, and the input coordinates that they read: position
+// j along an axis is output coordinate first + j * out_step. Through a tap with offset `delta` it
+// reads input coordinate j * in_step + delta. `low` and `high` bound the offsets of the taps.
+struct Phase {
+  struct {
+    int64_t first, count, out_step, in_step, low, high;
+  } axis[kAxes];
+  int64_t positions;  // in all images
+};
+
+// The number of phases along an axis.
+inline int64_t phases_along(const Convolution& c, int d) {
+  return c.transposed ? smaller(c.axis[d].stride, c.axis[d].out) : 1;
+}
+
+inline int64_t divide_down(int64_t a, int64_t b) {
+  return a / b - (a % b < 0);  // b > 0
+}
+
+inline Phase find_phase(const Convolution& c, int64_t index) {
+  Phase phase = {};
+  phase.positions = c.batch;
+  for (int d = kAxes - 1; d >= 0; --d) {
+    const ConvolutionAxis& a = c.axis[d];
+    const int64_t count = phases_along(c, d), span = (a.kernel - 1) * a.dilation;
+    auto& along = phase.axis[d];
+    along.first = index % count;
+    index /= count;
+    if (c.transposed) {
+      along.count = divide_up(a.out - along.first, a.stride);
+      along.out_step = a.stride;
+      along.in_step = 1;
+      along.low = divide_down(along.first + a.padding - span, a.stride);
+      along.high = divide_down(along.first + a.padding, a.stride);
+    } else {
+      along.count = a.out;
+      along.out_step = 1;
+      along.in_step = a.stride;
+      along.low = -a.padding;
+      along.high = span - a.padding;
+    }
+    phase.positions *= along.count;
+  }
+  return phase;
+}
+
+// One output position: offsets in the tensors, and the input coordinates for a tap offset of 0.
+// Coordinates may lie outside of the input, where offsets may not fit an int64_t. Hence offsets of
+// the input wrap around.
+struct Row {
+  uint64_t in;
+  int64_t out, residual;
+  int64_t at[kAxes];
+  bool inside;  // all taps read elements of the input
+};
+
+// Visits the positions of a phase in order.
+class Positions {
+ public:
+  Positions(const Convolution& convolution, const Phase& of, int64_t position)
+      : c(convolution), phase(of) {
+    for (int d = kAxes - 1; d >= 0; --d) {
+      j[d] = position % phase.axis[d].count;
+      position /= phase.axis[d].count;
+    }
+    image = position;
+    find_row();
+  }
+
+  Row next() {
+    const Row row = here;
+    constexpr int last = kAxes - 1;
+    const ConvolutionAxis& a = c.axis[last];
+    const auto& along = phase.axis[last];
+    if (++j[last] < along.count) {
+      here.at[last] += along.in_step;
+      here.in += static_cast<uint64_t>(along.in_step) * static_cast<uint64_t>(a.in_stride);
+      here.out += along.out_step * a.out_stride;
+      here.residual += along.out_step * a.residual_stride;
+      here.inside = line_inside && is_inside(last);
+      return row;
+    }
+    for (int d = last; j[d] == phase.axis[d].count; --d) {
+      j[d] = 0;
+      if (d == 0) {
+        ++image;
+        break;
+      }
+      ++j[d - 1];
+    }
+    find_row();
+    return row;
+  }
+
+ private:
+  bool is_inside(int d) const {
+    return here.at[d] + phase.axis[d].low >= 0 && here.at[d] + phase.axis[d].high < c.axis[d].in;
+  }
+  void find_row() {
+    here.in = static_cast<uint64_t>(image) * static_cast<uint64_t>(c.input_image);
+    here.out = image * c.out_image;
+    here.residual = image * c.residual_image;
+    line_inside = true;
+    for (int d = 0; d < kAxes; ++d) {
+      const ConvolutionAxis& a = c.axis[d];
+      const auto& along = phase.axis[d];
+      const int64_t out = along.first + j[d] * along.out_step;
+      here.at[d] = j[d] * along.in_step;
+      here.in += static_cast<uint64_t>(here.at[d]) * static_cast<uint64_t>(a.in_stride);
+      here.out += out * a.out_stride;
+      here.residual += out * a.residual_stride;
+      if (d < kAxes - 1) line_inside &= is_inside(d);
+    }
+    here.inside = line_inside && is_inside(kAxes - 1);
+  }
+
+  const Convolution& c;
+  const Phase& phase;
+  int64_t image, j[kAxes];
+  Row here;          // the next position
+  bool line_inside;  // along all axes but the last one
+};
+
+// ---- taps ----
+
+struct Tap {
+  int64_t delta[kAxes];
+  uint64_t in;     // the offset of the input element for the coordinates `delta`
+  int64_t weight;  // the offset in the weights
+};
+
+// Finds tap `index` of the kernel. Returns false if no position of the phase reads through it.
+inline bool find_tap(const Convolution& c, const Phase& phase, int64_t index, Tap& tap) {
+  tap.in = 0;
+  tap.weight = 0;
+  for (int d = kAxes - 1; d >= 0; --d) {
+    const ConvolutionAxis& a = c.axis[d];
+    const int64_t k = index % a.kernel;
+    index /= a.kernel;
+    if (c.transposed) {
+      const int64_t delta = phase.axis[d].first + a.padding - k * a.dilation;
+      if (delta % a.stride != 0) return false;
+      tap.delta[d] = delta / a.stride;
+    } else {
+      tap.delta[d] = k * a.dilation - a.padding;
+    }
+    tap.in += static_cast<uint64_t>(tap.delta[d]) * static_cast<uint64_t>(a.in_stride);
+    tap.weight += k * a.kernel_stride;
+  }
+  return true;
+}
+
+inline bool reads_inside(const Convolution& c, const Row& row, const Tap& tap) {
+  for (int d = 0; d < kAxes; ++d) {
+    const int64_t i = row.at[d] + tap.delta[d];
+    if (i < 0 || i >= c.axis[d].in) return false;
+  }
+  return true;
+}
+
+// Zeros that positions outside of the input read.
+template <class S>
+struct Zeros {
+  S values[kDepth];
+};
+template <class S>
+alignas(64) constexpr Zeros<S> kZeros = {};
+
+// ---- the end of a tile ----
+
+// The factors and summands of a block of output channels.
+template <class T>
+struct Affine {
+  bool scaled, shifted;
+  alignas(64) T scale[kBlock<T>];
+  alignas(64) T shift[kBlock<T>];
+
+  template <class S>
+  void read(const Convolution& c, int64_t channel, int64_t channels) {
+    scaled = c.scale != nullptr;
+    shifted = c.shift != nullptr;
+    const S *scales = static_cast<const S*>(c.scale), *shifts = static_cast<const S*>(c.shift);
+    for (int64_t o = 0; o < kBlock<T>; ++o) {
+      const bool used = o < channels;
+      scale[o] = scaled && used ? load_one(scales + (channel + o) * c.scale_stride) : T(0);
+      shift[o] = shifted && used ? load_one(shifts + (channel + o) * c.shift_stride) : T(0);
+    }
+  }
+};
+
+// Computes `count` lanes of the result of one position from their sums.
+template <class T, class S, Activation A>
+inline void finish_lanes(const Convolution& c, const Affine<T>& affine, const T* sums,
+                         const S* residual, S* to, int64_t o, int64_t count) {
+  Vector<T> v = load(sums + o);
+  if (affine.scaled) v *= load(affine.scale + o);
+  if (affine.shifted) v += load(affine.shift + o);
+  if (residual && c.residual_channel == 1) {
+    v += load_some<T>(residual + o, count);
+  } else if (residual) {
+    for (int i = 0; i < count; ++i) v[i] += load_one(residual + (o + i) * c.residual_channel);
+  }
+  v = activate<T, A>(v);
+  if (c.out_channel == 1) {
+    store_some<T>(to + o, v, count);
+  } else {
+    for (int i = 0; i < count; ++i) store_one(to + (o + i) * c.out_channel, v[i]);
+  }
+}
+
+template <class T, class S, Activation A>
+void finish_rows(const Convolution& c, const Affine<T>& affine, const Row* rows, int64_t row_count,
+                 const T* sums, int64_t channel, int64_t channels) {
+  constexpr int L = kLaneCount<T>;
+  const int64_t whole = channels - channels % L;
+  for (int64_t r = 0; r < row_count; ++r, sums += kBlock<T>) {
+    S* to = static_cast<S*>(c.out) + rows[r].out + channel * c.out_channel;
+    const S* residual = c.residual ? static_cast<const S*>(c.residual) + rows[r].residual +
+                                         channel * c.residual_channel
+                                   : nullptr;
+    for (int64_t o = 0; o < whole; o += L)
+      finish_lanes<T, S, A>(c, affine, sums, residual, to, o, L);
+    if (whole < channels)
+      finish_lanes<T, S, A>(c, affine, sums, residual, to, whole, channels - whole);
+  }
+}
+
+// Writes the elements of `row_count` positions and the output channels [channel, channel +
+// channels), from sums with a pitch of kBlock.
+template <class T, class S>
+void finish(const Convolution& c, const Affine<T>& affine, const Row* rows, int64_t row_count,
+            const T* sums, int64_t channel, int64_t channels) {
+#define HUSK_CASE(A)  \
+  case Activation::A: \
+    return finish_rows<T, S, Activation::A>(c, affine, rows, row_count, sums, channel, channels);
+  switch (c.activation) {
+    HUSK_CASE(None)
+    HUSK_CASE(Relu)
+    HUSK_CASE(Relu6)
+    HUSK_CASE(Hardsigmoid)
+    HUSK_CASE(Hardswish)
+    HUSK_CASE(Sigmoid)
+    HUSK_CASE(Silu)
+    HUSK_CASE(Tanh)
+    HUSK_CASE(Gelu)
+    HUSK_CASE(GeluTanh)
+  }
+#undef HUSK_CASE
+}
+
+// ---- division into parts ----
+
+enum class Method { kGeneral, kDepthwise, kDots, kWinograd };
+
+struct Plan {
+  Method method;
+  int64_t block;           // output channels of a part
+  int64_t channel_blocks;  // in a group, or for the depthwise method in all groups
+  int64_t phases;
+  int64_t positions;  // the most of a phase; for Winograd's method its tiles
+  int64_t position_block, position_blocks;
+  int64_t parts;
+};
+
+// Whether Winograd's method computes a convolution: it has taps of 3 x 3 that are adjacent, and
+// enough channels and positions to pay for transforming its weights.
+template <class T>
+bool suits_winograd(const Convolution& c) {
+  if (sizeof(T) != sizeof(float) || c.transposed || c.input_channel != 1) return false;
+  const ConvolutionAxis& depth = c.axis[0];
+  if (depth.kernel != 1 || depth.stride != 1 || depth.padding != 0) return false;
+  int64_t tiles = c.batch * depth.out;
+  for (int d = 1; d < kAxes; ++d) {
+    const ConvolutionAxis& a = c.axis[d];
+    if (a.kernel != 3 || a.stride != 1 || a.dilation != 1) return false;
+    tiles *= divide_up(a.out, 2);
+  }
+  return c.in_channels >= kWinogradMinChannels && c.out_channels >= kWinogradMinChannels &&
+         tiles >= kWinogradMinTiles;
+}
+
+template <class T>
+Plan make_plan(const Convolution& c) {
+  Plan plan;
+  plan.phases = 1;
+  plan.positions = c.batch;
+  for (int d = 0; d < kAxes; ++d) {
+    plan.phases *= phases_along(c, d);
+    plan.positions *= divide_up(c.axis[d].out, phases_along(c, d));
+  }
+  const bool plain = !c.transposed && c.input_channel == 1;
+  plan.method = Method::kGeneral;
+  if (plain && c.in_channels == 1 && c.out_channels == 1 && c.groups > 1 && c.taps > 0 &&
+      c.taps <= kDepth)
+    plan.method = Method::kDepthwise;
+  if (plain && c.taps == 1 && c.weight_in == 1 && c.in_channels >= kLaneCount<T> &&
+      plan.positions <= kFewPositions)
+    plan.method = Method::kDots;
+  if (plan.method == Method::kGeneral && suits_winograd<T>(c)) {
+    plan.method = Method::kWinograd;
+    plan.positions = c.batch * c.axis[0].out;
+    for (int d = 1; d < kAxes; ++d) plan.positions *= divide_up(c.axis[d].out, 2);
+  }
+  plan.block = plan.method == Method::kWinograd ? kWinogradBlock : kBlock<T>;
+  int64_t most = kPositions, others = c.groups;
+  if (plan.method == Method::kDepthwise) {
+    plan.block *= larger(1, smaller(kBlocksAtOnce, kDepth / c.taps));
+    plan.channel_blocks = divide_up(c.groups, plan.block);
+    most = kThinPositions;
+    others = 1;
+  } else {
+    plan.channel_blocks = divide_up(c.out_channels, plan.block);
+  }
+  int64_t min_parts = kMinParts;
+  if (plan.method == Method::kWinograd) {
+    most = kWinogradTiles;
+    min_parts = kWinogradMinParts;
+  }
+  others *= plan.channel_blocks * plan.phases;
+  const int64_t wanted = divide_up(min_parts, smaller(others, min_parts));
+  most = smaller(most, larger(kMinPositions, divide_up(plan.positions, wanted)));
+  plan.position_blocks = divide_up(plan.positions, most);
+  plan.position_block = divide_up(divide_up(plan.positions, plan.position_blocks), kMaxRows) *
+                        kMaxRows;
+  plan.position_blocks = divide_up(plan.positions, plan.position_block);
+  plan.parts = others * plan.position_blocks;
+  return plan;
+}
+
+struct Part {
+  int64_t group, channel_block, phase, position_block;
+
+  Part(const Plan& plan, int64_t index) {
+    position_block = index % plan.position_blocks;
+    index /= plan.position_blocks;
+    phase = index % plan.phases;
+    index /= plan.phases;
+    channel_block = index % plan.channel_blocks;
+    group = index / plan.channel_blocks;
+  }
+};
+
+}  // namespace
+}  // namespace husk::host
