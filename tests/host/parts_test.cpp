@@ -84,18 +84,21 @@ TEST_F(Parts, Products) {
 }
 
 TEST_F(Parts, Convolution) {
-  Tensor input = filled(HUSK_F32, {2, 16, 30, 31}), weight = filled(HUSK_F32, {24, 16, 3, 3}),
-         out(HUSK_F32, {2, 24, 30, 31});
   const int64_t one_pair[] = {1, 1}, zero_pair[] = {0, 0};
   husk_op_arg ones{}, zeros{};
   ones.kind = zeros.kind = HUSK_ARG_INTS;
   ones.count = zeros.count = 2;
   ones.sizes = one_pair;
   zeros.sizes = zero_pair;
-  expect_same_bits(
-      "aten::convolution",
-      {input.arg(), weight.arg(), husk_op_arg{}, ones, ones, ones, int_arg(0), zeros, int_arg(1)},
-      {&out});
+  const std::vector<int> channels_last = {0, 2, 3, 1};
+  for (const std::vector<int>& order : {std::vector<int>{}, channels_last}) {
+    Tensor input = filled(HUSK_F32, {2, 16, 30, 31}, order),
+           weight = filled(HUSK_F32, {24, 16, 3, 3}), out(HUSK_F32, {2, 24, 30, 31}, order);
+    expect_same_bits(
+        "aten::convolution",
+        {input.arg(), weight.arg(), husk_op_arg{}, ones, ones, ones, int_arg(0), zeros, int_arg(1)},
+        {&out});
+  }
 }
 
 TEST_F(Parts, Attention) {

@@ -34,6 +34,13 @@ CASES = {
   "2d depthwise back": ((1, 6, 7, 8), (6, 1, 3, 3), 2, 1, 1, True, 1, 6),
   "2d back far": ((1, 3, 2, 2), (3, 5, 2, 2), 9, 0, 3, True, 0, 1),
   "1d depthwise": ((2, 20, 33), (20, 1, 7), 1, 3, 1, False, 0, 20),
+  "2d 3x3 odd": ((2, 33, 9, 11), (47, 33, 3, 3), 1, 1, 1, False, 0, 1),
+  "2d 3x3 unpadded": ((1, 70, 12, 10), (65, 70, 3, 3), 1, 0, 1, False, 0, 1),
+  "2d 3x3 padded far": ((1, 17, 5, 7), (16, 17, 3, 3), 1, (3, 2), 1, False, 0, 1),
+  "2d 3x3 groups": ((1, 48, 9, 8), (80, 24, 3, 3), 1, (0, 1), 1, False, 0, 2),
+  "2d 3x3 dilated": ((1, 20, 9, 12), (24, 20, 3, 3), 1, 2, 2, False, 0, 1),
+  "2d 3x3 strided": ((1, 20, 9, 12), (24, 20, 3, 3), (1, 2), 1, 1, False, 0, 1),
+  "3d 3x3": ((2, 20, 3, 8, 9), (24, 20, 1, 3, 3), 1, (0, 1, 1), 1, False, 0, 1),
   "no images": ((0, 3, 9, 9), (5, 3, 3, 3), 1, 0, 1, False, 0, 1),
 }
 
@@ -127,7 +134,7 @@ def test_instruction_sets(pack, name):
   pack.use(best)
 
 
-FUSED_CASES = ["2d many", "2d deep", "2d depthwise wide", "2d one position", "2d back", "1d", "3d"]
+FUSED_CASES = ["2d many", "2d deep", "2d 3x3 odd", "3d 3x3", "2d depthwise wide", "2d one position", "2d back", "1d", "3d"]
 
 
 @pytest.mark.parametrize("name", FUSED_CASES)
@@ -164,6 +171,8 @@ def test_activations_at_the_ends(pack, activation):
 
 ERRORS = {
   "3x3": ((1, 256, 14, 14), (256, 256, 3, 3), 1, 1, 1, False, 0, 1),
+  "3x3 odd": ((2, 40, 27, 29), (72, 40, 3, 3), 1, 1, 1, False, 0, 1),
+  "3x3 few positions": ((1, 512, 7, 7), (64, 512, 3, 3), 1, 1, 1, False, 0, 1),
   "1x1": ((1, 512, 14, 14), (100, 512, 1, 1), 1, 0, 1, False, 0, 1),
   "depthwise": ((1, 96, 14, 14), (96, 1, 7, 7), 1, 3, 1, False, 0, 96),
   "one position": ((1, 960, 1, 1), (240, 960, 1, 1), 1, 0, 1, False, 0, 1),
