@@ -105,6 +105,16 @@ def test_kinds(tmp_path, name):
   assert calls(text) == [(False, False, "relu")]
 
 
+@pytest.mark.parametrize("taps, copies", [(3, False), (5, True)])
+def test_image(tmp_path, taps, copies):
+  """An image is copied to the channels-last format unless the convolution is shallow."""
+  layer = nn.Conv2d(3, 8, taps, stride=2, padding=1)
+  text = run(tmp_path, nn.Sequential(layer, nn.ReLU()), (torch.randn(2, 3, 15, 18),))
+  assert calls(text) == [(False, False, "relu")]
+  launches = len(re.findall(r"^ *launch ", text, re.MULTILINE))
+  assert launches == (2 if copies else 1)  # one copies the output
+
+
 def test_uneven_padding(tmp_path):
   """A padding that differs at both ends is an operator of its own, and torch decomposes it."""
   text = run(tmp_path, nn.Conv1d(3, 4, 2, padding="same"), (torch.randn(1, 3, 8),))

@@ -437,7 +437,7 @@ def _node_class() -> Any:
   return Convolution
 
 
-_INPUT, _WEIGHT, _BIAS, _SCALE, _RESIDUAL = 0, 1, 2, 9, 10
+_INPUT, _WEIGHT, _BIAS, _TRANSPOSED, _SCALE, _RESIDUAL = 0, 1, 2, 6, 9, 10
 
 
 def _lowered(*args: Any) -> Any:
@@ -448,7 +448,7 @@ def _lowered(*args: Any) -> Any:
   tensors: dict[int, InductorObject] = {}
   for place in (_INPUT, _WEIGHT, _BIAS, _SCALE, _RESIDUAL):
     if args[place] is not None:
-      is_image = place in (_INPUT, _RESIDUAL)
+      is_image = place == _RESIDUAL or (place == _INPUT and not _is_shallow(*args))
       tensors[place] = _channels_last(args[place]) if is_image else _realized(args[place])
   current: Any = V.graph.current_node
   size = convert_shape_to_inductor(current.meta["val"].shape)
@@ -459,6 +459,18 @@ def _lowered(*args: Any) -> Any:
   node.call_args = tuple(None if place in tensors else value for place, value in enumerate(args))
   node.tensor_places = list(tensors)
   return ir.TensorBox.create(node)
+
+
+_SHALLOW = 32
+
+
+def _is_shallow(*args: Any) -> bool:
+  """Whether the kernel reads an input of any format faster than a copy of it in the channels-last
+  format could be made: it has few channels, and each element of the output has few products."""
+  sizes = [sympy.sympify(size) for size in args[_WEIGHT].get_size()[1:]]
+  if args[_TRANSPOSED] or not all(size.is_Integer for size in sizes):
+    return False
+  return bool(1 < sizes[0] <= 4 and sympy.prod(sizes) <= _SHALLOW)
 
 
 def _order(rank: int) -> list[int]:

@@ -128,8 +128,8 @@ inline Vector<T> activate(Vector<T> x) {
     case Activation::None: return x;
     case Activation::Relu: return x < T(0) ? Vector<T>{} : x;
     case Activation::Relu6: return clamp<T>(x, 0, 6);
-    case Activation::Hardsigmoid: return clamp<T>(x + T(3), 0, 6) / T(6);
-    case Activation::Hardswish: return x * clamp<T>(x + T(3), 0, 6) / T(6);
+    case Activation::Hardsigmoid: return clamp<T>(x + T(3), 0, 6) * (T(1) / T(6));
+    case Activation::Hardswish: return x * (clamp<T>(x + T(3), 0, 6) * (T(1) / T(6)));
     case Activation::Sigmoid: return T(1) / (T(1) + exp(-x));
     case Activation::Silu: return x / (T(1) + exp(-x));
     case Activation::Tanh: return tanh(x);

@@ -8,17 +8,17 @@ namespace {
 
 template <class T, class S>
 struct DepthwisePart {
-  static constexpr int64_t kRows = 6;
-  static constexpr uint64_t kOutside = uint64_t{1} << 63;  // no offset: they have less than 63 bits
+  static constexpr int64_t kRows = 6;  // positions of a tile
+  static_assert(kBlocksAtOnce * kBlock<T> <= kDepth, "positions outside read as many zeros");
   const Convolution& c;
   const Plan& plan;
   Cancellation& cancellation;
   Phase phase;
   Affine<T> affine[kBlocksAtOnce];
   Tap taps[kDepth];
-  uint64_t offsets[kDepth][kRows];  // of the input elements that each position reads by tap
-  int64_t packed = -1;              // the number of the block of channels that `weights` holds
-  int64_t width = 0;                // channels of a tile
+  const S* edges[kDepth][kRows];  // what the positions of a tile at an edge read, by tap
+  int64_t packed = -1;            // the number of the block of channels that `weights` holds
+  int64_t width = 0;              // channels of a tile
   alignas(64) T weights[kDepth * kBlock<T>];
   alignas(64) T sums[kRows * kBlock<T>];
 
@@ -38,9 +38,10 @@ struct DepthwisePart {
     }
   }
 
-  // Sums C vectors of channels. The last one has `lanes` channels.
-  template <int C, bool Whole>
-  void multiply(const S* input, const T* right, int64_t lanes) {
+  // Sums C vectors of channels. The last one has `lanes` channels. `from(t, r)` is what position r
+  // reads through tap t.
+  template <int C, bool Whole, class From>
+  [[gnu::always_inline]] void multiply(From from, const T* right, int64_t lanes) {
     constexpr int L = kLaneCount<T>;
     Vector<T> total[kRows][C] = {};
     for (int64_t t = 0; t < c.taps; ++t, right += plan.block) {
@@ -49,14 +50,11 @@ struct DepthwisePart {
       for (int v = 0; v < C; ++v) columns[v] = load(right + v * L);
       HUSK_UNROLL
       for (int r = 0; r < kRows; ++r) {
-        const uint64_t offset = offsets[t][r];
-        const S* from = offset == kOutside ? kZeros<S>.values
-                                           : input + static_cast<int64_t>(offset);
+        const S* left = from(t, r);
         HUSK_UNROLL
         for (int v = 0; v < C; ++v) {
-          const Vector<T> left = Whole || v < C - 1 ? Vector<T>(load(from + v * L))
-                                                    : load_some<T>(from + v * L, lanes);
-          total[r][v] += left * columns[v];
+          total[r][v] += columns[v] * (Whole || v < C - 1 ? Vector<T>(load(left + v * L))
+                                                          : load_some<T>(left + v * L, lanes));
         }
       }
     }
@@ -67,28 +65,51 @@ struct DepthwisePart {
     }
   }
   template <int C>
-  void multiply_lanes(const S* input, const T* right, int64_t lanes) {
-    lanes == kLaneCount<T> ? multiply<C, true>(input, right, lanes)
-                           : multiply<C, false>(input, right, lanes);
+  void multiply(const S* const* inside, int64_t offset, int64_t lanes) {
+    const T* right = weights + offset;
+    const bool whole = lanes == kLaneCount<T>;
+    if (inside) {
+      const S* rows[kRows];
+      HUSK_UNROLL
+      for (int r = 0; r < kRows; ++r) rows[r] = inside[r] + offset;
+      const auto from = [&](int64_t t, int r) {
+        return rows[r] + static_cast<int64_t>(taps[t].in);
+      };
+      whole ? multiply<C, true>(from, right, lanes) : multiply<C, false>(from, right, lanes);
+    } else {
+      const auto from = [&](int64_t t, int r) { return edges[t][r] + offset; };
+      whole ? multiply<C, true>(from, right, lanes) : multiply<C, false>(from, right, lanes);
+    }
   }
-  void multiply_channels(const S* input, const T* right, int64_t channels) {
+  // `inside` has what each position reads for a tap with offset 0; it is null if `edges` is used.
+  void multiply_channels(const S* const* inside, int64_t offset, int64_t channels) {
     const int64_t vectors = divide_up(channels, kLaneCount<T>);
     const int64_t lanes = channels - (vectors - 1) * kLaneCount<T>;
     if constexpr (kVectors == 4) {
-      if (vectors == 4) return multiply_lanes<4>(input, right, lanes);
-      if (vectors == 3) return multiply_lanes<3>(input, right, lanes);
+      if (vectors == 4) return multiply<4>(inside, offset, lanes);
+      if (vectors == 3) return multiply<3>(inside, offset, lanes);
     }
-    if (vectors == 2) return multiply_lanes<2>(input, right, lanes);
-    multiply_lanes<1>(input, right, lanes);
+    if (vectors == 2) return multiply<2>(inside, offset, lanes);
+    multiply<1>(inside, offset, lanes);
   }
 
-  void find_offsets(const Row* rows, int64_t count) {
-    bool inside = true;
-    for (int64_t r = 0; r < count; ++r) inside &= rows[r].inside;
-    for (int64_t t = 0; t < c.taps; ++t) {
-      for (int64_t r = 0; r < kRows; ++r) {
-        const Row& row = rows[smaller(r, count - 1)];
-        offsets[t][r] = inside || reads_inside(c, row, taps[t]) ? row.in + taps[t].in : kOutside;
+  // Finds what positions read through each tap.
+  void find_edges(const S* input, const Row* rows, int64_t count) {
+    const ConvolutionAxis &z = c.axis[0], &y = c.axis[1], &x = c.axis[2];
+    for (int64_t r = 0; r < kRows; ++r) {
+      const Row& row = rows[smaller(r, count - 1)];
+      int64_t t = 0;
+      for (int64_t i = 0; i < z.kernel; ++i) {
+        for (int64_t j = 0; j < y.kernel; ++j) {
+          const int64_t at_z = row.at[0] + taps[t].delta[0], at_y = row.at[1] + taps[t].delta[1];
+          const bool line = row.inside || (at_z >= 0 && at_z < z.in && at_y >= 0 && at_y < y.in);
+          for (int64_t k = 0; k < x.kernel; ++k, ++t) {
+            const int64_t at_x = row.at[2] + taps[t].delta[2];
+            edges[t][r] = line && at_x >= 0 && at_x < x.in
+                              ? input + static_cast<int64_t>(row.in + taps[t].in)
+                              : kZeros<S>.values;
+          }
+        }
       }
     }
   }
@@ -113,11 +134,19 @@ struct DepthwisePart {
     for (int64_t p = 0; p < count; p += kRows) {
       if (cancellation.ends(c.taps * channels / 4)) return;
       const int64_t tile = smaller(kRows, count - p);
-      for (int64_t r = 0; r < tile; ++r) rows[r] = positions.next();
-      find_offsets(rows, tile);
+      positions.next(rows, tile);
+      bool inside = true;
+      const S* from[kRows];
+      for (int64_t r = 0; r < kRows; ++r) {
+        const Row& row = rows[smaller(r, tile - 1)];
+        inside &= row.inside;
+        from[r] = input + static_cast<int64_t>(row.in);
+      }
+      if (!inside) find_edges(input, rows, tile);
+      fetch_outputs<S>(c, rows, tile, channel, channels);
       for (int64_t o = 0; o < channels; o += width) {
         const int64_t some = smaller(width, channels - o);
-        multiply_channels(input + o, weights + o, some);
+        multiply_channels(inside ? from : nullptr, o, some);
         finish<T, S>(c, affine[o / width], rows, tile, sums, channel + o, some);
       }
     }

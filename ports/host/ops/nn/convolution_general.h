@@ -179,7 +179,7 @@ struct GeneralPart {
   const Convolution& c;
   const Plan& plan;
   Cancellation& cancellation;
-  Affine<T> affine;
+  Affine<T> affine[kBlocksTogether];
   Chunk chunk;
   Run<S> runs[kMaxTaps];
   Row part_rows[kPositions];
@@ -232,54 +232,54 @@ struct GeneralPart {
     return found;
   }
 
-  template <int C>
-  void run_chunk(int64_t group, int64_t count, int64_t channel, int64_t channels, bool fresh,
-                 bool last) {
+  // Adds the products of a tile with one block of channels to its sums.
+  void add_products(int64_t vectors, int64_t rows, int run_count, int64_t step, const T* block,
+                    bool fresh, T* to) {
+    if constexpr (kVectors == 4) {
+      if (vectors == 4)
+        return multiply_rows<T, S, 4>(rows, runs, run_count, step, block, fresh, to);
+      if (vectors == 3)
+        return multiply_rows<T, S, 3>(rows, runs, run_count, step, block, fresh, to);
+    }
+    if (vectors == 2) return multiply_rows<T, S, 2>(rows, runs, run_count, step, block, fresh, to);
+    multiply_rows<T, S, 1>(rows, runs, run_count, step, block, fresh, to);
+  }
+
+  // Computes `count` positions of the blocks that begin at output channel `offset` of a group.
+  void run_chunk(int64_t group, int64_t offset, int64_t count, bool fresh, bool last) {
     const S* input = static_cast<const S*>(c.input) +
                      (group * c.in_channels + chunk.first_channel) * c.input_channel;
-    for (int64_t p = 0; p < count; p += kTileRows<C>) {
-      const int64_t tile = smaller(kTileRows<C>, count - p);
-      const Row* tile_rows = part_rows + p;
+    const int64_t depth = chunk.tap_count * chunk.channels;
+    const bool is_thin = plan.blocks == 1 && plan.block <= kBlock<T> / 2;
+    const int64_t tile_rows = is_thin ? kMaxRows : kMaxRows / 2;
+    for (int64_t p = 0; p < count; p += tile_rows) {
+      const int64_t tile = smaller(tile_rows, count - p);
+      const Row* rows = part_rows + p;
       int64_t step;
-      const int run_count = find_runs(input, tile_rows, tile, step);
+      const int run_count = find_runs(input, rows, tile, step);
       // If there is one chunk, the sums of a tile need not be kept.
       T* tile_sums = fresh && last ? sums : sums + p * kBlock<T>;
-      multiply_rows<T, S, C>(tile, runs, run_count, step, weights, fresh, tile_sums);
-      if (last) finish<T, S>(c, affine, tile_rows, tile, tile_sums, channel, channels);
+      for (int64_t block = 0; block < plan.blocks; ++block) {
+        const int64_t first = offset + block * plan.block;
+        const int64_t channels = smaller(plan.block, c.out_channels - first);
+        const int64_t channel = group * c.out_channels + first;
+        if (last) fetch_outputs<S>(c, rows, tile, channel, channels);
+        add_products(divide_up(channels, kLaneCount<T>), tile, run_count, step,
+                     weights + block * plan.block * depth, fresh, tile_sums);
+        if (last) finish<T, S>(c, affine[block], rows, tile, tile_sums, channel, channels);
+      }
     }
   }
 
-  template <int C>
-  void run(const Part& part, const Phase& phase, int64_t first, int64_t count, int64_t offset,
-           int64_t channels) {
-    const S* from = static_cast<const S*>(c.weight) + part.group * c.weight_group +
-                    offset * c.weight_out;
-    const int64_t channel = part.group * c.out_channels + offset;
-    const int64_t taps_at_once = smaller(c.taps, kMaxTaps);
-    const int64_t slices = divide_up(c.in_channels, kDepth / taps_at_once);
-    const int64_t channels_at_once = divide_up(c.in_channels, slices);
-    const bool is_single = taps_at_once == c.taps && channels_at_once == c.in_channels;
-    const int64_t key = (part.group * plan.channel_blocks + part.channel_block) * plan.phases +
-                        part.phase;
-    Positions positions(c, phase, first);
-    for (int64_t r = 0; r < count; ++r) part_rows[r] = positions.next();
-    bool fresh = true;
-    for (int64_t k = 0; k < c.taps; k += taps_at_once) {
-      const int64_t taps_end = smaller(c.taps, k + taps_at_once);
-      for (int64_t i = 0; i < c.in_channels; i += channels_at_once) {
-        if (cancellation.ends(count * C * channels_at_once * taps_at_once / 4)) return;
-        if (!is_single || packed != key) {
-          chunk.first_channel = i;
-          chunk.channels = smaller(channels_at_once, c.in_channels - i);
-          chunk.find_taps(c, phase, k, taps_end);
-          chunk.find_runs(c);
-          pack_weights(c, chunk, from, channels, weights, C * kLaneCount<T>);
-          packed = is_single ? key : -1;
-        }
-        const bool last = taps_end == c.taps && i + channels_at_once >= c.in_channels;
-        run_chunk<C>(part.group, count, channel, channels, fresh, last);
-        fresh = false;
-      }
+  void pack_blocks(const Part& part, int64_t offset) {
+    const S* from = static_cast<const S*>(c.weight) + part.group * c.weight_group;
+    const int64_t depth = chunk.tap_count * chunk.channels;
+    for (int64_t block = 0; block < plan.blocks; ++block) {
+      const int64_t first = offset + block * plan.block;
+      const int64_t channels = smaller(plan.block, c.out_channels - first);
+      pack_weights(c, chunk, from + first * c.weight_out, channels,
+                   weights + block * plan.block * depth,
+                   divide_up(channels, kLaneCount<T>) * kLaneCount<T>);
     }
   }
 
@@ -288,16 +288,42 @@ struct GeneralPart {
     const int64_t first = part.position_block * plan.position_block;
     const int64_t count = smaller(plan.position_block, phase.positions - first);
     const int64_t offset = part.channel_block * plan.block;
-    const int64_t channels = smaller(plan.block, c.out_channels - offset);
     if (count <= 0) return;
-    affine.template read<S>(c, part.group * c.out_channels + offset, channels);
-    const int64_t vectors = divide_up(channels, kLaneCount<T>);
-    if constexpr (kVectors == 4) {
-      if (vectors == 4) return run<4>(part, phase, first, count, offset, channels);
-      if (vectors == 3) return run<3>(part, phase, first, count, offset, channels);
+    const int64_t taps_at_once = smaller(c.taps, kMaxTaps);
+    const int64_t slices = divide_up(c.in_channels, kDepth / taps_at_once);
+    const int64_t channels_at_once = divide_up(c.in_channels, slices);
+    const bool is_single = taps_at_once == c.taps && channels_at_once == c.in_channels;
+    const int64_t key = (part.group * plan.channel_blocks + part.channel_block) * plan.phases +
+                        part.phase;
+    const int64_t channels = smaller(plan.block * plan.blocks, c.out_channels - offset);
+    if (packed != key) {
+      for (int64_t o = 0; o < channels; o += plan.block) {
+        affine[o / plan.block].template read<S>(c, part.group * c.out_channels + offset + o,
+                                                smaller(plan.block, channels - o));
+      }
     }
-    if (vectors == 2) return run<2>(part, phase, first, count, offset, channels);
-    run<1>(part, phase, first, count, offset, channels);
+    Positions positions(c, phase, first);
+    positions.next(part_rows, count);
+    bool fresh = true;
+    for (int64_t k = 0; k < c.taps; k += taps_at_once) {
+      const int64_t taps_end = smaller(c.taps, k + taps_at_once);
+      for (int64_t i = 0; i < c.in_channels; i += channels_at_once) {
+        if (cancellation.ends(count * divide_up(channels, kLaneCount<T>) * channels_at_once *
+                              taps_at_once / 4))
+          return;
+        if (!is_single || packed != key) {
+          chunk.first_channel = i;
+          chunk.channels = smaller(channels_at_once, c.in_channels - i);
+          chunk.find_taps(c, phase, k, taps_end);
+          chunk.find_runs(c);
+          pack_blocks(part, offset);
+          packed = is_single ? key : -1;
+        }
+        run_chunk(part.group, offset, count, fresh,
+                  taps_end == c.taps && i + channels_at_once >= c.in_channels);
+        fresh = false;
+      }
+    }
   }
 };
 
@@ -317,7 +343,8 @@ void finish_zeros(const Convolution& c, const Plan& plan, const Part& part,
   Positions positions(c, phase, first);
   for (int64_t p = 0; p < count; ++p) {
     if (cancellation.ends(channels)) return;
-    const Row row = positions.next();
+    Row row;
+    positions.next(&row, 1);
     finish<T, S>(c, affine, &row, 1, sums, offset, channels);
   }
 }

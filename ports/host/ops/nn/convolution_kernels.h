@@ -65,7 +65,8 @@ void run_dots(const Convolution& c, const Plan& plan, const Part& part,
   const int64_t count = smaller(plan.position_block, plan.positions - first);
   Positions positions(c, phase, first);
   for (int64_t p = 0; p < count; ++p) {
-    const Row row = positions.next();
+    Row row;
+    positions.next(&row, 1);
     alignas(64) T sums[kBlock<T>] = {};
     for (int64_t d = 0; row.inside && d < c.in_channels; d += kDotDepth) {
       const int64_t depth = smaller(kDotDepth, c.in_channels - d);

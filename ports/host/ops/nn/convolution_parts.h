@@ -31,6 +31,7 @@ constexpr int64_t kMinParts = 8;         // fewer parts are divided further
 constexpr int64_t kMinPositions = 24;    // the fewest positions of a part that is divided
 constexpr int64_t kFewPositions = 8;     // the most positions for the method of dots
 constexpr int64_t kBlocksAtOnce = 4;     // the most blocks of channels of a depthwise part
+constexpr int64_t kBlocksTogether = 8;   // the most blocks of channels of a general part
 // Winograd's method.
 constexpr int64_t kWinogradBlock = 64;        // the output channels of a part
 constexpr int64_t kWinogradTiles = 60;        // the most tiles of a part
@@ -114,20 +115,36 @@ class Positions {
     find_row();
   }
 
-  Row next() {
-    const Row row = here;
+  // Writes the next `count` positions to `rows`.
+  void next(Row* rows, int64_t count) {
     constexpr int last = kAxes - 1;
     const ConvolutionAxis& a = c.axis[last];
-    const auto& along = phase.axis[last];
-    if (++j[last] < along.count) {
-      here.at[last] += along.in_step;
-      here.in += static_cast<uint64_t>(along.in_step) * static_cast<uint64_t>(a.in_stride);
-      here.out += along.out_step * a.out_stride;
-      here.residual += along.out_step * a.residual_stride;
-      here.inside = line_inside && is_inside(last);
-      return row;
+    const auto along = phase.axis[last];
+    const auto in_step = static_cast<uint64_t>(along.in_step) * static_cast<uint64_t>(a.in_stride);
+    const int64_t out_step = along.out_step * a.out_stride;
+    const int64_t residual_step = along.out_step * a.residual_stride;
+    while (count > 0) {
+      const int64_t length = smaller(count, along.count - j[last]);
+      Row row = here;
+      for (int64_t i = 0; i < length; ++i) {
+        row.inside = line_inside && row.at[last] + along.low >= 0 &&
+                     row.at[last] + along.high < a.in;
+        *rows++ = row;
+        row.at[last] += along.in_step;
+        row.in += in_step;
+        row.out += out_step;
+        row.residual += residual_step;
+      }
+      here = row;
+      j[last] += length;
+      count -= length;
+      if (j[last] == along.count) next_line();
     }
-    for (int d = last; j[d] == phase.axis[d].count; --d) {
+  }
+
+ private:
+  void next_line() {
+    for (int d = kAxes - 1; j[d] == phase.axis[d].count; --d) {
       j[d] = 0;
       if (d == 0) {
         ++image;
@@ -136,10 +153,7 @@ class Positions {
       ++j[d - 1];
     }
     find_row();
-    return row;
   }
-
- private:
   bool is_inside(int d) const {
     return here.at[d] + phase.axis[d].low >= 0 && here.at[d] + phase.axis[d].high < c.axis[d].in;
   }
@@ -158,7 +172,7 @@ class Positions {
       here.residual += out * a.residual_stride;
       if (d < kAxes - 1) line_inside &= is_inside(d);
     }
-    here.inside = line_inside && is_inside(kAxes - 1);
+    here.inside = line_inside;
   }
 
   const Convolution& c;
@@ -218,40 +232,34 @@ alignas(64) constexpr Zeros<S> kZeros = {};
 // The factors and summands of a block of output channels.
 template <class T>
 struct Affine {
-  bool scaled, shifted;
   alignas(64) T scale[kBlock<T>];
   alignas(64) T shift[kBlock<T>];
 
   template <class S>
   void read(const Convolution& c, int64_t channel, int64_t channels) {
-    scaled = c.scale != nullptr;
-    shifted = c.shift != nullptr;
     const S *scales = static_cast<const S*>(c.scale), *shifts = static_cast<const S*>(c.shift);
     for (int64_t o = 0; o < kBlock<T>; ++o) {
       const bool used = o < channels;
-      scale[o] = scaled && used ? load_one(scales + (channel + o) * c.scale_stride) : T(0);
-      shift[o] = shifted && used ? load_one(shifts + (channel + o) * c.shift_stride) : T(0);
+      scale[o] = scales && used ? load_one(scales + (channel + o) * c.scale_stride) : T(1);
+      shift[o] = shifts && used ? load_one(shifts + (channel + o) * c.shift_stride) : T(0);
     }
   }
 };
 
-// Computes `count` lanes of the result of one position from their sums.
+// Computes `count` lanes of the result of one position, at most a vector, from their sums.
 template <class T, class S, Activation A>
-inline void finish_lanes(const Convolution& c, const Affine<T>& affine, const T* sums,
-                         const S* residual, S* to, int64_t o, int64_t count) {
-  Vector<T> v = load(sums + o);
-  if (affine.scaled) v *= load(affine.scale + o);
-  if (affine.shifted) v += load(affine.shift + o);
+inline void finish_lanes(const Convolution& c, Vector<T> v, const S* residual, S* to,
+                         int64_t count) {
   if (residual && c.residual_channel == 1) {
-    v += load_some<T>(residual + o, count);
+    v += load_some<T>(residual, count);
   } else if (residual) {
-    for (int i = 0; i < count; ++i) v[i] += load_one(residual + (o + i) * c.residual_channel);
+    for (int i = 0; i < count; ++i) v[i] += load_one(residual + i * c.residual_channel);
   }
   v = activate<T, A>(v);
   if (c.out_channel == 1) {
-    store_some<T>(to + o, v, count);
+    store_some<T>(to, v, count);
   } else {
-    for (int i = 0; i < count; ++i) store_one(to + (o + i) * c.out_channel, v[i]);
+    for (int i = 0; i < count; ++i) store_one(to + i * c.out_channel, v[i]);
   }
 }
 
@@ -259,16 +267,41 @@ template <class T, class S, Activation A>
 void finish_rows(const Convolution& c, const Affine<T>& affine, const Row* rows, int64_t row_count,
                  const T* sums, int64_t channel, int64_t channels) {
   constexpr int L = kLaneCount<T>;
-  const int64_t whole = channels - channels % L;
-  for (int64_t r = 0; r < row_count; ++r, sums += kBlock<T>) {
-    S* to = static_cast<S*>(c.out) + rows[r].out + channel * c.out_channel;
-    const S* residual = c.residual ? static_cast<const S*>(c.residual) + rows[r].residual +
-                                         channel * c.residual_channel
-                                   : nullptr;
-    for (int64_t o = 0; o < whole; o += L)
-      finish_lanes<T, S, A>(c, affine, sums, residual, to, o, L);
-    if (whole < channels)
-      finish_lanes<T, S, A>(c, affine, sums, residual, to, whole, channels - whole);
+  S* out = static_cast<S*>(c.out) + channel * c.out_channel;
+  const S* residual = c.residual ? static_cast<const S*>(c.residual) + channel * c.residual_channel
+                                 : nullptr;
+  const bool adjacent = c.out_channel == 1 && (!residual || c.residual_channel == 1);
+  for (int64_t o = 0; o < channels; o += L) {
+    const Vector<T> scale = load(affine.scale + o), shift = load(affine.shift + o);
+    if (adjacent && o + L <= channels) {
+      for (int64_t r = 0; r < row_count; ++r) {
+        Vector<T> v = load(sums + r * kBlock<T> + o) * scale + shift;
+        if (residual) v += load(residual + rows[r].residual + o);
+        store(out + rows[r].out + o, activate<T, A>(v));
+      }
+      continue;
+    }
+    for (int64_t r = 0; r < row_count; ++r) {
+      finish_lanes<T, S, A>(
+          c, load(sums + r * kBlock<T> + o) * scale + shift,
+          residual ? residual + rows[r].residual + o * c.residual_channel : nullptr,
+          out + rows[r].out + o * c.out_channel, smaller(L, channels - o));
+    }
+  }
+}
+
+// Fetches the lines of memory that `finish` will write and read, while other work is done.
+template <class S>
+inline void fetch_outputs(const Convolution& c, const Row* rows, int64_t row_count, int64_t channel,
+                          int64_t channels) {
+  if (c.out_channel != 1) return;
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(S));
+  const bool adds = c.residual && c.residual_channel == 1;
+  for (int64_t r = 0; r < row_count; ++r) {
+    for (int64_t o = channel; o < channel + channels; o += kLine) {
+      __builtin_prefetch(static_cast<const S*>(c.out) + rows[r].out + o, 1);
+      if (adds) __builtin_prefetch(static_cast<const S*>(c.residual) + rows[r].residual + o, 0);
+    }
   }
 }
 
@@ -301,8 +334,9 @@ enum class Method { kGeneral, kDepthwise, kDots, kWinograd };
 
 struct Plan {
   Method method;
-  int64_t block;           // output channels of a part
-  int64_t channel_blocks;  // in a group, or for the depthwise method in all groups
+  int64_t block;           // output channels of a block
+  int64_t blocks;          // blocks of a part; more than one only in the general method
+  int64_t channel_blocks;  // parts along the channels of a group, or if depthwise of all groups
   int64_t phases;
   int64_t positions;  // the most of a phase; for Winograd's method its tiles
   int64_t position_block, position_blocks;
@@ -324,6 +358,20 @@ bool suits_winograd(const Convolution& c) {
   }
   return c.in_channels >= kWinogradMinChannels && c.out_channels >= kWinogradMinChannels &&
          tiles >= kWinogradMinTiles;
+}
+
+// The size of equal parts of `count` of at most `most` each, a multiple of `step`.
+inline int64_t divide_evenly(int64_t count, int64_t most, int64_t step) {
+  const int64_t steps = divide_up(count, step);
+  return divide_up(steps, divide_up(steps, most / step)) * step;
+}
+
+// Whether the packed weights of all output channels of a group fit a part of the general method.
+template <class T>
+bool fits_blocks(const Convolution& c, const Plan& plan) {
+  return c.taps > 0 && c.taps <= kMaxTaps && plan.channel_blocks <= kBlocksTogether &&
+         c.in_channels > 0 && c.in_channels <= kDepth / c.taps &&
+         c.in_channels * c.taps * plan.block * plan.channel_blocks <= kDepth * kBlock<T>;
 }
 
 template <class T>
@@ -348,15 +396,21 @@ Plan make_plan(const Convolution& c) {
     plan.positions = c.batch * c.axis[0].out;
     for (int d = 1; d < kAxes; ++d) plan.positions *= divide_up(c.axis[d].out, 2);
   }
-  plan.block = plan.method == Method::kWinograd ? kWinogradBlock : kBlock<T>;
   int64_t most = kPositions, others = c.groups;
+  plan.blocks = 1;
   if (plan.method == Method::kDepthwise) {
-    plan.block *= larger(1, smaller(kBlocksAtOnce, kDepth / c.taps));
+    plan.block = kBlock<T> * larger(1, smaller(kBlocksAtOnce, kDepth / c.taps));
     plan.channel_blocks = divide_up(c.groups, plan.block);
     most = kThinPositions;
     others = 1;
   } else {
+    const int64_t most_channels = plan.method == Method::kWinograd ? kWinogradBlock : kBlock<T>;
+    plan.block = divide_evenly(c.out_channels, most_channels, kLaneCount<T>);
     plan.channel_blocks = divide_up(c.out_channels, plan.block);
+    if (plan.method == Method::kGeneral && fits_blocks<T>(c, plan)) {
+      plan.blocks = plan.channel_blocks;
+      plan.channel_blocks = 1;
+    }
   }
   int64_t min_parts = kMinParts;
   if (plan.method == Method::kWinograd) {
