@@ -134,7 +134,17 @@ def test_instruction_sets(pack, name):
   pack.use(best)
 
 
-FUSED_CASES = ["2d many", "2d deep", "2d 3x3 odd", "3d 3x3", "2d depthwise wide", "2d one position", "2d back", "1d", "3d"]
+FUSED_CASES = [
+  "2d many",
+  "2d deep",
+  "2d 3x3 odd",
+  "3d 3x3",
+  "2d depthwise wide",
+  "2d one position",
+  "2d back",
+  "1d",
+  "3d",
+]
 
 
 @pytest.mark.parametrize("name", FUSED_CASES)
