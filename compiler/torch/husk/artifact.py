@@ -91,8 +91,7 @@ class Artifact:
       outputs = ", ".join(map(str, function.outputs))
       lines.append(f"  {function.name}({inputs}) -> ({outputs})")
       for one in function.variants:
-        peak = "unlimited" if one.peak_bytes is None else f"at most {readable(one.peak_bytes)}"
-        lines.append(f"    {one.target}: {one.steps} steps, memory {peak}")
+        lines.append(f"    {one.target}: {one.steps} steps, {_memory(one.peak_bytes)}")
     lines += [f"  state {one.name}: {one.dtype}{list(one.shape)}" for one in self.states]
     if self.operators:
       lines.append(f"  operators: {', '.join(self.operators)}")
@@ -121,6 +120,12 @@ def readable(count: int) -> str:
     return f"{count} bytes"
   power = min(int(math.log(count, 1024)), 4)
   return f"{count / 1024**power:.1f} {' KMGT'[power]}iB"
+
+
+def _memory(peak_bytes: int | None) -> str:
+  if peak_bytes is None:
+    return "memory without limit"
+  return f"memory at most {readable(peak_bytes)}" if peak_bytes else "no memory"
 
 
 def _artifact(path: str, data: dict[str, Any]) -> Artifact:

@@ -1,4 +1,4 @@
-// The module husk._native: the classes on which husk/runtime builds what users see.
+// The module husk.runtime._native: the classes on which husk/runtime builds what users see.
 #include <nanobind/nanobind.h>
 
 #include <husk/husk.h>

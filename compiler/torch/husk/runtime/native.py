@@ -7,22 +7,23 @@ import importlib.util
 import pathlib
 import sys
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from . import errors
 
-NAME = "husk._native"
+NAME = "husk.runtime._native"
 
 
 def find(package: pathlib.Path) -> pathlib.Path | None:
-  """The file of the extension for this Python: `_native` in the package, or the newest build in the
-  source tree that contains the package. None if there is none."""
+  """The file of the extension for this Python: `_native` in `package`, or the newest build in the
+  source tree that contains it. None if there is none."""
   suffixes = importlib.machinery.EXTENSION_SUFFIXES
   for suffix in suffixes:
     if (path := package / f"_native{suffix}").is_file():
       return path
-  if len(package.parents) < 3:
+  if len(package.parents) < 4:
     return None
-  builds = package.parents[2] / "build"
+  builds = package.parents[3] / "build"
   found = [path for suffix in suffixes for path in builds.glob(f"*/python/_native{suffix}")]
   return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
@@ -31,7 +32,7 @@ def load() -> ModuleType:
   """The extension. Raises ImportError with the remedy if it was not built."""
   if NAME in sys.modules:
     return sys.modules[NAME]
-  path = find(pathlib.Path(__file__).resolve().parents[1])
+  path = find(pathlib.Path(__file__).resolve().parent)
   if path is None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     raise ImportError(
@@ -51,4 +52,7 @@ def load() -> ModuleType:
   return module
 
 
-native = load()
+if TYPE_CHECKING:
+  from . import _native as native
+else:
+  native = load()
