@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "compiler" / "torch"))
 import husk  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from husk.hir import tools  # noqa: E402
+from husk import tools  # noqa: E402
 
 SHAPE = (4, 8)
 PROGRAM = """hir 1

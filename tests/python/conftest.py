@@ -7,7 +7,7 @@ import platform
 import subprocess
 
 import pytest
-from husk.hir import huskc
+from husk import tools
 
 ARCH = {"x86_64": "x86-64"}.get(platform.machine(), platform.machine())
 
@@ -161,15 +161,15 @@ function forward {
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory):
-  """compiled(text) is the path of the artifact of a program in text form."""
+  """compiled(text) is the path of the artifact of a program in text form, for a target."""
   folder = tmp_path_factory.mktemp("programs")
   known = {}
 
-  def compile_text(text):
+  def compile_text(text, target=f'cpu host "{ARCH}"'):
     if text not in known:
       source, artifact = (folder / f"{len(known)}{suffix}" for suffix in (".hir", ".husk"))
-      source.write_text(f'hir 1\ntarget cpu host "{ARCH}"\n{text}')
-      command = [huskc.huskc(), str(source), "-o", str(artifact)]
+      source.write_text(f"hir 1\ntarget {target}\n{text}")
+      command = [tools.find("huskc"), str(source), "-o", str(artifact)]
       subprocess.run(command, check=True, capture_output=True)
       known[text] = artifact
     return known[text]

@@ -16,7 +16,7 @@ def built(name):
   """A program of the newest build, or the one that the environment names (HUSKC, HUSK_RUN)."""
   if path := os.environ.get(name.upper().replace("-", "_")):
     return path
-  from husk.hir import tools
+  from husk import tools
 
   found = sorted(
     filter(tools.runs_here, ROOT.glob(f"build/*/bin/{name}")),

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from .artifact import inspect
 from .errors import CompileError, Unsupported
-from .export import VERSION as __version__
-from .export import Function, export, write
+from .version import VERSION as __version__
 
 if TYPE_CHECKING:
+  from .exporter import Function, export, write
   from .runtime import (
     CancelledError,
     DeviceError,
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     load,
   )
 
-# The names of husk.runtime, which is imported when one of them is first used: an export needs no
-# library, and a source tree may have none.
+# Names whose modules are imported when one of them is first used: the runtime needs no PyTorch and
+# none of the packages that PyTorch brings, and an export needs no library of Husk.
+_EXPORTER = ("Function", "export", "write")
 _RUNTIME = (
   "CancelledError",
   "DeviceError",
@@ -86,12 +87,22 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-  if name not in _RUNTIME:
+  if name in _RUNTIME:
+    module = importlib.import_module("husk.runtime")
+  elif name in _EXPORTER:
+    try:
+      module = importlib.import_module("husk.exporter")
+    except ModuleNotFoundError as error:
+      raise ModuleNotFoundError(
+        f"husk.{name} needs PyTorch ({error}): run `pip install './compiler/torch[export]'`",
+        name=error.name,
+      ) from error
+  else:
     raise AttributeError(f"module 'husk' has no attribute {name!r}")
-  value = getattr(importlib.import_module("husk.runtime"), name)
+  value = getattr(module, name)
   globals()[name] = value
   return value
 
 
 def __dir__() -> list[str]:
-  return sorted({*globals(), *_RUNTIME})
+  return sorted({*globals(), *_EXPORTER, *_RUNTIME})

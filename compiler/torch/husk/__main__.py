@@ -11,8 +11,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from . import CompileError, Unsupported, __version__, export, write
-from .hir import tools
+import husk
+
+from . import tools
+from .errors import CompileError, Unsupported
+from .version import VERSION
 
 # The tools of the package, as `python -m husk NAME ...`: the program and its first arguments.
 TOOLS = {
@@ -91,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
     metavar="KEY=VALUE",
     help="a text of the author's; may be given several times",
   )
-  arguments.add_argument("--version", action="version", version=f"husk {__version__}")
+  arguments.add_argument("--version", action="version", version=f"husk {VERSION}")
   return arguments
 
 
@@ -177,10 +180,10 @@ def main(argv: Sequence[str] | None = None) -> int:
       positional = (model, args, destination)
       keywords.update(dynamic_shapes=shapes, kwargs=kwargs, function=options.function or "forward")
     if options.output:
-      export(*positional, keep=options.keep, **keywords)
+      husk.export(*positional, keep=options.keep, **keywords)
     else:
-      write(*positional, **keywords)
-  except (Unsupported, CompileError, ValueError, OSError) as error:
+      husk.write(*positional, **keywords)
+  except (Unsupported, CompileError, ImportError, ValueError, OSError) as error:
     print(f"husk: {error}", file=sys.stderr)
     return 1
   return 0

@@ -9,7 +9,7 @@ import os
 import subprocess
 from typing import Any
 
-from .hir import tools
+from . import tools
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,8 +3,8 @@
 import pathlib
 import subprocess
 
+from .. import tools
 from ..errors import CompileError
-from . import tools
 
 
 def huskc() -> str | None:

@@ -23,12 +23,11 @@ from .hir import huskc
 from .inductor import capture, torch_compat
 from .program import constants, signature
 from .targets import Target, resolve_targets
+from .version import VERSION
 
 if TYPE_CHECKING:
   import torch
   from torch.export import ExportedProgram
-
-VERSION = "0.1.0"
 
 
 @dataclasses.dataclass

@@ -5,7 +5,7 @@ import pathlib
 import shutil
 import sys
 
-PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+PACKAGE = pathlib.Path(__file__).resolve().parent
 
 
 def find(name: str) -> str | None:

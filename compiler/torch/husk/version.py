@@ -1,0 +1,3 @@
+"""The version of Husk, which tests/torch/test_version.py compares with CMake's."""
+
+VERSION = "0.1.0"
