@@ -312,5 +312,35 @@ TEST_F(GraphTest, AHostTensorIsRefused) {
       << m.error.text;
 }
 
+// A graph gets an input's address in place of one that it does not know yet. An address of the host
+// is not one that a copy node on the device may have.
+TEST_F(GraphTest, AResizeTakesNoAddressOfTheHost) {
+  const husk_session_options options = in_mode(HUSK_MODE_GRAPH);
+  LoadedProgram m(kCopyInput, &options);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  float host[4] = {1, 2, 3, 4};
+  DeviceTensor x = device_vector(host, 4), y = device_vector(m.alloc(16), 4);
+  x.dl.device = {kDLCPU, 0};
+  husk_value in = x.value(), out = y.value();
+  ASSERT_EQ(husk_session_resize(m.session, 0, &in, 1, &m.error), HUSK_OK) << m.error.text;
+  EXPECT_EQ(m.stats(m.session).graph_nodes, 0u);
+  EXPECT_EQ(husk_session_run(m.session, 0, m.stream, &in, 1, &out, 1, &m.error),
+            HUSK_INVALID_INPUT);
+  EXPECT_NE(std::strstr(m.error.text, "input 'x' lies on DLPack device 1:0"), nullptr)
+      << m.error.text;
+
+  void* memory = m.alloc(16);
+  ASSERT_EQ(m.upload(memory, host, 16), HUSK_OK);
+  DeviceTensor there = device_vector(memory, 4);
+  in = there.value();
+  ASSERT_EQ(husk_session_resize(m.session, 0, &in, 1, &m.error), HUSK_OK) << m.error.text;
+  ASSERT_EQ(husk_session_run(m.session, 0, m.stream, &in, 1, &out, 1, &m.error), HUSK_OK)
+      << m.error.text;
+  EXPECT_EQ(m.stats(m.session).runs_as_graph, 1u);
+  float result[4] = {};
+  ASSERT_EQ(m.download(result, y.dl.data, 16), HUSK_OK);
+  EXPECT_EQ(result[3], 4);
+}
+
 }  // namespace
 }  // namespace husk::test

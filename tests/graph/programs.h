@@ -116,6 +116,21 @@ function tick {
 }
 )";
 
+// A program without an arena that copies the caller's memory to the caller's memory.
+inline const char* const kCopyInput = R"(
+function forward {
+  input x tensor f32 [1..1000]
+  output y tensor f32 rank 1
+  variant gpu {
+    let n = size(x, 0)
+    buffer x of input bytes mul(n, 4)
+    buffer y of output bytes mul(n, 4)
+    copy (write y, read x)
+    return (tensor y f32 [n] [1])
+  }
+}
+)";
+
 // y = z = x[index]. Each kernel has two asserts, one for indices above the range and one for
 // indices below 0.
 inline const char* const kPick = R"(

@@ -122,6 +122,29 @@ bool to_bool(const FunctionInfo::Value& input, PyObject* object) {
   throw_wrong_kind(input, "a bool", object);
 }
 
+// A device as PyTorch names it.
+std::string device_text(int type, int index) {
+  if (type == kDLCPU) return "cpu";
+  if (type == kDLCUDA) return "cuda:" + std::to_string(index);
+  return "DLPack device " + std::to_string(type) + ":" + std::to_string(index);
+}
+
+// Refuses an input on another device before results are allocated, so that the error is about the
+// input.
+void check_device(const FunctionInfo::Value& input, const View& view, const Engine& engine) {
+  const husk_port_properties& own = engine.properties();
+  const DLDevice device = view.tensor.device;
+  if (static_cast<int>(device.device_type) == own.dl_device_type &&
+      (device.device_type == kDLCPU || device.device_id == own.device_index))
+    return;
+  const std::string lies = device_text(device.device_type, device.device_id);
+  const std::string runs = device_text(own.dl_device_type, own.device_index);
+  const std::string remedy = view.api ? "pass " + input.name + ".to(\"" + runs + "\")"
+                                      : "copy it there";
+  throw_invalid_input("input '%s' lies on %s, the program runs on %s: %s", input.name.c_str(),
+                      lies.c_str(), runs.c_str(), remedy.c_str());
+}
+
 // The table of PyTorch if the process has imported it.
 const ExchangeApi* torch_api() {
   PyObject* modules = PyImport_GetModuleDict();
@@ -174,6 +197,7 @@ class Call {
         case HUSK_VALUE_TENSOR: {
           View& view = frame_.views[i];
           view.open(leaf, false, "input", input.name.c_str());
+          check_device(input, view, program_.engine());
           value.as.tensor = &view.tensor;
           if (view.api && !api_) api_ = view.api;
           tensors = true;

@@ -27,6 +27,11 @@ Status about(Status status, const char* side, const fb::Value* value, const DimR
   return status;
 }
 
+bool lies_on(const DLTensor* tensor, const husk_port_properties& p) {
+  return tensor->device.device_type == p.dl_device_type &&
+         (p.dl_device_type == kDLCPU || tensor->device.device_id == p.device_index);
+}
+
 Status check_tensor(const fb::Value* expected, const Engine* engine, const DLTensor* tensor,
                     bool with_data, husk_error* error) {
   if (!tensor) return invalid_input(error, "is a tensor, NULL was passed");
@@ -41,14 +46,11 @@ Status check_tensor(const fb::Value* expected, const Engine* engine, const DLTen
                          unsigned(expected->rank()));
   if (expected->rank() > 0 && !tensor->shape) return invalid_input(error, "has no shape");
   const husk_port_properties& p = engine->properties;
-  const DLDevice device = tensor->device;
-  if (!with_data || (device.device_type == p.dl_device_type &&
-                     (device.device_type == kDLCPU || device.device_id == p.device_index)))
-    return Status::ok;
+  if (!with_data || lies_on(tensor, p)) return Status::ok;
   return invalid_input(error,
                        "lies on DLPack device %d:%d, the program runs on %d:%d (%s): copy it there",
-                       static_cast<int>(device.device_type), device.device_id, p.dl_device_type,
-                       p.device_index, p.name);
+                       static_cast<int>(tensor->device.device_type), tensor->device.device_id,
+                       p.dl_device_type, p.device_index, p.name);
 }
 
 uint8_t* first_element(const DLTensor* tensor) {
@@ -240,7 +242,11 @@ Status IoBinding::bind_input(uint32_t i, const husk_value& value, bool with_data
       !extent_bytes(in.sizes, in.strides, expected->rank(),
                     husk_dtype_size(static_cast<husk_dtype>(expected->dtype())), &in.bytes))
     return invalid_input(error, "is too large or has a negative stride");
-  in.data = first_element(tensor);
+  // A resize may name memory of another device: it needs shapes only, and a run refuses that
+  // memory. Nothing may take such an address for one of this device.
+  in.data = with_data || lies_on(tensor, session_->program->engine->properties)
+                ? first_element(tensor)
+                : nullptr;
   if (!with_data) return Status::ok;
   HUSK_TRY(check_memory(in.data, in.bytes, error));
   if (in.bytes == 0 || is_aligned(in.data, state.align)) return Status::ok;

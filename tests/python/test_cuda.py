@@ -1,0 +1,106 @@
+"""Programs on a GPU, with the CUDA driver of tests/fake_driver. PyTorch has no memory there, so the
+tensors come from a library with `__dlpack__` alone."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import conftest
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+GPU = conftest.COPY.replace("variant cpu", "variant gpu")
+
+SCRIPT = '''
+import ctypes, sys
+import husk, numpy as np
+
+cuda = ctypes.CDLL("libcuda.so.1")
+def call(name, version, *args):
+  """Calls a function of the driver by its name and the version of its interface."""
+  address = ctypes.c_void_p()
+  legacy_stream = ctypes.c_uint64(1)
+  cuda.cuGetProcAddress_v2(name.encode(), ctypes.byref(address), version, legacy_stream, None)
+  assert ctypes.CFUNCTYPE(ctypes.c_int)(address.value)(*args) == 0, name
+call("cuInit", 2000, 0)
+context = ctypes.c_void_p()
+call("cuDevicePrimaryCtxRetain", 7000, ctypes.byref(context), 0)
+call("cuCtxPushCurrent", 4000, context)
+
+class Tensor(ctypes.Structure):
+  """DLManagedTensor."""
+  _fields_ = [
+    ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+    ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+    ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+    ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+  ]
+
+class DeviceArray:
+  """Memory of the device."""
+  def __init__(self, array):
+    self.array = array
+    self.memory = ctypes.c_uint64()
+    call("cuMemAlloc", 3020, ctypes.byref(self.memory), ctypes.c_size_t(array.nbytes))
+    source = array.ctypes.data_as(ctypes.c_void_p)
+    call("cuMemcpyHtoDAsync", 3020, self.memory, source, ctypes.c_size_t(array.nbytes), None)
+    call("cuStreamSynchronize", 2000, None)
+    self.shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+    self.tensor = Tensor(
+      self.memory.value, 2, 0, array.ndim, 2, 32, 1, ctypes.addressof(self.shape), None, 0)
+  def __dlpack__(self):
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype = ctypes.py_object
+    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return new(ctypes.addressof(self.tensor), b"dltensor", None)
+  def numpy(self):
+    out = np.zeros_like(self.array)
+    target = out.ctypes.data_as(ctypes.c_void_p)
+    call("cuMemcpyDtoHAsync", 3020, target, self.memory, ctypes.c_size_t(out.nbytes), None)
+    call("cuStreamSynchronize", 2000, None)
+    return out
+
+program = husk.load(sys.argv[1], device="cuda:0")
+x = np.arange(12, dtype=np.float32).reshape(3, 4)
+device_x, device_y = DeviceArray(x), DeviceArray(np.zeros_like(x))
+for mode in ("auto", "list", "graph"):
+  session = program.session(mode=mode)
+  for rows in range(2):
+    y, k = session(device_x, out=(device_y, None), stream=0)
+    assert y is device_y and k == 6 and (y.numpy() == x).all()
+  session.wait()
+
+def refused(error, text, *args, **kwargs):
+  try:
+    program(*args, **kwargs)
+  except error as caught:
+    assert text in str(caught), caught
+  else:
+    raise AssertionError("nothing was raised")
+
+refused(husk.InvalidInputError, "'x' lies on cpu, the program runs on cuda:0: copy it there", x)
+refused(husk.InvalidInputError, "'y' lies on a GPU, where NumPy has no memory", device_x)
+refused(husk.InvalidInputError, "'y'", device_x, out=(x.copy(), None))
+try:
+  husk.load(sys.argv[1], device="cuda:99")
+except husk.Error as caught:
+  assert "99" in str(caught), caught
+else:
+  raise AssertionError("there is no such device")
+'''
+
+
+def test_a_program_on_a_gpu(compiled, environment):
+  drivers = [path.parent for path in ROOT.glob("build/*/fake_driver/libcuda.so.1")]
+  if not drivers:
+    pytest.skip("the target fake_driver is not built")
+  folder = max(drivers, key=lambda path: (path / "libcuda.so.1").stat().st_mtime)
+  artifact = compiled(GPU, target='gpu cuda "sm_80"')
+  paths = f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+  environment = {**environment, "LD_LIBRARY_PATH": paths}
+  done = subprocess.run(
+    [sys.executable, "-c", SCRIPT, str(artifact)], env=environment, capture_output=True, text=True
+  )
+  assert done.returncode == 0, done.stderr
