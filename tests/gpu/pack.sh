@@ -3,6 +3,7 @@
 # the libraries that they link, artifacts exported for the GPU, inputs, and the results of eager
 # PyTorch for them. This machine needs no GPU.
 #   tests/gpu/pack.sh [BUILD]      BUILD: a configured build folder, build/dev by default
+# HUSK_WHEEL_PYTHON names a Python 3.12 or newer that has pip; python3.12 by default.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:-build/dev}
@@ -39,9 +40,13 @@ done
   --asserts=trap
 "$python" tests/gpu/expected.py "$out/data"
 "$python" tests/gpu/asserts.py "$out/data"
+"$python" tests/gpu/binding.py pack "$out/data"
 "$python" tests/gpu/kernels.py "$out/data"
 mkdir "$out/attention"
 "$python" tests/gpu/attention.py pack "$out/attention"
 "$python" tests/gpu/libraries.py pack "$out/libraries"
 rm -f "$out"/data/*.hir
+# The package for the Python of the machine with the GPU. It is built for the stable ABI, so that a
+# Python 3.12 or newer makes it for all of them.
+"${HUSK_WHEEL_PYTHON:-python3.12}" -m pip wheel -q --no-deps -w "$out/wheel" ./compiler/torch
 du -sh "$out"

@@ -11,10 +11,11 @@ dir=${1:-build/gpu}
 shift || true
 stages=("$@")
 ((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries \
-  hidden user_kernels aoti load sessions
+  hidden user_kernels aoti load sessions binding
   devices faults memory first asserts kernels port sanitizer)
 # Exports without a choice of tuning are not measured, since that takes minutes.
 export HUSK_TUNE=${HUSK_TUNE:-heuristic} HUSKC=$PWD/$dir/bin/huskc
+own_libraries=${LD_LIBRARY_PATH:-}
 export LD_LIBRARY_PATH=$PWD/$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 bin=$dir/bin data=$dir/data failed=0 passed=0 late=0
 
@@ -256,6 +257,17 @@ libraries() {
   done
 }
 
+# husk.load with tensors of PyTorch, by the wheel that tests/gpu/pack.sh made. It lies in a folder of
+# its own and finds its library by its place.
+binding() {
+  local site=$PWD/$dir/site
+  rm -rf "$site"
+  check "the wheel is installed" python3 -m pip install -q --no-index --no-deps --target "$site" \
+    "$dir"/wheel/*.whl
+  show=1 lines=60 check "husk.load with tensors of PyTorch" env -u HUSKC PYTHONPATH="$site" \
+    LD_LIBRARY_PATH="$own_libraries" timeout 300 python3 tests/gpu/binding.py check "$data"
+}
+
 # Models with Triton kernels of their own, exported on this machine by rules and by measuring, each
 # compared with eager.
 user_kernels() {
@@ -304,6 +316,7 @@ for stage in "${stages[@]}"; do
     user_kernels) user_kernels ;;
     aoti) show=1 lines=150 check "AOTInductor and Husk side by side" timeout 475 python3 \
       tests/gpu/aoti.py run "$dir/aoti" "$dir" --seconds 320 ;;
+    binding) binding ;;
     load) show=1 lines=50 check "loading of weights" "$bin/husk_gpu_load" "$dir/weights.tmp" ;;
     load-sweep) show=1 lines=140 check "loading, its choices" timeout 300 "$bin/husk_gpu_load" \
       "$dir/weights.tmp" 5 sweep ;;

@@ -294,12 +294,19 @@ class Call {
       status = husk_session_run(session_.handle, function_, on, frame_.inputs.data(),
                                 static_cast<uint32_t>(frame_.inputs.size()), frame_.outputs.data(),
                                 static_cast<uint32_t>(frame_.outputs.size()), &error);
-      // NumPy knows nothing of streams, so its arrays are complete when the call returns.
-      if (status == HUSK_OK && !engine.on_host() && !api_)
+      // NumPy knows nothing of streams, so its arrays are complete when the call returns. PyTorch
+      // copies results whose size the data decided, on its current stream.
+      if (status == HUSK_OK && !engine.on_host() && (!api_ || (!stream.is_none() && has_dynamic())))
         status = husk_session_wait(session_.handle, &error);
     }
     interrupt.rethrow();
     if (status != HUSK_OK) throw_error(error);
+  }
+
+  bool has_dynamic() const {
+    for (const Result& result : frame_.results)
+      if (result.dynamic) return true;
+    return false;
   }
 
   nb::object results() {
