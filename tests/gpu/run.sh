@@ -257,8 +257,8 @@ libraries() {
   done
 }
 
-# husk.load with tensors of PyTorch, by the wheel that tests/gpu/pack.sh made. It lies in a folder of
-# its own and finds its library by its place.
+# husk.load with tensors of PyTorch, by the wheel that tests/gpu/pack.sh made. The wheel lies in a
+# folder of its own, and finds its library by its place.
 binding() {
   local site=$PWD/$dir/site
   rm -rf "$site"
