@@ -27,7 +27,7 @@ def close(given, expected, strides=True):
       ]
 
 
-def exported(folder, function, args, shapes=None, buffers=None, strict=False):
+def exported(folder, function, args, shapes=None, buffers=None, strict=False, ops=()):
   """The model, the text and the program."""
   model = (
     function
@@ -38,7 +38,9 @@ def exported(folder, function, args, shapes=None, buffers=None, strict=False):
   if strict:
     with torch.no_grad():
       given = torch.export.export(given, args, dynamic_shapes=shapes, strict=True)
-  path = husk.write(given, args, folder, dynamic_shapes=shapes, targets=(f"host:{ISAS[0]}",))
+  path = husk.write(
+    given, args, folder, dynamic_shapes=shapes, targets=(f"host:{ISAS[0]}",), ops=ops
+  )
   return model, path.read_text(), hir_interpreter.Program(path)
 
 
@@ -52,11 +54,12 @@ def run(
   strides=True,
   strict=False,
   artifact=True,
+  ops=(),
 ):
   """Exports, runs and compares; returns the text. `others` are more arguments for runs.
   `artifact` is false if an artifact would need an op that no library has, as for ops that are
-  not PyTorch's."""
-  model, text, program = exported(folder, function, args, shapes, buffers, strict)
+  not PyTorch's. `ops` are PyTorch's operators that no library has."""
+  model, text, program = exported(folder, function, args, shapes, buffers, strict, ops)
   for given in (args, *others):
     mine, theirs = copy.deepcopy(given), copy.deepcopy(given)
     with torch.no_grad():

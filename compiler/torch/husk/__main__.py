@@ -88,6 +88,14 @@ def parser() -> argparse.ArgumentParser:
     "context, or is not checked",
   )
   arguments.add_argument(
+    "--op",
+    action="append",
+    default=[],
+    metavar="NAME",
+    help="an operator of PyTorch that the application registers, as aten::topk, or a pattern, as "
+    "'aten::*'; may be given several times",
+  )
+  arguments.add_argument(
     "--metadata",
     action="append",
     default=[],
@@ -168,6 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       "gemm": options.gemm,
       "tune": options.tune,
       "asserts": options.asserts,
+      "ops": options.op,
     }
     destination = options.output or options.keep
     if isinstance(model, dict):

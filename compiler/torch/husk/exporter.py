@@ -89,6 +89,7 @@ def export(
   gemm: str = "triton",
   tune: str | None = None,
   asserts: str = "status",
+  ops: Iterable[str] = (),
 ) -> pathlib.Path:
   """Exports a model to the artifact `path`, and returns `path`.
 
@@ -121,6 +122,9 @@ def export(
   asserts: on CUDA targets, the effect of an index out of range: "status" makes the run fail and
     leaves the session usable, "trap" ends the CUDA context of the process, "off" checks nothing.
     The `.hir` and the logger tell if "status" is not possible.
+  ops: names of operators that the application registers, such as "aten::topk", or patterns such as
+    "aten::*". A model that calls another operator of PyTorch for which the target has no
+    implementation is refused. Operators of other namespaces are always the application's.
 
   Raises Unsupported if an artifact cannot hold the model, CompileError if g++ or huskc fails.
   """
@@ -141,6 +145,7 @@ def export(
       gemm=gemm,
       tune=tune,
       asserts=asserts,
+      ops=ops,
     )
     artifact = folder / "model.husk"
     huskc.compile(text, artifact)
@@ -162,6 +167,7 @@ def write(
   gemm: str = "triton",
   tune: str | None = None,
   asserts: str = "status",
+  ops: Iterable[str] = (),
 ) -> pathlib.Path:
   """The first half of `export`, with the same arguments: writes model.hir, the images and the
   weights into `folder`, and returns the path of the `.hir`."""
@@ -177,7 +183,13 @@ def write(
         exported[name] = one.exported()
     assert_texts: list[str] = []
     compilers = resolve_targets(
-      targets, attention=attention, gemm=gemm, tune=tune, asserts=asserts, texts=assert_texts
+      targets,
+      attention=attention,
+      gemm=gemm,
+      tune=tune,
+      asserts=asserts,
+      ops=ops,
+      texts=assert_texts,
     )
     program, tensors, files = _program(exported, compilers, metadata or {})
     program.asserts = assert_texts

@@ -12,11 +12,12 @@ from .attention import host_call, launch, operator
 from .cuda import fake_cuda, tuning, user_kernels
 from .cuda.kernels import CudaKernels
 from .errors import Unsupported
-from .host import convolution, image
+from .host import convolution, image, operators
 from .host.kernels import HostKernels
 from .inductor import capture, torch_compat
 from .lower import cublaslt, linear
 from .lower.lines import VariantWriter
+from .lower.operators import Operators
 from .program.constants import FunctionConstants
 from .program.signature import Signature
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
   from torch.export import ExportedProgram
 
 GEMMS = ("triton", "cublaslt")
+# The operators of the port of CUDA (ports/cuda/ops/matmul.h).
+CUDA_OPERATORS = frozenset({"husk::matmul"})
 
 
 class Target(Protocol):
@@ -68,8 +71,9 @@ class HostTarget:
   Each instruction set is captured separately, because tiling and source text of Inductor's kernels
   depend on the width of the vectors. All of them share the constants."""
 
-  def __init__(self, isa: str, attention: str = "flash") -> None:
+  def __init__(self, isa: str, attention: str = "flash", ops: Iterable[str] = ()) -> None:
     self.isa, self.row = isa, f"host_{isa}"
+    self.operators = Operators("hosts", operators.names(), ops)
     self.attention = operator.check_mode(attention)
     self.notes: list[str] = []
     self.kernels = HostKernels(isa, prefix=f"{isa}_")
@@ -95,7 +99,9 @@ class HostTarget:
     if layers is not exported:
       exported, prepared = layers, capture.prepared
     nodes = {**linear.NODES, **host_call.NODES}
-    writer = VariantWriter(self.row, signature, weights, self.kernels, names, nodes=nodes)
+    writer = VariantWriter(
+      self.row, signature, weights, self.kernels, names, self.operators, nodes=nodes
+    )
     lowerings = {
       **linear.lowerings(),
       **convolution.lowerings(),
@@ -142,6 +148,7 @@ class CudaTarget:
     tune: str | None = None,
     asserts: str = "status",
     texts: list[str] | None = None,
+    ops: Iterable[str] = (),
   ) -> None:
     if gemm not in GEMMS:
       raise ValueError(f"gemm={gemm!r}: give {' or '.join(GEMMS)}")
@@ -156,6 +163,7 @@ class CudaTarget:
     self.description = fake_cuda.Target.load(description)
     self.gemm_set, self.gemm = gemm_set or "templates", gemm
     self.row = f"cuda_{self.description.key}"
+    self.operators = Operators("CUDA targets", CUDA_OPERATORS, ops)
     self.tuning = tuning.Tuning(tuning.resolve_mode(tune, self.description))
     self.kernels = CudaKernels(
       self.description,
@@ -180,7 +188,9 @@ class CudaTarget:
     flash = self.attention == "flash"
     exported, prepared = _with_attention(exported, prepared, flash, self._note, operator.CUDA)
     nodes = launch.NODES if flash else None
-    writer = VariantWriter(self.row, signature, weights, self.kernels, names, nodes=nodes)
+    writer = VariantWriter(
+      self.row, signature, weights, self.kernels, names, self.operators, nodes=nodes
+    )
     with (
       fake_cuda.cuda(self.description, self.gemm_set, self.tuning),
       cublaslt.called(self.gemm == "cublaslt"),
@@ -245,7 +255,7 @@ def resolve_targets(names: Iterable[str], **options: Any) -> list[Target]:
 
 def _target(name: str, port: str, detail: str, **options: Any) -> Target:
   if port == "host" and detail in image.ISAS:
-    return HostTarget(detail, options.get("attention", "flash"))
+    return HostTarget(detail, options.get("attention", "flash"), options.get("ops", ()))
   if port == "cuda" and detail:
     return CudaTarget(detail, **options)
   known = ", ".join(f"host:{isa}" for isa in image.ISAS)

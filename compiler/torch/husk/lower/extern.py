@@ -34,7 +34,7 @@ def out(body: Body, node: IrNode) -> None:
   values = _by_name(op, [*node.inputs, *node.constant_args], node.kwargs)
   results = [argument.name for argument in op._schema.arguments if argument.is_out]
   if len(results) != 1:
-    raise Unsupported(f"{_name(op)} has {len(results)} out arguments, one is supported")
+    raise Unsupported(f"{operator_name(op)} has {len(results)} out arguments, one is supported")
   values[results[0]] = _written(node)
   if cublaslt.takes(op) and body.backend.product_workspace:
     cublaslt.call(body, node, values)
@@ -56,9 +56,7 @@ def alloc(body: Body, node: IrNode) -> None:
   op = _overload(node)
   values = _values(node, op)
   returned = _returned(node, op)
-  if any(_is_view(result) for result in op._schema.returns) and _place_views(
-    body, op, values, returned
-  ):
+  if returns_view(op) and _place_views(body, op, values, returned):
     return
   unknown = [
     (symbol, keys) for symbol, keys in scalars.bindings(body, node) if not body.exprs.knows(symbol)
@@ -79,7 +77,7 @@ def alloc(body: Body, node: IrNode) -> None:
   _call(body, node, op, values, results)
   for symbol, _ in unknown:
     if sympy.sympify(symbol) not in numbers:
-      raise Unsupported(f"{_name(op)} decides {symbol}, which it does not return")
+      raise Unsupported(f"{operator_name(op)} decides {symbol}, which it does not return")
     scalars.define(body, symbol, hir.op("result", numbers.index(symbol)))
 
 
@@ -154,7 +152,7 @@ def _overload(node: IrNode) -> Operator:
   return op
 
 
-def _name(op: Operator) -> str:
+def operator_name(op: Operator) -> str:
   """ "aten::mm.out", without the overload if it is the default."""
   schema = op._schema
   return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
@@ -171,7 +169,9 @@ def _values(node: IrNode, op: Operator) -> dict[str, Any]:
 def _by_name(op: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
   positional = [argument.name for argument in op._schema.arguments if not argument.kwarg_only]
   if len(args) > len(positional):
-    raise Unsupported(f"{_name(op)} is called with {len(args)} arguments, it has {len(positional)}")
+    raise Unsupported(
+      f"{operator_name(op)} is called with {len(args)} arguments, it has {len(positional)}"
+    )
   return {**dict(zip(positional, args)), **kwargs}
 
 
@@ -189,7 +189,7 @@ def _call(
     generator = body.constants.generator()
     body.record_access("both", generator)
     results.append(_bytes_of_buffer("both", generator))
-  body.call_operator(hir.OperatorCall(_name(op), arguments, results, body.origin(node)))
+  body.call_operator(hir.OperatorCall(operator_name(op), arguments, results, body.origin(node)))
 
 
 def _call_sizes(
@@ -202,7 +202,9 @@ def _call_sizes(
   """Calls "NAME:sizes", and defines the unknown symbols from the numbers that it returns."""
   arguments = _arguments(body, op, values, only_reads=True)
   results: list[hir.Argument] = [hir.NumberResult(is_float=False) for _ in unknown]
-  body.call_operator(hir.OperatorCall(f"{_name(op)}:sizes", arguments, results, body.origin(node)))
+  body.call_operator(
+    hir.OperatorCall(f"{operator_name(op)}:sizes", arguments, results, body.origin(node))
+  )
   limit = _largest_size(op, values)
   for index, (symbol, keys) in enumerate(unknown):
     number = scalars.conversion(keys, hir.op("result", index))
@@ -237,7 +239,7 @@ def _arguments(
     elif argument.has_default_value():
       value = argument.default_value
     else:
-      raise Unsupported(f"{_name(op)} is called without its argument {argument.name}")
+      raise Unsupported(f"{operator_name(op)} is called without its argument {argument.name}")
     access = "read"
     if not only_reads and argument.alias_info is not None and argument.alias_info.is_write:
       access = "write" if argument.is_out else "both"
@@ -260,7 +262,7 @@ def _argument(
   if isinstance(value, torch.dtype):
     dtype = hir.dtype(value)
     if dtype is None:
-      raise Unsupported(f"{_name(op)} with {argument.name}={value} is not supported")
+      raise Unsupported(f"{operator_name(op)} with {argument.name}={value} is not supported")
     return hir.Dtype(dtype)
   if isinstance(value, str):
     return hir.Text(value)
@@ -272,7 +274,9 @@ def _argument(
   if value is None or isinstance(value, (torch.device, torch.layout, torch.memory_format)):
     return hir.NoneArg()
   value_type = type(value).__name__
-  raise Unsupported(f"{_name(op)}: a {value_type} as the argument {argument.name} is not supported")
+  raise Unsupported(
+    f"{operator_name(op)}: a {value_type} as the argument {argument.name} is not supported"
+  )
 
 
 def _element_type(argument: SchemaArgument) -> str:
@@ -301,7 +305,7 @@ def _list(
   if not all(_is_number(item) for item in items):
     item = type(items[0]).__name__
     raise Unsupported(
-      f"{_name(op)}: a list of {item} as the argument {argument.name} is not supported"
+      f"{operator_name(op)}: a list of {item} as the argument {argument.name} is not supported"
     )
   is_float = kind == "float" or any(isinstance(item, float) for item in items)
   numbers = tuple(_number(body, item, is_float) for item in items)
@@ -372,7 +376,9 @@ def _declared_tensor(body: Body, op: Operator, value: Any) -> hir.Tensor | hir.N
   if value is None:
     return hir.NoneArg()
   if not is_tensor(value):
-    raise Unsupported(f"{_name(op)} returns a {type(value).__name__}, which is not supported")
+    raise Unsupported(
+      f"{operator_name(op)} returns a {type(value).__name__}, which is not supported"
+    )
   view = node_view(value)
   buffer = body.declare_tensor(view.name, view.sizes, view.strides, view.dtype)
   body.places[view.name] = Place(buffer, layout=value)
@@ -406,6 +412,11 @@ def _largest_size(op: Operator, values: Mapping[str, Any]) -> Any:
 # Results that are views
 
 
+def returns_view(op: Operator) -> bool:
+  """Whether a result of an operator is a view of an argument."""
+  return any(_is_view(result) for result in op._schema.returns)
+
+
 def _is_view(result: SchemaReturn) -> bool:
   return result.alias_info is not None and not result.alias_info.is_write
 
@@ -422,7 +433,7 @@ def _place_alias(
       for one, other in pairs:
         body.places[one.get_name()] = body.place_of(node_view(other), one)
       return
-  raise Unsupported(f"{_name(op)} returns a view of something that is not an argument")
+  raise Unsupported(f"{operator_name(op)} returns a view of something that is not an argument")
 
 
 def _place_views(

@@ -11,9 +11,10 @@ from ..errors import Unsupported
 from ..inductor import torch_compat
 from ..program.constants import FunctionConstants
 from ..program.signature import Signature
-from . import control, extern, prologue, results, scalars
+from . import control, cublaslt, extern, prologue, results, scalars
 from .body import Body
 from .nodes import IrNode, Line, Place, node_view
+from .operators import Operators
 
 # Writes the statements of a node of Inductor's IR.
 NodeWriter = Callable[[Body, IrNode], None]
@@ -32,7 +33,8 @@ _NODES: dict[str, NodeWriter] = {
 class VariantWriter:
   """Writes the variants of one function and target. `signature` describes the inputs and
   outputs, `constants` are the weights as this function names them, `backend` compiles the
-  kernels. `nodes` maps further classes of nodes to the functions that write them."""
+  kernels, `operators` are those that the target has. `nodes` maps further classes of nodes to the
+  functions that write them."""
 
   def __init__(
     self,
@@ -41,8 +43,10 @@ class VariantWriter:
     constants: FunctionConstants,
     backend: hir.Backend,
     names: hir.Names,
+    operators: Operators,
     nodes: Mapping[str, NodeWriter] | None = None,
   ) -> None:
+    self.operators = operators
     self.target, self.signature, self.constants = target, signature, constants
     self.backend, self.names, self.nodes = backend, names, {**_NODES, **(nodes or {})}
 
@@ -51,12 +55,18 @@ class VariantWriter:
     (condition, value) that Inductor took for granted."""
     from torch._inductor.virtualized import V
 
+    self.operators.check_lines(wrapper.lines, self._is_product)
     body = Body(V.graph, self.signature, self.constants, self.backend, self.names)
     self.backend.begin_function()
     prologue.write(body, guards)
     LineVisitor(body, self.nodes).visit(wrapper.lines)
     values = results.write(body)
+    self.operators.check_statements(body.statements)
     return hir.Variant(self.target, _without_unused(body.statements), values)
+
+  def _is_product(self, op: Any) -> bool:
+    """Whether husk::matmul takes the place of an operator."""
+    return bool(self.backend.product_workspace) and cublaslt.takes(op)
 
 
 class LineVisitor:

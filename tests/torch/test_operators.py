@@ -1,0 +1,106 @@
+"""Operators that a target does not have are refused before kernels are compiled."""
+
+import pathlib
+import re
+
+import husk
+import pytest
+import torch
+from husk.cuda.kernels import CudaKernels
+from husk.host import operators
+from husk.lower.operators import Operators
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+X = torch.randn(4, 4000)  # too long for the sort that Inductor has a kernel for
+
+
+class TwoOperators(torch.nn.Module):
+  def forward(self, x):
+    values, _ = torch.topk((x * 2).relu(), 3)
+    return values, torch.sort(x)[0] + 1
+
+
+class InABranch(torch.nn.Module):
+  def forward(self, chosen, x):
+    return torch.cond(chosen, lambda x: torch.median(x, 1)[0] + 1, lambda x: x[:, 0] * 2, (x,))
+
+
+class InALoop(torch.nn.Module):
+  def forward(self, x):
+    def body(i, x):
+      return i + 1, torch.sort(x)[0] * 2
+
+    return torch.while_loop(lambda i, x: i < 3, body, (torch.zeros((), dtype=torch.int64), x))
+
+
+class DataDependent(torch.nn.Module):
+  def forward(self, x):
+    return x[x > 0]
+
+
+def hir_of(model, args, folder, **options):
+  husk.write(model, args, folder, **options)
+  return (folder / "model.hir").read_text()
+
+
+def test_the_file_has_the_operators_of_the_library():
+  table = (ROOT / "ports/host/ops/core/pack.def").read_text()
+  names = re.findall(r'^HUSK_HOST_OP\("([^"]*)"', table, re.MULTILINE)
+  path = ROOT / "compiler/torch/husk/host/operators.txt"
+  expected = "".join(f"{name}\n" for name in sorted(names))
+  assert path.read_text() == expected, f"write the names of pack.def to {path}"
+  assert operators.names() == set(names)
+
+
+def test_all_missing_operators_are_named_before_a_kernel_is_compiled(tmp_path, monkeypatch):
+  def define_kernel(self, name, body, metadata=None):
+    raise AssertionError(f"{name} is compiled")
+
+  monkeypatch.setattr(CudaKernels, "define_kernel", define_kernel)
+  with pytest.raises(husk.Unsupported) as refused:
+    husk.write(TwoOperators(), (X,), tmp_path, targets=["cuda:h200"])
+  text = str(refused.value)
+  assert re.search(r"aten::topk \(near test_operators.py:\d+ values, _ = torch.topk", text), text
+  assert re.search(r"aten::sort.stable \(near test_operators.py:\d+", text), text
+  assert "on CUDA targets: compute them outside" in text
+  assert "ops=['aten::topk']" in text
+
+
+@pytest.mark.parametrize(
+  "model, args, name",
+  [
+    (InABranch(), (torch.tensor(True), X), "aten::median.dim"),
+    (InALoop(), (X,), "aten::sort.stable"),
+    (DataDependent(), (X,), "aten::index.Tensor"),
+  ],
+)
+def test_an_operator_is_found_in_a_subgraph_and_with_unknown_sizes(tmp_path, model, args, name):
+  with pytest.raises(husk.Unsupported, match=re.escape(f"no implementation of {name} (near")):
+    husk.write(model, args, tmp_path, targets=["cuda:h200"])
+
+
+def test_an_application_may_register_them(tmp_path):
+  text = hir_of(TwoOperators(), (X,), tmp_path, targets=["cuda:h200"], ops=["aten::*"])
+  assert 'extern "aten::topk"' in text and 'extern "aten::sort.stable"' in text
+  text = hir_of(DataDependent(), (X,), tmp_path, targets=["cuda:h200"], ops=["aten::index.Tensor"])
+  assert 'extern "aten::index.Tensor:sizes"' in text
+  with pytest.raises(husk.Unsupported, match=r"no implementation of aten::sort.stable \(near"):
+    husk.write(TwoOperators(), (X,), tmp_path, targets=["cuda:h200"], ops=["aten::topk"])
+
+
+def test_hosts_have_the_operators_of_the_library(tmp_path):
+  class Loss(torch.nn.Module):
+    def forward(self, x):
+      return torch.cholesky_inverse(x)
+
+  with pytest.raises(husk.Unsupported, match=r"aten::cholesky_inverse.* on hosts"):
+    husk.write(Loss(), (torch.eye(3),), tmp_path, targets=["host"])
+  assert 'extern "aten::topk"' in hir_of(TwoOperators(), (X,), tmp_path, targets=["host:avx2"])
+
+
+def test_what_is_there():
+  there = Operators("hosts", {"aten::mm.out"}, ["aten::sort*"])
+  assert there.has("aten::mm.out") and there.has("my::op")
+  assert there.has("aten::sort.stable") and there.has("aten::sort:sizes")
+  assert not there.has("aten::mm") and not there.has("aten::mm.out:sizes")
+  assert not there.has("husk::unknown") and not there.has("prims::unknown")
