@@ -132,3 +132,35 @@ def test_factors_that_are_constants(tmp_path):
   for given, result in zip(runs, results):
     for one, other in zip(result.values(), model(**given), strict=True):
       close(one, other, 1e-4)
+
+
+class ConstantsOfCode(torch.nn.Module):
+  """Tensors that the code of the model and of a part of it make."""
+
+  class Part(torch.nn.Module):
+    def forward(self, x):
+      changed = torch.tensor([1.0, 2.0, 3.0])
+      changed[0] = x.sum()
+      return x + changed
+
+  def __init__(self):
+    super().__init__()
+    self.parts = torch.nn.ModuleList([self.Part(), self.Part()])
+    self.scale = torch.tensor([4.0, 5.0, 6.0])  # neither a parameter nor a buffer
+
+  def forward(self, x):
+    picked = self.parts[1](self.parts[0](x[[1, 0]]))
+    _, doubled = torch.while_loop(
+      lambda turn, y: turn < 3, lambda turn, y: (turn + 1, y * 2), (torch.tensor(0), x)
+    )
+    return picked * self.scale + torch.tensor(2.5), doubled, x.clamp(max=torch.tensor(0.5))
+
+
+def test_constants_of_code(tmp_path):
+  model = ConstantsOfCode()
+  n = torch.export.Dim("n", min=2, max=64)
+  runs = [{"x": torch.randn(rows, 3)} for rows in (3, 2, 64)]
+  results = computed(model, (runs[0]["x"],), ({0: n},), runs, tmp_path)
+  for given, result in zip(runs, results):
+    for one, other in zip(result.values(), model(**given), strict=True):
+      close(one, other)

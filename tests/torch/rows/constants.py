@@ -30,6 +30,25 @@ def scalar_literal(self, x):
   return x * torch.tensor(2.5) + torch.tensor(7)
 
 
+@row(torch.randn(3, 3))
+class written_literals(nn.Module):
+  """Each call writes to its own copy of the numbers."""
+
+  class Part(nn.Module):
+    def forward(self, x):
+      changed = torch.tensor([1.0, 2.0, 3.0])
+      changed[0] = x.sum()
+      return x + changed
+
+  def __init__(self):
+    super().__init__()
+    self.parts = nn.ModuleList([self.Part(), self.Part()])
+    self.scale = torch.tensor([4.0, 5.0, 6.0])  # neither a parameter nor a buffer
+
+  def forward(self, x):
+    return self.parts[1](self.parts[0](x[[1, 0]])) * self.scale
+
+
 @row(torch.randn(4, 6))
 class linear(nn.Module):
   def __init__(self):

@@ -81,6 +81,7 @@ def _flat(exported: ExportedProgram) -> tuple[torch.fx.GraphModule, tuple[Any, .
   from torch.fx.graph import CodeGen
 
   module: Any = exported.module()
+  _register_constants(module)
   module.graph.set_codegen(CodeGen())
   module.recompile()
   module._in_spec = module._out_spec = None
@@ -95,6 +96,19 @@ def _flat(exported: ExportedProgram) -> tuple[torch.fx.GraphModule, tuple[Any, .
     tuple(None if isinstance(result, float) else result for result in results),
   )
   return module, tuple(values)
+
+
+def _register_constants(module: torch.fx.GraphModule) -> None:
+  """Makes the tensors that the model's code wrote (`torch.tensor(2.0)`, `x[[0, 1]]`) buffers. They
+  are plain attributes of the module, which tracing would replace by constants without a name, and
+  without a value where they are fake."""
+  import torch
+
+  for owner in module.modules():
+    for name, value in list(vars(owner).items()):
+      if isinstance(value, torch.Tensor):
+        delattr(owner, name)
+        owner.register_buffer(name, value)
 
 
 def _cause(error: Exception) -> BaseException:
@@ -244,7 +258,9 @@ def _do_nothing(self: InductorObject, *args: Any, **kwargs: Any) -> None:
 
 
 def prepared(exported: ExportedProgram) -> ExportedProgram:
-  """The program with the operators decomposed that have no implementation at run time."""
+  """The program with the operators decomposed that have no implementation at run time. Operators
+  that write to copies of constants (`t = torch.tensor([1, 2]); t[0] = x`) become functional too,
+  since Inductor would take such a copy for a constant."""
   import torch
 
   graphs: Sequence[torch.fx.Graph] = [
@@ -254,11 +270,19 @@ def prepared(exported: ExportedProgram) -> ExportedProgram:
   ]
   used = {node.target for graph in graphs for node in graph.nodes if node.op == "call_function"}
   wanted = {op: function for op, function in decompositions.table().items() if op in used}
-  if not wanted:
+  if not wanted and not (
+    torch.ops.aten.lift_fresh_copy.default in used and any(_writes(op) for op in used)
+  ):
     return exported
   decomposed = torch_compat.with_guards(exported.run_decompositions(wanted), exported)
   decomposed.example_inputs = exported.example_inputs
   return decomposed
+
+
+def _writes(op: Any) -> bool:
+  """Whether an operator writes elements of an argument. `detach_` writes none."""
+  schema = getattr(op, "_schema", None)
+  return schema is not None and schema.is_mutable and schema.name != "aten::detach_"
 
 
 @contextlib.contextmanager
