@@ -46,30 +46,59 @@ def capture(
   lowerings, sdpa: as for `patches.husk_lines`.
   """
   import torch
-  from torch._inductor.codegen import common
 
-  common.init_backend_registration()
   results: list[Result] = []
-  codegen = common.device_codegens[device]
-  before = codegen.fx_wrapper_codegen
-  wrapper_class = _wrapper_class(lambda wrapper: results.append(on_lines(wrapper, guards)))
-  codegen.fx_wrapper_codegen = wrapper_class
-  try:
-    module, values = _flat(exported)
-    loop_ints.carry_ints_as_tensors(module)
-    with (
-      torch_compat.ignored_guards() as guards,
-      torch_compat.kept_copies(),
-      patches.husk_lines(lowerings, sdpa),
-    ):
-      torch._inductor.aot_compile(module, values, options=torch_compat.options(options))
-  except Exception as error:
-    raise _cause(error) from error
-  finally:
-    codegen.fx_wrapper_codegen = before
+
+  def program(wrapper: InductorObject, guards: list[tuple[Any, Any]]) -> Any:
+    results.append(on_lines(wrapper, guards))
+    return torch_compat.empty_program()
+
+  module, values = _flat(exported)
+  loop_ints.carry_ints_as_tensors(module)
+  with inductor(device, program, lowerings, sdpa):
+    torch._inductor.aot_compile(module, values, options=torch_compat.options(options))
   if len(results) != 1:
     raise Unsupported(f"Inductor made {len(results)} wrapper programs of the model, one is needed")
   return results[0]
+
+
+@contextlib.contextmanager
+def inductor(
+  device: str,
+  program: Callable[[InductorObject, list[tuple[Any, Any]]], Any],
+  lowerings: dict[Any, Callable[..., Any]] | None = None,
+  sdpa: Callable[..., Any] | None = None,
+  caching: bool = False,
+) -> Iterator[None]:
+  """While open, what Inductor compiles for `device` with `fx_wrapper` becomes Husk's lines.
+
+  program: called with the wrapper when its lines are complete, and with the guards (see `capture`);
+    returns what Inductor takes for the compiled program.
+  caching: whether Inductor may keep that in its caches.
+  lowerings, sdpa: as for `patches.husk_lines`.
+
+  One thread at a time is inside: the class is registered for the whole process.
+  """
+  from torch._inductor.codegen import common
+
+  with torch_compat.compile_lock():
+    common.init_backend_registration()
+    codegen = common.device_codegens[device]
+    before = codegen.fx_wrapper_codegen
+    try:
+      with (
+        torch_compat.ignored_guards() as guards,
+        torch_compat.kept_copies(),
+        patches.husk_lines(lowerings, sdpa),
+      ):
+        codegen.fx_wrapper_codegen = _wrapper_class(
+          lambda wrapper: program(wrapper, guards), caching
+        )
+        yield
+    except Exception as error:
+      raise _cause(error) from error
+    finally:
+      codegen.fx_wrapper_codegen = before
 
 
 def _flat(exported: ExportedProgram) -> tuple[torch.fx.GraphModule, tuple[Any, ...]]:
@@ -134,7 +163,7 @@ _REFUSED = {
 }
 
 
-def _wrapper_class(on_lines: Callable[[InductorObject], None]) -> type:
+def _wrapper_class(program: Callable[[InductorObject], Any], caching: bool) -> type:
   """The wrapper class that is registered with Inductor.
 
   The class is made here, since its base class can be imported only after torch is. Its own methods
@@ -153,8 +182,8 @@ def _wrapper_class(on_lines: Callable[[InductorObject], None]) -> type:
 
   methods: dict[str, Any] = {
     "create": staticmethod(create),
-    "on_lines": staticmethod(on_lines),
-    "supports_caching": False,
+    "program": staticmethod(program),
+    "supports_caching": caching,
   }
   for method, construct in _REFUSED.items():
     methods[method] = _refusing(construct)
@@ -167,7 +196,7 @@ def _wrapper_class(on_lines: Callable[[InductorObject], None]) -> type:
 class _WrapperMethods:
   """The methods in which Husk's wrapper differs from torch's PythonWrapperCodegen."""
 
-  on_lines: Callable[[InductorObject], None]
+  program: Callable[[InductorObject], Any]
   # Attributes of PythonWrapperCodegen.
   lines: list[InductorObject]
   computed_sizes: set[Any]
@@ -183,15 +212,9 @@ class _WrapperMethods:
   def codegen_inputs(self) -> None:
     pass
 
-  def _generate(self, is_inference: bool) -> tuple[InductorObject, None]:
-    import torch
-    from torch._inductor.codegen import wrapper_fxir
-
+  def _generate(self, is_inference: bool) -> Any:
     self.run_wrapper_ir_passes(is_inference)
-    self.on_lines(self)
-    empty = torch.fx.GraphModule({}, torch.fx.Graph())
-    inductor: Any = wrapper_fxir
-    return inductor.FileBackedGraphModule(empty, lambda *args: None), None
+    return self.program(self)
 
   def make_zero_buffer(self, name: str) -> ZeroLine:
     return ZeroLine(name)

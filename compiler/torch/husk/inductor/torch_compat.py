@@ -82,6 +82,51 @@ def options(more: dict[str, Any]) -> dict[str, Any]:
   return {key: value for key, value in {**OPTIONS, **ordered, **more}.items() if _has(config, key)}
 
 
+# Options for an export that are not needed, or are wrong, where torch.compile keeps guards and
+# caches, and where constants and parameters are inputs.
+_FOR_EXPORT = {
+  "fx_wrapper",
+  "fx_graph_cache",
+  "always_keep_tensor_constants",
+  "joint_graph_constant_folding",
+}
+
+
+def options_in_process() -> dict[str, Any]:
+  """The options for torch.compile."""
+  return {key: value for key, value in options({}).items() if key not in _FOR_EXPORT}
+
+
+@contextlib.contextmanager
+def cache_tag(tag: str) -> Iterator[None]:
+  """While open, torch's caches have the entries of programs that `tag` belongs to. Without it they
+  would return what Inductor itself made of an equal graph."""
+  import torch.compiler.config
+
+  config: Any = torch.compiler.config
+  before = config.cache_key_tag
+  with config.patch(cache_key_tag=f"{before} {tag}"):
+    yield
+
+
+def devices(graph: torch.fx.GraphModule) -> set[str]:
+  """The devices of the tensors of a graph."""
+  from torch._inductor import utils
+
+  inductor: Any = utils
+  return {str(device) for device in inductor.get_all_devices(graph)}
+
+
+@contextlib.contextmanager
+def early_backward() -> Iterator[None]:
+  """While open, a backward is compiled together with its forward, so that torch learns what is
+  refused before it runs the forward."""
+  from torch._functorch import config
+
+  with config.patch(force_non_lazy_backward_lowering=True):
+    yield
+
+
 def _has(config: Any, key: str) -> bool:
   owner = config
   for part in key.split("."):
@@ -89,6 +134,31 @@ def _has(config: Any, key: str) -> bool:
       return False
     owner = getattr(owner, part)
   return True
+
+
+def empty_program() -> tuple[Any, None]:
+  """A compiled program as Inductor's wrapper returns it, which does nothing."""
+  import torch
+  from torch._inductor.codegen import wrapper_fxir
+
+  empty = torch.fx.GraphModule({}, torch.fx.Graph())
+  inductor: Any = wrapper_fxir
+  return inductor.FileBackedGraphModule(empty, lambda *args: None), None
+
+
+def program_of_text(text: str) -> tuple[Any, Any]:
+  """A compiled program as Inductor's wrapper returns it: the text of a module with a function
+  `call`."""
+  from torch._inductor.utils import ValueWithLineMap
+
+  return ValueWithLineMap(text, []), ValueWithLineMap("", [])
+
+
+def compile_lock() -> contextlib.AbstractContextManager[Any]:
+  """The lock that torch.compile takes while it compiles, in forward and in backward."""
+  from torch._dynamo import convert_frame
+
+  return convert_frame.compile_lock
 
 
 def optional_methods() -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import sympy
 from .. import hir
 from ..errors import Unsupported
 from ..inductor.origins import origin
-from ..program.constants import FunctionConstants
+from ..program.constants import Places
 from ..program.signature import Signature
 from .nodes import Graph, IrNode, NodeView, Place, layout_of, node_view
 
@@ -26,7 +26,7 @@ class Body:
     self,
     graph: Graph,
     signature: Signature,
-    constants: FunctionConstants,
+    constants: Places,
     backend: hir.Backend,
     names: hir.Names,
   ) -> None:

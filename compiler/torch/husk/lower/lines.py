@@ -19,8 +19,8 @@ from .operators import Operators
 # Writes the statements of a node of Inductor's IR.
 NodeWriter = Callable[[Body, IrNode], None]
 
-# Classes of nodes that come as a NodeLine.
-_NODES: dict[str, NodeWriter] = {
+# The writers of the classes of nodes that come as a NodeLine.
+NODES: dict[str, NodeWriter] = {
   "InplaceBernoulliFallback": extern.in_place,
   "InplaceCopyFallback": extern.copy,
   "DeviceCopy": extern.device_copy,
@@ -48,7 +48,7 @@ class VariantWriter:
   ) -> None:
     self.operators = operators
     self.target, self.signature, self.constants = target, signature, constants
-    self.backend, self.names, self.nodes = backend, names, {**_NODES, **(nodes or {})}
+    self.backend, self.names, self.nodes = backend, names, {**NODES, **(nodes or {})}
 
   def write(self, wrapper: Any, guards: Iterable[tuple[Any, Any]] = ()) -> hir.Variant:
     """The variant of Inductor's wrapper, whose graph is the current one. `guards` are the
@@ -62,7 +62,7 @@ class VariantWriter:
     LineVisitor(body, self.nodes).visit(wrapper.lines)
     values = results.write(body)
     self.operators.check_statements(body.statements)
-    return hir.Variant(self.target, _without_unused(body.statements), values)
+    return hir.Variant(self.target, without_unused(body.statements), values)
 
   def _is_product(self, op: Any) -> bool:
     """Whether husk::matmul takes the place of an operator."""
@@ -235,7 +235,7 @@ def _is_ignored(line: Line) -> bool:
   return type(line).__name__ in torch_compat.IGNORED_LINES
 
 
-def _without_unused(statements: list[hir.Statement]) -> list[hir.Statement]:
+def without_unused(statements: list[hir.Statement]) -> list[hir.Statement]:
   """The statements without declarations of arena buffers that no step uses and of buffers that
   stand for others."""
   used = {id(row) for statement in hir.walk(statements) for row in statement.rows()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .. import hir
 from ..errors import Unsupported
@@ -130,6 +130,18 @@ class Constants:
       if is_state:
         lines.append(f"state {name} {dims} {initial}")
     return lines, tensors
+
+
+class Places(Protocol):
+  """Where the constants of a function lie."""
+
+  def place(self, graph: InductorObject, name: str) -> tuple[hir.Buffer, int]:
+    """The buffer of Inductor's constant `name`, and the number of bytes before the tensor in it."""
+    ...
+
+  def generator(self) -> hir.Buffer:
+    """The state of the random number generator."""
+    ...
 
 
 @dataclasses.dataclass

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import sympy
+
 from .. import hir
 from ..errors import Unsupported, within
 from . import guards
@@ -99,8 +101,8 @@ def _input(
       raise Unsupported(f"the input {name} has dtype {value.dtype}")
     return Input(name, "tensor", dtype, tuple(_range(size, constraints) for size in value.shape))
   if kind == "SymIntArgument":
-    limits = _range(value, constraints)
-    return Input(name, "int", ranges=() if limits is None else (limits,))
+    bounds = _range(value, constraints)
+    return Input(name, "int", ranges=() if bounds is None else (bounds,))
   if kind == "SymFloatArgument":
     return Input(name, "float")
   if kind == "SymBoolArgument":
@@ -124,17 +126,20 @@ def _constant(name: str, value: object) -> Input:
 
 def _range(size: Any, constraints: Mapping[Any, Any]) -> str | None:
   """The range of a size or an int, as "10" or "1..64"; None if it has no lower bound."""
+  return limits(size if isinstance(size, int) else size.node.expr, constraints)
+
+
+def limits(expression: Any, constraints: Mapping[Any, Any]) -> str | None:
+  """The range of an expression. `constraints` are the ranges of symbols."""
   from torch.utils._sympy.value_ranges import bound_sympy
 
-  if isinstance(size, int):
-    return str(size)
-  expression = size.node.expr
+  expression = sympy.sympify(expression)
   if expression.is_Integer:
     return str(int(expression))
-  limits = constraints.get(expression) or bound_sympy(expression, dict(constraints))
-  if not limits.lower.is_Integer:
+  known = constraints.get(expression) or bound_sympy(expression, dict(constraints))
+  if not known.lower.is_Integer:
     return None
-  return f"{int(limits.lower)}..{int(limits.upper) if limits.upper.is_Integer else 'inf'}"
+  return f"{int(known.lower)}..{int(known.upper) if known.upper.is_Integer else 'inf'}"
 
 
 def _output(argument: Any, path: str, values: dict[str, Any], names: hir.Names) -> Output:
