@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch" / "hus
 
 # For each package, the packages that its modules may import. "" is the top level. Every package may
 # import the modules of EVERYWHERE. A row may name only packages of earlier rows.
-EVERYWHERE = {"errors", "tools"}
+EVERYWHERE = {"errors", "tools", "version"}
 ALLOWED = {
   "runtime": set(),
   "hir": set(),
@@ -20,6 +20,7 @@ ALLOWED = {
   "host": {"hir", "inductor"},
   "cuda": {"hir", "inductor"},
   "attention": {"hir", "inductor", "lower", "cuda"},
+  "jit": {"runtime", "hir", "inductor", "program", "lower", "host"},
   "": {"runtime", "hir", "inductor", "program", "lower", "host", "cuda", "attention"},
 }
 

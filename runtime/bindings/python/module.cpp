@@ -25,6 +25,8 @@ NB_MODULE(_native, module) {
     PyBuffer_Release(&buffer);
     if (status != HUSK_OK) throw_error(error);
   });
+  // torch keeps the programs of torch.compile until the process ends, which is no mistake.
+  nb::set_leak_warnings(false);
   // References to objects of Python that outlive the module would keep them for ever.
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
     forget_numpy();

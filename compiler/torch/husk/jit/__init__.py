@@ -1,0 +1,1 @@
+"""torch.compile(backend="husk"): Inductor's graphs as programs of libhusk in the same process."""

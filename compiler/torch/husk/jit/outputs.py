@@ -1,0 +1,165 @@
+"""The end of a graph's program: what it returns, and what the module makes of that.
+
+A graph may return inputs, parts of inputs, and several views of one buffer. The program returns
+each buffer once, and the module makes the views, so that they share memory as torch expects."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import sympy
+
+from .. import hir
+from ..errors import Unsupported
+from ..lower.body import Body
+from ..lower.nodes import IrNode, NodeView, Place, layout_of, node_view, unboxed
+from ..program.values import Output
+
+
+@dataclasses.dataclass
+class Returned:
+  """The outputs and results of the program, and for each output of the graph a Python expression of
+  the arguments and of `output0`, `output1`, and so on."""
+
+  outputs: list[Output]
+  results: list[hir.Result]
+  expressions: list[str]
+
+
+def write(body: Body) -> Returned:
+  return _Writer(body).write()
+
+
+class _Writer:
+  def __init__(self, body: Body) -> None:
+    self.body = body
+    self.returned = Returned([], [], [])
+    graph = body.graph
+    # The Python names of the inputs' buffers and of the symbols that are inputs.
+    self.arguments = {id(place.buffer): name for name, place in _input_places(body)}
+    self.symbols = {
+      node: name for name, node in graph.graph_inputs.items() if isinstance(node, sympy.Symbol)
+    }
+    self.numbers: dict[Any, str] = {}  # expression -> the output that has its value
+    self.buffers: dict[int, str] = {}  # id of a buffer -> the output that is it
+
+  def write(self) -> Returned:
+    nodes = [unboxed(node) for node in self.body.graph.graph_outputs]
+    views = [None if _is_number(node) else node_view(node) for node in nodes]
+    uses: dict[int, set[Any]] = {}  # id of a buffer -> the views of it that are returned
+    for view in views:
+      if view is not None:
+        uses.setdefault(id(self.body.place(view.name).buffer.row()), set()).add(_key(view))
+    for node, view in zip(nodes, views):
+      expression = self._number(node) if view is None else self._tensor(view, uses)
+      self.returned.expressions.append(expression)
+    return self.returned
+
+  def _output(self, output: Output, result: hir.Result) -> str:
+    self.returned.outputs.append(output)
+    self.returned.results.append(result)
+    return f"output{len(self.returned.outputs) - 1}"
+
+  # Numbers
+
+  def _number(self, node: IrNode) -> str:
+    if type(node).__name__ == "NoneAsConstantBuffer":
+      return "None"
+    return self._value(getattr(node, "expr", node))
+
+  def _value(self, expression: Any) -> str:
+    """A number as Python text: a literal, an argument, or an output of the program."""
+    expression = sympy.sympify(expression)
+    if expression.is_Integer:
+      return str(int(expression))
+    if expression in self.symbols:
+      return self.symbols[expression]
+    if expression not in self.numbers:
+      value = self.body.exprs.any(expression)
+      kind = "float" if value.is_float else "int"
+      name = self._name()
+      self.numbers[expression] = self._output(Output(name, kind), hir.Number(value, value.is_float))
+    return self.numbers[expression]
+
+  def _name(self) -> str:
+    return self.body.names.take(f"output{len(self.returned.outputs)}")
+
+  # Tensors
+
+  def _tensor(self, view: NodeView, uses: dict[int, set[Any]]) -> str:
+    place = self.body.place(view.name)
+    place = Place(place.buffer.row(), place.offset, place.layout)
+    offset = sympy.expand(place.offset + view.byte_offset)
+    argument = self.arguments.get(id(place.buffer))
+    if argument is not None:
+      layout = layout_of(self.body.places[argument].layout)
+      whole = NodeView(argument, layout.sizes, layout.strides, layout.dtype, sympy.Integer(0))
+      return self._part(argument, whole, view, offset)
+    if place.buffer.space not in ("arena", "output"):
+      raise Unsupported(f"the output {view.name} lies in memory of the kind {place.buffer.space}")
+    span = self.body.exprs.int(self.body.span(view.sizes, view.strides) * view.dtype.itemsize)
+    key = id(place.buffer)
+    if len(uses[key]) == 1 and key in self.buffers:
+      return self.buffers[key]
+    if len(uses[key]) == 1 and offset == 0 and place.buffer.bytes == span:
+      self.buffers[key] = self._whole(place.buffer, view)
+      return self.buffers[key]
+    if key not in self.buffers:
+      self.buffers[key] = self._flat(place.buffer, view)
+    flat = NodeView(view.name, [], [], view.dtype, sympy.Integer(0))
+    return self._part(self.buffers[key], flat, view, offset)
+
+  def _whole(self, buffer: hir.Buffer, view: NodeView) -> str:
+    """A buffer that is one output becomes memory of the caller."""
+    body = self.body
+    name = self._returned(buffer, view)
+    result = body.typed_view("", buffer, view.dtype, view.sizes, view.strides, 0)
+    return self._output(Output(name, "tensor", result.dtype, len(view.sizes)), result)
+
+  def _flat(self, buffer: hir.Buffer, view: NodeView) -> str:
+    """A buffer of which parts are outputs is returned as bytes."""
+    assert buffer.bytes is not None
+    name = self._returned(buffer, view)
+    result = hir.Tensor("", buffer, "u8", [buffer.bytes], [hir.Literal(1)])
+    return self._output(Output(name, "tensor", "u8", 1), result)
+
+  def _returned(self, buffer: hir.Buffer, view: NodeView) -> str:
+    name = self._name()
+    buffer.space, buffer.name = "output", name
+    buffer.align = max(hir.alignment(view.dtype), self.body.backend.alignment)
+    return name
+
+  def _part(self, name: str, whole: NodeView, view: NodeView, offset: Any) -> str:
+    """A view of the tensor `name`, whose sizes, strides and dtype are those of `whole`."""
+    same = (list(whole.sizes), list(whole.strides), whole.dtype) == (
+      list(view.sizes),
+      list(view.strides),
+      view.dtype,
+    )
+    if same and offset == 0:
+      return name
+    offset = sympy.expand(offset / view.dtype.itemsize)
+    sizes, strides = (
+      f"({''.join(f'{self._value(one)}, ' for one in numbers)})"
+      for numbers in (view.sizes, view.strides)
+    )
+    dtype = str(view.dtype)
+    return f"part({name}, {sizes}, {strides}, {self._value(offset)}, {dtype!r})"
+
+
+def _key(view: NodeView) -> Any:
+  return tuple(view.sizes), tuple(view.strides), view.dtype, view.byte_offset
+
+
+def _input_places(body: Body) -> list[tuple[str, Place]]:
+  names = [*body.graph.graph_input_names, *body.graph.constants]
+  return [(name, body.place(name)) for name in names if name in body.places]
+
+
+def _is_number(node: IrNode) -> bool:
+  """Whether an output is a number or None."""
+  return isinstance(node, sympy.Basic) or type(node).__name__ in (
+    "NoneAsConstantBuffer",
+    "ShapeAsConstantBuffer",
+  )

@@ -1,0 +1,190 @@
+"""From the lines of Inductor's wrapper to the text of a Python module that runs an artifact.
+
+torch keeps the text in its caches, so the artifact is part of it. Parameters are inputs of the
+graph and constants of the graph are attributes of the module: the artifact has no weights."""
+
+from __future__ import annotations
+
+import base64
+import pathlib
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from .. import hir
+from ..errors import Unsupported
+from ..hir import huskc
+from ..host.kernels import HostKernels
+from ..inductor import torch_compat
+from ..inductor.lines import InductorObject
+from ..lower import lines, prologue
+from ..lower.body import Body
+from ..lower.nodes import Graph
+from ..program.constants import Places
+from ..program.signature import Signature, limits
+from ..program.values import Input
+from ..runtime.errors import NotFoundError
+from ..runtime.program import load
+from ..version import VERSION
+from . import outputs
+
+if TYPE_CHECKING:
+  import torch
+
+_LINE = 120  # characters of the artifact in a line of the text
+
+
+class Constants(Places):
+  """The constants of a graph, which are further inputs of its program."""
+
+  def __init__(self, names: hir.Names) -> None:
+    self._names = names
+    self.rows: dict[str, tuple[Input, hir.Buffer]] = {}  # by Inductor's name
+
+  def inputs(self) -> list[Input]:
+    return [value for value, _ in self.rows.values()]
+
+  def place(self, graph: Graph, name: str) -> tuple[hir.Buffer, int]:
+    if name not in self.rows:
+      tensor = graph.constants[name]
+      value = Input(
+        self._names.take(name), "tensor", _dtype(name, tensor.dtype), tuple(map(str, tensor.shape))
+      )
+      size = hir.Literal(_span(tensor) * tensor.element_size())
+      buffer = hir.Buffer(value.name, "input", size, hir.alignment(tensor.dtype))
+      self.rows[name] = value, buffer
+    return self.rows[name][1], 0
+
+  def generator(self) -> hir.Buffer:
+    raise Unsupported("random numbers, which torch's generators would have to draw")
+
+
+def _span(tensor: torch.Tensor) -> int:
+  """The number of elements from the first to the last one."""
+  if tensor.numel() == 0:
+    return 0
+  return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+
+
+class Writer:
+  """Writes the module of one graph. `target` is the row of the target."""
+
+  def __init__(self, target: str, kernels: HostKernels) -> None:
+    self.target, self.kernels = target, kernels
+
+  def write(self, wrapper: InductorObject, guards: list[tuple[Any, Any]]) -> Any:
+    """The compiled program for Inductor. The graph of the wrapper is the current one."""
+    from torch._inductor.virtualized import V
+
+    graph = V.graph
+    names = hir.Names()
+    row = names.take(self.target.split()[1])
+    constants = Constants(names)
+    signature = Signature(_inputs(graph, names), [], {}, names, [])
+    body = Body(graph, signature, constants, self.kernels, names)
+    self.kernels.begin_function()
+    prologue.write(body, guards)
+    lines.LineVisitor(body, lines.NODES).visit(wrapper.lines)
+    returned = outputs.write(body)
+    body.statements[:0] = [hir.Declare(buffer) for _, buffer in constants.rows.values()]
+    self.kernels.finish()
+    program = hir.Program(f"husk {VERSION}, torch {torch_compat.torch_version()}")
+    program.targets.append(self.target)
+    program.rows = self.kernels.rows(row)
+    program.functions.append(
+      hir.Function(
+        "forward",
+        [value.line() for value in [*signature.inputs, *constants.inputs()]],
+        [value.line() for value in returned.outputs],
+        [hir.Variant(row, lines.without_unused(body.statements), returned.results)],
+      )
+    )
+    return torch_compat.program_of_text(
+      _module(
+        _artifact(program, self.kernels.files()),
+        graph.graph_input_names,
+        [*graph.graph_input_names, *constants.rows],
+        returned,
+      )
+    )
+
+
+def _inputs(graph: Graph, names: hir.Names) -> list[Input]:
+  """The inputs of a graph."""
+  ranges = graph.sizevars.shape_env.var_to_range
+  return [
+    _input(name, graph.graph_inputs.get(name), ranges, names) for name in graph.graph_input_names
+  ]
+
+
+def _input(name: str, node: Any, ranges: Any, names: hir.Names) -> Input:
+  taken = names.take(name)
+  if node is None:
+    return Input(taken, "none")
+  if isinstance(node, sympy.Basic):
+    if not node.is_integer:
+      raise Unsupported(f"the input {name} is the number {node}, which is no int")
+    bounds = limits(node, ranges)
+    return Input(taken, "int", ranges=() if bounds is None else (bounds,))
+  if type(node).__name__ != "TensorBox":
+    raise Unsupported(f"the input {name} is a {type(node).__name__}")
+  sizes = tuple(limits(size, ranges) for size in node.get_size())
+  return Input(taken, "tensor", _dtype(name, node.get_dtype()), sizes)
+
+
+def _dtype(name: str, dtype: torch.dtype) -> str:
+  known = hir.dtype(dtype)
+  if known is None:
+    raise Unsupported(f"{name} has dtype {dtype}")
+  return known
+
+
+def _artifact(program: hir.Program, files: dict[str, bytes]) -> bytes:
+  """The artifact of a program and the images that it names."""
+  with tempfile.TemporaryDirectory(prefix="husk-") as name:
+    folder = pathlib.Path(name)
+    for file, content in files.items():
+      (folder / file).write_bytes(content)
+    source = folder / "model.hir"
+    source.write_text(program.text(), encoding="utf-8")
+    artifact = folder / "model.husk"
+    huskc.compile(source, artifact)
+    content = artifact.read_bytes()
+  try:
+    load(content)
+  except NotFoundError as error:  # an operator that the library does not have
+    raise Unsupported(str(error)) from error
+  return content
+
+
+def _module(
+  artifact: bytes,
+  parameters: list[str],
+  arguments: list[str],
+  returned: outputs.Returned,
+) -> str:
+  """The text of the module. torch calls `call` with a list, which it empties, so that tensors which
+  nobody else needs can be freed."""
+  encoded = base64.b85encode(artifact).decode("ascii")
+  pieces = [f'  "{encoded[i : i + _LINE]}"' for i in range(0, len(encoded), _LINE)]
+  targets = [f"output{index}" for index in range(len(returned.outputs))]
+  unpacked = {0: "", 1: f"{targets[0] if targets else ''} = "}.get(
+    len(targets), f"{', '.join(targets)} = "
+  )
+  return "\n".join(
+    [
+      "from husk.jit.module import load, part",
+      "",
+      "program = load(",
+      *pieces,
+      ")",
+      "",
+      "def call(args):",
+      *([f"  ({', '.join(parameters)},) = args"] if parameters else []),
+      "  args.clear()",
+      f"  {unpacked}program({', '.join(arguments)})",
+      f"  return ({''.join(f'{one}, ' for one in returned.expressions)})",
+      "",
+    ]
+  )

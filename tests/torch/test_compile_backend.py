@@ -1,0 +1,448 @@
+"""torch.compile(backend="husk") on the CPU: values, gradients and aliases against eager PyTorch."""
+
+import copy
+import importlib.metadata
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+import tomllib
+
+import built_tools
+import husk
+import pytest
+import torch
+from husk import tools
+from husk.host import image
+from husk.runtime import native
+from torch import nn
+from torch._dynamo.exc import BackendCompilerFailed
+
+ROOT = pathlib.Path(built_tools.__file__).resolve().parents[2]
+if not image.isas():
+  pytest.skip("this CPU has none of the instruction sets", allow_module_level=True)
+if native.find(ROOT / "compiler/torch/husk/runtime") is None:
+  pytest.skip("the extension for Python is not built", allow_module_level=True)
+
+from husk.jit import module  # noqa: E402
+from husk.jit.backend import backend  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def no_caches():
+  """Each test compiles, and no program of Inductor's own wrapper can run."""
+  from torch._functorch import config as functorch
+  from torch._inductor import config as inductor
+
+  torch._dynamo.reset()
+  with inductor.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False):
+    yield
+  torch._dynamo.reset()
+
+
+@pytest.fixture
+def programs(monkeypatch):
+  """The programs that are loaded, as sessions whose runs can be counted."""
+  sessions = []
+  original = module.load
+
+  def load(text):
+    program = original(text)
+    sessions.append(program.session())
+    return sessions[-1]
+
+  def refuse(*_, **__):
+    raise AssertionError("a kernel is loaded without Husk")
+
+  from torch._inductor import codecache
+
+  monkeypatch.setattr(module, "load", load)
+  monkeypatch.setattr(codecache.CppPythonBindingsCodeCache, "load_pybinding", refuse)
+  monkeypatch.setattr(codecache.CppPythonBindingsCodeCache, "load_pybinding_async", refuse)
+  return sessions
+
+
+def compiled(function, **options):
+  return torch.compile(function, backend=backend, fullgraph=True, **options)
+
+
+def storages(values):
+  """For each tensor the first of the tensors whose memory it shares."""
+  known = {}
+  keys = [
+    value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+    for value in torch.utils._pytree.tree_leaves(values)
+  ]
+  return [known.setdefault(key, index) for index, key in enumerate(keys)]
+
+
+def equal(function, *args, grad=False, others=(), **options):
+  """Compares results, written arguments, shared memory and gradients with those of eager mode, for
+  `args` and for each of `others`."""
+  made = compiled(function, **options)
+  for given in (args, *others):
+    mine, theirs = copy.deepcopy(given), copy.deepcopy(given)
+    with torch.set_grad_enabled(grad):
+      results, expected = made(*mine), function(*theirs)
+    torch.testing.assert_close(results, expected, rtol=2e-5, atol=2e-5)
+    torch.testing.assert_close(mine, theirs)
+    assert storages([results, mine]) == storages([expected, theirs])
+    for one, other in zip(*map(torch.utils._pytree.tree_leaves, (results, expected)), strict=True):
+      if isinstance(one, torch.Tensor):
+        assert one.stride() == other.stride() and one.requires_grad == other.requires_grad
+    if grad:
+      for values in (results, expected):
+        leaves = torch.utils._pytree.tree_leaves(values)
+        sum((one * one).sum() for one in leaves if one.requires_grad).backward()
+      for one, other in zip(mine, theirs, strict=True):
+        if isinstance(one, torch.Tensor):
+          torch.testing.assert_close(one.grad, other.grad, rtol=2e-5, atol=2e-5)
+  return made
+
+
+def mlp():
+  torch.manual_seed(0)
+  return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 8))
+
+
+def convolutions():
+  torch.manual_seed(0)
+  return nn.Sequential(
+    nn.Conv2d(3, 8, 3, padding=1),
+    nn.BatchNorm2d(8),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Conv2d(8, 8, 3, stride=2),
+    nn.AdaptiveAvgPool2d(1),
+    nn.Flatten(),
+    nn.Linear(8, 4),
+  )
+
+
+X = torch.arange(24.0).reshape(4, 6) / 7 - 1
+
+
+# Models
+
+
+def test_inference_of_an_mlp_and_other_batches():
+  equal(mlp(), torch.ones(4, 16), others=[(torch.ones(n, 16),) for n in (4, 7, 9)])
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_inference_of_convolutions(dynamic):
+  model = convolutions().eval()
+  equal(model, torch.rand(2, 3, 16, 16), others=[(torch.rand(5, 3, 16, 16),)] * 2, dynamic=dynamic)
+
+
+def test_parameters_are_inputs(programs):
+  model = mlp()
+  function = compiled(model)
+  x = torch.ones(4, 16)
+  with torch.no_grad():
+    before = function(x).clone()
+    model[0].weight.mul_(2)
+    torch.testing.assert_close(function(x), model(x))
+    assert not torch.allclose(function(x), before)
+  assert len(programs) == 1 and not programs[0].program.constants()
+
+
+def test_every_kernel_is_launched_by_husk(programs):
+  def function(x, y):
+    return torch.softmax(x @ y, -1).relu(), x.sin()
+
+  args = torch.rand(4, 6), torch.rand(6, 8)
+  run = compiled(function)
+  for _ in range(5):
+    torch.testing.assert_close(run(*args), function(*args))
+  (session,) = programs
+  stats = session.stats(0)
+  # The product, the softmax with the relu, and the sine.
+  assert stats["runs_as_list"] == 5 and stats["steps"] == 3
+
+
+def test_the_second_shape_is_dynamic_and_later_ones_need_no_compilation(programs):
+  function = compiled(lambda x: x.exp() * x.shape[0])
+  for rows in (4, 5, 6, 70):
+    x = torch.rand(rows, 6)
+    torch.testing.assert_close(function(x), x.exp() * rows)
+  assert [session.stats(0)["runs_as_list"] for session in programs] == [1, 3]
+
+
+# Values of the graph
+
+
+CASES = {
+  "written input": (lambda x: x.add_(1).mul(2), X),
+  "written part": (lambda x: (x[1:].mul_(3), x.sum())[1], X),
+  "inputs as outputs": (lambda x: (x.view(24), x, x.t(), x[1:]), X),
+  "views of one buffer": (
+    lambda x: (lambda y: (y, y.t(), y[1:], y.view(-1)))(x.exp()),
+    X,
+  ),
+  "one buffer twice": (lambda x: (lambda y: (y, y))(x.exp()), X),
+  "numbers": (lambda x, n: (x * n, n + 1, None, 3), X, 5),
+  "a float": (lambda x, n: x * n, X, 5.5),
+  "constants": (lambda x: x * torch.tensor([1.0, 2, 3, 4, 5, 6]) + torch.arange(6.0), X),
+  "another dtype": (
+    lambda x: (x.view(torch.int32), x.view(torch.int16), x.abs().view(torch.int16)),
+    X,
+  ),
+  "no elements": (lambda x: (x[:0].exp(), x[:, 6:].sum(1)), X),
+  "half precision": (lambda x: (x.bfloat16() @ x.t().bfloat16()).relu(), X),
+  "complex": (lambda x: torch.fft.rfft(x).abs(), X),
+  "attention": (
+    lambda q: nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True),
+    torch.rand(1, 2, 16, 8),
+  ),
+  "control flow": (
+    lambda x: torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x * 2, (x,)),
+    X,
+  ),
+  "indices": (lambda x, i: x[i], X, torch.tensor([1, 3, 1])),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_aliases(name, dynamic, programs):
+  function, *args = CASES[name]
+  equal(function, *args, dynamic=dynamic)
+
+
+def test_sizes_that_the_data_decides():
+  with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+    equal(lambda x: torch.nonzero(x).sum(0), X)
+
+
+def test_constants_and_written_state_of_a_module():
+  class Counter(nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.register_buffer("count", torch.zeros(1))
+      self.weight = torch.arange(6.0)  # neither a parameter nor a buffer
+
+    def forward(self, x):
+      self.count += 1
+      return x * self.weight + self.count
+
+  mine, theirs = Counter(), Counter()
+  function = compiled(mine)
+  for _ in range(3):
+    torch.testing.assert_close(function(X), theirs(X))
+  torch.testing.assert_close(mine.count, theirs.count)
+
+
+def test_inference_mode():
+  function = compiled(mlp())
+  with torch.inference_mode():
+    result = function(torch.ones(2, 16))
+  assert result.is_inference()
+  torch.testing.assert_close(result, mlp()(torch.ones(2, 16)))
+
+
+def test_an_index_out_of_range_is_an_error():
+  function = compiled(lambda x, i: x[i] + 1)
+  with pytest.raises(husk.Error, match="index out of bounds"):
+    function(X, torch.tensor([9]))
+  torch.testing.assert_close(function(X, torch.tensor([1])), X[[1]] + 1)
+
+
+# Training
+
+
+TRAINED = {
+  "products": (lambda x: (x @ x.t()).relu(), X),
+  "softmax": (lambda x: (x @ x.t()).softmax(-1).log(), X),
+  "sums": (lambda x: ((x.sin() * x).sum(1), x.exp()), X),
+  "embedding": (lambda x: x[torch.tensor([1, 2, 1])], X),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", TRAINED)
+def test_gradients(name, dynamic, programs):
+  function, x = TRAINED[name]
+  equal(function, x.clone().requires_grad_(), grad=True, dynamic=dynamic)
+  assert len(programs) == 2  # forward and backward
+
+
+def test_training_equals_eager():
+  def losses(step, model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    found = []
+    for i in range(4):
+      x = torch.sin(torch.arange(64.0) * (i + 1)).reshape(4, 16)
+      loss = step(x).square().mean()
+      loss.backward()
+      optimizer.step()
+      optimizer.zero_grad()
+      found.append(loss.item())
+    return found
+
+  mine, theirs = mlp(), mlp()
+  assert losses(compiled(mine), mine) == pytest.approx(losses(theirs, theirs), rel=1e-5)
+
+
+def test_gradients_twice_with_retained_graph():
+  x = X.clone().requires_grad_()
+  function = compiled(lambda x: (x @ x.t()).relu().exp())
+  with torch._functorch.config.patch(donated_buffer=False):
+    result = function(x * 0.1)
+    for _ in range(2):
+      result.sum().backward(retain_graph=True)
+  other = X.clone().requires_grad_()
+  expected = ((other * 0.1) @ (other * 0.1).t()).relu().exp()
+  for _ in range(2):
+    expected.sum().backward(retain_graph=True)
+  torch.testing.assert_close(x.grad, other.grad)
+
+
+# Options and errors
+
+
+def test_freezing_makes_parameters_constants(programs):
+  model = mlp().eval()
+  function = compiled(model, options={"freezing": True})
+  x = torch.ones(3, 16)
+  with torch.no_grad():
+    torch.testing.assert_close(function(x), model(x))
+  assert len(programs) == 1
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune-no-cudagraphs"])
+def test_modes_of_torch(mode):
+  equal(lambda x: x.exp() + 1, X, mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["auto", "list"])
+def test_options_of_husk_and_inductor(mode):
+  equal(lambda x: x.exp() + 1, X, options={"mode": mode, "epilogue_fusion": True})
+
+
+@pytest.mark.parametrize(
+  "options, text",
+  [
+    ({"no_such_option": 1}, "no option 'no_such_option'"),
+    ({"fx_wrapper": True}, "no option 'fx_wrapper'"),
+    ({"mode": "fast"}, "mode 'fast'"),
+    ({"mode": "graph"}, "the CPU has no graphs"),
+  ],
+)
+def test_wrong_options_are_refused(options, text):
+  with pytest.raises(BackendCompilerFailed, match=text):
+    compiled(lambda x: x + 1, options=options)(X)
+
+
+def test_a_missing_operator_is_refused_by_name():
+  function = lambda x: torch.linalg.qr(x)[1] + 1  # noqa: E731
+  with pytest.raises(BackendCompilerFailed, match="aten::linalg_qr"):
+    compiled(function)(X)
+  with torch._dynamo.config.patch(suppress_errors=True):
+    torch.testing.assert_close(torch.compile(function, backend=backend)(X), function(X))
+
+
+def test_a_missing_operator_of_the_backward_is_refused_in_the_forward():
+  x = X.clone().requires_grad_()
+  function = lambda x: torch.cdist(x, x, p=3.0) + 1  # noqa: E731
+  with pytest.raises(BackendCompilerFailed, match="aten::_cdist_backward"):
+    compiled(function)(x)
+
+
+def test_random_numbers_are_refused():
+  with pytest.raises(BackendCompilerFailed, match="random numbers"):
+    compiled(lambda x: nn.functional.dropout(x, 0.5))(X)
+
+
+# Together with the rest of torch
+
+
+def test_inductor_and_an_export_beside_it(tmp_path):
+  mine = compiled(lambda x: x.exp() + 1)
+  theirs = torch.compile(lambda x: x.exp() + 2, backend="inductor")
+  for _ in range(2):
+    torch.testing.assert_close(mine(X) + 1, theirs(X))
+  targets = (f"host:{image.isas()[0]}",)
+  path = husk.export(mlp(), (torch.ones(2, 16),), tmp_path / "model.husk", targets=targets)
+  torch.testing.assert_close(husk.load(path)(torch.ones(2, 16)), mlp()(torch.ones(2, 16)))
+  torch.testing.assert_close(mine(X.double()), X.double().exp() + 1)
+
+
+def test_several_threads():
+  model = mlp().eval()
+  function = compiled(model)
+  failures = []
+
+  def run(rows):
+    try:
+      with torch.no_grad():
+        for i in range(20):
+          x = torch.full((rows + i % 3, 16), 0.1 * rows)
+          torch.testing.assert_close(function(x), model(x))
+    except Exception as error:
+      failures.append(error)
+
+  threads = [threading.Thread(target=run, args=(rows,)) for rows in (2, 3, 4)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert not failures
+
+
+SECOND = """
+import sys
+import torch
+from torch import nn
+from torch._dynamo.utils import counters
+
+if sys.argv[1] == "husk":
+  from husk.jit.backend import backend
+  from husk.inductor import capture
+  if sys.argv[2] == "warm":
+    def refuse(*_, **__):
+      raise AssertionError("compiled again")
+    from husk.hir import huskc
+    huskc.compile = refuse
+else:
+  backend = "inductor"
+torch.manual_seed(0)
+model = nn.Linear(16, 32)
+function = torch.compile(model, backend=backend)
+x = torch.ones(4, 16)
+loss = function(x).square().sum()
+loss.backward()
+torch.testing.assert_close(loss, model(x).square().sum())
+inductor, autograd = counters["inductor"], counters["aot_autograd"]
+print("hits", inductor["fxgraph_cache_hit"], autograd["autograd_cache_hit"])
+"""
+
+
+def test_the_caches_of_torch_hold_the_programs(tmp_path):
+  environment = {
+    **os.environ,
+    "PYTHONPATH": str(ROOT / "compiler/torch"),
+    "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
+    "HUSKC": tools.find("huskc"),
+  }
+
+  def hits(*args):
+    done = subprocess.run(
+      [sys.executable, "-c", SECOND, *args], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return re.search(r"hits (.*)", done.stdout).group(1)
+
+  # What Inductor has stored for an equal graph is not taken.
+  assert hits("inductor", "cold") == "0 0"
+  assert hits("husk", "cold") == "0 0"
+  assert hits("husk", "warm") == "2 1"
+
+
+def test_the_entry_point_names_the_backend():
+  data = tomllib.loads((ROOT / "compiler/torch/pyproject.toml").read_text())
+  group = "torch_dynamo_backends"
+  ((name, value),) = data["project"]["entry-points"][group].items()
+  assert name == "husk" and importlib.metadata.EntryPoint(name, value, group).load() is backend
