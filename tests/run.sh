@@ -133,6 +133,8 @@ stage() {
       result=$(tail -n 1 build/pytest-binding.log)
       ;;
     python)
+      [[ -x build/release/bin/huskc ]] || preset release -j2
+      extension
       python venv tests/torch
       result+="; $(build/venv/bin/python tests/torch/upstream.py | tail -n 1)"
       ;;

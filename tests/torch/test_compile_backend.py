@@ -16,18 +16,17 @@ import pytest
 import torch
 from husk import tools
 from husk.host import image
-from husk.runtime import native
 from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
 
 ROOT = pathlib.Path(built_tools.__file__).resolve().parents[2]
 if not image.isas():
   pytest.skip("this CPU has none of the instruction sets", allow_module_level=True)
-if native.find(ROOT / "compiler/torch/husk/runtime") is None:
-  pytest.skip("the extension for Python is not built", allow_module_level=True)
-
-from husk.jit import module  # noqa: E402
-from husk.jit.backend import backend  # noqa: E402
+try:
+  from husk.jit import module
+  from husk.jit.backend import backend
+except ImportError as error:
+  pytest.skip(str(error), allow_module_level=True)
 
 
 @pytest.fixture(autouse=True)
