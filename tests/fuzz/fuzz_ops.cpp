@@ -124,6 +124,7 @@ class HostileCall {
     else
       args = noise.args(row.op.name, contract);
     if (choices.aside(8) == 0) enlarge();
+    if (!enlarged && choices.aside(2) == 0) change_alike();
     const bool damaged = !choices.one_in(3);
     for (size_t i = 0; i < args.size(); ++i) {
       if (damaged && choices.one_in(3)) damage(args[i]);
@@ -239,6 +240,56 @@ class HostileCall {
       args[i].data = nullptr;
     }
     enlarged = true;
+  }
+
+  // Gives all tensors of one dtype another one, or all dims of one size another size, so that
+  // tensors that must agree still do. Calls of other dtypes and sizes would else be refused early.
+  void change_alike() {
+    std::vector<husk_op_arg*> tensors;
+    for (husk_op_arg& arg : args) {
+      if (arg.kind == HUSK_ARG_TENSOR) tensors.push_back(&arg);
+      if (arg.kind != HUSK_ARG_TENSORS) continue;
+      std::vector<husk_op_arg>& list = lists.emplace_back(arg.tensors, arg.tensors + arg.count);
+      arg.tensors = list.data();
+      for (husk_op_arg& tensor : list)
+        if (tensor.kind == HUSK_ARG_TENSOR) tensors.push_back(&tensor);
+    }
+    if (tensors.empty()) return;
+    const husk_op_arg chosen = *tensors[choices.aside(tensors.size())];
+    if (choices.aside(2) == 0) {
+      retype(tensors, chosen.dtype,
+             static_cast<int32_t>(HUSK_BOOL + choices.aside(HUSK_F8E5M2FNUZ - HUSK_BOOL + 1)));
+    } else if (choices.aside(3) == 0) {
+      retype(tensors, HUSK_F32, HUSK_F64);
+      retype(tensors, HUSK_C64, HUSK_C128);
+    } else if (chosen.rank > 0) {
+      constexpr int64_t kSizes[] = {0,  1,  2,  3,  4,  5,  6,  8,   9,   12,  15,  16,  17,
+                                    31, 32, 33, 48, 64, 65, 96, 127, 130, 256, 500, 1024};
+      resize(tensors, chosen.sizes[choices.aside(static_cast<uint64_t>(chosen.rank))],
+             kSizes[choices.aside(std::size(kSizes))]);
+    }
+  }
+  static void retype(const std::vector<husk_op_arg*>& tensors, int32_t from, int32_t to) {
+    for (husk_op_arg* tensor : tensors) {
+      if (tensor->dtype != from) continue;
+      tensor->dtype = to;
+      tensor->data = nullptr;
+    }
+  }
+  void resize(const std::vector<husk_op_arg*>& tensors, int64_t from, int64_t to) {
+    for (husk_op_arg* tensor : tensors) {
+      std::vector<int64_t> sizes(tensor->sizes, tensor->sizes + tensor->rank),
+          strides(sizes.size());
+      std::replace(sizes.begin(), sizes.end(), from, to);
+      int64_t stride = 1;
+      for (size_t d = sizes.size(); d-- > 0;) {
+        strides[d] = stride;
+        if (__builtin_mul_overflow(stride, std::max<int64_t>(sizes[d], 1), &stride)) stride = 0;
+      }
+      tensor->sizes = keep(sizes);
+      tensor->strides = keep(strides);
+      tensor->data = nullptr;
+    }
   }
 
   void damage(husk_op_arg& arg) {
