@@ -181,3 +181,11 @@ def test_progress_of_a_verified_load(compiled):
   seen = []
   husk.load(compiled(conftest.CACHE), verify=True, progress=lambda *pair: seen.append(pair))
   assert seen[0][0] == 0 and seen[-1][0] == seen[-1][1] > 0
+
+
+def test_a_size_without_an_upper_bound(load):
+  program = load(conftest.COPY.replace("[1..1024, 4]", "[2..inf, 4]"))
+  text = "size 0 of input 'x' is 1, must be at least 2: export with a wider range"
+  with pytest.raises(husk.InvalidInputError, match=text):
+    program(np.zeros((1, 4), np.float32))
+  assert program(np.zeros((5000, 4), np.float32))[0].shape == (5000, 4)

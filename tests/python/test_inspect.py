@@ -14,6 +14,7 @@ def test_inspect(compiled):
   put = found.functions["put"]
   assert str(put.inputs[0]) == "x: f32[4]" and str(put.outputs[0]) == "before: f32[?]"
   assert put.variants[0].steps == 2 and put.variants[0].peak_bytes == 0
+  assert put.variants[0].ways == {"copies": 2}
   assert found.constants[0].name == "start" and found.constant_bytes == 16
   assert found.states[0].shape == (4,) and found.operators == ()
   assert "put(x: f32[4]) -> (before: f32[?])" in repr(found) and "state cache: f32[4]" in repr(
@@ -22,7 +23,9 @@ def test_inspect(compiled):
 
 
 def test_inspect_names_operators_and_memory(compiled):
-  assert husk.inspect(compiled(conftest.CUSTOM)).operators == ("my::scale",)
+  custom = husk.inspect(compiled(conftest.CUSTOM))
+  assert custom.operators == ("my::scale",)
+  assert f"host {conftest.ARCH}: 1 steps (1 my::scale), no memory" in repr(custom)
   scratch = husk.inspect(compiled(conftest.SCRATCH))
   assert scratch.functions["forward"].variants[0].peak_bytes == 16384
   assert "memory at most 16.0 KiB" in repr(scratch)

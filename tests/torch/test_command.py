@@ -1,28 +1,36 @@
 """The command `python -m husk`."""
 
+import contextlib
 import os
+import pty
+import re
 import shutil
 import subprocess
 import sys
 
 import built_tools
 import pytest
+from husk.host import image
 
 MODELS = built_tools.ROOT / "examples" / "models.py"
 
 
-def husk(*arguments):
-  environment = {
+def environment(**changes):
+  variables = {
     "PYTHONPATH": str(built_tools.ROOT / "compiler" / "torch"),
     "PATH": "/usr/bin:/bin",
   }
   if "HUSKC" in os.environ:
-    environment["HUSKC"] = os.environ["HUSKC"]
+    variables["HUSKC"] = os.environ["HUSKC"]
+  return {**variables, **changes}
+
+
+def husk(*arguments, **changes):
   return subprocess.run(
     [sys.executable, "-m", "husk", *map(str, arguments)],
     capture_output=True,
     text=True,
-    env=environment,
+    env=environment(**changes),
     cwd=built_tools.ROOT,
   )
 
@@ -45,6 +53,11 @@ def test_writes_an_artifact(tmp_path):
   done = husk(f"{MODELS}:sum_of_two", "-o", tmp_path / "sum.husk")
   assert done.returncode == 0, done.stderr
   assert (tmp_path / "sum.husk").read_bytes()[:4] == b"HUSK"
+  assert f"husk: {tmp_path}/sum.husk: " in done.stderr and "1 kernels)" in done.stderr
+  assert "forward(x: f32[1..1024, 5], y: f32[1..1024, 5])" in done.stderr
+  stages = "trace .* s, host_avx512 .* s, host_avx2 .* s, weights .* s, huskc .* s"
+  assert re.search(f"husk: exported in [0-9.]+ s: {stages}", done.stderr)
+  assert "\r" not in done.stderr  # no terminal
 
 
 def test_exported_program_from_a_file(tmp_path):
@@ -80,7 +93,7 @@ def wrong():
 
 def test_a_missing_compiler_is_reported_at_once(tmp_path):
   """Before the model is even compiled, which can take minutes."""
-  environment = {"PATH": "/usr/bin:/bin", "HUSKC": "", "PYTHONPATH": str(tmp_path)}
+  variables = {"PATH": "/usr/bin:/bin", "HUSKC": "", "PYTHONPATH": str(tmp_path)}
   shutil.copytree(
     built_tools.ROOT / "compiler" / "torch" / "husk",
     tmp_path / "husk",
@@ -90,11 +103,85 @@ def test_a_missing_compiler_is_reported_at_once(tmp_path):
     [sys.executable, "-m", "husk", f"{MODELS}:sum_of_two", "-o", tmp_path / "sum.husk"],
     capture_output=True,
     text=True,
-    env=environment,
+    env=variables,
     cwd=tmp_path,
   )
   assert done.returncode == 1 and "huskc was not found: run `pip install" in done.stderr
   assert "compiled in" not in done.stderr
+
+
+def test_a_missing_cpp_compiler_is_reported_at_once(tmp_path):
+  (tmp_path / "bin").mkdir()
+  path = str(tmp_path / "bin")
+  done = husk(f"{MODELS}:sum_of_two", "--keep", tmp_path / "kept", PATH=path)
+  assert done.returncode == 1 and "needs g++, which was not found: run `apt-get" in done.stderr
+  arguments = (f"{MODELS}:sum_of_two", "--keep", tmp_path / "kept", "--target", "host:aarch64")
+  done = husk(*arguments, PATH=path)
+  other = "aarch64-linux-gnu-g++" if image.ISAS["avx2"].native else "g++"
+  assert done.returncode == 1 and f"needs {other}, which was not found" in done.stderr
+  assert not (tmp_path / "kept").exists()
+
+
+def test_a_terminal_shows_the_stages(tmp_path):
+  ours, theirs = pty.openpty()
+  words = (f"{MODELS}:sum_of_two", "--keep", str(tmp_path / "kept"), "--target", "host:avx2")
+  command = [sys.executable, "-m", "husk", *words]
+  with subprocess.Popen(command, stderr=theirs, env=environment(), cwd=built_tools.ROOT) as process:
+    os.close(theirs)
+    text = b""
+    with contextlib.suppress(OSError):  # the other side is closed
+      while part := os.read(ours, 4096):
+        text += part
+  os.close(ours)
+  shown = text.decode()
+  assert process.returncode == 0, shown
+  stages = re.findall(r"\x1b\[Khusk: (\[\d/\d\] [^(]+) \(0 s\)", shown)
+  assert stages[:2] == ["[1/5] trace: forward", "[2/5] host_avx2: forward"]
+  assert "[3/5] host_avx2: images" in stages and stages[-1].startswith("[4/5] weights")
+
+
+BRANCH = """
+import torch
+class Branch(torch.nn.Module):
+  def forward(self, x):
+    if x.sum() > 0:
+      return x
+    return x + 1
+def model():
+  return Branch(), (torch.randn(3),)
+"""
+
+
+def test_an_error_of_pytorch_is_one_message(tmp_path):
+  (tmp_path / "branch.py").write_text(BRANCH)
+  arguments = (f"{tmp_path}/branch.py:model", "--keep", tmp_path / "kept")
+  done = husk(*arguments)
+  assert done.returncode == 1 and "Traceback" not in done.stderr
+  said = done.stderr[done.stderr.index("husk: ") :].splitlines()
+  assert "Could not guard on data-dependent expression" in said[0]
+  place = f"  at {tmp_path}/branch.py:5, in forward: if x.sum() > 0:"
+  assert said[1:] == [place, "  --traceback shows all of it"]
+  done = husk(*arguments, "--traceback")
+  assert done.returncode == 1 and "symbolic_shapes.py" in done.stderr
+
+
+@pytest.mark.parametrize("full", (False, True))
+def test_tracebacks_have_no_frames_of_pytorch(full, tmp_path, monkeypatch):
+  import husk as package
+  import torch
+
+  monkeypatch.setenv("HUSK_TRACEBACK", "1" if full else "")
+
+  class Wrong(torch.nn.Module):
+    def forward(self, x):
+      return torch.mm(x, x)
+
+  with pytest.raises(RuntimeError, match="2D|shapes|size|dim") as caught:
+    package.write(Wrong(), (torch.randn(2, 3),), tmp_path)
+  files = [str(entry.path) for entry in caught.traceback]
+  assert any(file.endswith("test_command.py") for file in files[1:]), files
+  assert any("site-packages/torch/" in file for file in files) == full
+  assert full or caught.value.__cause__ is None and caught.value.__suppress_context__
 
 
 def test_several_functions(tmp_path):

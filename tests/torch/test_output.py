@@ -112,3 +112,13 @@ def test_export_uses_it(tmp_path):
   assert "No space left on device" in done.stderr
   assert (tmp_path / "model.husk").read_bytes() == b"old"
   assert names(tmp_path / "model.husk") == ["model.husk"]
+
+
+def test_a_place_for_no_file_is_refused_before_the_export(tmp_path):
+  (tmp_path / "file").write_text("text")
+  with pytest.raises(IsADirectoryError, match="give the name of a file"):
+    output.require(tmp_path)
+  with pytest.raises(NotADirectoryError, match="file is no folder"):
+    output.require(tmp_path / "file" / "model.husk")
+  output.require(tmp_path / "new" / "folder" / "model.husk")
+  output.require(tmp_path / "file")

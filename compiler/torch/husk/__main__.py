@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import logging
+import os
 import pathlib
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from typing import Any
 import husk
 
 from . import tools
-from .errors import CompileError, Unsupported
+from .errors import CompileError, Unsupported, message
+from .progress import ERASE
 from .version import VERSION
 
 # The tools of the package, as `python -m husk NAME ...`: the program and its first arguments.
@@ -25,6 +27,10 @@ TOOLS = {
   "bench": ("husk-bench",),
   "compile": ("huskc",),
 }
+
+
+# Exceptions whose text says all that one has to know.
+_OWN = (Unsupported, CompileError, ImportError, ValueError, OSError)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -102,6 +108,11 @@ def parser() -> argparse.ArgumentParser:
     metavar="KEY=VALUE",
     help="a text of the author's; may be given several times",
   )
+  arguments.add_argument(
+    "--traceback",
+    action="store_true",
+    help="print the whole traceback of an error, with the frames of PyTorch",
+  )
   arguments.add_argument("--version", action="version", version=f"husk {VERSION}")
   return arguments
 
@@ -149,7 +160,9 @@ def _call_tool(name: str, arguments: Sequence[str]) -> int:
 def _show_log() -> None:
   """Prints what the exporter logs, such as the time that each target took."""
   handler = logging.StreamHandler()
-  handler.setFormatter(logging.Formatter("husk: %(message)s"))
+  # On a terminal a record may begin behind the text of a stage.
+  begin = ERASE if sys.stderr.isatty() else ""
+  handler.setFormatter(logging.Formatter(f"{begin}husk: %(message)s"))
   logger = logging.getLogger("husk")
   logger.handlers[:] = [handler]
   logger.setLevel(logging.INFO)
@@ -167,6 +180,8 @@ def main(argv: Sequence[str] | None = None) -> int:
   if wrong:
     parser().error(f"--metadata {wrong[0]}: give KEY=VALUE")
   _show_log()
+  if options.traceback:
+    os.environ["HUSK_TRACEBACK"] = "1"
   try:
     model, args, shapes, kwargs = load_model(options.model)
     keywords: dict[str, Any] = {
@@ -192,8 +207,13 @@ def main(argv: Sequence[str] | None = None) -> int:
       husk.export(*positional, keep=options.keep, **keywords)
     else:
       husk.write(*positional, **keywords)
-  except (Unsupported, CompileError, ImportError, ValueError, OSError) as error:
-    print(f"husk: {error}", file=sys.stderr)
+  except Exception as error:
+    if options.traceback:
+      raise
+    if isinstance(error, _OWN) and not type(error).__module__.startswith("torch"):
+      print(f"husk: {error}", file=sys.stderr)
+    else:
+      print(f"husk: {message(error)}\n  --traceback shows all of it", file=sys.stderr)
     return 1
   return 0
 

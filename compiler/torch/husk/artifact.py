@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import math
@@ -10,6 +11,8 @@ import subprocess
 from typing import Any
 
 from . import tools
+
+UNLIMITED = 2**63 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,18 +31,20 @@ class Value:
       return f"{self.name}: {self.kind}"
     sizes = ["?"] * self.rank
     for dim, (low, high) in enumerate(self.ranges):
-      sizes[dim] = str(low) if low == high else f"{low}..{'' if high == 2**63 - 1 else high}"
+      sizes[dim] = str(low) if low == high else f"{low}..{'' if high == UNLIMITED else high}"
     return f"{self.name}: {self.dtype}[{', '.join(sizes)}]"
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
   """The code of a function for a target. `peak_bytes` is the memory that a session plans for the
-  largest sizes, besides constants and states; None if some size has no limit."""
+  largest sizes, besides constants and states; None if some size has no limit. `ways` counts the
+  steps by what they do: "kernels", "copies", the name of an operator."""
 
   target: str
   steps: int
   peak_bytes: int | None
+  ways: dict[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +85,8 @@ class Artifact:
   operators: tuple[str, ...]
   metadata: dict[str, str]
 
-  def __repr__(self) -> str:
+  def summary(self) -> str:
+    """The description without the metadata."""
     lines = [
       f"{self.path}: {readable(self.bytes)}, format {self.version}, by {self.producer}",
       f"  {len(self.constants)} constants, {readable(self.constant_bytes)}; "
@@ -91,12 +97,13 @@ class Artifact:
       outputs = ", ".join(map(str, function.outputs))
       lines.append(f"  {function.name}({inputs}) -> ({outputs})")
       for one in function.variants:
-        lines.append(f"    {one.target}: {one.steps} steps, {_memory(one.peak_bytes)}")
+        lines.append(f"    {one.target}: {_ways(one)}, {_memory(one.peak_bytes)}")
     lines += [f"  state {one.name}: {one.dtype}{list(one.shape)}" for one in self.states]
-    if self.operators:
-      lines.append(f"  operators: {', '.join(self.operators)}")
-    lines += [f"  {key} = {value}" for key, value in self.metadata.items()]
     return "\n".join(lines)
+
+  def __repr__(self) -> str:
+    metadata = [f"  {key} = {value}" for key, value in self.metadata.items()]
+    return "\n".join([self.summary(), *metadata])
 
 
 def inspect(path: str | os.PathLike[str]) -> Artifact:
@@ -120,6 +127,20 @@ def readable(count: int) -> str:
     return f"{count} bytes"
   power = min(int(math.log(count, 1024)), 4)
   return f"{count / 1024**power:.1f} {' KMGT'[power]}iB"
+
+
+# What steps do, by the first word of their text. An operator has its own name.
+_WAYS = {"launch": "kernels", "copy": "copies", "fill": "fills", "read": "values read"}
+
+
+def _way(step: str) -> str:
+  word, _, rest = step.partition(" ")
+  return rest.split('"')[1] if word == "extern" else _WAYS.get(word, word)
+
+
+def _ways(variant: Variant) -> str:
+  counts = [f"{count} {way}" for way, count in variant.ways.items()]
+  return f"{variant.steps} steps" + (f" ({', '.join(counts)})" if counts else "")
 
 
 def _memory(peak_bytes: int | None) -> str:
@@ -152,13 +173,13 @@ def _signature(data: dict[str, Any]) -> Signature:
     data["name"],
     tuple(map(_value, data["inputs"])),
     tuple(map(_value, data["outputs"])),
-    tuple(
-      Variant(
-        one["target"], sum(len(part["steps"]) for part in one["segments"]), one["arena_bytes"]
-      )
-      for one in data["variants"]
-    ),
+    tuple(map(_variant, data["variants"])),
   )
+
+
+def _variant(data: dict[str, Any]) -> Variant:
+  ways = collections.Counter(_way(step) for part in data["segments"] for step in part["steps"])
+  return Variant(data["target"], ways.total(), data["arena_bytes"], dict(ways.most_common()))
 
 
 def _value(data: dict[str, Any]) -> Value:

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+import functools
+import os
+import pathlib
+import types
+from collections.abc import Callable, Collection, Iterator
+from typing import ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 class Unsupported(Exception):
@@ -29,3 +37,88 @@ def within(function: str, functions: Collection[str]) -> Iterator[None]:
     if len(functions) == 1:
       raise
     raise Unsupported(f"function {function}: {error}") from error
+
+
+def traceback_is_full() -> bool:
+  """Whether the environment asks for all frames of a traceback."""
+  return os.environ.get("HUSK_TRACEBACK", "") not in ("", "0")
+
+
+def short_tracebacks(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+  """Makes a function whose exceptions have no frames of PyTorch in their traceback, and do not show
+  the exceptions that led to them: dozens of frames hide the line of the model. An exception keeps
+  its class and its text. HUSK_TRACEBACK=1 in the environment keeps all frames."""
+
+  @functools.wraps(function)
+  def shortened(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    try:
+      return function(*args, **kwargs)
+    except Exception as error:
+      if traceback_is_full():
+        raise
+      raise error.with_traceback(_without_torch(error.__traceback__)) from None
+
+  return shortened
+
+
+def _without_torch(traceback: types.TracebackType | None) -> types.TracebackType | None:
+  import torch
+
+  package = str(pathlib.Path(torch.__file__).parent)
+  frames = []
+  while traceback is not None:
+    if not traceback.tb_frame.f_code.co_filename.startswith(package):
+      frames.append(traceback)
+    traceback = traceback.tb_next
+  short = None
+  for frame in reversed(frames):
+    short = types.TracebackType(short, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+  return short
+
+
+# Beginnings of lines with which PyTorch's errors explain themselves at length.
+_ADVICE = (
+  "consider using",
+  "For more information",
+  "For extended logs",
+  "If you suspect",
+  "For more debugging help",
+  "For C++ stack trace",
+  "The error above occurred",
+  "The following call raised this error",
+  "Caused by:",
+  "Set TORCHDYNAMO_VERBOSE",
+)
+_LINES = 8
+
+
+def message(error: BaseException) -> str:
+  """What an exception of PyTorch or of a model says, in a few lines, and the line of the model that
+  raised it."""
+  lines = [line.rstrip() for line in str(error).splitlines()]
+  lines = [line for line in lines if line.strip() and not line.strip().startswith(_ADVICE)]
+  # From here on PyTorch shows lines of the model, of which _place finds the innermost.
+  shown = next(
+    (i for i, line in enumerate(lines) if line.lstrip().startswith('File "')), len(lines)
+  )
+  text = f"{type(error).__name__}: " + "\n".join(lines[: min(shown, _LINES)])
+  if place := _place(error):
+    text += f"\n  at {place}"
+  return text
+
+
+def _place(error: BaseException) -> str | None:
+  """The innermost line of a traceback that is neither PyTorch's nor Husk's."""
+  import linecache
+  import sysconfig
+
+  outside = (str(pathlib.Path(__file__).parent), *sysconfig.get_paths().values(), "<")
+  place = None
+  at = error.__traceback__
+  while at is not None:
+    code = at.tb_frame.f_code
+    if not code.co_filename.startswith(outside):
+      line = linecache.getline(code.co_filename, at.tb_lineno).strip()
+      place = f"{code.co_filename}:{at.tb_lineno}, in {code.co_name}: {line}"
+    at = at.tb_next
+  return place

@@ -13,15 +13,16 @@ import re
 import tempfile
 import time
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import hir, output
+from . import artifact, hir, output, tools
 from .cuda import descriptors, user_kernels
-from .errors import within
+from .errors import short_tracebacks, within
 from .hir import huskc
 from .inductor import capture, torch_compat
 from .program import constants, signature
+from .progress import Progress
 from .targets import Target, resolve_targets
 from .version import VERSION
 
@@ -90,6 +91,7 @@ def export(
   tune: str | None = None,
   asserts: str = "status",
   ops: Iterable[str] = (),
+  progress: bool | None = None,
 ) -> pathlib.Path:
   """Exports a model to the artifact `path`, and returns `path`.
 
@@ -125,20 +127,28 @@ def export(
   ops: names of operators that the application registers, such as "aten::topk", or patterns such as
     "aten::*". A model that calls another operator of PyTorch for which the target has no
     implementation is refused. Operators of other namespaces are always the application's.
+  progress: whether a line of stderr names the stage that runs; by default if stderr is a terminal.
 
-  Raises Unsupported if an artifact cannot hold the model, CompileError if g++ or huskc fails.
+  The logger "husk" reports at level INFO what was exported, and how long it took.
+
+  Raises Unsupported if an artifact cannot hold the model, CompileError if a tool is missing or
+  fails. Exceptions of PyTorch keep their class; their tracebacks have no frames of PyTorch, unless
+  HUSK_TRACEBACK=1 is in the environment.
   """
   functions, path = _functions(model, args, path, kwargs, dynamic_shapes, function)
   path = pathlib.Path(path)
   huskc.require()
+  output.require(path)
+  stages = Progress(progress)
   with contextlib.ExitStack() as stack:
     if keep is None:
       folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="husk-")))
     else:
       folder = pathlib.Path(keep)
-    text = write(
+    text = _write(
       functions,
       folder,
+      stages,
       targets=targets,
       metadata=metadata,
       attention=attention,
@@ -147,9 +157,11 @@ def export(
       asserts=asserts,
       ops=ops,
     )
-    artifact = folder / "model.husk"
-    huskc.compile(text, artifact)
-    output.place(artifact, path)
+    compiled = folder / "model.husk"
+    with stages.stage("huskc"):
+      huskc.compile(text, compiled)
+      output.place(compiled, path)
+    _log_summary(compiled, path, stages)
   return path
 
 
@@ -168,37 +180,87 @@ def write(
   tune: str | None = None,
   asserts: str = "status",
   ops: Iterable[str] = (),
+  progress: bool | None = None,
 ) -> pathlib.Path:
   """The first half of `export`, with the same arguments: writes model.hir, the images and the
   weights into `folder`, and returns the path of the `.hir`."""
+  functions, folder = _functions(model, args, folder, kwargs, dynamic_shapes, function)
+  return _write(
+    functions,
+    pathlib.Path(folder),
+    Progress(progress),
+    targets=targets,
+    metadata=metadata,
+    attention=attention,
+    gemm=gemm,
+    tune=tune,
+    asserts=asserts,
+    ops=ops,
+  )
+
+
+@short_tracebacks
+def _write(
+  functions: Mapping[str, Function],
+  folder: pathlib.Path,
+  stages: Progress,
+  *,
+  targets: Iterable[str],
+  metadata: Mapping[str, str] | None,
+  **options: Any,
+) -> pathlib.Path:
+  """`write` with the functions by name; the options are those of the targets."""
   import safetensors.torch
 
-  functions, folder = _functions(model, args, folder, kwargs, dynamic_shapes, function)
-  folder = pathlib.Path(folder)
+  # What is missing on this machine is said before the long part.
+  assert_texts: list[str] = []
+  compilers = resolve_targets(targets, **options, texts=assert_texts)
+  for target in compilers:
+    target.require()
   folder.mkdir(parents=True, exist_ok=True)
+  # Each function is traced, and compiled for each target; each target has images; the weights are
+  # written, and huskc runs.
+  stages.total = len(functions) * (1 + len(compilers)) + len(compilers) + 2
   with capture.quiet(), descriptors.traced():
     exported = {}
     for name, one in functions.items():
-      with within(name, functions):
+      with within(name, functions), stages.stage("trace", name):
         exported[name] = one.exported()
-    assert_texts: list[str] = []
-    compilers = resolve_targets(
-      targets,
-      attention=attention,
-      gemm=gemm,
-      tune=tune,
-      asserts=asserts,
-      ops=ops,
-      texts=assert_texts,
-    )
-    program, tensors, files = _program(exported, compilers, metadata or {})
+    program, tensors, files = _program(exported, compilers, metadata or {}, stages)
     program.asserts = assert_texts
-  for name, image in files.items():
-    (folder / name).write_bytes(image)
-  safetensors.torch.save_file(tensors, folder / constants.FILE)
   text = folder / "model.hir"
-  text.write_text(program.text(), encoding="utf-8")
+  with stages.stage("weights"):
+    for name, image in files.items():
+      (folder / name).write_bytes(image)
+    safetensors.torch.save_file(tensors, folder / constants.FILE)
+    text.write_text(program.text(), encoding="utf-8")
   return text
+
+
+def _log_summary(compiled: pathlib.Path, path: pathlib.Path, stages: Progress) -> None:
+  """Logs what the artifact contains and how long the stages took. `path` is where it lies now."""
+  logger = logging.getLogger("husk")
+  if not logger.isEnabledFor(logging.INFO):
+    return
+  if tools.find("husk-dump"):
+    described = dataclasses.replace(artifact.inspect(compiled), path=str(path))
+    for line in [*described.summary().splitlines(), *_unlimited(described)]:
+      logger.info("%s", line)
+  logger.info("%s", stages.summary())
+
+
+def _unlimited(described: artifact.Artifact) -> Iterator[str]:
+  """Remarks about sizes without an upper bound."""
+  for function in described.functions.values():
+    for value in function.inputs:
+      for dim, (low, high) in enumerate(value.ranges):
+        if high < artifact.UNLIMITED:
+          continue
+        excluded = ", and 0 and 1 are excluded, as by Dim.AUTO" if low == 2 else ""
+        yield (
+          f"  {function.name}, {value.name}: dim {dim} has no upper bound{excluded}: memory is "
+          'planned for each new size; Dim("n", min=1, max=...) would plan it once'
+        )
 
 
 def _functions(
@@ -232,6 +294,7 @@ def _program(
   exported: Mapping[str, ExportedProgram],
   targets: Iterable[Target],
   metadata: Mapping[str, str],
+  stages: Progress,
 ) -> tuple[hir.Program, dict[str, torch.Tensor], dict[str, bytes]]:
   """The program of all functions and targets, the tensors of its weights and the files of its
   images."""
@@ -255,13 +318,14 @@ def _program(
     begin = time.perf_counter()
     for function in program.functions:
       original, signed = exported[function.name], signatures[function.name]
-      with within(function.name, exported):
+      with within(function.name, exported), stages.stage(target.row, function.name):
         function.variants.append(
           target.variant(
             original, prepared, signed, weights.of(prepared(original)), signed.names.child()
           )
         )
-    rows, images = target.images()
+    with stages.stage(target.row, "images"):
+      rows, images = target.images()
     program.rows += rows
     files.update(images)
     program.targets.append(target.line())

@@ -7,6 +7,19 @@ import pathlib
 import shutil
 
 
+def require(path: pathlib.Path) -> None:
+  """Raises OSError if no file can be written at `path`. An export asks before it compiles."""
+  if path.is_dir():
+    raise IsADirectoryError(f"{path} is a folder: give the name of a file")
+  parent = path.resolve().parent
+  while not parent.exists():
+    parent = parent.parent
+  if not parent.is_dir():
+    raise NotADirectoryError(f"{path} cannot be written: {parent} is no folder")
+  if not (path.exists() and not path.is_file()) and not os.access(parent, os.W_OK):
+    raise PermissionError(f"{path} cannot be written: {parent} is read-only for this user")
+
+
 def place(artifact: pathlib.Path, path: pathlib.Path) -> None:
   """Copies the file `artifact` beside `path` and renames the copy to `path`. A failure or an
   interrupt therefore leaves an old file as it was, and a program that has the old file open keeps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,7 +12,7 @@ from . import hir
 from .attention import host_call, launch, operator
 from .cuda import fake_cuda, tuning, user_kernels
 from .cuda.kernels import CudaKernels
-from .errors import Unsupported
+from .errors import CompileError, Unsupported
 from .host import convolution, image, operators
 from .host.kernels import HostKernels
 from .inductor import capture, torch_compat
@@ -35,6 +36,10 @@ class Target(Protocol):
 
   row: str
   notes: list[str]
+
+  def require(self) -> None:
+    """Raises CompileError if this machine lacks a tool that the target needs."""
+    ...
 
   def line(self) -> str:
     """The row of the target."""
@@ -77,6 +82,9 @@ class HostTarget:
     self.attention = operator.check_mode(attention)
     self.notes: list[str] = []
     self.kernels = HostKernels(isa, prefix=f"{isa}_")
+
+  def require(self) -> None:
+    image.require(image.ISAS[self.isa])
 
   def line(self) -> str:
     return f'target {self.row} host "{self.isa}"'
@@ -173,6 +181,12 @@ class CudaTarget:
       texts=texts,
       note=self._note,
     )
+
+  def require(self) -> None:
+    if importlib.util.find_spec("triton") is None:
+      raise CompileError(
+        f"{self.row} needs Triton, which PyTorch's packages for Linux contain: pip install triton"
+      )
 
   def line(self) -> str:
     return f'target {self.row} cuda "{self.description.arch}"'

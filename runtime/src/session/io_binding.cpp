@@ -104,6 +104,9 @@ Status check_range(int64_t value, const fb::Dim* file, Interval allowed, husk_er
   if (allowed.low == allowed.high)
     return invalid_input(error, "is %lld, must be %lld: %s", static_cast<long long>(value),
                          static_cast<long long>(allowed.low), remedy);
+  if (allowed.high == INT64_MAX)
+    return invalid_input(error, "is %lld, must be at least %lld: %s", static_cast<long long>(value),
+                         static_cast<long long>(allowed.low), remedy);
   return invalid_input(error, "is %lld, must be in %lld..%lld: %s", static_cast<long long>(value),
                        static_cast<long long>(allowed.low), static_cast<long long>(allowed.high),
                        remedy);

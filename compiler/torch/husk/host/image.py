@@ -9,6 +9,7 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -116,6 +117,17 @@ def isas() -> list[str]:
   line = re.search(r"^(?:flags|Features)\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
   flags = set(line.group(1).split()) if line else set()
   return [isa.arch for isa in _ALL if isa.native and isa.cpu <= flags]
+
+
+def require(isa: Isa) -> None:
+  """Raises CompileError if the compiler of an ISA or its binutils are not there."""
+  package = "g++" if isa.native else f"g++-{isa.triple}"
+  for tool in (isa.compiler(), isa.tool("nm"), isa.tool("readelf")):
+    if shutil.which(tool) is None:
+      raise CompileError(
+        f"host:{isa.arch} needs {tool}, which was not found: run `apt-get install {package}`"
+        + (", or name a C++ compiler in CXX" if isa.native else "")
+      )
 
 
 def build(headers: str, source: str, isa: Isa) -> bytes:
