@@ -5,6 +5,7 @@
 #   .ci/setup.sh [OPTION...]
 #     --no-python    no Python environment
 #     --torch-2.15   also build/venv215, with the newest PyTorch that the exporter supports
+#     --languages    also the compilers of tests/bindings/run.sh
 #     --style        also build/venv-style, with the tools of tests/style.sh
 # Without an option it makes build/venv, with the PyTorch that the exporter is tested with.
 set -euo pipefail
@@ -19,6 +20,7 @@ for option; do
   case $option in
     --no-python) environments=() ;;
     --torch-2.15) environments[venv215]=compiler/torch/requirements-2.15.txt ;;
+    --languages) packages+=(cargo rustc rustfmt) ;;
     --style) environments[venv-style]=.ci/requirements-style.txt ;;
     *) echo ".ci/setup.sh: no option '$option'" >&2; exit 2 ;;
   esac

@@ -12,6 +12,7 @@
 #   fuzz          clang; all tests of C and C++ under ASan and UBSan, and the fuzzers
 #   tsan          clang; the tests with threads under ThreadSanitizer
 #   aarch64       tests of code for one processor, cross-built for 64-bit Arm, run by qemu
+#   languages     the bindings of other languages
 #   binding       the runtime in Python, with torch 2.11
 #   python        the exporter with torch 2.11
 #   python-2.15   with torch 2.15: whole exports of each kind
@@ -24,7 +25,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 stages=("$@")
 ((${#stages[@]})) ||
-  stages=(style release tidy install small docs fuzz tsan aarch64 binding python python-2.15)
+  stages=(style release tidy install small docs fuzz tsan aarch64 languages binding python
+    python-2.15)
 mkdir -p build
 summary=build/test-summary.txt
 : >"$summary"
@@ -83,6 +85,7 @@ stage() {
     setup)
       local options=()
       [[ " ${stages[*]}" != *" python-2.15"* ]] || options+=(--torch-2.15)
+      [[ " ${stages[*]} " != *" languages "* ]] || options+=(--languages)
       [[ " ${stages[*]} " != *" style "* && " ${stages[*]} " != *" tidy "* ]] || options+=(--style)
       .ci/setup.sh "${options[@]}"
       result=done
@@ -124,6 +127,11 @@ stage() {
     mutation)
       python3 tests/mutation/mutate.py 2>&1 | tee build/mutation.log
       result=$(tail -n 1 build/mutation.log)
+      ;;
+    languages)
+      [[ -x build/release/bin/huskc ]] || preset release -j2
+      tests/bindings/run.sh build/release 2>&1 | tee build/languages.log
+      result=$(tail -n 1 build/languages.log)
       ;;
     binding)
       [[ -x build/release/bin/huskc ]] || preset release -j2

@@ -1,0 +1,752 @@
+// The C interface of Husk, written by runtime/bindings/abi/describe.py from the headers.
+// husk.h, op.h, types.h, port_host.h, port_cuda.h and ops.h describe what stands here.
+
+use std::os::raw::{c_char, c_void};
+
+pub const kDLCPU: i32 = 1;
+pub const kDLCUDA: i32 = 2;
+pub const kDLCUDAHost: i32 = 3;
+pub const kDLOpenCL: i32 = 4;
+pub const kDLVulkan: i32 = 7;
+pub const kDLMetal: i32 = 8;
+pub const kDLVPI: i32 = 9;
+pub const kDLROCM: i32 = 10;
+pub const kDLROCMHost: i32 = 11;
+pub const kDLExtDev: i32 = 12;
+pub const kDLCUDAManaged: i32 = 13;
+pub const kDLInt: i32 = 0;
+pub const kDLUInt: i32 = 1;
+pub const kDLFloat: i32 = 2;
+pub const kDLOpaqueHandle: i32 = 3;
+pub const kDLBfloat: i32 = 4;
+pub const kDLComplex: i32 = 5;
+pub const HUSK_OK: i32 = 0;
+pub const HUSK_INVALID_ARGUMENT: i32 = 1;
+pub const HUSK_INVALID_FILE: i32 = 2;
+pub const HUSK_UNSUPPORTED: i32 = 3;
+pub const HUSK_INVALID_INPUT: i32 = 4;
+pub const HUSK_OUT_OF_MEMORY: i32 = 5;
+pub const HUSK_IO: i32 = 6;
+pub const HUSK_DEVICE: i32 = 7;
+pub const HUSK_NOT_FOUND: i32 = 8;
+pub const HUSK_KERNEL: i32 = 9;
+pub const HUSK_NEEDS_RESIZE: i32 = 10;
+pub const HUSK_LIMIT: i32 = 11;
+pub const HUSK_CANCELLED: i32 = 12;
+pub const HUSK_DTYPE_NONE: i32 = 0;
+pub const HUSK_BOOL: i32 = 1;
+pub const HUSK_U8: i32 = 2;
+pub const HUSK_I8: i32 = 3;
+pub const HUSK_U16: i32 = 4;
+pub const HUSK_I16: i32 = 5;
+pub const HUSK_U32: i32 = 6;
+pub const HUSK_I32: i32 = 7;
+pub const HUSK_U64: i32 = 8;
+pub const HUSK_I64: i32 = 9;
+pub const HUSK_F16: i32 = 10;
+pub const HUSK_BF16: i32 = 11;
+pub const HUSK_F32: i32 = 12;
+pub const HUSK_F64: i32 = 13;
+pub const HUSK_C64: i32 = 14;
+pub const HUSK_C128: i32 = 15;
+pub const HUSK_F8E4M3FN: i32 = 16;
+pub const HUSK_F8E5M2: i32 = 17;
+pub const HUSK_F8E4M3FNUZ: i32 = 18;
+pub const HUSK_F8E5M2FNUZ: i32 = 19;
+pub const HUSK_POINTER: i32 = 32;
+pub const HUSK_ARG_NONE: i32 = 0;
+pub const HUSK_ARG_TENSOR: i32 = 1;
+pub const HUSK_ARG_INT: i32 = 2;
+pub const HUSK_ARG_FLOAT: i32 = 3;
+pub const HUSK_ARG_INTS: i32 = 4;
+pub const HUSK_ARG_STRING: i32 = 5;
+pub const HUSK_ARG_DTYPE: i32 = 6;
+pub const HUSK_ARG_FLOATS: i32 = 7;
+pub const HUSK_ARG_TENSORS: i32 = 8;
+pub const HUSK_ARG_RESULT: i32 = 9;
+pub const HUSK_ACCESS_READ: i32 = 1;
+pub const HUSK_ACCESS_WRITE: i32 = 2;
+pub const HUSK_ACCESS_ATOMIC: i32 = 4;
+pub const HUSK_IMAGE_ELF: i32 = 1;
+pub const HUSK_IMAGE_CUBIN: i32 = 2;
+pub const HUSK_IMAGE_PTX: i32 = 3;
+pub const HUSK_LAUNCH_COOPERATIVE: i32 = 1;
+pub const HUSK_LAUNCH_PROGRAMMATIC: i32 = 2;
+pub const HUSK_DL_BOOL: i32 = 6;
+pub const HUSK_DL_F8E4M3FN: i32 = 10;
+pub const HUSK_DL_F8E4M3FNUZ: i32 = 11;
+pub const HUSK_DL_F8E5M2: i32 = 12;
+pub const HUSK_DL_F8E5M2FNUZ: i32 = 13;
+pub const HUSK_LOG_INFO: i32 = 0;
+pub const HUSK_LOG_WARNING: i32 = 1;
+pub const HUSK_VALUE_NONE: i32 = 0;
+pub const HUSK_VALUE_TENSOR: i32 = 1;
+pub const HUSK_VALUE_INT: i32 = 2;
+pub const HUSK_VALUE_FLOAT: i32 = 3;
+pub const HUSK_VALUE_BOOL: i32 = 4;
+pub const HUSK_MODE_AUTO: i32 = 0;
+pub const HUSK_MODE_LIST: i32 = 1;
+pub const HUSK_MODE_GRAPH: i32 = 2;
+pub const HUSK_HOST_THREADS_MAX: i32 = 1024;
+
+#[repr(C)]
+pub struct husk_engine {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+pub struct husk_port {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+pub struct husk_program {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+pub struct husk_session {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct DLDataType {
+    pub code: u8,
+    pub bits: u8,
+    pub lanes: u16,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct DLDevice {
+    pub device_type: u32,
+    pub device_id: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct DLTensor {
+    pub data: *mut c_void,
+    pub device: DLDevice,
+    pub ndim: i32,
+    pub dtype: DLDataType,
+    pub shape: *mut i64,
+    pub strides: *mut i64,
+    pub byte_offset: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_allocator {
+    pub user: *mut c_void,
+    pub allocate: Option<unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void>,
+    pub release: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_constant_update {
+    pub constant: u32,
+    pub reserved: u32,
+    pub bytes: *const c_void,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_engine_options {
+    pub struct_size: u32,
+    pub device_index: i32,
+    pub port: *const husk_port,
+    pub allocator: *const husk_allocator,
+    pub log: Option<unsafe extern "C" fn(*mut c_void, i32, *const c_char)>,
+    pub log_user: *mut c_void,
+    pub allow_host_images: i32,
+    pub reserved: i32,
+    pub accept: Option<unsafe extern "C" fn(*mut c_void, *const u8) -> i32>,
+    pub accept_user: *mut c_void,
+    pub threads: *const husk_threads,
+    pub require_op_contracts: i32,
+    pub reserved2: i32,
+    pub max_metadata_bytes: u64,
+    pub max_state_bytes: u64,
+    pub verify_content: i32,
+    pub reserved3: i32,
+    pub progress: Option<unsafe extern "C" fn(*mut c_void, u64, u64) -> i32>,
+    pub progress_user: *mut c_void,
+    pub max_steps: u64,
+    pub max_step_elements: u64,
+    pub cancel: Option<unsafe extern "C" fn(*mut c_void) -> i32>,
+    pub cancel_user: *mut c_void,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_error {
+    pub code: i32,
+    pub driver_code: i32,
+    pub step: i32,
+    pub text: [c_char; 240],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_op {
+    pub struct_size: u32,
+    pub reserved: u32,
+    pub name: *const c_char,
+    pub call: Option<
+        unsafe extern "C" fn(
+            *const husk_op_context,
+            *const husk_op_arg,
+            u32,
+            *mut husk_error,
+        ) -> i32,
+    >,
+    pub user: *mut c_void,
+    pub prepare: Option<
+        unsafe extern "C" fn(
+            *const husk_op_context,
+            *const husk_op_arg,
+            u32,
+            *mut husk_error,
+        ) -> i32,
+    >,
+    pub contract: *const c_char,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_op_arg {
+    pub kind: i32,
+    pub access: i32,
+    pub dtype: i32,
+    pub rank: i32,
+    pub data: *mut c_void,
+    pub sizes: *const i64,
+    pub strides: *const i64,
+    pub count: i64,
+    pub i: i64,
+    pub f: f64,
+    pub string: *const c_char,
+    pub floats: *const f64,
+    pub tensors: *const husk_op_arg,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_op_context {
+    pub struct_size: u32,
+    pub reserved: u32,
+    pub user: *mut c_void,
+    pub device: *mut c_void,
+    pub stream: *mut c_void,
+    pub threads: *const husk_threads,
+    pub cancel: Option<unsafe extern "C" fn(*mut c_void) -> i32>,
+    pub cancel_user: *mut c_void,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_port_properties {
+    pub struct_size: u32,
+    pub dl_device_type: i32,
+    pub device_index: i32,
+    pub host_memory: i32,
+    pub name: [c_char; 128],
+    pub arch: [c_char; 32],
+    pub memory_bytes: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_session_options {
+    pub struct_size: u32,
+    pub mode: i32,
+    pub full_edges: i32,
+    pub poison_memory: i32,
+    pub parallel_memory_percent: i32,
+    pub copy_misaligned: i32,
+    pub bound_limit: u64,
+    pub memory_limit: u64,
+    pub loop_limit: u64,
+    pub external_arena: i32,
+    pub reserved: i32,
+    pub trace: Option<unsafe extern "C" fn(*mut c_void, *const husk_trace_event)>,
+    pub trace_user: *mut c_void,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_session_stats {
+    pub struct_size: u32,
+    pub steps: u32,
+    pub graph_nodes: u32,
+    pub graph_edges: u32,
+    pub programmatic_edges: u32,
+    pub bounded: u32,
+    pub arena_bytes: u64,
+    pub arena_lower_bound: u64,
+    pub runs_as_graph: u64,
+    pub runs_as_list: u64,
+    pub nodes_patched: u64,
+    pub dynamic_bytes: u64,
+    pub segments: u32,
+    pub dynamic: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_storage_info {
+    pub struct_size: u32,
+    pub dtype: i32,
+    pub rank: i32,
+    pub reserved: i32,
+    pub name: *const c_char,
+    pub dims: *const i64,
+    pub bytes: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_threads {
+    pub user: *mut c_void,
+    pub count: u32,
+    pub parallel: Option<
+        unsafe extern "C" fn(
+            *mut c_void,
+            u32,
+            Option<unsafe extern "C" fn(*mut c_void, u32)>,
+            *mut c_void,
+        ),
+    >,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_trace_event {
+    pub struct_size: u32,
+    pub step: u32,
+    pub grid: [u32; 3],
+    pub reserved: u32,
+    pub function: *const c_char,
+    pub kind: *const c_char,
+    pub name: *const c_char,
+    pub origin: *const c_char,
+    pub nanoseconds: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union husk_value_as {
+    pub tensor: *mut DLTensor,
+    pub i: i64,
+    pub f: f64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_value {
+    pub kind: i32,
+    pub reserved: i32,
+    pub as_: husk_value_as,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_value_info {
+    pub struct_size: u32,
+    pub kind: i32,
+    pub dtype: i32,
+    pub rank: i32,
+    pub name: *const c_char,
+    pub ranges: *const i64,
+    pub alignment: u32,
+    pub reserved: u32,
+}
+
+#[link(name = "husk")]
+extern "C" {
+    pub fn husk_dtype_from_dlpack(type_: DLDataType) -> i32;
+    pub fn husk_dtype_name(dtype: i32) -> *const c_char;
+    pub fn husk_dtype_size(dtype: i32) -> usize;
+    pub fn husk_dtype_to_dlpack(dtype: i32) -> DLDataType;
+    pub fn husk_engine_add_op(
+        engine: *mut husk_engine,
+        op: *const husk_op,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_engine_create(
+        options: *const husk_engine_options,
+        engine: *mut *mut husk_engine,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_engine_properties(
+        engine: *const husk_engine,
+        out: *mut husk_port_properties,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_engine_release(engine: *mut husk_engine);
+    pub fn husk_host_threads_create(
+        count: u32,
+        allocator: *const husk_allocator,
+        out: *mut husk_threads,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_host_threads_release(threads: *mut husk_threads);
+    pub fn husk_port_cuda() -> *const husk_port;
+    pub fn husk_port_host() -> *const husk_port;
+    pub fn husk_program_constant(
+        program: *const husk_program,
+        constant: u32,
+        out: *mut husk_storage_info,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_program_constant_count(program: *const husk_program) -> u32;
+    pub fn husk_program_find_constant(
+        program: *const husk_program,
+        name: *const c_char,
+        constant: *mut u32,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_program_find_function(
+        program: *const husk_program,
+        name: *const c_char,
+        function: *mut u32,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_program_find_state(
+        program: *const husk_program,
+        name: *const c_char,
+        state: *mut u32,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_program_function_count(program: *const husk_program) -> u32;
+    pub fn husk_program_function_name(program: *const husk_program, function: u32) -> *const c_char;
+    pub fn husk_program_function_target(
+        program: *const husk_program,
+        function: u32,
+    ) -> *const c_char;
+    pub fn husk_program_input(
+        program: *const husk_program,
+        function: u32,
+        index: u32,
+        out: *mut husk_value_info,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_program_input_count(program: *const husk_program, function: u32) -> u32;
+    pub fn husk_program_link(
+        engine: *mut husk_engine,
+        artifact: *const c_void,
+        program: *mut *mut husk_program,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_program_load(
+        engine: *mut husk_engine,
+        data: *const c_void,
+        size: usize,
+        release: Option<unsafe extern "C" fn(*mut c_void, *const c_void)>,
+        user: *mut c_void,
+        program: *mut *mut husk_program,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_program_metadata_count(program: *const husk_program) -> u32;
+    pub fn husk_program_metadata_key(program: *const husk_program, entry: u32) -> *const c_char;
+    pub fn husk_program_metadata_value(program: *const husk_program, entry: u32) -> *const c_char;
+    pub fn husk_program_open(
+        engine: *mut husk_engine,
+        path: *const c_char,
+        program: *mut *mut husk_program,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_program_output(
+        program: *const husk_program,
+        function: u32,
+        index: u32,
+        out: *mut husk_value_info,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_program_output_count(program: *const husk_program, function: u32) -> u32;
+    pub fn husk_program_pytree(program: *const husk_program) -> *const c_char;
+    pub fn husk_program_release(program: *mut husk_program);
+    pub fn husk_program_state(
+        program: *const husk_program,
+        state: u32,
+        out: *mut husk_storage_info,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_program_state_count(program: *const husk_program) -> u32;
+    pub fn husk_program_update_constants(
+        program: *mut husk_program,
+        updates: *const husk_constant_update,
+        count: u32,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_program_verify(data: *const c_void, size: usize, error: *mut husk_error) -> i32;
+    pub fn husk_session_arena_bytes(session: *const husk_session) -> u64;
+    pub fn husk_session_create(
+        program: *mut husk_program,
+        options: *const husk_session_options,
+        session: *mut *mut husk_session,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_session_output_shape(
+        session: *mut husk_session,
+        function: u32,
+        index: u32,
+        sizes: *mut i64,
+        strides: *mut i64,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_session_release(session: *mut husk_session);
+    pub fn husk_session_resize(
+        session: *mut husk_session,
+        function: u32,
+        inputs: *const husk_value,
+        input_count: u32,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_session_run(
+        session: *mut husk_session,
+        function: u32,
+        stream: *mut c_void,
+        inputs: *const husk_value,
+        input_count: u32,
+        outputs: *mut husk_value,
+        output_count: u32,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_session_set_arena(
+        session: *mut husk_session,
+        memory: *mut c_void,
+        bytes: u64,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_session_set_range(
+        session: *mut husk_session,
+        function: u32,
+        input: u32,
+        dim: u32,
+        min: i64,
+        max: i64,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_session_state_copy(
+        session: *mut husk_session,
+        state: u32,
+        from: *mut husk_session,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_session_state_get(
+        session: *mut husk_session,
+        state: u32,
+        bytes: *mut c_void,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_session_state_reset(
+        session: *mut husk_session,
+        state: u32,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_session_state_set(
+        session: *mut husk_session,
+        state: u32,
+        bytes: *const c_void,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_session_stats_get(
+        session: *const husk_session,
+        function: u32,
+        out: *mut husk_session_stats,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_session_wait(session: *mut husk_session, error: *mut husk_error) -> i32;
+    pub fn husk_status_name(status: i32) -> *const c_char;
+    pub fn husk_version() -> *const c_char;
+}
+
+#[link(name = "husk_ops")]
+extern "C" {
+    pub fn husk_host_generator_seed(seed: u64, state: *mut c_void);
+    pub fn husk_host_ops(count: *mut u32) -> *const husk_op;
+    pub fn husk_ops_add_all(engine: *mut husk_engine, error: *mut husk_error) -> i32;
+}
+
+#[cfg(test)]
+#[test]
+fn layouts() {
+    use std::mem::{align_of, size_of};
+    assert_eq!(size_of::<DLDataType>(), 4);
+    assert_eq!(align_of::<DLDataType>(), 2);
+    assert_eq!(offset_of!(DLDataType, code), 0);
+    assert_eq!(offset_of!(DLDataType, bits), 1);
+    assert_eq!(offset_of!(DLDataType, lanes), 2);
+    assert_eq!(size_of::<DLDevice>(), 8);
+    assert_eq!(align_of::<DLDevice>(), 4);
+    assert_eq!(offset_of!(DLDevice, device_type), 0);
+    assert_eq!(offset_of!(DLDevice, device_id), 4);
+    assert_eq!(size_of::<DLTensor>(), 48);
+    assert_eq!(align_of::<DLTensor>(), 8);
+    assert_eq!(offset_of!(DLTensor, data), 0);
+    assert_eq!(offset_of!(DLTensor, device), 8);
+    assert_eq!(offset_of!(DLTensor, ndim), 16);
+    assert_eq!(offset_of!(DLTensor, dtype), 20);
+    assert_eq!(offset_of!(DLTensor, shape), 24);
+    assert_eq!(offset_of!(DLTensor, strides), 32);
+    assert_eq!(offset_of!(DLTensor, byte_offset), 40);
+    assert_eq!(size_of::<husk_allocator>(), 24);
+    assert_eq!(align_of::<husk_allocator>(), 8);
+    assert_eq!(offset_of!(husk_allocator, user), 0);
+    assert_eq!(offset_of!(husk_allocator, allocate), 8);
+    assert_eq!(offset_of!(husk_allocator, release), 16);
+    assert_eq!(size_of::<husk_constant_update>(), 16);
+    assert_eq!(align_of::<husk_constant_update>(), 8);
+    assert_eq!(offset_of!(husk_constant_update, constant), 0);
+    assert_eq!(offset_of!(husk_constant_update, reserved), 4);
+    assert_eq!(offset_of!(husk_constant_update, bytes), 8);
+    assert_eq!(size_of::<husk_engine_options>(), 152);
+    assert_eq!(align_of::<husk_engine_options>(), 8);
+    assert_eq!(offset_of!(husk_engine_options, struct_size), 0);
+    assert_eq!(offset_of!(husk_engine_options, device_index), 4);
+    assert_eq!(offset_of!(husk_engine_options, port), 8);
+    assert_eq!(offset_of!(husk_engine_options, allocator), 16);
+    assert_eq!(offset_of!(husk_engine_options, log), 24);
+    assert_eq!(offset_of!(husk_engine_options, log_user), 32);
+    assert_eq!(offset_of!(husk_engine_options, allow_host_images), 40);
+    assert_eq!(offset_of!(husk_engine_options, reserved), 44);
+    assert_eq!(offset_of!(husk_engine_options, accept), 48);
+    assert_eq!(offset_of!(husk_engine_options, accept_user), 56);
+    assert_eq!(offset_of!(husk_engine_options, threads), 64);
+    assert_eq!(offset_of!(husk_engine_options, require_op_contracts), 72);
+    assert_eq!(offset_of!(husk_engine_options, reserved2), 76);
+    assert_eq!(offset_of!(husk_engine_options, max_metadata_bytes), 80);
+    assert_eq!(offset_of!(husk_engine_options, max_state_bytes), 88);
+    assert_eq!(offset_of!(husk_engine_options, verify_content), 96);
+    assert_eq!(offset_of!(husk_engine_options, reserved3), 100);
+    assert_eq!(offset_of!(husk_engine_options, progress), 104);
+    assert_eq!(offset_of!(husk_engine_options, progress_user), 112);
+    assert_eq!(offset_of!(husk_engine_options, max_steps), 120);
+    assert_eq!(offset_of!(husk_engine_options, max_step_elements), 128);
+    assert_eq!(offset_of!(husk_engine_options, cancel), 136);
+    assert_eq!(offset_of!(husk_engine_options, cancel_user), 144);
+    assert_eq!(size_of::<husk_error>(), 252);
+    assert_eq!(align_of::<husk_error>(), 4);
+    assert_eq!(offset_of!(husk_error, code), 0);
+    assert_eq!(offset_of!(husk_error, driver_code), 4);
+    assert_eq!(offset_of!(husk_error, step), 8);
+    assert_eq!(offset_of!(husk_error, text), 12);
+    assert_eq!(size_of::<husk_op>(), 48);
+    assert_eq!(align_of::<husk_op>(), 8);
+    assert_eq!(offset_of!(husk_op, struct_size), 0);
+    assert_eq!(offset_of!(husk_op, reserved), 4);
+    assert_eq!(offset_of!(husk_op, name), 8);
+    assert_eq!(offset_of!(husk_op, call), 16);
+    assert_eq!(offset_of!(husk_op, user), 24);
+    assert_eq!(offset_of!(husk_op, prepare), 32);
+    assert_eq!(offset_of!(husk_op, contract), 40);
+    assert_eq!(size_of::<husk_op_arg>(), 88);
+    assert_eq!(align_of::<husk_op_arg>(), 8);
+    assert_eq!(offset_of!(husk_op_arg, kind), 0);
+    assert_eq!(offset_of!(husk_op_arg, access), 4);
+    assert_eq!(offset_of!(husk_op_arg, dtype), 8);
+    assert_eq!(offset_of!(husk_op_arg, rank), 12);
+    assert_eq!(offset_of!(husk_op_arg, data), 16);
+    assert_eq!(offset_of!(husk_op_arg, sizes), 24);
+    assert_eq!(offset_of!(husk_op_arg, strides), 32);
+    assert_eq!(offset_of!(husk_op_arg, count), 40);
+    assert_eq!(offset_of!(husk_op_arg, i), 48);
+    assert_eq!(offset_of!(husk_op_arg, f), 56);
+    assert_eq!(offset_of!(husk_op_arg, string), 64);
+    assert_eq!(offset_of!(husk_op_arg, floats), 72);
+    assert_eq!(offset_of!(husk_op_arg, tensors), 80);
+    assert_eq!(size_of::<husk_op_context>(), 56);
+    assert_eq!(align_of::<husk_op_context>(), 8);
+    assert_eq!(offset_of!(husk_op_context, struct_size), 0);
+    assert_eq!(offset_of!(husk_op_context, reserved), 4);
+    assert_eq!(offset_of!(husk_op_context, user), 8);
+    assert_eq!(offset_of!(husk_op_context, device), 16);
+    assert_eq!(offset_of!(husk_op_context, stream), 24);
+    assert_eq!(offset_of!(husk_op_context, threads), 32);
+    assert_eq!(offset_of!(husk_op_context, cancel), 40);
+    assert_eq!(offset_of!(husk_op_context, cancel_user), 48);
+    assert_eq!(size_of::<husk_port_properties>(), 184);
+    assert_eq!(align_of::<husk_port_properties>(), 8);
+    assert_eq!(offset_of!(husk_port_properties, struct_size), 0);
+    assert_eq!(offset_of!(husk_port_properties, dl_device_type), 4);
+    assert_eq!(offset_of!(husk_port_properties, device_index), 8);
+    assert_eq!(offset_of!(husk_port_properties, host_memory), 12);
+    assert_eq!(offset_of!(husk_port_properties, name), 16);
+    assert_eq!(offset_of!(husk_port_properties, arch), 144);
+    assert_eq!(offset_of!(husk_port_properties, memory_bytes), 176);
+    assert_eq!(size_of::<husk_session_options>(), 72);
+    assert_eq!(align_of::<husk_session_options>(), 8);
+    assert_eq!(offset_of!(husk_session_options, struct_size), 0);
+    assert_eq!(offset_of!(husk_session_options, mode), 4);
+    assert_eq!(offset_of!(husk_session_options, full_edges), 8);
+    assert_eq!(offset_of!(husk_session_options, poison_memory), 12);
+    assert_eq!(offset_of!(husk_session_options, parallel_memory_percent), 16);
+    assert_eq!(offset_of!(husk_session_options, copy_misaligned), 20);
+    assert_eq!(offset_of!(husk_session_options, bound_limit), 24);
+    assert_eq!(offset_of!(husk_session_options, memory_limit), 32);
+    assert_eq!(offset_of!(husk_session_options, loop_limit), 40);
+    assert_eq!(offset_of!(husk_session_options, external_arena), 48);
+    assert_eq!(offset_of!(husk_session_options, reserved), 52);
+    assert_eq!(offset_of!(husk_session_options, trace), 56);
+    assert_eq!(offset_of!(husk_session_options, trace_user), 64);
+    assert_eq!(size_of::<husk_session_stats>(), 80);
+    assert_eq!(align_of::<husk_session_stats>(), 8);
+    assert_eq!(offset_of!(husk_session_stats, struct_size), 0);
+    assert_eq!(offset_of!(husk_session_stats, steps), 4);
+    assert_eq!(offset_of!(husk_session_stats, graph_nodes), 8);
+    assert_eq!(offset_of!(husk_session_stats, graph_edges), 12);
+    assert_eq!(offset_of!(husk_session_stats, programmatic_edges), 16);
+    assert_eq!(offset_of!(husk_session_stats, bounded), 20);
+    assert_eq!(offset_of!(husk_session_stats, arena_bytes), 24);
+    assert_eq!(offset_of!(husk_session_stats, arena_lower_bound), 32);
+    assert_eq!(offset_of!(husk_session_stats, runs_as_graph), 40);
+    assert_eq!(offset_of!(husk_session_stats, runs_as_list), 48);
+    assert_eq!(offset_of!(husk_session_stats, nodes_patched), 56);
+    assert_eq!(offset_of!(husk_session_stats, dynamic_bytes), 64);
+    assert_eq!(offset_of!(husk_session_stats, segments), 72);
+    assert_eq!(offset_of!(husk_session_stats, dynamic), 76);
+    assert_eq!(size_of::<husk_storage_info>(), 40);
+    assert_eq!(align_of::<husk_storage_info>(), 8);
+    assert_eq!(offset_of!(husk_storage_info, struct_size), 0);
+    assert_eq!(offset_of!(husk_storage_info, dtype), 4);
+    assert_eq!(offset_of!(husk_storage_info, rank), 8);
+    assert_eq!(offset_of!(husk_storage_info, reserved), 12);
+    assert_eq!(offset_of!(husk_storage_info, name), 16);
+    assert_eq!(offset_of!(husk_storage_info, dims), 24);
+    assert_eq!(offset_of!(husk_storage_info, bytes), 32);
+    assert_eq!(size_of::<husk_threads>(), 24);
+    assert_eq!(align_of::<husk_threads>(), 8);
+    assert_eq!(offset_of!(husk_threads, user), 0);
+    assert_eq!(offset_of!(husk_threads, count), 8);
+    assert_eq!(offset_of!(husk_threads, parallel), 16);
+    assert_eq!(size_of::<husk_trace_event>(), 64);
+    assert_eq!(align_of::<husk_trace_event>(), 8);
+    assert_eq!(offset_of!(husk_trace_event, struct_size), 0);
+    assert_eq!(offset_of!(husk_trace_event, step), 4);
+    assert_eq!(offset_of!(husk_trace_event, grid), 8);
+    assert_eq!(offset_of!(husk_trace_event, reserved), 20);
+    assert_eq!(offset_of!(husk_trace_event, function), 24);
+    assert_eq!(offset_of!(husk_trace_event, kind), 32);
+    assert_eq!(offset_of!(husk_trace_event, name), 40);
+    assert_eq!(offset_of!(husk_trace_event, origin), 48);
+    assert_eq!(offset_of!(husk_trace_event, nanoseconds), 56);
+    assert_eq!(size_of::<husk_value>(), 16);
+    assert_eq!(align_of::<husk_value>(), 8);
+    assert_eq!(offset_of!(husk_value, kind), 0);
+    assert_eq!(offset_of!(husk_value, reserved), 4);
+    assert_eq!(offset_of!(husk_value, as_), 8);
+    assert_eq!(size_of::<husk_value_info>(), 40);
+    assert_eq!(align_of::<husk_value_info>(), 8);
+    assert_eq!(offset_of!(husk_value_info, struct_size), 0);
+    assert_eq!(offset_of!(husk_value_info, kind), 4);
+    assert_eq!(offset_of!(husk_value_info, dtype), 8);
+    assert_eq!(offset_of!(husk_value_info, rank), 12);
+    assert_eq!(offset_of!(husk_value_info, name), 16);
+    assert_eq!(offset_of!(husk_value_info, ranges), 24);
+    assert_eq!(offset_of!(husk_value_info, alignment), 32);
+    assert_eq!(offset_of!(husk_value_info, reserved), 36);
+}

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# The tests of the bindings of other languages, with the libraries of a build. They run
+# tests/bindings/program.hir. Fails if the description of the C interface is out of date, too.
+#   tests/bindings/run.sh BUILD
+#   tests/bindings/run.sh BUILD time FILE.husk   # a run of the file in each language ÷ one in C
+set -euo pipefail
+if (($# == 0)); then
+  sed -n '4,5p' "$0" >&2
+  exit 2
+fi
+build=$(realpath "$1")
+cd "$(dirname "$0")/../.."
+export LD_LIBRARY_PATH=$build/lib HUSK_LIB_DIR=$build/lib CARGO_TARGET_DIR=$build/rust
+export HUSK_TEST_PROGRAM=$build/rust/program.husk
+rust=runtime/bindings/rust
+mkdir -p "$CARGO_TARGET_DIR"
+# Debian's version is the oldest that is supported.
+PATH=/usr/bin:$PATH
+
+if [[ ${2:-} == time ]]; then
+  cc -O2 -std=gnu11 -Iruntime/include -Iports/host/include tests/bindings/call.c \
+    -L"$build/lib" -lhusk -lhusk_ops -o "$build/rust/call"
+  (cd "$rust" && cargo build --offline -q --release --example call)
+  for ((round = 0; round < 5; ++round)); do
+    c=$("$build/rust/call" "$3" 10000) other=$("$build/rust/release/examples/call" "$3" 10000)
+    awk "BEGIN {printf \"C %d ns, Rust %d ns: %.2f\n\", $c, $other, $other / $c}"
+  done
+  exit
+fi
+
+python3 runtime/bindings/abi/describe.py --check
+"$build/bin/huskc" tests/bindings/program.hir -o "$HUSK_TEST_PROGRAM" >/dev/null
+cd "$rust"
+cargo fmt --check
+export RUSTFLAGS=-Dwarnings
+cargo test --offline -q 2>&1 | tee "$build/rust/test.log"
+awk '/^test result: ok/ {n += $4} END {print "Rust: " n " passed"}' "$build/rust/test.log"
