@@ -47,8 +47,8 @@ def programs(monkeypatch):
   sessions = []
   original = module.load
 
-  def load(text):
-    program = original(text)
+  def load(*args):
+    program = original(*args)
     sessions.append(program.session())
     return sessions[-1]
 
@@ -335,24 +335,121 @@ def test_wrong_options_are_refused(options, text):
     compiled(lambda x: x + 1, options=options)(X)
 
 
-def test_a_missing_operator_is_refused_by_name():
-  function = lambda x: torch.linalg.qr(x)[1] + 1  # noqa: E731
-  with pytest.raises(BackendCompilerFailed, match="aten::linalg_qr"):
-    compiled(function)(X)
-  with torch._dynamo.config.patch(suppress_errors=True):
-    torch.testing.assert_close(torch.compile(function, backend=backend)(X), function(X))
+# Operators
 
 
-def test_a_missing_operator_of_the_backward_is_refused_in_the_forward():
+@torch.library.custom_op("husk_tests::scaled", mutates_args=())
+def scaled(x: torch.Tensor, factor: float, negate: bool, text: str) -> torch.Tensor:
+  assert text == "by hand" and isinstance(negate, bool)
+  return x * (-factor if negate else factor)
+
+
+@scaled.register_fake
+def _(x, factor, negate, text):
+  return torch.empty_like(x)
+
+
+@torch.library.custom_op("husk_tests::filled", mutates_args={"x"})
+def filled(x: torch.Tensor, value: float) -> None:
+  x.fill_(value)
+
+
+def with_filled(x):
+  y = x.exp()
+  filled(y, 3.0)
+  return y + x
+
+
+CALLED = {
+  "a result": (lambda x: torch.linalg.qr(x)[1].abs() + 1, X),
+  "a complex result": (lambda x: torch.linalg.eigvals(x @ x.t()).abs().sort()[0], X),
+  "complex numbers": (lambda x: torch.linalg.solve(x[:, :4] * 1j + torch.eye(4), x * 1j).abs(), X),
+  "an operator of Python": (lambda x: scaled(x.exp(), 1.5, True, "by hand") + 1, X),
+  "a written argument": (with_filled, X),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", CALLED)
+def test_operators_that_torch_provides(name, dynamic, programs):
+  function, x = CALLED[name]
+  equal(function, x, dynamic=dynamic)
+
+
+def test_a_backward_by_operators_of_torch(programs):
+  equal(lambda x: torch.cdist(x, x, p=3.0) + 1, X.clone().requires_grad_(), grad=True)
+  mine, theirs = convolutions(), convolutions()
+  x = torch.rand(2, 3, 16, 16)
+  compiled(mine)(x).square().sum().backward()
+  theirs(x).square().sum().backward()
+  for one, other in zip(mine.parameters(), theirs.parameters(), strict=True):
+    torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
+  for one, other in zip(mine.buffers(), theirs.buffers(), strict=True):
+    torch.testing.assert_close(one, other)
+
+
+def test_an_exception_of_an_operator():
+  function = compiled(lambda x: scaled(x, 1.5, True, "another text") + 1)
+  with pytest.raises(AssertionError):
+    function(X)
+
+
+def drawn(x):
+  return nn.functional.dropout(x, 0.5), torch.randn_like(x), torch.rand(3), torch.randint(9, (4,))
+
+
+def test_random_numbers_of_torchs_generators():
+  function = compiled(drawn, options={"fallback_random": True})
+  for seed in (3, 4):
+    torch.manual_seed(seed)
+    results = function(X), function(X)
+    torch.manual_seed(seed)
+    torch.testing.assert_close(results, (drawn(X), drawn(X)))
+
+
+def test_random_numbers_of_inductors_own(programs):
+  function = compiled(drawn)
+  torch.manual_seed(3)
+  first, second = function(X), function(X)
+  torch.manual_seed(3)
+  torch.testing.assert_close(function(X), first)
+  assert not torch.equal(first[1], second[1])
+  assert abs(compiled(lambda x: torch.rand_like(x))(torch.zeros(10000)).mean() - 0.5) < 0.02
+
+
+@torch.library.custom_op("husk_tests::positive", mutates_args=())
+def positive(x: torch.Tensor) -> torch.Tensor:
+  return x[x > 0]
+
+
+@positive.register_fake
+def _(x):
+  return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
+def test_results_whose_size_only_the_data_decides_are_refused_by_name():
+  function = lambda x: positive(x) + 1  # noqa: E731
+  with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+    with pytest.raises(BackendCompilerFailed, match="husk_tests::positive, the sizes of whose"):
+      compiled(function)(X)
+    with torch._dynamo.config.patch(suppress_errors=True):
+      torch.testing.assert_close(torch.compile(function, backend=backend)(X), function(X))
+
+
+def test_what_a_backward_lacks_is_refused_in_the_forward():
+  class Function(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+      return x.exp()
+
+    @staticmethod
+    def backward(ctx, gradient):
+      return gradient * positive(gradient).sum()
+
   x = X.clone().requires_grad_()
-  function = lambda x: torch.cdist(x, x, p=3.0) + 1  # noqa: E731
-  with pytest.raises(BackendCompilerFailed, match="aten::_cdist_backward"):
-    compiled(function)(x)
-
-
-def test_random_numbers_are_refused():
-  with pytest.raises(BackendCompilerFailed, match="random numbers"):
-    compiled(lambda x: nn.functional.dropout(x, 0.5))(X)
+  with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+    with pytest.raises(BackendCompilerFailed, match="husk_tests::positive"):
+      compiled(lambda x: Function.apply(x))(x)
 
 
 # Together with the rest of torch

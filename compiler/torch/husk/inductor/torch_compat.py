@@ -92,9 +92,13 @@ _FOR_EXPORT = {
 }
 
 
-def options_in_process() -> dict[str, Any]:
-  """The options for torch.compile."""
-  return {key: value for key, value in options({}).items() if key not in _FOR_EXPORT}
+def options_in_process(given: dict[str, Any]) -> dict[str, Any]:
+  """The options for torch.compile with the options `given` by the user."""
+  from torch._inductor import config
+
+  with config.patch(fallback_random=given.get("fallback_random", config.fallback_random)):
+    found = options({})
+  return {key: value for key, value in found.items() if key not in _FOR_EXPORT}
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from ..inductor import capture, torch_compat
 from ..runtime.program import MODES
 from ..version import VERSION
 from . import text
+from .operators import Kernels
 
 if TYPE_CHECKING:
   import torch
@@ -60,7 +61,7 @@ def _compile(
 
   _refuse_other_devices(graph)
   huskc.require()
-  kernels = HostKernels(_isa())
+  kernels = Kernels(_isa())
   writer = text.Writer(f'target host host "{_isa()}"', kernels)
   with (
     torch_compat.cache_tag(tag),
@@ -96,7 +97,7 @@ def _options(mode: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
   patches = {**(list_mode_options(mode) if mode else {}), **given}
   patches = {name.replace("-", "_"): value for name, value in patches.items()}
   return {
-    **torch_compat.options_in_process(),
+    **torch_compat.options_in_process(patches),
     **HostKernels(_isa()).options(),
     **patches,
     "triton.cudagraphs": False,  # torch would put graphs of its own around the program

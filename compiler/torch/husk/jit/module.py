@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from ..runtime.program import Program
 from ..runtime.program import load as load_program
+from .operators import function
 
 if TYPE_CHECKING:
   import torch
 
 
-def load(text: str) -> Program:
-  """The program of an artifact in a module's text, with as many threads as torch has."""
+def load(text: str, operators: Sequence[str] = ()) -> Program:
+  """The program of an artifact in a module's text, with as many threads as torch has. `operators`
+  are called through torch's dispatcher."""
   import torch
 
-  return load_program(base64.b85decode(text), threads=torch.get_num_threads())
+  ops = {name: function(name) for name in operators}
+  return load_program(base64.b85decode(text), ops=ops, threads=torch.get_num_threads())
 
 
 def part(

@@ -15,7 +15,6 @@ import sympy
 from .. import hir
 from ..errors import Unsupported
 from ..hir import huskc
-from ..host.kernels import HostKernels
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
 from ..lower import lines, prologue
@@ -24,10 +23,9 @@ from ..lower.nodes import Graph
 from ..program.constants import Places
 from ..program.signature import Signature, limits
 from ..program.values import Input
-from ..runtime.errors import NotFoundError
-from ..runtime.program import load
 from ..version import VERSION
 from . import outputs
+from .operators import Kernels
 
 if TYPE_CHECKING:
   import torch
@@ -56,8 +54,8 @@ class Constants(Places):
       self.rows[name] = value, buffer
     return self.rows[name][1], 0
 
-  def generator(self) -> hir.Buffer:
-    raise Unsupported("random numbers, which torch's generators would have to draw")
+  def generator(self) -> None:
+    """The operators draw random numbers from torch's generators."""
 
 
 def _span(tensor: torch.Tensor) -> int:
@@ -70,7 +68,7 @@ def _span(tensor: torch.Tensor) -> int:
 class Writer:
   """Writes the module of one graph. `target` is the row of the target."""
 
-  def __init__(self, target: str, kernels: HostKernels) -> None:
+  def __init__(self, target: str, kernels: Kernels) -> None:
     self.target, self.kernels = target, kernels
 
   def write(self, wrapper: InductorObject, guards: list[tuple[Any, Any]]) -> Any:
@@ -103,6 +101,7 @@ class Writer:
     return torch_compat.program_of_text(
       _module(
         _artifact(program, self.kernels.files()),
+        self.kernels.called,
         graph.graph_input_names,
         [*graph.graph_input_names, *constants.rows],
         returned,
@@ -150,16 +149,12 @@ def _artifact(program: hir.Program, files: dict[str, bytes]) -> bytes:
     source.write_text(program.text(), encoding="utf-8")
     artifact = folder / "model.husk"
     huskc.compile(source, artifact)
-    content = artifact.read_bytes()
-  try:
-    load(content)
-  except NotFoundError as error:  # an operator that the library does not have
-    raise Unsupported(str(error)) from error
-  return content
+    return artifact.read_bytes()
 
 
 def _module(
   artifact: bytes,
+  operators: list[str],
   parameters: list[str],
   arguments: list[str],
   returned: outputs.Returned,
@@ -178,7 +173,7 @@ def _module(
       "",
       "program = load(",
       *pieces,
-      ")",
+      f"  , {operators!r})",
       "",
       "def call(args):",
       *([f"  ({', '.join(parameters)},) = args"] if parameters else []),

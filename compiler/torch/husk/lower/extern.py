@@ -187,8 +187,9 @@ def _call(
   results = list(results)
   if is_random(op):
     generator = body.constants.generator()
-    body.record_access("both", generator)
-    results.append(_bytes_of_buffer("both", generator))
+    if generator is not None:
+      body.record_access("both", generator)
+      results.append(_bytes_of_buffer("both", generator))
   body.call_operator(hir.OperatorCall(operator_name(op), arguments, results, body.origin(node)))
 
 

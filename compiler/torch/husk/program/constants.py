@@ -139,8 +139,8 @@ class Places(Protocol):
     """The buffer of Inductor's constant `name`, and the number of bytes before the tensor in it."""
     ...
 
-  def generator(self) -> hir.Buffer:
-    """The state of the random number generator."""
+  def generator(self) -> hir.Buffer | None:
+    """The state of the random number generator; None if operators have generators of their own."""
     ...
 
 
