@@ -13,7 +13,16 @@ cd "$(dirname "$0")/../.."
 export LD_LIBRARY_PATH=$build/lib HUSK_LIB_DIR=$build/lib CARGO_TARGET_DIR=$build/rust
 export HUSK_TEST_PROGRAM=$build/rust/program.husk
 rust=runtime/bindings/rust
-mkdir -p "$CARGO_TARGET_DIR"
+mkdir -p "$CARGO_TARGET_DIR" "$build/go"
+# Go finds the headers of the source tree and the libraries of the build.
+cat >"$build/go/husk.pc" <<END
+Name: husk
+Description: the libraries of a build
+Version: 0
+Cflags: -I$PWD/runtime/include -I$PWD/ports/host/include -I$PWD/ports/cuda/include
+Libs: -L$build/lib -lhusk
+END
+export PKG_CONFIG_PATH=$build/go GOCACHE=$build/go/cache GOFLAGS=-mod=mod GOPROXY=off
 # Debian's version is the oldest that is supported.
 PATH=/usr/bin:$PATH
 
@@ -21,9 +30,13 @@ if [[ ${2:-} == time ]]; then
   cc -O2 -std=gnu11 -Iruntime/include -Iports/host/include tests/bindings/call.c \
     -L"$build/lib" -lhusk -lhusk_ops -o "$build/rust/call"
   (cd "$rust" && cargo build --offline -q --release --example call)
+  (cd runtime/bindings/go && go test -c -o "$build/go/husk.test" .)
+  export HUSK_BENCH_FILE=$3
   for ((round = 0; round < 5; ++round)); do
-    c=$("$build/rust/call" "$3" 10000) other=$("$build/rust/release/examples/call" "$3" 10000)
-    awk "BEGIN {printf \"C %d ns, Rust %d ns: %.2f\n\", $c, $other, $other / $c}"
+    c=$("$build/rust/call" "$3" 10000) rs=$("$build/rust/release/examples/call" "$3" 10000)
+    go=$("$build/go/husk.test" -test.run=none -test.bench=Run | awk '/ns\/op/ {print $3}')
+    awk "BEGIN {printf \"C %d ns, Rust %d ns: %.2f, Go %d ns: %.2f\n\", $c, $rs, $rs / $c, $go,
+      $go / $c}"
   done
   exit
 fi
@@ -34,4 +47,10 @@ cd "$rust"
 cargo fmt --check
 export RUSTFLAGS=-Dwarnings
 cargo test --offline -q 2>&1 | tee "$build/rust/test.log"
-awk '/^test result: ok/ {n += $4} END {print "Rust: " n " passed"}' "$build/rust/test.log"
+cd "$OLDPWD/runtime/bindings/go"
+unformatted=$(gofmt -l .)
+[[ -z $unformatted ]] || { echo "gofmt would change: $unformatted"; exit 1; }
+go vet ./...
+go test -v ./... >"$build/go/test.log" || { cat "$build/go/test.log"; exit 1; }
+awk '/^test result: ok/ {n += $4} END {printf "Rust: %d passed; ", n}' "$build/rust/test.log"
+echo "Go: $(grep -c '^--- PASS' "$build/go/test.log") passed"

@@ -1,0 +1,3 @@
+module husk
+
+go 1.19
