@@ -8,8 +8,8 @@
 //
 // An Engine and a Program may be used by all goroutines. A Session has a lock, so that the calls of
 // several goroutines on it follow one another. Close releases a handle before the collector does;
-// it is called while no other goroutine uses the handle. A session keeps its program and a program its
-// engine. Every handle stays usable after an error.
+// it is called while no other goroutine uses the handle. A session keeps its program and a program
+// its engine. Every handle stays usable after an error.
 package husk
 
 /*
