@@ -19,6 +19,7 @@
 # By name only:
 #   aarch64-all       aarch64, and the tests of the CUDA port and of graphs
 #   python-2.15-all   all tests of the exporter with torch 2.15
+#   package           pip install of the package into an empty environment, and its use there
 #   asan              g++; all tests of C and C++ under ASan and UBSan
 #   mutation          removes each check of the runtime in turn: the tests must notice
 set -euo pipefail
@@ -139,6 +140,14 @@ stage() {
       HUSKC=$PWD/build/release/bin/huskc build/venv/bin/python -m pytest tests/python -q -n 2 \
         --durations=5 2>&1 | tee build/pytest-binding.log
       result=$(tail -n 1 build/pytest-binding.log)
+      ;;
+    package)
+      rm -rf build/empty
+      python3 -m venv build/empty
+      build/empty/bin/pip install -q --disable-pip-version-check ./compiler/torch 2>&1 |
+        tee build/package.log
+      env -i build/empty/bin/python tests/python/installed.py 2>&1 | tee -a build/package.log
+      result=$(tail -n 1 build/package.log)
       ;;
     python)
       [[ -x build/release/bin/huskc ]] || preset release -j2
