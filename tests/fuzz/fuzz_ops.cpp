@@ -26,7 +26,7 @@ using husk::host_test::Entry;
 using husk::host_test::memory_bytes;
 using husk::host_test::Noise;
 
-constexpr int64_t kMaxElements = 4096;  // of a tensor, so that a call takes little time
+constexpr int64_t kMaxElements = 9216;  // of a tensor, so that a call takes little time
 constexpr size_t kMaxBlock = size_t{1} << 20;
 
 // Reads choices from the input. After its end, choices follow from its first bytes.
@@ -100,6 +100,7 @@ struct Successes {
 std::vector<Row> all_rows() {
   static std::deque<Call> calls;
   husk::host_test::add_correct_calls(calls);
+  husk::host_test::add_large_calls(calls);
   std::vector<Row> rows;
   uint32_t count = 0;
   const husk_op* ops = husk_host_ops(&count);
@@ -314,9 +315,10 @@ class HostileCall {
         break;
       }
       case HUSK_ARG_STRING: {
-        constexpr const char* kTexts[] = {"sum",      "prod",  "mean", "amax", "amin",  "max",
-                                          "min",      "right", "left", "",     "other", "add",
-                                          "multiply", "none",  "relu", "silu"};
+        constexpr const char* kTexts[] = {
+            "sum",  "prod",      "mean",  "amax",    "amin",     "max",       "min",        "right",
+            "left", "",          "other", "add",     "multiply", "none",      "relu",       "silu",
+            "gelu", "gelu_tanh", "tanh",  "sigmoid", "relu6",    "hardswish", "hardsigmoid"};
         arg.string = choices.of(kTexts);
         break;
       }

@@ -57,6 +57,7 @@ class Calls : public HostDevice {};
 TEST_F(Calls, CorrectAndThenChanged) {
   std::deque<Call> calls;
   add_correct_calls(calls);
+  add_large_calls(calls);
   for (Call& correct : calls) {
     ASSERT_EQ(call(correct.name.c_str(), correct.args), HUSK_OK) << error.text;
     for (size_t i = 0; i < correct.args.size(); ++i) {

@@ -430,4 +430,85 @@ void add_correct_calls(std::deque<Call>& calls) {
   call("aten::bernoulli.Tensor").f32({4}).tensor(HUSK_F32, {4}).none().f32({4}).i64(generator());
 }
 
+void add_large_calls(std::deque<Call>& calls) {
+  const auto call = [&](const char* name) -> Call& { return calls.emplace_back(name); };
+  // A convolution of an image [1, in, size, size] with as many positions in the output.
+  const auto convolve = [&](int64_t in, int64_t out, int64_t size, int64_t taps, int64_t groups,
+                            const char* activation) {
+    const int64_t padding = taps / 2;
+    call("husk::convolution")
+        .f32({1, in, size, size})
+        .channels_last()
+        .f32({out, in / groups, taps, taps})
+        .f32({out})
+        .list({1, 1})
+        .list({padding, padding})
+        .list({1, 1})
+        .number(0)
+        .list({0, 0})
+        .number(groups)
+        .f32({out})
+        .f32({1, out, size, size})
+        .channels_last()
+        .text(activation)
+        .f32({1, out, size, size})
+        .channels_last();
+  };
+  convolve(20, 36, 8, 3, 1, "gelu");        // Winograd's method
+  convolve(16, 70, 7, 3, 1, "relu6");       // the same, and more channels than a block
+  convolve(66, 66, 7, 3, 66, "hardswish");  // depthwise
+  convolve(16, 16, 6, 5, 16, "tanh");
+  convolve(8, 70, 6, 5, 1, "sigmoid");
+  convolve(40, 48, 5, 1, 1, "gelu_tanh");
+  convolve(12, 24, 5, 3, 2, "hardsigmoid");
+  call("aten::convolution")  // the image of a first layer
+      .f32({1, 3, 15, 15})
+      .f32({32, 3, 3, 3})
+      .none()
+      .list({2, 2})
+      .list({1, 1})
+      .list({1, 1})
+      .number(0)
+      .list({0, 0})
+      .number(1)
+      .f32({1, 32, 8, 8})
+      .channels_last();
+  for (const int64_t rows : {1, 3, 20})
+    for (const bool causal : {false, true})
+      call("aten::_scaled_dot_product_flash_attention_for_cpu")
+          .f32({1, 2, rows, 16})
+          .f32({1, 2, 70, 16})
+          .f32({1, 2, 70, 24})
+          .real(0)
+          .number(causal)
+          .none(2)
+          .f32({1, 2, rows, 24})
+          .f32({1, 2, rows});
+  constexpr int64_t kMany = 9000;
+  call("aten::sort.stable")
+      .i64({kMany}, 0, 7, kMany)
+      .number(1)
+      .number(0)
+      .number(1)
+      .i64({kMany})
+      .i64({kMany});
+  call("aten::mode").i64({kMany}, 0, 7, kMany).number(0).number(0).i64({}).i64({});
+  call("aten::_unique2:sizes").i64({kMany}, 0, 7, kMany).number(1).number(0).number(0).result();
+  call("aten::_unique2")
+      .i64({kMany}, 0, 7, kMany)
+      .number(1)
+      .number(1)
+      .number(1)
+      .i64({kMany})
+      .i64({kMany})
+      .i64({kMany});
+  call("aten::_fft_c2c")
+      .tensor(HUSK_C64, {8192})
+      .list({0})
+      .number(1)
+      .number(1)
+      .tensor(HUSK_C64, {8192});
+  call("aten::scatter_add_").f32({5}).number(0).i64({kMany}, 0, 1, 5).f32({kMany});
+}
+
 }  // namespace husk::host_test

@@ -92,6 +92,21 @@ class Call {
     args.push_back(a);
     return *this;
   }
+  // Makes the last tensor channels-last: its second dim becomes the innermost one.
+  Call& channels_last() {
+    husk_op_arg& a = args.back();
+    std::vector<int64_t> strides(static_cast<size_t>(a.rank));
+    int64_t stride = 1;
+    const auto place = [&](int32_t d) {
+      strides[static_cast<size_t>(d)] = stride;
+      stride *= a.sizes[d];
+    };
+    place(1);
+    for (int32_t d = a.rank - 1; d >= 2; --d) place(d);
+    place(0);
+    a.strides = keep(strides);
+    return *this;
+  }
   // Replaces the last `count` tensors by a list of them.
   Call& as_list(size_t count) {
     lists.emplace_back(args.end() - static_cast<std::ptrdiff_t>(count), args.end());
@@ -126,5 +141,8 @@ class Call {
 
 // Adds a correct call of each op that random arguments seldom fit.
 void add_correct_calls(std::deque<Call>& calls);
+
+// Adds calls that are large enough for the kernels which small ones do not reach.
+void add_large_calls(std::deque<Call>& calls);
 
 }  // namespace husk::host_test
