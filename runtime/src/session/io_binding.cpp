@@ -101,12 +101,10 @@ Status check_range(int64_t value, const fb::Dim* file, Interval allowed, husk_er
                            ? "husk_session_set_range narrowed it"
                        : file->min() == file->max() ? "export with it dynamic, or pass that"
                                                     : "export with a wider range";
-  if (allowed.low == allowed.high)
-    return invalid_input(error, "is %lld, must be %lld: %s", static_cast<long long>(value),
-                         static_cast<long long>(allowed.low), remedy);
-  if (allowed.high == INT64_MAX)
-    return invalid_input(error, "is %lld, must be at least %lld: %s", static_cast<long long>(value),
-                         static_cast<long long>(allowed.low), remedy);
+  const bool one = allowed.low == allowed.high;
+  if (one || allowed.high == INT64_MAX)
+    return invalid_input(error, "is %lld, must be %s%lld: %s", static_cast<long long>(value),
+                         one ? "" : "at least ", static_cast<long long>(allowed.low), remedy);
   return invalid_input(error, "is %lld, must be in %lld..%lld: %s", static_cast<long long>(value),
                        static_cast<long long>(allowed.low), static_cast<long long>(allowed.high),
                        remedy);
