@@ -1,6 +1,7 @@
 """torch.compile(backend="husk") on the CPU: values, gradients and aliases against eager PyTorch."""
 
 import copy
+import gc
 import importlib.metadata
 import os
 import pathlib
@@ -63,8 +64,8 @@ def programs(monkeypatch):
   return sessions
 
 
-def compiled(function, **options):
-  return torch.compile(function, backend=backend, fullgraph=True, **options)
+def compiled(function, fullgraph=True, **options):
+  return torch.compile(function, backend=backend, fullgraph=fullgraph, **options)
 
 
 def storages(values):
@@ -450,6 +451,112 @@ def test_what_a_backward_lacks_is_refused_in_the_forward():
   with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
     with pytest.raises(BackendCompilerFailed, match="husk_tests::positive"):
       compiled(lambda x: Function.apply(x))(x)
+
+
+# Constructs of torch
+
+
+class Exponential(torch.autograd.Function):
+  @staticmethod
+  def forward(ctx, x):
+    ctx.save_for_backward(x)
+    return x.exp()
+
+  @staticmethod
+  def backward(ctx, gradient):
+    (x,) = ctx.saved_tensors
+    return gradient * x.cos()
+
+
+def with_autocast(x):
+  with torch.autocast("cpu", dtype=torch.bfloat16):
+    return (x @ x.t()).float().relu()
+
+
+def with_checkpoint(x):
+  return torch.utils.checkpoint.checkpoint(
+    lambda y: (y @ y.t()).sin().exp(), x * 0.1, use_reentrant=False
+  )
+
+
+def with_graph_break(x):
+  y = x.sin()
+  torch._dynamo.graph_break()
+  return y.cos() + 1
+
+
+def with_loop(x):
+  return torch._higher_order_ops.while_loop(
+    lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), x)
+  )
+
+
+def with_overlapping_views(x):
+  one, two = x[:3], x[1:]
+  return one.add_(1) + two
+
+
+def transformer():
+  torch.manual_seed(0)
+  return nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+
+
+CONSTRUCTS = {
+  "autograd.Function": (lambda x: Exponential.apply(x) * 2, X, True),
+  "autocast": (with_autocast, X, True),
+  "checkpoint": (with_checkpoint, X, True),
+  "graph break": (with_graph_break, X, True),
+  "transformer": (transformer(), torch.rand(2, 4, 8), True),
+  "gradient of a function": (torch.func.grad(lambda x: (x.sin() ** 2).sum()), X, False),
+  "vmap": (lambda x: torch.vmap(lambda row: row @ row)(x), X, False),
+  "loop": (with_loop, X, False),
+  "branch on data": (lambda x: x + 1 if x.sum() > 0 else x - 1, X, False),
+  "overlapping views": (with_overlapping_views, X, False),
+  "a conjugate view": (lambda x: (x * 2).real + 1, (X * 1j).conj(), False),
+  "channels last": (
+    lambda x: (x + 1, x.mean((2, 3))),
+    torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    False,
+  ),
+}
+
+
+@pytest.mark.parametrize("name", CONSTRUCTS)
+def test_constructs(name, programs):
+  function, x, grad = CONSTRUCTS[name]
+  if grad:
+    x = x.clone().requires_grad_()
+  equal(function, x, grad=grad, fullgraph=name not in ("graph break", "branch on data"))
+  assert programs
+
+
+def test_a_function_without_tensors_and_a_marked_dimension():
+  made = compiled(lambda: torch.ones(3) + 1)
+  torch.testing.assert_close(made(), torch.full((3,), 2.0))
+  x = torch.rand(5, 6)
+  torch._dynamo.mark_dynamic(x, 0)
+  equal(lambda x: x.exp() * x.shape[0], x)
+
+
+def test_memory_stays_flat():
+  def resident():
+    gc.collect()
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+  model = mlp()
+  function = compiled(model)
+  x = torch.ones(4, 16)
+
+  def run(times):
+    for _ in range(times):
+      function(x).sum().backward()
+    model.zero_grad()
+
+  run(300)
+  before = resident()
+  run(2000)
+  assert resident() - before < 4 << 20
 
 
 # Together with the rest of torch
