@@ -121,16 +121,6 @@ def devices(graph: torch.fx.GraphModule) -> set[str]:
   return {str(device) for device in inductor.get_all_devices(graph)}
 
 
-@contextlib.contextmanager
-def early_backward() -> Iterator[None]:
-  """While open, a backward is compiled together with its forward, so that torch learns what is
-  refused before it runs the forward."""
-  from torch._functorch import config
-
-  with config.patch(force_non_lazy_backward_lowering=True):
-    yield
-
-
 def _has(config: Any, key: str) -> bool:
   owner = config
   for part in key.split("."):

@@ -48,7 +48,7 @@ def backend(
   def inner(graph: torch.fx.GraphModule, values: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
     return _compile(tag, graph, values, *args, **kwargs)
 
-  with torch_compat.cache_tag(tag), torch_compat.early_backward():
+  with torch_compat.cache_tag(tag):
     return compile_fx(module, inputs, inner_compile=inner, config_patches=patches)
 
 
