@@ -183,6 +183,7 @@ CASES = {
     lambda x: (lambda y: (y, y.t(), y[1:], y.view(-1)))(x.exp()),
     X,
   ),
+  "part of a buffer twice": (lambda x: (lambda y: (y[0], y[0]))(torch.sort(x)[0]), X),
   "one buffer twice": (lambda x: (lambda y: (y, y))(x.exp()), X),
   "numbers": (lambda x, n: (x * n, n + 1, None, 3), X, 5),
   "a float": (lambda x, n: x * n, X, 5.5),

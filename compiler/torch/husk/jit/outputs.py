@@ -42,7 +42,9 @@ class _Writer:
       node: name for name, node in graph.graph_inputs.items() if isinstance(node, sympy.Symbol)
     }
     self.numbers: dict[Any, str] = {}  # expression -> the output that has its value
-    self.buffers: dict[int, str] = {}  # id of a buffer -> the output that is it
+    # id of a buffer -> the output that is the buffer, with its sizes or as bytes
+    self.whole: dict[int, str] = {}
+    self.buffers: dict[int, str] = {}
 
   def write(self) -> Returned:
     nodes = [unboxed(node) for node in self.body.graph.graph_outputs]
@@ -100,11 +102,11 @@ class _Writer:
       raise Unsupported(f"the output {view.name} lies in memory of the kind {place.buffer.space}")
     span = self.body.exprs.int(self.body.span(view.sizes, view.strides) * view.dtype.itemsize)
     key = id(place.buffer)
-    if len(uses[key]) == 1 and key in self.buffers:
-      return self.buffers[key]
+    if key in self.whole:
+      return self.whole[key]
     if len(uses[key]) == 1 and offset == 0 and place.buffer.bytes == span:
-      self.buffers[key] = self._whole(place.buffer, view)
-      return self.buffers[key]
+      self.whole[key] = self._whole(place.buffer, view)
+      return self.whole[key]
     if key not in self.buffers:
       self.buffers[key] = self._flat(place.buffer, view)
     flat = NodeView(view.name, [], [], view.dtype, sympy.Integer(0))
