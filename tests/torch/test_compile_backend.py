@@ -184,6 +184,7 @@ CASES = {
     X,
   ),
   "part of a buffer twice": (lambda x: (lambda y: (y[0], y[0]))(torch.sort(x)[0]), X),
+  "a part without dimensions": (lambda x: (lambda y: (y[0], y[1]))(x.sum(1)), X),
   "one buffer twice": (lambda x: (lambda y: (y, y))(x.exp()), X),
   "numbers": (lambda x, n: (x * n, n + 1, None, 3), X, 5),
   "a float": (lambda x, n: x * n, X, 5.5),

@@ -109,8 +109,7 @@ class _Writer:
       return self.whole[key]
     if key not in self.buffers:
       self.buffers[key] = self._flat(place.buffer, view)
-    flat = NodeView(view.name, [], [], view.dtype, sympy.Integer(0))
-    return self._part(self.buffers[key], flat, view, offset)
+    return self._part(self.buffers[key], None, view, offset)
 
   def _whole(self, buffer: hir.Buffer, view: NodeView) -> str:
     """A buffer that is one output becomes memory of the caller."""
@@ -132,9 +131,10 @@ class _Writer:
     buffer.align = max(hir.alignment(view.dtype), self.body.backend.alignment)
     return name
 
-  def _part(self, name: str, whole: NodeView, view: NodeView, offset: Any) -> str:
-    """A view of the tensor `name`, whose sizes, strides and dtype are those of `whole`."""
-    same = (list(whole.sizes), list(whole.strides), whole.dtype) == (
+  def _part(self, name: str, whole: NodeView | None, view: NodeView, offset: Any) -> str:
+    """A view of the tensor `name`, whose sizes, strides and dtype are those of `whole`; None: the
+    tensor has the bytes of a buffer."""
+    same = whole is not None and (list(whole.sizes), list(whole.strides), whole.dtype) == (
       list(view.sizes),
       list(view.strides),
       view.dtype,
