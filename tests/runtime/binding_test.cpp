@@ -104,6 +104,22 @@ function f {
   EXPECT_EQ(m.run({}, {z.value()}), HUSK_OK) << m.error.text;
 }
 
+TEST(Binding, StridesOfAnOutputWithoutElementsDoNotMatter) {
+  Machine m(R"(
+function f {
+  output z tensor f32 rank 2
+  variant cpu {
+    buffer z of output bytes 0
+    return (tensor z f32 [5, 0] [0, 0])
+  }
+}
+)");
+  Tensor z(HUSK_F32, {5, 0}, nullptr, {1, 1}), wrong(HUSK_F32, {4, 0});
+  EXPECT_EQ(m.run({}, {z.value()}), HUSK_OK) << m.error.text;
+  EXPECT_EQ(m.run({}, {wrong.value()}), HUSK_INVALID_INPUT);
+  expect_text(m.error, "size 0 of output 'z' is 4, this run gives 5");
+}
+
 // A size of 0 makes the tensor empty, so its extent fits though strides without gaps do not.
 TEST(Binding, AnOutputWhoseStridesAreTooLarge) {
   Machine m(R"(

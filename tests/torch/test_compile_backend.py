@@ -392,6 +392,11 @@ def test_a_backward_by_operators_of_torch(programs):
     torch.testing.assert_close(one, other)
 
 
+def test_gradients_without_elements():
+  x, y = (torch.randn(size).requires_grad_() for size in ((5, 5, 0), (0, 5)))
+  equal(torch.matmul, x, y, grad=True)
+
+
 def test_an_exception_of_an_operator():
   function = compiled(lambda x: scaled(x, 1.5, True, "another text") + 1)
   with pytest.raises(AssertionError):

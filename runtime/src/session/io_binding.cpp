@@ -316,7 +316,8 @@ Status IoBinding::bind_output(uint32_t i, husk_value* value, DimRef* part, husk_
   const int64_t* strides = out->strides ? out->strides : contiguous;
   if (!out->strides && !contiguous_strides(shape, rank, contiguous))
     return invalid_input(error, "is too large");
-  for (uint32_t d = 0; d < 2 * rank; ++d) {
+  const uint32_t compared = state.bytes == 0 ? rank : 2 * rank;  // strides of no elements are free
+  for (uint32_t d = 0; d < compared; ++d) {
     const bool size = d < rank;
     const int64_t passed = size ? out->shape[d] : strides[d - rank];
     if (passed == shape[d] || (!size && shape[d - rank] <= 1)) continue;
