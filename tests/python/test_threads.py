@@ -84,11 +84,16 @@ def test_a_session_may_be_deleted_with_a_pending_run(load):
 
 def test_ctrl_c_ends_a_run(load):
   session = load(conftest.ENDLESS).session()
+  # A shell starts what runs in its background with the signal ignored.
+  handler = signal.signal(signal.SIGINT, signal.default_int_handler)
   timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
   timer.start()
   begin = time.monotonic()
-  with pytest.raises(KeyboardInterrupt):
-    session(torch.tensor([True]))
+  try:
+    with pytest.raises(KeyboardInterrupt):
+      session(torch.tensor([True]))
+  finally:
+    signal.signal(signal.SIGINT, handler)
   assert time.monotonic() - begin < 10
   timer.join()
   session(torch.tensor([False]))  # the session stays usable
@@ -136,6 +141,20 @@ def resident_bytes():
     return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def least_growth(work, n, rounds=3):
+  """The least growth of the memory and of the number of objects in a round of `n` calls. A leak
+  shows in every round; what an allocator takes and keeps, in some."""
+  work(n // 4)
+  growths = []
+  for _ in range(rounds):
+    gc.collect()
+    before = resident_bytes(), len(gc.get_objects())
+    work(n)
+    gc.collect()
+    growths.append((resident_bytes() - before[0], len(gc.get_objects()) - before[1]))
+  return [min(values) for values in zip(*growths)]
+
+
 def test_runs_leak_nothing(load):
   program = load(conftest.COPY)
   session = program.session()
@@ -154,14 +173,9 @@ def test_runs_leak_nothing(load):
       with pytest.raises(husk.InvalidInputError):
         program(wrong)
 
-  work(2000)
-  gc.collect()
-  before = resident_bytes(), len(gc.get_objects())
-  work(25000)
-  gc.collect()
-  after = resident_bytes(), len(gc.get_objects())
-  assert after[0] - before[0] < 2 << 20
-  assert after[1] - before[1] < 100
+  growth, objects = least_growth(work, 8500)
+  assert growth < 256 << 10
+  assert objects < 100
 
 
 def test_programs_and_sessions_are_freed(compiled):
@@ -175,9 +189,6 @@ def test_programs_and_sessions_are_freed(compiled):
       program.session()(x)
       program.session().forward(x)
 
-  work(200)
-  gc.collect()
-  before = resident_bytes()
-  work(1000)
-  gc.collect()
-  assert resident_bytes() - before < 4 << 20
+  growth, objects = least_growth(work, 500)
+  assert growth < 512 << 10
+  assert objects < 100

@@ -563,9 +563,12 @@ def test_memory_stays_flat():
     model.zero_grad()
 
   run(300)
-  before = resident()
-  run(2000)
-  assert resident() - before < 4 << 20
+  growths = []  # a leak shows in every round; what an allocator takes and keeps, in some
+  for _ in range(3):
+    before = resident()
+    run(700)
+    growths.append(resident() - before)
+  assert min(growths) < 512 << 10
 
 
 # Together with the rest of torch
