@@ -37,6 +37,9 @@ def no_caches():
   from torch._functorch import config as functorch
   from torch._inductor import config as inductor
 
+  # torch.export leaves its hook behind when it fails, as in tests of errors, and Dynamo cannot
+  # trace the assignment of a buffer as long as there is one.
+  torch.nn.modules.module._global_buffer_registration_hooks.clear()
   torch._dynamo.reset()
   with inductor.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False):
     yield

@@ -397,3 +397,15 @@ def test_unknown_targets_are_refused(tmp_path):
     husk.write(
       FunctionModule(lambda self, x: x), (torch.randn(3),), tmp_path, targets=("host:sse",)
     )
+
+
+def test_an_export_that_fails_leaves_no_hook(tmp_path):
+  class Branches(torch.nn.Module):
+    def forward(self, x):
+      return x if x.sum() > 0 else x + 1
+
+  hooks = torch.nn.modules.module._global_buffer_registration_hooks
+  before = dict(hooks)
+  with pytest.raises(Exception, match="data-dependent|Could not guard"):
+    husk.write(Branches(), (torch.ones(2),), tmp_path)
+  assert dict(hooks) == before

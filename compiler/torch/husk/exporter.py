@@ -64,7 +64,7 @@ class Function:
       # The copy shares its parameters and buffers with the model.
       model = copy.copy(model)
       model.forward = types.MethodType(getattr(type(model), self.method), model)
-    with torch.no_grad(), user_kernels.traced():
+    with torch.no_grad(), user_kernels.traced(), torch_compat.hooks_of_buffers_kept():
       return torch.export.export(
         model, tuple(self.args), self.kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
       )

@@ -148,6 +148,22 @@ def program_of_text(text: str) -> tuple[Any, Any]:
   return ValueWithLineMap(text, []), ValueWithLineMap("", [])
 
 
+@contextlib.contextmanager
+def hooks_of_buffers_kept() -> Iterator[None]:
+  """Leaves the hooks that see each assignment of a buffer as they were. torch.export forgets its
+  own if it fails, and Dynamo then compiles no model that assigns one."""
+  import torch
+
+  modules: Any = torch.nn.modules.module
+  hooks = modules._global_buffer_registration_hooks
+  before = dict(hooks)
+  try:
+    yield
+  finally:
+    hooks.clear()
+    hooks.update(before)
+
+
 def compile_lock() -> contextlib.AbstractContextManager[Any]:
   """The lock that torch.compile takes while it compiles, in forward and in backward."""
   from torch._dynamo import convert_frame
