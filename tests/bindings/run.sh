@@ -22,7 +22,8 @@ Version: 0
 Cflags: -I$PWD/runtime/include -I$PWD/ports/host/include -I$PWD/ports/cuda/include
 Libs: -L$build/lib -lhusk
 END
-export PKG_CONFIG_PATH=$build/go GOCACHE=$build/go/cache GOFLAGS=-mod=mod GOPROXY=off
+export PKG_CONFIG_PATH=$build/go GOCACHE=$build/go/cache GOPATH=$build/go/path GOFLAGS=-mod=mod
+export GOPROXY=off CARGO_HOME=$build/rust/home
 # Debian's version is the oldest that is supported.
 PATH=/usr/bin:$PATH
 
