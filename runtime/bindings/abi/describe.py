@@ -24,7 +24,6 @@ A type is one of
 """
 
 import argparse
-import functools
 import json
 import pathlib
 import re
@@ -55,11 +54,8 @@ SCALARS = {
   "size_t": ("usize", 8),
   "double": ("f64", 8),
   "int": ("i32", 4),
-  "husk_status": ("i32", 4),
-  "husk_dtype": ("i32", 4),
-  "husk_op_fn": None,
 }
-WIDTHS = dict(filter(None, SCALARS.values()))
+WIDTHS = dict(SCALARS.values())
 Type = Any  # of abi.json, see above
 
 
@@ -141,9 +137,6 @@ class Description:
         "parameters": {one["name"]: self.type_of(one["type"]["qualType"]) for one in parameters},
         "result": self.type_of(result),
       }
-    for name in [name for name in self.records if name.startswith("husk_")]:
-      if name in ("husk_op", "husk_op_arg", "husk_op_context"):
-        self.struct(name)
     return {
       "constants": self.constants,
       "opaque": sorted(self.opaque),
@@ -154,7 +147,7 @@ class Description:
   def type_of(self, text: str) -> Type:
     text = re.sub(r"\bstruct ", "", text).strip()
     if match := re.fullmatch(r"(.*?)\(\*\)\((.*)\)", text):
-      parameters = [] if match[2] in ("", "void") else rust.split(match[2])
+      parameters = [] if match[2] in ("", "void") else split(match[2])
       return {
         "function": {
           "parameters": [self.type_of(one) for one in parameters],
@@ -168,7 +161,7 @@ class Description:
       to = text[:-1].strip()
       return {"pointer": self.type_of(to.removeprefix("const ")), "const": to.startswith("const ")}
     text = text.removeprefix("const ")
-    if SCALARS.get(text):
+    if text in SCALARS:
       return SCALARS[text][0]
     if text in OPAQUE or (text not in self.records and self.aliases.get(text) == f"struct {text}"):
       self.opaque.add(text)
@@ -227,7 +220,18 @@ def rounded_up(value: int, to: int) -> int:
   return -(-value // to) * to
 
 
-@functools.cache
+def split(parameters: str) -> list[str]:
+  """The parameters of a function's type; a comma inside parentheses belongs to an inner type."""
+  parts, depth = [""], 0
+  for letter in parameters:
+    depth += (letter == "(") - (letter == ")")
+    if letter == "," and depth == 0:
+      parts.append("")
+    else:
+      parts[-1] += letter
+  return [part.strip() for part in parts]
+
+
 def described() -> dict[str, Any]:
   description = Description()
   for library, headers in LIBRARIES.items():
@@ -244,9 +248,10 @@ def main() -> int:
   )
   parser.add_argument("--check", action="store_true")
   check = parser.parse_args().check
+  abi = described()
   files = {
-    HERE / "abi.json": json.dumps(described(), indent=1) + "\n",
-    HERE.parent / "rust/husk-sys/src/bindings.rs": rust.text(described()),
+    HERE / "abi.json": json.dumps(abi, indent=1) + "\n",
+    HERE.parent / "rust/husk-sys/src/bindings.rs": rust.text(abi),
   }
   wrong = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
   for path in wrong:

@@ -7,6 +7,7 @@ HEAD = """// The C interface of Husk, written by runtime/bindings/abi/describe.p
 """
 KEYWORDS = {"as", "fn", "in", "loop", "match", "mod", "move", "ref", "self", "type", "use"}
 COLUMNS = 100
+UNNAMED = 'unsafe extern "C" fn'
 SCALARS = {"void": "c_void", "char": "c_char"}
 
 
@@ -31,9 +32,12 @@ def signature(name: str, parameters: Any, result: Any) -> str:
     listed = ", ".join(f"{name_of(one)}: {type_of(kind)}" for one, kind in parameters.items())
   else:
     listed = ", ".join(map(type_of, parameters))
-  returns = "" if result == "void" else f" -> {type_of(result)}"
-  head = f"fn {name}" if name else 'unsafe extern "C" fn'
-  return f"{head}({listed}){returns}"
+  head = f"fn {name}" if name else UNNAMED
+  return f"{head}({listed}){returned(result)}"
+
+
+def returned(result: Any) -> str:
+  return "" if result == "void" else f" -> {type_of(result)}"
 
 
 def record(name: str, kind: str, fields: Any) -> list[str]:
@@ -48,27 +52,13 @@ def record(name: str, kind: str, fields: Any) -> list[str]:
     line = f"    pub {name_of(field)}: {text},"
     if len(line) <= COLUMNS:
       lines.append(line)
-    else:  # a pointer to a function
-      function = text.removeprefix("Option<").removesuffix(">")
-      opening, rest = function.split("(", 1)
-      parameters, returns = rest.rsplit(")", 1)
-      lines += [f"    pub {name_of(field)}: Option<", f"        {opening}("]
-      lines += [f"            {one}," for one in split(parameters)]
-      lines += [f"        ){returns},", "    >,"]
+    else:
+      function = described["type"]["function"]
+      lines += [f"    pub {name_of(field)}: Option<", f"        {UNNAMED}("]
+      lines += [f"            {type_of(one)}," for one in function["parameters"]]
+      lines += [f"        ){returned(function['result'])},", "    >,"]
   derived = "#[derive(Clone, Copy)]"
   return [*inner, "#[repr(C)]", derived, f"pub {kind} {name} {{", *lines, "}", ""]
-
-
-def split(parameters: str) -> list[str]:
-  """The parts between the commas that are outside of parentheses."""
-  parts, depth = [""], 0
-  for letter in parameters:
-    depth += (letter == "(") - (letter == ")")
-    if letter == "," and depth == 0:
-      parts.append("")
-    else:
-      parts[-1] += letter
-  return [part.strip() for part in parts]
 
 
 def declaration(name: str, function: Any) -> list[str]:
@@ -78,7 +68,7 @@ def declaration(name: str, function: Any) -> list[str]:
   parameters = [
     f"        {name_of(one)}: {type_of(kind)}," for one, kind in function["parameters"].items()
   ]
-  return [f"    pub fn {name}(", *parameters, f"    ){line.rsplit(')', 1)[1]}"]
+  return [f"    pub fn {name}(", *parameters, f"    ){returned(function['result'])};"]
 
 
 def layout_test(structs: Any) -> list[str]:
