@@ -134,33 +134,37 @@ func (p *Program) Target(function int) string {
 // Inputs describes the inputs of a function.
 func (p *Program) Inputs(function int) ([]ValueInfo, error) {
 	defer runtime.KeepAlive(p)
-	infos := make([]ValueInfo, C.husk_program_input_count(p.handle, C.uint32_t(function)))
-	for i := range infos {
+	index := C.uint32_t(function)
+	return all(C.husk_program_input_count(p.handle, index), func(i C.uint32_t) (ValueInfo, error) {
 		var failure C.husk_error
 		info := C.husk_value_info{struct_size: C.sizeof_husk_value_info}
-		status := C.husk_program_input(p.handle, C.uint32_t(function), C.uint32_t(i), &info, &failure)
-		if err := check(status, &failure); err != nil {
-			return nil, err
-		}
-		infos[i] = valueInfo(&info)
-	}
-	return infos, nil
+		err := check(C.husk_program_input(p.handle, index, i, &info, &failure), &failure)
+		return valueInfo(&info), err
+	})
 }
 
 // Outputs describes the outputs of a function.
 func (p *Program) Outputs(function int) ([]ValueInfo, error) {
 	defer runtime.KeepAlive(p)
-	infos := make([]ValueInfo, C.husk_program_output_count(p.handle, C.uint32_t(function)))
-	for i := range infos {
+	index := C.uint32_t(function)
+	return all(C.husk_program_output_count(p.handle, index), func(i C.uint32_t) (ValueInfo, error) {
 		var failure C.husk_error
 		info := C.husk_value_info{struct_size: C.sizeof_husk_value_info}
-		status := C.husk_program_output(p.handle, C.uint32_t(function), C.uint32_t(i), &info, &failure)
-		if err := check(status, &failure); err != nil {
+		err := check(C.husk_program_output(p.handle, index, i, &info, &failure), &failure)
+		return valueInfo(&info), err
+	})
+}
+
+// all describes each of `count` things, until one fails.
+func all[T any](count C.uint32_t, describe func(C.uint32_t) (T, error)) ([]T, error) {
+	out := make([]T, count)
+	for i := range out {
+		var err error
+		if out[i], err = describe(C.uint32_t(i)); err != nil {
 			return nil, err
 		}
-		infos[i] = valueInfo(&info)
 	}
-	return infos, nil
+	return out, nil
 }
 
 func valueInfo(info *C.husk_value_info) ValueInfo {
@@ -181,26 +185,12 @@ func valueInfo(info *C.husk_value_info) ValueInfo {
 
 // States describes the states.
 func (p *Program) States() ([]StorageInfo, error) {
-	infos := make([]StorageInfo, C.husk_program_state_count(p.handle))
-	for i := range infos {
-		var err error
-		if infos[i], err = p.state(C.uint32_t(i)); err != nil {
-			return nil, err
-		}
-	}
-	return infos, nil
+	return all(C.husk_program_state_count(p.handle), p.state)
 }
 
 // Constants describes the constants.
 func (p *Program) Constants() ([]StorageInfo, error) {
-	infos := make([]StorageInfo, C.husk_program_constant_count(p.handle))
-	for i := range infos {
-		var err error
-		if infos[i], err = p.constant(C.uint32_t(i)); err != nil {
-			return nil, err
-		}
-	}
-	return infos, nil
+	return all(C.husk_program_constant_count(p.handle), p.constant)
 }
 
 func (p *Program) state(index C.uint32_t) (StorageInfo, error) {

@@ -7,7 +7,7 @@ use husk_sys::*;
 
 use crate::dtype::{DType, Element};
 use crate::error::{check, text_of, Error, Status};
-use crate::tensor::invalid;
+use crate::tensor::{invalid, is_contiguous};
 
 type Function = dyn Fn(&mut [OpArg<'_>]) -> Result<(), Error> + Send + Sync;
 
@@ -94,12 +94,8 @@ impl<'a> OpTensor<'a> {
         if self.is_shared {
             return Err(invalid("two arguments share memory that is written".into()));
         }
-        let mut stride = 1;
-        for (&size, &given) in self.sizes().iter().zip(self.strides()).rev() {
-            if size > 1 && given != stride {
-                return Err(invalid(format!("a tensor with the strides {:?}", self.strides())));
-            }
-            stride *= size.max(1);
+        if !is_contiguous(self.sizes(), self.strides()) {
+            return Err(invalid(format!("a tensor with the strides {:?}", self.strides())));
         }
         Ok(self.sizes().iter().map(|&size| size as usize).product())
     }

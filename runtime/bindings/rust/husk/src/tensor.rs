@@ -55,17 +55,6 @@ impl Layout {
         self.sizes[..self.rank].iter().map(|&size| size as usize).product()
     }
 
-    pub fn is_contiguous(&self) -> bool {
-        let mut stride = 1;
-        for d in (0..self.rank).rev() {
-            if self.sizes[d] > 1 && self.strides[d] != stride {
-                return false;
-            }
-            stride *= self.sizes[d].max(1);
-        }
-        true
-    }
-
     /// The tensor for the library, which reads the sizes through the pointers.
     pub fn dlpack(&mut self) -> DLTensor {
         DLTensor {
@@ -89,6 +78,16 @@ impl Layout {
         }
         Ok(())
     }
+}
+
+/// Whether strides are those of a contiguous tensor. The stride of a single element does not matter.
+pub(crate) fn is_contiguous(sizes: &[i64], strides: &[i64]) -> bool {
+    let mut stride = 1;
+    sizes.iter().zip(strides).rev().all(|(&size, &given)| {
+        let fits = size <= 1 || given == stride;
+        stride *= size.max(1);
+        fits
+    })
 }
 
 pub(crate) fn invalid(text: String) -> Error {
@@ -272,7 +271,7 @@ impl<'a> TensorView<'a> {
     /// The elements of a contiguous tensor in host memory.
     pub fn as_slice<T: Element>(&self) -> Result<&'a [T], Error> {
         self.layout.fits::<T>()?;
-        if !self.layout.is_contiguous() {
+        if !is_contiguous(self.sizes(), self.strides()) {
             return Err(invalid(format!("strides {:?}: use to_vec", self.strides())));
         }
         let count = self.layout.count();
