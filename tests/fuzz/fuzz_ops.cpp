@@ -208,6 +208,17 @@ class HostileCall {
     return blocks.back().get();
   }
 
+  // The strides of a contiguous tensor; 0 where they pass 2^63.
+  static std::vector<int64_t> dense_strides(const std::vector<int64_t>& sizes) {
+    std::vector<int64_t> strides(sizes.size());
+    int64_t stride = 1;
+    for (size_t d = sizes.size(); d-- > 0;) {
+      strides[d] = stride;
+      if (__builtin_mul_overflow(stride, std::max<int64_t>(sizes[d], 1), &stride)) stride = 0;
+    }
+    return strides;
+  }
+
   // Takes a size of a tensor that is only read, and makes it huge in all such tensors.
   void enlarge() {
     std::vector<size_t> readable;
@@ -226,16 +237,12 @@ class HostileCall {
       std::vector<int64_t> sizes(args[i].sizes, args[i].sizes + args[i].rank),
           strides(args[i].strides, args[i].strides + args[i].rank);
       if (std::find(sizes.begin(), sizes.end(), from) == sizes.end()) continue;
-      int64_t stride = 1;
-      for (size_t d = sizes.size(); d-- > 0;) {
+      for (size_t d = 0; d < sizes.size(); ++d)
         if (sizes[d] == from) {
           sizes[d] = to;
           strides[d] = 0;
         }
-        if (!dense) continue;
-        strides[d] = stride;
-        if (__builtin_mul_overflow(stride, std::max<int64_t>(sizes[d], 1), &stride)) stride = 0;
-      }
+      if (dense) strides = dense_strides(sizes);
       args[i].sizes = keep(sizes);
       args[i].strides = keep(strides);
       args[i].data = nullptr;
@@ -279,16 +286,10 @@ class HostileCall {
   }
   void resize(const std::vector<husk_op_arg*>& tensors, int64_t from, int64_t to) {
     for (husk_op_arg* tensor : tensors) {
-      std::vector<int64_t> sizes(tensor->sizes, tensor->sizes + tensor->rank),
-          strides(sizes.size());
+      std::vector<int64_t> sizes(tensor->sizes, tensor->sizes + tensor->rank);
       std::replace(sizes.begin(), sizes.end(), from, to);
-      int64_t stride = 1;
-      for (size_t d = sizes.size(); d-- > 0;) {
-        strides[d] = stride;
-        if (__builtin_mul_overflow(stride, std::max<int64_t>(sizes[d], 1), &stride)) stride = 0;
-      }
       tensor->sizes = keep(sizes);
-      tensor->strides = keep(strides);
+      tensor->strides = keep(dense_strides(sizes));
       tensor->data = nullptr;
     }
   }
