@@ -80,7 +80,7 @@ impl Layout {
     }
 }
 
-/// Whether strides are those of a contiguous tensor. The stride of a single element does not matter.
+/// Whether strides are those of a contiguous tensor. That of a single element does not matter.
 pub(crate) fn is_contiguous(sizes: &[i64], strides: &[i64]) -> bool {
     let mut stride = 1;
     sizes.iter().zip(strides).rev().all(|(&size, &given)| {
