@@ -129,7 +129,8 @@ def readable(count: int) -> str:
   return f"{count / 1024**power:.1f} {' KMGT'[power]}iB"
 
 
-# What steps do, by the first word of their text. An operator has its own name.
+# The first word of a step's text says what the step does. A call of an operator is counted under
+# the name of the operator.
 _WAYS = {"launch": "kernels", "copy": "copies", "fill": "fills", "read": "values read"}
 
 

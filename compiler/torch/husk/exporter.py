@@ -212,7 +212,7 @@ def _write(
   """`write` with the functions by name; the options are those of the targets."""
   import safetensors.torch
 
-  # What is missing on this machine is said before the long part.
+  # A user hears of a missing tool before the minutes that tracing and kernels take.
   assert_texts: list[str] = []
   compilers = resolve_targets(targets, **options, texts=assert_texts)
   for target in compilers:

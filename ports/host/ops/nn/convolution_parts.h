@@ -1,4 +1,4 @@
-// What all methods of convolution_kernels.h share: the positions and taps of a convolution, the end
+// All methods of convolution_kernels.h share this: the positions and taps of a convolution, the end
 // of a tile, and the division into parts.
 #pragma once
 
