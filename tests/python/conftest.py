@@ -3,29 +3,11 @@
 import json
 import os
 import pathlib
-import platform
 import subprocess
 
 import pytest
 from husk import tools
-
-ARCH = {"x86_64": "x86-64"}.get(platform.machine(), platform.machine())
-
-# Copies x to y. The number of rows decides the size of y and the value of k.
-COPY = """
-function forward {
-  input x tensor f32 [1..1024, 4]
-  output y tensor f32 rank 2
-  output k int
-  variant cpu {
-    let n = size(x, 0)
-    buffer x of input bytes mul(n, 16)
-    buffer y of output bytes mul(n, 16)
-    copy (write y, read x)
-    return (tensor y f32 [n, 4] [4, 1], int mul(n, 2))
-  }
-}
-"""
+from programs import ARCH, COPY, CPU, text  # noqa: F401
 
 # Copies through a buffer of the arena.
 SCRATCH = COPY.replace(
@@ -161,18 +143,19 @@ function forward {
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory):
-  """compiled(text) is the path of the artifact of a program in text form, for a target."""
+  """compiled(functions) is the path of the artifact of functions in text form, for a target."""
   folder = tmp_path_factory.mktemp("programs")
   known = {}
 
-  def compile_text(text, target=f'cpu host "{ARCH}"'):
-    if text not in known:
+  def compile_text(functions, target=CPU):
+    source_text = text(functions, target)
+    if source_text not in known:
       source, artifact = (folder / f"{len(known)}{suffix}" for suffix in (".hir", ".husk"))
-      source.write_text(f"hir 1\ntarget {target}\n{text}")
+      source.write_text(source_text)
       command = [tools.find("huskc"), str(source), "-o", str(artifact)]
       subprocess.run(command, check=True, capture_output=True)
-      known[text] = artifact
-    return known[text]
+      known[source_text] = artifact
+    return known[source_text]
 
   return compile_text
 

@@ -6,29 +6,13 @@ env -i PYTHON tests/python/installed.py     PYTHON: that of the environment of t
 import array
 import importlib.util
 import pathlib
-import platform
 import subprocess
 import sys
 import tempfile
 
 import husk
+import programs
 from husk import tools
-
-COPY = """hir 1
-target cpu host "ARCH"
-function forward {
-  input x tensor f32 [1..1024, 4]
-  output y tensor f32 rank 2
-  output k int
-  variant cpu {
-    let n = size(x, 0)
-    buffer x of input bytes mul(n, 16)
-    buffer y of output bytes mul(n, 16)
-    copy (write y, read x)
-    return (tensor y f32 [n, 4] [4, 1], int mul(n, 2))
-  }
-}
-"""
 
 
 def matrix(numbers):
@@ -53,8 +37,7 @@ def main():
 
   with tempfile.TemporaryDirectory() as folder:
     source, artifact = (f"{folder}/copy.{suffix}" for suffix in ("hir", "husk"))
-    arch = {"x86_64": "x86-64"}.get(platform.machine(), platform.machine())
-    pathlib.Path(source).write_text(COPY.replace("ARCH", arch))
+    pathlib.Path(source).write_text(programs.text(programs.COPY))
     command(sys.executable, "-m", "husk", "compile", source, "-o", artifact)
     program = husk.load(artifact)
     x, y = matrix(range(8)), matrix([0] * 8)

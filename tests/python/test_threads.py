@@ -14,6 +14,7 @@ import husk
 import numpy as np
 import pytest
 import torch
+from memory_growth import least_growth
 
 
 def test_threads_may_call_one_program(load):
@@ -134,25 +135,6 @@ def test_the_child_of_a_fork_runs_programs(compiled, environment):
   """The child has none of the threads of its parent."""
   command = [sys.executable, "-c", FORK, str(compiled(PRODUCT))]
   subprocess.run(command, check=True, env=environment, timeout=60)
-
-
-def resident_bytes():
-  with open("/proc/self/statm") as file:
-    return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def least_growth(work, n, rounds=3):
-  """The least growth of the memory and of the number of objects in a round of `n` calls. A leak
-  shows in every round; what an allocator takes and keeps, in some."""
-  work(n // 4)
-  growths = []
-  for _ in range(rounds):
-    gc.collect()
-    before = resident_bytes(), len(gc.get_objects())
-    work(n)
-    gc.collect()
-    growths.append((resident_bytes() - before[0], len(gc.get_objects()) - before[1]))
-  return [min(values) for values in zip(*growths)]
 
 
 def test_runs_leak_nothing(load):

@@ -1,7 +1,6 @@
 """torch.compile(backend="husk") on the CPU: values, gradients and aliases against eager PyTorch."""
 
 import copy
-import gc
 import importlib.metadata
 import os
 import pathlib
@@ -13,6 +12,7 @@ import tomllib
 
 import built_tools
 import husk
+import memory_growth
 import pytest
 import torch
 from husk import tools
@@ -551,11 +551,6 @@ def test_a_function_without_tensors_and_a_marked_dimension():
 
 
 def test_memory_stays_flat():
-  def resident():
-    gc.collect()
-    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
   model = mlp()
   function = compiled(model)
   x = torch.ones(4, 16)
@@ -565,13 +560,8 @@ def test_memory_stays_flat():
       function(x).sum().backward()
     model.zero_grad()
 
-  run(300)
-  growths = []  # a leak shows in every round; what an allocator takes and keeps, in some
-  for _ in range(3):
-    before = resident()
-    run(700)
-    growths.append(resident() - before)
-  assert min(growths) < 512 << 10
+  growth, _ = memory_growth.least_growth(run, 700)
+  assert growth < 512 << 10
 
 
 # Together with the rest of torch
@@ -653,7 +643,7 @@ def test_the_caches_of_torch_hold_the_programs(tmp_path):
     assert done.returncode == 0, done.stderr
     return re.search(r"hits (.*)", done.stdout).group(1)
 
-  # What Inductor has stored for an equal graph is not taken.
+  # The backend does not take what Inductor has stored for an equal graph.
   assert hits("inductor", "cold") == "0 0"
   assert hits("husk", "cold") == "0 0"
   assert hits("husk", "warm") == "2 1"
