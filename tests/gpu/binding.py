@@ -5,7 +5,7 @@
 
 DIR has model_{sum_of_two,mlp,branches,gpt}.husk, asserts_status.husk and dynamic.husk. `check`
 prints a line for each check, and fails if one of them fails. With `--device cpu` it runs the checks
-that need no GPU.
+that need no GPU, with `--tool` those that hold under compute-sanitizer.
 """
 
 import argparse
@@ -57,11 +57,12 @@ function forward {
 CHECKS = []
 
 
-def check(needs_gpu=False):
-  """Makes a function of a Machine one of the checks."""
+def check(needs_gpu=False, needs_quiet=False):
+  """Makes a function of a Machine one of the checks. One that `needs_quiet` observes memory, times
+  or what is asynchronous, which a tool such as compute-sanitizer changes."""
 
   def add(function):
-    CHECKS.append((function, needs_gpu))
+    CHECKS.append((function, needs_gpu, needs_quiet))
     return function
 
   return add
@@ -151,7 +152,7 @@ def programs_from_bytes_and_mmap(machine):
   print(f"  {program!r}")
 
 
-@check(needs_gpu=True)
+@check(needs_gpu=True, needs_quiet=True)
 def a_run_is_on_the_current_stream(machine):
   program, model = machine.load("model_gpt"), machine.model("gpt")
   tokens = inputs(machine, "gpt", 2)[0]
@@ -180,7 +181,7 @@ def a_run_is_on_the_current_stream(machine):
     torch.testing.assert_close(out, expected, **TOLERANCE)
 
 
-@check(needs_gpu=True)
+@check(needs_gpu=True, needs_quiet=True)
 def results_are_memory_of_pytorchs_allocator(machine):
   program = machine.load("model_gpt")
   tokens = inputs(machine, "gpt", 3)[0]
@@ -352,7 +353,7 @@ def expect_flat(what, before, after):
   assert host < 8 << 20 and allocated == 0 and device <= 0, what
 
 
-@check()
+@check(needs_quiet=True)
 def runs_and_sessions_leak_nothing(machine):
   program = machine.load("model_gpt")
   values = [inputs(machine, "gpt", size)[0] for size in range(4)]
@@ -379,7 +380,7 @@ def runs_and_sessions_leak_nothing(machine):
       expect_flat("10 programs", before, memory(machine))
 
 
-@check()
+@check(needs_quiet=True)
 def times_of_calls(machine):
   """Prints only: what a call takes on the host, and until its result is there."""
   for name in ("sum_of_two", "mlp", "gpt"):
@@ -404,12 +405,12 @@ def times_of_calls(machine):
     print(f"  {name}: us on the host / in all: {', '.join(line)}")
 
 
-def run_checks(machine):
+def run_checks(machine, tool):
   failed = 0
   torch.manual_seed(7)
-  for function, needs_gpu in CHECKS:
+  for function, needs_gpu, needs_quiet in CHECKS:
     name = function.__name__.replace("_", " ")
-    if needs_gpu and machine.device.type != "cuda":
+    if needs_gpu and machine.device.type != "cuda" or needs_quiet and tool:
       print(f"skip    {name}", flush=True)
       continue
     begin = time.perf_counter()
@@ -437,12 +438,13 @@ def main():
   arguments.add_argument("command", choices=("pack", "check"))
   arguments.add_argument("folder", type=pathlib.Path)
   arguments.add_argument("--device", default="cuda:0")
+  arguments.add_argument("--tool", action="store_true", help="the checks that a tool may observe")
   options = arguments.parse_args()
   if options.command == "pack":
     return pack(options.folder)
   print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, husk {husk.__version__}")
   print(f"the extension: {sys.modules[husk.Program.__mro__[1].__module__].__file__}")
-  return run_checks(Machine(options.folder, options.device)) != 0
+  return run_checks(Machine(options.folder, options.device), options.tool) != 0
 
 
 if __name__ == "__main__":

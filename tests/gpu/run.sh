@@ -266,6 +266,10 @@ binding() {
     "$dir"/wheel/*.whl
   show=1 lines=60 check "husk.load with tensors of PyTorch" env -u HUSKC PYTHONPATH="$site" \
     LD_LIBRARY_PATH="$own_libraries" timeout 300 python3 tests/gpu/binding.py check "$data"
+  # PyTorch's own cache of memory would hide accesses behind an end.
+  lines=30 check "memcheck husk.load" env -u HUSKC PYTHONPATH="$site" \
+    LD_LIBRARY_PATH="$own_libraries" PYTORCH_NO_CUDA_MEMORY_CACHING=1 timeout 300 "${memcheck[@]}" \
+    python3 tests/gpu/binding.py check --tool "$data"
 }
 
 # Models with Triton kernels of their own, exported on this machine by rules and by measuring, each
