@@ -6,6 +6,7 @@
 #     --no-python    no Python environment
 #     --torch-2.15   also build/venv215, with the newest PyTorch that the exporter supports
 #     --languages    also the compilers of tests/bindings/run.sh
+#     --servers      also build/venv-servers, with the server of tests/servers
 #     --style        also build/venv-style, with the tools of tests/style.sh
 # Without an option it makes build/venv, with the PyTorch that the exporter is tested with.
 set -euo pipefail
@@ -21,6 +22,7 @@ for option; do
     --no-python) environments=() ;;
     --torch-2.15) environments[venv215]=compiler/torch/requirements-2.15.txt ;;
     --languages) packages+=(cargo rustc rustfmt golang-go) ;;
+    --servers) environments[venv-servers]=.ci/requirements-servers.txt ;;
     --style) environments[venv-style]=.ci/requirements-style.txt ;;
     *) echo ".ci/setup.sh: no option '$option'" >&2; exit 2 ;;
   esac
@@ -40,7 +42,7 @@ root=()
 ((${#missing[@]} == 0)) || echo "== installs with ${root[*]:-} apt-get: ${missing[*]}"
 for name in "${!environments[@]}"; do
   size=
-  [[ $name == venv-style ]] || size=" (PyTorch is a download of about 2.5 GB)"
+  grep -q ^torch "${environments[$name]}" && size=" (PyTorch is a download of about 2.5 GB)"
   echo "== installs from PyPI into build/$name:" \
     "$(grep -v '^#' "${environments[$name]}" | tr '\n' ' ')$size"
 done

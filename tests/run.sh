@@ -13,6 +13,7 @@
 #   tsan          clang; the tests with threads under ThreadSanitizer
 #   aarch64       tests of code for one processor, cross-built for 64-bit Arm, run by qemu
 #   languages     the bindings of other languages
+#   servers       the backend of Triton Inference Server, in a real server
 #   binding       the runtime in Python, with torch 2.11
 #   python        the exporter with torch 2.11
 #   python-2.15   with torch 2.15: whole exports of each kind
@@ -26,7 +27,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 stages=("$@")
 ((${#stages[@]})) ||
-  stages=(style release tidy install small docs fuzz tsan aarch64 languages binding python
+  stages=(style release tidy install small docs fuzz tsan aarch64 languages servers binding python
     python-2.15)
 mkdir -p build
 summary=build/test-summary.txt
@@ -87,6 +88,7 @@ stage() {
       local options=()
       [[ " ${stages[*]}" != *" python-2.15"* ]] || options+=(--torch-2.15)
       [[ " ${stages[*]} " != *" languages "* ]] || options+=(--languages)
+      [[ " ${stages[*]} " != *" servers "* ]] || options+=(--servers)
       [[ " ${stages[*]} " != *" style "* && " ${stages[*]} " != *" tidy "* ]] || options+=(--style)
       .ci/setup.sh "${options[@]}"
       result=done
@@ -133,6 +135,18 @@ stage() {
       [[ -x build/release/bin/huskc ]] || preset release -j2
       tests/bindings/run.sh build/release 2>&1 | tee build/languages.log
       result=$(tail -n 1 build/languages.log)
+      ;;
+    servers)
+      [[ -x build/release/bin/huskc ]] || preset release -j2
+      cmake --preset release -DHUSK_TESTS=ON -DHUSK_TRITON=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON \
+        >build/servers.configure.log || { cat build/servers.configure.log; exit 1; }
+      cmake --build build/release --target husk_triton huskc >build/servers.build.log ||
+        { cat build/servers.build.log; exit 1; }
+      HUSKC=$PWD/build/release/bin/huskc \
+        HUSK_TRITON=$PWD/build/release/lib/triton/husk/libtriton_husk.so \
+        build/venv-servers/bin/python -m pytest tests/servers -q --durations=5 2>&1 |
+        tee build/pytest-servers.log
+      result=$(tail -n 1 build/pytest-servers.log)
       ;;
     binding)
       [[ -x build/release/bin/huskc ]] || preset release -j2

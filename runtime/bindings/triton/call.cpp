@@ -1,0 +1,179 @@
+#include "call.h"
+
+#include <cstring>
+#include <utility>
+
+namespace husk::triton {
+
+bool shape_bytes(const int64_t* shape, uint32_t rank, size_t element_bytes, uint64_t* bytes) {
+  int64_t product = static_cast<int64_t>(element_bytes);
+  bool empty = false;
+  for (uint32_t d = 0; d < rank; ++d) {
+    if (shape[d] < 0) return false;
+    if (shape[d] == 0)
+      empty = true;
+    else if (__builtin_mul_overflow(product, shape[d], &product))
+      return false;
+  }
+  *bytes = empty ? 0 : static_cast<uint64_t>(product);
+  return true;
+}
+
+namespace {
+
+// Inputs over HTTP begin at any address.
+bool is_aligned(const void* data, const Value& value) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(data);
+  return address % value.element_bytes == 0 && address % value.alignment == 0;
+}
+
+}  // namespace
+
+void Call::open(TRITONBACKEND_Request* request, const Signature& signature) {
+  request_ = request;
+  response_ = nullptr;
+  compute_start = compute_end = 0;
+  inputs_.assign(signature.inputs.size(), InputView());
+  copies_.resize(signature.inputs.size());
+  asked_.assign(signature.outputs.size(), 0);
+  error_.reset(TRITONBACKEND_ResponseNew(&response_, request));
+  if (!error_) error_ = check_cancelled();
+  if (!error_) error_ = read(signature);
+}
+
+Error Call::check_cancelled() const {
+  bool cancelled = false;
+  HUSK_TRITON_TRY(Error(TRITONBACKEND_RequestIsCancelled(request_, &cancelled)));
+  return cancelled ? fail(TRITONSERVER_ERROR_CANCELLED, "the request was cancelled") : nullptr;
+}
+
+Error Call::read(const Signature& signature) {
+  for (size_t i = 0; i < signature.inputs.size(); ++i)
+    if (signature.inputs[i].kind != HUSK_VALUE_NONE)
+      HUSK_TRITON_TRY(read_input(signature.inputs[i], &inputs_[i], &copies_[i]));
+  uint32_t count;
+  HUSK_TRITON_TRY(Error(TRITONBACKEND_RequestOutputCount(request_, &count)));
+  for (uint32_t k = 0; k < count; ++k) {
+    const char* name;
+    HUSK_TRITON_TRY(Error(TRITONBACKEND_RequestOutputName(request_, k, &name)));
+    for (size_t i = 0; i < signature.outputs.size(); ++i)
+      if (signature.outputs[i].kind != HUSK_VALUE_NONE && signature.outputs[i].name == name)
+        asked_[i] = 1;
+  }
+  return nullptr;
+}
+
+Error Call::read_input(const Value& value, InputView* view, Memory* copy) {
+  const char* name = value.name.c_str();
+  TRITONBACKEND_Input* input;
+  HUSK_TRITON_TRY(Error(TRITONBACKEND_RequestInput(request_, name, &input)));
+  TRITONSERVER_DataType type;
+  uint32_t buffers;
+  uint64_t sent;
+  HUSK_TRITON_TRY(Error(TRITONBACKEND_InputProperties(input, nullptr, &type, &view->shape,
+                                                      &view->rank, &sent, &buffers)));
+  if (type != value.type)
+    return fail(TRITONSERVER_ERROR_INVALID_ARG, "input '%s' has another data type than %s", name,
+                config_type(value.type));
+  if (!shape_bytes(view->shape, view->rank, value.element_bytes, &view->bytes))
+    return fail(TRITONSERVER_ERROR_INVALID_ARG, "input '%s' has a shape of too many bytes", name);
+  // A rank of 0 is also accepted as a shape of ones, because Triton's dims are never empty.
+  if (value.rank == 0) {
+    if (view->bytes != value.element_bytes)
+      return fail(TRITONSERVER_ERROR_INVALID_ARG, "input '%s' must have one element", name);
+    view->rank = 0;
+  }
+  if (view->bytes != sent)
+    return fail(TRITONSERVER_ERROR_INVALID_ARG,
+                "input '%s' has a shape of %llu bytes, %llu bytes were sent", name,
+                static_cast<unsigned long long>(view->bytes),
+                static_cast<unsigned long long>(sent));
+  uint64_t filled = 0;
+  for (uint32_t k = 0; k < buffers; ++k) {
+    const void* data;
+    uint64_t bytes;
+    TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
+    int64_t device = 0;
+    HUSK_TRITON_TRY(Error(TRITONBACKEND_InputBuffer(input, k, &data, &bytes, &memory, &device)));
+    if (memory == TRITONSERVER_MEMORY_GPU)
+      return fail(TRITONSERVER_ERROR_UNSUPPORTED,
+                  "input '%s' lies in memory of a GPU, the model runs on the CPU: send it from "
+                  "memory of the host",
+                  name);
+    if (bytes > view->bytes - filled)
+      return fail(TRITONSERVER_ERROR_INVALID_ARG, "input '%s' has more bytes than its shape", name);
+    if (buffers == 1 && is_aligned(data, value)) {
+      view->data = data;
+    } else if (bytes) {
+      uint8_t* block = filled == 0 ? copy->reserve(view->bytes) : copy->data();
+      if (!block) return fail(TRITONSERVER_ERROR_UNAVAILABLE, "no memory for input '%s'", name);
+      memcpy(block + filled, data, bytes);
+      view->data = block;
+    }
+    filled += bytes;
+  }
+  if (filled != view->bytes)
+    return fail(TRITONSERVER_ERROR_INVALID_ARG, "input '%s' has fewer bytes than its shape", name);
+  // Compiled code may rely on a bool being 0 or 1, in addresses too.
+  if (value.type == TRITONSERVER_TYPE_BOOL) {
+    const uint8_t* bytes = static_cast<const uint8_t*>(view->data);
+    uint8_t bits = 0;
+    for (uint64_t k = 0; k < view->bytes; ++k) bits |= bytes[k];
+    if (bits > 1)
+      return fail(TRITONSERVER_ERROR_INVALID_ARG, "input '%s' has a bool that is neither 0 nor 1",
+                  name);
+  }
+  return nullptr;
+}
+
+Error Call::output(const Value& value, const int64_t* shape, uint32_t rank, uint64_t bytes,
+                   void** memory) {
+  TRITONBACKEND_Output* output;
+  HUSK_TRITON_TRY(Error(TRITONBACKEND_ResponseOutput(response_, &output, value.name.c_str(),
+                                                     value.type, shape, rank)));
+  TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
+  int64_t device = 0;
+  HUSK_TRITON_TRY(Error(TRITONBACKEND_OutputBuffer(output, memory, bytes, &type, &device)));
+  if (type == TRITONSERVER_MEMORY_GPU)
+    return fail(TRITONSERVER_ERROR_UNSUPPORTED,
+                "output '%s' is wanted in memory of a GPU, the model runs on the CPU: ask for it "
+                "in memory of the host",
+                value.name.c_str());
+  return nullptr;
+}
+
+bool Call::fits(const Call& other) const {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const InputView &mine = inputs_[i], &others = other.inputs_[i];
+    if (mine.rank != others.rank) return false;
+    for (uint32_t d = 1; d < mine.rank; ++d)
+      if (mine.shape[d] != others.shape[d]) return false;
+  }
+  return true;
+}
+
+int64_t Call::rows() const {
+  int64_t rows = -1;
+  for (const InputView& input : inputs_) {
+    if (input.rank == 0) continue;
+    if (rows >= 0 && input.shape[0] != rows) return 0;
+    rows = input.shape[0];
+  }
+  return rows < 0 ? 0 : rows;
+}
+
+void Call::send() {
+  if (!response_) return;
+  log(Error(
+      TRITONBACKEND_ResponseSend(response_, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error_.get())));
+  response_ = nullptr;
+}
+
+void Call::release() {
+  log(Error(TRITONBACKEND_RequestRelease(request_, TRITONSERVER_REQUEST_RELEASE_ALL)));
+  request_ = nullptr;
+  error_.reset();
+  for (Memory& memory : copies_) memory.trim();
+}
+
+}  // namespace husk::triton

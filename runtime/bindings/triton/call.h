@@ -1,0 +1,73 @@
+// A request of Triton and its response.
+#ifndef HUSK_BINDINGS_TRITON_CALL_H
+#define HUSK_BINDINGS_TRITON_CALL_H
+
+#include <vector>
+
+#include "error.h"
+#include "memory.h"
+#include "signature.h"
+
+namespace husk::triton {
+
+// An input of a request.
+struct InputView {
+  const int64_t* shape = nullptr;  // the request's
+  uint32_t rank = 0;
+  const void* data = nullptr;
+  uint64_t bytes = 0;
+};
+
+// One request, from its arrival to its release. An instance uses its calls again and again, so the
+// vectors keep their memory.
+class Call {
+ public:
+  // Takes a request. Reads its inputs and the outputs that it asks for; error() says what is wrong
+  // with it. A call that is open is sent and released.
+  void open(TRITONBACKEND_Request* request, const Signature& signature);
+  // Sends the response, or the error if there is one.
+  void send();
+  // Returns the request to the server.
+  void release();
+
+  bool failed() const { return static_cast<bool>(error_); }
+  void set_error(Error error) { error_ = std::move(error); }
+  // Ends with an error if the client no longer waits.
+  [[nodiscard]] Error check_cancelled() const;
+
+  TRITONBACKEND_Request* request() const { return request_; }
+  const std::vector<InputView>& inputs() const { return inputs_; }
+  // Whether the request asks for the output.
+  bool asks_for(size_t output) const { return asked_[output]; }
+  // Returns the memory of the response for an output.
+  [[nodiscard]] Error output(const Value& value, const int64_t* shape, uint32_t rank,
+                             uint64_t bytes, void** memory);
+
+  // Whether a batch may consist of the rows of both calls: the sizes after dim 0 are equal.
+  bool fits(const Call& other) const;
+  // The sizes of dim 0 of the inputs, which are equal; 0 if they are not.
+  int64_t rows() const;
+
+  // Monotonic times in nanoseconds of the run that the call was a part of; 0: none.
+  uint64_t compute_start = 0, compute_end = 0;
+
+ private:
+  Error read(const Signature& signature);
+  Error read_input(const Value& value, InputView* view, Memory* copy);
+
+  TRITONBACKEND_Request* request_ = nullptr;
+  TRITONBACKEND_Response* response_ = nullptr;
+  Error error_;
+  std::vector<InputView> inputs_;
+  std::vector<Memory> copies_;  // of inputs that came in several buffers or at a wrong address
+  std::vector<uint8_t> asked_;  // a flag for each output
+};
+
+// Multiplies the sizes of a shape and the bytes of an element. Returns false if a size is negative
+// or the product does not fit: the server lets shapes through whose bytes wrap around.
+[[nodiscard]] bool shape_bytes(const int64_t* shape, uint32_t rank, size_t element_bytes,
+                               uint64_t* bytes);
+
+}  // namespace husk::triton
+
+#endif

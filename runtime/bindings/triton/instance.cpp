@@ -1,0 +1,92 @@
+#include "instance.h"
+
+#include "sequences.h"
+
+namespace husk::triton {
+
+Error Instance::create(TRITONBACKEND_ModelInstance* handle, Model* model,
+                       std::unique_ptr<Instance>* instance) {
+  TRITONSERVER_InstanceGroupKind kind;
+  HUSK_TRITON_TRY(Error(TRITONBACKEND_ModelInstanceKind(handle, &kind)));
+  if (kind == TRITONSERVER_INSTANCEGROUPKIND_GPU)
+    return fail(TRITONSERVER_ERROR_UNSUPPORTED,
+                "instance_group of config.pbtxt has KIND_GPU, but this backend runs on the CPU: "
+                "set KIND_CPU");
+  std::unique_ptr<Instance> out(new Instance(handle, model));
+  HUSK_TRITON_TRY(Session::create(*model, &out->session_));
+  *instance = std::move(out);
+  return nullptr;
+}
+
+void Instance::execute(TRITONBACKEND_Request** requests, uint32_t count) {
+  const uint64_t start = now();
+  if (calls_.size() < count) calls_.resize(count);
+  runs_.clear();
+  for (uint32_t i = 0; i < count; ++i) calls_[i].open(requests[i], model_->signature());
+  run(count);
+  // Sending takes the longest, and the clients wait for it; so everything else follows it.
+  for (uint32_t i = 0; i < count; ++i) calls_[i].send();
+  const uint64_t end = now();
+  for (uint32_t i = 0; i < count; ++i) {
+    const Call& call = calls_[i];
+    const bool ran = call.compute_end != 0;
+    log(Error(TRITONBACKEND_ModelInstanceReportStatistics(handle_, call.request(), !call.failed(),
+                                                          start, ran ? call.compute_start : start,
+                                                          ran ? call.compute_end : start, end)));
+  }
+  for (const Run& run : runs_)
+    log(Error(TRITONBACKEND_ModelInstanceReportBatchStatistics(
+        handle_, run.rows, start, run.compute_start, run.compute_end, end)));
+  for (uint32_t i = 0; i < count; ++i) calls_[i].release();
+}
+
+// Runs the calls that have not failed: those that fit one another together, if the configuration
+// says that dim 0 is a batch.
+void Instance::run(uint32_t count) {
+  const Settings& settings = model_->settings();
+  for (uint32_t i = 0; i < count; ++i) {
+    Call& first = calls_[i];
+    if (settings.sequences) {
+      if (Error failure = model_->sequences().run(&first)) first.set_error(std::move(failure));
+      add_run(first, 1);
+      continue;
+    }
+    if (first.failed() || first.compute_end) continue;
+    batch_.assign(1, &first);
+    if (settings.max_batch_size > 0 && first.rows() > 0)
+      for (uint32_t k = i + 1; k < count; ++k)
+        if (Call& other = calls_[k];
+            !other.failed() && !other.compute_end && other.rows() > 0 && first.fits(other))
+          batch_.push_back(&other);
+    run_batch();
+  }
+}
+
+void Instance::run_batch() {
+  if (batch_.size() > 1) {
+    const Error failure = session_->run(batch_);
+    if (!failure) {
+      uint64_t rows = 0;
+      for (const Call* call : batch_) rows += uint64_t(call->rows());
+      return add_run(*batch_[0], rows);
+    }
+  }
+  // If a batch fails, only the calls that fail alone are at fault.
+  for (Call* call : batch_) run_one(call);
+}
+
+void Instance::run_one(Call* call) {
+  Error failure = call->check_cancelled();
+  // No client may see what another one left in a state.
+  if (!failure && model_->has_state()) failure = session_->forget();
+  if (!failure) failure = session_->run(call);
+  if (failure) return call->set_error(std::move(failure));
+  const bool batched = model_->settings().max_batch_size > 0;
+  add_run(*call, batched ? uint64_t(call->rows()) : 1);
+}
+
+void Instance::add_run(const Call& call, uint64_t rows) {
+  if (call.compute_end) runs_.push_back({rows, call.compute_start, call.compute_end});
+}
+
+}  // namespace husk::triton

@@ -1,0 +1,67 @@
+#include "model.h"
+
+#include <cstdio>
+#include <cstring>
+
+#include "sequences.h"
+
+namespace husk::triton {
+
+bool is_generator(const husk_storage_info& state) {
+  return strcmp(state.name, "husk.generator") == 0;
+}
+
+Model::Model() : sequences_(new Sequences(*this)) {}
+Model::~Model() = default;
+
+Error Model::create(TRITONBACKEND_Model* handle, husk_engine* engine,
+                    std::unique_ptr<Model>* model) {
+  std::unique_ptr<Model> out(new Model);
+  Config config;
+  HUSK_TRITON_TRY(config.read(handle));
+  HUSK_TRITON_TRY(config.settings(&out->settings_));
+  HUSK_TRITON_TRY(out->open(handle, engine));
+  const std::string& function = out->settings_.function;
+  HUSK_TRITON_TRY(Signature::read(out->program_.get(), function, &out->signature_));
+  if (out->has_state_ && out->settings_.max_batch_size > 0 && !out->settings_.sequences)
+    return fail(TRITONSERVER_ERROR_INVALID_ARG,
+                "max_batch_size of config.pbtxt is not 0, but the artifact has states, which "
+                "requests must not share: set max_batch_size to 0, add sequence_batching, or "
+                "export the function without states to a file of its own");
+  HUSK_TRITON_TRY(config.complete(out->settings_, out->signature_, handle));
+  *model = std::move(out);
+  return nullptr;
+}
+
+Error Model::open(TRITONBACKEND_Model* handle, husk_engine* engine) {
+  TRITONBACKEND_ArtifactType type;
+  const char* folder;
+  uint64_t version;
+  HUSK_TRITON_TRY(Error(TRITONBACKEND_ModelRepository(handle, &type, &folder)));
+  HUSK_TRITON_TRY(Error(TRITONBACKEND_ModelVersion(handle, &version)));
+  if (type != TRITONBACKEND_ARTIFACT_FILESYSTEM)
+    return fail(TRITONSERVER_ERROR_UNSUPPORTED, "the model repository must be a folder");
+  // Clients see errors of a load: the texts name the file without its folder.
+  const std::string file = std::to_string(version) + "/" + settings_.file;
+  const std::string path = folder + ("/" + file);
+  husk_program* program = nullptr;
+  husk_error error;
+  if (husk_program_open(engine, path.c_str(), &program, &error) != HUSK_OK) {
+    std::string text = error.text;
+    if (const size_t at = text.find(path); at != std::string::npos)
+      text.replace(at, path.size(), file);
+    else
+      text = file + ": " + text;
+    snprintf(error.text, sizeof error.text, "%s", text.c_str());
+    return fail(error);
+  }
+  program_.reset(program);
+  for (uint32_t i = 0; i < husk_program_state_count(program); ++i) {
+    husk_storage_info state = HUSK_STORAGE_INFO_INIT;
+    if (husk_program_state(program, i, &state, &error) != HUSK_OK) return fail(error);
+    has_state_ |= !is_generator(state);
+  }
+  return nullptr;
+}
+
+}  // namespace husk::triton

@@ -1,0 +1,104 @@
+#include "signature.h"
+
+namespace husk::triton {
+namespace {
+
+struct Type {
+  husk_dtype dtype;
+  TRITONSERVER_DataType type;
+  const char* config;
+};
+
+constexpr Type kTypes[] = {
+    {HUSK_BOOL, TRITONSERVER_TYPE_BOOL, "TYPE_BOOL"},
+    {HUSK_U8, TRITONSERVER_TYPE_UINT8, "TYPE_UINT8"},
+    {HUSK_I8, TRITONSERVER_TYPE_INT8, "TYPE_INT8"},
+    {HUSK_U16, TRITONSERVER_TYPE_UINT16, "TYPE_UINT16"},
+    {HUSK_I16, TRITONSERVER_TYPE_INT16, "TYPE_INT16"},
+    {HUSK_U32, TRITONSERVER_TYPE_UINT32, "TYPE_UINT32"},
+    {HUSK_I32, TRITONSERVER_TYPE_INT32, "TYPE_INT32"},
+    {HUSK_U64, TRITONSERVER_TYPE_UINT64, "TYPE_UINT64"},
+    {HUSK_I64, TRITONSERVER_TYPE_INT64, "TYPE_INT64"},
+    {HUSK_F16, TRITONSERVER_TYPE_FP16, "TYPE_FP16"},
+    {HUSK_BF16, TRITONSERVER_TYPE_BF16, "TYPE_BF16"},
+    {HUSK_F32, TRITONSERVER_TYPE_FP32, "TYPE_FP32"},
+    {HUSK_F64, TRITONSERVER_TYPE_FP64, "TYPE_FP64"},
+};
+
+using Describe = husk_status (*)(const husk_program*, uint32_t, uint32_t, husk_value_info*,
+                                 husk_error*);
+
+Error read_value(const husk_program* program, uint32_t function, uint32_t index, Describe describe,
+                 const char* side, Value* value) {
+  husk_value_info info = HUSK_VALUE_INFO_INIT;
+  husk_error error;
+  if (describe(program, function, index, &info, &error) != HUSK_OK) return fail(error);
+  value->name = info.name;
+  value->kind = info.kind;
+  value->dtype = info.kind == HUSK_VALUE_TENSOR  ? info.dtype
+                 : info.kind == HUSK_VALUE_INT   ? HUSK_I64
+                 : info.kind == HUSK_VALUE_FLOAT ? HUSK_F64
+                 : info.kind == HUSK_VALUE_BOOL  ? HUSK_BOOL
+                                                 : HUSK_DTYPE_NONE;
+  if (info.kind == HUSK_VALUE_NONE) return nullptr;
+  for (const Type& type : kTypes)
+    if (type.dtype == value->dtype) value->type = type.type;
+  if (value->type == TRITONSERVER_TYPE_INVALID)
+    return fail(TRITONSERVER_ERROR_UNSUPPORTED,
+                "%s '%s' has dtype %s, which Triton does not have: convert it in the model", side,
+                info.name, husk_dtype_name(value->dtype));
+  value->element_bytes = husk_dtype_size(value->dtype);
+  if (info.kind != HUSK_VALUE_TENSOR) return nullptr;
+  value->rank = info.rank;
+  value->alignment = info.alignment;
+  if (info.ranges) value->ranges.assign(info.ranges, info.ranges + 2 * info.rank);
+  return nullptr;
+}
+
+Error read_values(const husk_program* program, uint32_t function, uint32_t count, Describe describe,
+                  const char* side, std::vector<Value>* values) {
+  values->resize(count);
+  for (uint32_t i = 0; i < count; ++i)
+    HUSK_TRITON_TRY(read_value(program, function, i, describe, side, &(*values)[i]));
+  return nullptr;
+}
+
+Error find_function(const husk_program* program, const std::string& name, uint32_t* function) {
+  const uint32_t count = husk_program_function_count(program);
+  std::string names;
+  for (uint32_t i = 0; i < count; ++i) {
+    const std::string other = husk_program_function_name(program, i);
+    *function = i;
+    if (name.empty() ? count == 1 || other == "forward" : other == name) return nullptr;
+    names += (i ? ", " : "") + other;
+  }
+  if (name.empty())
+    return fail(TRITONSERVER_ERROR_INVALID_ARG,
+                "the artifact has the functions %s: name one by the parameter \"function\" of "
+                "config.pbtxt",
+                names.c_str());
+  return fail(TRITONSERVER_ERROR_INVALID_ARG,
+              "the parameter \"function\" of config.pbtxt is '%s', but the artifact has the "
+              "functions %s",
+              name.c_str(), names.c_str());
+}
+
+}  // namespace
+
+Error Signature::read(const husk_program* program, const std::string& name, Signature* signature) {
+  HUSK_TRITON_TRY(find_function(program, name, &signature->function));
+  const uint32_t function = signature->function;
+  signature->name = husk_program_function_name(program, function);
+  HUSK_TRITON_TRY(read_values(program, function, husk_program_input_count(program, function),
+                              husk_program_input, "input", &signature->inputs));
+  return read_values(program, function, husk_program_output_count(program, function),
+                     husk_program_output, "output", &signature->outputs);
+}
+
+const char* config_type(TRITONSERVER_DataType type) {
+  for (const Type& each : kTypes)
+    if (each.type == type) return each.config;
+  return "TYPE_INVALID";
+}
+
+}  // namespace husk::triton

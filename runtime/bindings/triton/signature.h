@@ -1,0 +1,43 @@
+// The inputs and outputs of a function of an artifact, as Triton describes tensors.
+#ifndef HUSK_BINDINGS_TRITON_SIGNATURE_H
+#define HUSK_BINDINGS_TRITON_SIGNATURE_H
+
+#include <string>
+#include <vector>
+
+#include <husk/husk.h>
+
+#include "error.h"
+
+namespace husk::triton {
+
+// An input or output. Triton has tensors only: an int, a float and a bool of Husk are tensors of
+// one element there.
+struct Value {
+  std::string name;
+  int32_t kind = HUSK_VALUE_NONE;  // a NONE has no tensor in Triton
+  TRITONSERVER_DataType type = TRITONSERVER_TYPE_INVALID;
+  husk_dtype dtype = HUSK_DTYPE_NONE;  // of the tensor in Triton
+  size_t element_bytes = 0;
+  int32_t rank = 0;
+  std::vector<int64_t> ranges;  // the smallest and largest size of each dim of an input tensor
+  uint32_t alignment = 1;       // that the kernels assume for the address
+};
+
+struct Signature {
+  uint32_t function = 0;  // the number in the artifact
+  std::string name;       // of the function
+  std::vector<Value> inputs, outputs;
+
+  // Reads the signature of the function of that name. The name may be empty: then the artifact has
+  // one function, or one named "forward".
+  [[nodiscard]] static Error read(const husk_program* program, const std::string& name,
+                                  Signature* signature);
+};
+
+// Returns the name of a type in config.pbtxt, such as "TYPE_FP32".
+const char* config_type(TRITONSERVER_DataType type);
+
+}  // namespace husk::triton
+
+#endif

@@ -1,0 +1,196 @@
+"""A Triton server with the backend "husk", for the tests of this folder.
+
+HUSK_TRITON is the path of libtriton_husk.so, HUSKC that of huskc. The server itself comes with the
+wheel nvidia-pytriton.
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+
+HERE = pathlib.Path(__file__).parent
+
+WEIGHT = np.array([[1, 0], [0, 2], [3, 1]], np.float32)
+BIAS = np.array([0.5, -0.5], np.float32)
+TABLE = WEIGHT
+
+
+def linear(x):
+  return x @ WEIGHT + BIAS
+
+
+def tritonserver():
+  """The path of the server's program."""
+  import importlib.util
+
+  package = pathlib.Path(importlib.util.find_spec("pytriton").submodule_search_locations[0])
+  program = package / "tritonserver" / "bin" / "tritonserver"
+  if not os.access(program, os.X_OK):
+    program.chmod(0o755)
+  return program
+
+
+def library():
+  return pathlib.Path(os.environ["HUSK_TRITON"]).resolve()
+
+
+def free_ports(count):
+  """Ports that nobody listens on. The sockets are open at once, so the numbers differ."""
+  sockets = [socket.socket() for _ in range(count)]
+  for each in sockets:
+    each.bind(("127.0.0.1", 0))
+  ports = [each.getsockname()[1] for each in sockets]
+  for each in sockets:
+    each.close()
+  return ports
+
+
+class Server:
+  """A running server, whose models are loaded on demand from `repository`."""
+
+  def __init__(self, folder, artifacts, *options):
+    self.repository = folder / "repository"
+    self.repository.mkdir()
+    self.artifacts = artifacts
+    self.log = folder / "server.log"
+    self.http_port, self.grpc_port, metrics_port = free_ports(3)
+    command = [
+      tritonserver(),
+      f"--model-repository={self.repository}",
+      f"--backend-directory={library().parents[1]}",
+      f"--http-port={self.http_port}",
+      f"--grpc-port={self.grpc_port}",
+      f"--metrics-port={metrics_port}",
+      "--http-address=127.0.0.1",
+      "--grpc-address=127.0.0.1",
+      "--model-control-mode=explicit",
+      "--exit-timeout-secs=5",
+      *options,
+    ]
+    self.process = subprocess.Popen(command, stdout=self.log.open("w"), stderr=subprocess.STDOUT)
+    self.threads = threading.local()
+    self.http_clients = []
+    self.grpc = self.grpc_client()
+    self.wait_until_ready()
+
+  @property
+  def http(self):
+    """The HTTP client of the calling thread: the package's clients are for one thread."""
+    if not hasattr(self.threads, "http"):
+      address = f"127.0.0.1:{self.http_port}"
+      self.threads.http = tritonclient.http.InferenceServerClient(address, network_timeout=60)
+      self.http_clients.append(self.threads.http)
+    return self.threads.http
+
+  def grpc_client(self):
+    return tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{self.grpc_port}")
+
+  def wait_until_ready(self):
+    for _ in range(300):
+      try:
+        if self.http.is_server_ready():
+          return
+      except Exception:
+        pass
+      if self.process.poll() is not None:
+        break
+      time.sleep(0.1)
+    raise RuntimeError(f"the server did not start:\n{self.log.read_text()}")
+
+  def is_alive(self):
+    return self.process.poll() is None
+
+  def write(self, name, artifact, config="", version=1):
+    """Writes a model to the repository. A file is renamed into its place, since the old one may be
+    open."""
+    folder = self.repository / name
+    (folder / str(version)).mkdir(parents=True, exist_ok=True)
+    file = folder / str(version) / "model.husk"
+    temporary = file.with_suffix(".new")
+    shutil.copyfile(self.artifacts / f"{artifact}.husk", temporary)
+    temporary.rename(file)
+    (folder / "config.pbtxt").write_text('backend: "husk"\n' + config)
+
+  def load(self, name, artifact="functions", config="", function=None, **more):
+    if function:
+      config += f'parameters {{ key: "function" value {{ string_value: "{function}" }} }}\n'
+    self.write(name, artifact, config, **more)
+    self.http.load_model(name)
+
+  def infer(self, model, inputs, client="http", outputs=None, **more):
+    """Sends arrays by name, and returns the outputs by name."""
+    module = getattr(tritonclient, client)
+    tensors = []
+    for name, array in inputs.items():
+      tensor = module.InferInput(name, list(array.shape), datatype(array))
+      tensor.set_data_from_numpy(array)
+      tensors.append(tensor)
+    asked = outputs and [module.InferRequestedOutput(name) for name in outputs]
+    result = getattr(self, client).infer(model, tensors, outputs=asked, **more)
+    response = result.get_response()
+    if client == "http":
+      return {each["name"]: result.as_numpy(each["name"]) for each in response["outputs"]}
+    return {each.name: result.as_numpy(each.name) for each in response.outputs}
+
+  def stop(self):
+    """Ends the server, and returns its exit status."""
+    self.grpc.close()
+    for client in self.http_clients:  # the server waits for open connections
+      client.close()
+    if self.is_alive():
+      self.process.send_signal(signal.SIGTERM)
+    try:
+      return self.process.wait(30)
+    except subprocess.TimeoutExpired:
+      self.process.kill()
+      raise
+
+
+def datatype(array):
+  from tritonclient.utils import np_to_triton_dtype
+
+  return np_to_triton_dtype(array.dtype)
+
+
+@pytest.fixture(scope="session")
+def artifacts(tmp_path_factory):
+  """A folder with the programs of this folder, compiled."""
+  folder = tmp_path_factory.mktemp("artifacts")
+  for text in HERE.glob("*.hir"):
+    compile_text(text, folder / f"{text.stem}.husk")
+  return folder
+
+
+def compile_text(text, artifact):
+  command = [os.environ["HUSKC"], str(text), "-o", str(artifact)]
+  subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory, artifacts):
+  """Starts servers with options of their own, and stops them at the end."""
+  servers = []
+
+  def run(*options):
+    servers.append(Server(tmp_path_factory.mktemp("server"), artifacts, *options))
+    return servers[-1]
+
+  yield run
+  codes = [server.stop() for server in servers]
+  assert codes == [0] * len(codes), [server.log.read_text() for server in servers]
+
+
+@pytest.fixture(scope="session")
+def server(start):
+  """A server that the tests share; each loads models of its own names."""
+  return start()
