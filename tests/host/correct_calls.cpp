@@ -430,6 +430,41 @@ void add_correct_calls(std::deque<Call>& calls) {
   call("aten::bernoulli.Tensor").f32({4}).tensor(HUSK_F32, {4}).none().f32({4}).i64(generator());
 }
 
+// A convolution of aten with one size, stride, padding and dilation along all `dims`.
+struct Shape {
+  int dims;
+  int64_t batch, in, out, size, taps, stride, padding, dilation, groups;
+  bool transposed, channels_last;
+};
+
+static void add_convolution(std::deque<Call>& calls, const Shape& s) {
+  const auto sizes = [&](int64_t first, int64_t second, int64_t along) {
+    std::vector<int64_t> all(static_cast<size_t>(s.dims), along);
+    all.insert(all.begin(), {first, second});
+    return all;
+  };
+  const auto each_dim = [&](int64_t value) {
+    return std::vector<int64_t>(static_cast<size_t>(s.dims), value);
+  };
+  const int64_t span = s.dilation * (s.taps - 1);
+  const int64_t size = s.transposed ? (s.size - 1) * s.stride - 2 * s.padding + span + 1
+                                    : (s.size + 2 * s.padding - span - 1) / s.stride + 1;
+  Call& call = calls.emplace_back("aten::convolution");
+  call.f32(sizes(s.batch, s.in, s.size));
+  if (s.channels_last) call.channels_last();
+  call.f32(s.transposed ? sizes(s.in, s.out / s.groups, s.taps)
+                        : sizes(s.out, s.in / s.groups, s.taps));
+  call.f32({s.out})
+      .list(each_dim(s.stride))
+      .list(each_dim(s.padding))
+      .list(each_dim(s.dilation))
+      .number(s.transposed)
+      .list(each_dim(0))
+      .number(s.groups)
+      .f32(sizes(s.batch, s.out, size));
+  if (s.channels_last) call.channels_last();
+}
+
 void add_large_calls(std::deque<Call>& calls) {
   const auto call = [&](const char* name) -> Call& { return calls.emplace_back(name); };
   // A convolution of an image [1, in, size, size] with as many positions in the output.
@@ -473,6 +508,56 @@ void add_large_calls(std::deque<Call>& calls) {
       .number(1)
       .f32({1, 32, 8, 8})
       .channels_last();
+  constexpr Shape kShapes[] = {
+      // The general method: one to four vectors of channels, several chunks of channels and of
+      // taps.
+      {2, 1, 6, 16, 6, 3, 2, 1, 1, 1, false, true},
+      {2, 1, 6, 24, 6, 3, 2, 1, 1, 1, false, true},
+      {2, 2, 6, 47, 6, 2, 2, 0, 1, 1, false, true},
+      {2, 1, 8, 64, 6, 3, 2, 1, 1, 1, false, true},
+      {2, 1, 4, 75, 6, 2, 1, 1, 2, 1, false, true},
+      {2, 1, 130, 20, 5, 3, 2, 1, 1, 1, false, true},
+      {2, 1, 600, 20, 4, 1, 1, 0, 1, 1, false, true},
+      {2, 1, 3, 12, 12, 9, 2, 4, 1, 1, false, true},
+      {2, 1, 8, 12, 5, 3, 1, 1, 1, 2, false, false},
+      {1, 2, 20, 40, 30, 5, 1, 2, 1, 1, false, false},
+      {1, 1, 12, 36, 20, 3, 2, 0, 3, 4, false, false},
+      {3, 1, 6, 20, 4, 3, 1, 1, 1, 1, false, false},
+      {3, 1, 8, 8, 4, 2, 2, 0, 1, 8, false, false},
+      {2, 1, 4, 8, 3, 3, 1, 5, 2, 1, false, true},
+      // Transposed, with as many phases as the stride has, and with empty phases.
+      {2, 1, 8, 20, 4, 3, 2, 1, 1, 1, true, true},
+      {2, 2, 8, 12, 3, 2, 3, 0, 1, 2, true, true},
+      {1, 1, 12, 20, 9, 5, 3, 2, 2, 1, true, false},
+      {3, 1, 4, 8, 3, 2, 2, 0, 1, 1, true, false},
+      // Dots: few positions.
+      {2, 2, 70, 19, 2, 1, 1, 0, 1, 1, false, true},
+      {2, 1, 40, 18, 3, 1, 2, 0, 1, 2, false, true},
+      // Depthwise: one to four vectors, edges, strides and dilation.
+      {2, 1, 12, 12, 7, 3, 1, 1, 1, 12, false, true},
+      {2, 1, 20, 20, 7, 3, 2, 1, 1, 20, false, true},
+      {2, 2, 40, 40, 5, 5, 1, 2, 1, 40, false, true},
+      {2, 1, 52, 52, 6, 3, 1, 2, 2, 52, false, true},
+      {2, 1, 90, 90, 5, 3, 1, 0, 1, 90, false, true},
+      {3, 1, 8, 8, 4, 3, 1, 1, 1, 8, false, false},
+      // Winograd's method: odd sizes, several images, groups, chunks of channels.
+      {2, 2, 16, 20, 5, 3, 1, 0, 1, 1, false, true},
+      {2, 1, 48, 32, 7, 3, 1, 1, 1, 2, false, true},
+      {2, 1, 40, 100, 6, 3, 1, 2, 1, 1, false, true},
+  };
+  for (const Shape& shape : kShapes) add_convolution(calls, shape);
+  // Attention with masks of each dtype, which are broadcast or have a stride.
+  for (const int64_t rows : {2, 9, 30}) {
+    for (const int kind : {0, 1, 2}) {
+      Call& attention = call("aten::_scaled_dot_product_flash_attention_for_cpu");
+      attention.f32({1, 4, rows, 20}).f32({1, 2, 140, 20}).f32({1, 2, 140, 12});
+      attention.real(0).number(0);
+      if (kind == 0) attention.mask({rows, 140});
+      if (kind == 1) attention.f32({1, 1, 1, 140});
+      if (kind == 2) attention.f32({140, rows, 4, 1}).transposed();
+      attention.none().f32({1, 4, rows, 12}).f32({1, 4, rows});
+    }
+  }
   for (const int64_t rows : {1, 3, 20})
     for (const bool causal : {false, true})
       call("aten::_scaled_dot_product_flash_attention_for_cpu")
@@ -493,6 +578,15 @@ void add_large_calls(std::deque<Call>& calls) {
       .i64({kMany})
       .i64({kMany});
   call("aten::mode").i64({kMany}, 0, 7, kMany).number(0).number(0).i64({}).i64({});
+  call("aten::mode").i64({2 * kMany}, 0, 7, 2 * kMany).number(0).number(0).i64({}).i64({});
+  call("aten::mode").i64({2 * kMany}, 0, 7, 8192).number(0).number(0).i64({}).i64({});
+  call("aten::scatter_reduce_.two")
+      .f32({kMany})
+      .number(0)
+      .i64({50}, 0, 171, kMany)
+      .f32({50})
+      .text("mean")
+      .number(0);
   call("aten::_unique2:sizes").i64({kMany}, 0, 7, kMany).number(1).number(0).number(0).result();
   call("aten::_unique2")
       .i64({kMany}, 0, 7, kMany)

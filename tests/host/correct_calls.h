@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,15 @@ class Call {
     for (int32_t d = a.rank - 1; d >= 2; --d) place(d);
     place(0);
     a.strides = keep(strides);
+    return *this;
+  }
+  // Reverses the dims of the last tensor, whose memory stays as it is.
+  Call& transposed() {
+    husk_op_arg& a = args.back();
+    a.sizes = keep(std::vector<int64_t>(std::reverse_iterator(a.sizes + a.rank),
+                                        std::reverse_iterator(a.sizes)));
+    a.strides = keep(std::vector<int64_t>(std::reverse_iterator(a.strides + a.rank),
+                                          std::reverse_iterator(a.strides)));
     return *this;
   }
   // Replaces the last `count` tensors by a list of them.
