@@ -11,7 +11,7 @@ dir=${1:-build/gpu}
 shift || true
 stages=("$@")
 ((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries \
-  hidden user_kernels aoti load sessions binding
+  hidden user_kernels aoti load sessions binding compile
   devices faults memory first asserts kernels port sanitizer)
 # Exports without a choice of tuning are not measured, since that takes minutes.
 export HUSK_TUNE=${HUSK_TUNE:-heuristic} HUSKC=$PWD/$dir/bin/huskc
@@ -272,6 +272,28 @@ binding() {
     python3 tests/gpu/binding.py check --tool "$data"
 }
 
+# torch.compile(backend="husk") by the same wheel. Each part compiles in a process of its own. The
+# checks of memory come last and alone, since they look at the memory of the whole GPU.
+compile() {
+  local site=$PWD/$dir/site part
+  [[ -e $site ]] || check "the wheel is installed" python3 -m pip install -q --no-index --no-deps \
+    --target "$site" "$dir"/wheel/*.whl
+  jit() {
+    env -u HUSKC PYTHONPATH="$site" LD_LIBRARY_PATH="$own_libraries" timeout "$1" python3 \
+      tests/gpu/compile.py "${@:2}"
+  }
+  for part in 0 1 2 3; do
+    { jit 200 check --part $part/4 || echo failed; } >"$dir/compile.$part.log" 2>&1 &
+  done
+  wait
+  for part in 0 1 2 3; do
+    show=1 lines=80 check "torch.compile, part $part" bash -c \
+      "cat '$dir/compile.$part.log'; [[ \$(tail -n 1 '$dir/compile.$part.log') != failed ]]"
+  done
+  show=1 lines=40 check "torch.compile, memory" jit 120 check --part memory
+  show=1 lines=60 check "torch.compile, times" jit 280 bench
+}
+
 # Models with Triton kernels of their own, exported on this machine by rules and by measuring, each
 # compared with eager.
 user_kernels() {
@@ -321,6 +343,7 @@ for stage in "${stages[@]}"; do
     aoti) show=1 lines=150 check "AOTInductor and Husk side by side" timeout 475 python3 \
       tests/gpu/aoti.py run "$dir/aoti" "$dir" --seconds 320 ;;
     binding) binding ;;
+    compile) compile ;;
     load) show=1 lines=50 check "loading of weights" "$bin/husk_gpu_load" "$dir/weights.tmp" ;;
     load-sweep) show=1 lines=140 check "loading, its choices" timeout 300 "$bin/husk_gpu_load" \
       "$dir/weights.tmp" 5 sweep ;;

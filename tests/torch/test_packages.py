@@ -20,7 +20,7 @@ ALLOWED = {
   "host": {"hir", "inductor"},
   "cuda": {"hir", "inductor"},
   "attention": {"hir", "inductor", "lower", "cuda"},
-  "jit": {"runtime", "hir", "inductor", "program", "lower", "host"},
+  "jit": {"runtime", "hir", "inductor", "program", "lower", "host", "cuda"},
   "": {"runtime", "hir", "inductor", "program", "lower", "host", "cuda", "attention"},
 }
 

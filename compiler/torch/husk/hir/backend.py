@@ -101,6 +101,9 @@ class Backend(Protocol):
   # cuBLASLt.
   product_workspace: int
 
+  # Whether operators that Husk lacks can be called through torch's dispatcher.
+  has_torch: bool = False
+
   def begin_function(self) -> None:
     """Forgets the names of kernels, which are Inductor's and begin anew in every function."""
     ...

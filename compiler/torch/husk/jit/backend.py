@@ -14,13 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported
 from ..hir import huskc
-from ..host import image
-from ..host.kernels import HostKernels
 from ..inductor import capture, torch_compat
 from ..runtime.program import MODES
 from ..version import VERSION
-from . import text
-from .operators import Kernels
+from . import devices, text
 
 if TYPE_CHECKING:
   import torch
@@ -40,84 +37,73 @@ def backend(
   those of Inductor, and `mode`: "auto", "list" or "graph", as for a session of Husk."""
   from torch._inductor.compile_fx import compile_fx
 
-  patches = _options(mode, options or {})
-  tag = _tag()
+  run_mode, patches = _options(mode, options or {})
+  tag = _tag(run_mode)
 
   # A backward is compiled after compile_fx has returned, perhaps by another thread, so what the
   # compilation needs is set inside.
   def inner(graph: torch.fx.GraphModule, values: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-    return _compile(tag, graph, values, *args, **kwargs)
+    return _compile(tag, run_mode, graph, values, *args, **kwargs)
 
   with torch_compat.cache_tag(tag):
     return compile_fx(module, inputs, inner_compile=inner, config_patches=patches)
 
 
 def _compile(
-  tag: str, graph: torch.fx.GraphModule, values: Sequence[Any], *args: Any, **kwargs: Any
+  tag: str,
+  run_mode: str,
+  graph: torch.fx.GraphModule,
+  values: Sequence[Any],
+  *args: Any,
+  **kwargs: Any,
 ) -> Any:
   """Inductor's inner compiler with Husk's wrapper."""
   from torch._inductor import config
   from torch._inductor.compile_fx import compile_fx_inner
 
-  _refuse_other_devices(graph)
+  device = devices.of_graph(graph)
+  if run_mode not in device.modes:
+    raise Unsupported(f'mode "{run_mode}": the CPU has no graphs; give "auto"')
   huskc.require()
-  kernels = Kernels(_isa())
-  writer = text.Writer(f'target host host "{_isa()}"', kernels)
   with (
     torch_compat.cache_tag(tag),
-    kernels.compiling(),
-    capture.inductor("cpu", writer.write, caching=True),
+    device.compiling() as kernels,
+    capture.inductor(
+      device.name.partition(":")[0],
+      text.Writer(device, kernels, run_mode).write,
+      caching=True,
+    ),
     config.patch(fx_wrapper=True),
   ):
     return compile_fx_inner(graph, values, *args, **{**kwargs, "fx_wrapper": True})
 
 
-def _refuse_other_devices(graph: torch.fx.GraphModule) -> None:
-  others = sorted(torch_compat.devices(graph) - {"cpu"})
-  if others:
-    raise Unsupported(
-      f'torch.compile(backend="husk") compiles for the CPU only, the model uses {", ".join(others)}'
-    )
-
-
-def _options(mode: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-  """Inductor's options. Husk's own are checked."""
+def _options(mode: str | None, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+  """The mode of sessions, and Inductor's options."""
   from torch._inductor import config, list_mode_options
 
   given = dict(options)
   run_mode = given.pop("mode", "auto")
   if run_mode not in MODES:
     raise ValueError(f"mode {run_mode!r}: give one of {', '.join(map(repr, MODES))}")
-  if run_mode == "graph":
-    raise Unsupported('mode "graph": the CPU has no graphs; give "auto"')
   known = config.get_config_copy()
   for name in given:
     if name.replace("-", "_") not in known or name in _DECIDED:
       raise ValueError(f'torch.compile(backend="husk") has no option {name!r}')
   patches = {**(list_mode_options(mode) if mode else {}), **given}
   patches = {name.replace("-", "_"): value for name, value in patches.items()}
-  return {
+  return run_mode, {
     **torch_compat.options_in_process(patches),
-    **HostKernels(_isa()).options(),
+    **devices.options(),
     **patches,
     "triton.cudagraphs": False,  # torch would put graphs of its own around the program
   }
 
 
-@functools.cache
-def _isa() -> str:
-  """The best instruction set of this machine's CPU for which there are kernels."""
-  isas = image.isas()
-  if not isas:
-    known = ", ".join(image.ISAS)
-    raise Unsupported(f"the CPU has none of the instruction sets {known}")
-  return isas[0]
-
-
-def _tag() -> str:
+def _tag(run_mode: str) -> str:
   """What distinguishes Husk's entries in torch's caches. torch does not know that the result of a
   graph depends on these."""
-  return f"husk {VERSION} {_isa()} {_sources()}"
+  return f"husk {VERSION} {devices.best_isa()} {run_mode} {_sources()}"
 
 
 @functools.cache
@@ -135,7 +121,7 @@ def _sources() -> str:
 
 def _reset() -> None:
   """Called by torch._dynamo.reset()."""
-  _isa.cache_clear()
+  devices.best_isa.cache_clear()
   _sources.cache_clear()
 
 

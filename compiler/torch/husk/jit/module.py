@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..runtime.program import Program
+from ..runtime.errors import NeedsResizeError
+from ..runtime.program import Program, Session
 from ..runtime.program import load as load_program
 from .operators import function
 
@@ -14,13 +16,64 @@ if TYPE_CHECKING:
   import torch
 
 
-def load(text: str, operators: Sequence[str] = ()) -> Program:
-  """The program of an artifact in a module's text, with as many threads as torch has. `operators`
-  are called through torch's dispatcher."""
+def load(
+  text: str, device: str = "cpu", operators: Sequence[str] = (), mode: str = "auto"
+) -> Callable[..., Any]:
+  """The program of an artifact in a module's text. It has as many threads as torch has. `operators`
+  are called through torch's dispatcher. On a GPU its sessions have the mode `mode`."""
   import torch
 
-  ops = {name: function(name) for name in operators}
-  return load_program(base64.b85decode(text), ops=ops, threads=torch.get_num_threads())
+  ops = {name: function(name, device) for name in operators}
+  artifact = base64.b85decode(text)
+  if device == "cpu":
+    return load_program(artifact, ops=ops, threads=torch.get_num_threads())
+  return OnGpu(load_program(artifact, device, ops=ops), device, mode)
+
+
+class OnGpu:
+  """A program on a GPU. The arenas of its sessions are tensors, so that torch's allocator knows of
+  them. Calls of several threads run at the same time, each in a session of its own."""
+
+  def __init__(self, program: Program, device: str, mode: str) -> None:
+    self.program, self.device, self.mode = program, device, mode
+    self.sessions: list[Session] = []  # all that exist
+    self._free: list[Session] = []
+    self._lock = threading.Lock()
+
+  def __call__(self, *args: Any) -> Any:
+    try:
+      session = self._free.pop()
+    except IndexError:
+      session = self._session()
+    try:
+      result = session(*args)
+    except NeedsResizeError:
+      self._enlarge(session)
+      result = session(*args)
+    except BaseException:
+      self._free.append(session)
+      raise
+    self._free.append(session)
+    return result
+
+  def _session(self) -> Session:
+    session = Session(self.program, mode=self.mode, external_arena=1)
+    with self._lock:
+      self.sessions.append(session)
+    return session
+
+  def _enlarge(self, session: Session) -> None:
+    """Gives a session an arena of the size that its plans need. If there is not enough memory, the
+    session goes, because it would need as much at each later shape."""
+    import torch
+
+    session.lend(None)
+    try:
+      session.lend(torch.empty(session.arena_bytes, dtype=torch.uint8, device=self.device))
+    except BaseException:
+      with self._lock:
+        self.sessions.remove(session)
+      raise
 
 
 def part(

@@ -9,45 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 from .. import hir
 from ..errors import Unsupported
-from ..host import operators
-from ..host.kernels import HostKernels
 from ..lower import extern
 
 if TYPE_CHECKING:
   import torch
 
 
-# Most operators of libhusk_ops take these. Which others an operator takes is not known here.
-_DTYPES = frozenset(("f32", "f64", "f16", "bf16", "i64", "i32", "bool"))
+class Called:
+  """The operators that a graph calls through torch's dispatcher, by `names`."""
 
+  def __init__(self) -> None:
+    self.names: list[str] = []
 
-class Kernels(HostKernels):
-  """The kernels of a graph. `called` are the names of the operators that torch provides."""
-
-  def __init__(self, isa: str) -> None:
-    super().__init__(isa)
-    self.called: list[str] = []
-
-  def call_operator(self, call: hir.OperatorCall) -> list[hir.Statement]:
+  def see(self, call: hir.OperatorCall, is_here: bool) -> None:
+    """Notes a call. `is_here`: whether libhusk has the operator for the tensors of the call."""
     plain = call.name.removesuffix(":sizes")
     op = overload(plain)
-    if op is not None and extern.is_random(op) or not _has(call):
-      if op is None:
-        raise Unsupported(f"no implementation of {plain} on this CPU, and torch has none")
-      if plain != call.name:
-        raise Unsupported(f"{plain}, the sizes of whose results only the data decides")
-      if plain not in self.called:
-        self.called.append(plain)
-    return super().call_operator(call)
-
-
-def _has(call: hir.OperatorCall) -> bool:
-  """Whether libhusk_ops has the operator of a call, for the dtypes of its tensors."""
-  values = [*call.arguments, *call.results]
-  return call.name in operators.names() and (
-    call.name.endswith(":sizes")
-    or all(one.dtype in _DTYPES for one in values if isinstance(one, hir.Tensor))
-  )
+    if is_here and (op is None or not extern.is_random(op)):
+      return
+    if op is None:
+      raise Unsupported(f"no implementation of {plain} on this device, and torch has none")
+    if plain != call.name:
+      raise Unsupported(f"{plain}, the sizes of whose results only the data decides")
+    if plain not in self.names:
+      self.names.append(plain)
 
 
 def overload(name: str) -> Any:
@@ -60,14 +45,14 @@ def overload(name: str) -> Any:
   return getattr(packet, variant or "default", None)
 
 
-def function(name: str) -> Callable[..., Any]:
+def function(name: str, device: str) -> Callable[..., Any]:
   """What libhusk calls for the operator `name`: a function of all arguments of the schema, which
-  are followed by the tensors that get the results."""
+  are followed by the tensors that get the results. `device` is where the program runs."""
   import torch
 
   op = overload(name)
   arguments = op._schema.arguments
-  converters = [_converter(argument) for argument in arguments]
+  converters = [_converter(name, argument, torch.device(device)) for argument in arguments]
   writes_results = any(argument.is_out for argument in arguments)
 
   def call(*values: Any) -> tuple[int | float, ...] | None:
@@ -113,15 +98,24 @@ def _copy(output: Any, value: Any) -> None:
     output.copy_(value)
 
 
-def _converter(argument: Any) -> Callable[[Any], Any]:
-  """Makes a value of libhusk, which has no bools, complex numbers and dtypes, what the operator
-  expects."""
+# Arguments that operators of attention with dropout read on the host.
+_ON_HOST = {
+  "aten::_scaled_dot_product_efficient_attention_backward": ("philox_seed", "philox_offset")
+}
+
+
+def _converter(name: str, argument: Any, device: torch.device) -> Callable[[Any], Any]:
+  """Makes a value of libhusk, which has no bools, complex numbers, dtypes and devices, what the
+  operator `name` expects."""
+  if argument.name in _ON_HOST.get(name, ()):
+    return lambda value: value.cpu()
   kind = str(argument.type).replace("Optional[", "").rstrip("]")
   return {
     "bool": lambda value: None if value is None else bool(value),
     "List[bool": lambda value: None if value is None else [bool(one) for one in value],
     "number": _number,
     "Tensor": _number,  # torch makes a tensor of a number
+    "Device": lambda value: device,
   }.get(kind, lambda value: _dtypes().get(value, value) if type(value) is str else value)
 
 

@@ -51,7 +51,7 @@ class _Writer:
     views = [None if _is_number(node) else node_view(node) for node in nodes]
     uses: dict[int, set[Any]] = {}  # id of a buffer -> the views of it that are returned
     for view in views:
-      if view is not None:
+      if view is not None and view.name not in self.body.scalars:
         uses.setdefault(id(self.body.place(view.name).buffer.row()), set()).add(_key(view))
     for node, view in zip(nodes, views):
       expression = self._number(node) if view is None else self._tensor(view, uses)
@@ -90,6 +90,8 @@ class _Writer:
   # Tensors
 
   def _tensor(self, view: NodeView, uses: dict[int, set[Any]]) -> str:
+    if view.name in self.body.scalars:
+      return view.name
     place = self.body.place(view.name)
     place = Place(place.buffer.row(), place.offset, place.layout)
     offset = sympy.expand(place.offset + view.byte_offset)

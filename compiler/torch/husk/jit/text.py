@@ -25,7 +25,7 @@ from ..program.signature import Signature, limits
 from ..program.values import Input
 from ..version import VERSION
 from . import outputs
-from .operators import Kernels
+from .devices import Device, Kernels
 
 if TYPE_CHECKING:
   import torch
@@ -66,10 +66,10 @@ def _span(tensor: torch.Tensor) -> int:
 
 
 class Writer:
-  """Writes the module of one graph. `target` is the row of the target."""
+  """Writes the module of one graph. `mode` is that of the sessions."""
 
-  def __init__(self, target: str, kernels: Kernels) -> None:
-    self.target, self.kernels = target, kernels
+  def __init__(self, device: Device, kernels: Kernels, mode: str) -> None:
+    self.device, self.kernels, self.mode = device, kernels, mode
 
   def write(self, wrapper: InductorObject, guards: list[tuple[Any, Any]]) -> Any:
     """The compiled program for Inductor. The graph of the wrapper is the current one."""
@@ -77,9 +77,9 @@ class Writer:
 
     graph = V.graph
     names = hir.Names()
-    row = names.take(self.target.split()[1])
+    row = names.take(self.device.row)
     constants = Constants(names)
-    signature = Signature(_inputs(graph, names), [], {}, names, [])
+    signature = Signature(_inputs(graph, self.device, names), [], {}, names, [])
     body = Body(graph, signature, constants, self.kernels, names)
     self.kernels.begin_function()
     prologue.write(body, guards)
@@ -88,7 +88,7 @@ class Writer:
     body.statements[:0] = [hir.Declare(buffer) for _, buffer in constants.rows.values()]
     self.kernels.finish()
     program = hir.Program(f"husk {VERSION}, torch {torch_compat.torch_version()}")
-    program.targets.append(self.target)
+    program.targets.append(self.device.line)
     program.rows = self.kernels.rows(row)
     program.functions.append(
       hir.Function(
@@ -98,26 +98,30 @@ class Writer:
         [hir.Variant(row, lines.without_unused(body.statements), returned.results)],
       )
     )
+    arguments = [
+      f"{name}.item()" if name in body.scalars else name for name in graph.graph_input_names
+    ]
     return torch_compat.program_of_text(
       _module(
         _artifact(program, self.kernels.files()),
-        self.kernels.called,
+        [repr(self.device.name), repr(self.kernels.called.names), repr(self.mode)],
         graph.graph_input_names,
-        [*graph.graph_input_names, *constants.rows],
+        [*arguments, *constants.rows],
         returned,
       )
     )
 
 
-def _inputs(graph: Graph, names: hir.Names) -> list[Input]:
+def _inputs(graph: Graph, device: Device, names: hir.Names) -> list[Input]:
   """The inputs of a graph."""
   ranges = graph.sizevars.shape_env.var_to_range
   return [
-    _input(name, graph.graph_inputs.get(name), ranges, names) for name in graph.graph_input_names
+    _input(name, graph.graph_inputs.get(name), device, ranges, names)
+    for name in graph.graph_input_names
   ]
 
 
-def _input(name: str, node: Any, ranges: Any, names: hir.Names) -> Input:
+def _input(name: str, node: Any, device: Device, ranges: Any, names: hir.Names) -> Input:
   taken = names.take(name)
   if node is None:
     return Input(taken, "none")
@@ -128,8 +132,23 @@ def _input(name: str, node: Any, ranges: Any, names: hir.Names) -> Input:
     return Input(taken, "int", ranges=() if bounds is None else (bounds,))
   if type(node).__name__ != "TensorBox":
     raise Unsupported(f"the input {name} is a {type(node).__name__}")
+  if node.get_device().type != device.name.partition(":")[0]:
+    return _scalar(name, taken, node, device)
   sizes = tuple(limits(size, ranges) for size in node.get_size())
   return Input(taken, "tensor", _dtype(name, node.get_dtype()), sizes)
+
+
+def _scalar(name: str, taken: str, node: Any, device: Device) -> Input:
+  """A tensor of the CPU without dimensions is a number for kernels of a GPU."""
+  dtype = node.get_dtype()
+  if node.get_size() or dtype.is_complex:
+    raise Unsupported(
+      f"the input {name} is a tensor on {node.get_device()}, the graph runs on {device.name}: move "
+      f'it there by .to("{device.name}")'
+    )
+  if dtype.is_floating_point:
+    return Input(taken, "float")
+  return Input(taken, "bool" if str(dtype) == "torch.bool" else "int")
 
 
 def _dtype(name: str, dtype: torch.dtype) -> str:
@@ -154,13 +173,13 @@ def _artifact(program: hir.Program, files: dict[str, bytes]) -> bytes:
 
 def _module(
   artifact: bytes,
-  operators: list[str],
+  options: list[str],
   parameters: list[str],
   arguments: list[str],
   returned: outputs.Returned,
 ) -> str:
-  """The text of the module. torch calls `call` with a list, which it empties, so that tensors which
-  nobody else needs can be freed."""
+  """The text of the module. `options` are further arguments of `module.load`. torch calls `call`
+  with a list, which it empties, so that tensors which nobody else needs can be freed."""
   encoded = base64.b85encode(artifact).decode("ascii")
   pieces = [f'  "{encoded[i : i + _LINE]}"' for i in range(0, len(encoded), _LINE)]
   targets = [f"output{index}" for index in range(len(returned.outputs))]
@@ -173,7 +192,7 @@ def _module(
       "",
       "program = load(",
       *pieces,
-      f"  , {operators!r})",
+      f"  , {', '.join(options)})",
       "",
       "def call(args):",
       *([f"  ({', '.join(parameters)},) = args"] if parameters else []),

@@ -42,6 +42,7 @@ class Body:
     # The graph that is being written: the function's, or a subgraph while `inside` is open.
     self.graph = graph
     self.places: dict[str, Place] = {}  # by Inductor's name of a buffer
+    self.scalars: dict[str, Any] = {}  # the symbols of inputs that the graph has as tensors
     self.exprs = hir.Expressions()
     self.asserts: list[tuple[Any, str]] = []  # (condition, message) with a symbol not yet defined
     self.called_at = ""  # the origin of the node that calls the subgraph

@@ -58,16 +58,25 @@ def takes(op: Any) -> bool:
   return namespace == "aten" and name in PRODUCTS and op._schema.overload_name == "out"
 
 
-def call(body: Body, node: IrNode, values: dict[str, Any]) -> None:
-  """Calls a product; `values` are the arguments of the operator, by name."""
-  operands = [
+def supports(values: dict[str, Any]) -> bool:
+  """Whether `call` supports a product; `values` are the arguments of the operator, by name."""
+  bias, left, right = _operands(values)
+  return _is_supported([*bias, left, right, values["out"]], float(values.get("beta", 1)))
+
+
+def _operands(values: dict[str, Any]) -> tuple[list[IrNode], IrNode, IrNode]:
+  """The bias, if it counts, and the factors."""
+  *bias, left, right = [
     values[name] for name in ("self", "input", "mat1", "batch1", "mat2", "batch2") if name in values
   ]
-  *bias, left, right = operands
+  return bias if float(values.get("beta", 1)) else [], left, right
+
+
+def call(body: Body, node: IrNode, values: dict[str, Any]) -> None:
+  """Calls a product; `values` are the arguments of the operator, by name."""
+  bias, left, right = _operands(values)
   out = values["out"]
   alpha, beta = (float(values.get(name, 1)) for name in ("alpha", "beta"))
-  if beta == 0:
-    bias = []
   if not _is_supported([*bias, left, right, out], beta):
     raise Unsupported(
       "cuBLASLt does not support the layout of the operands of a matrix product: export with "

@@ -36,7 +36,12 @@ def out(body: Body, node: IrNode) -> None:
   if len(results) != 1:
     raise Unsupported(f"{operator_name(op)} has {len(results)} out arguments, one is supported")
   values[results[0]] = _written(node)
-  if cublaslt.takes(op) and body.backend.product_workspace:
+  backend = body.backend
+  if (
+    cublaslt.takes(op)
+    and backend.product_workspace
+    and (not backend.has_torch or cublaslt.supports(values))
+  ):
     cublaslt.call(body, node, values)
   else:
     _call(body, node, op, values)
@@ -146,7 +151,11 @@ def _written(node: IrNode) -> IrNode:
 
 
 def _overload(node: IrNode) -> Operator:
+  import torch
+
   op = node.op_overload
+  if op is None and node.python_kernel_name == "extern_kernels.bias_addmm":
+    op = torch.ops.aten.addmm.out
   if op is None or not hasattr(op, "_schema"):
     raise Unsupported(f"the operator {node.python_kernel_name} has no schema")
   return op

@@ -145,6 +145,8 @@ class LineVisitor:
       return value.inner_expr
     if not isinstance(value, str) or value in body.places or value in body.graph.constants:
       return value
+    if value in body.scalars:
+      return body.scalars[value]
     if re.fullmatch(r"[-+]?\d+", value):
       return sympy.Integer(int(value))
     symbol = sympy.Symbol(value, integer=True)

@@ -10,7 +10,7 @@ from .. import hir
 from ..errors import Unsupported
 from ..program.values import Input
 from .body import Body
-from .nodes import Graph, IrNode, Place
+from .nodes import Graph, IrNode, Place, is_tensor
 
 
 def write(body: Body, guards: Iterable[tuple[Any, Any]]) -> None:
@@ -19,7 +19,12 @@ def write(body: Body, guards: Iterable[tuple[Any, Any]]) -> None:
   Inductor took for granted."""
   inputs = list(_bound_inputs(body))
   for value, node in inputs:
-    if value.kind in ("int", "float", "bool") and isinstance(node, sympy.Symbol):
+    if value.kind not in ("int", "float", "bool"):
+      continue
+    if is_tensor(node):
+      symbol = sympy.Symbol(value.name, integer=value.kind != "float")
+      body.scalars[node.get_name()], node = symbol, symbol
+    if isinstance(node, sympy.Symbol):
       body.exprs.define(node, hir.Name(value.name, value.kind == "float"))
   tensors = [(value, node) for value, node in inputs if value.kind == "tensor" and node is not None]
   defined: dict[hir.Expr, sympy.Symbol] = {}  # a size or stride -> the symbol that it defines

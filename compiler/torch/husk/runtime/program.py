@@ -130,13 +130,14 @@ class Session(native.Session):
   ) -> None:
     if mode not in MODES:
       raise ValueError(f"mode {mode!r}: give one of {', '.join(map(repr, MODES))}")
-    options = {**options, "mode": MODES[mode], "external_arena": int(arena is not None)}
+    external = {} if arena is None else {"external_arena": 1}
+    options = {**options, "mode": MODES[mode], **external}
     super().__init__(program, options)
     self.program = program
     if ranges:
       self._narrow(ranges)
     if arena is not None:
-      self._lend(arena)
+      self.lend(arena)
 
   @property
   def state(self) -> States:
@@ -158,8 +159,14 @@ class Session(native.Session):
       if not found:
         raise ValueError(f"ranges: no function has an input {name!r}")
 
-  def _lend(self, arena: Any) -> None:
-    """Makes memory of the caller the arena."""
+  def lend(self, arena: Any) -> None:
+    """Makes memory of the caller the arena, as the argument `arena` of `Program.session` does; None
+    takes back the memory that was lent. The session must have been made with an arena, or with
+    `external_arena=1`. The call waits for the last run."""
+    if arena is None:
+      self.set_arena(0, 0)
+      self._arena = None
+      return
     self._arena = arena
     if hasattr(arena, "data_ptr"):
       self.set_arena(arena.data_ptr(), arena.nbytes)

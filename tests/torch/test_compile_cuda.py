@@ -1,0 +1,200 @@
+"""torch.compile(backend="husk") for GPUs, on a machine without one: the module of a graph, its
+options and refusals. tests/gpu/compile.py runs graphs."""
+
+import re
+
+import built_tools  # noqa: F401  (finds huskc)
+import pytest
+import torch
+from husk.cuda import fake_cuda, here
+from husk.errors import Unsupported
+from torch._guards import TracingContext, tracing
+from torch._inductor import config
+from torch._inductor.decomposition import select_decomp_table
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+try:
+  from husk.jit import backend, module, operators, text
+except ImportError as error:
+  pytest.skip(str(error), allow_module_level=True)
+pytest.importorskip("triton")
+
+H200 = fake_cuda.Target.load("h200")
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+  """A function that compiles a graph for an H200 and returns the `.hir` and the module's text
+  without the artifact."""
+  texts = []
+  artifact, written = text._artifact, text._module
+
+  def artifact_of(program, files):
+    texts.append(program.text())
+    return artifact(program, files)
+
+  def module_of(*args):
+    texts.append(re.sub(r'^  "[^"]*"\n', "", source := written(*args), flags=re.M))
+    return source
+
+  monkeypatch.setattr(text, "_artifact", artifact_of)
+  monkeypatch.setattr(text, "_module", module_of)
+  monkeypatch.setattr(module, "load_program", lambda *args, **options: None)
+  monkeypatch.setattr(here, "target", lambda device: H200)
+
+  def compile_(function, *inputs, **options):
+    def flat(*args):
+      results = function(*args)
+      return results if isinstance(results, list) else [results]
+
+    run_mode, patches = backend._options(None, options)
+    fakes = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    # `fake_cuda.cuda` makes products of templates, and measures in place of torch.compile.
+    own = {"coordinate_descent_tuning": False, "max_autotune_gemm": False, "fx_graph_cache": False}
+    with fake_cuda.cuda(H200), config.patch({**patches, **own}):
+      with fakes:
+        values = [torch.empty(shape, dtype=dtype, device=on) for shape, dtype, on in inputs]
+      graph = make_fx(flat, select_decomp_table())(*values)
+      with tracing(TracingContext(fakes)):
+        backend._compile("", run_mode, graph, values, static_input_idxs=[], cudagraphs=None)
+    return texts
+
+  return compile_
+
+
+def on_gpu(*shape, dtype=torch.float32, device="cuda:0"):
+  return shape, dtype, device
+
+
+def test_kernels_are_launched_and_products_are_cublaslts(compiled):
+  hir, source = compiled(
+    lambda x, y: torch.softmax(x @ y, -1).relu(), on_gpu(64, 128), on_gpu(128, 32)
+  )
+  assert 'target cuda_h200 cuda "sm_90a"' in hir
+  assert hir.count('extern "husk::matmul"') == 1 and hir.count("launch triton_per_fused") == 1
+  assert ", 'cuda:0', [], 'auto')" in source
+  assert "  output0 = program(arg0_1, arg1_1)\n  return (output0, )\n" in source
+
+
+def test_the_mode_of_sessions(compiled):
+  _, source = compiled(lambda x: x.exp(), on_gpu(64), mode="graph")
+  assert ", 'cuda:0', [], 'graph')" in source
+
+
+def test_operators_without_a_kernel_go_through_torch(compiled):
+  hir, source = compiled(lambda x: torch.sort(x.exp())[0] + 1, on_gpu(4, 100000))
+  assert 'extern "aten::sort' in hir
+  assert re.search(r"'cuda:0', \['aten::sort[^']*'\], 'auto'\)", source)
+
+
+def test_a_product_that_cublaslt_does_not_support_goes_through_torch(compiled):
+  hir, _ = compiled(
+    lambda x, y: torch._int_mm(x, y),
+    on_gpu(32, 32, dtype=torch.int8),
+    on_gpu(32, 32, dtype=torch.int8),
+  )
+  assert "husk::matmul" not in hir and 'extern "aten::_int_mm' in hir
+
+
+def test_a_tensor_of_the_cpu_without_dimensions_is_a_number(compiled):
+  hir, source = compiled(lambda x, y: x * y, on_gpu(64), ((), torch.float64, "cpu"))
+  assert re.search(r"input \w+ float\n", hir)
+  assert re.search(r"program\(\w+, \w+\.item\(\)\)", source)
+
+
+def refusal(run, *args, **options):
+  with pytest.raises(Exception) as raised:
+    run(*args, **options)
+  error = raised.value
+  while error is not None and not isinstance(error, Unsupported):
+    error = getattr(error, "inner_exception", None) or error.__cause__
+  assert error is not None, raised.value
+  return str(error)
+
+
+def test_what_is_half_on_the_cpu_is_refused_by_name(compiled):
+  said = refusal(
+    compiled, lambda x, y: [x.exp(), y.exp()], on_gpu(64), ((4,), torch.float32, "cpu")
+  )
+  assert "is a tensor on cpu, the graph runs on cuda:0" in said and '.to("cuda:0")' in said
+  said = refusal(compiled, lambda x: x.exp().cpu(), on_gpu(64))
+  assert "a copy between devices" in said
+
+
+def test_two_gpus_are_refused_by_name(compiled):
+  said = refusal(compiled, lambda x, y: [x.exp(), y], on_gpu(4), on_gpu(4, device="cuda:1"))
+  assert "one GPU of CUDA, this graph uses cuda:0, cuda:1" in said
+
+
+def test_the_gpu_of_this_machine_is_a_target(monkeypatch):
+  properties = H200.properties()
+  monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+  here.target.cache_clear()
+  try:
+    found = here.target("cuda:1")
+  finally:
+    here.target.cache_clear()
+  assert found.arch == "sm_90a" and found.multi_processor_count == 132 and found.key == "gpu"
+
+
+@pytest.mark.parametrize("name", ["max_autotune", "coordinate_descent_tuning"])
+def test_kernels_are_measured_if_inductor_would_measure_them(name):
+  assert not here.tuning({}).measures and here.tuning({name: True}).measures
+
+
+def test_operators_make_tensors_on_the_device_of_the_program():
+  call = operators.function("aten::randperm", "meta")
+  seen = []
+
+  class Output:
+    def copy_(self, value):
+      seen.append(value.device.type)
+
+  call(5, "i64", None, None, None, Output())
+  assert seen == ["meta"]
+
+
+# Sessions on a GPU
+
+
+class Session:
+  """A session that needs an arena of `needed` bytes."""
+
+  def __init__(self, needed):
+    self.arena_bytes, self.arena, self.calls = needed, None, 0
+
+  def __call__(self, *args):
+    self.calls += 1
+    if self.arena is None or self.arena.nbytes < self.arena_bytes:
+      raise module.NeedsResizeError("too small")
+    return args
+
+  def lend(self, arena):
+    self.arena = arena
+
+
+def program_with(*sessions):
+  program, left = module.OnGpu(None, "cpu", "auto"), list(sessions)
+  program._session = lambda: program.sessions.append(left.pop(0)) or program.sessions[-1]
+  return program
+
+
+def test_an_arena_is_a_tensor_of_the_size_that_the_plan_needs():
+  session = Session(1000)
+  program = program_with(session)
+  assert program(1, 2) == (1, 2) and program(3) == (3,)
+  assert session.arena.nbytes == 1000 and session.calls == 3 and program.sessions == [session]
+  session.arena_bytes = 5000
+  program(4)
+  assert session.arena.nbytes == 5000
+
+
+def test_a_session_whose_arena_does_not_fit_goes():
+  large, small = Session(1 << 60), Session(10)
+  program = program_with(large, small)
+  with pytest.raises(RuntimeError):
+    program(1)
+  assert program.sessions == [] and program(2) == (2,)
+  assert program.sessions == [small] and program(3) == (3,)
