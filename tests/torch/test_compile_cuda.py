@@ -175,15 +175,31 @@ class Session:
     self.arena = arena
 
 
-def program_with(*sessions):
-  program, left = module.OnGpu(None, "cpu", "auto"), list(sessions)
-  program._session = lambda: program.sessions.append(left.pop(0)) or program.sessions[-1]
-  return program
+@pytest.fixture
+def program_with(monkeypatch):
+  """A function that makes a program with these sessions. Its attribute `capturing` says whether a
+  caller captures a graph."""
+
+  def program_with_(*sessions, unused=()):
+    program, left = module.OnGpu(None, "cpu", "auto"), {"auto": [*sessions], "list": [*unused]}
+    program.capturing = False
+    monkeypatch.setattr(module, "_is_capturing", lambda: program.capturing)
+
+    def session(mode):
+      found = left[mode].pop(0)
+      if mode == "auto":
+        program.sessions.append(found)
+      return found
+
+    program._session = session
+    return program
+
+  return program_with_
 
 
-def test_an_arena_is_a_tensor_of_the_size_that_the_plan_needs():
+def test_an_arena_is_a_tensor_of_the_size_that_the_plan_needs(program_with):
   session = Session(1000)
-  program = program_with(session)
+  program = program_with(session, unused=[Session(0)])
   assert program(1, 2) == (1, 2) and program(3) == (3,)
   assert session.arena.nbytes == 1000 and session.calls == 3 and program.sessions == [session]
   session.arena_bytes = 5000
@@ -191,9 +207,22 @@ def test_an_arena_is_a_tensor_of_the_size_that_the_plan_needs():
   assert session.arena.nbytes == 5000
 
 
-def test_a_session_whose_arena_does_not_fit_goes():
+def test_a_call_inside_a_capture_has_a_session_that_has_not_run(program_with):
+  session, first, second = Session(8), Session(8), Session(8)
+  program = program_with(session, unused=[first, second])
+  program(1)
+  program.capturing = True
+  assert program(2) == (2,) and (session.calls, first.calls, second.calls) == (2, 2, 0)
+  program.capturing = False
+  program(3)
+  program.capturing = True
+  program(4)
+  assert (session.calls, first.calls, second.calls) == (3, 2, 2)
+
+
+def test_a_session_whose_arena_does_not_fit_goes(program_with):
   large, small = Session(1 << 60), Session(10)
-  program = program_with(large, small)
+  program = program_with(large, small, unused=[Session(0)])
   with pytest.raises(RuntimeError):
     program(1)
   assert program.sessions == [] and program(2) == (2,)

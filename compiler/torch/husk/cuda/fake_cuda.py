@@ -137,7 +137,7 @@ def cuda(
       stack.enter_context(_patched(owner, name, value))
     if not tuned.measures:
       stack.enter_context(_triton_driver(_Driver(target)))
-    stack.enter_context(_without_line_tables())
+    stack.enter_context(without_line_tables())
     stack.enter_context(_worker_properties(target))
     stack.enter_context(config.patch(known))
     _clear_caches()
@@ -363,7 +363,7 @@ def _triton_driver(replacement: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _without_line_tables() -> Iterator[None]:
+def without_line_tables() -> Iterator[None]:
   """While open, images have no line tables, which would hold the paths of this machine."""
   from triton import knobs
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import hir
-from ..cuda import here
+from ..cuda import fake_cuda, here
 from ..cuda.kernels import CudaKernels
 from ..errors import Unsupported
 from ..host import image, operators
@@ -152,7 +152,8 @@ class Cuda:
   def compiling(self) -> Iterator[Kernels]:
     from torch._inductor import config
 
-    yield _CudaGraph(self.target, tuned=here.tuning(config.get_config_copy()), assert_mode="trap")
+    with fake_cuda.without_line_tables():
+      yield _CudaGraph(self.target, tuned=here.tuning(config.get_config_copy()), assert_mode="trap")
 
 
 class _CudaGraph(CudaKernels):

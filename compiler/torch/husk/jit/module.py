@@ -38,13 +38,18 @@ class OnGpu:
     self.program, self.device, self.mode = program, device, mode
     self.sessions: list[Session] = []  # all that exist
     self._free: list[Session] = []
+    self._unused: list[Session] = []
     self._lock = threading.Lock()
 
   def __call__(self, *args: Any) -> Any:
+    if _is_capturing():
+      return self._capture(*args)
+    if not self._unused:
+      self._unused.append(self._session("list"))
     try:
       session = self._free.pop()
     except IndexError:
-      session = self._session()
+      session = self._session(self.mode)
     try:
       result = session(*args)
     except NeedsResizeError:
@@ -56,8 +61,18 @@ class OnGpu:
     self._free.append(session)
     return result
 
-  def _session(self) -> Session:
-    session = Session(self.program, mode=self.mode, external_arena=1)
+  def _capture(self, *args: Any) -> Any:
+    """A call while the caller captures a graph. The graph refers to the memory of the session, so the
+    session serves no other call. It has not run, because a capture cannot wait for the last run."""
+    session = self._unused.pop() if self._unused else self._session("list")
+    try:
+      return session(*args)
+    except NeedsResizeError:
+      self._enlarge(session)
+      return session(*args)
+
+  def _session(self, mode: str) -> Session:
+    session = Session(self.program, mode=mode, external_arena=1)
     with self._lock:
       self.sessions.append(session)
     return session
@@ -74,6 +89,14 @@ class OnGpu:
       with self._lock:
         self.sessions.remove(session)
       raise
+
+
+def _is_capturing() -> bool:
+  """Whether the current stream is capturing a graph."""
+  import torch
+
+  capturing: Any = torch._C
+  return capturing._cuda_isCurrentStreamCapturing()
 
 
 def part(
