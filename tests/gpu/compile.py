@@ -2,12 +2,12 @@
 times against Inductor's own wrappers.
 
   python tests/gpu/compile.py check [NAME...] [--device cpu] [--part I/N]
-  python tests/gpu/compile.py bench [NAME...] [--seconds N]
+  python tests/gpu/compile.py bench [NAME...]
 
 `check` prints a line for each check, and fails if one of them fails. With `--device cpu` it runs
 the checks that need no GPU. With `--part I/N` it runs every N-th check except those that look at
-the memory of the whole GPU, which --part memory runs. `bench` prints a table for each measurement; a NAME is a part of the
-name of a check or of a measurement.
+the memory of the whole GPU, which `--part memory` runs. `bench` prints a table for each
+measurement. A NAME is a part of the name of a check or of a measurement.
 """
 
 import argparse
@@ -328,7 +328,8 @@ def modes_of_torch(device):
     finally:
       MEASURING.clear()
     counts = stats()
-    own(x)
+    with torch.no_grad():
+      own(x)
     if device != "cpu":
       assert sum(stats()[key] - counts[key] for key in ("runs_as_graph", "runs_as_list")) == 1
     print(f"  {mode}: {stats()}")
@@ -797,7 +798,8 @@ own = torch.compile(model, backend=backend)
 x = torch.ones(4, 8, device=DEVICE)
 own(x).sum().backward()
 torch.testing.assert_close(own(x), model(x), rtol=1e-3, atol=1e-3)
-print("hits", counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgraph_cache_hit"])
+aot, fx = counters["aot_autograd"], counters["inductor"]
+print("hits", aot["autograd_cache_hit"], fx["fxgraph_cache_hit"])
 """
 
 
@@ -863,7 +865,8 @@ def bench_chain(device):
       eval("lambda x: chain(x)", {"chain": chain}), backend=backend, options={**APART, **options}
     )
     begin = time.perf_counter()
-    call(x)
+    with torch.no_grad():
+      call(x)
     torch.cuda.synchronize()
     print(f"  {options}: compiled in {time.perf_counter() - begin:.1f} s", flush=True)
     return lambda: call(x)
@@ -957,7 +960,7 @@ def bench_gpt(device):
 @measurement
 def bench_training(device):
   torch.manual_seed(0)
-  ids = torch.randint(0, 50257, (4, 256), device=device)
+  ids, targets = torch.randint(0, 50257, (2, 4, 256), device=device)
   sides, peaks = {}, {}
   for name, backend in {"eager": None, "inductor": "inductor", "husk": husk_backend}.items():
     torch.manual_seed(0)
@@ -967,7 +970,7 @@ def bench_training(device):
 
     def step(run=run, optimizer=optimizer):
       with torch.autocast("cuda", dtype=torch.float16):
-        loss = nn.functional.cross_entropy(run(ids).flatten(0, 1), ids.flatten())
+        loss = nn.functional.cross_entropy(run(ids).flatten(0, 1), targets.flatten())
       loss.backward()
       optimizer.step()
       optimizer.zero_grad()

@@ -184,14 +184,7 @@ def program_with(monkeypatch):
     program, left = module.OnGpu(None, "cpu", "auto"), {"auto": [*sessions], "list": [*unused]}
     program.capturing = False
     monkeypatch.setattr(module, "_is_capturing", lambda: program.capturing)
-
-    def session(mode):
-      found = left[mode].pop(0)
-      if mode == "auto":
-        program.sessions.append(found)
-      return found
-
-    program._session = session
+    program._session = lambda mode: left[mode].pop(0)
     return program
 
   return program_with_

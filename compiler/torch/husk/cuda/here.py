@@ -44,7 +44,7 @@ def target(device: str) -> Target:
 
 
 def tuning(chosen: Mapping[str, Any]) -> Tuning:
-  """How configurations of kernels are chosen, for the options `chosen` of Inductor: they are measured
-  if Inductor would measure them."""
+  """How configurations of kernels are chosen, for the options `chosen` of Inductor: they are
+  measured if Inductor would measure them."""
   measuring = ("max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning")
   return Tuning("max" if any(chosen.get(name) for name in measuring) else "heuristic")

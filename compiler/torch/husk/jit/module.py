@@ -36,20 +36,20 @@ class OnGpu:
 
   def __init__(self, program: Program, device: str, mode: str) -> None:
     self.program, self.device, self.mode = program, device, mode
-    self.sessions: list[Session] = []  # all that exist
+    self.sessions: list[Session] = []  # those that run, or ran inside a capture
     self._free: list[Session] = []
-    self._unused: list[Session] = []
+    self._unused: list[Session] = []  # for a call inside a capture, which cannot make a session
     self._lock = threading.Lock()
 
   def __call__(self, *args: Any) -> Any:
     if _is_capturing():
       return self._capture(*args)
-    if not self._unused:
-      self._unused.append(self._session("list"))
     try:
       session = self._free.pop()
     except IndexError:
-      session = self._session(self.mode)
+      session = self._begin(self._session(self.mode))
+    if not self._unused:
+      self._unused.append(self._session("list"))
     try:
       result = session(*args)
     except NeedsResizeError:
@@ -62,9 +62,9 @@ class OnGpu:
     return result
 
   def _capture(self, *args: Any) -> Any:
-    """A call while the caller captures a graph. The graph refers to the memory of the session, so the
-    session serves no other call. It has not run, because a capture cannot wait for the last run."""
-    session = self._unused.pop() if self._unused else self._session("list")
+    """A call while the caller captures a graph. The graph refers to the memory of the session, so
+    the session serves no other call. It has not run before, since a capture cannot wait."""
+    session = self._begin(self._unused.pop() if self._unused else self._session("list"))
     try:
       return session(*args)
     except NeedsResizeError:
@@ -72,7 +72,9 @@ class OnGpu:
       return session(*args)
 
   def _session(self, mode: str) -> Session:
-    session = Session(self.program, mode=mode, external_arena=1)
+    return Session(self.program, mode=mode, external_arena=1)
+
+  def _begin(self, session: Session) -> Session:
     with self._lock:
       self.sessions.append(session)
     return session

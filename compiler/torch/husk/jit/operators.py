@@ -94,7 +94,7 @@ def _copy(output: Any, value: Any) -> None:
   if isinstance(output, list):
     for one, other in zip(output, value, strict=True):
       _copy(one, other)
-  elif output is not None:
+  elif output is not None and value is not None:
     output.copy_(value)
 
 
