@@ -140,7 +140,8 @@ stage() {
       [[ -x build/release/bin/huskc ]] || preset release -j2
       cmake --preset release -DHUSK_TESTS=ON -DHUSK_TRITON=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON \
         >build/servers.configure.log || { cat build/servers.configure.log; exit 1; }
-      cmake --build build/release --target husk_triton huskc >build/servers.build.log ||
+      cmake --build build/release --target husk_triton huskc husk_example_generate \
+        >build/servers.build.log ||
         { cat build/servers.build.log; exit 1; }
       HUSKC=$PWD/build/release/bin/huskc \
         HUSK_TRITON=$PWD/build/release/lib/triton/husk/libtriton_husk.so \

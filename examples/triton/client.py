@@ -1,5 +1,7 @@
 """Sends requests to the server that run.sh has started, over HTTP and gRPC."""
 
+import http.client
+import json
 import sys
 
 import numpy as np
@@ -25,3 +27,13 @@ np.set_printoptions(precision=4, suppress=True)
 print(answers[0])
 if any(not np.allclose(answers[0], other, atol=1e-6) for other in answers):
   sys.exit("the answers differ")
+
+# A stream of tokens, as events of HTTP.
+connection = http.client.HTTPConnection(sys.argv[1])
+body = json.dumps({"tokens": [5, 17, 200], "max_tokens": 8})
+connection.request("POST", "/v2/models/gpt/generate_stream", body)
+tokens = []
+for line in connection.getresponse():
+  if line.startswith(b"data: "):
+    tokens.append(json.loads(line.removeprefix(b"data: "))["token"])
+print("gpt: 5 17 200 ->", *tokens)

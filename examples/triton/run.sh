@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Exports a small model, starts Triton Inference Server with it, sends requests, and stops the
+# Exports two small models, starts Triton Inference Server with them, sends requests, and stops the
 # server. Debian 12 or Ubuntu 24.04; everything it makes stays in build/.
 #   examples/triton/run.sh          # exports, serves, asks, stops
 #   examples/triton/run.sh serve    # exports and serves, until it is interrupted
@@ -12,15 +12,18 @@ cmake --preset release -DHUSK_TRITON=ON >build/release.configure.log ||
 cmake --build build/release --target husk_triton huskc >build/triton.build.log ||
   { tail -n 40 build/triton.build.log; exit 1; }
 
-echo "== exporting the model, beside PyTorch's result"
+echo "== exporting the models; the first one, beside PyTorch's result"
 rm -rf build/triton
 mkdir -p build/triton
 cp -r examples/triton/repository build/triton/repository
 (cd build/triton && PYTHONPATH=$OLDPWD/compiler/torch HUSKC=$OLDPWD/build/release/bin/huskc \
   "$OLDPWD/build/venv/bin/python" "$OLDPWD/examples/hello/export_mlp.py")
-for model in mlp mlp_batched; do
+PYTHONPATH=$PWD/compiler/torch HUSKC=$PWD/build/release/bin/huskc build/venv/bin/python \
+  -m husk examples/models.py:generate -o build/triton/gpt.husk >build/triton/export.log 2>&1 ||
+  { cat build/triton/export.log; exit 1; }
+for model in mlp mlp_batched gpt; do
   mkdir -p build/triton/repository/$model/1
-  cp build/triton/mlp.husk build/triton/repository/$model/1/model.husk
+  cp build/triton/${model%_batched}.husk build/triton/repository/$model/1/model.husk
 done
 
 python=build/venv-servers/bin/python

@@ -1,11 +1,14 @@
 """A Triton server with the backend "husk", for the tests of this folder.
 
 HUSK_TRITON is the path of libtriton_husk.so, HUSKC that of huskc. The server itself comes with the
-wheel nvidia-pytriton.
+wheel nvidia-pytriton. HUSK_SERVER_PRELOAD names a library that is loaded into the server first:
+that of AddressSanitizer, for a backend of the preset `asan`.
 """
 
 import os
 import pathlib
+import queue
+import re
 import shutil
 import signal
 import socket
@@ -27,6 +30,27 @@ TABLE = WEIGHT
 
 def linear(x):
   return x @ WEIGHT + BIAS
+
+
+# The configuration of generate.hir as a stream, or with sequences.
+FUNCTIONS = """
+parameters { key: "function" value { string_value: "prefill" } }
+parameters { key: "next_function" value { string_value: "decode" } }
+"""
+STREAM = "model_transaction_policy { decoupled: true }\n"
+
+
+def continued(prompt, count):
+  """The tokens that follow a prompt, as generate.hir has them."""
+  text = (HERE / "generate.hir").read_text()
+  table = np.frombuffer(bytes.fromhex(re.search(r'table .* "(\w+)"', text)[1]), "f4").reshape(8, 8)
+  tokens = list(prompt)
+  for _ in range(count):
+    logits = table[tokens[-1]].copy()
+    for token in tokens:
+      logits[token] -= 100
+    tokens.append(int(logits.argmax()))
+  return tokens[len(prompt) :]
 
 
 def tritonserver():
@@ -60,7 +84,7 @@ class Server:
 
   def __init__(self, folder, artifacts, *options):
     self.repository = folder / "repository"
-    self.repository.mkdir()
+    self.repository.mkdir(exist_ok=True)
     self.artifacts = artifacts
     self.log = folder / "server.log"
     self.http_port, self.grpc_port, metrics_port = free_ports(3)
@@ -77,9 +101,13 @@ class Server:
       "--exit-timeout-secs=5",
       *options,
     ]
-    self.process = subprocess.Popen(command, stdout=self.log.open("w"), stderr=subprocess.STDOUT)
+    environment = os.environ | {"LD_PRELOAD": os.environ.get("HUSK_SERVER_PRELOAD", "")}
+    self.process = subprocess.Popen(
+      command, stdout=self.log.open("w"), stderr=subprocess.STDOUT, env=environment
+    )
     self.threads = threading.local()
     self.http_clients = []
+    self.exit_statuses = {0}  # that a test accepts
     self.grpc = self.grpc_client()
     self.wait_until_ready()
 
@@ -153,6 +181,8 @@ class Server:
       return self.process.wait(30)
     except subprocess.TimeoutExpired:
       self.process.kill()
+      if 1 in self.exit_statuses:
+        return 1
       raise
 
 
@@ -160,6 +190,28 @@ def datatype(array):
   from tritonclient.utils import np_to_triton_dtype
 
   return np_to_triton_dtype(array.dtype)
+
+
+def stream(server, prompt, cancel_after=None, name="stream", **parameters):
+  """Returns the tokens of a stream, and its error."""
+  tensor = tritonclient.grpc.InferInput("tokens", [len(prompt)], "INT64")
+  tensor.set_data_from_numpy(np.array(prompt, np.int64))
+  results, tokens = queue.Queue(), []
+  with server.grpc_client() as client:
+    client.start_stream(lambda result, error: results.put((result, error)))
+    client.async_stream_infer(
+      name, [tensor], parameters=parameters, enable_empty_final_response=True
+    )
+    while True:
+      result, error = results.get(timeout=20)
+      if error:
+        return tokens, error
+      tokens.append(int(result.as_numpy("token")[0]))
+      if result.get_response().parameters["triton_final_response"].bool_param:
+        return tokens, None
+      if len(tokens) == cancel_after:
+        client.stop_stream(cancel_requests=True)
+        return tokens, None
 
 
 @pytest.fixture(scope="session")
@@ -186,8 +238,8 @@ def start(tmp_path_factory, artifacts):
     return servers[-1]
 
   yield run
-  codes = [server.stop() for server in servers]
-  assert codes == [0] * len(codes), [server.log.read_text() for server in servers]
+  logs = [server.log.read_text() for server in servers if server.stop() not in server.exit_statuses]
+  assert logs == []
 
 
 @pytest.fixture(scope="session")

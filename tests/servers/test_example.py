@@ -17,3 +17,9 @@ def test_triton_example():
   )
   assert result.returncode == 0, result.stdout + result.stderr
   assert result.stdout.count("[4, 32] -> ") == 4
+  # examples/generate prints the same tokens.
+  build = HERE.parents[1] / "build"
+  program = build / "release" / "bin" / "husk_example_generate"
+  command = [program, build / "triton" / "gpt.husk", "8", "5", "17", "200"]
+  tokens = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+  assert result.stdout.splitlines()[-1].split()[-8:] == tokens

@@ -24,6 +24,7 @@ struct TRITONBACKEND_Request;
 struct TRITONBACKEND_Input;
 struct TRITONBACKEND_Response;
 struct TRITONBACKEND_Output;
+struct TRITONBACKEND_ResponseFactory;
 
 typedef int TRITONSERVER_DataType;
 enum {
@@ -69,6 +70,9 @@ enum {
 
 typedef int TRITONSERVER_LogLevel;
 enum { TRITONSERVER_LOG_INFO = 0, TRITONSERVER_LOG_WARN = 1 };
+
+typedef int TRITONSERVER_ParameterType;
+enum { TRITONSERVER_PARAMETER_INT = 1 };
 
 enum { TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1, TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2 };
 enum { TRITONSERVER_REQUEST_RELEASE_ALL = 1 };
@@ -132,6 +136,10 @@ TRITONSERVER_Error* TRITONBACKEND_RequestOutputName(TRITONBACKEND_Request*, uint
 TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationId(TRITONBACKEND_Request*, uint64_t*);
 TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationIdString(TRITONBACKEND_Request*, const char**);
 TRITONSERVER_Error* TRITONBACKEND_RequestFlags(TRITONBACKEND_Request*, uint32_t*);
+TRITONSERVER_Error* TRITONBACKEND_RequestParameterCount(TRITONBACKEND_Request*, uint32_t*);
+TRITONSERVER_Error* TRITONBACKEND_RequestParameter(TRITONBACKEND_Request*, uint32_t,
+                                                   const char** key, TRITONSERVER_ParameterType*,
+                                                   const void** value);
 TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request*, bool*);
 TRITONSERVER_Error* TRITONBACKEND_RequestRelease(TRITONBACKEND_Request*, uint32_t flags);
 TRITONSERVER_Error* TRITONBACKEND_InputProperties(TRITONBACKEND_Input*, const char** name,
@@ -150,6 +158,13 @@ TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output*, void**, ui
                                                TRITONSERVER_MemoryType*, int64_t* device);
 TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response*, uint32_t flags,
                                                TRITONSERVER_Error*);
+TRITONSERVER_Error* TRITONBACKEND_ResponseDelete(TRITONBACKEND_Response*);
+TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryNew(TRITONBACKEND_ResponseFactory**,
+                                                     TRITONBACKEND_Request*);
+TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryDelete(TRITONBACKEND_ResponseFactory*);
+TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryIsCancelled(TRITONBACKEND_ResponseFactory*, bool*);
+TRITONSERVER_Error* TRITONBACKEND_ResponseNewFromFactory(TRITONBACKEND_Response**,
+                                                         TRITONBACKEND_ResponseFactory*);
 
 // ---- Exported by the backend ----
 

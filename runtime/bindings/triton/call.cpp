@@ -29,14 +29,14 @@ bool is_aligned(const void* data, const Value& value) {
 
 }  // namespace
 
-void Call::open(TRITONBACKEND_Request* request, const Signature& signature) {
+void Call::open(TRITONBACKEND_Request* request, const Signature& signature, bool streams) {
   request_ = request;
   response_ = nullptr;
   compute_start = compute_end = 0;
   inputs_.assign(signature.inputs.size(), InputView());
   copies_.resize(signature.inputs.size());
   asked_.assign(signature.outputs.size(), 0);
-  error_.reset(TRITONBACKEND_ResponseNew(&response_, request));
+  error_.reset(streams ? nullptr : TRITONBACKEND_ResponseNew(&response_, request));
   if (!error_) error_ = check_cancelled();
   if (!error_) error_ = read(signature);
 }
@@ -126,10 +126,10 @@ Error Call::read_input(const Value& value, InputView* view, Memory* copy) {
   return nullptr;
 }
 
-Error Call::output(const Value& value, const int64_t* shape, uint32_t rank, uint64_t bytes,
-                   void** memory) {
+Error write_output(TRITONBACKEND_Response* response, const Value& value, const int64_t* shape,
+                   uint32_t rank, uint64_t bytes, void** memory) {
   TRITONBACKEND_Output* output;
-  HUSK_TRITON_TRY(Error(TRITONBACKEND_ResponseOutput(response_, &output, value.name.c_str(),
+  HUSK_TRITON_TRY(Error(TRITONBACKEND_ResponseOutput(response, &output, value.name.c_str(),
                                                      value.type, shape, rank)));
   TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
   int64_t device = 0;

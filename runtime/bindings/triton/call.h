@@ -18,19 +18,26 @@ struct InputView {
   uint64_t bytes = 0;
 };
 
+// Adds an output to a response, and returns its memory.
+[[nodiscard]] Error write_output(TRITONBACKEND_Response* response, const Value& value,
+                                 const int64_t* shape, uint32_t rank, uint64_t bytes,
+                                 void** memory);
+
 // One request, from its arrival to its release. An instance uses its calls again and again, so the
 // vectors keep their memory.
 class Call {
  public:
   // Takes a request. Reads its inputs and the outputs that it asks for; error() says what is wrong
   // with it. A call that is open is sent and released.
-  void open(TRITONBACKEND_Request* request, const Signature& signature);
+  // The call has a response unless `streams` is set.
+  void open(TRITONBACKEND_Request* request, const Signature& signature, bool streams);
   // Sends the response, or the error if there is one.
   void send();
   // Returns the request to the server.
   void release();
 
   bool failed() const { return static_cast<bool>(error_); }
+  TRITONSERVER_Error* error() const { return error_.get(); }
   void set_error(Error error) { error_ = std::move(error); }
   // Ends with an error if the client no longer waits.
   [[nodiscard]] Error check_cancelled() const;
@@ -41,7 +48,9 @@ class Call {
   bool asks_for(size_t output) const { return asked_[output]; }
   // Returns the memory of the response for an output.
   [[nodiscard]] Error output(const Value& value, const int64_t* shape, uint32_t rank,
-                             uint64_t bytes, void** memory);
+                             uint64_t bytes, void** memory) {
+    return write_output(response_, value, shape, rank, bytes, memory);
+  }
 
   // Whether a batch may consist of the rows of both calls: the sizes after dim 0 are equal.
   bool fits(const Call& other) const;

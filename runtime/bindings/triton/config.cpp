@@ -240,12 +240,14 @@ Error Config::settings(Settings* settings) const {
     return fail(TRITONSERVER_ERROR_UNSUPPORTED,
                 "config.pbtxt has sequence_batching.state, but Husk keeps the state of a sequence "
                 "in a session: remove it, and export the model with states");
-  if (is_true(member(member(json, "model_transaction_policy"), "decoupled")))
+  settings->decoupled = is_true(member(member(json, "model_transaction_policy"), "decoupled"));
+  if (settings->decoupled && (settings->sequences || settings->max_batch_size > 0))
     return fail(TRITONSERVER_ERROR_UNSUPPORTED,
-                "config.pbtxt sets model_transaction_policy.decoupled, but a call of Husk gives "
-                "one response: remove it");
+                "config.pbtxt sets model_transaction_policy.decoupled, which goes neither with "
+                "max_batch_size nor with sequence_batching: remove them");
   const Json parameters = member(json, "parameters");
   settings->function = text(member(member(parameters, "function"), "string_value"));
+  settings->next_function = text(member(member(parameters, "next_function"), "string_value"));
   // A request must not take all memory of the machine, since the server would end with it.
   settings->memory_limit = uint64_t(sysconf(_SC_PHYS_PAGES)) * uint64_t(sysconf(_SC_PAGESIZE)) / 2;
   HUSK_TRITON_TRY(read_parameter(parameters, "memory_limit", &settings->memory_limit));

@@ -16,9 +16,11 @@ struct Settings {
   std::string file = "model.husk";  // in the folder of the version: default_model_filename
   int64_t max_batch_size = 0;       // 0: the function has no batch that Triton knows of
   bool sequences = false;           // sequence_batching is there
+  bool decoupled = false;           // a request gives a stream of responses
 
   // Parameters of the model.
   std::string function;          // empty: the only one, or "forward"
+  std::string next_function;     // for later requests of a sequence, or later steps of a stream
   uint64_t memory_limit = 0;     // bytes that a session, or the outputs of a call, may take
   uint64_t max_sequences = 128;  // live sequences
 

@@ -1,6 +1,7 @@
 #include "instance.h"
 
 #include "sequences.h"
+#include "stream.h"
 
 namespace husk::triton {
 
@@ -13,16 +14,17 @@ Error Instance::create(TRITONBACKEND_ModelInstance* handle, Model* model,
                 "instance_group of config.pbtxt has KIND_GPU, but this backend runs on the CPU: "
                 "set KIND_CPU");
   std::unique_ptr<Instance> out(new Instance(handle, model));
-  HUSK_TRITON_TRY(Session::create(*model, &out->session_));
+  if (!model->settings().sequences) HUSK_TRITON_TRY(Session::create(*model, &out->session_));
   *instance = std::move(out);
   return nullptr;
 }
 
 void Instance::execute(TRITONBACKEND_Request** requests, uint32_t count) {
   const uint64_t start = now();
+  const bool streams = model_->settings().decoupled;
   if (calls_.size() < count) calls_.resize(count);
   runs_.clear();
-  for (uint32_t i = 0; i < count; ++i) calls_[i].open(requests[i], model_->signature());
+  for (uint32_t i = 0; i < count; ++i) calls_[i].open(requests[i], model_->requests(), streams);
   run(count);
   // Sending takes the longest, and the clients wait for it; so everything else follows it.
   for (uint32_t i = 0; i < count; ++i) calls_[i].send();
@@ -46,6 +48,11 @@ void Instance::run(uint32_t count) {
   const Settings& settings = model_->settings();
   for (uint32_t i = 0; i < count; ++i) {
     Call& first = calls_[i];
+    if (settings.decoupled) {
+      Stream(*model_, session_.get(), &first).run();
+      add_run(first, 1);
+      continue;
+    }
     if (settings.sequences) {
       if (Error failure = model_->sequences().run(&first)) first.set_error(std::move(failure));
       add_run(first, 1);
@@ -64,7 +71,7 @@ void Instance::run(uint32_t count) {
 
 void Instance::run_batch() {
   if (batch_.size() > 1) {
-    const Error failure = session_->run(batch_);
+    const Error failure = session_->first().run(batch_);
     if (!failure) {
       uint64_t rows = 0;
       for (const Call* call : batch_) rows += uint64_t(call->rows());
@@ -79,7 +86,7 @@ void Instance::run_one(Call* call) {
   Error failure = call->check_cancelled();
   // No client may see what another one left in a state.
   if (!failure && model_->has_state()) failure = session_->forget();
-  if (!failure) failure = session_->run(call);
+  if (!failure) failure = session_->first().run(call);
   if (failure) return call->set_error(std::move(failure));
   const bool batched = model_->settings().max_batch_size > 0;
   add_run(*call, batched ? uint64_t(call->rows()) : 1);

@@ -31,7 +31,7 @@ class Instance {
 
   TRITONBACKEND_ModelInstance* handle_;
   Model* model_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<Session> session_;  // null: each sequence has one
   std::vector<Call> calls_;
   std::vector<Call*> batch_;  // that run together
   std::vector<Run> runs_;

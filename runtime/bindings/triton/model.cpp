@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "sequences.h"
+#include "stream.h"
 
 namespace husk::triton {
 
@@ -21,15 +22,32 @@ Error Model::create(TRITONBACKEND_Model* handle, husk_engine* engine,
   HUSK_TRITON_TRY(config.read(handle));
   HUSK_TRITON_TRY(config.settings(&out->settings_));
   HUSK_TRITON_TRY(out->open(handle, engine));
-  const std::string& function = out->settings_.function;
-  HUSK_TRITON_TRY(Signature::read(out->program_.get(), function, &out->signature_));
+  HUSK_TRITON_TRY(out->read_signatures());
   if (out->has_state_ && out->settings_.max_batch_size > 0 && !out->settings_.sequences)
     return fail(TRITONSERVER_ERROR_INVALID_ARG,
                 "max_batch_size of config.pbtxt is not 0, but the artifact has states, which "
                 "requests must not share: set max_batch_size to 0, add sequence_batching, or "
                 "export the function without states to a file of its own");
-  HUSK_TRITON_TRY(config.complete(out->settings_, out->signature_, handle));
+  HUSK_TRITON_TRY(config.complete(out->settings_, out->requests(), handle));
   *model = std::move(out);
+  return nullptr;
+}
+
+Error Model::read_signatures() {
+  HUSK_TRITON_TRY(Signature::read(program_.get(), settings_.function, &signature_));
+  if (!settings_.next_function.empty()) {
+    if (!settings_.sequences && !settings_.decoupled)
+      return fail(TRITONSERVER_ERROR_INVALID_ARG,
+                  "the parameter \"next_function\" of config.pbtxt is for models with "
+                  "sequence_batching or model_transaction_policy.decoupled");
+    next_signature_.emplace();
+    HUSK_TRITON_TRY(Signature::read(program_.get(), settings_.next_function, &*next_signature_));
+    HUSK_TRITON_TRY(signature_.join(&*next_signature_));
+  }
+  if (!settings_.decoupled) return nullptr;
+  HUSK_TRITON_TRY(check_stream(signature_, next_signature_ ? *next_signature_ : signature_));
+  stream_signature_ = signature_;
+  stream_signature_->outputs = {token_value()};
   return nullptr;
 }
 

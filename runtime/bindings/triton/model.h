@@ -3,6 +3,7 @@
 #define HUSK_BINDINGS_TRITON_MODEL_H
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <husk/husk.h>
@@ -25,6 +26,10 @@ class Model {
   // Several threads may use the program.
   husk_program* program() const { return program_.get(); }
   const Signature& signature() const { return signature_; }
+  // The inputs and outputs of a request, which are those of the function but for a stream.
+  const Signature& requests() const { return stream_signature_ ? *stream_signature_ : signature_; }
+  // Of the function of the later requests of a sequence; null if it is the same function.
+  const Signature* next_signature() const { return next_signature_ ? &*next_signature_ : nullptr; }
   const Settings& settings() const { return settings_; }
   // Whether a call changes what later calls of the session return. The generator of random numbers
   // does not count: it has no data of a client.
@@ -33,6 +38,7 @@ class Model {
 
  private:
   Model();
+  Error read_signatures();
   Error open(TRITONBACKEND_Model* handle, husk_engine* engine);
 
   struct Release {
@@ -40,6 +46,7 @@ class Model {
   };
   Settings settings_;
   Signature signature_;
+  std::optional<Signature> next_signature_, stream_signature_;
   std::unique_ptr<husk_program, Release> program_;
   bool has_state_ = false;
   std::unique_ptr<Sequences> sequences_;

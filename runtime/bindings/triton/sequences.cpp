@@ -31,7 +31,9 @@ Error Sequences::run(Call* call) {
   } else {
     HUSK_TRITON_TRY(find(id, &session));
   }
-  Error failure = call->failed() ? nullptr : session->run(call);
+  const bool first = flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START;
+  Error failure;
+  if (!call->failed()) failure = (first ? session->first() : session->next()).run(call);
   // A run that failed may have written a part of its states.
   end(id, !(flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END) && session->has_valid_states());
   return failure;

@@ -1,5 +1,7 @@
 #include "signature.h"
 
+#include <algorithm>
+
 namespace husk::triton {
 namespace {
 
@@ -78,12 +80,39 @@ Error find_function(const husk_program* program, const std::string& name, uint32
                 "config.pbtxt",
                 names.c_str());
   return fail(TRITONSERVER_ERROR_INVALID_ARG,
-              "the parameter \"function\" of config.pbtxt is '%s', but the artifact has the "
+              "a parameter of config.pbtxt names the function '%s', but the artifact has the "
               "functions %s",
               name.c_str(), names.c_str());
 }
 
+// Compares the values of two functions, which correspond by their positions.
+Error join_values(const char* side, std::vector<Value>* values, std::vector<Value>* others,
+                  const std::string& name, const std::string& other_name) {
+  bool equal = values->size() == others->size();
+  for (size_t i = 0; equal && i < values->size(); ++i) {
+    Value &value = (*values)[i], &other = (*others)[i];
+    equal = value.kind == other.kind && value.dtype == other.dtype && value.rank == other.rank;
+    if (!equal) break;
+    other.name = value.name;
+    value.alignment = other.alignment = std::max(value.alignment, other.alignment);
+    for (size_t d = 0; d < value.ranges.size(); d += 2) {
+      value.ranges[d] = std::min(value.ranges[d], other.ranges[d]);
+      value.ranges[d + 1] = std::max(value.ranges[d + 1], other.ranges[d + 1]);
+    }
+  }
+  if (equal) return nullptr;
+  return fail(TRITONSERVER_ERROR_INVALID_ARG,
+              "the functions '%s' and '%s' take the same requests, but their %ss differ in number, "
+              "kind, dtype or rank",
+              name.c_str(), other_name.c_str(), side);
+}
+
 }  // namespace
+
+Error Signature::join(Signature* other) {
+  HUSK_TRITON_TRY(join_values("input", &inputs, &other->inputs, name, other->name));
+  return join_values("output", &outputs, &other->outputs, name, other->name);
+}
 
 Error Signature::read(const husk_program* program, const std::string& name, Signature* signature) {
   HUSK_TRITON_TRY(find_function(program, name, &signature->function));

@@ -33,6 +33,9 @@ struct Signature {
   // one function, or one named "forward".
   [[nodiscard]] static Error read(const husk_program* program, const std::string& name,
                                   Signature* signature);
+  // Compares the signature with that of a function that takes the same requests. Afterwards both
+  // have the names, and allow the sizes, that a request may have.
+  [[nodiscard]] Error join(Signature* other);
 };
 
 // Returns the name of a type in config.pbtxt, such as "TYPE_FP32".

@@ -1,0 +1,74 @@
+// A function of an artifact, in a session of Husk, that answers requests.
+#ifndef HUSK_BINDINGS_TRITON_FUNCTION_H
+#define HUSK_BINDINGS_TRITON_FUNCTION_H
+
+#include <vector>
+
+#include "call.h"
+#include "signature.h"
+
+namespace husk::triton {
+
+class Function {
+ public:
+  // `session` and `signature` live longer than the object.
+  Function(husk_session* session, const Signature& signature, uint64_t memory_limit);
+  // Runs the function for one call. The outputs are written to the response where their shapes are
+  // known before the run, and copied otherwise.
+  [[nodiscard]] Error run(Call* call);
+  // Runs the function once for the rows of several calls, which fit one another. A failure that
+  // concerns one call is that call's error.
+  [[nodiscard]] Error run(const std::vector<Call*>& calls);
+  // Runs the function for these inputs. The outputs stay in the session until the next run.
+  [[nodiscard]] Error run(const std::vector<InputView>& inputs);
+  const husk_value& output(size_t index) const { return output_values_[index]; }
+  // Monotonic times in nanoseconds of the last run.
+  uint64_t compute_start() const { return compute_start_; }
+  uint64_t compute_end() const { return compute_end_; }
+  // Whether a run failed after it had begun, so that it may have written a part of a state.
+  bool broke() const { return broke_; }
+  // The states are valid again.
+  void mend() { broke_ = false; }
+
+ private:
+  Error bind(const std::vector<InputView>& inputs);
+  Error gather(const std::vector<Call*>& calls);
+  Error prepare();
+  Error plan_outputs();
+  Error bind_outputs(Call* call);
+  Error invoke();
+  Error copy_output(size_t output, Call* call, int64_t first_row, int64_t rows);
+
+  static constexpr int32_t kMaxRank = 16;  // Husk's
+  struct Shape {
+    int64_t sizes[kMaxRank], strides[kMaxRank];
+  };
+  struct Output {
+    Shape shape;      // for the inputs of the last resize
+    uint64_t bytes;   // of the elements
+    bool known;       // the shape is known before the run
+    bool contiguous;  // as Triton has tensors
+    bool direct;      // the run writes to the response
+    DLTensor tensor;  // the memory of the response
+  };
+
+  husk_session* session_;
+  const Signature& signature_;
+  uint64_t memory_limit_;
+  std::vector<husk_value> input_values_, output_values_;
+  std::vector<DLTensor> input_tensors_;
+  std::vector<Shape> input_shapes_;
+  std::vector<Output> outputs_;
+  std::vector<Memory> batches_;     // for each input: the rows of several calls
+  std::vector<int64_t> arguments_;  // sizes and numbers of this run
+  std::vector<int64_t> prepared_;   // those of the last resize; empty: none succeeded
+  uint64_t compute_start_ = 0, compute_end_ = 0;
+  bool broke_ = false;
+};
+
+// Returns the time of CLOCK_MONOTONIC in nanoseconds.
+uint64_t now();
+
+}  // namespace husk::triton
+
+#endif

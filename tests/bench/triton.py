@@ -1,0 +1,224 @@
+"""Measures the backend of Triton Inference Server beside Triton's Python backend with onnxruntime.
+
+  build/venv-servers/bin/python tests/bench/triton.py [--seconds S] [--rounds N]
+
+Both serve one small model (examples/hello/export_mlp.py): two linear layers, one row a request,
+one instance, over gRPC. h2load of Debian's nghttp2-client is the client; it needs less of the
+machine than a client in Python. The throughput is that of the server's own statistics. Rounds of
+all models take turns, and the table has the median of each. `pip install onnx onnxruntime` into
+build/venv-servers comes before.
+
+The last lines are the time of a request inside of the backend by the server's statistics: all of
+the execution, and the run of the function in it. Their difference includes sending the response.
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "servers"))
+import conftest  # noqa: E402
+
+OUT = ROOT / "build" / "bench-triton"
+BATCH = "max_batch_size: 64\ndynamic_batching { }\n"
+
+EXPORT = """
+import numpy, runpy, torch
+model = runpy.run_path("examples/hello/export_mlp.py")["mlp"]
+numpy.savez("weights.npz", *[p.detach().numpy() for p in model.parameters()])
+"""
+
+PYTHON_CONFIG = """
+input { name: "input" data_type: TYPE_FP32 dims: [%s32] }
+output { name: "output" data_type: TYPE_FP32 dims: [%s10] }
+"""
+
+# The stub of the Python backend ignores PYTHONPATH.
+PYTHON_MODEL = """
+import sys
+sys.path[:0] = {path!r}
+import onnxruntime
+import triton_python_backend_utils as pb
+import numpy as np
+
+class TritonPythonModel:
+  def initialize(self, args):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    self.session = onnxruntime.InferenceSession({onnx!r}, options)
+
+  def execute(self, requests):
+    inputs = [pb.get_input_tensor_by_name(each, "input").as_numpy() for each in requests]
+    joined = inputs[0] if len(inputs) == 1 else np.concatenate(inputs)
+    (output,) = self.session.run(None, {{"input": joined}})
+    responses, row = [], 0
+    for each in inputs:
+      rows = output[row : row + len(each)]
+      row += len(each)
+      responses.append(pb.InferenceResponse([pb.Tensor("output", rows)]))
+    return responses
+"""
+
+
+def write_onnx(path, weights):
+  from onnx import TensorProto, helper, numpy_helper, save
+
+  names = ["up_weight", "up_bias", "down_weight", "down_bias"]
+  nodes = [
+    helper.make_node("Gemm", ["input", "up_weight", "up_bias"], ["up"], transB=1),
+    helper.make_node("Gelu", ["up"], ["gelu"]),
+    helper.make_node("Gemm", ["gelu", "down_weight", "down_bias"], ["output"], transB=1),
+  ]
+  values = [
+    helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", width])
+    for name, width in [("input", 32), ("output", 10)]
+  ]
+  constants = [numpy_helper.from_array(array, name) for name, array in zip(names, weights)]
+  graph = helper.make_graph(nodes, "mlp", values[:1], values[1:], constants)
+  save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path)
+
+
+def prepare():
+  shutil.rmtree(OUT, ignore_errors=True)
+  OUT.mkdir(parents=True)
+  script = EXPORT.replace("examples/", f"{ROOT}/examples/")
+  huskc = os.environ.get("HUSKC", str(ROOT / "build" / "release" / "bin" / "huskc"))
+  environment = os.environ | {"PYTHONPATH": str(ROOT / "compiler" / "torch"), "HUSKC": huskc}
+  command = [ROOT / "build" / "venv" / "bin" / "python", "-c", script]
+  subprocess.run(command, check=True, cwd=OUT, env=environment, stdout=subprocess.DEVNULL)
+  weights = list(np.load(OUT / "weights.npz").values())
+  write_onnx(OUT / "mlp.onnx", weights)
+
+  server = conftest.tritonserver().parents[1]
+  backends = OUT / "backends"
+  shutil.copytree(server / "backends" / "python", backends / "python")
+  version = f"{sys.version_info.major}.{sys.version_info.minor}"
+  stub = backends / "python" / "triton_python_backend_stub"
+  shutil.copyfile(server / "python_backend_stubs" / version / stub.name, stub)
+  stub.chmod(0o755)
+  (backends / "husk").mkdir()
+  shutil.copy(conftest.library(), backends / "husk")
+  return backends
+
+
+def write_models(repository):
+  paths = [path for path in sys.path if path.endswith("site-packages")]
+  for batched in [False, True]:
+    suffix = "_batched" if batched else ""
+    instance = "instance_group { count: 1 kind: KIND_CPU }\n" + (BATCH if batched else "")
+    for backend, file in [("husk", "model.husk"), ("python", "model.py")]:
+      folder = repository / f"{backend}{suffix}"
+      (folder / "1").mkdir(parents=True)
+      config = f'backend: "{backend}"\n{instance}'
+      if backend == "husk":
+        shutil.copy(OUT / "mlp.husk", folder / "1" / file)
+      else:
+        dims = "" if batched else "-1, "
+        config += PYTHON_CONFIG % (dims, dims)
+        text = PYTHON_MODEL.format(path=paths, onnx=str(OUT / "mlp.onnx"))
+        (folder / "1" / file).write_text(text)
+      (folder / "config.pbtxt").write_text(config)
+
+
+def counts(server, model):
+  stats = server.http.get_inference_statistics(model)["model_stats"][0]
+  parts = stats["inference_stats"]
+  values = {"requests": int(parts["success"]["count"]), "failed": int(parts["fail"]["count"])}
+  for name in ["compute_input", "compute_infer", "compute_output"]:
+    values[name] = int(parts[name]["ns"])
+  values["runs"] = int(stats["execution_count"])
+  return values
+
+
+def measure(server, model, clients, seconds):
+  """Returns requests per second, and the counts of the server."""
+  before, start = counts(server, model), time.monotonic()
+  command = ["h2load", "-t1", f"-c{clients}", "-m1", f"-D{seconds}", "-d", OUT / "request"]
+  command += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
+  url = f"http://127.0.0.1:{server.grpc_port}/inference.GRPCInferenceService/ModelInfer"
+  (OUT / "request").write_bytes(request(model))
+  subprocess.run([*command, url], check=True, capture_output=True)
+  elapsed = time.monotonic() - start
+  after = counts(server, model)
+  values = {key: after[key] - before[key] for key in after}
+  assert values["failed"] == 0 and values["requests"] > 0, values
+  return values["requests"] / elapsed, values
+
+
+def request(model):
+  import tritonclient.grpc.service_pb2 as pb
+
+  message = pb.ModelInferRequest(model_name=model)
+  message.inputs.add(name="input", datatype="FP32", shape=[1, 32])
+  message.raw_input_contents.append(np.ones(32, np.float32).tobytes())
+  body = message.SerializeToString()
+  return b"\0" + struct.pack(">I", len(body)) + body
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument("--seconds", type=int, default=3)
+  parser.add_argument("--rounds", type=int, default=5)
+  arguments = parser.parse_args()
+  default = ROOT / "build/release/lib/triton/husk/libtriton_husk.so"
+  os.environ.setdefault("HUSK_TRITON", str(default))
+  backends = prepare()
+  libraries = conftest.tritonserver().parents[3] / "nvidia_pytriton.libs"
+  os.environ["LD_LIBRARY_PATH"] = str(libraries)
+  write_models(OUT / "repository")
+  server = conftest.Server(OUT, OUT, f"--backend-directory={backends}")
+  try:
+    names = [backend + batch for batch in ["", "_batched"] for backend in ["husk", "python"]]
+    x = np.random.default_rng(0).standard_normal((3, 32)).astype(np.float32)
+    answers = []
+    for name in names:
+      server.http.load_model(name)
+      answers.append(server.infer(name, {"input": x}, "grpc")["output"])
+    for answer in answers:
+      np.testing.assert_allclose(answer, answers[0], atol=1e-5)
+
+    rates, inside = {}, {}
+    for clients in [1, 16]:
+      for name in names:
+        measure(server, name, clients, 1)
+      for _ in range(arguments.rounds):
+        for name in names:
+          rate, values = measure(server, name, clients, arguments.seconds)
+          rates.setdefault((name, clients), []).append(rate)
+          inside.setdefault((name, clients), []).append(values)
+    print("| requests/s over gRPC | 1 client | 16 clients |")
+    print("| --- | ---: | ---: |")
+    median = {key: statistics.median(value) for key, value in rates.items()}
+    for name in names:
+      print(f"| {name} | {median[name, 1]:.0f} | {median[name, 16]:.0f} |")
+    for batch in ["", "_batched"]:
+      ratios = [median["husk" + batch, n] / median["python" + batch, n] for n in [1, 16]]
+      print(f"| husk{batch} ÷ python{batch} | {ratios[0]:.2f} | {ratios[1]:.2f} |")
+    for (name, clients), rounds in inside.items():
+      if not name.startswith("husk"):
+        continue
+      parts = {}
+      for key in ["compute_input", "compute_infer", "compute_output"]:
+        parts[key] = statistics.median(each[key] / each["requests"] / 1000 for each in rounds)
+      size = statistics.median(each["requests"] / each["runs"] for each in rounds)
+      print(
+        f"{name}, {clients} clients: {size:.1f} requests a run; a request: reading "
+        f"{parts['compute_input']:.1f} µs, running {parts['compute_infer']:.1f} µs, "
+        f"copying and sending {parts['compute_output']:.1f} µs"
+      )
+  finally:
+    server.stop()
+
+
+if __name__ == "__main__":
+  main()
