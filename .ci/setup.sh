@@ -21,7 +21,7 @@ for option; do
   case $option in
     --no-python) environments=() ;;
     --torch-2.15) environments[venv215]=compiler/torch/requirements-2.15.txt ;;
-    --languages) packages+=(cargo rustc rustfmt golang-go) ;;
+    --languages) packages+=(cargo rustc rustfmt golang-go openjdk-17-jdk-headless) ;;
     --servers) environments[venv-servers]=.ci/requirements-servers.txt ;;
     --style) environments[venv-style]=.ci/requirements-style.txt ;;
     *) echo ".ci/setup.sh: no option '$option'" >&2; exit 2 ;;

@@ -26,18 +26,27 @@ export PKG_CONFIG_PATH=$build/go GOCACHE=$build/go/cache GOPATH=$build/go/path G
 export GOPROXY=off CARGO_HOME=$build/rust/home
 # Debian's version is the oldest that is supported.
 PATH=/usr/bin:$PATH
+unset JAVA_HOME
+java=(java "-Djava.library.path=$build/java" -cp "$build/java/husk.jar:$build/java/test")
+build_java() {
+  runtime/bindings/java/build.sh "$build/java"
+  javac -Xlint:all -Werror -cp "$build/java/husk.jar" -d "$build/java/test" \
+    runtime/bindings/java/test/husk/*.java
+}
 
 if [[ ${2:-} == time ]]; then
   cc -O2 -std=gnu11 -Iruntime/include -Iports/host/include tests/bindings/call.c \
     -L"$build/lib" -lhusk -lhusk_ops -o "$build/rust/call"
   (cd "$rust" && cargo build --offline -q --release --example call)
   (cd runtime/bindings/go && go test -c -o "$build/go/husk.test" .)
+  build_java
   export HUSK_BENCH_FILE=$3
   for ((round = 0; round < 5; ++round)); do
     c=$("$build/rust/call" "$3" 10000) rs=$("$build/rust/release/examples/call" "$3" 10000)
     go=$("$build/go/husk.test" -test.run=none -test.bench=Run | awk '/ns\/op/ {print $3}')
-    awk "BEGIN {printf \"C %d ns, Rust %d ns: %.2f, Go %d ns: %.2f\n\", $c, $rs, $rs / $c, $go,
-      $go / $c}"
+    jvm=$("${java[@]}" husk.HuskTest time "$3" 10000)
+    awk "BEGIN {printf \"C %d ns, Rust %d ns: %.2f, Go %d ns: %.2f, Java %d ns: %.2f\n\", $c, $rs,
+      $rs / $c, $go, $go / $c, $jvm, $jvm / $c}"
   done
   exit
 fi
@@ -53,5 +62,10 @@ unformatted=$(gofmt -l .)
 [[ -z $unformatted ]] || { echo "gofmt would change: $unformatted"; exit 1; }
 go vet ./...
 go test -v ./... >"$build/go/test.log" || { cat "$build/go/test.log"; exit 1; }
+cd ../../..
+build_java
+# -Xcheck:jni prints a warning where the binding does not keep to the rules of JNI.
+"${java[@]}" -Xcheck:jni husk.HuskTest >"$build/java/test.log" 2>&1 &&
+  ! grep -q WARNING "$build/java/test.log" || { cat "$build/java/test.log"; exit 1; }
 awk '/^test result: ok/ {n += $4} END {printf "Rust: %d passed; ", n}' "$build/rust/test.log"
-echo "Go: $(grep -c '^--- PASS' "$build/go/test.log") passed"
+echo "Go: $(grep -c '^--- PASS' "$build/go/test.log") passed; $(tail -n 1 "$build/java/test.log")"

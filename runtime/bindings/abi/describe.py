@@ -31,6 +31,7 @@ import subprocess
 import sys
 from typing import Any
 
+import java
 import rust
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -252,6 +253,7 @@ def main() -> int:
   files = {
     HERE / "abi.json": json.dumps(abi, indent=1) + "\n",
     HERE.parent / "rust/husk-sys/src/bindings.rs": rust.text(abi),
+    HERE.parent / "java/src/husk/Constants.java": java.text(abi),
   }
   wrong = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
   for path in wrong:

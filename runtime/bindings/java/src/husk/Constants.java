@@ -1,0 +1,75 @@
+package husk;
+
+// The constants of the C interface, written by runtime/bindings/abi/describe.py from the headers.
+final class Constants {
+  private Constants() {}
+
+  static final int HUSK_OK = 0;
+  static final int HUSK_INVALID_ARGUMENT = 1;
+  static final int HUSK_INVALID_FILE = 2;
+  static final int HUSK_UNSUPPORTED = 3;
+  static final int HUSK_INVALID_INPUT = 4;
+  static final int HUSK_OUT_OF_MEMORY = 5;
+  static final int HUSK_IO = 6;
+  static final int HUSK_DEVICE = 7;
+  static final int HUSK_NOT_FOUND = 8;
+  static final int HUSK_KERNEL = 9;
+  static final int HUSK_NEEDS_RESIZE = 10;
+  static final int HUSK_LIMIT = 11;
+  static final int HUSK_CANCELLED = 12;
+  static final int HUSK_DTYPE_NONE = 0;
+  static final int HUSK_BOOL = 1;
+  static final int HUSK_U8 = 2;
+  static final int HUSK_I8 = 3;
+  static final int HUSK_U16 = 4;
+  static final int HUSK_I16 = 5;
+  static final int HUSK_U32 = 6;
+  static final int HUSK_I32 = 7;
+  static final int HUSK_U64 = 8;
+  static final int HUSK_I64 = 9;
+  static final int HUSK_F16 = 10;
+  static final int HUSK_BF16 = 11;
+  static final int HUSK_F32 = 12;
+  static final int HUSK_F64 = 13;
+  static final int HUSK_C64 = 14;
+  static final int HUSK_C128 = 15;
+  static final int HUSK_F8E4M3FN = 16;
+  static final int HUSK_F8E5M2 = 17;
+  static final int HUSK_F8E4M3FNUZ = 18;
+  static final int HUSK_F8E5M2FNUZ = 19;
+  static final int HUSK_POINTER = 32;
+  static final int HUSK_ARG_NONE = 0;
+  static final int HUSK_ARG_TENSOR = 1;
+  static final int HUSK_ARG_INT = 2;
+  static final int HUSK_ARG_FLOAT = 3;
+  static final int HUSK_ARG_INTS = 4;
+  static final int HUSK_ARG_STRING = 5;
+  static final int HUSK_ARG_DTYPE = 6;
+  static final int HUSK_ARG_FLOATS = 7;
+  static final int HUSK_ARG_TENSORS = 8;
+  static final int HUSK_ARG_RESULT = 9;
+  static final int HUSK_ACCESS_READ = 1;
+  static final int HUSK_ACCESS_WRITE = 2;
+  static final int HUSK_ACCESS_ATOMIC = 4;
+  static final int HUSK_IMAGE_ELF = 1;
+  static final int HUSK_IMAGE_CUBIN = 2;
+  static final int HUSK_IMAGE_PTX = 3;
+  static final int HUSK_LAUNCH_COOPERATIVE = 1;
+  static final int HUSK_LAUNCH_PROGRAMMATIC = 2;
+  static final int HUSK_DL_BOOL = 6;
+  static final int HUSK_DL_F8E4M3FN = 10;
+  static final int HUSK_DL_F8E4M3FNUZ = 11;
+  static final int HUSK_DL_F8E5M2 = 12;
+  static final int HUSK_DL_F8E5M2FNUZ = 13;
+  static final int HUSK_LOG_INFO = 0;
+  static final int HUSK_LOG_WARNING = 1;
+  static final int HUSK_VALUE_NONE = 0;
+  static final int HUSK_VALUE_TENSOR = 1;
+  static final int HUSK_VALUE_INT = 2;
+  static final int HUSK_VALUE_FLOAT = 3;
+  static final int HUSK_VALUE_BOOL = 4;
+  static final int HUSK_MODE_AUTO = 0;
+  static final int HUSK_MODE_LIST = 1;
+  static final int HUSK_MODE_GRAPH = 2;
+  static final int HUSK_HOST_THREADS_MAX = 1024;
+}
