@@ -140,10 +140,10 @@ def counts(server, model):
   return values
 
 
-def measure(server, model, clients, seconds):
-  """Returns requests per second, and the counts of the server."""
+def measure(server, model, clients, count):
+  """Sends `count` requests. Returns requests per second, and the counts of the server."""
   before, start = counts(server, model), time.monotonic()
-  command = ["h2load", "-t1", f"-c{clients}", "-m1", f"-D{seconds}", "-d", OUT / "request"]
+  command = ["h2load", "-t1", f"-c{clients}", "-m1", f"-n{count}", "-d", OUT / "request"]
   command += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
   url = f"http://127.0.0.1:{server.grpc_port}/inference.GRPCInferenceService/ModelInfer"
   (OUT / "request").write_bytes(request(model))
@@ -151,7 +151,7 @@ def measure(server, model, clients, seconds):
   elapsed = time.monotonic() - start
   after = counts(server, model)
   values = {key: after[key] - before[key] for key in after}
-  assert values["failed"] == 0 and values["requests"] > 0, values
+  assert values["failed"] == 0 and values["requests"] == count, values
   return values["requests"] / elapsed, values
 
 
@@ -189,11 +189,15 @@ def main():
 
     rates, inside = {}, {}
     for clients in [1, 16]:
+      # A round has the requests of about so many seconds. (A limit of time would make h2load cut
+      # its connections, and the server cancel requests.)
+      count = {}
       for name in names:
-        measure(server, name, clients, 1)
+        measure(server, name, clients, 1000)
+        count[name] = int(measure(server, name, clients, 1000)[0] * arguments.seconds)
       for _ in range(arguments.rounds):
         for name in names:
-          rate, values = measure(server, name, clients, arguments.seconds)
+          rate, values = measure(server, name, clients, count[name])
           rates.setdefault((name, clients), []).append(rate)
           inside.setdefault((name, clients), []).append(values)
     print("| requests/s over gRPC | 1 client | 16 clients |")

@@ -272,3 +272,28 @@ def test_stop_with_requests_under_way(start):
   assert server.stop() == 0
   for thread in threads:
     thread.join()
+
+
+def test_threads_of_the_backend(start):
+  server = start("--backend-config=husk,threads=2")
+  server.load("linear", function="linear")
+  x = rows(64, 0)
+  np.testing.assert_allclose(server.infer("linear", {"x": x})["y"], linear(x), atol=1e-5)
+  for value, words in [("some", "threads"), ("5000", "at most 1024")]:
+    server = start(f"--backend-config=husk,threads={value}")
+    with pytest.raises(InferenceServerException) as caught:
+      server.load("linear", function="linear")
+    assert words in caught.value.message()
+
+
+def test_two_models_of_one_file_share_nothing_but_constants(server):
+  """Models load, run and unload in any order."""
+  for _ in range(3):
+    server.load("one", function="linear")
+    server.load("other", function="pick")
+    x = rows(2, 0)
+    np.testing.assert_allclose(server.infer("one", {"x": x})["y"], linear(x), atol=1e-5)
+    server.http.unload_model("one")
+    picked = server.infer("other", {"rows": np.array([1])})["picked"]
+    np.testing.assert_array_equal(picked, TABLE[[1]])
+    server.http.unload_model("other")
