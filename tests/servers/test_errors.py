@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import pathlib
+import resource
 import struct
 
 import numpy as np
@@ -222,6 +224,20 @@ def test_damaged_and_missing_files(server, artifacts):
     server.http.load_model("damaged")
   assert "1/model.husk" in caught.value.message()
   assert str(server.repository) not in caught.value.message()
+
+
+def test_a_server_without_memory(start):
+  server = start()
+  server.load("numbers", function="numbers")
+  lines = pathlib.Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
+  now = int(next(line for line in lines if line.startswith("VmSize")).split()[1]) * 1024
+  limit = now + 400_000_000
+  resource.prlimit(server.process.pid, resource.RLIMIT_AS, (limit, limit))
+  for client in ["http", "grpc"]:
+    with pytest.raises(InferenceServerException, match="no memory for output 'many'") as caught:
+      server.infer("numbers", numbers(200_000_000), client)
+    assert caught.value.status() == CODES[client]["unavailable"]
+    assert server.infer("numbers", numbers(3), client)["many"].shape == (3,)
 
 
 def test_a_config_must_be_whole_without_auto_complete(start):

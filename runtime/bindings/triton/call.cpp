@@ -128,6 +128,11 @@ Error Call::read_input(const Value& value, InputView* view, Memory* copy) {
 
 Error write_output(TRITONBACKEND_Response* response, const Value& value, const int64_t* shape,
                    uint32_t rank, uint64_t bytes, void** memory) {
+  // The server ends if it has no memory for an output of a request over gRPC.
+  constexpr uint64_t kLarge = 1 << 20;
+  if (Memory probe; bytes >= kLarge && !probe.reserve(bytes))
+    return fail(TRITONSERVER_ERROR_UNAVAILABLE, "no memory for output '%s' of %llu bytes",
+                value.name.c_str(), static_cast<unsigned long long>(bytes));
   TRITONBACKEND_Output* output;
   HUSK_TRITON_TRY(Error(TRITONBACKEND_ResponseOutput(response, &output, value.name.c_str(),
                                                      value.type, shape, rank)));
