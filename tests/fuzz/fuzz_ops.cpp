@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <memory>
 
 #include "correct_calls.h"
@@ -506,6 +507,10 @@ class HostileCall {
 
 void print(const husk_op& row, const std::vector<husk_op_arg>& args);
 
+// By row of pack.def: 1 if the input called the op with arguments that it accepts. libFuzzer treats
+// these bytes as coverage, so that a corpus keeps such an input of each op.
+[[gnu::section("__libfuzzer_extra_counters")]] uint8_t accepted[512];
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -540,6 +545,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::abort();
   }
   successes.rows[index].second += status == HUSK_OK;
+  if (status == HUSK_OK && index < std::size(accepted)) accepted[index] = 1;
   return 0;
 }
 
