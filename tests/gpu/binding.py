@@ -71,8 +71,9 @@ def check(needs_gpu=False, needs_quiet=False):
 class Machine:
   """The device and the programs."""
 
-  def __init__(self, folder, device):
+  def __init__(self, folder, device, tool):
     self.folder = folder
+    self.turns = 5 if tool else 50  # of each thread
     self.device = torch.device(device)
     self.name = device
     # The port of the host has no graphs.
@@ -314,7 +315,7 @@ def threads_run_at_the_same_time(machine):
     try:
       stream = torch.cuda.Stream() if machine.device.type == "cuda" else None
       with torch.cuda.stream(stream):
-        for _ in range(50):
+        for _ in range(machine.turns):
           torch.testing.assert_close(program(value), wanted, **TOLERANCE)
     except BaseException:
       failures.append(traceback.format_exc())
@@ -444,7 +445,8 @@ def main():
     return pack(options.folder)
   print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, husk {husk.__version__}")
   print(f"the extension: {sys.modules[husk.Program.__mro__[1].__module__].__file__}")
-  return run_checks(Machine(options.folder, options.device), options.tool) != 0
+  machine = Machine(options.folder, options.device, options.tool)
+  return run_checks(machine, options.tool) != 0
 
 
 if __name__ == "__main__":
