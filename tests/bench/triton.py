@@ -1,6 +1,6 @@
 """Measures the backend of Triton Inference Server beside Triton's Python backend with onnxruntime.
 
-  build/venv-servers/bin/python tests/bench/triton.py [--seconds S] [--rounds N]
+  build/venv-servers/bin/python tests/bench/triton.py [--seconds S] [--rounds N] [--clients N...]
 
 Both serve one small model (examples/hello/export_mlp.py): two linear layers, one row a request,
 one instance, over gRPC. h2load of Debian's nghttp2-client is the client; it needs less of the
@@ -169,6 +169,7 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--seconds", type=int, default=3)
   parser.add_argument("--rounds", type=int, default=5)
+  parser.add_argument("--clients", type=int, nargs="+", default=[1, 16])
   arguments = parser.parse_args()
   default = ROOT / "build/release/lib/triton/husk/libtriton_husk.so"
   os.environ.setdefault("HUSK_TRITON", str(default))
@@ -188,7 +189,7 @@ def main():
       np.testing.assert_allclose(answer, answers[0], atol=1e-5)
 
     rates, inside = {}, {}
-    for clients in [1, 16]:
+    for clients in arguments.clients:
       # A round has the requests of about so many seconds. (A limit of time would make h2load cut
       # its connections, and the server cancel requests.)
       count = {}
@@ -200,14 +201,14 @@ def main():
           rate, values = measure(server, name, clients, count[name])
           rates.setdefault((name, clients), []).append(rate)
           inside.setdefault((name, clients), []).append(values)
-    print("| requests/s over gRPC | 1 client | 16 clients |")
-    print("| --- | ---: | ---: |")
+    print("| requests/s over gRPC |" + "".join(f" {n} clients |" for n in arguments.clients))
+    print("| --- |" + " ---: |" * len(arguments.clients))
     median = {key: statistics.median(value) for key, value in rates.items()}
     for name in names:
-      print(f"| {name} | {median[name, 1]:.0f} | {median[name, 16]:.0f} |")
+      print(f"| {name} |" + "".join(f" {median[name, n]:.0f} |" for n in arguments.clients))
     for batch in ["", "_batched"]:
-      ratios = [median["husk" + batch, n] / median["python" + batch, n] for n in [1, 16]]
-      print(f"| husk{batch} ÷ python{batch} | {ratios[0]:.2f} | {ratios[1]:.2f} |")
+      pairs = [(median[f"husk{batch}", n], median[f"python{batch}", n]) for n in arguments.clients]
+      print(f"| husk{batch} ÷ python{batch} |" + "".join(f" {a / b:.2f} |" for a, b in pairs))
     for (name, clients), rounds in inside.items():
       if not name.startswith("husk"):
         continue
