@@ -13,7 +13,7 @@ out=$(realpath "$1")
 cd "$(dirname "$0")"
 home=${JAVA_HOME:-$(dirname "$(dirname "$(realpath "$(command -v javac)")")")}
 if [[ ! -x $home/bin/javac || ! -e $home/include/jni.h ]]; then
-  echo "no JDK at '$home': install one, such as Debian's openjdk-17-jdk-headless, or set JAVA_HOME" >&2
+  echo "no JDK at '$home': install Debian's openjdk-17-jdk-headless, or set JAVA_HOME" >&2
   exit 1
 fi
 rm -rf "$out/classes"

@@ -77,8 +77,8 @@ public final class Session implements AutoCloseable {
   /**
    * Runs a function and waits for it.
    *
-   * @param inputs each a Tensor, a number or a Boolean. Integers and longs are ints of the function,
-   *     floats and doubles are its floats.
+   * @param inputs each a Tensor, a number or a Boolean. Integers and longs are ints of the
+   *     function, floats and doubles are its floats.
    */
   public synchronized Output[] run(int function, Object... inputs) {
     final long address = address();

@@ -196,7 +196,8 @@ final class HuskTest {
     equal(two.getState("total").floats(), new float[] {1, 1, 5, 11, 1, 1, 3, 6});
     two.resetState("total");
     equal(two.getState("total").floats(), new float[8]);
-    fails(Status.NOT_FOUND, "no state 'other': the file has [total]", () -> one.resetState("other"));
+    String text = "no state 'other': the file has [total]";
+    fails(Status.NOT_FOUND, text, () -> one.resetState("other"));
     fails(
         Status.INVALID_ARGUMENT,
         "total is f32 [4, 2], 32 bytes; a tensor of 32 bytes of f64",
