@@ -1,6 +1,7 @@
 """torch.compile(backend="husk") on the CPU: values, gradients and aliases against eager PyTorch."""
 
 import copy
+import gc
 import importlib.metadata
 import os
 import pathlib
@@ -562,6 +563,17 @@ def test_memory_stays_flat():
 
   growth, _ = memory_growth.least_growth(run, 700)
   assert growth < 512 << 10
+
+
+def test_recompilations_release_their_programs():
+  def run(times):
+    for _ in range(times):
+      torch._dynamo.reset()
+      compiled(lambda x: x.exp() + 1)(X)
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))  # a program has its image open
+
+  assert run(1) == run(4)
 
 
 # Together with the rest of torch

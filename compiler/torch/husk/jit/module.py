@@ -40,6 +40,9 @@ class OnGpu:
     self._free: list[Session] = []
     self._unused: list[Session] = []  # for a call inside a capture, which cannot make a session
     self._lock = threading.Lock()
+    # By the id of the session. The last attribute, so that the arenas go after the sessions, which
+    # wait for their last run.
+    self._arenas: dict[int, torch.Tensor] = {}
 
   def __call__(self, *args: Any) -> Any:
     if _is_capturing():
@@ -85,8 +88,11 @@ class OnGpu:
     import torch
 
     session.lend(None)
+    self._arenas.pop(id(session), None)
     try:
-      session.lend(torch.empty(session.arena_bytes, dtype=torch.uint8, device=self.device))
+      arena = torch.empty(session.arena_bytes, dtype=torch.uint8, device=self.device)
+      self._arenas[id(session)] = arena
+      session.lend(arena)
     except BaseException:
       with self._lock:
         self.sessions.remove(session)

@@ -178,8 +178,10 @@ def _module(
   arguments: list[str],
   returned: outputs.Returned,
 ) -> str:
-  """The text of the module. `options` are further arguments of `module.load`. torch calls `call`
-  with a list, which it empties, so that tensors which nobody else needs can be freed."""
+  """The text of the module. `options` are further arguments of `module.load`. torch takes `call`
+  from the module once and keeps the module for ever, so the module itself does not refer to the
+  program: the program goes with the compiled graph. torch calls `call` with a list, which it
+  empties, so that tensors which nobody else needs can be freed."""
   encoded = base64.b85encode(artifact).decode("ascii")
   pieces = [f'  "{encoded[i : i + _LINE]}"' for i in range(0, len(encoded), _LINE)]
   targets = [f"output{index}" for index in range(len(returned.outputs))]
@@ -190,15 +192,20 @@ def _module(
     [
       "from husk.jit.module import load, part",
       "",
-      "program = load(",
+      "ARTIFACT = (",
       *pieces,
-      f"  , {', '.join(options)})",
+      ")",
       "",
-      "def call(args):",
-      *([f"  ({', '.join(parameters)},) = args"] if parameters else []),
-      "  args.clear()",
-      f"  {unpacked}program({', '.join(arguments)})",
-      f"  return ({''.join(f'{one}, ' for one in returned.expressions)})",
+      "def __getattr__(name):",
+      '  if name != "call":',
+      "    raise AttributeError(name)",
+      f"  program = load(ARTIFACT, {', '.join(options)})",
+      "  def call(args):",
+      *([f"    ({', '.join(parameters)},) = args"] if parameters else []),
+      "    args.clear()",
+      f"    {unpacked}program({', '.join(arguments)})",
+      f"    return ({''.join(f'{one}, ' for one in returned.expressions)})",
+      "  return call",
       "",
     ]
   )
