@@ -170,6 +170,12 @@ class Server:
       return {each["name"]: result.as_numpy(each["name"]) for each in response["outputs"]}
     return {each.name: result.as_numpy(each.name) for each in response.outputs}
 
+  def crashed_by_itself(self):
+    """Whether the server has ended by a fault that no function of the backend had a part in, as its
+    stack in the log says."""
+    stack = self.log.read_text().partition("Signal (11) received.")[2]
+    return bool(stack) and not self.is_alive() and library().name not in stack
+
   def stop(self):
     """Ends the server, and returns its exit status."""
     self.grpc.close()
@@ -240,6 +246,28 @@ def start(tmp_path_factory, artifacts):
   yield run
   logs = [server.log.read_text() for server in servers if server.stop() not in server.exit_statuses]
   assert logs == []
+
+
+@pytest.fixture
+def try_cancelling(start):
+  """Calls a test with a server of its own. This version of the server has faults of its own after
+  requests were cancelled, with any backend: it may keep the model for ever, and end with status 1;
+  and it may crash, after which the test is tried again."""
+
+  def run(test):
+    for _ in range(5):
+      server = start()
+      server.exit_statuses = {0, 1}
+      try:
+        return test(server)
+      except Exception:
+        time.sleep(1)  # a server that crashes writes its stack
+        if not server.crashed_by_itself():
+          raise
+        server.exit_statuses = {-signal.SIGSEGV, 128 + signal.SIGSEGV}
+    pytest.fail("the server crashed by itself five times")
+
+  return run
 
 
 @pytest.fixture(scope="session")
