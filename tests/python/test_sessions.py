@@ -89,6 +89,20 @@ def test_a_lent_arena_must_suffice(load):
     session(torch.randn(1024, 4))
 
 
+def test_an_arena_is_lent_taken_back_and_lent_again(load):
+  session = load(conftest.SCRATCH).session(external_arena=1)
+  x = torch.randn(1024, 4)
+  for _ in range(2):
+    with pytest.raises(husk.NeedsResizeError):
+      session(x)
+    memory = torch.empty(session.arena_bytes + 256, dtype=torch.uint8)
+    memory = memory[-memory.data_ptr() % 256 :]
+    session.lend(memory)
+    assert torch.equal(session(x)[0], x)
+    assert x.numpy().tobytes() in bytes(memory.numpy())
+    session.lend(None)
+
+
 def test_results_outlive_program_and_session(compiled):
   import gc
 
