@@ -187,9 +187,7 @@ class Server:
       return self.process.wait(30)
     except subprocess.TimeoutExpired:
       self.process.kill()
-      if 1 in self.exit_statuses:
-        return 1
-      raise
+      return 1 if 1 in self.exit_statuses else self.process.wait()
 
 
 def datatype(array):
