@@ -6,8 +6,11 @@
 #ifndef HUSK_HUSK_HPP
 #define HUSK_HUSK_HPP
 
+#include <cstdio>
+#include <functional>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -26,6 +29,9 @@ class Error : public std::runtime_error {
         status_(error.code),
         driver_code_(error.driver_code),
         step_(error.step) {}
+  /** Makes a failure of this header, or of an op of the application. */
+  Error(husk_status status, const std::string& text)
+      : std::runtime_error(text), status_(status), driver_code_(0), step_(-1) {}
   /** husk_error.code. */
   husk_status status() const noexcept { return status_; }
   /** husk_error.driver_code. */
@@ -82,6 +88,91 @@ constexpr husk_dtype dtype_of() {
       return is_signed ? HUSK_I64 : HUSK_U64;
   }
 }
+
+/** Returns whether a tensor of `dtype` has elements of T. A byte of a bool tensor may be neither 0
+ * nor 1, so such tensors are read as uint8_t, and as bool. */
+template <class T>
+constexpr bool holds(int32_t dtype) {
+  return dtype == dtype_of<T>() || (dtype == HUSK_BOOL && std::is_same_v<T, uint8_t>);
+}
+
+/** The arguments of one call of an op; they are valid during the call. */
+class OpArgs {
+ public:
+  /** Refers to what the runtime gave. */
+  OpArgs(const husk_op_context& context, const husk_op_arg* args, uint32_t count)
+      : context_(&context), args_(args), count_(count) {}
+  /** Returns the number of arguments. */
+  uint32_t size() const { return count_; }
+  /** Returns an argument. Throws Error if there are fewer. */
+  const husk_op_arg& operator[](uint32_t index) const {
+    if (index < count_) return args_[index];
+    throw Error(HUSK_INVALID_ARGUMENT, "the call has " + std::to_string(count_) + " arguments");
+  }
+  /** Returns the elements of a contiguous tensor. The op writes to them only if its contract says
+   * so. Throws Error if the argument is no contiguous tensor of T. */
+  template <class T>
+  T* data(uint32_t index) const {
+    const husk_op_arg& arg = (*this)[index];
+    if (arg.kind != HUSK_ARG_TENSOR || !holds<std::remove_const_t<T>>(arg.dtype))
+      throw Error(HUSK_INVALID_ARGUMENT, "argument " + std::to_string(index) +
+                                             " is no tensor of the type that the op computes");
+    int64_t stride = 1;
+    for (int32_t d = arg.rank; d-- > 0; stride *= arg.sizes[d])
+      if (arg.sizes[d] > 1 && arg.strides[d] != stride)
+        throw Error(HUSK_UNSUPPORTED, "argument " + std::to_string(index) + " is not contiguous");
+    return static_cast<T*>(arg.data);
+  }
+  /** Returns the number of elements of a tensor. */
+  int64_t elements(uint32_t index) const {
+    int64_t count = 1;
+    for (int32_t d = 0; d < (*this)[index].rank; ++d) count *= (*this)[index].sizes[d];
+    return count;
+  }
+  /** Returns what else the op gets: the device, the stream, threads. */
+  const husk_op_context& context() const { return *context_; }
+
+ private:
+  const husk_op_context* context_;
+  const husk_op_arg* args_;
+  uint32_t count_;
+};
+
+namespace detail {
+
+/** An op of the application. Programs and sessions keep it, since they may outlive the Engine. */
+struct Operator {
+  /** What Engine::add_op was given. */
+  std::string contract;
+  /** What Engine::add_op was given. */
+  std::function<void(const OpArgs&)> function;
+
+  /** Writes a failure. */
+  static husk_status fail(husk_error* error, husk_status status, const char* text) {
+    error->code = status;
+    std::snprintf(error->text, sizeof(error->text), "%s", text);
+    return status;
+  }
+  /** husk_op.call. */
+  static husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                          husk_error* error) {
+    try {
+      static_cast<Operator*>(context->user)->function(OpArgs(*context, args, count));
+      return HUSK_OK;
+    } catch (const Error& failure) {
+      return fail(error, failure.status(), failure.what());
+    } catch (const std::exception& failure) {
+      return fail(error, HUSK_KERNEL, failure.what());
+    } catch (...) {
+      return fail(error, HUSK_KERNEL, "the op's function threw what is no std::exception");
+    }
+  }
+};
+
+/** The ops of an engine. */
+using Operators = std::vector<std::unique_ptr<Operator>>;
+
+}  // namespace detail
 
 /** A tensor in memory of the caller. The memory and the object must outlive the runs that use
  * them. */
@@ -150,6 +241,44 @@ class Value {
   DLTensor* tensor() const { return value_.as.tensor; }
   /** Returns HUSK_VALUE_*. */
   int32_t kind() const { return value_.kind; }
+  /** Returns a copy of the elements of a tensor in host memory, in the order of a contiguous one.
+   * Throws Error if the value is none, or if its elements are not of type T. */
+  template <class T>
+  std::vector<T> elements() const {
+    if (value_.kind != HUSK_VALUE_TENSOR) throw Error(HUSK_INVALID_ARGUMENT, "no tensor");
+    const DLTensor& tensor = *value_.as.tensor;
+    const DLDataType wanted = husk_dtype_to_dlpack(dtype_of<T>()),
+                     flags = husk_dtype_to_dlpack(HUSK_BOOL);
+    const auto is = [&](const DLDataType& type) {
+      return tensor.dtype.code == type.code && tensor.dtype.bits == type.bits;
+    };
+    if (!is(wanted) && !(std::is_same_v<T, uint8_t> && is(flags)))
+      throw Error(HUSK_INVALID_ARGUMENT, "the elements of the tensor have another type");
+    if (tensor.device.device_type != kDLCPU)
+      throw Error(HUSK_INVALID_ARGUMENT, "the tensor is in the memory of another device");
+    int64_t count = 1;
+    for (int32_t d = 0; d < tensor.ndim; ++d) count *= tensor.shape[d];
+    std::vector<T> out;
+    out.reserve(static_cast<size_t>(count));
+    const T* from = reinterpret_cast<const T*>(static_cast<const char*>(tensor.data) +
+                                               tensor.byte_offset);
+    std::vector<int64_t> index(static_cast<size_t>(tensor.ndim));
+    int64_t at = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      if (!tensor.strides) {
+        out.push_back(from[i]);
+        continue;
+      }
+      out.push_back(from[at]);
+      for (int32_t d = tensor.ndim; d-- > 0;) {
+        at += tensor.strides[d];
+        if (++index[static_cast<size_t>(d)] < tensor.shape[d]) break;
+        at -= tensor.strides[d] * tensor.shape[d];
+        index[static_cast<size_t>(d)] = 0;
+      }
+    }
+    return out;
+  }
 
  private:
   void set(int32_t kind, int64_t i) {
@@ -173,6 +302,23 @@ class Engine {
   void add_op(const husk_op& op) {
     detail::check([&](husk_error* error) { return husk_engine_add_op(get(), &op, error); });
   }
+  /** Registers a function of the application as an op, for programs that are opened afterwards. The
+   * contract is the text of husk_op.contract. An exception of the function becomes the failure of
+   * the run: an Error keeps its status and text, others are HUSK_KERNEL. Several threads call the
+   * function if they run several sessions. It must not keep a Program or a Session, which keep it.
+   * One thread at a time registers functions. */
+  void add_op(const char* name, const char* contract, std::function<void(const OpArgs&)> function) {
+    auto kept = std::make_unique<detail::Operator>();
+    kept->contract = contract;
+    kept->function = std::move(function);
+    husk_op op = HUSK_OP_INIT;
+    op.name = name;
+    op.call = detail::Operator::call;
+    op.user = kept.get();
+    op.contract = kept->contract.c_str();
+    operators_->push_back(std::move(kept));
+    add_op(op);
+  }
   /** Registers an array of `count` ops; the stride is ops->struct_size. */
   void add_ops(const husk_op* ops, uint32_t count) {
     const char* at = reinterpret_cast<const char*>(ops);
@@ -194,6 +340,9 @@ class Engine {
   husk_engine* get() const { return handle_.get(); }
 
  private:
+  friend class Program;
+  // It is released after the handle.
+  std::shared_ptr<detail::Operators> operators_ = std::make_shared<detail::Operators>();
   std::unique_ptr<husk_engine, detail::Release> handle_;
 };
 
@@ -201,7 +350,7 @@ class Engine {
 class Program {
  public:
   /** husk_program_open. */
-  Program(const Engine& engine, const char* path) {
+  Program(const Engine& engine, const char* path) : operators_(engine.operators_) {
     husk_program* program = nullptr;
     detail::check(
         [&](husk_error* error) { return husk_program_open(engine.get(), path, &program, error); });
@@ -209,12 +358,33 @@ class Program {
   }
   /** husk_program_load. Without `release` the memory must outlive every handle of the program. */
   Program(const Engine& engine, const void* data, size_t size,
-          void (*release)(void*, const void*) = nullptr, void* user = nullptr) {
+          void (*release)(void*, const void*) = nullptr, void* user = nullptr)
+      : operators_(engine.operators_) {
     husk_program* program = nullptr;
     detail::check([&](husk_error* error) {
       return husk_program_load(engine.get(), data, size, release, user, &program, error);
     });
     handle_.reset(program);
+  }
+  /** Returns the names of the functions: husk_program_function_count and _name. */
+  std::vector<std::string> functions() const {
+    std::vector<std::string> names(husk_program_function_count(get()));
+    for (uint32_t i = 0; i < names.size(); ++i) names[i] = husk_program_function_name(get(), i);
+    return names;
+  }
+  /** husk_program_function_target. */
+  std::string target(uint32_t function = 0) const {
+    return husk_program_function_target(get(), function);
+  }
+  /** husk_program_pytree. */
+  std::string pytree() const { return husk_program_pytree(get()); }
+  /** Returns keys and values: husk_program_metadata_count, _key and _value. */
+  std::vector<std::pair<std::string, std::string>> metadata() const {
+    std::vector<std::pair<std::string, std::string>> entries;
+    for (uint32_t i = 0; i < husk_program_metadata_count(get()); ++i)
+      entries.emplace_back(husk_program_metadata_key(get(), i),
+                           husk_program_metadata_value(get(), i));
+    return entries;
   }
   /** husk_program_find_function. */
   uint32_t function(const char* name) const {
@@ -236,6 +406,17 @@ class Program {
     detail::check([&](husk_error* error) { return husk_program_state(get(), state, &out, error); });
     return out;
   }
+  /** husk_program_state_count. */
+  uint32_t states() const { return husk_program_state_count(get()); }
+  /** husk_program_constant_count. */
+  uint32_t constants() const { return husk_program_constant_count(get()); }
+  /** husk_program_constant. */
+  husk_storage_info constant_info(uint32_t constant) const {
+    husk_storage_info out = HUSK_STORAGE_INFO_INIT;
+    detail::check(
+        [&](husk_error* error) { return husk_program_constant(get(), constant, &out, error); });
+    return out;
+  }
   /** husk_program_find_constant. */
   uint32_t constant(const char* name) const {
     uint32_t out = 0;
@@ -250,6 +431,29 @@ class Program {
                                            static_cast<uint32_t>(updates.size()), error);
     });
   }
+  /** Replaces the constant of this name, with as many elements of T as it has.
+   * husk_program_update_constants. */
+  template <class T>
+  void update_constant(const char* name, const std::vector<T>& elements) {
+    const uint32_t number = constant(name);
+    expect(constant_info(number), elements);
+    husk_constant_update update = {};
+    update.constant = number;
+    update.bytes = elements.data();
+    update_constants({update});
+  }
+  /** Throws Error if the elements are not all of a state or constant. */
+  template <class T>
+  static void expect(const husk_storage_info& info, const std::vector<T>& elements) {
+    if (holds<T>(info.dtype) && elements.size() * sizeof(T) == info.bytes) return;
+    throw Error(HUSK_INVALID_ARGUMENT, std::string("'") + info.name + "' has " +
+                                           std::to_string(info.bytes) + " bytes of " +
+                                           husk_dtype_name(info.dtype) + "; given are " +
+                                           std::to_string(elements.size()) + " elements of " +
+                                           husk_dtype_name(dtype_of<T>()));
+  }
+  /** husk_program_input_count. */
+  uint32_t inputs(uint32_t function = 0) const { return husk_program_input_count(get(), function); }
   /** husk_program_output_count. */
   uint32_t outputs(uint32_t function = 0) const {
     return husk_program_output_count(get(), function);
@@ -273,6 +477,8 @@ class Program {
   husk_program* get() const { return handle_.get(); }
 
  private:
+  friend class Session;
+  std::shared_ptr<detail::Operators> operators_;
   std::unique_ptr<husk_program, detail::Release> handle_;
 };
 
@@ -281,7 +487,8 @@ class Session {
  public:
   /** husk_session_create. */
   explicit Session(const Program& program,
-                   const husk_session_options& options = HUSK_SESSION_OPTIONS_INIT) {
+                   const husk_session_options& options = HUSK_SESSION_OPTIONS_INIT)
+      : operators_(program.operators_) {
     husk_session* session = nullptr;
     detail::check([&](husk_error* error) {
       return husk_session_create(program.get(), &options, &session, error);
@@ -339,6 +546,22 @@ class Session {
     detail::check(
         [&](husk_error* error) { return husk_session_state_set(get(), state, bytes, error); });
   }
+  /** Returns the elements of the state of this name: husk_session_state_get. */
+  template <class T>
+  std::vector<T> state(const char* name) {
+    const auto [number, info] = find(name);
+    std::vector<T> elements(info.bytes / sizeof(T));
+    Program::expect(info, elements);
+    state_get(number, elements.data());
+    return elements;
+  }
+  /** Replaces the state of this name: husk_session_state_set. */
+  template <class T>
+  void set_state(const char* name, const std::vector<T>& elements) {
+    const auto [number, info] = find(name);
+    Program::expect(info, elements);
+    state_set(number, elements.data());
+  }
   /** husk_session_state_reset. */
   void state_reset(uint32_t state) {
     detail::check([&](husk_error* error) { return husk_session_state_reset(get(), state, error); });
@@ -367,6 +590,17 @@ class Session {
     return static_cast<uint32_t>(values.size());
   }
 
+  std::pair<uint32_t, husk_storage_info> find(const char* name) const {
+    std::pair<uint32_t, husk_storage_info> found = {0, HUSK_STORAGE_INFO_INIT};
+    detail::check([&](husk_error* error) {
+      const husk_status status = husk_program_find_state(program_, name, &found.first, error);
+      return status != HUSK_OK ? status
+                               : husk_program_state(program_, found.first, &found.second, error);
+    });
+    return found;
+  }
+
+  std::shared_ptr<detail::Operators> operators_;
   std::unique_ptr<husk_session, detail::Release> handle_;
   const husk_program* program_ = nullptr;  // kept by the session
 };
