@@ -27,16 +27,12 @@ import (
 
 const maxRank = 16
 
-// The types of DLPack, in tables, since a call of C takes longer than a run of a small step.
-var (
-	toDLPack   [F8E5M2FNUZ + 1]C.DLDataType
-	fromDLPack = map[C.DLDataType]DType{}
-)
+// The types of DLPack, in a table, since a call of C takes longer than a run of a small step.
+var toDLPack [F8E5M2FNUZ + 1]C.DLDataType
 
 func init() {
 	for dtype := Bool; dtype <= F8E5M2FNUZ; dtype++ {
 		toDLPack[dtype] = C.husk_dtype_to_dlpack(C.husk_dtype(dtype))
-		fromDLPack[toDLPack[dtype]] = dtype
 	}
 }
 
@@ -215,13 +211,19 @@ type SessionOptions struct {
 type Session struct {
 	handle  *C.husk_session
 	program *Program
-	outputs []int         // how many each function has
+	outputs []outputsOf
 	failure *C.husk_error // of a run, in C's memory
 	lock    sync.Mutex
 	runs    uint64
 	memory  []buffer // of the tensors that the inputs are copied to
 	tensors buffer
 	values  buffer
+}
+
+// The outputs of a function.
+type outputsOf struct {
+	dtypes []DType
+	ranks  int // the sum of the ranks
 }
 
 // A block of C's memory that grows.
@@ -258,9 +260,19 @@ func (p *Program) NewSession(options SessionOptions) (*Session, error) {
 		return nil, err
 	}
 	session.failure = (*C.husk_error)(C.calloc(1, C.sizeof_husk_error))
-	session.outputs = make([]int, C.husk_program_function_count(p.handle))
+	session.outputs = make([]outputsOf, C.husk_program_function_count(p.handle))
 	for i := range session.outputs {
-		session.outputs[i] = int(C.husk_program_output_count(p.handle, C.uint32_t(i)))
+		infos, err := p.Outputs(i)
+		if err != nil {
+			C.husk_session_release(session.handle)
+			C.free(unsafe.Pointer(session.failure))
+			return nil, err
+		}
+		of := &session.outputs[i]
+		for _, info := range infos {
+			of.dtypes = append(of.dtypes, info.DType)
+			of.ranks += info.Rank
+		}
 	}
 	atomic.AddInt32(&p.users, 1)
 	runtime.SetFinalizer(session, (*Session).Close)
@@ -343,7 +355,8 @@ func (s *Session) Run(function int, inputs ...Input) ([]Output, error) {
 	if function < 0 || function >= len(s.outputs) {
 		return nil, invalid("function %d of %d", function, len(s.outputs))
 	}
-	count := s.outputs[function]
+	of := &s.outputs[function]
+	count := len(of.dtypes)
 	in, values, err := s.take(inputs, count)
 	if err != nil {
 		return nil, err
@@ -353,24 +366,25 @@ func (s *Session) Run(function int, inputs ...Input) ([]Output, error) {
 	if err := check(status, s.failure); err != nil {
 		return nil, err
 	}
-	outputs := make([]Output, count)
+	outputs, memory := make([]Output, count), make([]int64, 2*of.ranks)
 	for i := range outputs {
-		outputs[i] = s.output(&values[i])
+		memory = s.read(&outputs[i], &values[i], of.dtypes[i], memory)
 	}
 	return outputs, nil
 }
 
-func (s *Session) output(value *C.husk_value) Output {
-	out := Output{Kind: Kind(value.kind), session: s, run: s.runs}
+// read makes an output of a value. The sizes and strides of a tensor take a part of `memory`; read
+// returns the rest.
+func (s *Session) read(out *Output, value *C.husk_value, dtype DType, memory []int64) []int64 {
+	out.Kind, out.session, out.run = Kind(value.kind), s, s.runs
 	switch out.Kind {
 	case KindTensor:
 		tensor := *(**C.DLTensor)(unsafe.Pointer(&value.as))
 		rank := int(tensor.ndim)
-		out.DType = fromDLPack[tensor.dtype]
+		out.DType = dtype
 		out.address = unsafe.Add(tensor.data, tensor.byte_offset)
 		out.onHost = tensor.device.device_type == C.kDLCPU
-		both := make([]int64, 2*rank)
-		out.Sizes, out.Strides = both[:rank:rank], both[rank:]
+		out.Sizes, out.Strides = memory[:rank:rank], memory[rank:2*rank:2*rank]
 		if rank > 0 {
 			copy(out.Sizes, unsafe.Slice((*int64)(tensor.shape), rank))
 		}
@@ -383,12 +397,13 @@ func (s *Session) output(value *C.husk_value) Output {
 				stride *= out.Sizes[d]
 			}
 		}
+		return memory[2*rank:]
 	case KindFloat:
 		out.Float = *(*float64)(unsafe.Pointer(&value.as))
 	default:
 		out.Int = *(*int64)(unsafe.Pointer(&value.as))
 	}
-	return out
+	return memory
 }
 
 // Resize plans memory for the shapes of these inputs.
