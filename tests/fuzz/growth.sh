@@ -5,8 +5,9 @@
 # line of the sources was seen. This script counts a line or a side of a branch once. PROGRAM is a
 # fuzzer of a build with clang, without -DHUSK_FUZZERS and sanitizers, and with
 #   -DCMAKE_CXX_FLAGS="-fprofile-instr-generate -fcoverage-mapping"
-# FOLDER is the corpus that the search has written, whose files' times say when they were found, and
-# each CORPUS is one that it started from. Prints what is reached in all, and each line and branch
+# FOLDER is the corpus that the search has written, whose files' times say when they were found. The
+# search must have kept its inputs (-reduce_inputs=0, as in long.sh), since libFuzzer otherwise
+# replaces old ones by smaller ones. Each CORPUS is one that it started from. Prints what is reached in all, and each line and branch
 # that only inputs of the last MINUTES before the newest input reach. Fails if there is one.
 set -euo pipefail
 if (($# < 3)); then
