@@ -7,8 +7,9 @@
 #   -DCMAKE_CXX_FLAGS="-fprofile-instr-generate -fcoverage-mapping"
 # FOLDER is the corpus that the search has written, whose files' times say when they were found. The
 # search must have kept its inputs (-reduce_inputs=0, as in long.sh), since libFuzzer otherwise
-# replaces old ones by smaller ones. Each CORPUS is one that it started from. Prints what is reached in all, and each line and branch
-# that only inputs of the last MINUTES before the newest input reach. Fails if there is one.
+# replaces old ones by smaller ones. Each CORPUS is one that it started from. Prints what is reached
+# in all, and each line and branch that only inputs of the last MINUTES before the newest input
+# reach. Fails if there is one.
 set -euo pipefail
 if (($# < 3)); then
   sed -n '3p' "$0" >&2

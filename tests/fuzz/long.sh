@@ -31,9 +31,9 @@ start() {   # FUZZER JOBS LENGTH [SEEDS...]
   rm -f "$log"/*.log
   for ((job = 0; job < jobs; ++job)); do
     # -reload reads the inputs that the other processes have found.
-    "$build/bin/$name" -max_total_time="$seconds" -rss_limit_mb=4096 -timeout=30 -reload=1 -reduce_inputs=0 \
-      -print_final_stats=1 -artifact_prefix="$log/crashes/" -max_len="$length" "$log/corpus" \
-      "$build/tests/fuzz/corpus/$name" "$@" >"$log/$job.log" 2>&1 &
+    "$build/bin/$name" -max_total_time="$seconds" -rss_limit_mb=4096 -timeout=30 -reload=1 \
+      -reduce_inputs=0 -print_final_stats=1 -artifact_prefix="$log/crashes/" -max_len="$length" \
+      "$log/corpus" "$build/tests/fuzz/corpus/$name" "$@" >"$log/$job.log" 2>&1 &
   done
 }
 
