@@ -603,6 +603,27 @@ void add_large_calls(std::deque<Call>& calls) {
       .number(1)
       .tensor(HUSK_C64, {8192});
   call("aten::scatter_add_").f32({5}).number(0).i64({kMany}, 0, 1, 5).f32({kMany});
+  call("aten::_linalg_solve_ex")  // x a = b
+      .f32({2, 3, 3})
+      .f32({2, 4, 3})
+      .number(0)
+      .number(0)
+      .f32({2, 4, 3})
+      .f32({2, 3, 3})
+      .tensor(HUSK_I32, {2, 3})
+      .tensor(HUSK_I32, {2});
+  call("aten::segment_reduce")  // by offsets
+      .f32({3, 5, 2})
+      .text("max")
+      .none(2)
+      .i64({3, 3}, 0, 2, 6)
+      .number(1)
+      .number(0)
+      .none()
+      .f32({3, 2, 2});
+  for (const double real : {1.0, -1.0, 0.5})
+    for (const char* name : {"aten::add.Tensor", "aten::sub.Tensor"})
+      call(name).tensor(HUSK_C64, {5}).tensor(HUSK_C64, {5}).complex(real, 2).tensor(HUSK_C64, {5});
 }
 
 }  // namespace husk::host_test

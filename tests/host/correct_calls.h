@@ -74,6 +74,15 @@ class Call {
     args.push_back(float_arg(value));
     return *this;
   }
+  Call& complex(double real, double imaginary) {
+    husk_op_arg a{};
+    a.kind = HUSK_ARG_FLOATS;
+    a.count = 2;
+    floats.push_back({real, imaginary});
+    a.floats = floats.back().data();
+    args.push_back(a);
+    return *this;
+  }
   Call& none(int count = 1) {
     args.resize(args.size() + count);
     return *this;
@@ -145,6 +154,7 @@ class Call {
 
  private:
   std::deque<std::vector<int64_t>> ints;
+  std::deque<std::vector<double>> floats;
   std::deque<std::vector<unsigned char>> memory_blocks;
   std::deque<std::vector<husk_op_arg>> lists;
 };
