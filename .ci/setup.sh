@@ -6,7 +6,10 @@
 #     --no-python    no Python environment
 #     --torch-2.15   also build/venv215, with the newest PyTorch that the exporter supports
 #     --languages    also the compilers of tests/bindings/run.sh
-#     --servers      also build/venv-servers, with the server of tests/servers
+#     --triton       also build/venv-servers, with Triton Inference Server, for tests/servers
+#     --mlserver     also build/venv-mlserver, with MLServer, for tests/serve
+#     --ray          also build/venv-ray, with Ray Serve, for tests/serve
+#     --servers      all three
 #     --style        also build/venv-style, with the tools of tests/style.sh
 # Without an option it makes build/venv, with the PyTorch that the exporter is tested with.
 set -euo pipefail
@@ -22,7 +25,10 @@ for option; do
     --no-python) environments=() ;;
     --torch-2.15) environments[venv215]=compiler/torch/requirements-2.15.txt ;;
     --languages) packages+=(cargo rustc rustfmt golang-go openjdk-17-jdk-headless) ;;
-    --servers) environments[venv-servers]=.ci/requirements-servers.txt ;;
+    --triton | --servers) environments[venv-servers]=.ci/requirements-servers.txt ;;&
+    --mlserver | --servers) environments[venv-mlserver]=.ci/requirements-mlserver.txt ;;&
+    --ray | --servers) environments[venv-ray]=.ci/requirements-ray.txt ;;&
+    --triton | --mlserver | --ray | --servers) ;;
     --style) environments[venv-style]=.ci/requirements-style.txt ;;
     *) echo ".ci/setup.sh: no option '$option'" >&2; exit 2 ;;
   esac

@@ -13,7 +13,7 @@
 #   tsan          clang; the tests with threads under ThreadSanitizer
 #   aarch64       tests of code for one processor, cross-built for 64-bit Arm, run by qemu
 #   languages     the bindings of other languages
-#   servers       the backend of Triton Inference Server, in a real server
+#   servers       Husk in Triton Inference Server, MLServer and Ray Serve: real servers
 #   binding       the runtime in Python, with torch 2.11
 #   python        the exporter with torch 2.11
 #   python-2.15   with torch 2.15: whole exports of each kind
@@ -147,7 +147,11 @@ stage() {
         HUSK_TRITON=$PWD/build/release/lib/triton/husk/libtriton_husk.so \
         build/venv-servers/bin/python -m pytest tests/servers -q --durations=5 2>&1 |
         tee build/pytest-servers.log
-      result=$(tail -n 1 build/pytest-servers.log)
+      result="Triton: $(tail -n 1 build/pytest-servers.log)"
+      extension
+      HUSKC=$PWD/build/release/bin/huskc build/venv-mlserver/bin/python -m pytest -q \
+        --durations=5 tests/serve/test_{model,mlserver}*.py 2>&1 | tee build/pytest-mlserver.log
+      result+="; MLServer: $(tail -n 1 build/pytest-mlserver.log)"
       ;;
     binding)
       [[ -x build/release/bin/huskc ]] || preset release -j2

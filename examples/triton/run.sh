@@ -5,7 +5,7 @@
 #   examples/triton/run.sh serve    # exports and serves, until it is interrupted
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-.ci/setup.sh --servers
+.ci/setup.sh --triton
 echo "== building Husk and the backend"
 cmake --preset release -DHUSK_TRITON=ON >build/release.configure.log ||
   { cat build/release.configure.log; exit 1; }

@@ -67,6 +67,28 @@ def test_options(load):
     program.session(mode="fast")
 
 
+@pytest.mark.parametrize("strides", ["[4, 1]", "[1, n]"])
+def test_results_have_the_alignment_of_the_kernels(load, strides):
+  """NumPy aligns its arrays to 16 bytes only."""
+  text = conftest.COPY.replace("output bytes mul(n, 16)", "output bytes mul(n, 16) align 256")
+  program = load(text.replace("[n, 4] [4, 1], int", f"[n, 4] {strides}, int"))
+  x = np.ones((3, 4), np.float32)
+  results = [program(x)[0] for _ in range(50)]
+  assert all(one.ctypes.data % 256 == 0 and np.array_equal(one, x) for one in results)
+
+
+def test_a_limit_on_results(load):
+  session = load(conftest.COPY).session(output_limit=320)
+  x = torch.randn(20, 4)
+  assert torch.equal(session(x)[0], x)
+  for library in (torch, np):
+    with pytest.raises(husk.LimitError, match="output 'y' .* output_limit of 320 bytes"):
+      session(library.ones((21, 4), dtype=library.float32))
+  out = torch.empty(30, 4)  # memory of the caller does not count
+  assert session(torch.ones(30, 4), out=(out, None))[0] is out
+  assert torch.equal(session(x)[0], x)
+
+
 @pytest.mark.parametrize("make", [lambda n: torch.empty(n, dtype=torch.uint8), bytearray])
 def test_memory_of_the_caller(load, make):
   program = load(conftest.SCRATCH)

@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch" / "hus
 EVERYWHERE = {"errors", "tools", "version"}
 ALLOWED = {
   "runtime": set(),
+  "serve": {"runtime"},
   "hir": set(),
   "inductor": set(),
   "program": {"hir", "inductor"},

@@ -1,5 +1,6 @@
 #include "call.h"
 
+#include <cstdio>
 #include <ctime>
 #include <string>
 
@@ -235,6 +236,7 @@ class Call {
     for (uint32_t i = 0; i < info_.outputs.size(); ++i) {
       const FunctionInfo::Value& output = info_.outputs[i];
       Result& result = frame_.results[i];
+      result.alignment = output.alignment;
       if (output.kind != HUSK_VALUE_TENSOR || (result.dynamic && !first)) continue;
       const auto rank = static_cast<size_t>(output.rank);
       std::vector<int64_t> shape(2 * rank);
@@ -255,6 +257,7 @@ class Call {
   void bind_outputs(nb::handle out) {
     std::vector<PyObject*> given(out.is_none() ? 0 : info_.outputs.size());
     if (!out.is_none()) info_.results.flatten(out.ptr(), given.data(), "out");
+    uint64_t free_bytes = session_.output_limit;
     for (size_t i = 0; i < info_.outputs.size(); ++i) {
       const FunctionInfo::Value& output = info_.outputs[i];
       Result& result = frame_.results[i];
@@ -269,12 +272,23 @@ class Call {
         if (result.dynamic) value.kind = HUSK_VALUE_NONE;
         continue;
       }
-      if (is_given)
+      if (is_given) {
         result.use(given[i], output.name.c_str());
-      else
+      } else {
+        if (result.bytes() > free_bytes) throw_output_limit(output);
+        free_bytes -= result.bytes();
         result.allocate(api_, output.name.c_str());
+      }
       value.as.tensor = result.tensor();
     }
+  }
+
+  [[noreturn]] void throw_output_limit(const FunctionInfo::Value& output) {
+    husk_error error = {HUSK_LIMIT, 0, -1, {0}};
+    snprintf(error.text, sizeof error.text,
+             "with output '%s' the results need more than the output_limit of %llu bytes",
+             output.name.c_str(), static_cast<unsigned long long>(session_.output_limit));
+    throw_error(error);
   }
 
   void enqueue(nb::handle stream) {

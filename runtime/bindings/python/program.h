@@ -26,6 +26,7 @@ struct FunctionInfo {
     int32_t kind;
     husk_dtype dtype;
     int32_t rank;
+    uint32_t alignment;
   };
   std::string name;
   std::vector<Value> inputs, outputs;

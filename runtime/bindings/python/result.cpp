@@ -38,6 +38,17 @@ void set_error(void*, const char* kind, const char* message) {
                kind, message);
 }
 
+constexpr uint32_t kNumpyAlignment = 16;
+
+// The address of the memory of an array.
+int64_t address(const nb::object& array) {
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(array.ptr(), &buffer, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  const auto number = reinterpret_cast<uintptr_t>(buffer.buf);
+  PyBuffer_Release(&buffer);
+  return static_cast<int64_t>(number);
+}
+
 nb::object to_tuple(const int64_t* numbers, size_t n, int64_t factor = 1) {
   nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(n)));
   for (size_t i = 0; i < n; ++i)
@@ -129,13 +140,15 @@ void Result::allocate_numpy(const char* name) {
   }
   const size_t rank = shape.size() / 2;
   if (!numpy_shape_.is_valid()) numpy_shape_ = to_tuple(shape.data(), rank);
-  if (contiguous_) {
+  if (contiguous_ && alignment <= kNumpyAlignment) {
     object_ = numpy->empty(numpy_shape_, dtype);
   } else {
-    const auto bytes = static_cast<int64_t>(husk_dtype_size(dtype_));
-    object_ = numpy->module.attr("ndarray")(numpy_shape_, dtype,
-                                            numpy->empty(extent_ * bytes, "uint8"), 0,
-                                            to_tuple(shape.data() + rank, rank, bytes));
+    const auto element = static_cast<int64_t>(husk_dtype_size(dtype_));
+    const int64_t slack = alignment <= kNumpyAlignment ? 0 : alignment;
+    nb::object memory = numpy->empty(extent_ * element + slack, "uint8");
+    const int64_t offset = slack ? slack - address(memory) % slack : 0;
+    object_ = numpy->module.attr("ndarray")(numpy_shape_, dtype, memory, offset,
+                                            to_tuple(shape.data() + rank, rank, element));
   }
   if (!view_) view_ = std::make_unique<View>();
   view_->open(object_.ptr(), true, "output", name);

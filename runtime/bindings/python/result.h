@@ -17,6 +17,8 @@ class Result {
   // The shape of the next calls, in elements: `rank` sizes and then `rank` strides.
   void set_shape(husk_dtype dtype, DLDevice device, const std::vector<int64_t>& shape);
 
+  // Bytes to which the address must be aligned.
+  uint32_t alignment = 1;
   // Only a run decides the shape.
   bool dynamic = false;
   // `rank` sizes and then `rank` strides.
@@ -24,6 +26,8 @@ class Result {
 
   // Allocates memory: PyTorch's if `api` is its table, NumPy's if `api` is NULL.
   void allocate(const ExchangeApi* api, const char* name);
+  // The bytes that `allocate` asks for.
+  uint64_t bytes() const { return static_cast<uint64_t>(extent_) * husk_dtype_size(dtype_); }
   // Takes memory of the caller, from `out=`.
   void use(PyObject* object, const char* name);
   // Copies a tensor of the session to new memory.

@@ -223,6 +223,8 @@ void bind_session(nb::module_& module) {
                                              bytes, error);
              });
            })
+      .def("set_output_limit",
+           [](Session& self, uint64_t bytes) { self.state->output_limit = bytes; })
       .def_prop_ro("arena_bytes",
                    [](const Session& self) { return husk_session_arena_bytes(self.state->handle); })
       .def("state_get", &state_get)

@@ -43,6 +43,7 @@ class SessionState {
 
   husk_session* handle = nullptr;
   bool busy = false;
+  uint64_t output_limit = UINT64_MAX;  // bytes that a call may allocate for its results
 
  private:
   const Program& program_;

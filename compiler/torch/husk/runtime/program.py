@@ -95,6 +95,7 @@ class Program(native.Program):
     ranges: Ranges | None = None,
     mode: str = "auto",
     arena: Any = None,
+    output_limit: int | None = None,
     **options: int,
   ) -> Session:
     """A session: memory and states of one user of the program.
@@ -104,10 +105,14 @@ class Program(native.Program):
     mode: "auto", "list" or "graph".
     arena: memory that the session uses instead of its own: an object with `data_ptr()` and
       `nbytes`, or with the buffer protocol. The session keeps the object.
+    output_limit: the bytes that a call may allocate for its results, besides those whose size only
+      the data decides: these are memory of the session.
     options: fields of husk_session_options: memory_limit, bound_limit, loop_limit,
       parallel_memory_percent, copy_misaligned, poison_memory, full_edges.
     """
-    return Session(self, ranges=ranges, mode=mode, arena=arena, **options)
+    return Session(
+      self, ranges=ranges, mode=mode, arena=arena, output_limit=output_limit, **options
+    )
 
   def __repr__(self) -> str:
     lines = [f"husk.Program on {self.engine.device_name}"]
@@ -126,6 +131,7 @@ class Session(native.Session):
     ranges: Ranges | None = None,
     mode: str = "auto",
     arena: Any = None,
+    output_limit: int | None = None,
     **options: int,
   ) -> None:
     if mode not in MODES:
@@ -134,6 +140,8 @@ class Session(native.Session):
     options = {**options, "mode": MODES[mode], **external}
     super().__init__(program, options)
     self.program = program
+    if output_limit is not None:
+      self.set_output_limit(output_limit)
     if ranges:
       self._narrow(ranges)
     if arena is not None:

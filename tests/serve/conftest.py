@@ -1,0 +1,210 @@
+"""Servers in Python with artifacts, for the tests of husk.serve.
+
+HUSKC is the path of huskc. The programs are those of tests/servers. test_mlserver*.py need MLServer
+and test_ray*.py need Ray, which cannot share an environment.
+"""
+
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parents[1]
+PROGRAMS = HERE.parent / "servers"
+
+WEIGHT = np.array([[1, 0], [0, 2], [3, 1]], np.float32)
+BIAS = np.array([0.5, -0.5], np.float32)
+
+
+def linear(x):
+  return np.asarray(x, np.float32) @ WEIGHT + BIAS
+
+
+def continued(prompt, count):
+  """The tokens that follow a prompt, as generate.hir has them."""
+  text = (PROGRAMS / "generate.hir").read_text()
+  table = np.frombuffer(bytes.fromhex(re.search(r'table .* "(\w+)"', text)[1]), "f4").reshape(8, 8)
+  tokens = list(prompt)
+  for _ in range(count):
+    logits = table[tokens[-1]].copy()
+    for token in tokens:
+      logits[token] -= 100
+    tokens.append(int(logits.argmax()))
+  return tokens[len(prompt) :]
+
+
+def free_ports(count):
+  """Ports that nobody listens on. The sockets are open at once, so the numbers differ."""
+  sockets = [socket.socket() for _ in range(count)]
+  for each in sockets:
+    each.bind(("127.0.0.1", 0))
+  ports = [each.getsockname()[1] for each in sockets]
+  for each in sockets:
+    each.close()
+  return ports
+
+
+def compile_text(text, artifact):
+  """Writes an artifact. The file is renamed into its place, since the old one may be open."""
+  temporary = artifact.with_suffix(".new")
+  command = [os.environ["HUSKC"], str(text), "-o", str(temporary)]
+  subprocess.run(command, check=True, capture_output=True)
+  temporary.rename(artifact)
+
+
+@pytest.fixture(scope="session")
+def artifacts(tmp_path_factory):
+  """A folder with the programs of tests/servers, compiled. functions-2.husk is functions.husk with
+  another bias."""
+  folder = tmp_path_factory.mktemp("artifacts")
+  for text in PROGRAMS.glob("*.hir"):
+    compile_text(text, folder / f"{text.stem}.husk")
+  other = (
+    (PROGRAMS / "functions.hir").read_text().replace('"0000003f000000bf"', '"0000204100002041"')
+  )
+  (folder / "functions-2.hir").write_text(other)
+  compile_text(folder / "functions-2.hir", folder / "functions-2.husk")
+  return folder
+
+
+def linear_2(x):
+  """`linear` of functions-2.husk."""
+  return np.asarray(x, np.float32) @ WEIGHT + 10
+
+
+DATATYPES = {
+  "float32": "FP32",
+  "float64": "FP64",
+  "int64": "INT64",
+  "int32": "INT32",
+  "bool": "BOOL",
+}
+
+
+def tensor(name, array, **changes):
+  """An input of the KServe v2 protocol."""
+  array = np.asarray(array)
+  one = {
+    "name": name,
+    "datatype": DATATYPES[str(array.dtype)],
+    "shape": list(array.shape),
+    "data": array.reshape(-1).tolist(),
+  }
+  return one | changes
+
+
+class Answer:
+  """The status of an answer, its JSON or text, and the outputs as arrays."""
+
+  def __init__(self, status, text):
+    self.status = status
+    self.text = text
+    try:
+      self.json = json.loads(text)
+    except ValueError:
+      self.json = None
+
+  @property
+  def outputs(self):
+    assert self.status == 200, self.text
+    return {
+      one["name"]: np.array(one["data"]).reshape(one["shape"]) for one in self.json["outputs"]
+    }
+
+  @property
+  def error(self):
+    return self.json["error"]
+
+
+class Client:
+  """A client of HTTP. Each call has a connection of its own, so threads may share it."""
+
+  def __init__(self, port):
+    self.port = port
+
+  def send(self, method, path, body=None, headers=None):
+    connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+    try:
+      if body is not None and not isinstance(body, (bytes, str)):
+        body = json.dumps(body)
+      headers = {"Content-Type": "application/json"} | (headers or {})
+      connection.request(method, path, body, headers)
+      answer = connection.getresponse()
+      return Answer(answer.status, answer.read().decode())
+    finally:
+      connection.close()
+
+  def infer(self, model, inputs, headers=None, outputs=None, **parameters):
+    """Sends arrays by name, or a list of tensors."""
+    if isinstance(inputs, dict):
+      inputs = [tensor(name, array) for name, array in inputs.items()]
+    body = {"inputs": inputs}
+    if parameters:
+      body["parameters"] = parameters
+    if outputs:
+      body["outputs"] = [{"name": name} for name in outputs]
+    return self.send("POST", f"/v2/models/{model}/infer", body, headers)
+
+  def stream(self, model, prompt, **parameters):
+    """The tokens of a stream, and its error."""
+    body = {"inputs": [tensor("tokens", np.array(prompt, np.int64))], "parameters": parameters}
+    answer = self.send("POST", f"/v2/models/{model}/infer_stream", body)
+    assert answer.status == 200, answer.text
+    tokens = []
+    for event in answer.text.split("\n\n")[:-1]:
+      one = json.loads(event.removeprefix("data: "))
+      if not one["outputs"]:
+        return tokens, one["parameters"]
+      tokens.append(one["outputs"][0]["data"][0])
+    return tokens, None
+
+
+class Process:
+  """A server's process, with its log."""
+
+  def __init__(self, folder, command, is_ready):
+    self.log = folder / "server.log"
+    package = str(ROOT / "compiler" / "torch")
+    self.process = subprocess.Popen(
+      command,
+      stdout=self.log.open("w"),
+      stderr=subprocess.STDOUT,
+      env=os.environ | {"PYTHONPATH": package},
+      cwd=folder,
+    )
+    for _ in range(600):
+      try:
+        if is_ready():
+          return
+      except OSError:
+        pass
+      if self.process.poll() is not None:
+        break
+      time.sleep(0.1)
+    self.process.kill()
+    raise RuntimeError(f"the server did not start:\n{self.log.read_text()}")
+
+  def stop(self):
+    """Ends the server, and returns its exit status."""
+    self.process.send_signal(signal.SIGTERM)
+    try:
+      return self.process.wait(30)
+    except subprocess.TimeoutExpired:
+      self.process.kill()
+      self.process.wait()
+      return "killed"
+
+
+def program(name):
+  """A program of the environment that runs the tests."""
+  return str(pathlib.Path(sys.executable).parent / name)
