@@ -152,6 +152,9 @@ stage() {
       HUSKC=$PWD/build/release/bin/huskc build/venv-mlserver/bin/python -m pytest -q \
         --durations=5 tests/serve/test_{model,mlserver}*.py 2>&1 | tee build/pytest-mlserver.log
       result+="; MLServer: $(tail -n 1 build/pytest-mlserver.log)"
+      HUSKC=$PWD/build/release/bin/huskc build/venv-ray/bin/python -m pytest -q \
+        --durations=5 tests/serve/test_ray*.py 2>&1 | tee build/pytest-ray.log
+      result+="; Ray: $(tail -n 1 build/pytest-ray.log)"
       ;;
     binding)
       [[ -x build/release/bin/huskc ]] || preset release -j2

@@ -208,3 +208,21 @@ class Process:
 def program(name):
   """A program of the environment that runs the tests."""
   return str(pathlib.Path(sys.executable).parent / name)
+
+
+def run_example(name, *ports):
+  """Runs examples/NAME/run.sh with free ports. Returns what it prints, and the tokens that
+  examples/generate prints for the same prompt."""
+  numbers = map(str, free_ports(len(ports)))
+  done = subprocess.run(
+    ["bash", ROOT / "examples" / name / "run.sh"],
+    env=os.environ | dict(zip(ports, numbers)),
+    capture_output=True,
+    text=True,
+    timeout=300,
+  )
+  assert done.returncode == 0, done.stdout + done.stderr
+  generate = ROOT / "build" / "release" / "bin" / "husk_example_generate"
+  command = [generate, ROOT / "build" / name / "gpt.husk", "8", "5", "17", "200"]
+  tokens = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+  return done.stdout, tokens

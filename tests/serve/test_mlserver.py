@@ -111,7 +111,7 @@ def server(start):
   one = start()
   one.load("linear", extra={"function": "linear", "sessions": 2})
   one.load("state", "state")
-  one.load("stream", "generate", extra=GENERATE | {"max_sequences": 3})
+  one.load("stream", "generate", extra=GENERATE | {"max_sequences": 3, "max_tokens": 2_000_000})
   one.load("batched", extra={"function": "linear"}, max_batch_size=16, max_batch_time=0.02)
   yield one
   # Whatever the tests have sent, the server answers as before.
@@ -326,6 +326,49 @@ def test_clients_of_streams_that_vanish(server):
   assert server.metric('husk_requests{model_name="stream"') == 0
 
 
+def test_a_stream_over_grpc(server):
+  def requests(count):
+    message = pb.ModelInferRequest(model_name="stream")
+    message.inputs.add(name="tokens", datatype="INT64", shape=[3])
+    message.raw_input_contents.append(np.array([3, 1, 4]).tobytes())
+    message.parameters["max_tokens"].int64_param = count
+    yield message
+
+  def token(answer):
+    return np.frombuffer(answer.raw_output_contents[0], np.int64)[0]
+
+  with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+    stub = GRPCInferenceServiceStub(channel)
+    tokens = [token(one) for one in stub.ModelStreamInfer(requests(20), timeout=20)]
+    assert tokens == continued([3, 1, 4], 20)
+    call = stub.ModelStreamInfer(requests(1_000_000), timeout=20)
+    next(call)
+    call.cancel()
+  for _ in range(100):
+    if server.metric('husk_sequences{model_name="stream"') == 0:
+      break
+    time.sleep(0.05)
+  assert server.metric('husk_sequences{model_name="stream"') == 0
+
+
+def test_unload_with_a_request_that_waits_for_others(server):
+  server.load("slow", extra={"function": "linear"}, max_batch_size=8, max_batch_time=0.5)
+  with ThreadPoolExecutor(1) as pool:
+    waiting = pool.submit(server.infer, "slow", {"x": X})
+    time.sleep(0.15)
+    assert server.post("slow", "unload").status == 200
+    np.testing.assert_allclose(waiting.result().outputs["y"], linear(X), rtol=1e-5)
+
+
+def test_a_reload_leaves_streams_under_way(server):
+  server.load("long", "generate", extra=GENERATE)
+  with ThreadPoolExecutor(1) as pool:
+    stream = pool.submit(server.stream, "long", [3], max_tokens=4000)
+    for _ in range(3):
+      assert server.post("long", "load").status == 200
+    assert stream.result() == (continued([3], 4000), None)
+
+
 @pytest.mark.parametrize("model", ["linear", "batched"])
 def test_clients_that_vanish(server, model):
   body = json.dumps({"inputs": [tensor("x", X)]}).encode()
@@ -398,6 +441,7 @@ LOADS = {
     {"artifact": "state", "max_batch_size": 2, "max_batch_time": 0.1},
     "has states",
   ),
+  "cache of states": ({"artifact": "state", "cache_enabled": True}, "leave cache_enabled out"),
   "no time": ({"extra": {"function": "linear"}, "max_batch_size": 2}, "max_batch_time"),
   "extra batch": ({"extra": {"max_batch_size": 2}}, "belongs beside 'parameters'"),
   "inputs": (

@@ -48,7 +48,7 @@ def test_import_husk_needs_no_server():
   )
 
 
-@pytest.mark.parametrize("name", ["mlserver"])
+@pytest.mark.parametrize("name", ["mlserver", "ray"])
 def test_a_server_that_is_missing_is_named(name):
   text = f"import sys; sys.modules[{name!r}] = None; import husk.serve.{name}"
   done = subprocess.run(
@@ -306,6 +306,7 @@ def test_wrong_streams(artifacts):
     (generate, prompt(), 400, "1..6"),
     (generate, prompt(*range(7)), 400, "1..6"),
     (generate, prompt(8), 400, "index 8"),
+    (generate, prompt(1, max_tokens=4097), 400, "at most 4096"),
     (generate, ask({}), 400, "lacks input 'tokens'"),
   ]:
     refused(lambda s=served, a=asked: asyncio.run(first(s, a)), status, word)

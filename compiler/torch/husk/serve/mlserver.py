@@ -48,6 +48,10 @@ class HuskModel(MLModel):
       chosen = self._read_settings()
       self._model = await asyncio.to_thread(Model, uri, chosen)
       self._describe(self._model)
+      if self.settings.cache_enabled and self._model.has_states:
+        raise SettingsError(
+          "the artifact has states, so an answer cannot be used again: leave cache_enabled out"
+        )
       if chosen.max_batch_size > 1:
         await self._gather_requests()
     except (SettingsError, ValueError, OSError) as error:
@@ -75,7 +79,7 @@ class HuskModel(MLModel):
       return self._gathered_response(answers)
     with _errors():
       asked = self._read(payload)
-      with self._counted(model):
+      with self._requests.track_inprogress():
         return self._response(payload, await model.infer(asked))
 
   async def predict_stream(self, payloads: AsyncIterator[Any]) -> AsyncIterator[Any]:
@@ -84,7 +88,7 @@ class HuskModel(MLModel):
     model = self._loaded()
     async for payload in payloads:
       try:
-        with self._counted(model):
+        with self._requests.track_inprogress():
           async for token in model.stream(self._read(payload)):
             yield self._token_response(payload, token)
       except RequestError as error:
@@ -159,7 +163,7 @@ class HuskModel(MLModel):
 
   async def _answer_gathered(self, payload: Any) -> Any:
     model = self._loaded()
-    with self._counted(model), model.request():
+    with self._requests.track_inprogress(), model.request():
       asked = self._read(payload)
       one = types.RequestInput(name=GATHERED, datatype="BYTES", shape=[1], data=[asked])
       response = await self._gather(types.InferenceRequest(inputs=[one]))
@@ -229,25 +233,8 @@ class HuskModel(MLModel):
     model.seconds = metrics.run_seconds.labels(*labels).observe
     self._batch_requests = metrics.batch_requests.labels(*labels)
     self._requests = metrics.requests.labels(*labels)
-    self._live_sequences = metrics.sequences.labels(*labels)
-
-  def _counted(self, model: Model) -> _Counted:
-    return _Counted(self, model)
-
-
-class _Counted:
-  """Keeps the gauges of a model right around one request."""
-
-  def __init__(self, owner: HuskModel, model: Model) -> None:
-    self._owner = owner
-    self._model = model
-
-  def __enter__(self) -> None:
-    self._owner._requests.inc()
-
-  def __exit__(self, *_: object) -> None:
-    self._owner._requests.dec()
-    self._owner._live_sequences.set(self._model.live_sequences)
+    # Streams end on a thread after their request, so the number is looked up when it is asked for.
+    metrics.sequences.labels(*labels).set_function(lambda: model.live_sequences)
 
 
 class _errors:

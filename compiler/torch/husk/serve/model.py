@@ -142,7 +142,7 @@ class Model:
       groups.setdefault((signature.function, shapes), []).append((index, arguments, rows or 0))
     for (function, _), members in groups.items():
       signature = self._signatures[function]
-      for part in _parts(members, signature.max_rows):
+      for part in _parts(members, signature.max_rows, self.settings.max_batch_size):
         for index, answer in self._run_part(signature, part):
           answers[index] = answer
     return answers
@@ -352,6 +352,11 @@ class Tokens:
     self._first = model._find(request.function or model.function)
     self._next = model._find(model.settings.next_function or self._first.function)
     self._arguments = self._first.arguments(request.inputs)
+    limit = model.settings.max_tokens
+    if request.max_tokens > limit:
+      raise RequestError(
+        400, f"parameter 'max_tokens' is {request.max_tokens}, at most {limit} are allowed"
+      )
     for signature in (self._first, self._next):
       _check_stream(signature)
 
@@ -436,13 +441,13 @@ def _is_batched(signature: Signature) -> bool:
 
 
 def _parts(
-  members: list[tuple[int, list[Any], int]], max_rows: int
+  members: list[tuple[int, list[Any], int]], max_rows: int, max_requests: int
 ) -> Iterator[list[tuple[int, list[Any], int]]]:
-  """Requests in lists whose rows together are at most `max_rows`."""
+  """Requests in lists of at most `max_requests`, whose rows together are at most `max_rows`."""
   part: list[tuple[int, list[Any], int]] = []
   rows = 0
   for member in members:
-    if part and rows + member[2] > max_rows:
+    if part and (rows + member[2] > max_rows or len(part) == max_requests):
       yield part
       part, rows = [], 0
     part.append(member)

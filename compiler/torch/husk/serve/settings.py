@@ -25,6 +25,7 @@ class Settings:
   max_queue: how many requests may wait or run; further ones are refused.
   max_sequences: how many sequences and streams may be live, with a state each.
   sequence_idle_seconds: a sequence without a request for so long is dropped.
+  max_tokens: the most tokens that the client of a stream may ask for.
   memory_limit: bytes that a session may take besides its state, and bytes that the outputs of one
     run may take; by default half of the machine's memory.
   """
@@ -38,6 +39,7 @@ class Settings:
   max_queue: int = 1000
   max_sequences: int = 128
   sequence_idle_seconds: float = 600.0
+  max_tokens: int = 4096
   memory_limit: int | None = None
 
   def __post_init__(self) -> None:
@@ -69,6 +71,7 @@ _KINDS: dict[str, Any] = {
   "max_queue": int,
   "max_sequences": int,
   "sequence_idle_seconds": (int, float),
+  "max_tokens": int,
   "memory_limit": int,
 }
 _TEXTS: dict[Any, str] = {str: "a string", int: "an integer", (int, float): "a number"}

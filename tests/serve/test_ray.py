@@ -1,0 +1,396 @@
+"""The deployment of Ray Serve: two replicas on this machine, which some tests kill."""
+
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import ray
+from conftest import ROOT, Client, continued, free_ports, linear, linear_2, tensor
+from husk.serve import RequestError, SettingsError
+from husk.serve import ray as husk_ray
+from ray import serve
+
+X = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
+REPLICAS = {"num_replicas": 2, "ray_actor_options": {"num_cpus": 0.2}, "health_check_period_s": 1}
+GENERATE = {
+  "function": "prefill",
+  "next_function": "decode",
+  "max_sequences": 3,
+  "max_tokens": 2_000_000,
+}
+
+
+class Server(Client):
+  """Ray with one application, whose models tests replace."""
+
+  def __init__(self, artifacts, folder):
+    os.environ["PYTHONPATH"] = str(ROOT / "compiler" / "torch")  # of the replicas
+    self.artifacts = artifacts
+    self.folder = folder
+    (port,) = free_ports(1)
+    super().__init__(port)
+    ray.init(
+      num_cpus=2,
+      include_dashboard=False,
+      object_store_memory=200_000_000,
+      logging_level="ERROR",
+      log_to_driver=False,
+    )
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+
+  def run(self, artifact="functions", **more):
+    models = {
+      "linear": {"path": self.path(artifact), "function": "linear"},
+      "batched": {"path": self.path(artifact), "function": "linear", "max_batch_size": 16},
+      "stream": {"path": self.path("generate"), **GENERATE},
+      "state": {"path": self.path("state")},
+    } | more
+    return serve.run(
+      husk_ray.application(
+        models,
+        folder=str(self.folder),
+        folder_settings={"function": "linear"},
+        max_models=2,
+        batch_wait_seconds=0.01,
+        deployment=REPLICAS,
+      ),
+      route_prefix="/",
+    )
+
+  def path(self, artifact):
+    return str(self.artifacts / f"{artifact}.husk")
+
+
+@pytest.fixture(scope="module")
+def server(artifacts, tmp_path_factory):
+  folder = tmp_path_factory.mktemp("folder")
+  for name in ["a", "b", "c"]:
+    shutil.copyfile(artifacts / "functions.husk", folder / f"{name}.husk")
+  (folder / "damaged.husk").write_bytes(b"no artifact")
+  one = Server(artifacts, folder)
+  try:
+    one.handle = one.run()
+    yield one
+  finally:
+    serve.shutdown()
+    ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def works(server):
+  """Whatever a test does, the server answers as before."""
+  yield
+  np.testing.assert_allclose(retry(server, "linear"), linear(X), rtol=1e-5)
+
+
+def is_retryable(answer):
+  """Whether the same request may succeed later: the model says so, or the answer is that of Ray
+  for a replica that has died, which is not JSON with an error."""
+  return answer.status == 503 or answer.status >= 500 and not isinstance(answer.json, dict)
+
+
+def retry(server, model, counts=None):
+  """Sends X until it is answered, and returns the output."""
+  for _ in range(100):
+    try:
+      answer = server.infer(model, {"x": X})
+      if not is_retryable(answer):
+        return answer.outputs["y"]
+    except (OSError, http.client.HTTPException):
+      pass
+    if counts is not None:
+      counts.append(1)
+    time.sleep(0.1)
+  raise AssertionError("the request was not answered")
+
+
+def test_metadata(server):
+  described = server.send("GET", "/v2/models/linear").json
+  assert described["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}]
+  assert "pick" in described["parameters"]["functions"]
+  assert server.send("GET", "/v2/models/linear/ready").json == {"name": "linear", "ready": True}
+  for path in ["/v2", "/v2/health/live", "/v2/health/ready"]:
+    assert server.send("GET", path).status == 200
+
+
+@pytest.mark.parametrize("model", ["linear", "batched"])
+def test_requests(server, model):
+  outputs = server.infer(model, {"x": X}).outputs
+  np.testing.assert_allclose(outputs["y"], linear(X), rtol=1e-5)
+  np.testing.assert_array_equal(outputs["z"], X)
+  assert list(server.infer(model, {"x": X}, outputs=["z"]).outputs) == ["z"]
+  picked = server.infer(model, {"rows": np.array([2])}, function="pick").outputs["picked"]
+  np.testing.assert_array_equal(picked, [[3, 1]])
+  answer = server.send(
+    "POST", f"/v2/models/{model}/infer", {"id": "seven", "inputs": [tensor("x", X)]}
+  )
+  assert answer.json["id"] == "seven"
+
+
+def test_no_request_sees_the_state_of_another(server):
+  for _ in range(4):
+    x = np.array([[1, 2]], "f4")
+    assert server.infer("state", {"x": x}).outputs["sum"].tolist() == [[11, 12]]
+
+
+def test_numbers_that_are_not_finite(server):
+  text = '{"inputs":[{"name":"x","datatype":"FP32","shape":[1,3],"data":[1e39,0,1]}]}'
+  answer = server.send("POST", "/v2/models/linear/infer", text)
+  assert answer.status == 200 and answer.json["outputs"][1]["data"] == [None, 0, 1]
+
+
+WRONG = {
+  "dtype": ([tensor("x", X.astype("f8"))], {}, 400, "must be FP32"),
+  "unknown dtype": ([tensor("x", X, datatype="FP8")], {}, 400, "datatype FP8"),
+  "name": ([tensor("z", X)], {}, 400, "no input 'z'"),
+  "missing": ([], {}, 400, "lacks input 'x'"),
+  "twice": ([tensor("x", X), tensor("x", X)], {}, 400, "two inputs 'x'"),
+  "no list": (3, {}, 400, "'inputs'"),
+  "no objects": ([3], {}, 400, "'inputs'"),
+  "no shape": ([{"name": "x", "datatype": "FP32", "data": [1]}], {}, 400, "lacks its shape"),
+  "no data": ([{"name": "x", "datatype": "FP32", "shape": [1]}], {}, 400, "or its data"),
+  "no rows": ([tensor("x", X[:0])], {}, 400, "1..64"),
+  "many rows": ([tensor("x", np.ones((65, 3), "f4"))], {}, 400, "1..64"),
+  "data": ([tensor("x", X, data=[1, 2, 3])], {}, 400, "3 elements"),
+  "2^62 rows": ([tensor("x", X, shape=[1 << 62, 4])], {}, 400, "many"),
+  "text as size": ([tensor("x", X, shape=["2", 3])], {}, 400, "size '2'"),
+  "function": ([tensor("x", X)], {"function": "no"}, 404, "no function 'no'"),
+  "index": ([tensor("rows", np.array([3]))], {"function": "pick"}, 400, "index 3"),
+  "sequence": ([tensor("x", X)], {"sequence_id": 7}, 400, "there are no sequences"),
+  "parameters": ([tensor("x", X)], 3, 400, "'parameters'"),
+}
+
+
+@pytest.mark.parametrize("model", ["linear", "batched"])
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_requests(server, case, model):
+  inputs, parameters, status, word = WRONG[case]
+  body = {"inputs": inputs, "parameters": parameters}
+  answer = server.send("POST", f"/v2/models/{model}/infer", body)
+  assert answer.status == status and word in answer.error, answer.text
+  assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("body", ["", "{", "[]", "3", "[" * 100_000, "\0" * 100])
+def test_text_that_is_no_request(server, body):
+  answer = server.send("POST", "/v2/models/linear/infer", body)
+  assert answer.status == 400 and "body" in answer.error
+
+
+def test_paths(server):
+  for method, path in [
+    ("GET", "/"),
+    ("GET", "/v2/models/linear/infer"),
+    ("POST", "/v2/models/linear"),
+    ("POST", "/v2/models/linear/more"),
+    ("POST", "/v2/models/linear/infer/more"),
+  ]:
+    answer = server.send(method, path, "{}")
+    assert answer.status == 404 and "there is nothing at" in answer.error
+
+
+def test_models_of_the_folder(server):
+  """Three models where a replica keeps two."""
+  for name in ["a", "b", "c", "a", "c"]:
+    for headers in [None, {"serve_multiplexed_model_id": name}]:
+      answer = server.infer(name, {"x": X}, headers)
+      np.testing.assert_allclose(answer.outputs["y"], linear(X), rtol=1e-5)
+  for name in ["d", "..", "%2e%2e", ".a", "a%2f..%2fb", "a%00"]:
+    answer = server.infer(name, {"x": X})
+    assert answer.status == 404 and "no model" in answer.error or "nothing at" in answer.error
+  answer = server.infer("damaged", {"x": X})
+  assert answer.status == 500 and "'damaged' does not load" in answer.error
+
+
+def test_calls_of_python(server):
+  results = server.handle.infer.remote("batched", {"x": X}).result()
+  np.testing.assert_allclose(results["y"], linear(X), rtol=1e-5)
+  with pytest.raises(RequestError, match="no input 'z'"):
+    server.handle.infer.remote("linear", {"z": X}).result()
+
+
+def test_requests_are_gathered(server):
+  """Wrong requests among others fail alone."""
+
+  def send(seed):
+    if seed % 8 == 0:
+      return server.infer("batched", {"rows": np.array([3])}, function="pick")
+    return server.infer("batched", {"x": X * seed})
+
+  with ThreadPoolExecutor(16) as pool:
+    for seed, answer in enumerate(pool.map(send, range(96))):
+      if seed % 8 == 0:
+        assert answer.status == 400 and "index 3" in answer.error
+      else:
+        np.testing.assert_allclose(answer.outputs["y"], linear(X * seed), rtol=1e-4, atol=1e-4)
+
+
+def test_streams(server):
+  expected = continued([3, 1, 4], 40)
+  assert server.stream("stream", [3, 1, 4], max_tokens=40) == (expected, None)
+  with ThreadPoolExecutor(3) as pool:
+    prompts = [[seed % 8] for seed in range(9)]
+    answers = pool.map(lambda one: server.stream("stream", one, max_tokens=20), prompts)
+    assert list(answers) == [(continued(one, 20), None) for one in prompts]
+  for prompt, word in [([], "1..6"), ([8], "index 8"), ([0] * 7, "1..6")]:
+    body = {"inputs": [tensor("tokens", np.array(prompt, np.int64))]}
+    answer = server.send("POST", "/v2/models/stream/infer_stream", body)
+    assert answer.status == 400 and word in answer.error
+  answer = server.send("POST", "/v2/models/linear/infer_stream", {"inputs": [tensor("x", X)]})
+  assert answer.status == 400 and "cannot be streamed" in answer.error
+
+
+def test_clients_of_streams_that_vanish(server):
+  """More of them than two replicas have sessions: each leaves its session to others."""
+  body = {"inputs": [tensor("tokens", np.array([3]))], "parameters": {"max_tokens": 2_000_000}}
+  for _ in range(10):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.request("POST", "/v2/models/stream/infer_stream", json.dumps(body))
+    answer = connection.getresponse()
+    assert answer.readline().startswith(b"data: ")
+    answer.close()
+    connection.close()
+  for _ in range(100):
+    body["parameters"] = {"max_tokens": 2}
+    answer = server.send("POST", "/v2/models/stream/infer_stream", body)
+    if answer.status == 200:
+      break
+    assert answer.status == 503
+    time.sleep(0.1)
+  assert server.stream("stream", [3], max_tokens=2) == (continued([3], 2), None)
+
+
+class Load:
+  """Clients that send requests until the end of the block. Each answer is that of one of the two
+  artifacts."""
+
+  def __init__(self, server, clients=6):
+    self.server = server
+    self.answers, self.retries, self.failures = [], [], []
+    self.stop = threading.Event()
+    self.threads = [threading.Thread(target=self.client, args=(n,)) for n in range(clients)]
+
+  def client(self, number):
+    while not self.stop.is_set():
+      try:
+        y = retry(self.server, ["linear", "batched"][number % 2], self.retries)
+        which = [np.allclose(y, one(X), atol=1e-4) for one in (linear, linear_2)]
+        assert any(which)
+        self.answers.append(which.index(True))
+      except Exception as error:
+        self.failures.append(repr(error))
+
+  def __enter__(self):
+    for thread in self.threads:
+      thread.start()
+    time.sleep(0.5)
+    return self
+
+  def __exit__(self, *_):
+    self.stop.set()
+    for thread in self.threads:
+      thread.join()
+
+
+def test_rolling_update_under_load(server):
+  """No request is lost, and none needs to be sent again."""
+  try:
+    with Load(server) as load:
+      server.run("functions-2")
+      updated = len(load.answers)
+      time.sleep(1)
+    assert load.failures == [] and load.retries == []
+    assert 0 in load.answers[:updated] and load.answers[-1] == 1
+  finally:
+    server.run()
+
+
+def test_an_update_that_does_not_load(server):
+  """The update fails, and the answers of clients do not."""
+  bad = {"bad": {"path": str(server.folder / "damaged.husk")}}
+  try:
+    with Load(server, clients=2) as load:
+      with pytest.raises(RuntimeError):
+        server.run(**bad)
+      before = len(load.answers)
+      retry(server, "linear")
+    assert load.failures == [] and before > 0
+  finally:
+    server.run()
+
+
+def replicas():
+  """The processes of the replicas of this cluster: those whose ancestor is this process."""
+
+  def parent(process):
+    text = (process / "stat").read_text()
+    return pathlib.Path("/proc", text.rpartition(")")[2].split()[1])
+
+  found = []
+  for process in pathlib.Path("/proc").glob("[0-9]*"):
+    try:
+      if not (process / "cmdline").read_bytes().startswith(b"ray::ServeReplica"):
+        continue
+      ancestor = process
+      while ancestor.name not in ("0", "1") and ancestor.name != str(os.getpid()):
+        ancestor = parent(ancestor)
+      if ancestor.name == str(os.getpid()):
+        found.append(int(process.name))
+    except OSError:
+      pass  # the process has ended
+  return found
+
+
+def test_a_replica_that_is_killed_under_load(server):
+  """Each request is answered right, or fails with an error that the client may retry: with that,
+  none is lost. Ray starts another replica."""
+  before = set(replicas())
+  assert len(before) == 2
+  with Load(server) as load:
+    for victim in before:
+      os.kill(victim, signal.SIGKILL)
+      time.sleep(2)
+    for _ in range(300):
+      if len(set(replicas()) - before) == 2:
+        break
+      time.sleep(0.1)
+    time.sleep(1)
+  assert load.failures == []
+  assert len(load.answers) > 100 and set(load.answers) == {0}
+  assert len(set(replicas()) - before) == 2
+
+
+def test_a_replica_whose_device_has_failed():
+  class Failed:
+    def check_health(self):
+      raise RequestError(500, "the device has failed")
+
+  replica = object.__new__(husk_ray.Server)
+  replica._models = {"a": Failed()}
+  with pytest.raises(RequestError, match="the device has failed"):
+    replica.check_health()
+
+
+@pytest.mark.parametrize(
+  ("models", "text"),
+  [
+    ({"a": {}}, "model 'a' lacks the setting path"),
+    ({"a": {"path": "a.husk", "sesions": 2}}, "model 'a': there is no setting 'sesions'"),
+    ({"a/b": {"path": "a.husk"}}, "model name 'a/b'"),
+    ({"..": {"path": "a.husk"}}, "model name '..'"),
+  ],
+)
+def test_wrong_applications(models, text):
+  with pytest.raises(SettingsError) as caught:
+    husk_ray.application(models)
+  assert text in str(caught.value)
+  with pytest.raises(SettingsError):
+    husk_ray.build({"models": models})
