@@ -36,7 +36,7 @@ def compiled(monkeypatch):
     return artifact(program, files)
 
   def module_of(*args):
-    texts.append(re.sub(r'^  "[^"]*"\n', "", source := written(*args), flags=re.M))
+    texts.append(re.sub(r"^#. .*\n", "", source := written(*args), flags=re.M))
     return source
 
   monkeypatch.setattr(text, "_artifact", artifact_of)
@@ -74,13 +74,13 @@ def test_kernels_are_launched_and_products_are_cublaslts(compiled):
   )
   assert 'target cuda_h200 cuda "sm_90a"' in hir
   assert hir.count('extern "husk::matmul"') == 1 and hir.count("launch triton_per_fused") == 1
-  assert "ARTIFACT, 'cuda:0', [], 'auto')" in source
+  assert "load(__file__, 'cuda:0', [], 'auto')" in source
   assert "    output0 = program(arg0_1, arg1_1)\n    return (output0, )\n" in source
 
 
 def test_the_mode_of_sessions(compiled):
   _, source = compiled(lambda x: x.exp(), on_gpu(64), mode="graph")
-  assert "ARTIFACT, 'cuda:0', [], 'graph')" in source
+  assert "load(__file__, 'cuda:0', [], 'graph')" in source
 
 
 def test_operators_without_a_kernel_go_through_torch(compiled):

@@ -22,7 +22,7 @@ ALLOWED = {
   "cuda": {"hir", "inductor"},
   "attention": {"hir", "inductor", "lower", "cuda"},
   "jit": {"runtime", "hir", "inductor", "program", "lower", "host", "cuda"},
-  "": {"runtime", "hir", "inductor", "program", "lower", "host", "cuda", "attention"},
+  "": {"runtime", "hir", "inductor", "program", "lower", "host", "cuda", "attention", "jit"},
 }
 
 # Kernels that are compiled from their text, which the exporter does not import.

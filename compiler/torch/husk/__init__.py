@@ -14,6 +14,7 @@ from .errors import CompileError, Unsupported
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
+  from .compiled import save_compiled
   from .exporter import Function, export, write
   from .runtime import (
     CancelledError,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 # Names whose modules are imported when one of them is first used: the runtime needs no PyTorch and
 # none of the packages that PyTorch brings, and an export needs no library of Husk.
 _EXPORTER = ("Function", "export", "write")
+_COMPILED = ("save_compiled",)
 _RUNTIME = (
   "CancelledError",
   "DeviceError",
@@ -82,6 +84,7 @@ __all__ = [
   "export",
   "inspect",
   "load",
+  "save_compiled",
   "write",
 ]
 
@@ -89,9 +92,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
   if name in _RUNTIME:
     module = importlib.import_module("husk.runtime")
-  elif name in _EXPORTER:
+  elif name in (*_EXPORTER, *_COMPILED):
     try:
-      module = importlib.import_module("husk.exporter")
+      module = importlib.import_module("husk.exporter" if name in _EXPORTER else "husk.compiled")
     except ModuleNotFoundError as error:
       raise ModuleNotFoundError(
         f"husk.{name} needs PyTorch ({error}): run `pip install './compiler/torch[export]'`",
@@ -105,4 +108,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-  return sorted({*globals(), *_EXPORTER, *_RUNTIME})
+  return sorted({*globals(), *_COMPILED, *_EXPORTER, *_RUNTIME})

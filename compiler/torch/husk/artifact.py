@@ -111,6 +111,25 @@ def inspect(path: str | os.PathLike[str]) -> Artifact:
 
   Raises ValueError if the file is no valid artifact.
   """
+  return _artifact(os.fspath(path), _described(path))
+
+
+def images(path: str | os.PathLike[str]) -> dict[str, bytes]:
+  """The images of kernels in an artifact, by name."""
+  described = _described(path)
+  with open(path, "rb") as file:
+    content = file.read()
+  metadata_bytes = int.from_bytes(content[12:16], "little")
+  base = -(-(64 + metadata_bytes) // 4096) * 4096  # of the blobs (schema/FORMAT.md)
+  found = {}
+  for one in described["images"]:
+    begin = base + one["blob"]["offset"]
+    found[one["name"]] = content[begin : begin + one["blob"]["size"]]
+  return found
+
+
+def _described(path: str | os.PathLike[str]) -> Any:
+  """What husk-dump tells of an artifact."""
   tool = tools.find("husk-dump")
   if tool is None:
     raise FileNotFoundError("husk-dump was not found: run `pip install ./compiler/torch`")
@@ -118,7 +137,7 @@ def inspect(path: str | os.PathLike[str]) -> Artifact:
   process = subprocess.run(command, capture_output=True, text=True, errors="replace")
   if process.returncode:
     raise ValueError(process.stderr.strip() or f"husk-dump failed on {path}")
-  return _artifact(os.fspath(path), json.loads(process.stdout))
+  return json.loads(process.stdout)
 
 
 def readable(count: int) -> str:

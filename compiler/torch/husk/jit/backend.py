@@ -17,7 +17,7 @@ from ..hir import huskc
 from ..inductor import capture, torch_compat
 from ..runtime.program import MODES
 from ..version import VERSION
-from . import devices, text
+from . import devices, regions, text
 
 if TYPE_CHECKING:
   import torch
@@ -39,14 +39,20 @@ def backend(
 
   run_mode, patches = _options(mode, options or {})
   tag = _tag(run_mode)
+  of_inductor: list[range] = []
 
   # A backward is compiled after compile_fx has returned, perhaps by another thread, so what the
   # compilation needs is set inside.
   def inner(graph: torch.fx.GraphModule, values: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-    return _compile(tag, run_mode, graph, values, *args, **kwargs)
+    begin = regions.guard_count()
+    result = _compile(tag, run_mode, graph, values, *args, **kwargs)
+    of_inductor.append(range(begin, regions.guard_count()))
+    return result
 
   with torch_compat.cache_tag(tag):
-    return compile_fx(module, inputs, inner_compile=inner, config_patches=patches)
+    compiled = compile_fx(module, inputs, inner_compile=inner, config_patches=patches)
+  regions.attach(compiled, regions.of_frame(of_inductor))
+  return compiled
 
 
 def _compile(

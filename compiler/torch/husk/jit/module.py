@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-import base64
 import threading
+import types
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.errors import NeedsResizeError
 from ..runtime.program import Program, Session
 from ..runtime.program import load as load_program
+from . import sections
 from .operators import function
 
 if TYPE_CHECKING:
   import torch
 
 
+# The functions `call` of the compiled graphs of this process. `husk.save_compiled` finds those that
+# a callable runs.
+calls: weakref.WeakSet[types.FunctionType] = weakref.WeakSet()
+watchers: list[Callable[[types.FunctionType], None]] = []  # called for each new one
+
+
+def remembered(call: types.FunctionType) -> types.FunctionType:
+  """Adds the function `call` of a module to `calls`."""
+  calls.add(call)
+  for watcher in watchers:
+    watcher(call)
+  return call
+
+
 def load(
-  text: str, device: str = "cpu", operators: Sequence[str] = (), mode: str = "auto"
+  path: str, device: str = "cpu", operators: Sequence[str] = (), mode: str = "auto"
 ) -> Callable[..., Any]:
-  """The program of an artifact in a module's text. It has as many threads as torch has. `operators`
-  are called through torch's dispatcher. On a GPU its sessions have the mode `mode`."""
+  """The program of the artifact in the module at `path`. It has as many threads as torch has.
+  `operators` are called through torch's dispatcher. On a GPU its sessions have the mode `mode`."""
   import torch
 
   ops = {name: function(name, device) for name in operators}
-  artifact = base64.b85decode(text)
+  artifact = sections.artifact(path)
   if device == "cpu":
     return load_program(artifact, ops=ops, threads=torch.get_num_threads())
   return OnGpu(load_program(artifact, device, ops=ops), device, mode)

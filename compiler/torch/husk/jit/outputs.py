@@ -25,6 +25,23 @@ class Returned:
   outputs: list[Output]
   results: list[hir.Result]
   expressions: list[str]
+  values: list[Value]
+
+
+@dataclasses.dataclass
+class Value:
+  """An output of the graph as `husk.save_compiled` needs it: a tensor in memory of the program, or
+  a number, or None. `text` is the number, or the sizes and strides of the tensor."""
+
+  text: str
+  buffer: hir.Buffer | None = None
+  dtype: str = ""
+  offset: str = ""  # in bytes
+  bytes: str = ""
+
+  def json(self) -> list[str]:
+    name = "" if self.buffer is None else self.buffer.row().name
+    return [self.text, name, self.dtype, self.offset, self.bytes]
 
 
 def write(body: Body) -> Returned:
@@ -34,7 +51,7 @@ def write(body: Body) -> Returned:
 class _Writer:
   def __init__(self, body: Body) -> None:
     self.body = body
-    self.returned = Returned([], [], [])
+    self.returned = Returned([], [], [], [])
     graph = body.graph
     # The Python names of the inputs' buffers and of the symbols that are inputs.
     self.arguments = {id(place.buffer): name for name, place in _input_places(body)}
@@ -56,7 +73,26 @@ class _Writer:
     for node, view in zip(nodes, views):
       expression = self._number(node) if view is None else self._tensor(view, uses)
       self.returned.expressions.append(expression)
+      self.returned.values.append(self._described(node, view))
     return self.returned
+
+  def _described(self, node: IrNode, view: NodeView | None) -> Value:
+    body = self.body
+    if view is None:
+      if type(node).__name__ == "NoneAsConstantBuffer":
+        return Value("none")
+      number = body.exprs.any(getattr(node, "expr", node))
+      return Value(str(hir.Number(number, number.is_float)))
+    dtype = hir.dtype(view.dtype)
+    if view.name in body.scalars or dtype is None:
+      return Value("")  # nothing that a file could return
+    place = body.place(view.name)
+    offset = body.exprs.int(sympy.expand(place.offset + view.byte_offset))
+    span = body.exprs.int(body.span(view.sizes, view.strides) * view.dtype.itemsize)
+    sizes, strides = (
+      f"[{', '.join(map(str, body.exprs.ints(numbers)))}]" for numbers in (view.sizes, view.strides)
+    )
+    return Value(f"{sizes} {strides}", place.buffer, dtype, str(offset), str(span))
 
   def _output(self, output: Output, result: hir.Result) -> str:
     self.returned.outputs.append(output)

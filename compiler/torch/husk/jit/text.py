@@ -1,11 +1,11 @@
 """From the lines of Inductor's wrapper to the text of a Python module that runs an artifact.
 
 torch keeps the text in its caches, so the artifact is part of it. Parameters are inputs of the
-graph and constants of the graph are attributes of the module: the artifact has no weights."""
+graph and constants of the graph are attributes of the module: the artifact has no weights. The text
+also holds the program's source, from which `husk.save_compiled` makes a file with weights."""
 
 from __future__ import annotations
 
-import base64
 import pathlib
 import tempfile
 from typing import TYPE_CHECKING, Any
@@ -24,13 +24,11 @@ from ..program.constants import Places
 from ..program.signature import Signature, limits
 from ..program.values import Input
 from ..version import VERSION
-from . import outputs
+from . import outputs, sections
 from .devices import Device, Kernels
 
 if TYPE_CHECKING:
   import torch
-
-_LINE = 120  # characters of the artifact in a line of the text
 
 
 class Constants(Places):
@@ -90,23 +88,36 @@ class Writer:
     program = hir.Program(f"husk {VERSION}, torch {torch_compat.torch_version()}")
     program.targets.append(self.device.line)
     program.rows = self.kernels.rows(row)
-    program.functions.append(
-      hir.Function(
-        "forward",
-        [value.line() for value in [*signature.inputs, *constants.inputs()]],
-        [value.line() for value in returned.outputs],
-        [hir.Variant(row, lines.without_unused(body.statements), returned.results)],
-      )
+    variant = hir.Variant(row, lines.without_unused(body.statements), returned.results)
+    function = hir.Function(
+      "forward",
+      [value.line() for value in [*signature.inputs, *constants.inputs()]],
+      [value.line() for value in returned.outputs],
+      [variant],
     )
+    program.functions.append(function)
     arguments = [
       f"{name}.item()" if name in body.scalars else name for name in graph.graph_input_names
     ]
+    arguments += constants.rows
+    source = sections.Source(
+      target=self.device.line,
+      rows=program.rows,
+      inputs=function.inputs,
+      statements=[line for statement in variant.statements for line in statement.lines()],
+      outputs=function.outputs,
+      results=list(map(str, returned.results)),
+      arguments=arguments,
+      expressions=returned.expressions,
+      values=[value.json() for value in returned.values],
+      called=self.kernels.called.names,
+    )
     return torch_compat.program_of_text(
       _module(
-        _artifact(program, self.kernels.files()),
+        [*sections.text(_artifact(program, self.kernels.files()), source)],
         [repr(self.device.name), repr(self.kernels.called.names), repr(self.mode)],
         graph.graph_input_names,
-        [*arguments, *constants.rows],
+        arguments,
         returned,
       )
     )
@@ -172,40 +183,36 @@ def _artifact(program: hir.Program, files: dict[str, bytes]) -> bytes:
 
 
 def _module(
-  artifact: bytes,
+  head: list[str],
   options: list[str],
   parameters: list[str],
   arguments: list[str],
   returned: outputs.Returned,
 ) -> str:
-  """The text of the module. `options` are further arguments of `module.load`. torch takes `call`
-  from the module once and keeps the module for ever, so the module itself does not refer to the
-  program: the program goes with the compiled graph. torch calls `call` with a list, which it
-  empties, so that tensors which nobody else needs can be freed."""
-  encoded = base64.b85encode(artifact).decode("ascii")
-  pieces = [f'  "{encoded[i : i + _LINE]}"' for i in range(0, len(encoded), _LINE)]
+  """The text of the module. `head` has the artifact, in comments, so that Python keeps no copy of
+  it. `options` are further arguments of `module.load`. torch takes `call` from the module once and
+  keeps the module for ever, so the module itself does not refer to the program: the program goes
+  with the compiled graph. torch calls `call` with a list, which it empties, so that tensors which
+  nobody else needs can be freed."""
   targets = [f"output{index}" for index in range(len(returned.outputs))]
   unpacked = {0: "", 1: f"{targets[0] if targets else ''} = "}.get(
     len(targets), f"{', '.join(targets)} = "
   )
   return "\n".join(
     [
-      "from husk.jit.module import load, part",
-      "",
-      "ARTIFACT = (",
-      *pieces,
-      ")",
+      *head,
+      "from husk.jit.module import load, part, remembered",
       "",
       "def __getattr__(name):",
       '  if name != "call":',
       "    raise AttributeError(name)",
-      f"  program = load(ARTIFACT, {', '.join(options)})",
+      f"  program = load(__file__, {', '.join(options)})",
       "  def call(args):",
       *([f"    ({', '.join(parameters)},) = args"] if parameters else []),
       "    args.clear()",
       f"    {unpacked}program({', '.join(arguments)})",
       f"    return ({''.join(f'{one}, ' for one in returned.expressions)})",
-      "  return call",
+      "  return remembered(call)",
       "",
     ]
   )

@@ -190,26 +190,33 @@ def _paths(spec: TreeSpec) -> list[str]:
 def _tree(
   exported: ExportedProgram, inputs: Sequence[Input], outputs: Sequence[Output]
 ) -> dict[str, Any]:
-  """How the names nest: {"args": [...], "kwargs": {...}, "outputs": ..., "tuples": [...]}. JSON has
-  no tuples, so "tuples" lists the paths of those among the outputs: "" is the outermost value, and
-  "/cache/0" the first entry of the value with the key "cache"."""
+  """How the names of an exported program nest, as `nesting` returns it."""
   from torch.utils import _pytree as pytree
 
   in_spec, out_spec = exported.call_spec.in_spec, exported.call_spec.out_spec
   assert in_spec is not None and out_spec is not None
+  given = [value.name for value in inputs]
+  returned = [value.name for value in outputs]
   try:
-    args, kwargs = pytree.tree_unflatten([value.name for value in inputs], in_spec)
-    results = pytree.tree_unflatten([value.name for value in outputs], out_spec)
-    tuples = _tuples(results, "")
-    nested = {"args": args, "kwargs": kwargs, "outputs": results, "tuples": tuples}
+    args, kwargs = pytree.tree_unflatten(given, in_spec)
+    return nesting(args, kwargs, pytree.tree_unflatten(returned, out_spec), given, returned)
+  except (TypeError, ValueError):  # a class of the model's own checks its values
+    return {"args": given, "kwargs": {}, "outputs": returned}
+
+
+def nesting(
+  args: Any, kwargs: Any, results: Any, inputs: Sequence[str], outputs: Sequence[str]
+) -> dict[str, Any]:
+  """How names nest: {"args": [...], "kwargs": {...}, "outputs": ..., "tuples": [...]}. JSON has no
+  tuples, so "tuples" lists the paths of those among the outputs: "" is the outermost value, and
+  "/cache/0" the first entry of the value with the key "cache". The names are a flat list if JSON
+  cannot hold the nested values."""
+  try:
+    nested = {"args": args, "kwargs": kwargs, "outputs": results, "tuples": _tuples(results, "")}
     json.dumps(nested)
     return nested
   except (TypeError, ValueError):  # JSON cannot hold an object of a class of the model's own.
-    return {
-      "args": [value.name for value in inputs],
-      "kwargs": {},
-      "outputs": [value.name for value in outputs],
-    }
+    return {"args": list(inputs), "kwargs": {}, "outputs": list(outputs)}
 
 
 def _tuples(value: Any, path: str) -> list[str]:

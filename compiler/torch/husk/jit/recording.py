@@ -1,0 +1,154 @@
+"""One call of a compiled callable, and where the inputs and outputs of its graph come from and go
+to. Tensors are recognised by their memory."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from . import module, sections
+from .sections import Source
+
+if TYPE_CHECKING:
+  import torch
+
+
+class Number(int):
+  """An int that a program returned. `result` is the number of the output."""
+
+  result: int
+
+
+@dataclasses.dataclass
+class Run:
+  """A run of a program. `arguments` has the numbers, and weak references to the tensors, so that it
+  keeps nothing alive that only the call has."""
+
+  path: str  # of the module
+  source: Source
+  arguments: list[Any]
+  outputs: list[Any]  # of the graph
+
+  def artifact(self) -> bytes:
+    return sections.artifact(self.path)
+
+
+def tensor_key(value: torch.Tensor) -> tuple[Any, ...]:
+  """What two tensors have in common that are the same part of the same memory."""
+  return (
+    value.untyped_storage()._cdata,
+    value.storage_offset(),
+    tuple(value.shape),
+    tuple(value.stride()),
+    value.dtype,
+  )
+
+
+class _Recorder:
+  """Stands in for the program of one graph."""
+
+  def __init__(self, call: types.FunctionType, runs: list[Run]) -> None:
+    names = call.__code__.co_freevars
+    assert call.__closure__ is not None
+    self._cell = call.__closure__[names.index("program")]
+    self._program: Callable[..., Any] = self._cell.cell_contents
+    self._path = call.__globals__["__file__"]
+    self._runs = runs
+    self._thread = threading.get_ident()
+    self._cell.cell_contents = self
+
+  def restore(self) -> None:
+    self._cell.cell_contents = self._program
+
+  def __call__(self, *arguments: Any) -> Any:
+    if threading.get_ident() != self._thread:
+      return self._program(*arguments)
+    import torch
+
+    source = sections.source(self._path)
+    written = source.written()
+    # The call is not the user's, so it leaves the buffers of the model as they are.
+    given = [
+      value.clone() if isinstance(value, torch.Tensor) and name in written else value
+      for name, value in zip(source.input_names(), arguments, strict=True)
+    ]
+    returned = self._program(*given)
+    outputs = list(returned) if isinstance(returned, tuple) else [returned]
+    outputs = outputs[: len(source.outputs)]
+    for index, value in enumerate(outputs):
+      if type(value) is int:
+        outputs[index] = Number(value)
+        outputs[index].result = index
+    known: dict[str, Any] = {f"output{index}": value for index, value in enumerate(outputs)}
+    known.update(zip(source.arguments, arguments))
+    graph_outputs = [
+      eval(expression, {"part": module.part, **known}) for expression in source.expressions
+    ]
+    self._runs.append(
+      Run(
+        self._path,
+        source,
+        [weakref.ref(value) if isinstance(value, torch.Tensor) else value for value in arguments],
+        graph_outputs,
+      )
+    )
+    return tuple(outputs) if len(outputs) != 1 else outputs[0]
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[list[Run]]:
+  """While open, the list gets a Run for each run of a compiled graph in this thread, also of those
+  that are compiled meanwhile."""
+  runs: list[Run] = []
+  with contextlib.ExitStack() as stack:
+
+    def watch(call: types.FunctionType) -> None:
+      stack.callback(_Recorder(call, runs).restore)
+
+    module.watchers.append(watch)
+    stack.callback(module.watchers.remove, watch)
+    for call in list(module.calls):
+      watch(call)
+    yield runs
+
+
+class AttributesKept:
+  """Finds the tensors that a call assigns to attributes of a module, and takes them back."""
+
+  def __init__(self, owner: torch.nn.Module | None) -> None:
+    self._before = list(_attributes(owner))
+
+  def assigned(self) -> list[str]:
+    """The names of the attributes that are other tensors now."""
+    names = []
+    for name, holder, key, tensor in self._before:
+      if holder.get(key) is not tensor:
+        holder[key] = tensor
+        names.append(name)
+    return names
+
+
+def _attributes(
+  owner: torch.nn.Module | None,
+) -> Iterator[tuple[str, dict[str, Any], str, torch.Tensor]]:
+  import torch
+
+  for path, one in owner.named_modules() if owner is not None else ():
+    for holder in (one._parameters, one._buffers, vars(one)):
+      values: dict[str, Any] = holder
+      for key, value in values.items():
+        if isinstance(value, torch.Tensor):
+          yield (f"{path}.{key}" if path else key), values, key, value
+
+
+def names_of_tensors(owner: torch.nn.Module | None) -> Mapping[int, str]:
+  """The names of a module's tensors, by the id of the tensor."""
+  found: dict[int, str] = {}
+  for name, _, _, tensor in _attributes(owner):
+    found.setdefault(id(tensor), name)
+  return found

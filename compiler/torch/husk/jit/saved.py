@@ -1,0 +1,616 @@
+"""From a run of a compiled graph to a function of a file: tensors that are no arguments become
+constants, or states if the program writes them."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import fnmatch
+import math
+import re
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import hir
+from ..errors import Unsupported
+from ..host import operators as host_operators
+from ..inductor import torch_compat
+from ..lower import extern
+from ..lower.operators import Operators
+from ..program import constants, signature
+from . import operators
+from .recording import Number, Run, tensor_key
+from .regions import Callee, Entry
+
+if TYPE_CHECKING:
+  import torch
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[A-Za-z_][\w.:]*')
+
+
+def _renamed(line: str, names: Mapping[str, str]) -> str:
+  """A line with other names. The content of strings stays."""
+  return _TOKEN.sub(lambda found: names.get(found[0], found[0]), line)
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+  """A value among the arguments, by its name in the file."""
+
+  index: int
+  name: str
+
+
+@dataclasses.dataclass
+class Constant:
+  """A constant or a state of the file."""
+
+  name: str
+  tensor: torch.Tensor
+  is_state: bool = False
+
+
+class Weights:
+  """The constants of all functions of a file. Functions share those of equal memory."""
+
+  def __init__(self, names: hir.Names) -> None:
+    self._names = names
+    self.rows: dict[Any, Constant] = {}
+
+  def row(self, tensor: torch.Tensor, wanted: str, is_state: bool) -> Constant:
+    key = tensor_key(tensor)
+    if key not in self.rows:
+      if hir.dtype(tensor.dtype) is None:
+        raise Unsupported(f"the constant {wanted} has dtype {tensor.dtype}")
+      self.rows[key] = Constant(self._names.take(wanted), tensor)
+    self.rows[key].is_state |= is_state
+    return self.rows[key]
+
+  def lines(self) -> tuple[list[str], dict[str, torch.Tensor]]:
+    """The `constant` and `state` lines, and the tensors of the file of weights."""
+    self._check_states()
+    lines: list[str] = []
+    tensors: dict[str, torch.Tensor] = {}
+    for row in self.rows.values():
+      stored = _stored(row.tensor)
+      dims = f"{hir.dtype(stored.dtype)} [{', '.join(map(str, stored.shape))}]"
+      name = self._names.take(f"{row.name}.initial") if row.is_state else row.name
+      tensors[name] = stored
+      lines.append(f'constant {name} {dims} file "{constants.FILE}" tensor {hir.quoted(name)}')
+      if row.is_state:
+        lines.append(f"state {row.name} {dims} constant {name}")
+    return lines, tensors
+
+  def _check_states(self) -> None:
+    by_storage = collections.defaultdict(list)
+    for (storage, *_), row in self.rows.items():
+      by_storage[storage].append(row)
+    for rows in by_storage.values():
+      if len(rows) > 1 and any(row.is_state for row in rows):
+        names = ", ".join(row.name for row in rows)
+        raise Unsupported(f"{names} share memory that the program writes: keep one tensor of it")
+
+
+def _stored(tensor: torch.Tensor) -> torch.Tensor:
+  """The memory of a tensor from its first to its last element, contiguous and on the CPU."""
+  tensor = tensor.detach()
+  if not tensor.is_contiguous():
+    tensor = tensor.as_strided((_span(tensor),), (1,))
+  return tensor.cpu().contiguous().clone()
+
+
+def _span(tensor: torch.Tensor) -> int:
+  if tensor.numel() == 0:
+    return 0
+  return 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+
+
+class FunctionWriter:
+  """Writes the function `name` from a run.
+
+  names: those of the file. weights: the constants of the file. known: names of tensors by id.
+  ops: patterns of operators that the application registers.
+  """
+
+  def __init__(
+    self,
+    name: str,
+    run: Run,
+    entry: Entry,
+    callee: Callee,
+    names: hir.Names,
+    weights: Weights,
+    known: Mapping[int, str],
+    ops: Sequence[str],
+  ) -> None:
+    self.name, self.run, self.entry, self.callee = name, run, entry, callee
+    self.source = run.source
+    self.names, self.weights, self.known = names.child(), weights, known
+    self.ops = ops
+    self.renames: dict[str, str] = {}  # from names of the program to those of the function
+    self.head: list[str] = []  # statements before those of the program
+    self.dropped: set[str] = set()  # statements of the program that are left out
+    self.inputs: dict[int, str] = {}  # the lines of inputs by the index of the leaf
+    self.declared: set[str] = set()  # the tensors among the arguments that have a `buffer` line
+    # The tensors of the model among the program's inputs: the name there -> the constant.
+    self.constants: dict[str, Constant] = {}
+
+  def check_operators(self) -> None:
+    """Refuses operators that only torch provides."""
+    on_host = self.source.target.split()[2] == "host"
+    known = Operators("the target", host_operators.names() if on_host else (), self.ops)
+    missing = [
+      name
+      for name in self.source.called
+      if not known.has(name) or not self._is_registered(name) and _is_random(name)
+    ]
+    if not missing:
+      return
+    said = []
+    for name in missing:
+      head = f"extern {hir.quoted(name)} "
+      line = next((one for one in self.source.statements if one.lstrip().startswith(head)), "")
+      at = re.search(r' at ("(?:[^"\\]|\\.)*")$', line)
+      said.append(f"{name} (near {at[1]})" if at else name)
+    raise Unsupported(
+      f"the graph calls {', '.join(said)} through PyTorch, and a file cannot: compute that outside "
+      "of the compiled function, or register an operator of this name where the file is loaded and "
+      f"give ops=[{missing[0]!r}]"
+    )
+
+  def runs_operators_of_husk(self) -> bool:
+    """Whether all operators that torch has provided are Husk's in the file."""
+    return bool(self.source.called) and set(self.source.called) <= host_operators.names()
+
+  def _is_registered(self, name: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.ops)
+
+  def write(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> dict[str, Any]:
+    """Writes the function; returns how its inputs and outputs nest."""
+    from torch.utils import _pytree as pytree
+
+    self.check_operators()
+    _, self.values, spec = self._flat((args, kwargs))
+    self.leaves = self._named_leaves(spec)
+    self.keys: dict[Any, Leaf] = {}
+    for value, leaf in zip(self.values, self.leaves):
+      if _is_tensor(value) and (other := self.keys.setdefault(tensor_key(value), leaf)) != leaf:
+        raise Unsupported(
+          f"the arguments {other.name} and {leaf.name} are one tensor, of which the graph takes one"
+        )
+    self.storages = {key[0]: leaf for key, leaf in self.keys.items()}
+    for line, value in zip(self.source.inputs, self.run.arguments, strict=True):
+      self._bind(line, value)
+    for leaf, value in zip(self.leaves, self.values):
+      if leaf.index not in self.inputs:
+        self._unused(leaf, value)
+    self._derive_numbers()
+    self._write_guards(args, kwargs)
+    self._name_locals()
+    result_paths, results, result_spec = self._flat(result)
+    self._write_results([_path_name(path) for path in result_paths], results)
+    given = [leaf.name for leaf in self.leaves]
+    nested_args, nested_kwargs = pytree.tree_unflatten(given, spec)
+    return signature.nesting(
+      list(nested_args),
+      nested_kwargs,
+      pytree.tree_unflatten(self.output_names, result_spec),
+      given,
+      self.output_names,
+    )
+
+  @staticmethod
+  def _flat(value: Any) -> tuple[list[Any], list[Any], Any]:
+    from torch.utils import _pytree as pytree
+
+    pairs, spec = pytree.tree_flatten_with_path(value)
+    return [path for path, _ in pairs], [leaf for _, leaf in pairs], spec
+
+  # Inputs
+
+  def _named_leaves(self, spec: Any) -> list[Leaf]:
+    """The leaves of the arguments, named after the parameters of the callable."""
+    from torch.utils import _pytree as pytree
+
+    args, kwargs = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    bound = self.callee.signature.bind(*args, **kwargs).arguments
+    variable = [one.name for one in self.callee.signature.parameters.values() if one.kind == 4]
+    for name in variable:
+      bound.update(bound.pop(name, {}))
+    paths, indices, _ = self._flat(dict(bound))
+    names = {index: _path_name(path) for path, index in zip(paths, indices)}
+    return [Leaf(index, self.names.take(names[index])) for index in range(spec.num_leaves)]
+
+  def _bind(self, line: str, value: Any) -> None:
+    """Finds where an input of the program comes from."""
+    name, kind, *rest = line.split(" ", 2)
+    if not isinstance(value, weakref.ref):
+      self._bind_number(name, kind, rest, value)
+      return
+    tensor = value()
+    leaf = None if tensor is None else self.keys.get(tensor_key(tensor))
+    if leaf is not None:
+      if kind == "tensor":
+        self.inputs[leaf.index] = f"{leaf.name} tensor {rest[0]}"
+        self.renames[name] = leaf.name
+        self.declared.add(leaf.name)
+    elif kind == "none":
+      pass  # the program does not use it
+    elif tensor is None:
+      self._bind_temporary(name)
+    elif (leaf := self.storages.get(tensor.untyped_storage()._cdata)) is not None:
+      raise Unsupported(
+        f"the graph gets another view of the argument {leaf.name} than the caller gives"
+      )
+    else:
+      row = self.weights.row(
+        tensor, self.known.get(id(tensor), "constant"), name in self.source.written()
+      )
+      self.constants[name] = row
+      self.renames[name] = row.name
+
+  def _bind_temporary(self, name: str) -> None:
+    """A tensor that only the call has."""
+    raise Unsupported(
+      f"the graph gets the tensor {name}, which {self.callee.name} makes outside of the graph, "
+      "from a float or in Python: give it a tensor"
+    )
+
+  def _bind_number(self, name: str, kind: str, rest: list[str], value: Any) -> None:
+    if not self._is_used(name) or self._size_of_tensor(name):
+      return
+    same = [
+      leaf
+      for leaf, given in zip(self.leaves, self.values)
+      if type(given) is type(value) and given == value and leaf.index not in self.inputs
+    ]
+    if len(same) != 1:
+      raise Unsupported(
+        f"the number {value}, which the graph gets, is "
+        + ("no argument" if not same else "several arguments: call with numbers that differ")
+      )
+    (leaf,) = same
+    self.inputs[leaf.index] = " ".join([leaf.name, kind, *rest])
+    self.renames[name] = leaf.name
+
+  def _is_used(self, name: str) -> bool:
+    lines = [*self.source.statements, *self.source.results]
+    return any(name in _TOKEN.findall(line) for line in lines)
+
+  def _size_of_tensor(self, name: str) -> str:
+    """The statement that compares the number `name` with a size or stride of an input."""
+    for line in self.source.statements:
+      if re.fullmatch(rf'check_eq\(size\([\w.:]+, \d+\), {re.escape(name)}\) ".*"', line):
+        return line
+      if re.fullmatch(rf"check_stride\([\w.:]+, \d+, {re.escape(name)}\)", line):
+        return line
+    return ""
+
+  def _derive_numbers(self) -> None:
+    """Numbers that are sizes of tensors are computed from the tensors."""
+    for line, value in zip(self.source.inputs, self.run.arguments):
+      name, kind = line.split()[:2]
+      if kind != "int" or name in self.renames or not self._is_used(name):
+        continue
+      statement = self._size_of_tensor(name)
+      found = re.match(r"check_(?:eq\(size\(|stride\()([\w.:]+), (\d+)", statement)
+      assert found is not None
+      is_size = statement.startswith("check_eq")
+      tensor, dim = found[1], int(found[2])
+      self.dropped.add(statement)
+      self.renames[name] = self.names.take(f"{'size' if is_size else 'stride'}_{dim}")
+      if tensor in self.constants:
+        self.head.append(f"let {self.renames[name]} = {value}")
+      else:
+        number = f"{'size' if is_size else 'stride'}({self.renames[tensor]}, {dim})"
+        self.head.append(f"let {self.renames[name]} = {number}")
+
+  def _unused(self, leaf: Leaf, value: Any) -> None:
+    """An argument that is no input of the program: torch has compiled for its value."""
+    name = leaf.name
+    if value is None:
+      line = f"{name} none"
+    elif isinstance(value, bool):
+      line = f"{name} bool"
+      self.head.append(f'check_eq({name}, {int(value)}) "the value of {name}"')
+    elif isinstance(value, int):
+      line = f"{name} int {value}"
+    elif isinstance(value, float):
+      line = f"{name} float"
+      self.head.append(f'check(feq({name}, {hir.Literal(value)})) "the value of {name}"')
+    elif _is_tensor(value) and (dtype := hir.dtype(value.dtype)) is not None:
+      line = f"{name} tensor {dtype} [{', '.join(['0..inf'] * value.dim())}]"
+    else:
+      raise Unsupported(f"the argument {name} is a {type(value).__name__}")
+    self.inputs[leaf.index] = line
+
+  # Guards
+
+  def _write_guards(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Checks what torch has assumed of sizes and ints."""
+    region = self.entry.region
+    if not region.guards or not self._is_dynamic():
+      return
+    places = self._frame(args, kwargs)
+    values = {
+      symbol: next((text for one in names if (text := _value_text(one, places))), "")
+      for symbol, names in region.symbols.items()
+    }
+    for condition, text in region.guards:
+      symbols = [one for one in _TOKEN.findall(condition) if one in values]
+      if not condition or not all(values[one] for one in symbols):
+        raise Unsupported(f"torch has compiled for {text}, which a file cannot check")
+      if symbols:
+        message = f"the graph was compiled for {_renamed(text, values)}"
+        self.head.append(f"check({_renamed(condition, values)}) {hir.quoted(message)}")
+
+  def _frame(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The variables of the compiled frame, with the names of the arguments in place of values."""
+    import inspect
+
+    from torch.utils import _pytree as pytree
+
+    _, spec = pytree.tree_flatten((args, kwargs))
+    leaves = list(self.leaves)
+    args, kwargs = pytree.tree_unflatten(leaves, spec)
+    function = self.entry.function
+    if self.callee.module is not None and not torch_compat.wraps(function.__code__):
+      args = (self.callee.module, *args)
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    free = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+    closed = {name: cell.cell_contents for name, cell in free.items()}
+    return {"L": {**closed, **bound.arguments}, "G": self.entry.names()}
+
+  def _is_dynamic(self) -> bool:
+    return any(".." in line or line.split()[1] == "int" for line in self.source.inputs)
+
+  # The program
+
+  def _name_locals(self) -> None:
+    for line in self.source.statements:
+      found = re.match(r"\s*(?:let|buffer) ([\w.:]+)", line)
+      if found and found[1] not in self.renames:
+        self.renames[found[1]] = self.names.take(found[1])
+
+  def _statements(self) -> list[str]:
+    """The statements of the program with the file's names."""
+    lines = []
+    for line in self.source.statements:
+      name = re.match(r"(?:buffer |check_stride\()([\w.:]+)", line)
+      if line in self.dropped or name and name[1] in self.constants:
+        continue
+      lines.append(_renamed(self._with_constant_sizes(line), self.renames))
+    return lines
+
+  def _with_constant_sizes(self, line: str) -> str:
+    def value(found: re.Match[str]) -> str:
+      row = self.constants.get(found[2])
+      if row is None:
+        return found[0]
+      numbers = row.tensor.shape if found[1] == "size" else row.tensor.stride()
+      return str(int(numbers[int(found[3])]))
+
+    return re.sub(r"\b(size|stride)\(([\w.:]+), (\d+)\)", value, line)
+
+  # Results
+
+  def _write_results(self, names: list[str], values: list[Any]) -> None:
+    keys = {
+      tensor_key(value): index
+      for index, value in reversed(list(enumerate(self.run.outputs)))
+      if _is_tensor(value)
+    }
+    places: list[int | None] = [keys.get(tensor_key(v)) if _is_tensor(v) else None for v in values]
+    self._check_kept(values)
+    outputs = {line.split()[0]: index for index, line in enumerate(self.source.outputs)}
+    uses = collections.Counter(
+      self.source.values[place][1] for place in places if place is not None
+    )
+    self.output_names: list[str] = []
+    self.output_lines: list[str] = []
+    self.results: list[str] = []
+    self.copies: list[str] = []
+    whole: set[str] = set()
+    for wanted, value, place in zip(names, values, places):
+      name = self.names.take(wanted)
+      self.output_names.append(name)
+      if place is not None:
+        text, buffer, dtype, _, _ = self.source.values[place]
+        if not text:
+          raise Unsupported(f"the result {wanted} has dtype {value.dtype}")
+        index = outputs.get(buffer)
+        if (
+          index is not None
+          and uses[buffer] == 1
+          and self.source.results[index] == f"tensor {buffer} {dtype} {text}"
+        ):
+          self.renames[buffer] = name
+          whole.add(buffer)
+          self.output_lines.append(f"{name} tensor {dtype} rank {value.dim()}")
+          self.results.append(f"tensor {buffer} {dtype} {text}")
+          continue
+        self._copied(name, value, *self.source.values[place][1:], layout=text)
+      elif _is_tensor(value):
+        self._copied(name, value, *self._memory(wanted, value))
+      else:
+        self._number(name, wanted, value)
+    self.body = []
+    for line in self._statements():
+      self.body.append(line)
+    renamed = {self.renames[name]: name for name in outputs if name in self.renames}
+    for index, line in enumerate(self.body):
+      found = re.fullmatch(r"buffer ([\w.:]+) of output (bytes .*?)(?: align \d+)?", line)
+      if found and renamed.get(found[1], found[1]) not in whole:
+        self.body[index] = f"buffer {found[1]} {found[2]} align 64"
+    copies = [_renamed(line, self.renames) for line in self.copies]
+    self.body = [*self.head, *self.body, *copies]
+    self.results = [_renamed(line, self.renames) for line in self.results]
+
+  def _check_kept(self, values: list[Any]) -> None:
+    """Every output of the graph must be a result, unless it is kept for a backward."""
+    if self.entry.region.grad and not self.entry.region.inference:
+      return
+    inputs = [value() for value in self.run.arguments if isinstance(value, weakref.ref)]
+    returned = {value.untyped_storage()._cdata for value in [*values, *inputs] if _is_tensor(value)}
+    for index, value in enumerate(self.run.outputs):
+      if _is_tensor(value) and value.untyped_storage()._cdata not in returned:
+        raise Unsupported(
+          f"{self.callee.name} keeps output {index} of the graph and does not return it: return "
+          "it, or copy it into a buffer of the model by copy_()"
+        )
+
+  def _copied(
+    self,
+    name: str,
+    value: torch.Tensor,
+    buffer: str,
+    dtype: str,
+    offset: str,
+    size: str,
+    layout: str = "",
+  ) -> None:
+    """An output that is a copy of a part of other memory."""
+    layout = layout or f"{list(value.shape)} {list(value.stride())}"
+    self.copies += [
+      f"buffer {name} of output bytes {size} align {value.element_size()}",
+      f"copy (write {name}, read {buffer}[{offset}, {size}])",
+    ]
+    self.output_lines.append(f"{name} tensor {dtype} rank {value.dim()}")
+    self.results.append(f"tensor {name} {dtype} {layout}")
+
+  def _memory(self, wanted: str, value: torch.Tensor) -> tuple[str, str, str, str]:
+    """The buffer, dtype, offset and size of a result that is no output of the graph. Its sizes are
+    those of the call."""
+    storage = value.untyped_storage()._cdata
+    begin = value.storage_offset() * value.element_size()
+    dtype = hir.dtype(value.dtype)
+    if dtype is None:
+      raise Unsupported(f"the result {wanted} has dtype {value.dtype}")
+    size = str(_span(value) * value.element_size())
+    for one, (text, buffer, _, offset, _) in zip(self.run.outputs, self.source.values):
+      if _is_tensor(one) and text and one.untyped_storage()._cdata == storage:
+        self._require_static(wanted)
+        before = one.storage_offset() * one.element_size()
+        return buffer, dtype, str(int(offset) + begin - before), size
+    for given, leaf in zip(self.values, self.leaves):
+      if _is_tensor(given) and given.untyped_storage()._cdata == storage:
+        self._require_static(wanted)
+        self._declare(leaf, given)
+        before = given.storage_offset() * given.element_size()
+        return leaf.name, dtype, str(begin - before), size
+    if id(value) in self.known:
+      return self.weights.row(value, self.known[id(value)], False).name, dtype, "0", size
+    raise Unsupported(f"the result {wanted} is no output of the graph: {self.callee.name} makes it")
+
+  def _declare(self, leaf: Leaf, given: torch.Tensor) -> None:
+    """Declares the memory of an argument that the program does not use."""
+    if leaf.name in self.declared:
+      return
+    self.declared.add(leaf.name)
+    sizes = ", ".join(map(str, given.shape))
+    self.inputs[leaf.index] = f"{leaf.name} tensor {hir.dtype(given.dtype)} [{sizes}]"
+    self.head += [
+      f"check_stride({leaf.name}, {dim}, {stride})" for dim, stride in enumerate(given.stride())
+    ]
+    size = _span(given) * given.element_size()
+    self.head.append(f"buffer {leaf.name} of input bytes {size} align {given.element_size()}")
+
+  def _require_static(self, wanted: str) -> None:
+    if self._is_dynamic():
+      raise Unsupported(
+        f"the result {wanted} is a view that torch makes after the graph, whose sizes vary: return "
+        "a copy of it (.clone())"
+      )
+
+  def _number(self, name: str, wanted: str, value: Any) -> None:
+    if value is None:
+      self.output_lines.append(f"{name} none")
+      self.results.append("none")
+    elif isinstance(value, Number):
+      text = self.source.results[value.result]
+      self.output_lines.append(f"{name} {text.split()[0]}")
+      self.results.append(text)
+    elif isinstance(value, (bool, int)) and (isinstance(value, bool) or not self._is_dynamic()):
+      self.output_lines.append(f"{name} {'bool' if isinstance(value, bool) else 'int'}")
+      self.results.append(f"int {int(value)}")
+    elif isinstance(value, float) and math.isfinite(value):
+      self.output_lines.append(f"{name} float")
+      self.results.append(f"float {hir.Literal(value)}")
+    else:
+      raise Unsupported(
+        f"the result {wanted} is the {type(value).__name__} {value!r}, which Python computes"
+      )
+
+  # Text
+
+  def lines(self, prefix: str, row: str) -> tuple[list[str], list[str], dict[str, str]]:
+    """The function, its `image` and `kernel` rows, and the files of the images: the name of the
+    row in the artifact by the name of the file. `prefix` goes before the names of kernels."""
+    names = {
+      found[2]: prefix + found[2]
+      for line in self.source.rows
+      if (found := re.match(r"(image|kernel) (\S+)", line))
+    }
+    files = {}
+    rows = []
+    for line in self.source.rows:
+      if found := re.fullmatch(r'image (\S+) (\S+) (\S+) "(.*)"', line):
+        files[prefix + found[4]] = found[1]
+        line = f'image {found[1]} {row} {found[3]} "{prefix}{found[4]}"'
+      rows.append(_renamed(line, names))
+    launched = [
+      _renamed(line, names) if line.lstrip().startswith("launch") else line for line in self.body
+    ]
+    return (
+      [
+        f"function {self.name} {{",
+        *(f"  input {self.inputs[leaf.index]}" for leaf in self.leaves),
+        *(f"  output {line}" for line in self.output_lines),
+        f"  variant {row} {{",
+        *(f"    {line}" for line in launched),
+        f"    return ({', '.join(self.results)})",
+        "  }",
+        "}",
+      ],
+      rows,
+      files,
+    )
+
+
+def _is_random(name: str) -> bool:
+  """Whether an operator draws numbers from torch's generator, as an operator of Husk would not."""
+  op = operators.overload(name)
+  return op is not None and extern.is_random(op)
+
+
+def _is_tensor(value: Any) -> bool:
+  import torch
+
+  return isinstance(value, torch.Tensor) and value.layout == torch.strided
+
+
+def _path_name(path: Sequence[Any]) -> str:
+  """The name of a value: "mask", "batch_tokens", "output0"."""
+  parts = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", "")))) for key in path]
+  text = "_".join(parts)
+  return text if text[:1].isalpha() or text[:1] == "_" else f"output{text}"
+
+
+def _value_text(source: str, places: Mapping[str, Any]) -> str:
+  """The value of one of torch's sources in a `.hir`: "size(x, 0)" for "L['x'].size()[0]". Empty if
+  it has none."""
+  import torch
+
+  found = re.fullmatch(r"(.*)\.(size|stride)\(\)\[(\d+)\]", source)
+  evaluate: Callable[[str], Any] = lambda text: eval(text, {"__builtins__": {}}, dict(places))  # noqa: E731
+  try:
+    value = evaluate(found[1] if found else source)
+  except Exception:  # a source of another kind
+    return ""
+  if isinstance(value, Leaf):
+    return f"{found[2]}({value.name}, {found[3]})" if found else value.name
+  if found and isinstance(value, torch.Tensor):
+    return str(int(getattr(value, found[2])(int(found[3]))))
+  return str(value) if type(value) is int else ""
