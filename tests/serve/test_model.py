@@ -313,6 +313,21 @@ def test_wrong_streams(artifacts):
     assert served.live_sequences == 0 or not time.sleep(0.2) and served.live_sequences == 0
 
 
+def test_sessions_run_at_the_same_time(artifacts):
+  served = model(artifacts, function="linear", sessions=3)
+  together = threading.Barrier(3, timeout=20)
+  call = served._call
+  served._call = lambda *arguments: together.wait() is not None and call(*arguments)
+
+  async def run():
+    inputs = [rows(2, seed) for seed in range(3)]
+    answers = await asyncio.gather(*(served.infer(ask({"x": x})) for x in inputs))
+    for x, results in zip(inputs, answers):
+      np.testing.assert_allclose(results["y"], linear(x), rtol=1e-6, atol=1e-6)
+
+  asyncio.run(run())
+
+
 def test_the_queue_is_bounded(artifacts):
   served = model(artifacts, function="linear", max_queue=3)
 
