@@ -8,6 +8,7 @@ path of the artifact, and "parameters.extra" has the fields of `husk.serve.Setti
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -156,14 +157,16 @@ class HuskModel(MLModel):
     self.predict = self._predict_gathered
 
   async def _predict_gathered(self, payload: Any) -> Any:
-    with _errors():
+    with _errors(), contextlib.ExitStack() as entered:
+      # From here on the model stays open, though the task begins later.
+      entered.enter_context(self._loaded().request())
       # A client that vanishes cancels its request. MLServer's batching would then lose the answers
       # of the batch, so the request goes on.
-      return await asyncio.shield(asyncio.create_task(self._answer_gathered(payload)))
+      task = asyncio.create_task(self._answer_gathered(payload, entered.pop_all()))
+      return await asyncio.shield(task)
 
-  async def _answer_gathered(self, payload: Any) -> Any:
-    model = self._loaded()
-    with self._requests.track_inprogress(), model.request():
+  async def _answer_gathered(self, payload: Any, entered: contextlib.ExitStack) -> Any:
+    with entered, self._requests.track_inprogress():
       asked = self._read(payload)
       one = types.RequestInput(name=GATHERED, datatype="BYTES", shape=[1], data=[asked])
       response = await self._gather(types.InferenceRequest(inputs=[one]))

@@ -54,8 +54,8 @@ def application(
 
   models: for each name the `path` of the artifact and the fields of `husk.serve.Settings`. Every
     replica loads all of them.
-  folder: models that are loaded when they are first asked for: NAME.husk in this folder is the model
-    NAME. A replica keeps the `max_models` that were used last. A request with the header
+  folder: models that are loaded when they are first asked for: NAME.husk in this folder is the
+    model NAME. A replica keeps the `max_models` that were used last. A request with the header
     `serve_multiplexed_model_id: NAME` goes to a replica that has the model, if there is one.
   folder_settings: the fields of `husk.serve.Settings` for the models of the folder.
   batch_wait_seconds: how long a request waits for others, for models with max_batch_size.
