@@ -561,3 +561,36 @@ def test_workers(start):
   server.write("batched", extra={"function": "linear"}, max_batch_size=4, max_batch_time=0.1)
   answer = server.post("batched", "load")
   assert "parallel_workers" in answer.text
+
+
+def test_a_device_that_has_failed(artifacts, tmp_path):
+  """The model is no longer ready, so that the server is replaced."""
+  import asyncio
+
+  import husk
+  from husk.serve.mlserver import HuskModel
+  from mlserver.errors import MLServerError
+  from mlserver.settings import ModelSettings
+  from mlserver.types import InferenceRequest
+
+  parameters = {"uri": str(artifacts / "functions.husk"), "extra": {"function": "linear"}}
+  model = HuskModel(ModelSettings(name="m", implementation=HuskModel, parameters=parameters))
+  request = InferenceRequest(inputs=[tensor("x", X)])
+
+  def fail(*_):
+    raise husk.DeviceError("no answer", 7, 700)
+
+  async def run():
+    model.ready = await model.load()
+    assert (await model.predict(request)).outputs[0].name == "y" and model.ready
+    with pytest.raises(MLServerError, match="no function 'no'"):
+      wrong = InferenceRequest(inputs=[tensor("x", X)], parameters={"function": "no"})
+      await model.predict(wrong)
+    assert model.ready
+    model._model._call = fail
+    with pytest.raises(MLServerError, match="the device has failed") as caught:
+      await model.predict(request)
+    assert caught.value.status_code == 500 and not model.ready
+    await model.unload()
+
+  asyncio.run(run())

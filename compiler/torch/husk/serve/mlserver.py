@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import multiprocessing
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from . import protocol, request, settings
@@ -78,7 +78,7 @@ class HuskModel(MLModel):
       answers = await model.infer_batch(requests)
       self._batch_requests.observe(len(requests))
       return self._gathered_response(answers)
-    with _errors():
+    with self._answering():
       asked = self._read(payload)
       with self._requests.track_inprogress():
         return self._response(payload, await model.infer(asked))
@@ -93,6 +93,7 @@ class HuskModel(MLModel):
           async for token in model.stream(self._read(payload)):
             yield self._token_response(payload, token)
       except RequestError as error:
+        self._note_failure()
         parameters = types.Parameters(error=error.text, status=error.status)
         yield self._make_response(payload, [], parameters)
 
@@ -157,7 +158,7 @@ class HuskModel(MLModel):
     self.predict = self._predict_gathered
 
   async def _predict_gathered(self, payload: Any) -> Any:
-    with _errors(), contextlib.ExitStack() as entered:
+    with self._answering(), contextlib.ExitStack() as entered:
       # From here on the model stays open, though the task begins later.
       entered.enter_context(self._loaded().request())
       # A client that vanishes cancels its request. MLServer's batching would then lose the answers
@@ -182,6 +183,20 @@ class HuskModel(MLModel):
     return types.InferenceResponse(model_name=self.name, outputs=[output])
 
   # Requests and responses.
+
+  @contextlib.contextmanager
+  def _answering(self) -> Iterator[None]:
+    """Makes the errors of Husk those of MLServer."""
+    try:
+      yield
+    except RequestError as error:
+      self._note_failure()
+      raise MLServerError(error.text, error.status) from error
+
+  def _note_failure(self) -> None:
+    """Makes the model, and with it the server, not ready after its device has failed."""
+    if self._model is not None and self._model.failure is not None:
+      self.ready = False
 
   def _loaded(self) -> Model:
     if self._model is None:
@@ -238,14 +253,3 @@ class HuskModel(MLModel):
     self._requests = metrics.requests.labels(*labels)
     # Streams end on a thread after their request, so the number is looked up when it is asked for.
     metrics.sequences.labels(*labels).set_function(lambda: model.live_sequences)
-
-
-class _errors:
-  """Makes the errors of Husk those of MLServer."""
-
-  def __enter__(self) -> None:
-    pass
-
-  def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-    if isinstance(error, RequestError):
-      raise MLServerError(error.text, error.status) from error

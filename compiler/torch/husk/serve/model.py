@@ -226,14 +226,19 @@ class Model:
   def _call_on_gpu(self, function: Callable[..., Any], arguments: list[Any]) -> list[Any]:
     """Copies arrays to the device and results back, by PyTorch."""
     torch: Any = self._torch
-    on_device = [
-      torch.from_numpy(one if one.flags.writeable else one.copy()).to(self.settings.device)
-      if isinstance(one, np.ndarray)
-      else one
-      for one in arguments
-    ]
-    results = function(*on_device)
-    return [one.cpu().numpy() if isinstance(one, torch.Tensor) else one for one in results]
+    try:
+      on_device = [
+        torch.from_numpy(one if one.flags.writeable else one.copy()).to(self.settings.device)
+        if isinstance(one, np.ndarray)
+        else one
+        for one in arguments
+      ]
+      results = function(*on_device)
+      return [one.cpu().numpy() if isinstance(one, torch.Tensor) else one for one in results]
+    except torch.OutOfMemoryError as error:
+      raise MemoryError(str(error)) from error
+    except torch.AcceleratorError as error:
+      raise DeviceError(str(error)) from error
 
   def _run_part(
     self, signature: Signature, part: list[tuple[int, list[Any], int]]
@@ -302,11 +307,11 @@ class Model:
         with self._failures():
           results = signature.results(self._call(sequence.lane, signature, arguments))
       except RequestError:
-        self._sequences.end_locked(sequence)  # its state may be half written
+        self._sequences.end(sequence)  # its state may be half written
         raise
       sequence.last_used = time.monotonic()
       if request.sequence_end:
-        self._sequences.end_locked(sequence)
+        self._sequences.end(sequence)
       return results
     finally:
       sequence.lock.release()

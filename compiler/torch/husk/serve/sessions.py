@@ -135,11 +135,7 @@ class Sequences:
   def close(self, sequence: Sequence) -> None:
     """Ends a sequence after its run, if one is under way."""
     with sequence.lock:
-      self._end(sequence)
-
-  def end_locked(self, sequence: Sequence) -> None:
-    """Ends a sequence whose lock the caller holds."""
-    self._end(sequence)
+      self.end(sequence)
 
   def drop_idle(self) -> None:
     oldest = time.monotonic() - self._idle_seconds
@@ -149,7 +145,7 @@ class Sequences:
       if sequence.lock.acquire(blocking=False):
         try:
           if sequence.last_used < oldest:
-            self._end(sequence)
+            self.end(sequence)
         finally:
           sequence.lock.release()
 
@@ -165,7 +161,8 @@ class Sequences:
     if sequence is not None:
       self.close(sequence)
 
-  def _end(self, sequence: Sequence) -> None:
+  def end(self, sequence: Sequence) -> None:
+    """Ends a sequence whose lock the caller holds."""
     if sequence.has_ended:
       return
     sequence.has_ended = True

@@ -98,7 +98,7 @@ class Signature:
   def describe(self) -> dict[str, list[dict[str, Any]]]:
     return {
       "inputs": [value.describe() for value in self.inputs],
-      "outputs": [value.describe() for value in self.outputs],
+      "outputs": [value.describe() for value in self.outputs if value.kind != "none"],
     }
 
   def arguments(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> list[Any]:
