@@ -155,7 +155,7 @@ def test_random_binary_requests(functions):
   assert statuses == {200, 400}
 
 
-# What a config.pbtxt or an artifact says wrongly, and words of the error.
+# Configurations that do not fit an artifact, and words of the error that each of them causes.
 CONFIGS = {
   "function": (
     'parameters { key: "function" value { string_value: "f" } }',

@@ -12,8 +12,8 @@
 namespace husk::triton {
 namespace {
 
-// What all models share: the engine, so that versions of a model share equal constants, and the
-// threads of large kernels.
+// A Backend holds what all models share: the engine, so that versions of a model share equal
+// constants, and the threads of large kernels.
 class Backend {
  public:
   Backend() = default;

@@ -11,7 +11,7 @@
 
 namespace husk::triton {
 
-// What the backend reads from the configuration.
+// The values that the backend reads from the configuration of a model.
 struct Settings {
   std::string file = "model.husk";  // in the folder of the version: default_model_filename
   int64_t max_batch_size = 0;       // 0: the function has no batch that Triton knows of

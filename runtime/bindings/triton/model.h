@@ -28,7 +28,8 @@ class Model {
   const Signature& signature() const { return signature_; }
   // The inputs and outputs of a request, which are those of the function but for a stream.
   const Signature& requests() const { return stream_signature_ ? *stream_signature_ : signature_; }
-  // Of the function of the later requests of a sequence; null if it is the same function.
+  // The signature of the function that the later requests of a sequence call; null if it is the
+  // same function.
   const Signature* next_signature() const { return next_signature_ ? &*next_signature_ : nullptr; }
   const Settings& settings() const { return settings_; }
   // Whether a call changes what later calls of the session return. The generator of random numbers

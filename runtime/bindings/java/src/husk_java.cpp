@@ -13,7 +13,7 @@
 
 namespace {
 
-// What JNI_OnLoad finds, and everybody reads.
+// The classes and methods of Java that the functions of this file use. JNI_OnLoad finds them.
 struct Java {
   JavaVM* vm;
   jclass exception, native, argument;
