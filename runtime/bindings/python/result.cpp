@@ -34,6 +34,7 @@ const char* numpy_name(husk_dtype dtype) {
 }
 
 void set_error(void*, const char* kind, const char* message) {
+  nb::gil_scoped_acquire locked;
   PyErr_Format(!strcmp(kind, "MemoryError") ? PyExc_MemoryError : PyExc_RuntimeError, "%s: %s",
                kind, message);
 }
@@ -109,7 +110,16 @@ void Result::allocate_exchange(const char* name) {
     row[0] = extent_;
     prototype.shape = row.data();
   }
-  if (api_->allocate(&prototype, &managed_, nullptr, &set_error) != 0) {
+  int failed;
+  if (device_.device_type == kDLCPU) {
+    failed = api_->allocate(&prototype, &managed_, nullptr, &set_error);
+  } else {
+    // The driver may be asked for memory, and may wait for a thread that needs the GIL:
+    // compute-sanitizer takes it in each launch.
+    nb::gil_scoped_release unlocked;
+    failed = api_->allocate(&prototype, &managed_, nullptr, &set_error);
+  }
+  if (failed != 0) {
     managed_ = nullptr;
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_MemoryError, "the output could not be allocated");
     throw nb::python_error();

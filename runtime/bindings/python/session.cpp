@@ -222,6 +222,8 @@ void bind_session(nb::module_& module) {
                return husk_session_set_arena(self.state->handle, reinterpret_cast<void*>(address),
                                              bytes, error);
              });
+             // A resize makes the graph, if the arena is large enough.
+             self.state->forget_shapes();
            })
       .def("set_output_limit",
            [](Session& self, uint64_t bytes) { self.state->output_limit = bytes; })

@@ -501,7 +501,8 @@ HUSK_API husk_status husk_session_resize(husk_session* session, uint32_t functio
 HUSK_API uint64_t husk_session_arena_bytes(const husk_session* session);
 /** Makes memory of the caller the session's arena from its next run on, until the next call or the
  * session's release. The call waits for the session's last run. A run or resize that needs more
- * than `bytes` fails with HUSK_NEEDS_RESIZE.
+ * than `bytes` fails with HUSK_NEEDS_RESIZE. A resize makes a graph only if the arena is large
+ * enough, so call husk_session_resize again afterwards.
  * @param session the session
  * @param memory device memory at an address that is a multiple of 256
  * @param bytes size of the memory
