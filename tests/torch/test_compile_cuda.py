@@ -44,12 +44,12 @@ def compiled(monkeypatch):
   monkeypatch.setattr(module, "load_program", lambda *args, **options: None)
   monkeypatch.setattr(here, "target", lambda device: H200)
 
-  def compile_(function, *inputs, **options):
+  def compile_(function, *inputs, inference=True, **options):
     def flat(*args):
       results = function(*args)
       return results if isinstance(results, list) else [results]
 
-    run_mode, patches = backend._options(None, options)
+    run_mode, libraries, patches = backend._options(None, options)
     fakes = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     # `fake_cuda.cuda` makes products of templates, and measures in place of torch.compile.
     own = {"coordinate_descent_tuning": False, "max_autotune_gemm": False, "fx_graph_cache": False}
@@ -58,7 +58,16 @@ def compiled(monkeypatch):
         values = [torch.empty(shape, dtype=dtype, device=on) for shape, dtype, on in inputs]
       graph = make_fx(flat, select_decomp_table())(*values)
       with tracing(TracingContext(fakes)):
-        backend._compile("", run_mode, graph, values, static_input_idxs=[], cudagraphs=None)
+        backend._compile(
+          "",
+          run_mode,
+          libraries,
+          graph,
+          values,
+          static_input_idxs=[],
+          cudagraphs=None,
+          is_inference=inference,
+        )
     return texts
 
   return compile_
@@ -81,6 +90,63 @@ def test_kernels_are_launched_and_products_are_cublaslts(compiled):
 def test_the_mode_of_sessions(compiled):
   _, source = compiled(lambda x: x.exp(), on_gpu(64), mode="graph")
   assert "load(__file__, 'cuda:0', [], 'graph')" in source
+
+
+HALF = {"dtype": torch.float16}
+
+
+def attend(x, weight, bias, q, k, v):
+  y = torch.addmm(bias, x, weight).relu()
+  return [y, torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0]]
+
+
+ATTEND = [
+  on_gpu(64, 128, **HALF),
+  on_gpu(128, 32, **HALF),
+  on_gpu(32, **HALF),
+  *[on_gpu(2, 4, 96, 64, **HALF)] * 3,
+]
+
+
+@pytest.mark.parametrize("options", [{"libraries": False}, {"mode": "graph"}])
+def test_without_libraries_products_and_attention_are_kernels(compiled, options):
+  hir, source = compiled(attend, *ATTEND, **options)
+  assert "extern" not in hir and "'cuda:0', []," in source
+  assert len(re.findall(r"launch triton_tem_fused", hir)) == 1
+  assert len(re.findall(r"launch \w*attention", hir)) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "graph", "libraries": True}])
+def test_libraries_are_called_unless_a_graph_is_wanted(compiled, options):
+  hir, source = compiled(attend, *ATTEND, **options)
+  assert hir.count('extern "husk::matmul"') == 1
+  assert "['aten::_scaled_dot_product_flash_attention']" in source
+
+
+def test_libraries_are_called_in_training_and_beside_other_operators(compiled):
+  training, _ = compiled(attend, *ATTEND, mode="graph", inference=False)
+  assert training.count('extern "husk::matmul"') == 1
+  *_, sorting, _ = compiled(
+    lambda x, y: torch.sort(x @ y)[0], on_gpu(64, 128), on_gpu(128, 32), mode="graph"
+  )
+  assert sorting.count('extern "husk::matmul"') == 1
+
+
+def test_attention_that_has_no_kernel_goes_through_torch(compiled):
+  wide = on_gpu(2, 4, 96, 512)
+  hir, _ = compiled(
+    lambda q, k, v: torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, None, False)[0],
+    wide,
+    wide,
+    wide,
+    libraries=False,
+  )
+  assert 'extern "aten::_scaled_dot_product_efficient_attention' in hir
+
+
+def test_an_option_that_is_no_bool_is_refused():
+  with pytest.raises(ValueError, match="libraries='no': give True or False"):
+    backend._options(None, {"libraries": "no"})
 
 
 def test_operators_without_a_kernel_go_through_torch(compiled):

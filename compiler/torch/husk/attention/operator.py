@@ -149,20 +149,35 @@ def rewrite(
   itself."""
   import torch
 
-  calls = {op for op, has_lse in _calls().items() if support.tuples or has_lse is None}
+  replaced = calls(support)
   modules = [
     module for module in exported.graph_module.modules() if isinstance(module, torch.fx.GraphModule)
   ]
-  if not any(node.target in calls for module in modules for node in module.graph.nodes):
+  if not any(node.target in replaced for module in modules for node in module.graph.nodes):
     return exported
   rewritten = torch_compat.copied(exported)
   for module in rewritten.graph_module.modules():
     if isinstance(module, torch.fx.GraphModule):
       for node in list(module.graph.nodes):
-        if node.target in calls:
+        if node.target in replaced:
           _rewrite_node(module.graph, node, note, support)
       module.recompile()
   return rewritten
+
+
+def rewrite_decomposed(module: torch.fx.GraphModule, support: Support = CUDA) -> None:
+  """Makes attention Husk's operator in a graph that torch has decomposed, where the target supports
+  the call. Other calls stay as they are."""
+  replaced = calls(support)
+  for node in list(module.graph.nodes):
+    if node.target in replaced:
+      _rewrite_node(module.graph, node, None, support)
+  module.recompile()
+
+
+def calls(support: Support) -> set[Operator]:
+  """The operators of torch that are replaced on a kind of target."""
+  return {op for op, has_lse in _calls().items() if support.tuples or has_lse is None}
 
 
 # Operators that return a tuple, and whether its second entry is the log-sum-exp.
@@ -191,9 +206,12 @@ def _calls() -> dict[Operator, bool | None]:
 
 
 def _rewrite_node(
-  graph: torch.fx.Graph, node: torch.fx.Node, note: Callable[[str], object], support: Support
+  graph: torch.fx.Graph,
+  node: torch.fx.Node,
+  note: Callable[[str], object] | None,
+  support: Support,
 ) -> None:
-  """Replaces one call of attention."""
+  """Replaces one call of attention. `note` is None if torch has decomposed the graph."""
   import torch
 
   has_lse = _calls()[node.target]
@@ -215,6 +233,8 @@ def _rewrite_node(
   }
   reason = unsupported_reason(support, **values) or _unsupported_results(node, values, with_lse)
   if reason:
+    if note is None:
+      return
     outcome = "stays an operator of torch" if with_lse else "is products and a softmax"
     location = place(node.meta.get("stack_trace")) or node.name
     note(f"attention {outcome} ({location}): {reason}")

@@ -18,8 +18,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..inductor import decompositions, torch_compat
-from . import gemm_configs, tuning
+from ..inductor import decompositions, patches, torch_compat
+from . import gemm_configs, products, settings, tuning
 from .target import TARGETS as TARGETS
 from .target import Target
 from .target import names as names
@@ -34,29 +34,20 @@ Replacement = tuple[Any, str, Any]
 # With these options of Inductor everything becomes Triton kernels, and nothing is measured on a
 # device.
 OPTIONS = {
+  **settings.OPTIONS,
+  **products.OPTIONS,
   "always_keep_tensor_constants": True,
   "compile_threads": 1,  # the replacements do not exist in worker processes
-  "deterministic": True,  # never measure, never pick by time
   "fx_graph_cache": False,
   "joint_graph_constant_folding": False,  # computes on the device
-  "use_static_cuda_launcher": False,  # needs a driver
   "shape_padding": False,  # decides by measuring
   "max_autotune": False,
-  "max_autotune_gemm": True,  # products from templates
-  "max_autotune_gemm_backends": "TRITON",
   "max_autotune_conv_backends": "TRITON",
-  "autotune_fallback_to_aten": False,
-  "benchmark_epilogue_fusion": False,
   "epilogue_fusion": True,
-  "combo_kernels": False,
   "triton.autotune_at_compile_time": False,
   "triton.store_cubin": False,
   "triton.cudagraphs": False,
-  "triton.enable_pdl": False,  # pdl.py places the wait itself
-  "triton.unique_user_kernel_names": True,
   "triton.mix_order_reduction": False,
-  "triton.cooperative_reductions": False,
-  "triton.enable_persistent_tma_matmul": False,
 }
 
 _current: contextvars.ContextVar[Target | None] = contextvars.ContextVar(
@@ -130,14 +121,14 @@ def cuda(
   with contextlib.ExitStack() as stack:
     stack.callback(_clear_caches)  # runs last, so that nothing about this target stays
     stack.enter_context(decompositions.one_row())
-    replacements = list(_stand_ins(target))
+    replacements = [*_stand_ins(target), *products.replacements(target, tuned)]
     if not tuned.measures:
-      replacements += _without_a_gpu(target, tuned)
+      replacements += _without_a_gpu()
     for owner, name, value in replacements:
-      stack.enter_context(_patched(owner, name, value))
+      patches.set_attribute(stack, owner, name, value)
     if not tuned.measures:
       stack.enter_context(_triton_driver(_Driver(target)))
-    stack.enter_context(without_line_tables())
+    stack.enter_context(settings.without_line_tables())
     stack.enter_context(_worker_properties(target))
     stack.enter_context(config.patch(known))
     _clear_caches()
@@ -222,13 +213,8 @@ def _stand_ins(target: Target) -> Iterator[Replacement]:
     yield cuda_env, "get_cuda_arch", lambda: str(target.capability)
     yield cuda_env, "get_cuda_version", lambda: torch.version.cuda
 
-  # Devices with less than 68 multiprocessors get templates too. Each module that imported the name
-  # is patched.
-  for module in _modules_with("is_big_gpu", utils.is_big_gpu):
-    yield module, "is_big_gpu", lambda *args, **kwargs: True
-
   # Fake weights have identity, but no address.
-  for module in _modules_with("is_same_tensor", utils.is_same_tensor):
+  for module in products.modules_with("is_same_tensor", utils.is_same_tensor):
     yield module, "is_same_tensor", lambda left, right: left is right
   yield graph.GraphLowering, "constant_name", _constant_name(graph.GraphLowering.constant_name)
 
@@ -240,16 +226,10 @@ def _stand_ins(target: Target) -> Iterator[Replacement]:
   yield triton_heuristics, "ASTSource", torch_compat.kernel_source
 
 
-def _without_a_gpu(target: Target, tuned: tuning.Tuning) -> Iterator[Replacement]:
-  """Replacements of functions that would launch kernels, or choose by time."""
-  from torch._inductor import select_algorithm
+def _without_a_gpu() -> Iterator[Replacement]:
+  """Replacements of functions that would ask the driver."""
   from torch._inductor.runtime import triton_helpers, triton_heuristics
 
-  yield (
-    select_algorithm.AlgorithmSelectorCache,
-    "pick_deterministic_choice",
-    lambda self, choices: tuned.pick_template(target, choices),
-  )
   yield triton_helpers, "set_driver_to_gpu", lambda: None
   yield triton_heuristics.CachingAutotuner, "_make_launchers", lambda self: None
 
@@ -281,15 +261,6 @@ def _assembles(path: str, arch: str) -> bool:
     capture_output=True,
   )
   return "is not defined for option" not in process.stderr
-
-
-def _modules_with(name: str, value: Any) -> list[types.ModuleType]:
-  """Modules of Inductor in which `name` is `value`."""
-  return [
-    module
-    for key, module in sorted(sys.modules.items())
-    if key.startswith("torch._inductor") and getattr(module, name, None) is value
-  ]
 
 
 def _learn_patterns() -> None:
@@ -334,21 +305,6 @@ def _constant_name(original: Callable[..., str]) -> Callable[..., str]:
 
 
 @contextlib.contextmanager
-def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
-  """While open, an attribute has another value. An inherited attribute is inherited again
-  afterwards."""
-  original = vars(owner).get(name)
-  setattr(owner, name, value)
-  try:
-    yield
-  finally:
-    if original is None:
-      delattr(owner, name)
-    else:
-      setattr(owner, name, original)
-
-
-@contextlib.contextmanager
 def _triton_driver(replacement: Any) -> Iterator[None]:
   """While open, Triton's driver is `replacement`."""
   from triton import runtime
@@ -360,16 +316,6 @@ def _triton_driver(replacement: Any) -> Iterator[None]:
     yield
   finally:
     driver._active = original
-
-
-@contextlib.contextmanager
-def without_line_tables() -> Iterator[None]:
-  """While open, images have no line tables, which would hold the paths of this machine."""
-  from triton import knobs
-
-  with knobs.compilation.scope():
-    knobs.compilation.disable_line_info = True
-    yield
 
 
 @contextlib.contextmanager

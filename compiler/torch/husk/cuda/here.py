@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..inductor import patches
+from . import products, settings
 from .target import Target
 from .tuning import Tuning
 
-# Options of Inductor without which its kernels could not be taken over, or would wait for their
-# predecessors twice (pdl.py places the wait).
+# Inductor's options for these programs, besides those of settings.py.
 _OPTIONS = {
-  "use_static_cuda_launcher": False,
-  "combo_kernels": False,
-  "benchmark_epilogue_fusion": False,
+  **settings.OPTIONS,
   "benchmark_fusion": False,
-  "triton.cooperative_reductions": False,
-  "triton.enable_pdl": False,
-  "triton.enable_persistent_tma_matmul": False,
   "triton.multi_kernel": 0,
   "triton.num_decompose_k_splits": 0,
-  "triton.unique_user_kernel_names": True,
 }
 
 
@@ -48,3 +44,18 @@ def tuning(chosen: Mapping[str, Any]) -> Tuning:
   measured if Inductor would measure them."""
   measuring = ("max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning")
   return Tuning("max" if any(chosen.get(name) for name in measuring) else "heuristic")
+
+
+@contextlib.contextmanager
+def products_as_kernels(target: Target, tuned: Tuning) -> Iterator[None]:
+  """While open, Inductor makes products of matrices kernels, and calls no library for them."""
+  from torch._inductor import config
+
+  options = dict(products.OPTIONS)
+  if tuned.measures:
+    del options["deterministic"]
+  with contextlib.ExitStack() as stack:
+    for owner, name, value in products.replacements(target, tuned):
+      patches.set_attribute(stack, owner, name, value)
+    stack.enter_context(config.patch(options))
+    yield

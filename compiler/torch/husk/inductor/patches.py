@@ -43,7 +43,7 @@ def husk_lines(
   with contextlib.ExitStack() as stack:
     for name in _PRINTED:
       if hasattr(ir, name):
-        _set_attribute(stack, getattr(ir, name), "codegen", codegen)
+        set_attribute(stack, getattr(ir, name), "codegen", codegen)
     for name in ("_assert_async", "_functional_assert_async"):
       packet = getattr(torch.ops.aten, name)
       for overload in packet.overloads():
@@ -51,10 +51,10 @@ def husk_lines(
     for op, lowered in (lowerings or {}).items():
       _set_item(stack, lowering.lowerings, op, lowered)
     if sdpa is not None:
-      _set_attribute(stack, fuse_attention, "_scaled_dot_product_attention", sdpa)
+      set_attribute(stack, fuse_attention, "_scaled_dot_product_attention", sdpa)
     for name in ("maybe_free_symbols", "maybe_free_unbacked_symbols"):
       with_conditions = _with_conditions(getattr(ir, name), unbacked="unbacked" in name)
-      _set_attribute(stack, ir, name, with_conditions)
+      set_attribute(stack, ir, name, with_conditions)
     yield
 
 
@@ -114,7 +114,7 @@ def _assert_lowering(codegen: Callable[..., None]) -> Callable[..., Any]:
   return lowered
 
 
-def _set_attribute(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
+def set_attribute(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
   """Sets an attribute until `stack` is closed."""
   before = owner.__dict__.get(name)
   setattr(owner, name, value)

@@ -175,6 +175,16 @@ def compiled_codes(code: Any) -> list[tuple[Any, tuple[int, ...]]]:
   ]
 
 
+def operators_without_lowering(graph: torch.fx.GraphModule) -> set[Any]:
+  """The operators of a graph that Inductor calls, or may call. It makes kernels of all others, if
+  products of matrices become kernels."""
+  import torch
+  from torch._inductor import lowering
+
+  called: Any = {*lowering.fallbacks, torch.ops.aten.convolution.default}
+  return {node.target for node in graph.graph.nodes if node.target in called}
+
+
 def _has(config: Any, key: str) -> bool:
   owner = config
   for part in key.split("."):

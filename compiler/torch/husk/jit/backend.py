@@ -34,18 +34,25 @@ def backend(
   options: Mapping[str, Any] | None = None,
 ) -> Any:
   """Compiles a graph of Dynamo's. `mode` and `options` are those of torch.compile. The options are
-  those of Inductor, and `mode`: "auto", "list" or "graph", as for a session of Husk."""
+  those of Inductor, and two of Husk's:
+
+  mode: "auto", "list" or "graph", as for a session of Husk.
+  libraries: on a GPU, whether libraries compute products of matrices and attention. A program that
+    calls a library runs as a list of launches. By default libraries are called, except in inference
+    if the caller asks for graphs, by "mode": "graph" or by a mode of torch.compile that has CUDA
+    graphs, and if the whole program is a graph without them.
+  """
   from torch._inductor.compile_fx import compile_fx
 
-  run_mode, patches = _options(mode, options or {})
-  tag = _tag(run_mode)
+  run_mode, libraries, patches = _options(mode, options or {})
+  tag = _tag(run_mode, libraries)
   of_inductor: list[range] = []
 
   # A backward is compiled after compile_fx has returned, perhaps by another thread, so what the
   # compilation needs is set inside.
   def inner(graph: torch.fx.GraphModule, values: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
     begin = regions.guard_count()
-    result = _compile(tag, run_mode, graph, values, *args, **kwargs)
+    result = _compile(tag, run_mode, libraries, graph, values, *args, **kwargs)
     of_inductor.append(range(begin, regions.guard_count()))
     return result
 
@@ -58,6 +65,7 @@ def backend(
 def _compile(
   tag: str,
   run_mode: str,
+  libraries: bool | None,
   graph: torch.fx.GraphModule,
   values: Sequence[Any],
   *args: Any,
@@ -71,12 +79,15 @@ def _compile(
   if run_mode not in device.modes:
     raise Unsupported(f'mode "{run_mode}": the CPU has no graphs; give "auto"')
   huskc.require()
+  if libraries is None:
+    libraries = not (kwargs.get("is_inference") and device.can_do_without_libraries(graph))
   with (
     torch_compat.cache_tag(tag),
-    device.compiling() as kernels,
+    device.compiling(libraries) as kernels,
     capture.inductor(
       device.name.partition(":")[0],
       text.Writer(device, kernels, run_mode).write,
+      lowerings=device.prepare(graph, libraries),
       caching=True,
     ),
     config.patch(fx_wrapper=True),
@@ -84,32 +95,44 @@ def _compile(
     return compile_fx_inner(graph, values, *args, **{**kwargs, "fx_wrapper": True})
 
 
-def _options(mode: str | None, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-  """The mode of sessions, and Inductor's options."""
+def _options(
+  mode: str | None, options: Mapping[str, Any]
+) -> tuple[str, bool | None, dict[str, Any]]:
+  """The mode of sessions, whether libraries are called (None: the graph decides), and Inductor's
+  options."""
   from torch._inductor import config, list_mode_options
 
   given = dict(options)
   run_mode = given.pop("mode", "auto")
   if run_mode not in MODES:
     raise ValueError(f"mode {run_mode!r}: give one of {', '.join(map(repr, MODES))}")
+  libraries = given.pop("libraries", None)
+  if libraries not in (None, True, False):
+    raise ValueError(f"libraries={libraries!r}: give True or False")
   known = config.get_config_copy()
   for name in given:
     if name.replace("-", "_") not in known or name in _DECIDED:
       raise ValueError(f'torch.compile(backend="husk") has no option {name!r}')
   patches = {**(list_mode_options(mode) if mode else {}), **given}
   patches = {name.replace("-", "_"): value for name, value in patches.items()}
-  return run_mode, {
-    **torch_compat.options_in_process(patches),
-    **devices.options(),
-    **patches,
-    "triton.cudagraphs": False,  # torch would put graphs of its own around the program
-  }
+  if libraries is None and run_mode != "graph" and not patches.get("triton.cudagraphs"):
+    libraries = True
+  return (
+    run_mode,
+    libraries,
+    {
+      **torch_compat.options_in_process(patches),
+      **devices.options(),
+      **patches,
+      "triton.cudagraphs": False,  # torch would put graphs of its own around the program
+    },
+  )
 
 
-def _tag(run_mode: str) -> str:
+def _tag(run_mode: str, libraries: bool | None) -> str:
   """What distinguishes Husk's entries in torch's caches. torch does not know that the result of a
   graph depends on these."""
-  return f"husk {VERSION} {devices.best_isa()} {run_mode} {_sources()}"
+  return f"husk {VERSION} {devices.best_isa()} {run_mode} {libraries} {_sources()}"
 
 
 @functools.cache

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import hir
-from ..cuda import fake_cuda, here
+from ..attention import launch
+from ..attention import operator as attention
+from ..cuda import here, settings
 from ..cuda.kernels import CudaKernels
 from ..errors import Unsupported
 from ..host import image, operators
 from ..host.kernels import HostKernels
 from ..inductor import torch_compat
+from ..lower.lines import NodeWriter
 from .operators import Called
 
 if TYPE_CHECKING:
   import torch
 
 
+# Inductor's lowerings by operator.
+Lowerings = dict[Any, Callable[..., Any]]
+
+
 class Kernels(hir.Backend, Protocol):
   """The kernels of a graph. `called` are the operators that torch provides."""
 
   called: Called
+  # The writers of the nodes of Husk's own operators, by the name of the node's class.
+  nodes: Mapping[str, NodeWriter]
 
   def finish(self) -> None:
     """Ends the definition of kernels, now that all calls are known."""
@@ -51,9 +60,18 @@ class Device(Protocol):
   line: str
   modes: tuple[str, ...]
 
-  def compiling(self) -> contextlib.AbstractContextManager[Kernels]:
+  def prepare(self, graph: torch.fx.GraphModule, libraries: bool) -> Lowerings:
+    """Puts operators of Husk into a graph; returns Inductor's lowerings of them. `libraries`: as
+    for `compiling`."""
+    ...
+
+  def can_do_without_libraries(self, graph: torch.fx.GraphModule) -> bool:
+    """Whether every operator of a graph has a kernel that Inductor or Husk makes."""
+    ...
+
+  def compiling(self, libraries: bool) -> contextlib.AbstractContextManager[Kernels]:
     """A context in which Inductor compiles a graph for the device; its value are the kernels of the
-    graph."""
+    graph. `libraries`: whether libraries compute products of matrices and attention."""
     ...
 
 
@@ -101,8 +119,14 @@ class Host:
       raise Unsupported(f"the CPU has none of the instruction sets {known}")
     self.line = f'target host host "{self.isa}"'
 
+  def prepare(self, graph: torch.fx.GraphModule, libraries: bool) -> Lowerings:
+    return {}
+
+  def can_do_without_libraries(self, graph: torch.fx.GraphModule) -> bool:
+    return False
+
   @contextlib.contextmanager
-  def compiling(self) -> Iterator[Kernels]:
+  def compiling(self, libraries: bool) -> Iterator[Kernels]:
     kernels = _HostGraph(self.isa)
     with kernels.compiling():
       yield kernels
@@ -116,6 +140,7 @@ class _HostGraph(HostKernels):
   """The kernels of a graph on the CPU."""
 
   has_torch = True
+  nodes: Mapping[str, NodeWriter] = {}
 
   def __init__(self, isa: str) -> None:
     super().__init__(isa)
@@ -148,12 +173,26 @@ class Cuda:
     self.row = f"cuda_{self.target.key}"
     self.line = f'target {self.row} cuda "{self.target.arch}"'
 
+  def prepare(self, graph: torch.fx.GraphModule, libraries: bool) -> Lowerings:
+    if libraries:
+      return {}
+    attention.rewrite_decomposed(graph)
+    return attention.lowerings()
+
+  def can_do_without_libraries(self, graph: torch.fx.GraphModule) -> bool:
+    calls = torch_compat.operators_without_lowering(graph) - attention.calls(attention.CUDA)
+    return not calls
+
   @contextlib.contextmanager
-  def compiling(self) -> Iterator[Kernels]:
+  def compiling(self, libraries: bool) -> Iterator[Kernels]:
     from torch._inductor import config
 
-    with fake_cuda.without_line_tables():
-      yield _CudaGraph(self.target, tuned=here.tuning(config.get_config_copy()), assert_mode="trap")
+    tuned = here.tuning(config.get_config_copy())
+    with contextlib.ExitStack() as stack:
+      stack.enter_context(settings.without_line_tables())
+      if not libraries:
+        stack.enter_context(here.products_as_kernels(self.target, tuned))
+      yield _CudaGraph(self.target, tuned=tuned, assert_mode="trap")
 
 
 class _CudaGraph(CudaKernels):
@@ -161,6 +200,7 @@ class _CudaGraph(CudaKernels):
   for a run to ask for its status."""
 
   has_torch = True
+  nodes: Mapping[str, NodeWriter] = launch.NODES
 
   def __init__(self, *args: Any, **kwargs: Any) -> None:
     super().__init__(*args, **kwargs)

@@ -81,7 +81,7 @@ class Writer:
     body = Body(graph, signature, constants, self.kernels, names)
     self.kernels.begin_function()
     prologue.write(body, guards)
-    lines.LineVisitor(body, lines.NODES).visit(wrapper.lines)
+    lines.LineVisitor(body, {**lines.NODES, **self.kernels.nodes}).visit(wrapper.lines)
     returned = outputs.write(body)
     body.statements[:0] = [hir.Declare(buffer) for _, buffer in constants.rows.values()]
     self.kernels.finish()

@@ -1,0 +1,45 @@
+"""Products of matrices as kernels of Inductor's templates. Unless kernels are measured, a rule
+picks the template (gemm_configs.py)."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from .target import Target
+from .tuning import Tuning
+
+# Inductor's options.
+OPTIONS = {
+  "deterministic": True,  # never measure, never pick by time
+  "max_autotune_gemm": True,  # products from templates
+  "max_autotune_gemm_backends": "TRITON",
+  "autotune_fallback_to_aten": False,
+}
+
+
+def replacements(target: Target, tuned: Tuning) -> Iterator[tuple[Any, str, Any]]:
+  """What replaces an attribute of an object: pairs of these and the value."""
+  from torch._inductor import select_algorithm, utils
+
+  # Devices with less than 68 multiprocessors get templates too. Each module that imported the name
+  # is patched.
+  for module in modules_with("is_big_gpu", utils.is_big_gpu):
+    yield module, "is_big_gpu", lambda *args, **kwargs: True
+  if not tuned.measures:
+    yield (
+      select_algorithm.AlgorithmSelectorCache,
+      "pick_deterministic_choice",
+      lambda self, choices: tuned.pick_template(target, choices),
+    )
+
+
+def modules_with(name: str, value: Any) -> list[types.ModuleType]:
+  """Modules of Inductor in which `name` is `value`."""
+  return [
+    module
+    for key, module in sorted(sys.modules.items())
+    if key.startswith("torch._inductor") and getattr(module, name, None) is value
+  ]
