@@ -9,7 +9,7 @@ import fnmatch
 import math
 import re
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import hir
@@ -603,8 +603,10 @@ def _value_text(source: str, places: Mapping[str, Any]) -> str:
   it has none."""
   import torch
 
+  def evaluate(text: str) -> Any:
+    return eval(text, {"__builtins__": {}}, dict(places))
+
   found = re.fullmatch(r"(.*)\.(size|stride)\(\)\[(\d+)\]", source)
-  evaluate: Callable[[str], Any] = lambda text: eval(text, {"__builtins__": {}}, dict(places))  # noqa: E731
   try:
     value = evaluate(found[1] if found else source)
   except Exception:  # a source of another kind
