@@ -216,6 +216,8 @@ def test_unknown_models_and_outputs(server):
 
 
 def test_requests_are_gathered(server):
+  # MLServer does not gather requests of a model that was loaded again.
+  server.load("batched", extra={"function": "linear"}, max_batch_size=16, max_batch_time=0.02)
   runs = server.metric('husk_run_seconds_count{model_name="batched"')
   inputs = [
     np.random.default_rng(seed).standard_normal((1 + seed % 3, 3)).astype("f4")

@@ -149,8 +149,28 @@ def test_limits_on_outputs(artifacts):
   refused(lambda: served.run(wide), 400)
 
 
+def test_one_wrong_request_of_a_run_fails_alone(artifacts):
+  served = model(artifacts, function="pick", max_batch_size=8)
+  indices = [0, 3, 1, 2, -4, 0]
+  answers = served.run_batch([ask({"rows": np.array([one])}) for one in indices])
+  for index, answer in zip(indices, answers):
+    if index in (3, -4):
+      assert answer.status == 400 and f"index {index}" in str(answer)
+    else:
+      np.testing.assert_array_equal(answer["picked"], [[[1, 0], [0, 2], [3, 1]][index]])
+
+
+def test_the_number_of_requests_of_a_run(artifacts):
+  served = model(artifacts, function="linear", max_batch_size=4)
+  runs = []
+  served.seconds = runs.append
+  for seed, results in enumerate(served.run_batch([ask({"x": rows(1, n)}) for n in range(10)])):
+    np.testing.assert_allclose(results["y"], linear(rows(1, seed)), rtol=1e-6, atol=1e-6)
+  assert len(runs) == 3
+
+
 def test_batches(artifacts):
-  served = model(artifacts, function="linear", max_batch_size=16)
+  served = model(artifacts, function="linear", max_batch_size=100)
   runs = []
   served.seconds = runs.append
   inputs = [rows(1 + seed % 5, seed) for seed in range(30)]
@@ -210,6 +230,30 @@ def test_a_sequence_that_idles_is_dropped(artifacts):
   time.sleep(0.1)
   served.run(ask(x, sequence_id=2, sequence_start=True))
   refused(lambda: served.run(ask(x, sequence_id=1)), 404, "idle")
+
+
+def test_a_sequence_that_is_used_stays(artifacts):
+  served = model(artifacts, "state", sequence_idle_seconds=0.4)
+  x = {"x": np.ones((1, 2), "f4")}
+  served.run(ask(x, sequence_id=1, sequence_start=True))
+  for _ in range(8):
+    time.sleep(0.1)
+    served.run(ask(x, sequence_id=1))
+
+
+def test_a_sequence_ends_after_its_run(artifacts):
+  """Its session must not go to another client before."""
+  served = model(artifacts, "state")
+  x = {"x": np.ones((1, 2), "f4")}
+  served.run(ask(x, sequence_id=1, sequence_start=True))
+  sequence = served._sequences.find("1")
+  with ThreadPoolExecutor(1) as pool:
+    with sequence.lock:
+      ended = pool.submit(served._sequences.close, sequence)
+      time.sleep(0.05)
+      assert not ended.done() and not sequence.has_ended
+    ended.result()
+  assert sequence.has_ended and served.live_sequences == 0
 
 
 def test_two_requests_of_a_sequence(artifacts):
