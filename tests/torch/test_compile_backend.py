@@ -614,6 +614,34 @@ def test_several_threads():
   assert not failures
 
 
+FORKED = """
+import os, signal
+import torch
+from husk.jit.backend import backend
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 8))
+functions = [(torch.compile(model, backend=backend), torch.rand(64, 256))]
+functions.append((torch.compile(lambda x: x.exp().sum(1), backend=backend), torch.rand(2000, 2000)))
+with torch.no_grad():
+  expected = [function(x) for function, x in functions]
+  child = os.fork()
+  signal.alarm(60)  # a child that hangs ends
+  for (function, x), values in zip(functions, expected):
+    assert torch.equal(function(x), values)
+if not child:
+  os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_forked_process_goes_on():
+  environment = {**os.environ, "PYTHONPATH": str(ROOT / "compiler/torch")}
+  command = [sys.executable, "-c", FORKED]
+  done = subprocess.run(command, env=environment, capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+
+
 SECOND = """
 import sys
 import torch
