@@ -2,12 +2,15 @@
 options and refusals. tests/gpu/compile.py runs graphs."""
 
 import re
+import weakref
 
 import built_tools  # noqa: F401  (finds huskc)
+import husk
 import pytest
 import torch
 from husk.cuda import fake_cuda, here
 from husk.errors import Unsupported
+from husk.hir import huskc
 from torch._guards import TracingContext, tracing
 from torch._inductor import config
 from torch._inductor.decomposition import select_decomp_table
@@ -16,7 +19,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 try:
-  from husk.jit import backend, module, operators, text
+  from husk import compiled as save
+  from husk.jit import backend, module, operators, recording, regions, saved, sections, text
 except ImportError as error:
   pytest.skip(str(error), allow_module_level=True)
 pytest.importorskip("triton")
@@ -25,9 +29,9 @@ H200 = fake_cuda.Target.load("h200")
 
 
 @pytest.fixture
-def compiled(monkeypatch):
+def compiled(monkeypatch, tmp_path):
   """A function that compiles a graph for an H200 and returns the `.hir` and the module's text
-  without the artifact."""
+  without the artifact. Its attribute `path` is the module."""
   texts = []
   artifact, written = text._artifact, text._module
 
@@ -37,6 +41,7 @@ def compiled(monkeypatch):
 
   def module_of(*args):
     texts.append(re.sub(r"^#. .*\n", "", source := written(*args), flags=re.M))
+    compile_.path.write_text(source)
     return source
 
   monkeypatch.setattr(text, "_artifact", artifact_of)
@@ -70,6 +75,7 @@ def compiled(monkeypatch):
         )
     return texts
 
+  compile_.path = tmp_path / "module.py"
   return compile_
 
 
@@ -192,6 +198,35 @@ def test_what_is_half_on_the_cpu_is_refused_by_name(compiled):
 def test_two_gpus_are_refused_by_name(compiled):
   said = refusal(compiled, lambda x, y: [x.exp(), y], on_gpu(4), on_gpu(4, device="cuda:1"))
   assert "one GPU of CUDA, this graph uses cuda:0, cuda:1" in said
+
+
+def test_a_graph_of_a_gpu_becomes_a_file(compiled, tmp_path):
+  compiled(lambda x, w: torch.softmax(x @ w, -1).relu(), on_gpu(64, 128), on_gpu(128, 32))
+  x, w, y = torch.rand(64, 128), torch.rand(128, 32), torch.rand(64, 32)
+  path = str(compiled.path)
+  arguments = [weakref.ref(x), weakref.ref(w)]
+  run = recording.Run(path, sections.source(path), arguments, [y])
+  region = regions.Region("", None, {}, [], {}, False, False)
+  callee = regions.callee(torch.compile(lambda x: x, backend="eager"))
+  written = save._Artifact(callee, "forward", (), ["forward"])
+  writer = saved.FunctionWriter(
+    "forward",
+    run,
+    regions.Entry((0, 0), None, region, []),
+    callee,
+    written.names,
+    written.weights,
+    {id(w): "weight"},
+    (),
+  )
+  written.trees["forward"] = writer.write((x,), {}, y)
+  written.functions.append(writer)
+  huskc.compile(written.write(tmp_path, {}), tmp_path / "model.husk")
+  found = husk.inspect(tmp_path / "model.husk")
+  assert found.targets == ("cuda sm_90a",) and found.kernels == 1
+  assert found.operators == ("husk::matmul",)
+  assert [(one.name, one.shape) for one in found.constants] == [("weight", (128, 32))]
+  assert str(found.functions["forward"].inputs[0]) == "x: f32[64, 128]"
 
 
 def test_the_gpu_of_this_machine_is_a_target(monkeypatch):
