@@ -21,7 +21,7 @@ ALLOWED = {
   "host": {"hir", "inductor"},
   "cuda": {"hir", "inductor"},
   "attention": {"hir", "inductor", "lower", "cuda"},
-  "jit": {"runtime", "hir", "inductor", "program", "lower", "host", "cuda"},
+  "jit": {"runtime", "hir", "inductor", "program", "lower", "host", "cuda", "attention"},
   "": {"runtime", "hir", "inductor", "program", "lower", "host", "cuda", "attention", "jit"},
 }
 
