@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -207,7 +208,9 @@ def test_sequences(artifacts):
   assert add(sequence_id=1, sequence_start=True) == [[11, 12]]
   assert add(sequence_id="b", sequence_start=True) == [[11, 12]]
   assert add(sequence_id=1) == [[12, 14]]
-  refused(lambda: add(sequence_id="c", sequence_start=True), 503, "max_sequences")
+  with pytest.raises(RequestError, match="max_sequences") as caught:
+    add(sequence_id="c", sequence_start=True)
+  assert caught.value.status == 503 and caught.value.__cause__ is None
   assert add(sequence_id=1, sequence_end=True) == [[13, 16]]
   refused(lambda: add(sequence_id=1), 404)
   assert add(sequence_id="c", sequence_start=True) == [[11, 12]]
@@ -470,6 +473,10 @@ READ = {
   "half": ("FP16", [1], [0.5], "float16"),
   "empty": ("INT64", [0, 3], [], "int64"),
   "unsigned": ("UINT64", [1], [2**64 - 1], "uint64"),
+  "large and small": ("UINT64", [2], [2**64 - 1, 1], "uint64"),
+  "2^63 and 1": ("UINT64", [2, 1], [[2**63], [1]], "uint64"),
+  "large ints for floats": ("FP64", [2], [2**70, 0.5], "float64"),
+  "limits": ("INT64", [2], [-(2**63), 2**63 - 1], "int64"),
 }
 
 
@@ -479,7 +486,7 @@ def test_tensors(case):
   array = protocol.read("x", datatype, shape, data)
   assert str(array.dtype) == dtype and list(array.shape) == shape
   if not isinstance(data, bytes):
-    assert array.tolist() == np.array(data).reshape(shape).tolist()
+    assert array.tolist() == np.array(data, object).reshape(shape).tolist()
   assert protocol.datatype(array) == datatype
 
 
@@ -495,18 +502,25 @@ UNREADABLE = {
   "ragged": ("FP32", [3], [[1, 2], [3]], "not a tensor"),
   "fraction": ("INT64", [1], [1.5], "floats"),
   "bools for ints": ("INT64", [1], [True], "bools"),
+  "bools among ints": ("INT64", [2], [True, 1], "bools"),
   "ints for bools": ("BOOL", [1], [1], "integers"),
   "range": ("UINT8", [2], [1, 256], "256, which is no UINT8"),
   "sign": ("UINT64", [1], [-1], "-1, which is no UINT64"),
-  "large": ("INT64", [1], [2**70], "too large"),
-  "count": ("FP32", [2, 2], [1, 2, 3], "3 elements, shape [2, 2] has 4"),
+  "large": ("INT64", [1], [2**70], "many digits, which is no INT64"),
+  "2^20000": ("UINT64", [2], [2**20000, 1], "many digits"),
+  "large for floats": ("FP32", [1], [10**400], "not a tensor of FP32"),
+  "count": ("FP32", [2, 2], [1, 2, 3], "3 elements, its shape has 4"),
   "no data": ("FP32", [2], [], "0 elements"),
   "negative": ("FP32", [-2], [1, 2], "size -2"),
   "fractional size": ("FP32", [1.5], [1], "size 1.5"),
-  "2^62 elements": ("FP32", [1 << 62], [1], "1 elements"),
+  "2^62 elements": ("FP32", [1 << 62], [1], "too many"),
+  "2^60 elements": ("FP32", [1 << 60], [1], "1 elements"),
+  "0 x 2^62": ("FP32", [0, 1 << 62], [], "too many"),
+  "0 x 2^62 of bytes": ("FP32", [0, 1 << 62], b"", "too many"),
   "product wraps": ("FP32", [1 << 32, 1 << 32], [], "too many"),
   "17 dims": ("FP32", [1] * 17, [1], "17 dims"),
   "bytes": ("FP32", [2], b"\0" * 7, "7 bytes"),
+  "ragged at 40 dims": ("FP32", [2], eval("[" * 40 + "[1], [1, 2]" + "]" * 40), "not a tensor"),
   "deep": ("FP32", [1], eval("[" * 80 + "1" + "]" * 80), "x"),
 }
 
@@ -515,3 +529,22 @@ UNREADABLE = {
 def test_wrong_tensors(case):
   datatype, shape, data, words = UNREADABLE[case]
   refused(lambda: protocol.read("x", datatype, shape, data), 400, words)
+
+
+def test_a_small_request_takes_little_memory():
+  """NumPy would keep room for the longest text in every element."""
+  data = ["a" * 50_000] + [1] * 25_000
+  tracemalloc.start()
+  try:
+    refused(lambda: protocol.read("x", "FP32", [25_001], data), 400, "no numbers")
+    assert tracemalloc.get_traced_memory()[1] < 4_000_000
+  finally:
+    tracemalloc.stop()
+
+
+def test_a_tensor_without_memory(monkeypatch):
+  def no_memory(*_, **__):
+    raise MemoryError
+
+  monkeypatch.setattr(protocol.np, "asarray", no_memory)
+  refused(lambda: protocol.read("x", "FP32", [1], [1]), 503, "no memory")

@@ -42,7 +42,7 @@ class RequestError(Exception):
     return self.text
 
 
-# Failures of a run that another request need not have.
+# Failures that the request itself has caused.
 _OF_THE_REQUEST = (
   InvalidInputError,
   InvalidArgumentError,
@@ -54,8 +54,6 @@ _OF_THE_REQUEST = (
 
 def of_run(error: Exception) -> RequestError:
   """The answer for an exception of a run."""
-  if isinstance(error, RequestError):
-    return error
   if isinstance(error, _OF_THE_REQUEST):
     return RequestError(400, str(error))
   if isinstance(error, (OutOfMemoryError, MemoryError)):

@@ -207,6 +207,8 @@ class Model:
     """Makes exceptions of a run answers."""
     try:
       yield
+    except RequestError:
+      raise
     except Exception as error:
       if isinstance(error, DeviceError):
         self.failure = f"the device has failed: {error}"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .errors import RequestError
+from .errors import RequestError, of_run
 from .signature import NUMPY
 
 MAX_DIMS = 16
 _DATATYPES = {str(dtype): name for name, dtype in NUMPY.items()}
+_TYPES: dict[type, str] = {bool: "bools", int: "integers", float: "floats"}
 
 
 def read(name: str, datatype: str, shape: Sequence[int], data: Any) -> np.ndarray[Any, Any]:
@@ -22,7 +24,7 @@ def read(name: str, datatype: str, shape: Sequence[int], data: Any) -> np.ndarra
     raise RequestError(
       400, f"input '{name}' has datatype {datatype}: the datatypes are {', '.join(NUMPY)}"
     )
-  count = _count(name, shape)
+  count = _count(name, shape, dtype.itemsize)
   if isinstance(data, (bytes, bytearray)):
     if len(data) != count * dtype.itemsize:
       raise RequestError(
@@ -34,14 +36,16 @@ def read(name: str, datatype: str, shape: Sequence[int], data: Any) -> np.ndarra
       return (np.frombuffer(data, np.uint8) != 0).reshape(shape)
     return np.frombuffer(data, dtype).reshape(shape)
   try:
-    array = np.asarray(data)
+    # As objects: NumPy would otherwise take one type for all elements, which can be large (text as
+    # long as the longest one) or not exact (floats for 2**63 and 1).
+    array = np.asarray(data, dtype=object)
+    _check_elements(name, array, datatype, count)
+    with np.errstate(over="ignore"):
+      return array.astype(dtype).reshape(shape)
+  except MemoryError as error:
+    raise of_run(error) from error
   except (ValueError, OverflowError, TypeError, RecursionError):
-    raise RequestError(400, f"the data of input '{name}' is not a tensor") from None
-  if array.size != count:
-    raise RequestError(
-      400, f"input '{name}' has {array.size} elements, shape {list(shape)} has {count}"
-    )
-  return _converted(name, array, datatype, dtype).reshape(shape)
+    raise RequestError(400, f"the data of input '{name}' is not a tensor of {datatype}") from None
 
 
 def datatype(array: np.ndarray[Any, Any]) -> str:
@@ -49,38 +53,34 @@ def datatype(array: np.ndarray[Any, Any]) -> str:
   return _DATATYPES[str(array.dtype)]
 
 
-def _count(name: str, shape: Sequence[int]) -> int:
+def _count(name: str, shape: Sequence[int], itemsize: int) -> int:
   """The number of elements of a shape."""
   if len(shape) > MAX_DIMS:
     raise RequestError(400, f"input '{name}' has {len(shape)} dims, at most {MAX_DIMS} are allowed")
-  count = 1
   for size in shape:
     if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**63:
       raise RequestError(400, f"the shape of input '{name}' has the size {size!r}")
-    count *= size
-  if count >= 2**63:
+  # NumPy leaves out sizes of 0 when it computes the largest stride.
+  if math.prod(max(size, 1) for size in shape) * itemsize >= 2**63:
     raise RequestError(400, f"the shape {list(shape)} of input '{name}' has too many elements")
-  return count
+  return math.prod(shape)
 
 
-def _converted(
-  name: str, array: np.ndarray[Any, Any], datatype: str, dtype: np.dtype[Any]
-) -> np.ndarray[Any, Any]:
-  """Numbers of JSON with the dtype of the input. A number that the dtype does not have is refused,
-  apart from the rounding of floats."""
-  if not array.size:
-    return np.empty(0, dtype)
-  kinds = {"f": "fiub", "b": "b"}.get(dtype.kind, "iu")
-  if array.dtype.kind not in kinds:
-    found = {"f": "floats", "i": "integers", "u": "integers", "b": "bools"}.get(
-      array.dtype.kind, "values that are no numbers, or too large ones"
-    )
+def _check_elements(name: str, array: np.ndarray[Any, Any], datatype: str, count: int) -> None:
+  """Refuses elements that the datatype does not have, apart from the rounding of floats."""
+  types = set(map(type, array.reshape(-1)))
+  if types & {list, tuple}:
+    raise RequestError(400, f"the data of input '{name}' is not a tensor: its lists differ in size")
+  if array.size != count:
+    raise RequestError(400, f"input '{name}' has {array.size} elements, its shape has {count}")
+  dtype = NUMPY[datatype]
+  allowed = {"f": {int, float, bool}, "b": {bool}}.get(dtype.kind, {int})
+  for wrong in types - allowed:
+    found = _TYPES.get(wrong, "values that are no numbers")
     raise RequestError(400, f"input '{name}' has the datatype {datatype}, its data has {found}")
-  if dtype.kind in "iu":
+  if dtype.kind in "iu" and count:
     limits = np.iinfo(dtype)
-    smallest, largest = int(array.min()), int(array.max())
-    if smallest < limits.min or largest > limits.max:
-      number = smallest if smallest < limits.min else largest
-      raise RequestError(400, f"input '{name}' has the number {number}, which is no {datatype}")
-  with np.errstate(over="ignore"):
-    return array.astype(dtype)
+    for number in (array.min(), array.max()):
+      if not limits.min <= number <= limits.max:
+        text = f"the number {number}" if number.bit_length() <= 64 else "a number of many digits"
+        raise RequestError(400, f"input '{name}' has {text}, which is no {datatype}")
