@@ -36,10 +36,13 @@ command=(../../venv-mlserver/bin/mlserver start .)
 [[ ${1:-} != serve ]] || exec "${command[@]}"
 "${command[@]}" >../server.log 2>&1 &
 trap 'kill $! 2>/dev/null; wait' EXIT
-for ((tries = 0; tries < 300; ++tries)); do
-  ! grep -q "Loaded model 'gpt' successfully" ../server.log || break
-  kill -0 $! 2>/dev/null || { cat ../server.log; exit 1; }
-  sleep 0.1
+tries=0
+for model in mlp mlp_batched gpt; do
+  until grep -q "Loaded model '$model' successfully" ../server.log; do
+    kill -0 $! 2>/dev/null && ((++tries <= 300)) ||
+      { cat ../server.log; echo "run.sh: '$model' is not loaded"; exit 1; }
+    sleep 0.1
+  done
 done
 cd ../../..
 build/venv-mlserver/bin/python examples/kserve/client.py "127.0.0.1:$MLSERVER_HTTP_PORT"

@@ -354,10 +354,14 @@ def test_a_stream_over_grpc(server):
 
 
 def test_unload_with_a_request_that_waits_for_others(server):
-  server.load("slow", extra={"function": "linear"}, max_batch_size=8, max_batch_time=0.5)
+  server.load("slow", extra={"function": "linear"}, max_batch_size=8, max_batch_time=2)
   with ThreadPoolExecutor(1) as pool:
     waiting = pool.submit(server.infer, "slow", {"x": X})
-    time.sleep(0.15)
+    for _ in range(100):
+      if server.metric('husk_requests{model_name="slow"') == 1:
+        break
+      time.sleep(0.02)
+    assert not waiting.done()
     assert server.post("slow", "unload").status == 200
     np.testing.assert_allclose(waiting.result().outputs["y"], linear(X), rtol=1e-5)
 

@@ -57,7 +57,7 @@ class Model:
     with self._pool.lane():  # a session that cannot be made is an error of the load
       pass
 
-  # What the model is.
+  # Properties.
 
   @property
   def functions(self) -> dict[str, Signature]:
@@ -83,7 +83,7 @@ class Model:
     if self.failure is not None:
       raise RequestError(500, self.failure)
 
-  # What clients ask for.
+  # Requests.
 
   async def infer(self, request: Request) -> Arrays:
     """Answers one request."""
@@ -110,6 +110,7 @@ class Model:
 
   def run(self, request: Request) -> Arrays:
     """Answers one request on the calling thread."""
+    self._sequences.drop_idle()
     if request.sequence_id is not None:
       return self._run_sequence(request)
     if request.sequence_start or request.sequence_end:
@@ -295,7 +296,6 @@ class Model:
       with self._failures():
         sequence = self._sequences.open(name)
     else:
-      self._sequences.drop_idle()
       sequence = self._sequences.find(name)
       following = self.settings.next_function or self.function
       signature = self._find(request.function or following)

@@ -6,8 +6,9 @@
     models = {"mlp": {"path": "/models/mlp-1.husk", "max_batch_size": 16}}
     serve.run(husk_ray.application(models, deployment={"num_replicas": 2}))
 
-A second `serve.run` with other models replaces them in one replica after the other, while the
-replicas go on answering. `build` is the same for `serve run` and `serve deploy`.
+A second `serve.run` with other models replaces one replica after the other, while the others go on
+answering: Ray ends a replica after its requests, and starts a new one, which loads the models.
+`build` is the same as `application` for `serve run` and `serve deploy`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import os
 import pathlib
 import re
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
@@ -110,11 +112,17 @@ def _server(max_models: int) -> type[Server]:
   return Husk
 
 
+# The folder of a model and its settings.
+_Source = tuple[str, settings.Settings]
+
+
 class _Kept:
   """A model of the folder. Ray deletes it when others take its place."""
 
-  def __init__(self, model: Model) -> None:
+  def __init__(self, model: Model, source: _Source) -> None:
     self.model = model
+    self.source = source
+    self.lock = asyncio.Lock()
 
   def __del__(self) -> None:
     self.model.close()
@@ -128,6 +136,7 @@ class Server:
     self._config: dict[str, tuple[str, settings.Settings]] = {}
     self._folder: str | None = None
     self._folder_settings = settings.Settings()
+    self._loaded: weakref.WeakSet[Model] = weakref.WeakSet()  # of the folder, too
     self._requests = metrics.Counter(
       "husk_requests", description="Requests by their status", tag_keys=("model", "status")
     )
@@ -141,23 +150,23 @@ class Server:
   async def reconfigure(self, config: Mapping[str, Any]) -> None:
     """Takes other models. Those that did not change stay; the others are loaded before the old ones
     are closed, and requests under way are answered by the model with which they began."""
-    wanted, self._folder_settings = _read_config(config)
+    wanted, folder_settings = _read_config(config)
     changed = {name: one for name, one in wanted.items() if self._config.get(name) != one}
     loaded = {name: await self._load(name, *one) for name, one in changed.items()}
     old = [model for name, model in self._models.items() if name not in wanted or name in loaded]
     kept = {name: model for name, model in self._models.items() if name in wanted}
     self._models, self._config = kept | loaded, wanted
-    self._folder = config["folder"]
+    self._folder, self._folder_settings = config["folder"], folder_settings
     sizes = [one.max_batch_size for _, one in wanted.values()]
-    sizes.append(self._folder_settings.max_batch_size)
+    sizes.append(folder_settings.max_batch_size)
     self._gather.set_max_batch_size(max(*sizes, 1))
     self._gather.set_batch_wait_timeout_s(config["batch_wait_seconds"])
     for model in old:
       model.close()
 
   def check_health(self) -> None:
-    """Ray replaces a replica of which this fails."""
-    for model in self._models.values():
+    """Raises RequestError if the device of a model has failed; Ray then replaces the replica."""
+    for model in list(self._loaded):
       model.check_health()
 
   # Calls of Python: handle.infer.remote(...).
@@ -180,6 +189,9 @@ class Server:
       name, action = _route(http)
       if not name:
         return JSONResponse({"name": "husk", "extensions": ["multiplexed"]})
+      # An update may close a model while a slow client sends its body, so the model is looked up
+      # afterwards. Nothing waits between that and the start of the request.
+      text = await http.body()
       model = await self._find(name)
       label = name
       if action == "metadata":
@@ -188,7 +200,7 @@ class Server:
         model.check_health()
         response = JSONResponse({"name": name, "ready": True})
       else:
-        response = await self._respond(name, model, action, await _body(http))
+        response = await self._respond(name, model, action, _body(text))
     except RequestError as error:
       retry = {"Retry-After": "1"} if error.is_retryable else None
       response = JSONResponse({"error": error.text}, error.status, retry)
@@ -242,20 +254,39 @@ class Server:
   async def _find(self, name: str) -> Model:
     if name in self._models:
       return self._models[name]
-    if self._folder is None:
-      raise RequestError(404, f"there is no model '{name}'")
+    # Ray drops another model before it asks for this one, so it must not be asked in vain.
+    self._path(name)
     kept = await self._of_folder(name)
+    while kept.source != self._source:  # an update has changed it since the model was loaded
+      async with kept.lock:
+        if kept.source != self._source:
+          old = kept.model
+          kept.model, kept.source = await self._open(name)
+          old.close()
     return kept.model
+
+  @property
+  def _source(self) -> _Source:
+    return self._folder or "", self._folder_settings
+
+  def _path(self, name: str) -> pathlib.Path:
+    """The artifact of a model of the folder."""
+    path = pathlib.Path(self._folder or "") / f"{name}.husk"
+    if self._folder is None or not NAME.fullmatch(name) or not path.is_file():
+      raise RequestError(404, f"there is no model '{name}'")
+    return path
 
   async def _of_folder(self, name: str) -> _Kept:
     raise NotImplementedError  # `_server` defines it
 
   async def _load_of_folder(self, name: str) -> _Kept:
-    path = pathlib.Path(self._folder or "") / f"{name}.husk"
-    if not NAME.fullmatch(name) or not path.is_file():
-      raise RequestError(404, f"there is no model '{name}'")
+    return _Kept(*await self._open(name))
+
+  async def _open(self, name: str) -> tuple[Model, _Source]:
+    """Loads a model of the folder."""
+    source = self._source
     try:
-      return _Kept(await self._load(name, str(path), self._folder_settings))
+      return await self._load(name, str(self._path(name)), source[1]), source
     except SettingsError as error:
       raise RequestError(500, str(error)) from error
 
@@ -265,6 +296,7 @@ class Server:
     except Exception as error:
       raise SettingsError(f"model '{name}' does not load: {error}") from error
     seconds = self._run_seconds
+    self._loaded.add(model)
     model.seconds = lambda value: seconds.observe(value, tags={"model": name})
     return model
 
@@ -293,9 +325,9 @@ def _metadata(name: str, model: Model) -> dict[str, Any]:
   return described | {"parameters": {"functions": functions}}
 
 
-async def _body(http: HttpRequest) -> Mapping[str, Any]:
+def _body(text: bytes) -> Mapping[str, Any]:
   try:
-    body = json.loads(await http.body())
+    body = json.loads(text)
   except (ValueError, RecursionError):
     raise RequestError(400, "the body of the request is not JSON") from None
   if not isinstance(body, dict):

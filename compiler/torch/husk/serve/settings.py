@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,10 +25,11 @@ class Settings:
     requests may share a run.
   max_queue: how many requests may wait or run; further ones are refused.
   max_sequences: how many sequences and streams may be live, with a state each.
-  sequence_idle_seconds: a sequence without a request for so long is dropped.
+  sequence_idle_seconds: a sequence without a request for so long is dropped, when the next request
+    to the model arrives.
   max_tokens: the most tokens that the client of a stream may ask for.
   memory_limit: bytes that a session may take besides its state, and bytes that the outputs of one
-    run may take; by default half of the machine's memory.
+    run may take; by default half of the memory of the machine or of the container.
   """
 
   device: str = "cpu"
@@ -58,7 +60,20 @@ class Settings:
   def bytes_limit(self) -> int:
     if self.memory_limit is not None:
       return self.memory_limit
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return _memory() // 2
+
+
+# The memory limit of the container (cgroup v2), or "max".
+_CONTAINER_LIMIT = pathlib.Path("/sys/fs/cgroup/memory.max")
+
+
+def _memory() -> int:
+  """Bytes of memory that the machine and the container have."""
+  machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+  try:
+    return min(machine, int(_CONTAINER_LIMIT.read_text()))
+  except (OSError, ValueError):
+    return machine
 
 
 _KINDS: dict[str, Any] = {
