@@ -25,7 +25,13 @@ from conftest import FUNCTIONS, HERE, STREAM, TABLE, Server, compile_text, conti
 from tritonclient.utils import InferenceServerException
 
 BATCHED = "max_batch_size: %d\ndynamic_batching { max_queue_delay_microseconds: 500 }\n"
-SEQUENCES = "sequence_batching { oldest { max_candidate_sequences: 16 } }\n"
+# On a busy machine a client may wait between two requests for longer than the default, a second.
+SEQUENCES = """
+  sequence_batching {
+    max_sequence_idle_microseconds: 60000000
+    oldest { max_candidate_sequences: 16 }
+  }
+"""
 
 
 class Soak:

@@ -138,16 +138,46 @@ def test_libraries_are_called_in_training_and_beside_other_operators(compiled):
   assert sorting.count('extern "husk::matmul"') == 1
 
 
-def test_attention_that_has_no_kernel_goes_through_torch(compiled):
-  wide = on_gpu(2, 4, 96, 512)
+@torch.library.custom_op("husk_test::halved", mutates_args=())
+def halved(x: torch.Tensor) -> torch.Tensor:
+  return x / 2
+
+
+@halved.register_fake
+def _(x):
+  return torch.empty_like(x)
+
+
+def test_libraries_are_called_beside_operators_of_the_models_own(compiled):
   hir, _ = compiled(
-    lambda q, k, v: torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, None, False)[0],
-    wide,
-    wide,
-    wide,
-    libraries=False,
+    lambda x, y: torch.ops.husk_test.halved(x @ y), on_gpu(64, 128), on_gpu(128, 32), mode="graph"
   )
-  assert 'extern "aten::_scaled_dot_product_efficient_attention' in hir
+  assert 'extern "husk_test::halved' in hir and hir.count('extern "husk::matmul"') == 1
+
+
+EFFICIENT = torch.ops.aten._scaled_dot_product_efficient_attention
+FLASH = torch.ops.aten._scaled_dot_product_flash_attention
+WIDE = [on_gpu(2, 4, 96, 512)] * 3
+# With is_causal the last query of torch's operator sees all keys.
+FEW_QUERIES = [on_gpu(2, 4, n, 64, **HALF) for n in (16, 96, 96)]
+
+
+@pytest.mark.parametrize("options", [{"libraries": False}, {"mode": "graph"}])
+@pytest.mark.parametrize(
+  "name, attention, inputs",
+  [
+    ("efficient", lambda q, k, v: EFFICIENT(q, k, v, None, False)[0], WIDE),
+    ("flash", lambda q, k, v: FLASH(q, k, v, 0.0, True)[0], FEW_QUERIES),
+  ],
+)
+def test_attention_that_has_no_kernel_goes_through_torch(
+  compiled, options, name, attention, inputs
+):
+  hir, _ = compiled(
+    lambda q, k, v, x: [attention(q, k, v), x @ x], *inputs, on_gpu(64, 64), **options
+  )
+  assert f'extern "aten::_scaled_dot_product_{name}_attention' in hir
+  assert ('extern "husk::matmul"' in hir) == ("mode" in options)
 
 
 def test_an_option_that_is_no_bool_is_refused():

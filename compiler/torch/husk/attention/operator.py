@@ -149,7 +149,7 @@ def rewrite(
   itself."""
   import torch
 
-  replaced = calls(support)
+  replaced = _calls_of(support)
   modules = [
     module for module in exported.graph_module.modules() if isinstance(module, torch.fx.GraphModule)
   ]
@@ -165,17 +165,16 @@ def rewrite(
   return rewritten
 
 
-def rewrite_decomposed(module: torch.fx.GraphModule, support: Support = CUDA) -> None:
+def rewrite_decomposed(graph: torch.fx.Graph, support: Support = CUDA) -> None:
   """Makes attention Husk's operator in a graph that torch has decomposed, where the target supports
   the call. Other calls stay as they are."""
-  replaced = calls(support)
-  for node in list(module.graph.nodes):
+  replaced = _calls_of(support)
+  for node in list(graph.nodes):
     if node.target in replaced:
-      _rewrite_node(module.graph, node, None, support)
-  module.recompile()
+      _rewrite_node(graph, node, None, support)
 
 
-def calls(support: Support) -> set[Operator]:
+def _calls_of(support: Support) -> set[Operator]:
   """The operators of torch that are replaced on a kind of target."""
   return {op for op, has_lse in _calls().items() if support.tuples or has_lse is None}
 
@@ -232,9 +231,14 @@ def _rewrite_node(
     for name, value in arguments.items()
   }
   reason = unsupported_reason(support, **values) or _unsupported_results(node, values, with_lse)
-  if reason:
+  if reason or _counts_from_the_end(node, values):
     if note is None:
       return
+    if not reason:
+      raise Unsupported(
+        f"{node.target} with is_causal and other numbers of queries and keys: call "
+        "torch.nn.functional.scaled_dot_product_attention"
+      )
     outcome = "stays an operator of torch" if with_lse else "is products and a softmax"
     location = place(node.meta.get("stack_trace")) or node.name
     note(f"attention {outcome} ({location}): {reason}")
@@ -379,16 +383,16 @@ def _unsupported_results(node: torch.fx.Node, values: dict[str, Any], with_lse: 
     result, lse = node.meta["val"][:2]
     if lse.dim() != result.dim() - 1 or not all(map(known_equal, lse.shape, result.shape)):
       return "a log-sum-exp that is padded"
-  if (
+  return None
+
+
+def _counts_from_the_end(node: torch.fx.Node, values: dict[str, Any]) -> bool:
+  """Whether the mask of a call differs from that of the kernel."""
+  return (
     str(node.target).split(".")[1] in _CAUSAL_FROM_THE_END
     and values["causal"]
     and not known_equal(values["query"].shape[-2], values["key"].shape[-2])
-  ):
-    raise Unsupported(
-      f"{node.target} with is_causal and other numbers of queries and keys: call "
-      "torch.nn.functional.scaled_dot_product_attention"
-    )
-  return None
+  )
 
 
 def _shape(tensor: torch.Tensor) -> str:

@@ -21,7 +21,7 @@ OPTIONS = {
 
 
 def replacements(target: Target, tuned: Tuning) -> Iterator[tuple[Any, str, Any]]:
-  """What replaces an attribute of an object: pairs of these and the value."""
+  """Attributes to replace while Inductor compiles: objects, names and new values."""
   from torch._inductor import select_algorithm, utils
 
   # Devices with less than 68 multiprocessors get templates too. Each module that imported the name

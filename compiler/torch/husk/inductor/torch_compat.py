@@ -175,14 +175,21 @@ def compiled_codes(code: Any) -> list[tuple[Any, tuple[int, ...]]]:
   ]
 
 
-def operators_without_lowering(graph: torch.fx.GraphModule) -> set[Any]:
+def operators_without_kernel(graph: torch.fx.Graph) -> set[Any]:
   """The operators of a graph that Inductor calls, or may call. It makes kernels of all others, if
-  products of matrices become kernels."""
+  products of matrices become kernels. Those of Husk have lowerings of their own."""
   import torch
   from torch._inductor import lowering
 
-  called: Any = {*lowering.fallbacks, torch.ops.aten.convolution.default}
-  return {node.target for node in graph.graph.nodes if node.target in called}
+  operators = {
+    node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)
+  }
+  called = {*lowering.fallbacks, torch.ops.aten.convolution.default}
+  return {
+    op
+    for op in operators
+    if op in called or op not in lowering.lowerings and op.namespace != "husk"
+  }
 
 
 def _has(config: Any, key: str) -> bool:

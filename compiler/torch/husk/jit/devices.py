@@ -176,12 +176,18 @@ class Cuda:
   def prepare(self, graph: torch.fx.GraphModule, libraries: bool) -> Lowerings:
     if libraries:
       return {}
-    attention.rewrite_decomposed(graph)
+    attention.rewrite_decomposed(graph.graph)
+    graph.recompile()
     return attention.lowerings()
 
   def can_do_without_libraries(self, graph: torch.fx.GraphModule) -> bool:
-    calls = torch_compat.operators_without_lowering(graph) - attention.calls(attention.CUDA)
-    return not calls
+    import torch
+
+    # Some calls of attention have no kernel, so the copy of the graph tells.
+    copied = torch.fx.Graph()
+    copied.output(copied.graph_copy(graph.graph, {}))
+    attention.rewrite_decomposed(copied)
+    return not torch_compat.operators_without_kernel(copied)
 
   @contextlib.contextmanager
   def compiling(self, libraries: bool) -> Iterator[Kernels]:
