@@ -8,6 +8,7 @@ import built_tools  # noqa: F401  (finds huskc)
 import husk
 import pytest
 import torch
+from husk import hir
 from husk.cuda import fake_cuda, here
 from husk.errors import Unsupported
 from husk.hir import huskc
@@ -257,6 +258,18 @@ def test_a_graph_of_a_gpu_becomes_a_file(compiled, tmp_path):
   assert found.operators == ("husk::matmul",)
   assert [(one.name, one.shape) for one in found.constants] == [("weight", (128, 32))]
   assert str(found.functions["forward"].inputs[0]) == "x: f32[64, 128]"
+
+
+@pytest.mark.parametrize("on_host", [False, True], ids=["GPU", "host"])
+def test_operators_of_the_host_are_not_those_of_a_gpu(compiled, on_host):
+  compiled(lambda x: x.relu(), on_gpu(64))
+  source = sections.source(str(compiled.path))
+  source.called = ["aten::sort.stable"]
+  if on_host:
+    source.target = 'target host host "avx2"'
+  run = recording.Run("", source, [], [])
+  writer = saved.FunctionWriter("forward", run, None, None, hir.Names(), None, {}, ("aten::*",))
+  assert writer.runs_operators_of_husk() == on_host
 
 
 def test_the_gpu_of_this_machine_is_a_target(monkeypatch):

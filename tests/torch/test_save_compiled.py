@@ -5,6 +5,8 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
+import weakref
 
 import built_tools
 import husk
@@ -20,6 +22,7 @@ ROOT = pathlib.Path(built_tools.__file__).resolve().parents[2]
 if not image.isas():
   pytest.skip("this CPU has none of the instruction sets", allow_module_level=True)
 try:
+  from husk.jit import module, recording
   from husk.jit.backend import backend
 except ImportError as error:
   pytest.skip(str(error), allow_module_level=True)
@@ -445,6 +448,73 @@ def test_one_tensor_as_two_arguments(path):
   made(X, X)
   with pytest.raises(Unsupported, match="x and y are one tensor"):
     husk.save_compiled(made, path, (X, X))
+
+
+def programs():
+  """The program, or its recorder, of each compiled graph of this process."""
+  return [
+    call.__closure__[call.__code__.co_freevars.index("program")].cell_contents
+    for call in list(module.calls)
+  ]
+
+
+def test_records_of_two_threads(path):
+  made = compiled(lambda x: x + 3)
+  made(X)
+  entered, leave = threading.Event(), threading.Event()
+
+  def record():
+    with recording.recorded():
+      entered.set()
+      leave.wait(60)
+
+  thread = threading.Thread(target=record)
+  with recording.recorded() as runs:
+    thread.start()
+    entered.wait(0.5)
+    made(X)
+  leave.set()
+  thread.join()
+  assert len(runs) == 1
+  assert not [one for one in programs() if isinstance(one, recording._Recorder)]
+
+
+def test_another_thread_compiles_while_one_records(path):
+  def compile_and_run():
+    made = compiled(lambda x: x + 5)
+    made(X)
+    kept.append(made)
+
+  kept = []
+  with recording.recorded() as runs:
+    thread = threading.Thread(target=compile_and_run)
+    thread.start()
+    thread.join()
+  assert kept and not runs
+
+
+def test_graphs_are_added_while_one_begins_to_record(monkeypatch):
+  def call_of_graph():
+    program = None
+    return lambda: program
+
+  class Calls(weakref.WeakSet):
+    """Another thread adds a graph during each step of an iteration."""
+
+    def __iter__(self):
+      for one in super().__iter__():
+        threads.append(threading.Thread(target=module.remembered, args=(added,)))
+        threads[-1].start()
+        threads[-1].join(0.2)
+        yield one
+
+  first, added, threads = call_of_graph(), call_of_graph(), []
+  monkeypatch.setattr(module, "calls", Calls([first]))
+  with recording.recorded():
+    pass
+  for thread in threads:
+    thread.join()
+  assert threads and len(module.calls) == 2
 
 
 def test_arguments_that_were_not_compiled_yet(path):

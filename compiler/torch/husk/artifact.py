@@ -129,7 +129,7 @@ def images(path: str | os.PathLike[str]) -> dict[str, bytes]:
 
 
 def _described(path: str | os.PathLike[str]) -> Any:
-  """What husk-dump tells of an artifact."""
+  """The description of an artifact by husk-dump."""
   tool = tools.find("husk-dump")
   if tool is None:
     raise FileNotFoundError("husk-dump was not found: run `pip install ./compiler/torch`")

@@ -130,8 +130,8 @@ def _options(
 
 
 def _tag(run_mode: str, libraries: bool | None) -> str:
-  """What distinguishes Husk's entries in torch's caches. torch does not know that the result of a
-  graph depends on these."""
+  """A text that distinguishes Husk's entries in torch's caches. torch does not know that the result
+  of a graph depends on these."""
   return f"husk {VERSION} {devices.best_isa()} {run_mode} {libraries} {_sources()}"
 
 

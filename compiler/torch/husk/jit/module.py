@@ -1,4 +1,4 @@
-"""What the modules of compiled graphs use when they run."""
+"""Functions that the modules of compiled graphs call when they run."""
 
 from __future__ import annotations
 
@@ -22,14 +22,29 @@ if TYPE_CHECKING:
 # a callable runs.
 calls: weakref.WeakSet[types.FunctionType] = weakref.WeakSet()
 watchers: list[Callable[[types.FunctionType], None]] = []  # called for each new one
+_lock = threading.Lock()  # of both: graphs are compiled by any thread
 
 
 def remembered(call: types.FunctionType) -> types.FunctionType:
   """Adds the function `call` of a module to `calls`."""
-  calls.add(call)
-  for watcher in watchers:
-    watcher(call)
+  with _lock:
+    calls.add(call)
+    for watcher in watchers:
+      watcher(call)
   return call
+
+
+def watch(watcher: Callable[[types.FunctionType], None]) -> None:
+  """Calls `watcher` for each function `call` of this process, until `unwatch` also for new ones."""
+  with _lock:
+    watchers.append(watcher)
+    for call in list(calls):
+      watcher(call)
+
+
+def unwatch(watcher: Callable[[types.FunctionType], None]) -> None:
+  with _lock:
+    watchers.remove(watcher)
 
 
 def load(

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
   import torch
 
 
+# Held while recorders stand in for programs. Recorders of two threads would take each other for
+# programs, and one of them would stay for ever.
+_lock = threading.RLock()
+
+
 class Number(int):
   """An int that a program returned. `result` is the number of the output."""
 
@@ -39,7 +44,7 @@ class Run:
 
 
 def tensor_key(value: torch.Tensor) -> tuple[Any, ...]:
-  """What two tensors have in common that are the same part of the same memory."""
+  """A key that is equal for tensors of the same memory, shape, strides and dtype."""
   return (
     value.untyped_storage()._cdata,
     value.storage_offset(),
@@ -50,16 +55,16 @@ def tensor_key(value: torch.Tensor) -> tuple[Any, ...]:
 
 
 class _Recorder:
-  """Stands in for the program of one graph."""
+  """Stands in for the program of one graph, and records its runs in one thread."""
 
-  def __init__(self, call: types.FunctionType, runs: list[Run]) -> None:
+  def __init__(self, call: types.FunctionType, runs: list[Run], thread: int) -> None:
     names = call.__code__.co_freevars
     assert call.__closure__ is not None
     self._cell = call.__closure__[names.index("program")]
     self._program: Callable[..., Any] = self._cell.cell_contents
     self._path = call.__globals__["__file__"]
     self._runs = runs
-    self._thread = threading.get_ident()
+    self._thread = thread
     self._cell.cell_contents = self
 
   def restore(self) -> None:
@@ -103,17 +108,16 @@ class _Recorder:
 @contextlib.contextmanager
 def recorded() -> Iterator[list[Run]]:
   """While open, the list gets a Run for each run of a compiled graph in this thread, also of those
-  that are compiled meanwhile."""
+  that are compiled meanwhile. Another thread waits until the list is closed."""
   runs: list[Run] = []
-  with contextlib.ExitStack() as stack:
+  thread = threading.get_ident()
+  with _lock, contextlib.ExitStack() as stack:
 
-    def watch(call: types.FunctionType) -> None:
-      stack.callback(_Recorder(call, runs).restore)
+    def put_recorder(call: types.FunctionType) -> None:
+      stack.callback(_Recorder(call, runs, thread).restore)
 
-    module.watchers.append(watch)
-    stack.callback(module.watchers.remove, watch)
-    for call in list(module.calls):
-      watch(call)
+    stack.callback(module.unwatch, put_recorder)
+    module.watch(put_recorder)
     yield runs
 
 

@@ -91,7 +91,7 @@ def attach(compiled: Any, region: Region | None) -> None:
 
 
 def _innermost(function: Any) -> Any:
-  """The function inside of those that torch puts around it."""
+  """The function that torch has wrapped in others."""
   while (inner := getattr(function, "_torchdynamo_orig_callable", None)) is not None:
     function = inner
   return function
@@ -236,7 +236,7 @@ class Entry:
 
 
 def callee(compiled: Any) -> Callee:
-  """What `compiled` is, a result of torch.compile."""
+  """The callable `compiled`, a result of torch.compile, with its functions and its module."""
   import torch
 
   module = compiled if isinstance(compiled, torch.nn.Module) else None

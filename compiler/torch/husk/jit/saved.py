@@ -138,8 +138,8 @@ class FunctionWriter:
 
   def check_operators(self) -> None:
     """Refuses operators that only torch provides."""
-    on_host = self.source.target.split()[2] == "host"
-    known = Operators("the target", host_operators.names() if on_host else (), self.ops)
+    names = host_operators.names() if self._on_host() else ()
+    known = Operators("the target", names, self.ops)
     missing = [
       name
       for name in self.source.called
@@ -160,8 +160,12 @@ class FunctionWriter:
     )
 
   def runs_operators_of_husk(self) -> bool:
-    """Whether all operators that torch has provided are Husk's in the file."""
-    return bool(self.source.called) and set(self.source.called) <= host_operators.names()
+    """Whether all operators that torch has provided are those of Husk's host in the file."""
+    called = set(self.source.called)
+    return self._on_host() and bool(called) and called <= host_operators.names()
+
+  def _on_host(self) -> bool:
+    return self.source.target.split()[2] == "host"
 
   def _is_registered(self, name: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.ops)
