@@ -34,7 +34,6 @@ from . import mlserver_metrics as metrics
 # MLServer's batching joins requests along dim 0 of their inputs. Each request that Husk passes it
 # has one input of this name, with one element: the request itself.
 GATHERED = "husk.requests"
-TOKEN = "token"
 
 
 class HuskModel(MLModel):
@@ -204,35 +203,33 @@ class HuskModel(MLModel):
     return self._model
 
   def _read(self, payload: Any) -> Request:
-    inputs: Arrays = {}
-    for one in payload.inputs:
-      if one.name in inputs:
-        raise RequestError(400, f"the request has two inputs '{one.name}'")
-      datatype = getattr(one.datatype, "value", one.datatype)
-      data = getattr(one.data, "root", one.data)
-      inputs[one.name] = protocol.read(one.name, datatype, one.shape, data)
+    inputs = protocol.read_inputs(
+      (
+        one.name,
+        getattr(one.datatype, "value", one.datatype),
+        one.shape,
+        getattr(one.data, "root", one.data),
+      )
+      for one in payload.inputs
+    )
     parameters = payload.parameters.model_dump() if payload.parameters else {}
     return request.read(inputs, parameters)
 
   def _response(self, payload: Any, results: Arrays) -> Any:
-    names = [one.name for one in payload.outputs or []] or list(results)
-    for name in names:
-      if name not in results:
-        known = ", ".join(repr(one) for one in results)
-        raise RequestError(400, f"there is no output '{name}': the outputs are {known}")
+    selected = protocol.select_outputs(results, [one.name for one in payload.outputs or []])
     outputs = [
       types.ResponseOutput(
         name=name,
-        datatype=protocol.datatype(results[name]),
-        shape=list(results[name].shape),
-        data=results[name].reshape(-1).tolist(),
+        datatype=protocol.datatype(array),
+        shape=list(array.shape),
+        data=array.reshape(-1).tolist(),
       )
-      for name in names
+      for name, array in selected.items()
     ]
     return self._make_response(payload, outputs)
 
   def _token_response(self, payload: Any, token: int) -> Any:
-    output = types.ResponseOutput(name=TOKEN, datatype="INT64", shape=[1], data=[token])
+    output = types.ResponseOutput(name=protocol.TOKEN, datatype="INT64", shape=[1], data=[token])
     return self._make_response(payload, [output])
 
   def _make_response(self, payload: Any, outputs: list[Any], parameters: Any = None) -> Any:

@@ -8,8 +8,9 @@ import os
 
 from prometheus_client import Gauge, Histogram
 
+from .protocol import SECONDS
+
 LABELS = ["model_name", "model_version"]
-SECONDS = [factor * 10**power for power in range(-5, 2) for factor in (1, 2.5, 5)]
 REQUESTS = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 
 # With workers, a gauge is the sum of those of the processes.

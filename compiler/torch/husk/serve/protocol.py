@@ -1,19 +1,44 @@
-"""Tensors of the KServe v2 protocol in JSON, as arrays of NumPy and back."""
+"""Tensors of the KServe v2 protocol in JSON, as arrays of NumPy and back, and the names that all
+servers use."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from .errors import RequestError, of_run
+from .request import Arrays
 from .signature import NUMPY
 
 MAX_DIMS = 16
+# The output of a stream.
+TOKEN = "token"
+# The bounds of the histogram husk_run_seconds.
+SECONDS = [factor * 10**power for power in range(-5, 2) for factor in (1, 2.5, 5)]
 _DATATYPES = {str(dtype): name for name, dtype in NUMPY.items()}
 _TYPES: dict[type, str] = {bool: "bools", int: "integers", float: "floats"}
+
+
+def read_inputs(tensors: Iterable[tuple[str, str, Sequence[int], Any]]) -> Arrays:
+  """The arrays of the inputs of a request. A tensor is a name, a datatype, a shape and the data."""
+  inputs: Arrays = {}
+  for name, datatype, shape, data in tensors:
+    if name in inputs:
+      raise RequestError(400, f"the request has two inputs '{name}'")
+    inputs[name] = read(name, datatype, shape, data)
+  return inputs
+
+
+def select_outputs(results: Arrays, names: Sequence[str]) -> Arrays:
+  """The outputs of these names; all of them if there are no names."""
+  for name in names:
+    if name not in results:
+      known = ", ".join(repr(one) for one in results)
+      raise RequestError(400, f"there is no output '{name}': the outputs are {known}")
+  return {name: results[name] for name in names or results}
 
 
 def read(name: str, datatype: str, shape: Sequence[int], data: Any) -> np.ndarray[Any, Any]:

@@ -38,9 +38,7 @@ except ModuleNotFoundError as error:
     name=error.name,
   ) from error
 
-TOKEN = "token"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-SECONDS = [factor * 10**power for power in range(-5, 2) for factor in (1, 2.5, 5)]
 
 
 def application(
@@ -143,7 +141,7 @@ class Server:
     self._run_seconds = metrics.Histogram(
       "husk_run_seconds",
       description="Seconds of a run of a function",
-      boundaries=SECONDS,
+      boundaries=protocol.SECONDS,
       tag_keys=("model",),
     )
 
@@ -215,7 +213,8 @@ class Server:
     if body.get("id") is not None:
       start["id"] = str(body["id"])
     if action == "infer":
-      results = _chosen(body, await self._answer(model, asked))
+      names = [one["name"] for one in _list(body, "outputs")]
+      results = protocol.select_outputs(await self._answer(model, asked), names)
       return Response(_json(start | {"outputs": _outputs(results)}), media_type="application/json")
     # The first token decides the status.
     tokens = model.stream(asked)
@@ -352,15 +351,13 @@ def _list(body: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 
 def _inputs(body: Mapping[str, Any]) -> Arrays:
-  inputs: Arrays = {}
-  for one in _list(body, "inputs"):
-    name, shape = one["name"], one.get("shape")
-    if name in inputs:
-      raise RequestError(400, f"the request has two inputs '{name}'")
-    if not isinstance(shape, list) or not isinstance(one.get("data"), list):
+  def tensor(one: Mapping[str, Any]) -> tuple[str, str, list[Any], list[Any]]:
+    name, shape, data = one["name"], one.get("shape"), one.get("data")
+    if not isinstance(shape, list) or not isinstance(data, list):
       raise RequestError(400, f"input '{name}' lacks its shape or its data, which are lists")
-    inputs[name] = protocol.read(name, str(one.get("datatype")), shape, one["data"])
-  return inputs
+    return name, str(one.get("datatype")), shape, data
+
+  return protocol.read_inputs(map(tensor, _list(body, "inputs")))
 
 
 def _read(inputs: Arrays, parameters: Mapping[str, Any]) -> Request:
@@ -370,16 +367,6 @@ def _read(inputs: Arrays, parameters: Mapping[str, Any]) -> Request:
       400, "any replica may get a request, so there are no sequences: ask for infer_stream"
     )
   return asked
-
-
-def _chosen(body: Mapping[str, Any], results: Arrays) -> Arrays:
-  """The outputs that the client wants."""
-  names = [one["name"] for one in _list(body, "outputs")] or list(results)
-  for name in names:
-    if name not in results:
-      known = ", ".join(repr(one) for one in results)
-      raise RequestError(400, f"there is no output '{name}': the outputs are {known}")
-  return {name: results[name] for name in names}
 
 
 def _outputs(results: Arrays) -> list[dict[str, Any]]:
@@ -415,7 +402,7 @@ async def _events(
     return f"data: {json.dumps({**start, **more})}\n\n"
 
   def token_event(token: int) -> str:
-    output = {"name": TOKEN, "datatype": "INT64", "shape": [1], "data": [token]}
+    output = {"name": protocol.TOKEN, "datatype": "INT64", "shape": [1], "data": [token]}
     return event({"outputs": [output]})
 
   try:
