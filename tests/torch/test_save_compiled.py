@@ -192,11 +192,12 @@ def test_values(path, name, form):
   same(husk.load(path)(*args), expected)
 
 
+WEIGHT = torch.linspace(-1, 1, 48).reshape(8, 6)
 DYNAMIC = {
   "views of one buffer": (lambda x: (lambda y: (y, y.t(), y[1:]))(x.exp()), X),
   "two arguments": (lambda x, y: (x + y.sum(0), x @ y.t()), X, X[:3].contiguous()),
   "an int": (lambda x, n: x * n, X, 5),
-  "parts of one product": (lambda x: (x @ X.t()).chunk(2, 1), X),
+  "parts of one product": (lambda x: (x @ WEIGHT.t()).chunk(2, 1), X),
 }
 
 
@@ -210,6 +211,46 @@ def test_dynamic_sizes(path, name):
   for rows in (4, 9):
     given = [torch.rand(rows, 6) if one is X else one for one in args]
     same(program(*given), made(*given))
+
+
+MASK = torch.ones(3, 7)
+SIZES_OF_UNUSED = {
+  "a factor": (lambda x, y: x * y.shape[0], False, MASK, [torch.ones(5, 7)]),
+  "a condition": (lambda x, y: x + (y.shape[1] > 4), False, MASK, [torch.ones(3, 3)]),
+  "a stride": (lambda x, y: x * y.stride(0), False, MASK, [torch.ones(7, 3).t()]),
+  "a varying condition": (
+    lambda x, y: x + 1 if y.shape[1] > 4 else x - 1,
+    True,
+    MASK,
+    [torch.ones(3, 3), torch.ones(1, 7), torch.ones(7, 3).t()],
+  ),
+  "a size of both": (lambda x, y: x * y.shape[1], True, torch.ones(3, 6), [MASK]),
+}
+
+
+@pytest.mark.parametrize("name", SIZES_OF_UNUSED)
+def test_sizes_of_tensors_that_the_graph_does_not_use_are_checked(path, name):
+  function, dynamic, tensor, wrong = SIZES_OF_UNUSED[name]
+  made = compiled(function, dynamic=dynamic)
+  expected = made(X, tensor)
+  husk.save_compiled(made, path)
+  program = husk.load(path)
+  same(program(X, tensor), expected)
+  for one in wrong:
+    with pytest.raises(husk.Error):
+      program(X, one)
+
+
+def test_a_number_is_the_size_of_which_torch_knows(path):
+  made = compiled(lambda x, mask, n: x * mask.shape[1], dynamic=True)
+  made(X, MASK, 7)
+  husk.save_compiled(made, path)
+  program = husk.load(path)
+  for columns in (7, 9):
+    mask = torch.ones(3, columns)
+    same(program(X, mask, 7), X * columns)
+  with pytest.raises(husk.Error):
+    program(X, MASK, 8)  # the graph does not use n
 
 
 def test_what_torch_assumes_of_sizes_is_checked(path):

@@ -162,6 +162,15 @@ def shape_guards() -> tuple[list[Any], dict[Any, list[str]]]:
   }
 
 
+def symbol_ranges() -> dict[Any, Any]:
+  """The ranges of the symbols of the graph that torch compiles."""
+  from torch._guards import TracingContext
+
+  context = TracingContext.try_get()
+  shapes: Any = context and context.fake_mode and context.fake_mode.shape_env
+  return dict(shapes.var_to_range) if shapes else {}
+
+
 def compiled_codes(code: Any) -> list[tuple[Any, tuple[int, ...]]]:
   """The codes that Dynamo runs in place of a code, with the number of their compilation. The first
   one is that which ran last."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .. import hir
 from ..errors import Unsupported
 from ..inductor import torch_compat
+from ..program.signature import limits
 
 if TYPE_CHECKING:
   import torch
@@ -70,8 +71,9 @@ class Region:
   arguments: those of the frame by name; tensors are `Described`.
   guards: the conditions on sizes and ints under which torch runs the graph, as conditions of a
     `.hir`, each with a text; the condition is empty if a `.hir` cannot have it.
-  symbols: for each symbol in the guards the Python expressions that have its value.
+  symbols: for each symbol the Python expressions that have its value.
   grad, inference: the modes in which torch traced the frame.
+  ranges: the range of each symbol, as in a `.hir`.
   """
 
   place: str
@@ -81,6 +83,7 @@ class Region:
   symbols: dict[str, list[str]]
   grad: bool
   inference: bool
+  ranges: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def attach(compiled: Any, region: Region | None) -> None:
@@ -123,7 +126,13 @@ def of_frame(of_inductor: Sequence[range]) -> Region | None:
     symbols,
     torch.is_grad_enabled(),
     torch.is_inference_mode_enabled(),
+    _ranges(),
   )
+
+
+def _ranges() -> dict[str, str]:
+  ranges = torch_compat.symbol_ranges()
+  return {str(symbol): limits(symbol, ranges) or "0..inf" for symbol in ranges}
 
 
 def _class_or_function(function: Any) -> Any:
@@ -187,10 +196,9 @@ def _guards(of_inductor: Sequence[range]) -> tuple[list[tuple[str, str]], dict[s
       guards[str(condition)] = str(exprs.int(condition)) if exprs.knows(condition) else ""
     except Unsupported:
       guards[str(condition)] = ""
-  used = {str(symbol) for condition in conditions for symbol in condition.free_symbols}
   return (
     [(condition, text) for text, condition in guards.items()],
-    {str(symbol): names for symbol, names in sources.items() if str(symbol) in used},
+    {str(symbol): names for symbol, names in sources.items()},
   )
 
 

@@ -132,6 +132,7 @@ class FunctionWriter:
     self.head: list[str] = []  # statements before those of the program
     self.dropped: set[str] = set()  # statements of the program that are left out
     self.inputs: dict[int, str] = {}  # the lines of inputs by the index of the leaf
+    self.varies = False  # whether sizes vary that are no inputs of the program
     self.declared: set[str] = set()  # the tensors among the arguments that have a `buffer` line
     # The tensors of the model among the program's inputs: the name there -> the constant.
     self.constants: dict[str, Constant] = {}
@@ -184,13 +185,14 @@ class FunctionWriter:
           f"the arguments {other.name} and {leaf.name} are one tensor, of which the graph takes one"
         )
     self.storages = {key[0]: leaf for key, leaf in self.keys.items()}
+    self.symbols = self._symbols(args, kwargs)
     for line, value in zip(self.source.inputs, self.run.arguments, strict=True):
       self._bind(line, value)
     for leaf, value in zip(self.leaves, self.values):
       if leaf.index not in self.inputs:
         self._unused(leaf, value)
     self._derive_numbers()
-    self._write_guards(args, kwargs)
+    self._write_guards()
     self._name_locals()
     result_paths, results, result_spec = self._flat(result)
     self._write_results([_path_name(path) for path in result_paths], results)
@@ -264,19 +266,20 @@ class FunctionWriter:
   def _bind_number(self, name: str, kind: str, rest: list[str], value: Any) -> None:
     if not self._is_used(name) or self._size_of_tensor(name):
       return
-    same = [
-      leaf
-      for leaf, given in zip(self.leaves, self.values)
-      if type(given) is type(value) and given == value and leaf.index not in self.inputs
-    ]
-    if len(same) != 1:
+    texts = self.symbols.get(self.source.symbols.get(name, ""), [])
+    for leaf in self.leaves:
+      if leaf.name in texts and kind == "int":
+        self.inputs[leaf.index] = " ".join([leaf.name, kind, *rest])
+        self.renames[name] = leaf.name
+        return
+    sizes = [text for text in texts if text.startswith("size(")]
+    if not sizes:
       raise Unsupported(
-        f"the number {value}, which the graph gets, is "
-        + ("no argument" if not same else "several arguments: call with numbers that differ")
+        f"the number {value}, which the graph gets, is no argument and no size of an argument"
       )
-    (leaf,) = same
-    self.inputs[leaf.index] = " ".join([leaf.name, kind, *rest])
-    self.renames[name] = leaf.name
+    self.renames[name] = self.names.take("size")
+    self.head.append(f"let {self.renames[name]} = {sizes[0]}")
+    self.varies = True
 
   def _is_used(self, name: str) -> bool:
     lines = [*self.source.statements, *self.source.results]
@@ -324,23 +327,59 @@ class FunctionWriter:
       line = f"{name} float"
       self.head.append(f'check(feq({name}, {hir.Literal(value)})) "the value of {name}"')
     elif _is_tensor(value) and (dtype := hir.dtype(value.dtype)) is not None:
-      line = f"{name} tensor {dtype} [{', '.join(['0..inf'] * value.dim())}]"
+      sizes = [self._unused_size(name, dim, size) for dim, size in enumerate(value.shape)]
+      line = f"{name} tensor {dtype} [{', '.join(sizes)}]"
+      self._check_unused_strides(name, value, sizes)
     else:
       raise Unsupported(f"the argument {name} is a {type(value).__name__}")
     self.inputs[leaf.index] = line
 
+  def _unused_size(self, name: str, dim: int, size: int) -> str:
+    """The range of a size of a tensor that is no input of the program: the size itself, unless
+    torch has compiled for more sizes. The range has the size of every tensor with that symbol."""
+    text = f"size({name}, {dim})"
+    for symbol, texts in self.symbols.items():
+      if text in texts:
+        self.varies = True
+        self.head += [
+          f'check_eq({text}, {other}) "size {dim} of {name}"' for other in texts if other != text
+        ]
+        return self.entry.region.ranges.get(symbol, str(size))
+    return str(size)
+
+  def _check_unused_strides(self, name: str, value: torch.Tensor, sizes: list[str]) -> None:
+    """Checks the strides, on which the Python of the model may have depended."""
+    strides = list(map(str, value.stride()))
+    if any(".." in size for size in sizes):
+      if not value.is_contiguous():
+        raise Unsupported(
+          f"the argument {name}, whose sizes vary, is not contiguous: give it .contiguous()"
+        )
+      stride = "1"
+      for dim in reversed(range(value.dim())):
+        strides[dim] = stride
+        stride = f"mul(size({name}, {dim}), {stride})" if stride != "1" else f"size({name}, {dim})"
+    for dim, text in enumerate(strides):
+      if sizes[dim] != "1" and value.numel():
+        self.head.append(f"check_stride({name}, {dim}, {text})")
+
   # Guards
 
-  def _write_guards(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+  def _symbols(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, list[str]]:
+    """For each of torch's symbols the expressions of a `.hir` that have its value."""
+    symbols = self.entry.region.symbols
+    places = self._frame(args, kwargs) if symbols else {}
+    return {
+      symbol: [text for name in names if (text := _value_text(name, places))]
+      for symbol, names in symbols.items()
+    }
+
+  def _write_guards(self) -> None:
     """Checks what torch has assumed of sizes and ints."""
     region = self.entry.region
-    if not region.guards or not self._is_dynamic():
+    if not region.guards or not (self._is_dynamic() or self.varies):
       return
-    places = self._frame(args, kwargs)
-    values = {
-      symbol: next((text for one in names if (text := _value_text(one, places))), "")
-      for symbol, names in region.symbols.items()
-    }
+    values = {symbol: next(iter(texts), "") for symbol, texts in self.symbols.items()}
     for condition, text in region.guards:
       symbols = [one for one in _TOKEN.findall(condition) if one in values]
       if not condition or not all(values[one] for one in symbols):

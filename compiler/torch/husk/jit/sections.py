@@ -22,6 +22,7 @@ class Source:
   expressions: the Python expression of each output of the graph.
   values: each output of the graph as `outputs.Value.json` describes it.
   called: the operators that go through torch's dispatcher.
+  symbols: torch's symbol, or expression, of each input that is a size or an int.
   """
 
   target: str
@@ -34,6 +35,7 @@ class Source:
   expressions: list[str]
   values: list[list[str]]
   called: list[str]
+  symbols: dict[str, str] = dataclasses.field(default_factory=dict)
 
   def input_names(self) -> list[str]:
     return [line.split()[0] for line in self.inputs]

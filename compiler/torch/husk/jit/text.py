@@ -111,6 +111,11 @@ class Writer:
       expressions=returned.expressions,
       values=[value.json() for value in returned.values],
       called=self.kernels.called.names,
+      symbols={
+        value.name: str(graph.graph_inputs[name])
+        for name, value in zip(graph.graph_input_names, signature.inputs)
+        if isinstance(graph.graph_inputs.get(name), sympy.Basic)
+      },
     )
     return torch_compat.program_of_text(
       _module(
