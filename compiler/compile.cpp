@@ -1,5 +1,6 @@
 #include "compile.h"
 
+#include <cstring>
 #include <new>
 #include <system_error>
 
@@ -11,6 +12,7 @@
 #include "passes/order_placement.h"
 #include "read/artifact.h"
 #include "write/artifact.h"
+#include "write/linked.h"
 #include "write/output_file.h"
 
 namespace husk::compiler {
@@ -58,10 +60,16 @@ auto guarded(F work) -> Result<decltype(work())> {
   }
 }
 
+bool is_artifact(std::span<const uint8_t> bytes) {
+  return bytes.size() >= sizeof(kMagic) && memcmp(bytes.data(), kMagic, sizeof(kMagic)) == 0;
+}
+
 std::string read_text(const std::filesystem::path& path) {
   std::string error;
   const Mapping file(path, error);
   if (!error.empty()) throw CompileError{{}, error};
+  if (is_artifact(file.bytes()))
+    fail({}, "it is an artifact, not the text of a program; only --emit=obj takes artifacts");
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
@@ -72,6 +80,12 @@ std::vector<uint8_t> in_memory(const Compiled& compiled) {
     out.insert(out.end(), bytes.begin(), bytes.end());
   });
   return out;
+}
+
+void refuse_same_file(const std::filesystem::path& path, const std::filesystem::path& out) {
+  std::error_code none;
+  if (std::filesystem::equivalent(path, out, none))
+    fail({}, "the output would overwrite the input");
 }
 
 // Applies the runtime's verifier, so that no file leaves the compiler that the runtime would
@@ -109,9 +123,7 @@ Result<std::vector<uint8_t>> compile(const std::filesystem::path& path) {
 Result<Summary> compile_file(const std::filesystem::path& path, const std::filesystem::path& out,
                              const std::filesystem::path& root) {
   return guarded([&] {
-    std::error_code none;
-    if (std::filesystem::equivalent(path, out, none))
-      fail({}, "the output would overwrite the input");
+    refuse_same_file(path, out);
     const Compiled compiled = build(read_text(path), root.empty() ? path.parent_path() : root);
     if (is_stream(out)) {  // it cannot be read again
       const std::vector<uint8_t> artifact = in_memory(compiled);
@@ -130,17 +142,35 @@ Result<Summary> compile_file(const std::filesystem::path& path, const std::files
   });
 }
 
-Result<uint64_t> compile_object(const std::filesystem::path& path, const std::filesystem::path& out,
-                                const std::filesystem::path& root, const std::string& symbol,
-                                Machine machine) {
+Result<ObjectSummary> compile_object(const std::filesystem::path& path,
+                                     const std::filesystem::path& out,
+                                     const std::filesystem::path& root, const std::string& symbol,
+                                     Machine machine) {
   return guarded([&] {
-    const std::vector<uint8_t> artifact = in_memory(
-        build(read_text(path), root.empty() ? path.parent_path() : root));
-    verify(artifact);
+    refuse_same_file(path, out);
+    std::string error;
+    const Mapping input(path, error);
+    if (!error.empty()) throw CompileError{{}, error};
+    std::vector<uint8_t> compiled;
+    std::span<const uint8_t> artifact = input.bytes();
+    if (!is_artifact(artifact)) {
+      compiled = in_memory(build(read_text(path), root.empty() ? path.parent_path() : root));
+      verify(compiled);
+      artifact = compiled;
+    } else if (const auto whole = Artifact::view(artifact, error)) {
+      error = whole->check_blobs();
+    }
+    if (!error.empty()) fail({}, "{}", error);
+    const LinkedArtifact linked = take_kernels(artifact, machine);
     OutputFile file(out);
-    file.write(make_object(artifact, symbol, machine));
+    file.write(make_object(linked.bytes, symbol, machine, linked.kernels));
     file.finish();
-    return static_cast<uint64_t>(artifact.size());
+    ObjectSummary summary;
+    summary.artifact_bytes = linked.bytes.size();
+    for (const KernelObject& each : linked.kernels) summary.linked.push_back(each.name);
+    summary.loaded = linked.loaded;
+    summary.foreign = linked.foreign;
+    return summary;
   });
 }
 

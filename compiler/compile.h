@@ -53,11 +53,19 @@ Result<std::vector<uint8_t>> compile(const std::filesystem::path& path);
 Result<Summary> compile_file(const std::filesystem::path& path, const std::filesystem::path& out,
                              const std::filesystem::path& root = {});
 
-// Compiles the file `path` to the object file `out` for `machine`, which defines the artifact as
-// the C symbol `symbol` for husk_program_link. Returns the size of the artifact in bytes.
-Result<uint64_t> compile_object(const std::filesystem::path& path, const std::filesystem::path& out,
-                                const std::filesystem::path& root, const std::string& symbol,
-                                Machine machine);
+struct ObjectSummary {
+  uint64_t artifact_bytes = 0;
+  std::vector<std::string> linked;  // names of host images whose kernels are code of the object
+  std::vector<std::string> loaded;  // names of host images that are loaded at run time
+  bool foreign = false;             // all host images, at least one, are for other machines
+};
+
+// Compiles the file `path`, which may also be an artifact, to the object file `out` for `machine`,
+// which defines the artifact as the C symbol `symbol` for husk_program_link.
+Result<ObjectSummary> compile_object(const std::filesystem::path& path,
+                                     const std::filesystem::path& out,
+                                     const std::filesystem::path& root, const std::string& symbol,
+                                     Machine machine);
 
 // The program as the printer writes it: one statement on each line, no comments.
 Result<std::string> format_text(std::string_view text);

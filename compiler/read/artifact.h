@@ -25,6 +25,7 @@ class Artifact {
   std::string content_hash() const;                             // hexadecimal
   uint32_t minor() const { return file_.minor(); }
   uint64_t size() const { return file_.size(); }
+  uint64_t metadata_bytes() const { return file_.metadata_bytes(); }
   // Bytes from the blob base to the end of the file, including padding.
   uint64_t blob_bytes() const { return file_.blob_bytes(); }
   // Compares every blob with its hash. Returns an error text, which is empty if all blobs match.

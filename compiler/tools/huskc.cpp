@@ -54,11 +54,24 @@ int print_report(const std::string& path, F report) {
 
 int write_object(const Arguments& a) {
   const std::string symbol = a.symbol.empty() ? symbol_of(a.output) : a.symbol;
-  const auto size = compile_object(a.input, a.output, a.root, symbol, *machine_of(a.machine));
-  if (const Error* error = std::get_if<Error>(&size)) return refuse(*error, a.input);
+  const auto result = compile_object(a.input, a.output, a.root, symbol, *machine_of(a.machine));
+  if (const Error* error = std::get_if<Error>(&result)) return refuse(*error, a.input);
+  const ObjectSummary& summary = std::get<ObjectSummary>(result);
+  for (const std::string& name : summary.loaded)
+    fmt::print(stderr,
+               "{}: image '{}' is loaded when the program runs; export with --linkable to link its "
+               "kernels as code\n",
+               a.output, name);
+  if (summary.foreign)
+    fmt::print(stderr,
+               "{}: no host image is for {}, so the program will not find its kernels; choose "
+               "--machine, or export for this machine\n",
+               a.output, a.machine);
   if (is_stream(a.output)) return 0;
   fmt::print("{}: an artifact of {} bytes for {}: extern const unsigned char {}[];\n", a.output,
-             std::get<uint64_t>(size), a.machine, symbol);
+             summary.artifact_bytes, a.machine, symbol);
+  for (const std::string& name : summary.linked)
+    fmt::print("  the kernels of image '{}' are code of the object file\n", name);
   return 0;
 }
 

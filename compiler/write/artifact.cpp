@@ -177,13 +177,15 @@ uint64_t file_bytes(const std::vector<uint8_t>& metadata, const Blobs& blobs) {
   return blob_base(metadata) + blobs.end();
 }
 
-void write_artifact(const std::vector<uint8_t>& metadata, const Blobs& blobs, const Sink& sink) {
+void write_artifact(const std::vector<uint8_t>& metadata, const Blobs& blobs, const Sink& sink,
+                    uint64_t features) {
   uint8_t header[kHeaderBytes] = {};
   memcpy(header, kMagic, sizeof(kMagic));
   put(header, 8, kMajor);
   put(header, 10, kMinor);
   put(header, 12, static_cast<uint32_t>(metadata.size()));
   put(header, 16, file_bytes(metadata, blobs));
+  put(header, 24, features);
   Blake2b hash;
   hash.update(metadata.data(), metadata.size());
   hash.finish(header + 32);

@@ -16,7 +16,8 @@ std::vector<uint8_t> make_metadata(const Program& program, const ProgramRows& ro
 // The size of the whole file.
 uint64_t file_bytes(const std::vector<uint8_t>& metadata, const Blobs& blobs);
 
-// Writes header, metadata and blobs in order.
-void write_artifact(const std::vector<uint8_t>& metadata, const Blobs& blobs, const Sink& sink);
+// Writes header, metadata and blobs in order. `features` are the header's feature bits.
+void write_artifact(const std::vector<uint8_t>& metadata, const Blobs& blobs, const Sink& sink,
+                    uint64_t features = 0);
 
 }  // namespace husk::compiler

@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "write/relocatable.h"
 
 namespace husk::compiler {
 
@@ -18,9 +21,19 @@ std::optional<Machine> machine_of(std::string_view name);
 // A C identifier made from the name of a file: "my-model.husk" gives husk_my_model.
 std::string symbol_of(std::string_view file);
 
+// The kernels of an image, which become code of the object file.
+struct KernelObject {
+  std::string name;               // of the image's row
+  std::set<std::string> exports;  // the symbols that ports look for, if the object defines them
+  Relocatable object;
+};
+
 // A relocatable little-endian ELF file for `machine`. Its read-only data is `bytes`, aligned to
-// 4096; the symbol `symbol` names it.
+// 4096; the symbol `symbol` names it. If there are kernels, the offset of their table follows it
+// (husk/detail/linked.h). All symbols of the kernels become local, so that several such files can
+// be linked into one program. Throws a CompileError if a kernel object has something that cannot be
+// copied.
 std::vector<uint8_t> make_object(std::span<const uint8_t> bytes, const std::string& symbol,
-                                 Machine machine);
+                                 Machine machine, const std::vector<KernelObject>& kernels = {});
 
 }  // namespace husk::compiler

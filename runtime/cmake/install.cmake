@@ -5,7 +5,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/husk)
 
 install(TARGETS husk husk_ops husk_headers EXPORT husk
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
-install(TARGETS husk_static husk_static_core husk_static_ops EXPORT husk_static
+install(TARGETS husk_static husk_static_core husk_static_ops husk_small EXPORT husk_static
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
 foreach(folder runtime ports/host ports/cuda)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}/include/

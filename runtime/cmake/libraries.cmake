@@ -22,6 +22,19 @@ function(husk_archive target output_name)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME ${output_name} LINKER_LANGUAGE C)
 endfunction()
 find_package(Threads REQUIRED)
+# libhusk_small.a is the core and the host port alone, without mimalloc in any build: the only
+# source that calls mimalloc is compiled again.
+add_library(husk_small_memory OBJECT ${PROJECT_SOURCE_DIR}/runtime/src/base/memory.cpp)
+husk_strict(husk_small_memory)
+target_compile_definitions(husk_small_memory PRIVATE HUSK_MIMALLOC=0)
+target_include_directories(husk_small_memory PRIVATE ${PROJECT_SOURCE_DIR}/runtime/src)
+target_link_libraries(husk_small_memory PRIVATE husk_headers)
+husk_archive(husk_small husk_small husk_small_memory husk_core husk_port_host)
+target_sources(husk_small PRIVATE
+  $<FILTER:$<TARGET_OBJECTS:husk_model>,EXCLUDE,base/memory[.]cpp>)
+target_link_libraries(husk_small PUBLIC husk_headers PRIVATE Threads::Threads ${CMAKE_DL_LIBS} m)
+set_target_properties(husk_small PROPERTIES EXPORT_NAME small)
+add_library(husk::small ALIAS husk_small)
 husk_archive(husk_static_core husk husk_model husk_core husk_port_host husk_port_cuda)
 husk_archive(husk_static_ops husk_ops husk_host_ops)
 target_link_libraries(husk_static_core PUBLIC husk_headers

@@ -2,8 +2,10 @@
 // Functions about element types are in base/dtype.cpp, because every layer uses them.
 #include <cstring>
 
+#include <husk/detail/linked.h>
 #include <husk/detail/struct_size.h>
 
+#include "base/align.h"
 #include "model/shape.h"
 #include "model/verify.h"
 #include "session/session.h"
@@ -134,6 +136,21 @@ husk_status finish_program(husk_program* program, Status opened, husk_program** 
   return husk_status(status);
 }
 
+// Opens the bytes of an artifact. `linked` is the table of the object file that they are part of.
+husk_status load_bytes(husk_engine* engine, const void* data, uint64_t size,
+                       void (*release)(void*, const void*), void* user, const void* linked,
+                       husk_program** program, husk_error* error) {
+  if (!engine || !data || !program) return null_argument(error, "program_load");
+  if (reinterpret_cast<uintptr_t>(data) % 64)
+    return husk_status(
+        fail(error, HUSK_INVALID_ARGUMENT, "husk_program_load: memory not aligned to 64 bytes"));
+  husk_program* loaded = begin_program(engine, program, error);
+  if (!loaded) return HUSK_OUT_OF_MEMORY;
+  loaded->file.borrow(data, size, release, user);
+  loaded->file.set_linked(linked);
+  return finish_program(loaded, Status::ok, program, error);
+}
+
 void destroy_session(husk_session* session) {
   husk_program* program = static_cast<husk_program*>(session->program);
   destroy(program->engine->allocator, session);
@@ -253,21 +270,25 @@ husk_status husk_program_open(husk_engine* engine, const char* path, husk_progra
 husk_status husk_program_load(husk_engine* engine, const void* data, size_t size,
                               void (*release)(void* user, const void* data), void* user,
                               husk_program** program, husk_error* error) {
-  if (!engine || !data || !program) return null_argument(error, "program_load");
-  if (reinterpret_cast<uintptr_t>(data) % 64)
-    return husk_status(
-        fail(error, HUSK_INVALID_ARGUMENT, "husk_program_load: memory not aligned to 64 bytes"));
-  husk_program* loaded = begin_program(engine, program, error);
-  if (!loaded) return HUSK_OUT_OF_MEMORY;
-  loaded->file.borrow(data, size, release, user);
-  return finish_program(loaded, Status::ok, program, error);
+  return load_bytes(engine, data, size, release, user, nullptr, program, error);
 }
 
 husk_status husk_program_link(husk_engine* engine, const void* artifact, husk_program** program,
                               husk_error* error) {
-  uint64_t size = 0;  // of the file, which the header says
-  if (artifact) memcpy(&size, static_cast<const uint8_t*>(artifact) + 16, sizeof(size));
-  return husk_program_load(engine, artifact, size, nullptr, nullptr, program, error);
+  const auto* bytes = static_cast<const uint8_t*>(artifact);
+  uint64_t size = 0, features = 0;  // as the header says
+  if (bytes) {
+    memcpy(&size, bytes + 16, sizeof(size));
+    memcpy(&features, bytes + 24, sizeof(features));
+  }
+  const uint8_t* table = nullptr;
+  if (features & detail::kLinkedFeature) {
+    table = bytes + align_up(size, detail::kLinkedAlign);
+    int64_t offset;
+    memcpy(&offset, table, sizeof(offset));
+    table += offset;
+  }
+  return load_bytes(engine, bytes, size, nullptr, nullptr, table, program, error);
 }
 
 void husk_program_release(husk_program* program) {

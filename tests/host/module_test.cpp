@@ -25,7 +25,7 @@ class Module : public HostDevice {
 
   husk_status load(const std::vector<char>& bytes, void** module, int32_t format = HUSK_IMAGE_ELF) {
     const husk_port_image image{sizeof(husk_port_image), format, bytes.data(), bytes.size(),
-                                "the test image"};
+                                "the test image",        nullptr};
     return port->module_load(device, &image, module, &error);
   }
 
@@ -87,7 +87,7 @@ TEST_F(Module, LoadsFromAnyAddress) {
   std::vector<char> bytes = file();
   bytes.insert(bytes.begin(), 3, 0);
   const husk_port_image image{sizeof(husk_port_image), HUSK_IMAGE_ELF, bytes.data() + 3,
-                              bytes.size() - 3, "moved"};
+                              bytes.size() - 3,        "moved",        nullptr};
   void* module;
   ASSERT_EQ(port->module_load(device, &image, &module, &error), HUSK_OK) << error.text;
   port->module_unload(device, module);
@@ -185,8 +185,8 @@ TEST_F(Module, GridMustBeOne) {
 // field of the first version are refused.
 TEST_F(Module, StructsOfOtherVersions) {
   const std::vector<char> bytes = file();
-  const husk_port_image image{sizeof(husk_port_image), HUSK_IMAGE_ELF, bytes.data(), bytes.size(),
-                              "versions"};
+  const husk_port_image image{
+      sizeof(husk_port_image), HUSK_IMAGE_ELF, bytes.data(), bytes.size(), "versions", nullptr};
   const husk_port_kernel desc{sizeof(husk_port_kernel), 0, "fail_with", nullptr, 0, 1, 1, 0};
   int32_t none = 0;
   void* params[] = {&none};
@@ -227,8 +227,8 @@ TEST_F(Module, KernelsFromManyThreads) {
   ASSERT_EQ(port->open(nullptr, 0, &plain, nullptr, &other, &error), HUSK_OK);
   void* shared;
   const std::vector<char> bytes = file();
-  const husk_port_image image{sizeof(husk_port_image), HUSK_IMAGE_ELF, bytes.data(), bytes.size(),
-                              "shared"};
+  const husk_port_image image{
+      sizeof(husk_port_image), HUSK_IMAGE_ELF, bytes.data(), bytes.size(), "shared", nullptr};
   ASSERT_EQ(port->module_load(other, &image, &shared, &error), HUSK_OK) << error.text;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
@@ -264,7 +264,7 @@ TEST_F(Module, OtherFormats) {
   void* module;
   for (int format : {int{HUSK_IMAGE_CUBIN}, int{HUSK_IMAGE_PTX}, 0, 99})
     EXPECT_EQ(load(file(), &module, format), HUSK_UNSUPPORTED);
-  const husk_port_image null{sizeof(husk_port_image), HUSK_IMAGE_ELF, nullptr, 64, "null"};
+  const husk_port_image null{sizeof(husk_port_image), HUSK_IMAGE_ELF, nullptr, 64, "null", nullptr};
   EXPECT_EQ(port->module_load(device, &null, &module, &error), HUSK_INVALID_ARGUMENT);
 }
 

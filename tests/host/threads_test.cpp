@@ -223,7 +223,7 @@ class ParallelKernels : public ::testing::TestWithParam<uint32_t> {
     std::ifstream in(HUSK_TEST_IMAGE_PARALLEL, std::ios::binary);
     bytes.assign(std::istreambuf_iterator<char>(in), {});
     const husk_port_image image{sizeof(husk_port_image), HUSK_IMAGE_ELF, bytes.data(), bytes.size(),
-                                "the parallel image"};
+                                "the parallel image",    nullptr};
     ASSERT_EQ(port->module_load(device, &image, &module, &error), HUSK_OK) << error.text;
   }
   void TearDown() override {

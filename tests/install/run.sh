@@ -71,6 +71,18 @@ project static_c c_static
 needed=$(readelf -d static_c/c_static find_package/c_static | grep NEEDED)
 [[ $needed != *libhusk* && $needed != *libstdc++* ]] || fail "static programs need: $needed"
 
+echo "== a static program that contains its model"
+sed "s/@ARCH@/${arch/x86_64/x86-64}/" "$tests/embedded.hir" >embedded.hir
+"$prefix/bin/huskc" embedded.hir -o embedded.husk
+cmake -G Ninja -S "$source/examples/embedded" -B embedded -DCMAKE_PREFIX_PATH="$prefix" \
+  -DHUSKC="$prefix/bin/huskc" -DHUSK_MODEL="$work/embedded.husk" >embedded.log 2>&1 &&
+  cmake --build embedded >>embedded.log 2>&1 || { cat embedded.log; fail "embedded: build"; }
+embedded/husk_embedded >embedded.txt || fail "embedded does not run"
+[[ $(cat embedded.txt) == " 3.4800 3.4800 "*"0 allocations in "* ]] ||
+  fail "embedded: $(cat embedded.txt)"
+[[ $(readelf -d embedded/husk_embedded) != *NEEDED* ]] || fail "embedded is not static"
+cases=$((cases + 1))
+
 if [[ -e $lib/libhusk_signature.so ]]; then
   echo "== signatures"
   "$prefix/bin/husk-sign" keygen --secret release.key --public release.pub

@@ -42,7 +42,7 @@ FILES = (
 # In the order in which a mutant runs them.
 PROGRAMS = (
   "husk_runtime_test husk_graph_test husk_port_test husk_compiler_test husk_runtime_threads_test "
-  "husk_runtime_large_test husk_host_sessions_test husk_host_test"
+  "husk_runtime_large_test husk_host_sessions_test husk_host_test husk_linked_test"
 ).split()
 # Mutants that no test needs to notice, and why.
 ALLOWED = {

@@ -33,8 +33,8 @@ class PortImages : public Port {
   // The status of module_load for an image of these bytes.
   husk_status try_load(int32_t format, const std::vector<char>& bytes) {
     const GuardedBytes guarded(bytes);
-    const husk_port_image image = {sizeof(husk_port_image), format, guarded.data, bytes.size(),
-                                   "odd.image"};
+    const husk_port_image image = {
+        sizeof(husk_port_image), format, guarded.data, bytes.size(), "odd.image", nullptr};
     void* module = &module;
     const int live = memory.live;
     const husk_status status = port->module_load(device, &image, &module, &error);
@@ -138,8 +138,8 @@ class CudaImages : public Cuda {
   }
   husk_status try_load(int32_t format, const std::vector<char>& bytes) {
     const GuardedBytes guarded(bytes);
-    const husk_port_image image = {sizeof(husk_port_image), format, guarded.data, bytes.size(),
-                                   "odd.image"};
+    const husk_port_image image = {
+        sizeof(husk_port_image), format, guarded.data, bytes.size(), "odd.image", nullptr};
     void* module = nullptr;
     const husk_status result = port->module_load(device, &image, &module, &error);
     if (result == HUSK_OK) port->module_unload(device, module);

@@ -72,7 +72,7 @@ struct Image {
   std::string name;
   std::vector<char> bytes;
   husk_port_image view() const {
-    return {sizeof(husk_port_image), format, bytes.data(), bytes.size(), name.c_str()};
+    return {sizeof(husk_port_image), format, bytes.data(), bytes.size(), name.c_str(), nullptr};
   }
 };
 

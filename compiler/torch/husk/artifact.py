@@ -111,12 +111,12 @@ def inspect(path: str | os.PathLike[str]) -> Artifact:
 
   Raises ValueError if the file is no valid artifact.
   """
-  return _artifact(os.fspath(path), _described(path))
+  return _artifact(os.fspath(path), describe(path))
 
 
 def images(path: str | os.PathLike[str]) -> dict[str, bytes]:
   """The images of kernels in an artifact, by name."""
-  described = _described(path)
+  described = describe(path)
   with open(path, "rb") as file:
     content = file.read()
   metadata_bytes = int.from_bytes(content[12:16], "little")
@@ -128,12 +128,12 @@ def images(path: str | os.PathLike[str]) -> dict[str, bytes]:
   return found
 
 
-def _described(path: str | os.PathLike[str]) -> Any:
-  """The description of an artifact by husk-dump."""
+def describe(path: str | os.PathLike[str], *options: str) -> Any:
+  """The description of an artifact by husk-dump, with these further options."""
   tool = tools.find("husk-dump")
   if tool is None:
     raise FileNotFoundError("husk-dump was not found: run `pip install ./compiler/torch`")
-  command = [tool, os.fspath(path), "--output=json"]
+  command = [tool, os.fspath(path), "--output=json", *options]
   process = subprocess.run(command, capture_output=True, text=True, errors="replace")
   if process.returncode:
     raise ValueError(process.stderr.strip() or f"husk-dump failed on {path}")

@@ -91,6 +91,7 @@ def export(
   tune: str | None = None,
   asserts: str = "status",
   ops: Iterable[str] = (),
+  linkable: bool = False,
   progress: bool | None = None,
 ) -> pathlib.Path:
   """Exports a model to the artifact `path`, and returns `path`.
@@ -127,6 +128,8 @@ def export(
   ops: names of operators that the application registers, such as "aten::topk", or patterns such as
     "aten::*". A model that calls another operator of PyTorch for which the target has no
     implementation is refused. Operators of other namespaces are always the application's.
+  linkable: host images also have the code that `huskc --emit=obj` links into programs, which makes
+    them about twice as large.
   progress: whether a line of stderr names the stage that runs; by default if stderr is a terminal.
 
   The logger "husk" reports at level INFO what was exported, and how long it took.
@@ -156,6 +159,7 @@ def export(
       tune=tune,
       asserts=asserts,
       ops=ops,
+      linkable=linkable,
     )
     compiled = folder / "model.husk"
     with stages.stage("huskc"):
@@ -180,6 +184,7 @@ def write(
   tune: str | None = None,
   asserts: str = "status",
   ops: Iterable[str] = (),
+  linkable: bool = False,
   progress: bool | None = None,
 ) -> pathlib.Path:
   """The first half of `export`, with the same arguments: writes model.hir, the images and the
@@ -196,6 +201,7 @@ def write(
     tune=tune,
     asserts=asserts,
     ops=ops,
+    linkable=linkable,
   )
 
 

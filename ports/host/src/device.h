@@ -42,6 +42,9 @@ husk_status memory_fill(void* device, void* stream, void* to, uint64_t pattern, 
 
 husk_status module_load(void* device, const husk_port_image* image, void** module,
                         husk_error* error);
+// Like module_load, for images that are linked into the process only.
+husk_status module_link(void* device, const husk_port_image* image, void** module,
+                        husk_error* error);
 void module_unload(void* device, void* module);
 husk_status kernel_get(void* device, void* module, const husk_port_kernel* desc, void** kernel,
                        husk_error* error);

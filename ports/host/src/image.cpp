@@ -11,14 +11,6 @@ namespace husk::host {
 
 namespace {
 
-#if defined(__x86_64__)
-constexpr uint16_t kMachine = EM_X86_64;
-constexpr const char* kMachineName = "x86-64";
-#elif defined(__aarch64__)
-constexpr uint16_t kMachine = EM_AARCH64;
-constexpr const char* kMachineName = "aarch64";
-#endif
-
 // Copies a header out of the image, which may lie at any address of a file.
 template <class T>
 T header_at(const husk_port_image& image, uint64_t offset) {

@@ -1,31 +1,17 @@
-// Host images and their kernels. The system's loader reads an image from an anonymous file in
-// memory, so the image is never written to disk.
-#include <dlfcn.h>
-#include <elf.h>
-#include <fcntl.h>
-#include <link.h>
-#include <sys/mman.h>
-#include <unistd.h>
+// Kernels of modules and their launch.
+#include "module.h"
 
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <new>
 
 #include <husk/detail/struct_size.h>
 #include <husk/detail/try.h>
 
-#include "device.h"
 #include "error.h"
-#include "image.h"
 
 namespace husk::host {
 
-namespace {
-
 using Entry = int32_t (*)(void** params);
-
-struct Module;
 
 // A kernel of a module, which frees it. The text of its name follows it in memory.
 struct Kernel {
@@ -36,119 +22,21 @@ struct Kernel {
   const char* name() const { return reinterpret_cast<const char*>(this + 1); }
 };
 
-struct Module {
-  void* library = nullptr;
-  int descriptor = -1;
-  const char* const* texts = nullptr;
-  uint32_t text_count = 0;
-  std::atomic<Kernel*> kernels{nullptr};  // a linked list; several threads may add to it
-};
-
-struct LibraryPath {
-  char text[40];
-
-  explicit LibraryPath(int descriptor) {
-    snprintf(text, sizeof text, "/proc/self/fd/%d", descriptor);
-  }
-};
-
-// Closes a library and its file descriptor. The loader identifies a library by its path. A library
-// with unique symbols or thread-local destructors stays loaded after dlclose. Its path contains the
-// number of the descriptor, which must not be used again, so the descriptor stays open in that
-// case.
-void library_close(void* library, int descriptor) {
-  if (library) {
-    dlclose(library);
-    void* still_loaded = dlopen(LibraryPath(descriptor).text, RTLD_NOW | RTLD_NOLOAD);
-    if (still_loaded) {
-      dlclose(still_loaded);
-      return;
-    }
-  }
-  if (descriptor >= 0) close(descriptor);
-}
-
-husk_status create_file(const husk_port_image& image, int& descriptor, husk_error* error) {
-  descriptor = memfd_create("husk-image", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (descriptor < 0) return fail(error, HUSK_IO, "image %s: memfd_create: %m", image.name);
-  const auto* bytes = static_cast<const unsigned char*>(image.data);
-  for (uint64_t offset = 0; offset < image.size;) {
-    const ssize_t written = write(descriptor, bytes + offset,
-                                  static_cast<size_t>(image.size - offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return fail(error, HUSK_IO, "image %s: write: %m", image.name);
-    offset += static_cast<uint64_t>(written);
-  }
-  // The seal prevents every later change of the code, even by code that finds the descriptor.
-  if (fcntl(descriptor, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
-    return fail(error, HUSK_IO, "image %s: sealing it: %m", image.name);
-  return HUSK_OK;
-}
-
-// The address of a symbol that the image itself defines, or null. The symbol must have the ELF type
-// and, if `size` is not 0, the size. dlsym alone also finds symbols of libraries that the image is
-// linked to, so that a name such as "abort" would pass for a kernel.
-void* find_own_symbol(void* library, const char* name, unsigned char type, uint64_t size = 0) {
-  void* address = dlsym(library, name);
-  link_map *library_map = nullptr, *symbol_map = nullptr;
-  const Elf64_Sym* symbol = nullptr;
-  Dl_info info;
-  if (!address || dlinfo(library, RTLD_DI_LINKMAP, &library_map) != 0) return nullptr;
-  if (!dladdr1(address, &info, reinterpret_cast<void**>(&symbol_map), RTLD_DL_LINKMAP) ||
-      symbol_map != library_map)
-    return nullptr;
-  if (!dladdr1(address, &info, reinterpret_cast<void**>(const_cast<Elf64_Sym**>(&symbol)),
-               RTLD_DL_SYMENT)) {
-    return nullptr;
-  }
-  if (!symbol || ELF64_ST_TYPE(symbol->st_info) != type || (size != 0 && symbol->st_size != size))
-    return nullptr;
-  return address;
-}
-
-husk_status library_open(const husk_port_image& image, const husk_threads* threads, Module& module,
-                         husk_error* error) {
-  if (husk_status status = create_file(image, module.descriptor, error)) return status;
-  module.library = dlopen(LibraryPath(module.descriptor).text, RTLD_NOW | RTLD_LOCAL);
-  if (!module.library) {
-    const char* reason = dlerror();
-    return fail(error, HUSK_INVALID_FILE, "image %s: %s", image.name,
-                reason ? reason : "the loader refused it");
-  }
+const husk_threads** Module::read_symbols() {
   const auto* count = static_cast<const uint32_t*>(
-      find_own_symbol(module.library, "husk_text_count", STT_OBJECT, sizeof(uint32_t)));
-  module.texts = static_cast<const char* const*>(
-      find_own_symbol(module.library, "husk_texts", STT_OBJECT));
-  module.text_count = count && module.texts ? *count : 0;
-  void* slot = find_own_symbol(module.library, "husk_image_threads", STT_OBJECT, sizeof(void*));
-  if (slot) *static_cast<const husk_threads**>(slot) = threads;
-  return HUSK_OK;
+      find(*this, "husk_text_count", detail::kLinkedObject, sizeof(uint32_t)));
+  texts = static_cast<const char* const*>(find(*this, "husk_texts", detail::kLinkedObject, 0));
+  text_count = count && texts ? *count : 0;
+  return static_cast<const husk_threads**>(
+      find(*this, "husk_image_threads", detail::kLinkedObject, sizeof(void*)));
 }
 
-}  // namespace
-
-husk_status module_load(void* handle, const husk_port_image* image, void** module,
-                        husk_error* error) {
-  *module = nullptr;
-  HUSK_TRY(HUSK_CHECK_STRUCT(husk_port_image, image, name, error));
-  auto* device = static_cast<Device*>(handle);
-  if (image->format != HUSK_IMAGE_ELF) {
-    return fail(error, HUSK_UNSUPPORTED, "image %s: format %d; the host loads ELF shared objects",
-                image->name, image->format);
-  }
-  if (!image->data)
-    return fail(error, HUSK_INVALID_ARGUMENT, "image %s: its address is null", image->name);
-  if (husk_status status = image_check(*image, error)) return status;
+Module* module_create(Device* device, const husk_port_image& image, decltype(Module::find) find,
+                      decltype(Module::close) close, husk_error* error) {
   void* memory = device->allocate(sizeof(Module), alignof(Module));
-  if (!memory)
-    return fail(error, HUSK_OUT_OF_MEMORY, "image %s: no memory for its module", image->name);
-  auto* loaded = new (memory) Module;
-  if (husk_status status = library_open(*image, device->threads, *loaded, error)) {
-    module_unload(device, loaded);
-    return status;
-  }
-  *module = loaded;
-  return HUSK_OK;
+  if (memory) return new (memory) Module(find, close);
+  (void)fail(error, HUSK_OUT_OF_MEMORY, "image %s: no memory for its module", image.name);
+  return nullptr;
 }
 
 void module_unload(void* handle, void* module) {
@@ -160,7 +48,7 @@ void module_unload(void* handle, void* module) {
     device->release(kernel);
     kernel = next;
   }
-  library_close(unloaded->library, unloaded->descriptor);
+  unloaded->close(*unloaded);
   unloaded->~Module();
   device->release(unloaded);
 }
@@ -177,7 +65,7 @@ husk_status kernel_get(void* handle, void* module, const husk_port_kernel* desc,
                 "kernel %s: %u threads, cluster %u, %u shared bytes; on the host 1, 1 and 0",
                 desc->symbol, desc->threads, desc->cluster, desc->shared_bytes);
   }
-  void* address = find_own_symbol(owner->library, desc->symbol, STT_FUNC);
+  void* address = owner->find(*owner, desc->symbol, detail::kLinkedFunction, 0);
   if (!address) {
     return fail(error, HUSK_NOT_FOUND, "kernel %s: its image exports no function of that name",
                 desc->symbol);

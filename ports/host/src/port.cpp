@@ -1,44 +1,11 @@
-// The function table of the host port.
 #include <husk/port_host.h>
 
-#include "device.h"
+#include "port_table.h"
 
 namespace husk::host {
-
 namespace {
-
-// All work is done on the calling thread before a call returns, so a stream has no state. The
-// device serves as the handle of every stream.
-husk_status stream_create(void* device, void** stream, husk_error*) {
-  *stream = device;
-  return HUSK_OK;
-}
-void stream_destroy(void*, void*) {}
-husk_status stream_wait(void*, void*, husk_error*) { return HUSK_OK; }
-
-husk_status alloc_host_flag(void* device, volatile uint32_t** word, husk_error* error) {
-  void* memory = nullptr;
-  const husk_status status = memory_alloc(device, sizeof(uint32_t), &memory, error);
-  *word = static_cast<uint32_t*>(memory);
-  if (memory) **word = 0;
-  return status;
-}
-void free_host_flag(void* device, volatile uint32_t* word) {
-  memory_free(device, const_cast<uint32_t*>(word));
-}
-
-constexpr husk_port kPort = {
-    sizeof(husk_port), HUSK_PORT_ABI,  "host",        nullptr,        device_open, device_close,
-    device_properties, device_fit,     memory_alloc,  memory_free,    memory_copy, memory_copy,
-    memory_copy,       memory_fill,    stream_create, stream_destroy, stream_wait, module_load,
-    module_unload,     kernel_get,     kernel_launch, nullptr,        nullptr,     nullptr,
-    nullptr,           nullptr,        nullptr,  // optional; the host would gain nothing from them
-    nullptr,                                     // ops form a library of their own
-    alloc_host_flag,   free_host_flag,
-};
-
+constexpr husk_port kPort = port_table(module_load);
 }  // namespace
-
 }  // namespace husk::host
 
 const husk_port* husk_port_host(void) { return &husk::host::kPort; }

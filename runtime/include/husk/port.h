@@ -48,12 +48,14 @@ typedef struct husk_port_properties {
 typedef struct husk_port_image {
   uint32_t struct_size; /**< The size of this struct, set by whoever provides it. */
   int32_t format;       /**< HUSK_IMAGE_*. */
-  const void* data; /**< `size` bytes without a terminating NUL; unchanged until module_unload. */
-  uint64_t size;    /**< Bytes. */
-  const char* name; /**< The name for messages. */
+  const void* data;   /**< `size` bytes without a terminating NUL; unchanged until module_unload. */
+  uint64_t size;      /**< Bytes. */
+  const char* name;   /**< The name for messages. */
+  const void* linked; /**< NULL; or the table of an object file of `huskc --emit=obj`, if the image
+                         is code of the process. `size` is 0 then. */
 } husk_port_image;
 /** The initial value of a husk_port_image. */
-#define HUSK_PORT_IMAGE_INIT {sizeof(husk_port_image), 0, NULL, 0, NULL}
+#define HUSK_PORT_IMAGE_INIT {sizeof(husk_port_image), 0, NULL, 0, NULL, NULL}
 
 /** A kernel of an image. Minimum size: through `threads`. */
 typedef struct husk_port_kernel {

@@ -7,6 +7,8 @@
 
 #include <cstring>
 
+#include <husk/detail/linked.h>
+
 #include "base/align.h"
 #include "base/blake2b.h"
 
@@ -134,7 +136,8 @@ Status Container::read(const husk_allocator& allocator, uint64_t limit, husk_err
                 major > kMajor || (major == kMajor && minor > kMinor) ? "update libhusk"
                                                                       : "export the model again");
   minor_ = minor;
-  if (uint64_t features = load<uint64_t>(header + 24))
+  const uint64_t known_features = linked_ ? detail::kLinkedFeature : 0;
+  if (uint64_t features = load<uint64_t>(header + 24) & ~known_features)
     return fail(error, HUSK_UNSUPPORTED,
                 "the artifact needs features 0x%llx, unknown here: update libhusk",
                 static_cast<unsigned long long>(features));

@@ -35,6 +35,10 @@ class Container {
   // The destructor calls `release` (may be null), unless drop() was called.
   void borrow(const void* data, uint64_t size, void (*release)(void*, const void*), void* user);
   void drop() { release_ = nullptr; }
+  // Says that the bytes are part of an object file, with this table (husk/detail/linked.h).
+  void set_linked(const void* table) { linked_ = table; }
+  // The table of the object file; null if the bytes are a file.
+  const void* linked() const { return linked_; }
 
   // Checks the header and the hash of the metadata (rule 1), and keeps a copy of the metadata.
   // Metadata of more than `limit` bytes fail with HUSK_LIMIT; 0 is no limit.
@@ -67,6 +71,7 @@ class Container {
   int file_ = -1;
   void (*release_)(void*, const void*) = nullptr;
   void* release_user_ = nullptr;
+  const void* linked_ = nullptr;
   Array<uint64_t> metadata_;  // words, because rows are aligned to 8 bytes
   uint64_t metadata_bytes_ = 0;
   uint8_t hash_[32] = {};

@@ -182,14 +182,20 @@ Status Program::prepare_op(const Code& of, uint32_t step, husk_error* error) {
 Status Program::load_module(uint32_t index, husk_error* error) {
   const fb::Image* image = rows()->images()->Get(index);
   const char* name = image->name()->c_str();
-  if (image->format() == HUSK_IMAGE_ELF && !engine->options.allow_host_images)
+  // An image without bytes is code of the process, which needs no permission.
+  const void* linked = image->blob()->size() == 0 ? file.linked() : nullptr;
+  if (image->format() == HUSK_IMAGE_ELF && !linked && !engine->options.allow_host_images)
     return fail(error, HUSK_UNSUPPORTED,
                 "image '%s' is native code: set husk_engine_options.allow_host_images if you trust "
                 "it",
                 name);
   HUSK_TRY(file.check_hash(image->blob(), "image", name, nullptr, error));
-  const husk_port_image data = {sizeof(husk_port_image), image->format(), file.blob(image->blob()),
-                                image->blob()->size(), name};
+  const husk_port_image data = {sizeof(husk_port_image),
+                                image->format(),
+                                file.blob(image->blob()),
+                                image->blob()->size(),
+                                name,
+                                linked};
   void* module = nullptr;
   HUSK_TRY(to_status(engine->port->module_load(engine->device, &data, &module, error)));
   modules[index] = module;

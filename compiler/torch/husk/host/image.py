@@ -119,10 +119,11 @@ def isas() -> list[str]:
   return [isa.arch for isa in _ALL if isa.native and isa.cpu <= flags]
 
 
-def require(isa: Isa) -> None:
+def require(isa: Isa, linkable: bool = False) -> None:
   """Raises CompileError if the compiler of an ISA or its binutils are not there."""
   package = "g++" if isa.native else f"g++-{isa.triple}"
-  for tool in (isa.compiler(), isa.tool("nm"), isa.tool("readelf")):
+  tools = [isa.compiler(), isa.tool("nm"), isa.tool("readelf")]
+  for tool in tools + [isa.tool("objcopy")] * linkable:
     if shutil.which(tool) is None:
       raise CompileError(
         f"host:{isa.arch} needs {tool}, which was not found: run `apt-get install {package}`"
@@ -130,9 +131,10 @@ def require(isa: Isa) -> None:
       )
 
 
-def build(headers: str, source: str, isa: Isa) -> bytes:
+def build(headers: str, source: str, isa: Isa, linkable: bool = False) -> bytes:
   """Compiles a translation unit to a shared object, checks the symbols that it needs and returns
-  its bytes. `headers` is the text that the units of all images begin with."""
+  its bytes. `headers` is the text that the units of all images begin with. A linkable image also
+  has the code before it was linked, for `huskc --emit=obj`."""
   with tempfile.TemporaryDirectory(prefix="husk-") as name:
     folder = pathlib.Path(name)
     (folder / "kernels.cpp").write_text(f'#include "{precompiled.NAME}"\n{source}')
@@ -181,7 +183,30 @@ def build(headers: str, source: str, isa: Isa) -> bytes:
       folder,
     )
     _check(isa, folder / "kernels.so")
+    if linkable:
+      _add_object(isa, objects, folder)
     return (folder / "kernels.so").read_bytes()
+
+
+def _add_object(isa: Isa, objects: Sequence[str], folder: pathlib.Path) -> None:
+  """Links `objects` to one relocatable file, without what no entry needs, and puts it into the
+  section .husk.object of kernels.so, which loaders skip."""
+  _run(
+    [
+      isa.compiler(),
+      "-r",
+      "-nostdlib",
+      *objects,
+      "-o",
+      "object.o",
+      "-Wl,--gc-sections",
+      "-Wl,--gc-keep-exported",
+      "-Wl,--force-group-allocation",
+      "-Wl,-S,-x",
+    ],
+    folder,
+  )
+  _run([isa.tool("objcopy"), "--add-section", ".husk.object=object.o", "kernels.so"], folder)
 
 
 def _compile(command: Sequence[str], headers: str, folder: pathlib.Path) -> None:

@@ -78,10 +78,10 @@ class HostKernels(Backend):
   alignment = 1
   product_workspace = 0
 
-  def __init__(self, isa: str, prefix: str = "") -> None:
+  def __init__(self, isa: str, prefix: str = "", linkable: bool = False) -> None:
     if isa not in image.ISAS:
       raise ValueError(f"no host ISA {isa!r}: known are {', '.join(image.ISAS)}")
-    self.isa, self.prefix = image.ISAS[isa], prefix
+    self.isa, self.prefix, self.linkable = image.ISAS[isa], prefix, linkable
     self._kernels: dict[str, Kernel] = {}  # by the name of the row
     self._by_source: dict[str, str] = {}  # source -> the name of the row
     self._names: dict[str, str] = {}  # Inductor's name -> the name of the row
@@ -205,7 +205,7 @@ class HostKernels(Backend):
     return body
 
   def _image(self) -> bytes:
-    return image.build(_headers(), self.source(), self.isa)
+    return image.build(_headers(), self.source(), self.isa, self.linkable)
 
 
 isas = image.isas

@@ -49,6 +49,18 @@ HUSK_API husk_status husk_ops_add_all(husk_engine* engine, husk_error* error);
  * may call. */
 HUSK_API const husk_op* husk_host_ops(uint32_t* count);
 
+/** Declares one op of libhusk_ops.a, for static programs that are to contain no other ops:
+ *
+ * @code
+ * HUSK_HOST_OP_DECLARE(husk__linear);
+ * status = husk_engine_add_op(engine, &husk_host_op_husk__linear, &error);
+ * @endcode
+ *
+ * The argument is the name of the op with `_` for each character that is no letter or digit;
+ * aten::mm.out is aten__mm_out. The op equals the one of husk_host_ops. Link with
+ * `-Wl,--gc-sections`. The shared library does not have these symbols. */
+#define HUSK_HOST_OP_DECLARE(name) extern const husk_op husk_host_op_##name
+
 /** The size in bytes of the random ops' generator. The ops generate the numbers of PyTorch's CPU
  * generator, bit for bit, with these differences: f32 normal numbers in tensors of 16 and more
  * elements differ by up to 1e-6; f16 and bf16 numbers are those of PyTorch 2.11, while 2.15 rounds

@@ -26,6 +26,16 @@ extern "C" {
  * - Checks: if a check inside a kernel fails, launch returns HUSK_KERNEL. */
 HUSK_API const husk_port* husk_port_host(void);
 
+/** Returns the port "host" without a loader of images, for programs that link their kernels. It
+ * equals husk_port_host(), but refuses each image that is not code of the process already. A
+ * program that calls this function, and not husk_port_host, gets neither dlopen nor memfd_create
+ * from the static library. Any thread may call.
+ *
+ * `huskc --emit=obj` writes the object file of such a program from an artifact that was exported
+ * with `--linkable`. The process has a linked image once: engines that use it at the same time must
+ * have the same husk_threads. */
+HUSK_API const husk_port* husk_port_host_linked(void);
+
 /** The largest number of threads of husk_host_threads_create. */
 enum { HUSK_HOST_THREADS_MAX = 1024 };
 

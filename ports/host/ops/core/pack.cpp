@@ -28,9 +28,33 @@ constexpr const husk_op* rows(std::index_sequence<I...>) {
   return Rows<I...>::kRows;
 }
 
+// The op of one row, which the linker drops if no program names it.
+template <size_t I>
+constexpr Op kOne = kTable[I];
+
+constexpr bool equal(const char* a, const char* b) {
+  while (*a && *a == *b) ++a, ++b;
+  return *a == *b;
+}
+
 }  // namespace
 
 }  // namespace husk::host
+
+// The rows for static programs. They are no part of the shared library's interface.
+#define HUSK_HOST_OP_ROW(symbol, op_name, index)                                                \
+  static_assert(husk::host::equal(husk::host::kTable[index].name, op_name),                     \
+                "pack_rows.inc is older than pack.def");                                        \
+  extern "C" const husk_op husk_host_op_##symbol;                                               \
+  const husk_op husk_host_op_##symbol = {sizeof(husk_op),                                       \
+                                         0,                                                     \
+                                         op_name,                                               \
+                                         husk::host::op_enter,                                  \
+                                         const_cast<husk::host::Op*>(&husk::host::kOne<index>), \
+                                         nullptr,                                               \
+                                         husk::host::kTable[index].contract};
+#include "core/pack_rows.inc"
+#undef HUSK_HOST_OP_ROW
 
 const husk_op* husk_host_ops(uint32_t* count) {
   *count = husk::host::kTableSize;

@@ -396,6 +396,7 @@ extern "C" {
     pub fn husk_host_threads_release(threads: *mut husk_threads);
     pub fn husk_port_cuda() -> *const husk_port;
     pub fn husk_port_host() -> *const husk_port;
+    pub fn husk_port_host_linked() -> *const husk_port;
     pub fn husk_program_constant(
         program: *const husk_program,
         constant: u32,

@@ -1,0 +1,106 @@
+#include "write/linked.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <husk/detail/linked.h>
+#include <husk/port.h>
+
+#include "ir/compile_error.h"
+#include "read/artifact.h"
+#include "write/artifact.h"
+
+namespace husk::compiler {
+namespace {
+
+// The rows of the metadata's blobs, which have a fixed size and are changed in place.
+std::vector<fb::Blob*> blob_rows(std::vector<uint8_t>& metadata) {
+  const fb::Program* program = fb::GetProgram(metadata.data());
+  std::vector<fb::Blob*> out;
+  for (uint32_t i = 0; i < count(program->images()); ++i)
+    out.push_back(const_cast<fb::Blob*>(program->images()->Get(i)->blob()));
+  for (uint32_t i = 0; i < count(program->constants()); ++i)
+    out.push_back(const_cast<fb::Blob*>(program->constants()->Get(i)->blob()));
+  return out;
+}
+
+// The symbols of an image that ports look for. Fails if the object lacks a kernel.
+std::set<std::string> exports(const fb::Program& program, uint32_t image,
+                              const Relocatable& object) {
+  std::set<std::string> out = {"husk_texts", "husk_text_count", "husk_image_threads"};
+  for (uint32_t k = 0; k < count(program.kernels()); ++k) {
+    const fb::Kernel* kernel = program.kernels()->Get(k);
+    if (kernel->image() != image) continue;
+    const std::string symbol = kernel->symbol()->str();
+    const bool defined = std::any_of(
+        object.symbols.begin(), object.symbols.end(), [&](const Relocatable::Symbol& each) {
+          return each.name == symbol && each.row.st_shndx != SHN_UNDEF &&
+                 ELF64_ST_TYPE(each.row.st_info) == STT_FUNC;
+        });
+    if (!defined)
+      fail({}, "kernel '{}': the object of image '{}' defines no function '{}'",
+           kernel->name()->str(), program.images()->Get(image)->name()->str(), symbol);
+    out.insert(symbol);
+  }
+  return out;
+}
+
+}  // namespace
+
+LinkedArtifact take_kernels(std::span<const uint8_t> bytes, Machine machine) {
+  std::string error;
+  const auto artifact = Artifact::view(bytes, error);
+  if (!artifact) fail({}, "{}", error);
+  const fb::Program& program = artifact->program();
+  const uint8_t* const blobs_begin = bytes.data() + bytes.size() - artifact->blob_bytes();
+  LinkedArtifact out;
+  std::vector<std::span<const uint8_t>> contents;
+  for (uint32_t i = 0; i < count(program.images()); ++i) {
+    const fb::Image* image = program.images()->Get(i);
+    const std::string name = image->name()->str();
+    std::span<const uint8_t> content = {blobs_begin + image->blob()->offset(),
+                                        static_cast<size_t>(image->blob()->size())};
+    if (image->format() == HUSK_IMAGE_ELF) {
+      if (elf_machine(content) != static_cast<uint16_t>(machine)) {
+        out.foreign = true;
+        content = {};
+      } else if (const auto object = find_object(content, name)) {
+        if (elf_machine(*object) != static_cast<uint16_t>(machine))
+          fail({}, "image '{}': its object is for another machine than the image", name);
+        Relocatable code = read_relocatable(*object, name);
+        out.kernels.push_back({name, exports(program, i, code), std::move(code)});
+        content = {};
+      } else {
+        out.loaded.push_back(name);
+      }
+    }
+    contents.push_back(content);
+  }
+  out.foreign = out.foreign && out.kernels.empty() && out.loaded.empty();
+  if (out.kernels.empty()) {
+    out.bytes.assign(bytes.begin(), bytes.end());
+    return out;
+  }
+  const size_t images = contents.size();
+  for (uint32_t i = 0; i < count(program.constants()); ++i) {
+    const fb::Blob* blob = program.constants()->Get(i)->blob();
+    contents.emplace_back(blobs_begin + blob->offset(), static_cast<size_t>(blob->size()));
+  }
+  Blobs blobs;
+  std::vector<uint32_t> indices;
+  for (size_t i = 0; i < contents.size(); ++i)
+    indices.push_back(blobs.add(contents[i], i < images ? kImageAlign : kBlobAlign));
+  blobs.assign_offsets();
+  const uint8_t* const metadata_begin = bytes.data() + kHeaderBytes;
+  std::vector<uint8_t> metadata(metadata_begin, metadata_begin + artifact->metadata_bytes());
+  const std::vector<fb::Blob*> rows = blob_rows(metadata);
+  for (size_t i = 0; i < rows.size(); ++i) *rows[i] = blobs.row(indices[i]);
+  const auto append = [&](std::span<const uint8_t> part) {
+    out.bytes.insert(out.bytes.end(), part.begin(), part.end());
+  };
+  out.bytes.reserve(file_bytes(metadata, blobs));
+  write_artifact(metadata, blobs, append, detail::kLinkedFeature);
+  return out;
+}
+
+}  // namespace husk::compiler

@@ -1,0 +1,3 @@
+#include <husk/op.h>
+
+extern const husk_op linear_op;

@@ -1,0 +1,124 @@
+// Object files with kernels: what they contain, and images that cannot be taken out of an artifact.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "compile.h"
+#include "ir/compile_error.h"
+#include "read/artifact.h"
+#include "write/linked.h"
+
+namespace husk::compiler {
+namespace {
+
+const Machine kHere = *machine_of(HUSK_TEST_ARCH);
+const Machine kOther = kHere == Machine::x86_64 ? Machine::aarch64 : Machine::x86_64;
+
+std::vector<uint8_t> file(const char* name) {
+  std::ifstream in(std::string(HUSK_LINKED_FOLDER "/") + name, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// The text of the error of `work`, or an empty string.
+template <class F>
+std::string refusal(F work) {
+  try {
+    work();
+  } catch (const CompileError& error) {
+    return error.text;
+  }
+  return "";
+}
+
+TEST(Object, TheSameFromTextAndFromAnArtifact) {
+  const auto compiled = compile(HUSK_LINKED_FOLDER "/model.hir");
+  const auto& bytes = std::get<std::vector<uint8_t>>(compiled);
+  EXPECT_EQ(bytes, file("model.husk"));
+  const LinkedArtifact linked = take_kernels(bytes, kHere);
+  EXPECT_EQ(make_object(linked.bytes, "husk_model", kHere, linked.kernels), file("model.o"));
+  EXPECT_TRUE(linked.loaded.empty());
+  ASSERT_EQ(linked.kernels.size(), 2u);
+  EXPECT_EQ(linked.kernels[0].name, "kernels");
+  EXPECT_LT(linked.bytes.size(), bytes.size());
+}
+
+// The code of another machine is of no use in the object file.
+TEST(Object, DropsImagesOfOtherMachines) {
+  const std::vector<uint8_t> bytes = file("model.husk");
+  const LinkedArtifact linked = take_kernels(bytes, kOther);
+  EXPECT_TRUE(linked.kernels.empty());
+  EXPECT_TRUE(linked.foreign);
+  EXPECT_EQ(linked.bytes, bytes);
+  EXPECT_FALSE(take_kernels(bytes, kHere).foreign);
+}
+
+TEST(Object, RefusesAnObjectWithoutAKernel) {
+  std::vector<uint8_t> bytes = file("model.husk");
+  const LinkedArtifact linked = take_kernels(bytes, kHere);
+  // The name in the object, not the one of the shared object or of the row.
+  const auto& object = linked.kernels[0].object;
+  for (const auto& section : object.sections) {
+    const std::string text(section.bytes.begin(), section.bytes.end());
+    const size_t at = section.header.sh_type == SHT_STRTAB ? text.find("fail_with") : text.npos;
+    if (at != text.npos) const_cast<uint8_t&>(section.bytes[at]) = 'm';
+  }
+  EXPECT_EQ(refusal([&] { take_kernels(bytes, kHere); }),
+            "kernel 'fail': the object of image 'kernels' defines no function 'fail_with'");
+}
+
+// No damage of an image makes the compiler read outside of it or fail without a reason.
+TEST(Object, DamagedImages) {
+  const std::vector<uint8_t> bytes = file("model.husk");
+  std::string error;
+  const auto artifact = Artifact::view(bytes, error);
+  ASSERT_TRUE(artifact) << error;
+  size_t refused = 0, accepted = 0;
+  for (uint32_t image = 0; image < 2; ++image) {
+    const fb::Blob* blob = artifact->program().images()->Get(image)->blob();
+    const size_t begin = bytes.size() - artifact->blob_bytes() + blob->offset();
+    std::vector<uint8_t> changed = bytes;
+    for (size_t i = 0; i < blob->size(); i += i > 2048 && i + 8192 < blob->size() ? 61 : 5) {
+      for (const uint8_t value : {0xff, 0x00, 0x80}) {
+        changed[begin + i] = value;
+        const std::string text = refusal([&] {
+          const LinkedArtifact linked = take_kernels(changed, kHere);
+          make_object(linked.bytes, "husk_model", kHere, linked.kernels);
+        });
+        ++(text.empty() ? accepted : refused);
+        if (!text.empty()) {
+          EXPECT_NE(text.find("image '"), std::string::npos) << text;
+        }
+      }
+      changed[begin + i] = bytes[begin + i];
+    }
+  }
+  EXPECT_GT(refused, 100u);
+  EXPECT_GT(accepted, 100u);
+}
+
+TEST(Object, OnlyAnObjectFileIsMadeOfAnArtifact) {
+  const auto result = compile_file(HUSK_LINKED_FOLDER "/model.husk", "/dev/null");
+  ASSERT_TRUE(std::get_if<Error>(&result));
+  EXPECT_EQ(std::get<Error>(result).text,
+            "it is an artifact, not the text of a program; only --emit=obj takes artifacts");
+}
+
+TEST(Object, RefusesADamagedArtifact) {
+  std::vector<uint8_t> bytes = file("model.husk");
+  bytes.back() ^= 1;
+  const std::string path = ::testing::TempDir() + "damaged.husk", out = path + ".o";
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<long>(bytes.size()));
+  const auto result = compile_object(path, out, {}, "husk_damaged", kHere);
+  const Error* error = std::get_if<Error>(&result);
+  ASSERT_TRUE(error);
+  EXPECT_NE(error->text.find("does not match its hash"), std::string::npos) << error->text;
+  const auto same = compile_object(path, path, {}, "husk_damaged", kHere);
+  ASSERT_TRUE(std::get_if<Error>(&same));
+  EXPECT_NE(std::get<Error>(same).text.find("overwrite"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace husk::compiler
