@@ -14,7 +14,7 @@ from typing import Any
 
 import husk
 
-from . import tools
+from . import check, tools
 from .errors import CompileError, Unsupported, message
 from .progress import ERASE
 from .version import VERSION
@@ -39,7 +39,8 @@ def parser() -> argparse.ArgumentParser:
     description="Exports a PyTorch model to a Husk artifact.",
     epilog="example: python -m husk examples/models.py:gpt -o gpt.husk --target host:avx2 "
     "--target cuda:h200. Other commands: `python -m husk run`, `dump`, `check`, `bench` and "
-    "`compile` call husk-run, husk-dump, husk-dump --check, husk-bench and huskc; each has --help.",
+    "`compile` call husk-run, husk-dump, husk-dump --check, husk-bench and huskc; each has --help. "
+    "`check FILE --target NAME` says whether an artifact will run on a device that is not there.",
   )
   arguments.add_argument(
     "model",
@@ -100,6 +101,12 @@ def parser() -> argparse.ArgumentParser:
     metavar="NAME",
     help="an operator of PyTorch that the application registers, as aten::topk, or a pattern, as "
     "'aten::*'; may be given several times",
+  )
+  arguments.add_argument(
+    "--linkable",
+    action="store_true",
+    help="on host targets: keep the kernels in a form that `huskc --emit=obj` links into a program "
+    "as code, too",
   )
   arguments.add_argument(
     "--metadata",
@@ -171,6 +178,8 @@ def _show_log() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command and returns its exit status."""
   words = list(sys.argv[1:] if argv is None else argv)
+  if words and words[0] == "check" and any(word.startswith("--target") for word in words):
+    return check.main(words[1:])
   if words and words[0] in TOOLS:
     return _call_tool(words[0], words[1:])
   options = parser().parse_args(words)
@@ -192,6 +201,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       "tune": options.tune,
       "asserts": options.asserts,
       "ops": options.op,
+      "linkable": options.linkable,
     }
     destination = options.output or options.keep
     if isinstance(model, dict):
