@@ -27,7 +27,12 @@ X, YES = torch.randn(4, 10), torch.tensor(True)
     (
       lambda self, x: x.nonzero() * 2,
       (X,),
-      ['extern "aten::nonzero:sizes" (', "grid (floordiv(add(mul(2, u0), "],
+      ["let u0 = range(result(0), 0, 40)", "grid (floordiv(add(mul(2, u0), "],
+    ),
+    (
+      lambda self, x: torch.unique(x, dim=0) * 2,
+      (X,),
+      ['extern "aten::unique_dim:sizes" (', "grid (floordiv(add(mul(10, u0), "],
     ),
     (
       lambda self, x, v: x * v.item(),
@@ -40,7 +45,7 @@ X, YES = torch.randn(4, 10), torch.tensor(True)
       ['check(ne(result(0), 0)) "positive"'],
     ),
   ],
-  ids="cond loop nonzero item assert".split(),
+  ids="cond loop nonzero unique item assert".split(),
 )
 def test_texts(function, args, parts, tmp_path):
   path = husk.write(
@@ -48,7 +53,7 @@ def test_texts(function, args, parts, tmp_path):
     args,
     tmp_path,
     targets=("cuda:h200",),
-    ops=["aten::nonzero"],
+    ops=["aten::unique_dim"],
   )
   text = path.read_text()
   for part in parts:

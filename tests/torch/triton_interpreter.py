@@ -106,11 +106,30 @@ def _patch_dots():
   interpreter.InterpreterBuilder.create_dot = dot
 
 
+def _patch_atomics():
+  """Copies values of atomic operations that are broadcast, since the interpreter's own code reads
+  them as if they were contiguous."""
+  import numpy
+  from triton.runtime import interpreter
+
+  original = interpreter.InterpreterBuilder.create_atomic_rmw
+
+  def atomic(self, operation, pointers, value, mask, *more):
+    copies = [
+      interpreter.TensorHandle(numpy.ascontiguousarray(handle.data), handle.dtype)
+      for handle in (pointers, value, mask)
+    ]
+    return original(self, operation, *copies, *more)
+
+  interpreter.InterpreterBuilder.create_atomic_rmw = atomic
+
+
 def patch():
   """Corrects the interpreter. It must be called before a kernel is interpreted."""
   _patch_index()
   _patch_masks()
   _patch_dots()
+  _patch_atomics()
 
 
 def interpreted(name, source):

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from . import hir
 from .attention import host_call, launch, operator
 from .cuda import fake_cuda, tuning, user_kernels
+from .cuda import operators as cuda_operators
 from .cuda.kernels import CudaKernels
 from .errors import CompileError, Unsupported
 from .host import convolution, image, operators
 from .host.kernels import HostKernels
-from .inductor import capture, torch_compat
+from .inductor import capture, decompositions, torch_compat
 from .lower import cublaslt, linear
 from .lower.lines import VariantWriter
 from .lower.operators import Operators
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
   from torch.export import ExportedProgram
 
 GEMMS = ("triton", "cublaslt")
-# The operators of the port of CUDA (ports/cuda/ops/matmul.h).
-CUDA_OPERATORS = frozenset({"husk::matmul"})
 
 
 class Target(Protocol):
@@ -76,15 +75,17 @@ class HostTarget:
   Each instruction set is captured separately, because tiling and source text of Inductor's kernels
   depend on the width of the vectors. All of them share the constants."""
 
-  def __init__(self, isa: str, attention: str = "flash", ops: Iterable[str] = ()) -> None:
+  def __init__(
+    self, isa: str, attention: str = "flash", ops: Iterable[str] = (), linkable: bool = False
+  ) -> None:
     self.isa, self.row = isa, f"host_{isa}"
     self.operators = Operators("hosts", operators.names(), ops)
     self.attention = operator.check_mode(attention)
     self.notes: list[str] = []
-    self.kernels = HostKernels(isa, prefix=f"{isa}_")
+    self.kernels = HostKernels(isa, prefix=f"{isa}_", linkable=linkable)
 
   def require(self) -> None:
-    image.require(image.ISAS[self.isa])
+    image.require(image.ISAS[self.isa], self.kernels.linkable)
 
   def line(self) -> str:
     return f'target {self.row} host "{self.isa}"'
@@ -171,7 +172,7 @@ class CudaTarget:
     self.description = fake_cuda.Target.load(description)
     self.gemm_set, self.gemm = gemm_set or "templates", gemm
     self.row = f"cuda_{self.description.key}"
-    self.operators = Operators("CUDA targets", CUDA_OPERATORS, ops)
+    self.operators = Operators("CUDA targets", cuda_operators.NAMES, ops)
     self.tuning = tuning.Tuning(tuning.resolve_mode(tune, self.description))
     self.kernels = CudaKernels(
       self.description,
@@ -207,6 +208,7 @@ class CudaTarget:
     )
     with (
       fake_cuda.cuda(self.description, self.gemm_set, self.tuning),
+      decompositions.kernels(library=self.gemm == "cublaslt"),
       cublaslt.called(self.gemm == "cublaslt"),
     ):
       variant = capture.capture(
@@ -267,9 +269,9 @@ def resolve_targets(names: Iterable[str], **options: Any) -> list[Target]:
   return list(targets.values())
 
 
-def _target(name: str, port: str, detail: str, **options: Any) -> Target:
+def _target(name: str, port: str, detail: str, linkable: bool = False, **options: Any) -> Target:
   if port == "host" and detail in image.ISAS:
-    return HostTarget(detail, options.get("attention", "flash"), options.get("ops", ()))
+    return HostTarget(detail, options.get("attention", "flash"), options.get("ops", ()), linkable)
   if port == "cuda" and detail:
     return CudaTarget(detail, **options)
   known = ", ".join(f"host:{isa}" for isa in image.ISAS)

@@ -1,0 +1,77 @@
+"""The decompositions of CUDA targets: operators of which Inductor makes no kernel, or a slow one,
+in terms of operators that become fused Triton kernels.
+
+Each module has a function `table` with its decompositions by operator. A decomposition gets the
+arguments of the operator, and returns NotImplemented if Inductor itself has a kernel for them. What
+a decomposition calls is decomposed in turn."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import convolution, order, pool, product, reduce, resize, select
+
+Decomposition = Callable[..., Any]
+
+
+def table(library: bool = False) -> dict[Any, Decomposition]:
+  """The decompositions by operator. `library`: whether a library computes products of doubles."""
+  modules = (convolution, order, pool, reduce, resize, select)
+  tables = [product.table(library), *(module.table() for module in modules)]
+  return {op: function for table in tables for op, function in table.items()}
+
+
+@contextlib.contextmanager
+def kernels(library: bool = False) -> Iterator[None]:
+  """While open, Inductor decomposes the operators of `table(library)` on CUDA devices."""
+  from torch._inductor import decomposition, lowering
+
+  inductors = decomposition.decompositions
+  decompositions = table(library)
+  for op in decompositions:
+    # What is not decomposed is called. Inductor would make this lowering when it meets the call,
+    # but not for an operator that it finds in its table of decompositions.
+    if op not in lowering.lowerings and op not in inductors:
+      lowering.make_fallback(op, warn=False)
+  before = {op: inductors.get(op) for op in decompositions}
+  for op, function in decompositions.items():
+    inductors[op] = _on_cuda(function, before[op])
+  decomposition.fast_random_decomps.cache_clear()
+  try:
+    yield
+  finally:
+    for op, original in before.items():
+      if original is None:
+        del inductors[op]
+      else:
+        inductors[op] = original
+    decomposition.fast_random_decomps.cache_clear()
+
+
+def _on_cuda(function: Decomposition, otherwise: Decomposition | None) -> Decomposition:
+  """A decomposition for tensors on CUDA devices. Others, and those for which `function` returns
+  NotImplemented, keep the decomposition `otherwise`."""
+  from torch.utils import _pytree as pytree
+
+  def decomposition(*args: Any, **kwargs: Any) -> Any:
+    device = _device(pytree.tree_leaves((args, kwargs)))
+    result = function(*args, **kwargs) if device == "cuda" else NotImplemented
+    if result is NotImplemented and otherwise is not None:
+      return otherwise(*args, **kwargs)
+    return result
+
+  return decomposition
+
+
+def _device(leaves: list[Any]) -> str:
+  """The type of the device on which an operator with these arguments runs."""
+  import torch
+
+  for leaf in leaves:
+    if isinstance(leaf, torch.Tensor) and leaf.device.type != "cpu":
+      return leaf.device.type
+    if isinstance(leaf, torch.device):
+      return leaf.type
+  return "cpu"

@@ -1,0 +1,176 @@
+"""Operators in terms of other operators: attention as two products and a softmax, an LSTM as
+cells."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...errors import Unsupported
+from ..layouts import order_in_memory
+
+if TYPE_CHECKING:
+  import torch
+
+
+def table() -> dict[Any, Callable[..., Any]]:
+  """The decompositions by operator."""
+  import torch
+
+  return {
+    torch.ops.aten.scaled_dot_product_attention.default: _attention,
+    torch.ops.aten.lstm.input: _lstm,
+  }
+
+
+@contextlib.contextmanager
+def one_row() -> Iterator[None]:
+  """Makes Inductor compute a product of one row with a bias as a sum, while open.
+
+  Inductor does so for products without a bias if config.coordinate_descent_tuning is set.
+  """
+  import torch
+  from torch._inductor import config, decomposition
+  from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+  op, table = torch.ops.aten.addmm.default, decomposition.decompositions
+  before = table[op]
+
+  def addmm(
+    bias: torch.Tensor,
+    row: torch.Tensor,
+    other: torch.Tensor,
+    *args: Any,
+    beta: float = 1,
+    alpha: float = 1,
+    **more: Any,
+  ) -> Any:
+    if (
+      args
+      or more
+      or not config.coordinate_descent_tuning
+      or row.device.type != "cuda"
+      or (not statically_known_true(row.shape[0] == 1))
+    ):
+      return before(bias, row, other, *args, beta=beta, alpha=alpha, **more)
+    product = (row.unsqueeze(2) * other.unsqueeze(0)).sum(dim=1)
+    product = product if alpha == 1 else product * alpha
+    return product if beta == 0 else product + (bias if beta == 1 else bias * beta)
+
+  table[op] = addmm
+  decomposition.fast_random_decomps.cache_clear()
+  try:
+    yield
+  finally:
+    table[op] = before
+    decomposition.fast_random_decomps.cache_clear()
+
+
+def _attention(
+  query: torch.Tensor,
+  key: torch.Tensor,
+  value: torch.Tensor,
+  attn_mask: torch.Tensor | None = None,
+  dropout_p: float = 0.0,
+  is_causal: bool = False,
+  *,
+  scale: float | None = None,
+  enable_gqa: bool = False,
+) -> torch.Tensor:
+  import torch
+
+  if dropout_p:
+    raise Unsupported(f"attention with dropout ({dropout_p}): export the model in eval mode")
+  if enable_gqa:
+    key, value = (
+      part.repeat_interleave(query.size(-3) // part.size(-3), -3) for part in (key, value)
+    )
+  # Each factor is scaled by the root of the scale, which keeps half-precision products in range.
+  root = (scale if scale is not None else query.size(-1) ** -0.5) ** 0.5
+  scores = (query * root) @ (key * root).transpose(-2, -1)
+  if is_causal:
+    rows = torch.arange(query.size(-2), device=query.device).unsqueeze(-1)
+    columns = torch.arange(key.size(-2), device=query.device)
+    scores = torch.where(columns <= rows, scores, float("-inf"))
+  if attn_mask is not None:
+    if attn_mask.dtype is torch.bool:
+      scores = torch.where(attn_mask, scores, float("-inf"))
+    else:
+      scores = scores + attn_mask
+  result = torch.softmax(scores, -1, dtype=torch.float32).to(query.dtype) @ value
+  # In eager mode the result has the query's order in memory, and torch leaves out a copy after the
+  # call that this makes unnecessary.
+  order = order_in_memory(torch.empty_like(query))
+  if order == list(range(len(order))):
+    return result
+  return result.permute(order).contiguous().permute([order.index(d) for d in range(len(order))])
+
+
+def _lstm(
+  input: torch.Tensor,
+  hx: Sequence[torch.Tensor],
+  params: Sequence[torch.Tensor],
+  has_biases: bool,
+  num_layers: int,
+  dropout: float,
+  train: bool,
+  bidirectional: bool,
+  batch_first: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+  """An LSTM as cells. The last states of torch's own decomposition have one dimension too many."""
+  import torch
+
+  if dropout and train:
+    raise Unsupported(f"an LSTM with dropout ({dropout}): export the model in eval mode")
+  values = (input.transpose(0, 1) if batch_first else input).unbind(0)
+  directions = 2 if bidirectional else 1
+  # A direction of a layer has two weights, perhaps two biases and perhaps a projection.
+  per_direction = len(params) // (num_layers * directions)
+  hidden_states: list[torch.Tensor] = []
+  cell_states: list[torch.Tensor] = []
+  for layer in range(num_layers):
+    layer_outputs: list[list[torch.Tensor]] = []
+    for direction in range(directions):
+      index = layer * directions + direction
+      weights = params[index * per_direction : (index + 1) * per_direction]
+      steps = values[::-1] if direction else values
+      outputs, hidden, cell = _lstm_layer(steps, hx[0][index], hx[1][index], weights, has_biases)
+      layer_outputs.append(outputs[::-1] if direction else outputs)
+      hidden_states.append(hidden)
+      cell_states.append(cell)
+    if directions == 2:
+      values = tuple(torch.cat(parts, -1) for parts in zip(*layer_outputs))
+    else:
+      values = tuple(layer_outputs[0])
+  output = torch.stack(values)
+  return (
+    output.transpose(0, 1) if batch_first else output,
+    torch.stack(hidden_states),
+    torch.stack(cell_states),
+  )
+
+
+def _lstm_layer(
+  values: Sequence[torch.Tensor],
+  hidden: torch.Tensor,
+  cell: torch.Tensor,
+  weights: Sequence[torch.Tensor],
+  has_biases: bool,
+) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
+  """The outputs of one direction of one layer, and its last hidden and cell states."""
+  import torch
+  from torch.nn.functional import linear
+
+  input_weight, hidden_weight = weights[:2]
+  input_bias, hidden_bias = weights[2:4] if has_biases else (None, None)
+  projection = weights[-1] if len(weights) % 2 else None
+  outputs = []
+  for value in values:
+    gates = linear(value, input_weight, input_bias) + linear(hidden, hidden_weight, hidden_bias)
+    input_gate, forget_gate, cell_gate, output_gate = gates.chunk(4, -1)
+    cell = torch.sigmoid(forget_gate) * cell + torch.sigmoid(input_gate) * torch.tanh(cell_gate)
+    hidden = torch.sigmoid(output_gate) * torch.tanh(cell)
+    hidden = hidden if projection is None else linear(hidden, projection)
+    outputs.append(hidden)
+  return outputs, hidden, cell

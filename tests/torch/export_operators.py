@@ -1,0 +1,326 @@
+"""Exports PyTorch's database of operators for a CUDA target, and counts what is refused.
+
+  python tests/torch/export_operators.py [--part 0/4] [--only NAME,NAME] [--json FILE] [--jobs 2]
+  python tests/torch/export_operators.py --keep DIR    writes the artifacts and the expected results
+  python tests/torch/export_operators.py --run         runs the artifacts on the GPU of this machine
+  python tests/torch/export_operators.py --interpret   runs the kernels by Triton's interpreter
+
+By default no kernel is compiled: the lines of Inductor's wrapper are written as statements, which
+takes minutes for the whole database and needs neither a GPU nor huskc. With `--keep` each operator
+becomes DIR/NAME.husk, NAME.in.safetensors and NAME.out.safetensors, for `husk-run --expected` on a
+machine with a GPU. With `--run` each operator is exported, run by `husk.load` and compared with
+eager mode on the GPU, with `--interpret` its kernels run on the CPU, which takes half an hour for
+the whole database.
+
+An operator has one of these results: ok, refused (by name, at export), crashed (another error of
+the export), late (no result in time), wrong or failed (with `--run` or
+`--interpret`), and not applicable (eager
+mode or torch.export cannot run the sample)."""
+
+import argparse
+import collections
+import contextlib
+import json
+import logging
+import multiprocessing
+import multiprocessing.connection
+import os
+import pathlib
+import sys
+import tempfile
+import time
+import warnings
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "compiler" / "torch")]
+
+import torch  # noqa: E402
+from compile_operators import DTYPE, UNWRITTEN, database  # noqa: E402
+from torch.utils import _pytree as pytree  # noqa: E402
+
+# Operators whose results are random: only their shapes are compared.
+RANDOM = {
+  "bernoulli",
+  "cauchy",
+  "exponential",
+  "geometric",
+  "log_normal",
+  "multinomial",
+  "nn.functional.alpha_dropout",
+  "nn.functional.dropout",
+  "nn.functional.dropout2d",
+  "nn.functional.dropout3d",
+  "nn.functional.feature_alpha_dropout",
+  "nn.functional.fractional_max_pool2d",
+  "nn.functional.fractional_max_pool3d",
+  "nn.functional.rrelu",
+  "normal",
+  "rand_like",
+  "randint",
+  "randint_like",
+  "randn",
+  "randn_like",
+  "uniform",
+}
+
+
+class Sample(torch.nn.Module):
+  """An operator with the arguments of a sample that are no tensors."""
+
+  def __init__(self, op, sample):
+    super().__init__()
+    leaves, self.tree = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+    self.op = op
+    self.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    self.places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    self.inputs = tuple(leaves[place].detach().clone() for place in self.places)
+
+  def forward(self, *tensors):
+    leaves = list(self.leaves)
+    for place, tensor in zip(self.places, tensors, strict=True):
+      leaves[place] = tensor
+    given, args, kwargs = pytree.tree_unflatten(leaves, self.tree)
+    return self.op(given, *args, **kwargs)
+
+
+def name_of(op):
+  return op.formatted_name
+
+
+def sample_of(op):
+  """The first sample of an operator, from a fixed seed."""
+  torch.manual_seed(5)
+  return Sample(op, next(iter(op.sample_inputs("cpu", DTYPE, requires_grad=False))))
+
+
+def tensors_by_position(tree):
+  return {
+    str(position): leaf.contiguous().clone()
+    for position, leaf in enumerate(pytree.tree_leaves(tree))
+    if isinstance(leaf, torch.Tensor)
+  }
+
+
+@contextlib.contextmanager
+def uncompiled():
+  """While open, exports for CUDA targets compile none of Inductor's kernels. Calls of these kernels
+  have no arguments."""
+  from husk import hir
+  from husk.cuda.kernels import CudaKernels
+
+  compiled_call = CudaKernels.call_kernel
+
+  def define(self, name, body, metadata=None):
+    pass
+
+  def call(self, name, call_args, ranges=None, extent=None):
+    if name in self._names:  # attention, which the exporter defines itself
+      return compiled_call(self, name, call_args, ranges, extent)
+    return hir.KernelCall(self.prefix + name, (1, 1, 1), [])
+
+  before = CudaKernels.define_kernel
+  CudaKernels.define_kernel, CudaKernels.call_kernel = define, call
+  try:
+    yield
+  finally:
+    CudaKernels.define_kernel, CudaKernels.call_kernel = before, compiled_call
+
+
+def outcome(op, options, folder):
+  """The result of one operator, and a text about it."""
+  import husk
+
+  try:
+    model = sample_of(op)
+    with torch.no_grad():
+      expected = model(*pytree.tree_map(torch.clone, model.inputs))
+      exported = torch.export.export(model, model.inputs, strict=False)
+  except Exception as error:  # whatever the database's own code and torch.export raise
+    return "not applicable", f"{type(error).__name__}: {error}"
+  if options.interpret:
+    return interpret(op, model, expected, folder, options.target)
+  artifact = pathlib.Path(options.keep or folder) / f"{name_of(op).replace('.', '_')}.husk"
+  try:
+    if options.keep or options.run:
+      target = options.target
+      husk.export(exported, model.inputs, artifact, targets=[target], progress=False)
+    else:
+      with uncompiled():
+        husk.write(exported, model.inputs, folder, targets=[options.target], progress=False)
+  except husk.Unsupported as error:
+    return "refused", str(error)
+  except Exception as error:
+    return "crashed", f"{type(error).__name__}: {error}"
+  if options.keep:
+    save(artifact, model.inputs, expected, compared=comparable(op))
+  return run(op, model, artifact) if options.run else ("ok", "")
+
+
+def comparable(op):
+  """Whether equal arguments give equal results."""
+  return op.name not in UNWRITTEN and op.name not in RANDOM
+
+
+def save(artifact, inputs, expected, compared):
+  from safetensors.torch import save_file
+
+  save_file(tensors_by_position(inputs), artifact.with_suffix(".in.safetensors"))
+  if compared:
+    save_file(tensors_by_position(expected), artifact.with_suffix(".out.safetensors"))
+
+
+def run(op, model, artifact):
+  """Runs an artifact on the GPU, and compares with eager mode."""
+  import husk
+
+  model = model.to("cuda")
+  inputs = [tensor.cuda() for tensor in model.inputs]
+  try:
+    with torch.no_grad(), torch.backends.cudnn.flags(allow_tf32=False):
+      expected = model(*(tensor.clone() for tensor in inputs))
+      given = husk.load(artifact, device="cuda")(*inputs)
+    torch.cuda.synchronize()
+  except Exception as error:
+    return "failed", f"{type(error).__name__}: {error}"
+  return compare(op, given, expected)
+
+
+def interpret(op, model, expected, folder, target):
+  """Exports an operator, and runs its kernels by Triton's interpreter."""
+  import husk
+  from test_cuda_numerics import computed
+
+  inputs = {f"tensors_{index}": tensor for index, tensor in enumerate(model.inputs)}
+  try:
+    (given,) = computed(model, model.inputs, None, [inputs], folder, target.partition(":")[2])
+  except husk.Unsupported as error:
+    return "refused", str(error)
+  except Exception as error:
+    return "crashed", f"{type(error).__name__}: {str(error)[-400:]}"
+  return compare(op, [*given.values()], expected)
+
+
+def compare(op, given, expected):
+  pairs = zip(pytree.tree_leaves(given), pytree.tree_leaves(expected), strict=True)
+  try:
+    for one, other in pairs:
+      if isinstance(other, torch.Tensor):
+        if not comparable(op):
+          one, other = torch.zeros_like(one), torch.zeros_like(other)
+        # What a model makes without naming a device is on the CPU in eager mode.
+        torch.testing.assert_close(one.cpu(), other.cpu(), rtol=1e-3, atol=1e-4, equal_nan=True)
+  except (AssertionError, ValueError) as error:
+    return "wrong", str(error)
+  return "ok", ""
+
+
+# Processes
+
+
+def work(pipe, options):
+  """What a process does: it gets indices of operators, and returns results."""
+  warnings.simplefilter("ignore")
+  logging.disable(logging.ERROR)
+  torch.set_num_threads(1)
+  sys.stderr = open(os.devnull, "w")
+  operators = database()
+  while True:
+    index = pipe.recv()
+    with tempfile.TemporaryDirectory() as folder:
+      try:
+        pipe.send(outcome(operators[index], options, pathlib.Path(folder)))
+      finally:
+        torch._dynamo.reset()
+
+
+class Process:
+  """A process that exports one operator at a time."""
+
+  def __init__(self, context, options):
+    self.context, self.options = context, options
+    self.index = None  # the operator that is being exported
+    self.begin = 0.0
+    self.start()
+
+  def start(self):
+    self.pipe, other = self.context.Pipe()
+    self.process = self.context.Process(target=work, args=(other, self.options), daemon=True)
+    self.process.start()
+    other.close()
+
+  def give(self, index):
+    self.index, self.begin = index, time.monotonic()
+    self.pipe.send(index)
+
+  def result(self):
+    """The result, or None if there is none yet."""
+    if self.pipe.poll():
+      try:
+        return self.pipe.recv()
+      except EOFError:
+        self.process.join()
+        code = self.process.exitcode
+        self.start()
+        return "crashed", f"the process ended with {code}"
+    if time.monotonic() - self.begin > self.options.limit:
+      self.stop()
+      self.start()
+      return "late", f"no result after {self.options.limit} s"
+    return None
+
+  def stop(self):
+    self.process.kill()
+    self.process.join()
+
+
+def results(indices, options):
+  """Yields the index, the result and the text of each operator."""
+  context = multiprocessing.get_context("spawn")
+  waiting = collections.deque(indices)
+  processes = [Process(context, options) for _ in range(min(options.jobs, len(indices)))]
+  while waiting or any(process.index is not None for process in processes):
+    for process in processes:
+      if process.index is None and waiting:
+        process.give(waiting.popleft())
+      if process.index is not None and (result := process.result()):
+        yield process.index, *result
+        process.index = None
+    busy = [process.pipe for process in processes if process.index is not None]
+    multiprocessing.connection.wait(busy, timeout=0.5)
+  for process in processes:
+    process.stop()
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+  parser.add_argument("--target", default="cuda:h200")
+  parser.add_argument("--part", default="0/1", help="every n-th operator: 0/4, 1/4 and so on")
+  parser.add_argument("--only", help="names of operators, with commas between them")
+  parser.add_argument("--json", help="a file for the results by name")
+  parser.add_argument("--keep", help="a folder for artifacts, inputs and expected results")
+  parser.add_argument("--run", action="store_true", help="run on the GPU and compare with eager")
+  parser.add_argument("--interpret", action="store_true", help="run by Triton's interpreter")
+  parser.add_argument("--jobs", type=int, default=2, help="processes")
+  parser.add_argument("--limit", type=float, default=120, help="seconds for an operator")
+  options = parser.parse_args()
+  if options.keep:
+    pathlib.Path(options.keep).mkdir(parents=True, exist_ok=True)
+  begin, step = map(int, options.part.split("/"))
+  operators = database()
+  indices = range(len(operators))[begin::step]
+  if options.only:
+    names = options.only.split(",")
+    indices = [index for index in indices if name_of(operators[index]) in names]
+  found, counts = {}, collections.Counter()
+  for index, result, text in results(indices, options):
+    name, text = name_of(operators[index]), " ".join(text.split())
+    found[name] = {"result": result, "text": text}
+    counts[result] += 1
+    print(f"{name}: {result}", text[:200], flush=True)
+  print(", ".join(f"{count} {result}" for result, count in sorted(counts.items())))
+  if options.json:
+    pathlib.Path(options.json).write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,171 @@
+"""Operators of which Inductor alone makes no kernel run on CUDA targets: they are exported, and run
+by Triton's interpreter."""
+
+import pytest
+import torch
+from function_module import FunctionModule
+from test_cuda_numerics import computed
+
+DIM = torch.export.Dim
+
+
+def check(function, args, folder, shapes=None, others=(), tolerance=1e-4, **buffers):
+  """Exports a function of tensors, runs it with `args` and with `others`, and compares."""
+  model = FunctionModule(function, **buffers)
+  names = function.__code__.co_varnames[1 : 1 + len(args)]
+  runs = [dict(zip(names, given)) for given in (args, *others)]
+  for given, result in zip(runs, computed(model, args, shapes, runs, folder)):
+    expected = torch.utils._pytree.tree_leaves(model(*given.values()))
+    for one, other in zip(result.values(), expected, strict=True):
+      torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+CONVOLUTIONS = {
+  "1d": (torch.nn.Conv1d(8, 16, 3, 2, 1), 8, 1),
+  "1d depthwise": (torch.nn.Conv1d(8, 8, 4, padding=3, groups=8), 8, 1),
+  "2d depthwise": (torch.nn.Conv2d(8, 8, 3, 2, 1, groups=8), 8, 2),
+  "2d dilated": (torch.nn.Conv2d(8, 16, 3, padding=4, dilation=4), 8, 2),
+  "2d transposed": (torch.nn.ConvTranspose2d(8, 4, 2, 2), 8, 2),
+  "2d transposed, overlapping": (torch.nn.ConvTranspose2d(8, 4, 3, 2, 1, 1), 8, 2),
+  "2d large depthwise": (torch.nn.Conv2d(4, 4, 9, padding=4, groups=4), 4, 2),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_convolution(name, dynamic, tmp_path):
+  torch.manual_seed(5)
+  layer, channels, rank = CONVOLUTIONS[name]
+  sizes = [(2, 13), (1, 20), (3, 11)] if dynamic else [(2, 13), (2, 13)]
+  inputs = [(torch.randn(batch, channels, *[size] * rank),) for batch, size in sizes]
+  shapes = None
+  if dynamic:
+    shapes = {"x": {0: DIM("batch", min=1, max=4), 2: DIM("height", min=8, max=64)}}
+    if rank == 2:
+      shapes["x"][3] = DIM("width", min=8, max=64)
+
+  def function(self, x):
+    return torch.relu(layer(x))
+
+  function_with_layer = FunctionModule(function)
+  function_with_layer.layer = layer
+  with torch.no_grad():
+    results = computed(
+      function_with_layer, inputs[0], shapes, [{"x": x} for (x,) in inputs], tmp_path
+    )
+    for (x,), result in zip(inputs, results, strict=True):
+      (one,) = result.values()
+      torch.testing.assert_close(one, torch.relu(layer(x)), rtol=2e-3, atol=2e-3)
+
+
+def with_ties(*sizes, dtype=torch.float32):
+  return torch.randn(*sizes).mul(50).round().to(dtype)
+
+
+def test_sort(tmp_path):
+  torch.manual_seed(5)
+  x, y = with_ties(2, 600), with_ties(1100, dtype=torch.float16)
+  x[1, 5] = float("nan")
+
+  def function(self, x, y):
+    return (
+      torch.sort(x, stable=True),
+      torch.sort(y, descending=True, stable=True),
+      torch.topk(y, 40)[0],
+    )
+
+  check(function, (x, y), tmp_path)
+
+
+def test_sort_of_a_length_that_varies(tmp_path):
+  torch.manual_seed(5)
+
+  def function(self, x):
+    return torch.sort(x, stable=True), torch.topk(x, 3)[0]
+
+  others = [(with_ties(2, size),) for size in (3, 512)]
+  shapes = {"x": {1: DIM("n", min=3, max=4000)}}
+  check(function, (with_ties(2, 700),), tmp_path, shapes, others)
+
+
+def test_selections(tmp_path):
+  torch.manual_seed(5)
+  x = with_ties(3, 40)
+  x[1, 7] = float("nan")
+
+  def function(self, x):
+    return (
+      torch.median(x, 1)[0],
+      torch.nanmedian(x),
+      torch.kthvalue(x, 5)[0],
+      torch.mode(x)[0],
+      torch.topk(x[:, :8], 2),
+    )
+
+  check(function, (x,), tmp_path)
+
+
+def test_sizes_that_the_data_decides(tmp_path):
+  torch.manual_seed(5)
+
+  def function(self, x, ids):
+    return (
+      torch.nonzero(x > 0),
+      x[x > 0.5] * 2,
+      torch.unique(ids, return_inverse=True, return_counts=True),
+      torch.bincount(ids),
+    )
+
+  others = [(torch.randn(6, 4), torch.randint(0, 3, (30,)))]
+  check(function, (torch.randn(6, 4), torch.randint(0, 9, (30,))), tmp_path, None, others)
+
+
+def test_reductions_by_an_index(tmp_path):
+  torch.manual_seed(5)
+
+  def function(self, x, index, weight):
+    return (
+      torch.zeros(5).scatter_reduce(0, index[:, 0], x[:, 0], "amax", include_self=False),
+      torch.zeros(5, dtype=torch.int64).scatter_add(0, index[:, 1], torch.ones_like(index[:, 1])),
+      torch.nn.functional.embedding_bag(index, weight, mode="mean"),
+      torch.histc(x, 4),
+    )
+
+  check(function, (torch.randn(8, 3), torch.randint(0, 5, (8, 3)), torch.randn(5, 6)), tmp_path)
+
+
+def test_pools(tmp_path):
+  torch.manual_seed(5)
+
+  def function(self, x, y):
+    return (
+      torch.nn.functional.avg_pool2d(x, 6, 3, 2),
+      torch.nn.functional.max_pool2d(x, 6, 5, return_indices=True),
+      torch.nn.functional.adaptive_avg_pool2d(x, (2, 1)),
+      torch.nn.functional.adaptive_avg_pool3d(y, (2, 3, 1)),
+    )
+
+  others = [(torch.randn(1, 2, 14, 9), torch.randn(1, 2, 3, 4, 5))]
+  shapes = {"x": {0: DIM("batch", min=1, max=4)}, "y": {}}
+  args = (torch.randn(2, 2, 14, 9), torch.randn(1, 2, 3, 4, 5))
+  check(function, args, tmp_path, shapes, others)
+
+
+def test_an_adaptive_pool_of_a_size_that_varies(tmp_path):
+  torch.manual_seed(5)
+
+  def function(self, x):
+    return torch.nn.functional.adaptive_avg_pool2d(x, (2, 3))
+
+  others = [(torch.randn(1, 2, 5, 9),), (torch.randn(1, 2, 40, 7),)]
+  shapes = {"x": {2: DIM("height", min=4, max=40), 3: DIM("width", min=4, max=40)}}
+  check(function, (torch.randn(1, 2, 14, 9),), tmp_path, shapes, others)
+
+
+def test_resizing_with_antialiasing(tmp_path):
+  torch.manual_seed(5)
+
+  def function(self, x):
+    return torch.nn.functional.interpolate(x, (3, 5), mode="bicubic", antialias=True)
+
+  check(function, (torch.randn(1, 2, 8, 7),), tmp_path)

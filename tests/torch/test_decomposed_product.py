@@ -1,0 +1,66 @@
+"""Products on CUDA targets for which there is no template, and distances."""
+
+import decomposed
+import pytest
+import torch
+
+
+def check(function, *args, refused=(), **close):
+  traced = decomposed.graph(function, args)
+  assert not decomposed.operators(traced) & set(refused)
+  decomposed.equal(traced(*args), function(*args), **close)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+def test_products_of_other_dtypes(dtype):
+  torch.manual_seed(9)
+  x, y, bias = (torch.randn(*s).mul(9).to(dtype) for s in ((3, 4, 5), (3, 5, 6), (6,)))
+  products = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
+  check(lambda x, y: x @ y, x, y, refused=products)
+  check(lambda x, y: x[0] @ y[0], x, y, refused=products)
+  check(lambda b, x, y: torch.addmm(b, x[0], y[0], beta=2, alpha=3), bias, x, y, refused=products)
+  check(lambda b, x, y: torch.baddbmm(b, x, y), bias, x, y, refused=products)
+
+
+def test_a_product_without_columns_is_zero():
+  x, y, bias = torch.randn(3, 0), torch.randn(0, 4), torch.randn(4)
+  check(lambda x, y: x @ y, x, y, refused=["aten::mm"])
+  check(lambda b, x, y: torch.addmm(b, x, y), bias, x, y, refused=["aten::addmm"])
+
+
+def test_products_with_a_template_stay():
+  x, y = torch.randn(3, 4), torch.randn(4, 5)
+  assert "aten::mm" in decomposed.operators(decomposed.graph(torch.mm, (x, y)))
+
+
+def test_addbmm_and_bilinear():
+  torch.manual_seed(9)
+  x, y, bias = torch.randn(3, 4, 5), torch.randn(3, 5, 6), torch.randn(4, 6)
+  close = {"rtol": 1e-4, "atol": 1e-4}
+  check(
+    lambda b, x, y: torch.addbmm(b, x, y, beta=2, alpha=0.5),
+    bias,
+    x,
+    y,
+    refused=["aten::addbmm"],
+    **close,
+  )
+  check(
+    torch.nn.functional.bilinear,
+    torch.randn(7, 4),
+    torch.randn(7, 5),
+    torch.randn(6, 4, 5),
+    torch.randn(6),
+    refused=["aten::_trilinear"],
+    **close,
+  )
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 2.5, float("inf")])
+def test_distances(p):
+  torch.manual_seed(9)
+  x, y = torch.randn(2, 6, 3), torch.randn(2, 5, 3)
+  y[:, 0] = x[:, 1]
+  close = {"rtol": 1e-4, "atol": 1e-4, "refused": ["aten::_cdist_forward", "aten::_pdist_forward"]}
+  check(lambda x, y: torch.cdist(x, y, p), x, y, **close)
+  check(lambda x: torch.nn.functional.pdist(x[0], p), x, **close)
