@@ -42,7 +42,6 @@ OPTIONS = {
   "joint_graph_constant_folding": False,  # computes on the device
   "shape_padding": False,  # decides by measuring
   "max_autotune": False,
-  "max_autotune_conv_backends": "TRITON",
   "epilogue_fusion": True,
   "triton.autotune_at_compile_time": False,
   "triton.store_cubin": False,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,17 +98,46 @@ def _template_cost(target: Target, choice: InductorObject) -> float:
   try:
     m, k, n = (int(part) for part in str(info["tile_shape"]).strip("()").split(","))
     tiles = Tiles(m, n, k, int(info["num_stages"]), int(info["num_warps"]))
-    # The last two matrices are the factors: the bias of an addmm comes before them.
-    left, right = [node for node in choice.input_nodes if len(node.get_size()) >= 2][-2:]
-    rows, depth, columns = (
-      torch_compat.size_hint(size) for size in (*left.get_size()[-2:], right.get_size()[-1])
-    )
-    batch = 1
-    for size in left.get_size()[:-2]:
-      batch *= torch_compat.size_hint(size)
+    is_convolution = "convolution" in getattr(choice, "name", "")
+    problem = _convolution(choice, tiles) if is_convolution else _product(choice)
   except (KeyError, ValueError):
     return float("inf")
-  return cost(target, Problem(rows, columns, depth, batch, left.get_dtype().itemsize), tiles)
+  return cost(target, problem, tiles)
+
+
+def _product(choice: InductorObject) -> Problem:
+  """The product that a template computes."""
+  # The last two matrices are the factors: the bias of an addmm comes before them.
+  left, right = [node for node in choice.input_nodes if len(node.get_size()) >= 2][-2:]
+  *batches, rows, depth = map(torch_compat.size_hint, left.get_size())
+  columns = torch_compat.size_hint(right.get_size()[-1])
+  return Problem(rows, columns, depth, math.prod(batches), left.get_dtype().itemsize)
+
+
+def _convolution(choice: InductorObject, tiles: Tiles) -> Problem:
+  """The products that a template of a convolution computes, one for each group. A tile has results
+  of several images, and a step multiplies input channels of one element of the kernel."""
+  image, weight = choice.input_nodes[:2]
+  outputs, channels, *kernel = map(torch_compat.size_hint, weight.get_size())
+  batch, _, *positions = map(torch_compat.size_hint, choice.layout.size)
+  groups = torch_compat.size_hint(image.get_size()[1]) // channels
+  depth = math.prod(kernel) * -(-channels // tiles.k) * tiles.k
+  return Problem(
+    batch * math.prod(positions), outputs // groups, depth, groups, image.get_dtype().itemsize
+  )
+
+
+# Tiles for few results and many channels, as in the last layers of an image network, which
+# Inductor's list of convolutions lacks. On an H200 they are the best for most layers of a ResNet.
+CONVOLUTIONS = [
+  Tiles(16, 32, 128, 3, 4),
+  Tiles(16, 64, 64, 4, 4),
+  Tiles(32, 32, 64, 4, 4),
+  Tiles(32, 32, 128, 3, 4),
+  Tiles(32, 64, 64, 4, 4),
+  Tiles(64, 32, 64, 4, 4),
+  Tiles(64, 64, 64, 4, 4),
+]
 
 
 # Tiles for few rows, as in decoding, which Inductor's list of fused products lacks.

@@ -47,13 +47,17 @@ def tuning(chosen: Mapping[str, Any]) -> Tuning:
 
 
 @contextlib.contextmanager
-def products_as_kernels(target: Target, tuned: Tuning) -> Iterator[None]:
-  """While open, Inductor makes products of matrices kernels, and calls no library for them."""
+def products_as_kernels(target: Target, tuned: Tuning, convolutions: bool) -> Iterator[None]:
+  """While open, Inductor makes products of matrices kernels, and calls no library for them.
+  `convolutions`: whether that holds for convolutions too; else PyTorch's may be called, and they
+  are called if there is no template."""
   from torch._inductor import config
 
   options = dict(products.OPTIONS)
   if tuned.measures:
     del options["deterministic"]
+  if not convolutions:
+    options["max_autotune_conv_backends"] = "ATEN,TRITON"
   with contextlib.ExitStack() as stack:
     for owner, name, value in products.replacements(target, tuned):
       patches.set_attribute(stack, owner, name, value)

@@ -1,13 +1,16 @@
-"""Products of matrices as kernels of Inductor's templates. Unless kernels are measured, a rule
-picks the template (gemm_configs.py)."""
+"""Products of matrices and convolutions as kernels of Inductor's templates. Unless kernels are
+measured, a rule picks the template (gemm_configs.py)."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from . import gemm_configs
 from .target import Target
 from .tuning import Tuning
 
@@ -16,6 +19,7 @@ OPTIONS = {
   "deterministic": True,  # never measure, never pick by time
   "max_autotune_gemm": True,  # products from templates
   "max_autotune_gemm_backends": "TRITON",
+  "max_autotune_conv_backends": "TRITON",
   "autotune_fallback_to_aten": False,
 }
 
@@ -23,17 +27,41 @@ OPTIONS = {
 def replacements(target: Target, tuned: Tuning) -> Iterator[tuple[Any, str, Any]]:
   """Attributes to replace while Inductor compiles: objects, names and new values."""
   from torch._inductor import select_algorithm, utils
+  from torch._inductor.choices import InductorChoices
 
   # Devices with less than 68 multiprocessors get templates too. Each module that imported the name
   # is patched.
   for module in modules_with("is_big_gpu", utils.is_big_gpu):
     yield module, "is_big_gpu", lambda *args, **kwargs: True
+  yield InductorChoices, "get_conv_configs", _with_more_tiles(InductorChoices.get_conv_configs)
   if not tuned.measures:
     yield (
       select_algorithm.AlgorithmSelectorCache,
       "pick_deterministic_choice",
       lambda self, choices: tuned.pick_template(target, choices),
     )
+
+
+def _with_more_tiles(original: Callable[..., Any]) -> Callable[..., Any]:
+  """InductorChoices.get_conv_configs with more tiles."""
+
+  def get_conv_configs(*args: Any) -> Any:
+    found = original(*args)
+    configs = list(found.keywords["configs"])
+    configs += [
+      dataclasses.replace(
+        configs[0],
+        block_m=tiles.m,
+        block_n=tiles.n,
+        block_k=tiles.k,
+        num_stages=tiles.stages,
+        num_warps=tiles.warps,
+      )
+      for tiles in gemm_configs.CONVOLUTIONS
+    ]
+    return functools.partial(found, configs=configs)
+
+  return get_conv_configs
 
 
 def modules_with(name: str, value: Any) -> list[types.ModuleType]:

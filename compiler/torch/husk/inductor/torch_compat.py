@@ -14,7 +14,7 @@ import pathlib
 import subprocess
 from collections.abc import Container, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .lines import InductorObject
 
@@ -193,12 +193,38 @@ def operators_without_kernel(graph: torch.fx.Graph) -> set[Any]:
   operators = {
     node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)
   }
-  called = {*lowering.fallbacks, torch.ops.aten.convolution.default}
+  called = set(lowering.fallbacks)
+  if not all(map(has_template, convolutions(graph))):
+    called.add(torch.ops.aten.convolution.default)
   return {
     op
     for op in operators
     if op in called or op not in lowering.lowerings and op.namespace != "husk"
   }
+
+
+def convolutions(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+  """The convolutions of a graph."""
+  import torch
+
+  return graph.find_nodes(op="call_function", target=torch.ops.aten.convolution.default)
+
+
+def has_template(convolution: torch.fx.Node) -> bool:
+  """Whether Inductor has a template for a convolution that is made for it. For groups of few
+  channels it has one that mostly multiplies zeros."""
+  import torch
+
+  _, weight, _, _, _, dilation, transposed, output_padding, groups = convolution.args
+  filters = cast("torch.fx.Node", weight).meta["val"]
+  return bool(
+    filters.dim() in (4, 5)
+    and filters.dtype in (torch.float16, torch.bfloat16, torch.float32)
+    and not transposed
+    and set(cast("list[int]", dilation)) == {1}
+    and set(cast("list[int]", output_padding)) == {0}
+    and (groups == 1 or filters.shape[1] >= 16)
+  )
 
 
 def _has(config: Any, key: str) -> bool:
