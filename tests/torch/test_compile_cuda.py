@@ -56,13 +56,19 @@ def compiled(monkeypatch, tmp_path):
       return results if isinstance(results, list) else [results]
 
     run_mode, libraries, patches = backend._options(None, options)
+    decomposed = dict(select_decomp_table())
     fakes = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     # `fake_cuda.cuda` makes products of templates, and measures in place of torch.compile.
-    own = {"coordinate_descent_tuning": False, "max_autotune_gemm": False, "fx_graph_cache": False}
+    own = {
+      "coordinate_descent_tuning": False,
+      "max_autotune_gemm": False,
+      "max_autotune_conv_backends": "ATEN,TRITON",
+      "fx_graph_cache": False,
+    }
     with fake_cuda.cuda(H200), config.patch({**patches, **own}):
       with fakes:
         values = [torch.empty(shape, dtype=dtype, device=on) for shape, dtype, on in inputs]
-      graph = make_fx(flat, select_decomp_table())(*values)
+      graph = make_fx(flat, decomposed)(*values)
       with tracing(TracingContext(fakes)):
         backend._compile(
           "",
@@ -128,6 +134,29 @@ def test_libraries_are_called_unless_a_graph_is_wanted(compiled, options):
   hir, source = compiled(attend, *ATTEND, **options)
   assert hir.count('extern "husk::matmul"') == 1
   assert "['aten::_scaled_dot_product_flash_attention']" in source
+
+
+def convolve(x, weight, depthwise, dilation=1):
+  convolution = torch.nn.functional.conv2d
+  x = convolution(x, weight, padding=1, dilation=dilation).relu()
+  return convolution(x, depthwise, groups=64) if depthwise is not None else x
+
+
+IMAGE, WEIGHT = on_gpu(2, 64, 14, 14, **HALF), on_gpu(64, 64, 3, 3, **HALF)
+
+
+@pytest.mark.parametrize("options", [{"libraries": False}, {"mode": "graph"}])
+def test_without_libraries_convolutions_are_kernels(compiled, options):
+  hir, source = compiled(lambda x, weight: convolve(x, weight, None), IMAGE, WEIGHT, **options)
+  assert "extern" not in hir and "'cuda:0', []," in source
+  assert len(re.findall(r"launch triton_tem_fused", hir)) == 1
+
+
+def test_a_convolution_without_a_template_is_pytorchs(compiled):
+  hir, _ = compiled(lambda x, w: convolve(x, w, None, 2), IMAGE, WEIGHT, libraries=False)
+  assert hir.count('extern "aten::convolution') == 1
+  *_, hir, _ = compiled(convolve, IMAGE, WEIGHT, on_gpu(64, 1, 3, 3, **HALF), mode="graph")
+  assert hir.count('extern "aten::convolution') == 2
 
 
 def test_libraries_are_called_in_training_and_beside_other_operators(compiled):
@@ -236,7 +265,7 @@ def test_a_graph_of_a_gpu_becomes_a_file(compiled, tmp_path):
   x, w, y = torch.rand(64, 128), torch.rand(128, 32), torch.rand(64, 32)
   path = str(compiled.path)
   arguments = [weakref.ref(x), weakref.ref(w)]
-  run = recording.Run(path, sections.source(path), arguments, [y])
+  run = recording.Run(path, sections.source(path), arguments, [0, 0], [y])
   region = regions.Region("", None, {}, [], {}, False, False)
   callee = regions.callee(torch.compile(lambda x: x, backend="eager"))
   written = save._Artifact(callee, "forward", (), ["forward"])
@@ -267,7 +296,7 @@ def test_operators_of_the_host_are_not_those_of_a_gpu(compiled, on_host):
   source.called = ["aten::sort.stable"]
   if on_host:
     source.target = 'target host host "avx2"'
-  run = recording.Run("", source, [], [])
+  run = recording.Run("", source, [], [0, 0], [])
   writer = saved.FunctionWriter("forward", run, None, None, hir.Names(), None, {}, ("aten::*",))
   assert writer.runs_operators_of_husk() == on_host
 

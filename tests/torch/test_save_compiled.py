@@ -321,6 +321,75 @@ def test_a_written_argument_is_written(path):
   same(mine, theirs)
 
 
+@pytest.mark.parametrize("given", [True, False], ids=["args", "latest"])
+def test_a_written_argument_that_autograd_follows(path, given):
+  @compiled
+  def function(x, y):
+    x.mul_(2)
+    return x + y
+
+  leaf = torch.ones(4, requires_grad=True)
+  x, y = leaf * 3, torch.ones(4)
+  function(leaf * 3, y)
+  with pytest.raises(Unsupported, match="writes x in place, and autograd follows it"):
+    husk.save_compiled(function, path, (x, y) if given else None)
+  assert x.tolist() == [3] * 4
+  assert not path.exists()
+  with torch.no_grad():
+    husk.save_compiled(function, path, (x, y))
+  assert x.tolist() == [3] * 4
+  written = torch.ones(4)
+  same(husk.load(path)(written, y), torch.full((4,), 3.0))
+  assert written.tolist() == [2] * 4
+
+
+def test_a_written_attribute_that_autograd_follows(path):
+  class Model(nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.weight = nn.Parameter(torch.ones(4))
+      self.sum = self.weight * 1
+
+    def forward(self, x):
+      self.sum.add_(x)
+      return self.sum * 2
+
+  function = compiled(Model())
+  function(torch.ones(4))
+  with pytest.raises(Unsupported, match="writes sum in place"):
+    husk.save_compiled(function, path)
+
+
+def test_floats_that_torch_has_compiled_for(path):
+  norm = nn.LayerNorm(6, eps=0.5)
+
+  def function(x, columns):
+    return norm(x).reshape(-1, int(columns))
+
+  made = compiled(function, dynamic=True)
+  with torch.no_grad():
+    made(X, 2.0)
+    husk.save_compiled(made, path)
+    program = husk.load(path)
+    x = torch.rand(5, 6)
+    torch.testing.assert_close(program(x, 2.0), made(x, 2.0))
+  with pytest.raises(husk.Error, match="the value of columns"):
+    program(x, 3.0)
+
+
+def test_an_argument_whose_shape_changes(path):
+  def function(x):
+    x.t_()
+    return x + 1
+
+  function = compiled(function, fullgraph=False)
+  x = torch.ones(3, 4)
+  function(torch.ones(3, 4))
+  with pytest.raises(Unsupported, match="changes the shape or the strides of an argument"):
+    husk.save_compiled(function, path, (x,))
+  assert x.shape == (3, 4)
+
+
 def test_the_graph_that_ran_last_or_all_graphs(path):
   def function(x, flag):
     return x + 1 if flag else x * 2

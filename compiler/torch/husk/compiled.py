@@ -124,6 +124,7 @@ class _Artifact:
     another one that runs in its place is none of the functions."""
     if entry is not None:
       self._check_breaks(entry)
+    args, kwargs = recording.without_history((args, kwargs))
     run, found, result = self._run(entry, args, kwargs)
     if entry is not None and found.number != entry.number:
       if skips:
@@ -158,6 +159,7 @@ class _Artifact:
 
     name = self.callee.name
     attributes = recording.AttributesKept(self.callee.module)
+    shapes = recording.ShapesKept((args, kwargs))
     with contextlib.ExitStack() as stack:
       if entry is not None:
         stack.enter_context(torch.inference_mode(entry.region.inference))
@@ -168,6 +170,10 @@ class _Artifact:
     if assigned:
       raise Unsupported(
         f"{name} assigns another tensor to {', '.join(assigned)}: copy into it by copy_()"
+      )
+    if shapes.changed():
+      raise Unsupported(
+        f"{name} changes the shape or the strides of an argument in place: return the view instead"
       )
     entries = regions.entries(self.callee)
     if entries:

@@ -6,6 +6,7 @@ the text of a Python module that holds an artifact and calls it (`text`)."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import pathlib
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported
 from ..hir import huskc
-from ..inductor import capture, torch_compat
+from ..inductor import capture, decompositions, torch_compat
 from ..runtime.program import MODES
 from ..version import VERSION
 from . import devices, regions, text
@@ -37,10 +38,11 @@ def backend(
   those of Inductor, and two of Husk's:
 
   mode: "auto", "list" or "graph", as for a session of Husk.
-  libraries: on a GPU, whether libraries compute products of matrices and attention. A program that
-    calls a library runs as a list of launches. By default libraries are called, except in inference
-    if the caller asks for graphs, by "mode": "graph" or by a mode of torch.compile that has CUDA
-    graphs, and if the whole program is a graph without them.
+  libraries: on a GPU, whether libraries compute products of matrices, convolutions and attention. A
+    program that calls a library runs as a list of launches. With False, operators such as topk,
+    which PyTorch computes otherwise, become kernels too. By default libraries are called, except in
+    inference if the caller asks for graphs, by "mode": "graph" or by a mode of torch.compile that
+    has CUDA graphs, and if the whole program is a graph without them.
   """
   from torch._inductor.compile_fx import compile_fx
 
@@ -56,7 +58,10 @@ def backend(
     of_inductor.append(range(begin, regions.guard_count()))
     return result
 
-  with torch_compat.cache_tag(tag):
+  with contextlib.ExitStack() as stack:
+    stack.enter_context(torch_compat.cache_tag(tag))
+    if libraries is False:
+      stack.enter_context(decompositions.kernels())
     compiled = compile_fx(module, inputs, inner_compile=inner, config_patches=patches)
   regions.attach(compiled, regions.of_frame(of_inductor))
   return compiled
@@ -83,7 +88,7 @@ def _compile(
     libraries = not (kwargs.get("is_inference") and device.can_do_without_libraries(graph))
   with (
     torch_compat.cache_tag(tag),
-    device.compiling(libraries) as kernels,
+    device.compiling(graph, libraries) as kernels,
     capture.inductor(
       device.name.partition(":")[0],
       text.Writer(device, kernels, run_mode).write,

@@ -69,9 +69,12 @@ class Device(Protocol):
     """Whether every operator of a graph has a kernel that Inductor or Husk makes."""
     ...
 
-  def compiling(self, libraries: bool) -> contextlib.AbstractContextManager[Kernels]:
+  def compiling(
+    self, graph: torch.fx.GraphModule, libraries: bool
+  ) -> contextlib.AbstractContextManager[Kernels]:
     """A context in which Inductor compiles a graph for the device; its value are the kernels of the
-    graph. `libraries`: whether libraries compute products of matrices and attention."""
+    graph. `libraries`: whether libraries compute products of matrices, convolutions and
+    attention."""
     ...
 
 
@@ -126,7 +129,7 @@ class Host:
     return False
 
   @contextlib.contextmanager
-  def compiling(self, libraries: bool) -> Iterator[Kernels]:
+  def compiling(self, graph: torch.fx.GraphModule, libraries: bool) -> Iterator[Kernels]:
     kernels = _HostGraph(self.isa)
     with kernels.compiling():
       yield kernels
@@ -190,14 +193,16 @@ class Cuda:
     return not torch_compat.operators_without_kernel(copied)
 
   @contextlib.contextmanager
-  def compiling(self, libraries: bool) -> Iterator[Kernels]:
+  def compiling(self, graph: torch.fx.GraphModule, libraries: bool) -> Iterator[Kernels]:
     from torch._inductor import config
 
     tuned = here.tuning(config.get_config_copy())
     with contextlib.ExitStack() as stack:
       stack.enter_context(settings.without_line_tables())
       if not libraries:
-        stack.enter_context(here.products_as_kernels(self.target, tuned))
+        # PyTorch's convolutions are called if one has no template.
+        all_templates = all(map(torch_compat.has_template, torch_compat.convolutions(graph.graph)))
+        stack.enter_context(here.products_as_kernels(self.target, tuned, all_templates))
       yield _CudaGraph(self.target, tuned=tuned, assert_mode="trap")
 
 

@@ -37,10 +37,51 @@ class Run:
   path: str  # of the module
   source: Source
   arguments: list[Any]
+  versions: list[int]  # of the tensors when the program was called; torch counts their writes so
   outputs: list[Any]  # of the graph
 
   def artifact(self) -> bytes:
     return sections.artifact(self.path)
+
+  def written_outside(self) -> list[torch.Tensor]:
+    """The tensors among the arguments that torch has written after the program, not the program."""
+    tensors = [value() if isinstance(value, weakref.ref) else None for value in self.arguments]
+    by_program = {
+      tensor.untyped_storage()._cdata
+      for name, tensor in zip(self.source.input_names(), tensors, strict=True)
+      if tensor is not None and name in self.source.written()
+    }
+    return [
+      tensor
+      for tensor, version in zip(tensors, self.versions)
+      if tensor is not None
+      and _version(tensor) != version
+      and tensor.untyped_storage()._cdata not in by_program
+    ]
+
+
+def _version(value: Any) -> int:
+  """The number of writes to a tensor until now. Those to inference tensors are not counted: torch
+  lets the program do them."""
+  import torch
+
+  return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0
+
+
+def without_history(args: Any) -> Any:
+  """Arguments with copies in place of tensors that autograd has computed. If a graph writes one of
+  these, torch does so after the graph, and it could not be taken back."""
+  import torch
+  from torch.utils import _pytree as pytree
+
+  copies: dict[int, torch.Tensor] = {}
+
+  def given(value: torch.Tensor) -> torch.Tensor:
+    if value.is_leaf:
+      return value
+    return copies.setdefault(id(value), value.clone())
+
+  return pytree.tree_map_only(torch.Tensor, given, args)
 
 
 def tensor_key(value: torch.Tensor) -> tuple[Any, ...]:
@@ -77,6 +118,7 @@ class _Recorder:
 
     source = sections.source(self._path)
     written = source.written()
+    versions = [_version(value) for value in arguments]
     # The call is not the user's, so it leaves the buffers of the model as they are.
     given = [
       value.clone() if isinstance(value, torch.Tensor) and name in written else value
@@ -99,6 +141,7 @@ class _Recorder:
         self._path,
         source,
         [weakref.ref(value) if isinstance(value, torch.Tensor) else value for value in arguments],
+        versions,
         graph_outputs,
       )
     )
@@ -119,6 +162,27 @@ def recorded() -> Iterator[list[Run]]:
     stack.callback(module.unwatch, put_recorder)
     module.watch(put_recorder)
     yield runs
+
+
+class ShapesKept:
+  """Finds the arguments whose shape or strides a call changes, and takes that back."""
+
+  def __init__(self, args: Any) -> None:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    tensors = [value for value in pytree.tree_leaves(args) if isinstance(value, torch.Tensor)]
+    self._before = [(value, tensor_key(value)) for value in tensors]
+
+  def changed(self) -> list[torch.Tensor]:
+    """The tensors that had another shape, which they have again."""
+    import torch
+
+    changed = [(value, key) for value, key in self._before if tensor_key(value) != key]
+    for value, (_, offset, shape, stride, _) in changed:
+      with torch.no_grad():
+        value.as_strided_(shape, stride, offset)
+    return [value for value, _ in changed]
 
 
 class AttributesKept:

@@ -33,6 +33,7 @@ class Described:
   dtype: torch.dtype
   device: torch.device
   requires_grad: bool
+  is_leaf: bool
   is_parameter: bool
   is_inference: bool
   base: Described | None
@@ -51,7 +52,8 @@ class Described:
       value.set_(flat.untyped_storage(), self.offset, self.shape, self.stride)
     if self.is_parameter:
       return torch.nn.Parameter(value, self.requires_grad)
-    return value.requires_grad_(self.requires_grad)
+    value.requires_grad_(self.requires_grad)
+    return value if self.is_leaf else value.clone()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,6 +165,7 @@ def _described(value: Any) -> Any:
         one.dtype,
         one.device,
         one.requires_grad,
+        one.is_leaf,
         isinstance(one, torch.nn.Parameter),
         one.is_inference(),
         leaf(one._base) if one._is_view() else None,
@@ -187,6 +190,7 @@ def _guards(of_inductor: Sequence[range]) -> tuple[list[tuple[str, str]], dict[s
     for index, condition in enumerate(conditions)
     if not any(index in numbers for numbers in of_inductor)
   ]
+  conditions = _with_fixed_floats(conditions)
   exprs = hir.Expressions()
   for symbol in sources:
     exprs.define(symbol, hir.Name(str(symbol)))
@@ -200,6 +204,21 @@ def _guards(of_inductor: Sequence[range]) -> tuple[list[tuple[str, str]], dict[s
     [(condition, text) for text, condition in guards.items()],
     {str(symbol): names for symbol, names in sources.items()},
   )
+
+
+def _with_fixed_floats(conditions: list[Any]) -> list[Any]:
+  """Conditions with the values of the floats for which torch has compiled. Such a float is an
+  attribute of the model, or an argument that the graph does not get and whose value the file
+  checks."""
+  import sympy
+
+  fixed = {
+    one.lhs: one.rhs
+    for one in conditions
+    if isinstance(one, sympy.Eq) and one.lhs.is_Symbol and isinstance(one.rhs, sympy.Float)
+  }
+  conditions = [one.xreplace(fixed) for one in conditions]
+  return [one for one in conditions if one != sympy.true]
 
 
 # The graphs of a callable

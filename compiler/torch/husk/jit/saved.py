@@ -188,6 +188,7 @@ class FunctionWriter:
     self.symbols = self._symbols(args, kwargs)
     for line, value in zip(self.source.inputs, self.run.arguments, strict=True):
       self._bind(line, value)
+    self._check_writes()
     for leaf, value in zip(self.leaves, self.values):
       if leaf.index not in self.inputs:
         self._unused(leaf, value)
@@ -280,6 +281,16 @@ class FunctionWriter:
     self.renames[name] = self.names.take("size")
     self.head.append(f"let {self.renames[name]} = {sizes[0]}")
     self.varies = True
+
+  def _check_writes(self) -> None:
+    """Refuses writes to tensors that autograd follows: torch does them after the graph."""
+    for tensor in self.run.written_outside():
+      leaf = self.storages.get(tensor.untyped_storage()._cdata)
+      name = leaf.name if leaf is not None else self.known.get(id(tensor), "a tensor")
+      raise Unsupported(
+        f"{self.callee.name} writes {name} in place, and autograd follows it, so torch writes it "
+        "outside of the graph: call it under torch.no_grad(), or give it .detach()"
+      )
 
   def _is_used(self, name: str) -> bool:
     lines = [*self.source.statements, *self.source.results]
