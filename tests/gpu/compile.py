@@ -1,13 +1,11 @@
-"""torch.compile(backend="husk") on a GPU: values, gradients and memory against eager PyTorch, and
-times against Inductor's own wrappers.
+"""torch.compile(backend="husk") on a GPU: values, gradients and memory against eager PyTorch.
 
-  python tests/gpu/compile.py check [NAME...] [--device cpu] [--part I/N]
-  python tests/gpu/compile.py bench [NAME...]
+  python tests/gpu/compile.py [NAME...] [--device cpu] [--part I/N]
 
-`check` prints a line for each check, and fails if one of them fails. With `--device cpu` it runs
-the checks that need no GPU. With `--part I/N` it runs every N-th check except those that look at
-the memory of the whole GPU, which `--part memory` runs. `bench` prints a table for each
-measurement. A NAME is a part of the name of a check or of a measurement.
+prints a line for each check, and fails if one of them fails. With `--device cpu` it runs the checks
+that need no GPU. With `--part I/N` it runs every N-th check except those that look at the memory of
+the whole GPU, which `--part memory` runs. A NAME is a part of the name of a check.
+compile_bench.py measures.
 """
 
 import argparse
@@ -15,7 +13,6 @@ import contextlib
 import copy
 import gc
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,6 +22,7 @@ import traceback
 
 import husk
 import torch
+from husk.errors import Unsupported
 from husk.jit import module
 from husk.jit.backend import backend as husk_backend
 from torch import nn
@@ -40,7 +38,7 @@ except ImportError:
   triton = None
 
 TREE = torch.utils._pytree
-CHECKS, MEASUREMENTS = [], []
+CHECKS = []
 PROGRAMS = []  # those that were loaded since the beginning of the check
 MEASURING = []  # not empty while Inductor may launch kernels
 
@@ -53,11 +51,6 @@ def check(needs_gpu=False):
     return function
 
   return add
-
-
-def measurement(function):
-  MEASUREMENTS.append(function)
-  return function
 
 
 def count_launches():
@@ -854,178 +847,51 @@ def a_second_process_takes_the_programs_from_torchs_caches(device):
   assert found[0].stdout.split()[1] == "0" and int(found[1].stdout.split()[1]) > 0
 
 
-# Measurements
+class Counting(nn.Module):
+  """A model with a state: the number of its calls."""
 
-
-def timed(sides, seconds=0.5, rounds=7):
-  """The median over rounds of the microseconds of a call, by side. The rounds of the sides
-  alternate. A call is followed by others without waiting, and a round ends when all are done."""
-  counts, times = {}, {name: [] for name in sides}
-  for name, call in sides.items():
-    for _ in range(5):
-      call()
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
-    call()
-    torch.cuda.synchronize()
-    counts[name] = max(3, min(2000, int(seconds / rounds / (time.perf_counter() - begin))))
-  for _ in range(rounds):
-    for name, call in sides.items():
-      torch.cuda.synchronize()
-      begin = time.perf_counter()
-      for _ in range(counts[name]):
-        call()
-      torch.cuda.synchronize()
-      times[name].append((time.perf_counter() - begin) / counts[name] * 1e6)
-  return {name: statistics.median(values) for name, values in times.items()}
-
-
-def report(title, times, base):
-  print(f"{title}")
-  for name, value in times.items():
-    ratios = ", ".join(f"{value / times[other]:.3f} x {other}" for other in times if other != name)
-    print(f"  {name:24} {value:10.1f} us" + (f"   {ratios}" if name.startswith(base) else ""))
-
-
-@measurement
-def bench_chain(device):
-  x = torch.randn(4, 256, device=device)
-
-  def side(backend, **options):
-    call = torch.compile(
-      eval("lambda x: chain(x)", {"chain": chain}), backend=backend, options={**APART, **options}
+  def __init__(self):
+    super().__init__()
+    self.layers = nn.Sequential(
+      nn.Linear(64, 128), nn.GELU(), nn.LayerNorm(128), nn.Linear(128, 16)
     )
-    begin = time.perf_counter()
-    with torch.no_grad():
-      call(x)
-    torch.cuda.synchronize()
-    print(f"  {options}: compiled in {time.perf_counter() - begin:.1f} s", flush=True)
-    return lambda: call(x)
+    self.register_buffer("calls", torch.zeros(1))
 
-  sides = {"eager": lambda: chain(x)}
-  for name, args in {
-    "husk list": (husk_backend, {"mode": "list"}),
-    "husk graph": (husk_backend, {"mode": "graph"}),
-    "husk auto": (husk_backend, {}),
-    "inductor": ("inductor", {}),
-    "graph trees": ("inductor", {"triton.cudagraphs": True}),
-    "cpp_wrapper": ("inductor", {"cpp_wrapper": True}),
-  }.items():
+  def forward(self, x):
+    self.calls.add_(1)
+    return self.layers(x) + self.calls, x.sum(1)
+
+
+@check()
+def a_compiled_region_is_saved(device):
+  model = Counting().to(device).eval()
+  function = compiled(model, options={"libraries": False}, dynamic=True)
+  with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+    for rows in (4, 7):
+      function(torch.randn(rows, 64, device=device))
+    path = husk.save_compiled(function, os.path.join(folder, "model.husk"))
+    assert model.calls.item() == 2
+    program = husk.load(path, device=device)
+    for mode in ("list",) if device == "cpu" else ("list", "graph"):
+      theirs, session = copy.deepcopy(model), program.session(mode=mode)
+      for rows in (4, 9, 33, 9):
+        x = torch.randn(rows, 64, device=device)
+        for own, other in zip(session(x), theirs(x), strict=True):
+          torch.testing.assert_close(own, other, rtol=2e-3, atol=2e-3)
+      assert session.state["calls"].torch().item() == 6
+
+
+@check(needs_gpu=True)
+def a_region_that_calls_an_operator_of_torch_is_not_saved(device):
+  function = compiled(nn.Conv2d(8, 8, 3).to(device).eval())
+  with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+    function(torch.randn(2, 8, 16, 16, device=device))
     try:
-      sides[name] = side(args[0], **args[1])
-    except Exception:
-      print(f"  {name}: {traceback.format_exc()[-1500:]}")
-  with torch.no_grad():
-    report("chain of 100 kernels, 4 x 256", timed(sides), "husk")
-
-
-@measurement
-def bench_new_shapes(device):
-  sides = {
-    "husk list": (husk_backend, {"mode": "list"}),
-    "husk graph": (husk_backend, {"mode": "graph"}),
-    "husk auto": (husk_backend, {}),
-    "inductor": ("inductor", {}),
-    "graph trees": ("inductor", {"triton.cudagraphs": True}),
-  }
-  times = {}
-  for name, (backend, options) in sides.items():
-    call = torch.compile(
-      eval("lambda x: chain(x)", {"chain": chain}),
-      backend=backend,
-      options={**APART, **options},
-      dynamic=True,
-    )
-    try:
-      found = []
-      for rows in range(8, 40):
-        x = torch.randn(rows * 4, 256, device=device)
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        call(x)
-        torch.cuda.synchronize()
-        found.append((time.perf_counter() - begin) * 1e6)
-      times[name] = statistics.median(found[4:])
-      if name.startswith("husk"):
-        counts = stats()
-        print(f"  {name}: {counts['runs_as_graph']} graphs, {counts['runs_as_list']} lists")
-      PROGRAMS.clear()
-    except Exception:
-      print(f"  {name}: {traceback.format_exc()[-1500:]}")
-  report("the same at a shape that is seen for the first time", times, "husk")
-
-
-@measurement
-def bench_gpt(device):
-  torch.manual_seed(0)
-  model = Gpt().to(device).half().eval()
-  from torch._inductor.utils import fresh_cache
-
-  batch, tokens = 1, 128
-  ids = torch.randint(0, 50257, (batch, tokens), device=device)
-  sides, first = {}, {}
-  with torch.no_grad():
-    expected = model(ids)
-    sides["eager"] = lambda: model(ids)
-    for name, (backend, options) in {
-      "husk": (husk_backend, {}),
-      "husk graph": (husk_backend, {"mode": "graph"}),
-      "inductor": ("inductor", {}),
-      "graph trees": ("inductor", {"triton.cudagraphs": True}),
-    }.items():
-      try:
-        call = torch.compile(copy.deepcopy(model), backend=backend, options=options)
-        with fresh_cache():
-          begin = time.perf_counter()
-          result = call(ids)
-          torch.cuda.synchronize()
-          first[name] = (time.perf_counter() - begin) * 1e6
-        error = (result.float() - expected.float()).abs().max().item()
-        print(f"  {name}: largest difference from eager {error:.4f}", flush=True)
-        sides[name] = lambda call=call: call(ids)
-      except Exception:
-        print(f"  {name}: {traceback.format_exc()[-1500:]}")
-    report(f"GPT-2 small in fp16, {batch} x {tokens}: cold compilation", first, "husk")
-    report(f"GPT-2 small in fp16, {batch} x {tokens}: inference", timed(sides), "husk")
-
-
-@measurement
-def bench_training(device):
-  torch.manual_seed(0)
-  ids, targets = torch.randint(0, 50257, (2, 4, 256), device=device)
-  sides, peaks = {}, {}
-  for name, backend in {"eager": None, "inductor": "inductor", "husk": husk_backend}.items():
-    torch.manual_seed(0)
-    model = Gpt().to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    run = torch.compile(model, backend=backend) if backend else model
-
-    def step(run=run, optimizer=optimizer):
-      with torch.autocast("cuda", dtype=torch.float16):
-        loss = nn.functional.cross_entropy(run(ids).flatten(0, 1), targets.flatten())
-      loss.backward()
-      optimizer.step()
-      optimizer.zero_grad()
-      return loss
-
-    try:
-      begin = time.perf_counter()
-      losses = [step().item() for _ in range(3)]
-      print(f"  {name}: {time.perf_counter() - begin:.1f} s, losses {losses}", flush=True)
-      torch.cuda.synchronize()
-      torch.cuda.reset_peak_memory_stats()
-      base = torch.cuda.memory_allocated()
-      step()
-      torch.cuda.synchronize()
-      peaks[name] = torch.cuda.max_memory_allocated() - base
-      sides[name] = step
-    except Exception:
-      print(f"  {name}: {traceback.format_exc()[-1500:]}")
-  report("GPT-2 small, a step of training, fp16 autocast, 4 x 256", timed(sides, 1.0), "husk")
-  print(
-    "  peak bytes above the start of a step: "
-    + ", ".join(f"{n} {p >> 20} MiB" for n, p in peaks.items())
-  )
+      husk.save_compiled(function, os.path.join(folder, "model.husk"))
+    except Unsupported as error:
+      assert "aten::convolution" in str(error), error
+    else:
+      raise AssertionError("nothing was refused")
 
 
 # Checks that no other process may disturb.
@@ -1070,27 +936,12 @@ def run_checks(device, names, part, forbidden):
 
 def main():
   arguments = argparse.ArgumentParser(description=__doc__)
-  arguments.add_argument("command", choices=("check", "bench"))
   arguments.add_argument("names", nargs="*")
   arguments.add_argument("--device", default="cuda:0")
   arguments.add_argument("--part")
   options = arguments.parse_args()
   print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, husk {husk.__version__}")
-  forbidden = count_launches()
-  if options.command == "check":
-    return run_checks(options.device, options.names, options.part, forbidden) != 0
-  failed = 0
-  for function in MEASUREMENTS:
-    if options.names and not any(one in function.__name__ for one in options.names):
-      continue
-    torch._dynamo.reset()
-    PROGRAMS.clear()
-    try:
-      function(options.device)
-    except Exception:
-      failed += 1
-      print(f"FAILED  {function.__name__}\n{traceback.format_exc()[-3500:]}", flush=True)
-  return failed != 0
+  return run_checks(options.device, options.names, options.part, count_launches()) != 0
 
 
 if __name__ == "__main__":

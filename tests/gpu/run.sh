@@ -280,18 +280,18 @@ compile() {
     --target "$site" "$dir"/wheel/*.whl
   jit() {
     env -u HUSKC PYTHONPATH="$site" LD_LIBRARY_PATH="$own_libraries" timeout "$1" python3 \
-      tests/gpu/compile.py "${@:2}"
+      "tests/gpu/$2.py" "${@:3}"
   }
   for part in 0 1 2 3; do
-    { jit 200 check --part $part/4 || echo failed; } >"$dir/compile.$part.log" 2>&1 &
+    { jit 200 compile --part $part/4 || echo failed; } >"$dir/compile.$part.log" 2>&1 &
   done
   wait
   for part in 0 1 2 3; do
     show=1 lines=80 check "torch.compile, part $part" bash -c \
       "cat '$dir/compile.$part.log'; [[ \$(tail -n 1 '$dir/compile.$part.log') != failed ]]"
   done
-  show=1 lines=40 check "torch.compile, memory" jit 120 check --part memory
-  show=1 lines=60 check "torch.compile, times" jit 280 bench
+  show=1 lines=40 check "torch.compile, memory" jit 120 compile --part memory
+  show=1 lines=60 check "torch.compile, times" jit 500 compile_bench
 }
 
 # Models with Triton kernels of their own, exported on this machine by rules and by measuring, each

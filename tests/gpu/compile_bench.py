@@ -1,0 +1,307 @@
+"""Times of torch.compile(backend="husk") on a GPU against Inductor's own wrappers.
+
+  python tests/gpu/compile_bench.py [NAME...] [--device cuda:0]
+
+prints a table for each measurement. A NAME is a part of the name of a measurement; without one all
+are made. compile.py has the checks.
+"""
+
+import argparse
+import copy
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+import husk
+import torch
+import torch._inductor.compile_fx  # is no part of a first call
+from compile import APART, PROGRAMS, Gpt, chain, count_launches, stats
+from husk.jit.backend import backend as husk_backend
+from torch import nn
+from torch._inductor.utils import fresh_cache
+
+MEASUREMENTS = []
+
+
+def measurement(function):
+  """Makes a function of a device one of the measurements."""
+  MEASUREMENTS.append(function)
+  return function
+
+
+def timed(sides, seconds=0.5, rounds=7):
+  """The median over rounds of the microseconds of a call, by side. The rounds of the sides
+  alternate. A call is followed by others without waiting, and a round ends when all are done."""
+  counts, times = {}, {name: [] for name in sides}
+  for name, call in sides.items():
+    for _ in range(5):
+      call()
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    call()
+    torch.cuda.synchronize()
+    counts[name] = max(3, min(2000, int(seconds / rounds / (time.perf_counter() - begin))))
+  for _ in range(rounds):
+    for name, call in sides.items():
+      torch.cuda.synchronize()
+      begin = time.perf_counter()
+      for _ in range(counts[name]):
+        call()
+      torch.cuda.synchronize()
+      times[name].append((time.perf_counter() - begin) / counts[name] * 1e6)
+  return {name: statistics.median(values) for name, values in times.items()}
+
+
+def report(title, times, base):
+  print(f"{title}")
+  for name, value in times.items():
+    ratios = ", ".join(f"{value / times[other]:.3f} x {other}" for other in times if other != name)
+    print(f"  {name:24} {value:10.1f} us" + (f"   {ratios}" if name.startswith(base) else ""))
+
+
+@measurement
+def chain_of_kernels(device):
+  x = torch.randn(4, 256, device=device)
+
+  def side(backend, **options):
+    call = torch.compile(
+      eval("lambda x: chain(x)", {"chain": chain}), backend=backend, options={**APART, **options}
+    )
+    begin = time.perf_counter()
+    with torch.no_grad():
+      call(x)
+    torch.cuda.synchronize()
+    print(f"  {options}: compiled in {time.perf_counter() - begin:.1f} s", flush=True)
+    return lambda: call(x)
+
+  sides = {"eager": lambda: chain(x)}
+  for name, args in {
+    "husk list": (husk_backend, {"mode": "list"}),
+    "husk graph": (husk_backend, {"mode": "graph"}),
+    "husk auto": (husk_backend, {}),
+    "inductor": ("inductor", {}),
+    "graph trees": ("inductor", {"triton.cudagraphs": True}),
+    "cpp_wrapper": ("inductor", {"cpp_wrapper": True}),
+  }.items():
+    try:
+      sides[name] = side(args[0], **args[1])
+    except Exception:
+      print(f"  {name}: {traceback.format_exc()[-1500:]}")
+  with torch.no_grad():
+    report("chain of 100 kernels, 4 x 256", timed(sides), "husk")
+
+
+@measurement
+def new_shapes(device):
+  sides = {
+    "husk list": (husk_backend, {"mode": "list"}),
+    "husk graph": (husk_backend, {"mode": "graph"}),
+    "husk auto": (husk_backend, {}),
+    "inductor": ("inductor", {}),
+    "graph trees": ("inductor", {"triton.cudagraphs": True}),
+  }
+  times = {}
+  for name, (backend, options) in sides.items():
+    call = torch.compile(
+      eval("lambda x: chain(x)", {"chain": chain}),
+      backend=backend,
+      options={**APART, **options},
+      dynamic=True,
+    )
+    try:
+      found = []
+      for rows in range(8, 40):
+        x = torch.randn(rows * 4, 256, device=device)
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        call(x)
+        torch.cuda.synchronize()
+        found.append((time.perf_counter() - begin) * 1e6)
+      times[name] = statistics.median(found[4:])
+      if name.startswith("husk"):
+        counts = stats()
+        print(f"  {name}: {counts['runs_as_graph']} graphs, {counts['runs_as_list']} lists")
+      PROGRAMS.clear()
+    except Exception:
+      print(f"  {name}: {traceback.format_exc()[-1500:]}")
+  report("the same at a shape that is seen for the first time", times, "husk")
+
+
+def inference(title, model, args, kinds):
+  """Times of a model, and of its first call, with each of the kinds: by name the backend and what
+  torch.compile gets."""
+  sides, first = {}, {}
+  with torch.no_grad():
+    expected = model(*args)
+    sides["eager"] = lambda: model(*args)
+    for name, (backend, options) in kinds.items():
+      torch._dynamo.reset()
+      try:
+        call = torch.compile(copy.deepcopy(model), backend=backend, **options)
+        with fresh_cache():
+          begin = time.perf_counter()
+          result = call(*args)
+          torch.cuda.synchronize()
+          first[name] = (time.perf_counter() - begin) * 1e6
+        error = (result.float() - expected.float()).abs().max().item()
+        print(f"  {name}: largest difference from eager {error:.4f}", flush=True)
+        sides[name] = lambda call=call: call(*args)
+      except Exception:
+        print(f"  {name}: {traceback.format_exc()[-1500:]}")
+    report(f"{title}: first call", first, "husk")
+    report(f"{title}: inference", timed(sides), "husk")
+
+
+# What torch.compile gets for the kinds of runs that are compared.
+PLAIN = {
+  "husk": (husk_backend, {}),
+  "husk graph": (husk_backend, {"options": {"mode": "graph"}}),
+  "inductor": ("inductor", {}),
+  "graph trees": ("inductor", {"options": {"triton.cudagraphs": True}}),
+}
+TUNED = {
+  "husk max-autotune": (husk_backend, {"mode": "max-autotune"}),
+  "inductor max-autotune": ("inductor", {"mode": "max-autotune"}),
+}
+
+
+def gpt_and_ids(device):
+  torch.manual_seed(0)
+  model = Gpt().to(device).half().eval()
+  return model, (torch.randint(0, 50257, (1, 128), device=device),)
+
+
+@measurement
+def gpt(device):
+  inference("GPT-2 small in fp16, 1 x 128", *gpt_and_ids(device), PLAIN)
+
+
+@measurement
+def gpt_tuned(device):
+  inference("GPT-2 small in fp16, 1 x 128, tuned", *gpt_and_ids(device), TUNED)
+
+
+@measurement
+def resnet(device):
+  from torchvision.models import resnet50
+
+  torch.manual_seed(0)
+  model = resnet50().to(device).half().eval().to(memory_format=torch.channels_last)
+  image = torch.randn(1, 3, 224, 224, device=device).half()
+  image = image.to(memory_format=torch.channels_last)
+  inference("ResNet-50 in fp16, 1 image", model, (image,), PLAIN)
+
+
+PROCESS = """
+import sys, time
+import torch
+sys.path.insert(0, FOLDER)
+import compile
+BACKEND, OPTIONS = SIDE
+backend = compile.husk_backend if BACKEND == "husk" else BACKEND
+torch.manual_seed(0)
+model = compile.Gpt().to(DEVICE).half().eval()
+ids = torch.randint(0, 50257, (1, 128), device=DEVICE)
+torch.cuda.synchronize()
+# torch.compile imports Inductor for Inductor's own backend, and Husk's first call does for Husk.
+compiling = time.perf_counter()
+call = torch.compile(model, backend=backend, options=OPTIONS)
+with torch.no_grad():
+  call(ids)
+  torch.cuda.synchronize()
+print(time.perf_counter() - compiling)
+"""
+
+
+@measurement
+def processes(device):
+  """The first call in a process with empty caches, and in the one after it."""
+  cold, second = {}, {}
+  for name, side in {
+    "husk": ("husk", {}),
+    "inductor": ("inductor", {}),
+    "cpp_wrapper": ("inductor", {"cpp_wrapper": True}),
+  }.items():
+    text = PROCESS.replace("FOLDER", repr(os.path.dirname(os.path.abspath(__file__))))
+    text = text.replace("SIDE", repr(side)).replace("DEVICE", repr(device))
+    with tempfile.TemporaryDirectory() as folder:
+      environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": folder}
+      for times in (cold, second):
+        run = subprocess.run(
+          [sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=False
+        )
+        if run.returncode != 0:
+          print(f"  {name}: {run.stderr[-1500:]}")
+          break
+        times[name] = float(run.stdout.split()[-1]) * 1e6
+        print(f"  {name}: {times[name] / 1e6:.1f} s", flush=True)
+  report("GPT-2 small in fp16, 1 x 128, first call with empty caches", cold, "husk")
+  report("the same in the process after it", second, "husk")
+
+
+@measurement
+def training(device):
+  torch.manual_seed(0)
+  ids, targets = torch.randint(0, 50257, (2, 4, 256), device=device)
+  sides, peaks = {}, {}
+  for name, backend in {"eager": None, "inductor": "inductor", "husk": husk_backend}.items():
+    torch.manual_seed(0)
+    model = Gpt().to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    run = torch.compile(model, backend=backend) if backend else model
+
+    def step(run=run, optimizer=optimizer):
+      with torch.autocast("cuda", dtype=torch.float16):
+        loss = nn.functional.cross_entropy(run(ids).flatten(0, 1), targets.flatten())
+      loss.backward()
+      optimizer.step()
+      optimizer.zero_grad()
+      return loss
+
+    try:
+      begin = time.perf_counter()
+      losses = [step().item() for _ in range(3)]
+      print(f"  {name}: {time.perf_counter() - begin:.1f} s, losses {losses}", flush=True)
+      torch.cuda.synchronize()
+      torch.cuda.reset_peak_memory_stats()
+      base = torch.cuda.memory_allocated()
+      step()
+      torch.cuda.synchronize()
+      peaks[name] = torch.cuda.max_memory_allocated() - base
+      sides[name] = step
+    except Exception:
+      print(f"  {name}: {traceback.format_exc()[-1500:]}")
+  report("GPT-2 small, a step of training, fp16 autocast, 4 x 256", timed(sides, 1.0), "husk")
+  print(
+    "  peak bytes above the start of a step: "
+    + ", ".join(f"{n} {p >> 20} MiB" for n, p in peaks.items())
+  )
+
+
+def main():
+  arguments = argparse.ArgumentParser(description=__doc__)
+  arguments.add_argument("names", nargs="*")
+  arguments.add_argument("--device", default="cuda:0")
+  options = arguments.parse_args()
+  print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, husk {husk.__version__}")
+  count_launches()
+  failed = 0
+  for function in MEASUREMENTS:
+    if options.names and not any(one in function.__name__ for one in options.names):
+      continue
+    torch._dynamo.reset()
+    PROGRAMS.clear()
+    try:
+      function(options.device)
+    except Exception:
+      failed += 1
+      print(f"FAILED  {function.__name__}\n{traceback.format_exc()[-3500:]}", flush=True)
+  return failed != 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

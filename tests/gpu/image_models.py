@@ -1,0 +1,170 @@
+"""Image networks with convolutions on a GPU: values against eager mode, times against CUDA graph
+trees.
+
+  python tests/gpu/image_models.py export DIR [--target cuda:h200] [--batch 1] [--jobs 4] [MODEL...]
+  python tests/gpu/image_models.py run DIR [--batch 1] [MODEL...]
+
+`export` writes DIR/MODEL.BATCH.husk, and needs no GPU; kernels are chosen by rules. `run` compares
+the artifact with eager mode in fp32, beside eager mode in fp16, and measures it as a graph and as a
+list beside eager mode, Inductor, and Inductor's CUDA graph trees. The models have seeded random
+weights and are in fp16, channels last.
+"""
+
+import argparse
+import concurrent.futures
+import copy
+import multiprocessing
+import pathlib
+import sys
+import time
+import traceback
+
+import torch
+from torch import nn
+
+
+class Unet(nn.Module):
+  """Two halvings and two doublings of the image, with a connection across."""
+
+  def __init__(self, width=64):
+    super().__init__()
+
+    def block(inputs, outputs):
+      return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+        nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+      )
+
+    self.down1, self.down2, self.middle = (
+      block(3, width),
+      block(width, 2 * width),
+      block(2 * width, 4 * width),
+    )
+    self.up2 = nn.ConvTranspose2d(4 * width, 2 * width, 2, stride=2)
+    self.join2 = block(4 * width, 2 * width)
+    self.up1 = nn.ConvTranspose2d(2 * width, width, 2, stride=2)
+    self.join1 = block(2 * width, width)
+    self.last = nn.Conv2d(width, 2, 1)
+
+  def forward(self, x):
+    one = self.down1(x)
+    two = self.down2(nn.functional.max_pool2d(one, 2))
+    three = self.middle(nn.functional.max_pool2d(two, 2))
+    two = self.join2(torch.cat([self.up2(three), two], 1))
+    one = self.join1(torch.cat([self.up1(two), one], 1))
+    return self.last(one)
+
+
+def model(name):
+  torch.manual_seed(0)
+  if name == "unet":
+    made = Unet()
+  else:
+    import torchvision
+
+    made = torchvision.models.get_model(name, weights=None)
+  # Random weights let values grow or vanish in deep networks, unless batch norms know their scale.
+  made = made.train()
+  with torch.no_grad():
+    for module in made.modules():
+      if isinstance(module, nn.BatchNorm2d):
+        module.momentum = None
+    for _ in range(2):
+      made(torch.randn(4, 3, 96, 96))
+  return made.eval().to(memory_format=torch.channels_last)
+
+
+MODELS = (
+  "resnet50",
+  "convnext_tiny",
+  "efficientnet_b0",
+  "mobilenet_v3_large",
+  "unet",
+)
+
+
+def image(batch):
+  torch.manual_seed(1)
+  return torch.randn(batch, 3, 224, 224).to(memory_format=torch.channels_last)
+
+
+def export(name, folder, target, batch):
+  import husk
+
+  begin = time.perf_counter()
+  path = pathlib.Path(folder) / f"{name}.{batch}.husk"
+  husk.export(model(name).half(), (image(batch).half(),), path, targets=[target])
+  return f"{path.name}: {time.perf_counter() - begin:.1f} s, {path.stat().st_size >> 20} MiB"
+
+
+def run(name, folder, batch):
+  import husk
+  from compile_bench import report, timed
+
+  made, x = model(name).cuda(), image(batch).cuda()
+  expected = made(x)
+  half, small = made.half(), x.half()
+  program = husk.load(pathlib.Path(folder) / f"{name}.{batch}.husk", device="cuda")
+  sessions = {mode: program.session(mode=mode) for mode in ("graph", "list")}
+  scale = expected.abs().max()
+
+  def error(result):
+    return ((result.float() - expected).abs().max() / scale).item()
+
+  eager = error(half(small))
+  sides = {}
+  for mode, session in sessions.items():
+    own = error(session(small))
+    print(f"  {name} {mode}: error {own:.5f}, eager in fp16 {eager:.5f}", flush=True)
+    if own > max(2 * eager, 1e-3):
+      raise AssertionError(f"{name} as a {mode} differs from eager mode by {own}")
+    sides[f"husk {mode}"] = lambda session=session: session(small)
+  sides["eager"] = lambda: half(small)
+  for kind, options in {"inductor": {}, "graph trees": {"triton.cudagraphs": True}}.items():
+    torch._dynamo.reset()
+    call = torch.compile(copy.deepcopy(half), options=options)
+    call(small)
+    sides[kind] = lambda call=call: call(small)
+  report(f"{name} in fp16, {batch} images", timed(sides), "husk graph")
+
+
+def main():
+  arguments = argparse.ArgumentParser(description=__doc__)
+  arguments.add_argument("command", choices=("export", "run"))
+  arguments.add_argument("folder")
+  arguments.add_argument("names", nargs="*", metavar="MODEL")
+  arguments.add_argument("--target", default="cuda:h200")
+  arguments.add_argument("--batch", type=int, default=1)
+  arguments.add_argument("--jobs", type=int, default=4)
+  options = arguments.parse_args()
+  names = options.names or MODELS
+  failed = 0
+  if options.command == "export":
+    pathlib.Path(options.folder).mkdir(parents=True, exist_ok=True)
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(options.jobs, context) as pool:
+      made = {
+        name: pool.submit(export, name, options.folder, options.target, options.batch)
+        for name in names
+      }
+      for name, result in made.items():
+        error = result.exception()
+        failed += error is not None
+        print(f"{name}: {error}" if error else result.result(), flush=True)
+    return failed != 0
+  with torch.no_grad():
+    for name in names:
+      try:
+        run(name, options.folder, options.batch)
+      except Exception:
+        failed += 1
+        print(f"FAILED  {name}\n{traceback.format_exc()[-2000:]}", flush=True)
+  return failed != 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())
