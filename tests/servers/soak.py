@@ -25,6 +25,7 @@ from conftest import FUNCTIONS, HERE, STREAM, TABLE, Server, compile_text, conti
 from tritonclient.utils import InferenceServerException
 
 BATCHED = "max_batch_size: %d\ndynamic_batching { max_queue_delay_microseconds: 500 }\n"
+CHOICE = 'parameters { key: "functions" value { string_value: "linear, transpose, pick" } }\n'
 # On a busy machine a client may wait between two requests for longer than the default, a second.
 SEQUENCES = """
   sequence_batching {
@@ -74,6 +75,22 @@ class Soak:
       np.testing.assert_array_equal(picked, TABLE[rows[:, 0]])
     except InferenceServerException as error:
       assert rows.max() > 2 and "index" in error.message(), error
+    return 1
+
+  def choose(self, random):
+    """A model of several functions: each request names one."""
+    x = random.standard_normal((random.integers(1, 5), 3)).astype(np.float32)
+    client = str(random.choice(["http", "grpc"]))
+    function = str(random.choice(["linear", "transpose", "pick"]))
+    rows = random.integers(0, 3, 2)
+    inputs = {"rows": rows} if function == "pick" else {"x": x}
+    outputs = self.server.infer("chosen", inputs, client, parameters={"function": function})
+    if function == "linear":
+      np.testing.assert_allclose(outputs["y"], linear(x), rtol=1e-5, atol=1e-5)
+    elif function == "transpose":
+      np.testing.assert_array_equal(outputs["y"], x.T)
+    else:
+      np.testing.assert_array_equal(outputs["picked"], TABLE[rows])
     return 1
 
   def sequence(self, random):
@@ -176,10 +193,11 @@ def main():
     server.load("nonzero", function="nonzero", config=two)
     server.load("pick", function="pick", config=BATCHED % 64)
     server.load("transpose", function="transpose", config=two)
+    server.load("chosen", config=two + CHOICE)
     server.load("stream", "generate", config=STREAM + FUNCTIONS + two)
     server.load("sums", "state", config=SEQUENCES + two)
     soak = Soak(server, seconds)
-    clients = [soak.right, soak.right_grpc, soak.right_grpc, soak.places, soak.indices]
+    clients = [soak.right, soak.right_grpc, soak.right_grpc, soak.places, soak.indices, soak.choose]
     clients += [soak.sequence, soak.sequence, soak.wrong, soak.vanish, soak.reload]
     clients += [soak.stream, soak.stream]
     if "--no-cancel" not in sys.argv:

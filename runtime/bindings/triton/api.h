@@ -72,7 +72,7 @@ typedef int TRITONSERVER_LogLevel;
 enum { TRITONSERVER_LOG_INFO = 0, TRITONSERVER_LOG_WARN = 1 };
 
 typedef int TRITONSERVER_ParameterType;
-enum { TRITONSERVER_PARAMETER_INT = 1 };
+enum { TRITONSERVER_PARAMETER_STRING = 0, TRITONSERVER_PARAMETER_INT = 1 };
 
 enum { TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1, TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2 };
 enum { TRITONSERVER_REQUEST_RELEASE_ALL = 1 };
@@ -128,6 +128,9 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportBatchStatistics(
     TRITONBACKEND_ModelInstance*, uint64_t rows, uint64_t exec_start, uint64_t compute_start,
     uint64_t compute_end, uint64_t exec_end);
 
+TRITONSERVER_Error* TRITONBACKEND_RequestInputCount(TRITONBACKEND_Request*, uint32_t*);
+TRITONSERVER_Error* TRITONBACKEND_RequestInputName(TRITONBACKEND_Request*, uint32_t,
+                                                   const char** name);
 TRITONSERVER_Error* TRITONBACKEND_RequestInput(TRITONBACKEND_Request*, const char* name,
                                                TRITONBACKEND_Input**);
 TRITONSERVER_Error* TRITONBACKEND_RequestOutputCount(TRITONBACKEND_Request*, uint32_t*);

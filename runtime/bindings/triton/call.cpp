@@ -1,7 +1,10 @@
 #include "call.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
+
+#include "model.h"
 
 namespace husk::triton {
 
@@ -29,16 +32,15 @@ bool is_aligned(const void* data, const Value& value) {
 
 }  // namespace
 
-void Call::open(TRITONBACKEND_Request* request, const Signature& signature, bool streams) {
+void Call::open(TRITONBACKEND_Request* request, const Model& model) {
   request_ = request;
   response_ = nullptr;
   compute_start = compute_end = 0;
-  inputs_.assign(signature.inputs.size(), InputView());
-  copies_.resize(signature.inputs.size());
-  asked_.assign(signature.outputs.size(), 0);
+  const bool streams = model.settings().decoupled;
   error_.reset(streams ? nullptr : TRITONBACKEND_ResponseNew(&response_, request));
   if (!error_) error_ = check_cancelled();
-  if (!error_) error_ = read(signature);
+  if (!error_) error_ = read_function(model.requests());
+  if (!error_) error_ = read(model.requests()[function_], model);
 }
 
 Error Call::check_cancelled() const {
@@ -47,18 +49,86 @@ Error Call::check_cancelled() const {
   return cancelled ? fail(TRITONSERVER_ERROR_CANCELLED, "the request was cancelled") : nullptr;
 }
 
-Error Call::read(const Signature& signature) {
+Error Call::read_function(const std::vector<Signature>& functions) {
+  function_ = 0;
+  uint32_t count;
+  HUSK_TRITON_TRY(Error(TRITONBACKEND_RequestParameterCount(request_, &count)));
+  for (uint32_t k = 0; k < count; ++k) {
+    const char* key;
+    TRITONSERVER_ParameterType type;
+    const void* value;
+    HUSK_TRITON_TRY(Error(TRITONBACKEND_RequestParameter(request_, k, &key, &type, &value)));
+    if (strcmp(key, "function") != 0) continue;
+    if (type != TRITONSERVER_PARAMETER_STRING)
+      return fail(TRITONSERVER_ERROR_INVALID_ARG, "the parameter 'function' must be a text");
+    const char* name = static_cast<const char*>(value);
+    for (function_ = 0; function_ < functions.size(); ++function_)
+      if (functions[function_].name == name) return nullptr;
+    function_ = 0;
+    return fail(TRITONSERVER_ERROR_INVALID_ARG,
+                "the parameter 'function' is '%s', requests to this model may choose from %s", name,
+                names(functions).c_str());
+  }
+  return nullptr;
+}
+
+Error Call::read(const Signature& signature, const Model& model) {
+  inputs_.assign(signature.inputs.size(), InputView());
+  copies_.resize(std::max(copies_.size(), signature.inputs.size()));
+  asked_.assign(signature.outputs.size(), 0);
+  // The server itself compares a request with the inputs of the model.
+  if (model.requests().size() > 1) HUSK_TRITON_TRY(check_inputs(signature, model.requests()));
   for (size_t i = 0; i < signature.inputs.size(); ++i)
     if (signature.inputs[i].kind != HUSK_VALUE_NONE)
       HUSK_TRITON_TRY(read_input(signature.inputs[i], &inputs_[i], &copies_[i]));
+  return read_outputs(signature, model);
+}
+
+// Checks that the request has the inputs of its function, and none that only other functions have.
+Error Call::check_inputs(const Signature& signature,
+                         const std::vector<Signature>& functions) const {
+  const auto has = [](const Signature& function, const char* name) {
+    return find(function.inputs, name) < function.inputs.size();
+  };
+  uint32_t count;
+  HUSK_TRITON_TRY(Error(TRITONBACKEND_RequestInputCount(request_, &count)));
+  for (uint32_t k = 0; k < count; ++k) {
+    const char* name;
+    HUSK_TRITON_TRY(Error(TRITONBACKEND_RequestInputName(request_, k, &name)));
+    if (has(signature, name)) continue;
+    // The server adds inputs of its own to a request of a sequence.
+    for (const Signature& other : functions)
+      if (has(other, name))
+        return fail(TRITONSERVER_ERROR_INVALID_ARG,
+                    "input '%s' is no input of the function '%s': it has %s", name,
+                    signature.name.c_str(), names(signature.inputs).c_str());
+  }
+  for (const Value& value : signature.inputs) {
+    TRITONBACKEND_Input* input;
+    if (value.kind != HUSK_VALUE_NONE &&
+        Error(TRITONBACKEND_RequestInput(request_, value.name.c_str(), &input)))
+      return fail(TRITONSERVER_ERROR_INVALID_ARG,
+                  "input '%s' of the function '%s' is missing: it has %s", value.name.c_str(),
+                  signature.name.c_str(), names(signature.inputs).c_str());
+  }
+  return nullptr;
+}
+
+Error Call::read_outputs(const Signature& signature, const Model& model) {
+  const std::vector<Value>& outputs = signature.outputs;
   uint32_t count;
   HUSK_TRITON_TRY(Error(TRITONBACKEND_RequestOutputCount(request_, &count)));
   for (uint32_t k = 0; k < count; ++k) {
     const char* name;
     HUSK_TRITON_TRY(Error(TRITONBACKEND_RequestOutputName(request_, k, &name)));
-    for (size_t i = 0; i < signature.outputs.size(); ++i)
-      if (signature.outputs[i].kind != HUSK_VALUE_NONE && signature.outputs[i].name == name)
-        asked_[i] = 1;
+    const size_t i = find(outputs, name);
+    // A request that names no outputs asks for those of all functions.
+    if (i < outputs.size())
+      asked_[i] = 1;
+    else if (count < model.output_count())
+      return fail(TRITONSERVER_ERROR_INVALID_ARG,
+                  "output '%s' is no output of the function '%s': it has %s", name,
+                  signature.name.c_str(), names(outputs).c_str());
   }
   return nullptr;
 }
@@ -148,6 +218,7 @@ Error write_output(TRITONBACKEND_Response* response, const Value& value, const i
 }
 
 bool Call::fits(const Call& other) const {
+  if (function_ != other.function_) return false;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const InputView &mine = inputs_[i], &others = other.inputs_[i];
     if (mine.rank != others.rank) return false;

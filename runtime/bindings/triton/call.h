@@ -10,6 +10,8 @@
 
 namespace husk::triton {
 
+class Model;
+
 // An input of a request.
 struct InputView {
   const int64_t* shape = nullptr;  // the request's
@@ -27,10 +29,10 @@ struct InputView {
 // vectors keep their memory.
 class Call {
  public:
-  // Takes a request. Reads its inputs and the outputs that it asks for; error() says what is wrong
-  // with it. A call that is open is sent and released.
-  // The call has a response unless `streams` is set.
-  void open(TRITONBACKEND_Request* request, const Signature& signature, bool streams);
+  // Takes a request. Reads the function that it chooses, its inputs, and the outputs that it asks
+  // for; error() says what is wrong with it. A call that is open is sent and released. It has a
+  // response unless the model is decoupled.
+  void open(TRITONBACKEND_Request* request, const Model& model);
   // Sends the response, or the error if there is one.
   void send();
   // Returns the request to the server.
@@ -43,6 +45,8 @@ class Call {
   [[nodiscard]] Error check_cancelled() const;
 
   TRITONBACKEND_Request* request() const { return request_; }
+  // The index of the function among those of the model.
+  size_t function() const { return function_; }
   const std::vector<InputView>& inputs() const { return inputs_; }
   // Whether the request asks for the output.
   bool asks_for(size_t output) const { return asked_[output]; }
@@ -52,7 +56,8 @@ class Call {
     return write_output(response_, value, shape, rank, bytes, memory);
   }
 
-  // Whether a batch may consist of the rows of both calls: the sizes after dim 0 are equal.
+  // Whether a batch may consist of the rows of both calls: they are for the same function, and the
+  // sizes after dim 0 are equal.
   bool fits(const Call& other) const;
   // The sizes of dim 0 of the inputs, which are equal; 0 if they are not.
   int64_t rows() const;
@@ -61,12 +66,16 @@ class Call {
   uint64_t compute_start = 0, compute_end = 0;
 
  private:
-  Error read(const Signature& signature);
+  Error read_function(const std::vector<Signature>& functions);
+  Error read(const Signature& signature, const Model& model);
+  Error check_inputs(const Signature& signature, const std::vector<Signature>& functions) const;
+  Error read_outputs(const Signature& signature, const Model& model);
   Error read_input(const Value& value, InputView* view, Memory* copy);
 
   TRITONBACKEND_Request* request_ = nullptr;
   TRITONBACKEND_Response* response_ = nullptr;
   Error error_;
+  size_t function_ = 0;
   std::vector<InputView> inputs_;
   std::vector<Memory> copies_;  // of inputs that came in several buffers or at a wrong address
   std::vector<uint8_t> asked_;  // a flag for each output

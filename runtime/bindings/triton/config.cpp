@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
@@ -62,11 +63,15 @@ std::string list(const std::vector<int64_t>& dims) {
   return out + "]";
 }
 
-std::string names(const std::vector<Value>& values) {
-  std::string out;
-  for (const Value& value : values)
-    if (value.kind != HUSK_VALUE_NONE) out += (out.empty() ? "" : ", ") + value.name;
-  return out.empty() ? "none" : out;
+// Reads names that are separated by commas and spaces.
+std::vector<std::string> words(const std::string& list) {
+  std::vector<std::string> out;
+  for (size_t at = 0; (at = list.find_first_not_of(", ", at)) != std::string::npos;) {
+    const size_t end = std::min(list.find_first_of(", ", at), list.size());
+    out.push_back(list.substr(at, end - at));
+    at = end;
+  }
+  return out;
 }
 
 // The dims of a value in the configuration: -1 where any size is allowed, without the batch.
@@ -106,6 +111,7 @@ class Side {
     Json entry = {{"name", value.name}, {"data_type", config_type(value.type)}};
     HUSK_TRITON_TRY(batch(value));
     write_dims(dims_of(value, batched()), batched(), &entry);
+    if (value.optional && is_input()) entry["optional"] = true;
     entries->push_back(std::move(entry));
     return nullptr;
   }
@@ -118,18 +124,23 @@ class Side {
 
  private:
   bool batched() const { return settings_.max_batch_size > 0; }
+  bool is_input() const { return &values_ == &signature_.inputs; }
 
   Error entry(Json* entry, bool* changed) const {
     const std::string name = text(member(*entry, "name"));
-    const Value* value = nullptr;
-    for (const Value& each : values_)
-      if (each.kind != HUSK_VALUE_NONE && each.name == name) value = &each;
-    if (!value)
+    const size_t index = find(values_, name);
+    if (index == values_.size())
       return fail(TRITONSERVER_ERROR_INVALID_ARG,
                   "%s '%s' of config.pbtxt is no %s of the function '%s': it has %s", side_,
                   name.c_str(), side_, signature_.name.c_str(), names(values_).c_str());
+    const Value* value = &values_[index];
+    const bool optional = is_true(member(*entry, "optional"));
+    if (value->optional && is_input() && !optional) {
+      (*entry)["optional"] = true;
+      *changed = true;
+    }
     for (const char* key : {"optional", "allow_ragged_batch", "is_shape_tensor"})
-      if (is_true(member(*entry, key)))
+      if (is_true(member(*entry, key)) && !(key == std::string("optional") && value->optional))
         return fail(TRITONSERVER_ERROR_UNSUPPORTED,
                     "%s '%s': config.pbtxt sets %s, which Husk does not support", side_,
                     name.c_str(), key);
@@ -248,6 +259,16 @@ Error Config::settings(Settings* settings) const {
   const Json parameters = member(json, "parameters");
   settings->function = text(member(member(parameters, "function"), "string_value"));
   settings->next_function = text(member(member(parameters, "next_function"), "string_value"));
+  settings->functions = words(text(member(member(parameters, "functions"), "string_value")));
+  if (!settings->functions.empty() && (settings->decoupled || !settings->next_function.empty()))
+    return fail(TRITONSERVER_ERROR_INVALID_ARG,
+                "the parameter \"functions\" of config.pbtxt lets a request choose, so it goes "
+                "neither with \"next_function\" nor with model_transaction_policy.decoupled");
+  // The server looks for the inputs of a request in its cache, not for the parameters.
+  if (settings->functions.size() > 1 && is_true(member(member(json, "response_cache"), "enable")))
+    return fail(TRITONSERVER_ERROR_INVALID_ARG,
+                "config.pbtxt sets response_cache, which does not tell the functions of the "
+                "parameter \"functions\" apart: make each function a model of its own");
   // A request must not take all memory of the machine, since the server would end with it.
   settings->memory_limit = uint64_t(sysconf(_SC_PHYS_PAGES)) * uint64_t(sysconf(_SC_PAGESIZE)) / 2;
   HUSK_TRITON_TRY(read_parameter(parameters, "memory_limit", &settings->memory_limit));
@@ -298,6 +319,8 @@ Error Config::complete(const Settings& settings, const Signature& signature,
   log(Error(TRITONSERVER_MessageDelete(message)));
   return failure;
 }
+
+size_t Config::output_count() const { return document_->json["output"].size(); }
 
 Error read_command_line(TRITONBACKEND_Backend* backend, const char* key, uint64_t* value) {
   TRITONSERVER_Message* message;  // the server's

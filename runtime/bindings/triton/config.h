@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "error.h"
 #include "signature.h"
@@ -19,7 +20,8 @@ struct Settings {
   bool decoupled = false;           // a request gives a stream of responses
 
   // Parameters of the model.
-  std::string function;          // empty: the only one, or "forward"
+  std::string function;                // empty: the only one, or "forward"
+  std::vector<std::string> functions;  // that a request may choose from; empty: only `function`
   std::string next_function;     // for later requests of a sequence, or later steps of a stream
   uint64_t memory_limit = 0;     // bytes that a session, or the outputs of a call, may take
   uint64_t max_sequences = 128;  // live sequences
@@ -42,6 +44,9 @@ class Config {
   // a dimension of any size need not be a batch.
   [[nodiscard]] Error complete(const Settings& settings, const Signature& signature,
                                TRITONBACKEND_Model* model);
+
+  // The number of outputs that the complete configuration has.
+  size_t output_count() const;
 
  private:
   struct Document;

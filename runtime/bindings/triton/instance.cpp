@@ -21,10 +21,9 @@ Error Instance::create(TRITONBACKEND_ModelInstance* handle, Model* model,
 
 void Instance::execute(TRITONBACKEND_Request** requests, uint32_t count) {
   const uint64_t start = now();
-  const bool streams = model_->settings().decoupled;
   if (calls_.size() < count) calls_.resize(count);
   runs_.clear();
-  for (uint32_t i = 0; i < count; ++i) calls_[i].open(requests[i], model_->requests(), streams);
+  for (uint32_t i = 0; i < count; ++i) calls_[i].open(requests[i], *model_);
   run(count);
   // Sending takes the longest, and the clients wait for it; so everything else follows it.
   for (uint32_t i = 0; i < count; ++i) calls_[i].send();
@@ -71,7 +70,7 @@ void Instance::run(uint32_t count) {
 
 void Instance::run_batch() {
   if (batch_.size() > 1) {
-    const Error failure = session_->first().run(batch_);
+    const Error failure = session_->first(*batch_[0]).run(batch_);
     if (!failure) {
       uint64_t rows = 0;
       for (const Call* call : batch_) rows += uint64_t(call->rows());
@@ -86,7 +85,7 @@ void Instance::run_one(Call* call) {
   Error failure = call->check_cancelled();
   // No client may see what another one left in a state.
   if (!failure && model_->has_state()) failure = session_->forget();
-  if (!failure) failure = session_->first().run(call);
+  if (!failure) failure = session_->first(*call).run(call);
   if (failure) return call->set_error(std::move(failure));
   const bool batched = model_->settings().max_batch_size > 0;
   add_run(*call, batched ? uint64_t(call->rows()) : 1);

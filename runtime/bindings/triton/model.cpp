@@ -1,5 +1,6 @@
 #include "model.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -28,13 +29,31 @@ Error Model::create(TRITONBACKEND_Model* handle, husk_engine* engine,
                 "max_batch_size of config.pbtxt is not 0, but the artifact has states, which "
                 "requests must not share: set max_batch_size to 0, add sequence_batching, or "
                 "export the function without states to a file of its own");
-  HUSK_TRITON_TRY(config.complete(out->settings_, out->requests(), handle));
+  Signature all = out->requests()[0];
+  for (size_t i = 1; i < out->requests().size(); ++i) HUSK_TRITON_TRY(all.add(out->requests()[i]));
+  HUSK_TRITON_TRY(config.complete(out->settings_, all, handle));
+  out->output_count_ = config.output_count();
   *model = std::move(out);
   return nullptr;
 }
 
 Error Model::read_signatures() {
-  HUSK_TRITON_TRY(Signature::read(program_.get(), settings_.function, &signature_));
+  std::vector<std::string> names = settings_.functions;
+  const std::string& first = settings_.function;
+  if (names.empty()) {
+    names.push_back(first);
+  } else if (!first.empty()) {
+    const auto found = std::find(names.begin(), names.end(), first);
+    if (found == names.end())
+      return fail(TRITONSERVER_ERROR_INVALID_ARG,
+                  "the parameter \"function\" of config.pbtxt is '%s', which the parameter "
+                  "\"functions\" does not name",
+                  first.c_str());
+    std::rotate(names.begin(), found, found + 1);
+  }
+  functions_.resize(names.size());
+  for (size_t i = 0; i < names.size(); ++i)
+    HUSK_TRITON_TRY(Signature::read(program_.get(), names[i], &functions_[i]));
   if (!settings_.next_function.empty()) {
     if (!settings_.sequences && !settings_.decoupled)
       return fail(TRITONSERVER_ERROR_INVALID_ARG,
@@ -42,12 +61,12 @@ Error Model::read_signatures() {
                   "sequence_batching or model_transaction_policy.decoupled");
     next_signature_.emplace();
     HUSK_TRITON_TRY(Signature::read(program_.get(), settings_.next_function, &*next_signature_));
-    HUSK_TRITON_TRY(signature_.join(&*next_signature_));
+    HUSK_TRITON_TRY(functions_[0].join(&*next_signature_));
   }
   if (!settings_.decoupled) return nullptr;
-  HUSK_TRITON_TRY(check_stream(signature_, next_signature_ ? *next_signature_ : signature_));
-  stream_signature_ = signature_;
-  stream_signature_->outputs = {token_value()};
+  HUSK_TRITON_TRY(check_stream(signature(), next_signature_ ? *next_signature_ : signature()));
+  stream_signatures_ = functions_;
+  stream_signatures_[0].outputs = {token_value()};
   return nullptr;
 }
 

@@ -1,10 +1,11 @@
-// One version of a model: an open artifact and the function of it that requests call.
+// One version of a model: an open artifact and the functions of it that requests call.
 #ifndef HUSK_BINDINGS_TRITON_MODEL_H
 #define HUSK_BINDINGS_TRITON_MODEL_H
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <husk/husk.h>
 
@@ -25,9 +26,16 @@ class Model {
 
   // Several threads may use the program.
   husk_program* program() const { return program_.get(); }
-  const Signature& signature() const { return signature_; }
-  // The inputs and outputs of a request, which are those of the function but for a stream.
-  const Signature& requests() const { return stream_signature_ ? *stream_signature_ : signature_; }
+  // The functions that a request may choose, of which the first one is the default.
+  const std::vector<Signature>& functions() const { return functions_; }
+  const Signature& signature() const { return functions_[0]; }
+  // The inputs and outputs of a request for each function, which are the function's but for a
+  // stream.
+  const std::vector<Signature>& requests() const {
+    return stream_signatures_.empty() ? functions_ : stream_signatures_;
+  }
+  // The number of outputs that the configuration has. A client that names none asks for them all.
+  size_t output_count() const { return output_count_; }
   // The signature of the function that the later requests of a sequence call; null if it is the
   // same function.
   const Signature* next_signature() const { return next_signature_ ? &*next_signature_ : nullptr; }
@@ -46,10 +54,11 @@ class Model {
     void operator()(husk_program* program) const { husk_program_release(program); }
   };
   Settings settings_;
-  Signature signature_;
-  std::optional<Signature> next_signature_, stream_signature_;
+  std::vector<Signature> functions_, stream_signatures_;
+  std::optional<Signature> next_signature_;
   std::unique_ptr<husk_program, Release> program_;
   bool has_state_ = false;
+  size_t output_count_ = 0;
   std::unique_ptr<Sequences> sequences_;
 };
 

@@ -33,7 +33,7 @@ Error Sequences::run(Call* call) {
   }
   const bool first = flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START;
   Error failure;
-  if (!call->failed()) failure = (first ? session->first() : session->next()).run(call);
+  if (!call->failed()) failure = (first ? session->first(*call) : session->next(*call)).run(call);
   // A run that failed may have written a part of its states.
   end(id, !(flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END) && session->has_valid_states());
   return failure;

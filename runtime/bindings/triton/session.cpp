@@ -12,11 +12,18 @@ Error Session::create(const Model& model, std::unique_ptr<Session>* session) {
   if (husk_session_create(model.program(), &options, &handle, &error) != HUSK_OK)
     return fail(error);
   out->session_.reset(handle);
-  out->first_.emplace(handle, model.signature(), memory_limit);
+  for (const Signature& function : model.functions())
+    out->functions_.emplace_back(handle, function, memory_limit);
   if (const Signature* next = model.next_signature())
     out->next_.emplace(handle, *next, memory_limit);
   *session = std::move(out);
   return nullptr;
+}
+
+bool Session::has_valid_states() const {
+  for (const Function& function : functions_)
+    if (function.broke()) return false;
+  return !(next_ && next_->broke());
 }
 
 Error Session::reset(bool generator) {
@@ -27,7 +34,7 @@ Error Session::reset(bool generator) {
     if (!generator && is_generator(state)) continue;
     if (husk_session_state_reset(session_.get(), i, &error) != HUSK_OK) return fail(error);
   }
-  first_->mend();
+  for (Function& function : functions_) function.mend();
   if (next_) next_->mend();
   return nullptr;
 }

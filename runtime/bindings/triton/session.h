@@ -14,13 +14,13 @@ namespace husk::triton {
 class Session {
  public:
   [[nodiscard]] static Error create(const Model& model, std::unique_ptr<Session>* session);
-  // The function that answers requests, or the first request of a sequence.
-  Function& first() { return *first_; }
-  // The function that answers the later requests of a sequence.
-  Function& next() { return next_ ? *next_ : *first_; }
+  // The function that answers a request, or the first request of a sequence.
+  Function& first(const Call& call) { return functions_[call.function()]; }
+  // The function that answers a later request of a sequence.
+  Function& next(const Call& call) { return next_ ? *next_ : first(call); }
   // Whether the states are those that the runs so far have left. A run that fails may have written
   // a part of them; reset() makes them valid again.
-  bool has_valid_states() const { return !first_->broke() && !(next_ && next_->broke()); }
+  bool has_valid_states() const;
   // Sets all states to their initial values.
   [[nodiscard]] Error reset() { return reset(true); }
   // Sets all states but the one of the random numbers to their initial values.
@@ -35,7 +35,8 @@ class Session {
   };
   const Model& model_;
   std::unique_ptr<husk_session, Release> session_;
-  std::optional<Function> first_, next_;
+  std::vector<Function> functions_;  // those of the model
+  std::optional<Function> next_;
 };
 
 }  // namespace husk::triton

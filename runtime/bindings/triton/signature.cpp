@@ -107,7 +107,59 @@ Error join_values(const char* side, std::vector<Value>* values, std::vector<Valu
               name.c_str(), other_name.c_str(), side);
 }
 
+// Adds the values of another function to those of the functions named `name`.
+Error add_values(const char* side, std::vector<Value>* values, const std::vector<Value>& others,
+                 const std::string& name, const std::string& other_name) {
+  for (Value& value : *values) value.optional |= find(others, value.name) == others.size();
+  for (const Value& other : others) {
+    if (other.kind == HUSK_VALUE_NONE) continue;
+    const size_t index = find(*values, other.name);
+    if (index == values->size()) {
+      values->push_back(other);
+      values->back().optional = true;
+      continue;
+    }
+    Value* found = &(*values)[index];
+    if (found->type != other.type || found->rank != other.rank)
+      return fail(TRITONSERVER_ERROR_INVALID_ARG,
+                  "the parameter \"functions\" of config.pbtxt names %s and %s, but %s '%s' of "
+                  "'%s' has another type or rank: make that function a model of its own",
+                  name.c_str(), other_name.c_str(), side, other.name.c_str(), other_name.c_str());
+    for (size_t d = 0; d < found->ranges.size() && d < other.ranges.size(); d += 2) {
+      found->ranges[d] = std::min(found->ranges[d], other.ranges[d]);
+      found->ranges[d + 1] = std::max(found->ranges[d + 1], other.ranges[d + 1]);
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
+
+Error Signature::add(const Signature& other) {
+  HUSK_TRITON_TRY(add_values("input", &inputs, other.inputs, name, other.name));
+  HUSK_TRITON_TRY(add_values("output", &outputs, other.outputs, name, other.name));
+  name += ", " + other.name;
+  return nullptr;
+}
+
+size_t find(const std::vector<Value>& values, const std::string& name) {
+  size_t i = 0;
+  while (i < values.size() && (values[i].kind == HUSK_VALUE_NONE || values[i].name != name)) ++i;
+  return i;
+}
+
+std::string names(const std::vector<Value>& values) {
+  std::string out;
+  for (const Value& value : values)
+    if (value.kind != HUSK_VALUE_NONE) out += (out.empty() ? "" : ", ") + value.name;
+  return out.empty() ? "none" : out;
+}
+
+std::string names(const std::vector<Signature>& functions) {
+  std::string out;
+  for (const Signature& function : functions) out += (out.empty() ? "" : ", ") + function.name;
+  return out;
+}
 
 Error Signature::join(Signature* other) {
   HUSK_TRITON_TRY(join_values("input", &inputs, &other->inputs, name, other->name));

@@ -22,6 +22,7 @@ struct Value {
   int32_t rank = 0;
   std::vector<int64_t> ranges;  // the smallest and largest size of each dim of an input tensor
   uint32_t alignment = 1;       // that the kernels assume for the address
+  bool optional = false;        // some of the functions that a request may choose lack it
 };
 
 struct Signature {
@@ -36,7 +37,18 @@ struct Signature {
   // Compares the signature with that of a function that takes the same requests. Afterwards both
   // have the names, and allow the sizes, that a request may have.
   [[nodiscard]] Error join(Signature* other);
+  // Adds the inputs and outputs of another function, which requests may choose instead. Values of
+  // the same name must agree in type and rank.
+  [[nodiscard]] Error add(const Signature& other);
 };
+
+// Returns the index of the input or output of a name, the number of all if there is none.
+size_t find(const std::vector<Value>& values, const std::string& name);
+
+// Returns the names of inputs or outputs as a text, "none" if there are none.
+std::string names(const std::vector<Value>& values);
+// Returns the names of functions as a text.
+std::string names(const std::vector<Signature>& functions);
 
 // Returns the name of a type in config.pbtxt, such as "TYPE_FP32".
 const char* config_type(TRITONSERVER_DataType type);

@@ -103,9 +103,9 @@ Error Stream::generate() {
   std::vector<InputView> inputs(next.inputs.size());
   inputs[index] = {ones, uint32_t(input.rank), &token, input.element_bytes};
 
-  HUSK_TRITON_TRY(session_->first().run(call_->inputs()));
-  call_->compute_start = session_->first().compute_start();
-  const Function* function = &session_->first();
+  const Function* function = &session_->first(*call_);
+  HUSK_TRITON_TRY(session_->first(*call_).run(call_->inputs()));
+  call_->compute_start = function->compute_start();
   for (int64_t step = 1;; ++step) {
     call_->compute_end = function->compute_end();
     HUSK_TRITON_TRY(next_token(*function, &token));
@@ -117,8 +117,8 @@ Error Stream::generate() {
       const int32_t narrow = int32_t(token);
       memcpy(&token, &narrow, sizeof narrow);
     }
-    HUSK_TRITON_TRY(session_->next().run(inputs));
-    function = &session_->next();
+    HUSK_TRITON_TRY(session_->next(*call_).run(inputs));
+    function = &session_->next(*call_);
   }
 }
 
