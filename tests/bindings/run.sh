@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests of the bindings of other languages, with the libraries of a build. They run
-# tests/bindings/program.hir. Fails if the description of the C interface is out of date, too.
+# The tests of the bindings of other languages and of their examples, with the libraries of a build.
+# They run tests/bindings/program.hir. Fails if the description of the C interface is out of date.
 #   tests/bindings/run.sh BUILD
 #   tests/bindings/run.sh BUILD time FILE.husk   # a run of the file in each language ÷ one in C
 set -euo pipefail
@@ -67,5 +67,25 @@ build_java
 # -Xcheck:jni prints a warning where the binding does not keep to the rules of JNI.
 "${java[@]}" -Xcheck:jni husk.HuskTest >"$build/java/test.log" 2>&1 &&
   ! grep -q WARNING "$build/java/test.log" || { cat "$build/java/test.log"; exit 1; }
+# The examples run a small model with constants instead of mlp.husk.
+arch=$(uname -m)
+sed "s/@ARCH@/${arch/x86_64/x86-64}/" tests/install/embedded.hir >"$build/rust/mlp.hir"
+"$build/bin/huskc" "$build/rust/mlp.hir" -o "$build/rust/mlp.husk" >/dev/null
+expected=$(for row in 3.4800 8.6000 13.7200 18.8400; do printf ' %7s' $row{,,,,,,,,,}; echo; done)
+example() {
+  local name=$1 output
+  shift
+  output=$("$@" "$build/rust/mlp.husk") || { echo "examples/$name failed"; exit 1; }
+  [[ $output == "$expected" ]] ||
+    { printf 'examples/%s prints:\n%s\n' "$name" "$output"; exit 1; }
+}
+(cd examples/rust && cargo fmt --check && cargo build --offline -q)
+example rust "$CARGO_TARGET_DIR/debug/husk_example"
+[[ -z $(gofmt -l examples/go) ]] || { echo "gofmt would change examples/go"; exit 1; }
+(cd examples/go && go vet . && go build -o "$build/go/example" .)
+example go "$build/go/example"
+run_java() { examples/java/run.sh "$1" "$build/java/example"; }
+example java run_java
 awk '/^test result: ok/ {n += $4} END {printf "Rust: %d passed; ", n}' "$build/rust/test.log"
-echo "Go: $(grep -c '^--- PASS' "$build/go/test.log") passed; $(tail -n 1 "$build/java/test.log")"
+echo "Go: $(grep -c '^--- PASS' "$build/go/test.log") passed;" \
+  "$(tail -n 1 "$build/java/test.log"); examples: 3 passed"

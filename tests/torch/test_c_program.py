@@ -1,5 +1,6 @@
 """The programs of examples/c, examples/hello and examples/hello_cpp, against eager PyTorch."""
 
+import pathlib
 import re
 import runpy
 import subprocess
@@ -74,3 +75,14 @@ def test_example_needs_neither_python_nor_pytorch():
   ).stdout
   assert "libhusk" in needed
   assert not re.search("python|torch|c10|stdc\\+\\+|cuda", needed), needed
+
+
+def test_the_operator_of_an_application_on_a_gpu(tmp_path, monkeypatch):
+  """The model of examples/custom-op-cuda; a test of the build runs its program."""
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr("sys.argv", ["export_scale.py", "cuda:h200"])
+  folder = pathlib.Path(models.__file__).parent / "custom-op-cuda"
+  runpy.run_path(str(folder / "export_scale.py"))
+  report = husk.inspect("scale.husk")
+  assert report.operators == ("app::scale",)
+  assert report.targets == ("cuda sm_90a",)
