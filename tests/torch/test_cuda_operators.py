@@ -77,6 +77,38 @@ def test_sort(tmp_path):
   check(function, (x, y), tmp_path)
 
 
+def test_sort_of_many_runs(tmp_path):
+  """A kernel that reduces over the runs, of which there are ten, merges them."""
+  torch.manual_seed(5)
+
+  def function(self, x):
+    return torch.sort(x, stable=True)
+
+  check(function, (with_ties(4700),), tmp_path)
+
+
+def test_tensor_split_by_a_tensor(tmp_path):
+  def function(self, x, cuts):
+    first, second, third = torch.tensor_split(x, cuts)
+    return first + 1, second * 2, third.sum(0)
+
+  args = torch.arange(21.0).reshape(7, 3), torch.tensor([2, 3])
+  others = [(args[0], torch.tensor(cuts)) for cuts in ([0, 7], [4, 4], [3, 9])]
+  check(function, args, tmp_path, None, others)
+
+
+def test_batch_norm_with_update(tmp_path):
+  torch.manual_seed(5)
+
+  def function(self, x, weight, bias):
+    mean, variance = torch.zeros(3), torch.ones(3)
+    op = torch.ops.aten._batch_norm_with_update
+    result, _, _, _ = op(x, weight, bias, mean, variance, 0.5, 1e-5)
+    return result, mean, variance
+
+  check(function, (torch.randn(4, 3, 5), torch.randn(3), torch.randn(3)), tmp_path)
+
+
 def test_sort_of_a_length_that_varies(tmp_path):
   torch.manual_seed(5)
 

@@ -111,3 +111,41 @@ def test_what_is_there():
   assert there.has("aten::sort.stable") and there.has("aten::sort:sizes")
   assert not there.has("aten::mm") and not there.has("aten::mm.out:sizes")
   assert not there.has("husk::unknown") and not there.has("prims::unknown")
+
+
+@pytest.mark.parametrize(
+  "call, name",
+  [
+    (lambda x: torch.geqrf(x), "aten::geqrf"),
+    (lambda x: torch.histogram(x, 3), "aten::histogram"),
+    (lambda x: torch.histogramdd(x, 3), "aten::_histogramdd_bin_edges"),
+  ],
+)
+def test_an_operator_that_torch_would_run_on_the_gpu_for_its_shapes(tmp_path, call, name):
+  class Model(torch.nn.Module):
+    def forward(self, x):
+      return call(x * 2)[0]
+
+  expected = f"no implementation of {name} on CUDA targets: .* \\(near test_operators.py:\\d+ "
+  with pytest.raises(husk.Unsupported, match=expected) as refused:
+    husk.write(Model(), (X,), tmp_path, targets=["cuda:h200"])
+  assert "While executing" not in str(refused.value)
+
+
+@pytest.mark.parametrize("target", ["host:avx2", "cuda:h200"])
+def test_sparse_tensors(tmp_path, target):
+  class Sparse(torch.nn.Module):
+    def forward(self, x):
+      return x.to_sparse()
+
+  class Product(torch.nn.Module):
+    def forward(self, x, y):
+      return x @ y
+
+  expected = r"aten::to_sparse makes a sparse tensor \(torch.sparse_coo\) \(near test_operators.py"
+  with pytest.raises(husk.Unsupported, match=expected):
+    husk.write(Sparse(), (X,), tmp_path, targets=[target])
+  with pytest.raises(
+    husk.Unsupported, match=r"the input x is a sparse tensor \(torch.sparse_csr\)"
+  ):
+    husk.write(Product(), (X.to_sparse_csr(), X), tmp_path, targets=[target])

@@ -18,6 +18,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..errors import Unsupported
 from ..inductor import decompositions, patches, torch_compat
 from . import gemm_configs, products, settings, tuning
 from .target import TARGETS as TARGETS
@@ -192,6 +193,7 @@ def _stand_ins(target: Target) -> Iterator[Replacement]:
   from torch._inductor import graph, utils
   from torch._inductor.fx_passes import joint_graph
   from torch._inductor.runtime import triton_heuristics
+  from torch._subclasses import fake_impls, fake_tensor
 
   properties = target.properties()
   capability = (target.major, target.minor)
@@ -212,6 +214,13 @@ def _stand_ins(target: Target) -> Iterator[Replacement]:
     yield cuda_env, "get_cuda_arch", lambda: str(target.capability)
     yield cuda_env, "get_cuda_version", lambda: torch.version.cuda
 
+  # An operator that does not tell the shapes of its results would be run on the device for them.
+  yield fake_impls, "run_fallback_kernel", _refuse_to_run
+  yield fake_tensor, "run_fallback_kernel", _refuse_to_run
+  # Asked whether cuDNN computes a batch norm. No program calls it.
+  native: Any = torch._C
+  yield native, "_select_batch_norm_backend", lambda *args: native._BatchNormBackend.Native
+
   # Fake weights have identity, but no address.
   for module in products.modules_with("is_same_tensor", utils.is_same_tensor):
     yield module, "is_same_tensor", lambda left, right: left is right
@@ -223,6 +232,14 @@ def _stand_ins(target: Target) -> Iterator[Replacement]:
 
   # Inductor compiles kernels in Triton only; a kernel in Gluon needs another class.
   yield triton_heuristics, "ASTSource", torch_compat.kernel_source
+
+
+def _refuse_to_run(fake_mode: Any, op: Any, *args: Any) -> Any:
+  """The replacement of run_fallback_kernel."""
+  raise Unsupported(
+    f"no implementation of {op._schema.name} on CUDA targets: compute it outside of the exported "
+    "model"
+  )
 
 
 def _without_a_gpu() -> Iterator[Replacement]:

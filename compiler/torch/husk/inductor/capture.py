@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import CompileError, Unsupported
-from . import decompositions, loop_ints, patches, torch_compat
+from . import decompositions, loop_ints, origins, patches, torch_compat
 from .lines import (
   BranchLine,
   CallLine,
@@ -146,13 +146,23 @@ def _cause(error: Exception) -> BaseException:
   cause: BaseException | None = error
   while cause is not None:
     if isinstance(cause, Unsupported):
-      return cause
+      return _located(cause)
     if type(cause).__name__ == "InvalidCxxCompiler":
       return CompileError(
         f"{torch_compat.compiler()}, which compiles the host kernels, was not found: install it"
       )
     cause = getattr(cause, "inner_exception", None) or cause.__cause__
   return error
+
+
+def _located(error: Unsupported) -> Unsupported:
+  """The error with the line of the model in place of what torch.fx adds to the text of an error
+  that an operator raises while it is traced."""
+  text, added, trace = str(error).partition("\n\nWhile executing ")
+  if not added:
+    return error
+  place = "" if error.has_place else origins.place(trace)
+  return Unsupported(f"{text} (near {place})" if place else text, has_place=True)
 
 
 # Methods of Inductor's wrapper that would write strings, and what a model that needs them is

@@ -11,6 +11,7 @@ import sympy
 
 from .. import hir
 from ..errors import Unsupported, within
+from ..inductor import origins
 from . import guards
 from .constants import Constants
 from .values import Input, Output
@@ -43,6 +44,8 @@ def of_functions(
   that of an output."""
   signatures: dict[str, Signature] = {}
   for name, program in exported.items():
+    with within(name, exported):
+      _check_layouts(program)
     scope = names.child()
     arguments = [
       spec.arg for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"
@@ -83,6 +86,24 @@ def tree(signatures: Mapping[str, Signature]) -> str:
 def _values(exported: ExportedProgram) -> dict[str, Any]:
   """The (fake) value of each node, by the name of the node."""
   return {node.name: node.meta.get("val") for node in exported.graph.nodes}
+
+
+def _check_layouts(exported: ExportedProgram) -> None:
+  """Refuses a program with sparse tensors, which have no single memory."""
+  import torch
+  from torch.utils import _pytree as pytree
+
+  for node in exported.graph.nodes:
+    for value in pytree.tree_leaves(node.meta.get("val")):
+      if not isinstance(value, torch.Tensor) or value.layout is torch.strided:
+        continue
+      if node.op == "placeholder":
+        raise Unsupported(f"the input {node.name} is a sparse tensor ({value.layout})")
+      schema = getattr(node.target, "_schema", None)
+      what = f"{schema.name} makes" if schema else f"{node.name} is"
+      place = origins.place(node.meta.get("stack_trace"))
+      near = f" (near {place})" if place else ""
+      raise Unsupported(f"{what} a sparse tensor ({value.layout}){near}", has_place=bool(place))
 
 
 def _input(

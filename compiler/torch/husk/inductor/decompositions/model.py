@@ -21,6 +21,7 @@ def table() -> dict[Any, Callable[..., Any]]:
   return {
     torch.ops.aten.scaled_dot_product_attention.default: _attention,
     torch.ops.aten.lstm.input: _lstm,
+    torch.ops.aten.tensor_split.tensor_indices_or_sections: _tensor_split,
   }
 
 
@@ -174,3 +175,17 @@ def _lstm_layer(
     hidden = hidden if projection is None else linear(hidden, projection)
     outputs.append(hidden)
   return outputs, hidden, cell
+
+
+def _tensor_split(
+  x: torch.Tensor, tensor_indices_or_sections: torch.Tensor, dim: int = 0
+) -> list[torch.Tensor]:
+  """The parts of a tensor, cut where a tensor of ints says, which are read to the host."""
+  import torch
+
+  if tensor_indices_or_sections.dim() == 0:
+    raise Unsupported("tensor_split into a number of parts that a tensor holds: give an int")
+  cuts = tensor_indices_or_sections.tolist()
+  return [
+    torch.ops.aten.slice.Tensor(x, dim, begin, end) for begin, end in zip([0, *cuts], [*cuts, None])
+  ]

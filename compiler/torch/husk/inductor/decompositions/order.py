@@ -163,7 +163,9 @@ def _merge(keys: torch.Tensor, places: torch.Tensor) -> tuple[torch.Tensor, torc
   elements = torch.arange(runs * length, device=keys.device)
   own, at = elements // length, elements % length
   other = torch.arange(runs, device=keys.device).unsqueeze(-1)
-  values = flat.unsqueeze(1).expand(keys.shape[0], runs, runs * length).contiguous()
+  # An element is not searched in its own run. This condition gives the values the dimension of the
+  # runs, over which Inductor's kernel reduces: Triton does not compile a search without it.
+  values = torch.where(other == own, 0, flat.unsqueeze(1)).contiguous()
   keys = keys.contiguous()
   # Equal elements of earlier runs come before an element, those of later runs behind it.
   before, through = (
