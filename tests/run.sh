@@ -7,7 +7,7 @@
 #   release       g++, as it is installed; all tests of C and C++
 #   tidy          clang-tidy on runtime and ports
 #   install       outside projects that use an installation of the build of `release`
-#   small         sizes of the libraries
+#   small         sizes of the libraries, and of static programs, on 64-bit Arm too
 #   docs          pages, the reference of the interface, the commands of README and tutorial
 #   fuzz          clang; all tests of C and C++ under ASan and UBSan, and the fuzzers
 #   tsan          clang; the tests with threads under ThreadSanitizer
@@ -39,14 +39,15 @@ finish() {
 }
 trap 'finish $?' EXIT
 
-# preset NAME [CTEST OPTION...]: builds a preset, or the `targets` of it, and runs its tests.
-# Warnings are errors.
+# preset NAME [CTEST OPTION...]: builds the `targets` of a preset with the `options` of CMake, and
+# runs its tests. Warnings are errors.
 targets=(all)
+options=()
 preset() {
   local log=build/$1
   echo "== $1: build"
-  cmake --preset "$1" -DHUSK_TESTS=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON >"$log.configure.log" ||
-    { cat "$log.configure.log"; exit 1; }
+  cmake --preset "$1" -DHUSK_TESTS=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON "${options[@]}" \
+    >"$log.configure.log" || { cat "$log.configure.log"; exit 1; }
   cmake --build "build/$1" --target "${targets[@]}" -- -k 0 >"$log.build.log" ||
     { grep -E 'error|warning|FAILED' -A3 "$log.build.log" | head -n 60; exit 1; }
   echo "== $1: test"
@@ -71,6 +72,19 @@ python() {
   "build/$1/bin/python" -m pytest "${@:2}" -q -n 2 --dist worksteal --durations=10 2>&1 |
     tee "$log"
   result=$(tail -n 1 "$log")
+}
+
+# The sizes of programs for 64-bit Arm that are linked statically, with the huskc of this machine.
+small_aarch64() {
+  local log=build/small-aarch64
+  cmake --preset small -B $log --toolchain .ci/aarch64/toolchain.cmake -DHUSK_TESTS=ON \
+    -DHUSK_EXAMPLES=OFF -DHUSK_MIMALLOC=OFF -DHUSK_SIGNATURE=OFF \
+    "-DHUSK_HUSKC=$PWD/build/release/bin/huskc" >$log.configure.log ||
+    { cat $log.configure.log; exit 1; }
+  cmake --build $log --target husk_small_program husk_small_model >$log.build.log ||
+    { tail -n 40 $log.build.log; exit 1; }
+  ctest --test-dir $log -R size.small -V 2>&1 | tee $log.test.log
+  result+="; aarch64: $(grep '% tests passed' $log.test.log)"
 }
 
 # Builds the extension of the Python package with the libraries of `release`.
@@ -106,7 +120,13 @@ stage() {
       result=$(tail -n 1 build/install.log)
       ;;
     asan) preset asan -j2 ;;
-    small) preset small -R size -V ;;
+    small)
+      [[ -x build/release/bin/huskc ]] || preset release -j2
+      options=("-DHUSK_HUSKC=$PWD/build/release/bin/huskc")
+      preset small -R size -V
+      options=()
+      small_aarch64
+      ;;
     docs)
       tests/docs.sh 2>&1 | tee build/docs.log
       result=$(tail -n 1 build/docs.log)
