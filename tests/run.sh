@@ -140,7 +140,7 @@ stage() {
     aarch64 | aarch64-all)   # qemu is slow
       local tests='runtime\.|husk_host_test$|husk_host_threads_test$|husk_linked_test$'
       targets=(husk_runtime_test husk_host_test husk_host_threads_test husk_linked_test)
-      targets+=(husk-run huskc husk_small)
+      targets+=(husk-run husk-bench huskc husk_small)
       if [[ $1 == aarch64-all ]]; then
         targets+=(husk_graph_test husk_port_test)
         tests+='|graph\.|port\.'
