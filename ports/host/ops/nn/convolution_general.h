@@ -6,12 +6,12 @@
 namespace husk::host {
 namespace {
 
-// Adjacent rows of the packed weights, and the input elements that each position of a tile
-// multiplies with them.
+// Adjacent rows of the packed weights, and the input elements that each position r of a tile
+// multiplies with them, which begin at from[r] + offset.
 template <class S>
 struct Run {
-  const S* from[kMaxRows];
-  int64_t row, length;
+  const S* const* from;
+  int64_t offset, row, length;
 };
 
 // A chunk of the depth: some taps by some input channels. Row t * channels + i of the packed
@@ -131,7 +131,7 @@ void multiply(const Run<S>* runs, int run_count, int64_t step, const T* weights,
     const T *right = weights + run->row * C * L, *run_end = right + run->length * C * L;
     const S* from[R];
     HUSK_UNROLL
-    for (int r = 0; r < R; ++r) from[r] = run->from[r];
+    for (int r = 0; r < R; ++r) from[r] = run->from[r] + run->offset;
     for (int64_t at = 0; right != run_end;) {
       const int64_t length = smaller((run_end - right) / (C * L), room);
       room -= length;
@@ -181,7 +181,10 @@ struct GeneralPart {
   Cancellation& cancellation;
   Affine<T> affine[kBlocksTogether];
   Chunk chunk;
-  Run<S> runs[kMaxTaps];
+  Run<S> inside_runs[kMaxTaps];  // of tiles whose positions read no edge
+  const S* inside_from[kMaxRows];
+  Run<S> edge_runs[kMaxTaps];  // of the others
+  const S* edge_from[kMaxTaps][kMaxRows];
   Row part_rows[kPositions];
   int64_t packed = -1;  // the number of the block of channels and the phase that `weights` holds
   alignas(64) T weights[kDepth * kBlock<T>];
@@ -191,50 +194,59 @@ struct GeneralPart {
   GeneralPart(const Convolution& convolution, const Plan& division, Cancellation& calls_end)
       : c(convolution), plan(division), cancellation(calls_end) {}
 
-  // Fills `runs` for the positions of a tile and returns their number. Rows from `count` to
+  // Finds the runs of all tiles whose positions read no edge. Offsets count from the first run, so
+  // that every pointer lies inside of the input.
+  void find_inside_runs() {
+    for (int i = 0; i < chunk.run_count; ++i) {
+      const auto& run = chunk.runs[i];
+      inside_runs[i] = {inside_from, static_cast<int64_t>(run.in - chunk.runs[0].in), run.row,
+                        run.length};
+    }
+  }
+
+  // Finds the runs for the positions of a tile, and returns their number. Rows from `count` to
   // kMaxRows repeat the last position. `step` is then the stride of the channels.
-  int find_runs(const S* input, const Row* rows, int64_t count, int64_t& step) {
+  int find_runs(const S* input, const Row* rows, int64_t count, const Run<S>*& runs,
+                int64_t& step) {
     bool inside = true;
     for (int64_t r = 0; r < count; ++r) inside &= rows[r].inside;
     step = c.input_channel;
     if (inside) {
-      for (int i = 0; i < chunk.run_count; ++i) {
-        Run<S>& run = runs[i];
-        run.row = chunk.runs[i].row;
-        run.length = chunk.runs[i].length;
-        for (int64_t r = 0; r < count; ++r)
-          run.from[r] = input + static_cast<int64_t>(rows[r].in + chunk.runs[i].in);
-        for (int64_t r = count; r < kMaxRows; ++r) run.from[r] = run.from[count - 1];
-      }
+      runs = inside_runs;
+      if (chunk.run_count == 0) return 0;
+      const uint64_t first = chunk.runs[0].in;
+      for (int64_t r = 0; r < kMaxRows; ++r)
+        inside_from[r] = input + static_cast<int64_t>(rows[smaller(r, count - 1)].in + first);
       return chunk.run_count;
     }
+    runs = edge_runs;
     const bool is_gathered = step != 1;
     if (is_gathered) step = 1;
     int found = 0;
     for (int t = 0; t < chunk.tap_count; ++t) {
-      Run<S>& run = runs[found];
-      run.row = t * chunk.channels;
-      run.length = chunk.channels;
+      const S** from = edge_from[found];
+      const int64_t row = t * chunk.channels;
       bool any = false;
       for (int64_t r = 0; r < count; ++r) {
         const bool reads = reads_inside(c, rows[r], chunk.taps[t]);
         any |= reads;
-        run.from[r] = reads ? input + static_cast<int64_t>(rows[r].in + chunk.taps[t].in)
-                            : kZeros<S>.values;
+        from[r] = reads ? input + static_cast<int64_t>(rows[r].in + chunk.taps[t].in)
+                        : kZeros<S>.values;
         if (!reads || !is_gathered) continue;
-        S* to = gathered + r * kDepth + run.row;
-        for (int64_t i = 0; i < chunk.channels; ++i) to[i] = run.from[r][i * c.input_channel];
-        run.from[r] = to;
+        S* to = gathered + r * kDepth + row;
+        for (int64_t i = 0; i < chunk.channels; ++i) to[i] = from[r][i * c.input_channel];
+        from[r] = to;
       }
-      for (int64_t r = count; r < kMaxRows; ++r) run.from[r] = run.from[count - 1];
+      for (int64_t r = count; r < kMaxRows; ++r) from[r] = from[count - 1];
+      edge_runs[found] = {from, 0, row, chunk.channels};
       found += any;
     }
     return found;
   }
 
   // Adds the products of a tile with one block of channels to its sums.
-  void add_products(int64_t vectors, int64_t rows, int run_count, int64_t step, const T* block,
-                    bool fresh, T* to) {
+  void add_products(int64_t vectors, int64_t rows, const Run<S>* runs, int run_count, int64_t step,
+                    const T* block, bool fresh, T* to) {
     if constexpr (kVectors == 4) {
       if (vectors == 4)
         return multiply_rows<T, S, 4>(rows, runs, run_count, step, block, fresh, to);
@@ -255,8 +267,9 @@ struct GeneralPart {
     for (int64_t p = 0; p < count; p += tile_rows) {
       const int64_t tile = smaller(tile_rows, count - p);
       const Row* rows = part_rows + p;
+      const Run<S>* runs;
       int64_t step;
-      const int run_count = find_runs(input, rows, tile, step);
+      const int run_count = find_runs(input, rows, tile, runs, step);
       // If there is one chunk, the sums of a tile need not be kept.
       T* tile_sums = fresh && last ? sums : sums + p * kBlock<T>;
       for (int64_t block = 0; block < plan.blocks; ++block) {
@@ -264,7 +277,7 @@ struct GeneralPart {
         const int64_t channels = smaller(plan.block, c.out_channels - first);
         const int64_t channel = group * c.out_channels + first;
         if (last) fetch_outputs<S>(c, rows, tile, channel, channels);
-        add_products(divide_up(channels, kLaneCount<T>), tile, run_count, step,
+        add_products(divide_up(channels, kLaneCount<T>), tile, runs, run_count, step,
                      weights + block * plan.block * depth, fresh, tile_sums);
         if (last) finish<T, S>(c, affine[block], rows, tile, tile_sums, channel, channels);
       }
@@ -316,6 +329,7 @@ struct GeneralPart {
           chunk.channels = smaller(channels_at_once, c.in_channels - i);
           chunk.find_taps(c, phase, k, taps_end);
           chunk.find_runs(c);
+          find_inside_runs();
           pack_blocks(part, offset);
           packed = is_single ? key : -1;
         }

@@ -95,12 +95,16 @@ inline Phase find_phase(const Convolution& c, int64_t index) {
 // One output position: offsets in the tensors, and the input coordinates for a tap offset of 0.
 // Coordinates may lie outside of the input, where offsets may not fit an int64_t. Hence offsets of
 // the input wrap around.
-struct Row {
+struct alignas(64) Row {
   uint64_t in;
   int64_t out, residual;
   int64_t at[kAxes];
   bool inside;  // all taps read elements of the input
 };
+
+// Eight numbers of 64 bits, or a Row, whose numbers are added together.
+typedef uint64_t UInt64x8 __attribute__((vector_size(64)));
+static_assert(sizeof(Row) == sizeof(UInt64x8), "positions copies rows as vectors");
 
 // Visits the positions of a phase in order.
 class Positions {
@@ -120,22 +124,23 @@ class Positions {
     constexpr int last = kAxes - 1;
     const ConvolutionAxis& a = c.axis[last];
     const auto along = phase.axis[last];
-    const auto in_step = static_cast<uint64_t>(along.in_step) * static_cast<uint64_t>(a.in_stride);
-    const int64_t out_step = along.out_step * a.out_stride;
-    const int64_t residual_step = along.out_step * a.residual_stride;
+    Row steps = {};
+    steps.in = static_cast<uint64_t>(along.in_step) * static_cast<uint64_t>(a.in_stride);
+    steps.out = along.out_step * a.out_stride;
+    steps.residual = along.out_step * a.residual_stride;
+    steps.at[last] = along.in_step;
+    UInt64x8 step;
+    __builtin_memcpy(&step, &steps, sizeof step);
     while (count > 0) {
       const int64_t length = smaller(count, along.count - j[last]);
-      Row row = here;
-      for (int64_t i = 0; i < length; ++i) {
-        row.inside = line_inside && row.at[last] + along.low >= 0 &&
-                     row.at[last] + along.high < a.in;
-        *rows++ = row;
-        row.at[last] += along.in_step;
-        row.in += in_step;
-        row.out += out_step;
-        row.residual += residual_step;
+      UInt64x8 row;
+      __builtin_memcpy(&row, &here, sizeof row);
+      int64_t at = here.at[last];
+      for (int64_t i = 0; i < length; ++i, ++rows, at += along.in_step, row += step) {
+        __builtin_memcpy(rows, &row, sizeof row);
+        rows->inside = line_inside && at + along.low >= 0 && at + along.high < a.in;
       }
-      here = row;
+      __builtin_memcpy(&here, &row, sizeof here);
       j[last] += length;
       count -= length;
       if (j[last] == along.count) next_line();

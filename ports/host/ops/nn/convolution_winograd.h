@@ -169,11 +169,10 @@ struct WinogradPart {
         const int64_t group = first / kTilesAtOnce,
                       tiles_here = smaller(kTilesAtOnce, count - first);
         for (int64_t r = 0; r < tiles_here; r += kTileRows<C>) {
-          Run<T> run;
-          run.row = 0;
-          run.length = chunk.channels;
+          const T* from[kTileRows<C>];
           for (int64_t i = 0; i < kTileRows<C>; ++i)
-            run.from[i] = inputs[group][place] + (r + i) * kWinogradDepth;
+            from[i] = inputs[group][place] + (r + i) * kWinogradDepth;
+          const Run<T> run = {from, 0, 0, chunk.channels};
           multiply_rows<T, T, C>(smaller(kTileRows<C>, tiles_here - r), &run, 1, 1,
                                  weights[block][place], fresh,
                                  sums[block][group][place] + r * kBlock<T>);
