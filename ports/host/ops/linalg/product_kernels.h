@@ -293,6 +293,17 @@ struct BlockBuffers {
   alignas(64) T sums[kBlockRows * kBlockColumns<T>];
 };
 
+// Fetches part `part` of `parts` of the memory of a panel into the second-level cache. Panels whose
+// columns are contiguous have one short piece in each of them, which the processor does not load
+// ahead.
+template <class S>
+void fetch_columns(const S* panel, int64_t across, int64_t columns, int64_t depth, int64_t part,
+                   int64_t parts) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(S));
+  for (int64_t c = columns * part / parts; c < columns * (part + 1) / parts; ++c)
+    for (int64_t d = 0; d < depth; d += kLine) __builtin_prefetch(panel + c * across + d, 0, 2);
+}
+
 // Adds a slice of k to the sums of a block. a and b point to the corner of the block's operands.
 template <class T, class S, class P>
 void add_slice(const Product& p, const S* a, const S* b, int64_t rows, int64_t columns,
@@ -307,7 +318,10 @@ void add_slice(const Product& p, const S* a, const S* b, int64_t rows, int64_t c
   for (int64_t j = 0; j < columns; j += width) {
     const int filled = static_cast<int>(smaller(width, columns - j));
     pack<P, S, width>(b + j * p.b.column, p.b.column, p.b.row, filled, depth, buffers.b);
+    const int64_t following = p.b.row == 1 ? smaller(width, columns - j - filled) : 0;
     for (int64_t i = 0; i < rows; i += kTileRows) {
+      fetch_columns(b + (j + filled) * p.b.column, p.b.column, following, depth, i / kTileRows,
+                    (rows - 1) / kTileRows + 1);
       T* sums = buffers.sums + i * kBlockColumns<T> + j;
       const P* left = buffers.a + i * packed;
       if (filled > kLaneCount<T>)
