@@ -119,46 +119,45 @@ def _lstm(
   bidirectional: bool,
   batch_first: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-  """An LSTM as cells. The last states of torch's own decomposition have one dimension too many."""
+  """An LSTM as cells. The products of a layer's inputs with its weights are one product for all
+  steps. The last states of torch's own decomposition have one dimension too many."""
   import torch
 
   if dropout and train:
     raise Unsupported(f"an LSTM with dropout ({dropout}): export the model in eval mode")
-  values = (input.transpose(0, 1) if batch_first else input).unbind(0)
+  values = input.transpose(0, 1) if batch_first else input
   directions = 2 if bidirectional else 1
   # A direction of a layer has two weights, perhaps two biases and perhaps a projection.
   per_direction = len(params) // (num_layers * directions)
   hidden_states: list[torch.Tensor] = []
   cell_states: list[torch.Tensor] = []
   for layer in range(num_layers):
-    layer_outputs: list[list[torch.Tensor]] = []
+    layer_outputs: list[torch.Tensor] = []
     for direction in range(directions):
       index = layer * directions + direction
       weights = params[index * per_direction : (index + 1) * per_direction]
-      steps = values[::-1] if direction else values
-      outputs, hidden, cell = _lstm_layer(steps, hx[0][index], hx[1][index], weights, has_biases)
-      layer_outputs.append(outputs[::-1] if direction else outputs)
+      outputs, hidden, cell = _lstm_layer(
+        values, hx[0][index], hx[1][index], weights, has_biases, direction == 1
+      )
+      layer_outputs.append(outputs)
       hidden_states.append(hidden)
       cell_states.append(cell)
-    if directions == 2:
-      values = tuple(torch.cat(parts, -1) for parts in zip(*layer_outputs))
-    else:
-      values = tuple(layer_outputs[0])
-  output = torch.stack(values)
+    values = torch.cat(layer_outputs, -1) if directions == 2 else layer_outputs[0]
   return (
-    output.transpose(0, 1) if batch_first else output,
+    values.transpose(0, 1) if batch_first else values,
     torch.stack(hidden_states),
     torch.stack(cell_states),
   )
 
 
 def _lstm_layer(
-  values: Sequence[torch.Tensor],
+  values: torch.Tensor,
   hidden: torch.Tensor,
   cell: torch.Tensor,
   weights: Sequence[torch.Tensor],
   has_biases: bool,
-) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
+  is_reverse: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
   """The outputs of one direction of one layer, and its last hidden and cell states."""
   import torch
   from torch.nn.functional import linear
@@ -166,15 +165,16 @@ def _lstm_layer(
   input_weight, hidden_weight = weights[:2]
   input_bias, hidden_bias = weights[2:4] if has_biases else (None, None)
   projection = weights[-1] if len(weights) % 2 else None
+  steps = linear(values, input_weight, input_bias).unbind(0)
   outputs = []
-  for value in values:
-    gates = linear(value, input_weight, input_bias) + linear(hidden, hidden_weight, hidden_bias)
+  for step in reversed(steps) if is_reverse else steps:
+    gates = linear(hidden, hidden_weight, hidden_bias) + step
     input_gate, forget_gate, cell_gate, output_gate = gates.chunk(4, -1)
     cell = torch.sigmoid(forget_gate) * cell + torch.sigmoid(input_gate) * torch.tanh(cell_gate)
     hidden = torch.sigmoid(output_gate) * torch.tanh(cell)
     hidden = hidden if projection is None else linear(hidden, projection)
     outputs.append(hidden)
-  return outputs, hidden, cell
+  return torch.stack(outputs[::-1] if is_reverse else outputs), hidden, cell
 
 
 def _tensor_split(
