@@ -83,6 +83,13 @@ embedded/husk_embedded >embedded.txt || fail "embedded does not run"
 [[ $(readelf -d embedded/husk_embedded) != *NEEDED* ]] || fail "embedded is not static"
 cases=$((cases + 1))
 
+echo "== an operator of the application on a GPU"
+cmake -G Ninja -S "$source/examples/custom-op-cuda" -B custom_op -DCMAKE_PREFIX_PATH="$prefix" \
+  >custom_op.log 2>&1 && cmake --build custom_op >>custom_op.log 2>&1 ||
+  { cat custom_op.log; fail "custom_op: build"; }
+[[ $(custom_op/husk_custom_op 2>&1) == usage:* ]] || fail "husk_custom_op prints no usage"
+cases=$((cases + 1))
+
 if [[ -e $lib/libhusk_signature.so ]]; then
   echo "== signatures"
   "$prefix/bin/husk-sign" keygen --secret release.key --public release.pub
