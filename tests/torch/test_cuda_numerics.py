@@ -39,6 +39,11 @@ def computed(model, args, shapes, runs, folder, target="h200", gemm_set="templat
   finally:
     targets.CudaTarget = original
   triton_interpreter.describe(made[0].kernels, folder)
+  return interpreted(folder, runs, target)
+
+
+def interpreted(folder, runs, target="h200"):
+  """The results of a variant that `computed` has written."""
   torch.save(runs, folder / "inputs.pt")
   done = subprocess.run(
     [

@@ -201,3 +201,30 @@ def test_resizing_with_antialiasing(tmp_path):
     return torch.nn.functional.interpolate(x, (3, 5), mode="bicubic", antialias=True)
 
   check(function, (torch.randn(1, 2, 8, 7),), tmp_path)
+
+
+def test_special_functions(tmp_path):
+  torch.manual_seed(5)
+
+  def function(self, x, y):
+    return torch.special.i1e(x) + torch.digamma(y), torch.special.legendre_polynomial_p(x / 6, 7)
+
+  check(function, (torch.randn(40) * 4, torch.rand(40) * 8 + 0.1), tmp_path)
+
+
+def test_the_incomplete_gamma_function(tmp_path):
+  torch.manual_seed(5)
+
+  def function(self, a, x):
+    return torch.igamma(a, x)
+
+  check(function, (torch.rand(20) * 9, torch.rand(20) * 9), tmp_path)
+
+
+def test_polynomials_of_degrees_in_a_tensor(tmp_path):
+  def function(self, x, n):
+    return torch.special.hermite_polynomial_he(x, n)
+
+  x, n = torch.linspace(-2, 2, 15), torch.arange(15) % 6
+  others = [(x, torch.zeros(15, dtype=torch.int64)), (x, n * 2)]
+  check(function, (x, n), tmp_path, None, others)

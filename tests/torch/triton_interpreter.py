@@ -45,8 +45,24 @@ class _Libdevice:
       "log1p": lambda x: tl.log(1.0 + x),
       "isnan": lambda x: x != x,
       "nearbyint": lambda x: tl.floor(x + 0.5),
+      "trunc": lambda x: tl.where(x < 0, tl.ceil(x), tl.floor(x)),
+      "isinf": lambda x: tl.abs(x) == float("inf"),
+      "pow": lambda x, y: tl.exp(y * tl.log(x)),
+      "expm1": lambda x: tl.exp(x) - 1.0,
+      "tan": lambda x: tl.sin(x) / tl.cos(x),
+      "copysign": lambda x, y: tl.where(y < 0, -tl.abs(x), tl.abs(x)),
+      "lgamma": lambda x: self._lgamma(tl, x),
     }
     return made.get(name) or getattr(tl.math, name, None) or getattr(tl, name)
+
+  def _lgamma(self, tl, x):
+    """Stirling's series of a positive number, at a larger one."""
+    product = x
+    for k in range(1, 9):
+      product = product * (x + k)
+    y = x + 9
+    series = (1 / 12 - (1 / 360 - 1 / (1260 * y * y)) / (y * y)) / y
+    return (y - 0.5) * tl.log(y) - y + 0.9189385332046727 + series - tl.log(product)
 
 
 def _patch_index():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from . import hir
 from .attention import host_call, launch, operator
-from .cuda import fake_cuda, tuning, user_kernels
+from .cuda import fake_cuda, random, tuning, user_kernels
 from .cuda import operators as cuda_operators
 from .cuda.kernels import CudaKernels
 from .errors import CompileError, Unsupported
@@ -20,6 +20,7 @@ from .inductor import capture, decompositions, torch_compat
 from .lower import cublaslt, linear
 from .lower.lines import VariantWriter
 from .lower.operators import Operators
+from .program import constants
 from .program.constants import FunctionConstants
 from .program.signature import Signature
 
@@ -216,7 +217,10 @@ class CudaTarget:
         "cuda",
         self.kernels.options(),
         writer.write,
-        lowerings=operator.lowerings() if flash else None,
+        lowerings={
+          **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),
+          **(operator.lowerings() if flash else {}),
+        },
         sdpa=functools.partial(operator.replacement, operator.CUDA) if flash else None,
       )
       self.kernels.finish()

@@ -151,7 +151,7 @@ def _cause(error: Exception) -> BaseException:
       return CompileError(
         f"{torch_compat.compiler()}, which compiles the host kernels, was not found: install it"
       )
-    cause = getattr(cause, "inner_exception", None) or cause.__cause__
+    cause = getattr(cause, "inner_exception", None) or cause.__cause__ or cause.__context__
   return error
 
 

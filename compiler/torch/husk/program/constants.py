@@ -68,7 +68,10 @@ class Constants:
     self, graph: InductorObject, name: str, tensors: dict[str, torch.Tensor]
   ) -> tuple[hir.Buffer, int]:
     """The buffer of Inductor's constant `name`, and the number of bytes before the tensor in it."""
-    tensor = tensors.get(graph.allocated_constant_name.get(name, name))
+    original = graph.allocated_constant_name.get(name, name)
+    tensor = tensors.get(original)
+    if tensor is None and original == GENERATOR:
+      return self.generator(), 0
     tensor = graph.constants[name] if tensor is None else tensor
     if _is_fake(tensor):
       raise Unsupported(
@@ -104,7 +107,7 @@ class Constants:
 
   def generator(self) -> hir.Buffer:
     """The state of the random number generator, which begins as zeros
-    (ports/host/include/husk/port_host.h)."""
+    (ports/host/include/husk/ops.h)."""
     import torch
 
     if GENERATOR not in self._rows:

@@ -78,7 +78,11 @@ HUSK_API const husk_op* husk_host_ops(uint32_t* count);
  * - f32: the f32 normal number
  * - u32: unused
  * - f64: the f64 normal number
- * - u32[624]: the words of the Mersenne Twister */
+ * - u32[624]: the words of the Mersenne Twister
+ *
+ * Programs of CUDA targets use the seed and a u64 in the place of the f32 normal number and the
+ * unused word, which counts their draws and is 0 after seeding. A generator of zeros has the seed 0
+ * there. */
 #define HUSK_HOST_GENERATOR_BYTES 2536
 
 /** Writes a seeded generator, in the state in which torch.manual_seed(seed) leaves PyTorch's.

@@ -11,14 +11,35 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import convolution, order, pool, product, reduce, resize, select
+from . import (
+  convolution,
+  draw,
+  order,
+  polynomial,
+  pool,
+  product,
+  reduce,
+  resize,
+  select,
+  special,
+)
 
 Decomposition = Callable[..., Any]
 
 
 def table(library: bool = False) -> dict[Any, Decomposition]:
   """The decompositions by operator. `library`: whether a library computes products of doubles."""
-  modules = (convolution, order, pool, reduce, resize, select)
+  modules = (
+    convolution,
+    draw,
+    order,
+    polynomial,
+    pool,
+    reduce,
+    resize,
+    select,
+    special,
+  )
   tables = [product.table(library), *(module.table() for module in modules)]
   return {op: function for table in tables for op, function in table.items()}
 
