@@ -118,7 +118,7 @@ def test_what_is_there():
   [
     (lambda x: torch.geqrf(x), "aten::geqrf"),
     (lambda x: torch.histogram(x, 3), "aten::histogram"),
-    (lambda x: torch.histogramdd(x, 3), "aten::_histogramdd_bin_edges"),
+    (lambda x: torch.histogramdd(x, 3), "aten::_histogramdd_(bin_edges|from_bin_cts)"),
   ],
 )
 def test_an_operator_that_torch_would_run_on_the_gpu_for_its_shapes(tmp_path, call, name):
@@ -126,10 +126,11 @@ def test_an_operator_that_torch_would_run_on_the_gpu_for_its_shapes(tmp_path, ca
     def forward(self, x):
       return call(x * 2)[0]
 
-  expected = f"no implementation of {name} on CUDA targets: .* \\(near test_operators.py:\\d+ "
-  with pytest.raises(husk.Unsupported, match=expected) as refused:
+  with pytest.raises(husk.Unsupported, match=f"no implementation of {name} ") as refused:
     husk.write(Model(), (X,), tmp_path, targets=["cuda:h200"])
-  assert "While executing" not in str(refused.value)
+  text = str(refused.value)
+  assert "on CUDA targets: compute it outside" in text and "While executing" not in text
+  assert re.search(r"\(near test_operators.py:\d+ ", text), text
 
 
 @pytest.mark.parametrize("target", ["host:avx2", "cuda:h200"])
