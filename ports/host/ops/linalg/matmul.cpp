@@ -76,7 +76,7 @@ struct Split {
   explicit Split(const Product& p) {
     // The kernels pack the operands of each part anew, so parts should be as large as a block of
     // the kernels. But several threads should have parts, if those are worth a thread.
-    constexpr int64_t kMaxRows = 192, kMaxColumns = 256, kColumnStep = 64, kEnoughParts = 8;
+    constexpr int64_t kMaxRows = 216, kMaxColumns = 256, kColumnStep = 64, kEnoughParts = 8;
     constexpr double kMinWork = 1 << 17;
     constexpr int64_t kTileRows = 12;  // a multiple of the rows of a tile for every instruction set
     rows = (p.m - 1) / kMaxRows + 1;

@@ -27,7 +27,7 @@ constexpr int kTileRows = 6;
 constexpr int kTileVectors = 2;
 template <class T>
 constexpr int kTileColumns = kTileVectors * kLaneCount<T>;
-constexpr int kBlockRows = 192;
+constexpr int kBlockRows = 216;
 template <class T>
 constexpr int kBlockColumns = 1024 / static_cast<int>(sizeof(T));
 template <class T>
