@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <stdexcept>
 
 #include "base/memory.h"
@@ -23,7 +24,9 @@ Fake::Fake() {
 }
 
 const std::vector<uint8_t>& artifact(const std::string& functions) {
+  static std::mutex mutex;
   static std::map<std::string, std::vector<uint8_t>> artifacts;
+  const std::lock_guard<std::mutex> lock(mutex);  // tests call from several threads
   std::vector<uint8_t>& bytes = artifacts[functions];
   if (!bytes.empty()) return bytes;
   const std::filesystem::path image = HUSK_GRAPH_KERNELS;
