@@ -56,6 +56,17 @@ def test_scatter_reduce(reduce, include_self, dtype):
   )
 
 
+@pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
+def test_index_reduce_without_dimensions(reduce):
+  for index in (torch.tensor(0), torch.tensor([0])):
+    check(
+      lambda x, index, src: x.index_reduce(0, index, src, reduce),
+      torch.tensor(2.0),
+      index,
+      torch.tensor(3.0),
+    )
+
+
 def test_nan_is_the_largest_and_the_smallest():
   x, index = torch.zeros(3), torch.tensor([0, 0, 1])
   src = torch.tensor([float("nan"), 2.0, 5.0])

@@ -26,8 +26,10 @@ def test_nonzero(shape, share):
   check(lambda x: x[x != 0] + 1, x)
 
 
-def test_nonzero_static_without_dimensions():
+def test_nonzero_without_dimensions():
   check(lambda x: torch.nonzero_static(x, size=3), torch.tensor(1.0))
+  for value in (0.0, 1.0):
+    check(torch.nonzero, torch.tensor(value))
 
 
 def test_masks_with_other_indices():

@@ -20,6 +20,7 @@ from . import (
   product,
   reduce,
   resize,
+  sample,
   select,
   special,
 )
@@ -37,6 +38,7 @@ def table(library: bool = False) -> dict[Any, Decomposition]:
     pool,
     reduce,
     resize,
+    sample,
     select,
     special,
   )

@@ -224,7 +224,10 @@ def _index_reduced(
   include_self: bool,
 ) -> Any:
   if x.dim() == 0:
-    return NotImplemented
+    one = _index_reduced(
+      x.reshape(1), 0, index.reshape(-1), source.reshape(-1), reduce, include_self
+    )
+    return one if one is NotImplemented else one.reshape(())
   dim = dim % x.dim()
   index = index.reshape([-1 if d == dim else 1 for d in range(x.dim())]).expand(source.shape)
   return _reduced(x, dim, index, source, reduce, include_self)

@@ -79,8 +79,8 @@ def _indices(mask: torch.Tensor) -> list[torch.Tensor]:
 def _nonzero(x: torch.Tensor) -> Any:
   import torch
 
-  if x.dim() == 0:
-    return NotImplemented
+  if x.dim() == 0:  # a row without columns for each element that is not 0
+    return torch.stack(_indices(x.reshape(1)), 1)[:, :0]
   return torch.stack(_indices(x), 1)
 
 
