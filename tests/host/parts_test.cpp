@@ -56,7 +56,8 @@ class Parts : public HostDevice {
 };
 
 TEST_F(Parts, Products) {
-  const int64_t shapes[][3] = {{300, 70, 600}, {1, 1500, 2000}, {1999, 600, 3}, {193, 200, 257}};
+  const int64_t shapes[][3] = {{300, 70, 600},  {1, 1500, 2000}, {1999, 600, 3},
+                               {193, 200, 257}, {60, 300, 208},  {40, 400, 780}};
   for (int32_t dtype : {int{HUSK_F32}, int{HUSK_BF16}}) {
     for (auto& [m, k, n] : shapes) {
       Tensor a = filled(dtype, {m, k}), b = filled(dtype, {k, n}, {1, 0}),

@@ -67,30 +67,32 @@ const void* batch_of(const husk_op_arg& tensor, int64_t stride, int64_t batch) {
          batch * stride * dtype_bytes(tensor.dtype);
 }
 
-// Splits a product into parts of its output. The split depends only on the shape, so the results do
-// not depend on the number of threads.
+// Splits a product into parts of its output: blocks of the kernels, or narrower ones if each of the
+// threads would have less than two. An element is the same sum in every split, because parts begin
+// at the same steps and a few last columns, which the kernels compute by another method, are never
+// a part of their own.
 struct Split {
   int64_t part_rows, part_columns;
   int64_t rows, columns;  // the number of parts
 
-  explicit Split(const Product& p) {
-    // The kernels pack the operands of each part anew, so parts should be as large as a block of
-    // the kernels. But several threads should have parts, if those are worth a thread.
-    constexpr int64_t kMaxRows = 216, kMaxColumns = 256, kColumnStep = 64, kEnoughParts = 8;
+  Split(const Product& p, const husk_threads* threads) {
+    constexpr int64_t kMaxRows = 216, kMaxColumns = 256, kColumnStep = 64, kFewColumns = 32;
     constexpr double kMinWork = 1 << 17;
     constexpr int64_t kTileRows = 12;  // a multiple of the rows of a tile for every instruction set
+    const int64_t enough = threads && threads->count > 1 ? 2 * int64_t{threads->count} : 1;
     rows = (p.m - 1) / kMaxRows + 1;
     part_rows = rounded_up((p.m - 1) / rows + 1, kTileRows);
     rows = (p.m - 1) / part_rows + 1;
     part_columns = kMaxColumns;
     const double column_work = static_cast<double>(p.m < part_rows ? p.m : part_rows) *
                                static_cast<double>(p.k);
-    while (part_columns > kColumnStep && rows * ((p.n - 1) / part_columns + 1) < kEnoughParts &&
+    while (part_columns > kColumnStep && rows * ((p.n - 1) / part_columns + 1) < enough &&
            column_work * static_cast<double>(part_columns - kColumnStep) >= kMinWork)
       part_columns -= kColumnStep;
     columns = (p.n - 1) / part_columns + 1;
     part_columns = rounded_up((p.n - 1) / columns + 1, kColumnStep);
     columns = (p.n - 1) / part_columns + 1;
+    if (columns > 1 && p.n - (columns - 1) * part_columns <= kFewColumns) --columns;
   }
 
   static int64_t rounded_up(int64_t value, int64_t step) {
@@ -144,7 +146,7 @@ husk_status multiply(const Arguments& args, const Operands& at,
   if (!product_knows(product.dtype)) return args.unsupported_dtype(at.a);
   const bool batched = at.rank == 3;
   const int64_t batches = batched ? out.sizes[0] : 1;
-  const Split split(product);
+  const Split split(product, args.context->threads);
   const int64_t parts = batches * split.parts();
   const double work = static_cast<double>(numel(out)) * static_cast<double>(product.k);
   run_in_parts(args, parts, work, [&](Parts& taken) {
@@ -205,7 +207,7 @@ husk_status linear(const Arguments& args) {
   product.out = out.data;
   product.out_row = out.strides[0];
   product.out_column = out.strides[1];
-  const Split split(product);
+  const Split split(product, args.context->threads);
   const int64_t parts = split.parts();
   const double work = static_cast<double>(numel(out)) * static_cast<double>(product.k);
   run_in_parts(args, parts, work, [&](Parts& taken) {
