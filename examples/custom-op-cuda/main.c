@@ -13,11 +13,11 @@
 
 enum { ROWS = 4, COLUMNS = 8, COUNT = ROWS * COLUMNS };
 
-static husk_error error;
+static husk_error last_error;
 
 static void check(husk_status status) {
   if (status == HUSK_OK) return;
-  fprintf(stderr, "%s: %s\n", husk_status_name(status), error.text);
+  fprintf(stderr, "%s: %s\n", husk_status_name(status), last_error.text);
   exit(1);
 }
 
@@ -39,31 +39,31 @@ int main(int argc, char** argv) {
   husk_engine* engine;
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk_port_cuda();
-  check(husk_engine_create(&options, &engine, &error));
+  check(husk_engine_create(&options, &engine, &last_error));
   scale_op* scale;
-  check(scale_register(engine, argv[2], &scale, &error));
+  check(scale_register(engine, argv[2], &scale, &last_error));
   husk_program* program;
   husk_session* session;
-  check(husk_program_open(engine, argv[1], &program, &error));
-  check(husk_session_create(program, NULL, &session, &error));
+  check(husk_program_open(engine, argv[1], &program, &last_error));
+  check(husk_session_create(program, NULL, &session, &last_error));
 
   /* Tensors on the device: the port allocates and copies. */
   const husk_allocator host_memory = {NULL, host_allocate, host_release};
   const husk_port* port = options.port;
   void *device, *memory;
-  check(port->open(port->user, 0, &host_memory, NULL, &device, &error));
+  check(port->open(port->user, 0, &host_memory, NULL, &device, &last_error));
   float numbers[COUNT];
   for (int i = 0; i < COUNT; ++i) numbers[i] = (float)i;
-  check(port->alloc(device, sizeof numbers, &memory, &error));
-  check(port->upload(device, NULL, memory, numbers, sizeof numbers, &error));
+  check(port->alloc(device, sizeof numbers, &memory, &last_error));
+  check(port->upload(device, NULL, memory, numbers, sizeof numbers, &last_error));
 
   int64_t sizes[] = {ROWS, COLUMNS};
   DLTensor x = {memory, {kDLCUDA, 0}, 2, husk_dtype_to_dlpack(HUSK_F32), sizes, NULL, 0};
   husk_value input = {HUSK_VALUE_TENSOR, 0, {&x}};
   husk_value output = {HUSK_VALUE_NONE, 0, {NULL}};
-  check(husk_session_run(session, 0, NULL, &input, 1, &output, 1, &error));
-  check(husk_session_wait(session, &error));
-  check(port->download(device, NULL, numbers, output.as.tensor->data, sizeof numbers, &error));
+  check(husk_session_run(session, 0, NULL, &input, 1, &output, 1, &last_error));
+  check(husk_session_wait(session, &last_error));
+  check(port->download(device, NULL, numbers, output.as.tensor->data, sizeof numbers, &last_error));
   for (int i = 0; i < COUNT; ++i)
     printf("%s%g", i % COLUMNS ? " " : i ? "\n" : "", (double)numbers[i]);
   printf("\n");
