@@ -293,22 +293,30 @@ struct BlockBuffers {
   alignas(64) T sums[kBlockRows * kBlockColumns<T>];
 };
 
-// Fetches part `part` of `parts` of the memory of a panel into the second-level cache. Panels whose
-// columns are contiguous have one short piece in each of them, which the processor does not load
-// ahead.
-template <class S>
-void fetch_columns(const S* panel, int64_t across, int64_t columns, int64_t depth, int64_t part,
-                   int64_t parts) {
-  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(S));
-  for (int64_t c = columns * part / parts; c < columns * (part + 1) / parts; ++c)
-    for (int64_t d = 0; d < depth; d += kLine) __builtin_prefetch(panel + c * across + d, 0, 2);
+// The memory of a panel whose columns are contiguous along the depth. It is only fetched, so it
+// need not exist.
+struct PanelMemory {
+  uint64_t begin, across;  // an address and a stride in bytes, which may wrap around
+  int64_t columns, depth;  // the depth is in bytes
+};
+
+// Fetches part `part` of `parts` of a panel into the second-level cache. It has one short piece in
+// each of its columns, which the processor does not load ahead.
+inline void fetch(const PanelMemory& panel, int64_t part, int64_t parts) {
+  for (int64_t c = panel.columns * part / parts; c < panel.columns * (part + 1) / parts; ++c) {
+    const uint64_t column = panel.begin + static_cast<uint64_t>(c) * panel.across;
+    for (int64_t d = 0; d < panel.depth; d += 64)
+      __builtin_prefetch(reinterpret_cast<const void*>(column + static_cast<uint64_t>(d)), 0, 2);
+  }
 }
 
 // Adds a slice of k to the sums of a block. a and b point to the corner of the block's operands.
+// `next` is the first panel of b after this slice.
 template <class T, class S, class P>
 void add_slice(const Product& p, const S* a, const S* b, int64_t rows, int64_t columns,
-               int64_t depth, bool is_first, BlockBuffers<T, P>& buffers) {
+               int64_t depth, bool is_first, const PanelMemory& next, BlockBuffers<T, P>& buffers) {
   constexpr int width = kTileColumns<T>;
+  constexpr int64_t size = sizeof(S);
   const int64_t packed = (depth + kAlong<P> - 1) / kAlong<P>;
   for (int64_t i = 0; i < rows; i += kTileRows) {
     pack<P, S, kTileRows>(a + i * p.a.row, p.a.row, p.a.column,
@@ -318,10 +326,12 @@ void add_slice(const Product& p, const S* a, const S* b, int64_t rows, int64_t c
   for (int64_t j = 0; j < columns; j += width) {
     const int filled = static_cast<int>(smaller(width, columns - j));
     pack<P, S, width>(b + j * p.b.column, p.b.column, p.b.row, filled, depth, buffers.b);
-    const int64_t following = p.b.row == 1 ? smaller(width, columns - j - filled) : 0;
+    PanelMemory following = next;
+    if (j + filled < columns)
+      following = {reinterpret_cast<uintptr_t>(b + (j + filled) * p.b.column), next.across,
+                   smaller(width, columns - j - filled), depth * size};
     for (int64_t i = 0; i < rows; i += kTileRows) {
-      fetch_columns(b + (j + filled) * p.b.column, p.b.column, following, depth, i / kTileRows,
-                    (rows - 1) / kTileRows + 1);
+      if (p.b.row == 1) fetch(following, i / kTileRows, (rows - 1) / kTileRows + 1);
       T* sums = buffers.sums + i * kBlockColumns<T> + j;
       const P* left = buffers.a + i * packed;
       if (filled > kLaneCount<T>)
@@ -349,8 +359,18 @@ void run_blocks(const Product& p) {
       for (int64_t d = 0; d < p.k; d += slice) {
         const int64_t depth = smaller(slice, p.k - d);
         if (p.cancellation->ends(rows * columns * depth / 16)) return;
-        add_slice<T, S, P>(p, a + i * p.a.row + d * p.a.column, b + d * p.b.row + j * p.b.column,
-                           rows, columns, depth, d == 0, buffers);
+        // After the last slice of a part its thread most often takes the columns that follow.
+        const S* block = b + j * p.b.column;
+        const bool is_last = d + depth == p.k;
+        const uint64_t across = static_cast<uint64_t>(p.b.column) * sizeof(S);
+        const uint64_t ahead = is_last ? static_cast<uint64_t>(columns) * across
+                                       : static_cast<uint64_t>(d + depth) * sizeof(S);
+        const int64_t next_depth = smaller(slice, is_last ? p.k : p.k - d - depth);
+        const PanelMemory next = {reinterpret_cast<uintptr_t>(block) + ahead, across,
+                                  smaller(kTileColumns<T>, columns),
+                                  next_depth * static_cast<int64_t>(sizeof(S))};
+        add_slice<T, S, P>(p, a + i * p.a.row + d * p.a.column, block + d * p.b.row, rows, columns,
+                           depth, d == 0, next, buffers);
       }
       store_sums<T, S>(p, buffers.sums, kBlockColumns<T>, i, j, rows, columns);
     }
