@@ -70,7 +70,7 @@ lines() {
 types() {
   basedpyright -p compiler/torch >build/style-types.txt || true
   local count
-  count=$(sed -n 's/^\([0-9]*\) errors.*/\1/p' build/style-types.txt)
+  count=$(sed -n 's/^\([0-9]*\) errors*,.*/\1/p' build/style-types.txt)
   ratchet "type errors" "${count:?basedpyright did not run}" "$type_errors_allowed" ||
     { grep -B1 ' error: ' build/style-types.txt | tail -n 40; return 1; }
 }

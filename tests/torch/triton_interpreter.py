@@ -53,7 +53,28 @@ class _Libdevice:
       "copysign": lambda x, y: tl.where(y < 0, -tl.abs(x), tl.abs(x)),
       "lgamma": lambda x: self._lgamma(tl, x),
     }
+    if name in self._NUMPY:
+      return lambda *args: self._by_numpy(self._NUMPY[name], *args)
     return made.get(name) or getattr(tl.math, name, None) or getattr(tl, name)
+
+  # Functions that NumPy has and Triton has not.
+  _NUMPY = {
+    "hypot": "hypot",
+    "atan2": "arctan2",
+    "asinh": "arcsinh",
+    "sinh": "sinh",
+    "cosh": "cosh",
+  }
+
+  def _by_numpy(self, name, *args):
+    import numpy
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    data = getattr(numpy, name)(*(arg.handle.data for arg in args))
+    dtype = args[0].handle.dtype
+    handle = interpreter.TensorHandle(data.astype(args[0].handle.data.dtype), dtype)
+    return tl.core.tensor(handle, args[0].type)
 
   def _lgamma(self, tl, x):
     """Stirling's series of a positive number, at a larger one."""

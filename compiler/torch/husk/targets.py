@@ -16,7 +16,7 @@ from .cuda.kernels import CudaKernels
 from .errors import CompileError, Unsupported
 from .host import convolution, image, operators
 from .host.kernels import HostKernels
-from .inductor import capture, decompositions, torch_compat
+from .inductor import capture, complex_numbers, decompositions, torch_compat
 from .lower import cublaslt, linear
 from .lower.lines import VariantWriter
 from .lower.operators import Operators
@@ -25,6 +25,7 @@ from .program.constants import FunctionConstants
 from .program.signature import Signature
 
 if TYPE_CHECKING:
+  import torch
   from torch.export import ExportedProgram
 
 GEMMS = ("triton", "cublaslt")
@@ -212,8 +213,12 @@ class CudaTarget:
       decompositions.kernels(library=self.gemm == "cublaslt"),
       cublaslt.called(self.gemm == "cublaslt"),
     ):
+      program = prepared(exported)
+      is_complex = complex_numbers.is_used(program)
+      if is_complex:
+        program = capture.functional(program, complex_numbers.composites(program))
       variant = capture.capture(
-        fake_cuda.moved(prepared(exported)),
+        fake_cuda.moved(program),
         "cuda",
         self.kernels.options(),
         writer.write,
@@ -222,6 +227,7 @@ class CudaTarget:
           **(operator.lowerings() if flash else {}),
         },
         sdpa=functools.partial(operator.replacement, operator.CUDA) if flash else None,
+        rewrite=functools.partial(_without_complex, weights) if is_complex else None,
       )
       self.kernels.finish()
     return variant
@@ -244,6 +250,11 @@ class CudaTarget:
         f"{self.tuning.seconds:.1f} s"
       )
     return f" (tune={self.tuning.mode}{measured})"
+
+
+def _without_complex(weights: FunctionConstants, module: torch.fx.GraphModule) -> None:
+  """Makes the complex values of a graph real ones. `weights` gets the constants of that."""
+  weights.add(complex_numbers.rewrite(module))
 
 
 # Decomposes the operators of a program that have no implementation at run time.

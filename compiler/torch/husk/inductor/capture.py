@@ -37,6 +37,7 @@ def capture(
   on_lines: Callable[[InductorObject, list[tuple[Any, Any]]], Result],
   lowerings: dict[Any, Callable[..., Any]] | None = None,
   sdpa: Callable[..., Any] | None = None,
+  rewrite: Callable[[torch.fx.GraphModule], None] | None = None,
 ) -> Result:
   """Compiles a program with Inductor and returns what `on_lines(wrapper, guards)` returns.
 
@@ -44,6 +45,7 @@ def capture(
   on_lines: called once, when `wrapper.lines` are complete; V.graph is the graph of the wrapper.
     `guards` are pairs of a condition and the value that Inductor assumed for it.
   lowerings, sdpa: as for `patches.husk_lines`.
+  rewrite: called with the graph before Inductor gets it.
   """
   import torch
 
@@ -56,6 +58,8 @@ def capture(
   module, values = _flat(exported)
   loop_ints.carry_ints_as_tensors(module)
   with inductor(device, program, lowerings, sdpa):
+    if rewrite is not None:
+      rewrite(module)
     torch._inductor.aot_compile(module, values, options=torch_compat.options(options))
   if len(results) != 1:
     raise Unsupported(f"Inductor made {len(results)} wrapper programs of the model, one is needed")
@@ -307,7 +311,14 @@ def prepared(exported: ExportedProgram) -> ExportedProgram:
     torch.ops.aten.lift_fresh_copy.default in used and any(_writes(op) for op in used)
   ):
     return exported
-  decomposed = torch_compat.with_guards(exported.run_decompositions(wanted), exported)
+  return functional(exported, wanted)
+
+
+def functional(
+  exported: ExportedProgram, wanted: dict[Any, Callable[..., Any]] | None = None
+) -> ExportedProgram:
+  """The program without operators that write, and with the operators of `wanted` decomposed."""
+  decomposed = torch_compat.with_guards(exported.run_decompositions(wanted or {}), exported)
   decomposed.example_inputs = exported.example_inputs
   return decomposed
 

@@ -154,6 +154,10 @@ class FunctionConstants:
   constants: Constants
   tensors: dict[str, torch.Tensor]
 
+  def add(self, tensors: dict[str, torch.Tensor]) -> None:
+    """Adds constants that a target's graph has and the program has not."""
+    self.tensors = {**self.tensors, **tensors}
+
   def generator(self) -> hir.Buffer:
     return self.constants.generator()
 

@@ -1,0 +1,328 @@
+"""A graph without complex tensors. Each complex value of the graph becomes two real ones."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...errors import Unsupported
+from .. import origins
+from . import dispatch, operators
+from .parts import Parts, stacked
+
+if TYPE_CHECKING:
+  import torch
+  from torch.export import ExportedProgram
+
+
+def is_used(exported: ExportedProgram) -> bool:
+  """Whether a program computes with complex numbers."""
+  import torch
+
+  return any(
+    _is_complex_node(node)
+    for module in exported.graph_module.modules()
+    if isinstance(module, torch.fx.GraphModule)
+    for node in module.graph.nodes
+  )
+
+
+def composites(exported: ExportedProgram) -> dict[Any, Callable[..., Any]]:
+  """What computes the operators on complex numbers that torch writes in terms of others. A program
+  is made functional with these, since some of them write within, as `stft`."""
+  import torch
+
+  found: dict[Any, Callable[..., Any]] = {}
+  for module in exported.graph_module.modules():
+    if isinstance(module, torch.fx.GraphModule):
+      for node in module.graph.nodes:
+        op: Any = node.target
+        if isinstance(op, torch._ops.OpOverload) and _is_complex_node(node):
+          # One overload of `stft` calls the other.
+          for name in op.overloadpacket.overloads():
+            overload = getattr(op.overloadpacket, name)
+            function = None if dispatch.is_in_table(op) else dispatch.composite(overload)
+            if function is not None:
+              found[overload] = function
+  return found
+
+
+def rewrite(module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
+  """Replaces the complex values of a graph by real ones. Complex inputs and constants are read, and
+  complex outputs made, as views of real tensors. No operator of the graph writes but `copy_` to an
+  input or a constant.
+
+  Returns the tensors of constants that the graph has got, by name. The module itself has fake ones
+  under these names."""
+  import torch
+
+  for name, inner in module.named_modules():
+    if name and isinstance(inner, torch.fx.GraphModule):
+      _refuse(inner)
+  rewriting = _Rewriting(module)
+  for node in list(module.graph.nodes):
+    rewriting.visit(node)
+  rewriting.finish()
+  return rewriting.constants
+
+
+def _refuse(module: torch.fx.GraphModule) -> None:
+  """Refuses a subgraph with complex numbers."""
+  for node in module.graph.nodes:
+    if _is_complex_node(node):
+      place = origins.place(node.meta.get("stack_trace"))
+      near = f" (near {place})" if place else ""
+      raise Unsupported(
+        f"complex numbers in a branch or a loop on CUDA targets{near}", has_place=bool(place)
+      )
+
+
+def _is_complex_node(node: torch.fx.Node) -> bool:
+  """Whether the value of a node, or a value that its operator computes with, is complex."""
+  import torch
+  from torch.utils import _pytree as pytree
+
+  schema = getattr(node.target, "_schema", None)
+  if schema is not None and any(word in schema.name for word in operators.MAKING_COMPLEX):
+    return True
+  values = [node.meta.get("val"), *(one.meta.get("val") for one in node.all_input_nodes)]
+  return any(
+    isinstance(leaf, torch.Tensor) and leaf.is_complex() for leaf in pytree.tree_leaves(values)
+  )
+
+
+class _Rewriting:
+  """The rewriting of one graph."""
+
+  def __init__(self, module: torch.fx.GraphModule) -> None:
+    from torch._guards import detect_fake_mode
+
+    self.module, self.graph = module, module.graph
+    values = [node.meta["val"] for node in module.graph.nodes if "val" in node.meta]
+    self.fake_mode: Any = detect_fake_mode(values)
+    # Where an operator without arguments that are tensors makes its result.
+    self.device = next(leaf.device for leaf in values if hasattr(leaf, "device"))
+    self.constants: dict[str, torch.Tensor] = {}
+    # What nodes with complex results have become: Parts of nodes, or lists with them.
+    self.values: dict[torch.fx.Node, Any] = {}
+    self.replaced: list[torch.fx.Node] = []
+
+  def visit(self, node: torch.fx.Node) -> None:
+    if node.op == "output":
+      self._visit_output(node)
+    elif node.op == "call_function" and node.target is operator.getitem:
+      self._visit_item(node)
+    elif node.op == "call_function" and _is_complex_node(node):
+      self._visit_call(node)
+
+  def finish(self) -> None:
+    import torch
+
+    for node in reversed(self.replaced):
+      self.graph.erase_node(node)
+    if self.replaced:
+      for node in self.graph.nodes:
+        # The strides of what the view is made of may be others than in eager mode.
+        if node.target is torch.ops.aten.view.default:
+          node.target = torch.ops.aten.reshape.default
+    self.graph.lint()
+    self.module.recompile()
+
+  def _visit_item(self, node: torch.fx.Node) -> None:
+    source, index = node.args
+    if source not in self.values:
+      return
+    value = self.values[source][index]
+    if isinstance(value, Parts):
+      self.values[node] = value
+    else:
+      node.replace_all_uses_with(value)
+    self.replaced.append(node)
+
+  def _visit_call(self, node: torch.fx.Node) -> None:
+    import torch
+
+    op: Any = node.target
+    if op is torch.ops.aten._assert_tensor_metadata.default:
+      # Checks a dtype or a device, which are known.
+      self.replaced.append(node)
+      return
+    if not isinstance(op, torch._ops.OpOverload):
+      raise Unsupported(
+        f"complex numbers as arguments of {getattr(op, '__name__', op)} on CUDA targets"
+      )
+    with self.graph.inserting_before(node):
+      args, kwargs = torch.fx.map_arg((node.args, node.kwargs), self._read)
+      if op is torch.ops.aten.copy_.default and node.args[0] not in self.values:
+        raise Unsupported("a complex buffer or input that the model writes on CUDA targets")
+      value = self._traced(node, lambda call, given: call(op, *given), (tuple(args), dict(kwargs)))
+    if isinstance(value, torch.fx.Node):
+      node.replace_all_uses_with(value)
+    else:
+      self.values[node] = value
+    self.replaced.append(node)
+
+  def _visit_output(self, node: torch.fx.Node) -> None:
+    import torch
+
+    def written(value: torch.fx.Node) -> Any:
+      if value not in self.values:
+        return value
+      return self._traced(
+        value,
+        lambda call, given: torch.view_as_complex(stacked(dispatch.parts_of(given))),
+        self.values[value],
+      )
+
+    with self.graph.inserting_before(node):
+      node.args = torch.fx.map_arg(node.args, written)
+
+  def _read(self, node: torch.fx.Node) -> Any:
+    """The value of an argument: the parts of a complex one. Those of inputs and constants are
+    views."""
+    import torch
+
+    if node in self.values:
+      return self.values[node]
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not value.is_complex():
+      return node
+    with self.graph.inserting_after(node):
+      real = self.graph.call_function(torch.ops.aten.view_as_real.default, (node,))
+      real.meta["val"] = torch.view_as_real(value)
+    nodes = []
+    last = real
+    for index in (0, 1):
+      with self.graph.inserting_after(last):
+        last = self.graph.call_function(torch.ops.aten.select.int, (real, -1, index))
+        last.meta["val"] = real.meta["val"].select(-1, index)
+        nodes.append(last)
+    self.values[node] = Parts(*nodes)
+    return self.values[node]
+
+  def _traced(self, node: torch.fx.Node, function: Callable[[Any, Any], Any], given: Any) -> Any:
+    """Inserts what `function(call, given)` computes, in which `call` calls an operator. `given` and
+    the results have nodes for tensors, and Parts of nodes for complex ones."""
+    import torch
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.utils import _pytree as pytree
+
+    leaves, tree = pytree.tree_flatten(
+      given, is_leaf=lambda leaf: isinstance(leaf, (Parts, torch.fx.Node))
+    )
+    inputs: list[torch.fx.Node] = []
+    for leaf in leaves:
+      if isinstance(leaf, Parts):
+        inputs += [leaf.re, leaf.im]
+      elif isinstance(leaf, torch.fx.Node):
+        inputs.append(leaf)
+    results: list[Any] = []
+    constants: dict[str, torch.Tensor] = {}  # fake ones, by name
+
+    def compute(*tensors: Any) -> list[Any]:
+      values = iter(tensors)
+      known = dict(zip(constants, tensors[len(inputs) :]))
+
+      def value_of(leaf: Any) -> Any:
+        if isinstance(leaf, Parts):
+          return dispatch.tensor(Parts(next(values), next(values)))
+        return next(values) if isinstance(leaf, torch.fx.Node) else leaf
+
+      def constant(name: str, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        if name not in known:
+          known[name] = constants[name] = self._constant(name, make, device)
+        return known[name]
+
+      args = pytree.tree_unflatten([value_of(leaf) for leaf in leaves], tree)
+      result = function(dispatch.computing(constant).call, args)
+      flat: list[Any] = []
+      results[:] = [_numbered(result, flat)]
+      return flat
+
+    values = [one.meta["val"] for one in inputs]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    device = tensors[0].device if tensors else self.device
+    assert self.fake_mode is not None
+    try:
+      with self.fake_mode, torch.no_grad(), enable_python_dispatcher():
+        compute(*values)  # finds the constants, which are arguments of the graph
+        traced = make_fx(compute)(*values, *constants.values())
+    except Unsupported as error:
+      place = origins.place(node.meta.get("stack_trace"))
+      if error.has_place or not place:
+        raise
+      raise Unsupported(f"{error} (near {place})", has_place=True) from error
+    for name in constants:
+      made = self.graph.get_attr(name)
+      made.meta["val"] = constants[name]
+      inputs.append(made)
+    return _filled(results[0], self._inserted(traced, inputs, node))
+
+  def _constant(
+    self, name: str, make: Callable[[], torch.Tensor], device: torch.device
+  ) -> torch.Tensor:
+    """A fake tensor of constants."""
+    import torch
+    from torch.utils import _python_dispatch
+
+    if name not in self.constants:
+      with _python_dispatch._disable_current_modes():
+        self.constants[name] = _made(name, make)
+      value = self.constants[name]
+      self.module.register_buffer(name, torch.empty(value.shape, dtype=value.dtype, device=device))
+    return self.module.get_buffer(name)
+
+  def _inserted(
+    self, traced: torch.fx.GraphModule, inputs: list[torch.fx.Node], origin: torch.fx.Node
+  ) -> list[Any]:
+    """Copies the nodes of a graph, and returns its results. The line of the model is that of
+    `origin`."""
+    import torch
+
+    kept = {key: origin.meta[key] for key in _ORIGIN if key in origin.meta}
+    arguments = iter(inputs)
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in traced.graph.nodes:
+      if node.op == "placeholder":
+        copies[node] = next(arguments)
+      elif node.op == "output":
+        results: Any = torch.fx.map_arg(node.args[0], copies.__getitem__)
+        return results
+      else:
+        copies[node] = self.graph.node_copy(node, copies.__getitem__)
+        copies[node].meta.update(kept)
+    raise AssertionError("a graph without an output")
+
+
+# What nodes tell of the model's code.
+_ORIGIN = ("stack_trace", "nn_module_stack", "source_fn_stack")
+
+# The constants of all graphs, so that targets and functions share them.
+_all_constants: dict[str, Any] = {}
+
+
+def _made(name: str, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+  if name not in _all_constants:
+    _all_constants[name] = make().contiguous()
+  return _all_constants[name]
+
+
+def _numbered(result: Any, flat: list[Any]) -> Any:
+  """A result with indices in `flat` in place of tensors. `flat` gets the tensors."""
+  if isinstance(result, (list, tuple)):
+    return [_numbered(one, flat) for one in result]
+  parts = dispatch.parts_of(result)
+  if parts is not None:
+    flat += [parts.re, parts.im]
+    return Parts(len(flat) - 2, len(flat) - 1)
+  flat.append(result)
+  return len(flat) - 1
+
+
+def _filled(result: Any, flat: list[Any]) -> Any:
+  """The inverse of `_numbered`."""
+  if isinstance(result, list):
+    return [_filled(one, flat) for one in result]
+  return Parts(flat[result.re], flat[result.im]) if isinstance(result, Parts) else flat[result]

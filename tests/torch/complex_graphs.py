@@ -1,0 +1,51 @@
+"""Complex numbers of CUDA targets on the CPU: graphs of real tensors run in eager mode."""
+
+import torch
+from function_module import FunctionModule
+from husk.inductor import capture, complex_numbers
+
+
+def graph(function, args, shapes=None):
+  """The graph of a function of tensors, and its constants by name."""
+
+  def forward(self, *tensors):
+    return function(*tensors)
+
+  with torch.no_grad():
+    exported = torch.export.export(
+      FunctionModule(forward), tuple(args), dynamic_shapes=shapes, strict=False
+    )
+  wanted = complex_numbers.composites(exported)
+  module, _ = capture._flat(capture.functional(exported, wanted))
+  constants = complex_numbers.rewrite(module)
+  for name, tensor in constants.items():
+    setattr(module, name, tensor)
+  return module, constants
+
+
+def run(module, args):
+  """The results of a graph, a list. The hooks of torch.export check what the graph no longer
+  has."""
+  return torch.fx.Interpreter(module).run(*args)
+
+
+def complex_operators(module):
+  """The operators that have a complex result, but for the views that make complex outputs."""
+  return {
+    node.target._schema.name
+    for node in module.graph.nodes
+    if isinstance(node.meta.get("val"), torch.Tensor)
+    and node.meta["val"].is_complex()
+    and node.op == "call_function"
+    and node.target is not torch.ops.aten.view_as_complex.default
+  }
+
+
+def check(function, *args, shapes=None, others=(), **tolerances):
+  """Compares a function with its graph, which has no complex operators."""
+  module, _ = graph(function, args, shapes)
+  assert complex_operators(module) == set()
+  for given in (args, *others):
+    expected = torch.utils._pytree.tree_leaves(function(*given))
+    for one, other in zip(run(module, given), expected, strict=True):
+      torch.testing.assert_close(one, other, equal_nan=True, **tolerances)

@@ -1,0 +1,49 @@
+"""Complex numbers and Fourier transforms are exported for CUDA targets, and run by Triton's
+interpreter."""
+
+import torch
+from function_module import FunctionModule
+from test_cuda_numerics import computed
+
+
+def check(function, x, folder, others=(), shapes=None, **buffers):
+  """Exports a function of a tensor, runs it with `x` and with `others`, and compares."""
+  model = FunctionModule(function, **buffers)
+  runs = [{"x": given} for given in (x, *others)]
+  for run, result in zip(runs, computed(model, (x,), shapes, runs, folder), strict=True):
+    expected = torch.utils._pytree.tree_leaves(model(run["x"]))
+    for one, other in zip(result.values(), expected, strict=True):
+      torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+  assert "extern" not in (folder / "model.hir").read_text()
+
+
+def test_transforms_of_a_batch_that_varies(tmp_path):
+  torch.manual_seed(5)
+
+  def function(self, x):
+    spectrum = torch.stft(x, 80, 20, window=self.window, center=False, return_complex=True)
+    return torch.log(spectrum.abs() ** 2 + 1), torch.fft.fft(x[:, :72]).real
+
+  others = [torch.randn(5, 200), torch.randn(1, 200)]
+  shapes = {"x": {0: torch.export.Dim("batch", max=8)}}
+  check(function, torch.randn(2, 200), tmp_path, others, shapes, window=torch.hann_window(80))
+
+
+def test_rotary_embedding_with_a_complex_buffer(tmp_path):
+  torch.manual_seed(5)
+
+  def function(self, x):
+    z = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(z * self.frequencies[: x.shape[1]]).flatten(-2)
+
+  frequencies = torch.polar(torch.ones(9, 4), torch.randn(9, 4))
+  check(function, torch.randn(2, 6, 8), tmp_path, frequencies=frequencies)
+
+
+def test_complex_inputs_and_outputs(tmp_path):
+  torch.manual_seed(5)
+
+  def function(self, x):
+    return torch.exp(x) * 1j, torch.fft.fft(x.to(torch.complex128)), x
+
+  check(function, torch.randn(5, 7, dtype=torch.complex64), tmp_path)
