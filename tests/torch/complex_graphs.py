@@ -15,8 +15,7 @@ def graph(function, args, shapes=None):
     exported = torch.export.export(
       FunctionModule(forward), tuple(args), dynamic_shapes=shapes, strict=False
     )
-  wanted = complex_numbers.composites(exported)
-  module, _ = capture._flat(capture.functional(exported, wanted))
+  module, _ = capture._flat(complex_numbers.functional(exported))
   constants = complex_numbers.rewrite(module)
   for name, tensor in constants.items():
     setattr(module, name, tensor)

@@ -95,6 +95,31 @@ def test_a_length_that_varies():
   )
 
 
+def test_transforms_are_exact_with_products_in_tf32():
+  before = torch.backends.cuda.matmul.fp32_precision
+  torch.backends.cuda.matmul.fp32_precision = "tf32"
+  try:
+    module, _ = complex_graphs.graph(lambda x: transforms(x, [64]), (random(3, 64),))
+  finally:
+    torch.backends.cuda.matmul.fp32_precision = before
+  assert torch.ops.aten.mm.default not in {node.target for node in module.graph.nodes}
+
+
+def test_shapes_that_vary():
+  def function(z):
+    return (
+      z.reshape(z.shape[1], -1) * z.shape[0],
+      torch.cat([z, z * 2j], 1)[:, 1:],
+      z.mT @ z.conj(),
+      z.abs().mean(),
+    )
+
+  shapes = {
+    "tensors": ({0: torch.export.Dim("n", min=4), 1: torch.export.Dim("m", min=4, max=99)},)
+  }
+  complex_graphs.check(function, random(8, 10), shapes=shapes, others=[(random(7, 14),)], **CLOSE)
+
+
 def test_short_time_transforms():
   window = torch.hann_window(16)
 
@@ -204,7 +229,9 @@ def test_shapes_and_indices():
       torch.where(r > 0, x, y),
       x.masked_fill(r > 0, 1 - 2j),
       x.unsqueeze(0).squeeze(0).mean(-1),
-      torch.nn.functional.pad(x, (1, 2)),
+      torch.nn.functional.pad(x, (1, 2), value=3.0),
+      torch.nn.functional.pad(x, (1, 2), mode="circular"),
+      x[r > 0],
       x.cumsum(1),
       x.prod(-1),
       x.to(torch.complex128),
@@ -236,6 +263,8 @@ def test_products_and_norms():
       torch.linalg.vector_norm(y),
       torch.kron(x[0], y[0]),
       x.var(-1),
+      *torch.var_mean(x, 1),
+      torch.addbmm(y[0, :4], x, y, beta=0.5, alpha=2j),
     )
 
   complex_graphs.check(function, x, y, **CLOSE)

@@ -29,15 +29,18 @@ def test_transforms_of_a_batch_that_varies(tmp_path):
   check(function, torch.randn(2, 200), tmp_path, others, shapes, window=torch.hann_window(80))
 
 
-def test_rotary_embedding_with_a_complex_buffer(tmp_path):
+def test_rotary_embedding_with_a_complex_buffer_and_state(tmp_path):
   torch.manual_seed(5)
 
   def function(self, x):
     z = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
-    return torch.view_as_real(z * self.frequencies[: x.shape[1]]).flatten(-2)
+    self.state[0] = self.state[1] * 2j
+    self.state += z[:, 0]
+    return torch.view_as_real(z * self.frequencies[: x.shape[1]]).flatten(-2), self.state.abs()
 
   frequencies = torch.polar(torch.ones(9, 4), torch.randn(9, 4))
-  check(function, torch.randn(2, 6, 8), tmp_path, frequencies=frequencies)
+  buffers = {"frequencies": frequencies, "state": torch.ones(2, 4, dtype=torch.complex64)}
+  check(function, torch.randn(2, 6, 8), tmp_path, [torch.randn(2, 6, 8)], **buffers)
 
 
 def test_complex_inputs_and_outputs(tmp_path):

@@ -216,7 +216,7 @@ class CudaTarget:
       program = prepared(exported)
       is_complex = complex_numbers.is_used(program)
       if is_complex:
-        program = capture.functional(program, complex_numbers.composites(program))
+        program = complex_numbers.functional(program)
       variant = capture.capture(
         fake_cuda.moved(program),
         "cuda",

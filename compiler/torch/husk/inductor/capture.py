@@ -311,16 +311,7 @@ def prepared(exported: ExportedProgram) -> ExportedProgram:
     torch.ops.aten.lift_fresh_copy.default in used and any(_writes(op) for op in used)
   ):
     return exported
-  return functional(exported, wanted)
-
-
-def functional(
-  exported: ExportedProgram, wanted: dict[Any, Callable[..., Any]] | None = None
-) -> ExportedProgram:
-  """The program without operators that write, and with the operators of `wanted` decomposed."""
-  decomposed = torch_compat.with_guards(exported.run_decompositions(wanted or {}), exported)
-  decomposed.example_inputs = exported.example_inputs
-  return decomposed
+  return torch_compat.functional(exported, wanted)
 
 
 def _writes(op: Any) -> bool:

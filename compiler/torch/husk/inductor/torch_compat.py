@@ -12,7 +12,7 @@ import functools
 import os
 import pathlib
 import subprocess
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -500,6 +500,13 @@ def with_guards(exported: ExportedProgram, source: ExportedProgram) -> ExportedP
   decomposes."""
   exported._guards_code = guards(source)
   return exported
+
+
+def functional(exported: ExportedProgram, wanted: dict[Any, Callable[..., Any]]) -> ExportedProgram:
+  """The program without operators that write, and with the operators of `wanted` decomposed."""
+  decomposed = with_guards(exported.run_decompositions(wanted), exported)
+  decomposed.example_inputs = exported.example_inputs
+  return decomposed
 
 
 def copied(exported: ExportedProgram) -> ExportedProgram:

@@ -88,14 +88,29 @@ def _mode_class() -> Any:
           return _wrapped(result)
       decomposition = _decomposition(op)
       if decomposition is None:
-        raise Unsupported(
-          f"no implementation of {op.name()} of complex numbers on CUDA targets: compute it "
-          "outside of the exported model"
-        )
-      with self:
-        return decomposition(*args, **kwargs)
+        raise _Missing(op)
+      try:
+        with self:
+          result = decomposition(*args, **kwargs)
+      except _Missing as error:
+        # A model knows no operators of the namespace `prims`.
+        raise (_Missing(op) if error.op.namespace == "prims" else error) from None
+      if result is NotImplemented:
+        raise _Missing(op)
+      return result
 
   return Mode
+
+
+class _Missing(Unsupported):
+  """An operator on complex numbers that is not there."""
+
+  def __init__(self, op: Any) -> None:
+    super().__init__(
+      f"no implementation of {op.name()} of complex numbers on CUDA targets: compute it outside of "
+      "the exported model"
+    )
+    self.op = op
 
 
 def _is_complex(op: Any, args: Any, kwargs: Any) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Unsupported
-from .. import origins
+from .. import origins, torch_compat
 from . import dispatch, operators
 from .parts import Parts, stacked
 
@@ -28,9 +28,20 @@ def is_used(exported: ExportedProgram) -> bool:
   )
 
 
-def composites(exported: ExportedProgram) -> dict[Any, Callable[..., Any]]:
-  """What computes the operators on complex numbers that torch writes in terms of others. A program
-  is made functional with these, since some of them write within, as `stft`."""
+def functional(exported: ExportedProgram) -> ExportedProgram:
+  """The program as `rewrite` needs it: without operators that write, also within what torch writes
+  in terms of other operators, as `stft`."""
+  wanted = _composites(exported)
+  exported = torch_compat.functional(exported, wanted)
+  # What has been decomposed may consist of others that are.
+  while more := {op: found for op, found in _composites(exported).items() if op not in wanted}:
+    wanted |= more
+    exported = torch_compat.functional(exported, more)
+  return exported
+
+
+def _composites(exported: ExportedProgram) -> dict[Any, Callable[..., Any]]:
+  """What computes the operators on complex numbers that torch writes in terms of others."""
   import torch
 
   found: dict[Any, Callable[..., Any]] = {}
@@ -49,9 +60,9 @@ def composites(exported: ExportedProgram) -> dict[Any, Callable[..., Any]]:
 
 
 def rewrite(module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
-  """Replaces the complex values of a graph by real ones. Complex inputs and constants are read, and
-  complex outputs made, as views of real tensors. No operator of the graph writes but `copy_` to an
-  input or a constant.
+  """Replaces the complex values of a graph by real ones. Complex inputs are read, and complex
+  outputs made, as views of real tensors. Complex constants become real. No operator of the
+  graph writes but `copy_` to an input or a constant.
 
   Returns the tensors of constants that the graph has got, by name. The module itself has fake ones
   under these names."""
@@ -106,6 +117,9 @@ class _Rewriting:
     self.constants: dict[str, torch.Tensor] = {}
     # What nodes with complex results have become: Parts of nodes, or lists with them.
     self.values: dict[torch.fx.Node, Any] = {}
+    # The views of complex inputs and constants as real numbers.
+    self.reals: dict[torch.fx.Node, torch.fx.Node] = {}
+    self.real_constants: dict[Any, torch.Tensor] = {}  # by the complex one
     self.replaced: list[torch.fx.Node] = []
 
   def visit(self, node: torch.fx.Node) -> None:
@@ -152,15 +166,35 @@ class _Rewriting:
       raise Unsupported(
         f"complex numbers as arguments of {getattr(op, '__name__', op)} on CUDA targets"
       )
+    if op is torch.ops.aten.copy_.default:
+      self._visit_write(node)
+      return
     with self.graph.inserting_before(node):
       args, kwargs = torch.fx.map_arg((node.args, node.kwargs), self._read)
-      if op is torch.ops.aten.copy_.default and node.args[0] not in self.values:
-        raise Unsupported("a complex buffer or input that the model writes on CUDA targets")
-      value = self._traced(node, lambda call, given: call(op, *given), (tuple(args), dict(kwargs)))
+      value = self._traced(node, lambda call, given: call(op, *given), _plain((args, kwargs)))
     if isinstance(value, torch.fx.Node):
       node.replace_all_uses_with(value)
+    elif isinstance(value, (bool, int, float)):
+      for user in list(node.users):
+        user.args = torch.fx.map_arg(user.args, lambda one: value if one is node else one)
     else:
       self.values[node] = value
+    self.replaced.append(node)
+
+  def _visit_write(self, node: torch.fx.Node) -> None:
+    """A complex buffer or input gets a value. It is read and written as real numbers."""
+    import torch
+
+    destination, source = node.args[:2]
+    assert isinstance(destination, torch.fx.Node) and isinstance(source, torch.fx.Node)
+    self._read(destination)
+    given = self._read(source)
+    with self.graph.inserting_before(node):
+      value = self._traced(node, lambda call, given: stacked(dispatch.parts_of(given)), given)
+      real = self.reals[destination]
+      copy = self.graph.call_function(torch.ops.aten.copy_.default, (real, value))
+      copy.meta.update(node.meta)
+      copy.meta["val"] = real.meta["val"]
     self.replaced.append(node)
 
   def _visit_output(self, node: torch.fx.Node) -> None:
@@ -188,9 +222,7 @@ class _Rewriting:
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or not value.is_complex():
       return node
-    with self.graph.inserting_after(node):
-      real = self.graph.call_function(torch.ops.aten.view_as_real.default, (node,))
-      real.meta["val"] = torch.view_as_real(value)
+    self.reals[node] = real = self._real(node, value)
     nodes = []
     last = real
     for index in (0, 1):
@@ -200,6 +232,38 @@ class _Rewriting:
         nodes.append(last)
     self.values[node] = Parts(*nodes)
     return self.values[node]
+
+  def _real(self, node: torch.fx.Node, value: torch.Tensor) -> torch.fx.Node:
+    """An input or a constant as real numbers. A constant becomes real itself, so that a copy to it
+    is one of real numbers."""
+    import torch
+
+    with self.graph.inserting_after(node):
+      if node.op != "get_attr":
+        real = self.graph.call_function(torch.ops.aten.view_as_real.default, (node,))
+      else:
+        self._make_real(str(node.target))
+        real = self.graph.get_attr(str(node.target))
+        self.replaced.append(node)
+      real.meta["val"] = torch.view_as_real(value)
+    return real
+
+  def _make_real(self, name: str) -> None:
+    """Makes a complex constant of the module a view of itself as real numbers. Constants that are
+    one tensor stay one."""
+    import torch
+
+    path, _, own = name.rpartition(".")
+    owner = self.module.get_submodule(path)
+    value = getattr(owner, own)
+    if not value.is_complex():
+      return
+    if value.is_conj():
+      raise Unsupported(f"the constant {name} is a conjugated view: give resolve_conj() of it")
+    if value not in self.real_constants:
+      self.real_constants[value] = torch.view_as_real(value.detach())
+    delattr(owner, own)
+    owner.register_buffer(own, self.real_constants[value])
 
   def _traced(self, node: torch.fx.Node, function: Callable[[Any, Any], Any], given: Any) -> Any:
     """Inserts what `function(call, given)` computes, in which `call` calls an operator. `given` and
@@ -247,7 +311,8 @@ class _Rewriting:
     assert self.fake_mode is not None
     try:
       with self.fake_mode, torch.no_grad(), enable_python_dispatcher():
-        compute(*values)  # finds the constants, which are arguments of the graph
+        if "fft" in str(node.target):
+          compute(*values)  # finds the constants, which are arguments of the graph
         traced = make_fx(compute)(*values, *constants.values())
     except Unsupported as error:
       place = origins.place(node.meta.get("stack_trace"))
@@ -294,6 +359,15 @@ class _Rewriting:
         copies[node] = self.graph.node_copy(node, copies.__getitem__)
         copies[node].meta.update(kept)
     raise AssertionError("a graph without an output")
+
+
+def _plain(value: Any) -> Any:
+  """A value with lists that operators can change, which those of nodes are not."""
+  if isinstance(value, list):
+    return [_plain(one) for one in value]
+  if isinstance(value, dict):
+    return {key: _plain(one) for key, one in value.items()}
+  return tuple(_plain(one) for one in value) if type(value) is tuple else value
 
 
 # What nodes tell of the model's code.

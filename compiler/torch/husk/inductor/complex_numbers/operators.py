@@ -36,14 +36,15 @@ _OF_EACH_PART: dict[tuple[int, ...], str] = {
     select_copy split_copy split_with_sizes_copy unbind_copy diagonal_copy unfold_copy alias_copy
     neg clone contiguous detach alias lift_fresh lift_fresh_copy flip roll rot90 repeat
     index_select gather index tril triu diag_embed trace sum nansum mean cumsum
-    zeros_like empty_like new_zeros new_empty take take_along_dim diff masked_select
-    constant_pad_nd _neg_view""",
+    zeros_like empty_like new_zeros new_empty take take_along_dim diff masked_select _neg_view""",
   (0, 1): "slice_scatter select_scatter diagonal_scatter copy",
-  (0, 2): "index_put _unsafe_index_put masked_scatter masked_fill",
+  (0, 2): """index_put _unsafe_index_put masked_scatter masked_fill put
+    constant_pad_nd""",
   (0, 3): "scatter scatter_add index_add index_copy index_fill",
   (1, 2): "where",
 }
 
+_SIZES = "sym_size sym_stride sym_numel sym_storage_offset size stride numel"
 _LISTS = "cat stack hstack vstack concat"
 
 # Real functions of a complex tensor, and complex functions of complex tensors and numbers.
@@ -59,6 +60,8 @@ def table(constant: fourier.Constant) -> dict[str, Entry]:
   for places, names in _OF_EACH_PART.items():
     for name in names.split():
       entries[name] = functools.partial(_of_each_part, places)
+  for name in _SIZES.split():
+    entries[name] = lambda op, x, *args: op(x.re, *args)
   for name in _LISTS.split():
     entries[name] = _of_lists
   for name in _FUNCTIONS:
@@ -81,6 +84,10 @@ def table(constant: fourier.Constant) -> dict[str, Entry]:
     "all": lambda op, x, *args, **kwargs: op(functions.is_nonzero(x), *args, **kwargs),
     "nonzero": lambda op, x: op(functions.is_nonzero(x)),
     "prod": _prod,
+    "var_mean": _var_mean,
+    "addbmm": _addbmm,
+    "randn": _randn,
+    "randn_like": _randn_like,
     "var": lambda op, x, *args, **kwargs: op(x.re, *args, **kwargs) + op(x.im, *args, **kwargs),
     "linalg_vector_norm": _norm,
     "full": _full,
@@ -134,20 +141,17 @@ def _widest(values: Sequence[Any]) -> Any:
 def _of_each_part(places: Sequence[int], op: Any, *args: Any, **kwargs: Any) -> Any:
   import torch
 
-  names = [argument.name for argument in op._schema.arguments]
-  args = (
-    *args,
-    *(
-      kwargs.pop(name)
-      for name in names[len(args) :]
-      if name in kwargs and not op._schema.arguments[names.index(name)].kwarg_only
-    ),
-  )
+  for argument in op._schema.arguments[len(args) :]:
+    if argument.kwarg_only or argument.name not in kwargs:
+      break
+    args = (*args, kwargs.pop(argument.name))
   kept = kwargs.get("dtype")
   kwargs = {name: _real_dtype(value) for name, value in kwargs.items()}
   data = [args[place] for place in places if place < len(args)]
   tensors = [one for one in data if isinstance(one, (Parts, torch.Tensor))]
   if not any(isinstance(one, (Parts, complex)) for one in data) and kept is None:
+    return NotImplemented
+  if isinstance(kwargs.get("alpha"), complex):
     return NotImplemented
   wide = _widest(tensors) if len(tensors) > 1 else None
 
@@ -157,17 +161,12 @@ def _of_each_part(places: Sequence[int], op: Any, *args: Any, **kwargs: Any) -> 
       if place < len(given):
         value = given[place] if wide is None else _with_dtype(given[place], wide)
         given[place] = _part(value, imaginary)
-    if kwargs.get("alpha") is not None and isinstance(kwargs["alpha"], complex):
-      return NotImplemented
     return op(*given, **kwargs)
 
   re = call(False)
   if kept is not None and not kept.is_complex:
     return re
-  im = call(True)
-  if re is NotImplemented:
-    return re
-  return _zipped(re, im)
+  return _zipped(re, call(True))
 
 
 def _zipped(re: Any, im: Any) -> Any:
@@ -192,8 +191,10 @@ def _promoted(*values: Any) -> list[Any]:
   ]
 
 
-def _number(value: complex) -> Any:
-  """A complex number as `functions` gets it."""
+def _number(value: Any) -> Any:
+  """A number as `functions` gets it."""
+  if not isinstance(value, complex):
+    return value
   return Parts(value.real, value.imag) if value.imag else value.real
 
 
@@ -217,10 +218,7 @@ def _elementwise(function: Entry, op: Any, *args: Any, alpha: Any = 1, **kwargs:
     return NotImplemented
   args = tuple(_promoted(*args))
   if alpha != 1:
-    args = (
-      args[0],
-      functions.mul_(args[1], _number(alpha) if isinstance(alpha, complex) else alpha),
-    )
+    args = (args[0], functions.mul_(args[1], _number(alpha)))
   return function(*args)
 
 
@@ -253,6 +251,40 @@ def _product(op: Any, x: Parts, y: Parts) -> Parts:
   rows = torch.cat([x.re, x.im], -1)
   columns = torch.cat([torch.cat([y.re, y.im], -1), torch.cat([-y.im, y.re], -1)], -2)
   return Parts(*op(rows, columns).chunk(2, -1))
+
+
+def _addbmm(op: Any, bias: Any, x: Parts, y: Parts, *, beta: Any = 1, alpha: Any = 1) -> Any:
+  """The sum of products, as one product."""
+  import torch
+
+  def joined(part: torch.Tensor) -> torch.Tensor:
+    return part.transpose(0, 1).flatten(1)
+
+  rows = Parts(joined(x.re), joined(x.im))
+  columns = Parts(y.re.flatten(0, 1), y.im.flatten(0, 1))
+  product = functions.mul_(_product(torch.ops.aten.mm.default, rows, columns), _number(alpha))
+  return product if beta == 0 else functions.add_(product, functions.mul_(bias, _number(beta)))
+
+
+def _var_mean(op: Any, x: Parts, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, Parts]:
+  (re, re_mean), (im, im_mean) = op(x.re, *args, **kwargs), op(x.im, *args, **kwargs)
+  return re + im, Parts(re_mean, im_mean)
+
+
+def _randn(op: Any, size: Sequence[Any], dtype: Any = None, **kwargs: Any) -> Parts:
+  """Normal numbers, whose parts have half of the variance."""
+  import torch
+
+  kind = _real_dtype(dtype)
+  re, im = (torch.randn(size, dtype=kind, **kwargs) * 0.5**0.5 for _ in range(2))
+  return Parts(re, im)
+
+
+def _randn_like(op: Any, x: Any, dtype: Any = None, **kwargs: Any) -> Any:
+  if dtype is not None and not dtype.is_complex:
+    return op(x.re, dtype=dtype, **kwargs)
+  re, im = (op(x.re, dtype=_real_dtype(dtype), **kwargs) * 0.5**0.5 for _ in range(2))
+  return Parts(re, im)
 
 
 def _prod(op: Any, x: Any, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Any:
