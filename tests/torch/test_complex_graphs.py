@@ -63,6 +63,7 @@ def test_transforms_of_several_dimensions_and_norms():
         fft.hfft(x, norm=norm),
         fft.ihfft2(y, norm=norm),
         fft.fft(x, n=9, dim=1, norm=norm),
+        fft.irfft(fft.rfft(y[0, 0], n=120, norm=norm), norm=norm),
       ]
     return results
 

@@ -141,7 +141,7 @@ class Fourier:
       return torch.stack([cos, sign * sin])
 
     both = self._of_dtype(x, f"{name}_{n}{_suffix(sign)}", make)
-    return Parts(both[0], both[1])
+    return Parts(both[0, 0], both[1, 0]) if name == "half" else Parts(both[0], both[1])
 
   def _convolution(self, x: Parts, n: int, sign: int) -> Parts:
     """A transform as a convolution with a chirp, by transforms of a length that is a power of 2."""
