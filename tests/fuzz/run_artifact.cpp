@@ -181,19 +181,19 @@ husk_engine* new_engine(PortKind port, bool budgets) {
 }
 
 // The engine for an artifact. It lives as long as the process: whatever a file did, it stays
-// usable. The content hash decides whether it has budgets, and which question ends a run.
-husk_engine* engine_of(PortKind port, const Artifact& artifact) {
+// usable. The content hash also decides which question ends a run.
+husk_engine* engine_of(PortKind port, const Artifact& artifact, Budgets budgets) {
   static husk_engine* const engines[][2] = {
       {new_engine(PortKind::checking, false), new_engine(PortKind::checking, true)},
       {new_engine(PortKind::host, false), new_engine(PortKind::host, true)}};
   const uint8_t* hash = static_cast<const uint8_t*>(artifact.data) + 32;
   cancel()->questions_left = 1 + hash[1] % 8;
-  return engines[static_cast<int>(port)][hash[0] % 4 == 0];
+  return engines[static_cast<int>(port)][budgets == Budgets::by_hash && hash[0] % 4 == 0];
 }
 
 }  // namespace
 
-Outcome run_artifact(const Artifact& artifact, PortKind port) {
+Outcome run_artifact(const Artifact& artifact, PortKind port, Budgets budgets) {
   Outcome outcome;
   husk_error error = {};
   husk_status status = husk_program_verify(artifact.data, artifact.size, &error);
@@ -201,7 +201,7 @@ Outcome run_artifact(const Artifact& artifact, PortKind port) {
     refuse(status, error, &outcome);
     return outcome;
   }
-  husk_engine* engine = engine_of(port, artifact);
+  husk_engine* engine = engine_of(port, artifact, budgets);
   const size_t live_before = live();
   husk_program* program = nullptr;
   husk_session* session = nullptr;

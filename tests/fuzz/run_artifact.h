@@ -9,6 +9,10 @@
 
 namespace husk::fuzz {
 
+// Whether the engine limits steps and elements and ends runs early: never, or for one content hash
+// in four.
+enum class Budgets { never, by_hash };
+
 enum class PortKind {
   checking,  // checks every address and runs no kernel; ops touch what their contract says
   host,      // the port for the CPU with the ops of the host; it refuses images
@@ -27,6 +31,6 @@ struct Outcome {
 
 // Verifies, opens and runs every function, for some shapes, twice each. The process ends if memory
 // is not freed, or if something is refused without a reason.
-Outcome run_artifact(const Artifact& artifact, PortKind port);
+Outcome run_artifact(const Artifact& artifact, PortKind port, Budgets budgets = Budgets::by_hash);
 
 }  // namespace husk::fuzz
