@@ -391,9 +391,12 @@ void Bench::print_head() const {
              options_.threads == 1 ? "" : "s", options_.sessions,
              options_.sessions == 1 ? "" : "s");
   fmt::print(
-      "opened in {:.2f} ms; constants {} bytes, state of a session {} bytes\n", open_us_ / 1000,
+      "opened in {:.2f} ms; constants {} bytes, packed copies {} bytes, state of a session {} "
+      "bytes\n",
+      open_us_ / 1000,
       storage_bytes(program_.get(), husk_program_constant_count(program_.get()),
                     husk_program_constant),
+      husk_program_packed_bytes(program_.get()),
       storage_bytes(program_.get(), husk_program_state_count(program_.get()), husk_program_state));
 }
 
@@ -443,6 +446,7 @@ Json Bench::json_head() const {
       {"open_us", open_us_},
       {"constant_bytes", storage_bytes(program_.get(), husk_program_constant_count(program_.get()),
                                        husk_program_constant)},
+      {"packed_bytes", husk_program_packed_bytes(program_.get())},
       {"state_bytes", storage_bytes(program_.get(), husk_program_state_count(program_.get()),
                                     husk_program_state)}};
 }

@@ -347,6 +347,10 @@ husk_status husk_program_find_state(const husk_program* program, const char* nam
   return find(program, named(states_of(program)), "state", name, state, error);
 }
 
+uint64_t husk_program_packed_bytes(const husk_program* program) {
+  return program ? program->packed.bytes() : 0;
+}
+
 uint32_t husk_program_constant_count(const husk_program* program) {
   return count(constants_of(program));
 }

@@ -14,6 +14,7 @@
 #include <deque>
 #include <iterator>
 #include <memory>
+#include <optional>
 
 #include "correct_calls.h"
 #include "cpu.h"
@@ -507,6 +508,56 @@ class HostileCall {
 
 void print(const husk_op& row, const std::vector<husk_op_arg>& args);
 
+// The copies that an op makes of its arguments as if they were constants (husk_op.pack), in memory
+// of the exact size.
+struct PackedArguments {
+  PackedArguments(const husk_op& row, const husk_op_context& context,
+                  const std::vector<husk_op_arg>& args)
+      : copies(args.size()), addresses(args.size()) {
+    for (uint32_t i = 0; i < args.size(); ++i) {
+      if (!may_be_packed(args[i])) continue;
+      std::vector<husk_op_arg> known = args;
+      for (uint32_t j = 0; j < known.size(); ++j)
+        if (j != i) known[j].data = nullptr;
+      husk_packing packing = HUSK_PACKING_INIT;
+      packing.argument = i;
+      if (!call(row, context, known, packing) || packing.bytes == 0 || packing.bytes > kMostBytes)
+        continue;
+      copies[i].reset(std::malloc(packing.bytes));
+      packing.data = copies[i].get();
+      if (call(row, context, known, packing)) addresses[i] = packing.data;
+    }
+  }
+
+  std::vector<std::unique_ptr<void, FreeBlock>> copies;
+  std::vector<const void*> addresses;  // by argument
+
+ private:
+  static constexpr uint64_t kMostBytes = 1 << 22;
+
+  // The runtime packs a tensor if its elements lie at different places of a constant.
+  static bool may_be_packed(const husk_op_arg& a) {
+    if (a.kind != HUSK_ARG_TENSOR || a.rank < 0 || a.rank > 16 || !a.data) return false;
+    __int128 elements = 1, extent = 1;
+    for (int32_t d = 0; d < a.rank; ++d) {
+      if (a.sizes[d] < 1 || a.strides[d] < 0 || elements > kMostBytes || extent > kMostBytes)
+        return false;
+      elements *= a.sizes[d];
+      extent += static_cast<__int128>(a.sizes[d] - 1) * a.strides[d];
+    }
+    return elements <= extent && extent <= kMostBytes;
+  }
+  static bool call(const husk_op& row, const husk_op_context& context,
+                   const std::vector<husk_op_arg>& args, husk_packing& packing) {
+    husk_error error = {};
+    const husk_status status = row.pack(&context, args.data(), static_cast<uint32_t>(args.size()),
+                                        &packing, &error);
+    if (status == HUSK_OK) return true;
+    if (status != error.code) std::abort();
+    return false;
+  }
+};
+
 // By row of pack.def: 1 if the input called the op with arguments that it accepts. libFuzzer treats
 // these bytes as coverage, so that a corpus keeps such an input of each op.
 [[gnu::section("__libfuzzer_extra_counters")]] uint8_t accepted[512];
@@ -532,8 +583,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (verbose) print(row, call.args);
   const auto end_call = [](void*) -> int32_t { return 1; };
   husk_op_context context{
-      sizeof(husk_op_context), 0, row.user, &device, nullptr, nullptr, nullptr, nullptr};
+      sizeof(husk_op_context), 0, row.user, &device, nullptr, nullptr, nullptr, nullptr, nullptr};
   if (call.enlarged) context.cancel = end_call;
+  std::optional<PackedArguments> packed;
+  if (row.pack && !call.enlarged) {
+    packed.emplace(row, context, call.args);
+    context.packed = packed->addresses.data();
+  }
   husk_error error = {};
   const husk_status status = row.call(&context, call.args.data(),
                                       static_cast<uint32_t>(call.args.size()), &error);

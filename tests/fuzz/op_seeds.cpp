@@ -138,7 +138,7 @@ class Trial {
     static host::Device device({}, host::cpu_isa(), nullptr);
     husk_error error = {};
     const husk_op_context context{
-        sizeof(husk_op_context), 0, op.user, &device, nullptr, nullptr, nullptr, nullptr};
+        sizeof(husk_op_context), 0, op.user, &device, nullptr, nullptr, nullptr, nullptr, nullptr};
     return op.call(&context, args.data(), static_cast<uint32_t>(args.size()), &error) == HUSK_OK;
   }
   std::vector<husk_op_arg> args;

@@ -154,7 +154,8 @@ TEST_F(CublasTest, AnOpOfTheApplicationReplacesThePorts) {
                       own,
                       &called,
                       nullptr,
-                      "a b bias alpha beta fast out:w workspace:w"};
+                      "a b bias alpha beta fast out:w workspace:w",
+                      nullptr};
   ASSERT_EQ(husk_engine_add_op(m.engine, &op, &m.error), HUSK_OK);
   const std::vector<uint8_t>& file = artifact(kProjections);
   void* bytes = std::aligned_alloc(4096, (file.size() + 4095) / 4096 * 4096);

@@ -608,7 +608,8 @@ class Cancel : public HostDevice {
   husk_status run(const Call& made, Answers& answers, const husk_threads* threads = nullptr) {
     const husk_op& row = op(made.name);
     const husk_op_context context{
-        sizeof(husk_op_context), 0, row.user, device, nullptr, threads, Answers::answer, &answers};
+        sizeof(husk_op_context), 0,        row.user, device, nullptr, threads,
+        Answers::answer,         &answers, nullptr};
     error = {};
     return row.call(&context, made.args.data(), static_cast<uint32_t>(made.args.size()), &error);
   }
@@ -689,7 +690,7 @@ TEST_F(Cancel, IsOptional) {
   const husk_op& row = op(fill.name);
   Answers answers{1};
   husk_op_context context{
-      sizeof(husk_op_context), 0, row.user, device, nullptr, nullptr, nullptr, &answers};
+      sizeof(husk_op_context), 0, row.user, device, nullptr, nullptr, nullptr, &answers, nullptr};
   EXPECT_EQ(row.call(&context, fill.args.data(), 2, &error), HUSK_OK) << error.text;
   context.cancel = Answers::answer;
   context.struct_size = offsetof(husk_op_context, cancel);

@@ -68,7 +68,7 @@ class HostDevice : public ::testing::Test {
   husk_status call(const char* name, const std::vector<husk_op_arg>& args) {
     const husk_op& row = op(name);
     const husk_op_context context{
-        sizeof(husk_op_context), 0, row.user, device, nullptr, nullptr, nullptr, nullptr};
+        sizeof(husk_op_context), 0, row.user, device, nullptr, nullptr, nullptr, nullptr, nullptr};
     return row.call(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
   }
 

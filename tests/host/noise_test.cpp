@@ -17,8 +17,15 @@ TEST_F(NoisyOps, StayInBounds) {
   std::mt19937 random(7 + ::testing::UnitTest::GetInstance()->random_seed());
   int ops_with_success = 0, calls = 0;
   for (uint32_t i = 0; i < count; ++i) {
-    const husk_op_context context{
-        sizeof(husk_op_context), 0, ops[i].user, device, nullptr, nullptr, nullptr, nullptr};
+    const husk_op_context context{sizeof(husk_op_context),
+                                  0,
+                                  ops[i].user,
+                                  device,
+                                  nullptr,
+                                  nullptr,
+                                  nullptr,
+                                  nullptr,
+                                  nullptr};
     const std::vector<Entry> contract = parse_contract(ops[i].contract);
     int successes = 0;
     for (int round = 0; round < 400; ++round) {

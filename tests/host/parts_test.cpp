@@ -33,7 +33,7 @@ class Parts : public HostDevice {
       started_bodies = 0;
       const husk_threads pool{&started_bodies, threads, parallel};
       const husk_op_context context{sizeof(husk_op_context),   0,       row.user, device, nullptr,
-                                    threads ? &pool : nullptr, nullptr, nullptr};
+                                    threads ? &pool : nullptr, nullptr, nullptr,  nullptr};
       ASSERT_EQ(row.call(&context, args.data(), static_cast<uint32_t>(args.size()), &error),
                 HUSK_OK)
           << error.text;

@@ -116,9 +116,9 @@ husk_status find_op(void* handle, const char* name, husk_op* op, husk_error* err
   Device& device = as_device(handle);
   const Lock lock(&device.mutex);
   if (!device.matmul.state) HUSK_TRY(open_matmul(handle, &device.matmul, error));
-  detail::write_struct(
-      husk_op{sizeof(husk_op), 0, "husk::matmul", call, device.matmul.state, prepare, kContract},
-      op);
+  detail::write_struct(husk_op{sizeof(husk_op), 0, "husk::matmul", call, device.matmul.state,
+                               prepare, kContract, nullptr},
+                       op);
   return HUSK_OK;
 }
 

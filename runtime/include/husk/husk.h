@@ -157,6 +157,11 @@ typedef struct husk_engine_options {
    * engine, so several threads may ask at once. NULL lets every run go on. */
   int32_t (*cancel)(void* user);
   void* cancel_user; /**< The argument of `cancel`. */
+  /** The most memory that the copies of a program's constants may take which ops have laid out for
+   * themselves (husk_op.pack), in bytes; 0: no limit. Such copies make runs faster, and take about
+   * as much memory as the constants of products and convolutions on a device that computes in the
+   * host's memory. A constant whose copy would pass the limit is not copied; 1 allows none. */
+  uint64_t max_packed_bytes;
 } husk_engine_options;
 /** The initial value of a husk_engine_options. */
 #define HUSK_ENGINE_OPTIONS_INIT \
@@ -182,7 +187,8 @@ typedef struct husk_engine_options {
    0,                            \
    0,                            \
    NULL,                         \
-   NULL}
+   NULL,                         \
+   0}
 
 /** Opens a device.
  * @param options the options; copied
@@ -368,6 +374,9 @@ typedef struct husk_constant_update {
 HUSK_API husk_status husk_program_update_constants(husk_program* program,
                                                    const husk_constant_update* updates,
                                                    uint32_t count, husk_error* error);
+/** Returns the bytes of the copies of constants that ops have laid out for themselves
+ * (husk_op.pack). */
+HUSK_API uint64_t husk_program_packed_bytes(const husk_program* program);
 /** Returns how inputs and outputs nest in the model, as JSON; "" if the file does not say. */
 HUSK_API const char* husk_program_pytree(const husk_program* program);
 

@@ -424,6 +424,8 @@ class Program {
         [&](husk_error* error) { return husk_program_find_constant(get(), name, &out, error); });
     return out;
   }
+  /** husk_program_packed_bytes. */
+  uint64_t packed_bytes() const { return husk_program_packed_bytes(get()); }
   /** husk_program_update_constants. */
   void update_constants(const std::vector<husk_constant_update>& updates) {
     detail::check([&](husk_error* error) {

@@ -61,9 +61,11 @@ typedef struct husk_op_context {
    * returns HUSK_CANCELLED and may leave its outputs undefined. */
   int32_t (*cancel)(void* user);
   void* cancel_user; /**< The argument of `cancel`. */
+  /** NULL, or for each argument the copy that husk_op.pack made of it, NULL if there is none. */
+  const void* const* packed;
 } husk_op_context;
 /** The initial value of a husk_op_context, for callers that call an op themselves. */
-#define HUSK_OP_CONTEXT_INIT {sizeof(husk_op_context), 0, NULL, NULL, NULL, NULL, NULL, NULL}
+#define HUSK_OP_CONTEXT_INIT {sizeof(husk_op_context), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
 
 /** The function of an op. The thread that runs the session calls it. The function enqueues its work
  * on the stream and returns; it must not allocate host memory, and it waits for the stream only if
@@ -76,6 +78,38 @@ typedef struct husk_op_context {
  */
 typedef husk_status (*husk_op_fn)(const husk_op_context* context, const husk_op_arg* args,
                                   uint32_t arg_count, husk_error* error);
+
+/** What husk_op.pack stands for in place of a size, a stride or another number of a list that the
+ * file does not fix. */
+#define HUSK_UNKNOWN_SIZE (-1)
+
+/** A copy of a constant in the layout that an op reads fastest. Minimum size: through `data`. */
+typedef struct husk_packing {
+  uint32_t struct_size; /**< Size of the struct in the runtime's version. */
+  uint32_t argument;    /**< The number of the argument that is to be copied. */
+  uint64_t bytes;       /**< The size of the copy. The op sets it as long as `data` is NULL. */
+  uint64_t layout;      /**< What the copy depends on besides the tensor, if that varies from call
+                           to call. The op sets it as long as `data` is NULL. */
+  void* data;           /**< NULL, or host memory of `bytes` bytes at a multiple of 64. */
+} husk_packing;
+/** The initial value of a husk_packing, for callers that call an op themselves. */
+#define HUSK_PACKING_INIT {sizeof(husk_packing), 0, 0, 0, NULL}
+
+/** The function that copies a constant for an op. It may be called on any thread, and it must not
+ * keep a pointer.
+ * @param context as for a call; it has no stream, and nothing is packed
+ * @param args the arguments of a call as far as the file fixes them: an unknown number of a list is
+ * HUSK_UNKNOWN_SIZE, an unknown int or float has kind NONE, and `data` is NULL except in the
+ * argument that is to be copied
+ * @param arg_count number of arguments
+ * @param packing what is asked for. If `data` is NULL, the function writes the size of the copy to
+ * `bytes`, 0 if the op reads this argument where it lies, and sets `layout`. Otherwise it fills
+ * `data`.
+ * @param error never NULL; the function fills it if it fails
+ * @return HUSK_OK, or the code in `error`, which fails the open or the update */
+typedef husk_status (*husk_op_pack_fn)(const husk_op_context* context, const husk_op_arg* args,
+                                       uint32_t arg_count, husk_packing* packing,
+                                       husk_error* error);
 
 /** An op. Minimum size: through `user`. Arrays of ops have a stride of the first entry's
  * struct_size, since the library that defines an array may be newer than its reader. */
@@ -113,9 +147,17 @@ typedef struct husk_op {
    * sizes of 0 counted as 1, passes 2^62. If there is no contract, Husk relies on the file;
    * husk_engine_options.require_op_contracts refuses such ops. */
   const char* contract;
+  /** NULL, or a function that copies a constant to the layout that `call` reads fastest, so that no
+   * run has to do it. On a device that computes in the host's memory, Husk calls it when a program
+   * is opened, for each argument that is a constant whose place, sizes and strides the file fixes,
+   * and again when husk_program_update_constants changes the constant. Calls find the copy in
+   * husk_op_context.packed. Calls of this function with the same `user`, tensor and `layout` share
+   * a copy. husk_engine_options.max_packed_bytes limits the memory; where it is used up, and for
+   * the fifth layout of a constant, an op reads the constant where it lies. */
+  husk_op_pack_fn pack;
 } husk_op;
 /** The initial value of a husk_op. */
-#define HUSK_OP_INIT {sizeof(husk_op), 0, NULL, NULL, NULL, NULL, NULL}
+#define HUSK_OP_INIT {sizeof(husk_op), 0, NULL, NULL, NULL, NULL, NULL, NULL}
 
 /** A device and the operators that programs on it may call; husk.h says more. */
 typedef struct husk_engine husk_engine;

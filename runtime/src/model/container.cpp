@@ -116,6 +116,14 @@ void Container::release_file() {
   file_ = -1;
 }
 
+void Container::evict(const uint8_t* begin, uint64_t size) const {
+  if (!mapped_) return;
+  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const uint64_t first = align_up(static_cast<uint64_t>(begin - data_), page),
+                 end = (static_cast<uint64_t>(begin - data_) + size) & ~(page - 1);
+  if (first < end) madvise(const_cast<uint8_t*>(data_) + first, end - first, MADV_DONTNEED);
+}
+
 void Container::borrow(const void* data, uint64_t size, void (*release)(void*, const void*),
                        void* user) {
   data_ = static_cast<const uint8_t*>(data);

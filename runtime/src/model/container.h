@@ -58,6 +58,9 @@ class Container {
     return {sizeof(husk_mapping), file_, file_ < 0 ? nullptr : data_, size_};
   }
   void release_file();
+  // Lets the system take the memory of these bytes, if they are mapped. They can still be read: the
+  // system brings them back from the file.
+  void evict(const uint8_t* begin, uint64_t size) const;
   // The bytes of a blob, which must be verified.
   const uint8_t* blob(const fb::Blob* blob) const { return data_ + blob_base_ + blob->offset(); }
   // Compares a blob with its hash. `what` and `name` are for the message. `progress` may be null.

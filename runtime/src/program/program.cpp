@@ -35,6 +35,7 @@ Status Program::load(husk_error* error) {
   HUSK_TRY(resolve_steps(error));
   if (options.verify_content) HUSK_TRY(check_constants(error));
   HUSK_TRY(constants.load(engine, &file, error));
+  HUSK_TRY(packed.load(this, error));
   file.release_file();
   return Status::ok;
 }
@@ -236,11 +237,14 @@ Status Program::update(const husk_constant_update* updates, uint32_t n, husk_err
   ErrorScratch scratch;
   error = scratch.of(error);
   Array<void*> staged;
+  PackedConstants::Staged copies(engine);
   Status status;
   {
     RunGate::Update update(gate);
     status = constants.stage(updates, n, &staged, error);
+    if (!failed(status)) status = packed.stage(updates, n, staged, &copies, error);
     if (!failed(status)) status = update.close(error);
+    if (!failed(status)) packed.swap(updates, n, copies);
     if (!failed(status)) status = constants.swap(updates, n, &staged, error);
   }
   if (failed(status)) {  // uploads and copies may be under way

@@ -3,6 +3,7 @@
 
 #include "program/constants.h"
 #include "program/gate.h"
+#include "program/packed.h"
 
 namespace husk::runtime {
 
@@ -16,6 +17,7 @@ struct Program {
   Engine* engine = nullptr;
   Container file;
   ConstantStore constants;
+  PackedConstants packed;
   Array<ChosenVariant> chosen;  // by function
   Array<void*> modules;         // by image; null unless a chosen variant uses it
   Array<void*> kernels;         // by kernel; null unless a chosen variant uses it

@@ -13,7 +13,7 @@ Status Frame::prepare(Session* owner, uint32_t function, const Interval* narrowe
   HUSK_TRY(prologue.prepare(code, io.ranges.data(), session->allocator(), error));
   HUSK_TRY(io.prepare_outputs(prologue, error));
   HUSK_TRY(memory.prepare(session, code, prologue, io, error));
-  return arguments.prepare(session, code, prologue, memory, error);
+  return arguments.prepare(session, code, prologue, memory, program->packed.of(function), error);
 }
 
 void Frame::release() {

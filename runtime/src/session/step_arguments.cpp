@@ -3,6 +3,7 @@
 #include "model/overlap.h"
 #include "model/shape.h"
 #include "program/contract.h"
+#include "program/op_arguments.h"
 #include "session/encoding.h"
 #include "session/session.h"
 
@@ -16,17 +17,13 @@ constexpr size_t kMaxPairs = 1u << 20;
 
 constexpr int64_t kGridLimit[3] = {limits::kMaxGridX, limits::kMaxGridY, limits::kMaxGridZ};
 
-// The kind of an operator's argument by its ArgumentKind.
-constexpr uint8_t kOpArgumentKinds[] = {HUSK_ARG_NONE,   HUSK_ARG_NONE,   HUSK_ARG_INT,
-                                        HUSK_ARG_FLOAT,  HUSK_ARG_TENSOR, HUSK_ARG_INTS,
-                                        HUSK_ARG_STRING, HUSK_ARG_DTYPE,  HUSK_ARG_NONE,
-                                        HUSK_ARG_RESULT, HUSK_ARG_FLOATS, HUSK_ARG_TENSORS};
-
 }  // namespace
 
 Status StepArguments::prepare(Session* session, const Code& code, Prologue& prologue,
-                              const MemoryPlan& memory, husk_error* error) {
+                              const MemoryPlan& memory, const void* const* packed,
+                              husk_error* error) {
   session_ = session;
+  packed_ = packed;
   code_ = &code;
   prologue_ = &prologue;
   memory_ = &memory;
@@ -274,38 +271,23 @@ Status StepArguments::write_operator_arguments(uint32_t step, husk_error* error)
   for (uint32_t i = op.b(); i < op.b() + op.c(); ++i) {
     const fb::Argument& argument = code.arguments[i];
     husk_op_arg& out = op_args_[i];
-    out = husk_op_arg();
-    out.kind = kOpArgumentKinds[argument.kind()];
-    out.dtype = argument.type();
-    out.count = argument.count();
-    uint32_t first = argument.index(), numbers = 0;  // the operands that become a list of numbers
+    const OperandRange range = describe_argument(code, argument, op_args_.data() + op.b(), &out);
+    const uint32_t index = argument.index();
     switch (static_cast<ArgumentKind>(argument.kind())) {
-      case ArgumentKind::tensor: {
-        HUSK_TRY(check_tensor(first, error));
-        const fb::Tensor& tensor = code.tensors[first];
-        out.access = argument.access();
-        out.dtype = tensor.dtype();
-        out.rank = tensor.rank();
-        out.data = memory_->address(code.views[tensor.view()]);
-        first = tensor.first();
-        numbers = 2u * tensor.rank();
+      case ArgumentKind::tensor:
+        HUSK_TRY(check_tensor(index, error));
+        out.data = memory_->address(code.views[code.tensors[index].view()]);
         break;
-      }
       case ArgumentKind::integer:
       case ArgumentKind::floating:
-        out.i = registers[first].i;
-        out.f = registers[first].f;
-        continue;
-      case ArgumentKind::integers:
-      case ArgumentKind::floats: numbers = argument.count(); break;
-      case ArgumentKind::string: out.string = code.text(first); continue;
-      case ArgumentKind::tensors: out.tensors = op_args_.data() + op.b() + first; continue;
-      default: continue;
+        out.i = registers[index].i;
+        out.f = registers[index].f;
+        break;
+      default: break;
     }
-    for (uint32_t d = first; d < first + numbers; ++d) op_sizes_[d] = registers[code.operands[d]].i;
-    out.sizes = op_sizes_.data() + first;
-    out.strides = out.sizes + out.rank;
-    out.floats = reinterpret_cast<const double*>(out.sizes);
+    for (uint32_t d = range.first; d < range.first + range.count; ++d)
+      op_sizes_[d] = registers[code.operands[d]].i;
+    set_lists(op_sizes_.data(), range, &out);
   }
   return Status::ok;
 }
@@ -387,7 +369,8 @@ Status StepArguments::call_operator(uint32_t step, bool prepare, void* stream, h
                                    stream,
                                    options.threads,
                                    options.cancel,
-                                   options.cancel_user};
+                                   options.cancel_user,
+                                   packed_ ? packed_ + op.b() : nullptr};
   husk_op_arg* arguments = op_args_.data() + op.b();
   for (uint32_t i = 0; i < op.aux(); ++i)
     if (arguments[i].kind == HUSK_ARG_RESULT) {

@@ -29,9 +29,10 @@ struct StepArguments {
   Array<uint64_t> values;  // by argument: the bytes of a kernel parameter, an address, a fill value
   Array<StepState> states;  // by step, with one more at the end
 
-  // `prologue` and `memory` must be prepared.
+  // `prologue` and `memory` must be prepared. `packed` has the copies of the function's constants
+  // (PackedConstants::of).
   Status prepare(Session* session, const Code& code, Prologue& prologue, const MemoryPlan& memory,
-                 husk_error* error);
+                 const void* const* packed, husk_error* error);
 
   // Writes the arguments of a segment's steps and checks the views among them. With
   // `nothing_changed`, arguments that were written for the current addresses stay. Fails if a
@@ -70,7 +71,8 @@ struct StepArguments {
   const Code* code_ = nullptr;
   Prologue* prologue_ = nullptr;
   const MemoryPlan* memory_ = nullptr;
-  Array<void*> params_;          // by argument: the address of its entry of `values`
+  const void* const* packed_ = nullptr;  // by argument
+  Array<void*> params_;                  // by argument: the address of its entry of `values`
   Array<uint32_t> dynamic_;      // arguments that may change from run to run, in the order of steps
   Array<uint64_t> written_for_;  // by segment: the binding generation that its arguments are for
   bool preparing_ = false;       // operators prepare themselves for the arguments that are written

@@ -147,7 +147,7 @@ TEST_F(BenchCommand, PrintsTimesAndCounts) {
   EXPECT_EQ(got.code, 0) << got.text;
   EXPECT_TRUE(std::regex_search(
       got.text, std::regex("forward for host .*, 1 thread, 1 session\nopened in .* constants 24 "
-                           "bytes, state of a session 16 bytes\n")))
+                           "bytes, packed copies 0 bytes, state of a session 16 bytes\n")))
       << got.text;
   EXPECT_NE(got.text.find("inputs: x f32[2, 3], n 1, t 0.5, flag 1\n"), std::string::npos);
   EXPECT_NE(got.text.find("a run: 4 steps; calls of the port 4: launches 2, copies and fills 1, "

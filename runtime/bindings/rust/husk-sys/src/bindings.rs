@@ -178,6 +178,7 @@ pub struct husk_engine_options {
     pub max_step_elements: u64,
     pub cancel: Option<unsafe extern "C" fn(*mut c_void) -> i32>,
     pub cancel_user: *mut c_void,
+    pub max_packed_bytes: u64,
 }
 
 #[repr(C)]
@@ -213,6 +214,15 @@ pub struct husk_op {
         ) -> i32,
     >,
     pub contract: *const c_char,
+    pub pack: Option<
+        unsafe extern "C" fn(
+            *const husk_op_context,
+            *const husk_op_arg,
+            u32,
+            *mut husk_packing,
+            *mut husk_error,
+        ) -> i32,
+    >,
 }
 
 #[repr(C)]
@@ -244,6 +254,17 @@ pub struct husk_op_context {
     pub threads: *const husk_threads,
     pub cancel: Option<unsafe extern "C" fn(*mut c_void) -> i32>,
     pub cancel_user: *mut c_void,
+    pub packed: *const *mut c_void,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct husk_packing {
+    pub struct_size: u32,
+    pub argument: u32,
+    pub bytes: u64,
+    pub layout: u64,
+    pub data: *mut c_void,
 }
 
 #[repr(C)]
@@ -468,6 +489,7 @@ extern "C" {
         error: *mut husk_error,
     ) -> i32;
     pub fn husk_program_output_count(program: *const husk_program, function: u32) -> u32;
+    pub fn husk_program_packed_bytes(program: *const husk_program) -> u64;
     pub fn husk_program_pytree(program: *const husk_program) -> *const c_char;
     pub fn husk_program_release(program: *mut husk_program);
     pub fn husk_program_state(
@@ -605,7 +627,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_constant_update, constant), 0);
     assert_eq!(offset_of!(husk_constant_update, reserved), 4);
     assert_eq!(offset_of!(husk_constant_update, bytes), 8);
-    assert_eq!(size_of::<husk_engine_options>(), 152);
+    assert_eq!(size_of::<husk_engine_options>(), 160);
     assert_eq!(align_of::<husk_engine_options>(), 8);
     assert_eq!(offset_of!(husk_engine_options, struct_size), 0);
     assert_eq!(offset_of!(husk_engine_options, device_index), 4);
@@ -630,13 +652,14 @@ fn layouts() {
     assert_eq!(offset_of!(husk_engine_options, max_step_elements), 128);
     assert_eq!(offset_of!(husk_engine_options, cancel), 136);
     assert_eq!(offset_of!(husk_engine_options, cancel_user), 144);
+    assert_eq!(offset_of!(husk_engine_options, max_packed_bytes), 152);
     assert_eq!(size_of::<husk_error>(), 252);
     assert_eq!(align_of::<husk_error>(), 4);
     assert_eq!(offset_of!(husk_error, code), 0);
     assert_eq!(offset_of!(husk_error, driver_code), 4);
     assert_eq!(offset_of!(husk_error, step), 8);
     assert_eq!(offset_of!(husk_error, text), 12);
-    assert_eq!(size_of::<husk_op>(), 48);
+    assert_eq!(size_of::<husk_op>(), 56);
     assert_eq!(align_of::<husk_op>(), 8);
     assert_eq!(offset_of!(husk_op, struct_size), 0);
     assert_eq!(offset_of!(husk_op, reserved), 4);
@@ -645,6 +668,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_op, user), 24);
     assert_eq!(offset_of!(husk_op, prepare), 32);
     assert_eq!(offset_of!(husk_op, contract), 40);
+    assert_eq!(offset_of!(husk_op, pack), 48);
     assert_eq!(size_of::<husk_op_arg>(), 88);
     assert_eq!(align_of::<husk_op_arg>(), 8);
     assert_eq!(offset_of!(husk_op_arg, kind), 0);
@@ -660,7 +684,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_op_arg, string), 64);
     assert_eq!(offset_of!(husk_op_arg, floats), 72);
     assert_eq!(offset_of!(husk_op_arg, tensors), 80);
-    assert_eq!(size_of::<husk_op_context>(), 56);
+    assert_eq!(size_of::<husk_op_context>(), 64);
     assert_eq!(align_of::<husk_op_context>(), 8);
     assert_eq!(offset_of!(husk_op_context, struct_size), 0);
     assert_eq!(offset_of!(husk_op_context, reserved), 4);
@@ -670,6 +694,14 @@ fn layouts() {
     assert_eq!(offset_of!(husk_op_context, threads), 32);
     assert_eq!(offset_of!(husk_op_context, cancel), 40);
     assert_eq!(offset_of!(husk_op_context, cancel_user), 48);
+    assert_eq!(offset_of!(husk_op_context, packed), 56);
+    assert_eq!(size_of::<husk_packing>(), 32);
+    assert_eq!(align_of::<husk_packing>(), 8);
+    assert_eq!(offset_of!(husk_packing, struct_size), 0);
+    assert_eq!(offset_of!(husk_packing, argument), 4);
+    assert_eq!(offset_of!(husk_packing, bytes), 8);
+    assert_eq!(offset_of!(husk_packing, layout), 16);
+    assert_eq!(offset_of!(husk_packing, data), 24);
     assert_eq!(size_of::<husk_port_properties>(), 184);
     assert_eq!(align_of::<husk_port_properties>(), 8);
     assert_eq!(offset_of!(husk_port_properties, struct_size), 0);

@@ -1,0 +1,283 @@
+#include "program/packed.h"
+
+#include <cstring>
+
+#include "base/align.h"
+#include "model/shape.h"
+#include "program/op_arguments.h"
+#include "program/program.h"
+
+namespace husk::runtime {
+namespace {
+
+constexpr uint64_t kCopyAlign = 64;
+
+// Reads a register whose value the file fixes.
+bool is_known(const Code& code, uint32_t reg, Scalar op, int64_t* out) {
+  const fb::Instruction& scalar = code.scalars[reg];
+  if (static_cast<Scalar>(scalar.op()) != op) return false;
+  *out = immediate(scalar);
+  return true;
+}
+
+// A constant among the arguments of a call, where its bytes are at `offset`.
+struct ConstantTensor {
+  uint32_t constant;
+  int64_t offset;
+};
+
+// Returns whether an argument, which is written to `known`, is a constant whose place, sizes and
+// strides the file fixes, and whose elements are different ones of the constant's `bytes`.
+bool find_constant(const Program& program, const Code& code, const fb::Argument& argument,
+                   const husk_op_arg& known, ConstantTensor* out) {
+  if (static_cast<ArgumentKind>(argument.kind()) != ArgumentKind::tensor) return false;
+  const fb::View& view = code.views[code.tensors[argument.index()].view()];
+  const fb::Buffer& buffer = code.buffers[view.buffer()];
+  int64_t extent = 0, elements = 0;
+  uint64_t bytes = 0;
+  if (static_cast<Space>(buffer.space()) != Space::constant ||
+      !is_known(code, view.offset(), Scalar::op_const, &out->offset) ||
+      !is_known(code, view.extent(), Scalar::op_const, &extent))
+    return false;
+  const auto rank = static_cast<uint32_t>(known.rank);
+  const size_t width = husk_dtype_size(static_cast<husk_dtype>(known.dtype));
+  for (uint32_t d = 0; d < 2 * rank; ++d)
+    if (known.sizes[d] < 0) return false;
+  out->constant = buffer.index();
+  const uint64_t size = program.constants.bytes(out->constant);
+  return out->offset >= 0 && extent > 0 && static_cast<uint64_t>(out->offset) <= size &&
+         static_cast<uint64_t>(extent) <= size - static_cast<uint64_t>(out->offset) &&
+         extent_bytes(known.sizes, known.strides, rank, width, &bytes) && bytes > 0 &&
+         bytes <= static_cast<uint64_t>(extent) && count_elements(known.sizes, rank, &elements) &&
+         static_cast<uint64_t>(elements) <= bytes / width;
+}
+
+}  // namespace
+
+Status KnownArguments::write(const Program& program, uint32_t function, uint32_t step,
+                             husk_error* error) {
+  const Code code = program.code(function);
+  const husk_allocator& allocator = program.engine->allocator;
+  if (function != function_) {
+    HUSK_TRY(values_.allocate(allocator, code.arguments.size, error));
+    HUSK_TRY(numbers_.allocate(allocator, code.operands.size, error));
+    function_ = function;
+  }
+  const fb::Instruction& row = code.steps[step];
+  call = values_.data() + row.b();
+  for (uint32_t i = 0; i < row.c(); ++i) {
+    const fb::Argument& argument = code.arguments[row.b() + i];
+    husk_op_arg& out = call[i];
+    const OperandRange range = describe_argument(code, argument, call, &out);
+    const auto kind = static_cast<ArgumentKind>(argument.kind());
+    int64_t bits = 0;
+    bool known = true;
+    if (kind == ArgumentKind::integer)
+      known = is_known(code, argument.index(), Scalar::op_const, &out.i);
+    if (kind == ArgumentKind::floating) {
+      known = is_known(code, argument.index(), Scalar::op_fconst, &bits);
+      memcpy(&out.f, &bits, sizeof(bits));
+    }
+    // No float stands for an unknown one, so that no list of floats is known.
+    if (!known || kind == ArgumentKind::floats) {
+      out.kind = HUSK_ARG_NONE;
+      continue;
+    }
+    for (uint32_t n = range.first; n < range.first + range.count; ++n)
+      if (!is_known(code, code.operands[n], Scalar::op_const, &numbers_[n]))
+        numbers_[n] = HUSK_UNKNOWN_SIZE;
+    set_lists(numbers_.data(), range, &out);
+  }
+  return Status::ok;
+}
+
+PackedConstants::~PackedConstants() {
+  if (memory_) program_->engine->port->free(program_->engine->device, memory_);
+}
+
+PackedConstants::Staged::~Staged() {
+  for (void* copy : memory)
+    if (copy) engine->port->free(engine->device, copy);
+}
+
+Status PackedConstants::load(const Program* program, husk_error* error) {
+  program_ = program;
+  const Engine& engine = *program->engine;
+  if (!engine.properties.host_memory || program->constants.count() == 0) return Status::ok;
+  const uint32_t functions = program->functions();
+  size_t arguments = 0;
+  KnownArguments known;
+  HUSK_TRY(first_argument_.allocate(engine.allocator, functions, error));
+  HUSK_TRY(last_copy_.allocate(engine.allocator, program->constants.count(), error));
+  for (uint32_t f = 0; f < functions; ++f) {
+    first_argument_[f] = static_cast<uint32_t>(arguments);
+    arguments += program->code(f).arguments.size;
+    HUSK_TRY(find_copies(f, &known, error));
+  }
+  if (copies_.size() == 0) return Status::ok;
+  HUSK_TRY(by_argument_.allocate(engine.allocator, arguments, error));
+  Status status = to_status(engine.port->alloc(engine.device, bytes_, &memory_, error));
+  if (failed(status)) {
+    memory_ = nullptr;
+    prefix(error, "copies of constants, %llu bytes (husk_engine_options.max_packed_bytes): ",
+           static_cast<unsigned long long>(bytes_));
+    return status;
+  }
+  uint8_t* to = static_cast<uint8_t*>(memory_);
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    Copy& copy = copies_[i];
+    copy.data = to;
+    to += align_up(copy.bytes, kCopyAlign);
+    const uint8_t* constant = program->constants.address(copy.constant);
+    HUSK_TRY(pack(copy, constant, copy.data, &known, error));
+    // Most constants with a copy are read nowhere else.
+    program->file.evict(constant, program->constants.bytes(copy.constant));
+  }
+  for (const Reader& reader : readers_)
+    by_argument_[first_argument_[reader.function] + reader.argument] = copies_[reader.copy].data;
+  return Status::ok;
+}
+
+Status PackedConstants::find_copies(uint32_t function, KnownArguments* known, husk_error* error) {
+  const Code code = program_->code(function);
+  for (uint32_t s = 0; s < code.steps.size; ++s) {
+    const fb::Instruction& step = code.steps[s];
+    if (static_cast<Step>(step.op()) != Step::op_extern || !program_->ops[step.a()].pack) continue;
+    HUSK_TRY(known->write(*program_, function, s, error));
+    HUSK_TRY(ask(function, s, known->call, error));
+  }
+  return Status::ok;
+}
+
+Status PackedConstants::call(uint32_t function, uint32_t step, husk_op_arg* arguments,
+                             husk_packing* packing, husk_error* error) const {
+  const Engine& engine = *program_->engine;
+  const Code code = program_->code(function);
+  const fb::Instruction& row = code.steps[step];
+  const husk_op& op = program_->ops[row.a()];
+  husk_op_context context = HUSK_OP_CONTEXT_INIT;
+  context.user = op.user;
+  context.device = engine.device;
+  context.threads = engine.options.threads;
+  const Status status = to_status(op.pack(&context, arguments, row.aux(), packing, error));
+  if (failed(status))
+    prefix(error,
+           "function '%.40s', step %u, the copy of argument %u: ", code.function->name()->c_str(),
+           step, packing->argument);
+  return status;
+}
+
+// Asks the operator of a step for the copies that it wants. `arguments` are those of the step.
+Status PackedConstants::ask(uint32_t function, uint32_t step, husk_op_arg* arguments,
+                            husk_error* error) {
+  const Engine& engine = *program_->engine;
+  const Code code = program_->code(function);
+  const fb::Instruction& row = code.steps[step];
+  for (uint32_t i = 0; i < row.aux(); ++i) {
+    ConstantTensor tensor = {};
+    const fb::Argument& argument = code.arguments[row.b() + i];
+    if (!find_constant(*program_, code, argument, arguments[i], &tensor)) continue;
+    husk_packing packing = HUSK_PACKING_INIT;
+    packing.argument = i;
+    arguments[i].data = program_->constants.address(tensor.constant) + tensor.offset;
+    HUSK_TRY(call(function, step, arguments, &packing, error));
+    arguments[i].data = nullptr;
+    if (packing.bytes == 0) continue;
+    const Copy copy = {function,      step,           i,      tensor.constant, kNone,
+                       packing.bytes, packing.layout, nullptr};
+    uint32_t same = find_same(copy);
+    if (same == kNone) {
+      uint32_t layouts = 0;
+      for (uint32_t at = last_copy_[tensor.constant]; at > 0; at = copies_[at - 1].previous + 1)
+        ++layouts;
+      const uint64_t limit = engine.options.max_packed_bytes;
+      const uint64_t room = (limit ? limit : uint64_t{1} << 62) - bytes_;
+      if (layouts == kMaxLayouts || packing.bytes > room ||
+          align_up(packing.bytes, kCopyAlign) > room)
+        continue;
+      bytes_ += align_up(packing.bytes, kCopyAlign);
+      same = static_cast<uint32_t>(copies_.size());
+      HUSK_TRY(copies_.push(engine.allocator, copy, error));
+      copies_[same].previous = last_copy_[tensor.constant] - 1;
+      last_copy_[tensor.constant] = same + 1;
+    }
+    HUSK_TRY(readers_.push(engine.allocator, {function, row.b() + i, same}, error));
+  }
+  return Status::ok;
+}
+
+// Returns the copy of the same tensor by the same operator, or kNone.
+uint32_t PackedConstants::find_same(const Copy& wanted) const {
+  const auto argument_of = [](const Code& code, const Copy& copy) -> const fb::Argument& {
+    return code.arguments[code.steps[copy.step].b() + copy.argument];
+  };
+  const Code code = program_->code(wanted.function);
+  const fb::Tensor& tensor = code.tensors[argument_of(code, wanted).index()];
+  const husk_op& op = program_->ops[code.steps[wanted.step].a()];
+  for (uint32_t at = last_copy_[wanted.constant]; at > 0; at = copies_[at - 1].previous + 1) {
+    const Copy& copy = copies_[at - 1];
+    const Code of = program_->code(copy.function);
+    const fb::Tensor& other = of.tensors[argument_of(of, copy).index()];
+    const husk_op& by = program_->ops[of.steps[copy.step].a()];
+    const auto equal = [&](uint32_t a, uint32_t b) {
+      return immediate(code.scalars[a]) == immediate(of.scalars[b]);
+    };
+    bool same = op.pack == by.pack && op.user == by.user && copy.argument == wanted.argument &&
+                copy.bytes == wanted.bytes && copy.layout == wanted.layout &&
+                tensor.dtype() == other.dtype() && tensor.rank() == other.rank() &&
+                equal(code.views[tensor.view()].offset(), of.views[other.view()].offset());
+    for (uint32_t d = 0; same && d < 2u * tensor.rank(); ++d)
+      same = equal(code.operands[tensor.first() + d], of.operands[other.first() + d]);
+    if (same) return at - 1;
+  }
+  return kNone;
+}
+
+// Lets the operator lay out the constant that lies at `constant`.
+Status PackedConstants::pack(const Copy& copy, const uint8_t* constant, void* to,
+                             KnownArguments* known, husk_error* error) const {
+  HUSK_TRY(known->write(*program_, copy.function, copy.step, error));
+  const Code code = program_->code(copy.function);
+  const fb::Argument& argument = code.arguments[code.steps[copy.step].b() + copy.argument];
+  const fb::View& view = code.views[code.tensors[argument.index()].view()];
+  known->call[copy.argument].data = const_cast<uint8_t*>(constant) +
+                                    immediate(code.scalars[view.offset()]);
+  husk_packing packing = {sizeof(husk_packing), copy.argument, copy.bytes, copy.layout, to};
+  return call(copy.function, copy.step, known->call, &packing, error);
+}
+
+Status PackedConstants::stage(const husk_constant_update* updates, uint32_t n,
+                              const Array<void*>& values, Staged* staged, husk_error* error) const {
+  if (copies_.size() == 0) return Status::ok;
+  const Engine& engine = *program_->engine;
+  KnownArguments known;
+  HUSK_TRY(staged->memory.allocate(engine.allocator, size_t{n} * kMaxLayouts, error));
+  for (uint32_t i = 0; i < n; ++i) {
+    void** memory = staged->memory.data() + size_t{i} * kMaxLayouts;
+    for (uint32_t at = last_copy_[updates[i].constant]; at > 0;
+         at = copies_[at - 1].previous + 1, ++memory) {
+      const Copy& copy = copies_[at - 1];
+      Status status = to_status(engine.port->alloc(engine.device, copy.bytes, memory, error));
+      if (failed(status)) {
+        *memory = nullptr;
+        prefix(error, "a copy of a new constant, %llu bytes: ",
+               static_cast<unsigned long long>(copy.bytes));
+        return status;
+      }
+      HUSK_TRY(pack(copy, static_cast<const uint8_t*>(values[i]), *memory, &known, error));
+    }
+  }
+  return Status::ok;
+}
+
+void PackedConstants::swap(const husk_constant_update* updates, uint32_t n, const Staged& staged) {
+  if (copies_.size() == 0) return;
+  for (uint32_t i = 0; i < n; ++i) {
+    void* const* memory = staged.memory.data() + size_t{i} * kMaxLayouts;
+    for (uint32_t at = last_copy_[updates[i].constant]; at > 0;
+         at = copies_[at - 1].previous + 1, ++memory)
+      memcpy(copies_[at - 1].data, *memory, copies_[at - 1].bytes);
+  }
+}
+
+}  // namespace husk::runtime
