@@ -58,6 +58,10 @@ Arguments::Name Arguments::name(uint32_t index) const {
   return {static_cast<int>(strcspn(from, " ?:")), from};
 }
 
+const void* Arguments::packed(uint32_t index) const {
+  return HUSK_HAS_FIELD(context, packed) && context->packed ? context->packed[index] : nullptr;
+}
+
 husk_status Arguments::check_count() const {
   uint32_t min_count = 0, max_count = 0;
   for (const char* from = contract; from && *from; ++max_count) {
@@ -316,6 +320,21 @@ husk_status op_enter(const husk_op_context* context, const husk_op_arg* args, ui
   const husk_status status = op.run(arguments);
   if (!cancellation.ended()) return status;
   return fail(error, HUSK_CANCELLED, "%s: husk_op_context.cancel ended the call", op.name);
+}
+
+husk_status op_pack(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                    husk_packing* packing, husk_error* error) {
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_op_context, context, threads, error));
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_packing, packing, data, error));
+  if (!context->user) {
+    return fail(error, HUSK_INVALID_ARGUMENT,
+                "an op of the host pack: the context has no husk_op.user");
+  }
+  const Op& op = *static_cast<const Op*>(context->user);
+  Cancellation cancellation(*context);
+  const Arguments arguments(op, context, cancellation, args, count, error);
+  HUSK_TRY(arguments.check_count());
+  return op.pack(arguments, *packing);
 }
 
 }  // namespace husk::host

@@ -24,16 +24,22 @@ constexpr int64_t kMaxBroadcast = int64_t{1} << 36;
 class Arguments;
 struct Device;
 
-// A row of pack.def. `contract` is husk_op.contract: the names of the arguments, with marks.
+// A row of pack.def. `contract` is husk_op.contract: the names of the arguments, with marks. `pack`
+// is null, or lays out a constant (husk_op.pack): it leaves packing.bytes 0 for an argument that
+// `run` does not want.
 struct Op {
   const char* name;
   husk_status (*run)(const Arguments& args);
   const char* contract;
+  husk_status (*pack)(const Arguments& args, husk_packing& packing) = nullptr;
 };
 
 // The husk_op.call of every row. husk_op.user points to the Op.
 husk_status op_enter(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
                      husk_error* error);
+// The husk_op.pack of every row that has one.
+husk_status op_pack(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                    husk_packing* packing, husk_error* error);
 
 // The arguments of one call. A check_ function returns HUSK_OK or an error. A get_ function also
 // writes the value of the argument to `out`. Except for none(), check_count(), check_tensor() and
@@ -57,6 +63,9 @@ class Arguments {
   const husk_op_arg& operator[](uint32_t index) const { return values[index]; }
   // True if the argument is left out or has kind NONE.
   bool none(uint32_t index) const { return index >= count || values[index].kind == HUSK_ARG_NONE; }
+
+  // The copy of the argument that the row's `pack` has made; null if there is none.
+  const void* packed(uint32_t index) const;
 
   // The number of arguments is one that the op takes.
   [[nodiscard]] husk_status check_count() const;
@@ -151,5 +160,11 @@ bool contiguous(const husk_op_arg& tensor);
 #define HUSK_HOST_OP(name, run, contract) husk_status run(const Arguments& args);
 #include "core/pack.def"
 #undef HUSK_HOST_OP
+
+// How ops lay out constants.
+husk_status pack_linear(const Arguments& args, husk_packing& packing);
+husk_status pack_mm(const Arguments& args, husk_packing& packing);
+husk_status pack_addmm(const Arguments& args, husk_packing& packing);
+husk_status pack_convolution(const Arguments& args, husk_packing& packing);
 
 }  // namespace husk::host

@@ -4,6 +4,9 @@
 #include "nn/attention_kernels.h"
 
 void husk::host::product_run_baseline(const Product& product) { run_product(product); }
+int64_t husk::host::product_pack_baseline(const ProductPacking& packing, void* to) {
+  return pack_product(packing, to);
+}
 void husk::host::attention_run_baseline(const Attention& attention, int64_t part,
                                         Cancellation& cancellation) {
   run_attention(attention, part, cancellation);

@@ -9,8 +9,27 @@ namespace husk::host {
 
 namespace {
 
+using Run = husk_status (*)(const Arguments& args);
+using Pack = husk_status (*)(const Arguments& args, husk_packing& packing);
+
+// The function that lays out constants for the ops that `run` computes; null if there is none.
+constexpr Pack pack_of(Run run) {
+  constexpr struct {
+    Run run;
+    Pack pack;
+  } kPacks[] = {{linear, pack_linear},
+                {mm, pack_mm},
+                {addmm, pack_addmm},
+                {addmm_activation, pack_addmm},
+                {convolution, pack_convolution},
+                {fused_convolution, pack_convolution}};
+  for (const auto& row : kPacks)
+    if (row.run == run) return row.pack;
+  return nullptr;
+}
+
 constexpr Op kTable[] = {
-#define HUSK_HOST_OP(name, run, contract) {name, run, contract},
+#define HUSK_HOST_OP(name, run, contract) {name, run, contract, pack_of(run)},
 #include "core/pack.def"
 #undef HUSK_HOST_OP
 };
@@ -19,8 +38,8 @@ constexpr uint32_t kTableSize = sizeof kTable / sizeof *kTable;
 template <size_t... I>
 struct Rows {
   static constexpr husk_op kRows[] = {{sizeof(husk_op), 0, kTable[I].name, op_enter,
-                                       const_cast<Op*>(&kTable[I]), nullptr,
-                                       kTable[I].contract}...};
+                                       const_cast<Op*>(&kTable[I]), nullptr, kTable[I].contract,
+                                       kTable[I].pack ? op_pack : nullptr}...};
 };
 
 template <size_t... I>
@@ -42,17 +61,19 @@ constexpr bool equal(const char* a, const char* b) {
 }  // namespace husk::host
 
 // The rows for static programs. They are no part of the shared library's interface.
-#define HUSK_HOST_OP_ROW(symbol, op_name, index)                                                \
-  static_assert(husk::host::equal(husk::host::kTable[index].name, op_name),                     \
-                "pack_rows.inc is older than pack.def");                                        \
-  extern "C" const husk_op husk_host_op_##symbol;                                               \
-  const husk_op husk_host_op_##symbol = {sizeof(husk_op),                                       \
-                                         0,                                                     \
-                                         op_name,                                               \
-                                         husk::host::op_enter,                                  \
-                                         const_cast<husk::host::Op*>(&husk::host::kOne<index>), \
-                                         nullptr,                                               \
-                                         husk::host::kTable[index].contract};
+#define HUSK_HOST_OP_ROW(symbol, op_name, index)                            \
+  static_assert(husk::host::equal(husk::host::kTable[index].name, op_name), \
+                "pack_rows.inc is older than pack.def");                    \
+  extern "C" const husk_op husk_host_op_##symbol;                           \
+  const husk_op husk_host_op_##symbol = {                                   \
+      sizeof(husk_op),                                                      \
+      0,                                                                    \
+      op_name,                                                              \
+      husk::host::op_enter,                                                 \
+      const_cast<husk::host::Op*>(&husk::host::kOne<index>),                \
+      nullptr,                                                              \
+      husk::host::kTable[index].contract,                                   \
+      husk::host::kTable[index].pack ? husk::host::op_pack : nullptr};
 #include "core/pack_rows.inc"
 #undef HUSK_HOST_OP_ROW
 

@@ -111,6 +111,7 @@ struct Split {
     p.n = j + 1 < columns ? part_columns : p.n - column;
     p.a.data = move(p.a.data, row * p.a.row);
     p.b.data = move(p.b.data, column * p.b.column);
+    p.packed_b.column += column;
     p.out = const_cast<unsigned char*>(move(p.out, row * p.out_row + column * p.out_column));
     for (MatrixView* view : {&p.self, &p.residual})
       if (view->data) view->data = move(view->data, row * view->row + column * view->column);
@@ -142,6 +143,7 @@ husk_status multiply(const Arguments& args, const Operands& at,
   product.k = a.sizes[column];
   product.out_row = out.strides[row];
   product.out_column = out.strides[column];
+  product.packed_b.data = args.packed(at.b);
   if (numel(out) == 0) return HUSK_OK;
   if (!product_knows(product.dtype)) return args.unsupported_dtype(at.a);
   const bool batched = at.rank == 3;
@@ -204,6 +206,7 @@ husk_status linear(const Arguments& args) {
   product.alpha = product.beta = 1;
   product.a = {input.data, input.strides[0], input.strides[1]};
   product.b = {weight.data, weight.strides[1], weight.strides[0]};
+  product.packed_b.data = args.packed(kWeight);
   product.out = out.data;
   product.out_row = out.strides[0];
   product.out_column = out.strides[1];
@@ -219,6 +222,37 @@ husk_status linear(const Arguments& args) {
     }
   });
   return HUSK_OK;
+}
+
+namespace {
+
+// Packs the second operand of a product, whose depth lies along dimension `along`.
+husk_status pack_operand(const Arguments& args, uint32_t operand, int32_t along,
+                         husk_packing& packing) {
+  if (packing.argument != operand) return HUSK_OK;
+  const Device* device = nullptr;
+  HUSK_TRY(args.get_device(device));
+  HUSK_TRY(args.check_tensor(operand, 2, 2));
+  const husk_op_arg& b = args[operand];
+  const int32_t across = 1 - along;
+  const ProductPacking matrix = {static_cast<husk_dtype>(b.dtype),
+                                 b.sizes[along],
+                                 b.sizes[across],
+                                 {b.data, b.strides[along], b.strides[across]}};
+  packing.bytes = static_cast<uint64_t>(product_pack(*device, matrix, packing.data));
+  return HUSK_OK;
+}
+
+}  // namespace
+
+husk_status pack_linear(const Arguments& args, husk_packing& packing) {
+  return pack_operand(args, 1, 1, packing);
+}
+husk_status pack_mm(const Arguments& args, husk_packing& packing) {
+  return pack_operand(args, 1, 0, packing);
+}
+husk_status pack_addmm(const Arguments& args, husk_packing& packing) {
+  return pack_operand(args, 2, 0, packing);
 }
 
 // out = beta * self + alpha * the sum of a[i] b[i]. As in PyTorch, each addition rounds to the
@@ -306,7 +340,8 @@ bool product_knows(int32_t dtype) {
 bool product_run(const Device& device, const Product& product) {
   if (!is_real_float(product.dtype)) return product_run_plain(product);
   // One row is multiplied in f32 by the other kernels, because memory is slower than that.
-  if (device.isa == Isa::Bf16 && product.dtype == HUSK_BF16 && product.m > 1 && product.n > 1) {
+  if (device.isa == Isa::Bf16 && product.dtype == HUSK_BF16 &&
+      ((product.m > 1 && product.n > 1) || product.packed_b.data)) {
     product_run_bf16(product);
     return true;
   }
@@ -319,6 +354,18 @@ bool product_run(const Device& device, const Product& product) {
     default: product_run_baseline(product);
   }
   return true;
+}
+
+int64_t product_pack(const Device& device, const ProductPacking& packing, void* to) {
+  if (device.isa == Isa::Bf16 && packing.dtype == HUSK_BF16) return product_pack_bf16(packing, to);
+  switch (device.isa) {
+#if defined(__x86_64__)
+    case Isa::Bf16:
+    case Isa::Avx512: return product_pack_avx512(packing, to);
+    case Isa::Avx2: return product_pack_avx2(packing, to);
+#endif
+    default: return product_pack_baseline(packing, to);
+  }
 }
 
 husk_status mm(const Arguments& args) { return multiply(args, product_operands(2)); }

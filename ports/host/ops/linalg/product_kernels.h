@@ -1,4 +1,4 @@
-// The kernels of a matrix product. There are two methods.
+// The kernels of a matrix product. There are two methods for operands as they lie in memory.
 //
 // Thin: if one side has few rows, the other side is not packed. It is read in place, a few of its
 // columns or rows at a time, which are multiplied with all rows of the thin side.
@@ -8,6 +8,9 @@
 // strides. For each slice of k, the rows of a are packed into panels of kTileRows on the stack.
 // Each panel of kTileColumns of b is packed and multiplied with all panels of a while it is in the
 // first-level cache. The sums of a tile (kTileRows x kTileColumns) stay in registers.
+//
+// If b is packed already, it is multiplied by blocks. The slices of up to kTileRows rows are as
+// deep as the stack has room for, because each panel of b is read once then.
 #pragma once
 
 #include "core/cancellation.h"
@@ -38,6 +41,15 @@ template <class T>
 constexpr int kThinDepth = 8192 / static_cast<int>(sizeof(T));
 constexpr int64_t kThinStep = 16;  // columns or rows of b that are multiplied with all rows of a
 constexpr int kDotVectors = kTileRows == 12 ? 16 : 8;  // sums of columns that are read in place
+
+template <int N>
+struct Constant {
+  static constexpr int value = N;
+};
+template <class A, class B>
+constexpr bool is_same = false;
+template <class A>
+constexpr bool is_same<A, A> = true;
 
 // The smaller of two numbers.
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -342,6 +354,154 @@ void add_slice(const Product& p, const S* a, const S* b, int64_t rows, int64_t c
   }
 }
 
+// ---- packed ----
+
+// The packed elements along the depth of a packed matrix.
+template <class P>
+constexpr int64_t packed_depth(int64_t k) {
+  return (k + kAlong<P> - 1) / kAlong<P>;
+}
+
+// A packed matrix consists of panels of kTileColumns columns. Row d of a panel has one packed
+// element of each column.
+template <class T, class S, class P>
+int64_t pack_matrix(const ProductPacking& packing, void* to) {
+  constexpr int width = kTileColumns<T>;
+  const int64_t depth = packed_depth<P>(packing.k);
+  const int64_t panels = (packing.n + width - 1) / width;
+  // pack() writes up to a vector past the end of a panel.
+  const int64_t bytes = (panels * width * depth + kLaneCount<P>)*int64_t{sizeof(P)};
+  if (packing.n < width / 2 || packing.k < 1) return 0;
+  if (!to) return bytes;
+  const S* from = static_cast<const S*>(packing.b.data);
+  P* panel = static_cast<P*>(to);
+  for (int64_t j = 0; j < packing.n; j += width, panel += width * depth)
+    pack<P, S, width>(from + j * packing.b.column, packing.b.column, packing.b.row,
+                      static_cast<int>(smaller(width, packing.n - j)), packing.k, panel);
+  return bytes;
+}
+
+// Adds R rows of a, or stores their products, times N panels of b that lie `pitch` packed elements
+// apart. Element (r, d) of a lies at a[r * row + d * column].
+template <class T, int R, int N, class P>
+void multiply_panels(int64_t depth, const P* a, int64_t row, int64_t column, const P* b,
+                     int64_t pitch, T* sums, bool is_first) {
+  constexpr int L = kLaneCount<T>, width = kTileColumns<T>;
+  Vector<T> total[R][N * kTileVectors] = {};
+  for (int64_t d = 0; d < depth; ++d) {
+    Vector<P> left[R];
+    HUSK_UNROLL
+    for (int r = 0; r < R; ++r) left[r] = all_lanes(a[r * row + d * column]);
+    HUSK_UNROLL
+    for (int n = 0; n < N; ++n) {
+      HUSK_UNROLL
+      for (int c = 0; c < kTileVectors; ++c) {
+        const Vector<P> right = load(b + n * pitch + d * width + c * L);
+        HUSK_UNROLL
+        for (int r = 0; r < R; ++r) add_product(total[r][n * kTileVectors + c], left[r], right);
+      }
+    }
+  }
+  HUSK_UNROLL
+  for (int r = 0; r < R; ++r) {
+    HUSK_UNROLL
+    for (int c = 0; c < N * kTileVectors; ++c) {
+      T* to = sums + r * kBlockColumns<T> + c * L;
+      store(to, is_first ? total[r][c] : load(to) + total[r][c]);
+    }
+  }
+}
+
+// The same for all panels of a block. Several panels at once keep enough sums in registers that the
+// processor need not wait for an addition.
+template <class T, int R, class P>
+void multiply_few_rows(int64_t columns, int64_t depth, const P* a, int64_t row, int64_t column,
+                       const P* b, int64_t pitch, T* sums, bool is_first) {
+  constexpr int width = kTileColumns<T>, sums_wanted = 8, sums_of_panel = R * kTileVectors,
+                N = sums_of_panel < sums_wanted ? sums_wanted / sums_of_panel : 1;
+  for (; columns > (N - 1) * width; columns -= N * width, b += N * pitch, sums += N * width)
+    multiply_panels<T, R, N>(depth, a, row, column, b, pitch, sums, is_first);
+  for (; columns > 0; columns -= width, b += pitch, sums += width)
+    multiply_panels<T, R, 1>(depth, a, row, column, b, pitch, sums, is_first);
+}
+
+// Adds a slice of k to the sums of a block. b is the packed slice of the block's first panel, and
+// `pitch` the packed elements of a panel.
+template <class T, class S, class P>
+void add_packed_slice(const Product& p, const S* a, const P* b, int64_t pitch, int64_t rows,
+                      int64_t columns, int64_t depth, bool is_first, BlockBuffers<T, P>& buffers) {
+  constexpr int width = kTileColumns<T>;
+  const int64_t packed = packed_depth<P>(depth);
+  const P* left = buffers.a;
+  int64_t row = 1, column = kTileRows;
+  if (is_same<S, P> && rows <= kThinRows) {
+    left = reinterpret_cast<const P*>(a);
+    row = p.a.row;
+    column = p.a.column;
+  } else {
+    for (int64_t i = 0; i < rows; i += kTileRows)
+      pack<P, S, kTileRows>(a + i * p.a.row, p.a.row, p.a.column,
+                            static_cast<int>(smaller(kTileRows, rows - i)), depth,
+                            buffers.a + i * packed);
+  }
+  const auto few = [&](auto count) {
+    multiply_few_rows<T, decltype(count)::value>(columns, packed, left, row, column, b, pitch,
+                                                 buffers.sums, is_first);
+  };
+  switch (rows) {
+    case 1: return few(Constant<1>());
+    case 2: return few(Constant<2>());
+    case 3: return few(Constant<3>());
+    case 4: return few(Constant<4>());
+    default: break;
+  }
+  static_assert(kThinRows == 4);
+  for (int64_t j = 0; j < columns; j += width, b += pitch) {
+    const P* next = j + width < columns ? b + pitch : b + packed * width;
+    for (int64_t i = 0; i < rows; i += kTileRows) {
+      // The next panel is far away, so that the processor does not load its first lines ahead.
+      const int64_t tiles = (rows - 1) / kTileRows + 1, lines = packed * width * sizeof(P) / 64,
+                    tile_number = i / kTileRows;
+      for (int64_t l = lines * tile_number / tiles; l < lines * (tile_number + 1) / tiles; ++l)
+        __builtin_prefetch(reinterpret_cast<const char*>(next) + l * 64, 0, 2);
+      T* sums = buffers.sums + i * kBlockColumns<T> + j;
+      if (columns - j > kLaneCount<T>)
+        tile_of<T, kTileVectors>(rows - i, packed, left + i * packed, b, sums, is_first);
+      else
+        tile_of<T, 1>(rows - i, packed, left + i * packed, b, sums, is_first);
+    }
+  }
+}
+
+// Computes a product with packed_b.
+template <class T, class S, class P>
+[[gnu::noinline]] void run_packed(const Product& p) {
+  BlockBuffers<T, P> buffers;
+  const S* a = static_cast<const S*>(p.a.data);
+  const int64_t row_blocks = (p.m - 1) / kBlockRows + 1, even = (p.m - 1) / row_blocks + 1,
+                block_rows = (even + kTileRows - 1) / kTileRows * kTileRows,
+                depth_of_k = packed_depth<P>(p.k), pitch = depth_of_k * kTileColumns<T>;
+  const int64_t slice = p.m > kTileRows ? kBlockDepth<T> * kAlong<P>
+                                        : kBlockDepth<T> * kAlong<P> * (kBlockRows / kTileRows);
+  const P* b = static_cast<const P*>(p.packed_b.data) + p.packed_b.column * depth_of_k;
+  for (int64_t i = 0; i < p.m; i += block_rows) {
+    const int64_t rows = smaller(block_rows, p.m - i);
+    for (int64_t j = 0; j < p.n; j += kBlockColumns<T>) {
+      const int64_t columns = smaller(kBlockColumns<T>, p.n - j);
+      for (int64_t d = 0; d < p.k; d += slice) {
+        const int64_t depth = smaller(slice, p.k - d);
+        if (p.cancellation->ends(rows * columns * depth / 16)) return;
+        add_packed_slice<T, S, P>(p, a + i * p.a.row + d * p.a.column,
+                                  b + j * depth_of_k + packed_depth<P>(d) * kTileColumns<T>, pitch,
+                                  rows, columns, depth, d == 0, buffers);
+      }
+      store_sums<T, S>(p, buffers.sums, kBlockColumns<T>, i, j, rows, columns);
+    }
+  }
+}
+
+// ---- blocks of operands that are packed here ----
+
 // Computes a product whose operands are packed as elements of type P.
 template <class T, class S, class P>
 void run_blocks(const Product& p) {
@@ -378,15 +538,6 @@ void run_blocks(const Product& p) {
 }
 
 // ---- thin ----
-
-template <int N>
-struct Constant {
-  static constexpr int value = N;
-};
-template <class A, class B>
-constexpr bool is_same = false;
-template <class A>
-constexpr bool is_same<A, A> = true;
 
 // The type in which the rows of a lie in memory when they are multiplied with vectors of P.
 template <class T, class P>
@@ -613,6 +764,7 @@ bool is_thin(const Product& p) {
 
 template <class T, class S, class P>
 void run_typed(Product p) {
+  if (p.packed_b.data) return run_packed<T, S, P>(p);
   if (p.n < p.m && p.n <= kThinMaxRows) transpose_product(p);
   // The stride along a dimension of one element is never used. The value 1 selects the faster
   // loops.
@@ -633,7 +785,19 @@ void run_typed(Product p) {
   }
 }
 
+// f16, and bf16 without instructions for it, would be packed as f32 and take twice the memory.
+[[maybe_unused]] int64_t pack_product(const ProductPacking& packing, void* to) {
+  switch (packing.dtype) {
+    case HUSK_F32: return pack_matrix<float, float, float>(packing, to);
+    case HUSK_F64: return pack_matrix<double, double, double>(packing, to);
+    default: return 0;
+  }
+}
+
 #if HUSK_BF16_PAIRS
+[[maybe_unused]] int64_t pack_bf16_product(const ProductPacking& packing, void* to) {
+  return pack_matrix<float, BFloat16, BFloat16Pair>(packing, to);
+}
 [[maybe_unused]] void run_bf16_product(const Product& p) {
   if (p.m > 0 && p.n > 0) run_typed<float, BFloat16, BFloat16Pair>(p);
 }

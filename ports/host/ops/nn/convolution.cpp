@@ -27,14 +27,9 @@ husk_status get_spatial(const Arguments& args, uint32_t at, int32_t dims, int64_
   return HUSK_OK;
 }
 
-husk_status check_channels(const Arguments& args, uint32_t out, const husk_op_arg& weight,
-                           Convolution& c) {
-  const husk_op_arg& input = args[0];
-  HUSK_TRY(args.get_int(8, c.groups));
-  if (c.groups < 1) return args.argument_error(8, HUSK_INVALID_ARGUMENT, "is not positive");
-  c.batch = input.sizes[0];
+// Writes what the weights and the groups say of the channels.
+void set_channels(const husk_op_arg& weight, Convolution& c) {
   if (c.transposed) {
-    HUSK_TRY(args.check_size(1, 0, input.sizes[1], "the input's channels"));
     c.in_channels = weight.sizes[0] / c.groups;
     c.out_channels = weight.sizes[1];
     c.weight_in = weight.strides[0];
@@ -47,6 +42,16 @@ husk_status check_channels(const Arguments& args, uint32_t out, const husk_op_ar
     c.weight_out = weight.strides[0];
     c.weight_group = c.out_channels * weight.strides[0];
   }
+}
+
+husk_status check_channels(const Arguments& args, uint32_t out, const husk_op_arg& weight,
+                           Convolution& c) {
+  const husk_op_arg& input = args[0];
+  HUSK_TRY(args.get_int(8, c.groups));
+  if (c.groups < 1) return args.argument_error(8, HUSK_INVALID_ARGUMENT, "is not positive");
+  c.batch = input.sizes[0];
+  if (c.transposed) HUSK_TRY(args.check_size(1, 0, input.sizes[1], "the input's channels"));
+  set_channels(weight, c);
   if (weight.sizes[0] % c.groups != 0)
     return args.argument_error(1, HUSK_INVALID_ARGUMENT, "does not divide into the groups");
   int64_t all_in = 0, all_out = 0;
@@ -72,29 +77,45 @@ bool compute_out(ConvolutionAxis& a, bool transposed, int64_t extra) {
   return true;
 }
 
+// The spatial arguments, one number for each dimension.
+struct Spatial {
+  int64_t stride[kAxes], padding[kAxes], dilation[kAxes], extra[kAxes];
+
+  husk_status read(const Arguments& args, int32_t dims) {
+    HUSK_TRY(get_spatial(args, 3, dims, 1, stride));
+    HUSK_TRY(get_spatial(args, 4, dims, 0, padding));
+    HUSK_TRY(get_spatial(args, 5, dims, 1, dilation));
+    return get_spatial(args, 7, dims, 0, extra);
+  }
+  // Writes the axis of a spatial dimension, but for its strides and its output size.
+  void set_axis(int32_t dim, int64_t in, int64_t kernel, ConvolutionAxis& a) const {
+    a.in = in;
+    a.kernel = kernel;
+    a.stride = stride[dim];
+    a.padding = padding[dim];
+    a.dilation = dilation[dim];
+  }
+};
+
+// The axis of a dimension that the tensors do not have.
+constexpr ConvolutionAxis kNoAxis = {1, 1, 1, 1, 0, 1, 0, 0, 0, 0};
+
 husk_status check_axes(const Arguments& args, uint32_t out, const husk_op_arg& input,
                        const husk_op_arg& weight, Convolution& c) {
   const int32_t dims = input.rank - 2;
-  int64_t stride[kAxes], padding[kAxes], dilation[kAxes], extra[kAxes];
-  HUSK_TRY(get_spatial(args, 3, dims, 1, stride));
-  HUSK_TRY(get_spatial(args, 4, dims, 0, padding));
-  HUSK_TRY(get_spatial(args, 5, dims, 1, dilation));
-  HUSK_TRY(get_spatial(args, 7, dims, 0, extra));
+  Spatial spatial;
+  HUSK_TRY(spatial.read(args, dims));
   c.taps = 1;
   for (int d = 0; d < kAxes; ++d) {
     const int32_t spatial_dim = d - (kAxes - dims), at = spatial_dim + 2;
     ConvolutionAxis& a = c.axis[d];
-    a.in = a.out = a.kernel = a.stride = a.dilation = 1;
+    a = kNoAxis;
     if (spatial_dim < 0) continue;
-    a.in = input.sizes[at];
-    a.kernel = weight.sizes[at];
-    a.stride = stride[spatial_dim];
-    a.padding = padding[spatial_dim];
-    a.dilation = dilation[spatial_dim];
+    spatial.set_axis(spatial_dim, input.sizes[at], weight.sizes[at], a);
     a.in_stride = input.strides[at];
     a.kernel_stride = weight.strides[at];
     a.out_stride = args[out].strides[at];
-    if (!compute_out(a, c.transposed, extra[spatial_dim]))
+    if (!compute_out(a, c.transposed, spatial.extra[spatial_dim]))
       return args.argument_error(0, HUSK_UNSUPPORTED, "or weight is too large");
     HUSK_TRY(args.check_size(out, at, a.out, "what stride, padding and dilation give"));
     c.taps *= a.kernel;
@@ -151,16 +172,21 @@ husk_status get_convolution(const Arguments& args, uint32_t out, Convolution& c)
   return get_vector(args, 2, c, c.shift, c.shift_stride);
 }
 
-husk_status run(const Arguments& args, uint32_t out, const Convolution& c) {
+const ConvolutionKernels* kernels_of([[maybe_unused]] const Device& device) {
+#if defined(__x86_64__)
+  if (device.isa >= Isa::Avx512) return &convolution_avx512;
+  if (device.isa == Isa::Avx2) return &convolution_avx2;
+#endif
+  return &convolution_baseline;
+}
+
+husk_status run(const Arguments& args, uint32_t out, Convolution& c) {
   const Device* device;
   HUSK_TRY(args.get_device(device));
+  c.packed = args.packed(1);
   return visit_argument<Floats | Halves>(args, 0, [&](auto) {
     if (numel(args[out]) == 0) return;
-    const ConvolutionKernels* kernels = &convolution_baseline;
-#if defined(__x86_64__)
-    if (device->isa == Isa::Avx2) kernels = &convolution_avx2;
-    if (device->isa >= Isa::Avx512) kernels = &convolution_avx512;
-#endif
+    const ConvolutionKernels* kernels = kernels_of(*device);
     const double work = static_cast<double>(numel(args[out])) *
                         static_cast<double>(c.in_channels * c.taps);
     run_in_parts(args, kernels->count_parts(c), work, [&](Parts& parts) {
@@ -171,7 +197,57 @@ husk_status run(const Arguments& args, uint32_t out, const Convolution& c) {
   });
 }
 
+// Reads what the copy of constant weights depends on. Sizes of the input that the file does not fix
+// are taken for those of a small image: a run with others may choose another method, and then packs
+// the weights itself. Returns false if something else is unknown or wrong, which a run reports.
+bool get_packing(const Arguments& args, Convolution& c) {
+  constexpr int64_t kUnknownSize = 32;
+  const husk_op_arg &input = args[0], &weight = args[1];
+  const int32_t rank = weight.rank, dims = rank - 2;
+  Spatial spatial;
+  if (args.check_tensor(1, 3, 2 + kAxes) != HUSK_OK || args.get_bool(6, c.transposed) != HUSK_OK ||
+      args.get_int(8, c.groups) != HUSK_OK || spatial.read(args, dims) != HUSK_OK ||
+      input.kind != HUSK_ARG_TENSOR || input.rank != rank || c.groups < 1 ||
+      weight.sizes[0] % c.groups != 0)
+    return false;
+  const auto size = [&](int32_t dim) {
+    return input.sizes[dim] < 0 ? kUnknownSize : input.sizes[dim];
+  };
+  c.dtype = weight.dtype;
+  c.weight = weight.data;
+  c.batch = input.sizes[0] < 0 ? 1 : input.sizes[0];
+  c.input_channel = input.strides[1];
+  set_channels(weight, c);
+  c.taps = 1;
+  for (int d = 0; d < kAxes; ++d) {
+    const int32_t spatial_dim = d - (kAxes - dims), at = spatial_dim + 2;
+    ConvolutionAxis& a = c.axis[d];
+    a = kNoAxis;
+    if (spatial_dim < 0) continue;
+    spatial.set_axis(spatial_dim, size(at), weight.sizes[at], a);
+    a.kernel_stride = weight.strides[at];
+    if (!compute_out(a, c.transposed, spatial.extra[spatial_dim]) || a.out < 1) return false;
+    c.taps *= a.kernel;
+  }
+  int64_t positions = c.batch;
+  for (const ConvolutionAxis& a : c.axis)
+    if (!checked_multiply(positions, a.out, positions)) return false;
+  return true;
+}
+
 }  // namespace
+
+husk_status pack_convolution(const Arguments& args, husk_packing& packing) {
+  constexpr uint32_t kWeight = 1;
+  Convolution c{};
+  const Device* device;
+  HUSK_TRY(args.get_device(device));
+  if (packing.argument != kWeight || !get_packing(args, c)) return HUSK_OK;
+  int64_t method = 0;
+  packing.bytes = static_cast<uint64_t>(kernels_of(*device)->pack(c, packing.data, &method));
+  packing.layout = static_cast<uint64_t>(8 * c.groups + 4 * c.transposed + method);
+  return HUSK_OK;
+}
 
 husk_status convolution(const Arguments& args) {
   Convolution c{};

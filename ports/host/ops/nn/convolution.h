@@ -26,6 +26,7 @@ struct Convolution {
   Activation activation;
   bool transposed;
   const void *input, *weight, *scale, *shift, *residual;
+  const void* packed;  // null, or what `pack` has made of the weights
   void* out;
   ConvolutionAxis axis[kAxes];
   int64_t batch, groups;
@@ -50,6 +51,11 @@ struct ConvolutionParts {
 // only. `run` computes the parts that a thread takes. The CPU must support the instruction set.
 struct ConvolutionKernels {
   int64_t (*count_parts)(const Convolution& convolution);
+  // Lays out the weights as `run` reads them. Returns the bytes of the copy, and writes it if `to`
+  // is not null. Returns 0 if the weights are read in place, or are packed in each run. The copy is
+  // for the method that suits these sizes, a number below 4: with other sizes `run` may leave the
+  // copy unused.
+  int64_t (*pack)(const Convolution& convolution, void* to, int64_t* method);
   void (*run)(const Convolution& convolution, const ConvolutionParts& parts);
 };
 

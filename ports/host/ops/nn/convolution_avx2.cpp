@@ -1,4 +1,4 @@
 // The convolution kernels, compiled for AVX2 with FMA and F16C. CMakeLists.txt sets the options.
 #include "nn/convolution_kernels.h"
 
-const husk::host::ConvolutionKernels husk::host::convolution_avx2 = {count_parts, run};
+const husk::host::ConvolutionKernels husk::host::convolution_avx2 = {count_parts, pack, run};

@@ -1,4 +1,4 @@
 // The convolution kernels, compiled for AVX-512 F, BW, DQ and VL. CMakeLists.txt sets the options.
 #include "nn/convolution_kernels.h"
 
-const husk::host::ConvolutionKernels husk::host::convolution_avx512 = {count_parts, run};
+const husk::host::ConvolutionKernels husk::host::convolution_avx512 = {count_parts, pack, run};

@@ -2,4 +2,4 @@
 // options.
 #include "nn/convolution_kernels.h"
 
-const husk::host::ConvolutionKernels husk::host::convolution_baseline = {count_parts, run};
+const husk::host::ConvolutionKernels husk::host::convolution_baseline = {count_parts, pack, run};

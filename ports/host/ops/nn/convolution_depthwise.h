@@ -6,6 +6,34 @@
 namespace husk::host {
 namespace {
 
+// Packs the weights of a block of channels, in rows of a tap with a pitch of plan.block.
+template <class T, class S>
+void pack_depthwise_block(const Convolution& c, const Plan& plan, const Tap* taps, int64_t channel,
+                          int64_t channels, T* weights) {
+  const S* from = static_cast<const S*>(c.weight) + channel * c.weight_group;
+  const int64_t all = whole_vectors<T>(channels);
+  for (int64_t t = 0; t < c.taps; ++t) {
+    T* to = weights + t * plan.block;
+    const S* tap = from + taps[t].weight;
+    for (int64_t o = 0; o < channels; ++o) to[o] = load_one(tap + o * c.weight_group);
+    for (int64_t o = channels; o < all; ++o) to[o] = 0;
+  }
+}
+
+// The packed weights of all channels, block after block. Returns the number of weights.
+template <class T, class S>
+int64_t pack_depthwise(const Convolution& c, const Plan& plan, T* to) {
+  const int64_t block = c.taps * plan.block;
+  if (!to) return plan.channel_blocks * block;
+  const Phase phase = find_phase(c, 0);
+  Tap taps[kDepth];
+  for (int64_t t = 0; t < c.taps; ++t) find_tap(c, phase, t, taps[t]);
+  for (int64_t b = 0; b < plan.channel_blocks; ++b)
+    pack_depthwise_block<T, S>(c, plan, taps, b * plan.block,
+                               smaller(plan.block, c.groups - b * plan.block), to + b * block);
+  return plan.channel_blocks * block;
+}
+
 template <class T, class S>
 struct DepthwisePart {
   static_assert(kBlocksAtOnce * kBlock<T> <= kDepth, "positions outside read as many zeros");
@@ -16,26 +44,21 @@ struct DepthwisePart {
   Affine<T> affine[kBlocksAtOnce];
   Tap taps[kDepth];
   alignas(64) uintptr_t edges[kDepth][16];  // what positions of a tile at an edge read, by tap
-  int64_t packed = -1;  // the number of the block of channels that `weights` holds
-  int64_t width = 0;    // channels of a tile
-  int tile_rows = 0;    // positions of a tile: 12 if it has few channels, else 6
+  int64_t packed = -1;     // the number of the block of channels of `block_weights`
+  const T* all_weights;    // of packed weights; null if there are none
+  const T* block_weights;  // of the block: in `all_weights` or in `weights`
+  int64_t width = 0;       // channels of a tile
+  int tile_rows = 0;       // positions of a tile: 12 if it has few channels, else 6
   alignas(64) T weights[kDepth * kBlock<T>];
   alignas(64) T sums[kMaxRows * kBlock<T>];
 
   DepthwisePart(const Convolution& convolution, const Plan& division, Cancellation& calls_end)
-      : c(convolution), plan(division), cancellation(calls_end), phase(find_phase(convolution, 0)) {
+      : c(convolution),
+        plan(division),
+        cancellation(calls_end),
+        phase(find_phase(convolution, 0)),
+        all_weights(packed_weights<T>(convolution, division)) {
     for (int64_t t = 0; t < c.taps; ++t) find_tap(c, phase, t, taps[t]);
-  }
-
-  void pack(int64_t channel, int64_t channels) {
-    const S* from = static_cast<const S*>(c.weight) + channel * c.weight_group;
-    const int64_t all = divide_up(channels, kLaneCount<T>) * kLaneCount<T>;
-    for (int64_t t = 0; t < c.taps; ++t) {
-      T* to = weights + t * plan.block;
-      const S* tap = from + taps[t].weight;
-      for (int64_t o = 0; o < channels; ++o) to[o] = load_one(tap + o * c.weight_group);
-      for (int64_t o = channels; o < all; ++o) to[o] = 0;
-    }
   }
 
   // Sums C vectors of channels. The last one has `lanes` channels. `from(t, r)` is what position r
@@ -66,7 +89,7 @@ struct DepthwisePart {
   }
   template <int R, int C>
   void multiply(const S* const* inside, int64_t offset, int64_t lanes) {
-    const T* right = weights + offset;
+    const T* right = block_weights + offset;
     const bool whole = lanes == kLaneCount<T>;
     if (inside) {
       const S* rows[R];
@@ -142,7 +165,11 @@ struct DepthwisePart {
     const int64_t channel = part.channel_block * plan.block;
     const int64_t channels = smaller(plan.block, c.groups - channel);
     if (packed != part.channel_block) {
-      pack(channel, channels);
+      block_weights = weights;
+      if (all_weights)
+        block_weights = all_weights + part.channel_block * c.taps * plan.block;
+      else
+        pack_depthwise_block<T, S>(c, plan, taps, channel, channels, weights);
       // The vectors of channels are divided evenly, because one vector alone is slow.
       const int64_t vectors = divide_up(channels, kLaneCount<T>);
       width = divide_up(vectors, divide_up(vectors, kVectors)) * kLaneCount<T>;

@@ -113,6 +113,45 @@ void pack_weights(const Convolution& c, const Chunk& chunk, const S* from, int64
   }
 }
 
+// The division of the depth into chunks.
+struct Chunks {
+  int64_t taps, channels;  // of a chunk, at most
+
+  explicit Chunks(const Convolution& c) : taps(smaller(c.taps, kMaxTaps)) {
+    channels = divide_up(c.in_channels, divide_up(c.in_channels, kDepth / taps));
+  }
+};
+
+// The packed weights of all channels. Each group has its blocks of output channels, a block its
+// chunks, one after another, and a chunk is what pack_weights writes. Returns the number of
+// weights. Only convolutions with one phase are packed.
+template <class T, class S>
+int64_t pack_general(const Convolution& c, const Plan& plan, T* to) {
+  if (plan.phases != 1) return 0;
+  if (!to) return c.groups * c.taps * c.in_channels * whole_vectors<T>(c.out_channels);
+  const Phase phase = find_phase(c, 0);
+  const Chunks chunks(c);
+  Chunk chunk;
+  const T* begin = to;
+  for (int64_t group = 0; group < c.groups; ++group) {
+    const S* from = static_cast<const S*>(c.weight) + group * c.weight_group;
+    for (int64_t o = 0; o < c.out_channels; o += plan.block) {
+      const int64_t channels = smaller(plan.block, c.out_channels - o),
+                    pitch = whole_vectors<T>(channels);
+      for (int64_t k = 0; k < c.taps; k += chunks.taps) {
+        for (int64_t i = 0; i < c.in_channels; i += chunks.channels) {
+          chunk.first_channel = i;
+          chunk.channels = smaller(chunks.channels, c.in_channels - i);
+          chunk.find_taps(c, phase, k, smaller(c.taps, k + chunks.taps));
+          pack_weights(c, chunk, from + o * c.weight_out, channels, to, pitch);
+          to += chunk.tap_count * chunk.channels * pitch;
+        }
+      }
+    }
+  }
+  return to - begin;
+}
+
 // Adds the products of R positions with C vectors of weights to the sums, which have a pitch of
 // kBlock. With `fresh` the sums begin with 0. `step` is the stride of the input channels. After
 // each kSumDepth products the sums in registers are added to those in memory: the error of one long
@@ -186,13 +225,18 @@ struct GeneralPart {
   Run<S> edge_runs[kMaxTaps];  // of the others
   const S* edge_from[kMaxTaps][kMaxRows];
   Row part_rows[kPositions];
-  int64_t packed = -1;  // the number of the block of channels and the phase that `weights` holds
+  int64_t packed = -1;     // the number of the block of channels and the phase of `chunk_weights`
+  const T* all_weights;    // of packed weights; null if there are none
+  const T* chunk_weights;  // of the chunk: in `all_weights` or in `weights`
   alignas(64) T weights[kDepth * kBlock<T>];
   alignas(64) T sums[kPositions * kBlock<T>];
   S gathered[kMaxRows * kDepth];
 
   GeneralPart(const Convolution& convolution, const Plan& division, Cancellation& calls_end)
-      : c(convolution), plan(division), cancellation(calls_end) {}
+      : c(convolution),
+        plan(division),
+        cancellation(calls_end),
+        all_weights(packed_weights<T>(convolution, division)) {}
 
   // Finds the runs of all tiles whose positions read no edge. Offsets count from the first run, so
   // that every pointer lies inside of the input.
@@ -278,21 +322,29 @@ struct GeneralPart {
         const int64_t channel = group * c.out_channels + first;
         if (last) fetch_outputs<S>(c, rows, tile, channel, channels);
         add_products(divide_up(channels, kLaneCount<T>), tile, runs, run_count, step,
-                     weights + block * plan.block * depth, fresh, tile_sums);
+                     chunk_weights + block * plan.block * depth, fresh, tile_sums);
         if (last) finish<T, S>(c, affine[block], rows, tile, tile_sums, channel, channels);
       }
     }
   }
 
-  void pack_blocks(const Part& part, int64_t offset) {
+  // Finds or packs the weights of a chunk, which begins after `depth_before` rows of its block.
+  void find_weights(const Part& part, int64_t offset, int64_t depth_before) {
+    const int64_t all_depth = c.taps * c.in_channels;
+    if (all_weights) {
+      const int64_t channels = smaller(plan.block, c.out_channels - offset);
+      chunk_weights = all_weights + part.group * all_depth * whole_vectors<T>(c.out_channels) +
+                      offset * all_depth + depth_before * whole_vectors<T>(channels);
+      return;
+    }
+    chunk_weights = weights;
     const S* from = static_cast<const S*>(c.weight) + part.group * c.weight_group;
     const int64_t depth = chunk.tap_count * chunk.channels;
     for (int64_t block = 0; block < plan.blocks; ++block) {
       const int64_t first = offset + block * plan.block;
       const int64_t channels = smaller(plan.block, c.out_channels - first);
       pack_weights(c, chunk, from + first * c.weight_out, channels,
-                   weights + block * plan.block * depth,
-                   divide_up(channels, kLaneCount<T>) * kLaneCount<T>);
+                   weights + block * plan.block * depth, whole_vectors<T>(channels));
     }
   }
 
@@ -302,10 +354,8 @@ struct GeneralPart {
     const int64_t count = smaller(plan.position_block, phase.positions - first);
     const int64_t offset = part.channel_block * plan.block;
     if (count <= 0) return;
-    const int64_t taps_at_once = smaller(c.taps, kMaxTaps);
-    const int64_t slices = divide_up(c.in_channels, kDepth / taps_at_once);
-    const int64_t channels_at_once = divide_up(c.in_channels, slices);
-    const bool is_single = taps_at_once == c.taps && channels_at_once == c.in_channels;
+    const Chunks chunks(c);
+    const bool is_single = chunks.taps == c.taps && chunks.channels == c.in_channels;
     const int64_t key = (part.group * plan.channel_blocks + part.channel_block) * plan.phases +
                         part.phase;
     const int64_t channels = smaller(plan.block * plan.blocks, c.out_channels - offset);
@@ -318,23 +368,23 @@ struct GeneralPart {
     Positions positions(c, phase, first);
     positions.next(part_rows, count);
     bool fresh = true;
-    for (int64_t k = 0; k < c.taps; k += taps_at_once) {
-      const int64_t taps_end = smaller(c.taps, k + taps_at_once);
-      for (int64_t i = 0; i < c.in_channels; i += channels_at_once) {
-        if (cancellation.ends(count * divide_up(channels, kLaneCount<T>) * channels_at_once *
-                              taps_at_once / 4))
+    for (int64_t k = 0; k < c.taps; k += chunks.taps) {
+      const int64_t taps_end = smaller(c.taps, k + chunks.taps);
+      for (int64_t i = 0; i < c.in_channels; i += chunks.channels) {
+        if (cancellation.ends(count * divide_up(channels, kLaneCount<T>) * chunks.channels *
+                              chunks.taps / 4))
           return;
         if (!is_single || packed != key) {
           chunk.first_channel = i;
-          chunk.channels = smaller(channels_at_once, c.in_channels - i);
+          chunk.channels = smaller(chunks.channels, c.in_channels - i);
           chunk.find_taps(c, phase, k, taps_end);
           chunk.find_runs(c);
           find_inside_runs();
-          pack_blocks(part, offset);
+          find_weights(part, offset, k * c.in_channels + (taps_end - k) * i);
           packed = is_single ? key : -1;
         }
         run_chunk(part.group, offset, count, fresh,
-                  taps_end == c.taps && i + channels_at_once >= c.in_channels);
+                  taps_end == c.taps && i + chunks.channels >= c.in_channels);
         fresh = false;
       }
     }

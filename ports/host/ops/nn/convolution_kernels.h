@@ -123,6 +123,47 @@ void run(const Convolution& c, const ConvolutionParts& parts) {
   }
 }
 
+// Packs the weights by a plan. Returns their number, and only counts them if `to` is null.
+template <class T>
+int64_t pack_method(const Convolution& c, const Plan& plan, T* to) {
+  switch (plan.method) {
+    case Method::kDots: return 0;
+    case Method::kDepthwise: return pack_depthwise<T, T>(c, plan, to);
+    case Method::kWinograd:
+      if constexpr (sizeof(T) == sizeof(float)) return pack_winograd<T, T>(c, plan, to);
+      return 0;
+    case Method::kGeneral: return pack_general<T, T>(c, plan, to);
+  }
+  return 0;
+}
+
+template <class T>
+int64_t pack_typed(const Convolution& c, void* to, int64_t* method) {
+  if (c.groups * c.out_channels * c.in_channels * c.taps == 0) return 0;
+  const Plan plan = make_plan<T>(c);
+  *method = static_cast<int64_t>(plan.method);
+  PackedHeader* header = static_cast<PackedHeader*>(to);
+  const int64_t weights = pack_method<T>(c, plan, nullptr);
+  // Channels are filled up to whole vectors, which for many small groups are mostly zeros.
+  constexpr int64_t kFewWeights = 4096;
+  const int64_t most = 3 * c.groups * c.out_channels * c.in_channels * c.taps + kFewWeights;
+  if (weights == 0 || weights > most) return 0;
+  if (header) {
+    *header = PackedHeader(c, plan);
+    pack_method<T>(c, plan, reinterpret_cast<T*>(header + 1));
+  }
+  return int64_t{sizeof(PackedHeader)} + weights * int64_t{sizeof(T)};
+}
+
+// Weights of f16 and bf16 would be packed as f32 and take twice the memory.
+int64_t pack(const Convolution& c, void* to, int64_t* method) {
+  switch (c.dtype) {
+    case HUSK_F32: return pack_typed<float>(c, to, method);
+    case HUSK_F64: return pack_typed<double>(c, to, method);
+    default: return 0;
+  }
+}
+
 int64_t count_parts(const Convolution& c) {
   return c.dtype == HUSK_F64 ? make_plan<double>(c).parts : make_plan<float>(c).parts;
 }

@@ -433,6 +433,41 @@ Plan make_plan(const Convolution& c) {
   return plan;
 }
 
+// ---- packed weights ----
+
+// What packed weights begin with: the choices and numbers that they depend on. It is as large as a
+// line of the cache, so that the weights after it are aligned to lines.
+struct PackedHeader {
+  int64_t method, block, groups, in_channels, out_channels, taps;
+  int64_t unused[2] = {};
+
+  PackedHeader(const Convolution& c, const Plan& plan)
+      : method(static_cast<int64_t>(plan.method)),
+        block(plan.block),
+        groups(c.groups),
+        in_channels(c.in_channels),
+        out_channels(c.out_channels),
+        taps(c.taps) {}
+  bool operator==(const PackedHeader& other) const {
+    return method == other.method && block == other.block && groups == other.groups &&
+           in_channels == other.in_channels && out_channels == other.out_channels &&
+           taps == other.taps;
+  }
+};
+
+// Returns the packed weights, or null if there are none for this plan.
+template <class T>
+const T* packed_weights(const Convolution& c, const Plan& plan) {
+  const auto* header = static_cast<const PackedHeader*>(c.packed);
+  return header && *header == PackedHeader(c, plan) ? reinterpret_cast<const T*>(header + 1)
+                                                    : nullptr;
+}
+
+template <class T>
+int64_t whole_vectors(int64_t channels) {
+  return divide_up(channels, kLaneCount<T>) * kLaneCount<T>;
+}
+
 struct Part {
   int64_t group, channel_block, phase, position_block;
 

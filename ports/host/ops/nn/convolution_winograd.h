@@ -11,8 +11,9 @@
 // the input channels, to A' m A. The sums at each of the 16 places are a matrix product of tiles
 // and output channels.
 //
-// A part is some tiles by some output channels. Nothing is kept between parts, so that weights are
-// transformed again for each part, which takes about a tenth of the time of the products.
+// A part is some tiles by some output channels. Nothing is kept between parts: weights that are not
+// packed are transformed again for each part, which takes about a tenth of the time of the
+// products.
 //
 // An infinite input makes all outputs of its tiles NaN or infinite, since it is subtracted from
 // itself.
@@ -56,12 +57,21 @@ struct WinogradPart {
   Tile tiles[kWinogradTiles];
   Affine<T> affine[kBlocks];
   alignas(64) T packed[9 * kWinogradDepth * L];
-  alignas(64) T weights[kBlocks][kPlaces][kWinogradDepth * kBlock<T>];
+  const T* all_weights;  // transformed and packed; null if they are not
+  // The transformed weights of the chunk by block, in `all_weights` or in `weights`, and the
+  // distance between two of the places.
+  const T* chunk_weights[kBlocks];
+  int64_t place_pitch[kBlocks];
+  alignas(64) T weights[kBlocks][kPlaces * kWinogradDepth * kBlock<T>];
   alignas(64) T inputs[kGroups][kPlaces][kTilesAtOnce * kWinogradDepth];
   alignas(64) T sums[kBlocks][kGroups][kPlaces][kTilesAtOnce * kBlock<T>];
 
   WinogradPart(const Convolution& convolution, const Plan& division, Cancellation& calls_end)
-      : c(convolution), plan(division), cancellation(calls_end), phase(find_phase(convolution, 0)) {
+      : c(convolution),
+        plan(division),
+        cancellation(calls_end),
+        phase(find_phase(convolution, 0)),
+        all_weights(packed_weights<T>(convolution, division)) {
     chunk.find_taps(c, phase, 0, c.taps);
   }
 
@@ -86,8 +96,16 @@ struct WinogradPart {
     }
   }
 
-  // Transforms the weights of the chunk for the output channels of one block.
-  void transform_weights(const S* from, int64_t channels, int64_t block, int64_t pitch) {
+  // The most input channels of a chunk.
+  int64_t channels_at_once() const {
+    const int64_t chunks = divide_up(c.in_channels, kWinogradDepth);
+    return divide_up(divide_up(c.in_channels, chunks), L) * L;
+  }
+
+  // Transforms the weights of the chunk for the output channels of one block, which begin at
+  // `from`. Rows have a pitch of `pitch` elements, places of `places`.
+  void transform_weights(const S* from, int64_t channels, int64_t pitch, int64_t places,
+                         T* first_place) {
     const int64_t depth = chunk.channels;
     for (int64_t o = 0; o < channels; o += L) {
       pack_weights(c, chunk, from + o * c.weight_out, smaller(L, channels - o), packed, L);
@@ -100,15 +118,15 @@ struct WinogradPart {
           rows[3][x] = load(taps + (6 + x) * depth * L);
           apply_g(rows[0][x], load(taps + (3 + x) * depth * L), rows[3][x], rows[1][x], rows[2][x]);
         }
-        T* to = weights[block][0] + i * pitch + o;
+        T* to = first_place + i * pitch + o;
         HUSK_UNROLL
-        for (int y = 0; y < 4; ++y, to += 4 * kWinogradDepth * kBlock<T>) {
+        for (int y = 0; y < 4; ++y, to += 4 * places) {
           Vector<T> plus, minus;
           apply_g(rows[y][0], rows[y][1], rows[y][2], plus, minus);
           store(to, rows[y][0]);
-          store(to + kWinogradDepth * kBlock<T>, plus);
-          store(to + 2 * kWinogradDepth * kBlock<T>, minus);
-          store(to + 3 * kWinogradDepth * kBlock<T>, rows[y][2]);
+          store(to + places, plus);
+          store(to + 2 * places, minus);
+          store(to + 3 * places, rows[y][2]);
         }
       }
     }
@@ -174,7 +192,7 @@ struct WinogradPart {
             from[i] = inputs[group][place] + (r + i) * kWinogradDepth;
           const Run<T> run = {from, 0, 0, chunk.channels};
           multiply_rows<T, T, C>(smaller(kTileRows<C>, tiles_here - r), &run, 1, 1,
-                                 weights[block][place], fresh,
+                                 chunk_weights[block] + place * place_pitch[block], fresh,
                                  sums[block][group][place] + r * kBlock<T>);
         }
       }
@@ -234,6 +252,7 @@ struct WinogradPart {
     const int64_t channel = part.group * c.out_channels + offset;
     if (count <= 0) return;
     const int64_t blocks = divide_up(channels, kBlock<T>);
+    const int64_t all_channels = whole_vectors<T>(c.out_channels);
     const S* from = static_cast<const S*>(c.weight) + part.group * c.weight_group +
                     offset * c.weight_out;
     const auto channels_of = [&](int64_t block) {
@@ -242,8 +261,7 @@ struct WinogradPart {
     find_tiles(first, count);
     for (int64_t block = 0; block < blocks; ++block)
       affine[block].template read<S>(c, channel + block * kBlock<T>, channels_of(block));
-    const int64_t chunks = divide_up(c.in_channels, kWinogradDepth);
-    const int64_t at_once = divide_up(divide_up(c.in_channels, chunks), L) * L;
+    const int64_t at_once = channels_at_once();
     for (int64_t i = 0; i < c.in_channels; i += at_once) {
       chunk.first_channel = i;
       chunk.channels = smaller(at_once, c.in_channels - i);
@@ -253,10 +271,21 @@ struct WinogradPart {
         transform_input(input, tiles[t],
                         inputs[t / kTilesAtOnce][0] + t % kTilesAtOnce * kWinogradDepth);
       for (int64_t block = 0; block < blocks; ++block) {
-        const int64_t vectors = divide_up(channels_of(block), L);
-        transform_weights(from + block * kBlock<T> * c.weight_out, channels_of(block), block,
-                          vectors * L);
-        add_products(vectors, block, count, i == 0);
+        const int64_t first_channel = offset + block * kBlock<T>,
+                      pitch = whole_vectors<T>(channels_of(block));
+        if (all_weights) {
+          place_pitch[block] = chunk.channels * pitch;
+          chunk_weights[block] = all_weights +
+                                 kPlaces *
+                                     (c.in_channels * (part.group * all_channels + first_channel) +
+                                      i * pitch);
+        } else {
+          place_pitch[block] = kWinogradDepth * kBlock<T>;
+          chunk_weights[block] = weights[block];
+          transform_weights(from + block * kBlock<T> * c.weight_out, channels_of(block), pitch,
+                            place_pitch[block], weights[block]);
+        }
+        add_products(pitch / L, block, count, i == 0);
       }
     }
     if (cancellation.ends(count * channels)) return;
@@ -268,6 +297,34 @@ struct WinogradPart {
     }
   }
 };
+
+// The transformed weights of all channels. Each group has its blocks of kBlock output channels, a
+// block its chunks of input channels, one after another, and a chunk its places. Returns the number
+// of weights.
+template <class T, class S>
+[[gnu::noinline]] int64_t pack_winograd(const Convolution& c, const Plan& plan, T* to) {
+  if (!to) return c.groups * kPlaces * c.in_channels * whole_vectors<T>(c.out_channels);
+  Cancellation never(nullptr);
+  WinogradPart<T, S> part(c, plan, never);
+  const T* begin = to;
+  for (int64_t group = 0; group < c.groups; ++group) {
+    const S* from = static_cast<const S*>(c.weight) + group * c.weight_group;
+    for (int64_t first = 0; first < c.out_channels; first += plan.block) {
+      const int64_t end = smaller(first + plan.block, c.out_channels);
+      for (int64_t o = first; o < end; o += kBlock<T>) {
+        const int64_t channels = smaller(kBlock<T>, end - o), pitch = whole_vectors<T>(channels);
+        for (int64_t i = 0; i < c.in_channels; i += part.chunk.channels) {
+          part.chunk.first_channel = i;
+          part.chunk.channels = smaller(part.channels_at_once(), c.in_channels - i);
+          part.transform_weights(from + o * c.weight_out, channels, pitch,
+                                 part.chunk.channels * pitch, to);
+          to += kPlaces * part.chunk.channels * pitch;
+        }
+      }
+    }
+  }
+  return to - begin;
+}
 
 }  // namespace
 }  // namespace husk::host
