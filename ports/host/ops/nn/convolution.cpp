@@ -184,6 +184,7 @@ husk_status run(const Arguments& args, uint32_t out, Convolution& c) {
   const Device* device;
   HUSK_TRY(args.get_device(device));
   c.packed = args.packed(1);
+  c.packs = c.packed != nullptr;
   return visit_argument<Floats | Halves>(args, 0, [&](auto) {
     if (numel(args[out]) == 0) return;
     const ConvolutionKernels* kernels = kernels_of(*device);
@@ -215,6 +216,7 @@ bool get_packing(const Arguments& args, Convolution& c) {
   };
   c.dtype = weight.dtype;
   c.weight = weight.data;
+  c.packs = true;
   c.batch = input.sizes[0] < 0 ? 1 : input.sizes[0];
   c.input_channel = input.strides[1];
   set_channels(weight, c);

@@ -27,6 +27,7 @@ struct Convolution {
   bool transposed;
   const void *input, *weight, *scale, *shift, *residual;
   const void* packed;  // null, or what `pack` has made of the weights
+  bool packs;          // `packed` is there, or is what `pack` is about to make
   void* out;
   ConvolutionAxis axis[kAxes];
   int64_t batch, groups;

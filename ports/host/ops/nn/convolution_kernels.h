@@ -9,7 +9,8 @@
 // - Depthwise: each group has one input channel and one output channel, and vectors lie along the
 //   groups.
 // - Dots: a kernel with one tap and few output positions. Vectors lie along the input channels, and
-//   the weights are read in place, because packing would take longer than multiplying.
+//   the weights are read in place, because packing would take longer than multiplying. Weights that
+//   are packed already are multiplied by the general method.
 // - Winograd: a kernel of 3 x 3 taps. Tiles of 2 x 2 outputs are computed with 16 products for each
 //   pair of channels instead of 36 (convolution_winograd.h).
 //
@@ -127,7 +128,7 @@ void run(const Convolution& c, const ConvolutionParts& parts) {
 template <class T>
 int64_t pack_method(const Convolution& c, const Plan& plan, T* to) {
   switch (plan.method) {
-    case Method::kDots: return 0;
+    case Method::kDots: return 0;  // not chosen for weights that are packed
     case Method::kDepthwise: return pack_depthwise<T, T>(c, plan, to);
     case Method::kWinograd:
       if constexpr (sizeof(T) == sizeof(float)) return pack_winograd<T, T>(c, plan, to);

@@ -393,7 +393,7 @@ Plan make_plan(const Convolution& c) {
   if (plain && c.in_channels == 1 && c.out_channels == 1 && c.groups > 1 && c.taps > 0 &&
       c.taps <= kDepth)
     plan.method = Method::kDepthwise;
-  if (plain && c.taps == 1 && c.weight_in == 1 && c.in_channels >= kLaneCount<T> &&
+  if (!c.packs && plain && c.taps == 1 && c.weight_in == 1 && c.in_channels >= kLaneCount<T> &&
       plan.positions <= kFewPositions)
     plan.method = Method::kDots;
   if (plan.method == Method::kGeneral && suits_winograd<T>(c)) {
