@@ -1,4 +1,5 @@
 // Copies of constants that ops lay out for themselves (husk_op.pack).
+#include <cstdlib>
 #include <cstring>
 
 #include <husk/port_host.h>
@@ -247,10 +248,18 @@ TEST(PackedConstants, AFailureOfTheOpFailsTheOpen) {
 }
 
 TEST(PackedConstants, NoMemoryIsAnErrorWithARemedy) {
+  const husk_allocator small = {
+      nullptr,
+      [](void*, size_t size, size_t align) -> void* {
+        return size < 1 << 20 ? std::aligned_alloc(align, (size + align - 1) / align * align)
+                              : nullptr;
+      },
+      [](void*, void* memory) { std::free(memory); }};
+  husk_engine_options options = Machine::defaults();
+  options.allocator = &small;
   PackAsked asked;
-  asked.bytes = uint64_t{1} << 60;
-  Machine m(weight_constant() + functions_of_sums("f", {kAll}), Machine::defaults(), nullptr,
-            {sum_op(&asked)});
+  asked.bytes = 1 << 20;
+  Machine m(weight_constant() + functions_of_sums("f", {kAll}), options, nullptr, {sum_op(&asked)});
   EXPECT_EQ(m.program, nullptr);
   EXPECT_EQ(m.error.code, HUSK_OUT_OF_MEMORY);
   EXPECT_NE(std::strstr(m.error.text, "max_packed_bytes"), nullptr) << m.error.text;
