@@ -33,9 +33,11 @@ def complex_operators(module):
   return {
     node.target._schema.name
     for node in module.graph.nodes
-    if isinstance(node.meta.get("val"), torch.Tensor)
-    and node.meta["val"].is_complex()
-    and node.op == "call_function"
+    if hasattr(node.target, "_schema")
+    and any(
+      isinstance(leaf, torch.Tensor) and leaf.is_complex()
+      for leaf in torch.utils._pytree.tree_leaves(node.meta.get("val"))
+    )
     and node.target is not torch.ops.aten.view_as_complex.default
   }
 

@@ -1,6 +1,10 @@
 """Complex numbers and Fourier transforms are exported for CUDA targets, and run by Triton's
 interpreter."""
 
+import re
+
+import husk
+import pytest
 import torch
 from function_module import FunctionModule
 from test_cuda_numerics import computed
@@ -50,3 +54,17 @@ def test_complex_inputs_and_outputs(tmp_path):
     return torch.exp(x) * 1j, torch.fft.fft(x.to(torch.complex128)), x
 
   check(function, torch.randn(5, 7, dtype=torch.complex64), tmp_path)
+
+
+def test_an_operator_of_the_application(tmp_path):
+  class Model(torch.nn.Module):
+    def forward(self, x):
+      return torch.linalg.eigvals(x * 1j).abs()
+
+  arguments = {"targets": ["cuda:h200"], "progress": False}
+  args = (torch.randn(3, 3),)
+  with pytest.raises(husk.Unsupported, match="no implementation of aten::linalg_eig"):
+    husk.write(Model(), args, tmp_path, **arguments)
+  husk.write(Model(), args, tmp_path, ops=["aten::linalg_eig"], **arguments)
+  text = (tmp_path / "model.hir").read_text()
+  assert re.search(r'extern "aten::linalg_eig" \(read tensor \w+ c64 \[3, 3\]', text), text

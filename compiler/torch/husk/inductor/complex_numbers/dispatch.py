@@ -7,7 +7,6 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...errors import Unsupported
 from . import operators
 from .fourier import Constant
 from .parts import Parts
@@ -88,29 +87,18 @@ def _mode_class() -> Any:
           return _wrapped(result)
       decomposition = _decomposition(op)
       if decomposition is None:
-        raise _Missing(op)
-      try:
-        with self:
-          result = decomposition(*args, **kwargs)
-      except _Missing as error:
-        # A model knows no operators of the namespace `prims`.
-        raise (_Missing(op) if error.op.namespace == "prims" else error) from None
+        raise Missing(op.name())
+      with self:
+        result = decomposition(*args, **kwargs)
       if result is NotImplemented:
-        raise _Missing(op)
+        raise Missing(op.name())
       return result
 
   return Mode
 
 
-class _Missing(Unsupported):
+class Missing(Exception):
   """An operator on complex numbers that is not there."""
-
-  def __init__(self, op: Any) -> None:
-    super().__init__(
-      f"no implementation of {op.name()} of complex numbers on CUDA targets: compute it outside of "
-      "the exported model"
-    )
-    self.op = op
 
 
 def _is_complex(op: Any, args: Any, kwargs: Any) -> bool:

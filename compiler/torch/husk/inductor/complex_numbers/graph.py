@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import Unsupported
 from .. import origins, torch_compat
 from . import dispatch, operators
-from .parts import Parts, stacked
+from .parts import Parts, component, stacked
 
 if TYPE_CHECKING:
   import torch
@@ -171,7 +171,16 @@ class _Rewriting:
       return
     with self.graph.inserting_before(node):
       args, kwargs = torch.fx.map_arg((node.args, node.kwargs), self._read)
-      value = self._traced(node, lambda call, given: call(op, *given), _plain((args, kwargs)))
+      try:
+        value = self._traced(
+          node,
+          lambda call, given: _like(call(op, *given), node.meta.get("val")),
+          _plain((args, kwargs)),
+        )
+      except dispatch.Missing:
+        # The operator is called with complex tensors. The application may have it.
+        node.args, node.kwargs = torch.fx.map_arg((node.args, node.kwargs), self._made_complex)
+        return
     if isinstance(value, torch.fx.Node):
       node.replace_all_uses_with(value)
     elif isinstance(value, (bool, int, float)):
@@ -195,22 +204,26 @@ class _Rewriting:
       copy = self.graph.call_function(torch.ops.aten.copy_.default, (real, value))
       copy.meta.update(node.meta)
       copy.meta["val"] = real.meta["val"]
+    self.values[node] = given
     self.replaced.append(node)
 
   def _visit_output(self, node: torch.fx.Node) -> None:
     import torch
 
-    def written(value: torch.fx.Node) -> Any:
-      if value not in self.values:
-        return value
-      return self._traced(
-        value,
-        lambda call, given: torch.view_as_complex(stacked(dispatch.parts_of(given))),
-        self.values[value],
-      )
-
     with self.graph.inserting_before(node):
-      node.args = torch.fx.map_arg(node.args, written)
+      node.args = torch.fx.map_arg(node.args, self._made_complex)
+
+  def _made_complex(self, node: torch.fx.Node) -> Any:
+    """The value of a node as a complex tensor, a view of a real one, if it is complex."""
+    import torch
+
+    if node not in self.values:
+      return node
+    return self._traced(
+      node,
+      lambda call, given: torch.view_as_complex(stacked(dispatch.parts_of(given))),
+      self.values[node],
+    )
 
   def _read(self, node: torch.fx.Node) -> Any:
     """The value of an argument: the parts of a complex one. Those of inputs and constants are
@@ -309,16 +322,10 @@ class _Rewriting:
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     device = tensors[0].device if tensors else self.device
     assert self.fake_mode is not None
-    try:
-      with self.fake_mode, torch.no_grad(), enable_python_dispatcher():
-        if "fft" in str(node.target):
-          compute(*values)  # finds the constants, which are arguments of the graph
-        traced = make_fx(compute)(*values, *constants.values())
-    except Unsupported as error:
-      place = origins.place(node.meta.get("stack_trace"))
-      if error.has_place or not place:
-        raise
-      raise Unsupported(f"{error} (near {place})", has_place=True) from error
+    with self.fake_mode, torch.no_grad(), enable_python_dispatcher():
+      if "fft" in str(node.target):
+        compute(*values)  # finds the constants, which are arguments of the graph
+      traced = make_fx(compute)(*values, *constants.values())
     for name in constants:
       made = self.graph.get_attr(name)
       made.meta["val"] = constants[name]
@@ -359,6 +366,22 @@ class _Rewriting:
         copies[node] = self.graph.node_copy(node, copies.__getitem__)
         copies[node].meta.update(kept)
     raise AssertionError("a graph without an output")
+
+
+def _like(result: Any, wanted: Any) -> Any:
+  """A result of an operator with the dtypes that torch has found for it."""
+  import torch
+
+  if isinstance(result, (list, tuple)) and isinstance(wanted, (list, tuple)):
+    return [_like(*pair) for pair in zip(result, wanted, strict=True)]
+  if not isinstance(result, torch.Tensor) or not isinstance(wanted, torch.Tensor):
+    return result
+  assert result.dim() == wanted.dim(), f"{result.shape} in place of {wanted.shape}"
+  parts = dispatch.parts_of(result)
+  if parts is None:
+    return result.to(wanted.dtype)
+  dtype = component(wanted.dtype)
+  return dispatch.tensor(Parts(parts.re.to(dtype), parts.im.to(dtype)))
 
 
 def _plain(value: Any) -> Any:

@@ -213,12 +213,17 @@ def _dtype_of_function(values: Sequence[Any]) -> torch.dtype:
   return dtype if dtype.is_floating_point else torch.get_default_dtype()
 
 
-def _elementwise(function: Entry, op: Any, *args: Any, alpha: Any = 1, **kwargs: Any) -> Any:
+def _elementwise(function: Entry, op: Any, *values: Any, alpha: Any = 1, **kwargs: Any) -> Any:
   if kwargs.get("rounding_mode") is not None:
     return NotImplemented
-  args = tuple(_promoted(*args))
+  names = [argument.name for argument in op._schema.arguments]
+  if "alpha" in names[: len(values)]:
+    values, alpha = values[:-1], values[-1]
+  args = _promoted(*values)
   if alpha != 1:
-    args = (args[0], functions.mul_(args[1], _number(alpha)))
+    # `rsub` takes the first argument away from the second.
+    scaled = 0 if "rsub" in op.name() else 1
+    args[scaled] = functions.mul_(args[scaled], _number(alpha))
   return function(*args)
 
 
