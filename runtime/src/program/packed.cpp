@@ -11,6 +11,7 @@ namespace husk::runtime {
 namespace {
 
 constexpr uint64_t kCopyAlign = 64;
+constexpr uint64_t kMostBytes = uint64_t{1} << 62;
 
 // Reads a register whose value the file fixes.
 bool is_known(const Code& code, uint32_t reg, Scalar op, int64_t* out) {
@@ -112,10 +113,10 @@ Status PackedConstants::load(const Program* program, husk_error* error) {
   for (uint32_t f = 0; f < functions; ++f) {
     first_argument_[f] = static_cast<uint32_t>(arguments);
     arguments += program->code(f).arguments.size;
-    HUSK_TRY(find_copies(f, &known, error));
   }
-  if (copies_.size() == 0) return Status::ok;
   HUSK_TRY(by_argument_.allocate(engine.allocator, arguments, error));
+  for (uint32_t f = 0; f < functions; ++f) HUSK_TRY(find_copies(f, &known, error));
+  if (copies_.size() == 0) return by_argument_.allocate(engine.allocator, 0, error);
   Status status = to_status(engine.port->alloc(engine.device, bytes_, &memory_, error));
   if (failed(status)) {
     memory_ = nullptr;
@@ -133,8 +134,8 @@ Status PackedConstants::load(const Program* program, husk_error* error) {
     // Most constants with a copy are read nowhere else.
     program->file.evict(constant, program->constants.bytes(copy.constant));
   }
-  for (const Reader& reader : readers_)
-    by_argument_[first_argument_[reader.function] + reader.argument] = copies_[reader.copy].data;
+  for (const void*& copy : by_argument_)
+    if (copy) copy = copies_[reinterpret_cast<uintptr_t>(copy) - 1].data;
   return Status::ok;
 }
 
@@ -185,15 +186,12 @@ Status PackedConstants::ask(uint32_t function, uint32_t step, husk_op_arg* argum
     if (packing.bytes == 0) continue;
     const Copy copy = {function,      step,           i,      tensor.constant, kNone,
                        packing.bytes, packing.layout, nullptr};
-    uint32_t same = find_same(copy);
+    uint32_t layouts = 0, same = find_same(copy, &layouts);
     if (same == kNone) {
-      uint32_t layouts = 0;
-      for (uint32_t at = last_copy_[tensor.constant]; at > 0; at = copies_[at - 1].previous + 1)
-        ++layouts;
-      const uint64_t limit = engine.options.max_packed_bytes;
-      const uint64_t room = (limit ? limit : uint64_t{1} << 62) - bytes_;
-      if (layouts == kMaxLayouts || packing.bytes > room ||
-          align_up(packing.bytes, kCopyAlign) > room)
+      const uint64_t limit = engine.options.max_packed_bytes ? engine.options.max_packed_bytes
+                                                             : kMostBytes;
+      if (layouts == kMaxLayouts || packing.bytes > kMostBytes ||
+          align_up(packing.bytes, kCopyAlign) > limit - bytes_)
         continue;
       bytes_ += align_up(packing.bytes, kCopyAlign);
       same = static_cast<uint32_t>(copies_.size());
@@ -201,13 +199,15 @@ Status PackedConstants::ask(uint32_t function, uint32_t step, husk_op_arg* argum
       copies_[same].previous = last_copy_[tensor.constant] - 1;
       last_copy_[tensor.constant] = same + 1;
     }
-    HUSK_TRY(readers_.push(engine.allocator, {function, row.b() + i, same}, error));
+    by_argument_[first_argument_[function] + row.b() + i] = reinterpret_cast<const void*>(
+        uintptr_t{same} + 1);
   }
   return Status::ok;
 }
 
-// Returns the copy of the same tensor by the same operator, or kNone.
-uint32_t PackedConstants::find_same(const Copy& wanted) const {
+// Returns the copy of the same tensor by the same operator; or kNone, and the number of copies that
+// the constant has.
+uint32_t PackedConstants::find_same(const Copy& wanted, uint32_t* layouts) const {
   const auto argument_of = [](const Code& code, const Copy& copy) -> const fb::Argument& {
     return code.arguments[code.steps[copy.step].b() + copy.argument];
   };
@@ -215,6 +215,7 @@ uint32_t PackedConstants::find_same(const Copy& wanted) const {
   const fb::Tensor& tensor = code.tensors[argument_of(code, wanted).index()];
   const husk_op& op = program_->ops[code.steps[wanted.step].a()];
   for (uint32_t at = last_copy_[wanted.constant]; at > 0; at = copies_[at - 1].previous + 1) {
+    ++*layouts;
     const Copy& copy = copies_[at - 1];
     const Code of = program_->code(copy.function);
     const fb::Tensor& other = of.tensors[argument_of(of, copy).index()];

@@ -69,12 +69,6 @@ class PackedConstants {
     uint64_t bytes, layout;
     uint8_t* data;
   };
-  // An argument that reads a copy.
-  struct Reader {
-    uint32_t function, argument;  // the argument counts from the variant's first one
-    uint32_t copy;
-  };
-
   Status find_copies(uint32_t function, KnownArguments* known, husk_error* error);
   Status ask(uint32_t function, uint32_t step, husk_op_arg* arguments, husk_error* error);
   Status pack(const Copy& copy, const uint8_t* constant, void* to, KnownArguments* known,
@@ -82,13 +76,13 @@ class PackedConstants {
   // Calls husk_op.pack of a step.
   Status call(uint32_t function, uint32_t step, husk_op_arg* arguments, husk_packing* packing,
               husk_error* error) const;
-  uint32_t find_same(const Copy& wanted) const;
+  uint32_t find_same(const Copy& wanted, uint32_t* layouts) const;
 
   const Program* program_ = nullptr;
   List<Copy> copies_;
-  List<Reader> readers_;
-  Array<uint32_t> last_copy_;       // by constant: its last copy plus 1; 0 if there is none
-  Array<const void*> by_argument_;  // of the chosen variants, one after another
+  Array<uint32_t> last_copy_;  // by constant: its last copy plus 1; 0 if there is none
+  // Of the chosen variants, one after another; until the copies are made, their numbers plus 1.
+  Array<const void*> by_argument_;
   Array<uint32_t> first_argument_;  // by function
   void* memory_ = nullptr;
   uint64_t bytes_ = 0;

@@ -20,6 +20,12 @@ Program::~Program() {
     if (module) engine->port->module_unload(engine->device, module);
 }
 
+// It reads a dozen vectors, which would be written out at each call.
+[[gnu::noinline]] Code Program::code(uint32_t function) const {
+  const fb::Function* f = rows()->functions()->Get(function);
+  return Code(rows(), f, f->variants()->Get(chosen[function].variant));
+}
+
 Status Program::load(husk_error* error) {
   const husk_engine_options& options = engine->options;
   HUSK_TRY(file.read(engine->allocator, options.max_metadata_bytes, error));

@@ -30,10 +30,7 @@ struct Program {
   const fb::Program* rows() const { return file.program(); }
   uint32_t functions() const { return count(rows()->functions()); }
   // The chosen variant of a function.
-  Code code(uint32_t function) const {
-    const fb::Function* f = rows()->functions()->Get(function);
-    return Code(rows(), f, f->variants()->Get(chosen[function].variant));
-  }
+  Code code(uint32_t function) const;
   // Reads and verifies the artifact, after the container was mapped or borrowed, and makes it ready
   // to run.
   Status load(husk_error* error);
