@@ -7,7 +7,8 @@ trees.
 `export` writes DIR/MODEL.BATCH.husk, and needs no GPU; kernels are chosen by rules. `run` compares
 the artifact with eager mode in fp32, beside eager mode in fp16, and measures it as a graph and as a
 list beside eager mode, Inductor, and Inductor's CUDA graph trees. The models have seeded random
-weights and are in fp16, channels last.
+weights and are in fp16, channels last. A MODEL is a name of torchvision, too: swin_t,
+deeplabv3_resnet50.
 """
 
 import argparse
@@ -59,6 +60,17 @@ class Unet(nn.Module):
     return self.last(one)
 
 
+class Segmentation(nn.Module):
+  """The scores of a model of torchvision that returns a dict."""
+
+  def __init__(self, model):
+    super().__init__()
+    self.model = model
+
+  def forward(self, x):
+    return self.model(x)["out"]
+
+
 def model(name):
   torch.manual_seed(0)
   if name == "unet":
@@ -66,7 +78,11 @@ def model(name):
   else:
     import torchvision
 
-    made = torchvision.models.get_model(name, weights=None)
+    if name in torchvision.models.list_models(torchvision.models.segmentation):
+      made = torchvision.models.get_model(name, weights=None, weights_backbone=None)
+      made = Segmentation(made)
+    else:
+      made = torchvision.models.get_model(name, weights=None)
   # Random weights let values grow or vanish in deep networks, unless batch norms know their scale.
   made = made.train()
   with torch.no_grad():

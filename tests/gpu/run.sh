@@ -5,6 +5,8 @@
 # DIR is build/gpu by default; the stages are those of the list below. By name only:
 #   sweep         attention with other tiles, for the choice of tiles
 #   load-sweep    threads and buffers of an upload, for the choice of both
+#   operators     memcheck and racecheck of PyTorch's database of operators, exported before by
+#                 python tests/torch/export_operators.py --keep DIR/operators
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 dir=${1:-build/gpu}
@@ -310,6 +312,33 @@ user_kernels() {
   done
 }
 
+# operator FILE COMMAND...: runs the artifact of an operator, and prints a line about it.
+operator() {
+  local file=$1 name text status
+  name=$(basename "$file" .husk)
+  shift
+  if text=$(timeout 100 "$@" "$file" --device=cuda --mode=list --print=none \
+    --inputs="${file%.husk}.in.safetensors" 2>&1); then
+    echo "ok      $name"
+  else
+    status=$?
+    echo "FAILED  $name (exit $status): $(tr '\n' ' ' <<<"$text" | cut -c1-1500)"
+  fi
+}
+
+# operators KIND: all operators under a tool of compute-sanitizer, many at a time. Values are those
+# of export_operators.py --run.
+operators() {
+  local log=$dir/operators.$1.log
+  export -f operator
+  find "$dir/operators" -name '*.husk' | sort | nice -n 5 xargs -P "$(nproc)" -I{} bash -c \
+    'operator "$@"' operator {} compute-sanitizer --tool "$1" --report-api-errors no \
+    --error-exitcode 9 --print-limit 3 "$bin/husk-run" >"$log"
+  grep -v '^ok' "$log"
+  echo "$(grep -c '^ok' "$log") of $(find "$dir/operators" -name '*.husk' | wc -l)"
+  ! grep -q '^FAILED' "$log" && grep -q '^ok' "$log"
+}
+
 tool=()
 memcheck=(compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9
   --print-limit 5)
@@ -381,6 +410,11 @@ for stage in "${stages[@]}"; do
       lines=40 check "memcheck indices out of range" timeout 300 compute-sanitizer --tool memcheck \
         --report-api-errors no --error-exitcode 9 \
         --print-limit 5 "$bin/husk_gpu_asserts" "$data/asserts_status.husk"
+      ;;
+    operators)
+      for kind in memcheck racecheck; do
+        show=1 lines=200 check "$kind operators" operators $kind
+      done
       ;;
     first) show=1 lines=20 check "first runs" first_runs ;;
     kernels)

@@ -9,17 +9,21 @@ By default no kernel is compiled: the lines of Inductor's wrapper are written as
 takes minutes for the whole database and needs neither a GPU nor huskc. With `--keep` each operator
 becomes DIR/NAME.husk, NAME.in.safetensors and NAME.out.safetensors, for `husk-run --expected` on a
 machine with a GPU. With `--run` each operator is exported, run by `husk.load` and compared with
-eager mode on the GPU, with `--interpret` its kernels run on the CPU, which takes half an hour for
-the whole database.
+eager mode on the GPU, as a list of launches and in the mode of the session's own choice; HUSK_TUNE
+should be `heuristic` then, since measuring kernels takes longer. With `--interpret` its kernels run
+on the CPU, which takes half an hour for the whole database. `--sample` takes another sample than
+the first of each operator.
 
 An operator has one of these results: ok, refused (by name, at export), crashed (another error of
 the export), late (no result in time), wrong or failed (with `--run` or
 `--interpret`), and not applicable (eager
-mode or torch.export cannot run the sample)."""
+mode or torch.export cannot run the sample, or it does not exist). The file of `--json` has all
+results that there are at any time."""
 
 import argparse
 import collections
 import contextlib
+import itertools
 import json
 import logging
 import multiprocessing
@@ -87,10 +91,11 @@ def name_of(op):
   return op.formatted_name
 
 
-def sample_of(op):
-  """The first sample of an operator, from a fixed seed."""
+def sample_of(op, number):
+  """The sample of an operator with this number, from a fixed seed."""
   torch.manual_seed(5)
-  return Sample(op, next(iter(op.sample_inputs("cpu", DTYPE, requires_grad=False))))
+  samples = op.sample_inputs("cpu", DTYPE, requires_grad=False)
+  return Sample(op, next(itertools.islice(samples, number, None)))
 
 
 def tensors_by_position(tree):
@@ -131,7 +136,7 @@ def outcome(op, options, folder):
   import husk
 
   try:
-    model = sample_of(op)
+    model = sample_of(op, options.sample)
     with torch.no_grad():
       expected = model(*pytree.tree_map(torch.clone, model.inputs))
       exported = torch.export.export(model, model.inputs, strict=False)
@@ -173,16 +178,26 @@ def run(op, model, artifact):
   """Runs an artifact on the GPU, and compares with eager mode."""
   import husk
 
-  model = model.to("cuda")
   inputs = [tensor.cuda() for tensor in model.inputs]
   try:
     with torch.no_grad(), torch.backends.cudnn.flags(allow_tf32=False):
-      expected = model(*(tensor.clone() for tensor in inputs))
-      given = husk.load(artifact, device="cuda")(*inputs)
-    torch.cuda.synchronize()
+      expected = model(*map(torch.clone, inputs))
+      torch.cuda.synchronize()
   except Exception as error:
-    return "failed", f"{type(error).__name__}: {error}"
-  return compare(op, given, expected)
+    return "not applicable", f"eager on the GPU: {type(error).__name__}: {error}"
+  program = husk.load(artifact, device="cuda")
+  for mode in ("list", "auto"):
+    session = program.session(mode=mode)
+    for repeat in ("first", "second"):
+      try:
+        given = session(*map(torch.clone, inputs))
+        torch.cuda.synchronize()
+      except Exception as error:
+        return "failed", f"{mode}, {repeat} run: {type(error).__name__}: {error}"
+      result, text = compare(op, given, expected)
+      if result != "ok":
+        return result, f"{mode}, {repeat} run: {text}"
+  return "ok", ""
 
 
 def interpret(op, model, expected, folder, target):
@@ -224,13 +239,18 @@ def work(pipe, options):
   torch.set_num_threads(1)
   sys.stderr = open(os.devnull, "w")
   operators = database()
+  if options.run:
+    torch.zeros(1, device="cuda")  # the context is no part of an operator's time
+  pipe.send(None)
   while True:
     index = pipe.recv()
     with tempfile.TemporaryDirectory() as folder:
       try:
-        pipe.send(outcome(operators[index], options, pathlib.Path(folder)))
-      finally:
-        torch._dynamo.reset()
+        result = outcome(operators[index], options, pathlib.Path(folder))
+      except Exception as error:
+        result = "failed", f"{type(error).__name__}: {error}"
+      pipe.send(result)
+    torch._dynamo.reset()
 
 
 class Process:
@@ -238,11 +258,12 @@ class Process:
 
   def __init__(self, context, options):
     self.context, self.options = context, options
-    self.index = None  # the operator that is being exported
-    self.begin = 0.0
     self.start()
 
   def start(self):
+    self.ready = False  # whether it can be given operators
+    self.index = None  # the operator that is being exported
+    self.begin = 0.0
     self.pipe, other = self.context.Pipe()
     self.process = self.context.Process(target=work, args=(other, self.options), daemon=True)
     self.process.start()
@@ -253,20 +274,29 @@ class Process:
     self.pipe.send(index)
 
   def result(self):
-    """The result, or None if there is none yet."""
+    """The index of an operator, its result and a text, or None if there is none yet."""
+    index, result = self.index, None
     if self.pipe.poll():
       try:
-        return self.pipe.recv()
-      except EOFError:
+        result = self.pipe.recv()
+      except (EOFError, OSError):
         self.process.join()
-        code = self.process.exitcode
-        self.start()
-        return "crashed", f"the process ended with {code}"
-    if time.monotonic() - self.begin > self.options.limit:
+        if not self.ready:
+          raise SystemExit(f"a process ended with {self.process.exitcode} at its start") from None
+        result = "crashed", f"the process ended with {self.process.exitcode}"
+      if not self.ready:
+        self.ready = True
+        return None
+    elif index is not None and time.monotonic() - self.begin > self.options.limit:
+      result = "late", f"no result after {self.options.limit} s"
+    if not result:
+      return None
+    self.index = None
+    # A kernel that fails leaves its process without a device.
+    if result[0] in ("crashed", "failed", "late"):
       self.stop()
       self.start()
-      return "late", f"no result after {self.options.limit} s"
-    return None
+    return index, *result
 
   def stop(self):
     self.process.kill()
@@ -278,15 +308,15 @@ def results(indices, options):
   context = multiprocessing.get_context("spawn")
   waiting = collections.deque(indices)
   processes = [Process(context, options) for _ in range(min(options.jobs, len(indices)))]
-  while waiting or any(process.index is not None for process in processes):
+  left = len(indices)
+  while left:
     for process in processes:
-      if process.index is None and waiting:
+      if result := process.result():
+        left -= 1
+        yield result
+      if process.ready and process.index is None and waiting:
         process.give(waiting.popleft())
-      if process.index is not None and (result := process.result()):
-        yield process.index, *result
-        process.index = None
-    busy = [process.pipe for process in processes if process.index is not None]
-    multiprocessing.connection.wait(busy, timeout=0.5)
+    multiprocessing.connection.wait([process.pipe for process in processes], timeout=0.5)
   for process in processes:
     process.stop()
 
@@ -296,6 +326,7 @@ def main():
   parser.add_argument("--target", default="cuda:h200")
   parser.add_argument("--part", default="0/1", help="every n-th operator: 0/4, 1/4 and so on")
   parser.add_argument("--only", help="names of operators, with commas between them")
+  parser.add_argument("--sample", type=int, default=0, help="which sample of each operator")
   parser.add_argument("--json", help="a file for the results by name")
   parser.add_argument("--keep", help="a folder for artifacts, inputs and expected results")
   parser.add_argument("--run", action="store_true", help="run on the GPU and compare with eager")
@@ -311,15 +342,17 @@ def main():
   if options.only:
     names = options.only.split(",")
     indices = [index for index in indices if name_of(operators[index]) in names]
-  found, counts = {}, collections.Counter()
+  found, counts, start = {}, collections.Counter(), time.monotonic()
   for index, result, text in results(indices, options):
     name, text = name_of(operators[index]), " ".join(text.split())
     found[name] = {"result": result, "text": text}
     counts[result] += 1
-    print(f"{name}: {result}", text[:200], flush=True)
+    seconds = time.monotonic() - start
+    print(f"{seconds:4.0f} s {len(found)}/{len(indices)} {name}: {result}", text[:200], flush=True)
+    if options.json:  # a whole file at any time
+      pathlib.Path(f"{options.json}.part").write_text(json.dumps(found, indent=1))
+      os.replace(f"{options.json}.part", options.json)
   print(", ".join(f"{count} {result}" for result, count in sorted(counts.items())))
-  if options.json:
-    pathlib.Path(options.json).write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -61,6 +61,20 @@ def test_draws(tmp_path):
     assert abs(torch.corrcoef(torch.stack(pair))[0, 1]) < 0.06
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_as_many_elements_as_draws(tmp_path, count):
+  """The kernel of the seeds has the size of the draws, but is not fused with them."""
+
+  def draws(self, x):
+    return {str(draw): torch.rand_like(x) for draw in range(count)}
+
+  runs = [{"x": torch.zeros(count)}] * 2
+  first, second = computed(FunctionModule(draws), (torch.zeros(count),), None, runs, tmp_path)
+  values = torch.cat([*first.values(), *second.values()])
+  assert values.unique().numel() == 2 * count * count
+  assert values.min() >= 0 and values.max() < 1
+
+
 def test_draws_inside_of_a_branch_are_refused(tmp_path):
   class Branch(torch.nn.Module):
     def forward(self, chosen, x):

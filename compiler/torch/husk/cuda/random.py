@@ -76,6 +76,8 @@ def _seeds(count: int, device: Any, name: str, size: int) -> Any:
     return result
 
   result = pointwise(seed, count)
+  # A kernel reads a seed from memory, so the seeds are there before it runs.
+  graph.no_fuse_buffer_names.add(result.get_name())
   lowering.mutate_to(state, pointwise(advanced, size // 8))
   return result
 
