@@ -1,6 +1,7 @@
 """Operators of which Inductor alone makes no kernel run on CUDA targets: they are exported, and run
 by Triton's interpreter."""
 
+import husk
 import pytest
 import torch
 from function_module import FunctionModule
@@ -228,3 +229,42 @@ def test_polynomials_of_degrees_in_a_tensor(tmp_path):
   x, n = torch.linspace(-2, 2, 15), torch.arange(15) % 6
   others = [(x, torch.zeros(15, dtype=torch.int64)), (x, n * 2)]
   check(function, (x, n), tmp_path, None, others)
+
+
+def test_samples_of_images_with_aligned_corners(tmp_path):
+  """On a GPU, torch itself takes an operator of cuDNN for them."""
+  torch.manual_seed(14)
+
+  def function(self, x, grid):
+    return torch.nn.functional.grid_sample(x, grid, align_corners=True)
+
+  check(function, (torch.randn(2, 3, 4, 5), torch.rand(2, 6, 7, 2) * 3 - 1.5), tmp_path)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("rows", [(), (3,)])
+def test_cells(bias, rows, tmp_path):
+  """On a GPU, torch itself takes operators for their gates that no target has."""
+  torch.manual_seed(14)
+  lstm, gru = torch.nn.LSTMCell(5, 6, bias), torch.nn.GRUCell(5, 6, bias)
+
+  def function(self, x, hidden, cell):
+    return lstm(x, (hidden, cell)), gru(x, hidden), gru(x)
+
+  model = FunctionModule(function)
+  model.lstm, model.gru = lstm, gru
+  given = {name: torch.randn(*rows, n) for name, n in (("x", 5), ("hidden", 6), ("cell", 6))}
+  with torch.no_grad():
+    (results,) = computed(model, tuple(given.values()), None, [given], tmp_path)
+    expected = torch.utils._pytree.tree_leaves(model(*given.values()))
+  for one, other in zip(results.values(), expected, strict=True):
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_a_model_without_a_computation_is_refused(tmp_path):
+  class Sizes(torch.nn.Module):
+    def forward(self, x):
+      return torch.broadcast_shapes(x.shape, (4, 1))
+
+  with pytest.raises(husk.Unsupported, match="a model without a computation"):
+    husk.write(Sizes(), (torch.ones(3),), tmp_path, targets=["cuda:h200"])

@@ -22,6 +22,16 @@ def test_products_of_other_dtypes(dtype):
   check(lambda b, x, y: torch.baddbmm(b, x, y), bias, x, y, refused=products)
 
 
+def test_a_product_without_elements():
+  products = ["aten::mm", "aten::bmm", "aten::addmm"]
+  for rows, depth, columns in ((0, 3, 4), (3, 4, 0), (0, 0, 0)):
+    x, y = torch.randn(rows, depth), torch.randn(depth, columns)
+    check(lambda x, y: x @ y, x, y, refused=products)
+    check(lambda b, x, y: torch.addmm(b, x, y), torch.randn(columns), x, y, refused=products)
+    check(torch.bmm, x.expand(2, -1, -1), y.expand(2, -1, -1), refused=products)
+  check(torch.bmm, torch.randn(0, 3, 4), torch.randn(0, 4, 5), refused=products)
+
+
 def test_a_product_without_columns_is_zero():
   x, y, bias = torch.randn(3, 0), torch.randn(0, 4), torch.randn(4)
   check(lambda x, y: x @ y, x, y, refused=["aten::mm"])

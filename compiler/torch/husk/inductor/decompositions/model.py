@@ -21,7 +21,10 @@ def table() -> dict[Any, Callable[..., Any]]:
   return {
     torch.ops.aten.scaled_dot_product_attention.default: _attention,
     torch.ops.aten.lstm.input: _lstm,
+    torch.ops.aten.lstm_cell.default: _lstm_cell,
+    torch.ops.aten.gru_cell.default: _gru_cell,
     torch.ops.aten.tensor_split.tensor_indices_or_sections: _tensor_split,
+    torch.ops.aten.grid_sampler.default: _grid_sampler,
   }
 
 
@@ -177,6 +180,44 @@ def _lstm_layer(
   return torch.stack(outputs[::-1] if is_reverse else outputs), hidden, cell
 
 
+def _lstm_cell(
+  x: torch.Tensor,
+  states: Sequence[torch.Tensor],
+  input_weight: torch.Tensor,
+  hidden_weight: torch.Tensor,
+  input_bias: torch.Tensor | None = None,
+  hidden_bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+  """A step of an LSTM. For GPUs torch itself has an operator for the gates of a step, and for those
+  of a GRU."""
+  import torch
+
+  linear = torch.nn.functional.linear
+  hidden, cell = states
+  gates = linear(x, input_weight, input_bias) + linear(hidden, hidden_weight, hidden_bias)
+  input_gate, forget_gate, cell_gate, output_gate = gates.chunk(4, -1)
+  cell = torch.sigmoid(forget_gate) * cell + torch.sigmoid(input_gate) * torch.tanh(cell_gate)
+  return torch.sigmoid(output_gate) * torch.tanh(cell), cell
+
+
+def _gru_cell(
+  x: torch.Tensor,
+  hidden: torch.Tensor,
+  input_weight: torch.Tensor,
+  hidden_weight: torch.Tensor,
+  input_bias: torch.Tensor | None = None,
+  hidden_bias: torch.Tensor | None = None,
+) -> torch.Tensor:
+  import torch
+
+  linear = torch.nn.functional.linear
+  x_reset, x_update, x_new = linear(x, input_weight, input_bias).chunk(3, -1)
+  h_reset, h_update, h_new = linear(hidden, hidden_weight, hidden_bias).chunk(3, -1)
+  update = torch.sigmoid(x_update + h_update)
+  new = torch.tanh(x_new + torch.sigmoid(x_reset + h_reset) * h_new)
+  return new + update * (hidden - new)
+
+
 def _tensor_split(
   x: torch.Tensor, tensor_indices_or_sections: torch.Tensor, dim: int = 0
 ) -> list[torch.Tensor]:
@@ -189,3 +230,15 @@ def _tensor_split(
   return [
     torch.ops.aten.slice.Tensor(x, dim, begin, end) for begin, end in zip([0, *cuts], [*cuts, None])
   ]
+
+
+def _grid_sampler(
+  x: torch.Tensor, grid: torch.Tensor, mode: int, padding: int, align_corners: bool
+) -> torch.Tensor:
+  """Samples of images or volumes. For images on a GPU with aligned corners, torch itself takes an
+  operator of cuDNN, which it cannot trace."""
+  import torch
+
+  images = x.dim() == 4
+  op = torch.ops.aten.grid_sampler_2d if images else torch.ops.aten.grid_sampler_3d
+  return op(x, grid, mode, padding, align_corners)

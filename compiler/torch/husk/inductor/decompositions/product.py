@@ -32,16 +32,15 @@ def table(library: bool = False) -> dict[Any, Callable[..., Any]]:
   }
 
 
-def _is_kept(dtypes: Sequence[torch.dtype], x: torch.Tensor) -> bool:
-  """Whether a product of these columns is not decomposed: a template or a library computes it, or
-  there is none for complex numbers."""
-  depth = x.shape[-1]
-  is_empty = isinstance(depth, int) and depth == 0
+def _is_kept(dtypes: Sequence[torch.dtype], x: torch.Tensor, y: torch.Tensor) -> bool:
+  """Whether a product of these matrices is not decomposed: a template or a library computes it, or
+  there is none for complex numbers. There is no template for a product without rows or columns."""
+  is_empty = any(isinstance(size, int) and size == 0 for size in (*x.shape, y.shape[-1]))
   return x.is_complex() or (x.dtype in dtypes and not is_empty)
 
 
 def _product(kept: Sequence[torch.dtype], x: torch.Tensor, y: torch.Tensor) -> Any:
-  if _is_kept(kept, x):
+  if _is_kept(kept, x, y):
     return NotImplemented
   return (x.unsqueeze(-1) * y.unsqueeze(-3)).sum(-2, dtype=x.dtype)
 
@@ -55,7 +54,7 @@ def _added(
   beta: float = 1,
   alpha: float = 1,
 ) -> Any:
-  if _is_kept(kept, x):
+  if _is_kept(kept, x, y):
     return NotImplemented
   product = _product(kept, x, y)
   product = product if alpha == 1 else product * alpha
