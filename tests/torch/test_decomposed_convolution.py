@@ -111,3 +111,15 @@ def test_without_a_batch():
   function = torch.nn.functional.conv1d
   traced = decomposed.graph(function, (x, weight))
   decomposed.equal(traced(x, weight), function(x, weight), rtol=1e-4, atol=1e-4)
+
+
+def test_a_result_of_one_element_has_no_template():
+  """Inductor's templates write one element from each place of their tiles."""
+  torch.manual_seed(3)
+  for rank in (1, 2, 3):
+    for transposed, size in ((False, 4), (True, 1)):
+      x = torch.randn(1, 3, *[size] * rank)
+      weight = torch.randn(*((3, 1) if transposed else (1, 3)), *[size] * rank)
+      options = ([1] * rank, [0] * rank, [1] * rank, transposed, [0] * rank, 1)
+      traced = check(x, weight, torch.randn(1), *options, rtol=1e-4, atol=1e-4)
+      assert not any(node.target is conv for node in traced.graph.nodes)

@@ -57,7 +57,7 @@ def _convolution(
   depthwise = groups > 1 and (channels == 1 or products <= _MOST_PRODUCTS)
   if transposed:
     result = _transposed(x, weight, stride, padding, dilation, output_padding, groups)
-  elif depthwise or not has_template:
+  elif depthwise or not has_template or _is_one_product(x, weight, stride, padding, dilation):
     few = products <= _MOST_PRODUCTS
     result = (_sum_of_taps if few else _reduction)(
       x, weight, stride, padding, dilation, groups, bias
@@ -80,6 +80,19 @@ def _convolution(
   else:
     return NotImplemented
   return result if bias is None else result + bias.reshape(-1, *[1] * len(kernel))
+
+
+def _is_one_product(
+  x: torch.Tensor,
+  weight: torch.Tensor,
+  stride: Sequence[int],
+  padding: Sequence[int],
+  dilation: Sequence[int],
+) -> bool:
+  """Whether the result has one element. A template writes it from each place of its tile, without a
+  mask, so that one of the places that lie outside may come last."""
+  sizes = (x.shape[0], weight.shape[0], *_sizes(x, weight.shape[2:], stride, padding, dilation))
+  return all(isinstance(size, int) and size == 1 for size in sizes)
 
 
 def _convolve(x: torch.Tensor, weight: torch.Tensor, *arguments: Any) -> torch.Tensor:
