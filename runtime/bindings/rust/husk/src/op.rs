@@ -219,6 +219,7 @@ pub(crate) fn register(
         user: &*kept as *const OpFunction as *mut c_void,
         prepare: None,
         contract: kept.contract.as_ptr(),
+        pack: None,
     };
     check(|error| unsafe { husk_engine_add_op(engine, &op, error) })?;
     Ok(kept)
