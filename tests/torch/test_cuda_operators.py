@@ -241,6 +241,14 @@ def test_samples_of_images_with_aligned_corners(tmp_path):
   check(function, (torch.randn(2, 3, 4, 5), torch.rand(2, 6, 7, 2) * 3 - 1.5), tmp_path)
 
 
+def test_take(tmp_path):
+  def function(self, x, index, one):
+    return torch.take(x, index), torch.take(x, one)
+
+  index = torch.tensor([[3, -1], [0, 5]])
+  check(function, (torch.arange(6.0).reshape(2, 3), index, torch.tensor(-2)), tmp_path)
+
+
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("rows", [(), (3,)])
 def test_cells(bias, rows, tmp_path):

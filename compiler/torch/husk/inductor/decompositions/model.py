@@ -25,6 +25,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     torch.ops.aten.gru_cell.default: _gru_cell,
     torch.ops.aten.tensor_split.tensor_indices_or_sections: _tensor_split,
     torch.ops.aten.grid_sampler.default: _grid_sampler,
+    torch.ops.aten.take.default: _take,
   }
 
 
@@ -242,3 +243,10 @@ def _grid_sampler(
   images = x.dim() == 4
   op = torch.ops.aten.grid_sampler_2d if images else torch.ops.aten.grid_sampler_3d
   return op(x, grid, mode, padding, align_corners)
+
+
+def _take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+  """The elements of all of `x` at indices. torch reads an index without dimensions as a number."""
+  import torch
+
+  return torch.ops.aten.index.Tensor(x.reshape(-1), [index])
