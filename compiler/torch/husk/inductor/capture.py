@@ -57,7 +57,8 @@ def capture(
 
   module, values = _flat(exported)
   computes = any(node.op == "call_function" for node in module.graph.nodes)
-  if not computes and not module.graph.output_node().all_input_nodes:
+  output = module.graph.output_node()
+  if not computes and output.args[0] and not output.all_input_nodes:
     raise Unsupported("a model without a computation: the export knows each of its results")
   loop_ints.carry_ints_as_tensors(module)
   with inductor(device, program, lowerings, sdpa):
