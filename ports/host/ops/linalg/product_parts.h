@@ -1,0 +1,84 @@
+// Matrix products on the application's threads.
+#pragma once
+
+#include <initializer_list>
+
+#include "core/arithmetic.h"
+#include "core/parallel.h"
+#include "linalg/product.h"
+
+namespace husk::host {
+
+// Splits a product into parts of its output: blocks of the kernels, or narrower ones if each of the
+// threads would have less than two. An element is the same sum in every split, because parts begin
+// at the same steps and a few last columns, which the kernels compute by another method, are never
+// a part of their own.
+struct ProductSplit {
+  int64_t part_rows, part_columns;
+  int64_t rows, columns;  // the number of parts
+
+  ProductSplit(const Product& p, const husk_threads* threads) {
+    constexpr int64_t kMaxRows = 216, kMaxColumns = 256, kColumnStep = 64, kFewColumns = 32;
+    constexpr double kMinWork = 1 << 17;
+    constexpr int64_t kTileRows = 12;  // a multiple of the rows of a tile for every instruction set
+    const int64_t enough = threads && threads->count > 1 ? 2 * int64_t{threads->count} : 1;
+    rows = (p.m - 1) / kMaxRows + 1;
+    part_rows = rounded_up((p.m - 1) / rows + 1, kTileRows);
+    rows = (p.m - 1) / part_rows + 1;
+    part_columns = kMaxColumns;
+    const double column_work = static_cast<double>(p.m < part_rows ? p.m : part_rows) *
+                               static_cast<double>(p.k);
+    while (part_columns > kColumnStep && rows * ((p.n - 1) / part_columns + 1) < enough &&
+           column_work * static_cast<double>(part_columns - kColumnStep) >= kMinWork)
+      part_columns -= kColumnStep;
+    columns = (p.n - 1) / part_columns + 1;
+    part_columns = rounded_up((p.n - 1) / columns + 1, kColumnStep);
+    columns = (p.n - 1) / part_columns + 1;
+    if (columns > 1 && p.n - (columns - 1) * part_columns <= kFewColumns) --columns;
+  }
+
+  static int64_t rounded_up(int64_t value, int64_t step) {
+    return (value - 1) / step * step + step;
+  }
+  int64_t parts() const { return rows * columns; }
+
+  // Restricts p to a part. Parts with the same columns of b come one after another.
+  void restrict_to(Product& p, int64_t part) const {
+    const int64_t i = part % rows, j = part / rows, bytes = dtype_bytes(p.dtype),
+                  row = i * part_rows, column = j * part_columns;
+    const auto move = [&](const void* data, int64_t elements) {
+      return static_cast<const unsigned char*>(data) + elements * bytes;
+    };
+    p.m = i + 1 < rows ? part_rows : p.m - row;
+    p.n = j + 1 < columns ? part_columns : p.n - column;
+    p.a.data = move(p.a.data, row * p.a.row);
+    p.b.data = move(p.b.data, column * p.b.column);
+    p.packed_b.column += column;
+    p.out = const_cast<unsigned char*>(move(p.out, row * p.out_row + column * p.out_column));
+    for (MatrixView* view : {&p.self, &p.residual})
+      if (view->data) view->data = move(view->data, row * view->row + column * view->column);
+  }
+};
+
+// Computes a product, whose dtype product_knows and whose output is not empty, on all threads.
+inline void run_product_in_parts(const Arguments& args, const Device& device,
+                                 const Product& product) {
+  const ProductSplit split(product, args.context->threads);
+  const double work = static_cast<double>(product.m) * static_cast<double>(product.n) *
+                      static_cast<double>(product.k);
+  run_in_parts(args, split.parts(), work, [&](Parts& taken) {
+    for (int64_t part = 0; taken.next(part);) {
+      Product p = product;
+      p.cancellation = &taken.cancellation;
+      split.restrict_to(p, part);
+      product_run(device, p);
+    }
+  });
+}
+
+// Packs argument `operand`, a matrix that is the second operand of a product and whose depth lies
+// along dimension `along`, if that is the argument that husk_op.pack is asked for.
+husk_status pack_operand(const Arguments& args, uint32_t operand, int32_t along,
+                         husk_packing& packing);
+
+}  // namespace husk::host
