@@ -148,6 +148,32 @@ TEST_F(Packed, ProductsOfOtherOperandsAndFewColumnsAreNot) {
   EXPECT_EQ(op("aten::bmm").pack, nullptr);
 }
 
+// After one step, since the state of a second one is rounded.
+TEST_F(Packed, WeightsOfAnLstm) {
+  for (auto isa : isas()) {
+    use(isa);
+    for (const int64_t sequences : {1, 3, 40}) {
+      const int64_t width = 70, hidden = 48;
+      Tensor input(HUSK_F32, {1, sequences, width}), input_weight(HUSK_F32, {4 * hidden, width}),
+          state_weight(HUSK_F32, {4 * hidden, hidden}), bias(HUSK_F32, {4 * hidden}),
+          state(HUSK_F32, {1, sequences, hidden}), out(HUSK_F32, {1, sequences, hidden}),
+          last(HUSK_F32, {1, sequences, hidden}), cell(HUSK_F32, {1, sequences, hidden});
+      for (Tensor* tensor : {&input, &input_weight, &state_weight, &bias, &state})
+        tensor->randomize(random);
+      husk_op_arg none{};
+      none.kind = HUSK_ARG_INTS;
+      const std::vector<husk_op_arg> args = {
+          input.arg(),     input_weight.arg(), state_weight.arg(), bias.arg(), bias.arg(),
+          state.arg(),     state.arg(),        int_arg(0),         none,       int_arg(2),
+          int_arg(hidden), int_arg(1),         int_arg(1),         int_arg(0), int_arg(0),
+          int_arg(0),      out.arg(),          last.arg(),         cell.arg()};
+      for (const uint32_t weight : {1u, 2u})
+        EXPECT_TRUE(expect_same(op("aten::mkldnn_rnn_layer"), args, weight));
+      EXPECT_TRUE(pack(op("aten::mkldnn_rnn_layer"), args, 3).empty());
+    }
+  }
+}
+
 // Every method of a convolution, for the sizes of the calls, and for sizes that the file leaves
 // open: then a copy may be one that the call does not use.
 TEST_F(Packed, Convolutions) {

@@ -603,7 +603,7 @@ class Program:
     for made, to in zip(returned, outputs):
       if isinstance(to, type):
         self._bring(to(made))
-      elif to is not None:
+      elif to is not None and made is not None:  # torch may return no tensor for an empty one
         to.copy_(made)
 
   def _result(self, r):

@@ -154,6 +154,7 @@ def test_models(function, args, shapes, others, tmp_path):
   [
     {"batch_first": True},
     {"num_layers": 2, "bidirectional": True},
+    {"bias": False},
     {"proj_size": 3, "bias": False},
   ],
   ids=str,
@@ -161,6 +162,18 @@ def test_models(function, args, shapes, others, tmp_path):
 def test_lstm(options, tmp_path):
   export_and_compare.run(
     tmp_path, torch.nn.LSTM(4, 5, **options).eval(), (torch.randn(2, 3, 4),), strides=False
+  )
+
+
+def test_lstm_of_varying_sequences(tmp_path):
+  sequences = torch.export.Dim("sequences", min=1, max=8)
+  export_and_compare.run(
+    tmp_path,
+    torch.nn.LSTM(4, 5, num_layers=2).eval(),
+    (torch.randn(7, 3, 4),),
+    shapes=({1: sequences},),
+    others=[(torch.randn(7, 1, 4),), (torch.randn(7, 8, 4),)],
+    strides=False,
   )
 
 

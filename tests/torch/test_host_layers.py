@@ -487,6 +487,7 @@ def test_lstm(pack, reverse, biases):
     (4, 1, 6, 5),
     (7, 3, 10, 20),
     (3, 50, 4, 300),
+    (40, 3, 20, 300),  # more steps than fit on the stack at a time
     (1, 2, 3, 4),
   ):
     lstm = torch.nn.LSTM(width, hidden, bias=biases)

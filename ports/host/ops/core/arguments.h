@@ -165,6 +165,7 @@ bool contiguous(const husk_op_arg& tensor);
 husk_status pack_linear(const Arguments& args, husk_packing& packing);
 husk_status pack_mm(const Arguments& args, husk_packing& packing);
 husk_status pack_addmm(const Arguments& args, husk_packing& packing);
+husk_status pack_rnn_layer(const Arguments& args, husk_packing& packing);
 husk_status pack_convolution(const Arguments& args, husk_packing& packing);
 
 }  // namespace husk::host

@@ -1,7 +1,8 @@
-// The kernels of matrix products and of attention, compiled for AVX-512 F, BW, DQ and VL.
+// The kernels of matrix products, of attention and of LSTMs, compiled for AVX-512 F, BW, DQ and VL.
 // CMakeLists.txt sets the options.
 #include "linalg/product_kernels.h"
 #include "nn/attention_kernels.h"
+#include "nn/rnn_kernels.h"
 
 void husk::host::product_run_avx512(const Product& product) { run_product(product); }
 int64_t husk::host::product_pack_avx512(const ProductPacking& packing, void* to) {
@@ -11,3 +12,4 @@ void husk::host::attention_run_avx512(const Attention& attention, int64_t part,
                                       Cancellation& cancellation) {
   run_attention(attention, part, cancellation);
 }
+void husk::host::lstm_cell_avx512(const LstmCell& cell) { run_lstm_cell(cell); }

@@ -22,6 +22,7 @@ constexpr Pack pack_of(Run run) {
                 {addmm, pack_addmm},
                 {addmm_activation, pack_addmm},
                 {convolution, pack_convolution},
+                {rnn_layer, pack_rnn_layer},
                 {fused_convolution, pack_convolution}};
   for (const auto& row : kPacks)
     if (row.run == run) return row.pack;

@@ -1,35 +1,41 @@
-// aten::mkldnn_rnn_layer: one layer of an LSTM in one direction, in f32. As many sequences as fit
-// are computed at a time. The state is kept in the outputs.
-#include <cmath>
+// aten::mkldnn_rnn_layer: one layer of an LSTM in one direction, in f32. The products of the inputs
+// are computed for as many steps at a time as fit on the stack. The state is kept in the outputs.
+#include "nn/rnn.h"
+
+#include <initializer_list>
 
 #include "core/arguments.h"
-#include "core/element.h"
 #include "device.h"
 #include "error.h"
-#include "linalg/product.h"
+#include "linalg/product_parts.h"
 
 namespace husk::host {
 
 namespace {
 
-constexpr int64_t kMaxGates = 49152;  // gate values that fit on the stack
-constexpr int64_t kGateWork = 32;     // the work of the functions of one value of the state
+constexpr uint32_t kInputWeight = 1, kStateWeight = 2;  // positions among the arguments
+constexpr int64_t kMaxGates = 49152;                    // gate values that fit on the stack
+constexpr double kCellWork = 24;  // a value of the state costs as much as so many products
 
 struct Lstm {
-  Cancellation* cancellation;
   husk_op_arg input, input_weight;  // with safe strides: the inputs may have no elements
   const husk_op_arg *state_weight, *input_bias, *state_bias, *state, *cell, *out, *last_state,
       *last_cell;
+  const void *packed_input_weight, *packed_state_weight;  // null if there is none
   const Device* device;
   int64_t steps, sequences, width, hidden;
   bool reverse;
 };
 
-float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
+// A block of gate values: one row of 4 * hidden values for each sequence, `row` values apart.
+struct Gates {
+  float* data;
+  int64_t row;
+};
 
 // gates = a * transposed(weight) + self.
-void multiply(const Lstm& l, MatrixView a, const husk_op_arg& weight, float* gates, int64_t rows,
-              int64_t depth, MatrixView self) {
+void multiply(const Arguments& args, const Lstm& l, MatrixView a, const husk_op_arg& weight,
+              const void* packed, Gates gates, int64_t rows, int64_t depth, MatrixView self) {
   Product p = {};
   p.dtype = HUSK_F32;
   p.m = rows;
@@ -37,73 +43,116 @@ void multiply(const Lstm& l, MatrixView a, const husk_op_arg& weight, float* gat
   p.k = depth;
   p.a = a;
   p.b = {weight.data, weight.strides[1], weight.strides[0]};
+  p.packed_b.data = packed;
   p.self = self;
-  p.out = gates;
-  p.out_row = 4 * l.hidden;
+  p.out = gates.data;
+  p.out_row = gates.row;
   p.out_column = 1;
   p.alpha = p.beta = 1;
-  p.cancellation = l.cancellation;
-  product_run(*l.device, p);
+  run_product_in_parts(args, *l.device, p);
 }
 
 // The rows of a state from sequence `first` on. A state has shape [1, sequences, hidden] or
 // [sequences, hidden].
 MatrixView rows_of(const husk_op_arg& tensor, int64_t first) {
   const int32_t row = tensor.rank - 2;
-  return {data_of<float>(tensor) + first * tensor.strides[row], tensor.strides[row],
+  return {static_cast<const float*>(tensor.data) + first * tensor.strides[row], tensor.strides[row],
           tensor.strides[row + 1]};
 }
 
+// The rows of a step of a tensor with shape [steps, sequences, elements].
 MatrixView step_of(const husk_op_arg& tensor, int64_t step, int64_t first) {
-  return {data_of<float>(tensor) + step * tensor.strides[0] + first * tensor.strides[1],
-          tensor.strides[1], tensor.strides[2]};
+  return {
+      static_cast<const float*>(tensor.data) + step * tensor.strides[0] + first * tensor.strides[1],
+      tensor.strides[1], tensor.strides[2]};
 }
 
-float& at(const MatrixView& view, int64_t row, int64_t column) {
-  const auto* data = static_cast<const float*>(view.data);
-  return const_cast<float*>(data)[row * view.row + column * view.column];
+float* row_of(const MatrixView& view, int64_t row) {
+  return const_cast<float*>(static_cast<const float*>(view.data)) + row * view.row;
 }
 
-void run(const Lstm& l) {
+void copy_rows(const MatrixView& to, const MatrixView& from, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t h = 0; h < columns; ++h)
+      row_of(to, i)[h * to.column] = row_of(from, i)[h * from.column];
+}
+
+// The sequences and steps whose gates are on the stack. The gates of step `low` come first.
+struct Chunk {
+  int64_t first, rows, low, steps;
+};
+
+// Computes the products of the inputs of a chunk. Whichever has more rows is one product: the
+// sequences of a step, or the steps of a sequence.
+void multiply_inputs(const Arguments& args, const Lstm& l, const Chunk& c, float* gates) {
+  const int64_t row = 4 * l.hidden;
+  MatrixView bias{};
+  if (l.input_bias) bias = {l.input_bias->data, 0, l.input_bias->strides[0]};
+  if (c.rows >= c.steps) {
+    for (int64_t n = 0; n < c.steps; ++n)
+      multiply(args, l, step_of(l.input, c.low + n, c.first), l.input_weight, l.packed_input_weight,
+               {gates + n * c.rows * row, row}, c.rows, l.width, bias);
+    return;
+  }
+  for (int64_t i = 0; i < c.rows; ++i) {
+    MatrixView steps = step_of(l.input, c.low, c.first + i);
+    steps.row = l.input.strides[0];
+    multiply(args, l, steps, l.input_weight, l.packed_input_weight, {gates + i * row, c.rows * row},
+             c.steps, l.width, bias);
+  }
+}
+
+void run_cell(const Device& device, const LstmCell& cell) {
+  switch (device.isa) {
+#if defined(__x86_64__)
+    case Isa::Bf16:
+    case Isa::Avx512: return lstm_cell_avx512(cell);
+    case Isa::Avx2: return lstm_cell_avx2(cell);
+#endif
+    default: return lstm_cell_baseline(cell);
+  }
+}
+
+// Computes the state after `step` from the state `before` it.
+void run_step(const Arguments& args, const Lstm& l, const Chunk& c, int64_t step,
+              const MatrixView& before, float* gates) {
+  const int64_t row = 4 * l.hidden;
+  multiply(args, l, before, *l.state_weight, l.packed_state_weight, {gates, row}, c.rows, l.hidden,
+           {gates, row, 1});
+  const MatrixView out = step_of(*l.out, step, c.first), cell = rows_of(*l.last_cell, c.first),
+                   last = rows_of(*l.last_state, c.first);
+  const double work = static_cast<double>(c.rows) * static_cast<double>(l.hidden) * kCellWork;
+  run_in_parts(args, c.rows, work, [&](Parts& taken) {
+    for (int64_t i = 0; taken.next(i);)
+      run_cell(*l.device,
+               {gates + i * row, l.state_bias ? static_cast<float*>(l.state_bias->data) : nullptr,
+                row_of(cell, i), row_of(out, i), row_of(last, i),
+                l.state_bias ? l.state_bias->strides[0] : 0, cell.column, out.column, last.column,
+                l.hidden});
+  });
+}
+
+void run(const Arguments& args, const Lstm& l) {
   float gates[kMaxGates];
-  const int64_t max_rows = kMaxGates / (4 * l.hidden);
-  for (int64_t first = 0; first < l.sequences; first += max_rows) {
-    if (l.cancellation->ends(max_rows * l.hidden)) return;
-    const int64_t rows = l.sequences - first < max_rows ? l.sequences - first : max_rows;
-    const MatrixView cell = rows_of(*l.cell, first), last_cell = rows_of(*l.last_cell, first),
-                     last = rows_of(*l.last_state, first);
-    MatrixView before = rows_of(*l.state, first);
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t h = 0; h < l.hidden; ++h) {
-        at(last_cell, i, h) = at(cell, i, h);
-        at(last, i, h) = at(before, i, h);
+  const int64_t row = 4 * l.hidden, max_rows = kMaxGates / row;
+  Chunk c = {};
+  for (; c.first < l.sequences; c.first += c.rows) {
+    if (args.cancellation.ends(max_rows * l.hidden)) return;
+    c.rows = l.sequences - c.first < max_rows ? l.sequences - c.first : max_rows;
+    copy_rows(rows_of(*l.last_cell, c.first), rows_of(*l.cell, c.first), c.rows, l.hidden);
+    copy_rows(rows_of(*l.last_state, c.first), rows_of(*l.state, c.first), c.rows, l.hidden);
+    MatrixView before = rows_of(*l.state, c.first);
+    for (int64_t done = 0; done < l.steps; done += c.steps) {
+      c.steps = max_rows / c.rows;
+      if (c.steps > l.steps - done) c.steps = l.steps - done;
+      c.low = l.reverse ? l.steps - done - c.steps : done;
+      multiply_inputs(args, l, c, gates);
+      for (int64_t n = 0; n < c.steps; ++n) {
+        const int64_t at = l.reverse ? c.steps - 1 - n : n;
+        if (args.cancellation.ended()) return;
+        run_step(args, l, c, c.low + at, before, gates + at * c.rows * row);
+        before = step_of(*l.out, c.low + at, c.first);
       }
-    }
-    for (int64_t n = 0; n < l.steps; ++n) {
-      const int64_t step = l.reverse ? l.steps - 1 - n : n;
-      if (l.cancellation->ends(rows * l.hidden * kGateWork)) return;
-      MatrixView bias{};
-      if (l.input_bias) bias = {l.input_bias->data, 0, l.input_bias->strides[0]};
-      multiply(l, step_of(l.input, step, first), l.input_weight, gates, rows, l.width, bias);
-      multiply(l, before, *l.state_weight, gates, rows, l.hidden, {gates, 4 * l.hidden, 1});
-      const MatrixView out = step_of(*l.out, step, first);
-      for (int64_t i = 0; i < rows; ++i) {
-        const float* gate = gates + i * 4 * l.hidden;
-        for (int64_t h = 0; h < l.hidden; ++h) {
-          float values[4];
-          for (int g = 0; g < 4; ++g) {
-            const int64_t gate_index = g * l.hidden + h;
-            values[g] = gate[gate_index] +
-                        (l.state_bias
-                             ? data_of<float>(*l.state_bias)[gate_index * l.state_bias->strides[0]]
-                             : 0);
-          }
-          float& c = at(last_cell, i, h);
-          c = sigmoid(values[1]) * c + sigmoid(values[0]) * std::tanh(values[2]);
-          at(out, i, h) = at(last, i, h) = sigmoid(values[3]) * std::tanh(c);
-        }
-      }
-      before = out;
     }
   }
 }
@@ -167,7 +216,6 @@ husk_status check(const Arguments& args, Lstm& l) {
 
 husk_status rnn_layer(const Arguments& args) {
   Lstm l{};
-  l.cancellation = &args.cancellation;
   HUSK_TRY(check(args, l));
   l.input = with_safe_strides(args[0]);
   l.input_weight = with_safe_strides(args[1]);
@@ -177,8 +225,16 @@ husk_status rnn_layer(const Arguments& args) {
   l.out = &args[16];
   l.last_state = &args[17];
   l.last_cell = &args[18];
+  l.packed_input_weight = args.packed(kInputWeight);
+  l.packed_state_weight = args.packed(kStateWeight);
   HUSK_TRY(args.get_device(l.device));
-  if (l.sequences > 0) run(l);
+  if (l.sequences > 0) run(args, l);
+  return HUSK_OK;
+}
+
+husk_status pack_rnn_layer(const Arguments& args, husk_packing& packing) {
+  for (const uint32_t weight : {kInputWeight, kStateWeight})
+    HUSK_TRY(pack_operand(args, weight, 1, packing));
   return HUSK_OK;
 }
 

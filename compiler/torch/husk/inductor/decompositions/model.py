@@ -169,6 +169,8 @@ def _lstm_layer(
   input_weight, hidden_weight = weights[:2]
   input_bias, hidden_bias = weights[2:4] if has_biases else (None, None)
   projection = weights[-1] if len(weights) % 2 else None
+  if _is_layer_of_host(values, projection):
+    return _lstm_layer_of_host(values, hidden, cell, weights, has_biases, is_reverse)
   steps = linear(values, input_weight, input_bias).unbind(0)
   outputs = []
   for step in reversed(steps) if is_reverse else steps:
@@ -179,6 +181,49 @@ def _lstm_layer(
     hidden = hidden if projection is None else linear(hidden, projection)
     outputs.append(hidden)
   return torch.stack(outputs[::-1] if is_reverse else outputs), hidden, cell
+
+
+def _is_layer_of_host(values: torch.Tensor, projection: torch.Tensor | None) -> bool:
+  """Whether an operator of hosts computes a layer. Without it the program has kernels for each
+  step, which take most of the time of an export."""
+  import torch
+
+  return values.device.type == "cpu" and values.dtype == torch.float32 and projection is None
+
+
+def _lstm_layer_of_host(
+  values: torch.Tensor,
+  hidden: torch.Tensor,
+  cell: torch.Tensor,
+  weights: Sequence[torch.Tensor],
+  has_biases: bool,
+  is_reverse: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+  import torch
+
+  size = hidden.shape[-1]
+  # The operator has no optional tensors. It does not read biases if has_biases is false. torch's
+  # own implementation, unlike Husk's, takes the input for contiguous.
+  biases = weights[2:4] if has_biases else [values.new_zeros(4 * size)] * 2
+  layer = torch.ops.aten.mkldnn_rnn_layer.default
+  lstm, layers, bidirectional, batch_first, train = 2, 1, False, False, False
+  outputs, hidden, cell, _ = layer(
+    values.contiguous(),
+    *weights[:2],
+    *biases,
+    hidden.unsqueeze(0),
+    cell.unsqueeze(0),
+    is_reverse,
+    [],
+    lstm,
+    size,
+    layers,
+    has_biases,
+    bidirectional,
+    batch_first,
+    train,
+  )
+  return outputs, hidden.squeeze(0), cell.squeeze(0)
 
 
 def _lstm_cell(
