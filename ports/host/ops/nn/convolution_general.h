@@ -152,14 +152,43 @@ int64_t pack_general(const Convolution& c, const Plan& plan, T* to) {
   return to - begin;
 }
 
+// The input elements that the positions of a tile read.
+template <class S>
+struct TileInput {
+  const Run<S>* runs;
+  int run_count;
+  int64_t step;      // the stride of the input channels
+  int64_t distance;  // from one position to the next, if it is the same for all 12; else 0
+};
+
+// The elements that R positions multiply with a row of weights. With Even they are `distance`
+// apart, so that four pointers are enough for 12 positions, and stay in registers.
+template <class S, int R, bool Even>
+struct Elements {
+  static constexpr int kOfPointer = Even ? 3 : 1, kPointers = R / kOfPointer;
+  const S* from[kPointers];
+  int64_t distance;
+
+  Elements(const Run<S>& run, int64_t apart) : distance(apart) {
+    HUSK_UNROLL
+    for (int i = 0; i < kPointers; ++i) from[i] = run.from[i * kOfPointer] + run.offset;
+  }
+  [[gnu::always_inline]] const S* of(int r) const {
+    return from[r / kOfPointer] + r % kOfPointer * distance;
+  }
+  [[gnu::always_inline]] void advance(int64_t step) {
+    HUSK_UNROLL
+    for (int i = 0; i < kPointers; ++i) from[i] += step;
+  }
+};
+
 // Adds the products of R positions with C vectors of weights to the sums, which have a pitch of
-// kBlock. With `fresh` the sums begin with 0. `step` is the stride of the input channels. After
-// each kSumDepth products the sums in registers are added to those in memory: the error of one long
-// sum would be larger.
-template <class T, class S, int R, int C>
-void multiply(const Run<S>* runs, int run_count, int64_t step, const T* weights, bool fresh,
-              T* sums) {
+// kBlock. With `fresh` the sums begin with 0. After each kSumDepth products the sums in registers
+// are added to those in memory: the error of one long sum would be larger.
+template <class T, class S, int R, int C, bool Even = false>
+void multiply(const TileInput<S>& input, const T* weights, bool fresh, T* sums) {
   constexpr int L = kLaneCount<T>;
+  const auto [runs, run_count, step, distance] = input;
   if (fresh && run_count == 0) {
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < C; ++v) store(sums + r * kBlock<T> + v * L, Vector<T>{});
@@ -168,9 +197,7 @@ void multiply(const Run<S>* runs, int run_count, int64_t step, const T* weights,
   int64_t room = kSumDepth;
   for (const Run<S>* run = runs; run != runs + run_count; ++run) {
     const T *right = weights + run->row * C * L, *run_end = right + run->length * C * L;
-    const S* from[R];
-    HUSK_UNROLL
-    for (int r = 0; r < R; ++r) from[r] = run->from[r] + run->offset;
+    Elements<S, R, Even> elements(*run, distance);
     for (int64_t at = 0; right != run_end;) {
       const int64_t length = smaller((run_end - right) / (C * L), room);
       room -= length;
@@ -180,10 +207,11 @@ void multiply(const Run<S>* runs, int run_count, int64_t step, const T* weights,
         for (int v = 0; v < C; ++v) columns[v] = load(right + v * L);
         HUSK_UNROLL
         for (int r = 0; r < R; ++r) {
-          const Vector<T> left = T(load_one(from[r] + at)) - Vector<T>{};
+          const Vector<T> left = T(load_one(elements.of(r) + (Even ? 0 : at))) - Vector<T>{};
           HUSK_UNROLL
           for (int v = 0; v < C; ++v) total[r][v] += left * columns[v];
         }
+        if (Even) elements.advance(step);
       }
       if (room > 0 && (right != run_end || run + 1 != runs + run_count)) continue;
       room = kSumDepth;
@@ -203,14 +231,16 @@ void multiply(const Run<S>* runs, int run_count, int64_t step, const T* weights,
 
 // Calls the smallest tile that holds `rows` positions.
 template <class T, class S, int C>
-void multiply_rows(int64_t rows, const Run<S>* runs, int run_count, int64_t step, const T* weights,
-                   bool fresh, T* sums) {
-  if (kTileRows<C> == 12 && rows > 6)
-    return multiply<T, S, kTileRows<C>, C>(runs, run_count, step, weights, fresh, sums);
-  if (rows > 4) return multiply<T, S, 6, C>(runs, run_count, step, weights, fresh, sums);
-  if (rows > 2) return multiply<T, S, 4, C>(runs, run_count, step, weights, fresh, sums);
-  if (rows > 1) return multiply<T, S, 2, C>(runs, run_count, step, weights, fresh, sums);
-  multiply<T, S, 1, C>(runs, run_count, step, weights, fresh, sums);
+void multiply_rows(int64_t rows, const TileInput<S>& input, const T* weights, bool fresh, T* sums) {
+  if constexpr (kTileRows<C> == 12) {
+    if (rows > 6 && input.distance)
+      return multiply<T, S, 12, C, true>(input, weights, fresh, sums);
+    if (rows > 6) return multiply<T, S, 12, C>(input, weights, fresh, sums);
+  }
+  if (rows > 4) return multiply<T, S, 6, C>(input, weights, fresh, sums);
+  if (rows > 2) return multiply<T, S, 4, C>(input, weights, fresh, sums);
+  if (rows > 1) return multiply<T, S, 2, C>(input, weights, fresh, sums);
+  multiply<T, S, 1, C>(input, weights, fresh, sums);
 }
 
 template <class T, class S>
@@ -248,24 +278,28 @@ struct GeneralPart {
     }
   }
 
-  // Finds the runs for the positions of a tile, and returns their number. Rows from `count` to
-  // kMaxRows repeat the last position. `step` is then the stride of the channels.
-  int find_runs(const S* input, const Row* rows, int64_t count, const Run<S>*& runs,
-                int64_t& step) {
+  // The distance between the inputs of kMaxRows positions, 0 if it differs.
+  static int64_t distance_of(const Row* rows) {
+    const uint64_t distance = rows[1].in - rows[0].in;
+    uint64_t difference = 0;
+    for (int64_t r = 2; r < kMaxRows; ++r) difference |= rows[r].in - rows[r - 1].in - distance;
+    return difference ? 0 : static_cast<int64_t>(distance);
+  }
+
+  // Finds what the positions of a tile read. Rows from `count` to kMaxRows repeat the last
+  // position.
+  TileInput<S> find_input(const S* input, const Row* rows, int64_t count) {
     bool inside = true;
     for (int64_t r = 0; r < count; ++r) inside &= rows[r].inside;
-    step = c.input_channel;
     if (inside) {
-      runs = inside_runs;
-      if (chunk.run_count == 0) return 0;
+      if (chunk.run_count == 0) return {inside_runs, 0, 0, 0};
       const uint64_t first = chunk.runs[0].in;
       for (int64_t r = 0; r < kMaxRows; ++r)
         inside_from[r] = input + static_cast<int64_t>(rows[smaller(r, count - 1)].in + first);
-      return chunk.run_count;
+      return {inside_runs, chunk.run_count, c.input_channel,
+              count == kMaxRows ? distance_of(rows) : 0};
     }
-    runs = edge_runs;
-    const bool is_gathered = step != 1;
-    if (is_gathered) step = 1;
+    const bool is_gathered = c.input_channel != 1;
     int found = 0;
     for (int t = 0; t < chunk.tap_count; ++t) {
       const S** from = edge_from[found];
@@ -285,20 +319,25 @@ struct GeneralPart {
       edge_runs[found] = {from, 0, row, chunk.channels};
       found += any;
     }
-    return found;
+    return {edge_runs, found, 1, 0};
   }
 
   // Adds the products of a tile with one block of channels to its sums.
-  void add_products(int64_t vectors, int64_t rows, const Run<S>* runs, int run_count, int64_t step,
-                    const T* block, bool fresh, T* to) {
+  void add_products(int64_t vectors, int64_t rows, const TileInput<S>& input, const T* block,
+                    bool fresh, T* to) {
     if constexpr (kVectors == 4) {
-      if (vectors == 4)
-        return multiply_rows<T, S, 4>(rows, runs, run_count, step, block, fresh, to);
-      if (vectors == 3)
-        return multiply_rows<T, S, 3>(rows, runs, run_count, step, block, fresh, to);
+      if (vectors == 4) return multiply_rows<T, S, 4>(rows, input, block, fresh, to);
+      if (vectors == 3) return multiply_rows<T, S, 3>(rows, input, block, fresh, to);
     }
-    if (vectors == 2) return multiply_rows<T, S, 2>(rows, runs, run_count, step, block, fresh, to);
-    multiply_rows<T, S, 1>(rows, runs, run_count, step, block, fresh, to);
+    if (vectors == 2) return multiply_rows<T, S, 2>(rows, input, block, fresh, to);
+    multiply_rows<T, S, 1>(rows, input, block, fresh, to);
+  }
+
+  // The number of positions at the begin of `rows` that all read an edge, or all do not.
+  static int64_t count_alike(const Row* rows, int64_t count) {
+    int64_t alike = 1;
+    while (alike < count && rows[alike].inside == rows[0].inside) ++alike;
+    return alike;
   }
 
   // Computes `count` positions of the blocks that begin at output channel `offset` of a group.
@@ -308,12 +347,14 @@ struct GeneralPart {
     const int64_t depth = chunk.tap_count * chunk.channels;
     const bool is_thin = plan.blocks == 1 && plan.block <= kBlock<T> / 2;
     const int64_t tile_rows = is_thin ? kMaxRows : kMaxRows / 2;
-    for (int64_t p = 0; p < count; p += tile_rows) {
-      const int64_t tile = smaller(tile_rows, count - p);
+    for (int64_t p = 0, tile; p < count; p += tile) {
       const Row* rows = part_rows + p;
-      const Run<S>* runs;
-      int64_t step;
-      const int run_count = find_runs(input, rows, tile, runs, step);
+      tile = smaller(tile_rows, count - p);
+      // The elements of a tile that reads an edge are gathered if channels are not adjacent, so
+      // such tiles are kept small. Sums that are kept lie behind one another, and the kernels write
+      // more rows than such a tile has.
+      if (c.input_channel != 1 && fresh && last) tile = count_alike(rows, tile);
+      const TileInput<S> tile_input = find_input(input, rows, tile);
       // If there is one chunk, the sums of a tile need not be kept.
       T* tile_sums = fresh && last ? sums : sums + p * kBlock<T>;
       for (int64_t block = 0; block < plan.blocks; ++block) {
@@ -321,7 +362,7 @@ struct GeneralPart {
         const int64_t channels = smaller(plan.block, c.out_channels - first);
         const int64_t channel = group * c.out_channels + first;
         if (last) fetch_outputs<S>(c, rows, tile, channel, channels);
-        add_products(divide_up(channels, kLaneCount<T>), tile, runs, run_count, step,
+        add_products(divide_up(channels, kLaneCount<T>), tile, tile_input,
                      chunk_weights + block * plan.block * depth, fresh, tile_sums);
         if (last) finish<T, S>(c, affine[block], rows, tile, tile_sums, channel, channels);
       }
