@@ -117,6 +117,15 @@ class Positions {
     }
     image = position;
     find_row();
+    constexpr int last = kAxes - 1;
+    const auto along = phase.axis[last];
+    Row steps = {};
+    steps.in = static_cast<uint64_t>(along.in_step) *
+               static_cast<uint64_t>(c.axis[last].in_stride);
+    steps.out = along.out_step * c.axis[last].out_stride;
+    steps.residual = along.out_step * c.axis[last].residual_stride;
+    steps.at[last] = along.in_step;
+    __builtin_memcpy(&step, &steps, sizeof step);
   }
 
   // Writes the next `count` positions to `rows`.
@@ -124,13 +133,6 @@ class Positions {
     constexpr int last = kAxes - 1;
     const ConvolutionAxis& a = c.axis[last];
     const auto along = phase.axis[last];
-    Row steps = {};
-    steps.in = static_cast<uint64_t>(along.in_step) * static_cast<uint64_t>(a.in_stride);
-    steps.out = along.out_step * a.out_stride;
-    steps.residual = along.out_step * a.residual_stride;
-    steps.at[last] = along.in_step;
-    UInt64x8 step;
-    __builtin_memcpy(&step, &steps, sizeof step);
     while (count > 0) {
       const int64_t length = smaller(count, along.count - j[last]);
       UInt64x8 row;
@@ -184,6 +186,9 @@ class Positions {
   const Phase& phase;
   int64_t image, j[kAxes];
   Row here;          // the next position
+  // From a position to the next one of its line. It is made once, since a CPU reads a vector that
+  // it has just written in parts only after all earlier writes have reached the cache.
+  UInt64x8 step;
   bool line_inside;  // along all axes but the last one
 };
 
