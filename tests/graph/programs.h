@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <husk/op.h>
+
 namespace husk::test {
 
 constexpr int64_t kLargest = 5000;
@@ -208,6 +210,46 @@ inline std::vector<float> projections_of(const std::vector<float>& x) {
   y = multiply_rows(multiply_rows(y, kB), nullptr);
   for (size_t i = 0; i < x.size(); ++i) y[i] -= x[i];
   return y;
+}
+
+// y = (x / 2 + k)^2 / 2 + k, where the square is computed on the host.
+inline const char* const kSquareOnHost = R"(
+function square {
+  input x tensor f32 [1..1000]
+  input k int
+  output y tensor f32 rank 1
+  variant gpu {
+    let n = size(x, 0)
+    let blocks = cdiv(n, 128)
+    buffer x of input bytes mul(n, 4)
+    buffer y of output bytes mul(n, 4)
+    buffer a bytes mul(n, 4) align 64
+    buffer b bytes mul(n, 4) align 64 on host
+    buffer c bytes mul(n, 4) align 64 on host
+    buffer d bytes mul(n, 4) align 64
+    launch shift grid (blocks, 1, 1) (read x, write a, k, n)
+    copy (write b, read a)
+    extern "test::square" (read tensor b f32 [n] [1], write tensor c f32 [n] [1]) at "square"
+    copy (write d, read c)
+    launch shift grid (blocks, 1, 1) (read d, write y, k, n)
+    return (tensor y f32 [n] [1])
+  }
+}
+)";
+
+// out[i] = in[i]^2, for tensors of one dimension on the host.
+inline void square_elements(const husk_op_arg* args) {
+  const float* in = static_cast<const float*>(args[0].data);
+  float* out = static_cast<float*>(args[1].data);
+  for (int64_t i = 0; i < args[0].sizes[0]; ++i) out[i] = in[i] * in[i];
+}
+
+inline std::vector<float> square_of(std::vector<float> x, int32_t k) {
+  for (float& value : x) {
+    value = value / 2 + static_cast<float>(k);
+    value = value * value / 2 + static_cast<float>(k);
+  }
+  return x;
 }
 
 }  // namespace husk::test
