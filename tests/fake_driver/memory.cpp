@@ -189,6 +189,7 @@ void check_range(const Call& call, CUdeviceptr address, uint64_t size, const cha
 CUresult cuMemAlloc(CUdeviceptr* out, size_t size) {
   Call call("cuMemAlloc");
   if (call.fault) return call.fault;
+  if (const CUresult refused = refuse_while_capturing()) return refused;
   call.context();
   State& s = state();
   if (size == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -203,6 +204,7 @@ CUresult cuMemAlloc(CUdeviceptr* out, size_t size) {
 
 CUresult cuMemFree(CUdeviceptr address) {
   Call call("cuMemFree");
+  if (const CUresult refused = refuse_while_capturing()) return refused;
   call.context();
   Allocation* allocation = find_allocation(address);
   if (!allocation || allocation->address != address)
@@ -243,6 +245,7 @@ CUresult cuMemGetInfo(size_t* unused, size_t* total) {
 CUresult cuMemAllocHost(void** out, size_t size) {
   Call call("cuMemAllocHost");
   if (call.fault) return call.fault;
+  if (const CUresult refused = refuse_while_capturing()) return refused;
   call.context();
   if (size == 0) return CUDA_ERROR_INVALID_VALUE;
   const Allocation allocation = map(size);
@@ -255,6 +258,7 @@ CUresult cuMemAllocHost(void** out, size_t size) {
 
 CUresult cuMemFreeHost(void* memory) {
   Call call("cuMemFreeHost");
+  if (const CUresult refused = refuse_while_capturing()) return refused;
   call.context();
   HostMemory& freed = remove_host_memory(call, memory, "pinned memory");
   each_slack(freed.allocation, check_slack);
@@ -267,6 +271,7 @@ CUresult cuMemFreeHost(void* memory) {
 CUresult cuMemHostRegister(void* memory, size_t size, unsigned int flags) {
   Call call("cuMemHostRegister");
   if (call.fault) return call.fault;
+  if (const CUresult refused = refuse_while_capturing()) return refused;
   call.context();
   if (size == 0 || reinterpret_cast<uintptr_t>(memory) % kPage || size % kPage)
     return CUDA_ERROR_INVALID_VALUE;
@@ -281,6 +286,7 @@ CUresult cuMemHostRegister(void* memory, size_t size, unsigned int flags) {
 
 CUresult cuMemHostUnregister(void* memory) {
   Call call("cuMemHostUnregister");
+  if (const CUresult refused = refuse_while_capturing()) return refused;
   call.context();
   remove_host_memory(call, memory, "registered memory");
   return call.fault;
@@ -298,6 +304,7 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* address, void* memory, unsigned 
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t size, CUstream stream) {
   Call call("cuMemcpyHtoDAsync");
   if (call.fault) return call.fault;
+  if (const CUresult refused = refuse_captured(call, stream)) return refused;
   check_range(call, to, size, "an upload");
   auto task = std::make_shared<Task>();
   task->what = "cuMemcpyHtoDAsync";
@@ -318,6 +325,7 @@ CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t size, CUstre
 CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t size, CUstream stream) {
   Call call("cuMemcpyDtoHAsync");
   if (call.fault) return call.fault;
+  if (const CUresult refused = refuse_captured(call, stream)) return refused;
   check_range(call, from, size, "a download");
   auto task = std::make_shared<Task>();
   task->what = "cuMemcpyDtoHAsync";

@@ -38,6 +38,7 @@ static const husk_port kPort = {
     find_op,
     alloc_host_flag,
     free_host_flag,
+    stream_capturing,
 };
 
 }  // namespace husk::cuda

@@ -61,10 +61,10 @@ Status Session::resize(uint32_t function, const husk_value* inputs, uint32_t n, 
   frame.remembered = false;  // a run must not rely on these checks
   frame.memory.arena_generation = 0;
   HUSK_TRY(frame.arguments.prepare_segment(0, error));
-  const bool graph = options.mode != HUSK_MODE_LIST && port()->graphs &&
-                     frame.code.segments.size == 1 && !options.trace &&
-                     !frame.graph.fits(frame.memory.plan_hash) &&
-                     frame.memory.planned.peak <= arena_bytes;
+  frame.prepared[0] = true;
+  frame.prepare_later_segments();
+  const bool graph = options.mode != HUSK_MODE_LIST && port()->graphs && !options.trace &&
+                     !frame.graph.fits(frame) && frame.memory.planned.peak <= arena_bytes;
   if (!graph) return Status::ok;
   HUSK_TRY(wait(error));
   return frame.graph.build(frame, error);
@@ -164,29 +164,11 @@ Status Session::order_after_previous_run(void* on, husk_error* error) {
   return Status::ok;
 }
 
-// Launches the graph if there is one for the plan, and otherwise runs the list of steps.
+// Runs the segments. The prologue of the first one was evaluated, and its arguments are written.
 Status Session::launch(Frame& frame, bool nothing_changed, void* on, husk_value* outputs,
                        uint32_t output_count, husk_error* error) {
-  if (options.mode != HUSK_MODE_LIST && frame.graph.fits(frame.memory.plan_hash) &&
-      !options.trace) {
-    bool launched = false;
-    HUSK_TRY(check_cancel(error));
-    HUSK_TRY(frame.graph.run(frame, on, nothing_changed, &launched, error));
-    if (launched) {
-      ++frame.runs_as_graph;
-      return Status::ok;
-    }
-  }
-  frame.graph.fall_behind();
-  HUSK_TRY(run_list(frame, on, outputs, output_count, error));
-  ++frame.runs_as_list;
-  return Status::ok;
-}
-
-// Runs the segments. The prologue of the first one was evaluated, and its arguments are written.
-Status Session::run_list(Frame& frame, void* on, husk_value* outputs, uint32_t output_count,
-                         husk_error* error) {
-  HUSK_TRY(run_steps(frame, 0, on, error));
+  bool any_graph = false;
+  HUSK_TRY(run_segment(frame, 0, nothing_changed, on, &any_graph, error));
   const uint64_t limit = options.loop_limit ? options.loop_limit : kDefaultLoopLimit;
   uint64_t turns = 0;
   for (uint32_t segment = 1; segment < frame.code.segments.size;) {
@@ -198,7 +180,7 @@ Status Session::run_list(Frame& frame, void* on, husk_value* outputs, uint32_t o
       continue;
     }
     HUSK_TRY(begin_segment(frame, segment, outputs, output_count, error));
-    HUSK_TRY(run_steps(frame, segment, on, error));
+    HUSK_TRY(run_segment(frame, segment, false, on, &any_graph, error));
     const uint32_t back = frame.code.segments[segment].back();
     if (back == kNone) {
       ++segment;
@@ -211,7 +193,26 @@ Status Session::run_list(Frame& frame, void* on, husk_value* outputs, uint32_t o
     frame.memory.update_io_addresses();
     segment = back;
   }
+  ++(any_graph ? frame.runs_as_graph : frame.runs_as_list);
   return Status::ok;
+}
+
+// Launches the graph of a segment if there is one for the plan and the arguments, and otherwise
+// runs the list of its steps. Sets `*any_graph` in the first case.
+Status Session::run_segment(Frame& frame, uint32_t segment, bool nothing_changed, void* on,
+                            bool* any_graph, husk_error* error) {
+  if (options.mode != HUSK_MODE_LIST && frame.graph.is_for(frame.memory.plan_hash) &&
+      !options.trace) {
+    bool launched = false;
+    HUSK_TRY(check_cancel(error));
+    HUSK_TRY(frame.graph.run(frame, segment, on, nothing_changed, &launched, error));
+    if (launched) {
+      *any_graph = true;
+      return Status::ok;
+    }
+  }
+  frame.graph.fall_behind(segment);
+  return run_steps(frame, segment, on, error);
 }
 
 // Does for a later segment what run() does for the first: sizes, places, addresses, arguments.

@@ -67,8 +67,8 @@ struct Session {
   Status order_after_previous_run(void* on, husk_error* error);
   Status launch(Frame& frame, bool nothing_changed, void* on, husk_value* outputs,
                 uint32_t output_count, husk_error* error);
-  Status run_list(Frame& frame, void* on, husk_value* outputs, uint32_t output_count,
-                  husk_error* error);
+  Status run_segment(Frame& frame, uint32_t segment, bool nothing_changed, void* on,
+                     bool* any_graph, husk_error* error);
   Status begin_segment(Frame& frame, uint32_t segment, husk_value* outputs, uint32_t output_count,
                        husk_error* error);
   // Asks the application whether the run goes on.

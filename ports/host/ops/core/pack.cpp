@@ -39,7 +39,7 @@ template <size_t... I>
 struct Rows {
   static constexpr husk_op kRows[] = {{sizeof(husk_op), 0, kTable[I].name, op_enter,
                                        const_cast<Op*>(&kTable[I]), nullptr, kTable[I].contract,
-                                       kTable[I].pack ? op_pack : nullptr}...};
+                                       kTable[I].pack ? op_pack : nullptr, 0}...};
 };
 
 template <size_t... I>
