@@ -488,8 +488,9 @@ HUSK_API void husk_session_release(husk_session* session);
 HUSK_API husk_status husk_session_set_range(husk_session* session, uint32_t function,
                                             uint32_t input, uint32_t dim, int64_t min, int64_t max,
                                             husk_error* error);
-/** Prepares the session for inputs of these shapes: plans and allocates memory and instantiates the
- * graph. Besides husk_session_create and husk_session_set_range this is the only call that
+/** Prepares the session for inputs of these shapes: plans and allocates memory and instantiates
+ * graphs. A graph that has captured calls of ops is for these shapes only; runs with other shapes
+ * use the launch list. Besides husk_session_create and husk_session_set_range this is the only call that
  * allocates device memory, except that husk_session_run allocates if
  *
  * - a size that only the data decides has no bound,
@@ -534,6 +535,17 @@ HUSK_API husk_status husk_session_output_shape(husk_session* session, uint32_t f
 /** Enqueues one run and returns. The call allocates nothing, with the exceptions that
  * husk_session_resize names, and waits only if a step must read a value from the device. If a run
  * fails, its outputs and the state that it wrote are undefined; the session stays usable.
+ *
+ * The application may capture the stream's work in a graph of its own, by cuStreamBeginCapture for
+ * instance. Then the call records the launch list of the run: it runs nothing, waits for nothing and
+ * allocates nothing, and `trace` is not called. It fails with HUSK_UNSUPPORTED, before it records
+ * anything, if the function has several segments, calls an op without HUSK_OP_CAPTURABLE, or needs
+ * more memory than the session has; the capture stays valid. A launch of that graph is no run that
+ * the session knows. It has the memory of the session, of the inputs and of the outputs as they were
+ * during the capture, and it must not be in progress together with a run of the session. It is not
+ * launched again after a husk_session_resize, husk_session_set_range or husk_session_set_arena of
+ * the session, an update of constants, or the release of the session. The next call that waits
+ * reports an assert that failed in it.
  * @param session the session
  * @param function the number of the function
  * @param stream a stream of the port; NULL: the default stream of the device
@@ -571,18 +583,21 @@ HUSK_API husk_status husk_session_state_copy(husk_session* session, uint32_t sta
 typedef struct husk_session_stats {
   uint32_t struct_size;        /**< Set by the caller that passes the struct to be filled. */
   uint32_t steps;              /**< Steps of the function. */
-  uint32_t graph_nodes;        /**< Nodes of the graph; 0: the function runs as a list. */
-  uint32_t graph_edges;        /**< Edges of the graph. */
+  uint32_t graph_nodes;        /**< Nodes of the graphs of all segments; 0: the function runs as a
+                                  list. */
+  uint32_t graph_edges;        /**< Edges of the graphs. */
   uint32_t programmatic_edges; /**< Edges that are programmatic dependent launches. */
   uint32_t bounded;            /**< 1: the plan is for the largest shapes. */
   uint64_t arena_bytes;        /**< Bytes that the plan takes. */
   uint64_t arena_lower_bound;  /**< The largest sum of the bytes of buffers that are live at once,
                                   alignment included. */
-  uint64_t runs_as_graph;      /**< Runs since the session was created. */
-  uint64_t runs_as_list;       /**< Runs since the session was created. */
+  uint64_t runs_as_graph;      /**< Runs since the session was created in which all segments, or
+                                  some, were graphs. */
+  uint64_t runs_as_list;       /**< The other runs since the session was created. */
   uint64_t nodes_patched;      /**< Graph nodes changed since the session was created. */
   uint64_t dynamic_bytes;      /**< Memory of the session outside of the arena: buffers whose size
-                                  only the data decides, outputs, copied inputs. */
+                                  only the data decides, outputs, copied inputs, operands of
+                                  captured calls. */
   uint32_t segments;           /**< Segments of the function. */
   uint32_t dynamic;            /**< 1: a run may allocate, since only the data decides some size and
                                   nothing bounds it. */

@@ -25,18 +25,19 @@ const char* step_kind_name(Step kind) {
 
 }  // namespace
 
-// Makes the device current for everything that a run enqueues, if the port wants that, until the
-// end of the run.
-class Session::DeviceScope {
+// The time of a run. Makes the device current for everything that it enqueues, if the port wants
+// that, and ends with the run what the session knows of its stream.
+class Session::RunScope {
  public:
-  explicit DeviceScope(Session* session) : session_(session) {}
-  ~DeviceScope() {
+  explicit RunScope(Session* session) : session_(session) {}
+  ~RunScope() {
+    session_->capturing_ = false;
     if (!session_->entered_) return;
     session_->port()->leave(session_->entered_);
     session_->entered_ = nullptr;
   }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
+  RunScope(const RunScope&) = delete;
+  RunScope& operator=(const RunScope&) = delete;
   Status enter(husk_error* error) {
     const husk_port* port = session_->port();
     if (!port->enter) return Status::ok;
@@ -74,6 +75,9 @@ Status Session::run(uint32_t function, void* on, const husk_value* inputs, uint3
                     husk_value* outputs, uint32_t output_count, husk_error* error) {
   Frame& frame = *frames[function];
   bool nothing_changed;
+  RunScope scope(this);
+  HUSK_TRY(scope.enter(error));
+  HUSK_TRY(check_capture(frame, on, error));
 
   // 1. Bind the caller's values, and compute the sizes of the first segment.
   follow_constants();
@@ -88,8 +92,6 @@ Status Session::run(uint32_t function, void* on, const husk_value* inputs, uint3
   // phase fails, some arguments may be old, so the next run assigns addresses and writes them all.
   const uint64_t generation = frame.memory.arena_generation;
   frame.memory.arena_generation = 0;
-  DeviceScope scope(this);
-  HUSK_TRY(scope.enter(error));
 
   // 3. Write the arguments, which checks all views of the first segment before anything is
   // enqueued.
@@ -106,6 +108,33 @@ Status Session::run(uint32_t function, void* on, const husk_value* inputs, uint3
   HUSK_TRY(frame.io.copy_misaligned(true, on, error));
   frame.io.write_scalar_outputs(outputs);
   frame.memory.arena_generation = generation;
+  return Status::ok;
+}
+
+// Finds out whether the application captures the stream. Refuses a function then that would have to
+// wait, or whose ops might.
+Status Session::check_capture(const Frame& frame, void* on, husk_error* error) {
+  const Code& code = frame.code;
+  int32_t capturing = 0;
+  if (!HUSK_HAS_FIELD(port(), stream_capturing) || !port()->stream_capturing) return Status::ok;
+  HUSK_TRY(to_status(port()->stream_capturing(device(), on, &capturing, error)));
+  capturing_ = capturing != 0;
+  if (!capturing_) return Status::ok;
+  if (code.segments.size > 1)
+    return fail(error, HUSK_UNSUPPORTED,
+                "function '%s' decides on its way what to run, which a capture of its stream does "
+                "not allow",
+                code.function->name()->c_str());
+  for (uint32_t s = 0; s < code.steps.size; ++s) {
+    const fb::Instruction& op = code.steps[s];
+    if (static_cast<Step>(op.op()) != Step::op_extern ||
+        (program->ops[op.a()].flags & HUSK_OP_CAPTURABLE))
+      continue;
+    (void)fail(error, HUSK_UNSUPPORTED,
+               "the op is not HUSK_OP_CAPTURABLE, and its stream is captured");
+    frame.arguments.add_step_context(s, error);
+    return to_status(HUSK_UNSUPPORTED);
+  }
   return Status::ok;
 }
 
@@ -154,11 +183,14 @@ Status Session::prepare_plan(Frame& frame, bool may_allocate, bool* nothing_chan
 }
 
 // Arena and states belong to one run at a time. Runs on one stream are in order; a run on another
-// stream starts after the previous one has ended.
+// stream starts after the previous one has ended. A run that is captured does not start now; the
+// application orders the launches of its graph.
 Status Session::order_after_previous_run(void* on, husk_error* error) {
-  if (running_ && (stream_ != on || (assert_flag && *assert_flag))) HUSK_TRY(wait(error));
-  stream_ = on;
-  running_ = true;
+  if (!capturing_) {
+    if ((running_ && stream_ != on) || (assert_flag && *assert_flag)) HUSK_TRY(wait(error));
+    stream_ = on;
+    running_ = true;
+  }
   if (options.poison_memory && arena_bytes)
     return to_status(port()->fill(device(), on, arena, 0xFF, 1, arena_bytes, error));
   return Status::ok;
@@ -202,7 +234,7 @@ Status Session::launch(Frame& frame, bool nothing_changed, void* on, husk_value*
 Status Session::run_segment(Frame& frame, uint32_t segment, bool nothing_changed, void* on,
                             bool* any_graph, husk_error* error) {
   if (options.mode != HUSK_MODE_LIST && frame.graph.is_for(frame.memory.plan_hash) &&
-      !options.trace) {
+      !options.trace && !capturing_) {
     bool launched = false;
     HUSK_TRY(check_cancel(error));
     HUSK_TRY(frame.graph.run(frame, segment, on, nothing_changed, &launched, error));
@@ -237,7 +269,7 @@ Status Session::run_steps(Frame& frame, uint32_t segment, void* on, husk_error* 
     if (can_cancel) {
       HUSK_TRY(check_cancel(error));
     }
-    Status status = options.trace ? run_traced(frame, s, on, error)
+    Status status = options.trace && !capturing_ ? run_traced(frame, s, on, error)
                                   : frame.arguments.run_step(s, on, error);
     if (!failed(status)) continue;
     frame.arguments.add_step_context(s, error);

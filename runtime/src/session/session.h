@@ -55,7 +55,7 @@ struct Session {
   const husk_allocator& allocator() const { return program->engine->allocator; }
 
  private:
-  class DeviceScope;
+  class RunScope;
 
   Status prepare_states(husk_error* error);
   Status wait_for_default_stream(husk_error* error);
@@ -63,6 +63,7 @@ struct Session {
   Status allocate_device(uint64_t bytes, const char* purpose, void** out, husk_error* error);
   Status grow_arena(uint64_t bytes, husk_error* error);
   void follow_constants();
+  Status check_capture(const Frame& frame, void* on, husk_error* error);
   Status prepare_plan(Frame& frame, bool may_allocate, bool* nothing_changed, husk_error* error);
   Status order_after_previous_run(void* on, husk_error* error);
   Status launch(Frame& frame, bool nothing_changed, void* on, husk_value* outputs,
@@ -84,6 +85,7 @@ struct Session {
   void* stream_ = nullptr;       // of the last run
   void* entered_ = nullptr;      // handle of the device during a run that has entered it
   bool running_ = false;         // the last run may still be in progress
+  bool capturing_ = false;       // the application captures the stream of the run
   bool default_busy_ = false;    // work on states may be in progress on the default stream
 };
 
