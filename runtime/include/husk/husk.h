@@ -207,6 +207,39 @@ HUSK_API void husk_engine_release(husk_engine* engine);
  * @return HUSK_OK or HUSK_INVALID_ARGUMENT */
 HUSK_API husk_status husk_engine_properties(const husk_engine* engine, husk_port_properties* out,
                                             husk_error* error);
+/** Allocates device memory, for inputs and outputs of runs.
+ * @param engine the engine; any thread may call
+ * @param bytes the size; 0 gives an address too
+ * @param memory the result, at an address that is a multiple of 256; NULL after a failure. The
+ * caller frees it with husk_engine_free before it releases the engine.
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_engine_alloc(husk_engine* engine, uint64_t bytes, void** memory,
+                                       husk_error* error);
+/** Frees memory of husk_engine_alloc that no work uses any more; NULL is allowed. */
+HUSK_API void husk_engine_free(husk_engine* engine, void* memory);
+/** Copies from host to device memory, after the work that the stream has. The function has read the
+ * bytes when it returns, and work that is enqueued on the stream afterwards finds them.
+ * @param engine the engine; any thread may call, one at a time for one stream
+ * @param stream a stream of the port; NULL: the default stream of the device
+ * @param to device memory
+ * @param from host memory
+ * @param bytes the size
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_engine_upload(husk_engine* engine, void* stream, void* to,
+                                        const void* from, uint64_t bytes, husk_error* error);
+/** Copies from device to host memory, after the work that the stream has. The bytes have arrived
+ * when the function returns. An assert that failed in a run is reported by husk_session_wait.
+ * @param engine the engine; any thread may call, one at a time for one stream
+ * @param stream a stream of the port; NULL: the default stream of the device
+ * @param to host memory
+ * @param from device memory
+ * @param bytes the size
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_engine_download(husk_engine* engine, void* stream, void* to,
+                                          const void* from, uint64_t bytes, husk_error* error);
 
 /** @}
  * @name Program

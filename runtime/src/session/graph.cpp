@@ -125,8 +125,8 @@ Status Graph::patch_staged(Frame& frame, uint32_t segment, husk_error* error) {
 }
 
 Status Graph::patch_all(Frame& frame, uint32_t segment, husk_error* error) {
-  const fb::Segment& range = frame.code.segments[segment];
-  for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
+  const uint32_t begin = frame.code.segments[segment].step_begin(), end = step_end(segment);
+  for (uint32_t s = begin; s < end; ++s) {
     if (static_cast<Step>(frame.code.steps[s].op()) == Step::op_extern || !changed(frame, s))
       continue;
     if (frame.arguments.is_empty(s)) return to_status(HUSK_UNSUPPORTED);

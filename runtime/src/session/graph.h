@@ -37,6 +37,9 @@ class Graph {
   // Gives device memory back too. The session's work must be done.
   void release(const Frame& frame);
 
+  // The first step of a segment that its graph does not have. Steps with results for the host are
+  // the last ones of their segment, and no part of a graph.
+  uint32_t step_end(uint32_t segment) const { return segments_[segment].step_end; }
   // Returns whether the graphs are for the plan with this hash. Edges are right for one plan only.
   bool is_for(uint64_t plan_hash) const { return plan_hash_ == plan_hash; }
   // Returns whether another build would change nothing but arguments that runs patch.
@@ -51,6 +54,7 @@ class Graph {
   struct SegmentGraph {
     void* exec;    // null if the segment has no graph
     bool current;  // the graph has the arguments that the frame wrote last
+    uint32_t step_end;  // the first step after those of the graph
     uint32_t registers_end, buffers_end, staged_end;
   };
   // A step in the graph: the number of its node, and the amount of its work: the grid of a launch,

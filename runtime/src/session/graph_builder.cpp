@@ -103,18 +103,21 @@ bool Graph::Builder::is_prepared(uint32_t segment) const { return frame_.prepare
 
 // Decides whether a segment is to have a graph, and collects what its captured calls use.
 Status Graph::Builder::consider(uint32_t segment, husk_error* error) {
-  const fb::Segment& range = code_.segments[segment];
-  const uint32_t steps = range.step_end() - range.step_begin();
-  accepted_[segment] = steps >= (code_.segments.size == 1 ? 1 : kFewestSteps);
+  const uint32_t begin = code_.segments[segment].step_begin();
+  SegmentGraph& graph = graph_.segments_[segment];
+  graph.step_end = begin;
+  while (graph.step_end < code_.segments[segment].step_end() &&
+         code_.result_count(code_.steps[graph.step_end]) == 0)
+    ++graph.step_end;
+  accepted_[segment] = graph.step_end - begin >= (code_.segments.size == 1 ? 1 : kFewestSteps);
   if (accepted_[segment])
     if (const Obstacle obstacle = find_obstacle(segment); obstacle.text) refuse(segment, obstacle);
-  for (uint32_t s = range.step_begin(); accepted_[segment] && s < range.step_end(); ++s) {
+  for (uint32_t s = begin; accepted_[segment] && s < graph.step_end; ++s) {
     if (kind_of(code_, s) != Step::op_extern) continue;
     HUSK_TRY(use_call(segment, s, error));
     if (staging_bytes_ > kMostStagedBytes)
       refuse(segment, {"an op that uses more than 4 MiB of the caller's memory", false, s});
   }
-  SegmentGraph& graph = graph_.segments_[segment];
   graph.registers_end = static_cast<uint32_t>(graph_.registers_.size());
   graph.buffers_end = static_cast<uint32_t>(graph_.buffers_.size());
   graph.staged_end = static_cast<uint32_t>(graph_.staged_.size());
@@ -122,8 +125,7 @@ Status Graph::Builder::consider(uint32_t segment, husk_error* error) {
 }
 
 Graph::Builder::Obstacle Graph::Builder::find_obstacle(uint32_t segment) const {
-  const fb::Segment& range = code_.segments[segment];
-  for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
+  for (uint32_t s = code_.segments[segment].step_begin(); s < graph_.step_end(segment); ++s) {
     Obstacle obstacle = find_step_obstacle(s, is_prepared(segment));
     obstacle.step = s;
     if (obstacle.text) return obstacle;
@@ -135,7 +137,6 @@ Graph::Builder::Obstacle Graph::Builder::find_step_obstacle(uint32_t step, bool 
   if (uses_memory_on_demand(step)) return {"memory whose size only the data decides", true};
   Transfer ignored;
   switch (kind_of(code_, step)) {
-    case Step::op_read: return {"a read", true};
     case Step::op_extern: return find_call_obstacle(step, prepared);
     case Step::op_copy:
     case Step::op_fill:
@@ -150,7 +151,6 @@ Graph::Builder::Obstacle Graph::Builder::find_step_obstacle(uint32_t step, bool 
 Graph::Builder::Obstacle Graph::Builder::find_call_obstacle(uint32_t step, bool prepared) const {
   const husk_op& op = session_.program->ops[code_.steps[step].a()];
   if (!(op.flags & HUSK_OP_CAPTURABLE)) return {"an op that is not HUSK_OP_CAPTURABLE", true};
-  if (code_.result_count(code_.steps[step])) return {"an op with a result for the host", true};
   if (op.pack && frame_.arguments.has_packed()) return {"an op that packs constants", true};
   if (!captures(port_)) return {"an op, whose work the port cannot capture", true};
   if (!prepared) return {"an op whose arguments are known only later", false};
@@ -222,7 +222,7 @@ void Graph::Builder::refuse(uint32_t segment, Obstacle obstacle) {
   const husk_engine_options& options = session_.program->engine->options;
   if (!options.log) return;
   husk_error text;
-  (void)fail(&text, HUSK_OK, "%s: no graph, it runs as a launch list", obstacle.text);
+  (void)fail(&text, HUSK_OK, "no graph, it runs as a launch list: %s", obstacle.text);
   frame_.arguments.add_step_context(obstacle.step, &text);
   if (code_.segments.size > 1) prefix(&text, "segment %u: ", segment);
   prefix(&text, "function '%s': ", code_.function->name()->c_str());
@@ -315,8 +315,7 @@ Status Graph::Builder::build_segment(uint32_t segment, husk_error* error) {
 }
 
 Status Graph::Builder::add_steps(uint32_t segment, husk_error* error) {
-  const fb::Segment& range = code_.segments[segment];
-  for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
+  for (uint32_t s = code_.segments[segment].step_begin(); s < graph_.step_end(segment); ++s) {
     HUSK_TRY(collect_edges(segment, s, error));
     HUSK_TRY(kind_of(code_, s) == Step::op_extern ? add_call(segment, s, error)
                                                   : add_step(segment, s, error));

@@ -233,6 +233,7 @@ Status Session::launch(Frame& frame, bool nothing_changed, void* on, husk_value*
 // runs the list of its steps. Sets `*any_graph` in the first case.
 Status Session::run_segment(Frame& frame, uint32_t segment, bool nothing_changed, void* on,
                             bool* any_graph, husk_error* error) {
+  const uint32_t end = frame.code.segments[segment].step_end();
   if (options.mode != HUSK_MODE_LIST && frame.graph.is_for(frame.memory.plan_hash) &&
       !options.trace && !capturing_) {
     bool launched = false;
@@ -240,11 +241,11 @@ Status Session::run_segment(Frame& frame, uint32_t segment, bool nothing_changed
     HUSK_TRY(frame.graph.run(frame, segment, on, nothing_changed, &launched, error));
     if (launched) {
       *any_graph = true;
-      return Status::ok;
+      return run_steps(frame, frame.graph.step_end(segment), end, on, error);
     }
   }
   frame.graph.fall_behind(segment);
-  return run_steps(frame, segment, on, error);
+  return run_steps(frame, frame.code.segments[segment].step_begin(), end, on, error);
 }
 
 // Does for a later segment what run() does for the first: sizes, places, addresses, arguments.
@@ -262,10 +263,10 @@ Status Session::cancelled(husk_error* error) {
   return fail(error, HUSK_CANCELLED, "husk_engine_options.cancel ended the run");
 }
 
-Status Session::run_steps(Frame& frame, uint32_t segment, void* on, husk_error* error) {
-  const fb::Segment& range = frame.code.segments[segment];
+Status Session::run_steps(Frame& frame, uint32_t begin, uint32_t end, void* on,
+                          husk_error* error) {
   const bool can_cancel = program->engine->options.cancel != nullptr;
-  for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
+  for (uint32_t s = begin; s < end; ++s) {
     if (can_cancel) {
       HUSK_TRY(check_cancel(error));
     }

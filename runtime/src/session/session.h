@@ -78,7 +78,7 @@ struct Session {
     return engine.cancel && engine.cancel(engine.cancel_user) ? cancelled(error) : Status::ok;
   }
   static Status cancelled(husk_error* error);
-  Status run_steps(Frame& frame, uint32_t segment, void* on, husk_error* error);
+  Status run_steps(Frame& frame, uint32_t begin, uint32_t end, void* on, husk_error* error);
   Status run_traced(Frame& frame, uint32_t step, void* on, husk_error* error);
 
   uint64_t constants_seen_ = 0;  // ConstantStore::version() that arena_generation is for

@@ -220,6 +220,7 @@ pub(crate) fn register(
         prepare: None,
         contract: kept.contract.as_ptr(),
         pack: None,
+        flags: 0,
     };
     check(|error| unsafe { husk_engine_add_op(engine, &op, error) })?;
     Ok(kept)
