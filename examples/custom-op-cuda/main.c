@@ -21,16 +21,6 @@ static void check(husk_status status) {
   exit(1);
 }
 
-static void* host_allocate(void* user, size_t size, size_t align) {
-  (void)user;
-  return aligned_alloc(align, (size + align - 1) / align * align);
-}
-
-static void host_release(void* user, void* memory) {
-  (void)user;
-  free(memory);
-}
-
 int main(int argc, char** argv) {
   if (argc != 3) {
     fprintf(stderr, "usage: husk_custom_op scale.husk scale.fatbin\n");
@@ -47,29 +37,29 @@ int main(int argc, char** argv) {
   check(husk_program_open(engine, argv[1], &program, &last_error));
   check(husk_session_create(program, NULL, &session, &last_error));
 
-  /* Tensors on the device: the port allocates and copies. */
-  const husk_allocator host_memory = {NULL, host_allocate, host_release};
-  const husk_port* port = options.port;
-  void *device, *memory;
-  check(port->open(port->user, 0, &host_memory, NULL, &device, &last_error));
+  /* Tensors on the device. */
+  void* memory;
   float numbers[COUNT];
   for (int i = 0; i < COUNT; ++i) numbers[i] = (float)i;
-  check(port->alloc(device, sizeof numbers, &memory, &last_error));
-  check(port->upload(device, NULL, memory, numbers, sizeof numbers, &last_error));
+  check(husk_engine_alloc(engine, sizeof numbers, &memory, &last_error));
+  check(husk_engine_upload(engine, NULL, memory, numbers, sizeof numbers, &last_error));
 
   int64_t sizes[] = {ROWS, COLUMNS};
   DLTensor x = {memory, {kDLCUDA, 0}, 2, husk_dtype_to_dlpack(HUSK_F32), sizes, NULL, 0};
   husk_value input = {HUSK_VALUE_TENSOR, 0, {&x}};
   husk_value output = {HUSK_VALUE_NONE, 0, {NULL}};
+  check(husk_session_resize(session, 0, &input, 1, &last_error)); /* makes a graph */
   check(husk_session_run(session, 0, NULL, &input, 1, &output, 1, &last_error));
   check(husk_session_wait(session, &last_error));
-  check(port->download(device, NULL, numbers, output.as.tensor->data, sizeof numbers, &last_error));
+  check(husk_engine_download(engine, NULL, numbers, output.as.tensor->data, sizeof numbers,
+                             &last_error));
   for (int i = 0; i < COUNT; ++i)
     printf("%s%g", i % COLUMNS ? " " : i ? "\n" : "", (double)numbers[i]);
-  printf("\n");
+  husk_session_stats stats = HUSK_SESSION_STATS_INIT;
+  check(husk_session_stats_get(session, 0, &stats, &last_error));
+  printf("\nrun as a %s\n", stats.runs_as_graph ? "graph" : "list");
 
-  port->free(device, memory);
-  port->close(device);
+  husk_engine_free(engine, memory);
   husk_session_release(session);
   husk_program_release(program);
   husk_engine_release(engine);

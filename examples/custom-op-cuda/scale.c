@@ -142,6 +142,7 @@ husk_status scale_register(husk_engine* engine, const char* image, scale_op** ou
     described.call = scale;
     described.user = op;
     described.contract = "x factor out:w";
+    described.flags = HUSK_OP_CAPTURABLE; /* a call only enqueues a launch */
     status = husk_engine_add_op(engine, &described, error);
   }
   free(code); /* the driver has copied the image */

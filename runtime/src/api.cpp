@@ -249,6 +249,33 @@ husk_status husk_engine_properties(const husk_engine* engine, husk_port_properti
   return HUSK_OK;
 }
 
+husk_status husk_engine_alloc(husk_engine* engine, uint64_t bytes, void** memory,
+                              husk_error* error) {
+  if (!engine || !memory) return null_argument(error, "engine_alloc");
+  ErrorScratch scratch;
+  const husk_status status = engine->port->alloc(engine->device, bytes, memory, scratch.of(error));
+  if (status != HUSK_OK) *memory = nullptr;
+  return status;
+}
+
+void husk_engine_free(husk_engine* engine, void* memory) {
+  if (engine && memory) engine->port->free(engine->device, memory);
+}
+
+husk_status husk_engine_upload(husk_engine* engine, void* stream, void* to, const void* from,
+                               uint64_t bytes, husk_error* error) {
+  if (!engine || (bytes && (!to || !from))) return null_argument(error, "engine_upload");
+  ErrorScratch scratch;
+  return engine->port->upload(engine->device, stream, to, from, bytes, scratch.of(error));
+}
+
+husk_status husk_engine_download(husk_engine* engine, void* stream, void* to, const void* from,
+                                 uint64_t bytes, husk_error* error) {
+  if (!engine || (bytes && (!to || !from))) return null_argument(error, "engine_download");
+  ErrorScratch scratch;
+  return engine->port->download(engine->device, stream, to, from, bytes, scratch.of(error));
+}
+
 husk_status husk_program_verify(const void* data, size_t size, husk_error* error) {
   if (!data) return null_argument(error, "program_verify");
   Container file;

@@ -1,46 +1,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "schedule.h"
+#include "graph.h"
 
 namespace fake {
 
 namespace {
-
-struct Graph;
-
-struct Copy {
-  CUdeviceptr to, from;
-  uint64_t size;
-};
-struct Fill {
-  CUdeviceptr to;
-  uint32_t value, element;
-  uint64_t pitch, columns, rows;
-  uint64_t extent() const { return (rows - 1) * pitch + columns * element; }
-};
-
-// The action of a node. Each exec has its own copy.
-struct Action {
-  const char* kind = "empty";
-  LaunchShape shape = {};
-  Launch launch = {};
-  Copy copy = {};
-  Fill fill = {};
-};
-
-struct Node : Object {
-  explicit Node(Graph& owner) : Object("graph node", false), graph(owner) {}
-  Graph& graph;
-  size_t index = 0;
-  Action action;
-  std::vector<Node*> after, early;
-};
-
-struct Graph : Object {
-  Graph() : Object("graph", true) {}
-  std::vector<Node*> nodes;
-};
 
 struct Exec : Object {
   explicit Exec(Graph& of) : Object("executable graph", true), graph(of) {}
@@ -160,7 +125,19 @@ std::function<void()> fill_work(const Fill& fill) {
   };
 }
 
+// A new task that does what the recorded one would have done.
+TaskPointer repeat(const Call& call, const Task& recorded) {
+  auto task = std::make_shared<Task>();
+  task->what = "captured: " + recorded.what;
+  task->work = recorded.work;
+  task->memory = recorded.memory;
+  if (recorded.launch) task->launch = std::make_unique<Launch>(*recorded.launch);
+  for (const CUdeviceptr address : recorded.memory) check_range(call, address, 1, "captured work");
+  return task;
+}
+
 TaskPointer make_task(const Call& call, const Action& action) {
+  if (action.recorded) return repeat(call, *action.recorded);
   auto task = std::make_shared<Task>();
   const std::string kind = action.kind;
   task->what = "graph node: " + kind;
@@ -179,26 +156,58 @@ TaskPointer make_task(const Call& call, const Action& action) {
   return task;
 }
 
-void enqueue_exec(const Call& call, Exec& exec, CUstream stream) {
-  std::vector<TaskPointer> before = stream_tail(call, stream);
-  if (exec.last && !exec.last->done) before.push_back(exec.last);
-  std::map<const Node*, TaskPointer> tasks;
-  for (const Exec::Step& step : exec.steps) tasks[step.node] = make_task(call, step.action);
-  auto end = std::make_shared<Task>();
-  end->what = "the end of a graph";
-  end->after = before;
-  for (const Exec::Step& step : exec.steps) {
-    const TaskPointer& task = tasks[step.node];
-    for (const Node* from : step.node->after) task->after.push_back(tasks[from]);
-    for (const Node* from : step.node->early) task->early.push_back(tasks[from]);
-    if (task->after.empty() && task->early.empty()) task->after = before;
+// Queues the nodes of a graph. Those without predecessors wait for `before`; `end` waits for all.
+void enqueue_nodes(const Call& call, const std::vector<std::pair<const Node*, const Action*>>& nodes,
+                   const std::vector<TaskPointer>& before, Task* end) {
+  std::map<const Node*, TaskPointer> tasks;  // the task that ends the node
+  for (const auto& [node, action] : nodes) {
+    const TaskPointer task = action->child ? std::make_shared<Task>() : make_task(call, *action);
+    tasks[node] = task;
+    std::vector<TaskPointer> after;
+    for (const Node* from : node->after) after.push_back(tasks[from]);
+    for (const Node* from : node->early) task->early.push_back(tasks[from]);
+    if (after.empty() && task->early.empty()) after = before;
+    task->after = after;
+    if (action->child) {
+      task->what = "the end of a child graph";
+      std::vector<std::pair<const Node*, const Action*>> inner;
+      for (const Node* of : action->child->nodes) inner.emplace_back(of, &of->action);
+      enqueue_nodes(call, inner, after, task.get());
+    }
     end->after.push_back(task);
     enqueue(task);
   }
+}
+
+void enqueue_exec(const Call& call, Exec& exec, CUstream stream) {
+  if (is_capturing(call, stream)) violation("%s: here no graph launch is captured", call.name);
+  std::vector<TaskPointer> before = stream_tail(call, stream);
+  if (exec.last && !exec.last->done) before.push_back(exec.last);
+  auto end = std::make_shared<Task>();
+  end->what = "the end of a graph";
+  end->after = before;
+  std::vector<std::pair<const Node*, const Action*>> nodes;
+  for (const Exec::Step& step : exec.steps) nodes.emplace_back(step.node, &step.action);
+  enqueue_nodes(call, nodes, before, end.get());
   exec.last = end;
   set_stream_tail(call, stream, end);
   enqueue(end);
   maybe_run_some();
+}
+
+// A copy of a graph that belongs to a node of another one.
+const Graph* copy_graph(const Graph& from) {
+  Graph* graph = make<Graph>(false);
+  std::map<const Node*, Node*> copies;
+  for (const Node* node : from.nodes) {
+    Node* copy = make<Node>(*graph);
+    copy->action = node->action;
+    for (const Node* before : node->after) copy->after.push_back(copies[before]);
+    for (const Node* before : node->early) copy->early.push_back(copies[before]);
+    copies[node] = copy;
+    graph->nodes.push_back(copy);
+  }
+  return graph;
 }
 
 }  // namespace
@@ -223,8 +232,9 @@ CUresult cuGraphDestroyNode(CUgraphNode handle) {
   Call call("cuGraphDestroyNode");
   Node& node = call.object<Node>(handle, "graph node");
   node.live = false;
-  std::erase(node.graph.nodes, &node);
-  for (Node* other : node.graph.nodes) {
+  auto& nodes = const_cast<Graph&>(node.graph).nodes;
+  std::erase(nodes, &node);
+  for (Node* other : nodes) {
     std::erase(other->after, &node);
     std::erase(other->early, &node);
   }
@@ -285,6 +295,25 @@ CUresult cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode*
   return call.fault ? call.fault : add(call, out, graph, from, nullptr, count, {});
 }
 
+CUresult cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* from,
+                                  size_t count, CUgraph child) {
+  Call call("cuGraphAddChildGraphNode");
+  if (call.fault) return call.fault;
+  Action action;
+  action.kind = "child";
+  action.child = copy_graph(call.object<Graph>(child, "graph"));
+  return add(call, out, graph, from, nullptr, count, std::move(action));
+}
+
+CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
+  Call call("cuGraphGetNodes");
+  if (call.fault) return call.fault;
+  const Graph& graph = call.object<Graph>(handle, "graph");
+  if (nodes) violation("cuGraphGetNodes: only the number is given here");
+  *count = graph.nodes.size();
+  return CUDA_SUCCESS;
+}
+
 CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUlaunchAttributeID id,
                                        const CUlaunchAttributeValue* value) {
   Call call("cuGraphKernelNodeSetAttribute");
@@ -314,6 +343,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph handle, unsigned 
 CUresult cuGraphUpload(CUgraphExec handle, CUstream stream) {
   Call call("cuGraphUpload");
   if (call.fault) return call.fault;
+  if (const CUresult refused = refuse_captured(call, stream)) return refused;
   const Exec& exec = call.object<Exec>(handle, "executable graph");
   for (const Exec::Step& step : exec.steps)
     if (step.action.launch.function) step.action.launch.function->loaded = true;

@@ -196,6 +196,7 @@ CUresult cuLibraryLoadData(CUlibrary* out, const void* code, CUjit_option* jit_o
                            void**, unsigned int count) {
   Call call("cuLibraryLoadData");
   if (call.fault) return call.fault;
+  if (const CUresult refused = refuse_while_capturing()) return refused;
   const char* bytes = static_cast<const char*>(code);
   if (memcmp(bytes, ELFMAG, SELFMAG) != 0)
     return load_text(out, bytes, jit_options, jit_values, jit_count);

@@ -259,6 +259,7 @@ void check_range(const Call& call, CUdeviceptr address, uint64_t size, const cha
 CUresult cuMemAlloc(CUdeviceptr* out, size_t size) {
   Call call("cuMemAlloc");
   if (call.fault) return call.fault;
+  if (const CUresult refused = refuse_while_capturing()) return refused;
   call.context();
   State& s = state();
   if (size == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -273,6 +274,7 @@ CUresult cuMemAlloc(CUdeviceptr* out, size_t size) {
 
 CUresult cuMemFree(CUdeviceptr address) {
   Call call("cuMemFree");
+  if (const CUresult refused = refuse_while_capturing()) return refused;
   call.context();
   Allocation* allocation = find_allocation(address);
   if (!allocation || allocation->address != address)
@@ -313,6 +315,7 @@ CUresult cuMemGetInfo(size_t* unused, size_t* total) {
 CUresult cuMemAllocHost(void** out, size_t size) {
   Call call("cuMemAllocHost");
   if (call.fault) return call.fault;
+  if (const CUresult refused = refuse_while_capturing()) return refused;
   call.context();
   if (size == 0) return CUDA_ERROR_INVALID_VALUE;
   const Allocation allocation = map(size);
@@ -325,6 +328,7 @@ CUresult cuMemAllocHost(void** out, size_t size) {
 
 CUresult cuMemFreeHost(void* memory) {
   Call call("cuMemFreeHost");
+  if (const CUresult refused = refuse_while_capturing()) return refused;
   call.context();
   HostMemory& freed = remove_host_memory(call, memory, "pinned memory");
   forget_uses(freed.allocation);
@@ -338,6 +342,7 @@ CUresult cuMemFreeHost(void* memory) {
 CUresult cuMemHostRegister(void* memory, size_t size, unsigned int flags) {
   Call call("cuMemHostRegister");
   if (call.fault) return call.fault;
+  if (const CUresult refused = refuse_while_capturing()) return refused;
   call.context();
   if (size == 0 || reinterpret_cast<uintptr_t>(memory) % kPage || size % kPage)
     return CUDA_ERROR_INVALID_VALUE;
@@ -352,6 +357,7 @@ CUresult cuMemHostRegister(void* memory, size_t size, unsigned int flags) {
 
 CUresult cuMemHostUnregister(void* memory) {
   Call call("cuMemHostUnregister");
+  if (const CUresult refused = refuse_while_capturing()) return refused;
   call.context();
   remove_host_memory(call, memory, "registered memory");
   return call.fault;
@@ -369,6 +375,7 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* address, void* memory, unsigned 
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t size, CUstream stream) {
   Call call("cuMemcpyHtoDAsync");
   if (call.fault) return call.fault;
+  if (const CUresult refused = refuse_captured(call, stream)) return refused;
   check_range(call, to, size, "an upload");
   auto task = std::make_shared<Task>();
   task->what = "cuMemcpyHtoDAsync";
@@ -389,6 +396,7 @@ CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t size, CUstre
 CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t size, CUstream stream) {
   Call call("cuMemcpyDtoHAsync");
   if (call.fault) return call.fault;
+  if (const CUresult refused = refuse_captured(call, stream)) return refused;
   check_range(call, from, size, "a download");
   auto task = std::make_shared<Task>();
   task->what = "cuMemcpyDtoHAsync";

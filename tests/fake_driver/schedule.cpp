@@ -183,8 +183,11 @@ std::vector<TaskPointer> stream_tail(const Call& call, CUstream handle) {
     return tail;
   }
   add(context.null_last);
-  for (const Stream* stream : streams())
-    if (stream->blocking && &stream->context == &context) add(stream->last);
+  for (const Stream* stream : streams()) {
+    if (!stream->blocking || &stream->context != &context) continue;
+    if (stream->capture) violation("%s: the default stream, and a stream captures", call.name);
+    add(stream->last);
+  }
   return tail;
 }
 
@@ -196,6 +199,8 @@ void set_stream_tail(const Call& call, CUstream handle, const TaskPointer& task)
 }
 
 void enqueue(const Call& call, CUstream stream, const TaskPointer& task, bool programmatic) {
+  if (is_capturing(call, stream))
+    return record(call.object<Stream>(stream, "stream"), task, programmatic);
   for (const TaskPointer& before : stream_tail(call, stream)) {
     const bool early = programmatic && before->launch;
     (early ? task->early : task->after).push_back(before);
@@ -251,6 +256,7 @@ CUresult cuStreamCreate(CUstream* out, unsigned int flags) {
 CUresult cuStreamDestroy(CUstream handle) {
   Call call("cuStreamDestroy");
   call.context();
+  if (is_capturing(call, handle)) violation("cuStreamDestroy: the stream captures");
   call.object<Stream>(handle, "stream").live = false;  // its work goes on
   return call.fault;
 }
@@ -258,6 +264,7 @@ CUresult cuStreamDestroy(CUstream handle) {
 CUresult cuStreamSynchronize(CUstream handle) {
   Call call("cuStreamSynchronize");
   if (call.fault) return call.fault;
+  if (const CUresult refused = refuse_captured(call, handle)) return refused;
   for (const TaskPointer& task : stream_tail(call, handle)) finish(task);
   return state().broken;
 }
@@ -277,6 +284,7 @@ CUresult cuEventRecord(CUevent handle, CUstream stream) {
   Event& event = call.object<Event>(handle, "event");
   event.task = std::make_shared<Task>();
   event.task->what = "an event";
+  event.captured = is_capturing(call, stream);
   enqueue(call, stream, event.task);
   return CUDA_SUCCESS;
 }
@@ -284,7 +292,9 @@ CUresult cuEventRecord(CUevent handle, CUstream stream) {
 CUresult cuEventSynchronize(CUevent handle) {
   Call call("cuEventSynchronize");
   if (call.fault) return call.fault;
-  finish(call.object<Event>(handle, "event").task);
+  const Event& event = call.object<Event>(handle, "event");
+  if (event.captured) return CUDA_ERROR_CAPTURED_EVENT;
+  finish(event.task);
   return state().broken;
 }
 

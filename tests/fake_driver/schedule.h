@@ -10,17 +10,21 @@
 
 namespace fake {
 
+struct Capture;
+
 struct Stream : Object {
   Stream(Context& owner, bool is_blocking)
       : Object("stream", true), context(owner), blocking(is_blocking) {}
   Context& context;
   bool blocking;  // synchronises with the default stream
   TaskPointer last;
+  Capture* capture = nullptr;  // null if the stream captures nothing
 };
 
 struct Event : Object {
   Event() : Object("event", true) {}
   TaskPointer task;
+  bool captured = false;  // recorded in a stream that was capturing
 };
 
 // The thread of a kernel that was started before its predecessors were done. The flags hand control
@@ -60,11 +64,21 @@ struct Task {
 // Adds a task whose `after` is complete to the queue.
 void enqueue(const TaskPointer& task);
 // Adds a task after all tasks of the stream, as the stream's last. A programmatic task may begin
-// before a kernel that precedes it has ended.
+// before a kernel that precedes it has ended. A stream that captures records the task instead.
 void enqueue(const Call& call, CUstream stream, const TaskPointer& task, bool programmatic = false);
 // The tasks that the next task of the stream waits for.
 std::vector<TaskPointer> stream_tail(const Call& call, CUstream stream);
 void set_stream_tail(const Call& call, CUstream stream, const TaskPointer& task);
+
+// capture.cpp
+bool is_capturing(const Call& call, CUstream stream);
+// Adds a task to the graph of a stream that captures.
+void record(Stream& stream, const TaskPointer& task, bool programmatic);
+// For a call that a capture does not allow on its stream: makes the capture invalid and returns the
+// error. CUDA_SUCCESS if the stream captures nothing.
+CUresult refuse_captured(const Call& call, CUstream stream);
+// For a call that no thread may make while it captures, or while another one captures globally.
+CUresult refuse_while_capturing();
 
 // Runs queued tasks in a random order until `task` is done.
 void finish(const TaskPointer& task);

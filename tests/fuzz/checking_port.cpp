@@ -189,6 +189,7 @@ constexpr husk_port kPort = {sizeof(husk_port),
                              alloc_host_flag,
                              free_host_flag,
                              nullptr,
+                             nullptr,
                              nullptr};
 
 // Calls `visit` with the address of each element. Returns false if there are too many elements.

@@ -76,12 +76,17 @@ husk_value DeviceTensor::value() {
 }
 
 LoadedProgram::LoadedProgram(const std::string& functions, const husk_session_options* options,
-                             const husk_allocator* allocator, const std::vector<husk_op>& ops)
+                             const husk_allocator* allocator, const std::vector<husk_op>& ops,
+                             const husk_port* engine_port)
     : file_(artifact(functions)) {
   bytes_ = std::aligned_alloc(4096, (file_.size() + 4095) / 4096 * 4096);
   std::memcpy(bytes_, file_.data(), file_.size());
   husk_engine_options engine_options = HUSK_ENGINE_OPTIONS_INIT;
-  engine_options.port = husk_port_cuda();
+  engine_options.port = engine_port;
+  engine_options.log = [](void* user, int32_t, const char* text) {
+    *static_cast<std::string*>(user) += std::string(text) + "\n";
+  };
+  engine_options.log_user = &log;
   engine_options.require_op_contracts = 1;
   engine_options.allocator = allocator;
   const husk_port* port = husk_port_cuda();

@@ -27,6 +27,7 @@ struct Fake {
   CONTROL(fake_early_starts)        \
   CONTROL(fake_live_objects)        \
   CONTROL(fake_schedule)            \
+  CONTROL(fake_queue)               \
   CONTROL(fake_set_integrated)
 // clang-format on
 #define CONTROL(name) decltype(&::name) name = nullptr;
@@ -64,7 +65,8 @@ class LoadedProgram {
   explicit LoadedProgram(const std::string& functions,
                          const husk_session_options* options = nullptr,
                          const husk_allocator* allocator = nullptr,
-                         const std::vector<husk_op>& ops = {});
+                         const std::vector<husk_op>& ops = {},
+                         const husk_port* port = husk_port_cuda());
   ~LoadedProgram();
   LoadedProgram(const LoadedProgram&) = delete;
   LoadedProgram& operator=(const LoadedProgram&) = delete;
@@ -81,6 +83,8 @@ class LoadedProgram {
   husk_session* session = nullptr;
   void* stream = nullptr;
   husk_error error = {};
+  std::string log;  // the engine's lines
+  void* device() const { return device_; }
 
  private:
   std::vector<void*> memory_;

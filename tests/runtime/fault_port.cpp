@@ -153,6 +153,7 @@ constexpr husk_port kPort = {sizeof(husk_port),
                              alloc_host_flag,
                              free_host_flag,
                              nullptr,
+                             nullptr,
                              nullptr};
 
 }  // namespace

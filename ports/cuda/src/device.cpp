@@ -35,6 +35,9 @@ Current::~Current() {
 
 husk_status check_work(Device& device, void* stream, husk_error* error, const char* format, ...) {
   if (!device.options.check_each) return HUSK_OK;
+  CUstreamCaptureStatus captures = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (stream) device.driver.cuStreamIsCapturing(as_stream(stream), &captures);
+  if (captures != CU_STREAM_CAPTURE_STATUS_NONE) return HUSK_OK;  // nothing runs
   const CUresult result = device.driver.cuStreamSynchronize(as_stream(stream));
   char thing[80], finished[sizeof device.finished];
   va_list arguments;

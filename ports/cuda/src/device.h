@@ -82,7 +82,7 @@ class Lock {
   pthread_mutex_t* mutex_;
 };
 
-// With check_each: waits for `stream`. If work failed, the error names the work that the format
+// With check_each: waits for `stream`, unless it captures work. If work failed, the error names the work that the format
 // describes and the last work that is known to have finished.
 [[gnu::format(printf, 4, 5)]] husk_status check_work(Device& device, void* stream,
                                                      husk_error* error, const char* format, ...);
@@ -123,6 +123,9 @@ husk_status fill(void* device, void* stream, void* to, uint64_t pattern, uint32_
 husk_status stream_create(void* device, void** stream, husk_error* error);
 void stream_destroy(void* device, void* stream);
 husk_status stream_wait(void* device, void* stream, husk_error* error);
+
+// capture.cpp
+husk_status stream_capturing(void* device, void* stream, int32_t* capturing, husk_error* error);
 
 // upload_batch.cpp
 husk_status upload_batch(void* device, const husk_upload* uploads, uint32_t count,

@@ -312,6 +312,38 @@ void graph_destroy(void* handle, void* graph) {
 
 }  // namespace
 
+husk_status graph_add_captured(void* handle, void* pointer, void* captured,
+                               const husk_graph_edge* from, uint32_t edge_count,
+                               husk_error* error) {
+  const Device& device = as_device(handle);
+  const Driver& driver = device.driver;
+  Graph* graph = static_cast<Graph*>(pointer);
+  const CUgraph child = static_cast<CUgraph>(captured);
+  Current current(handle, error);
+  HUSK_TRY(current.status);
+  Edges edges(device);
+  HUSK_TRY(edges.collect(*graph, from, edge_count, NodeKind::captured, error));
+  HUSK_TRY(reserve(device, graph, error));
+  size_t nodes = 0;
+  const char* call = "cuGraphGetNodes";
+  CUresult result = driver.cuGraphGetNodes(child, nullptr, &nodes);
+  if (result == CUDA_SUCCESS && nodes == 0) return add_empty(device, graph, edges, error);
+  Node node = {};
+  node.kind = NodeKind::captured;
+  if (result == CUDA_SUCCESS) {
+    call = "cuGraphAddChildGraphNode";
+    result = driver.cuGraphAddChildGraphNode(&node.first, graph->graph, edges.nodes, edges.count,
+                                             child);
+  }
+  if (result != CUDA_SUCCESS) {
+    return driver_fail(driver, error, result, call, "node %u, captured work of %zu nodes",
+                       graph->count, nodes);
+  }
+  node.last = node.first;
+  graph->nodes[graph->count++] = node;
+  return HUSK_OK;
+}
+
 const husk_port_graphs kGraphs = {
     sizeof(husk_port_graphs),
     graph_create,
@@ -325,6 +357,10 @@ const husk_port_graphs kGraphs = {
     exec_set_fill,
     exec_launch,
     exec_destroy,
+    capture_begin,
+    capture_end,
+    graph_add_captured,
+    captured_destroy,
 };
 
 }  // namespace husk::cuda

@@ -14,7 +14,8 @@ enum class NodeKind : uint32_t {
   copy,
   fill,
   wide_fill,
-  empty  // a copy or fill of 0 bytes
+  captured,
+  empty  // a copy or fill of 0 bytes, or captured work that is none
 };
 
 struct Fill {
@@ -65,6 +66,14 @@ inline bool is_width(uint32_t width) {
   return width == 1 || width == 2 || width == 4 || width == 8;
 }
 
+// The functions below are for the table of the port; husk/port.h says what each does. Captured work
+// is the driver's graph of it.
+husk_status capture_begin(void* device, void* stream, husk_error* error);
+husk_status capture_end(void* device, void* stream, void** captured, husk_error* error);
+husk_status graph_add_captured(void* device, void* graph, void* captured,
+                               const husk_graph_edge* edges, uint32_t edge_count,
+                               husk_error* error);
+void captured_destroy(void* device, void* captured);
 husk_status graph_instantiate(void* device, void* graph, void** exec, husk_error* error);
 husk_status exec_set_kernel(void* device, void* exec, uint32_t node, void* kernel,
                             const husk_launch* launch, husk_error* error);

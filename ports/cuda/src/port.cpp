@@ -40,6 +40,7 @@ static const husk_port kPort = {
     free_host_flag,
     alloc_host,
     free_host,
+    stream_capturing,
 };
 
 }  // namespace husk::cuda

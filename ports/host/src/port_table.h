@@ -38,6 +38,7 @@ constexpr husk_port port_table(decltype(husk_port::module_load) load) {
       nullptr,  // ops form a library of their own
       alloc_host_flag, free_host_flag, nullptr,
       nullptr,  // no target of the host has another host beside it
+      nullptr,  // no stream captures
   };
 }
 

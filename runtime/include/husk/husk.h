@@ -207,6 +207,39 @@ HUSK_API void husk_engine_release(husk_engine* engine);
  * @return HUSK_OK or HUSK_INVALID_ARGUMENT */
 HUSK_API husk_status husk_engine_properties(const husk_engine* engine, husk_port_properties* out,
                                             husk_error* error);
+/** Allocates device memory, for inputs and outputs of runs.
+ * @param engine the engine; any thread may call
+ * @param bytes the size; 0 gives an address too
+ * @param memory the result, at an address that is a multiple of 256; NULL after a failure. The
+ * caller frees it with husk_engine_free before it releases the engine.
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_engine_alloc(husk_engine* engine, uint64_t bytes, void** memory,
+                                       husk_error* error);
+/** Frees memory of husk_engine_alloc that no work uses any more; NULL is allowed. */
+HUSK_API void husk_engine_free(husk_engine* engine, void* memory);
+/** Copies from host to device memory, after the work that the stream has. The function has read the
+ * bytes when it returns, and work that is enqueued on the stream afterwards finds them.
+ * @param engine the engine; any thread may call, one at a time for one stream
+ * @param stream a stream of the port; NULL: the default stream of the device
+ * @param to device memory
+ * @param from host memory
+ * @param bytes the size
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_engine_upload(husk_engine* engine, void* stream, void* to,
+                                        const void* from, uint64_t bytes, husk_error* error);
+/** Copies from device to host memory, after the work that the stream has. The bytes have arrived
+ * when the function returns. An assert that failed in a run is reported by husk_session_wait.
+ * @param engine the engine; any thread may call, one at a time for one stream
+ * @param stream a stream of the port; NULL: the default stream of the device
+ * @param to host memory
+ * @param from device memory
+ * @param bytes the size
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_engine_download(husk_engine* engine, void* stream, void* to,
+                                          const void* from, uint64_t bytes, husk_error* error);
 
 /** @}
  * @name Program
@@ -491,10 +524,11 @@ HUSK_API void husk_session_release(husk_session* session);
 HUSK_API husk_status husk_session_set_range(husk_session* session, uint32_t function,
                                             uint32_t input, uint32_t dim, int64_t min, int64_t max,
                                             husk_error* error);
-/** Prepares the session for inputs of these shapes: plans and allocates memory and instantiates the
- * graph. Besides husk_session_create and husk_session_set_range this is the only call that
- * allocates device memory, or memory for steps on the host, except that husk_session_run allocates
- * if
+/** Prepares the session for inputs of these shapes: plans and allocates memory and instantiates
+ * graphs. A graph that has captured calls of ops is for these shapes only; runs with other shapes
+ * use the launch list. Besides husk_session_create and husk_session_set_range this is the only call
+ * that allocates device memory, or memory for steps on the host, except that husk_session_run
+ * allocates if
  *
  * - a size that only the data decides has no bound,
  * - an output was passed as HUSK_VALUE_NONE, or
@@ -541,6 +575,17 @@ HUSK_API husk_status husk_session_output_shape(husk_session* session, uint32_t f
  * has enqueued work there since it last waited; then it computes the step on the calling thread and
  * on husk_engine_options.threads. If a run fails, its outputs and the state that it wrote are
  * undefined; the session stays usable.
+ *
+ * The application may capture the stream's work in a graph of its own, by cuStreamBeginCapture for
+ * instance. Then the call records the launch list of the run: it runs nothing, waits for nothing
+ * and allocates nothing, and `trace` is not called. It fails with HUSK_UNSUPPORTED, before it
+ * records anything, if the function has several segments or steps on the host, calls an op without
+ * HUSK_OP_CAPTURABLE, or needs more memory than the session has; the capture stays valid. A launch
+ * of that graph is no run that the session knows. It has the memory of the session, of the inputs
+ * and of the outputs as they were during the capture, and it must not be in progress together with
+ * a run of the session. It is not launched again after a husk_session_resize,
+ * husk_session_set_range or husk_session_set_arena of the session, an update of constants, or the
+ * release of the session. The next call that waits reports an assert that failed in it.
  * @param session the session
  * @param function the number of the function
  * @param stream a stream of the port; NULL: the default stream of the device
@@ -578,18 +623,21 @@ HUSK_API husk_status husk_session_state_copy(husk_session* session, uint32_t sta
 typedef struct husk_session_stats {
   uint32_t struct_size;        /**< Set by the caller that passes the struct to be filled. */
   uint32_t steps;              /**< Steps of the function. */
-  uint32_t graph_nodes;        /**< Nodes of the graph; 0: the function runs as a list. */
-  uint32_t graph_edges;        /**< Edges of the graph. */
+  uint32_t graph_nodes;        /**< Nodes of the graphs of all segments; 0: the function runs as a
+                                  list. */
+  uint32_t graph_edges;        /**< Edges of the graphs. */
   uint32_t programmatic_edges; /**< Edges that are programmatic dependent launches. */
   uint32_t bounded;            /**< 1: the plan is for the largest shapes. */
   uint64_t arena_bytes;        /**< Bytes that the plan takes. */
   uint64_t arena_lower_bound;  /**< The largest sum of the bytes of buffers that are live at once,
                                   alignment included. */
-  uint64_t runs_as_graph;      /**< Runs since the session was created. */
-  uint64_t runs_as_list;       /**< Runs since the session was created. */
+  uint64_t runs_as_graph;      /**< Runs since the session was created in which all segments, or
+                                  some, were graphs. */
+  uint64_t runs_as_list;       /**< The other runs since the session was created. */
   uint64_t nodes_patched;      /**< Graph nodes changed since the session was created. */
   uint64_t dynamic_bytes;      /**< Memory of the session outside of the arena: buffers whose size
-                                  only the data decides, outputs, copied inputs. */
+                                  only the data decides, outputs, copied inputs, operands of
+                                  captured calls. */
   uint32_t segments;           /**< Segments of the function. */
   uint32_t dynamic;            /**< 1: a run may allocate, since only the data decides some size and
                                   nothing bounds it. */

@@ -336,6 +336,28 @@ class Engine {
     detail::check([&](husk_error* error) { return husk_engine_properties(get(), &out, error); });
     return out;
   }
+  /** husk_engine_alloc. The memory is freed before the engine is released. */
+  void* alloc(uint64_t bytes) {
+    void* memory = nullptr;
+    detail::check([&](husk_error* error) {
+      return husk_engine_alloc(get(), bytes, &memory, error);
+    });
+    return memory;
+  }
+  /** husk_engine_free. */
+  void free(void* memory) { husk_engine_free(get(), memory); }
+  /** husk_engine_upload. */
+  void upload(void* to, const void* from, uint64_t bytes, void* stream = nullptr) {
+    detail::check([&](husk_error* error) {
+      return husk_engine_upload(get(), stream, to, from, bytes, error);
+    });
+  }
+  /** husk_engine_download. */
+  void download(void* to, const void* from, uint64_t bytes, void* stream = nullptr) {
+    detail::check([&](husk_error* error) {
+      return husk_engine_download(get(), stream, to, from, bytes, error);
+    });
+  }
   /** Returns the handle, which the object keeps. */
   husk_engine* get() const { return handle_.get(); }
 

@@ -118,6 +118,16 @@ typedef husk_status (*husk_op_pack_fn)(const husk_op_context* context, const hus
                                        uint32_t arg_count, husk_packing* packing,
                                        husk_error* error);
 
+/** The bits of husk_op.flags. */
+enum {
+  /** A call does nothing but enqueue work on the stream, and this work depends on the arguments
+   * alone: on numbers, shapes and addresses. The call waits for nothing, allocates no device memory,
+   * has no HUSK_ARG_RESULT, and keeps no pointer to host memory that the work reads when it runs.
+   * So the runtime may capture the work of one call and repeat it in place of calling the op: as a
+   * part of a graph, or because the application captures the stream. */
+  HUSK_OP_CAPTURABLE = 1
+};
+
 /** An op. Minimum size: through `user`. Arrays of ops have a stride of the first entry's
  * struct_size, since the library that defines an array may be newer than its reader. */
 typedef struct husk_op {
@@ -168,7 +178,7 @@ typedef struct husk_op {
    * would need another one is refused when it is opened. On a device that computes in the host's
    * memory both kinds are the same. */
   int32_t place;
-  int32_t reserved2; /**< 0. */
+  uint32_t flags; /**< HUSK_OP_* bits. */
 } husk_op;
 /** The initial value of a husk_op. */
 #define HUSK_OP_INIT {sizeof(husk_op), 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0}

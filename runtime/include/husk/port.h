@@ -122,8 +122,8 @@ typedef struct husk_graph_edge {
 
 /** Explicit graphs. Nodes are numbered 0, 1, 2… in the order in which they are added. After a
  * failed exec_set_* the exec is usable with the values that it had before. An exec may be launched
- * on any stream; a launch starts after the previous one of the same exec has ended. Every function
- * is required. Minimum size: through `exec_destroy`. */
+ * on any stream; a launch starts after the previous one of the same exec has ended. The functions
+ * through exec_destroy are required. Minimum size: through `exec_destroy`. */
 typedef struct husk_port_graphs {
   uint32_t struct_size; /**< The size of this struct, set by whoever provides it. */
   /** Creates an empty graph. */
@@ -157,6 +157,25 @@ typedef struct husk_port_graphs {
   husk_status (*exec_launch)(void* device, void* exec, void* stream, husk_error* error);
   /** Waits for the last launch of the exec and frees it. */
   void (*exec_destroy)(void* device, void* exec);
+
+  /* The functions from capture_begin to captured_destroy are optional: a port has all four, or sets
+   * them to NULL. */
+
+  /** Begins to capture work: until capture_end, what the calling thread enqueues on `stream` is
+   * recorded in place of running. The stream is one of stream_create that has no work and that
+   * nobody else uses. The calling thread meanwhile calls functions of the port that enqueue work,
+   * and no others, on no other stream. */
+  husk_status (*capture_begin)(void* device, void* stream, husk_error* error);
+  /** Ends a capture, on the thread that began it. The stream captures no longer, whatever the
+   * function returns. It fails if some call since capture_begin made the capture invalid, by waiting
+   * for the stream for instance. Otherwise `*captured` is the work, in the order of the stream. */
+  husk_status (*capture_end)(void* device, void* stream, void** captured, husk_error* error);
+  /** Adds a node that does the captured work, which the graph copies. No exec_set_* changes it. */
+  husk_status (*graph_add_captured)(void* device, void* graph, void* captured,
+                                    const husk_graph_edge* edges, uint32_t edge_count,
+                                    husk_error* error);
+  /** Frees captured work; graphs with such nodes stay valid. */
+  void (*captured_destroy)(void* device, void* captured);
 } husk_port_graphs;
 
 /** A port: a table of functions. The table must outlive the engine. Minimum size: through
@@ -262,7 +281,7 @@ typedef struct husk_port {
   /** Frees a flag that no work uses any more; NULL is allowed. */
   void (*free_host_flag)(void* device, volatile uint32_t* flag);
 
-  /* The functions below are optional; a port that lacks them sets both to NULL. */
+  /* The functions below are optional; a port that lacks one sets it to NULL. */
 
   /** Allocates host memory, at an address that is a multiple of 256, which `copy` reads and writes
    * in the order of a stream. The address is the same for the host and for `copy`. Programs with
@@ -271,6 +290,13 @@ typedef struct husk_port {
   husk_status (*alloc_host)(void* device, uint64_t size, void** memory, husk_error* error);
   /** Frees memory that alloc_host allocated and no work uses any more; NULL is allowed. */
   void (*free_host)(void* device, void* memory);
+
+  /** Tells whether the application captures the work of a stream in
+   * place of running it: it sets `*capturing` to 1 or 0. While a stream captures, `launch`, `copy`
+   * and `fill` on it are recorded; the functions that wait for it fail. A port without it has no
+   * streams that capture. */
+  husk_status (*stream_capturing)(void* device, void* stream, int32_t* capturing,
+                                  husk_error* error);
 } husk_port;
 
 #ifdef __cplusplus

@@ -3,6 +3,25 @@
 #include <cstring>
 
 namespace husk::runtime {
+namespace {
+
+// By code of a scalar op: bit i is set if operand i is a register.
+struct RegisterOperands {
+  uint8_t mask[128];
+};
+
+constexpr RegisterOperands find_register_operands() {
+  constexpr uint8_t I = 1, F = 1, Imm = 0, Value = 0, Dim = 0, Text = 0, Nth = 0, _ = 0;
+  RegisterOperands table = {};
+#define HUSK_SCALAR(code, name, result, a, b, c) \
+  table.mask[code] = static_cast<uint8_t>(a | b << 1 | c << 2);
+#include <ops.def>
+  return table;
+}
+
+constexpr RegisterOperands kRegisterOperands = find_register_operands();
+
+}  // namespace
 
 Status Prologue::prepare(const Code& code, const Interval* ranges, const husk_allocator& allocator,
                          husk_error* error) {
@@ -29,6 +48,29 @@ Status Prologue::evaluate_segment(uint32_t segment, const InputValue* inputs, hu
   next_result_ = first_result_[segment];
   if (evaluated <= segment) evaluated = segment + 1;
   return Status::ok;
+}
+
+bool Prologue::depends_on_inputs(uint32_t segment, const uint8_t* known) const {
+  const Code& code = *code_;
+  const fb::Segment& range = code.segments[segment];
+  bool all_known = true;
+  const auto visit = [&](uint32_t r) {
+    const uint32_t from = segment_of(r);
+    // The registers of a segment that is skipped are 0.
+    if (from != segment && (!known[from] || code.segments[from].when() != kNone)) all_known = false;
+  };
+  for (uint32_t r = range.scalar_begin(); r < range.scalar_end(); ++r) {
+    const fb::Instruction& op = code.scalars[r];
+    const auto kind = static_cast<Scalar>(op.op());
+    if (kind == Scalar::op_result || kind == Scalar::op_fresult) return false;
+    const uint32_t operands[] = {op.a(), op.b(), op.c()};
+    for (int i = 0; i < 3; ++i)
+      if (kRegisterOperands.mask[op.op()] >> i & 1) visit(operands[i]);
+  }
+  for (uint32_t s = range.step_begin(); s < range.step_end(); ++s)
+    for (uint32_t i = 0; i < code.steps[s].c(); ++i)
+      visit_registers(code, code.arguments[code.steps[s].b() + i], visit);
+  return all_known;
 }
 
 void Prologue::skip(uint32_t segment) {

@@ -6,6 +6,29 @@
 
 namespace husk::runtime {
 
+// Calls `visit` with each register that decides an argument of a step.
+template <class Visit>
+void visit_registers(const Code& code, const fb::Argument& argument, const Visit& visit) {
+  uint32_t first = argument.index(), count = 0;
+  switch (static_cast<ArgumentKind>(argument.kind())) {
+    case ArgumentKind::integer:
+    case ArgumentKind::floating: visit(first); break;
+    case ArgumentKind::integers:
+    case ArgumentKind::floats: count = argument.count(); break;
+    case ArgumentKind::tensor:
+      count = 2u * code.tensors[first].rank();
+      first = code.tensors[first].first();
+      break;
+    default: break;
+  }
+  for (uint32_t d = first; d < first + count; ++d) visit(code.operands[d]);
+  const uint32_t view = code.view_of(argument);
+  if (view == kNone) return;
+  visit(code.views[view].offset());
+  visit(code.views[view].extent());
+  visit(code.buffers[code.views[view].buffer()].size());
+}
+
 struct Prologue {
   Array<Register> registers;
   Array<Interval> intervals;  // by register: its values for all shapes that the session allows
@@ -17,6 +40,9 @@ struct Prologue {
 
   // Computes the registers of a segment from the inputs and the results of the segment before it.
   Status evaluate_segment(uint32_t segment, const InputValue* inputs, husk_error* error);
+  // Returns whether the registers that a segment computes or uses depend on the inputs alone.
+  // `known` says so of the segments before it.
+  bool depends_on_inputs(uint32_t segment, const uint8_t* known) const;
   // Writes zeros to the registers and results of a segment that does not run.
   void skip(uint32_t segment);
   // Returns whether the condition of a segment holds.

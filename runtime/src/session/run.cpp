@@ -26,18 +26,19 @@ const char* step_kind_name(Step kind) {
 
 }  // namespace
 
-// Makes the device current for everything that a run enqueues, if the port wants that, until the
-// end of the run.
-class Session::DeviceScope {
+// The time of a run. Makes the device current for everything that it enqueues, if the port wants
+// that, and ends with the run what the session knows of its stream.
+class Session::RunScope {
  public:
-  explicit DeviceScope(Session* session) : session_(session) {}
-  ~DeviceScope() {
+  explicit RunScope(Session* session) : session_(session) {}
+  ~RunScope() {
+    session_->capturing_ = false;
     if (!session_->entered_) return;
     session_->port()->leave(session_->entered_);
     session_->entered_ = nullptr;
   }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
+  RunScope(const RunScope&) = delete;
+  RunScope& operator=(const RunScope&) = delete;
   Status enter(husk_error* error) {
     const husk_port* port = session_->port();
     if (!port->enter) return Status::ok;
@@ -62,10 +63,10 @@ Status Session::resize(uint32_t function, const husk_value* inputs, uint32_t n, 
   frame.remembered = false;  // a run must not rely on these checks
   frame.memory.arena_generation = 0;
   HUSK_TRY(frame.arguments.prepare_segment(0, error));
-  const bool graph = options.mode != HUSK_MODE_LIST && port()->graphs &&
-                     frame.code.segments.size == 1 && !options.trace &&
-                     !frame.graph.fits(frame.memory.plan_hash) &&
-                     frame.memory.planned.peak <= arena_bytes;
+  frame.prepared[0] = true;
+  frame.prepare_later_segments();
+  const bool graph = options.mode != HUSK_MODE_LIST && port()->graphs && !options.trace &&
+                     !frame.graph.fits(frame) && frame.memory.planned.peak <= arena_bytes;
   if (!graph) return Status::ok;
   HUSK_TRY(wait(error));
   return frame.graph.build(frame, error);
@@ -75,6 +76,9 @@ Status Session::run(uint32_t function, void* on, const husk_value* inputs, uint3
                     husk_value* outputs, uint32_t output_count, husk_error* error) {
   Frame& frame = *frames[function];
   bool nothing_changed;
+  RunScope scope(this);
+  HUSK_TRY(scope.enter(error));
+  HUSK_TRY(check_capture(frame, on, error));
 
   // 1. Bind the caller's values, and compute the sizes of the first segment.
   follow_constants();
@@ -89,8 +93,6 @@ Status Session::run(uint32_t function, void* on, const husk_value* inputs, uint3
   // phase fails, some arguments may be old, so the next run assigns addresses and writes them all.
   const uint64_t generation = frame.memory.arena_generation;
   frame.memory.arena_generation = 0;
-  DeviceScope scope(this);
-  HUSK_TRY(scope.enter(error));
 
   // 3. Write the arguments, which checks all views of the first segment before anything is
   // enqueued.
@@ -107,6 +109,37 @@ Status Session::run(uint32_t function, void* on, const husk_value* inputs, uint3
   HUSK_TRY(frame.io.copy_misaligned(true, on, error));
   frame.io.write_scalar_outputs(outputs);
   frame.memory.arena_generation = generation;
+  return Status::ok;
+}
+
+// Finds out whether the application captures the stream. Refuses a function then that would have to
+// wait, or whose ops might.
+Status Session::check_capture(const Frame& frame, void* on, husk_error* error) {
+  const Code& code = frame.code;
+  int32_t capturing = 0;
+  if (!HUSK_HAS_FIELD(port(), stream_capturing) || !port()->stream_capturing) return Status::ok;
+  HUSK_TRY(to_status(port()->stream_capturing(device(), on, &capturing, error)));
+  capturing_ = capturing != 0;
+  if (!capturing_) return Status::ok;
+  if (code.has_host_buffers())
+    return fail(error, HUSK_UNSUPPORTED,
+                "function '%s' has steps on the host, which a capture of its stream does not allow",
+                code.function->name()->c_str());
+  if (code.segments.size > 1)
+    return fail(error, HUSK_UNSUPPORTED,
+                "function '%s' decides on its way what to run, which a capture of its stream does "
+                "not allow",
+                code.function->name()->c_str());
+  for (uint32_t s = 0; s < code.steps.size; ++s) {
+    const fb::Instruction& op = code.steps[s];
+    if (static_cast<Step>(op.op()) != Step::op_extern ||
+        (program->ops[op.a()].flags & HUSK_OP_CAPTURABLE))
+      continue;
+    (void)fail(error, HUSK_UNSUPPORTED,
+               "the op is not HUSK_OP_CAPTURABLE, and its stream is captured");
+    frame.arguments.add_step_context(s, error);
+    return to_status(HUSK_UNSUPPORTED);
+  }
   return Status::ok;
 }
 
@@ -147,13 +180,16 @@ Status Session::prepare_plan(Frame& frame, bool may_allocate, bool* nothing_chan
 }
 
 // Arena and states belong to one run at a time. Runs on one stream are in order; a run on another
-// stream starts after the previous one has ended.
+// stream starts after the previous one has ended. A run that is captured does not start now; the
+// application orders the launches of its graph.
 Status Session::order_after_previous_run(void* on, husk_error* error) {
-  if (running_ && (stream_ != on || (assert_flag && *assert_flag))) HUSK_TRY(wait(error));
-  stream_ = on;
-  running_ = true;
+  if (!capturing_) {
+    if ((running_ && stream_ != on) || (assert_flag && *assert_flag)) HUSK_TRY(wait(error));
+    stream_ = on;
+    running_ = true;
+  }
   if (!options.poison_memory) return Status::ok;
-  if (host_arena_bytes) {
+  if (host_arena_bytes && !capturing_) {
     HUSK_TRY(to_status(port()->stream_wait(device(), on, error)));
     memset(host_arena, 0xFF, host_arena_bytes);
   }
@@ -161,30 +197,12 @@ Status Session::order_after_previous_run(void* on, husk_error* error) {
                      : Status::ok;
 }
 
-// Launches the graph if there is one for the plan, and otherwise runs the list of steps.
+// Runs the segments. The prologue of the first one was evaluated, and its arguments are written.
 Status Session::launch(Frame& frame, bool nothing_changed, void* on, husk_value* outputs,
                        uint32_t output_count, husk_error* error) {
-  if (options.mode != HUSK_MODE_LIST && frame.graph.fits(frame.memory.plan_hash) &&
-      !options.trace) {
-    bool launched = false;
-    HUSK_TRY(check_cancel(error));
-    HUSK_TRY(frame.graph.run(frame, on, nothing_changed, &launched, error));
-    if (launched) {
-      ++frame.runs_as_graph;
-      return Status::ok;
-    }
-  }
-  frame.graph.fall_behind();
-  HUSK_TRY(run_list(frame, on, outputs, output_count, error));
-  ++frame.runs_as_list;
-  return Status::ok;
-}
-
-// Runs the segments. The prologue of the first one was evaluated, and its arguments are written.
-Status Session::run_list(Frame& frame, void* on, husk_value* outputs, uint32_t output_count,
-                         husk_error* error) {
+  bool any_graph = false;
   frame.arguments.begin_list();
-  HUSK_TRY(run_steps(frame, 0, on, error));
+  HUSK_TRY(run_segment(frame, 0, nothing_changed, on, &any_graph, error));
   const uint64_t limit = options.loop_limit ? options.loop_limit : kDefaultLoopLimit;
   uint64_t turns = 0;
   for (uint32_t segment = 1; segment < frame.code.segments.size;) {
@@ -196,7 +214,7 @@ Status Session::run_list(Frame& frame, void* on, husk_value* outputs, uint32_t o
       continue;
     }
     HUSK_TRY(begin_segment(frame, segment, outputs, output_count, error));
-    HUSK_TRY(run_steps(frame, segment, on, error));
+    HUSK_TRY(run_segment(frame, segment, false, on, &any_graph, error));
     const uint32_t back = frame.code.segments[segment].back();
     if (back == kNone) {
       ++segment;
@@ -209,7 +227,27 @@ Status Session::run_list(Frame& frame, void* on, husk_value* outputs, uint32_t o
     frame.memory.update_io_addresses();
     segment = back;
   }
+  ++(any_graph ? frame.runs_as_graph : frame.runs_as_list);
   return Status::ok;
+}
+
+// Launches the graph of a segment if there is one for the plan and the arguments, and otherwise
+// runs the list of its steps. Sets `*any_graph` in the first case.
+Status Session::run_segment(Frame& frame, uint32_t segment, bool nothing_changed, void* on,
+                            bool* any_graph, husk_error* error) {
+  const uint32_t end = frame.code.segments[segment].step_end();
+  if (options.mode != HUSK_MODE_LIST && frame.graph.is_for(frame.memory.plan_hash) &&
+      !options.trace && !capturing_) {
+    bool launched = false;
+    HUSK_TRY(check_cancel(error));
+    HUSK_TRY(frame.graph.run(frame, segment, on, nothing_changed, &launched, error));
+    if (launched) {
+      *any_graph = true;
+      return run_steps(frame, frame.graph.step_end(segment), end, on, error);
+    }
+  }
+  frame.graph.fall_behind(segment);
+  return run_steps(frame, frame.code.segments[segment].step_begin(), end, on, error);
 }
 
 // Does for a later segment what run() does for the first: sizes, places, addresses, arguments.
@@ -227,15 +265,14 @@ Status Session::cancelled(husk_error* error) {
   return fail(error, HUSK_CANCELLED, "husk_engine_options.cancel ended the run");
 }
 
-Status Session::run_steps(Frame& frame, uint32_t segment, void* on, husk_error* error) {
-  const fb::Segment& range = frame.code.segments[segment];
+Status Session::run_steps(Frame& frame, uint32_t begin, uint32_t end, void* on, husk_error* error) {
   const bool can_cancel = program->engine->options.cancel != nullptr;
-  for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
+  for (uint32_t s = begin; s < end; ++s) {
     if (can_cancel) {
       HUSK_TRY(check_cancel(error));
     }
-    Status status = options.trace ? run_traced(frame, s, on, error)
-                                  : frame.arguments.run_step(s, on, error);
+    Status status = options.trace && !capturing_ ? run_traced(frame, s, on, error)
+                                                 : frame.arguments.run_step(s, on, error);
     if (!failed(status)) continue;
     frame.arguments.add_step_context(s, error);
     return status;

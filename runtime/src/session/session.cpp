@@ -104,8 +104,7 @@ Status Session::work_on_state(uint32_t index, StateWork work, void* other, husk_
 }
 
 Status Session::wait(husk_error* error) {
-  if (!running_) return Status::ok;
-  HUSK_TRY(to_status(port()->stream_wait(device(), stream_, error)));
+  if (running_) HUSK_TRY(to_status(port()->stream_wait(device(), stream_, error)));
   running_ = false;
   const uint32_t number = assert_flag ? *assert_flag : 0;
   if (!number) return Status::ok;
@@ -202,6 +201,11 @@ Status Session::set_arena(void* memory, uint64_t bytes, husk_error* error) {
 Status Session::grow(ScratchBuffer* buffer, uint64_t bytes, const char* purpose,
                      husk_error* error) {
   if (bytes <= buffer->bytes) return Status::ok;
+  if (capturing_)
+    return fail(error, HUSK_UNSUPPORTED,
+                "%s, %llu bytes, and a run whose stream is captured allocates nothing: run once "
+                "before",
+                purpose, static_cast<unsigned long long>(bytes));
   const bool running = running_;
   HUSK_TRY(wait(error));
   running_ = running;  // a run goes on, and enqueues more steps

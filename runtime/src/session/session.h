@@ -57,7 +57,7 @@ struct Session {
   const husk_allocator& allocator() const { return program->engine->allocator; }
 
  private:
-  class DeviceScope;
+  class RunScope;
 
   Status prepare_states(husk_error* error);
   Status wait_for_default_stream(husk_error* error);
@@ -72,12 +72,13 @@ struct Session {
   uint64_t used_bytes() const { return arena_bytes + host_arena_bytes + scratch_bytes; }
   Status check_arenas(const MemoryPlan& memory, husk_error* error) const;
   void follow_constants();
+  Status check_capture(const Frame& frame, void* on, husk_error* error);
   Status prepare_plan(Frame& frame, bool may_allocate, bool* nothing_changed, husk_error* error);
   Status order_after_previous_run(void* on, husk_error* error);
   Status launch(Frame& frame, bool nothing_changed, void* on, husk_value* outputs,
                 uint32_t output_count, husk_error* error);
-  Status run_list(Frame& frame, void* on, husk_value* outputs, uint32_t output_count,
-                  husk_error* error);
+  Status run_segment(Frame& frame, uint32_t segment, bool nothing_changed, void* on,
+                     bool* any_graph, husk_error* error);
   Status begin_segment(Frame& frame, uint32_t segment, husk_value* outputs, uint32_t output_count,
                        husk_error* error);
   // Asks the application whether the run goes on.
@@ -86,13 +87,14 @@ struct Session {
     return engine.cancel && engine.cancel(engine.cancel_user) ? cancelled(error) : Status::ok;
   }
   static Status cancelled(husk_error* error);
-  Status run_steps(Frame& frame, uint32_t segment, void* on, husk_error* error);
+  Status run_steps(Frame& frame, uint32_t begin, uint32_t end, void* on, husk_error* error);
   Status run_traced(Frame& frame, uint32_t step, void* on, husk_error* error);
 
   uint64_t constants_seen_ = 0;  // ConstantStore::version() that arena_generation is for
   void* stream_ = nullptr;       // of the last run
   void* entered_ = nullptr;      // handle of the device during a run that has entered it
   bool running_ = false;         // the last run may still be in progress
+  bool capturing_ = false;       // the application captures the stream of the run
   bool default_busy_ = false;    // work on states may be in progress on the default stream
 };
 

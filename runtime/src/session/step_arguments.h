@@ -55,6 +55,13 @@ struct StepArguments {
   // Puts the step before the message of `error`, which may be null.
   void add_step_context(uint32_t step, husk_error* error) const;
 
+  // An argument of an operator's call, as it was written last.
+  const husk_op_arg& operand(uint32_t argument) const { return op_args_[argument]; }
+  // Changes the address of a tensor in an operator's call until the arguments are written again.
+  void set_operand_address(uint32_t argument, void* data) { op_args_[argument].data = data; }
+  // Returns whether operators may find packed copies of constants.
+  bool has_packed() const { return packed_ != nullptr; }
+
   // Checks that a tensor lies in its view, and the view in its buffer.
   Status check_tensor(uint32_t tensor, husk_error* error) const;
 

@@ -69,6 +69,7 @@ pub const HUSK_ACCESS_WRITE: i32 = 2;
 pub const HUSK_ACCESS_ATOMIC: i32 = 4;
 pub const HUSK_OP_ON_DEVICE: i32 = 0;
 pub const HUSK_OP_ON_HOST: i32 = 1;
+pub const HUSK_OP_CAPTURABLE: i32 = 1;
 pub const HUSK_IMAGE_ELF: i32 = 1;
 pub const HUSK_IMAGE_CUBIN: i32 = 2;
 pub const HUSK_IMAGE_PTX: i32 = 3;
@@ -226,7 +227,7 @@ pub struct husk_op {
         ) -> i32,
     >,
     pub place: i32,
-    pub reserved2: i32,
+    pub flags: u32,
 }
 
 #[repr(C)]
@@ -402,17 +403,40 @@ extern "C" {
         op: *const husk_op,
         error: *mut husk_error,
     ) -> i32;
+    pub fn husk_engine_alloc(
+        engine: *mut husk_engine,
+        bytes: u64,
+        memory: *mut *mut c_void,
+        error: *mut husk_error,
+    ) -> i32;
     pub fn husk_engine_create(
         options: *const husk_engine_options,
         engine: *mut *mut husk_engine,
         error: *mut husk_error,
     ) -> i32;
+    pub fn husk_engine_download(
+        engine: *mut husk_engine,
+        stream: *mut c_void,
+        to: *mut c_void,
+        from: *const c_void,
+        bytes: u64,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_engine_free(engine: *mut husk_engine, memory: *mut c_void);
     pub fn husk_engine_properties(
         engine: *const husk_engine,
         out: *mut husk_port_properties,
         error: *mut husk_error,
     ) -> i32;
     pub fn husk_engine_release(engine: *mut husk_engine);
+    pub fn husk_engine_upload(
+        engine: *mut husk_engine,
+        stream: *mut c_void,
+        to: *mut c_void,
+        from: *const c_void,
+        bytes: u64,
+        error: *mut husk_error,
+    ) -> i32;
     pub fn husk_host_threads_create(
         count: u32,
         allocator: *const husk_allocator,
@@ -676,7 +700,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_op, contract), 40);
     assert_eq!(offset_of!(husk_op, pack), 48);
     assert_eq!(offset_of!(husk_op, place), 56);
-    assert_eq!(offset_of!(husk_op, reserved2), 60);
+    assert_eq!(offset_of!(husk_op, flags), 60);
     assert_eq!(size_of::<husk_op_arg>(), 88);
     assert_eq!(align_of::<husk_op_arg>(), 8);
     assert_eq!(offset_of!(husk_op_arg, kind), 0);
