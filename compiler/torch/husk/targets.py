@@ -218,7 +218,7 @@ class CudaTarget:
     )
     with (
       fake_cuda.cuda(
-        self.description, self.gemm_set, self.tuning, self.operators.runs_on_host
+        self.description, self.gemm_set, self.tuning, self.operators.check
       ),
       decompositions.kernels(library=self.gemm == "cublaslt"),
       cublaslt.called(self.gemm == "cublaslt"),

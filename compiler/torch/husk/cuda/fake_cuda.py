@@ -102,14 +102,15 @@ def cuda(
   target: Target,
   gemm_set: str = "templates",
   tuned: tuning.Tuning | None = None,
-  runs_on_host: Callable[[str], bool] = lambda name: False,
+  check_operator: Callable[[str], None] | None = None,
 ) -> Iterator[Target]:
   """While open, torch.export and Inductor compile for `target`.
 
   gemm_set: the kernels of matrix products (gemm_configs.py).
   tuned: how configurations are chosen (tuning.py). If it measures, the GPU is in this machine, and
     answers queries itself where it can.
-  runs_on_host: tells of the name of an operator whether the CPU computes it.
+  check_operator: refuses an operator that programs for the target cannot call, by its name. By
+    default that are all operators that torch would run for the shapes of their results.
   `cuda` cannot be nested, and supports one thread.
   """
   tuned = tuned or tuning.Tuning("heuristic")
@@ -125,7 +126,7 @@ def cuda(
   with contextlib.ExitStack() as stack:
     stack.callback(_clear_caches)  # runs last, so that nothing about this target stays
     stack.enter_context(decompositions.one_row())
-    replacements = [*_stand_ins(target, runs_on_host), *products.replacements(target, tuned)]
+    replacements = [*_stand_ins(target, check_operator or _refuse_to_run), *products.replacements(target, tuned)]
     if not tuned.measures:
       replacements += _without_a_gpu()
     for owner, name, value in replacements:
@@ -203,7 +204,9 @@ def _move_positional_devices(module: torch.fx.GraphModule) -> None:
     node.args = (source, torch.device("cuda:0"), *more)
 
 
-def _stand_ins(target: Target, runs_on_host: Callable[[str], bool]) -> Iterator[Replacement]:
+def _stand_ins(
+  target: Target, check_operator: Callable[[str], None]
+) -> Iterator[Replacement]:
   """Replacements of functions that query a device's properties, or read the bytes of weights."""
   import torch
   from torch._dynamo.device_interface import CudaInterface
@@ -233,7 +236,7 @@ def _stand_ins(target: Target, runs_on_host: Callable[[str], bool]) -> Iterator[
 
   # An operator that does not tell the shapes of its results would be run on the device for them.
   for module in (fake_impls, fake_tensor):
-    yield module, "run_fallback_kernel", _fallback(runs_on_host)
+    yield module, "run_fallback_kernel", _fallback(check_operator)
   # Asked whether cuDNN computes a batch norm. No program calls it.
   native: Any = torch._C
   yield native, "_select_batch_norm_backend", lambda *args: native._BatchNormBackend.Native
@@ -251,36 +254,40 @@ def _stand_ins(target: Target, runs_on_host: Callable[[str], bool]) -> Iterator[
   yield triton_heuristics, "ASTSource", torch_compat.kernel_source
 
 
-def _fallback(runs_on_host: Callable[[str], bool]) -> Callable[..., Any]:
-  """The replacement of run_fallback_kernel, which runs an operator with tensors of zeros for the
-  shapes of its results. An operator that the CPU computes runs on the CPU."""
+def _refuse_to_run(name: str) -> None:
+  raise Unsupported(
+    f"no implementation of {name} on CUDA targets: compute it outside of the exported model"
+  )
+
+
+def _fallback(check_operator: Callable[[str], None]) -> Callable[..., Any]:
+  """The replacement of run_fallback_kernel: it runs an operator that `check_operator` does not
+  refuse on the CPU, with tensors of zeros, for the shapes of its results."""
   import torch
   from torch.utils import _pytree as pytree
   from torch.utils._mode_utils import no_dispatch
 
   def fallback(fake_mode: Any, op: Any, flat_args: Any, args_spec: Any, error: Any) -> Any:
-    name = op._schema.name
-    overload = f"{name}.{op._schema.overload_name}" if op._schema.overload_name else name
-    if not runs_on_host(overload):
-      raise Unsupported(
-        f"no implementation of {name} on CUDA targets: compute it outside of the exported model"
-      )
+    schema = op._schema
+    check_operator(
+      f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+    )
 
     def zeros(value: Any) -> Any:
-      if not fake_mode.is_our_fake(value):
-        return value
-      return torch.zeros_like(value, device="cpu")
+      return torch.zeros_like(value, device="cpu") if fake_mode.is_our_fake(value) else value
 
     def fake(value: Any) -> Any:
       if not isinstance(value, torch.Tensor):
         return value
-      on_cpu = fake_mode.fake_tensor_converter.from_real_tensor(fake_mode, value)
-      return on_cpu.to("cuda:0")
+      return torch.empty_strided(
+        value.size(), value.stride(), dtype=value.dtype, device="cuda:0"
+      )
 
     with no_dispatch():
       args, kwargs = pytree.tree_unflatten([zeros(value) for value in flat_args], args_spec)
       results = op(*args, **kwargs)
-    return pytree.tree_map(fake, results)
+    with fake_mode:
+      return pytree.tree_map(fake, results)
 
   return fallback
 

@@ -66,6 +66,10 @@ class Operators:
     is_there = self.host_steps and name in self.of_host and not self.has(name)
     return is_there and not draws_random_numbers(name)
 
+  def is_there(self, name: str) -> bool:
+    """Whether a program may call the operator `name`, on the device or on the host beside it."""
+    return self.has(name) or self.runs_on_host(name)
+
   def check_lines(self, lines: Iterable[Line], is_product: Callable[[Any], bool]) -> None:
     """Refuses the lines if an operator is not there, and names all such operators. `is_product`
     tells of an operator whether it is replaced by one of Husk's."""
@@ -77,7 +81,7 @@ class Operators:
       if not hasattr(op, "_schema") or extern.returns_view(op) or is_product(op):
         continue
       name = extern.operator_name(op)
-      if not self.has(name) and not self.runs_on_host(name):
+      if not self.is_there(name):
         missing.setdefault(name, str(origin(node)))
     self._refuse(missing)
 
@@ -85,23 +89,28 @@ class Operators:
     """The same for the statements that the lines have become."""
     missing: dict[str, str] = {}
     for statement in hir.walk(statements):
-      if not isinstance(statement, hir.Extern):
-        continue
-      if not self.has(statement.name) and not self.runs_on_host(statement.name):
+      if isinstance(statement, hir.Extern) and not self.is_there(statement.name):
         missing.setdefault(statement.name, statement.origin)
     self._refuse(missing)
 
+  def check(self, name: str) -> None:
+    """Refuses the operator `name` if it is not there."""
+    if not self.is_there(name):
+      raise Unsupported(self._refusal({name: ""}))
+
   def _refuse(self, missing: dict[str, str]) -> None:
-    if not missing:
-      return
+    """Refuses the operators in `missing`, which has the place of each in the model."""
+    if missing:
+      raise Unsupported(self._refusal(missing), has_place=True)
+
+  def _refusal(self, missing: dict[str, str]) -> str:
     calls = [f"{name} (near {place})" if place else name for name, place in missing.items()]
     first = next(iter(missing))
     it = "them" if len(calls) > 1 else "it"
-    raise Unsupported(
+    return (
       f"no implementation of {', '.join(calls)} on {self.target}: compute {it} outside of the "
       f"exported model, or register an operator of this name in the application and export with "
-      f"ops=[{first!r}]{self._of_host(missing)}",
-      has_place=True,
+      f"ops=[{first!r}]{self._of_host(missing)}"
     )
 
   def _of_host(self, missing: Iterable[str]) -> str:
