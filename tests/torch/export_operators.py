@@ -200,7 +200,9 @@ def outcome(op, options, folder):
 def with_host_steps(result, text, folder):
   """The result of an operator, of which `folder` has the `.hir`. It is `host` in place of `ok` if
   operators run on the CPU, which the text then names."""
-  found = re.search(r'^user "husk\.host_ops\.\w+" "(.*)"$', (folder / "model.hir").read_text(), re.M)
+  found = re.search(
+    r'^user "husk\.host_ops\.\w+" "(.*)"$', (folder / "model.hir").read_text(), re.M
+  )
   if not found:
     return result, text
   return "host" if result == "ok" else result, f"on the CPU: {found[1]}. {text}"

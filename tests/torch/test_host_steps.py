@@ -159,3 +159,334 @@ def test_branches_and_loops(tmp_path):
     return looped, chosen, torch.linalg.inv(x) + 1
 
   check(function, (regular(3, 3),), tmp_path, others=[(-regular(3, 3),)], tolerance=1e-3)
+
+
+def test_complex_numbers(tmp_path):
+  torch.manual_seed(3)
+
+  def function(self, x, y):
+    return torch.view_as_real(torch.linalg.inv(torch.complex(x, y)) * 2)
+
+  text = check(function, (regular(3, 3), torch.randn(3, 3)), tmp_path)
+  assert "on_host c64 [3, 3]" in text
+
+
+# What is said
+
+
+class TwoInverses(torch.nn.Module):
+  def forward(self, x):
+    inverse = torch.linalg.inv(x) + 1
+    return torch.linalg.inv(inverse), torch.linalg.det(x + 1)
+
+
+def test_host_steps_are_announced(tmp_path, caplog):
+  text = written(TwoInverses(), (regular(3, 3),), tmp_path)
+  said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+  assert len(said) == 2
+  for line, name in zip(said, ("linalg_inv_ex", "_linalg_det")):
+    assert re.search(
+      rf"cuda_h200: aten::{name} runs on the CPU, between copies \(near test_host_steps.py:\d+ ",
+      line,
+    )
+    assert f"# {line}" in text
+  expected = "2 aten::linalg_inv_ex, 1 aten::_linalg_det"
+  assert f'user "husk.host_ops.cuda_h200" "{expected}"' in text
+
+
+def test_programs_without_host_steps_say_nothing(tmp_path, caplog):
+  text = written(lambda self, x: torch.sort(x * 2), (torch.randn(8),), tmp_path)
+  assert "on the CPU" not in caplog.text and "host" not in text
+
+
+def test_host_steps_of_all_functions_are_counted(tmp_path):
+  model = TwoInverses()
+  functions = {name: husk.Function(model, (regular(3, 3),)) for name in ("one", "two")}
+  text = husk.write(functions, tmp_path, targets=["cuda:h200"]).read_text()
+  assert '"4 aten::linalg_inv_ex, 2 aten::_linalg_det"' in text
+
+
+def test_they_are_refused_on_request(tmp_path):
+  with pytest.raises(husk.Unsupported) as refused:
+    written(TwoInverses(), (regular(3, 3),), tmp_path, host_ops="forbid")
+  text = str(refused.value)
+  assert "no implementation of aten::linalg_inv_ex (near test_host_steps.py" in text
+  assert text.endswith(
+    '; host_ops="allow" would run aten::linalg_inv_ex, aten::_linalg_det on the CPU'
+  )
+  with pytest.raises(ValueError, match="host_ops='never': give allow or forbid"):
+    written(TwoInverses(), (regular(3, 3),), tmp_path, host_ops="never")
+
+
+def test_on_the_command_line(tmp_path, capsys):
+  from husk import __main__ as command
+
+  (tmp_path / "model.py").write_text(
+    "import torch\n\nclass Inverse(torch.nn.Module):\n  def forward(self, x):\n"
+    "    return torch.linalg.inv(x)\n\ndef model():\n  return Inverse(), (torch.eye(3),)\n"
+  )
+  words = [f"{tmp_path}/model.py:model", "--keep", str(tmp_path), "--target", "cuda:h200"]
+  assert command.main(words) == 0
+  assert "husk: cuda_h200: aten::linalg_inv_ex runs on the CPU" in capsys.readouterr().err
+  assert command.main([*words, "--host-ops", "forbid"]) == 1
+  assert 'host_ops="allow" would run aten::linalg_inv_ex' in capsys.readouterr().err
+
+
+def test_operators_that_draw_random_numbers_are_refused(tmp_path):
+  with pytest.raises(
+    husk.Unsupported, match="the CPU has aten::poisson, but draws random"
+  ) as refused:
+    written(lambda self, x: torch.poisson(x), (torch.ones(3),), tmp_path)
+  assert "would run" not in str(refused.value)
+
+
+def test_an_operator_that_torch_runs_for_the_shapes_of_its_results(tmp_path, monkeypatch):
+  from husk.host import operators
+
+  names = operators.names() | {"aten::geqrf", "aten::histogram.bin_ct"}
+  monkeypatch.setattr(operators, "names", lambda: names)
+
+  def function(self, x):
+    return *torch.geqrf(x * 2), *torch.histogram(x * 3, 4)
+
+  text = check(function, (torch.randn(5, 3),), tmp_path)
+  assert 'extern "aten::geqrf" (read tensor buf0_on_host f32 [5, 3] [3, 1]' in text
+
+
+# Models that move tensors between devices
+
+
+def parameters_on_the_cpu(self, x):
+  return x * torch.tensor(2.0) + self.weight.to("cpu"), x[torch.tensor([1, 0])]
+
+
+MOVES = {
+  "constants and indices": parameters_on_the_cpu,
+  "an operator between moves": lambda self, x: torch.linalg.inv((x * 2).cpu()).to(x.device) + 1,
+  "device_put": lambda self, x: torch.ops.prims.device_put(x * 2, torch.device("cpu")) + x,
+  "a tensor of the CPU": lambda self, x: x + torch.arange(3.0, device="cpu").to("cpu"),
+  "a branch": lambda self, x: torch.cond(
+    x.sum() > 0,
+    lambda x: x.cpu() * 2 + torch.ones(3, 3, device="cpu"),
+    lambda x: torch.ops.prims.device_put(x, torch.device("cpu")) * 3,
+    (x,),
+  ),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_tensors_lie_on_the_device_of_the_target(name, tmp_path):
+  torch.manual_seed(3)
+  model = FunctionModule(MOVES[name], weight=torch.randn(3, 3))
+  runs = [{"x": sign * regular(3, 3)} for sign in (1, -1)]
+  for given, result in zip(runs, computed(model, (runs[0]["x"],), None, runs, tmp_path)):
+    expected = torch.utils._pytree.tree_leaves(model(given["x"]))
+    for one, other in zip(result.values(), expected, strict=True):
+      torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_a_model_of_two_devices(tmp_path):
+  """What a model exported on a machine with a GPU may have: inputs there, and parts on the CPU."""
+  from torch._subclasses import FakeTensorMode
+
+  def function(self, x):
+    return torch.linalg.inv((x * 2).cpu()).to("cuda") + x
+
+  with FakeTensorMode():
+    x = torch.empty(3, 3, device="cuda")
+  exported = torch.export.export(FunctionModule(function), (x,), strict=False)
+  text = husk.write(exported, (), tmp_path, targets=["cuda:h200"]).read_text()
+  assert text.count("launch ") == 2 and copies(text) == [
+    ("buf0_on_host", "buf0"),
+    ("output", "output_on_host"),
+  ]
+
+
+# Statements
+
+
+def buffer(name, elements, space="arena"):
+  return hir.Buffer(name, space, hir.Literal(4 * elements), 64)
+
+
+def tensor(access, memory, sizes, strides, offset=0, dtype="f32"):
+  literals = ([hir.Literal(n) for n in part] for part in (sizes, strides))
+  return hir.Tensor(access, memory, dtype, *literals, hir.Literal(offset))
+
+
+def placed(*statements):
+  """The lines of statements after `place`. The operators of the namespace `on` run on the host."""
+  names = hir.Names()
+  for statement in hir.walk(statements):
+    for row in statement.rows():
+      names.take(row.name)
+  placed = host_steps.place(list(statements), lambda name: name.startswith("on::"), names)
+  return [line for statement in placed for line in statement.lines()]
+
+
+def launch(access, memory):
+  return hir.Launch("k", (hir.Literal(1),) * 3, [hir.View(access, memory)])
+
+
+def test_programs_without_host_steps_stay_as_they_are():
+  x = buffer("x", 4)
+  statements = [hir.Declare(x), hir.Extern("off::f", [tensor("both", x, [4], [1])])]
+  assert host_steps.place(statements, lambda name: False, hir.Names()) is statements
+  assert not x.on_host
+
+
+def test_an_operand_in_place_is_copied_to_the_host_and_back():
+  x = buffer("x", 4, "state")
+  lines = placed(hir.Extern("on::f", [tensor("both", x, [2, 2], [2, 1])], "model.py:1"))
+  assert lines == [
+    "buffer x_on_host bytes 16 align 64 on host",
+    'copy (write x_on_host, read x) at "model.py:1"',
+    'extern "on::f" (both tensor x_on_host f32 [2, 2] [2, 1]) at "model.py:1"',
+    'copy (write x, read x_on_host) at "model.py:1"',
+  ]
+
+
+def test_a_tensor_that_a_step_reads_and_writes_has_one_copy():
+  x = buffer("x", 4, "state")
+  whole = ([4], [1])
+  lines = placed(hir.Extern("on::f", [tensor("write", x, *whole), tensor("read", x, *whole)]))
+  assert [line.split()[0] for line in lines] == ["buffer", "copy", "extern", "copy"]
+
+
+def test_parts_of_a_buffer():
+  """Only the bytes of a part are copied; those between its elements keep their values."""
+  x = buffer("x", 20, "state")
+  lines = placed(
+    hir.Extern("on::f", [tensor("read", x, [4], [1], 8), tensor("write", x, [3, 2], [4, 2], 1)])
+  )
+  assert lines == [
+    "buffer x_on_host bytes 16 align 64 on host",
+    "copy (write x_on_host, read x[32, 16])",
+    "buffer x_on_host_2 bytes 44 align 64 on host",
+    "copy (write x_on_host_2, read x[4, 44])",
+    'extern "on::f" (read tensor x_on_host f32 [4] [1], write tensor x_on_host_2 f32 [3, 2] [4, 2])',
+    "copy (write x[4, 44], read x_on_host_2)",
+  ]
+
+
+def test_a_step_that_writes_two_parts_of_a_buffer():
+  x = buffer("x", 8, "state")
+  parts = [tensor("write", x, [4], [1], offset) for offset in (0, 4)]
+  read = [tensor("read", x, [4], [1], offset) for offset in (0, 4)]
+  lines = placed(hir.Extern("on::f", parts), hir.Extern("on::g", read))
+  assert sum("copy (write x[" in line for line in lines) == 2
+  assert sum(", read x[" in line for line in lines) == 2  # the parts might have overlapped
+
+
+def test_a_part_that_is_written_makes_copies_of_other_parts_stale():
+  x = buffer("x", 8, "state")
+  whole, half = ([8], [1]), ([4], [1])
+  lines = placed(
+    hir.Extern("on::f", [tensor("read", x, *whole)]),
+    hir.Extern("on::g", [tensor("write", x, *half)]),
+    hir.Extern("on::h", [tensor("read", x, *half)]),
+    hir.Extern("on::h", [tensor("read", x, *whole)]),
+  )
+  assert [line for line in lines if ", read x)" in line] == [
+    "copy (write x_on_host, read x)",
+    "copy (write x_on_host_3, read x)",
+  ]
+  assert not any(", read x[" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+  "access, downloads", [("read", 1), ("write", 2), ("both", 2), ("atomic", 2)]
+)
+def test_a_copy_is_current_until_a_kernel_writes_the_tensor(access, downloads):
+  x = buffer("x", 4)
+  step = hir.Extern("on::f", [tensor("read", x, [4], [1])])
+  again = hir.Extern("on::f", [tensor("read", x, [4], [1])])
+  lines = placed(hir.Declare(x), launch("write", x), step, launch(access, x), again)
+  assert sum("read x)" in line and "copy" in line for line in lines) == downloads
+
+
+def test_what_only_host_steps_use_lies_on_the_host():
+  x, y, work = buffer("x", 4, "input"), buffer("y", 4), buffer("work", 100)
+  result = buffer("result", 4, "output")
+  lines = placed(
+    hir.Declare(y),
+    hir.Declare(work),
+    hir.Extern(
+      "on::f",
+      [
+        hir.TensorList([tensor("read", x, [4], [1]), hir.NoneArg()]),
+        tensor("write", y, [4], [1]),
+        tensor("write", work, [400], [1], dtype="u8"),
+      ],
+    ),
+    hir.Copy(hir.View("write", result), hir.View("read", y)),
+  )
+  assert lines == [
+    "buffer y bytes 16 align 64 on host",
+    "buffer work bytes 400 align 64 on host",
+    "buffer x_on_host bytes 16 align 64 on host",
+    "copy (write x_on_host, read x)",
+    'extern "on::f" (tensors [read tensor x_on_host f32 [4] [1], none], '
+    "write tensor y f32 [4] [1], write tensor work u8 [400] [1])",
+    "copy (write result, read y)",
+  ]
+
+
+def test_what_a_kernel_or_a_read_uses_lies_on_the_device():
+  for user in (
+    lambda y: launch("read", y),
+    lambda y: hir.Read("f32", hir.View("read", y)),
+    lambda y: hir.Fill("f32", hir.View("write", y), hir.Literal(0.0)),
+    lambda y: hir.Extern("off::f", [tensor("read", y, [4], [1])]),
+    lambda y: hir.Copy(hir.View("write", buffer("z", 4)), hir.View("read", y)),
+  ):
+    y = buffer("y", 4)
+    lines = placed(hir.Declare(y), hir.Extern("on::f", [tensor("write", y, [4], [1])]), user(y))
+    assert lines[0] == "buffer y bytes 16 align 64" and "copy (write y, read y_on_host)" in lines
+
+
+def test_copies_are_made_again_in_blocks():
+  x = buffer("x", 4, "input")
+  step = [hir.Extern("on::f", [tensor("read", x, [4], [1])]) for _ in range(5)]
+  lines = placed(
+    step[0],
+    hir.When(hir.Literal(1), yes=[step[1]], no=[step[2]]),
+    hir.Loop(hir.Literal(1), before=[step[3]], after=[]),
+    step[4],
+  )
+  assert sum("read x)" in line for line in lines) == 5
+
+
+def test_bytes_of_tensors_of_sizes_that_vary():
+  n, m = hir.Name("n"), hir.Name("m")
+  nm = hir.op("mul", n, m)
+
+  def lines(sizes, strides, size=None):
+    memory = hir.Buffer("x", "input", size or hir.Literal(0))
+    step = hir.Extern("on::f", [hir.Tensor("write", memory, "f32", sizes, strides)])
+    return placed(step)
+
+  # Dense: in any order of the dimensions, and if strides of empty tensors are at least 1.
+  dense = hir.op("mul", hir.op("mul", 4, m), n)
+  one = hir.Literal(1)
+  for sizes, strides in (
+    ([n, m], [m, one]),
+    ([m, n], [one, m]),
+    ([n, m], [hir.op("max", 1, m), one]),
+    ([n, one, m], [m, nm, one]),
+  ):
+    first, *rest = lines(sizes, strides, dense)
+    assert first == "buffer x_on_host bytes mul(mul(4, m), n) align 64 on host"
+    assert rest[-1] == "copy (write x, read x_on_host)" and len(rest) == 2
+  # The square of a size is its product with itself.
+  (first, *_) = lines(
+    [n, n, m], [nm, m, one], hir.op("mul", hir.op("pow", n, 2), hir.op("mul", m, 4))
+  )
+  assert first == "buffer x_on_host bytes mul(pow(n, 2), mul(m, 4)) align 64 on host"
+  # Not dense: what lies between the elements is copied first. An empty tensor has no bytes.
+  first, download, *_ = lines([n, hir.Literal(3)], [hir.Literal(5), one])
+  extent = "mul(mul(min(n, 1), add(add(1, mul(add(n, -1), 5)), 2)), 4)"
+  assert first == f"buffer x_on_host bytes {extent} align 64 on host"
+  assert download == f"copy (write x_on_host, read x[0, {extent}])"
+  (first, *_) = lines([hir.Literal(0), n], [n, one])
+  assert first.startswith("buffer x_on_host bytes 0 ")

@@ -121,7 +121,13 @@ def test_what_is_there():
 
 
 def test_what_runs_on_the_host_beside_a_device():
-  of_host = {"aten::mm", "aten::sort", "aten::unique_dim", "aten::unique_dim:sizes", "aten::poisson"}
+  of_host = {
+    "aten::mm",
+    "aten::sort",
+    "aten::unique_dim",
+    "aten::unique_dim:sizes",
+    "aten::poisson",
+  }
   there = Operators("CUDA targets", {"aten::mm"}, ["aten::sort*"], of_host, host_steps=True)
   runs = {name for name in (*of_host, "aten::histogram", "my::op") if there.runs_on_host(name)}
   assert runs == {"aten::unique_dim", "aten::unique_dim:sizes"}
@@ -130,7 +136,9 @@ def test_what_runs_on_the_host_beside_a_device():
     there.check("aten::poisson")
   forbidden = Operators("CUDA targets", {"aten::mm"}, [], of_host)
   assert not any(map(forbidden.runs_on_host, of_host))
-  with pytest.raises(husk.Unsupported, match='; host_ops="allow" would run aten::unique_dim on the'):
+  with pytest.raises(
+    husk.Unsupported, match='; host_ops="allow" would run aten::unique_dim on the'
+  ):
     forbidden.check("aten::unique_dim")
 
 

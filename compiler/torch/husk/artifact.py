@@ -213,7 +213,7 @@ def _variant(data: dict[str, Any]) -> Variant:
     ways.total(),
     data["arena_bytes"],
     dict(ways.most_common()),
-    data["host_arena_bytes"],
+    data.get("host_arena_bytes", 0),
   )
 
 

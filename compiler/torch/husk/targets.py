@@ -217,9 +217,7 @@ class CudaTarget:
       self.row, signature, weights, self.kernels, names, self.operators, nodes=nodes
     )
     with (
-      fake_cuda.cuda(
-        self.description, self.gemm_set, self.tuning, self.operators.check
-      ),
+      fake_cuda.cuda(self.description, self.gemm_set, self.tuning, self.operators.check),
       decompositions.kernels(library=self.gemm == "cublaslt"),
       cublaslt.called(self.gemm == "cublaslt"),
     ):

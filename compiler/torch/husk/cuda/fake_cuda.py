@@ -126,7 +126,10 @@ def cuda(
   with contextlib.ExitStack() as stack:
     stack.callback(_clear_caches)  # runs last, so that nothing about this target stays
     stack.enter_context(decompositions.one_row())
-    replacements = [*_stand_ins(target, check_operator or _refuse_to_run), *products.replacements(target, tuned)]
+    replacements = [
+      *_stand_ins(target, check_operator or _refuse_to_run),
+      *products.replacements(target, tuned),
+    ]
     if not tuned.measures:
       replacements += _without_a_gpu()
     for owner, name, value in replacements:
@@ -199,14 +202,14 @@ def _move_positional_devices(module: torch.fx.GraphModule) -> None:
   that are passed by name, and that of `to`."""
   import torch
 
-  for node in module.graph.find_nodes(op="call_function", target=torch.ops.prims.device_put.default):
+  for node in module.graph.find_nodes(
+    op="call_function", target=torch.ops.prims.device_put.default
+  ):
     source, _, *more = node.args
     node.args = (source, torch.device("cuda:0"), *more)
 
 
-def _stand_ins(
-  target: Target, check_operator: Callable[[str], None]
-) -> Iterator[Replacement]:
+def _stand_ins(target: Target, check_operator: Callable[[str], None]) -> Iterator[Replacement]:
   """Replacements of functions that query a device's properties, or read the bytes of weights."""
   import torch
   from torch._dynamo.device_interface import CudaInterface
@@ -269,9 +272,7 @@ def _fallback(check_operator: Callable[[str], None]) -> Callable[..., Any]:
 
   def fallback(fake_mode: Any, op: Any, flat_args: Any, args_spec: Any, error: Any) -> Any:
     schema = op._schema
-    check_operator(
-      f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
-    )
+    check_operator(f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name)
 
     def zeros(value: Any) -> Any:
       return torch.zeros_like(value, device="cpu") if fake_mode.is_our_fake(value) else value
@@ -279,9 +280,7 @@ def _fallback(check_operator: Callable[[str], None]) -> Callable[..., Any]:
     def fake(value: Any) -> Any:
       if not isinstance(value, torch.Tensor):
         return value
-      return torch.empty_strided(
-        value.size(), value.stride(), dtype=value.dtype, device="cuda:0"
-      )
+      return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="cuda:0")
 
     with no_dispatch():
       args, kwargs = pytree.tree_unflatten([zeros(value) for value in flat_args], args_spec)
