@@ -408,6 +408,9 @@ void Parser::buffer(Statement& s) {
   expect_word("bytes");
   s.exprs.push_back(expr());
   if (accept_word("align")) s.align = integer("bytes");
+  if (!accept_word("on")) return;
+  expect_word("host");
+  s.on_host = true;
 }
 
 void Parser::launch(Statement& s) {

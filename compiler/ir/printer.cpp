@@ -271,6 +271,7 @@ void Printer::statement(const Statement& s) {
       if (s.of != BufferOf::arena) put(" of {}", s.of == BufferOf::input ? "input" : "output");
       put(" bytes {}", print(s.exprs[0]));
       if (s.align) put(" align {}", s.align);
+      if (s.on_host) out_ += " on host";
       break;
     case StatementKind::launch:
       put("launch {} grid ({}, {}, {})", s.name.text, print(s.exprs[0]), print(s.exprs[1]),

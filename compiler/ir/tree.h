@@ -160,6 +160,7 @@ struct Statement {
                 // condition
   BufferOf of = BufferOf::arena;
   int64_t align = 0;                   // of a buffer, in bytes; 0 if it is not stated
+  bool on_host = false;                // of a buffer: it lies in host memory beside the device
   husk_dtype dtype = HUSK_DTYPE_NONE;  // fill, read
   std::vector<Operand> operands;
   bool has_text = false;

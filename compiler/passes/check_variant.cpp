@@ -30,6 +30,7 @@ struct Symbol {
   Place place;
   const Value* value = nullptr;  // set for inputs and outputs
   bool has_buffer = false;       // false for an input or output whose buffer is not declared yet
+  bool on_host = false;          // the buffer lies in host memory beside the device
 };
 
 // Checks one variant, statement by statement.
@@ -55,6 +56,9 @@ class VariantCheck {
   void let(const Statement& s);
   void guard(const Statement& s);
   void buffer(const Statement& s);
+  void host_buffer(const Statement& s);
+  void on_device(const Operand& o, const char* what);
+  void one_device(const Statement& s);
   void launch(const Statement& s);
   void parameter(const Operand& o, husk_dtype type, size_t i, const Kernel& kernel);
   void external(const Statement& s);
@@ -223,8 +227,10 @@ void VariantCheck::buffer(const Statement& s) {
   integer(s.exprs[0], "the size of a buffer");
   check_align(s.name, s.align,
               s.of == BufferOf::arena ? limits::kDeviceAlign : limits::kMaxValueAlign);
+  if (s.on_host) host_buffer(s);
   if (s.of == BufferOf::arena)
-    return define(s.name, {SymbolKind::buffer, ResultKind::none, s.name.place, nullptr, true});
+    return define(s.name,
+                  {SymbolKind::buffer, ResultKind::none, s.name.place, nullptr, true, s.on_host});
   const bool input = s.of == BufferOf::input;
   Symbol* symbol = find(s.name.text);
   const SymbolKind kind = input ? SymbolKind::input_tensor : SymbolKind::output;
@@ -232,6 +238,40 @@ void VariantCheck::buffer(const Statement& s) {
     fail(s.name.place, "'{}' is not a tensor {}", s.name.text, input ? "input" : "output");
   if (symbol->has_buffer) fail(s.name.place, "'{}' has a buffer already", s.name.text);
   symbol->has_buffer = true;
+}
+
+void VariantCheck::host_buffer(const Statement& s) {
+  for (const Target& target : program_.targets)
+    if (target.name.text == variant_.target.text && target.port.text == "host")
+      fail(s.name.place, "'{}' lies on the host, as all memory of this target: leave 'on host' out",
+           s.name.text);
+  if (s.of != BufferOf::arena)
+    fail(s.name.place, "an input or output cannot lie on the host: copy it from or to '{}'",
+         s.name.text);
+}
+
+// Checks that the memory of an argument of a kernel or of a fill lies on the device.
+void VariantCheck::on_device(const Operand& o, const char* what) {
+  if (o.kind == OperandKind::view && find(o.name.text)->on_host)
+    fail(o.place, "'{}' lies on the host, {} takes memory of the device: copy it", o.name.text,
+         what);
+}
+
+// Checks that the tensors of an op lie all on the device or all on the host.
+void VariantCheck::one_device(const Statement& s) {
+  const Operand* first = nullptr;
+  const auto compare = [&](const Operand& o) {
+    if (o.kind != OperandKind::tensor) return;
+    if (!first) first = &o;
+    const bool on_host = find(o.name.text)->on_host;
+    if (on_host == find(first->name.text)->on_host) return;
+    fail(o.place, "'{}' lies on the {}, '{}' does not: copy one of them", o.name.text,
+         on_host ? "host" : "device", first->name.text);
+  };
+  for (const Operand& o : s.operands) {
+    compare(o);
+    for (const Operand& item : o.items) compare(item);
+  }
 }
 
 // Checks the buffer of a view or a tensor and whether the buffer allows the access.
@@ -277,7 +317,8 @@ void VariantCheck::parameter(const Operand& o, husk_dtype type, size_t i, const 
     if (o.kind != OperandKind::view)
       fail(o.place, "parameter {} of kernel '{}' is a pointer: give a view, null or asserts", i,
            kernel.name.text);
-    return view(o, 0, "a pointer");
+    view(o, 0, "a pointer");
+    return on_device(o, "a kernel");
   }
   if (o.kind != OperandKind::scalar)
     fail(o.place, "parameter {} of kernel '{}' is {}: give a number", i, kernel.name.text,
@@ -336,10 +377,12 @@ void VariantCheck::external(const Statement& s) {
   if (s.operands.size() > UINT16_MAX)
     fail(s.place, "an op takes {} arguments at the most", UINT16_MAX);
   for (const Operand& o : s.operands) op_argument(o);
+  one_device(s);
 }
 
 void VariantCheck::fill(const Statement& s) {
   view(s.operands[0], HUSK_ACCESS_WRITE, "the target of fill");
+  on_device(s.operands[0], "fill");
   const ResultKind kind = expr(s.exprs[0]);
   if (!is_int_dtype(s.dtype) && !is_float_dtype(s.dtype))
     fail(s.place, "fill writes ints and f16 to f64, not {}: fill the bytes as an int type",

@@ -181,8 +181,9 @@ void VariantLowering::declare_buffer(const Statement& s, uint32_t bytes) {
     index = outputs_.at(s.name.text);
   }
   buffers_.emplace(s.name.text, static_cast<uint32_t>(rows_.buffers.size()));
-  rows_.buffers.push_back(
-      fb::Buffer(static_cast<uint8_t>(space), 0, align_log2(s.align), 0, index, bytes, 0));
+  const Device device = s.on_host ? Device::host : Device::target;
+  rows_.buffers.push_back(fb::Buffer(static_cast<uint8_t>(space), static_cast<uint8_t>(device),
+                                     align_log2(s.align), 0, index, bytes, 0));
   rows_.names.push_back(shared_.strings.intern(s.name.text));
 }
 

@@ -67,8 +67,8 @@ std::vector<Interval> capped_ranges(const Function& function) {
   return out;
 }
 
-// The arena buffers in the order of their offsets in the plan. Buffers that are empty in this plan
-// come last.
+// The arena buffers in the order of their offsets in the plan of their device. Buffers that are
+// empty in this plan come last.
 std::vector<uint32_t> find_order(const Code& code, const std::vector<Interval>& ranges) {
   BoundedPlan bounded(code, ranges);
   std::vector<Block>& blocks = bounded.blocks;
@@ -76,7 +76,8 @@ std::vector<uint32_t> find_order(const Code& code, const std::vector<Interval>& 
   if (bounded.out_of_memory || failed(search.reserve(blocks.size()))) return {};
   for (size_t i = 0; i < blocks.size(); ++i)
     if (bounded.arena[i].unbounded) blocks[i].size = kUnknownBytes;
-  if (search.place(blocks.data(), blocks.size()).peak == kTooLarge) return {};
+  for (Device device : {Device::target, Device::host})
+    if (search.place(blocks.data(), blocks.size(), kPlanWell, device).peak == kTooLarge) return {};
   std::vector<uint32_t> order(blocks.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {

@@ -24,9 +24,9 @@ Status Search::reserve(size_t blocks) {
   return Planner::reserve(*default_allocator(), blocks, nullptr);
 }
 
-Planned Search::place(Block* blocks, size_t count, const Effort& effort) {
+Planned Search::place(Block* blocks, size_t count, const Effort& effort, Device device) {
   Planned planned;
-  if (!enter(blocks, count)) {
+  if (!enter(blocks, count, device)) {
     planned.peak = planned.lower_bound = kTooLarge;
     return planned;
   }

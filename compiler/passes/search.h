@@ -20,8 +20,10 @@ class Search : private Planner {
   // Allocates memory for plans of up to `blocks` blocks.
   Status reserve(size_t blocks);
 
-  // Writes the offset of every block. Two blocks share bytes only if their lives do not overlap.
-  Planned place(Block* blocks, size_t count, const Effort& effort = kPlanWell);
+  // Writes the offset of every block of one device. Two blocks share bytes only if their lives do
+  // not overlap.
+  Planned place(Block* blocks, size_t count, const Effort& effort = kPlanWell,
+                Device device = Device::target);
 
  private:
   void improve(uint64_t goal, uint64_t work);

@@ -65,7 +65,9 @@ BoundedPlan::BoundedPlan(const Code& c, const InputSizes& sizes)
   out_of_memory = failed(planner.reserve(*default_allocator(), blocks.size(), nullptr));
   if (out_of_memory) return;
   planned = planner.place(blocks.data(), blocks.size(), nullptr, code.placement_order());
-  is_planned = planned.peak < kTooLarge;
+  host_planned = planner.place(blocks.data(), blocks.size(), nullptr, code.placement_order(),
+                               Device::host);
+  is_planned = planned.peak < kTooLarge && host_planned.peak < kTooLarge;
 }
 
 BoundedPlan::BoundedPlan(const Code& c, const std::vector<Interval>& dims)
@@ -83,7 +85,7 @@ BoundedPlan::BoundedPlan(const Code& c, const std::vector<Interval>& dims)
     block_of[b] = static_cast<uint32_t>(arena.size());
     arena.push_back({b, by_data && !bounded, !by_data && !bounded});
     const uint64_t bytes = bounded ? static_cast<uint64_t>(std::max<int64_t>(high, 0)) : 0;
-    blocks.push_back({bytes, 1ull << buffer.align_log2(), UINT32_MAX, 0, 0});
+    blocks.push_back({bytes, 1ull << buffer.align_log2(), UINT32_MAX, 0, 0, code.device_of(b)});
   }
   out_of_memory = failed(find_live_ranges(code, accesses, block_of.data(), blocks.data(),
                                           blocks.size(), allocator, nullptr));

@@ -115,7 +115,7 @@ std::string buffer_text(const Code& code, uint32_t index) {
   std::string out = fmt::format("buffer {} of {} bytes {}", buffer_name(code, index),
                                 kSpaces[b.space()], reg(code, b.size()));
   if (b.align_log2()) out += fmt::format(" align {}", 1u << b.align_log2());
-  return out;
+  return code.device_of(index) == Device::host ? out + " on host" : out;
 }
 
 }  // namespace
@@ -153,6 +153,7 @@ std::string disassemble_step(const Code& code, uint32_t index) {
     count -= 3;
   } else if (row->row == StepRow::op) {
     out += " " + quote(code.program->ops()->Get(op.a())->str());
+    if (code.is_host_step(op)) out += " on host";
     count = op.aux();
   }
   const auto kind = static_cast<Step>(op.op());

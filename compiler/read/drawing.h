@@ -1,4 +1,4 @@
-// Pictures of a plan. Steps run from left to right, addresses upwards.
+// Pictures of the device's part of a plan. Steps run from left to right, addresses upwards.
 #pragma once
 
 #include <string>

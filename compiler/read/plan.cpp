@@ -34,6 +34,8 @@ std::string summary(const BoundedPlan& bounded, const InputSizes& sizes) {
                            static_cast<double>(std::max<uint64_t>(plan.lower_bound, 1)),
                        plan.lower_bound);
   }
+  if (bounded.host_planned.peak > 0)
+    out += fmt::format("; {} bytes on the host", bounded.host_planned.peak);
   if (const uint32_t n = bounded.on_demand_count())
     out += fmt::format(
         "; dynamic: {} buffer{} whose size only the data decides {} allocated during a run", n,
@@ -41,11 +43,11 @@ std::string summary(const BoundedPlan& bounded, const InputSizes& sizes) {
   return out + "\n";
 }
 
-// The arena buffers that some step uses, in the order of their offsets.
-std::vector<uint32_t> by_offset(const BoundedPlan& bounded) {
+// The arena buffers of a device that some step uses, in the order of their offsets.
+std::vector<uint32_t> by_offset(const BoundedPlan& bounded, Device device) {
   std::vector<uint32_t> order;
   for (uint32_t i = 0; i < bounded.blocks.size(); ++i)
-    if (bounded.is_used(i)) order.push_back(i);
+    if (bounded.is_used(i) && bounded.blocks[i].device == device) order.push_back(i);
   std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
     const Block &x = bounded.blocks[a], &y = bounded.blocks[b];
     if (x.offset != y.offset) return x.offset < y.offset;
@@ -64,7 +66,9 @@ std::string plan_text(const Code& code, const InputSizes& sizes) {
   const BoundedPlan bounded(code, sizes);
   std::string out = summary(bounded, sizes);
   if (bounded.out_of_memory) return out;
-  const std::vector<uint32_t> order = by_offset(bounded);
+  const std::vector<uint32_t> drawn = by_offset(bounded, Device::target);
+  std::vector<uint32_t> order = drawn;
+  for (uint32_t i : by_offset(bounded, Device::host)) order.push_back(i);
   size_t width = 6;
   for (uint32_t i : order) width = std::max(width, buffer_name(code, bounded.arena[i].row).size());
   if (!order.empty())
@@ -74,23 +78,25 @@ std::string plan_text(const Code& code, const InputSizes& sizes) {
     const BoundedPlan::ArenaBuffer& buffer = bounded.arena[order[n]];
     const Block& block = bounded.blocks[order[n]];
     const bool placed = bounded.is_planned && !buffer.on_demand;
+    const bool on_host = block.device == Device::host;
     out += fmt::format(
-        "  {} {:>12} {:>12}  {:<11} {:<{}}  {}\n", placed ? drawing_letter(n) : '-',
+        "  {} {:>12} {:>12}  {:<11} {:<{}}  {}{}\n", placed && !on_host ? drawing_letter(n) : '-',
         placed             ? fmt::format("{}", block.offset)
         : buffer.on_demand ? "during a run"
                            : "-",
         buffer.on_demand || buffer.unbounded ? "unbounded" : fmt::format("{}", block.size),
         fmt::format("{}..{}", block.first, block.last), buffer_name(code, buffer.row), width,
-        formula(code, code.buffers[buffer.row].size()));
+        formula(code, code.buffers[buffer.row].size()), on_host ? ", on the host" : "");
   }
-  return bounded.is_planned ? out + draw_text(bounded, order) : out;
+  return bounded.is_planned ? out + draw_text(bounded, drawn) : out;
 }
 
 std::string plan_svg(const Code& code, const InputSizes& sizes, double top) {
   const BoundedPlan bounded(code, sizes);
   std::string title = summary(bounded, sizes);
   title.pop_back();
-  return draw_svg(bounded, title, bounded.is_planned ? by_offset(bounded) : std::vector<uint32_t>{},
+  return draw_svg(bounded, title,
+                  bounded.is_planned ? by_offset(bounded, Device::target) : std::vector<uint32_t>{},
                   top);
 }
 

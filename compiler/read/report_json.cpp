@@ -59,12 +59,14 @@ json code_json(const Code& code) {
   for (uint32_t i = 0; i < code.buffers.size; ++i)
     buffers.push_back({{"name", buffer_name(code, i)},
                        {"align", 1u << code.buffers[i].align_log2()},
-                       {"size", code.buffers[i].size()}});
+                       {"size", code.buffers[i].size()},
+                       {"on_host", code.device_of(i) == Device::host}});
   const fb::Target* target = code.program->targets()->Get(code.variant->target());
   const BoundedPlan plan(code, InputSizes());
   const bool bounded = plan.is_planned && !plan.first_unbounded() && !plan.on_demand_count();
   return {{"target", target->port()->str() + " " + target->arch()->str()},
           {"arena_bytes", bounded ? json(plan.planned.peak) : json()},
+          {"host_arena_bytes", bounded ? json(plan.host_planned.peak) : json()},
           {"buffers", buffers},
           {"segments", segments}};
 }

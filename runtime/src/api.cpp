@@ -347,6 +347,14 @@ husk_status husk_program_find_state(const husk_program* program, const char* nam
   return find(program, named(states_of(program)), "state", name, state, error);
 }
 
+uint32_t husk_program_host_step_count(const husk_program* program, uint32_t function) {
+  if (!program || function >= program->functions()) return 0;
+  const husk::Code code = program->code(function);
+  uint32_t steps = 0;
+  for (const husk::fb::Instruction& step : code.steps) steps += code.is_host_step(step);
+  return steps;
+}
+
 uint64_t husk_program_packed_bytes(const husk_program* program) {
   return program ? program->packed.bytes() : 0;
 }
@@ -575,6 +583,7 @@ husk_status husk_session_stats_get(const husk_session* session, uint32_t functio
   full.dynamic_bytes = session->scratch_bytes;
   full.segments = frame.code.segments.size;
   full.dynamic = frame.memory.is_dynamic();
+  full.host_arena_bytes = frame.memory.host_planned.peak;
   detail::write_struct(full, out);
   return HUSK_OK;
 }

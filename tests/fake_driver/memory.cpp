@@ -112,6 +112,52 @@ HostMemory& remove_host_memory(const Call& call, const void* memory, const char*
   return removed;
 }
 
+struct PageUse {
+  uint32_t reads = 0, writes = 0;  // of queued copies
+};
+// By the first byte of the page. Only pages of cuMemAllocHost are in it.
+std::map<char*, PageUse>& used_pages() {
+  static auto* const all = new std::map<char*, PageUse>;
+  return *all;
+}
+
+char* page_of(char* byte) {
+  return reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(byte) / kPage * kPage);
+}
+
+// Lets a copy that runs touch the pages that it uses.
+void open_pages(const HostUse& use) {
+  for (char* page = page_of(use.begin); page < use.begin + use.size; page += kPage)
+    if (used_pages().count(page)) mprotect(page, kPage, PROT_READ | PROT_WRITE);
+}
+
+// Forgets the uses of a region that is freed although a lost device has queued work.
+void forget_uses(const Allocation& allocation) {
+  char* end = allocation.region + allocation.region_size;
+  std::erase_if(used_pages(), [&](const auto& page) {
+    return page.first >= allocation.region && page.first < end;
+  });
+  mprotect(allocation.region + kPage, allocation.region_size - 2 * kPage, PROT_READ | PROT_WRITE);
+}
+
+// Checks that one side of a copy lies in device memory or in pinned memory. Adds a use of pinned
+// memory to the task.
+void add_side(const Call& call, CUdeviceptr address, uint64_t size, bool written, Task* task) {
+  char* begin = reinterpret_cast<char*>(address);
+  const char* what = written ? "a copy's target" : "a copy's source";
+  if (!is_pinned(begin)) {
+    check_range(call, address, size, what);
+    task->memory.push_back(address);
+    return;
+  }
+  const auto block = std::prev(state().pinned.upper_bound(begin));
+  if (size > block->second - static_cast<uint64_t>(begin - block->first))
+    violation("%s: %s of %llu bytes begins at byte %lld of %llu bytes of pinned memory", call.name,
+              what, (unsigned long long)size, (long long)(begin - block->first),
+              (unsigned long long)block->second);
+  task->host_uses.push_back({begin, size, written});
+}
+
 bool is_writable(const void* memory) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -142,6 +188,28 @@ bool is_pinned(const void* memory) {
   return next != state().pinned.begin() && byte < std::prev(next)->first + std::prev(next)->second;
 }
 
+void begin_use(const HostUse& use) {
+  const HostMemory* memory = host_memory()[std::prev(state().pinned.upper_bound(use.begin))->first];
+  if (!memory->allocation.region) return;  // registered memory keeps its protection
+  for (char* page = page_of(use.begin); page < use.begin + use.size; page += kPage) {
+    PageUse& uses = used_pages()[page];
+    ++(use.written ? uses.writes : uses.reads);
+    mprotect(page, kPage, uses.writes ? PROT_NONE : PROT_READ);
+  }
+}
+
+void end_use(const HostUse& use) {
+  for (char* page = page_of(use.begin); page < use.begin + use.size; page += kPage) {
+    const auto found = used_pages().find(page);
+    if (found == used_pages().end()) continue;
+    PageUse& uses = found->second;
+    --(use.written ? uses.writes : uses.reads);
+    const int free = PROT_READ | PROT_WRITE;
+    mprotect(page, kPage, uses.writes ? PROT_NONE : uses.reads ? PROT_READ : free);
+    if (!uses.reads && !uses.writes) used_pages().erase(found);
+  }
+}
+
 void watch_faults() {
   static bool watching = false;
   if (watching) return;
@@ -164,6 +232,8 @@ Allocation* find_allocation(CUdeviceptr address) {
 
 std::string explain_address(CUdeviceptr address) {
   char text[160] = "it is not device memory";
+  char* byte = reinterpret_cast<char*>(address);
+  if (used_pages().count(page_of(byte))) return "a queued copy uses this pinned memory";
   const auto& all = state().allocations;
   const auto next = all.upper_bound(address);
   if (next == all.begin()) return text;
@@ -257,6 +327,7 @@ CUresult cuMemFreeHost(void* memory) {
   Call call("cuMemFreeHost");
   call.context();
   HostMemory& freed = remove_host_memory(call, memory, "pinned memory");
+  forget_uses(freed.allocation);
   each_slack(freed.allocation, check_slack);
   munmap(freed.allocation.region, freed.allocation.region_size);
   return call.fault;
@@ -329,18 +400,21 @@ CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t size, CUstream str
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
-  Call call("cuMemcpyDtoDAsync");
+// Each side is device memory or pinned memory. A real driver takes pageable memory too, but is
+// slower then, and does not return before it has read or written that memory.
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+  Call call("cuMemcpyAsync");
   if (call.fault) return call.fault;
-  check_range(call, to, size, "a copy's target");
-  check_range(call, from, size, "a copy's source");
-  if (to < from + size && from < to + size) violation("%s: target and source overlap", call.name);
   auto task = std::make_shared<Task>();
-  task->what = "cuMemcpyDtoDAsync";
-  task->memory = {to, from};
-  task->work = [=] {
+  task->what = "cuMemcpyAsync";
+  add_side(call, to, size, true, task.get());
+  add_side(call, from, size, false, task.get());
+  if (to < from + size && from < to + size) violation("%s: target and source overlap", call.name);
+  task->work = [=, uses = task->host_uses] {
+    for (const HostUse& use : uses) open_pages(use);
     memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), size);
   };
+  for (const HostUse& use : task->host_uses) begin_use(use);
   enqueue(call, stream, task);
   return CUDA_SUCCESS;
 }

@@ -74,6 +74,8 @@ void run_kernel(const Launch& launch, EarlyKernel* early) {
 
 void complete(Task& task) {
   task.done = true;
+  for (const HostUse& use : task.host_uses) end_use(use);
+  task.host_uses.clear();
   task.after.clear();  // otherwise the tasks of a long stream would own one another in a long chain
   task.early.clear();
   std::erase_if(queue(), [&task](const TaskPointer& queued) { return queued.get() == &task; });
@@ -218,6 +220,8 @@ const Task* user_of_host(const char* begin, uint64_t size) {
   for (const TaskPointer& task : queue()) {
     const char* host = static_cast<const char*>(task->host);
     if (host && host >= begin && host < begin + size) return task.get();
+    for (const HostUse& use : task->host_uses)
+      if (use.overlaps(begin, size)) return task.get();
   }
   return nullptr;
 }

@@ -50,6 +50,7 @@ struct Task {
   std::unique_ptr<Launch> launch;   // a kernel; null for other tasks
   std::vector<CUdeviceptr> memory;  // one address in each allocation that the task uses
   const void* host = nullptr;       // pinned memory that the task reads
+  std::vector<HostUse> host_uses;   // pinned memory that the host must leave alone until the end
   std::unique_ptr<EarlyKernel> running;
   bool done = false;
   uint64_t checked_turn = 0;  // the turn of the scheduler in which may_begin was computed

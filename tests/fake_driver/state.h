@@ -125,6 +125,18 @@ std::vector<Context*>& context_stack();  // the stack of this thread
 Allocation* find_allocation(CUdeviceptr address);
 void check_range(const Call& call, CUdeviceptr address, uint64_t size, const char* what);
 std::string explain_address(CUdeviceptr address);
+// Pinned memory that a queued copy uses. Until the copy has ended, its pages are protected: a write
+// of the host is a fault, and if the copy writes, a read is one too.
+struct HostUse {
+  char* begin;
+  uint64_t size;
+  bool written;
+  bool overlaps(const char* from, uint64_t bytes) const {
+    return from < begin + size && begin < from + bytes;
+  }
+};
+void begin_use(const HostUse& use);
+void end_use(const HostUse& use);
 bool is_pinned(const void* memory);
 void watch_faults();
 

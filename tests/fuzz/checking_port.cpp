@@ -187,7 +187,9 @@ constexpr husk_port kPort = {sizeof(husk_port),
                              nullptr,
                              nullptr,
                              alloc_host_flag,
-                             free_host_flag};
+                             free_host_flag,
+                             nullptr,
+                             nullptr};
 
 // Calls `visit` with the address of each element. Returns false if there are too many elements.
 template <class Visit>
@@ -252,7 +254,7 @@ husk_status touch(const husk_op_context* context, const husk_op_arg* args, uint3
 
 const husk_port* checking_port() { return &kPort; }
 husk_op touching_op(const char* name) {
-  return {sizeof(husk_op), 0, name, touch, nullptr, nullptr, nullptr, nullptr};
+  return {sizeof(husk_op), 0, name, touch, nullptr, nullptr, nullptr, nullptr, 0, 0};
 }
 void announce(const void* memory, size_t size) {
   announced()[reinterpret_cast<uintptr_t>(memory) + size] = reinterpret_cast<uintptr_t>(memory);

@@ -155,7 +155,9 @@ TEST_F(CublasTest, AnOpOfTheApplicationReplacesThePorts) {
                       &called,
                       nullptr,
                       "a b bias alpha beta fast out:w workspace:w",
-                      nullptr};
+                      nullptr,
+                      HUSK_OP_ON_DEVICE,
+                      0};
   ASSERT_EQ(husk_engine_add_op(m.engine, &op, &m.error), HUSK_OK);
   const std::vector<uint8_t>& file = artifact(kProjections);
   void* bytes = std::aligned_alloc(4096, (file.size() + 4095) / 4096 * 4096);

@@ -210,4 +210,37 @@ inline std::vector<float> projections_of(const std::vector<float>& x) {
   return y;
 }
 
+// y = (x / 2 + k)^2 / 2 + k, where the square is computed on the host.
+inline const char* const kSquareOnHost = R"(
+function square {
+  input x tensor f32 [1..1000]
+  input k int
+  output y tensor f32 rank 1
+  variant gpu {
+    let n = size(x, 0)
+    let blocks = cdiv(n, 128)
+    buffer x of input bytes mul(n, 4)
+    buffer y of output bytes mul(n, 4)
+    buffer a bytes mul(n, 4) align 64
+    buffer b bytes mul(n, 4) align 64 on host
+    buffer c bytes mul(n, 4) align 64 on host
+    buffer d bytes mul(n, 4) align 64
+    launch shift grid (blocks, 1, 1) (read x, write a, k, n)
+    copy (write b, read a)
+    extern "test::square" (read tensor b f32 [n] [1], write tensor c f32 [n] [1]) at "square"
+    copy (write d, read c)
+    launch shift grid (blocks, 1, 1) (read d, write y, k, n)
+    return (tensor y f32 [n] [1])
+  }
+}
+)";
+
+inline std::vector<float> square_of(std::vector<float> x, int32_t k) {
+  for (float& value : x) {
+    value = value / 2 + static_cast<float>(k);
+    value = value * value / 2 + static_cast<float>(k);
+  }
+  return x;
+}
+
 }  // namespace husk::test

@@ -45,13 +45,13 @@ TEST_F(FakeDriver, DetectsAFreeOfMemoryThatQueuedWorkUses) {
   ASSERT_EQ(port->stream_wait(device, stream, &error), HUSK_OK);
   ASSERT_EQ(port->copy(device, stream, b, a, 32, &error), HUSK_OK);
   EXPECT_DEATH(port->free(device, a),
-               "fake libcuda: cuMemFree: queued work uses .*: cuMemcpyDtoDAsync");
+               "fake libcuda: cuMemFree: queued work uses .*: cuMemcpyAsync");
 }
 
 TEST_F(FakeDriver, DetectsAccessesPastTheEndOfMemory) {
   char *a = device_array(std::vector<char>(100, 1)), *b = device_array(std::vector<char>(100, 1));
   EXPECT_DEATH(port->copy(device, stream, a, b, 101, &error),
-               "cuMemcpyDtoDAsync: a copy's target of 101");
+               "cuMemcpyAsync: a copy's target of 101");
   EXPECT_DEATH(port->copy(device, stream, a + 1, b, 100, &error),
                "begins at byte 1 of live memory");
   EXPECT_DEATH(port->fill(device, stream, a, 0, 4, 26, &error),

@@ -151,7 +151,9 @@ constexpr husk_port kPort = {sizeof(husk_port),
                              nullptr,
                              nullptr,
                              alloc_host_flag,
-                             free_host_flag};
+                             free_host_flag,
+                             nullptr,
+                             nullptr};
 
 }  // namespace
 

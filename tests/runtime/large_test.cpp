@@ -289,7 +289,9 @@ TEST(Large, PairsOfOneCall) {
                       nullptr,
                       nullptr,
                       "items:w",
-                      nullptr};
+                      nullptr,
+                      0,
+                      0};
   for (const uint32_t n : {1024u, 1025u}) {
     LargeVariant v;
     const uint32_t one = v.number(1), eight = v.number(8);

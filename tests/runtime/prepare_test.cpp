@@ -59,7 +59,7 @@ TEST(Prepare, IsCalledAtResizeAndNowhereElse) {
     husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
     options.mode = mode;
     Machine m(kTwice, Machine::defaults(), &options,
-              {{sizeof(husk_op), 0, "test::twice", twice, &asked, choose, "x y:w", nullptr}});
+              {{sizeof(husk_op), 0, "test::twice", twice, &asked, choose, "x y:w", nullptr, 0, 0}});
     ASSERT_NE(m.session, nullptr) << m.error.text;
     EXPECT_EQ(asked.prepared, 0);
     Tensor x(HUSK_F32, {3}), more(HUSK_F32, {5});
@@ -88,7 +88,7 @@ TEST(Prepare, IsCalledAtResizeAndNowhereElse) {
 TEST(Prepare, AFailureNamesTheStepAndChangesNothing) {
   Asked asked;
   Machine m(kTwice, Machine::defaults(), nullptr,
-            {{sizeof(husk_op), 0, "test::twice", twice, &asked, choose, "x y:w", nullptr}});
+            {{sizeof(husk_op), 0, "test::twice", twice, &asked, choose, "x y:w", nullptr, 0, 0}});
   ASSERT_NE(m.session, nullptr) << m.error.text;
   Tensor x(HUSK_F32, {3});
   asked.answer = HUSK_UNSUPPORTED;
@@ -103,7 +103,7 @@ TEST(Prepare, AFailureNamesTheStepAndChangesNothing) {
 TEST(Prepare, AnOpWithoutItIsCalledOnly) {
   Asked asked;
   Machine m(kTwice, Machine::defaults(), nullptr,
-            {{sizeof(husk_op), 0, "test::twice", twice, &asked, nullptr, "x y:w", nullptr}});
+            {{sizeof(husk_op), 0, "test::twice", twice, &asked, nullptr, "x y:w", nullptr, 0, 0}});
   ASSERT_NE(m.session, nullptr) << m.error.text;
   Tensor x(HUSK_F32, {3});
   ASSERT_EQ(m.resize({x.value()}), HUSK_OK) << m.error.text;
@@ -122,7 +122,7 @@ husk_status find(void* device, const char* name, husk_op* op, husk_error* error)
   ++port_asked;
   if (!device || std::strcmp(name, "test::twice") != 0) return HUSK_NOT_FOUND;
   if (port_answer != HUSK_OK) std::strcpy(error->text, "the library is not there");
-  *op = {sizeof(husk_op), 0, "test::twice", twice, &ports, choose, "x y:w", nullptr};
+  *op = {sizeof(husk_op), 0, "test::twice", twice, &ports, choose, "x y:w", nullptr, 0, 0};
   return port_answer;
 }
 
@@ -154,7 +154,7 @@ TEST_F(PortOps, AreFoundWhereTheApplicationHasNone) {
 TEST_F(PortOps, GiveWayToTheApplications) {
   Asked own;
   Machine m(kTwice, options, nullptr,
-            {{sizeof(husk_op), 0, "test::twice", twice, &own, nullptr, "x y:w", nullptr}});
+            {{sizeof(husk_op), 0, "test::twice", twice, &own, nullptr, "x y:w", nullptr, 0, 0}});
   ASSERT_NE(m.session, nullptr) << m.error.text;
   EXPECT_EQ(port_asked, 0);
   Tensor x(HUSK_F32, {3});
@@ -183,7 +183,7 @@ TEST_F(PortOps, OtherNamesAreNotRegistered) {
 // A contract of the port's op has the same rules as one of the application's.
 TEST_F(PortOps, HaveContractsThatAreRight) {
   port.find_op = [](void*, const char*, husk_op* op, husk_error*) {
-    *op = {sizeof(husk_op), 0, "test::twice", twice, &ports, nullptr, "a:x", nullptr};
+    *op = {sizeof(husk_op), 0, "test::twice", twice, &ports, nullptr, "a:x", nullptr, 0, 0};
     return husk_status{HUSK_OK};
   };
   const Machine m(kTwice, options);

@@ -48,7 +48,7 @@ TEST(Verify, HeaderRules) {
   };
   EXPECT_NE(verify_error(with_byte(0, 'X')).find("not a Husk artifact"), std::string::npos);
   EXPECT_NE(verify_error(with_byte(8, 9), HUSK_UNSUPPORTED)
-                .find("format 9.3, this library reads 0.2 to 0.3: update libhusk"),
+                .find("format 9.4, this library reads 0.2 to 0.4: update libhusk"),
             std::string::npos);
   EXPECT_NE(verify_error(with_byte(10, 200), HUSK_UNSUPPORTED).find("format 0.200"),
             std::string::npos);
@@ -185,7 +185,9 @@ TEST(Verify, MemoryRules) {
       kProgram,
       {{"buffer 0: unknown space, alignment over 4096, a reserved field is set, or its size",
         [](auto& edited) { edited.buffer(0).space = 9; }},
-       {"only device 0 is supported", [](auto& edited) { edited.buffer(0).device = 1; }},
+       {"buffer 0: unknown device", [](auto& edited) { edited.buffer(0).device = 2; }},
+       {"buffer 0: only buffers of the arena may lie on the host",
+        [](auto& edited) { edited.buffer(0).device = 1; }},
        {"in the arena, but names a value",
         [](auto& edited) { edited.buffer(Space::arena).index = 0; }},
        {"its value does not exist", [](auto& edited) { edited.buffer(Space::state).index = 1; }},

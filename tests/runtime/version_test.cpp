@@ -1,5 +1,5 @@
 // Versions of the file format: which are read, by which rules, and how others are refused.
-// golden/format_0_2.husk is format_0_2.hir, compiled by the last huskc that wrote 0.2.
+// golden/format_0_N.husk is format_0_N.hir, compiled by the last huskc that wrote 0.N.
 #include <fstream>
 #include <iterator>
 
@@ -8,8 +8,10 @@
 namespace husk::test {
 namespace {
 
-std::vector<uint8_t> golden() {
-  std::ifstream file(HUSK_SOURCE "/tests/runtime/golden/format_0_2.husk", std::ios::binary);
+std::vector<uint8_t> golden(int minor) {
+  std::ifstream file(
+      HUSK_SOURCE "/tests/runtime/golden/format_0_" + std::to_string(minor) + ".husk",
+      std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
@@ -19,10 +21,12 @@ std::vector<uint8_t> with_version(std::vector<uint8_t> file, uint8_t major, uint
   return file;
 }
 
-TEST(Version, AFileOfThePreviousMinorRuns) {
-  const std::vector<uint8_t> file = golden();
+class EarlierMinor : public testing::TestWithParam<int> {};
+
+TEST_P(EarlierMinor, Runs) {
+  const std::vector<uint8_t> file = golden(GetParam());
   ASSERT_EQ(file.size(), 4160u);
-  ASSERT_EQ(file[10], 2) << "the minor version";
+  ASSERT_EQ(file[10], GetParam()) << "the minor version";
   Machine m(file);
   ASSERT_NE(m.session, nullptr) << m.error.text;
   float x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -33,19 +37,21 @@ TEST(Version, AFileOfThePreviousMinorRuns) {
   EXPECT_EQ(m.results[1].as.i, 9);
 }
 
+INSTANTIATE_TEST_SUITE_P(Version, EarlierMinor, testing::Values(2, 3));
+
 TEST(Version, OtherVersionsAreRefusedWithARemedy) {
-  const std::vector<uint8_t> file = golden();
+  const std::vector<uint8_t> file = golden(2);
   const auto refusal = [&](uint8_t major, uint8_t minor) {
     return verify_error(with_version(file, major, minor), HUSK_UNSUPPORTED);
   };
-  EXPECT_EQ(refusal(0, 4),
-            "the artifact has format 0.4, this library reads 0.2 to 0.3: update libhusk");
+  EXPECT_EQ(refusal(0, 5),
+            "the artifact has format 0.5, this library reads 0.2 to 0.4: update libhusk");
   EXPECT_EQ(refusal(0, 1),
-            "the artifact has format 0.1, this library reads 0.2 to 0.3: export the model again");
+            "the artifact has format 0.1, this library reads 0.2 to 0.4: export the model again");
   EXPECT_EQ(refusal(1, 0),
-            "the artifact has format 1.0, this library reads 0.2 to 0.3: update libhusk");
+            "the artifact has format 1.0, this library reads 0.2 to 0.4: update libhusk");
   EXPECT_EQ(refusal(1, 3),
-            "the artifact has format 1.3, this library reads 0.2 to 0.3: update libhusk");
+            "the artifact has format 1.3, this library reads 0.2 to 0.4: update libhusk");
 }
 
 // An op whose contract says more than the access bits of the file.

@@ -117,7 +117,7 @@ husk_status find_op(void* handle, const char* name, husk_op* op, husk_error* err
   const Lock lock(&device.mutex);
   if (!device.matmul.state) HUSK_TRY(open_matmul(handle, &device.matmul, error));
   detail::write_struct(husk_op{sizeof(husk_op), 0, "husk::matmul", call, device.matmul.state,
-                               prepare, kContract, nullptr},
+                               prepare, kContract, nullptr, HUSK_OP_ON_DEVICE, 0},
                        op);
   return HUSK_OK;
 }

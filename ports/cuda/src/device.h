@@ -110,6 +110,8 @@ husk_status memory_alloc(void* device, uint64_t size, void** memory, husk_error*
 void memory_free(void* device, void* memory);
 husk_status alloc_host_flag(void* device, volatile uint32_t** word, husk_error* error);
 void free_host_flag(void* device, volatile uint32_t* word);
+husk_status alloc_host(void* device, uint64_t size, void** memory, husk_error* error);
+void free_host(void* device, void* memory);
 husk_status upload(void* device, void* stream, void* to, const void* from, uint64_t size,
                    husk_error* error);
 husk_status download(void* device, void* stream, void* to, const void* from, uint64_t size,

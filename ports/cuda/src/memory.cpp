@@ -63,6 +63,28 @@ void free_host_flag(void* handle, volatile uint32_t* word) {
     as_device(handle).driver.cuMemFreeHost(const_cast<uint32_t*>(word));
 }
 
+// Pinned memory lies at the start of a page, and has the same address for copies.
+husk_status alloc_host(void* handle, uint64_t size, void** memory, husk_error* error) {
+  *memory = nullptr;
+  const Device& device = as_device(handle);
+  Current current(handle, error);
+  HUSK_TRY(current.status);
+  void* pinned = nullptr;
+  // The driver refuses a size of 0.
+  const CUresult result = device.driver.cuMemAllocHost(&pinned, size ? size : 1);
+  if (result != CUDA_SUCCESS)
+    return driver_fail(device.driver, error, result, "cuMemAllocHost",
+                       "%llu bytes of pinned host memory", static_cast<unsigned long long>(size));
+  *memory = pinned;
+  return HUSK_OK;
+}
+
+void free_host(void* handle, void* memory) {
+  if (!memory) return;
+  Current current(handle);
+  if (current.status == HUSK_OK) as_device(handle).driver.cuMemFreeHost(memory);
+}
+
 static husk_status wait(const Device& device, void* stream, husk_error* error) {
   const CUresult result = device.driver.cuStreamSynchronize(as_stream(stream));
   if (result == CUDA_SUCCESS) return HUSK_OK;
@@ -114,16 +136,18 @@ husk_status download(void* handle, void* stream, void* to, const void* from, uin
   return wait(device, stream, error);
 }
 
+// The driver finds out from the addresses on which side the memory lies, since all 64-bit platforms
+// have unified addresses. Both sides are device memory or pinned, so the copy is asynchronous.
 husk_status copy(void* handle, void* stream, void* to, const void* from, uint64_t size,
                  husk_error* error) {
   if (size == 0) return HUSK_OK;
   Device& device = as_device(handle);
   Current current(handle, error);
   HUSK_TRY(current.status);
-  const CUresult result = device.driver.cuMemcpyDtoDAsync(as_address(to), as_address(from), size,
-                                                          as_stream(stream));
+  const CUresult result = device.driver.cuMemcpyAsync(as_address(to), as_address(from), size,
+                                                      as_stream(stream));
   if (result != CUDA_SUCCESS)
-    return copy_fail(device, error, result, "cuMemcpyDtoDAsync", "copy", size, to);
+    return copy_fail(device, error, result, "cuMemcpyAsync", "copy", size, to);
   return check_work(device, stream, error, "a copy of %llu bytes to %p",
                     static_cast<unsigned long long>(size), to);
 }

@@ -38,6 +38,8 @@ static const husk_port kPort = {
     find_op,
     alloc_host_flag,
     free_host_flag,
+    alloc_host,
+    free_host,
 };
 
 }  // namespace husk::cuda

@@ -300,6 +300,9 @@ HUSK_API husk_status husk_program_find_function(const husk_program* program, con
 /** Returns the target of the variant that was chosen for this device, such as "cuda sm_90a"; "" if
  * there is no such function. */
 HUSK_API const char* husk_program_function_target(const husk_program* program, uint32_t function);
+/** Returns the number of steps of a function that run on the host beside the device: calls of ops
+ * with husk_op.place HUSK_OP_ON_HOST; 0 if there is no such function. */
+HUSK_API uint32_t husk_program_host_step_count(const husk_program* program, uint32_t function);
 /** Returns the number of inputs of a function. */
 HUSK_API uint32_t husk_program_input_count(const husk_program* program, uint32_t function);
 /** Returns the number of outputs of a function. */
@@ -447,8 +450,8 @@ typedef struct husk_session_options {
   int32_t copy_misaligned;
   uint64_t bound_limit;  /**< Plan for the largest shapes if that takes at most this many bytes; 0:
                             256 MiB. */
-  uint64_t memory_limit; /**< Bytes of device memory that the session may use besides its state; 0:
-                            no limit. */
+  uint64_t memory_limit; /**< Bytes of memory, on the device and for steps on the host, that the
+                            session may use besides its state; 0: no limit. */
   uint64_t loop_limit;   /**< The number of times that one run may return to the start of a loop; 0:
                             2^32. */
   int32_t external_arena; /**< 1: the session does not allocate its arena; the caller calls
@@ -490,7 +493,8 @@ HUSK_API husk_status husk_session_set_range(husk_session* session, uint32_t func
                                             husk_error* error);
 /** Prepares the session for inputs of these shapes: plans and allocates memory and instantiates the
  * graph. Besides husk_session_create and husk_session_set_range this is the only call that
- * allocates device memory, except that husk_session_run allocates if
+ * allocates device memory, or memory for steps on the host, except that husk_session_run allocates
+ * if
  *
  * - a size that only the data decides has no bound,
  * - an output was passed as HUSK_VALUE_NONE, or
@@ -532,8 +536,11 @@ HUSK_API husk_status husk_session_output_shape(husk_session* session, uint32_t f
                                                uint32_t index, int64_t* sizes, int64_t* strides,
                                                husk_error* error);
 /** Enqueues one run and returns. The call allocates nothing, with the exceptions that
- * husk_session_resize names, and waits only if a step must read a value from the device. If a run
- * fails, its outputs and the state that it wrote are undefined; the session stays usable.
+ * husk_session_resize names, and waits only if a step must read a value from the device or runs on
+ * the host (husk_program_host_step_count). Before such a step the call waits for the stream, if it
+ * has enqueued work there since it last waited; then it computes the step on the calling thread and
+ * on husk_engine_options.threads. If a run fails, its outputs and the state that it wrote are
+ * undefined; the session stays usable.
  * @param session the session
  * @param function the number of the function
  * @param stream a stream of the port; NULL: the default stream of the device
@@ -586,9 +593,12 @@ typedef struct husk_session_stats {
   uint32_t segments;           /**< Segments of the function. */
   uint32_t dynamic;            /**< 1: a run may allocate, since only the data decides some size and
                                   nothing bounds it. */
+  uint64_t host_arena_bytes;   /**< Bytes that the plan takes in host memory beside the device, for
+                                  steps on the host. */
 } husk_session_stats;
 /** The initial value of a husk_session_stats. */
-#define HUSK_SESSION_STATS_INIT {sizeof(husk_session_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define HUSK_SESSION_STATS_INIT \
+  {sizeof(husk_session_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /** Writes the counts of a function to `out`.
  * @param session the session

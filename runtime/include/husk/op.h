@@ -27,6 +27,11 @@ enum {
 };
 /** The bits of husk_op_arg.access: how the op uses the elements of a tensor. */
 enum { HUSK_ACCESS_READ = 1, HUSK_ACCESS_WRITE = 2, HUSK_ACCESS_ATOMIC = 4 };
+/** The values of husk_op.place: where the tensors of a call lie. */
+enum {
+  HUSK_OP_ON_DEVICE = 0, /**< In memory of the engine's device. */
+  HUSK_OP_ON_HOST = 1    /**< In host memory. The op has computed when it returns. */
+};
 
 /** One argument of a call. The arguments come in the order of the operator's schema, followed by
  * outputs and then results. Pointers are valid during the call. Arguments come in arrays, so the
@@ -36,7 +41,8 @@ typedef struct husk_op_arg {
   int32_t access; /**< TENSOR: HUSK_ACCESS_* bits, as the file declares them. */
   int32_t dtype;  /**< TENSOR: husk_dtype; DTYPE: the value; RESULT: HUSK_I64 or HUSK_F64. */
   int32_t rank;   /**< TENSOR: number of dimensions. */
-  void* data;     /**< TENSOR: device address of element 0; RESULT: host address of the number. */
+  void* data;     /**< TENSOR: address of element 0, as husk_op.place says; RESULT: host address of
+                     the number. */
   const int64_t* sizes;              /**< TENSOR: `rank` sizes in elements; INTS: `count` ints. */
   const int64_t* strides;            /**< TENSOR: `rank` strides in elements. */
   int64_t count;                     /**< INTS, FLOATS, TENSORS: number of entries. */
@@ -54,7 +60,8 @@ typedef struct husk_op_context {
   uint32_t reserved;           /**< 0. */
   void* user;                  /**< husk_op.user. */
   void* device;                /**< The port's handle of the device. */
-  void* stream;                /**< The stream on which the op enqueues its work. */
+  void* stream;                /**< The stream on which the op enqueues its work; NULL in a step
+                                  whose tensors lie in host memory beside the device. */
   const husk_threads* threads; /**< The application's threads; NULL: the calling thread only. */
   /** husk_engine_options.cancel; NULL if there is none. An op that computes for long on the host
    * asks it from time to time, on the thread that called the op. If the answer is not 0, the op
@@ -155,21 +162,29 @@ typedef struct husk_op {
    * a copy. husk_engine_options.max_packed_bytes limits the memory; where it is used up, and for
    * the fifth layout of a constant, an op reads the constant where it lies. */
   husk_op_pack_fn pack;
+  /** HUSK_OP_ON_DEVICE, or HUSK_OP_ON_HOST for an op that reads and writes host memory and knows no
+   * stream. A step whose tensors lie in memory of the device calls only ops of the first kind, a
+   * step whose tensors lie in host memory beside it only ops of the second kind; a program that
+   * would need another one is refused when it is opened. On a device that computes in the host's
+   * memory both kinds are the same. */
+  int32_t place;
+  int32_t reserved2; /**< 0. */
 } husk_op;
 /** The initial value of a husk_op. */
-#define HUSK_OP_INIT {sizeof(husk_op), 0, NULL, NULL, NULL, NULL, NULL, NULL}
+#define HUSK_OP_INIT {sizeof(husk_op), 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0}
 
 /** A device and the operators that programs on it may call; husk.h says more. */
 typedef struct husk_engine husk_engine;
 
 /** Registers an extern op. An op of the application precedes an op of the port with the same name;
  * an op that is registered later replaces an earlier one of the same name for programs that are
- * opened afterwards.
+ * opened afterwards. An op of one place neither precedes nor replaces an op of the other place,
+ * except on a device that computes in the host's memory.
  * @param engine the engine; any thread may call
  * @param op copied, its name included
  * @param error may be NULL
- * @return HUSK_OK; HUSK_INVALID_ARGUMENT if an argument, the name or `call` is NULL or the struct
- * is too small; HUSK_OUT_OF_MEMORY */
+ * @return HUSK_OK; HUSK_INVALID_ARGUMENT if an argument, the name or `call` is NULL, the struct is
+ * too small or `place` is unknown; HUSK_OUT_OF_MEMORY */
 HUSK_API husk_status husk_engine_add_op(husk_engine* engine, const husk_op* op, husk_error* error);
 
 #ifdef __cplusplus

@@ -193,7 +193,7 @@ typedef struct husk_port {
   /** Copies from device to host memory. The bytes are in `to` when the function returns. */
   husk_status (*download)(void* device, void* stream, void* to, const void* from, uint64_t size,
                           husk_error* error);
-  /** Enqueues a copy from device to device memory. */
+  /** Enqueues a copy. Each side is device memory or memory of alloc_host. */
   husk_status (*copy)(void* device, void* stream, void* to, const void* from, uint64_t size,
                       husk_error* error);
   /** Enqueues writing `count` elements of `width` bytes (1, 2, 4 or 8). Each element is the low
@@ -261,6 +261,16 @@ typedef struct husk_port {
   husk_status (*alloc_host_flag)(void* device, volatile uint32_t** flag, husk_error* error);
   /** Frees a flag that no work uses any more; NULL is allowed. */
   void (*free_host_flag)(void* device, volatile uint32_t* flag);
+
+  /* The functions below are optional; a port that lacks them sets both to NULL. */
+
+  /** Allocates host memory, at an address that is a multiple of 256, which `copy` reads and writes
+   * in the order of a stream. The address is the same for the host and for `copy`. Programs with
+   * steps on the host (Buffer.device of FORMAT.md) use it; they are refused on a port without the
+   * function. `*memory` is NULL if the function fails. */
+  husk_status (*alloc_host)(void* device, uint64_t size, void** memory, husk_error* error);
+  /** Frees memory that alloc_host allocated and no work uses any more; NULL is allowed. */
+  void (*free_host)(void* device, void* memory);
 } husk_port;
 
 #ifdef __cplusplus

@@ -10,7 +10,7 @@ namespace husk {
 
 constexpr uint8_t kMagic[8] = {'H', 'U', 'S', 'K', '\r', '\n', 0x1a, '\n'};
 // The version that writers write, and the oldest minor version that is read.
-constexpr uint16_t kMajor = 0, kMinor = 3, kOldestMinor = 2;
+constexpr uint16_t kMajor = 0, kMinor = 4, kOldestMinor = 2;
 constexpr uint64_t kHeaderBytes = 64, kBlobAlign = 4096, kImageAlign = 64;
 
 // How many bytes of a file are compared with their hashes, and whom to tell.

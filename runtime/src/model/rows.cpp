@@ -34,4 +34,18 @@ uint32_t Code::result_count(const fb::Instruction& step) const {
   return n;
 }
 
+bool Code::is_host_step(const fb::Instruction& step) const {
+  if (static_cast<Step>(step.op()) != Step::op_extern) return false;
+  for (uint32_t i = step.b(); i < step.b() + step.c(); ++i)
+    if (const uint32_t view = view_of(arguments[i]); view != kNone)
+      return device_of(views[view].buffer()) == Device::host;
+  return false;
+}
+
+bool Code::has_host_buffers() const {
+  for (uint32_t b = 0; b < buffers.size; ++b)
+    if (device_of(b) == Device::host) return true;
+  return false;
+}
+
 }  // namespace husk

@@ -11,6 +11,8 @@ namespace husk {
 constexpr uint32_t kNone = 0xFFFFFFFFu;
 
 enum class Space : uint8_t { arena, input, output, constant, state };
+// The values of Buffer.device: the device of the variant, and host memory beside it.
+enum class Device : uint8_t { target, host };
 enum class ArgumentKind : uint8_t {
   none,
   view,
@@ -145,6 +147,12 @@ struct Code {
   uint32_t segment_of(uint32_t reg) const;
   // The number of results that a step reads back to the host.
   uint32_t result_count(const fb::Instruction& step) const;
+  Device device_of(uint32_t buffer) const { return static_cast<Device>(buffers[buffer].device()); }
+  // Returns whether a step is an extern step whose tensors lie on the host, where its op runs. An
+  // extern step without tensors runs on the device.
+  bool is_host_step(const fb::Instruction& step) const;
+  // Returns whether a buffer lies in host memory beside the device.
+  bool has_host_buffers() const;
   bool is_tensor_output(uint32_t i) const {
     return static_cast<ArgumentKind>(results[i].kind()) == ArgumentKind::tensor;
   }

@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include <husk/husk.h>
 
 #include "base/limits.h"
@@ -247,7 +249,7 @@ class VariantVerifier {
             "buffer %u: unknown space, alignment over 4096, a reserved field is set, or its size "
             "is not an int register",
             i);
-      if (buffer.device() != 0) return bad("buffer %u: only device 0 is supported", i);
+      if (buffer.device() != 0) HUSK_TRY(of(host_buffer(buffer), "buffer %u", i));
       if (buffer.space() == uint8_t(Space::arena)) {
         if (buffer.index() != kNone) return bad("buffer %u: in the arena, but names a value", i);
         ++in_arena;
@@ -266,6 +268,16 @@ class VariantVerifier {
     bool once = code_.order.size == 0 || code_.order.size == in_arena;
     for (uint32_t i : code_.order) once = once && i < in_arena && marks_.add(ordered + i);
     return once ? Status::ok : bad("the order is not a permutation of the arena buffers");
+  }
+
+  Status host_buffer(const fb::Buffer& buffer) {
+    if (buffer.device() != uint8_t(Device::host)) return bad(": unknown device");
+    if (buffer.space() != uint8_t(Space::arena))
+      return bad(": only buffers of the arena may lie on the host");
+    const fb::Target* target = code_.program->targets()->Get(code_.variant->target());
+    return strcmp(target->port()->c_str(), "host") == 0
+               ? bad(": a host target has no host beside its device")
+               : Status::ok;
   }
 
   Status views() {
@@ -398,6 +410,7 @@ class VariantVerifier {
     for (uint32_t i = 0; i < op.c(); ++i)
       if (const char* mistake = argument_mistake(arguments[i], end))
         return invalid_file(error_, ": argument %u: %s", i, mistake);
+    HUSK_TRY(devices(op));
     switch (static_cast<Step>(op.op())) {
       case Step::op_launch: return launch(op, arguments);
       case Step::op_extern: return external(op, arguments);
@@ -411,6 +424,24 @@ class VariantVerifier {
       case Step::op_read: return read(op, arguments);
     }
     return bad(": unknown code %u", unsigned(op.op()));
+  }
+
+  // A kernel and a fill take memory of the device, an op takes tensors of one place. Copies and
+  // reads take any memory.
+  Status devices(const fb::Instruction& op) {
+    const auto kind = static_cast<Step>(op.op());
+    if (kind == Step::op_copy || kind == Step::op_read) return Status::ok;
+    const Device wanted = code_.is_host_step(op) ? Device::host : Device::target;
+    for (uint32_t i = 0; i < op.c(); ++i) {
+      const uint32_t view = code_.view_of(code_.arguments[op.b() + i]);
+      if (view == kNone || code_.device_of(code_.views[view].buffer()) == wanted) continue;
+      return kind == Step::op_extern
+                 ? bad(": argument %u: some tensors of the op lie on the host, some on the device",
+                       i)
+                 : bad(": argument %u: lies on the host, where only copies, reads and ops reach it",
+                       i);
+    }
+    return Status::ok;
   }
 
   static bool is(const fb::Argument& argument, ArgumentKind kind) {

@@ -16,8 +16,6 @@ constexpr uint64_t kMaxFillWork = 1ull << 27;
 
 constexpr uint32_t kMovedPerUnit = 32;  // entries of a list that are moved by memmove
 
-bool takes_room(const Block& block) { return block.first <= block.last && block.size != 0; }
-
 }  // namespace
 
 // Heap sort allocates nothing and has no slow case. Its result does not depend on the standard
@@ -61,11 +59,11 @@ Status Planner::reserve(const husk_allocator& allocator, size_t blocks, husk_err
   return Status::ok;
 }
 
-Planned Planner::place(Block* blocks, size_t count, const BitRows* shareable,
-                       const uint32_t* order) {
+Planned Planner::place(Block* blocks, size_t count, const BitRows* shareable, const uint32_t* order,
+                       Device device) {
   Planned planned;
   shareable_ = shareable;
-  if (!enter(blocks, count)) {
+  if (!enter(blocks, count, device)) {
     planned.peak = planned.lower_bound = kTooLarge;
     return planned;
   }
@@ -89,8 +87,9 @@ Planned Planner::place(Block* blocks, size_t count, const BitRows* shareable,
   return planned;
 }
 
-bool Planner::enter(Block* blocks, size_t count) {
+bool Planner::enter(Block* blocks, size_t count, Device device) {
   blocks_ = blocks;
+  device_ = device;
   work_ = 0;
   random_ = 1;
   peak_ = UINT64_MAX;
@@ -98,7 +97,7 @@ bool Planner::enter(Block* blocks, size_t count) {
   uint64_t sum = 0;
   for (uint32_t i = 0; i < count; ++i) {
     Block& block = blocks_[i];
-    block.offset = 0;
+    if (block.device == device) block.offset = 0;
     if (!takes_room(block)) continue;
     if (block.size > kTooLarge || (sum += align_up(block.size, block.align)) > kTooLarge / 2)
       return false;

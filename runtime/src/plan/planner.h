@@ -1,4 +1,4 @@
-// Places buffers in the arena. The runtime plans with it; the compiler searches for a good order
+// Places buffers in the arenas. The runtime plans with it; the compiler searches for a good order
 // and prints plans.
 #pragma once
 
@@ -15,6 +15,7 @@ struct Block {
   uint64_t size, align;
   uint32_t first, last;
   uint64_t offset;  // written by the planner
+  Device device = Device::target;
 };
 
 struct Planned {
@@ -32,15 +33,16 @@ class Planner {
   // Allocates memory for plans of up to `blocks` blocks. place() allocates nothing.
   Status reserve(const husk_allocator& allocator, size_t blocks, husk_error* error);
 
-  // Writes the offset of every block. Two blocks share bytes only if their live ranges do not
-  // overlap; with `shareable`, if it has bit j of row i. If `order` is not null it has every block
-  // once, and first fit in that order is tried first. First fit in the order of a plan's offsets
-  // gives no larger plan.
+  // Writes the offset of every block of one device. Two blocks share bytes only if their live
+  // ranges do not overlap; with `shareable`, if it has bit j of row i. If `order` is not null it
+  // has every block once, those of other devices too, and first fit in that order is tried first.
+  // First fit in the order of a plan's offsets gives no larger plan.
   Planned place(Block* blocks, size_t count, const BitRows* shareable,
-                const uint32_t* order = nullptr);
+                const uint32_t* order = nullptr, Device device = Device::target);
 
  protected:
-  bool enter(Block* blocks, size_t count);  // returns false if the sum of the sizes overflows
+  // Returns false if the sum of the sizes overflows.
+  bool enter(Block* blocks, size_t count, Device device);
   uint64_t lower_bound();
   void order_as_given(const uint32_t* order, size_t count);  // fills the queue
   void order_by_size();
@@ -56,6 +58,7 @@ class Planner {
   const BitRows* shareable_ = nullptr;
   uint64_t work_ = 0;  // done so far, in units of 1 to 2 ns
   uint64_t peak_ = 0;  // of the best plan so far
+  Device device_ = Device::target;
   uint32_t random_ = 0;
   uint32_t count_ = 0, placed_count_ = 0, conflicting_count_ = 0;
   Array<uint64_t> best_;        // by block: its offset in that plan
@@ -71,6 +74,9 @@ class Planner {
   uint32_t* conflicting_ = nullptr;
 
  private:
+  bool takes_room(const Block& block) const {
+    return block.device == device_ && block.first <= block.last && block.size != 0;
+  }
   void bring_forward();
   bool find_near(uint32_t i);
 };

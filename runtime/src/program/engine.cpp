@@ -41,6 +41,9 @@ Status Engine::open(const husk_engine_options& chosen, husk_error* error) {
 Status Engine::add_op(const husk_op& op, husk_error* error) {
   husk_op copy = HUSK_OP_INIT;
   detail::read_struct(op, &copy);
+  if (copy.place != HUSK_OP_ON_DEVICE && copy.place != HUSK_OP_ON_HOST)
+    return fail(error, HUSK_INVALID_ARGUMENT, "op '%s': there is no place %d: husk_op.place",
+                copy.name, int(copy.place));
   HUSK_TRY(check_contract(copy.name, copy.contract, error));
   const size_t size = strlen(op.name) + 1;
   char* name = static_cast<char*>(allocate(allocator, size, error));
@@ -53,18 +56,31 @@ Status Engine::add_op(const husk_op& op, husk_error* error) {
   return status;
 }
 
-Status Engine::find_op(const char* name, husk_op* out, husk_error* error) {
+Status Engine::find_op(const char* name, bool on_host, husk_op* out, husk_error* error) {
+  const auto fits = [&](const husk_op& op) {
+    return properties.host_memory || on_host == (op.place == HUSK_OP_ON_HOST);
+  };
+  bool elsewhere = false;
   {
     Lock lock(mutex);
-    for (size_t i = ops.size(); i-- > 0;)
-      if (strcmp(ops[i].name, name) == 0) {
-        *out = ops[i];
-        return Status::ok;
-      }
+    for (size_t i = ops.size(); i-- > 0;) {
+      if (strcmp(ops[i].name, name) != 0) continue;
+      *out = ops[i];
+      if (fits(*out)) return Status::ok;
+      elsewhere = true;
+    }
   }
   *out = HUSK_OP_INIT;
-  HUSK_TRY(to_status(port->find_op ? port->find_op(device, name, out, error) : HUSK_NOT_FOUND));
-  return check_contract(name, out->contract, error);
+  const Status status = to_status(port->find_op ? port->find_op(device, name, out, error)
+                                                : HUSK_NOT_FOUND);
+  if (!failed(status) && fits(*out)) return check_contract(name, out->contract, error);
+  out->call = nullptr;
+  if (failed(status) && !(status == Status(HUSK_NOT_FOUND) && elsewhere)) return status;
+  return fail(error, HUSK_UNSUPPORTED,
+              "op '%.43s' computes on the %s, the tensors of its step lie on the %s: export the "
+              "model for this target again, or register an op with husk_op.place HUSK_OP_ON_%s",
+              name, on_host ? "device" : "host", on_host ? "host" : "device",
+              on_host ? "HOST" : "DEVICE");
 }
 
 }  // namespace husk::runtime

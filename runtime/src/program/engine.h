@@ -32,7 +32,13 @@ struct Engine {
   Status add_op(const husk_op& op, husk_error* error);
   // Finds an operator by name: the application's latest, then the port's. Returns HUSK_NOT_FOUND if
   // neither has it.
-  Status find_op(const char* name, husk_op* out, husk_error* error);
+  // Finds an op for tensors in memory of the device or, if `on_host` is set, in host memory beside
+  // it.
+  Status find_op(const char* name, bool on_host, husk_op* out, husk_error* error);
+  // Returns whether the device has host memory beside it.
+  bool has_host_memory() const {
+    return HUSK_HAS_FIELD(port, free_host) && port->alloc_host && port->free_host;
+  }
 };
 
 }  // namespace husk::runtime

@@ -143,7 +143,8 @@ Status PackedConstants::find_copies(uint32_t function, KnownArguments* known, hu
   const Code code = program_->code(function);
   for (uint32_t s = 0; s < code.steps.size; ++s) {
     const fb::Instruction& step = code.steps[s];
-    if (static_cast<Step>(step.op()) != Step::op_extern || !program_->ops[step.a()].pack) continue;
+    if (static_cast<Step>(step.op()) != Step::op_extern || !program_->op_of(code, step).pack)
+      continue;
     HUSK_TRY(known->write(*program_, function, s, error));
     HUSK_TRY(ask(function, s, known->call, error));
   }
@@ -155,7 +156,7 @@ Status PackedConstants::call(uint32_t function, uint32_t step, husk_op_arg* argu
   const Engine& engine = *program_->engine;
   const Code code = program_->code(function);
   const fb::Instruction& row = code.steps[step];
-  const husk_op& op = program_->ops[row.a()];
+  const husk_op& op = program_->op_of(code, row);
   husk_op_context context = HUSK_OP_CONTEXT_INIT;
   context.user = op.user;
   context.device = engine.device;
@@ -213,13 +214,13 @@ uint32_t PackedConstants::find_same(const Copy& wanted, uint32_t* layouts) const
   };
   const Code code = program_->code(wanted.function);
   const fb::Tensor& tensor = code.tensors[argument_of(code, wanted).index()];
-  const husk_op& op = program_->ops[code.steps[wanted.step].a()];
+  const husk_op& op = program_->op_of(code, code.steps[wanted.step]);
   for (uint32_t at = last_copy_[wanted.constant]; at > 0; at = copies_[at - 1].previous + 1) {
     ++*layouts;
     const Copy& copy = copies_[at - 1];
     const Code of = program_->code(copy.function);
     const fb::Tensor& other = of.tensors[argument_of(of, copy).index()];
-    const husk_op& by = program_->ops[of.steps[copy.step].a()];
+    const husk_op& by = program_->op_of(of, of.steps[copy.step]);
     const auto equal = [&](uint32_t a, uint32_t b) {
       return immediate(code.scalars[a]) == immediate(of.scalars[b]);
     };

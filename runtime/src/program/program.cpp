@@ -141,6 +141,7 @@ Status Program::resolve_steps(husk_error* error) {
   HUSK_TRY(modules.allocate(engine->allocator, count(rows()->images()), error));
   HUSK_TRY(kernels.allocate(engine->allocator, count(rows()->kernels()), error));
   HUSK_TRY(ops.allocate(engine->allocator, count(rows()->ops()), error));
+  HUSK_TRY(host_ops.allocate(engine->allocator, count(rows()->ops()), error));
   for (uint32_t f = 0; f < functions(); ++f) {
     const Code chosen_code = code(f);
     if (const uint64_t most = engine->options.max_steps; most && chosen_code.steps.size > most)
@@ -148,6 +149,7 @@ Status Program::resolve_steps(husk_error* error) {
                   "function '%.60s' has %u steps, husk_engine_options.max_steps is %llu",
                   chosen_code.function->name()->c_str(), chosen_code.steps.size,
                   static_cast<unsigned long long>(most));
+    HUSK_TRY(check_host_memory(chosen_code, error));
     for (uint32_t s = 0; s < chosen_code.steps.size; ++s) {
       const fb::Instruction& step = chosen_code.steps[s];
       const auto kind = static_cast<Step>(step.op());
@@ -158,13 +160,22 @@ Status Program::resolve_steps(husk_error* error) {
   return Status::ok;
 }
 
+Status Program::check_host_memory(const Code& of, husk_error* error) const {
+  if (engine->has_host_memory() || !of.has_host_buffers()) return Status::ok;
+  return fail(error, HUSK_UNSUPPORTED,
+              "function '%.60s' has buffers in host memory beside the device, which port '%s' does "
+              "not allocate (husk_port.alloc_host): export it without steps on the host",
+              of.function->name()->c_str(), engine->port->name);
+}
+
 // Finds the op that an extern step calls, and compares the step with the contract of the op.
 Status Program::prepare_op(const Code& of, uint32_t step, husk_error* error) {
-  husk_op& op = ops[of.steps[step].a()];
+  const bool on_host = of.is_host_step(of.steps[step]);
+  husk_op& op = (on_host ? host_ops : ops)[of.steps[step].a()];
   const char* name = rows()->ops()->Get(of.steps[step].a())->c_str();
   const char* function = of.function->name()->c_str();
   if (!op.call) {
-    const Status status = engine->find_op(name, &op, error);
+    const Status status = engine->find_op(name, on_host, &op, error);
     if (status == Status(HUSK_NOT_FOUND))
       return fail(error, HUSK_NOT_FOUND,
                   "function '%.20s' calls op '%.43s' (%.26s), which is not registered: "

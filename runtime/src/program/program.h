@@ -21,9 +21,10 @@ struct Program {
   Array<ChosenVariant> chosen;  // by function
   Array<void*> modules;         // by image; null unless a chosen variant uses it
   Array<void*> kernels;         // by kernel; null unless a chosen variant uses it
-  Array<husk_op> ops;           // by op; `call` is null unless a chosen variant uses it
-  uint64_t state_bytes = 0;     // of the states of one session, each aligned to kDeviceAlign
-  RunGate gate;                 // sessions enter it for each call, updates of constants close it
+  // By op; `call` is null unless a chosen variant uses it, on the device or on the host.
+  Array<husk_op> ops, host_ops;
+  uint64_t state_bytes = 0;  // of the states of one session, each aligned to kDeviceAlign
+  RunGate gate;              // sessions enter it for each call, updates of constants close it
 
   ~Program();
 
@@ -31,6 +32,10 @@ struct Program {
   uint32_t functions() const { return count(rows()->functions()); }
   // The chosen variant of a function.
   Code code(uint32_t function) const;
+  // The op that an extern step calls.
+  const husk_op& op_of(const Code& code, const fb::Instruction& step) const {
+    return (code.is_host_step(step) ? host_ops : ops)[step.a()];
+  }
   // Reads and verifies the artifact, after the container was mapped or borrowed, and makes it ready
   // to run.
   Status load(husk_error* error);
@@ -44,6 +49,7 @@ struct Program {
   Status choose_variants(husk_error* error);
   Status check_constants(husk_error* error);
   Status resolve_steps(husk_error* error);
+  Status check_host_memory(const Code& code, husk_error* error) const;
   Status prepare_op(const Code& code, uint32_t step, husk_error* error);
   Status load_module(uint32_t image, husk_error* error);
   Status load_kernel(uint32_t index, husk_error* error);

@@ -90,7 +90,8 @@ Status Graph::build(Frame& frame, husk_error* error) {
   const Code& code = frame.code;
   const husk_port_graphs* graphs = frame.session->port()->graphs;
   reset(frame);
-  if (!graphs || code.segments.size != 1 || code.steps.size == 0) return Status::ok;
+  if (!graphs || code.segments.size != 1 || code.steps.size == 0 || code.has_host_buffers())
+    return Status::ok;
   for (uint32_t s = 0; s < code.steps.size; ++s) {
     const char* why = !can_be_node(code.steps[s].op()) ? "an extern op"
                       : frame.arguments.is_empty(s)    ? "nothing to do at this shape"

@@ -19,12 +19,13 @@ Status MemoryPlan::prepare(Session* session, const Code& code, const Prologue& p
   code_ = &code;
   prologue_ = &prologue;
   io_ = &io;
+  uses_host_ = code.has_host_buffers();
   HUSK_TRY(
       collect_accesses(code, prologue.intervals.data(), session->allocator(), &accesses, error));
   HUSK_TRY(prepare_blocks(error));
   const husk_session_options& options = session->options;
   if (options.mode != HUSK_MODE_LIST && session->port()->graphs && code.segments.size == 1 &&
-      options.parallel_memory_percent >= 0)
+      options.parallel_memory_percent >= 0 && !uses_host_)
     HUSK_TRY(prepare_parallel(error));
   bounded = plan_at_bounds();
   return Status::ok;
@@ -41,7 +42,10 @@ Status MemoryPlan::prepare_blocks(husk_error* error) {
   HUSK_TRY(segment_blocks_.allocate(allocator, n, error));
   HUSK_TRY(segments_.allocate(allocator, code.segments.size, error));
   HUSK_TRY(planner_.reserve(allocator, n, error));
-  for (SegmentMemory& segment : segments_) segment.arena = segment.outer = kNone;
+  for (SegmentMemory& segment : segments_) {
+    segment.arena = segment.outer = kNone;
+    segment.host_scratch.device = Device::host;
+  }
   for (uint32_t b = code.buffers.size; b-- > 0;) {  // backward, so that the lists are in order
     const fb::Buffer& buffer = code.buffers[b];
     const bool in_arena = buffer.space() == uint8_t(Space::arena);
@@ -52,7 +56,9 @@ Status MemoryPlan::prepare_blocks(husk_error* error) {
     place.next = first;
     first = b;
     block_of[b] = in_arena ? --n : kNone;
-    if (in_arena) blocks[n].align = 1u << buffer.align_log2();
+    if (!in_arena) continue;
+    blocks[n].align = 1u << buffer.align_log2();
+    blocks[n].device = code.device_of(b);
   }
   return find_live_ranges(code, accesses, block_of.data(), blocks.data(), blocks.size(), allocator,
                           error);
@@ -86,14 +92,18 @@ bool MemoryPlan::plan_at_bounds() {
     blocks[block_of[b]].size = bound ? static_cast<uint64_t>(high) : 0;
   }
   husk_error ignored;
-  if (fits && !failed(plan(&ignored)) && planned.peak <= limit) return true;
+  if (fits && !failed(plan(&ignored)) && planned.peak <= limit && host_planned.peak <= limit)
+    return true;
   for (uint32_t b = 0; b < code_->buffers.size; ++b)
     places[b].on_demand = block_of[b] != kNone && places[b].sized_in > 0;
   return false;
 }
 
 void MemoryPlan::release_scratch() {
-  for (SegmentMemory& segment : segments_) session_->release(&segment.scratch);
+  for (SegmentMemory& segment : segments_) {
+    session_->release(&segment.scratch);
+    session_->release(&segment.host_scratch);
+  }
 }
 
 bool MemoryPlan::is_dynamic() const {
@@ -116,10 +126,17 @@ Status MemoryPlan::plan(husk_error* error) {
       block.size = places[b].on_demand ? 0 : size_in_registers(b);
     HUSK_TRY(check_size(b, block, error));
   }
-  planned = planner_.place(blocks.data(), blocks.size(), nullptr, code_->placement_order());
+  place_blocks();
   parallel = shareable.words() != 0 && plan_parallel();
   plan_hash = Graph::hash_plan(*this);
   return Status::ok;
+}
+
+void MemoryPlan::place_blocks() {
+  const uint32_t* order = code_->placement_order();
+  planned = planner_.place(blocks.data(), blocks.size(), nullptr, order);
+  if (uses_host_)
+    host_planned = planner_.place(blocks.data(), blocks.size(), nullptr, order, Device::host);
 }
 
 // Takes the plan that keeps independent steps apart, unless it is too large for what it brings.
@@ -138,21 +155,27 @@ bool MemoryPlan::plan_parallel() {
 }
 
 Status MemoryPlan::place_on_demand(uint32_t segment, husk_error* error) {
+  HUSK_TRY(place_on_demand(segment, Device::target, error));
+  return uses_host_ ? place_on_demand(segment, Device::host, error) : Status::ok;
+}
+
+Status MemoryPlan::place_on_demand(uint32_t segment, Device device, husk_error* error) {
   size_t n = 0;
   for (uint32_t b = segments_[segment].arena; b != kNone; b = places[b].next) {
-    if (!places[b].on_demand) continue;
+    if (!places[b].on_demand || code_->device_of(b) != device) continue;
     Block& block = segment_blocks_[n++];
     block = blocks[block_of[b]];
     block.size = size_in_registers(b);
     HUSK_TRY(check_size(b, block, error));
   }
   if (n == 0) return Status::ok;
-  const Planned here = planner_.place(segment_blocks_.data(), n, nullptr);
-  ScratchBuffer* scratch = &segments_[segment].scratch;
+  const Planned here = planner_.place(segment_blocks_.data(), n, nullptr, nullptr, device);
+  SegmentMemory& memory = segments_[segment];
+  ScratchBuffer* scratch = device == Device::host ? &memory.host_scratch : &memory.scratch;
   HUSK_TRY(session_->grow(scratch, here.peak, "sizes that only the data decides", error));
   n = 0;
-  for (uint32_t b = segments_[segment].arena; b != kNone; b = places[b].next) {
-    if (!places[b].on_demand) continue;
+  for (uint32_t b = memory.arena; b != kNone; b = places[b].next) {
+    if (!places[b].on_demand || code_->device_of(b) != device) continue;
     const Block& block = segment_blocks_[n++];
     places[b].base = static_cast<uint8_t*>(scratch->data) + block.offset;
     places[b].capacity = block.size;
@@ -160,31 +183,34 @@ Status MemoryPlan::place_on_demand(uint32_t segment, husk_error* error) {
   return Status::ok;
 }
 
-void MemoryPlan::assign_addresses(uint8_t* new_arena, uint8_t* const* states, uint64_t generation) {
+void MemoryPlan::assign_addresses() {
   const Program& program = *session_->program;
-  arena = new_arena;
+  arena = static_cast<uint8_t*>(session_->arena);
+  host_arena = static_cast<uint8_t*>(session_->host_arena);
   for (uint32_t b = 0; b < code_->buffers.size; ++b) {
     const fb::Buffer& buffer = code_->buffers[b];
     BufferPlace& place = places[b];
     switch (static_cast<Space>(buffer.space())) {
-      case Space::arena:
+      case Space::arena: {
         if (place.on_demand) break;  // place_on_demand does it in each run
-        place.base = arena ? arena + blocks[block_of[b]].offset : nullptr;
+        uint8_t* memory = code_->device_of(b) == Device::host ? host_arena : arena;
+        place.base = memory ? memory + blocks[block_of[b]].offset : nullptr;
         place.capacity = blocks[block_of[b]].size;
         break;
+      }
       case Space::constant:
         place.base = program.constants.address(buffer.index());
         place.capacity = program.constants.bytes(buffer.index());
         break;
       case Space::state:
-        place.base = states[buffer.index()];
+        place.base = session_->states[buffer.index()];
         place.capacity = verified_bytes(program.rows()->states()->Get(buffer.index()));
         break;
       case Space::input:
       case Space::output: break;  // update_io_addresses does it in each run
     }
   }
-  arena_generation = generation;
+  arena_generation = session_->arena_generation;
   ++binding_generation;
 }
 

@@ -1,4 +1,4 @@
-// Where the buffers of a function are in device memory.
+// Where the buffers of a function are in memory.
 #pragma once
 
 #include "plan/planner.h"
@@ -18,20 +18,20 @@ struct BufferPlace {
 // The first buffers that a segment sizes, and memory for those that are placed on demand.
 struct SegmentMemory {
   uint32_t arena, outer;  // kNone if there is none
-  ScratchBuffer scratch;
+  ScratchBuffer scratch, host_scratch;
 };
 
 struct MemoryPlan {
   Array<BufferPlace> places;  // by buffer
-  Array<Block> blocks;        // the buffers of the arena, as the planner takes them
-  Array<uint32_t> block_of;   // by buffer; kNone outside of the arena
+  Array<Block> blocks;        // the buffers of the arenas, as the planner takes them
+  Array<uint32_t> block_of;   // by buffer; kNone outside of the arenas
   Array<Access> accesses;     // of all steps
-  BitRows shareable;       // blocks that may share memory in a parallel plan; empty for list mode
-  Planned planned;         // size of the plan
-  uint64_t plan_hash = 0;  // tells the plans of a function apart; 0 until the first plan
-  bool parallel = false;   // the plan keeps independent steps apart
-  bool bounded = false;    // planned once, for the largest sizes that the session allows
-  uint8_t* arena = nullptr;
+  BitRows shareable;  // blocks that may share memory in a parallel plan; empty for list mode
+  Planned planned, host_planned;  // sizes of the plans for the device and for the host beside it
+  uint64_t plan_hash = 0;         // tells the plans of a function apart; 0 until the first plan
+  bool parallel = false;          // the plan keeps independent steps apart
+  bool bounded = false;           // planned once, for the largest sizes that the session allows
+  uint8_t *arena = nullptr, *host_arena = nullptr;
   // The session's arena_generation for which `places` is right; 0 if it is for none.
   uint64_t arena_generation = 0;
   // Grows with each assign_addresses. Step arguments that were written for another one are old.
@@ -44,13 +44,13 @@ struct MemoryPlan {
   // Gives device memory back. The session's work must be done.
   void release_scratch();
 
-  // Places the buffers of the arena for the current registers, or for the largest sizes if no
+  // Places the buffers of the arenas for the current registers, or for the largest sizes if no
   // prologue has run yet. Allocates nothing.
   Status plan(husk_error* error);
   // Places the buffers whose size the prologue of `segment` has just computed, in scratch memory.
   Status place_on_demand(uint32_t segment, husk_error* error);
-  // Takes the addresses of the arena, the states and the constants.
-  void assign_addresses(uint8_t* arena, uint8_t* const* states, uint64_t arena_generation);
+  // Takes the addresses of the session's arenas and states, and of the constants.
+  void assign_addresses();
   // Takes the addresses of inputs and outputs. Returns true if one differs from before.
   bool update_io_addresses();
   // Takes the addresses of the outputs that `segment` shapes.
@@ -77,6 +77,8 @@ struct MemoryPlan {
   bool update(uint32_t buffer, uint8_t* data, uint64_t bytes);
   Status too_small(uint32_t buffer, int64_t size, husk_error* error) const;
   Status prepare_blocks(husk_error* error);
+  void place_blocks();
+  Status place_on_demand(uint32_t segment, Device device, husk_error* error);
   Status prepare_parallel(husk_error* error);
   bool plan_at_bounds();
   bool plan_parallel();
@@ -89,6 +91,7 @@ struct MemoryPlan {
   Session* session_ = nullptr;
   const Code* code_ = nullptr;
   const Prologue* prologue_ = nullptr;
+  bool uses_host_ = false;  // some buffers lie on the host
   const IoBinding* io_ = nullptr;
   Planner planner_;
   Array<Block> segment_blocks_;  // the blocks of one segment, while they are placed

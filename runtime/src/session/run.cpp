@@ -1,4 +1,5 @@
 // Resizes and runs: the prologue, the plan, then the graph of the device or the list of steps.
+#include <cstring>
 #include <ctime>
 
 #include "session/session.h"
@@ -127,20 +128,12 @@ Status Session::prepare_plan(Frame& frame, bool may_allocate, bool* nothing_chan
     HUSK_TRY(memory.plan(error));
     memory.arena_generation = 0;
   }
-  const uint64_t peak = memory.planned.peak;
-  if (peak > arena_bytes) {
-    if (may_allocate) HUSK_TRY(grow_arena(peak, error));
-    if (peak > arena_bytes && !may_allocate)  // a resize may plan for an arena that follows
-      return fail(error, HUSK_NEEDS_RESIZE,
-                  "these shapes need %llu bytes of memory, the session has %llu: %s first",
-                  static_cast<unsigned long long>(peak),
-                  static_cast<unsigned long long>(arena_bytes),
-                  options.external_arena ? "husk_session_set_arena with more"
-                                         : "call husk_session_resize with them");
-  }
+  if (may_allocate)  // a resize may plan for an arena that follows
+    HUSK_TRY(grow_arenas(memory.planned.peak, memory.host_planned.peak, error));
+  else
+    HUSK_TRY(check_arenas(memory, error));
   const bool assigned = memory.arena_generation != arena_generation;
-  if (assigned)
-    memory.assign_addresses(static_cast<uint8_t*>(arena), states.data(), arena_generation);
+  if (assigned) memory.assign_addresses();
   const bool moved = memory.update_io_addresses();
   *nothing_changed = same_sizes && !moved && !assigned;
   if (same_sizes && !assigned) return Status::ok;
@@ -159,9 +152,13 @@ Status Session::order_after_previous_run(void* on, husk_error* error) {
   if (running_ && (stream_ != on || (assert_flag && *assert_flag))) HUSK_TRY(wait(error));
   stream_ = on;
   running_ = true;
-  if (options.poison_memory && arena_bytes)
-    return to_status(port()->fill(device(), on, arena, 0xFF, 1, arena_bytes, error));
-  return Status::ok;
+  if (!options.poison_memory) return Status::ok;
+  if (host_arena_bytes) {
+    HUSK_TRY(to_status(port()->stream_wait(device(), on, error)));
+    memset(host_arena, 0xFF, host_arena_bytes);
+  }
+  return arena_bytes ? to_status(port()->fill(device(), on, arena, 0xFF, 1, arena_bytes, error))
+                     : Status::ok;
 }
 
 // Launches the graph if there is one for the plan, and otherwise runs the list of steps.
@@ -186,6 +183,7 @@ Status Session::launch(Frame& frame, bool nothing_changed, void* on, husk_value*
 // Runs the segments. The prologue of the first one was evaluated, and its arguments are written.
 Status Session::run_list(Frame& frame, void* on, husk_value* outputs, uint32_t output_count,
                          husk_error* error) {
+  frame.arguments.begin_list();
   HUSK_TRY(run_steps(frame, 0, on, error));
   const uint64_t limit = options.loop_limit ? options.loop_limit : kDefaultLoopLimit;
   uint64_t turns = 0;

@@ -1,7 +1,7 @@
-// Device memory of a session outside its arena.
+// Memory of a session outside its arenas.
 #pragma once
 
-#include <cstdint>
+#include "model/rows.h"
 
 namespace husk::runtime {
 
@@ -9,6 +9,7 @@ namespace husk::runtime {
 struct ScratchBuffer {
   void* data;
   uint64_t bytes;
+  Device device;
 };
 
 }  // namespace husk::runtime

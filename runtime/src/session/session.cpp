@@ -10,7 +10,8 @@ Session::~Session() {
   (void)wait(&ignored);
   (void)wait_for_default_stream(&ignored);
   for (Frame* frame : frames) destroy_frame(frame);
-  if (arena && !options.external_arena) port()->free(device(), arena);
+  if (!options.external_arena) free_memory(Device::target, arena);
+  free_memory(Device::host, host_arena);
   if (state_memory) port()->free(device(), state_memory);
   port()->free_host_flag(device(), assert_flag);
   program->gate.remove(&caller);
@@ -33,18 +34,20 @@ void Session::join(Program* of) {
 
 Status Session::prepare(husk_error* error) {
   HUSK_TRY(frames.allocate(allocator(), program->functions(), error));
-  uint64_t bounded = 0;  // the largest plan that no run can exceed
+  uint64_t bounded = 0, host_bounded = 0;  // the largest plans that no run can exceed
   for (uint32_t f = 0; f < program->functions(); ++f) {
     frames[f] = create<Frame>(allocator(), error);
     if (!frames[f]) return to_status(HUSK_OUT_OF_MEMORY);
     HUSK_TRY(frames[f]->prepare(this, f, nullptr, error));
     const MemoryPlan& memory = frames[f]->memory;
-    if (memory.bounded && memory.planned.peak > bounded) bounded = memory.planned.peak;
+    if (!memory.bounded) continue;
+    if (memory.planned.peak > bounded) bounded = memory.planned.peak;
+    if (memory.host_planned.peak > host_bounded) host_bounded = memory.host_planned.peak;
   }
   if (count(program->rows()->asserts()))
     HUSK_TRY(to_status(port()->alloc_host_flag(device(), &assert_flag, error)));
   HUSK_TRY(prepare_states(error));
-  return grow_arena(bounded, error);
+  return grow_arenas(bounded, host_bounded, error);
 }
 
 Status Session::prepare_states(husk_error* error) {
@@ -119,34 +122,65 @@ Status Session::wait_for_default_stream(husk_error* error) {
   return Status::ok;
 }
 
-Status Session::allocate_device(uint64_t bytes, const char* purpose, void** out,
+Status Session::allocate_memory(Device where, uint64_t bytes, const char* purpose, void** out,
                                 husk_error* error) {
   *out = nullptr;
-  const uint64_t used = arena_bytes + scratch_bytes, limit = options.memory_limit;
+  const uint64_t used = used_bytes(), limit = options.memory_limit;
   if (limit && (bytes > limit || used > limit - bytes))
     return fail(error, HUSK_LIMIT,
                 "%s: %llu bytes on top of the session's %llu would pass its memory_limit of %llu",
                 purpose, static_cast<unsigned long long>(bytes),
                 static_cast<unsigned long long>(used), static_cast<unsigned long long>(limit));
-  Status status = to_status(port()->alloc(device(), bytes, out, error));
+  const auto allocate = where == Device::host ? port()->alloc_host : port()->alloc;
+  Status status = to_status(allocate(device(), bytes, out, error));
   if (!failed(status)) return status;
   *out = nullptr;
   prefix(error, "%s, %llu bytes: ", purpose, static_cast<unsigned long long>(bytes));
   return status;
 }
 
-// Makes the session's own arena at least `bytes` large. An arena of the caller stays as it is.
-Status Session::grow_arena(uint64_t bytes, husk_error* error) {
+void Session::free_memory(Device where, void* memory) {
+  if (!memory) return;
+  const auto release = where == Device::host ? port()->free_host : port()->free;
+  release(device(), memory);
+}
+
+// Makes the session's own arenas at least so large. An arena of the caller stays as it is.
+Status Session::grow_arenas(uint64_t bytes, uint64_t host_bytes, husk_error* error) {
   if (bytes > arena_wanted) arena_wanted = bytes;
-  if (bytes <= arena_bytes || options.external_arena) return Status::ok;
-  HUSK_TRY(wait(error));
-  if (arena) port()->free(device(), arena);
-  arena = nullptr;
-  arena_bytes = 0;
-  ++arena_generation;
-  HUSK_TRY(allocate_device(bytes, "the session's arena", &arena, error));
-  arena_bytes = bytes;
+  if (bytes > arena_bytes && !options.external_arena)
+    HUSK_TRY(replace_arena(Device::target, bytes, &arena, &arena_bytes, error));
+  if (host_bytes > host_arena_bytes)
+    HUSK_TRY(replace_arena(Device::host, host_bytes, &host_arena, &host_arena_bytes, error));
   return Status::ok;
+}
+
+Status Session::replace_arena(Device where, uint64_t bytes, void** memory, uint64_t* size,
+                              husk_error* error) {
+  HUSK_TRY(wait(error));
+  free_memory(where, *memory);
+  *memory = nullptr;
+  *size = 0;
+  ++arena_generation;
+  const char* purpose = where == Device::host ? "the session's arena in host memory"
+                                              : "the session's arena";
+  HUSK_TRY(allocate_memory(where, bytes, purpose, memory, error));
+  *size = bytes;
+  return Status::ok;
+}
+
+// Fails if the plan does not fit into the arenas.
+Status Session::check_arenas(const MemoryPlan& memory, husk_error* error) const {
+  const bool on_host = memory.planned.peak <= arena_bytes;  // a plan that is too large is this one
+  const uint64_t peak = on_host ? memory.host_planned.peak : memory.planned.peak;
+  const uint64_t bytes = on_host ? host_arena_bytes : arena_bytes;
+  if (peak <= bytes) return Status::ok;
+  return fail(error, HUSK_NEEDS_RESIZE,
+              "these shapes need %llu bytes of memory%s, the session has %llu: %s first",
+              static_cast<unsigned long long>(peak), on_host ? " of the host" : "",
+              static_cast<unsigned long long>(bytes),
+              options.external_arena && !on_host ? "husk_session_set_arena with more"
+                                                 : "call husk_session_resize with them");
 }
 
 Status Session::set_arena(void* memory, uint64_t bytes, husk_error* error) {
@@ -173,19 +207,18 @@ Status Session::grow(ScratchBuffer* buffer, uint64_t bytes, const char* purpose,
   running_ = running;  // a run goes on, and enqueues more steps
   uint64_t wanted = buffer->bytes + buffer->bytes / 2;
   release(buffer);
-  if (wanted < bytes ||
-      (options.memory_limit && wanted > options.memory_limit - arena_bytes - scratch_bytes))
+  if (wanted < bytes || (options.memory_limit && wanted > options.memory_limit - used_bytes()))
     wanted = bytes;
-  HUSK_TRY(allocate_device(wanted, purpose, &buffer->data, error));
+  HUSK_TRY(allocate_memory(buffer->device, wanted, purpose, &buffer->data, error));
   buffer->bytes = wanted;
   scratch_bytes += wanted;
   return Status::ok;
 }
 
 void Session::release(ScratchBuffer* buffer) {
-  if (buffer->data) port()->free(device(), buffer->data);
+  free_memory(buffer->device, buffer->data);
   scratch_bytes -= buffer->bytes;
-  *buffer = {};
+  *buffer = {nullptr, 0, buffer->device};
 }
 
 // The new frame is ready before the old one is destroyed, so a failure changes nothing.
@@ -211,7 +244,7 @@ Status Session::set_range(uint32_t function, uint32_t input, uint32_t dim, int64
   if (!frame) return to_status(HUSK_OUT_OF_MEMORY);
   Status status = frame->prepare(this, function, narrowed.data(), error);
   if (!failed(status) && frame->memory.bounded)
-    status = grow_arena(frame->memory.planned.peak, error);
+    status = grow_arenas(frame->memory.planned.peak, frame->memory.host_planned.peak, error);
   if (failed(status)) {
     destroy_frame(frame);
     return status;

@@ -19,9 +19,11 @@ struct Session {
   void* state_memory = nullptr;
   void* arena = nullptr;
   uint64_t arena_bytes = 0;
-  uint64_t arena_wanted = 0;      // bytes of the largest plan so far
-  uint64_t scratch_bytes = 0;     // device memory outside of the arena
-  uint64_t arena_generation = 1;  // grows when the arena, or a constant, moves
+  uint64_t arena_wanted = 0;   // bytes of the largest plan so far
+  void* host_arena = nullptr;  // in host memory beside the device; null if no function needs it
+  uint64_t host_arena_bytes = 0;
+  uint64_t scratch_bytes = 0;     // memory outside of the arenas
+  uint64_t arena_generation = 1;  // grows when an arena, or a constant, moves
   RunGate::Caller caller;         // the session's place at the gate of its program
 
   ~Session();
@@ -60,8 +62,15 @@ struct Session {
   Status prepare_states(husk_error* error);
   Status wait_for_default_stream(husk_error* error);
   void destroy_frame(Frame* frame);
-  Status allocate_device(uint64_t bytes, const char* purpose, void** out, husk_error* error);
-  Status grow_arena(uint64_t bytes, husk_error* error);
+  Status allocate_memory(Device where, uint64_t bytes, const char* purpose, void** out,
+                         husk_error* error);
+  void free_memory(Device where, void* memory);
+  Status grow_arenas(uint64_t bytes, uint64_t host_bytes, husk_error* error);
+  Status replace_arena(Device where, uint64_t bytes, void** memory, uint64_t* size,
+                       husk_error* error);
+  // Bytes that options.memory_limit limits.
+  uint64_t used_bytes() const { return arena_bytes + host_arena_bytes + scratch_bytes; }
+  Status check_arenas(const MemoryPlan& memory, husk_error* error) const;
   void follow_constants();
   Status prepare_plan(Frame& frame, bool may_allocate, bool* nothing_changed, husk_error* error);
   Status order_after_previous_run(void* on, husk_error* error);

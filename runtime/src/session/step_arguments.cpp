@@ -1,5 +1,7 @@
 #include "session/step_arguments.h"
 
+#include <cstring>
+
 #include "model/overlap.h"
 #include "model/shape.h"
 #include "program/contract.h"
@@ -16,6 +18,12 @@ constexpr char kWrongArtifact[] = ": the artifact is wrong for these shapes, exp
 constexpr size_t kMaxPairs = 1u << 20;
 
 constexpr int64_t kGridLimit[3] = {limits::kMaxGridX, limits::kMaxGridY, limits::kMaxGridZ};
+
+// Returns whether a step is a read of memory that the host sees.
+bool reads_host(const Code& code, const fb::Instruction& step) {
+  return static_cast<Step>(step.op()) == Step::op_read &&
+         code.device_of(code.views[code.arguments[step.b()].index()].buffer()) == Device::host;
+}
 
 }  // namespace
 
@@ -48,6 +56,7 @@ Status StepArguments::prepare(Session* session, const Code& code, Prologue& prol
     }
     states[s].first_dynamic = dynamic;
     states[s].first_pair = static_cast<uint32_t>(pairs_.size());
+    states[s].on_host = code.is_host_step(step) || reads_host(code, step);
     if (kind == Step::op_extern) HUSK_TRY(prepare_pairs(s, &first_in, &next, error));
     for (uint32_t i = step.b(); i < step.b() + step.c(); ++i)
       if (!is_static(code.arguments[i])) dynamic_[dynamic++] = i;
@@ -80,7 +89,7 @@ Status StepArguments::prepare_pairs(uint32_t step, Array<uint32_t>* first_in, Ar
                                     husk_error* error) {
   const Code& code = *code_;
   const fb::Instruction& op = code.steps[step];
-  const char* contract = session_->program->ops[op.a()].contract;
+  const char* contract = session_->program->op_of(code, op).contract;
   if (!contract) return Status::ok;
   const auto buffer_of = [&](uint32_t argument) {
     const uint32_t view = code.view_of(code.arguments[argument]);
@@ -340,6 +349,10 @@ Status StepArguments::run_step(uint32_t step, void* stream, husk_error* error) {
   void* device = session_->device();
   if (is_empty(step)) return Status::ok;
   const uint64_t* v = values.data() + op.b();
+  if (state.on_host)
+    HUSK_TRY(wait_for_stream(stream, error));
+  else
+    stream_is_idle_ = false;
   switch (static_cast<Step>(op.op())) {
     case Step::op_launch:
       return to_status(
@@ -356,17 +369,26 @@ Status StepArguments::run_step(uint32_t step, void* stream, husk_error* error) {
   return Status::ok;
 }
 
+Status StepArguments::wait_for_stream(void* stream, husk_error* error) {
+  if (stream_is_idle_) return Status::ok;
+  HUSK_TRY(to_status(session_->port()->stream_wait(session_->device(), stream, error)));
+  stream_is_idle_ = true;
+  return Status::ok;
+}
+
 Status StepArguments::call_operator(uint32_t step, bool prepare, void* stream, husk_error* error) {
   const fb::Instruction& op = code_->steps[step];
-  const husk_op& entry = session_->program->ops[op.a()];
+  const bool on_host = states[step].on_host;
+  const Program& program = *session_->program;
+  const husk_op& entry = (on_host ? program.host_ops : program.ops)[op.a()];
   const husk_op_fn function = prepare ? entry.prepare : entry.call;
   if (!function) return Status::ok;
-  const husk_engine_options& options = session_->program->engine->options;
+  const husk_engine_options& options = program.engine->options;
   const husk_op_context context = {sizeof(husk_op_context),
                                    0,
                                    entry.user,
                                    session_->device(),
-                                   stream,
+                                   on_host ? nullptr : stream,
                                    options.threads,
                                    options.cancel,
                                    options.cancel_user,
@@ -390,8 +412,13 @@ Status StepArguments::read_result(uint32_t step, void* stream, husk_error* error
     return invalid_input(error, "a read of %zu bytes from a view of %lld", width,
                          static_cast<long long>(extent));
   uint64_t bits = 0;
-  HUSK_TRY(to_status(session_->port()->download(session_->device(), stream, &bits,
-                                                memory_->address(view), width, error)));
+  if (states[step].on_host) {
+    memcpy(&bits, memory_->address(view), width);
+  } else {
+    HUSK_TRY(to_status(session_->port()->download(session_->device(), stream, &bits,
+                                                  memory_->address(view), width, error)));
+    stream_is_idle_ = true;
+  }
   *prologue_->next_result() = decode(argument.type(), bits);
   return Status::ok;
 }

@@ -14,6 +14,7 @@ struct StepState {
   uint64_t length;         // bytes of a copy, elements of a fill
   uint32_t first_dynamic;  // index of the step's first argument in the list of dynamic arguments
   uint32_t first_pair;     // index of the step's first pair in the list of written tensors
+  bool on_host;            // the host does the step itself, after the work on the stream
 };
 
 // A tensor that an op writes, and another argument of the same call in the same memory; or only the
@@ -42,6 +43,8 @@ struct StepArguments {
   // leaving them for the run.
   Status prepare_segment(uint32_t segment, husk_error* error);
 
+  // Begins a run of the list of steps, on a stream that may have work.
+  void begin_list() { stream_is_idle_ = false; }
   // Enqueues a step. Does nothing for an empty grid, copy or fill.
   Status run_step(uint32_t step, void* stream, husk_error* error);
   bool is_empty(uint32_t step) const;
@@ -65,6 +68,7 @@ struct StepArguments {
   Status check_pairs(uint32_t step, husk_error* error) const;
   Status check_view(const fb::View& view, const Register* registers, husk_error* error) const;
   Status read_result(uint32_t step, void* stream, husk_error* error);
+  Status wait_for_stream(void* stream, husk_error* error);
   Status call_operator(uint32_t step, bool prepare, void* stream, husk_error* error);
 
   Session* session_ = nullptr;
@@ -76,6 +80,7 @@ struct StepArguments {
   Array<uint32_t> dynamic_;      // arguments that may change from run to run, in the order of steps
   Array<uint64_t> written_for_;  // by segment: the binding generation that its arguments are for
   bool preparing_ = false;       // operators prepare themselves for the arguments that are written
+  bool stream_is_idle_ = false;  // the run has enqueued nothing since it last waited
   // Only if the function has extern steps:
   Array<husk_op_arg> op_args_;  // by argument
   Array<int64_t> op_sizes_;     // by operand: a size, a stride or another number of a list

@@ -39,7 +39,7 @@ template <size_t... I>
 struct Rows {
   static constexpr husk_op kRows[] = {{sizeof(husk_op), 0, kTable[I].name, op_enter,
                                        const_cast<Op*>(&kTable[I]), nullptr, kTable[I].contract,
-                                       kTable[I].pack ? op_pack : nullptr}...};
+                                       kTable[I].pack ? op_pack : nullptr, HUSK_OP_ON_HOST, 0}...};
 };
 
 template <size_t... I>
@@ -73,7 +73,9 @@ constexpr bool equal(const char* a, const char* b) {
       const_cast<husk::host::Op*>(&husk::host::kOne<index>),                \
       nullptr,                                                              \
       husk::host::kTable[index].contract,                                   \
-      husk::host::kTable[index].pack ? husk::host::op_pack : nullptr};
+      husk::host::kTable[index].pack ? husk::host::op_pack : nullptr,       \
+      HUSK_OP_ON_HOST,                                                      \
+      0};
 #include "core/pack_rows.inc"
 #undef HUSK_HOST_OP_ROW
 
