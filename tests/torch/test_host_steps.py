@@ -1,8 +1,11 @@
 """Operators that only hosts have, in programs for CUDA targets: steps on the CPU between copies.
 Programs with kernels run by Triton's interpreter, others on the fake driver."""
 
+import pathlib
 import re
+import subprocess
 
+import built_tools
 import husk
 import pytest
 import torch
@@ -169,6 +172,137 @@ def test_complex_numbers(tmp_path):
 
   text = check(function, (regular(3, 3), torch.randn(3, 3)), tmp_path)
   assert "on_host c64 [3, 3]" in text
+
+
+# On the fake driver
+
+
+@pytest.fixture
+def driver(monkeypatch):
+  folder = pathlib.Path(built_tools.built("husk-run")).parents[1] / "fake_driver"
+  if not (folder / "libcuda.so.1").exists():
+    pytest.skip("the fake driver is not built")
+  monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
+
+
+def run(artifact, folder, inputs, *options):
+  """The results of an artifact on the fake driver, in the order of its outputs."""
+  named = {str(index): value for index, value in enumerate(inputs)}
+  code, outputs, text = built_tools.husk_run(artifact, folder, named, "--device=cuda", *options)
+  assert code == 0, text
+  return [outputs[name] for name in sorted(outputs)]
+
+
+def check_on_driver(function, inputs, folder, shapes=None, tolerance=1e-4, **buffers):
+  """Exports a program without kernels, and runs it with each of `inputs`; the first is exported."""
+  model = FunctionModule(function, **buffers)
+  path = folder / "model.husk"
+  husk.export(model, inputs[0], path, dynamic_shapes=shapes, targets=["cuda:h200"], keep=folder)
+  assert "launch" not in (folder / "model.hir").read_text()
+  for given in inputs:
+    expected = torch.utils._pytree.tree_leaves(model(*given))
+    for mode in ("list", "auto"):
+      results = run(path, folder, given, f"--mode={mode}", "--repeat=3")
+      for one, other in zip(results, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+  return path
+
+
+def test_a_chain_on_the_driver(driver, tmp_path):
+  torch.manual_seed(3)
+
+  def function(self, x, y):
+    inverse = torch.linalg.inv(x)
+    solved = torch.linalg.solve(inverse, y)
+    return solved, torch.linalg.det(solved), torch.linalg.inv(self.weight)
+
+  batch = DIM("batch", min=1, max=8)
+  inputs = [(regular(size, 4, 4), torch.randn(size, 4, 4)) for size in (3, 1, 8)]
+  shapes = ({0: batch}, {0: batch})
+  path = check_on_driver(function, inputs, tmp_path, shapes, weight=regular(4, 4))
+  (variant,) = husk.inspect(path).functions["forward"].variants
+  assert variant.ways == {
+    "copies": 6,
+    "aten::linalg_inv_ex on the host": 2,
+    "aten::_linalg_solve_ex on the host": 1,
+    "aten::_linalg_det on the host": 1,
+  }
+  assert variant.host_peak_bytes > 0
+  text = husk.inspect(path).summary()
+  assert "2 aten::linalg_inv_ex on the host" in text and "KiB on the host" in text
+
+
+def test_sizes_that_the_data_decides_on_the_driver(driver, tmp_path):
+  def function(self, x):
+    return torch.unique(x, dim=0)
+
+  inputs = [
+    (torch.tensor(rows),) for rows in ([[1.0, 2], [3, 4], [1, 2]], [[0.0, 0]] * 3, [[3.0, 1]] * 3)
+  ]
+  check_on_driver(function, inputs, tmp_path)
+
+
+def test_branches_on_the_driver(driver, tmp_path):
+  torch.manual_seed(3)
+
+  def function(self, chosen, x):
+    return torch.cond(
+      chosen, lambda x: torch.linalg.inv(torch.linalg.inv(x)), lambda x: torch.linalg.inv(x), (x,)
+    )
+
+  inputs = [(torch.tensor(chosen), regular(3, 3)) for chosen in (True, False)]
+  check_on_driver(function, inputs, tmp_path)
+
+
+def doubling_kernels(folder):
+  """Compiles the kernels of a program, all of which compute 2 x, for the fake driver."""
+  for row in re.findall(r"^kernel .*$", (folder / "model.hir").read_text(), re.M):
+    image, symbol, parameters = re.fullmatch(r'kernel \S+ (\S+) "(\w+)" \((.*?)\).*', row).groups()
+    kinds = parameters.split(", ")
+    tensors = kinds.index("i32")
+    assert kinds[tensors:] == ["i32", "ptr", "ptr"] and tensors in (1, 2)
+    sizes = "".join("4, " if kind == "i32" else "8, " for kind in kinds)
+    code = f"""
+#include "fake.h"
+__attribute__((visibility("default"))) const uint32_t {symbol}_param_sizes[] = {{
+  {sizes}FAKE_PARAMS_END}};
+__attribute__((visibility("default"))) void {symbol}(const fake_grid* grid, void** params) {{
+  const float* x = *(const float**)params[0];
+  float* y = *(float**)params[{tensors - 1}];
+  (void)grid;
+  for (int32_t i = 0; i < *(const int32_t*)params[{tensors}]; ++i) y[i] = x[i] * 2;
+}}
+"""
+    command = [
+      "cc",
+      "-shared",
+      "-fPIC",
+      "-I",
+      built_tools.ROOT / "tests/fake_driver",
+      "-x",
+      "c",
+      "-",
+    ]
+    subprocess.run([*command, "-o", folder / image], input=code, text=True, check=True)
+
+
+def test_kernels_between_host_steps_on_the_driver(driver, tmp_path):
+  torch.manual_seed(3)
+
+  def function(self, x):
+    return torch.linalg.det(torch.linalg.inv(x * 2) * 2), torch.linalg.inv(x) * 2
+
+  model, n = FunctionModule(function), DIM("n", min=1, max=9)
+  path, shapes = tmp_path / "model.husk", {"x": {0: n}}
+  written(model, (regular(3, 4, 4),), tmp_path, dynamic_shapes=shapes)
+  doubling_kernels(tmp_path)
+  subprocess.run([built_tools.built("huskc"), tmp_path / "model.hir", "-o", path], check=True)
+  for batch in (3, 1, 9):
+    x = regular(batch, 4, 4)
+    for mode in ("list", "auto"):
+      results = run(path, tmp_path, (x,), f"--mode={mode}", "--repeat=3")
+      for one, other in zip(results, model(x), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 # What is said
