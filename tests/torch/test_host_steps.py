@@ -498,7 +498,8 @@ def test_parts_of_a_buffer():
     "copy (write x_on_host, read x[32, 16])",
     "buffer x_on_host_2 bytes 44 align 64 on host",
     "copy (write x_on_host_2, read x[4, 44])",
-    'extern "on::f" (read tensor x_on_host f32 [4] [1], write tensor x_on_host_2 f32 [3, 2] [4, 2])',
+    'extern "on::f" (read tensor x_on_host f32 [4] [1], '
+    "write tensor x_on_host_2 f32 [3, 2] [4, 2])",
     "copy (write x[4, 44], read x_on_host_2)",
   ]
 

@@ -151,17 +151,28 @@ def readable(count: int) -> str:
   return f"{count / 1024**power:.1f} {' KMGT'[power]}iB"
 
 
+def operator(step: str) -> tuple[str, bool] | None:
+  """The operator that a step calls, by the text of the step, and whether it runs on the host beside
+  the device; None if the step calls none."""
+  word, _, rest = step.partition(" ")
+  if word != "extern":
+    return None
+  _, name, more = rest.split('"', 2)
+  return name, more.startswith(" on host ")
+
+
 # The first word of a step's text says what the step does. A call of an operator is counted under
 # the name of the operator and the place where it runs.
 _WAYS = {"launch": "kernels", "copy": "copies", "fill": "fills", "read": "values read"}
 
 
 def _way(step: str) -> str:
-  word, _, rest = step.partition(" ")
-  if word != "extern":
+  called = operator(step)
+  if called is None:
+    word, _, _ = step.partition(" ")
     return _WAYS.get(word, word)
-  _, name, more = rest.split('"', 2)
-  return f"{name} on the host" if more.startswith(" on host ") else name
+  name, on_host = called
+  return f"{name} on the host" if on_host else name
 
 
 def _ways(variant: Variant) -> str:
