@@ -97,7 +97,7 @@ void add_host_memory(HostMemory* memory, char* begin, size_t size) {
   host_memory()[begin] = memory;
 }
 
-// Removes host memory from the state; a violation if it is unknown or if queued work reads it.
+// Removes host memory from the state; a violation if it is unknown or if queued work uses it.
 HostMemory& remove_host_memory(const Call& call, const void* memory, const char* kind) {
   const auto entry = host_memory().find(memory);
   if (entry == host_memory().end() || std::string(entry->second->kind) != kind)
@@ -105,7 +105,7 @@ HostMemory& remove_host_memory(const Call& call, const void* memory, const char*
   HostMemory& removed = *entry->second;
   const uint64_t size = state().pinned[removed.begin];
   if (const Task* user = user_of_host(removed.begin, size))
-    violation("%s: queued work reads %p: %s", call.name, memory, user->what.c_str());
+    violation("%s: queued work uses %p: %s", call.name, memory, user->what.c_str());
   state().pinned.erase(removed.begin);
   host_memory().erase(entry);
   removed.live = false;

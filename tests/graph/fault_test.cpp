@@ -51,8 +51,21 @@ struct ProgramCase {
   bool has_index = false;                                          // input `index`, output `z`
   std::vector<float> constant = {};  // the value of constant 0, which updates write again
   int64_t rows = kRows;
+  std::vector<husk_op> ops = {};
   int64_t now = 0;  // not 0: there is no input x, and a state and the output count to this number
 };
+
+husk_op square_on_host() {
+  husk_op op = HUSK_OP_INIT;
+  op.name = "test::square";
+  op.call = [](const husk_op_context*, const husk_op_arg* args, uint32_t, husk_error*) {
+    square_elements(args);
+    return husk_status{HUSK_OK};
+  };
+  op.contract = "in out:w";
+  op.place = HUSK_OP_ON_HOST;
+  return op;
+}
 
 std::vector<ProgramCase> programs() {
   const auto branch = [](const std::vector<float>& x) { return branches_of(x, 0.5f, 3); };
@@ -61,6 +74,7 @@ std::vector<ProgramCase> programs() {
     return x;
   };
   const auto same = [](const std::vector<float>& x) { return x; };
+  const auto square = [](const std::vector<float>& x) { return square_of(x, 3); };
   const auto affine_of = [](std::vector<float> x) {
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i + 1) - x[i] / 2 - 1;
     return x;
@@ -79,7 +93,8 @@ std::vector<ProgramCase> programs() {
        projections_of,
        false,
        std::vector<float>(&kW[0][0], &kW[0][0] + 16)},
-      {"out of state", kOutOfState, {}, nullptr, false, {}, 2, 43},
+      {"host steps", kSquareOnHost, {integer(3)}, square, false, {}, kRows, {square_on_host()}},
+      {"out of state", kOutOfState, {}, nullptr, false, {}, 2, {}, 43},
   };
 }
 
@@ -98,7 +113,7 @@ class Play {
         x_(static_cast<size_t>(program.rows)),
         result_(x_.size()),
         order_(x_.size()),
-        loaded_(program.text, &options, &allocator) {
+        loaded_(program.text, &options, &allocator, program.ops) {
     for (size_t i = 0; i < x_.size(); ++i) x_[i] = static_cast<float>(i % 7) - 2.5f;
     std::iota(order_.begin(), order_.end(), 0);
   }

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <husk/op.h>
+
 namespace husk::test {
 
 constexpr int64_t kLargest = 5000;
@@ -234,6 +236,13 @@ function square {
   }
 }
 )";
+
+// out[i] = in[i]^2, for tensors of one dimension on the host.
+inline void square_elements(const husk_op_arg* args) {
+  const float* in = static_cast<const float*>(args[0].data);
+  float* out = static_cast<float*>(args[1].data);
+  for (int64_t i = 0; i < args[0].sizes[0]; ++i) out[i] = in[i] * in[i];
+}
 
 inline std::vector<float> square_of(std::vector<float> x, int32_t k) {
   for (float& value : x) {

@@ -60,6 +60,29 @@ TEST_F(FakeDriver, DetectsAccessesPastTheEndOfMemory) {
   EXPECT_DEATH(port->copy(device, stream, a + 8, a, 16, &error), "overlap");
 }
 
+// Pinned memory belongs to a queued copy until it is done.
+TEST_F(FakeDriver, DetectsAccessesToHostMemoryThatQueuedCopiesUse) {
+  char* a = device_array(std::vector<char>(64, 1));
+  void* pinned = nullptr;
+  ASSERT_EQ(port->alloc_host(device, 64, &pinned, &error), HUSK_OK);
+  volatile char* bytes = static_cast<char*>(pinned);
+  ASSERT_EQ(port->copy(device, stream, pinned, a, 64, &error), HUSK_OK);
+  EXPECT_DEATH((void)bytes[0], "the host touched .*: a queued copy uses this pinned memory");
+  EXPECT_DEATH(port->free_host(device, pinned), "cuMemFreeHost: queued work uses .* cuMemcpyAsync");
+  ASSERT_EQ(port->stream_wait(device, stream, &error), HUSK_OK);
+  EXPECT_EQ(bytes[63], 1);
+  ASSERT_EQ(port->copy(device, stream, a, pinned, 64, &error), HUSK_OK);
+  EXPECT_EQ(bytes[63], 1) << "reading what a copy reads is allowed";
+  EXPECT_DEATH(bytes[0] = 2, "a queued copy uses this pinned memory");
+  ASSERT_EQ(port->stream_wait(device, stream, &error), HUSK_OK);
+  bytes[0] = 2;
+  EXPECT_DEATH(port->copy(device, stream, static_cast<char*>(pinned) + 1, a, 64, &error),
+               "a copy's target of 64 bytes begins at byte 1 of 64 bytes of pinned memory");
+  EXPECT_DEATH(port->copy(device, stream, a, &pinned, 8, &error),
+               "a copy's source of 8 bytes begins at it is not device memory");
+  port->free_host(device, pinned);
+}
+
 TEST_F(FakeDriver, DetectsWritesOfKernelsPastTheEnd) {
   int32_t *in = device_array(std::vector<int32_t>(4096, 1)),
           *out = device_array(std::vector<int32_t>(64, 1));
@@ -224,7 +247,7 @@ TEST_F(FakeDriver, DetectsAFreeOfPinnedMemoryThatQueuedWorkReads) {
                                      static_cast<cuda::CUstream>(stream)),
             0);
   EXPECT_DEATH(driver.cuMemFreeHost(pinned),
-               "cuMemFreeHost: queued work reads .*: cuMemcpyHtoDAsync");
+               "cuMemFreeHost: queued work uses .*: cuMemcpyHtoDAsync");
   EXPECT_DEATH(driver.cuMemFreeHost(static_cast<char*>(pinned) + 1),
                "is not the start of pinned memory");
   EXPECT_DEATH(driver.cuMemHostUnregister(pinned), "is not the start of registered memory");

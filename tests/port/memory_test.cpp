@@ -52,6 +52,28 @@ TEST_P(Port, AllocatesHostFlags) {
   port->free_host_flag(device, nullptr);
 }
 
+TEST_P(Port, CopiesHostMemoryInTheOrderOfAStream) {
+  if (!port->alloc_host) GTEST_SKIP() << "the port has no host memory beside its device";
+  int32_t* a = device_array(std::vector<int32_t>(1000, 0));
+  void *first = nullptr, *second = nullptr;
+  for (void** out : {&first, &second}) {
+    ASSERT_EQ(port->alloc_host(device, 4000, out, &error), HUSK_OK) << error.text;
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(*out) % 256, 0u);
+  }
+  std::iota(static_cast<int32_t*>(first), static_cast<int32_t*>(first) + 1000, 7);
+  ASSERT_EQ(port->copy(device, stream, a, first, 4000, &error), HUSK_OK) << error.text;
+  ASSERT_EQ(port->copy(device, stream, second, a, 4000, &error), HUSK_OK) << error.text;
+  ASSERT_EQ(port->fill(device, stream, a, 9, 4, 500, &error), HUSK_OK);
+  ASSERT_EQ(port->copy(device, stream, first, second, 2000, &error), HUSK_OK) << error.text;
+  ASSERT_EQ(port->stream_wait(device, stream, &error), HUSK_OK);
+  EXPECT_EQ(memcmp(first, second, 4000), 0);
+  EXPECT_EQ(static_cast<int32_t*>(second)[999], 1006);
+  EXPECT_EQ(read(a, 1000)[499], 9);
+  port->free_host(device, first);
+  port->free_host(device, second);
+  port->free_host(device, nullptr);
+}
+
 TEST_P(Port, MovesBytesUpDownAndAcross) {
   std::vector<int32_t> numbers(1000);
   std::iota(numbers.begin(), numbers.end(), 7);

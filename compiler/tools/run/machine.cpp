@@ -86,7 +86,7 @@ void Machine::open(int32_t index) {
   if (isatty(STDERR_FILENO)) options.progress = show_progress;
   options.progress_user = this;
   check(husk_engine_create(&options, &engine_, &error), error, exit_load);
-  if (is_host()) check(husk_ops_add_all(engine_, &error), error, exit_load);
+  check(husk_ops_add_all(engine_, &error), error, exit_load);
   check(husk_engine_properties(engine_, &properties_, &error), error, exit_load);
   check(port_.open(port_.user, index, &process_memory, nullptr, &device_, &error), error,
         exit_load);

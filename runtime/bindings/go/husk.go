@@ -55,7 +55,7 @@ static husk_status create_engine(int32_t cuda, int32_t index, int32_t host_image
     options.log_user = (void*)logger;
   }
   const husk_status status = husk_engine_create(&options, engine, error);
-  return status != HUSK_OK || cuda ? status : husk_ops_add_all(*engine, error);
+  return status != HUSK_OK ? status : husk_ops_add_all(*engine, error);
 }
 
 static husk_status add_op(husk_engine* engine, const char* name, const char* contract,
@@ -159,7 +159,7 @@ type Engine struct {
 	texts   []*C.char
 }
 
-// NewEngine opens a device, and registers the operators of libhusk_ops on a CPU.
+// NewEngine opens a device, and registers the operators of libhusk_ops.
 func NewEngine(options Options) (*Engine, error) {
 	var failure C.husk_error
 	engine := &Engine{}

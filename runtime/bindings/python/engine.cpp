@@ -107,10 +107,10 @@ Engine::Engine(const char* device, nb::dict options) {
   engine.accept_user = engine.progress_user = engine.log_user = this;
   engine.cancel = &Interrupt::requested;
   const auto threads = static_cast<uint32_t>(number(options, "threads"));
-  if (!cuda && threads > 1) engine.threads = shared_threads(threads);
+  if (threads > 1) engine.threads = shared_threads(threads);
   check_unlocked([&](husk_error* error) { return husk_engine_create(&engine, &handle_, error); });
   check([&](husk_error* error) { return husk_engine_properties(handle_, &properties_, error); });
-  if (!cuda) check([&](husk_error* error) { return husk_ops_add_all(handle_, error); });
+  check([&](husk_error* error) { return husk_ops_add_all(handle_, error); });
 }
 
 Engine::~Engine() { husk_engine_release(handle_); }

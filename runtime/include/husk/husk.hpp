@@ -424,6 +424,10 @@ class Program {
         [&](husk_error* error) { return husk_program_find_constant(get(), name, &out, error); });
     return out;
   }
+  /** husk_program_host_step_count. */
+  uint32_t host_steps(uint32_t function) const {
+    return husk_program_host_step_count(get(), function);
+  }
   /** husk_program_packed_bytes. */
   uint64_t packed_bytes() const { return husk_program_packed_bytes(get()); }
   /** husk_program_update_constants. */

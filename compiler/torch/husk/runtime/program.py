@@ -339,7 +339,8 @@ def load(
     {"my::op": function}. A function gets the arguments of the operator, then its outputs, which it
     writes. Tensors are of the library that the inputs of the run belong to, and valid during the
     call.
-  threads: the number of threads of kernels on the CPU; by default one for each CPU.
+  threads: the number of threads of kernels and operators on the CPU, those of a program for a GPU
+    included; by default one for each CPU.
   accept: gets the hash of the file's content (32 bytes) before anything is parsed, and tells
     whether the file may be used.
   progress: gets the number of compared bytes and of all bytes, if `verify` is set.

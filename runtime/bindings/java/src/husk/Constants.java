@@ -51,6 +51,8 @@ final class Constants {
   static final int HUSK_ACCESS_READ = 1;
   static final int HUSK_ACCESS_WRITE = 2;
   static final int HUSK_ACCESS_ATOMIC = 4;
+  static final int HUSK_OP_ON_DEVICE = 0;
+  static final int HUSK_OP_ON_HOST = 1;
   static final int HUSK_IMAGE_ELF = 1;
   static final int HUSK_IMAGE_CUBIN = 2;
   static final int HUSK_IMAGE_PTX = 3;

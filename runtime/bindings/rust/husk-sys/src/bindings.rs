@@ -67,6 +67,8 @@ pub const HUSK_ARG_RESULT: i32 = 9;
 pub const HUSK_ACCESS_READ: i32 = 1;
 pub const HUSK_ACCESS_WRITE: i32 = 2;
 pub const HUSK_ACCESS_ATOMIC: i32 = 4;
+pub const HUSK_OP_ON_DEVICE: i32 = 0;
+pub const HUSK_OP_ON_HOST: i32 = 1;
 pub const HUSK_IMAGE_ELF: i32 = 1;
 pub const HUSK_IMAGE_CUBIN: i32 = 2;
 pub const HUSK_IMAGE_PTX: i32 = 3;
@@ -223,6 +225,8 @@ pub struct husk_op {
             *mut husk_error,
         ) -> i32,
     >,
+    pub place: i32,
+    pub reserved2: i32,
 }
 
 #[repr(C)]
@@ -314,6 +318,7 @@ pub struct husk_session_stats {
     pub dynamic_bytes: u64,
     pub segments: u32,
     pub dynamic: u32,
+    pub host_arena_bytes: u64,
 }
 
 #[repr(C)]
@@ -449,6 +454,7 @@ extern "C" {
         program: *const husk_program,
         function: u32,
     ) -> *const c_char;
+    pub fn husk_program_host_step_count(program: *const husk_program, function: u32) -> u32;
     pub fn husk_program_input(
         program: *const husk_program,
         function: u32,
@@ -659,7 +665,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_error, driver_code), 4);
     assert_eq!(offset_of!(husk_error, step), 8);
     assert_eq!(offset_of!(husk_error, text), 12);
-    assert_eq!(size_of::<husk_op>(), 56);
+    assert_eq!(size_of::<husk_op>(), 64);
     assert_eq!(align_of::<husk_op>(), 8);
     assert_eq!(offset_of!(husk_op, struct_size), 0);
     assert_eq!(offset_of!(husk_op, reserved), 4);
@@ -669,6 +675,8 @@ fn layouts() {
     assert_eq!(offset_of!(husk_op, prepare), 32);
     assert_eq!(offset_of!(husk_op, contract), 40);
     assert_eq!(offset_of!(husk_op, pack), 48);
+    assert_eq!(offset_of!(husk_op, place), 56);
+    assert_eq!(offset_of!(husk_op, reserved2), 60);
     assert_eq!(size_of::<husk_op_arg>(), 88);
     assert_eq!(align_of::<husk_op_arg>(), 8);
     assert_eq!(offset_of!(husk_op_arg, kind), 0);
@@ -726,7 +734,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_session_options, reserved), 52);
     assert_eq!(offset_of!(husk_session_options, trace), 56);
     assert_eq!(offset_of!(husk_session_options, trace_user), 64);
-    assert_eq!(size_of::<husk_session_stats>(), 80);
+    assert_eq!(size_of::<husk_session_stats>(), 88);
     assert_eq!(align_of::<husk_session_stats>(), 8);
     assert_eq!(offset_of!(husk_session_stats, struct_size), 0);
     assert_eq!(offset_of!(husk_session_stats, steps), 4);
@@ -742,6 +750,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_session_stats, dynamic_bytes), 64);
     assert_eq!(offset_of!(husk_session_stats, segments), 72);
     assert_eq!(offset_of!(husk_session_stats, dynamic), 76);
+    assert_eq!(offset_of!(husk_session_stats, host_arena_bytes), 80);
     assert_eq!(size_of::<husk_storage_info>(), 40);
     assert_eq!(align_of::<husk_storage_info>(), 8);
     assert_eq!(offset_of!(husk_storage_info, struct_size), 0);

@@ -173,7 +173,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Opens the device, and registers the operators of libhusk_ops on a CPU.
+    /// Opens the device, and registers the operators of libhusk_ops.
     pub fn build(mut self) -> Result<Engine, Error> {
         self.options.struct_size = std::mem::size_of_val(&self.options) as u32;
         self.options.require_op_contracts = 1;
@@ -203,9 +203,7 @@ impl EngineBuilder {
         let mut engine = null_mut();
         check(|error| unsafe { husk_engine_create(&self.options, &mut engine, error) })?;
         let engine = Engine(Arc::new(Handle { engine, kept: self.kept }));
-        if !self.cuda {
-            check(|error| unsafe { husk_ops_add_all(engine.0.engine, error) })?;
-        }
+        check(|error| unsafe { husk_ops_add_all(engine.0.engine, error) })?;
         Ok(engine)
     }
 }

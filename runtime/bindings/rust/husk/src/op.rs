@@ -220,6 +220,8 @@ pub(crate) fn register(
         prepare: None,
         contract: kept.contract.as_ptr(),
         pack: None,
+        place: HUSK_OP_ON_DEVICE,
+        reserved2: 0,
     };
     check(|error| unsafe { husk_engine_add_op(engine, &op, error) })?;
     Ok(kept)
