@@ -254,6 +254,25 @@ def test_branches_on_the_driver(driver, tmp_path):
   check_on_driver(function, inputs, tmp_path)
 
 
+def test_numbers_that_host_steps_compute_on_the_driver(driver, tmp_path):
+  torch.manual_seed(3)
+
+  def function(self, x):
+    return torch.linalg.inv(x), torch.linalg.det(x).item()
+
+  model = FunctionModule(function)
+  path = tmp_path / "model.husk"
+  husk.export(model, (regular(3, 3),), path, targets=["cuda:h200"], keep=tmp_path)
+  text = (tmp_path / "model.hir").read_text()
+  assert "launch" not in text and re.search(r"read f32 \(read buf\d+\[0, 4\]\)", text)
+  (name,) = re.findall(r"read f32 \(read (buf\d+)", text)
+  assert f"buffer {name} bytes 4 align 64 on host" in text
+  x = regular(3, 3)
+  inverse, determinant = run(path, tmp_path, (x,))
+  torch.testing.assert_close(inverse, torch.linalg.inv(x), rtol=1e-4, atol=1e-4)
+  assert determinant.item() == pytest.approx(torch.linalg.det(x).item(), rel=1e-4)
+
+
 def doubling_kernels(folder):
   """Compiles the kernels of a program, all of which compute 2 x, for the fake driver."""
   for row in re.findall(r"^kernel .*$", (folder / "model.hir").read_text(), re.M):
@@ -555,6 +574,7 @@ def test_what_only_host_steps_use_lies_on_the_host():
       ],
     ),
     hir.Copy(hir.View("write", result), hir.View("read", y)),
+    hir.Read("f32", hir.View("read", y)),
   )
   assert lines == [
     "buffer y bytes 16 align 64 on host",
@@ -564,13 +584,13 @@ def test_what_only_host_steps_use_lies_on_the_host():
     'extern "on::f" (tensors [read tensor x_on_host f32 [4] [1], none], '
     "write tensor y f32 [4] [1], write tensor work u8 [400] [1])",
     "copy (write result, read y)",
+    "read f32 (read y)",
   ]
 
 
-def test_what_a_kernel_or_a_read_uses_lies_on_the_device():
+def test_what_a_kernel_uses_lies_on_the_device():
   for user in (
     lambda y: launch("read", y),
-    lambda y: hir.Read("f32", hir.View("read", y)),
     lambda y: hir.Fill("f32", hir.View("write", y), hir.Literal(0.0)),
     lambda y: hir.Extern("off::f", [tensor("read", y, [4], [1])]),
     lambda y: hir.Copy(hir.View("write", buffer("z", 4)), hir.View("read", y)),

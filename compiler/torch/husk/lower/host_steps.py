@@ -5,7 +5,8 @@ The statements of a variant are written first, as if every operator ran on the d
 decides where memory lies:
 
 - A buffer of the arena that nothing but host steps uses lies on the host. The results that one
-  operator passes to the next, and the workspaces of operators, are never copied.
+  operator passes to the next, and the workspaces of operators, are never copied. Numbers are read
+  from there, and outputs are copied from there.
 - Any other tensor of a host step gets a buffer on the host, its mirror. What the step reads is
   copied to the mirror before it, what it writes is copied back after it.
 
@@ -48,9 +49,11 @@ def place(
 
 
 def _rows_on_device(statement: hir.Statement) -> list[hir.Buffer]:
-  """The buffers of which a statement that is no host step needs the memory of the device. A copy
-  from or to a value of the caller, a constant or a state may have its other side on the host."""
+  """The buffers that must lie on the device for a statement that is no host step. A read takes any
+  memory, and so does a copy from or to a value of the caller, a constant or a state."""
   rows = statement.rows()
+  if isinstance(statement, hir.Read):
+    return []
   if isinstance(statement, hir.Copy) and any(row.space != "arena" for row in rows):
     return []
   return rows
