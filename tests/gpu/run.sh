@@ -13,7 +13,7 @@ dir=${1:-build/gpu}
 shift || true
 stages=("$@")
 ((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries \
-  hidden user_kernels aoti load sessions binding compile
+  host_steps hidden user_kernels aoti load sessions binding compile
   devices faults memory first asserts kernels port sanitizer)
 # Exports without a choice of tuning are not measured, since that takes minutes.
 export HUSK_TUNE=${HUSK_TUNE:-heuristic} HUSKC=$PWD/$dir/bin/huskc
@@ -259,6 +259,17 @@ libraries() {
   done
 }
 
+# Operators on the CPU between kernels: values, times, and the copies under memcheck.
+host_steps() {
+  local folder=$dir/host_steps
+  show=1 lines=40 check "host steps against eager" timeout 300 python3 tests/gpu/host_steps.py \
+    check "$folder" "$bin/husk-run"
+  show=1 lines=10 check "host steps, times" timeout 200 python3 tests/gpu/host_steps.py time \
+    "$folder" "$bin/husk-run"
+  lines=40 check "memcheck host steps" timeout 500 python3 tests/gpu/host_steps.py check "$folder" \
+    "${memcheck[*]} --leak-check full $bin/husk-run"
+}
+
 # husk.load with tensors of PyTorch, by the wheel that tests/gpu/pack.sh made. The wheel lies in a
 # folder of its own, and finds its library by its place.
 binding() {
@@ -366,6 +377,7 @@ for stage in "${stages[@]}"; do
     gpt) show=1 lines=30 check "GPT, eager and every mode" gpt ;;
     transformers) transformers ;;
     libraries) libraries ;;
+    host_steps) host_steps ;;
     hidden) show=1 lines=90 check "exports with the GPU hidden and visible" timeout 280 python3 \
       tests/gpu/hidden.py "$dir/hidden" ;;
     user_kernels) user_kernels ;;

@@ -14,11 +14,11 @@ should be `heuristic` then, since measuring kernels takes longer. With `--interp
 on the CPU, which takes half an hour for the whole database. `--sample` takes another sample than
 the first of each operator, `--layers` takes PyTorch's database of modules.
 
-An operator has one of these results: ok, refused (by name, at export), crashed (another error of
-the export), late (no result in time), wrong or failed (with `--run` or
-`--interpret`), and not applicable (eager
-mode or torch.export cannot run the sample, or it does not exist). The file of `--json` has all
-results that there are at any time."""
+An operator has one of these results: ok, host (as ok, but operators that the text names run on the
+CPU), refused (by name, at export), crashed (another error of the export), late (no result in time),
+wrong or failed (with `--run` or `--interpret`), and not applicable (eager mode or torch.export
+cannot run the sample, or it does not exist). The file of `--json` has all results that there are at
+any time. `--host-ops forbid` refuses what would run on the CPU."""
 
 import argparse
 import collections
@@ -30,6 +30,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import pathlib
+import re
 import sys
 import tempfile
 import time
@@ -177,22 +178,34 @@ def outcome(op, options, folder):
     return "not applicable", f"{type(error).__name__}: {error}"
   compared = comparable(op, exported)
   if options.interpret:
-    return interpret(model, expected, folder, options.target, compared)
+    return interpret(model, expected, folder, options.target, compared, options.host_ops)
   artifact = pathlib.Path(options.keep or folder) / f"{name_of(op).replace('.', '_')}.husk"
+  named = {"targets": [options.target], "host_ops": options.host_ops, "progress": False}
   try:
     if options.keep or options.run:
-      target = options.target
-      husk.export(exported, model.inputs, artifact, targets=[target], progress=False)
+      husk.export(exported, model.inputs, artifact, keep=folder, **named)
     else:
       with uncompiled():
-        husk.write(exported, model.inputs, folder, targets=[options.target], progress=False)
+        husk.write(exported, model.inputs, folder, **named)
   except husk.Unsupported as error:
     return "refused", str(error)
   except Exception as error:
     return "crashed", f"{type(error).__name__}: {error}"
   if options.keep:
     save(artifact, model.inputs, expected, compared)
-  return run(model, expected, artifact, compared) if options.run else ("ok", "")
+  result = run(model, expected, artifact, compared) if options.run else ("ok", "")
+  return with_host_steps(*result, folder)
+
+
+def with_host_steps(result, text, folder):
+  """The result of an operator, of which `folder` has the `.hir`. It is `host` in place of `ok` if
+  operators run on the CPU, which the text then names."""
+  found = re.search(
+    r'^user "husk\.host_ops\.\w+" "(.*)"$', (folder / "model.hir").read_text(), re.M
+  )
+  if not found:
+    return result, text
+  return "host" if result == "ok" else result, f"on the CPU: {found[1]}. {text}"
 
 
 def comparable(op, exported):
@@ -243,19 +256,21 @@ def run(model, expected, artifact, compared):
   return "ok", text
 
 
-def interpret(model, expected, folder, target, compared):
+def interpret(model, expected, folder, target, compared, host_ops):
   """Exports an operator, and runs its kernels by Triton's interpreter."""
   import husk
   from test_cuda_numerics import computed
 
   inputs = {f"tensors_{index}": tensor for index, tensor in enumerate(model.inputs)}
   try:
-    (given,) = computed(model, model.inputs, None, [inputs], folder, target.partition(":")[2])
+    (given,) = computed(
+      model, model.inputs, None, [inputs], folder, target.partition(":")[2], host_ops=host_ops
+    )
   except husk.Unsupported as error:
     return "refused", str(error)
   except Exception as error:
     return "crashed", f"{type(error).__name__}: {str(error)[-400:]}"
-  return compare([*given.values()], expected, compared)
+  return with_host_steps(*compare([*given.values()], expected, compared), folder)
 
 
 def compare(given, expected, compared):
@@ -375,6 +390,7 @@ def main():
   parser.add_argument("--keep", help="a folder for artifacts, inputs and expected results")
   parser.add_argument("--run", action="store_true", help="run on the GPU and compare with eager")
   parser.add_argument("--interpret", action="store_true", help="run by Triton's interpreter")
+  parser.add_argument("--host-ops", default="allow", help="allow or forbid, as for husk.export")
   parser.add_argument("--jobs", type=int, default=2, help="processes")
   parser.add_argument("--limit", type=float, default=120, help="seconds for an operator")
   options = parser.parse_args()

@@ -329,6 +329,7 @@ class Program:
     r.tokens, r.at = self.reader.tokens[:end], begin
     self.scope, self.tensors, self.rows, self.log = {}, {}, {}, []
     self.brought, self.brings, self.loops = [], False, 0
+    self.on_host, self.used = set(), []  # buffers on the host; those that a step uses
     for value in self.inputs:
       self._bind(value, given[value["name"]])
     while not r.take("return"):
@@ -373,6 +374,7 @@ class Program:
 
   def _statement(self, r):
     word = r.next()
+    self.used = []
     if word not in ("read", "extern"):
       self.brings = False
     if word == "when":
@@ -390,8 +392,10 @@ class Program:
       self._buffer(r)
     elif word == "launch":
       self._launch(r)
+      assert not self.on_host.intersection(self.used), self.used
     elif word == "extern":
       self._extern(r)
+      assert len({name in self.on_host for name in self.used}) < 2, self.used
     elif word == "copy":
       r.next("(")
       to, source = r.listed(")", lambda: self._argument(r))
@@ -402,6 +406,7 @@ class Program:
       r.next("(")
       to, value = r.listed(")", lambda: self._argument(r))
       to.view(dtype).fill_(value)
+      assert not self.on_host.intersection(self.used), self.used
     elif word == "read":
       dtype = DTYPES[r.next()]
       r.next("(")
@@ -482,6 +487,9 @@ class Program:
     size = self._eval(r.expr())
     if r.take("align"):
       r.next()
+    if r.take("on"):
+      r.next("host")
+      self.on_host.add(name)
     if space == "input":
       tensor = self.tensors[name]
       storage = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
@@ -493,6 +501,7 @@ class Program:
       self.rows[name] = torch.full((size,), 0xFF, dtype=torch.uint8)
 
   def _row(self, name):
+    self.used.append(name)
     return self.rows[name] if name in self.rows else self.memory[name]
 
   def _argument(self, r):

@@ -153,6 +153,22 @@ def test_operators(artifact):
   assert "must register aten::sort" in text
 
 
+def test_operators_on_the_host_beside_the_device(artifact):
+  def body(name):
+    return f"""buffer a bytes mul(n, 4) align 64 on host
+    buffer b bytes mul(n, 4) align 64 on host
+    copy (write a, read x)
+    extern "{name}" (read tensor a f32 [n] [1], write tensor b f32 [n] [1])
+    copy (write y, read b)"""
+
+  path = artifact(body=body("aten::abs"))
+  assert wrong(path, "orin") == []
+  found = [str(finding) for finding in check.check(path, check.device("orin"))]
+  assert any("aten::abs of libhusk_ops" in text for text in found)
+  (text,) = wrong(artifact(body=body("my::op")), "orin")
+  assert "must register my::op" in text
+
+
 def test_kernels_that_the_device_is_too_small_for(artifact):
   assert wrong(artifact(shared=166912), "orin") == []
   (text,) = wrong(artifact(shared=166913), "orin")

@@ -63,7 +63,7 @@ def test_all_missing_operators_are_named_before_a_kernel_is_compiled(tmp_path, m
 
   monkeypatch.setattr(CudaKernels, "define_kernel", define_kernel)
   with pytest.raises(husk.Unsupported) as refused:
-    husk.write(TwoOperators(), (X,), tmp_path, targets=["cuda:h200"])
+    husk.write(TwoOperators(), (X,), tmp_path, targets=["cuda:h200"], host_ops="forbid")
   text = str(refused.value)
   assert re.search(
     r"aten::linalg_qr \(near test_operators.py:\d+ values, _ = torch.linalg", text
@@ -83,7 +83,7 @@ def test_all_missing_operators_are_named_before_a_kernel_is_compiled(tmp_path, m
 )
 def test_an_operator_is_found_in_a_subgraph_and_with_unknown_sizes(tmp_path, model, args, name):
   with pytest.raises(husk.Unsupported, match=re.escape(f"no implementation of {name} (near")):
-    husk.write(model, args, tmp_path, targets=["cuda:h200"])
+    husk.write(model, args, tmp_path, targets=["cuda:h200"], host_ops="forbid")
 
 
 def test_an_application_may_register_them(tmp_path):
@@ -92,7 +92,14 @@ def test_an_application_may_register_them(tmp_path):
   text = hir_of(DataDependent(), (X,), tmp_path, targets=["cuda:h200"], ops=["aten::unique_dim"])
   assert 'extern "aten::unique_dim:sizes"' in text
   with pytest.raises(husk.Unsupported, match=r"no implementation of aten::linalg_matrix_exp"):
-    husk.write(TwoOperators(), (X,), tmp_path, targets=["cuda:h200"], ops=["aten::linalg_qr"])
+    husk.write(
+      TwoOperators(),
+      (X,),
+      tmp_path,
+      targets=["cuda:h200"],
+      ops=["aten::linalg_qr"],
+      host_ops="forbid",
+    )
 
 
 def test_hosts_have_the_operators_of_the_library(tmp_path):
@@ -113,11 +120,33 @@ def test_what_is_there():
   assert not there.has("husk::unknown") and not there.has("prims::unknown")
 
 
+def test_what_runs_on_the_host_beside_a_device():
+  of_host = {
+    "aten::mm",
+    "aten::sort",
+    "aten::unique_dim",
+    "aten::unique_dim:sizes",
+    "aten::poisson",
+  }
+  there = Operators("CUDA targets", {"aten::mm"}, ["aten::sort*"], of_host, host_steps=True)
+  runs = {name for name in (*of_host, "aten::histogram", "my::op") if there.runs_on_host(name)}
+  assert runs == {"aten::unique_dim", "aten::unique_dim:sizes"}
+  there.check("aten::unique_dim"), there.check("my::op")
+  with pytest.raises(husk.Unsupported, match="draws random numbers from another generator"):
+    there.check("aten::poisson")
+  forbidden = Operators("CUDA targets", {"aten::mm"}, [], of_host)
+  assert not any(map(forbidden.runs_on_host, of_host))
+  with pytest.raises(
+    husk.Unsupported, match='; host_ops="allow" would run aten::unique_dim on the'
+  ):
+    forbidden.check("aten::unique_dim")
+
+
 @pytest.mark.parametrize(
   "call, name",
   [
     (lambda x: torch.geqrf(x), "aten::geqrf"),
-    (lambda x: torch.histogram(x, 3), "aten::histogram"),
+    (lambda x: torch.histogram(x, 3), "aten::histogram.bin_ct"),
     (lambda x: torch.histogramdd(x, 3), "aten::_histogramdd_(bin_edges|from_bin_cts)"),
   ],
 )
@@ -127,7 +156,7 @@ def test_an_operator_that_torch_would_run_on_the_gpu_for_its_shapes(tmp_path, ca
       return call(x * 2)[0]
 
   with pytest.raises(husk.Unsupported, match=f"no implementation of {name} ") as refused:
-    husk.write(Model(), (X,), tmp_path, targets=["cuda:h200"])
+    husk.write(Model(), (X,), tmp_path, targets=["cuda:h200"], host_ops="forbid")
   text = str(refused.value)
   assert "on CUDA targets: compute it outside" in text and "While executing" not in text
   assert re.search(r"\(near test_operators.py:\d+ ", text), text

@@ -103,6 +103,13 @@ def parser() -> argparse.ArgumentParser:
     "'aten::*'; may be given several times",
   )
   arguments.add_argument(
+    "--host-ops",
+    choices=("allow", "forbid"),
+    default="allow",
+    help="on CUDA targets: operators that the target lacks and hosts have run on the CPU (the "
+    "default), or the model is refused",
+  )
+  arguments.add_argument(
     "--linkable",
     action="store_true",
     help="on host targets: keep the kernels in a form that `huskc --emit=obj` links into a program "
@@ -201,6 +208,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       "tune": options.tune,
       "asserts": options.asserts,
       "ops": options.op,
+      "host_ops": options.host_ops,
       "linkable": options.linkable,
     }
     destination = options.output or options.keep

@@ -39,12 +39,15 @@ class Value:
 class Variant:
   """The code of a function for a target. `peak_bytes` is the memory that a session plans for the
   largest sizes, besides constants and states; None if some size has no limit. `ways` counts the
-  steps by what they do: "kernels", "copies", the name of an operator."""
+  steps by what they do: "kernels", "copies", the name of an operator, which is followed by "on the
+  host" if the operator runs on the CPU beside the device. `host_peak_bytes` is the memory that a
+  session plans for such steps."""
 
   target: str
   steps: int
   peak_bytes: int | None
   ways: dict[str, int]
+  host_peak_bytes: int | None = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +100,7 @@ class Artifact:
       outputs = ", ".join(map(str, function.outputs))
       lines.append(f"  {function.name}({inputs}) -> ({outputs})")
       for one in function.variants:
-        lines.append(f"    {one.target}: {_ways(one)}, {_memory(one.peak_bytes)}")
+        lines.append(f"    {one.target}: {_ways(one)}, {_memory(one)}")
     lines += [f"  state {one.name}: {one.dtype}{list(one.shape)}" for one in self.states]
     return "\n".join(lines)
 
@@ -148,14 +151,28 @@ def readable(count: int) -> str:
   return f"{count / 1024**power:.1f} {' KMGT'[power]}iB"
 
 
+def operator(step: str) -> tuple[str, bool] | None:
+  """The operator that a step calls, by the text of the step, and whether it runs on the host beside
+  the device; None if the step calls none."""
+  word, _, rest = step.partition(" ")
+  if word != "extern":
+    return None
+  _, name, more = rest.split('"', 2)
+  return name, more.startswith(" on host ")
+
+
 # The first word of a step's text says what the step does. A call of an operator is counted under
-# the name of the operator.
+# the name of the operator and the place where it runs.
 _WAYS = {"launch": "kernels", "copy": "copies", "fill": "fills", "read": "values read"}
 
 
 def _way(step: str) -> str:
-  word, _, rest = step.partition(" ")
-  return rest.split('"')[1] if word == "extern" else _WAYS.get(word, word)
+  called = operator(step)
+  if called is None:
+    word, _, _ = step.partition(" ")
+    return _WAYS.get(word, word)
+  name, on_host = called
+  return f"{name} on the host" if on_host else name
 
 
 def _ways(variant: Variant) -> str:
@@ -163,10 +180,13 @@ def _ways(variant: Variant) -> str:
   return f"{variant.steps} steps" + (f" ({', '.join(counts)})" if counts else "")
 
 
-def _memory(peak_bytes: int | None) -> str:
-  if peak_bytes is None:
+def _memory(variant: Variant) -> str:
+  if variant.peak_bytes is None:
     return "memory without limit"
-  return f"memory at most {readable(peak_bytes)}" if peak_bytes else "no memory"
+  text = f"memory at most {readable(variant.peak_bytes)}" if variant.peak_bytes else "no memory"
+  if variant.host_peak_bytes:
+    text += f", {readable(variant.host_peak_bytes)} on the host"
+  return text
 
 
 def _artifact(path: str, data: dict[str, Any]) -> Artifact:
@@ -199,7 +219,13 @@ def _signature(data: dict[str, Any]) -> Signature:
 
 def _variant(data: dict[str, Any]) -> Variant:
   ways = collections.Counter(_way(step) for part in data["segments"] for step in part["steps"])
-  return Variant(data["target"], ways.total(), data["arena_bytes"], dict(ways.most_common()))
+  return Variant(
+    data["target"],
+    ways.total(),
+    data["arena_bytes"],
+    dict(ways.most_common()),
+    data.get("host_arena_bytes", 0),
+  )
 
 
 def _value(data: dict[str, Any]) -> Value:

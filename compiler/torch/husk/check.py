@@ -271,27 +271,24 @@ def _memory(
 
 def _operators(chosen: dict[str, Any], on: Device, own: frozenset[str]) -> list[Finding]:
   """The operators that steps call."""
-  called = sorted(
-    {
-      step.split('"')[1]
-      for variant in chosen.values()
-      for part in variant["segments"]
-      for step in part["steps"]
-      if step.startswith("extern ")
-    }
-  )
-  if not called:
-    return []
-  known = host_operators.names() if on.port == "host" else cuda_operators.NAMES
-  missing = [name for name in called if name not in known | own]
+  steps = [
+    step for variant in chosen.values() for part in variant["segments"] for step in part["steps"]
+  ]
+  calls = {call for step in steps if (call := artifact.operator(step)) is not None}
+  of_host = {name for name, on_host in calls if on_host or on.port == "host"}
+  of_device = {name for name, _ in calls} - of_host
+  missing: list[str] = []
   findings = []
+  for called, known, where in (
+    (of_host, host_operators.names(), "libhusk_ops"),
+    (of_device, cuda_operators.NAMES, "the port, which needs cuBLASLt there"),
+  ):
+    missing += sorted(called - known - own)
+    if found := sorted((called & known) - own):
+      findings.append(Finding(True, "operators", f"{', '.join(found)} of {where}"))
   if missing:
     text = f"the application must register {', '.join(missing)} (--op says that it does)"
     findings.append(Finding(False, "operators", text))
-  found = [name for name in called if name in known and name not in own]
-  if found:
-    where = "libhusk_ops" if on.port == "host" else "the port, which needs cuBLASLt there"
-    findings.append(Finding(True, "operators", f"{', '.join(found)} of {where}"))
   return findings
 
 

@@ -91,6 +91,7 @@ def export(
   tune: str | None = None,
   asserts: str = "status",
   ops: Iterable[str] = (),
+  host_ops: str = "allow",
   linkable: bool = False,
   progress: bool | None = None,
 ) -> pathlib.Path:
@@ -128,6 +129,9 @@ def export(
   ops: names of operators that the application registers, such as "aten::topk", or patterns such as
     "aten::*". A model that calls another operator of PyTorch for which the target has no
     implementation is refused. Operators of other namespaces are always the application's.
+  host_ops: on CUDA targets, "allow" runs operators that the target lacks and hosts have on the CPU,
+    between copies that are steps of the program; the logger "husk" names them. "forbid" refuses a
+    model that calls one.
   linkable: host images also have the code that `huskc --emit=obj` links into programs, which makes
     them about twice as large.
   progress: whether a line of stderr names the stage that runs; by default if stderr is a terminal.
@@ -159,6 +163,7 @@ def export(
       tune=tune,
       asserts=asserts,
       ops=ops,
+      host_ops=host_ops,
       linkable=linkable,
     )
     compiled = folder / "model.husk"
@@ -184,6 +189,7 @@ def write(
   tune: str | None = None,
   asserts: str = "status",
   ops: Iterable[str] = (),
+  host_ops: str = "allow",
   linkable: bool = False,
   progress: bool | None = None,
 ) -> pathlib.Path:
@@ -201,6 +207,7 @@ def write(
     tune=tune,
     asserts=asserts,
     ops=ops,
+    host_ops=host_ops,
     linkable=linkable,
   )
 

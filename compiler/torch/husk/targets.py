@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import importlib.util
 import logging
@@ -17,7 +18,7 @@ from .errors import CompileError, Unsupported
 from .host import convolution, image, operators
 from .host.kernels import HostKernels
 from .inductor import capture, complex_numbers, decompositions, torch_compat
-from .lower import cublaslt, linear
+from .lower import cublaslt, host_steps, linear
 from .lower.lines import VariantWriter
 from .lower.operators import Operators
 from .program import constants
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
   from torch.export import ExportedProgram
 
 GEMMS = ("triton", "cublaslt")
+HOST_OPS = ("allow", "forbid")
 
 
 class Target(Protocol):
@@ -160,9 +162,12 @@ class CudaTarget:
     asserts: str = "status",
     texts: list[str] | None = None,
     ops: Iterable[str] = (),
+    host_ops: str = "allow",
   ) -> None:
     if gemm not in GEMMS:
       raise ValueError(f"gemm={gemm!r}: give {' or '.join(GEMMS)}")
+    if host_ops not in HOST_OPS:
+      raise ValueError(f"host_ops={host_ops!r}: give {' or '.join(HOST_OPS)}")
     description, _, gemm_set = name.partition(":")
     if gemm == "cublaslt" and gemm_set:
       raise ValueError(
@@ -174,7 +179,10 @@ class CudaTarget:
     self.description = fake_cuda.Target.load(description)
     self.gemm_set, self.gemm = gemm_set or "templates", gemm
     self.row = f"cuda_{self.description.key}"
-    self.operators = Operators("CUDA targets", cuda_operators.NAMES, ops)
+    self.operators = Operators(
+      "CUDA targets", cuda_operators.NAMES, ops, operators.names(), host_ops == "allow"
+    )
+    self.host_calls: collections.Counter[str] = collections.Counter()
     self.tuning = tuning.Tuning(tuning.resolve_mode(tune, self.description))
     self.kernels = CudaKernels(
       self.description,
@@ -209,7 +217,7 @@ class CudaTarget:
       self.row, signature, weights, self.kernels, names, self.operators, nodes=nodes
     )
     with (
-      fake_cuda.cuda(self.description, self.gemm_set, self.tuning),
+      fake_cuda.cuda(self.description, self.gemm_set, self.tuning, self.operators.check),
       decompositions.kernels(library=self.gemm == "cublaslt"),
       cublaslt.called(self.gemm == "cublaslt"),
     ):
@@ -230,7 +238,17 @@ class CudaTarget:
         rewrite=functools.partial(_without_complex, weights) if is_complex else None,
       )
       self.kernels.finish()
+    self._announce_host_steps(variant)
     return variant
+
+  def _announce_host_steps(self, variant: hir.Variant) -> None:
+    """Notes the operators of a function that run on the CPU."""
+    places: dict[str, str] = {}
+    for step in host_steps.of(variant.statements):
+      places.setdefault(step.name, step.origin)
+      self.host_calls[step.name] += 1
+    for name, place in places.items():
+      self._note(f"{name} runs on the CPU, between copies" + (f" (near {place})" if place else ""))
 
   def _note(self, text: str) -> None:
     self.notes.append(f"{self.row}: {text}")
@@ -240,7 +258,11 @@ class CudaTarget:
     return self.kernels.rows(self.row), self.kernels.files()
 
   def metadata(self) -> dict[str, str]:
-    return {f"husk.tuned.{self.row}": self.tuning.text()}
+    texts = {f"husk.tuned.{self.row}": self.tuning.text()}
+    if self.host_calls:
+      calls = [f"{count} {name}" for name, count in self.host_calls.items()]
+      texts[f"husk.host_ops.{self.row}"] = ", ".join(calls)
+    return texts
 
   def tuning_text(self) -> str:
     measured = ""

@@ -99,13 +99,18 @@ class _Driver:
 
 @contextlib.contextmanager
 def cuda(
-  target: Target, gemm_set: str = "templates", tuned: tuning.Tuning | None = None
+  target: Target,
+  gemm_set: str = "templates",
+  tuned: tuning.Tuning | None = None,
+  check_operator: Callable[[str], None] | None = None,
 ) -> Iterator[Target]:
   """While open, torch.export and Inductor compile for `target`.
 
   gemm_set: the kernels of matrix products (gemm_configs.py).
   tuned: how configurations are chosen (tuning.py). If it measures, the GPU is in this machine, and
     answers queries itself where it can.
+  check_operator: refuses an operator that programs for the target cannot call, by its name. By
+    default that are all operators that torch would run for the shapes of their results.
   `cuda` cannot be nested, and supports one thread.
   """
   tuned = tuned or tuning.Tuning("heuristic")
@@ -121,7 +126,10 @@ def cuda(
   with contextlib.ExitStack() as stack:
     stack.callback(_clear_caches)  # runs last, so that nothing about this target stays
     stack.enter_context(decompositions.one_row())
-    replacements = [*_stand_ins(target), *products.replacements(target, tuned)]
+    replacements = [
+      *_stand_ins(target, check_operator or _refuse_to_run),
+      *products.replacements(target, tuned),
+    ]
     if not tuned.measures:
       replacements += _without_a_gpu()
     for owner, name, value in replacements:
@@ -150,6 +158,9 @@ def moved(exported: ExportedProgram) -> ExportedProgram:
   for node, copied in zip(exported.graph.nodes, graph.graph.nodes):
     # The copy renames nodes that are named like a function of Python, as `input`.
     copied.name = node.name
+  for module in graph.modules():
+    if isinstance(module, torch.fx.GraphModule):
+      _move_positional_devices(module)
   fakes: dict[tuple[Any, ...], torch.Tensor] = {}
 
   def fake(value: Any) -> Any:
@@ -186,7 +197,19 @@ def moved(exported: ExportedProgram) -> ExportedProgram:
   return program
 
 
-def _stand_ins(target: Target) -> Iterator[Replacement]:
+def _move_positional_devices(module: torch.fx.GraphModule) -> None:
+  """Makes devices among the positional arguments of operators "cuda:0". torch's pass moves those
+  that are passed by name, and that of `to`."""
+  import torch
+
+  for node in module.graph.find_nodes(
+    op="call_function", target=torch.ops.prims.device_put.default
+  ):
+    source, _, *more = node.args
+    node.args = (source, torch.device("cuda:0"), *more)
+
+
+def _stand_ins(target: Target, check_operator: Callable[[str], None]) -> Iterator[Replacement]:
   """Replacements of functions that query a device's properties, or read the bytes of weights."""
   import torch
   from torch._dynamo.device_interface import CudaInterface
@@ -215,8 +238,8 @@ def _stand_ins(target: Target) -> Iterator[Replacement]:
     yield cuda_env, "get_cuda_version", lambda: torch.version.cuda
 
   # An operator that does not tell the shapes of its results would be run on the device for them.
-  yield fake_impls, "run_fallback_kernel", _refuse_to_run
-  yield fake_tensor, "run_fallback_kernel", _refuse_to_run
+  for module in (fake_impls, fake_tensor):
+    yield module, "run_fallback_kernel", _fallback(check_operator)
   # Asked whether cuDNN computes a batch norm. No program calls it.
   native: Any = torch._C
   yield native, "_select_batch_norm_backend", lambda *args: native._BatchNormBackend.Native
@@ -234,12 +257,38 @@ def _stand_ins(target: Target) -> Iterator[Replacement]:
   yield triton_heuristics, "ASTSource", torch_compat.kernel_source
 
 
-def _refuse_to_run(fake_mode: Any, op: Any, *args: Any) -> Any:
-  """The replacement of run_fallback_kernel."""
+def _refuse_to_run(name: str) -> None:
   raise Unsupported(
-    f"no implementation of {op._schema.name} on CUDA targets: compute it outside of the exported "
-    "model"
+    f"no implementation of {name} on CUDA targets: compute it outside of the exported model"
   )
+
+
+def _fallback(check_operator: Callable[[str], None]) -> Callable[..., Any]:
+  """The replacement of run_fallback_kernel: it runs an operator that `check_operator` does not
+  refuse on the CPU, with tensors of zeros, for the shapes of its results."""
+  import torch
+  from torch.utils import _pytree as pytree
+  from torch.utils._mode_utils import no_dispatch
+
+  def fallback(fake_mode: Any, op: Any, flat_args: Any, args_spec: Any, error: Any) -> Any:
+    schema = op._schema
+    check_operator(f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name)
+
+    def zeros(value: Any) -> Any:
+      return torch.zeros_like(value, device="cpu") if fake_mode.is_our_fake(value) else value
+
+    def fake(value: Any) -> Any:
+      if not isinstance(value, torch.Tensor):
+        return value
+      return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="cuda:0")
+
+    with no_dispatch():
+      args, kwargs = pytree.tree_unflatten([zeros(value) for value in flat_args], args_spec)
+      results = op(*args, **kwargs)
+    with fake_mode:
+      return pytree.tree_map(fake, results)
+
+  return fallback
 
 
 def _without_a_gpu() -> Iterator[Replacement]:

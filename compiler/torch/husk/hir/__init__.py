@@ -14,7 +14,7 @@ from .backend import (
 )
 from .expr import Expr, Literal, Name, Op, names_in, op
 from .expressions import Expressions
-from .literals import alignment, dtype, number, quoted
+from .literals import alignment, dtype, itemsize, number, quoted
 from .names import Names
 from .program import Function, Program, Variant
 from .statements import (
@@ -99,6 +99,7 @@ __all__ = [
   "When",
   "alignment",
   "dtype",
+  "itemsize",
   "names_in",
   "number",
   "op",

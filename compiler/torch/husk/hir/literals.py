@@ -34,6 +34,15 @@ def dtype(torch_dtype: "torch.dtype | str") -> str | None:
   return _DTYPES.get(str(torch_dtype).removeprefix("torch."))
 
 
+def itemsize(name: str) -> int:
+  """The bytes of an element of a dtype, by the name in a `.hir`."""
+  if name == "bool":
+    return 1
+  digits = re.match(r"(?:[uif]|bf|c)(\d+)", name)
+  assert digits is not None, name
+  return int(digits[1]) // 8
+
+
 def alignment(torch_dtype: "torch.dtype") -> int:
   """The alignment in bytes that every kernel assumes of the address of a tensor: that of one
   number, which is half of a complex element."""

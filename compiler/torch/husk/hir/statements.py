@@ -21,6 +21,7 @@ class Buffer:
   bytes: Expr | None = None  # None until the size is known
   align: int = 0  # bytes; what the kernels assume of the address; 0 if they assume nothing
   stands_for: "Buffer | None" = None
+  on_host: bool = False  # whether it lies in host memory beside the device of the target
 
   def row(self) -> "Buffer":
     """The buffer that this one stands for in the end."""
@@ -280,7 +281,8 @@ class Declare(Statement):
     buffer = self.buffer
     space = f" of {buffer.space}" if buffer.space in ("input", "output") else ""
     align = f" align {buffer.align}" if buffer.align > 1 else ""
-    return [f"buffer {buffer.name}{space} bytes {buffer.bytes}{align}"]
+    host = " on host" if buffer.on_host else ""
+    return [f"buffer {buffer.name}{space} bytes {buffer.bytes}{align}{host}"]
 
 
 @dataclasses.dataclass
@@ -312,6 +314,10 @@ class Extern(Statement):
 
   def lines(self) -> list[str]:
     return self._step(f"extern {quoted(self.name)}")
+
+  def is_host_step(self) -> bool:
+    """Whether the operator runs on the host beside the device, where its tensors lie."""
+    return any(row.on_host for row in self.rows())
 
 
 @dataclasses.dataclass

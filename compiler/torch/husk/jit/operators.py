@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import hir
 from ..errors import Unsupported
 from ..lower import extern
+from ..lower.operators import overload
 
 if TYPE_CHECKING:
   import torch
@@ -33,16 +34,6 @@ class Called:
       raise Unsupported(f"{plain}, the sizes of whose results only the data decides")
     if plain not in self.names:
       self.names.append(plain)
-
-
-def overload(name: str) -> Any:
-  """The torch operator of a name such as "aten::mm.out", None if there is none."""
-  import torch
-
-  namespace, _, rest = name.partition("::")
-  operator, _, variant = rest.partition(".")
-  packet = getattr(getattr(torch.ops, namespace), operator, None)
-  return getattr(packet, variant or "default", None)
 
 
 def function(name: str, device: str) -> Callable[..., Any]:

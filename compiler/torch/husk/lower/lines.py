@@ -11,7 +11,7 @@ from ..errors import Unsupported
 from ..inductor import torch_compat
 from ..program.constants import FunctionConstants
 from ..program.signature import Signature
-from . import control, cublaslt, extern, prologue, results, scalars
+from . import control, cublaslt, extern, host_steps, prologue, results, scalars
 from .body import Body
 from .nodes import IrNode, Line, Place, node_view
 from .operators import Operators
@@ -62,7 +62,8 @@ class VariantWriter:
     LineVisitor(body, self.nodes).visit(wrapper.lines)
     values = results.write(body)
     self.operators.check_statements(body.statements)
-    return hir.Variant(self.target, without_unused(body.statements), values)
+    statements = host_steps.place(body.statements, self.operators.runs_on_host, self.names)
+    return hir.Variant(self.target, without_unused(statements), values)
 
   def _is_product(self, op: Any) -> bool:
     """Whether husk::matmul takes the place of an operator."""

@@ -7,6 +7,7 @@ which can take minutes."""
 from __future__ import annotations
 
 import fnmatch
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
@@ -36,20 +37,38 @@ class Operators:
   target: how messages call the target.
   implemented: the names of the operators that Husk implements there.
   of_application: names, or patterns such as "aten::*", of those that the application registers.
+  of_host: the names of the operators that the host beside the device has.
+  host_steps: whether those of them that the device lacks run on the host.
   """
 
   def __init__(
-    self, target: str, implemented: Collection[str], of_application: Iterable[str] = ()
+    self,
+    target: str,
+    implemented: Collection[str],
+    of_application: Iterable[str] = (),
+    of_host: Collection[str] = (),
+    host_steps: bool = False,
   ) -> None:
     self.target, self.implemented = target, implemented
     self.of_application = tuple(of_application)
+    self.of_host, self.host_steps = of_host, host_steps
 
   def has(self, name: str) -> bool:
-    """Whether the operator `name` ("aten::mm.out") will be there when the program runs."""
+    """Whether the device will have the operator `name` ("aten::mm.out") when the program runs."""
     if name in self.implemented or name.partition("::")[0] not in NAMESPACES:
       return True
     called = name.removesuffix(":sizes")  # who registers an operator registers this one with it
     return any(fnmatch.fnmatchcase(called, pattern) for pattern in self.of_application)
+
+  def runs_on_host(self, name: str) -> bool:
+    """Whether the operator `name` is called on the host beside the device. Operators that draw
+    random numbers are not: the state of the generator means another thing on a host."""
+    is_there = self.host_steps and name in self.of_host and not self.has(name)
+    return is_there and not draws_random_numbers(name)
+
+  def is_there(self, name: str) -> bool:
+    """Whether a program may call the operator `name`, on the device or on the host beside it."""
+    return self.has(name) or self.runs_on_host(name)
 
   def check_lines(self, lines: Iterable[Line], is_product: Callable[[Any], bool]) -> None:
     """Refuses the lines if an operator is not there, and names all such operators. `is_product`
@@ -62,7 +81,7 @@ class Operators:
       if not hasattr(op, "_schema") or extern.returns_view(op) or is_product(op):
         continue
       name = extern.operator_name(op)
-      if not self.has(name):
+      if not self.is_there(name):
         missing.setdefault(name, str(origin(node)))
     self._refuse(missing)
 
@@ -70,22 +89,61 @@ class Operators:
     """The same for the statements that the lines have become."""
     missing: dict[str, str] = {}
     for statement in hir.walk(statements):
-      if isinstance(statement, hir.Extern) and not self.has(statement.name):
+      if isinstance(statement, hir.Extern) and not self.is_there(statement.name):
         missing.setdefault(statement.name, statement.origin)
     self._refuse(missing)
 
+  def check(self, name: str) -> None:
+    """Refuses the operator `name` if it is not there."""
+    if not self.is_there(name):
+      raise Unsupported(self._refusal({name: ""}))
+
   def _refuse(self, missing: dict[str, str]) -> None:
-    if not missing:
-      return
+    """Refuses the operators in `missing`, which has the place of each in the model."""
+    if missing:
+      raise Unsupported(self._refusal(missing), has_place=True)
+
+  def _refusal(self, missing: dict[str, str]) -> str:
     calls = [f"{name} (near {place})" if place else name for name, place in missing.items()]
     first = next(iter(missing))
     it = "them" if len(calls) > 1 else "it"
-    raise Unsupported(
+    return (
       f"no implementation of {', '.join(calls)} on {self.target}: compute {it} outside of the "
       f"exported model, or register an operator of this name in the application and export with "
-      f"ops=[{first!r}]",
-      has_place=True,
+      f"ops=[{first!r}]{self._of_host(missing)}"
     )
+
+  def _of_host(self, missing: Iterable[str]) -> str:
+    """Why the host does not compute those of the missing operators that it has."""
+    there = [name for name in missing if name in self.of_host]
+    random = [name for name in there if draws_random_numbers(name)]
+    others = [name for name in there if name not in random]
+    text = ""
+    if others and not self.host_steps:
+      text += f'; host_ops="allow" would run {", ".join(others)} on the CPU'
+    if random:
+      text += (
+        f"; the CPU has {', '.join(random)}, but draws random numbers from another generator than "
+        "the kernels of the program"
+      )
+    return text
+
+
+def overload(name: str) -> Any:
+  """The torch operator of a name such as "aten::mm.out", None if there is none."""
+  import torch
+
+  namespace, _, rest = name.partition("::")
+  operator, _, variant = rest.partition(".")
+  packet = getattr(getattr(torch.ops, namespace), operator, None)
+  return getattr(packet, variant or "default", None)
+
+
+@functools.cache
+def draws_random_numbers(name: str) -> bool:
+  """Whether the operator `name` draws random numbers."""
+  op = overload(name)
+  return op is not None and extern.is_random(op)
 
 
 def _calls(lines: Iterable[Line]) -> Iterator[IrNode]:
