@@ -153,6 +153,18 @@ def test_operators(artifact):
   assert "must register aten::sort" in text
 
 
+def test_operators_on_the_host_beside_a_device(artifact):
+  host = """buffer a bytes mul(n, 4) on host
+  buffer b bytes mul(n, 4) on host
+  copy (write a, read x)
+  extern "{}" (read tensor a f32 [n] [1], write tensor b f32 [n] [1])
+  copy (write y, read b)"""
+  assert wrong(artifact(body=host.format("aten::sort")), "orin") == []
+  (text,) = wrong(artifact(body=host.format("my::op")), "orin")
+  assert text.startswith("operators: the application must register my::op")
+  assert wrong(artifact(body=host.format("my::op")), "orin", ops=["my::op"]) == []
+
+
 def test_kernels_that_the_device_is_too_small_for(artifact):
   assert wrong(artifact(shared=166912), "orin") == []
   (text,) = wrong(artifact(shared=166913), "orin")

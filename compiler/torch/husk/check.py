@@ -271,19 +271,18 @@ def _memory(
 
 def _operators(chosen: dict[str, Any], on: Device, own: frozenset[str]) -> list[Finding]:
   """The operators that steps call."""
-  called = sorted(
-    {
-      step.split('"')[1]
-      for variant in chosen.values()
-      for part in variant["segments"]
-      for step in part["steps"]
-      if step.startswith("extern ")
-    }
-  )
-  if not called:
-    return []
+  calls = [
+    step.split('"')
+    for variant in chosen.values()
+    for part in variant["segments"]
+    for step in part["steps"]
+    if step.startswith("extern ")
+  ]
+  beside = sorted({name for _, name, rest, *_ in calls if rest.startswith(" on host ")})
+  called = sorted({name for _, name, rest, *_ in calls if not rest.startswith(" on host ")})
   known = host_operators.names() if on.port == "host" else cuda_operators.NAMES
   missing = [name for name in called if name not in known | own]
+  missing += [name for name in beside if name not in host_operators.names() | own]
   findings = []
   if missing:
     text = f"the application must register {', '.join(missing)} (--op says that it does)"
@@ -292,6 +291,10 @@ def _operators(chosen: dict[str, Any], on: Device, own: frozenset[str]) -> list[
   if found:
     where = "libhusk_ops" if on.port == "host" else "the port, which needs cuBLASLt there"
     findings.append(Finding(True, "operators", f"{', '.join(found)} of {where}"))
+  on_host = [name for name in beside if name in host_operators.names() and name not in own]
+  if on_host:
+    text = f"{', '.join(on_host)} of libhusk_ops, on the host beside the device"
+    findings.append(Finding(True, "operators", text))
   return findings
 
 
