@@ -421,9 +421,11 @@ void Bench::print(const Result& result) const {
       result.stats.steps, a_run(result.port_calls.total()), a_run(result.port_calls.launches),
       a_run(result.port_calls.copies), a_run(result.port_calls.graphs),
       a_run(result.port_calls.patches), a_run(result.port_calls.waits));
-  fmt::print("memory: arena {} bytes, outside of it {} bytes; process {} MiB, at most {} MiB\n",
-             result.stats.arena_bytes, result.stats.dynamic_bytes, process_memory("VmRSS") >> 20,
-             process_memory("VmHWM") >> 20);
+  const uint64_t on_host = result.stats.host_arena_bytes;
+  fmt::print(
+      "memory: arena {} bytes{}, outside of it {} bytes; process {} MiB, at most {} MiB\n",
+      result.stats.arena_bytes, on_host ? fmt::format(" and {} bytes on the host", on_host) : "",
+      result.stats.dynamic_bytes, process_memory("VmRSS") >> 20, process_memory("VmHWM") >> 20);
 }
 
 Json json_of(const Distribution& d) {
@@ -471,6 +473,7 @@ Json Bench::json(const Result& result) const {
               {"nodes_patched_a_run", result.patched_nodes},
               {"arena_bytes", result.stats.arena_bytes},
               {"arena_lower_bound", result.stats.arena_lower_bound},
+              {"host_arena_bytes", result.stats.host_arena_bytes},
               {"dynamic_bytes", result.stats.dynamic_bytes}};
   if (result.queued_us) out["queued_us"] = *result.queued_us;
   return out;

@@ -175,6 +175,8 @@ void print_stats(const husk_session* session, uint32_t function) {
              stats.graph_nodes, stats.graph_edges, stats.programmatic_edges);
   fmt::print("arena {} bytes, lower bound {} bytes, planned at {}\n", stats.arena_bytes,
              stats.arena_lower_bound, stats.bounded ? "the bounds" : "the shapes");
+  if (stats.host_arena_bytes > 0)
+    fmt::print("arena on the host {} bytes\n", stats.host_arena_bytes);
   fmt::print("runs as graph {}, as list {}, nodes patched {}\n", stats.runs_as_graph,
              stats.runs_as_list, stats.nodes_patched);
   fmt::print("segments {}, memory outside the arena {} bytes{}\n", stats.segments,

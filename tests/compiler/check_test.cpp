@@ -174,6 +174,44 @@ TEST(Check, RefusesWrongLaunches) {
   for (const BadText& c : cases) EXPECT_EQ(error_of(launch(c.text)), c.error);
 }
 
+std::string on_host(const char* statements, const char* target = "gpu") {
+  return std::string(
+             "hir 1 target cpu host \"a\" target gpu cuda \"b\" image ig gpu cubin \"g\"\n"
+             "kernel g ig \"s\" (ptr)\n"
+             "function f { input x tensor f32 [4] output y tensor f32 rank 1 variant ") +
+         target + " { buffer x of input bytes 16 buffer y of output bytes 16\n" +
+         "buffer d bytes 16 buffer h bytes 16 " + (*target == 'g' ? "on host" : "") + "\n" +
+         statements + " return (tensor y f32 [4] [1]) } }";
+}
+
+TEST(Check, RefusesWrongPlaces) {
+  const BadText cases[] = {
+      {"buffer z bytes 4 on", "5:21: expected 'host', found 'return'"},
+      {"buffer z bytes 4 on host align 8",
+       "5:26: expected a statement (let, check, buffer, launch, extern, copy, fill, read, when, "
+       "loop, return), found 'align'"},
+      {"launch g grid (1, 1, 1) (read h)",
+       "5:26: 'h' lies on the host, a kernel takes memory of the device: copy it"},
+      {"fill f32 (write h, 0.0)",
+       "5:11: 'h' lies on the host, fill takes memory of the device: copy it"},
+      {"extern \"a\" (read tensor d f32 [4] [1], write tensor h f32 [4] [1])",
+       "5:40: 'h' lies on the host, 'd' does not: copy one of them"},
+      {"extern \"a\" (tensors [none, read tensor h f32 [4] [1]], read tensor x f32 [4] [1])",
+       "5:56: 'x' lies on the device, 'h' does not: copy one of them"},
+  };
+  for (const BadText& c : cases) EXPECT_EQ(error_of(on_host(c.text)), c.error) << c.text;
+  const std::string outer =
+      "hir 1 target gpu cuda \"b\"\nfunction f { input x tensor f32 [4] variant gpu {\n"
+      "buffer x of input bytes 16 on host return () } }";
+  EXPECT_EQ(error_of(outer),
+            "3:8: an input or output cannot lie on the host: copy it from or to 'x'");
+  EXPECT_EQ(error_of(on_host("buffer z bytes 4 on host", "cpu")),
+            "5:8: 'z' lies on the host, as all memory of this target: leave 'on host' out");
+  EXPECT_EQ(error_of(on_host("copy (write h, read x) extern \"a\" (both tensor h f32 [4] [1]) "
+                             "copy (write y, read h)")),
+            "1:66: cannot open /nowhere/g: No such file or directory");
+}
+
 std::string returns(const char* results) {
   return std::string(
              "hir 1 target cpu host \"a\"\nfunction f { input n int input t float output a tensor "

@@ -31,6 +31,54 @@ function f {
 }
 )";
 
+// Host memory beside the device is planned and shown apart from the arena of the device.
+TEST(Dump, ShowsStepsOnTheHost) {
+  const auto bytes = compiled(R"(hir 1
+target gpu cuda "sm_90a"
+function f {
+  input x tensor f32 [1..1000]
+  output y tensor f32 rank 1
+  variant gpu {
+    let n = mul(size(x, 0), 4)
+    buffer x of input bytes n
+    buffer y of output bytes n
+    buffer a bytes n align 64
+    buffer b bytes n align 64 on host
+    buffer c bytes n align 64 on host
+    buffer d bytes n align 64
+    copy (write a, read x)
+    copy (write b, read a)
+    extern "aten::exp" (read tensor b f32 [size(x, 0)] [1], write tensor c f32 [size(x, 0)] [1])
+    copy (write d, read c)
+    copy (write y, read d)
+    return (tensor y f32 [size(x, 0)] [1])
+  }
+}
+)");
+  std::string error;
+  const auto artifact = Artifact::view(bytes, error);
+  ASSERT_TRUE(artifact) << error;
+  const std::string code = report_code(*artifact);
+  EXPECT_NE(code.find("buffer b of arena bytes %2 align 64 on host\n"), std::string::npos) << code;
+  EXPECT_NE(code.find("2: extern \"aten::exp\" on host (read tensor b["), std::string::npos)
+      << code;
+  EXPECT_NE(code.find("buffer d of arena bytes %2 align 64\n"), std::string::npos) << code;
+  EXPECT_EQ(
+      report_plan(*artifact, {}),
+      R"(function f, variant cuda sm_90a: arena 4000 bytes at the bounds, 0.992 of the lower )"
+      R"(bound 4032; 8032 bytes on the host
+          offset        bytes  steps       buffer  bytes are
+  a            0         4000  0..1        a       x.0 * 4
+  b            0         4000  3..4        d       x.0 * 4
+  -            0         4000  1..2        b       x.0 * 4, on the host
+  -         4032         4000  2..3        c       x.0 * 4, on the host
+)" + report_plan(*artifact, {}).substr(report_plan(*artifact, {}).find("            3833")));
+  const std::string json = report_json(*artifact);
+  EXPECT_NE(json.find("\"arena_bytes\": 4000"), std::string::npos) << json;
+  EXPECT_NE(json.find("\"host_arena_bytes\": 8032"), std::string::npos) << json;
+  EXPECT_NE(json.find("\"on_host\": true"), std::string::npos) << json;
+}
+
 TEST(Dump, Metadata) {
   const auto bytes = compiled(kText);
   std::string error;

@@ -40,6 +40,7 @@ function g { input a none input b bool input c float input d int input e int -3.
   variant t { return (none, int true, float nan, tensor r c64 [] [] offset 3) }
   variant u { check(false) check_stride(g, 0, -1) read f16 (read h[0, 2]) at "\x01\x7f\t\n\\"
     let z = fadd(fresult(0), -inf)
+    buffer b bytes 8 align 8 on host buffer c bytes z on host
     launch k grid (1, 2, 3) (both h, atomic h[1, 2], null, asserts, 1.0e-300, -0.0, 5)
     extern "a::b" (none, "text", dtype f8e5m2, [], [1, d], both tensor h u8 [1] [1] offset 2, null)
     return () } }

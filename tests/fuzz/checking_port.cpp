@@ -192,6 +192,15 @@ constexpr husk_port kPort = {sizeof(husk_port),
                              nullptr,
                              nullptr};
 
+constexpr husk_port beside_host() {
+  husk_port port = kPort;
+  port.name = "cuda";
+  port.alloc_host = alloc;
+  port.free_host = release;
+  return port;
+}
+constexpr husk_port kPortBesideHost = beside_host();
+
 // Calls `visit` with the address of each element. Returns false if there are too many elements.
 template <class Visit>
 bool walk(const husk_op_arg& tensor, size_t width, Visit visit) {
@@ -254,6 +263,7 @@ husk_status touch(const husk_op_context* context, const husk_op_arg* args, uint3
 }  // namespace
 
 const husk_port* checking_port() { return &kPort; }
+const husk_port* checking_port_beside_host() { return &kPortBesideHost; }
 husk_op touching_op(const char* name) {
   return {sizeof(husk_op), 0, name, touch, nullptr, nullptr, nullptr, nullptr, 0, 0};
 }

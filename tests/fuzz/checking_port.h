@@ -9,8 +9,10 @@
 
 namespace husk::fuzz {
 
-// The port of the process. All devices share one record of memory. It is not thread-safe.
+// The ports of the process: one of the CPU, and one of a device with a host beside it, whose
+// targets are those of CUDA. All devices share one record of memory. It is not thread-safe.
 const husk_port* checking_port();
+const husk_port* checking_port_beside_host();
 // An extern op that reads and writes every element of its tensors, as their access allows.
 husk_op touching_op(const char* name);
 // Registers memory of the test: inputs and outputs. forget() removes all of it.

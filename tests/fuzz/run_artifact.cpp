@@ -145,8 +145,10 @@ Cancel* cancel() {
 husk_engine* new_engine(PortKind port, bool budgets) {
   husk_error error = {};
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
-  const bool checking = port == PortKind::checking;
-  options.port = checking ? checking_port() : husk_port_host();
+  const bool checking = port != PortKind::host;
+  options.port = port == PortKind::checking ? checking_port()
+                 : checking                 ? checking_port_beside_host()
+                                            : husk_port_host();
   options.allow_host_images = checking;
   options.require_op_contracts = !checking;  // test::op takes any arguments
   options.max_metadata_bytes = 1 << 20;
@@ -168,15 +170,18 @@ husk_engine* new_engine(PortKind port, bool budgets) {
   }
   uint32_t count = 0;
   const husk_op* ops = husk_host_ops(&count);
+  const auto add = [&](husk_op op) {
+    for (const int32_t place : {HUSK_OP_ON_DEVICE, HUSK_OP_ON_HOST}) {
+      op.place = place;
+      if (husk_engine_add_op(engine, &op, &error) != HUSK_OK) std::abort();
+    }
+  };
   for (uint32_t i = 0; i < count; ++i) {
     husk_op op = touching_op(ops[i].name);
     op.contract = ops[i].contract;
-    if (husk_engine_add_op(engine, &op, &error) != HUSK_OK) std::abort();
+    add(op);
   }
-  for (const char* name : {"test::op", "test::op:sizes"}) {
-    const husk_op op = touching_op(name);
-    if (husk_engine_add_op(engine, &op, &error) != HUSK_OK) std::abort();
-  }
+  for (const char* name : {"test::op", "test::op:sizes"}) add(touching_op(name));
   return engine;
 }
 
@@ -185,7 +190,8 @@ husk_engine* new_engine(PortKind port, bool budgets) {
 husk_engine* engine_of(PortKind port, const Artifact& artifact, Budgets budgets) {
   static husk_engine* const engines[][2] = {
       {new_engine(PortKind::checking, false), new_engine(PortKind::checking, true)},
-      {new_engine(PortKind::host, false), new_engine(PortKind::host, true)}};
+      {new_engine(PortKind::host, false), new_engine(PortKind::host, true)},
+      {new_engine(PortKind::beside_host, false), new_engine(PortKind::beside_host, true)}};
   const uint8_t* hash = static_cast<const uint8_t*>(artifact.data) + 32;
   cancel()->questions_left = 1 + hash[1] % 8;
   return engines[static_cast<int>(port)][budgets == Budgets::by_hash && hash[0] % 4 == 0];

@@ -14,8 +14,9 @@ namespace husk::fuzz {
 enum class Budgets { never, by_hash };
 
 enum class PortKind {
-  checking,  // checks every address and runs no kernel; ops touch what their contract says
-  host,      // the port for the CPU with the ops of the host; it refuses images
+  checking,     // checks every address and runs no kernel; ops touch what their contract says
+  host,         // the port for the CPU with the ops of the host; it refuses images
+  beside_host,  // as `checking`, for a device with a host beside it
 };
 
 // How far an artifact came on a port.

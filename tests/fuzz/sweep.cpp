@@ -1,5 +1,5 @@
 // Tries a fixed set of mutants of the seeds' metadata, with valid hashes. Each mutant must run on
-// the checking port and on the port of the host, or be refused with a reason that names a part of
+// the checking ports and on the port of the host, or be refused with a reason that names a part of
 // the file. Prints how many ran, how many were refused, and the reasons.
 //   husk_sweep MUTANTS FILE_OR_FOLDER...
 #include <cstdio>
@@ -22,8 +22,8 @@ namespace {
 struct Counts {
   uint64_t mutants = 0, nameless = 0;
   // By port: mutants that ran without a refusal, mutants that ended in each stage, and runs.
-  uint64_t ran[2] = {}, refused[2][4] = {}, runs[2] = {};
-  std::map<std::string, uint64_t> reasons[2];
+  uint64_t ran[3] = {}, refused[3][4] = {}, runs[3] = {};
+  std::map<std::string, uint64_t> reasons[3];
 };
 
 void count(const Outcome& outcome, int port, Counts* counts) {
@@ -46,8 +46,11 @@ void try_mutant(const std::vector<uint8_t>& mutant, Counts* counts,
   const Outcome checked = run_artifact(artifact, PortKind::checking, budgets);
   count(checked, 0, counts);
   // The verifier does not depend on the port.
-  count(checked.stage == Stage::verify ? checked : run_artifact(artifact, PortKind::host, budgets),
-        1, counts);
+  const auto run_on = [&](PortKind port) {
+    return checked.stage == Stage::verify ? checked : run_artifact(artifact, port, budgets);
+  };
+  count(run_on(PortKind::host), 1, counts);
+  count(run_on(PortKind::beside_host), 2, counts);
 }
 
 void print(const Counts& counts, int port) {
@@ -55,7 +58,9 @@ void print(const Counts& counts, int port) {
   std::printf(
       "%s: %llu mutants ran, %llu were refused: %llu by the verifier, %llu when opened, "
       "%llu by the session, %llu by a run; %llu runs finished\n",
-      port == 0 ? "checking port" : "port of the host and its ops",
+      port == 0   ? "checking port"
+      : port == 1 ? "port of the host and its ops"
+                  : "checking port beside a host",
       static_cast<unsigned long long>(counts.ran[port]),
       static_cast<unsigned long long>(counts.mutants - counts.ran[port]),
       static_cast<unsigned long long>(refused[0]), static_cast<unsigned long long>(refused[1]),
@@ -111,7 +116,7 @@ int sweep(int argc, char** argv) {
     Counts unchanged;
     // What the hash of a seed is depends on the compiler of its kernels.
     try_mutant(seed, &unchanged, Budgets::never);
-    if (unchanged.runs[0] == 0) {
+    if (unchanged.runs[0] + unchanged.runs[2] == 0) {
       std::fprintf(stderr, "%s does not run: %s\n", seeds[i].name.c_str(),
                    unchanged.reasons[0].begin()->first.c_str());
       return 2;
@@ -135,11 +140,12 @@ int sweep(int argc, char** argv) {
               static_cast<unsigned long long>(counts.mutants), seeds.size(), n_fields);
   print(counts, 0);
   print(counts, 1);
+  print(counts, 2);
   const int missing = print_ops();
   std::printf("reasons on the port of the host, %zu kinds:\n", counts.reasons[1].size());
   print(counts.reasons[1]);
   return counts.nameless != 0 || missing != 0 || counts.runs[0] < counts.ran[0] ||
-         counts.runs[1] < counts.ran[1] || counts.reasons[1].size() < 60;
+         counts.runs[1] < counts.ran[1] || counts.runs[2] == 0 || counts.reasons[1].size() < 60;
 }
 
 }  // namespace

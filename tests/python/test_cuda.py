@@ -13,6 +13,17 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 GPU = conftest.COPY.replace("variant cpu", "variant gpu")
 
+# y = the cumulative sums of the rows of x, which the host computes.
+HOST_STEP = GPU.replace(
+  "copy (write y, read x)",
+  """buffer a bytes mul(n, 16) align 64 on host
+    buffer b bytes mul(n, 16) align 64 on host
+    copy (write a, read x)
+    extern "aten::cumsum" (read tensor a f32 [n, 4] [4, 1], 1, none,
+                           write tensor b f32 [n, 4] [4, 1])
+    copy (write y, read b)""",
+)
+
 SCRIPT = '''
 import ctypes, sys
 import husk, numpy as np
@@ -65,6 +76,11 @@ class DeviceArray:
 program = husk.load(sys.argv[1], device="cuda:0")
 x = np.arange(12, dtype=np.float32).reshape(3, 4)
 device_x, device_y = DeviceArray(x), DeviceArray(np.zeros_like(x))
+host_steps = husk.load(sys.argv[2], device="cuda", threads=2).session()
+for run in range(2):
+  host_steps(device_x, out=(device_y, None), stream=0)
+  assert (device_y.numpy() == x.cumsum(1)).all()
+host_steps.wait()
 for mode in ("auto", "list", "graph"):
   session = program.session(mode=mode)
   for rows in range(2):
@@ -97,10 +113,11 @@ def test_a_program_on_a_gpu(compiled, environment):
   folder = ROOT / "build" / "release" / "fake_driver"
   if not (folder / "libcuda.so.1").exists():
     pytest.skip("the target fake_driver of build/release is not built")
-  artifact = compiled(GPU, target='gpu cuda "sm_80"')
+  target = 'gpu cuda "sm_80"'
+  artifacts = [str(compiled(functions, target=target)) for functions in (GPU, HOST_STEP)]
   paths = f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"
   environment = {**environment, "LD_LIBRARY_PATH": paths}
   done = subprocess.run(
-    [sys.executable, "-c", SCRIPT, str(artifact)], env=environment, capture_output=True, text=True
+    [sys.executable, "-c", SCRIPT, *artifacts], env=environment, capture_output=True, text=True
   )
   assert done.returncode == 0, done.stderr

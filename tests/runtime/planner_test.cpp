@@ -49,6 +49,40 @@ TEST(Planner, NothingNeedsNothing) {
   EXPECT_EQ(plan(unused).peak, 0u);
 }
 
+// Blocks of two devices share no memory, and a plan of one device leaves the other's offsets alone.
+TEST(Planner, PlansEachDeviceByItself) {
+  std::vector<Block> blocks, only;
+  for (uint32_t i = 0; i < 10; ++i) {
+    blocks.push_back({1000 + i * 8, 8, i, i + 2, 0});
+    if (i % 3 == 0)
+      blocks.back().device = Device::host;
+    else
+      only.push_back(blocks.back());
+  }
+  std::vector<uint32_t> order(blocks.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  Planner planner;
+  ASSERT_EQ(planner.reserve(allocator(), blocks.size(), nullptr), Status::ok);
+  const Planned target = planner.place(blocks.data(), blocks.size(), nullptr, order.data());
+  const Planned host = planner.place(blocks.data(), blocks.size(), nullptr, order.data(),
+                                     Device::host);
+  std::vector<Block> on_host;
+  size_t at = 0;
+  std::vector<uint32_t> own_order(only.size());
+  std::iota(own_order.rbegin(), own_order.rend(), 0);
+  EXPECT_EQ(planner.place(only.data(), only.size(), nullptr, own_order.data()).peak, target.peak);
+  for (const Block& block : blocks) {
+    if (block.device == Device::host)
+      on_host.push_back(block);
+    else
+      EXPECT_EQ(block.offset, only[at++].offset);
+  }
+  expect_sound(only, target, nullptr);
+  expect_sound(on_host, host, nullptr);
+  EXPECT_EQ(host.peak, host.lower_bound);
+  EXPECT_LT(host.peak, target.peak);
+}
+
 TEST(Planner, ChainTakesTwoBuffers) {
   std::vector<Block> blocks;
   for (uint32_t i = 0; i < 10; ++i) blocks.push_back({1000, 8, i, i + 1, 0});

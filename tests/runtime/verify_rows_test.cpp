@@ -131,6 +131,54 @@ TEST(VerifyRows, Buffers) {
                {"buffer 2: its value is not a tensor", [](auto& e) { e.buffer(2).index = 2; }}});
 }
 
+// A program of a device with a host beside it. Step 0 is a copy to the host, 1 an op there, 2 a
+// copy back, 3 a launch, 4 a fill, 5 an op of the device, 6 a read of the host's memory.
+std::string on_host() {
+  std::string text = R"(
+target gpu cuda "sm_90a"
+image device gpu ptx "PTX"
+kernel elsewhere device "k" (ptr, ptr, f32, i32)
+function f {
+  input x tensor f32 [1..16]
+  output k int
+  variant gpu {
+    let m = size(x, 0)
+    buffer x of input bytes mul(m, 4)
+    buffer d bytes mul(m, 4) align 64
+    buffer h bytes mul(m, 4) align 64 on host
+    buffer g bytes mul(m, 4) align 64 on host
+    copy (write h, read x)
+    extern "test::op" (tensors [none, read tensor h f32 [m] [1]], write tensor g f32 [m] [1])
+    copy (write d, read g)
+    launch elsewhere grid (1, 1, 1) (read x, write d, 1.0, m)
+    fill f32 (write d, 0.0)
+    extern "test::op" (read tensor x f32 [m] [1], both tensor d f32 [m] [1])
+    read i32 (read g[0, 4])
+    return (int result(0))
+  }
+}
+)";
+  return text.replace(text.find("PTX"), 3, HUSK_SOURCE "/tests/runtime/device.ptx");
+}
+
+TEST(VerifyRows, Devices) {
+  const char* const mixed = "some tensors of the op lie on the host, some on the device";
+  const char* const reach = "lies on the host, where only copies, reads and ops reach it";
+  EXPECT_EQ(verify_error(artifact(on_host()), HUSK_OK), "");
+  expect_refused(
+      on_host(),
+      {{"buffer 1: unknown device", [](auto& e) { e.buffer(1).device = 2; }},
+       {"buffer 0: only buffers of the arena may lie on the host",
+        [](auto& e) { e.buffer(0).device = 1; }},
+       {mixed, [](auto& e) { e.buffer(2).device = 0; }},  // the item of a list
+       {"step 1: argument 3: some tensors", [](auto& e) { e.buffer(3).device = 0; }},
+       {mixed, [](auto& e) { tensor_of(e, 5, 0).view = tensor_of(e, 1, 1).view; }},
+       {"step 3: argument 4: lies on the host", [](auto& e) { e.buffer(1).device = 1; }},
+       {reach, [](auto& e) { e.step(4).argument(0).index = e.step(0).argument(0).index; }}});
+  expect_refused(rows(), {{"buffer 4: a host target has no host beside its device",
+                           [](auto& e) { e.buffer(4).device = 1; }}});
+}
+
 TEST(VerifyRows, ViewsAndTensors) {
   const char* const view =
       "view 0: its buffer does not exist, a reserved field is set, or its offset or extent is not "

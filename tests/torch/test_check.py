@@ -153,20 +153,19 @@ def test_operators(artifact):
   assert "must register aten::sort" in text
 
 
-def test_operators_on_the_host_beside_the_device(artifact):
-  def body(name):
-    return f"""buffer a bytes mul(n, 4) align 64 on host
-    buffer b bytes mul(n, 4) align 64 on host
-    copy (write a, read x)
-    extern "{name}" (read tensor a f32 [n] [1], write tensor b f32 [n] [1])
-    copy (write y, read b)"""
-
-  path = artifact(body=body("aten::abs"))
+def test_operators_on_the_host_beside_a_device(artifact):
+  host = """buffer a bytes mul(n, 4) on host
+  buffer b bytes mul(n, 4) on host
+  copy (write a, read x)
+  extern "{}" (read tensor a f32 [n] [1], write tensor b f32 [n] [1])
+  copy (write y, read b)"""
+  path = artifact(body=host.format("aten::sort"))
   assert wrong(path, "orin") == []
-  found = [str(finding) for finding in check.check(path, check.device("orin"))]
-  assert any("aten::abs of libhusk_ops" in text for text in found)
-  (text,) = wrong(artifact(body=body("my::op")), "orin")
-  assert "must register my::op" in text
+  found = [finding.text for finding in check.check(path, check.device("orin"))]
+  assert "aten::sort of libhusk_ops, on the host beside the device" in found
+  (text,) = wrong(artifact(body=host.format("my::op")), "orin")
+  assert text.startswith("operators: the application must register my::op")
+  assert wrong(artifact(body=host.format("my::op")), "orin", ops=["my::op"]) == []
 
 
 def test_kernels_that_the_device_is_too_small_for(artifact):

@@ -275,16 +275,21 @@ def _operators(chosen: dict[str, Any], on: Device, own: frozenset[str]) -> list[
     step for variant in chosen.values() for part in variant["segments"] for step in part["steps"]
   ]
   calls = {call for step in steps if (call := artifact.operator(step)) is not None}
-  of_host = {name for name, on_host in calls if on_host or on.port == "host"}
-  of_device = {name for name, _ in calls} - of_host
+  beside = {name for name, on_host in calls if on_host}
+  called = {name for name, on_host in calls if not on_host}
+  on_device = (
+    (host_operators.names(), "libhusk_ops")
+    if on.port == "host"
+    else (cuda_operators.NAMES, "the port, which needs cuBLASLt there")
+  )
   missing: list[str] = []
   findings = []
-  for called, known, where in (
-    (of_host, host_operators.names(), "libhusk_ops"),
-    (of_device, cuda_operators.NAMES, "the port, which needs cuBLASLt there"),
+  for names, (known, where) in (
+    (called, on_device),
+    (beside, (host_operators.names(), "libhusk_ops, on the host beside the device")),
   ):
-    missing += sorted(called - known - own)
-    if found := sorted((called & known) - own):
+    missing += sorted(names - known - own)
+    if found := sorted((names & known) - own):
       findings.append(Finding(True, "operators", f"{', '.join(found)} of {where}"))
   if missing:
     text = f"the application must register {', '.join(missing)} (--op says that it does)"

@@ -271,8 +271,7 @@ def _fallback(check_operator: Callable[[str], None]) -> Callable[..., Any]:
   from torch.utils._mode_utils import no_dispatch
 
   def fallback(fake_mode: Any, op: Any, flat_args: Any, args_spec: Any, error: Any) -> Any:
-    schema = op._schema
-    check_operator(f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name)
+    check_operator(op.name())
 
     def zeros(value: Any) -> Any:
       return torch.zeros_like(value, device="cpu") if fake_mode.is_our_fake(value) else value
@@ -280,11 +279,16 @@ def _fallback(check_operator: Callable[[str], None]) -> Callable[..., Any]:
     def fake(value: Any) -> Any:
       if not isinstance(value, torch.Tensor):
         return value
+      if value.untyped_storage()._cdata in storages:  # the fake results would not be views
+        raise error
       return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="cuda:0")
 
     with no_dispatch():
-      args, kwargs = pytree.tree_unflatten([zeros(value) for value in flat_args], args_spec)
+      given = [zeros(value) for value in flat_args]
+      args, kwargs = pytree.tree_unflatten(given, args_spec)
       results = op(*args, **kwargs)
+    tensors = (value for value in given if isinstance(value, torch.Tensor))
+    storages = {tensor.untyped_storage()._cdata for tensor in tensors}
     with fake_mode:
       return pytree.tree_map(fake, results)
 
