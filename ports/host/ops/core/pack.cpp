@@ -73,7 +73,8 @@ constexpr bool equal(const char* a, const char* b) {
       const_cast<husk::host::Op*>(&husk::host::kOne<index>),                \
       nullptr,                                                              \
       husk::host::kTable[index].contract,                                   \
-      husk::host::kTable[index].pack ? husk::host::op_pack : nullptr};
+      husk::host::kTable[index].pack ? husk::host::op_pack : nullptr,       \
+      0};
 #include "core/pack_rows.inc"
 #undef HUSK_HOST_OP_ROW
 
