@@ -65,6 +65,19 @@ TEST(Cpp, Description) {
   EXPECT_TRUE(p.metadata().empty());
 }
 
+TEST(Cpp, DeviceMemory) {
+  Engine engine = engine_with_ops();
+  const Floats from = {1, 2, 3};
+  Floats to(3);
+  void* memory = engine.alloc(12);
+  engine.upload(memory, from.data(), 12);
+  engine.download(to.data(), memory, 12);
+  engine.free(memory);
+  EXPECT_EQ(to, from);
+  expect_failure(HUSK_INVALID_ARGUMENT, "engine_upload",
+                 [&] { engine.upload(nullptr, from.data(), 12); });
+}
+
 TEST(Cpp, Shapes) {
   const Program p = program();
   Session session(p);

@@ -308,11 +308,16 @@ TEST_F(CaptureTest, APortWithoutCapturesMakesAList) {
   husk_port port = *husk_port_cuda();
   port.graphs = &graphs;
   for (const bool older : {true, false}) {
-    if (older)
+    if (older) {
       graphs.struct_size = offsetof(husk_port_graphs, capture_begin);
-    else
+      port.struct_size = offsetof(husk_port, stream_capturing);
+    } else {
       graphs = *husk_port_cuda()->graphs;
-    if (!older) graphs.capture_begin = nullptr;
+      graphs.capture_begin = nullptr;
+      port = *husk_port_cuda();
+      port.graphs = &graphs;
+      port.stream_capturing = nullptr;
+    }
     LoadedProgram m(kDoubled, nullptr, nullptr, {op_.op(HUSK_OP_CAPTURABLE)}, &port);
     expect_list(m, 100, "the port cannot capture");
   }

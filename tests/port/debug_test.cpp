@@ -89,6 +89,19 @@ TEST_F(OverFakeDebug, WaitsAfterEachPieceOfWork) {
   graphs.graph_destroy(device, graph);
 }
 
+// A wait would make the capture invalid.
+TEST_F(OverFakeDebug, DoesNotWaitForWorkThatIsCaptured) {
+  open_with(check_each());
+  int32_t* a = device_array(std::vector<int32_t>(8, 1));
+  const uint64_t waits = fake().calls("cuStreamSynchronize");
+  void* captured = nullptr;
+  ASSERT_EQ(port->graphs->capture_begin(device, stream, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(port->fill(device, stream, a, 5, 4, 8, &error), HUSK_OK) << error.text;
+  ASSERT_EQ(port->graphs->capture_end(device, stream, &captured, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(fake().calls("cuStreamSynchronize"), waits);
+  port->graphs->captured_destroy(device, captured);
+}
+
 TEST_F(OverFakeDebug, PoisonsFreedMemory) {
   void* piece = nullptr;
   ASSERT_EQ(port->alloc(device, 1000, &piece, &error), HUSK_OK);

@@ -254,6 +254,33 @@ TEST_F(OverFakeFaults, WithCheckEach) {
   sweep_queueing("fill", [&] { return port->fill(device, stream, a, 1, 4, 1024, &error); });
 }
 
+TEST_F(OverFakeFaults, InCaptures) {
+  int32_t* a = device_array(std::vector<int32_t>(1024, 1));
+  const husk_port_graphs& graphs = *port->graphs;
+  sweep("capture", [&] {
+    void *captured = nullptr, *graph = nullptr;
+    husk_status status = graphs.capture_begin(device, stream, &error);
+    if (status != HUSK_OK) return status;
+    status = port->fill(device, stream, a, 1, 4, 1024, &error);
+    husk_error second = {};
+    const husk_status end = graphs.capture_end(device, stream, &captured,
+                                               status == HUSK_OK ? &error : &second);
+    EXPECT_EQ(captured != nullptr, end == HUSK_OK);
+    if (status == HUSK_OK) status = end;
+    if (status == HUSK_OK) status = graphs.graph_create(device, &graph, &error);
+    if (status == HUSK_OK)
+      status = graphs.graph_add_captured(device, graph, captured, nullptr, 0, &error);
+    disarm();
+    graphs.captured_destroy(device, captured);
+    graphs.graph_destroy(device, graph);
+    return status;
+  });
+  sweep("stream_capturing", [&] {
+    int32_t capturing = 0;
+    return port->stream_capturing(device, stream, &capturing, &error);
+  });
+}
+
 TEST_F(OverFakeFaults, InBuildingGraphs) {
   int32_t *a = device_array(std::vector<int32_t>(1024, 1)),
           *b = device_array(std::vector<int32_t>(1024, 1));

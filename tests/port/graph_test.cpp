@@ -481,4 +481,102 @@ TEST_P(Graph, LaunchesAndPatchesWithoutAllocation) {
   memory.fail_at = 0;
 }
 
+// The work that `body` enqueues on `stream`, captured.
+template <class Body>
+void* capture(const husk_port* port, void* device, void* stream, husk_error* error,
+              const Body& body) {
+  void* captured = nullptr;
+  int32_t capturing = -1;
+  EXPECT_EQ(port->stream_capturing(device, stream, &capturing, error), HUSK_OK) << error->text;
+  EXPECT_EQ(capturing, 0);
+  EXPECT_EQ(port->graphs->capture_begin(device, stream, error), HUSK_OK) << error->text;
+  EXPECT_EQ(port->stream_capturing(device, stream, &capturing, error), HUSK_OK) << error->text;
+  EXPECT_EQ(capturing, 1);
+  body();
+  EXPECT_EQ(port->graphs->capture_end(device, stream, &captured, error), HUSK_OK) << error->text;
+  EXPECT_EQ(port->stream_capturing(device, stream, &capturing, error), HUSK_OK) << error->text;
+  EXPECT_EQ(capturing, 0);
+  return captured;
+}
+
+TEST_P(Graph, HasCapturedWork) {
+  in_many_orders([this] {
+    create();
+    int32_t *a = device_array(std::vector<int32_t>(100, 1)),
+            *b = device_array(std::vector<int32_t>(100, 0)),
+            *c = device_array(std::vector<int32_t>(100, 0));
+    int32_t value = 10, n = 100;
+    void* params[] = {&b, &a, &value, &n};
+    const husk_launch launch = launch_for(100, params);
+    void* const kernel = add_scalar();
+    void* captured = capture(port, device, stream, &error, [&] {
+      EXPECT_EQ(port->launch(device, stream, kernel, &launch, &error), HUSK_OK) << error.text;
+      EXPECT_EQ(port->copy(device, stream, c, b, 400, &error), HUSK_OK) << error.text;
+      EXPECT_EQ(port->fill(device, stream, b, 7, 4, 50, &error), HUSK_OK) << error.text;
+      EXPECT_EQ(port->fill(device, stream, a, 0x0102030400000005, 8, 1, &error), HUSK_OK);
+    });
+    EXPECT_EQ(read(c, 1), std::vector<int32_t>{0});  // nothing has run
+    // The captured work, twice, between two nodes.
+    const uint32_t first = fill(a, 2, 4, 100);
+    uint32_t before = first;
+    for (int i = 0; i < 2; ++i) {
+      const husk_graph_edge edge = {before, 0};
+      ASSERT_EQ(port->graphs->graph_add_captured(device, graph, captured, &edge, 1, &error),
+                HUSK_OK)
+          << error.text;
+      before = nodes++;
+    }
+    add(c, c, 100, 100, {{before, 0}});
+    port->graphs->captured_destroy(device, captured);
+    port->graphs->captured_destroy(device, nullptr);
+    instantiate();
+    for (int i = 0; i < 2; ++i) run();
+    std::vector<int32_t> expected(100, 112);
+    expected[0] = 115;  // the second time, the first element was 5 and the second 0x01020304
+    expected[1] = 0x01020304 + 110;
+    EXPECT_EQ(read(c, 100), expected);
+    EXPECT_EQ(read(b + 49, 2), (std::vector<int32_t>{7, 12}));
+    drop();
+    free_memory();
+  });
+}
+
+TEST_P(Graph, HasCapturedWorkThatIsNone) {
+  int32_t* a = device_array(std::vector<int32_t>(8, 1));
+  void* captured = capture(port, device, stream, &error, [] {});
+  const uint32_t first = add(a, a, 1, 8);
+  const husk_graph_edge edge = {first, 0}, missing = {7, 0};
+  ASSERT_EQ(port->graphs->graph_add_captured(device, graph, captured, &edge, 1, &error), HUSK_OK)
+      << error.text;
+  ++nodes;
+  EXPECT_EQ(port->graphs->graph_add_captured(device, graph, captured, &missing, 1, &error),
+            HUSK_INVALID_ARGUMENT);
+  add(a, a, 1, 8, {{1, 0}});
+  port->graphs->captured_destroy(device, captured);
+  instantiate();
+  run();
+  EXPECT_EQ(read(a, 8), std::vector<int32_t>(8, 3));
+}
+
+TEST_P(Graph, AWaitMakesACaptureInvalid) {
+  int32_t* a = device_array(std::vector<int32_t>(8, 1));
+  void* captured = a;
+  ASSERT_EQ(port->graphs->capture_begin(device, stream, &error), HUSK_OK) << error.text;
+  EXPECT_NE(port->stream_wait(device, stream, &error), HUSK_OK);
+  EXPECT_NE(port->graphs->capture_end(device, stream, &captured, &error), HUSK_OK);
+  EXPECT_NE(std::string(error.text), "");
+  EXPECT_EQ(captured, nullptr);
+  EXPECT_EQ(port->fill(device, stream, a, 5, 4, 8, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(read(a, 8), std::vector<int32_t>(8, 5));
+}
+
+TEST_P(Graph, OnlyACapturingStreamEndsItsCapture) {
+  void* captured = nullptr;
+  EXPECT_NE(port->graphs->capture_end(device, stream, &captured, &error), HUSK_OK);
+  EXPECT_EQ(captured, nullptr);
+  int32_t capturing = -1;
+  EXPECT_EQ(port->stream_capturing(device, nullptr, &capturing, &error), HUSK_OK);
+  EXPECT_EQ(capturing, 0);
+}
+
 }  // namespace husk::port_test

@@ -202,6 +202,31 @@ TEST(Api, StepsAreTraced) {
             "0 launch scale model.py:1 t;1 launch add model.py:2 y;2 launch count ;3 launch add ;");
 }
 
+TEST(Api, AnEngineAllocatesAndCopies) {
+  Machine m(kModel);
+  husk_error error = {};
+  void* memory = nullptr;
+  ASSERT_EQ(husk_engine_alloc(m.engine, 16, &memory, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 256, 0u);
+  const float from[] = {1, 2, 3, 4};
+  float to[4] = {};
+  EXPECT_EQ(husk_engine_upload(m.engine, nullptr, memory, from, 16, &error), HUSK_OK);
+  EXPECT_EQ(husk_engine_download(m.engine, nullptr, to, memory, 16, &error), HUSK_OK);
+  EXPECT_EQ(std::memcmp(from, to, 16), 0);
+  EXPECT_EQ(husk_engine_upload(m.engine, nullptr, nullptr, nullptr, 0, nullptr), HUSK_OK);
+  EXPECT_EQ(husk_engine_alloc(m.engine, 16, nullptr, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_engine_alloc(nullptr, 16, &memory, nullptr), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_engine_upload(m.engine, nullptr, nullptr, from, 16, &error),
+            HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(husk_engine_download(m.engine, nullptr, nullptr, memory, 16, &error),
+            HUSK_INVALID_ARGUMENT);
+  husk_engine_free(m.engine, memory);
+  husk_engine_free(m.engine, nullptr);
+  memory = to;
+  EXPECT_NE(husk_engine_alloc(m.engine, UINT64_MAX / 2, &memory, nullptr), HUSK_OK);
+  EXPECT_EQ(memory, nullptr);
+}
+
 TEST(Api, AnEngineHasAPort) {
   const husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   husk_engine* engine = nullptr;
