@@ -41,6 +41,8 @@ struct StepArguments {
   // Writes the arguments as write_segment does, and calls `prepare` of the operators instead of
   // leaving them for the run.
   Status prepare_segment(uint32_t segment, husk_error* error);
+  // Does the same for one step.
+  Status prepare_step(uint32_t step, husk_error* error);
 
   // Enqueues a step. Does nothing for an empty grid, copy or fill.
   Status run_step(uint32_t step, void* stream, husk_error* error);
