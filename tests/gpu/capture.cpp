@@ -30,7 +30,7 @@ std::vector<char> make_elements(husk_dtype dtype, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const float single = static_cast<float>(i * 37 % 101) / 50 - 1;
     const double wide = single;
-    const int64_t whole = dtype == HUSK_BOOL ? 1 : static_cast<int64_t>(i * 37 % 97);
+    const int64_t whole = static_cast<int64_t>(i * 37 % 101 % 2);  // a token, or a part of a mask
     const void* from = dtype == HUSK_F32    ? static_cast<const void*>(&single)
                        : dtype == HUSK_F64  ? static_cast<const void*>(&wide)
                        : dtype == HUSK_F16  ? static_cast<const void*>(&halves[i * 7 % 5])

@@ -79,6 +79,7 @@ std::vector<ProgramCase> programs() {
        projections_of,
        false,
        std::vector<float>(&kW[0][0], &kW[0][0] + 16)},
+      {"segments", segmented_projections(), {}, projections_of},
       {"out of state", kOutOfState, {}, nullptr, false, {}, 2, 43},
   };
 }
