@@ -32,7 +32,8 @@ struct Driver {
   CALL(cuMemcpyDtoH_v2) CALL(cuMemsetD8_v2) CALL(cuGraphCreate) CALL(cuGraphAddKernelNode_v2) \
   CALL(cuGraphAddNode_v2) CALL(cuGraphInstantiateWithFlags) CALL(cuGraphLaunch) \
   CALL(cuGraphExecKernelNodeSetParams_v2) CALL(cuMemAllocHost_v2) CALL(cuMemFreeHost) \
-  CALL(cuMemHostRegister_v2) CALL(cuMemHostUnregister) CALL(cuMemcpyHtoDAsync_v2)
+  CALL(cuStreamBeginCapture_v2) CALL(cuStreamEndCapture) CALL(cuGraphDestroy) \
+  CALL(cuGraphExecDestroy) CALL(cuMemHostRegister_v2) CALL(cuMemHostUnregister) CALL(cuMemcpyHtoDAsync_v2)
 // clang-format on
 #define CALL(name) decltype(&::name) name##_ = nullptr;
   HUSK_GPU_CALLS(CALL)

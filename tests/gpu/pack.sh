@@ -8,9 +8,9 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:-build/dev}
 python=${HUSK_PYTHON:-build/venv/bin/python}
-programs=(husk-run husk-dump huskc husk_gpu_asserts husk_gpu_bench husk_gpu_check husk_gpu_faults \
+programs=(husk-run husk-dump huskc husk_gpu_asserts husk_gpu_bench husk_gpu_capture husk_gpu_check husk_gpu_faults \
   husk_gpu_generate husk_gpu_load
-  husk_gpu_memory husk_gpu_open husk_gpu_sessions husk_port_test)
+  husk_gpu_memory husk_gpu_open husk_gpu_sessions husk_port_test husk_custom_op)
 cmake --build "$build" --target husk husk_ops "${programs[@]/husk-dump/husk_dump}"
 out=build/gpu
 rm -rf "$out"
@@ -46,6 +46,8 @@ mkdir "$out/attention"
 "$python" tests/gpu/attention.py pack "$out/attention"
 "$python" tests/gpu/libraries.py pack "$out/libraries"
 "$python" tests/gpu/host_steps.py pack "$out/host_steps"
+"$python" tests/gpu/capture.py pack "$out/data"
+"$HUSKC" tests/custom_op/scale.hir -o "$out/data/custom_op.husk"
 rm -f "$out"/data/*.hir
 # The package for the Python of the machine with the GPU. It is built for the stable ABI, so that a
 # Python 3.12 or newer makes it for all of them.

@@ -13,7 +13,7 @@ dir=${1:-build/gpu}
 shift || true
 stages=("$@")
 ((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries \
-  host_steps hidden user_kernels aoti load sessions binding compile
+  host_steps capture hidden user_kernels aoti load sessions binding compile
   devices faults memory first asserts kernels port sanitizer)
 # Exports without a choice of tuning are not measured, since that takes minutes.
 export HUSK_TUNE=${HUSK_TUNE:-heuristic} HUSKC=$PWD/$dir/bin/huskc
@@ -229,8 +229,6 @@ libraries() {
     IFS=. read -r name number _ <<<"$(basename "$file")"
     for way in "" .cublaslt; do
       for mode in list auto; do
-        # A graph cannot hold calls of a library, so the list runs.
-        [[ $way && $mode == auto ]] && continue
         text=$(timeout 100 "$bin/husk-run" "$out/$name$way.husk" --device=cuda --mode=$mode \
           --inputs="$file" \
           --expected="$out/$name.$number.out.safetensors" --rtol=2e-2 --atol=2e-2 --repeat=100 2>&1)
@@ -246,7 +244,6 @@ libraries() {
   done
   for way in "" .cublaslt; do
     for mode in list auto; do
-      [[ $way && $mode == auto ]] && continue
       show=1 lines=3 check "llama$way, $mode" timeout 200 "$bin/husk_gpu_generate" \
         "$out/llama$way.husk" "$out/llama.0.tokens" $mode
     done
@@ -268,6 +265,41 @@ host_steps() {
     "$folder" "$bin/husk-run"
   lines=40 check "memcheck host steps" timeout 500 python3 tests/gpu/host_steps.py check "$folder" \
     "${memcheck[*]} --leak-check full $bin/husk-run"
+}
+
+# Calls of libraries and of an op of the application in graphs, runs inside a capture, a graph for each
+# segment. It exports BERT unless the stage `libraries` has.
+capture() {
+  local out=$dir/transformers shape cublas custom=("$bin/husk_custom_op" "$data/custom_op.husk"
+    tests/gpu/scale.ptx)
+  export PYTHONPATH=$PWD/compiler/torch HUSKC=$PWD/$bin/huskc
+  local -x HUSK_TUNE=heuristic
+  cublas=$(python3 tests/gpu/libraries.py find) || { failed=$((failed + 1)); echo \
+    "FAILED  no libcublasLt was found"; return; }
+  local -x LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$cublas
+  mkdir -p "$out"
+  [[ -e $out/bert.cublaslt.husk ]] || check "bert.cublaslt is exported" timeout 300 python3 \
+    tests/gpu/transformers_models.py export "$out" bert --gemm=cublaslt
+  # Lists, graphs and captures: times, and results bit for bit.
+  for shape in 1x128 8x128; do
+    show=1 lines=8 check "bert.cublaslt $shape" timeout 100 "$bin/husk_gpu_capture" \
+      "$out/bert.cublaslt.husk" 200 $shape $shape
+  done
+  show=1 lines=8 check "linear_f32" timeout 60 "$bin/husk_gpu_capture" \
+    "$dir/libraries/linear_f32.husk" 200 16x128x96
+  show=1 lines=8 check "several segments" timeout 60 "$bin/husk_gpu_capture" \
+    "$data/capture_segments.husk" 200 1000x64
+  show=1 lines=8 check "several segments against eager" timeout 100 python3 tests/gpu/capture.py \
+    check "$data" "$bin/husk-run"
+  show=1 lines=5 check "an op of the application" bash -c \
+    "'${custom[0]}' '${custom[1]}' ${custom[2]} | tee /dev/stderr | grep -q 'run as a graph'"
+  show=1 lines=3 check "port: captures" "$bin/husk_port_test" --gtest_brief=1 \
+    --gtest_filter='*Graph.*apture*'
+  lines=30 check "memcheck bert.cublaslt" timeout 300 "${memcheck[@]}" "$bin/husk_gpu_capture" \
+    "$out/bert.cublaslt.husk" 2 1x128 1x128
+  lines=30 check "memcheck several segments" timeout 200 "${memcheck[@]}" "$bin/husk_gpu_capture" \
+    "$data/capture_segments.husk" 5 1000x64
+  lines=30 check "memcheck an op of the application" timeout 100 "${memcheck[@]}" "${custom[@]}"
 }
 
 # husk.load with tensors of PyTorch, by the wheel that tests/gpu/pack.sh made. The wheel lies in a
@@ -378,6 +410,7 @@ for stage in "${stages[@]}"; do
     transformers) transformers ;;
     libraries) libraries ;;
     host_steps) host_steps ;;
+    capture) capture ;;
     hidden) show=1 lines=90 check "exports with the GPU hidden and visible" timeout 280 python3 \
       tests/gpu/hidden.py "$dir/hidden" ;;
     user_kernels) user_kernels ;;

@@ -94,6 +94,7 @@ std::vector<ProgramCase> programs() {
        false,
        std::vector<float>(&kW[0][0], &kW[0][0] + 16)},
       {"host steps", kSquareOnHost, {integer(3)}, square, false, {}, kRows, {square_on_host()}},
+      {"segments", segmented_projections(), {}, projections_of},
       {"out of state", kOutOfState, {}, nullptr, false, {}, 2, {}, 43},
   };
 }

@@ -190,6 +190,19 @@ function project {
   }
 }
 )";
+
+// The same, with a read between the products, so that each lies in a segment of its own.
+inline std::string segmented_projections() {
+  std::string text = kProjections;
+  const auto insert = [&](const char* before, const char* more) {
+    text.insert(text.find(before), more);
+  };
+  insert("    launch scale", "    buffer tally bytes 8 align 8\n");
+  insert("    extern \"husk::matmul\" (read tensor g",
+         "    launch positive grid (1, 1, 1) (read g, write tally, n)\n    read i64 (read tally)\n"
+         "    check_le(result(0), n)\n");
+  return text;
+}
 inline constexpr float kW[4][4] = {
     {1, 2, 3, 4}, {0, 1, 0, -1}, {0.5f, 0.5f, 0.5f, 0.5f}, {1, 0, 0, -2}};
 inline constexpr float kB[4] = {1, 2, 3, 4};

@@ -136,8 +136,8 @@ typedef struct husk_op {
   const char* name;     /**< Name and overload, "aten::addmm.out"; the engine copies the text. */
   husk_op_fn call;      /**< Required. */
   void* user;           /**< husk_op_context.user of every call; must outlive the engine. */
-  /** NULL, or a function that husk_session_resize calls with the arguments of each call in the
-   * first segment of the function, for the shapes of that resize. An op makes a choice there that
+  /** NULL, or a function that husk_session_resize calls with the arguments of each call whose
+   * arguments follow from the shapes of that resize. An op makes a choice there that
    * takes long, so that `call` finds it; `prepare` may allocate, and it enqueues nothing. `data` of
    * a tensor whose memory is not known yet is only the offset. A run with other shapes calls the op
    * without this preparation. */

@@ -88,9 +88,10 @@ bool stride_matters(const InputValue& in, uint32_t rank, uint32_t dim) {
 }  // namespace
 
 Status evaluate(const Code& code, uint32_t segment, const InputValue* inputs,
-                const Register* results, Register* r, husk_error* error) {
+                const Register* results, Register* r, husk_error* error, const uint8_t* known) {
   const uint32_t end = code.segments[segment].scalar_end();
   for (uint32_t n = code.segments[segment].scalar_begin(); n < end; ++n) {
+    if (known && !known[n]) continue;
     const fb::Instruction& op = code.scalars[n];
     const uint32_t a = op.a(), b = op.b(), c = op.c();
     int64_t* out = &r[n].i;

@@ -24,8 +24,10 @@ struct InputValue {
 
 // Runs the prologue of `segment`: writes the registers of its range. `results` are those of the
 // segment before it. Fails with HUSK_INVALID_INPUT if a guard fails, an integer leaves int64 or a
-// divisor is 0. Allocates nothing.
+// divisor is 0. If `known` is not null, only the registers whose entry is not 0 are computed.
+// Allocates nothing.
 Status evaluate(const Code& code, uint32_t segment, const InputValue* inputs,
-                const Register* results, Register* registers, husk_error* error);
+                const Register* results, Register* registers, husk_error* error,
+                const uint8_t* known = nullptr);
 
 }  // namespace husk

@@ -13,7 +13,7 @@ Status Frame::prepare(Session* owner, uint32_t function, const Interval* narrowe
   HUSK_TRY(prologue.prepare(code, io.ranges.data(), session->allocator(), error));
   HUSK_TRY(io.prepare_outputs(prologue, error));
   HUSK_TRY(memory.prepare(session, code, prologue, io, error));
-  HUSK_TRY(prepared.allocate(session->allocator(), code.segments.size, error));
+  HUSK_TRY(prepared.allocate(session->allocator(), code.steps.size, error));
   return arguments.prepare(session, code, prologue, memory, program->packed.of(function), error);
 }
 
@@ -30,12 +30,19 @@ Status Frame::bind_inputs(const husk_value* inputs, uint32_t n, bool with_data, 
 }
 
 void Frame::prepare_later_segments() {
-  husk_error ignored;  // the segment may not run for these inputs, and a run makes all checks
-  for (uint32_t s = 1; s < code.segments.size; ++s)
-    prepared[s] = prologue.depends_on_inputs(s, prepared.data()) &&
-                  !failed(prologue.evaluate_segment(s, io.inputs.data(), &ignored)) &&
-                  !failed(arguments.prepare_segment(s, &ignored));
-  prologue.evaluated = 1;
+  husk_error ignored;  // the step may not run for these inputs, and a run makes all checks
+  prologue.evaluate_known(io.inputs.data());
+  for (uint32_t segment = 0; segment < code.segments.size; ++segment) {
+    const fb::Segment& range = code.segments[segment];
+    for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
+      const fb::Instruction& op = code.steps[s];
+      bool known = true;
+      for (uint32_t i = op.b(); known && i < op.b() + op.c(); ++i)
+        visit_registers(code, code.arguments[i],
+                        [&](uint32_t reg) { known = known && prologue.is_known(segment, reg); });
+      prepared[s] = segment == 0 || (known && !failed(arguments.prepare_step(s, &ignored)));
+    }
+  }
 }
 
 Status Frame::check_memory(uint32_t segment, husk_error* error) const {

@@ -19,7 +19,7 @@ struct Frame {
   MemoryPlan memory;
   StepArguments arguments;
   Graph graph;
-  Array<uint8_t> prepared;  // by segment: the last resize wrote the arguments of its steps
+  Array<uint8_t> prepared;  // by step: the last resize wrote its arguments
   uint64_t runs_as_list = 0, runs_as_graph = 0;
 
   // Does everything that does not depend on shapes. `narrowed` are the ranges of the frame that
@@ -31,8 +31,8 @@ struct Frame {
   // Binds the inputs and evaluates the first prologue. Tensors need memory only if `with_data` is
   // set.
   Status bind_inputs(const husk_value* inputs, uint32_t n, bool with_data, husk_error* error);
-  // Writes the arguments of later segments that depend on the inputs alone, for a resize. Notes in
-  // `prepared` which ones.
+  // Writes the arguments of steps of later segments if they depend on the inputs alone, for a
+  // resize, after those of the first segment. Notes in `prepared` which steps have arguments.
   void prepare_later_segments();
   // Checks the memory outside of the arena whose size `segment` computes, and the outputs that it
   // shapes. Views of steps are checked when their addresses are written.

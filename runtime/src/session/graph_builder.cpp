@@ -1,7 +1,6 @@
 #include "session/graph_builder.h"
 
 #include "base/align.h"
-#include "session/session.h"
 
 namespace husk::runtime {
 namespace {
@@ -98,8 +97,6 @@ Status Graph::Builder::run(husk_error* error) {
   return Status::ok;
 }
 
-bool Graph::Builder::is_prepared(uint32_t segment) const { return frame_.prepared[segment] != 0; }
-
 // Decides whether a segment is to have a graph, and collects what its captured calls use.
 Status Graph::Builder::consider(uint32_t segment, husk_error* error) {
   const uint32_t begin = code_.segments[segment].step_begin();
@@ -125,34 +122,35 @@ Status Graph::Builder::consider(uint32_t segment, husk_error* error) {
 
 Graph::Builder::Obstacle Graph::Builder::find_obstacle(uint32_t segment) const {
   for (uint32_t s = code_.segments[segment].step_begin(); s < graph_.step_end(segment); ++s) {
-    Obstacle obstacle = find_step_obstacle(s, is_prepared(segment));
+    Obstacle obstacle = find_step_obstacle(s);
     obstacle.step = s;
     if (obstacle.text) return obstacle;
   }
   return {};
 }
 
-Graph::Builder::Obstacle Graph::Builder::find_step_obstacle(uint32_t step, bool prepared) const {
+Graph::Builder::Obstacle Graph::Builder::find_step_obstacle(uint32_t step) const {
   if (uses_memory_on_demand(step)) return {"memory whose size only the data decides", true};
   Transfer ignored;
   switch (kind_of(code_, step)) {
-    case Step::op_extern: return find_call_obstacle(step, prepared);
+    case Step::op_extern: return find_call_obstacle(step);
     case Step::op_copy:
     case Step::op_fill:
-      if (choose_transfer(step, prepared, &ignored)) break;
+      if (choose_transfer(step, &ignored)) break;
       return {"a copy between tensors of the caller's, larger than the arena", false};
     default: break;
   }
-  if (prepared && frame_.arguments.is_empty(step)) return {"nothing to do at this shape", false};
+  if (is_prepared(step) && frame_.arguments.is_empty(step))
+    return {"nothing to do at this shape", false};
   return {};
 }
 
-Graph::Builder::Obstacle Graph::Builder::find_call_obstacle(uint32_t step, bool prepared) const {
+Graph::Builder::Obstacle Graph::Builder::find_call_obstacle(uint32_t step) const {
   const husk_op& op = session_.program->ops[code_.steps[step].a()];
   if (!(op.flags & HUSK_OP_CAPTURABLE)) return {"an op that is not HUSK_OP_CAPTURABLE", true};
   if (op.pack && frame_.arguments.has_packed()) return {"an op that packs constants", true};
   if (!captures(port_)) return {"an op, whose work the port cannot capture", true};
-  if (!prepared) return {"an op whose arguments are known only later", false};
+  if (!is_prepared(step)) return {"an op whose arguments are known only later", false};
   if (writes_shared_operand(step))
     return {"an op that writes memory of the caller and takes it as another operand too", false};
   return {};
@@ -184,14 +182,14 @@ bool Graph::Builder::writes_shared_operand(uint32_t step) const {
 // Chooses valid addresses in place of those that only a run knows: nodes of copies and fills need
 // device memory, so they get the other operand's or the arena's address. Returns false if there is
 // no such address.
-bool Graph::Builder::choose_transfer(uint32_t step, bool prepared, Transfer* out) const {
+bool Graph::Builder::choose_transfer(uint32_t step, Transfer* out) const {
   const fb::Instruction& op = code_.steps[step];
   const bool copies = kind_of(code_, step) == Step::op_copy;
   const uint64_t* values = frame_.arguments.values.data() + op.b();
   const uint64_t width = copies ? 1 : frame_.arguments.fill_width(step);
   const uint64_t peak = frame_.memory.planned.peak;
   void* const arena = frame_.memory.arena;
-  if (!prepared) {
+  if (!is_prepared(step)) {
     *out = {arena, arena, 1, false};
     return peak >= width;
   }
@@ -315,7 +313,7 @@ Status Graph::Builder::add_steps(uint32_t segment, husk_error* error) {
   for (uint32_t s = code_.segments[segment].step_begin(); s < graph_.step_end(segment); ++s) {
     HUSK_TRY(collect_edges(segment, s, error));
     HUSK_TRY(kind_of(code_, s) == Step::op_extern ? add_call(segment, s, error)
-                                                  : add_step(segment, s, error));
+                                                  : add_step(s, error));
     if (!accepted_[segment]) return Status::ok;
     graph_.steps_[s].last = next_node_ - 1;
   }
@@ -351,8 +349,8 @@ Status Graph::Builder::count_node(husk_status added, uint32_t step, husk_error* 
   return before_.push(session_.allocator(), {next_node_++, 0}, error);
 }
 
-Status Graph::Builder::add_step(uint32_t segment, uint32_t step, husk_error* error) {
-  const bool prepared = is_prepared(segment);
+Status Graph::Builder::add_step(uint32_t step, husk_error* error) {
+  const bool prepared = is_prepared(step);
   const fb::Instruction& op = code_.steps[step];
   const auto edges = static_cast<uint32_t>(before_.size());
   graph_.steps_[step].number = next_node_;
@@ -369,7 +367,7 @@ Status Graph::Builder::add_step(uint32_t segment, uint32_t step, husk_error* err
                                     before_.begin(), edges, error);
   } else {
     Transfer transfer;
-    (void)choose_transfer(step, prepared, &transfer);  // consider() has refused a failure
+    (void)choose_transfer(step, &transfer);  // consider() has refused a failure
     exact = transfer.exact;
     const uint64_t pattern = frame_.arguments.values[op.b() + 1];
     status = kind_of(code_, step) == Step::op_copy

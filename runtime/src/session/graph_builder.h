@@ -1,11 +1,9 @@
 // Builds the graphs of a function in a resize.
 #pragma once
 
-#include "session/graph.h"
+#include "session/session.h"
 
 namespace husk::runtime {
-
-struct Session;
 
 class Graph::Builder {
  public:
@@ -32,12 +30,12 @@ class Graph::Builder {
 
   Status consider(uint32_t segment, husk_error* error);
   Obstacle find_obstacle(uint32_t segment) const;
-  Obstacle find_step_obstacle(uint32_t step, bool prepared) const;
-  Obstacle find_call_obstacle(uint32_t step, bool prepared) const;
+  Obstacle find_step_obstacle(uint32_t step) const;
+  Obstacle find_call_obstacle(uint32_t step) const;
   bool uses_memory_on_demand(uint32_t step) const;
   bool writes_shared_operand(uint32_t step) const;
-  bool choose_transfer(uint32_t step, bool prepared, Transfer* out) const;
-  bool is_prepared(uint32_t segment) const;
+  bool choose_transfer(uint32_t step, Transfer* out) const;
+  bool is_prepared(uint32_t step) const { return frame_.prepared[step] != 0; }
   void refuse(uint32_t segment, Obstacle obstacle);
   void refuse(uint32_t segment, uint32_t step, const char* what, const husk_error& why);
 
@@ -49,7 +47,7 @@ class Graph::Builder {
   Status build_segment(uint32_t segment, husk_error* error);
   Status add_steps(uint32_t segment, husk_error* error);
   Status collect_edges(uint32_t segment, uint32_t step, husk_error* error);
-  Status add_step(uint32_t segment, uint32_t step, husk_error* error);
+  Status add_step(uint32_t step, husk_error* error);
   Status add_call(uint32_t segment, uint32_t step, husk_error* error);
   Status add_staging_copies(uint32_t segment, uint32_t step, bool before, husk_error* error);
   Status count_node(husk_status added, uint32_t step, husk_error* error);

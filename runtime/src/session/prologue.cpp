@@ -29,6 +29,7 @@ Status Prologue::prepare(const Code& code, const Interval* ranges, const husk_al
   HUSK_TRY(registers.allocate(allocator, code.scalars.size, error));
   HUSK_TRY(intervals.allocate(allocator, code.scalars.size, error));
   HUSK_TRY(remembered_.allocate(allocator, code.scalars.size, error));
+  HUSK_TRY(known_.allocate(allocator, code.scalars.size, error));
   HUSK_TRY(first_result_.allocate(allocator, code.segments.size + size_t{1}, error));
   uint32_t results = 0;
   for (uint32_t s = 0; s < code.segments.size; ++s) {
@@ -50,27 +51,21 @@ Status Prologue::evaluate_segment(uint32_t segment, const InputValue* inputs, hu
   return Status::ok;
 }
 
-bool Prologue::depends_on_inputs(uint32_t segment, const uint8_t* known) const {
-  const Code& code = *code_;
-  const fb::Segment& range = code.segments[segment];
-  bool all_known = true;
-  const auto visit = [&](uint32_t r) {
-    const uint32_t from = segment_of(r);
-    // The registers of a segment that is skipped are 0.
-    if (from != segment && (!known[from] || code.segments[from].when() != kNone)) all_known = false;
-  };
-  for (uint32_t r = range.scalar_begin(); r < range.scalar_end(); ++r) {
-    const fb::Instruction& op = code.scalars[r];
-    const auto kind = static_cast<Scalar>(op.op());
-    if (kind == Scalar::op_result || kind == Scalar::op_fresult) return false;
-    const uint32_t operands[] = {op.a(), op.b(), op.c()};
-    for (int i = 0; i < 3; ++i)
-      if (kRegisterOperands.mask[op.op()] >> i & 1) visit(operands[i]);
+void Prologue::evaluate_known(const InputValue* inputs) {
+  for (uint32_t s = 0; s < code_->segments.size; ++s) {
+    const fb::Segment& range = code_->segments[s];
+    for (uint32_t r = range.scalar_begin(); r < range.scalar_end(); ++r) {
+      const fb::Instruction& op = code_->scalars[r];
+      const auto kind = static_cast<Scalar>(op.op());
+      const uint32_t operands[] = {op.a(), op.b(), op.c()};
+      known_[r] = kind != Scalar::op_result && kind != Scalar::op_fresult;
+      for (int i = 0; i < 3; ++i)
+        if (kRegisterOperands.mask[op.op()] >> i & 1) known_[r] &= is_known(s, operands[i]);
+    }
+    husk_error ignored;  // the segment may not run for these inputs, and a run makes all checks
+    if (s && failed(evaluate(*code_, s, inputs, nullptr, registers.data(), &ignored, known_.data())))
+      for (uint32_t r = range.scalar_begin(); r < range.scalar_end(); ++r) known_[r] = 0;
   }
-  for (uint32_t s = range.step_begin(); s < range.step_end(); ++s)
-    for (uint32_t i = 0; i < code.steps[s].c(); ++i)
-      visit_registers(code, code.arguments[code.steps[s].b() + i], visit);
-  return all_known;
 }
 
 void Prologue::skip(uint32_t segment) {

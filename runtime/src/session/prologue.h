@@ -40,9 +40,15 @@ struct Prologue {
 
   // Computes the registers of a segment from the inputs and the results of the segment before it.
   Status evaluate_segment(uint32_t segment, const InputValue* inputs, husk_error* error);
-  // Returns whether the registers that a segment computes or uses depend on the inputs alone.
-  // `known` says so of the segments before it.
-  bool depends_on_inputs(uint32_t segment, const uint8_t* known) const;
+  // Computes the registers of later segments that depend on the inputs alone, after the first
+  // segment, for a resize.
+  void evaluate_known(const InputValue* inputs);
+  // Returns whether evaluate_known() knows the value that a register has when `segment` runs.
+  bool is_known(uint32_t segment, uint32_t reg) const {
+    const uint32_t from = segment_of(reg);
+    // The registers of a segment that is skipped are 0.
+    return known_[reg] && (from == segment || code_->segments[from].when() == kNone);
+  }
   // Writes zeros to the registers and results of a segment that does not run.
   void skip(uint32_t segment);
   // Returns whether the condition of a segment holds.
@@ -65,6 +71,7 @@ struct Prologue {
  private:
   const Code* code_ = nullptr;
   Array<Register> remembered_;
+  Array<uint8_t> known_;          // by register
   Array<Register> results_;       // of all segments
   Array<uint32_t> first_result_;  // by segment: its first entry of `results_`; then the end
   uint32_t next_result_ = 0;

@@ -63,7 +63,6 @@ Status Session::resize(uint32_t function, const husk_value* inputs, uint32_t n, 
   frame.remembered = false;  // a run must not rely on these checks
   frame.memory.arena_generation = 0;
   HUSK_TRY(frame.arguments.prepare_segment(0, error));
-  frame.prepared[0] = true;
   frame.prepare_later_segments();
   const bool graph = options.mode != HUSK_MODE_LIST && port()->graphs && !options.trace &&
                      !frame.graph.fits(frame) && frame.memory.planned.peak <= arena_bytes;

@@ -214,6 +214,13 @@ Status StepArguments::prepare_segment(uint32_t segment, husk_error* error) {
   return status;
 }
 
+Status StepArguments::prepare_step(uint32_t step, husk_error* error) {
+  preparing_ = true;
+  Status status = write_step(step, true, error);
+  preparing_ = false;
+  return status;
+}
+
 Status StepArguments::write_step(uint32_t step, bool all, husk_error* error) {
   const Code& code = *code_;
   const Register* registers = prologue_->registers.data();

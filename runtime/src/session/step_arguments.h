@@ -42,6 +42,8 @@ struct StepArguments {
   // Writes the arguments as write_segment does, and calls `prepare` of the operators instead of
   // leaving them for the run.
   Status prepare_segment(uint32_t segment, husk_error* error);
+  // Does the same for one step.
+  Status prepare_step(uint32_t step, husk_error* error);
 
   // Begins a run of the list of steps, on a stream that may have work.
   void begin_list() { stream_is_idle_ = false; }
