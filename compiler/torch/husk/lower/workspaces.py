@@ -21,6 +21,11 @@ def length(name: str, values: Values) -> Any:
   return None if formula is None else formula(values)
 
 
+def is_needed(name: str) -> bool:
+  """Whether an operator takes a workspace."""
+  return name in _FORMULAS
+
+
 def _sizes(tensor: Any) -> list[Any]:
   sizes = tensor.get_size() if hasattr(tensor, "get_size") else tensor.shape
   return [sympy.sympify(size) for size in sizes]

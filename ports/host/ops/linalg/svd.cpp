@@ -412,7 +412,8 @@ husk_status singular_values(const Arguments& args) {
   need.add(width, tall);
   need.add(2, n);
   HUSK_TRY(check_workspace(args, 7, need));
-  if (numel(args[4]) == 0 && numel(args[5]) == 0 && numel(args[6]) == 0) return HUSK_OK;
+  if (numel(args[5]) == 0 && (!vectors || (numel(args[4]) == 0 && numel(args[6]) == 0)))
+    return HUSK_OK;
   husk_status status = HUSK_OK;
   HUSK_TRY(visit_wide(args, 0, [&](auto tag) {
     using S = typename decltype(tag)::type;
