@@ -90,6 +90,13 @@ void add_endless_calls(std::deque<Call>& calls) {
       .repeated(i64, {3});
   call("aten::histc").repeated(f32, {n}).number(5).number(0).number(0).repeated(f32, {5});
   call("aten::histc").repeated(f32, {5}).number(n).number(0).number(7).repeated(f32, {n});
+  call("aten::histogram.bin_ct")
+      .repeated(f32, {n})
+      .number(5)
+      .none(2)
+      .number(0)
+      .repeated(f32, {5})
+      .repeated(f32, {6});
   call("aten::bincount").repeated(i64, {n}).none().number(2).repeated(i64, {2});
   call("aten::bincount").repeated(i64, {5}).none().number(n).repeated(i64, {n});
   call("aten::bincount:sizes").repeated(i64, {n}).none().number(2).result();
@@ -520,6 +527,90 @@ void add_long_calls(std::deque<Call>& calls) {
       .number(0)
       .number(0)
       .f32({9, 90, 90});
+  matrices(call("aten::_linalg_svd"))
+      .number(1)
+      .number(1)
+      .none()
+      .f32({9, 90, 90})
+      .f32({9, 90})
+      .f32({9, 90, 90})
+      .tensor(f64, {16740});
+  matrices(call("aten::_linalg_eigh"))
+      .text("L")
+      .number(1)
+      .f32({9, 90})
+      .f32({9, 90, 90})
+      .tensor(f64, {8460});
+  for (int dtype : {f32, c64}) {
+    call("aten::linalg_eig")
+        .tensor(dtype, {9, 90, 90}, 1)
+        .tensor(c64, {9, 90})
+        .tensor(c64, {9, 90, 90})
+        .tensor(f64, {33660});
+    call("aten::_linalg_eigvals")
+        .tensor(dtype, {9, 90, 90}, 1)
+        .tensor(c64, {9, 90})
+        .tensor(f64, {33660});
+  }
+  matrices(call("aten::geqrf")).f32({9, 90, 90}).f32({9, 90}).tensor(f64, {8190});
+  matrices(call("aten::linalg_qr"))
+      .text("reduced")
+      .f32({9, 90, 90})
+      .f32({9, 90, 90})
+      .tensor(f64, {8190});
+  matrices(call("aten::linalg_householder_product"))
+      .f32({9, 90})
+      .f32({9, 90, 90})
+      .tensor(f64, {8190});
+  matrices(call("aten::ormqr"))
+      .f32({9, 90})
+      .f32({9, 90, 90})
+      .number(1)
+      .number(1)
+      .f32({9, 90, 90})
+      .tensor(f64, {16290});
+  matrices(call("aten::linalg_ldl_factor_ex"))
+      .number(0)
+      .number(0)
+      .f32({9, 90, 90})
+      .tensor(i32, {9, 90})
+      .tensor(i32, {9})
+      .tensor(f64, {8100});
+  matrices(call("aten::linalg_ldl_solve"))
+      .tensor(i32, {9, 90}, 90)
+      .f32({9, 90, 90})
+      .number(0)
+      .f32({9, 90, 90})
+      .tensor(f64, {16200});
+  matrices(call("aten::linalg_matrix_exp")).f32({9, 90, 90}).tensor(f64, {24300});
+  matrices(call("aten::linalg_lu"))
+      .number(1)
+      .f32({9, 90, 90})
+      .f32({9, 90, 90})
+      .f32({9, 90, 90})
+      .tensor(f64, {90});
+  matrices(call("aten::lu_unpack"))
+      .tensor(i32, {9, 90}, 90)
+      .number(1)
+      .number(1)
+      .f32({9, 90, 90})
+      .f32({9, 90, 90})
+      .f32({9, 90, 90});
+  matrices(call("aten::linalg_lu_solve"))
+      .tensor(i32, {9, 90}, 90)
+      .f32({9, 90, 90})
+      .number(1)
+      .number(0)
+      .f32({9, 90, 90});
+  matrices(call("aten::triangular_solve"))
+      .f32({9, 90, 90})
+      .number(1)
+      .number(1)
+      .number(0)
+      .f32({9, 90, 90})
+      .f32({9, 90, 90});
+  matrices(call("aten::cholesky_inverse")).number(0).f32({9, 90, 90});
+  matrices(call("aten::cholesky_solve")).f32({9, 90, 90}).number(0).f32({9, 90, 90});
   call("aten::_embedding_bag")
       .f32({k, 3})
       .i64({n}, 0, 7, k)

@@ -154,15 +154,21 @@ class PlacedCall {
 
 // Written arguments that a correct call may leave as they are, in part or as a whole.
 constexpr const char* kMayRemain[][2] = {
-    {"aten::mkldnn_rnn_layer", "workspace"},  // only training, which the op refuses, has one
-    {"aten::_unique2", "inverse"},            // without return_inverse
-    {"aten::_unique2", "counts"},             // without return_counts
+    {"aten::_unique2", "inverse"},  // without return_inverse
+    {"aten::_unique2", "counts"},   // without return_counts
     {"aten::unique_consecutive", "inverse"},
     {"aten::unique_consecutive", "counts"},
     {"aten::unique_dim", "inverse"},
     {"aten::unique_dim", "counts"},
+    {"aten::lu_unpack", "P"},  // without unpack_pivots
+    {"aten::lu_unpack", "L"},  // without unpack_data
+    {"aten::lu_unpack", "U"},
+    {"aten::_linalg_svd", "U"},  // without compute_uv
+    {"aten::_linalg_svd", "Vh"},
+    {"aten::_linalg_eigh", "eigenvectors"},  // without compute_v
 };
 bool may_remain(const husk_op& op, const Entry& entry) {
+  if (entry.name == std::string("workspace")) return true;  // scratch memory
   for (const auto& [name, argument] : kMayRemain)
     if (name == std::string(op.name) && argument == entry.name) return true;
   return false;

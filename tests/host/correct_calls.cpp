@@ -6,6 +6,142 @@ namespace husk::host_test {
 
 static std::vector<int64_t> generator() { return {HUSK_HOST_GENERATOR_BYTES / 8}; }
 
+// Calls of operators with a workspace, which has the length that they need, and of operators that
+// take factors.
+static void add_factorizations(std::deque<Call>& calls) {
+  const auto call = [&](const char* name) -> Call& { return calls.emplace_back(name); };
+  constexpr int f32 = HUSK_F32, f64 = HUSK_F64, c64 = HUSK_C64, i32 = HUSK_I32;
+  for (const bool vectors : {true, false}) {
+    const std::vector<int64_t> left = vectors ? std::vector<int64_t>{2, 4, 4}
+                                              : std::vector<int64_t>{0},
+                               right = vectors ? std::vector<int64_t>{2, 3, 3}
+                                               : std::vector<int64_t>{0};
+    call("aten::_linalg_svd")
+        .f32({2, 4, 3})
+        .number(1)
+        .number(vectors)
+        .none()
+        .f32(left)
+        .f32({2, 3})
+        .f32(right)
+        .tensor(f64, {vectors ? 44 : 40});
+  }
+  call("aten::_linalg_svd")
+      .tensor(c64, {3, 4}, 1)
+      .number(0)
+      .number(1)
+      .none()
+      .tensor(c64, {3, 3})
+      .f32({3})
+      .tensor(c64, {3, 4})
+      .tensor(f64, {74});
+  for (const int dtype : {f32, c64}) {
+    const int64_t width = dtype == c64 ? 2 : 1;
+    call("aten::_linalg_eigh")
+        .tensor(dtype, {2, 3, 3}, 1)
+        .text("L")
+        .number(1)
+        .f32({2, 3})
+        .tensor(dtype, {2, 3, 3})
+        .tensor(f64, {width * 15 + 6});
+    call("aten::linalg_eig")
+        .tensor(dtype, {2, 3, 3}, 1)
+        .tensor(c64, {2, 3})
+        .tensor(c64, {2, 3, 3})
+        .tensor(f64, {width * 27 + 24});
+    call("aten::_linalg_eigvals")
+        .tensor(dtype, {2, 3, 3}, 1)
+        .tensor(c64, {2, 3})
+        .tensor(f64, {width * 27 + 24});
+    call("aten::geqrf")
+        .tensor(dtype, {2, 4, 3}, 1)
+        .tensor(dtype, {2, 4, 3})
+        .tensor(dtype, {2, 3})
+        .tensor(f64, {width * 15});
+    call("aten::linalg_qr")
+        .tensor(dtype, {2, 4, 3}, 1)
+        .text("complete")
+        .tensor(dtype, {2, 4, 4})
+        .tensor(dtype, {2, 4, 3})
+        .tensor(f64, {width * 19});
+    call("aten::linalg_householder_product")
+        .tensor(dtype, {2, 4, 3}, 1)
+        .tensor(dtype, {2, 3}, 1)
+        .tensor(dtype, {2, 4, 3})
+        .tensor(f64, {width * 15});
+    for (const bool left : {true, false}) {
+      const std::vector<int64_t> other = left ? std::vector<int64_t>{4, 2}
+                                              : std::vector<int64_t>{2, 4};
+      call("aten::ormqr")
+          .tensor(dtype, {4, 3}, 1)
+          .tensor(dtype, {3}, 1)
+          .tensor(dtype, other, 1)
+          .number(left)
+          .number(1)
+          .tensor(dtype, other)
+          .tensor(f64, {width * 23});
+    }
+    call("aten::linalg_ldl_factor_ex")
+        .tensor(dtype, {2, 3, 3}, 1)
+        .number(1)
+        .number(0)
+        .tensor(dtype, {2, 3, 3})
+        .tensor(i32, {2, 3})
+        .tensor(i32, {2})
+        .tensor(f64, {width * 9});
+    call("aten::linalg_ldl_solve")
+        .tensor(dtype, {2, 3, 3}, 1)
+        .tensor(i32, {2, 3}, 3)
+        .tensor(dtype, {2, 3, 2}, 1)
+        .number(0)
+        .tensor(dtype, {2, 3, 2})
+        .tensor(f64, {width * 15});
+    call("aten::linalg_matrix_exp")
+        .tensor(dtype, {2, 3, 3}, 1)
+        .tensor(dtype, {2, 3, 3})
+        .tensor(f64, {width * 27});
+    call("aten::linalg_lu")
+        .tensor(dtype, {2, 3, 4}, 1)
+        .number(1)
+        .tensor(dtype, {2, 3, 3})
+        .tensor(dtype, {2, 3, 3})
+        .tensor(dtype, {2, 3, 4})
+        .tensor(f64, {3});
+    call("aten::lu_unpack")
+        .tensor(dtype, {2, 4, 3}, 1)
+        .tensor(i32, {2, 3}, 3)
+        .number(1)
+        .number(1)
+        .tensor(dtype, {2, 4, 4})
+        .tensor(dtype, {2, 4, 3})
+        .tensor(dtype, {2, 3, 3});
+    call("aten::linalg_lu_solve")
+        .tensor(dtype, {3, 3}, 1)
+        .tensor(i32, {3}, 3)
+        .tensor(dtype, {2, 3, 2}, 1)
+        .number(1)
+        .number(1)
+        .tensor(dtype, {2, 3, 2});
+    for (const char* name : {"aten::triangular_solve", "aten::triangular_solve.X"}) {
+      call(name)
+          .tensor(dtype, {2, 3, 2}, 1)
+          .tensor(dtype, {3, 3}, 1)
+          .number(1)
+          .number(1)
+          .number(0)
+          .tensor(dtype, {2, 3, 2})
+          .tensor(dtype, {2, 3, 3});
+    }
+    call("aten::cholesky").tensor(dtype, {2, 1, 1}, 1).number(1).tensor(dtype, {2, 1, 1});
+    call("aten::cholesky_inverse").tensor(dtype, {3, 3}, 1).number(0).tensor(dtype, {3, 3});
+    call("aten::cholesky_solve")
+        .tensor(dtype, {2, 3, 2}, 1)
+        .tensor(dtype, {3, 3}, 1)
+        .number(1)
+        .tensor(dtype, {2, 3, 2});
+  }
+}
+
 void add_correct_calls(std::deque<Call>& calls) {
   const auto call = [&](const char* name) -> Call& { return calls.emplace_back(name); };
   call("aten::convolution")
@@ -425,6 +561,30 @@ void add_correct_calls(std::deque<Call>& calls) {
       .f32({2, 3, 3})
       .tensor(HUSK_I32, {2, 3})
       .tensor(HUSK_I32, {2});
+  add_factorizations(calls);
+  call("aten::histogram.bin_ct").f32({9}).number(3).none(2).number(1).f32({3}).f32({4});
+  call("aten::histogram.bins_tensor")
+      .f32({9})
+      .tensor(HUSK_F32, {4}, 0, 2, 20)
+      .f32({9})
+      .number(0)
+      .f32({3})
+      .f32({4});
+  call("aten::_histogramdd_from_bin_cts")
+      .f32({4, 2})
+      .list({3, 2})
+      .none()
+      .f32({4})
+      .number(1)
+      .f32({3, 2});
+  call("aten::_histogramdd_from_bin_tensors")
+      .f32({4, 2})
+      .tensor(HUSK_F32, {4}, 0, 2, 20)
+      .tensor(HUSK_F32, {3}, 0, 4, 20)
+      .as_list(2)
+      .none()
+      .number(0)
+      .f32({3, 2});
   call("aten::multinomial").f32({2, 5}).number(3).number(0).none().i64({2, 3}).i64(generator());
   call("aten::randperm").number(7).none(4).i64({7}).i64(generator());
   call("aten::bernoulli.Tensor").f32({4}).tensor(HUSK_F32, {4}).none().f32({4}).i64(generator());

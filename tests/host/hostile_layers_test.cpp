@@ -53,6 +53,12 @@ class HostileArguments : public HostDevice {
     a.sizes = keep(std::move(values));
     return a;
   }
+  husk_op_arg text(const char* value) {
+    husk_op_arg a{};
+    a.kind = HUSK_ARG_STRING;
+    a.string = value;
+    return a;
+  }
   // The state of a generator.
   husk_op_arg state_of(host::Generator& generator) {
     return tensor(HUSK_U8, {sizeof generator}, {1}, &generator);
@@ -193,6 +199,32 @@ TEST_F(HostileArguments, MoreRowsThanPivotsCount) {
           HUSK_UNSUPPORTED, "more than 2147483647 rows");
 }
 
+// Sizes whose products wrap around need more memory than any workspace has.
+TEST_F(HostileArguments, WorkspacesAreAsLargeAsTheOpNeeds) {
+  std::vector<double> scratch(60);
+  const husk_op_arg workspace = tensor(HUSK_F64, {60}, {1}, scratch.data());
+  const husk_op_arg all_at_one_place = tensor(HUSK_F64, {kHuge}, {0}, scratch.data());
+  constexpr int64_t kSide = int64_t{1} << 31;
+  Tensor vectors(HUSK_F32, {2, 2}), values(HUSK_F32, {2}), matrix(HUSK_F32, {2, 2});
+  refuses("aten::linalg_matrix_exp",
+          {repeated({kSide, kSide}), repeated({kSide, kSide}), workspace}, HUSK_INVALID_ARGUMENT,
+          "argument workspace is smaller than the op needs");
+  refuses("aten::_linalg_eigh",
+          {repeated({kSide, kSide}), text("L"), int_arg(0), repeated({kSide}), values.arg(),
+           all_at_one_place},
+          HUSK_INVALID_ARGUMENT, "argument workspace is not contiguous");
+  refuses("aten::_linalg_eigh",
+          {matrix.arg(), text("L"), int_arg(1), values.arg(), vectors.arg(),
+           tensor(HUSK_F64, {11}, {1}, scratch.data())},
+          HUSK_INVALID_ARGUMENT, "argument workspace is smaller than the op needs");
+  accepts("aten::_linalg_eigh", {matrix.arg(), text("L"), int_arg(1), values.arg(),
+                                 vectors.arg(), tensor(HUSK_F64, {12}, {1}, scratch.data())});
+  refuses("aten::linalg_qr",
+          {repeated({kSide * 2, kSide * 2}), text("r"), empty(HUSK_F32, {0}),
+           repeated({kSide * 2, kSide * 2}), workspace},
+          HUSK_INVALID_ARGUMENT, "");
+}
+
 TEST_F(HostileArguments, MoreCategoriesThanAHeapCounts) {
   host::Generator generator;
   generator.start(1);
@@ -211,6 +243,18 @@ TEST_F(HostileArguments, ManyRowsWithoutElements) {
   accepts("aten::linalg_solve_triangular",
           {empty(HUSK_F32, {kHuge, 0, 0}), empty(HUSK_F32, {kHuge, 0, 0}), int_arg(1), int_arg(1),
            int_arg(0), empty(HUSK_F32, {kHuge, 0, 0})});
+  std::vector<double> scratch(60);
+  const husk_op_arg workspace = tensor(HUSK_F64, {60}, {1}, scratch.data());
+  accepts("aten::_linalg_svd",
+          {empty(HUSK_F32, {kHuge / 16, 0, 3}), int_arg(0), int_arg(0), kNone, repeated({3}),
+           empty(HUSK_F32, {kHuge / 16, 0}), repeated({3}), workspace});
+  accepts("aten::geqrf", {empty(HUSK_F32, {kHuge / 16, 3, 0}), empty(HUSK_F32, {kHuge / 16, 3, 0}),
+                          empty(HUSK_F32, {kHuge / 16, 0}), workspace});
+  accepts("aten::linalg_lu", {empty(HUSK_F32, {kHuge / 16, 0, 3}), int_arg(1),
+                              empty(HUSK_F32, {kHuge / 16, 0, 0}), empty(HUSK_F32, {kHuge / 16, 0, 0}),
+                              empty(HUSK_F32, {kHuge / 16, 0, 3}), workspace});
+  accepts("aten::cholesky_inverse",
+          {empty(HUSK_F32, {kHuge / 16, 0, 0}), int_arg(0), empty(HUSK_F32, {kHuge / 16, 0, 0})});
   int8_t byte = 1;
   accepts("aten::_int_mm", {tensor(HUSK_I8, {kHuge, 1}, {0, 0}, &byte), empty(HUSK_I8, {1, 0}),
                             empty(HUSK_I32, {kHuge, 0})});

@@ -49,6 +49,13 @@ class Noise {
     if (pick(0, 39) == 0) return any();
     if (name == "generator_state") return tensor(HUSK_U8, {HUSK_HOST_GENERATOR_BYTES}, true);
     if (last && op.find(":sizes") != std::string::npos) return result();
+    if (name == "workspace") return tensor(HUSK_F64, {pick(0, 9) ? 400 : 1}, false);
+    if (name == "UPLO") return string(pick(0, 1) ? "L" : "U");
+    if (name == "mode" && op == "aten::linalg_qr") {
+      constexpr const char* kModes[] = {"reduced", "complete", "r"};
+      return string(kModes[pick(0, 2)]);
+    }
+    if (name == "pivots" || name == "LU_pivots" || name == "info") return shaped(HUSK_I32, true);
     if (name == "reduce" || name == "activation") return string(name == "reduce");
     if (name == "size" || name == "shape" || name == "output_size" || name == "dims" ||
         name == "repeats" || name == "pad" || name == "stride" || name == "padding" ||
@@ -143,6 +150,12 @@ class Noise {
     husk_op_arg a{};
     a.kind = HUSK_ARG_STRING;
     a.string = reduction ? kReductions[pick(0, 9)] : kActivations[pick(0, 10)];
+    return a;
+  }
+  static husk_op_arg string(const char* text) {
+    husk_op_arg a{};
+    a.kind = HUSK_ARG_STRING;
+    a.string = text;
     return a;
   }
   husk_op_arg list(const std::string& name) {
@@ -281,7 +294,16 @@ class Noise {
       {"left", {0, 1}},
       {"unitriangular", {0, 1}},
       {"check_errors", {0, 1}},
-      {"pivot", {0, 1}}};
+      {"pivot", {0, 1}},
+      {"full_matrices", {0, 1}},
+      {"compute_uv", {0, 1}},
+      {"compute_v", {0, 1}},
+      {"hermitian", {0, 1}},
+      {"adjoint", {0, 1}},
+      {"transpose", {0, 1}},
+      {"unpack_data", {0, 1}},
+      {"unpack_pivots", {0, 1}},
+      {"density", {0, 1}}};
   const Pick pick;
   const bool has_contents;
   int32_t dtype;

@@ -3,6 +3,7 @@
   python tests/torch/export_operators.py [--part 0/4] [--only NAME,NAME] [--json FILE] [--jobs 2]
   python tests/torch/export_operators.py --keep DIR    writes the artifacts and the expected results
   python tests/torch/export_operators.py --run         runs the artifacts on the GPU of this machine
+  python tests/torch/export_operators.py --run --target host:avx2     runs them by husk-run
   python tests/torch/export_operators.py --interpret   runs the kernels by Triton's interpreter
 
 By default no kernel is compiled: the lines of Inductor's wrapper are written as statements, which
@@ -171,6 +172,8 @@ def outcome(op, options, folder):
 
   try:
     model = sample_of(op, options.sample)
+    if options.run and options.target.startswith("host"):  # husk-run reads contiguous tensors
+      model.inputs = tuple(tensor.contiguous() for tensor in model.inputs)
     with torch.no_grad():
       expected = model(*pytree.tree_map(torch.clone, model.inputs))
       exported = torch.export.export(model, model.inputs, strict=False)
@@ -193,6 +196,8 @@ def outcome(op, options, folder):
     return "crashed", f"{type(error).__name__}: {error}"
   if options.keep:
     save(artifact, model.inputs, expected, compared)
+  if options.run and options.target.startswith("host"):
+    return run_on_host(model, expected, artifact, folder, compared)
   result = run(model, expected, artifact, compared) if options.run else ("ok", "")
   return with_host_steps(*result, folder)
 
@@ -256,6 +261,20 @@ def run(model, expected, artifact, compared):
   return "ok", text
 
 
+def run_on_host(model, expected, artifact, folder, compared):
+  """Runs an artifact by husk-run, and compares with `expected`."""
+  from built_tools import husk_run
+
+  inputs = {f"tensors_{index}": tensor for index, tensor in enumerate(model.inputs)}
+  code, outputs, text = husk_run(artifact, folder, inputs)
+  if code:
+    return "failed", text
+  leaves = [
+    leaf for leaf in pytree.tree_leaves(expected) if isinstance(leaf, torch.Tensor)
+  ]
+  return compare([outputs[str(place)] for place in range(len(leaves))], leaves, compared)
+
+
 def interpret(model, expected, folder, target, compared, host_ops):
   """Exports an operator, and runs its kernels by Triton's interpreter."""
   import husk
@@ -297,7 +316,7 @@ def work(pipe, options):
   torch.set_num_threads(1)
   sys.stderr = open(os.devnull, "w")
   operators = all_operators(options)
-  if options.run:
+  if options.run and not options.target.startswith("host"):
     torch.zeros(1, device="cuda")  # the context is no part of an operator's time
   pipe.send(None)
   while True:
@@ -388,7 +407,7 @@ def main():
   parser.add_argument("--sample", type=int, default=0, help="which sample of each operator")
   parser.add_argument("--json", help="a file for the results by name")
   parser.add_argument("--keep", help="a folder for artifacts, inputs and expected results")
-  parser.add_argument("--run", action="store_true", help="run on the GPU and compare with eager")
+  parser.add_argument("--run", action="store_true", help="run and compare with eager")
   parser.add_argument("--interpret", action="store_true", help="run by Triton's interpreter")
   parser.add_argument("--host-ops", default="allow", help="allow or forbid, as for husk.export")
   parser.add_argument("--jobs", type=int, default=2, help="processes")

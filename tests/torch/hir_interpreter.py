@@ -11,6 +11,7 @@ import re
 import safetensors.torch
 import torch
 from torch.nn import functional as F
+from husk.lower import workspaces
 
 _TOKEN = re.compile(
   r'\s+|#[^\n]*|"(?:[^"\\]|\\.)*"|-?inf\b|-?\d[\d.eE+-]*|\.\.|[A-Za-z_][A-Za-z0-9_.:]*|[\[\](){},=]'
@@ -585,6 +586,8 @@ class Program:
     schema = op._schema.arguments
     if torch.Tag.nondeterministic_seeded in op.tags and "attention" not in name:
       args = args[:-1]  # the state of the generator
+    if workspaces.is_needed(name):
+      args = args[:-1]
     flags = [
       bool(a) if str(s.type) == "bool" else torch.device("cpu") if str(s.type) == "Device" else a
       for a, s in zip(args, schema)

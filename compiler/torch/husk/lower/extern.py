@@ -5,7 +5,8 @@ that the operator writes, and numbers that it returns.
 If a size of a result depends on the values of tensors, the operator "NAME:sizes" is called first.
 It has the same arguments, only reads, and returns the unknown numbers in the order in which torch
 found them: for each tensor its sizes, its strides, its offset. A random operator has the state of
-the generator as its last argument.
+the generator as its last argument. An operator that needs scratch memory has a workspace as its last
+argument (workspaces.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ import sympy
 
 from .. import hir
 from ..errors import Unsupported
-from . import cublaslt, scalars
+from . import cublaslt, scalars, workspaces
 from .body import Body
 from .nodes import IrNode, Place, is_tensor, node_view
 
@@ -199,6 +200,9 @@ def _call(
     if generator is not None:
       body.record_access("both", generator)
       results.append(_bytes_of_buffer("both", generator))
+  length = workspaces.length(operator_name(op), values)
+  if length is not None:
+    results.append(_workspace(body, length))
   body.call_operator(hir.OperatorCall(operator_name(op), arguments, results, body.origin(node)))
 
 
@@ -225,6 +229,13 @@ def _bytes_of_buffer(access: str, buffer: hir.Buffer) -> hir.Tensor:
   """All bytes of a buffer as a tensor."""
   assert buffer.bytes is not None
   return hir.Tensor(access, buffer, "u8", [buffer.bytes], [hir.Literal(1)])
+
+
+def _workspace(body: Body, length: Any) -> hir.Tensor:
+  """Scratch memory of `length` values of f64."""
+  count = body.exprs.int(length)
+  buffer = body.declare("workspace", body.exprs.int(8 * length))
+  return hir.Tensor("write", buffer, "f64", [count], [hir.Literal(1)])
 
 
 def is_random(op: Operator) -> bool:

@@ -1,5 +1,5 @@
 """Operators in terms of other operators: attention as two products and a softmax, an LSTM as
-cells."""
+cells, a pseudoinverse as singular values and a product, the edges of a histogram as distances."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ def table() -> dict[Any, Callable[..., Any]]:
     torch.ops.aten.tensor_split.tensor_indices_or_sections: _tensor_split,
     torch.ops.aten.grid_sampler.default: _grid_sampler,
     torch.ops.aten.take.default: _take,
+    torch.ops.aten.histogramdd.default: _histogramdd,
+    torch.ops.aten.pinverse.default: _pinv,
+    torch.ops.aten.linalg_pinv.default: _pinv,
+    torch.ops.aten.linalg_pinv.rcond_tensor: _pinv,
+    torch.ops.aten.linalg_pinv.atol_rtol_float: _pseudoinverse,
+    torch.ops.aten.linalg_pinv.atol_rtol_tensor: _pseudoinverse,
   }
 
 
@@ -295,3 +301,67 @@ def _take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
   import torch
 
   return torch.ops.aten.index.Tensor(x.reshape(-1), [index])
+
+
+def _pinv(x: torch.Tensor, rcond: Any = 1e-15, hermitian: bool = False) -> torch.Tensor:
+  return _pseudoinverse(x, rtol=rcond, hermitian=hermitian)
+
+
+def _pseudoinverse(
+  x: torch.Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = False
+) -> torch.Tensor:
+  """The pseudoinverse. Singular values that are at most `atol`, or `rtol` times the largest one,
+  count as 0. Both are numbers or tensors with one number for each matrix."""
+  import torch
+
+  if hermitian:
+    values, right = torch.linalg.eigh(x)
+    left, sizes = right, values.abs()
+    largest = sizes.amax(-1, keepdim=True)
+  else:
+    left, values, adjoint = torch.linalg.svd(x, full_matrices=False)
+    right, sizes, largest = adjoint.mH, values, values[..., :1]
+  if rtol is None:
+    rtol = torch.finfo(x.dtype).eps * torch.sym_max(x.size(-2), x.size(-1))
+    if isinstance(atol, torch.Tensor):
+      rtol = torch.where(atol > 0, 0.0, rtol)
+    elif atol:
+      rtol = 0.0
+  atol, rtol = (
+    tolerance.unsqueeze(-1) if isinstance(tolerance, torch.Tensor) else tolerance
+    for tolerance in (atol, rtol)
+  )
+  counted = sizes > rtol * largest
+  if atol is not None:
+    counted = counted & (sizes > atol)
+  inverse = torch.where(counted, values.reciprocal(), 0.0).to(x.dtype)
+  return (right * inverse.unsqueeze(-2)) @ left.mH
+
+
+def _histogramdd(
+  x: torch.Tensor,
+  bins: Sequence[int],
+  range: Sequence[float] | None = None,  # noqa: A002 (the name of torch's argument)
+  weight: torch.Tensor | None = None,
+  density: bool = False,
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+  """The histogram of points, whose operator computes the same edges for itself."""
+  import torch
+
+  edges = []
+  for dim, count in enumerate(bins):
+    low, high = torch.zeros((), dtype=x.dtype), torch.ones((), dtype=x.dtype)
+    if range is not None:
+      low, high = (torch.full((), range[2 * dim + end], dtype=x.dtype) for end in (0, 1))
+    elif x.numel():
+      low, high = torch.aminmax(x.select(-1, dim))
+    half = torch.where(low == high, 0.5, 0.0).to(x.dtype)
+    low, high = low - half, high + half
+    step = (high - low) / count
+    upwards = torch.arange(count + 1, dtype=x.dtype)
+    ascending, descending = low + step * upwards, high - step * (count - upwards)
+    edges.append(torch.where(upwards < (count + 1) // 2, ascending, descending))
+  hist = torch.ops.aten._histogramdd_from_bin_cts(
+    x, bins, range=range, weight=weight, density=density
+  )
+  return hist, edges
