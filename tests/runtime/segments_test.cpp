@@ -318,7 +318,8 @@ TEST(Segments, AnOpTakesEveryKindOfArgument) {
   // A contract has one mark for all tensors of a list; this list has both kinds.
   husk_engine_options options = Machine::defaults();
   options.require_op_contracts = 0;
-  Machine m(R"(
+  Machine m(
+      R"(
 function f {
   input x tensor f32 [2..8]
   input t float
@@ -335,8 +336,8 @@ function f {
   }
 }
 )",
-            options, nullptr,
-            {{sizeof(husk_op), 0, "test::describe", describe, &said, nullptr, nullptr, nullptr, 0}});
+      options, nullptr,
+      {{sizeof(husk_op), 0, "test::describe", describe, &said, nullptr, nullptr, nullptr, 0}});
   ASSERT_NE(m.session, nullptr) << m.error.text;
   Tensor x(HUSK_F32, {3});
   ASSERT_EQ(m.run({x.value(), floating(1.5)}, {integer(0), floating(0)}), HUSK_OK) << m.error.text;

@@ -523,8 +523,8 @@ HUSK_API husk_status husk_session_set_range(husk_session* session, uint32_t func
                                             husk_error* error);
 /** Prepares the session for inputs of these shapes: plans and allocates memory and instantiates
  * graphs. A graph that has captured calls of ops is for these shapes only; runs with other shapes
- * use the launch list. Besides husk_session_create and husk_session_set_range this is the only call that
- * allocates device memory, except that husk_session_run allocates if
+ * use the launch list. Besides husk_session_create and husk_session_set_range this is the only call
+ * that allocates device memory, except that husk_session_run allocates if
  *
  * - a size that only the data decides has no bound,
  * - an output was passed as HUSK_VALUE_NONE, or
@@ -570,15 +570,15 @@ HUSK_API husk_status husk_session_output_shape(husk_session* session, uint32_t f
  * fails, its outputs and the state that it wrote are undefined; the session stays usable.
  *
  * The application may capture the stream's work in a graph of its own, by cuStreamBeginCapture for
- * instance. Then the call records the launch list of the run: it runs nothing, waits for nothing and
- * allocates nothing, and `trace` is not called. It fails with HUSK_UNSUPPORTED, before it records
- * anything, if the function has several segments, calls an op without HUSK_OP_CAPTURABLE, or needs
- * more memory than the session has; the capture stays valid. A launch of that graph is no run that
- * the session knows. It has the memory of the session, of the inputs and of the outputs as they were
- * during the capture, and it must not be in progress together with a run of the session. It is not
- * launched again after a husk_session_resize, husk_session_set_range or husk_session_set_arena of
- * the session, an update of constants, or the release of the session. The next call that waits
- * reports an assert that failed in it.
+ * instance. Then the call records the launch list of the run: it runs nothing, waits for nothing
+ * and allocates nothing, and `trace` is not called. It fails with HUSK_UNSUPPORTED, before it
+ * records anything, if the function has several segments, calls an op without HUSK_OP_CAPTURABLE,
+ * or needs more memory than the session has; the capture stays valid. A launch of that graph is no
+ * run that the session knows. It has the memory of the session, of the inputs and of the outputs as
+ * they were during the capture, and it must not be in progress together with a run of the session.
+ * It is not launched again after a husk_session_resize, husk_session_set_range or
+ * husk_session_set_arena of the session, an update of constants, or the release of the session. The
+ * next call that waits reports an assert that failed in it.
  * @param session the session
  * @param function the number of the function
  * @param stream a stream of the port; NULL: the default stream of the device

@@ -28,7 +28,8 @@ uint64_t Graph::hash_plan(const MemoryPlan& memory) {
 
 void Graph::reset(const Frame& frame) {
   for (SegmentGraph& graph : segments_) {
-    if (graph.exec) frame.session->port()->graphs->exec_destroy(frame.session->device(), graph.exec);
+    if (graph.exec)
+      frame.session->port()->graphs->exec_destroy(frame.session->device(), graph.exec);
     graph = {};
   }
   registers_.clear();
@@ -145,8 +146,7 @@ Status Graph::run(Frame& frame, uint32_t segment, void* stream, bool nothing_cha
   const bool current = nothing_changed && graph.current;
   graph.current = false;
   husk_error rejected;
-  if (!current &&
-      (!has_same_calls(frame, segment) || failed(patch_all(frame, segment, &rejected))))
+  if (!current && (!has_same_calls(frame, segment) || failed(patch_all(frame, segment, &rejected))))
     return Status::ok;
   *launched = graph.current = true;
   return to_status(frame.session->port()->graphs->exec_launch(frame.session->device(), graph.exec,

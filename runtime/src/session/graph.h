@@ -52,8 +52,8 @@ class Graph {
  private:
   // The entries of a segment in each list begin where those of the segment before it end.
   struct SegmentGraph {
-    void* exec;    // null if the segment has no graph
-    bool current;  // the graph has the arguments that the frame wrote last
+    void* exec;         // null if the segment has no graph
+    bool current;       // the graph has the arguments that the frame wrote last
     uint32_t step_end;  // the first step after those of the graph
     uint32_t registers_end, buffers_end, staged_end;
   };
@@ -87,7 +87,7 @@ class Graph {
   };
   class Builder;
 
-  uint32_t begin_of(uint32_t segment, uint32_t SegmentGraph::* end) const {
+  uint32_t begin_of(uint32_t segment, uint32_t SegmentGraph::*end) const {
     return segment ? segments_[segment - 1].*end : 0;
   }
   bool has_same_calls(const Frame& frame, uint32_t segment) const;

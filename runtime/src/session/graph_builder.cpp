@@ -9,9 +9,9 @@ namespace {
 // fewer steps is a list.
 constexpr uint32_t kFewestSteps = 2;
 
-// The most bytes of the caller's memory that the copies around captured calls move in one direction.
-// A copy of that size takes about 3 us on a device with 3 TB/s, as long as a launch of the call in a
-// list.
+// The most bytes of the caller's memory that the copies around captured calls move in one
+// direction. A copy of that size takes about 3 us on a device with 3 TB/s, as long as a launch of
+// the call in a list.
 constexpr uint64_t kMostStagedBytes = 4ull << 20;
 
 // A captured call finds its operand at an address with the same remainder as in memory that is
@@ -27,9 +27,7 @@ bool captures(const husk_port_graphs& port) {
   return HUSK_HAS_FIELD(&port, captured_destroy) && port.capture_begin;
 }
 
-Step kind_of(const Code& code, uint32_t step) {
-  return static_cast<Step>(code.steps[step].op());
-}
+Step kind_of(const Code& code, uint32_t step) { return static_cast<Step>(code.steps[step].op()); }
 
 bool waits_first(const Code& code, uint32_t step) {
   return kind_of(code, step) == Step::op_launch &&
@@ -200,8 +198,7 @@ bool Graph::Builder::choose_transfer(uint32_t step, Transfer* out) const {
   };
   const fb::Argument* arguments = &code_.arguments[op.b()];
   const bool to = is_unknown(arguments[0]), from = copies && is_unknown(arguments[1]);
-  *out = {reinterpret_cast<void*>(values[0]),
-          copies ? reinterpret_cast<void*>(values[1]) : nullptr,
+  *out = {reinterpret_cast<void*>(values[0]), copies ? reinterpret_cast<void*>(values[1]) : nullptr,
           frame_.arguments.states[step].length, !to && !from};
   if (out->exact) return true;
   void* address = arena;
@@ -251,8 +248,8 @@ Status Graph::Builder::use_call(uint32_t segment, uint32_t step, husk_error* err
 Status Graph::Builder::use_register(uint32_t segment, uint32_t index, husk_error* error) {
   if (register_used_[index] == segment + 1) return Status::ok;
   register_used_[index] = segment + 1;
-  return graph_.registers_.push(session_.allocator(),
-                                {index, frame_.prologue.registers[index].i}, error);
+  return graph_.registers_.push(session_.allocator(), {index, frame_.prologue.registers[index].i},
+                                error);
 }
 
 Status Graph::Builder::use_view(uint32_t segment, uint32_t step, uint32_t argument,
@@ -275,10 +272,9 @@ Status Graph::Builder::use_view(uint32_t segment, uint32_t step, uint32_t argume
   const bool before = access != HUSK_ACCESS_WRITE ||
                       !fills_view(frame_.arguments.operand(argument), length);
   staging_bytes_ = length > kMostStagedBytes ? kMostStagedBytes + 1 : at + length;
-  return graph_.staged_.push(session_.allocator(),
-                             {argument, step, before, writes(access), kNone, kNone, at, length,
-                              nullptr},
-                             error);
+  return graph_.staged_.push(
+      session_.allocator(),
+      {argument, step, before, writes(access), kNone, kNone, at, length, nullptr}, error);
 }
 
 // Segments whose operands are staged get no graph if there is no memory for that.

@@ -13,7 +13,8 @@ struct RegisterOperands {
 constexpr RegisterOperands find_register_operands() {
   constexpr uint8_t I = 1, F = 1, Imm = 0, Value = 0, Dim = 0, Text = 0, Nth = 0, _ = 0;
   RegisterOperands table = {};
-#define HUSK_SCALAR(code, name, result, a, b, c) table.mask[code] = static_cast<uint8_t>(a | b << 1 | c << 2);
+#define HUSK_SCALAR(code, name, result, a, b, c) \
+  table.mask[code] = static_cast<uint8_t>(a | b << 1 | c << 2);
 #include <ops.def>
   return table;
 }
@@ -62,7 +63,8 @@ void Prologue::evaluate_known(const InputValue* inputs) {
         if (kRegisterOperands.mask[op.op()] >> i & 1) known_[r] &= is_known(s, operands[i]);
     }
     husk_error ignored;  // the segment may not run for these inputs, and a run makes all checks
-    if (s && failed(evaluate(*code_, s, inputs, nullptr, registers.data(), &ignored, known_.data())))
+    if (s &&
+        failed(evaluate(*code_, s, inputs, nullptr, registers.data(), &ignored, known_.data())))
       for (uint32_t r = range.scalar_begin(); r < range.scalar_end(); ++r) known_[r] = 0;
   }
 }

@@ -262,15 +262,14 @@ Status Session::cancelled(husk_error* error) {
   return fail(error, HUSK_CANCELLED, "husk_engine_options.cancel ended the run");
 }
 
-Status Session::run_steps(Frame& frame, uint32_t begin, uint32_t end, void* on,
-                          husk_error* error) {
+Status Session::run_steps(Frame& frame, uint32_t begin, uint32_t end, void* on, husk_error* error) {
   const bool can_cancel = program->engine->options.cancel != nullptr;
   for (uint32_t s = begin; s < end; ++s) {
     if (can_cancel) {
       HUSK_TRY(check_cancel(error));
     }
     Status status = options.trace && !capturing_ ? run_traced(frame, s, on, error)
-                                  : frame.arguments.run_step(s, on, error);
+                                                 : frame.arguments.run_step(s, on, error);
     if (!failed(status)) continue;
     frame.arguments.add_step_context(s, error);
     return status;
