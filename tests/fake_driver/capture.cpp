@@ -88,7 +88,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* out) {
   call.object<Stream>(handle, "stream").capture = nullptr;
   std::erase(captures(), capture);
   const std::unique_ptr<Capture> ended(capture);
-  const CUresult result = call.fault       ? call.fault
+  const CUresult result = call.fault     ? call.fault
                           : ended->valid ? CUDA_SUCCESS
                                          : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   if (result == CUDA_SUCCESS) {

@@ -1,7 +1,7 @@
+#include "graph.h"
+
 #include <algorithm>
 #include <cstring>
-
-#include "graph.h"
 
 namespace fake {
 
@@ -157,7 +157,8 @@ TaskPointer make_task(const Call& call, const Action& action) {
 }
 
 // Queues the nodes of a graph. Those without predecessors wait for `before`; `end` waits for all.
-void enqueue_nodes(const Call& call, const std::vector<std::pair<const Node*, const Action*>>& nodes,
+void enqueue_nodes(const Call& call,
+                   const std::vector<std::pair<const Node*, const Action*>>& nodes,
                    const std::vector<TaskPointer>& before, Task* end) {
   std::map<const Node*, TaskPointer> tasks;  // the task that ends the node
   for (const auto& [node, action] : nodes) {

@@ -25,8 +25,8 @@ std::vector<int64_t> read_shape(const char* text) {
 std::vector<char> make_elements(husk_dtype dtype, size_t count) {
   const size_t width = husk_dtype_size(dtype);
   std::vector<char> bytes(count * width);
-  const uint16_t halves[] = {0x3C00, 0xBC00, 0x3800, 0xB400, 0x0000}, words[] = {0x3F80, 0xBF80,
-                                                                                 0x3F00, 0xBE80, 0};
+  const uint16_t halves[] = {0x3C00, 0xBC00, 0x3800, 0xB400, 0x0000},
+                 words[] = {0x3F80, 0xBF80, 0x3F00, 0xBE80, 0};
   for (size_t i = 0; i < count; ++i) {
     const float single = static_cast<float>(i * 37 % 101) / 50 - 1;
     const double wide = single;
@@ -70,8 +70,13 @@ struct Program {
     void* at = nullptr;
     require(husk_engine_alloc(engine, tensor->bytes, &at, &error), error);
     memory.push_back(at);
-    tensor->tensor = {at, {kDLCUDA, 0}, static_cast<int32_t>(tensor->sizes.size()),
-                      husk_dtype_to_dlpack(dtype), tensor->sizes.data(), nullptr, 0};
+    tensor->tensor = {at,
+                      {kDLCUDA, 0},
+                      static_cast<int32_t>(tensor->sizes.size()),
+                      husk_dtype_to_dlpack(dtype),
+                      tensor->sizes.data(),
+                      nullptr,
+                      0};
   }
   husk_engine* engine = nullptr;
   husk_program* program = nullptr;
@@ -113,9 +118,8 @@ struct Way {
   Way(const Way&) = delete;
   Way& operator=(const Way&) = delete;
   husk_status run(CUstream stream) {
-    return husk_session_run(session, 0, stream, inputs.data(),
-                            static_cast<uint32_t>(inputs.size()), outputs.data(),
-                            static_cast<uint32_t>(outputs.size()), &owner.error);
+    return husk_session_run(session, 0, stream, inputs.data(), static_cast<uint32_t>(inputs.size()),
+                            outputs.data(), static_cast<uint32_t>(outputs.size()), &owner.error);
   }
   std::vector<char> result(CUstream stream) {
     std::vector<char> all;
@@ -179,15 +183,15 @@ int main(int argc, char** argv) {
     tensors[i].sizes = read_shape(argv[shape++]);
     const auto dtype = static_cast<husk_dtype>(info.dtype);
     program.place(&tensors[i], dtype);
-    const std::vector<char> bytes = make_elements(dtype,
-                                                  tensors[i].bytes / husk_dtype_size(dtype));
+    const std::vector<char> bytes = make_elements(dtype, tensors[i].bytes / husk_dtype_size(dtype));
     require(husk_engine_upload(program.engine, driver.stream, tensors[i].tensor.data, bytes.data(),
                                bytes.size(), &error),
             error);
     inputs[i].as.tensor = &tensors[i].tensor;
   }
 
-  Way list(program, "list", HUSK_MODE_LIST, inputs), graph(program, "graph", HUSK_MODE_AUTO, inputs),
+  Way list(program, "list", HUSK_MODE_LIST, inputs),
+      graph(program, "graph", HUSK_MODE_AUTO, inputs),
       inside(program, "captured", HUSK_MODE_LIST, inputs);
   print_time(driver, "list", runs, [&] { require(list.run(driver.stream), error); });
   print_time(driver, "graph", runs, [&] { require(graph.run(driver.stream), error); });

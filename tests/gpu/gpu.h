@@ -33,7 +33,8 @@ struct Driver {
   CALL(cuGraphAddNode_v2) CALL(cuGraphInstantiateWithFlags) CALL(cuGraphLaunch) \
   CALL(cuGraphExecKernelNodeSetParams_v2) CALL(cuMemAllocHost_v2) CALL(cuMemFreeHost) \
   CALL(cuStreamBeginCapture_v2) CALL(cuStreamEndCapture) CALL(cuGraphDestroy) \
-  CALL(cuGraphExecDestroy) CALL(cuMemHostRegister_v2) CALL(cuMemHostUnregister) CALL(cuMemcpyHtoDAsync_v2)
+  CALL(cuGraphExecDestroy) CALL(cuMemHostRegister_v2) CALL(cuMemHostUnregister) \
+  CALL(cuMemcpyHtoDAsync_v2)
 // clang-format on
 #define CALL(name) decltype(&::name) name##_ = nullptr;
   HUSK_GPU_CALLS(CALL)

@@ -267,8 +267,8 @@ host_steps() {
     "${memcheck[*]} --leak-check full $bin/husk-run"
 }
 
-# Calls of libraries and of an op of the application in graphs, runs inside a capture, a graph for each
-# segment. It exports BERT unless the stage `libraries` has.
+# Calls of libraries and of an op of the application in graphs, runs inside a capture, a graph for
+# each segment. It exports BERT unless the stage `libraries` has.
 capture() {
   local out=$dir/transformers shape cublas custom=("$bin/husk_custom_op" "$data/custom_op.husk"
     tests/gpu/scale.ptx)

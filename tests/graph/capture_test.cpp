@@ -30,7 +30,8 @@ struct DoubleOp {
   int calls = 0;
 
   husk_op op(uint32_t flags, const char* contract = "x out:w") {
-    return {sizeof(husk_op), 0, "test::double", call, this, nullptr, contract, nullptr, flags};
+    return {sizeof(husk_op), 0, "test::double", call, this, nullptr, contract, nullptr,
+            HUSK_OP_ON_DEVICE, flags};
   }
 
  private:
@@ -324,10 +325,9 @@ TEST_F(CaptureTest, APortWithoutCapturesMakesAList) {
 }
 
 TEST_F(CaptureTest, ACallThatCannotBeCapturedMakesAList) {
-  for (const auto& [fault, why] :
-       {std::pair{DoubleOp::kFails, "the op refuses"},
-        std::pair{DoubleOp::kWaits, "cuStreamSynchronize"},
-        std::pair{DoubleOp::kAllocates, "cuMemAlloc"}}) {
+  for (const auto& [fault, why] : {std::pair{DoubleOp::kFails, "the op refuses"},
+                                   std::pair{DoubleOp::kWaits, "cuStreamSynchronize"},
+                                   std::pair{DoubleOp::kAllocates, "cuMemAlloc"}}) {
     op_ = {&fake, fault};
     LoadedProgram m(kDoubled, nullptr, nullptr, {op_.op(HUSK_OP_CAPTURABLE)});
     expect_list(m, 100, why);
@@ -420,9 +420,7 @@ class StreamCapture {
     graphs_.captured_destroy(m_.device(), captured);
     return HUSK_OK;
   }
-  husk_status launch() {
-    return graphs_.exec_launch(m_.device(), exec_, m_.stream, &m_.error);
-  }
+  husk_status launch() { return graphs_.exec_launch(m_.device(), exec_, m_.stream, &m_.error); }
 
  private:
   LoadedProgram& m_;

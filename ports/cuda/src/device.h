@@ -82,8 +82,8 @@ class Lock {
   pthread_mutex_t* mutex_;
 };
 
-// With check_each: waits for `stream`, unless it captures work. If work failed, the error names the work that the format
-// describes and the last work that is known to have finished.
+// With check_each: waits for `stream`, unless it captures work. If work failed, the error names the
+// work that the format describes and the last work that is known to have finished.
 [[gnu::format(printf, 4, 5)]] husk_status check_work(Device& device, void* stream,
                                                      husk_error* error, const char* format, ...);
 

@@ -339,9 +339,8 @@ class Engine {
   /** husk_engine_alloc. The memory is freed before the engine is released. */
   void* alloc(uint64_t bytes) {
     void* memory = nullptr;
-    detail::check([&](husk_error* error) {
-      return husk_engine_alloc(get(), bytes, &memory, error);
-    });
+    detail::check(
+        [&](husk_error* error) { return husk_engine_alloc(get(), bytes, &memory, error); });
     return memory;
   }
   /** husk_engine_free. */

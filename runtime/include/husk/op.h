@@ -121,10 +121,10 @@ typedef husk_status (*husk_op_pack_fn)(const husk_op_context* context, const hus
 /** The bits of husk_op.flags. */
 enum {
   /** A call does nothing but enqueue work on the stream, and this work depends on the arguments
-   * alone: on numbers, shapes and addresses. The call waits for nothing, allocates no device memory,
-   * has no HUSK_ARG_RESULT, and keeps no pointer to host memory that the work reads when it runs.
-   * So the runtime may capture the work of one call and repeat it in place of calling the op: as a
-   * part of a graph, or because the application captures the stream. */
+   * alone: on numbers, shapes and addresses. The call waits for nothing, allocates no device
+   * memory, has no HUSK_ARG_RESULT, and keeps no pointer to host memory that the work reads when it
+   * runs. So the runtime may capture the work of one call and repeat it in place of calling the op:
+   * as a part of a graph, or because the application captures the stream. */
   HUSK_OP_CAPTURABLE = 1
 };
 

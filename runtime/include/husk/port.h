@@ -167,8 +167,9 @@ typedef struct husk_port_graphs {
    * and no others, on no other stream. */
   husk_status (*capture_begin)(void* device, void* stream, husk_error* error);
   /** Ends a capture, on the thread that began it. The stream captures no longer, whatever the
-   * function returns. It fails if some call since capture_begin made the capture invalid, by waiting
-   * for the stream for instance. Otherwise `*captured` is the work, in the order of the stream. */
+   * function returns. It fails if some call since capture_begin made the capture invalid, by
+   * waiting for the stream for instance. Otherwise `*captured` is the work, in the order of the
+   * stream. */
   husk_status (*capture_end)(void* device, void* stream, void** captured, husk_error* error);
   /** Adds a node that does the captured work, which the graph copies. No exec_set_* changes it. */
   husk_status (*graph_add_captured)(void* device, void* graph, void* captured,

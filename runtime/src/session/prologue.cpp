@@ -63,7 +63,8 @@ void Prologue::evaluate_known(const InputValue* inputs) {
         if (kRegisterOperands.mask[op.op()] >> i & 1) known_[r] &= is_known(s, operands[i]);
     }
     husk_error ignored;  // the segment may not run for these inputs, and a run makes all checks
-    if (s && failed(evaluate(*code_, s, inputs, nullptr, registers.data(), &ignored, known_.data())))
+    if (s &&
+        failed(evaluate(*code_, s, inputs, nullptr, registers.data(), &ignored, known_.data())))
       for (uint32_t r = range.scalar_begin(); r < range.scalar_end(); ++r) known_[r] = 0;
   }
 }
