@@ -217,8 +217,8 @@ TEST_F(HostileArguments, WorkspacesAreAsLargeAsTheOpNeeds) {
           {matrix.arg(), text("L"), int_arg(1), values.arg(), vectors.arg(),
            tensor(HUSK_F64, {11}, {1}, scratch.data())},
           HUSK_INVALID_ARGUMENT, "argument workspace is smaller than the op needs");
-  accepts("aten::_linalg_eigh", {matrix.arg(), text("L"), int_arg(1), values.arg(),
-                                 vectors.arg(), tensor(HUSK_F64, {12}, {1}, scratch.data())});
+  accepts("aten::_linalg_eigh", {matrix.arg(), text("L"), int_arg(1), values.arg(), vectors.arg(),
+                                 tensor(HUSK_F64, {12}, {1}, scratch.data())});
   refuses("aten::linalg_qr",
           {repeated({kSide * 2, kSide * 2}), text("r"), empty(HUSK_F32, {0}),
            repeated({kSide * 2, kSide * 2}), workspace},
@@ -250,9 +250,9 @@ TEST_F(HostileArguments, ManyRowsWithoutElements) {
            empty(HUSK_F32, {kHuge / 16, 0}), repeated({3}), workspace});
   accepts("aten::geqrf", {empty(HUSK_F32, {kHuge / 16, 3, 0}), empty(HUSK_F32, {kHuge / 16, 3, 0}),
                           empty(HUSK_F32, {kHuge / 16, 0}), workspace});
-  accepts("aten::linalg_lu", {empty(HUSK_F32, {kHuge / 16, 0, 3}), int_arg(1),
-                              empty(HUSK_F32, {kHuge / 16, 0, 0}), empty(HUSK_F32, {kHuge / 16, 0, 0}),
-                              empty(HUSK_F32, {kHuge / 16, 0, 3}), workspace});
+  accepts("aten::linalg_lu",
+          {empty(HUSK_F32, {kHuge / 16, 0, 3}), int_arg(1), empty(HUSK_F32, {kHuge / 16, 0, 0}),
+           empty(HUSK_F32, {kHuge / 16, 0, 0}), empty(HUSK_F32, {kHuge / 16, 0, 3}), workspace});
   accepts("aten::cholesky_inverse",
           {empty(HUSK_F32, {kHuge / 16, 0, 0}), int_arg(0), empty(HUSK_F32, {kHuge / 16, 0, 0})});
   int8_t byte = 1;

@@ -269,9 +269,7 @@ def run_on_host(model, expected, artifact, folder, compared):
   code, outputs, text = husk_run(artifact, folder, inputs)
   if code:
     return "failed", text
-  leaves = [
-    leaf for leaf in pytree.tree_leaves(expected) if isinstance(leaf, torch.Tensor)
-  ]
+  leaves = [leaf for leaf in pytree.tree_leaves(expected) if isinstance(leaf, torch.Tensor)]
   return compare([outputs[str(place)] for place in range(len(leaves))], leaves, compared)
 
 

@@ -10,8 +10,8 @@ import re
 
 import safetensors.torch
 import torch
-from torch.nn import functional as F
 from husk.lower import workspaces
+from torch.nn import functional as F
 
 _TOKEN = re.compile(
   r'\s+|#[^\n]*|"(?:[^"\\]|\\.)*"|-?inf\b|-?\d[\d.eE+-]*|\.\.|[A-Za-z_][A-Za-z0-9_.:]*|[\[\](){},=]'

@@ -111,7 +111,11 @@ def test_eigh(pack, dtype):
         orthonormal(vectors)
         near(values, torch.linalg.eigvalsh(a))
         near(called(pack, "_linalg_eigh", one, uplo, False)[0], values)
-  for a in (torch.ones(9, 9, dtype=dtype), torch.zeros(4, 4, dtype=dtype), torch.eye(6, dtype=dtype)):
+  for a in (
+    torch.ones(9, 9, dtype=dtype),
+    torch.zeros(4, 4, dtype=dtype),
+    torch.eye(6, dtype=dtype),
+  ):
     values, vectors = called(pack, "_linalg_eigh", a, "L", True)
     near(vectors * values.to(dtype) @ vectors.mH, a, 10)
     orthonormal(vectors)
@@ -291,7 +295,10 @@ def test_ldl(pack, dtype):
       for b in (random(2, n, 3, dtype=dtype), random(4, 1, n, 3, dtype=dtype)):
         args = dict(LD=expected.LD, pivots=expected.pivots, B=b)
         # PyTorch itself crashes if the batches of the factors and of b differ.
-        factors = [args["LD"].expand(*b.shape[:-3], 2, n, n), args["pivots"].expand(*b.shape[:-3], 2, n)]
+        factors = [
+          args["LD"].expand(*b.shape[:-3], 2, n, n),
+          args["pivots"].expand(*b.shape[:-3], 2, n),
+        ]
         wide = b.expand(*b.shape[:-3], 2, n, 3)
         solution = torch.linalg.ldl_solve(*map(torch.clone, (*factors, wide)), hermitian=hermitian)
         out = like(solution)
@@ -363,28 +370,75 @@ def test_refuses(pack):
   refused(pack, INVALID_ARGUMENT, "smaller than the op needs", qr, a, "reduced", m, a, scratch[:11])
   refused(pack, INVALID_ARGUMENT, "not contiguous", qr, a, "reduced", m, a, scratch[::2])
   refused(pack, INVALID_ARGUMENT, "workspace", qr, a, "reduced", m, a, scratch.float())
-  refused(pack, UNSUPPORTED, "argument A has dtype i64", qr, *[a.long(), "r", v[:0].long()],
-          m.long(), scratch)
+  refused(
+    pack,
+    UNSUPPORTED,
+    "argument A has dtype i64",
+    qr,
+    *[a.long(), "r", v[:0].long()],
+    m.long(),
+    scratch,
+  )
   refused(pack, INVALID_ARGUMENT, "UPLO", "aten::_linalg_eigh", a, "X", True, v, m, scratch)
   refused(pack, UNSUPPORTED, "pivot", "aten::linalg_lu", a, False, m, a.clone(), m.clone(), scratch)
   refused(
-    pack, INVALID_INPUT, "not of a row", "aten::lu_unpack",
-    a, torch.tensor([1, 4, 3], dtype=torch.int32), True, True, m, a.clone(), m.clone(),
+    pack,
+    INVALID_INPUT,
+    "not of a row",
+    "aten::lu_unpack",
+    a,
+    torch.tensor([1, 4, 3], dtype=torch.int32),
+    True,
+    True,
+    m,
+    a.clone(),
+    m.clone(),
   )
   refused(
-    pack, INVALID_INPUT, "not of a row", "aten::linalg_lu_solve",
-    a, torch.tensor([1, 0, 3], dtype=torch.int32), m, True, False, m.clone(),
+    pack,
+    INVALID_INPUT,
+    "not of a row",
+    "aten::linalg_lu_solve",
+    a,
+    torch.tensor([1, 0, 3], dtype=torch.int32),
+    m,
+    True,
+    False,
+    m.clone(),
   )
   refused(
-    pack, INVALID_INPUT, "not of a row", "aten::linalg_ldl_solve",
-    a, torch.tensor([1, -4, 3], dtype=torch.int32), m, False, m.clone(), scratch,
+    pack,
+    INVALID_INPUT,
+    "not of a row",
+    "aten::linalg_ldl_solve",
+    a,
+    torch.tensor([1, -4, 3], dtype=torch.int32),
+    m,
+    False,
+    m.clone(),
+    scratch,
   )
   refused(pack, INVALID_INPUT, "not positive definite", "aten::cholesky", -a, False, m)
   refused(
-    pack, INVALID_ARGUMENT, "more columns than rows", "aten::linalg_householder_product",
-    m[:2], v[:2], m[:2].clone(), scratch,
+    pack,
+    INVALID_ARGUMENT,
+    "more columns than rows",
+    "aten::linalg_householder_product",
+    m[:2],
+    v[:2],
+    m[:2].clone(),
+    scratch,
   )
   refused(
-    pack, INVALID_INPUT, "pivot 1 is zero", "aten::linalg_ldl_factor_ex",
-    m, False, True, m.clone(), torch.zeros(3, dtype=torch.int32), torch.tensor(0).int(), scratch,
+    pack,
+    INVALID_INPUT,
+    "pivot 1 is zero",
+    "aten::linalg_ldl_factor_ex",
+    m,
+    False,
+    True,
+    m.clone(),
+    torch.zeros(3, dtype=torch.int32),
+    torch.tensor(0).int(),
+    scratch,
   )

@@ -5,8 +5,8 @@ that the operator writes, and numbers that it returns.
 If a size of a result depends on the values of tensors, the operator "NAME:sizes" is called first.
 It has the same arguments, only reads, and returns the unknown numbers in the order in which torch
 found them: for each tensor its sizes, its strides, its offset. A random operator has the state of
-the generator as its last argument. An operator that needs scratch memory has a workspace as its last
-argument (workspaces.py).
+the generator as its last argument. An operator that needs scratch memory has a workspace as its
+last argument (workspaces.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -33,7 +33,8 @@ inline int32_t real_dtype(int32_t dtype) {
 
 // The tensor has the batch dimensions of argument `like` (all but the last two) and `element_rank`
 // dimensions after them.
-inline husk_status check_batch(const Arguments& args, uint32_t at, uint32_t like, int32_t element_rank) {
+inline husk_status check_batch(const Arguments& args, uint32_t at, uint32_t like,
+                               int32_t element_rank) {
   const int32_t count = args[like].rank - 2;
   HUSK_TRY(args.check_tensor(at, count + element_rank, count + element_rank));
   for (int32_t d = 0; d < count; ++d)
@@ -43,7 +44,7 @@ inline husk_status check_batch(const Arguments& args, uint32_t at, uint32_t like
 
 // The tensor is a batch of matrices, in the batch shape and dtype of argument `like`.
 inline husk_status check_matrices(const Arguments& args, uint32_t at, uint32_t like, int64_t rows,
-                           int64_t columns) {
+                                  int64_t columns) {
   HUSK_TRY(check_batch(args, at, like, 2));
   HUSK_TRY(args.check_same_dtype(at, like));
   HUSK_TRY(args.check_size(at, args[at].rank - 2, rows, "rows"));
@@ -52,7 +53,7 @@ inline husk_status check_matrices(const Arguments& args, uint32_t at, uint32_t l
 
 // The tensor is a batch of vectors, in the batch shape of argument `like`.
 inline husk_status check_vectors(const Arguments& args, uint32_t at, uint32_t like, int64_t length,
-                          int32_t dtype) {
+                                 int32_t dtype) {
   HUSK_TRY(check_batch(args, at, like, 1));
   HUSK_TRY(args.check_dtype(at, dtype));
   return args.check_size(at, args[at].rank - 1, length, "one for each column");
@@ -98,8 +99,8 @@ inline husk_status check_broadcast(const Arguments& args, uint32_t at, uint32_t 
   return HUSK_OK;
 }
 
-// A loop over the batch dimensions of argument `out`, for N tensors whose batch dimensions broadcast
-// to them. `element_ranks` are the numbers of their other dimensions.
+// A loop over the batch dimensions of argument `out`, for N tensors whose batch dimensions
+// broadcast to them. `element_ranks` are the numbers of their other dimensions.
 template <int N>
 Loop<N> broadcast_loop(const Arguments& args, uint32_t out, const uint32_t (&operands)[N],
                        const int32_t (&element_ranks)[N]) {

@@ -115,8 +115,7 @@ class RealSchur {
 
   // One double step for the rows first ... last, of which there are three or more.
   void step(int number) {
-    double x = h(last, last), y = h(last - 1, last - 1),
-           w = h(last, last - 1) * h(last - 1, last);
+    double x = h(last, last), y = h(last - 1, last - 1), w = h(last, last - 1) * h(last - 1, last);
     if (number % 20 == 10) {  // an exceptional shift
       shift_by(x);
       const double s = std::fabs(h(last, last - 1)) + std::fabs(h(last - 1, last - 2));
@@ -322,8 +321,8 @@ Complex128 divide(Complex128 a, Complex128 b, double least) {
 }
 
 // An eigenvector of the Schur form t for the eigenvalue values[k], which belongs to row k or, if it
-// is one of a pair with a positive imaginary part, to the rows k and k + 1. Writes all elements of x
-// that can differ from 0 and returns their number. `least` is the least divisor.
+// is one of a pair with a positive imaginary part, to the rows k and k + 1. Writes all elements of
+// x that can differ from 0 and returns their number. `least` is the least divisor.
 template <class S>
 int64_t solve_upwards(const Columns<S>& t, const Complex128* values, int64_t k, bool pair,
                       double least, Complex128* x) {
@@ -400,9 +399,8 @@ void write_vectors(const Columns<S>& t, const Columns<S>& v, const Complex128* v
   const int64_t n = t.rows;
   double largest = 0;
   each_column(t, [&](const S* column, int64_t) {
-    each_index(cancellation, n, [&](int64_t i) {
-      largest = std::fmax(largest, taxicab(column[i]));
-    });
+    each_index(cancellation, n,
+               [&](int64_t i) { largest = std::fmax(largest, taxicab(column[i])); });
   });
   const double least = std::fmax(kEpsilon * largest, 0x1p-500);
   each_index_while(cancellation, n, [&](int64_t k) {

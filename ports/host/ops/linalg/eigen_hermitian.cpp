@@ -131,8 +131,8 @@ void sort_eigenvalues(double* d, int64_t n, const Columns<S>& z) {
 
 husk_status hermitian_eigen(const Arguments& args) {
   HUSK_TRY(check_square(args, 0));
-  const char* const triangle =
-      args[1].kind == HUSK_ARG_STRING && args[1].string ? args[1].string : "";
+  const char* const triangle = args[1].kind == HUSK_ARG_STRING && args[1].string ? args[1].string
+                                                                                 : "";
   const bool upper = std::strcmp(triangle, "U") == 0 || std::strcmp(triangle, "u") == 0;
   if (!upper && std::strcmp(triangle, "L") != 0 && std::strcmp(triangle, "l") != 0)
     return args.argument_error(1, HUSK_INVALID_ARGUMENT, "is not L or U");

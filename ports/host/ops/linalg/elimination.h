@@ -138,7 +138,8 @@ int32_t factor_cholesky(const Matrix<T>& m) {
     });
   });
   each_index_while(m.cancellation, m.rows, [&](int64_t i) {
-    return each_index(m.cancellation, m.rows - i - 1, [&](int64_t j) { m(i, i + 1 + j) = from_real<T>(0); });
+    return each_index(m.cancellation, m.rows - i - 1,
+                      [&](int64_t j) { m(i, i + 1 + j) = from_real<T>(0); });
   });
   return info;
 }

@@ -203,9 +203,8 @@ void solve_indefinite(const Columns<S>& a, const int32_t* pivots, int64_t stride
       for (int64_t row = k - two; row <= k; ++row) {
         const S* const l = a.column(row) + k + 1;
         S sum = from_real<S>(0);
-        each_index(x.cancellation, n - k - 1, [&](int64_t i) {
-          sum += mirrored(l[i], hermitian) * b[k + 1 + i];
-        });
+        each_index(x.cancellation, n - k - 1,
+                   [&](int64_t i) { sum += mirrored(l[i], hermitian) * b[k + 1 + i]; });
         b[row] -= sum;
       }
     });

@@ -38,7 +38,8 @@ Columns<S> exponential(const Columns<S>& a, Columns<S> b, Columns<S> c) {
   const double size = column_norm(a);
   int halvings = 0;
   if (!std::isfinite(size)) {  // NaN, as in PyTorch
-    each_column(b, [&](S* x, int64_t) { fill(b.cancellation, b.rows, from_real<S>(size - size), x); });
+    each_column(b,
+                [&](S* x, int64_t) { fill(b.cancellation, b.rows, from_real<S>(size - size), x); });
     return b;
   }
   if (size > 1) std::frexp(size, &halvings);

@@ -26,9 +26,9 @@ void store_upper(const Columns<S>& from, const Place& to) {
 // The tensor has no elements, as an output has that is not asked for.
 husk_status check_empty(const Arguments& args, uint32_t at) {
   HUSK_TRY(args.check_tensor(at, 1, kMaxRank));
-  return numel(args[at]) == 0 ? husk_status{HUSK_OK}
-                              : args.argument_error(at, HUSK_INVALID_ARGUMENT,
-                                                    "has elements, but is not computed");
+  return numel(args[at]) == 0
+             ? husk_status{HUSK_OK}
+             : args.argument_error(at, HUSK_INVALID_ARGUMENT, "has elements, but is not computed");
 }
 
 }  // namespace
@@ -106,7 +106,8 @@ husk_status householder_product(const Arguments& args) {
   HUSK_TRY(args.check_tensor(1, args[0].rank - 1, args[0].rank - 1));
   const int64_t count = args[1].sizes[args[1].rank - 1];
   if (count > columns)
-    return args.argument_error(1, HUSK_INVALID_ARGUMENT, "has more elements than input has columns");
+    return args.argument_error(1, HUSK_INVALID_ARGUMENT,
+                               "has more elements than input has columns");
   HUSK_TRY(check_vectors(args, 1, 0, count, args[0].dtype));
   HUSK_TRY(check_matrices(args, 2, 0, rows, columns));
   Need need;
@@ -153,7 +154,8 @@ husk_status ormqr(const Arguments& args) {
   HUSK_TRY(args.check_tensor(1, rank - 1, rank - 1));
   const int64_t count = args[1].sizes[rank - 2];
   if (count > vectors || count > length)
-    return args.argument_error(1, HUSK_INVALID_ARGUMENT, "has more elements than there are columns");
+    return args.argument_error(1, HUSK_INVALID_ARGUMENT,
+                               "has more elements than there are columns");
   HUSK_TRY(check_vectors(args, 1, 0, count, args[0].dtype));
   HUSK_TRY(args.check_tensor(2, rank, rank));
   const int64_t rows = args[2].sizes[rank - 2], columns = args[2].sizes[rank - 1];

@@ -74,8 +74,8 @@ void form_product(const Columns<S>& a, const S* tau, int64_t count) {
   });
 }
 
-// Replaces a, which is square, by the product of reflectors of all rows but the first. They lie below
-// the second diagonal.
+// Replaces a, which is square, by the product of reflectors of all rows but the first. They lie
+// below the second diagonal.
 template <class S>
 void form_basis(const Columns<S>& a, const S* tau) {
   const int64_t n = a.rows;

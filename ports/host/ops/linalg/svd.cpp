@@ -31,8 +31,8 @@ double smaller_of_two(double f, double g, double h) {
   const double sum = 1 + low / high, difference = (high - low) / high;
   if (ga < high) {
     const double square = (ga / high) * (ga / high);
-    return low * (2 / (std::sqrt(sum * sum + square) +
-                       std::sqrt(difference * difference + square)));
+    return low *
+           (2 / (std::sqrt(sum * sum + square) + std::sqrt(difference * difference + square)));
   }
   const double ratio = high / ga;
   if (ratio == 0) return low * high / ga;
@@ -88,7 +88,7 @@ Diagonal diagonal_of_two(double f, double g, double h) {
   }
   const Rotation left = swapped ? Rotation{sr, cr, 0} : Rotation{cl, sl, 0},
                  right = swapped ? Rotation{sl, cl, 0} : Rotation{cr, sr, 0};
-  const double sign = largest == 1   ? std::copysign(1.0, right.c) * std::copysign(1.0, left.c) *
+  const double sign = largest == 1 ? std::copysign(1.0, right.c) * std::copysign(1.0, left.c) *
                                          std::copysign(1.0, f)
                       : largest == 2 ? std::copysign(1.0, right.s) * std::copysign(1.0, left.c) *
                                            std::copysign(1.0, g)
@@ -304,8 +304,7 @@ bool diagonalize(const Bidiagonal<S>& b) {
       last -= 2;
       continue;
     }
-    if (first > old_last || last < old_first)
-      down = std::fabs(b.d[first]) >= std::fabs(b.d[last]);
+    if (first > old_last || last < old_first) down = std::fabs(b.d[first]) >= std::fabs(b.d[last]);
     double least = 0;
     if (split(b, first, last, down, least)) continue;
     old_first = first;
@@ -337,7 +336,8 @@ void sort_values(const Bidiagonal<S>& b) {
   each_index(negated.cancellation, b.n, [&](int64_t k) {
     if (!std::signbit(b.d[k])) return;
     b.d[k] = -b.d[k];
-    if (negated.columns) scale(negated.cancellation, negated.rows, from_real<S>(-1), negated.column(k));
+    if (negated.columns)
+      scale(negated.cancellation, negated.rows, from_real<S>(-1), negated.column(k));
   });
   each_index(negated.cancellation, b.n, [&](int64_t done) {
     const int64_t end = b.n - 1 - done;

@@ -262,9 +262,8 @@ template <class S>
 void load(const Place& from, const Columns<S>& to) {
   visit_place<S>(from, [&](const auto* elements) {
     each_column(to, [&](S* column, int64_t j) {
-      each_index(to.cancellation, to.rows, [&](int64_t i) {
-        column[i] = cast<S>(elements[i * from.row + j * from.column]);
-      });
+      each_index(to.cancellation, to.rows,
+                 [&](int64_t i) { column[i] = cast<S>(elements[i * from.row + j * from.column]); });
     });
   });
 }
@@ -275,9 +274,8 @@ void store(const Columns<S>& from, const Place& to) {
   visit_place<S>(to, [&](auto* elements) {
     using T = std::remove_pointer_t<decltype(elements)>;
     each_column(from, [&](const S* column, int64_t j) {
-      each_index(from.cancellation, from.rows, [&](int64_t i) {
-        elements[i * to.row + j * to.column] = cast<T>(column[i]);
-      });
+      each_index(from.cancellation, from.rows,
+                 [&](int64_t i) { elements[i * to.row + j * to.column] = cast<T>(column[i]); });
     });
   });
 }

@@ -1,5 +1,5 @@
-// aten::histogram and the parts of aten::histogramdd: counts or sums of weights of points in bins of
-// one or more dimensions, with the edges of the bins as a tensor or at equal distances.
+// aten::histogram and the parts of aten::histogramdd: counts or sums of weights of points in bins
+// of one or more dimensions, with the edges of the bins as a tensor or at equal distances.
 #include <limits>
 
 #include "core/arithmetic.h"
@@ -85,8 +85,7 @@ husk_status find_range(const Arguments& args, const Points& points, uint32_t ran
   }
   if (!(low - low == 0 && high - high == 0))
     return args.argument_error(0, HUSK_INVALID_INPUT, "has a range that is not finite");
-  if (low > high)
-    return args.argument_error(range_at, HUSK_INVALID_INPUT, "ends before it begins");
+  if (low > high) return args.argument_error(range_at, HUSK_INVALID_INPUT, "ends before it begins");
   if (low == high) {
     low -= static_cast<T>(0.5);
     high += static_cast<T>(0.5);
@@ -197,9 +196,8 @@ husk_status histogram_count(const Arguments& args) {
     status = find_range(args, points, 2, 0, edges.low, edges.high);
     if (status != HUSK_OK) return;
     count_points(args, points, &edges, 3, 5, density);
-    each_index(args.cancellation, bins + 1, [&](int64_t i) {
-      writable<T>(args[6])[i * args[6].strides[0]] = edges[i];
-    });
+    each_index(args.cancellation, bins + 1,
+               [&](int64_t i) { writable<T>(args[6])[i * args[6].strides[0]] = edges[i]; });
   }));
   return status;
 }
@@ -267,8 +265,9 @@ husk_status histogram_tensors(const Arguments& args) {
   HUSK_TRY(args.get_bool(3, density));
   HUSK_TRY(args.check_tensor(4, points.dimensions, points.dimensions));
   HUSK_TRY(args.check_same_dtype(4, 0));
-  const Op row{args.op, nullptr, "bins bins bins bins bins bins bins bins bins bins bins bins bins "
-                                 "bins bins bins"};
+  const Op row{args.op, nullptr,
+               "bins bins bins bins bins bins bins bins bins bins bins bins bins "
+               "bins bins bins"};
   const Arguments bins(row, args, list.tensors, static_cast<uint32_t>(list.count));
   for (uint32_t d = 0; d < bins.count; ++d) {
     HUSK_TRY(bins.check_tensor(d, 1, 1));

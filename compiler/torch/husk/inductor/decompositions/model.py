@@ -341,7 +341,7 @@ def _pseudoinverse(
 def _histogramdd(
   x: torch.Tensor,
   bins: Sequence[int],
-  range: Sequence[float] | None = None,  # noqa: A002 (the name of torch's argument)
+  range: Sequence[float] | None = None,
   weight: torch.Tensor | None = None,
   density: bool = False,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
