@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from . import hir
 from .attention import host_call, launch, operator
-from .cuda import fake_cuda, random, tuning, user_kernels
+from .cuda import depthwise, fake_cuda, random, tuning, user_kernels
 from .cuda import operators as cuda_operators
 from .cuda.kernels import CudaKernels
 from .errors import CompileError, Unsupported
@@ -210,7 +210,7 @@ class CudaTarget:
     )
     with (
       fake_cuda.cuda(self.description, self.gemm_set, self.tuning),
-      decompositions.kernels(library=self.gemm == "cublaslt"),
+      decompositions.kernels(library=self.gemm == "cublaslt", depthwise=True),
       cublaslt.called(self.gemm == "cublaslt"),
     ):
       program = prepared(exported)
@@ -224,6 +224,7 @@ class CudaTarget:
         writer.write,
         lowerings={
           **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),
+          **depthwise.lowerings(),
           **(operator.lowerings() if flash else {}),
         },
         sdpa=functools.partial(operator.replacement, operator.CUDA) if flash else None,
