@@ -6,17 +6,18 @@ import functools
 import importlib.util
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from . import hir
 from .attention import host_call, launch, operator
-from .cuda import depthwise, fake_cuda, random, tuning, user_kernels
+from .cuda import depthwise, fake_cuda, random, records, tuning, user_kernels
 from .cuda import operators as cuda_operators
 from .cuda.kernels import CudaKernels
 from .errors import CompileError, Unsupported
 from .host import convolution, image, operators
 from .host.kernels import HostKernels
 from .inductor import capture, complex_numbers, decompositions, torch_compat
+from .inductor.lines import InductorObject
 from .lower import cublaslt, linear
 from .lower.lines import VariantWriter
 from .lower.operators import Operators
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
   from torch.export import ExportedProgram
 
 GEMMS = ("triton", "cublaslt")
+
+Result = TypeVar("Result")
 
 
 class Target(Protocol):
@@ -160,6 +163,7 @@ class CudaTarget:
     asserts: str = "status",
     texts: list[str] | None = None,
     ops: Iterable[str] = (),
+    record_files: Iterable[Any] = (),
   ) -> None:
     if gemm not in GEMMS:
       raise ValueError(f"gemm={gemm!r}: give {' or '.join(GEMMS)}")
@@ -175,7 +179,9 @@ class CudaTarget:
     self.gemm_set, self.gemm = gemm_set or "templates", gemm
     self.row = f"cuda_{self.description.key}"
     self.operators = Operators("CUDA targets", cuda_operators.NAMES, ops)
-    self.tuning = tuning.Tuning(tuning.resolve_mode(tune, self.description))
+    self.tuning = tuning.Tuning(
+      tuning.resolve_mode(tune, self.description), records.of_target(self.description, record_files)
+    )
     self.kernels = CudaKernels(
       self.description,
       prefix=f"{self.description.key}_",
@@ -202,12 +208,28 @@ class CudaTarget:
     weights: FunctionConstants,
     names: hir.Names,
   ) -> hir.Variant:
-    flash = self.attention == "flash"
-    exported, prepared = _with_attention(exported, prepared, flash, self._note, operator.CUDA)
-    nodes = launch.NODES if flash else None
+    nodes = launch.NODES if self.attention == "flash" else None
     writer = VariantWriter(
       self.row, signature, weights, self.kernels, names, self.operators, nodes=nodes
     )
+
+    def write(wrapper: InductorObject, found: list[tuple[Any, Any]]) -> hir.Variant:
+      variant = writer.write(wrapper, found)
+      self.kernels.finish()
+      return variant
+
+    return self.captured(exported, prepared, weights, write)
+
+  def captured(
+    self,
+    exported: ExportedProgram,
+    prepared: Callable[[ExportedProgram], ExportedProgram],
+    weights: FunctionConstants,
+    write: Callable[[InductorObject, list[tuple[Any, Any]]], Result],
+  ) -> Result:
+    """What `write` returns for the lines of Inductor's wrapper and the guards of a function."""
+    flash = self.attention == "flash"
+    exported, prepared = _with_attention(exported, prepared, flash, self._note, operator.CUDA)
     with (
       fake_cuda.cuda(self.description, self.gemm_set, self.tuning),
       decompositions.kernels(library=self.gemm == "cublaslt", depthwise=True),
@@ -217,11 +239,11 @@ class CudaTarget:
       is_complex = complex_numbers.is_used(program)
       if is_complex:
         program = complex_numbers.functional(program)
-      variant = capture.capture(
+      return capture.capture(
         fake_cuda.moved(program),
         "cuda",
         self.kernels.options(),
-        writer.write,
+        write,
         lowerings={
           **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),
           **depthwise.lowerings(),
@@ -230,8 +252,6 @@ class CudaTarget:
         sdpa=functools.partial(operator.replacement, operator.CUDA) if flash else None,
         rewrite=functools.partial(_without_complex, weights) if is_complex else None,
       )
-      self.kernels.finish()
-    return variant
 
   def _note(self, text: str) -> None:
     self.notes.append(f"{self.row}: {text}")
@@ -250,7 +270,8 @@ class CudaTarget:
         f": {self.tuning.kernels} kernels in {self.tuning.tried} configurations, "
         f"{self.tuning.seconds:.1f} s"
       )
-    return f" (tune={self.tuning.mode}{measured})"
+    picked = "".join(f": {text}" for text in self.tuning.picked_text())
+    return f" (tune={self.tuning.mode}{measured}{picked})"
 
 
 def _without_complex(weights: FunctionConstants, module: torch.fx.GraphModule) -> None:

@@ -315,5 +315,6 @@ def _convolved(
         COLUMNS=tiles.columns,
         kernel=kernel,
         stride=stride,
+        padding=padding,
       )
   return autotune_select_algorithm(NAME, choices, [x, weight], layout)

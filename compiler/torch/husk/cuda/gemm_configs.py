@@ -79,13 +79,15 @@ def cost(target: Target, problem: Problem, tiles: Tiles) -> float:
 
 
 def pick_template(target: Target, choices: Sequence[InductorObject]) -> InductorObject:
-  """The template with the least cost; the first one if several have it. Templates without tiles
+  """The template with the least cost."""
+  return ranked(target, choices)[0]
+
+
+def ranked(target: Target, choices: Sequence[InductorObject]) -> list[InductorObject]:
+  """The templates by their costs; several with one cost keep their order. Templates without tiles
   come last."""
-
-  def rank(index: int) -> tuple[float, int]:
-    return _template_cost(target, choices[index]), index
-
-  return choices[min(range(len(choices)), key=rank)]
+  costs = [_template_cost(target, choice) for choice in choices]
+  return [choices[index] for index in sorted(range(len(choices)), key=costs.__getitem__)]
 
 
 def fits(target: Target, choice: InductorObject) -> bool:
