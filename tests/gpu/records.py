@@ -3,11 +3,13 @@ convolutions of many models (compiler/torch/husk/cuda/records.py).
 
   python tests/gpu/records.py list FILE [--jobs 16] [MODEL...]
   python -m husk tune --problems FILE --target cuda:h100 --record RECORDS --seconds 300
+  python tests/gpu/records.py regret RECORDS
 
-`list` writes the problems of the models to FILE, and needs no GPU. The second command measures them
-on the GPU of this machine. The records for the chip of an H100 and an H200 are
-compiler/torch/husk/cuda/records/gh100.json. The models are in fp16, whose records bf16 shares, and
-image networks are channels last; of transformers one layer is enough, since all layers have the
+`list` writes the problems of the models to FILE, and needs no GPU; problems.json is what it wrote.
+The second command measures them on the GPU of this machine. `regret` compares what the rule and
+what similar problems choose for each product with the best, without its own record. The records for
+the chip of an H100 and an H200 are compiler/torch/husk/cuda/records/gh100.json. The models are in
+fp16, whose records bf16 shares, and image networks are channels last; of transformers one layer is enough, since all layers have the
 same problems. torchvision and transformers must be installed.
 """
 
@@ -16,6 +18,8 @@ import concurrent.futures
 import functools
 import multiprocessing
 import pathlib
+import re
+import statistics
 import sys
 
 import torch
@@ -117,14 +121,57 @@ def problems(name, target):
     return tune.problems_of({"forward": husk.Function(model.eval(), args)}, target)
 
 
+def tiles(config):
+  """The tiles of the text of a configuration."""
+  from husk.cuda import gemm_configs
+
+  return gemm_configs.Tiles(*map(int, re.findall(r"\d+", config)[:5]))
+
+
+def regret(path):
+  """Prints how much longer the choices of the rule and of neighbours take than the best one. A
+  configuration that is not among the fastest, which a record lists, counts as the slowest of
+  them."""
+  from husk.cuda import gemm_configs, records
+  from husk.cuda.target import Target
+
+  target, found = Target.load("h100"), records.read(pathlib.Path(path))
+  products = {p: times for p, times in found.times.items() if p.kind == "product" and times}
+  configs = sorted({config for times in products.values() for config in times})
+  sides = {"rule": [], "rule, where there are neighbours": [], "neighbours": []}
+  for problem, times in products.items():
+    sizes = dict(problem.sizes)
+    itemsize = getattr(torch, problem.dtype).itemsize
+    shape = gemm_configs.Problem(sizes["m"], sizes["n"], sizes["k"], 1, itemsize)
+    ruled = min(configs, key=lambda config: gemm_configs.cost(target, shape, tiles(config)))
+
+    def factor(config, times=times):
+      return times.get(config, max(times.values())) / min(times.values())
+
+    sides["rule"].append(factor(ruled))
+    others = {p: each for p, each in products.items() if p != problem}
+    choice = records.Records(found.chip, "", others).choice(problem, configs)
+    if choice is not None:
+      sides["rule, where there are neighbours"].append(factor(ruled))
+      sides["neighbours"].append(factor(configs[choice[0]]))
+  for name, factors in sides.items():
+    print(
+      f"{name}: {len(factors)} products, mean {statistics.mean(factors):.3f}, "
+      f"median {statistics.median(factors):.3f}, largest {max(factors):.3f}"
+    )
+  return 0
+
+
 def main():
   arguments = argparse.ArgumentParser(description=__doc__)
-  arguments.add_argument("command", choices=("list",))
+  arguments.add_argument("command", choices=("list", "regret"))
   arguments.add_argument("file")
   arguments.add_argument("names", nargs="*", metavar="MODEL")
   arguments.add_argument("--target", default="h100")
   arguments.add_argument("--jobs", type=int, default=4)
   options = arguments.parse_args()
+  if options.command == "regret":
+    return regret(options.file)
   from husk.cuda import records
   from husk.cuda.target import Target
 
@@ -132,9 +179,7 @@ def main():
   failed = 0
   context = multiprocessing.get_context("spawn")
   with concurrent.futures.ProcessPoolExecutor(options.jobs, context) as pool:
-    made = {
-      name: pool.submit(problems, name, options.target) for name in options.names or models()
-    }
+    made = {name: pool.submit(problems, name, options.target) for name in options.names or models()}
     for name, result in made.items():
       error = result.exception()
       failed += error is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import logging
 import os
@@ -39,8 +40,9 @@ def parser() -> argparse.ArgumentParser:
     description="Exports a PyTorch model to a Husk artifact.",
     epilog="example: python -m husk examples/models.py:gpt -o gpt.husk --target host:avx2 "
     "--target cuda:h200. Other commands: `python -m husk tune` measures kernels for later exports, "
-    "and `run`, `dump`, `check`, `bench` and `compile` call husk-run, husk-dump, husk-dump --check, husk-bench and huskc; each has --help. "
-    "`check FILE --target NAME` says whether an artifact will run on a device that is not there.",
+    "and `run`, `dump`, `check`, `bench` and `compile` call husk-run, husk-dump, husk-dump --check, "
+    "husk-bench and huskc; each has --help. `check FILE --target NAME` says whether an artifact will "
+    "run on a device that is not there.",
   )
   arguments.add_argument(
     "model",
@@ -173,8 +175,8 @@ def _call_tool(name: str, arguments: Sequence[str]) -> int:
 
 
 def _tune(words: Sequence[str]) -> int:
-  from . import tune
-
+  # Other commands need nothing of what this one imports.
+  tune = importlib.import_module("husk.tune")
   try:
     return tune.main(words, load_model)
   except _OWN as error:

@@ -244,9 +244,7 @@ def _lowered(
     and V.graph.sizevars.statically_known_equals(sizes[0], groups)
     and set(dilation) == {1}
   ):
-    return otherwise(
-      x, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-    )
+    return otherwise(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
   result = _convolved(x, weight, _pair(stride), _pair(padding), groups)
   if bias is None:
     return result

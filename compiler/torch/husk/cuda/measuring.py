@@ -131,9 +131,10 @@ def program(problem: Problem) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]
   if form.get("order", "channels last") == "channels last":
     x = x.to(memory_format=torch.channels_last)
     weight = weight.to(memory_format=torch.channels_last)
-  return _module(
-    lambda x, weight: torch.conv2d(x, weight, None, stride, padding, 1, groups)
-  ), (x, weight)
+  return _module(lambda x, weight: torch.conv2d(x, weight, None, stride, padding, 1, groups)), (
+    x,
+    weight,
+  )
 
 
 def _matrix(batches: list[int], rows: int, columns: int, direction: str, dtype: Any) -> Any:

@@ -57,9 +57,7 @@ class Problem:
   def distance(self, other: Problem) -> float:
     """The distance between the sizes of two problems of a family."""
     return math.sqrt(
-      sum(
-        math.log2(left / right) ** 2 for (_, left), (_, right) in zip(self.sizes, other.sizes)
-      )
+      sum(math.log2(left / right) ** 2 for (_, left), (_, right) in zip(self.sizes, other.sizes))
     )
 
 
@@ -126,25 +124,39 @@ class Records:
 
   def text(self) -> str:
     """The file of the records."""
-    lines = [
-      json.dumps(
-        {
-          "kind": problem.kind,
-          "dtype": problem.dtype,
-          "form": dict(problem.form),
-          "sizes": dict(problem.sizes),
-          "us": {config: round(time, 2) for config, time in times.items()},
-        }
-      )
+    rows = [
+      _row(problem, times)
       for problem, times in sorted(self.times.items(), key=lambda item: _order(item[0]))
     ]
     head = {"format": FORMAT, "chip": dataclasses.asdict(self.chip), "device": self.device}
-    rows = ",\n".join(f"    {line}" for line in lines)
-    opening = json.dumps(head, indent=2).removesuffix("\n}")
-    return f'{opening},\n  "records": [\n{rows}\n  ]\n}}\n'
+    opening, text = json.dumps(head, indent=2).removesuffix("\n}"), ",\n".join(rows)
+    return f'{opening},\n  "records": [\n{text}\n  ]\n}}\n'
 
   def save(self, path: pathlib.Path) -> None:
     path.write_text(self.text())
+
+
+def _row(problem: Problem, times: Mapping[str, float]) -> str:
+  """The text of a record, in lines that are not too long."""
+  values = {
+    "form": dict(problem.form),
+    "sizes": dict(problem.sizes),
+    "us": {config: round(time, 2) for config, time in times.items()},
+  }
+  lines = [f'    {{"kind": {json.dumps(problem.kind)}, "dtype": {json.dumps(problem.dtype)}']
+  for name, pairs in values.items():
+    lines[-1] += ","
+    lines.append(f'     "{name}": {{')
+    for number, (key, value) in enumerate(pairs.items()):
+      item = f"{json.dumps(key)}: {json.dumps(value)}"
+      item = item if number == 0 else f", {item}"
+      if len(lines[-1]) + len(item) > 97:
+        lines[-1] += item[0]
+        lines.append(f"      {item[2:]}")
+      else:
+        lines[-1] += item
+    lines[-1] += "}"
+  return "\n".join(lines) + "}"
 
 
 def _order(problem: Problem) -> tuple[Any, ...]:
@@ -203,7 +215,9 @@ def of_target(target: Target, paths: Iterable[Any] = ()) -> Records:
   for path in map(pathlib.Path, paths):
     more = read(path)
     if more.chip != chip:
-      raise ValueError(f"{path} has records for {_words(more.chip)}, {target.name} is {_words(chip)}")
+      raise ValueError(
+        f"{path} has records for {_words(more.chip)}, {target.name} is {_words(chip)}"
+      )
     records.update(more)
   return records
 

@@ -4,10 +4,10 @@ the form of products of one row.
 The mode "none" takes the first configuration that Inductor offers and that fits the target. "rules"
 follows rules about the target's description (gemm_configs.py), and makes products of one row as
 sums. "heuristic" does the same, but for templates it takes what was measured before, if there are
-records of such problems (records.py). "max" makes those sums too, and takes what is fastest on the GPU of this machine:
-Inductor measures its templates against each other, Husk measures every other kernel on the sizes of
-the example, first in the configurations of Inductor's list, then in those of Inductor's coordinate
-descent. All but "max" give the same bytes on every machine.
+records of such problems (records.py). "max" makes those sums too, and takes what is fastest on the
+GPU of this machine: Inductor measures its templates against each other, Husk measures every other
+kernel on the sizes of the example, first in the configurations of Inductor's list, then in those of
+Inductor's coordinate descent. All but "max" give the same bytes on every machine.
 """
 
 from __future__ import annotations

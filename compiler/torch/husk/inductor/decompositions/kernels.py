@@ -52,7 +52,8 @@ def table(library: bool = False, depthwise: bool = False) -> dict[Any, Decomposi
 
 @contextlib.contextmanager
 def kernels(library: bool = False, depthwise: bool = False) -> Iterator[None]:
-  """While open, Inductor decomposes the operators of `table(library, depthwise)` on CUDA devices."""
+  """While open, Inductor decomposes the operators of `table(library, depthwise)` on CUDA
+  devices."""
   from torch._inductor import decomposition, lowering
 
   inductors = decomposition.decompositions
