@@ -9,8 +9,8 @@ convolutions of many models (compiler/torch/husk/cuda/records.py).
 The second command measures them on the GPU of this machine. `regret` compares what the rule and
 what similar problems choose for each product with the best, without its own record. The records for
 the chip of an H100 and an H200 are compiler/torch/husk/cuda/records/gh100.json. The models are in
-fp16, whose records bf16 shares, and image networks are channels last; of transformers one layer is enough, since all layers have the
-same problems. torchvision and transformers must be installed.
+fp16, whose records bf16 shares, and image networks are channels last; of transformers one layer is
+enough, since all layers have the same problems. torchvision and transformers must be installed.
 """
 
 import argparse

@@ -147,7 +147,7 @@ def test_the_rule_knows_the_template():
     }
 
     class layout:
-      size = [1, 96, 14, 14]
+      size = [1, 14, 14, 96]
 
   assert depthwise.is_choice(Choice) and depthwise.tiles_of(Choice) == Tiles(8, 32, 4, 1)
   gemm_configs.torch_compat.size_hint, before = int, gemm_configs.torch_compat.size_hint

@@ -39,10 +39,10 @@ def parser() -> argparse.ArgumentParser:
     prog="python -m husk",
     description="Exports a PyTorch model to a Husk artifact.",
     epilog="example: python -m husk examples/models.py:gpt -o gpt.husk --target host:avx2 "
-    "--target cuda:h200. Other commands: `python -m husk tune` measures kernels for later exports, "
-    "and `run`, `dump`, `check`, `bench` and `compile` call husk-run, husk-dump, husk-dump --check, "
-    "husk-bench and huskc; each has --help. `check FILE --target NAME` says whether an artifact will "
-    "run on a device that is not there.",
+    "--target cuda:h200. Other commands: `python -m husk tune` measures kernels for later exports; "
+    "`run`, `dump`, `check`, `bench` and `compile` call husk-run, husk-dump, husk-dump --check, "
+    "husk-bench and huskc; each has --help. `check FILE --target NAME` says whether an artifact "
+    "will run on a device that is not there.",
   )
   arguments.add_argument(
     "model",

@@ -6,7 +6,9 @@ results that are neighbours in a row (COLUMNS), and uses each element for all of
 innermost in memory, so that loads are wide. The elements of a kernel are read with the channels
 innermost too; unless there are few, a copy makes that order in each run, so that the model's
 constants stay as they are. What follows the convolution (a bias, a batch norm, an activation) is
-fused into the kernel, as with Inductor's templates.
+fused into the kernel. For that the result of the template has its dimensions in the order in which
+they are in memory: batch, rows, columns, channels. The kernels after it go over memory in order,
+and with another order Inductor finds no data that they share, as with its own convolutions.
 
 As a sum of terms in a kernel of Inductor's (inductor/decompositions/convolution.py), each of the 49
 terms of a 7 x 7 kernel computed again what was before it, and the result was not in the order that
@@ -99,9 +101,9 @@ def tiles_of(choice: InductorObject) -> Tiles:
 
 def problem_of(choice: InductorObject) -> Problem:
   """The convolution that a choice computes."""
-  sizes = map(torch_compat.size_hint, choice.layout.size)
+  batch, height, width, channels = map(torch_compat.size_hint, choice.layout.size)
   info = choice.log_info
-  return Problem(*sizes, kernel=info["kernel"], stride=info["stride"])
+  return Problem(batch, channels, height, width, info["kernel"], info["stride"])
 
 
 def is_choice(choice: InductorObject) -> bool:
@@ -115,9 +117,9 @@ _SOURCE = r"""
     BATCH = {{size("X", 0)}}
     IN_H = {{size("X", 2)}}
     IN_W = {{size("X", 3)}}
-    OUT_C = {{size(None, 1)}}
-    OUT_H = {{size(None, 2)}}
-    OUT_W = {{size(None, 3)}}
+    OUT_H = {{size(None, 1)}}
+    OUT_W = {{size(None, 2)}}
+    OUT_C = {{size(None, 3)}}
     stride_xn = {{stride("X", 0)}}
     stride_xc = {{stride("X", 1)}}
     stride_xh = {{stride("X", 2)}}
@@ -185,7 +187,7 @@ _SOURCE = r"""
     idx_c = y_c[None, :]
     idx_h = idx_y_h[:, None]
     idx_w = idx_y_w[:, None]
-    {{store_output(("idx_n", "idx_c", "idx_h", "idx_w"), "result", "mask",
+    {{store_output(("idx_n", "idx_h", "idx_w", "idx_c"), "result", "mask",
                    val_shape=("RESULTS", "CHANNELS"))}}
 """
 
@@ -196,7 +198,7 @@ def _template() -> Any:
   from torch._inductor.select_algorithm import SymbolicGridFn, TritonTemplate
 
   @SymbolicGridFn
-  def grid(n: Any, c: Any, h: Any, w: Any, meta: Any, *, cdiv: Any) -> tuple[Any, Any, Any]:
+  def grid(n: Any, h: Any, w: Any, c: Any, meta: Any, *, cdiv: Any) -> tuple[Any, Any, Any]:
     strips = n * h * cdiv(w, meta["COLUMNS"])
     return (cdiv(strips, meta["STRIPS"]), cdiv(c, meta["CHANNELS"]), 1)
 
@@ -280,11 +282,11 @@ def _convolved(
   n, _, height, width = x.get_size()
   size = [
     n,
-    groups,
     (height + 2 * padding[0] - kernel[0]) // stride[0] + 1,
     (width + 2 * padding[1] - kernel[1]) // stride[1] + 1,
+    groups,
   ]
-  strides = [size[1] * size[2] * size[3], 1, size[1] * size[3], size[1]]
+  strides = ir.FlexibleLayout.contiguous_strides(size)
   layout = ir.FixedLayout(x.get_device(), x.get_dtype(), size, strides)
   choices: list[Any] = []
   for tiles in TILES:
@@ -315,4 +317,5 @@ def _convolved(
         stride=stride,
         padding=padding,
       )
-  return autotune_select_algorithm(NAME, choices, [x, weight], layout)
+  result = autotune_select_algorithm(NAME, choices, [x, weight], layout)
+  return table[aten.permute.default](result, [0, 3, 1, 2])
