@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import logging
 import os
@@ -38,9 +39,10 @@ def parser() -> argparse.ArgumentParser:
     prog="python -m husk",
     description="Exports a PyTorch model to a Husk artifact.",
     epilog="example: python -m husk examples/models.py:gpt -o gpt.husk --target host:avx2 "
-    "--target cuda:h200. Other commands: `python -m husk run`, `dump`, `check`, `bench` and "
-    "`compile` call husk-run, husk-dump, husk-dump --check, husk-bench and huskc; each has --help. "
-    "`check FILE --target NAME` says whether an artifact will run on a device that is not there.",
+    "--target cuda:h200. Other commands: `python -m husk tune` measures kernels for later exports; "
+    "`run`, `dump`, `check`, `bench` and `compile` call husk-run, husk-dump, husk-dump --check, "
+    "husk-bench and huskc; each has --help. `check FILE --target NAME` says whether an artifact "
+    "will run on a device that is not there.",
   )
   arguments.add_argument(
     "model",
@@ -82,10 +84,18 @@ def parser() -> argparse.ArgumentParser:
   )
   arguments.add_argument(
     "--tune",
-    choices=("none", "heuristic", "max"),
+    choices=("none", "rules", "heuristic", "max"),
     help="on CUDA targets: the first configuration of each kernel, or the one that rules choose, "
-    "or the fastest, measured on the GPU of this machine; by default max if that GPU is the "
-    "target, else heuristic",
+    "or one of a record of measurements where there is one, or the fastest, measured on the GPU of "
+    "this machine; by default max if that GPU is the target, else heuristic",
+  )
+  arguments.add_argument(
+    "--records",
+    action="append",
+    default=[],
+    metavar="FILE",
+    help="on CUDA targets: measured configurations that `python -m husk tune` wrote, in place of "
+    "those of the package; may be given several times",
   )
   arguments.add_argument(
     "--asserts",
@@ -171,6 +181,16 @@ def _call_tool(name: str, arguments: Sequence[str]) -> int:
   return subprocess.run([path, *first, *arguments]).returncode
 
 
+def _tune(words: Sequence[str]) -> int:
+  # Other commands need nothing of what this one imports.
+  tune = importlib.import_module("husk.tune")
+  try:
+    return tune.main(words, load_model)
+  except _OWN as error:
+    print(f"husk: {error}", file=sys.stderr)
+    return 1
+
+
 def _show_log() -> None:
   """Prints what the exporter logs, such as the time that each target took."""
   handler = logging.StreamHandler()
@@ -187,6 +207,8 @@ def main(argv: Sequence[str] | None = None) -> int:
   words = list(sys.argv[1:] if argv is None else argv)
   if words and words[0] == "check" and any(word.startswith("--target") for word in words):
     return check.main(words[1:])
+  if words and words[0] == "tune":
+    return _tune(words[1:])
   if words and words[0] in TOOLS:
     return _call_tool(words[0], words[1:])
   options = parser().parse_args(words)
@@ -210,6 +232,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       "ops": options.op,
       "host_ops": options.host_ops,
       "linkable": options.linkable,
+      "records": options.records,
     }
     destination = options.output or options.keep
     if isinstance(model, dict):

@@ -93,6 +93,7 @@ def export(
   ops: Iterable[str] = (),
   host_ops: str = "allow",
   linkable: bool = False,
+  records: Iterable[Path] = (),
   progress: bool | None = None,
 ) -> pathlib.Path:
   """Exports a model to the artifact `path`, and returns `path`.
@@ -118,8 +119,9 @@ def export(
   gemm: on CUDA targets, "triton" compiles matrix products into the artifact; "cublaslt" leaves them
     to cuBLASLt, which must then be installed where the artifact runs.
   tune: on CUDA targets, how the configuration of a kernel is chosen. "none" takes the first one
-    that Inductor has, "heuristic" follows rules about the target, "max" measures on the GPU of this
-    machine, which must be the target, and takes minutes. The default is HUSK_TUNE in the
+    that Inductor has, "rules" follows rules about the target, "heuristic" takes what was measured
+    before where the package has records of such kernels, else rules, and "max" measures on the GPU
+    of this machine, which must be the target, and takes minutes. The default is HUSK_TUNE in the
     environment, else "max" if the GPU of this machine is the target, else "heuristic". The metadata
     `husk.tuned.TARGET` of the artifact holds the choice, and the logger "husk" reports at level
     INFO how long each target took.
@@ -134,6 +136,8 @@ def export(
     model that calls one.
   linkable: host images also have the code that `huskc --emit=obj` links into programs, which makes
     them about twice as large.
+  records: on CUDA targets, files with measured configurations that `python -m husk tune` wrote, for
+    the mode "heuristic". They replace the records that come with the package.
   progress: whether a line of stderr names the stage that runs; by default if stderr is a terminal.
 
   The logger "husk" reports at level INFO what was exported, and how long it took.
@@ -165,6 +169,7 @@ def export(
       ops=ops,
       host_ops=host_ops,
       linkable=linkable,
+      record_files=tuple(records),
     )
     compiled = folder / "model.husk"
     with stages.stage("huskc"):
@@ -191,6 +196,7 @@ def write(
   ops: Iterable[str] = (),
   host_ops: str = "allow",
   linkable: bool = False,
+  records: Iterable[Path] = (),
   progress: bool | None = None,
 ) -> pathlib.Path:
   """The first half of `export`, with the same arguments: writes model.hir, the images and the
@@ -209,6 +215,7 @@ def write(
     ops=ops,
     host_ops=host_ops,
     linkable=linkable,
+    record_files=tuple(records),
   )
 
 

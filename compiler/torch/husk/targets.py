@@ -7,17 +7,18 @@ import functools
 import importlib.util
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from . import hir
 from .attention import host_call, launch, operator
-from .cuda import fake_cuda, random, tuning, user_kernels
+from .cuda import depthwise, fake_cuda, random, records, tuning, user_kernels
 from .cuda import operators as cuda_operators
 from .cuda.kernels import CudaKernels
 from .errors import CompileError, Unsupported
 from .host import convolution, image, operators
 from .host.kernels import HostKernels
 from .inductor import capture, complex_numbers, decompositions, torch_compat
+from .inductor.lines import InductorObject
 from .lower import cublaslt, host_steps, linear
 from .lower.lines import VariantWriter
 from .lower.operators import Operators
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 GEMMS = ("triton", "cublaslt")
 HOST_OPS = ("allow", "forbid")
+
+Result = TypeVar("Result")
 
 
 class Target(Protocol):
@@ -163,6 +166,7 @@ class CudaTarget:
     texts: list[str] | None = None,
     ops: Iterable[str] = (),
     host_ops: str = "allow",
+    record_files: Iterable[Any] = (),
   ) -> None:
     if gemm not in GEMMS:
       raise ValueError(f"gemm={gemm!r}: give {' or '.join(GEMMS)}")
@@ -183,7 +187,9 @@ class CudaTarget:
       "CUDA targets", cuda_operators.NAMES, ops, operators.names(), host_ops == "allow"
     )
     self.host_calls: collections.Counter[str] = collections.Counter()
-    self.tuning = tuning.Tuning(tuning.resolve_mode(tune, self.description))
+    self.tuning = tuning.Tuning(
+      tuning.resolve_mode(tune, self.description), records.of_target(self.description, record_files)
+    )
     self.kernels = CudaKernels(
       self.description,
       prefix=f"{self.description.key}_",
@@ -210,36 +216,51 @@ class CudaTarget:
     weights: FunctionConstants,
     names: hir.Names,
   ) -> hir.Variant:
-    flash = self.attention == "flash"
-    exported, prepared = _with_attention(exported, prepared, flash, self._note, operator.CUDA)
-    nodes = launch.NODES if flash else None
+    nodes = launch.NODES if self.attention == "flash" else None
     writer = VariantWriter(
       self.row, signature, weights, self.kernels, names, self.operators, nodes=nodes
     )
+
+    def write(wrapper: InductorObject, found: list[tuple[Any, Any]]) -> hir.Variant:
+      variant = writer.write(wrapper, found)
+      self.kernels.finish()
+      self._announce_host_steps(variant)
+      return variant
+
+    return self.captured(exported, prepared, weights, write)
+
+  def captured(
+    self,
+    exported: ExportedProgram,
+    prepared: Callable[[ExportedProgram], ExportedProgram],
+    weights: FunctionConstants,
+    write: Callable[[InductorObject, list[tuple[Any, Any]]], Result],
+  ) -> Result:
+    """What `write` returns for the lines of Inductor's wrapper and the guards of a function."""
+    flash = self.attention == "flash"
+    exported, prepared = _with_attention(exported, prepared, flash, self._note, operator.CUDA)
     with (
       fake_cuda.cuda(self.description, self.gemm_set, self.tuning, self.operators.check),
-      decompositions.kernels(library=self.gemm == "cublaslt"),
+      decompositions.kernels(library=self.gemm == "cublaslt", depthwise=True),
       cublaslt.called(self.gemm == "cublaslt"),
     ):
       program = prepared(exported)
       is_complex = complex_numbers.is_used(program)
       if is_complex:
         program = complex_numbers.functional(program)
-      variant = capture.capture(
+      return capture.capture(
         fake_cuda.moved(program),
         "cuda",
         self.kernels.options(),
-        writer.write,
+        write,
         lowerings={
           **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),
+          **depthwise.lowerings(),
           **(operator.lowerings() if flash else {}),
         },
         sdpa=functools.partial(operator.replacement, operator.CUDA) if flash else None,
         rewrite=functools.partial(_without_complex, weights) if is_complex else None,
       )
-      self.kernels.finish()
-    self._announce_host_steps(variant)
-    return variant
 
   def _announce_host_steps(self, variant: hir.Variant) -> None:
     """Notes the operators of a function that run on the CPU."""
@@ -271,7 +292,8 @@ class CudaTarget:
         f": {self.tuning.kernels} kernels in {self.tuning.tried} configurations, "
         f"{self.tuning.seconds:.1f} s"
       )
-    return f" (tune={self.tuning.mode}{measured})"
+    picked = "".join(f": {text}" for text in self.tuning.picked_text())
+    return f" (tune={self.tuning.mode}{measured}{picked})"
 
 
 def _without_complex(weights: FunctionConstants, module: torch.fx.GraphModule) -> None:

@@ -44,6 +44,9 @@ OPTIONS = {
   "shape_padding": False,  # decides by measuring
   "max_autotune": False,
   "epilogue_fusion": True,
+  # If it is set, Inductor finds no data that a template shares with a kernel over more dimensions,
+  # such as the activation after a linear layer of images, and does not fuse them.
+  "loop_ordering_after_fusion": False,
   "triton.autotune_at_compile_time": False,
   "triton.store_cubin": False,
   "triton.cudagraphs": False,
@@ -107,8 +110,8 @@ def cuda(
   """While open, torch.export and Inductor compile for `target`.
 
   gemm_set: the kernels of matrix products (gemm_configs.py).
-  tuned: how configurations are chosen (tuning.py). If it measures, the GPU is in this machine, and
-    answers queries itself where it can.
+  tuned: how configurations are chosen (tuning.py). If it is `on_gpu`, the GPU is in this machine,
+    and answers queries itself where it can.
   check_operator: refuses an operator that programs for the target cannot call, by its name. By
     default that are all operators that torch would run for the shapes of their results.
   `cuda` cannot be nested, and supports one thread.
@@ -130,11 +133,11 @@ def cuda(
       *_stand_ins(target, check_operator or _refuse_to_run),
       *products.replacements(target, tuned),
     ]
-    if not tuned.measures:
+    if not tuned.on_gpu:
       replacements += _without_a_gpu()
     for owner, name, value in replacements:
       patches.set_attribute(stack, owner, name, value)
-    if not tuned.measures:
+    if not tuned.on_gpu:
       stack.enter_context(_triton_driver(_Driver(target)))
     stack.enter_context(settings.without_line_tables())
     stack.enter_context(_worker_properties(target))

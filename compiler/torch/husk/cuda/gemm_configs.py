@@ -17,6 +17,7 @@ from typing import Any
 
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
+from . import depthwise
 from .target import Target
 
 # A triton.Config.
@@ -78,13 +79,15 @@ def cost(target: Target, problem: Problem, tiles: Tiles) -> float:
 
 
 def pick_template(target: Target, choices: Sequence[InductorObject]) -> InductorObject:
-  """The template with the least cost; the first one if several have it. Templates without tiles
+  """The template with the least cost."""
+  return ranked(target, choices)[0]
+
+
+def ranked(target: Target, choices: Sequence[InductorObject]) -> list[InductorObject]:
+  """The templates by their costs; several with one cost keep their order. Templates without tiles
   come last."""
-
-  def rank(index: int) -> tuple[float, int]:
-    return _template_cost(target, choices[index]), index
-
-  return choices[min(range(len(choices)), key=rank)]
+  costs = [_template_cost(target, choice) for choice in choices]
+  return [choices[index] for index in sorted(range(len(choices)), key=costs.__getitem__)]
 
 
 def fits(target: Target, choice: InductorObject) -> bool:
@@ -94,6 +97,8 @@ def fits(target: Target, choice: InductorObject) -> bool:
 
 def _template_cost(target: Target, choice: InductorObject) -> float:
   """The cost of a template; infinite if it has no tiles."""
+  if depthwise.is_choice(choice):
+    return depthwise.choice_cost(target, choice)
   info = getattr(choice, "log_info", None) or {}
   try:
     m, k, n = (int(part) for part in str(info["tile_shape"]).strip("()").split(","))

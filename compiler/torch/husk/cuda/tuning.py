@@ -1,12 +1,13 @@
 """The choice of a configuration for each kernel of a CUDA target: its tiles, warps and stages, and
 the form of products of one row.
 
-The mode "none" takes the first configuration that Inductor offers and that fits the target.
-"heuristic" follows rules about the target's description (gemm_configs.py), and makes products of
-one row as sums. "max" makes those sums too, and takes what is fastest on the GPU of this machine:
-Inductor measures its templates against each other, Husk measures every other kernel on the sizes of
-the example, first in the configurations of Inductor's list, then in those of Inductor's coordinate
-descent. "none" and "heuristic" give the same bytes on every machine.
+The mode "none" takes the first configuration that Inductor offers and that fits the target. "rules"
+follows rules about the target's description (gemm_configs.py), and makes products of one row as
+sums. "heuristic" does the same, but for templates it takes what was measured before, if there are
+records of such problems (records.py). "max" makes those sums too, and takes what is fastest on the
+GPU of this machine: Inductor measures its templates against each other, Husk measures every other
+kernel on the sizes of the example, first in the configurations of Inductor's list, then in those of
+Inductor's coordinate descent. All but "max" give the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..inductor.lines import InductorObject
-from . import gemm_configs
+from . import gemm_configs, records
 from .gemm_configs import Config
 from .target import Target
 
 if TYPE_CHECKING:
   import torch
 
-MODES = ("none", "heuristic", "max")
+MODES = ("none", "rules", "heuristic", "max")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -101,9 +102,12 @@ def options(tune_mode: str) -> dict[str, Any]:
 @dataclasses.dataclass
 class Tuning:
   """The choice of kernels for one target, and its record. `notes` are remarks for the readers of
-  the artifact."""
+  the artifact. `records` are those of the target, for the mode "heuristic"."""
 
   mode: str
+  records: records.Records | None = None
+  # The templates that were picked, by what decided: "record", "neighbours" or "rule".
+  picked: dict[str, int] = dataclasses.field(default_factory=dict)
   kernels: int = 0  # measured
   tried: int = 0  # measured configurations
   seconds: float = 0.0  # spent on measuring
@@ -112,6 +116,11 @@ class Tuning:
   @property
   def measures(self) -> bool:
     return self.mode == "max"
+
+  @property
+  def on_gpu(self) -> bool:
+    """Whether the GPU of this machine answers queries itself."""
+    return self.measures
 
   def ordered(self, target: Target, tuner: InductorObject) -> list[Config]:
     """The configurations of a CachingAutotuner, best first."""
@@ -124,7 +133,23 @@ class Tuning:
     if self.mode == "none":
       fitting = [choice for choice in choices if gemm_configs.fits(target, choice)]
       return fitting[0] if fitting else choices[0]
-    return gemm_configs.pick_template(target, choices)
+    found = self._recorded(target, choices)
+    source = "rule" if found is None else found[1]
+    self.picked[source] = self.picked.get(source, 0) + 1
+    return found[0] if found else gemm_configs.pick_template(target, choices)
+
+  def _recorded(
+    self, target: Target, choices: Sequence[InductorObject]
+  ) -> tuple[InductorObject, str] | None:
+    """The template that records name, and where it is from."""
+    if self.mode != "heuristic" or self.records is None:
+      return None
+    fitting = [choice for choice in choices if gemm_configs.fits(target, choice)]
+    problem = records.problem_of(fitting[0]) if fitting else None
+    if problem is None:
+      return None
+    found = self.records.choice(problem, [records.config_of(choice) or "" for choice in fitting])
+    return None if found is None else (fitting[found[0]], found[1])
 
   def defined(self, name: str, tuner: InductorObject) -> None:
     """Records the definition of a kernel."""
@@ -168,7 +193,17 @@ class Tuning:
     first = self.mode
     if self.measures:
       first += f", {self.kernels} kernels measured on {torch.cuda.get_device_name()}"
-    return "; ".join([first, *self.notes])
+    return "; ".join([first, *self.picked_text(), *self.notes])
+
+  def picked_text(self) -> list[str]:
+    """How many templates were chosen by records; empty if records were not used."""
+    if self.mode != "heuristic" or self.records is None or not self.picked:
+      return []
+    counts = [self.picked.get(source, 0) for source in ("record", "neighbours", "rule")]
+    return [
+      f"{counts[0]} templates from records, {counts[1]} from records of similar problems, "
+      f"{counts[2]} by rules"
+    ]
 
 
 # Measuring

@@ -2,10 +2,12 @@
 three dimensions, not transposed, without dilation.
 
 Depthwise convolutions, and grouped ones with few products for each result, are sums that become one
-pointwise kernel. A template would compute tiles of products of which all but one row is zero."""
+pointwise kernel. Inductor's template would compute tiles of products of which all but one row is
+zero. Depthwise convolutions of images can have a template of Husk (cuda/depthwise.py)."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -18,14 +20,20 @@ if TYPE_CHECKING:
 _MOST_PRODUCTS = 64
 
 
-def table() -> dict[Any, Callable[..., Any]]:
-  """The decompositions by operator."""
+# The fewest channels for which depthwise convolutions have a template: a thread reads eight.
+_FEWEST_CHANNELS = 16
+
+
+def table(depthwise: bool = False) -> dict[Any, Callable[..., Any]]:
+  """The decompositions by operator. `depthwise`: whether there is a template for depthwise
+  convolutions of images."""
   import torch
 
-  return {torch.ops.aten.convolution.default: _convolution}
+  return {torch.ops.aten.convolution.default: functools.partial(_convolution, depthwise)}
 
 
 def _convolution(
+  depthwise_template: bool,
   x: torch.Tensor,
   weight: torch.Tensor,
   bias: torch.Tensor | None,
@@ -55,6 +63,16 @@ def _convolution(
   products = channels * math.prod(kernel)
   has_template = x.dtype in (torch.float16, torch.bfloat16, torch.float32)
   depthwise = groups > 1 and (channels == 1 or products <= _MOST_PRODUCTS)
+  if (
+    depthwise_template
+    and has_template
+    and not transposed
+    and len(kernel) == 2
+    and channels == 1
+    and weight.shape[0] == groups >= _FEWEST_CHANNELS
+    and set(dilation) == {1}
+  ):
+    return NotImplemented
   if transposed:
     result = _transposed(x, weight, stride, padding, dilation, output_padding, groups)
   elif depthwise or not has_template or _is_one_product(x, weight, stride, padding, dilation):

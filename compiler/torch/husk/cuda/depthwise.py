@@ -1,0 +1,321 @@
+"""Depthwise convolutions of images as kernels of a template of Husk.
+
+A depthwise convolution multiplies as many numbers as it loads, so tensor cores do not help, and
+what counts is how often an element of the image is loaded and converted. A thread computes several
+results that are neighbours in a row (COLUMNS), and uses each element for all of them. Channels are
+innermost in memory, so that loads are wide. The elements of a kernel are read with the channels
+innermost too; unless there are few, a copy makes that order in each run, so that the model's
+constants stay as they are. What follows the convolution (a bias, a batch norm, an activation) is
+fused into the kernel. For that the result of the template has its dimensions in the order in which
+they are in memory: batch, rows, columns, channels. The kernels after it go over memory in order,
+and with another order Inductor finds no data that they share, as with its own convolutions.
+
+As a sum of terms in a kernel of Inductor's (inductor/decompositions/convolution.py), each of the 49
+terms of a 7 x 7 kernel computed again what was before it, and the result was not in the order that
+a layer norm reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..inductor import torch_compat
+from ..inductor.lines import InductorObject
+from .target import Target
+
+# The beginning of the names of the template's choices.
+NAME = "husk_depthwise"
+
+# Elements of a kernel that are read in the order that the model has them in.
+_MOST_IN_PLACE = 9
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiles:
+  """A block computes the results of `strips` strips of `columns` neighbours in a row, for
+  `channels` channels."""
+
+  strips: int
+  channels: int
+  columns: int
+  warps: int
+
+
+TILES = [
+  Tiles(16, 64, 4, 4),
+  Tiles(8, 64, 4, 2),
+  Tiles(8, 64, 4, 4),
+  Tiles(16, 64, 2, 4),
+  Tiles(16, 32, 4, 4),
+  Tiles(8, 32, 4, 2),
+  Tiles(8, 32, 4, 1),
+  Tiles(16, 32, 2, 2),
+  Tiles(8, 32, 2, 1),
+  Tiles(4, 64, 2, 1),
+  Tiles(16, 32, 1, 2),
+  Tiles(8, 32, 1, 1),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+  """A depthwise convolution: the sizes of its result, the sizes and the strides of its kernel."""
+
+  batch: int
+  channels: int
+  height: int
+  width: int
+  kernel: tuple[int, int]
+  stride: tuple[int, int]
+
+
+def cost(target: Target, problem: Problem, tiles: Tiles) -> float:
+  """The estimated time of a convolution in units of its own: the instructions of a warp, times the
+  rounds of warps over the schedulers of the multiprocessors. Elements that lie outside count too.
+  A row of the kernel costs as much as some instructions, since its loads are waited for."""
+  strips = problem.batch * problem.height * -(-problem.width // tiles.columns)
+  blocks = -(-strips // tiles.strips) * -(-problem.channels // tiles.channels)
+  elements = tiles.strips * tiles.channels // (32 * tiles.warps)
+  taps = problem.kernel[1]
+  loaded = (tiles.columns - 1) * problem.stride[1] + taps
+  # An element is loaded and converted; a load has an address and a mask.
+  row = loaded * (2 * elements + 12) + tiles.columns * taps * elements + taps * elements + 200
+  rounds = -(-blocks * tiles.warps // (4 * target.multi_processor_count))
+  # Warps of a scheduler hide the waits of each other.
+  return problem.kernel[0] * row * max(1.0, rounds * 0.7)
+
+
+def choice_cost(target: Target, choice: InductorObject) -> float:
+  """The cost of a choice of the template."""
+  tiles = tiles_of(choice)
+  return cost(target, problem_of(choice), tiles)
+
+
+def tiles_of(choice: InductorObject) -> Tiles:
+  info = choice.log_info
+  return Tiles(*(int(info[name]) for name in ("STRIPS", "CHANNELS", "COLUMNS", "num_warps")))
+
+
+def problem_of(choice: InductorObject) -> Problem:
+  """The convolution that a choice computes."""
+  batch, height, width, channels = map(torch_compat.size_hint, choice.layout.size)
+  info = choice.log_info
+  return Problem(batch, channels, height, width, info["kernel"], info["stride"])
+
+
+def is_choice(choice: InductorObject) -> bool:
+  return NAME in getattr(choice, "name", "")
+
+
+# The template
+
+_SOURCE = r"""
+{{def_kernel("X", "W")}}
+    BATCH = {{size("X", 0)}}
+    IN_H = {{size("X", 2)}}
+    IN_W = {{size("X", 3)}}
+    OUT_H = {{size(None, 1)}}
+    OUT_W = {{size(None, 2)}}
+    OUT_C = {{size(None, 3)}}
+    stride_xn = {{stride("X", 0)}}
+    stride_xc = {{stride("X", 1)}}
+    stride_xh = {{stride("X", 2)}}
+    stride_xw = {{stride("X", 3)}}
+    stride_wh = {{stride("W", 0)}}
+    stride_ww = {{stride("W", 1)}}
+    stride_wc = {{stride("W", 2)}}
+
+    # A strip is COLUMNS results that are neighbours in a row.
+    IN_ROW = (OUT_W + COLUMNS - 1) // COLUMNS
+    strip = tl.program_id(0).to(INDEX_DTYPE) * STRIPS + tl.arange(0, STRIPS)
+    y_w = strip % IN_ROW * COLUMNS
+    y_h = strip // IN_ROW % OUT_H
+    y_n = strip // IN_ROW // OUT_H
+    y_c = tl.program_id(1).to(INDEX_DTYPE) * CHANNELS + tl.arange(0, CHANNELS)
+    is_channel = y_c < OUT_C
+    x_base = X + (y_n * stride_xn)[:, None] + (y_c * stride_xc)[None, :]
+    w_base = W + y_c * stride_wc
+
+{% for j in range(COLUMNS) %}
+    sum{{j}} = tl.zeros((STRIPS, CHANNELS), dtype=tl.float32)
+{% endfor %}
+    for i in range(KERNEL_H):
+        x_h = y_h * STRIDE_H - PADDING_H + i
+        is_row = (y_n < BATCH) & (x_h >= 0) & (x_h < IN_H)
+{% for tap in range(KERNEL_W) %}
+        w{{tap}} = tl.load(w_base + i * stride_wh + {{tap}} * stride_ww, mask=is_channel, other=0.0)
+        w{{tap}} = w{{tap}}.to(tl.float32)[None, :]
+{% endfor %}
+{% for column in range((COLUMNS - 1) * STRIDE_W + KERNEL_W) %}
+        x_w = y_w * STRIDE_W - PADDING_W + {{column}}
+        is_pixel = is_row & (x_w >= 0) & (x_w < IN_W)
+        x = tl.load(
+            x_base + (x_h * stride_xh + x_w * stride_xw)[:, None],
+            mask=is_pixel[:, None] & is_channel[None, :],
+            other=0.0,
+        ).to(tl.float32)
+{% for j in range(COLUMNS) %}
+{% if 0 <= column - j * STRIDE_W < KERNEL_W %}
+        sum{{j}} += x * w{{column - j * STRIDE_W}}
+{% endif %}
+{% endfor %}
+{% endfor %}
+
+    # The results of a strip become neighbours in one tile.
+{% if COLUMNS == 1 %}
+    result = sum0
+{% elif COLUMNS == 2 %}
+    result = tl.join(sum0, sum1)
+{% else %}
+    result = tl.reshape(
+        tl.join(tl.join(sum0, sum2), tl.join(sum1, sum3)), (STRIPS, CHANNELS, COLUMNS)
+    )
+{% endif %}
+{% if COLUMNS > 1 %}
+    result = tl.reshape(tl.permute(result, (0, 2, 1)), (STRIPS * COLUMNS, CHANNELS))
+{% endif %}
+    number = tl.arange(0, STRIPS * COLUMNS)
+    strip = tl.program_id(0).to(INDEX_DTYPE) * STRIPS + number // COLUMNS
+    idx_y_w = strip % IN_ROW * COLUMNS + number % COLUMNS
+    idx_y_h = strip // IN_ROW % OUT_H
+    idx_y_n = strip // IN_ROW // OUT_H
+    mask = ((idx_y_n < BATCH) & (idx_y_w < OUT_W))[:, None] & is_channel[None, :]
+    idx_n = idx_y_n[:, None]
+    idx_c = y_c[None, :]
+    idx_h = idx_y_h[:, None]
+    idx_w = idx_y_w[:, None]
+    {{store_output(("idx_n", "idx_h", "idx_w", "idx_c"), "result", "mask",
+                   val_shape=("RESULTS", "CHANNELS"))}}
+"""
+
+
+@functools.cache
+def _template() -> Any:
+  """The template. Inductor keeps it under its name for the whole process."""
+  from torch._inductor.select_algorithm import SymbolicGridFn, TritonTemplate
+
+  @SymbolicGridFn
+  def grid(n: Any, h: Any, w: Any, c: Any, meta: Any, *, cdiv: Any) -> tuple[Any, Any, Any]:
+    strips = n * h * cdiv(w, meta["COLUMNS"])
+    return (cdiv(strips, meta["STRIPS"]), cdiv(c, meta["CHANNELS"]), 1)
+
+  return TritonTemplate(name=NAME, grid=grid, source=_SOURCE)
+
+
+# The lowering
+
+
+def lowerings() -> dict[Any, Callable[..., Any]]:
+  """Inductor's lowering of convolutions, which makes depthwise ones kernels of the template."""
+  import torch
+  from torch._inductor import lowering
+  from torch._inductor.kernel import conv
+
+  op = torch.ops.aten.convolution.default
+  del conv  # importing it registers Inductor's lowering
+  return {op: functools.partial(_lowered, lowering.lowerings[op])}
+
+
+def _lowered(
+  otherwise: Callable[..., Any],
+  x: InductorObject,
+  weight: InductorObject,
+  bias: InductorObject | None,
+  stride: Sequence[int],
+  padding: Sequence[int],
+  dilation: Sequence[int],
+  transposed: bool,
+  output_padding: Sequence[int],
+  groups: int,
+) -> Any:
+  import torch
+  from torch._inductor.lowering import lowerings as table
+  from torch._inductor.virtualized import V
+
+  aten = torch.ops.aten
+  sizes = weight.get_size()
+  if not (
+    groups > 1
+    and len(sizes) == 4
+    and len(x.get_size()) == 4
+    and not transposed
+    and V.graph.sizevars.statically_known_equals(sizes[1], 1)
+    and V.graph.sizevars.statically_known_equals(sizes[0], groups)
+    and set(dilation) == {1}
+  ):
+    return otherwise(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+  result = _convolved(x, weight, _pair(stride), _pair(padding), groups)
+  if bias is None:
+    return result
+  return table[aten.add.Tensor](result, table[aten.view.default](bias, [groups, 1, 1]))
+
+
+def _pair(values: Sequence[int]) -> tuple[int, int]:
+  return (values[0], values[-1])
+
+
+def _convolved(
+  x: InductorObject,
+  weight: InductorObject,
+  stride: tuple[int, int],
+  padding: tuple[int, int],
+  groups: int,
+) -> Any:
+  import torch
+  from torch._inductor import ir
+  from torch._inductor.lowering import lowerings as table
+  from torch._inductor.select_algorithm import autotune_select_algorithm
+
+  aten = torch.ops.aten
+  kernel = (int(weight.get_size()[2]), int(weight.get_size()[3]))
+  x.realize()
+  x = ir.ExternKernel.require_channels_last(x)
+  # Dimensions of a kernel: rows, columns, channels.
+  weight = table[aten.permute.default](table[aten.squeeze.dim](weight, 1), [1, 2, 0])
+  if kernel[0] * kernel[1] > _MOST_IN_PLACE:
+    weight = ir.ExternKernel.require_contiguous(ir.ExternKernel.copy_input(weight))
+  else:
+    weight = ir.ExternKernel.realize_input(weight)
+  n, _, height, width = x.get_size()
+  size = [
+    n,
+    (height + 2 * padding[0] - kernel[0]) // stride[0] + 1,
+    (width + 2 * padding[1] - kernel[1]) // stride[1] + 1,
+    groups,
+  ]
+  strides = ir.FlexibleLayout.contiguous_strides(size)
+  layout = ir.FixedLayout(x.get_device(), x.get_dtype(), size, strides)
+  choices: list[Any] = []
+  for tiles in TILES:
+    before = len(choices)
+    _template().maybe_append_choice(
+      choices,
+      input_nodes=(x, weight),
+      layout=layout,
+      KERNEL_H=kernel[0],
+      KERNEL_W=kernel[1],
+      STRIDE_H=stride[0],
+      STRIDE_W=stride[1],
+      PADDING_H=padding[0],
+      PADDING_W=padding[1],
+      STRIPS=tiles.strips,
+      CHANNELS=tiles.channels,
+      COLUMNS=tiles.columns,
+      RESULTS=tiles.strips * tiles.columns,
+      num_stages=1,
+      num_warps=tiles.warps,
+    )
+    for choice in choices[before:]:
+      choice.log_info.update(
+        STRIPS=tiles.strips,
+        CHANNELS=tiles.channels,
+        COLUMNS=tiles.columns,
+        kernel=kernel,
+        stride=stride,
+        padding=padding,
+      )
+  result = autotune_select_algorithm(NAME, choices, [x, weight], layout)
+  return table[aten.permute.default](result, [0, 3, 1, 2])

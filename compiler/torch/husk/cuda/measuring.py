@@ -1,0 +1,207 @@
+"""Measures the templates of problems on the GPU of this machine, for records (records.py).
+
+A problem becomes a program of one operator again, which Inductor lowers; in place of a rule that
+picks one of the templates, the templates that the rule likes best are compiled and timed. A time is
+that of a launch in a CUDA graph of many, so that nothing of the host is in it. The operands stay in
+the level 2 cache if they fit there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..inductor import capture, decompositions
+from ..inductor.lines import InductorObject
+from . import depthwise, fake_cuda, gemm_configs, records, tuning
+from .records import Problem
+from .target import Target
+
+if TYPE_CHECKING:
+  import torch
+
+# The configurations that are tried for a problem, and the launches of a graph that is timed.
+MOST_CANDIDATES = 12
+LAUNCHES = 20
+
+
+class Collector(tuning.Tuning):
+  """Follows the rules, and keeps the problems that templates are picked for."""
+
+  def __init__(self) -> None:
+    super().__init__("rules")
+    self.problems: list[Problem] = []
+
+  def pick_template(self, target: Target, choices: Sequence[InductorObject]) -> InductorObject:
+    for choice in choices:
+      problem = records.problem_of(choice)
+      if problem is not None and "neither" not in dict(problem.form).values():
+        if problem not in self.problems:
+          self.problems.append(problem)
+        break
+    return super().pick_template(target, choices)
+
+
+class _Meter(tuning.Tuning):
+  """Follows the rules, and keeps the times of the templates. `alone` is open while the GPU is
+  used."""
+
+  def __init__(self, alone: contextlib.AbstractContextManager[Any]) -> None:
+    super().__init__("rules")
+    self.alone = alone
+    self.times: dict[Problem, dict[str, float]] = {}
+
+  @property
+  def on_gpu(self) -> bool:
+    return True
+
+  def pick_template(self, target: Target, choices: Sequence[InductorObject]) -> InductorObject:
+    ranked = gemm_configs.ranked(target, choices)[:MOST_CANDIDATES]
+    candidates = {records.config_of(choice): choice for choice in ranked}
+    problem = records.problem_of(ranked[0])
+    if problem is not None:
+      self.times[problem] = _times(candidates, self.alone)
+    return ranked[0]
+
+
+def measured(
+  problem: Problem, target: Target, alone: contextlib.AbstractContextManager[Any]
+) -> dict[str, float]:
+  """Microseconds of a problem by configuration."""
+  meter = _Meter(alone)
+  capture_problem(problem, target, meter)
+  return meter.times.get(problem, {})
+
+
+def capture_problem(problem: Problem, target: Target, tuned: tuning.Tuning) -> None:
+  """Lets Inductor lower the program of a problem."""
+  import torch
+
+  module, args = program(problem)
+  with torch.no_grad():
+    exported = torch.export.export(module, args, strict=False)
+  with (
+    capture.quiet(),
+    fake_cuda.cuda(target, "templates", tuned),
+    decompositions.kernels(depthwise=True),
+  ):
+    capture.capture(
+      fake_cuda.moved(exported),
+      "cuda",
+      {},
+      lambda wrapper, guards: None,
+      lowerings=depthwise.lowerings(),
+    )
+
+
+def program(problem: Problem) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+  """A model that is the problem, and its arguments."""
+  import torch
+
+  form, sizes = dict(problem.form), dict(problem.sizes)
+  dtype = getattr(torch, problem.dtype)
+  if "product" in problem.kind:
+    m, n, k = sizes["m"], sizes["n"], sizes["k"]
+    if problem.kind == "product" and m == 1:
+      # Other products of one row become sums. This one is a convolution of an image of one pixel.
+      return _module(torch.conv2d), (
+        torch.empty(1, k, 1, 1, dtype=dtype),
+        torch.empty(n, k, 1, 1, dtype=dtype),
+      )
+    batches = [sizes["batch"]] if "batch" in sizes else []
+    left = _matrix(batches, m, k, form["left"], dtype)
+    right = _matrix(batches, k, n, form["right"], dtype)
+    return _module(torch.matmul), (left, right)
+  kernel, stride, padding = (
+    [int(side) for side in form[name].split("x")] for name in ("kernel", "stride", "padding")
+  )
+  channels = sizes["channels"]
+  groups = channels if problem.kind == "depthwise" else int(form["groups"])
+  outputs = channels if problem.kind == "depthwise" else sizes["outputs"]
+  inside = 1 if problem.kind == "depthwise" else channels
+  image = [
+    (size - 1) * step - 2 * pad + taps
+    for size, step, pad, taps in zip(
+      (sizes["height"], sizes["width"]), stride, padding, kernel, strict=True
+    )
+  ]
+  x = torch.empty(sizes["batch"], inside * groups, *image, dtype=dtype)
+  weight = torch.empty(outputs, inside, *kernel, dtype=dtype)
+  if form.get("order", "channels last") == "channels last":
+    x = x.to(memory_format=torch.channels_last)
+    weight = weight.to(memory_format=torch.channels_last)
+  return _module(lambda x, weight: torch.conv2d(x, weight, None, stride, padding, 1, groups)), (
+    x,
+    weight,
+  )
+
+
+def _matrix(batches: list[int], rows: int, columns: int, direction: str, dtype: Any) -> Any:
+  """A matrix whose rows or columns are dense."""
+  import torch
+
+  if direction == "rows":
+    return torch.empty(*batches, rows, columns, dtype=dtype)
+  return torch.empty(*batches, columns, rows, dtype=dtype).transpose(-1, -2)
+
+
+def _module(function: Callable[..., Any]) -> torch.nn.Module:
+  import torch
+
+  class Program(torch.nn.Module):
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+      return function(left, right)
+
+  return Program()
+
+
+def _times(
+  candidates: dict[str | None, InductorObject], alone: contextlib.AbstractContextManager[Any]
+) -> dict[str, float]:
+  """Microseconds by configuration. A candidate that does not compile or run has none."""
+
+  def compiled(choice: InductorObject) -> bool:
+    try:
+      choice.precompile()
+      return True
+    except Exception:  # too much shared memory, for example
+      return False
+
+  names = [name for name in candidates if name is not None]
+  runs = tuning.at_once(compiled, [candidates[name] for name in names])
+  times = {}
+  with alone, tuning.real():
+    for name in (name for name, ran in zip(names, runs) if ran):
+      with contextlib.suppress(Exception):
+        times[name] = _microseconds(candidates[name])
+  return times
+
+
+def _microseconds(choice: InductorObject) -> float:
+  """The time of a launch: the least of several replays of a graph."""
+  import torch
+
+  request = choice.bmreq
+  inputs = [meta.to_tensor() for meta in request.input_tensor_meta]
+  out = request.output_tensor_meta.to_tensor()
+  stream = torch.cuda.Stream()
+  with torch.cuda.stream(stream):
+    launch = request.make_run_fn(*inputs, out=out)
+    for _ in range(2):
+      launch()
+  torch.cuda.synchronize()
+  graph = torch.cuda.CUDAGraph()
+  with torch.cuda.graph(graph, stream=stream):
+    launch = request.make_run_fn(*inputs, out=out)
+    for _ in range(LAUNCHES):
+      launch()
+  replays = []
+  for _ in range(4):
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    replays.append(begin.elapsed_time(end))
+  return min(replays[1:]) * 1000 / LAUNCHES
