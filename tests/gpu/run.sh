@@ -14,7 +14,7 @@ shift || true
 stages=("$@")
 ((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries \
   hidden user_kernels aoti load sessions binding compile
-  devices faults memory first asserts kernels port sanitizer)
+  devices faults memory first asserts kernels port host_steps sanitizer)
 # Exports without a choice of tuning are not measured, since that takes minutes.
 export HUSK_TUNE=${HUSK_TUNE:-heuristic} HUSKC=$PWD/$dir/bin/huskc
 own_libraries=${LD_LIBRARY_PATH:-}
@@ -50,6 +50,17 @@ model() {
   check "${kind:+$kind }$3.$4 on $1, $2" "${tool[@]}" "$bin/husk-run" "$data/model_$3.husk" \
     --device="$1" --mode="$2" --inputs="$data/$3.$4.in.safetensors" \
     "${args[@]}" --expected="$data/$3.$4.out.safetensors" --rtol=2e-3 --atol=2e-3 --stats
+}
+
+# Operators on the host between copies. The second run has 4 MB in each direction.
+host_steps() {
+  local text
+  "$HUSKC" tests/gpu/host_steps.hir -o "$dir/host_steps.husk" >/dev/null
+  text=$("$bin/husk-run" "$dir/host_steps.husk" --device=cuda --input=4xf32=iota \
+    --input=4xf32=iota --repeat=20 --print=all)
+  check "operators on the host" test "$(grep -c '^0 1 3 6$' <<<"$text")" = 2
+  show=1 lines=3 check "1,000,000 elements" "$bin/husk-run" "$dir/host_steps.husk" --device=cuda \
+    --input=1000000xf32=iota --input=1000000xf32=iota --repeat=20 --stats
 }
 
 models() {
@@ -424,6 +435,7 @@ for stage in "${stages[@]}"; do
       kernels
       tool=()
       ;;
+    host_steps) host_steps ;;
     port) show=1 lines=3 check "port conformance" "$bin/husk_port_test" --gtest_brief=1 ;;
     sanitizer)
       # Errors of driver calls are not reported: the port finds the number of a kernel's parameters
