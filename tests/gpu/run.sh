@@ -258,7 +258,13 @@ libraries() {
 
 # Operators on the CPU between kernels: values, times, and the copies under memcheck.
 host_steps() {
-  local folder=$dir/host_steps
+  local folder=$dir/host_steps text
+  "$HUSKC" tests/gpu/host_steps.hir -o "$dir/host_steps.husk" >/dev/null
+  text=$("$bin/husk-run" "$dir/host_steps.husk" --device=cuda --input=4xf32=iota \
+    --input=4xf32=iota --repeat=20 --print=all)
+  check "operators on the host" test "$(grep -c '^0 1 3 6$' <<<"$text")" = 2
+  show=1 lines=3 check "1,000,000 elements" "$bin/husk-run" "$dir/host_steps.husk" --device=cuda \
+    --input=1000000xf32=iota --input=1000000xf32=iota --repeat=20 --stats
   show=1 lines=40 check "host steps against eager" timeout 300 python3 tests/gpu/host_steps.py \
     check "$folder" "$bin/husk-run"
   show=1 lines=10 check "host steps, times" timeout 200 python3 tests/gpu/host_steps.py time \
