@@ -62,3 +62,19 @@ def test_the_memory_is_reused_after_the_call(tmp_path):
 
 def test_operators_without_a_formula_take_none():
   assert workspaces.length("aten::mm", {}) is None and not workspaces.is_needed("aten::mm")
+
+
+def test_matrices_of_complex_numbers(tmp_path):
+  def function(self, x):
+    hermitian = x + x.mH
+    return (
+      torch.linalg.eigvalsh(hermitian),
+      torch.linalg.svdvals(x),
+      torch.linalg.qr(x).R,
+      torch.linalg.inv(x),
+      torch.linalg.det(x),
+      torch.linalg.solve(x, x[..., :1]),
+    )
+
+  x = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.complex64)
+  run(tmp_path, function, (x,), strides=False)

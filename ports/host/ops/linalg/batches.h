@@ -26,6 +26,8 @@ Matrix<T> matrix_at(const Arguments& args, uint32_t at, int64_t offset) {
           tensor.strides[r], tensor.strides[r + 1]};
 }
 
+inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
 // The dtype of the absolute value of an element.
 inline int32_t real_dtype(int32_t dtype) {
   return dtype == HUSK_C64 ? HUSK_F32 : dtype == HUSK_C128 ? HUSK_F64 : dtype;

@@ -10,7 +10,7 @@ namespace husk::host {
 
 namespace {
 
-constexpr int kMaxSteps = 60;  // steps of the QL method for one eigenvalue; few matrices need 4
+constexpr int kMaxQlSteps = 60;  // steps of the QL method for one eigenvalue; few matrices need 4
 
 // Subtracts v p^H + p v^H from the lower triangle.
 template <class S>
@@ -105,7 +105,7 @@ bool diagonalize(double* d, double* e, int64_t n, const Columns<S>& z) {
       const int64_t last = end_of_block(z.cancellation, d, e, first, n);
       if (z.cancellation.ended()) return true;
       if (last == first) break;
-      if (steps == kMaxSteps) return false;
+      if (steps == kMaxQlSteps) return false;
       step_ql(d, e, first, last, z);
     }
   }

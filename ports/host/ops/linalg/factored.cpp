@@ -9,8 +9,6 @@ namespace husk::host {
 
 namespace {
 
-int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 // Sets the elements to those of the identity matrix.
 template <class T>
 void set_identity(const Matrix<T>& m) {

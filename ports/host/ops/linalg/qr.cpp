@@ -7,7 +7,6 @@ namespace husk::host {
 
 namespace {
 
-int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 // Writes a matrix whose elements below the diagonal are 0.

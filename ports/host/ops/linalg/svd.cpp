@@ -9,8 +9,8 @@ namespace husk::host {
 
 namespace {
 
-constexpr double kEpsilon = 0x1p-53;
-constexpr double kTolerance = 100 * kEpsilon;  // relative, for elements that count as 0
+constexpr double kRounding = 0x1p-53;
+constexpr double kTolerance = 100 * kRounding;  // relative, for elements that count as 0
 
 // A rotation that turns (f, g) into (r, 0).
 struct Rotation {
@@ -61,7 +61,7 @@ Diagonal diagonal_of_two(double f, double g, double h) {
   double low = ha, high = fa, cl = 1, cr = 1, sl = 0, sr = 0;
   if (ga != 0) {
     if (ga > fa) largest = 2;
-    if (ga > fa && fa / ga < kEpsilon) {
+    if (ga > fa && fa / ga < kRounding) {
       high = ga;
       low = ha > 1 ? fa / (ga / ha) : fa / ga * ha;
       sl = ht / g;
@@ -260,11 +260,11 @@ void step_qr(const Bidiagonal<S>& b, int64_t first, int64_t last, bool down, dou
              double largest, double threshold) {
   double shift = 0;
   if (static_cast<double>(b.n) * kTolerance * (least / largest) >
-      std::fmax(kEpsilon, 0.01 * kTolerance)) {
+      std::fmax(kRounding, 0.01 * kTolerance)) {
     const double start = std::fabs(b.d[down ? first : last]);
     shift = down ? smaller_of_two(b.d[last - 1], b.e[last - 1], b.d[last])
                  : smaller_of_two(b.d[first], b.e[first], b.d[first + 1]);
-    if (start > 0 && (shift / start) * (shift / start) < kEpsilon) shift = 0;
+    if (start > 0 && (shift / start) * (shift / start) < kRounding) shift = 0;
   }
   if (down)
     shift == 0 ? step_down_unshifted(b, first, last) : step_down(b, first, last, shift);
