@@ -238,6 +238,7 @@ void VariantCheck::buffer(const Statement& s) {
     fail(s.name.place, "'{}' is not a tensor {}", s.name.text, input ? "input" : "output");
   if (symbol->has_buffer) fail(s.name.place, "'{}' has a buffer already", s.name.text);
   symbol->has_buffer = true;
+  symbol->on_host = s.on_host;
 }
 
 void VariantCheck::host_buffer(const Statement& s) {
@@ -245,9 +246,6 @@ void VariantCheck::host_buffer(const Statement& s) {
     if (target.name.text == variant_.target.text && target.port.text == "host")
       fail(s.name.place, "'{}' lies on the host, as all memory of this target: leave 'on host' out",
            s.name.text);
-  if (s.of != BufferOf::arena)
-    fail(s.name.place, "an input or output cannot lie on the host: copy it from or to '{}'",
-         s.name.text);
 }
 
 // Checks that the memory of an argument of a kernel or of a fill lies on the device.

@@ -20,15 +20,15 @@ husk_status bad_index(husk_error* error, const char* what, uint32_t index, uint3
       fail(error, HUSK_INVALID_ARGUMENT, "there is no %s %u: there are %u", what, index, count));
 }
 
-// Returns the alignment that the chosen variant assumes of an input or output, in bytes.
-uint32_t alignment(const husk_program* program, uint32_t function, Space space, uint32_t index) {
+// Returns the buffer of an input or output in the chosen variant, or null if there is none.
+const fb::Buffer* buffer_of(const husk_program* program, uint32_t function, Space space,
+                            uint32_t index) {
   const fb::Function* row = program->rows()->functions()->Get(function);
   const Rows<fb::Buffer> buffers =
       row->variants()->Get(program->chosen[function].variant)->buffers();
   for (const fb::Buffer& buffer : buffers)
-    if (buffer.space() == uint8_t(space) && buffer.index() == index)
-      return 1u << buffer.align_log2();
-  return 1;
+    if (buffer.space() == uint8_t(space) && buffer.index() == index) return &buffer;
+  return nullptr;
 }
 
 // These return the tables of a kind, or null if there is no program or it has no such table.
@@ -76,6 +76,7 @@ husk_status describe(const husk_program* program, uint32_t function, Space space
   if (index >= count(values)) return bad_index(error, what, index, count(values));
   const fb::Value* value = values->Get(index);
   const bool ranges = input && count(value->dims());
+  const fb::Buffer* buffer = buffer_of(program, function, space, index);
   const husk_value_info info = {
       sizeof(info),
       value->kind(),
@@ -83,7 +84,9 @@ husk_status describe(const husk_program* program, uint32_t function, Space space
       value->rank(),
       value->name()->c_str(),
       ranges ? reinterpret_cast<const int64_t*>(value->dims()->Data()) : nullptr,
-      alignment(program, function, space, index),
+      buffer ? 1u << buffer->align_log2() : 1u,
+      0,
+      buffer && buffer->device() == uint8_t(Device::host),
       0};
   detail::write_struct(info, out);
   return HUSK_OK;

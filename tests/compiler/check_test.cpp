@@ -202,9 +202,9 @@ TEST(Check, RefusesWrongPlaces) {
   for (const BadText& c : cases) EXPECT_EQ(error_of(on_host(c.text)), c.error) << c.text;
   const std::string outer =
       "hir 1 target gpu cuda \"b\"\nfunction f { input x tensor f32 [4] variant gpu {\n"
-      "buffer x of input bytes 16 on host return () } }";
+      "buffer x of input bytes 16 on host fill f32 (write x, 0.0) return () } }";
   EXPECT_EQ(error_of(outer),
-            "3:8: an input or output cannot lie on the host: copy it from or to 'x'");
+            "3:46: 'x' lies on the host, fill takes memory of the device: copy it");
   EXPECT_EQ(error_of(on_host("buffer z bytes 4 on host", "cpu")),
             "5:8: 'z' lies on the host, as all memory of this target: leave 'on host' out");
   EXPECT_EQ(error_of(on_host("copy (write h, read x) extern \"a\" (both tensor h f32 [4] [1]) "

@@ -140,22 +140,24 @@ void forget_uses(const Allocation& allocation) {
   mprotect(allocation.region + kPage, allocation.region_size - 2 * kPage, PROT_READ | PROT_WRITE);
 }
 
-// Checks that one side of a copy lies in device memory or in pinned memory. Adds a use of pinned
-// memory to the task.
-void add_side(const Call& call, CUdeviceptr address, uint64_t size, bool written, Task* task) {
+// Checks that one side of a copy lies within an allocation if it lies in device memory or pinned
+// memory, and adds its use to the task. Returns true for any other memory, which is pageable.
+bool add_side(const Call& call, CUdeviceptr address, uint64_t size, bool written, Task* task) {
   char* begin = reinterpret_cast<char*>(address);
   const char* what = written ? "a copy's target" : "a copy's source";
-  if (!is_pinned(begin)) {
+  if (find_allocation(address)) {
     check_range(call, address, size, what);
     task->memory.push_back(address);
-    return;
+    return false;
   }
+  if (!is_pinned(begin)) return true;
   const auto block = std::prev(state().pinned.upper_bound(begin));
   if (size > block->second - static_cast<uint64_t>(begin - block->first))
     violation("%s: %s of %llu bytes begins at byte %lld of %llu bytes of pinned memory", call.name,
               what, (unsigned long long)size, (long long)(begin - block->first),
               (unsigned long long)block->second);
   task->host_uses.push_back({begin, size, written});
+  return false;
 }
 
 bool is_writable(const void* memory) {
@@ -400,15 +402,15 @@ CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t size, CUstream str
   return CUDA_SUCCESS;
 }
 
-// Each side is device memory or pinned memory. A real driver takes pageable memory too, but is
-// slower then, and does not return before it has read or written that memory.
+// A side may be pageable memory, which is read or written during the call (CUDA Driver API, "API
+// synchronization behavior").
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
   Call call("cuMemcpyAsync");
   if (call.fault) return call.fault;
   auto task = std::make_shared<Task>();
   task->what = "cuMemcpyAsync";
-  add_side(call, to, size, true, task.get());
-  add_side(call, from, size, false, task.get());
+  const bool to_pageable = add_side(call, to, size, true, task.get());
+  const bool pageable = add_side(call, from, size, false, task.get()) || to_pageable;
   if (to < from + size && from < to + size) violation("%s: target and source overlap", call.name);
   task->work = [=, uses = task->host_uses] {
     for (const HostUse& use : uses) open_pages(use);
@@ -416,6 +418,7 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream s
   };
   for (const HostUse& use : task->host_uses) begin_use(use);
   enqueue(call, stream, task);
+  if (pageable) finish(task);
   return CUDA_SUCCESS;
 }
 

@@ -45,7 +45,7 @@ done
 mkdir "$out/attention"
 "$python" tests/gpu/attention.py pack "$out/attention"
 "$python" tests/gpu/libraries.py pack "$out/libraries"
-"$python" tests/gpu/host_steps.py pack "$out/host_steps"
+"$python" tests/gpu/host_operators.py pack "$out/host_operators"
 rm -f "$out"/data/*.hir
 # The package for the Python of the machine with the GPU. It is built for the stable ABI, so that a
 # Python 3.12 or newer makes it for all of them.

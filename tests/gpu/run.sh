@@ -13,8 +13,8 @@ dir=${1:-build/gpu}
 shift || true
 stages=("$@")
 ((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries \
-  host_steps hidden user_kernels aoti load sessions binding compile
-  devices faults memory first asserts kernels port sanitizer)
+  host_operators hidden user_kernels aoti load sessions binding compile
+  devices faults memory first asserts kernels port host_steps sanitizer)
 # Exports without a choice of tuning are not measured, since that takes minutes.
 export HUSK_TUNE=${HUSK_TUNE:-heuristic} HUSKC=$PWD/$dir/bin/huskc
 own_libraries=${LD_LIBRARY_PATH:-}
@@ -50,6 +50,17 @@ model() {
   check "${kind:+$kind }$3.$4 on $1, $2" "${tool[@]}" "$bin/husk-run" "$data/model_$3.husk" \
     --device="$1" --mode="$2" --inputs="$data/$3.$4.in.safetensors" \
     "${args[@]}" --expected="$data/$3.$4.out.safetensors" --rtol=2e-3 --atol=2e-3 --stats
+}
+
+# Operators on the host between copies. The second run has 4 MB in each direction.
+host_steps() {
+  local text
+  "$HUSKC" tests/gpu/host_steps.hir -o "$dir/host_steps.husk" >/dev/null
+  text=$("$bin/husk-run" "$dir/host_steps.husk" --device=cuda --input=4xf32=iota \
+    --input=4xf32=iota --repeat=20 --print=all)
+  check "operators on the host" test "$(grep -c '^0 1 3 6$' <<<"$text")" = 2
+  show=1 lines=3 check "1,000,000 elements" "$bin/husk-run" "$dir/host_steps.husk" --device=cuda \
+    --input=1000000xf32=iota --input=1000000xf32=iota --repeat=20 --stats
 }
 
 models() {
@@ -260,13 +271,13 @@ libraries() {
 }
 
 # Operators on the CPU between kernels: values, times, and the copies under memcheck.
-host_steps() {
-  local folder=$dir/host_steps
-  show=1 lines=40 check "host steps against eager" timeout 300 python3 tests/gpu/host_steps.py \
+host_operators() {
+  local folder=$dir/host_operators
+  show=1 lines=40 check "host operators against eager" timeout 300 python3 tests/gpu/host_operators.py \
     check "$folder" "$bin/husk-run"
-  show=1 lines=10 check "host steps, times" timeout 200 python3 tests/gpu/host_steps.py time \
+  show=1 lines=10 check "host operators, times" timeout 200 python3 tests/gpu/host_operators.py time \
     "$folder" "$bin/husk-run"
-  lines=40 check "memcheck host steps" timeout 500 python3 tests/gpu/host_steps.py check "$folder" \
+  lines=40 check "memcheck host operators" timeout 500 python3 tests/gpu/host_operators.py check "$folder" \
     "${memcheck[*]} --leak-check full $bin/husk-run"
 }
 
@@ -377,7 +388,7 @@ for stage in "${stages[@]}"; do
     gpt) show=1 lines=30 check "GPT, eager and every mode" gpt ;;
     transformers) transformers ;;
     libraries) libraries ;;
-    host_steps) host_steps ;;
+    host_operators) host_operators ;;
     hidden) show=1 lines=90 check "exports with the GPU hidden and visible" timeout 280 python3 \
       tests/gpu/hidden.py "$dir/hidden" ;;
     user_kernels) user_kernels ;;
@@ -436,6 +447,7 @@ for stage in "${stages[@]}"; do
       kernels
       tool=()
       ;;
+    host_steps) host_steps ;;
     port) show=1 lines=3 check "port conformance" "$bin/husk_port_test" --gtest_brief=1 ;;
     sanitizer)
       # Errors of driver calls are not reported: the port finds the number of a kernel's parameters

@@ -387,6 +387,95 @@ TEST_F(HostSteps, TellThatMemoryOfTheHostIsMissing) {
       << full.error.text;
 }
 
+// Inputs and outputs on the host: an op reads and writes the caller's memory, copies join it with
+// the device. Session-owned outputs and copies of misaligned inputs lie on the host too.
+TEST_F(HostSteps, TakeInputsAndGiveOutputsOnTheHost) {
+  const char* const text = R"(
+function values {
+  input x tensor f32 [1..1000]
+  input w tensor f32 [1..1000]
+  output y tensor f32 rank 1
+  output z tensor f32 rank 1
+  output first float
+  variant gpu {
+    let n = size(x, 0)
+    check_eq(size(w, 0), n)
+    buffer x of input bytes mul(n, 4) align 64 on host
+    buffer w of input bytes mul(n, 4)
+    buffer y of output bytes mul(n, 4) on host
+    buffer z of output bytes mul(n, 4) on host
+    buffer a bytes mul(n, 4) align 64
+    buffer b bytes mul(n, 4) align 64
+    copy (write a, read x)
+    launch join grid (cdiv(n, 128), 1, 1) (read a, read w, write b, n)
+    copy (write z, read b)
+    extern "test::square" (read tensor x f32 [n] [1], write tensor y f32 [n] [1])
+    read f32 (read x[0, 4])
+    return (tensor y f32 [n] [1], tensor z f32 [n] [1], float fresult(0))
+  }
+}
+)";
+  husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
+  options.copy_misaligned = 1;
+  LoadedProgram m(text, &options, nullptr, ops(&calls));
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  for (uint32_t i = 0; i < 2; ++i) {
+    husk_value_info in = HUSK_VALUE_INFO_INIT, out = HUSK_VALUE_INFO_INIT;
+    ASSERT_EQ(husk_program_input(m.program, 0, i, &in, &m.error), HUSK_OK);
+    ASSERT_EQ(husk_program_output(m.program, 0, i, &out, &m.error), HUSK_OK);
+    EXPECT_EQ(in.on_host, i == 0);
+    EXPECT_EQ(in.alignment, i == 0 ? 64u : 1u);
+    EXPECT_EQ(out.on_host, 1);
+  }
+  const std::vector<float> weights = {1, 1, 2, 2, 3};
+  void* w = m.alloc(20);
+  ASSERT_EQ(m.upload(w, weights.data(), 20), HUSK_OK);
+  alignas(64) float memory[8];
+  const std::vector<float> squares = {1, 4, 9, 16, 25}, differences = {0, -3, 1, 2, -8};
+  for (const int shift : {0, 1, 0}) {  // 1: a misaligned input
+    std::memcpy(memory + shift, x.data(), 20);
+    float y[5] = {};
+    DeviceTensor in = device_vector(memory + shift, 5), on_device = device_vector(w, 5),
+                 out = device_vector(y, 5);
+    in.dl.device = out.dl.device = {kDLCPU, 0};
+    const husk_value inputs[] = {in.value(), on_device.value()};
+    husk_value outputs[3] = {out.value(), {}, {}};
+    ASSERT_EQ(husk_session_resize(m.session, 0, inputs, 2, &m.error), HUSK_OK) << m.error.text;
+    for (int run = 0; run < 2; ++run) {
+      ASSERT_EQ(husk_session_run(m.session, 0, m.stream, inputs, 2, outputs, 3, &m.error), HUSK_OK)
+          << m.error.text;
+      EXPECT_EQ(std::vector<float>(y, y + 5), squares) << "the op has written it";
+    }
+    ASSERT_EQ(outputs[1].kind, HUSK_VALUE_TENSOR);
+    EXPECT_EQ(outputs[1].as.tensor->device.device_type, kDLCPU);
+    ASSERT_EQ(husk_session_wait(m.session, &m.error), HUSK_OK);
+    const auto* z = static_cast<const float*>(outputs[1].as.tensor->data);
+    EXPECT_EQ(std::vector<float>(z, z + 5), differences);
+    EXPECT_EQ(outputs[2].as.f, 1);
+
+    float other[5] = {};  // pageable memory, which a copy has written when the run returns
+    DeviceTensor plain = device_vector(other, 5);
+    plain.dl.device = {kDLCPU, 0};
+    outputs[1] = plain.value();
+    ASSERT_EQ(husk_session_run(m.session, 0, m.stream, inputs, 2, outputs, 3, &m.error), HUSK_OK)
+        << m.error.text;
+    EXPECT_EQ(std::vector<float>(other, other + 5), differences);
+
+    in.dl.device = {kDLCUDA, 0};
+    EXPECT_EQ(husk_session_run(m.session, 0, m.stream, inputs, 2, outputs, 3, &m.error),
+              HUSK_INVALID_INPUT);
+    EXPECT_STREQ(m.error.text,
+                 "function 'values': input 'x' lies on DLPack device 2:0, it must lie on the host: "
+                 "copy it there");
+    in.dl.device = {kDLCUDAHost, 0};
+    EXPECT_EQ(husk_session_run(m.session, 0, m.stream, inputs, 2, outputs, 3, &m.error), HUSK_OK);
+    on_device.dl.device = {kDLCPU, 0};
+    EXPECT_EQ(husk_session_run(m.session, 0, m.stream, inputs, 2, outputs, 3, &m.error),
+              HUSK_INVALID_INPUT);
+  }
+  EXPECT_EQ(m.stats(m.session).runs_as_list, 12u);
+}
+
 // One name may be an op of the host and one of the device: each step calls the op of its place.
 TEST_F(HostSteps, CallTheOpOfTheirPlace) {
   const char* const text = R"(

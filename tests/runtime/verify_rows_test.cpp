@@ -138,6 +138,7 @@ std::string on_host() {
 target gpu cuda "sm_90a"
 image device gpu ptx "PTX"
 kernel elsewhere device "k" (ptr, ptr, f32, i32)
+state s f32 [1] fill 0
 function f {
   input x tensor f32 [1..16]
   output k int
@@ -154,6 +155,7 @@ function f {
     fill f32 (write d, 0.0)
     extern "test::op" (read tensor x f32 [m] [1], both tensor d f32 [m] [1])
     read i32 (read g[0, 4])
+    copy (write d[0, 4], read s)
     return (int result(0))
   }
 }
@@ -168,8 +170,8 @@ TEST(VerifyRows, Devices) {
   expect_refused(
       on_host(),
       {{"buffer 1: unknown device", [](auto& e) { e.buffer(1).device = 2; }},
-       {"buffer 0: only buffers of the arena may lie on the host",
-        [](auto& e) { e.buffer(0).device = 1; }},
+       {"buffer 4: constants and states lie on the device",
+        [](auto& e) { e.buffer(4).device = 1; }},
        {mixed, [](auto& e) { e.buffer(2).device = 0; }},  // the item of a list
        {"step 1: argument 3: some tensors", [](auto& e) { e.buffer(3).device = 0; }},
        {mixed, [](auto& e) { tensor_of(e, 5, 0).view = tensor_of(e, 1, 1).view; }},

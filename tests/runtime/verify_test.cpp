@@ -186,7 +186,7 @@ TEST(Verify, MemoryRules) {
       {{"buffer 0: unknown space, alignment over 4096, a reserved field is set, or its size",
         [](auto& edited) { edited.buffer(0).space = 9; }},
        {"buffer 0: unknown device", [](auto& edited) { edited.buffer(0).device = 2; }},
-       {"buffer 0: only buffers of the arena may lie on the host",
+       {"buffer 0: a host target has no host beside its device",
         [](auto& edited) { edited.buffer(0).device = 1; }},
        {"in the arena, but names a value",
         [](auto& edited) { edited.buffer(Space::arena).index = 0; }},

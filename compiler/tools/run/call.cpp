@@ -100,14 +100,16 @@ husk_value_info Call::output_info(uint32_t index) const {
   return info;
 }
 
-Call::DeviceTensor& Call::device_tensor_make(husk_dtype dtype, std::vector<int64_t> sizes,
+Call::DeviceTensor& Call::device_tensor_make(const husk_value_info& info, husk_dtype dtype,
+                                             std::vector<int64_t> sizes,
                                              std::vector<int64_t> strides) {
   const uint64_t bytes = extent(sizes, strides) * husk_dtype_size(dtype);
   DeviceTensor& device = tensors_.emplace_back(
       DeviceTensor{{}, std::move(sizes), std::move(strides)});
-  device.tensor.data = machine_.allocate(bytes);
+  device.tensor.data = machine_.allocate(bytes, info.on_host != 0);
   device.tensor.device = {static_cast<DLDeviceType>(machine_.properties().dl_device_type),
                           machine_.properties().device_index};
+  if (info.on_host) device.tensor.device = {kDLCPU, 0};
   device.tensor.ndim = static_cast<int32_t>(device.sizes.size());
   device.tensor.dtype = husk_dtype_to_dlpack(dtype);
   device.tensor.shape = device.sizes.data();
@@ -122,9 +124,13 @@ husk_value Call::input_make(uint32_t index, const Value& input) {
   husk_value value{};
   value.kind = info.kind;
   if (const auto* tensor = std::get_if<Tensor>(&input)) {
-    DeviceTensor& device = device_tensor_make(tensor->dtype, tensor->sizes,
+    DeviceTensor& device = device_tensor_make(info, tensor->dtype, tensor->sizes,
                                               contiguous_strides(tensor->sizes));
-    machine_.upload(device.tensor.data, tensor->bytes);
+    if (info.on_host)
+      std::copy(tensor->bytes.begin(), tensor->bytes.end(),
+                static_cast<unsigned char*>(device.tensor.data));
+    else
+      machine_.upload(device.tensor.data, tensor->bytes);
     value.as.tensor = &device.tensor;
   } else if (const auto* number = std::get_if<int64_t>(&input)) {
     value.as.i = *number;
@@ -146,7 +152,8 @@ husk_value Call::output_make(uint32_t index) {
     value.kind = HUSK_VALUE_NONE;  // the shape depends on data: the session allocates the memory
     return value;
   }
-  value.as.tensor = &device_tensor_make(info.dtype, std::move(sizes), std::move(strides)).tensor;
+  value.as.tensor = &device_tensor_make(info, info.dtype, std::move(sizes), std::move(strides))
+                         .tensor;
   return value;
 }
 
@@ -160,7 +167,11 @@ Tensor Call::result(const husk_value& value) {
                                              : contiguous_strides(sizes);
     const husk_dtype dtype = husk_dtype_from_dlpack(tensor.dtype);
     std::vector<unsigned char> bytes(extent(sizes, strides) * husk_dtype_size(dtype));
-    machine_.download(bytes, static_cast<const unsigned char*>(tensor.data) + tensor.byte_offset);
+    const auto* data = static_cast<const unsigned char*>(tensor.data) + tensor.byte_offset;
+    if (tensor.device.device_type == kDLCPU)
+      std::copy_n(data, bytes.size(), bytes.data());
+    else
+      machine_.download(bytes, data);
     return tensor_gather(dtype, sizes, strides, bytes);
   }
   if (value.kind == HUSK_VALUE_FLOAT) {

@@ -38,16 +38,16 @@ class Call {
  private:
   void enqueue();
 
-  // A tensor on the device. It never moves, since a husk_value points to its DLTensor, which points
-  // to its sizes.
+  // A tensor on the device, or on the host beside it. It never moves, since a husk_value points to
+  // its DLTensor, which points to its sizes.
   struct DeviceTensor {
     DLTensor tensor;
     std::vector<int64_t> sizes, strides;
   };
 
   husk_value_info output_info(uint32_t index) const;
-  DeviceTensor& device_tensor_make(husk_dtype dtype, std::vector<int64_t> sizes,
-                                   std::vector<int64_t> strides);
+  DeviceTensor& device_tensor_make(const husk_value_info& info, husk_dtype dtype,
+                                   std::vector<int64_t> sizes, std::vector<int64_t> strides);
   husk_value input_make(uint32_t index, const Value& input);
   husk_value output_make(uint32_t index);
   Tensor result(const husk_value& value);

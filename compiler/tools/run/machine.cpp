@@ -96,6 +96,7 @@ void Machine::open(int32_t index) {
 void Machine::close() {
   if (device_) {
     for (void* memory : memory_) port_.free(device_, memory);
+    for (void* memory : host_memory_) port_.free_host(device_, memory);
     for (void* stream : streams_) port_.stream_destroy(device_, stream);
     if (stream_) port_.stream_destroy(device_, stream_);
     port_.close(device_);
@@ -133,12 +134,14 @@ void* Machine::stream_create() {
   return stream;
 }
 
-void* Machine::allocate(uint64_t size) {
+void* Machine::allocate(uint64_t size, bool on_host) {
   husk_error error;
   void* memory = nullptr;
-  memory_.reserve(memory_.size() + 1);
-  check(port_.alloc(device_, std::max<uint64_t>(size, 1), &memory, &error), error, exit_run);
-  memory_.push_back(memory);
+  auto& all = on_host ? host_memory_ : memory_;
+  const auto alloc = on_host ? port_.alloc_host : port_.alloc;
+  all.reserve(all.size() + 1);
+  check(alloc(device_, std::max<uint64_t>(size, 1), &memory, &error), error, exit_run);
+  all.push_back(memory);
   return memory;
 }
 

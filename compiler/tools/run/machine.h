@@ -36,8 +36,9 @@ class Machine {
   // progress. Throws exit_load.
   husk_program* program_open(const std::string& path);
 
-  // Allocates memory of the device, at least one byte. The machine frees it.
-  void* allocate(uint64_t size);
+  // Allocates memory of the device, or of the host beside it, at least one byte. The machine frees
+  // it.
+  void* allocate(uint64_t size, bool on_host);
   void upload(void* to, const std::vector<unsigned char>& bytes);
   void download(std::vector<unsigned char>& bytes, const void* from);
 
@@ -57,7 +58,7 @@ class Machine {
   void* stream_ = nullptr;
   std::vector<void*> streams_;  // of stream_create
   husk_port_properties properties_ = HUSK_PORT_PROPERTIES_INIT;
-  std::vector<void*> memory_;
+  std::vector<void*> memory_, host_memory_;
 };
 
 }  // namespace husk::run

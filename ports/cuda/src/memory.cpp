@@ -137,7 +137,7 @@ husk_status download(void* handle, void* stream, void* to, const void* from, uin
 }
 
 // The driver finds out from the addresses on which side the memory lies, since all 64-bit platforms
-// have unified addresses. Both sides are device memory or pinned, so the copy is asynchronous.
+// have unified addresses. If both sides are device memory or pinned, the copy is asynchronous.
 husk_status copy(void* handle, void* stream, void* to, const void* from, uint64_t size,
                  husk_error* error) {
   if (size == 0) return HUSK_OK;

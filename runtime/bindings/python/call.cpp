@@ -130,20 +130,27 @@ std::string device_text(int type, int index) {
   return "DLPack device " + std::to_string(type) + ":" + std::to_string(index);
 }
 
+// The device on which an input or output lies.
+DLDevice device_of(const FunctionInfo::Value& value, const Engine& engine) {
+  if (value.on_host) return {kDLCPU, 0};
+  const husk_port_properties& own = engine.properties();
+  return {static_cast<DLDeviceType>(own.dl_device_type), own.device_index};
+}
+
 // Refuses an input on another device before results are allocated, so that the error is about the
 // input.
 void check_device(const FunctionInfo::Value& input, const View& view, const Engine& engine) {
-  const husk_port_properties& own = engine.properties();
-  const DLDevice device = view.tensor.device;
-  if (static_cast<int>(device.device_type) == own.dl_device_type &&
-      (device.device_type == kDLCPU || device.device_id == own.device_index))
+  const DLDevice own = device_of(input, engine), device = view.tensor.device;
+  if (device.device_type == own.device_type &&
+      (device.device_type == kDLCPU || device.device_id == own.device_id))
     return;
   const std::string lies = device_text(device.device_type, device.device_id);
-  const std::string runs = device_text(own.dl_device_type, own.device_index);
+  const std::string runs = device_text(own.device_type, own.device_id);
   const std::string remedy = view.api ? "pass " + input.name + ".to(\"" + runs + "\")"
                                       : "copy it there";
-  throw_invalid_input("input '%s' lies on %s, the program runs on %s: %s", input.name.c_str(),
-                      lies.c_str(), runs.c_str(), remedy.c_str());
+  throw_invalid_input("input '%s' lies on %s, the program %s %s: %s", input.name.c_str(),
+                      lies.c_str(), input.on_host ? "takes it on" : "runs on", runs.c_str(),
+                      remedy.c_str());
 }
 
 // The table of PyTorch if the process has imported it.
@@ -232,7 +239,6 @@ class Call {
       return husk_session_resize(session_.handle, function_, frame_.inputs.data(),
                                  static_cast<uint32_t>(frame_.inputs.size()), error);
     });
-    const husk_port_properties& device = program_.engine().properties();
     for (uint32_t i = 0; i < info_.outputs.size(); ++i) {
       const FunctionInfo::Value& output = info_.outputs[i];
       Result& result = frame_.results[i];
@@ -246,9 +252,7 @@ class Call {
       // No run of this session has ended, so the call fails if only the data decides the shape.
       result.dynamic = status != HUSK_OK;
       if (!result.dynamic)
-        result.set_shape(output.dtype,
-                         {static_cast<DLDeviceType>(device.dl_device_type), device.device_index},
-                         shape);
+        result.set_shape(output.dtype, device_of(output, program_.engine()), shape);
     }
     frame_.key = frame_.next_key;
     frame_.shaped = true;
@@ -310,16 +314,19 @@ class Call {
                                 static_cast<uint32_t>(frame_.outputs.size()), &error);
       // NumPy knows nothing of streams, so its arrays are complete when the call returns. PyTorch
       // copies results whose size the data decided, on its current stream.
-      if (status == HUSK_OK && !engine.on_host() && (!api_ || (!stream.is_none() && has_dynamic())))
+      // Those on the host are copied at once.
+      if (status == HUSK_OK && !engine.on_host() &&
+          (!api_ || has_dynamic(true) || (!stream.is_none() && has_dynamic(false))))
         status = husk_session_wait(session_.handle, &error);
     }
     interrupt.rethrow();
     if (status != HUSK_OK) throw_error(error);
   }
 
-  bool has_dynamic() const {
-    for (const Result& result : frame_.results)
-      if (result.dynamic) return true;
+  // Returns whether only the data decides the size of an output; with `on_host`, of one on the CPU.
+  bool has_dynamic(bool on_host) const {
+    for (size_t i = 0; i < info_.outputs.size(); ++i)
+      if (frame_.results[i].dynamic && (!on_host || info_.outputs[i].on_host)) return true;
     return false;
   }
 

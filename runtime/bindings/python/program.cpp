@@ -64,7 +64,7 @@ std::vector<FunctionInfo::Value> values(const husk_program* program, uint32_t fu
   for (uint32_t i = 0; i < count; ++i) {
     husk_value_info info = HUSK_VALUE_INFO_INIT;
     check([&](husk_error* error) { return describe(program, function, i, &info, error); });
-    out.push_back({info.name, info.kind, info.dtype, info.rank, info.alignment});
+    out.push_back({info.name, info.kind, info.dtype, info.rank, info.alignment, info.on_host != 0});
   }
   return out;
 }

@@ -27,6 +27,7 @@ struct FunctionInfo {
     husk_dtype dtype;
     int32_t rank;
     uint32_t alignment;
+    bool on_host;  // it lies on the CPU, although the program may run on another device
   };
   std::string name;
   std::vector<Value> inputs, outputs;

@@ -286,9 +286,14 @@ typedef struct husk_value_info {
   uint32_t alignment;    /**< The address of a tensor must be a multiple of this number of bytes for
                             the kernels of this device; 1 if any address will do. */
   uint32_t reserved;     /**< 0. */
+  /** 1: the tensor lies in host memory (kDLCPU or kDLCUDAHost), although the program runs on
+   * another device. The host may change such an input, and read such an output, after
+   * husk_session_wait. */
+  int32_t on_host;
+  int32_t reserved2; /**< 0. */
 } husk_value_info;
 /** The initial value of a husk_value_info. */
-#define HUSK_VALUE_INFO_INIT {sizeof(husk_value_info), 0, 0, 0, NULL, NULL, 0, 0}
+#define HUSK_VALUE_INFO_INIT {sizeof(husk_value_info), 0, 0, 0, NULL, NULL, 0, 0, 0, 0}
 
 /** Returns the number of functions. Functions are numbered from 0. */
 HUSK_API uint32_t husk_program_function_count(const husk_program* program);

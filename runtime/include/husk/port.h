@@ -193,7 +193,9 @@ typedef struct husk_port {
   /** Copies from device to host memory. The bytes are in `to` when the function returns. */
   husk_status (*download)(void* device, void* stream, void* to, const void* from, uint64_t size,
                           husk_error* error);
-  /** Enqueues a copy. Each side is device memory or memory of alloc_host. */
+  /** Enqueues a copy. Each side is device memory, memory of alloc_host, or, if the port has
+   * alloc_host, other host memory. The function may wait for a copy of such other memory, and has
+   * read or written it when it returns. */
   husk_status (*copy)(void* device, void* stream, void* to, const void* from, uint64_t size,
                       husk_error* error);
   /** Enqueues writing `count` elements of `width` bytes (1, 2, 4 or 8). Each element is the low

@@ -272,8 +272,8 @@ class VariantVerifier {
 
   Status host_buffer(const fb::Buffer& buffer) {
     if (buffer.device() != uint8_t(Device::host)) return bad(": unknown device");
-    if (buffer.space() != uint8_t(Space::arena))
-      return bad(": only buffers of the arena may lie on the host");
+    if (buffer.space() > uint8_t(Space::output))
+      return bad(": constants and states lie on the device");
     const fb::Target* target = code_.program->targets()->Get(code_.variant->target());
     return strcmp(target->port()->c_str(), "host") == 0
                ? bad(": a host target has no host beside its device")

@@ -27,13 +27,16 @@ Status about(Status status, const char* side, const fb::Value* value, const DimR
   return status;
 }
 
-bool lies_on(const DLTensor* tensor, const husk_port_properties& p) {
-  return tensor->device.device_type == p.dl_device_type &&
-         (p.dl_device_type == kDLCPU || tensor->device.device_id == p.device_index);
+// Returns whether a tensor lies on the device or, if `on_host` is set, in host memory.
+bool lies_on(const DLTensor* tensor, const husk_port_properties& p, bool on_host) {
+  const DLDevice device = tensor->device;
+  if (on_host) return device.device_type == kDLCPU || device.device_type == kDLCUDAHost;
+  return device.device_type == p.dl_device_type &&
+         (p.dl_device_type == kDLCPU || device.device_id == p.device_index);
 }
 
 Status check_tensor(const fb::Value* expected, const Engine* engine, const DLTensor* tensor,
-                    bool with_data, husk_error* error) {
+                    bool on_host, bool with_data, husk_error* error) {
   if (!tensor) return invalid_input(error, "is a tensor, NULL was passed");
   const husk_dtype dtype = husk_dtype_from_dlpack(tensor->dtype);
   const husk_dtype expected_dtype = static_cast<husk_dtype>(expected->dtype());
@@ -46,7 +49,11 @@ Status check_tensor(const fb::Value* expected, const Engine* engine, const DLTen
                          unsigned(expected->rank()));
   if (expected->rank() > 0 && !tensor->shape) return invalid_input(error, "has no shape");
   const husk_port_properties& p = engine->properties;
-  if (!with_data || lies_on(tensor, p)) return Status::ok;
+  if (!with_data || lies_on(tensor, p, on_host)) return Status::ok;
+  if (on_host)
+    return invalid_input(error,
+                         "lies on DLPack device %d:%d, it must lie on the host: copy it there",
+                         static_cast<int>(tensor->device.device_type), tensor->device.device_id);
   return invalid_input(error,
                        "lies on DLPack device %d:%d, the program runs on %d:%d (%s): copy it there",
                        static_cast<int>(tensor->device.device_type), tensor->device.device_id,
@@ -139,11 +146,17 @@ Status IoBinding::prepare(Session* session, const Code& code, const Interval* na
     const fb::Buffer& buffer = code.buffers[b];
     const uint32_t align = 1u << buffer.align_log2();
     if (buffer.space() == uint8_t(Space::input)) {
-      input_states[buffer.index()].align = align;
-      input_states[buffer.index()].buffer = b;
+      InputState& state = input_states[buffer.index()];
+      state.align = align;
+      state.buffer = b;
+      state.copy.device = code.device_of(b);
+      state.on_host = code.device_of(b) == Device::host;
     } else if (buffer.space() == uint8_t(Space::output)) {
-      output_states[buffer.index()].align = align;
-      output_states[buffer.index()].buffer = b;
+      OutputState& state = output_states[buffer.index()];
+      state.align = align;
+      state.buffer = b;
+      state.own.device = code.device_of(b);
+      state.on_host = code.device_of(b) == Device::host;
     }
   }
   // Only the arguments of steps are verified; the file may hold others.
@@ -229,7 +242,8 @@ Status IoBinding::bind_input(uint32_t i, const husk_value& value, bool with_data
                : Status::ok;
   }
   const DLTensor* tensor = value.as.tensor;
-  HUSK_TRY(check_tensor(expected, session_->program->engine, tensor, with_data, error));
+  HUSK_TRY(
+      check_tensor(expected, session_->program->engine, tensor, state.on_host, with_data, error));
   *part = {"size", 0};
   for (; part->dim < expected->rank(); ++part->dim)
     HUSK_TRY(check_range(tensor->shape[part->dim], expected->dims()->Get(part->dim),
@@ -245,7 +259,7 @@ Status IoBinding::bind_input(uint32_t i, const husk_value& value, bool with_data
     return invalid_input(error, "is too large or has a negative stride");
   // A resize may name memory of another device: it needs shapes only, and a run refuses that
   // memory. Nothing may take such an address for one of this device.
-  in.data = with_data || lies_on(tensor, session_->program->engine->properties)
+  in.data = with_data || lies_on(tensor, session_->program->engine->properties, state.on_host)
                 ? first_element(tensor)
                 : nullptr;
   if (!with_data) return Status::ok;
@@ -268,8 +282,9 @@ Status IoBinding::bind_session_output(uint32_t i, husk_value* value, const int64
   const uint32_t rank = code_->output(i)->rank();
   if (rank) memcpy(state.shape, shape, 2 * rank * sizeof(int64_t));
   const husk_port_properties& p = session_->program->engine->properties;
+  const DLDevice device = {static_cast<DLDeviceType>(p.dl_device_type), p.device_index};
   state.session_tensor = {state.own.data,
-                          {static_cast<DLDeviceType>(p.dl_device_type), p.device_index},
+                          state.on_host ? DLDevice{kDLCPU, 0} : device,
                           static_cast<int32_t>(rank),
                           husk_dtype_to_dlpack(code_->output(i)->dtype()),
                           state.shape,
@@ -311,7 +326,7 @@ Status IoBinding::bind_output(uint32_t i, husk_value* value, DimRef* part, husk_
   if (value->kind != HUSK_VALUE_TENSOR)
     return invalid_input(error, "is a tensor: pass its memory, or none to have the session's");
   DLTensor* out = value->as.tensor;
-  HUSK_TRY(check_tensor(expected, session_->program->engine, out, true, error));
+  HUSK_TRY(check_tensor(expected, session_->program->engine, out, state.on_host, true, error));
   if (state.shaped_in > 0) write_shape(out, shape, state.bytes, element);
   const int64_t* strides = out->strides ? out->strides : contiguous;
   if (!out->strides && !contiguous_strides(shape, rank, contiguous))
@@ -401,8 +416,13 @@ Status IoBinding::copy_misaligned(bool back, void* stream, husk_error* error) {
     uint8_t* callers = input_states[i].misaligned;
     if (!callers || (back && !input_states[i].written)) continue;
     uint8_t* copy = inputs[i].data;
-    HUSK_TRY(to_status(port->copy(session_->device(), stream, back ? callers : copy,
-                                  back ? copy : callers, inputs[i].bytes, error)));
+    uint8_t *to = back ? callers : copy, *from = back ? copy : callers;
+    if (!input_states[i].on_host) {
+      HUSK_TRY(to_status(port->copy(session_->device(), stream, to, from, inputs[i].bytes, error)));
+      continue;
+    }
+    HUSK_TRY(to_status(port->stream_wait(session_->device(), stream, error)));
+    memcpy(to, from, inputs[i].bytes);
   }
   return Status::ok;
 }

@@ -18,6 +18,7 @@ struct InputState {
   uint32_t align;         // bytes; kernels assume it of the address
   uint32_t buffer;        // kNone if there is none
   bool written;           // a step writes to the input
+  bool on_host;           // it lies in host memory beside the device
   uint64_t remembered_bytes;
   uint8_t* misaligned;  // the caller's memory, if the run works on a copy of it; else null
   ScratchBuffer copy;
@@ -32,6 +33,7 @@ struct OutputState {
   uint32_t checked_in;      // the segment that computes the last register of the view
   uint32_t next_shaped;     // the next output that is shaped in the same segment, or kNone
   uint32_t next_checked;    // the next output that is checked in the same segment, or kNone
+  bool on_host;             // it lies in host memory beside the device
   ScratchBuffer own;        // session-owned memory, if the caller passes none
   DLTensor session_tensor;  // describes `own` to the caller
   int64_t* shape;           // sizes and strides of `session_tensor`

@@ -389,6 +389,8 @@ pub struct husk_value_info {
     pub ranges: *const i64,
     pub alignment: u32,
     pub reserved: u32,
+    pub on_host: i32,
+    pub reserved2: i32,
 }
 
 #[link(name = "husk")]
@@ -781,7 +783,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_value, kind), 0);
     assert_eq!(offset_of!(husk_value, reserved), 4);
     assert_eq!(offset_of!(husk_value, as_), 8);
-    assert_eq!(size_of::<husk_value_info>(), 40);
+    assert_eq!(size_of::<husk_value_info>(), 48);
     assert_eq!(align_of::<husk_value_info>(), 8);
     assert_eq!(offset_of!(husk_value_info, struct_size), 0);
     assert_eq!(offset_of!(husk_value_info, kind), 4);
@@ -791,4 +793,6 @@ fn layouts() {
     assert_eq!(offset_of!(husk_value_info, ranges), 24);
     assert_eq!(offset_of!(husk_value_info, alignment), 32);
     assert_eq!(offset_of!(husk_value_info, reserved), 36);
+    assert_eq!(offset_of!(husk_value_info, on_host), 40);
+    assert_eq!(offset_of!(husk_value_info, reserved2), 44);
 }
