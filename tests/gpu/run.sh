@@ -272,12 +272,12 @@ libraries() {
 
 # Operators on the CPU between kernels: values, times, and the copies under memcheck.
 host_operators() {
-  local folder=$dir/host_operators
-  show=1 lines=40 check "host operators against eager" timeout 300 python3 tests/gpu/host_operators.py \
-    check "$folder" "$bin/husk-run"
-  show=1 lines=10 check "host operators, times" timeout 200 python3 tests/gpu/host_operators.py time \
+  local folder=$dir/host_operators script=tests/gpu/host_operators.py
+  show=1 lines=40 check "host operators against eager" timeout 300 python3 "$script" check \
     "$folder" "$bin/husk-run"
-  lines=40 check "memcheck host operators" timeout 500 python3 tests/gpu/host_operators.py check "$folder" \
+  show=1 lines=10 check "host operators, times" timeout 200 python3 "$script" time "$folder" \
+    "$bin/husk-run"
+  lines=40 check "memcheck host operators" timeout 500 python3 "$script" check "$folder" \
     "${memcheck[*]} --leak-check full $bin/husk-run"
 }
 
