@@ -45,7 +45,7 @@ done
 mkdir "$out/attention"
 "$python" tests/gpu/attention.py pack "$out/attention"
 "$python" tests/gpu/libraries.py pack "$out/libraries"
-"$python" tests/gpu/host_steps.py pack "$out/host_steps"
+"$python" tests/gpu/host_operators.py pack "$out/host_operators"
 "$python" tests/gpu/capture.py pack "$out/data"
 "$HUSKC" tests/custom_op/scale.hir -o "$out/data/custom_op.husk"
 rm -f "$out"/data/*.hir

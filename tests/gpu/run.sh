@@ -13,7 +13,7 @@ dir=${1:-build/gpu}
 shift || true
 stages=("$@")
 ((${#stages[@]})) || stages=(target models attention branches chain gpt transformers libraries \
-  host_steps capture hidden user_kernels aoti load sessions binding compile
+  host_steps host_operators capture hidden user_kernels aoti load sessions binding compile
   devices faults memory first asserts kernels port sanitizer)
 # Exports without a choice of tuning are not measured, since that takes minutes.
 export HUSK_TUNE=${HUSK_TUNE:-heuristic} HUSKC=$PWD/$dir/bin/huskc
@@ -256,20 +256,25 @@ libraries() {
   done
 }
 
-# Operators on the CPU between kernels: values, times, and the copies under memcheck.
+# Steps on the host between kernels, written by hand.
 host_steps() {
-  local folder=$dir/host_steps text
+  local text
   "$HUSKC" tests/gpu/host_steps.hir -o "$dir/host_steps.husk" >/dev/null
   text=$("$bin/husk-run" "$dir/host_steps.husk" --device=cuda --input=4xf32=iota \
     --input=4xf32=iota --repeat=20 --print=all)
   check "operators on the host" test "$(grep -c '^0 1 3 6$' <<<"$text")" = 2
   show=1 lines=3 check "1,000,000 elements" "$bin/husk-run" "$dir/host_steps.husk" --device=cuda \
     --input=1000000xf32=iota --input=1000000xf32=iota --repeat=20 --stats
-  show=1 lines=40 check "host steps against eager" timeout 300 python3 tests/gpu/host_steps.py \
-    check "$folder" "$bin/husk-run"
-  show=1 lines=10 check "host steps, times" timeout 200 python3 tests/gpu/host_steps.py time \
+}
+
+# Operators on the CPU between kernels: values, times, and the copies under memcheck.
+host_operators() {
+  local folder=$dir/host_operators script=tests/gpu/host_operators.py
+  show=1 lines=40 check "host operators against eager" timeout 300 python3 "$script" check \
     "$folder" "$bin/husk-run"
-  lines=40 check "memcheck host steps" timeout 500 python3 tests/gpu/host_steps.py check "$folder" \
+  show=1 lines=10 check "host operators, times" timeout 200 python3 "$script" time "$folder" \
+    "$bin/husk-run"
+  lines=40 check "memcheck host operators" timeout 500 python3 "$script" check "$folder" \
     "${memcheck[*]} --leak-check full $bin/husk-run"
 }
 
@@ -417,6 +422,7 @@ for stage in "${stages[@]}"; do
     libraries) libraries ;;
     host_steps) host_steps ;;
     capture) capture ;;
+    host_operators) host_operators ;;
     hidden) show=1 lines=90 check "exports with the GPU hidden and visible" timeout 280 python3 \
       tests/gpu/hidden.py "$dir/hidden" ;;
     user_kernels) user_kernels ;;

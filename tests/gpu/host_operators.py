@@ -1,8 +1,8 @@
 """Operators on the CPU between kernels of a GPU, against eager PyTorch.
 
-  python tests/gpu/host_steps.py pack DIR [NAME...]
-  python tests/gpu/host_steps.py check DIR HUSK_RUN [NAME...]
-  python tests/gpu/host_steps.py time DIR HUSK_RUN [NAME...]
+  python tests/gpu/host_operators.py pack DIR [NAME...]
+  python tests/gpu/host_operators.py check DIR HUSK_RUN [NAME...]
+  python tests/gpu/host_operators.py time DIR HUSK_RUN [NAME...]
 
 `pack` exports the programs for an H200 and needs no GPU. `check` runs them on the GPU, as a list
 and in the mode of the session's choice, at several shapes, and compares the results with eager
