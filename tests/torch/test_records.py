@@ -316,6 +316,10 @@ def test_what_is_measured_is_recorded(tmp_path, monkeypatch, capsys):
   assert "3 problems, 1 without times" in text
 
 
+def test_kinds_are_measured_in_turn():
+  assert tune.in_turn(PROBLEMS) == [PROBLEMS[number] for number in (0, 3, 4, 5, 1, 2)]
+
+
 def test_modes_are_known(monkeypatch):
   monkeypatch.delenv("HUSK_TUNE", raising=False)
   assert tuning.resolve_mode("rules", H200) == "rules"

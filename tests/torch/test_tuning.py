@@ -70,7 +70,8 @@ def test_default_mode_without_a_gpu(monkeypatch):
     "GPU here that torch can use; export there, or give tune='heuristic'",
   ):
     tuning.resolve_mode("max", H200)
-  with pytest.raises(ValueError, match="tune='fast': give one of 'none', 'heuristic', 'max'"):
+  known = "'none', 'rules', 'heuristic', 'max'"
+  with pytest.raises(ValueError, match=f"tune='fast': give one of {known}"):
     tuning.resolve_mode("fast", H200)
   monkeypatch.setenv("HUSK_TUNE", "none")
   assert (

@@ -4,13 +4,14 @@ it finds to a record file, which exports take in place of rules (cuda/records.py
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import pathlib
 import queue
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import hir
@@ -150,7 +151,7 @@ def main(words: Sequence[str], load_model: Any) -> int:
   for problem in _problems(options.models, options.problems, name, load_model):
     found.times.setdefault(problem, {})
   found.save(path)
-  todo = [problem for problem, times in found.times.items() if options.again or not times]
+  todo = in_turn(problem for problem, times in found.times.items() if options.again or not times)
   if options.list:
     _say(f"{path}: {len(found.times)} problems, {len(todo)} without times")
     return 0
@@ -192,6 +193,16 @@ def _problems(
     yield from found
   if problems:
     yield from records.read(pathlib.Path(problems)).times
+
+
+def in_turn(problems: Iterable[Problem]) -> list[Problem]:
+  """The problems, one of each kind in turn, so that a time that is too short is spent on all
+  kinds."""
+  kinds: dict[str, list[Problem]] = {}
+  for problem in problems:
+    kinds.setdefault(problem.kind, []).append(problem)
+  turns = itertools.zip_longest(*kinds.values())
+  return [problem for turn in turns for problem in turn if problem is not None]
 
 
 def words_of(problem: Problem) -> str:
