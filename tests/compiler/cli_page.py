@@ -17,8 +17,9 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 def sections(text):
   """The text of each tool's section by the tool's name."""
-  parts = re.split(r"^## (husk\S+)$", text, flags=re.MULTILINE)
-  return dict(zip(parts[1::2], parts[2::2], strict=True))
+  parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
+  titled = zip(parts[1::2], parts[2::2], strict=True)
+  return {title: section for title, section in titled if re.fullmatch(r"husk\S+", title)}
 
 
 def table_options(section):
