@@ -123,8 +123,8 @@ def main():
         flush=True,
       )
   print(
-    'The table "On the CPU" of tests/bench/PERFORMANCE.md compares this model at 1 x 16 and 8 x 128 '
-    "with six other runtimes."
+    'The table "On the CPU" of tests/bench/PERFORMANCE.md compares this model, at 1 x 16 and '
+    "8 x 128, with six other runtimes."
   )
   show_sizes(build, artifact)
   if not worst <= TOLERANCE:
