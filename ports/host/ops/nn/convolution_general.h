@@ -233,8 +233,7 @@ void multiply(const TileInput<S>& input, const T* weights, bool fresh, T* sums) 
 template <class T, class S, int C>
 void multiply_rows(int64_t rows, const TileInput<S>& input, const T* weights, bool fresh, T* sums) {
   if constexpr (kTileRows<C> == 12) {
-    if (rows > 6 && input.distance)
-      return multiply<T, S, 12, C, true>(input, weights, fresh, sums);
+    if (rows > 6 && input.distance) return multiply<T, S, 12, C, true>(input, weights, fresh, sums);
     if (rows > 6) return multiply<T, S, 12, C>(input, weights, fresh, sums);
   }
   if (rows > 4) return multiply<T, S, 6, C>(input, weights, fresh, sums);

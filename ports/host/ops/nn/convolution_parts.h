@@ -120,8 +120,7 @@ class Positions {
     constexpr int last = kAxes - 1;
     const auto along = phase.axis[last];
     Row steps = {};
-    steps.in = static_cast<uint64_t>(along.in_step) *
-               static_cast<uint64_t>(c.axis[last].in_stride);
+    steps.in = static_cast<uint64_t>(along.in_step) * static_cast<uint64_t>(c.axis[last].in_stride);
     steps.out = along.out_step * c.axis[last].out_stride;
     steps.residual = along.out_step * c.axis[last].residual_stride;
     steps.at[last] = along.in_step;
@@ -185,7 +184,7 @@ class Positions {
   const Convolution& c;
   const Phase& phase;
   int64_t image, j[kAxes];
-  Row here;          // the next position
+  Row here;  // the next position
   // From a position to the next one of its line. It is made once, since a CPU reads a vector that
   // it has just written in parts only after all earlier writes have reached the cache.
   UInt64x8 step;
