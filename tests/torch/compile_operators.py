@@ -24,7 +24,14 @@ from torch.utils import _pytree as pytree
 DTYPE = torch.float32
 
 # Operators whose results are memory that nobody has written: only their layouts are compared.
-UNWRITTEN = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+UNWRITTEN = {
+  "empty",
+  "empty_like",
+  "empty_permuted",
+  "empty_strided",
+  "new_empty",
+  "new_empty_strided",
+}
 
 
 def database():

@@ -14,7 +14,10 @@ import pathlib
 import sys
 import types
 
-import torch
+# The process does not know the exporter's folder.
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch"))
+
+import torch  # noqa: E402
 
 
 def describe(kernels, folder):

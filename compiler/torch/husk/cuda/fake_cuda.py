@@ -44,9 +44,6 @@ OPTIONS = {
   "shape_padding": False,  # decides by measuring
   "max_autotune": False,
   "epilogue_fusion": True,
-  # If it is set, Inductor finds no data that a template shares with a kernel over more dimensions,
-  # such as the activation after a linear layer of images, and does not fuse them.
-  "loop_ordering_after_fusion": False,
   "triton.autotune_at_compile_time": False,
   "triton.store_cubin": False,
   "triton.cudagraphs": False,
