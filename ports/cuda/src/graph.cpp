@@ -318,7 +318,7 @@ husk_status graph_add_captured(void* handle, void* pointer, void* captured,
   const Device& device = as_device(handle);
   const Driver& driver = device.driver;
   Graph* graph = static_cast<Graph*>(pointer);
-  const CUgraph child = static_cast<CUgraph>(captured);
+  CUgraph child = static_cast<CUgraph>(captured);
   Current current(handle, error);
   HUSK_TRY(current.status);
   Edges edges(device);
