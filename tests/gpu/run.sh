@@ -297,7 +297,7 @@ capture() {
       "$out/bert.cublaslt.husk" 200 $shape $shape
   done
   show=1 lines=8 check "linear_f32" timeout 60 "$bin/husk_gpu_capture" \
-    "$dir/libraries/linear_f32.husk" 200 16x128x96
+    "$dir/libraries/linear_f32.husk" 200 2x16x96
   show=1 lines=8 check "several segments" timeout 60 "$bin/husk_gpu_capture" \
     "$data/capture_segments.husk" 200 1000x64
   show=1 lines=8 check "several segments against eager" timeout 100 python3 tests/gpu/capture.py \
