@@ -83,7 +83,7 @@ function doubled {
 }
 )";
 
-std::vector<float> numbers(size_t n, int seed = 0) {
+std::vector<float> fractions(size_t n, int seed = 0) {
   std::vector<float> x(n);
   for (size_t i = 0; i < n; ++i)
     x[i] = static_cast<float>((i * 7 + static_cast<size_t>(seed)) % 23) / 4 - 2;
@@ -118,8 +118,8 @@ class CaptureTest : public FakeTest {
   }
   void expect_doubled(LoadedProgram& m, size_t n, int seed = 0) {
     std::vector<float> y;
-    ASSERT_EQ(run(m, numbers(n, seed), &y), HUSK_OK) << m.error.text;
-    EXPECT_EQ(y, doubled_of(numbers(n, seed)));
+    ASSERT_EQ(run(m, fractions(n, seed), &y), HUSK_OK) << m.error.text;
+    EXPECT_EQ(y, doubled_of(fractions(n, seed)));
   }
   // A resize makes no graph and says why; the run is a list.
   void expect_list(LoadedProgram& m, size_t n, const char* why) {
@@ -147,8 +147,8 @@ TEST_F(CaptureTest, ACallOfALibraryIsANode) {
   std::vector<float> y;
   for (int round = 0; round < 20; ++round) {
     fake.fake_schedule(static_cast<uint64_t>(round), static_cast<uint32_t>(round % 3 * 30));
-    ASSERT_EQ(run(m, numbers(200, round), &y), HUSK_OK) << m.error.text;
-    ASSERT_EQ(y, projections_of(numbers(200, round)));
+    ASSERT_EQ(run(m, fractions(200, round), &y), HUSK_OK) << m.error.text;
+    ASSERT_EQ(y, projections_of(fractions(200, round)));
   }
   EXPECT_EQ(fake.fake_calls("cublasLtMatmul"), products);
   EXPECT_EQ(m.stats(m.session).runs_as_graph, 20u);
@@ -161,13 +161,13 @@ TEST_F(CaptureTest, ACapturedCallIsForOneShape) {
   std::vector<float> y;
   uint64_t graphs = 0;
   for (const size_t n : {200u, 48u, 200u, 48u}) {
-    ASSERT_EQ(run(m, numbers(n), &y), HUSK_OK) << m.error.text;
-    EXPECT_EQ(y, projections_of(numbers(n)));
+    ASSERT_EQ(run(m, fractions(n), &y), HUSK_OK) << m.error.text;
+    EXPECT_EQ(y, projections_of(fractions(n)));
     graphs += n == 200;
     EXPECT_EQ(m.stats(m.session).runs_as_graph, graphs);
   }
   ASSERT_EQ(resize(m, 48), HUSK_OK) << m.error.text;
-  ASSERT_EQ(run(m, numbers(48), &y), HUSK_OK) << m.error.text;
+  ASSERT_EQ(run(m, fractions(48), &y), HUSK_OK) << m.error.text;
   EXPECT_EQ(m.stats(m.session).runs_as_graph, graphs + 1);
   // A resize for the same shape keeps the graph.
   const uint64_t captures = fake.fake_calls("cuStreamBeginCapture");
@@ -213,7 +213,7 @@ function interleaved {
                   nullptr, nullptr, {op_.op(HUSK_OP_CAPTURABLE)});
   ASSERT_NE(m.session, nullptr) << m.error.text;
   void *in = m.alloc(400), *out = m.alloc(800);
-  const std::vector<float> x = numbers(100);
+  const std::vector<float> x = fractions(100);
   ASSERT_EQ(m.upload(in, x.data(), 400), HUSK_OK);
   DeviceTensor from = device_vector(in, 100), to = device_vector(out, 200);
   int64_t sizes[] = {100, 2};
@@ -245,12 +245,12 @@ TEST_F(CaptureTest, MemoryThatMovesEndsTheGraph) {
   uint64_t graphs = 0;
   for (int round = 0; round < 3; ++round) {
     ASSERT_EQ(husk_session_set_arena(m.session, m.alloc(bytes), bytes, &m.error), HUSK_OK);
-    ASSERT_EQ(run(m, numbers(200, round), &y), HUSK_OK) << m.error.text;
-    EXPECT_EQ(y, projections_of(numbers(200, round)));
+    ASSERT_EQ(run(m, fractions(200, round), &y), HUSK_OK) << m.error.text;
+    EXPECT_EQ(y, projections_of(fractions(200, round)));
     EXPECT_EQ(m.stats(m.session).runs_as_graph, graphs);  // the arena is not that of the graph
     ASSERT_EQ(resize(m, 200), HUSK_OK) << m.error.text;
-    ASSERT_EQ(run(m, numbers(200, round), &y), HUSK_OK) << m.error.text;
-    EXPECT_EQ(y, projections_of(numbers(200, round)));
+    ASSERT_EQ(run(m, fractions(200, round), &y), HUSK_OK) << m.error.text;
+    EXPECT_EQ(y, projections_of(fractions(200, round)));
     EXPECT_EQ(m.stats(m.session).runs_as_graph, ++graphs);
   }
 }
@@ -266,7 +266,7 @@ TEST_F(CaptureTest, ConstantsThatMoveEndTheGraph) {
   ASSERT_EQ(husk_program_load(m.engine, bytes, file.size(), nullptr, nullptr, &other, &m.error),
             HUSK_OK);
   ASSERT_EQ(resize(m, 200), HUSK_OK) << m.error.text;
-  std::vector<float> y, w(&kW[0][0], &kW[0][0] + 16), x = numbers(200);
+  std::vector<float> y, w(&kW[0][0], &kW[0][0] + 16), x = fractions(200);
   ASSERT_EQ(run(m, x, &y), HUSK_OK) << m.error.text;
   EXPECT_EQ(m.stats(m.session).runs_as_graph, 1u);
   for (float& value : w) value *= 2;
@@ -392,7 +392,7 @@ function in_place {
   EXPECT_EQ(m.stats(m.session).graph_nodes, 0u);
   EXPECT_NE(m.log.find("takes it as another operand too"), std::string::npos) << m.log;
   std::vector<float> y;
-  ASSERT_EQ(run(m, numbers(100), &y), HUSK_OK) << m.error.text;
+  ASSERT_EQ(run(m, fractions(100), &y), HUSK_OK) << m.error.text;
   EXPECT_EQ(y, std::vector<float>(100, 2));  // 2 (x - (x - 1))
 }
 
@@ -455,7 +455,7 @@ TEST_F(CaptureTest, ARunGoesIntoTheCaptureOfItsStream) {
     ASSERT_EQ(husk_session_wait(m.session, &m.error), HUSK_OK);  // for the run before
     for (int round = 0; round < 5; ++round) {
       fake.fake_schedule(static_cast<uint64_t>(round), 0);
-      const std::vector<float> x = numbers(200, round);
+      const std::vector<float> x = fractions(200, round);
       ASSERT_EQ(m.upload(in, x.data(), 800), HUSK_OK);
       ASSERT_EQ(capture.launch(), HUSK_OK) << m.error.text;
       std::vector<float> y(200);
@@ -463,8 +463,8 @@ TEST_F(CaptureTest, ARunGoesIntoTheCaptureOfItsStream) {
       EXPECT_EQ(y, projections_of(x));
     }
     std::vector<float> y;
-    ASSERT_EQ(run(m, numbers(200), &y), HUSK_OK) << m.error.text;
-    EXPECT_EQ(y, projections_of(numbers(200)));
+    ASSERT_EQ(run(m, fractions(200), &y), HUSK_OK) << m.error.text;
+    EXPECT_EQ(y, projections_of(fractions(200)));
     port->stream_destroy(m.device(), stream);
   }
 }
@@ -642,7 +642,7 @@ TEST_F(SegmentGraphTest, EachSegmentHasItsGraph) {
   std::mt19937 random(3);
   for (int round = 0; round < 30; ++round) {
     fake.fake_schedule(random(), random() % 60);
-    std::vector<float> x = numbers(300, static_cast<int>(random() % 23));
+    std::vector<float> x = fractions(300, static_cast<int>(random() % 23));
     if (round % 3 == 0) x.assign(300, -1);
     run(m, x, round % 4);
   }
@@ -653,7 +653,7 @@ TEST_F(SegmentGraphTest, EachSegmentHasItsGraph) {
   EXPECT_EQ(op_.calls, calls + 4);
   EXPECT_EQ(m.stats(m.session).runs_as_graph, 30u + 1);  // the branch without a call
   ASSERT_EQ(resize(m, 200), HUSK_OK) << m.error.text;
-  run(m, numbers(200), 2);
+  run(m, fractions(200), 2);
   EXPECT_EQ(op_.calls, calls + 4 + 3);  // by the resize
 }
 
@@ -664,7 +664,7 @@ TEST_F(SegmentGraphTest, ASegmentWithoutAGraphIsAList) {
   EXPECT_EQ(m.stats(m.session).graph_nodes, 2u);
   EXPECT_NE(m.log.find("segment 0: "), std::string::npos) << m.log;
   for (int round = 0; round < 6; ++round)
-    run(m, round % 2 ? numbers(300, round) : std::vector<float>(300, -1), round);
+    run(m, round % 2 ? fractions(300, round) : std::vector<float>(300, -1), round);
   EXPECT_EQ(m.stats(m.session).runs_as_graph, 3u);  // those that take the branch
 }
 
@@ -675,7 +675,7 @@ TEST_F(SegmentGraphTest, ModesAgree) {
   ASSERT_NE(m.session, nullptr) << m.error.text;
   ASSERT_EQ(resize(m, 300), HUSK_OK) << m.error.text;
   EXPECT_EQ(m.stats(m.session).graph_nodes, 0u);
-  for (int round = 0; round < 4; ++round) run(m, numbers(300, round), round);
+  for (int round = 0; round < 4; ++round) run(m, fractions(300, round), round);
   EXPECT_EQ(m.stats(m.session).runs_as_list, 4u);
 }
 
@@ -686,7 +686,7 @@ TEST_F(SegmentGraphTest, ARefusedPatchMakesTheTurnAList) {
   ASSERT_EQ(resize(m, 300), HUSK_OK) << m.error.text;
   for (uint64_t n = 1; n <= 12; ++n) {
     fake.fake_fail_call("cuGraphExecKernelNodeSetParams", n % 6 + 1, 910);
-    run(m, numbers(300, static_cast<int>(n)), 3);
+    run(m, fractions(300, static_cast<int>(n)), 3);
   }
 }
 

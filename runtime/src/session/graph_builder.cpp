@@ -294,8 +294,8 @@ void Graph::Builder::allocate_staging() {
 Status Graph::Builder::build_segment(uint32_t segment, husk_error* error) {
   HUSK_TRY(to_status(port_.graph_create(device_, &building_, error)));
   next_node_ = 0;
-  const uint32_t nodes = graph_.nodes, edges = graph_.edges,
-                 programmatic = graph_.programmatic_edges;
+  const uint32_t nodes_before = graph_.nodes, edges_before = graph_.edges,
+                 programmatic_before = graph_.programmatic_edges;
   SegmentGraph& graph = graph_.segments_[segment];
   Status status = add_steps(segment, error);
   if (!failed(status) && accepted_[segment])
@@ -303,9 +303,9 @@ Status Graph::Builder::build_segment(uint32_t segment, husk_error* error) {
   port_.graph_destroy(device_, building_);
   if (failed(status)) graph.exec = nullptr;
   if (graph.exec) return Status::ok;
-  graph_.nodes = nodes;
-  graph_.edges = edges;
-  graph_.programmatic_edges = programmatic;
+  graph_.nodes = nodes_before;
+  graph_.edges = edges_before;
+  graph_.programmatic_edges = programmatic_before;
   return status;
 }
 
@@ -352,7 +352,7 @@ Status Graph::Builder::count_node(husk_status added, uint32_t step, husk_error* 
 Status Graph::Builder::add_step(uint32_t step, husk_error* error) {
   const bool prepared = is_prepared(step);
   const fb::Instruction& op = code_.steps[step];
-  const auto edges = static_cast<uint32_t>(before_.size());
+  const auto edge_count = static_cast<uint32_t>(before_.size());
   graph_.steps_[step].number = next_node_;
   graph_.remember(frame_, step);
   husk_status status = HUSK_OK;
@@ -364,7 +364,7 @@ Status Graph::Builder::add_step(uint32_t step, husk_error* error) {
       launch.grid[1] = launch.grid[2] = 1;
     }
     status = port_.graph_add_kernel(device_, building_, frame_.program->kernels[op.a()], &launch,
-                                    before_.begin(), edges, error);
+                                    before_.begin(), edge_count, error);
   } else {
     Transfer transfer;
     (void)choose_transfer(step, &transfer);  // consider() has refused a failure
@@ -372,10 +372,10 @@ Status Graph::Builder::add_step(uint32_t step, husk_error* error) {
     const uint64_t pattern = frame_.arguments.values[op.b() + 1];
     status = kind_of(code_, step) == Step::op_copy
                  ? port_.graph_add_copy(device_, building_, transfer.to, transfer.from,
-                                        transfer.length, before_.begin(), edges, error)
+                                        transfer.length, before_.begin(), edge_count, error)
                  : port_.graph_add_fill(device_, building_, transfer.to, pattern,
                                         frame_.arguments.fill_width(step), transfer.length,
-                                        before_.begin(), edges, error);
+                                        before_.begin(), edge_count, error);
   }
   if (!exact) graph_.steps_[step].length = kUnknown;
   return count_node(status, step, error);
