@@ -15,6 +15,8 @@ using namespace husk::runtime;
 
 namespace {
 
+constexpr uint64_t kLargestAllocation = 1ull << 48;  // bytes; ports may round sizes up
+
 husk_status bad_index(husk_error* error, const char* what, uint32_t index, uint32_t count) {
   return husk_status(
       fail(error, HUSK_INVALID_ARGUMENT, "there is no %s %u: there are %u", what, index, count));
@@ -255,6 +257,10 @@ husk_status husk_engine_properties(const husk_engine* engine, husk_port_properti
 husk_status husk_engine_alloc(husk_engine* engine, uint64_t bytes, void** memory,
                               husk_error* error) {
   if (!engine || !memory) return null_argument(error, "engine_alloc");
+  *memory = nullptr;
+  if (bytes > kLargestAllocation)
+    return husk_status(fail(error, HUSK_OUT_OF_MEMORY, "husk_engine_alloc of %llu bytes",
+                            static_cast<unsigned long long>(bytes)));
   ErrorScratch scratch;
   const husk_status status = engine->port->alloc(engine->device, bytes, memory, scratch.of(error));
   if (status != HUSK_OK) *memory = nullptr;

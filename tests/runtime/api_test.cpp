@@ -222,9 +222,11 @@ TEST(Api, AnEngineAllocatesAndCopies) {
             HUSK_INVALID_ARGUMENT);
   husk_engine_free(m.engine, memory);
   husk_engine_free(m.engine, nullptr);
-  memory = to;
-  EXPECT_NE(husk_engine_alloc(m.engine, UINT64_MAX / 2, &memory, nullptr), HUSK_OK);
-  EXPECT_EQ(memory, nullptr);
+  for (const uint64_t bytes : {UINT64_MAX, UINT64_MAX / 2, (uint64_t{1} << 48) + 1}) {
+    memory = to;
+    EXPECT_EQ(husk_engine_alloc(m.engine, bytes, &memory, &error), HUSK_OUT_OF_MEMORY);
+    EXPECT_EQ(memory, nullptr);
+  }
 }
 
 TEST(Api, AnEngineHasAPort) {
