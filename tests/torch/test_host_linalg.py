@@ -167,6 +167,14 @@ def test_eig_of_special_matrices(pack, dtype):
     near(torch.linalg.vector_norm(vectors, dim=-2), torch.ones(len(a), dtype=dtype.to_real()))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_what_is_left_of_a_low_rank_may_be_too_small_for_a_reciprocal(pack, dtype):
+  a = random(6, 6, dtype=dtype) * 1e-309
+  a[0, 0] = 1
+  values = called(pack, "linalg_eig", a)[0]
+  near(values.abs().sort().values, torch.tensor([0.0] * 5 + [1], dtype=torch.float64), 100)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_qr(pack, dtype):
   for shape in SHAPES:

@@ -11,6 +11,11 @@ namespace {
 
 constexpr double kEpsilon = 0x1p-52;
 constexpr int kMaxSteps = 300;  // steps of the QR method for one eigenvalue; few matrices need 10
+// After so many steps for one eigenvalue, an element below the diagonal is 0 if it is a rounding
+// error of the whole matrix. Before that it is compared with its neighbours, which is more exact
+// for matrices whose elements differ much in size. What is left of a matrix of low rank has only
+// rounding errors, which may not converge.
+constexpr int kPatientSteps = 30;
 
 // a = Q h Q^H for a Hessenberg matrix h, which replaces a. Writes the reflectors of Q below the
 // second diagonal of `v`, if it has columns. `column` and `sums` are scratch for a number per row.
@@ -30,6 +35,19 @@ void make_hessenberg(const Columns<S>& a, const Columns<S>& v, S* tau, S* column
   });
 }
 
+// The size of the largest element of a Hessenberg matrix.
+template <class S>
+double largest_element(const Columns<S>& h) {
+  double largest = 0;
+  for (int64_t k = 0; k < h.rows && !h.cancellation.ended(); ++k) {
+    each_index(h.cancellation, k + 2 < h.rows ? k + 2 : h.rows, [&](int64_t i) {
+      const double size = taxicab(h(i, k));
+      if (size > largest) largest = size;
+    });
+  }
+  return largest;
+}
+
 // The Schur form of a real matrix: `h` becomes triangular except for blocks of two rows, which have
 // the eigenvalues re[i] + im[i] i and, with im[i] > 0, its conjugate. The transformations are
 // applied to the columns of `v`.
@@ -42,8 +60,9 @@ class RealSchur {
   // Returns false if the method does not converge.
   bool run() {
     int steps = 0;
+    const double size = static_cast<double>(h.rows) * largest_element(h);
     for (last = h.rows - 1; last >= 0 && !h.cancellation.ended();) {
-      first = begin_of_block();
+      first = begin_of_block(steps < kPatientSteps ? 0 : size);
       if (first > 0) h(first, first - 1) = 0;
       if (first == last) {
         h(last, last) += shifted;
@@ -64,10 +83,12 @@ class RealSchur {
   }
 
  private:
-  int64_t begin_of_block() {
+  // `least` is the least size of neighbours that an element is compared with.
+  int64_t begin_of_block(double least) {
     int64_t i = last;
     while (i > 0 && !h.cancellation.ends(1)) {
       double around = std::fabs(h(i - 1, i - 1)) + std::fabs(h(i, i));
+      if (around < least) around = least;
       if (around == 0) around = 1;
       if (std::fabs(h(i, i - 1)) < kEpsilon * around) break;
       --i;
@@ -231,8 +252,9 @@ class ComplexSchur {
   // Returns false if the method does not converge.
   bool run() {
     int steps = 0;
+    const double size = static_cast<double>(h.rows) * largest_element(h);
     for (last = h.rows - 1; last > 0 && !h.cancellation.ended();) {
-      first = begin_of_block();
+      first = begin_of_block(steps < kPatientSteps ? 0 : size);
       if (first > 0) h(first, first - 1) = {0, 0};
       if (first == last) {
         --last;
@@ -246,10 +268,12 @@ class ComplexSchur {
   }
 
  private:
-  int64_t begin_of_block() {
+  // `least` is the least size of neighbours that an element is compared with.
+  int64_t begin_of_block(double least) {
     int64_t i = last;
     while (i > 0 && !h.cancellation.ends(1)) {
       double around = taxicab(h(i - 1, i - 1)) + taxicab(h(i, i));
+      if (around < least) around = least;
       if (around == 0) around = 1;
       if (taxicab(h(i, i - 1)) < kEpsilon * around) break;
       --i;

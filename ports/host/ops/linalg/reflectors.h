@@ -7,6 +7,11 @@
 namespace husk::host {
 namespace {
 
+// A vector whose norm is less has no reflector, since the reciprocal of its elements may be
+// infinite. The largest element of a matrix is at least 1e-100 (bring_into_range), so such a vector
+// is a rounding error of rounding errors, as remain of a matrix of low rank.
+constexpr double kLeastNorm = 1e-290;
+
 // Makes the reflector with H^H x = beta e1 for a real number beta. Replaces x[0] by beta and the
 // other elements by those of v. Returns tau.
 template <class S>
@@ -14,7 +19,9 @@ S make_reflector(Cancellation& cancellation, int64_t count, S* x) {
   const double re = real_part(x[0]), im = imaginary_part(x[0]);
   const double tail = norm(cancellation, count - 1, x + 1);
   if (tail == 0 && im == 0) return from_real<S>(0);
-  const double beta = -std::copysign(std::hypot(std::hypot(re, im), tail), re);
+  const double size = std::hypot(std::hypot(re, im), tail);
+  if (size < kLeastNorm) return from_real<S>(0);
+  const double beta = -std::copysign(size, re);
   scale(cancellation, count - 1, from_real<S>(1) / (x[0] - from_real<S>(beta)), x + 1);
   x[0] = from_real<S>(beta);
   if constexpr (is_complex<S>)
