@@ -229,8 +229,8 @@ def shapes(tensors):
 
 
 def eigenvalues(tensors):
-  """Eigenvalues in the order of their real parts, and of each eigenvector the multiple whose largest
-  element is positive. Order and factors are not determined, and differ between libraries."""
+  """Eigenvalues in the order of their real parts, and of each eigenvector the multiple with a
+  positive largest element. Order and factors are not determined, and differ between libraries."""
   values = tensors[0]
   complete = torch.view_as_real(values) if values.is_complex() else values[..., None]
   keys = complete[..., 0].double() + complete[..., -1].double() / 1024
@@ -325,9 +325,7 @@ def interpret(model, expected, folder, target, compared, host_ops):
 def compare(given, expected, compared):
   pairs = zip(pytree.tree_leaves(given), pytree.tree_leaves(expected), strict=True)
   # What a model makes without naming a device is on the CPU in eager mode.
-  tensors = [
-    (one.cpu(), other.cpu()) for one, other in pairs if isinstance(other, torch.Tensor)
-  ]
+  tensors = [(one.cpu(), other.cpu()) for one, other in pairs if isinstance(other, torch.Tensor)]
   try:
     given, expected = (compared([pair[side] for pair in tensors]) for side in (0, 1))
     torch.testing.assert_close(given, expected, rtol=1e-3, atol=1e-4, equal_nan=True)

@@ -17,7 +17,7 @@ import types
 # The process does not know the exporter's folder.
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch"))
 
-import torch  # noqa: E402
+import torch
 
 
 def describe(kernels, folder):
