@@ -19,7 +19,7 @@ husk_status refuse(husk_error* error, const char* text) {
   return error->code;
 }
 
-// What the ops of a test see and do.
+// The calls of the ops of a test, and what each of them does.
 struct Calls {
   int squares = 0;
   bool fail_next = false;

@@ -217,7 +217,7 @@ def with_host_steps(result, text, folder):
   return "host" if result == "ok" else result, f"on the CPU: {found[1]}. {text}"
 
 
-# What is compared of results: a function of the list of tensors.
+# These functions return the tensors that are compared in place of a list of results.
 
 
 def numbers(tensors):
@@ -324,7 +324,7 @@ def interpret(model, expected, folder, target, compared, host_ops):
 
 def compare(given, expected, compared):
   pairs = zip(pytree.tree_leaves(given), pytree.tree_leaves(expected), strict=True)
-  # What a model makes without naming a device is on the CPU in eager mode.
+  # In eager mode a tensor that a model makes without naming a device is on the CPU.
   tensors = [(one.cpu(), other.cpu()) for one, other in pairs if isinstance(other, torch.Tensor)]
   try:
     given, expected = (compared([pair[side] for pair in tensors]) for side in (0, 1))

@@ -325,7 +325,7 @@ def test_kernels_between_host_steps_on_the_driver(driver, tmp_path):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
-# What is said
+# Texts of refusals and announcements
 
 
 class TwoInverses(torch.nn.Module):

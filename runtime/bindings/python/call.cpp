@@ -314,7 +314,7 @@ class Call {
                                 static_cast<uint32_t>(frame_.outputs.size()), &error);
       // NumPy knows nothing of streams, so its arrays are complete when the call returns. PyTorch
       // copies results whose size the data decided, on its current stream.
-      // Those on the host are copied at once.
+      // Outputs on the host are copied at once.
       if (status == HUSK_OK && !engine.on_host() &&
           (!api_ || has_dynamic(true) || (!stream.is_none() && has_dynamic(false))))
         status = husk_session_wait(session_.handle, &error);

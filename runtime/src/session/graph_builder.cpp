@@ -268,7 +268,7 @@ Status Graph::Builder::use_view(uint32_t segment, uint32_t step, uint32_t argume
   const auto length = static_cast<uint64_t>(registers[view.extent()].i);
   const auto offset = static_cast<uint64_t>(registers[view.offset()].i);
   const uint64_t at = align_up(staging_bytes_, kStagingAlign) + offset % kStagingAlign;
-  // What a call does not write must keep its value, so a copy of it goes there first.
+  // Elements that a call does not write must keep their values, so they are copied there first.
   const uint32_t access = code_.arguments[argument].access();
   const bool before = access != HUSK_ACCESS_WRITE ||
                       !fills_view(frame_.arguments.operand(argument), length);

@@ -35,17 +35,19 @@ void make_hessenberg(const Columns<S>& a, const Columns<S>& v, S* tau, S* column
   });
 }
 
-// The size of the largest element of a Hessenberg matrix.
+// The first row of the block that ends with row `last` of a Hessenberg matrix: the element before
+// it is a rounding error of its neighbours, whose sizes count as `least` or more.
 template <class S>
-double largest_element(const Columns<S>& h) {
-  double largest = 0;
-  for (int64_t k = 0; k < h.rows && !h.cancellation.ended(); ++k) {
-    each_index(h.cancellation, k + 2 < h.rows ? k + 2 : h.rows, [&](int64_t i) {
-      const double size = taxicab(h(i, k));
-      if (size > largest) largest = size;
-    });
+int64_t begin_of_block(const Columns<S>& h, int64_t last, double least) {
+  int64_t i = last;
+  while (i > 0 && !h.cancellation.ends(1)) {
+    double around = taxicab(h(i - 1, i - 1)) + taxicab(h(i, i));
+    if (around < least) around = least;
+    if (around == 0) around = 1;
+    if (taxicab(h(i, i - 1)) < kEpsilon * around) break;
+    --i;
   }
-  return largest;
+  return i;
 }
 
 // The Schur form of a real matrix: `h` becomes triangular except for blocks of two rows, which have
@@ -62,7 +64,7 @@ class RealSchur {
     int steps = 0;
     const double size = static_cast<double>(h.rows) * largest_element(h);
     for (last = h.rows - 1; last >= 0 && !h.cancellation.ended();) {
-      first = begin_of_block(steps < kPatientSteps ? 0 : size);
+      first = begin_of_block(h, last, steps < kPatientSteps ? 0 : size);
       if (first > 0) h(first, first - 1) = 0;
       if (first == last) {
         h(last, last) += shifted;
@@ -83,19 +85,6 @@ class RealSchur {
   }
 
  private:
-  // `least` is the least size of neighbours that an element is compared with.
-  int64_t begin_of_block(double least) {
-    int64_t i = last;
-    while (i > 0 && !h.cancellation.ends(1)) {
-      double around = std::fabs(h(i - 1, i - 1)) + std::fabs(h(i, i));
-      if (around < least) around = least;
-      if (around == 0) around = 1;
-      if (std::fabs(h(i, i - 1)) < kEpsilon * around) break;
-      --i;
-    }
-    return i;
-  }
-
   // The eigenvalues of the block of the rows last - 1 and last. A block with real ones becomes
   // triangular.
   void finish_two() {
@@ -254,7 +243,7 @@ class ComplexSchur {
     int steps = 0;
     const double size = static_cast<double>(h.rows) * largest_element(h);
     for (last = h.rows - 1; last > 0 && !h.cancellation.ended();) {
-      first = begin_of_block(steps < kPatientSteps ? 0 : size);
+      first = begin_of_block(h, last, steps < kPatientSteps ? 0 : size);
       if (first > 0) h(first, first - 1) = {0, 0};
       if (first == last) {
         --last;
@@ -268,19 +257,6 @@ class ComplexSchur {
   }
 
  private:
-  // `least` is the least size of neighbours that an element is compared with.
-  int64_t begin_of_block(double least) {
-    int64_t i = last;
-    while (i > 0 && !h.cancellation.ends(1)) {
-      double around = taxicab(h(i - 1, i - 1)) + taxicab(h(i, i));
-      if (around < least) around = least;
-      if (around == 0) around = 1;
-      if (taxicab(h(i, i - 1)) < kEpsilon * around) break;
-      --i;
-    }
-    return i;
-  }
-
   // The eigenvalue of the last two rows that is closer to the last element.
   Complex128 shift(int number) const {
     const Complex128 d = h(last, last);

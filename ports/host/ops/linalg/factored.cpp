@@ -1,6 +1,6 @@
-// What PyTorch computes with factors that the model has: their parts, inverses and solutions; and
-// factorizations that return parts at once. Matrices lie in the memory of the results, in the dtype
-// of the matrix.
+// Operators over factors that the model has already: the parts of factors, inverses and solutions;
+// and factorizations that return parts at once. Matrices lie in the memory of the results, in the
+// dtype of the matrix.
 #include "error.h"
 #include "linalg/elimination.h"
 #include "linalg/wide.h"

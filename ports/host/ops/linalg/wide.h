@@ -142,10 +142,9 @@ bool finite(const Columns<S>& m) {
   return all;
 }
 
-// Scales the matrix by a power of two if its largest element is so large or so small that squares
-// overflow or vanish. Returns the number by which values of the scaled matrix are to be multiplied.
+// The size of the largest element of a matrix.
 template <class S>
-double bring_into_range(const Columns<S>& m) {
+double largest_element(const Columns<S>& m) {
   double largest = 0;
   each_column(m, [&](const S* column, int64_t) {
     each_piece(m.cancellation, m.rows, [&](int64_t begin, int64_t end) {
@@ -153,6 +152,14 @@ double bring_into_range(const Columns<S>& m) {
         if (taxicab(column[i]) > largest) largest = taxicab(column[i]);
     });
   });
+  return largest;
+}
+
+// Scales the matrix by a power of two if its largest element is so large or so small that squares
+// overflow or vanish. Returns the number by which values of the scaled matrix are to be multiplied.
+template <class S>
+double bring_into_range(const Columns<S>& m) {
+  const double largest = largest_element(m);
   if (largest == 0 || (largest > 1e-100 && largest < 1e100)) return 1;
   int exponent = 0;
   std::frexp(largest, &exponent);
