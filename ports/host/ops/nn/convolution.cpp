@@ -172,6 +172,28 @@ husk_status get_convolution(const Arguments& args, uint32_t out, Convolution& c)
   return get_vector(args, 2, c, c.shift, c.shift_stride);
 }
 
+// Joins the images and all axes to one long axis if each position reads one element and all lie in
+// the tensors one behind another. Then the positions are found without a stop at each line.
+void join_axes(Convolution& c) {
+  ConvolutionAxis& last = c.axis[kAxes - 1];
+  for (const ConvolutionAxis& a : c.axis)
+    if (a.kernel != 1 || a.stride != 1 || a.padding != 0) return;
+  const auto join = [&](int64_t count, int64_t in, int64_t out, int64_t residual) {
+    if (count != 1 && (in != last.in * last.in_stride || out != last.out * last.out_stride ||
+                       (c.residual && residual != last.out * last.residual_stride)))
+      return false;
+    last.in *= count;
+    last.out *= count;
+    return true;
+  };
+  for (int d = kAxes - 2; d >= 0; --d) {
+    ConvolutionAxis& a = c.axis[d];
+    if (!join(a.in, a.in_stride, a.out_stride, a.residual_stride)) return;
+    a = kNoAxis;
+  }
+  if (join(c.batch, c.input_image, c.out_image, c.residual_image)) c.batch = 1;
+}
+
 const ConvolutionKernels* kernels_of([[maybe_unused]] const Device& device) {
 #if defined(__x86_64__)
   if (device.isa >= Isa::Avx512) return &convolution_avx512;
@@ -185,6 +207,7 @@ husk_status run(const Arguments& args, uint32_t out, Convolution& c) {
   HUSK_TRY(args.get_device(device));
   c.packed = args.packed(1);
   c.packs = c.packed != nullptr;
+  if (!c.transposed) join_axes(c);
   return visit_argument<Floats | Halves>(args, 0, [&](auto) {
     if (numel(args[out]) == 0) return;
     const ConvolutionKernels* kernels = kernels_of(*device);

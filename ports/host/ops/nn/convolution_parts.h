@@ -106,51 +106,65 @@ struct alignas(64) Row {
 typedef uint64_t UInt64x8 __attribute__((vector_size(64)));
 static_assert(sizeof(Row) == sizeof(UInt64x8), "positions copies rows as vectors");
 
-// Visits the positions of a phase in order.
+// Visits the positions of a phase in order. The rows are added as vectors and not made of their
+// numbers each time, because a CPU reads a vector that it has just written in parts only after all
+// earlier writes have reached the cache.
 class Positions {
  public:
   Positions(const Convolution& convolution, const Phase& of, int64_t position)
       : c(convolution), phase(of) {
-    for (int d = kAxes - 1; d >= 0; --d) {
+    find_step(kLast, step);
+    find_step(kLast - 1, line_step);
+    for (int d = kLast; d >= 0; --d) {
       j[d] = position % phase.axis[d].count;
       position /= phase.axis[d].count;
     }
     image = position;
-    find_row();
-    constexpr int last = kAxes - 1;
-    const auto along = phase.axis[last];
-    Row steps = {};
-    steps.in = static_cast<uint64_t>(along.in_step) * static_cast<uint64_t>(c.axis[last].in_stride);
-    steps.out = along.out_step * c.axis[last].out_stride;
-    steps.residual = along.out_step * c.axis[last].residual_stride;
-    steps.at[last] = along.in_step;
-    __builtin_memcpy(&step, &steps, sizeof step);
+    find_line();
+    row += step * static_cast<uint64_t>(j[kLast]);
   }
 
   // Writes the next `count` positions to `rows`.
   void next(Row* rows, int64_t count) {
-    constexpr int last = kAxes - 1;
-    const ConvolutionAxis& a = c.axis[last];
-    const auto along = phase.axis[last];
+    const ConvolutionAxis& a = c.axis[kLast];
+    const auto along = phase.axis[kLast];
     while (count > 0) {
-      const int64_t length = smaller(count, along.count - j[last]);
-      UInt64x8 row;
-      __builtin_memcpy(&row, &here, sizeof row);
-      int64_t at = here.at[last];
-      for (int64_t i = 0; i < length; ++i, ++rows, at += along.in_step, row += step) {
-        __builtin_memcpy(rows, &row, sizeof row);
+      const int64_t length = smaller(count, along.count - j[kLast]);
+      int64_t at = j[kLast] * along.in_step;
+      UInt64x8 position = row;
+      for (int64_t i = 0; i < length; ++i, ++rows, at += along.in_step, position += step) {
+        __builtin_memcpy(rows, &position, sizeof position);
         rows->inside = line_inside && at + along.low >= 0 && at + along.high < a.in;
       }
-      __builtin_memcpy(&here, &row, sizeof here);
-      j[last] += length;
+      row = position;
+      j[kLast] += length;
       count -= length;
-      if (j[last] == along.count) next_line();
+      if (j[kLast] == along.count) next_line();
     }
   }
 
  private:
+  static constexpr int kLast = kAxes - 1;
+
+  // From a position to the next one along an axis.
+  void find_step(int d, UInt64x8& vector) const {
+    const ConvolutionAxis& a = c.axis[d];
+    const auto& along = phase.axis[d];
+    Row steps = {};
+    steps.in = static_cast<uint64_t>(along.in_step) * static_cast<uint64_t>(a.in_stride);
+    steps.out = along.out_step * a.out_stride;
+    steps.residual = along.out_step * a.residual_stride;
+    steps.at[d] = along.in_step;
+    __builtin_memcpy(&vector, &steps, sizeof vector);
+  }
   void next_line() {
-    for (int d = kAxes - 1; j[d] == phase.axis[d].count; --d) {
+    j[kLast] = 0;
+    if (++j[kLast - 1] < phase.axis[kLast - 1].count) {
+      line += line_step;
+      begin_line();
+      return;
+    }
+    for (int d = kLast - 1; j[d] == phase.axis[d].count; --d) {
       j[d] = 0;
       if (d == 0) {
         ++image;
@@ -158,37 +172,41 @@ class Positions {
       }
       ++j[d - 1];
     }
-    find_row();
+    find_line();
   }
-  bool is_inside(int d) const {
-    return here.at[d] + phase.axis[d].low >= 0 && here.at[d] + phase.axis[d].high < c.axis[d].in;
-  }
-  void find_row() {
-    here.in = static_cast<uint64_t>(image) * static_cast<uint64_t>(c.input_image);
-    here.out = image * c.out_image;
-    here.residual = image * c.residual_image;
+  void begin_line() {
+    row = line;
     line_inside = true;
+    for (int d = 0; d < kLast; ++d) {
+      const int64_t at = j[d] * phase.axis[d].in_step;
+      line_inside &= at + phase.axis[d].low >= 0 && at + phase.axis[d].high < c.axis[d].in;
+    }
+  }
+  // Finds the first position of a line.
+  void find_line() {
+    Row first = {};
+    first.in = static_cast<uint64_t>(image) * static_cast<uint64_t>(c.input_image);
+    first.out = image * c.out_image;
+    first.residual = image * c.residual_image;
     for (int d = 0; d < kAxes; ++d) {
       const ConvolutionAxis& a = c.axis[d];
       const auto& along = phase.axis[d];
-      const int64_t out = along.first + j[d] * along.out_step;
-      here.at[d] = j[d] * along.in_step;
-      here.in += static_cast<uint64_t>(here.at[d]) * static_cast<uint64_t>(a.in_stride);
-      here.out += out * a.out_stride;
-      here.residual += out * a.residual_stride;
-      if (d < kAxes - 1) line_inside &= is_inside(d);
+      const int64_t at = d < kLast ? j[d] : 0, out = along.first + at * along.out_step;
+      first.at[d] = at * along.in_step;
+      first.in += static_cast<uint64_t>(first.at[d]) * static_cast<uint64_t>(a.in_stride);
+      first.out += out * a.out_stride;
+      first.residual += out * a.residual_stride;
     }
-    here.inside = line_inside;
+    __builtin_memcpy(&line, &first, sizeof line);
+    begin_line();
   }
 
   const Convolution& c;
   const Phase& phase;
   int64_t image, j[kAxes];
-  Row here;  // the next position
-  // From a position to the next one of its line. It is made once, since a CPU reads a vector that
-  // it has just written in parts only after all earlier writes have reached the cache.
-  UInt64x8 step;
-  bool line_inside;  // along all axes but the last one
+  UInt64x8 step, line_step;
+  UInt64x8 line, row;  // the first position of the line, and the next position; without `inside`
+  bool line_inside;    // along all axes but the last one
 };
 
 // ---- taps ----
@@ -272,6 +290,52 @@ inline void finish_lanes(const Convolution& c, Vector<T> v, const S* residual, S
   }
 }
 
+// Positions whose results, and whose elements of the residual, are equally far apart.
+struct EvenRows {
+  int64_t count, out, residual;  // the offsets of the first position
+  int64_t out_step, residual_step;
+
+  // The longest begin of `rows` that is even.
+  EvenRows(const Row* rows, int64_t most)
+      : count(1), out(rows[0].out), residual(rows[0].residual), out_step(0), residual_step(0) {
+    if (most == 1) return;
+    out_step = rows[1].out - out;
+    residual_step = rows[1].residual - residual;
+    do {
+      ++count;
+    } while (count < most && rows[count].out - rows[count - 1].out == out_step &&
+             rows[count].residual - rows[count - 1].residual == residual_step);
+  }
+};
+
+// Computes the results of `rows` for V whole vectors of channels, or for `count` of them if V is 0.
+// The channels are adjacent in memory. Each position is written as a whole before the next one,
+// because a CPU fetches lines ahead of writes only if these follow each other. For the same reason
+// the addresses are computed and not read from memory: writes to addresses that are known late wait
+// for their lines one after another.
+template <class T, class S, Activation A, int V>
+void finish_vectors(const Affine<T>& affine, const EvenRows& rows, const T* sums, const S* residual,
+                    S* out, int64_t count) {
+  constexpr int L = kLaneCount<T>;
+  const int64_t vectors = V ? V : count;
+  Vector<T> scale[kVectors], shift[kVectors];
+  HUSK_UNROLL
+  for (int v = 0; v < kVectors; ++v) {
+    scale[v] = load(affine.scale + v * L);
+    shift[v] = load(affine.shift + v * L);
+  }
+  out += rows.out;
+  for (int64_t r = 0; r < rows.count; ++r, sums += kBlock<T>, out += rows.out_step) {
+    const S* from = residual ? residual + rows.residual + r * rows.residual_step : nullptr;
+    HUSK_UNROLL
+    for (int64_t v = 0; v < vectors; ++v) {
+      Vector<T> sum = load(sums + v * L) * scale[v] + shift[v];
+      if (from) sum += load(from + v * L);
+      store(out + v * L, activate<T, A>(sum));
+    }
+  }
+}
+
 template <class T, class S, Activation A>
 void finish_rows(const Convolution& c, const Affine<T>& affine, const Row* rows, int64_t row_count,
                  const T* sums, int64_t channel, int64_t channels) {
@@ -280,16 +344,25 @@ void finish_rows(const Convolution& c, const Affine<T>& affine, const Row* rows,
   const S* residual = c.residual ? static_cast<const S*>(c.residual) + channel * c.residual_channel
                                  : nullptr;
   const bool adjacent = c.out_channel == 1 && (!residual || c.residual_channel == 1);
-  for (int64_t o = 0; o < channels; o += L) {
-    const Vector<T> scale = load(affine.scale + o), shift = load(affine.shift + o);
-    if (adjacent && o + L <= channels) {
-      for (int64_t r = 0; r < row_count; ++r) {
-        Vector<T> v = load(sums + r * kBlock<T> + o) * scale + shift;
-        if (residual) v += load(residual + rows[r].residual + o);
-        store(out + rows[r].out + o, activate<T, A>(v));
-      }
-      continue;
+  const int64_t whole = adjacent ? channels / L : 0;
+  const auto finish_even = [&](const EvenRows& even, const T* from) {
+#define HUSK_FINISH(V) finish_vectors<T, S, A, V>(affine, even, from, residual, out, whole)
+    // The other activations take so long that a loop over the vectors costs little beside them.
+    if constexpr (A > Activation::Hardswish) return HUSK_FINISH(0);
+    if constexpr (kVectors == 4) {
+      if (whole == 4) return HUSK_FINISH(4);
+      if (whole == 3) return HUSK_FINISH(3);
     }
+    return whole == 2 ? HUSK_FINISH(2) : HUSK_FINISH(1);
+#undef HUSK_FINISH
+  };
+  for (int64_t r = 0; whole > 0 && r < row_count;) {
+    const EvenRows even(rows + r, row_count - r);
+    finish_even(even, sums + r * kBlock<T>);
+    r += even.count;
+  }
+  for (int64_t o = whole * L; o < channels; o += L) {
+    const Vector<T> scale = load(affine.scale + o), shift = load(affine.shift + o);
     for (int64_t r = 0; r < row_count; ++r) {
       finish_lanes<T, S, A>(
           c, load(sums + r * kBlock<T> + o) * scale + shift,
