@@ -83,12 +83,13 @@ def require_quiet(threads, noisy):
 
 
 class Peer:
-  """A process of peers.py."""
+  """A process of peers.py. It is to be waited for before it is used."""
 
   def __init__(self, name, case, threads, folder):
     self.name = name
     self.rounds = []
     self.error = None
+    self.ready = False
     log = open(folder / f"{name}.{threads}.log", "w")
     environment = os.environ | {
       "OMP_NUM_THREADS": str(threads),
@@ -105,9 +106,17 @@ class Peer:
       text=True,
       env=environment,
     )
+    self.log = pathlib.Path(log.name)
+    self.cpu_s = None
+
+  def wait(self):
+    """Waits until the model is ready."""
+    if self.ready:
+      return
+    self.ready = True
     answer = self.answer()
     if answer is None:
-      lines = pathlib.Path(log.name).read_text().strip().splitlines()
+      lines = self.log.read_text().strip().splitlines()
       answer = {"error": f"ended early: {lines[-1] if lines else 'it printed nothing'}"}
     self.error = answer.get("error")
     self.cpu_s = answer.get("cpu_s")
@@ -131,28 +140,32 @@ class Peer:
 
 
 DIFFERENCE = """
-import sys, torch
-worst = 0
-expected, actual = (torch.load(path, weights_only=True) for path in sys.argv[1:])
-assert len(expected) == len(actual), f"{len(actual)} outputs, {len(expected)} were expected"
-for a, b in zip(expected, actual):
-  assert a.shape == b.shape, f"{tuple(b.shape)}, {tuple(a.shape)} was expected"
-  a, b = a.double(), b.double()
-  worst = max(worst, ((a - b).abs().max() / a.abs().max().clamp(min=1e-6)).item())
-print(worst)
+import json, sys, torch
+expected = torch.load(sys.argv[1], weights_only=True)
+def difference(actual):
+  if len(expected) != len(actual):
+    return f"{len(actual)} outputs, {len(expected)} were expected"
+  worst = 0
+  for a, b in zip(expected, actual):
+    if a.shape != b.shape:
+      return f"{tuple(b.shape)}, {tuple(a.shape)} was expected"
+    a, b = a.double(), b.double()
+    worst = max(worst, ((a - b).abs().max() / a.abs().max().clamp(min=1e-6)).item())
+  return worst
+print(json.dumps([difference(torch.load(path, weights_only=True)) for path in sys.argv[2:]]))
 """
 
 
-def difference(folder, name, threads):
-  """The largest difference between the outputs of a peer and of eager PyTorch, divided by the
-  largest number of that output; or an error."""
-  files = [folder / f"{each}.{threads}.pt" for each in ("eager", name)]
+def differences(folder, names, threads):
+  """For each peer the largest difference between its outputs and those of eager PyTorch, divided by
+  the largest number of that output; or an error."""
+  files = [folder / f"{each}.{threads}.pt" for each in ("eager", *names)]
   done = subprocess.run(
     [python_of("eager"), "-c", DIFFERENCE, *files], capture_output=True, text=True, check=False
   )
   if done.returncode:
-    return None, (done.stderr.strip().splitlines() or ["no outputs"])[-1]
-  return float(done.stdout), None
+    return [(done.stderr.strip().splitlines() or ["no outputs"])[-1]] * len(names)
+  return json.loads(done.stdout)
 
 
 def compare(case, threads, options, work):
@@ -162,12 +175,21 @@ def compare(case, threads, options, work):
   peers = []
   for name in (*options.peers, "husk"):
     print(f"  {case}, {threads} thread(s): making {name}", file=sys.stderr, flush=True)
-    peers.append(Peer(name, case, threads, folder))
+    peer = Peer(name, case, threads, folder)
+    peers.append(peer)
+    # Peers that only load what is there start at once. Nothing disturbs one that makes something.
+    if not (folder / f"{name}.made").exists():
+      for started in peers:
+        started.wait()
   for peer in peers:
-    if peer.error or peer.name == "eager":
-      continue
-    worst, peer.error = difference(folder, peer.name, threads)
-    if worst is not None and not worst < 1e-3:
+    peer.wait()
+  compared = [peer for peer in peers if not peer.error and peer.name != "eager"]
+  for peer, worst in zip(
+    compared, differences(folder, [p.name for p in compared], threads), strict=True
+  ):
+    if not isinstance(worst, float | int):
+      peer.error = worst
+    elif not worst < 1e-3:
       peer.error = f"its outputs differ by {worst:.1e} of the largest number"
   running = [peer for peer in peers if not peer.error]
   for peer in running:  # warms up
