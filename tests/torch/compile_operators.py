@@ -1,11 +1,13 @@
 """Runs PyTorch's database of operators, forward and backward, with a backend of torch.compile, and
 compares with eager mode. It prints a line for each operator and ends with the counts.
 
-  python tests/torch/compile_operators.py [--backend husk] [--part 0/4] [--only NAME,NAME]
+  python tests/torch/compile_operators.py [--backend husk] [--device cuda] [--part 0/4]
+                                          [--only NAME,NAME] [--denominator]
 
 `--backend inductor` shows what Inductor itself cannot compile. An operator has one of these
 results: equal, wrong (the values differ), refused (the backend fails), not traced (Dynamo or eager
-mode cannot run it)."""
+mode cannot run it). With --denominator each operator that is not equal runs with Inductor too, and
+the last line tells how many of these Inductor compiles right."""
 
 import argparse
 import collections
@@ -34,8 +36,8 @@ UNWRITTEN = {
 }
 
 
-def database():
-  """The operators that have DTYPE on the CPU. torch.testing imports a package that PyTorch does not
+def database(device="cpu"):
+  """The operators that have DTYPE on the device. torch.testing imports a package that PyTorch does not
   require, of which the database uses nothing."""
   try:
     import expecttest  # noqa: F401
@@ -46,7 +48,7 @@ def database():
     sys.modules["expecttest"] = stand_in
   from torch.testing._internal.common_methods_invocations import op_db
 
-  return [op for op in op_db if DTYPE in op.supported_dtypes("cpu")]
+  return [op for op in op_db if DTYPE in op.supported_dtypes(device)]
 
 
 def run(function, sample):
@@ -68,7 +70,7 @@ def run(function, sample):
   return results, torch.autograd.grad(total, wanted, allow_unused=True)
 
 
-def outcome(op, backend):
+def outcome(op, backend, device):
   """The result of one operator, and a text about it."""
 
   def function(given, args, kwargs):
@@ -76,7 +78,7 @@ def outcome(op, backend):
 
   torch._dynamo.reset()
   try:
-    samples = list(op.sample_inputs("cpu", DTYPE, requires_grad=op.supports_autograd))
+    samples = list(op.sample_inputs(device, DTYPE, requires_grad=op.supports_autograd))
     sample = samples[len(samples) // 2]
     expected = run(function, sample)
   except Exception as error:  # whatever the database's own code raises
@@ -100,8 +102,10 @@ def outcome(op, backend):
 def main():
   parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
   parser.add_argument("--backend", default="husk")
+  parser.add_argument("--device", default="cpu")
   parser.add_argument("--part", default="0/1", help="every n-th operator: 0/4, 1/4 and so on")
   parser.add_argument("--only", help="names of operators, with commas between them")
+  parser.add_argument("--denominator", action="store_true")
   options = parser.parse_args()
   warnings.simplefilter("ignore")
   logging.disable(logging.ERROR)
@@ -109,15 +113,22 @@ def main():
   if backend == "husk":
     from husk.jit.backend import backend
   begin, step = map(int, options.part.split("/"))
-  operators = database()[begin::step]
+  operators = database(options.device)[begin::step]
   if options.only:
     operators = [op for op in operators if op.formatted_name in options.only.split(",")]
-  counts = collections.Counter()
+  counts, missing = collections.Counter(), []
   for op in operators:
-    result, text = outcome(op, backend)
+    result, text = outcome(op, backend, options.device)
     counts[result] += 1
     print(f"{op.formatted_name}: {result}", " ".join(text.split())[:200], flush=True)
+    if options.denominator and result in ("wrong", "refused"):
+      other, text = outcome(op, "inductor", options.device)
+      print(f"  with Inductor: {other}", " ".join(text.split())[:200], flush=True)
+      if other == "equal":
+        missing.append(op.formatted_name)
   print(", ".join(f"{count} {result}" for result, count in counts.items()))
+  if options.denominator:
+    print(f"{len(missing)} that Inductor compiles right are missing:", " ".join(missing))
 
 
 if __name__ == "__main__":
