@@ -1,14 +1,15 @@
 """Image networks with convolutions on a GPU: values against eager mode, times against CUDA graph
 trees.
 
-  python tests/gpu/image_models.py export DIR [--target cuda:h200] [--batch 1] [--jobs 4] [MODEL...]
-  python tests/gpu/image_models.py run DIR [--batch 1] [MODEL...]
+  python tests/gpu/image_models.py export DIR [--target cuda:h200] [--batch 1,8] [--jobs 4] [MODEL...]
+  python tests/gpu/image_models.py run DIR [--batch 1,8] [--jobs 4] [MODEL...]
 
-`export` writes DIR/MODEL.BATCH.husk, and needs no GPU; kernels are chosen by rules. `run` compares
-the artifact with eager mode in fp32, beside eager mode in fp16, and measures it as a graph and as a
-list beside eager mode, Inductor, and Inductor's CUDA graph trees. The models have seeded random
-weights and are in fp16, channels last. A MODEL is a name of torchvision, too: swin_t,
-deeplabv3_resnet50.
+`export` writes DIR/MODEL.BATCH.husk, and needs no GPU; kernels are chosen by records and rules.
+`run` compares the artifact with eager mode in fp32, beside eager mode in fp16, and measures it as a
+graph and as a list beside eager mode and Inductor's CUDA graph trees. Each model is made ready in a
+process of its own, some at the same time. One after the other they measure when all are ready. The
+models have seeded random weights and are in fp16, channels last. A MODEL is another name of
+torchvision, too.
 """
 
 import argparse
@@ -71,8 +72,27 @@ class Segmentation(nn.Module):
     return self.model(x)["out"]
 
 
+class Whisper(nn.Module):
+  """The encoder of Whisper-tiny."""
+
+  def __init__(self):
+    super().__init__()
+    # A package that transformers looks for has the name of a file of this folder.
+    sys.path[:] = [path for path in sys.path if path != str(pathlib.Path(__file__).parent)]
+    from transformers import WhisperConfig
+    from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+    tiny = dict(d_model=384, encoder_layers=4, encoder_attention_heads=6, encoder_ffn_dim=1536)
+    self.encoder = WhisperEncoder(WhisperConfig(attn_implementation="sdpa", **tiny))
+
+  def forward(self, features):
+    return self.encoder(features).last_hidden_state
+
+
 def model(name):
   torch.manual_seed(0)
+  if name == "whisper":
+    return Whisper().eval()
   if name == "unet":
     made = Unet()
   else:
@@ -99,12 +119,17 @@ MODELS = (
   "convnext_tiny",
   "efficientnet_b0",
   "mobilenet_v3_large",
+  "swin_t",
+  "deeplabv3_resnet50",
   "unet",
+  "whisper",
 )
 
 
-def image(batch):
+def image(batch, name=""):
   torch.manual_seed(1)
+  if name == "whisper":
+    return torch.randn(batch, 80, 3000)
   return torch.randn(batch, 3, 224, 224).to(memory_format=torch.channels_last)
 
 
@@ -113,15 +138,16 @@ def export(name, folder, target, batch):
 
   begin = time.perf_counter()
   path = pathlib.Path(folder) / f"{name}.{batch}.husk"
-  husk.export(model(name).half(), (image(batch).half(),), path, targets=[target])
+  husk.export(model(name).half(), (image(batch, name).half(),), path, targets=[target])
   return f"{path.name}: {time.perf_counter() - begin:.1f} s, {path.stat().st_size >> 20} MiB"
 
 
-def run(name, folder, batch):
+def prepare(name, folder, batch):
+  """Compares an artifact with eager mode. Returns what is to be measured."""
   import husk
-  from compile_bench import report, timed
 
-  made, x = model(name).cuda(), image(batch).cuda()
+  torch.backends.cudnn.allow_tf32 = False  # products in fp32 have it off by default
+  made, x = model(name).cuda(), image(batch, name).cuda()
   expected = made(x)
   half, small = made.half(), x.half()
   program = husk.load(pathlib.Path(folder) / f"{name}.{batch}.husk", device="cuda")
@@ -135,50 +161,101 @@ def run(name, folder, batch):
   sides = {}
   for mode, session in sessions.items():
     own = error(session(small))
-    print(f"  {name} {mode}: error {own:.5f}, eager in fp16 {eager:.5f}", flush=True)
+    print(f"  {name}.{batch} {mode}: error {own:.5f}, eager in fp16 {eager:.5f}", flush=True)
     if own > max(2 * eager, 1e-3):
       raise AssertionError(f"{name} as a {mode} differs from eager mode by {own}")
     sides[f"husk {mode}"] = lambda session=session: session(small)
   sides["eager"] = lambda: half(small)
-  for kind, options in {"inductor": {}, "graph trees": {"triton.cudagraphs": True}}.items():
-    torch._dynamo.reset()
-    call = torch.compile(copy.deepcopy(half), options=options)
+  call = torch.compile(copy.deepcopy(half), options={"triton.cudagraphs": True})
+  for _ in range(3):
     call(small)
-    sides[kind] = lambda call=call: call(small)
-  report(f"{name} in fp16, {batch} images", timed(sides), "husk graph")
+  torch.cuda.synchronize()
+  sides["graph trees"] = lambda: call(small)
+  return sides
+
+
+def measure(name, folder, batch, turn):
+  """Makes a model ready, says so, and measures it when told to."""
+  from compile_bench import report, timed
+
+  torch.set_num_threads(1)
+  with torch.no_grad():
+    try:
+      sides = prepare(name, folder, batch)
+    except Exception:
+      print(f"FAILED  {name}.{batch}\n{traceback.format_exc()[-2000:]}", flush=True)
+      sides = None
+    turn.send(sides is not None)
+    if not sides:
+      return
+    turn.recv()
+    report(f"{name} in fp16, {batch} images", timed(sides), "husk graph")
+    sys.stdout.flush()
+    turn.send(True)
+
+
+def answered(turn):
+  """Waits for the other process, and returns whether it says that all is well."""
+  try:
+    return turn.recv()
+  except EOFError:  # it has ended
+    return False
+
+
+def run(names, folder, batches, jobs):
+  """Measures all models. Returns the number of those that failed."""
+  context = multiprocessing.get_context("spawn")
+  waiting = [(name, batch) for batch in batches for name in names]
+  ready, failed = [], 0
+  while waiting:
+    some, waiting = waiting[:jobs], waiting[jobs:]
+    started = []
+    for name, batch in some:
+      turn, other = context.Pipe()
+      process = context.Process(target=measure, args=(name, folder, batch, other))
+      process.start()
+      other.close()
+      started.append((process, turn))
+    for process, turn in started:
+      if answered(turn):
+        ready.append((process, turn))
+      else:
+        failed += 1
+  for process, turn in ready:
+    turn.send(None)
+    failed += not answered(turn)
+    process.join()
+  return failed
 
 
 def main():
-  arguments = argparse.ArgumentParser(description=__doc__)
+  arguments = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
   arguments.add_argument("command", choices=("export", "run"))
   arguments.add_argument("folder")
   arguments.add_argument("names", nargs="*", metavar="MODEL")
   arguments.add_argument("--target", default="cuda:h200")
-  arguments.add_argument("--batch", type=int, default=1)
+  arguments.add_argument("--batch", default="1", help="numbers of images, with commas between them")
   arguments.add_argument("--jobs", type=int, default=4)
   options = arguments.parse_args()
   names = options.names or MODELS
+  batches = [int(word) for word in options.batch.split(",")]
+  if options.command == "run":
+    return run(names, options.folder, batches, options.jobs) != 0
   failed = 0
-  if options.command == "export":
-    pathlib.Path(options.folder).mkdir(parents=True, exist_ok=True)
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(options.jobs, context) as pool:
-      made = {
-        name: pool.submit(export, name, options.folder, options.target, options.batch)
-        for name in names
-      }
-      for name, result in made.items():
-        error = result.exception()
-        failed += error is not None
-        print(f"{name}: {error}" if error else result.result(), flush=True)
-    return failed != 0
-  with torch.no_grad():
-    for name in names:
-      try:
-        run(name, options.folder, options.batch)
-      except Exception:
-        failed += 1
-        print(f"FAILED  {name}\n{traceback.format_exc()[-2000:]}", flush=True)
+  pathlib.Path(options.folder).mkdir(parents=True, exist_ok=True)
+  context = multiprocessing.get_context("spawn")
+  with concurrent.futures.ProcessPoolExecutor(options.jobs, context) as pool:
+    made = {
+      f"{name}.{batch}": pool.submit(export, name, options.folder, options.target, batch)
+      for batch in batches
+      for name in names
+    }
+    for name, result in made.items():
+      error = result.exception()
+      failed += error is not None
+      print(f"{name}: {error}" if error else result.result(), flush=True)
   return failed != 0
 
 
