@@ -168,6 +168,40 @@ def test_fused(pack, name, dtype):
   close(got, expected, TOLERANCE[dtype], TOLERANCE[dtype])
 
 
+# Layouts whose positions lie one behind another, along all axes or only some, or not at all.
+ORDERS = {
+  "last": last,
+  "columns first": lambda x: last(x.transpose(-1, -2)).transpose(-1, -2),
+  "images last": lambda x: last(x.transpose(0, -1)).transpose(0, -1),
+  "every second column": lambda x: last(x.repeat_interleave(2, -1))[..., ::2],
+  "part of the lines": lambda x: last(torch.cat([x, x], -2))[..., : x.shape[-2], :],
+  "part of the channels": lambda x: last(torch.cat([x, x], 1))[:, : x.shape[1]],
+}
+
+
+@pytest.mark.parametrize("shape", [(3, 17, 4, 5), (2, 17, 1, 7), (2, 17, 7, 1), (2, 17, 2, 3, 4)])
+def test_one_tap_reads_and_writes_all_layouts(pack, shape):
+  generator = torch.Generator().manual_seed(0)
+  x = torch.randn(shape, generator=generator)
+  weight = torch.randn([35, shape[1], *[1] * (len(shape) - 2)], generator=generator)
+  ones, zeros = [[number] * (len(shape) - 2) for number in (1, 0)]
+  call = [ones, zeros, ones, False, zeros, 1]
+  residual = torch.randn([shape[0], 35, *shape[2:]], generator=generator)
+  expected = F.relu(torch.ops.aten.convolution(x, weight, None, *call) + residual)
+  inputs = [*(order(x) for order in ORDERS.values()), x]
+  residuals = [*(order(residual) for order in ORDERS.values()), residual]
+  for given in inputs:
+    for added in residuals:
+      for order in ORDERS.values():
+        got = order(like(expected))
+        pack("husk::convolution", given, weight, None, *call, None, added, "relu", got)
+        close(got, expected, 1e-4, 1e-4)
+  same = x[:1].expand(shape)
+  got = last(like(expected))
+  pack("aten::convolution", same, weight, None, *call, got)
+  close(got, torch.ops.aten.convolution(same, weight, None, *call), 1e-4, 1e-4)
+
+
 @pytest.mark.parametrize("activation", ["sigmoid", "silu", "hardswish"])
 def test_activations_at_the_ends(pack, activation):
   values = [-200, -104.5, -90, -88, -20, -3, -1e-5, -0.0, 0.0, 3, 20, 88, 100, torch.inf, torch.nan]
