@@ -1,11 +1,11 @@
-"""Draws the chart of the README and writes the tables of measured numbers into the pages.
+"""Draws the charts of the README and writes the tables of measured numbers into the pages.
 
-  python tests/bench/chart.py           writes tests/bench/chart.svg and the tables
+  python tests/bench/chart.py           writes the charts beside this file and the tables
   python tests/bench/chart.py --check   fails if a chart or table is not what this script writes
 
 tests/bench/measured.json names, for each number, the line of tests/gpu/REPORT.md that holds it:
 the first line of a stage that begins with LINE, or the first after one that begins with BLOCK.
-The tables of the CPU come from tests/bench/compare/results.json, which compare.py wrote.
+The tables and the chart of the CPU come from tests/bench/compare/results.json, which compare.py wrote.
 In a page a table stands between the comments `<!-- table NAME -->` and `<!-- end of table -->`.
 """
 
@@ -80,15 +80,12 @@ COLOURS, TEXT = ("#9a9a9a", "#7fb2e5", "#1f6fbf"), "#808080"
 LEFT, WIDTH, BAR, GAP = 16, 560, 18, 14
 
 
-def chart(spec, report):
-  """Horizontal bars in groups, as SVG."""
-  groups = [
-    (label, [report.number(citation) for citation in bars]) for label, *bars in spec["groups"]
-  ]
+def bars(title, series, groups, text=shown):
+  """Horizontal bars in groups, as SVG. A group is a label and a number for each of the series."""
   largest = max(max(numbers) for _, numbers in groups)
-  parts = [_text(LEFT, 20, spec["title"], bold=True)]
+  parts = [_text(LEFT, 20, title, bold=True)]
   x = LEFT
-  for name, colour in zip(spec["series"], COLOURS):
+  for name, colour in zip(series, COLOURS):
     parts += [_bar(x, 34, 12, 12, colour), _text(x + 18, 45, name)]
     x += 40 + 8 * len(name)
   y = 62
@@ -99,12 +96,29 @@ def chart(spec, report):
     for number, colour in zip(numbers, COLOURS):
       length = round(number / largest * WIDTH, 1)
       parts += [_bar(LEFT, y, length, BAR - 3, colour)]
-      parts += [_text(LEFT + length + 6, y + 12, shown(number))]
+      parts += [_text(LEFT + length + 6, y + 12, text(number))]
       y += BAR
   size = f'width="{LEFT + WIDTH + 64}" height="{y + 10}"'
   style = f'font-family="sans-serif" font-size="13" fill="{TEXT}"'
   body = "\n".join(parts)
   return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>\n{body}\n</svg>\n'
+
+
+def chart(spec, report):
+  """The chart of the numbers of a GPU that `spec` names."""
+  groups = [
+    (label, [report.number(citation) for citation in cited]) for label, *cited in spec["groups"]
+  ]
+  return bars(spec["title"], spec["series"], groups)
+
+
+def cpu_chart(results):
+  """For each model of compare.py Husk's time as a share of that of the fastest other."""
+  ratios = {}
+  for result in results:
+    ratios.setdefault(result["case"], []).append(result["ratio"]["median"])
+  title = "One run on the CPU: time of Husk as a share of that of the fastest of six others"
+  return bars(title, ("1 thread", "2 threads"), ratios.items(), text="{:.2f}".format)
 
 
 def _bar(x, y, width, height, colour):
@@ -136,6 +150,7 @@ def main(arguments):
   tables["cpu"] = compare.table(results, compare.PEERS) + "\n"
   tables["making"] = compare.making_table(results) + "\n"
   files = {data["chart"]["file"]: chart(data["chart"], report)}
+  files["tests/bench/cpu.svg"] = cpu_chart(results)
   files |= {page: with_tables((ROOT / page).read_text(), tables) for page in PAGES}
   stale = 0
   for name, text in files.items():

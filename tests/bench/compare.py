@@ -168,6 +168,11 @@ def differences(folder, names, threads):
   return json.loads(done.stdout)
 
 
+def wait_for(peers):
+  for peer in peers:
+    peer.wait()
+
+
 def compare(case, threads, options, work):
   folder = work / case
   folder.mkdir(parents=True, exist_ok=True)
@@ -175,14 +180,14 @@ def compare(case, threads, options, work):
   peers = []
   for name in (*options.peers, "husk"):
     print(f"  {case}, {threads} thread(s): making {name}", file=sys.stderr, flush=True)
-    peer = Peer(name, case, threads, folder)
-    peers.append(peer)
-    # Peers that only load what is there start at once. Nothing disturbs one that makes something.
-    if not (folder / f"{name}.made").exists():
-      for started in peers:
-        started.wait()
-  for peer in peers:
-    peer.wait()
+    # Peers that only load what is there start together. Nothing disturbs one that makes something.
+    makes = not (folder / f"{name}.made").exists()
+    if makes:
+      wait_for(peers)
+    peers.append(Peer(name, case, threads, folder))
+    if makes:
+      wait_for(peers)
+  wait_for(peers)
   compared = [peer for peer in peers if not peer.error and peer.name != "eager"]
   for peer, worst in zip(
     compared, differences(folder, [p.name for p in compared], threads), strict=True

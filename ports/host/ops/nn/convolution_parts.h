@@ -308,60 +308,92 @@ struct EvenRows {
   }
 };
 
-// Computes the results of `rows` for V whole vectors of channels, or for `count` of them if V is 0.
-// The channels are adjacent in memory. Each position is written as a whole before the next one,
-// because a CPU fetches lines ahead of writes only if these follow each other. For the same reason
-// the addresses are computed and not read from memory: writes to addresses that are known late wait
-// for their lines one after another.
+// Where the results of such positions lie for a block of channels that are adjacent in memory.
+template <class T, class S>
+struct EvenOutput {
+  const Affine<T>& affine;
+  S* out;             // of the first position
+  const S* residual;  // null if nothing is added
+  int64_t out_step, residual_step;
+  int64_t lanes;  // the channels of the last vector
+
+  // Channel `channel` is the first of `channels`.
+  EvenOutput(const Convolution& c, const Affine<T>& values, const EvenRows& rows, int64_t channel,
+             int64_t channels)
+      : affine(values),
+        out(static_cast<S*>(c.out) + channel + rows.out),
+        residual(c.residual ? static_cast<const S*>(c.residual) + channel + rows.residual
+                            : nullptr),
+        out_step(rows.out_step),
+        residual_step(rows.residual_step),
+        lanes((channels - 1) % kLaneCount<T> + 1) {}
+};
+
+// Whether the channels of the results and of what is added to them are adjacent.
+inline bool has_adjacent_outputs(const Convolution& c) {
+  return c.out_channel == 1 && (!c.residual || c.residual_channel == 1);
+}
+
+// Computes the results of `rows` positions for V vectors of channels, or for `count` of them if V
+// is 0. Each position is written as a whole before the next one, because a CPU fetches lines ahead
+// of writes only if these follow each other. For the same reason the addresses are computed and not
+// read from memory: writes to addresses that are known late wait for their lines one after another.
 template <class T, class S, Activation A, int V>
-void finish_vectors(const Affine<T>& affine, const EvenRows& rows, const T* sums, const S* residual,
-                    S* out, int64_t count) {
+void finish_vectors(const EvenOutput<T, S>& to, int64_t rows, const T* sums, int64_t count) {
   constexpr int L = kLaneCount<T>;
   const int64_t vectors = V ? V : count;
   Vector<T> scale[kVectors], shift[kVectors];
   HUSK_UNROLL
   for (int v = 0; v < kVectors; ++v) {
-    scale[v] = load(affine.scale + v * L);
-    shift[v] = load(affine.shift + v * L);
+    scale[v] = load(to.affine.scale + v * L);
+    shift[v] = load(to.affine.shift + v * L);
   }
-  out += rows.out;
-  for (int64_t r = 0; r < rows.count; ++r, sums += kBlock<T>, out += rows.out_step) {
-    const S* from = residual ? residual + rows.residual + r * rows.residual_step : nullptr;
+  S* out = to.out;
+  const S* residual = to.residual;
+  for (int64_t r = 0; r < rows; ++r) {
     HUSK_UNROLL
     for (int64_t v = 0; v < vectors; ++v) {
+      const int64_t lanes = v < vectors - 1 ? L : to.lanes;
       Vector<T> sum = load(sums + v * L) * scale[v] + shift[v];
-      if (from) sum += load(from + v * L);
-      store(out + v * L, activate<T, A>(sum));
+      if (residual) sum += load_some<T>(residual + v * L, lanes);
+      store_some<T>(out + v * L, activate<T, A>(sum), lanes);
     }
+    sums += kBlock<T>;
+    out += to.out_step;
+    if (residual) residual += to.residual_step;
   }
+}
+
+template <class T, class S, Activation A>
+void finish_even(const EvenOutput<T, S>& to, int64_t rows, const T* sums, int64_t vectors) {
+  // The other activations take so long that a loop over the vectors costs little beside them.
+  if constexpr (A > Activation::Hardswish)
+    return finish_vectors<T, S, A, 0>(to, rows, sums, vectors);
+  if constexpr (kVectors == 4) {
+    if (vectors == 4) return finish_vectors<T, S, A, 4>(to, rows, sums, 4);
+    if (vectors == 3) return finish_vectors<T, S, A, 3>(to, rows, sums, 3);
+  }
+  if (vectors == 2) return finish_vectors<T, S, A, 2>(to, rows, sums, 2);
+  finish_vectors<T, S, A, 1>(to, rows, sums, 1);
 }
 
 template <class T, class S, Activation A>
 void finish_rows(const Convolution& c, const Affine<T>& affine, const Row* rows, int64_t row_count,
                  const T* sums, int64_t channel, int64_t channels) {
   constexpr int L = kLaneCount<T>;
+  if (has_adjacent_outputs(c)) {
+    for (int64_t r = 0; r < row_count;) {
+      const EvenRows even(rows + r, row_count - r);
+      finish_even<T, S, A>(EvenOutput<T, S>(c, affine, even, channel, channels), even.count,
+                           sums + r * kBlock<T>, divide_up(channels, L));
+      r += even.count;
+    }
+    return;
+  }
   S* out = static_cast<S*>(c.out) + channel * c.out_channel;
   const S* residual = c.residual ? static_cast<const S*>(c.residual) + channel * c.residual_channel
                                  : nullptr;
-  const bool adjacent = c.out_channel == 1 && (!residual || c.residual_channel == 1);
-  const int64_t whole = adjacent ? channels / L : 0;
-  const auto finish_even = [&](const EvenRows& even, const T* from) {
-#define HUSK_FINISH(V) finish_vectors<T, S, A, V>(affine, even, from, residual, out, whole)
-    // The other activations take so long that a loop over the vectors costs little beside them.
-    if constexpr (A > Activation::Hardswish) return HUSK_FINISH(0);
-    if constexpr (kVectors == 4) {
-      if (whole == 4) return HUSK_FINISH(4);
-      if (whole == 3) return HUSK_FINISH(3);
-    }
-    return whole == 2 ? HUSK_FINISH(2) : HUSK_FINISH(1);
-#undef HUSK_FINISH
-  };
-  for (int64_t r = 0; whole > 0 && r < row_count;) {
-    const EvenRows even(rows + r, row_count - r);
-    finish_even(even, sums + r * kBlock<T>);
-    r += even.count;
-  }
-  for (int64_t o = whole * L; o < channels; o += L) {
+  for (int64_t o = 0; o < channels; o += L) {
     const Vector<T> scale = load(affine.scale + o), shift = load(affine.shift + o);
     for (int64_t r = 0; r < row_count; ++r) {
       finish_lanes<T, S, A>(
