@@ -5,8 +5,9 @@
 
 tests/bench/measured.json names, for each number, the line of tests/gpu/REPORT.md that holds it:
 the first line of a stage that begins with LINE, or the first after one that begins with BLOCK.
-The tables and the chart of the CPU come from tests/bench/compare/results.json, which compare.py wrote.
-In a page a table stands between the comments `<!-- table NAME -->` and `<!-- end of table -->`.
+The tables and the chart of the CPU come from tests/bench/compare/results.json, which compare.py
+wrote. In a page a table stands between the comments `<!-- table NAME -->` and `<!-- end of table
+-->`.
 """
 
 import json

@@ -24,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -142,7 +143,11 @@ class Peer:
 DIFFERENCE = """
 import json, sys, torch
 expected = torch.load(sys.argv[1], weights_only=True)
-def difference(actual):
+def difference(path):
+  try:
+    actual = torch.load(path, weights_only=True)
+  except OSError as error:
+    return str(error)
   if len(expected) != len(actual):
     return f"{len(actual)} outputs, {len(expected)} were expected"
   worst = 0
@@ -152,7 +157,7 @@ def difference(actual):
     a, b = a.double(), b.double()
     worst = max(worst, ((a - b).abs().max() / a.abs().max().clamp(min=1e-6)).item())
   return worst
-print(json.dumps([difference(torch.load(path, weights_only=True)) for path in sys.argv[2:]]))
+print(json.dumps([difference(path) for path in sys.argv[2:]]))
 """
 
 
@@ -213,7 +218,7 @@ def compare(case, threads, options, work):
     "cpu_share": share,
     "us": {p.name: statistics.median(p.rounds) for p in peers if p.rounds},
     "cpu_s": {p.name: p.cpu_s for p in peers if p.cpu_s is not None},
-    "errors": {p.name: p.error for p in peers if p.error},
+    "errors": {p.name: textwrap.shorten(p.error, 80) for p in peers if p.error},
   }
   husk = next(peer for peer in peers if peer.name == "husk")
   others = [peer for peer in running if peer.name != "husk" and not peer.error]

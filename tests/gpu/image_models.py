@@ -1,7 +1,8 @@
 """Image networks with convolutions on a GPU: values against eager mode, times against CUDA graph
 trees.
 
-  python tests/gpu/image_models.py export DIR [--target cuda:h200] [--batch 1,8] [--jobs 4] [MODEL...]
+  python tests/gpu/image_models.py export DIR [--target cuda:h200] [--batch 1,8] [--jobs 4]
+                                              [MODEL...]
   python tests/gpu/image_models.py run DIR [--batch 1,8] [--jobs 4] [MODEL...]
 
 `export` writes DIR/MODEL.BATCH.husk, and needs no GPU; kernels are chosen by records and rules.

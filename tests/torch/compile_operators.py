@@ -37,8 +37,8 @@ UNWRITTEN = {
 
 
 def database(device="cpu"):
-  """The operators that have DTYPE on the device. torch.testing imports a package that PyTorch does not
-  require, of which the database uses nothing."""
+  """The operators that have DTYPE on the device. torch.testing imports a package that PyTorch does
+  not require, of which the database uses nothing."""
   try:
     import expecttest  # noqa: F401
   except ImportError:

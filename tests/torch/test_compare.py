@@ -48,10 +48,11 @@ def test_outputs_are_compared(options, tmp_path):
   for name, value in (("eager", 1.0), ("same", 1.0), ("other", 1.5)):
     torch.save([torch.full((2,), value)], tmp_path / f"{name}.1.pt")
   torch.save([torch.ones(3)], tmp_path / "shape.1.pt")
-  assert compare.difference(tmp_path, "same", 1) == (0.0, None)
-  assert compare.difference(tmp_path, "other", 1) == (0.5, None)
-  assert "(3,), (2,) was expected" in compare.difference(tmp_path, "shape", 1)[1]
-  assert compare.difference(tmp_path, "absent", 1)[0] is None
+  names = ["same", "other", "shape", "absent"]
+  same, other, shape, absent = compare.differences(tmp_path, names, 1)
+  assert (same, other) == (0.0, 0.5)
+  assert "(3,), (2,) was expected" in shape
+  assert "absent.1.pt" in absent
 
 
 def test_an_unknown_model_is_an_error():
