@@ -350,13 +350,18 @@ void finish_vectors(const EvenOutput<T, S>& to, int64_t rows, const T* sums, int
   }
   S* out = to.out;
   const S* residual = to.residual;
+  const auto finish_vector = [&](int64_t v) {
+    const int64_t lanes = v < vectors - 1 ? L : to.lanes;
+    Vector<T> sum = load(sums + v * L) * scale[v] + shift[v];
+    if (residual) sum += load_some<T>(residual + v * L, lanes);
+    store_some<T>(out + v * L, activate<T, A>(sum), lanes);
+  };
   for (int64_t r = 0; r < rows; ++r) {
-    HUSK_UNROLL
-    for (int64_t v = 0; v < vectors; ++v) {
-      const int64_t lanes = v < vectors - 1 ? L : to.lanes;
-      Vector<T> sum = load(sums + v * L) * scale[v] + shift[v];
-      if (residual) sum += load_some<T>(residual + v * L, lanes);
-      store_some<T>(out + v * L, activate<T, A>(sum), lanes);
+    if constexpr (V == 0) {
+      for (int64_t v = 0; v < vectors; ++v) finish_vector(v);
+    } else {
+      HUSK_UNROLL
+      for (int64_t v = 0; v < V; ++v) finish_vector(v);
     }
     sums += kBlock<T>;
     out += to.out_step;
