@@ -1,12 +1,13 @@
 """Measures the backend of Triton Inference Server beside Triton's Python backend with onnxruntime.
 
-  build/venv-servers/bin/python tests/bench/triton.py [--seconds S] [--rounds N] [--clients N...]
+  build/venv-servers/bin/python tests/bench/triton.py [--model mlp|bert-small] [--seconds S]
+                                                      [--rounds N] [--clients N...]
 
-Both serve one small model (examples/hello/export_mlp.py): two linear layers, one row a request,
-one instance, over gRPC. h2load of Debian's nghttp2-client is the client; it needs less of the
-machine than a client in Python. The throughput is that of the server's own statistics. Rounds of
-all models take turns, and the table has the median of each. `pip install onnx onnxruntime` into
-build/venv-servers comes before.
+Both serve one model with one thread and one row a request, over gRPC. h2load of Debian's
+nghttp2-client is the client; it needs less of the machine than a client in Python. The throughput
+is that of the server's own statistics. Rounds of all models take turns, and the table has the
+median of each. `pip install onnxruntime "numpy<2"` into build/venv-servers and `python3
+tests/bench/compare.py --setup` come before.
 
 The last lines are the time of a request inside of the backend by the server's statistics: all of
 the execution, and the run of the function in it. Their difference includes sending the response.
@@ -31,15 +32,15 @@ import conftest  # noqa: E402
 OUT = ROOT / "build" / "bench-triton"
 BATCH = "max_batch_size: 64\ndynamic_batching { }\n"
 
-EXPORT = """
-import numpy, runpy, torch
-model = runpy.run_path("examples/hello/export_mlp.py")["mlp"]
-numpy.savez("weights.npz", *[p.detach().numpy() for p in model.parameters()])
-"""
+MODELS = {
+  # by name: the datatype, the numbers of a row, the results of a row
+  "mlp": ("FP32", 32, 10),
+  "bert-small": ("INT64", 128, 512),
+}
 
 PYTHON_CONFIG = """
-input { name: "input" data_type: TYPE_FP32 dims: [%s32] }
-output { name: "output" data_type: TYPE_FP32 dims: [%s10] }
+input {{ name: "input" data_type: TYPE_{datatype} dims: [{rows}{width}] }}
+output {{ name: "output" data_type: TYPE_FP32 dims: [{rows}{results}] }}
 """
 
 # The stub of the Python backend ignores PYTHONPATH.
@@ -70,34 +71,14 @@ class TritonPythonModel:
 """
 
 
-def write_onnx(path, weights):
-  from onnx import TensorProto, helper, numpy_helper, save
-
-  names = ["up_weight", "up_bias", "down_weight", "down_bias"]
-  nodes = [
-    helper.make_node("Gemm", ["input", "up_weight", "up_bias"], ["up"], transB=1),
-    helper.make_node("Gelu", ["up"], ["gelu"]),
-    helper.make_node("Gemm", ["gelu", "down_weight", "down_bias"], ["output"], transB=1),
-  ]
-  values = [
-    helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", width])
-    for name, width in [("input", 32), ("output", 10)]
-  ]
-  constants = [numpy_helper.from_array(array, name) for name, array in zip(names, weights)]
-  graph = helper.make_graph(nodes, "mlp", values[:1], values[1:], constants)
-  save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path)
-
-
-def prepare():
+def prepare(model):
   shutil.rmtree(OUT, ignore_errors=True)
   OUT.mkdir(parents=True)
-  script = EXPORT.replace("examples/", f"{ROOT}/examples/")
   huskc = os.environ.get("HUSKC", str(ROOT / "build" / "release" / "bin" / "huskc"))
   environment = os.environ | {"PYTHONPATH": str(ROOT / "compiler" / "torch"), "HUSKC": huskc}
-  command = [ROOT / "build" / "venv" / "bin" / "python", "-c", script]
+  python = ROOT / "build" / "compare" / "torch" / "bin" / "python"
+  command = [python, ROOT / "tests" / "bench" / "triton_models.py", model]
   subprocess.run(command, check=True, cwd=OUT, env=environment, stdout=subprocess.DEVNULL)
-  weights = list(np.load(OUT / "weights.npz").values())
-  write_onnx(OUT / "mlp.onnx", weights)
 
   server = conftest.tritonserver().parents[1]
   backends = OUT / "backends"
@@ -111,7 +92,7 @@ def prepare():
   return backends
 
 
-def write_models(repository):
+def write_models(repository, model):
   paths = [path for path in sys.path if path.endswith("site-packages")]
   for batched in [False, True]:
     suffix = "_batched" if batched else ""
@@ -121,11 +102,12 @@ def write_models(repository):
       (folder / "1").mkdir(parents=True)
       config = f'backend: "{backend}"\n{instance}'
       if backend == "husk":
-        shutil.copy(OUT / "mlp.husk", folder / "1" / file)
+        shutil.copy(OUT / "model.husk", folder / "1" / file)
       else:
-        dims = "" if batched else "-1, "
-        config += PYTHON_CONFIG % (dims, dims)
-        text = PYTHON_MODEL.format(path=paths, onnx=str(OUT / "mlp.onnx"))
+        datatype, width, results = MODELS[model]
+        rows = "" if batched else "-1, "
+        config += PYTHON_CONFIG.format(datatype=datatype, rows=rows, width=width, results=results)
+        text = PYTHON_MODEL.format(path=paths, onnx=str(OUT / "model.onnx"))
         (folder / "1" / file).write_text(text)
       (folder / "config.pbtxt").write_text(config)
 
@@ -140,13 +122,13 @@ def counts(server, model):
   return values
 
 
-def measure(server, model, clients, count):
-  """Sends `count` requests. Returns requests per second, and the counts of the server."""
+def measure(server, model, tensor, clients, count):
+  """Sends `count` requests with a tensor. Returns requests per second, and the server's counts."""
   before, start = counts(server, model), time.monotonic()
   command = ["h2load", "-t1", f"-c{clients}", "-m1", f"-n{count}", "-d", OUT / "request"]
   command += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
   url = f"http://127.0.0.1:{server.grpc_port}/inference.GRPCInferenceService/ModelInfer"
-  (OUT / "request").write_bytes(request(model))
+  (OUT / "request").write_bytes(request(model, tensor))
   subprocess.run([*command, url], check=True, capture_output=True)
   elapsed = time.monotonic() - start
   after = counts(server, model)
@@ -155,38 +137,49 @@ def measure(server, model, clients, count):
   return values["requests"] / elapsed, values
 
 
-def request(model):
+def request(model, tensor):
   import tritonclient.grpc.service_pb2 as pb
 
   message = pb.ModelInferRequest(model_name=model)
-  message.inputs.add(name="input", datatype="FP32", shape=[1, 32])
-  message.raw_input_contents.append(np.ones(32, np.float32).tobytes())
+  message.inputs.add(name="input", datatype=conftest.datatype(tensor), shape=tensor.shape)
+  message.raw_input_contents.append(tensor.tobytes())
   body = message.SerializeToString()
   return b"\0" + struct.pack(">I", len(body)) + body
 
 
+def random_rows(model, count):
+  datatype, width, _ = MODELS[model]
+  random = np.random.default_rng(0)
+  if datatype == "INT64":
+    return random.integers(0, 30000, (count, width))
+  return random.standard_normal((count, width)).astype(np.float32)
+
+
 def main():
   parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument("--model", choices=list(MODELS), default="mlp")
   parser.add_argument("--seconds", type=int, default=3)
   parser.add_argument("--rounds", type=int, default=5)
   parser.add_argument("--clients", type=int, nargs="+", default=[1, 16])
   arguments = parser.parse_args()
   default = ROOT / "build/release/lib/triton/husk/libtriton_husk.so"
   os.environ.setdefault("HUSK_TRITON", str(default))
-  backends = prepare()
+  backends = prepare(arguments.model)
   libraries = conftest.tritonserver().parents[3] / "nvidia_pytriton.libs"
   os.environ["LD_LIBRARY_PATH"] = str(libraries)
-  write_models(OUT / "repository")
+  write_models(OUT / "repository", arguments.model)
   server = conftest.Server(OUT, OUT, f"--backend-directory={backends}")
   try:
     names = [backend + batch for batch in ["", "_batched"] for backend in ["husk", "python"]]
-    x = np.random.default_rng(0).standard_normal((3, 32)).astype(np.float32)
+    x = random_rows(arguments.model, 3)
     answers = []
     for name in names:
       server.http.load_model(name)
       answers.append(server.infer(name, {"input": x}, "grpc")["output"])
     for answer in answers:
-      np.testing.assert_allclose(answer, answers[0], atol=1e-5)
+      np.testing.assert_allclose(
+        answer, answers[0], atol=1e-5 if arguments.model == "mlp" else 1e-3
+      )
 
     rates, inside = {}, {}
     for clients in arguments.clients:
@@ -194,11 +187,13 @@ def main():
       # its connections, and the server cancel requests.)
       count = {}
       for name in names:
-        measure(server, name, clients, 1000)
-        count[name] = int(measure(server, name, clients, 1000)[0] * arguments.seconds)
+        first = 1000 if arguments.model == "mlp" else 32
+        measure(server, name, x[:1], clients, first)
+        rate = measure(server, name, x[:1], clients, first)[0]
+        count[name] = max(clients, int(rate * arguments.seconds))
       for _ in range(arguments.rounds):
         for name in names:
-          rate, values = measure(server, name, clients, count[name])
+          rate, values = measure(server, name, x[:1], clients, count[name])
           rates.setdefault((name, clients), []).append(rate)
           inside.setdefault((name, clients), []).append(values)
     print("| requests/s over gRPC |" + "".join(f" {n} clients |" for n in arguments.clients))
