@@ -138,6 +138,14 @@ uint64_t instructions(const std::string& text) {
 }
 
 void measure_interpreter() {
+  husk_port one_by_one = *husk_port_host();
+  one_by_one.launch_list = nullptr;
+  struct {
+    const husk_port* port;
+    const char* name;
+  } const ports[] = {{empty_port(), "empty port"},
+                     {husk_port_host(), "host port, empty kernels"},
+                     {&one_by_one, "host port, empty kernels, a call for each launch"}};
   Tensor small({8, 16}), large({16, 16}), out_small({8, 16}), out_large({16, 16});
   husk_value in[2] = {small.value(), large.value()},
              out[2] = {out_small.value(), out_large.value()};
@@ -145,8 +153,7 @@ void measure_interpreter() {
     const std::string text = launch_text(dynamic ? 2000 : 4000, dynamic);
     const Artifact artifact(text);
     const double count = static_cast<double>(instructions(text));
-    for (const husk_port* port : {empty_port(), husk_port_host()}) {
-      const char* where = port == empty_port() ? "empty port" : "host port, empty kernels";
+    for (const auto& [port, where] : ports) {
       Session session(artifact, port);
       session.resize(in, 1);
       auto row = [&](const char* what, const Times& times) {

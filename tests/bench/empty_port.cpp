@@ -53,6 +53,9 @@ husk_status kernel_get(void*, void*, const husk_port_kernel*, void** out, husk_e
   return HUSK_OK;
 }
 husk_status launch(void*, void*, void*, const husk_launch*, husk_error*) { return HUSK_OK; }
+husk_status launch_list(void*, void*, const husk_listed_launch*, uint32_t, uint32_t*, husk_error*) {
+  return HUSK_OK;
+}
 
 husk_status alloc_host_flag(void* on, volatile uint32_t** word, husk_error* error) {
   void* memory = nullptr;
@@ -95,7 +98,8 @@ constexpr husk_port kPort = {sizeof(husk_port),
                              free_host_flag,
                              nullptr,
                              nullptr,
-                             nullptr};
+                             nullptr,
+                             launch_list};
 
 }  // namespace
 

@@ -190,6 +190,7 @@ constexpr husk_port kPort = {sizeof(husk_port),
                              free_host_flag,
                              nullptr,
                              nullptr,
+                             nullptr,
                              nullptr};
 
 constexpr husk_port beside_host() {

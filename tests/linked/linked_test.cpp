@@ -169,6 +169,31 @@ TEST_F(Linked, EnginesAtATimeHaveTheSameThreads) {
             (std::vector<int64_t>{0 + 1 + 4}));
 }
 
+// The port takes the launches of `steps` with one call.
+TEST_F(Linked, LaunchesInARow) {
+  for (const bool linked : {true, false}) {
+    if (linked) {
+      ASSERT_EQ(link(husk_model), HUSK_OK) << error.text;
+    } else {
+      engine(husk_port_host(), nullptr);
+      ASSERT_EQ(husk_program_open(opened_.back().engine, HUSK_LINKED_FOLDER "/model.husk",
+                                  &opened_.back().program, &error),
+                HUSK_OK)
+          << error.text;
+    }
+    husk_session* on = session();
+    EXPECT_EQ(run<float>(on, "steps", {integer(0), integer(1)}),
+              (std::vector<float>{2.5f, 3.5f, 4.5f, 5.5f}));
+    EXPECT_EQ(run<float>(on, "steps", {integer(0), integer(0)}),
+              (std::vector<float>{1.5f, 2.5f, 3.5f, 4.5f}));
+    run<float>(on, "steps", {integer(7), integer(0)});
+    EXPECT_EQ(status, HUSK_KERNEL);
+    EXPECT_EQ(error.step, 3);
+    EXPECT_NE(std::strstr(error.text, "fail"), nullptr) << error.text;
+    EXPECT_EQ(run<float>(on, "steps", {integer(0), integer(1)})[0], 2.5f);
+  }
+}
+
 TEST_F(Linked, ALinkedPortLoadsNoImages) {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = husk_port_host_linked();

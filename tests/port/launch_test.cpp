@@ -81,6 +81,38 @@ TEST_P(PortLaunch, ShowsTheKernelItsGrid) {
             host ? std::vector<uint32_t>(6, 1) : (std::vector<uint32_t>{5, 4, 3, 8, 4, 2}));
 }
 
+TEST_P(PortLaunch, TakesAListOfLaunches) {
+  if (!port->launch_list) GTEST_SKIP() << "the port takes one launch at a time";
+  int32_t* a = device_array(std::vector<int32_t>(8, 1));
+  int32_t value = 1, factor = 3, n = 8;
+  void* add_params[] = {&a, &a, &value, &n};
+  void* scale_params[] = {&a, &a, &factor, &n};
+  void* scale_kernel = kernel("scale_careless", kBinary);
+  const husk_launch add = launch_for(n, add_params), scale = launch_for(n, scale_params);
+  husk_launch empty = add, wrong = add, older = add;
+  empty.grid[1] = 0;
+  wrong.block[2] = 1u << 20;
+  older.struct_size = offsetof(husk_launch, params);
+  const husk_listed_launch list[] = {{add_scalar(), &add},    // 2
+                                     {scale_kernel, &scale},  // 6
+                                     {add_scalar(), &empty},  // 6
+                                     {add_scalar(), &add},    // 7
+                                     {add_scalar(), &wrong},  // fails
+                                     {add_scalar(), &add}};   // is left out
+  uint32_t failed = 99;
+  ASSERT_EQ(port->launch_list(device, stream, list, 4, &failed, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(failed, 99u);
+  EXPECT_EQ(read(a, 8), std::vector<int32_t>(8, 7));
+  EXPECT_NE(port->launch_list(device, stream, list + 3, 3, &failed, &error), HUSK_OK);
+  EXPECT_EQ(failed, 1u);
+  EXPECT_TRUE(error_says("add_scalar block")) << error.text;
+  EXPECT_EQ(read(a, 8), std::vector<int32_t>(8, 8));
+  const husk_listed_launch small = {add_scalar(), &older};
+  EXPECT_EQ(port->launch_list(device, stream, &small, 1, &failed, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(failed, 0u);
+  EXPECT_TRUE(error_says("husk_launch.struct_size")) << error.text;
+}
+
 EVERY_PORT(PortLaunch);
 
 TEST_F(CudaLaunch, TakesMoreSharedMemoryThan48Kilobytes) {

@@ -121,6 +121,17 @@ husk_status launch(void* device, void* stream, void* kernel, const husk_launch* 
   return fails("launch", error) ? HUSK_DEVICE
                                 : all.inner->launch(device, stream, kernel, launch, error);
 }
+husk_status launch_list(void* device, void* stream, const husk_listed_launch* launches,
+                        uint32_t count, uint32_t* failed, husk_error* error) {
+  for (*failed = 0; *failed < count; ++*failed) {
+    if (fails("launch_list", error)) return HUSK_DEVICE;
+    uint32_t none = 0;
+    const husk_status status = all.inner->launch_list(device, stream, launches + *failed, 1, &none,
+                                                      error);
+    if (status != HUSK_OK) return status;
+  }
+  return HUSK_OK;
+}
 
 constexpr husk_port kPort = {sizeof(husk_port),
                              HUSK_PORT_ABI,
@@ -154,7 +165,8 @@ constexpr husk_port kPort = {sizeof(husk_port),
                              free_host_flag,
                              nullptr,
                              nullptr,
-                             nullptr};
+                             nullptr,
+                             launch_list};
 
 }  // namespace
 

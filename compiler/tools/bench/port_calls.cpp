@@ -23,6 +23,18 @@ void count(Table& table) {
   count<Member, Counter>(table, Member);
 }
 
+// A list counts as its launches, so the number says how many kernels a run launches on any port.
+void count_listed_launches(husk_port& port) {
+  static decltype(husk_port::launch_list) original;
+  original = port.launch_list;
+  if (!original) return;
+  port.launch_list = [](void* device, void* stream, const husk_listed_launch* launches,
+                        uint32_t count, uint32_t* failed, husk_error* error) {
+    calls.launches += count;
+    return original(device, stream, launches, count, failed, error);
+  };
+}
+
 }  // namespace
 
 PortCalls PortCalls::operator-(const PortCalls& other) const {
@@ -32,6 +44,7 @@ PortCalls PortCalls::operator-(const PortCalls& other) const {
 
 void count_port_calls(husk_port& port, husk_port_graphs& graphs) {
   count<&husk_port::launch, &PortCalls::launches>(port);
+  count_listed_launches(port);
   count<&husk_port::copy, &PortCalls::copies>(port);
   count<&husk_port::fill, &PortCalls::copies>(port);
   count<&husk_port::upload, &PortCalls::copies>(port);

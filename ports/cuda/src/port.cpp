@@ -41,6 +41,7 @@ static const husk_port kPort = {
     alloc_host,
     free_host,
     stream_capturing,
+    nullptr,  // the driver takes one launch at a time
 };
 
 }  // namespace husk::cuda

@@ -50,5 +50,7 @@ husk_status kernel_get(void* device, void* module, const husk_port_kernel* desc,
                        husk_error* error);
 husk_status kernel_launch(void* device, void* stream, void* kernel, const husk_launch* launch,
                           husk_error* error);
+husk_status kernel_launch_list(void* device, void* stream, const husk_listed_launch* launches,
+                               uint32_t count, uint32_t* failed, husk_error* error);
 
 }  // namespace husk::host

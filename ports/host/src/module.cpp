@@ -82,27 +82,62 @@ husk_status kernel_get(void* handle, void* module, const husk_port_kernel* desc,
   return HUSK_OK;
 }
 
-husk_status kernel_launch(void*, void*, void* handle, const husk_launch* launch,
-                          husk_error* error) {
-  HUSK_TRY(HUSK_CHECK_STRUCT(husk_launch, launch, params, error));
-  const auto* kernel = static_cast<const Kernel*>(handle);
-  for (int i = 0; i < 3; ++i) {
-    if (launch->grid[i] != 1 || launch->block[i] != 1) {
-      return fail(error, HUSK_INVALID_ARGUMENT,
-                  "kernel %s: grid %u %u %u, block %u %u %u; on the host all are 1", kernel->name(),
-                  launch->grid[0], launch->grid[1], launch->grid[2], launch->block[0],
-                  launch->block[1], launch->block[2]);
-    }
-  }
-  const int32_t result = kernel->entry(launch->params);
-  if (result == 0) return HUSK_OK;
-  const Module& module = *kernel->module;
+namespace {
+
+husk_status refuse(const Kernel& kernel, const husk_launch& launch, husk_error* error) {
+  return fail(error, HUSK_INVALID_ARGUMENT,
+              "kernel %s: grid %u %u %u, block %u %u %u; on the host all are 1", kernel.name(),
+              launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], launch.block[1],
+              launch.block[2]);
+}
+
+husk_status report(const Kernel& kernel, int32_t result, husk_error* error) {
+  const Module& module = *kernel.module;
   const char* text = nullptr;
   if (result > 0 && static_cast<uint32_t>(result) <= module.text_count)
     text = module.texts[result - 1];
-  if (text) return fail(error, HUSK_KERNEL, "kernel %s: %s", kernel->name(), text);
+  if (text) return fail(error, HUSK_KERNEL, "kernel %s: %s", kernel.name(), text);
   return fail(error, HUSK_KERNEL, "kernel %s: failed with %d, for which its image has no text",
-              kernel->name(), result);
+              kernel.name(), result);
+}
+
+// Whether the launch is one call. A call takes a few nanoseconds, so the check is one branch.
+inline bool is_one_call(const husk_launch& launch) {
+  const uint32_t *grid = launch.grid, *block = launch.block;
+  return ((grid[0] ^ 1) | (grid[1] ^ 1) | (grid[2] ^ 1) | (block[0] ^ 1) | (block[1] ^ 1) |
+          (block[2] ^ 1)) == 0;
+}
+
+inline husk_status call(const Kernel& kernel, const husk_launch& launch, husk_error* error) {
+  const int32_t result = kernel.entry(launch.params);
+  return result == 0 ? HUSK_OK : report(kernel, result, error);
+}
+
+}  // namespace
+
+husk_status kernel_launch(void*, void*, void* handle, const husk_launch* launch,
+                          husk_error* error) {
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_launch, launch, params, error));
+  const auto& kernel = *static_cast<const Kernel*>(handle);
+  return is_one_call(*launch) ? call(kernel, *launch, error) : refuse(kernel, *launch, error);
+}
+
+husk_status kernel_launch_list(void*, void*, const husk_listed_launch* launches, uint32_t count,
+                               uint32_t* failed, husk_error* error) {
+  for (uint32_t i = 0; i < count; ++i) {
+    const auto& kernel = *static_cast<const Kernel*>(launches[i].kernel);
+    const husk_launch& launch = *launches[i].launch;
+    const uint32_t* grid = launch.grid;
+    husk_status status = HUSK_CHECK_STRUCT(husk_launch, &launch, params, error);
+    if (status == HUSK_OK && is_one_call(launch))
+      status = call(kernel, launch, error);
+    else if (status == HUSK_OK && grid[0] && grid[1] && grid[2])
+      status = refuse(kernel, launch, error);
+    if (status == HUSK_OK) continue;
+    *failed = i;
+    return status;
+  }
+  return HUSK_OK;
 }
 
 }  // namespace husk::host

@@ -29,16 +29,41 @@ inline void free_host_flag(void* device, volatile uint32_t* word) {
 
 constexpr husk_port port_table(decltype(husk_port::module_load) load) {
   return {
-      sizeof(husk_port), HUSK_PORT_ABI, "host", nullptr, device_open, device_close,
-      device_properties, device_fit, memory_alloc, memory_free, memory_copy, memory_copy,
-      memory_copy, memory_fill, stream_create, stream_destroy, stream_wait, load, module_unload,
-      kernel_get, kernel_launch, nullptr, nullptr, nullptr, nullptr, nullptr,
+      sizeof(husk_port),
+      HUSK_PORT_ABI,
+      "host",
+      nullptr,
+      device_open,
+      device_close,
+      device_properties,
+      device_fit,
+      memory_alloc,
+      memory_free,
+      memory_copy,
+      memory_copy,
+      memory_copy,
+      memory_fill,
+      stream_create,
+      stream_destroy,
+      stream_wait,
+      load,
+      module_unload,
+      kernel_get,
+      kernel_launch,
+      nullptr,
+      nullptr,
+      nullptr,
+      nullptr,
+      nullptr,
       nullptr,  // optional; the host would gain nothing from
                 // them
       nullptr,  // ops form a library of their own
-      alloc_host_flag, free_host_flag, nullptr,
+      alloc_host_flag,
+      free_host_flag,
+      nullptr,
       nullptr,  // no target of the host has another host beside it
       nullptr,  // no stream captures
+      kernel_launch_list,
   };
 }
 

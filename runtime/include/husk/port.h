@@ -94,6 +94,12 @@ typedef struct husk_launch {
 /** The initial value of a husk_launch. */
 #define HUSK_LAUNCH_INIT {sizeof(husk_launch), {1, 1, 1}, {1, 1, 1}, 0, 1, 0, NULL}
 
+/** One launch of a launch_list. Entries come in arrays, so the layout is fixed. */
+typedef struct husk_listed_launch {
+  void* kernel;              /**< The kernel, from kernel_get. */
+  const husk_launch* launch; /**< Its launch. */
+} husk_listed_launch;
+
 /** One copy of an upload_batch. Entries come in arrays, so the layout is fixed. */
 typedef struct husk_upload {
   void* to;         /**< Device memory. */
@@ -300,6 +306,13 @@ typedef struct husk_port {
    * streams that capture. */
   husk_status (*stream_capturing)(void* device, void* stream, int32_t* capturing,
                                   husk_error* error);
+
+  /** Enqueues `count` launches in their order, as `launch` does with each of them. A launch whose
+   * grid has a zero dimension does nothing. If one fails, the function enqueues no further one and
+   * sets `*failed` to its index. A port has the function if one call for many launches saves time
+   * on its device. */
+  husk_status (*launch_list)(void* device, void* stream, const husk_listed_launch* launches,
+                             uint32_t count, uint32_t* failed, husk_error* error);
 } husk_port;
 
 #ifdef __cplusplus

@@ -266,12 +266,17 @@ Status Session::cancelled(husk_error* error) {
 
 Status Session::run_steps(Frame& frame, uint32_t begin, uint32_t end, void* on, husk_error* error) {
   const bool can_cancel = program->engine->options.cancel != nullptr;
+  const bool traced = options.trace && !capturing_;
   for (uint32_t s = begin; s < end; ++s) {
-    if (can_cancel) {
-      HUSK_TRY(check_cancel(error));
+    Status status;
+    if (!can_cancel && !traced) {
+      status = frame.arguments.run_steps(&s, end, on, error);
+    } else {
+      if (can_cancel) {
+        HUSK_TRY(check_cancel(error));
+      }
+      status = traced ? run_traced(frame, s, on, error) : frame.arguments.run_step(s, on, error);
     }
-    Status status = options.trace && !capturing_ ? run_traced(frame, s, on, error)
-                                                 : frame.arguments.run_step(s, on, error);
     if (!failed(status)) continue;
     frame.arguments.add_step_context(s, error);
     return status;

@@ -42,6 +42,8 @@ Status StepArguments::prepare(Session* session, const Code& code, Prologue& prol
   HUSK_TRY(params_.allocate(allocator, n, error));
   HUSK_TRY(dynamic_.allocate(allocator, n, error));
   HUSK_TRY(written_for_.allocate(allocator, code.segments.size, error));
+  if (HUSK_HAS_FIELD(session->port(), launch_list) && session->port()->launch_list)
+    HUSK_TRY(launches_.allocate(allocator, code.steps.size, error));
   for (uint32_t i = 0; i < n; ++i) params_[i] = &values[i];
   uint32_t dynamic = 0;
   bool has_operators = false;
@@ -73,6 +75,7 @@ Status StepArguments::prepare(Session* session, const Code& code, Prologue& prol
     else if (kernel->flags() & kPdlWaitFirst && !session->options.full_edges)
       launch.flags = HUSK_LAUNCH_PROGRAMMATIC;
     launch.params = params_.data() + step.b() + 3;  // the first three arguments are the grid
+    if (launches_.size()) launches_[s] = {session->program->kernels[step.a()], &launch};
   }
   states[code.steps.size].first_dynamic = dynamic;
   states[code.steps.size].first_pair = static_cast<uint32_t>(pairs_.size());
@@ -372,6 +375,26 @@ Status StepArguments::run_step(uint32_t step, void* stream, husk_error* error) {
                                   fill_width(step), state.length, error));
     case Step::op_read: return read_result(step, stream, error);
     case Step::op_extern: return call_operator(step, false, stream, error);
+  }
+  return Status::ok;
+}
+
+Status StepArguments::run_steps(uint32_t* step, uint32_t end, void* stream, husk_error* error) {
+  const bool lists = launches_.size() > 0;
+  while (*step < end) {
+    uint32_t after = *step;
+    while (lists && after < end && launches_[after].kernel) ++after;
+    if (after == *step) {
+      HUSK_TRY(run_step(*step, stream, error));
+      ++*step;
+      continue;
+    }
+    stream_is_idle_ = false;
+    uint32_t failed = 0;
+    const husk_status status = session_->port()->launch_list(
+        session_->device(), stream, &launches_[*step], after - *step, &failed, error);
+    *step = status == HUSK_OK ? after : *step + failed;
+    HUSK_TRY(to_status(status));
   }
   return Status::ok;
 }

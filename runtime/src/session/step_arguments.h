@@ -49,6 +49,9 @@ struct StepArguments {
   void begin_list() { stream_is_idle_ = false; }
   // Enqueues a step. Does nothing for an empty grid, copy or fill.
   Status run_step(uint32_t step, void* stream, husk_error* error);
+  // Enqueues the steps from `*step` to `end`, as few at once as the port allows: advances `*step`
+  // past those that were enqueued, and to the one that failed.
+  Status run_steps(uint32_t* step, uint32_t end, void* stream, husk_error* error);
   bool is_empty(uint32_t step) const;
   // Bytes of an element of a fill.
   uint32_t fill_width(uint32_t step) const;
@@ -86,6 +89,7 @@ struct StepArguments {
   const MemoryPlan* memory_ = nullptr;
   const void* const* packed_ = nullptr;  // by argument
   Array<void*> params_;                  // by argument: the address of its entry of `values`
+  Array<husk_listed_launch> launches_;   // by step; empty if the port takes one launch at a time
   Array<uint32_t> dynamic_;      // arguments that may change from run to run, in the order of steps
   Array<uint64_t> written_for_;  // by segment: the binding generation that its arguments are for
   bool preparing_ = false;       // operators prepare themselves for the arguments that are written
