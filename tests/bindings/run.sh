@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # The tests of the bindings of other languages and of their examples, with the libraries of a build.
-# They run tests/bindings/program.hir. Fails if the description of the C interface is out of date.
+# They run tests/bindings/program.hir. Fails if the description of the C interface is out of date, or
+# if compare.py does not find what breaks programs in a later one.
 #   tests/bindings/run.sh BUILD
 #   tests/bindings/run.sh BUILD time FILE.husk   # a run of the file in each language ÷ one in C
 set -euo pipefail
 if (($# == 0)); then
-  sed -n '4,5p' "$0" >&2
+  sed -n '5,6p' "$0" >&2
   exit 2
 fi
 build=$(realpath "$1")
@@ -52,6 +53,8 @@ if [[ ${2:-} == time ]]; then
 fi
 
 python3 runtime/bindings/abi/describe.py --check
+python3 tests/bindings/test_compare.py >"$build/rust/compare.log" 2>&1 ||
+  { cat "$build/rust/compare.log"; exit 1; }
 "$build/bin/huskc" tests/bindings/program.hir -o "$HUSK_TEST_PROGRAM" >/dev/null
 cd "$rust"
 cargo fmt --check
@@ -86,6 +89,7 @@ example rust "$CARGO_TARGET_DIR/debug/husk_example"
 example go "$build/go/example"
 run_java() { examples/java/run.sh "$1" "$build/java/example"; }
 example java run_java
+awk '/^Ran/ {printf "compare.py: %d passed; ", $2}' "$build/rust/compare.log"
 awk '/^test result: ok/ {n += $4} END {printf "Rust: %d passed; ", n}' "$build/rust/test.log"
 echo "Go: $(grep -c '^--- PASS' "$build/go/test.log") passed;" \
   "$(tail -n 1 "$build/java/test.log"); examples: 3 passed"
