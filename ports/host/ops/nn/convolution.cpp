@@ -194,6 +194,18 @@ void join_axes(Convolution& c) {
   if (join(c.batch, c.input_image, c.out_image, c.residual_image)) c.batch = 1;
 }
 
+// Makes the axis with positions the last one, because a depthwise convolution computes positions
+// along the last axis at once.
+void move_points_first(Convolution& c) {
+  if (c.in_channels != 1 || c.out_channels != 1) return;
+  for (int d = 1; d < kAxes; ++d) {
+    const ConvolutionAxis& last = c.axis[kAxes - 1];
+    if (last.in != 1 || last.kernel != 1 || last.padding != 0) return;
+    for (int to = kAxes - 1; to > 0; --to) c.axis[to] = c.axis[to - 1];
+    c.axis[0] = kNoAxis;
+  }
+}
+
 const ConvolutionKernels* kernels_of([[maybe_unused]] const Device& device) {
 #if defined(__x86_64__)
   if (device.isa >= Isa::Avx512) return &convolution_avx512;
@@ -207,7 +219,10 @@ husk_status run(const Arguments& args, uint32_t out, Convolution& c) {
   HUSK_TRY(args.get_device(device));
   c.packed = args.packed(1);
   c.packs = c.packed != nullptr;
-  if (!c.transposed) join_axes(c);
+  if (!c.transposed) {
+    join_axes(c);
+    move_points_first(c);
+  }
   return visit_argument<Floats | Halves>(args, 0, [&](auto) {
     if (numel(args[out]) == 0) return;
     const ConvolutionKernels* kernels = kernels_of(*device);

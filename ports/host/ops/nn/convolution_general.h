@@ -186,7 +186,7 @@ struct Elements {
 // kBlock. With `fresh` the sums begin with 0. After each kSumDepth products the sums in registers
 // are added to those in memory: the error of one long sum would be larger.
 template <class T, class S, int R, int C, bool Even = false>
-void multiply(const TileInput<S>& input, const T* weights, bool fresh, T* sums) {
+[[gnu::noinline]] void multiply(const TileInput<S>& input, const T* weights, bool fresh, T* sums) {
   constexpr int L = kLaneCount<T>;
   const auto [runs, run_count, step, distance] = input;
   if (fresh && run_count == 0) {
@@ -247,7 +247,7 @@ struct GeneralPart {
   const Convolution& c;
   const Plan& plan;
   Cancellation& cancellation;
-  Affine<T> affine[kBlocksTogether];
+  AffineValues<T, kBlocksTogether * kBlock<T>> affine;
   Chunk chunk;
   Run<S> inside_runs[kMaxTaps];  // of tiles whose positions read no edge
   const S* inside_from[kMaxRows];
@@ -354,6 +354,7 @@ struct GeneralPart {
       // more rows than such a tile has.
       if (c.input_channel != 1 && fresh && last) tile = count_alike(rows, tile);
       const TileInput<S> tile_input = find_input(input, rows, tile);
+      const EvenRows even(rows, tile);
       // If there is one chunk, the sums of a tile need not be kept.
       T* tile_sums = fresh && last ? sums : sums + p * kBlock<T>;
       for (int64_t block = 0; block < plan.blocks; ++block) {
@@ -363,7 +364,11 @@ struct GeneralPart {
         if (last) fetch_outputs<S>(c, rows, tile, channel, channels);
         add_products(divide_up(channels, kLaneCount<T>), tile, tile_input,
                      chunk_weights + block * plan.block * depth, fresh, tile_sums);
-        if (last) finish<T, S>(c, affine[block], rows, tile, tile_sums, channel, channels);
+        if (last && even.count == tile)
+          finish<T, S>(c, affine.from(block * plan.block), even, tile_sums, channel, channels);
+        else if (last)
+          finish<T, S>(c, affine.from(block * plan.block), rows, tile, tile_sums, channel,
+                       channels);
       }
     }
   }
@@ -399,12 +404,7 @@ struct GeneralPart {
     const int64_t key = (part.group * plan.channel_blocks + part.channel_block) * plan.phases +
                         part.phase;
     const int64_t channels = smaller(plan.block * plan.blocks, c.out_channels - offset);
-    if (packed != key) {
-      for (int64_t o = 0; o < channels; o += plan.block) {
-        affine[o / plan.block].template read<S>(c, part.group * c.out_channels + offset + o,
-                                                smaller(plan.block, channels - o));
-      }
-    }
+    if (packed != key) affine.template read<S>(c, part.group * c.out_channels + offset, channels);
     Positions positions(c, phase, first);
     positions.next(part_rows, count);
     bool fresh = true;
@@ -441,7 +441,7 @@ void finish_zeros(const Convolution& c, const Plan& plan, const Part& part,
   const int64_t offset = part.group * c.out_channels + part.channel_block * plan.block;
   const int64_t channels = smaller(plan.block, c.out_channels - part.channel_block * plan.block);
   if (count <= 0) return;
-  Affine<T> affine;
+  AffineValues<T, kBlock<T>> affine;
   affine.template read<S>(c, offset, channels);
   alignas(64) const T sums[kBlock<T>] = {};
   Positions positions(c, phase, first);
@@ -449,7 +449,8 @@ void finish_zeros(const Convolution& c, const Plan& plan, const Part& part,
     if (cancellation.ends(channels)) return;
     Row row;
     positions.next(&row, 1);
-    finish<T, S>(c, affine, &row, 1, sums, offset, channels);
+    finish<T, S>(c, affine.from(0), EvenRows(1, row.out, row.residual, 0, 0), sums, offset,
+                 channels);
   }
 }
 

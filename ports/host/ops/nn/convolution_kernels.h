@@ -57,7 +57,7 @@ void run_dots(const Convolution& c, const Plan& plan, const Part& part,
   const S* input = static_cast<const S*>(c.input) + part.group * c.in_channels;
   const S* weight = static_cast<const S*>(c.weight) + part.group * c.weight_group +
                     offset * c.weight_out;
-  Affine<T> affine;
+  AffineValues<T, kBlock<T>> affine;
   affine.template read<S>(c, channel, channels);
   const Phase phase = find_phase(c, 0);
   Tap tap;
@@ -79,7 +79,8 @@ void run_dots(const Convolution& c, const Plan& plan, const Part& part,
       for (; o < channels; ++o)
         add_dots<T, S, 1>(from, right + o * c.weight_out, c.weight_out, depth, sums + o);
     }
-    finish<T, S>(c, affine, &row, 1, sums, channel, channels);
+    finish<T, S>(c, affine.from(0), EvenRows(1, row.out, row.residual, 0, 0), sums, channel,
+                 channels);
   }
 }
 

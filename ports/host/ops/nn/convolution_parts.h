@@ -43,6 +43,10 @@ constexpr int64_t kWinogradMinTiles = 12;     // fewer tiles are multiplied as u
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 inline int64_t divide_up(int64_t a, int64_t b) { return (a - 1) / b + 1; }
+template <class T>
+int64_t whole_vectors(int64_t channels) {
+  return divide_up(channels, kLaneCount<T>) * kLaneCount<T>;
+}
 
 // ---- positions ----
 
@@ -102,9 +106,23 @@ struct alignas(64) Row {
   bool inside;  // all taps read elements of the input
 };
 
-// Eight numbers of 64 bits, or a Row, whose numbers are added together.
-typedef uint64_t UInt64x8 __attribute__((vector_size(64)));
-static_assert(sizeof(Row) == sizeof(UInt64x8), "positions copies rows as vectors");
+// The numbers of a Row, which are added together. They are as many vectors as the instruction set
+// needs: of one longer vector, GCC keeps the parts in memory.
+struct RowNumbers {
+  static constexpr int kCount = 64 / HUSK_VECTOR_BYTES;
+  typedef uint64_t Numbers __attribute__((vector_size(HUSK_VECTOR_BYTES)));
+  Numbers numbers[kCount];
+
+  RowNumbers() = default;
+  explicit RowNumbers(const Row& row) { __builtin_memcpy(numbers, &row, sizeof numbers); }
+  void write(Row* row) const { __builtin_memcpy(static_cast<void*>(row), numbers, sizeof numbers); }
+  RowNumbers& operator+=(const RowNumbers& other) {
+    HUSK_UNROLL
+    for (int i = 0; i < kCount; ++i) numbers[i] += other.numbers[i];
+    return *this;
+  }
+};
+static_assert(sizeof(Row) == sizeof(RowNumbers), "a row is copied as numbers");
 
 // Visits the positions of a phase in order. The rows are added as vectors and not made of their
 // numbers each time, because a CPU reads a vector that it has just written in parts only after all
@@ -121,7 +139,8 @@ class Positions {
     }
     image = position;
     find_line();
-    row += step * static_cast<uint64_t>(j[kLast]);
+    for (int i = 0; i < RowNumbers::kCount; ++i)
+      row.numbers[i] += step.numbers[i] * static_cast<uint64_t>(j[kLast]);
   }
 
   // Writes the next `count` positions to `rows`.
@@ -131,9 +150,9 @@ class Positions {
     while (count > 0) {
       const int64_t length = smaller(count, along.count - j[kLast]);
       int64_t at = j[kLast] * along.in_step;
-      UInt64x8 position = row;
+      RowNumbers position = row;
       for (int64_t i = 0; i < length; ++i, ++rows, at += along.in_step, position += step) {
-        __builtin_memcpy(rows, &position, sizeof position);
+        position.write(rows);
         rows->inside = line_inside && at + along.low >= 0 && at + along.high < a.in;
       }
       row = position;
@@ -147,7 +166,7 @@ class Positions {
   static constexpr int kLast = kAxes - 1;
 
   // From a position to the next one along an axis.
-  void find_step(int d, UInt64x8& vector) const {
+  void find_step(int d, RowNumbers& numbers) const {
     const ConvolutionAxis& a = c.axis[d];
     const auto& along = phase.axis[d];
     Row steps = {};
@@ -155,7 +174,7 @@ class Positions {
     steps.out = along.out_step * a.out_stride;
     steps.residual = along.out_step * a.residual_stride;
     steps.at[d] = along.in_step;
-    __builtin_memcpy(&vector, &steps, sizeof vector);
+    numbers = RowNumbers(steps);
   }
   void next_line() {
     j[kLast] = 0;
@@ -197,16 +216,16 @@ class Positions {
       first.out += out * a.out_stride;
       first.residual += out * a.residual_stride;
     }
-    __builtin_memcpy(&line, &first, sizeof line);
+    line = RowNumbers(first);
     begin_line();
   }
 
   const Convolution& c;
   const Phase& phase;
   int64_t image, j[kAxes];
-  UInt64x8 step, line_step;
-  UInt64x8 line, row;  // the first position of the line, and the next position; without `inside`
-  bool line_inside;    // along all axes but the last one
+  RowNumbers step, line_step;
+  RowNumbers line, row;  // the first position of the line, and the next position; without `inside`
+  bool line_inside;      // along all axes but the last one
 };
 
 // ---- taps ----
@@ -256,21 +275,29 @@ alignas(64) constexpr Zeros<S> kZeros = {};
 
 // ---- the end of a tile ----
 
-// The factors and summands of a block of output channels.
+// The factors and summands of output channels, in whole vectors.
 template <class T>
 struct Affine {
-  alignas(64) T scale[kBlock<T>];
-  alignas(64) T shift[kBlock<T>];
+  const T *scale, *shift;
+};
+
+// Room for those of N output channels.
+template <class T, int64_t N>
+struct AffineValues {
+  alignas(64) T scale[N];
+  alignas(64) T shift[N];
 
   template <class S>
   void read(const Convolution& c, int64_t channel, int64_t channels) {
     const S *scales = static_cast<const S*>(c.scale), *shifts = static_cast<const S*>(c.shift);
-    for (int64_t o = 0; o < kBlock<T>; ++o) {
+    for (int64_t o = 0; o < N && o < whole_vectors<T>(channels); ++o) {
       const bool used = o < channels;
       scale[o] = scales && used ? load_one(scales + (channel + o) * c.scale_stride) : T(1);
       shift[o] = shifts && used ? load_one(shifts + (channel + o) * c.shift_stride) : T(0);
     }
   }
+  // Those from channel `o` of the N on, a multiple of the lanes of a vector.
+  Affine<T> from(int64_t o) const { return {scale + o, shift + o}; }
 };
 
 // Computes `count` lanes of the result of one position, at most a vector, from their sums.
@@ -295,6 +322,13 @@ struct EvenRows {
   int64_t count, out, residual;  // the offsets of the first position
   int64_t out_step, residual_step;
 
+  EvenRows(int64_t rows, int64_t first_out, int64_t first_residual, int64_t from_out_to_out,
+           int64_t from_residual_to_residual)
+      : count(rows),
+        out(first_out),
+        residual(first_residual),
+        out_step(from_out_to_out),
+        residual_step(from_residual_to_residual) {}
   // The longest begin of `rows` that is even.
   EvenRows(const Row* rows, int64_t most)
       : count(1), out(rows[0].out), residual(rows[0].residual), out_step(0), residual_step(0) {
@@ -311,14 +345,14 @@ struct EvenRows {
 // Where the results of such positions lie for a block of channels that are adjacent in memory.
 template <class T, class S>
 struct EvenOutput {
-  const Affine<T>& affine;
+  Affine<T> affine;
   S* out;             // of the first position
   const S* residual;  // null if nothing is added
   int64_t out_step, residual_step;
   int64_t lanes;  // the channels of the last vector
 
   // Channel `channel` is the first of `channels`.
-  EvenOutput(const Convolution& c, const Affine<T>& values, const EvenRows& rows, int64_t channel,
+  EvenOutput(const Convolution& c, Affine<T> values, const EvenRows& rows, int64_t channel,
              int64_t channels)
       : affine(values),
         out(static_cast<S*>(c.out) + channel + rows.out),
@@ -334,27 +368,38 @@ inline bool has_adjacent_outputs(const Convolution& c) {
   return c.out_channel == 1 && (!c.residual || c.residual_channel == 1);
 }
 
-// Computes the results of `rows` positions for V vectors of channels, or for `count` of them if V
-// is 0. Each position is written as a whole before the next one, because a CPU fetches lines ahead
-// of writes only if these follow each other. For the same reason the addresses are computed and not
+// Computes the results of `rows` positions for V vectors of channels, or if V is 0 for `count` of
+// them, which for one position may be any number. With Whole the last vector has all its channels.
+// Each position is written as a whole before the next one, because a CPU fetches lines ahead of
+// writes only if these follow each other. For the same reason the addresses are computed and not
 // read from memory: writes to addresses that are known late wait for their lines one after another.
-template <class T, class S, Activation A, int V>
+template <class T, class S, Activation A, int V, bool Whole>
 void finish_vectors(const EvenOutput<T, S>& to, int64_t rows, const T* sums, int64_t count) {
   constexpr int L = kLaneCount<T>;
   const int64_t vectors = V ? V : count;
-  Vector<T> scale[kVectors], shift[kVectors];
+  Vector<T> scale[V + 1], shift[V + 1];
   HUSK_UNROLL
-  for (int v = 0; v < kVectors; ++v) {
+  for (int v = 0; v < V; ++v) {
     scale[v] = load(to.affine.scale + v * L);
     shift[v] = load(to.affine.shift + v * L);
   }
   S* out = to.out;
   const S* residual = to.residual;
+  const int64_t out_step = to.out_step, residual_step = to.residual_step;
   const auto finish_vector = [&](int64_t v) {
-    const int64_t lanes = v < vectors - 1 ? L : to.lanes;
-    Vector<T> sum = load(sums + v * L) * scale[v] + shift[v];
-    if (residual) sum += load_some<T>(residual + v * L, lanes);
-    store_some<T>(out + v * L, activate<T, A>(sum), lanes);
+    Vector<T> sum;
+    if constexpr (V == 0)
+      sum = load(sums + v * L) * load(to.affine.scale + v * L) + load(to.affine.shift + v * L);
+    else
+      sum = load(sums + v * L) * scale[v] + shift[v];
+    if constexpr (Whole) {
+      if (residual) sum += Vector<T>(load(residual + v * L));
+      store(out + v * L, activate<T, A>(sum));
+    } else {
+      const int64_t lanes = v < vectors - 1 ? L : to.lanes;
+      if (residual) sum += load_some<T>(residual + v * L, lanes);
+      store_some<T>(out + v * L, activate<T, A>(sum), lanes);
+    }
   };
   for (int64_t r = 0; r < rows; ++r) {
     if constexpr (V == 0) {
@@ -364,47 +409,49 @@ void finish_vectors(const EvenOutput<T, S>& to, int64_t rows, const T* sums, int
       for (int64_t v = 0; v < V; ++v) finish_vector(v);
     }
     sums += kBlock<T>;
-    out += to.out_step;
-    if (residual) residual += to.residual_step;
+    out += out_step;
+    if (residual) residual += residual_step;
   }
 }
 
+template <class T, class S, Activation A, int V>
+void finish_vectors(const EvenOutput<T, S>& to, int64_t rows, const T* sums) {
+  to.lanes == kLaneCount<T> ? finish_vectors<T, S, A, V, true>(to, rows, sums, V)
+                            : finish_vectors<T, S, A, V, false>(to, rows, sums, V);
+}
+
 template <class T, class S, Activation A>
-void finish_even(const EvenOutput<T, S>& to, int64_t rows, const T* sums, int64_t vectors) {
+void finish_adjacent(const EvenOutput<T, S>& to, int64_t rows, const T* sums, int64_t vectors) {
   // The other activations take so long that a loop over the vectors costs little beside them.
   if constexpr (A > Activation::Hardswish)
-    return finish_vectors<T, S, A, 0>(to, rows, sums, vectors);
+    return finish_vectors<T, S, A, 0, false>(to, rows, sums, vectors);
+  if (vectors > kVectors) return finish_vectors<T, S, A, 0, false>(to, rows, sums, vectors);
   if constexpr (kVectors == 4) {
-    if (vectors == 4) return finish_vectors<T, S, A, 4>(to, rows, sums, 4);
-    if (vectors == 3) return finish_vectors<T, S, A, 3>(to, rows, sums, 3);
+    if (vectors == 4) return finish_vectors<T, S, A, 4>(to, rows, sums);
+    if (vectors == 3) return finish_vectors<T, S, A, 3>(to, rows, sums);
   }
-  if (vectors == 2) return finish_vectors<T, S, A, 2>(to, rows, sums, 2);
-  finish_vectors<T, S, A, 1>(to, rows, sums, 1);
+  if (vectors == 2) return finish_vectors<T, S, A, 2>(to, rows, sums);
+  finish_vectors<T, S, A, 1>(to, rows, sums);
 }
 
 template <class T, class S, Activation A>
-void finish_rows(const Convolution& c, const Affine<T>& affine, const Row* rows, int64_t row_count,
-                 const T* sums, int64_t channel, int64_t channels) {
+void finish_even(const Convolution& c, Affine<T> affine, const EvenRows& rows, const T* sums,
+                 int64_t channel, int64_t channels) {
   constexpr int L = kLaneCount<T>;
-  if (has_adjacent_outputs(c)) {
-    for (int64_t r = 0; r < row_count;) {
-      const EvenRows even(rows + r, row_count - r);
-      finish_even<T, S, A>(EvenOutput<T, S>(c, affine, even, channel, channels), even.count,
-                           sums + r * kBlock<T>, divide_up(channels, L));
-      r += even.count;
-    }
-    return;
-  }
-  S* out = static_cast<S*>(c.out) + channel * c.out_channel;
-  const S* residual = c.residual ? static_cast<const S*>(c.residual) + channel * c.residual_channel
-                                 : nullptr;
+  if (has_adjacent_outputs(c))
+    return finish_adjacent<T, S, A>(EvenOutput<T, S>(c, affine, rows, channel, channels),
+                                    rows.count, sums, divide_up(channels, L));
+  S* out = static_cast<S*>(c.out) + channel * c.out_channel + rows.out;
+  const S* residual = nullptr;
+  if (c.residual)
+    residual = static_cast<const S*>(c.residual) + channel * c.residual_channel + rows.residual;
   for (int64_t o = 0; o < channels; o += L) {
     const Vector<T> scale = load(affine.scale + o), shift = load(affine.shift + o);
-    for (int64_t r = 0; r < row_count; ++r) {
+    for (int64_t r = 0; r < rows.count; ++r) {
       finish_lanes<T, S, A>(
           c, load(sums + r * kBlock<T> + o) * scale + shift,
-          residual ? residual + rows[r].residual + o * c.residual_channel : nullptr,
-          out + rows[r].out + o * c.out_channel, smaller(L, channels - o));
+          residual ? residual + r * rows.residual_step + o * c.residual_channel : nullptr,
+          out + r * rows.out_step + o * c.out_channel, smaller(L, channels - o));
     }
   }
 }
@@ -424,14 +471,14 @@ inline void fetch_outputs(const Convolution& c, const Row* rows, int64_t row_cou
   }
 }
 
-// Writes the elements of `row_count` positions and the output channels [channel, channel +
-// channels), from sums with a pitch of kBlock.
+// Writes the elements of positions and of the output channels [channel, channel + channels), from
+// sums with a pitch of kBlock. More than kBlock channels are possible for one position.
 template <class T, class S>
-void finish(const Convolution& c, const Affine<T>& affine, const Row* rows, int64_t row_count,
-            const T* sums, int64_t channel, int64_t channels) {
+void finish(const Convolution& c, Affine<T> affine, const EvenRows& rows, const T* sums,
+            int64_t channel, int64_t channels) {
 #define HUSK_CASE(A)  \
   case Activation::A: \
-    return finish_rows<T, S, Activation::A>(c, affine, rows, row_count, sums, channel, channels);
+    return finish_even<T, S, Activation::A>(c, affine, rows, sums, channel, channels);
   switch (c.activation) {
     HUSK_CASE(None)
     HUSK_CASE(Relu)
@@ -445,6 +492,15 @@ void finish(const Convolution& c, const Affine<T>& affine, const Row* rows, int6
     HUSK_CASE(GeluTanh)
   }
 #undef HUSK_CASE
+}
+template <class T, class S>
+void finish(const Convolution& c, Affine<T> affine, const Row* rows, int64_t row_count,
+            const T* sums, int64_t channel, int64_t channels) {
+  for (int64_t r = 0; r < row_count;) {
+    const EvenRows even(rows + r, row_count - r);
+    finish<T, S>(c, affine, even, sums + r * kBlock<T>, channel, channels);
+    r += even.count;
+  }
 }
 
 // ---- division into parts ----
@@ -575,11 +631,6 @@ const T* packed_weights(const Convolution& c, const Plan& plan) {
   const auto* header = static_cast<const PackedHeader*>(c.packed);
   return header && *header == PackedHeader(c, plan) ? reinterpret_cast<const T*>(header + 1)
                                                     : nullptr;
-}
-
-template <class T>
-int64_t whole_vectors(int64_t channels) {
-  return divide_up(channels, kLaneCount<T>) * kLaneCount<T>;
 }
 
 struct Part {

@@ -55,7 +55,7 @@ struct WinogradPart {
   const Phase phase;
   Chunk chunk;
   Tile tiles[kWinogradTiles];
-  Affine<T> affine[kBlocks];
+  AffineValues<T, kBlocks * kBlock<T>> affine;
   alignas(64) T packed[9 * kWinogradDepth * L];
   const T* all_weights;  // transformed and packed; null if they are not
   // The transformed weights of the chunk by block, in `all_weights` or in `weights`, and the
@@ -242,7 +242,7 @@ struct WinogradPart {
         store(to[y][1] + o, halves[y][1] - halves[y][2] - halves[y][3]);
       }
     }
-    finish<T, S>(c, affine[block], rows, count, outputs, channel, channels);
+    finish<T, S>(c, affine.from(block * kBlock<T>), rows, count, outputs, channel, channels);
   }
 
   void run(const Part& part) {
@@ -260,8 +260,7 @@ struct WinogradPart {
       return smaller(kBlock<T>, channels - block * kBlock<T>);
     };
     find_tiles(first, count);
-    for (int64_t block = 0; block < blocks; ++block)
-      affine[block].template read<S>(c, channel + block * kBlock<T>, channels_of(block));
+    affine.template read<S>(c, channel, channels);
     const int64_t at_once = channels_at_once();
     for (int64_t i = 0; i < c.in_channels; i += at_once) {
       chunk.first_channel = i;
