@@ -115,18 +115,37 @@ inline T largest(Vector<T> v) {
   return v[0];
 }
 
+// The larger of two numbers, and the smaller one. The result is x if x is NaN. For GCC, vectors of
+// floats are not the same as one instruction. It warns of the plain intrinsics for AVX-512, as in
+// lanes.h.
+template <class T>
+inline Vector<T> at_least(Vector<T> low, Vector<T> x) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == sizeof(float)) return _mm512_maskz_max_ps(0xffff, low, x);
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == sizeof(float)) return _mm256_max_ps(low, x);
+#endif
+  return x < low ? low : x;
+}
+template <class T>
+inline Vector<T> at_most(Vector<T> high, Vector<T> x) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == sizeof(float)) return _mm512_maskz_min_ps(0xffff, high, x);
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == sizeof(float)) return _mm256_min_ps(high, x);
+#endif
+  return x > high ? high : x;
+}
 template <class T>
 inline Vector<T> clamp(Vector<T> x, T low, T high) {  // keeps NaN
-  const Vector<T> lows = low - Vector<T>{}, highs = high - Vector<T>{};
-  x = x < lows ? lows : x;
-  return x > highs ? highs : x;
+  return at_most<T>(all_lanes(high), at_least<T>(all_lanes(low), x));
 }
 
 template <class T, Activation A>
 inline Vector<T> activate(Vector<T> x) {
   switch (A) {
     case Activation::None: return x;
-    case Activation::Relu: return x < T(0) ? Vector<T>{} : x;
+    case Activation::Relu: return at_least<T>(Vector<T>{}, x);
     case Activation::Relu6: return clamp<T>(x, 0, 6);
     case Activation::Hardsigmoid: return clamp<T>(x + T(3), 0, 6) * (T(1) / T(6));
     case Activation::Hardswish: return x * (clamp<T>(x + T(3), 0, 6) * (T(1) / T(6)));

@@ -182,11 +182,65 @@ struct Elements {
   }
 };
 
+// How the sums of a tile end.
+enum class End {
+  kStore,      // They are stored, for `finish` or for the next chunk.
+  kClamp,      // The results are written: scaled, shifted, added and clamped.
+  kHardswish,  // The same with hardswish in place of the clamp.
+};
+
+// The results of a tile whose last vector of channels is whole.
+template <class T, class S>
+struct TileOutput {
+  EvenOutput<T, S> to;
+  T low, high;  // of the clamp
+};
+
+// Writes the results of R positions by C vectors of channels from registers.
+template <class T, class S, int R, int C, End E>
+[[gnu::always_inline]] inline void write_results(const TileOutput<T, S>& output,
+                                                 Vector<T> (&total)[R][C]) {
+  constexpr int L = kLaneCount<T>;
+  const EvenOutput<T, S>& to = output.to;
+  Vector<T> scale[C], shift[C];
+  HUSK_UNROLL
+  for (int v = 0; v < C; ++v) {
+    scale[v] = load(to.affine.scale + v * L);
+    shift[v] = load(to.affine.shift + v * L);
+  }
+  HUSK_UNROLL
+  for (int r = 0; r < R; ++r) {
+    HUSK_UNROLL
+    for (int v = 0; v < C; ++v) total[r][v] = total[r][v] * scale[v] + shift[v];
+  }
+  if (to.residual) {
+    const S* residual = to.residual;
+    HUSK_UNROLL
+    for (int r = 0; r < R; ++r, residual += to.residual_step) {
+      HUSK_UNROLL
+      for (int v = 0; v < C; ++v) total[r][v] += Vector<T>(load(residual + v * L));
+    }
+  }
+  const Vector<T> low = all_lanes(output.low), high = all_lanes(output.high);
+  S* out = to.out;
+  HUSK_UNROLL
+  for (int r = 0; r < R; ++r, out += to.out_step) {
+    HUSK_UNROLL
+    for (int v = 0; v < C; ++v) {
+      const Vector<T> x = total[r][v];
+      store(out + v * L, E == End::kClamp ? at_most<T>(high, at_least<T>(low, x))
+                                          : activate<T, Activation::Hardswish>(x));
+    }
+  }
+}
+
 // Adds the products of R positions with C vectors of weights to the sums, which have a pitch of
 // kBlock. With `fresh` the sums begin with 0. After each kSumDepth products the sums in registers
-// are added to those in memory: the error of one long sum would be larger.
-template <class T, class S, int R, int C, bool Even = false>
-[[gnu::noinline]] void multiply(const TileInput<S>& input, const T* weights, bool fresh, T* sums) {
+// are added to those in memory: the error of one long sum would be larger. The last ones may end as
+// results. It is no part of a larger function, in which its pointers would not be in registers.
+template <class T, class S, int R, int C, bool Even, End E>
+[[gnu::noinline]] void multiply(const TileInput<S>& input, const T* weights, bool fresh, T* sums,
+                                const TileOutput<T, S>* output) {
   constexpr int L = kLaneCount<T>;
   const auto [runs, run_count, step, distance] = input;
   if (fresh && run_count == 0) {
@@ -213,8 +267,12 @@ template <class T, class S, int R, int C, bool Even = false>
         }
         if (Even) elements.advance(step);
       }
-      if (room > 0 && (right != run_end || run + 1 != runs + run_count)) continue;
+      const bool is_last = right == run_end && run + 1 == runs + run_count;
+      if (room > 0 && !is_last) continue;
       room = kSumDepth;
+      if constexpr (E != End::kStore) {
+        if (is_last) break;
+      }
       HUSK_UNROLL
       for (int r = 0; r < R; ++r) {
         HUSK_UNROLL
@@ -227,32 +285,80 @@ template <class T, class S, int R, int C, bool Even = false>
       fresh = false;
     }
   }
+  if constexpr (E != End::kStore) {
+    if (!fresh) {
+      HUSK_UNROLL
+      for (int r = 0; r < R; ++r) {
+        HUSK_UNROLL
+        for (int v = 0; v < C; ++v) total[r][v] += load(sums + r * kBlock<T> + v * L);
+      }
+    }
+    write_results<T, S, R, C, E>(*output, total);
+  }
 }
 
-// Calls the smallest tile that holds `rows` positions.
-template <class T, class S, int C>
-void multiply_rows(int64_t rows, const TileInput<S>& input, const T* weights, bool fresh, T* sums) {
-  if constexpr (kTileRows<C> == 12) {
-    if (rows > 6 && input.distance) return multiply<T, S, 12, C, true>(input, weights, fresh, sums);
-    if (rows > 6) return multiply<T, S, 12, C>(input, weights, fresh, sums);
+// A tile, and what is to be done with it.
+template <class T, class S>
+struct TileWork {
+  int64_t rows;
+  const TileInput<S>& input;
+  bool fresh;
+  T* sums;
+  End end;
+  const TileOutput<T, S>* output;  // null for kStore
+};
+
+// Calls `multiply` for a tile of R positions. Returns whether it has written the results.
+template <class T, class S, int R, int C, bool Even = false>
+bool multiply_tile(const TileWork<T, S>& work, const T* weights) {
+  // Other dtypes and activations would make the library larger and are rarer.
+  if constexpr (sizeof(T) == sizeof(float) && sizeof(S) == sizeof(float)) {
+    if (work.rows == R && work.end == End::kClamp) {
+      multiply<T, S, R, C, Even, End::kClamp>(work.input, weights, work.fresh, work.sums,
+                                              work.output);
+      return true;
+    }
+    if (work.rows == R && work.end == End::kHardswish) {
+      multiply<T, S, R, C, Even, End::kHardswish>(work.input, weights, work.fresh, work.sums,
+                                                  work.output);
+      return true;
+    }
   }
-  if (rows > 4) return multiply<T, S, 6, C>(input, weights, fresh, sums);
-  if (rows > 2) return multiply<T, S, 4, C>(input, weights, fresh, sums);
-  if (rows > 1) return multiply<T, S, 2, C>(input, weights, fresh, sums);
-  multiply<T, S, 1, C>(input, weights, fresh, sums);
+  multiply<T, S, R, C, Even, End::kStore>(work.input, weights, work.fresh, work.sums, nullptr);
+  return false;
+}
+
+// Calls the smallest tile that holds the positions.
+template <class T, class S, int C>
+bool multiply_rows(const TileWork<T, S>& work, const T* weights) {
+  if constexpr (kTileRows<C> == 12) {
+    if (work.rows > 6 && work.input.distance)
+      return multiply_tile<T, S, 12, C, true>(work, weights);
+    if (work.rows > 6) return multiply_tile<T, S, 12, C>(work, weights);
+  }
+  if (work.rows > 4) return multiply_tile<T, S, 6, C>(work, weights);
+  if (work.rows > 2) return multiply_tile<T, S, 4, C>(work, weights);
+  if (work.rows > 1) return multiply_tile<T, S, 2, C>(work, weights);
+  return multiply_tile<T, S, 1, C>(work, weights);
 }
 
 template <class T, class S>
 struct GeneralPart {
+  // Rows for whole vectors of addresses.
+  static constexpr int kEdgeRows = 16;
+  static constexpr T kInfinity = static_cast<T>(__builtin_inf());
+
   const Convolution& c;
   const Plan& plan;
   Cancellation& cancellation;
+  const End end;      // of tiles whose results can be written from registers
+  const T low, high;  // of their clamp
   AffineValues<T, kBlocksTogether * kBlock<T>> affine;
   Chunk chunk;
   Run<S> inside_runs[kMaxTaps];  // of tiles whose positions read no edge
   const S* inside_from[kMaxRows];
   Run<S> edge_runs[kMaxTaps];  // of the others
-  const S* edge_from[kMaxTaps][kMaxRows];
+  alignas(64) const S* edge_from[kMaxTaps][kEdgeRows];
   Row part_rows[kPositions];
   int64_t packed = -1;     // the number of the block of channels and the phase of `chunk_weights`
   const T* all_weights;    // of packed weights; null if there are none
@@ -265,6 +371,9 @@ struct GeneralPart {
       : c(convolution),
         plan(division),
         cancellation(calls_end),
+        end(find_end(convolution)),
+        low(convolution.activation == Activation::None ? -kInfinity : T(0)),
+        high(convolution.activation == Activation::Relu6 ? T(6) : kInfinity),
         all_weights(packed_weights<T>(convolution, division)) {}
 
   // Finds the runs of all tiles whose positions read no edge. Offsets count from the first run, so
@@ -298,38 +407,93 @@ struct GeneralPart {
       return {inside_runs, chunk.run_count, c.input_channel,
               count == kMaxRows ? distance_of(rows) : 0};
     }
-    const bool is_gathered = c.input_channel != 1;
-    int found = 0;
-    for (int t = 0; t < chunk.tap_count; ++t) {
-      const S** from = edge_from[found];
-      const int64_t row = t * chunk.channels;
-      bool any = false;
-      for (int64_t r = 0; r < count; ++r) {
-        const bool reads = reads_inside(c, rows[r], chunk.taps[t]);
-        any |= reads;
-        from[r] = reads ? input + static_cast<int64_t>(rows[r].in + chunk.taps[t].in)
-                        : kZeros<S>.values;
-        if (!reads || !is_gathered) continue;
-        S* to = gathered + r * kDepth + row;
-        for (int64_t i = 0; i < chunk.channels; ++i) to[i] = from[r][i * c.input_channel];
-        from[r] = to;
-      }
-      for (int64_t r = count; r < kMaxRows; ++r) from[r] = from[count - 1];
-      edge_runs[found] = {from, 0, row, chunk.channels};
-      found += any;
-    }
+    const int found = find_edges(input, rows, count);
+    if (c.input_channel != 1) gather_edges(found, count);
     return {edge_runs, found, 1, 0};
   }
 
-  // Adds the products of a tile with one block of channels to its sums.
-  void add_products(int64_t vectors, int64_t rows, const TileInput<S>& input, const T* block,
-                    bool fresh, T* to) {
-    if constexpr (kVectors == 4) {
-      if (vectors == 4) return multiply_rows<T, S, 4>(rows, input, block, fresh, to);
-      if (vectors == 3) return multiply_rows<T, S, 3>(rows, input, block, fresh, to);
+  // Finds what the positions of a tile read through each tap, zeros outside of the input, and makes
+  // runs of the taps through which any position reads. Returns their number.
+  int find_edges(const S* input, const Row* rows, int64_t count) {
+    typedef int64_t Int64s __attribute__((vector_size(HUSK_VECTOR_BYTES)));
+    typedef uint64_t UInt64s __attribute__((vector_size(HUSK_VECTOR_BYTES)));
+    constexpr int kAtOnce = HUSK_VECTOR_BYTES / static_cast<int>(sizeof(int64_t));
+    constexpr int kMost = kEdgeRows / kAtOnce;
+    const int vectors = static_cast<int>(divide_up(count > 6 ? kMaxRows : 6, kAtOnce));
+    alignas(64) uint64_t starts[kEdgeRows];
+    alignas(64) int64_t at[kAxes][kEdgeRows];
+    for (int r = 0; r < vectors * kAtOnce; ++r) {
+      const Row& row = rows[smaller(r, count - 1)];
+      starts[r] = reinterpret_cast<uintptr_t>(input) + row.in * sizeof(S);
+      for (int d = 0; d < kAxes; ++d) at[d][r] = row.at[d];
     }
-    if (vectors == 2) return multiply_rows<T, S, 2>(rows, input, block, fresh, to);
-    multiply_rows<T, S, 1>(rows, input, block, fresh, to);
+    const auto reads_along = [&](int d, const Tap& tap, int v) {
+      Int64s coordinate;
+      __builtin_memcpy(&coordinate, at[d] + v * kAtOnce, sizeof coordinate);
+      coordinate += tap.delta[d];
+      return (coordinate >= 0) & (coordinate < c.axis[d].in);
+    };
+    const uint64_t outside = reinterpret_cast<uintptr_t>(kZeros<S>.values);
+    Int64s reads_line[kMost] = {};
+    int found = 0;
+    for (int t = 0; t < chunk.tap_count; ++t) {
+      const Tap& tap = chunk.taps[t];
+      const Tap& before = chunk.taps[t > 0 ? t - 1 : 0];
+      if (t == 0 || tap.delta[0] != before.delta[0] || tap.delta[1] != before.delta[1])
+        for (int v = 0; v < vectors; ++v)
+          reads_line[v] = reads_along(0, tap, v) & reads_along(1, tap, v);
+      Int64s any = {};
+      for (int v = 0; v < vectors; ++v) {
+        const Int64s reads = reads_line[v] & reads_along(kAxes - 1, tap, v);
+        any |= reads;
+        const auto mask = reinterpret_cast<UInt64s>(reads);
+        UInt64s from;
+        __builtin_memcpy(&from, starts + v * kAtOnce, sizeof from);
+        from = ((from + tap.in * sizeof(S)) & mask) | (outside & ~mask);
+        __builtin_memcpy(edge_from[found] + v * kAtOnce, &from, sizeof from);
+      }
+      edge_runs[found] = {edge_from[found], 0, t * chunk.channels, chunk.channels};
+      int64_t reads_any = 0;
+      for (int i = 0; i < kAtOnce; ++i) reads_any |= any[i];
+      found += reads_any != 0;
+    }
+    return found;
+  }
+
+  // Gathers the input elements of runs whose channels are not adjacent.
+  void gather_edges(int run_count, int64_t count) {
+    for (int i = 0; i < run_count; ++i) {
+      const S** from = edge_from[i];
+      for (int64_t r = 0; r < count; ++r) {
+        if (from[r] == kZeros<S>.values) continue;
+        S* to = gathered + r * kDepth + edge_runs[i].row;
+        for (int64_t j = 0; j < chunk.channels; ++j) to[j] = from[r][j * c.input_channel];
+        from[r] = to;
+      }
+      for (int64_t r = count; r < kMaxRows; ++r) from[r] = from[count - 1];
+    }
+  }
+
+  // Multiplies a tile with one block of channels. Returns whether it has written the results.
+  static bool multiply_block(int64_t vectors, const TileWork<T, S>& work, const T* block) {
+    if constexpr (kVectors == 4) {
+      if (vectors == 4) return multiply_rows<T, S, 4>(work, block);
+      if (vectors == 3) return multiply_rows<T, S, 3>(work, block);
+    }
+    if (vectors == 2) return multiply_rows<T, S, 2>(work, block);
+    return multiply_rows<T, S, 1>(work, block);
+  }
+
+  // How a tile ends if its results can be written from registers.
+  static End find_end(const Convolution& c) {
+    if (!has_adjacent_outputs(c)) return End::kStore;
+    if (c.activation == Activation::Hardswish) return End::kHardswish;
+    return c.activation <= Activation::Relu6 ? End::kClamp : End::kStore;
+  }
+
+  // The number of blocks of the part that begins at output channel `offset` of a group.
+  int64_t blocks_from(int64_t offset) const {
+    return smaller(plan.blocks, divide_up(c.out_channels - offset, plan.block));
   }
 
   // The number of positions at the begin of `rows` that all read an edge, or all do not.
@@ -357,18 +521,24 @@ struct GeneralPart {
       const EvenRows even(rows, tile);
       // If there is one chunk, the sums of a tile need not be kept.
       T* tile_sums = fresh && last ? sums : sums + p * kBlock<T>;
-      for (int64_t block = 0; block < plan.blocks; ++block) {
+      for (int64_t block = 0; block < blocks_from(offset); ++block) {
         const int64_t first = offset + block * plan.block;
         const int64_t channels = smaller(plan.block, c.out_channels - first);
         const int64_t channel = group * c.out_channels + first;
+        const Affine<T> values = affine.from(block * plan.block);
         if (last) fetch_outputs<S>(c, rows, tile, channel, channels);
-        add_products(divide_up(channels, kLaneCount<T>), tile, tile_input,
-                     chunk_weights + block * plan.block * depth, fresh, tile_sums);
-        if (last && even.count == tile)
-          finish<T, S>(c, affine.from(block * plan.block), even, tile_sums, channel, channels);
-        else if (last)
-          finish<T, S>(c, affine.from(block * plan.block), rows, tile, tile_sums, channel,
-                       channels);
+        const TileOutput<T, S> output = {EvenOutput<T, S>(c, values, even, channel, channels), low,
+                                         high};
+        const bool in_registers = last && even.count == tile && channels % kLaneCount<T> == 0;
+        const TileWork<T, S> work = {
+            tile, tile_input, fresh, tile_sums, in_registers ? end : End::kStore, &output};
+        const bool is_written = multiply_block(divide_up(channels, kLaneCount<T>), work,
+                                               chunk_weights + block * plan.block * depth);
+        if (!last || is_written) continue;
+        if (even.count == tile)
+          finish<T, S>(c, values, even, tile_sums, channel, channels);
+        else
+          finish<T, S>(c, values, rows, tile, tile_sums, channel, channels);
       }
     }
   }
@@ -385,7 +555,7 @@ struct GeneralPart {
     chunk_weights = weights;
     const S* from = static_cast<const S*>(c.weight) + part.group * c.weight_group;
     const int64_t depth = chunk.tap_count * chunk.channels;
-    for (int64_t block = 0; block < plan.blocks; ++block) {
+    for (int64_t block = 0; block < blocks_from(offset); ++block) {
       const int64_t first = offset + block * plan.block;
       const int64_t channels = smaller(plan.block, c.out_channels - first);
       pack_weights(c, chunk, from + first * c.weight_out, channels,
@@ -397,7 +567,7 @@ struct GeneralPart {
     const Phase phase = find_phase(c, part.phase);
     const int64_t first = part.position_block * plan.position_block;
     const int64_t count = smaller(plan.position_block, phase.positions - first);
-    const int64_t offset = part.channel_block * plan.block;
+    const int64_t offset = part.channel_block * plan.block * plan.blocks;
     if (count <= 0) return;
     const Chunks chunks(c);
     const bool is_single = chunks.taps == c.taps && chunks.channels == c.in_channels;

@@ -541,12 +541,14 @@ inline int64_t divide_evenly(int64_t count, int64_t most, int64_t step) {
   return divide_up(steps, divide_up(steps, most / step)) * step;
 }
 
-// Whether the packed weights of all output channels of a group fit a part of the general method.
+// The most blocks of output channels of a part of the general method: their packed weights fit the
+// room for those of one block.
 template <class T>
-bool fits_blocks(const Convolution& c, const Plan& plan) {
-  return c.taps > 0 && c.taps <= kMaxTaps && plan.channel_blocks <= kBlocksTogether &&
-         c.in_channels > 0 && c.in_channels <= kDepth / c.taps &&
-         c.in_channels * c.taps * plan.block * plan.channel_blocks <= kDepth * kBlock<T>;
+int64_t most_blocks(const Convolution& c, const Plan& plan) {
+  if (c.taps == 0 || c.taps > kMaxTaps || c.in_channels == 0 || c.in_channels > kDepth / c.taps)
+    return 1;
+  return larger(
+      1, smaller(kBlocksTogether, kDepth * kBlock<T> / (c.in_channels * c.taps * plan.block)));
 }
 
 template <class T>
@@ -582,9 +584,11 @@ Plan make_plan(const Convolution& c) {
     const int64_t most_channels = plan.method == Method::kWinograd ? kWinogradBlock : kBlock<T>;
     plan.block = divide_evenly(c.out_channels, most_channels, kLaneCount<T>);
     plan.channel_blocks = divide_up(c.out_channels, plan.block);
-    if (plan.method == Method::kGeneral && fits_blocks<T>(c, plan)) {
-      plan.blocks = plan.channel_blocks;
-      plan.channel_blocks = 1;
+    if (plan.method == Method::kGeneral) {
+      const int64_t blocks = plan.channel_blocks;
+      plan.channel_blocks = divide_up(blocks, most_blocks<T>(c, plan));
+      plan.blocks = divide_up(blocks, plan.channel_blocks);
+      plan.channel_blocks = divide_up(blocks, plan.blocks);
     }
   }
   int64_t min_parts = kMinParts;

@@ -191,10 +191,10 @@ struct WinogradPart {
           for (int64_t i = 0; i < kTileRows<C>; ++i)
             from[i] = inputs[group][place] + (r + i) * kWinogradDepth;
           const Run<T> run = {from, 0, 0, chunk.channels};
-          multiply_rows<T, T, C>(smaller(kTileRows<C>, tiles_here - r),
-                                 {&run, 1, 1, kWinogradDepth},
-                                 chunk_weights[block] + place * place_pitch[block], fresh,
-                                 sums[block][group][place] + r * kBlock<T>);
+          const TileInput<T> input = {&run, 1, 1, kWinogradDepth};
+          multiply_rows<T, T, C>({smaller(kTileRows<C>, tiles_here - r), input, fresh,
+                                  sums[block][group][place] + r * kBlock<T>, End::kStore, nullptr},
+                                 chunk_weights[block] + place * place_pitch[block]);
         }
       }
     }
