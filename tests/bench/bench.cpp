@@ -153,12 +153,12 @@ void measure_interpreter() {
     const std::string text = launch_text(dynamic ? 2000 : 4000, dynamic);
     const Artifact artifact(text);
     const double count = static_cast<double>(instructions(text));
-    for (const auto& [port, where] : ports) {
-      Session session(artifact, port);
+    for (const auto& each : ports) {
+      Session session(artifact, each.port);
       session.resize(in, 1);
       auto row = [&](const char* what, const Times& times) {
         print_row(std::to_string(static_cast<int>(count)) + " instructions, " +
-                      (dynamic ? "half scalar ops, " : "launches, ") + what + ", " + where,
+                      (dynamic ? "half scalar ops, " : "launches, ") + what + ", " + each.name,
                   times.median * 1000 / count, times.least * 1000 / count, "ns", 15);
       };
       row("nothing changes", measure(seconds(), [&] { session.run(in, 1, out, 1); }));
