@@ -37,9 +37,10 @@
  * - Fields are only appended. Code that reads a field which a later version appended asks
  *   HUSK_HAS_FIELD first.
  * - Structs that come in arrays (husk_value, husk_op_arg, husk_constant_update, husk_upload,
- *   husk_listed_launch, husk_graph_edge) have no struct_size and never change, since an array needs
- * one stride on both sides. husk_op is the exception: libraries export arrays of it, whose stride
- * is the first entry's struct_size. husk_error, husk_allocator and husk_threads are fixed too.
+ *   husk_listed_launch, husk_graph_edge) have no struct_size and never change, since an array
+ *   needs one stride on both sides. husk_op is the exception: libraries export arrays of it, whose
+ *   stride is the first entry's struct_size. husk_error, husk_allocator and husk_threads are fixed
+ *   too.
  *
  * The header is C11 and C++17. */
 #ifndef HUSK_HUSK_H

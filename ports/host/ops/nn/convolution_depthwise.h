@@ -34,8 +34,8 @@ int64_t pack_depthwise(const Convolution& c, const Plan& plan, T* to) {
   return plan.channel_blocks * block;
 }
 
-// What positions read through the taps of a line along the last axis, from `first_tap` on: elements
-// that are `step` apart.
+// Reads says which elements positions read through the taps of a line along the last axis. The
+// elements for the taps from `first_tap` on are `step` apart.
 template <class S>
 struct Reads {
   const S* from;     // what the first position reads through the first of these taps

@@ -296,7 +296,7 @@ struct AffineValues {
       shift[o] = shifts && used ? load_one(shifts + (channel + o) * c.shift_stride) : T(0);
     }
   }
-  // Those from channel `o` of the N on, a multiple of the lanes of a vector.
+  // Returns the values from channel `o` of the N on. `o` is a multiple of the lanes of a vector.
   Affine<T> from(int64_t o) const { return {scale + o, shift + o}; }
 };
 
