@@ -412,13 +412,16 @@ def test_the_graph_that_ran_last_or_all_graphs(path):
 def test_functions_share_constants(path):
   model = mlp()
   made = compiled(model, dynamic=False)
+  # A product of up to 32 rows may read a parameter in place, and adds in another order than with
+  # the packed constant of a file. Products of more rows have the same bits.
+  few, many = torch.ones(2, 16), torch.ones(40, 16)
   with torch.no_grad():
-    expected = [made(torch.ones(rows, 16)) for rows in (2, 3)]
+    expected = [made(few), made(many)]
   husk.save_compiled(made, path, graphs="all")
   program = husk.load(path)
   assert len(program.constants()) == 4
-  same(program.forward(torch.ones(2, 16)), expected[0])
-  same(program.forward_2(torch.ones(3, 16)), expected[1])
+  torch.testing.assert_close(program.forward(few), expected[0])
+  same(program.forward_2(many), expected[1])
 
 
 def test_methods_and_modules_compiled_in_place(path):
