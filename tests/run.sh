@@ -123,8 +123,9 @@ stage() {
     small)
       [[ -x build/release/bin/huskc ]] || preset release -j2
       options=("-DHUSK_HUSKC=$PWD/build/release/bin/huskc")
+      targets=(husk husk_core_only husk_small_program husk_small_model)
       preset small -R size -V
-      options=()
+      options=() targets=(all)
       small_aarch64
       ;;
     docs)
@@ -138,7 +139,7 @@ stage() {
       targets=(all)
       ;;
     aarch64 | aarch64-all)   # qemu is slow
-      local tests='runtime\.|husk_host_test$|husk_host_threads_test$|husk_linked_test$'
+      local tests='runtime\.|husk_host_test_[0-9]$|husk_host_threads_test$|husk_linked_test$'
       targets=(husk_runtime_test husk_host_test husk_host_threads_test husk_linked_test)
       targets+=(husk-run husk-bench huskc husk_small)
       if [[ $1 == aarch64-all ]]; then
