@@ -2,18 +2,20 @@
 
   build/venv-servers/bin/python tests/bench/triton.py [--model mlp|bert-small] [--seconds S]
                                                       [--rounds N] [--clients N...]
+                                                      [--protocol grpc|http]
 
-Both serve one model with one thread and one row a request, over gRPC. h2load of Debian's
-nghttp2-client is the client; it needs less of the machine than a client in Python. The throughput
-is that of the server's own statistics. Rounds of all models take turns, and the table has the
-median of each. `pip install onnxruntime "numpy<2"` into build/venv-servers and `python3
-tests/bench/compare.py --setup` come before.
+Both serve one model with one thread and one row a request, over gRPC, or over HTTP with binary
+tensors. h2load of Debian's nghttp2-client is the client; it needs less of the machine than a client
+in Python. The throughput is that of the server's own statistics. Rounds of all models take turns,
+and the table has the median of each. `pip install onnxruntime "numpy<2"` into build/venv-servers
+and `python3 tests/bench/compare.py --setup` come before.
 
 The last lines are the time of a request inside of the backend by the server's statistics: all of
 the execution, and the run of the function in it. Their difference includes sending the response.
 """
 
 import argparse
+import json
 import os
 import pathlib
 import shutil
@@ -122,13 +124,20 @@ def counts(server, model):
   return values
 
 
-def measure(server, model, tensor, clients, count):
+def measure(server, model, tensor, clients, count, protocol):
   """Sends `count` requests with a tensor. Returns requests per second, and the server's counts."""
-  before, start = counts(server, model), time.monotonic()
   command = ["h2load", "-t1", f"-c{clients}", "-m1", f"-n{count}", "-d", OUT / "request"]
-  command += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
-  url = f"http://127.0.0.1:{server.grpc_port}/inference.GRPCInferenceService/ModelInfer"
-  (OUT / "request").write_bytes(request(model, tensor))
+  if protocol == "grpc":
+    body = grpc_request(model, tensor)
+    command += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
+    url = f"http://127.0.0.1:{server.grpc_port}/inference.GRPCInferenceService/ModelInfer"
+  else:
+    body, header = http_request(tensor)
+    command += ["--h1", "-H", "content-type: application/octet-stream"]
+    command += ["-H", f"inference-header-content-length: {header}"]
+    url = f"http://127.0.0.1:{server.http_port}/v2/models/{model}/infer"
+  (OUT / "request").write_bytes(body)
+  before, start = counts(server, model), time.monotonic()
   subprocess.run([*command, url], check=True, capture_output=True)
   elapsed = time.monotonic() - start
   after = counts(server, model)
@@ -137,7 +146,7 @@ def measure(server, model, tensor, clients, count):
   return values["requests"] / elapsed, values
 
 
-def request(model, tensor):
+def grpc_request(model, tensor):
   import tritonclient.grpc.service_pb2 as pb
 
   message = pb.ModelInferRequest(model_name=model)
@@ -145,6 +154,15 @@ def request(model, tensor):
   message.raw_input_contents.append(tensor.tobytes())
   body = message.SerializeToString()
   return b"\0" + struct.pack(">I", len(body)) + body
+
+
+def http_request(tensor):
+  """Returns the body of a request, and the bytes of the JSON with which it begins."""
+  one = {"name": "input", "shape": tensor.shape, "datatype": conftest.datatype(tensor)}
+  one["parameters"] = {"binary_data_size": tensor.nbytes}
+  output = {"name": "output", "parameters": {"binary_data": True}}
+  header = json.dumps({"inputs": [one], "outputs": [output]}).encode()
+  return header + tensor.tobytes(), len(header)
 
 
 def random_rows(model, count):
@@ -161,6 +179,7 @@ def main():
   parser.add_argument("--seconds", type=int, default=3)
   parser.add_argument("--rounds", type=int, default=5)
   parser.add_argument("--clients", type=int, nargs="+", default=[1, 16])
+  parser.add_argument("--protocol", choices=["grpc", "http"], default="grpc")
   arguments = parser.parse_args()
   default = ROOT / "build/release/lib/triton/husk/libtriton_husk.so"
   os.environ.setdefault("HUSK_TRITON", str(default))
@@ -188,15 +207,16 @@ def main():
       count = {}
       for name in names:
         first = 1000 if arguments.model == "mlp" else 32
-        measure(server, name, x[:1], clients, first)
-        rate = measure(server, name, x[:1], clients, first)[0]
+        measure(server, name, x[:1], clients, first, arguments.protocol)
+        rate = measure(server, name, x[:1], clients, first, arguments.protocol)[0]
         count[name] = max(clients, int(rate * arguments.seconds))
       for _ in range(arguments.rounds):
         for name in names:
-          rate, values = measure(server, name, x[:1], clients, count[name])
+          rate, values = measure(server, name, x[:1], clients, count[name], arguments.protocol)
           rates.setdefault((name, clients), []).append(rate)
           inside.setdefault((name, clients), []).append(values)
-    print("| requests/s over gRPC |" + "".join(f" {n} clients |" for n in arguments.clients))
+    by = {"grpc": "gRPC", "http": "HTTP"}[arguments.protocol]
+    print(f"| requests/s over {by} |" + "".join(f" {n} clients |" for n in arguments.clients))
     print("| --- |" + " ---: |" * len(arguments.clients))
     median = {key: statistics.median(value) for key, value in rates.items()}
     for name in names:
