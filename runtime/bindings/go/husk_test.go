@@ -114,6 +114,30 @@ func TestShapes(t *testing.T) {
 	}
 }
 
+func TestRunsThatReuseOutputs(t *testing.T) {
+	s := must[*Session](t)(program(t, scale).NewSession(SessionOptions{}))
+	var outputs []Output
+	for _, rows := range []int64{1, 8, 2} {
+		inputs := []Input{Slice(make([]float32, rows*3), rows, 3)}
+		before := outputs
+		outputs = must[[]Output](t)(s.RunInto(before, 0, inputs...))
+		equal(t, before == nil || &before[0] == &outputs[0], true)
+		equal(t, outputs[0].Sizes, []int64{rows, 2})
+		equal(t, outputs[0].Strides, []int64{2, 1})
+		equal(t, len(must[[]float32](t)(Elements[float32](outputs[0]))), int(2*rows))
+		equal(t, []any{outputs[1].Kind, outputs[1].Int, len(outputs[1].Sizes)},
+			[]any{KindInt, rows, 0})
+		equal(t, testing.AllocsPerRun(100, func() {
+			outputs, _ = s.RunInto(outputs, 0, inputs...)
+		}), 0.0)
+	}
+	// Outputs of another function, of which the first one had no sizes.
+	outputs = outputs[1:]
+	outputs = must[[]Output](t)(s.RunInto(outputs, 1, Slice([]float32{1, -2, 3}, 3), Float(2)))
+	equal(t, must[[]float32](t)(Elements[float32](outputs[0])), []float32{2, -4, 6})
+	equal(t, []any{outputs[0].Sizes, outputs[0].Int}, []any{[]int64{3}, int64(0)})
+}
+
 func TestOperator(t *testing.T) {
 	s := must[*Session](t)(program(t, scale).NewSession(SessionOptions{}))
 	outputs := must[[]Output](t)(s.Run(1, Slice([]float32{1, -2, 3}, 3), Float(2.5)))
@@ -334,8 +358,10 @@ func BenchmarkRun(b *testing.B) {
 		inputs = append(inputs, Slice(ones, sizes...))
 	}
 	b.ResetTimer()
+	var outputs []Output
+	var err error
 	for i := 0; i < b.N; i++ {
-		if _, err := s.Run(0, inputs...); err != nil {
+		if outputs, err = s.RunInto(outputs, 0, inputs...); err != nil {
 			b.Fatal(err)
 		}
 	}

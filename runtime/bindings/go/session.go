@@ -5,10 +5,15 @@ package husk
 #include <string.h>
 #include <husk/husk.h>
 
-// One call of C for a run, since each costs some 50 ns.
-static husk_status run_and_wait(husk_session* session, uint32_t function, const husk_value* inputs,
-                                uint32_t input_count, husk_value* outputs, uint32_t output_count,
-                                husk_error* error) {
+// One call of C for a run, since each costs some 50 ns. The addresses are numbers, because Go
+// checks pointers at each call; they are in memory of C.
+static husk_status run_and_wait(uintptr_t of_session, uint32_t function, uintptr_t of_inputs,
+                                uint32_t input_count, uintptr_t of_outputs, uint32_t output_count,
+                                uintptr_t of_error) {
+  husk_session* session = (husk_session*)of_session;
+  const husk_value* inputs = (const husk_value*)of_inputs;
+  husk_value* outputs = (husk_value*)of_outputs;
+  husk_error* error = (husk_error*)of_error;
   for (uint32_t i = 0; i < output_count; ++i) outputs[i].kind = HUSK_VALUE_NONE;
   const husk_status status = husk_session_run(session, function, NULL, inputs, input_count, outputs,
                                               output_count, error);
@@ -359,8 +364,18 @@ func first(values []C.husk_value) *C.husk_value {
 	return &values[0]
 }
 
+// address is the number of an address in C's memory.
+func address[T any](of *T) C.uintptr_t { return C.uintptr_t(uintptr(unsafe.Pointer(of))) }
+
 // Run runs a function and waits for it.
 func (s *Session) Run(function int, inputs ...Input) ([]Output, error) {
+	return s.RunInto(nil, function, inputs...)
+}
+
+// RunInto is Run with memory for the outputs. It overwrites `outputs`, those of an earlier run of
+// the function, and returns them; a loop of such runs allocates nothing. After an error the
+// contents are undefined.
+func (s *Session) RunInto(outputs []Output, function int, inputs ...Input) ([]Output, error) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	if s.handle == nil {
@@ -376,22 +391,27 @@ func (s *Session) Run(function int, inputs ...Input) ([]Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	status := C.run_and_wait(s.handle, C.uint32_t(function), first(in), C.uint32_t(len(in)),
-		first(values), C.uint32_t(count), s.failure)
+	status := C.run_and_wait(address(s.handle), C.uint32_t(function), address(first(in)),
+		C.uint32_t(len(in)), address(first(values)), C.uint32_t(count), address(s.failure))
 	if err := check(status, s.failure); err != nil {
 		return nil, err
 	}
-	outputs, memory := of.make()
+	var memory []int64
+	if cap(outputs) < count {
+		outputs, memory = of.make()
+	}
+	outputs = outputs[:count]
 	for i := range outputs {
 		memory = s.read(&outputs[i], &values[i], of.dtypes[i], memory)
 	}
 	return outputs, nil
 }
 
-// read makes an output of a value. The sizes and strides of a tensor take a part of `memory`; read
-// returns the rest.
+// read makes an output of a value. The sizes and strides of a tensor take the memory of those that
+// the output has, or a part of `memory`; read returns the rest.
 func (s *Session) read(out *Output, value *C.husk_value, dtype DType, memory []int64) []int64 {
-	out.Kind, out.session, out.run = Kind(value.kind), s, s.runs
+	*out = Output{Kind: Kind(value.kind), Sizes: out.Sizes[:0], Strides: out.Strides[:0], session: s,
+		run: s.runs}
 	switch out.Kind {
 	case KindTensor:
 		tensor := *(**C.DLTensor)(unsafe.Pointer(&value.as))
@@ -399,7 +419,14 @@ func (s *Session) read(out *Output, value *C.husk_value, dtype DType, memory []i
 		out.DType = dtype
 		out.address = unsafe.Add(tensor.data, tensor.byte_offset)
 		out.onHost = tensor.device.device_type == C.kDLCPU
-		out.Sizes, out.Strides = memory[:rank:rank], memory[rank:2*rank:2*rank]
+		if cap(out.Sizes) < rank || cap(out.Strides) < rank {
+			if len(memory) < 2*rank {
+				memory = make([]int64, 2*rank)
+			}
+			out.Sizes, out.Strides = memory[:rank:rank], memory[rank:2*rank:2*rank]
+			memory = memory[2*rank:]
+		}
+		out.Sizes, out.Strides = out.Sizes[:rank], out.Strides[:rank]
 		if rank > 0 {
 			copy(out.Sizes, unsafe.Slice((*int64)(tensor.shape), rank))
 		}
@@ -412,7 +439,6 @@ func (s *Session) read(out *Output, value *C.husk_value, dtype DType, memory []i
 				stride *= out.Sizes[d]
 			}
 		}
-		return memory[2*rank:]
 	case KindFloat:
 		out.Float = *(*float64)(unsafe.Pointer(&value.as))
 	default:
