@@ -15,7 +15,6 @@ the execution, and the run of the function in it. Their difference includes send
 """
 
 import argparse
-import json
 import os
 import pathlib
 import shutil
@@ -158,11 +157,12 @@ def grpc_request(model, tensor):
 
 def http_request(tensor):
   """Returns the body of a request, and the bytes of the JSON with which it begins."""
-  one = {"name": "input", "shape": tensor.shape, "datatype": conftest.datatype(tensor)}
-  one["parameters"] = {"binary_data_size": tensor.nbytes}
-  output = {"name": "output", "parameters": {"binary_data": True}}
-  header = json.dumps({"inputs": [one], "outputs": [output]}).encode()
-  return header + tensor.tobytes(), len(header)
+  import tritonclient.http as client
+
+  given = client.InferInput("input", tensor.shape, conftest.datatype(tensor))
+  given.set_data_from_numpy(tensor)
+  wanted = client.InferRequestedOutput("output")
+  return client.InferenceServerClient.generate_request_body([given], outputs=[wanted])
 
 
 def random_rows(model, count):
