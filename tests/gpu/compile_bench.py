@@ -8,6 +8,7 @@ are made. compile.py has the checks.
 
 import argparse
 import copy
+import gc
 import os
 import statistics
 import subprocess
@@ -243,20 +244,24 @@ def processes(device):
   report("the same in the process after it", second, "husk")
 
 
-@measurement
-def training(device):
-  torch.manual_seed(0)
-  ids, targets = torch.randint(0, 50257, (2, 4, 256), device=device)
+def training_step(title, make, given, loss_of, device):
+  """Times and memory of a step of training, AdamW and fp16 autocast, by side."""
   sides, peaks = {}, {}
-  for name, backend in {"eager": None, "inductor": "inductor", "husk": husk_backend}.items():
+  for name, (backend, options) in {
+    "eager": (None, {}),
+    "inductor": ("inductor", {}),
+    "cpp_wrapper": ("inductor", {"cpp_wrapper": True}),
+    "husk": (husk_backend, {}),
+  }.items():
+    torch._dynamo.reset()
     torch.manual_seed(0)
-    model = Gpt().to(device)
+    model = make().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    run = torch.compile(model, backend=backend) if backend else model
+    run = torch.compile(model, backend=backend, options=options) if backend else model
 
     def step(run=run, optimizer=optimizer):
       with torch.autocast("cuda", dtype=torch.float16):
-        loss = nn.functional.cross_entropy(run(ids).flatten(0, 1), targets.flatten())
+        loss = loss_of(run(given))
       loss.backward()
       optimizer.step()
       optimizer.zero_grad()
@@ -266,20 +271,100 @@ def training(device):
       begin = time.perf_counter()
       losses = [step().item() for _ in range(3)]
       print(f"  {name}: {time.perf_counter() - begin:.1f} s, losses {losses}", flush=True)
-      torch.cuda.synchronize()
-      torch.cuda.reset_peak_memory_stats()
-      base = torch.cuda.memory_allocated()
-      step()
-      torch.cuda.synchronize()
-      peaks[name] = torch.cuda.max_memory_allocated() - base
+      peaks[name] = peak_of(step)
       sides[name] = step
     except Exception:
       print(f"  {name}: {traceback.format_exc()[-1500:]}")
-  report("GPT-2 small, a step of training, fp16 autocast, 4 x 256", timed(sides, 1.0), "husk")
+  report(title, timed(sides, 1.0), "husk")
+  print_peaks("above the start of a step", peaks)
+
+
+def peak_of(call):
+  """The most bytes of torch's allocator during a call, above those before it."""
+  gc.collect()
+  torch.cuda.synchronize()
+  torch.cuda.reset_peak_memory_stats()
+  base = torch.cuda.memory_allocated()
+  call()
+  torch.cuda.synchronize()
+  return torch.cuda.max_memory_allocated() - base
+
+
+def print_peaks(what, peaks):
+  own = peaks.get("husk", 0)
   print(
-    "  peak bytes above the start of a step: "
-    + ", ".join(f"{n} {p >> 20} MiB" for n, p in peaks.items())
+    f"  peak {what}: "
+    + ", ".join(f"{name} {p >> 20} MiB ({own / p:.3f})" for name, p in peaks.items() if p)
   )
+
+
+@measurement
+def training(device):
+  ids, targets = torch.randint(0, 50257, (2, 4, 256), device=device)
+  training_step(
+    "GPT-2 small, a step of training, fp16 autocast, 4 x 256",
+    Gpt,
+    ids,
+    lambda result: nn.functional.cross_entropy(result.flatten(0, 1), targets.flatten()),
+    device,
+  )
+
+
+@measurement
+def resnet_training(device):
+  from torchvision.models import resnet50
+
+  images = torch.randn(16, 3, 224, 224, device=device).to(memory_format=torch.channels_last)
+  targets = torch.randint(0, 1000, (16,), device=device)
+  training_step(
+    "ResNet-50, a step of training, fp16 autocast, 16 images",
+    lambda: resnet50().to(memory_format=torch.channels_last),
+    images,
+    lambda result: nn.functional.cross_entropy(result, targets),
+    device,
+  )
+
+
+@measurement
+def memory_of_shapes(device):
+  """The most memory while ten shapes are compiled, each for itself, and run three times. What a
+  side keeps after that counts: the peak is above what was held before the first shape."""
+  torch.manual_seed(0)
+  model = Gpt().to(device).half().eval()
+  peaks, held = {}, {}
+  limit = torch._dynamo.config.recompile_limit
+  torch._dynamo.config.recompile_limit = 16
+  for name, (backend, options) in {
+    "inductor": ("inductor", {}),
+    "graph trees": ("inductor", {"triton.cudagraphs": True}),
+    "husk": (husk_backend, {}),
+    "husk graph": (husk_backend, {"mode": "graph"}),
+  }.items():
+    torch._dynamo.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+    run = torch.compile(model, backend=backend, options=options, dynamic=False)
+
+    def ten(run=run):
+      for rows in range(1, 11):
+        ids = torch.randint(0, 50257, (rows, 128), device=device)
+        for _ in range(3):
+          run(ids)
+
+    try:
+      with torch.no_grad():
+        before = torch.cuda.memory_reserved()
+        peaks[name] = peak_of(ten)
+        held[name] = torch.cuda.memory_reserved() - before
+        print(f"  {name}: {peaks[name] >> 20} MiB, reserved {held[name] >> 20} MiB", flush=True)
+    except Exception:
+      print(f"  {name}: {traceback.format_exc()[-1500:]}")
+    del run, ten
+    PROGRAMS.clear()
+  torch._dynamo.config.recompile_limit = limit
+  print("GPT-2 small in fp16, ten shapes of 1 to 10 x 128, each compiled for itself")
+  print_peaks("of allocated memory", peaks)
+  print_peaks("of reserved memory", held)
 
 
 def main():
