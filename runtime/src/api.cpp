@@ -271,6 +271,17 @@ void husk_engine_free(husk_engine* engine, void* memory) {
   if (engine && memory) engine->port->free(engine->device, memory);
 }
 
+husk_status husk_engine_stream_create(husk_engine* engine, void** stream, husk_error* error) {
+  if (stream) *stream = nullptr;
+  if (!engine || !stream) return null_argument(error, "engine_stream_create");
+  ErrorScratch scratch;
+  return engine->port->stream_create(engine->device, stream, scratch.of(error));
+}
+
+void husk_engine_stream_destroy(husk_engine* engine, void* stream) {
+  if (engine && stream) engine->port->stream_destroy(engine->device, stream);
+}
+
 husk_status husk_engine_upload(husk_engine* engine, void* stream, void* to, const void* from,
                                uint64_t bytes, husk_error* error) {
   if (!engine || (bytes && (!to || !from))) return null_argument(error, "engine_upload");

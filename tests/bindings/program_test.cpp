@@ -70,8 +70,10 @@ TEST(Cpp, DeviceMemory) {
   const Floats from = {1, 2, 3};
   Floats to(3);
   void* memory = engine.alloc(12);
-  engine.upload(memory, from.data(), 12);
-  engine.download(to.data(), memory, 12);
+  void* stream = engine.create_stream();
+  engine.upload(memory, from.data(), 12, stream);
+  engine.download(to.data(), memory, 12, stream);
+  engine.destroy_stream(stream);
   engine.free(memory);
   EXPECT_EQ(to, from);
   expect_failure(HUSK_INVALID_ARGUMENT, "engine_upload",

@@ -94,8 +94,8 @@ LoadedProgram::LoadedProgram(const std::string& functions, const husk_session_op
     device_ = nullptr;
     return;
   }
-  if (port->stream_create(device_, &stream, &error) != HUSK_OK) return;
   if (husk_engine_create(&engine_options, &engine, &error) != HUSK_OK) return;
+  if (husk_engine_stream_create(engine, &stream, &error) != HUSK_OK) return;
   for (const husk_op& op : ops)
     if (husk_engine_add_op(engine, &op, &error) != HUSK_OK) return;
   if (husk_program_load(engine, bytes_, file_.size(), nullptr, nullptr, &program, &error) !=
@@ -108,10 +108,10 @@ LoadedProgram::~LoadedProgram() {
   const husk_port* port = husk_port_cuda();
   for (husk_session* s : sessions_) husk_session_release(s);
   husk_program_release(program);
+  husk_engine_stream_destroy(engine, stream);
   husk_engine_release(engine);
   if (device_) {
     for (void* memory : memory_) port->free(device_, memory);
-    if (stream) port->stream_destroy(device_, stream);
     port->close(device_);
   }
   std::free(bytes_);

@@ -229,6 +229,21 @@ TEST(Api, AnEngineAllocatesAndCopies) {
   }
 }
 
+TEST(Api, AnEngineMakesStreams) {
+  Machine m(kModel);
+  husk_error error = {};
+  int nothing = 0;
+  void* stream = &nothing;
+  EXPECT_EQ(husk_engine_stream_create(nullptr, &stream, &error), HUSK_INVALID_ARGUMENT);
+  EXPECT_EQ(stream, nullptr);
+  EXPECT_NE(std::strstr(error.text, "engine_stream_create"), nullptr) << error.text;
+  EXPECT_EQ(husk_engine_stream_create(m.engine, nullptr, &error), HUSK_INVALID_ARGUMENT);
+  ASSERT_EQ(husk_engine_stream_create(m.engine, &stream, &error), HUSK_OK) << error.text;
+  husk_engine_stream_destroy(m.engine, stream);
+  husk_engine_stream_destroy(m.engine, nullptr);
+  husk_engine_stream_destroy(nullptr, nullptr);
+}
+
 TEST(Api, AnEngineHasAPort) {
   const husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   husk_engine* engine = nullptr;

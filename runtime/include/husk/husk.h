@@ -219,6 +219,19 @@ HUSK_API husk_status husk_engine_alloc(husk_engine* engine, uint64_t bytes, void
                                        husk_error* error);
 /** Frees memory of husk_engine_alloc that no work uses any more; NULL is allowed. */
 HUSK_API void husk_engine_free(husk_engine* engine, void* memory);
+/** Creates a stream of the device, for callers that have none. Work of one stream runs in order,
+ * and beside the work of other streams.
+ * @param engine the engine; any thread may call
+ * @param stream the result, NULL after a failure. The caller destroys it with
+ * husk_engine_stream_destroy before it releases the engine. On a host every stream is alike, since
+ * all work is done when a call returns.
+ * @param error may be NULL
+ * @return HUSK_OK or the failure */
+HUSK_API husk_status husk_engine_stream_create(husk_engine* engine, void** stream,
+                                               husk_error* error);
+/** Destroys a stream of husk_engine_stream_create whose work is done; NULL is allowed. Sessions
+ * that ran on it are released before. */
+HUSK_API void husk_engine_stream_destroy(husk_engine* engine, void* stream);
 /** Copies from host to device memory, after the work that the stream has. The function has read the
  * bytes when it returns, and work that is enqueued on the stream afterwards finds them.
  * @param engine the engine; any thread may call, one at a time for one stream

@@ -345,6 +345,15 @@ class Engine {
   }
   /** husk_engine_free. */
   void free(void* memory) { husk_engine_free(get(), memory); }
+  /** husk_engine_stream_create. The stream is destroyed before the engine is released. */
+  void* create_stream() {
+    void* stream = nullptr;
+    detail::check(
+        [&](husk_error* error) { return husk_engine_stream_create(get(), &stream, error); });
+    return stream;
+  }
+  /** husk_engine_stream_destroy. */
+  void destroy_stream(void* stream) { husk_engine_stream_destroy(get(), stream); }
   /** husk_engine_upload. */
   void upload(void* to, const void* from, uint64_t bytes, void* stream = nullptr) {
     detail::check([&](husk_error* error) {

@@ -431,6 +431,12 @@ extern "C" {
         error: *mut husk_error,
     ) -> i32;
     pub fn husk_engine_release(engine: *mut husk_engine);
+    pub fn husk_engine_stream_create(
+        engine: *mut husk_engine,
+        stream: *mut *mut c_void,
+        error: *mut husk_error,
+    ) -> i32;
+    pub fn husk_engine_stream_destroy(engine: *mut husk_engine, stream: *mut c_void);
     pub fn husk_engine_upload(
         engine: *mut husk_engine,
         stream: *mut c_void,
