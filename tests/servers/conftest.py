@@ -82,7 +82,7 @@ def free_ports(count):
 class Server:
   """A running server, whose models are loaded on demand from `repository`."""
 
-  def __init__(self, folder, artifacts, *options):
+  def __init__(self, folder, artifacts, *options, environment=None):
     self.repository = folder / "repository"
     self.repository.mkdir(exist_ok=True)
     self.artifacts = artifacts
@@ -101,7 +101,8 @@ class Server:
       "--exit-timeout-secs=5",
       *options,
     ]
-    environment = os.environ | {"LD_PRELOAD": os.environ.get("HUSK_SERVER_PRELOAD", "")}
+    preload = {"LD_PRELOAD": os.environ.get("HUSK_SERVER_PRELOAD", "")}
+    environment = os.environ | preload | (environment or {})
     self.process = subprocess.Popen(
       command, stdout=self.log.open("w"), stderr=subprocess.STDOUT, env=environment
     )
@@ -241,8 +242,9 @@ def start(tmp_path_factory, artifacts):
   """Starts servers with options of their own, and stops them at the end."""
   servers = []
 
-  def run(*options):
-    servers.append(Server(tmp_path_factory.mktemp("server"), artifacts, *options))
+  def run(*options, environment=None):
+    folder = tmp_path_factory.mktemp("server")
+    servers.append(Server(folder, artifacts, *options, environment=environment))
     return servers[-1]
 
   yield run

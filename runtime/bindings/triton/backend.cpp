@@ -1,73 +1,12 @@
-// The functions that the server calls. The state of a backend is a Backend, that of a model a
+// The functions that the server calls. The state of a backend is a Devices, that of a model a
 // Model, that of an instance an Instance. Several models may load at the same time.
-#include <husk/ops.h>
-#include <husk/port_host.h>
-
 #include "api.h"
-#include "config.h"
+#include "devices.h"
 #include "error.h"
 #include "instance.h"
 #include "model.h"
 
-namespace husk::triton {
-namespace {
-
-// A Backend holds what all models share: the engine, so that versions of a model share equal
-// constants, and the threads of large kernels.
-class Backend {
- public:
-  Backend() = default;
-  Backend(const Backend&) = delete;
-  ~Backend() {
-    husk_engine_release(engine_);
-    husk_host_threads_release(&threads_);
-  }
-  Error create(TRITONBACKEND_Backend* handle);
-  husk_engine* engine() const { return engine_; }
-
- private:
-  husk_threads threads_ = {};
-  husk_engine* engine_ = nullptr;
-};
-
-void log_husk(void*, int32_t level, const char* text) {
-  log(level == HUSK_LOG_WARNING ? TRITONSERVER_LOG_WARN : TRITONSERVER_LOG_INFO, text);
-}
-
-Error Backend::create(TRITONBACKEND_Backend* handle) {
-  uint32_t major, minor;
-  HUSK_TRITON_TRY(Error(TRITONBACKEND_ApiVersion(&major, &minor)));
-  // A server without a function that the backend calls does not load the library at all.
-  if (major != 1)
-    return fail(TRITONSERVER_ERROR_UNSUPPORTED,
-                "the backend husk is for version 1 of the backend API, the server has %u.%u", major,
-                minor);
-  uint64_t threads = 1;
-  HUSK_TRITON_TRY(read_command_line(handle, "threads", &threads));
-  husk_error error;
-  husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
-  if (threads != 1) {
-    if (threads > HUSK_HOST_THREADS_MAX)
-      return fail(TRITONSERVER_ERROR_INVALID_ARG, "--backend-config=husk,threads is at most %d",
-                  HUSK_HOST_THREADS_MAX);
-    if (husk_host_threads_create(uint32_t(threads), nullptr, &threads_, &error) != HUSK_OK)
-      return fail(error);
-    options.threads = &threads_;
-  }
-  options.port = husk_port_host();
-  options.allow_host_images = 1;  // who writes to the model repository is trusted
-  options.require_op_contracts = 1;
-  options.log = log_husk;
-  if (husk_engine_create(&options, &engine_, &error) != HUSK_OK ||
-      husk_ops_add_all(engine_, &error) != HUSK_OK)
-    return fail(error);
-  return nullptr;
-}
-
-}  // namespace
-}  // namespace husk::triton
-
-using husk::triton::Backend;
+using husk::triton::Devices;
 using husk::triton::Error;
 using husk::triton::Instance;
 using husk::triton::Model;
@@ -79,23 +18,33 @@ using husk::triton::Model;
   } while (0)
 
 TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* handle) {
-  std::unique_ptr<Backend> backend(new Backend);
-  HUSK_TRITON_RETURN_IF(backend->create(handle));
-  HUSK_TRITON_RETURN_IF(TRITONBACKEND_BackendSetState(handle, backend.get()));
-  backend.release();
+  // A server without a function that the backend calls does not load the library at all.
+  uint32_t major, minor;
+  HUSK_TRITON_RETURN_IF(TRITONBACKEND_ApiVersion(&major, &minor));
+  if (major != 1)
+    return husk::triton::fail(TRITONSERVER_ERROR_UNSUPPORTED,
+                              "the backend husk is for version 1 of the backend API, the server "
+                              "has %u.%u",
+                              major, minor)
+        .release();
+  std::unique_ptr<Devices> devices(new Devices);
+  HUSK_TRITON_RETURN_IF(devices->create(handle));
+  HUSK_TRITON_RETURN_IF(TRITONBACKEND_BackendSetState(handle, devices.get()));
+  devices.release();
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend* handle) {
   void* state;
   HUSK_TRITON_RETURN_IF(TRITONBACKEND_BackendState(handle, &state));
-  delete static_cast<Backend*>(state);
+  delete static_cast<Devices*>(state);
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend*,
                                                       TRITONBACKEND_BackendAttribute* attribute) {
-  // Without this the server takes KIND_GPU where there is a GPU.
+  // Without this the server takes KIND_GPU where there is a GPU, for files without kernels for it
+  // too.
   return TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
       attribute, TRITONSERVER_INSTANCEGROUPKIND_CPU, 1, nullptr, 0);
 }
@@ -106,7 +55,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* handle) {
   void* state;
   HUSK_TRITON_RETURN_IF(TRITONBACKEND_BackendState(backend, &state));
   std::unique_ptr<Model> model;
-  HUSK_TRITON_RETURN_IF(Model::create(handle, static_cast<Backend*>(state)->engine(), &model));
+  HUSK_TRITON_RETURN_IF(Model::create(handle, static_cast<Devices*>(state), &model));
   HUSK_TRITON_RETURN_IF(TRITONBACKEND_ModelSetState(handle, model.get()));
   model.release();
   return nullptr;

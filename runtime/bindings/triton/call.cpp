@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "model.h"
+#include "program.h"
 
 namespace husk::triton {
 
@@ -30,17 +31,28 @@ bool is_aligned(const void* data, const Value& value) {
   return address % value.element_bytes == 0 && address % value.alignment == 0;
 }
 
+// Whether an input in memory of the GPU is used there. Numbers, and bools that must be checked, are
+// read by the host.
+bool stays_on_gpu(const void* data, const Value& value) {
+  return suits_gpu(data) && value.kind == HUSK_VALUE_TENSOR && value.type != TRITONSERVER_TYPE_BOOL;
+}
+
 }  // namespace
 
-void Call::open(TRITONBACKEND_Request* request, const Model& model) {
+bool suits_gpu(const void* data) {
+  constexpr uintptr_t kAlign = 256;  // of memory that Husk allocates there
+  return reinterpret_cast<uintptr_t>(data) % kAlign == 0;
+}
+
+void Call::open(TRITONBACKEND_Request* request, const Model& model, const Program& program) {
   request_ = request;
   response_ = nullptr;
   compute_start = compute_end = 0;
   const bool streams = model.settings().decoupled;
   error_.reset(streams ? nullptr : TRITONBACKEND_ResponseNew(&response_, request));
   if (!error_) error_ = check_cancelled();
-  if (!error_) error_ = read_function(model.requests());
-  if (!error_) error_ = read(model.requests()[function_], model);
+  if (!error_) error_ = read_function(program.requests());
+  if (!error_) error_ = read(model, program);
 }
 
 Error Call::check_cancelled() const {
@@ -72,15 +84,16 @@ Error Call::read_function(const std::vector<Signature>& functions) {
   return nullptr;
 }
 
-Error Call::read(const Signature& signature, const Model& model) {
+Error Call::read(const Model& model, const Program& program) {
+  const Signature& signature = program.requests()[function_];
   inputs_.assign(signature.inputs.size(), InputView());
   copies_.resize(std::max(copies_.size(), signature.inputs.size()));
   asked_.assign(signature.outputs.size(), 0);
   // The server itself compares a request with the inputs of the model.
-  if (model.requests().size() > 1) HUSK_TRITON_TRY(check_inputs(signature, model.requests()));
+  if (program.requests().size() > 1) HUSK_TRITON_TRY(check_inputs(signature, program.requests()));
   for (size_t i = 0; i < signature.inputs.size(); ++i)
     if (signature.inputs[i].kind != HUSK_VALUE_NONE)
-      HUSK_TRITON_TRY(read_input(signature.inputs[i], &inputs_[i], &copies_[i]));
+      HUSK_TRITON_TRY(read_input(signature.inputs[i], program.device(), &inputs_[i], &copies_[i]));
   return read_outputs(signature, model);
 }
 
@@ -133,16 +146,16 @@ Error Call::read_outputs(const Signature& signature, const Model& model) {
   return nullptr;
 }
 
-Error Call::read_input(const Value& value, InputView* view, Memory* copy) {
+Error Call::read_input(const Value& value, const Device& device, InputView* view, Memory* copy) {
   const char* name = value.name.c_str();
   TRITONBACKEND_Input* input;
   HUSK_TRITON_TRY(Error(TRITONBACKEND_RequestInput(request_, name, &input)));
-  TRITONSERVER_DataType type;
+  TRITONSERVER_DataType data_type;
   uint32_t buffers;
   uint64_t sent;
-  HUSK_TRITON_TRY(Error(TRITONBACKEND_InputProperties(input, nullptr, &type, &view->shape,
+  HUSK_TRITON_TRY(Error(TRITONBACKEND_InputProperties(input, nullptr, &data_type, &view->shape,
                                                       &view->rank, &sent, &buffers)));
-  if (type != value.type)
+  if (data_type != value.type)
     return fail(TRITONSERVER_ERROR_INVALID_ARG, "input '%s' has another data type than %s", name,
                 config_type(value.type));
   if (!shape_bytes(view->shape, view->rank, value.element_bytes, &view->bytes))
@@ -162,22 +175,29 @@ Error Call::read_input(const Value& value, InputView* view, Memory* copy) {
   for (uint32_t k = 0; k < buffers; ++k) {
     const void* data;
     uint64_t bytes;
-    TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
-    int64_t device = 0;
-    HUSK_TRITON_TRY(Error(TRITONBACKEND_InputBuffer(input, k, &data, &bytes, &memory, &device)));
-    if (memory == TRITONSERVER_MEMORY_GPU)
-      return fail(TRITONSERVER_ERROR_UNSUPPORTED,
-                  "input '%s' lies in memory of a GPU, the model runs on the CPU: send it from "
-                  "memory of the host",
-                  name);
+    TRITONSERVER_MemoryType type = device.memory_type();
+    int64_t id = device.memory_id();
+    HUSK_TRITON_TRY(Error(TRITONBACKEND_InputBuffer(input, k, &data, &bytes, &type, &id)));
+    const bool on_gpu = !Device::is_host(type);
+    if (on_gpu && !device.owns(type, id))
+      return fail(
+          TRITONSERVER_ERROR_UNSUPPORTED,
+          "input '%s' lies in memory of GPU %lld, the model runs on %s: send it from memory "
+          "of the host",
+          name, static_cast<long long>(id), device.name().c_str());
     if (bytes > view->bytes - filled)
       return fail(TRITONSERVER_ERROR_INVALID_ARG, "input '%s' has more bytes than its shape", name);
-    if (buffers == 1 && is_aligned(data, value)) {
+    if (buffers == 1 &&
+        (on_gpu ? stays_on_gpu(data, value) : device.is_gpu() || is_aligned(data, value))) {
       view->data = data;
+      view->on_gpu = on_gpu;
     } else if (bytes) {
       uint8_t* block = filled == 0 ? copy->reserve(view->bytes) : copy->data();
       if (!block) return fail(TRITONSERVER_ERROR_UNAVAILABLE, "no memory for input '%s'", name);
-      memcpy(block + filled, data, bytes);
+      if (on_gpu)
+        HUSK_TRITON_TRY(device.download(nullptr, block + filled, data, bytes));
+      else
+        memcpy(block + filled, data, bytes);
       view->data = block;
     }
     filled += bytes;
@@ -197,7 +217,7 @@ Error Call::read_input(const Value& value, InputView* view, Memory* copy) {
 }
 
 Error write_output(TRITONBACKEND_Response* response, const Value& value, const int64_t* shape,
-                   uint32_t rank, uint64_t bytes, void** memory) {
+                   uint32_t rank, uint64_t bytes, const Device& device, Block* block) {
   // The server ends if it has no memory for an output of a request over gRPC.
   constexpr uint64_t kLarge = 1 << 20;
   if (Memory probe; bytes >= kLarge && !probe.reserve(bytes))
@@ -206,14 +226,15 @@ Error write_output(TRITONBACKEND_Response* response, const Value& value, const i
   TRITONBACKEND_Output* output;
   HUSK_TRITON_TRY(Error(TRITONBACKEND_ResponseOutput(response, &output, value.name.c_str(),
                                                      value.type, shape, rank)));
-  TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
-  int64_t device = 0;
-  HUSK_TRITON_TRY(Error(TRITONBACKEND_OutputBuffer(output, memory, bytes, &type, &device)));
-  if (type == TRITONSERVER_MEMORY_GPU)
+  TRITONSERVER_MemoryType type = device.memory_type();
+  int64_t id = device.memory_id();
+  HUSK_TRITON_TRY(Error(TRITONBACKEND_OutputBuffer(output, &block->data, bytes, &type, &id)));
+  block->on_gpu = !Device::is_host(type);
+  if (block->on_gpu && !device.owns(type, id))
     return fail(TRITONSERVER_ERROR_UNSUPPORTED,
-                "output '%s' is wanted in memory of a GPU, the model runs on the CPU: ask for it "
-                "in memory of the host",
-                value.name.c_str());
+                "output '%s' is wanted in memory of GPU %lld, the model runs on %s: ask for it in "
+                "memory of the host",
+                value.name.c_str(), static_cast<long long>(id), device.name().c_str());
   return nullptr;
 }
 

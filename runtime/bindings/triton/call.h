@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "devices.h"
 #include "error.h"
 #include "memory.h"
 #include "signature.h"
@@ -11,6 +12,7 @@
 namespace husk::triton {
 
 class Model;
+class Program;
 
 // An input of a request.
 struct InputView {
@@ -18,12 +20,23 @@ struct InputView {
   uint32_t rank = 0;
   const void* data = nullptr;
   uint64_t bytes = 0;
+  bool on_gpu = false;  // the memory is that of the GPU of the instance, not the host's
 };
 
-// Adds an output to a response, and returns its memory.
+// Memory of a response.
+struct Block {
+  void* data = nullptr;
+  bool on_gpu = false;  // of the instance
+};
+
+// Adds an output to a response, and returns its memory: that of the device, if the server gives it,
+// else that of the host.
 [[nodiscard]] Error write_output(TRITONBACKEND_Response* response, const Value& value,
                                  const int64_t* shape, uint32_t rank, uint64_t bytes,
-                                 void** memory);
+                                 const Device& device, Block* block);
+
+// Whether programs for a GPU can use an address without a copy.
+bool suits_gpu(const void* data);
 
 // One request, from its arrival to its release. An instance uses its calls again and again, so the
 // vectors keep their memory.
@@ -32,7 +45,7 @@ class Call {
   // Takes a request. Reads the function that it chooses, its inputs, and the outputs that it asks
   // for; error() says what is wrong with it. A call that is open is sent and released. It has a
   // response unless the model is decoupled.
-  void open(TRITONBACKEND_Request* request, const Model& model);
+  void open(TRITONBACKEND_Request* request, const Model& model, const Program& program);
   // Sends the response, or the error if there is one.
   void send();
   // Returns the request to the server.
@@ -52,8 +65,8 @@ class Call {
   bool asks_for(size_t output) const { return asked_[output]; }
   // Returns the memory of the response for an output.
   [[nodiscard]] Error output(const Value& value, const int64_t* shape, uint32_t rank,
-                             uint64_t bytes, void** memory) {
-    return write_output(response_, value, shape, rank, bytes, memory);
+                             uint64_t bytes, const Device& device, Block* block) {
+    return write_output(response_, value, shape, rank, bytes, device, block);
   }
 
   // Whether a batch may consist of the rows of both calls: they are for the same function, and the
@@ -67,10 +80,10 @@ class Call {
 
  private:
   Error read_function(const std::vector<Signature>& functions);
-  Error read(const Signature& signature, const Model& model);
+  Error read(const Model& model, const Program& program);
   Error check_inputs(const Signature& signature, const std::vector<Signature>& functions) const;
   Error read_outputs(const Signature& signature, const Model& model);
-  Error read_input(const Value& value, InputView* view, Memory* copy);
+  Error read_input(const Value& value, const Device& device, InputView* view, Memory* copy);
 
   TRITONBACKEND_Request* request_ = nullptr;
   TRITONBACKEND_Response* response_ = nullptr;

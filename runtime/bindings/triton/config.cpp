@@ -63,6 +63,40 @@ std::string list(const std::vector<int64_t>& dims) {
   return out + "]";
 }
 
+// Reads where the instances run: instance_group, and the parameter "device" for KIND_MODEL.
+Error read_places(const Json& json, const std::string& device, Settings* settings) {
+  constexpr char kCuda[] = "cuda:";
+  constexpr size_t kPrefix = sizeof kCuda - 1;
+  if (device.compare(0, kPrefix, kCuda) == 0) {
+    const char* end = device.data() + device.size();
+    const auto [parsed, code] = std::from_chars(device.data() + kPrefix, end, settings->model_gpu);
+    if (code != std::errc() || parsed != end) settings->model_gpu = -1;
+  }
+  if (!device.empty() && device != "cpu" && settings->model_gpu < 0)
+    return fail(TRITONSERVER_ERROR_INVALID_ARG,
+                "the parameter \"device\" of config.pbtxt is '%s', must be cpu or cuda:N",
+                device.c_str());
+  const Json groups = member(json, "instance_group");
+  bool first = true, by_model = false;
+  for (const Json& group : groups.is_array() ? groups : Json::array()) {
+    const std::string kind = text(member(group, "kind"));
+    by_model |= kind == "KIND_MODEL";
+    if (!first) continue;
+    first = false;
+    const Json gpus = member(group, "gpus");
+    if (kind == "KIND_GPU")
+      settings->gpu = gpus.is_array() && !gpus.empty() ? int32_t(number(gpus[0])) : 0;
+    else if (kind == "KIND_MODEL")
+      settings->gpu = settings->model_gpu;
+    else
+      settings->automatic = kind != "KIND_CPU";
+  }
+  if (device.empty() || by_model) return nullptr;
+  return fail(TRITONSERVER_ERROR_INVALID_ARG,
+              "the parameter \"device\" of config.pbtxt is for an instance_group with KIND_MODEL; "
+              "KIND_CPU and KIND_GPU say themselves where instances run");
+}
+
 // Reads names that are separated by commas and spaces.
 std::vector<std::string> words(const std::string& list) {
   std::vector<std::string> out;
@@ -257,6 +291,8 @@ Error Config::settings(Settings* settings) const {
                 "config.pbtxt sets model_transaction_policy.decoupled, which goes neither with "
                 "max_batch_size nor with sequence_batching: remove them");
   const Json parameters = member(json, "parameters");
+  HUSK_TRITON_TRY(
+      read_places(json, text(member(member(parameters, "device"), "string_value")), settings));
   settings->function = text(member(member(parameters, "function"), "string_value"));
   settings->next_function = text(member(member(parameters, "next_function"), "string_value"));
   settings->functions = words(text(member(member(parameters, "functions"), "string_value")));

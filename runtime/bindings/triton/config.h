@@ -19,6 +19,12 @@ struct Settings {
   bool sequences = false;           // sequence_batching is there
   bool decoupled = false;           // a request gives a stream of responses
 
+  // Where the first instance runs: the number of a GPU, or Device::kCpu.
+  int32_t gpu = -1;
+  bool automatic = false;  // the server chooses between GPUs and the CPU
+  // Where instances with KIND_MODEL run: the parameter "device".
+  int32_t model_gpu = -1;
+
   // Parameters of the model.
   std::string function;                // empty: the only one, or "forward"
   std::vector<std::string> functions;  // that a request may choose from; empty: only `function`

@@ -53,16 +53,17 @@ uint64_t now() {
   return uint64_t(time.tv_sec) * 1000000000u + uint64_t(time.tv_nsec);
 }
 
-Function::Function(husk_session* session, const Signature& signature, uint64_t memory_limit)
+Function::Function(husk_session* session, const Signature& signature, const Place& place)
     : session_(session),
       signature_(signature),
-      memory_limit_(memory_limit),
+      place_(place),
       input_values_(signature.inputs.size()),
       output_values_(signature.outputs.size()),
       input_tensors_(signature.inputs.size()),
       input_shapes_(signature.inputs.size()),
       outputs_(signature.outputs.size()),
-      batches_(signature.inputs.size()) {}
+      batches_(signature.inputs.size()),
+      staged_(signature.inputs.size()) {}
 
 // Makes these inputs those of the run.
 Error Function::bind(const std::vector<InputView>& views) {
@@ -70,6 +71,7 @@ Error Function::bind(const std::vector<InputView>& views) {
   arguments_.clear();
   for (size_t i = 0; i < inputs.size(); ++i) {
     const InputView& view = views[i];
+    staged_[i].from = nullptr;
     husk_value& value = input_values_[i];
     value = {inputs[i].kind, 0, {nullptr}};
     switch (inputs[i].kind) {
@@ -83,13 +85,15 @@ Error Function::bind(const std::vector<InputView>& views) {
         }
         DLTensor& tensor = input_tensors_[i];
         tensor = {const_cast<void*>(view.data),
-                  {kDLCPU, 0},
+                  place_.device.dlpack(),
                   inputs[i].rank,
                   husk_dtype_to_dlpack(inputs[i].dtype),
                   input_shapes_[i].sizes,
                   nullptr,
                   0};
         value.as.tensor = &tensor;
+        // A resize may use the address, so a GPU never gets one of the host.
+        if (place_.device.is_gpu() && !view.on_gpu) stage_from(i, view.data, view.bytes);
         break;
       }
       case HUSK_VALUE_INT: memcpy(&value.as.i, view.data, sizeof value.as.i); break;
@@ -123,12 +127,18 @@ Error Function::gather(const std::vector<Call*>& calls) {
     if (!block)
       return fail(TRITONSERVER_ERROR_UNAVAILABLE, "no memory for a batch of input '%s'",
                   inputs[i].name.c_str());
-    input_tensors_[i].data = block;
+    if (place_.device.is_gpu())
+      stage_from(i, block, bytes);
+    else
+      input_tensors_[i].data = block;
     input_shapes_[i].sizes[0] = arguments_[argument] = rows;
     argument += size_t(inputs[i].rank);
     for (const Call* call : calls) {
       const InputView& view = call->inputs()[i];
-      if (view.bytes) memcpy(block, view.data, view.bytes);
+      if (view.on_gpu)
+        HUSK_TRITON_TRY(place_.device.download(place_.stream, block, view.data, view.bytes));
+      else if (view.bytes)
+        memcpy(block, view.data, view.bytes);
       block += view.bytes;
     }
   }
@@ -163,11 +173,11 @@ Error Function::plan_outputs() {
     output.known = true;
     const int64_t* sizes = output.shape.sizes;
     if (!shape_bytes(sizes, uint32_t(value.rank), value.element_bytes, &output.bytes) ||
-        __builtin_add_overflow(sum, output.bytes, &sum) || sum > memory_limit_)
+        __builtin_add_overflow(sum, output.bytes, &sum) || sum > place_.memory_limit)
       return fail(TRITONSERVER_ERROR_INVALID_ARG,
                   "for these inputs output '%s' takes more memory than the model may use: "
                   "memory_limit of config.pbtxt is %llu bytes",
-                  value.name.c_str(), static_cast<unsigned long long>(memory_limit_));
+                  value.name.c_str(), static_cast<unsigned long long>(place_.memory_limit));
     output.contiguous = is_contiguous(sizes, output.shape.strides, value.rank);
   }
   return nullptr;
@@ -185,30 +195,50 @@ Error Function::bind_outputs(Call* call) {
     if (value.kind != HUSK_VALUE_TENSOR) output_values_[i].kind = value.kind;
     if (!call || !call->asks_for(i) || !output.known || !output.contiguous || value.rank == 0)
       continue;
-    void* memory;
-    HUSK_TRITON_TRY(
-        call->output(value, output.shape.sizes, uint32_t(value.rank), output.bytes, &memory));
+    HUSK_TRITON_TRY(call->output(value, output.shape.sizes, uint32_t(value.rank), output.bytes,
+                                 place_.device, &output.block));
     output.direct = true;
-    output.tensor = {memory,
-                     {kDLCPU, 0},
-                     value.rank,
-                     husk_dtype_to_dlpack(value.dtype),
-                     output.shape.sizes,
-                     output.shape.strides,
-                     0};
-    // Kernels may assume an alignment that the server does not give: then the result is copied.
-    if (output.bytes && reinterpret_cast<uintptr_t>(memory) % value.alignment == 0)
-      output_values_[i] = {HUSK_VALUE_TENSOR, 0, {&output.tensor}};
+    const void* memory = output.block.data;
+    output.tensor = {
+        output.block.data,  place_.device.dlpack(), value.rank, husk_dtype_to_dlpack(value.dtype),
+        output.shape.sizes, output.shape.strides,   0};
+    // Kernels may assume an alignment that the server does not give, and those of a GPU do not
+    // write to memory of the host: then the result is copied.
+    const bool suits = place_.device.is_gpu()
+                           ? output.block.on_gpu && suits_gpu(memory)
+                           : reinterpret_cast<uintptr_t>(memory) % value.alignment == 0;
+    if (output.bytes && suits) output_values_[i] = {HUSK_VALUE_TENSOR, 0, {&output.tensor}};
+  }
+  return nullptr;
+}
+
+// The input is copied to the GPU when all is ready for the run.
+void Function::stage_from(size_t input, const void* data, uint64_t bytes) {
+  staged_[input].from = data;
+  staged_[input].bytes = bytes;
+  input_tensors_[input].data = nullptr;
+}
+
+Error Function::stage() {
+  for (size_t i = 0; i < staged_.size(); ++i) {
+    Staged& staged = staged_[i];
+    if (!staged.from) continue;
+    HUSK_TRITON_TRY(staged.memory.reserve(place_.device, staged.bytes, &input_tensors_[i].data));
+    HUSK_TRITON_TRY(
+        place_.device.upload(place_.stream, input_tensors_[i].data, staged.from, staged.bytes));
   }
   return nullptr;
 }
 
 Error Function::invoke() {
+  HUSK_TRITON_TRY(stage());
+  for (Output& output : outputs_) output.copied = false;
   husk_error error;
   compute_start_ = now();
-  const husk_status status = husk_session_run(
-      session_, signature_.function, nullptr, input_values_.data(), uint32_t(input_values_.size()),
-      output_values_.data(), uint32_t(output_values_.size()), &error);
+  const husk_status status = husk_session_run(session_, signature_.function, place_.stream,
+                                              input_values_.data(), uint32_t(input_values_.size()),
+                                              output_values_.data(),
+                                              uint32_t(output_values_.size()), &error);
   const husk_status waited = status == HUSK_OK ? husk_session_wait(session_, &error) : status;
   compute_end_ = now();
   if (waited == HUSK_OK) return nullptr;
@@ -216,18 +246,44 @@ Error Function::invoke() {
   return fail(error);
 }
 
+// Makes `tensor` a result of the last run whose data the host can read.
+Error Function::host_output(size_t index, DLTensor* tensor) {
+  *tensor = *output_values_[index].as.tensor;
+  if (!place_.device.is_gpu()) return nullptr;
+  const Value& value = signature_.outputs[index];
+  Output& output = outputs_[index];
+  const uint8_t* from = static_cast<const uint8_t*>(tensor->data) + tensor->byte_offset;
+  uint64_t bytes = value.element_bytes;  // from the first element to behind the last one
+  for (int32_t d = 0; d < tensor->ndim; ++d)
+    bytes = tensor->shape[d] == 0 || bytes == 0
+                ? 0
+                : bytes +
+                      uint64_t((tensor->shape[d] - 1) * tensor->strides[d]) * value.element_bytes;
+  uint8_t* copy = output.host.reserve(bytes);
+  if (!copy)
+    return fail(TRITONSERVER_ERROR_UNAVAILABLE, "no memory for output '%s' of %llu bytes",
+                value.name.c_str(), static_cast<unsigned long long>(bytes));
+  if (bytes && !output.copied)
+    HUSK_TRITON_TRY(place_.device.download(place_.stream, copy, from, bytes));
+  output.copied = true;
+  tensor->data = copy;
+  tensor->byte_offset = 0;
+  tensor->device = {kDLCPU, 0};
+  return nullptr;
+}
+
 // Copies rows of an output that is not in the response yet. `rows` of -1 are all.
 Error Function::copy_output(size_t index, Call* call, int64_t first_row, int64_t rows) {
   const Value& value = signature_.outputs[index];
   const husk_value& result = output_values_[index];
-  void* memory;
   if (value.kind != HUSK_VALUE_TENSOR) {
     constexpr int64_t kOne = 1;
-    HUSK_TRITON_TRY(call->output(value, &kOne, 1, value.element_bytes, &memory));
+    Block block;
+    HUSK_TRITON_TRY(call->output(value, &kOne, 1, value.element_bytes, Device(), &block));
     if (value.kind == HUSK_VALUE_BOOL) {
-      *static_cast<uint8_t*>(memory) = result.as.i != 0;
+      *static_cast<uint8_t*>(block.data) = result.as.i != 0;
     } else {
-      memcpy(memory, &result.as, value.element_bytes);
+      memcpy(block.data, &result.as, value.element_bytes);
     }
     return nullptr;
   }
@@ -236,24 +292,45 @@ Error Function::copy_output(size_t index, Call* call, int64_t first_row, int64_t
   if (output.direct && result.as.tensor == &output.tensor) return nullptr;
   int64_t sizes[kMaxRank] = {1};
   for (int32_t d = 0; d < tensor.ndim; ++d) sizes[d] = tensor.shape[d];
-  const uint8_t* from = static_cast<const uint8_t*>(tensor.data) + tensor.byte_offset;
-  if (rows >= 0) {
-    sizes[0] = rows;
-    from += first_row * tensor.strides[0] * int64_t(value.element_bytes);
+  if (rows >= 0) sizes[0] = rows;
+  uint64_t bytes;
+  if (!shape_bytes(sizes, uint32_t(tensor.ndim), value.element_bytes, &bytes))
+    return fail(TRITONSERVER_ERROR_INTERNAL, "output '%s' is too large", value.name.c_str());
+  Block block = output.block;
+  if (!output.direct)
+    HUSK_TRITON_TRY(call->output(value, sizes, tensor.ndim ? uint32_t(tensor.ndim) : 1, bytes,
+                                 place_.device, &block));
+  if (!block.data || !bytes) return nullptr;
+  const Device& device = place_.device;
+  if (device.is_gpu() && !block.on_gpu && rows < 0 &&
+      is_contiguous(sizes, tensor.strides, tensor.ndim))
+    return device.download(place_.stream, block.data,
+                           static_cast<const uint8_t*>(tensor.data) + tensor.byte_offset, bytes);
+  DLTensor here;
+  HUSK_TRITON_TRY(host_output(index, &here));
+  const uint8_t* from = static_cast<const uint8_t*>(here.data) + here.byte_offset;
+  if (rows >= 0) from += first_row * here.strides[0] * int64_t(value.element_bytes);
+  if (!block.on_gpu) {
+    copy_strided(from, sizes, here.strides, here.ndim, value.element_bytes,
+                 static_cast<uint8_t*>(block.data));
+    return nullptr;
   }
-  if (output.direct) {
-    memory = output.tensor.data;
-  } else {
-    uint64_t bytes;
-    if (!shape_bytes(sizes, uint32_t(tensor.ndim), value.element_bytes, &bytes))
-      return fail(TRITONSERVER_ERROR_INTERNAL, "output '%s' is too large", value.name.c_str());
-    HUSK_TRITON_TRY(
-        call->output(value, sizes, tensor.ndim ? uint32_t(tensor.ndim) : 1, bytes, &memory));
-  }
-  if (!memory) return nullptr;  // no elements
-  copy_strided(from, sizes, tensor.strides, tensor.ndim, value.element_bytes,
-               static_cast<uint8_t*>(memory));
-  return nullptr;
+  uint8_t* copy = rows_.reserve(bytes);
+  if (!copy)
+    return fail(TRITONSERVER_ERROR_UNAVAILABLE, "no memory for output '%s'", value.name.c_str());
+  copy_strided(from, sizes, here.strides, here.ndim, value.element_bytes, copy);
+  // The response is sent without a look at the stream. An upload may still be under way when it
+  // returns; a copy back to the host waits for it.
+  HUSK_TRITON_TRY(device.upload(place_.stream, block.data, copy, bytes));
+  return device.download(place_.stream, copy, block.data, 1);
+}
+
+// Returns large blocks, so that one large request does not take memory for ever.
+void Function::trim() {
+  for (Memory& batch : batches_) batch.trim();
+  for (Staged& staged : staged_) staged.memory.trim();
+  for (Output& output : outputs_) output.host.trim();
+  rows_.trim();
 }
 
 Error Function::run(Call* call) {
@@ -265,6 +342,7 @@ Error Function::run(Call* call) {
   call->compute_end = compute_end_;
   for (size_t i = 0; i < outputs_.size(); ++i)
     if (call->asks_for(i)) HUSK_TRITON_TRY(copy_output(i, call, 0, -1));
+  trim();
   return nullptr;
 }
 
@@ -280,7 +358,6 @@ Error Function::run(const std::vector<Call*>& calls) {
   HUSK_TRITON_TRY(prepare());
   HUSK_TRITON_TRY(bind_outputs(nullptr));
   HUSK_TRITON_TRY(invoke());
-  for (Memory& batch : batches_) batch.trim();
   int64_t rows = 0;
   for (const Call* call : calls) rows += call->rows();
   for (size_t i = 0; i < outputs_.size(); ++i) {
@@ -302,6 +379,7 @@ Error Function::run(const std::vector<Call*>& calls) {
       if (call->asks_for(i)) call->set_error(copy_output(i, call, first_row, call->rows()));
     first_row += call->rows();
   }
+  trim();
   return nullptr;
 }
 

@@ -11,8 +11,14 @@ namespace husk::triton {
 
 class Function {
  public:
-  // `session` and `signature` live longer than the object.
-  Function(husk_session* session, const Signature& signature, uint64_t memory_limit);
+  // Where a session runs.
+  struct Place {
+    Device device;
+    void* stream;
+    uint64_t memory_limit;
+  };
+  // `session`, `signature` and the stream live longer than the object.
+  Function(husk_session* session, const Signature& signature, const Place& place);
   // Runs the function for one call. The outputs are written to the response where their shapes are
   // known before the run, and copied otherwise.
   [[nodiscard]] Error run(Call* call);
@@ -21,7 +27,8 @@ class Function {
   [[nodiscard]] Error run(const std::vector<Call*>& calls);
   // Runs the function for these inputs. The outputs stay in the session until the next run.
   [[nodiscard]] Error run(const std::vector<InputView>& inputs);
-  const husk_value& output(size_t index) const { return output_values_[index]; }
+  // Returns an output, a tensor, of the last run in memory of the host.
+  [[nodiscard]] Error host_output(size_t index, DLTensor* tensor);
   // Monotonic times in nanoseconds of the last run.
   uint64_t compute_start() const { return compute_start_; }
   uint64_t compute_end() const { return compute_end_; }
@@ -36,8 +43,11 @@ class Function {
   Error prepare();
   Error plan_outputs();
   Error bind_outputs(Call* call);
+  void stage_from(size_t input, const void* data, uint64_t bytes);
+  Error stage();
   Error invoke();
   Error copy_output(size_t output, Call* call, int64_t first_row, int64_t rows);
+  void trim();
 
   static constexpr int32_t kMaxRank = 16;  // Husk's
   struct Shape {
@@ -48,18 +58,30 @@ class Function {
     uint64_t bytes;   // of the elements
     bool known;       // the shape is known before the run
     bool contiguous;  // as Triton has tensors
-    bool direct;      // the run writes to the response
-    DLTensor tensor;  // the memory of the response
+    bool direct;      // the response has memory already
+    Block block;      // that memory
+    DLTensor tensor;  // the same
+    Memory host;      // a copy of the result of a GPU
+    bool copied;      // `host` has the result of the last run
+  };
+
+  // An input that is copied from the host to the GPU before the run.
+  struct Staged {
+    const void* from = nullptr;  // null: it lies there already
+    uint64_t bytes = 0;
+    DeviceMemory memory;
   };
 
   husk_session* session_;
   const Signature& signature_;
-  uint64_t memory_limit_;
+  Place place_;
   std::vector<husk_value> input_values_, output_values_;
   std::vector<DLTensor> input_tensors_;
   std::vector<Shape> input_shapes_;
   std::vector<Output> outputs_;
   std::vector<Memory> batches_;     // for each input: the rows of several calls
+  std::vector<Staged> staged_;      // for each input
+  Memory rows_;                     // of an output that is sent to memory of the GPU
   std::vector<int64_t> arguments_;  // sizes and numbers of this run
   std::vector<int64_t> prepared_;   // those of the last resize; empty: none succeeded
   uint64_t compute_start_ = 0, compute_end_ = 0;

@@ -9,12 +9,25 @@ Error Instance::create(TRITONBACKEND_ModelInstance* handle, Model* model,
                        std::unique_ptr<Instance>* instance) {
   TRITONSERVER_InstanceGroupKind kind;
   HUSK_TRITON_TRY(Error(TRITONBACKEND_ModelInstanceKind(handle, &kind)));
+  int32_t gpu = Device::kCpu;
   if (kind == TRITONSERVER_INSTANCEGROUPKIND_GPU)
-    return fail(TRITONSERVER_ERROR_UNSUPPORTED,
-                "instance_group of config.pbtxt has KIND_GPU, but this backend runs on the CPU: "
-                "set KIND_CPU");
-  std::unique_ptr<Instance> out(new Instance(handle, model));
-  if (!model->settings().sequences) HUSK_TRITON_TRY(Session::create(*model, &out->session_));
+    HUSK_TRITON_TRY(Error(TRITONBACKEND_ModelInstanceDeviceId(handle, &gpu)));
+  else if (kind == TRITONSERVER_INSTANCEGROUPKIND_MODEL)
+    gpu = model->settings().model_gpu;
+  const Program* program;
+  if (model->settings().sequences) {
+    // The server may send a request to any instance, and the state is on one device.
+    program = &model->home();
+    if (program->device().gpu != gpu)
+      log(TRITONSERVER_LOG_WARN, ("sequences of the model run on " + program->device().name() +
+                                  ", where the first instance is")
+                                     .c_str());
+  } else {
+    HUSK_TRITON_TRY(model->program(gpu, &program));
+  }
+  std::unique_ptr<Instance> out(new Instance(handle, model, *program));
+  if (!model->settings().sequences)
+    HUSK_TRITON_TRY(Session::create(*program, model->settings().memory_limit, &out->session_));
   *instance = std::move(out);
   return nullptr;
 }
@@ -23,7 +36,7 @@ void Instance::execute(TRITONBACKEND_Request** requests, uint32_t count) {
   const uint64_t start = now();
   if (calls_.size() < count) calls_.resize(count);
   runs_.clear();
-  for (uint32_t i = 0; i < count; ++i) calls_[i].open(requests[i], *model_);
+  for (uint32_t i = 0; i < count; ++i) calls_[i].open(requests[i], *model_, program_);
   run(count);
   // Sending takes the longest, and the clients wait for it; so everything else follows it.
   for (uint32_t i = 0; i < count; ++i) calls_[i].send();
@@ -48,7 +61,7 @@ void Instance::run(uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) {
     Call& first = calls_[i];
     if (settings.decoupled) {
-      Stream(*model_, session_.get(), &first).run();
+      Stream(program_, session_.get(), &first).run();
       add_run(first, 1);
       continue;
     }
@@ -84,7 +97,7 @@ void Instance::run_batch() {
 void Instance::run_one(Call* call) {
   Error failure = call->check_cancelled();
   // No client may see what another one left in a state.
-  if (!failure && model_->has_state()) failure = session_->forget();
+  if (!failure && program_.has_state()) failure = session_->forget();
   if (!failure) failure = session_->first(*call).run(call);
   if (failure) return call->set_error(std::move(failure));
   const bool batched = model_->settings().max_batch_size > 0;

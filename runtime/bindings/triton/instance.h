@@ -19,7 +19,8 @@ class Instance {
   void execute(TRITONBACKEND_Request** requests, uint32_t count);
 
  private:
-  Instance(TRITONBACKEND_ModelInstance* handle, Model* model) : handle_(handle), model_(model) {}
+  Instance(TRITONBACKEND_ModelInstance* handle, Model* model, const Program& program)
+      : handle_(handle), model_(model), program_(program) {}
   // A run of the function, for the statistics of the server.
   struct Run {
     uint64_t rows, compute_start, compute_end;
@@ -31,6 +32,7 @@ class Instance {
 
   TRITONBACKEND_ModelInstance* handle_;
   Model* model_;
+  const Program& program_;            // the model's, on the device of the instance
   std::unique_ptr<Session> session_;  // null: each sequence has one
   std::vector<Call> calls_;
   std::vector<Call*> batch_;  // that run together

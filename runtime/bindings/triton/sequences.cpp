@@ -61,7 +61,8 @@ Error Sequences::begin(const std::string& id, Session** session) {
       free_.pop_back();
     }
   }
-  Error failure = own ? nullptr : Session::create(model_, &own);
+  Error failure = own ? nullptr
+                      : Session::create(model_.home(), model_.settings().memory_limit, &own);
   if (!failure) failure = own->reset();
   std::lock_guard lock(mutex_);
   if (failure) {

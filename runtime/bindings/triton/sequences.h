@@ -9,13 +9,15 @@
 #include <vector>
 
 #include "call.h"
+#include "model.h"
 #include "session.h"
 
 namespace husk::triton {
 
 // All instances of a model share the sequences, since the server sends the requests of a sequence
 // to any of them, one after another. The server does not say when a sequence ends without a last
-// request, so a sequence that was idle for too long is dropped here.
+// request, so a sequence that was idle for too long is dropped here. All sessions are on the device
+// of the first instance.
 class Sequences {
  public:
   explicit Sequences(const Model& model) : model_(model) {}

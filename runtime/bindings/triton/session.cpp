@@ -1,21 +1,25 @@
 #include "session.h"
 
+#include <algorithm>
+
 namespace husk::triton {
 
-Error Session::create(const Model& model, std::unique_ptr<Session>* session) {
-  std::unique_ptr<Session> out(new Session(model));
-  const uint64_t memory_limit = model.settings().memory_limit;
+Error Session::create(const Program& program, uint64_t memory_limit,
+                      std::unique_ptr<Session>* session) {
+  std::unique_ptr<Session> out(new Session(program));
+  const Device& device = program.device();
+  if (device.memory_bytes) memory_limit = std::min(memory_limit, device.memory_bytes);
+  HUSK_TRITON_TRY(out->stream_.create(device));
   husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
   options.memory_limit = memory_limit;
   husk_session* handle = nullptr;
   husk_error error;
-  if (husk_session_create(model.program(), &options, &handle, &error) != HUSK_OK)
-    return fail(error);
+  if (husk_session_create(program.get(), &options, &handle, &error) != HUSK_OK) return fail(error);
   out->session_.reset(handle);
-  for (const Signature& function : model.functions())
-    out->functions_.emplace_back(handle, function, memory_limit);
-  if (const Signature* next = model.next_signature())
-    out->next_.emplace(handle, *next, memory_limit);
+  const Function::Place place = {device, out->stream_.get(), memory_limit};
+  for (const Signature& function : program.functions())
+    out->functions_.emplace_back(handle, function, place);
+  if (const Signature* next = program.next_signature()) out->next_.emplace(handle, *next, place);
   *session = std::move(out);
   return nullptr;
 }
@@ -28,9 +32,9 @@ bool Session::has_valid_states() const {
 
 Error Session::reset(bool generator) {
   husk_error error;
-  for (uint32_t i = 0; i < husk_program_state_count(model_.program()); ++i) {
+  for (uint32_t i = 0; i < husk_program_state_count(program_.get()); ++i) {
     husk_storage_info state = HUSK_STORAGE_INFO_INIT;
-    if (husk_program_state(model_.program(), i, &state, &error) != HUSK_OK) return fail(error);
+    if (husk_program_state(program_.get(), i, &state, &error) != HUSK_OK) return fail(error);
     if (!generator && is_generator(state)) continue;
     if (husk_session_state_reset(session_.get(), i, &error) != HUSK_OK) return fail(error);
   }

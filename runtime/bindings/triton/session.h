@@ -6,14 +6,16 @@
 #include <optional>
 #include <vector>
 
+#include "devices.h"
 #include "function.h"
-#include "model.h"
+#include "program.h"
 
 namespace husk::triton {
 
 class Session {
  public:
-  [[nodiscard]] static Error create(const Model& model, std::unique_ptr<Session>* session);
+  [[nodiscard]] static Error create(const Program& program, uint64_t memory_limit,
+                                    std::unique_ptr<Session>* session);
   // The function that answers a request, or the first request of a sequence.
   Function& first(const Call& call) { return functions_[call.function()]; }
   // The function that answers a later request of a sequence.
@@ -27,13 +29,14 @@ class Session {
   [[nodiscard]] Error forget() { return reset(false); }
 
  private:
-  explicit Session(const Model& model) : model_(model) {}
+  explicit Session(const Program& program) : program_(program) {}
   Error reset(bool generator);
 
   struct Release {
     void operator()(husk_session* session) const { husk_session_release(session); }
   };
-  const Model& model_;
+  const Program& program_;
+  DeviceStream stream_;
   std::unique_ptr<husk_session, Release> session_;
   std::vector<Function> functions_;  // those of the model
   std::optional<Function> next_;

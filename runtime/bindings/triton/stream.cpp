@@ -96,19 +96,20 @@ Error Stream::generate() {
   // A token is a tensor of as many dims as the next function wants, all of size 1.
   int64_t ones[16];
   for (int64_t& one : ones) one = 1;
-  const Signature& next = model_.next_signature() ? *model_.next_signature() : model_.signature();
+  const Signature* other = program_.next_signature();
+  const Signature& next = other ? *other : program_.signature();
   size_t index = 0;
   const Value& input = *only(next.inputs, &index);
   alignas(4096) int64_t token;
   std::vector<InputView> inputs(next.inputs.size());
   inputs[index] = {ones, uint32_t(input.rank), &token, input.element_bytes};
 
-  const Function* function = &session_->first(*call_);
-  HUSK_TRITON_TRY(session_->first(*call_).run(call_->inputs()));
+  Function* function = &session_->first(*call_);
+  HUSK_TRITON_TRY(function->run(call_->inputs()));
   call_->compute_start = function->compute_start();
   for (int64_t step = 1;; ++step) {
     call_->compute_end = function->compute_end();
-    HUSK_TRITON_TRY(next_token(*function, &token));
+    HUSK_TRITON_TRY(next_token(function, &token));
     const bool last = step == max_tokens_ || token == stop_token_;
     HUSK_TRITON_TRY(send_token(token, last));
     if (last) return nullptr;
@@ -117,15 +118,16 @@ Error Stream::generate() {
       const int32_t narrow = int32_t(token);
       memcpy(&token, &narrow, sizeof narrow);
     }
-    HUSK_TRITON_TRY(session_->next(*call_).run(inputs));
     function = &session_->next(*call_);
+    HUSK_TRITON_TRY(function->run(inputs));
   }
 }
 
-Error Stream::next_token(const Function& function, int64_t* token) const {
+Error Stream::next_token(Function* function, int64_t* token) const {
   size_t index = 0;
-  const Value& value = *only(model_.signature().outputs, &index);
-  const DLTensor& tensor = *function.output(index).as.tensor;
+  const Value& value = *only(program_.signature().outputs, &index);
+  DLTensor tensor;
+  HUSK_TRITON_TRY(function->host_output(index, &tensor));
   int64_t last = 0;  // the first element of the last row, in elements
   for (int32_t d = 0; d < tensor.ndim; ++d) {
     if (tensor.shape[d] == 0)
@@ -152,13 +154,15 @@ Error Stream::next_token(const Function& function, int64_t* token) const {
 Error Stream::send_token(int64_t token, bool last) {
   TRITONBACKEND_Response* response;
   HUSK_TRITON_TRY(Error(TRITONBACKEND_ResponseNewFromFactory(&response, factory_)));
-  void* memory;
+  Block block;
   constexpr int64_t kOne = 1;
-  if (Error failure = write_output(response, token_value(), &kOne, 1, sizeof token, &memory)) {
+  // A token is read by the host in any case, so its memory is wanted there.
+  if (Error failure = write_output(response, token_value(), &kOne, 1, sizeof token, Device(),
+                                   &block)) {
     log(Error(TRITONBACKEND_ResponseDelete(response)));
     return failure;
   }
-  memcpy(memory, &token, sizeof token);
+  memcpy(block.data, &token, sizeof token);
   return Error(TRITONBACKEND_ResponseSend(response, last ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0,
                                           nullptr));
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "call.h"
-#include "model.h"
+#include "program.h"
 #include "session.h"
 
 namespace husk::triton {
@@ -16,19 +16,19 @@ namespace husk::triton {
 class Stream {
  public:
   // Takes a request whose inputs `call` has read.
-  Stream(const Model& model, Session* session, Call* call)
-      : model_(model), session_(session), call_(call) {}
+  Stream(const Program& program, Session* session, Call* call)
+      : program_(program), session_(session), call_(call) {}
   // Sends all responses, the last one with an error if there is one.
   void run();
 
  private:
   Error read_parameters();
   Error generate();
-  Error next_token(const Function& function, int64_t* token) const;
+  Error next_token(Function* function, int64_t* token) const;
   Error send_token(int64_t token, bool last);
   Error check_cancelled() const;
 
-  const Model& model_;
+  const Program& program_;
   Session* session_;
   Call* call_;
   TRITONBACKEND_ResponseFactory* factory_ = nullptr;
