@@ -145,11 +145,11 @@ def measure(server, model, tensor, clients, count, protocol):
   return values["requests"] / elapsed, values
 
 
-def grpc_request(model, tensor):
+def grpc_request(model, tensor, name="input"):
   import tritonclient.grpc.service_pb2 as pb
 
   message = pb.ModelInferRequest(model_name=model)
-  message.inputs.add(name="input", datatype=conftest.datatype(tensor), shape=tensor.shape)
+  message.inputs.add(name=name, datatype=conftest.datatype(tensor), shape=tensor.shape)
   message.raw_input_contents.append(tensor.tobytes())
   body = message.SerializeToString()
   return b"\0" + struct.pack(">I", len(body)) + body
