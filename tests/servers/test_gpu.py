@@ -1,5 +1,5 @@
 """Models on a GPU, by the driver of tests/fake_driver. The server sees no GPU there, so the
-instances have KIND_MODEL; tests/gpu/triton.py has those of KIND_GPU, on a real one."""
+instances have KIND_MODEL; tests/gpu/triton_server.py has those of KIND_GPU, on a real one."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor

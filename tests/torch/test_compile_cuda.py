@@ -1,8 +1,13 @@
 """torch.compile(backend="husk") for GPUs, on a machine without one: the module of a graph, its
 options and refusals. tests/gpu/compile.py runs graphs."""
 
+import gc
+import random as random_module
 import re
+import threading
+import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import built_tools  # noqa: F401  (finds huskc)
 import husk
@@ -337,12 +342,13 @@ class Session:
 
   def __init__(self, needed):
     self.arena_bytes, self.arena, self.calls = needed, None, 0
+    self.operator = None  # what a run calls
 
   def __call__(self, *args):
     self.calls += 1
     if self.arena is None or self.arena.nbytes < self.arena_bytes:
       raise module.NeedsResizeError("too small")
-    return args
+    return self.operator(*args) if self.operator else args
 
   def lend(self, arena):
     self.arena = arena
@@ -353,13 +359,19 @@ def program_with(monkeypatch):
   """A function that makes a program with these sessions. Its attribute `capturing` says whether a
   caller captures a graph."""
 
+  streams, arenas = [0], {}
+
   def program_with_(*sessions, unused=()):
     program, left = module.OnGpu(None, "cpu", "auto"), {"auto": [*sessions], "list": [*unused]}
     program.capturing = False
-    monkeypatch.setattr(module, "_is_capturing", lambda: program.capturing)
+    last = weakref.ref(program)
+    monkeypatch.setattr(module, "_is_capturing", lambda: last() is not None and last().capturing)
+    monkeypatch.setattr(module, "_current_stream", lambda device: streams[0])
+    monkeypatch.setattr(module, "_arenas", arenas)
     program._session = lambda mode: left[mode].pop(0)
     return program
 
+  program_with_.streams = streams
   return program_with_
 
 
@@ -393,3 +405,88 @@ def test_a_session_whose_arena_does_not_fit_goes(program_with):
     program(1)
   assert program.sessions == [] and program(2) == (2,)
   assert program.sessions == [small] and program(3) == (3,)
+
+
+def test_programs_share_an_arena(program_with):
+  small, large = Session(1000), Session(4000)
+  one, two = (program_with(each, unused=[Session(0)]) for each in (small, large))
+  one(1)
+  first = small.arena
+  two(2)
+  assert large.arena.nbytes == 4000 and small.arena is None  # the smaller memory is not kept
+  assert one(3) == (3,) and two(4) == (4,) and one(5) == (5,)
+  assert small.arena is large.arena is not first
+  assert (small.calls, large.calls) == (5, 3)
+
+
+def test_an_arena_goes_with_its_programs(program_with):
+  program = program_with(Session(1000), unused=[Session(0)])
+  program(1)
+  (arenas,) = module._arenas.values()
+  assert len(arenas) == 1
+  del program
+  gc.collect()
+  assert len(arenas) == 0
+
+
+def test_each_stream_has_sessions_and_an_arena(program_with):
+  sessions = [Session(1000), Session(1000)]
+  program = program_with(*sessions, unused=[Session(0)])
+  for stream in (7, 8, 7, 8):
+    program_with.streams[0] = stream
+    program(stream)
+  assert [each.calls for each in sessions] == [3, 3]
+  assert sessions[0].arena is not sessions[1].arena
+
+
+def test_a_call_inside_an_operator_has_another_arena(program_with):
+  inner, outer = Session(1000), Session(1000)
+  nested = program_with(inner, unused=[Session(0)])
+  program = program_with(outer, unused=[Session(0)])
+  assert nested(0) == (0,) and program(1) == (1,)
+  assert inner.arena is outer.arena
+  arenas = []
+
+  def call(*args):
+    nested(2)
+    arenas.extend([inner.arena, outer.arena])
+    return args
+
+  outer.operator = call
+  assert program(3) == (3,)
+  assert arenas[0] is not arenas[1] and arenas[0].nbytes == 1000
+  outer.operator = None
+  assert nested(4) == (4,) and program(5) == (5,)
+
+
+def test_arenas_and_threads(program_with):
+  """Runs at the same time never have the same memory, whichever sizes they need."""
+  random = random_module.Random(0)
+  sessions = [Session(random.randrange(1, 100) * 64) for _ in range(40)]
+  programs = [program_with(*sessions[at : at + 10], unused=[Session(0)]) for at in range(0, 40, 10)]
+  using, lock, failures = {}, threading.Lock(), []
+
+  def use(session):
+    def operator(*args):
+      with lock:
+        failures.extend([session] * (id(session.arena) in using))
+        using[id(session.arena)] = session
+      time.sleep(0)
+      with lock:
+        del using[id(session.arena)]
+      return args
+
+    return operator
+
+  for session in sessions:
+    session.operator = use(session)
+
+  def work(seed):
+    choose = random_module.Random(seed)
+    for number in range(300):
+      program = choose.choice(programs)
+      assert program(number) == (number,)
+
+  with ThreadPoolExecutor(8) as pool:
+    list(pool.map(work, range(8)))
+  assert not failures

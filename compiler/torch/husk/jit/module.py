@@ -61,48 +61,124 @@ def load(
   return OnGpu(load_program(artifact, device, ops=ops), device, mode)
 
 
+class Arena:
+  """Memory that the sessions of several programs have in turns. They all run on one stream, so the
+  work of a run is done before that of the next one begins. While a run is being enqueued it holds
+  the lock: a run that begins meanwhile, on another thread or inside an operator of the first one,
+  takes another arena."""
+
+  def __init__(self) -> None:
+    self.lock = threading.Lock()
+    self.memory: torch.Tensor | None = None
+    # The sessions that were given the memory, each with the list where it lies while nobody calls
+    # it. Some may have another arena by now.
+    self._sessions: weakref.WeakKeyDictionary[Session, list[Session]] = weakref.WeakKeyDictionary()
+
+  def bytes(self) -> int:
+    return 0 if self.memory is None else self.memory.nbytes
+
+  def lend(self, session: Session, idle: list[Session]) -> None:
+    session.lend(self.memory)
+    with _lock:
+      self._sessions[session] = idle
+
+  def resize(self, size: int, device: str) -> None:
+    """Makes other memory. The caller has the lock. A session that is called at this moment keeps
+    the old memory, for itself alone, until it needs more."""
+    import torch
+
+    with _lock:
+      sessions = list(self._sessions.items())
+      self._sessions.clear()
+    for session, idle in sessions:
+      try:
+        idle.remove(session)  # so that nobody calls it meanwhile
+      except ValueError:
+        continue
+      session.lend(None)
+      idle.append(session)
+    self.memory = None  # so that the allocator has it before it gives more
+    self.memory = torch.empty(size, dtype=torch.uint8, device=device)
+
+
+# The arenas by device and stream. Sessions keep them alive.
+_arenas: dict[tuple[str, int], weakref.WeakSet[Arena]] = {}
+
+
+def _take_arena(device: str, stream: int, size: int) -> Arena:
+  """An arena that no run uses, with at least `size` bytes if there is one. Its lock is held."""
+  with _lock:
+    known = _arenas.setdefault((device, stream), weakref.WeakSet())
+    for arena in sorted(known, key=lambda arena: (arena.bytes() < size, -arena.bytes())):
+      if arena.lock.acquire(blocking=False):
+        return arena
+    arena = Arena()
+    arena.lock.acquire()
+    known.add(arena)
+    return arena
+
+
 class OnGpu:
   """A program on a GPU. The arenas of its sessions are tensors, so that torch's allocator knows of
-  them. Calls of several threads run at the same time, each in a session of its own."""
+  them. Each stream has sessions of its own, and calls of several threads run at the same time, each
+  in a session of its own."""
 
   def __init__(self, program: Program, device: str, mode: str) -> None:
     self.program, self.device, self.mode = program, device, mode
+    self.index = int(device.partition(":")[2] or 0)
     self.sessions: list[Session] = []  # those that run, or ran inside a capture
-    self._free: list[Session] = []
+    self._idle: dict[int, list[Session]] = {}  # those that nobody calls, by stream
     self._unused: list[Session] = []  # for a call inside a capture, which cannot make a session
     self._lock = threading.Lock()
     # By the id of the session. The last attribute, so that the arenas go after the sessions, which
     # wait for their last run.
-    self._arenas: dict[int, torch.Tensor] = {}
+    self._arenas: dict[int, Arena | torch.Tensor] = {}
 
   def __call__(self, *args: Any) -> Any:
     if _is_capturing():
       return self._capture(*args)
+    stream = _current_stream(self.index)
+    idle = self._idle.get(stream)
+    if idle is None:
+      idle = self._idle.setdefault(stream, [])
     try:
-      session = self._free.pop()
+      session = idle.pop()
     except IndexError:
       session = self._begin(self._session(self.mode))
     if not self._unused:
       self._unused.append(self._session("list"))
+    # Without an arena a run asks for one, unless it needs none.
+    arena: Any = self._arenas.get(id(session))
+    if arena is not None and not arena.lock.acquire(blocking=False):
+      arena = None
+      session.lend(None)
     try:
-      result = session(*args)
-    except NeedsResizeError:
-      self._enlarge(session)
-      result = session(*args)
-    except BaseException:
-      self._free.append(session)
-      raise
-    self._free.append(session)
+      try:
+        result = session(*args)
+      except NeedsResizeError:
+        if arena is None:
+          arena = _take_arena(self.device, stream, session.arena_bytes)
+        self._lend(session, arena, idle)
+        result = session(*args)
+    finally:
+      if arena is not None:
+        arena.lock.release()
+      if session in self.sessions:
+        idle.append(session)
     return result
 
   def _capture(self, *args: Any) -> Any:
     """A call while the caller captures a graph. The graph refers to the memory of the session, so
     the session serves no other call. It has not run before, since a capture cannot wait."""
+    import torch
+
     session = self._begin(self._unused.pop() if self._unused else self._session("list"))
     try:
       return session(*args)
     except NeedsResizeError:
-      self._enlarge(session)
+      memory = torch.empty(session.arena_bytes, dtype=torch.uint8, device=self.device)
+      self._arenas[id(session)] = memory
+      session.lend(memory)
       return session(*args)
 
   def _session(self, mode: str) -> Session:
@@ -113,21 +189,26 @@ class OnGpu:
       self.sessions.append(session)
     return session
 
-  def _enlarge(self, session: Session) -> None:
-    """Gives a session an arena of the size that its plans need. If there is not enough memory, the
-    session goes, because it would need as much at each later shape."""
-    import torch
-
-    session.lend(None)
-    self._arenas.pop(id(session), None)
+  def _lend(self, session: Session, arena: Arena, idle: list[Session]) -> None:
+    """Gives a session an arena, whose lock is held, with the bytes that its plans need. If there is
+    not enough memory, the session goes, because it would need as much at each later shape."""
     try:
-      arena = torch.empty(session.arena_bytes, dtype=torch.uint8, device=self.device)
+      if arena.bytes() < session.arena_bytes:
+        arena.resize(session.arena_bytes, self.device)
+      arena.lend(session, idle)
       self._arenas[id(session)] = arena
-      session.lend(arena)
     except BaseException:
       with self._lock:
         self.sessions.remove(session)
+      self._arenas.pop(id(session), None)
       raise
+
+
+def _current_stream(device: int) -> int:
+  import torch
+
+  streams: Any = torch._C
+  return streams._cuda_getCurrentRawStream(device)
 
 
 def _is_capturing() -> bool:
