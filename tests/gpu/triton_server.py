@@ -1,9 +1,9 @@
 """The backend of Triton Inference Server on a GPU: values, memory of the GPU, and the throughput of
 BERT-base with dynamic batching beside a loop in C at the same batch.
 
-  build/venv-servers/bin/python tests/gpu/triton.py pack DIR      # needs no GPU
-  python tests/gpu/triton.py export DIR [--small] [--target cuda:h200]
-  python tests/gpu/triton.py run DIR BIN [--clients 64] [--seconds 3] [--rounds 3]
+  build/venv-servers/bin/python tests/gpu/triton_server.py pack DIR      # needs no GPU
+  python tests/gpu/triton_server.py export DIR [--small] [--target cuda:h200]
+  python tests/gpu/triton_server.py run DIR BIN [--clients 64] [--seconds 3] [--rounds 3]
 
 `pack` writes DIR/server.tar.xz with the server of the wheel nvidia-pytriton, the backend of
 HUSK_TRITON and h2load of Debian's nghttp2-client, and DIR/bert.request, which h2load sends.
