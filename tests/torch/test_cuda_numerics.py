@@ -1,6 +1,9 @@
 """The CUDA variants compute the same as the models: they run on the CPU by Triton's interpreter
 (triton_interpreter.py)."""
 
+import atexit
+import functools
+import json
 import os
 import pathlib
 import subprocess
@@ -42,24 +45,30 @@ def computed(model, args, shapes, runs, folder, target="h200", gemm_set="templat
   return interpreted(folder, runs, target)
 
 
-def interpreted(folder, runs, target="h200"):
-  """The results of a variant that `computed` has written."""
-  torch.save(runs, folder / "inputs.pt")
-  done = subprocess.run(
-    [
-      sys.executable,
-      HERE / "triton_interpreter.py",
-      folder,
-      f"cuda_{target}",
-      folder / "inputs.pt",
-      folder / "outputs.pt",
-    ],
+@functools.cache
+def interpreter():
+  """The process that interprets, which ends with this one."""
+  process = subprocess.Popen(
+    [sys.executable, HERE / "triton_interpreter.py"],
     env={**os.environ, "TRITON_INTERPRET": "1"},
-    capture_output=True,
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
     text=True,
   )
-  assert done.returncode == 0, done.stderr[-4000:]
-  return torch.load(folder / "outputs.pt")
+  atexit.register(process.communicate)
+  return process
+
+
+def interpreted(folder, runs, target="h200"):
+  """The results of a variant that `computed` has written."""
+  inputs, outputs = folder / "inputs.pt", folder / "outputs.pt"
+  torch.save(runs, inputs)
+  process = interpreter()
+  arguments = [str(folder), f"cuda_{target}", str(inputs), str(outputs)]
+  print(json.dumps(arguments), file=process.stdin, flush=True)
+  failure = json.loads(process.stdout.readline())
+  assert not failure, failure
+  return torch.load(outputs)
 
 
 def close(one, other, tolerance=1e-5):

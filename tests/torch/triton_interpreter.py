@@ -1,17 +1,20 @@
 """Runs the CUDA variant of a `.hir` text on the CPU, with Triton's own interpreter in place of the
 images. The results test grids, arguments, sizes and declared accesses without a GPU.
 
-    TRITON_INTERPRET=1 python triton_interpreter.py FOLDER TARGET INPUTS OUTPUTS
+    TRITON_INTERPRET=1 python triton_interpreter.py
 
-FOLDER has model.hir and the kernels.json that `describe` writes. INPUTS is a list of dicts, one for
-each run, saved by torch.save; OUTPUTS gets a list of dicts. The file runs as a process of its own,
-because Triton decides at import whether it interprets."""
+reads lines with [FOLDER, TARGET, INPUTS, OUTPUTS], and `serve` says how it answers. FOLDER has
+model.hir and the kernels.json that `describe` writes. INPUTS is a list of dicts, one for each run,
+saved by torch.save; OUTPUTS gets a list of dicts. The file runs as a process of its own, because
+Triton decides at import whether it interprets."""
 
 import ast
 import json
 import linecache
+import os
 import pathlib
 import sys
+import traceback
 import types
 
 # The process does not know the exporter's folder.
@@ -165,7 +168,10 @@ def _patch_atomics():
 
 
 def patch():
-  """Corrects the interpreter. It must be called before a kernel is interpreted."""
+  """Corrects the interpreter and makes it faster, before it interprets the first kernel."""
+  import quick_interpreter
+
+  quick_interpreter.patch()
   _patch_index()
   _patch_masks()
   _patch_dots()
@@ -333,8 +339,6 @@ def _aligned(meta):
 
 
 def main(folder, target, inputs, outputs):
-  sys.path.insert(0, str(pathlib.Path(__file__).parent))
-  patch()
   made = program(folder)
   results = [made.run(target, **given) for given in torch.load(inputs)]
   torch.save(
@@ -349,5 +353,32 @@ def main(folder, target, inputs, outputs):
   )
 
 
+def serve():
+  """Reads the arguments of `main` from each line, a JSON list, runs it in a forked process, and
+  answers with a line of JSON: the end of what it printed if it failed, else an empty text. A
+  process that has imported torch and Triton is there at once."""
+  import hir_interpreter  # noqa: F401
+  from torch._inductor.runtime import triton_helpers  # noqa: F401
+
+  for line in sys.stdin:
+    arguments = json.loads(line)
+    log = pathlib.Path(arguments[0]) / "interpreter.log"
+    child = os.fork()
+    if child == 0:
+      with log.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        try:
+          main(*arguments)
+        except BaseException:
+          traceback.print_exc()
+          os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    print(json.dumps((log.read_text() or f"status {status}")[-4000:] if status else ""), flush=True)
+
+
 if __name__ == "__main__":
-  main(*sys.argv[1:])
+  sys.path.insert(0, str(pathlib.Path(__file__).parent))
+  patch()
+  serve()

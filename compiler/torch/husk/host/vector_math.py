@@ -42,22 +42,32 @@ _MVEC = {
 _LANES = {"lgamma", "fmod", "nextafter", "copysign", "tgamma"}
 _BINARY = {"atan2", "hypot", "pow", "fmod", "nextafter", "copysign"}
 
-# (element, lanes): vector type, libmvec's letter for the ISA.
+# (element, lanes): vector type, libmvec's letter for the ISA. The types are declared here, since
+# <immintrin.h> takes a compiler longer than the kernels of a small model.
 _VECTORS = {
   ("f", 16): ("__m512", "e"),
   ("d", 8): ("__m512d", "e"),
   ("f", 8): ("__m256", "d"),
   ("d", 4): ("__m256d", "d"),
 }
+_SCALARS = {"f": "float", "d": "double"}
 
 
 def source(symbols: Collection[str]) -> str:
   """C++ that defines `symbols`; empty if there are none."""
   if not symbols:
     return ""
-  parts = ["#include <immintrin.h>", "#include <math.h>", 'extern "C" {']
-  parts += [_definition(symbol) for symbol in sorted(symbols)]
+  parts = ['extern "C" {', *_types(), *map(_definition, sorted(symbols))]
   return "\n".join([*parts, "}", ""])
+
+
+def _types() -> list[str]:
+  """The declarations of the vector types, as in <immintrin.h>."""
+  return [
+    f"typedef {_SCALARS[element]} {vector} __attribute__((__vector_size__({size}), __may_alias__));"
+    for (element, lanes), (vector, _) in _VECTORS.items()
+    for size in [lanes * (4 if element == "f" else 8)]
+  ]
 
 
 def _definition(symbol: str) -> str:
@@ -76,6 +86,8 @@ def _definition(symbol: str) -> str:
     target = f"_ZGV{letter}N{lanes}{'v' * len(names)}_{scalar}"
     declaration = f"{vector} {target}({', '.join([vector] * len(names))});"
     return f"{declaration}\n{head} {{ return {target}({', '.join(names)}); }}"
+  kind = _SCALARS[element]
+  declaration = f"{kind} {scalar}({', '.join([kind] * len(names))});"
   lanes_of = ", ".join(f"{name}[i]" for name in names)
   loop = f"for (int i = 0; i < {lanes}; ++i) r[i] = {scalar}({lanes_of});"
-  return f"{head} {{\n  {vector} r;\n  {loop}\n  return r;\n}}"
+  return f"{declaration}\n{head} {{\n  {vector} r;\n  {loop}\n  return r;\n}}"
