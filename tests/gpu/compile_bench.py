@@ -278,7 +278,8 @@ def training_step(title, make, given, loss_of, device):
     except Exception:
       print(f"  {name}: {traceback.format_exc()[-1500:]}")
   report(title, timed(sides, 1.0), "husk")
-  print_peaks("above the start of a step", peaks)
+  for side in ("husk", "husk graph"):
+    print_peaks("above the start of a step", peaks, side)
 
 
 def peak_of(call):
@@ -292,10 +293,10 @@ def peak_of(call):
   return torch.cuda.max_memory_allocated() - base
 
 
-def print_peaks(what, peaks):
-  own = peaks.get("husk", 0)
+def print_peaks(what, peaks, side="husk"):
+  own = peaks.get(side, 0)
   print(
-    f"  peak {what}: "
+    f"  peak {what}, in brackets that of {side} divided by it: "
     + ", ".join(f"{name} {p >> 20} MiB ({own / p:.3f})" for name, p in peaks.items() if p)
   )
 
@@ -327,46 +328,64 @@ def resnet_training(device):
   )
 
 
+SHAPES = """
+import sys
+import torch
+sys.path.insert(0, FOLDER)
+import compile
+import compile_bench
+BACKEND, OPTIONS = SIDE
+torch.manual_seed(0)
+torch._dynamo.config.recompile_limit = 16
+model = compile.Gpt().to(DEVICE).half().eval()
+backend = compile.husk_backend if BACKEND == "husk" else BACKEND
+run = torch.compile(model, backend=backend, options=OPTIONS, dynamic=False)
+
+def ten():
+  for rows in range(1, 11):
+    ids = torch.randint(0, 50257, (rows, 128), device=DEVICE)
+    for _ in range(3):
+      run(ids)
+
+with torch.no_grad():
+  before = torch.cuda.memory_reserved()
+  print(compile_bench.peak_of(ten), torch.cuda.max_memory_reserved() - before)
+"""
+
+
 @measurement
 def memory_of_shapes(device):
   """The most memory while ten shapes are compiled, each for itself, and run three times. What a
-  side keeps after that counts: the peak is above what was held before the first shape."""
-  torch.manual_seed(0)
-  model = Gpt().to(device).half().eval()
-  peaks, held = {}, {}
-  limit = torch._dynamo.config.recompile_limit
-  torch._dynamo.config.recompile_limit = 16
-  for name, (backend, options) in {
-    "inductor": ("inductor", {}),
-    "graph trees": ("inductor", {"triton.cudagraphs": True}),
-    "husk": (husk_backend, {}),
-    "husk graph": (husk_backend, {"mode": "graph"}),
-  }.items():
-    torch._dynamo.reset()
-    gc.collect()
-    torch.cuda.empty_cache()
-    run = torch.compile(model, backend=backend, options=options, dynamic=False)
-
-    def ten(run=run):
-      for rows in range(1, 11):
-        ids = torch.randint(0, 50257, (rows, 128), device=device)
-        for _ in range(3):
-          run(ids)
-
-    try:
-      with torch.no_grad():
-        before = torch.cuda.memory_reserved()
-        peaks[name] = peak_of(ten)
-        held[name] = torch.cuda.memory_reserved() - before
-        print(f"  {name}: {peaks[name] >> 20} MiB, reserved {held[name] >> 20} MiB", flush=True)
-    except Exception:
-      print(f"  {name}: {traceback.format_exc()[-1500:]}")
-    del run, ten
-    PROGRAMS.clear()
-  torch._dynamo.config.recompile_limit = limit
+  side keeps after that counts: the peak is above what was held before the first shape. Each side
+  has a process of its own, and they run at the same time."""
+  text = SHAPES.replace("FOLDER", repr(os.path.dirname(os.path.abspath(__file__))))
+  text = text.replace("DEVICE", repr(device))
+  running, peaks, held = {}, {}, {}
+  with tempfile.TemporaryDirectory() as folder:
+    for name, side in {
+      "inductor": ("inductor", {}),
+      "graph trees": ("inductor", {"triton.cudagraphs": True}),
+      "husk": ("husk", {}),
+      "husk graph": ("husk", {"mode": "graph"}),
+    }.items():
+      own = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/{name}", "TORCHINDUCTOR_COMPILE_THREADS": "4"}
+      running[name] = subprocess.Popen(
+        [sys.executable, "-c", text.replace("SIDE", repr(side))],
+        env={**os.environ, **own},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+      )
+    for name, process in running.items():
+      out, error = process.communicate()
+      if process.returncode != 0:
+        print(f"  {name}: {error[-1500:]}")
+        continue
+      peaks[name], held[name] = map(int, out.split()[-2:])
   print("GPT-2 small in fp16, ten shapes of 1 to 10 x 128, each compiled for itself")
-  print_peaks("of allocated memory", peaks)
-  print_peaks("of reserved memory", held)
+  for side in ("husk", "husk graph"):
+    print_peaks("of allocated memory", peaks, side)
+    print_peaks("of reserved memory", held, side)
 
 
 def main():

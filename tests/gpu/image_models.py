@@ -239,7 +239,7 @@ def main():
   arguments.add_argument("--target", default="cuda:h200")
   arguments.add_argument("--batch", default="1", help="numbers of images, with commas between them")
   arguments.add_argument("--jobs", type=int, default=4)
-  options = arguments.parse_args()
+  options = arguments.parse_intermixed_args()
   names = options.names or MODELS
   batches = [int(word) for word in options.batch.split(",")]
   if options.command == "run":

@@ -351,6 +351,10 @@ def make(collection, name):
     raise
   except Exception as error:  # whatever the package raises
     raise Inapplicable(f"the model cannot be made: {first_line(error)}") from error
+  # Some heads begin as zeros, and then the output does not depend on the model.
+  for part in module.modules():
+    if isinstance(part, torch.nn.Linear) and not part.weight.any():
+      torch.nn.init.normal_(part.weight, std=0.02)
   return Model(module.eval().requires_grad_(False), inputs, half)
 
 
