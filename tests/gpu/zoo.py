@@ -21,7 +21,8 @@ A model has one of these results: ok, refused (husk.export raises an error, or t
 operator of torchvision or transformers, which Husk does not have), wrong (the artifact does not
 load, a run fails, or the results differ), crashed (the process ends), late (no result within the
 limit), and not applicable (the installed packages lack the model, or torch.export and Inductor
-without Husk cannot compile it). The line of a model also names the operators that the artifact runs on the host.
+without Husk cannot compile it). The line of a model also names the operators that the artifact runs
+on the host.
 
 A percentage is the part of the applicable models that is ok. A model that Husk exports is
 applicable. The other models are compiled by torch.export and Inductor alone, on the GPU if this
