@@ -4,6 +4,7 @@ BERT-base with dynamic batching beside a loop in C at the same batch.
   build/venv-servers/bin/python tests/gpu/triton_server.py pack DIR      # needs no GPU
   python tests/gpu/triton_server.py export DIR [--small] [--target cuda:h200]
   python tests/gpu/triton_server.py run DIR BIN [--clients 64] [--seconds 3] [--rounds 3]
+                                                [--tool "compute-sanitizer --tool memcheck"]
 
 `pack` writes DIR/server.tar.xz with the server of the wheel nvidia-pytriton, the backend of
 HUSK_TRITON and h2load of Debian's nghttp2-client, and DIR/bert.request, which h2load sends.
@@ -14,6 +15,7 @@ the server, and takes husk-bench from the folder BIN. All models have instances 
 import argparse
 import base64
 import concurrent.futures
+import contextlib
 import ctypes
 import http.client
 import json
@@ -109,7 +111,7 @@ def export(folder, target, small):
 
 
 class Server:
-  def __init__(self, folder, place):
+  def __init__(self, folder, place, tool):
     self.place = place
     with tarfile.open(folder / "server.tar.xz") as archive:
       archive.extractall(place, filter="fully_trusted")
@@ -128,7 +130,7 @@ class Server:
       each.close()
     self.http, self.grpc = ports[:2]
     self.log = place / "server.log"
-    command = [place / "server" / "tritonserver", f"--model-repository={repository}"]
+    command = [*tool, place / "server" / "tritonserver", f"--model-repository={repository}"]
     command += [f"--backend-directory={place / 'backends'}", "--exit-timeout-secs=5"]
     for name, port in zip(("http", "grpc", "metrics"), ports):
       command += [f"--{name}-port={port}"]
@@ -139,7 +141,7 @@ class Server:
       stderr=subprocess.STDOUT,
       env=os.environ | {"LD_LIBRARY_PATH": libraries},
     )
-    for _ in range(300):
+    for _ in range(1200 if tool else 300):
       if self.process.poll() is not None:
         break
       try:
@@ -174,8 +176,12 @@ class Server:
     return found
 
   def stop(self):
-    self.process.send_signal(signal.SIGTERM)
-    return self.process.wait(60)
+    # A tool does not hand a signal on.
+    for command in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+      with contextlib.suppress(OSError):
+        if command.read_text().startswith(f"{self.place}/server/tritonserver\0"):
+          os.kill(int(command.parent.name), signal.SIGTERM)
+    return self.process.wait(120)
 
 
 def names(server, model):
@@ -310,11 +316,10 @@ def bare(binary, artifact, batch):
     subprocess.run(command, check=True, capture_output=True)
     text = report.read_text()
   (result,) = json.loads(text)["results"]
-  return {
-    name: batch * 1e6 / result[key]["median"]
-    for name, key in (("each run waited for", "run_us"), ("the next run enqueued", "queued_us"))
-    if key in result
-  }
+  found = {"each run waited for": batch * 1e6 / result["run_us"]["median"]}
+  if queued := result.get("queued_us"):
+    found["the next run enqueued"] = batch * 1e6 / queued
+  return found
 
 
 def measure(server, folder, binary, options):
@@ -343,18 +348,21 @@ def measure(server, folder, binary, options):
 
 def run(folder, binary, options):
   with tempfile.TemporaryDirectory() as place:
-    server = Server(folder, pathlib.Path(place))
+    server = Server(folder, pathlib.Path(place), options.tool.split())
     try:
       check_values(server, folder)
       check_shared_memory(server, folder)
       check_errors(server)
-      measure(server, folder, binary, options)
+      if not options.tool:
+        measure(server, folder, binary, options)
     except Exception:
       print(server.log.read_text()[-5000:])
       raise
     finally:
       status = server.stop()
     print(f"the server ended with {status}")
+    if options.tool:
+      print(*re.findall("=========.*", server.log.read_text())[-12:], sep="\n")
     assert status == 0
 
 
@@ -365,6 +373,7 @@ def main():
   parser.add_argument("binary", type=pathlib.Path, nargs="?")
   parser.add_argument("--target", default="cuda:h200")
   parser.add_argument("--small", action="store_true")
+  parser.add_argument("--tool", default="", help="compute-sanitizer with options; only checks")
   parser.add_argument("--clients", type=int, default=64)
   parser.add_argument("--seconds", type=float, default=3)
   parser.add_argument("--rounds", type=int, default=3)
