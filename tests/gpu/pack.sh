@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:-build/dev}
 python=${HUSK_PYTHON:-build/venv/bin/python}
-programs=(husk-run husk-dump huskc husk_gpu_asserts husk_gpu_bench husk_gpu_capture \
+programs=(husk-run husk-dump husk-bench huskc husk_gpu_asserts husk_gpu_bench husk_gpu_capture \
   husk_gpu_check husk_gpu_faults husk_gpu_generate husk_gpu_load husk_gpu_memory \
   husk_gpu_open husk_gpu_sessions husk_port_test husk_custom_op)
 cmake --build "$build" --target husk husk_ops "${programs[@]/husk-dump/husk_dump}"

@@ -5,6 +5,8 @@
 # DIR is build/gpu by default; the stages are those of the list below. By name only:
 #   sweep         attention with other tiles, for the choice of tiles
 #   load-sweep    threads and buffers of an upload, for the choice of both
+#   triton        the backend of Triton Inference Server, after
+#                 build/venv-servers/bin/python tests/gpu/triton_server.py pack DIR/triton
 #   operators     memcheck and racecheck of PyTorch's database of operators, exported before by
 #                 python tests/torch/export_operators.py --keep DIR/operators
 set -uo pipefail
@@ -350,6 +352,18 @@ compile() {
   show=1 lines=60 check "torch.compile, times" jit 500 compile_bench
 }
 
+# The backend of Triton Inference Server on this GPU: values, throughput, memcheck of the server.
+triton() {
+  local folder=$dir/triton script=tests/gpu/triton_server.py
+  export PYTHONPATH=$PWD/compiler/torch
+  [[ -e $folder/bert.husk ]] || check "models for the server" timeout 300 python3 $script export \
+    "$folder"
+  show=1 lines=30 check "Triton Inference Server" timeout 200 python3 $script run "$folder" "$bin" \
+    --groups 2:0 2:1000:32
+  show=1 lines=12 check "memcheck Triton Inference Server" timeout 300 python3 $script run \
+    "$folder" "$bin" --tool "${memcheck[*]}"
+}
+
 # Models with Triton kernels of their own, exported on this machine by rules and by measuring, each
 # compared with eager.
 user_kernels() {
@@ -426,6 +440,7 @@ for stage in "${stages[@]}"; do
     hidden) show=1 lines=90 check "exports with the GPU hidden and visible" timeout 280 python3 \
       tests/gpu/hidden.py "$dir/hidden" ;;
     user_kernels) user_kernels ;;
+    triton) triton ;;
     aoti) show=1 lines=150 check "AOTInductor and Husk side by side" timeout 475 python3 \
       tests/gpu/aoti.py run "$dir/aoti" "$dir" --seconds 320 ;;
     binding) binding ;;

@@ -4,6 +4,7 @@ BERT-base with dynamic batching beside a loop in C at the same batch.
   build/venv-servers/bin/python tests/gpu/triton_server.py pack DIR      # needs no GPU
   python tests/gpu/triton_server.py export DIR [--small] [--target cuda:h200]
   python tests/gpu/triton_server.py run DIR BIN [--clients 64] [--seconds 3] [--rounds 3]
+                                                [--groups 2:0 2:1000:32]
                                                 [--tool "compute-sanitizer --tool memcheck"]
 
 `pack` writes DIR/server.tar.xz with the server of the wheel nvidia-pytriton, the backend of
@@ -34,7 +35,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOKENS = 128
-BATCH = "max_batch_size: 64\ndynamic_batching { max_queue_delay_microseconds: %d }\n"
+BATCH = "max_batch_size: 64\ndynamic_batching { max_queue_delay_microseconds: %d %s }\n"
 GPU = "instance_group { count: %d kind: KIND_GPU gpus: [ 0 ] }\n"
 
 
@@ -111,15 +112,15 @@ def export(folder, target, small):
 
 
 class Server:
-  def __init__(self, folder, place, tool):
+  def __init__(self, folder, place, tool, instances, delay, preferred):
     self.place = place
     with tarfile.open(folder / "server.tar.xz") as archive:
       archive.extractall(place, filter="fully_trusted")
     repository = place / "repository"
     for name, file, config in (
-      ("bert", "bert", GPU % 2 + BATCH % 1000),
+      ("bert", "bert", GPU % instances + BATCH % (delay, preferred)),
       ("dense", "dense", GPU % 1),
-      ("dense_batched", "dense", GPU % 2 + BATCH % 5000),
+      ("dense_batched", "dense", GPU % 2 + BATCH % (5000, "")),
     ):
       (repository / name / "1").mkdir(parents=True)
       shutil.copy(folder / f"{file}.husk", repository / name / "1" / "model.husk")
@@ -347,23 +348,29 @@ def measure(server, folder, binary, options):
 
 
 def run(folder, binary, options):
-  with tempfile.TemporaryDirectory() as place:
-    server = Server(folder, pathlib.Path(place), options.tool.split())
-    try:
-      check_values(server, folder)
-      check_shared_memory(server, folder)
-      check_errors(server)
-      if not options.tool:
-        measure(server, folder, binary, options)
-    except Exception:
-      print(server.log.read_text()[-5000:])
-      raise
-    finally:
-      status = server.stop()
-    print(f"the server ended with {status}")
-    if options.tool:
-      print(*re.findall("=========.*", server.log.read_text())[-12:], sep="\n")
-    assert status == 0
+  for number, group in enumerate(options.groups):
+    instances, delay, *sizes = map(int, group.split(":"))
+    preferred = f"preferred_batch_size: {sizes}" if sizes else ""
+    print(f"BERT with {instances} instances, a delay of {delay} µs, {preferred or 'any batch'}")
+    with tempfile.TemporaryDirectory() as place:
+      place = pathlib.Path(place)
+      server = Server(folder, place, options.tool.split(), instances, delay, preferred)
+      try:
+        if number == 0:
+          check_values(server, folder)
+          check_shared_memory(server, folder)
+          check_errors(server)
+        if not options.tool:
+          measure(server, folder, binary, options)
+      except Exception:
+        print(server.log.read_text()[-5000:])
+        raise
+      finally:
+        status = server.stop()
+      print(f"the server ended with {status}")
+      if options.tool:
+        print(*re.findall("=========.*", server.log.read_text())[-12:], sep="\n")
+      assert status == 0
 
 
 def main():
@@ -373,6 +380,13 @@ def main():
   parser.add_argument("binary", type=pathlib.Path, nargs="?")
   parser.add_argument("--target", default="cuda:h200")
   parser.add_argument("--small", action="store_true")
+  parser.add_argument(
+    "--groups",
+    nargs="+",
+    default=["2:0"],
+    metavar="INSTANCES:DELAY[:SIZE...]",
+    help="instances of BERT, microseconds that a batch waits, batch sizes that are preferred",
+  )
   parser.add_argument("--tool", default="", help="compute-sanitizer with options; only checks")
   parser.add_argument("--clients", type=int, default=64)
   parser.add_argument("--seconds", type=float, default=3)
