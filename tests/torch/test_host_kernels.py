@@ -11,6 +11,7 @@ import pytest
 import torch
 from husk.hir import ValueArg, ViewArg
 from husk.host import image as host_image
+from husk.host import images as host_images
 from husk.host import kernels as host_kernels
 from husk.host import vector_math
 
@@ -50,9 +51,9 @@ def call(image, symbol, *arguments):
   )
 
 
-def image_of(isa):
+def image_of(isa, kernel=PLAIN):
   kernels = host_kernels.HostKernels(isa)
-  kernels.define_kernel("cpp_fused_a_0", PLAIN)
+  kernels.define_kernel("cpp_fused_a_0", kernel)
   (image,) = kernels.files().values()
   return image
 
@@ -61,6 +62,7 @@ def test_precompiled_headers_change_no_byte(tmp_path, monkeypatch):
   """The second image makes the precompiled headers, and the third uses them. If they are damaged
   or cannot be kept, the compiler reads the headers themselves."""
   monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+  monkeypatch.setattr(host_images, "read", lambda kept: None)  # each image is compiled
   images = [image_of(ISAS[0])]
   assert not list(tmp_path.rglob("*.gch"))
   images.append(image_of(ISAS[0]))
@@ -73,6 +75,27 @@ def test_precompiled_headers_change_no_byte(tmp_path, monkeypatch):
   monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file"))
   images.append(image_of(ISAS[0]))
   assert len(set(images)) == 1
+
+
+def test_an_image_is_compiled_once(tmp_path, monkeypatch):
+  """A damaged image in the cache is compiled again, and without a cache each image is."""
+  compiled = []
+  original = host_image._build
+  monkeypatch.setattr(host_image, "_build", lambda *args: compiled.append(args) or original(*args))
+  monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+  image = image_of(ISAS[0])
+  assert image_of(ISAS[0]) == image and len(compiled) == 1
+  (kept,) = (tmp_path / "husk_images").iterdir()
+  data = kept.read_bytes()
+  for damaged in (data[:-1], data[:-1] + bytes([data[-1] ^ 1]), b""):
+    kept.write_bytes(damaged)
+    assert image_of(ISAS[0]) == image and kept.read_bytes() == data
+  assert len(compiled) == 4
+  assert image_of(ISAS[0], PLAIN.replace("* 2", "* 3")) != image
+  assert len(compiled) == 5 and len(list((tmp_path / "husk_images").iterdir())) == 2
+  (tmp_path / "file").write_text("")
+  monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file"))
+  assert image_of(ISAS[0]) == image and image_of(ISAS[0]) == image and len(compiled) == 7
 
 
 def texts(image):

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from ..errors import CompileError, Unsupported
 from ..inductor import torch_compat
-from . import precompiled, vector_math
+from . import images, precompiled, vector_math
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,58 +134,74 @@ def require(isa: Isa, linkable: bool = False) -> None:
 def build(headers: str, source: str, isa: Isa, linkable: bool = False) -> bytes:
   """Compiles a translation unit to a shared object, checks the symbols that it needs and returns
   its bytes. `headers` is the text that the units of all images begin with. A linkable image also
-  has the code before it was linked, for `huskc --emit=obj`."""
+  has the code before it was linked, for `huskc --emit=obj`. An image that was made before is taken
+  from Inductor's cache folder."""
+  macros = [f"-D{macro}" for macro in isa.macros]
+  flags = [
+    *_FLAGS.split(),
+    *isa.flags.split(),
+    *macros,
+    "-DC10_USING_CUSTOM_GENERATED_MACROS",
+    "-DSTRIP_ERROR_MESSAGES",
+  ]
+  kept = images.path([isa.compiler(), *flags], headers, source, linkable)
+  if (image := images.read(kept)) is not None:
+    return image
   with tempfile.TemporaryDirectory(prefix="husk-") as name:
-    folder = pathlib.Path(name)
-    (folder / "kernels.cpp").write_text(f'#include "{precompiled.NAME}"\n{source}')
-    macros = [f"-D{macro}" for macro in isa.macros]
-    flags = [
-      *_FLAGS.split(),
-      *isa.flags.split(),
-      *macros,
-      "-DC10_USING_CUSTOM_GENERATED_MACROS",
-      "-DSTRIP_ERROR_MESSAGES",
-    ]
-    includes = [f"-I{path}" for path in torch_compat.include_paths()]
-    command = [isa.compiler(), *flags, *includes]
-    _compile(command, headers, folder)
-    objects = ["kernels.o"]
-    wanted = _undefined(isa, folder / "kernels.o")
-    shim = vector_math.source([symbol for symbol in wanted if symbol.startswith("Sleef_")])
-    if shim:
-      (folder / "vector_math.cpp").write_text(shim)
-      _run([isa.compiler(), *flags, "-c", "vector_math.cpp", "-o", "vector_math.o"], folder)
-      objects.append("vector_math.o")
-    (folder / "exports.map").write_text("{ global: husk_*; local: *; };\n")
-    # glibc has libmvec for Arm only from 2.38 on.
-    mvec = ["-lmvec"] if isa.machine == "x86_64" else []
-    _run(
-      [
-        isa.compiler(),
-        "-shared",
-        *objects,
-        "-o",
-        "kernels.so",
-        "-nodefaultlibs",
-        "-static-libgcc",
-        "-Wl,--as-needed",
-        *mvec,
-        "-lm",
-        "-lc",
-        "-lgcc",
-        "-Wl,--gc-sections",
-        "-Wl,--no-allow-shlib-undefined",
-        "-Wl,--version-script=exports.map",
-        "-Wl,--build-id=none",
-        "-Wl,-z,noexecstack",
-        "-s",
-      ],
-      folder,
-    )
-    _check(isa, folder / "kernels.so")
-    if linkable:
-      _add_object(isa, objects, folder)
-    return (folder / "kernels.so").read_bytes()
+    image = _build(headers, source, isa, linkable, flags, pathlib.Path(name))
+  images.write(kept, image)
+  return image
+
+
+def _build(
+  headers: str,
+  source: str,
+  isa: Isa,
+  linkable: bool,
+  flags: Sequence[str],
+  folder: pathlib.Path,
+) -> bytes:
+  (folder / "kernels.cpp").write_text(f'#include "{precompiled.NAME}"\n{source}')
+  includes = [f"-I{path}" for path in torch_compat.include_paths()]
+  command = [isa.compiler(), *flags, *includes]
+  _compile(command, headers, folder)
+  objects = ["kernels.o"]
+  wanted = _undefined(isa, folder / "kernels.o")
+  shim = vector_math.source([symbol for symbol in wanted if symbol.startswith("Sleef_")])
+  if shim:
+    (folder / "vector_math.cpp").write_text(shim)
+    _run([isa.compiler(), *flags, "-c", "vector_math.cpp", "-o", "vector_math.o"], folder)
+    objects.append("vector_math.o")
+  (folder / "exports.map").write_text("{ global: husk_*; local: *; };\n")
+  # glibc has libmvec for Arm only from 2.38 on.
+  mvec = ["-lmvec"] if isa.machine == "x86_64" else []
+  _run(
+    [
+      isa.compiler(),
+      "-shared",
+      *objects,
+      "-o",
+      "kernels.so",
+      "-nodefaultlibs",
+      "-static-libgcc",
+      "-Wl,--as-needed",
+      *mvec,
+      "-lm",
+      "-lc",
+      "-lgcc",
+      "-Wl,--gc-sections",
+      "-Wl,--no-allow-shlib-undefined",
+      "-Wl,--version-script=exports.map",
+      "-Wl,--build-id=none",
+      "-Wl,-z,noexecstack",
+      "-s",
+    ],
+    folder,
+  )
+  _check(isa, folder / "kernels.so")
+  if linkable:
+    _add_object(isa, objects, folder)
+  return (folder / "kernels.so").read_bytes()
 
 
 def _add_object(isa: Isa, objects: Sequence[str], folder: pathlib.Path) -> None:

@@ -43,12 +43,12 @@ def _cache() -> pathlib.Path:
 def _key(command: Sequence[str], headers: str) -> str:
   """A name for everything that a precompiled header depends on. The compiler itself refuses one
   that another build of it has made."""
-  text = json.dumps([*command, _version(command[0]), torch_compat.version(), headers])
+  text = json.dumps([*command, version_of(command[0]), torch_compat.version(), headers])
   return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 @functools.cache
-def _version(compiler: str) -> str:
+def version_of(compiler: str) -> str:
   return torch_compat.tool_output([compiler, "--version"])
 
 
