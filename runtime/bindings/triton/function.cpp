@@ -212,13 +212,15 @@ Error Function::bind_outputs(Call* call) {
   return nullptr;
 }
 
-// The input is copied to the GPU when all is ready for the run.
+// Lets stage() copy an input of the host to the GPU.
 void Function::stage_from(size_t input, const void* data, uint64_t bytes) {
   staged_[input].from = data;
   staged_[input].bytes = bytes;
   input_tensors_[input].data = nullptr;
 }
 
+// Copies the inputs of the host to the GPU. All else is ready for the run, so that nothing is
+// copied for a call that is refused.
 Error Function::stage() {
   for (size_t i = 0; i < staged_.size(); ++i) {
     Staged& staged = staged_[i];
