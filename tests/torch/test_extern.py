@@ -200,6 +200,24 @@ def test_a_custom_op_in_a_branch(tmp_path):
   export_and_compare.run(tmp_path, function, (yes, X), others=[(~yes, X)])
 
 
+def test_an_operator_of_a_package_is_announced(tmp_path, caplog):
+  """The file cannot be opened where nobody registers the operator, so the export says so, unless
+  `ops` says that somebody does."""
+
+  def function(self, x):
+    return OPS.listed([OPS.several(x)[0]])[0] + OPS.listed([x])[0]
+
+  text = export_and_compare.run(tmp_path, function, (X,))
+  said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+  for name in ("several", "listed"):
+    (found,) = (line for line in said if f"husk_test::{name}" in line)
+    assert "the application must register it" in found
+    assert f"ops=['husk_test::{name}']" in found and f"# {found}" in text
+  caplog.clear()
+  text = export_and_compare.run(tmp_path, function, (X,), ops=["husk_test::*"])
+  assert "must register" not in caplog.text + text
+
+
 @pytest.mark.parametrize("source", ["tensor", "value"])
 def test_scatter(source, tmp_path):
   def function(self, x, index, src):

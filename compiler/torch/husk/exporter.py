@@ -130,7 +130,8 @@ def export(
     The `.hir` and the logger tell if "status" is not possible.
   ops: names of operators that the application registers, such as "aten::topk", or patterns such as
     "aten::*". A model that calls another operator of PyTorch for which the target has no
-    implementation is refused. Operators of other namespaces are always the application's.
+    implementation is refused. Operators of other namespaces are always the application's; the
+    logger "husk" warns of those that are not named here.
   host_ops: on CUDA targets, "allow" runs operators that the target lacks and hosts have on the CPU,
     between copies that are steps of the program; the logger "husk" names them. "forbid" refuses a
     model that calls one.
@@ -349,7 +350,7 @@ def _program(
     program.rows += rows
     files.update(images)
     program.targets.append(target.line())
-    program.notes += target.notes
+    program.notes += target.notes + _of_application(program, target)
     for key, value in target.metadata().items():
       program.user.setdefault(key, value)
     seconds = time.perf_counter() - begin
@@ -361,3 +362,20 @@ def _program(
     function.outputs = [value.line() for value in signatures[function.name].outputs]
   program.data, tensors = weights.lines()
   return program, tensors, files
+
+
+def _of_application(program: hir.Program, target: Target) -> list[str]:
+  """Notes, and warnings, about operators that the application must register and that the caller of
+  the export did not name. A package may bring them without the knowledge of who uses it."""
+  places: dict[str, str] = {}
+  for function in program.functions:
+    places = {**target.operators.unannounced(function.variants[-1].statements), **places}
+  notes: list[str] = []
+  for name, place in places.items():
+    near = f" (near {place})" if place else ""
+    notes.append(
+      f"{target.row}: {name}{near} is no operator of PyTorch: the application must register it "
+      f"before it opens the file, and ops=[{name!r}] says that it does"
+    )
+    logging.getLogger("husk").warning(notes[-1])
+  return notes

@@ -42,6 +42,7 @@ class Target(Protocol):
 
   row: str
   notes: list[str]
+  operators: Operators
 
   def require(self) -> None:
     """Raises CompileError if this machine lacks a tool that the target needs."""

@@ -57,8 +57,23 @@ class Operators:
     """Whether the device will have the operator `name` ("aten::mm.out") when the program runs."""
     if name in self.implemented or name.partition("::")[0] not in NAMESPACES:
       return True
+    return self._is_registered(name)
+
+  def _is_registered(self, name: str) -> bool:
+    """Whether it was said that the application registers the operator `name`."""
     called = name.removesuffix(":sizes")  # who registers an operator registers this one with it
     return any(fnmatch.fnmatchcase(called, pattern) for pattern in self.of_application)
+
+  def unannounced(self, statements: Iterable[hir.Statement]) -> dict[str, str]:
+    """The operators of other namespaces that the statements call and `of_application` does not
+    have, with the place of each: whoever runs the artifact must know of them."""
+    found: dict[str, str] = {}
+    for statement in hir.walk(statements):
+      if isinstance(statement, hir.Extern) and statement.name.partition("::")[0] not in NAMESPACES:
+        name = statement.name.removesuffix(":sizes")
+        if not self._is_registered(name):
+          found.setdefault(name, statement.origin)
+    return found
 
   def runs_on_host(self, name: str) -> bool:
     """Whether the operator `name` is called on the host beside the device. Operators that draw
