@@ -214,7 +214,8 @@ def test_an_operator_of_a_package_is_announced(tmp_path, caplog):
     assert "the application must register it" in found
     assert f"ops=['husk_test::{name}']" in found and f"# {found}" in text
   caplog.clear()
-  text = export_and_compare.run(tmp_path, function, (X,), ops=["husk_test::*"])
+  (tmp_path / "named").mkdir()
+  text = export_and_compare.run(tmp_path / "named", function, (X,), ops=["husk_test::*"])
   assert "must register" not in caplog.text + text
 
 
