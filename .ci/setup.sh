@@ -62,14 +62,16 @@ progress=$([[ -t 1 ]] && echo on || echo off)
 mkdir -p build
 
 # install NAME: installs the requirements of an environment. uv needs 40 s for PyTorch where pip
-# needs 160 s. It links files from its cache, which has to be on the same file system. pip does
-# the work if uv cannot be had, or cannot reach PyPI, since it does not read the settings of pip.
+# needs 160 s. It links files from its cache, which has to be on the same file system. It gets pip's
+# index, and trusts whom the system trusts. pip does the work if uv cannot be had or fails.
 uv=build/uv/bin/uv
 install() {
-  local folder=build/$1 options=(-q -r "${environments[$1]}")
-  if [[ -x $uv ]] && UV_CACHE_DIR=build/uv/cache "$uv" pip install --python "$folder/bin/python" \
-    "${options[@]}"; then
-    return
+  local folder=build/$1 options=(-q -r "${environments[$1]}") index
+  if [[ -x $uv ]]; then
+    index=${PIP_INDEX_URL:-$("$folder"/bin/pip config get global.index-url 2>/dev/null || true)}
+    UV_CACHE_DIR=build/uv/cache UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1 UV_HTTP_TIMEOUT=60 \
+      "$uv" pip install --python "$folder/bin/python" ${index:+--default-index "$index"} \
+      "${options[@]}" && return
   fi
   "$folder"/bin/pip install --disable-pip-version-check --progress-bar "$progress" "${options[@]}"
 }
