@@ -84,6 +84,7 @@ def halved(tensors):
 def export(collection, name, options, folder, send):
   """Exports a model, runs the artifact if there is a GPU, and sends what it finds."""
   import husk
+  from husk.lower.operators import is_of_package
 
   model = make(collection, name)
   module, inputs = copy.deepcopy(model.module), model.inputs
@@ -100,7 +101,7 @@ def export(collection, name, options, folder, send):
   artifact = husk.inspect(path)
   send(seconds=seconds, host=host_operators(artifact), operators=list(artifact.operators))
   # Operators of other namespaces are those of a package, which an application would register.
-  lacking = [one for one in artifact.operators if not one.startswith(("aten::", "husk::"))]
+  lacking = [one for one in artifact.operators if is_of_package(one)]
   if lacking:
     send(status="refused", text=f"the artifact calls {', '.join(lacking)}")
     return

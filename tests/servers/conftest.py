@@ -32,6 +32,16 @@ def linear(x):
   return x @ WEIGHT + BIAS
 
 
+def numbers(n):
+  """Inputs of the functions `numbers`."""
+  return {
+    "one": np.array([2.5], np.float32),
+    "n": np.array([n], np.int64),
+    "t": np.array([1.25], np.float64),
+    "flag": np.array([True]),
+  }
+
+
 # The configuration of generate.hir as a stream, or with sequences.
 FUNCTIONS = """
 parameters { key: "function" value { string_value: "prefill" } }

@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import pytest
 import tritonclient.grpc.service_pb2 as pb
-from conftest import linear
+from conftest import linear, numbers
 from tritonclient.utils import InferenceServerException
 
 CODES = {"http": {"invalid": "400", "unavailable": "503", "unsupported": "501"}}
@@ -30,15 +30,6 @@ def functions(server):
   yield server
   x = np.ones((2, 3), np.float32)
   np.testing.assert_allclose(server.infer("wrong_linear", {"x": x})["y"], linear(x))
-
-
-def numbers(n):
-  return {
-    "one": np.array([2.5], np.float32),
-    "n": np.array([n], np.int64),
-    "t": np.array([1.25], np.float64),
-    "flag": np.array([True]),
-  }
 
 
 # Model, inputs, code, and what the text says.

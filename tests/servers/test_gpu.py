@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from conftest import library, stream
+from conftest import library, numbers, stream
 from tritonclient.utils import InferenceServerException
 
 GPU = """
@@ -46,13 +46,7 @@ def test_values(gpu, client):
     check_sums(x, gpu.infer(f"sums_{client}", {"x": x}, client))
   gpu.load(f"numbers_{client}", "gpu", GPU, "numbers")
   for n in (2, 0, 5000):
-    inputs = {
-      "one": np.array([2.5], np.float32),
-      "n": np.array([n]),
-      "t": np.array([1.25]),
-      "flag": np.array([True]),
-    }
-    outputs = gpu.infer(f"numbers_{client}", inputs, client)
+    outputs = gpu.infer(f"numbers_{client}", numbers(n), client)
     assert outputs["same"] == 2.5 and outputs["next"] == n + 1 and outputs["twice"] == 2.5
     assert outputs["many"].tolist() == [3.0] * n
   gpu.load(f"nonzero_{client}", "gpu", GPU, "nonzero")
@@ -125,14 +119,8 @@ def test_wrong_requests(gpu):
   check_sums(rows(2), gpu.infer("wrong", {"x": rows(2)}))
   limit = 'parameters { key: "memory_limit" value { string_value: "1000000" } }\n'
   gpu.load("limited", "gpu", GPU + limit, "numbers")
-  inputs = {
-    "one": np.array([2.5], np.float32),
-    "n": np.array([300_000]),
-    "t": np.array([1.25]),
-    "flag": np.array([True]),
-  }
   with pytest.raises(InferenceServerException, match="memory_limit"):
-    gpu.infer("limited", inputs)
+    gpu.infer("limited", numbers(300_000))
 
 
 def test_wrong_models(gpu, server):

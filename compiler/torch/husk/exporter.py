@@ -367,11 +367,9 @@ def _program(
 def _of_application(program: hir.Program, target: Target) -> list[str]:
   """Notes, and warnings, about operators that the application must register and that the caller of
   the export did not name. A package may bring them without the knowledge of who uses it."""
-  places: dict[str, str] = {}
-  for function in program.functions:
-    places = {**target.operators.unannounced(function.variants[-1].statements), **places}
+  statements = [one for function in program.functions for one in function.variants[-1].statements]
   notes: list[str] = []
-  for name, place in places.items():
+  for name, place in target.operators.unannounced(statements).items():
     near = f" (near {place})" if place else ""
     notes.append(
       f"{target.row}: {name}{near} is no operator of PyTorch: the application must register it "

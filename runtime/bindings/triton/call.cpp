@@ -178,8 +178,8 @@ Error Call::read_input(const Value& value, const Device& device, InputView* view
     TRITONSERVER_MemoryType type = device.memory_type();
     int64_t id = device.memory_id();
     HUSK_TRITON_TRY(Error(TRITONBACKEND_InputBuffer(input, k, &data, &bytes, &type, &id)));
-    const bool on_gpu = !Device::is_host(type);
-    if (on_gpu && !device.owns(type, id))
+    const bool on_gpu = type == TRITONSERVER_MEMORY_GPU;
+    if (on_gpu && id != device.gpu)
       return fail(
           TRITONSERVER_ERROR_UNSUPPORTED,
           "input '%s' lies in memory of GPU %lld, the model runs on %s: send it from memory "
@@ -229,8 +229,8 @@ Error write_output(TRITONBACKEND_Response* response, const Value& value, const i
   TRITONSERVER_MemoryType type = device.memory_type();
   int64_t id = device.memory_id();
   HUSK_TRITON_TRY(Error(TRITONBACKEND_OutputBuffer(output, &block->data, bytes, &type, &id)));
-  block->on_gpu = !Device::is_host(type);
-  if (block->on_gpu && !device.owns(type, id))
+  block->on_gpu = type == TRITONSERVER_MEMORY_GPU;
+  if (block->on_gpu && id != device.gpu)
     return fail(TRITONSERVER_ERROR_UNSUPPORTED,
                 "output '%s' is wanted in memory of GPU %lld, the model runs on %s: ask for it in "
                 "memory of the host",

@@ -30,12 +30,6 @@ struct Device {
     return is_gpu() ? TRITONSERVER_MEMORY_GPU : TRITONSERVER_MEMORY_CPU;
   }
   int64_t memory_id() const { return is_gpu() ? gpu : 0; }
-  // Whether memory that the server describes so can be used by programs of the device.
-  bool owns(TRITONSERVER_MemoryType type, int64_t id) const {
-    return type == TRITONSERVER_MEMORY_GPU ? is_gpu() && id == gpu : !is_gpu();
-  }
-  // Whether the host can read and write it.
-  static bool is_host(TRITONSERVER_MemoryType type) { return type != TRITONSERVER_MEMORY_GPU; }
   [[nodiscard]] Error upload(void* stream, void* to, const void* from, uint64_t bytes) const;
   [[nodiscard]] Error download(void* stream, void* to, const void* from, uint64_t bytes) const;
 };

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 import pathlib
 import tempfile
@@ -22,9 +21,7 @@ def path(command: Sequence[str], headers: str, source: str, linkable: bool) -> p
   """Where the image of a translation unit lies if there is one: its name is a hash of all that the
   image depends on."""
   try:
-    parts = [*command, precompiled.version_of(command[0]), torch_compat.version(), _own_code()]
-    text = json.dumps([*parts, headers, source, linkable])
-    name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    name = precompiled.key(command, _own_code(), headers, source, str(linkable))
     return pathlib.Path(torch_compat.cache_folder()) / "husk_images" / name
   except OSError:
     return None
@@ -45,9 +42,10 @@ def write(kept: pathlib.Path | None, image: bytes) -> None:
     return
   try:
     kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as aside:
-      aside.write(_digest(image) + image)
-    os.replace(aside.name, kept)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+      aside = pathlib.Path(folder) / kept.name
+      aside.write_bytes(_digest(image) + image)
+      os.replace(aside, kept)
   except OSError:
     pass
 

@@ -25,7 +25,7 @@ def folder(command: Sequence[str], headers: str) -> pathlib.Path | None:
   """The folder that has NAME and its precompiled form for a compiler with its options, or None if
   this machine has none. A failure of any kind gives None: then the compiler reads the headers."""
   try:
-    made = _cache() / _key(command, headers)
+    made = _cache() / key(command, headers)
     if (made / f"{NAME}.gch").is_file():
       return made
     if not made.is_dir():  # The first time: the folder tells the next call that this one was made.
@@ -40,15 +40,15 @@ def _cache() -> pathlib.Path:
   return pathlib.Path(torch_compat.cache_folder()) / "husk_headers"
 
 
-def _key(command: Sequence[str], headers: str) -> str:
-  """A name for everything that a precompiled header depends on. The compiler itself refuses one
-  that another build of it has made."""
-  text = json.dumps([*command, version_of(command[0]), torch_compat.version(), headers])
+def key(command: Sequence[str], *texts: str) -> str:
+  """A name for what a compiler makes of texts: a hash of all that it depends on. The compiler
+  itself refuses a precompiled header that another build of it has made."""
+  text = json.dumps([*command, _version(command[0]), torch_compat.version(), *texts])
   return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 @functools.cache
-def version_of(compiler: str) -> str:
+def _version(compiler: str) -> str:
   return torch_compat.tool_output([compiler, "--version"])
 
 

@@ -132,7 +132,7 @@ class OnGpu:
     self._lock = threading.Lock()
     # By the id of the session. The last attribute, so that the arenas go after the sessions, which
     # wait for their last run.
-    self._arenas: dict[int, Arena | torch.Tensor] = {}
+    self._arenas: dict[int, Arena] = {}
 
   def __call__(self, *args: Any) -> Any:
     if _is_capturing():
@@ -148,7 +148,7 @@ class OnGpu:
     if not self._unused:
       self._unused.append(self._session("list"))
     # Without an arena a run asks for one, unless it needs none.
-    arena: Any = self._arenas.get(id(session))
+    arena = self._arenas.get(id(session))
     if arena is not None and not arena.lock.acquire(blocking=False):
       arena = None
       session.lend(None)
@@ -169,16 +169,13 @@ class OnGpu:
 
   def _capture(self, *args: Any) -> Any:
     """A call while the caller captures a graph. The graph refers to the memory of the session, so
-    the session serves no other call. It has not run before, since a capture cannot wait."""
-    import torch
-
+    the session serves no other call, and its arena no other session. It has not run before, since a
+    capture cannot wait."""
     session = self._begin(self._unused.pop() if self._unused else self._session("list"))
     try:
       return session(*args)
     except NeedsResizeError:
-      memory = torch.empty(session.arena_bytes, dtype=torch.uint8, device=self.device)
-      self._arenas[id(session)] = memory
-      session.lend(memory)
+      self._lend(session, Arena(), [])
       return session(*args)
 
   def _session(self, mode: str) -> Session:

@@ -31,6 +31,11 @@ _CALLS = {
 }
 
 
+def is_of_package(name: str) -> bool:
+  """Whether the operator `name` is of another namespace than PyTorch's and Husk's."""
+  return name.partition("::")[0] not in NAMESPACES
+
+
 class Operators:
   """The operators that a target has.
 
@@ -55,7 +60,7 @@ class Operators:
 
   def has(self, name: str) -> bool:
     """Whether the device will have the operator `name` ("aten::mm.out") when the program runs."""
-    if name in self.implemented or name.partition("::")[0] not in NAMESPACES:
+    if name in self.implemented or is_of_package(name):
       return True
     return self._is_registered(name)
 
@@ -69,7 +74,7 @@ class Operators:
     have, with the place of each: whoever runs the artifact must know of them."""
     found: dict[str, str] = {}
     for statement in hir.walk(statements):
-      if isinstance(statement, hir.Extern) and statement.name.partition("::")[0] not in NAMESPACES:
+      if isinstance(statement, hir.Extern) and is_of_package(statement.name):
         name = statement.name.removesuffix(":sizes")
         if not self._is_registered(name):
           found.setdefault(name, statement.origin)
