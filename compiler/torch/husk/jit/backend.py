@@ -19,6 +19,7 @@ from ..inductor import capture, decompositions, torch_compat
 from ..runtime.program import MODES
 from ..version import VERSION
 from . import devices, regions, text
+from .module import free_arenas
 
 if TYPE_CHECKING:
   import torch
@@ -84,6 +85,8 @@ def _compile(
   if run_mode not in device.modes:
     raise Unsupported(f'mode "{run_mode}": the CPU has no graphs; give "auto"')
   huskc.require()
+  # Inductor measures while it compiles, with buffers of its own.
+  free_arenas()
   if libraries is None:
     libraries = not (kwargs.get("is_inference") and device.can_do_without_libraries(graph))
   with (
