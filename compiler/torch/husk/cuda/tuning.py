@@ -148,7 +148,7 @@ class Tuning:
   ) -> tuple[list[float], str]:
     """How much slower than the best each template is, and what says so."""
     if self.mode == "heuristic" and self.records is not None:
-      fitting = [index for index in range(len(choices)) if gemm_configs.fits(target, choices[index])]
+      fitting = [index for index, one in enumerate(choices) if gemm_configs.fits(target, one)]
       problem = records.problem_of(choices[fitting[0]]) if fitting else None
       configs = [records.config_of(choices[index]) or "" for index in fitting]
       if problem and (found := self.records.slowdowns(problem, configs)):
