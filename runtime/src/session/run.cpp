@@ -57,6 +57,7 @@ Status Session::resize(uint32_t function, const husk_value* inputs, uint32_t n, 
   follow_constants();
   frame.remembered = false;
   HUSK_TRY(frame.bind_inputs(inputs, n, false, error));
+  HUSK_TRY(frame.io.prepare_staged_outputs(error));
   frame.io.forget_outputs();  // the caller's memory is not known; a run checks it
   bool nothing_changed;
   HUSK_TRY(prepare_plan(frame, true, &nothing_changed, error));
@@ -97,15 +98,15 @@ Status Session::run(uint32_t function, void* on, const husk_value* inputs, uint3
   // enqueued.
   HUSK_TRY(frame.arguments.write_segment(0, nothing_changed, error));
 
-  // 4. Wait for the previous run if it may overlap this one, and copy misaligned inputs.
+  // 4. Wait for the previous run if it may overlap this one, and copy inputs.
   HUSK_TRY(order_after_previous_run(on, error));
-  HUSK_TRY(frame.io.copy_misaligned(false, on, error));
+  HUSK_TRY(frame.io.copy_inputs(on, error));
 
   // 5. Enqueue the steps.
   HUSK_TRY(launch(frame, nothing_changed, on, outputs, output_count, error));
 
   // 6. Give results back.
-  HUSK_TRY(frame.io.copy_misaligned(true, on, error));
+  HUSK_TRY(frame.io.copy_results(on, error));
   frame.io.write_scalar_outputs(outputs);
   frame.memory.arena_generation = generation;
   return Status::ok;

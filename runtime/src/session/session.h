@@ -52,6 +52,8 @@ struct Session {
   Status grow(ScratchBuffer* buffer, uint64_t bytes, const char* purpose, husk_error* error);
   void release(ScratchBuffer* buffer);
 
+  // Returns whether the application captures the stream of the run in progress.
+  bool is_capturing() const { return capturing_; }
   const husk_port* port() const { return program->engine->port; }
   void* device() const { return entered_ ? entered_ : program->engine->device; }
   const husk_allocator& allocator() const { return program->engine->allocator; }
