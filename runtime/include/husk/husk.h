@@ -475,6 +475,16 @@ enum {
   HUSK_MODE_GRAPH = 2 /**< As a graph. */
 };
 
+/** The clocks that measure steps. */
+enum {
+  /** The host: from before the step was enqueued, or computed by the host, until it was done. */
+  HUSK_CLOCK_HOST = 0,
+  /** The device: from the end of the step before until the end of the step. Before the first step,
+   * and if the device is faster than the host enqueues steps, this contains the time in which the
+   * device waits for the step. */
+  HUSK_CLOCK_DEVICE = 1
+};
+
 /** The end of a step, for the `trace` callback. The library fills the struct; it is valid during
  * the callback. */
 typedef struct husk_trace_event {
@@ -486,7 +496,9 @@ typedef struct husk_trace_event {
   const char* kind;     /**< "launch", "extern", "copy", "fill" or "read". */
   const char* name;     /**< The name of the kernel or op; "" for other kinds. */
   const char* origin;   /**< The place in the model; "" if the file does not say. */
-  uint64_t nanoseconds; /**< The time from before the step was enqueued until its work was done. */
+  uint64_t nanoseconds; /**< The time of the step, which `clock` has measured. */
+  int32_t clock;        /**< HUSK_CLOCK_*. */
+  int32_t reserved2;    /**< 0. */
 } husk_trace_event;
 
 /** The options of husk_session_create. Minimum size: through `mode`. */
@@ -509,8 +521,12 @@ typedef struct husk_session_options {
   int32_t external_arena; /**< 1: the session does not allocate its arena; the caller calls
                              husk_session_set_arena before the first run. */
   int32_t reserved;       /**< 0. */
-  /** Called after each step, when the work of the step is done; may be NULL. It is for profiles and
-   * debugging: runs become launch lists that wait after each step. */
+  /** Called for each step, in order, when the work of the step is done; may be NULL. It is for
+   * profiles and debugging: runs become launch lists. A device that has a clock
+   * (husk_port.event_record) gets up to 64 steps before the session waits for them and calls
+   * `trace` for each, so that one step follows another as it does in other runs; an error of the
+   * device then names all of these steps. Otherwise, and for steps on the host, the session waits
+   * for each step. All calls come before husk_session_run returns. */
   void (*trace)(void* user, const husk_trace_event* event);
   void* trace_user; /**< The first argument of `trace`. */
   /** 1: tensors of a program for a device may lie in host memory (kDLCPU or kDLCUDAHost), all of

@@ -266,18 +266,12 @@ Status Session::cancelled(husk_error* error) {
 }
 
 Status Session::run_steps(Frame& frame, uint32_t begin, uint32_t end, void* on, husk_error* error) {
+  if (options.trace && !capturing_) return run_traced(frame, begin, end, on, error);
   const bool can_cancel = program->engine->options.cancel != nullptr;
-  const bool traced = options.trace && !capturing_;
   for (uint32_t s = begin; s < end; ++s) {
-    Status status;
-    if (!can_cancel && !traced) {
-      status = frame.arguments.run_steps(&s, end, on, error);
-    } else {
-      if (can_cancel) {
-        HUSK_TRY(check_cancel(error));
-      }
-      status = traced ? run_traced(frame, s, on, error) : frame.arguments.run_step(s, on, error);
-    }
+    if (can_cancel) HUSK_TRY(check_cancel(error));
+    Status status = can_cancel ? frame.arguments.run_step(s, on, error)
+                               : frame.arguments.run_steps(&s, end, on, error);
     if (!failed(status)) continue;
     frame.arguments.add_step_context(s, error);
     return status;
@@ -285,11 +279,71 @@ Status Session::run_steps(Frame& frame, uint32_t begin, uint32_t end, void* on, 
   return Status::ok;
 }
 
-// Runs one step, waits for it, and tells the application how long it took.
-Status Session::run_traced(Frame& frame, uint32_t step, void* on, husk_error* error) {
+// Runs steps and tells the application how long each took. If the port has events, steps of the
+// device follow one another and are reported together.
+Status Session::run_traced(Frame& frame, uint32_t begin, uint32_t end, void* on,
+                           husk_error* error) {
+  const StepArguments& arguments = frame.arguments;
+  for (uint32_t s = begin; s < end;) {
+    uint32_t after = s;  // the steps from s to here are enqueued
+    Status status = Status::ok;
+    if (!timer_.has_events() || arguments.states[s].on_host) {
+      status = time_on_host(frame, after++, on, error);
+    } else {
+      status = timer_.begin(on, error);
+      while (!failed(status) && after < end && !timer_.is_full() &&
+             !arguments.states[after].on_host) {
+        status = check_cancel(error);
+        if (!failed(status)) status = enqueue_timed(frame, after, on, error);
+        if (!failed(status)) ++after;
+      }
+      husk_error ignored;
+      Status reported = report_timed(frame, s, on, failed(status) ? &ignored : error);
+      if (!failed(status)) status = reported;
+    }
+    HUSK_TRY(status);
+    s = after;
+  }
+  return Status::ok;
+}
+
+Status Session::enqueue_timed(Frame& frame, uint32_t step, void* on, husk_error* error) {
+  Status status = frame.arguments.run_step(step, on, error);
+  if (!failed(status)) status = timer_.end_step(on, error);
+  if (failed(status)) frame.arguments.add_step_context(step, error);
+  return status;
+}
+
+// Waits for the steps of `timer_`, of which `first` is the first, and reports them.
+Status Session::report_timed(Frame& frame, uint32_t first, void* on, husk_error* error) {
+  uint64_t times[StepTimer::kCapacity];
+  const uint32_t n = timer_.count();
+  Status status = timer_.wait(on, times, error);
+  if (failed(status)) {
+    if (n == 1)
+      frame.arguments.add_step_context(first, error);
+    else if (n > 1)
+      prefix(error, "one of the steps %u to %u: ", first, first + n - 1);
+    return status;
+  }
+  for (uint32_t i = 0; i < n; ++i) report(frame, first + i, times[i], HUSK_CLOCK_DEVICE);
+  return Status::ok;
+}
+
+// Runs one step, waits for it, and reports it.
+Status Session::time_on_host(Frame& frame, uint32_t step, void* on, husk_error* error) {
+  HUSK_TRY(check_cancel(error));
   const uint64_t begin = now();
-  HUSK_TRY(frame.arguments.run_step(step, on, error));
-  HUSK_TRY(to_status(port()->stream_wait(device(), on, error)));
+  Status status = frame.arguments.run_step(step, on, error);
+  if (!failed(status)) status = to_status(port()->stream_wait(device(), on, error));
+  if (failed(status))
+    frame.arguments.add_step_context(step, error);
+  else
+    report(frame, step, now() - begin, HUSK_CLOCK_HOST);
+  return status;
+}
+
+void Session::report(const Frame& frame, uint32_t step, uint64_t nanoseconds, int32_t clock) const {
   const auto kind = static_cast<Step>(frame.code.steps[step].op());
   husk_trace_event event = {sizeof(husk_trace_event),
                             step,
@@ -299,11 +353,12 @@ Status Session::run_traced(Frame& frame, uint32_t step, void* on, husk_error* er
                             step_kind_name(kind),
                             frame.arguments.step_name(step),
                             frame.code.origin(step),
-                            now() - begin};
+                            nanoseconds,
+                            clock,
+                            0};
   const husk_launch& launched = frame.arguments.states[step].launch;
   for (int d = 0; d < 3 && kind == Step::op_launch; ++d) event.grid[d] = launched.grid[d];
   options.trace(options.trace_user, &event);
-  return Status::ok;
 }
 
 }  // namespace husk::runtime

@@ -14,6 +14,7 @@ Session::~Session() {
   free_memory(Device::host, host_arena);
   if (state_memory) port()->free(device(), state_memory);
   port()->free_host_flag(device(), assert_flag);
+  timer_.release();
   program->gate.remove(&caller);
 }
 
@@ -46,6 +47,7 @@ Status Session::prepare(husk_error* error) {
   }
   if (count(program->rows()->asserts()))
     HUSK_TRY(to_status(port()->alloc_host_flag(device(), &assert_flag, error)));
+  if (options.trace) HUSK_TRY(timer_.prepare(this, error));
   HUSK_TRY(prepare_states(error));
   return grow_arenas(bounded, host_bounded, error);
 }

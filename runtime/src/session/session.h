@@ -3,6 +3,7 @@
 
 #include "program/program.h"
 #include "session/frame.h"
+#include "session/step_timer.h"
 
 namespace husk::runtime {
 
@@ -90,8 +91,14 @@ struct Session {
   }
   static Status cancelled(husk_error* error);
   Status run_steps(Frame& frame, uint32_t begin, uint32_t end, void* on, husk_error* error);
-  Status run_traced(Frame& frame, uint32_t step, void* on, husk_error* error);
+  Status run_traced(Frame& frame, uint32_t begin, uint32_t end, void* on, husk_error* error);
+  Status enqueue_timed(Frame& frame, uint32_t step, void* on, husk_error* error);
+  Status report_timed(Frame& frame, uint32_t first, void* on, husk_error* error);
+  Status time_on_host(Frame& frame, uint32_t step, void* on, husk_error* error);
+  // Tells the application that a step is done.
+  void report(const Frame& frame, uint32_t step, uint64_t nanoseconds, int32_t clock) const;
 
+  StepTimer timer_;              // for options.trace
   uint64_t constants_seen_ = 0;  // ConstantStore::version() that arena_generation is for
   void* stream_ = nullptr;       // of the last run
   void* entered_ = nullptr;      // handle of the device during a run that has entered it
