@@ -74,7 +74,7 @@ TEST_F(Command, PrintsATraceOfTheLastRun) {
                                                  "    0 launch check +1 1 1 +[0-9.]+  model.py:2\n"
                                                  "    1 extern aten::mm.out +[0-9.]+  model.py:3\n"
                                                  "    2 launch add +1 1 1 +[0-9.]+  model.py:4\n"
-                                                 "    3 copy +[0-9.]+\n4 steps, [0-9.]+ us\n$")))
+                                                 "    3 copy +[0-9.]+\n4 steps, [0-9.]+ us by the clock of the host\n$")))
       << text;
 }
 
