@@ -381,8 +381,8 @@ function values {
   }
 }
 
-// Each driver call of a resize and two runs fails once. The caller gets an error that names the
-// tensor if its copy failed, and the next calls work.
+// Each driver call of a resize and two runs fails once. The caller gets an error, which names the
+// tensor whose memory could not be allocated, and the next calls work.
 TEST_P(StagingTest, EveryDriverCallFailsOnce) {
   constexpr int32_t kDriverFailed = 999;
   uint64_t calls = 0, named = 0;
@@ -411,7 +411,7 @@ TEST_P(StagingTest, EveryDriverCallFailsOnce) {
     EXPECT_EQ(y.values, branches_of(x.values, 0.5f, 2));
   }
   EXPECT_GT(calls, 20u);
-  EXPECT_GE(named, 6u);
+  EXPECT_GE(named, 2u);
 }
 
 }  // namespace

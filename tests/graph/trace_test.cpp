@@ -190,7 +190,7 @@ TEST_F(TraceTest, ErrorsNameTheSteps) {
   };
   expect(m, "cuStreamSynchronize", 1, "function 'chain': one of the steps 0 to 63: stream", -1, 0);
   expect(m, "cuStreamSynchronize", 2, "function 'chain': one of the steps 64 to 69: ", -1, 64);
-  expect(m, "cuEventElapsedTime", 66, "function 'chain': one of the steps 64 to 69: ", -1, 64);
+  expect(m, "cuEventElapsedTime", 66, "function 'chain': one of the steps 64 to 69: ", -1, 65);
   expect(one, "cuStreamSynchronize", 1, "function 'chain': step 0 shift: ", 0, 0);
   expect(m, "cuLaunchKernelEx", 67, "function 'chain': step 66 shift: kernel 'shift'", 66, 66);
   expect(m, "cuEventRecord", 1, "function 'chain': event on stream", -1, 0);

@@ -19,14 +19,6 @@ const char* kind_name(int32_t kind) {
   }
 }
 
-constexpr const char* kStaged = "lies in host memory and is copied";
-
-Status captured_staging(husk_error* error) {
-  return fail(error, HUSK_UNSUPPORTED,
-              "lies in host memory, and a run whose stream is captured stages nothing: pass memory "
-              "of the device");
-}
-
 // Puts the value that `status` is about before its message: "size 1 of input 'x' ".
 Status about(Status status, const char* side, const fb::Value* value, const DimRef& part,
              husk_error* error) {
@@ -245,15 +237,13 @@ Status IoBinding::bind_inputs(const husk_value* values, uint32_t n, bool with_da
   return Status::ok;
 }
 
-// Makes a run work on a copy of an input, which lies at `callers`.
-Status IoBinding::use_copy(uint32_t i, uint8_t* callers, husk_error* error) {
-  InputState& state = input_states[i];
-  if (state.staged && session_->is_capturing()) return captured_staging(error);
-  HUSK_TRY(session_->grow(&state.copy, inputs[i].bytes,
-                          state.staged ? kStaged : "is misaligned and must be copied", error));
-  state.callers = callers;
-  inputs[i].data = static_cast<uint8_t*>(state.copy.data);
-  return Status::ok;
+// Makes memory on the device for a tensor that lies in host memory.
+Status IoBinding::stage(ScratchBuffer* copy, uint64_t bytes, husk_error* error) {
+  if (session_->is_capturing())
+    return fail(error, HUSK_UNSUPPORTED,
+                "lies in host memory, and a run whose stream is captured stages nothing: pass "
+                "memory of the device");
+  return session_->grow(copy, bytes, "lies in host memory and is copied", error);
 }
 
 Status IoBinding::bind_input(uint32_t i, const husk_value& value, bool with_data, DimRef* part,
@@ -295,12 +285,19 @@ Status IoBinding::bind_input(uint32_t i, const husk_value& value, bool with_data
   uint8_t* const data = first_element(tensor);
   if (lies_on(tensor, session_->program->engine->properties, state.on_host)) in.data = data;
   if (with_data) HUSK_TRY(check_memory(data, in.bytes, error));
-  if (state.staged) return in.bytes ? use_copy(i, data, error) : Status::ok;
-  if (!with_data || in.bytes == 0 || is_aligned(data, state.align)) return Status::ok;
-  if (!session_->options.copy_misaligned)
-    return misaligned_at(data, state.align, "copy it, or set husk_session_options.copy_misaligned",
-                         error);
-  return use_copy(i, data, error);
+  if (in.bytes == 0) return Status::ok;
+  if (state.staged) {
+    HUSK_TRY(stage(&state.copy, in.bytes, error));
+  } else {
+    if (!with_data || is_aligned(data, state.align)) return Status::ok;
+    if (!session_->options.copy_misaligned)
+      return misaligned_at(data, state.align,
+                           "copy it, or set husk_session_options.copy_misaligned", error);
+    HUSK_TRY(session_->grow(&state.copy, in.bytes, "is misaligned and must be copied", error));
+  }
+  state.callers = data;
+  in.data = static_cast<uint8_t*>(state.copy.data);
+  return Status::ok;
 }
 
 Status IoBinding::bind_session_output(uint32_t i, husk_value* value, const int64_t* shape,
@@ -374,8 +371,7 @@ Status IoBinding::bind_output(uint32_t i, husk_value* value, DimRef* part, husk_
   state.data = first_element(out);
   HUSK_TRY(check_memory(state.data, state.bytes, error));
   if (staged && state.bytes) {
-    if (session_->is_capturing()) return captured_staging(error);
-    HUSK_TRY(session_->grow(&state.copy, state.bytes, kStaged, error));
+    HUSK_TRY(stage(&state.copy, state.bytes, error));
     state.staged = state.data;
     state.data = static_cast<uint8_t*>(state.copy.data);
     return Status::ok;
@@ -398,7 +394,7 @@ Status IoBinding::prepare_staged_outputs(husk_error* error) {
         !extent_bytes(shape, shape + output->rank(), output->rank(),
                       husk_dtype_size(static_cast<husk_dtype>(output->dtype())), &bytes))
       continue;
-    Status status = session_->grow(&output_states[i].copy, bytes, kStaged, error);
+    Status status = stage(&output_states[i].copy, bytes, error);
     if (failed(status)) return about(status, "output", output, {}, error);
   }
   return Status::ok;
@@ -479,54 +475,38 @@ Status IoBinding::check_overlaps(uint32_t segment, husk_error* error) {
   return Status::ok;
 }
 
-Status IoBinding::copy_inputs(void* stream, husk_error* error) {
+Status IoBinding::copy_inputs(bool back, void* stream, husk_error* error) {
+  const husk_port* port = session_->port();
+  void* const device = session_->device();
   for (uint32_t i = 0; i < code_->inputs(); ++i) {
     const InputState& state = input_states[i];
-    if (!state.callers) continue;
-    Status status = state.staged ? to_status(session_->port()->upload(session_->device(), stream,
-                                                                      inputs[i].data, state.callers,
-                                                                      inputs[i].bytes, error))
-                                 : copy_misaligned(i, false, stream, error);
-    if (failed(status)) return about(status, "input", code_->input(i), {}, error);
+    if (!state.callers || (back && !state.written)) continue;
+    uint8_t* copy = inputs[i].data;
+    const uint64_t bytes = inputs[i].bytes;
+    uint8_t *to = back ? state.callers : copy, *from = back ? copy : state.callers;
+    if (!state.on_host) {
+      const auto move = !state.staged ? port->copy : back ? port->download : port->upload;
+      HUSK_TRY(to_status(move(device, stream, to, from, bytes, error)));
+      continue;
+    }
+    HUSK_TRY(to_status(port->stream_wait(device, stream, error)));
+    memcpy(to, from, bytes);
   }
   return Status::ok;
 }
 
 Status IoBinding::copy_results(void* stream, husk_error* error) {
-  bool any_staged = false;
-  for (uint32_t i = 0; i < code_->inputs(); ++i) {
-    const InputState& state = input_states[i];
-    if (!state.callers || !state.written) continue;
-    any_staged |= state.staged;
-    if (!state.staged) HUSK_TRY(copy_misaligned(i, true, stream, error));
-  }
-  for (const OutputState& state : output_states) any_staged |= state.staged != nullptr;
-  if (!any_staged) return Status::ok;
-  HUSK_TRY(session_->wait(error));  // the caller gets no results of a run whose assert failed
-  auto download = [&](uint8_t* to, const uint8_t* from, uint64_t bytes, const char* side,
-                      const fb::Value* value) {
-    Status status = to_status(
-        session_->port()->download(session_->device(), stream, to, from, bytes, error));
-    return failed(status) ? about(status, side, value, {}, error) : Status::ok;
-  };
-  for (uint32_t i = 0; i < code_->inputs(); ++i)
-    if (const InputState& state = input_states[i]; state.callers && state.staged && state.written)
-      HUSK_TRY(download(state.callers, inputs[i].data, inputs[i].bytes, "input", code_->input(i)));
-  for (uint32_t i = 0; i < code_->outputs(); ++i)
-    if (const OutputState& state = output_states[i]; state.staged)
-      HUSK_TRY(download(state.staged, state.data, state.bytes, "output", code_->output(i)));
-  return Status::ok;
-}
-
-// Copies a misaligned input to aligned memory, or back to the caller.
-Status IoBinding::copy_misaligned(uint32_t input, bool back, void* stream, husk_error* error) {
-  const husk_port* port = session_->port();
-  uint8_t *callers = input_states[input].callers, *copy = inputs[input].data;
-  uint8_t *to = back ? callers : copy, *from = back ? copy : callers;
-  if (!input_states[input].on_host)
-    return to_status(port->copy(session_->device(), stream, to, from, inputs[input].bytes, error));
-  HUSK_TRY(to_status(port->stream_wait(session_->device(), stream, error)));
-  memcpy(to, from, inputs[input].bytes);
+  bool staged = false;
+  for (const InputState& state : input_states)
+    staged |= state.callers && state.staged && state.written;
+  for (const OutputState& state : output_states) staged |= state.staged != nullptr;
+  // The caller gets no results of a run whose assert failed.
+  if (staged) HUSK_TRY(session_->wait_within_run(error));
+  HUSK_TRY(copy_inputs(true, stream, error));
+  for (const OutputState& state : output_states)
+    if (state.staged)
+      HUSK_TRY(to_status(session_->port()->download(session_->device(), stream, state.staged,
+                                                    state.data, state.bytes, error)));
   return Status::ok;
 }
 

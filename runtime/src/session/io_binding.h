@@ -85,8 +85,9 @@ struct IoBinding {
   // Allocates memory for the outputs that the first segment shapes, in a resize, if some input is
   // staged: outputs will then probably lie in host memory too.
   Status prepare_staged_outputs(husk_error* error);
-  // Copies inputs that are misaligned or staged to memory of the session.
-  Status copy_inputs(void* stream, husk_error* error);
+  // Copies inputs that are misaligned or staged to memory of the session, or back to the caller if
+  // a step wrote to them.
+  Status copy_inputs(bool back, void* stream, husk_error* error);
   // Copies inputs that a step wrote to, and staged outputs, back to the caller. Waits for the run
   // if it copies to host memory of the caller.
   Status copy_results(void* stream, husk_error* error);
@@ -104,8 +105,7 @@ struct IoBinding {
  private:
   Status bind_input(uint32_t input, const husk_value& value, bool with_data, DimRef* part,
                     husk_error* error);
-  Status use_copy(uint32_t input, uint8_t* callers, husk_error* error);
-  Status copy_misaligned(uint32_t input, bool back, void* stream, husk_error* error);
+  Status stage(ScratchBuffer* copy, uint64_t bytes, husk_error* error);
   Status bind_output(uint32_t output, husk_value* value, DimRef* part, husk_error* error);
   Status bind_session_output(uint32_t output, husk_value* value, const int64_t* shape,
                              husk_error* error);

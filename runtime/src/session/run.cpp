@@ -100,7 +100,7 @@ Status Session::run(uint32_t function, void* on, const husk_value* inputs, uint3
 
   // 4. Wait for the previous run if it may overlap this one, and copy inputs.
   HUSK_TRY(order_after_previous_run(on, error));
-  HUSK_TRY(frame.io.copy_inputs(on, error));
+  HUSK_TRY(frame.io.copy_inputs(false, on, error));
 
   // 5. Enqueue the steps.
   HUSK_TRY(launch(frame, nothing_changed, on, outputs, output_count, error));
@@ -280,66 +280,45 @@ Status Session::run_steps(Frame& frame, uint32_t begin, uint32_t end, void* on, 
 }
 
 // Runs steps and tells the application how long each took. If the port has events, steps of the
-// device follow one another and are reported together.
+// device follow one another and are waited for together.
 Status Session::run_traced(Frame& frame, uint32_t begin, uint32_t end, void* on,
                            husk_error* error) {
-  const StepArguments& arguments = frame.arguments;
-  for (uint32_t s = begin; s < end;) {
-    uint32_t after = s;  // the steps from s to here are enqueued
-    Status status = Status::ok;
-    if (!timer_.has_events() || arguments.states[s].on_host) {
-      status = time_on_host(frame, after++, on, error);
-    } else {
-      status = timer_.begin(on, error);
-      while (!failed(status) && after < end && !timer_.is_full() &&
-             !arguments.states[after].on_host) {
-        status = check_cancel(error);
-        if (!failed(status)) status = enqueue_timed(frame, after, on, error);
-        if (!failed(status)) ++after;
-      }
-      husk_error ignored;
-      Status reported = report_timed(frame, s, on, failed(status) ? &ignored : error);
-      if (!failed(status)) status = reported;
+  StepArguments& arguments = frame.arguments;
+  Status status = Status::ok;
+  for (uint32_t first = begin; first < end && !failed(status);) {
+    const bool by_device = timer_.has_events() && !arguments.states[first].on_host;
+    const uint64_t start = now();
+    if (by_device) status = timer_.record(0, on, error);
+    uint32_t n = 0;  // steps that were enqueued
+    while (!failed(status) && n < (by_device ? StepTimer::kSteps : 1) && first + n < end &&
+           (n == 0 || !arguments.states[first + n].on_host)) {
+      status = check_cancel(error);
+      if (failed(status)) break;
+      status = arguments.run_step(first + n, on, error);
+      if (by_device && !failed(status)) status = timer_.record(n + 1, on, error);
+      if (failed(status))
+        arguments.add_step_context(first + n, error);
+      else
+        ++n;
     }
-    HUSK_TRY(status);
-    s = after;
-  }
-  return Status::ok;
-}
-
-Status Session::enqueue_timed(Frame& frame, uint32_t step, void* on, husk_error* error) {
-  Status status = frame.arguments.run_step(step, on, error);
-  if (!failed(status)) status = timer_.end_step(on, error);
-  if (failed(status)) frame.arguments.add_step_context(step, error);
-  return status;
-}
-
-// Waits for the steps of `timer_`, of which `first` is the first, and reports them.
-Status Session::report_timed(Frame& frame, uint32_t first, void* on, husk_error* error) {
-  uint64_t times[StepTimer::kCapacity];
-  const uint32_t n = timer_.count();
-  Status status = timer_.wait(on, times, error);
-  if (failed(status)) {
-    if (n == 1)
-      frame.arguments.add_step_context(first, error);
-    else if (n > 1)
+    // If a step failed, those before it are reported all the same.
+    husk_error ignored;
+    husk_error* const late = failed(status) ? &ignored : error;
+    Status done = to_status(port()->stream_wait(device(), on, late));
+    for (uint32_t i = 0; i < n && !failed(done); ++i) {
+      uint64_t time = now() - start;
+      if (by_device) done = timer_.elapsed(i, &time, late);
+      if (!failed(done))
+        report(frame, first + i, time, by_device ? HUSK_CLOCK_DEVICE : HUSK_CLOCK_HOST);
+    }
+    if (failed(status)) return status;
+    if (failed(done) && n == 1)
+      arguments.add_step_context(first, error);
+    else if (failed(done))
       prefix(error, "one of the steps %u to %u: ", first, first + n - 1);
-    return status;
+    status = done;
+    first += n;
   }
-  for (uint32_t i = 0; i < n; ++i) report(frame, first + i, times[i], HUSK_CLOCK_DEVICE);
-  return Status::ok;
-}
-
-// Runs one step, waits for it, and reports it.
-Status Session::time_on_host(Frame& frame, uint32_t step, void* on, husk_error* error) {
-  HUSK_TRY(check_cancel(error));
-  const uint64_t begin = now();
-  Status status = frame.arguments.run_step(step, on, error);
-  if (!failed(status)) status = to_status(port()->stream_wait(device(), on, error));
-  if (failed(status))
-    frame.arguments.add_step_context(step, error);
-  else
-    report(frame, step, now() - begin, HUSK_CLOCK_HOST);
   return status;
 }
 

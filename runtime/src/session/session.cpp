@@ -116,6 +116,13 @@ Status Session::wait(husk_error* error) {
               texts->Get((number <= texts->size() ? number : texts->size()) - 1)->c_str());
 }
 
+Status Session::wait_within_run(husk_error* error) {
+  const bool running = running_;
+  HUSK_TRY(wait(error));
+  running_ = running;
+  return Status::ok;
+}
+
 Status Session::wait_for_default_stream(husk_error* error) {
   if (!default_busy_) return Status::ok;
   HUSK_TRY(to_status(port()->stream_wait(device(), nullptr, error)));
@@ -208,9 +215,7 @@ Status Session::grow(ScratchBuffer* buffer, uint64_t bytes, const char* purpose,
                 "%s, %llu bytes, and a run whose stream is captured allocates nothing: run once "
                 "before",
                 purpose, static_cast<unsigned long long>(bytes));
-  const bool running = running_;
-  HUSK_TRY(wait(error));
-  running_ = running;  // a run goes on, and enqueues more steps
+  HUSK_TRY(wait_within_run(error));
   uint64_t wanted = buffer->bytes + buffer->bytes / 2;
   release(buffer);
   if (wanted < bytes || (options.memory_limit && wanted > options.memory_limit - used_bytes()))

@@ -43,6 +43,8 @@ struct Session {
              husk_value* outputs, uint32_t output_count, husk_error* error);
   // Waits for the last run. Fails if an assert of one of its kernels failed.
   Status wait(husk_error* error);
+  // Waits for the work that a run has enqueued so far. The run goes on.
+  Status wait_within_run(husk_error* error);
   Status set_arena(void* memory, uint64_t bytes, husk_error* error);
   // `other` is host memory that is written (get) or read (set), the Session to copy from (copy), or
   // null (reset).
@@ -92,9 +94,6 @@ struct Session {
   static Status cancelled(husk_error* error);
   Status run_steps(Frame& frame, uint32_t begin, uint32_t end, void* on, husk_error* error);
   Status run_traced(Frame& frame, uint32_t begin, uint32_t end, void* on, husk_error* error);
-  Status enqueue_timed(Frame& frame, uint32_t step, void* on, husk_error* error);
-  Status report_timed(Frame& frame, uint32_t first, void* on, husk_error* error);
-  Status time_on_host(Frame& frame, uint32_t step, void* on, husk_error* error);
   // Tells the application that a step is done.
   void report(const Frame& frame, uint32_t step, uint64_t nanoseconds, int32_t clock) const;
 

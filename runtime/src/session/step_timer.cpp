@@ -14,7 +14,7 @@ Status StepTimer::prepare(Session* session, husk_error* error) {
 }
 
 void StepTimer::release() {
-  for (void*& event : events_)
+  for (void* event : events_)
     if (event) session_->port()->event_destroy(session_->device(), event);
 }
 
@@ -23,24 +23,9 @@ Status StepTimer::record(uint32_t event, void* stream, husk_error* error) {
       session_->port()->event_record(session_->device(), events_[event], stream, error));
 }
 
-Status StepTimer::begin(void* stream, husk_error* error) {
-  count_ = 0;
-  return record(0, stream, error);
-}
-
-Status StepTimer::end_step(void* stream, husk_error* error) {
-  HUSK_TRY(record(count_ + 1, stream, error));
-  ++count_;
-  return Status::ok;
-}
-
-Status StepTimer::wait(void* stream, uint64_t* times, husk_error* error) const {
-  const husk_port* port = session_->port();
-  void* const device = session_->device();
-  HUSK_TRY(to_status(port->stream_wait(device, stream, error)));
-  for (uint32_t i = 0; i < count_; ++i)
-    HUSK_TRY(to_status(port->event_elapsed(device, events_[i], events_[i + 1], &times[i], error)));
-  return Status::ok;
+Status StepTimer::elapsed(uint32_t event, uint64_t* nanoseconds, husk_error* error) const {
+  return to_status(session_->port()->event_elapsed(session_->device(), events_[event],
+                                                   events_[event + 1], nanoseconds, error));
 }
 
 }  // namespace husk::runtime
