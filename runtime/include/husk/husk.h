@@ -534,8 +534,9 @@ typedef struct husk_session_options {
    * there before its steps, and outputs, and inputs that it writes to, back after them. When
    * husk_session_run returns, it has read the inputs; if it copies something back, it has waited
    * until all work of the run is done, and reports an assert that failed. The bytes between the
-   * elements of an output that is not contiguous are undefined. 0: tensors in host memory are
-   * refused, unless husk_value_info.on_host says that they belong there. */
+   * elements of an output that is not contiguous are undefined. An output of kind HUSK_VALUE_NONE
+   * is memory of the device. 0: tensors in host memory are refused, unless husk_value_info.on_host
+   * says that they belong there. */
   int32_t stage_host_tensors;
   int32_t reserved2; /**< 0. */
 } husk_session_options;
