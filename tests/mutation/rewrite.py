@@ -286,7 +286,7 @@ class Rewriter:
       return
     if t.of[i - 2] == "*" and not pointer:
       return
-    if not re.search(r"[=!<>|&(]", t.join(i + 1, end)):
+    if not re.search(r"[=!<>|&(]", t.join(i + 1, end)) or t.of[i + 1] == "[":  # a lambda
       return
     self.condition(i + 1, end, name in GOOD, except_for=name)
 
