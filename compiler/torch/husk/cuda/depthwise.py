@@ -208,15 +208,10 @@ def _template() -> Any:
 # The lowering
 
 
-def lowerings() -> dict[Any, Callable[..., Any]]:
-  """Inductor's lowering of convolutions, which makes depthwise ones kernels of the template."""
-  import torch
-  from torch._inductor import lowering
-  from torch._inductor.kernel import conv
-
-  op = torch.ops.aten.convolution.default
-  del conv  # importing it registers Inductor's lowering
-  return {op: functools.partial(_lowered, lowering.lowerings[op])}
+def lowering(otherwise: Callable[..., Any]) -> Callable[..., Any]:
+  """A lowering of convolutions, which makes depthwise ones of images kernels of the template.
+  `otherwise` lowers the others."""
+  return functools.partial(_lowered, otherwise)
 
 
 def _lowered(

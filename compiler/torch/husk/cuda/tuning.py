@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..inductor.lines import InductorObject
-from . import gemm_configs, records
+from . import convolution, gemm_configs, records
 from .gemm_configs import Config
 from .target import Target
 
@@ -137,6 +137,16 @@ class Tuning:
     source = "rule" if found is None else found[1]
     self.picked[source] = self.picked.get(source, 0) + 1
     return found[0] if found else gemm_configs.pick_template(target, choices)
+
+  def pick_tiles(
+    self, problem: convolution.Problem, tiles: Sequence[convolution.Tiles]
+  ) -> convolution.Tiles:
+    """The tiles of a convolution. The first ones are the best by the rule."""
+    if self.mode in ("heuristic", "max") and self.records is not None:
+      configs = [records.config_of_tiles(each) for each in tiles]
+      if found := self.records.choice(records.of_convolution(problem), configs):
+        return tiles[found[0]]
+    return tiles[0]
 
   def _recorded(
     self, target: Target, choices: Sequence[InductorObject]

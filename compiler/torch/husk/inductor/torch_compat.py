@@ -211,19 +211,26 @@ def convolutions(graph: torch.fx.Graph) -> list[torch.fx.Node]:
 
 
 def has_template(convolution: torch.fx.Node) -> bool:
-  """Whether Inductor has a template for a convolution that is made for it. For groups of few
-  channels it has one that mostly multiplies zeros."""
+  """Whether there is a template for a convolution that is made for it. For groups of few channels
+  Inductor has one that mostly multiplies zeros. Images may have dilation, and depthwise
+  convolutions of images have a template of their own, unless they have few channels."""
   import torch
 
   _, weight, _, _, _, dilation, transposed, output_padding, groups = convolution.args
   filters = cast("torch.fx.Node", weight).meta["val"]
+  is_image, is_dilated = filters.dim() == 4, set(cast("list[int]", dilation)) != {1}
+  is_depthwise = filters.shape[1] == 1 and filters.shape[0] == groups
   return bool(
     filters.dim() in (4, 5)
     and filters.dtype in (torch.float16, torch.bfloat16, torch.float32)
     and not transposed
-    and set(cast("list[int]", dilation)) == {1}
     and set(cast("list[int]", output_padding)) == {0}
-    and (groups == 1 or filters.shape[1] >= 16)
+    and (
+      (is_image or not is_dilated)
+      if groups == 1
+      else not is_dilated
+      and (filters.shape[1] >= 16 or is_image and is_depthwise and filters.shape[0] >= 16)
+    )
   )
 
 
