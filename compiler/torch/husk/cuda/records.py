@@ -2,7 +2,7 @@
 export takes in place of a rule.
 
 A record file is JSON: the format, the chip, and a list of records. A record has a kind ("product",
-"batched product", "convolution", "implicit product", "depthwise"), the dtype and the layout of the operands, which must
+"batched product", "convolution", "implicit gemm", "depthwise"), the dtype and the layout of the operands, which must
 be equal, the sizes, and the fastest configurations with their times in microseconds. Records hold
 for a chip, not for a product: an H100 and an H200 are the same chip with other memory.
 
@@ -37,8 +37,8 @@ LARGEST_DISTANCE = 1.0
 MOST_CONFIGS = 8
 MOST_NEIGHBOURS = 3
 
-# A "convolution" is one of Inductor's template, an "implicit product" one of Husk's template.
-KINDS = ("product", "batched product", "convolution", "implicit product", "depthwise")
+# A "convolution" is one of Inductor's template, an "implicit gemm" one of Husk's template.
+KINDS = ("product", "batched product", "convolution", "implicit gemm", "depthwise")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -329,7 +329,7 @@ def of_convolution(problem: convolution.Problem) -> Problem:
     ("height", problem.height),
     ("width", problem.width),
   )
-  return Problem("implicit product", _shared_dtype(problem.dtype), form, sizes)
+  return Problem("implicit gemm", _shared_dtype(problem.dtype), form, sizes)
 
 
 def _depthwise(choice: InductorObject) -> Problem:
