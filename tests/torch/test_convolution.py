@@ -195,11 +195,15 @@ def test_few_channels_are_loaded_one_by_one():
 def test_taps_outside_of_the_image_cost_nothing():
   tiles = Tiles(64, 64, 64, 4, 4)
   depths = {
-    d: convolution._useful_depth(dataclasses.replace(ASPP, padding=(d, d), dilation=(d, d)), tiles)
+    d: convolution._useful_depths(
+      dataclasses.replace(ASPP, padding=(d, d), dilation=(d, d)), tiles
+    )
     for d in (1, 12, 24, 27, 28, 36)
   }
-  assert depths[1] == ASPP.depth and depths[28] == depths[36] == 2048
-  assert depths[1] > depths[12] > depths[24] > depths[27] > depths[28]
+  assert depths[1] == (ASPP.depth, ASPP.depth) and depths[28] == depths[36] == (2048, 2048)
+  means = [mean for mean, _ in depths.values()]
+  assert means[:5] == sorted(means[:5], reverse=True) and len(set(means)) == 5
+  assert all(mean <= longest <= ASPP.depth for mean, longest in depths.values())
 
 
 def test_tiles_fit_the_target():

@@ -164,26 +164,30 @@ def cost(target: Target, problem: Problem, tiles: Tiles) -> float:
   alone = 1.6 if problem.is_shallow else 1
   work = (alone * tiles.m + tiles.n) * tiles.k + tiles.m * tiles.n * tiles.k / 90
   wait = 16384 / max(tiles.stages - 1, 0.5)
-  steps = -(-_useful_depth(problem, tiles) // (tiles.k * tiles.split))
-  time = 1350 + (steps + 2) * (busy * work + math.ceil(blocks / together) * wait) / 60
+  mean, longest = (
+    -(-depth // (tiles.k * tiles.split)) for depth in _useful_depths(problem, tiles)
+  )
+  # The blocks that take the longest may run last.
+  time = 1350 + (mean + 2) * (busy * work + math.ceil(blocks / together) * wait) / 60
+  time += (longest - mean) * (work + wait) / 60
   if tiles.split > 1:
     # The parts are written and read, and another kernel is launched.
     time += 1450 + 8 * tiles.split * problem.positions * problem.outputs / 3100
   return time
 
 
-def _useful_depth(problem: Problem, tiles: Tiles) -> int:
-  """The depth of an average block, without the rows and columns of the kernel that it leaves
-  out."""
+def _useful_depths(problem: Problem, tiles: Tiles) -> tuple[int, int]:
+  """The mean and the largest depth of a block, without the rows and columns of the kernel that it
+  leaves out."""
   if problem.dilation == (1, 1) or problem.channels % tiles.k:
-    return problem.depth
+    return problem.depth, problem.depth
   rows = min(problem.height, tiles.m // problem.width + 1)
   inside = [
     _taps_inside(problem, 0, first, first + rows - 1)
     for first in range(problem.height - rows + 1)
   ]
-  columns = _taps_inside(problem, 1, 0, problem.width - 1)
-  return -(-sum(inside) * columns * problem.channels // len(inside))
+  row = _taps_inside(problem, 1, 0, problem.width - 1) * problem.channels
+  return -(-sum(inside) * row // len(inside)), max(inside) * row
 
 
 def _taps_inside(problem: Problem, dim: int, first: int, last: int) -> int:
