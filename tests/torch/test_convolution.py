@@ -37,7 +37,7 @@ def only(monkeypatch):
   """A function that leaves a single choice of tiles."""
 
   def set_tiles(tiles):
-    monkeypatch.setattr(convolution, "candidates", lambda target, problem: [tiles])
+    monkeypatch.setattr(convolution, "candidates", lambda *problem: [tiles])
 
   return set_tiles
 
@@ -133,7 +133,9 @@ def test_a_batch_and_an_image_that_vary(number, only, tmp_path):
   only(split(number))
   torch.manual_seed(0)
   model = Convolution(16, 24, 3, 1, 6, 6).eval()
-  runs = [{"x": torch.randn(batch, 16, h, w)} for batch, h, w in ((2, 9, 8), (1, 7, 7), (3, 10, 20))]
+  runs = [
+    {"x": torch.randn(batch, 16, h, w)} for batch, h, w in ((2, 9, 8), (1, 7, 7), (3, 10, 20))
+  ]
   sizes = {0: torch.export.Dim("batch", min=1, max=8)}
   sizes |= {dim: torch.export.Dim(f"side{dim}", min=7, max=64) for dim in (2, 3)}
   for given, result in zip(runs, computed(model, (runs[0]["x"],), {"x": sizes}, runs, tmp_path)):
@@ -185,6 +187,25 @@ def test_a_long_depth_with_few_tiles_is_split():
   assert best(small).split == 1
 
 
+def test_the_parts_take_little_memory(monkeypatch, tmp_path):
+  batch = torch.export.Dim("batch", min=1, max=1024)
+  model = nn.Conv2d(512, 64, 3, dilation=4, padding=4).half().eval()
+  original, parts = convolution._added, []
+
+  def added(result, number, *more):
+    parts.append(number)
+    return original(result, number, *more)
+
+  monkeypatch.setattr(convolution, "_added", added)
+  for shapes in ({"input": {0: batch}}, None):
+    x = torch.randn(2, 512, 14, 14).half()
+    husk.write(model, (x,), tmp_path, targets=("cuda:h200",), tune="rules", dynamic_shapes=shapes)
+    assert bool(parts) == (shapes is None)
+  problem = dataclasses.replace(ASPP, batch=4)
+  for positions, most in ((0, 8), (16 << 10, 4), (1 << 20, 1)):
+    assert max(t.split for t in convolution.candidates(H200, problem, positions)) == most
+
+
 def test_few_channels_are_loaded_one_by_one():
   stem = Problem("float16", 8, 3, 64, 112, 112, (7, 7), (2, 2), (3, 3), (1, 1))
   assert stem.is_shallow and best(stem).k <= 64 and best(stem).split == 1
@@ -195,9 +216,7 @@ def test_few_channels_are_loaded_one_by_one():
 def test_taps_outside_of_the_image_cost_nothing():
   tiles = Tiles(64, 64, 64, 4, 4)
   depths = {
-    d: convolution._useful_depths(
-      dataclasses.replace(ASPP, padding=(d, d), dilation=(d, d)), tiles
-    )
+    d: convolution._useful_depths(dataclasses.replace(ASPP, padding=(d, d), dilation=(d, d)), tiles)
     for d in (1, 12, 24, 27, 28, 36)
   }
   assert depths[1] == (ASPP.depth, ASPP.depth) and depths[28] == depths[36] == (2048, 2048)

@@ -33,8 +33,9 @@ from .target import Target
 # The beginning of the names of the template's choices.
 NAME = "husk_convolution"
 
-# Into how many parts the depth may be split.
+# Into how many parts the depth may be split, and the most bytes of the parts.
 SPLITS = (1, 2, 3, 4, 6, 8)
+MOST_BYTES = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,9 +167,7 @@ def cost(target: Target, problem: Problem, tiles: Tiles) -> float:
   if together == 1 < blocks:
     work *= 1.33  # nothing else runs while a block begins and ends
   wait = 16384 / max(tiles.stages - 1, 0.5)
-  mean, longest = (
-    -(-depth // (tiles.k * tiles.split)) for depth in _useful_depths(problem, tiles)
-  )
+  mean, longest = (-(-depth // (tiles.k * tiles.split)) for depth in _useful_depths(problem, tiles))
   busy = math.ceil(blocks) if blocks <= together else blocks
   step = busy * work + math.ceil(blocks / together) * wait
   # Blocks that take the longest may run last.
@@ -186,8 +185,7 @@ def _useful_depths(problem: Problem, tiles: Tiles) -> tuple[int, int]:
     return problem.depth, problem.depth
   rows = min(problem.height, tiles.m // problem.width + 1)
   inside = [
-    _taps_inside(problem, 0, first, first + rows - 1)
-    for first in range(problem.height - rows + 1)
+    _taps_inside(problem, 0, first, first + rows - 1) for first in range(problem.height - rows + 1)
   ]
   row = _taps_inside(problem, 1, 0, problem.width - 1) * problem.channels
   return -(-sum(inside) * row // len(inside)), max(inside) * row
@@ -204,12 +202,15 @@ def _taps_inside(problem: Problem, dim: int, first: int, last: int) -> int:
   return max(0, end - begin)
 
 
-def candidates(target: Target, problem: Problem) -> list[Tiles]:
-  """The tiles for a convolution, by their costs. Tiles that do not fit are not among them."""
+def candidates(target: Target, problem: Problem, most_positions: int = 0) -> list[Tiles]:
+  """The tiles for a convolution, by their costs. Tiles that do not fit are not among them, nor are
+  parts of the depth that would take too much memory for `most_positions`, of which the problem is
+  an example."""
+  part = 4 * problem.outputs * max(problem.positions, most_positions)
   found = []
   for tiles in _tiles(problem):
     for split in SPLITS:
-      if split == 1 or problem.depth // (split * tiles.k) >= 4:
+      if split == 1 or split * part <= MOST_BYTES and problem.depth // (split * tiles.k) >= 4:
         each = dataclasses.replace(tiles, split=split)
         found.append((cost(target, problem, each), len(found), each))
   return [tiles for time, _, tiles in sorted(found) if time < float("inf")]
@@ -464,7 +465,7 @@ def _convolved(
   problem = Problem(
     dtype, batch, channels, outputs, height, width, _pair(kernel), stride, padding, dilation
   )
-  found = candidates(target, problem)
+  found = candidates(target, problem, _largest(n * size[1] * size[2]))
   split = pick(problem, found).split
   whole = [split, *size] if split > 1 else size
   layout = ir.FixedLayout(
@@ -508,6 +509,15 @@ def _convolved(
   if split > 1:
     result = _added(result, split, size, x.get_dtype())
   return table[aten.permute.default](result, [0, 3, 1, 2])
+
+
+def _largest(size: Any) -> int:
+  """The largest value of an expression of sizes; 0 if it has no bound, since such sizes have no
+  memory that is planned in advance."""
+  from torch._inductor.virtualized import V
+
+  upper = V.graph.sizevars.shape_env.bound_sympy(size).upper
+  return int(upper) if upper.is_finite and upper.is_Integer else 0
 
 
 def _added(parts: InductorObject, split: int, size: Sequence[Any], dtype: Any) -> Any:
