@@ -440,7 +440,6 @@ def _convolved(
   import torch
   from torch._inductor import ir
   from torch._inductor.lowering import lowerings as table
-  from torch._inductor.select_algorithm import autotune_select_algorithm
 
   aten = torch.ops.aten
   outputs, channels, *kernel = (int(size) for size in weight.get_size())
@@ -505,7 +504,7 @@ def _convolved(
     )
     for choice in choices[before:]:
       choice.log_info.update(problem=problem, tiles=tiles)
-  result = autotune_select_algorithm(NAME, choices, [x, weight], layout)
+  result = torch_compat.selected(NAME, choices, [x, weight], layout)
   if split > 1:
     result = _added(result, split, size, x.get_dtype())
   return table[aten.permute.default](result, [0, 3, 1, 2])

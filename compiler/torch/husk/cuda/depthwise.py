@@ -262,7 +262,6 @@ def _convolved(
   import torch
   from torch._inductor import ir
   from torch._inductor.lowering import lowerings as table
-  from torch._inductor.select_algorithm import autotune_select_algorithm
 
   aten = torch.ops.aten
   kernel = (int(weight.get_size()[2]), int(weight.get_size()[3]))
@@ -312,5 +311,5 @@ def _convolved(
         stride=stride,
         padding=padding,
       )
-  result = autotune_select_algorithm(NAME, choices, [x, weight], layout)
+  result = torch_compat.selected(NAME, choices, [x, weight], layout)
   return table[aten.permute.default](result, [0, 3, 1, 2])

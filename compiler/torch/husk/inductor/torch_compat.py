@@ -556,6 +556,14 @@ def known_options(wanted: dict[str, Any]) -> dict[str, Any]:
   return {key: value for key, value in wanted.items() if _has(config, key)}
 
 
+def selected(name: str, choices: list[Any], inputs: list[Any], layout: Any) -> Any:
+  """The result of one of the choices of a template, which Inductor selects."""
+  from torch._inductor.select_algorithm import autotune_select_algorithm
+
+  result = autotune_select_algorithm(name, choices, inputs, layout)
+  return result[0] if isinstance(result, tuple) else result  # a pair since torch 2.15
+
+
 def size_hint(size: Any) -> int:
   """The value of a size in the example, or 1024 if only the data decides it. torch 2.15 has no
   `size_hint` any more."""
