@@ -1,5 +1,5 @@
-"""The template of convolutions of images: values by Triton's interpreter, which convolutions take it,
-and how the depth is split."""
+"""The template of convolutions of images: values by Triton's interpreter, which convolutions take
+it, and how the depth is split."""
 
 import dataclasses
 import re

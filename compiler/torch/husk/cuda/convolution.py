@@ -5,9 +5,9 @@ A convolution is a product whose rows are the positions of the result and whose 
 channels. The depth has an element for each input channel of each element of the kernel (a tap). The
 template differs from that of Inductor in these points:
 
-- Taps may have a distance (dilation). With one, a block leaves out rows and columns of the kernel that lie
-  outside of the image for all of its positions. With dilation 36 and an image of 28 x 28, one of
-  nine taps remains.
+- Taps may have a distance (dilation). A block then leaves out rows and columns of the kernel that
+  lie outside of the image for all of its positions. With dilation 36 and an image of 28 x 28, one
+  of nine taps remains.
 - The depth is one axis, so that a step may have channels of several taps. With three channels,
   Inductor's template multiplies 16 for each tap, of which 13 are zero.
 - The depth may be split: each part is summed by a block of its own, and a kernel adds the parts in
@@ -82,7 +82,8 @@ SHORT_TILES = [
   Tiles(32, 32, 32, 3, 4),
   Tiles(32, 32, 16, 3, 2),
 ]
-# Tiles for few channels, whose elements are loaded one by one into registers.
+# Tiles for few channels, whose elements are loaded one by one into registers. Most steps have more
+# than one tap.
 SHALLOW_TILES = [
   Tiles(128, 64, 16, 2, 4),
   Tiles(128, 64, 32, 2, 4),
@@ -203,9 +204,9 @@ def _taps_inside(problem: Problem, dim: int, first: int, last: int) -> int:
 
 
 def candidates(target: Target, problem: Problem, most_positions: int = 0) -> list[Tiles]:
-  """The tiles for a convolution, by their costs. Tiles that do not fit are not among them, nor are
-  parts of the depth that would take too much memory for `most_positions`, of which the problem is
-  an example."""
+  """The tiles for a convolution, by their costs. Tiles that do not fit are left out, and numbers of
+  parts that would take more than MOST_BYTES. `most_positions` are the most positions of a program
+  of which the problem is an example."""
   part = 4 * problem.outputs * max(problem.positions, most_positions)
   found = []
   for tiles in _tiles(problem):

@@ -89,7 +89,8 @@ def measured(
   """Microseconds of a problem by configuration."""
   meter = _Meter(alone)
   capture_problem(problem, target, meter)
-  for meter.split in meter.splits[1:]:
+  for split in meter.splits[1:]:
+    meter.split = split
     capture_problem(problem, target, meter)
   return meter.times.get(problem, {})
 

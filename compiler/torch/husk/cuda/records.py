@@ -1,10 +1,10 @@
 """Measured configurations of templates, by problem: what `python -m husk tune` writes, and what an
 export takes in place of a rule.
 
-A record file is JSON: the format, the chip, and a list of records. A record has a kind ("product",
-"batched product", "convolution", "implicit gemm", "depthwise"), the dtype and the layout of the operands, which must
-be equal, the sizes, and the fastest configurations with their times in microseconds. Records hold
-for a chip, not for a product: an H100 and an H200 are the same chip with other memory.
+A record file is JSON: the format, the chip, and a list of records. A record has a kind (KINDS), the
+dtype and the layout of the operands, which must be equal, the sizes, and the fastest configurations
+with their times in microseconds. Records hold for a chip, not for a product: an H100 and an H200
+are the same chip with other memory.
 
 A problem without a record takes what is fastest for its neighbours: the records of its kind, dtype
 and layout whose distance, the root of the sum of the squares of log2 of the quotients of sizes, is
@@ -37,7 +37,8 @@ LARGEST_DISTANCE = 1.0
 MOST_CONFIGS = 8
 MOST_NEIGHBOURS = 3
 
-# A "convolution" is one of Inductor's template, an "implicit gemm" one of Husk's template.
+# Inductor's template computes a "convolution", Husk's templates an "implicit gemm" (convolution.py)
+# and a "depthwise" convolution.
 KINDS = ("product", "batched product", "convolution", "implicit gemm", "depthwise")
 
 
