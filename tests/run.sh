@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
 # Sets up this machine and runs every test that needs no GPU. Debian 12 or Ubuntu 24.04.
 #   tests/run.sh [STAGE...]
-# tests/README.md says what each stage is, when to run it alone, and how long it takes. By default,
-# in this order:
+# tests/README.md says what each stage is, when to run it alone, and how long it takes. Stages that
+# are named run one after the other. By default these run first:
 #   style         formatting, ruff, line lengths, types of the exporter
 #   release       g++, as it is installed; all tests of C and C++
+# and then two rows of stages at the same time, since few stages keep two cores busy all the time:
+#   aarch64       tests of code for one processor, cross-built for 64-bit Arm, run by qemu
+#   tsan          clang; the tests with threads under ThreadSanitizer
+#   fuzz          clang; all tests of C and C++ under ASan and UBSan, and the fuzzers
+# and
 #   tidy          clang-tidy on runtime and ports
 #   install       outside projects that use an installation of the build of `release`
 #   small         sizes of the libraries, and of static programs, on 64-bit Arm too
 #   docs          pages, the reference of the interface, the commands of README and tutorial
-#   fuzz          clang; all tests of C and C++ under ASan and UBSan, and the fuzzers
-#   tsan          clang; the tests with threads under ThreadSanitizer
-#   aarch64       tests of code for one processor, cross-built for 64-bit Arm, run by qemu
 #   languages     the bindings of other languages
 #   servers       Husk in Triton Inference Server, MLServer and Ray Serve: real servers
 #   binding       the runtime in Python, with torch 2.11
-#   python        the exporter with torch 2.11
+#   python        the exporter with torch 2.11, also with programs of `aarch64`
 #   python-2.15   with torch 2.15: whole exports of each kind
 # By name only:
 #   aarch64-all       aarch64, and the tests of the CUDA port and of graphs
@@ -26,18 +28,27 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 stages=("$@")
-((${#stages[@]})) ||
-  stages=(style release tidy install small docs fuzz tsan aarch64 languages servers binding python
-    python-2.15)
+rows=()
+if ((${#stages[@]} == 0)); then
+  stages=(style release)
+  rows=("aarch64 tsan fuzz"
+    "tidy install small docs languages servers binding python python-2.15")
+fi
 mkdir -p build
+rm -rf build/stages
+mkdir build/stages   # what each stage prints, if rows run, and its line of the summary
 summary=build/test-summary.txt
-: >"$summary"
+running=()
 finish() {
-  (($1 == 0)) || echo "${name:-}: failed" >>"$summary"
+  for row in "${running[@]}"; do
+    kill -- "-$row" 2>/dev/null || true
+  done
   echo "== summary"
-  cat "$summary"
+  for name in setup "${stages[@]}" ${rows[*]}; do
+    cat "build/stages/$name.line" 2>/dev/null || true
+  done | tee $summary
 }
-trap 'finish $?' EXIT
+trap finish EXIT
 
 # preset NAME [CTEST OPTION...]: builds the `targets` of a preset with the `options` of CMake, and
 # runs its tests. Warnings are errors.
@@ -100,10 +111,11 @@ stage() {
   case $1 in
     setup)
       local options=()
-      [[ " ${stages[*]}" != *" python-2.15"* ]] || options+=(--torch-2.15)
-      [[ " ${stages[*]} " != *" languages "* ]] || options+=(--languages)
-      [[ " ${stages[*]} " != *" servers "* ]] || options+=(--servers)
-      [[ " ${stages[*]} " != *" style "* && " ${stages[*]} " != *" tidy "* ]] || options+=(--style)
+      local all=" ${stages[*]} ${rows[*]} "
+      [[ $all != *" python-2.15"* ]] || options+=(--torch-2.15)
+      [[ $all != *" languages "* ]] || options+=(--languages)
+      [[ $all != *" servers "* ]] || options+=(--servers)
+      [[ $all != *" style "* && $all != *" tidy "* ]] || options+=(--style)
       .ci/setup.sh "${options[@]}"
       result=done
       ;;
@@ -207,9 +219,43 @@ stage() {
   esac
 }
 
-# Wall and CPU time of a stage say whether it became slow or the machine was busy.
+# run_stage NAME: Wall and CPU time of a stage say whether it became slow or the machine was busy.
 TIMEFORMAT='%0lR (CPU %0lU + %0lS)'
+run_stage() {
+  local name=$1 line=build/stages/$1
+  echo "$name: failed, or did not end" >"$line.line"
+  { time stage "$name" 2>&3; } 3>&2 2>"$line.time"
+  echo "$name: $result; $(cat "$line.time")" | tee "$line.line"
+}
+
+# run_row STAGE...: the stages one after the other, for a row that is not alone. What a stage prints
+# appears when it ends. Stages of two rows use no build folder at the same time: `python` waits for
+# `aarch64`, and the rest of the first row uses folders of its own.
+run_row() {
+  local name
+  exec 4>&1   # what fails has its output elsewhere
+  trap '[[ ! ${printed:-} ]] || cat "$printed.part" >&4' EXIT
+  for name; do
+    [[ $name != python ]] || until [[ -e build/stages/aarch64.text ]]; do sleep 1; done
+    echo "== $name begins"
+    printed=build/stages/$name
+    run_stage "$name" >"$printed.part" 2>&1
+    mv "$printed.part" "$printed.text"
+    cat "$printed.text"
+    printed=
+  done
+}
+
 for name in setup "${stages[@]}"; do
-  { time stage "$name" 2>&3; } 3>&2 2>build/stage.time
-  echo "$name: $result; $(cat build/stage.time)" | tee -a "$summary"
+  run_stage "$name"
 done
+set -m   # each row is a process group, which `finish` ends
+for row in "${rows[@]}"; do
+  # shellcheck disable=SC2086
+  (set +m; run_row $row) &
+  running+=($!)
+done
+for row in "${rows[@]}"; do
+  wait -n
+done
+running=()

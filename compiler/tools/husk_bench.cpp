@@ -511,7 +511,8 @@ void Bench::run() {
                                 {"name", step.name},
                                 {"grid", step.grid},
                                 {"origin", step.origin},
-                                {"us", step.microseconds}});
+                                {"us", step.microseconds},
+                                {"clock", clock_name({step})}});
     }
   }
   out["process_bytes"] = process_memory("VmRSS");

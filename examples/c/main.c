@@ -15,7 +15,7 @@
 #include <husk/port_cuda.h>
 #include <husk/port_host.h>
 
-enum { MAX_VALUES = 64, MAX_RANK = 16, SHOWN = 8 };
+enum { MAX_VALUES = 64, MAX_RANK = 16, SHOWN = 8, ALIGNMENT = 256 };
 
 static husk_error error;
 
@@ -29,59 +29,33 @@ static void check(husk_status status) {
   if (status != HUSK_OK) stop(husk_status_name(status), error.text);
 }
 
-/* The device that holds the tensors. The engine opens the device too; a port allows that. */
-typedef struct device {
-  const husk_port* port;
-  void* handle;
-  DLDevice name; /* as DLPack calls the device */
-} device;
-
-static void* host_allocate(void* user, size_t size, size_t align) {
-  (void)user;
-  return aligned_alloc(align, (size + align - 1) / align * align);
-}
-
-static void host_release(void* user, void* memory) {
-  (void)user;
-  free(memory);
-}
-
-/* The port takes the host memory of its own objects from here. */
-static const husk_allocator host_memory = {NULL, host_allocate, host_release};
-
-static void device_open(device* d, int cuda) {
-  d->port = cuda ? husk_port_cuda() : husk_port_host();
-  d->name.device_type = cuda ? kDLCUDA : kDLCPU;
-  d->name.device_id = 0;
-  check(d->port->open(d->port->user, 0, &host_memory, NULL, &d->handle, &error));
-}
-
-/* An input or output tensor: its description, its memory on the device, and a copy on the host. */
+/* An input or output tensor: its description and its memory, which is the host's. */
 typedef struct tensor {
   husk_value_info info;
   DLTensor dl;
   int64_t sizes[MAX_RANK], strides[MAX_RANK];
   size_t count; /* elements from the first to the last in memory */
   size_t bytes;
-  void* host;
 } tensor;
 
-/* Allocates both memories of a tensor whose sizes and strides are set. */
-static void tensor_allocate(tensor* t, const device* d) {
+/* Allocates the memory of a tensor whose sizes and strides are set, and fills it with zeros. */
+static void tensor_allocate(tensor* t) {
   t->count = 1;
   for (int32_t i = 0; i < t->info.rank; ++i) {
     if (t->sizes[i] == 0) t->count = 0;
     if (t->count > 0) t->count += (size_t)((t->sizes[i] - 1) * t->strides[i]);
   }
   t->bytes = t->count * husk_dtype_size(t->info.dtype);
-  t->host = calloc(1, t->bytes + 1); /* one byte more, so that an empty tensor has an address */
-  if (!t->host) stop(t->info.name, "no host memory left");
-  t->dl.device = d->name;
+  /* An address that is aligned for all kernels. An empty tensor has an address, too. */
+  const size_t size = (t->bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
+  t->dl.data = aligned_alloc(ALIGNMENT, size);
+  if (!t->dl.data) stop(t->info.name, "no memory left");
+  memset(t->dl.data, 0, size);
+  t->dl.device.device_type = kDLCPU;
   t->dl.ndim = t->info.rank;
   t->dl.dtype = husk_dtype_to_dlpack(t->info.dtype);
   t->dl.shape = t->sizes;
   t->dl.strides = t->strides;
-  check(d->port->alloc(d->handle, t->bytes + 1, &t->dl.data, &error));
 }
 
 /* Chooses the sizes of an input and the strides of a contiguous tensor. */
@@ -107,40 +81,37 @@ static void read_file(const char* path, void* memory, size_t bytes) {
 
 static void count_up(tensor* t) {
   for (size_t i = 0; i < t->count; ++i) {
-    if (t->info.dtype == HUSK_F32) ((float*)t->host)[i] = (float)i;
-    if (t->info.dtype == HUSK_I64) ((int64_t*)t->host)[i] = (int64_t)i;
+    if (t->info.dtype == HUSK_F32) ((float*)t->dl.data)[i] = (float)i;
+    if (t->info.dtype == HUSK_I64) ((int64_t*)t->dl.data)[i] = (int64_t)i;
   }
 }
 
-static void input_make(tensor* t, const device* d, const char* path) {
+static void input_make(tensor* t, const char* path) {
   input_shape(t);
-  tensor_allocate(t, d);
+  tensor_allocate(t);
   if (path) {
-    read_file(path, t->host, t->bytes);
+    read_file(path, t->dl.data, t->bytes);
   } else {
     count_up(t);
   }
-  check(d->port->upload(d->handle, NULL, t->dl.data, t->host, t->bytes, &error));
 }
 
 static double element(const tensor* t, size_t i) {
-  if (t->info.dtype == HUSK_F32) return ((const float*)t->host)[i];
-  if (t->info.dtype == HUSK_I64) return (double)((const int64_t*)t->host)[i];
+  if (t->info.dtype == HUSK_F32) return ((const float*)t->dl.data)[i];
+  if (t->info.dtype == HUSK_I64) return (double)((const int64_t*)t->dl.data)[i];
   return 0;
 }
 
-/* Copies an output to the host and prints its first elements, and from the second run on the
- * largest difference between these elements and those of the run before. */
-static void output_show(tensor* t, const device* d, int run) {
-  double before[SHOWN], difference = 0;
-  const size_t shown = t->count < SHOWN ? t->count : SHOWN;
-  for (size_t i = 0; i < shown; ++i) before[i] = element(t, i);
-  check(d->port->download(d->handle, NULL, t->host, t->dl.data, t->bytes, &error));
+/* Prints the first elements of an output, and from the second run on the largest difference between
+ * these elements and those of the run before, which are in `before`. */
+static void output_show(const tensor* t, double* before, int run) {
+  double difference = 0;
   printf("run %d, %s, %zu elements of %s:", run, t->info.name, t->count,
          husk_dtype_name(t->info.dtype));
-  for (size_t i = 0; i < shown; ++i) {
+  for (size_t i = 0; i < t->count && i < SHOWN; ++i) {
     printf(" %g", element(t, i));
     difference = fmax(difference, fabs(element(t, i) - before[i]));
+    before[i] = element(t, i);
   }
   if (run > 1) printf("; changed by %g", difference);
   printf("\n");
@@ -158,13 +129,13 @@ static void call_set(call* c, uint32_t i) {
   if (c->values[i].kind == HUSK_VALUE_TENSOR) c->values[i].as.tensor = &c->tensors[i].dl;
 }
 
-static void make_inputs(call* c, const husk_program* program, const device* d, char** files) {
+static void make_inputs(call* c, const husk_program* program, char** files) {
   for (uint32_t i = 0; i < c->inputs; ++i) {
     tensor* t = &c->tensors[i];
     t->info = (husk_value_info)HUSK_VALUE_INFO_INIT;
     check(husk_program_input(program, 0, i, &t->info, &error));
     if (t->info.kind == HUSK_VALUE_TENSOR) {
-      input_make(t, d, *files);
+      input_make(t, *files);
       if (*files) ++files;
     }
     call_set(c, i);
@@ -172,40 +143,38 @@ static void make_inputs(call* c, const husk_program* program, const device* d, c
 }
 
 /* Makes the outputs as large as the session says after a resize. */
-static void make_outputs(call* c, const husk_program* program, husk_session* session,
-                         const device* d) {
+static void make_outputs(call* c, const husk_program* program, husk_session* session) {
   for (uint32_t i = 0; i < c->outputs; ++i) {
     tensor* t = &c->tensors[c->inputs + i];
     t->info = (husk_value_info)HUSK_VALUE_INFO_INIT;
     check(husk_program_output(program, 0, i, &t->info, &error));
     if (t->info.kind == HUSK_VALUE_TENSOR) {
       check(husk_session_output_shape(session, 0, i, t->sizes, t->strides, &error));
-      tensor_allocate(t, d);
+      tensor_allocate(t);
     }
     call_set(c, c->inputs + i);
   }
 }
 
 /* Runs function 0 twice. State, for instance a cache, is kept from one run to the next. */
-static void run_twice(call* c, husk_session* session, const device* d) {
+static void run_twice(call* c, husk_session* session) {
+  static double shown[MAX_VALUES][SHOWN];
   husk_value* outputs = c->values + c->inputs;
   for (int run = 1; run <= 2; ++run) {
     check(husk_session_run(session, 0, NULL, c->values, c->inputs, outputs, c->outputs, &error));
-    check(husk_session_wait(session, &error)); /* run only enqueues the work */
+    check(husk_session_wait(session, &error)); /* a run may only enqueue its work */
     for (uint32_t i = 0; i < c->outputs; ++i)
-      if (outputs[i].kind == HUSK_VALUE_TENSOR) output_show(&c->tensors[c->inputs + i], d, run);
+      if (outputs[i].kind == HUSK_VALUE_TENSOR)
+        output_show(&c->tensors[c->inputs + i], shown[i], run);
   }
 }
 
 /* `files` names the raw files; a NULL ends it. */
 static void run_model(const char* path, int cuda, char** files) {
-  device d;
-  device_open(&d, cuda);
-
   /* An engine is one device of a port, and the operators that programs may call. */
   husk_engine* engine;
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
-  options.port = d.port;
+  options.port = cuda ? husk_port_cuda() : husk_port_host();
   options.allow_host_images = 1; /* a host model is native code: open only files that you trust */
   options.require_op_contracts = 1; /* this program has no operators of its own */
   check(husk_engine_create(&options, &engine, &error));
@@ -216,22 +185,20 @@ static void run_model(const char* path, int cuda, char** files) {
   husk_program* program;
   husk_session* session;
   check(husk_program_open(engine, path, &program, &error));
-  check(husk_session_create(program, NULL, &session, &error));
+  husk_session_options session_options = HUSK_SESSION_OPTIONS_INIT;
+  session_options.stage_host_tensors = 1; /* the session copies tensors to the device and back */
+  check(husk_session_create(program, &session_options, &session, &error));
 
   static call c;
   c.inputs = husk_program_input_count(program, 0);
   c.outputs = husk_program_output_count(program, 0);
   if (c.inputs + c.outputs > MAX_VALUES) stop(path, "too many values for this example");
-  make_inputs(&c, program, &d, files);
+  make_inputs(&c, program, files);
   check(husk_session_resize(session, 0, c.values, c.inputs, &error)); /* plans for these shapes */
-  make_outputs(&c, program, session, &d);
-  run_twice(&c, session, &d);
+  make_outputs(&c, program, session);
+  run_twice(&c, session);
 
-  for (uint32_t i = 0; i < c.inputs + c.outputs; ++i) {
-    d.port->free(d.handle, c.tensors[i].dl.data);
-    free(c.tensors[i].host);
-  }
-  d.port->close(d.handle);
+  for (uint32_t i = 0; i < c.inputs + c.outputs; ++i) free(c.tensors[i].dl.data);
   husk_session_release(session);
   husk_program_release(program);
   husk_engine_release(engine);

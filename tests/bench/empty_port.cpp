@@ -99,7 +99,11 @@ constexpr husk_port kPort = {sizeof(husk_port),
                              nullptr,
                              nullptr,
                              nullptr,
-                             launch_list};
+                             launch_list,
+                             nullptr,
+                             nullptr,
+                             nullptr,
+                             nullptr};
 
 }  // namespace
 

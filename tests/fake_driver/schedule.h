@@ -22,7 +22,8 @@ struct Stream : Object {
 };
 
 struct Event : Object {
-  Event() : Object("event", true) {}
+  explicit Event(bool takes_time) : Object("event", true), timed(takes_time) {}
+  bool timed;  // without CU_EVENT_DISABLE_TIMING
   TaskPointer task;
   bool captured = false;  // recorded in a stream that was capturing
 };
@@ -57,6 +58,7 @@ struct Task {
   std::vector<HostUse> host_uses;   // pinned memory that the host must leave alone until the end
   std::unique_ptr<EarlyKernel> running;
   bool done = false;
+  uint64_t end = 0;  // the time of the device's clock when the task was done, in nanoseconds
   uint64_t checked_turn = 0;  // the turn of the scheduler in which may_begin was computed
   bool may_begin = false;
 };

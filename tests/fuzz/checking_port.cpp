@@ -191,11 +191,21 @@ constexpr husk_port kPort = {sizeof(husk_port),
                              nullptr,
                              nullptr,
                              nullptr,
+                             nullptr,
+                             nullptr,
+                             nullptr,
+                             nullptr,
                              nullptr};
+
+void properties_beside_host(void* of, husk_port_properties* out) {
+  properties(of, out);
+  out->dl_device_type = 2;
+}
 
 constexpr husk_port beside_host() {
   husk_port port = kPort;
   port.name = "cuda";
+  port.properties = properties_beside_host;
   port.alloc_host = alloc;
   port.free_host = release;
   return port;

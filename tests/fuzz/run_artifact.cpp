@@ -220,6 +220,7 @@ Outcome run_artifact(const Artifact& artifact, PortKind port, Budgets budgets) {
     small.memory_limit = 1 << 22;
     small.loop_limit = 20;
     small.copy_misaligned = 1;
+    small.stage_host_tensors = 1;  // tensors lie on the host, if the port is beside it too
     outcome.stage = Stage::session;
     // The port allocates constants and state, so it knows all memory that a step may access.
     status = husk_session_create(program, &small, &session, &error);

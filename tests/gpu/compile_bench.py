@@ -105,30 +105,33 @@ def new_shapes(device):
     "inductor": ("inductor", {}),
     "graph trees": ("inductor", {"triton.cudagraphs": True}),
   }
-  times = {}
+  calls, programs, found = {}, {}, {}
   for name, (backend, options) in sides.items():
-    call = torch.compile(
+    PROGRAMS.clear()
+    calls[name] = torch.compile(
       eval("lambda x: chain(x)", {"chain": chain}),
       backend=backend,
       options={**APART, **options},
       dynamic=True,
     )
-    try:
-      found = []
-      for rows in range(8, 40):
-        x = torch.randn(rows * 4, 256, device=device)
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        call(x)
-        torch.cuda.synchronize()
-        found.append((time.perf_counter() - begin) * 1e6)
-      times[name] = statistics.median(found[4:])
-      if name.startswith("husk"):
-        counts = stats()
-        print(f"  {name}: {counts['runs_as_graph']} graphs, {counts['runs_as_list']} lists")
-      PROGRAMS.clear()
-    except Exception:
-      print(f"  {name}: {traceback.format_exc()[-1500:]}")
+    for rows in range(2, 6):
+      calls[name](torch.randn(rows * 4, 256, device=device))
+    programs[name] = [*PROGRAMS]
+    found[name] = []
+  for rows in range(8, 40):
+    x = torch.randn(rows * 4, 256, device=device)
+    for name, call in calls.items():
+      torch.cuda.synchronize()
+      begin = time.perf_counter()
+      call(x)
+      torch.cuda.synchronize()
+      found[name].append((time.perf_counter() - begin) * 1e6)
+  for name in sides:
+    if name.startswith("husk"):
+      PROGRAMS[:] = programs[name]
+      counts = stats()
+      print(f"  {name}: {counts['runs_as_graph']} graphs, {counts['runs_as_list']} lists")
+  times = {name: statistics.median(values) for name, values in found.items()}
   report("the same at a shape that is seen for the first time", times, "husk")
 
 

@@ -37,7 +37,7 @@ FILES = (
   "program/program.cpp "
   "session/encoding.cpp session/frame.cpp session/graph.cpp session/io_binding.cpp "
   "session/memory_plan.cpp session/prologue.cpp session/run.cpp session/session.cpp "
-  "session/step_arguments.cpp"
+  "session/step_arguments.cpp session/step_timer.cpp"
 ).split()
 # In the order in which a mutant runs them.
 PROGRAMS = (

@@ -165,6 +165,27 @@ TEST_F(OverFakeFaults, InMapping) {
   });
 }
 
+TEST_F(OverFakeFaults, InEvents) {
+  sweep("events", [&] {
+    void* events[2] = {};
+    husk_status status = HUSK_OK;
+    for (void*& event : events)
+      if (status == HUSK_OK) {
+        status = port->event_create(device, &event, &error);
+        EXPECT_EQ(event != nullptr, status == HUSK_OK);
+      }
+    for (void* event : events)
+      if (status == HUSK_OK) status = port->event_record(device, event, stream, &error);
+    if (status == HUSK_OK) status = port->stream_wait(device, stream, &error);
+    uint64_t time = 0;
+    if (status == HUSK_OK)
+      status = port->event_elapsed(device, events[0], events[1], &time, &error);
+    disarm();
+    for (void* event : events) port->event_destroy(device, event);
+    return status;
+  });
+}
+
 TEST_F(OverFakeFaults, InHostFlags) {
   sweep("alloc_host_flag", [&] {
     volatile uint32_t* shared = nullptr;

@@ -74,6 +74,47 @@ TEST_P(Port, CopiesHostMemoryInTheOrderOfAStream) {
   port->free_host(device, nullptr);
 }
 
+TEST_P(Port, MeasuresTheTimeBetweenEvents) {
+  if (!port->event_create) {
+    EXPECT_EQ(port->event_destroy, nullptr);
+    EXPECT_EQ(port->event_record, nullptr);
+    EXPECT_EQ(port->event_elapsed, nullptr);
+    GTEST_SKIP() << "the port has no events";
+  }
+  constexpr uint64_t kSize = 64 << 20;
+  void *piece = device_memory(kSize), *events[3] = {};
+  for (void*& event : events)
+    ASSERT_EQ(port->event_create(device, &event, &error), HUSK_OK) << error.text;
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_EQ(port->event_record(device, events[0], stream, &error), HUSK_OK) << error.text;
+    ASSERT_EQ(port->event_record(device, events[1], stream, &error), HUSK_OK);
+    for (int i = 0; i < 10; ++i)
+      ASSERT_EQ(port->fill(device, stream, piece, 7, 4, kSize / 4, &error), HUSK_OK);
+    ASSERT_EQ(port->event_record(device, events[2], stream, &error), HUSK_OK);
+    ASSERT_EQ(port->stream_wait(device, stream, &error), HUSK_OK);
+    uint64_t nothing = 1, fills = 0, all = 0;
+    ASSERT_EQ(port->event_elapsed(device, events[0], events[1], &nothing, &error), HUSK_OK)
+        << error.text;
+    ASSERT_EQ(port->event_elapsed(device, events[1], events[2], &fills, &error), HUSK_OK);
+    ASSERT_EQ(port->event_elapsed(device, events[0], events[2], &all, &error), HUSK_OK);
+    EXPECT_LT(nothing, fills);
+    EXPECT_GE(all + 1000, fills);  // a time is a float of milliseconds
+    if (fake()) {
+      EXPECT_EQ(nothing, 0u);
+      EXPECT_EQ(fills, 10000u);
+    }
+  }
+  void* never = nullptr;
+  uint64_t time = 1;
+  ASSERT_EQ(port->event_create(device, &never, &error), HUSK_OK);
+  EXPECT_EQ(port->event_elapsed(device, events[0], never, &time, &error), HUSK_DEVICE);
+  EXPECT_TRUE(error_says("time between two events"));
+  EXPECT_EQ(time, 0u);
+  port->event_destroy(device, never);
+  for (void* event : events) port->event_destroy(device, event);
+  port->event_destroy(device, nullptr);
+}
+
 TEST_P(Port, MovesBytesUpDownAndAcross) {
   std::vector<int32_t> numbers(1000);
   std::iota(numbers.begin(), numbers.end(), 7);

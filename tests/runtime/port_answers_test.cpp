@@ -256,6 +256,95 @@ TEST_F(PortAnswers, ATensorOnAnotherDeviceOfThePort) {
       << m.error.text;
 }
 
+// A port of a device whose memory the host can read. Counts what goes to the device and back.
+struct Transfers {
+  int uploads = 0, downloads = 0;
+} transfers;
+
+const husk_port* staging_port() {
+  static const husk_port port = [] {
+    husk_port p = *answering_port();
+    p.properties = [](void* device, husk_port_properties* out) {
+      husk_port_host()->properties(device, out);
+      out->dl_device_type = kDLCUDA;
+    };
+    p.upload = [](void* device, void* stream, void* to, const void* from, uint64_t size,
+                  husk_error* error) {
+      ++transfers.uploads;
+      return answering_port()->copy(device, stream, to, from, size, error);
+    };
+    p.download = [](void* device, void* stream, void* to, const void* from, uint64_t size,
+                    husk_error* error) {
+      ++transfers.downloads;
+      return answering_port()->copy(device, stream, to, from, size, error);
+    };
+    return p;
+  }();
+  return &port;
+}
+
+TEST_F(PortAnswers, HostTensorsAreUploadedAndDownloaded) {
+  options.port = staging_port();
+  for (const int32_t mode : {HUSK_MODE_LIST, HUSK_MODE_GRAPH}) {
+    transfers = {};
+    husk_session_options session_options = HUSK_SESSION_OPTIONS_INIT;
+    session_options.mode = mode;
+    session_options.stage_host_tensors = 1;
+    Machine m(kFillAndCopy, options, &session_options);
+    ASSERT_NE(m.session, nullptr) << m.error.text;
+    alignas(64) float memory[8] = {0, 1, 2, 3, 4};
+    Tensor x(HUSK_F32, {4}, memory + 1), y(HUSK_F32, {4}), z(HUSK_F32, {4});
+    z.dl.device = {kDLCUDA, 0};
+    ASSERT_EQ(m.resize({x.value(), floating(5)}), HUSK_OK) << m.error.text;
+    ASSERT_EQ(m.run({x.value(), floating(5)}, {y.value(), z.value()}), HUSK_OK) << m.error.text;
+    EXPECT_EQ(transfers.uploads, 1);
+    EXPECT_EQ(transfers.downloads, 1);
+    EXPECT_EQ(y.as<float>()[3], 4.0f);
+    EXPECT_EQ(z.as<float>()[3], 5.0f);
+    husk_session_stats stats = HUSK_SESSION_STATS_INIT;
+    ASSERT_EQ(husk_session_stats_get(m.session, 0, &stats, nullptr), HUSK_OK);
+    EXPECT_EQ(mode == HUSK_MODE_LIST ? stats.runs_as_list : stats.runs_as_graph, 1u);
+
+    // The copies of a list: the upload, two steps, the download. The wait before the download.
+    if (mode != HUSK_MODE_LIST) continue;
+    for (const int copy : {0, 1, 3}) {
+      failing.copies_left = copy;
+      expect_refused(m.run({x.value(), floating(5)}, {y.value(), z.value()}), m.error);
+    }
+    failing.wait = true;
+    expect_refused(m.run({x.value(), floating(5)}, {y.value(), z.value()}), m.error);
+    ASSERT_EQ(m.run({x.value(), floating(6)}, {y.value(), z.value()}), HUSK_OK) << m.error.text;
+    EXPECT_EQ(z.as<float>()[3], 6.0f);
+  }
+}
+
+// Memory of the caller that a run copies must not overlap memory that it writes, as any other.
+TEST_F(PortAnswers, ACopiedInputThatOverlapsAWrittenOne) {
+  husk_session_options session_options = HUSK_SESSION_OPTIONS_INIT;
+  session_options.copy_misaligned = 1;
+  Machine m(R"(
+function f {
+  input x tensor f32 [4]
+  input w tensor f32 [4]
+  variant cpu {
+    buffer x of input bytes 16 align 64
+    buffer w of input bytes 16
+    copy (write x, read w)
+    return ()
+  }
+}
+)",
+            options, &session_options);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  alignas(64) float memory[12] = {};
+  Tensor x(HUSK_F32, {4}, memory + 1), near(HUSK_F32, {4}, memory + 4),
+      apart(HUSK_F32, {4}, memory + 5);
+  EXPECT_EQ(m.run({x.value(), near.value()}, {}), HUSK_INVALID_INPUT);
+  EXPECT_STREQ(m.error.text,
+               "function 'f': input 'x' overlaps input 'w': give it memory of its own");
+  EXPECT_EQ(m.run({x.value(), apart.value()}, {}), HUSK_OK) << m.error.text;
+}
+
 // Memory that grows during a run waits for the steps before. The steps after that are waited for
 // too.
 TEST_F(PortAnswers, AWaitAfterMemoryGrewDuringTheRun) {

@@ -424,6 +424,27 @@ def test_programs_share_an_arena(program_with):
   assert (small.calls, large.calls) == (5, 3)
 
 
+def test_a_compilation_finds_the_memory_of_idle_arenas_free(program_with):
+  idle, running = Session(1000), Session(4000)
+  one, two = (program_with(each, unused=[Session(0)]) for each in (idle, running))
+  program_with.streams[0] = 7
+  two(1)
+  program_with.streams[0] = 0
+  one(2)
+  lent = running.arena
+
+  def compile_inside(*args):
+    module.free_arenas()
+    return args
+
+  running.operator = compile_inside
+  program_with.streams[0] = 7
+  assert two(3) == (3,) and running.arena is lent  # the memory of a run stays
+  assert idle.arena is None and [len(each) for each in module._arenas.values()] == [1, 1]
+  program_with.streams[0] = 0
+  assert one(4) == (4,) and idle.arena.nbytes == 1000
+
+
 def test_an_arena_goes_with_its_programs(program_with):
   program = program_with(Session(1000), unused=[Session(0)])
   program(1)

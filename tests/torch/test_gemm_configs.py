@@ -6,8 +6,9 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch"))
-from husk.cuda import fake_cuda, gemm_configs
+from husk.cuda import fake_cuda, gemm_configs, records, tuning
 from husk.cuda.gemm_configs import Problem, Tiles
+from husk.inductor import torch_compat
 
 SMALL, LARGE = Tiles(16, 32, 64, 4, 4), Tiles(128, 128, 64, 3, 8)
 
@@ -63,8 +64,96 @@ def test_equal_costs_take_the_first():
   good = [Choice(tile_shape="(32, 64, 32)", num_stages=3, num_warps=4, n=i) for i in range(2)]
   strange = Choice(something="else")
   with V.set_graph_handler(Graph()):
-    assert gemm_configs.pick_template(fake_cuda.Target.load("h200"), [strange, *good]) is good[0]
-    assert gemm_configs.pick_template(fake_cuda.Target.load("h200"), [strange, strange]) is strange
+    assert picked([strange, *good]) is good[0]
+    assert picked([strange, strange]) is strange
+
+
+def picked(choices, found=None):
+  """The template that rules, or records, pick on an H200."""
+  return tuning.Tuning("heuristic", found).pick_template(fake_cuda.Target.load("h200"), choices)
+
+
+class Rows:
+  """A size that is `example` in the example, from 1 to `most`. The fields are those of sympy's
+  expressions and of torch's ranges."""
+
+  def __init__(self, example, most):
+    self.example, self.lower, self.upper, self.free_symbols = example, 1, most, {"rows"}
+
+
+def product(rows, tiles):
+  """A template of a product of `rows` x 768 and 768 x 3072."""
+
+  class Node:
+    def __init__(self, *size):
+      self.size = size
+
+    def get_size(self):
+      return self.size
+
+    def get_stride(self):
+      return self.size[1], 1
+
+    def get_dtype(self):
+      import torch
+
+      return torch.float16
+
+  class Choice:
+    name = "triton_mm_1"
+    input_nodes = (Node(rows, 768), Node(768, 3072))
+    log_info = {"tile_shape": tiles, "num_stages": 4, "num_warps": 4}
+
+  return Choice()
+
+
+class Example:
+  """Inductor's graph while it lowers, with what `size_hint` asks for."""
+
+  sizevars = property(lambda self: self)
+  shape_env = property(lambda self: self)
+
+  def optimization_hint(self, size, fallback):
+    return getattr(size, "example", size)
+
+  def bound_sympy(self, size):
+    return size
+
+
+FEW, MIDDLE, MANY = "(16, 64, 32)", "(64, 64, 64)", "(128, 64, 128)"
+
+
+@pytest.mark.parametrize(
+  "rows, tiles", [(20, FEW), (2000, MANY), (Rows(20, 32), FEW), (Rows(20, 8192), MIDDLE)]
+)
+def test_sizes_that_vary_take_tiles_that_are_good_for_all(rows, tiles):
+  """Few rows take small tiles, and many rows large ones. The last example is as small as the first,
+  but the model may get 8192 rows."""
+  from torch._inductor.virtualized import V
+
+  known = records.Records(records.Chip.of(fake_cuda.Target.load("h200")))
+  form = (("left", "rows"), ("right", "rows"))
+  names = {FEW: "16x32x64", MIDDLE: "64x64x64", MANY: "128x128x64"}
+  for m, times in {16: (5, 6, 9), 512: (20, 10, 8), 4096: (200, 70, 50)}.items():
+    problem = records.Problem("product", "float16", form, (("m", m), ("n", 3072), ("k", 768)))
+    configs = [f"{name} stages 4 warps 4" for name in names.values()]
+    known.add(problem, dict(zip(configs, times)))
+  with V.set_graph_handler(Example()):
+    chosen = picked([product(rows, each) for each in names], known)
+  assert chosen.log_info["tile_shape"] == tiles
+
+
+def test_sizes_at_a_place_of_their_range():
+  from torch._inductor.virtualized import V
+
+  with V.set_graph_handler(Example()):
+    size, unbounded = Rows(20, 4096), Rows(20, float("inf"))
+    hints = []
+    for place in (None, 0.0, 0.5, 1.0):
+      with torch_compat.sizes_at(place):
+        hints.append([torch_compat.size_hint(each) for each in (size, unbounded, 7)])
+    assert hints == [[20, 20, 7], [1, 1, 7], [64, 64, 7], [4096, 4096, 7]]
+    assert torch_compat.size_hint(size) == 20
 
 
 def convolution(image, filters, output, tiles, name="triton_convolution2d_1"):
@@ -120,7 +209,7 @@ def test_convolutions_take_tiles_near_the_best(monkeypatch, sizes, times):
   monkeypatch.setattr(gemm_configs.torch_compat, "size_hint", int)
   choices = {convolution(*sizes, tiles): time for tiles, time in times.items()}
   for order in (1, -1):
-    chosen = gemm_configs.pick_template(fake_cuda.Target.load("h200"), list(choices)[::order])
+    chosen = picked(list(choices)[::order])
     assert choices[chosen] <= 1.1 * min(choices.values())
 
 

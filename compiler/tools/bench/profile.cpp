@@ -26,7 +26,7 @@ std::vector<ProfileRow> group(const std::vector<ProfileRow>& steps, Key key) {
   std::map<std::pair<std::string, std::string>, ProfileRow> groups;
   for (const ProfileRow& step : steps) {
     const std::pair<std::string, std::string> name = key(step);
-    ProfileRow& row = groups.try_emplace(name, ProfileRow{name.first, name.second, "", "", 0, 0})
+    ProfileRow& row = groups.try_emplace(name, ProfileRow{name.first, name.second, "", "", 0})
                           .first->second;
     ++row.steps;
     row.microseconds += step.microseconds;
@@ -123,7 +123,7 @@ void Profile::attach(husk_session_options& options) {
       profile.steps_.push_back(
           {{event->kind, event->name,
             launch ? fmt::format("{} {} {}", event->grid[0], event->grid[1], event->grid[2]) : "",
-            event->origin},
+            event->origin, 1, 0, event->clock},
            {}});
     }
     profile.steps_[position].microseconds.push_back(static_cast<double>(event->nanoseconds) / 1000);
@@ -164,6 +164,12 @@ std::string module_of(const std::string& origin) {
   return rest.empty() || second.find(':') != second.npos ? first : "";
 }
 
+std::string clock_name(const std::vector<ProfileRow>& steps) {
+  bool device = false, host = false;
+  for (const ProfileRow& step : steps) (step.clock == HUSK_CLOCK_DEVICE ? device : host) = true;
+  return device && host ? "device and host" : device ? "device" : "host";
+}
+
 std::string profile_tables(const std::vector<ProfileRow>& steps) {
   size_t name = 4, grid = 4;
   for (const ProfileRow& row : steps) {
@@ -181,7 +187,8 @@ std::string profile_tables(const std::vector<ProfileRow>& steps) {
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
   }
-  out += fmt::format("{} steps, {:.2f} us\n\n", steps.size(), sum(steps));
+  out += fmt::format("{} steps, {:.2f} us by the clock of the {}\n\n", steps.size(), sum(steps),
+                     clock_name(steps));
   out += table(Profile::by_operator(steps), "operator") + "\n";
   return out + table(Profile::by_module(steps), "module");
 }
@@ -189,8 +196,10 @@ std::string profile_tables(const std::vector<ProfileRow>& steps) {
 std::string profile_trace(const std::vector<ProfileRow>& steps, const std::string& title) {
   using Json = nlohmann::json;
   Json events = Json::array();
-  events.push_back(
-      {{"ph", "M"}, {"pid", 0}, {"name", "process_name"}, {"args", {{"name", title}}}});
+  events.push_back({{"ph", "M"},
+                    {"pid", 0},
+                    {"name", "process_name"},
+                    {"args", {{"name", title + ", clock of the " + clock_name(steps)}}}});
   for (const Span& span : spans_of(steps)) {
     Json event = {{"ph", "X"},         {"pid", 0},         {"tid", 0},
                   {"name", span.name}, {"ts", span.start}, {"dur", span.length}};
@@ -212,8 +221,9 @@ std::string profile_picture(const std::vector<ProfileRow>& steps, const std::str
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
       "height=\"{1}\" font-family=\"sans-serif\">\n"
       "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
-      "<text x=\"{2}\" y=\"24\" font-size=\"14\">{3}: {4:.1f} us in {5} steps</text>\n",
-      kWidth, height, kMargin, escaped(title), total, steps.size());
+      "<text x=\"{2}\" y=\"24\" font-size=\"14\">{3}: {4:.1f} us in {5} steps, clock of the "
+      "{6}</text>\n",
+      kWidth, height, kMargin, escaped(title), total, steps.size(), clock_name(steps));
   for (const Span& span : spans) {
     // Equal names have equal colours.
     const size_t hue = std::hash<std::string>()(span.name) % 360;

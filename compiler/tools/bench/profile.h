@@ -12,7 +12,8 @@ namespace husk::bench_tool {
 struct ProfileRow {
   std::string kind, name, grid, origin;
   uint32_t steps = 1;
-  double microseconds = 0;  // of one run; the median of all runs for a step
+  double microseconds = 0;          // of one run; the median of all runs for a step
+  int32_t clock = HUSK_CLOCK_HOST;  // of a step
 };
 
 class Profile {
@@ -41,6 +42,9 @@ class Profile {
 
 // The path of the module in the origin of a step, "layers.0.attention"; "" if it names none.
 std::string module_of(const std::string& origin);
+
+// The clock that has measured the steps: "device", "host", or "device and host".
+std::string clock_name(const std::vector<ProfileRow>& steps);
 
 // Tables of the steps, of the operators and of the modules.
 std::string profile_tables(const std::vector<ProfileRow>& steps);

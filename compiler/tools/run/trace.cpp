@@ -14,17 +14,19 @@ void Trace::attach(husk_session_options& options) {
     static_cast<Trace*>(user)->rows_.push_back(
         {event->step, event->kind, event->name,
          launch ? fmt::format("{} {} {}", event->grid[0], event->grid[1], event->grid[2]) : "",
-         event->origin, static_cast<double>(event->nanoseconds) / 1000});
+         event->origin, static_cast<double>(event->nanoseconds) / 1000,
+         event->clock == HUSK_CLOCK_DEVICE});
   };
 }
 
 std::string Trace::table() const {
-  size_t name = 4, grid = 4;
+  size_t name = 4, grid = 4, by_device = 0;
   double sum = 0;
   for (const Row& row : rows_) {
     name = std::max(name, row.name.size());
     grid = std::max(grid, row.grid.size());
     sum += row.microseconds;
+    by_device += row.by_device;
   }
   std::string out = fmt::format("{:>5} {:<6} {:<{}} {:<{}} {:>10}  {}\n", "step", "kind", "name",
                                 name, "grid", grid, "us", "origin");
@@ -34,7 +36,11 @@ std::string Trace::table() const {
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
   }
-  return out + fmt::format("{} steps, {:.1f} us\n", rows_.size(), sum);
+  const char* clock = by_device == 0              ? "host"
+                      : by_device == rows_.size() ? "device"
+                                                  : "device and host";
+  return out +
+         fmt::format("{} steps, {:.1f} us by the clock of the {}\n", rows_.size(), sum, clock);
 }
 
 }  // namespace husk::run

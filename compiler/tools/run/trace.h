@@ -22,6 +22,7 @@ class Trace {
     uint32_t step;
     std::string kind, name, grid, origin;
     double microseconds;
+    bool by_device;  // measured by the clock of the device
   };
   std::vector<Row> rows_;
 };

@@ -127,6 +127,13 @@ husk_status stream_wait(void* device, void* stream, husk_error* error);
 // capture.cpp
 husk_status stream_capturing(void* device, void* stream, int32_t* capturing, husk_error* error);
 
+// event.cpp
+husk_status event_create(void* device, void** event, husk_error* error);
+void event_destroy(void* device, void* event);
+husk_status event_record(void* device, void* event, void* stream, husk_error* error);
+husk_status event_elapsed(void* device, void* begin, void* end, uint64_t* nanoseconds,
+                          husk_error* error);
+
 // upload_batch.cpp
 husk_status upload_batch(void* device, const husk_upload* uploads, uint32_t count,
                          const husk_mapping* mapping, husk_error* error);

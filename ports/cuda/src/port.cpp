@@ -42,6 +42,10 @@ static const husk_port kPort = {
     free_host,
     stream_capturing,
     nullptr,  // the driver takes one launch at a time
+    event_create,
+    event_destroy,
+    event_record,
+    event_elapsed,
 };
 
 }  // namespace husk::cuda

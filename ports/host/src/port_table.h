@@ -64,6 +64,10 @@ constexpr husk_port port_table(decltype(husk_port::module_load) load) {
       nullptr,  // no target of the host has another host beside it
       nullptr,  // no stream captures
       kernel_launch_list,
+      nullptr,  // no events: all work is done when a call returns
+      nullptr,
+      nullptr,
+      nullptr,
   };
 }
 

@@ -475,6 +475,16 @@ enum {
   HUSK_MODE_GRAPH = 2 /**< As a graph. */
 };
 
+/** The clocks that measure steps. */
+enum {
+  /** The host: from before the step was enqueued, or computed by the host, until it was done. */
+  HUSK_CLOCK_HOST = 0,
+  /** The device: from the end of the step before until the end of the step. Before the first step,
+   * and if the device is faster than the host enqueues steps, this contains the time in which the
+   * device waits for the step. */
+  HUSK_CLOCK_DEVICE = 1
+};
+
 /** The end of a step, for the `trace` callback. The library fills the struct; it is valid during
  * the callback. */
 typedef struct husk_trace_event {
@@ -486,7 +496,9 @@ typedef struct husk_trace_event {
   const char* kind;     /**< "launch", "extern", "copy", "fill" or "read". */
   const char* name;     /**< The name of the kernel or op; "" for other kinds. */
   const char* origin;   /**< The place in the model; "" if the file does not say. */
-  uint64_t nanoseconds; /**< The time from before the step was enqueued until its work was done. */
+  uint64_t nanoseconds; /**< The time of the step, which `clock` has measured. */
+  int32_t clock;        /**< HUSK_CLOCK_*. */
+  int32_t reserved2;    /**< 0. */
 } husk_trace_event;
 
 /** The options of husk_session_create. Minimum size: through `mode`. */
@@ -509,14 +521,28 @@ typedef struct husk_session_options {
   int32_t external_arena; /**< 1: the session does not allocate its arena; the caller calls
                              husk_session_set_arena before the first run. */
   int32_t reserved;       /**< 0. */
-  /** Called after each step, when the work of the step is done; may be NULL. It is for profiles and
-   * debugging: runs become launch lists that wait after each step. */
+  /** Called for each step, in order, when the work of the step is done; may be NULL. It is for
+   * profiles and debugging: runs become launch lists. A device that has a clock
+   * (husk_port.event_record) gets up to 64 steps before the session waits for them and calls
+   * `trace` for each, so that one step follows another as it does in other runs; an error of the
+   * device then names all of these steps. Otherwise, and for steps on the host, the session waits
+   * for each step. All calls come before husk_session_run returns. */
   void (*trace)(void* user, const husk_trace_event* event);
   void* trace_user; /**< The first argument of `trace`. */
+  /** 1: tensors of a program for a device may lie in host memory (kDLCPU or kDLCUDAHost), all of
+   * them or some. The session has memory of the device for each such tensor: a run copies inputs
+   * there before its steps, and outputs, and inputs that it writes to, back after them. When
+   * husk_session_run returns, it has read the inputs; if it copies something back, it has waited
+   * until all work of the run is done, and reports an assert that failed. The bytes between the
+   * elements of an output that is not contiguous are undefined. An output of kind HUSK_VALUE_NONE
+   * is memory of the device. 0: tensors in host memory are refused, unless husk_value_info.on_host
+   * says that they belong there. */
+  int32_t stage_host_tensors;
+  int32_t reserved2; /**< 0. */
 } husk_session_options;
 /** The initial value of a husk_session_options. */
 #define HUSK_SESSION_OPTIONS_INIT \
-  {sizeof(husk_session_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL}
+  {sizeof(husk_session_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0}
 
 /** Creates a session: allocates and initialises its state, and plans memory if the ranges of the
  * inputs allow it.
@@ -545,13 +571,16 @@ HUSK_API husk_status husk_session_set_range(husk_session* session, uint32_t func
                                             husk_error* error);
 /** Prepares the session for inputs of these shapes: plans and allocates memory and instantiates
  * graphs. A graph that has captured calls of ops is for these shapes only; runs with other shapes
- * use the launch list. Besides husk_session_create and husk_session_set_range this is the only call
- * that allocates device memory, or memory for steps on the host, except that husk_session_run
- * allocates if
+ * use the launch list. With stage_host_tensors it allocates memory for the inputs whose
+ * DLTensor.device is the host, and, if there are any, for the outputs of a known shape. Besides
+ * husk_session_create and husk_session_set_range this is the only call that allocates device
+ * memory, or memory for steps on the host, except that husk_session_run allocates if
  *
  * - a size that only the data decides has no bound,
- * - an output was passed as HUSK_VALUE_NONE, or
- * - copy_misaligned is set and an input is misaligned.
+ * - an output was passed as HUSK_VALUE_NONE,
+ * - copy_misaligned is set and an input is misaligned, or
+ * - stage_host_tensors is set and a tensor lies in host memory for which no earlier call has
+ *   allocated enough.
  *
  * @param session the session
  * @param function the number of the function
@@ -590,16 +619,17 @@ HUSK_API husk_status husk_session_output_shape(husk_session* session, uint32_t f
                                                husk_error* error);
 /** Enqueues one run and returns. The call allocates nothing, with the exceptions that
  * husk_session_resize names, and waits only if a step must read a value from the device or runs on
- * the host (husk_program_host_step_count). Before such a step the call waits for the stream, if it
- * has enqueued work there since it last waited; then it computes the step on the calling thread and
- * on husk_engine_options.threads. If a run fails, its outputs and the state that it wrote are
- * undefined; the session stays usable.
+ * the host (husk_program_host_step_count), or to copy a tensor (stage_host_tensors). Before such a
+ * step the call waits for the stream, if it has enqueued work there since it last waited; then it
+ * computes the step on the calling thread and on husk_engine_options.threads. If a run fails, its
+ * outputs and the state that it wrote are undefined; the session stays usable.
  *
  * The application may capture the stream's work in a graph of its own, by cuStreamBeginCapture for
  * instance. Then the call records the launch list of the run: it runs nothing, waits for nothing
  * and allocates nothing, and `trace` is not called. It fails with HUSK_UNSUPPORTED, before it
  * records anything, if the function has several segments or steps on the host, calls an op without
- * HUSK_OP_CAPTURABLE, or needs more memory than the session has; the capture stays valid. A launch
+ * HUSK_OP_CAPTURABLE, needs more memory than the session has, or would have to copy a tensor
+ * (stage_host_tensors); the capture stays valid. A launch
  * of that graph is no run that the session knows. It has the memory of the session, of the inputs
  * and of the outputs as they were during the capture, and it must not be in progress together with
  * a run of the session. It is not launched again after a husk_session_resize,
@@ -655,8 +685,8 @@ typedef struct husk_session_stats {
   uint64_t runs_as_list;       /**< The other runs since the session was created. */
   uint64_t nodes_patched;      /**< Graph nodes changed since the session was created. */
   uint64_t dynamic_bytes;      /**< Memory of the session outside of the arena: buffers whose size
-                                  only the data decides, outputs, copied inputs, operands of
-                                  captured calls. */
+                                  only the data decides, outputs, copied inputs and outputs,
+                                  operands of captured calls. */
   uint32_t segments;           /**< Segments of the function. */
   uint32_t dynamic;            /**< 1: a run may allocate, since only the data decides some size and
                                   nothing bounds it. */

@@ -313,6 +313,23 @@ typedef struct husk_port {
    * on its device. */
   husk_status (*launch_list)(void* device, void* stream, const husk_listed_launch* launches,
                              uint32_t count, uint32_t* failed, husk_error* error);
+
+  /* The functions from event_create to event_elapsed measure steps with the clock of the device. A
+   * port has all four, or sets them to NULL if all work is done when a call returns, so that the
+   * clock of the host measures as well. */
+
+  /** Creates an event, which takes the time of the device. `*event` is NULL if the function
+   * fails. */
+  husk_status (*event_create)(void* device, void** event, husk_error* error);
+  /** Frees an event that no stream has any more; NULL is allowed. */
+  void (*event_destroy)(void* device, void* event);
+  /** Enqueues that the event takes the time when the work before it on the stream is done. An event
+   * that was recorded before forgets its time. */
+  husk_status (*event_record)(void* device, void* event, void* stream, husk_error* error);
+  /** Writes the nanoseconds between the times of two events, which were recorded on one stream and
+   * whose work is done. */
+  husk_status (*event_elapsed)(void* device, void* begin, void* end, uint64_t* nanoseconds,
+                               husk_error* error);
 } husk_port;
 
 #ifdef __cplusplus

@@ -27,16 +27,23 @@ Status about(Status status, const char* side, const fb::Value* value, const DimR
   return status;
 }
 
+bool lies_in_host_memory(const DLTensor* tensor) {
+  return tensor->device.device_type == kDLCPU || tensor->device.device_type == kDLCUDAHost;
+}
+
 // Returns whether a tensor lies on the device or, if `on_host` is set, in host memory.
 bool lies_on(const DLTensor* tensor, const husk_port_properties& p, bool on_host) {
   const DLDevice device = tensor->device;
-  if (on_host) return device.device_type == kDLCPU || device.device_type == kDLCUDAHost;
+  if (on_host) return lies_in_host_memory(tensor);
   return device.device_type == p.dl_device_type &&
          (p.dl_device_type == kDLCPU || device.device_id == p.device_index);
 }
 
-Status check_tensor(const fb::Value* expected, const Engine* engine, const DLTensor* tensor,
-                    bool on_host, bool with_data, husk_error* error) {
+// Checks everything but the sizes. Sets `*staged` if the tensor lies in host memory, and the
+// session copies it between there and the device.
+Status check_tensor(const fb::Value* expected, const Session* session, const DLTensor* tensor,
+                    bool on_host, bool with_data, bool* staged, husk_error* error) {
+  *staged = false;
   if (!tensor) return invalid_input(error, "is a tensor, NULL was passed");
   const husk_dtype dtype = husk_dtype_from_dlpack(tensor->dtype);
   const husk_dtype expected_dtype = static_cast<husk_dtype>(expected->dtype());
@@ -48,16 +55,20 @@ Status check_tensor(const fb::Value* expected, const Engine* engine, const DLTen
     return invalid_input(error, "has %d dims, must have %u", tensor->ndim,
                          unsigned(expected->rank()));
   if (expected->rank() > 0 && !tensor->shape) return invalid_input(error, "has no shape");
-  const husk_port_properties& p = engine->properties;
-  if (!with_data || lies_on(tensor, p, on_host)) return Status::ok;
+  const husk_port_properties& p = session->program->engine->properties;
+  if (lies_on(tensor, p, on_host)) return Status::ok;
+  const bool in_host_memory = lies_in_host_memory(tensor);
+  *staged = session->options.stage_host_tensors && in_host_memory;
+  if (*staged || !with_data) return Status::ok;
   if (on_host)
     return invalid_input(error,
                          "lies on DLPack device %d:%d, it must lie on the host: copy it there",
                          static_cast<int>(tensor->device.device_type), tensor->device.device_id);
-  return invalid_input(error,
-                       "lies on DLPack device %d:%d, the program runs on %d:%d (%s): copy it there",
-                       static_cast<int>(tensor->device.device_type), tensor->device.device_id,
-                       p.dl_device_type, p.device_index, p.name);
+  return invalid_input(
+      error, "lies on DLPack device %d:%d, the program runs on %d:%d (%s): copy it there%s",
+      static_cast<int>(tensor->device.device_type), tensor->device.device_id, p.dl_device_type,
+      p.device_index, p.name,
+      in_host_memory ? ", or set husk_session_options.stage_host_tensors" : "");
 }
 
 uint8_t* first_element(const DLTensor* tensor) {
@@ -207,7 +218,10 @@ Status IoBinding::prepare_outputs(const Prologue& prologue, husk_error* error) {
 }
 
 void IoBinding::release_scratch() {
-  for (OutputState& state : output_states) session_->release(&state.own);
+  for (OutputState& state : output_states) {
+    session_->release(&state.copy);
+    session_->release(&state.own);
+  }
   for (InputState& state : input_states) session_->release(&state.copy);
 }
 
@@ -223,13 +237,22 @@ Status IoBinding::bind_inputs(const husk_value* values, uint32_t n, bool with_da
   return Status::ok;
 }
 
+// Makes memory on the device for a tensor that lies in host memory.
+Status IoBinding::stage(ScratchBuffer* copy, uint64_t bytes, husk_error* error) {
+  if (session_->is_capturing())
+    return fail(error, HUSK_UNSUPPORTED,
+                "lies in host memory, and a run whose stream is captured stages nothing: pass "
+                "memory of the device");
+  return session_->grow(copy, bytes, "lies in host memory and is copied", error);
+}
+
 Status IoBinding::bind_input(uint32_t i, const husk_value& value, bool with_data, DimRef* part,
                              husk_error* error) {
   const fb::Value* expected = code_->input(i);
   InputState& state = input_states[i];
   InputValue& in = inputs[i];
   in = InputValue();
-  state.misaligned = nullptr;
+  state.callers = nullptr;
   if (value.kind != expected->kind())
     return invalid_input(error, "is %s, must be %s", kind_name(value.kind),
                          kind_name(expected->kind()));
@@ -243,7 +266,7 @@ Status IoBinding::bind_input(uint32_t i, const husk_value& value, bool with_data
   }
   const DLTensor* tensor = value.as.tensor;
   HUSK_TRY(
-      check_tensor(expected, session_->program->engine, tensor, state.on_host, with_data, error));
+      check_tensor(expected, session_, tensor, state.on_host, with_data, &state.staged, error));
   *part = {"size", 0};
   for (; part->dim < expected->rank(); ++part->dim)
     HUSK_TRY(check_range(tensor->shape[part->dim], expected->dims()->Get(part->dim),
@@ -258,18 +281,21 @@ Status IoBinding::bind_input(uint32_t i, const husk_value& value, bool with_data
                     husk_dtype_size(static_cast<husk_dtype>(expected->dtype())), &in.bytes))
     return invalid_input(error, "is too large or has a negative stride");
   // A resize may name memory of another device: it needs shapes only, and a run refuses that
-  // memory. Nothing may take such an address for one of this device.
-  in.data = with_data || lies_on(tensor, session_->program->engine->properties, state.on_host)
-                ? first_element(tensor)
-                : nullptr;
-  if (!with_data) return Status::ok;
-  HUSK_TRY(check_memory(in.data, in.bytes, error));
-  if (in.bytes == 0 || is_aligned(in.data, state.align)) return Status::ok;
-  if (!session_->options.copy_misaligned)
-    return misaligned_at(in.data, state.align,
-                         "copy it, or set husk_session_options.copy_misaligned", error);
-  HUSK_TRY(session_->grow(&state.copy, in.bytes, "is misaligned and must be copied", error));
-  state.misaligned = in.data;
+  // memory. Nothing may take such an address, or one in host memory, for one of this device.
+  uint8_t* const data = first_element(tensor);
+  if (lies_on(tensor, session_->program->engine->properties, state.on_host)) in.data = data;
+  if (with_data) HUSK_TRY(check_memory(data, in.bytes, error));
+  if (in.bytes == 0) return Status::ok;
+  if (state.staged) {
+    HUSK_TRY(stage(&state.copy, in.bytes, error));
+  } else {
+    if (!with_data || is_aligned(data, state.align)) return Status::ok;
+    if (!session_->options.copy_misaligned)
+      return misaligned_at(data, state.align,
+                           "copy it, or set husk_session_options.copy_misaligned", error);
+    HUSK_TRY(session_->grow(&state.copy, in.bytes, "is misaligned and must be copied", error));
+  }
+  state.callers = data;
   in.data = static_cast<uint8_t*>(state.copy.data);
   return Status::ok;
 }
@@ -311,6 +337,7 @@ Status IoBinding::bind_outputs(husk_value* values, uint32_t n, uint32_t segment,
 Status IoBinding::bind_output(uint32_t i, husk_value* value, DimRef* part, husk_error* error) {
   const fb::Value* expected = code_->output(i);
   OutputState& state = output_states[i];
+  state.staged = nullptr;
   const uint32_t rank = expected->rank();
   const size_t element = husk_dtype_size(static_cast<husk_dtype>(expected->dtype()));
   int64_t shape[2 * limits::kMaxRank];   // of this run: sizes, then strides
@@ -326,7 +353,8 @@ Status IoBinding::bind_output(uint32_t i, husk_value* value, DimRef* part, husk_
   if (value->kind != HUSK_VALUE_TENSOR)
     return invalid_input(error, "is a tensor: pass its memory, or none to have the session's");
   DLTensor* out = value->as.tensor;
-  HUSK_TRY(check_tensor(expected, session_->program->engine, out, state.on_host, true, error));
+  bool staged;
+  HUSK_TRY(check_tensor(expected, session_, out, state.on_host, true, &staged, error));
   if (state.shaped_in > 0) write_shape(out, shape, state.bytes, element);
   const int64_t* strides = out->strides ? out->strides : contiguous;
   if (!out->strides && !contiguous_strides(shape, rank, contiguous))
@@ -342,8 +370,33 @@ Status IoBinding::bind_output(uint32_t i, husk_value* value, DimRef* part, husk_
   }
   state.data = first_element(out);
   HUSK_TRY(check_memory(state.data, state.bytes, error));
+  if (staged && state.bytes) {
+    HUSK_TRY(stage(&state.copy, state.bytes, error));
+    state.staged = state.data;
+    state.data = static_cast<uint8_t*>(state.copy.data);
+    return Status::ok;
+  }
   if (state.bytes && !is_aligned(state.data, state.align))
     return misaligned_at(state.data, state.align, "give it aligned memory", error);
+  return Status::ok;
+}
+
+Status IoBinding::prepare_staged_outputs(husk_error* error) {
+  bool any = false;
+  for (uint32_t i = 0; i < code_->inputs(); ++i) any |= input_states[i].staged;
+  for (uint32_t i = segment_outputs[0].shaped; any && i != kNone;
+       i = output_states[i].next_shaped) {
+    const fb::Value* output = code_->output(i);
+    int64_t shape[2 * limits::kMaxRank];
+    uint64_t bytes;
+    read_shape(*code_, code_->results[i].index(), prologue_->registers.data(), shape);
+    if (output_states[i].on_host ||
+        !extent_bytes(shape, shape + output->rank(), output->rank(),
+                      husk_dtype_size(static_cast<husk_dtype>(output->dtype())), &bytes))
+      continue;
+    Status status = stage(&output_states[i].copy, bytes, error);
+    if (failed(status)) return about(status, "output", output, {}, error);
+  }
   return Status::ok;
 }
 
@@ -370,11 +423,23 @@ void IoBinding::unbind_outputs(uint32_t segment) {
 
 IoBinding::Memory IoBinding::memory(uint32_t value) const {
   const uint32_t outputs = code_->outputs();
-  const bool output = value < outputs;
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(output ? output_states[value].data
-                                                             : inputs[value - outputs].data);
-  return {begin, begin + (output ? output_states[value].bytes : inputs[value - outputs].bytes),
-          output || input_states[value - outputs].written};
+  const uint8_t *data, *callers;
+  uint64_t bytes;
+  bool written = true;
+  if (value < outputs) {
+    const OutputState& state = output_states[value];
+    data = state.data;
+    callers = state.staged;
+    bytes = state.bytes;
+  } else {
+    const InputState& state = input_states[value - outputs];
+    data = inputs[value - outputs].data;
+    callers = state.callers;
+    bytes = inputs[value - outputs].bytes;
+    written = state.written;
+  }
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(callers ? callers : data);
+  return {begin, begin + bytes, written};
 }
 
 // Fails if a range that was added before meets the memory of a value.
@@ -410,20 +475,38 @@ Status IoBinding::check_overlaps(uint32_t segment, husk_error* error) {
   return Status::ok;
 }
 
-Status IoBinding::copy_misaligned(bool back, void* stream, husk_error* error) {
+Status IoBinding::copy_inputs(bool back, void* stream, husk_error* error) {
   const husk_port* port = session_->port();
+  void* const device = session_->device();
   for (uint32_t i = 0; i < code_->inputs(); ++i) {
-    uint8_t* callers = input_states[i].misaligned;
-    if (!callers || (back && !input_states[i].written)) continue;
+    const InputState& state = input_states[i];
+    if (!state.callers || (back && !state.written)) continue;
     uint8_t* copy = inputs[i].data;
-    uint8_t *to = back ? callers : copy, *from = back ? copy : callers;
-    if (!input_states[i].on_host) {
-      HUSK_TRY(to_status(port->copy(session_->device(), stream, to, from, inputs[i].bytes, error)));
+    const uint64_t bytes = inputs[i].bytes;
+    uint8_t *to = back ? state.callers : copy, *from = back ? copy : state.callers;
+    if (!state.on_host) {
+      const auto move = !state.staged ? port->copy : back ? port->download : port->upload;
+      HUSK_TRY(to_status(move(device, stream, to, from, bytes, error)));
       continue;
     }
-    HUSK_TRY(to_status(port->stream_wait(session_->device(), stream, error)));
-    memcpy(to, from, inputs[i].bytes);
+    HUSK_TRY(to_status(port->stream_wait(device, stream, error)));
+    memcpy(to, from, bytes);
   }
+  return Status::ok;
+}
+
+Status IoBinding::copy_results(void* stream, husk_error* error) {
+  bool staged = false;
+  for (const InputState& state : input_states)
+    staged |= state.callers && state.staged && state.written;
+  for (const OutputState& state : output_states) staged |= state.staged != nullptr;
+  // The caller gets no results of a run whose assert failed.
+  if (staged) HUSK_TRY(session_->wait_within_run(error));
+  HUSK_TRY(copy_inputs(true, stream, error));
+  for (const OutputState& state : output_states)
+    if (state.staged)
+      HUSK_TRY(to_status(session_->port()->download(session_->device(), stream, state.staged,
+                                                    state.data, state.bytes, error)));
   return Status::ok;
 }
 

@@ -20,20 +20,23 @@ struct InputState {
   bool written;           // a step writes to the input
   bool on_host;           // it lies in host memory beside the device
   uint64_t remembered_bytes;
-  uint8_t* misaligned;  // the caller's memory, if the run works on a copy of it; else null
+  uint8_t* callers;  // the caller's memory, if the run works on a copy of it; else null
+  bool staged;       // the caller's memory is the host's, and the copy is the device's
   ScratchBuffer copy;
 };
 
 struct OutputState {
   uint8_t* data;
   uint64_t bytes;
-  uint32_t align;           // bytes; kernels assume it of the address
-  uint32_t buffer;          // kNone if there is none
-  uint32_t shaped_in;       // the segment that computes the shape
-  uint32_t checked_in;      // the segment that computes the last register of the view
-  uint32_t next_shaped;     // the next output that is shaped in the same segment, or kNone
-  uint32_t next_checked;    // the next output that is checked in the same segment, or kNone
-  bool on_host;             // it lies in host memory beside the device
+  uint32_t align;         // bytes; kernels assume it of the address
+  uint32_t buffer;        // kNone if there is none
+  uint32_t shaped_in;     // the segment that computes the shape
+  uint32_t checked_in;    // the segment that computes the last register of the view
+  uint32_t next_shaped;   // the next output that is shaped in the same segment, or kNone
+  uint32_t next_checked;  // the next output that is checked in the same segment, or kNone
+  bool on_host;           // it lies in host memory beside the device
+  uint8_t* staged;        // the caller's host memory, if the run writes to `copy`; else null
+  ScratchBuffer copy;
   ScratchBuffer own;        // session-owned memory, if the caller passes none
   DLTensor session_tensor;  // describes `own` to the caller
   int64_t* shape;           // sizes and strides of `session_tensor`
@@ -66,10 +69,12 @@ struct IoBinding {
   void release_scratch();
 
   // Checks the inputs and takes their shapes. Tensors need memory only if `with_data` is set.
+  // Inputs that are copied before a run get memory of the session.
   Status bind_inputs(const husk_value* values, uint32_t n, bool with_data, husk_error* error);
   // Checks the tensor outputs that `segment` shapes and takes their memory. An output without
-  // memory gets session-owned memory. Memory that a step writes must overlap no other input or
-  // output, since the order of steps does not consider that.
+  // memory gets session-owned memory, one in host memory gets a copy on the device. Memory that a
+  // step writes must overlap no other input or output, since the order of steps does not consider
+  // that.
   Status bind_outputs(husk_value* values, uint32_t n, uint32_t segment, husk_error* error);
   // Forgets the outputs of the last run: until its segment is bound, an output has no bytes.
   void begin_outputs();
@@ -77,8 +82,15 @@ struct IoBinding {
   void unbind_outputs(uint32_t segment);
   // Treats the memory of all outputs as unknown, as it is in a resize.
   void forget_outputs();
-  // Copies misaligned inputs to aligned memory, or back to the caller if a step wrote to them.
-  Status copy_misaligned(bool back, void* stream, husk_error* error);
+  // Allocates memory for the outputs that the first segment shapes, in a resize, if some input is
+  // staged: outputs will then probably lie in host memory too.
+  Status prepare_staged_outputs(husk_error* error);
+  // Copies inputs that are misaligned or staged to memory of the session, or back to the caller if
+  // a step wrote to them.
+  Status copy_inputs(bool back, void* stream, husk_error* error);
+  // Copies inputs that a step wrote to, and staged outputs, back to the caller. Waits for the run
+  // if it copies to host memory of the caller.
+  Status copy_results(void* stream, husk_error* error);
   // Writes the integer, float and bool outputs.
   void write_scalar_outputs(husk_value* outputs) const;
 
@@ -93,13 +105,15 @@ struct IoBinding {
  private:
   Status bind_input(uint32_t input, const husk_value& value, bool with_data, DimRef* part,
                     husk_error* error);
+  Status stage(ScratchBuffer* copy, uint64_t bytes, husk_error* error);
   Status bind_output(uint32_t output, husk_value* value, DimRef* part, husk_error* error);
   Status bind_session_output(uint32_t output, husk_value* value, const int64_t* shape,
                              husk_error* error);
   // Compares the outputs that `segment` shapes with the values before them; and the inputs, if it
   // is the first segment.
   Status check_overlaps(uint32_t segment, husk_error* error);
-  // These have one index for all values: first the outputs, then the inputs.
+  // These have one index for all values: first the outputs, then the inputs. The memory of a value
+  // is the caller's, even if the run works on a copy of it.
   struct Memory {
     uintptr_t begin, end;  // equal if the value has no bytes
     bool written;

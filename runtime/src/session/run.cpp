@@ -57,6 +57,7 @@ Status Session::resize(uint32_t function, const husk_value* inputs, uint32_t n, 
   follow_constants();
   frame.remembered = false;
   HUSK_TRY(frame.bind_inputs(inputs, n, false, error));
+  HUSK_TRY(frame.io.prepare_staged_outputs(error));
   frame.io.forget_outputs();  // the caller's memory is not known; a run checks it
   bool nothing_changed;
   HUSK_TRY(prepare_plan(frame, true, &nothing_changed, error));
@@ -97,15 +98,15 @@ Status Session::run(uint32_t function, void* on, const husk_value* inputs, uint3
   // enqueued.
   HUSK_TRY(frame.arguments.write_segment(0, nothing_changed, error));
 
-  // 4. Wait for the previous run if it may overlap this one, and copy misaligned inputs.
+  // 4. Wait for the previous run if it may overlap this one, and copy inputs.
   HUSK_TRY(order_after_previous_run(on, error));
-  HUSK_TRY(frame.io.copy_misaligned(false, on, error));
+  HUSK_TRY(frame.io.copy_inputs(false, on, error));
 
   // 5. Enqueue the steps.
   HUSK_TRY(launch(frame, nothing_changed, on, outputs, output_count, error));
 
   // 6. Give results back.
-  HUSK_TRY(frame.io.copy_misaligned(true, on, error));
+  HUSK_TRY(frame.io.copy_results(on, error));
   frame.io.write_scalar_outputs(outputs);
   frame.memory.arena_generation = generation;
   return Status::ok;
@@ -265,18 +266,12 @@ Status Session::cancelled(husk_error* error) {
 }
 
 Status Session::run_steps(Frame& frame, uint32_t begin, uint32_t end, void* on, husk_error* error) {
+  if (options.trace && !capturing_) return run_traced(frame, begin, end, on, error);
   const bool can_cancel = program->engine->options.cancel != nullptr;
-  const bool traced = options.trace && !capturing_;
   for (uint32_t s = begin; s < end; ++s) {
-    Status status;
-    if (!can_cancel && !traced) {
-      status = frame.arguments.run_steps(&s, end, on, error);
-    } else {
-      if (can_cancel) {
-        HUSK_TRY(check_cancel(error));
-      }
-      status = traced ? run_traced(frame, s, on, error) : frame.arguments.run_step(s, on, error);
-    }
+    if (can_cancel) HUSK_TRY(check_cancel(error));
+    Status status = can_cancel ? frame.arguments.run_step(s, on, error)
+                               : frame.arguments.run_steps(&s, end, on, error);
     if (!failed(status)) continue;
     frame.arguments.add_step_context(s, error);
     return status;
@@ -284,11 +279,50 @@ Status Session::run_steps(Frame& frame, uint32_t begin, uint32_t end, void* on, 
   return Status::ok;
 }
 
-// Runs one step, waits for it, and tells the application how long it took.
-Status Session::run_traced(Frame& frame, uint32_t step, void* on, husk_error* error) {
-  const uint64_t begin = now();
-  HUSK_TRY(frame.arguments.run_step(step, on, error));
-  HUSK_TRY(to_status(port()->stream_wait(device(), on, error)));
+// Runs steps and tells the application how long each took. If the port has events, steps of the
+// device follow one another and are waited for together.
+Status Session::run_traced(Frame& frame, uint32_t begin, uint32_t end, void* on,
+                           husk_error* error) {
+  StepArguments& arguments = frame.arguments;
+  Status status = Status::ok;
+  for (uint32_t first = begin; first < end && !failed(status);) {
+    const bool by_device = timer_.has_events() && !arguments.states[first].on_host;
+    const uint64_t start = now();
+    if (by_device) status = timer_.record(0, on, error);
+    uint32_t n = 0;  // steps that were enqueued
+    while (!failed(status) && n < (by_device ? StepTimer::kSteps : 1) && first + n < end &&
+           (n == 0 || !arguments.states[first + n].on_host)) {
+      status = check_cancel(error);
+      if (failed(status)) break;
+      status = arguments.run_step(first + n, on, error);
+      if (by_device && !failed(status)) status = timer_.record(n + 1, on, error);
+      if (failed(status))
+        arguments.add_step_context(first + n, error);
+      else
+        ++n;
+    }
+    // If a step failed, those before it are reported all the same.
+    husk_error ignored;
+    husk_error* const late = failed(status) ? &ignored : error;
+    Status done = to_status(port()->stream_wait(device(), on, late));
+    for (uint32_t i = 0; i < n && !failed(done); ++i) {
+      uint64_t time = now() - start;
+      if (by_device) done = timer_.elapsed(i, &time, late);
+      if (!failed(done))
+        report(frame, first + i, time, by_device ? HUSK_CLOCK_DEVICE : HUSK_CLOCK_HOST);
+    }
+    if (failed(status)) return status;
+    if (failed(done) && n == 1)
+      arguments.add_step_context(first, error);
+    else if (failed(done))
+      prefix(error, "one of the steps %u to %u: ", first, first + n - 1);
+    status = done;
+    first += n;
+  }
+  return status;
+}
+
+void Session::report(const Frame& frame, uint32_t step, uint64_t nanoseconds, int32_t clock) const {
   const auto kind = static_cast<Step>(frame.code.steps[step].op());
   husk_trace_event event = {sizeof(husk_trace_event),
                             step,
@@ -298,11 +332,12 @@ Status Session::run_traced(Frame& frame, uint32_t step, void* on, husk_error* er
                             step_kind_name(kind),
                             frame.arguments.step_name(step),
                             frame.code.origin(step),
-                            now() - begin};
+                            nanoseconds,
+                            clock,
+                            0};
   const husk_launch& launched = frame.arguments.states[step].launch;
   for (int d = 0; d < 3 && kind == Step::op_launch; ++d) event.grid[d] = launched.grid[d];
   options.trace(options.trace_user, &event);
-  return Status::ok;
 }
 
 }  // namespace husk::runtime

@@ -14,6 +14,7 @@ Session::~Session() {
   free_memory(Device::host, host_arena);
   if (state_memory) port()->free(device(), state_memory);
   port()->free_host_flag(device(), assert_flag);
+  timer_.release();
   program->gate.remove(&caller);
 }
 
@@ -46,6 +47,7 @@ Status Session::prepare(husk_error* error) {
   }
   if (count(program->rows()->asserts()))
     HUSK_TRY(to_status(port()->alloc_host_flag(device(), &assert_flag, error)));
+  if (options.trace) HUSK_TRY(timer_.prepare(this, error));
   HUSK_TRY(prepare_states(error));
   return grow_arenas(bounded, host_bounded, error);
 }
@@ -112,6 +114,13 @@ Status Session::wait(husk_error* error) {
   const auto* texts = program->rows()->asserts();
   return fail(error, HUSK_KERNEL, "%s",
               texts->Get((number <= texts->size() ? number : texts->size()) - 1)->c_str());
+}
+
+Status Session::wait_within_run(husk_error* error) {
+  const bool running = running_;
+  HUSK_TRY(wait(error));
+  running_ = running;
+  return Status::ok;
 }
 
 Status Session::wait_for_default_stream(husk_error* error) {
@@ -206,9 +215,7 @@ Status Session::grow(ScratchBuffer* buffer, uint64_t bytes, const char* purpose,
                 "%s, %llu bytes, and a run whose stream is captured allocates nothing: run once "
                 "before",
                 purpose, static_cast<unsigned long long>(bytes));
-  const bool running = running_;
-  HUSK_TRY(wait(error));
-  running_ = running;  // a run goes on, and enqueues more steps
+  HUSK_TRY(wait_within_run(error));
   uint64_t wanted = buffer->bytes + buffer->bytes / 2;
   release(buffer);
   if (wanted < bytes || (options.memory_limit && wanted > options.memory_limit - used_bytes()))

@@ -3,6 +3,7 @@
 
 #include "program/program.h"
 #include "session/frame.h"
+#include "session/step_timer.h"
 
 namespace husk::runtime {
 
@@ -42,6 +43,8 @@ struct Session {
              husk_value* outputs, uint32_t output_count, husk_error* error);
   // Waits for the last run. Fails if an assert of one of its kernels failed.
   Status wait(husk_error* error);
+  // Waits for the work that a run has enqueued so far. The run goes on.
+  Status wait_within_run(husk_error* error);
   Status set_arena(void* memory, uint64_t bytes, husk_error* error);
   // `other` is host memory that is written (get) or read (set), the Session to copy from (copy), or
   // null (reset).
@@ -52,6 +55,8 @@ struct Session {
   Status grow(ScratchBuffer* buffer, uint64_t bytes, const char* purpose, husk_error* error);
   void release(ScratchBuffer* buffer);
 
+  // Returns whether the application captures the stream of the run in progress.
+  bool is_capturing() const { return capturing_; }
   const husk_port* port() const { return program->engine->port; }
   void* device() const { return entered_ ? entered_ : program->engine->device; }
   const husk_allocator& allocator() const { return program->engine->allocator; }
@@ -88,8 +93,11 @@ struct Session {
   }
   static Status cancelled(husk_error* error);
   Status run_steps(Frame& frame, uint32_t begin, uint32_t end, void* on, husk_error* error);
-  Status run_traced(Frame& frame, uint32_t step, void* on, husk_error* error);
+  Status run_traced(Frame& frame, uint32_t begin, uint32_t end, void* on, husk_error* error);
+  // Tells the application that a step is done.
+  void report(const Frame& frame, uint32_t step, uint64_t nanoseconds, int32_t clock) const;
 
+  StepTimer timer_;              // for options.trace
   uint64_t constants_seen_ = 0;  // ConstantStore::version() that arena_generation is for
   void* stream_ = nullptr;       // of the last run
   void* entered_ = nullptr;      // handle of the device during a run that has entered it

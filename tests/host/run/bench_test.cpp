@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -69,8 +70,9 @@ std::vector<ProfileRow> two_runs() {
   profile.attach(options);
   const auto step = [&](uint32_t index, const char* kind, const char* name, const char* origin,
                         uint64_t nanoseconds) {
-    const husk_trace_event event = {sizeof event, index, {4, 2, 1}, 0,          "f",
-                                    kind,         name,  origin,    nanoseconds};
+    const int32_t clock = std::strcmp(kind, "launch") == 0 ? HUSK_CLOCK_DEVICE : HUSK_CLOCK_HOST;
+    const husk_trace_event event = {sizeof event, index,  {4, 2, 1},   0,     "f", kind,
+                                    name,         origin, nanoseconds, clock, 0};
     options.trace(options.trace_user, &event);
   };
   step(9, "launch", "cleared", "", 1);
@@ -88,6 +90,8 @@ TEST(BenchProfile, StepsOperatorsAndModules) {
   ASSERT_EQ(steps.size(), 3u);
   EXPECT_EQ(steps[0].microseconds, 1);  // the median of two is the smaller one
   EXPECT_EQ(steps[0].grid, "4 2 1");
+  EXPECT_EQ(bench_tool::clock_name({steps[0]}), "device");
+  EXPECT_EQ(bench_tool::clock_name({steps[1]}), "host");
   EXPECT_EQ(steps[1].grid, "");
   const std::vector<ProfileRow> operators = Profile::by_operator(steps);
   ASSERT_EQ(operators.size(), 2u);
@@ -100,7 +104,9 @@ TEST(BenchProfile, StepsOperatorsAndModules) {
   EXPECT_EQ(modules[0].name, "a.c");
   EXPECT_EQ(modules[2].name, "");
   const std::string tables = bench_tool::profile_tables(steps);
-  EXPECT_NE(tables.find("3 steps, 6.50 us\n"), std::string::npos) << tables;
+  EXPECT_NE(tables.find("3 steps, 6.50 us by the clock of the device and host\n"),
+            std::string::npos)
+      << tables;
   EXPECT_NE(tables.find("      0.50    7.7      1  (no module)\n"), std::string::npos) << tables;
 }
 
@@ -120,7 +126,9 @@ TEST(BenchProfile, TraceNestsModules) {
 TEST(BenchProfile, PictureIsXml) {
   const std::string svg = bench_tool::profile_picture(two_runs(), "a < b");
   EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
-  EXPECT_NE(svg.find("a &lt; b: 6.5 us in 3 steps"), std::string::npos) << svg;
+  EXPECT_NE(svg.find("a &lt; b: 6.5 us in 3 steps, clock of the device and host"),
+            std::string::npos)
+      << svg;
   EXPECT_NE(svg.find("model.py:2 &lt;&quot;&amp;&gt;"), std::string::npos) << svg;
   EXPECT_NE(bench_tool::profile_picture({}, "").find("</svg>"), std::string::npos);
 }
@@ -166,6 +174,7 @@ TEST_F(BenchCommand, WritesFiles) {
   std::ifstream(folder.path("out.json")) >> numbers;
   EXPECT_EQ(numbers.at("sessions"), 3);
   EXPECT_EQ(numbers.at("profile").size(), 4u);
+  EXPECT_EQ(numbers.at("profile").at(0).at("clock"), "host");
   const Json& result = numbers.at("results").at(0);
   EXPECT_GE(result.at("run_us").at("count"), 3);
   EXPECT_LE(result.at("run_us").at("least"), result.at("run_us").at("median"));

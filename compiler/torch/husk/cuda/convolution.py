@@ -227,7 +227,12 @@ def _tiles(problem: Problem) -> list[Tiles]:
 
 def choice_cost(target: Target, choice: InductorObject) -> float:
   """The cost of a choice of the template."""
-  return cost(target, choice.log_info["problem"], choice.log_info["tiles"])
+  return cost(target, problem_of(choice), choice.log_info["tiles"])
+
+
+def problem_of(choice: InductorObject) -> Problem:
+  """The convolution that a choice computes, with sizes as torch_compat.size_hint tells them."""
+  return choice.log_info["problem"]()
 
 
 def is_choice(choice: InductorObject) -> bool:
@@ -460,13 +465,16 @@ def _convolved(
     ),
     outputs,
   ]
-  batch, height, width, _ = map(torch_compat.size_hint, size)
   dtype = str(x.get_dtype()).removeprefix("torch.")
-  problem = Problem(
-    dtype, batch, channels, outputs, height, width, _pair(kernel), stride, padding, dilation
-  )
-  found = candidates(target, problem, _largest(n * size[1] * size[2]))
-  split = pick(problem, found).split
+
+  def problem() -> Problem:
+    batch, height, width, _ = map(torch_compat.size_hint, size)
+    return Problem(
+      dtype, batch, channels, outputs, height, width, _pair(kernel), stride, padding, dilation
+    )
+
+  found = candidates(target, problem(), _largest(n * size[1] * size[2]))
+  split = pick(problem(), found).split
   whole = [split, *size] if split > 1 else size
   layout = ir.FixedLayout(
     x.get_device(),

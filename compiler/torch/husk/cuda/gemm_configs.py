@@ -78,9 +78,12 @@ def cost(target: Target, problem: Problem, tiles: Tiles) -> float:
   return rounds * -(-problem.k // tiles.k) * step
 
 
-def pick_template(target: Target, choices: Sequence[InductorObject]) -> InductorObject:
-  """The template with the least cost."""
-  return ranked(target, choices)[0]
+def slowdowns(target: Target, choices: Sequence[InductorObject]) -> list[float]:
+  """How much slower each template is than the best one by their costs. If none has a cost, all are
+  equal."""
+  costs = [_template_cost(target, choice) for choice in choices]
+  least = min(costs)
+  return [1.0 if cost == least else cost / max(least, 1e-9) for cost in costs]
 
 
 def ranked(target: Target, choices: Sequence[InductorObject]) -> list[InductorObject]:

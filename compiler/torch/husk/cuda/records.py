@@ -100,19 +100,19 @@ class Records:
   def choice(self, problem: Problem, configs: Sequence[str]) -> tuple[int, str] | None:
     """The index of the best of several configurations for a problem, and where it is from:
     "record" or "neighbours". None if no record is near enough or names one of them."""
-    if times := self.times.get(problem):
-      known = [index for index, config in enumerate(configs) if config in times]
-      if known:
-        return min(known, key=lambda index: times[configs[index]]), "record"
-    neighbours = self._neighbours(problem)
-    scores = {
-      index: _slowdown(config, neighbours)
-      for index, config in enumerate(configs)
-      if any(config in times for _, times in neighbours)
-    }
-    if not scores:
+    found = self.slowdowns(problem, configs)
+    return found and (found[0].index(min(found[0])), found[1])
+
+  def slowdowns(self, problem: Problem, configs: Sequence[str]) -> tuple[list[float], str] | None:
+    """How much slower than the best known one each of several configurations is, and where that is
+    from, as for `choice`."""
+    own = self.times.get(problem, {})
+    near, source = [(0.0, own)], "record"
+    if not any(config in own for config in configs):
+      near, source = self._neighbours(problem), "neighbours"
+    if not any(config in times for _, times in near for config in configs):
       return None
-    return min(scores, key=lambda index: (scores[index], index)), "neighbours"
+    return [_slowdown(config, near) for config in configs], source
 
   def _neighbours(self, problem: Problem) -> list[tuple[float, dict[str, float]]]:
     """The distances and the times of the nearest records."""
@@ -265,7 +265,7 @@ def problem_of(choice: InductorObject) -> Problem | None:
     if depthwise.is_choice(choice):
       return _depthwise(choice)
     if convolution.is_choice(choice):
-      return of_convolution(choice.log_info["problem"])
+      return of_convolution(convolution.problem_of(choice))
     if "convolution2d" in name:
       return _convolution(choice)
     return _product(choice) if "mm" in name else None

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
 from . import convolution, gemm_configs, records
 from .gemm_configs import Config
@@ -133,10 +134,14 @@ class Tuning:
     if self.mode == "none":
       fitting = [choice for choice in choices if gemm_configs.fits(target, choice)]
       return fitting[0] if fitting else choices[0]
-    found = self._recorded(target, choices)
-    source = "rule" if found is None else found[1]
+    sums, source = [0.0] * len(choices), ""
+    for place in _places(choices):
+      with torch_compat.sizes_at(place):
+        slowdowns, found = self._slowdowns(target, choices)
+      sums = [total + slowdown for total, slowdown in zip(sums, slowdowns)]
+      source = source or found
     self.picked[source] = self.picked.get(source, 0) + 1
-    return found[0] if found else gemm_configs.pick_template(target, choices)
+    return choices[sums.index(min(sums))]
 
   def pick_tiles(
     self, problem: convolution.Problem, tiles: Sequence[convolution.Tiles]
@@ -148,18 +153,18 @@ class Tuning:
         return tiles[found[0]]
     return tiles[0]
 
-  def _recorded(
+  def _slowdowns(
     self, target: Target, choices: Sequence[InductorObject]
-  ) -> tuple[InductorObject, str] | None:
-    """The template that records name, and where it is from."""
-    if self.mode != "heuristic" or self.records is None:
-      return None
-    fitting = [choice for choice in choices if gemm_configs.fits(target, choice)]
-    problem = records.problem_of(fitting[0]) if fitting else None
-    if problem is None:
-      return None
-    found = self.records.choice(problem, [records.config_of(choice) or "" for choice in fitting])
-    return None if found is None else (fitting[found[0]], found[1])
+  ) -> tuple[list[float], str]:
+    """How much slower than the best each template is, and what says so."""
+    if self.mode == "heuristic" and self.records is not None:
+      fitting = [index for index, one in enumerate(choices) if gemm_configs.fits(target, one)]
+      problem = records.problem_of(choices[fitting[0]]) if fitting else None
+      configs = [records.config_of(choices[index]) or "" for index in fitting]
+      if problem and (found := self.records.slowdowns(problem, configs)):
+        known = dict(zip(fitting, found[0]))
+        return [known.get(index, float("inf")) for index in range(len(choices))], found[1]
+    return gemm_configs.slowdowns(target, choices), "rule"
 
   def defined(self, name: str, tuner: InductorObject) -> None:
     """Records the definition of a kernel."""
@@ -214,6 +219,14 @@ class Tuning:
       f"{counts[0]} templates from records, {counts[1]} from records of similar problems, "
       f"{counts[2]} by rules"
     ]
+
+
+def _places(choices: Sequence[InductorObject]) -> list[float | None]:
+  """The sizes at which templates are compared: those of the example, and if they vary three more,
+  from small to large ones. An example is often much smaller than what the model will get."""
+  nodes = choices[0].input_nodes
+  varies = any(getattr(size, "free_symbols", None) for node in nodes for size in node.get_size())
+  return [None, 1 / 3, 2 / 3, 1.0] if varies else [None]
 
 
 # Measuring

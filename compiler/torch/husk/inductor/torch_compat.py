@@ -7,6 +7,7 @@ Tested with torch 2.11 and 2.15.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import copy
 import functools
 import os
@@ -564,6 +565,21 @@ def selected(name: str, choices: list[Any], inputs: list[Any], layout: Any) -> A
   return result[0] if isinstance(result, tuple) else result  # a pair since torch 2.15
 
 
+# What `size_hint` returns for sizes that vary: None for their value in the example, or a place in
+# their range from 0, the least, to 1, the largest.
+_place: contextvars.ContextVar[float | None] = contextvars.ContextVar("_place", default=None)
+
+
+@contextlib.contextmanager
+def sizes_at(place: float | None) -> Iterator[None]:
+  """While open, `size_hint` returns sizes at a place in their range."""
+  token = _place.set(place)
+  try:
+    yield
+  finally:
+    _place.reset(token)
+
+
 def size_hint(size: Any) -> int:
   """The value of a size in the example, or 1024 if only the data decides it. torch 2.15 has no
   `size_hint` any more."""
@@ -571,7 +587,15 @@ def size_hint(size: Any) -> int:
 
   sizevars = V.graph.sizevars
   hint = getattr(sizevars, "optimization_hint", None) or sizevars.size_hint
-  return int(hint(size, fallback=1024))
+  example = int(hint(size, fallback=1024))
+  place = _place.get()
+  if place is None or not getattr(size, "free_symbols", None):
+    return example
+  bounds = sizevars.shape_env.bound_sympy(size)
+  # A range without an end says little about the sizes that occur.
+  most = 16 * max(example, 256)
+  low, high = (int(min(max(bound, 1), most)) for bound in (bounds.lower, bounds.upper))
+  return round(low ** (1 - place) * high**place)
 
 
 def kernel_source(function: Any, *rest: Any) -> Any:

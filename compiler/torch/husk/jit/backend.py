@@ -19,6 +19,7 @@ from ..inductor import capture, decompositions, torch_compat
 from ..runtime.program import MODES
 from ..version import VERSION
 from . import devices, regions, text
+from .module import free_arenas
 
 if TYPE_CHECKING:
   import torch
@@ -58,6 +59,8 @@ def backend(
     of_inductor.append(range(begin, regions.guard_count()))
     return result
 
+  # Inductor measures while it compiles, with buffers of its own.
+  free_arenas()
   with contextlib.ExitStack() as stack:
     stack.enter_context(torch_compat.cache_tag(tag))
     if libraries is False:
@@ -84,6 +87,7 @@ def _compile(
   if run_mode not in device.modes:
     raise Unsupported(f'mode "{run_mode}": the CPU has no graphs; give "auto"')
   huskc.require()
+  free_arenas()  # a backward is compiled later than the rest
   if libraries is None:
     libraries = not (kwargs.get("is_inference") and device.can_do_without_libraries(graph))
   with (

@@ -87,6 +87,12 @@ class Arena:
     the old memory, for itself alone, until it needs more."""
     import torch
 
+    self.free()  # so that the allocator has it before it gives more
+    self.memory = torch.empty(size, dtype=torch.uint8, device=device)
+
+  def free(self) -> None:
+    """Gives the memory back to the allocator; sessions ask for some at their next call. The caller
+    has the lock. A session that is called at this moment keeps the memory, for itself alone."""
     with _lock:
       sessions = list(self._sessions.items())
       self._sessions.clear()
@@ -97,8 +103,7 @@ class Arena:
         continue
       session.lend(None)
       idle.append(session)
-    self.memory = None  # so that the allocator has it before it gives more
-    self.memory = torch.empty(size, dtype=torch.uint8, device=device)
+    self.memory = None
 
 
 # The arenas by device and stream. Sessions keep them alive.
@@ -116,6 +121,18 @@ def _take_arena(device: str, stream: int, size: int) -> Arena:
     arena.lock.acquire()
     known.add(arena)
     return arena
+
+
+def free_arenas() -> None:
+  """Gives the memory of arenas that no run uses back to torch's allocator."""
+  with _lock:
+    known = [arena for arenas in _arenas.values() for arena in arenas]
+  for arena in known:
+    if arena.lock.acquire(blocking=False):
+      try:
+        arena.free()
+      finally:
+        arena.lock.release()
 
 
 class OnGpu:

@@ -74,5 +74,7 @@ final class Constants {
   static final int HUSK_MODE_AUTO = 0;
   static final int HUSK_MODE_LIST = 1;
   static final int HUSK_MODE_GRAPH = 2;
+  static final int HUSK_CLOCK_HOST = 0;
+  static final int HUSK_CLOCK_DEVICE = 1;
   static final int HUSK_HOST_THREADS_MAX = 1024;
 }

@@ -90,6 +90,8 @@ pub const HUSK_VALUE_BOOL: i32 = 4;
 pub const HUSK_MODE_AUTO: i32 = 0;
 pub const HUSK_MODE_LIST: i32 = 1;
 pub const HUSK_MODE_GRAPH: i32 = 2;
+pub const HUSK_CLOCK_HOST: i32 = 0;
+pub const HUSK_CLOCK_DEVICE: i32 = 1;
 pub const HUSK_HOST_THREADS_MAX: i32 = 1024;
 
 #[repr(C)]
@@ -300,6 +302,8 @@ pub struct husk_session_options {
     pub reserved: i32,
     pub trace: Option<unsafe extern "C" fn(*mut c_void, *const husk_trace_event)>,
     pub trace_user: *mut c_void,
+    pub stage_host_tensors: i32,
+    pub reserved2: i32,
 }
 
 #[repr(C)]
@@ -361,6 +365,8 @@ pub struct husk_trace_event {
     pub name: *const c_char,
     pub origin: *const c_char,
     pub nanoseconds: u64,
+    pub clock: i32,
+    pub reserved2: i32,
 }
 
 #[repr(C)]
@@ -751,7 +757,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_port_properties, name), 16);
     assert_eq!(offset_of!(husk_port_properties, arch), 144);
     assert_eq!(offset_of!(husk_port_properties, memory_bytes), 176);
-    assert_eq!(size_of::<husk_session_options>(), 72);
+    assert_eq!(size_of::<husk_session_options>(), 80);
     assert_eq!(align_of::<husk_session_options>(), 8);
     assert_eq!(offset_of!(husk_session_options, struct_size), 0);
     assert_eq!(offset_of!(husk_session_options, mode), 4);
@@ -766,6 +772,8 @@ fn layouts() {
     assert_eq!(offset_of!(husk_session_options, reserved), 52);
     assert_eq!(offset_of!(husk_session_options, trace), 56);
     assert_eq!(offset_of!(husk_session_options, trace_user), 64);
+    assert_eq!(offset_of!(husk_session_options, stage_host_tensors), 72);
+    assert_eq!(offset_of!(husk_session_options, reserved2), 76);
     assert_eq!(size_of::<husk_session_stats>(), 88);
     assert_eq!(align_of::<husk_session_stats>(), 8);
     assert_eq!(offset_of!(husk_session_stats, struct_size), 0);
@@ -797,7 +805,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_threads, user), 0);
     assert_eq!(offset_of!(husk_threads, count), 8);
     assert_eq!(offset_of!(husk_threads, parallel), 16);
-    assert_eq!(size_of::<husk_trace_event>(), 64);
+    assert_eq!(size_of::<husk_trace_event>(), 72);
     assert_eq!(align_of::<husk_trace_event>(), 8);
     assert_eq!(offset_of!(husk_trace_event, struct_size), 0);
     assert_eq!(offset_of!(husk_trace_event, step), 4);
@@ -808,6 +816,8 @@ fn layouts() {
     assert_eq!(offset_of!(husk_trace_event, name), 40);
     assert_eq!(offset_of!(husk_trace_event, origin), 48);
     assert_eq!(offset_of!(husk_trace_event, nanoseconds), 56);
+    assert_eq!(offset_of!(husk_trace_event, clock), 64);
+    assert_eq!(offset_of!(husk_trace_event, reserved2), 68);
     assert_eq!(size_of::<husk_value>(), 16);
     assert_eq!(align_of::<husk_value>(), 8);
     assert_eq!(offset_of!(husk_value, kind), 0);

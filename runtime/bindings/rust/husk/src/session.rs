@@ -56,6 +56,13 @@ impl SessionOptions {
         self.0.copy_misaligned = 1;
         self
     }
+    /// Copies tensors between slices and the device, so that a program for a GPU takes
+    /// [`Tensor::new`](crate::Tensor::new), and [`Session::run_into`] writes to slices. A run that
+    /// writes to slices returns when its work is done.
+    pub fn stage_host_tensors(mut self) -> Self {
+        self.0.stage_host_tensors = 1;
+        self
+    }
     /// Creates a session.
     pub fn session(&self, program: &Program) -> Result<Session, Error> {
         let mut session = null_mut();

@@ -1,0 +1,54 @@
+#include "device.h"
+
+namespace husk::cuda {
+
+static CUevent as_event(void* event) { return static_cast<CUevent>(event); }
+
+husk_status event_create(void* handle, void** event, husk_error* error) {
+  *event = nullptr;
+  const Device& device = as_device(handle);
+  Current current(handle, error);
+  HUSK_TRY(current.status);
+  CUevent created = nullptr;
+  const CUresult result = device.driver.cuEventCreate(&created, CU_EVENT_DEFAULT);
+  if (result != CUDA_SUCCESS)
+    return driver_fail(device.driver, error, result, "cuEventCreate", "event of device %d",
+                       device.index);
+  *event = created;
+  return HUSK_OK;
+}
+
+void event_destroy(void* handle, void* event) {
+  if (!event) return;
+  Current current(handle);
+  if (current.status == HUSK_OK) as_device(handle).driver.cuEventDestroy(as_event(event));
+}
+
+husk_status event_record(void* handle, void* event, void* stream, husk_error* error) {
+  const Device& device = as_device(handle);
+  Current current(handle, error);
+  HUSK_TRY(current.status);
+  const CUresult result = device.driver.cuEventRecord(as_event(event), as_stream(stream));
+  if (result == CUDA_SUCCESS) return HUSK_OK;
+  return driver_fail(device.driver, error, result, "cuEventRecord",
+                     "event on stream %p of device %d", stream, device.index);
+}
+
+husk_status event_elapsed(void* handle, void* begin, void* end, uint64_t* nanoseconds,
+                          husk_error* error) {
+  *nanoseconds = 0;
+  const Device& device = as_device(handle);
+  Current current(handle, error);
+  HUSK_TRY(current.status);
+  float milliseconds = 0;
+  const CUresult result = device.driver.cuEventElapsedTime(&milliseconds, as_event(begin),
+                                                           as_event(end));
+  if (result != CUDA_SUCCESS)
+    return driver_fail(device.driver, error, result, "cuEventElapsedTime",
+                       "time between two events of device %d", device.index);
+  if (milliseconds > 0)
+    *nanoseconds = static_cast<uint64_t>(static_cast<double>(milliseconds) * 1e6 + 0.5);
+  return HUSK_OK;
+}
+
+}  // namespace husk::cuda
