@@ -40,7 +40,7 @@ ROWS = (1, 8, 64, 128, 512, 2048, 8192)
 PLAIN = ((1, 4096, 4096), (128, 4096, 4096), (2048, 4096, 4096), (128, 768, 768))
 
 # input channels, output channels, kernel, stride, padding, groups, image size; of ResNet-50,
-# ConvNeXt-T, EfficientNet-B0, MobileNetV3-L, a U-Net and Whisper-tiny
+# DeepLabV3, ConvNeXt-T, EfficientNet-B0, MobileNetV3-L, a U-Net and Whisper-tiny
 LAYERS = {
   "resnet_stem": (3, 64, 7, 2, 3, 1, 224),
   "resnet_1x1_56": (64, 256, 1, 1, 0, 1, 56),
@@ -51,20 +51,33 @@ LAYERS = {
   "resnet_1x1_14": (1024, 256, 1, 1, 0, 1, 14),
   "resnet_3x3_7": (512, 512, 3, 1, 1, 1, 7),
   "resnet_1x1_7": (2048, 512, 1, 1, 0, 1, 7),
+  "deeplab_layer3": (256, 256, 3, 1, 2, 1, 28),
+  "deeplab_layer4": (512, 512, 3, 1, 4, 1, 28),
   "deeplab_dilated": (2048, 256, 3, 1, 12, 1, 28),
+  "deeplab_dilated24": (2048, 256, 3, 1, 24, 1, 28),
+  "deeplab_dilated36": (2048, 256, 3, 1, 36, 1, 28),
+  "deeplab_large": (2048, 256, 3, 1, 12, 1, 65),
   "convnext_patch": (3, 96, 4, 4, 0, 1, 224),
   "convnext_dw_56": (96, 96, 7, 1, 3, 96, 56),
   "convnext_dw_14": (384, 384, 7, 1, 3, 384, 14),
   "convnext_down": (192, 384, 2, 2, 0, 1, 28),
   "efficientnet_dw": (240, 240, 5, 1, 2, 240, 28),
   "efficientnet_1x1": (192, 1152, 1, 1, 0, 1, 7),
+  "mobilenet_stem": (3, 16, 3, 2, 1, 1, 224),
   "mobilenet_dw_s2": (64, 64, 3, 2, 1, 64, 112),
   "mobilenet_1x1": (960, 160, 1, 1, 0, 1, 7),
   "unet_3x3": (64, 64, 3, 1, 1, 1, 224),
   "whisper_conv1d": (384, 384, 3, 2, 1, 1, 3000),
 }
 BATCHES = (1, 8, 32)
-DILATED = {"deeplab_dilated": 12}
+DILATED = {
+  "deeplab_layer3": 2,
+  "deeplab_layer4": 4,
+  "deeplab_dilated": 12,
+  "deeplab_dilated24": 24,
+  "deeplab_dilated36": 36,
+  "deeplab_large": 12,
+}
 
 
 class Product(nn.Module):

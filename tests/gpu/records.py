@@ -10,7 +10,8 @@ The second command measures them on the GPU of this machine. `regret` compares w
 what similar problems choose for each product with the best, without its own record. The records for
 the chip of an H100 and an H200 are compiler/torch/husk/cuda/records/gh100.json. The models are in
 fp16, whose records bf16 shares, and image networks are channels last; of transformers one layer is
-enough, since all layers have the same problems. torchvision and transformers must be installed.
+enough, since all layers have the same problems. The convolutions of images of layer_times.py are
+among the models, as layer.NAME. torchvision and transformers must be installed for the others.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from torch import nn
 HERE = str(pathlib.Path(__file__).resolve().parent)
 sys.path.insert(0, HERE)
 import image_models  # noqa: E402
+import layer_times  # noqa: E402
 
 # A package that transformers looks for has the name of a file of this folder.
 sys.path[:] = [path for path in sys.path if path != HERE]
@@ -49,6 +51,11 @@ class Output(nn.Module):
 def image(name, batch):
   made = image_models.model(name).half()
   return made, (image_models.image(batch, name).half(),)
+
+
+def layer(name):
+  module, inputs = layer_times.make(name)
+  return module.half(), tuple(x.half() for x in inputs)
 
 
 def tokens(batch, length):
@@ -108,6 +115,10 @@ def models():
       made[f"bert.{batch}.{length}"] = functools.partial(bert, batch, length)
       made[f"gpt2.{batch}.{length}"] = functools.partial(gpt2, batch, length)
       made[f"llama.{batch}.{length}"] = functools.partial(llama, batch, length)
+  for name, (_, _, kernel, _, _, groups, _) in layer_times.LAYERS.items():
+    if kernel > 1 and groups == 1:
+      for batch in layer_times.BATCHES:
+        made[f"layer.{name}.{batch}"] = functools.partial(layer, f"{name}.{batch}")
   return made
 
 

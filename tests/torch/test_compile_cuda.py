@@ -141,9 +141,9 @@ def test_libraries_are_called_unless_a_graph_is_wanted(compiled, options):
   assert "['aten::_scaled_dot_product_flash_attention']" in source
 
 
-def convolve(x, weight, depthwise, dilation=1):
+def convolve(x, weight, depthwise=None, **options):
   convolution = torch.nn.functional.conv2d
-  x = convolution(x, weight, padding=1, dilation=dilation).relu()
+  x = convolution(x, weight, padding=1, **options).relu()
   return convolution(x, depthwise, groups=64) if depthwise is not None else x
 
 
@@ -152,15 +152,20 @@ IMAGE, WEIGHT = on_gpu(2, 64, 14, 14, **HALF), on_gpu(64, 64, 3, 3, **HALF)
 
 @pytest.mark.parametrize("options", [{"libraries": False}, {"mode": "graph"}])
 def test_without_libraries_convolutions_are_kernels(compiled, options):
-  hir, source = compiled(lambda x, weight: convolve(x, weight, None), IMAGE, WEIGHT, **options)
+  hir, source = compiled(
+    lambda *args: convolve(*args, dilation=2), IMAGE, WEIGHT, on_gpu(64, 1, 3, 3, **HALF), **options
+  )
   assert "extern" not in hir and "'cuda:0', []," in source
-  assert len(re.findall(r"launch triton_tem_fused", hir)) == 1
+  assert len(re.findall(r"launch triton_tem_fused", hir)) == 2
 
 
 def test_a_convolution_without_a_template_is_pytorchs(compiled):
-  hir, _ = compiled(lambda x, w: convolve(x, w, None, 2), IMAGE, WEIGHT, libraries=False)
+  groups = on_gpu(64, 32, 3, 3, **HALF)
+  hir, _ = compiled(
+    lambda x, w: convolve(x, w, dilation=2, groups=2), IMAGE, groups, libraries=False
+  )
   assert hir.count('extern "aten::convolution') == 1
-  *_, hir, _ = compiled(convolve, IMAGE, WEIGHT, on_gpu(64, 1, 3, 3, **HALF), mode="graph")
+  *_, hir, _ = compiled(convolve, IMAGE, WEIGHT, on_gpu(128, 1, 3, 3, **HALF), mode="graph")
   assert hir.count('extern "aten::convolution') == 2
 
 

@@ -8,10 +8,13 @@ conv = torch.ops.aten.convolution.default
 
 
 def only_templates(traced):
-  """Whether all convolutions of a graph are such that Inductor has a template for them."""
+  """Whether there are templates for all convolutions of a graph. That of images has dilation."""
   found = [node for node in traced.graph.nodes if node.target is conv]
   return all(
-    len(node.args[3]) in (2, 3) and set(node.args[5]) == {1} and not node.args[6] for node in found
+    len(node.args[3]) in (2, 3)
+    and (set(node.args[5]) == {1} or len(node.args[3]) == 2 and node.args[8] == 1)
+    and not node.args[6]
+    for node in found
   )
 
 
@@ -77,8 +80,9 @@ def test_dimensions_differ():
 
 def test_what_has_a_template_stays():
   x, weight = torch.randn(1, 8, 9, 9), torch.randn(4, 8, 3, 3)
-  traced = check(x, weight, None, [2, 2], [1, 1], [1, 1], False, [0, 0], 1)
-  assert decomposed.operators(traced) == {"aten::convolution"}
+  for dilation in (1, 3):
+    traced = check(x, weight, None, [2, 2], [1, 1], [dilation] * 2, False, [0, 0], 1)
+    assert decomposed.operators(traced) == {"aten::convolution"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])

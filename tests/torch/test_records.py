@@ -222,6 +222,12 @@ PROBLEMS = [
     (("batch", 2), ("channels", 16), ("outputs", 48), ("height", 7), ("width", 9)),
   ),
   Problem(
+    "implicit gemm",
+    "float16",
+    (("kernel", "3x2"), ("stride", "1x2"), ("padding", "4x0"), ("dilation", "4x1")),
+    (("batch", 1), ("channels", 256), ("outputs", 48), ("height", 7), ("width", 9)),
+  ),
+  Problem(
     "depthwise",
     "float16",
     (("kernel", "7x7"), ("stride", "1x1"), ("padding", "3x3")),
@@ -317,7 +323,7 @@ def test_what_is_measured_is_recorded(tmp_path, monkeypatch, capsys):
 
 
 def test_kinds_are_measured_in_turn():
-  assert tune.in_turn(PROBLEMS) == [PROBLEMS[number] for number in (0, 3, 4, 5, 1, 2)]
+  assert tune.in_turn(PROBLEMS) == [PROBLEMS[number] for number in (0, 3, 4, 5, 6, 1, 2)]
 
 
 def test_modes_are_known(monkeypatch):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from . import hir
 from .attention import host_call, launch, operator
-from .cuda import depthwise, fake_cuda, random, records, tuning, user_kernels
+from .cuda import fake_cuda, products, random, records, tuning, user_kernels
 from .cuda import operators as cuda_operators
 from .cuda.kernels import CudaKernels
 from .errors import CompileError, Unsupported
@@ -242,7 +242,7 @@ class CudaTarget:
     exported, prepared = _with_attention(exported, prepared, flash, self._note, operator.CUDA)
     with (
       fake_cuda.cuda(self.description, self.gemm_set, self.tuning, self.operators.check),
-      decompositions.kernels(library=self.gemm == "cublaslt", depthwise=True),
+      decompositions.kernels(library=self.gemm == "cublaslt"),
       cublaslt.called(self.gemm == "cublaslt"),
     ):
       program = prepared(exported)
@@ -256,7 +256,7 @@ class CudaTarget:
         write,
         lowerings={
           **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),
-          **depthwise.lowerings(),
+          **products.lowerings(self.description, self.tuning),
           **(operator.lowerings() if flash else {}),
         },
         sdpa=functools.partial(operator.replacement, operator.CUDA) if flash else None,

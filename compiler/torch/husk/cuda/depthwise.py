@@ -208,15 +208,10 @@ def _template() -> Any:
 # The lowering
 
 
-def lowerings() -> dict[Any, Callable[..., Any]]:
-  """Inductor's lowering of convolutions, which makes depthwise ones kernels of the template."""
-  import torch
-  from torch._inductor import lowering
-  from torch._inductor.kernel import conv
-
-  op = torch.ops.aten.convolution.default
-  del conv  # importing it registers Inductor's lowering
-  return {op: functools.partial(_lowered, lowering.lowerings[op])}
+def lowering(otherwise: Callable[..., Any]) -> Callable[..., Any]:
+  """A lowering of convolutions, which makes depthwise ones of images kernels of the template.
+  `otherwise` lowers the others."""
+  return functools.partial(_lowered, otherwise)
 
 
 def _lowered(
@@ -267,7 +262,6 @@ def _convolved(
   import torch
   from torch._inductor import ir
   from torch._inductor.lowering import lowerings as table
-  from torch._inductor.select_algorithm import autotune_select_algorithm
 
   aten = torch.ops.aten
   kernel = (int(weight.get_size()[2]), int(weight.get_size()[3]))
@@ -317,5 +311,5 @@ def _convolved(
         stride=stride,
         padding=padding,
       )
-  result = autotune_select_algorithm(NAME, choices, [x, weight], layout)
+  result = torch_compat.selected(NAME, choices, [x, weight], layout)
   return table[aten.permute.default](result, [0, 3, 1, 2])

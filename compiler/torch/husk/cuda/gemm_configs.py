@@ -17,7 +17,7 @@ from typing import Any
 
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
-from . import depthwise
+from . import convolution, depthwise
 from .target import Target
 
 # A triton.Config.
@@ -102,6 +102,8 @@ def _template_cost(target: Target, choice: InductorObject) -> float:
   """The cost of a template; infinite if it has no tiles."""
   if depthwise.is_choice(choice):
     return depthwise.choice_cost(target, choice)
+  if convolution.is_choice(choice):
+    return convolution.choice_cost(target, choice)
   info = getattr(choice, "log_info", None) or {}
   try:
     m, k, n = (int(part) for part in str(info["tile_shape"]).strip("()").split(","))

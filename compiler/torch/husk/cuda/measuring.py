@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..inductor import capture, decompositions
 from ..inductor.lines import InductorObject
-from . import depthwise, fake_cuda, gemm_configs, records, tuning
+from . import convolution, fake_cuda, gemm_configs, products, records, tuning
 from .records import Problem
 from .target import Target
 
 if TYPE_CHECKING:
   import torch
 
-# The configurations that are tried for a problem, and the launches of a graph that is timed.
+# The configurations that are tried for a problem, those of a convolution, which may split its depth
+# too, and the launches of a graph that is timed.
 MOST_CANDIDATES = 12
+MOST_TILES = 24
 LAUNCHES = 20
 
 
@@ -45,24 +47,40 @@ class Collector(tuning.Tuning):
 
 class _Meter(tuning.Tuning):
   """Follows the rules, and keeps the times of the templates. `alone` is open while the GPU is
-  used."""
+  used. The templates of a convolution that are lowered at a time split its depth into `split` parts
+  (None: as the rule says). `splits` are all numbers of parts that are to be tried."""
 
   def __init__(self, alone: contextlib.AbstractContextManager[Any]) -> None:
     super().__init__("rules")
     self.alone = alone
     self.times: dict[Problem, dict[str, float]] = {}
+    self.split: int | None = None
+    self.splits: list[int] = []
+    self.wanted: set[str | None] = set()
 
   @property
   def on_gpu(self) -> bool:
     return True
 
   def pick_template(self, target: Target, choices: Sequence[InductorObject]) -> InductorObject:
-    ranked = gemm_configs.ranked(target, choices)[:MOST_CANDIDATES]
+    ranked = gemm_configs.ranked(target, choices)
+    if convolution.is_choice(ranked[0]):
+      ranked = [choice for choice in ranked if records.config_of(choice) in self.wanted]
+    else:
+      ranked = ranked[:MOST_CANDIDATES]
     candidates = {records.config_of(choice): choice for choice in ranked}
     problem = records.problem_of(ranked[0])
     if problem is not None:
-      self.times[problem] = _times(candidates, self.alone)
+      self.times.setdefault(problem, {}).update(_times(candidates, self.alone))
     return ranked[0]
+
+  def pick_tiles(
+    self, problem: convolution.Problem, tiles: Sequence[convolution.Tiles]
+  ) -> convolution.Tiles:
+    best = tiles[:MOST_TILES]
+    self.wanted = {records.config_of_tiles(each) for each in best}
+    self.splits = list(dict.fromkeys(each.split for each in best))
+    return next(each for each in best if self.split in (None, each.split))
 
 
 def measured(
@@ -71,6 +89,9 @@ def measured(
   """Microseconds of a problem by configuration."""
   meter = _Meter(alone)
   capture_problem(problem, target, meter)
+  for split in meter.splits[1:]:
+    meter.split = split
+    capture_problem(problem, target, meter)
   return meter.times.get(problem, {})
 
 
@@ -84,14 +105,14 @@ def capture_problem(problem: Problem, target: Target, tuned: tuning.Tuning) -> N
   with (
     capture.quiet(),
     fake_cuda.cuda(target, "templates", tuned),
-    decompositions.kernels(depthwise=True),
+    decompositions.kernels(),
   ):
     capture.capture(
       fake_cuda.moved(exported),
       "cuda",
       {},
       lambda wrapper, guards: None,
-      lowerings=depthwise.lowerings(),
+      lowerings=products.lowerings(target, tuned),
     )
 
 
@@ -113,17 +134,18 @@ def program(problem: Problem) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]
     left = _matrix(batches, m, k, form["left"], dtype)
     right = _matrix(batches, k, n, form["right"], dtype)
     return _module(torch.matmul), (left, right)
-  kernel, stride, padding = (
-    [int(side) for side in form[name].split("x")] for name in ("kernel", "stride", "padding")
+  kernel, stride, padding, dilation = (
+    [int(side) for side in form.get(name, "1x1").split("x")]
+    for name in ("kernel", "stride", "padding", "dilation")
   )
   channels = sizes["channels"]
-  groups = channels if problem.kind == "depthwise" else int(form["groups"])
+  groups = channels if problem.kind == "depthwise" else int(form.get("groups", 1))
   outputs = channels if problem.kind == "depthwise" else sizes["outputs"]
   inside = 1 if problem.kind == "depthwise" else channels
   image = [
-    (size - 1) * step - 2 * pad + taps
-    for size, step, pad, taps in zip(
-      (sizes["height"], sizes["width"]), stride, padding, kernel, strict=True
+    (size - 1) * step - 2 * pad + d * (taps - 1) + 1
+    for size, step, pad, d, taps in zip(
+      (sizes["height"], sizes["width"]), stride, padding, dilation, kernel, strict=True
     )
   ]
   x = torch.empty(sizes["batch"], inside * groups, *image, dtype=dtype)
@@ -131,10 +153,9 @@ def program(problem: Problem) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]
   if form.get("order", "channels last") == "channels last":
     x = x.to(memory_format=torch.channels_last)
     weight = weight.to(memory_format=torch.channels_last)
-  return _module(lambda x, weight: torch.conv2d(x, weight, None, stride, padding, 1, groups)), (
-    x,
-    weight,
-  )
+  return _module(
+    lambda x, weight: torch.conv2d(x, weight, None, stride, padding, dilation, groups)
+  ), (x, weight)
 
 
 def _matrix(batches: list[int], rows: int, columns: int, direction: str, dtype: Any) -> Any:
@@ -179,10 +200,12 @@ def _times(
 
 
 def _microseconds(choice: InductorObject) -> float:
-  """The time of a launch: the least of several replays of a graph."""
+  """The time of a launch: the least of several replays of a graph. If the template computes parts
+  of the depth of a convolution, the time has that of a kernel which adds them."""
   import torch
 
   request = choice.bmreq
+  is_split = convolution.is_choice(choice) and choice.log_info["tiles"].split > 1
   inputs = [meta.to_tensor() for meta in request.input_tensor_meta]
   out = request.output_tensor_meta.to_tensor()
   stream = torch.cuda.Stream()
@@ -196,6 +219,8 @@ def _microseconds(choice: InductorObject) -> float:
     launch = request.make_run_fn(*inputs, out=out)
     for _ in range(LAUNCHES):
       launch()
+      if is_split:
+        torch.sum(out, 0)
   replays = []
   for _ in range(4):
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -1,5 +1,5 @@
-"""Products of matrices and convolutions as kernels of Inductor's templates. Unless kernels are
-measured, a rule picks the template (gemm_configs.py)."""
+"""Products of matrices and convolutions as kernels of Inductor's templates and of Husk's. Unless
+kernels are measured, a rule picks the template (gemm_configs.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import gemm_configs
+from . import convolution, depthwise, gemm_configs
 from .target import Target
 from .tuning import Tuning
 
@@ -40,6 +40,18 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[tuple[Any, str, Any]
       "pick_deterministic_choice",
       lambda self, choices: tuned.pick_template(target, choices),
     )
+
+
+def lowerings(target: Target, tuned: Tuning) -> dict[Any, Callable[..., Any]]:
+  """The lowering of convolutions, which takes the templates of Husk where there are some."""
+  import torch
+  from torch._inductor import lowering
+  from torch._inductor.kernel import conv
+
+  op = torch.ops.aten.convolution.default
+  del conv  # importing it registers Inductor's lowering
+  lowered = convolution.lowering(target, tuned.pick_tiles, lowering.lowerings[op])
+  return {op: depthwise.lowering(lowered)}
 
 
 def _with_more_tiles(original: Callable[..., Any]) -> Callable[..., Any]:

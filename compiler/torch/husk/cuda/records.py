@@ -1,10 +1,10 @@
 """Measured configurations of templates, by problem: what `python -m husk tune` writes, and what an
 export takes in place of a rule.
 
-A record file is JSON: the format, the chip, and a list of records. A record has a kind ("product",
-"batched product", "convolution", "depthwise"), the dtype and the layout of the operands, which must
-be equal, the sizes, and the fastest configurations with their times in microseconds. Records hold
-for a chip, not for a product: an H100 and an H200 are the same chip with other memory.
+A record file is JSON: the format, the chip, and a list of records. A record has a kind (KINDS), the
+dtype and the layout of the operands, which must be equal, the sizes, and the fastest configurations
+with their times in microseconds. Records hold for a chip, not for a product: an H100 and an H200
+are the same chip with other memory.
 
 A problem without a record takes what is fastest for its neighbours: the records of its kind, dtype
 and layout whose distance, the root of the sum of the squares of log2 of the quotients of sizes, is
@@ -27,7 +27,7 @@ from typing import Any
 
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
-from . import depthwise
+from . import convolution, depthwise
 from .target import Target
 
 FORMAT = 1
@@ -37,7 +37,9 @@ LARGEST_DISTANCE = 1.0
 MOST_CONFIGS = 8
 MOST_NEIGHBOURS = 3
 
-KINDS = ("product", "batched product", "convolution", "depthwise")
+# Inductor's template computes a "convolution", Husk's templates an "implicit gemm" (convolution.py)
+# and a "depthwise" convolution.
+KINDS = ("product", "batched product", "convolution", "implicit gemm", "depthwise")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,6 +242,8 @@ def config_of(choice: InductorObject) -> str | None:
   if depthwise.is_choice(choice):
     tiles = depthwise.tiles_of(choice)
     return f"{tiles.strips}x{tiles.channels}x{tiles.columns} warps {tiles.warps}"
+  if convolution.is_choice(choice):
+    return config_of_tiles(info["tiles"])
   if "tile_shape" not in info:
     return None
   m, k, n = (part.strip() for part in str(info["tile_shape"]).strip("()").split(","))
@@ -248,12 +252,20 @@ def config_of(choice: InductorObject) -> str | None:
   return text if group in (-1, 8) else f"{text} group {group}"
 
 
+def config_of_tiles(tiles: convolution.Tiles) -> str:
+  """The text of a configuration of the template of convolutions."""
+  text = f"{tiles.m}x{tiles.n}x{tiles.k} stages {tiles.stages} warps {tiles.warps}"
+  return text if tiles.split == 1 else f"{text} split {tiles.split}"
+
+
 def problem_of(choice: InductorObject) -> Problem | None:
   """The problem that a choice computes; None if it is of no kind that has records."""
   name = getattr(choice, "name", "")
   try:
     if depthwise.is_choice(choice):
       return _depthwise(choice)
+    if convolution.is_choice(choice):
+      return of_convolution(convolution.problem_of(choice))
     if "convolution2d" in name:
       return _convolution(choice)
     return _product(choice) if "mm" in name else None
@@ -303,6 +315,24 @@ def _convolution(choice: InductorObject) -> Problem:
   return Problem("convolution", _dtype(image), form, sizes)
 
 
+def of_convolution(problem: convolution.Problem) -> Problem:
+  """The problem that the template of convolutions computes."""
+  form = (
+    ("kernel", _sides(problem.kernel)),
+    ("stride", _sides(problem.stride)),
+    ("padding", _sides(problem.padding)),
+    ("dilation", _sides(problem.dilation)),
+  )
+  sizes = (
+    ("batch", problem.batch),
+    ("channels", problem.channels),
+    ("outputs", problem.outputs),
+    ("height", problem.height),
+    ("width", problem.width),
+  )
+  return Problem("implicit gemm", _shared_dtype(problem.dtype), form, sizes)
+
+
 def _depthwise(choice: InductorObject) -> Problem:
   problem = depthwise.problem_of(choice)
   padding = choice.log_info["padding"]
@@ -325,7 +355,10 @@ def _sides(values: Sequence[Any]) -> str:
 
 
 def _dtype(node: InductorObject) -> str:
-  """The dtype of the operands. Kernels of float16 and bfloat16 differ in single instructions, which
-  take the same time, so they share records."""
-  name = str(node.get_dtype()).removeprefix("torch.")
+  return _shared_dtype(str(node.get_dtype()).removeprefix("torch."))
+
+
+def _shared_dtype(name: str) -> str:
+  """The dtype of the records of operands. Kernels of float16 and bfloat16 differ in single
+  instructions, which take the same time, so they share records."""
   return "float16" if name == "bfloat16" else name

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
-from . import gemm_configs, records
+from . import convolution, gemm_configs, records
 from .gemm_configs import Config
 from .target import Target
 
@@ -142,6 +142,16 @@ class Tuning:
       source = source or found
     self.picked[source] = self.picked.get(source, 0) + 1
     return choices[sums.index(min(sums))]
+
+  def pick_tiles(
+    self, problem: convolution.Problem, tiles: Sequence[convolution.Tiles]
+  ) -> convolution.Tiles:
+    """The tiles of a convolution. The first ones are the best by the rule."""
+    if self.mode in ("heuristic", "max") and self.records is not None:
+      configs = [records.config_of_tiles(each) for each in tiles]
+      if found := self.records.choice(records.of_convolution(problem), configs):
+        return tiles[found[0]]
+    return tiles[0]
 
   def _slowdowns(
     self, target: Target, choices: Sequence[InductorObject]

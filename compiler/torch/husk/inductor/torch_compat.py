@@ -212,19 +212,26 @@ def convolutions(graph: torch.fx.Graph) -> list[torch.fx.Node]:
 
 
 def has_template(convolution: torch.fx.Node) -> bool:
-  """Whether Inductor has a template for a convolution that is made for it. For groups of few
-  channels it has one that mostly multiplies zeros."""
+  """Whether there is a template for a convolution that is made for it. For groups of few channels
+  Inductor has one that mostly multiplies zeros. Images may have dilation, and depthwise
+  convolutions of images have a template of their own, unless they have few channels."""
   import torch
 
   _, weight, _, _, _, dilation, transposed, output_padding, groups = convolution.args
   filters = cast("torch.fx.Node", weight).meta["val"]
+  is_image, is_dilated = filters.dim() == 4, set(cast("list[int]", dilation)) != {1}
+  is_depthwise = filters.shape[1] == 1 and filters.shape[0] == groups
   return bool(
     filters.dim() in (4, 5)
     and filters.dtype in (torch.float16, torch.bfloat16, torch.float32)
     and not transposed
-    and set(cast("list[int]", dilation)) == {1}
     and set(cast("list[int]", output_padding)) == {0}
-    and (groups == 1 or filters.shape[1] >= 16)
+    and (
+      (is_image or not is_dilated)
+      if groups == 1
+      else not is_dilated
+      and (filters.shape[1] >= 16 or is_image and is_depthwise and filters.shape[0] >= 16)
+    )
   )
 
 
@@ -548,6 +555,14 @@ def known_options(wanted: dict[str, Any]) -> dict[str, Any]:
   from torch._inductor import config
 
   return {key: value for key, value in wanted.items() if _has(config, key)}
+
+
+def selected(name: str, choices: list[Any], inputs: list[Any], layout: Any) -> Any:
+  """The result of one of the choices of a template, which Inductor selects."""
+  from torch._inductor.select_algorithm import autotune_select_algorithm
+
+  result = autotune_select_algorithm(name, choices, inputs, layout)
+  return result[0] if isinstance(result, tuple) else result  # a pair since torch 2.15
 
 
 # What `size_hint` returns for sizes that vary: None for their value in the example, or a place in

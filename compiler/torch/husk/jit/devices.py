@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .. import hir
 from ..attention import launch
 from ..attention import operator as attention
-from ..cuda import here, settings
+from ..cuda import here, products, settings
 from ..cuda.kernels import CudaKernels
+from ..cuda.tuning import Tuning
 from ..errors import Unsupported
 from ..host import image, operators
 from ..host.kernels import HostKernels
@@ -181,7 +182,7 @@ class Cuda:
       return {}
     attention.rewrite_decomposed(graph.graph)
     graph.recompile()
-    return attention.lowerings()
+    return {**attention.lowerings(), **products.lowerings(self.target, _tuning())}
 
   def can_do_without_libraries(self, graph: torch.fx.GraphModule) -> bool:
     import torch
@@ -194,9 +195,7 @@ class Cuda:
 
   @contextlib.contextmanager
   def compiling(self, graph: torch.fx.GraphModule, libraries: bool) -> Iterator[Kernels]:
-    from torch._inductor import config
-
-    tuned = here.tuning(config.get_config_copy())
+    tuned = _tuning()
     with contextlib.ExitStack() as stack:
       stack.enter_context(settings.without_line_tables())
       if not libraries:
@@ -204,6 +203,12 @@ class Cuda:
         all_templates = all(map(torch_compat.has_template, torch_compat.convolutions(graph.graph)))
         stack.enter_context(here.products_as_kernels(self.target, tuned, all_templates))
       yield _CudaGraph(self.target, tuned=tuned, assert_mode="trap")
+
+
+def _tuning() -> Tuning:
+  from torch._inductor import config
+
+  return here.tuning(config.get_config_copy())
 
 
 class _CudaGraph(CudaKernels):

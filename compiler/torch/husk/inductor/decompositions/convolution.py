@@ -1,13 +1,13 @@
-"""Convolutions for which Inductor has no template, in terms of those for which it has one: two and
-three dimensions, not transposed, without dilation.
+"""Convolutions for which there is no template, in terms of those for which there is one. Inductor
+has templates for two and three dimensions, not transposed, without dilation. Husk has templates for
+images, with dilation (cuda/convolution.py) and for depthwise convolutions (cuda/depthwise.py).
 
-Depthwise convolutions, and grouped ones with few products for each result, are sums that become one
-pointwise kernel. Inductor's template would compute tiles of products of which all but one row is
-zero. Depthwise convolutions of images can have a template of Husk (cuda/depthwise.py)."""
+Other depthwise convolutions, and grouped ones with few products for each result, are sums that
+become one pointwise kernel. Inductor's template would compute tiles of products of which all but
+one row is zero."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -19,21 +19,18 @@ if TYPE_CHECKING:
 # The most products of one result that are written out in a kernel.
 _MOST_PRODUCTS = 64
 
-
 # The fewest channels for which depthwise convolutions have a template: a thread reads eight.
 _FEWEST_CHANNELS = 16
 
 
-def table(depthwise: bool = False) -> dict[Any, Callable[..., Any]]:
-  """The decompositions by operator. `depthwise`: whether there is a template for depthwise
-  convolutions of images."""
+def table() -> dict[Any, Callable[..., Any]]:
+  """The decompositions by operator."""
   import torch
 
-  return {torch.ops.aten.convolution.default: functools.partial(_convolution, depthwise)}
+  return {torch.ops.aten.convolution.default: _convolution}
 
 
 def _convolution(
-  depthwise_template: bool,
   x: torch.Tensor,
   weight: torch.Tensor,
   bias: torch.Tensor | None,
@@ -64,8 +61,7 @@ def _convolution(
   has_template = x.dtype in (torch.float16, torch.bfloat16, torch.float32)
   depthwise = groups > 1 and (channels == 1 or products <= _MOST_PRODUCTS)
   if (
-    depthwise_template
-    and has_template
+    has_template
     and not transposed
     and len(kernel) == 2
     and channels == 1
@@ -93,7 +89,7 @@ def _convolution(
       (0, 0),
       groups,
     ).squeeze(2)
-  elif any(d != 1 for d in dilation):
+  elif any(d != 1 for d in dilation) and not (len(kernel) == 2 and groups == 1):
     result = _dilated(x, weight, stride, padding, dilation, groups)
   else:
     return NotImplemented

@@ -28,10 +28,10 @@ from . import (
 Decomposition = Callable[..., Any]
 
 
-def table(library: bool = False, depthwise: bool = False) -> dict[Any, Decomposition]:
-  """The decompositions by operator. `library`: whether a library computes products of doubles.
-  `depthwise`: whether there is a template for depthwise convolutions of images."""
+def table(library: bool = False) -> dict[Any, Decomposition]:
+  """The decompositions by operator. `library`: whether a library computes products of doubles."""
   modules = (
+    convolution,
     draw,
     order,
     polynomial,
@@ -44,20 +44,18 @@ def table(library: bool = False, depthwise: bool = False) -> dict[Any, Decomposi
   )
   tables = [
     product.table(library),
-    convolution.table(depthwise),
     *(module.table() for module in modules),
   ]
   return {op: function for table in tables for op, function in table.items()}
 
 
 @contextlib.contextmanager
-def kernels(library: bool = False, depthwise: bool = False) -> Iterator[None]:
-  """While open, Inductor decomposes the operators of `table(library, depthwise)` on CUDA
-  devices."""
+def kernels(library: bool = False) -> Iterator[None]:
+  """While open, Inductor decomposes the operators of `table(library)` on CUDA devices."""
   from torch._inductor import decomposition, lowering
 
   inductors = decomposition.decompositions
-  decompositions = table(library, depthwise)
+  decompositions = table(library)
   for op in decompositions:
     # What is not decomposed is called. Inductor would make this lowering when it meets the call,
     # but not for an operator that it finds in its table of decompositions.
