@@ -206,6 +206,19 @@ def test_the_parts_take_little_memory(monkeypatch, tmp_path):
     assert max(t.split for t in convolution.candidates(H200, problem, positions)) == most
 
 
+def test_large_layers_take_inductors_template():
+  """With eight images each layer of a ResNet-50 has tiles for most multiprocessors."""
+  layers = [(64, 56), (128, 28), (256, 14), (512, 7)]
+  for images, taken in (1, True), (8, False):
+    for channels, side in layers:
+      layer = Problem(
+        "float16", images, channels, channels, side, side, (3, 3), (1, 1), (1, 1), (1, 1)
+      )
+      assert convolution._suits(H200, layer) == taken, layer
+      assert convolution._suits(H200, dataclasses.replace(layer, dilation=(2, 1)))
+      assert convolution._suits(H200, dataclasses.replace(layer, channels=3))
+
+
 def test_few_channels_are_loaded_one_by_one():
   stem = Problem("float16", 8, 3, 64, 112, 112, (7, 7), (2, 2), (3, 3), (1, 1))
   assert stem.is_shallow and best(stem).k <= 64 and best(stem).split == 1
