@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..inductor import torch_compat
+from ..inductor.decompositions.convolution import result_sizes
 from ..inductor.lines import InductorObject
 from .target import Target
 
@@ -440,20 +441,6 @@ def _useful(kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, int]:
   return _pair([1 if taps == 1 else d for taps, d in zip(kernel, dilation)])
 
 
-def _sides(
-  x: InductorObject,
-  kernel: Sequence[int],
-  stride: Sequence[int],
-  padding: Sequence[int],
-  dilation: Sequence[int],
-) -> list[Any]:
-  """The rows and columns of the result, as expressions."""
-  return [
-    (length + 2 * pad - d * (taps - 1) - 1) // step + 1
-    for length, taps, step, pad, d in zip(x.get_size()[2:], kernel, stride, padding, dilation)
-  ]
-
-
 def _problem(
   x: InductorObject,
   weight: InductorObject,
@@ -464,7 +451,7 @@ def _problem(
   """A convolution with sizes as torch_compat.size_hint tells them."""
   outputs, channels, *kernel = (int(size) for size in weight.get_size())
   dilation = _useful(kernel, dilation)
-  sides = _sides(x, kernel, stride, padding, dilation)
+  sides = result_sizes(x.get_size()[2:], kernel, stride, padding, dilation)
   batch, height, width = map(torch_compat.size_hint, [x.get_size()[0], *sides])
   dtype = str(x.get_dtype()).removeprefix("torch.")
   return Problem(
@@ -505,7 +492,8 @@ def _convolved(
   weight = table[aten.permute.default](weight, [0, 2, 3, 1])
   weight = ir.ExternKernel.require_contiguous(weight)
   weight = ir.ExternKernel.realize_input(table[aten.view.default](weight, [outputs, depth]))
-  size = [x.get_size()[0], *_sides(x, kernel, stride, padding, dilation), outputs]
+  n, _, *image = x.get_size()
+  size = [n, *result_sizes(image, kernel, stride, padding, dilation), outputs]
 
   def problem() -> Problem:
     return _problem(x, weight_of_model, stride, padding, dilation)

@@ -105,7 +105,11 @@ def _is_one_product(
 ) -> bool:
   """Whether the result has one element. A template writes it from each place of its tile, without a
   mask, so that one of the places that lie outside may come last."""
-  sizes = (x.shape[0], weight.shape[0], *_sizes(x, weight.shape[2:], stride, padding, dilation))
+  sizes = (
+    x.shape[0],
+    weight.shape[0],
+    *result_sizes(x.shape[2:], weight.shape[2:], stride, padding, dilation),
+  )
   return all(isinstance(size, int) and size == 1 for size in sizes)
 
 
@@ -120,17 +124,18 @@ def _each(values: Sequence[int], kernel: Sequence[int]) -> tuple[int, ...]:
   return tuple(values) if len(values) == len(kernel) else tuple(values) * len(kernel)
 
 
-def _sizes(
-  x: torch.Tensor,
+def result_sizes(
+  sizes: Sequence[Any],
   kernel: Sequence[int],
   stride: Sequence[int],
   padding: Sequence[int],
   dilation: Sequence[int],
 ) -> list[Any]:
-  """The sizes of the results of a convolution that is not transposed."""
+  """The sizes of the results of a convolution that is not transposed, without batch and channels.
+  `sizes` are those of the image, or expressions."""
   return [
     (size + 2 * pad - d * (taps - 1) - 1) // step + 1
-    for size, taps, step, pad, d in zip(x.shape[2:], kernel, stride, padding, dilation)
+    for size, taps, step, pad, d in zip(sizes, kernel, stride, padding, dilation)
   ]
 
 
@@ -176,7 +181,7 @@ def _sum_of_taps(
   import torch
 
   kernel, rank = weight.shape[2:], weight.dim() - 2
-  sizes = _sizes(x, kernel, stride, padding, dilation)
+  sizes = result_sizes(x.shape[2:], kernel, stride, padding, dilation)
   steps = [
     torch.arange(size, device=x.device) * step - pad
     for size, step, pad in zip(sizes, stride, padding)
@@ -213,7 +218,7 @@ def _reduction(
   import torch
 
   kernel, rank = weight.shape[2:], weight.dim() - 2
-  sizes = _sizes(x, kernel, stride, padding, dilation)
+  sizes = result_sizes(x.shape[2:], kernel, stride, padding, dilation)
   positions = [
     _along(torch.arange(size, device=x.device) * step - pad, dim, 2 * rank)
     + _along(torch.arange(taps, device=x.device) * d, rank + dim, 2 * rank)
@@ -254,7 +259,7 @@ def _dilated(
   import torch
 
   kernel, rank = weight.shape[2:], weight.dim() - 2
-  sizes = _sizes(x, kernel, stride, padding, dilation)
+  sizes = result_sizes(x.shape[2:], kernel, stride, padding, dilation)
   lengths = [(size + 2 * pad + d - 1) // d for size, pad, d in zip(x.shape[2:], padding, dilation)]
   # Dimensions: batch, channel, the dilations, the images.
   positions = [
