@@ -219,6 +219,15 @@ def test_large_layers_take_inductors_template():
       assert convolution._suits(H200, dataclasses.replace(layer, channels=3))
 
 
+@pytest.mark.parametrize("kernel, dilation", [(1, 2), ((1, 3), (2, 1))])
+def test_a_side_with_one_tap_has_no_dilation(kernel, dilation, tmp_path):
+  """Such a layer is Inductor's if it is large, and Inductor's template has no dilation."""
+  model = nn.Conv2d(64, 128, kernel, dilation=dilation, bias=False).half()
+  x = torch.zeros(8, 64, 56, 56, dtype=torch.float16)
+  husk.write(model.eval(), (x,), tmp_path, targets=("cuda:h200",))
+  assert "tem" in launches(tmp_path)
+
+
 def test_few_channels_are_loaded_one_by_one():
   stem = Problem("float16", 8, 3, 64, 112, 112, (7, 7), (2, 2), (3, 3), (1, 1))
   assert stem.is_shallow and best(stem).k <= 64 and best(stem).split == 1

@@ -409,6 +409,8 @@ def _lowered(
 
   aten = torch.ops.aten
   sizes = weight.get_size()
+  if len(sizes) == 4:
+    dilation = _useful(sizes[2:], _pair(dilation))  # Inductor's template has none
   sides = [_pair(values) for values in (stride, padding, dilation)]
   if not (
     groups == 1
@@ -436,7 +438,7 @@ def _pair(values: Sequence[int]) -> tuple[int, int]:
   return (int(values[0]), int(values[-1]))
 
 
-def _useful(kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, int]:
+def _useful(kernel: Sequence[Any], dilation: Sequence[int]) -> tuple[int, int]:
   """The dilation, without that of a side with one tap."""
   return _pair([1 if taps == 1 else d for taps, d in zip(kernel, dilation)])
 
@@ -450,7 +452,6 @@ def _problem(
 ) -> Problem:
   """A convolution with sizes as torch_compat.size_hint tells them."""
   outputs, channels, *kernel = (int(size) for size in weight.get_size())
-  dilation = _useful(kernel, dilation)
   sides = result_sizes(x.get_size()[2:], kernel, stride, padding, dilation)
   batch, height, width = map(torch_compat.size_hint, [x.get_size()[0], *sides])
   dtype = str(x.get_dtype()).removeprefix("torch.")
@@ -486,7 +487,6 @@ def _convolved(
   weight_of_model = weight
   outputs, channels, *kernel = (int(size) for size in weight.get_size())
   depth = channels * math.prod(kernel)
-  dilation = _useful(kernel, dilation)
   x.realize()
   x = ir.ExternKernel.require_channels_last(x)
   weight = table[aten.permute.default](weight, [0, 2, 3, 1])
