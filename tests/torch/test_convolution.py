@@ -214,9 +214,9 @@ def test_large_layers_take_inductors_template():
       layer = Problem(
         "float16", images, channels, channels, side, side, (3, 3), (1, 1), (1, 1), (1, 1)
       )
-      assert convolution._suits(H200, layer) == taken, layer
-      assert convolution._suits(H200, dataclasses.replace(layer, dilation=(2, 1)))
-      assert convolution._suits(H200, dataclasses.replace(layer, channels=3))
+      assert convolution.suits(H200, layer) == taken, layer
+      assert convolution.suits(H200, dataclasses.replace(layer, dilation=(2, 1)))
+      assert convolution.suits(H200, dataclasses.replace(layer, channels=3))
 
 
 @pytest.mark.parametrize("kernel, dilation", [(1, 2), ((1, 3), (2, 1))])

@@ -1,6 +1,7 @@
 """Records of measured configurations: files, neighbours, exports with them, and the command that
 measures. Nothing is measured here."""
 
+import contextlib
 import json
 import pathlib
 import re
@@ -241,6 +242,20 @@ def test_a_problem_becomes_a_program_with_that_problem(problem):
   collector = measuring.Collector()
   measuring.capture_problem(problem, H100, collector)
   assert collector.problems == [problem]
+
+
+@pytest.mark.parametrize("side", [7, 56])
+@pytest.mark.parametrize("kind", ["convolution", "implicit gemm"])
+def test_a_convolution_is_measured_with_the_template_of_its_kind(kind, side, monkeypatch):
+  """Whatever the rule takes for its sizes."""
+  monkeypatch.setattr(measuring._Meter, "on_gpu", False)
+  monkeypatch.setattr(measuring, "_times", lambda candidates, alone: dict.fromkeys(candidates, 1.0))
+  form = {"kernel": "3x3", "stride": "1x1", "padding": "1x1"}
+  more = {"groups": "1", "order": "channels last"}
+  form |= more if kind == "convolution" else {"dilation": "1x1"}
+  sizes = {"batch": 1, "channels": 128, "outputs": 128, "height": side, "width": side}
+  problem = Problem(kind, "float16", tuple(form.items()), tuple(sizes.items()))
+  assert measuring.measured(problem, H100, contextlib.nullcontext())
 
 
 def test_halves_share_records():

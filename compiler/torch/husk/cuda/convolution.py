@@ -379,18 +379,23 @@ def _template() -> Any:
 
 # The lowering
 
+# Whether a problem has the template.
+Takes = Callable[[Target, Problem], bool]
 # Returns the tiles for a problem of several, of which the first one is the best by the rule.
 Pick = Callable[[Problem, Sequence[Tiles]], Tiles]
 
 
-def lowering(target: Target, pick: Pick, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-  """A lowering of convolutions, which makes those of images kernels of the template. `otherwise`
-  lowers the others."""
-  return functools.partial(_lowered, target, pick, otherwise)
+def lowering(
+  target: Target, takes: Takes, pick: Pick, otherwise: Callable[..., Any]
+) -> Callable[..., Any]:
+  """A lowering of convolutions, which makes those of images that the template `takes` its kernels.
+  `otherwise` lowers the others."""
+  return functools.partial(_lowered, target, takes, pick, otherwise)
 
 
 def _lowered(
   target: Target,
+  takes: Takes,
   pick: Pick,
   otherwise: Callable[..., Any],
   x: InductorObject,
@@ -420,7 +425,7 @@ def _lowered(
     and x.get_dtype() in (torch.float16, torch.bfloat16, torch.float32)
     and V.graph.sizevars.statically_known_equals(sizes[1], x.get_size()[1])
     and not _is_product([int(size) for size in sizes[2:]], *sides[:2])
-    and _suits(target, _problem(x, weight, *sides))
+    and takes(target, _problem(x, weight, *sides))
   ):
     return otherwise(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
   result = _convolved(target, pick, x, weight, *sides)
@@ -460,10 +465,10 @@ def _problem(
   )
 
 
-def _suits(target: Target, problem: Problem) -> bool:
-  """Whether the template is taken in place of Inductor's. On an H100 ResNet-50 takes 0.76 of the
-  time with it for one image. For eight images, where each layer has tiles for most multiprocessors,
-  it takes 1.2 of the time, though each layer alone is faster."""
+def suits(target: Target, problem: Problem) -> bool:
+  """The rule whether the template is taken in place of Inductor's. On an H100 ResNet-50 takes 0.76
+  of the time with it for one image. For eight images, where each layer has tiles for most
+  multiprocessors, it takes 1.2 of the time, though each layer alone is faster."""
   tiles = -(-problem.positions // 64) * -(-problem.outputs // 64)
   return (
     problem.dilation != (1, 1) or problem.is_shallow or tiles < 0.4 * target.multi_processor_count

@@ -46,13 +46,13 @@ class Collector(tuning.Tuning):
 
 
 class _Meter(tuning.Tuning):
-  """Follows the rules, and keeps the times of the templates. `alone` is open while the GPU is
-  used. The templates of a convolution that are lowered at a time split its depth into `split` parts
+  """Follows the rules, and keeps the times of the templates for a problem of a `kind`, which says
+  whose template a convolution has. `alone` is open while the GPU is used. The templates of a convolution that are lowered at a time split its depth into `split` parts
   (None: as the rule says). `splits` are all numbers of parts that are to be tried."""
 
-  def __init__(self, alone: contextlib.AbstractContextManager[Any]) -> None:
+  def __init__(self, kind: str, alone: contextlib.AbstractContextManager[Any]) -> None:
     super().__init__("rules")
-    self.alone = alone
+    self.kind, self.alone = kind, alone
     self.times: dict[Problem, dict[str, float]] = {}
     self.split: int | None = None
     self.splits: list[int] = []
@@ -74,6 +74,9 @@ class _Meter(tuning.Tuning):
       self.times.setdefault(problem, {}).update(_times(candidates, self.alone))
     return ranked[0]
 
+  def takes_template(self, target: Target, problem: convolution.Problem) -> bool:
+    return self.kind == "implicit gemm"
+
   def pick_tiles(
     self, problem: convolution.Problem, tiles: Sequence[convolution.Tiles]
   ) -> convolution.Tiles:
@@ -87,7 +90,7 @@ def measured(
   problem: Problem, target: Target, alone: contextlib.AbstractContextManager[Any]
 ) -> dict[str, float]:
   """Microseconds of a problem by configuration."""
-  meter = _Meter(alone)
+  meter = _Meter(problem.kind, alone)
   capture_problem(problem, target, meter)
   for split in meter.splits[1:]:
     meter.split = split

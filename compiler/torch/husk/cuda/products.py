@@ -50,7 +50,9 @@ def lowerings(target: Target, tuned: Tuning) -> dict[Any, Callable[..., Any]]:
 
   op = torch.ops.aten.convolution.default
   del conv  # importing it registers Inductor's lowering
-  lowered = convolution.lowering(target, tuned.pick_tiles, lowering.lowerings[op])
+  lowered = convolution.lowering(
+    target, tuned.takes_template, tuned.pick_tiles, lowering.lowerings[op]
+  )
   return {op: depthwise.lowering(lowered)}
 
 

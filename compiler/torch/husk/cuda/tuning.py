@@ -143,6 +143,10 @@ class Tuning:
     self.picked[source] = self.picked.get(source, 0) + 1
     return choices[sums.index(min(sums))]
 
+  def takes_template(self, target: Target, problem: convolution.Problem) -> bool:
+    """Whether a convolution has Husk's template; else it has Inductor's."""
+    return convolution.suits(target, problem)
+
   def pick_tiles(
     self, problem: convolution.Problem, tiles: Sequence[convolution.Tiles]
   ) -> convolution.Tiles:
