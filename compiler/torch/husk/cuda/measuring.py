@@ -47,8 +47,9 @@ class Collector(tuning.Tuning):
 
 class _Meter(tuning.Tuning):
   """Follows the rules, and keeps the times of the templates for a problem of a `kind`, which says
-  whose template a convolution has. `alone` is open while the GPU is used. The templates of a convolution that are lowered at a time split its depth into `split` parts
-  (None: as the rule says). `splits` are all numbers of parts that are to be tried."""
+  whose template a convolution has. `alone` is open while the GPU is used. The templates of a
+  convolution that are lowered at a time split its depth into `split` parts (None: as the rule
+  says). `splits` are all numbers of parts that are to be tried."""
 
   def __init__(self, kind: str, alone: contextlib.AbstractContextManager[Any]) -> None:
     super().__init__("rules")

@@ -220,18 +220,17 @@ def has_template(convolution: torch.fx.Node) -> bool:
   _, weight, _, _, _, dilation, transposed, output_padding, groups = convolution.args
   filters = cast("torch.fx.Node", weight).meta["val"]
   is_image, is_dilated = filters.dim() == 4, set(cast("list[int]", dilation)) != {1}
-  is_depthwise = filters.shape[1] == 1 and filters.shape[0] == groups
+  if groups == 1:
+    suits = is_image or not is_dilated
+  else:
+    is_depthwise = is_image and filters.shape[1] == 1 and 16 <= filters.shape[0] == groups
+    suits = not is_dilated and (filters.shape[1] >= 16 or is_depthwise)
   return bool(
-    filters.dim() in (4, 5)
+    suits
+    and filters.dim() in (4, 5)
     and filters.dtype in (torch.float16, torch.bfloat16, torch.float32)
     and not transposed
     and set(cast("list[int]", output_padding)) == {0}
-    and (
-      (is_image or not is_dilated)
-      if groups == 1
-      else not is_dilated
-      and (filters.shape[1] >= 16 or is_image and is_depthwise and filters.shape[0] >= 16)
-    )
   )
 
 
@@ -565,8 +564,8 @@ def selected(name: str, choices: list[Any], inputs: list[Any], layout: Any) -> A
   return result[0] if isinstance(result, tuple) else result  # a pair since torch 2.15
 
 
-# What `size_hint` returns for sizes that vary: None for their value in the example, or a place in
-# their range from 0, the least, to 1, the largest.
+# The place in the range of a size that varies at which `size_hint` takes it, from 0, the least
+# size, to 1, the largest. With None it takes the size of the example.
 _place: contextvars.ContextVar[float | None] = contextvars.ContextVar("_place", default=None)
 
 

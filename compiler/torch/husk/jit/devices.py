@@ -177,12 +177,19 @@ class Cuda:
     self.row = f"cuda_{self.target.key}"
     self.line = f'target {self.row} cuda "{self.target.arch}"'
 
+  @functools.cached_property
+  def tuning(self) -> Tuning:
+    """How kernels are chosen for the graph, by Inductor's options at this moment."""
+    from torch._inductor import config
+
+    return here.tuning(config.get_config_copy())
+
   def prepare(self, graph: torch.fx.GraphModule, libraries: bool) -> Lowerings:
     if libraries:
       return {}
     attention.rewrite_decomposed(graph.graph)
     graph.recompile()
-    return {**attention.lowerings(), **products.lowerings(self.target, _tuning())}
+    return {**attention.lowerings(), **products.lowerings(self.target, self.tuning)}
 
   def can_do_without_libraries(self, graph: torch.fx.GraphModule) -> bool:
     import torch
@@ -195,20 +202,13 @@ class Cuda:
 
   @contextlib.contextmanager
   def compiling(self, graph: torch.fx.GraphModule, libraries: bool) -> Iterator[Kernels]:
-    tuned = _tuning()
     with contextlib.ExitStack() as stack:
       stack.enter_context(settings.without_line_tables())
       if not libraries:
         # PyTorch's convolutions are called if one has no template.
         all_templates = all(map(torch_compat.has_template, torch_compat.convolutions(graph.graph)))
-        stack.enter_context(here.products_as_kernels(self.target, tuned, all_templates))
-      yield _CudaGraph(self.target, tuned=tuned, assert_mode="trap")
-
-
-def _tuning() -> Tuning:
-  from torch._inductor import config
-
-  return here.tuning(config.get_config_copy())
+        stack.enter_context(here.products_as_kernels(self.target, self.tuning, all_templates))
+      yield _CudaGraph(self.target, tuned=self.tuning, assert_mode="trap")
 
 
 class _CudaGraph(CudaKernels):
