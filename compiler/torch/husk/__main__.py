@@ -16,6 +16,7 @@ from typing import Any
 import husk
 
 from . import check, tools
+from .cuda import operators as cuda_operators
 from .errors import CompileError, Unsupported, message
 from .progress import ERASE
 from .version import VERSION
@@ -77,10 +78,15 @@ def parser() -> argparse.ArgumentParser:
   )
   arguments.add_argument(
     "--gemm",
-    choices=("triton", "cublaslt"),
-    default="triton",
+    choices=cuda_operators.CHOICES["gemm"],
     help="on CUDA targets: matrix products are kernels of the artifact (the default), or calls of "
     "cuBLASLt, which must be installed where the artifact runs",
+  )
+  arguments.add_argument(
+    "--libraries",
+    action="store_true",
+    help="on CUDA targets: what no other option decides is left to libraries, as with "
+    "--gemm=cublaslt",
   )
   arguments.add_argument(
     "--tune",
@@ -227,6 +233,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       "metadata": dict(pair.split("=", 1) for pair in options.metadata),
       "attention": options.attention,
       "gemm": options.gemm,
+      "libraries": options.libraries,
       "tune": options.tune,
       "asserts": options.asserts,
       "ops": options.op,

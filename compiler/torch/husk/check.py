@@ -277,10 +277,11 @@ def _operators(chosen: dict[str, Any], on: Device, own: frozenset[str]) -> list[
   calls = {call for step in steps if (call := artifact.operator(step)) is not None}
   beside = {name for name, on_host in calls if on_host}
   called = {name for name, on_host in calls if not on_host}
+  needed = sorted({cuda_operators.library_of(name) for name in called & cuda_operators.NAMES})
   on_device = (
     (host_operators.names(), "libhusk_ops")
     if on.port == "host"
-    else (cuda_operators.NAMES, "the port, which needs cuBLASLt there")
+    else (cuda_operators.NAMES, f"the port, which needs {' and '.join(needed)} there")
   )
   missing: list[str] = []
   findings = []

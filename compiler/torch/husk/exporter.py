@@ -87,7 +87,8 @@ def export(
   function: str = "forward",
   metadata: Mapping[str, str] | None = None,
   attention: str = "flash",
-  gemm: str = "triton",
+  gemm: str | None = None,
+  libraries: bool = False,
   tune: str | None = None,
   asserts: str = "status",
   ops: Iterable[str] = (),
@@ -116,8 +117,10 @@ def export(
   attention: "flash" makes attention one step if that covers the call: a kernel on CUDA targets, an
     operator on hosts. "decompose" makes it products and a softmax. The `.hir` names the calls that
     "flash" does not cover, and for CUDA targets the logger "husk" does too.
-  gemm: on CUDA targets, "triton" compiles matrix products into the artifact; "cublaslt" leaves them
-    to cuBLASLt, which must then be installed where the artifact runs.
+  gemm: on CUDA targets, "triton" compiles matrix products into the artifact, which is the default;
+    "cublaslt" leaves them to cuBLASLt, which must then be installed where the artifact runs.
+  libraries: on CUDA targets, True leaves to libraries whatever no other option decides: the default
+    of `gemm` is "cublaslt" then.
   tune: on CUDA targets, how the configuration of a kernel is chosen. "none" takes the first one
     that Inductor has, "rules" follows rules about the target, "heuristic" takes what was measured
     before where the package has records of such kernels, else rules, and "max" measures on the GPU
@@ -165,6 +168,7 @@ def export(
       metadata=metadata,
       attention=attention,
       gemm=gemm,
+      libraries=libraries,
       tune=tune,
       asserts=asserts,
       ops=ops,
@@ -191,7 +195,8 @@ def write(
   function: str = "forward",
   metadata: Mapping[str, str] | None = None,
   attention: str = "flash",
-  gemm: str = "triton",
+  gemm: str | None = None,
+  libraries: bool = False,
   tune: str | None = None,
   asserts: str = "status",
   ops: Iterable[str] = (),
@@ -211,6 +216,7 @@ def write(
     metadata=metadata,
     attention=attention,
     gemm=gemm,
+    libraries=libraries,
     tune=tune,
     asserts=asserts,
     ops=ops,

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
   import torch
   from torch.export import ExportedProgram
 
-GEMMS = ("triton", "cublaslt")
 HOST_OPS = ("allow", "forbid")
 
 Result = TypeVar("Result")
@@ -161,20 +160,19 @@ class CudaTarget:
     self,
     name: str,
     attention: str = "flash",
-    gemm: str = "triton",
     tune: str | None = None,
     asserts: str = "status",
     texts: list[str] | None = None,
     ops: Iterable[str] = (),
     host_ops: str = "allow",
     record_files: Iterable[Any] = (),
+    **libraries: Any,
   ) -> None:
-    if gemm not in GEMMS:
-      raise ValueError(f"gemm={gemm!r}: give {' or '.join(GEMMS)}")
+    self.libraries = cuda_operators.chosen(**libraries)
     if host_ops not in HOST_OPS:
       raise ValueError(f"host_ops={host_ops!r}: give {' or '.join(HOST_OPS)}")
     description, _, gemm_set = name.partition(":")
-    if gemm == "cublaslt" and gemm_set:
+    if self.libraries.gemm == "cublaslt" and gemm_set:
       raise ValueError(
         f"cuda:{name} with gemm=cublaslt: matrix products are left to cuBLASLt, "
         f"give cuda:{description}"
@@ -182,10 +180,10 @@ class CudaTarget:
     self.attention = operator.check_mode(attention)
     self.notes: list[str] = []
     self.description = fake_cuda.Target.load(description)
-    self.gemm_set, self.gemm = gemm_set or "templates", gemm
+    self.gemm_set = gemm_set or "templates"
     self.row = f"cuda_{self.description.key}"
     self.operators = Operators(
-      "CUDA targets", cuda_operators.NAMES, ops, operators.names(), host_ops == "allow"
+      "CUDA targets", self.libraries.operators, ops, operators.names(), host_ops == "allow"
     )
     self.host_calls: collections.Counter[str] = collections.Counter()
     self.tuning = tuning.Tuning(
@@ -242,8 +240,8 @@ class CudaTarget:
     exported, prepared = _with_attention(exported, prepared, flash, self._note, operator.CUDA)
     with (
       fake_cuda.cuda(self.description, self.gemm_set, self.tuning, self.operators.check),
-      decompositions.kernels(library=self.gemm == "cublaslt"),
-      cublaslt.called(self.gemm == "cublaslt"),
+      decompositions.kernels(library=self.libraries.gemm == "cublaslt"),
+      cublaslt.called(self.libraries.gemm == "cublaslt"),
     ):
       program = prepared(exported)
       is_complex = complex_numbers.is_used(program)

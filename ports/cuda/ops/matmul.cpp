@@ -90,6 +90,8 @@ void close_matmul(const Device& device, void* state) {
   release(device, matmul);
 }
 
+}  // namespace
+
 husk_status open_matmul(void* handle, OpLibrary* out, husk_error* error) {
   Device& device = as_device(handle);
   Current current(handle, error);
@@ -109,16 +111,18 @@ husk_status open_matmul(void* handle, OpLibrary* out, husk_error* error) {
   return HUSK_OK;
 }
 
-}  // namespace
-
-husk_status find_op(void* handle, const char* name, husk_op* op, husk_error* error) {
+husk_status find_matmul(const char* name, void* state, husk_op* op) {
   if (strcmp(name, "husk::matmul") != 0) return HUSK_NOT_FOUND;
-  Device& device = as_device(handle);
-  const Lock lock(&device.mutex);
-  if (!device.matmul.state) HUSK_TRY(open_matmul(handle, &device.matmul, error));
-  detail::write_struct(husk_op{sizeof(husk_op), 0, "husk::matmul", call, device.matmul.state,
-                               prepare, kContract, nullptr, HUSK_OP_ON_DEVICE, HUSK_OP_CAPTURABLE},
-                       op);
+  *op = {sizeof(husk_op),
+         0,
+         "husk::matmul",
+         call,
+         state,
+         prepare,
+         kContract,
+         nullptr,
+         HUSK_OP_ON_DEVICE,
+         HUSK_OP_CAPTURABLE};
   return HUSK_OK;
 }
 

@@ -7,9 +7,12 @@
 
 #include <husk/op.h>
 
+#include "device.h"
+
 namespace husk::cuda {
 
-// husk_port.find_op. Opens cuBLASLt when the first program calls the op.
-husk_status find_op(void* device, const char* name, husk_op* op, husk_error* error);
+// OpFamily.open and .find (ops/find_op.cpp).
+husk_status open_matmul(void* device, OpLibrary* out, husk_error* error);
+husk_status find_matmul(const char* name, void* state, husk_op* op);
 
 }  // namespace husk::cuda

@@ -175,9 +175,10 @@ husk_status open(void* user, int32_t index, const husk_allocator* allocator,
 void close(void* handle) {
   if (!handle) return;
   Device& device = as_device(handle);
-  if (device.matmul.state) {
+  for (const OpLibrary& library : device.libraries) {
+    if (!library.state) continue;
     Current current(handle);
-    device.matmul.close(device, device.matmul.state);
+    library.close(device, library.state);
   }
   pthread_mutex_destroy(&device.mutex);
   stream_destroy(handle, device.private_stream);

@@ -21,11 +21,12 @@ struct Handle {
   bool entered;
 };
 
-// The library behind one of the port's ops, opened when the first program calls the op.
+// A library behind ops of the port, opened when the first program calls one of them.
 struct OpLibrary {
   void* state;                                       // null if the library is not open
   void (*close)(const Device& device, void* state);  // the context is current
 };
+constexpr int kOpLibraries = 1;  // as many as ops/find_op.cpp lists
 
 struct Device {
   Handle plain, entered;
@@ -43,9 +44,9 @@ struct Device {
   int registers_read_only;  // 1 if host memory that is mapped read-only can be registered
   CUstream private_stream;  // for work of the port itself: uploads of graphs, small batches, fills
   char name[128];
-  pthread_mutex_t mutex;  // guards the members below
-  OpLibrary matmul;       // "husk::matmul"
-  char finished[80];      // with check_each: the last work that is known to have finished, or ""
+  pthread_mutex_t mutex;              // guards the members below
+  OpLibrary libraries[kOpLibraries];  // in the order of ops/find_op.cpp
+  char finished[80];  // with check_each: the last work that is known to have finished, or ""
 };
 
 inline Device& as_device(void* handle) { return *static_cast<Handle*>(handle)->device; }

@@ -3,7 +3,7 @@
 #include "device.h"
 #include "graph.h"
 #include "module.h"
-#include "ops/matmul.h"
+#include "ops/find_op.h"
 
 namespace husk::cuda {
 

@@ -1,3 +1,51 @@
-"""The operators of the port of CUDA (ports/cuda/ops/matmul.h), which calls cuBLASLt for them."""
+"""The operators of the port of CUDA (ports/cuda/ops), which libraries of NVIDIA's compute, and the
+options of an export that choose these libraries."""
 
-NAMES = frozenset({"husk::matmul"})
+from __future__ import annotations
+
+import dataclasses
+
+# The operators by the library that computes them.
+OF_LIBRARY: dict[str, frozenset[str]] = {
+  "cuBLASLt": frozenset({"husk::matmul"}),
+}
+NAMES = frozenset().union(*OF_LIBRARY.values())
+
+# The values of each option: what is used without libraries, and the library.
+CHOICES = {
+  "gemm": ("triton", "cublaslt"),
+}
+_TITLES = {"cublaslt": "cuBLASLt"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Libraries:
+  """Which computations an export leaves to libraries, as in the options of `husk.export`."""
+
+  gemm: str = "triton"
+
+  @property
+  def operators(self) -> frozenset[str]:
+    """The operators that a program may call. Products for which there is no template are calls of
+    cuBLASLt with every choice."""
+    titles = {_TITLES[choice] for choice in dataclasses.astuple(self) if choice in _TITLES}
+    return frozenset().union(*(OF_LIBRARY[title] for title in {"cuBLASLt", *titles}))
+
+
+def chosen(libraries: bool = False, **options: str | None) -> Libraries:
+  """The libraries that options of an export choose. `libraries` chooses those for which there is
+  no other option."""
+  choices = {}
+  for name, values in CHOICES.items():
+    value = options.get(name)
+    if value is None:
+      value = values[1] if libraries else values[0]
+    if value not in values:
+      raise ValueError(f"{name}={value!r}: give {' or '.join(values)}")
+    choices[name] = value
+  return Libraries(**choices)
+
+
+def library_of(name: str) -> str:
+  """The library that computes an operator of the port."""
+  return next(title for title, names in OF_LIBRARY.items() if name in names)

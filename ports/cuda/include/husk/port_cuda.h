@@ -48,9 +48,9 @@ typedef struct husk_cuda_options {
   int32_t load_threads;
   /** The number of staging buffers of each thread, at most four; 0: two. */
   int32_t load_buffers;
-  /** The path of a libcublasLt of CUDA 12 or later, for programs that were exported with libraries.
-   * NULL: the newest that the dynamic linker finds and the driver can run. The library is opened
-   * with the first such program, and never if there is none. */
+  /** The path of a libcublasLt of CUDA 12 or later, for programs that were exported with
+   * `gemm="cublaslt"`. NULL: the newest that the dynamic linker finds and the driver can run. The
+   * library is opened with the first such program, and never if there is none. */
   const char* cublas;
   /** 1: opening a program also does the work that the driver otherwise puts off to the first launch
    * of each kernel, so opening takes longer and the first run of a launch list takes no longer than
@@ -59,9 +59,15 @@ typedef struct husk_cuda_options {
   /** 1: for debugging, device memory is filled with 0xFF before it is returned to the driver, so
    * that a later read sees NaNs. husk_session_options.poison_memory does so for the arena. */
   int32_t poison_memory;
+  /** As `cublas`: a libcudnn of version 9 for `conv="cudnn"`, a libcufft of CUDA 12 or later for
+   * `fft="cufft"`, and a libcusolver of CUDA 12 or later for `linalg="cusolver"`. */
+  const char* cudnn;
+  const char* cufft;
+  const char* cusolver;
 } husk_cuda_options;
 /** The initial value of a husk_cuda_options. */
-#define HUSK_CUDA_OPTIONS_INIT {sizeof(husk_cuda_options), 0, NULL, 0, 0, 0, NULL, 0, 0}
+#define HUSK_CUDA_OPTIONS_INIT \
+  {sizeof(husk_cuda_options), 0, NULL, 0, 0, 0, NULL, 0, 0, NULL, NULL, NULL}
 
 /** Returns the port "cuda": a static table, never NULL, also on a machine without a driver. Any
  * thread may call. */
