@@ -4,13 +4,13 @@
 // small, operands outside of live memory. Calls are counted and fail like the driver's (fake_calls,
 // fake_fail_call), with a status of cuBLAS. A heuristic that is to fail with -1 succeeds without a
 // result.
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 
 #include "fake.h"
+#include "numbers.h"
 #include "ops/blas.h"
 
 using namespace husk::cuda;
@@ -83,65 +83,21 @@ cublasStatus_t set(T* to, const void* value, size_t size) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-size_t width(cudaDataType_t type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
-
-double from_half(uint16_t bits) {
-  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  const double value = exponent == 31  ? (fraction ? NAN : INFINITY)
-                       : exponent == 0 ? ldexp(fraction, -24)
-                                       : ldexp(1024 + fraction, exponent - 25);
-  return bits & 0x8000 ? -value : value;
-}
-
-uint16_t to_half(double value) {
-  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  const double magnitude = fabs(value);
-  if (std::isnan(value)) return 0x7E00;
-  if (magnitude >= 65520) return sign | 0x7C00;
-  int exponent = 0;
-  frexp(magnitude, &exponent);
-  const int shift = exponent - 11 < -24 ? -24 : exponent - 11;  // the unit of the last place
-  const double units = nearbyint(ldexp(magnitude, -shift));
-  if (units < 1024) return static_cast<uint16_t>(sign | static_cast<int>(units));
-  return static_cast<uint16_t>(sign + ((shift + 24) << 10) + static_cast<int>(units));
-}
-
-double load(cudaDataType_t type, const void* from, int64_t index) {
-  const char* at = static_cast<const char*>(from) + index * static_cast<int64_t>(width(type));
-  uint32_t word = 0;
-  float single;
-  double wide;
+fake::Number number(cudaDataType_t type) {
   switch (type) {
-    case CUDA_R_64F: memcpy(&wide, at, 8); return wide;
-    case CUDA_R_32F: memcpy(&single, at, 4); return single;
-    case CUDA_R_16F: memcpy(&word, at, 2); return from_half(static_cast<uint16_t>(word));
-    case CUDA_R_16BF:
-      memcpy(reinterpret_cast<char*>(&word) + 2, at, 2);
-      memcpy(&single, &word, 4);
-      return single;
+    case CUDA_R_64F: return fake::Number::f64;
+    case CUDA_R_32F: return fake::Number::f32;
+    case CUDA_R_16F: return fake::Number::f16;
+    case CUDA_R_16BF: return fake::Number::bf16;
   }
   violation("an unknown type");
 }
-
+size_t width(cudaDataType_t type) { return fake::width(number(type)); }
+double load(cudaDataType_t type, const void* from, int64_t index) {
+  return fake::load(number(type), from, index);
+}
 void store(cudaDataType_t type, void* to, int64_t index, double value) {
-  char* at = static_cast<char*>(to) + index * static_cast<int64_t>(width(type));
-  const float single = static_cast<float>(value);
-  uint32_t word;
-  switch (type) {
-    case CUDA_R_64F: memcpy(at, &value, 8); return;
-    case CUDA_R_32F: memcpy(at, &single, 4); return;
-    case CUDA_R_16F: {
-      const uint16_t bits = to_half(single);
-      memcpy(at, &bits, 2);
-      return;
-    }
-    case CUDA_R_16BF: {
-      memcpy(&word, &single, 4);
-      word += 0x7FFF + (word >> 16 & 1);
-      memcpy(at, reinterpret_cast<const char*>(&word) + 2, 2);
-      return;
-    }
-  }
+  fake::store(number(type), to, index, value);
 }
 
 // A hash of the problem without addresses, alpha and beta.

@@ -1,5 +1,5 @@
-"""Matrix products by cuBLASLt on a GPU against eager PyTorch: programs that were exported with
-gemm="cublaslt".
+"""Matrix products by cuBLASLt and convolutions by cuDNN on a GPU against eager PyTorch: programs that
+were exported with libraries=True.
 
   python tests/gpu/libraries.py pack DIR [NAME...]
   python tests/gpu/libraries.py check DIR HUSK_RUN [NAME...]
@@ -7,12 +7,12 @@ gemm="cublaslt".
 
 `pack` exports the programs for an H200 and needs no GPU. `check` runs them on the GPU with shapes
 of all kinds and compares the results with eager PyTorch in f64; it also prints the error of eager
-PyTorch in the program's dtype. HUSK_RUN may be a command of several words. `find` prints the folder
-of a libcublasLt: PyTorch's, or CUDA's.
+PyTorch in the program's dtype. HUSK_RUN may be a command of several words. `find` prints the
+folders of the libraries: PyTorch's, or CUDA's.
 
-The name of a program is the form of its product and its dtype: `linear_f16`, `matrices_bf16`,
-`batches_f32`. The programs consist of products alone, so they run on the fake driver too, where
-there is no eager PyTorch on a GPU: `check` then compares with the CPU.
+The name of a program is what it computes and its dtype: `linear_f16`, `matrices_bf16`,
+`batches_f32`, `convolutions_tf32`. Those of products consist of them alone, so they run on the fake
+driver too, where there is no eager PyTorch on a GPU: `check` then compares with the CPU.
 """
 
 import glob
@@ -34,12 +34,14 @@ DTYPES = {
 TOLERANCES = {"f16": 4e-3, "bf16": 3e-2, "f32": 2e-5, "f64": 1e-12, "tf32": 1e-2}
 KINDS = ("linear", "matrices", "batches")
 NAMES = [f"{kind}_{dtype}" for kind in KINDS for dtype in ("f16", "bf16", "f32", "f64")] + [
-  "matrices_tf32"
+  "matrices_tf32",
+  *(f"convolutions_{dtype}" for dtype in DTYPES),
 ]
 SHAPES = {
   "linear": [(1, 1), (3, 17), (16, 128), (1, 1000)],
   "matrices": [(1,), (7,), (128,), (1000,)],
   "batches": [(1, 1), (3, 17), (16, 128), (64, 5)],
+  "convolutions": [(2, 24), (1, 9), (8, 57)],
 }
 
 
@@ -72,12 +74,45 @@ class Batches(nn.Module):
     )
 
 
+class Convolutions(nn.Module):
+  """Convolutions of all kinds, with channels in their own order and last."""
+
+  def __init__(self):
+    super().__init__()
+    self.images = nn.ModuleList(
+      [
+        nn.Conv2d(16, 24, 3, padding=1),
+        nn.Conv2d(16, 32, (3, 5), stride=2, padding=(0, 2), dilation=(2, 1), bias=False),
+        nn.Conv2d(16, 24, 3, groups=4),
+        nn.Conv2d(16, 16, 5, groups=16, padding=2),
+        nn.Conv2d(16, 64, 1, stride=2),
+        nn.ConvTranspose2d(16, 8, 3, stride=2, padding=1, output_padding=1),
+        nn.ConvTranspose2d(16, 8, 2, stride=2, groups=2, bias=False),
+      ]
+    )
+    self.sequences = nn.ModuleList(
+      [nn.Conv1d(16, 24, 5, padding=2, dilation=2), nn.ConvTranspose1d(16, 8, 4, stride=2)]
+    )
+    self.volumes = nn.ModuleList(
+      [nn.Conv3d(4, 8, (1, 3, 2), padding=(0, 1, 1)), nn.ConvTranspose3d(4, 8, 2, stride=(1, 2, 1))]
+    )
+
+  def forward(self, x):
+    made = [layer(x) for layer in self.images]
+    made += [layer(x.to(memory_format=torch.channels_last)) for layer in self.images]
+    made += [layer(x.flatten(2)) for layer in self.sequences]
+    made += [layer(x.unflatten(1, (4, 4))) for layer in self.volumes]
+    return tuple(torch.relu(one) for one in made)
+
+
 def inputs(name, shape):
   """Random tensors with a seed, on the CPU. Products are about as large as their factors."""
   kind, _, dtype = name.rpartition("_")
   torch.manual_seed(5)
   if kind == "linear":
     made = [torch.randn(*shape, 96)]
+  elif kind == "convolutions":
+    made = [torch.randn(shape[0], 16, shape[1], shape[1] + 3)]
   elif kind == "matrices":
     made = [torch.randn(shape[0], 64) / 4, torch.randn(64, 96) / 4, torch.randn(shape[0], 96) / 4]
   else:
@@ -102,6 +137,9 @@ def program(name):
       tuple(inputs(name, (3, 5))),
       ({0: batch, 1: rows},),
     )
+  if kind == "convolutions":
+    model = Convolutions().to(DTYPES[dtype]).eval().requires_grad_(False)
+    return model, tuple(inputs(name, SHAPES[kind][0])), None
   if kind == "matrices":
     return Matrices(), tuple(inputs(name, (5,))), ({0: rows}, None, {0: rows})
   return (
@@ -117,17 +155,32 @@ def pack(folder, names):
   folder = pathlib.Path(folder)
   folder.mkdir(parents=True, exist_ok=True)
   for name in names or NAMES:
-    torch.backends.cuda.matmul.fp32_precision = "tf32" if name.endswith("_tf32") else "ieee"
-    model, args, shapes = program(name)
-    husk.export(
-      model,
-      args,
-      folder / f"{name}.husk",
-      dynamic_shapes=shapes,
-      targets=("cuda:h200",),
-      gemm="cublaslt",
-    )
+    allow_tf32(name.endswith("_tf32"))
+    # Sizes of images are fixed: one program for each.
+    for number, shape in enumerate(SHAPES[name.rpartition("_")[0]]):
+      model, args, shapes = program(name)
+      if shapes is None:
+        args = tuple(inputs(name, shape))
+      elif number:
+        break
+      husk.export(
+        model,
+        args,
+        path_of(folder, name, number if shapes is None else 0),
+        dynamic_shapes=shapes,
+        targets=("cuda:h200",),
+        libraries=True,
+      )
     print(name, flush=True)
+
+
+def path_of(folder, name, number):
+  """The program for one of the shapes; the first program is the only one if sizes may vary."""
+  return pathlib.Path(folder) / (f"{name}.{number}.husk" if number else f"{name}.husk")
+
+
+def allow_tf32(allowed):
+  torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
 
 
 def results(model, given, dtype=None):
@@ -142,13 +195,14 @@ def check(folder, husk_run, names):
   wrong = 0
   for name in names or NAMES:
     kind, _, dtype = name.rpartition("_")
-    torch.backends.cuda.matmul.fp32_precision = "tf32" if dtype == "tf32" else "ieee"
-    for shape in SHAPES[kind]:
+    allow_tf32(dtype == "tf32")
+    for number, shape in enumerate(SHAPES[kind]):
       given = inputs(name, shape)
       right = results(program(name)[0].double(), given, torch.float64)
       theirs = results(program(name)[0], given)
       try:
-        ours, _ = attention.run(husk_run, pathlib.Path(folder) / f"{name}.husk", given)
+        varies = kind != "convolutions"
+        ours, _ = attention.run(husk_run, path_of(folder, name, 0 if varies else number), given)
       except RuntimeError as error:
         wrong += 1
         print(f"FAILED  {name} {shape}: {error}", flush=True)
@@ -171,8 +225,11 @@ def check(folder, husk_run, names):
   return wrong != 0
 
 
+LIBRARIES = ("libcublasLt.so.1[2-9]*", "libcudnn.so.9*")
+
+
 def find():
-  """Prints a folder that has a libcublasLt; nothing if there is none."""
+  """Prints the folders with the libraries, as LD_LIBRARY_PATH takes them; fails if one is missing."""
   root = pathlib.Path(torch.__file__).parent.parent
   folders = [
     *root.glob("nvidia/*/lib"),
@@ -180,9 +237,12 @@ def find():
     *map(pathlib.Path, sorted(glob.glob("/usr/local/cuda*/lib*"))),
     pathlib.Path("/usr/lib/x86_64-linux-gnu"),
   ]
-  found = next((folder for folder in folders if any(folder.glob("libcublasLt.so.1[2-9]*"))), "")
-  print(found)
-  return found == ""
+  found = [
+    next((str(folder) for folder in folders if any(folder.glob(pattern))), "")
+    for pattern in LIBRARIES
+  ]
+  print(":".join(dict.fromkeys(filter(None, found))))
+  return "" in found
 
 
 def main():

@@ -93,6 +93,12 @@ std::vector<ProgramCase> programs() {
        projections_of,
        false,
        std::vector<float>(&kW[0][0], &kW[0][0] + 16)},
+      {"convolutions",
+       kConvolutions,
+       {},
+       convolutions_of,
+       false,
+       std::vector<float>(&kW[0][0], &kW[0][0] + 16)},
       {"host steps", kSquareOnHost, {integer(3)}, square, false, {}, kRows, {square_on_host()}},
       {"segments", segmented_projections(), {}, projections_of},
       {"out of state", kOutOfState, {}, nullptr, false, {}, 2, {}, 43},
@@ -210,7 +216,7 @@ class Faults : public FakeTest, public testing::WithParamInterface<std::tuple<in
   HostMemory host_;
 };
 
-// The functions of the driver and of cuBLASLt.
+// The functions of the driver and of libraries.
 const char* const kFunctions[] = {
 #define HUSK_DRIVER(name, version, need, parameters) #name,
 #include <driver.def>
@@ -218,6 +224,9 @@ const char* const kFunctions[] = {
 #define HUSK_CUBLAS(result, name, parameters) #name,
 #include <blas.def>
 #undef HUSK_CUBLAS
+#define HUSK_CUDNN(result, name, parameters) #name,
+#include <dnn.def>
+#undef HUSK_CUDNN
 };
 
 // What fail_every_call() has counted.
@@ -246,7 +255,8 @@ void fail_every_call(const Fake& fake, const char* name, const Play& play,
       counts->refused += outcome.status != HUSK_OK;
       if (outcome.status != HUSK_OK) {
         EXPECT_TRUE(outcome.text.find("cu") != std::string::npos ||
-                    outcome.text.find("CUBLAS_STATUS") != std::string::npos)
+                    outcome.text.find("CUBLAS_STATUS") != std::string::npos ||
+                    outcome.text.find("CUDNN_STATUS") != std::string::npos)
             << outcome.text;
       }
       ASSERT_NO_FATAL_FAILURE(expect_no_leak()) << outcome.text;

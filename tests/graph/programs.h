@@ -225,6 +225,49 @@ inline std::vector<float> projections_of(const std::vector<float>& x) {
   return y;
 }
 
+// The same with convolutions of images that have one pixel: a plain one, then a transposed one.
+inline const char* const kConvolutions = R"(
+constant w f32 [4, 4] bytes "0000803f000000400000404000008040)"
+                                         R"(000000000000803f00000000000080bf)"
+                                         R"(0000003f0000003f0000003f0000003f)"
+                                         R"(0000803f0000000000000000000000c0"
+function convolve {
+  input x tensor f32 [4..4000]
+  output y tensor f32 rank 1
+  variant gpu {
+    let n = size(x, 0)
+    let rows = floordiv(n, 4)
+    check_eq(mul(rows, 4), n) "rows of four"
+    buffer x of input bytes mul(n, 4)
+    buffer y of output bytes mul(n, 4)
+    buffer h bytes mul(n, 4) align 64
+    buffer g bytes mul(n, 4) align 64
+    buffer f bytes mul(n, 4) align 64
+    buffer space bytes 1024 align 256
+    launch scale grid (cdiv(n, 128), 1, 1) (read x, write h, 2.0, n)
+    extern "husk::cudnn_convolution" (read tensor h f32 [rows, 4, 1, 1] [4, 1, 4, 4],
+      read tensor w f32 [4, 4, 1, 1] [4, 1, 4, 4], [1, 1], [0, 0], [1, 1], false, 1, false,
+      write tensor g f32 [rows, 4, 1, 1] [4, 1, 4, 4], write tensor space u8 [1024] [1]) at "down"
+    extern "husk::cudnn_convolution" (read tensor g f32 [rows, 4, 1, 1] [4, 1, 4, 4],
+      read tensor w f32 [4, 4, 1, 1] [4, 1, 4, 4], [1, 1], [0, 0], [1, 1], true, 1, false,
+      write tensor f f32 [rows, 4, 1, 1] [4, 1, 4, 4], write tensor space u8 [1024] [1]) at "up"
+    launch join grid (cdiv(n, 128), 1, 1) (read f, read x, write y, n)
+    return (tensor y f32 [n] [1])
+  }
+}
+)";
+
+inline std::vector<float> convolutions_of(const std::vector<float>& x) {
+  std::vector<float> h = x, y(x.size());
+  for (float& value : h) value = value * 2 + 0.25f;
+  h = multiply_rows(h, nullptr);
+  for (size_t row = 0; row < x.size(); row += 4)
+    for (size_t k = 0; k < 4; ++k)
+      for (size_t i = 0; i < 4; ++i) y[row + k] += h[row + i] * kW[i][k];
+  for (size_t i = 0; i < x.size(); ++i) y[i] -= x[i];
+  return y;
+}
+
 // y = (x / 2 + k)^2 / 2 + k, where the square is computed on the host.
 inline const char* const kSquareOnHost = R"(
 function square {

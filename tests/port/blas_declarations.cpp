@@ -2,7 +2,7 @@
 #include <cublasLt.h>
 #include <ops/blas.h>
 
-#include <type_traits>
+#include "same_declarations.h"
 
 #if CUBLAS_VER_MAJOR >= 13
 
@@ -10,34 +10,11 @@ namespace husk::cuda {
 
 namespace {
 
-// Handles, descriptors and enumerations have other names in cublasLt.h, so only sizes, alignments
-// and kinds are compared.
-template <class A, class B>
-constexpr bool same_type = sizeof(A) == sizeof(B) && alignof(A) == alignof(B) &&
-                           std::is_pointer_v<A> == std::is_pointer_v<B> &&
-                           std::is_signed_v<A> == std::is_signed_v<B>;
-
-template <class A, class B>
-struct SameFunction;
-template <class R, class S, class... A, class... B>
-struct SameFunction<R(A...), S(B...)> {
-  static constexpr bool value = [] {
-    if constexpr (sizeof...(A) == sizeof...(B))
-      return same_type<R, S> && (same_type<A, B> && ...);
-    else
-      return false;
-  }();
-};
-
 #define HUSK_CUBLAS(result, name, parameters) \
   static_assert(SameFunction<result parameters, decltype(::name)>::value, #name);
 #include <ops/blas.def>
 #undef HUSK_CUBLAS
 
-#define SAME_VALUE(name) \
-  static_assert(static_cast<int>(husk::cuda::name) == static_cast<int>(::name), #name)
-#define SAME_PLACE(type, member) \
-  static_assert(offsetof(husk::cuda::type, member) == offsetof(::type, member))
 static_assert(sizeof(husk::cuda::cublasLtMatmulAlgo_t) == sizeof(::cublasLtMatmulAlgo_t));
 static_assert(sizeof(husk::cuda::cublasLtMatmulHeuristicResult_t) ==
               sizeof(::cublasLtMatmulHeuristicResult_t));

@@ -83,10 +83,16 @@ def parser() -> argparse.ArgumentParser:
     "cuBLASLt, which must be installed where the artifact runs",
   )
   arguments.add_argument(
+    "--conv",
+    choices=cuda_operators.CHOICES["conv"],
+    help="on CUDA targets: convolutions are kernels of the artifact (the default), or calls of "
+    "cuDNN 9, which must be installed where the artifact runs",
+  )
+  arguments.add_argument(
     "--libraries",
     action="store_true",
     help="on CUDA targets: what no other option decides is left to libraries, as with "
-    "--gemm=cublaslt",
+    "--gemm=cublaslt and --conv=cudnn",
   )
   arguments.add_argument(
     "--tune",
@@ -233,6 +239,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       "metadata": dict(pair.split("=", 1) for pair in options.metadata),
       "attention": options.attention,
       "gemm": options.gemm,
+      "conv": options.conv,
       "libraries": options.libraries,
       "tune": options.tune,
       "asserts": options.asserts,

@@ -88,6 +88,7 @@ def export(
   metadata: Mapping[str, str] | None = None,
   attention: str = "flash",
   gemm: str | None = None,
+  conv: str | None = None,
   libraries: bool = False,
   tune: str | None = None,
   asserts: str = "status",
@@ -119,8 +120,10 @@ def export(
     "flash" does not cover, and for CUDA targets the logger "husk" does too.
   gemm: on CUDA targets, "triton" compiles matrix products into the artifact, which is the default;
     "cublaslt" leaves them to cuBLASLt, which must then be installed where the artifact runs.
-  libraries: on CUDA targets, True leaves to libraries whatever no other option decides: the default
-    of `gemm` is "cublaslt" then.
+  conv: on CUDA targets, "triton" compiles convolutions into the artifact, which is the default;
+    "cudnn" leaves them to cuDNN 9, which must then be installed where the artifact runs.
+  libraries: on CUDA targets, True leaves to libraries whatever no other option decides: the
+    defaults of `gemm` and `conv` are "cublaslt" and "cudnn" then.
   tune: on CUDA targets, how the configuration of a kernel is chosen. "none" takes the first one
     that Inductor has, "rules" follows rules about the target, "heuristic" takes what was measured
     before where the package has records of such kernels, else rules, and "max" measures on the GPU
@@ -168,6 +171,7 @@ def export(
       metadata=metadata,
       attention=attention,
       gemm=gemm,
+      conv=conv,
       libraries=libraries,
       tune=tune,
       asserts=asserts,
@@ -196,6 +200,7 @@ def write(
   metadata: Mapping[str, str] | None = None,
   attention: str = "flash",
   gemm: str | None = None,
+  conv: str | None = None,
   libraries: bool = False,
   tune: str | None = None,
   asserts: str = "status",
@@ -216,6 +221,7 @@ def write(
     metadata=metadata,
     attention=attention,
     gemm=gemm,
+    conv=conv,
     libraries=libraries,
     tune=tune,
     asserts=asserts,

@@ -19,7 +19,7 @@ from .host import convolution, image, operators
 from .host.kernels import HostKernels
 from .inductor import capture, complex_numbers, decompositions, torch_compat
 from .inductor.lines import InductorObject
-from .lower import cublaslt, host_steps, linear
+from .lower import cublaslt, cudnn, host_steps, linear
 from .lower.lines import VariantWriter
 from .lower.operators import Operators
 from .program import constants
@@ -197,6 +197,7 @@ class CudaTarget:
       texts=texts,
       note=self._note,
     )
+    self.kernels.calls_cudnn = self.libraries.conv == "cudnn"
 
   def require(self) -> None:
     if importlib.util.find_spec("triton") is None:
@@ -240,8 +241,9 @@ class CudaTarget:
     exported, prepared = _with_attention(exported, prepared, flash, self._note, operator.CUDA)
     with (
       fake_cuda.cuda(self.description, self.gemm_set, self.tuning, self.operators.check),
-      decompositions.kernels(library=self.libraries.gemm == "cublaslt"),
+      decompositions.kernels(self.libraries),
       cublaslt.called(self.libraries.gemm == "cublaslt"),
+      cudnn.called(self.libraries.conv == "cudnn"),
     ):
       program = prepared(exported)
       is_complex = complex_numbers.is_used(program)
@@ -254,7 +256,11 @@ class CudaTarget:
         write,
         lowerings={
           **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),
-          **products.lowerings(self.description, self.tuning),
+          **(
+            products.lowerings(self.description, self.tuning)
+            if self.libraries.conv == "triton"
+            else {}
+          ),
           **(operator.lowerings() if flash else {}),
         },
         sdpa=functools.partial(operator.replacement, operator.CUDA) if flash else None,

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "device.h"
+#include "ops/hash.h"
 
 namespace husk::cuda {
 
@@ -83,17 +84,7 @@ cublasStatus_t LtDescriptors::write(const Cublas& cublas, const Operands& operan
   return status;
 }
 
-MatmulPlan* MatmulPlanCache::set_of(const MatmulKey& key) {
-  uint64_t hash = 0xCBF29CE484222325;  // FNV-1a over words
-  uint64_t word;
-  static_assert(sizeof(MatmulKey) % sizeof word == 0);
-  for (size_t i = 0; i < sizeof key; i += sizeof word) {
-    memcpy(&word, reinterpret_cast<const char*>(&key) + i, sizeof word);
-    hash = (hash ^ word) * 0x100000001B3;
-    hash ^= hash >> 29;
-  }
-  return plans_[hash % kSets];
-}
+MatmulPlan* MatmulPlanCache::set_of(const MatmulKey& key) { return plans_[hash_of(key) % kSets]; }
 
 // Copies the plan, because another thread may replace the entry while this one uses it.
 bool MatmulPlanCache::find(const MatmulKey& key, MatmulPlan* out) {

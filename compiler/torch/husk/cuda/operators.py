@@ -8,14 +8,16 @@ import dataclasses
 # The operators by the library that computes them.
 OF_LIBRARY: dict[str, frozenset[str]] = {
   "cuBLASLt": frozenset({"husk::matmul"}),
+  "cuDNN": frozenset({"husk::cudnn_convolution"}),
 }
 NAMES = frozenset().union(*OF_LIBRARY.values())
 
 # The values of each option: what is used without libraries, and the library.
 CHOICES = {
   "gemm": ("triton", "cublaslt"),
+  "conv": ("triton", "cudnn"),
 }
-_TITLES = {"cublaslt": "cuBLASLt"}
+_TITLES = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Libraries:
   """Which computations an export leaves to libraries, as in the options of `husk.export`."""
 
   gemm: str = "triton"
+  conv: str = "triton"
 
   @property
   def operators(self) -> frozenset[str]:

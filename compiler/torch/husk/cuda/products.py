@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import convolution, depthwise, gemm_configs
+from . import convolution, depthwise, gemm_configs, settings
 from .target import Target
 from .tuning import Tuning
 
@@ -28,11 +28,15 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[tuple[Any, str, Any]
   """Attributes to replace while Inductor compiles: objects, names and new values."""
   from torch._inductor import select_algorithm, utils
   from torch._inductor.choices import InductorChoices
+  from torch._inductor.kernel import conv
 
   # Devices with less than 68 multiprocessors get templates too. Each module that imported the name
   # is patched.
   for module in modules_with("is_big_gpu", utils.is_big_gpu):
     yield module, "is_big_gpu", lambda *args, **kwargs: True
+  for template in (conv.conv2d_template, conv.conv3d_template):
+    made = functools.partial(_with_tf32_as_torch_is_set, template.maybe_append_choice)
+    yield template, "maybe_append_choice", made
   yield InductorChoices, "get_conv_configs", _with_more_tiles(InductorChoices.get_conv_configs)
   if not tuned.measures:
     yield (
@@ -76,6 +80,11 @@ def _with_more_tiles(original: Callable[..., Any]) -> Callable[..., Any]:
     return functools.partial(found, configs=configs)
 
   return get_conv_configs
+
+
+def _with_tf32_as_torch_is_set(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+  """TritonTemplate.maybe_append_choice of a convolution."""
+  return original(*args, **{**kwargs, "ALLOW_TF32": settings.convolutions_in_tf32()})
 
 
 def modules_with(name: str, value: Any) -> list[types.ModuleType]:

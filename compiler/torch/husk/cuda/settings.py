@@ -27,3 +27,11 @@ def without_line_tables() -> Iterator[None]:
   with knobs.compilation.scope():
     knobs.compilation.disable_line_info = True
     yield
+
+
+def convolutions_in_tf32() -> bool:
+  """Whether torch allows convolutions of f32 to multiply in tf32, which is its default. Inductor's
+  template reads the setting of all operators of cuDNN, which by default decides nothing."""
+  import torch
+
+  return torch.backends.cudnn.conv.fp32_precision == "tf32"

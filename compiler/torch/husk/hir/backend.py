@@ -101,6 +101,9 @@ class Backend(Protocol):
   # cuBLASLt.
   product_workspace: int
 
+  # Whether cuDNN computes convolutions.
+  calls_cudnn: bool = False
+
   # Whether operators that Husk lacks can be called through torch's dispatcher.
   has_torch: bool = False
 

@@ -16,7 +16,7 @@ import sympy
 
 from .. import hir
 from ..errors import Unsupported
-from . import cublaslt, scalars, workspaces
+from . import cublaslt, cudnn, scalars, workspaces
 from .body import Body
 from .nodes import IrNode, Place, is_tensor, node_view
 
@@ -63,6 +63,9 @@ def alloc(body: Body, node: IrNode) -> None:
   values = _values(node, op)
   returned = _returned(node, op)
   if returns_view(op) and _place_views(body, op, values, returned):
+    return
+  if cudnn.takes(body.backend, op):
+    cudnn.call(body, node, values, declared(body, op, returned[0]))
     return
   unknown = [
     (symbol, keys) for symbol, keys in scalars.bindings(body, node) if not body.exprs.knows(symbol)

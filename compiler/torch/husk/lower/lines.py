@@ -11,7 +11,7 @@ from ..errors import Unsupported
 from ..inductor import torch_compat
 from ..program.constants import FunctionConstants
 from ..program.signature import Signature
-from . import control, cublaslt, extern, host_steps, prologue, results, scalars
+from . import control, cublaslt, cudnn, extern, host_steps, prologue, results, scalars
 from .body import Body
 from .nodes import IrNode, Line, Place, node_view
 from .operators import Operators
@@ -66,8 +66,9 @@ class VariantWriter:
     return hir.Variant(self.target, without_unused(statements), values)
 
   def _is_product(self, op: Any) -> bool:
-    """Whether husk::matmul takes the place of an operator."""
-    return bool(self.backend.product_workspace) and cublaslt.takes(op)
+    """Whether husk::matmul or husk::cudnn_convolution takes the place of an operator."""
+    is_product = bool(self.backend.product_workspace) and cublaslt.takes(op)
+    return is_product or cudnn.takes(self.backend, op)
 
 
 class LineVisitor:

@@ -8,6 +8,7 @@ one row is zero."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -23,14 +24,16 @@ _MOST_PRODUCTS = 64
 _FEWEST_CHANNELS = 16
 
 
-def table() -> dict[Any, Callable[..., Any]]:
-  """The decompositions by operator."""
+def table(library: bool = False) -> dict[Any, Callable[..., Any]]:
+  """The decompositions by operator. `library`: whether a library computes convolutions."""
   import torch
 
-  return {torch.ops.aten.convolution.default: _convolution}
+  function = functools.partial(_convolution, library)
+  return {torch.ops.aten.convolution.default: function}
 
 
 def _convolution(
+  library: bool,
   x: torch.Tensor,
   weight: torch.Tensor,
   bias: torch.Tensor | None,
@@ -59,6 +62,21 @@ def _convolution(
   channels = int(weight.shape[1])
   products = channels * math.prod(kernel)
   has_template = x.dtype in (torch.float16, torch.bfloat16, torch.float32)
+  if library and (has_template or x.dtype == torch.float64):
+    if len(kernel) > 1:
+      return NotImplemented
+    result = _convolve(
+      x.unsqueeze(2),
+      weight.unsqueeze(2),
+      None,
+      (1, *stride),
+      (0, *padding),
+      (1, *dilation),
+      transposed,
+      (0, *output_padding),
+      groups,
+    ).squeeze(2)
+    return result if bias is None else result + bias.reshape(-1, 1)
   depthwise = groups > 1 and (channels == 1 or products <= _MOST_PRODUCTS)
   if (
     has_template
@@ -144,7 +162,6 @@ def _positions(
 ) -> tuple[list[torch.Tensor | None], torch.Tensor]:
   """The indices of positions in the last dimensions of `x`, after `leading` dimensions that are not
   indexed, and a mask that is false where a position lies outside."""
-  import functools
   import operator
 
   masks = [

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ...cuda.operators import Libraries
 from . import (
   convolution,
   draw,
@@ -28,10 +29,9 @@ from . import (
 Decomposition = Callable[..., Any]
 
 
-def table(library: bool = False) -> dict[Any, Decomposition]:
-  """The decompositions by operator. `library`: whether a library computes products of doubles."""
+def table(libraries: Libraries = Libraries()) -> dict[Any, Decomposition]:
+  """The decompositions by operator. What `libraries` compute is not decomposed."""
   modules = (
-    convolution,
     draw,
     order,
     polynomial,
@@ -43,19 +43,20 @@ def table(library: bool = False) -> dict[Any, Decomposition]:
     special,
   )
   tables = [
-    product.table(library),
+    product.table(library=libraries.gemm == "cublaslt"),
+    convolution.table(library=libraries.conv == "cudnn"),
     *(module.table() for module in modules),
   ]
   return {op: function for table in tables for op, function in table.items()}
 
 
 @contextlib.contextmanager
-def kernels(library: bool = False) -> Iterator[None]:
-  """While open, Inductor decomposes the operators of `table(library)` on CUDA devices."""
+def kernels(libraries: Libraries = Libraries()) -> Iterator[None]:
+  """While open, Inductor decomposes the operators of `table(libraries)` on CUDA devices."""
   from torch._inductor import decomposition, lowering
 
   inductors = decomposition.decompositions
-  decompositions = table(library)
+  decompositions = table(libraries)
   for op in decompositions:
     # What is not decomposed is called. Inductor would make this lowering when it meets the call,
     # but not for an operator that it finds in its table of decompositions.

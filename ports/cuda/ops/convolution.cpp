@@ -1,0 +1,106 @@
+#include "ops/convolution.h"
+
+#include <cstring>
+
+#include <husk/detail/struct_size.h>
+
+#include "ops/convolution_plan.h"
+
+namespace husk::cuda {
+
+namespace {
+
+// The husk_op.contract of husk::cudnn_convolution.
+constexpr char kContract[] = "x w stride padding dilation transposed groups fast out:w workspace:w";
+
+// cuDNN opened for one device: OpLibrary.state, and `user` of the op.
+struct Convolution {
+  Cudnn cudnn;
+  ConvolutionPlanCache plans;
+};
+
+// Fills the result of a convolution over nothing.
+husk_status zero(const Device& device, const ConvolutionOperands& operands, void* stream,
+                 const husk_op_arg* args, husk_error* error) {
+  if (operands.zeros == 0) return HUSK_OK;
+  void* result = operands.tensors[operands.key.transposed ? kImage : kResult];
+  const CUresult status = device.driver.cuMemsetD8Async(
+      as_address(result), 0, static_cast<size_t>(operands.zeros), as_stream(stream));
+  if (status == CUDA_SUCCESS) return HUSK_OK;
+  return driver_fail(device.driver, error, status, "cuMemsetD8Async", "%s",
+                     ConvolutionText(args).text);
+}
+
+husk_status prepare(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                    husk_error* error) {
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_op_context, context, threads, error));
+  ConvolutionOperands operands;
+  HUSK_TRY(read_convolution(args, count, &operands, error));
+  if (operands.is_empty) return HUSK_OK;
+  Current current(context->device, error);
+  HUSK_TRY(current.status);
+  Convolution& convolution = *static_cast<Convolution*>(context->user);
+  return convolution.plans.prepare(convolution.cudnn, operands, args, error);
+}
+
+husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
+                 husk_error* error) {
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_op_context, context, threads, error));
+  Device& device = as_device(context->device);
+  ConvolutionOperands operands;
+  HUSK_TRY(read_convolution(args, count, &operands, error));
+  Current current(context->device, error);
+  HUSK_TRY(current.status);
+  const NvtxRange range(device.nvtx, "husk::cudnn_convolution");
+  if (operands.is_empty) return zero(device, operands, context->stream, args, error);
+  Convolution& convolution = *static_cast<Convolution*>(context->user);
+  HUSK_TRY(convolution.plans.execute(convolution.cudnn, operands, as_stream(context->stream), args,
+                                     error));
+  return check_work(device, context->stream, error, "%s", ConvolutionText(args).text);
+}
+
+// OpLibrary.close.
+void close_convolution(const Device& device, void* state) {
+  Convolution* convolution = static_cast<Convolution*>(state);
+  convolution->plans.destroy(convolution->cudnn);
+  close_cudnn(&convolution->cudnn);
+  release(device, convolution);
+}
+
+}  // namespace
+
+husk_status open_convolution(void* handle, OpLibrary* out, husk_error* error) {
+  Device& device = as_device(handle);
+  Current current(handle, error);
+  HUSK_TRY(current.status);
+  Convolution* convolution = static_cast<Convolution*>(
+      allocate(device, sizeof(Convolution), "plans of convolutions", error));
+  if (!convolution) return HUSK_OUT_OF_MEMORY;
+  memset(convolution, 0, sizeof *convolution);
+  const husk_status status = open_cudnn(device.options.cudnn, device.driver, &convolution->cudnn,
+                                        error);
+  if (status != HUSK_OK) {
+    release(device, convolution);
+    return status;
+  }
+  convolution->plans.init();
+  *out = {convolution, close_convolution};
+  return HUSK_OK;
+}
+
+husk_status find_convolution(const char* name, void* state, husk_op* op) {
+  if (strcmp(name, "husk::cudnn_convolution") != 0) return HUSK_NOT_FOUND;
+  *op = {sizeof(husk_op),
+         0,
+         "husk::cudnn_convolution",
+         call,
+         state,
+         prepare,
+         kContract,
+         nullptr,
+         HUSK_OP_ON_DEVICE,
+         HUSK_OP_CAPTURABLE};
+  return HUSK_OK;
+}
+
+}  // namespace husk::cuda
