@@ -1,5 +1,5 @@
-"""Matrix products by cuBLASLt and convolutions by cuDNN on a GPU against eager PyTorch: programs that
-were exported with libraries=True.
+"""Matrix products by cuBLASLt and convolutions by cuDNN on a GPU against eager PyTorch: programs
+that were exported with libraries=True.
 
   python tests/gpu/libraries.py pack DIR [NAME...]
   python tests/gpu/libraries.py check DIR HUSK_RUN [NAME...]
@@ -229,7 +229,7 @@ LIBRARIES = ("libcublasLt.so.1[2-9]*", "libcudnn.so.9*")
 
 
 def find():
-  """Prints the folders with the libraries, as LD_LIBRARY_PATH takes them; fails if one is missing."""
+  """Prints the folders of the libraries, as LD_LIBRARY_PATH takes them; fails if one is missing."""
   root = pathlib.Path(torch.__file__).parent.parent
   folders = [
     *root.glob("nvidia/*/lib"),

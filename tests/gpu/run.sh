@@ -190,15 +190,15 @@ transformers() {
   done
 }
 
-# Products by cuBLASLt: every kind of product, whole transformers in both forms, memcheck.
+# Libraries: every kind of product by cuBLASLt and of convolution by cuDNN, whole transformers in both forms, memcheck.
 libraries() {
   local out=$dir/transformers names=(bert vit llama) file name number mode made=() cublas way \
     artifact text value
   export PYTHONPATH=$PWD/compiler/torch HUSKC=$PWD/$bin/huskc
   local -x HUSK_TUNE=heuristic   # both ways of a model are exported alike, and soon
   cublas=$(python3 tests/gpu/libraries.py find) || { failed=$((failed + 1)); echo \
-    "FAILED  no libcublasLt was found"; return; }
-  echo "        cuBLASLt: $(readlink -f "$cublas"/libcublasLt.so.1? | head -1)"
+    "FAILED  not all libraries were found"; return; }
+  echo "        cuBLASLt: $(readlink -f "${cublas%%:*}"/libcublasLt.so.1? | head -1)"
   local -x LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$cublas
   mkdir -p "$out"
   for name in "${names[@]}"; do
@@ -214,7 +214,7 @@ libraries() {
   show=1 lines=6 check "port: products of every dtype, shape and layout" timeout 200 \
     "$bin/husk_port_test" --gtest_brief=1 \
     --gtest_filter='CudaMatmul.*'
-  show=1 lines=60 check "products against eager" timeout 400 python3 tests/gpu/libraries.py check \
+  show=1 lines=60 check "products and convolutions against eager" timeout 400 python3 tests/gpu/libraries.py check \
     "$dir/libraries" "$bin/husk-run"
   ((${#made[@]})) && wait "${made[@]}"
   for name in "${names[@]}"; do
@@ -288,7 +288,7 @@ capture() {
   export PYTHONPATH=$PWD/compiler/torch HUSKC=$PWD/$bin/huskc
   local -x HUSK_TUNE=heuristic
   cublas=$(python3 tests/gpu/libraries.py find) || { failed=$((failed + 1)); echo \
-    "FAILED  no libcublasLt was found"; return; }
+    "FAILED  not all libraries were found"; return; }
   local -x LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$cublas
   mkdir -p "$out"
   [[ -e $out/bert.cublaslt.husk ]] || check "bert.cublaslt is exported" timeout 300 python3 \

@@ -1,5 +1,5 @@
-"""Programs that leave convolutions to cuDNN. Programs without kernels run on the fake driver with its
-fake cuDNN."""
+"""Programs that leave convolutions to cuDNN. Programs without kernels run on the fake driver with
+its fake cuDNN."""
 
 import contextlib
 import os

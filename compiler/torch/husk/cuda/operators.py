@@ -35,6 +35,9 @@ class Libraries:
     return frozenset().union(*(OF_LIBRARY[title] for title in {"cuBLASLt", *titles}))
 
 
+NO_LIBRARIES = Libraries()
+
+
 def chosen(libraries: bool = False, **options: str | None) -> Libraries:
   """The libraries that options of an export choose. `libraries` chooses those for which there is
   no other option."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 # Inductor's options without which its kernels could not be taken over, or would wait for their
 # predecessors twice.
@@ -34,4 +35,5 @@ def convolutions_in_tf32() -> bool:
   template reads the setting of all operators of cuDNN, which by default decides nothing."""
   import torch
 
-  return torch.backends.cudnn.conv.fp32_precision == "tf32"
+  cudnn: Any = torch.backends.cudnn  # its stubs lack `conv`
+  return bool(cudnn.conv.fp32_precision == "tf32")

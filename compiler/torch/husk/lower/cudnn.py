@@ -57,7 +57,8 @@ def call(body: Body, node: IrNode, values: Mapping[str, Any], result: hir.Argume
     result,
     hir.Tensor("write", workspace, "u8", [size], [hir.Literal(1)]),
   ]
-  body.call_operator(hir.OperatorCall("husk::cudnn_convolution", arguments, results, body.origin(node)))
+  origin = body.origin(node)
+  body.call_operator(hir.OperatorCall("husk::cudnn_convolution", arguments, results, origin))
 
 
 def _ints(values: Sequence[Any]) -> hir.Ints:

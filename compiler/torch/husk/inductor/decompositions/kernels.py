@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...cuda.operators import Libraries
+from ...cuda.operators import NO_LIBRARIES, Libraries
 from . import (
   convolution,
   draw,
@@ -29,7 +29,7 @@ from . import (
 Decomposition = Callable[..., Any]
 
 
-def table(libraries: Libraries = Libraries()) -> dict[Any, Decomposition]:
+def table(libraries: Libraries = NO_LIBRARIES) -> dict[Any, Decomposition]:
   """The decompositions by operator. What `libraries` compute is not decomposed."""
   modules = (
     draw,
@@ -51,7 +51,7 @@ def table(libraries: Libraries = Libraries()) -> dict[Any, Decomposition]:
 
 
 @contextlib.contextmanager
-def kernels(libraries: Libraries = Libraries()) -> Iterator[None]:
+def kernels(libraries: Libraries = NO_LIBRARIES) -> Iterator[None]:
   """While open, Inductor decomposes the operators of `table(libraries)` on CUDA devices."""
   from torch._inductor import decomposition, lowering
 
