@@ -190,7 +190,8 @@ transformers() {
   done
 }
 
-# Libraries: every kind of product by cuBLASLt and of convolution by cuDNN, whole transformers in both forms, memcheck.
+# Libraries: every kind of product by cuBLASLt and of convolution by cuDNN, whole transformers in
+# both forms, memcheck.
 libraries() {
   local out=$dir/transformers names=(bert vit llama) file name number mode made=() cublas way \
     artifact text value
@@ -213,9 +214,9 @@ libraries() {
   done
   show=1 lines=6 check "port: products of every dtype, shape and layout" timeout 200 \
     "$bin/husk_port_test" --gtest_brief=1 \
-    --gtest_filter='CudaMatmul.*'
-  show=1 lines=60 check "products and convolutions against eager" timeout 400 python3 tests/gpu/libraries.py check \
-    "$dir/libraries" "$bin/husk-run"
+    --gtest_filter='CudaMatmul.*:CudaConvolution.*'
+  show=1 lines=60 check "products and convolutions against eager" timeout 400 \
+    python3 tests/gpu/libraries.py check "$dir/libraries" "$bin/husk-run"
   ((${#made[@]})) && wait "${made[@]}"
   for name in "${names[@]}"; do
     for way in "" .cublaslt; do
