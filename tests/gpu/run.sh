@@ -513,7 +513,7 @@ for stage in "${stages[@]}"; do
       # The stage does not run tests that lose the device on purpose, nor those of cuBLASLt, of
       # which the stage `libraries` runs a part.
       check "memcheck port" "${tool[@]}" "$bin/husk_port_test" --gtest_brief=1 \
-        --gtest_filter='-CudaDebug.*:CudaMatmul.*'
+        --gtest_filter='-CudaDebug.*:CudaMatmul.*:CudaConvolution.*'
       check "memcheck branches" "${tool[@]}" "$bin/husk_gpu_check" "$data/branches.husk" 40
       for kind in racecheck initcheck synccheck; do
         tool=(timeout 100 compute-sanitizer --tool $kind --error-exitcode 9 --print-limit 5)
