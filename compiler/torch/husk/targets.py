@@ -287,7 +287,7 @@ class CudaTarget:
     written = sum(_written_bytes(kernel) for kernel in kernels)
     if written >= _WORTH_A_NOTE:
       self._note(
-        f"{len(kernels)} kernels write {written >> 20} MiB in each run from weights alone (the first "
+        f"{len(kernels)} kernels write {written >> 20} MiB in each run, from weights alone (first "
         f"near {kernels[0].origin}). If they change the layout of weights of convolutions, export "
         "model.to(memory_format=torch.channels_last)"
       )
