@@ -88,6 +88,23 @@ for mode in ("auto", "list", "graph"):
     assert y is device_y and k == 6 and (y.numpy() == x).all()
   session.wait()
 
+# Arrays of NumPy are copied to the device and back, and give arrays.
+for rows in (3, 1, 2):
+  y, k = program(x[:rows])
+  assert type(y) is np.ndarray and k == 2 * rows and (y == x[:rows]).all()
+y = np.zeros_like(x)
+assert program(x, out=(y, None))[0] is y and (y == x).all()
+y[:] = 0
+assert program(device_x, out=(y, None))[0] is y and (y == x).all()
+y, k = host_steps(x)
+assert (y == x.cumsum(1)).all()
+
+class Elsewhere(DeviceArray):
+  """Memory that is said to be another device's."""
+  def __init__(self, array):
+    super().__init__(array)
+    self.tensor.device_id = 3
+
 def refused(error, text, *args, **kwargs):
   try:
     program(*args, **kwargs)
@@ -96,9 +113,19 @@ def refused(error, text, *args, **kwargs):
   else:
     raise AssertionError("nothing was raised")
 
-refused(husk.InvalidInputError, "'x' lies on cpu, the program runs on cuda:0: copy it there", x)
+elsewhere = Elsewhere(x)
+refused(
+  husk.InvalidInputError,
+  "input 'x' lies on cuda:3, the program runs on cuda:0: copy it there",
+  elsewhere,
+)
+refused(
+  husk.InvalidInputError,
+  "output 'y' lies on cuda:3, the program runs on cuda:0: pass memory of that device",
+  device_x,
+  out=(elsewhere, None),
+)
 refused(husk.InvalidInputError, "'y' lies on a GPU, where NumPy has no memory", device_x)
-refused(husk.InvalidInputError, "'y'", device_x, out=(x.copy(), None))
 try:
   husk.load(sys.argv[1], device="cuda:99")
 except husk.Error as caught:

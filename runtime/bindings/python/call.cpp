@@ -137,18 +137,29 @@ DLDevice device_of(const FunctionInfo::Value& value, const Engine& engine) {
   return {static_cast<DLDeviceType>(own.dl_device_type), own.device_index};
 }
 
+// Whether a run copies an input or output to the device and back. That is so for arrays of NumPy,
+// which has no other memory. A tensor of PyTorch on the CPU is refused instead: whoever has it can
+// keep it on the device, and a copy in each call would go unnoticed.
+bool is_staged(const FunctionInfo::Value& value, const View& view, const Engine& engine) {
+  return view.tensor.device.device_type == kDLCPU && !view.api && !value.on_host &&
+         !engine.on_host();
+}
+
 // Refuses an input on another device before results are allocated, so that the error is about the
-// input.
-void check_device(const FunctionInfo::Value& input, const View& view, const Engine& engine) {
+// input, and an output of the caller there. `what` is "input" or "output".
+void check_device(const char* what, const FunctionInfo::Value& input, const View& view,
+                  const Engine& engine) {
   const DLDevice own = device_of(input, engine), device = view.tensor.device;
-  if (device.device_type == own.device_type &&
-      (device.device_type == kDLCPU || device.device_id == own.device_id))
+  if ((device.device_type == own.device_type &&
+       (device.device_type == kDLCPU || device.device_id == own.device_id)) ||
+      is_staged(input, view, engine))
     return;
   const std::string lies = device_text(device.device_type, device.device_id);
   const std::string runs = device_text(own.device_type, own.device_id);
-  const std::string remedy = view.api ? "pass " + input.name + ".to(\"" + runs + "\")"
-                                      : "copy it there";
-  throw_invalid_input("input '%s' lies on %s, the program %s %s: %s", input.name.c_str(),
+  const std::string remedy = std::string(what) == "output" ? "pass memory of that device"
+                             : view.api ? "pass " + input.name + ".to(\"" + runs + "\")"
+                                        : "copy it there";
+  throw_invalid_input("%s '%s' lies on %s, the program %s %s: %s", what, input.name.c_str(),
                       lies.c_str(), input.on_host ? "takes it on" : "runs on", runs.c_str(),
                       remedy.c_str());
 }
@@ -195,7 +206,7 @@ class Call {
  private:
   void bind_inputs() {
     frame_.next_key.clear();
-    bool tensors = false;
+    bool tensors = false, staged = false;
     for (size_t i = 0; i < info_.inputs.size(); ++i) {
       const FunctionInfo::Value& input = info_.inputs[i];
       husk_value& value = frame_.inputs[i];
@@ -205,7 +216,8 @@ class Call {
         case HUSK_VALUE_TENSOR: {
           View& view = frame_.views[i];
           view.open(leaf, false, "input", input.name.c_str());
-          check_device(input, view, program_.engine());
+          check_device("input", input, view, program_.engine());
+          staged |= is_staged(input, view, program_.engine());
           value.as.tensor = &view.tensor;
           if (view.api && !api_) api_ = view.api;
           tensors = true;
@@ -228,7 +240,8 @@ class Call {
           if (leaf != Py_None) throw_wrong_kind(input, "None", leaf);
       }
     }
-    if (!tensors || (!api_ && !program_.engine().on_host())) api_ = torch_api();
+    numpy_results_ = staged && !api_;
+    if (!tensors || (!api_ && !staged && !program_.engine().on_host())) api_ = torch_api();
   }
 
   // Plans for the shapes of the inputs and asks for those of the outputs.
@@ -278,10 +291,11 @@ class Call {
       }
       if (is_given) {
         result.use(given[i], output.name.c_str());
+        check_device("output", output, result.view(), program_.engine());
       } else {
         if (result.bytes() > free_bytes) throw_output_limit(output);
         free_bytes -= result.bytes();
-        result.allocate(api_, output.name.c_str());
+        result.allocate(api_, numpy_results_, output.name.c_str());
       }
       value.as.tensor = result.tensor();
     }
@@ -356,6 +370,7 @@ class Call {
   const FunctionInfo& info_;
   Frame& frame_;
   const ExchangeApi* api_ = nullptr;  // the library of the results; NULL: NumPy
+  bool numpy_results_ = false;        // results are arrays of NumPy also on a device
 };
 
 // A session of the program for one call.

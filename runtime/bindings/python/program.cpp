@@ -135,6 +135,7 @@ PyType_Slot program_slots[] = {{Py_tp_call, reinterpret_cast<void*>(&program_cal
 Program::Program(nb::object engine, nb::object source)
     : engine_object_(std::move(engine)), engine_(nb::cast<Engine*>(engine_object_)) {
   options.copy_misaligned = 1;  // NumPy aligns its arrays to 16 bytes only
+  options.stage_host_tensors = !engine_->on_host();
   Interrupt interrupt(nullptr);
   husk_error error = {};
   husk_status status;

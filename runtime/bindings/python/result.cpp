@@ -86,12 +86,12 @@ void Result::set_shape(husk_dtype dtype, DLDevice device, const std::vector<int6
     }
 }
 
-void Result::allocate(const ExchangeApi* api, const char* name) {
+void Result::allocate(const ExchangeApi* api, bool is_staged, const char* name) {
   api_ = api;
   if (api)
     allocate_exchange(name);
   else
-    allocate_numpy(name);
+    allocate_numpy(is_staged, name);
 }
 
 // The allocator of the table has no strides. If the output needs strides, it is asked for as many
@@ -130,8 +130,8 @@ void Result::allocate_exchange(const char* name) {
   }
 }
 
-void Result::allocate_numpy(const char* name) {
-  if (device_.device_type != kDLCPU)
+void Result::allocate_numpy(bool is_staged, const char* name) {
+  if (device_.device_type != kDLCPU && !is_staged)
     throw_invalid_input(
         "output '%s' lies on a GPU, where NumPy has no memory: pass torch tensors, or out=", name);
   if (!numpy) {
@@ -180,7 +180,7 @@ void Result::copy(const DLTensor& from, const ExchangeApi* api, const char* name
   sizes.insert(sizes.end(), strides.begin(), strides.end());
   set_shape(husk_dtype_from_dlpack(from.dtype), from.device, sizes);
   if (device_.device_type == kDLCPU) {
-    allocate(api, name);
+    allocate(api, false, name);
     DLTensor* to = tensor();
     if (extent_)
       memcpy(static_cast<char*>(to->data) + to->byte_offset,

@@ -24,14 +24,18 @@ class Result {
   // `rank` sizes and then `rank` strides.
   std::vector<int64_t> shape;
 
-  // Allocates memory: PyTorch's if `api` is its table, NumPy's if `api` is NULL.
-  void allocate(const ExchangeApi* api, const char* name);
+  // Allocates memory: PyTorch's if `api` is its table, NumPy's if `api` is NULL. An output that lies
+  // on a device gets memory of NumPy only if it `is_staged`: a run copies it from the device.
+  void allocate(const ExchangeApi* api, bool is_staged, const char* name);
   // The bytes that `allocate` asks for.
   uint64_t bytes() const { return static_cast<uint64_t>(extent_) * husk_dtype_size(dtype_); }
   // Takes memory of the caller, from `out=`.
   void use(PyObject* object, const char* name);
   // Copies a tensor of the session to new memory.
   void copy(const DLTensor& from, const ExchangeApi* api, const char* name);
+
+  // The memory of the caller.
+  const View& view() const { return *view_; }
 
   DLTensor* tensor() { return managed_ ? &managed_->dl_tensor : &view_->tensor; }
 
@@ -46,7 +50,7 @@ class Result {
 
  private:
   void allocate_exchange(const char* name);
-  void allocate_numpy(const char* name);
+  void allocate_numpy(bool is_staged, const char* name);
 
   husk_dtype dtype_ = HUSK_DTYPE_NONE;
   DLDevice device_ = {kDLCPU, 0};
