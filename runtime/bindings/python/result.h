@@ -24,8 +24,8 @@ class Result {
   // `rank` sizes and then `rank` strides.
   std::vector<int64_t> shape;
 
-  // Allocates memory: PyTorch's if `api` is its table, NumPy's if `api` is NULL. An output that lies
-  // on a device gets memory of NumPy only if it `is_staged`: a run copies it from the device.
+  // Allocates memory: PyTorch's if `api` is its table, NumPy's if `api` is NULL. An output that
+  // lies on a device gets memory of NumPy only if it `is_staged`: a run copies it from the device.
   void allocate(const ExchangeApi* api, bool is_staged, const char* name);
   // The bytes that `allocate` asks for.
   uint64_t bytes() const { return static_cast<uint64_t>(extent_) * husk_dtype_size(dtype_); }
