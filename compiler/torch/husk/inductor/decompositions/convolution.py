@@ -65,17 +65,7 @@ def _convolution(
   if library and (has_template or x.dtype == torch.float64):
     if len(kernel) > 1:
       return NotImplemented
-    result = _convolve(
-      x.unsqueeze(2),
-      weight.unsqueeze(2),
-      None,
-      (1, *stride),
-      (0, *padding),
-      (1, *dilation),
-      transposed,
-      (0, *output_padding),
-      groups,
-    ).squeeze(2)
+    result = _as_image(x, weight, stride, padding, dilation, transposed, output_padding, groups)
     return result if bias is None else result + bias.reshape(-1, 1)
   depthwise = groups > 1 and (channels == 1 or products <= _MOST_PRODUCTS)
   if (
@@ -96,17 +86,7 @@ def _convolution(
     )
     return result
   elif len(kernel) == 1:
-    result = _convolve(
-      x.unsqueeze(2),
-      weight.unsqueeze(2),
-      None,
-      (1, *stride),
-      (0, *padding),
-      (1, *dilation),
-      False,
-      (0, 0),
-      groups,
-    ).squeeze(2)
+    result = _as_image(x, weight, stride, padding, dilation, False, (0,), groups)
   elif any(d != 1 for d in dilation) and not (len(kernel) == 2 and groups == 1):
     result = _dilated(x, weight, stride, padding, dilation, groups)
   else:
@@ -129,6 +109,30 @@ def _is_one_product(
     *result_sizes(x.shape[2:], weight.shape[2:], stride, padding, dilation),
   )
   return all(isinstance(size, int) and size == 1 for size in sizes)
+
+
+def _as_image(
+  x: torch.Tensor,
+  weight: torch.Tensor,
+  stride: Sequence[int],
+  padding: Sequence[int],
+  dilation: Sequence[int],
+  transposed: bool,
+  output_padding: Sequence[int],
+  groups: int,
+) -> torch.Tensor:
+  """A convolution in one dimension, as one of an image with one row, without a bias."""
+  return _convolve(
+    x.unsqueeze(2),
+    weight.unsqueeze(2),
+    None,
+    (1, *stride),
+    (0, *padding),
+    (1, *dilation),
+    transposed,
+    (0, *output_padding),
+    groups,
+  ).squeeze(2)
 
 
 def _convolve(x: torch.Tensor, weight: torch.Tensor, *arguments: Any) -> torch.Tensor:
