@@ -2,32 +2,13 @@
 #include <cublasLt.h>
 #include <ops/blas.h>
 
-#include <type_traits>
+#include "same_function.h"
 
 #if CUBLAS_VER_MAJOR >= 13
 
 namespace husk::cuda {
 
 namespace {
-
-// Handles, descriptors and enumerations have other names in cublasLt.h, so only sizes, alignments
-// and kinds are compared.
-template <class A, class B>
-constexpr bool same_type = sizeof(A) == sizeof(B) && alignof(A) == alignof(B) &&
-                           std::is_pointer_v<A> == std::is_pointer_v<B> &&
-                           std::is_signed_v<A> == std::is_signed_v<B>;
-
-template <class A, class B>
-struct SameFunction;
-template <class R, class S, class... A, class... B>
-struct SameFunction<R(A...), S(B...)> {
-  static constexpr bool value = [] {
-    if constexpr (sizeof...(A) == sizeof...(B))
-      return same_type<R, S> && (same_type<A, B> && ...);
-    else
-      return false;
-  }();
-};
 
 #define HUSK_CUBLAS(result, name, parameters) \
   static_assert(SameFunction<result parameters, decltype(::name)>::value, #name);

@@ -83,10 +83,17 @@ def parser() -> argparse.ArgumentParser:
     "cuBLASLt, which must be installed where the artifact runs",
   )
   arguments.add_argument(
+    "--linalg",
+    choices=cuda_operators.CHOICES["linalg"],
+    help="on CUDA targets: factorizations of matrices, eigenvalues, singular values and systems of "
+    "equations run on the CPU (the default), or are calls of cuSOLVER, which must be installed "
+    "where the artifact runs",
+  )
+  arguments.add_argument(
     "--libraries",
     action="store_true",
     help="on CUDA targets: what no other option decides is left to libraries, as with "
-    "--gemm=cublaslt",
+    "--gemm=cublaslt --linalg=cusolver",
   )
   arguments.add_argument(
     "--tune",
@@ -233,6 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       "metadata": dict(pair.split("=", 1) for pair in options.metadata),
       "attention": options.attention,
       "gemm": options.gemm,
+      "linalg": options.linalg,
       "libraries": options.libraries,
       "tune": options.tune,
       "asserts": options.asserts,

@@ -19,7 +19,7 @@ from .host import convolution, image, operators
 from .host.kernels import HostKernels
 from .inductor import capture, complex_numbers, decompositions, torch_compat
 from .inductor.lines import InductorObject
-from .lower import cublaslt, host_steps, linear
+from .lower import cublaslt, cusolver, host_steps, linear
 from .lower.lines import VariantWriter
 from .lower.operators import Operators
 from .program import constants
@@ -183,7 +183,12 @@ class CudaTarget:
     self.gemm_set = gemm_set or "templates"
     self.row = f"cuda_{self.description.key}"
     self.operators = Operators(
-      "CUDA targets", self.libraries.operators, ops, operators.names(), host_ops == "allow"
+      "CUDA targets",
+      self.libraries.operators,
+      ops,
+      operators.names(),
+      host_ops == "allow",
+      cuda_operators.OF_REALS,
     )
     self.host_calls: collections.Counter[str] = collections.Counter()
     self.tuning = tuning.Tuning(
@@ -240,8 +245,11 @@ class CudaTarget:
     exported, prepared = _with_attention(exported, prepared, flash, self._note, operator.CUDA)
     with (
       fake_cuda.cuda(self.description, self.gemm_set, self.tuning, self.operators.check),
-      decompositions.kernels(library=self.libraries.gemm == "cublaslt"),
+      decompositions.kernels(
+        library=self.libraries.gemm == "cublaslt", factors=self.libraries.linalg == "cusolver"
+      ),
       cublaslt.called(self.libraries.gemm == "cublaslt"),
+      cusolver.called(self.libraries.linalg == "cusolver"),
     ):
       program = prepared(exported)
       is_complex = complex_numbers.is_used(program)

@@ -5,6 +5,7 @@
 #include <husk/detail/struct_size.h>
 
 #include "device.h"
+#include "ops/linalg.h"
 #include "ops/matmul.h"
 
 namespace husk::cuda {
@@ -19,7 +20,7 @@ struct OpFamily {
   // Opens the library. The mutex of the device is held.
   husk_status (*open)(void* device, OpLibrary* out, husk_error* error);
 };
-constexpr OpFamily kFamilies[] = {{find_matmul, open_matmul}};
+constexpr OpFamily kFamilies[] = {{find_matmul, open_matmul}, {find_linalg, open_linalg}};
 static_assert(std::size(kFamilies) == kOpLibraries);
 
 }  // namespace

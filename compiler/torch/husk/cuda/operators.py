@@ -8,14 +8,33 @@ import dataclasses
 # The operators by the library that computes them.
 OF_LIBRARY: dict[str, frozenset[str]] = {
   "cuBLASLt": frozenset({"husk::matmul"}),
+  "cuSOLVER": frozenset(
+    {
+      "aten::_linalg_check_errors",
+      "aten::_linalg_eigh",
+      "aten::_linalg_solve_ex",
+      "aten::_linalg_svd",
+      "aten::geqrf",
+      "aten::linalg_cholesky_ex",
+      "aten::linalg_householder_product",
+      "aten::linalg_inv_ex",
+      "aten::linalg_lu_factor_ex",
+      "aten::linalg_lu_solve",
+      "aten::linalg_qr",
+      "aten::ormqr",
+    }
+  ),
 }
 NAMES = frozenset().union(*OF_LIBRARY.values())
+# Those that take no complex numbers.
+OF_REALS = OF_LIBRARY["cuSOLVER"]
 
 # The values of each option: what is used without libraries, and the library.
 CHOICES = {
   "gemm": ("triton", "cublaslt"),
+  "linalg": ("host", "cusolver"),
 }
-_TITLES = {"cublaslt": "cuBLASLt"}
+_TITLES = {"cublaslt": "cuBLASLt", "cusolver": "cuSOLVER"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +42,7 @@ class Libraries:
   """Which computations an export leaves to libraries, as in the options of `husk.export`."""
 
   gemm: str = "triton"
+  linalg: str = "host"
 
   @property
   def operators(self) -> frozenset[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from . import (
   convolution,
   draw,
+  linear_algebra,
   order,
   polynomial,
   pool,
@@ -28,8 +29,9 @@ from . import (
 Decomposition = Callable[..., Any]
 
 
-def table(library: bool = False) -> dict[Any, Decomposition]:
-  """The decompositions by operator. `library`: whether a library computes products of doubles."""
+def table(library: bool = False, factors: bool = False) -> dict[Any, Decomposition]:
+  """The decompositions by operator. `library`: whether a library computes products of doubles.
+  `factors`: whether one factors matrices."""
   modules = (
     convolution,
     draw,
@@ -44,18 +46,19 @@ def table(library: bool = False) -> dict[Any, Decomposition]:
   )
   tables = [
     product.table(library),
+    linear_algebra.table(factors),
     *(module.table() for module in modules),
   ]
   return {op: function for table in tables for op, function in table.items()}
 
 
 @contextlib.contextmanager
-def kernels(library: bool = False) -> Iterator[None]:
-  """While open, Inductor decomposes the operators of `table(library)` on CUDA devices."""
+def kernels(library: bool = False, factors: bool = False) -> Iterator[None]:
+  """While open, Inductor decomposes the operators of `table` on CUDA devices."""
   from torch._inductor import decomposition, lowering
 
   inductors = decomposition.decompositions
-  decompositions = table(library)
+  decompositions = table(library, factors)
   for op in decompositions:
     # What is not decomposed is called. Inductor would make this lowering when it meets the call,
     # but not for an operator that it finds in its table of decompositions.
