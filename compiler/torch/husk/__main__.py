@@ -83,6 +83,12 @@ def parser() -> argparse.ArgumentParser:
     "cuBLASLt, which must be installed where the artifact runs",
   )
   arguments.add_argument(
+    "--fft",
+    choices=cuda_operators.CHOICES["fft"],
+    help="on CUDA targets: Fourier transforms are products with constant matrices (the default), "
+    "or calls of cuFFT, which must be installed where the artifact runs",
+  )
+  arguments.add_argument(
     "--linalg",
     choices=cuda_operators.CHOICES["linalg"],
     help="on CUDA targets: factorizations of matrices, eigenvalues, singular values and systems of "
@@ -93,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
     "--libraries",
     action="store_true",
     help="on CUDA targets: what no other option decides is left to libraries, as with "
-    "--gemm=cublaslt --linalg=cusolver",
+    "--gemm=cublaslt --fft=cufft --linalg=cusolver",
   )
   arguments.add_argument(
     "--tune",
@@ -240,6 +246,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       "metadata": dict(pair.split("=", 1) for pair in options.metadata),
       "attention": options.attention,
       "gemm": options.gemm,
+      "fft": options.fft,
       "linalg": options.linalg,
       "libraries": options.libraries,
       "tune": options.tune,

@@ -88,6 +88,7 @@ def export(
   metadata: Mapping[str, str] | None = None,
   attention: str = "flash",
   gemm: str | None = None,
+  fft: str | None = None,
   linalg: str | None = None,
   libraries: bool = False,
   tune: str | None = None,
@@ -120,11 +121,14 @@ def export(
     "flash" does not cover, and for CUDA targets the logger "husk" does too.
   gemm: on CUDA targets, "triton" compiles matrix products into the artifact, which is the default;
     "cublaslt" leaves them to cuBLASLt, which must then be installed where the artifact runs.
+  fft: on CUDA targets, "triton" computes Fourier transforms by products with constant matrices,
+    which is the default; "cufft" leaves those of float32 and float64 to cuFFT, which must then be
+    installed where the artifact runs.
   linalg: on CUDA targets, "host" computes factorizations of matrices, eigenvalues, singular values
     and systems of equations on the CPU, which is the default; "cusolver" leaves those of real
     matrices to cuSOLVER, which must then be installed where the artifact runs.
   libraries: on CUDA targets, True leaves to libraries whatever no other option decides: the default
-    of `gemm` is "cublaslt" then, and that of `linalg` is "cusolver".
+    of `gemm` is "cublaslt" then, that of `fft` is "cufft" and that of `linalg` is "cusolver".
   tune: on CUDA targets, how the configuration of a kernel is chosen. "none" takes the first one
     that Inductor has, "rules" follows rules about the target, "heuristic" takes what was measured
     before where the package has records of such kernels, else rules, and "max" measures on the GPU
@@ -172,6 +176,7 @@ def export(
       metadata=metadata,
       attention=attention,
       gemm=gemm,
+      fft=fft,
       linalg=linalg,
       libraries=libraries,
       tune=tune,
@@ -201,6 +206,7 @@ def write(
   metadata: Mapping[str, str] | None = None,
   attention: str = "flash",
   gemm: str | None = None,
+  fft: str | None = None,
   linalg: str | None = None,
   libraries: bool = False,
   tune: str | None = None,
@@ -222,6 +228,7 @@ def write(
     metadata=metadata,
     attention=attention,
     gemm=gemm,
+    fft=fft,
     linalg=linalg,
     libraries=libraries,
     tune=tune,

@@ -266,7 +266,9 @@ class CudaTarget:
           **(operator.lowerings() if flash else {}),
         },
         sdpa=functools.partial(operator.replacement, operator.CUDA) if flash else None,
-        rewrite=functools.partial(_without_complex, weights) if is_complex else None,
+        rewrite=functools.partial(_without_complex, weights, self.libraries.fft == "cufft")
+        if is_complex
+        else None,
       )
 
   def _announce_host_steps(self, variant: hir.Variant) -> None:
@@ -303,9 +305,12 @@ class CudaTarget:
     return f" (tune={self.tuning.mode}{measured}{picked})"
 
 
-def _without_complex(weights: FunctionConstants, module: torch.fx.GraphModule) -> None:
-  """Makes the complex values of a graph real ones. `weights` gets the constants of that."""
-  weights.add(complex_numbers.rewrite(module))
+def _without_complex(
+  weights: FunctionConstants, library: bool, module: torch.fx.GraphModule
+) -> None:
+  """Makes the complex values of a graph real ones. `weights` gets the constants of that. `library`:
+  whether Fourier transforms are calls of cuFFT."""
+  weights.add(complex_numbers.rewrite(module, library))
 
 
 # Decomposes the operators of a program that have no implementation at run time.

@@ -5,6 +5,7 @@
 #include <husk/detail/struct_size.h>
 
 #include "device.h"
+#include "ops/fft.h"
 #include "ops/linalg.h"
 #include "ops/matmul.h"
 
@@ -20,7 +21,8 @@ struct OpFamily {
   // Opens the library. The mutex of the device is held.
   husk_status (*open)(void* device, OpLibrary* out, husk_error* error);
 };
-constexpr OpFamily kFamilies[] = {{find_matmul, open_matmul}, {find_linalg, open_linalg}};
+constexpr OpFamily kFamilies[] = {
+    {find_matmul, open_matmul}, {find_linalg, open_linalg}, {find_fft, open_fft}};
 static_assert(std::size(kFamilies) == kOpLibraries);
 
 }  // namespace

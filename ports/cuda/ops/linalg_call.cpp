@@ -9,10 +9,6 @@ namespace husk::cuda {
 
 namespace {
 
-constexpr size_t kAlign = 256;  // the library wants this alignment of its scratch memory
-
-size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
 // True if a tensor lies without gaps, row by row, or with `by_columns` each of its matrices column
 // by column.
 bool is_dense(const husk_op_arg& arg, bool by_columns) {
@@ -59,11 +55,8 @@ LinalgCall::LinalgCall(const char* name, const char* contract, const husk_op_con
       args_(args),
       count_(count),
       prepares_(prepares),
-      error_(error) {}
-
-LinalgCall::~LinalgCall() {
-  if (scratch_) device_.driver.cuMemFreeAsync(scratch_, stream_);
-}
+      error_(error),
+      scratch_(device_, context->stream) {}
 
 husk_status LinalgCall::check_count() const {
   const uint32_t wanted = word_count(contract_);
@@ -140,16 +133,10 @@ const char* LinalgCall::text(uint32_t index) const {
 
 husk_status LinalgCall::reserve(size_t own, size_t work, size_t host) {
   HUSK_TRY(reserve_host(host));
-  if (prepares_ || own + work == 0) return HUSK_OK;
-  const size_t bytes = aligned(own) + work;
-  const CUresult result = device_.driver.cuMemAllocAsync(&scratch_, bytes, stream_);
-  if (result != CUDA_SUCCESS) {
-    scratch_ = 0;
-    return driver_fail(device_.driver, error_, result, "cuMemAllocAsync",
-                       "%s: %zu bytes of scratch memory", name_, bytes);
-  }
-  own_ = reinterpret_cast<void*>(scratch_);
-  work_ = reinterpret_cast<void*>(scratch_ + aligned(own));
+  if (prepares_) return HUSK_OK;
+  HUSK_TRY(scratch_.allocate(align_scratch(own) + work, name_, error_));
+  own_ = scratch_.data();
+  work_ = scratch_.data() + align_scratch(own);
   work_bytes_ = work;
   return HUSK_OK;
 }

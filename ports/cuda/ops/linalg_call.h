@@ -4,6 +4,7 @@
 #include <husk/op.h>
 
 #include "device.h"
+#include "ops/scratch.h"
 #include "ops/solver.h"
 
 namespace husk::cuda {
@@ -32,7 +33,6 @@ class LinalgCall {
  public:
   LinalgCall(const char* name, const char* contract, const husk_op_context* context,
              const husk_op_arg* args, uint32_t count, bool prepares, husk_error* error);
-  ~LinalgCall();
   LinalgCall(const LinalgCall&) = delete;
   LinalgCall& operator=(const LinalgCall&) = delete;
 
@@ -127,7 +127,7 @@ class LinalgCall {
   bool prepares_;
   husk_error* error_;
 
-  CUdeviceptr scratch_ = 0;
+  Scratch scratch_;
   void *own_ = nullptr, *work_ = nullptr;
   size_t work_bytes_ = 0, host_bytes_ = 0;
   const int32_t* infos_ = nullptr;

@@ -8,6 +8,7 @@ import dataclasses
 # The operators by the library that computes them.
 OF_LIBRARY: dict[str, frozenset[str]] = {
   "cuBLASLt": frozenset({"husk::matmul"}),
+  "cuFFT": frozenset({"husk::fft"}),
   "cuSOLVER": frozenset(
     {
       "aten::_linalg_check_errors",
@@ -32,9 +33,10 @@ OF_REALS = OF_LIBRARY["cuSOLVER"]
 # The values of each option: what is used without libraries, and the library.
 CHOICES = {
   "gemm": ("triton", "cublaslt"),
+  "fft": ("triton", "cufft"),
   "linalg": ("host", "cusolver"),
 }
-_TITLES = {"cublaslt": "cuBLASLt", "cusolver": "cuSOLVER"}
+_TITLES = {"cublaslt": "cuBLASLt", "cufft": "cuFFT", "cusolver": "cuSOLVER"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Libraries:
   """Which computations an export leaves to libraries, as in the options of `husk.export`."""
 
   gemm: str = "triton"
+  fft: str = "triton"
   linalg: str = "host"
 
   @property
