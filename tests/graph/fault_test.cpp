@@ -95,6 +95,8 @@ std::vector<ProgramCase> programs() {
        std::vector<float>(&kW[0][0], &kW[0][0] + 16)},
       {"host steps", kSquareOnHost, {integer(3)}, square, false, {}, kRows, {square_on_host()}},
       {"segments", segmented_projections(), {}, projections_of},
+      {"eigenvalues", kEigenvalues, {}, eigenvalues_of, false, {}, 4},
+      {"spectrum", kSpectrum, {}, spectrum_of, false, {}, 4},
       {"out of state", kOutOfState, {}, nullptr, false, {}, 2, {}, 43},
   };
 }
@@ -210,7 +212,7 @@ class Faults : public FakeTest, public testing::WithParamInterface<std::tuple<in
   HostMemory host_;
 };
 
-// The functions of the driver and of cuBLASLt.
+// The functions of the driver and of the libraries.
 const char* const kFunctions[] = {
 #define HUSK_DRIVER(name, version, need, parameters) #name,
 #include <driver.def>
@@ -218,6 +220,12 @@ const char* const kFunctions[] = {
 #define HUSK_CUBLAS(result, name, parameters) #name,
 #include <blas.def>
 #undef HUSK_CUBLAS
+#define HUSK_CUSOLVER(name, parameters) #name,
+#include <solver.def>
+#undef HUSK_CUSOLVER
+#define HUSK_CUFFT(name, parameters) #name,
+#include <fourier.def>
+#undef HUSK_CUFFT
 };
 
 // What fail_every_call() has counted.
