@@ -10,6 +10,7 @@ import built_tools
 import husk
 import pytest
 import torch
+from built_tools import ROOT as ROOT
 from function_module import FunctionModule
 
 

@@ -7,6 +7,8 @@ import husk
 import on_fake_driver
 import pytest
 import torch
+from husk.cuda import operators
+from husk.lower import cusolver
 from test_cuda_numerics import close
 from torch.export import Dim
 
@@ -273,3 +275,21 @@ def test_missing_cusolver_is_an_error(tmp_path):
     and "LD_LIBRARY_PATH" in text
     and "linalg='host'" in text
   )
+
+
+# The table of the port
+
+
+def rows(path, macro):
+  """(name, contract) of each row of a table of operators."""
+  text = (on_fake_driver.ROOT / path).read_text()
+  found = re.findall(rf'^{macro}\("([^"]*)",\s*\w+,\s*"([^"]*)"((?:\s*"[^"]*")*)\)', text, re.M)
+  return {name: first + "".join(re.findall(r'"([^"]*)"', rest)) for name, first, rest in found}
+
+
+def test_the_operators_are_those_of_the_port_and_called_as_those_of_the_host():
+  device = rows("ports/cuda/ops/linalg.def", "HUSK_LINALG_OP")
+  host = rows("ports/host/ops/core/pack.def", "HUSK_HOST_OP")
+  assert set(device) == operators.OF_LIBRARY["cuSOLVER"]
+  assert {name: host[name] for name in device} == device
+  assert {f"aten::{name}" for name in cusolver._ARGUMENTS} == set(device)

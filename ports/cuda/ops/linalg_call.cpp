@@ -268,6 +268,9 @@ husk_status LinalgCall::check(cusolverStatus_t status, const char* call) const {
 husk_status LinalgCall::check_host_work(cusolverStatus_t status, const char* call) const {
   if (host_bytes_ == 0) return check(status, call);
   const CUresult waited = device_.driver.cuStreamSynchronize(stream_);
+  // A second attempt follows a first one that fails, so that the memory is free on a device that is
+  // not lost.
+  if (waited != CUDA_SUCCESS) device_.driver.cuStreamSynchronize(stream_);
   HUSK_TRY(check(status, call));
   return driver_status(waited, "cuStreamSynchronize");
 }
