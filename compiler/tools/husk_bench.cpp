@@ -39,7 +39,7 @@ constexpr int kShapeSets = 8;    // --new-shapes without --shapes
 
 struct Options {
   std::string file, function, device = "host", mode = "auto", edges = "auto", json, trace, picture,
-                              cublas;
+                              cublas, cufft, cusolver;
   std::string input_file;
   std::vector<std::string> inputs, shapes;
   uint32_t threads = 1;
@@ -125,6 +125,8 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_option("--json", options.json, "A file for all numbers; times are in microseconds");
   app.add_option("--cublas", options.cublas,
                  "On CUDA: the libcublasLt library of artifacts that use it");
+  app.add_option("--cufft", options.cufft, "On CUDA: the same for libcufft");
+  app.add_option("--cusolver", options.cusolver, "On CUDA: the same for libcusolver");
   app.footer(footer);
   return tools::parse(app, argc, argv);
 }
@@ -191,6 +193,8 @@ class Bench {
     machine.device = options.device;
     machine.threads = options.threads;
     if (!options.cublas.empty()) machine.cuda.cublas = options.cublas.c_str();
+    if (!options.cufft.empty()) machine.cuda.cufft = options.cufft.c_str();
+    if (!options.cusolver.empty()) machine.cuda.cusolver = options.cusolver.c_str();
     machine.change_port = [](husk_port& port) { count_port_calls(port, graphs); };
     return machine;
   }

@@ -29,7 +29,7 @@ struct Options {
   std::optional<uint64_t> seed;
   bool stats = false, trace = false, check_launches = false, prefetch = false,
        poison_memory = false, verify_content = false;
-  std::string nvtx, cublas;
+  std::string nvtx, cublas, cufft, cusolver;
 };
 
 constexpr const char* footer =
@@ -111,6 +111,8 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_option(
       "--cublas", options.cublas,
       "On CUDA: the libcublasLt library of artifacts that use it (default: the newest one found)");
+  app.add_option("--cufft", options.cufft, "On CUDA: the same for libcufft");
+  app.add_option("--cusolver", options.cusolver, "On CUDA: the same for libcusolver");
   app.add_flag(
       "--prefetch", options.prefetch,
       "On CUDA: load all kernels while the artifact is opened, instead of at the first launch");
@@ -213,6 +215,8 @@ int run(const Options& options) {
   cuda.poison_memory = options.poison_memory;
   if (!options.nvtx.empty()) cuda.nvtx = options.nvtx.c_str();
   if (!options.cublas.empty()) cuda.cublas = options.cublas.c_str();
+  if (!options.cufft.empty()) cuda.cufft = options.cufft.c_str();
+  if (!options.cusolver.empty()) cuda.cusolver = options.cusolver.c_str();
   Machine machine(machine_options);
   const Program program(machine.program_open(options.file));
   const uint32_t function = function_choose(program.get(), options.function);

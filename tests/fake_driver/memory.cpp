@@ -250,19 +250,15 @@ std::string explain_address(CUdeviceptr address) {
 
 void check_range(const Call& call, CUdeviceptr address, uint64_t size, const char* what) {
   const Allocation* allocation = find_allocation(address);
-  const bool inside = allocation && allocation->live && address >= allocation->address &&
-                      size <= allocation->size &&
+  const bool inside = allocation && allocation->live && !allocation->freed_later &&
+                      address >= allocation->address && size <= allocation->size &&
                       address - allocation->address <= allocation->size - size;
   if (inside) return;
   violation("%s: %s of %llu bytes begins at %s", call.name, what, (unsigned long long)size,
             explain_address(address).c_str());
 }
 
-CUresult cuMemAlloc(CUdeviceptr* out, size_t size) {
-  Call call("cuMemAlloc");
-  if (call.fault) return call.fault;
-  if (const CUresult refused = refuse_while_capturing()) return refused;
-  call.context();
+static CUresult allocate(CUdeviceptr* out, size_t size) {
   State& s = state();
   if (size == 0) return CUDA_ERROR_INVALID_VALUE;
   if (size > s.memory || s.allocated > s.memory - size) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -274,23 +270,70 @@ CUresult cuMemAlloc(CUdeviceptr* out, size_t size) {
   return CUDA_SUCCESS;
 }
 
+// The live allocation that begins at the address.
+static Allocation& allocation_at(const char* call, CUdeviceptr address) {
+  Allocation* allocation = find_allocation(address);
+  if (!allocation || allocation->address != address)
+    violation("%s: %p is not the start of an allocation", call, (void*)address);
+  if (!allocation->live || allocation->freed_later)
+    violation("%s: %p was freed before", call, (void*)address);
+  return *allocation;
+}
+
+static void free_allocation(const char* call, Allocation& allocation) {
+  if (const Task* user = user_of(allocation))
+    violation("%s: queued work uses %p: %s", call, (void*)allocation.address, user->what.c_str());
+  each_slack(allocation, check_slack);
+  allocation.live = false;
+  state().allocated -= allocation.size;
+  // The addresses stay reserved, so that a later access to them is a fault.
+  mmap(allocation.region, allocation.region_size, PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+CUresult cuMemAlloc(CUdeviceptr* out, size_t size) {
+  Call call("cuMemAlloc");
+  if (call.fault) return call.fault;
+  if (const CUresult refused = refuse_while_capturing()) return refused;
+  call.context();
+  return allocate(out, size);
+}
+
 CUresult cuMemFree(CUdeviceptr address) {
   Call call("cuMemFree");
   if (const CUresult refused = refuse_while_capturing()) return refused;
   call.context();
-  Allocation* allocation = find_allocation(address);
-  if (!allocation || allocation->address != address)
-    violation("cuMemFree: %p is not the start of an allocation", (void*)address);
-  if (!allocation->live) violation("cuMemFree: %p was freed before", (void*)address);
-  if (const Task* user = user_of(*allocation))
-    violation("cuMemFree: queued work uses %p: %s", (void*)address, user->what.c_str());
-  each_slack(*allocation, check_slack);
-  allocation->live = false;
-  state().allocated -= allocation->size;
-  // The addresses stay reserved, so that a later access to them is a fault.
-  mmap(allocation->region, allocation->region_size, PROT_NONE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  free_allocation(call.name, allocation_at(call.name, address));
   return call.fault;
+}
+
+// The memory exists at once, so an allocation that is too early for its stream is not found.
+CUresult cuMemAllocAsync(CUdeviceptr* out, size_t size, CUstream stream) {
+  Call call("cuMemAllocAsync");
+  if (call.fault) return call.fault;
+  if (is_capturing(call, stream)) violation("cuMemAllocAsync: the stream captures");
+  return allocate(out, size);
+}
+
+// Work that is queued later must not use the memory, whatever its stream.
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+  Call call("cuMemFreeAsync");
+  if (is_capturing(call, stream)) violation("cuMemFreeAsync: the stream captures");
+  Allocation& allocation = allocation_at(call.name, address);
+  if (state().broken) {  // queued work never runs
+    free_allocation(call.name, allocation);
+    return call.fault;
+  }
+  allocation.freed_later = true;
+  auto task = std::make_shared<Task>();
+  task->what = call.name;
+  task->frees = address;
+  enqueue(call, stream, task);
+  return call.fault;
+}
+
+void free_in_order(CUdeviceptr address) {
+  free_allocation("cuMemFreeAsync", *find_allocation(address));
 }
 
 CUresult cuMemGetAddressRange(CUdeviceptr* begin, size_t* size, CUdeviceptr memory) {
@@ -427,6 +470,29 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream s
   for (const HostUse& use : task->host_uses) begin_use(use);
   enqueue(call, stream, task);
   if (pageable) finish(task);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D_v2* params, CUstream stream) {
+  Call call("cuMemcpy2DAsync");
+  if (call.fault) return call.fault;
+  const CUDA_MEMCPY2D_v2 p = *params;
+  if (p.srcMemoryType != CU_MEMORYTYPE_DEVICE || p.dstMemoryType != CU_MEMORYTYPE_DEVICE ||
+      p.srcXInBytes || p.srcY || p.dstXInBytes || p.dstY)
+    violation("cuMemcpy2DAsync: only whole copies within the device are known");
+  if (p.srcPitch < p.WidthInBytes || p.dstPitch < p.WidthInBytes) return CUDA_ERROR_INVALID_VALUE;
+  if (p.WidthInBytes == 0 || p.Height == 0) return CUDA_SUCCESS;
+  check_range(call, p.srcDevice, (p.Height - 1) * p.srcPitch + p.WidthInBytes, "a copy's source");
+  check_range(call, p.dstDevice, (p.Height - 1) * p.dstPitch + p.WidthInBytes, "a copy's target");
+  auto task = std::make_shared<Task>();
+  task->what = call.name;
+  task->memory = {p.srcDevice, p.dstDevice};
+  task->work = [=] {
+    for (size_t row = 0; row < p.Height; ++row)
+      memcpy(reinterpret_cast<void*>(p.dstDevice + row * p.dstPitch),
+             reinterpret_cast<const void*>(p.srcDevice + row * p.srcPitch), p.WidthInBytes);
+  };
+  enqueue(call, stream, task);
   return CUDA_SUCCESS;
 }
 

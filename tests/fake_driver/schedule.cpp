@@ -88,6 +88,7 @@ void complete(Task& task) {
   task.done = true;
   for (const HostUse& use : task.host_uses) end_use(use);
   task.host_uses.clear();
+  if (task.frees) free_in_order(task.frees);
   task.after.clear();  // otherwise the tasks of a long stream would own one another in a long chain
   task.early.clear();
   std::erase_if(queue(), [&task](const TaskPointer& queued) { return queued.get() == &task; });

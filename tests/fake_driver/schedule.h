@@ -54,6 +54,7 @@ struct Task {
   std::function<void()> work;       // a copy or a fill; empty for a kernel or an event
   std::unique_ptr<Launch> launch;   // a kernel; null for other tasks
   std::vector<CUdeviceptr> memory;  // one address in each allocation that the task uses
+  CUdeviceptr frees = 0;            // the allocation that is freed when the task is done
   const void* host = nullptr;       // pinned memory that the task reads
   std::vector<HostUse> host_uses;   // pinned memory that the host must leave alone until the end
   std::unique_ptr<EarlyKernel> running;

@@ -50,6 +50,7 @@ struct Allocation {
   char* region;  // guard page, slack, memory, slack, guard page
   uint64_t region_size;
   bool live;
+  bool freed_later;  // cuMemFreeAsync was called, and its stream has not come to it
 };
 
 constexpr int kMaxDevices = 8;
@@ -123,6 +124,7 @@ std::vector<Context*>& context_stack();  // the stack of this thread
 // The live or dead allocation that contains the address; null if there is none or if the address is
 // the end of a live one.
 Allocation* find_allocation(CUdeviceptr address);
+void free_in_order(CUdeviceptr address);  // what cuMemFreeAsync has queued
 void check_range(const Call& call, CUdeviceptr address, uint64_t size, const char* what);
 std::string explain_address(CUdeviceptr address);
 // Pinned memory that a queued copy uses. Until the copy has ended, its pages are protected: a write

@@ -101,6 +101,8 @@ std::vector<ProgramCase> programs() {
        std::vector<float>(&kW[0][0], &kW[0][0] + 16)},
       {"host steps", kSquareOnHost, {integer(3)}, square, false, {}, kRows, {square_on_host()}},
       {"segments", segmented_projections(), {}, projections_of},
+      {"eigenvalues", kEigenvalues, {}, eigenvalues_of, false, {}, 4},
+      {"spectrum", kSpectrum, {}, spectrum_of, false, {}, 4},
       {"out of state", kOutOfState, {}, nullptr, false, {}, 2, {}, 43},
   };
 }
@@ -227,6 +229,12 @@ const char* const kFunctions[] = {
 #define HUSK_CUDNN(result, name, parameters) #name,
 #include <dnn.def>
 #undef HUSK_CUDNN
+#define HUSK_CUSOLVER(name, parameters) #name,
+#include <solver.def>
+#undef HUSK_CUSOLVER
+#define HUSK_CUFFT(name, parameters) #name,
+#include <fourier.def>
+#undef HUSK_CUFFT
 };
 
 // What fail_every_call() has counted.

@@ -268,6 +268,63 @@ inline std::vector<float> convolutions_of(const std::vector<float>& x) {
   return y;
 }
 
+// y = the eigenvalues of x as matrices of one element, which are x. The other results are not used.
+inline constexpr const char* kEigenvalues = R"(
+function eigenvalues {
+  input x tensor f32 [4..4000]
+  output y tensor f32 rank 1
+  variant gpu {
+    let n = size(x, 0)
+    buffer x of input bytes mul(n, 4)
+    buffer y of output bytes mul(n, 4)
+    buffer h bytes mul(n, 4) align 64
+    buffer f bytes mul(n, 4) align 64
+    buffer v bytes mul(n, 4) align 64
+    buffer space bytes 40 align 64
+    launch scale grid (cdiv(n, 128), 1, 1) (read x, write h, 2.0, n)
+    extern "aten::_linalg_eigh" (read tensor h f32 [n, 1, 1] [1, 1, 1], "L", true,
+      write tensor f f32 [n, 1] [1, 1], write tensor v f32 [n, 1, 1] [1, 1, 1],
+      write tensor space f64 [5] [1]) at "values"
+    launch join grid (cdiv(n, 128), 1, 1) (read f, read x, write y, n)
+    return (tensor y f32 [n] [1])
+  }
+}
+)";
+
+// y = 2 (2 x + 1/4) - x, where the factor 2 comes from a transform of pairs and back.
+inline constexpr const char* kSpectrum = R"(
+function spectrum {
+  input x tensor f32 [4..4000]
+  output y tensor f32 rank 1
+  variant gpu {
+    let n = size(x, 0)
+    let pairs = floordiv(n, 2)
+    check_eq(mul(pairs, 2), n) "pairs"
+    buffer x of input bytes mul(n, 4)
+    buffer y of output bytes mul(n, 4)
+    buffer h bytes mul(n, 4) align 64
+    buffer g bytes mul(n, 8) align 64
+    buffer f bytes mul(n, 4) align 64
+    launch scale grid (cdiv(n, 128), 1, 1) (read x, write h, 2.0, n)
+    extern "husk::fft" (read tensor h f32 [pairs, 2] [2, 1], 1, false, [pairs, 2, 2],
+      write tensor g f32 [pairs, 2, 2] [4, 2, 1]) at "there"
+    extern "husk::fft" (read tensor g f32 [pairs, 2, 2] [4, 2, 1], 1, true, [pairs, 2],
+      write tensor f f32 [pairs, 2] [2, 1]) at "back"
+    launch join grid (cdiv(n, 128), 1, 1) (read f, read x, write y, n)
+    return (tensor y f32 [n] [1])
+  }
+}
+)";
+
+inline std::vector<float> eigenvalues_of(std::vector<float> x) {
+  for (float& value : x) value = value * 2 + 0.25f - value;
+  return x;
+}
+inline std::vector<float> spectrum_of(std::vector<float> x) {
+  for (float& value : x) value = 2 * (value * 2 + 0.25f) - value;
+  return x;
+}
+
 // y = (x / 2 + k)^2 / 2 + k, where the square is computed on the host.
 inline const char* const kSquareOnHost = R"(
 function square {

@@ -474,7 +474,11 @@ def placed(*statements):
   for statement in hir.walk(statements):
     for row in statement.rows():
       names.take(row.name)
-  placed = host_steps.place(list(statements), lambda name: name.startswith("on::"), names)
+
+  def is_host_step(statement):
+    return isinstance(statement, hir.Extern) and statement.name.startswith("on::")
+
+  placed = host_steps.place(list(statements), is_host_step, names)
   return [line for statement in placed for line in statement.lines()]
 
 

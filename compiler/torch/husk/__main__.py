@@ -89,10 +89,23 @@ def parser() -> argparse.ArgumentParser:
     "cuDNN 9, which must be installed where the artifact runs",
   )
   arguments.add_argument(
+    "--fft",
+    choices=cuda_operators.CHOICES["fft"],
+    help="on CUDA targets: Fourier transforms are products with constant matrices (the default), "
+    "or calls of cuFFT, which must be installed where the artifact runs",
+  )
+  arguments.add_argument(
+    "--linalg",
+    choices=cuda_operators.CHOICES["linalg"],
+    help="on CUDA targets: factorizations of matrices, eigenvalues, singular values and systems of "
+    "equations run on the CPU (the default), or are calls of cuSOLVER, which must be installed "
+    "where the artifact runs",
+  )
+  arguments.add_argument(
     "--libraries",
     action="store_true",
     help="on CUDA targets: what no other option decides is left to libraries, as with "
-    "--gemm=cublaslt and --conv=cudnn",
+    "--gemm=cublaslt --conv=cudnn --fft=cufft --linalg=cusolver",
   )
   arguments.add_argument(
     "--tune",
@@ -240,6 +253,8 @@ def main(argv: Sequence[str] | None = None) -> int:
       "attention": options.attention,
       "gemm": options.gemm,
       "conv": options.conv,
+      "fft": options.fft,
+      "linalg": options.linalg,
       "libraries": options.libraries,
       "tune": options.tune,
       "asserts": options.asserts,

@@ -89,6 +89,8 @@ def export(
   attention: str = "flash",
   gemm: str | None = None,
   conv: str | None = None,
+  fft: str | None = None,
+  linalg: str | None = None,
   libraries: bool = False,
   tune: str | None = None,
   asserts: str = "status",
@@ -122,8 +124,15 @@ def export(
     "cublaslt" leaves them to cuBLASLt, which must then be installed where the artifact runs.
   conv: on CUDA targets, "triton" compiles convolutions into the artifact, which is the default;
     "cudnn" leaves them to cuDNN 9, which must then be installed where the artifact runs.
+  fft: on CUDA targets, "triton" computes Fourier transforms by products with constant matrices,
+    which is the default; "cufft" leaves those of float32 and float64 to cuFFT, which must then be
+    installed where the artifact runs.
+  linalg: on CUDA targets, "host" computes factorizations of matrices, eigenvalues, singular values
+    and systems of equations on the CPU, which is the default; "cusolver" leaves those of real
+    matrices to cuSOLVER, which must then be installed where the artifact runs.
   libraries: on CUDA targets, True leaves to libraries whatever no other option decides: the
-    defaults of `gemm` and `conv` are "cublaslt" and "cudnn" then.
+    defaults of `gemm`, `conv`, `fft` and `linalg` are "cublaslt", "cudnn", "cufft" and "cusolver"
+    then.
   tune: on CUDA targets, how the configuration of a kernel is chosen. "none" takes the first one
     that Inductor has, "rules" follows rules about the target, "heuristic" takes what was measured
     before where the package has records of such kernels, else rules, and "max" measures on the GPU
@@ -172,6 +181,8 @@ def export(
       attention=attention,
       gemm=gemm,
       conv=conv,
+      fft=fft,
+      linalg=linalg,
       libraries=libraries,
       tune=tune,
       asserts=asserts,
@@ -201,6 +212,8 @@ def write(
   attention: str = "flash",
   gemm: str | None = None,
   conv: str | None = None,
+  fft: str | None = None,
+  linalg: str | None = None,
   libraries: bool = False,
   tune: str | None = None,
   asserts: str = "status",
@@ -222,6 +235,8 @@ def write(
     attention=attention,
     gemm=gemm,
     conv=conv,
+    fft=fft,
+    linalg=linalg,
     libraries=libraries,
     tune=tune,
     asserts=asserts,

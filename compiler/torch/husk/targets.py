@@ -19,7 +19,7 @@ from .host import convolution, image, operators
 from .host.kernels import HostKernels
 from .inductor import capture, complex_numbers, decompositions, torch_compat
 from .inductor.lines import InductorObject
-from .lower import cublaslt, cudnn, host_steps, linear
+from .lower import cublaslt, cudnn, cusolver, host_steps, linear
 from .lower.lines import VariantWriter
 from .lower.operators import Operators
 from .program import constants
@@ -183,7 +183,12 @@ class CudaTarget:
     self.gemm_set = gemm_set or "templates"
     self.row = f"cuda_{self.description.key}"
     self.operators = Operators(
-      "CUDA targets", self.libraries.operators, ops, operators.names(), host_ops == "allow"
+      "CUDA targets",
+      self.libraries.operators,
+      ops,
+      operators.names(),
+      host_ops == "allow",
+      cuda_operators.OF_REALS,
     )
     self.host_calls: collections.Counter[str] = collections.Counter()
     self.tuning = tuning.Tuning(
@@ -245,6 +250,7 @@ class CudaTarget:
       decompositions.kernels(self.libraries),
       cublaslt.called(self.libraries.gemm == "cublaslt"),
       cudnn.called(self.libraries.conv == "cudnn"),
+      cusolver.called(self.libraries.linalg == "cusolver"),
     ):
       program = prepared(exported)
       is_complex = complex_numbers.is_used(program)
@@ -265,7 +271,9 @@ class CudaTarget:
           **(operator.lowerings() if flash else {}),
         },
         sdpa=functools.partial(operator.replacement, operator.CUDA) if flash else None,
-        rewrite=functools.partial(_without_complex, weights) if is_complex else None,
+        rewrite=functools.partial(_without_complex, weights, self.libraries.fft == "cufft")
+        if is_complex
+        else None,
       )
 
   def _announce_host_steps(self, variant: hir.Variant) -> None:
@@ -337,9 +345,12 @@ def _written_bytes(launch: hir.Launch) -> int:
   return sum(int(size.value) for size in sizes if isinstance(size, hir.Literal))
 
 
-def _without_complex(weights: FunctionConstants, module: torch.fx.GraphModule) -> None:
-  """Makes the complex values of a graph real ones. `weights` gets the constants of that."""
-  weights.add(complex_numbers.rewrite(module))
+def _without_complex(
+  weights: FunctionConstants, library: bool, module: torch.fx.GraphModule
+) -> None:
+  """Makes the complex values of a graph real ones. `weights` gets the constants of that. `library`:
+  whether Fourier transforms are calls of cuFFT."""
+  weights.add(complex_numbers.rewrite(module, library))
 
 
 # Decomposes the operators of a program that have no implementation at run time.

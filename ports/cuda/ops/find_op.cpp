@@ -6,6 +6,8 @@
 
 #include "device.h"
 #include "ops/convolution.h"
+#include "ops/fft.h"
+#include "ops/linalg.h"
 #include "ops/matmul.h"
 
 namespace husk::cuda {
@@ -20,7 +22,10 @@ struct OpFamily {
   // Opens the library. The mutex of the device is held.
   husk_status (*open)(void* device, OpLibrary* out, husk_error* error);
 };
-constexpr OpFamily kFamilies[] = {{find_matmul, open_matmul}, {find_convolution, open_convolution}};
+constexpr OpFamily kFamilies[] = {{find_matmul, open_matmul},
+                                  {find_convolution, open_convolution},
+                                  {find_linalg, open_linalg},
+                                  {find_fft, open_fft}};
 static_assert(std::size(kFamilies) == kOpLibraries);
 
 }  // namespace

@@ -26,7 +26,7 @@ struct OpLibrary {
   void* state;                                       // null if the library is not open
   void (*close)(const Device& device, void* state);  // the context is current
 };
-constexpr int kOpLibraries = 2;  // as many as ops/find_op.cpp lists
+constexpr int kOpLibraries = 4;  // as many as ops/find_op.cpp lists
 
 struct Device {
   Handle plain, entered;

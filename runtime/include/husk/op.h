@@ -76,7 +76,7 @@ typedef struct husk_op_context {
 
 /** The function of an op. The thread that runs the session calls it. The function enqueues its work
  * on the stream and returns; it must not allocate host memory, and it waits for the stream only if
- * it has a HUSK_ARG_RESULT to write.
+ * it has a HUSK_ARG_RESULT to write, or if its work may fail and the call is to say so.
  * @param context what the op may use besides its arguments
  * @param args `arg_count` arguments
  * @param arg_count number of arguments

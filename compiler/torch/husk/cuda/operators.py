@@ -9,15 +9,41 @@ import dataclasses
 OF_LIBRARY: dict[str, frozenset[str]] = {
   "cuBLASLt": frozenset({"husk::matmul"}),
   "cuDNN": frozenset({"husk::cudnn_convolution"}),
+  "cuFFT": frozenset({"husk::fft"}),
+  "cuSOLVER": frozenset(
+    {
+      "aten::_linalg_check_errors",
+      "aten::_linalg_eigh",
+      "aten::_linalg_solve_ex",
+      "aten::_linalg_svd",
+      "aten::geqrf",
+      "aten::linalg_cholesky_ex",
+      "aten::linalg_householder_product",
+      "aten::linalg_inv_ex",
+      "aten::linalg_lu_factor_ex",
+      "aten::linalg_lu_solve",
+      "aten::linalg_qr",
+      "aten::ormqr",
+    }
+  ),
 }
 NAMES = frozenset().union(*OF_LIBRARY.values())
+# Those that take no complex numbers.
+OF_REALS = OF_LIBRARY["cuSOLVER"]
 
 # The values of each option: what is used without libraries, and the library.
 CHOICES = {
   "gemm": ("triton", "cublaslt"),
   "conv": ("triton", "cudnn"),
+  "fft": ("triton", "cufft"),
+  "linalg": ("host", "cusolver"),
 }
-_TITLES = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
+_TITLES = {
+  "cublaslt": "cuBLASLt",
+  "cudnn": "cuDNN",
+  "cufft": "cuFFT",
+  "cusolver": "cuSOLVER",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +52,8 @@ class Libraries:
 
   gemm: str = "triton"
   conv: str = "triton"
+  fft: str = "triton"
+  linalg: str = "host"
 
   @property
   def operators(self) -> frozenset[str]:

@@ -24,15 +24,12 @@ from .. import hir
 
 
 def place(
-  statements: list[hir.Statement], runs_on_host: Callable[[str], bool], names: hir.Names
+  statements: list[hir.Statement],
+  is_host_step: Callable[[hir.Statement], bool],
+  names: hir.Names,
 ) -> list[hir.Statement]:
-  """The statements with the copies that host steps need. `runs_on_host` tells of the name of an
-  operator whether it runs on the host. Buffers that nothing else uses become buffers of the host.
-  """
-
-  def is_host_step(statement: hir.Statement) -> bool:
-    return isinstance(statement, hir.Extern) and runs_on_host(statement.name)
-
+  """The statements with the copies that host steps need. `is_host_step` tells which statements call
+  an operator on the host. Buffers that nothing else uses become buffers of the host."""
   every = list(hir.walk(statements))
   steps = [statement for statement in every if is_host_step(statement)]
   if not steps:

@@ -62,7 +62,7 @@ class VariantWriter:
     LineVisitor(body, self.nodes).visit(wrapper.lines)
     values = results.write(body)
     self.operators.check_statements(body.statements)
-    statements = host_steps.place(body.statements, self.operators.runs_on_host, self.names)
+    statements = host_steps.place(body.statements, self.operators.is_host_step, self.names)
     return hir.Variant(self.target, without_unused(statements), values)
 
   def _is_product(self, op: Any) -> bool:

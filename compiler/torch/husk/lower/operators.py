@@ -44,6 +44,7 @@ class Operators:
   of_application: names, or patterns such as "aten::*", of those that the application registers.
   of_host: the names of the operators that the host beside the device has.
   host_steps: whether those of them that the device lacks run on the host.
+  of_reals: the names of the implemented operators that take no complex numbers.
   """
 
   def __init__(
@@ -53,16 +54,18 @@ class Operators:
     of_application: Iterable[str] = (),
     of_host: Collection[str] = (),
     host_steps: bool = False,
+    of_reals: Collection[str] = (),
   ) -> None:
-    self.target, self.implemented = target, implemented
+    self.target, self.implemented, self.of_reals = target, implemented, of_reals
     self.of_application = tuple(of_application)
     self.of_host, self.host_steps = of_host, host_steps
 
-  def has(self, name: str) -> bool:
-    """Whether the device will have the operator `name` ("aten::mm.out") when the program runs."""
-    if name in self.implemented or is_of_package(name):
+  def has(self, name: str, is_complex: bool = False) -> bool:
+    """Whether the device will have the operator `name` ("aten::mm.out") when the program runs;
+    `is_complex` tells whether it is called with complex numbers."""
+    if name in self.implemented and not (is_complex and name in self.of_reals):
       return True
-    return self._is_registered(name)
+    return is_of_package(name) or self._is_registered(name)
 
   def _is_registered(self, name: str) -> bool:
     """Whether it was said that the application registers the operator `name`."""
@@ -80,15 +83,21 @@ class Operators:
           found.setdefault(name, statement.origin)
     return found
 
-  def runs_on_host(self, name: str) -> bool:
+  def runs_on_host(self, name: str, is_complex: bool = False) -> bool:
     """Whether the operator `name` is called on the host beside the device. Operators that draw
     random numbers are not: the state of the generator means another thing on a host."""
-    is_there = self.host_steps and name in self.of_host and not self.has(name)
+    is_there = self.host_steps and name in self.of_host and not self.has(name, is_complex)
     return is_there and not draws_random_numbers(name)
 
-  def is_there(self, name: str) -> bool:
+  def is_host_step(self, statement: hir.Statement) -> bool:
+    """Whether a statement calls an operator on the host beside the device."""
+    return isinstance(statement, hir.Extern) and self.runs_on_host(
+      statement.name, _has_complex(statement.arguments)
+    )
+
+  def is_there(self, name: str, is_complex: bool = False) -> bool:
     """Whether a program may call the operator `name`, on the device or on the host beside it."""
-    return self.has(name) or self.runs_on_host(name)
+    return self.has(name, is_complex) or self.runs_on_host(name, is_complex)
 
   def check_lines(self, lines: Iterable[Line], is_product: Callable[[Any], bool]) -> None:
     """Refuses the lines if an operator is not there, and names all such operators. `is_product`
@@ -101,7 +110,7 @@ class Operators:
       if not hasattr(op, "_schema") or extern.returns_view(op) or is_product(op):
         continue
       name = extern.operator_name(op)
-      if not self.is_there(name):
+      if not self.is_there(name, _takes_complex(node)):
         missing.setdefault(name, str(origin(node)))
     self._refuse(missing)
 
@@ -109,7 +118,9 @@ class Operators:
     """The same for the statements that the lines have become."""
     missing: dict[str, str] = {}
     for statement in hir.walk(statements):
-      if isinstance(statement, hir.Extern) and not self.is_there(statement.name):
+      if isinstance(statement, hir.Extern) and not self.is_there(
+        statement.name, _has_complex(statement.arguments)
+      ):
         missing.setdefault(statement.name, statement.origin)
     self._refuse(missing)
 
@@ -147,6 +158,23 @@ class Operators:
         "the kernels of the program"
       )
     return text
+
+
+def _takes_complex(node: IrNode) -> bool:
+  """Whether an input of a node of Inductor's is a complex tensor."""
+  return any(
+    hasattr(one, "get_dtype") and one.get_dtype().is_complex for one in getattr(node, "inputs", ())
+  )
+
+
+def _has_complex(arguments: Iterable[hir.Argument]) -> bool:
+  """Whether a complex tensor is among the arguments of a statement."""
+  for argument in arguments:
+    if isinstance(argument, hir.TensorList) and _has_complex(argument.items):
+      return True
+    if isinstance(argument, hir.Tensor) and argument.dtype in ("c64", "c128"):
+      return True
+  return False
 
 
 def overload(name: str) -> Any:

@@ -59,10 +59,11 @@ typedef struct husk_cuda_options {
   /** 1: for debugging, device memory is filled with 0xFF before it is returned to the driver, so
    * that a later read sees NaNs. husk_session_options.poison_memory does so for the arena. */
   int32_t poison_memory;
-  /** As `cublas`: a libcudnn of version 9 for `conv="cudnn"`, a libcufft of CUDA 12 or later for
-   * `fft="cufft"`, and a libcusolver of CUDA 12 or later for `linalg="cusolver"`. */
+  /** As `cublas`: a libcudnn of version 9, for `conv="cudnn"`. */
   const char* cudnn;
+  /** As `cublas`: a libcufft of CUDA 12 or later, for `fft="cufft"`. */
   const char* cufft;
+  /** As `cublas`: a libcusolver of CUDA 12 or later, for `linalg="cusolver"`. */
   const char* cusolver;
 } husk_cuda_options;
 /** The initial value of a husk_cuda_options. */

@@ -57,11 +57,12 @@ def parts_of(value: Any) -> Any:
   return value.parts if isinstance(value, _pair_class()) else None
 
 
-def computing(constant: Constant) -> Any:
+def computing(constant: Constant, library: bool) -> Any:
   """A context manager. While open, operators on tensors that `tensor` has made, and operators
   whose results are complex, are computed in real numbers; the results stand for complex tensors
-  too. Its method `call(op, args, kwargs)` calls an operator so."""
-  return _mode_class()(constant)
+  too. Its method `call(op, args, kwargs)` calls an operator so. `library`: whether Fourier
+  transforms are calls of cuFFT."""
+  return _mode_class()(constant, library)
 
 
 @functools.cache
@@ -69,9 +70,9 @@ def _mode_class() -> Any:
   from torch.utils._python_dispatch import TorchDispatchMode
 
   class Mode(TorchDispatchMode):
-    def __init__(self, constant: Constant) -> None:
+    def __init__(self, constant: Constant, library: bool) -> None:
       super().__init__()
-      self.table = operators.table(constant)
+      self.table = operators.table(constant, library)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
       return self.call(func, args, kwargs or {})

@@ -29,10 +29,28 @@ Constant = Callable[[str, Callable[[], "torch.Tensor"]], "torch.Tensor"]
 
 
 class Fourier:
-  """The transforms of the last dimension, without a factor. `sign` is that of the exponent."""
+  """The transforms, without a factor. `sign` is that of the exponent. The methods whose names end
+  with "over" transform the dimensions `dims`, of which the last one is halved if one side is real;
+  the others transform the last dimension."""
 
   def __init__(self, constant: Constant) -> None:
     self._constant = constant
+
+  def complex_over(self, x: Parts, dims: Sequence[int], sign: int) -> Parts:
+    for dim in dims:
+      x = _moved(self.complex(_moved(x, dim, -1), sign), -1, dim)
+    return x
+
+  def real_over(self, x: torch.Tensor, dims: Sequence[int]) -> Parts:
+    """The first half of the transform of real numbers."""
+    half = _moved(self.real(x.movedim(dims[-1], -1)), -1, dims[-1])
+    return self.complex_over(half, dims[:-1], -1)
+
+  def real_back_over(self, x: Parts, dims: Sequence[int], n: Any) -> torch.Tensor:
+    """The real numbers of which `x` is the first half of the transform. `n` is the size of the last
+    dimension of `dims` in the result."""
+    x = _moved(self.complex_over(x, dims[:-1], 1), dims[-1], -1)
+    return self.real_back(x, n).movedim(-1, dims[-1])
 
   def complex(self, x: Parts, sign: int) -> Parts:
     n = x.re.shape[-1]
@@ -304,9 +322,7 @@ def transform(
 ) -> Parts:
   """aten._fft_c2c."""
   sizes = [x.re.shape[dim] for dim in dims]
-  for dim in dims:
-    x = fourier.complex(_moved(x, dim, -1), -1 if forward else 1)
-    x = _moved(x, -1, dim)
+  x = fourier.complex_over(x, dims, -1 if forward else 1)
   return x * _scale(sizes, normalization) if normalization else x
 
 
@@ -318,12 +334,13 @@ def transform_real(
 
   last, n = dims[-1], x.shape[dims[-1]]
   scale = _scale([x.shape[dim] for dim in dims], normalization)
-  half = fourier.real(x.movedim(last, -1))
-  if not onesided:
+  if onesided:
+    result = fourier.real_over(x, dims)
+  else:
+    half = _moved(fourier.real_over(x, [last]), last, -1)
     others = _each(half, lambda part: part[..., 1 : (n + 1) // 2].flip(-1)).conj()
-    half = Parts(torch.cat([half.re, others.re], -1), torch.cat([half.im, others.im], -1))
-  half = _moved(half, -1, last)
-  result = transform(fourier, half, dims[:-1], 0, True)
+    whole = Parts(torch.cat([half.re, others.re], -1), torch.cat([half.im, others.im], -1))
+    result = fourier.complex_over(_moved(whole, -1, last), dims[:-1], -1)
   return result * scale if normalization else result
 
 
@@ -332,7 +349,5 @@ def transform_to_real(
 ) -> torch.Tensor:
   """aten._fft_c2r."""
   scale = _scale([*(x.re.shape[dim] for dim in dims[:-1]), last_dim_size], normalization)
-  x = transform(fourier, x, dims[:-1], 0, False)
-  last = dims[-1]
-  result = fourier.real_back(_moved(x, last, -1), last_dim_size).movedim(-1, last)
+  result = fourier.real_back_over(x, dims, last_dim_size)
   return result * scale if normalization else result

@@ -59,10 +59,11 @@ def _composites(exported: ExportedProgram) -> dict[Any, Callable[..., Any]]:
   return found
 
 
-def rewrite(module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
+def rewrite(module: torch.fx.GraphModule, library: bool = False) -> dict[str, torch.Tensor]:
   """Replaces the complex values of a graph by real ones. Complex inputs are read, and complex
   outputs made, as views of real tensors. Complex constants become real. No operator of the
-  graph writes but `copy_` to an input or a constant.
+  graph writes but `copy_` to an input or a constant. `library`: whether Fourier transforms are
+  calls of cuFFT.
 
   Returns the tensors of constants that the graph has got, by name. The module itself has fake ones
   under these names."""
@@ -71,7 +72,7 @@ def rewrite(module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
   for name, inner in module.named_modules():
     if name and isinstance(inner, torch.fx.GraphModule):
       _refuse(inner)
-  rewriting = _Rewriting(module)
+  rewriting = _Rewriting(module, library)
   for node in list(module.graph.nodes):
     rewriting.visit(node)
   rewriting.finish()
@@ -106,10 +107,10 @@ def _is_complex_node(node: torch.fx.Node) -> bool:
 class _Rewriting:
   """The rewriting of one graph."""
 
-  def __init__(self, module: torch.fx.GraphModule) -> None:
+  def __init__(self, module: torch.fx.GraphModule, library: bool) -> None:
     from torch._guards import detect_fake_mode
 
-    self.module, self.graph = module, module.graph
+    self.module, self.graph, self.library = module, module.graph, library
     values = [node.meta["val"] for node in module.graph.nodes if "val" in node.meta]
     self.fake_mode: Any = detect_fake_mode(values)
     # Where an operator without arguments that are tensors makes its result.
@@ -135,6 +136,9 @@ class _Rewriting:
 
     for node in reversed(self.replaced):
       self.graph.erase_node(node)
+    for node in self.graph.find_nodes(op="call_function", target=torch.ops.aten.stack.default):
+      if (source := _unstacked_source(node)) is not None:
+        node.replace_all_uses_with(source)
     if self.replaced:
       for node in self.graph.nodes:
         # The strides of what the view is made of may be others than in eager mode.
@@ -313,7 +317,7 @@ class _Rewriting:
         return known[name]
 
       args = pytree.tree_unflatten([value_of(leaf) for leaf in leaves], tree)
-      result = function(dispatch.computing(constant).call, args)
+      result = function(dispatch.computing(constant, self.library).call, args)
       flat: list[Any] = []
       results[:] = [_numbered(result, flat)]
       return flat
@@ -366,6 +370,23 @@ class _Rewriting:
         copies[node] = self.graph.node_copy(node, copies.__getitem__)
         copies[node].meta.update(kept)
     raise AssertionError("a graph without an output")
+
+
+def _unstacked_source(stack: torch.fx.Node) -> torch.fx.Node | None:
+  """The tensor whose two parts a node puts together again, None if there is no such tensor."""
+  import torch
+
+  select = torch.ops.aten.select.int
+  last = stack.meta["val"].dim() - 1
+  parts: Any = stack.args[0]
+  dim: Any = stack.args[1] if len(stack.args) > 1 else 0
+  if len(parts) != 2 or dim % (last + 1) != last or any(one.target is not select for one in parts):
+    return None
+  (source, first, index), (other, second, next_index) = (one.args for one in parts)
+  places = first % (last + 1), second % (last + 1), index, next_index
+  if source is not other or places != (last, last, 0, 1):
+    return None
+  return source if source.meta["val"].shape[-1] == 2 else None
 
 
 def _like(result: Any, wanted: Any) -> Any:

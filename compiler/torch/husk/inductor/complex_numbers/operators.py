@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import fourier, functions
+from . import cufft, fourier, functions
 from .parts import Parts, component, stacked, unstacked
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ _FUNCTIONS = """add sub rsub mul div true_divide reciprocal square pow abs angle
   _conj _conj_physical conj conj_physical resolve_conj resolve_neg real imag""".split()
 
 
-def table(constant: fourier.Constant) -> dict[str, Entry]:
+def table(constant: fourier.Constant, library: bool = False) -> dict[str, Entry]:
   """The entries by the names of operators, without those of overloads."""
   entries: dict[str, Entry] = {}
   for places, names in _OF_EACH_PART.items():
@@ -66,7 +66,7 @@ def table(constant: fourier.Constant) -> dict[str, Entry]:
     entries[name] = _of_lists
   for name in _FUNCTIONS:
     entries[name] = functools.partial(_elementwise, getattr(functions, name.lstrip("_") + "_"))
-  transforms = fourier.Fourier(constant)
+  transforms = (cufft.LibraryFourier if library else fourier.Fourier)(constant)
   entries |= {
     "_fft_c2c": lambda op, *args: fourier.transform(transforms, *args),
     "_fft_r2c": lambda op, *args: fourier.transform_real(transforms, *args),

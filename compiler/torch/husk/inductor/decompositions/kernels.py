@@ -15,6 +15,7 @@ from ...cuda.operators import NO_LIBRARIES, Libraries
 from . import (
   convolution,
   draw,
+  linear_algebra,
   order,
   polynomial,
   pool,
@@ -45,6 +46,7 @@ def table(libraries: Libraries = NO_LIBRARIES) -> dict[Any, Decomposition]:
   tables = [
     product.table(library=libraries.gemm == "cublaslt"),
     convolution.table(library=libraries.conv == "cudnn"),
+    linear_algebra.table(library=libraries.linalg == "cusolver"),
     *(module.table() for module in modules),
   ]
   return {op: function for table in tables for op, function in table.items()}

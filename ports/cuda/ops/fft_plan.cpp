@@ -1,0 +1,76 @@
+#include "ops/fft_plan.h"
+
+#include <cstring>
+
+namespace husk::cuda {
+
+void FftPlanCache::destroy(const Device& device, const Cufft& cufft) {
+  for (FftPlan& plan : plans_) {
+    husk_error ignored;
+    // If the wait fails, the device is lost, and no work uses the plan.
+    if (plan.last_used && drop(device, cufft, &plan, &ignored) != HUSK_OK)
+      cufft.cufftDestroy(plan.plan);
+    if (plan.used) device.driver.cuEventDestroy(plan.used);
+  }
+  pthread_mutex_destroy(&mutex);
+}
+
+husk_status FftPlanCache::get(const Device& device, const Cufft& cufft, const FftKey& key,
+                              const char* thing, FftPlan** out, husk_error* error) {
+  FftPlan* oldest = plans_;
+  for (FftPlan& plan : plans_) {
+    if (plan.last_used && memcmp(&plan.key, &key, sizeof key) == 0) {
+      plan.last_used = ++clock_;
+      *out = &plan;
+      return HUSK_OK;
+    }
+    if (plan.last_used < oldest->last_used) oldest = &plan;
+  }
+  if (oldest->last_used) HUSK_TRY(drop(device, cufft, oldest, error));
+  HUSK_TRY(make(cufft, key, thing, oldest, error));
+  oldest->last_used = ++clock_;
+  *out = oldest;
+  return HUSK_OK;
+}
+
+husk_status FftPlanCache::make(const Cufft& cufft, const FftKey& key, const char* thing,
+                               FftPlan* out, husk_error* error) {
+  long long sizes[3];
+  for (int32_t d = 0; d < key.rank; ++d) sizes[d] = key.sizes[d];
+  cufftHandle plan = -1;
+  const char* call = "cufftCreate";
+  cufftResult result = cufft.cufftCreate(&plan);
+  if (result != CUFFT_SUCCESS) return cufft_fail(error, result, call, thing);
+  call = "cufftSetAutoAllocation";
+  result = cufft.cufftSetAutoAllocation(plan, 0);
+  size_t work_bytes = 0;
+  if (result == CUFFT_SUCCESS) {
+    call = "cufftMakePlanMany64";
+    // Without the embedding sizes the tensors are dense.
+    result = cufft.cufftMakePlanMany64(plan, key.rank, sizes, nullptr, 1, 0, nullptr, 1, 0,
+                                       static_cast<cufftType>(key.type), key.batch, &work_bytes);
+  }
+  if (result != CUFFT_SUCCESS) {
+    cufft.cufftDestroy(plan);
+    return cufft_fail(error, result, call, thing);
+  }
+  out->key = key;
+  out->plan = plan;
+  out->work_bytes = work_bytes;
+  return HUSK_OK;
+}
+
+husk_status FftPlanCache::drop(const Device& device, const Cufft& cufft, FftPlan* plan,
+                               husk_error* error) {
+  if (plan->used) {
+    const CUresult result = device.driver.cuEventSynchronize(plan->used);
+    if (result != CUDA_SUCCESS)
+      return driver_fail(device.driver, error, result, "cuEventSynchronize",
+                         "a plan of a Fourier transform");
+  }
+  cufft.cufftDestroy(plan->plan);
+  plan->last_used = 0;
+  return HUSK_OK;
+}
+
+}  // namespace husk::cuda

@@ -1,0 +1,219 @@
+// "husk::fft" compared with a plain sum, on the fake cuFFT, or on the machine's own if there is
+// one; and what it refuses.
+#include <cmath>
+#include <complex>
+#include <cstring>
+
+#include "port_case.h"
+
+namespace husk::port_test {
+
+namespace {
+
+std::vector<int64_t> dense_strides(const std::vector<int64_t>& sizes) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    strides[d] = stride;
+    stride *= sizes[d];
+  }
+  return strides;
+}
+
+struct FftTensor {
+  std::vector<int64_t> sizes, strides;
+  void* memory = nullptr;
+  int32_t dtype = HUSK_F32;
+
+  husk_op_arg arg() const {
+    husk_op_arg result{};
+    result.kind = HUSK_ARG_TENSOR;
+    result.access = HUSK_ACCESS_WRITE;
+    result.dtype = dtype;
+    result.rank = static_cast<int32_t>(sizes.size());
+    result.data = memory;
+    result.sizes = sizes.data();
+    result.strides = strides.data();
+    return result;
+  }
+};
+
+}  // namespace
+
+class CudaFft : public Cuda {
+ protected:
+  void SetUp() override {
+    Cuda::SetUp();
+    if (IsSkipped() || HasFailure()) return;
+    const husk_status status = port->find_op(device, "husk::fft", &op, &error);
+    if (status == HUSK_UNSUPPORTED && !fake()) GTEST_SKIP() << error.text;
+    ASSERT_EQ(status, HUSK_OK) << error.text;
+  }
+  FftTensor tensor(std::vector<int64_t> sizes, const std::vector<float>& values = {}) {
+    FftTensor result;
+    result.sizes = sizes;
+    result.strides = dense_strides(sizes);
+    size_t count = 1;
+    for (const int64_t size : sizes) count *= static_cast<size_t>(size);
+    std::vector<float> content = values;
+    content.resize(count, 0);
+    result.memory = device_array(content);
+    return result;
+  }
+  static std::vector<husk_op_arg> arguments(const FftTensor& input, int64_t dims, int64_t inverse,
+                                            const FftTensor& out) {
+    husk_op_arg ints[3] = {};
+    ints[0].kind = ints[1].kind = HUSK_ARG_INT;
+    ints[0].i = dims;
+    ints[1].i = inverse;
+    ints[2].kind = HUSK_ARG_INTS;
+    return {input.arg(), ints[0], ints[1], ints[2], out.arg()};
+  }
+  husk_status enqueue(husk_op_fn function, const std::vector<husk_op_arg>& args) {
+    const husk_op_context context = {
+        sizeof(husk_op_context), 0, op.user, device, stream, nullptr, nullptr, nullptr, nullptr};
+    return function(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
+  }
+  void expect_refused(const std::vector<husk_op_arg>& args, husk_status status, const char* words) {
+    for (husk_op_fn function : {op.call, op.prepare}) {
+      EXPECT_EQ(enqueue(function, args), status) << words;
+      EXPECT_TRUE(error_says(words)) << error.text;
+    }
+  }
+
+  husk_op op = HUSK_OP_INIT;
+};
+
+TEST_F(CudaFft, LinesOfComplexNumbers) {
+  for (const int64_t n : {1, 2, 7, 16})
+    for (const bool inverse : {false, true}) {
+      std::vector<float> values(static_cast<size_t>(6 * n));
+      for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 5 % 11) - 5;
+      const FftTensor x = tensor({3, n, 2}, values), y = tensor({3, n, 2});
+      ASSERT_EQ(enqueue(op.call, arguments(x, 1, inverse, y)), HUSK_OK) << error.text;
+      const std::vector<float> made = read(static_cast<const float*>(y.memory), values.size());
+      for (int64_t line = 0; line < 3; ++line)
+        for (int64_t k = 0; k < n; ++k) {
+          std::complex<double> sum = 0;
+          for (int64_t j = 0; j < n; ++j) {
+            const size_t at = static_cast<size_t>(2 * (line * n + j));
+            sum += std::complex<double>(values[at], values[at + 1]) *
+                   std::polar(1.0, (inverse ? 2 : -2) * M_PI * static_cast<double>(j * k) /
+                                       static_cast<double>(n));
+          }
+          const size_t at = static_cast<size_t>(2 * (line * n + k));
+          EXPECT_NEAR(made[at], sum.real(), 1e-4);
+          EXPECT_NEAR(made[at + 1], sum.imag(), 1e-4);
+        }
+    }
+}
+
+// A transform to real numbers gets a copy of its input, which the library overwrites.
+TEST_F(CudaFft, KeepsItsInput) {
+  const std::vector<float> values = {1, 0, 2, -1, 3, 0};
+  const FftTensor x = tensor({3, 2}, values), y = tensor({4});
+  ASSERT_EQ(enqueue(op.call, arguments(x, 1, 1, y)), HUSK_OK) << error.text;
+  const std::vector<float> made = read(static_cast<const float*>(y.memory), 4);
+  const float right[] = {8, 0, 0, -4};
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(made[i], right[i], 1e-6) << i;
+  EXPECT_EQ(read(static_cast<const float*>(x.memory), 6), values);
+}
+
+TEST_F(CudaFft, NothingToTransform) {
+  FftTensor none;
+  none.sizes = {0, 4, 2};
+  none.strides = {8, 2, 1};
+  EXPECT_EQ(enqueue(op.call, arguments(none, 1, 0, none)), HUSK_OK) << error.text;
+  EXPECT_EQ(enqueue(op.prepare, arguments(none, 1, 0, none)), HUSK_OK) << error.text;
+}
+
+TEST_F(CudaFft, RefusesUnsupportedArguments) {
+  const FftTensor x = tensor({2, 8, 2}), y = tensor({2, 8, 2}), real = tensor({2, 8}),
+                  half = tensor({2, 5, 2}), other = tensor({2, 6, 2});
+  FftTensor apart = x, odd = x, ints = x, wide = x;
+  apart.strides[0] = 20;
+  odd.memory = static_cast<char*>(x.memory) + 4;
+  ints.dtype = HUSK_F16;
+  wide.dtype = HUSK_F64;
+  expect_refused(arguments(apart, 1, 0, y), HUSK_UNSUPPORTED,
+                 "husk::fft f32 complex 2 x [8]: the input has gaps fft='triton'");
+  expect_refused(arguments(x, 1, 0, apart), HUSK_UNSUPPORTED, "the result has gaps fft='triton'");
+  expect_refused(arguments(odd, 1, 0, y), HUSK_UNSUPPORTED,
+                 "the address of the input aligned fft='triton'");
+  expect_refused(arguments(real, 1, 1, half), HUSK_UNSUPPORTED,
+                 "real to complex sign fft='triton'");
+  expect_refused(arguments(half, 1, 0, real), HUSK_UNSUPPORTED,
+                 "complex to real sign fft='triton'");
+  expect_refused(arguments(ints, 1, 0, y), HUSK_INVALID_ARGUMENT, "f32 or f64");
+  expect_refused(arguments(x, 1, 0, wide), HUSK_INVALID_ARGUMENT, "f32 or f64");
+  expect_refused(arguments(x, 4, 0, y), HUSK_INVALID_ARGUMENT, "1, 2 or 3");
+  expect_refused(arguments(x, 0, 0, y), HUSK_INVALID_ARGUMENT, "1, 2 or 3");
+  expect_refused({x.arg()}, HUSK_INVALID_ARGUMENT, "husk::fft takes again");
+  for (const auto& args : {arguments(x, 1, 0, other), arguments(x, 3, 0, y),
+                           arguments(real, 1, 0, other), arguments(real, 1, 0, real)})
+    expect_refused(args, HUSK_INVALID_INPUT, "husk::fft sizes do not match");
+}
+
+TEST_F(CudaFft, APlanIsMadeOnceAndRunAllocatesNothing) {
+  NEEDS_FAKE;
+  FftTensor nowhere = tensor({2, 8, 2});
+  const FftTensor x = nowhere, y = tensor({2, 8, 2});
+  nowhere.memory = nullptr;
+  ASSERT_EQ(enqueue(op.prepare, arguments(nowhere, 1, 0, nowhere)), HUSK_OK) << error.text;
+  memory.fail_at = 1;
+  for (int round = 0; round < 3; ++round)
+    ASSERT_EQ(enqueue(op.call, arguments(x, 1, 0, y)), HUSK_OK) << error.text;
+  EXPECT_EQ(memory.fail_at, 1);
+  memory.fail_at = 0;
+  EXPECT_EQ(fake().calls("cufftMakePlanMany64"), 1u);
+  ASSERT_EQ(enqueue(op.call, arguments(x, 2, 0, y)), HUSK_OK) << error.text;
+  EXPECT_EQ(fake().calls("cufftMakePlanMany64"), 2u);
+}
+
+TEST_F(CudaFft, ReportsErrorsOfTheLibrary) {
+  NEEDS_FAKE;
+  const FftTensor x = tensor({3, 2}), y = tensor({4});
+  for (const char* call : {"cufftCreate", "cufftSetAutoAllocation", "cufftMakePlanMany64",
+                           "cufftSetStream", "cufftSetWorkArea", "cufftXtExec"}) {
+    fake().fail_call(call, 1, 6);
+    EXPECT_EQ(enqueue(op.call, arguments(x, 1, 1, y)), HUSK_DEVICE);
+    EXPECT_TRUE(error_says("husk::fft f32 complex to real 1 x [4] CUFFT_EXEC_FAILED"))
+        << error.text;
+    EXPECT_TRUE(error_says(call)) << error.text;
+    EXPECT_EQ(error.driver_code, 6);
+  }
+  const FftTensor longer = tensor({4, 2}), more = tensor({6});
+  fake().fail_call("cufftMakePlanMany64", 1, 8);
+  EXPECT_EQ(enqueue(op.call, arguments(longer, 1, 1, more)), HUSK_UNSUPPORTED);
+  EXPECT_TRUE(error_says("CUFFT_INVALID_SIZE fft='triton'")) << error.text;
+  for (const char* call : {"cuMemAllocAsync", "cuMemcpyAsync", "cuEventRecord"}) {
+    fake().fail_call(call, 1, 2);
+    EXPECT_EQ(enqueue(op.call, arguments(x, 1, 1, y)), HUSK_OUT_OF_MEMORY);
+    EXPECT_TRUE(error_says(std::string("husk::fft ") + call)) << error.text;
+  }
+  EXPECT_EQ(enqueue(op.call, arguments(x, 1, 1, y)), HUSK_OK) << error.text;
+}
+
+TEST_F(CudaFft, AMissingLibraryIsAnErrorWithARemedy) {
+  NEEDS_FAKE;
+  husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
+  options.cufft = "/no/such/libcufft.so.12";
+  open_with(options);
+  const int host_live = memory.live;
+  EXPECT_EQ(port->find_op(device, "husk::fft", &op, &error), HUSK_UNSUPPORTED);
+  EXPECT_TRUE(error_says("cuFFT /no/such/libcufft.so.12 LD_LIBRARY_PATH fft='triton'"))
+      << error.text;
+  EXPECT_EQ(memory.live, host_live);
+  options.cufft = "libcuda.so.1";  // another library
+  open_with(options);
+  EXPECT_EQ(port->find_op(device, "husk::fft", &op, &error), HUSK_UNSUPPORTED);
+  EXPECT_TRUE(error_says("this cuFFT has no cufftCreate newer")) << error.text;
+  options.cufft = nullptr;
+  open_with(options);
+  memory.fail_at = 1;
+  EXPECT_EQ(port->find_op(device, "husk::fft", &op, &error), HUSK_OUT_OF_MEMORY);
+  EXPECT_EQ(port->find_op(device, "husk::fft", &op, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(op.flags, 0u);  // a call cannot be captured
+}
+
+}  // namespace husk::port_test
