@@ -5,6 +5,7 @@
 #include <husk/detail/struct_size.h>
 
 #include "ops/convolution_plan.h"
+#include "ops/op_library.h"
 
 namespace husk::cuda {
 
@@ -15,8 +16,19 @@ constexpr char kContract[] = "x w stride padding dilation transposed groups fast
 
 // cuDNN opened for one device: OpLibrary.state, and `user` of the op.
 struct Convolution {
+  static constexpr const char* kTitle = "plans of convolutions";
   Cudnn cudnn;
   ConvolutionPlanCache plans;
+
+  husk_status open(const Device& device, husk_error* error) {
+    HUSK_TRY(open_cudnn(device.options.cudnn, device.driver, &cudnn, error));
+    plans.init();
+    return HUSK_OK;
+  }
+  void close(const Device&) {
+    plans.destroy(cudnn);
+    close_cudnn(&cudnn);
+  }
 };
 
 // Fills the result of a convolution over nothing.
@@ -59,33 +71,10 @@ husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32
   return check_work(device, context->stream, error, "%s", ConvolutionText(args).text);
 }
 
-// OpLibrary.close.
-void close_convolution(const Device& device, void* state) {
-  Convolution* convolution = static_cast<Convolution*>(state);
-  convolution->plans.destroy(convolution->cudnn);
-  close_cudnn(&convolution->cudnn);
-  release(device, convolution);
-}
-
 }  // namespace
 
-husk_status open_convolution(void* handle, OpLibrary* out, husk_error* error) {
-  Device& device = as_device(handle);
-  Current current(handle, error);
-  HUSK_TRY(current.status);
-  Convolution* convolution = static_cast<Convolution*>(
-      allocate(device, sizeof(Convolution), "plans of convolutions", error));
-  if (!convolution) return HUSK_OUT_OF_MEMORY;
-  memset(convolution, 0, sizeof *convolution);
-  const husk_status status = open_cudnn(device.options.cudnn, device.driver, &convolution->cudnn,
-                                        error);
-  if (status != HUSK_OK) {
-    release(device, convolution);
-    return status;
-  }
-  convolution->plans.init();
-  *out = {convolution, close_convolution};
-  return HUSK_OK;
+husk_status open_convolution(void* device, OpLibrary* out, husk_error* error) {
+  return open_op_library<Convolution>(device, out, error);
 }
 
 husk_status find_convolution(const char* name, void* state, husk_op* op) {

@@ -7,6 +7,7 @@
 #include <husk/detail/struct_size.h>
 
 #include "ops/fft_plan.h"
+#include "ops/op_library.h"
 #include "ops/scratch.h"
 
 namespace husk::cuda {
@@ -20,8 +21,19 @@ constexpr char kContract[] = "input dims inverse sizes out:w";
 
 // cuFFT opened for one device: OpLibrary.state, and `user` of the op.
 struct Fft {
+  static constexpr const char* kTitle = "plans of Fourier transforms";
   Cufft cufft;
   FftPlanCache plans;
+
+  husk_status open(const Device& device, husk_error* error) {
+    HUSK_TRY(open_cufft(device.options.cufft, device.driver, &cufft, error));
+    plans.init();
+    return HUSK_OK;
+  }
+  void close(const Device& device) {
+    plans.destroy(device, cufft);
+    close_cufft(&cufft);
+  }
 };
 
 // The transform that a call asks for.
@@ -217,29 +229,10 @@ husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32
   return check_work(device, context->stream, error, "%s", transform.text);
 }
 
-// OpLibrary.close.
-void close_fft(const Device& device, void* state) {
-  Fft* fft = static_cast<Fft*>(state);
-  fft->plans.destroy(device, fft->cufft);
-  close_cufft(&fft->cufft);
-  release(device, fft);
-}
-
 }  // namespace
 
-husk_status open_fft(void* handle, OpLibrary* out, husk_error* error) {
-  Device& device = as_device(handle);
-  Fft* fft = static_cast<Fft*>(allocate(device, sizeof(Fft), "plans of Fourier transforms", error));
-  if (!fft) return HUSK_OUT_OF_MEMORY;
-  memset(fft, 0, sizeof *fft);
-  const husk_status status = open_cufft(device.options.cufft, device.driver, &fft->cufft, error);
-  if (status != HUSK_OK) {
-    release(device, fft);
-    return status;
-  }
-  fft->plans.init();
-  *out = {fft, close_fft};
-  return HUSK_OK;
+husk_status open_fft(void* device, OpLibrary* out, husk_error* error) {
+  return open_op_library<Fft>(device, out, error);
 }
 
 // A call is not captured: it allocates, and a captured transform would keep the tables of a plan

@@ -6,13 +6,11 @@
 #include <husk/detail/struct_size.h>
 
 #include "ops/linalg_call.h"
+#include "ops/op_library.h"
 
 namespace husk::cuda {
 
 namespace {
-
-// Host scratch of the library that is there before anything is prepared.
-constexpr size_t kFirstHostBytes = 64 << 10;
 
 struct LinalgOp {
   const char* name;
@@ -52,38 +50,29 @@ constexpr Entry kEntries[] = {
 #undef HUSK_LINALG_OP
 };
 
-// OpLibrary.close.
-void close_linalg(const Device& device, void* state) {
-  Linalg* linalg = static_cast<Linalg*>(state);
-  close_cusolver(&linalg->cusolver);
-  pthread_mutex_destroy(&linalg->mutex);
-  release(device, linalg->host_scratch);
-  release(device, linalg);
-}
-
 }  // namespace
 
-husk_status open_linalg(void* handle, OpLibrary* out, husk_error* error) {
-  Device& device = as_device(handle);
-  Current current(handle, error);
-  HUSK_TRY(current.status);
-  constexpr const char* kThing = "cuSOLVER";
-  Linalg* linalg = static_cast<Linalg*>(allocate(device, sizeof(Linalg), kThing, error));
-  if (!linalg) return HUSK_OUT_OF_MEMORY;
-  memset(linalg, 0, sizeof *linalg);
-  husk_status status = HUSK_OUT_OF_MEMORY;
-  linalg->host_bytes = kFirstHostBytes;
-  linalg->host_scratch = allocate(device, kFirstHostBytes, kThing, error);
-  if (linalg->host_scratch)
-    status = open_cusolver(device.options.cusolver, device.driver, &linalg->cusolver, error);
-  if (status != HUSK_OK) {
-    if (linalg->host_scratch) release(device, linalg->host_scratch);
-    release(device, linalg);
-    return status;
-  }
-  pthread_mutex_init(&linalg->mutex, nullptr);
-  *out = {linalg, close_linalg};
-  return HUSK_OK;
+husk_status Linalg::open(const Device& device, husk_error* error) {
+  host_bytes = kFirstHostBytes;
+  host_scratch = allocate(device, host_bytes, kTitle, error);
+  if (!host_scratch) return HUSK_OUT_OF_MEMORY;
+  const husk_status status = open_cusolver(device.options.cusolver, device.driver, &cusolver,
+                                           error);
+  if (status == HUSK_OK)
+    pthread_mutex_init(&mutex, nullptr);
+  else
+    release(device, host_scratch);
+  return status;
+}
+
+void Linalg::close(const Device& device) {
+  close_cusolver(&cusolver);
+  pthread_mutex_destroy(&mutex);
+  release(device, host_scratch);
+}
+
+husk_status open_linalg(void* device, OpLibrary* out, husk_error* error) {
+  return open_op_library<Linalg>(device, out, error);
 }
 
 // The ops wait for the stream and allocate device memory, so they cannot be captured.

@@ -11,6 +11,13 @@ namespace husk::cuda {
 
 // The cuSOLVER of one device: OpLibrary.state, and `user` of the ops.
 struct Linalg {
+  static constexpr const char* kTitle = "cuSOLVER";
+  // Bytes of host scratch that are there before anything is prepared.
+  static constexpr size_t kFirstHostBytes = 64 << 10;
+
+  husk_status open(const Device& device, husk_error* error);
+  void close(const Device& device);
+
   Cusolver cusolver;
   // Held while a call uses the library's handle, which has one stream, and the host scratch.
   pthread_mutex_t mutex;

@@ -6,6 +6,7 @@
 
 #include "device.h"
 #include "ops/matmul_plan.h"
+#include "ops/op_library.h"
 
 namespace husk::cuda {
 
@@ -16,8 +17,19 @@ constexpr char kContract[] = "a b bias alpha beta fast out:w workspace:w";
 
 // cuBLASLt opened for one device: OpLibrary.state, and `user` of the op.
 struct Matmul {
+  static constexpr const char* kTitle = "plans of matrix products";
   Cublas cublas;
   MatmulPlanCache plans;
+
+  husk_status open(const Device& device, husk_error* error) {
+    HUSK_TRY(open_cublas(device.options.cublas, device.driver, &cublas, error));
+    plans.init();
+    return HUSK_OK;
+  }
+  void close(const Device&) {
+    close_cublas(&cublas);
+    plans.destroy();
+  }
 };
 
 husk_status zero(const Device& device, const Operands& operands, void* stream,
@@ -82,33 +94,10 @@ husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32
   return cublas_fail(cublas, error, status, "cublasLtMatmul", "%s", MatmulText(args).text);
 }
 
-// OpLibrary.close.
-void close_matmul(const Device& device, void* state) {
-  Matmul* matmul = static_cast<Matmul*>(state);
-  close_cublas(&matmul->cublas);
-  matmul->plans.destroy();
-  release(device, matmul);
-}
-
 }  // namespace
 
-husk_status open_matmul(void* handle, OpLibrary* out, husk_error* error) {
-  Device& device = as_device(handle);
-  Current current(handle, error);
-  HUSK_TRY(current.status);
-  Matmul* matmul = static_cast<Matmul*>(
-      allocate(device, sizeof(Matmul), "plans of matrix products", error));
-  if (!matmul) return HUSK_OUT_OF_MEMORY;
-  memset(matmul, 0, sizeof *matmul);
-  const husk_status status = open_cublas(device.options.cublas, device.driver, &matmul->cublas,
-                                         error);
-  if (status != HUSK_OK) {
-    release(device, matmul);
-    return status;
-  }
-  matmul->plans.init();
-  *out = {matmul, close_matmul};
-  return HUSK_OK;
+husk_status open_matmul(void* device, OpLibrary* out, husk_error* error) {
+  return open_op_library<Matmul>(device, out, error);
 }
 
 husk_status find_matmul(const char* name, void* state, husk_op* op) {
