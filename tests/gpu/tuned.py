@@ -56,16 +56,13 @@ def initialize(cpus, alone=None):
   os.sched_setaffinity(0, cpus.get())
   if alone is None:
     return
-  from torch._inductor.runtime import benchmarking
+  from husk.cuda import products, tuning
 
-  kind = type(benchmarking.benchmarker)
-  original = kind.benchmark_gpu
-
-  def benchmark_gpu(*args, **kwargs):
+  def milliseconds(*args, **kwargs):
     with alone:
-      return original(*args, **kwargs)
+      return tuning.milliseconds(*args, **kwargs)
 
-  kind.benchmark_gpu = benchmark_gpu
+  products.milliseconds = milliseconds
 
 
 def pool(processes, cpus, *arguments):
