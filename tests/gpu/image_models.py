@@ -73,13 +73,18 @@ class Segmentation(nn.Module):
     return self.model(x)["out"]
 
 
+def hide_folder():
+  """Takes this folder off the path. A package that transformers looks for has the name of a file of
+  it."""
+  sys.path[:] = [path for path in sys.path if path != str(pathlib.Path(__file__).parent)]
+
+
 class Whisper(nn.Module):
   """The encoder of Whisper-tiny."""
 
   def __init__(self):
     super().__init__()
-    # A package that transformers looks for has the name of a file of this folder.
-    sys.path[:] = [path for path in sys.path if path != str(pathlib.Path(__file__).parent)]
+    hide_folder()
     from transformers import WhisperConfig
     from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
@@ -143,6 +148,15 @@ def export(name, folder, target, batch):
   return f"{path.name}: {time.perf_counter() - begin:.1f} s, {path.stat().st_size >> 20} MiB"
 
 
+def compare(title, result, eager, expected):
+  """Prints the error of a result, which may be twice that of eager mode in fp16."""
+  scale = expected.abs().max()
+  own, other = (((x.float() - expected).abs().max() / scale).item() for x in (result, eager))
+  print(f"  {title}: error {own:.5f}, eager in fp16 {other:.5f}", flush=True)
+  if not own <= max(2 * other, 1e-3):
+    raise AssertionError(f"{title} differs from eager mode by {own}")
+
+
 def prepare(name, folder, batch):
   """Compares an artifact with eager mode. Returns what is to be measured."""
   import husk
@@ -153,18 +167,10 @@ def prepare(name, folder, batch):
   half, small = made.half(), x.half()
   program = husk.load(pathlib.Path(folder) / f"{name}.{batch}.husk", device="cuda")
   sessions = {mode: program.session(mode=mode) for mode in ("graph", "list")}
-  scale = expected.abs().max()
-
-  def error(result):
-    return ((result.float() - expected).abs().max() / scale).item()
-
-  eager = error(half(small))
+  eager = half(small)
   sides = {}
   for mode, session in sessions.items():
-    own = error(session(small))
-    print(f"  {name}.{batch} {mode}: error {own:.5f}, eager in fp16 {eager:.5f}", flush=True)
-    if own > max(2 * eager, 1e-3):
-      raise AssertionError(f"{name} as a {mode} differs from eager mode by {own}")
+    compare(f"{name}.{batch} {mode}", session(small), eager, expected)
     sides[f"husk {mode}"] = lambda session=session: session(small)
   sides["eager"] = lambda: half(small)
   call = torch.compile(copy.deepcopy(half), options={"triton.cudagraphs": True})
@@ -175,9 +181,15 @@ def prepare(name, folder, batch):
   return sides
 
 
-def measure(name, folder, batch, turn):
+def show(name, batch, times):
+  from compile_bench import report
+
+  report(f"{name} in fp16, {batch} images", times, "husk graph")
+
+
+def measure(prepare, show, name, folder, batch, turn):
   """Makes a model ready, says so, and measures it when told to."""
-  from compile_bench import report, timed
+  from compile_bench import timed
 
   torch.set_num_threads(1)
   with torch.no_grad():
@@ -190,7 +202,7 @@ def measure(name, folder, batch, turn):
     if not sides:
       return
     turn.recv()
-    report(f"{name} in fp16, {batch} images", timed(sides), "husk graph")
+    show(name, batch, timed(sides))
     sys.stdout.flush()
     turn.send(True)
 
@@ -203,17 +215,17 @@ def answered(turn):
     return False
 
 
-def run(names, folder, batches, jobs):
-  """Measures all models. Returns the number of those that failed."""
+def run(cases, folder, jobs, prepare=prepare, show=show):
+  """Measures models, pairs of a name and a number of images. `prepare` returns what is to be
+  measured of one, `show` prints its times. Returns the number of those that failed."""
   context = multiprocessing.get_context("spawn")
-  waiting = [(name, batch) for batch in batches for name in names]
-  ready, failed = [], 0
+  waiting, ready, failed = cases, [], 0
   while waiting:
     some, waiting = waiting[:jobs], waiting[jobs:]
     started = []
     for name, batch in some:
       turn, other = context.Pipe()
-      process = context.Process(target=measure, args=(name, folder, batch, other))
+      process = context.Process(target=measure, args=(prepare, show, name, folder, batch, other))
       process.start()
       other.close()
       started.append((process, turn))
@@ -243,7 +255,8 @@ def main():
   names = options.names or MODELS
   batches = [int(word) for word in options.batch.split(",")]
   if options.command == "run":
-    return run(names, options.folder, batches, options.jobs) != 0
+    cases = [(name, batch) for batch in batches for name in names]
+    return run(cases, options.folder, options.jobs) != 0
   failed = 0
   pathlib.Path(options.folder).mkdir(parents=True, exist_ok=True)
   context = multiprocessing.get_context("spawn")

@@ -110,7 +110,7 @@ def models():
     for name in IMAGES:
       made[f"{name}.{batch}"] = functools.partial(image, name, batch)
     made[f"vit.{batch}"] = functools.partial(vit, batch)
-    made[f"whisper.{batch}"] = functools.partial(whisper, batch)
+    made[f"whisper_small.{batch}"] = functools.partial(whisper, batch)
     for length in (1, 128, 512):
       made[f"bert.{batch}.{length}"] = functools.partial(bert, batch, length)
       made[f"gpt2.{batch}.{length}"] = functools.partial(gpt2, batch, length)
@@ -180,7 +180,7 @@ def main():
   arguments.add_argument("names", nargs="*", metavar="MODEL")
   arguments.add_argument("--target", default="h100")
   arguments.add_argument("--jobs", type=int, default=4)
-  options = arguments.parse_args()
+  options = arguments.parse_intermixed_args()
   if options.command == "regret":
     return regret(options.file)
   from husk.cuda import records

@@ -340,3 +340,56 @@ def test_configurations_that_fail_are_not_selected(gpu, tmp_path):
   )
   assert f"grid ({-(-100000 // tried[1].kwargs['XBLOCK'])}, 1, 1)" in text
   assert tried[0].kwargs != tried[1].kwargs
+
+
+@pytest.mark.parametrize("own", [4.0, 300.0, 30000.0])
+def test_a_slow_host_does_not_count(monkeypatch, own):
+  """A kernel takes `own` microseconds, and its launch takes the host 50."""
+  clock = types.SimpleNamespace(host=0.0, gpu=0.0, launches=0)
+
+  def enqueue(host, gpu):
+    clock.host += host
+    clock.gpu = max(clock.gpu, clock.host) + gpu
+
+  class Event:
+    def __init__(self, enable_timing):
+      assert enable_timing
+
+    def record(self):
+      enqueue(2, 0)
+      self.time = clock.gpu
+
+    def query(self):
+      return self.time <= clock.host
+
+    def elapsed_time(self, other):
+      return (other.time - self.time) / 1000
+
+  def launch():
+    clock.launches += 1
+    enqueue(50, own)
+
+  def synchronize():
+    clock.host = max(clock.host, clock.gpu)
+
+  monkeypatch.setattr(torch.cuda, "Event", Event)
+  monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+  monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: enqueue(5, cycles / 2000))
+  monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+  properties = types.SimpleNamespace(L2_cache_size=8)
+  monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+  flush = types.SimpleNamespace(zero_=lambda: enqueue(8, 15))
+  monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: flush)
+  time = tuning.milliseconds(None, launch, rep=40, is_vetted_benchmarking=True)
+  assert time == pytest.approx(own / 1000)
+  assert clock.launches < 70
+
+
+def test_inductor_measures_by_it():
+  from torch._inductor.runtime import benchmarking
+
+  kind = type(benchmarking.benchmarker)
+  before = kind.benchmark_gpu
+  with fake_cuda.cuda(H200, tuned=tuning.Tuning("max")):
+    assert kind.benchmark_gpu is tuning.milliseconds
+  assert kind.benchmark_gpu is before

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import convolution, depthwise, gemm_configs, settings
 from .target import Target
-from .tuning import Tuning
+from .tuning import Tuning, milliseconds
 
 # Inductor's options.
 OPTIONS = {
@@ -29,6 +29,7 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[tuple[Any, str, Any]
   from torch._inductor import select_algorithm, utils
   from torch._inductor.choices import InductorChoices
   from torch._inductor.kernel import conv
+  from torch._inductor.runtime import benchmarking
 
   # Devices with less than 68 multiprocessors get templates too. Each module that imported the name
   # is patched.
@@ -38,7 +39,9 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[tuple[Any, str, Any]
     made = functools.partial(_with_tf32_as_torch_is_set, template.maybe_append_choice)
     yield template, "maybe_append_choice", made
   yield InductorChoices, "get_conv_configs", _with_more_tiles(InductorChoices.get_conv_configs)
-  if not tuned.measures:
+  if tuned.measures:
+    yield type(benchmarking.benchmarker), "benchmark_gpu", milliseconds
+  else:
     yield (
       select_algorithm.AlgorithmSelectorCache,
       "pick_deterministic_choice",
