@@ -319,8 +319,8 @@ KINDS = {
     (3, 20),
   ),
   "eigh": of_squares(eigh),
-  "svd": of_rectangles(svd, [(3, 5, 4), (1, 1, 1), (4, 3, 7), (1, 33, 33), (2, 200, 100)]),
-  "qr": of_rectangles(qr, [(3, 5, 4), (1, 1, 1), (4, 3, 7), (1, 33, 33), (2, 200, 100)]),
+  "svd": of_rectangles(svd, [(3, 5, 4), (1, 2, 2), (4, 3, 7), (1, 33, 33), (2, 200, 100)]),
+  "qr": of_rectangles(qr, [(3, 5, 4), (1, 2, 2), (4, 3, 7), (1, 33, 33), (2, 200, 100)]),
   "reflectors": Kind(
     lambda: Function(reflectors),
     reflector_inputs,

@@ -2,12 +2,9 @@
 its fake cuDNN."""
 
 import contextlib
-import os
-import pathlib
 import re
 
-import built_tools
-import husk
+import on_fake_driver
 import pytest
 import torch
 from torch import nn
@@ -24,14 +21,7 @@ def last(tensor):
 
 
 def written(model, args, folder, shapes=None, **options):
-  return husk.write(
-    model.eval(),
-    args,
-    folder,
-    dynamic_shapes=shapes,
-    targets=("cuda:h200",),
-    **{"conv": "cudnn", **options},
-  ).read_text()
+  return on_fake_driver.written(model, args, folder, shapes, **{"conv": "cudnn", **options})
 
 
 class ChannelsLast(nn.Module):
@@ -55,42 +45,28 @@ def without_tf32():
     torch.backends.cudnn.allow_tf32 = before
 
 
-def run(model, inputs, folder, shapes=None, *options):
-  """Compares the results of husk-run on the fake driver with eager mode, for a program without
-  kernels. `inputs` are those of each run; the first is exported."""
-  driver = pathlib.Path(built_tools.built("husk-run")).absolute().parents[1] / "fake_driver"
-  if not (driver / "libcudnn.so.9").exists():
-    pytest.skip("the fake cuDNN is not built")
-  before = os.environ.get("LD_LIBRARY_PATH")
-  os.environ["LD_LIBRARY_PATH"] = str(driver)
-  try:
-    with without_tf32():
-      husk.export(
-        model.eval(),
-        (inputs[0],),
-        folder / "made.husk",
-        dynamic_shapes=shapes,
-        targets=("cuda:h200",),
-        conv="cudnn",
-        keep=folder,
-      )
-    assert "launch" not in (folder / "model.hir").read_text()
-    model.to(torch.float64)
-    for x in inputs:
-      code, outputs, text = built_tools.husk_run(
-        folder / "made.husk", folder, {"0": x}, "--device=cuda", *options
-      )
-      assert code == 0, text
-      (result,) = outputs.values()
-      with torch.no_grad():
-        right = model(x.double())
-      tolerance = {torch.float16: 4e-3, torch.bfloat16: 3e-2}.get(x.dtype, 1e-5)
-      assert_close(result.double(), right, atol=tolerance, rtol=tolerance)
-  finally:
-    if before is None:
-      del os.environ["LD_LIBRARY_PATH"]
-    else:
-      os.environ["LD_LIBRARY_PATH"] = before
+def run(model, inputs, folder, monkeypatch, shapes=None, flags=()):
+  """Compares the results on the fake driver with eager mode, for a program without kernels.
+  `inputs` are those of each run; the first is exported."""
+  with without_tf32():
+    made = on_fake_driver.run(
+      model,
+      [(x,) for x in inputs],
+      folder,
+      "libcudnn.so.9",
+      monkeypatch,
+      shapes,
+      flags,
+      conv="cudnn",
+    )
+  model.to(torch.float64)
+  for x, (code, outputs, text) in zip(inputs, made, strict=True):
+    assert code == 0, text
+    (result,) = outputs
+    with torch.no_grad():
+      right = model(x.double())
+    tolerance = {torch.float16: 4e-3, torch.bfloat16: 3e-2}.get(x.dtype, 1e-5)
+    assert_close(result.double(), right, atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -106,22 +82,22 @@ def run(model, inputs, folder, shapes=None, *options):
   ids="plain strided grouped depthwise transposed transposed_groups".split(),
 )
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_images_of_varying_sizes(layer, dtype, tmp_path):
+def test_images_of_varying_sizes(layer, dtype, tmp_path, monkeypatch):
   torch.manual_seed(0)
   model = ChannelsLast(layer().to(dtype))
   inputs = [torch.randn(*sizes, 16, dtype=dtype) for sizes in ((2, 16, 16), (1, 9, 23))]
-  run(model, inputs, tmp_path, ({0: B, 1: N, 2: Dim("width", min=8, max=40)},))
+  run(model, inputs, tmp_path, monkeypatch, ({0: B, 1: N, 2: Dim("width", min=8, max=40)},))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_other_dtypes(dtype, tmp_path):
+def test_other_dtypes(dtype, tmp_path, monkeypatch):
   model = ChannelsLast(nn.Conv2d(16, 16, 3, bias=False).to(dtype))
-  run(model, [torch.randn(2, 12, 12, 16, dtype=dtype)], tmp_path)
+  run(model, [torch.randn(2, 12, 12, 16, dtype=dtype)], tmp_path, monkeypatch)
 
 
-def test_three_dimensions(tmp_path):
+def test_three_dimensions(tmp_path, monkeypatch):
   model = nn.Conv3d(4, 8, (3, 2, 3), stride=(1, 2, 1), padding=1, bias=False)
-  run(model, [torch.randn(2, 4, 5, 6, 7)], tmp_path)
+  run(model, [torch.randn(2, 4, 5, 6, 7)], tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -138,9 +114,10 @@ def test_a_sequence_is_an_image_with_one_row(layer, tmp_path):
   assert "f32 [2, 8, 1, 21]" in given and ", 1, true, write tensor" in given
 
 
-def test_run_as_graph(tmp_path):
+def test_run_as_graph(tmp_path, monkeypatch):
   model = ChannelsLast(nn.Conv2d(16, 16, 3, bias=False).half())
-  run(model, [torch.randn(2, 12, 12, 16).half()], tmp_path, None, "--mode=graph", "--repeat=5")
+  x = torch.randn(2, 12, 12, 16).half()
+  run(model, [x], tmp_path, monkeypatch, flags=("--mode=graph", "--repeat=5"))
 
 
 # The convolutions that are left to the library

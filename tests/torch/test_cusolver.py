@@ -82,6 +82,24 @@ def test_singular_values(dtype, tolerance, full, sizes, tmp_path, monkeypatch):
     close(one @ one.mT, torch.eye(one.shape[-2], dtype=dtype).expand_as(one @ one.mT), tolerance)
 
 
+# An example with more rows than columns says nothing about other sizes.
+def test_matrices_of_varying_shapes(tmp_path, monkeypatch):
+  def function(self, x):
+    u, s, vh = torch.linalg.svd(x.mT, full_matrices=False)
+    return u, s, vh, torch.linalg.qr(x.mT, mode="reduced").R
+
+  generator = torch.Generator().manual_seed(3)
+  inputs = [
+    (torch.randn(2, *sizes, generator=generator),) for sizes in ((4, 7), (7, 4), (5, 5), (3, 9))
+  ]
+  shapes = {0: BATCH, 1: Dim("columns", min=2, max=16), 2: Dim("rows", min=2, max=16)}
+  for (x,), (u, s, vh, r) in zip(
+    inputs, run(function, inputs, tmp_path, monkeypatch, (shapes,)), strict=True
+  ):
+    close((u * s.unsqueeze(-2)) @ vh, x.mT, 2e-4)
+    close(r.abs(), torch.linalg.qr(x.mT).R.abs(), 2e-4)
+
+
 @pytest.mark.parametrize("dtype, tolerance", DTYPES)
 @pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
 @pytest.mark.parametrize("sizes", [(5, 5), (2, 3, 7), (7, 3), (1, 1), (19, 23)])

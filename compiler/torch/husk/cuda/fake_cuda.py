@@ -129,6 +129,7 @@ def cuda(
     replacements = [
       *_stand_ins(target, check_operator or _refuse_to_run),
       *products.replacements(target, tuned),
+      torch_compat.smaller_sizes(),
     ]
     if not tuned.on_gpu:
       replacements += _without_a_gpu()

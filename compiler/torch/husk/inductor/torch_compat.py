@@ -366,6 +366,24 @@ def ignored_guards() -> Iterator[list[tuple[Any, Any]]]:
     ShapeEnv._check_frozen = before
 
 
+def smaller_sizes() -> tuple[Any, str, Any]:
+  """A replacement of `min` in torch's functions for shapes, as module, name and value.
+
+  torch's own takes the smaller one of two sizes of the example, for all sizes. The functions of the
+  CPU do not, which are C++, so a singular value decomposition on a GPU alone was that of a matrix
+  with no more columns than rows, or with no fewer.
+  """
+  import torch
+  from torch import _meta_registrations
+
+  def smaller(*values: Any, **options: Any) -> Any:
+    if len(values) == 2 and any(isinstance(value, torch.SymInt) for value in values):
+      return torch.sym_min(*values)
+    return min(*values, **options)
+
+  return _meta_registrations, "min", smaller
+
+
 @contextlib.contextmanager
 def kept_copies() -> Iterator[None]:
   """Makes Inductor keep copies of memory that is written later, while open.
