@@ -42,7 +42,7 @@ TEST(Object, TheSameFromTextAndFromAnArtifact) {
   EXPECT_EQ(make_object(linked.bytes, "husk_model", kHere, linked.kernels, linked.launches),
             file("model.o"));
   EXPECT_TRUE(linked.loaded.empty());
-  ASSERT_EQ(linked.kernels.size(), 2u);
+  ASSERT_EQ(linked.kernels.size(), 3u);
   EXPECT_EQ(linked.kernels[0].name, "kernels");
   EXPECT_LT(linked.bytes.size(), bytes.size());
 }

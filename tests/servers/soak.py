@@ -234,6 +234,7 @@ class Soak:
       for each in calls:
         each.exception()
       channel.close()
+    time.sleep(random.uniform(0, 2))  # a server that starts again does nothing else
     return 8
 
   def cancel(self, random):
