@@ -239,11 +239,14 @@ class KernelSections {
   const std::vector<std::pair<const Relocatable::Symbol*, SymbolHandle>>& exported() const {
     return exported_;
   }
-  // The symbol of a kernel, which the object defines.
+  // The symbol of a kernel. Fails if no port would find it.
   SymbolHandle kernel(const std::string& name) const {
     const auto found = std::find_if(exported_.begin(), exported_.end(), [&](const auto& each) {
       return each.first->name == name && ELF64_ST_TYPE(each.first->row.st_info) == STT_FUNC;
     });
+    if (found == exported_.end())
+      fail({}, "image '{}': function '{}' of its object is not exported, or no part of the program",
+           kernels_.name, name);
     return found->second;
   }
 

@@ -130,6 +130,19 @@ TEST(Object, RefusesAnObjectWithoutAKernel) {
             "kernel 'fail': the object of image 'kernels' defines no function 'fail_with'");
 }
 
+// The code of launches calls the kernels that ports find, and no others.
+TEST(Object, RefusesAKernelThatIsNotExported) {
+  const std::vector<uint8_t> bytes = file("model.husk");
+  LinkedArtifact linked = take_kernels(bytes, kHere);
+  for (Relocatable::Symbol& symbol : linked.kernels[0].object.symbols)
+    if (symbol.name == "fail_with") symbol.row.st_info = ELF64_ST_INFO(STB_LOCAL, STT_FUNC);
+  EXPECT_EQ(refusal([&] {
+              make_object(linked.bytes, "husk_model", kHere, linked.kernels, linked.launches);
+            }),
+            "image 'kernels': function 'fail_with' of its object is not exported, or no part of "
+            "the program");
+}
+
 // No damage of an image makes the compiler read outside of it or fail without a reason.
 TEST(Object, DamagedImages) {
   const std::vector<uint8_t> bytes = file("model.husk");
