@@ -542,18 +542,16 @@ def finish(soak, title):
   if soak.may_crash:
     print(f"| crashes of the server by itself | {soak.crashes} |")
     print(f"| calls without an answer after these | {soak.unanswered} |")
-  for samples in soak.memory:
-    if len(samples) < 3:
-      continue
-    slope, grows = growth(samples)
-    sizes = [size for _, size in samples]
-    print(
-      f"memory in MB, {len(sizes)} samples: {sizes[0]:.0f} at first, {sizes[len(sizes) // 5]:.0f} "
-      f"after a fifth, {sizes[-1]:.0f} at the end, {max(sizes):.0f} at most; after the fifth "
-      f"{slope:+.2f} a minute"
-    )
-    if grows and not soak.may_crash and not SANITIZED:
-      failures.append("the memory has grown")
+  samples = max(soak.memory, key=len)  # of the server that ran longest
+  slope, grows = growth(samples)
+  sizes = [size for _, size in samples] or [0]
+  print(
+    f"memory in MB, {len(samples)} samples: {sizes[0]:.0f} at first, {sizes[len(sizes) // 5]:.0f} "
+    f"after a fifth, {sizes[-1]:.0f} at the end, {max(sizes):.0f} at most; after the fifth "
+    f"{slope:+.2f} a minute"
+  )
+  if grows and not soak.may_crash and not SANITIZED:
+    failures.append("the memory has grown")
   print("wrong or lost answers, and other failures:", len(failures))
   for failure in failures:
     print(failure)
