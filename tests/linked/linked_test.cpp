@@ -228,7 +228,8 @@ class LinkedLaunches : public Linked {
   husk_port port{};
 };
 
-// A launch whose grid depends on an input is no part of the code, and ends a row.
+// A launch whose grid depends on an input is no part of the code, and ends a row. The variant for
+// another processor, which comes first in the file, has code for such a place.
 TEST_F(LinkedLaunches, ARowIsOneCall) {
   link_counted();
   husk_session* on = session();
@@ -238,7 +239,6 @@ TEST_F(LinkedLaunches, ARowIsOneCall) {
   EXPECT_EQ(run<float>(on, "steps", {integer(0), integer(0)}),
             (std::vector<float>{1.5f, 2.5f, 3.5f, 4.5f}));
   EXPECT_EQ(calls, (Calls{0, 2, 4}));
-  // The variant of this processor is the second one of `row`; the first one has a row, too.
   EXPECT_EQ(run<float>(on, "row", {integer(0), integer(0), integer(0)}),
             (std::vector<float>{3.5f, 4.5f, 5.5f, 6.5f}));
   EXPECT_EQ(calls, (Calls{0, 2, 5}));
