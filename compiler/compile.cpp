@@ -163,7 +163,7 @@ Result<ObjectSummary> compile_object(const std::filesystem::path& path,
     if (!error.empty()) fail({}, "{}", error);
     const LinkedArtifact linked = take_kernels(artifact, machine);
     OutputFile file(out);
-    file.write(make_object(linked.bytes, symbol, machine, linked.kernels));
+    file.write(make_object(linked.bytes, symbol, machine, linked.kernels, linked.launches));
     file.finish();
     ObjectSummary summary;
     summary.artifact_bytes = linked.bytes.size();

@@ -9,6 +9,7 @@
 #include "ir/compile_error.h"
 #include "read/artifact.h"
 #include "write/artifact.h"
+#include "write/launch_code.h"
 
 namespace husk::compiler {
 namespace {
@@ -45,6 +46,45 @@ std::set<std::string> exports(const fb::Program& program, uint32_t image,
   return out;
 }
 
+constexpr size_t kNotLinked = SIZE_MAX;
+
+// Returns whether the grid of a launch is 1 1 1 for all inputs.
+bool is_one_call(const Code& code, const fb::Instruction& step) {
+  for (uint32_t i = step.b(); i < step.b() + 3; ++i) {
+    const fb::Instruction& size = code.scalars[code.arguments[i].index()];
+    if (static_cast<Scalar>(size.op()) != Scalar::op_const || immediate(size) != 1) return false;
+  }
+  return true;
+}
+
+// Adds the rows of launches of a variant. `linked` has the index among the kernel objects for each
+// image, or kNotLinked.
+void add_rows(const Code& code, const std::vector<size_t>& linked, uint32_t function,
+              uint32_t variant, std::vector<LaunchRow>& out) {
+  for (const fb::Segment& segment : code.segments) {
+    bool in_row = false;
+    uint32_t first = 0;  // the first argument of the row
+    for (uint32_t s = segment.step_begin(); s < segment.step_end(); ++s) {
+      const fb::Instruction& step = code.steps[s];
+      const bool is_launch = static_cast<Step>(step.op()) == Step::op_launch;
+      const fb::Kernel* kernel = is_launch ? code.program->kernels()->Get(step.a()) : nullptr;
+      if (!kernel || linked[kernel->image()] == kNotLinked || !is_one_call(code, step)) {
+        in_row = false;
+        continue;
+      }
+      constexpr uint32_t kPointer = sizeof(void*);  // `params` has one for each argument
+      if (!in_row || out.back().calls.size() == kMaxLaunchCalls ||
+          step.b() - first >= kMaxParamsOffset / kPointer) {
+        first = step.b();
+        out.push_back({function, variant, s, {}});
+        in_row = true;
+      }
+      out.back().calls.push_back(
+          {linked[kernel->image()], kernel->symbol()->str(), (step.b() - first) * kPointer});
+    }
+  }
+}
+
 }  // namespace
 
 LinkedArtifact take_kernels(std::span<const uint8_t> bytes, Machine machine) {
@@ -55,6 +95,7 @@ LinkedArtifact take_kernels(std::span<const uint8_t> bytes, Machine machine) {
   const uint8_t* const blobs_begin = bytes.data() + bytes.size() - artifact->blob_bytes();
   LinkedArtifact out;
   std::vector<std::span<const uint8_t>> contents;
+  std::vector<size_t> linked(count(program.images()), kNotLinked);  // by image
   for (uint32_t i = 0; i < count(program.images()); ++i) {
     const fb::Image* image = program.images()->Get(i);
     const std::string name = image->name()->str();
@@ -68,6 +109,7 @@ LinkedArtifact take_kernels(std::span<const uint8_t> bytes, Machine machine) {
         if (elf_machine(*object) != static_cast<uint16_t>(machine))
           fail({}, "image '{}': its object is for another machine than the image", name);
         Relocatable code = read_relocatable(*object, name);
+        linked[i] = out.kernels.size();
         out.kernels.push_back({name, exports(program, i, code), std::move(code)});
         content = {};
       } else {
@@ -80,6 +122,11 @@ LinkedArtifact take_kernels(std::span<const uint8_t> bytes, Machine machine) {
   if (out.kernels.empty()) {
     out.bytes.assign(bytes.begin(), bytes.end());
     return out;
+  }
+  for (uint32_t f = 0; f < count(program.functions()); ++f) {
+    const fb::Function* function = program.functions()->Get(f);
+    for (uint32_t v = 0; v < count(function->variants()); ++v)
+      add_rows(Code(&program, function, function->variants()->Get(v)), linked, f, v, out.launches);
   }
   const size_t images = contents.size();
   for (uint32_t i = 0; i < count(program.constants()); ++i) {

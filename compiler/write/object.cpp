@@ -11,6 +11,7 @@
 
 #include "base/align.h"
 #include "ir/compile_error.h"
+#include "write/launch_code.h"
 
 namespace husk::compiler {
 namespace {
@@ -238,6 +239,16 @@ class KernelSections {
   const std::vector<std::pair<const Relocatable::Symbol*, SymbolHandle>>& exported() const {
     return exported_;
   }
+  // The symbol of a kernel. Fails if no port would find it.
+  SymbolHandle kernel(const std::string& name) const {
+    const auto found = std::find_if(exported_.begin(), exported_.end(), [&](const auto& each) {
+      return each.first->name == name && ELF64_ST_TYPE(each.first->row.st_info) == STT_FUNC;
+    });
+    if (found == exported_.end())
+      fail({}, "image '{}': function '{}' of its object is not exported, or no part of the program",
+           kernels_.name, name);
+    return found->second;
+  }
 
  private:
   std::optional<SymbolHandle> add(const Relocatable::Symbol& symbol);
@@ -334,15 +345,51 @@ class Table {
   std::vector<Address> addresses, own, names;  // of symbols, of rows of `bytes`, of `texts`
 };
 
+// The code of rows of launches: its section, and where the code of each row begins in there.
+struct LaunchSection {
+  SymbolHandle symbol;
+  std::vector<size_t> begins;
+};
+
+// Adds the section. `bytes` receives its content, and must outlive the file.
+LaunchSection add_launches(const std::vector<LaunchRow>& launches,
+                           const std::vector<KernelSections>& sections, Machine machine,
+                           std::vector<uint8_t>& bytes, ObjectFile& file) {
+  constexpr size_t kCodeAlign = 16;
+  LaunchSection out;
+  std::vector<std::pair<uint64_t, SymbolHandle>> calls;
+  for (const LaunchRow& row : launches) {
+    std::vector<uint32_t> params;
+    for (const LaunchRow::Call& call : row.calls) params.push_back(call.params);
+    const LaunchCode code = make_launch_code(machine, params);
+    bytes.resize(align_up(bytes.size(), kCodeAlign));
+    out.begins.push_back(bytes.size());
+    for (size_t i = 0; i < row.calls.size(); ++i)
+      calls.emplace_back(bytes.size() + code.calls[i],
+                         sections[row.calls[i].image].kernel(row.calls[i].symbol));
+    bytes.insert(bytes.end(), code.bytes.begin(), code.bytes.end());
+  }
+  const uint16_t section = file.add_section(
+      ".text.husk",
+      section_header(SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR, kCodeAlign, bytes.size()), bytes);
+  const auto [type, addend] = call_relocation(machine);
+  for (const auto& [at, kernel] : calls) file.relocate(section, at, type, kernel, addend);
+  out.symbol = file.section_symbol(section);
+  return out;
+}
+
 // Builds the table. `state` is the symbol of the LinkedStates, one for each image.
 Table make_table(const std::vector<KernelObject>& kernels,
-                 const std::vector<KernelSections>& sections, Machine machine, SymbolHandle state) {
+                 const std::vector<KernelSections>& sections,
+                 const std::vector<LaunchRow>& launches, const LaunchSection& code, Machine machine,
+                 SymbolHandle state) {
   using namespace detail;
   Table table;
   LinkedTable head = {};
   head.magic = kLinkedMagic;
   head.machine = static_cast<uint64_t>(machine);
   head.image_count = kernels.size();
+  head.launches_count = launches.size();
   table.append(std::vector<LinkedTable>{head});
   std::vector<LinkedImage> images(kernels.size());
   for (size_t i = 0; i < kernels.size(); ++i)
@@ -370,6 +417,16 @@ Table make_table(const std::vector<KernelObject>& kernels,
       row_at += sizeof(LinkedSymbol);
     }
   }
+  std::vector<LinkedLaunches> rows;
+  for (const LaunchRow& row : launches)
+    rows.push_back({nullptr, row.function, row.variant, row.first_step,
+                    static_cast<uint32_t>(row.calls.size())});
+  const size_t rows_at = table.append(rows);
+  table.own.push_back({offsetof(LinkedTable, launches), {}, rows_at});
+  for (size_t i = 0; i < launches.size(); ++i)
+    table.addresses.push_back(
+        {rows_at + i * sizeof(LinkedLaunches) + offsetof(LinkedLaunches, code), code.symbol,
+         code.begins[i]});
   return table;
 }
 
@@ -394,7 +451,8 @@ std::string symbol_of(std::string_view file) {
 }
 
 std::vector<uint8_t> make_object(std::span<const uint8_t> bytes, const std::string& symbol,
-                                 Machine machine, const std::vector<KernelObject>& kernels) {
+                                 Machine machine, const std::vector<KernelObject>& kernels,
+                                 const std::vector<LaunchRow>& launches) {
   using namespace detail;
   std::vector<uint8_t> with_offset;
   std::span<const uint8_t> data = bytes;
@@ -424,7 +482,10 @@ std::vector<uint8_t> make_object(std::span<const uint8_t> bytes, const std::stri
       section_header(SHT_NOBITS, SHF_ALLOC | SHF_WRITE, alignof(LinkedState),
                      kernels.size() * sizeof(LinkedState)),
       {});
-  const Table table = make_table(kernels, sections, machine, file.section_symbol(state));
+  std::vector<uint8_t> code;
+  const LaunchSection code_section = add_launches(launches, sections, machine, code, file);
+  const Table table = make_table(kernels, sections, launches, code_section, machine,
+                                 file.section_symbol(state));
   const uint16_t texts = file.add_section(
       ".rodata.husk_names", section_header(SHT_PROGBITS, SHF_ALLOC, 1, table.texts.size()),
       bytes_of(table.texts));

@@ -28,12 +28,24 @@ struct KernelObject {
   Relocatable object;
 };
 
+// Launches of a variant that follow one another, and become straight-line code of the object file.
+struct LaunchRow {
+  struct Call {
+    size_t image;        // the kernel's, among the kernel objects
+    std::string symbol;  // of the kernel
+    uint32_t params;     // bytes between the parameters of the first call and those of this one
+  };
+  uint32_t function, variant, first_step;
+  std::vector<Call> calls;
+};
+
 // A relocatable little-endian ELF file for `machine`. Its read-only data is `bytes`, aligned to
-// 4096; the symbol `symbol` names it. If there are kernels, the offset of their table follows it
-// (husk/detail/linked.h). All symbols of the kernels become local, so that several such files can
-// be linked into one program. Throws a CompileError if a kernel object has something that cannot be
-// copied.
+// 4096; the symbol `symbol` names it. If there are kernels, the offset of the table of kernels and
+// launches follows it (husk/detail/linked.h). All symbols of the kernels become local, so that
+// several such files can be linked into one program. Throws a CompileError if a kernel object has
+// something that cannot be copied.
 std::vector<uint8_t> make_object(std::span<const uint8_t> bytes, const std::string& symbol,
-                                 Machine machine, const std::vector<KernelObject>& kernels = {});
+                                 Machine machine, const std::vector<KernelObject>& kernels = {},
+                                 const std::vector<LaunchRow>& launches = {});
 
 }  // namespace husk::compiler

@@ -143,8 +143,9 @@ husk_status finish_program(husk_program* program, Status opened, husk_program** 
 
 // Opens the bytes of an artifact. `linked` is the table of the object file that they are part of.
 husk_status load_bytes(husk_engine* engine, const void* data, uint64_t size,
-                       void (*release)(void*, const void*), void* user, const void* linked,
-                       husk_program** program, husk_error* error) {
+                       void (*release)(void*, const void*), void* user,
+                       const detail::LinkedTable* linked, husk_program** program,
+                       husk_error* error) {
   if (!engine || !data || !program) return null_argument(error, "program_load");
   if (reinterpret_cast<uintptr_t>(data) % 64)
     return husk_status(
@@ -328,12 +329,12 @@ husk_status husk_program_link(husk_engine* engine, const void* artifact, husk_pr
     memcpy(&size, bytes + 16, sizeof(size));
     memcpy(&features, bytes + 24, sizeof(features));
   }
-  const uint8_t* table = nullptr;
+  const detail::LinkedTable* table = nullptr;
   if (features & detail::kLinkedFeature) {
-    table = bytes + align_up(size, detail::kLinkedAlign);
+    const uint8_t* at = bytes + align_up(size, detail::kLinkedAlign);
     int64_t offset;
-    memcpy(&offset, table, sizeof(offset));
-    table += offset;
+    memcpy(&offset, at, sizeof(offset));
+    table = reinterpret_cast<const detail::LinkedTable*>(at + offset);
   }
   return load_bytes(engine, bytes, size, nullptr, nullptr, table, program, error);
 }

@@ -103,6 +103,7 @@ constexpr husk_port kPort = {sizeof(husk_port),
                              nullptr,
                              nullptr,
                              nullptr,
+                             nullptr,
                              nullptr};
 
 }  // namespace

@@ -16,8 +16,10 @@ build() {  # FOLDER TYPE TARGET...
     exit 1; }
 }
 
-build build/bench Release husk_overhead huskc
+build build/bench Release husk_overhead husk_linked_bench huskc
 build/bench/bin/husk_overhead "$@"
+echo
+build/bench/bin/husk_linked_bench "$@"
 
 echo
 times=()

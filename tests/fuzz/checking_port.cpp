@@ -195,6 +195,7 @@ constexpr husk_port kPort = {sizeof(husk_port),
                              nullptr,
                              nullptr,
                              nullptr,
+                             nullptr,
                              nullptr};
 
 void properties_beside_host(void* of, husk_port_properties* out) {

@@ -4,10 +4,12 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "compile.h"
 #include "ir/compile_error.h"
 #include "read/artifact.h"
+#include "write/launch_code.h"
 #include "write/linked.h"
 
 namespace husk::compiler {
@@ -37,11 +39,71 @@ TEST(Object, TheSameFromTextAndFromAnArtifact) {
   const auto& bytes = std::get<std::vector<uint8_t>>(compiled);
   EXPECT_EQ(bytes, file("model.husk"));
   const LinkedArtifact linked = take_kernels(bytes, kHere);
-  EXPECT_EQ(make_object(linked.bytes, "husk_model", kHere, linked.kernels), file("model.o"));
+  EXPECT_EQ(make_object(linked.bytes, "husk_model", kHere, linked.kernels, linked.launches),
+            file("model.o"));
   EXPECT_TRUE(linked.loaded.empty());
-  ASSERT_EQ(linked.kernels.size(), 2u);
+  ASSERT_EQ(linked.kernels.size(), 3u);
   EXPECT_EQ(linked.kernels[0].name, "kernels");
   EXPECT_LT(linked.bytes.size(), bytes.size());
+}
+
+// A program whose function has the steps `steps`; its image is that of model.husk.
+LinkedArtifact linked_steps(const std::string& kernel, const std::string& steps) {
+  const std::string text =
+      "hir 1\nproducer \"test\"\ntarget cpu host \"" HUSK_TEST_ARCH
+      "\"\nimage kernels cpu elf \"kernels.so\"\nkernel fail kernels "
+      "\"fail_with\" (" +
+      kernel + ")\nfunction f {\n  input n int 0..9\n  output m int\n  variant cpu {\n" + steps +
+      "    return (int n)\n  }\n}\n";
+  const auto compiled = compile_text(text, HUSK_LINKED_FOLDER);
+  if (const Error* error = std::get_if<Error>(&compiled)) ADD_FAILURE() << error->text;
+  static std::vector<uint8_t> bytes;  // the result points into it
+  bytes = std::get<std::vector<uint8_t>>(compiled);
+  return take_kernels(bytes, kHere);
+}
+
+// The first steps and the numbers of calls of the rows.
+std::vector<std::pair<uint32_t, size_t>> rows(const LinkedArtifact& linked) {
+  std::vector<std::pair<uint32_t, size_t>> out;
+  for (const LaunchRow& row : linked.launches) out.emplace_back(row.first_step, row.calls.size());
+  return out;
+}
+
+using Rows = std::vector<std::pair<uint32_t, size_t>>;
+
+TEST(Object, RowsOfLaunches) {
+  const auto launch = [](const char* grid) {
+    return std::string("    launch fail grid ") + grid + " (n)\n";
+  };
+  const std::string one = launch("(1, 1, 1)");
+  EXPECT_EQ(rows(linked_steps("i32", one + one + one)), (Rows{{0, 3}}));
+  for (const char* other : {"(n, 1, 1)", "(1, n, 1)", "(1, 1, n)", "(2, 1, 1)", "(1, 1, 0)"})
+    EXPECT_EQ(rows(linked_steps("i32", one + one + launch(other) + one)), (Rows{{0, 2}, {3, 1}}))
+        << other;
+  const std::string fill = "    fill f32 (write t, 0.0)\n";
+  EXPECT_EQ(rows(linked_steps("i32", "    buffer t bytes 4\n" + fill + one + fill + one + one)),
+            (Rows{{1, 1}, {3, 2}}));
+}
+
+// The code's offsets and jumps have limits, so a long row is several.
+TEST(Object, LongRowsAreSeveral) {
+  std::string steps;
+  for (uint32_t i = 0; i <= kMaxLaunchCalls; ++i) steps += "    launch fail grid (1, 1, 1) (n)\n";
+  EXPECT_EQ(rows(linked_steps("i32", steps)), (Rows{{0, kMaxLaunchCalls}, {kMaxLaunchCalls, 1}}));
+
+  constexpr uint32_t kParams = 1021, kBytes = (3 + kParams) * 8;  // with the grid
+  static_assert(kMaxParamsOffset % kBytes == 0);
+  std::string types = "i32", arguments = "n";
+  for (uint32_t i = 1; i < kParams; ++i) types += ", i32", arguments += ", 1";
+  steps.clear();
+  for (uint32_t i = 0; i < kMaxParamsOffset / kBytes + 2; ++i)
+    steps += "    launch fail grid (1, 1, 1) (" + arguments + ")\n";
+  const LinkedArtifact linked = linked_steps(types, steps);
+  constexpr uint32_t kFirst = kMaxParamsOffset / kBytes;
+  EXPECT_EQ(rows(linked), (Rows{{0, kFirst}, {kFirst, 2}}));
+  EXPECT_EQ(linked.launches[0].calls.back().params, kMaxParamsOffset - kBytes);
+  EXPECT_EQ(linked.launches[1].calls[0].params, 0u);
+  EXPECT_EQ(linked.launches[1].calls[1].params, kBytes);
 }
 
 // The code of another machine is of no use in the object file.
@@ -68,6 +130,19 @@ TEST(Object, RefusesAnObjectWithoutAKernel) {
             "kernel 'fail': the object of image 'kernels' defines no function 'fail_with'");
 }
 
+// The code of launches calls the kernels that ports find, and no others.
+TEST(Object, RefusesAKernelThatIsNotExported) {
+  const std::vector<uint8_t> bytes = file("model.husk");
+  LinkedArtifact linked = take_kernels(bytes, kHere);
+  for (Relocatable::Symbol& symbol : linked.kernels[0].object.symbols)
+    if (symbol.name == "fail_with") symbol.row.st_info = ELF64_ST_INFO(STB_LOCAL, STT_FUNC);
+  EXPECT_EQ(refusal([&] {
+              make_object(linked.bytes, "husk_model", kHere, linked.kernels, linked.launches);
+            }),
+            "image 'kernels': function 'fail_with' of its object is not exported, or no part of "
+            "the program");
+}
+
 // No damage of an image makes the compiler read outside of it or fail without a reason.
 TEST(Object, DamagedImages) {
   const std::vector<uint8_t> bytes = file("model.husk");
@@ -84,7 +159,7 @@ TEST(Object, DamagedImages) {
         changed[begin + i] = value;
         const std::string text = refusal([&] {
           const LinkedArtifact linked = take_kernels(changed, kHere);
-          make_object(linked.bytes, "husk_model", kHere, linked.kernels);
+          make_object(linked.bytes, "husk_model", kHere, linked.kernels, linked.launches);
         });
         ++(text.empty() ? accepted : refused);
         if (!text.empty()) {

@@ -44,7 +44,7 @@ class TableOfKernels : public HostDevice {
                              {"husk_text_count", &count, sizeof(count), detail::kLinkedObject},
                              {"husk_image_threads", &slot, sizeof(slot), detail::kLinkedObject}};
   LinkedImage images[2] = {{"other", nullptr, 0, nullptr}, {"twelve", symbols, 3, &state}};
-  LinkedTable table{detail::kLinkedMagic, host::kMachine, images, 2};
+  LinkedTable table{detail::kLinkedMagic, host::kMachine, images, 2, nullptr, 0};
   husk_port_image image{sizeof(husk_port_image), HUSK_IMAGE_ELF, nullptr, 0, "twelve", &table};
 };
 

@@ -85,6 +85,40 @@ TEST(Prepare, IsCalledAtResizeAndNowhereElse) {
   }
 }
 
+// The arguments are written once, but the op prepares itself in each resize.
+TEST(Prepare, AnOpWithoutTensors) {
+  constexpr char kNumbers[] = R"(
+function f {
+  variant cpu {
+    extern "test::numbers" (3)
+    return ()
+  }
+}
+)";
+  static int prepared, called;
+  prepared = called = 0;
+  const husk_op_fn call = [](const husk_op_context*, const husk_op_arg* args, uint32_t,
+                             husk_error*) {
+    called += static_cast<int>(args[0].i);
+    return husk_status{HUSK_OK};
+  };
+  const husk_op_fn prepare = [](const husk_op_context*, const husk_op_arg* args, uint32_t,
+                                husk_error*) {
+    prepared += static_cast<int>(args[0].i);
+    return husk_status{HUSK_OK};
+  };
+  Machine m(kNumbers, Machine::defaults(), nullptr,
+            {{sizeof(husk_op), 0, "test::numbers", call, nullptr, prepare, "n", nullptr, 0, 0}});
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  ASSERT_EQ(m.run({}, {}), HUSK_OK) << m.error.text;
+  for (int i = 1; i <= 2; ++i) {
+    ASSERT_EQ(m.resize({}), HUSK_OK) << m.error.text;
+    EXPECT_EQ(prepared, 3 * i);
+  }
+  ASSERT_EQ(m.run({}, {}), HUSK_OK) << m.error.text;
+  EXPECT_EQ(called, 6);
+}
+
 TEST(Prepare, AFailureNamesTheStepAndChangesNothing) {
   Asked asked;
   Machine m(kTwice, Machine::defaults(), nullptr,

@@ -183,13 +183,15 @@ class Server:
 
   def crashed_by_itself(self):
     """Whether the server has ended by a fault that no function of the backend had a part in, as its
-    stack in the log says. It aborts by an assertion of gRPC if it sends two answers of a stream at
-    once."""
-    before, signalled, stack = self.log.read_text().partition("Signal (")
-    known = stack.startswith("11)") or (
-      stack.startswith("6)") and "ASSERTION FAILED: !byte_buffer->Valid()" in before
-    )
-    return bool(signalled) and known and not self.is_alive() and library().name not in stack
+    stack in the log says. It aborts by assertions of gRPC, if it sends two answers of a stream at
+    once for instance. AddressSanitizer reports that it uses the state of a cancelled call after it
+    was freed."""
+    text = self.log.read_text(errors="replace")
+    _, reported, report = text.partition("ERROR: AddressSanitizer")
+    before, signalled, stack = text.partition("Signal (")
+    known = stack.startswith("11)") or (stack.startswith("6)") and "ASSERTION FAILED: " in before)
+    known = bool(reported) or (bool(signalled) and known)
+    return known and not self.is_alive() and library().name not in report + stack
 
   def stop(self):
     """Ends the server, and returns its exit status."""

@@ -46,6 +46,7 @@ static const husk_port kPort = {
     event_destroy,
     event_record,
     event_elapsed,
+    nullptr,  // no kernel of a device is code of the process
 };
 
 }  // namespace husk::cuda

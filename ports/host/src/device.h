@@ -52,5 +52,8 @@ husk_status kernel_launch(void* device, void* stream, void* kernel, const husk_l
                           husk_error* error);
 husk_status kernel_launch_list(void* device, void* stream, const husk_listed_launch* launches,
                                uint32_t count, uint32_t* failed, husk_error* error);
+husk_status kernel_launch_linked(void* device, void* stream, husk_linked_launches code,
+                                 const husk_listed_launch* launches, uint32_t* failed,
+                                 husk_error* error);
 
 }  // namespace husk::host

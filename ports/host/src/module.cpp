@@ -140,4 +140,12 @@ husk_status kernel_launch_list(void*, void*, const husk_listed_launch* launches,
   return HUSK_OK;
 }
 
+husk_status kernel_launch_linked(void*, void*, husk_linked_launches code,
+                                 const husk_listed_launch* launches, uint32_t* failed,
+                                 husk_error* error) {
+  const int32_t result = code(launches->launch->params, failed);
+  if (result == 0) return HUSK_OK;
+  return report(*static_cast<const Kernel*>(launches[*failed].kernel), result, error);
+}
+
 }  // namespace husk::host

@@ -68,6 +68,7 @@ constexpr husk_port port_table(decltype(husk_port::module_load) load) {
       nullptr,
       nullptr,
       nullptr,
+      kernel_launch_linked,
   };
 }
 

@@ -100,6 +100,12 @@ typedef struct husk_listed_launch {
   const husk_launch* launch; /**< Its launch. */
 } husk_listed_launch;
 
+/** The code of an object file of `huskc --emit=obj` for launches that follow one another. It calls
+ * their kernels with the arguments of each, which lie at fixed distances behind `params`, those of
+ * the first launch. It returns 0; or what the first kernel that failed returned, and then calls no
+ * further one and sets `*failed` to the index of its launch. */
+typedef int32_t (*husk_linked_launches)(void** params, uint32_t* failed);
+
 /** One copy of an upload_batch. Entries come in arrays, so the layout is fixed. */
 typedef struct husk_upload {
   void* to;         /**< Device memory. */
@@ -329,6 +335,14 @@ typedef struct husk_port {
   /** Writes the nanoseconds between the times of two events, which were recorded on one stream and
    * whose work is done. */
   husk_status (*event_elapsed)(void* device, void* begin, void* end, uint64_t* nanoseconds,
+                               husk_error* error);
+
+  /** Enqueues the same as launch_list by the code that an object file has for these launches, whose
+   * kernels are code of the same object file. The grid of each launch is 1 1 1. A port with this
+   * function has launch_list, too. A port that passes calls on to another one and has its own
+   * `launch` sets it to NULL, or has its own. */
+  husk_status (*launch_linked)(void* device, void* stream, husk_linked_launches code,
+                               const husk_listed_launch* launches, uint32_t* failed,
                                husk_error* error);
 } husk_port;
 

@@ -7,8 +7,6 @@
 
 #include <cstring>
 
-#include <husk/detail/linked.h>
-
 #include "base/align.h"
 #include "base/blake2b.h"
 

@@ -1,6 +1,7 @@
 // The file as bytes: header, metadata, blobs (FORMAT.md, "Header").
 #pragma once
 
+#include <husk/detail/linked.h>
 #include <husk/port.h>
 
 #include "base/memory.h"
@@ -35,10 +36,16 @@ class Container {
   // The destructor calls `release` (may be null), unless drop() was called.
   void borrow(const void* data, uint64_t size, void (*release)(void*, const void*), void* user);
   void drop() { release_ = nullptr; }
-  // Says that the bytes are part of an object file, with this table (husk/detail/linked.h).
-  void set_linked(const void* table) { linked_ = table; }
+  // Says that the bytes are part of an object file, with this table.
+  void set_linked(const detail::LinkedTable* table) { linked_ = table; }
   // The table of the object file; null if the bytes are a file.
-  const void* linked() const { return linked_; }
+  const detail::LinkedTable* linked() const { return linked_; }
+  // The launches that the object file has code for.
+  Rows<detail::LinkedLaunches> linked_launches() const {
+    // Only the port knows whether images of another table are in use, and refuses them.
+    if (!linked_ || linked_->magic != detail::kLinkedMagic) return {};
+    return {linked_->launches, static_cast<uint32_t>(linked_->launches_count)};
+  }
 
   // Checks the header and the hash of the metadata (rule 1), and keeps a copy of the metadata.
   // Metadata of more than `limit` bytes fail with HUSK_LIMIT; 0 is no limit.
@@ -74,7 +81,7 @@ class Container {
   int file_ = -1;
   void (*release_)(void*, const void*) = nullptr;
   void* release_user_ = nullptr;
-  const void* linked_ = nullptr;
+  const detail::LinkedTable* linked_ = nullptr;
   Array<uint64_t> metadata_;  // words, because rows are aligned to 8 bytes
   uint64_t metadata_bytes_ = 0;
   uint8_t hash_[32] = {};

@@ -79,9 +79,31 @@ Status StepArguments::prepare(Session* session, const Code& code, Prologue& prol
   }
   states[code.steps.size].first_dynamic = dynamic;
   states[code.steps.size].first_pair = static_cast<uint32_t>(pairs_.size());
+  if (launches_.size()) HUSK_TRY(prepare_groups(error));
   if (!has_operators) return Status::ok;
   HUSK_TRY(op_args_.allocate(allocator, n, error));
   return op_sizes_.allocate(allocator, code.operands.size, error);
+}
+
+// Finds the launches that follow one another in a segment. Those that are linked into the process
+// as code are a group of their own.
+Status StepArguments::prepare_groups(husk_error* error) {
+  const Program& program = *session_->program;
+  const husk_port* port = session_->port();
+  HUSK_TRY(groups_.allocate(session_->allocator(), code_->steps.size, error));
+  if (HUSK_HAS_FIELD(port, launch_linked) && port->launch_linked)
+    for (const detail::LinkedLaunches& linked : program.file.linked_launches())
+      if (program.rows()->functions()->Get(linked.function) == code_->function &&
+          program.chosen[linked.function].variant == linked.variant)
+        groups_[linked.first_step] = {linked.first_step + linked.count, linked.code};
+  for (const fb::Segment& segment : code_->segments)
+    for (uint32_t s = segment.step_end(); s-- > segment.step_begin();) {
+      if (!launches_[s].kernel || groups_[s].code) continue;
+      const bool is_last = s + 1 == segment.step_end() || !groups_[s + 1].end ||
+                           groups_[s + 1].code;
+      groups_[s].end = is_last ? s + 1 : groups_[s + 1].end;
+    }
+  return Status::ok;
 }
 
 // Lists the tensors of an extern step that the op writes, with the arguments in the same buffer.
@@ -201,6 +223,8 @@ Status StepArguments::write_segment(uint32_t segment, bool nothing_changed, husk
   if (nothing_changed && !all) return Status::ok;
   const fb::Segment& range = code_->segments[segment];
   for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
+    const bool is_fixed = states[s].first_dynamic == states[s + 1].first_dynamic;
+    if (!all && is_fixed && static_cast<Step>(code_->steps[s].op()) != Step::op_extern) continue;
     Status status = write_step(s, all, error);
     if (!failed(status)) continue;
     add_step_context(s, error);
@@ -380,20 +404,23 @@ Status StepArguments::run_step(uint32_t step, void* stream, husk_error* error) {
 }
 
 Status StepArguments::run_steps(uint32_t* step, uint32_t end, void* stream, husk_error* error) {
-  const bool lists = launches_.size() > 0;
+  const husk_port* port = session_->port();
+  void* device = session_->device();
   while (*step < end) {
-    uint32_t after = *step;
-    while (lists && after < end && launches_[after].kernel) ++after;
-    if (after == *step) {
+    const LaunchGroup group = groups_.size() ? groups_[*step] : LaunchGroup{};
+    if (group.end == 0) {
       HUSK_TRY(run_step(*step, stream, error));
       ++*step;
       continue;
     }
     stream_is_idle_ = false;
     uint32_t failed = 0;
-    const husk_status status = session_->port()->launch_list(
-        session_->device(), stream, &launches_[*step], after - *step, &failed, error);
-    *step = status == HUSK_OK ? after : *step + failed;
+    const husk_listed_launch* launches = &launches_[*step];
+    const husk_status status = group.code ? port->launch_linked(device, stream, group.code,
+                                                                launches, &failed, error)
+                                          : port->launch_list(device, stream, launches,
+                                                              group.end - *step, &failed, error);
+    *step = status == HUSK_OK ? group.end : *step + failed;
     HUSK_TRY(to_status(status));
   }
   return Status::ok;

@@ -24,6 +24,12 @@ struct WrittenPair {
   bool may_be_same;  // the contract allows that both are one tensor
 };
 
+// The launches that one call of the port takes, from a certain step on.
+struct LaunchGroup {
+  uint32_t end;               // the step after them; 0 if the step is no launch
+  husk_linked_launches code;  // of the object file; null if there is none for them
+};
+
 // Arguments that the session's ranges fix are written once per assignment of addresses; the others,
 // the dynamic ones, in each run in which something changed.
 struct StepArguments {
@@ -72,6 +78,7 @@ struct StepArguments {
 
  private:
   bool is_static(const fb::Argument& argument) const;
+  Status prepare_groups(husk_error* error);
   Status write_step(uint32_t step, bool all, husk_error* error);
   Status write_operator_arguments(uint32_t step, husk_error* error);
   Status prepare_pairs(uint32_t step, Array<uint32_t>* first_in, Array<uint32_t>* next,
@@ -89,7 +96,9 @@ struct StepArguments {
   const MemoryPlan* memory_ = nullptr;
   const void* const* packed_ = nullptr;  // by argument
   Array<void*> params_;                  // by argument: the address of its entry of `values`
-  Array<husk_listed_launch> launches_;   // by step; empty if the port takes one launch at a time
+  // By step; empty if the port takes one launch at a time.
+  Array<husk_listed_launch> launches_;
+  Array<LaunchGroup> groups_;
   Array<uint32_t> dynamic_;      // arguments that may change from run to run, in the order of steps
   Array<uint64_t> written_for_;  // by segment: the binding generation that its arguments are for
   bool preparing_ = false;       // operators prepare themselves for the arguments that are written

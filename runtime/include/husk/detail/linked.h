@@ -1,12 +1,14 @@
 /** @file
- * The table of kernels that an object file of `huskc --emit=obj` contains (FORMAT.md, "Linked
- * artifacts"), for the compiler, which writes it, and for ports, which find kernels in it. The
- * header is private: applications do not include it. C++17. */
+ * The table of kernels and launches that an object file of `huskc --emit=obj` contains (FORMAT.md,
+ * "Linked artifacts"), for the compiler, which writes it, for ports, which find kernels in it, and
+ * for the core, which finds launches in it. The header is private: applications do not include it.
+ * C++17. */
 #ifndef HUSK_DETAIL_LINKED_H
 #define HUSK_DETAIL_LINKED_H
 
 #include <stdint.h>
 
+#include <husk/port.h>
 #include <husk/types.h>
 
 namespace husk::detail {
@@ -16,7 +18,7 @@ constexpr uint64_t kLinkedFeature = 1;
 /** The address of the offset of the table is the first multiple of this number behind the bytes. */
 constexpr uint64_t kLinkedAlign = 64;
 /** The first word of a LinkedTable. It changes with the layout of these structs. */
-constexpr uint64_t kLinkedMagic = 0x314b4e4c4b535548;  // "HUSKLNK1"
+constexpr uint64_t kLinkedMagic = 0x324b4e4c4b535548;  // "HUSKLNK2"
 
 enum LinkedSymbolType : uint64_t { kLinkedFunction = 1, kLinkedObject = 2 };
 
@@ -42,11 +44,21 @@ struct LinkedImage {
   LinkedState* state;
 };
 
+/** Launches that follow one another in a segment, as straight-line code. Each has the grid 1 1 1
+ * for all inputs, and a kernel of an image of the table. */
+struct LinkedLaunches {
+  husk_linked_launches code;
+  uint32_t function, variant;  // indices of the rows in the artifact
+  uint32_t first_step, count;
+};
+
 struct LinkedTable {
   uint64_t magic;    // kLinkedMagic
   uint64_t machine;  // e_machine of the ELF specification
   const LinkedImage* images;
   uint64_t image_count;
+  const LinkedLaunches* launches;
+  uint64_t launches_count;
 };
 
 }  // namespace husk::detail
