@@ -19,7 +19,8 @@ An operator has one of these results: ok, host (as ok, but operators that the te
 CPU), refused (by name, at export), crashed (another error of the export), late (no result in time),
 wrong or failed (with `--run` or `--interpret`), and not applicable (eager mode or torch.export
 cannot run the sample, or it does not exist). The file of `--json` has all results that there are at
-any time. `--host-ops forbid` refuses what would run on the CPU."""
+any time. `--host-ops forbid` refuses what would run on the CPU. `--libraries` leaves products,
+convolutions, linear algebra and Fourier transforms to libraries."""
 
 import argparse
 import collections
@@ -188,6 +189,8 @@ def outcome(op, options, folder):
     return interpret(model, expected, folder, options.target, compared, options.host_ops)
   artifact = pathlib.Path(options.keep or folder) / f"{name_of(op).replace('.', '_')}.husk"
   named = {"targets": [options.target], "host_ops": options.host_ops, "progress": False}
+  if options.libraries:
+    named["libraries"] = True
   try:
     if options.keep or options.run:
       husk.export(exported, model.inputs, artifact, keep=folder, **named)
@@ -438,6 +441,7 @@ def main():
   parser.add_argument("--run", action="store_true", help="run and compare with eager")
   parser.add_argument("--interpret", action="store_true", help="run by Triton's interpreter")
   parser.add_argument("--host-ops", default="allow", help="allow or forbid, as for husk.export")
+  parser.add_argument("--libraries", action="store_true", help="libraries=True of husk.export")
   parser.add_argument("--jobs", type=int, default=2, help="processes")
   parser.add_argument("--limit", type=float, default=120, help="seconds for an operator")
   options = parser.parse_args()

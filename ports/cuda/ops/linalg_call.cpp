@@ -291,10 +291,12 @@ husk_status LinalgCall::check_infos() const {
                                          static_cast<size_t>(count) * sizeof part[0], stream_),
         "cuMemcpyDtoHAsync"));
     HUSK_TRY(driver_status(device_.driver.cuStreamSynchronize(stream_), "cuStreamSynchronize"));
-    for (int64_t i = 0; i < count; ++i)
+    for (int64_t i = 0; i < count; ++i) {
+      const long long matrix = done + i;
       if (part[i] != 0)
         return fail(error_, HUSK_INVALID_INPUT, "%s: %s (info %d of matrix %lld)", name_, failure_,
-                    part[i], static_cast<long long>(done + i));
+                    part[i], matrix);
+    }
   }
   return HUSK_OK;
 }
