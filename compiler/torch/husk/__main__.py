@@ -16,8 +16,8 @@ from typing import Any
 import husk
 
 from . import check, tools
-from .cuda import operators as cuda_operators
 from .errors import CompileError, Unsupported, message
+from .inductor import libraries
 from .progress import ERASE
 from .version import VERSION
 
@@ -78,25 +78,25 @@ def parser() -> argparse.ArgumentParser:
   )
   arguments.add_argument(
     "--gemm",
-    choices=cuda_operators.CHOICES["gemm"],
+    choices=libraries.CHOICES["gemm"],
     help="on CUDA targets: matrix products are kernels of the artifact (the default), or calls of "
     "cuBLASLt, which must be installed where the artifact runs",
   )
   arguments.add_argument(
     "--conv",
-    choices=cuda_operators.CHOICES["conv"],
+    choices=libraries.CHOICES["conv"],
     help="on CUDA targets: convolutions are kernels of the artifact (the default), or calls of "
     "cuDNN 9, which must be installed where the artifact runs",
   )
   arguments.add_argument(
     "--fft",
-    choices=cuda_operators.CHOICES["fft"],
+    choices=libraries.CHOICES["fft"],
     help="on CUDA targets: Fourier transforms are products with constant matrices (the default), "
     "or calls of cuFFT, which must be installed where the artifact runs",
   )
   arguments.add_argument(
     "--linalg",
-    choices=cuda_operators.CHOICES["linalg"],
+    choices=libraries.CHOICES["linalg"],
     help="on CUDA targets: factorizations of matrices, eigenvalues, singular values and systems of "
     "equations run on the CPU (the default), or are calls of cuSOLVER, which must be installed "
     "where the artifact runs",

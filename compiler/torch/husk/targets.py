@@ -17,7 +17,7 @@ from .cuda.kernels import CudaKernels
 from .errors import CompileError, Unsupported
 from .host import convolution, image, operators
 from .host.kernels import HostKernels
-from .inductor import capture, complex_numbers, decompositions, torch_compat
+from .inductor import capture, complex_numbers, decompositions, libraries, torch_compat
 from .inductor.lines import InductorObject
 from .lower import cublaslt, cudnn, cusolver, host_steps, linear
 from .lower.lines import VariantWriter
@@ -166,9 +166,9 @@ class CudaTarget:
     ops: Iterable[str] = (),
     host_ops: str = "allow",
     record_files: Iterable[Any] = (),
-    **libraries: Any,
+    **options: Any,
   ) -> None:
-    self.libraries = cuda_operators.chosen(**libraries)
+    self.libraries = libraries.chosen(**options)
     if host_ops not in HOST_OPS:
       raise ValueError(f"host_ops={host_ops!r}: give {' or '.join(HOST_OPS)}")
     description, _, gemm_set = name.partition(":")
@@ -184,7 +184,7 @@ class CudaTarget:
     self.row = f"cuda_{self.description.key}"
     self.operators = Operators(
       "CUDA targets",
-      self.libraries.operators,
+      cuda_operators.of(self.libraries),
       ops,
       operators.names(),
       host_ops == "allow",

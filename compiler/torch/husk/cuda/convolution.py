@@ -29,7 +29,6 @@ from typing import Any
 from ..inductor import torch_compat
 from ..inductor.decompositions.convolution import result_sizes
 from ..inductor.lines import InductorObject
-from . import settings
 from .target import Target
 
 # The beginning of the names of the template's choices.
@@ -538,7 +537,7 @@ def _convolved(
       PADDING_W=padding[1],
       DILATION_H=dilation[0],
       DILATION_W=dilation[1],
-      ALLOW_TF32=settings.convolutions_in_tf32(),
+      ALLOW_TF32=torch_compat.convolutions_in_tf32(),
       num_stages=tiles.stages,
       num_warps=tiles.warps,
     )

@@ -1,9 +1,11 @@
-"""The operators of the port of CUDA (ports/cuda/ops), which libraries of NVIDIA's compute, and the
-options of an export that choose these libraries."""
+"""The operators of the port of CUDA (ports/cuda/ops), which libraries of NVIDIA's compute. The
+options of an export choose these libraries (inductor/libraries.py)."""
 
 from __future__ import annotations
 
 import dataclasses
+
+from ..inductor.libraries import Libraries
 
 # The operators by the library that computes them.
 OF_LIBRARY: dict[str, frozenset[str]] = {
@@ -31,13 +33,6 @@ NAMES = frozenset().union(*OF_LIBRARY.values())
 # Those that take no complex numbers.
 OF_REALS = OF_LIBRARY["cuSOLVER"]
 
-# The values of each option: what is used without libraries, and the library.
-CHOICES = {
-  "gemm": ("triton", "cublaslt"),
-  "conv": ("triton", "cudnn"),
-  "fft": ("triton", "cufft"),
-  "linalg": ("host", "cusolver"),
-}
 _TITLES = {
   "cublaslt": "cuBLASLt",
   "cudnn": "cuDNN",
@@ -46,38 +41,11 @@ _TITLES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Libraries:
-  """Which computations an export leaves to libraries, as in the options of `husk.export`."""
-
-  gemm: str = "triton"
-  conv: str = "triton"
-  fft: str = "triton"
-  linalg: str = "host"
-
-  @property
-  def operators(self) -> frozenset[str]:
-    """The operators that a program may call. Products for which there is no template are calls of
-    cuBLASLt with every choice."""
-    titles = {_TITLES[choice] for choice in dataclasses.astuple(self) if choice in _TITLES}
-    return frozenset().union(*(OF_LIBRARY[title] for title in {"cuBLASLt", *titles}))
-
-
-NO_LIBRARIES = Libraries()
-
-
-def chosen(libraries: bool = False, **options: str | None) -> Libraries:
-  """The libraries that options of an export choose. `libraries` chooses those for which there is
-  no other option."""
-  choices = {}
-  for name, values in CHOICES.items():
-    value = options.get(name)
-    if value is None:
-      value = values[1] if libraries else values[0]
-    if value not in values:
-      raise ValueError(f"{name}={value!r}: give {' or '.join(values)}")
-    choices[name] = value
-  return Libraries(**choices)
+def of(libraries: Libraries) -> frozenset[str]:
+  """The operators that a program may call. Products for which there is no template are calls of
+  cuBLASLt with every choice."""
+  titles = {_TITLES[choice] for choice in dataclasses.astuple(libraries) if choice in _TITLES}
+  return frozenset().union(*(OF_LIBRARY[title] for title in {"cuBLASLt", *titles}))
 
 
 def library_of(name: str) -> str:

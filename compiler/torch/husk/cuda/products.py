@@ -10,7 +10,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import convolution, depthwise, gemm_configs, settings
+from ..inductor import torch_compat
+from . import convolution, depthwise, gemm_configs
 from .target import Target
 from .tuning import Tuning, milliseconds
 
@@ -87,7 +88,7 @@ def _with_more_tiles(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _with_tf32_as_torch_is_set(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
   """TritonTemplate.maybe_append_choice of a convolution."""
-  return original(*args, **{**kwargs, "ALLOW_TF32": settings.convolutions_in_tf32()})
+  return original(*args, **{**kwargs, "ALLOW_TF32": torch_compat.convolutions_in_tf32()})
 
 
 def modules_with(name: str, value: Any) -> list[types.ModuleType]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 # Inductor's options without which its kernels could not be taken over, or would wait for their
 # predecessors twice.
@@ -28,12 +27,3 @@ def without_line_tables() -> Iterator[None]:
   with knobs.compilation.scope():
     knobs.compilation.disable_line_info = True
     yield
-
-
-def convolutions_in_tf32() -> bool:
-  """Whether torch allows convolutions of f32 to multiply in tf32, which is its default. Inductor's
-  template reads the setting of all operators of cuDNN, which by default decides nothing."""
-  import torch
-
-  cudnn: Any = torch.backends.cudnn  # its stubs lack `conv`
-  return bool(cudnn.conv.fp32_precision == "tf32")

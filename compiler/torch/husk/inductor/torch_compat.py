@@ -366,6 +366,15 @@ def ignored_guards() -> Iterator[list[tuple[Any, Any]]]:
     ShapeEnv._check_frozen = before
 
 
+def convolutions_in_tf32() -> bool:
+  """Whether torch allows convolutions of f32 to multiply in tf32, which is its default. Inductor's
+  template reads the setting of all operators of cuDNN, which by default decides nothing."""
+  import torch
+
+  cudnn: Any = torch.backends.cudnn  # its stubs lack `conv`
+  return bool(cudnn.conv.fp32_precision == "tf32")
+
+
 def smaller_sizes() -> tuple[Any, str, Any]:
   """A replacement of `min` in torch's functions for shapes, as module, name and value.
 

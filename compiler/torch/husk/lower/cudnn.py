@@ -12,8 +12,8 @@ from typing import Any
 import sympy
 
 from .. import hir
-from ..cuda import settings
 from ..errors import Unsupported
+from ..inductor import torch_compat
 from .body import Body
 from .nodes import IrNode, layout_of
 
@@ -51,7 +51,7 @@ def call(body: Body, node: IrNode, values: Mapping[str, Any], result: hir.Argume
     *(_ints(values[name]) for name in ("stride", "padding", "dilation")),
     hir.Literal(bool(values["transposed"])),
     hir.Literal(int(values["groups"])),
-    hir.Literal(settings.convolutions_in_tf32()),
+    hir.Literal(torch_compat.convolutions_in_tf32()),
   ]
   results: list[hir.Argument] = [
     result,

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...cuda.operators import NO_LIBRARIES, Libraries
+from ..libraries import NO_LIBRARIES, Libraries
 from . import (
   convolution,
   draw,
