@@ -35,7 +35,7 @@ struct Tensor {
   cudnnDataType_t type;
 };
 
-// What a descriptor describes. Only the members of its kind count.
+// A finished descriptor describes a part of a problem, and has the other members at 0.
 struct Problem {
   Tensor image, filter, result;
   int64_t dims, stride[3], padding[3], dilation[3];

@@ -19,7 +19,7 @@ std::vector<uint32_t> every(uint32_t distance, uint32_t count) {
   return out;
 }
 
-// What the kernel has seen.
+// The kernel writes down the arguments of each of its calls.
 struct Seen {
   std::vector<void**> params;
   size_t fails_at = SIZE_MAX;

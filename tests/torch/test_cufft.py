@@ -32,7 +32,7 @@ def written(function, args, folder, shapes=None, **options):
   return on_fake_driver.written(function, args, folder, shapes, **{"fft": "cufft", **options})
 
 
-# What the library computes
+# The tests of this part compare what the library computes.
 
 
 @pytest.mark.parametrize("dtype, tolerance", DTYPES)
@@ -74,7 +74,7 @@ def test_a_batch_and_a_length_that_vary(tmp_path, monkeypatch):
   check(function, inputs, tmp_path, monkeypatch, 1e-10, shapes)
 
 
-# What the exporter writes
+# The tests of this part look at the text that the exporter writes.
 
 
 def test_other_dimensions_are_moved(tmp_path):

@@ -44,8 +44,8 @@ def written(function, args, folder, shapes=None, **options):
   return on_fake_driver.written(function, args, folder, shapes, **{"linalg": "cusolver", **options})
 
 
-# What the library computes. The arguments are transposed, so that they lie by columns and no
-# kernel copies them.
+# The tests of this part compare what the library computes. The arguments are transposed, so that
+# they lie by columns and no kernel copies them.
 
 
 @pytest.mark.parametrize("dtype, tolerance", DTYPES)
@@ -224,7 +224,7 @@ def test_a_batch_that_varies(tmp_path, monkeypatch):
       close(one, other, 1e-9)
 
 
-# What the exporter writes
+# The tests of this part look at the text that the exporter writes.
 
 
 def test_arguments_by_rows_are_copied(tmp_path):

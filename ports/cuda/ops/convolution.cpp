@@ -4,6 +4,7 @@
 
 #include <husk/detail/struct_size.h>
 
+#include "ops/arguments.h"
 #include "ops/convolution_plan.h"
 #include "ops/op_library.h"
 
@@ -31,18 +32,6 @@ struct Convolution {
   }
 };
 
-// Fills the result of a convolution over nothing.
-husk_status zero(const Device& device, const ConvolutionOperands& operands, void* stream,
-                 const husk_op_arg* args, husk_error* error) {
-  if (operands.zeros == 0) return HUSK_OK;
-  void* result = operands.tensors[operands.key.transposed ? kImage : kResult];
-  const CUresult status = device.driver.cuMemsetD8Async(
-      as_address(result), 0, static_cast<size_t>(operands.zeros), as_stream(stream));
-  if (status == CUDA_SUCCESS) return HUSK_OK;
-  return driver_fail(device.driver, error, status, "cuMemsetD8Async", "%s",
-                     ConvolutionText(args).text);
-}
-
 husk_status prepare(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
                     husk_error* error) {
   HUSK_TRY(HUSK_CHECK_STRUCT(husk_op_context, context, threads, error));
@@ -64,7 +53,10 @@ husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32
   Current current(context->device, error);
   HUSK_TRY(current.status);
   const NvtxRange range(device.nvtx, "husk::cudnn_convolution");
-  if (operands.is_empty) return zero(device, operands, context->stream, args, error);
+  if (operands.is_empty)
+    return fill_zeros(device, context->stream,
+                      operands.tensors[operands.key.transposed ? kImage : kResult], operands.zeros,
+                      ConvolutionText(args).text, error);
   Convolution& convolution = *static_cast<Convolution*>(context->user);
   HUSK_TRY(convolution.plans.execute(convolution.cudnn, operands, as_stream(context->stream), args,
                                      error));

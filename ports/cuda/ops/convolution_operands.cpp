@@ -7,6 +7,7 @@
 #include <husk/detail/dtype.h>
 
 #include "error.h"
+#include "ops/arguments.h"
 
 namespace husk::cuda {
 
@@ -25,21 +26,11 @@ enum {
   kWorkspace,
   kCount
 };
-constexpr uintptr_t kMaxAlign = 16;         // the most that an engine of cuDNN asks for
-constexpr uintptr_t kWorkspaceAlign = 256;  // that of memory which CUDA allocates
+constexpr uint16_t kMaxAlign = 16;  // the most that an engine of cuDNN asks for
 
 husk_status unsupported(husk_error* error, const husk_op_arg* args, const char* reason) {
   return fail(error, HUSK_UNSUPPORTED, "%s: %s: export with conv='triton'",
               ConvolutionText(args).text, reason);
-}
-
-int32_t align_of(const void* pointer) {
-  const uintptr_t low = reinterpret_cast<uintptr_t>(pointer) & (kMaxAlign - 1);
-  return static_cast<int32_t>(low ? low & (~low + 1) : kMaxAlign);
-}
-
-bool is_tensor(const husk_op_arg& arg, int32_t dtype, int32_t rank) {
-  return arg.kind == HUSK_ARG_TENSOR && arg.dtype == dtype && arg.rank == rank;
 }
 
 husk_status check_kinds(const husk_op_arg* args, uint32_t count, husk_error* error) {
@@ -106,7 +97,7 @@ husk_status check_sizes(const husk_op_arg* args, husk_error* error) {
 // A kernel that reads an element at an unaligned address makes the context useless.
 husk_status check_addresses(const husk_op_arg* args, husk_error* error) {
   for (const int i : {kX, kW, kOut})
-    if (align_of(args[i].data) < detail::element_bytes(args[kX].dtype))
+    if (align_of(args[i].data, kMaxAlign) < detail::element_bytes(args[kX].dtype))
       return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %d is not aligned to its elements",
                   ConvolutionText(args).text, i);
   return HUSK_OK;
@@ -178,14 +169,6 @@ husk_status read_empty(const husk_op_arg* args, ConvolutionOperands* out, husk_e
   return HUSK_OK;
 }
 
-// The part of the workspace that begins at an aligned address.
-void read_workspace(const husk_op_arg& arg, ConvolutionOperands* out) {
-  const uintptr_t address = reinterpret_cast<uintptr_t>(arg.data);
-  const uint64_t size = static_cast<uint64_t>(arg.sizes[0]), gap = -address & (kWorkspaceAlign - 1);
-  out->key.workspace = size > gap ? size - gap : 0;
-  out->workspace = reinterpret_cast<void*>(size > gap ? address + gap : 0);
-}
-
 }  // namespace
 
 husk_status read_convolution(const husk_op_arg* args, uint32_t count, ConvolutionOperands* out,
@@ -203,7 +186,7 @@ husk_status read_convolution(const husk_op_arg* args, uint32_t count, Convolutio
   key.fast = key.dtype == HUSK_F32 && args[kFast].i != 0;
   for (int i = 0; i < kTensors; ++i) {
     out->tensors[i] = tensors[i]->data;
-    key.align[i] = align_of(tensors[i]->data);
+    key.align[i] = align_of(tensors[i]->data, kMaxAlign);
     for (int32_t d = 0; d < key.rank; ++d) {
       key.sizes[i][d] = tensors[i]->sizes[d];
       key.strides[i][d] = tensors[i]->strides[d];
@@ -218,7 +201,7 @@ husk_status read_convolution(const husk_op_arg* args, uint32_t count, Convolutio
   }
   HUSK_TRY(check_overlap(args, key, error));
   read_layouts(&key);
-  read_workspace(args[kWorkspace], out);
+  key.workspace = aligned_part(args[kWorkspace], &out->workspace);
   return HUSK_OK;
 }
 

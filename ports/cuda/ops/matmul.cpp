@@ -5,6 +5,7 @@
 #include <husk/detail/struct_size.h>
 
 #include "device.h"
+#include "ops/arguments.h"
 #include "ops/matmul_plan.h"
 #include "ops/op_library.h"
 
@@ -31,15 +32,6 @@ struct Matmul {
     plans.destroy();
   }
 };
-
-husk_status zero(const Device& device, const Operands& operands, void* stream,
-                 const husk_op_arg* args, husk_error* error) {
-  if (operands.zeros == 0) return HUSK_OK;
-  const CUresult result = device.driver.cuMemsetD8Async(
-      as_address(operands.d), 0, static_cast<size_t>(operands.zeros), as_stream(stream));
-  if (result == CUDA_SUCCESS) return HUSK_OK;
-  return driver_fail(device.driver, error, result, "cuMemsetD8Async", "%s", MatmulText(args).text);
-}
 
 husk_status prepare(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
                     husk_error* error) {
@@ -70,7 +62,9 @@ husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32
   Current current(context->device, error);
   HUSK_TRY(current.status);
   const NvtxRange range(device.nvtx, "husk::matmul");
-  if (operands.is_empty()) return zero(device, operands, context->stream, args, error);
+  if (operands.is_empty())
+    return fill_zeros(device, context->stream, operands.d, operands.zeros, MatmulText(args).text,
+                      error);
   Matmul& matmul = *static_cast<Matmul*>(context->user);
   const Cublas& cublas = matmul.cublas;
   LtDescriptors descriptors;

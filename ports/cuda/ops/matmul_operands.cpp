@@ -6,13 +6,14 @@
 #include <husk/detail/dtype.h>
 
 #include "error.h"
+#include "ops/arguments.h"
 
 namespace husk::cuda {
 
 namespace {
 
 enum { kA, kB, kBias, kAlpha, kBeta, kFast, kOut, kWorkspace, kCount };
-constexpr uint16_t kMaxAlign = 256;  // cuBLASLt also wants this alignment of the workspace
+constexpr uint16_t kMaxAlign = 256;
 
 struct Matrix {
   int64_t rows, columns, row_stride, column_stride, batch, batch_stride;
@@ -27,10 +28,6 @@ struct Product {
   Matrix a, b, d;
   bool swapped;
 };
-
-bool is_tensor(const husk_op_arg& arg, int32_t dtype, int32_t rank) {
-  return arg.kind == HUSK_ARG_TENSOR && arg.dtype == dtype && arg.rank == rank;
-}
 
 Matrix matrix_of(const husk_op_arg& arg) {
   const int32_t row = arg.rank - 2, column = arg.rank - 1;
@@ -49,11 +46,6 @@ int64_t leading_dimension(const Matrix& m) {
   if (m.rows > 1 && m.row_stride != 1) return 0;
   if (m.columns <= 1) return m.rows;
   return m.column_stride >= m.rows ? m.column_stride : 0;
-}
-
-uint16_t align_of(const void* pointer) {
-  const auto low = reinterpret_cast<uintptr_t>(pointer) & (kMaxAlign - 1);
-  return static_cast<uint16_t>(low ? low & (~low + 1) : kMaxAlign);
 }
 
 husk_status unsupported(husk_error* error, const husk_op_arg* args, const char* reason) {
@@ -88,20 +80,12 @@ husk_status check_addresses(const husk_op_arg* args, husk_error* error) {
   constexpr int kOperands[] = {kA, kB, kBias, kOut};
   for (const int i : kOperands) {
     if (args[i].kind == HUSK_ARG_NONE ||
-        align_of(args[i].data) >= detail::element_bytes(args[kA].dtype))
+        align_of(args[i].data, kMaxAlign) >= detail::element_bytes(args[kA].dtype))
       continue;
     return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %d is not aligned to its elements",
                 MatmulText(args).text, i);
   }
   return HUSK_OK;
-}
-
-// The part of the workspace that begins at an aligned address.
-void read_workspace(const husk_op_arg& arg, Operands* out) {
-  const uintptr_t address = reinterpret_cast<uintptr_t>(arg.data);
-  const uint64_t size = static_cast<uint64_t>(arg.sizes[0]), gap = -address & (kMaxAlign - 1);
-  out->key.workspace = size > gap ? size - gap : 0;
-  out->workspace = reinterpret_cast<void*>(size > gap ? address + gap : 0);
 }
 
 husk_status check_sizes(const husk_op_arg* args, const Matrix& a, const Matrix& b, const Matrix& d,
@@ -223,8 +207,9 @@ husk_status check_layouts(const husk_op_arg* args, const MatmulKey& key, husk_er
 void read_alignments(Operands* out) {
   MatmulKey& key = out->key;
   const void* data[] = {out->a, out->b, out->c, out->d};
-  for (int i = 0; i < 4; ++i) key.align[i] = align_of(data[i]);
-  if (key.has_bias && align_of(out->bias) < key.align[3]) key.align[3] = align_of(out->bias);
+  for (int i = 0; i < 4; ++i) key.align[i] = align_of(data[i], kMaxAlign);
+  if (key.has_bias && align_of(out->bias, kMaxAlign) < key.align[3])
+    key.align[3] = align_of(out->bias, kMaxAlign);
 }
 
 }  // namespace
@@ -241,7 +226,7 @@ husk_status read_operands(const husk_op_arg* args, uint32_t count, Operands* out
   out->a = args[kA].data;
   out->b = args[kB].data;
   out->d = args[kOut].data;
-  read_workspace(args[kWorkspace], out);
+  out->key.workspace = aligned_part(args[kWorkspace], &out->workspace);
   const Product product = orient(a, b, d, out);
   read_sizes(args, product, &out->key);
   if (out->is_empty()) return read_empty(args, out, error);

@@ -30,7 +30,7 @@ OF_LIBRARY: dict[str, frozenset[str]] = {
   ),
 }
 NAMES = frozenset().union(*OF_LIBRARY.values())
-# Those that take no complex numbers.
+# The operators of cuSOLVER take no complex numbers.
 OF_REALS = OF_LIBRARY["cuSOLVER"]
 
 _TITLES = {
