@@ -225,16 +225,14 @@ husk_status ConvolutionPlanCache::get(const Cudnn& cudnn, const ConvolutionKey& 
                                       const husk_op_arg* args, const ConvolutionPlan** out,
                                       husk_error* error) {
   const uint64_t hash = hash_of(key);
-  ConvolutionPlan* oldest = plans_;
-  for (ConvolutionPlan& plan : plans_) {
-    if (plan.last_used && plan.hash == hash && memcmp(&plan.key, &key, sizeof key) == 0) {
-      plan.last_used = ++clock_;
-      *out = &plan;
-      return HUSK_OK;
-    }
-    if (plan.last_used < oldest->last_used) oldest = &plan;
+  for (uint32_t i = 0; i < kPlans; ++i) {
+    ConvolutionPlan& plan = plans_[i];
+    if (hashes_[i] != hash || !plan.last_used || memcmp(&plan.key, &key, sizeof key) != 0) continue;
+    plan.last_used = ++clock_;
+    *out = &plan;
+    return HUSK_OK;
   }
-  ConvolutionPlan made = {key, hash, 0, 0, nullptr, nullptr};
+  ConvolutionPlan made = {key, 0, 0, nullptr, nullptr};
   OperationGraph operation;
   if (const Status status = operation.write(cudnn, key))
     return cudnn_fail(cudnn, error, status, "a descriptor", "%s", ConvolutionText(args).text);
@@ -251,10 +249,14 @@ husk_status ConvolutionPlanCache::get(const Cudnn& cudnn, const ConvolutionKey& 
                 "%s: cuDNN has no engine for it that fits into a workspace of %llu bytes: export "
                 "with conv='triton'",
                 ConvolutionText(args).text, static_cast<unsigned long long>(key.workspace));
-  free_plan(cudnn, *oldest);
-  *oldest = made;
-  oldest->last_used = ++clock_;
-  *out = oldest;
+  uint32_t oldest = 0;
+  for (uint32_t i = 1; i < kPlans; ++i)
+    if (plans_[i].last_used < plans_[oldest].last_used) oldest = i;
+  free_plan(cudnn, plans_[oldest]);
+  hashes_[oldest] = hash;
+  plans_[oldest] = made;
+  plans_[oldest].last_used = ++clock_;
+  *out = &plans_[oldest];
   return HUSK_OK;
 }
 

@@ -9,7 +9,6 @@ namespace husk::cuda {
 
 struct ConvolutionPlan {
   ConvolutionKey key;
-  uint64_t hash;       // of the key
   uint64_t last_used;  // the cache's clock at the last use; 0 if this entry is free
   uint64_t workspace;  // bytes of the workspace that the engine uses
   // cuDNN's descriptors: the plan, and the configuration that it was made of.
@@ -41,6 +40,7 @@ class ConvolutionPlanCache {
 
   pthread_mutex_t mutex_;  // guards the members below, and the handle
   uint64_t clock_;
+  uint64_t hashes_[kPlans];  // of the keys, side by side, so that a search reads little memory
   ConvolutionPlan plans_[kPlans];
 };
 
