@@ -109,7 +109,7 @@ TEST_F(Packed, Products) {
     use(isa);
     for (const int32_t dtype : {HUSK_F32, HUSK_F64, HUSK_BF16, HUSK_F16}) {
       const bool packs = dtype == HUSK_F32 || dtype == HUSK_F64 ||
-                         (dtype == HUSK_BF16 && isa == host::Isa::Bf16);
+                         (dtype == HUSK_BF16 && isa >= host::Isa::Bf16);
       for (auto& [m, k, n] : shapes) {
         Tensor a(dtype, {m, k}), weight(dtype, {n, k}), mat(dtype, {k, n}), bias(dtype, {n}),
             out(dtype, {m, n}), column(dtype, {m, n}, {1, 0});

@@ -1,6 +1,7 @@
 // Reads CPUID directly, because __builtin_cpu_supports would bring in a static constructor of the
 // compiler's library. Source of the bits: Intel SDM volume 2A, CPUID, leaves 1 and 7 (subleaves 0
-// and 1), and volume 1, 13.3 (XGETBV, state components).
+// and 1), and volume 1, 13.3 (XGETBV, state components); Documentation/arch/x86/xstate.rst of Linux
+// for the permission to use tiles.
 #include "cpu.h"
 
 #include <cstdio>
@@ -8,6 +9,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #else
 #include <sys/auxv.h>
 #endif
@@ -28,6 +31,13 @@ uint32_t saved_state() {
   return low;
 }
 
+// Asks Linux for the permission of all threads of the process to use tiles. It is refused by Linux
+// before 5.16, and if a thread has an alternate signal stack that is too small for the tiles.
+bool may_use_tiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM of asm/prctl.h
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 }  // namespace
 
 Isa cpu_isa() {
@@ -42,10 +52,12 @@ Isa cpu_isa() {
                      kAvx512Vl = bit(31);
   if (!has(b, kAvx2)) return Isa::Baseline;
   if (!has(b, kAvx512F | kAvx512Dq | kAvx512Bw | kAvx512Vl) || !has(saved, kZmm)) return Isa::Avx2;
-  constexpr uint32_t kAvx512Bf16 = bit(5);
+  constexpr uint32_t kAvx512Bf16 = bit(5), kAmx = bit(22) | bit(24), kTiles = bit(17) | bit(18);
+  const bool has_amx = has(d, kAmx) && has(saved, kTiles);
   const bool multiplies_bf16 = a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
                                has(a, kAvx512Bf16);
-  return multiplies_bf16 ? Isa::Bf16 : Isa::Avx512;
+  if (!multiplies_bf16) return Isa::Avx512;
+  return has_amx && may_use_tiles() ? Isa::Amx : Isa::Bf16;
 }
 
 const char* isa_name(Isa isa) {
@@ -53,7 +65,8 @@ const char* isa_name(Isa isa) {
     case Isa::Baseline: return "x86-64";
     case Isa::Avx2: return "avx2";
     case Isa::Avx512:
-    case Isa::Bf16: return "avx512";
+    case Isa::Bf16:
+    case Isa::Amx: return "avx512";
   }
   return nullptr;
 }

@@ -20,6 +20,9 @@ extern "C" {
  *   the calling thread. Equal inputs and an equal number of threads give equal bits.
  * - Targets, from the lowest to the highest rank: "x86-64", "avx2" (with fma and f16c) and "avx512"
  *   (f, bw, dq, vl); on 64-bit Arm "aarch64".
+ * - Tiles: on a CPU with AMX, `open` asks Linux for the permission of the process to use them. If
+ * it is granted, an alternate signal stack needs AT_MINSIGSTKSZ bytes (sigaltstack fails
+ * otherwise).
  * - Images are ELF shared objects; FORMAT.md describes them under "Images". The port loads them
  * from memory and never writes them to the disk. The grid, the block and the cluster of a kernel
  * are 1 and its shared memory is 0.

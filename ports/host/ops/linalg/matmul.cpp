@@ -273,13 +273,14 @@ bool product_knows(int32_t dtype) {
 bool product_run(const Device& device, const Product& product) {
   if (!is_real_float(product.dtype)) return product_run_plain(product);
   // One row is multiplied in f32 by the other kernels, because memory is slower than that.
-  if (device.isa == Isa::Bf16 && product.dtype == HUSK_BF16 &&
+  if (device.isa >= Isa::Bf16 && product.dtype == HUSK_BF16 &&
       ((product.m > 1 && product.n > 1) || product.packed_b.data)) {
     product_run_bf16(product);
     return true;
   }
   switch (device.isa) {
 #if defined(__x86_64__)
+    case Isa::Amx:
     case Isa::Bf16:
     case Isa::Avx512: product_run_avx512(product); break;
     case Isa::Avx2: product_run_avx2(product); break;
@@ -290,9 +291,10 @@ bool product_run(const Device& device, const Product& product) {
 }
 
 int64_t product_pack(const Device& device, const ProductPacking& packing, void* to) {
-  if (device.isa == Isa::Bf16 && packing.dtype == HUSK_BF16) return product_pack_bf16(packing, to);
+  if (device.isa >= Isa::Bf16 && packing.dtype == HUSK_BF16) return product_pack_bf16(packing, to);
   switch (device.isa) {
 #if defined(__x86_64__)
+    case Isa::Amx:
     case Isa::Bf16:
     case Isa::Avx512: return product_pack_avx512(packing, to);
     case Isa::Avx2: return product_pack_avx2(packing, to);

@@ -20,6 +20,7 @@ using Run = void (*)(const Attention& attention, int64_t part, Cancellation& can
 Run run_of(const Device& device) {
   switch (device.isa) {
 #if defined(__x86_64__)
+    case Isa::Amx:
     case Isa::Bf16:
     case Isa::Avx512: return attention_run_avx512;
     case Isa::Avx2: return attention_run_avx2;

@@ -105,6 +105,7 @@ void multiply_inputs(const Arguments& args, const Lstm& l, const Chunk& c, float
 void run_cell(const Device& device, const LstmCell& cell) {
   switch (device.isa) {
 #if defined(__x86_64__)
+    case Isa::Amx:
     case Isa::Bf16:
     case Isa::Avx512: return lstm_cell_avx512(cell);
     case Isa::Avx2: return lstm_cell_avx2(cell);
