@@ -9,7 +9,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "linalg/product_kernels.h"
+#include "cpu.h"
+#include "linalg/product_amx.h"
 
 namespace husk::host {
 namespace {
@@ -31,6 +32,16 @@ S* take_matrix(int64_t elements) {
   if (begin + elements > used) begin = 0;
   begin += elements;
   return memory.data() + begin - elements;
+}
+
+// Computes a product by packing b.
+template <class T, class S, class P>
+void run_packing(const Product& p) {
+#if HUSK_BF16_TILES
+  run_amx<AmxTiles>(p);
+#else
+  run_blocks<T, S, P>(p);
+#endif
 }
 
 // The time of a product that reads b in place divided by the time of one that packs b. Both are the
@@ -57,7 +68,7 @@ double time_ratio(bool columns, int64_t m, int64_t n, int64_t k) {
     p.b.data = take_matrix<S>(elements);
     in_place = std::fmin(in_place, seconds_of(run_thin<T, S, P>, p));
     p.b.data = take_matrix<S>(elements);
-    packed = std::fmin(packed, seconds_of(run_blocks<T, S, P>, p));
+    packed = std::fmin(packed, seconds_of(run_packing<T, S, P>, p));
   }
   return in_place / packed;
 }
@@ -88,6 +99,9 @@ void print_element() {
 
 int main() {
   using namespace husk::host;
+#if HUSK_BF16_TILES
+  if (cpu_isa() != Isa::Amx) return 1;  // it also asks for the permission to use tiles
+#endif
 #if HUSK_BF16_PAIRS
   print_element<float, BFloat16, BFloat16Pair>();
 #else

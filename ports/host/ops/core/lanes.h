@@ -20,6 +20,13 @@
 #define HUSK_BF16_PAIRS 0
 #endif
 
+// The instruction set multiplies tiles of bf16. Clang 14 has another macro than later versions.
+#if defined(__AMX_BF16__) || defined(__AMXBF16__)
+#define HUSK_BF16_TILES 1
+#else
+#define HUSK_BF16_TILES 0
+#endif
+
 #if defined(__AVX512F__)
 #define HUSK_VECTOR_BYTES 64
 #elif defined(__AVX2__)

@@ -96,7 +96,7 @@ husk_status multiply(const Arguments& args, const Operands& at,
   if (!product_knows(product.dtype)) return args.unsupported_dtype(at.a);
   const bool batched = at.rank == 3;
   const int64_t batches = batched ? out.sizes[0] : 1;
-  const ProductSplit split(product, args.context->threads);
+  const ProductSplit split(product, *device, args.context->threads);
   const int64_t parts = batches * split.parts();
   const double work = static_cast<double>(numel(out)) * static_cast<double>(product.k);
   run_in_parts(args, parts, work, [&](Parts& taken) {
@@ -275,6 +275,9 @@ bool product_run(const Device& device, const Product& product) {
   // One row is multiplied in f32 by the other kernels, because memory is slower than that.
   if (device.isa >= Isa::Bf16 && product.dtype == HUSK_BF16 &&
       ((product.m > 1 && product.n > 1) || product.packed_b.data)) {
+#if defined(__x86_64__)
+    if (device.isa == Isa::Amx && product_run_amx(product)) return true;
+#endif
     product_run_bf16(product);
     return true;
   }

@@ -72,6 +72,9 @@ void product_run_avx2(const Product& product);
 void product_run_avx512(const Product& product);
 // Only bf16, with instructions for it.
 void product_run_bf16(const Product& product);
+// Only bf16, by tiles. Returns false, and computes nothing, if product_run_bf16 is faster because
+// there are few rows or columns. The layout of a packed b is the same for both.
+bool product_run_amx(const Product& product);
 
 // The same for packing; the last one only for bf16.
 int64_t product_pack_baseline(const ProductPacking& packing, void* to);

@@ -721,7 +721,7 @@ void run_thin(const Product& p) {
 // ---- choice of the method ----
 
 // Transposes the product: out^T = b^T a^T.
-void transpose_product(Product& p) {
+inline void transpose_product(Product& p) {
   const MatrixView a = p.a, b = p.b;
   const int64_t m = p.m, row = p.out_row;
   p.a = {b.data, b.column, b.row};
@@ -737,7 +737,9 @@ void transpose_product(Product& p) {
 // The row of the table for this instruction set and element.
 template <class S>
 constexpr InPlaceRows in_place_rows() {
-#if HUSK_BF16_PAIRS
+#if HUSK_BF16_TILES
+  return kInPlaceAmx[0];
+#elif HUSK_BF16_PAIRS
   return kInPlaceBf16[0];
 #else
 #if defined(__AVX512F__)
@@ -762,14 +764,19 @@ bool is_thin(const Product& p) {
   return p.b.column == 1 && p.m <= most.rows[depth];
 }
 
-template <class T, class S, class P>
-void run_typed(Product p) {
-  if (p.packed_b.data) return run_packed<T, S, P>(p);
+// Makes the side with few rows, if there is one, the first operand.
+inline void put_thin_side_first(Product& p) {
   if (p.n < p.m && p.n <= kThinMaxRows) transpose_product(p);
   // The stride along a dimension of one element is never used. The value 1 selects the faster
   // loops.
   if (p.k == 1 && p.b.column != 1) p.b.row = 1;
   if (p.n == 1) p.b.column = 1;
+}
+
+template <class T, class S, class P>
+void run_typed(Product p) {
+  if (p.packed_b.data) return run_packed<T, S, P>(p);
+  put_thin_side_first(p);
   if (is_thin<S>(p)) return run_thin<T, S, P>(p);
   if (p.out_row == 1 && p.out_column != 1) transpose_product(p);
   run_blocks<T, S, P>(p);

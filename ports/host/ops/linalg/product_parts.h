@@ -5,6 +5,7 @@
 
 #include "core/arithmetic.h"
 #include "core/parallel.h"
+#include "device.h"
 #include "linalg/product.h"
 
 namespace husk::host {
@@ -17,13 +18,21 @@ struct ProductSplit {
   int64_t part_rows, part_columns;
   int64_t rows, columns;  // the number of parts
 
-  ProductSplit(const Product& p, const husk_threads* threads) {
-    constexpr int64_t kMaxRows = 216, kMaxColumns = 256, kColumnStep = 64, kFewColumns = 32;
+  ProductSplit(const Product& p, [[maybe_unused]] const Device& device,
+               const husk_threads* threads) {
+    constexpr int64_t kMaxColumns = 256, kColumnStep = 64, kFewColumns = 32;
     constexpr double kMinWork = 1 << 17;
-    constexpr int64_t kTileRows = 12;  // a multiple of the rows of a tile for every instruction set
+#if defined(__x86_64__)
+    const bool amx = device.isa == Isa::Amx && p.dtype == HUSK_BF16;
+#else
+    const bool amx = false;
+#endif
+    // The most rows of a block of the kernels, and a multiple of the rows that they compute at
+    // once.
+    const int64_t max_rows = amx ? 256 : 216, row_step = amx ? 32 : 12;
     const int64_t enough = threads && threads->count > 1 ? 2 * int64_t{threads->count} : 1;
-    rows = (p.m - 1) / kMaxRows + 1;
-    part_rows = rounded_up((p.m - 1) / rows + 1, kTileRows);
+    rows = (p.m - 1) / max_rows + 1;
+    part_rows = rounded_up((p.m - 1) / rows + 1, row_step);
     rows = (p.m - 1) / part_rows + 1;
     part_columns = kMaxColumns;
     const double column_work = static_cast<double>(p.m < part_rows ? p.m : part_rows) *
@@ -63,7 +72,7 @@ struct ProductSplit {
 // Computes a product, whose dtype product_knows and whose output is not empty, on all threads.
 inline void run_product_in_parts(const Arguments& args, const Device& device,
                                  const Product& product) {
-  const ProductSplit split(product, args.context->threads);
+  const ProductSplit split(product, device, args.context->threads);
   const double work = static_cast<double>(product.m) * static_cast<double>(product.n) *
                       static_cast<double>(product.k);
   run_in_parts(args, split.parts(), work, [&](Parts& taken) {
