@@ -204,6 +204,23 @@ void add_correct_calls(std::deque<Call>& calls) {
       .none(2)
       .text("hardswish")
       .f32({1, 5, 1, 2});
+  call("husk::convolution_depthwise")
+      .f32({2, 3, 6, 7})
+      .f32({5, 3, 1, 2})
+      .f32({5})
+      .list({1, 1})
+      .list({0, 1})
+      .list({1, 1})
+      .f32({5})
+      .text("relu")
+      .f32({5, 1, 3, 2})
+      .f32({5})
+      .list({2, 1})
+      .list({1, 0})
+      .list({1, 2})
+      .f32({5})
+      .text("silu")
+      .f32({2, 5, 3, 6});
   call("aten::_embedding_bag")
       .f32({5, 3})
       .i64({6}, 0, 1, 5)
@@ -656,6 +673,31 @@ void add_large_calls(std::deque<Call>& calls) {
   convolve(8, 70, 6, 5, 1, "sigmoid");
   convolve(40, 48, 5, 1, 1, "gelu_tanh");
   convolve(12, 24, 5, 3, 2, "hardsigmoid");
+  // A convolution and a depthwise one, of images [2, in, size, size].
+  const auto convolve_both = [&](int64_t in, int64_t out, int64_t size, int64_t taps,
+                                 int64_t stride, const char* activation) {
+    call("husk::convolution_depthwise")
+        .f32({2, in, size, size})
+        .channels_last()
+        .f32({out, in, 1, 1})
+        .f32({out})
+        .list({1, 1})
+        .list({0, 0})
+        .list({1, 1})
+        .f32({out})
+        .text(activation)
+        .f32({out, 1, taps, taps})
+        .f32({out})
+        .list({stride, stride})
+        .list({taps / 2, taps / 2})
+        .list({1, 1})
+        .f32({out})
+        .text(activation)
+        .f32({2, out, (size - 1) / stride + 1, (size - 1) / stride + 1})
+        .channels_last();
+  };
+  convolve_both(8, 40, 13, 3, 1, "hardswish");
+  convolve_both(16, 70, 14, 5, 2, "relu");
   call("aten::convolution")  // the image of a first layer
       .f32({1, 3, 15, 15})
       .f32({32, 3, 3, 3})

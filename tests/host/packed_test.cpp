@@ -183,7 +183,7 @@ TEST_F(Packed, Convolutions) {
     use(isa);
     int convolutions = 0, copies = 0;
     for (Call& call : calls) {
-      if (call.name.find("::convolution") == std::string::npos) continue;
+      if (call.name != "husk::convolution" && call.name != "aten::convolution") continue;
       ++convolutions;
       const husk_op& row = op(call.name);
       SCOPED_TRACE(convolutions);
@@ -205,6 +205,23 @@ TEST_F(Packed, Convolutions) {
     // All but four with several phases and, where vectors have 16 elements, one with so few
     // channels that most of its copy would be zeros.
     EXPECT_TRUE(copies == 32 || copies == 33) << copies;
+  }
+}
+
+TEST_F(Packed, PairsOfConvolutions) {
+  std::deque<Call> calls;
+  add_large_calls(calls);
+  for (auto isa : isas()) {
+    use(isa);
+    int pairs = 0;
+    for (Call& call : calls) {
+      if (call.name != "husk::convolution_depthwise") continue;
+      ++pairs;
+      for (const uint32_t weight : {1u, 8u})
+        EXPECT_TRUE(expect_same(op(call.name), call.args, weight)) << pairs;
+      EXPECT_TRUE(pack(op(call.name), call.args, 2).empty());
+    }
+    EXPECT_EQ(pairs, 2);
   }
 }
 

@@ -167,5 +167,6 @@ husk_status pack_mm(const Arguments& args, husk_packing& packing);
 husk_status pack_addmm(const Arguments& args, husk_packing& packing);
 husk_status pack_rnn_layer(const Arguments& args, husk_packing& packing);
 husk_status pack_convolution(const Arguments& args, husk_packing& packing);
+husk_status pack_convolution_depthwise(const Arguments& args, husk_packing& packing);
 
 }  // namespace husk::host

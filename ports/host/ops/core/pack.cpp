@@ -23,7 +23,8 @@ constexpr Pack pack_of(Run run) {
                 {addmm_activation, pack_addmm},
                 {convolution, pack_convolution},
                 {rnn_layer, pack_rnn_layer},
-                {fused_convolution, pack_convolution}};
+                {fused_convolution, pack_convolution},
+                {convolution_depthwise, pack_convolution_depthwise}};
   for (const auto& row : kPacks)
     if (row.run == run) return row.pack;
   return nullptr;

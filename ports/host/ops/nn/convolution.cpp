@@ -1,6 +1,8 @@
 // aten::convolution, and husk::convolution, which begins with the same arguments and computes
 // activation(channel_scale * (input conv weight) + bias + residual). Both have one to three spatial
-// dimensions, are plain or transposed, and have groups. convolution_kernels.h computes them.
+// dimensions, are plain or transposed, and have groups. husk::convolution_depthwise computes a
+// plain one of two dimensions and the depthwise one that reads its results, both without a
+// residual. convolution_kernels.h computes all of them.
 #include "nn/convolution.h"
 
 #include "core/arguments.h"
@@ -79,12 +81,16 @@ bool compute_out(ConvolutionAxis& a, bool transposed, int64_t extra) {
 
 // The spatial arguments, one number for each dimension.
 struct Spatial {
-  int64_t stride[kAxes], padding[kAxes], dilation[kAxes], extra[kAxes];
+  int64_t stride[kAxes], padding[kAxes], dilation[kAxes], extra[kAxes] = {};
 
+  // Reads the stride, the padding and the dilation, which are arguments `at` to `at + 2`.
+  husk_status read_plain(const Arguments& args, uint32_t at, int32_t dims) {
+    HUSK_TRY(get_spatial(args, at, dims, 1, stride));
+    HUSK_TRY(get_spatial(args, at + 1, dims, 0, padding));
+    return get_spatial(args, at + 2, dims, 1, dilation);
+  }
   husk_status read(const Arguments& args, int32_t dims) {
-    HUSK_TRY(get_spatial(args, 3, dims, 1, stride));
-    HUSK_TRY(get_spatial(args, 4, dims, 0, padding));
-    HUSK_TRY(get_spatial(args, 5, dims, 1, dilation));
+    HUSK_TRY(read_plain(args, 3, dims));
     return get_spatial(args, 7, dims, 0, extra);
   }
   // Writes the axis of a spatial dimension, but for its strides and its output size.
@@ -214,6 +220,9 @@ const ConvolutionKernels* kernels_of([[maybe_unused]] const Device& device) {
   return &convolution_baseline;
 }
 
+// ConvolutionParts::next for a source that is a Parts.
+bool next_part(void* source, int64_t& part) { return static_cast<Parts*>(source)->next(part); }
+
 husk_status run(const Arguments& args, uint32_t out, Convolution& c) {
   const Device* device;
   HUSK_TRY(args.get_device(device));
@@ -228,11 +237,8 @@ husk_status run(const Arguments& args, uint32_t out, Convolution& c) {
     const ConvolutionKernels* kernels = kernels_of(*device);
     const double work = static_cast<double>(numel(args[out])) *
                         static_cast<double>(c.in_channels * c.taps);
-    run_in_parts(args, kernels->count_parts(c), work, [&](Parts& parts) {
-      kernels->run(c, {parts.cancellation, &parts, [](void* from, int64_t& part) {
-                         return static_cast<Parts*>(from)->next(part);
-                       }});
-    });
+    run_in_parts(args, kernels->count_parts(c), work,
+                 [&](Parts& parts) { kernels->run(c, {parts.cancellation, &parts, next_part}); });
   });
 }
 
@@ -275,6 +281,111 @@ bool get_packing(const Arguments& args, Convolution& c) {
   return true;
 }
 
+// ---- a convolution and a depthwise one ----
+
+// The places of the arguments of husk::convolution_depthwise.
+struct PairPlaces {
+  static constexpr uint32_t kInput = 0, kOut = 15;
+  uint32_t weight, bias, stride, scale, activation;
+};
+constexpr int64_t kMaxPairTaps = 512;  // of the depthwise one, whose taps lie on the stack
+constexpr PairPlaces kFirst = {1, 2, 3, 6, 7}, kSecond = {8, 9, 10, 13, 14};
+
+// Reads the weights of one of the two convolutions, and the geometry, but for the sizes and strides
+// of its input and output.
+husk_status get_pair_weight(const Arguments& args, const PairPlaces& at, Convolution& c) {
+  HUSK_TRY(args.check_tensor(at.weight, 4, 4));
+  HUSK_TRY(args.check_same_dtype(at.weight, PairPlaces::kInput));
+  const husk_op_arg& weight = args[at.weight];
+  if (numel(weight) == 0)
+    return args.argument_error(at.weight, HUSK_INVALID_ARGUMENT, "has no elements");
+  Spatial spatial;
+  HUSK_TRY(spatial.read_plain(args, at.stride, 2));
+  c.dtype = weight.dtype;
+  c.weight = weight.data;
+  c.packed = args.packed(at.weight);
+  c.packs = true;
+  c.transposed = false;
+  c.taps = 1;
+  c.axis[0] = kNoAxis;
+  for (int32_t d = 0; d < 2; ++d) {
+    ConvolutionAxis& a = c.axis[1 + d];
+    a = {};
+    spatial.set_axis(d, 0, weight.sizes[2 + d], a);
+    a.kernel_stride = weight.strides[2 + d];
+    c.taps *= a.kernel;
+  }
+  return HUSK_OK;
+}
+
+// Reads the weights of both and the channels that they have.
+husk_status get_pair_weights(const Arguments& args, ConvolutionPair& pair) {
+  Convolution &first = pair.first, &second = pair.second;
+  HUSK_TRY(get_pair_weight(args, kFirst, first));
+  HUSK_TRY(get_pair_weight(args, kSecond, second));
+  if (second.taps > kMaxPairTaps)
+    return args.argument_error(kSecond.weight, HUSK_UNSUPPORTED, "has more than 512 taps");
+  first.groups = 1;
+  set_channels(args[kFirst.weight], first);
+  second.groups = first.out_channels;
+  HUSK_TRY(args.check_size(kSecond.weight, 0, second.groups, "the channels that it reads"));
+  HUSK_TRY(args.check_size(kSecond.weight, 1, 1, "a depthwise convolution's channels"));
+  set_channels(args[kSecond.weight], second);
+  return HUSK_OK;
+}
+
+// Writes the sizes of the results along both axes.
+husk_status get_pair_sizes(const Arguments& args, ConvolutionPair& pair) {
+  const husk_op_arg input = with_safe_strides(args[PairPlaces::kInput]);
+  const husk_op_arg& out = args[PairPlaces::kOut];
+  for (int32_t d = 0; d < 2; ++d) {
+    ConvolutionAxis &first = pair.first.axis[1 + d], &second = pair.second.axis[1 + d];
+    first.in = input.sizes[2 + d];
+    first.in_stride = input.strides[2 + d];
+    if (!compute_out(first, false, 0))
+      return args.argument_error(PairPlaces::kInput, HUSK_UNSUPPORTED, "or weight is too large");
+    second.in = first.out;
+    second.out_stride = out.strides[2 + d];
+    if (!compute_out(second, false, 0))
+      return args.argument_error(kSecond.weight, HUSK_UNSUPPORTED, "is too large");
+    HUSK_TRY(args.check_size(PairPlaces::kOut, 2 + d, second.out,
+                             "what strides, paddings and dilations give"));
+  }
+  return HUSK_OK;
+}
+
+husk_status get_pair_vectors(const Arguments& args, const PairPlaces& at, Convolution& c) {
+  HUSK_TRY(get_vector(args, at.bias, c, c.shift, c.shift_stride));
+  HUSK_TRY(get_vector(args, at.scale, c, c.scale, c.scale_stride));
+  return args.get_activation(at.activation, c.activation);
+}
+
+husk_status get_pair(const Arguments& args, ConvolutionPair& pair) {
+  constexpr uint32_t kInput = PairPlaces::kInput, kOut = PairPlaces::kOut;
+  HUSK_TRY(args.check_tensor(kInput, 4, 4));
+  HUSK_TRY(args.check_tensor(kOut, 4, 4));
+  HUSK_TRY(args.check_same_dtype(kOut, kInput));
+  HUSK_TRY(get_pair_weights(args, pair));
+  Convolution &first = pair.first, &second = pair.second;
+  const husk_op_arg input = with_safe_strides(args[kInput]);
+  const husk_op_arg& out = args[kOut];
+  HUSK_TRY(args.check_size(kInput, 1, first.in_channels, "the channels of the weights"));
+  HUSK_TRY(args.check_size(kOut, 0, input.sizes[0], "the input's images"));
+  HUSK_TRY(args.check_size(kOut, 1, second.groups, "the weights' output channels"));
+  first.batch = second.batch = input.sizes[0];
+  first.input = input.data;
+  first.input_image = input.strides[0];
+  first.input_channel = input.strides[1];
+  second.out = out.data;
+  second.out_image = out.strides[0];
+  second.out_channel = out.strides[1];
+  const husk_threads* threads = args.context->threads;
+  pair.threads = threads && threads->count > 1 ? threads->count : 1;
+  HUSK_TRY(get_pair_sizes(args, pair));
+  HUSK_TRY(get_pair_vectors(args, kFirst, first));
+  return get_pair_vectors(args, kSecond, second);
+}
+
 }  // namespace
 
 husk_status pack_convolution(const Arguments& args, husk_packing& packing) {
@@ -293,6 +404,43 @@ husk_status convolution(const Arguments& args) {
   Convolution c{};
   HUSK_TRY(get_convolution(args, 9, c));
   return run(args, 9, c);
+}
+
+husk_status pack_convolution_depthwise(const Arguments& args, husk_packing& packing) {
+  const bool is_second = packing.argument == kSecond.weight;
+  if (!is_second && packing.argument != kFirst.weight) return HUSK_OK;
+  const PairPlaces& at = is_second ? kSecond : kFirst;
+  Convolution c{};
+  const Device* device;
+  HUSK_TRY(args.get_device(device));
+  // What is wrong is reported by a run.
+  if (get_pair_weight(args, at, c) != HUSK_OK) return HUSK_OK;
+  c.groups = is_second ? args[at.weight].sizes[0] : 1;
+  if (is_second && c.taps > kMaxPairTaps) return HUSK_OK;
+  set_channels(args[at.weight], c);
+  packing.bytes = static_cast<uint64_t>(kernels_of(*device)->pack_pair(c, is_second, packing.data));
+  return HUSK_OK;
+}
+
+husk_status convolution_depthwise(const Arguments& args) {
+  ConvolutionPair pair{};
+  HUSK_TRY(get_pair(args, pair));
+  const Device* device;
+  HUSK_TRY(args.get_device(device));
+  const husk_op_arg& out = args[PairPlaces::kOut];
+  const ConvolutionKernels* kernels = kernels_of(*device);
+  const int64_t parts = numel(out) == 0 ? 0 : kernels->count_pair_parts(pair);
+  if (numel(out) != 0 && parts == 0)
+    return args.argument_error(kSecond.weight, HUSK_UNSUPPORTED,
+                               "reads more elements at a time than are kept");
+  return visit_argument<Floats | Halves>(args, PairPlaces::kInput, [&](auto) {
+    if (parts == 0) return;
+    const double work = static_cast<double>(numel(out)) *
+                        static_cast<double>(pair.first.in_channels * pair.first.taps +
+                                            pair.second.taps);
+    run_in_parts(args, parts, work,
+                 [&](Parts& own) { kernels->run_pair(pair, {own.cancellation, &own, next_part}); });
+  });
 }
 
 husk_status fused_convolution(const Arguments& args) {

@@ -41,6 +41,14 @@ struct Convolution {
   int64_t residual_image, residual_channel;
 };
 
+// A convolution of one group, and a depthwise one that reads its results, which are not kept. Both
+// have two spatial axes, have one or more taps, are not transposed, and add no residual. The caller
+// sets second.axis[].in to the sizes of the first one's results; it has no input of its own.
+struct ConvolutionPair {
+  Convolution first, second;
+  int64_t threads;  // that compute its parts
+};
+
 // The parts that a thread computes. `next` writes the number of the next part, or returns false.
 struct ConvolutionParts {
   Cancellation& cancellation;
@@ -49,7 +57,8 @@ struct ConvolutionParts {
 };
 
 // A convolution is divided into parts. Their number depends on the sizes and on the instruction set
-// only. `run` computes the parts that a thread takes. The CPU must support the instruction set.
+// only, and that of a pair on the threads too. `run` computes the parts that a thread takes. The
+// CPU must support the instruction set.
 struct ConvolutionKernels {
   int64_t (*count_parts)(const Convolution& convolution);
   // Lays out the weights as `run` reads them. Returns the bytes of the copy, and writes it if `to`
@@ -58,6 +67,12 @@ struct ConvolutionKernels {
   // copy unused.
   int64_t (*pack)(const Convolution& convolution, void* to, int64_t* method);
   void (*run)(const Convolution& convolution, const ConvolutionParts& parts);
+
+  // The same for a pair. There are no parts if its depthwise kernel reads too many elements at a
+  // time. `pack_pair` lays out the weights of either one for any sizes of the input.
+  int64_t (*count_pair_parts)(const ConvolutionPair& pair);
+  int64_t (*pack_pair)(const Convolution& convolution, bool is_depthwise, void* to);
+  void (*run_pair)(const ConvolutionPair& pair, const ConvolutionParts& parts);
 };
 
 extern const ConvolutionKernels convolution_baseline;

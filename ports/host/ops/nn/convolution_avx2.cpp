@@ -1,4 +1,5 @@
 // The convolution kernels, compiled for AVX2 with FMA and F16C. CMakeLists.txt sets the options.
 #include "nn/convolution_kernels.h"
 
-const husk::host::ConvolutionKernels husk::host::convolution_avx2 = {count_parts, pack, run};
+const husk::host::ConvolutionKernels husk::host::convolution_avx2 = {
+    count_parts, pack, run, count_pair_parts, pack_pair, run_pair};

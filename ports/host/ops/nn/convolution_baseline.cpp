@@ -2,4 +2,5 @@
 // options.
 #include "nn/convolution_kernels.h"
 
-const husk::host::ConvolutionKernels husk::host::convolution_baseline = {count_parts, pack, run};
+const husk::host::ConvolutionKernels husk::host::convolution_baseline = {
+    count_parts, pack, run, count_pair_parts, pack_pair, run_pair};

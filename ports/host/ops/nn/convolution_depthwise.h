@@ -78,9 +78,15 @@ struct DepthwisePart {
         cancellation(calls_end),
         along(convolution.axis[kAxes - 1]),
         all_weights(packed_weights<T>(convolution, division)) {
+    find_inside();
+  }
+
+  // Finds the positions of a line whose taps all read elements.
+  void find_inside() {
     const int64_t span = (along.kernel - 1) * along.dilation;
     const int64_t room = along.in + along.padding - span;  // for the first tap of an inner position
-    inside_begin = smaller(along.out, divide_up(along.padding, along.stride));
+    inside_begin = along.padding > 0 ? smaller(along.out, divide_up(along.padding, along.stride))
+                                     : 0;
     inside_end = room > 0 ? smaller(along.out, divide_up(room, along.stride)) : 0;
   }
 

@@ -189,7 +189,15 @@ enum class End {
   kHardswish,  // The same with hardswish in place of the clamp.
 };
 
-// The results of a tile whose last vector of channels is whole.
+// Whether part of a vector is read and written as fast as a whole one.
+template <class T>
+#if defined(__AVX512F__)
+constexpr bool kHasMasks = sizeof(T) == sizeof(float);
+#else
+constexpr bool kHasMasks = false;
+#endif
+
+// The results of a tile. Without masks its last vector of channels is whole.
 template <class T, class S>
 struct TileOutput {
   EvenOutput<T, S> to;
@@ -213,12 +221,15 @@ template <class T, class S, int R, int C, End E>
     HUSK_UNROLL
     for (int v = 0; v < C; ++v) total[r][v] = total[r][v] * scale[v] + shift[v];
   }
+  const auto is_cut = [&](int v) { return kHasMasks<T> && v == C - 1 && to.lanes != L; };
   if (to.residual) {
     const S* residual = to.residual;
     HUSK_UNROLL
     for (int r = 0; r < R; ++r, residual += to.residual_step) {
       HUSK_UNROLL
-      for (int v = 0; v < C; ++v) total[r][v] += Vector<T>(load(residual + v * L));
+      for (int v = 0; v < C; ++v)
+        total[r][v] += is_cut(v) ? load_some<T>(residual + v * L, to.lanes)
+                                 : Vector<T>(load(residual + v * L));
     }
   }
   const Vector<T> low = all_lanes(output.low), high = all_lanes(output.high);
@@ -228,8 +239,12 @@ template <class T, class S, int R, int C, End E>
     HUSK_UNROLL
     for (int v = 0; v < C; ++v) {
       const Vector<T> x = total[r][v];
-      store(out + v * L, E == End::kClamp ? at_most<T>(high, at_least<T>(low, x))
-                                          : activate<T, Activation::Hardswish>(x));
+      const Vector<T> result = E == End::kClamp ? at_most<T>(high, at_least<T>(low, x))
+                                                : activate<T, Activation::Hardswish>(x);
+      if (is_cut(v))
+        store_some<T>(out + v * L, result, to.lanes);
+      else
+        store(out + v * L, result);
     }
   }
 }
@@ -353,10 +368,12 @@ struct GeneralPart {
   Cancellation& cancellation;
   const End end;      // of tiles whose results can be written from registers
   const T low, high;  // of their clamp
+  const bool reads_points;
   AffineValues<T, kBlocksTogether * kBlock<T>> affine;
   Chunk chunk;
   Run<S> inside_runs[kMaxTaps];  // of tiles whose positions read no edge
   const S* inside_from[kMaxRows];
+  Run<S> point[1];             // of tiles whose positions read one element each
   Run<S> edge_runs[kMaxTaps];  // of the others
   alignas(64) const S* edge_from[kMaxTaps][kEdgeRows];
   Row part_rows[kPositions];
@@ -374,6 +391,7 @@ struct GeneralPart {
         end(find_end(convolution)),
         low(convolution.activation == Activation::None ? -kInfinity : T(0)),
         high(convolution.activation == Activation::Relu6 ? T(6) : kInfinity),
+        reads_points(find_points(convolution)),
         all_weights(packed_weights<T>(convolution, division)) {}
 
   // Finds the runs of all tiles whose positions read no edge. Offsets count from the first run, so
@@ -484,6 +502,13 @@ struct GeneralPart {
     return multiply_rows<T, S, 1>(work, block);
   }
 
+  // Whether each position reads one element, and none reads an edge.
+  static bool find_points(const Convolution& c) {
+    bool inside = !c.transposed && c.taps == 1 && c.input_channel == 1;
+    for (const ConvolutionAxis& a : c.axis) inside &= a.padding == 0;
+    return inside;
+  }
+
   // How a tile ends if its results can be written from registers.
   static End find_end(const Convolution& c) {
     if (!has_adjacent_outputs(c)) return End::kStore;
@@ -503,42 +528,104 @@ struct GeneralPart {
     return alike;
   }
 
+  // The positions of a tile: what they read, where their results lie, and the rows if these are not
+  // evenly far apart.
+  struct Tile {
+    int64_t count;
+    TileInput<S> input;
+    EvenRows even;  // of all positions, or of the first ones
+    const Row* rows;
+  };
+
+  // Multiplies a tile with the blocks that begin at output channel `offset` of a group.
+  void run_tile(const Tile& tile, int64_t group, int64_t offset, T* tile_sums, bool fresh,
+                bool last) {
+    const int64_t depth = chunk.tap_count * chunk.channels;
+    const bool is_even = tile.even.count == tile.count;
+    for (int64_t block = 0; block < blocks_from(offset); ++block) {
+      const int64_t first = offset + block * plan.block;
+      const int64_t channels = smaller(plan.block, c.out_channels - first);
+      const int64_t channel = group * c.out_channels + first;
+      const Affine<T> values = affine.from(block * plan.block);
+      if (last && is_even) fetch_outputs<S>(c, tile.even, channel, channels);
+      const TileOutput<T, S> output = {EvenOutput<T, S>(c, values, tile.even, channel, channels),
+                                       low, high};
+      const bool in_registers = last && is_even && (kHasMasks<T> || channels % kLaneCount<T> == 0);
+      const TileWork<T, S> work = {
+          tile.count, tile.input, fresh, tile_sums, in_registers ? end : End::kStore, &output};
+      const bool is_written = multiply_block(divide_up(channels, kLaneCount<T>), work,
+                                             chunk_weights + block * plan.block * depth);
+      if (!last || is_written) continue;
+      if (is_even)
+        finish<T, S>(c, values, tile.even, tile_sums, channel, channels);
+      else
+        finish<T, S>(c, values, tile.rows, tile.count, tile_sums, channel, channels);
+    }
+  }
+
+  // The most positions of a tile.
+  int64_t tile_rows() const {
+    return plan.blocks == 1 && plan.block <= kBlock<T> / 2 ? kMaxRows : kMaxRows / 2;
+  }
+  const S* chunk_input(int64_t group) const {
+    return static_cast<const S*>(c.input) +
+           (group * c.in_channels + chunk.first_channel) * c.input_channel;
+  }
+
   // Computes `count` positions of the blocks that begin at output channel `offset` of a group.
   void run_chunk(int64_t group, int64_t offset, int64_t count, bool fresh, bool last) {
-    const S* input = static_cast<const S*>(c.input) +
-                     (group * c.in_channels + chunk.first_channel) * c.input_channel;
-    const int64_t depth = chunk.tap_count * chunk.channels;
-    const bool is_thin = plan.blocks == 1 && plan.block <= kBlock<T> / 2;
-    const int64_t tile_rows = is_thin ? kMaxRows : kMaxRows / 2;
+    const S* input = chunk_input(group);
     for (int64_t p = 0, tile; p < count; p += tile) {
       const Row* rows = part_rows + p;
-      tile = smaller(tile_rows, count - p);
-      // The elements of a tile that reads an edge are gathered if channels are not adjacent, so
-      // such tiles are kept small. Sums that are kept lie behind one another, and the kernels write
-      // more rows than such a tile has.
-      if (c.input_channel != 1 && fresh && last) tile = count_alike(rows, tile);
-      const TileInput<S> tile_input = find_input(input, rows, tile);
-      const EvenRows even(rows, tile);
+      tile = smaller(tile_rows(), count - p);
+      EvenRows even(rows, tile);
+      // Tiles end with a line, and where positions read an edge and others do not: the elements of
+      // a tile that reads an edge are gathered if channels are not adjacent, so such tiles are kept
+      // small. Sums that are kept lie behind one another, and the kernels write more rows than such
+      // a tile has.
+      if (fresh && last) {
+        tile = even.count;
+        if (c.input_channel != 1) tile = count_alike(rows, tile);
+        even.count = tile;
+      }
       // If there is one chunk, the sums of a tile need not be kept.
       T* tile_sums = fresh && last ? sums : sums + p * kBlock<T>;
-      for (int64_t block = 0; block < blocks_from(offset); ++block) {
-        const int64_t first = offset + block * plan.block;
-        const int64_t channels = smaller(plan.block, c.out_channels - first);
-        const int64_t channel = group * c.out_channels + first;
-        const Affine<T> values = affine.from(block * plan.block);
-        if (last) fetch_outputs<S>(c, rows, tile, channel, channels);
-        const TileOutput<T, S> output = {EvenOutput<T, S>(c, values, even, channel, channels), low,
-                                         high};
-        const bool in_registers = last && even.count == tile && channels % kLaneCount<T> == 0;
-        const TileWork<T, S> work = {
-            tile, tile_input, fresh, tile_sums, in_registers ? end : End::kStore, &output};
-        const bool is_written = multiply_block(divide_up(channels, kLaneCount<T>), work,
-                                               chunk_weights + block * plan.block * depth);
-        if (!last || is_written) continue;
-        if (even.count == tile)
-          finish<T, S>(c, values, even, tile_sums, channel, channels);
-        else
-          finish<T, S>(c, values, rows, tile, tile_sums, channel, channels);
+      run_tile({tile, find_input(input, rows, tile), even, rows}, group, offset, tile_sums, fresh,
+               last);
+    }
+  }
+
+  // The same if each position reads one element. Positions of a line are equally far apart, so that
+  // they need no table. The first one is position `first` of the convolution.
+  void run_points(int64_t group, int64_t offset, int64_t first, int64_t count, bool fresh,
+                  bool last) {
+    const ConvolutionAxis& x = c.axis[kAxes - 1];
+    for (int64_t p = 0, length; p < count; p += length) {
+      int64_t index = first + p;
+      length = smaller(count - p, x.out - index % x.out);
+      const S* from = chunk_input(group);
+      int64_t out = 0, residual = 0;
+      for (int d = kAxes - 1; d >= 0; --d) {
+        const ConvolutionAxis& a = c.axis[d];
+        const int64_t at = index % a.out;
+        index /= a.out;
+        from += (at * a.stride - a.padding) * a.in_stride;
+        out += at * a.out_stride;
+        residual += at * a.residual_stride;
+      }
+      from += index * c.input_image;
+      out += index * c.out_image;
+      residual += index * c.residual_image;
+      const int64_t step = x.stride * x.in_stride;
+      for (int64_t i = 0, tile; i < length; i += tile) {
+        tile = smaller(tile_rows(), length - i);
+        for (int64_t r = 0; r < kMaxRows; ++r)
+          inside_from[r] = from + (i + smaller(r, tile - 1)) * step;
+        const EvenRows even(tile, out + i * x.out_stride, residual + i * x.residual_stride,
+                            x.out_stride, x.residual_stride);
+        T* tile_sums = fresh && last ? sums : sums + (p + i) * kBlock<T>;
+        run_tile({tile, {point, 1, 1, tile == kMaxRows ? step : 0}, even, nullptr}, group, offset,
+                 tile_sums, fresh, last);
       }
     }
   }
@@ -575,8 +662,13 @@ struct GeneralPart {
                         part.phase;
     const int64_t channels = smaller(plan.block * plan.blocks, c.out_channels - offset);
     if (packed != key) affine.template read<S>(c, part.group * c.out_channels + offset, channels);
-    Positions positions(c, phase, first);
-    positions.next(part_rows, count);
+    // The kernels may write more rows than the last tile of a line has, which is the begin of the
+    // next line. So sums that are kept are those of one line.
+    const bool is_simple = reads_points && (is_single || c.axis[kAxes - 1].out == phase.positions);
+    if (!is_simple) {
+      Positions positions(c, phase, first);
+      positions.next(part_rows, count);
+    }
     bool fresh = true;
     for (int64_t k = 0; k < c.taps; k += chunks.taps) {
       const int64_t taps_end = smaller(c.taps, k + chunks.taps);
@@ -590,11 +682,15 @@ struct GeneralPart {
           chunk.find_taps(c, phase, k, taps_end);
           chunk.find_runs(c);
           find_inside_runs();
+          point[0] = {inside_from, 0, 0, chunk.channels};
           find_weights(part, offset, k * c.in_channels + (taps_end - k) * i);
           packed = is_single ? key : -1;
         }
-        run_chunk(part.group, offset, count, fresh,
-                  taps_end == c.taps && i + chunks.channels >= c.in_channels);
+        const bool last = taps_end == c.taps && i + chunks.channels >= c.in_channels;
+        if (is_simple)
+          run_points(part.group, offset, first, count, fresh, last);
+        else
+          run_chunk(part.group, offset, count, fresh, last);
         fresh = false;
       }
     }

@@ -13,6 +13,8 @@
 //   are packed already are multiplied by the general method.
 // - Winograd: a kernel of 3 x 3 taps. Tiles of 2 x 2 outputs are computed with 16 products for each
 //   pair of channels instead of 36 (convolution_winograd.h).
+// - Pair: a convolution and the depthwise one that reads its results, which never leave the
+//   second-level cache (convolution_pair.h).
 //
 // A transposed convolution with a stride is divided into phases: the output positions with equal
 // remainders of the strides read the input through the same taps.
@@ -20,6 +22,7 @@
 
 #include "nn/convolution_depthwise.h"
 #include "nn/convolution_general.h"
+#include "nn/convolution_pair.h"
 #include "nn/convolution_winograd.h"
 
 namespace husk::host {
@@ -168,6 +171,28 @@ int64_t pack(const Convolution& c, void* to, int64_t* method) {
 
 int64_t count_parts(const Convolution& c) {
   return c.dtype == HUSK_F64 ? make_plan<double>(c).parts : make_plan<float>(c).parts;
+}
+
+void run_pair(const ConvolutionPair& pair, const ConvolutionParts& parts) {
+  switch (pair.first.dtype) {
+    case HUSK_F16: return run_typed_pair<float, Half>(pair, parts);
+    case HUSK_BF16: return run_typed_pair<float, BFloat16>(pair, parts);
+    case HUSK_F32: return run_typed_pair<float, float>(pair, parts);
+    default: return run_typed_pair<double, double>(pair, parts);
+  }
+}
+
+int64_t pack_pair(const Convolution& c, bool is_depthwise, void* to) {
+  switch (c.dtype) {
+    case HUSK_F32: return pack_typed_pair<float>(c, is_depthwise, to);
+    case HUSK_F64: return pack_typed_pair<double>(c, is_depthwise, to);
+    default: return 0;
+  }
+}
+
+int64_t count_pair_parts(const ConvolutionPair& pair) {
+  return pair.first.dtype == HUSK_F64 ? make_pair_plan<double>(pair).parts
+                                      : make_pair_plan<float>(pair).parts;
 }
 
 }  // namespace

@@ -456,17 +456,19 @@ void finish_even(const Convolution& c, Affine<T> affine, const EvenRows& rows, c
   }
 }
 
-// Fetches the lines of memory that `finish` will write and read, while other work is done.
+// Fetches the lines of memory that the results of positions are written to, and those that are read
+// for them, while other work is done.
 template <class S>
-inline void fetch_outputs(const Convolution& c, const Row* rows, int64_t row_count, int64_t channel,
+inline void fetch_outputs(const Convolution& c, const EvenRows& rows, int64_t channel,
                           int64_t channels) {
   if (c.out_channel != 1) return;
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(S));
   const bool adds = c.residual && c.residual_channel == 1;
-  for (int64_t r = 0; r < row_count; ++r) {
+  int64_t out = rows.out, residual = rows.residual;
+  for (int64_t r = 0; r < rows.count; ++r, out += rows.out_step, residual += rows.residual_step) {
     for (int64_t o = channel; o < channel + channels; o += kLine) {
-      __builtin_prefetch(static_cast<const S*>(c.out) + rows[r].out + o, 1);
-      if (adds) __builtin_prefetch(static_cast<const S*>(c.residual) + rows[r].residual + o, 0);
+      __builtin_prefetch(static_cast<const S*>(c.out) + out + o, 1);
+      if (adds) __builtin_prefetch(static_cast<const S*>(c.residual) + residual + o, 0);
     }
   }
 }
