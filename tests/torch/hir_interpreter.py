@@ -45,7 +45,9 @@ def _define_operators():
   from husk.host import convolution
 
   convolution.operator()
+  convolution.pair_operator()
   torch.library.impl("husk::convolution", "CPU", _convolution)
+  torch.library.impl("husk::convolution_depthwise", "CPU", _convolution_depthwise)
 
 
 def _convolution(input, weight, bias, *rest):
@@ -59,6 +61,14 @@ def _convolution(input, weight, bias, *rest):
   if residual is not None:
     result = result + residual
   return _ACTIVATIONS[activation](result)
+
+
+def _convolution_depthwise(input, *rest):
+  result = input
+  for groups, part in ((1, rest[:7]), (rest[7].shape[0], rest[7:])):
+    *numbers, scale, activation = part
+    result = _convolution(result, *numbers, False, [0, 0], groups, scale, None, activation)
+  return result
 
 
 _C = {

@@ -193,3 +193,115 @@ def test_update(tmp_path):
     runner.update("first.weight", model.first.weight)
     (got,) = runner.run([x])
   torch.testing.assert_close(got, model(x), rtol=1e-5, atol=1e-5)
+
+
+class Thin(nn.Module):
+  """A convolution and the depthwise one that reads its results, with a batch norm each."""
+
+  def __init__(self, channels=96, stride=1, between=None):
+    super().__init__()
+    self.widen = nn.Conv2d(8, channels, 1, bias=False)
+    self.widen_norm = norm(channels)
+    self.thin = nn.Conv2d(channels, channels, 3, stride, 1, groups=channels)
+    self.thin_norm = norm(channels)
+    self.between = between
+
+  def forward(self, x):
+    y = F.hardswish(self.widen_norm(self.widen(x)))
+    if self.between:
+      y = self.between(y)
+    return F.relu6(self.thin_norm(self.thin(y)))
+
+
+def pairs(text):
+  """The activations of the calls that compute two convolutions."""
+  found = re.findall(r'extern "husk::convolution_depthwise" \((.*)\)', text)
+  return [re.findall(r'"(\w+)"', line) for line in found]
+
+
+LARGE = (2, 8, 48, 50)  # 96 channels between two convolutions take 900 KiB
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_pair(tmp_path, stride):
+  text = run(tmp_path, Thin(stride=stride), (torch.randn(LARGE),))
+  assert pairs(text) == [["hardswish", "relu6"]] and calls(text) == []
+  for name in ("widen.weight", "thin.weight", "thin_norm.running_var"):
+    assert f"constant {name} f32" in text
+
+
+def test_pair_with_varying_sizes(tmp_path):
+  batch, height = torch.export.Dim("batch", max=4), torch.export.Dim("height", min=2, max=60)
+  others = [(torch.randn(1, 8, 3, 50),), (torch.randn(3, 8, 60, 50),)]
+  text = run(tmp_path, Thin(), (torch.randn(LARGE),), ({0: batch, 2: height},), others)
+  assert len(pairs(text)) == 1
+
+
+def test_pair_in_half_precision(tmp_path):
+  model = nn.Sequential(nn.Conv2d(8, 96, 1), nn.SiLU(), nn.Conv2d(96, 96, 3, groups=96)).bfloat16()
+  path = husk.write(model, (torch.randn(1, 8, 70, 70).bfloat16(),), tmp_path)
+  assert {tuple(pair) for pair in pairs(path.read_text())} == {("silu", "none")}
+
+
+APART = {
+  "small": (Thin(), (2, 8, 9, 9)),
+  "changed between": (Thin(between=lambda y: y + 1), LARGE),
+  "groups": (nn.Sequential(nn.Conv2d(8, 96, 1, groups=2), nn.Conv2d(96, 96, 3, groups=96)), LARGE),
+  "more outputs": (nn.Sequential(nn.Conv2d(8, 96, 1), nn.Conv2d(96, 192, 3, groups=96)), LARGE),
+  "one channel between": (nn.Sequential(nn.Conv2d(8, 1, 1), nn.Conv2d(1, 3, 3)), (1, 8, 420, 420)),
+  "transposed": (
+    nn.Sequential(nn.Conv2d(8, 96, 1), nn.ConvTranspose2d(96, 96, 3, groups=96)),
+    LARGE,
+  ),
+  "one dimension": (
+    nn.Sequential(nn.Conv1d(8, 96, 1), nn.Conv1d(96, 96, 3, groups=96)),
+    (1, 8, 2400),
+  ),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_no_pair(tmp_path, name):
+  model, shape = APART[name]
+  text = run(tmp_path, model, (torch.randn(shape),))
+  assert pairs(text) == [] and len(calls(text)) == 2
+
+
+def test_no_pair_if_both_are_used(tmp_path):
+  thin = torch.randn(96, 1, 3, 3)
+  wide = torch.randn(96, 8, 1, 1)
+
+  def function(self, x):
+    y = F.conv2d(x, self.wide)
+    return y, F.conv2d(y, self.thin, groups=96)
+
+  text = run(tmp_path, function, (torch.randn(LARGE),), buffers={"wide": wide, "thin": thin})
+  assert pairs(text) == [] and len(calls(text)) == 2
+
+
+def test_no_pair_if_the_input_is_written_between(tmp_path):
+  thin = torch.randn(96, 1, 3, 3)
+  wide = torch.randn(96, 8, 1, 1)
+
+  def function(self, x):
+    x = x * 2
+    y = F.conv2d(x, self.wide)
+    x.add_(1)
+    return F.conv2d(y, self.thin, groups=96), x
+
+  text = run(tmp_path, function, (torch.randn(LARGE),), buffers={"wide": wide, "thin": thin})
+  assert pairs(text) == [] and len(calls(text)) == 2
+
+
+def test_update_of_a_pair(tmp_path):
+  model, x = Thin(), torch.randn(LARGE)
+  husk.export(model, (x,), tmp_path / "model.husk")
+  with torch.no_grad():
+    model.widen_norm.running_mean.uniform_(-1, 1)
+    model.widen.weight.normal_()
+    model.thin.weight.normal_()
+  with artifact_runner.Runner(tmp_path / "model.husk") as runner:
+    for name in ("widen_norm.running_mean", "widen.weight", "thin.weight"):
+      runner.update(name, model.state_dict()[name])
+    (got,) = runner.run([x])
+  torch.testing.assert_close(got, model(x), rtol=1e-4, atol=1e-4)

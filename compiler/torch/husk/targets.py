@@ -123,7 +123,8 @@ class HostTarget:
       **convolution.lowerings(),
       **(operator.lowerings() if flash else {}),
     }
-    with self.kernels.compiling(), torch_compat.channels_last(convolution.operator()):
+    channels_last = torch_compat.channels_last(*convolution.lowerings())
+    with self.kernels.compiling(), channels_last:
       return capture.capture(
         convolution.rewrite(prepared(exported)),
         "cpu",

@@ -6,12 +6,17 @@ inference becomes the scale and the bias, which the program computes from the co
 norm in each run. That takes microseconds, and the constants stay what they are in the model, so
 that they can be queried and updated. Inductor lowers the operator to a call of libhusk_ops with
 inputs and outputs in the channels-last format (`lowerings`).
+
+A convolution and the depthwise one that alone reads its results are one call of
+`husk::convolution_depthwise` if the results between them are large. They are never in memory as a
+whole then.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import operator as python_operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,21 +34,28 @@ if TYPE_CHECKING:
 Operator = Any
 
 
+def _define(name: str, arguments: str, fake: Callable[..., Any]) -> Operator:
+  """An operator whose result has no promised strides."""
+  import torch
+
+  torch.library.define(
+    f"husk::{name}", f"({arguments}) -> Tensor", tags=(torch.Tag.flexible_layout,)
+  )
+  torch.library.register_fake(f"husk::{name}", fake)
+  return getattr(torch.ops.husk, name).default
+
+
 @functools.cache
 def operator() -> Operator:
   """husk::convolution. It is defined once per process. Its first arguments are those of
   aten::convolution. Operators that use the result must not rely on its strides."""
-  import torch
-
-  torch.library.define(
-    "husk::convolution",
-    "(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, "
+  return _define(
+    "convolution",
+    "Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, "
     "bool transposed, int[] output_padding, int groups, Tensor? channel_scale, Tensor? residual, "
-    "str activation) -> Tensor",
-    tags=(torch.Tag.flexible_layout,),
+    "str activation",
+    _fake,
   )
-  torch.library.register_fake("husk::convolution", _fake)
-  return torch.ops.husk.convolution.default
 
 
 def _fake(input: torch.Tensor, weight: torch.Tensor, bias: Any, *rest: Any) -> torch.Tensor:
@@ -52,7 +64,30 @@ def _fake(input: torch.Tensor, weight: torch.Tensor, bias: Any, *rest: Any) -> t
   return torch.ops.aten.convolution(input, weight, None, *rest[:6])
 
 
+@functools.cache
+def pair_operator() -> Operator:
+  """husk::convolution_depthwise, which computes a convolution and the depthwise one that reads its
+  results. It is defined once per process."""
+  return _define(
+    "convolution_depthwise",
+    "Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, "
+    "Tensor? channel_scale, str activation, Tensor depthwise_weight, Tensor? depthwise_bias, "
+    "int[] depthwise_stride, int[] depthwise_padding, int[] depthwise_dilation, "
+    "Tensor? depthwise_scale, str depthwise_activation",
+    _fake_pair,
+  )
+
+
+def _fake_pair(input: torch.Tensor, *rest: Any) -> torch.Tensor:
+  first, second = rest[:7], rest[7:]
+  result = _fake(input, first[0], None, *first[2:5], False, [0, 0], 1)
+  return _fake(result, second[0], None, *second[2:5], False, [0, 0], second[0].shape[0])
+
+
 # Calls in a program
+
+# The places of arguments of husk::convolution.
+_INPUT, _WEIGHT, _BIAS, _TRANSPOSED, _GROUPS, _SCALE, _RESIDUAL = 0, 1, 2, 6, 8, 9, 10
 
 
 @dataclasses.dataclass
@@ -109,6 +144,68 @@ def _rewrite_graph(graph: torch.fx.Graph) -> None:
     chain = _Chain(node, order, writers)
     chain.extend()
     _replace(graph, convolution, chain)
+  for node in list(graph.nodes):
+    first = _first_of_pair(node)
+    if first is not None and not _written_between(first, node, order, writers):
+      _join(graph, first, node)
+
+
+# Two convolutions in one call
+
+
+def _first_of_pair(node: Any) -> torch.fx.Node | None:
+  """The convolution whose results the depthwise convolution `node` reads, if one call computes
+  both faster than two."""
+  if not _is_plain_call(node):
+    return None
+  first = node.args[_INPUT]
+  if not _is_plain_call(first) or len(first.users) != 1 or first.args[_GROUPS] != 1:
+    return None
+  channels = [call.args[_WEIGHT].meta["val"].shape[0] for call in (first, node)]
+  is_depthwise = channels == [node.args[_GROUPS]] * 2
+  return first if is_depthwise and _pays(first.meta["val"]) else None
+
+
+def _is_plain_call(node: Any) -> bool:
+  """Whether a node is a convolution of two dimensions that is not transposed and adds no
+  residual."""
+  if node.op != "call_function" or node.target is not operator():
+    return False
+  dims: int = node.args[_WEIGHT].meta["val"].dim() - 2
+  return dims == 2 and not node.args[_TRANSPOSED] and node.args[_RESIDUAL] is None
+
+
+# The results between two convolutions, of one image, that leave a core's second-level cache (1 MiB
+# on the machine that this was measured on) before they are read.
+_LARGE_BYTES = 640 << 10
+
+
+def _pays(between: torch.Tensor) -> bool:
+  """Whether the results between two convolutions are so large, at the sizes of the example, that
+  to compute both together saves their way to slower memory and back."""
+  sizes = [size if isinstance(size, int) else size.node.hint for size in between.shape[1:]]
+  return None not in sizes and math.prod(sizes) * between.element_size() >= _LARGE_BYTES
+
+
+def _written_between(
+  first: torch.fx.Node,
+  second: torch.fx.Node,
+  order: dict[torch.fx.Node, int],
+  writers: Sequence[torch.fx.Node],
+) -> bool:
+  return any(order[first] < order[node] < order[second] for node in writers if node in order)
+
+
+def _join(graph: torch.fx.Graph, first: torch.fx.Node, second: torch.fx.Node) -> None:
+  """Makes a depthwise convolution a call that computes its input too."""
+
+  def part(call: torch.fx.Node) -> tuple[Any, ...]:
+    *_, activation = call.args
+    return *call.args[_WEIGHT:_TRANSPOSED], call.args[_SCALE], activation
+
+  second.target = pair_operator()
+  second.args = (first.args[_INPUT], *part(first), *part(second))
+  graph.erase_node(first)
 
 
 class _Chain:
@@ -413,7 +510,7 @@ def _scale_and_bias(
 
 def lowerings() -> dict[Operator, Callable[..., Any]]:
   """Inductor's lowerings by operator."""
-  return {operator(): _lowered}
+  return {operator(): _lowered, pair_operator(): _lowered_pair}
 
 
 @functools.cache
@@ -437,25 +534,38 @@ def _node_class() -> Any:
   return Convolution
 
 
-_INPUT, _WEIGHT, _BIAS, _TRANSPOSED, _SCALE, _RESIDUAL = 0, 1, 2, 6, 9, 10
-
-
 def _lowered(*args: Any) -> Any:
-  from torch._inductor import ir
-  from torch._inductor.utils import convert_shape_to_inductor
-  from torch._inductor.virtualized import V
-
   tensors: dict[int, InductorObject] = {}
   for place in (_INPUT, _WEIGHT, _BIAS, _SCALE, _RESIDUAL):
     if args[place] is not None:
       is_image = place == _RESIDUAL or (place == _INPUT and not _is_shallow(*args))
       tensors[place] = _channels_last(args[place]) if is_image else _realized(args[place])
+  return _call(operator(), args, tensors)
+
+
+def _lowered_pair(*args: Any) -> Any:
+  tensors: dict[int, InductorObject] = {}
+  is_shallow = _is_shallow(*args[:6], False)
+  for place in (0, 1, 2, 6, 8, 9, 13):  # input, weight, bias and scale of both
+    if args[place] is not None:
+      is_image = place == 0 and not is_shallow
+      tensors[place] = _channels_last(args[place]) if is_image else _realized(args[place])
+  return _call(pair_operator(), args, tensors)
+
+
+def _call(called: Operator, args: Sequence[Any], tensors: dict[int, InductorObject]) -> Any:
+  """A call with `tensors`, by their places among the arguments, and a result in the channels-last
+  format."""
+  from torch._inductor import ir
+  from torch._inductor.utils import convert_shape_to_inductor
+  from torch._inductor.virtualized import V
+
   current: Any = V.graph.current_node
   size = convert_shape_to_inductor(current.meta["val"].shape)
   layout = ir.FixedLayout(
     args[_INPUT].get_device(), args[_INPUT].get_dtype(), size, _channels_last_strides(size)
   )
-  node = _node_class()(layout, list(tensors.values()), op_overload=operator())
+  node = _node_class()(layout, list(tensors.values()), op_overload=called)
   node.call_args = tuple(None if place in tensors else value for place, value in enumerate(args))
   node.tensor_places = list(tensors)
   return ir.TensorBox.create(node)

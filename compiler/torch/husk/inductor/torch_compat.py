@@ -320,19 +320,19 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def channels_last(operator: Any) -> Iterator[None]:
+def channels_last(*operators: Any) -> Iterator[None]:
   """Makes Inductor keep intermediate tensors in the channels-last format where they lead to or come
-  from `operator`, while open, as it does around its own convolutions."""
+  from one of `operators`, while open, as it does around its own convolutions."""
   from torch._inductor import graph
 
   is_convolution, decide = graph.is_mkldnn_conv, graph.GraphLowering.decide_layout_opt
 
   def decide_layout_opt(gm: torch.fx.GraphModule, *, is_inference: bool) -> bool:
-    if gm.graph.find_nodes(op="call_function", target=operator):
+    if any(gm.graph.find_nodes(op="call_function", target=each) for each in operators):
       return True
     return decide(gm, is_inference=is_inference)
 
-  graph.is_mkldnn_conv = lambda node: node.target is operator or is_convolution(node)
+  graph.is_mkldnn_conv = lambda node: node.target in operators or is_convolution(node)
   graph.GraphLowering.decide_layout_opt = staticmethod(decide_layout_opt)
   try:
     yield
