@@ -36,10 +36,11 @@ Result = TypeVar("Result")
 
 
 class Target(Protocol):
-  """Compiles functions for one target. `row` is the name of the target's row in the `.hir`, `notes`
-  are remarks for the readers of the `.hir`."""
+  """Compiles functions for one target. `row` is the name of the target's row in the `.hir`,
+  `attention` is the mode of attention, `notes` are remarks for the readers of the `.hir`."""
 
   row: str
+  attention: str
   notes: list[str]
   operators: Operators
 

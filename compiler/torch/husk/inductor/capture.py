@@ -298,10 +298,11 @@ def _do_nothing(self: InductorObject, *args: Any, **kwargs: Any) -> None:
   pass
 
 
-def prepared(exported: ExportedProgram) -> ExportedProgram:
-  """The program with the operators decomposed that have no implementation at run time. Operators
-  that write to copies of constants (`t = torch.tensor([1, 2]); t[0] = x`) become functional too,
-  since Inductor would take such a copy for a constant."""
+def prepared(exported: ExportedProgram, keep_attention: bool = False) -> ExportedProgram:
+  """The program with the operators decomposed that have no implementation at run time; attention
+  stays if `keep_attention` is set. Operators that write to copies of constants
+  (`t = torch.tensor([1, 2]); t[0] = x`) become functional too, since Inductor would take such a
+  copy for a constant."""
   import torch
 
   graphs: Sequence[torch.fx.Graph] = [
@@ -311,6 +312,8 @@ def prepared(exported: ExportedProgram) -> ExportedProgram:
   ]
   used = {node.target for graph in graphs for node in graph.nodes if node.op == "call_function"}
   wanted = {op: function for op, function in decompositions.table().items() if op in used}
+  if keep_attention:
+    wanted.pop(torch.ops.aten.scaled_dot_product_attention.default, None)
   if not wanted and not (
     torch.ops.aten.lift_fresh_copy.default in used and any(_writes(op) for op in used)
   ):
