@@ -83,6 +83,13 @@ def options(more: dict[str, Any]) -> dict[str, Any]:
   return {key: value for key, value in {**OPTIONS, **ordered, **more}.items() if _has(config, key)}
 
 
+def patched(wanted: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:
+  """A context in which Inductor has the options of `wanted` that the installed torch knows."""
+  from torch._inductor import config
+
+  return config.patch(known_options(wanted))
+
+
 # Options for an export that are not needed, or are wrong, where torch.compile keeps guards and
 # caches, and where constants and parameters are inputs.
 _FOR_EXPORT = {
@@ -556,6 +563,33 @@ def copied(exported: ExportedProgram) -> ExportedProgram:
   changeable: Any = exported._update(module, copy.deepcopy(exported.graph_signature))
   changeable.example_inputs = exported.example_inputs
   return with_guards(changeable, exported)
+
+
+def copied_graph(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+  """A copy of a module with one graph. It has the tensors of the module itself, and nodes of the
+  same names."""
+  import torch
+
+  graph = copy.deepcopy(module.graph)
+  for node, copied_node in zip(module.graph.nodes, graph.nodes):
+    copied_node.name = node.name
+  made = torch.fx.GraphModule(module, graph)
+  made.meta = dict(module.meta)
+  return made
+
+
+@contextlib.contextmanager
+def inner_compiler(compile_graph: Callable[..., Any]) -> Iterator[None]:
+  """While open, `aot_compile` calls `compile_graph` for the traced graph in place of Inductor's
+  `compile_fx_inner`."""
+  from torch._inductor import compile_fx
+
+  before = compile_fx.compile_fx_aot
+  compile_fx.compile_fx_aot = functools.partial(before, inner_compile=compile_graph)
+  try:
+    yield
+  finally:
+    compile_fx.compile_fx_aot = before
 
 
 def argument_names(exported: ExportedProgram) -> list[str]:
