@@ -304,18 +304,25 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
   `vectors` ("VecAVX2") of cpu_vec_isa, whatever this machine has. A line of `mark` and the number
   of elements that the loops cover, as a C++ expression, precedes each loop nest."""
   from torch._inductor import cpu_vec_isa
+  from torch._inductor.codegen import cpp
   from torch._inductor.codegen.cpp import CppKernel, CppScheduling
   from torch._inductor.codegen.cpp_utils import cexpr_index
   from torch._inductor.utils import sympy_product
 
   isa, write_loops = getattr(cpu_vec_isa, vectors)(), CppKernel.codegen_loops_impl
+  inductor: Any = cpp
+  simplify = inductor.simplify_index_in_vec_range
 
   def marked(self: InductorObject, nest: Any, code: Any, *args: Any) -> Any:
     code.writeline(mark + cexpr_index(self.rename_indexing(sympy_product(self.call_ranges))))
     return write_loops(self, nest, code, *args)
 
+  def simplified(index: Any, *args: Any) -> Any:
+    return index if _is_linear(index) else simplify(index, *args)
+
   with contextlib.ExitStack() as stack:
     for owner, name, value in (
+      (cpp, "simplify_index_in_vec_range", simplified),
       (CppScheduling, "ready_to_flush", lambda self: True),
       (CppKernel, "codegen_loops_impl", marked),
       (cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]),
@@ -324,6 +331,17 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
       stack.callback(setattr, owner, name, getattr(owner, name))
       setattr(owner, name, value)
     yield
+
+
+def _is_linear(index: Any) -> bool:
+  """Whether an index is a sum of symbols times integers. sympy searches long for a simpler form of
+  it, and finds none."""
+  return all(
+    term.is_Integer
+    or term.is_Symbol
+    or (term.is_Mul and len(term.args) == 2 and term.args[0].is_Integer and term.args[1].is_Symbol)
+    for term in (index.args if index.is_Add else (index,))
+  )
 
 
 @contextlib.contextmanager
