@@ -122,11 +122,13 @@ class HostTarget:
       for host in together:
         host.notes.append(f"{host.row}: {text}")
 
+    original = exported
     exported, prepared = _with_attention(exported, prepared, flash, note, operator.HOST)
-    layers = linear.rewrite(exported)
-    if layers is not exported:
-      exported, prepared = layers, capture.prepared
-    program = convolution.rewrite(prepared(exported))
+    exported = linear.rewrite(exported, in_place=exported is not original)
+    # What `prepared` returns for the original belongs to other targets as well.
+    is_own = exported is not original
+    program = (capture.prepared if is_own else prepared)(exported)
+    program = convolution.rewrite(program, in_place=is_own)
     lowerings = {
       **linear.lowerings(),
       **convolution.lowerings(),

@@ -113,6 +113,7 @@ def capture_each(
   with (
     inductor(device, program, lowerings, sdpa),
     torch_compat.inner_compiler(compile_graph),
+    torch_compat.kept_simplifications(),
   ):
     if rewrite is not None:
       rewrite(module)

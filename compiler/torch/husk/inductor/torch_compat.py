@@ -323,6 +323,8 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
   with contextlib.ExitStack() as stack:
     for owner, name, value in (
       (cpp, "simplify_index_in_vec_range", simplified),
+      # The layers of a model ask for the same quotients, whose divisor sympy parses each time.
+      (cpp, "CeilDiv", functools.lru_cache(maxsize=None, typed=True)(inductor.CeilDiv)),
       (CppScheduling, "ready_to_flush", lambda self: True),
       (CppKernel, "codegen_loops_impl", marked),
       (cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]),
@@ -586,12 +588,12 @@ def copied(exported: ExportedProgram) -> ExportedProgram:
 def copied_graph(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
   """A copy of a module with one graph. It has the tensors of the module itself, and nodes of the
   same names."""
-  import torch
+  from torch.fx._lazy_graph_module import _make_graph_module
 
   graph = copy.deepcopy(module.graph)
   for node, copied_node in zip(module.graph.nodes, graph.nodes):
     copied_node.name = node.name
-  made = torch.fx.GraphModule(module, graph)
+  made: Any = _make_graph_module(module, graph)
   made.meta = dict(module.meta)
   return made
 
@@ -608,6 +610,44 @@ def inner_compiler(compile_graph: Callable[..., Any]) -> Iterator[None]:
     yield
   finally:
     compile_fx.compile_fx_aot = before
+
+
+@contextlib.contextmanager
+def kept_simplifications() -> Iterator[None]:
+  """Keeps, while open, how Inductor simplifies indices, so that each graph that is compiled
+  meanwhile finds what the one before has found. Indices with sizes that vary are left out, since
+  what is known of these sizes changes."""
+  from torch._inductor.sizevars import SizeVarAllocator
+
+  def keeping(find: Callable[..., Any]) -> Callable[..., Any]:
+    kept: dict[Any, Any] = {}
+
+    def found(self: Any, *args: Any) -> Any:
+      if self.replacements or self.shape_env.var_to_range:
+        return find(self, *args)
+      key = tuple(
+        tuple(value.items()) if isinstance(value, dict) else tuple(value)
+        for value in (args if isinstance(args[0], (list, tuple)) else ((args[0],), *args[1:]))
+      )
+      if key not in kept:
+        kept[key] = find(self, *args)
+      return kept[key]
+
+    return found
+
+  allocator: Any = SizeVarAllocator
+  before = {
+    name: vars(allocator)[name]
+    for name in ("_simplify_with_ranges", "_simplify_loops_impl")
+    if name in vars(allocator)
+  }
+  for name, find in before.items():
+    setattr(allocator, name, keeping(find))
+  try:
+    yield
+  finally:
+    for name, find in before.items():
+      setattr(allocator, name, find)
 
 
 def argument_names(exported: ExportedProgram) -> list[str]:
