@@ -311,18 +311,20 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
 
   isa, write_loops = getattr(cpu_vec_isa, vectors)(), CppKernel.codegen_loops_impl
   inductor: Any = cpp
-  simplify = inductor.simplify_index_in_vec_range
+  # torch 2.15 simplifies indices in another way.
+  simplify = getattr(inductor, "simplify_index_in_vec_range", None)
 
   def marked(self: InductorObject, nest: Any, code: Any, *args: Any) -> Any:
     code.writeline(mark + cexpr_index(self.rename_indexing(sympy_product(self.call_ranges))))
     return write_loops(self, nest, code, *args)
 
   def simplified(index: Any, *args: Any) -> Any:
+    assert simplify is not None
     return index if _is_linear(index) else simplify(index, *args)
 
   with contextlib.ExitStack() as stack:
     for owner, name, value in (
-      (cpp, "simplify_index_in_vec_range", simplified),
+      *([(cpp, "simplify_index_in_vec_range", simplified)] if simplify else ()),
       # The layers of a model ask for the same quotients, whose divisor sympy parses each time.
       (cpp, "CeilDiv", functools.lru_cache(maxsize=None, typed=True)(inductor.CeilDiv)),
       (CppScheduling, "ready_to_flush", lambda self: True),
