@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import gc
 import logging
 import os
 import pathlib
@@ -13,7 +14,7 @@ import re
 import tempfile
 import time
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import artifact, hir, output, tools
@@ -194,8 +195,8 @@ def export(
     compiled = folder / "model.husk"
     with stages.stage("huskc"):
       huskc.compile(text, compiled)
-      output.place(compiled, path)
-    _log_summary(compiled, path, stages)
+      output.place(compiled, path, move=keep is None)
+    _log_summary(compiled if compiled.exists() else path, path, stages)
   return path
 
 
@@ -269,7 +270,7 @@ def _write(
   # Each function is traced, and compiled for each target; each target has images; the weights are
   # written, and huskc runs.
   stages.total = len(functions) * (1 + len(compilers)) + len(compilers) + 2
-  with capture.quiet(), descriptors.traced():
+  with capture.quiet(), descriptors.traced(), _rare_collections():
     exported = {}
     for name, one in functions.items():
       with within(name, functions), stages.stage("trace", name):
@@ -283,6 +284,24 @@ def _write(
     safetensors.torch.save_file(tensors, folder / constants.FILE)
     text.write_text(program.text(), encoding="utf-8")
   return text
+
+
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+  """Lets Python look for cycles of garbage less often. torch makes many small objects and keeps
+  most of them, so that with Python's own thresholds the search is a tenth of the time of an export.
+  Larger thresholds of the application stay."""
+  before = gc.get_threshold()
+  if before[0]:  # 0 turns the search off
+    gc.set_threshold(*map(max, before, _COLLECTION_THRESHOLDS))
+  try:
+    yield
+  finally:
+    gc.set_threshold(*before)
+
+
+# For the three generations of Python's garbage collector.
+_COLLECTION_THRESHOLDS = (50_000, 50, 10)
 
 
 def _log_summary(compiled: pathlib.Path, path: pathlib.Path, stages: Progress) -> None:
@@ -340,7 +359,7 @@ def _functions(
 
 def _program(
   exported: Mapping[str, ExportedProgram],
-  targets: Iterable[Target],
+  targets: Sequence[Target],
   metadata: Mapping[str, str],
   stages: Progress,
 ) -> tuple[hir.Program, dict[str, torch.Tensor], dict[str, bytes]]:
@@ -355,10 +374,14 @@ def _program(
   weights = constants.Constants(names)
   prepared = functools.cache(capture.prepared)  # once for all host targets
   # The signatures are those of the decomposed programs: torch tells other ranks of the states of an
-  # LSTM before the LSTM is decomposed.
-  signatures = signature.of_functions(
-    {name: prepared(one) for name, one in exported.items()}, names, weights
-  )
+  # LSTM before the LSTM is decomposed. Attention has no effect on a signature. Its decomposition
+  # takes a tenth of the time of an export, and targets that have attention as one step need none.
+  attention_stays = all(target.attention == "flash" for target in targets)
+  described = {
+    name: capture.prepared(one, keep_attention=True) if attention_stays else prepared(one)
+    for name, one in exported.items()
+  }
+  signatures = signature.of_functions(described, names, weights)
   program.tree = signature.tree(signatures)
   program.functions = [hir.Function(name, [], []) for name in exported]
   files: dict[str, bytes] = {}
@@ -369,7 +392,7 @@ def _program(
       with within(function.name, exported), stages.stage(target.row, function.name):
         function.variants.append(
           target.variant(
-            original, prepared, signed, weights.of(prepared(original)), signed.names.child()
+            original, prepared, signed, weights.of(described[function.name]), signed.names.child()
           )
         )
     with stages.stage(target.row, "images"):

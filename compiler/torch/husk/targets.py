@@ -36,10 +36,11 @@ Result = TypeVar("Result")
 
 
 class Target(Protocol):
-  """Compiles functions for one target. `row` is the name of the target's row in the `.hir`, `notes`
-  are remarks for the readers of the `.hir`."""
+  """Compiles functions for one target. `row` is the name of the target's row in the `.hir`,
+  `attention` is the mode of attention, `notes` are remarks for the readers of the `.hir`."""
 
   row: str
+  attention: str
   notes: list[str]
   operators: Operators
 
@@ -79,8 +80,9 @@ class Target(Protocol):
 class HostTarget:
   """A CPU with the instruction set `isa`, which this machine need not have.
 
-  Each instruction set is captured separately, because tiling and source text of Inductor's kernels
-  depend on the width of the vectors. All of them share the constants."""
+  Inductor compiles the graph of a function for each instruction set, because tiling and source text
+  of its kernels depend on the width of the vectors. The graph itself does not, so that it is traced
+  once for all hosts of `together`. All of them share the constants."""
 
   def __init__(
     self, isa: str, attention: str = "flash", ops: Iterable[str] = (), linkable: bool = False
@@ -90,6 +92,8 @@ class HostTarget:
     self.attention = operator.check_mode(attention)
     self.notes: list[str] = []
     self.kernels = HostKernels(isa, prefix=f"{isa}_", linkable=linkable)
+    self.together = [self]  # the hosts of an export, which differ in the instruction set
+    self._variants: dict[int, hir.Variant] = {}  # compiled, but not asked for; by id of a signature
 
   def require(self) -> None:
     image.require(image.ISAS[self.isa], self.kernels.linkable)
@@ -109,33 +113,51 @@ class HostTarget:
       raise Unsupported(
         f"{', '.join(kernels)}: Triton kernels of the model's own run on CUDA targets only"
       )
+    if (variant := self._variants.pop(id(signature), None)) is not None:
+      return variant
+    together = self.together if capture.is_flat(exported) else [self]
     flash = self.attention == "flash"
-    exported, prepared = _with_attention(exported, prepared, flash, self._note, operator.HOST)
-    layers = linear.rewrite(exported)
-    if layers is not exported:
-      exported, prepared = layers, capture.prepared
-    nodes = {**linear.NODES, **host_call.NODES}
-    writer = VariantWriter(
-      self.row, signature, weights, self.kernels, names, self.operators, nodes=nodes
-    )
+
+    def note(text: str) -> None:
+      for host in together:
+        host.notes.append(f"{host.row}: {text}")
+
+    original = exported
+    exported, prepared = _with_attention(exported, prepared, flash, note, operator.HOST)
+    exported = linear.rewrite(exported, in_place=exported is not original)
+    # What `prepared` returns for the original belongs to other targets as well.
+    is_own = exported is not original
+    program = (capture.prepared if is_own else prepared)(exported)
+    program = convolution.rewrite(program, in_place=is_own)
     lowerings = {
       **linear.lowerings(),
       **convolution.lowerings(),
       **(operator.lowerings() if flash else {}),
     }
-    channels_last = torch_compat.channels_last(*convolution.lowerings())
-    with self.kernels.compiling(), channels_last:
-      return capture.capture(
-        convolution.rewrite(prepared(exported)),
+    with torch_compat.channels_last(*convolution.lowerings()):
+      variants = capture.capture_each(
+        program,
         "cpu",
-        self.kernels.options(),
-        writer.write,
+        [
+          host._way(signature, weights, names if host is self else signature.names.child())
+          for host in together
+        ],
         lowerings=lowerings,
         sdpa=functools.partial(operator.replacement, operator.HOST) if flash else None,
       )
+    for host, variant in zip(together, variants, strict=True):
+      host._variants[id(signature)] = variant
+    return self._variants.pop(id(signature))
 
-  def _note(self, text: str) -> None:
-    self.notes.append(f"{self.row}: {text}")
+  def _way(
+    self, signature: Signature, weights: FunctionConstants, names: hir.Names
+  ) -> capture.Way[hir.Variant]:
+    """How Inductor compiles the graph of a function for this instruction set."""
+    nodes = {**linear.NODES, **host_call.NODES}
+    writer = VariantWriter(
+      self.row, signature, weights, self.kernels, names, self.operators, nodes=nodes
+    )
+    return capture.Way(self.kernels.options(), writer.write, self.kernels.compiling)
 
   def images(self) -> tuple[list[str], dict[str, bytes]]:
     self.kernels.finish()
@@ -378,6 +400,9 @@ def resolve_targets(names: Iterable[str], **options: Any) -> list[Target]:
     all_isas = port == "host" and not detail
     for each in image.isas_of_this_machine() if all_isas else [detail]:
       targets.setdefault(f"{port}:{each}", _target(name, port, each, **options))
+  hosts = [target for target in targets.values() if isinstance(target, HostTarget)]
+  for host in hosts:
+    host.together = hosts
   return list(targets.values())
 
 

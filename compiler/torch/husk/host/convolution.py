@@ -116,9 +116,9 @@ class _BatchNorm:
   eps: float
 
 
-def rewrite(exported: ExportedProgram) -> ExportedProgram:
+def rewrite(exported: ExportedProgram, in_place: bool = False) -> ExportedProgram:
   """A copy of a program in which convolutions are calls of Husk's operator. A program without
-  convolutions is returned itself."""
+  convolutions is returned itself. With `in_place`, the program itself is changed."""
   import torch
 
   modules = [
@@ -126,7 +126,7 @@ def rewrite(exported: ExportedProgram) -> ExportedProgram:
   ]
   if not any(_convolution(node) for module in modules for node in module.graph.nodes):
     return exported
-  rewritten = torch_compat.copied(exported)
+  rewritten = exported if in_place else torch_compat.copied(exported)
   for module in rewritten.graph_module.modules():
     if isinstance(module, torch.fx.GraphModule):
       _rewrite_graph(module.graph)

@@ -84,9 +84,9 @@ _ALL = (
 ISAS = {isa.arch: isa for isa in _ALL}  # The best ISA of each machine comes first.
 
 # Rounding equals that of Inductor's own builds: no contraction, and infinities and NaNs are kept. A
-# division of an integer by zero is a failed check.
+# division of an integer by zero is a failed check. The headers of the library are longer in C++20.
 _FLAGS = (
-  "-std=c++20 -O2 -fPIC -fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics "
+  "-std=c++17 -O2 -fPIC -fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics "
   "-fno-plt -ffast-math -fno-finite-math-only -fno-unsafe-math-optimizations -ffp-contract=off "
   "-fno-math-errno -fopenmp "
   "-fsanitize=integer-divide-by-zero -fno-sanitize-recover=integer-divide-by-zero "

@@ -7,8 +7,9 @@ strings can be a line of Husk instead."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import CompileError, Unsupported
 from . import decompositions, loop_ints, origins, patches, torch_compat
@@ -30,6 +31,21 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
+@dataclasses.dataclass
+class Way(Generic[Result]):
+  """A way to compile the graph of a program.
+
+  options: Inductor's options.
+  on_lines: called once, when `wrapper.lines` are complete; V.graph is the graph of the wrapper. Its
+    arguments are the wrapper and pairs of a condition and the value that Inductor assumed for it.
+  context: a function that returns the context in which Inductor compiles the graph.
+  """
+
+  options: dict[str, Any]
+  on_lines: Callable[[InductorObject, list[tuple[Any, Any]]], Result]
+  context: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+
+
 def capture(
   exported: ExportedProgram,
   device: str,
@@ -39,21 +55,54 @@ def capture(
   sdpa: Callable[..., Any] | None = None,
   rewrite: Callable[[torch.fx.GraphModule], None] | None = None,
 ) -> Result:
-  """Compiles a program with Inductor and returns what `on_lines(wrapper, guards)` returns.
+  """Compiles a program with Inductor and returns what `on_lines(wrapper, guards)` returns. The
+  arguments are those of `capture_each` and of a Way."""
+  (result,) = capture_each(exported, device, [Way(options, on_lines)], lowerings, sdpa, rewrite)
+  return result
+
+
+def is_flat(exported: ExportedProgram) -> bool:
+  """Whether a program has a single graph, so that `capture_each` can compile it in several ways."""
+  import torch
+
+  modules = exported.graph_module.modules()
+  return sum(isinstance(module, torch.fx.GraphModule) for module in modules) == 1
+
+
+def capture_each(
+  exported: ExportedProgram,
+  device: str,
+  ways: Sequence[Way[Result]],
+  lowerings: dict[Any, Callable[..., Any]] | None = None,
+  sdpa: Callable[..., Any] | None = None,
+  rewrite: Callable[[torch.fx.GraphModule], None] | None = None,
+) -> list[Result]:
+  """Traces a program once, lets Inductor compile its graph in each of the ways, and returns what
+  their `on_lines` return. A program that is not flat can be compiled in one way only.
 
   device: "cpu" or "cuda".
-  on_lines: called once, when `wrapper.lines` are complete; V.graph is the graph of the wrapper.
-    `guards` are pairs of a condition and the value that Inductor assumed for it.
   lowerings, sdpa: as for `patches.husk_lines`.
   rewrite: called with the graph before Inductor gets it.
   """
   import torch
+  from torch._inductor import compile_fx
 
   results: list[Result] = []
+  current: list[Way[Result]] = []  # the way that Inductor compiles in
 
   def program(wrapper: InductorObject, guards: list[tuple[Any, Any]]) -> Any:
-    results.append(on_lines(wrapper, guards))
+    results.append(current[-1].on_lines(wrapper, guards))
     return torch_compat.empty_program()
+
+  def compile_graph(graph: torch.fx.GraphModule, inputs: Any, **more: Any) -> Any:
+    compiled = None
+    for way in ways:
+      current.append(way)
+      # Inductor changes the graph that it compiles.
+      own = graph if way is ways[-1] else torch_compat.copied_graph(graph)
+      with way.context(), torch_compat.patched(way.options):
+        compiled = compile_fx.compile_fx_inner(own, inputs, **more)
+    return compiled
 
   module, values = _flat(exported)
   computes = any(node.op == "call_function" for node in module.graph.nodes)
@@ -61,13 +110,20 @@ def capture(
   if not computes and output.args[0] and not output.all_input_nodes:
     raise Unsupported("a model without a computation: the export knows each of its results")
   loop_ints.carry_ints_as_tensors(module)
-  with inductor(device, program, lowerings, sdpa):
+  with (
+    inductor(device, program, lowerings, sdpa),
+    torch_compat.inner_compiler(compile_graph),
+    torch_compat.kept_simplifications(),
+  ):
     if rewrite is not None:
       rewrite(module)
-    torch._inductor.aot_compile(module, values, options=torch_compat.options(options))
-  if len(results) != 1:
-    raise Unsupported(f"Inductor made {len(results)} wrapper programs of the model, one is needed")
-  return results[0]
+    options = torch_compat.options(ways[0].options)
+    torch._inductor.aot_compile(module, values, options=options)
+  if len(results) != len(ways):
+    raise Unsupported(
+      f"Inductor made {len(results)} wrapper programs of the model, {len(ways)} needed"
+    )
+  return results
 
 
 @contextlib.contextmanager
@@ -298,10 +354,11 @@ def _do_nothing(self: InductorObject, *args: Any, **kwargs: Any) -> None:
   pass
 
 
-def prepared(exported: ExportedProgram) -> ExportedProgram:
-  """The program with the operators decomposed that have no implementation at run time. Operators
-  that write to copies of constants (`t = torch.tensor([1, 2]); t[0] = x`) become functional too,
-  since Inductor would take such a copy for a constant."""
+def prepared(exported: ExportedProgram, keep_attention: bool = False) -> ExportedProgram:
+  """The program with the operators decomposed that have no implementation at run time; attention
+  stays if `keep_attention` is set. Operators that write to copies of constants
+  (`t = torch.tensor([1, 2]); t[0] = x`) become functional too, since Inductor would take such a
+  copy for a constant."""
   import torch
 
   graphs: Sequence[torch.fx.Graph] = [
@@ -311,6 +368,8 @@ def prepared(exported: ExportedProgram) -> ExportedProgram:
   ]
   used = {node.target for graph in graphs for node in graph.nodes if node.op == "call_function"}
   wanted = {op: function for op, function in decompositions.table().items() if op in used}
+  if keep_attention:
+    wanted.pop(torch.ops.aten.scaled_dot_product_attention.default, None)
   if not wanted and not (
     torch.ops.aten.lift_fresh_copy.default in used and any(_writes(op) for op in used)
   ):

@@ -83,6 +83,13 @@ def options(more: dict[str, Any]) -> dict[str, Any]:
   return {key: value for key, value in {**OPTIONS, **ordered, **more}.items() if _has(config, key)}
 
 
+def patched(wanted: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:
+  """A context in which Inductor has the options of `wanted` that the installed torch knows."""
+  from torch._inductor import config
+
+  return config.patch(known_options(wanted))
+
+
 # Options for an export that are not needed, or are wrong, where torch.compile keeps guards and
 # caches, and where constants and parameters are inputs.
 _FOR_EXPORT = {
@@ -297,18 +304,29 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
   `vectors` ("VecAVX2") of cpu_vec_isa, whatever this machine has. A line of `mark` and the number
   of elements that the loops cover, as a C++ expression, precedes each loop nest."""
   from torch._inductor import cpu_vec_isa
+  from torch._inductor.codegen import cpp
   from torch._inductor.codegen.cpp import CppKernel, CppScheduling
   from torch._inductor.codegen.cpp_utils import cexpr_index
   from torch._inductor.utils import sympy_product
 
   isa, write_loops = getattr(cpu_vec_isa, vectors)(), CppKernel.codegen_loops_impl
+  inductor: Any = cpp
+  # torch 2.15 simplifies indices in another way.
+  simplify = getattr(inductor, "simplify_index_in_vec_range", None)
 
   def marked(self: InductorObject, nest: Any, code: Any, *args: Any) -> Any:
     code.writeline(mark + cexpr_index(self.rename_indexing(sympy_product(self.call_ranges))))
     return write_loops(self, nest, code, *args)
 
+  def simplified(index: Any, *args: Any) -> Any:
+    assert simplify is not None
+    return index if _is_linear(index) else simplify(index, *args)
+
   with contextlib.ExitStack() as stack:
     for owner, name, value in (
+      *([(cpp, "simplify_index_in_vec_range", simplified)] if simplify else ()),
+      # The layers of a model ask for the same quotients, whose divisor sympy parses each time.
+      (cpp, "CeilDiv", functools.lru_cache(maxsize=None, typed=True)(inductor.CeilDiv)),
       (CppScheduling, "ready_to_flush", lambda self: True),
       (CppKernel, "codegen_loops_impl", marked),
       (cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]),
@@ -317,6 +335,17 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
       stack.callback(setattr, owner, name, getattr(owner, name))
       setattr(owner, name, value)
     yield
+
+
+def _is_linear(index: Any) -> bool:
+  """Whether an index is a sum of symbols times integers. sympy searches long for a simpler form of
+  it, and finds none."""
+  return all(
+    term.is_Integer
+    or term.is_Symbol
+    or (term.is_Mul and len(term.args) == 2 and term.args[0].is_Integer and term.args[1].is_Symbol)
+    for term in (index.args if index.is_Add else (index,))
+  )
 
 
 @contextlib.contextmanager
@@ -556,6 +585,71 @@ def copied(exported: ExportedProgram) -> ExportedProgram:
   changeable: Any = exported._update(module, copy.deepcopy(exported.graph_signature))
   changeable.example_inputs = exported.example_inputs
   return with_guards(changeable, exported)
+
+
+def copied_graph(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+  """A copy of a module with one graph. It has the tensors of the module itself, and nodes of the
+  same names."""
+  from torch.fx._lazy_graph_module import _make_graph_module
+
+  graph = copy.deepcopy(module.graph)
+  for node, copied_node in zip(module.graph.nodes, graph.nodes):
+    copied_node.name = node.name
+  made: Any = _make_graph_module(module, graph)
+  made.meta = dict(module.meta)
+  return made
+
+
+@contextlib.contextmanager
+def inner_compiler(compile_graph: Callable[..., Any]) -> Iterator[None]:
+  """While open, `aot_compile` calls `compile_graph` for the traced graph in place of Inductor's
+  `compile_fx_inner`."""
+  from torch._inductor import compile_fx
+
+  before = compile_fx.compile_fx_aot
+  compile_fx.compile_fx_aot = functools.partial(before, inner_compile=compile_graph)
+  try:
+    yield
+  finally:
+    compile_fx.compile_fx_aot = before
+
+
+@contextlib.contextmanager
+def kept_simplifications() -> Iterator[None]:
+  """Keeps, while open, how Inductor simplifies indices, so that each graph that is compiled
+  meanwhile finds what the one before has found. Indices with sizes that vary are left out, since
+  what is known of these sizes changes."""
+  from torch._inductor.sizevars import SizeVarAllocator
+
+  def keeping(find: Callable[..., Any]) -> Callable[..., Any]:
+    kept: dict[Any, Any] = {}
+
+    def found(self: Any, *args: Any) -> Any:
+      if self.replacements or self.shape_env.var_to_range:
+        return find(self, *args)
+      key = tuple(
+        tuple(value.items()) if isinstance(value, dict) else tuple(value)
+        for value in (args if isinstance(args[0], (list, tuple)) else ((args[0],), *args[1:]))
+      )
+      if key not in kept:
+        kept[key] = find(self, *args)
+      return kept[key]
+
+    return found
+
+  allocator: Any = SizeVarAllocator
+  before = {
+    name: vars(allocator)[name]
+    for name in ("_simplify_with_ranges", "_simplify_loops_impl")
+    if name in vars(allocator)
+  }
+  for name, find in before.items():
+    setattr(allocator, name, keeping(find))
+  try:
+    yield
+  finally:
+    for name, find in before.items():
+      setattr(allocator, name, find)
 
 
 def argument_names(exported: ExportedProgram) -> list[str]:

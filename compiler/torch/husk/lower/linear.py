@@ -71,9 +71,10 @@ def _activations() -> dict[Operator, str]:
   }
 
 
-def rewrite(exported: ExportedProgram) -> ExportedProgram:
+def rewrite(exported: ExportedProgram, in_place: bool = False) -> ExportedProgram:
   """A copy of a program in which each linear layer is Husk's operator, with the activation and the
-  residual that follow. A program without linear layers is returned itself."""
+  residual that follow. A program without linear layers is returned itself. With `in_place`, the
+  program itself is changed."""
   import torch
 
   def graphs(program: ExportedProgram) -> list[torch.fx.GraphModule]:
@@ -83,7 +84,7 @@ def rewrite(exported: ExportedProgram) -> ExportedProgram:
   linear = torch.ops.aten.linear.default
   if not any(node.target is linear for module in graphs(exported) for node in module.graph.nodes):
     return exported
-  rewritten = torch_compat.copied(exported)
+  rewritten = exported if in_place else torch_compat.copied(exported)
   for module in graphs(rewritten):
     for node in list(module.graph.nodes):
       if node.target is linear and _is_supported(node):
