@@ -47,6 +47,27 @@ def test_makes_the_folder(artifact, tmp_path):
   assert (tmp_path / "a" / "b" / "model.husk").read_bytes() == artifact.read_bytes()
 
 
+def test_a_file_that_nobody_needs_is_moved(artifact, old, monkeypatch):
+  size = artifact.stat().st_size
+  with monkeypatch.context() as patch:
+    patch.setattr("shutil.copyfile", None)  # not called
+    output.place(artifact, old, move=True)
+  assert not artifact.exists() and old.stat().st_size == size
+
+
+def test_a_file_of_another_file_system_is_copied(artifact, old, monkeypatch):
+  replace, size = output.os.replace, artifact.stat().st_size
+
+  def fails_once(source, target):
+    if source == artifact:
+      raise OSError(18, "Invalid cross-device link")
+    replace(source, target)
+
+  monkeypatch.setattr(output.os, "replace", fails_once)
+  output.place(artifact, old, move=True)
+  assert artifact.exists() and old.stat().st_size == size
+
+
 def test_a_link_stays_a_link(artifact, old):
   link = old.with_name("link.husk")
   link.symlink_to("model.husk")
