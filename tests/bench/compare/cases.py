@@ -1,6 +1,7 @@
 """The models that compare.py measures, with seeded random weights and inputs.
 
 A case is a model and a shape, "resnet18@8": the model's function gets the numbers after the @.
+"resnet18-bf16@8" is the same with weights and inputs in bf16.
 """
 
 import functools
@@ -185,6 +186,9 @@ MODELS = {
   "lstm": lstm,
 }
 
+# What stands after a model's name.
+DTYPES = {"": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+
 # The cases that compare.py measures by default, with the largest ratio that is wanted.
 CASES = {
   "mlp@1": 0.6,
@@ -213,6 +217,9 @@ CASES = {
 def make(case):
   """The model of a case, in inference mode, and its inputs."""
   name, _, shape = case.partition("@")
+  name, _, dtype = name.partition("-")
+  if dtype not in DTYPES:
+    raise ValueError(f"{case}: there is no dtype {dtype!r}; the dtypes are {', '.join(DTYPES)}")
   if name not in MODELS:
     raise ValueError(f"{case}: there is no model {name!r}; the models are {', '.join(MODELS)}")
   torch.manual_seed(0)
@@ -225,4 +232,7 @@ def make(case):
       module.running_var.uniform_(0.5, 1.5)
   for parameter in model.parameters():
     parameter.requires_grad_(False)
+  if dtype:
+    model = model.to(DTYPES[dtype])
+    inputs = tuple(x.to(DTYPES[dtype]) if x.is_floating_point() else x for x in inputs)
   return model, inputs
