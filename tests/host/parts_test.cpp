@@ -3,6 +3,7 @@
 #include <atomic>
 #include <thread>
 
+#include "core/parallel.h"
 #include "host_device.h"
 #include "tensor.h"
 
@@ -99,6 +100,55 @@ TEST_F(Parts, Convolution) {
         "aten::convolution",
         {input.arg(), weight.arg(), husk_op_arg{}, ones, ones, ones, int_arg(0), zeros, int_arg(1)},
         {&out});
+  }
+}
+
+TEST_F(Parts, ConvolutionAndDepthwise) {
+  const int64_t one_pair[] = {1, 1}, zero_pair[] = {0, 0}, two_pair[] = {2, 2};
+  const auto pair = [](const int64_t* numbers) {
+    husk_op_arg arg{};
+    arg.kind = HUSK_ARG_INTS;
+    arg.count = 2;
+    arg.sizes = numbers;
+    return arg;
+  };
+  husk_op_arg relu{};
+  relu.kind = HUSK_ARG_STRING;
+  relu.string = "relu";
+  const std::vector<int> channels_last = {0, 2, 3, 1};
+  Tensor input = filled(HUSK_F32, {3, 16, 41, 30}, channels_last),
+         weight = filled(HUSK_F32, {100, 16, 1, 1}), thin = filled(HUSK_F32, {100, 1, 5, 5}),
+         out(HUSK_F32, {3, 100, 41, 30}, channels_last);
+  expect_same_bits("husk::convolution_depthwise",
+                   {input.arg(), weight.arg(), husk_op_arg{}, pair(one_pair), pair(zero_pair),
+                    pair(one_pair), husk_op_arg{}, relu, thin.arg(), husk_op_arg{}, pair(one_pair),
+                    pair(two_pair), pair(one_pair), husk_op_arg{}, relu},
+                   {&out});
+}
+
+// Each part is taken once, by whatever number of threads, and threads begin with their own places.
+TEST_F(Parts, Ranges) {
+  for (const int64_t positions : {1, 2, 3, 7, 64, 200}) {
+    for (const int64_t rows : {1, 2, 5}) {
+      for (const int64_t threads : {1, 2, 3, 8, 100}) {
+        host::PartRanges ranges(positions * rows, positions, threads);
+        std::vector<int> taken(static_cast<size_t>(positions * rows));
+        for (int64_t range = 0; range < ranges.count; ++range) {
+          int64_t first = 0, part = 0, size = 0;
+          for (; ranges.take(range, part); ++size) {
+            ASSERT_TRUE(part >= 0 && part < positions * rows);
+            if (size == 0) first = part;
+            ++taken[static_cast<size_t>(part)];
+            const int64_t place = part % positions;
+            EXPECT_GE(place, positions * range / ranges.count);
+            EXPECT_LT(place, positions * (range + 1) / ranges.count);
+            EXPECT_GE(part, first);
+          }
+          EXPECT_FALSE(ranges.take(range, part));
+        }
+        EXPECT_EQ(taken, std::vector<int>(taken.size(), 1));
+      }
+    }
   }
 }
 

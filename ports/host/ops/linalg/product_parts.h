@@ -75,7 +75,7 @@ inline void run_product_in_parts(const Arguments& args, const Device& device,
   const ProductSplit split(product, device, args.context->threads);
   const double work = static_cast<double>(product.m) * static_cast<double>(product.n) *
                       static_cast<double>(product.k);
-  run_in_parts(args, split.parts(), work, [&](Parts& taken) {
+  run_in_parts(args, split.parts(), split.rows, work, [&](Parts& taken) {
     for (int64_t part = 0; taken.next(part);) {
       Product p = product;
       p.cancellation = &taken.cancellation;

@@ -237,8 +237,9 @@ husk_status run(const Arguments& args, uint32_t out, Convolution& c) {
     const ConvolutionKernels* kernels = kernels_of(*device);
     const double work = static_cast<double>(numel(args[out])) *
                         static_cast<double>(c.in_channels * c.taps);
-    run_in_parts(args, kernels->count_parts(c), work,
-                 [&](Parts& parts) { kernels->run(c, {parts.cancellation, &parts, next_part}); });
+    const auto [parts, positions] = kernels->count_parts(c);
+    run_in_parts(args, parts, positions, work,
+                 [&](Parts& own) { kernels->run(c, {own.cancellation, &own, next_part}); });
   });
 }
 
@@ -429,16 +430,18 @@ husk_status convolution_depthwise(const Arguments& args) {
   HUSK_TRY(args.get_device(device));
   const husk_op_arg& out = args[PairPlaces::kOut];
   const ConvolutionKernels* kernels = kernels_of(*device);
-  const int64_t parts = numel(out) == 0 ? 0 : kernels->count_pair_parts(pair);
-  if (numel(out) != 0 && parts == 0)
+  const bool is_empty = numel(out) == 0;
+  const ConvolutionPartCount count = is_empty ? ConvolutionPartCount{}
+                                              : kernels->count_pair_parts(pair);
+  if (!is_empty && count.parts == 0)
     return args.argument_error(kSecond.weight, HUSK_UNSUPPORTED,
                                "reads more elements at a time than are kept");
   return visit_argument<Floats | Halves>(args, PairPlaces::kInput, [&](auto) {
-    if (parts == 0) return;
+    if (is_empty) return;
     const double work = static_cast<double>(numel(out)) *
                         static_cast<double>(pair.first.in_channels * pair.first.taps +
                                             pair.second.taps);
-    run_in_parts(args, parts, work,
+    run_in_parts(args, count.parts, count.positions, work,
                  [&](Parts& own) { kernels->run_pair(pair, {own.cancellation, &own, next_part}); });
   });
 }

@@ -56,11 +56,17 @@ struct ConvolutionParts {
   bool (*next)(void* source, int64_t& part);
 };
 
+// The number of parts, and of the positions that they are divided into (PartRanges of
+// core/parallel.h).
+struct ConvolutionPartCount {
+  int64_t parts, positions;
+};
+
 // A convolution is divided into parts. Their number depends on the sizes and on the instruction set
 // only, and that of a pair on the threads too. `run` computes the parts that a thread takes. The
 // CPU must support the instruction set.
 struct ConvolutionKernels {
-  int64_t (*count_parts)(const Convolution& convolution);
+  ConvolutionPartCount (*count_parts)(const Convolution& convolution);
   // Lays out the weights as `run` reads them. Returns the bytes of the copy, and writes it if `to`
   // is not null. Returns 0 if the weights are read in place, or are packed in each run. The copy is
   // for the method that suits these sizes, a number below 4: with other sizes `run` may leave the
@@ -70,7 +76,7 @@ struct ConvolutionKernels {
 
   // The same for a pair. There are no parts if its depthwise kernel reads too many elements at a
   // time. `pack_pair` lays out the weights of either one for any sizes of the input.
-  int64_t (*count_pair_parts)(const ConvolutionPair& pair);
+  ConvolutionPartCount (*count_pair_parts)(const ConvolutionPair& pair);
   int64_t (*pack_pair)(const Convolution& convolution, bool is_depthwise, void* to);
   void (*run_pair)(const ConvolutionPair& pair, const ConvolutionParts& parts);
 };

@@ -169,8 +169,9 @@ int64_t pack(const Convolution& c, void* to, int64_t* method) {
   }
 }
 
-int64_t count_parts(const Convolution& c) {
-  return c.dtype == HUSK_F64 ? make_plan<double>(c).parts : make_plan<float>(c).parts;
+ConvolutionPartCount count_parts(const Convolution& c) {
+  const Plan plan = c.dtype == HUSK_F64 ? make_plan<double>(c) : make_plan<float>(c);
+  return {plan.parts, plan.position_blocks};
 }
 
 void run_pair(const ConvolutionPair& pair, const ConvolutionParts& parts) {
@@ -190,9 +191,10 @@ int64_t pack_pair(const Convolution& c, bool is_depthwise, void* to) {
   }
 }
 
-int64_t count_pair_parts(const ConvolutionPair& pair) {
-  return pair.first.dtype == HUSK_F64 ? make_pair_plan<double>(pair).parts
-                                      : make_pair_plan<float>(pair).parts;
+ConvolutionPartCount count_pair_parts(const ConvolutionPair& pair) {
+  const PairPlan plan = pair.first.dtype == HUSK_F64 ? make_pair_plan<double>(pair)
+                                                     : make_pair_plan<float>(pair);
+  return {plan.parts, plan.parts / plan.first.channel_blocks};
 }
 
 }  // namespace
