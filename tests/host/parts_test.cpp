@@ -126,6 +126,14 @@ TEST_F(Parts, ConvolutionAndDepthwise) {
                    {&out});
 }
 
+TEST_F(Parts, RangesOfAllPlacesThatAFileMayAskFor) {
+  constexpr int64_t kPlaces = int64_t{1} << 62;
+  host::PartRanges ranges(kPlaces, kPlaces, 64);
+  int64_t part = 0;
+  ASSERT_TRUE(ranges.take(63, part));
+  EXPECT_EQ(part, kPlaces / 64 * 63);
+}
+
 // Each part is taken once, by whatever number of threads, and threads begin with their own places.
 TEST_F(Parts, Ranges) {
   for (const int64_t positions : {1, 2, 3, 7, 64, 200}) {
@@ -140,13 +148,15 @@ TEST_F(Parts, Ranges) {
             if (size == 0) first = part;
             ++taken[static_cast<size_t>(part)];
             const int64_t place = part % positions;
-            EXPECT_GE(place, positions * range / ranges.count);
-            EXPECT_LT(place, positions * (range + 1) / ranges.count);
+            EXPECT_GE(place, ranges.begin_of(range));
+            EXPECT_LT(place, ranges.begin_of(range + 1));
             EXPECT_GE(part, first);
           }
           EXPECT_FALSE(ranges.take(range, part));
         }
         EXPECT_EQ(taken, std::vector<int>(taken.size(), 1));
+        EXPECT_EQ(ranges.begin_of(0), 0);
+        EXPECT_EQ(ranges.begin_of(ranges.count), positions);
       }
     }
   }

@@ -30,10 +30,15 @@ struct PartRanges {
     for (int64_t i = 0; i < count; ++i) ranges[i].next.store(0, std::memory_order_relaxed);
   }
 
+  // The first place of a range. A file may ask for so many places that their number times that of
+  // the ranges does not fit.
+  int64_t begin_of(int64_t range) const {
+    return positions / count * range + positions % count * range / count;
+  }
+
   // Takes a part of a range. Returns false if there is none.
   bool take(int64_t range, int64_t& part) {
-    const int64_t begin = positions * range / count;
-    const int64_t size = positions * (range + 1) / count - begin;
+    const int64_t begin = begin_of(range), size = begin_of(range + 1) - begin;
     const int64_t taken = ranges[range].next.fetch_add(1, std::memory_order_relaxed);
     if (taken >= rows * size) return false;
     part = taken / size * positions + begin + taken % size;
