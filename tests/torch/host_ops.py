@@ -145,6 +145,16 @@ class HostOps:
     """1 for any CPU, 2 for AVX2, 3 for AVX-512, 4 for AVX-512 with BF16."""
     self.device[3] = isa
 
+  def each_use(self):
+    """Uses each instruction set of this machine in turn, the best one last, which stays."""
+    best = self.device[3]
+    try:
+      for isa in range(1, best + 1):
+        self.use(isa)
+        yield isa
+    finally:
+      self.use(best)
+
   def __call__(self, name, *args):
     """Calls an op. Raises Failed."""
     keep = []

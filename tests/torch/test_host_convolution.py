@@ -133,13 +133,10 @@ def test_instruction_sets(pack, name):
   args = arguments(CASES[name], torch.float32, True)
   wide = [arg.double() if isinstance(arg, torch.Tensor) else arg for arg in args]
   expected = torch.ops.aten.convolution(*wide).float()
-  best = pack.device[3]
-  for isa in range(1, best):
-    pack.use(isa)
+  for _ in pack.each_use():
     got = like(last(expected))
     pack("aten::convolution", last(args[0]), *args[1:], got)
     close(got, expected, 1e-4, 1e-4)
-  pack.use(best)
 
 
 FUSED_CASES = [
@@ -242,14 +239,11 @@ def test_errors(pack, name, activation):
   residual = None
   exact = fused(wide, scale.double(), residual, activation)
   eager = fused(args, scale, residual, activation)
-  best = pack.device[3]
-  for isa in range(1, best + 1):
-    pack.use(isa)
+  for _ in pack.each_use():
     got = like(last(eager))
     pack("husk::convolution", last(args[0]), *args[1:], scale, residual, activation, got)
     assert (got - exact).abs().max() <= 2 * (eager - exact).abs().max()
     assert (got - exact).square().mean() <= 4 * (eager - exact).square().mean()
-  pack.use(best)
 
 
 def test_refuses(pack):

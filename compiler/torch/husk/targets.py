@@ -125,7 +125,7 @@ class HostTarget:
     original = exported
     exported, prepared = _with_attention(exported, prepared, flash, note, operator.HOST)
     exported = linear.rewrite(exported, in_place=exported is not original)
-    # What `prepared` returns for the original belongs to other targets as well.
+    # Other targets use the program that `prepared` returns for the original, too.
     is_own = exported is not original
     program = (capture.prepared if is_own else prepared)(exported)
     program = convolution.rewrite(program, in_place=is_own)

@@ -1,4 +1,4 @@
-// What the ops that take tensors and a workspace read from their arguments alike.
+// Ops that take tensors and a workspace read their arguments with these functions.
 #pragma once
 
 #include <husk/op.h>

@@ -186,7 +186,7 @@ MODELS = {
   "lstm": lstm,
 }
 
-# What stands after a model's name.
+# The dtypes of a case, by the suffix of the model's name.
 DTYPES = {"": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 # The cases that compare.py measures by default, with the largest ratio that is wanted.

@@ -146,7 +146,7 @@ def _rewrite_graph(graph: torch.fx.Graph) -> None:
     _replace(graph, convolution, chain)
   for node in list(graph.nodes):
     first = _first_of_pair(node)
-    if first is not None and not _written_between(first, node, order, writers):
+    if first is not None and not _writers_between(first, node, order, writers):
       _join(graph, first, node)
 
 
@@ -185,15 +185,6 @@ def _pays(between: torch.Tensor) -> bool:
   to compute both together saves their way to slower memory and back."""
   sizes = [size if isinstance(size, int) else size.node.hint for size in between.shape[1:]]
   return None not in sizes and math.prod(sizes) * between.element_size() >= _LARGE_BYTES
-
-
-def _written_between(
-  first: torch.fx.Node,
-  second: torch.fx.Node,
-  order: dict[torch.fx.Node, int],
-  writers: Sequence[torch.fx.Node],
-) -> bool:
-  return any(order[first] < order[node] < order[second] for node in writers if node in order)
 
 
 def _join(graph: torch.fx.Graph, first: torch.fx.Node, second: torch.fx.Node) -> None:
@@ -264,11 +255,21 @@ class _Chain:
 
   def _take(self, nodes: list[torch.fx.Node]) -> bool:
     """Appends nodes, unless memory that the call reads may be written before the last one."""
-    begin, end = self._order[self.nodes[0]], self._order[nodes[-1]]
-    if any(begin < self._order[node] < end and node not in self.nodes for node in self._writers):
+    between = _writers_between(self.nodes[0], nodes[-1], self._order, self._writers)
+    if any(node not in self.nodes for node in between):
       return False
     self.nodes += nodes
     return True
+
+
+def _writers_between(
+  first: torch.fx.Node,
+  last: torch.fx.Node,
+  order: dict[torch.fx.Node, int],
+  writers: Sequence[torch.fx.Node],
+) -> list[torch.fx.Node]:
+  """The nodes between two others, in the order of the graph, that may write memory."""
+  return [node for node in writers if order[first] < order[node] < order[last]]
 
 
 def _may_write(node: torch.fx.Node) -> bool:
@@ -535,31 +536,29 @@ def _node_class() -> Any:
 
 
 def _lowered(*args: Any) -> Any:
-  tensors: dict[int, InductorObject] = {}
-  for place in (_INPUT, _WEIGHT, _BIAS, _SCALE, _RESIDUAL):
-    if args[place] is not None:
-      is_image = place == _RESIDUAL or (place == _INPUT and not _is_shallow(*args))
-      tensors[place] = _channels_last(args[place]) if is_image else _realized(args[place])
-  return _call(operator(), args, tensors)
+  places = (_INPUT, _WEIGHT, _BIAS, _SCALE, _RESIDUAL)
+  images = {_RESIDUAL} if _is_shallow(*args) else {_INPUT, _RESIDUAL}
+  return _call(operator(), args, places, images)
 
 
 def _lowered_pair(*args: Any) -> Any:
-  tensors: dict[int, InductorObject] = {}
-  is_shallow = _is_shallow(*args[:6], False)
-  for place in (0, 1, 2, 6, 8, 9, 13):  # input, weight, bias and scale of both
-    if args[place] is not None:
-      is_image = place == 0 and not is_shallow
-      tensors[place] = _channels_last(args[place]) if is_image else _realized(args[place])
-  return _call(pair_operator(), args, tensors)
+  places = (_INPUT, _WEIGHT, _BIAS, 6, 8, 9, 13)  # the last four: the scale, the other convolution
+  images = set() if _is_shallow(*args[:_TRANSPOSED], False) else {_INPUT}
+  return _call(pair_operator(), args, places, images)
 
 
-def _call(called: Operator, args: Sequence[Any], tensors: dict[int, InductorObject]) -> Any:
-  """A call with `tensors`, by their places among the arguments, and a result in the channels-last
-  format."""
+def _call(called: Operator, args: Sequence[Any], places: Sequence[int], images: set[int]) -> Any:
+  """A call whose result is in the channels-last format. Tensors lie at `places` of the arguments;
+  those of `images` are brought into that format too."""
   from torch._inductor import ir
   from torch._inductor.utils import convert_shape_to_inductor
   from torch._inductor.virtualized import V
 
+  tensors = {
+    place: _channels_last(args[place]) if place in images else _realized(args[place])
+    for place in places
+    if args[place] is not None
+  }
   current: Any = V.graph.current_node
   size = convert_shape_to_inductor(current.meta["val"].shape)
   layout = ir.FixedLayout(

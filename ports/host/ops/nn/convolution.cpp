@@ -414,7 +414,7 @@ husk_status pack_convolution_depthwise(const Arguments& args, husk_packing& pack
   Convolution c{};
   const Device* device;
   HUSK_TRY(args.get_device(device));
-  // What is wrong is reported by a run.
+  // A run reports what is wrong.
   if (get_pair_weight(args, at, c) != HUSK_OK) return HUSK_OK;
   c.groups = is_second ? args[at.weight].sizes[0] : 1;
   if (is_second && c.taps > kMaxPairTaps) return HUSK_OK;

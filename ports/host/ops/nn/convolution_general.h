@@ -373,7 +373,6 @@ struct GeneralPart {
   Chunk chunk;
   Run<S> inside_runs[kMaxTaps];  // of tiles whose positions read no edge
   const S* inside_from[kMaxRows];
-  Run<S> point[1];             // of tiles whose positions read one element each
   Run<S> edge_runs[kMaxTaps];  // of the others
   alignas(64) const S* edge_from[kMaxTaps][kEdgeRows];
   Row part_rows[kPositions];
@@ -624,8 +623,9 @@ struct GeneralPart {
         const EvenRows even(tile, out + i * x.out_stride, residual + i * x.residual_stride,
                             x.out_stride, x.residual_stride);
         T* tile_sums = fresh && last ? sums : sums + (p + i) * kBlock<T>;
-        run_tile({tile, {point, 1, 1, tile == kMaxRows ? step : 0}, even, nullptr}, group, offset,
-                 tile_sums, fresh, last);
+        // The only tap is the only run, which begins at the pointers.
+        const TileInput<S> input = {inside_runs, 1, 1, tile == kMaxRows ? step : 0};
+        run_tile({tile, input, even, nullptr}, group, offset, tile_sums, fresh, last);
       }
     }
   }
@@ -682,7 +682,6 @@ struct GeneralPart {
           chunk.find_taps(c, phase, k, taps_end);
           chunk.find_runs(c);
           find_inside_runs();
-          point[0] = {inside_from, 0, 0, chunk.channels};
           find_weights(part, offset, k * c.in_channels + (taps_end - k) * i);
           packed = is_single ? key : -1;
         }

@@ -119,13 +119,21 @@ void run_typed(const Convolution& c, const ConvolutionParts& parts) {
   }
 }
 
-void run(const Convolution& c, const ConvolutionParts& parts) {
-  switch (c.dtype) {
-    case HUSK_F16: return run_typed<float, Half>(c, parts);
-    case HUSK_BF16: return run_typed<float, BFloat16>(c, parts);
-    case HUSK_F32: return run_typed<float, float>(c, parts);
-    default: return run_typed<double, double>(c, parts);
+// Calls f with a number of the type of sums and one of the type of elements.
+template <class F>
+void visit_types(int32_t dtype, const F& f) {
+  switch (dtype) {
+    case HUSK_F16: return f(float(), Half());
+    case HUSK_BF16: return f(float(), BFloat16());
+    case HUSK_F32: return f(float(), float());
+    default: return f(double(), double());
   }
+}
+
+void run(const Convolution& c, const ConvolutionParts& parts) {
+  visit_types(c.dtype, [&](auto sum, auto element) {
+    run_typed<decltype(sum), decltype(element)>(c, parts);
+  });
 }
 
 // Packs the weights by a plan. Returns their number, and only counts them if `to` is null.
@@ -175,12 +183,9 @@ ConvolutionPartCount count_parts(const Convolution& c) {
 }
 
 void run_pair(const ConvolutionPair& pair, const ConvolutionParts& parts) {
-  switch (pair.first.dtype) {
-    case HUSK_F16: return run_typed_pair<float, Half>(pair, parts);
-    case HUSK_BF16: return run_typed_pair<float, BFloat16>(pair, parts);
-    case HUSK_F32: return run_typed_pair<float, float>(pair, parts);
-    default: return run_typed_pair<double, double>(pair, parts);
-  }
+  visit_types(pair.first.dtype, [&](auto sum, auto element) {
+    run_typed_pair<decltype(sum), decltype(element)>(pair, parts);
+  });
 }
 
 int64_t pack_pair(const Convolution& c, bool is_depthwise, void* to) {

@@ -19,7 +19,7 @@ constexpr int64_t kMinLines = 4;  // the fewest lines of a part, if the output h
 struct Range {
   int64_t begin, end;
 
-  // What the outputs [first, first + count) of `a` read.
+  // The range that the outputs [first, first + count) of `a` read.
   static Range of(const ConvolutionAxis& a, int64_t first, int64_t count) {
     const int64_t at = first * a.stride - a.padding;
     return {at, at + (count - 1) * a.stride + (a.kernel - 1) * a.dilation + 1};
@@ -103,32 +103,25 @@ struct PairPart {
       : pair(convolutions),
         plan(division),
         cancellation(calls_end),
-        first(of_block(convolutions.first)),
-        second(of_block(convolutions.second)),
+        first(into_strip(convolutions.first)),
+        second(convolutions.second),
         first_plan(division.first),
         second_plan(division.second),
         general(first, first_plan, calls_end),
         depthwise(second, second_plan, calls_end),
         first_weights(packed_weights<T>(convolutions.first, division.first)),
-        second_weights(packed_weights<T>(convolutions.second, division.second)) {}
+        second_weights(packed_weights<T>(convolutions.second, division.second)) {
+    first.axis[kX].out_stride = division.first.block;
+    second.input = strip;
+    second.axis[kX].in_stride = division.first.block;
+  }
 
-  // A convolution of one image whose channels lie in the strip, or come from it.
-  Convolution of_block(const Convolution& whole) const {
-    Convolution c = whole;
+  // The convolution of one image whose results have adjacent channels, as they have in the strip.
+  static Convolution into_strip(Convolution c) {
     c.batch = 1;
-    c.input_image = c.out_image = 0;
-    if (&whole == &pair.first) {
-      c.out = strip_begin();
-      c.out_channel = 1;
-      c.axis[kX].out_stride = plan.first.block;
-    } else {
-      c.input = strip_begin();
-      c.input_channel = 1;
-      c.axis[kX].in_stride = plan.first.block;
-    }
+    c.out_channel = 1;
     return c;
   }
-  S* strip_begin() const { return const_cast<S*>(strip); }
 
   void begin_block(int64_t index) {
     const int64_t channel = index * plan.first.block;
@@ -144,8 +137,6 @@ struct PairPart {
     second.weight = skip(pair.second.weight, channel * second.weight_group);
     second.scale = skip(pair.second.scale, channel * second.scale_stride);
     second.shift = skip(pair.second.shift, channel * second.shift_stride);
-    general.all_weights = nullptr;
-    depthwise.all_weights = nullptr;
     if (first_weights)
       general.all_weights = first_weights + channel * first.in_channels * first.taps;
     if (second_weights) depthwise.all_weights = second_weights + channel * second.taps;
@@ -229,7 +220,7 @@ struct PairPart {
       const Range rows = Range::of(y, line, count).inside(y);
       int64_t next = rows.begin;
       if (have.end > rows.begin) {
-        // Those that are read again move to the begin.
+        // Rows that are read again move to the begin.
         if (rows.begin > have.begin)
           __builtin_memmove(static_cast<void*>(strip), strip + (rows.begin - have.begin) * pitch,
                             static_cast<size_t>((have.end - rows.begin) * pitch) * sizeof(S));
