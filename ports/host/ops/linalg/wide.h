@@ -7,6 +7,7 @@
 
 #include "core/arguments.h"
 #include "core/arithmetic.h"
+#include "core/workspace.h"
 #include "linalg/batches.h"
 #include "linalg/complex_operators.h"
 
@@ -171,53 +172,19 @@ double bring_into_range(const Columns<S>& m) {
   return std::ldexp(1.0, exponent);
 }
 
-// The number of f64 values that an op needs as a workspace.
-class Need {
- public:
-  // Adds rows * columns elements of `width` values.
-  void add(int64_t width, int64_t rows, int64_t columns = 1) {
-    int64_t elements = 0, values = 0;
-    fits = fits && checked_multiply(rows, columns, elements) &&
-           checked_multiply(elements, width, values) && checked_add(total, values, total);
-  }
-  bool fits = true;
-  int64_t total = 0;
-};
-
-// The workspace is a contiguous vector of f64, and large enough.
-inline husk_status check_workspace(const Arguments& args, uint32_t at, const Need& need) {
-  HUSK_TRY(args.check_tensor(at, 1, 1));
-  HUSK_TRY(args.check_dtype(at, HUSK_F64));
-  if (!contiguous(args[at]))
-    return args.argument_error(at, HUSK_INVALID_ARGUMENT, "is not contiguous");
-  if (!need.fits || args[at].sizes[0] < need.total)
-    return args.argument_error(at, HUSK_INVALID_ARGUMENT, "is smaller than the op needs");
-  return HUSK_OK;
-}
-
-// Hands out the memory of a checked workspace.
-class Workspace {
+// Hands out matrices in a checked workspace.
+class Workspace : public WorkspaceMemory {
  public:
   Workspace(const Arguments& args, uint32_t at)
-      : cancellation(args.cancellation), next(writable<double>(args[at])) {}
+      : WorkspaceMemory(args, at), cancellation(args.cancellation) {}
 
-  template <class S>
-  S* vector(int64_t count) {
-    S* const memory = reinterpret_cast<S*>(next);
-    next += count * width<S>;
-    return memory;
-  }
   template <class S>
   Columns<S> matrix(int64_t rows, int64_t columns) {
     return {cancellation, vector<S>(rows * columns), rows, columns, rows};
   }
 
-  template <class S>
-  static constexpr int64_t width = sizeof(S) / sizeof(double);
-
  private:
   Cancellation& cancellation;
-  double* next;
 };
 
 // The number of f64 values of an element of argument `at` in a workspace.
