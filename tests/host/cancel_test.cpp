@@ -460,7 +460,8 @@ void add_endless_calls(std::deque<Call>& calls) {
       .list({1})
       .number(0)
       .number(1)
-      .repeated(c64, {n, 3072});
+      .repeated(c64, {n, 3072})
+      .tensor(f64, {110590});
   call("aten::_fft_c2r").repeated(c64, {n, 4}).list({1}).number(2).number(7).repeated(f32, {n, 7});
   call("aten::hann_window").number(n).none(4).repeated(f32, {n});
 }
@@ -691,6 +692,20 @@ void add_long_calls(std::deque<Call>& calls) {
       .number(0)
       .tensor(c64, {k, k});
   call("aten::_fft_c2c").tensor(c64, {n}, 1).list({0}).number(1).number(0).tensor(c64, {n});
+  call("aten::_fft_c2c")  // a prime number of points
+      .tensor(c64, {262147}, 1)
+      .list({0})
+      .number(1)
+      .number(0)
+      .tensor(c64, {262147})
+      .tensor(f64, {2 * (262147 + 4 * 786432)});
+  call("aten::_fft_c2r")
+      .tensor(c64, {k, k}, 1)
+      .list({0, 1})
+      .number(1)
+      .number(1023)
+      .f32({k, 1023})
+      .tensor(f64, {2 * (3 * 1023 + k * k)});
 }
 
 class Cancel : public HostDevice {

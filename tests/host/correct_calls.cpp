@@ -569,6 +569,27 @@ void add_correct_calls(std::deque<Call>& calls) {
       .tensor(HUSK_C64, {3, 6});
   call("aten::_fft_r2c").f32({3, 6}).list({0, 1}).number(0).number(1).tensor(HUSK_C64, {3, 4});
   call("aten::_fft_c2r").tensor(HUSK_C64, {3, 4}).list({1}).number(2).number(7).f32({3, 7});
+  call("aten::_fft_c2c")  // 67 is no product of small factors
+      .tensor(HUSK_C64, {2, 67})
+      .list({0, 1})
+      .number(1)
+      .number(0)
+      .tensor(HUSK_C64, {2, 67})
+      .tensor(HUSK_F64, {1670});
+  call("aten::_fft_r2c")
+      .f32({2, 1026})
+      .list({1})
+      .number(2)
+      .number(0)
+      .tensor(HUSK_C64, {2, 1026})
+      .tensor(HUSK_F64, {6156});
+  call("aten::_fft_c2r")
+      .tensor(HUSK_C64, {3, 4})
+      .list({0, 1})
+      .number(2)
+      .number(7)
+      .f32({3, 7})
+      .tensor(HUSK_F64, {66});
   call("aten::_linalg_solve_ex")
       .f32({2, 3, 3})
       .f32({2, 3, 2})

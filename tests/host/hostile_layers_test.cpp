@@ -523,6 +523,16 @@ TEST_F(HostileArguments, SpectraOfManyPoints) {
           {repeated({kHuge}), dim, int_arg(0), int_arg(1),
            tensor(HUSK_C64, {kHuge / 2 + 1}, {0}, points)},
           HUSK_UNSUPPORTED, "points along");
+  double scratch[60] = {};
+  const husk_op_arg workspace = tensor(HUSK_F64, {60}, {1}, scratch);
+  for (const int64_t size : {int64_t{67}, kHuge, kMax})
+    refuses("aten::_fft_c2r",
+            {tensor(HUSK_C64, {2}, {1}, points), dim, int_arg(0), int_arg(size), out, workspace},
+            HUSK_INVALID_ARGUMENT, "argument workspace is smaller than the op needs");
+  refuses("aten::_fft_c2r",
+          {tensor(HUSK_C64, {kHuge / 2, 2}, {0, 0}, points), ints({0, 1}), int_arg(0), int_arg(2),
+           tensor(HUSK_F32, {kHuge / 2, 2}, {0, 0}, points), workspace},
+          HUSK_INVALID_ARGUMENT, "argument workspace is smaller than the op needs");
 }
 
 TEST_F(HostileArguments, SizesOfALayerThatWrapAround) {

@@ -1,5 +1,7 @@
 """Fourier transforms of the host, against PyTorch."""
 
+import math
+
 import pytest
 import torch
 from host_ops import (
@@ -11,9 +13,12 @@ from host_ops import (
   like,
   refused,
 )
+from husk.lower import workspaces
 
 ATEN = torch.ops.aten
-LENGTHS = [1, 2, 3, 4, 5, 7, 8, 12, 16, 30, 49, 97, 210, 256, 1000, 4096, 6144]
+# Products of small factors, and lengths that become convolutions, as 67 and 2039 do.
+LENGTHS = [1, 2, 3, 4, 5, 7, 8, 12, 16, 30, 49, 61, 67, 97, 201, 210, 256, 1000]
+LENGTHS += [1009, 1025, 2039, 4096, 6143, 6144, 10007, 3 * 4099, 8192, 3 * 4096]
 
 
 def random(shape, dtype):
@@ -21,11 +26,19 @@ def random(shape, dtype):
   return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=wide).to(dtype)
 
 
-def check(pack, name, self, *args):
+def workspace(name, self, dims, last):
+  """The workspace that an export gives to the call."""
+  values = {"self": self, "dim": dims, **({"last_dim_size": last} if name == "_fft_c2r" else {})}
+  length = workspaces.length("aten::" + name, values)
+  return [] if length is None else [torch.full((int(length),), math.nan, dtype=torch.float64)]
+
+
+def check(pack, name, self, *args, scratch=None):
   expected = getattr(ATEN, name)(self, *args)
   tolerance = 1e-10 if expected.dtype in (torch.complex128, torch.float64) else 2e-4
   got = like(expected)
-  pack("aten::" + name, self, *args, got)
+  scratch = workspace(name, self, args[0], args[2]) if scratch is None else scratch
+  pack("aten::" + name, self, *args, got, *scratch)
   close(got, expected, tolerance, tolerance * max(1, expected.abs().max().item()))
 
 
@@ -47,16 +60,21 @@ def test_lengths(pack, wide):
       )
     half = random((2, n // 2 + 1), torch.complex128 if wide else torch.complex64)
     check(pack, "_fft_c2r", half, [1], 0, n)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_lengths_without_a_workspace(pack, wide):
+  """Files of earlier versions have none."""
+  dtype = torch.complex128 if wide else torch.complex64
+  for n in (67, 97, 1000, 1021, 1024):
+    check(pack, "_fft_c2c", random((2, n), dtype), [1], 0, True, scratch=[])
+    real = torch.float64 if wide else torch.float32
+    check(pack, "_fft_r2c", random((2, n), real), [1], 0, True, scratch=[])
+    check(pack, "_fft_c2r", random((2, n // 2 + 1), dtype), [1], 0, n, scratch=[])
   for n in (8192, 65536):
     for stride in (1, 2):
-      check(
-        pack,
-        "_fft_c2c",
-        random((n, 2), torch.complex128 if wide else torch.complex64)[:, ::stride],
-        [0],
-        1,
-        True,
-      )
+      self = random((n, 2), dtype)[:, ::stride]
+      check(pack, "_fft_c2c", self, [0], 1, True, scratch=[])
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -69,6 +87,8 @@ def test_dimensions(pack, wide):
     for mode in (0, 1, 2):
       check(pack, "_fft_c2r", self, [1], mode, 8)
       check(pack, "_fft_c2r", self, [1], mode, 9)
+      check(pack, "_fft_c2r", self, [0, 1], mode, 8)
+      check(pack, "_fft_c2r", self, [2, 0, 1], mode, 9)
   for self in layouts(random((4, 5, 6), torch.float64 if wide else torch.float32)):
     for dims in ([0], [2], [0, 2], [2, 1, 0]):
       for mode in (0, 1, 2):
@@ -78,7 +98,19 @@ def test_dimensions(pack, wide):
 
 def test_refuses(pack):
   c = torch.zeros(3, 10007, dtype=torch.complex64)
-  refused(pack, UNSUPPORTED, "10007 points", "aten::_fft_c2c", c, [1], 0, True, c.clone())
+  refused(
+    pack,
+    UNSUPPORTED,
+    "10007 points along a dimension need a workspace",
+    "aten::_fft_c2c",
+    c,
+    [1],
+    0,
+    True,
+    c.clone(),
+  )
+  small = torch.zeros(60, dtype=torch.float64)
+  refused(pack, INVALID_ARGUMENT, "smaller", "aten::_fft_c2c", c, [1], 0, True, c.clone(), small)
   refused(pack, UNSUPPORTED, "dtype f32", "aten::_fft_c2c", c.real, [1], 0, True, c.real)
   refused(
     pack, INVALID_ARGUMENT, "names no dimension", "aten::_fft_c2c", c, [2], 0, True, c.clone()

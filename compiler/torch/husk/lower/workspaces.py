@@ -1,8 +1,8 @@
 """Operators that need scratch memory: they do not allocate, so a call gives a workspace as its last
 argument, a vector of f64. Each operator compares the length with what it needs.
 
-The formulas are those of the operators in ports/host/ops/linalg, which compute in f64: a complex
-number has a `width` of two values."""
+The formulas are those of the operators in ports/host/ops/linalg and ports/host/ops/spectral, which
+compute in f64: a complex number has a `width` of two values."""
 
 from __future__ import annotations
 
@@ -16,14 +16,9 @@ Values = Mapping[str, Any]
 
 
 def length(name: str, values: Values) -> Any:
-  """The length of the workspace of an operator, an expression; None if it takes none."""
+  """The length of the workspace of a call, an expression; None if it takes none."""
   formula = _FORMULAS.get(name)
   return None if formula is None else formula(values)
-
-
-def is_needed(name: str) -> bool:
-  """Whether an operator takes a workspace."""
-  return name in _FORMULAS
 
 
 def _sizes(tensor: Any) -> list[Any]:
@@ -98,6 +93,51 @@ def _matrix_exp(values: Values) -> Any:
   return 3 * width * rows * rows
 
 
+# Facts of ports/host/ops/spectral/line.h.
+_LARGEST_FACTOR, _STACK_POINTS = 64, 1024
+
+
+def _fourier(values: Values) -> Any:
+  """The memory of the line that needs most. Short lines with small factors lie on the stack. A
+  transform of several dimensions to real numbers also has a copy of the spectrum."""
+  sizes = _sizes(values["self"])
+  lines = [sizes[dim] for dim in values["dim"]]
+  last = values.get("last_dim_size")
+  if last is not None:
+    lines[-1] = sympy.sympify(last)
+  copies = last is not None and len(lines) > 1
+  if not copies and all(_fits_stack(points) for points in lines):
+    return None
+  longest = sympy.Max(*(_line(points) for points in lines))
+  return longest + 2 * sympy.Mul(*sizes) if copies else longest
+
+
+def _fits_stack(points: Any) -> bool:
+  return points.is_Integer and points <= _STACK_POINTS and _has_small_factors(int(points))
+
+
+def _line(points: Any) -> Any:
+  """The memory of a line of points."""
+  if not points.is_Integer:
+    return 2 * (points + 4 * 3 * points)  # the convolution of a line is shorter than three lines
+  n = int(points)
+  if _has_small_factors(n):
+    return 2 * 3 * n
+  length = 1
+  while length < 2 * n - 1:
+    length *= 2
+  if length % 4 == 0 and length // 4 * 3 >= 2 * n - 1:
+    length = length // 4 * 3
+  return 2 * (n + 4 * length)
+
+
+def _has_small_factors(n: int) -> bool:
+  for p in range(2, _LARGEST_FACTOR + 1):
+    while n and n % p == 0:
+      n //= p
+  return n == 1
+
+
 _FORMULAS: dict[str, Callable[[Values], Any]] = {
   "aten::_linalg_svd": _svd,
   "aten::_linalg_eigh": _eigh,
@@ -111,4 +151,7 @@ _FORMULAS: dict[str, Callable[[Values], Any]] = {
   "aten::linalg_ldl_factor_ex": _ldl_factor,
   "aten::linalg_ldl_solve": _ldl_solve,
   "aten::linalg_matrix_exp": _matrix_exp,
+  "aten::_fft_c2c": _fourier,
+  "aten::_fft_r2c": _fourier,
+  "aten::_fft_c2r": _fourier,
 }

@@ -1,87 +1,22 @@
-// aten::_fft_c2c, _fft_r2c and _fft_c2r, computed in f64 for every dtype. Lines of up to kMaxPoints
-// are transformed on the stack (Stockham's autosort algorithm, any factors). Longer lines are
-// transformed in root_index, if their length is a power of 2.
+// aten::_fft_c2c, _fft_r2c and _fft_c2r, computed in f64 for every dtype. A workspace has the
+// memory of a line of points. Files of earlier versions of Husk have none: then lines of up to
+// kStackPoints are transformed on the stack, and longer ones in place, if their length is a power
+// of 2.
 #include <cmath>
 
 #include "core/arguments.h"
 #include "core/complex_row.h"
 #include "core/loop.h"
+#include "core/workspace.h"
 #include "error.h"
+#include "spectral/line.h"
 
 namespace husk::host {
 
 namespace {
 
-constexpr int64_t kMaxPoints = 6144;
-constexpr double kTwoPi = 2 * 3.14159265358979323846;
-
-// A line of points on the stack, and the roots of unity for its length and direction.
-struct Line {
-  Complex128 buffers[2][kMaxPoints];
-  Complex128 roots[kMaxPoints];
-  int64_t count = 0;
-  bool forward = true;
-
-  explicit Line(const Arguments& args) : cancellation(args.cancellation) {}
-  // Computes the roots, unless they are there already.
-  void prepare(int64_t points, bool is_forward) {
-    if (points == count && is_forward == forward) return;
-    count = points;
-    forward = is_forward;
-    for (int64_t i = 0; i < count; ++i) {
-      const double angle = (forward ? -kTwoPi : kTwoPi) * static_cast<double>(i) /
-                           static_cast<double>(count);
-      roots[i] = {std::cos(angle), std::sin(angle)};
-    }
-  }
-
-  // Transforms buffers[0]. Returns the buffer with the result, or null if the call is to end.
-  Complex128* run() {
-    Complex128 *from = buffers[0], *to = buffers[1];
-    int64_t left = count, step = 1;
-    while (left > 1) {
-      const int64_t p = factor(left);
-      if (cancellation.ends(count * p)) return nullptr;
-      pass(from, to, left, step, p);
-      left /= p;
-      step *= p;
-      Complex128* other = from;
-      from = to;
-      to = other;
-    }
-    return from;
-  }
-
- private:
-  Cancellation& cancellation;
-
-  static int64_t factor(int64_t n) {
-    if (n % 4 == 0) return 4;
-    for (int64_t p = 2; p * p <= n; ++p)
-      if (n % p == 0) return p;
-    return n;
-  }
-  void pass(const Complex128* from, Complex128* to, int64_t left, int64_t step, int64_t p) const {
-    const int64_t m = left / p, turns = count / left, inner = count / p;
-    for (int64_t k = 0; k < m; ++k) {
-      for (int64_t j = 0; j < p; ++j) {
-        const Complex128 root = roots[turns * k * j % count];
-        for (int64_t q = 0; q < step; ++q) {
-          Complex128 sum = from[q + step * k];
-          for (int64_t r = 1; r < p; ++r) {
-            const Complex128 value = from[q + step * (k + m * r)];
-            const int64_t root_index = r * j % p * inner;
-            sum = plus(sum, root_index == 0 ? value : times(value, roots[root_index]));
-          }
-          to[q + step * (p * k + j)] = times(sum, root);
-        }
-      }
-    }
-  }
-};
-
-// Transforms a line in root_index, for lengths that are powers of 2: bit reversal, then
-// butterflies. Each root is computed once per round.
+// Transforms a line in place, for lengths that are powers of 2: bit reversal, then butterflies.
+// Each root is computed once per round.
 template <class R>
 void transform_long(Cancellation& cancellation, Complex<R>* data, int64_t stride, int64_t count,
                     bool forward) {
@@ -144,17 +79,48 @@ husk_status read_transform(const Arguments& args, int32_t rank, const int64_t* s
   return HUSK_OK;
 }
 
-husk_status check_length(const Arguments& args, int64_t count, bool in_place) {
-  if (count < 1)
+constexpr uint32_t kWorkspace = 5;  // the place of this argument, after `out`
+
+// Whether the op can transform lines of `points` with the memory that it has. `in_place` says that
+// they are complex numbers of `out`. `need` becomes that of the line that needs most.
+husk_status check_length(const Arguments& args, int64_t points, bool in_place, Need& need) {
+  if (points < 1)
     return args.argument_error(0, HUSK_INVALID_INPUT, "has no points along a dimension");
-  if (count <= kMaxPoints || (in_place && (count & (count - 1)) == 0)) return HUSK_OK;
+  const Need line = line_need(points);
+  if (!line.fits || line.total > need.total) need = line;
+  if (!args.none(kWorkspace)) return check_workspace(args, kWorkspace, need);
+  if (points <= kStackPoints || (in_place && (points & (points - 1)) == 0)) return HUSK_OK;
   return fail(args.error, HUSK_UNSUPPORTED,
-              "%s: %lld points along a dimension; it takes up to %lld%s", args.op,
-              static_cast<long long>(count), static_cast<long long>(kMaxPoints),
-              in_place ? ", or a power of 2" : "");
+              "%s: %lld points along a dimension need a workspace: export the model again", args.op,
+              static_cast<long long>(points));
 }
 
-// Transforms out in root_index along one dimension.
+// Calls f(line) with the memory of a line, which lies on the stack if there is no workspace.
+template <class F>
+husk_status with_line(const Arguments& args, Complex128* memory, F&& f) {
+  if (memory) {
+    Line line(args.cancellation, memory, true);
+    f(line);
+  } else {
+    Complex128 stack[3 * kStackPoints];
+    Line line(args.cancellation, stack, false);
+    f(line);
+  }
+  return HUSK_OK;
+}
+
+template <class F>
+husk_status with_line(const Arguments& args, F&& f) {
+  return with_line(args, args.none(kWorkspace) ? nullptr : writable<Complex128>(args[kWorkspace]),
+                   f);
+}
+
+template <class R>
+Complex<R> scaled(const Complex128& value, double scale) {
+  return {static_cast<R>(value.re * scale), static_cast<R>(value.im * scale)};
+}
+
+// Transforms out in place along one dimension.
 template <class R>
 void transform_dim(const Arguments& args, const husk_op_arg& out, int32_t dim, bool forward,
                    double scale, Line& line) {
@@ -162,22 +128,23 @@ void transform_dim(const Arguments& args, const husk_op_arg& out, int32_t dim, b
   lines.shape(out);
   lines.drop(dim);
   const int64_t count = out.sizes[dim], stride = out.strides[dim];
-  if (count <= kMaxPoints) line.prepare(count, forward);
+  const bool in_place = !line.fits(count);
+  if (!in_place && !line.prepare(count, forward)) return;
   each_while(lines, [&](const int64_t(&at)[1]) {
     Complex<R>* data = writable<Complex<R>>(out) + at[0];
-    if (count > kMaxPoints) {
+    if (in_place) {
       transform_long(*lines.cancellation, data, stride, count, forward);
       return each_index(*lines.cancellation, count, [&](int64_t i) {
-        data[i * stride] = {static_cast<R>(data[i * stride].re * scale),
-                            static_cast<R>(data[i * stride].im * scale)};
+        data[i * stride] = scaled<R>(cast<Complex128>(data[i * stride]), scale);
       });
     }
-    for (int64_t i = 0; i < count; ++i) line.buffers[0][i] = cast<Complex128>(data[i * stride]);
-    const Complex128* result = line.run();
-    if (!result) return false;
-    for (int64_t i = 0; i < count; ++i)
-      data[i * stride] = cast<Complex<R>>(Complex128{result[i].re * scale, result[i].im * scale});
-    return true;
+    Complex128* const points = line.points();
+    if (!each_index(*lines.cancellation, count,
+                    [&](int64_t i) { points[i] = cast<Complex128>(data[i * stride]); }))
+      return false;
+    const Complex128* const result = line.run();
+    return result && each_index(*lines.cancellation, count,
+                                [&](int64_t i) { data[i * stride] = scaled<R>(result[i], scale); });
   });
 }
 
@@ -190,25 +157,23 @@ void real_to_complex(const Arguments& args, const husk_op_arg& self, const husk_
   lines.add(1, out);
   lines.drop(dim);
   const int64_t count = self.sizes[dim];
-  line.prepare(count, true);
+  if (!line.prepare(count, true)) return;
+  Complex128* const points = line.points();
   each_while(lines, [&](const int64_t(&at)[2]) {
-    for (int64_t i = 0; i < count; ++i) {
-      line.buffers[0][i] = {static_cast<double>(data_of<R>(self)[at[0] + i * self.strides[dim]]),
-                            0};
-    }
-    const Complex128* result = line.run();
-    if (!result) return false;
-    for (int64_t i = 0; i < out.sizes[dim]; ++i) {
-      writable<Complex<R>>(out)[at[1] + i * out.strides[dim]] = cast<Complex<R>>(
-          Complex128{result[i].re * scale, result[i].im * scale});
-    }
-    return true;
+    if (!each_index(*lines.cancellation, count, [&](int64_t i) {
+          points[i] = {static_cast<double>(data_of<R>(self)[at[0] + i * self.strides[dim]]), 0};
+        }))
+      return false;
+    const Complex128* const result = line.run();
+    return result && each_index(*lines.cancellation, out.sizes[dim], [&](int64_t i) {
+             writable<Complex<R>>(out)[at[1] + i * out.strides[dim]] = scaled<R>(result[i], scale);
+           });
   });
 }
 
 // Transforms a half spectrum to real numbers. The second half of the spectrum mirrors the first.
 // The imaginary parts of its first and middle point are ignored.
-template <class R>
+template <class C, class R>
 void complex_to_real(const Arguments& args, const husk_op_arg& self, const husk_op_arg& out,
                      int32_t dim, double scale, Line& line) {
   Loop<2> lines(args);
@@ -216,19 +181,58 @@ void complex_to_real(const Arguments& args, const husk_op_arg& self, const husk_
   lines.add(1, self);
   lines.drop(dim);
   const int64_t count = out.sizes[dim];
-  line.prepare(count, false);
+  if (!line.prepare(count, false)) return;
+  Complex128* const points = line.points();
   each_while(lines, [&](const int64_t(&at)[2]) {
-    for (int64_t i = 0; i <= count / 2; ++i) {
-      const Complex128 value = cast<Complex128>(
-          data_of<Complex<R>>(self)[at[1] + i * self.strides[dim]]);
-      line.buffers[0][i] = i == 0 || 2 * i == count ? Complex128{value.re, 0} : value;
-      if (i > 0 && 2 * i < count) line.buffers[0][count - i] = {value.re, -value.im};
-    }
-    const Complex128* result = line.run();
-    if (!result) return false;
-    for (int64_t i = 0; i < count; ++i)
-      writable<R>(out)[at[0] + i * out.strides[dim]] = static_cast<R>(result[i].re * scale);
-    return true;
+    if (!each_index(*lines.cancellation, count / 2 + 1, [&](int64_t i) {
+          const Complex128 value = cast<Complex128>(
+              data_of<C>(self)[at[1] + i * self.strides[dim]]);
+          points[i] = i == 0 || 2 * i == count ? Complex128{value.re, 0} : value;
+          if (i > 0 && 2 * i < count) points[count - i] = {value.re, -value.im};
+        }))
+      return false;
+    const Complex128* const result = line.run();
+    return result && each_index(*lines.cancellation, count, [&](int64_t i) {
+             writable<R>(out)[at[0] + i * out.strides[dim]] = static_cast<R>(result[i].re * scale);
+           });
+  });
+}
+
+// Transforms a spectrum of several dimensions to real numbers: a copy of the spectrum in the
+// workspace along all dimensions but the last one, then the last one. `need` is that of a line.
+husk_status real_of_several(const Arguments& args, const Transform& t, Need need) {
+  const husk_op_arg& self = args[0];
+  const int32_t last = t.dims[t.count - 1];
+  int64_t elements = 1, strides[kMaxRank];
+  for (int32_t d = self.rank; d-- > 0;) {
+    strides[d] = elements;
+    need.fits = need.fits && checked_multiply(elements, self.sizes[d], elements);
+  }
+  need.add(2, elements);
+  HUSK_TRY(check_workspace(args, kWorkspace, need));
+  Complex128* const memory = writable<Complex128>(args[kWorkspace]);
+  husk_op_arg copy = self;
+  copy.dtype = HUSK_C128;
+  copy.data = memory;
+  copy.strides = strides;
+  Loop<2> loop(args);
+  loop.shape(copy);
+  loop.add(1, self);
+  const auto copied = [&](auto tag) {
+    using C = typename decltype(tag)::type;
+    return each(loop, [&](const int64_t(&at)[2]) {
+      memory[at[0]] = cast<Complex128>(data_of<C>(self)[at[1]]);
+    });
+  };
+  if (!(self.dtype == HUSK_C64 ? copied(Tag<Complex<float>>()) : copied(Tag<Complex128>())))
+    return HUSK_OK;  // the caller of the op returns HUSK_CANCELLED
+  return with_line(args, memory + elements, [&](Line& line) {
+    for (int64_t i = 0; i + 1 < t.count; ++i)
+      transform_dim<double>(args, copy, t.dims[i], false, 1, line);
+    if (self.dtype == HUSK_C64)
+      complex_to_real<Complex128, float>(args, copy, args[4], last, t.scale, line);
+    else
+      complex_to_real<Complex128, double>(args, copy, args[4], last, t.scale, line);
   });
 }
 
@@ -246,18 +250,19 @@ husk_status fft_c2c(const Arguments& args) {
   HUSK_TRY(args.get_bool(3, forward));
   Transform t{};
   HUSK_TRY(read_transform(args, args[0].rank, args[0].sizes, -1, t));
+  Need need;
   for (int64_t i = 0; i < t.count; ++i)
-    HUSK_TRY(check_length(args, args[0].sizes[t.dims[i]], true));
+    HUSK_TRY(check_length(args, args[0].sizes[t.dims[i]], true, need));
   HUSK_TRY(copy_elements(args, 4, 0));
-  Line line(args);
-  for (int64_t i = 0; i < t.count; ++i) {
-    const double scale = i == 0 ? t.scale : 1;
-    if (args[4].dtype == HUSK_C64)
-      transform_dim<float>(args, args[4], t.dims[i], forward, scale, line);
-    else
-      transform_dim<double>(args, args[4], t.dims[i], forward, scale, line);
-  }
-  return HUSK_OK;
+  return with_line(args, [&](Line& line) {
+    for (int64_t i = 0; i < t.count; ++i) {
+      const double scale = i == 0 ? t.scale : 1;
+      if (args[4].dtype == HUSK_C64)
+        transform_dim<float>(args, args[4], t.dims[i], forward, scale, line);
+      else
+        transform_dim<double>(args, args[4], t.dims[i], forward, scale, line);
+    }
+  });
 }
 
 husk_status fft_r2c(const Arguments& args) {
@@ -276,19 +281,20 @@ husk_status fft_r2c(const Arguments& args) {
     HUSK_TRY(args.check_size(4, d, d == last && half ? args[0].sizes[d] / 2 + 1 : args[0].sizes[d],
                              "the points of self"));
   }
+  Need need;
   for (int64_t i = 0; i < t.count; ++i)
-    HUSK_TRY(check_length(args, args[0].sizes[t.dims[i]], t.dims[i] != last));
-  Line line(args);
-  if (wide)
-    real_to_complex<double>(args, args[0], args[4], last, t.scale, line);
-  else
-    real_to_complex<float>(args, args[0], args[4], last, t.scale, line);
-  for (int64_t i = 0; i + 1 < t.count; ++i)
+    HUSK_TRY(check_length(args, args[0].sizes[t.dims[i]], t.dims[i] != last, need));
+  return with_line(args, [&](Line& line) {
     if (wide)
-      transform_dim<double>(args, args[4], t.dims[i], true, 1, line);
+      real_to_complex<double>(args, args[0], args[4], last, t.scale, line);
     else
-      transform_dim<float>(args, args[4], t.dims[i], true, 1, line);
-  return HUSK_OK;
+      real_to_complex<float>(args, args[0], args[4], last, t.scale, line);
+    for (int64_t i = 0; i + 1 < t.count; ++i)
+      if (wide)
+        transform_dim<double>(args, args[4], t.dims[i], true, 1, line);
+      else
+        transform_dim<float>(args, args[4], t.dims[i], true, 1, line);
+  });
 }
 
 husk_status fft_c2r(const Arguments& args) {
@@ -300,23 +306,30 @@ husk_status fft_c2r(const Arguments& args) {
   HUSK_TRY(args.check_dtype(4, wide ? HUSK_F64 : HUSK_F32));
   int64_t size = 0;
   HUSK_TRY(args.get_int(3, size));
-  HUSK_TRY(check_length(args, size, false));
+  Need need;
+  HUSK_TRY(check_length(args, size, false, need));
   Transform t{};
   HUSK_TRY(read_transform(args, rank, args[0].sizes, size, t));
-  if (t.count != 1)
-    return args.argument_error(
-        1, HUSK_UNSUPPORTED,
-        "has several dimensions: apply _fft_c2c to all but the last of them first");
+  const int32_t last = t.dims[t.count - 1];
   for (int32_t d = 0; d < rank; ++d)
-    HUSK_TRY(args.check_size(4, d, d == t.dims[0] ? size : args[0].sizes[d],
-                             "last_dim_size, or self's"));
-  HUSK_TRY(args.check_size(0, t.dims[0], size / 2 + 1, "half of last_dim_size, and one"));
-  Line line(args);
-  if (wide)
-    complex_to_real<double>(args, args[0], args[4], t.dims[0], t.scale, line);
-  else
-    complex_to_real<float>(args, args[0], args[4], t.dims[0], t.scale, line);
-  return HUSK_OK;
+    HUSK_TRY(
+        args.check_size(4, d, d == last ? size : args[0].sizes[d], "last_dim_size, or self's"));
+  HUSK_TRY(args.check_size(0, last, size / 2 + 1, "half of last_dim_size, and one"));
+  if (t.count == 1) {
+    return with_line(args, [&](Line& line) {
+      if (wide)
+        complex_to_real<Complex128, double>(args, args[0], args[4], last, t.scale, line);
+      else
+        complex_to_real<Complex<float>, float>(args, args[0], args[4], last, t.scale, line);
+    });
+  }
+  if (args.none(kWorkspace))
+    return args.argument_error(1, HUSK_UNSUPPORTED,
+                               "has several dimensions, which need a workspace: export the model "
+                               "again");
+  for (int64_t i = 0; i + 1 < t.count; ++i)
+    HUSK_TRY(check_length(args, args[0].sizes[t.dims[i]], false, need));
+  return real_of_several(args, t, need);
 }
 
 }  // namespace husk::host
