@@ -149,6 +149,49 @@ def _patch_dots():
   interpreter.InterpreterBuilder.create_dot = dot
 
 
+def _patch_rounding(exact):
+  """Lets the conversion of operands to tf32 (husk/cuda/rounding.py) compute. The interpreter knows
+  no assembly, and multiplies all of an f32. If `exact`, the conversion rounds, and products in tf32
+  cut their operands as a tensor core does; else the conversion changes nothing, so that results can
+  be compared closely."""
+  import numpy
+  from triton.runtime import interpreter
+
+  builder = interpreter.InterpreterBuilder
+  original = builder.create_dot
+
+  def create_inline_asm(self, text, constraints, values, kinds, is_pure, pack):
+    assert text == "cvt.rna.tf32.f32 $0, $1;", f"not known here: {text!r}"
+    (value,) = values
+    data = rounded_to_tf32(value.data) if exact else value.data
+    handle = interpreter.TensorHandle(data, value.dtype)
+    return types.SimpleNamespace(get_result=lambda index: handle)
+
+  def cut(handle):
+    if handle.dtype.scalar.name != "fp32":
+      return handle
+    data = (handle.data.view(numpy.uint32) & numpy.uint32(0xFFFFE000)).view(numpy.float32)
+    return interpreter.TensorHandle(data, handle.dtype)
+
+  def create_dot(self, one, other, total, precision, *more):
+    if precision == interpreter._ir.INPUT_PRECISION.TF32:
+      one, other = cut(one), cut(other)
+    return original(self, one, other, total, precision, *more)
+
+  builder.create_inline_asm = create_inline_asm
+  if exact:
+    builder.create_dot = create_dot
+
+
+def rounded_to_tf32(data):
+  """Numbers of f32 rounded to the nearest of tf32, ties away from zero, as cvt.rna does."""
+  import numpy
+
+  bits = data.view(numpy.uint32)
+  rounded = ((bits + numpy.uint32(0x1000)) & numpy.uint32(0xFFFFE000)).view(numpy.float32)
+  return numpy.where(numpy.isfinite(data), rounded, data)
+
+
 def _patch_atomics():
   """Copies values of atomic operations that are broadcast, since the interpreter's own code reads
   them as if they were contiguous."""
@@ -175,6 +218,7 @@ def patch():
   _patch_index()
   _patch_masks()
   _patch_dots()
+  _patch_rounding(os.environ.get("HUSK_INTERPRETED_TF32") == "exact")
   _patch_atomics()
 
 

@@ -61,7 +61,7 @@ def rewrite(source: str, name: str, first: int) -> Rewrite:
   lines = source.split("\n")
   texts: list[str] = []
   left = 0
-  is_users, pointers = "user_autotune" in source, _pointers(source)
+  is_users, pointers = source_edit.is_users(source), _pointers(source)
   for at, line in enumerate(lines):
     if "tl.device_assert(" not in line:
       continue

@@ -35,7 +35,7 @@ from ..hir import (
 )
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
-from . import asserts, descriptors, pdl, source_edit
+from . import asserts, descriptors, pdl, rounding, source_edit
 from .gemm_configs import Config
 from .memory_effects import accesses
 from .target import Target
@@ -208,6 +208,8 @@ class CudaKernels(Backend):
     """Compiles the kernel of a KernelDefinitionLine."""
     symbol, source = source_of(name, body)
     source = descriptors.rewrite(source_edit.with_whole_ranks(source), symbol)
+    if not source_edit.is_users(source):
+      source = rounding.rewrite(source)
     self._define(name, symbol, source, None)
 
   def define(
@@ -267,7 +269,7 @@ class CudaKernels(Backend):
         "assert_indirect_indexing": False,
       },
     )
-    self._define(name, name, source, heuristics)
+    self._define(name, name, rounding.rewrite(source), heuristics)
 
   def _define(self, name: str, symbol: str, source: str, heuristics: Heuristics | None) -> None:
     """Compiles the kernel `symbol` of a module unless an equal one exists."""

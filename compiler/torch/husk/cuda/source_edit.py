@@ -15,6 +15,11 @@ def function(source: str, name: str) -> ast.FunctionDef:
   raise ValueError(f"kernel {name}: no function of that name in its source")
 
 
+def is_users(source: str) -> bool:
+  """Whether a module that Inductor wrote has a kernel of the model's author."""
+  return "user_autotune" in source
+
+
 def renamed(source: str, name: str, new_name: str) -> str:
   """The module in which the kernel `name` is called `new_name`. No other function may mention the
   kernel."""
