@@ -95,10 +95,12 @@ class Whisper(nn.Module):
     return self.encoder(features).last_hidden_state
 
 
-def model(name):
-  torch.manual_seed(0)
+def model(name, seed=0, device="cpu"):
+  """A model with the weights of a seed. The statistics of its batch norms are computed on a device,
+  where the model stays."""
+  torch.manual_seed(seed)
   if name == "whisper":
-    return Whisper().eval()
+    return Whisper().eval().to(device)
   if name == "unet":
     made = Unet()
   else:
@@ -110,13 +112,13 @@ def model(name):
     else:
       made = torchvision.models.get_model(name, weights=None)
   # Random weights let values grow or vanish in deep networks, unless batch norms know their scale.
-  made = made.train()
+  made = made.train().to(device)
   with torch.no_grad():
     for module in made.modules():
       if isinstance(module, nn.BatchNorm2d):
         module.momentum = None
     for _ in range(2):
-      made(torch.randn(4, 3, 96, 96))
+      made(torch.randn(4, 3, 96, 96).to(device))
   return made.eval().to(memory_format=torch.channels_last)
 
 

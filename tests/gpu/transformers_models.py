@@ -191,11 +191,11 @@ def llama(small):
 MODELS = {"bert": bert, "vit": vit, "llama": llama}
 
 
-def make(name, small):
+def make(name, small, seed=0):
   if name != "llama":
     # Imported before the seed, since the import draws random numbers.
     from transformers import BertModel, ViTModel  # noqa: F401
-  torch.manual_seed(0)
+  torch.manual_seed(seed)
   model, functions, cases = MODELS[name](small)
   return model.eval().requires_grad_(False), functions, cases
 
