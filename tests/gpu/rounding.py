@@ -544,12 +544,10 @@ def line(row, result):
   if row == "special":
     return "\n".join([f"special {verdict}", *(f"  {k}: {v}" for k, v in result["texts"].items())])
   if row.startswith("time."):
-    both, cut = result["both"], result["cut"]
-    return (
-      f"{row:32} both {both:8.2f} us, first {result['first']:8.2f}, cut {cut:8.2f}, library "
-      f"{result['library']:8.2f}; both / cut {both / cut:5.2f}; rms {result['both_rms']:.1e}, first "
-      f"{result['first_rms']:.1e}, cut {result['cut_rms']:.1e}, library {result['library_rms']:.1e}"
-    )
+    sides = ("both", "first", "cut", "library")
+    times = ", ".join(f"{side} {result[side]:.2f}" for side in sides)
+    errors = ", ".join(f"{side} {result[f'{side}_rms']:.1e}" for side in sides)
+    return f"{row:32} us: {times}; both / cut {result['both'] / result['cut']:.2f}; rms: {errors}"
   own, eager = result["husk"], result["eager"]
   again = result.get("again")
   second = f" again {again['mean_t']:+.1f} {again['shrink_t']:+.1f}" if again else ""

@@ -20,7 +20,6 @@ from torch import nn
 from torch._inductor import config
 from torch._inductor.select_algorithm import TritonTemplate
 
-
 # The text
 
 
@@ -288,7 +287,7 @@ def interpreted_exactly(model, args, folder):
   """The results of a model on a GPU whose products in tf32 cut what is not rounded."""
   computed(model, args, None, [], folder)
   inputs, outputs = folder / "inputs.pt", folder / "outputs.pt"
-  named = {name: x for name, x in zip("abcdefg", args)}
+  named = dict(zip("abcdefg", args))
   torch.save([named], inputs)
   done = subprocess.run(
     [sys.executable, HERE / "triton_interpreter.py"],
@@ -313,9 +312,7 @@ def test_errors_have_no_direction(tmp_path):
   """All factors are positive, so that numbers that were cut would make every result smaller, by
   2**-11 of it on average for each factor."""
   torch.manual_seed(0)
-  args = tuple(
-    torch.rand(size) for size in ((48, 64), (64, 48), (1, 16, 12, 12), (16, 16, 3, 3))
-  )
+  args = tuple(torch.rand(size) for size in ((48, 64), (64, 48), (1, 16, 12, 12), (16, 16, 3, 3)))
   matmul, before = torch.backends.cuda.matmul, torch.backends.cuda.matmul.allow_tf32
   matmul.allow_tf32 = True
   try:
