@@ -24,7 +24,8 @@ which are inputs of the program. The numbers are divided by the largest exact nu
 The rows `special` compare NaN, infinity and the largest numbers with eager mode in tf32. The rows
 `time.LAYER` measure layers of layer_times.py in tf32: with both operands rounded, with the first
 one only (`first`), with cut operands (`cut`), and by NVIDIA's library. Without a GPU, --target
-host:avx2 rehearses everything but `special` and `time` on the CPU.
+host:avx2 rehearses everything but `special` and `time` on the CPU. On 16 cores and one GPU the rows
+`tf32 special time` take about four minutes, and all others about as long.
 """
 
 import argparse
@@ -448,7 +449,7 @@ def run_timed(name, options):
 
 
 def all_rows(target):
-  rows = [f"{name}.{setting}" for name in (*MODELS, *KERNELS) for setting in SETTINGS]
+  rows = [f"{name}.{setting}" for setting in SETTINGS for name in (*MODELS, *KERNELS)]
   if device_of(target) == "cuda":
     rows += ["special", *(f"time.{name}" for name in TIMED)]
   return rows
