@@ -35,9 +35,12 @@ struct Keys {
   bool wide() const { return mask >> 32 != 0; }
 };
 
+// Reads the key of an element once, because keys become places in tables.
 template <class T>
 uint64_t read_key(const void* data, int64_t at) {
-  return key_of<Value<T>>(get(static_cast<const T*>(data) + at));
+  T element;
+  __atomic_load(static_cast<const T*>(data) + at, &element, __ATOMIC_RELAXED);
+  return key_of<Value<T>>(get(&element));
 }
 
 // Returns false if elements of the dtype have no order.
