@@ -23,6 +23,32 @@ template <class Iterator, class Less>
   for (int64_t i = 0; i < count; ++i) begin[i] = block[i];
 }
 
+// Moves larger children up until element `hole` of a heap of `count` elements has its place.
+template <class Iterator, class Less>
+void move_down(Iterator begin, int64_t hole, int64_t count, Less less) {
+  const auto element = begin[hole];
+  for (int64_t child = 2 * hole + 1; child < count; child = 2 * hole + 1) {
+    if (child + 1 < count && less(begin[child], begin[child + 1])) ++child;
+    if (!less(element, begin[child])) break;
+    begin[hole] = begin[child];
+    hole = child;
+  }
+  begin[hole] = element;
+}
+
+template <class Iterator, class Less>
+void sort_heap(Cancellation& cancellation, Iterator begin, int64_t count, Less less) {
+  each_index(cancellation, count / 2,
+             [&](int64_t i) { move_down(begin, count / 2 - 1 - i, count, less); });
+  each_index(cancellation, count - 1, [&](int64_t done) {
+    const int64_t last = count - 1 - done;
+    const auto largest = begin[0];
+    begin[0] = begin[last];
+    begin[last] = largest;
+    move_down(begin, 0, last, less);
+  });
+}
+
 // Sorts elements in n log n steps (introsort). No two of them are equal. If the call is to end,
 // their order is undefined. sort_block(begin, count) sorts a range of at most `block` elements.
 template <class Iterator, class Less, class SortBlock>
@@ -31,11 +57,7 @@ void sort_range(Cancellation& cancellation, Iterator begin, int64_t count, Less 
   int splits_left = 2 * (63 - __builtin_clzll(static_cast<uint64_t>(count | 1)));
   for (; count > block; --splits_left) {
     if (splits_left == 0) {
-      each_index(cancellation, count,
-                 [&](int64_t i) { std::push_heap(begin, begin + i + 1, less); });
-      each_index(cancellation, count,
-                 [&](int64_t i) { std::pop_heap(begin, begin + (count - i), less); });
-      return;
+      return sort_heap(cancellation, begin, count, less);
     }
     const auto first = begin[0], middle = begin[count / 2], last = begin[count - 1];
     const auto low = less(first, middle) ? first : middle,

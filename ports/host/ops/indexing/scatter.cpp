@@ -7,6 +7,7 @@
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/loop.h"
+#include "core/places.h"
 #include "error.h"
 
 namespace husk::host {
@@ -97,15 +98,7 @@ Value<T> source_value(const Scatter& s, int64_t row, int64_t i) {
 template <class F>
 [[gnu::always_inline]] inline bool each_place(const Scatter& s, int64_t row, int64_t& wrong,
                                               const F& f) {
-  return each_index_while(s.args.cancellation, s.count, [&](int64_t i) {
-    const int64_t index = get_index(s.index.dtype, s.index.data, row + i * s.index_stride);
-    if (!is_within(index, s.length)) {
-      wrong = index;
-      return false;
-    }
-    f(index, i);
-    return true;
-  });
+  return each_place(s.args.cancellation, s.index, row, s.index_stride, s.count, s.length, wrong, f);
 }
 
 // Reduces a row directly in self. Returns false as each_place does.

@@ -6,6 +6,7 @@
 #include "core/arithmetic.h"
 #include "core/checked.h"
 #include "core/loop.h"
+#include "core/places.h"
 #include "error.h"
 
 namespace husk::host {
@@ -309,12 +310,10 @@ husk_status bincount(const Arguments& args) {
     using T = typename decltype(tag)::type;
     // Calls f(bin, i) for each element, which another thread may have changed since it was counted.
     const auto each_bin = [&](const auto& f) {
-      complete = each_index_while(args.cancellation, self.sizes[0], [&](int64_t i) {
-        const int64_t value = get_index(self.dtype, self.data, i * self.strides[0]);
-        if (!is_within(value, bins)) return false;
-        f(writable<T>(out)[value * out.strides[0]], i);
-        return true;
-      });
+      int64_t wrong = 0;
+      complete = each_place(
+          args.cancellation, self, 0, self.strides[0], self.sizes[0], bins, wrong,
+          [&](int64_t bin, int64_t i) { f(writable<T>(out)[bin * out.strides[0]], i); });
     };
     each_index(args.cancellation, bins,
                [&](int64_t i) { writable<T>(out)[i * out.strides[0]] = 0; });
