@@ -1,9 +1,10 @@
 // A libcusolver.so.12 for tests that runs on the fake driver. It computes on the host, in double
 // precision and in the order of the stream, and aborts if the real library's behaviour is
 // undefined: two threads with one handle, scratch memory that is too small, host scratch that
-// another call gets before the work has ended, operands outside of live memory. Calls are counted
-// and fail like the driver's (fake_calls, fake_fail_call), with a status of cuSOLVER. A matrix with
-// a NaN does not converge.
+// another call gets before the work has ended, operands outside of live memory or at an address
+// that is no multiple of their elements' size, pivots that are not numbers of rows. Calls are
+// counted and fail like the driver's (fake_calls, fake_fail_call), with a status of cuSOLVER. A
+// matrix with a NaN does not converge.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -223,6 +224,8 @@ int factor_lu(Matrix& a, int* pivots) {
 
 void solve_lu(Matrix& lu, const int* pivots, bool transposed, Matrix& x) {
   const int64_t n = lu.rows;
+  for (int64_t k = 0; k < n; ++k)
+    if (pivots[k] < 1 || pivots[k] > n) violation("a pivot is not the number of a row");
   const auto swap_rows = [&](int64_t k) {
     for (int64_t j = 0; j < x.columns; ++j) std::swap(x(k, j), x(pivots[k] - 1, j));
   };
@@ -339,6 +342,14 @@ cusolverStatus_t queue(const char* name, const Use& use, void (*work)(const void
       ++i;
     else
       ranges.erase(ranges.begin() + static_cast<std::ptrdiff_t>(i));
+  const auto is_aligned = [](const void* address, int64_t to) {
+    return reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(to) == 0;
+  };
+  bool aligned = is_aligned(w.info, 4) && is_aligned(w.pivots, 4);
+  for (const void* operand : {static_cast<const void*>(w.a), static_cast<const void*>(w.b),
+                              static_cast<const void*>(w.c), w.tau})
+    aligned = aligned && is_aligned(operand, width(w.type));
+  if (!aligned) violation("an operand is not aligned to its elements");
   for (const fake_range& one : ranges)
     for (const fake_range& other : ranges)
       if (&one < &other &&

@@ -149,6 +149,9 @@ class Call {
     return ints.back().data();
   }
 
+  // The memory of the tensors, in the order in which they were added.
+  std::deque<std::vector<unsigned char>>& blocks() { return memory_blocks; }
+
   std::string name;
   std::vector<husk_op_arg> args;
 
@@ -164,5 +167,11 @@ void add_correct_calls(std::deque<Call>& calls);
 
 // Adds calls that are large enough for the kernels which small ones do not reach.
 void add_large_calls(std::deque<Call>& calls);
+
+// Adds calls that take hours, or for ever.
+void add_endless_calls(std::deque<Call>& calls);
+
+// Adds calls of several passes, in each of which Husk asks whether the call is to end.
+void add_long_calls(std::deque<Call>& calls);
 
 }  // namespace husk::host_test

@@ -168,6 +168,65 @@ TEST_F(CudaLinalg, RefusesLayoutsByTheNameOfTheTensor) {
       HUSK_UNSUPPORTED, "_solve_ex: B row by row linalg='host'");
 }
 
+// A kernel that reads an element at such an address ends all work of the process on the device.
+TEST_F(CudaLinalg, RefusesTensorsThatAreNotAligned) {
+  const LinalgTensor a = matrices({2, 2}), b = matrices({2, 2}), lu = matrices({2, 2}),
+                     s = matrices({2}, false), space = matrices({9}, false), info = ints({}),
+                     pivots = ints({2});
+  const struct {
+    const char* name;
+    std::vector<husk_op_arg> args;
+  } cases[] = {
+      {"aten::linalg_lu_factor_ex",
+       {a.arg(), integer(1), integer(0), lu.arg(), pivots.arg(), info.arg()}},
+      {"aten::linalg_lu_solve", {lu.arg(), pivots.arg(), a.arg(), integer(1), integer(0), b.arg()}},
+      {"aten::_linalg_solve_ex",
+       {a.arg(), a.arg(), integer(1), integer(0), b.arg(), lu.arg(), pivots.arg(), info.arg()}},
+      {"aten::linalg_inv_ex", {a.arg(), integer(0), b.arg(), info.arg()}},
+      {"aten::linalg_cholesky_ex", {a.arg(), integer(0), integer(0), b.arg(), info.arg()}},
+      {"aten::_linalg_check_errors", {info.arg(), text("x"), integer(0)}},
+      {"aten::_linalg_eigh", {a.arg(), text("L"), integer(1), s.arg(), b.arg(), space.arg()}},
+      {"aten::_linalg_svd",
+       {a.arg(), integer(0), integer(1), {}, b.arg(), s.arg(), lu.arg(), space.arg()}},
+      {"aten::geqrf", {a.arg(), b.arg(), s.arg(), space.arg()}},
+      {"aten::linalg_qr", {a.arg(), text("reduced"), b.arg(), lu.arg(), space.arg()}},
+      {"aten::linalg_householder_product", {a.arg(), s.arg(), b.arg(), space.arg()}},
+      {"aten::ormqr", {a.arg(), s.arg(), b.arg(), integer(1), integer(0), lu.arg(), space.arg()}},
+  };
+  for (const auto& one : cases) {
+    find(one.name);
+    for (size_t i = 0; i < one.args.size(); ++i) {
+      if (one.args[i].kind != HUSK_ARG_TENSOR) continue;
+      std::vector<husk_op_arg> args = one.args;
+      args[i].data = static_cast<char*>(args[i].data) + 2;
+      expect_refused(args, HUSK_INVALID_ARGUMENT, "is not aligned to its elements");
+    }
+  }
+}
+
+// The library would read and write rows that are not there. Pivots are data of the model.
+TEST_F(CudaLinalg, RefusesPivotsThatAreNotRows) {
+  find("aten::linalg_lu_solve");
+  const LinalgTensor lu = matrices({2, 2, 2}, true, {2, 1, 1, 2, 1, 0, 0, 1}),
+                     b = matrices({2, 2, 3}), x = matrices({2, 2, 3});
+  LinalgTensor pivots = ints({2, 2});
+  const auto solve = [&](const std::vector<int32_t>& numbers) {
+    pivots.memory = device_array(numbers);
+    return call({lu.arg(), pivots.arg(), b.arg(), integer(1), integer(0), x.arg()});
+  };
+  EXPECT_EQ(solve({2, 2, 1, 2}), HUSK_OK) << error.text;
+  const int32_t wrong[] = {0, 3, -1, INT32_MAX, INT32_MIN};
+  for (const int32_t number : wrong) {
+    for (size_t i = 0; i < 4; ++i) {
+      std::vector<int32_t> numbers = {1, 2, 1, 2};
+      numbers[i] = number;
+      EXPECT_EQ(solve(numbers), HUSK_INVALID_INPUT) << number;
+      EXPECT_TRUE(error_says("linalg_lu_solve: pivots number not of a row")) << error.text;
+    }
+  }
+  ASSERT_EQ(port->stream_wait(device, stream, &error), HUSK_OK);
+}
+
 TEST_F(CudaLinalg, RefusesDtypesSizesAndArguments) {
   find("aten::linalg_inv_ex");
   const LinalgTensor a = matrices({2, 3, 3}), info = ints({2}), three = ints({3});

@@ -412,6 +412,8 @@ TEST(Binding, Views) {
     expect_text(m.error, text);
   };
   expect("copy (write t[0, n], read u[0, 8])", "a copy between views of different extents");
+  expect("copy (write t[0, 8], read t[n, 8])", "a copy between views that overlap, in buffer");
+  expect("copy (write t[n, 8], read t[0, 8])", "a copy between views that overlap, in buffer");
   expect("read i64 (read t[0, n])", "a read of 8 bytes from a view of 4");
   expect("copy (write t[sub(512, mul(n, 64)), 0], read u[0, 0])",
          "a view covers bytes 256 + 0 of the 64");

@@ -112,6 +112,34 @@ TEST(Contract, ATensorHasAtMostTwoToThe62Elements) {
               "a tensor does not fit into its view");
 }
 
+// Checking a pair may take some time, so a run that checks many asks in between.
+TEST(Contract, ARunIsCancelledWhilePairsAreChecked) {
+  static int asked, last, calls;
+  asked = calls = 0;
+  last = -1;
+  husk_op op = op_with("a:w b:w c:w d:w e:w f:w g:w h:w i:w j:w");
+  op.call = [](const husk_op_context*, const husk_op_arg*, uint32_t, husk_error*) {
+    ++calls;
+    return husk_status{HUSK_OK};
+  };
+  husk_engine_options options = Machine::defaults();
+  options.cancel = [](void*) -> int32_t { return ++asked == last; };
+  std::string tensors;
+  for (int i = 0; i < 10; ++i)
+    tensors += (i ? ", " : "") + std::string("write tensor t f32 [1] [1] offset ") +
+               std::to_string(i);
+  Machine m(call(tensors), options, nullptr, {op});
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  Tensor x(HUSK_F32, {16});
+  EXPECT_EQ(m.run({x.value(), integer(3)}, {none()}), HUSK_OK) << m.error.text;
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(asked, 4);  // once for 64 pairs, and before each step
+  asked = calls = 0;
+  last = 1;
+  EXPECT_EQ(m.run({x.value(), integer(3)}, {none()}), HUSK_CANCELLED);
+  EXPECT_EQ(calls, 0);
+}
+
 TEST(Contract, WithoutAContractTheFileDecides) {
   const std::string twice = "read tensor t f32 [8] [1], both tensor t f32 [8] [1]";
   EXPECT_EQ(failure(nullptr, twice), "");

@@ -94,15 +94,6 @@ husk_status check_sizes(const husk_op_arg* args, husk_error* error) {
               ConvolutionText(args).text);
 }
 
-// A kernel that reads an element at an unaligned address makes the context useless.
-husk_status check_addresses(const husk_op_arg* args, husk_error* error) {
-  for (const int i : {kX, kW, kOut})
-    if (align_of(args[i].data, kMaxAlign) < detail::element_bytes(args[kX].dtype))
-      return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %d is not aligned to its elements",
-                  ConvolutionText(args).text, i);
-  return HUSK_OK;
-}
-
 // Writes the strides of a dense tensor whose channels come last, or which lies in the order of its
 // dimensions.
 void write_dense(const int64_t* sizes, int32_t rank, bool channels_last, int64_t* strides) {
@@ -176,7 +167,8 @@ husk_status read_convolution(const husk_op_arg* args, uint32_t count, Convolutio
   memset(out, 0, sizeof *out);
   HUSK_TRY(check_kinds(args, count, error));
   HUSK_TRY(check_sizes(args, error));
-  HUSK_TRY(check_addresses(args, error));
+  const uint32_t askew = misaligned_tensor(args, count);
+  if (askew < count) return misaligned(ConvolutionText(args).text, args, askew, error);
   const husk_op_arg* tensors[kTensors];
   arguments_of(args, tensors);
   ConvolutionKey& key = out->key;

@@ -36,7 +36,7 @@ husk_status enter_op(const husk_op_context* context, const husk_op_arg* args, ui
   HUSK_TRY(current.status);
   const NvtxRange range(as_device(context->device).nvtx, kOps[op].name);
   LinalgCall call(kOps[op].name, kOps[op].contract, context, args, count, prepares, error);
-  HUSK_TRY(call.check_count());
+  HUSK_TRY(call.check_arguments());
   return call.run(kOps[op].body);
 }
 

@@ -5,6 +5,8 @@
 
 #include <husk/detail/dtype.h>
 
+#include "ops/arguments.h"
+
 namespace husk::cuda {
 
 namespace {
@@ -58,8 +60,9 @@ LinalgCall::LinalgCall(const char* name, const char* contract, const husk_op_con
       error_(error),
       scratch_(device_, context->stream) {}
 
-husk_status LinalgCall::check_count() const {
-  const uint32_t wanted = word_count(contract_);
+husk_status LinalgCall::check_arguments() const {
+  const uint32_t wanted = word_count(contract_), askew = misaligned_tensor(args_, count_);
+  if (askew < count_) return misaligned(name_, args_, askew, error_);
   if (count_ == wanted) return HUSK_OK;
   return fail(error_, HUSK_INVALID_ARGUMENT,
               "%s takes %u arguments (%s), not %u: export the program again", name_, wanted,
@@ -281,24 +284,41 @@ void LinalgCall::check_later(const int32_t* infos, int64_t count, const char* fa
   failure_ = failure;
 }
 
-husk_status LinalgCall::check_infos() const {
+template <class Look>
+husk_status LinalgCall::read_ints(const int32_t* from, int64_t count, const Look& look) const {
   int32_t part[256];
   constexpr int64_t kPart = static_cast<int64_t>(sizeof part / sizeof part[0]);
-  for (int64_t done = 0; done < info_count_; done += kPart) {
-    const int64_t count = info_count_ - done < kPart ? info_count_ - done : kPart;
+  for (int64_t done = 0; done < count; done += kPart) {
+    const int64_t length = count - done < kPart ? count - done : kPart;
     HUSK_TRY(driver_status(
-        device_.driver.cuMemcpyDtoHAsync(part, as_address(infos_ + done),
-                                         static_cast<size_t>(count) * sizeof part[0], stream_),
+        device_.driver.cuMemcpyDtoHAsync(part, as_address(from + done),
+                                         static_cast<size_t>(length) * sizeof part[0], stream_),
         "cuMemcpyDtoHAsync"));
     HUSK_TRY(driver_status(device_.driver.cuStreamSynchronize(stream_), "cuStreamSynchronize"));
-    for (int64_t i = 0; i < count; ++i) {
-      const long long matrix = done + i;
-      if (part[i] != 0)
-        return fail(error_, HUSK_INVALID_INPUT, "%s: %s (info %d of matrix %lld)", name_, failure_,
-                    part[i], matrix);
-    }
+    HUSK_TRY(look(part, length, done));
   }
   return HUSK_OK;
+}
+
+husk_status LinalgCall::check_infos() const {
+  return read_ints(infos_, info_count_, [&](const int32_t* part, int64_t count, int64_t first) {
+    for (int64_t i = 0; i < count; ++i) {
+      if (part[i] != 0)
+        return fail(error_, HUSK_INVALID_INPUT, "%s: %s (info %d of matrix %lld)", name_, failure_,
+                    part[i], static_cast<long long>(first + i));
+    }
+    return husk_status{HUSK_OK};
+  });
+}
+
+husk_status LinalgCall::check_rows(uint32_t index, const int32_t* numbers, int64_t count,
+                                   int64_t rows) const {
+  return read_ints(numbers, count, [&](const int32_t* part, int64_t length, int64_t) {
+    for (int64_t i = 0; i < length; ++i)
+      if (part[i] < 1 || part[i] > rows)
+        return wrong(index, HUSK_INVALID_INPUT, "has a number that is not of a row");
+    return husk_status{HUSK_OK};
+  });
 }
 
 husk_status LinalgCall::run(husk_status (*body)(LinalgCall& call)) {

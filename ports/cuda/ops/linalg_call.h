@@ -47,7 +47,8 @@ class LinalgCall {
 
   // Arguments
 
-  husk_status check_count() const;
+  // Whether there are as many arguments as the op takes, and the addresses of tensors are aligned.
+  husk_status check_arguments() const;
   // Argument `index` as matrices, of the dtype of argument 0. `transposed`: as the transposed
   // matrices of a tensor that lies row by row.
   husk_status matrices(uint32_t index, Matrices* out, bool transposed = false) const;
@@ -103,6 +104,9 @@ class LinalgCall {
   husk_status clear_below(const Matrices& matrices, int64_t index) const;
   husk_status clear_above(const Matrices& matrices, int64_t index) const;
   husk_status set_ints(int32_t* to, int64_t first, int64_t count) const;
+  // Waits for the stream. Fails with the name of argument `index` if one of `count` numbers in
+  // device memory is not in [1, rows].
+  husk_status check_rows(uint32_t index, const int32_t* numbers, int64_t count, int64_t rows) const;
 
   // The status of a call of the library.
   husk_status check(cusolverStatus_t status, const char* call) const;
@@ -124,6 +128,10 @@ class LinalgCall {
   husk_status clear(const Matrices& matrices, int64_t index, bool below) const;
   husk_status reserve_host(size_t bytes);
   husk_status check_infos() const;
+  // Calls look(numbers, count, index of the first) for parts of `count` numbers of device memory
+  // until it fails. Waits for the stream.
+  template <class Look>
+  husk_status read_ints(const int32_t* from, int64_t count, const Look& look) const;
 
   const char *name_, *contract_;
   Device& device_;

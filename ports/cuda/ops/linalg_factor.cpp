@@ -45,6 +45,9 @@ husk_status solve_lu(LinalgCall& call, const Matrices& lu, const int32_t* pivots
       "cusolverDnXgetrs");
 }
 
+// The bytes of `count` pivots and of a number that is ignored.
+size_t pivot_bytes(int64_t count) { return static_cast<size_t>(count + 1) * sizeof(int32_t); }
+
 husk_status square(LinalgCall& call, uint32_t index, Matrices* out) {
   HUSK_TRY(call.matrices(index, out));
   return call.expect(out->rows == out->columns, "the matrix is square");
@@ -79,7 +82,8 @@ husk_status lu_factor(LinalgCall& call) {
 }
 
 // LU pivots B left adjoint out. Equations with the unknown on the left, X A = B, are those of the
-// transposes, which lie row by row.
+// transposes, which lie row by row. The library exchanges rows by the pivots without a check, so it
+// gets a copy that nobody else can change, and that was checked.
 husk_status lu_solve(LinalgCall& call) {
   Matrices lu, b, x;
   HUSK_TRY(square(call, 0, &lu));
@@ -90,16 +94,20 @@ husk_status lu_solve(LinalgCall& call) {
                        "B and the result fit LU"));
   int32_t* pivots = nullptr;
   HUSK_TRY(call.dense(1, HUSK_I32, lu.rows * lu.batch, &pivots));
-  HUSK_TRY(call.reserve(sizeof(int32_t), 0));
+  const int64_t count = lu.rows * lu.batch;
+  HUSK_TRY(call.reserve(pivot_bytes(count), 0));
   if (call.is_prepared() || b.is_empty()) return HUSK_OK;
+  auto* const checked = static_cast<int32_t*>(call.own());
+  HUSK_TRY(call.copy(checked, pivots, count * static_cast<int64_t>(sizeof *pivots)));
+  HUSK_TRY(call.check_rows(1, checked, count, lu.rows));
   HUSK_TRY(call.copy(x.data, b.data, b.bytes() * b.batch));
   for (int64_t i = 0; i < b.batch; ++i)
-    HUSK_TRY(solve_lu(call, lu, pivots, transposed != call.flag(4), x, i,
-                      static_cast<int32_t*>(call.own())));
+    HUSK_TRY(solve_lu(call, lu, checked, transposed != call.flag(4), x, i, checked + count));
   return HUSK_OK;
 }
 
-// A B left check_errors result LU pivots info
+// A B left check_errors result LU pivots info. The library's pivots lie in memory that nobody else
+// can change until they have been used.
 husk_status solve(LinalgCall& call) {
   Matrices a, b, x, lu;
   HUSK_TRY(square(call, 0, &a));
@@ -115,16 +123,19 @@ husk_status solve(LinalgCall& call) {
   HUSK_TRY(call.dense(7, HUSK_I32, a.batch, &infos));
   int count = 0;
   if (!a.is_empty()) HUSK_TRY(lu_work(call, lu, &count));
-  HUSK_TRY(call.reserve(sizeof(int32_t), static_cast<size_t>(count * a.element_bytes)));
+  const int64_t pivot_count = a.rows * a.batch;
+  HUSK_TRY(call.reserve(pivot_bytes(pivot_count), static_cast<size_t>(count * a.element_bytes)));
   if (call.is_prepared()) return HUSK_OK;
   if (a.is_empty()) return call.zero(infos, a.batch * static_cast<int64_t>(sizeof *infos));
   HUSK_TRY(call.copy(lu.data, a.data, a.bytes() * a.batch));
   HUSK_TRY(call.copy(x.data, b.data, b.bytes() * b.batch));
+  auto* const own_pivots = static_cast<int32_t*>(call.own());
   for (int64_t i = 0; i < a.batch; ++i) {
-    HUSK_TRY(factor_lu(call, lu, i, pivots + i * a.rows, infos + i));
+    HUSK_TRY(factor_lu(call, lu, i, own_pivots + i * a.rows, infos + i));
     if (!x.is_empty())
-      HUSK_TRY(solve_lu(call, lu, pivots, transposed, x, i, static_cast<int32_t*>(call.own())));
+      HUSK_TRY(solve_lu(call, lu, own_pivots, transposed, x, i, own_pivots + pivot_count));
   }
+  HUSK_TRY(call.copy(pivots, own_pivots, pivot_count * static_cast<int64_t>(sizeof *pivots)));
   if (call.flag(3)) call.check_later(infos, a.batch, kSingular);
   return HUSK_OK;
 }
@@ -139,8 +150,8 @@ husk_status inverse(LinalgCall& call) {
   HUSK_TRY(call.dense(3, HUSK_I32, a.batch, &infos));
   int count = 0;
   if (!a.is_empty()) HUSK_TRY(lu_work(call, a, &count));
-  const int64_t lu_bytes = a.bytes() * a.batch, pivot_bytes = 4 * a.rows * a.batch;
-  HUSK_TRY(call.reserve(static_cast<size_t>(lu_bytes + pivot_bytes) + sizeof(int32_t),
+  const int64_t lu_bytes = a.bytes() * a.batch;
+  HUSK_TRY(call.reserve(static_cast<size_t>(lu_bytes) + pivot_bytes(a.rows * a.batch),
                         static_cast<size_t>(count * a.element_bytes)));
   if (call.is_prepared()) return HUSK_OK;
   if (a.is_empty()) return call.zero(infos, a.batch * static_cast<int64_t>(sizeof *infos));

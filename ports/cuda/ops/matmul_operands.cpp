@@ -75,19 +75,6 @@ husk_status check_kinds(const husk_op_arg* args, uint32_t count, husk_error* err
       "none, two floats, an int, the result and a dense workspace of u8: export the program again");
 }
 
-// A kernel that reads an element at an unaligned address makes the context useless.
-husk_status check_addresses(const husk_op_arg* args, husk_error* error) {
-  constexpr int kOperands[] = {kA, kB, kBias, kOut};
-  for (const int i : kOperands) {
-    if (args[i].kind == HUSK_ARG_NONE ||
-        align_of(args[i].data, kMaxAlign) >= detail::element_bytes(args[kA].dtype))
-      continue;
-    return fail(error, HUSK_INVALID_ARGUMENT, "%s: argument %d is not aligned to its elements",
-                MatmulText(args).text, i);
-  }
-  return HUSK_OK;
-}
-
 husk_status check_sizes(const husk_op_arg* args, const Matrix& a, const Matrix& b, const Matrix& d,
                         husk_error* error) {
   const bool match = a.columns == b.rows && d.rows == a.rows && d.columns == b.columns &&
@@ -220,7 +207,8 @@ husk_status read_operands(const husk_op_arg* args, uint32_t count, Operands* out
   HUSK_TRY(check_kinds(args, count, error));
   const Matrix a = matrix_of(args[kA]), b = matrix_of(args[kB]), d = matrix_of(args[kOut]);
   HUSK_TRY(check_sizes(args, a, b, d, error));
-  HUSK_TRY(check_addresses(args, error));
+  const uint32_t askew = misaligned_tensor(args, count);
+  if (askew < count) return misaligned(MatmulText(args).text, args, askew, error);
   out->alpha = args[kAlpha].f;
   out->beta = args[kBeta].f;
   out->a = args[kA].data;

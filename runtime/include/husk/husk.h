@@ -152,8 +152,8 @@ typedef struct husk_engine_options {
   uint64_t max_step_elements;
   /** Decides whether a run goes on: any other number than 0 ends it with HUSK_CANCELLED. The
    * outputs and the states that the run wrote are undefined then; the session stays usable. Husk
-   * asks on the thread that calls husk_session_run, before each step of a launch list; a step that
-   * has begun goes on to its end, unless it is an op that asks itself (husk_op_context.cancel). A
+   * asks on the thread that calls husk_session_run, while it checks the arguments of many ops and
+   * before each step of a launch list; a step that has begun goes on to its end, unless it is an op that asks itself (husk_op_context.cancel). A
    * CUDA graph is one launch, so Husk asks once, before it. Other threads may run sessions of the
    * engine, so several threads may ask at once. NULL lets every run go on. */
   int32_t (*cancel)(void* user);

@@ -16,6 +16,9 @@ constexpr char kWrongArtifact[] = ": the artifact is wrong for these shapes, exp
 
 // The most pairs of a function. Few arguments of a usual call are in one buffer.
 constexpr size_t kMaxPairs = 1u << 20;
+// Pairs that are checked between two questions whether the run goes on. A pair takes up to 20
+// microseconds.
+constexpr uint32_t kPairsBetweenQuestions = 64;
 
 constexpr int64_t kGridLimit[3] = {limits::kMaxGridX, limits::kMaxGridY, limits::kMaxGridZ};
 
@@ -152,7 +155,7 @@ Status StepArguments::prepare_pairs(uint32_t step, Array<uint32_t>* first_in, Ar
 }
 
 // Checks that what an op writes is no part of another argument.
-Status StepArguments::check_pairs(uint32_t step, husk_error* error) const {
+Status StepArguments::check_pairs(uint32_t step, husk_error* error) {
   const auto elements = [&](uint32_t argument) {
     const husk_op_arg& a = op_args_[argument];
     return Elements{reinterpret_cast<uintptr_t>(a.data), a.sizes, a.strides,
@@ -162,6 +165,10 @@ Status StepArguments::check_pairs(uint32_t step, husk_error* error) const {
   const uint32_t first = code_->steps[step].b();
   for (uint32_t i = states[step].first_pair; i < states[step + 1].first_pair; ++i) {
     const WrittenPair& pair = pairs_[i];
+    if (++unasked_pairs_ == kPairsBetweenQuestions) {
+      unasked_pairs_ = 0;
+      HUSK_TRY(session_->check_cancel(error));
+    }
     const Elements written = elements(pair.written);
     if (pair.written == pair.other) {
       if (!has_nested_dimensions(written))
@@ -300,11 +307,27 @@ Status StepArguments::write_step(uint32_t step, bool all, husk_error* error) {
   auto extent = [&](uint32_t argument) {
     return registers[code.views[code.arguments[op.b() + argument].index()].extent()].i;
   };
-  if (kind == Step::op_copy && extent(0) != extent(1))
-    return invalid_input(error,
-                         "a copy between views of different extents: export the program again");
+  if (kind == Step::op_copy) HUSK_TRY(check_copy(step, error));
   state.length = static_cast<uint64_t>(extent(0)) / (kind == Step::op_copy ? 1 : fill_width(step));
   return Status::ok;
+}
+
+// Checks that the views of a copy have the same extent and do not overlap. Views of two buffers
+// never do.
+Status StepArguments::check_copy(uint32_t step, husk_error* error) const {
+  const Code& code = *code_;
+  const Register* registers = prologue_->registers.data();
+  const uint32_t first = code.steps[step].b();
+  const fb::View &to = code.views[code.arguments[first].index()],
+                 &from = code.views[code.arguments[first + 1].index()];
+  const int64_t length = registers[to.extent()].i;
+  if (length != registers[from.extent()].i)
+    return invalid_input(error,
+                         "a copy between views of different extents: export the program again");
+  const int64_t apart = registers[to.offset()].i - registers[from.offset()].i;
+  if (to.buffer() != from.buffer() || apart >= length || -apart >= length) return Status::ok;
+  return invalid_input(error, "a copy between views that overlap, in buffer %s%s",
+                       code.label(to.buffer()).text, kWrongArtifact);
 }
 
 Status StepArguments::write_operator_arguments(uint32_t step, husk_error* error) {

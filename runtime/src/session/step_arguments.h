@@ -84,7 +84,8 @@ struct StepArguments {
   Status prepare_pairs(uint32_t step, Array<uint32_t>* first_in, Array<uint32_t>* next,
                        husk_error* error);
   Status check_elements(uint32_t step, husk_error* error) const;
-  Status check_pairs(uint32_t step, husk_error* error) const;
+  Status check_pairs(uint32_t step, husk_error* error);
+  Status check_copy(uint32_t step, husk_error* error) const;
   Status check_view(const fb::View& view, const Register* registers, husk_error* error) const;
   Status read_result(uint32_t step, void* stream, husk_error* error);
   Status wait_for_stream(void* stream, husk_error* error);
@@ -102,6 +103,7 @@ struct StepArguments {
   Array<uint32_t> dynamic_;      // arguments that may change from run to run, in the order of steps
   Array<uint64_t> written_for_;  // by segment: the binding generation that its arguments are for
   bool preparing_ = false;       // operators prepare themselves for the arguments that are written
+  uint32_t unasked_pairs_ = 0;   // that were checked since the application was asked
   bool stream_is_idle_ = false;  // the run has enqueued nothing since it last waited
   // Only if the function has extern steps:
   Array<husk_op_arg> op_args_;  // by argument

@@ -300,6 +300,12 @@ husk_status Arguments::index_out_of_range(int64_t index, int32_t dim, int64_t si
               dim, printable(size));
 }
 
+husk_status Arguments::tensor_changed() const {
+  return fail(error, HUSK_INVALID_INPUT,
+              "%s: a tensor changed during the call: do not write to a tensor that a run reads",
+              op);
+}
+
 husk_status Arguments::wrong_result_size(int64_t capacity, int64_t elements) const {
   return fail(error, HUSK_INVALID_INPUT,
               "%s: the result has room for %lld elements, the data has %lld", op,

@@ -114,6 +114,8 @@ class Arguments {
   husk_status argument_error(uint32_t index, husk_status status, const char* reason) const;
   // An element `index` of an index tensor does not exist along `dim`.
   husk_status index_out_of_range(int64_t index, int32_t dim, int64_t size) const;
+  // A tensor has other elements in a later pass over it: another thread changed it.
+  husk_status tensor_changed() const;
   // A result whose size depends on the data has room for another number of elements.
   husk_status wrong_result_size(int64_t capacity, int64_t elements) const;
 

@@ -156,15 +156,28 @@ void visit_bytes(int64_t bytes, F&& f) {
   }
 }
 
-// Reads an index of dtype i64, i32, i16, i8 or u8.
+// Reads an element once. Another thread may change the memory of a tensor during a call (husk.h),
+// and a compiler may read memory again instead of keeping what was read. So a number that is
+// checked and then used as a place or a count comes from a single atomic read.
+template <class T>
+T read_once(const T* from) {
+  return __atomic_load_n(from, __ATOMIC_RELAXED);
+}
+
+// Reads an index of dtype i64, i32, i16, i8 or u8, once.
 inline int64_t get_index(int32_t dtype, const void* data, int64_t at) {
   switch (dtype) {
-    case HUSK_I64: return static_cast<const int64_t*>(data)[at];
-    case HUSK_I32: return static_cast<const int32_t*>(data)[at];
-    case HUSK_I16: return static_cast<const int16_t*>(data)[at];
-    case HUSK_I8: return static_cast<const int8_t*>(data)[at];
-    default: return static_cast<const uint8_t*>(data)[at];
+    case HUSK_I64: return read_once(static_cast<const int64_t*>(data) + at);
+    case HUSK_I32: return read_once(static_cast<const int32_t*>(data) + at);
+    case HUSK_I16: return read_once(static_cast<const int16_t*>(data) + at);
+    case HUSK_I8: return read_once(static_cast<const int8_t*>(data) + at);
+    default: return read_once(static_cast<const uint8_t*>(data) + at);
   }
+}
+
+// Whether an index is in [0, size).
+inline bool is_within(int64_t index, int64_t size) {
+  return static_cast<uint64_t>(index) < static_cast<uint64_t>(size);
 }
 
 // Writes an index to a tensor of dtype i64 or i32.

@@ -28,7 +28,9 @@ uint64_t key_of(T value) {
     return static_cast<uint32_t>(value) ^ 0x80000000;
 }
 
-// How to read the keys of a tensor. Keys of elements below 64 bits fit in 32 bits.
+// How to read the keys of a tensor. Keys of elements below 64 bits fit in 32 bits. Keys become
+// places in tables, and another thread may change the elements: a call through a pointer reads each
+// once.
 struct Keys {
   uint64_t (*read)(const void* data, int64_t at) = nullptr;
   uint64_t mask = 0;  // the bits that a key may have; also the key of NaN

@@ -27,7 +27,8 @@ struct Index {
     for (int32_t d = 0; d < dims; ++d) offset += at[d] * tensor->strides[d];
     return data_of<uint8_t>(*tensor)[offset] != 0;
   }
-  // Moves to true element `wanted`, which must exist. Returns false if the call is to end.
+  // Moves to true element `wanted`. Returns false if the call is to end, or if there is no such
+  // element, because another thread changed the mask after it was counted.
   bool seek(Cancellation& cancellation, int64_t wanted) {
     if (number < 0 || number > wanted) {
       for (int32_t d = 0; d < dims; ++d) at[d] = 0;
@@ -35,10 +36,12 @@ struct Index {
     }
     while (number < wanted) {
       if (cancellation.ends(1)) return false;
-      for (int32_t d = dims - 1; d >= 0; --d) {
+      int32_t d = dims - 1;
+      for (; d >= 0; --d) {
         if (++at[d] < tensor->sizes[d]) break;
         at[d] = 0;
       }
+      if (d < 0) return false;
       if (test()) ++number;
     }
     return true;
@@ -173,7 +176,7 @@ husk_status find_offset(const Arguments& args, const husk_op_arg& self, Selectio
     Index& index = s.indices[i];
     if (index.mask) {
       if (!index.seek(args.cancellation, index.true_count == 1 ? 0 : at[s.rank - 1]))
-        return HUSK_CANCELLED;
+        return args.tensor_changed();
       for (int32_t d = 0; d < index.dims; ++d) offset += index.at[d] * self.strides[index.dim + d];
       continue;
     }

@@ -1,11 +1,13 @@
 // aten::scatter, scatter_add, scatter_reduce and gather. Rows along `dim` are independent of each
 // other. A reduction that needs more than the tensor itself (sums in f32, counts) keeps that for a
-// window of one row on the stack.
+// window of one row on the stack. Each index is read once and checked where it is used, because
+// another thread may change it.
 #include <limits>
 
 #include "core/arguments.h"
 #include "core/arithmetic.h"
 #include "core/loop.h"
+#include "core/places.h"
 #include "error.h"
 
 namespace husk::host {
@@ -91,40 +93,49 @@ Value<T> source_value(const Scatter& s, int64_t row, int64_t i) {
   return get(data_of<T>(*s.source) + row + i * s.source_stride);
 }
 
-// Reduces a row directly in self.
+// Calls f(index, i) for each index of a row. Returns false if an index is wrong, which becomes
+// `wrong`, or if the call is to end.
+template <class F>
+[[gnu::always_inline]] inline bool each_place(const Scatter& s, int64_t row, int64_t& wrong,
+                                              const F& f) {
+  return each_place(s.args.cancellation, s.index, row, s.index_stride, s.count, s.length, wrong, f);
+}
+
+// Reduces a row directly in self. Returns false as each_place does.
 template <class T>
-void scatter_row(const Scatter& s, const int64_t (&at)[3]) {
+bool scatter_row(const Scatter& s, const int64_t (&at)[3], int64_t& wrong) {
   T* self = writable<T>(s.self) + at[0];
   if (!s.include_self) {
-    each_index(s.args.cancellation, s.count, [&](int64_t i) {
-      const int64_t to = get_index(s.index.dtype, s.index.data, at[1] + i * s.index_stride);
+    const auto clear = [&](int64_t to, int64_t) {
       set(self + to * s.stride, neutral<Value<T>>(s.reduce));
-    });
+    };
+    if (!each_place(s, at[1], wrong, clear)) return false;
   }
-  each_index(s.args.cancellation, s.count, [&](int64_t i) {
-    const int64_t to = get_index(s.index.dtype, s.index.data, at[1] + i * s.index_stride);
+  return each_place(s, at[1], wrong, [&](int64_t to, int64_t i) {
     T* element = self + to * s.stride;
     set(element, combine(s.reduce, get(element), source_value<T>(s, at[2], i)));
   });
 }
 
-constexpr int64_t kWindow = 4096;  // elements of a row that are reduced at once
+// Elements of a row that are reduced at once. They and their counts take 48 KB.
+template <class V>
+constexpr int64_t kWindow = sizeof(V) <= 4 ? 4096 : 2048;
 
 // Reduces the part of a row that begins at `first`, through sums and counts on the stack, so that
-// f16 and bf16 round once. Returns false if the call is to end.
+// f16 and bf16 round once. Returns false as each_place does.
 template <class T>
-bool scatter_window(const Scatter& s, const int64_t (&at)[3], int64_t first) {
+bool scatter_window(const Scatter& s, const int64_t (&at)[3], int64_t first, int64_t& wrong) {
   using V = Value<T>;
-  V sums[kWindow];
-  int64_t hits[kWindow] = {};
+  V sums[kWindow<V>];
+  int64_t hits[kWindow<V>] = {};
   T* self = writable<T>(s.self) + at[0] + first * s.stride;
-  const int64_t length = s.length - first < kWindow ? s.length - first : kWindow;
+  const int64_t length = s.length - first < kWindow<V> ? s.length - first : kWindow<V>;
   if (s.args.cancellation.ends(length)) return false;
   for (int64_t i = 0; i < length; ++i)
     sums[i] = s.include_self ? get(self + i * s.stride) : neutral<V>(s.reduce);
-  const bool summed = each_index(s.args.cancellation, s.count, [&](int64_t i) {
-    const int64_t to = get_index(s.index.dtype, s.index.data, at[1] + i * s.index_stride) - first;
-    if (to < 0 || to >= length) return;
+  const bool summed = each_place(s, at[1], wrong, [&](int64_t index, int64_t i) {
+    const int64_t to = index - first;
+    if (!is_within(to, length)) return;
     sums[to] = combine(s.reduce, sums[to], source_value<T>(s, at[2], i));
     ++hits[to];
   });
@@ -137,16 +148,13 @@ bool scatter_window(const Scatter& s, const int64_t (&at)[3], int64_t first) {
   return true;
 }
 
-// All indices exist along dim.
-husk_status check_indices(const Scatter& s, int32_t dim) {
-  int64_t index = 0;
-  const bool in_range = each_while(s.rows, [&](const int64_t(&at)[3]) {
-    return each_index_while(s.args.cancellation, s.count, [&](int64_t i) {
-      index = get_index(s.index.dtype, s.index.data, at[1] + i * s.index_stride);
-      return index >= 0 && index < s.length;
-    });
-  });
-  return in_range ? husk_status{HUSK_OK} : s.args.index_out_of_range(index, dim, s.length);
+// Calls row(at, wrong index) for each row until it returns false. Fails if an index is wrong.
+template <class Row>
+husk_status each_scattered(const Scatter& s, int32_t dim, const Row& row) {
+  int64_t wrong = 0;
+  const bool in_range = each_while(s.rows, [&](const int64_t(&at)[3]) { return row(at, wrong); });
+  return in_range || s.args.cancellation.ended() ? husk_status{HUSK_OK}
+                                                 : s.args.index_out_of_range(wrong, dim, s.length);
 }
 
 // Sets up the loop over the rows of `index`, which self and the source must be large enough for.
@@ -202,18 +210,23 @@ husk_status run(const Arguments& args, uint32_t self_at, uint32_t source_at, Red
     s.source = &args[source_at];
   }
   HUSK_TRY(rows_of(s, 2, dim));
-  HUSK_TRY(check_indices(s, dim));
   const bool windows = reduce == Reduce::Mean ||
                        (reduce != Reduce::Assign && s.count > 1 &&
                         (s.self.dtype == HUSK_F16 || s.self.dtype == HUSK_BF16));
-  return visit_argument<Everything>(args, self_at, [&](auto tag) {
+  husk_status status = HUSK_OK;
+  HUSK_TRY(visit_argument<Everything>(args, self_at, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    each(s.rows, [&](const int64_t(&at)[3]) {
-      if (!windows) return scatter_row<T>(s, at);
-      for (int64_t first = 0; first < s.length; first += kWindow)
-        if (!scatter_window<T>(s, at, first)) return;
+    status = each_scattered(s, dim, [&](const int64_t(&at)[3], int64_t& wrong) {
+      if (!windows) return scatter_row<T>(s, at, wrong);
+      int64_t first = 0;  // a row without elements has a window, too, which checks its indices
+      do {
+        if (!scatter_window<T>(s, at, first, wrong)) return false;
+        first += kWindow<Value<T>>;
+      } while (first < s.length);
+      return true;
     });
-  });
+  }));
+  return status;
 }
 
 // Reads the name of the reduction.
@@ -286,17 +299,16 @@ husk_status gather(const Arguments& args) {
   HUSK_TRY(args.check_index_dtype(2));
   Scatter s{args, self, index, &out, {}, Reduce::Assign, true, 0, 0, Loop<3>(args), 0, 0, 0};
   HUSK_TRY(rows_of(s, 2, dim));
-  HUSK_TRY(check_indices(s, dim));
+  husk_status status = HUSK_OK;
   visit_bytes(dtype_bytes(self.dtype), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    each(s.rows, [&](const int64_t(&at)[3]) {
-      each_index(args.cancellation, s.count, [&](int64_t i) {
-        const int64_t from = get_index(index.dtype, index.data, at[1] + i * s.index_stride);
+    status = each_scattered(s, dim, [&](const int64_t(&at)[3], int64_t& wrong) {
+      return each_place(s, at[1], wrong, [&](int64_t from, int64_t i) {
         writable<T>(out)[at[2] + i * s.source_stride] = data_of<T>(self)[at[0] + from * s.stride];
       });
     });
   });
-  return HUSK_OK;
+  return status;
 }
 
 }  // namespace husk::host

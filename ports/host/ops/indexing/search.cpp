@@ -6,6 +6,7 @@
 #include "core/arithmetic.h"
 #include "core/checked.h"
 #include "core/loop.h"
+#include "core/places.h"
 #include "error.h"
 
 namespace husk::host {
@@ -20,8 +21,10 @@ struct Sorted {
   const int64_t* order;  // null if the row itself is sorted
   int64_t order_stride;
 
+  // An index of the order was checked, but another thread may have changed it.
   Value<T> operator[](int64_t i) const {
-    return get(data + (order ? order[i * order_stride] : i) * stride);
+    const int64_t place = order ? read_once(order + i * order_stride) : i;
+    return get(data + (is_within(place, count) ? place : 0) * stride);
   }
 
   // The number of elements before `value`; with `right`, elements equal to it count. NaN comes
@@ -62,8 +65,8 @@ husk_status check_sorter(const Arguments& args, const Search& s, const husk_op_a
   loop.shape(*sorter);
   int64_t index = 0;
   const bool in_range = each_while(loop, [&](const int64_t(&at)[1]) {
-    index = data_of<int64_t>(*sorter)[at[0]];
-    return index >= 0 && index < length;
+    index = read_once(data_of<int64_t>(*sorter) + at[0]);
+    return is_within(index, length);
   });
   if (in_range) return HUSK_OK;
   return fail(args.error, HUSK_INVALID_INPUT,
@@ -302,26 +305,31 @@ husk_status bincount(const Arguments& args) {
   }
   if (out.dtype != (!weighted ? HUSK_I64 : args[1].dtype == HUSK_F32 ? HUSK_F32 : HUSK_F64))
     return args.unsupported_dtype(3);
-  return visit_argument<Floats | Ints>(args, 3, [&](auto tag) {
+  bool complete = true;
+  HUSK_TRY(visit_argument<Floats | Ints>(args, 3, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const auto bin = [&](int64_t i) -> T& {
-      return writable<T>(
-          out)[get_index(self.dtype, self.data, i * self.strides[0]) * out.strides[0]];
+    // Calls f(bin, i) for each element, which another thread may have changed since it was counted.
+    const auto each_bin = [&](const auto& f) {
+      int64_t wrong = 0;
+      complete = each_place(
+          args.cancellation, self, 0, self.strides[0], self.sizes[0], bins, wrong,
+          [&](int64_t bin, int64_t i) { f(writable<T>(out)[bin * out.strides[0]], i); });
     };
     each_index(args.cancellation, bins,
                [&](int64_t i) { writable<T>(out)[i * out.strides[0]] = 0; });
     if (!weighted) {
-      each_index(args.cancellation, self.sizes[0], [&](int64_t i) { bin(i) += 1; });
+      each_bin([](T& bin, int64_t) { bin += 1; });
       return;
     }
     visit<AnyReal>(args[1].dtype, [&](auto other) {
       const auto* weights = data_of<typename decltype(other)::type>(args[1]);
-      each_index(args.cancellation, self.sizes[0], [&](int64_t i) {
+      each_bin([&](T& bin, int64_t i) {
         const auto weight = static_cast<double>(get(weights + i * args[1].strides[0]));
-        bin(i) = static_cast<T>(bin(i) + static_cast<T>(weight));
+        bin = static_cast<T>(bin + static_cast<T>(weight));
       });
     });
-  });
+  }));
+  return complete ? husk_status{HUSK_OK} : args.tensor_changed();
 }
 
 }  // namespace husk::host

@@ -14,7 +14,8 @@ namespace husk::host {
 namespace {
 
 // Calls f(whether the element is not 0) for each element in order. Returns false if the dtype is
-// not supported.
+// not supported. Another thread may change the elements, so a pass that writes does not rely on
+// what an earlier pass has counted.
 template <class F>
 bool each_truth(const Arguments& args, const husk_op_arg& tensor, F f) {
   Loop<1> loop(args);
@@ -32,8 +33,9 @@ husk_status count_true(const Arguments& args, uint32_t at, int64_t& count) {
              : args.unsupported_dtype(at);
 }
 
-// Writes the indices of the first `max_count` elements of argument 0 that are not 0.
-void write_indices(const Arguments& args, const husk_op_arg& out, int64_t max_count) {
+// Writes the indices of the first `max_count` elements of argument 0 that are not 0. Returns how
+// many it wrote.
+int64_t write_indices(const Arguments& args, const husk_op_arg& out, int64_t max_count) {
   const husk_op_arg& self = args[0];
   int64_t at[kMaxRank] = {}, row = 0;
   each_truth(args, self, [&](bool truth) {
@@ -46,6 +48,7 @@ void write_indices(const Arguments& args, const husk_op_arg& out, int64_t max_co
       at[d] = 0;
     }
   });
+  return row;
 }
 
 // Checks self, and the output for indices.
@@ -111,8 +114,8 @@ husk_status nonzero(const Arguments& args) {
   int64_t count = 0;
   HUSK_TRY(count_true(args, 0, count));
   if (count != args[1].sizes[0]) return args.wrong_result_size(args[1].sizes[0], count);
-  write_indices(args, args[1], count);
-  return HUSK_OK;
+  return write_indices(args, args[1], count) == count ? husk_status{HUSK_OK}
+                                                      : args.tensor_changed();
 }
 
 husk_status nonzero_sizes(const Arguments& args) {
@@ -122,14 +125,14 @@ husk_status nonzero_sizes(const Arguments& args) {
 }
 
 husk_status nonzero_static(const Arguments& args) {
-  int64_t size = 0, fill = 0, count = 0;
+  int64_t size = 0, fill = 0;
   HUSK_TRY(check_indices_out(args, 3));
   HUSK_TRY(args.get_int(1, size));
   HUSK_TRY(args.get_int(2, fill));
   HUSK_TRY(args.check_size(3, 0, size, "size"));
-  HUSK_TRY(count_true(args, 0, count));
+  if (!visit<Everything>(args[0].dtype, [](auto) {})) return args.unsupported_dtype(0);
   const husk_op_arg& out = args[3];
-  write_indices(args, out, size);
+  const int64_t count = write_indices(args, out, size);
   if (args[0].rank == 0) return HUSK_OK;  // the output has no columns
   each_index(args.cancellation, size - count, [&](int64_t i) {
     for (int32_t d = 0; d < args[0].rank; ++d)
@@ -146,16 +149,19 @@ husk_status masked_select(const Arguments& args) {
   const husk_op_arg &self = args[0], &mask = args[1], &out = args[2];
   const int64_t count = masked_count(mask, loop);
   if (count != out.sizes[0]) return args.wrong_result_size(out.sizes[0], count);
+  bool complete = true;
   visit_bytes(dtype_bytes(self.dtype), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    int64_t to = 0;
+    int64_t to = 0, left = count;
     each(loop, [&](const int64_t(&at)[2]) {
-      if (data_of<uint8_t>(mask)[at[1]] == 0) return;
+      if (data_of<uint8_t>(mask)[at[1]] == 0 || left == 0) return;
       writable<T>(out)[to] = data_of<T>(self)[at[0]];
       to += out.strides[0];
+      --left;
     });
+    complete = left == 0;
   });
-  return HUSK_OK;
+  return complete ? husk_status{HUSK_OK} : args.tensor_changed();
 }
 
 husk_status masked_select_sizes(const Arguments& args) {
@@ -187,9 +193,10 @@ husk_status masked_scatter(const Arguments& args) {
   }
   visit_bytes(dtype_bytes(out.dtype), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    int64_t from[kMaxRank] = {};
+    int64_t from[kMaxRank] = {}, left = count;
     each(loop, [&](const int64_t(&at)[2]) {
-      if (data_of<uint8_t>(mask)[at[1]] == 0) return;
+      if (data_of<uint8_t>(mask)[at[1]] == 0 || left == 0) return;
+      --left;
       int64_t offset = 0;
       for (int32_t d = 0; d < source.rank; ++d) offset += from[d] * source.strides[d];
       writable<T>(out)[at[0]] = data_of<T>(source)[offset];
@@ -209,15 +216,17 @@ husk_status repeat_interleave(const Arguments& args) {
   HUSK_TRY(args.check_same_dtype(2, 0));
   const husk_op_arg &repeats = args[0], &out = args[2];
   if (sum != out.sizes[0]) return args.wrong_result_size(out.sizes[0], sum);
-  int64_t to = 0;
-  each_index_while(args.cancellation, repeats.sizes[0], [&](int64_t i) {
+  int64_t to = 0, left = sum;
+  const bool complete = each_index_while(args.cancellation, repeats.sizes[0], [&](int64_t i) {
     const int64_t times = get_index(repeats.dtype, repeats.data, i * repeats.strides[0]);
+    if (times < 0 || times > left) return false;
+    left -= times;
     return each_index(args.cancellation, times, [&](int64_t) {
       set_index(out, to, i);
       to += out.strides[0];
     });
   });
-  return HUSK_OK;
+  return complete && left == 0 ? husk_status{HUSK_OK} : args.tensor_changed();
 }
 
 husk_status repeat_interleave_sizes(const Arguments& args) {

@@ -75,11 +75,19 @@ void solve_triangle(const Matrix<T>& a, const Matrix<T>& x, bool upper, bool uni
   });
 }
 
+// The row that is exchanged with row k, counted from 0. Another thread may change pivots during a
+// call: one that is not the number of a row stands for row k itself.
+inline int64_t exchanged_row(const int32_t* pivots, int64_t stride, int64_t k, int64_t rows) {
+  const int64_t row = int64_t{read_once(pivots + k * stride)} - 1;
+  return is_within(row, rows) ? row : k;
+}
+
 // x = a^-1 x for a factored matrix a.
 template <class T>
 void solve_factored(const Matrix<T>& lu, const int32_t* pivots, int64_t stride,
                     const Matrix<T>& x) {
-  each_index(x.cancellation, lu.rows, [&](int64_t k) { swap_rows(x, k, pivots[k * stride] - 1); });
+  each_index(x.cancellation, lu.rows,
+             [&](int64_t k) { swap_rows(x, k, exchanged_row(pivots, stride, k, lu.rows)); });
   solve_triangle(lu, x, false, true);
   solve_triangle(lu, x, true, false);
 }
@@ -94,7 +102,7 @@ void solve_factored_right(const Matrix<T>& lu, const int32_t* pivots, int64_t st
   solve_triangle(lu.transposed(), rows, true, true);
   each_index(x.cancellation, lu.rows, [&](int64_t done) {
     const int64_t k = lu.rows - 1 - done;
-    swap_rows(rows, k, pivots[k * stride] - 1);
+    swap_rows(rows, k, exchanged_row(pivots, stride, k, lu.rows));
   });
 }
 

@@ -38,7 +38,7 @@ template <class T>
 bool copy_exchanges(const int32_t* pivots, int64_t stride, int64_t count, const Matrix<T>& p) {
   set_identity(p);
   return each_index_while(p.cancellation, count, [&](int64_t k) {
-    const int64_t row = pivots[k * stride];
+    const int64_t row = read_once(pivots + k * stride);
     if (row < 1 || row > p.rows) return false;
     swap_rows(p.transposed(), k, row - 1);
     return true;

@@ -174,16 +174,22 @@ void swap_rows(const Columns<S>& x, int64_t a, int64_t b) {
   });
 }
 
-// x = (L D)^-1 x, then, backwards, x = L^-T x, with the rows exchanged as the pivots say. Each
-// pivot is the number of a row.
+// A pivot: the row that is exchanged, and whether it belongs to a block of two rows. Another thread
+// may change pivots during a call: one that is not the number of a row becomes that of row k.
+inline Pivot read_pivot(const int32_t* pivots, int64_t stride, int64_t k, int64_t rows) {
+  const int64_t number = read_once(pivots + k * stride), row = (number < 0 ? -number : number) - 1;
+  return {is_within(row, rows) ? row : k, number < 0};
+}
+
+// x = (L D)^-1 x, then, backwards, x = L^-T x, with the rows exchanged as the pivots say.
 template <class S>
 void solve_indefinite(const Columns<S>& a, const int32_t* pivots, int64_t stride,
                       const Columns<S>& x, bool hermitian) {
   const int64_t n = a.rows;
   for (int64_t k = 0; k < n && !x.cancellation.ends(1);) {
-    const int32_t number = pivots[k * stride];
-    const bool two = number < 0 && k + 1 < n;
-    swap_rows(x, k + two, (number < 0 ? -number : number) - 1);
+    const Pivot pivot = read_pivot(pivots, stride, k, n);
+    const bool two = pivot.two && k + 1 < n;
+    swap_rows(x, k + two, pivot.row);
     const int64_t next = k + 1 + two;
     each_column(x, [&](S* b, int64_t) {
       add_scaled(x.cancellation, n - next, -b[k], a.column(k) + next, b + next);
@@ -197,8 +203,8 @@ void solve_indefinite(const Columns<S>& a, const int32_t* pivots, int64_t stride
     k = next;
   }
   for (int64_t k = n - 1; k >= 0 && !x.cancellation.ends(1);) {
-    const int32_t number = pivots[k * stride];
-    const bool two = number < 0 && k > 0;
+    const Pivot pivot = read_pivot(pivots, stride, k, n);
+    const bool two = pivot.two && k > 0;
     each_column(x, [&](S* b, int64_t) {
       for (int64_t row = k - two; row <= k; ++row) {
         const S* const l = a.column(row) + k + 1;
@@ -208,7 +214,7 @@ void solve_indefinite(const Columns<S>& a, const int32_t* pivots, int64_t stride
         b[row] -= sum;
       }
     });
-    swap_rows(x, k, (number < 0 ? -number : number) - 1);
+    swap_rows(x, k, pivot.row);
     k -= 1 + two;
   }
 }

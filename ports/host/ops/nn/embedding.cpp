@@ -1,4 +1,5 @@
-// aten::_embedding_bag, _embedding_bag_forward_only and embedding_renorm.
+// aten::_embedding_bag, _embedding_bag_forward_only and embedding_renorm. Each index and offset is
+// read once and checked where it is used, because another thread may change it.
 #include <cmath>
 
 #include "core/arguments.h"
@@ -26,18 +27,15 @@ struct Bags {
                ? get_index(offsets->dtype, offsets->data, bag * offsets->strides[0])
                : indices->sizes[0];
   }
+  // Reads the indices [from, to) of a bag. Returns false if they are not among all indices.
+  bool read(int64_t bag, int64_t& from, int64_t& to) const {
+    from = start(bag);
+    to = start(bag + 1);
+    return from >= 0 && from <= to && to <= indices->sizes[0];
+  }
 };
 
-husk_status check_indices(const Arguments& args, const husk_op_arg& indices,
-                          const husk_op_arg& weight) {
-  Loop<1> loop(args);
-  loop.shape(indices);
-  int64_t index = 0;
-  const bool in_range = each_while(loop, [&](const int64_t(&at)[1]) {
-    index = get_index(indices.dtype, indices.data, at[0]);
-    return index >= 0 && index < weight.sizes[0];
-  });
-  if (in_range) return HUSK_OK;
+husk_status wrong_index(const Arguments& args, int64_t index, const husk_op_arg& weight) {
   return fail(args.error, HUSK_INVALID_INPUT,
               "%s: index %lld is out of range for a table of %lld rows", args.op,
               static_cast<long long>(index), static_cast<long long>(weight.sizes[0]));
@@ -47,9 +45,7 @@ husk_status check_bags(const Arguments& args, const Bags& b) {
   int64_t wrong = 0, from = 0, to = 0;
   const bool in_range = each_index_while(args.cancellation, b.count, [&](int64_t bag) {
     wrong = bag;
-    from = b.start(bag);
-    to = b.start(bag + 1);
-    return from >= 0 && from <= to && to <= b.indices->sizes[0] && (bag > 0 || from == 0);
+    return b.read(bag, from, to) && (bag > 0 || from == 0);
   });
   if (in_range) return HUSK_OK;
   return fail(args.error, HUSK_INVALID_INPUT,
@@ -60,16 +56,18 @@ husk_status check_bags(const Arguments& args, const Bags& b) {
 
 constexpr int64_t kColumns = 256;  // columns that are summed at once
 
-// Returns false if the call is to end.
+// Fails if an index is not one of a row, or if the bag has changed since it was checked.
 template <class T>
-bool run_bag(Cancellation& cancellation, const Bags& b, int64_t bag, int64_t column,
-             int64_t columns) {
+husk_status run_bag(const Arguments& args, const Bags& b, int64_t bag, int64_t column,
+                    int64_t columns) {
   using V = Value<T>;
   V sums[kColumns] = {};
-  int64_t best[kColumns] = {}, length = 0;
-  for (int64_t i = b.start(bag); i < b.start(bag + 1); ++i) {
-    if (cancellation.ends(columns)) return false;
+  int64_t best[kColumns] = {}, length = 0, first = 0, end = 0;
+  if (!b.read(bag, first, end)) return args.tensor_changed();
+  for (int64_t i = first; i < end; ++i) {
+    if (args.cancellation.ends(columns)) return HUSK_CANCELLED;
     const int64_t row = b.index(i);
+    if (!is_within(row, b.weight->sizes[0])) return wrong_index(args, row, *b.weight);
     if (row == b.padding) continue;
     const T* from = data_of<T>(*b.weight) + row * b.weight->strides[0] +
                     column * b.weight->strides[1];
@@ -94,12 +92,13 @@ bool run_bag(Cancellation& cancellation, const Bags& b, int64_t bag, int64_t col
                 bag * b.max_indices->strides[0] + (column + c) * b.max_indices->strides[1],
                 best[c]);
   }
-  return true;
+  return HUSK_OK;
 }
 
 // Writes the outputs that PyTorch's backward pass reads: the bag of each index and the length of
 // each bag.
-void write_backward_outputs(Cancellation& cancellation, const Bags& b) {
+husk_status write_backward_outputs(const Arguments& args, const Bags& b) {
+  Cancellation& cancellation = args.cancellation;
   // If the last offset is included, PyTorch's outputs have one element more than there are bags.
   const husk_op_arg* const bag_outputs[] = {b.lengths, b.max_indices};
   for (const husk_op_arg* output : bag_outputs) {
@@ -108,10 +107,10 @@ void write_backward_outputs(Cancellation& cancellation, const Bags& b) {
       set_index(*output, (b.count + after) * output->strides[0], 0);
     });
   }
-  each_index_while(cancellation, b.count, [&](int64_t bag) {
-    const int64_t first = b.start(bag);
-    int64_t length = 0;
-    const bool counted = each_index(cancellation, b.start(bag + 1) - first, [&](int64_t after) {
+  const bool complete = each_index_while(cancellation, b.count, [&](int64_t bag) {
+    int64_t length = 0, first = 0, end = 0;
+    if (!b.read(bag, first, end)) return false;
+    const bool counted = each_index(cancellation, end - first, [&](int64_t after) {
       const int64_t i = first + after;
       if (b.bag_of) set_index(*b.bag_of, i * b.bag_of->strides[0], bag);
       length += b.index(i) != b.padding;
@@ -123,6 +122,7 @@ void write_backward_outputs(Cancellation& cancellation, const Bags& b) {
       set_index(*b.max_indices, bag * b.max_indices->strides[0], b.mode == Mode::Mean ? length : 0);
     return counted;
   });
+  return complete ? husk_status{HUSK_OK} : args.tensor_changed();
 }
 
 // Reads an optional output. `out` becomes null if the output is left out or empty.
@@ -175,21 +175,21 @@ husk_status embedding_bag(const Arguments& args) {
   HUSK_TRY(get_optional_output(args, 12, b.count, b.max_indices));
   if (b.max_indices && b.max_indices->rank == 2)
     HUSK_TRY(args.check_size(12, 1, b.weight->sizes[1], "the columns of the table"));
-  HUSK_TRY(check_indices(args, *b.indices, *b.weight));
   HUSK_TRY(check_bags(args, b));
+  husk_status status = HUSK_OK;
   HUSK_TRY(visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
     const int64_t columns = b.weight->sizes[1];
     each_index_while(args.cancellation, b.count, [&](int64_t bag) {
       for (int64_t c = 0; c < columns; c += kColumns) {
-        if (!run_bag<typename decltype(tag)::type>(args.cancellation, b, bag, c,
-                                                   columns - c < kColumns ? columns - c : kColumns))
-          return false;
+        status = run_bag<typename decltype(tag)::type>(
+            args, b, bag, c, columns - c < kColumns ? columns - c : kColumns);
+        if (status != HUSK_OK) return false;
       }
       return true;
     });
   }));
-  write_backward_outputs(args.cancellation, b);
-  return HUSK_OK;
+  HUSK_TRY(status);
+  return write_backward_outputs(args, b);
 }
 
 // Copies the table and scales the rows that `indices` name to the norm max_norm if they are longer.
@@ -203,16 +203,20 @@ husk_status embedding_renorm(const Arguments& args) {
   double max_norm = 0, p = 0;
   HUSK_TRY(args.get_number(2, max_norm));
   HUSK_TRY(args.get_number(3, p));
-  HUSK_TRY(check_indices(args, args[1], args[0]));
   HUSK_TRY(copy_elements(args, 4, 0));
-  if (numel(args[4]) == 0) return HUSK_OK;
   const husk_op_arg &self = args[0], &indices = args[1], &out = args[4];
   Loop<1> loop(args);
   loop.shape(indices);
-  return visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
+  int64_t wrong = 0;
+  bool in_range = true;
+  HUSK_TRY(visit_argument<Floats | Halves>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    each(loop, [&](const int64_t(&at)[1]) {
+    each_while(loop, [&](const int64_t(&at)[1]) {
       const int64_t row = get_index(indices.dtype, indices.data, at[0]);
+      if (!is_within(row, self.sizes[0])) {
+        wrong = row;
+        return in_range = false;
+      }
       const T* from = data_of<T>(self) + row * self.strides[0];
       T* to = writable<T>(out) + row * out.strides[0];
       double norm = 0;  // of the input's row, so that a repeated index gives the same result
@@ -222,14 +226,16 @@ husk_status embedding_renorm(const Arguments& args) {
                              : norm + (p == 2 ? value * value : std::pow(value, p));
       });
       if (!std::isinf(p)) norm = p == 2 ? std::sqrt(norm) : std::pow(norm, 1 / p);
-      if (!(norm > max_norm)) return;
+      if (!(norm > max_norm)) return true;
       each_index(args.cancellation, self.sizes[1], [&](int64_t c) {
         set(to + c * out.strides[1],
             static_cast<Value<T>>(static_cast<double>(get(from + c * self.strides[1])) *
                                   (max_norm / (norm + 1e-7))));
       });
+      return true;
     });
-  });
+  }));
+  return in_range ? husk_status{HUSK_OK} : wrong_index(args, wrong, self);
 }
 
 }  // namespace husk::host

@@ -1,6 +1,7 @@
 // aten::sort and aten::topk. Neither allocates. 32-bit keys are sorted in the row of index results
-// itself, with the key above the index in each number. Wider keys are sorted on the stack if the
-// row is short, otherwise through the indices. The index breaks ties, so every sort is stable.
+// itself, with the key above the index in each number. Wider keys are sorted through the indices.
+// The index breaks ties, so every sort is stable. Another thread may change the keys and the
+// results meanwhile, so an index that is read from the results is checked before it is used.
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -69,7 +70,7 @@ struct SortRow {
   uint64_t operator()(int64_t i) const { return (*this)[i]; }
 };
 
-constexpr int64_t kMaxPairs = 8192;  // pairs that fit on the stack
+constexpr int64_t kMaxPairs = 2048;  // pairs that are sorted on the stack
 
 // Sorts 32-bit keys in the memory of the indices.
 template <class Iterator>
@@ -80,27 +81,34 @@ void sort_packed(const SortRow& row, Iterator begin) {
   each_index(row.cancellation, row.count, [&](int64_t i) { begin[i] &= 0xffffffff; });
 }
 
-// Sorts a short row of keys on the stack.
-void sort_pairs(const SortRow& row, uint64_t* indices, int64_t stride) {
-  if (row.cancellation.ends(kSortWork * row.count)) return;
+// An index that was in the results; 0 if it is not one of the row.
+int64_t index_in(uint64_t stored, int64_t count) {
+  const auto index = static_cast<int64_t>(stored);
+  return is_within(index, count) ? index : 0;
+}
+
+// Sorts at most kMaxPairs indices by the keys that they point to.
+[[gnu::noinline]] void sort_pairs(const SortRow& row, const Strided<uint64_t>& begin,
+                                  int64_t count) {
   Pair pairs[kMaxPairs];
-  for (int64_t i = 0; i < row.count; ++i) pairs[i] = {row[i], i};
-  std::sort(pairs, pairs + row.count);
-  for (int64_t i = 0; i < row.count; ++i)
-    indices[i * stride] = static_cast<uint64_t>(pairs[i].index);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t index = index_in(read_once(&begin[i]), row.count);
+    pairs[i] = {row[index], index};
+  }
+  std::sort(pairs, pairs + count);
+  for (int64_t i = 0; i < count; ++i) begin[i] = static_cast<uint64_t>(pairs[i].index);
 }
 
 // Sorts the indices by the keys that they point to.
 void sort_indirect(const SortRow& row, uint64_t* indices, int64_t stride) {
   const Strided<uint64_t> begin(indices, stride);
-  // The comparison below reads the elements that the indices name, so all of them must be there.
-  if (!each_index(row.cancellation, row.count,
-                  [&](int64_t i) { begin[i] = static_cast<uint64_t>(i); }))
-    return;
-  sort_range(row.cancellation, begin, row.count, [&](uint64_t a, uint64_t b) {
-    const uint64_t left = row[static_cast<int64_t>(a)], right = row[static_cast<int64_t>(b)];
+  each_index(row.cancellation, row.count, [&](int64_t i) { begin[i] = static_cast<uint64_t>(i); });
+  const auto less = [&](uint64_t a, uint64_t b) {
+    const uint64_t left = row[index_in(a, row.count)], right = row[index_in(b, row.count)];
     return left != right ? left < right : a < b;
-  });
+  };
+  sort_range(row.cancellation, begin, row.count, less, kMaxPairs,
+             [&](const Strided<uint64_t>& first, int64_t count) { sort_pairs(row, first, count); });
 }
 
 void sort_row(const SortRow& row, uint64_t* indices, int64_t stride) {
@@ -112,7 +120,7 @@ void sort_row(const SortRow& row, uint64_t* indices, int64_t stride) {
     return stride == 1 ? sort_packed(row, indices)
                        : sort_packed(row, Strided<uint64_t>(indices, stride));
   }
-  row.count <= kMaxPairs ? sort_pairs(row, indices, stride) : sort_indirect(row, indices, stride);
+  sort_indirect(row, indices, stride);
 }
 
 // ---- the first k ----
@@ -133,16 +141,15 @@ void first_k_row(const SortRow& row, uint64_t* indices, int64_t stride, void* va
 
 // ---- rows ----
 
-// values[i] = row[indices[i]]. Does nothing if the call is to end, since then the indices are
-// undefined.
-void gather_values(Cancellation& cancellation, const void* row, int64_t stride,
-                   const uint64_t* indices, int64_t indices_stride, void* values,
-                   int64_t values_stride, int64_t count, int64_t bytes) {
+// values[i] = row[indices[i]].
+void gather_values(const SortRow& row, const uint64_t* indices, int64_t indices_stride,
+                   void* values, int64_t values_stride, int64_t count, int64_t bytes) {
   visit_bytes(bytes, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    each_index(cancellation, count, [&](int64_t i) {
-      static_cast<T*>(values)[i * values_stride] = static_cast<const T*>(
-          row)[static_cast<int64_t>(indices[i * indices_stride]) * stride];
+    const T* const from = reinterpret_cast<const T*>(row.data);
+    each_index(row.cancellation, count, [&](int64_t i) {
+      const int64_t index = index_in(read_once(indices + i * indices_stride), row.count);
+      static_cast<T*>(values)[i * values_stride] = from[index * row.stride];
     });
   });
 }
@@ -192,8 +199,7 @@ husk_status each_sorted(const Arguments& args, const Operands& at, int64_t lengt
     auto* index_row = writable<uint64_t>(indices) + element[2];
     void* value_row = writable<unsigned char>(values) + element[1] * bytes;
     run(row, index_row, indices_stride, value_row, values_stride);
-    gather_values(args.cancellation, row.data, row.stride, index_row, indices_stride, value_row,
-                  values_stride, length, bytes);
+    gather_values(row, index_row, indices_stride, value_row, values_stride, length, bytes);
   });
   return HUSK_OK;
 }

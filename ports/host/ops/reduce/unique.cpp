@@ -48,7 +48,8 @@ int64_t find_unique(const Request& r, const Keys& keys, int64_t capacity) {
   };
   int64_t total = 0;
   uint64_t last = 0;
-  for (bool first = true;; first = false) {
+  // There are at most as many as there are elements, unless another thread changes self.
+  for (bool first = true; total <= numel(self); first = false) {
     batch.find(each_key, first, last, nan, floats);
     if (batch.count == 0) break;
     if (writes) {
@@ -274,11 +275,17 @@ husk_status run_slices(const Arguments& args, const ArgumentIndices& p) {
     return args.argument_error(p.out + 1, HUSK_INVALID_ARGUMENT, "is not as large as self");
   if (counts) HUSK_TRY(args.check_vector(p.out + 2, count, "one for each different one"));
   clear_counts(args, counts);
-  return each_sorted(args, s, p.sorted, [&](int64_t slice, int64_t group, bool starts) {
+  bool complete = true;
+  HUSK_TRY(each_sorted(args, s, p.sorted, [&](int64_t slice, int64_t group, bool starts) {
+    if (group >= count) {  // another thread has changed self since the groups were counted
+      complete = false;
+      return;
+    }
     if (starts) copy_slice(s, slice, args[p.out], dim, group);
     if (inverse) writable<int64_t>(*inverse)[offset_at(*inverse, slice)] = group;
     if (counts) writable<int64_t>(*counts)[group * counts->strides[0]]++;
-  });
+  }));
+  return complete ? husk_status{HUSK_OK} : args.tensor_changed();
 }
 
 husk_status count_result(const Arguments& args, const ArgumentIndices& p) {
