@@ -64,10 +64,10 @@ void flatten_arguments(const FunctionInfo& info, const Nesting& nesting, PyObjec
       used += value.is_valid();
     }
     if (!value.is_valid())
-      throw_type_error(info.name + "() lacks " +
-                       (name.is_none() ? "argument " + std::to_string(i)
-                                       : "'" + printable(name) + "'") +
-                       ": it was exported with " + argument_names(nesting));
+      throw_type_error(
+          info.name + "() lacks " +
+          (name.is_none() ? "argument " + std::to_string(i) : "'" + printable(name) + "'") +
+          ": it was exported with " + argument_names(nesting));
     const Tree& tree = nesting.positional[i];
     if (tree.is_leaf())
       leaves[tree.leaf()] = std::move(value);

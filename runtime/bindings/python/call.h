@@ -22,9 +22,9 @@ struct Callee {
   uint32_t function;
 };
 
-// Runs a function, for `tp_call`. `find` returns what a call of `self` runs, and may throw. `args` is
-// a tuple; `kwargs` is a dict or NULL, and may contain `out`, what the results are written to, and
-// `stream`, the address of a stream of CUDA. Returns NULL if an exception is set for Python.
+// Runs a function, for `tp_call`. `find` returns what a call of `self` runs, and may throw. `args`
+// is a tuple; `kwargs` is a dict or NULL, and may contain `out`, what the results are written to,
+// and `stream`, the address of a stream of CUDA. Returns NULL if an exception is set for Python.
 PyObject* call_slot(Callee (*find)(PyObject* self), PyObject* self, PyObject* args,
                     PyObject* kwargs);
 

@@ -11,8 +11,8 @@
 namespace husk::python {
 namespace {
 
-// Whether nobody changes the bytes of a buffer: read-only memory, and an mmap, whose user keeps that
-// promise.
+// Whether nobody changes the bytes of a buffer: read-only memory, and an mmap, whose user keeps
+// that promise.
 bool is_constant(nb::handle object, const Py_buffer& buffer) {
   if (buffer.readonly) return true;
   nb::object mmap = nb::module_::import_("mmap").attr("mmap");
@@ -154,8 +154,7 @@ PyType_Slot program_slots[] = {{Py_tp_call, reinterpret_cast<void*>(&program_cal
 }  // namespace
 
 Program::Program(nb::object engine, nb::object source)
-    : engine_object_(std::move(engine)),
-      engine_(&held<Engine>(engine_object_)) {
+    : engine_object_(std::move(engine)), engine_(&held<Engine>(engine_object_)) {
   options.copy_misaligned = 1;  // NumPy aligns its arrays to 16 bytes only
   options.stage_host_tensors = !engine_->on_host();
   Interrupt interrupt(nullptr);
@@ -234,8 +233,9 @@ void Program::set_trees(uint32_t index, nb::tuple positional, nb::dict keywords,
   for (const std::vector<uint32_t>* uses : {&inputs, &outputs})
     for (uint32_t count : *uses)
       if (count != 1)
-        throw_invalid_file("function '%s': the arguments or results nest a value %u times, not once",
-                           info.name.c_str(), count);
+        throw_invalid_file(
+            "function '%s': the arguments or results nest a value %u times, not once",
+            info.name.c_str(), count);
   std::shared_ptr<const Nesting> old = std::move(nesting);  // dropped after the mutex
   nb::ft_lock_guard guard(mutex_);
   functions_[index].nesting.swap(old);

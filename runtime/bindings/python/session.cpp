@@ -78,8 +78,7 @@ void check_size(const Session& session, uint32_t state, uint64_t bytes) {
   });
   if (bytes != info.bytes)
     throw_invalid_input("state '%s' has %llu bytes, the memory for it has %llu",
-                        printable(info.name).c_str(),
-                        static_cast<unsigned long long>(info.bytes),
+                        printable(info.name).c_str(), static_cast<unsigned long long>(info.bytes),
                         static_cast<unsigned long long>(bytes));
 }
 
@@ -256,9 +255,8 @@ void SessionState::set_arena(nb::object memory) {
     }
   }
   BusyScope scope(*this);
-  check_unlocked([&](husk_error* error) {
-    return husk_session_set_arena(handle, address, bytes, error);
-  });
+  check_unlocked(
+      [&](husk_error* error) { return husk_session_set_arena(handle, address, bytes, error); });
   arena_.swap(arena);
   // A resize makes the graph, if the arena is large enough.
   forget_shapes();

@@ -64,8 +64,7 @@ void Tree::flatten(nb::handle value, nb::object* leaves, const std::string& name
     for (size_t i = 0; i < n; ++i) {
       nb::object child = dict_item(value.ptr(), keys_[i].ptr());
       const std::string key = name + "[" + printable(nb::repr(keys_[i])) + "]";
-      if (!child.is_valid())
-        throw_type_error(key + " is missing: the model was exported with it");
+      if (!child.is_valid()) throw_type_error(key + " is missing: the model was exported with it");
       children_[i].flatten(child, leaves, key);
     }
     if (static_cast<size_t>(PyDict_Size(value.ptr())) == n) return;

@@ -18,8 +18,8 @@ class Tree {
   // number in `uses`, one entry for each value of the function, and refuses other numbers.
   static Tree read(nb::handle shape, std::vector<uint32_t>& uses);
 
-  // Writes the leaves of `value` to `leaves`. Throws TypeError if `value` does not nest as this tree
-  // does; `name` is what the message calls the value.
+  // Writes the leaves of `value` to `leaves`. Throws TypeError if `value` does not nest as this
+  // tree does; `name` is what the message calls the value.
   void flatten(nb::handle value, nb::object* leaves, const std::string& name) const;
 
   // Makes a value that nests as this tree does; takes the references in `leaves`.

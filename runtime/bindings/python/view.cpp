@@ -140,8 +140,8 @@ namespace {
 [[noreturn]] void throw_read_only(const char* side, const char* name) {
   if (!strcmp(side, "input"))
     throw_invalid_input(
-        "input '%s' is read-only, and the program writes to it: pass a copy that may be written, "
-        "such as %s.copy() of an array",
+        "input '%s' is read-only, and the program writes to it: pass a copy that may be "
+        "written, such as numpy.array(%s)",
         name, name);
   throw_invalid_input("%s '%s' is read-only: pass memory that may be written", side, name);
 }
@@ -191,8 +191,7 @@ bool View::open_buffer(PyObject* object, Access access, Label label) {
     throw_invalid_input(
         "%s '%s' has the byte order of other machines: pass %s.astype(%s.dtype.newbyteorder('='))",
         side, name, name, name);
-  if (dtype == HUSK_DTYPE_NONE ||
-      static_cast<size_t>(buffer_.itemsize) != husk_dtype_size(dtype)) {
+  if (dtype == HUSK_DTYPE_NONE || static_cast<size_t>(buffer_.itemsize) != husk_dtype_size(dtype)) {
     const bool has_capsule = PyObject_HasAttrString(object, "__dlpack__") == 1;
     if (!has_capsule)
       throw_invalid_input("%s '%s' has elements of the format '%s', which Husk does not have", side,

@@ -62,7 +62,8 @@ struct IoBinding {
   // The sizes that the session allows: by input, with limits::kMaxRank places for each.
   Array<Interval> ranges;
 
-  // `places` are those of the inputs. `narrowed` replaces the ranges of the file, unless it is null.
+  // `places` are those of the inputs. `narrowed` replaces the ranges of the file, unless it is
+  // null.
   Status prepare(Session* session, const Code& code, const ValuePlace* places,
                  const Interval* narrowed, husk_error* error);
   // Finds the segments that decide on the outputs. `prologue` must be prepared.

@@ -7,9 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from .errors import BY_STATUS, InvalidFileError
-
-_INVALID_FILE = BY_STATUS.index(InvalidFileError)
+from ..status import InvalidFileError, invalid_file
 
 
 @dataclasses.dataclass
@@ -59,7 +57,7 @@ def of_function(tree: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Tre
 
 
 def too_deep() -> InvalidFileError:
-  return InvalidFileError("the arguments or results nest too deeply", _INVALID_FILE)
+  return invalid_file("the arguments or results of a function nest too deeply")
 
 
 class _Reader:
