@@ -89,8 +89,7 @@ impl Program {
     pub(crate) fn check_written(&self, function: u32, inputs: &[Value<'_>]) -> Result<(), Error> {
         let written = self.0.written.get(function as usize);
         for &index in written.map_or(&[][..], Vec::as_slice) {
-            let Some(Value::Tensor(tensor)) = inputs.get(index as usize) else { continue };
-            if !tensor.is_writable {
+            if matches!(inputs.get(index as usize), Some(Value::Tensor(one)) if !one.is_writable) {
                 let name = self.inputs(function)?.swap_remove(index as usize).name;
                 let text = format!(
                     "input '{name}' is read-only, and the program writes to it: pass a tensor of \
