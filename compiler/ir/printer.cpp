@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 
+#include <husk/detail/printable.h>
 #include <husk/husk.h>
 
 #include "ir/op_table.h"
@@ -15,17 +16,20 @@ namespace husk::compiler {
 
 std::string quote(const std::string& text) {
   std::string out = "\"";
-  for (char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
     switch (c) {
       case '"': out += "\\\""; break;
       case '\\': out += "\\\\"; break;
       case '\n': out += "\\n"; break;
       case '\t': out += "\\t"; break;
       default:
-        if (static_cast<unsigned char>(c) < ' ' || c == '\x7f')
+        if (const size_t length = detail::printable_letter(text.c_str() + i)) {
+          out.append(text, i, length);
+          i += length - 1;
+        } else {
           out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-        else
-          out += c;
+        }
     }
   }
   return out + '"';

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "ir/op_table.h"
+#include "ir/printable.h"
 #include "ir/printer.h"
 
 namespace husk::compiler {
@@ -38,13 +39,14 @@ std::string buffer_name(const Code& code, uint32_t index) {
   const fb::Buffer& buffer = code.buffers[index];
   switch (static_cast<Space>(buffer.space())) {
     case Space::arena: break;
-    case Space::input: return code.input(buffer.index())->name()->str();
-    case Space::output: return code.output(buffer.index())->name()->str();
-    case Space::constant: return code.program->constants()->Get(buffer.index())->name()->str();
-    case Space::state: return code.program->states()->Get(buffer.index())->name()->str();
+    case Space::input: return printable(code.input(buffer.index())->name()->str());
+    case Space::output: return printable(code.output(buffer.index())->name()->str());
+    case Space::constant:
+      return printable(code.program->constants()->Get(buffer.index())->name()->str());
+    case Space::state: return printable(code.program->states()->Get(buffer.index())->name()->str());
   }
   const std::string name = index < code.names.size ? code.text(code.names[index]) : "";
-  return name.empty() ? fmt::format("@{}", index) : name;
+  return name.empty() ? fmt::format("@{}", index) : printable(name);
 }
 
 namespace {
@@ -102,7 +104,7 @@ std::string arguments_text(const Code& code, uint32_t first, uint32_t count) {
 
 std::string operand_text(const Code& code, Slot slot, uint32_t field) {
   switch (slot) {
-    case Slot::value: return code.input(field)->name()->str();
+    case Slot::value: return printable(code.input(field)->name()->str());
     case Slot::dim:
     case Slot::nth: return fmt::format("{}", field);
     default: return reg(code, field);
@@ -147,7 +149,7 @@ std::string disassemble_step(const Code& code, uint32_t index) {
   std::string out = row->name;
   uint32_t first = op.b(), count = op.c();
   if (row->row == StepRow::kernel) {  // the first three arguments are the grid
-    out += " " + code.program->kernels()->Get(op.a())->name()->str() + " grid " +
+    out += " " + printable(code.program->kernels()->Get(op.a())->name()->str()) + " grid " +
            arguments_text(code, first, 3);
     first += 3;
     count -= 3;

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "ir/op_table.h"
+#include "ir/printable.h"
 #include "ir/printer.h"
 #include "read/disassembler.h"
 
@@ -50,11 +51,11 @@ Piece piece(const Code& code, uint32_t id, int depth) {
       return {fmt::format("{}", immediate(op)), immediate(op) < 0 ? sum : whole};
     case Scalar::op_fconst: return {print_float(std::bit_cast<double>(immediate(op))), whole};
     case Scalar::op_input:
-    case Scalar::op_finput: return {code.input(op.a())->name()->str(), whole};
+    case Scalar::op_finput: return {printable(code.input(op.a())->name()->str()), whole};
     case Scalar::op_size:
-      return {fmt::format("{}.{}", code.input(op.a())->name()->str(), op.b()), whole};
+      return {fmt::format("{}.{}", printable(code.input(op.a())->name()->str()), op.b()), whole};
     case Scalar::op_stride:
-      return {fmt::format("{}'{}", code.input(op.a())->name()->str(), op.b()), whole};
+      return {fmt::format("{}'{}", printable(code.input(op.a())->name()->str()), op.b()), whole};
     case Scalar::op_result:
     case Scalar::op_fresult:
       return {fmt::format("{}({}) of segment {}", scalar_op(op.op())->name, op.a(),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ir/printable.h"
 #include "read/disassembler.h"
 #include "read/drawing.h"
 #include "read/formula.h"
@@ -13,8 +14,8 @@ namespace {
 
 std::string name(const Code& code) {
   const fb::Target* target = code.program->targets()->Get(code.variant->target());
-  return fmt::format("function {}, variant {} {}", code.function->name()->c_str(),
-                     target->port()->c_str(), target->arch()->c_str());
+  return fmt::format("function {}, variant {} {}", printable(code.function->name()->str()),
+                     printable(target->port()->str()), printable(target->arch()->str()));
 }
 
 std::string summary(const BoundedPlan& bounded, const InputSizes& sizes) {

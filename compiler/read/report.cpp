@@ -9,6 +9,7 @@
 #include <husk/husk.h>
 
 #include "ir/op_table.h"
+#include "ir/printable.h"
 #include "ir/printer.h"
 #include "read/disassembler.h"
 #include "read/drawing.h"
@@ -52,7 +53,7 @@ std::string blob_text(const fb::Blob* blob) {
 }
 
 std::string value_text(const fb::Value* v, bool input) {
-  std::string out = fmt::format("{} {} {}", input ? "input" : "output", v->name()->str(),
+  std::string out = fmt::format("{} {} {}", input ? "input" : "output", printable(v->name()->str()),
                                 value_kind_name(v->kind()));
   if (v->kind() == HUSK_VALUE_TENSOR) {
     out += fmt::format(" {}", dtype_text(v->dtype()));
@@ -70,12 +71,12 @@ std::string value_text(const fb::Value* v, bool input) {
 
 std::string target_text(const fb::Program& p, uint32_t index) {
   const fb::Target* target = p.targets()->Get(index);
-  return target->port()->str() + " " + target->arch()->str();
+  return printable(target->port()->str() + " " + target->arch()->str());
 }
 
 void kernel_line(const fb::Program& p, const fb::Kernel* k, Lines& out) {
-  std::string text = fmt::format("kernel {} of {} {} (", k->name()->str(),
-                                 p.images()->Get(k->image())->name()->str(),
+  std::string text = fmt::format("kernel {} of {} {} (", printable(k->name()->str()),
+                                 printable(p.images()->Get(k->image())->name()->str()),
                                  quote(k->symbol()->str()));
   for (uint32_t i = 0; i < count(k->params()); ++i)
     text += (i ? ", " : "") + std::string(dtype_text(k->params()->Get(i)));
@@ -90,26 +91,27 @@ void kernel_line(const fb::Program& p, const fb::Kernel* k, Lines& out) {
 }
 
 void state_line(const fb::Program& p, const fb::State* s, Lines& out) {
-  const std::string what = fmt::format("state {} {} {}", s->name()->str(), dtype_text(s->dtype()),
-                                       dims_text(s->dims()));
+  const std::string what = fmt::format("state {} {} {}", printable(s->name()->str()),
+                                       dtype_text(s->dtype()), dims_text(s->dims()));
   if (s->init() == kNone)
     out.put("{} fill 0x{:x}", what, s->fill());
   else
-    out.put("{} constant {}", what, p.constants()->Get(s->init())->name()->str());
+    out.put("{} constant {}", what, printable(p.constants()->Get(s->init())->name()->str()));
 }
 
 void data_lines(const fb::Program& p, Lines& out) {
   for (uint32_t i = 0; i < count(p.images()); ++i) {
     const fb::Image* image = p.images()->Get(i);
-    out.put("image {} {} for {}, {}", image->name()->str(), image_format_name(image->format()),
-            target_text(p, image->target()), blob_text(image->blob()));
+    out.put("image {} {} for {}, {}", printable(image->name()->str()),
+            image_format_name(image->format()), target_text(p, image->target()),
+            blob_text(image->blob()));
   }
   for (uint32_t i = 0; i < count(p.kernels()); ++i) kernel_line(p, p.kernels()->Get(i), out);
   for (uint32_t i = 0; i < count(p.ops()); ++i) out.put("op {}", quote(p.ops()->Get(i)->str()));
   for (uint32_t i = 0; i < count(p.constants()); ++i) {
     const fb::Constant* c = p.constants()->Get(i);
-    out.put("constant {} {} {}, {}", c->name()->str(), dtype_text(c->dtype()), dims_text(c->dims()),
-            blob_text(c->blob()));
+    out.put("constant {} {} {}, {}", printable(c->name()->str()), dtype_text(c->dtype()),
+            dims_text(c->dims()), blob_text(c->blob()));
   }
   for (uint32_t i = 0; i < count(p.states()); ++i) state_line(p, p.states()->Get(i), out);
 }
@@ -154,7 +156,7 @@ std::string report_metadata(const Artifact& artifact) {
   data_lines(p, out);
   for (uint32_t i = 0; i < count(p.functions()); ++i) {
     const fb::Function* f = p.functions()->Get(i);
-    out.put("function {}", f->name()->str());
+    out.put("function {}", printable(f->name()->str()));
     for (uint32_t j = 0; j < count(f->inputs()); ++j)
       out.put("  {}", value_text(f->inputs()->Get(j), true));
     for (uint32_t j = 0; j < count(f->outputs()); ++j)
@@ -173,7 +175,7 @@ std::string report_code(const Artifact& artifact) {
   const fb::Program& p = artifact.program();
   Lines out;
   each_variant(p, [&](const Code& code) {
-    out.put("function {}, variant {}", code.function->name()->str(),
+    out.put("function {}, variant {}", printable(code.function->name()->str()),
             target_text(p, code.variant->target()));
     out.raw(disassemble(code, 2));
   });

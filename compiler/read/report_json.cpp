@@ -123,7 +123,7 @@ std::string report_json(const Artifact& artifact) {
   out["functions"] = array(p.functions(),
                            [&](const fb::Function* f) { return function_json(p, f); });
   // A name may hold any bytes; bytes that are not UTF-8 are printed as U+FFFD.
-  return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return out.dump(2, ' ', true, json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace husk::compiler

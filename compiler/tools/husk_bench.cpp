@@ -17,6 +17,7 @@
 #include "bench/profile.h"
 #include "bench/statistics.h"
 #include "command_line.h"
+#include "ir/printable.h"
 #include "run/call.h"
 #include "run/handles.h"
 #include "run/machine.h"
@@ -385,9 +386,10 @@ uint64_t process_memory(const char* name) {
 }
 
 std::string Bench::title() const {
-  return fmt::format(
-      "{}: {} for {} on {}", options_.file, husk_program_function_name(program_.get(), function_),
-      husk_program_function_target(program_.get(), function_), machine_.properties().name);
+  return fmt::format("{}: {} for {} on {}", options_.file,
+                     printable(husk_program_function_name(program_.get(), function_)),
+                     printable(husk_program_function_target(program_.get(), function_)),
+                     machine_.properties().name);
 }
 
 void Bench::print_head() const {
@@ -405,7 +407,7 @@ void Bench::print_head() const {
 }
 
 void Bench::print(const Result& result) const {
-  fmt::print("\ninputs: {}\n", result.shapes.empty() ? "none" : result.shapes);
+  fmt::print("\ninputs: {}\n", result.shapes.empty() ? "none" : printable(result.shapes));
   fmt::print("{:<7} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11} {:>8}\n", "us", "median", "least",
              "p10", "p90", "p99", "most", "spread");
   const auto row = [](const char* name, const Distribution& d) {
@@ -507,7 +509,7 @@ void Bench::run() {
   out["results"] = std::move(results);
   if (options_.profile || !options_.trace.empty() || !options_.picture.empty()) {
     const std::vector<ProfileRow> steps = profile(sets[0]);
-    if (options_.profile) fmt::print("\n{}", profile_tables(steps));
+    if (options_.profile) fmt::print("\n{}", printable_lines(profile_tables(steps)));
     if (!options_.trace.empty()) write_file(options_.trace, profile_trace(steps, title()));
     if (!options_.picture.empty()) write_file(options_.picture, profile_picture(steps, title()));
     for (const ProfileRow& step : steps) {
@@ -535,7 +537,7 @@ int main(int argc, char** argv) {
     husk::bench_tool::Bench(options).run();
     return 0;
   } catch (const husk::run::RunError& error) {
-    fmt::print(stderr, "husk-bench: {}\n", error.text);
+    fmt::print(stderr, "husk-bench: {}\n", husk::printable_lines(error.text));
     return error.code;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "husk-bench: out of memory\n");

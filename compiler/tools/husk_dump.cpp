@@ -3,6 +3,7 @@
 
 #include <charconv>
 
+#include "ir/printable.h"
 #include "read/artifact.h"
 #include "read/report.h"
 #include "tools/command_line.h"
@@ -40,9 +41,12 @@ std::string read_sizes(const std::vector<std::string>& at, InputSizes& sizes) {
 }
 
 int refuse(const std::string& path, const std::string& error) {
-  fmt::print(stderr, "{}: {}\n", path, error);
+  fmt::print(stderr, "{}: {}\n", path, husk::printable_lines(error));
   return 1;
 }
+
+// Prints a report. Its texts are those of the file.
+void show(const std::string& report) { fmt::print("{}", husk::printable_lines(report)); }
 
 int run(const CLI::App& app, const Arguments& a) {
   InputSizes sizes;
@@ -56,12 +60,12 @@ int run(const CLI::App& app, const Arguments& a) {
   if (!error.empty()) return husk::tools::usage_error(app, "--at: " + error);
 
   const bool all = a.output == "all";
-  if (all || a.output == "meta") fmt::print("{}", report_metadata(*artifact));
-  if (all || a.output == "code") fmt::print("{}", report_code(*artifact));
-  if (all || a.output == "plan") fmt::print("{}", report_plan(*artifact, sizes));
-  if (all || a.output == "graph") fmt::print("{}", report_graph(*artifact));
-  if (all || a.output == "sizes") fmt::print("{}", report_sizes(*artifact));
-  if (a.output == "svg") fmt::print("{}", report_svg(*artifact, sizes));
+  if (all || a.output == "meta") show(report_metadata(*artifact));
+  if (all || a.output == "code") show(report_code(*artifact));
+  if (all || a.output == "plan") show(report_plan(*artifact, sizes));
+  if (all || a.output == "graph") show(report_graph(*artifact));
+  if (all || a.output == "sizes") show(report_sizes(*artifact));
+  if (a.output == "svg") show(report_svg(*artifact, sizes));
   if (a.output == "json") fmt::print("{}", report_json(*artifact));
   return 0;
 }

@@ -8,6 +8,7 @@
 #include <husk/port_host.h>
 
 #include "command_line.h"
+#include "ir/printable.h"
 #include "run/call.h"
 #include "run/handles.h"
 #include "run/inputs.h"
@@ -238,8 +239,9 @@ int run(const Options& options) {
   const std::vector<Output> outputs = call.results();
   if (options.print != "none") {
     fmt::print("{}: {} for {} on {}\n", options.file,
-               husk_program_function_name(program.get(), function),
-               husk_program_function_target(program.get(), function), machine.properties().name);
+               husk::printable(husk_program_function_name(program.get(), function)),
+               husk::printable(husk_program_function_target(program.get(), function)),
+               machine.properties().name);
     for (const Output& output : outputs) {
       print_summary(output);
       if (options.print == "all") print_numbers(output);
@@ -248,7 +250,7 @@ int run(const Options& options) {
   // A measurement needs no outputs. The times of a trace are those of its steps.
   if (options.print != "none" || (options.repeat > 1 && !options.trace)) print_times(times);
   if (options.queue > 0) fmt::print("queued: {:.2f} us a run, {} runs\n", queued, options.queue);
-  if (options.trace) fmt::print("{}", trace.table());
+  if (options.trace) fmt::print("{}", husk::printable_lines(trace.table()));
   if (options.stats) print_stats(session.get(), function);
   if (!options.outputs.empty()) {
     std::vector<std::pair<std::string, Tensor>> tensors;
@@ -267,7 +269,7 @@ int main(int argc, char** argv) {
     if (const auto done = parse(argc, argv, options)) return *done;
     return husk::run::run(options);
   } catch (const husk::run::RunError& error) {
-    fmt::print(stderr, "husk-run: {}\n", error.text);
+    fmt::print(stderr, "husk-run: {}\n", husk::printable_lines(error.text));
     return error.code;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "husk-run: out of memory\n");

@@ -12,6 +12,7 @@
 
 #include <husk/signature.h>
 
+#include "ir/printable.h"
 #include "read/artifact.h"
 #include "signature/text.h"
 #include "tools/command_line.h"
@@ -40,7 +41,7 @@ struct Secret : std::array<uint8_t, n> {
 };
 
 int refuse(const std::string& error) {
-  fmt::print(stderr, "husk-sign: {}\n", error);
+  fmt::print(stderr, "husk-sign: {}\n", husk::printable_lines(error));
   return 1;
 }
 

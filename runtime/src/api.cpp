@@ -22,17 +22,6 @@ husk_status bad_index(husk_error* error, const char* what, uint32_t index, uint3
       fail(error, HUSK_INVALID_ARGUMENT, "there is no %s %u: there are %u", what, index, count));
 }
 
-// Returns the buffer of an input or output in the chosen variant, or null if there is none.
-const fb::Buffer* buffer_of(const husk_program* program, uint32_t function, Space space,
-                            uint32_t index) {
-  const fb::Function* row = program->rows()->functions()->Get(function);
-  const Rows<fb::Buffer> buffers =
-      row->variants()->Get(program->chosen[function].variant)->buffers();
-  for (const fb::Buffer& buffer : buffers)
-    if (buffer.space() == uint8_t(space) && buffer.index() == index) return &buffer;
-  return nullptr;
-}
-
 // These return the tables of a kind, or null if there is no program or it has no such table.
 const Tables<fb::Function>* functions_of(const husk_program* program) {
   return program ? program->rows()->functions() : nullptr;
@@ -78,7 +67,8 @@ husk_status describe(const husk_program* program, uint32_t function, Space space
   if (index >= count(values)) return bad_index(error, what, index, count(values));
   const fb::Value* value = values->Get(index);
   const bool ranges = input && count(value->dims());
-  const fb::Buffer* buffer = buffer_of(program, function, space, index);
+  const uint32_t before = input ? 0 : count(values_of(program, function, Space::input));
+  const ValuePlace& place = program->input_places(function)[before + index];
   const husk_value_info info = {
       sizeof(info),
       value->kind(),
@@ -86,9 +76,11 @@ husk_status describe(const husk_program* program, uint32_t function, Space space
       value->rank(),
       value->name()->c_str(),
       ranges ? reinterpret_cast<const int64_t*>(value->dims()->Data()) : nullptr,
-      buffer ? 1u << buffer->align_log2() : 1u,
+      1u << place.align_log2,
       0,
-      buffer && buffer->device() == uint8_t(Device::host),
+      place.on_host,
+      0,
+      place.is_written,
       0};
   detail::write_struct(info, out);
   return HUSK_OK;

@@ -99,6 +99,29 @@ TEST(Cpp, Shapes) {
   }
 }
 
+TEST(Cpp, ReadOnlyMemoryIsNotWritten) {
+  const Program p(engine_with_ops(), HUSK_TEST_WRITTEN);
+  EXPECT_EQ(p.input(0).is_written, 1);
+  EXPECT_EQ(p.input(1).is_written, 0);
+  EXPECT_EQ(p.output(0).is_written, 0);
+  Session session(p);
+  Floats x{1, 2};
+  const Floats y{3, 4};
+  Tensor written(x.data(), {2}), read(y.data(), {2});
+  EXPECT_TRUE(read.is_read_only() && !written.is_read_only());
+  expect_failure(HUSK_INVALID_INPUT, "input 'x' is read-only, and the program writes to it",
+                 [&] { session.run({read, written}); });
+  EXPECT_EQ(x, (Floats{1, 2}));
+  session.resize({written, read});
+  EXPECT_EQ(session.run({written, read})[0].integer(), 2);
+  EXPECT_EQ(x, y);
+  const Program copies = program();
+  std::vector<Value> outputs{read};
+  expect_failure(HUSK_INVALID_INPUT, "an output is read-only", [&] {
+    Session(copies).run({written, Value(1.0)}, outputs, 1);
+  });
+}
+
 TEST(Cpp, ElementsOfTensorsWithStrides) {
   const Floats memory{0, 1, 2, 3, 4, 5};
   Tensor transposed(const_cast<float*>(memory.data()), HUSK_F32, {3, 2}, {1, 3});

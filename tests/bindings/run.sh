@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The tests of the bindings of other languages and of their examples, with the libraries of a build.
-# They run tests/bindings/program.hir. Fails if the description of the C interface is out of date,
-# or if compare.py does not find what breaks programs in a later one.
+# They run tests/bindings/program.hir and written.hir. Fails if the description of the C interface is
+# out of date, or if compare.py does not find what breaks programs in a later one.
 #   tests/bindings/run.sh BUILD
 #   tests/bindings/run.sh BUILD time FILE.husk   # a run of the file in each language ÷ one in C
 set -euo pipefail
@@ -12,7 +12,7 @@ fi
 build=$(realpath "$1")
 cd "$(dirname "$0")/../.."
 export LD_LIBRARY_PATH=$build/lib HUSK_LIB_DIR=$build/lib CARGO_TARGET_DIR=$build/rust
-export HUSK_TEST_PROGRAM=$build/rust/program.husk
+export HUSK_TEST_PROGRAM=$build/rust/program.husk HUSK_TEST_WRITTEN=$build/rust/written.husk
 rust=runtime/bindings/rust
 mkdir -p "$CARGO_TARGET_DIR" "$build/go"
 # Go finds the headers of the source tree and the libraries of the build.
@@ -56,6 +56,7 @@ python3 runtime/bindings/abi/describe.py --check
 python3 tests/bindings/test_compare.py >"$build/rust/compare.log" 2>&1 ||
   { cat "$build/rust/compare.log"; exit 1; }
 "$build/bin/huskc" tests/bindings/program.hir -o "$HUSK_TEST_PROGRAM" >/dev/null
+"$build/bin/huskc" tests/bindings/written.hir -o "$HUSK_TEST_WRITTEN" >/dev/null
 cd "$rust"
 cargo fmt --check
 export RUSTFLAGS=-Dwarnings

@@ -187,6 +187,22 @@ def test_text_that_is_no_request(server, body):
   assert answer.status == 400 and "body" in answer.error
 
 
+def test_bodies_that_are_too_large(server):
+  """The server answers when it knows the size, before the body has arrived."""
+  connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+  try:
+    connection.putrequest("POST", "/v2/models/linear/infer")
+    connection.putheader("Content-Type", "application/json")
+    connection.putheader("Content-Length", str((64 << 20) + 1))
+    connection.endheaders()
+    connection.send(b"{")
+    answer = connection.getresponse()
+    assert answer.status == 413 and "max_body_bytes" in json.loads(answer.read())["error"]
+  finally:
+    connection.close()
+  assert server.infer("linear", {"x": X}).status == 200
+
+
 def test_paths(server):
   for method, path in [
     ("GET", "/"),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "ir/printable.h"
 #include "run/run_error.h"
 
 namespace husk::run {
@@ -87,8 +88,8 @@ std::vector<Output> Call::results() {
     // A run replaces HUSK_VALUE_NONE by the session's tensor, unless the output has kind none.
     if (outputs_[i].kind == HUSK_VALUE_NONE) continue;
     const std::string name = output_info(i).name;
-    results.push_back(
-        {fmt::format("output {} {}", i, name), name, std::to_string(i), result(outputs_[i])});
+    results.push_back({fmt::format("output {} {}", i, printable(name)), name, std::to_string(i),
+                       result(outputs_[i])});
   }
   return results;
 }

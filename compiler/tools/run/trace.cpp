@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ir/printable.h"
+
 namespace husk::run {
 
 void Trace::attach(husk_session_options& options) {
@@ -12,9 +14,9 @@ void Trace::attach(husk_session_options& options) {
   options.trace = [](void* user, const husk_trace_event* event) {
     const bool launch = std::strcmp(event->kind, "launch") == 0;
     static_cast<Trace*>(user)->rows_.push_back(
-        {event->step, event->kind, event->name,
+        {event->step, event->kind, printable(event->name),
          launch ? fmt::format("{} {} {}", event->grid[0], event->grid[1], event->grid[2]) : "",
-         event->origin, static_cast<double>(event->nanoseconds) / 1000,
+         printable(event->origin), static_cast<double>(event->nanoseconds) / 1000,
          event->clock == HUSK_CLOCK_DEVICE});
   };
 }

@@ -11,6 +11,8 @@ import subprocess
 from typing import Any
 
 from . import tools
+from .printable import printable
+from .status import invalid_file
 
 UNLIMITED = 2**63 - 1
 
@@ -27,12 +29,13 @@ class Value:
   ranges: tuple[tuple[int, int], ...]
 
   def __str__(self) -> str:
+    name = printable(self.name)
     if self.kind != "tensor":
-      return f"{self.name}: {self.kind}"
+      return f"{name}: {self.kind}"
     sizes = ["?"] * self.rank
     for dim, (low, high) in enumerate(self.ranges):
       sizes[dim] = str(low) if low == high else f"{low}..{'' if high == UNLIMITED else high}"
-    return f"{self.name}: {self.dtype}[{', '.join(sizes)}]"
+    return f"{name}: {self.dtype}[{', '.join(sizes)}]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,17 +105,17 @@ class Artifact:
       for one in function.variants:
         lines.append(f"    {one.target}: {_ways(one)}, {_memory(one)}")
     lines += [f"  state {one.name}: {one.dtype}{list(one.shape)}" for one in self.states]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
   def __repr__(self) -> str:
-    metadata = [f"  {key} = {value}" for key, value in self.metadata.items()]
+    metadata = [f"  {printable(key)} = {printable(value)}" for key, value in self.metadata.items()]
     return "\n".join([self.summary(), *metadata])
 
 
 def inspect(path: str | os.PathLike[str]) -> Artifact:
   """Verifies an artifact and describes it. No device is needed, and none of its code runs.
 
-  Raises ValueError if the file is no valid artifact.
+  Raises InvalidFileError, which is a ValueError too, if the file is no valid artifact.
   """
   return _artifact(os.fspath(path), describe(path))
 
@@ -139,7 +142,9 @@ def describe(path: str | os.PathLike[str], *options: str) -> Any:
   command = [tool, os.fspath(path), "--output=json", *options]
   process = subprocess.run(command, capture_output=True, text=True, errors="replace")
   if process.returncode:
-    raise ValueError(process.stderr.strip() or f"husk-dump failed on {path}")
+    raise invalid_file(
+      " ".join(map(printable, process.stderr.split())) or f"husk-dump failed on {path!r}"
+    )
   return json.loads(process.stdout)
 
 

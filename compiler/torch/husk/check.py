@@ -18,6 +18,7 @@ from . import artifact
 from .artifact import readable
 from .cuda import operators as cuda_operators
 from .host import operators as host_operators
+from .printable import printable
 
 _CUDA_TARGETS = pathlib.Path(__file__).with_name("cuda") / "targets"
 # What CPUs run, by their best instruction set, from the lowest to the highest rank.
@@ -69,7 +70,7 @@ class Device:
     if self.port == "host":
       known = _HOSTS[self.arch]
       return known.index(arch) + 1 if form == "elf" and arch in known else 0
-    match = re.fullmatch(r"sm_(\d+)(\d)([af]?)", arch)
+    match = re.fullmatch(r"sm_(\d{1,3})(\d)([af]?)", arch)
     if not match:
       return 0
     major, minor, suffix = int(match[1]), int(match[2]), match[3]
@@ -96,7 +97,7 @@ class Finding:
   text: str
 
   def __str__(self) -> str:
-    return f"  {'ok' if self.ok else 'NO':3} {self.subject}: {self.text}"
+    return f"  {'ok' if self.ok else 'NO':3} {printable(f'{self.subject}: {self.text}')}"
 
 
 def device(name: str) -> Device:
@@ -134,7 +135,7 @@ def check(
   memory: the bytes of device memory that the program may use; None: all of the device.
   ops: names of operators that the application registers.
 
-  Raises ValueError if the file is no valid artifact."""
+  Raises InvalidFileError if the file is no valid artifact."""
   described = artifact.describe(path, "--check")
   contents = artifact.images(path)
   best = _ranks(described, on)

@@ -2,6 +2,9 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
+
+#include <husk/detail/printable.h>
 
 namespace husk::cuda {
 
@@ -65,8 +68,10 @@ husk_status fail(husk_error* error, husk_status code, const char* format, ...) {
   write(error, code, 0);
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(error->text, sizeof error->text, format, arguments);
+  char text[sizeof error->text];
+  vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  detail::write_printable(text, error->text, sizeof error->text);
   return code;
 }
 
@@ -82,11 +87,12 @@ husk_status driver_fail(const Driver& driver, husk_error* error, CUresult result
          (room < static_cast<int>(sizeof after) ? room : static_cast<int>(sizeof after) - 1);
   va_list arguments;
   va_start(arguments, format);
-  int length = vsnprintf(error->text, static_cast<size_t>(room), format, arguments);
+  char text[sizeof error->text];
+  vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  if (length < 0) length = 0;
-  if (length >= room) length = room - 1;
-  snprintf(error->text + length, sizeof error->text - static_cast<size_t>(length), "%s", after);
+  detail::write_printable(text, error->text, static_cast<size_t>(room));
+  const size_t length = strlen(error->text);
+  snprintf(error->text + length, sizeof error->text - length, "%s", after);
   return code;
 }
 

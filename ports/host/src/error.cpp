@@ -4,6 +4,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include <husk/detail/printable.h>
+
 namespace husk::host {
 
 husk_status fail(husk_error* error, husk_status code, const char* format, ...) {
@@ -12,8 +14,10 @@ husk_status fail(husk_error* error, husk_status code, const char* format, ...) {
   error->step = -1;
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(error->text, sizeof error->text, format, arguments);
+  char text[sizeof error->text];
+  vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  detail::write_printable(text, error->text, sizeof error->text);
   return code;
 }
 

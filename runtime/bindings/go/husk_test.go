@@ -89,6 +89,22 @@ func TestDescription(t *testing.T) {
 	equal(t, []any{BF16.Size(), BF16.String()}, []any{2, "bf16"})
 }
 
+func TestReadOnlyMemoryIsNotWritten(t *testing.T) {
+	engine := must[*Engine](t)(NewEngine(Options{}))
+	p := must[*Program](t)(engine.Open(os.Getenv("HUSK_TEST_WRITTEN")))
+	equal(t, []bool{p.WritesInput(0, 0), p.WritesInput(0, 1), p.WritesInput(0, 9)},
+		[]bool{true, false, false})
+	s := must[*Session](t)(p.NewSession(SessionOptions{}))
+	x, y := []float32{1, 2}, []float32{3, 4}
+	_, err := s.Run(0, Slice(x, 2), Slice(y, 2))
+	fails(t, err, InvalidInput, "input 'x' is read-only, and the program writes to it")
+	equal(t, x, []float32{1, 2})
+	equal(t, must[[]Output](t)(s.Run(0, MutableSlice(x, 2), Slice(y, 2)))[0].Int, 2)
+	equal(t, x, y)
+	_, err = s.Run(0, MutableSlice(x, 2))
+	fails(t, err, InvalidInput, "")
+}
+
 func TestShapes(t *testing.T) {
 	s := must[*Session](t)(program(t, scale).NewSession(SessionOptions{}))
 	for _, rows := range []int64{1, 8, 2} {

@@ -7,6 +7,7 @@ package husk
 import "C"
 
 import (
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"unsafe"
@@ -153,6 +154,36 @@ func (p *Program) Outputs(function int) ([]ValueInfo, error) {
 		err := check(C.husk_program_output(p.handle, index, i, &info, &failure), &failure)
 		return valueInfo(&info), err
 	})
+}
+
+// WritesInput tells whether a run writes to the memory of an input, a tensor. Such an input must be a
+// MutableSlice.
+func (p *Program) WritesInput(function, input int) bool {
+	defer runtime.KeepAlive(p)
+	info := C.husk_value_info{struct_size: C.sizeof_husk_value_info}
+	status := C.husk_program_input(p.handle, C.uint32_t(function), C.uint32_t(input), &info, nil)
+	return status == C.HUSK_OK && info.is_written != 0
+}
+
+func (p *Program) writtenInputs(function int) []int {
+	var written []int
+	count := int(C.husk_program_input_count(p.handle, C.uint32_t(function)))
+	for input := 0; input < count; input++ {
+		if p.WritesInput(function, input) {
+			written = append(written, input)
+		}
+	}
+	return written
+}
+
+// readOnly is the error for a slice that a run would write to.
+func (p *Program) readOnly(function, input int) error {
+	infos, err := p.Inputs(function)
+	if err != nil {
+		return err
+	}
+	return &Error{Status: InvalidInput, Step: -1, Text: fmt.Sprintf("input '%s' is read-only, and the "+
+		"program writes to it: pass a MutableSlice", infos[input].Name)}
 }
 
 // all describes each of `count` things, until one fails.

@@ -95,19 +95,28 @@ func fits[T Element](info StorageInfo, elements []T) error {
 
 // Input is a value that a run reads.
 type Input struct {
-	kind  Kind
-	dtype DType
-	bytes []byte
-	sizes []int64
-	i     int64
-	f     float64
-	err   error
+	kind       Kind
+	dtype      DType
+	isWritable bool
+	bytes      []byte
+	sizes      []int64
+	i          int64
+	f          float64
+	err        error
 }
 
 // Slice is a contiguous tensor with these sizes. A run copies the elements, since Go's memory must
 // not be in tables of C.
 func Slice[T Element](elements []T, sizes ...int64) Input {
 	return Bytes(bytesOf(elements), dtypeOf[T](), sizes...)
+}
+
+// MutableSlice is Slice for an input that the program writes to, as its model did
+// (Program.WritesInput). The run copies the new elements back.
+func MutableSlice[T Element](elements []T, sizes ...int64) Input {
+	input := Slice(elements, sizes...)
+	input.isWritable = true
+	return input
 }
 
 // Bytes is a contiguous tensor of a type that Go does not have, such as bf16.
@@ -227,8 +236,9 @@ type Session struct {
 
 // The outputs of a function.
 type outputsOf struct {
-	dtypes []DType
-	ranks  int // the sum of the ranks
+	dtypes  []DType
+	ranks   int   // the sum of the ranks
+	written []int // the inputs that a run writes to
 }
 
 // Most functions have one output, and one block of memory takes half the time of two.
@@ -289,6 +299,7 @@ func (p *Program) NewSession(options SessionOptions) (*Session, error) {
 			return nil, err
 		}
 		of := &session.outputs[i]
+		of.written = p.writtenInputs(i)
 		for _, info := range infos {
 			of.dtypes = append(of.dtypes, info.DType)
 			of.ranks += info.Rank
@@ -387,6 +398,11 @@ func (s *Session) RunInto(outputs []Output, function int, inputs ...Input) ([]Ou
 	}
 	of := &s.outputs[function]
 	count := len(of.dtypes)
+	for _, input := range of.written {
+		if input < len(inputs) && inputs[input].kind == KindTensor && !inputs[input].isWritable {
+			return nil, s.program.readOnly(function, input)
+		}
+	}
 	in, values, err := s.take(inputs, count)
 	if err != nil {
 		return nil, err
@@ -395,6 +411,11 @@ func (s *Session) RunInto(outputs []Output, function int, inputs ...Input) ([]Ou
 		C.uint32_t(len(in)), address(first(values)), C.uint32_t(count), address(s.failure))
 	if err := check(status, s.failure); err != nil {
 		return nil, err
+	}
+	for _, input := range of.written {
+		if bytes := inputs[input].bytes; len(bytes) > 0 {
+			copy(bytes, unsafe.Slice((*byte)(s.memory[input].address), len(bytes)))
+		}
 	}
 	var memory []int64
 	if cap(outputs) < count {

@@ -5,8 +5,10 @@
 #include <string>
 
 #include "error.h"
+#include "owned.h"
 #include "program.h"
 #include "session.h"
+#include "text.h"
 
 namespace husk::python {
 namespace {
@@ -16,74 +18,74 @@ constexpr int64_t kSignalMilliseconds = 50;
 
 [[noreturn]] void throw_type_error(const std::string& text) { throw nb::type_error(text.c_str()); }
 
-std::string argument_names(const FunctionInfo& info) {
+std::string argument_names(const Nesting& nesting) {
   std::string names;
-  for (size_t i = 0; i < info.positional.size(); ++i)
-    names += (names.empty() ? "" : ", ") + (info.positional_names[i].is_none()
+  for (size_t i = 0; i < nesting.positional.size(); ++i)
+    names += (names.empty() ? "" : ", ") + (nesting.positional_names[i].is_none()
                                                 ? "argument " + std::to_string(i)
-                                                : nb::cast<std::string>(info.positional_names[i]));
-  for (const nb::object& key : info.keywords.keys())
-    names += (names.empty() ? "" : ", ") + nb::cast<std::string>(key) + "=";
+                                                : printable(nesting.positional_names[i]));
+  for (const nb::object& key : nesting.keywords.keys())
+    names += (names.empty() ? "" : ", ") + printable(key) + "=";
   return names.empty() ? "no arguments" : names;
 }
 
 // Finds which keyword is not an argument of the function.
-[[noreturn]] void throw_unknown_keyword(const FunctionInfo& info, size_t given, PyObject* kwargs) {
-  for (auto [key, value] : nb::borrow<nb::dict>(kwargs)) {
+[[noreturn]] void throw_unknown_keyword(const FunctionInfo& info, const Nesting& nesting,
+                                        size_t given, PyObject* kwargs) {
+  for (nb::handle key : dict_keys(kwargs)) {
     bool known = false, twice = false;
-    for (size_t i = 0; i < info.positional_names.size(); ++i)
-      if (info.positional_names[i].equal(key)) (i < given ? twice : known) = true;
-    for (const nb::object& expected : info.keywords.keys()) known |= expected.equal(key);
-    if (twice)
-      throw_type_error(info.name + "() got two values for '" + nb::cast<std::string>(key) + "'");
+    for (size_t i = 0; i < nesting.positional_names.size(); ++i)
+      if (nesting.positional_names[i].equal(key)) (i < given ? twice : known) = true;
+    for (const nb::object& expected : nesting.keywords.keys()) known |= expected.equal(key);
+    if (twice) throw_type_error(info.name + "() got two values for '" + printable(key) + "'");
     if (!known)
-      throw_type_error(info.name + "() has no argument '" + nb::cast<std::string>(key) +
-                       "', it was exported with " + argument_names(info));
+      throw_type_error(info.name + "() has no argument '" + printable(key) +
+                       "', it was exported with " + argument_names(nesting));
   }
-  throw_type_error(info.name + "() was exported with " + argument_names(info));
+  throw_type_error(info.name + "() was exported with " + argument_names(nesting));
 }
 
 // Writes the leaves of the arguments to `leaves`.
-void flatten_arguments(const FunctionInfo& info, PyObject* args, PyObject* kwargs,
-                       PyObject** leaves) {
-  const size_t given = static_cast<size_t>(PyTuple_Size(args)), n = info.positional.size();
+void flatten_arguments(const FunctionInfo& info, const Nesting& nesting, PyObject* args,
+                       PyObject* kwargs, nb::object* leaves) {
+  const size_t given = static_cast<size_t>(PyTuple_Size(args)), n = nesting.positional.size();
   if (given > n)
     throw_type_error(info.name + "() takes " + std::to_string(n) + " positional arguments, " +
                      std::to_string(given) + " were passed: it was exported with " +
-                     argument_names(info));
+                     argument_names(nesting));
   size_t used = 0;
   for (size_t i = 0; i < n; ++i) {
-    PyObject* value = nullptr;
+    const nb::object& name = nesting.positional_names[i];
+    nb::object value;
     if (i < given) {
-      value = PyTuple_GetItem(args, static_cast<Py_ssize_t>(i));
-    } else if (kwargs && !info.positional_names[i].is_none()) {
-      value = PyDict_GetItemWithError(kwargs, info.positional_names[i].ptr());
-      used += value != nullptr;
+      value = nb::borrow(PyTuple_GetItem(args, static_cast<Py_ssize_t>(i)));
+    } else if (kwargs && !name.is_none()) {
+      value = dict_item(kwargs, name.ptr());
+      used += value.is_valid();
     }
-    if (!value)
-      throw_type_error(info.name + "() lacks " +
-                       (info.positional_names[i].is_none()
-                            ? "argument " + std::to_string(i)
-                            : "'" + nb::cast<std::string>(info.positional_names[i]) + "'") +
-                       ": it was exported with " + argument_names(info));
-    const Tree& tree = info.positional[i];
+    if (!value.is_valid())
+      throw_type_error(
+          info.name + "() lacks " +
+          (name.is_none() ? "argument " + std::to_string(i) : "'" + printable(name) + "'") +
+          ": it was exported with " + argument_names(nesting));
+    const Tree& tree = nesting.positional[i];
     if (tree.is_leaf())
-      leaves[tree.leaf()] = value;
+      leaves[tree.leaf()] = std::move(value);
     else
       tree.flatten(value, leaves, "argument " + std::to_string(i));
   }
-  const std::vector<nb::object>& keys = info.keywords.keys();
+  const std::vector<nb::object>& keys = nesting.keywords.keys();
   for (size_t i = 0; i < keys.size(); ++i) {
-    PyObject* value = kwargs ? PyDict_GetItemWithError(kwargs, keys[i].ptr()) : nullptr;
-    const std::string key = nb::cast<std::string>(keys[i]);
-    if (!value)
+    nb::object value = kwargs ? dict_item(kwargs, keys[i].ptr()) : nb::object();
+    const std::string key = printable(keys[i]);
+    if (!value.is_valid())
       throw_type_error(info.name + "() lacks " + key + "=: it was exported with " +
-                       argument_names(info));
+                       argument_names(nesting));
     ++used;
-    info.keywords.children()[i].flatten(value, leaves, key);
+    nesting.keywords.children()[i].flatten(value, leaves, key);
   }
   if (kwargs && static_cast<size_t>(PyDict_Size(kwargs)) != used)
-    throw_unknown_keyword(info, given, kwargs);
+    throw_unknown_keyword(info, nesting, given, kwargs);
 }
 
 [[noreturn]] void throw_wrong_kind(const FunctionInfo::Value& input, const char* expected,
@@ -166,16 +168,13 @@ void check_device(const char* what, const FunctionInfo::Value& input, const View
 
 // The table of PyTorch if the process has imported it.
 const ExchangeApi* torch_api() {
-  PyObject* modules = PyImport_GetModuleDict();
-  PyObject* torch = modules ? PyDict_GetItemString(modules, "torch") : nullptr;
-  if (!torch) return nullptr;
-  nb::object type = nb::steal(PyObject_GetAttrString(torch, "Tensor"));
-  nb::object capsule = nb::steal(
-      type.is_valid() ? PyObject_GetAttrString(type.ptr(), "__dlpack_c_exchange_api__") : nullptr);
+  nb::object modules = nb::borrow(PyImport_GetModuleDict());
+  if (!modules.is_valid() || !PyDict_Check(modules.ptr())) return nullptr;
+  nb::object torch = dict_item(modules.ptr(), nb::str("torch").ptr());
+  if (!torch.is_valid()) return nullptr;
+  nb::object type = nb::steal(PyObject_GetAttrString(torch.ptr(), "Tensor"));
   PyErr_Clear();
-  if (!capsule.is_valid()) return nullptr;
-  return static_cast<const ExchangeApi*>(
-      PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+  return type.is_valid() ? exchange_api_of_type(type) : nullptr;
 }
 
 // One call: the phases of run() in order.
@@ -185,17 +184,19 @@ class Call {
       : program_(program),
         session_(session),
         function_(function),
-        info_(program.functions()[function]),
+        info_(program.function(function)),
+        nesting_(program.nesting(function)),
         frame_(session.frame(function)) {}
   ~Call() {
     for (size_t i = 0; i < info_.inputs.size(); ++i) frame_.views[i].close();
     for (Result& result : frame_.results) result.discard();
+    for (nb::object& leaf : frame_.leaves) leaf.reset();
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
   nb::object run(PyObject* args, PyObject* kwargs, nb::handle out, nb::handle stream) {
-    flatten_arguments(info_, args, kwargs, frame_.leaves.data());
+    flatten_arguments(info_, *nesting_, args, kwargs, frame_.leaves.data());
     bind_inputs();
     if (!frame_.shaped || frame_.next_key != frame_.key) resize();
     bind_outputs(out);
@@ -210,12 +211,12 @@ class Call {
     for (size_t i = 0; i < info_.inputs.size(); ++i) {
       const FunctionInfo::Value& input = info_.inputs[i];
       husk_value& value = frame_.inputs[i];
-      PyObject* leaf = frame_.leaves[i];
+      PyObject* leaf = frame_.leaves[i].ptr();
       value.kind = input.kind;
       switch (input.kind) {
         case HUSK_VALUE_TENSOR: {
           View& view = frame_.views[i];
-          view.open(leaf, false, "input", input.name.c_str());
+          view.open(leaf, input.access, "input", input.name.c_str());
           check_device("input", input, view, program_.engine());
           staged |= is_staged(input, view, program_.engine());
           value.as.tensor = &view.tensor;
@@ -272,14 +273,14 @@ class Call {
   }
 
   void bind_outputs(nb::handle out) {
-    std::vector<PyObject*> given(out.is_none() ? 0 : info_.outputs.size());
-    if (!out.is_none()) info_.results.flatten(out.ptr(), given.data(), "out");
+    std::vector<nb::object> given(out.is_none() ? 0 : info_.outputs.size());
+    if (!out.is_none()) nesting_->results.flatten(out, given.data(), "out");
     uint64_t free_bytes = session_.output_limit;
     for (size_t i = 0; i < info_.outputs.size(); ++i) {
       const FunctionInfo::Value& output = info_.outputs[i];
       Result& result = frame_.results[i];
       husk_value& value = frame_.outputs[i];
-      const bool is_given = !out.is_none() && given[i] != Py_None;
+      const bool is_given = !out.is_none() && !given[i].is_none();
       value.kind = output.kind;
       if (output.kind != HUSK_VALUE_TENSOR || result.dynamic) {
         if (is_given)
@@ -290,7 +291,7 @@ class Call {
         continue;
       }
       if (is_given) {
-        result.use(given[i], output.name.c_str());
+        result.use(given[i].ptr(), output.name.c_str());
         check_device("output", output, result.view(), program_.engine());
       } else {
         if (result.bytes() > free_bytes) throw_output_limit(output);
@@ -361,13 +362,14 @@ class Call {
         default: leaves[i] = nb::none();
       }
     }
-    return info_.results.unflatten(leaves.data());
+    return nesting_->results.unflatten(leaves.data());
   }
 
   Program& program_;
   SessionState& session_;
   uint32_t function_;
   const FunctionInfo& info_;
+  const std::shared_ptr<const Nesting> nesting_;
   Frame& frame_;
   const ExchangeApi* api_ = nullptr;  // the library of the results; NULL: NumPy
   bool numpy_results_ = false;        // results are arrays of NumPy also on a device
@@ -387,40 +389,49 @@ class LentSession {
   SessionState* session_;
 };
 
-}  // namespace
-
-nb::object call(Program& program, SessionState* session, uint32_t function, PyObject* args,
-                PyObject* kwargs, nb::handle out, nb::handle stream) {
-  if (session) {
-    BusyScope busy(*session);
-    return Call(program, *session, function).run(args, kwargs, out, stream);
+nb::object call(const Callee& callee, PyObject* args, PyObject* kwargs, nb::handle out,
+                nb::handle stream) {
+  Program& program = *callee.program;
+  if (callee.session) {
+    BusyScope busy(*callee.session);
+    return Call(program, *callee.session, callee.function).run(args, kwargs, out, stream);
   }
   LentSession lent(program);
   BusyScope busy(*lent);
-  return Call(program, *lent, function).run(args, kwargs, out, stream);
+  return Call(program, *lent, callee.function).run(args, kwargs, out, stream);
 }
 
-PyObject* call_slot(Program& program, SessionState* session, uint32_t function, PyObject* args,
+// Returns whether the model itself has an argument of that name.
+bool has_argument(const Nesting& nesting, const nb::str& name) {
+  for (const nb::object& one : nesting.keywords.keys())
+    if (one.equal(name)) return true;
+  for (const nb::object& one : nesting.positional_names)
+    if (one.equal(name)) return true;
+  return false;
+}
+
+}  // namespace
+
+PyObject* call_slot(Callee (*find)(PyObject* self), PyObject* self, PyObject* args,
                     PyObject* kwargs) {
   try {
-    nb::object out = nb::none(), stream = nb::none(), rest;
+    nb::object kept = nb::borrow(self), out = nb::none(), stream = nb::none(), rest;
+    const Callee callee = find(self);
     if (kwargs) {
-      const std::vector<nb::object>& own = program.functions()[function].keywords.keys();
+      const std::shared_ptr<const Nesting> nesting = callee.program->nesting(callee.function);
       for (auto [name, value] : {std::pair{"out", &out}, std::pair{"stream", &stream}}) {
         nb::str key(name);
-        bool is_models = false;
-        for (const nb::object& one : own) is_models |= one.equal(key);
-        for (const nb::object& one : program.functions()[function].positional_names)
-          is_models |= one.equal(key);
-        PyObject* found = is_models ? nullptr : PyDict_GetItemWithError(kwargs, key.ptr());
-        if (!found) continue;
-        *value = nb::borrow(found);
+        if (has_argument(*nesting, key)) continue;
+        nb::object found = dict_item(kwargs, key.ptr());
+        if (!found.is_valid()) continue;
+        *value = std::move(found);
         if (!rest.is_valid()) rest = nb::steal(PyDict_Copy(kwargs));
-        PyDict_DelItem(rest.ptr(), key.ptr());
+        if (!rest.is_valid() || PyDict_DelItem(rest.ptr(), key.ptr()) != 0)
+          throw nb::python_error();
       }
       if (rest.is_valid()) kwargs = rest.ptr();
     }
-    return call(program, session, function, args, kwargs, out, stream).release().ptr();
+    return call(callee, args, kwargs, out, stream).release().ptr();
   } catch (nb::python_error& error) {
     error.restore();
   } catch (nb::builtin_exception& error) {
@@ -475,9 +486,13 @@ int32_t Interrupt::requested(void*) {
   scope->next_check_ = now + kSignalMilliseconds;
   nb::gil_scoped_acquire locked;
   if (PyErr_CheckSignals() == 0) return 0;
+  keep_raised();
+  return 1;
+}
+
+void Interrupt::keep_raised() {
   nb::python_error error;
   keep(error);
-  return 1;
 }
 
 }  // namespace husk::python

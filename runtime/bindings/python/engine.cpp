@@ -14,6 +14,7 @@
 
 #include "call.h"
 #include "error.h"
+#include "text.h"
 
 namespace husk::python {
 namespace {
@@ -56,7 +57,9 @@ class Pool {
 std::atomic<uint32_t> Pool::forks_{0};
 
 const husk_threads* shared_threads(uint32_t count) {
-  static auto* pools = new std::map<uint32_t, Pool*>;  // the GIL is held
+  static nb::ft_mutex mutex;
+  static auto* pools = new std::map<uint32_t, Pool*>;
+  nb::ft_lock_guard guard(mutex);
   if (pools->empty()) pthread_atfork(nullptr, nullptr, &Pool::forked);
   Pool*& pool = (*pools)[count];
   if (!pool) pool = new Pool(count);
@@ -109,13 +112,19 @@ Engine::Engine(const char* device, nb::dict options) {
   const auto threads = static_cast<uint32_t>(number(options, "threads"));
   if (threads > 1) engine.threads = shared_threads(threads);
   check_unlocked([&](husk_error* error) { return husk_engine_create(&engine, &handle_, error); });
-  check([&](husk_error* error) { return husk_engine_properties(handle_, &properties_, error); });
-  check([&](husk_error* error) { return husk_ops_add_all(handle_, error); });
+  try {
+    check([&](husk_error* error) { return husk_engine_properties(handle_, &properties_, error); });
+    check([&](husk_error* error) { return husk_ops_add_all(handle_, error); });
+  } catch (...) {
+    husk_engine_release(handle_);
+    throw;
+  }
 }
 
 Engine::~Engine() { husk_engine_release(handle_); }
 
 void Engine::add_op(const char* name, nb::callable function) {
+  nb::ft_lock_guard guard(mutex_);
   ops_.push_back(std::make_unique<PythonOp>(std::move(function), properties_));
   husk_op op = HUSK_OP_INIT;
   op.name = name;
@@ -126,32 +135,30 @@ void Engine::add_op(const char* name, nb::callable function) {
 
 int32_t Engine::accept(void* self, const uint8_t* content_hash) {
   nb::gil_scoped_acquire locked;
-  nb::bytes hash(reinterpret_cast<const char*>(content_hash), 32);
-  try {
-    return nb::cast<bool>(nb::bool_(static_cast<Engine*>(self)->accept_(hash)));
-  } catch (nb::python_error& error) {
-    Interrupt::keep(error);
-    return 0;
-  }
+  bool accepted = false;
+  const bool done = Interrupt::calls([&] {
+    nb::bytes hash(reinterpret_cast<const char*>(content_hash), 32);
+    nb::object answer = static_cast<Engine*>(self)->accept_(hash);
+    const int truth = PyObject_IsTrue(answer.ptr());
+    if (truth < 0) throw nb::python_error();
+    accepted = truth != 0;
+  });
+  return done && accepted;
 }
 
 int32_t Engine::progress(void* self, uint64_t done, uint64_t total) {
   nb::gil_scoped_acquire locked;
-  try {
-    static_cast<Engine*>(self)->progress_(done, total);
-    return 0;
-  } catch (nb::python_error& error) {
-    Interrupt::keep(error);
-    return 1;
-  }
+  return !Interrupt::calls([&] { static_cast<Engine*>(self)->progress_(done, total); });
 }
 
 void Engine::log(void* self, int32_t level, const char* text) {
   nb::gil_scoped_acquire locked;
   try {
-    static_cast<Engine*>(self)->log_(level, text);
+    static_cast<Engine*>(self)->log_(level, to_str(text));
   } catch (nb::python_error& error) {
     error.discard_as_unraisable("the log function of husk.load");
+  } catch (const std::exception&) {
+    // There is no memory for a message, nor for one about it.
   }
 }
 

@@ -39,6 +39,7 @@ class Engine {
   husk_engine* handle_ = nullptr;
   husk_port_properties properties_ = HUSK_PORT_PROPERTIES_INIT;
   nb::object accept_, progress_, log_;
+  nb::ft_mutex mutex_;  // of `ops_`
   std::vector<std::unique_ptr<PythonOp>> ops_;
 };
 

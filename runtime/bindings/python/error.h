@@ -20,9 +20,13 @@ void forget_error_classes();
 // Throws the exception for a failed call.
 [[noreturn]] void throw_error(const husk_error& error);
 
-// Throws the exception for HUSK_INVALID_INPUT with a text of printf.
+// Throw the exceptions for HUSK_INVALID_INPUT, for HUSK_INVALID_ARGUMENT and for HUSK_INVALID_FILE
+// with a text of printf.
 [[noreturn]] __attribute__((format(printf, 1, 2))) void throw_invalid_input(const char* format,
                                                                             ...);
+[[noreturn]] __attribute__((format(printf, 1, 2))) void throw_invalid_argument(const char* format,
+                                                                               ...);
+[[noreturn]] __attribute__((format(printf, 1, 2))) void throw_invalid_file(const char* format, ...);
 
 // Calls `call` with an error record, and throws if it fails.
 template <class Call>

@@ -7,13 +7,14 @@
 #include "program.h"
 #include "result.h"
 #include "session.h"
+#include "text.h"
 #include "view.h"
 
 NB_MODULE(_native, module) {
   using namespace husk::python;
   module.attr("version") = husk_version();
   module.def("set_error_classes", &set_error_classes);
-  module.def("status_name", &husk_status_name);
+  module.def("status_name", [](husk_status status) { return to_str(husk_status_name(status)); });
   bind_program(module);
   bind_session(module);
   module.def("verify", [](nb::object bytes) {

@@ -7,6 +7,7 @@
 #include "call.h"
 #include "dlpack.h"
 #include "error.h"
+#include "text.h"
 
 namespace husk::python {
 namespace {
@@ -93,12 +94,8 @@ nb::object to_tuple(const int64_t* ints, const double* floats, int64_t count) {
 husk_status PythonOp::call(const husk_op_context* context, const husk_op_arg* args,
                            uint32_t arg_count, husk_error* error) {
   nb::gil_scoped_acquire locked;
-  try {
-    static_cast<PythonOp*>(context->user)->run(args, arg_count);
+  if (Interrupt::calls([&] { static_cast<PythonOp*>(context->user)->run(args, arg_count); }))
     return HUSK_OK;
-  } catch (nb::python_error& exception) {
-    Interrupt::keep(exception);
-  }
   error->code = HUSK_CANCELLED;
   error->step = -1;
   snprintf(error->text, sizeof error->text, "an operator in Python raised an exception");
@@ -144,7 +141,7 @@ nb::object PythonOp::argument(const husk_op_arg& arg) const {
     case HUSK_ARG_FLOAT: return nb::float_(arg.f);
     case HUSK_ARG_INTS: return to_tuple(arg.sizes, nullptr, arg.count);
     case HUSK_ARG_FLOATS: return to_tuple(nullptr, arg.floats, arg.count);
-    case HUSK_ARG_STRING: return nb::str(arg.string);
+    case HUSK_ARG_STRING: return to_str(arg.string);
     case HUSK_ARG_DTYPE: return nb::str(husk_dtype_name(arg.dtype));
     case HUSK_ARG_TENSORS: {
       nb::list list;

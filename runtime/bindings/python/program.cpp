@@ -6,12 +6,21 @@
 #include "call.h"
 #include "error.h"
 #include "session.h"
+#include "text.h"
 
 namespace husk::python {
 namespace {
 
+// Whether nobody changes the bytes of a buffer: read-only memory, and an mmap, whose user keeps
+// that promise.
+bool is_constant(nb::handle object, const Py_buffer& buffer) {
+  if (buffer.readonly) return true;
+  nb::object mmap = nb::module_::import_("mmap").attr("mmap");
+  return nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()))).is(mmap);
+}
+
 // Bytes of Python that a program borrows, at an address that is a multiple of 64: the object's own
-// memory if that is so aligned (an mmap is), otherwise a copy.
+// memory if that is constant and so aligned, otherwise a copy.
 class SourceBytes {
  public:
   static constexpr size_t kAlign = 64;
@@ -19,7 +28,12 @@ class SourceBytes {
   explicit SourceBytes(nb::handle object) {
     if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_SIMPLE) != 0) throw nb::python_error();
     data_ = buffer_.buf;
-    if (reinterpret_cast<uintptr_t>(data_) % kAlign == 0) return;
+    try {
+      if (reinterpret_cast<uintptr_t>(data_) % kAlign == 0 && is_constant(object, buffer_)) return;
+    } catch (...) {
+      PyBuffer_Release(&buffer_);
+      throw;
+    }
     const auto bytes = static_cast<size_t>(buffer_.len);
     copy_ = std::aligned_alloc(kAlign, (bytes + kAlign) / kAlign * kAlign);
     if (!copy_) {
@@ -64,7 +78,9 @@ std::vector<FunctionInfo::Value> values(const husk_program* program, uint32_t fu
   for (uint32_t i = 0; i < count; ++i) {
     husk_value_info info = HUSK_VALUE_INFO_INIT;
     check([&](husk_error* error) { return describe(program, function, i, &info, error); });
-    out.push_back({info.name, info.kind, info.dtype, info.rank, info.alignment, info.on_host != 0});
+    out.push_back({printable(info.name), to_str(info.name), info.kind, info.dtype, info.rank,
+                   info.alignment, info.on_host != 0,
+                   info.is_written ? Access::write : Access::read});
   }
   return out;
 }
@@ -82,11 +98,12 @@ nb::list describe(const husk_program* program, uint32_t function, bool inputs) {
                     : husk_program_output(program, function, i, &info, error);
     });
     nb::dict value;
-    value["name"] = info.name;
+    value["name"] = to_str(info.name);
     value["kind"] = kinds[info.kind];
     if (info.kind == HUSK_VALUE_TENSOR) {
       value["dtype"] = husk_dtype_name(info.dtype);
       value["rank"] = info.rank;
+      if (inputs) value["written"] = info.is_written != 0;
     }
     if (info.ranges) {
       nb::list ranges;
@@ -104,7 +121,7 @@ nb::dict describe_storage(const husk_storage_info& info) {
   nb::dict out;
   nb::list dims;
   for (int32_t d = 0; d < info.rank; ++d) dims.append(info.dims[d]);
-  out["name"] = info.name;
+  out["name"] = to_str(info.name);
   out["dtype"] = husk_dtype_name(info.dtype);
   out["shape"] = nb::tuple(dims);
   out["bytes"] = info.bytes;
@@ -124,8 +141,12 @@ nb::list describe_all(const husk_program* program, uint32_t count,
 }
 
 PyObject* program_call(PyObject* self, PyObject* args, PyObject* kwargs) {
-  Program& program = *nb::inst_ptr<Program>(self);
-  return call_slot(program, nullptr, program.called_function, args, kwargs);
+  return call_slot(
+      [](PyObject* object) {
+        Program& program = held<Program>(object);
+        return Callee{&program, nullptr, program.called_function};
+      },
+      self, args, kwargs);
 }
 
 PyType_Slot program_slots[] = {{Py_tp_call, reinterpret_cast<void*>(&program_call)}, {0, nullptr}};
@@ -133,7 +154,7 @@ PyType_Slot program_slots[] = {{Py_tp_call, reinterpret_cast<void*>(&program_cal
 }  // namespace
 
 Program::Program(nb::object engine, nb::object source)
-    : engine_object_(std::move(engine)), engine_(nb::cast<Engine*>(engine_object_)) {
+    : engine_object_(std::move(engine)), engine_(&held<Engine>(engine_object_)) {
   options.copy_misaligned = 1;  // NumPy aligns its arrays to 16 bytes only
   options.stage_host_tensors = !engine_->on_host();
   Interrupt interrupt(nullptr);
@@ -148,16 +169,28 @@ Program::Program(nb::object engine, nb::object source)
     }
     if (status == HUSK_OK) (void)bytes.release();
   } else {
-    const std::string path = nb::cast<std::string>(source);
+    PyObject* encoded = nullptr;  // as the file system has it
+    if (!PyUnicode_FSConverter(source.ptr(), &encoded)) throw nb::python_error();
+    nb::object path = nb::steal(encoded);
+    const char* name = PyBytes_AsString(path.ptr());
     nb::gil_scoped_release unlocked;
-    status = husk_program_open(engine_->handle(), path.c_str(), &handle_, &error);
+    status = husk_program_open(engine_->handle(), name, &handle_, &error);
   }
-  interrupt.rethrow();
-  if (status != HUSK_OK) throw_error(error);
+  try {
+    interrupt.rethrow();
+    if (status != HUSK_OK) throw_error(error);
+    describe_functions();
+  } catch (...) {
+    husk_program_release(handle_);
+    throw;
+  }
+}
+
+void Program::describe_functions() {
   const uint32_t count = husk_program_function_count(handle_);
   for (uint32_t f = 0; f < count; ++f) {
     FunctionInfo info;
-    info.name = husk_program_function_name(handle_, f);
+    info.name = printable(husk_program_function_name(handle_, f));
     info.inputs = values(handle_, f, husk_program_input_count(handle_, f), &husk_program_input);
     info.outputs = values(handle_, f, husk_program_output_count(handle_, f), &husk_program_output);
     functions_.push_back(std::move(info));
@@ -170,82 +203,154 @@ Program::~Program() {
   husk_program_release(handle_);
 }
 
-void Program::set_trees(uint32_t function, nb::tuple positional, nb::dict keywords,
-                        nb::object results) {
-  FunctionInfo& info = functions_.at(function);
-  info.positional.clear();
-  info.positional_names.clear();
-  for (nb::handle one : positional) {
-    Tree tree = Tree::read(one);
-    nb::object name = nb::none();
-    if (tree.is_leaf()) name = nb::str(info.inputs.at(tree.leaf()).name.c_str());
-    info.positional_names.push_back(std::move(name));
-    info.positional.push_back(std::move(tree));
+const FunctionInfo& Program::function(uint32_t index) const {
+  if (index >= functions_.size())
+    throw_invalid_argument("there is no function %u: there are %zu", index, functions_.size());
+  return functions_[index];
+}
+
+std::shared_ptr<const Nesting> Program::nesting(uint32_t index) const {
+  const FunctionInfo& info = function(index);
+  {
+    nb::ft_lock_guard guard(mutex_);
+    if (info.nesting) return info.nesting;
   }
-  info.keywords = Tree::read(keywords);
-  info.results = Tree::read(results);
+  throw_invalid_argument("function '%s' cannot be called before set_trees", info.name.c_str());
+}
+
+void Program::set_trees(uint32_t index, nb::tuple positional, nb::dict keywords,
+                        nb::object results) {
+  const FunctionInfo& info = function(index);
+  auto nesting = std::make_shared<Nesting>();
+  std::vector<uint32_t> inputs(info.inputs.size()), outputs(info.outputs.size());
+  for (nb::handle one : positional) {
+    Tree tree = Tree::read(one, inputs);
+    nesting->positional_names.push_back(tree.is_leaf() ? info.inputs[tree.leaf()].key : nb::none());
+    nesting->positional.push_back(std::move(tree));
+  }
+  nesting->keywords = Tree::read(keywords, inputs);
+  nesting->results = Tree::read(results, outputs);
+  for (const std::vector<uint32_t>* uses : {&inputs, &outputs})
+    for (uint32_t count : *uses)
+      if (count != 1)
+        throw_invalid_file(
+            "function '%s': the arguments or results nest a value %u times, not once",
+            info.name.c_str(), count);
+  std::shared_ptr<const Nesting> old = std::move(nesting);  // dropped after the mutex
+  nb::ft_lock_guard guard(mutex_);
+  functions_[index].nesting.swap(old);
 }
 
 SessionState* Program::take_session() {
-  if (!idle_.empty()) {
-    if (has_states()) return idle_.back().get();
-    SessionState* session = idle_.back().release();
-    idle_.pop_back();
-    return session;
+  {
+    nb::ft_lock_guard guard(mutex_);
+    if (SessionState* session = take_idle()) return session;
   }
+  // Another thread may do the same meanwhile; the states are in the session that is done first.
   auto session = std::make_unique<SessionState>(*this, options);
   if (!has_states()) return session.release();
-  idle_.push_back(std::move(session));
-  return idle_.back().get();
+  nb::ft_lock_guard guard(mutex_);
+  if (idle_.empty()) idle_.push_back(std::move(session));
+  return take_idle();
+}
+
+SessionState* Program::take_idle() {
+  if (idle_.empty()) return nullptr;
+  if (has_states()) return idle_.back().get();
+  SessionState* session = idle_.back().release();
+  idle_.pop_back();
+  return session;
 }
 
 void Program::give_back(SessionState* session) {
-  if (!has_states()) idle_.emplace_back(session);
+  if (has_states()) return;
+  nb::ft_lock_guard guard(mutex_);
+  idle_.emplace_back(session);
 }
 
 void bind_program(nb::module_& module) {
-  nb::class_<Engine>(module, "Engine")
-      .def(nb::init<const char*, nb::dict>(), nb::arg("device"), nb::arg("options"))
-      .def("add_op", &Engine::add_op, nb::arg("name"), nb::arg("function"))
-      .def_prop_ro("device_name", [](const Engine& self) { return self.properties().name; })
-      .def_prop_ro("arch", [](const Engine& self) { return self.properties().arch; });
-  nb::class_<Program>(module, "Program", nb::type_slots(program_slots))
-      .def(nb::init<nb::object, nb::object>(), nb::arg("engine"), nb::arg("source"))
-      .def("set_trees", &Program::set_trees)
-      .def_prop_ro("pytree", [](const Program& self) { return husk_program_pytree(self.handle()); })
+  using ProgramObject = Held<Program>;
+  using EngineObject = Held<Engine>;
+  nb::class_<EngineObject>(module, "Engine")
+      .def(
+          "__init__",
+          [](nb::pointer_and_handle<EngineObject> self, nb::str device, nb::dict options) {
+            initialise(self, std::make_unique<Engine>(printable(device).c_str(), options));
+          },
+          nb::arg("device"), nb::arg("options"))
+      .def(
+          "add_op",
+          [](EngineObject& self, nb::str name, nb::callable function) {
+            self.value->add_op(nb::cast<std::string>(name).c_str(), std::move(function));
+          },
+          nb::arg("name"), nb::arg("function"))
+      .def_prop_ro("device_name",
+                   [](const EngineObject& self) { return to_str(self.value->properties().name); })
+      .def_prop_ro("arch",
+                   [](const EngineObject& self) { return to_str(self.value->properties().arch); });
+  nb::class_<ProgramObject>(module, "Program", nb::type_slots(program_slots))
+      .def(
+          "__init__",
+          [](nb::pointer_and_handle<ProgramObject> self, nb::object engine, nb::object source) {
+            initialise(self, std::make_unique<Program>(std::move(engine), std::move(source)));
+          },
+          nb::arg("engine"), nb::arg("source"))
+      .def("set_trees",
+           [](ProgramObject& self, uint32_t function, nb::tuple positional, nb::dict keywords,
+              nb::object results) {
+             self.value->set_trees(function, std::move(positional), std::move(keywords),
+                                   std::move(results));
+           })
+      .def_prop_ro("pytree",
+                   [](const ProgramObject& self) {
+                     return to_str(husk_program_pytree(self.value->handle()));
+                   })
       .def("function_names",
-           [](const Program& self) {
+           [](const ProgramObject& self) {
              nb::list out;
-             for (const FunctionInfo& info : self.functions()) out.append(info.name.c_str());
+             for (uint32_t f = 0; f < self.value->function_count(); ++f)
+               out.append(to_str(husk_program_function_name(self.value->handle(), f)));
              return out;
            })
       .def("function_target",
-           [](const Program& self, uint32_t function) {
-             return husk_program_function_target(self.handle(), function);
+           [](const ProgramObject& self, uint32_t function) {
+             return to_str(husk_program_function_target(self.value->handle(), function));
            })
-      .def("inputs", [](const Program& self,
-                        uint32_t function) { return describe(self.handle(), function, true); })
-      .def("outputs", [](const Program& self,
-                         uint32_t function) { return describe(self.handle(), function, false); })
+      .def("inputs",
+           [](const ProgramObject& self, uint32_t function) {
+             return describe(self.value->handle(), function, true);
+           })
+      .def("outputs",
+           [](const ProgramObject& self, uint32_t function) {
+             return describe(self.value->handle(), function, false);
+           })
       .def("states",
-           [](const Program& self) {
-             return describe_all(self.handle(), husk_program_state_count(self.handle()),
-                                 &husk_program_state);
+           [](const ProgramObject& self) {
+             const husk_program* program = self.value->handle();
+             return describe_all(program, husk_program_state_count(program), &husk_program_state);
            })
       .def("constants",
-           [](const Program& self) {
-             return describe_all(self.handle(), husk_program_constant_count(self.handle()),
+           [](const ProgramObject& self) {
+             const husk_program* program = self.value->handle();
+             return describe_all(program, husk_program_constant_count(program),
                                  &husk_program_constant);
            })
       .def("metadata",
-           [](const Program& self) {
+           [](const ProgramObject& self) {
+             const husk_program* program = self.value->handle();
              nb::dict out;
-             for (uint32_t i = 0; i < husk_program_metadata_count(self.handle()); ++i)
-               out[husk_program_metadata_key(self.handle(), i)] = husk_program_metadata_value(
-                   self.handle(), i);
+             for (uint32_t i = 0; i < husk_program_metadata_count(program); ++i)
+               out[to_str(husk_program_metadata_key(program, i))] = to_str(
+                   husk_program_metadata_value(program, i));
              return out;
            })
-      .def_rw("called_function", &Program::called_function);
+      .def_prop_rw(
+          "called_function",
+          [](const ProgramObject& self) { return self.value->called_function.load(); },
+          [](ProgramObject& self, uint32_t function) {
+            (void)self.value->function(function);
+            self.value->called_function = function;
+          });
 }
 
 }  // namespace husk::python

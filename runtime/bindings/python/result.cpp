@@ -138,7 +138,7 @@ void Result::allocate_numpy(bool is_staged, const char* name) {
     auto found = std::make_unique<Numpy>();
     found->module = nb::module_::import_("numpy");
     found->empty = found->module.attr("empty");
-    numpy = found.release();
+    if (!numpy) numpy = found.release();  // the import may have run other calls
   }
   nb::object& dtype = numpy->dtypes[dtype_];
   if (!dtype.is_valid()) {
@@ -161,13 +161,13 @@ void Result::allocate_numpy(bool is_staged, const char* name) {
                                             to_tuple(shape.data() + rank, rank, element));
   }
   if (!view_) view_ = std::make_unique<View>();
-  view_->open(object_.ptr(), true, "output", name);
+  view_->open(object_.ptr(), Access::write, "output", name);
 }
 
 void Result::use(PyObject* object, const char* name) {
   object_ = nb::borrow(object);
   if (!view_) view_ = std::make_unique<View>();
-  view_->open(object, true, "output", name);
+  view_->open(object, Access::write, "output", name);
 }
 
 void Result::copy(const DLTensor& from, const ExchangeApi* api, const char* name) {

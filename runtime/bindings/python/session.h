@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -19,7 +20,7 @@ namespace nb = nanobind;
 
 // What a call of a function needs, made once for a session.
 struct Frame {
-  std::vector<PyObject*> leaves;  // borrowed, by the number of the input
+  std::vector<nb::object> leaves;  // by the number of the input, during a call
   std::vector<husk_value> inputs, outputs;
   std::unique_ptr<View[]> views;  // of the inputs
   std::vector<Result> results;
@@ -38,15 +39,26 @@ class SessionState {
   SessionState& operator=(const SessionState&) = delete;
 
   Frame& frame(uint32_t function);
+  // Makes memory of the caller the arena, which stays alive and in its place until the next call or
+  // the end of the session; None takes back the memory that was lent.
+  void set_arena(nb::object memory);
   // Makes the next call of each function ask for the shapes of its results.
   void forget_shapes();
 
   husk_session* handle = nullptr;
-  bool busy = false;
-  uint64_t output_limit = UINT64_MAX;  // bytes that a call may allocate for its results
+  std::atomic<bool> busy = false;
+  // The bytes that a call may allocate for its results.
+  std::atomic<uint64_t> output_limit = UINT64_MAX;
 
  private:
+  // The arena of the caller.
+  struct Arena {
+    nb::object object;
+    View view;
+  };
+
   const Program& program_;
+  std::unique_ptr<Arena> arena_;
   std::vector<std::unique_ptr<Frame>> frames_;
 };
 
@@ -64,9 +76,12 @@ class BusyScope {
 
 // husk.Session.
 struct Session {
+  Session(nb::object object, Program& of, const husk_session_options& options)
+      : program_object(std::move(object)), program(&of), state(of, options) {}
+
   nb::object program_object;  // keeps the program
   Program* program;
-  std::unique_ptr<SessionState> state;
+  SessionState state;
 };
 
 // Adds the classes of session.h to the module.

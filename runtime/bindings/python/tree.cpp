@@ -1,71 +1,96 @@
 #include "tree.h"
 
 #include "error.h"
+#include "owned.h"
+#include "text.h"
 
 namespace husk::python {
 namespace {
 
 [[noreturn]] void throw_type_error(const std::string& text) { throw nb::type_error(text.c_str()); }
 
-std::string type_of(PyObject* value) {
-  return nb::cast<std::string>(
-      nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(value))).attr("__name__"));
+std::string type_of(nb::handle value) {
+  return printable(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr()))).attr("__name__"));
+}
+
+// A tree is read, flattened and built by a function that calls itself for each level.
+constexpr int kMaxDepth = 200;
+
+[[noreturn]] void throw_changed(const std::string& name) {
+  throw_type_error(name + " has become shorter while it was read: leave it as it is during a call");
 }
 
 }  // namespace
 
-Tree Tree::read(nb::handle shape) {
+Tree Tree::read(nb::handle shape, std::vector<uint32_t>& uses) { return read(shape, uses, 0); }
+
+Tree Tree::read(nb::handle shape, std::vector<uint32_t>& uses, int depth) {
+  if (depth > kMaxDepth) throw_invalid_file("the arguments nest deeper than %d levels", kMaxDepth);
   Tree tree;
-  if (nb::isinstance<nb::int_>(shape)) {
-    tree.index_ = nb::cast<size_t>(shape);
-  } else if (nb::isinstance<nb::dict>(shape)) {
+  if (PyLong_CheckExact(shape.ptr())) {
+    tree.index_ = PyLong_AsSize_t(shape.ptr());
+    if (PyErr_Occurred()) PyErr_Clear();  // it is too large then, and the index as well
+    if (tree.index_ >= uses.size())
+      throw_invalid_file("the arguments nest a value that the function does not have");
+    ++uses[tree.index_];
+  } else if (PyDict_CheckExact(shape.ptr())) {
     tree.kind_ = Kind::dict;
-    for (auto [key, value] : nb::borrow<nb::dict>(shape)) {
+    for (nb::handle key : dict_keys(shape.ptr())) {
+      if (!PyUnicode_CheckExact(key.ptr())) throw_type_error("the keys of a tree are texts");
+      nb::object child = dict_item(shape.ptr(), key.ptr());
+      if (!child.is_valid()) throw_changed("the tree");
       tree.keys_.push_back(nb::borrow(key));
-      tree.children_.push_back(read(value));
+      tree.children_.push_back(read(child, uses, depth + 1));
     }
+  } else if (PyTuple_CheckExact(shape.ptr()) || PyList_CheckExact(shape.ptr())) {
+    tree.kind_ = PyTuple_CheckExact(shape.ptr()) ? Kind::tuple : Kind::list;
+    for (nb::handle child : nb::tuple(nb::borrow(shape)))
+      tree.children_.push_back(read(child, uses, depth + 1));
   } else {
-    tree.kind_ = nb::isinstance<nb::tuple>(shape) ? Kind::tuple : Kind::list;
-    for (nb::handle child : shape) tree.children_.push_back(read(child));
+    throw_type_error("a tree consists of ints, tuples, lists and dicts, not of " + type_of(shape));
   }
   return tree;
 }
 
-void Tree::flatten(PyObject* value, PyObject** leaves, const std::string& name) const {
+void Tree::flatten(nb::handle value, nb::object* leaves, const std::string& name) const {
   if (kind_ == Kind::leaf) {
-    leaves[index_] = value;
+    leaves[index_] = nb::borrow(value);
     return;
   }
   const size_t n = children_.size();
   if (kind_ == Kind::dict) {
-    if (!PyDict_Check(value))
+    if (!PyDict_Check(value.ptr()))
       throw_type_error(name + " is a dict in the model: pass a dict, not " + type_of(value));
     for (size_t i = 0; i < n; ++i) {
-      PyObject* child = PyDict_GetItemWithError(value, keys_[i].ptr());
-      const std::string key = name + "[" + nb::cast<std::string>(nb::repr(keys_[i])) + "]";
-      if (!child) throw_type_error(key + " is missing: the model was exported with it");
+      nb::object child = dict_item(value.ptr(), keys_[i].ptr());
+      const std::string key = name + "[" + printable(nb::repr(keys_[i])) + "]";
+      if (!child.is_valid()) throw_type_error(key + " is missing: the model was exported with it");
       children_[i].flatten(child, leaves, key);
     }
-    if (static_cast<size_t>(PyDict_Size(value)) == n) return;
-    for (auto [key, item] : nb::borrow<nb::dict>(value)) {
+    if (static_cast<size_t>(PyDict_Size(value.ptr())) == n) return;
+    for (nb::handle key : dict_keys(value.ptr())) {
       bool known = false;
       for (const nb::object& expected : keys_) known |= expected.equal(key);
       if (!known)
-        throw_type_error(name + " has the key " + nb::cast<std::string>(nb::repr(key)) +
+        throw_type_error(name + " has the key " + printable(nb::repr(key)) +
                          ", with which the model was not exported: leave it out");
     }
+    return;
   }
-  const bool is_list = PyList_Check(value);
-  if (!is_list && !PyTuple_Check(value))
+  const bool is_list = PyList_Check(value.ptr());
+  if (!is_list && !PyTuple_Check(value.ptr()))
     throw_type_error(name + " is a sequence in the model: pass a tuple or a list, not " +
                      type_of(value));
-  const size_t size = static_cast<size_t>(is_list ? PyList_Size(value) : PyTuple_Size(value));
+  const size_t size = static_cast<size_t>(is_list ? PyList_Size(value.ptr())
+                                                  : PyTuple_Size(value.ptr()));
   if (size != n)
     throw_type_error(name + " has " + std::to_string(size) + " entries, must have " +
                      std::to_string(n) + ", as the model was exported");
   for (size_t i = 0; i < n; ++i) {
     const auto at = static_cast<Py_ssize_t>(i);
-    PyObject* child = is_list ? PyList_GetItem(value, at) : PyTuple_GetItem(value, at);
+    nb::object child = is_list ? list_item(value.ptr(), at)
+                               : nb::borrow(PyTuple_GetItem(value.ptr(), at));
+    if (!child.is_valid()) throw_changed(name);
     children_[i].flatten(child, leaves,
                          children_[i].is_leaf() ? name : name + "[" + std::to_string(i) + "]");
   }

@@ -14,12 +14,13 @@ namespace nb = nanobind;
 // A leaf with the number of an input or output, or a container of trees.
 class Tree {
  public:
-  // Reads a tree whose leaves are ints, such as (0, {"mask": 1}).
-  static Tree read(nb::handle shape);
+  // Reads a tree whose leaves are ints, such as (0, {"mask": 1}). It counts the leaves of each
+  // number in `uses`, one entry for each value of the function, and refuses other numbers.
+  static Tree read(nb::handle shape, std::vector<uint32_t>& uses);
 
-  // Writes the leaves of `value` to `leaves`, as borrowed references. Throws TypeError if `value`
-  // does not nest as this tree does; `name` is what the message calls the value.
-  void flatten(PyObject* value, PyObject** leaves, const std::string& name) const;
+  // Writes the leaves of `value` to `leaves`. Throws TypeError if `value` does not nest as this
+  // tree does; `name` is what the message calls the value.
+  void flatten(nb::handle value, nb::object* leaves, const std::string& name) const;
 
   // Makes a value that nests as this tree does; takes the references in `leaves`.
   nb::object unflatten(nb::object* leaves) const;
@@ -30,6 +31,8 @@ class Tree {
   const std::vector<nb::object>& keys() const { return keys_; }
 
  private:
+  static Tree read(nb::handle shape, std::vector<uint32_t>& uses, int depth);
+
   enum class Kind { leaf, list, tuple, dict };
   Kind kind_ = Kind::leaf;
   size_t index_ = 0;              // of a leaf

@@ -4,29 +4,30 @@
 #include <vector>
 
 #include "error.h"
+#include "text.h"
 
 namespace husk::python {
 namespace {
 
 struct KnownType {
-  PyObject* type;  // a reference, so that no other type gets this address
+  nb::object type;     // a reference, so that no other type gets this address
+  nb::object capsule;  // owns the table
   const ExchangeApi* api;
 };
 std::vector<KnownType>* known_types = nullptr;
+nb::ft_mutex known_types_mutex;
 constexpr size_t kMaxKnownTypes = 64;
 
-const ExchangeApi* find_api(PyObject* type) {
-  PyObject* capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
-  if (!capsule) {
-    PyErr_Clear();
-    return nullptr;
-  }
-  const void* table = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+// Looks the table of a type up. This may run code of Python.
+KnownType find_api(nb::object type) {
+  nb::object capsule = nb::steal(PyObject_GetAttrString(type.ptr(), "__dlpack_c_exchange_api__"));
+  const void* table = capsule.is_valid()
+                          ? PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api")
+                          : nullptr;
   if (!table) PyErr_Clear();
-  Py_DECREF(capsule);  // the table is static memory of the library
   const ExchangeApi* api = static_cast<const ExchangeApi*>(table);
   while (api && api->version.major != 1) api = api->previous;
-  return api;
+  return {std::move(type), std::move(capsule), api};
 }
 
 // The husk_dtype of a buffer's elements; `*swapped` is set for the byte order of other machines.
@@ -79,49 +80,110 @@ bool is_lazy_view(PyObject* object, const DLTensor& tensor) {
 
 }  // namespace
 
+const ExchangeApi* exchange_api_of_type(nb::handle type) {
+  {
+    nb::ft_lock_guard guard(known_types_mutex);
+    if (known_types)
+      for (const KnownType& known : *known_types)
+        if (known.type.is(type)) return known.api;
+  }
+  KnownType found = find_api(nb::borrow(type));
+  const ExchangeApi* api = found.api;
+  std::vector<KnownType> dropped;  // after the mutex, since dropping a type may run code of Python
+  nb::ft_lock_guard guard(known_types_mutex);
+  if (!known_types) known_types = new std::vector<KnownType>;
+  if (known_types->size() >= kMaxKnownTypes) dropped.swap(*known_types);
+  known_types->push_back(std::move(found));
+  return api;
+}
+
 const ExchangeApi* exchange_api(PyObject* object) {
-  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
-  if (!known_types) known_types = new std::vector<KnownType>;
-  for (const KnownType& known : *known_types)
-    if (known.type == type) return known.api;
-  if (known_types->size() == kMaxKnownTypes) forget_types();
-  if (!known_types) known_types = new std::vector<KnownType>;
-  Py_INCREF(type);
-  known_types->push_back({type, find_api(type)});
-  return known_types->back().api;
+  return exchange_api_of_type(reinterpret_cast<PyObject*>(Py_TYPE(object)));
 }
 
 void forget_types() {
-  if (!known_types) return;
-  for (const KnownType& known : *known_types) Py_DECREF(known.type);
   delete known_types;
   known_types = nullptr;
 }
 
-void View::open(PyObject* object, bool writable, const char* side, const char* name) {
+void View::open(PyObject* object, Access access, const char* side, const char* name) {
+  open(object, access, false, {side, name});
+}
+
+void View::keep(PyObject* object, Access access, const char* side, const char* name) {
+  open(object, access, true, {side, name});
+}
+
+void View::open(PyObject* object, Access access, bool keep, Label label) {
   close();
   api = exchange_api(object);
   if (api) {
-    if (api->borrow(object, &tensor) != 0) throw nb::python_error();
+    // Only a managed tensor says whether its memory is read-only.
+    if (keep || access == Access::write)
+      open_managed(object, access, label);
+    else if (api->borrow(object, &tensor) != 0)
+      throw nb::python_error();
+    copy_shape(label);
     if (is_lazy_view(object, tensor))
       throw_invalid_input(
-          "%s '%s' is a conjugate or negative view: pass %s.resolve_conj().resolve_neg()", side,
-          name, name);
+          "%s '%s' is a conjugate or negative view: pass %s.resolve_conj().resolve_neg()",
+          label.side, label.name, label.name);
     return;
   }
-  if (PyObject_CheckBuffer(object) && open_buffer(object, writable, side, name)) return;
-  open_capsule(object, writable, side, name);
+  if (PyObject_CheckBuffer(object) && open_buffer(object, access, label)) return;
+  open_capsule(object, access, label);
+  copy_shape(label);
+}
+
+namespace {
+
+[[noreturn]] void throw_read_only(const char* side, const char* name) {
+  if (!strcmp(side, "input"))
+    throw_invalid_input(
+        "input '%s' is read-only, and the program writes to it: pass a copy that may be "
+        "written, such as numpy.array(%s)",
+        name, name);
+  throw_invalid_input("%s '%s' is read-only: pass memory that may be written", side, name);
+}
+
+}  // namespace
+
+void View::open_managed(PyObject* object, Access access, Label label) {
+  if (api->managed_from_object(object, &managed_) != 0) {
+    managed_ = nullptr;
+    throw nb::python_error();
+  }
+  owner_ = Owner::managed;
+  if (access == Access::write && (managed_->flags & kReadOnlyFlag))
+    throw_read_only(label.side, label.name);
+  tensor = managed_->dl_tensor;
+}
+
+// Copies the sizes and strides of the library, which may also be wrong.
+void View::copy_shape(Label label) {
+  if (tensor.ndim < 0 || tensor.ndim > kMaxRank)
+    throw_invalid_input("%s '%s' has %d dims, at most %d are possible", label.side, label.name,
+                        static_cast<int>(tensor.ndim), kMaxRank);
+  if (tensor.ndim > 0 && !tensor.shape)
+    throw_invalid_input("%s '%s' has %d dims, and no sizes of them", label.side, label.name,
+                        static_cast<int>(tensor.ndim));
+  const auto bytes = static_cast<size_t>(tensor.ndim) * sizeof(int64_t);
+  if (bytes) memcpy(shape_, tensor.shape, bytes);
+  tensor.shape = shape_;
+  if (!tensor.strides) return;
+  if (bytes) memcpy(strides_, tensor.strides, bytes);
+  tensor.strides = strides_;
 }
 
 // Returns false if the elements have no letter in the buffer protocol, as bfloat16 of JAX.
-bool View::open_buffer(PyObject* object, bool writable, const char* side, const char* name) {
+bool View::open_buffer(PyObject* object, Access access, Label label) {
+  const auto [side, name] = label;
   if (PyObject_GetBuffer(object, &buffer_, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
     PyErr_Clear();
     return false;
   }
   owner_ = Owner::buffer;
-  if (writable && buffer_.readonly)
-    throw_invalid_input("%s '%s' is read-only: pass memory that may be written", side, name);
+  if (access == Access::write && buffer_.readonly) throw_read_only(side, name);
   bool swapped;
   const husk_dtype dtype = buffer_dtype(buffer_.format ? buffer_.format : "B", buffer_.itemsize,
                                         &swapped);
@@ -129,11 +191,11 @@ bool View::open_buffer(PyObject* object, bool writable, const char* side, const 
     throw_invalid_input(
         "%s '%s' has the byte order of other machines: pass %s.astype(%s.dtype.newbyteorder('='))",
         side, name, name, name);
-  if (dtype == HUSK_DTYPE_NONE) {
+  if (dtype == HUSK_DTYPE_NONE || static_cast<size_t>(buffer_.itemsize) != husk_dtype_size(dtype)) {
     const bool has_capsule = PyObject_HasAttrString(object, "__dlpack__") == 1;
     if (!has_capsule)
       throw_invalid_input("%s '%s' has elements of the format '%s', which Husk does not have", side,
-                          name, buffer_.format);
+                          name, printable(buffer_.format ? buffer_.format : "B").c_str());
     close();
     return false;
   }
@@ -161,7 +223,8 @@ bool View::open_buffer(PyObject* object, bool writable, const char* side, const 
 
 // Takes the capsule of `__dlpack__`, of DLPack 1 or, from older libraries, the one without a
 // version.
-void View::open_capsule(PyObject* object, bool writable, const char* side, const char* name) {
+void View::open_capsule(PyObject* object, Access access, Label label) {
+  const auto [side, name] = label;
   nb::object method = nb::steal(PyObject_GetAttrString(object, "__dlpack__"));
   if (!method.is_valid()) {
     PyErr_Clear();
@@ -182,7 +245,7 @@ void View::open_capsule(PyObject* object, bool writable, const char* side, const
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_BufferError)) throw;
     throw_invalid_input("%s '%s' cannot be read without a copy: %s", side, name,
-                        nb::str(error.value()).c_str());
+                        printable(nb::str(error.value())).c_str());
   }
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     auto* managed = static_cast<ManagedTensor*>(
@@ -190,8 +253,7 @@ void View::open_capsule(PyObject* object, bool writable, const char* side, const
     if (managed->version.major != 1)
       throw_invalid_input("%s '%s' has DLPack %u, Husk reads version 1", side, name,
                           managed->version.major);
-    if (writable && (managed->flags & kReadOnlyFlag))
-      throw_invalid_input("%s '%s' is read-only: pass memory that may be written", side, name);
+    if (access == Access::write && (managed->flags & kReadOnlyFlag)) throw_read_only(side, name);
     tensor = managed->dl_tensor;
   } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
     tensor = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"))
@@ -205,9 +267,12 @@ void View::open_capsule(PyObject* object, bool writable, const char* side, const
 }
 
 void View::close() {
-  if (owner_ == Owner::buffer) PyBuffer_Release(&buffer_);
-  if (owner_ == Owner::capsule) Py_CLEAR(capsule_);
+  // What is released may run code of Python, which finds a closed view.
+  const Owner owner = owner_;
   owner_ = Owner::none;
+  if (owner == Owner::buffer) PyBuffer_Release(&buffer_);
+  if (owner == Owner::capsule) Py_CLEAR(capsule_);
+  if (owner == Owner::managed && managed_->deleter) managed_->deleter(managed_);
 }
 
 }  // namespace husk::python

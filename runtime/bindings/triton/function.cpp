@@ -93,7 +93,10 @@ Error Function::bind(const std::vector<InputView>& views) {
                   0};
         value.as.tensor = &tensor;
         // A resize may use the address, so a GPU never gets one of the host.
-        if (place_.device.is_gpu() && !view.on_gpu) stage_from(i, view.data, view.bytes);
+        if (place_.device.is_gpu() && !view.on_gpu)
+          stage_from(i, view.data, view.bytes);
+        else if (inputs[i].is_written)
+          HUSK_TRITON_TRY(copy_input(i, view));
         break;
       }
       case HUSK_VALUE_INT: memcpy(&value.as.i, view.data, sizeof value.as.i); break;
@@ -209,6 +212,23 @@ Error Function::bind_outputs(Call* call) {
                            : reinterpret_cast<uintptr_t>(memory) % value.alignment == 0;
     if (output.bytes && suits) output_values_[i] = {HUSK_VALUE_TENSOR, 0, {&output.tensor}};
   }
+  return nullptr;
+}
+
+// Makes a copy of an input that the run writes to: the memory of a request is only read. Its owner
+// may be the client, in shared memory, or several models of an ensemble.
+Error Function::copy_input(size_t input, const InputView& view) {
+  uint8_t* copy = batches_[input].reserve(view.bytes);
+  if (!copy)
+    return fail(TRITONSERVER_ERROR_UNAVAILABLE, "no memory for a copy of input '%s'",
+                signature_.inputs[input].name.c_str());
+  if (view.on_gpu) {
+    HUSK_TRITON_TRY(place_.device.download(place_.stream, copy, view.data, view.bytes));
+    stage_from(input, copy, view.bytes);
+    return nullptr;
+  }
+  if (view.bytes) memcpy(copy, view.data, view.bytes);
+  input_tensors_[input].data = copy;
   return nullptr;
 }
 

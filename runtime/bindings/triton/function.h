@@ -43,6 +43,7 @@ class Function {
   Error prepare();
   Error plan_outputs();
   Error bind_outputs(Call* call);
+  Error copy_input(size_t input, const InputView& view);
   void stage_from(size_t input, const void* data, uint64_t bytes);
   Error stage();
   Error invoke();
@@ -79,7 +80,8 @@ class Function {
   std::vector<DLTensor> input_tensors_;
   std::vector<Shape> input_shapes_;
   std::vector<Output> outputs_;
-  std::vector<Memory> batches_;     // for each input: the rows of several calls
+  // For each input: the rows of several calls, or a copy of what the run writes to.
+  std::vector<Memory> batches_;
   std::vector<Staged> staged_;      // for each input
   Memory rows_;                     // of an output that is sent to memory of the GPU
   std::vector<int64_t> arguments_;  // sizes and numbers of this run

@@ -53,6 +53,7 @@ Error read_value(const husk_program* program, uint32_t function, uint32_t index,
   if (info.kind != HUSK_VALUE_TENSOR) return nullptr;
   value->rank = info.rank;
   value->alignment = info.alignment;
+  value->is_written = info.is_written != 0;
   if (info.ranges) value->ranges.assign(info.ranges, info.ranges + 2 * info.rank);
   return nullptr;
 }

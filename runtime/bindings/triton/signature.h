@@ -22,6 +22,7 @@ struct Value {
   int32_t rank = 0;
   std::vector<int64_t> ranges;  // the smallest and largest size of each dim of an input tensor
   uint32_t alignment = 1;       // that the kernels assume for the address
+  bool is_written = false;      // a run writes to the tensor
   bool optional = false;        // some of the functions that a request may choose lack it
 };
 

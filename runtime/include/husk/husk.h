@@ -338,9 +338,14 @@ typedef struct husk_value_info {
    * husk_session_wait. */
   int32_t on_host;
   int32_t reserved2; /**< 0. */
+  /** 1: a run writes to the memory of the tensor. That is so for an output, and for an input that
+   * the program changes, as the model did. Such an input must be memory that may be written: Husk
+   * cannot see whether it may, so whoever passes read-only memory refuses it or passes a copy. */
+  int32_t is_written;
+  int32_t reserved3; /**< 0. */
 } husk_value_info;
 /** The initial value of a husk_value_info. */
-#define HUSK_VALUE_INFO_INIT {sizeof(husk_value_info), 0, 0, 0, NULL, NULL, 0, 0, 0, 0}
+#define HUSK_VALUE_INFO_INIT {sizeof(husk_value_info), 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0}
 
 /** Returns the number of functions. Functions are numbered from 0. */
 HUSK_API uint32_t husk_program_function_count(const husk_program* program);

@@ -188,11 +188,14 @@ class Tensor {
     dl_.ndim = static_cast<int32_t>(sizes_.size());
     dl_.dtype = husk_dtype_to_dlpack(dtype);
   }
-  /** Makes a contiguous tensor of T in host memory. */
+  /** Makes a contiguous tensor of T in host memory. If T is const, the tensor is read-only: it is no
+   * output, nor an input that the program writes to (husk_value_info.is_written). */
   template <class T>
   Tensor(T* data, std::vector<int64_t> sizes)
       : Tensor(const_cast<std::remove_const_t<T>*>(data), dtype_of<std::remove_const_t<T>>(),
-               std::move(sizes)) {}
+               std::move(sizes)) {
+    read_only_ = std::is_const_v<T>;
+  }
 
   /** Returns the tensor for husk.h. The pointer is valid until the Tensor moves. A run writes the
    * sizes of an output whose shape only the data decides. */
@@ -203,10 +206,13 @@ class Tensor {
   }
   /** Returns the sizes in elements. */
   const std::vector<int64_t>& sizes() const { return sizes_; }
+  /** Returns whether runs only read the memory. */
+  bool is_read_only() const { return read_only_; }
 
  private:
   DLTensor dl_ = {};
   std::vector<int64_t> sizes_, strides_;
+  bool read_only_ = false;
 };
 
 /** An input or output: a husk_value, made from a number or a tensor. The tensor must outlive the
@@ -216,8 +222,8 @@ class Value {
   /** Makes a value of kind HUSK_VALUE_NONE: as an output, memory of the session. */
   Value() { value_.kind = HUSK_VALUE_NONE; }
   /** Refers to a tensor. */
-  Value(Tensor& tensor) : Value(tensor.dlpack()) {}
-  /** Refers to a tensor. */
+  Value(Tensor& tensor) : Value(tensor.dlpack()) { value_.reserved = tensor.is_read_only(); }
+  /** Refers to a tensor in memory that may be written. */
   Value(DLTensor* tensor) {
     value_.kind = HUSK_VALUE_TENSOR;
     value_.as.tensor = tensor;
@@ -241,6 +247,8 @@ class Value {
   DLTensor* tensor() const { return value_.as.tensor; }
   /** Returns HUSK_VALUE_*. */
   int32_t kind() const { return value_.kind; }
+  /** Returns whether the value is a tensor whose memory runs only read. */
+  bool is_read_only() const { return value_.reserved != 0; }
   /** Returns a copy of the elements of a tensor in host memory, in the order of a contiguous one.
    * Throws Error if the value is none, or if its elements are not of type T. */
   template <class T>
@@ -285,7 +293,7 @@ class Value {
     value_.kind = kind;
     value_.as.i = i;
   }
-  husk_value value_ = {};
+  husk_value value_ = {};  // `reserved` is 1 for a read-only tensor, until Session passes it on
 };
 static_assert(sizeof(Value) == sizeof(husk_value), "an array of Value is an array of husk_value");
 
@@ -534,8 +542,9 @@ class Session {
   }
   /** husk_session_resize. */
   void resize(const std::vector<Value>& inputs, uint32_t function = 0) {
+    const husk_value* values = plain(inputs);
     detail::check([&](husk_error* error) {
-      return husk_session_resize(get(), function, data(inputs), size(inputs), error);
+      return husk_session_resize(get(), function, values, size(inputs), error);
     });
   }
   /** husk_session_set_range. */
@@ -545,11 +554,17 @@ class Session {
     });
   }
   /** husk_session_run. The run writes to `outputs`; a value of kind NONE becomes a tensor of the
-   * session. */
+   * session. Throws Error if the run would write to a read-only tensor. */
   void run(const std::vector<Value>& inputs, std::vector<Value>& outputs, uint32_t function = 0,
            void* stream = nullptr) {
+    for (uint32_t i = 0; i < size(inputs); ++i)
+      if (inputs[i].is_read_only()) check_read(i, function);
+    for (const Value& output : outputs)
+      if (output.is_read_only())
+        throw Error(HUSK_INVALID_INPUT, "an output is read-only: pass memory that may be written");
+    const husk_value* values = plain(inputs);
     detail::check([&](husk_error* error) {
-      return husk_session_run(get(), function, stream, data(inputs), size(inputs),
+      return husk_session_run(get(), function, stream, values, size(inputs),
                               reinterpret_cast<husk_value*>(outputs.data()), size(outputs), error);
     });
   }
@@ -626,6 +641,25 @@ class Session {
     return static_cast<uint32_t>(values.size());
   }
 
+  // Throws if a run writes to an input.
+  void check_read(uint32_t input, uint32_t function) const {
+    husk_value_info info = HUSK_VALUE_INFO_INIT;
+    if (husk_program_input(program_, function, input, &info, nullptr) == HUSK_OK && info.is_written)
+      throw Error(HUSK_INVALID_INPUT,
+                  std::string("input '") + info.name +
+                      "' is read-only, and the program writes to it: pass a copy that may be "
+                      "written");
+  }
+  // Returns the values for husk.h, which knows no read-only tensors.
+  const husk_value* plain(const std::vector<Value>& values) {
+    bool same = true;
+    for (const Value& value : values) same = same && !value.is_read_only();
+    if (same) return data(values);
+    inputs_.assign(data(values), data(values) + values.size());
+    for (husk_value& value : inputs_) value.reserved = 0;
+    return inputs_.data();
+  }
+
   std::pair<uint32_t, husk_storage_info> find(const char* name) const {
     std::pair<uint32_t, husk_storage_info> found = {0, HUSK_STORAGE_INFO_INIT};
     detail::check([&](husk_error* error) {
@@ -639,6 +673,7 @@ class Session {
   std::shared_ptr<detail::Operators> operators_;
   std::unique_ptr<husk_session, detail::Release> handle_;
   const husk_program* program_ = nullptr;  // kept by the session
+  std::vector<husk_value> inputs_;         // of a call
 };
 
 }  // namespace husk

@@ -3,14 +3,19 @@
 #include <cstdio>
 #include <cstring>
 
+#include <husk/detail/printable.h>
+
 namespace husk {
 
+// Names of a file are parts of the text, so it is escaped as a whole.
 static Status write(husk_error* error, husk_status code, const char* format, va_list list) {
   if (error) {
     error->code = code;
     error->driver_code = 0;
     error->step = -1;
-    vsnprintf(error->text, sizeof(error->text), format, list);
+    char text[sizeof(error->text)];
+    vsnprintf(text, sizeof(text), format, list);
+    detail::write_printable(text, error->text, sizeof(error->text));
   }
   return to_status(code);
 }
@@ -47,15 +52,14 @@ husk_status null_argument(husk_error* error, const char* function, const char* w
 void prefix(husk_error* error, const char* format, ...) {
   if (!error) return;
   constexpr size_t kRoom = sizeof(error->text);
-  char front[kRoom];
+  char text[2 * kRoom];
   va_list list;
   va_start(list, format);
-  const int written = vsnprintf(front, kRoom, format, list);
+  const int written = vsnprintf(text, kRoom, format, list);
   va_end(list);
   const size_t used = written < 0 ? 0 : size_t(written) < kRoom ? size_t(written) : kRoom - 1;
-  memmove(error->text + used, error->text, kRoom - used);
-  memcpy(error->text, front, used);
-  error->text[kRoom - 1] = 0;
+  memcpy(text + used, error->text, kRoom);
+  detail::write_printable(text, error->text, kRoom);
 }
 
 }  // namespace husk

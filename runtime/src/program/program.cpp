@@ -38,6 +38,7 @@ Status Program::load(husk_error* error) {
   HUSK_TRY(verify(file, engine->allocator, error));
   HUSK_TRY(sum_states(error));
   HUSK_TRY(choose_variants(error));
+  HUSK_TRY(find_places(error));
   HUSK_TRY(resolve_steps(error));
   if (options.verify_content) HUSK_TRY(check_constants(error));
   HUSK_TRY(constants.load(engine, &file, error));
@@ -132,6 +133,40 @@ Status Program::choose_variants(husk_error* error) {
     // With these precisions snprintf reads no more of a long name than fits.
     snprintf(chosen[i].target, sizeof(chosen[i].target), "%.31s %.31s", target->port()->c_str(),
              target->arch()->c_str());
+  }
+  return Status::ok;
+}
+
+// Finds the places of all values by one look at each buffer and each argument of a step.
+Status Program::find_places(husk_error* error) {
+  HUSK_TRY(first_places.allocate(engine->allocator, functions(), error));
+  uint32_t values = 0;
+  for (uint32_t f = 0; f < functions(); ++f) {
+    const fb::Function* row = rows()->functions()->Get(f);
+    first_places[f] = values;
+    values += count(row->inputs()) + count(row->outputs());
+  }
+  HUSK_TRY(places.allocate(engine->allocator, values, error));
+  for (uint32_t f = 0; f < functions(); ++f) {
+    const Code of = code(f);
+    const auto place_of = [&](const fb::Buffer& buffer) -> ValuePlace* {
+      const auto space = static_cast<Space>(buffer.space());
+      if (space != Space::input && space != Space::output) return nullptr;
+      return &places[first_places[f] + (space == Space::output ? of.inputs() : 0) + buffer.index()];
+    };
+    for (uint32_t b = 0; b < of.buffers.size; ++b)
+      if (ValuePlace* place = place_of(of.buffers[b]))
+        *place = {of.buffers[b].align_log2(), of.device_of(b) == Device::host,
+                  of.buffers[b].space() == uint8_t(Space::output)};
+    // Only the arguments of steps are verified; the file may hold others.
+    for (const fb::Instruction& step : of.steps)
+      for (uint32_t i = step.b(); i < step.b() + step.c(); ++i) {
+        const fb::Argument& argument = of.arguments[i];
+        const uint32_t view = of.view_of(argument);
+        if (view == kNone || !writes(argument.access())) continue;
+        if (ValuePlace* place = place_of(of.buffers[of.views[view].buffer()]))
+          place->is_written = true;
+      }
   }
   return Status::ok;
 }

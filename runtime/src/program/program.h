@@ -12,6 +12,14 @@ struct ChosenVariant {
   char target[64];   // "cuda sm_90a"
 };
 
+// Where an input or output of a function lies, and what a run does with its memory. A value without
+// a buffer has the place of all zeros.
+struct ValuePlace {
+  uint8_t align_log2;  // the kernels assume that the address is a multiple of 2^align_log2
+  bool on_host;        // it lies in host memory, although the program runs on another device
+  bool is_written;     // a run writes to it
+};
+
 struct Program {
   References references;
   Engine* engine = nullptr;
@@ -19,8 +27,11 @@ struct Program {
   ConstantStore constants;
   PackedConstants packed;
   Array<ChosenVariant> chosen;  // by function
-  Array<void*> modules;         // by image; null unless a chosen variant uses it
-  Array<void*> kernels;         // by kernel; null unless a chosen variant uses it
+  // The inputs of the first function, its outputs, the inputs of the next function and so on.
+  Array<ValuePlace> places;
+  Array<uint32_t> first_places;  // by function: the index of its first input in `places`
+  Array<void*> modules;          // by image; null unless a chosen variant uses it
+  Array<void*> kernels;          // by kernel; null unless a chosen variant uses it
   // By op; `call` is null unless a chosen variant uses it, on the device or on the host.
   Array<husk_op> ops, host_ops;
   uint64_t state_bytes = 0;  // of the states of one session, each aligned to kDeviceAlign
@@ -32,6 +43,10 @@ struct Program {
   uint32_t functions() const { return count(rows()->functions()); }
   // The chosen variant of a function.
   Code code(uint32_t function) const;
+  // The places of the inputs of a function; the places of its outputs follow.
+  const ValuePlace* input_places(uint32_t function) const {
+    return places.data() + first_places[function];
+  }
   // The op that an extern step calls.
   const husk_op& op_of(const Code& code, const fb::Instruction& step) const {
     return (code.is_host_step(step) ? host_ops : ops)[step.a()];
@@ -47,6 +62,7 @@ struct Program {
   Status no_variant(const fb::Function* f, husk_error* error) const;
   Status sum_states(husk_error* error);
   Status choose_variants(husk_error* error);
+  Status find_places(husk_error* error);
   Status check_constants(husk_error* error);
   Status resolve_steps(husk_error* error);
   Status check_host_memory(const Code& code, husk_error* error) const;

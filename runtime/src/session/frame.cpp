@@ -9,7 +9,7 @@ Status Frame::prepare(Session* owner, uint32_t function, const Interval* narrowe
   session = owner;
   program = owner->program;
   code = program->code(function);
-  HUSK_TRY(io.prepare(session, code, narrowed, error));
+  HUSK_TRY(io.prepare(session, code, program->input_places(function), narrowed, error));
   HUSK_TRY(prologue.prepare(code, io.ranges.data(), session->allocator(), error));
   HUSK_TRY(io.prepare_outputs(prologue, error));
   HUSK_TRY(memory.prepare(session, code, prologue, io, error));

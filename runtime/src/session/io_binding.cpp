@@ -130,8 +130,8 @@ Status check_range(int64_t value, const fb::Dim* file, Interval allowed, husk_er
 
 }  // namespace
 
-Status IoBinding::prepare(Session* session, const Code& code, const Interval* narrowed,
-                          husk_error* error) {
+Status IoBinding::prepare(Session* session, const Code& code, const ValuePlace* places,
+                          const Interval* narrowed, husk_error* error) {
   session_ = session;
   code_ = &code;
   const husk_allocator& allocator = session->allocator();
@@ -170,15 +170,7 @@ Status IoBinding::prepare(Session* session, const Code& code, const Interval* na
       state.on_host = code.device_of(b) == Device::host;
     }
   }
-  // Only the arguments of steps are verified; the file may hold others.
-  for (const fb::Instruction& step : code.steps)
-    for (uint32_t i = step.b(); i < step.b() + step.c(); ++i) {
-      const fb::Argument& argument = code.arguments[i];
-      const uint32_t view = code.view_of(argument);
-      if (view == kNone || !writes(argument.access())) continue;
-      const fb::Buffer& buffer = code.buffers[code.views[view].buffer()];
-      if (buffer.space() == uint8_t(Space::input)) input_states[buffer.index()].written = true;
-    }
+  for (uint32_t i = 0; i < code.inputs(); ++i) input_states[i].written = places[i].is_written;
   return Status::ok;
 }
 

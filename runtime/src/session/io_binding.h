@@ -11,6 +11,7 @@ namespace husk::runtime {
 
 struct Engine;
 struct Session;
+struct ValuePlace;
 
 // The properties of an input besides its value.
 struct InputState {
@@ -61,8 +62,10 @@ struct IoBinding {
   // The sizes that the session allows: by input, with limits::kMaxRank places for each.
   Array<Interval> ranges;
 
-  // `narrowed` replaces the ranges of the file, unless it is null.
-  Status prepare(Session* session, const Code& code, const Interval* narrowed, husk_error* error);
+  // `places` are those of the inputs. `narrowed` replaces the ranges of the file, unless it is
+  // null.
+  Status prepare(Session* session, const Code& code, const ValuePlace* places,
+                 const Interval* narrowed, husk_error* error);
   // Finds the segments that decide on the outputs. `prologue` must be prepared.
   Status prepare_outputs(const Prologue& prologue, husk_error* error);
   // Gives device memory back. The session's work must be done.

@@ -1,6 +1,6 @@
 """The runtime: loads artifacts and runs them. It needs neither PyTorch nor NumPy."""
 
-from .errors import (
+from ..status import (
   CancelledError,
   DeviceError,
   Error,

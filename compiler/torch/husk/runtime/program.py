@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
+from ..printable import printable
 from . import trees
 from .native import native
 
@@ -20,15 +21,16 @@ class Function(native.Function):
   `program.decode` runs in a session that the program keeps, `session.decode` in that session.
   """
 
-  def __init__(self, owner: Program | Session, index: int) -> None:
+  def __init__(self, owner: Program | Session, index: int, name: str | None = None) -> None:
     super().__init__(owner, index)
     program = owner if isinstance(owner, Program) else owner.program
     self.program = program
-    self.name: str = program.function_names()[index]
+    self.name: str = program.function_names()[index] if name is None else name
 
   @property
   def inputs(self) -> list[dict[str, Any]]:
-    """The inputs: name, kind, and for tensors dtype, rank and the ranges of the sizes."""
+    """The inputs: name, kind, and for tensors dtype, rank, the ranges of the sizes, and `written`:
+    whether a call writes to the memory of the input."""
     return native.Program.inputs(self.program, self.index)
 
   @property
@@ -48,7 +50,7 @@ class Function(native.Function):
   def __repr__(self) -> str:
     inputs = ", ".join(_value_text(value) for value in self.inputs)
     outputs = ", ".join(_value_text(value) for value in self.outputs)
-    return f"{self.name}({inputs}) -> ({outputs})"
+    return f"{printable(self.name)}({inputs}) -> ({outputs})"
 
 
 class Program(native.Program):
@@ -63,10 +65,10 @@ class Program(native.Program):
     super().__init__(engine, source)
     self.engine = engine
     names = self.function_names()
+    stored = trees.stored(self.pytree, names)
     for index, name in enumerate(names):
       one = trees.of_function(
-        self.pytree,
-        name,
+        stored.get(name),
         [value["name"] for value in native.Program.inputs(self, index)],
         [value["name"] for value in native.Program.outputs(self, index)],
       )
@@ -76,14 +78,14 @@ class Program(native.Program):
   @property
   def functions(self) -> dict[str, Function]:
     """The functions by name."""
-    return {name: Function(self, i) for i, name in enumerate(self.function_names())}
+    return {name: Function(self, i, name) for i, name in enumerate(self.function_names())}
 
   def __getattr__(self, name: str) -> Function:
     names = self.function_names()
     if name not in names:
       _no_function(name, names)
     # A function refers to its program, so the program does not keep it.
-    return Function(self, names.index(name))
+    return Function(self, names.index(name), name)
 
   async def run_async(self, *args: Any, **kwargs: Any) -> Any:
     """Calls the program on a thread of asyncio's executor and returns the result."""
@@ -103,8 +105,9 @@ class Program(native.Program):
     ranges: narrower ranges of sizes, {"tokens": {1: (1, 512)}}, or of an int, {"n": (0, 8)}; the
       session plans for them and refuses other sizes.
     mode: "auto", "list" or "graph".
-    arena: memory that the session uses instead of its own: an object with `data_ptr()` and
-      `nbytes`, or with the buffer protocol. The session keeps the object.
+    arena: memory that the session uses instead of its own: a contiguous tensor on the device of the
+      program, or an object with the buffer protocol or with `data_ptr()` and `nbytes`. The session
+      keeps the memory: a `bytearray`, for instance, cannot be resized meanwhile.
     output_limit: the bytes that a call may allocate for its results, besides those whose size only
       the data decides: these are memory of the session.
     options: fields of husk_session_options: memory_limit, bound_limit, loop_limit,
@@ -171,26 +174,15 @@ class Session(native.Session):
     """Makes memory of the caller the arena, as the argument `arena` of `Program.session` does; None
     takes back the memory that was lent. The session must have been made with an arena, or with
     `external_arena=1`. The call waits for the last run."""
-    if arena is None:
-      self.set_arena(0, 0)
-      self._arena = None
-      return
-    self._arena = arena
-    if hasattr(arena, "data_ptr"):
-      self.set_arena(arena.data_ptr(), arena.nbytes)
-      return
-    import ctypes
-
-    view = memoryview(arena).cast("B")
-    address = ctypes.addressof((ctypes.c_char * len(view)).from_buffer(view))
-    self.set_arena(address, len(view))
+    self.set_arena(arena)
 
   def __getattr__(self, name: str) -> Function:
-    names = native.Program.function_names(self.__dict__["program"])
+    program = self.__dict__.get("program")
+    names = [] if program is None else native.Program.function_names(program)
     if name not in names:
       _no_function(name, names)
     # A function refers to its session, so the session does not keep it.
-    return Function(self, names.index(name))
+    return Function(self, names.index(name), name)
 
   async def run_async(self, *args: Any, **kwargs: Any) -> Any:
     """Calls the session on a thread of asyncio's executor and returns the result."""
@@ -204,28 +196,29 @@ class States(Mapping[str, "State"]):
   """The states of a session by name."""
 
   def __init__(self, session: Session) -> None:
-    self._names = [state["name"] for state in session.program.states()]
+    self._states = {
+      state["name"]: (index, state) for index, state in enumerate(session.program.states())
+    }
     self._session = session
 
   def __getitem__(self, name: str) -> State:
-    if name not in self._names:
-      raise KeyError(f"no state {name!r}, the program has {', '.join(map(repr, self._names))}")
-    return State(self._session, self._names.index(name))
+    if name not in self._states:
+      raise KeyError(f"no state {name!r}, the program has {', '.join(map(repr, self._states))}")
+    return State(self._session, *self._states[name])
 
   def __iter__(self) -> Iterator[str]:
-    return iter(self._names)
+    return iter(self._states)
 
   def __len__(self) -> int:
-    return len(self._names)
+    return len(self._states)
 
 
 class State:
   """A state of a session: memory that runs read and write, such as a cache of keys and values."""
 
-  def __init__(self, session: Session, index: int) -> None:
+  def __init__(self, session: Session, index: int, info: Mapping[str, Any]) -> None:
     self._session = session
     self._index = index
-    info = session.program.states()[index]
     self.name: str = info["name"]
     self.dtype: str = info["dtype"]
     self.shape: tuple[int, ...] = info["shape"]
@@ -290,7 +283,7 @@ class State:
     return array if dtype is None else array.astype(dtype)
 
   def __repr__(self) -> str:
-    return f"husk.State {self.name} {self.dtype}{list(self.shape)}"
+    return f"husk.State {printable(self.name)} {self.dtype}{list(self.shape)}"
 
 
 # The names of PyTorch that are not those of NumPy too.
@@ -384,8 +377,9 @@ def _no_function(name: str, names: list[str]) -> NoReturn:
 
 def _value_text(value: Mapping[str, Any]) -> str:
   """A value of a signature as one reads it: x: f32[1..64, 32]."""
+  name = printable(value["name"])
   if value["kind"] != "tensor":
-    return f"{value['name']}: {value['kind']}"
+    return f"{name}: {value['kind']}"
   if "ranges" in value:
     sizes = ", ".join(
       str(low) if low == high else f"{low}..{'' if high == 2**63 - 1 else high}"
@@ -393,8 +387,8 @@ def _value_text(value: Mapping[str, Any]) -> str:
     )
   else:
     sizes = ", ".join("?" * value["rank"])
-  return f"{value['name']}: {value['dtype']}[{sizes}]"
+  return f"{name}: {value['dtype']}[{sizes}]"
 
 
 def _storage_text(info: Mapping[str, Any]) -> str:
-  return f"{info['name']}: {info['dtype']}{list(info['shape'])}"
+  return f"{printable(info['name'])}: {info['dtype']}{list(info['shape'])}"

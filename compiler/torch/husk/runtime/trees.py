@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+from ..status import InvalidFileError, invalid_file
 
 
 @dataclasses.dataclass
@@ -18,51 +20,88 @@ class Trees:
   results: Any
 
 
-def of_function(text: str, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Trees:
-  """The trees of the function `name`. `inputs` and `outputs` are the names of its values. If the
-  file does not say how they nest, each input is an argument, and several outputs are a tuple."""
-  tree = _stored(text, name)
+def stored(text: str, functions: Sequence[str]) -> dict[str, Any]:
+  """The trees that a file has, by the name of the function. A file with one function has its tree
+  alone. Whatever is no such tree is left out."""
   try:
-    numbers = {value: i for i, value in enumerate(inputs)}
-    positional = tuple(_numbered(one, numbers) for one in tree["args"])
-    keywords = {key: _numbered(one, numbers) for key, one in tree["kwargs"].items()}
-    if sorted([*_leaves(positional), *_leaves(keywords)]) != list(range(len(inputs))):
-      raise ValueError("not every input has a place")
-    tuples = frozenset(tree["tuples"]) if "tuples" in tree else None
-    results = _numbered(tree["outputs"], {value: i for i, value in enumerate(outputs)}, "", tuples)
-    if sorted(_leaves(results)) != list(range(len(outputs))):
-      raise ValueError("not every output has a place")
+    tree = json.loads(text)
+  except ValueError:
+    return {}
+  except RecursionError:
+    raise too_deep() from None
+  if not isinstance(tree, dict):
+    return {}
+  if "functions" not in tree:
+    return {functions[0]: tree} if len(functions) == 1 else {}
+  return tree["functions"] if isinstance(tree["functions"], dict) else {}
+
+
+def of_function(tree: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Trees:
+  """The trees of a function, from its tree in the file. `inputs` and `outputs` are the names of its
+  values. If the file does not say how they nest, each input is an argument, and several outputs are
+  a tuple."""
+  try:
+    arguments = _Reader(inputs)
+    positional = tuple(arguments.read(one) for one in tree["args"])
+    keywords = {key: arguments.read(one) for key, one in tree["kwargs"].items()}
+    arguments.check()
+    returned = _Reader(outputs)
+    results = returned.read(tree["outputs"], _marks(tree["tuples"]) if "tuples" in tree else None)
+    returned.check()
     return Trees(positional, keywords, results)
   except (AttributeError, KeyError, TypeError, ValueError):
     results = 0 if len(outputs) == 1 else tuple(range(len(outputs)))
     return Trees(tuple(range(len(inputs))), {}, results)
+  except RecursionError:
+    raise too_deep() from None
 
 
-def _stored(text: str, name: str) -> Any:
-  try:
-    tree = json.loads(text)
-  except ValueError:
-    return None
-  if isinstance(tree, dict) and "functions" in tree:
-    return tree["functions"].get(name)
-  return tree
+def too_deep() -> InvalidFileError:
+  return invalid_file("the arguments or results of a function nest too deeply")
 
 
-def _numbered(
-  tree: Any, numbers: Mapping[str, int], path: str = "", tuples: frozenset[str] | None = None
-) -> Any:
-  """The tree with numbers in place of names. JSON has no tuples: `tuples` are the paths of those,
-  None if the file does not say; then every sequence is a tuple, as models usually return them."""
-  if isinstance(tree, str):
-    return numbers[tree]
-  if isinstance(tree, dict):
-    return {key: _numbered(one, numbers, f"{path}/{key}", tuples) for key, one in tree.items()}
-  entries = [_numbered(one, numbers, f"{path}/{i}", tuples) for i, one in enumerate(tree)]
-  return tuple(entries) if tuples is None or path in tuples else entries
+class _Reader:
+  """Reads trees with names of values, and puts their numbers in place of the names."""
+
+  def __init__(self, names: Sequence[str]) -> None:
+    self._numbers = {name: i for i, name in enumerate(names)}
+    self._used = [0] * len(names)
+
+  def read(self, tree: Any, marks: Marks | None = None) -> Any:
+    """The tree with numbers. JSON has no tuples: `marks` leads to those, and is None if the file
+    does not say; then every sequence is a tuple, as models usually return them."""
+    if isinstance(tree, str):
+      number = self._numbers[tree]
+      self._used[number] += 1
+      return number
+    if isinstance(tree, dict):
+      return {key: self.read(one, _step(marks, key)) for key, one in tree.items()}
+    entries = [self.read(one, _step(marks, str(i))) for i, one in enumerate(tree)]
+    return tuple(entries) if marks is None or _END in marks else entries
+
+  def check(self) -> None:
+    """Raises ValueError unless each value has one place."""
+    if any(count != 1 for count in self._used):
+      raise ValueError("not every value has one place")
 
 
-def _leaves(tree: Any) -> list[int]:
-  if isinstance(tree, int):
-    return [tree]
-  children = tree.values() if isinstance(tree, dict) else tree
-  return [leaf for child in children for leaf in _leaves(child)]
+# The paths of tuples, such as "/rest/0", as nested dicts by the parts between the slashes. The key
+# _END is where a path ends.
+Marks = dict[str, Any]
+_END = "/"
+
+
+def _marks(paths: Sequence[str]) -> Marks:
+  marks: Marks = {}
+  for path in paths:
+    at = marks
+    for part in path.split("/")[1:]:
+      at = at.setdefault(part, {})
+    at[_END] = True
+  return marks
+
+
+def _step(marks: Marks | None, key: str) -> Marks | None:
+  for part in key.split("/") if marks else ():
+    marks = marks.get(part, {}) if marks else {}
+  return marks

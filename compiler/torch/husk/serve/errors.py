@@ -25,6 +25,7 @@ class RequestError(Exception):
   400  the request is wrong
   404  there is no model, function or sequence of that name
   409  another request of the sequence is running
+  413  the body of the request is too large
   500  the server has a fault
   503  the server has no room now: the same request may succeed later
   """

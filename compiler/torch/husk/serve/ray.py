@@ -24,6 +24,7 @@ from typing import Any
 
 from . import protocol, request, settings
 from .errors import RequestError, SettingsError
+from .http import MAX_BODY_BYTES, read_body
 from .model import Model
 from .request import Arrays, Request
 
@@ -48,6 +49,7 @@ def application(
   folder_settings: Mapping[str, Any] | None = None,
   max_models: int = 4,
   batch_wait_seconds: float = 0.005,
+  max_body_bytes: int = MAX_BODY_BYTES,
   deployment: Mapping[str, Any] | None = None,
 ) -> Any:
   """An application for `serve.run`.
@@ -59,6 +61,8 @@ def application(
     `serve_multiplexed_model_id: NAME` goes to a replica that has the model, if there is one.
   folder_settings: the fields of `husk.serve.Settings` for the models of the folder.
   batch_wait_seconds: how long a request waits for others, for models with max_batch_size.
+  max_body_bytes: the largest body of a request over HTTP, in bytes. A larger one is answered with
+    413, and is not kept in memory.
   deployment: options of `serve.deployment`, such as num_replicas, ray_actor_options and
     max_ongoing_requests.
   """
@@ -67,6 +71,7 @@ def application(
     "folder": folder,
     "folder_settings": dict(folder_settings or {}),
     "batch_wait_seconds": batch_wait_seconds,
+    "max_body_bytes": max_body_bytes,
   }
   _read_config(config)  # a mistake is an error here, before a replica is told
   options = {"name": "husk", "max_ongoing_requests": 100, "health_check_period_s": 5}
@@ -84,6 +89,9 @@ def _read_config(
   config: Mapping[str, Any],
 ) -> tuple[dict[str, tuple[str, settings.Settings]], settings.Settings]:
   """The paths and the settings of the models, and the settings for models of the folder."""
+  limit = config.get("max_body_bytes", MAX_BODY_BYTES)
+  if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+    raise SettingsError(f"max_body_bytes is {limit!r}, must be an integer of at least 1")
   read = {}
   for name, values in config["models"].items():
     if not NAME.fullmatch(name):
@@ -134,6 +142,7 @@ class Server:
     self._config: dict[str, tuple[str, settings.Settings]] = {}
     self._folder: str | None = None
     self._folder_settings = settings.Settings()
+    self._max_body_bytes = MAX_BODY_BYTES
     self._loaded: weakref.WeakSet[Model] = weakref.WeakSet()  # of the folder, too
     self._requests = metrics.Counter(
       "husk_requests", description="Requests by their status", tag_keys=("model", "status")
@@ -155,6 +164,7 @@ class Server:
     kept = {name: model for name, model in self._models.items() if name in wanted}
     self._models, self._config = kept | loaded, wanted
     self._folder, self._folder_settings = config["folder"], folder_settings
+    self._max_body_bytes = config.get("max_body_bytes", MAX_BODY_BYTES)
     sizes = [one.max_batch_size for _, one in wanted.values()]
     sizes.append(folder_settings.max_batch_size)
     self._gather.set_max_batch_size(max(*sizes, 1))
@@ -189,7 +199,8 @@ class Server:
         return JSONResponse({"name": "husk", "extensions": ["multiplexed"]})
       # An update may close a model while a slow client sends its body, so the model is looked up
       # afterwards. Nothing waits between that and the start of the request.
-      text = await http.body()
+      length = http.headers.get("content-length")
+      text = await read_body(http.stream(), length, self._max_body_bytes)
       model = await self._find(name)
       label = name
       if action == "metadata":

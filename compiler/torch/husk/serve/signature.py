@@ -51,6 +51,7 @@ class Value:
   kind: str
   datatype: str
   ranges: tuple[tuple[int, int], ...]
+  is_written: bool = False  # a run writes to the input
 
   @property
   def is_one_number(self) -> bool:
@@ -68,11 +69,14 @@ class Value:
     return {"name": self.name, "datatype": self.datatype, "shape": self.shape}
 
   def argument(self, array: np.ndarray[Any, Any]) -> Any:
-    """An array of a client as the argument of the function."""
+    """An array of a client as the argument of the function. If the function writes to the input, it
+    gets a copy: the bytes of a request are read-only, or several requests have the array."""
     if str(array.dtype) != str(NUMPY[self.datatype]):
       raise RequestError(
         400, f"input '{self.name}' has the type {array.dtype}, must be {self.datatype}"
       )
+    if self.is_written:
+      array = array.copy()
     if not self.is_one_number:
       return np.ascontiguousarray(array)
     if array.size != 1:
@@ -173,4 +177,5 @@ def _value(function: Function, value: Mapping[str, Any]) -> Value:
   ranges = value.get("ranges") if kind == "tensor" else ()
   if ranges is None:
     ranges = [(0, UNBOUNDED)] * value["rank"]
-  return Value(name, kind, DATATYPES[dtype], tuple((low, high) for low, high in ranges))
+  sizes = tuple((low, high) for low, high in ranges)
+  return Value(name, kind, DATATYPES[dtype], sizes, bool(value.get("written")))

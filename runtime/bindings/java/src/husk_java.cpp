@@ -482,10 +482,10 @@ HUSK_NATIVE(jbyteArray, value)
   const husk_status status = describe(at<husk_program>(program), static_cast<uint32_t>(function),
                                       static_cast<uint32_t>(index), &info, &error);
   if (!check(env, status, error)) return nullptr;
-  const jlong head[] = {info.kind, info.dtype, info.rank};
-  env->SetLongArrayRegion(to, 0, 3, head);
+  const jlong head[] = {info.kind, info.dtype, info.rank, info.is_written};
+  env->SetLongArrayRegion(to, 0, 4, head);
   if (info.ranges)
-    env->SetLongArrayRegion(to, 3, 2 * info.rank, reinterpret_cast<const jlong*>(info.ranges));
+    env->SetLongArrayRegion(to, 4, 2 * info.rank, reinterpret_cast<const jlong*>(info.ranges));
   return bytes_of(env, info.name);
 }
 

@@ -17,7 +17,7 @@ public final class Program implements AutoCloseable {
   private record Function(
       String name, String target, List<ValueInfo> inputs, List<ValueInfo> outputs) {}
 
-  private static final int MAX_INFO = 3 + 2 * 64;
+  private static final int MAX_INFO = 4 + 2 * 64;
 
   final Handle handle;
   private final List<Function> functions = new ArrayList<>();
@@ -57,11 +57,12 @@ public final class Program implements AutoCloseable {
       int rank = (int) info[2];
       List<ValueInfo.Range> ranges = new ArrayList<>();
       for (int d = 0; d < rank && !output; ++d) {
-        ranges.add(new ValueInfo.Range(info[3 + 2 * d], info[4 + 2 * d]));
+        ranges.add(new ValueInfo.Range(info[4 + 2 * d], info[5 + 2 * d]));
       }
       Kind kind = Kind.of(info[0]);
       DType dtype = kind == Kind.TENSOR ? DType.of(info[1]) : null;
-      all.add(new ValueInfo(name, kind, dtype, rank, Collections.unmodifiableList(ranges)));
+      List<ValueInfo.Range> fixed = Collections.unmodifiableList(ranges);
+      all.add(new ValueInfo(name, kind, dtype, rank, fixed, info[3] != 0));
     }
     return Collections.unmodifiableList(all);
   }

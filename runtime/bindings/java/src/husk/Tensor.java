@@ -4,7 +4,10 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.Arrays;
 
-/** A contiguous tensor in memory outside of Java's heap, which runs read without a copy. */
+/**
+ * A contiguous tensor in memory outside of Java's heap, which runs use without a copy. A run writes
+ * to the memory of an input if the program does (ValueInfo.isWritten).
+ */
 public final class Tensor {
   private static final int ALIGNMENT = 64;
 

@@ -104,6 +104,15 @@ final class HuskTest {
     fails(Status.INVALID_ARGUMENT, "function 3 of 3", () -> program.inputs(3));
   }
 
+  static void testWrittenInputs() {
+    Program program = new Engine().open(Path.of(System.getenv("HUSK_TEST_WRITTEN")));
+    equal(program.inputs(0).stream().map(ValueInfo::isWritten).toList(), List.of(true, false));
+    Tensor x = Tensor.of(new float[] {1, 2}, 2);
+    Tensor y = Tensor.of(new float[] {3, 4}, 2);
+    equal(program.session().run(0, x, y)[0].integer(), 2L);
+    equal(x.floats(), y.floats());
+  }
+
   static void testShapes() {
     Session session = program(HuskTest::scale).session();
     for (int rows : new int[] {1, 8, 2}) {

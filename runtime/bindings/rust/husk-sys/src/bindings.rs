@@ -398,6 +398,8 @@ pub struct husk_value_info {
     pub reserved: u32,
     pub on_host: i32,
     pub reserved2: i32,
+    pub is_written: i32,
+    pub reserved3: i32,
 }
 
 #[link(name = "husk")]
@@ -823,7 +825,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_value, kind), 0);
     assert_eq!(offset_of!(husk_value, reserved), 4);
     assert_eq!(offset_of!(husk_value, as_), 8);
-    assert_eq!(size_of::<husk_value_info>(), 48);
+    assert_eq!(size_of::<husk_value_info>(), 56);
     assert_eq!(align_of::<husk_value_info>(), 8);
     assert_eq!(offset_of!(husk_value_info, struct_size), 0);
     assert_eq!(offset_of!(husk_value_info, kind), 4);
@@ -835,4 +837,6 @@ fn layouts() {
     assert_eq!(offset_of!(husk_value_info, reserved), 36);
     assert_eq!(offset_of!(husk_value_info, on_host), 40);
     assert_eq!(offset_of!(husk_value_info, reserved2), 44);
+    assert_eq!(offset_of!(husk_value_info, is_written), 48);
+    assert_eq!(offset_of!(husk_value_info, reserved3), 52);
 }

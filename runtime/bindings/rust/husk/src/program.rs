@@ -1,18 +1,20 @@
 use std::ffi::CString;
 use std::os::raw::c_char;
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 use husk_sys::*;
 
 use crate::dtype::{DType, Element};
 use crate::engine::Engine;
-use crate::error::{check, text_of, Error};
+use crate::error::{check, text_of, Error, Status};
 use crate::session::{Session, SessionOptions};
-use crate::tensor::invalid;
+use crate::tensor::{invalid, Value};
 
 pub(crate) struct Handle {
     pub program: *mut husk_program,
     engine: Engine,
+    written: Vec<Vec<u32>>, // by function: the inputs that a run writes to
 }
 
 unsafe impl Send for Handle {}
@@ -56,6 +58,8 @@ pub struct ValueInfo {
     pub ranges: Vec<(i64, i64)>,
     /// The address of a tensor must be a multiple of this number of bytes.
     pub alignment: u32,
+    /// Whether a run writes to the memory of the tensor, that of an input too.
+    pub is_written: bool,
 }
 
 /// A state or a constant of a program.
@@ -78,7 +82,23 @@ type Describe =
 
 impl Program {
     pub(crate) fn new(program: *mut husk_program, engine: Engine) -> Program {
-        Program(Arc::new(Handle { program, engine }))
+        let written = unsafe { written_inputs(program) };
+        Program(Arc::new(Handle { program, engine, written }))
+    }
+    /// Fails if a run would write to memory that it may only read.
+    pub(crate) fn check_written(&self, function: u32, inputs: &[Value<'_>]) -> Result<(), Error> {
+        let written = self.0.written.get(function as usize);
+        for &index in written.map_or(&[][..], Vec::as_slice) {
+            if matches!(inputs.get(index as usize), Some(Value::Tensor(one)) if !one.is_writable) {
+                let name = self.inputs(function)?.swap_remove(index as usize).name;
+                let text = format!(
+                    "input '{name}' is read-only, and the program writes to it: pass a tensor of \
+                     Tensor::from_mut"
+                );
+                return Err(Error::new(Status::InvalidInput, text));
+            }
+        }
+        Ok(())
     }
     pub(crate) fn get(&self) -> *mut husk_program {
         self.0.program
@@ -222,8 +242,24 @@ impl Program {
             rank,
             ranges: bounds.chunks(2).map(|pair| (pair[0], pair[1])).collect(),
             alignment: info.alignment,
+            is_written: info.is_written != 0,
         })
     }
+}
+
+unsafe fn written_inputs(program: *mut husk_program) -> Vec<Vec<u32>> {
+    let is_written = |function, input| {
+        let mut info: husk_value_info = std::mem::zeroed();
+        info.struct_size = std::mem::size_of_val(&info) as u32;
+        husk_program_input(program, function, input, &mut info, null_mut()) == HUSK_OK
+            && info.is_written != 0
+    };
+    (0..husk_program_function_count(program))
+        .map(|function| {
+            let count = husk_program_input_count(program, function);
+            (0..count).filter(|&input| is_written(function, input)).collect()
+        })
+        .collect()
 }
 
 /// Fails if the elements are not of the type, or not as many as the storage has.

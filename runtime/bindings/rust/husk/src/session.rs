@@ -123,6 +123,7 @@ impl Session {
 
     /// Runs a function, waits for it, and returns its outputs in memory of the session.
     pub fn run(&mut self, function: u32, inputs: &[Value<'_>]) -> Result<Outputs<'_>, Error> {
+        self.program.check_written(function, inputs)?;
         self.take(inputs, &[]);
         self.outputs.clear();
         let count = unsafe { husk_program_output_count(self.program.get(), function) };
@@ -138,6 +139,7 @@ impl Session {
         inputs: &[Value<'_>],
         outputs: &mut [TensorMut<'_>],
     ) -> Result<(), Error> {
+        self.program.check_written(function, inputs)?;
         let layouts: Vec<Layout> = outputs.iter().map(|output| output.layout).collect();
         self.take(inputs, &layouts);
         let done = self.call(function);

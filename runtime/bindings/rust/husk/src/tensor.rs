@@ -106,10 +106,12 @@ fn same_count(given: usize, layout: &Layout) -> Result<(), Error> {
     Err(invalid(text))
 }
 
-/// A tensor that a run reads.
+/// A tensor that is the input of a run.
 #[derive(Clone, Copy)]
 pub struct Tensor<'a> {
     pub(crate) layout: Layout,
+    /// Whether a run may write to the memory.
+    pub(crate) is_writable: bool,
     memory: PhantomData<&'a [u8]>,
 }
 
@@ -118,7 +120,20 @@ impl<'a> Tensor<'a> {
     pub fn new<T: Element>(elements: &'a [T], sizes: &[usize]) -> Result<Tensor<'a>, Error> {
         let layout = Layout::contiguous(elements.as_ptr() as *mut c_void, T::DTYPE, sizes, CPU)?;
         same_count(elements.len(), &layout)?;
-        Ok(Tensor { layout, memory: PhantomData })
+        Ok(Tensor { layout, is_writable: false, memory: PhantomData })
+    }
+
+    /// A contiguous tensor in a slice to which a run may write. Some programs write to an input, as
+    /// their model did ([`ValueInfo::is_written`](crate::ValueInfo::is_written)); such an input must
+    /// be a tensor of this function.
+    pub fn from_mut<T: Element>(
+        elements: &'a mut [T],
+        sizes: &[usize],
+    ) -> Result<Tensor<'a>, Error> {
+        let address = elements.as_mut_ptr() as *mut c_void;
+        let layout = Layout::contiguous(address, T::DTYPE, sizes, CPU)?;
+        same_count(elements.len(), &layout)?;
+        Ok(Tensor { layout, is_writable: true, memory: PhantomData })
     }
 
     /// A contiguous tensor of a type that Rust does not have, such as bf16.
@@ -132,7 +147,7 @@ impl<'a> Tensor<'a> {
                 sizes
             )));
         }
-        Ok(Tensor { layout, memory: PhantomData })
+        Ok(Tensor { layout, is_writable: false, memory: PhantomData })
     }
 
     /// A contiguous tensor in the memory of a CUDA device.
@@ -140,6 +155,7 @@ impl<'a> Tensor<'a> {
     /// # Safety
     ///
     /// `address` is memory of the device `index` that holds the elements until the run has ended.
+    /// If the program writes to the input, nothing else uses the memory meanwhile.
     pub unsafe fn from_cuda(
         address: u64,
         dtype: DType,
@@ -148,7 +164,7 @@ impl<'a> Tensor<'a> {
     ) -> Result<Tensor<'a>, Error> {
         let device = DLDevice { device_type: kDLCUDA as u32, device_id: index };
         let layout = Layout::contiguous(address as *mut c_void, dtype, sizes, device)?;
-        Ok(Tensor { layout, memory: PhantomData })
+        Ok(Tensor { layout, is_writable: true, memory: PhantomData })
     }
 }
 

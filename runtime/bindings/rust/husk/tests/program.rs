@@ -86,6 +86,24 @@ fn runs_have_shapes_of_their_own() {
 }
 
 #[test]
+fn read_only_memory_is_not_written() {
+    let path = std::env::var("HUSK_TEST_WRITTEN").unwrap();
+    let program = Engine::builder().build().unwrap().open(path).unwrap();
+    let inputs = program.inputs(0).unwrap();
+    assert_eq!((inputs[0].is_written, inputs[1].is_written), (true, false));
+    let mut session = program.session().unwrap();
+    let (mut x, y) = ([1.0f32, 2.0], [3.0f32, 4.0]);
+    let read = Tensor::new(&y, &[2]).unwrap();
+    let error = failure(session.run(0, &[read.into(), read.into()]));
+    assert_eq!(error.status(), Status::InvalidInput);
+    assert!(error.text().contains("'x' is read-only, and the program writes to it"), "{error}");
+    assert_eq!(y, [3.0, 4.0]);
+    let written = Tensor::from_mut(&mut x, &[2]).unwrap();
+    assert_eq!(session.run(0, &[written.into(), read.into()]).unwrap().int(0).unwrap(), 2);
+    assert_eq!(x, y);
+}
+
+#[test]
 fn an_operator_of_the_application_is_called() {
     let mut session = program().session().unwrap();
     let x = [1.0f32, -2.0, 3.0];

@@ -1,4 +1,5 @@
-"""The exceptions of the runtime: one class for each status of the C interface."""
+"""The exceptions of the runtime: one class for each status of the C interface. They need no library
+of Husk."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ class CancelledError(Error):
 
 
 # By husk_status. The class at 0 is for statuses that this version does not know.
-BY_STATUS = [
+BY_STATUS: list[type[Error]] = [
   Error,
   InvalidArgumentError,
   InvalidFileError,
@@ -82,3 +83,8 @@ BY_STATUS = [
   LimitError,
   CancelledError,
 ]
+
+
+def invalid_file(text: str) -> InvalidFileError:
+  """The exception for a file that Python finds damaged."""
+  return InvalidFileError(text, BY_STATUS.index(InvalidFileError))
