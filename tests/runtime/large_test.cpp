@@ -197,6 +197,30 @@ TEST(Large, ManyVariants) {
   EXPECT_EQ(verify_error(file.finish(), HUSK_OK), "");
 }
 
+// Each variant looks at all inputs of its function.
+TEST(Large, VariantsThatShareInputs) {
+  LargeVariant v;
+  v.segment();
+  for (const uint32_t targets : {4u, 4000u}) {
+    LargeFile file;
+    auto& b = file.builder;
+    const auto segments = b.CreateVectorOfStructs(v.segments);
+    const auto text = b.CreateString("a");
+    std::vector<flatbuffers::Offset<fb::Value>> values;
+    for (uint32_t i = 0; i < 4000; ++i)
+      values.push_back(fb::CreateValueDirect(b, ("v" + std::to_string(i)).c_str(), HUSK_VALUE_INT));
+    std::vector<flatbuffers::Offset<fb::Variant>> variants;
+    for (uint32_t t = 0; t < targets; ++t) {
+      file.targets.push_back(fb::CreateTarget(b, text, text));
+      variants.push_back(fb::CreateVariant(b, t, 0, 0, segments));
+    }
+    file.function("f", variants, b.CreateVector(values));
+    const std::string error = verify_error(file.finish(),
+                                           targets < 8 ? HUSK_OK : HUSK_INVALID_FILE);
+    EXPECT_EQ(error.find(kTooOften) != std::string::npos, targets > 8) << error;
+  }
+}
+
 // To open a file asks for the rank of each image once, not once for each function.
 TEST(Large, ManyFunctionsAndImages) {
   LargeFile file;

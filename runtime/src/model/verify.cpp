@@ -129,28 +129,38 @@ Status verify_data(const Container& file, const husk_allocator& allocator, husk_
   return unique_names(named(p->states()), "state", allocator, error);
 }
 
+struct PlacedBlob {
+  const fb::Blob* blob;
+  uint32_t row;
+};
+
 int compare_offsets(const void* a, const void* b) {
-  const uint64_t x = (*static_cast<const fb::Blob* const*>(a))->offset(),
-                 y = (*static_cast<const fb::Blob* const*>(b))->offset();
+  const uint64_t x = static_cast<const PlacedBlob*>(a)->blob->offset(),
+                 y = static_cast<const PlacedBlob*>(b)->blob->offset();
   return x < y ? -1 : x > y;
 }
 
 // Checks that two blobs are either apart or the same bytes with the same hash.
-Status verify_places(const fb::Program* p, const husk_allocator& allocator, husk_error* error) {
-  const uint32_t images = count(p->images()), all = images + count(p->constants());
-  Array<const fb::Blob*> blobs;
+Status verify_places(Container& file, const husk_allocator& allocator, husk_error* error) {
+  const uint32_t all = file.blob_rows();
+  Array<PlacedBlob> blobs;
   HUSK_TRY(blobs.allocate(allocator, all, error));
+  HUSK_TRY(file.same_bytes.allocate(allocator, all, error));
   size_t n = 0;
-  for (uint32_t i = 0; i < all; ++i) {
-    blobs[n] = i < images ? p->images()->Get(i)->blob() : p->constants()->Get(i - images)->blob();
-    n += blobs[n]->size() > 0;
+  for (uint32_t row = 0; row < all; ++row) {
+    blobs[n] = {file.blob_of(row), row};
+    file.same_bytes[row] = row;
+    n += blobs[n].blob->size() > 0;
   }
-  if (n > 1) qsort(blobs.data(), n, sizeof(const fb::Blob*), compare_offsets);
-  for (size_t i = 1; i < n; ++i)
-    if (blobs[i - 1]->offset() + blobs[i - 1]->size() > blobs[i]->offset() &&
-        memcmp(blobs[i - 1], blobs[i], sizeof(fb::Blob)) != 0)
+  if (n > 1) qsort(blobs.data(), n, sizeof(PlacedBlob), compare_offsets);
+  for (size_t i = 1; i < n; ++i) {
+    const PlacedBlob &last = blobs[i - 1], &next = blobs[i];
+    if (last.blob->offset() + last.blob->size() <= next.blob->offset()) continue;
+    if (memcmp(last.blob, next.blob, sizeof(fb::Blob)) != 0)
       return invalid_file(error, "different images or constants overlap at byte %llu of the blobs",
-                          static_cast<unsigned long long>(blobs[i]->offset()));
+                          static_cast<unsigned long long>(next.blob->offset()));
+    file.same_bytes[next.row] = file.same_bytes[last.row];
+  }
   return Status::ok;
 }
 
@@ -278,8 +288,10 @@ class Visits {
                  fields[f].width;
   }
 
-  // Counts the lists of a variant, and the marks that it needs.
+  // Counts the lists of a variant, the inputs that it shares with others, and the marks that it
+  // needs.
   void add(const Code& code) {
+    bytes += uint64_t{code.inputs()} * sizeof(uint32_t);
     for (const fb::Argument& argument : code.arguments) {
       const auto kind = static_cast<ArgumentKind>(argument.kind());
       if ((kind == ArgumentKind::integers || kind == ArgumentKind::floats) &&
@@ -298,7 +310,7 @@ constexpr uint64_t kMaxVisits = 8;
 
 }  // namespace
 
-Status verify(const Container& file, const husk_allocator& allocator, husk_error* error) {
+Status verify(Container& file, const husk_allocator& allocator, husk_error* error) {
   const fb::Program* p = file.program();
   const Visits visits(p);
   if (visits.bytes > kMaxVisits * file.metadata_bytes())
@@ -312,7 +324,7 @@ Status verify(const Container& file, const husk_allocator& allocator, husk_error
   HUSK_TRY(verify_images(file, error));
   HUSK_TRY(verify_kernels(p, error));
   HUSK_TRY(verify_data(file, allocator, error));
-  HUSK_TRY(verify_places(p, allocator, error));
+  HUSK_TRY(verify_places(file, allocator, error));
   if (count(p->functions()) == 0) return invalid_file(error, "the artifact has no function");
   HUSK_TRY(unique_names(named(p->functions()), "function", allocator, error));
   for (uint32_t i = 0; i < count(p->functions()); ++i)
