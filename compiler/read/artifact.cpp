@@ -43,18 +43,10 @@ std::string Artifact::content_hash() const { return hexadecimal(file_.content_ha
 
 std::string Artifact::check_blobs() const {
   husk_error record = {};
-  const fb::Program& p = program();
-  for (uint32_t i = 0; i < count(p.images()); ++i) {
-    const fb::Image* image = p.images()->Get(i);
-    if (failed(file_.check_hash(image->blob(), "image", image->name()->c_str(), nullptr, &record)))
+  for (uint32_t row = 0; row < file_.blob_rows(); ++row)
+    if (file_.same_bytes[row] == row &&
+        failed(file_.check_hash(row, file_.blob(file_.blob_of(row)), nullptr, &record)))
       return record.text;
-  }
-  for (uint32_t i = 0; i < count(p.constants()); ++i) {
-    const fb::Constant* constant = p.constants()->Get(i);
-    if (failed(file_.check_hash(constant->blob(), "constant", constant->name()->c_str(), nullptr,
-                                &record)))
-      return record.text;
-  }
   return "";
 }
 

@@ -104,10 +104,26 @@ TEST_F(SharedConstantsTest, OtherConstantsAreUploaded) {
   EXPECT_EQ(run_affine(m, one->session), kMinusTwos);
   EXPECT_EQ(run_affine(m, m.session), kMinusOnes);
   // The only constant in common is one that `one` does not share with others.
-  auto two = open(m.engine, affine(kTwos, kTwos), {1, 2});
+  auto two = open(m.engine, affine(kTwos, kTwos), {1, 1});
   // Programs share only if the common constants are at least half of the constants of each.
   const std::string much = "constant c f32 [256] bytes \"" + std::string(2048, '0') + "\"\n";
   auto three = open(m.engine, affine(kOnes, kTwos, much), {1, 3});
+}
+
+// Two rows name the same bytes, which are on the device once; an update changes one of the rows.
+TEST_F(SharedConstantsTest, ConstantsThatShareBytesAreUploadedOnce) {
+  for (const int mode : {HUSK_MODE_LIST, HUSK_MODE_GRAPH}) {
+    LoadedProgram m(affine(kCount, kOnes));
+    ASSERT_NE(m.session, nullptr) << m.error.text;
+    auto one = open(m.engine, affine(kTwos, kTwos), {1, 1}, mode);
+    EXPECT_EQ(run_affine(m, one->session), (std::vector<float>{-1, -2, -3, -4}));
+    ASSERT_EQ(one->update("b", 3), HUSK_OK) << one->error.text;
+    EXPECT_EQ(run_affine(m, one->session), (std::vector<float>{-2, -3, -4, -5}));
+    ASSERT_EQ(one->update("a", 5), HUSK_OK) << one->error.text;
+    EXPECT_EQ(run_affine(m, one->session), (std::vector<float>{1, 0, -1, -2}));
+    ASSERT_EQ(one->update("b", 1), HUSK_OK) << one->error.text;
+    EXPECT_EQ(run_affine(m, one->session), (std::vector<float>{3, 2, 1, 0}));
+  }
 }
 
 TEST_F(SharedConstantsTest, AnUpdateAffectsOneProgram) {

@@ -34,7 +34,7 @@ FILES = (
   "model/interval.cpp model/integer.h model/overlap.cpp model/shape.cpp "
   "plan/dependences.cpp plan/liveness.cpp plan/planner.cpp "
   "program/constants.cpp program/contract.cpp program/engine.cpp program/gate.cpp "
-  "program/program.cpp "
+  "program/packed.cpp program/program.cpp program/shared_memory.cpp "
   "session/encoding.cpp session/frame.cpp session/graph.cpp session/io_binding.cpp "
   "session/memory_plan.cpp session/prologue.cpp session/run.cpp session/session.cpp "
   "session/step_arguments.cpp session/step_timer.cpp"

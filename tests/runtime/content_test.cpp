@@ -156,6 +156,109 @@ TEST(Content, ProgressIsReported) {
   EXPECT_EQ(reports.done, (std::vector<uint64_t>{0})) << "there is no constant";
 }
 
+// Three rows name the same bytes.
+TEST(Content, BytesThatConstantsShareAreComparedOnce) {
+  std::string program = kTwoConstants;
+  program.replace(program.find("0000803f00000040"), 16, "0000803f0000803f");
+  program.replace(program.find("0000404000008040"), 16, "0000803f0000803f");
+  EditedArtifact edited("constant u f32 [2, 2] bytes \"0000803f0000803f0000803f0000803f\"\n" +
+                        program);
+  Reports reports;
+  EXPECT_NE(Machine(edited.file, reports.options()).session, nullptr);
+  EXPECT_EQ(reports.done, (std::vector<uint64_t>{0, 16}));
+  EXPECT_EQ(reports.totals, (std::vector<uint64_t>{16, 16}));
+  damage(edited.file, edited.program()->constants()->Get(2)->blob());
+  Machine m(edited.file, verifying());
+  EXPECT_EQ(m.error.code, HUSK_INVALID_FILE);
+}
+
+// A port that counts modules, and can do something before it loads one.
+struct Modules {
+  Modules() {
+    port = *husk_port_host();
+    port.module_load = [](void* device, const husk_port_image* image, void** module,
+                          husk_error* error) {
+      ++current->loaded;
+      if (current->before) current->before(*image);
+      return husk_port_host()->module_load(device, image, module, error);
+    };
+    port.module_unload = [](void* device, void* module) {
+      ++current->unloaded;
+      husk_port_host()->module_unload(device, module);
+    };
+    current = this;
+  }
+  husk_engine_options options() {
+    husk_engine_options options = Machine::defaults();
+    options.port = &port;
+    return options;
+  }
+  inline static Modules* current = nullptr;
+  husk_port port;
+  int loaded = 0, unloaded = 0;
+  std::function<void(const husk_port_image&)> before;
+};
+
+const char* const kTwoImages = "image again cpu elf \"" HUSK_TEST_KERNELS R"("
+kernel second again "add" (ptr, ptr, ptr, i64) block 1 1 1
+constant v f32 [4] bytes "0000803f000000400000404000008040"
+function f {
+  output y tensor f32 rank 1
+  variant cpu {
+    buffer y of output bytes 16
+    buffer x bytes 16
+    launch add grid (1, 1, 1) (read v, read v, write x, 4)
+    launch second grid (1, 1, 1) (read x, read v, write y, 4)
+    return (tensor y f32 [4] [1])
+  }
+}
+)";
+
+TEST(Content, ImagesThatShareBytesAreOneModule) {
+  Modules modules;
+  {
+    Machine m(kTwoImages, modules.options());
+    ASSERT_NE(m.session, nullptr) << m.error.text;
+    Tensor y(HUSK_F32, {4});
+    ASSERT_EQ(m.run({}, {y.value()}), HUSK_OK) << m.error.text;
+    EXPECT_EQ(y.as<float>()[3], 12);
+    EXPECT_EQ(modules.loaded, 1);
+  }
+  EXPECT_EQ(modules.unloaded, 1);
+}
+
+// Somebody writes to the file after its hash was compared: the code that runs is the one that was.
+TEST(Content, AnImageThatChangesLaterIsNotUsed) {
+  const std::vector<uint8_t> file = artifact(kTwoConstants);
+  char path[] = "/tmp/husk-image-XXXXXX";
+  const int descriptor = mkstemp(path);
+  ASSERT_EQ(write(descriptor, file.data(), file.size()), ssize_t(file.size()));
+  const fb::Blob* blob = fb::GetProgram(file.data() + 64)->images()->Get(0)->blob();
+  uint32_t metadata;
+  std::memcpy(&metadata, file.data() + 12, 4);
+  const size_t at = (64 + metadata + 4095) / 4096 * 4096 + blob->offset();
+  Modules modules;
+  modules.before = [&](const husk_port_image& image) {
+    const std::vector<uint8_t> zeros(blob->size());
+    ASSERT_EQ(pwrite(descriptor, zeros.data(), zeros.size(), off_t(at)), ssize_t(zeros.size()));
+    ASSERT_EQ(image.size, blob->size());
+    EXPECT_EQ(std::memcmp(image.data, file.data() + at, image.size), 0);
+  };
+  const husk_engine_options options = modules.options();
+  husk_engine* engine = nullptr;
+  husk_program* program = nullptr;
+  husk_error error = {};
+  ASSERT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(husk_program_open(engine, path, &program, &error), HUSK_OK) << error.text;
+  EXPECT_EQ(modules.loaded, 1);
+  husk_program_release(program);
+  EXPECT_EQ(husk_program_open(engine, path, &program, &error), HUSK_INVALID_FILE);
+  EXPECT_EQ(modules.loaded, 1);
+  husk_engine_release(engine);
+  close(descriptor);
+  unlink(path);
+}
+
 TEST(Content, TheApplicationEndsTheOpen) {
   const Aligned file(large_artifact());
   Reports reports;

@@ -99,7 +99,9 @@ struct LargeFile {
   std::vector<flatbuffers::Offset<fb::Kernel>> kernels;
   std::vector<flatbuffers::Offset<fb::Constant>> constants;
   std::vector<flatbuffers::Offset<fb::Function>> functions;
-  std::vector<flatbuffers::Offset<flatbuffers::String>> ops;
+  std::vector<flatbuffers::Offset<fb::State>> states;
+  std::vector<flatbuffers::Offset<fb::Entry>> entries;
+  std::vector<flatbuffers::Offset<flatbuffers::String>> ops, strings, asserts;
 
   using Values = flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<fb::Value>>>;
 
@@ -132,7 +134,9 @@ struct LargeFile {
     const auto program = fb::CreateProgram(
         builder, builder.CreateString("test"), builder.CreateVector(targets),
         builder.CreateVector(images), builder.CreateVector(kernels), ops_vector,
-        builder.CreateVector(constants), 0, builder.CreateVector(functions));
+        builder.CreateVector(constants), builder.CreateVector(states),
+        builder.CreateVector(functions), builder.CreateVector(strings),
+        builder.CreateVector(entries), 0, builder.CreateVector(asserts));
     fb::FinishProgramBuffer(builder, program);
     std::vector<uint8_t> file(align_up(kHeaderBytes + builder.GetSize(), kBlobAlign) + blob_bytes);
     const uint16_t version[2] = {kMajor, kMinor};

@@ -41,7 +41,7 @@ TEST(Large, ManyLoops) {
   EXPECT_NE(verify_error(large_file(v)).find("loops of segments 2 and"), std::string::npos);
 }
 
-constexpr char kTooOften[] = "names its rows too often";
+constexpr char kTooOften[] = "names its rows or texts too often";
 
 // Few bytes for each function, whose rows are those of all others.
 TEST(Large, FunctionsThatShareRows) {
@@ -114,6 +114,58 @@ TEST(Large, FunctionsThatShareNames) {
   EXPECT_NE(verify_error(file.finish()).find(kTooOften), std::string::npos);
 }
 
+// Rows of each kind that has texts name one long text.
+TEST(Large, RowsThatShareTexts) {
+  using String = flatbuffers::Offset<flatbuffers::String>;
+  const fb::Blob blob(0, 0, fb::Hash());
+  const std::pair<const char*, std::function<void(LargeFile&, String, String)>> kinds[] = {
+      {"ports", [](auto& f, String text,
+                   String name) { f.targets.push_back(fb::CreateTarget(f.builder, text, name)); }},
+      {"architectures",
+       [](auto& f, String text, String name) {
+         f.targets.push_back(fb::CreateTarget(f.builder, name, text));
+       }},
+      {"images",
+       [&](auto& f, String text, String) {
+         f.images.push_back(fb::CreateImage(f.builder, 0, HUSK_IMAGE_ELF, &blob, text));
+       }},
+      {"kernels",
+       [&](auto& f, String text, String name) {
+         const auto block = f.builder.CreateVector(std::vector<uint32_t>{1, 1, 1});
+         if (f.images.empty())
+           f.images.push_back(fb::CreateImage(f.builder, 0, HUSK_IMAGE_ELF, &blob, name));
+         f.kernels.push_back(fb::CreateKernel(f.builder, text, name, 0, 0, block));
+       }},
+      {"symbols",
+       [&](auto& f, String text, String name) {
+         const auto block = f.builder.CreateVector(std::vector<uint32_t>{1, 1, 1});
+         if (f.images.empty())
+           f.images.push_back(fb::CreateImage(f.builder, 0, HUSK_IMAGE_ELF, &blob, name));
+         f.kernels.push_back(fb::CreateKernel(f.builder, name, text, 0, 0, block));
+       }},
+      {"ops", [](auto& f, String text, String) { f.ops.push_back(text); }},
+      {"strings", [](auto& f, String text, String) { f.strings.push_back(text); }},
+      {"asserts", [](auto& f, String text, String) { f.asserts.push_back(text); }},
+      {"keys", [](auto& f, String text,
+                  String name) { f.entries.push_back(fb::CreateEntry(f.builder, text, name)); }},
+      {"values", [](auto& f, String text, String name) {
+         f.entries.push_back(fb::CreateEntry(f.builder, name, text));
+       }}};
+  for (const auto& [kind, add] : kinds)
+    for (const uint32_t times : {4u, 12u}) {
+      LargeFile file;
+      const String name = file.builder.CreateString("name"),
+                   text = file.builder.CreateString(std::string(100000, 'x'));
+      for (uint32_t i = 0; i < times; ++i) add(file, text, name);
+      LargeVariant v;
+      v.segment();
+      file.function("f", {file.variant(v)});
+      const std::string error = verify_error(file.finish(),
+                                             times < 8 ? HUSK_OK : HUSK_INVALID_FILE);
+      EXPECT_EQ(error.find(kTooOften) != std::string::npos, times > 8) << kind << ": " << error;
+    }
+}
+
 TEST(Large, ListsThatShareOperands) {
   LargeVariant v;
   const uint32_t one = v.number(1);
@@ -143,6 +195,30 @@ TEST(Large, ManyVariants) {
   }
   file.function("f", variants);
   EXPECT_EQ(verify_error(file.finish(), HUSK_OK), "");
+}
+
+// Each variant looks at all inputs of its function.
+TEST(Large, VariantsThatShareInputs) {
+  LargeVariant v;
+  v.segment();
+  for (const uint32_t targets : {4u, 4000u}) {
+    LargeFile file;
+    auto& b = file.builder;
+    const auto segments = b.CreateVectorOfStructs(v.segments);
+    const auto text = b.CreateString("a");
+    std::vector<flatbuffers::Offset<fb::Value>> values;
+    for (uint32_t i = 0; i < 4000; ++i)
+      values.push_back(fb::CreateValueDirect(b, ("v" + std::to_string(i)).c_str(), HUSK_VALUE_INT));
+    std::vector<flatbuffers::Offset<fb::Variant>> variants;
+    for (uint32_t t = 0; t < targets; ++t) {
+      file.targets.push_back(fb::CreateTarget(b, text, text));
+      variants.push_back(fb::CreateVariant(b, t, 0, 0, segments));
+    }
+    file.function("f", variants, b.CreateVector(values));
+    const std::string error = verify_error(file.finish(),
+                                           targets < 8 ? HUSK_OK : HUSK_INVALID_FILE);
+    EXPECT_EQ(error.find(kTooOften) != std::string::npos, targets > 8) << error;
+  }
 }
 
 // To open a file asks for the rank of each image once, not once for each function.

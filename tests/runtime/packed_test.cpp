@@ -219,6 +219,113 @@ TEST(PackedConstants, AnUpdateChangesTheCopies) {
   }
 }
 
+// A second program of the engine that is opened from the same file.
+struct SecondProgram {
+  SecondProgram(const PackedSums& first, const std::string& functions)
+      : file(artifact(weight_constant() + functions)) {
+    const husk_status opened = husk_program_load(first.machine.engine, file.data(), file.size(),
+                                                 nullptr, nullptr, &program, &error);
+    EXPECT_EQ(opened, HUSK_OK) << error.text;
+    const husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
+    EXPECT_EQ(husk_session_create(program, &options, &session, &error), HUSK_OK) << error.text;
+  }
+  SecondProgram(const SecondProgram&) = delete;
+  ~SecondProgram() {
+    husk_session_release(session);
+    husk_program_release(program);
+  }
+  float run() {
+    Tensor x(HUSK_F32, {2}), y(HUSK_F32, {2});
+    husk_value in = x.value(), out = y.value();
+    EXPECT_EQ(husk_session_run(session, 0, nullptr, &in, 1, &out, 1, &error), HUSK_OK)
+        << error.text;
+    return y.as<float>()[0];
+  }
+  void update(float value) {
+    const std::vector<float> values(12, value);
+    const husk_constant_update update = {0, 0, values.data()};
+    EXPECT_EQ(husk_program_update_constants(program, &update, 1, &error), HUSK_OK) << error.text;
+  }
+  Aligned file;
+  husk_program* program = nullptr;
+  husk_session* session = nullptr;
+  husk_error error = {};
+};
+
+TEST(PackedConstants, ProgramsOfAnEngineShareThem) {
+  const std::string functions = functions_of_sums("f", {kAll, kTransposed});
+  PackedSums p(functions);
+  ASSERT_NE(p.machine.session, nullptr) << p.machine.error.text;
+  EXPECT_EQ(p.asked.copies, 2);
+  auto second = std::make_unique<SecondProgram>(p, functions);
+  EXPECT_EQ(p.asked.copies, 2);
+  EXPECT_EQ(husk_program_packed_bytes(second->program), 128u);
+  EXPECT_EQ(second->run(), 78);
+  EXPECT_EQ(p.asked.packed_calls, p.asked.calls);
+
+  // An update changes one program only, and what is opened later has the file's values.
+  second->update(1);
+  EXPECT_EQ(second->run(), 12);
+  EXPECT_EQ(p.run(), 78);
+  second->update(2);
+  EXPECT_EQ(second->run(), 24);
+  EXPECT_EQ(p.run(), 78);
+  const int copies = p.asked.copies;
+  auto third = std::make_unique<SecondProgram>(p, functions);
+  EXPECT_EQ(p.asked.copies, copies);
+  EXPECT_EQ(third->run(), 78);
+  second.reset();
+  EXPECT_EQ(third->run(), 78);
+
+  // A program whose copies nobody shares any more changes them in place and stops to lend them.
+  third.reset();
+  std::vector<float> values(12, 3);
+  const husk_constant_update update = {0, 0, values.data()};
+  ASSERT_EQ(husk_program_update_constants(p.machine.program, &update, 1, &p.machine.error), HUSK_OK)
+      << p.machine.error.text;
+  EXPECT_EQ(p.run(), 36);
+  SecondProgram late(p, functions);
+  EXPECT_EQ(late.run(), 78);
+  EXPECT_EQ(p.run(), 36);
+  EXPECT_EQ(p.asked.packed_calls, p.asked.calls);
+}
+
+// Copies differ if the tensor, the layout or the bytes of the constant do.
+TEST(PackedConstants, ProgramsShareOnlyTheSameCopies) {
+  PackedSums p(functions_of_sums("f", {kAll}));
+  ASSERT_NE(p.machine.session, nullptr) << p.machine.error.text;
+  EXPECT_EQ(p.asked.copies, 1);
+  const SecondProgram transposed(p, functions_of_sums("f", {kTransposed}));
+  EXPECT_EQ(p.asked.copies, 2);
+  const SecondProgram part(p, functions_of_sums("f", {"w f32 [2, 4] [4, 1]"}));
+  EXPECT_EQ(p.asked.copies, 3);
+  const SecondProgram later(p, functions_of_sums("f", {"w f32 [2, 4] [4, 1] offset 4"}));
+  EXPECT_EQ(p.asked.copies, 4);
+  p.asked.layout = 1;
+  const SecondProgram other_layout(p, functions_of_sums("f", {kAll}));
+  EXPECT_EQ(p.asked.copies, 5);
+  p.asked.layout = 0;
+  const SecondProgram same(p, functions_of_sums("f", {kAll}));
+  EXPECT_EQ(p.asked.copies, 5);
+}
+
+// Two rows name the same bytes: one copy is made, and an update changes one of the rows.
+TEST(PackedConstants, ConstantsThatShareBytesShareACopy) {
+  std::string second = weight_constant();
+  second.replace(second.find(" w "), 3, " v ");
+  const std::string v_all = "v" + std::string(kAll).substr(1);
+  PackedSums p(second + functions_of_sums("f", {kAll}) + functions_of_sums("g", {v_all}));
+  ASSERT_NE(p.machine.session, nullptr) << p.machine.error.text;
+  EXPECT_EQ(p.asked.copies, 1);
+  std::vector<float> values(12, 1);
+  const husk_constant_update update = {0, 0, values.data()};
+  ASSERT_EQ(husk_program_update_constants(p.machine.program, &update, 1, &p.machine.error), HUSK_OK)
+      << p.machine.error.text;
+  EXPECT_EQ(p.run(0), 12);
+  EXPECT_EQ(p.run(1), 78);
+  EXPECT_EQ(p.asked.packed_calls, 2);
+}
+
 TEST(PackedConstants, AFailedUpdateChangesNothing) {
   PackedSums p(functions_of_sums("f", {kAll, kTransposed}));
   ASSERT_NE(p.machine.session, nullptr) << p.machine.error.text;

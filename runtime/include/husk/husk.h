@@ -435,7 +435,7 @@ HUSK_API husk_status husk_program_update_constants(husk_program* program,
                                                    const husk_constant_update* updates,
                                                    uint32_t count, husk_error* error);
 /** Returns the bytes of the copies of constants that ops have laid out for themselves
- * (husk_op.pack). */
+ * (husk_op.pack). Programs of one engine share equal copies; each program counts them. */
 HUSK_API uint64_t husk_program_packed_bytes(const husk_program* program);
 /** Returns how inputs and outputs nest in the model, as JSON; "" if the file does not say. */
 HUSK_API const char* husk_program_pytree(const husk_program* program);

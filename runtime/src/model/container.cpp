@@ -189,20 +189,32 @@ Status Progress::add(uint64_t bytes, husk_error* error) {
               static_cast<unsigned long long>(done), static_cast<unsigned long long>(total));
 }
 
-Status Container::check_hash(const fb::Blob* row, const char* what, const char* name,
-                             Progress* progress, husk_error* error) const {
+const fb::Blob* Container::blob_of(uint32_t row) const {
+  const uint32_t images = constant_row(0);
+  return row < images ? program_->images()->Get(row)->blob()
+                      : program_->constants()->Get(row - images)->blob();
+}
+
+const char* Container::name_of(uint32_t row) const {
+  const uint32_t images = constant_row(0);
+  return (row < images ? program_->images()->Get(row)->name()
+                       : program_->constants()->Get(row - images)->name())
+      ->c_str();
+}
+
+Status Container::check_hash(uint32_t row, const uint8_t* bytes, Progress* progress,
+                             husk_error* error) const {
   Blake2b hash;
-  const uint8_t* at = blob(row);
-  for (uint64_t left = row->size(); left > 0;) {
+  for (uint64_t left = blob_of(row)->size(); left > 0;) {
     const uint64_t part = left < kProgressBytes ? left : kProgressBytes;
-    hash.update(at, part);
-    at += part;
+    hash.update(bytes, part);
+    bytes += part;
     left -= part;
     if (progress) HUSK_TRY(progress->add(part, error));
   }
-  if (has_digest(hash, row->hash().bytes()->Data())) return Status::ok;
+  if (has_digest(hash, blob_of(row)->hash().bytes()->Data())) return Status::ok;
   return invalid_file(error, "%s '%s' does not match its hash: the file was changed or damaged",
-                      what, name);
+                      row < constant_row(0) ? "image" : "constant", name_of(row));
 }
 
 }  // namespace husk

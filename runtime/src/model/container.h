@@ -70,8 +70,17 @@ class Container {
   void evict(const uint8_t* begin, uint64_t size) const;
   // The bytes of a blob, which must be verified.
   const uint8_t* blob(const fb::Blob* blob) const { return data_ + blob_base_ + blob->offset(); }
-  // Compares a blob with its hash. `what` and `name` are for the message. `progress` may be null.
-  Status check_hash(const fb::Blob* blob, const char* what, const char* name, Progress* progress,
+  // Rows with a blob have numbers: the images first, then the constants.
+  uint32_t blob_rows() const { return count(program_->images()) + count(program_->constants()); }
+  uint32_t constant_row(uint32_t constant) const { return count(program_->images()) + constant; }
+  const fb::Blob* blob_of(uint32_t row) const;
+  const char* name_of(uint32_t row) const;
+  // By row: a row with the same bytes, which is its own for just one of them. Rows without bytes
+  // have their own number. verify() writes it.
+  Array<uint32_t> same_bytes;
+  // Compares the bytes of a row's blob, which begin at `bytes`, with its hash. `progress` may be
+  // null.
+  Status check_hash(uint32_t row, const uint8_t* bytes, Progress* progress,
                     husk_error* error) const;
 
  private:

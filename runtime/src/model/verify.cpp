@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <type_traits>
 
 #include <husk/husk.h>
 
@@ -130,28 +129,38 @@ Status verify_data(const Container& file, const husk_allocator& allocator, husk_
   return unique_names(named(p->states()), "state", allocator, error);
 }
 
+struct PlacedBlob {
+  const fb::Blob* blob;
+  uint32_t row;
+};
+
 int compare_offsets(const void* a, const void* b) {
-  const uint64_t x = (*static_cast<const fb::Blob* const*>(a))->offset(),
-                 y = (*static_cast<const fb::Blob* const*>(b))->offset();
+  const uint64_t x = static_cast<const PlacedBlob*>(a)->blob->offset(),
+                 y = static_cast<const PlacedBlob*>(b)->blob->offset();
   return x < y ? -1 : x > y;
 }
 
 // Checks that two blobs are either apart or the same bytes with the same hash.
-Status verify_places(const fb::Program* p, const husk_allocator& allocator, husk_error* error) {
-  const uint32_t images = count(p->images()), all = images + count(p->constants());
-  Array<const fb::Blob*> blobs;
+Status verify_places(Container& file, const husk_allocator& allocator, husk_error* error) {
+  const uint32_t all = file.blob_rows();
+  Array<PlacedBlob> blobs;
   HUSK_TRY(blobs.allocate(allocator, all, error));
+  HUSK_TRY(file.same_bytes.allocate(allocator, all, error));
   size_t n = 0;
-  for (uint32_t i = 0; i < all; ++i) {
-    blobs[n] = i < images ? p->images()->Get(i)->blob() : p->constants()->Get(i - images)->blob();
-    n += blobs[n]->size() > 0;
+  for (uint32_t row = 0; row < all; ++row) {
+    blobs[n] = {file.blob_of(row), row};
+    file.same_bytes[row] = row;
+    n += blobs[n].blob->size() > 0;
   }
-  if (n > 1) qsort(blobs.data(), n, sizeof(const fb::Blob*), compare_offsets);
-  for (size_t i = 1; i < n; ++i)
-    if (blobs[i - 1]->offset() + blobs[i - 1]->size() > blobs[i]->offset() &&
-        memcmp(blobs[i - 1], blobs[i], sizeof(fb::Blob)) != 0)
+  if (n > 1) qsort(blobs.data(), n, sizeof(PlacedBlob), compare_offsets);
+  for (size_t i = 1; i < n; ++i) {
+    const PlacedBlob &last = blobs[i - 1], &next = blobs[i];
+    if (last.blob->offset() + last.blob->size() <= next.blob->offset()) continue;
+    if (memcmp(last.blob, next.blob, sizeof(fb::Blob)) != 0)
       return invalid_file(error, "different images or constants overlap at byte %llu of the blobs",
-                          static_cast<unsigned long long>(blobs[i]->offset()));
+                          static_cast<unsigned long long>(next.blob->offset()));
+    file.same_bytes[next.row] = file.same_bytes[last.row];
+  }
   return Status::ok;
 }
 
@@ -202,64 +211,87 @@ Status verify_function(const fb::Program* p, const fb::Function* f, const husk_a
   return Status::ok;
 }
 
-// Counts the bytes that verification looks at: rows and names, as often as a table or an argument
-// names them. FlatBuffers let many tables share rows, which would make a small file take long.
+// A field of a table that is a text or a vector, and the bytes of an element.
+struct Field {
+  flatbuffers::voffset_t slot;
+  uint16_t width;
+};
+
+using AnyTables = Tables<flatbuffers::Table>;
+template <class T>
+const AnyTables* any(const Tables<T>* tables) {
+  return reinterpret_cast<const AnyTables*>(tables);
+}
+
+constexpr Field kTargetFields[] = {{fb::Target::VT_PORT, 1}, {fb::Target::VT_ARCH, 1}};
+constexpr Field kImageFields[] = {{fb::Image::VT_NAME, 1}};
+constexpr Field kKernelFields[] = {{fb::Kernel::VT_NAME, 1},
+                                   {fb::Kernel::VT_SYMBOL, 1},
+                                   {fb::Kernel::VT_PARAMS, 1},
+                                   {fb::Kernel::VT_BLOCK, sizeof(uint32_t)}};
+constexpr Field kConstantFields[] = {{fb::Constant::VT_NAME, 1},
+                                     {fb::Constant::VT_DIMS, sizeof(int64_t)}};
+constexpr Field kStateFields[] = {{fb::State::VT_NAME, 1}, {fb::State::VT_DIMS, sizeof(int64_t)}};
+constexpr Field kValueFields[] = {{fb::Value::VT_NAME, 1}, {fb::Value::VT_DIMS, sizeof(fb::Dim)}};
+constexpr Field kFunctionFields[] = {{fb::Function::VT_NAME, 1}};
+constexpr Field kEntryFields[] = {{fb::Entry::VT_KEY, 1}, {fb::Entry::VT_VALUE, 1}};
+constexpr Field kVariantFields[] = {{fb::Variant::VT_SCALARS, sizeof(fb::Instruction)},
+                                    {fb::Variant::VT_STEPS, sizeof(fb::Instruction)},
+                                    {fb::Variant::VT_SEGMENTS, sizeof(fb::Segment)},
+                                    {fb::Variant::VT_ARGUMENTS, sizeof(fb::Argument)},
+                                    {fb::Variant::VT_OPERANDS, sizeof(uint32_t)},
+                                    {fb::Variant::VT_BUFFERS, sizeof(fb::Buffer)},
+                                    {fb::Variant::VT_VIEWS, sizeof(fb::View)},
+                                    {fb::Variant::VT_TENSORS, sizeof(fb::Tensor)},
+                                    {fb::Variant::VT_RESULTS, sizeof(fb::Argument)},
+                                    {fb::Variant::VT_ORIGINS, sizeof(uint32_t)},
+                                    {fb::Variant::VT_NAMES, sizeof(uint32_t)},
+                                    {fb::Variant::VT_PLACEMENT_ORDER, sizeof(uint32_t)}};
+
+// Counts the bytes that a reader of the metadata looks at: rows and texts, as often as a table or
+// an argument names them. FlatBuffers let many tables share rows and texts, which would make a
+// small file take long.
 class Visits {
  public:
   explicit Visits(const fb::Program* p) {
-    each(p->kernels(), [&](const fb::Kernel* kernel) {
-      rows(kernel->params());
-      rows(kernel->block());
-    });
-    each(p->constants(), [&](const fb::Constant* constant) {
-      rows(constant->name());
-      rows(constant->dims());
-    });
-    each(p->states(), [&](const fb::State* state) {
-      rows(state->name());
-      rows(state->dims());
-    });
-    each(p->functions(), [&](const fb::Function* f) {
-      rows(f->name());
-      for (const auto* values : {f->inputs(), f->outputs()})
-        each(values, [&](const fb::Value* value) {
-          rows(value->name());
-          rows(value->dims());
-        });
-      each(f->variants(), [&](const fb::Variant* v) { variant(Code(p, f, v)); });
-    });
+    for (const auto* list : {p->ops(), p->strings(), p->asserts()})
+      for (uint32_t i = 0; i < count(list); ++i) bytes += list->Get(i)->size();
+    add(any(p->metadata()), kEntryFields);
+    add(any(p->targets()), kTargetFields);
+    add(any(p->images()), kImageFields);
+    add(any(p->kernels()), kKernelFields);
+    add(any(p->constants()), kConstantFields);
+    add(any(p->states()), kStateFields);
+    add(any(p->functions()), kFunctionFields);
+    for (uint32_t i = 0; i < count(p->functions()); ++i) {
+      const fb::Function* f = p->functions()->Get(i);
+      add(any(f->inputs()), kValueFields);
+      add(any(f->outputs()), kValueFields);
+      add(any(f->variants()), kVariantFields);
+      for (uint32_t v = 0; v < count(f->variants()); ++v) add(Code(p, f, f->variants()->Get(v)));
+    }
   }
 
   uint64_t bytes = 0;
   size_t marks = 0;  // the largest number of marks that a variant needs
 
  private:
-  template <class T, class F>
-  static void each(const Tables<T>* tables, F&& f) {
-    for (uint32_t i = 0; i < count(tables); ++i) f(tables->Get(i));
+  template <size_t n>
+  void add(const AnyTables* tables, const Field (&fields)[n]) {
+    add(tables, fields, n);
   }
-  template <class T>
-  void rows(const flatbuffers::Vector<T>* vector) {
-    bytes += uint64_t{count(vector)} * sizeof(std::remove_pointer_t<T>);
-  }
-  template <class T>
-  void rows(const Rows<T>& vector) {
-    bytes += uint64_t{vector.size} * sizeof(T);
+  void add(const AnyTables* tables, const Field* fields, size_t n) {
+    for (uint32_t i = 0; i < count(tables); ++i)
+      for (size_t f = 0; f < n; ++f)
+        bytes += uint64_t{count(tables->Get(i)->GetPointer<const flatbuffers::Vector<uint8_t>*>(
+                     fields[f].slot))} *
+                 fields[f].width;
   }
 
-  void variant(const Code& code) {
-    rows(code.steps);
-    rows(code.segments);
-    rows(code.arguments);
-    rows(code.buffers);
-    rows(code.views);
-    rows(code.tensors);
-    rows(code.operands);
-    rows(code.scalars);
-    rows(code.results);
-    rows(code.origins);
-    rows(code.names);
-    rows(code.order);
+  // Counts the lists of a variant, the inputs that it shares with others, and the marks that it
+  // needs.
+  void add(const Code& code) {
+    bytes += uint64_t{code.inputs()} * sizeof(uint32_t);
     for (const fb::Argument& argument : code.arguments) {
       const auto kind = static_cast<ArgumentKind>(argument.kind());
       if ((kind == ArgumentKind::integers || kind == ArgumentKind::floats) &&
@@ -273,18 +305,18 @@ class Visits {
   }
 };
 
-// The compiler shares no rows, only names and lists of numbers, and these are short.
+// The compiler shares no rows, only texts and lists of numbers, and these are short.
 constexpr uint64_t kMaxVisits = 8;
 
 }  // namespace
 
-Status verify(const Container& file, const husk_allocator& allocator, husk_error* error) {
+Status verify(Container& file, const husk_allocator& allocator, husk_error* error) {
   const fb::Program* p = file.program();
   const Visits visits(p);
   if (visits.bytes > kMaxVisits * file.metadata_bytes())
     return invalid_file(error,
-                        "the metadata names its rows too often: their bytes, counted each time, "
-                        "are more than %u times the metadata",
+                        "the metadata names its rows or texts too often: their bytes, counted each "
+                        "time, are more than %u times the metadata",
                         unsigned(kMaxVisits));
   Marks marks, targets;
   HUSK_TRY(marks.allocate(allocator, visits.marks, error));
@@ -292,7 +324,7 @@ Status verify(const Container& file, const husk_allocator& allocator, husk_error
   HUSK_TRY(verify_images(file, error));
   HUSK_TRY(verify_kernels(p, error));
   HUSK_TRY(verify_data(file, allocator, error));
-  HUSK_TRY(verify_places(p, allocator, error));
+  HUSK_TRY(verify_places(file, allocator, error));
   if (count(p->functions()) == 0) return invalid_file(error, "the artifact has no function");
   HUSK_TRY(unique_names(named(p->functions()), "function", allocator, error));
   for (uint32_t i = 0; i < count(p->functions()); ++i)

@@ -2,22 +2,13 @@
 #pragma once
 
 #include "model/container.h"
-#include "program/engine.h"
+#include "program/shared_memory.h"
 
 namespace husk::runtime {
 
-// A device allocation of constants. Programs of one engine share it if they have the same
-// constants.
-struct ConstantMemory {
-  References references;
-  void* memory = nullptr;
-  uint64_t bytes = 0;
-};
-
 // Places every constant where the device reads it best: in the pages of the file, if the port can
 // map them or the device uses host memory; otherwise in allocations of the device. Constants with
-// the same bytes (by hash) lie on a device once: a store borrows the allocation of another store of
-// its engine, and lends its own.
+// the same bytes (by hash) lie on a device once, those of other programs of the engine included.
 class ConstantStore {
  public:
   ConstantStore() = default;
@@ -31,6 +22,8 @@ class ConstantStore {
   uint32_t count() const { return static_cast<uint32_t>(addresses_.size()); }
   uint8_t* address(uint32_t constant) const { return addresses_[constant]; }
   uint64_t bytes(uint32_t constant) const { return blob(constant)->size(); }
+  // The hash of the bytes in the file, 32 bytes.
+  const uint8_t* hash(uint32_t constant) const { return blob(constant)->hash().bytes()->Data(); }
   // A number that grows when an update moves a constant.
   uint64_t version() const { return version_; }
 
@@ -47,31 +40,14 @@ class ConstantStore {
   const fb::Blob* blob(uint32_t constant) const {
     return file_->program()->constants()->Get(constant)->blob();
   }
-  uint8_t* find_shared(const fb::Blob* blob) const;
   Status map(const uint8_t* begin, uint64_t size, husk_error* error);
-  void borrow(uint64_t* missing);
-  Status lend(husk_error* error);
-  Status bring(uint64_t total, husk_error* error);
+  Status bring(husk_error* error);
   Status upload(const husk_upload* uploads, uint32_t n, husk_error* error);
-  void stop_lending();
-  bool claim();
 
   Engine* engine_ = nullptr;
   const Container* file_ = nullptr;
   Array<uint8_t*> addresses_;  // device address, by constant
-  // Device allocations of the constants: programs of the engine may share `shared_`; only this
-  // program uses `rest_`. Both are null if the constants are used from the mapped file.
-  ConstantMemory *shared_ = nullptr, *rest_ = nullptr;
-  struct Lent {
-    const fb::Blob* blob;
-    uint8_t* address;
-  };
-  // Orders entries of Lent so that those with the same bytes, by hash, are equal.
-  static int compare_bytes(const void* a, const void* b);
-  Array<Lent> lent_;  // the constants in `shared_`, in the order of compare_bytes()
-  size_t lent_count_ = 0;
-  ConstantStore* next_lender_ = nullptr;  // in Engine::lenders; guarded by the engine's mutex
-  bool changed_ = false;  // an update changed values, so the hashes of the file are not theirs
+  SharedMemory memory_;        // empty if the constants are used from the mapped file
   // Start and size of the file pages that port->map made visible to the device; null if none.
   const uint8_t* mapped_ = nullptr;
   uint64_t mapped_bytes_ = 0;

@@ -11,7 +11,7 @@
 // namespace.
 namespace husk::runtime {
 
-class ConstantStore;
+class SharedMemory;
 
 struct Engine {
   References references;
@@ -20,9 +20,10 @@ struct Engine {
   const husk_port* port = nullptr;
   void* device = nullptr;
   husk_port_properties properties = HUSK_PORT_PROPERTIES_INIT;
-  Mutex mutex;                       // guards `ops` and `lenders`
-  List<husk_op> ops;                 // in the order of registration; the engine owns the names
-  ConstantStore* lenders = nullptr;  // list of the stores whose constants other programs may use
+  Mutex mutex;        // guards `ops` and the lists of lenders
+  List<husk_op> ops;  // in the order of registration; the engine owns the names
+  // Lists of the constants, and of their packed copies, that other programs may use.
+  SharedMemory *lent_constants = nullptr, *lent_copies = nullptr;
 
   ~Engine();
 

@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "base/align.h"
+#include "base/blake2b.h"
+#include "base/limits.h"
 #include "model/shape.h"
 #include "program/op_arguments.h"
 #include "program/program.h"
@@ -93,7 +95,8 @@ Status KnownArguments::write(const Program& program, uint32_t function, uint32_t
 }
 
 PackedConstants::~PackedConstants() {
-  if (memory_) program_->engine->port->free(program_->engine->device, memory_);
+  for (const Copy& copy : copies_)
+    if (copy.replaced) program_->engine->port->free(program_->engine->device, copy.replaced);
 }
 
 PackedConstants::Staged::~Staged() {
@@ -103,7 +106,7 @@ PackedConstants::Staged::~Staged() {
 
 Status PackedConstants::load(const Program* program, husk_error* error) {
   program_ = program;
-  const Engine& engine = *program->engine;
+  Engine& engine = *program->engine;
   if (!engine.properties.host_memory || program->constants.count() == 0) return Status::ok;
   const uint32_t functions = program->functions();
   size_t arguments = 0;
@@ -114,29 +117,37 @@ Status PackedConstants::load(const Program* program, husk_error* error) {
     first_argument_[f] = static_cast<uint32_t>(arguments);
     arguments += program->code(f).arguments.size;
   }
-  HUSK_TRY(by_argument_.allocate(engine.allocator, arguments, error));
+  HUSK_TRY(copy_of_.allocate(engine.allocator, arguments, error));
   for (uint32_t f = 0; f < functions; ++f) HUSK_TRY(find_copies(f, &known, error));
-  if (copies_.size() == 0) return by_argument_.allocate(engine.allocator, 0, error);
-  Status status = to_status(engine.port->alloc(engine.device, bytes_, &memory_, error));
+  if (copies_.size() == 0) return Status::ok;
+  HUSK_TRY(by_argument_.allocate(engine.allocator, arguments, error));
+  HUSK_TRY(memory_.begin(&engine, &engine.lent_copies, copies_.size(), kCopyAlign, error));
+  for (const Copy& copy : copies_) memory_.add(copy.hash, copy.bytes);
+  const uint64_t missing = memory_.borrow();
+  const Status status = memory_.allocate(missing, error);
   if (failed(status)) {
-    memory_ = nullptr;
     prefix(error, "copies of constants, %llu bytes (husk_engine_options.max_packed_bytes): ",
-           static_cast<unsigned long long>(bytes_));
+           static_cast<unsigned long long>(missing));
     return status;
   }
-  uint8_t* to = static_cast<uint8_t*>(memory_);
   for (size_t i = 0; i < copies_.size(); ++i) {
     Copy& copy = copies_[i];
-    copy.data = to;
-    to += align_up(copy.bytes, kCopyAlign);
+    bool is_new = false;
+    copy.data = memory_.find(copy.hash, copy.bytes, &is_new);
     const uint8_t* constant = program->constants.address(copy.constant);
-    HUSK_TRY(pack(copy, constant, copy.data, &known, error));
+    if (is_new) HUSK_TRY(pack(copy, constant, copy.data, &known, error));
     // Most constants with a copy are read nowhere else.
     program->file.evict(constant, program->constants.bytes(copy.constant));
   }
-  for (const void*& copy : by_argument_)
-    if (copy) copy = copies_[reinterpret_cast<uintptr_t>(copy) - 1].data;
+  memory_.lend();
+  place();
   return Status::ok;
+}
+
+// Writes the addresses of the copies to the arguments.
+void PackedConstants::place() {
+  for (size_t i = 0; i < copy_of_.size(); ++i)
+    if (copy_of_[i]) by_argument_[i] = copies_[copy_of_[i] - 1].data;
 }
 
 Status PackedConstants::find_copies(uint32_t function, KnownArguments* known, husk_error* error) {
@@ -185,8 +196,9 @@ Status PackedConstants::ask(uint32_t function, uint32_t step, husk_op_arg* argum
     HUSK_TRY(call(function, step, arguments, &packing, error));
     arguments[i].data = nullptr;
     if (packing.bytes == 0) continue;
-    const Copy copy = {function,      step,           i,      tensor.constant, kNone,
-                       packing.bytes, packing.layout, nullptr};
+    Copy copy = {function,      step,           i,       tensor.constant, kNone,
+                 packing.bytes, packing.layout, nullptr, nullptr,         {}};
+    write_hash(&copy);
     uint32_t layouts = 0, same = find_same(copy, &layouts);
     if (same == kNone) {
       const uint64_t limit = engine.options.max_packed_bytes ? engine.options.max_packed_bytes
@@ -200,37 +212,41 @@ Status PackedConstants::ask(uint32_t function, uint32_t step, husk_op_arg* argum
       copies_[same].previous = last_copy_[tensor.constant] - 1;
       last_copy_[tensor.constant] = same + 1;
     }
-    by_argument_[first_argument_[function] + row.b() + i] = reinterpret_cast<const void*>(
-        uintptr_t{same} + 1);
+    copy_of_[first_argument_[function] + row.b() + i] = same + 1;
   }
   return Status::ok;
+}
+
+void PackedConstants::write_hash(Copy* copy) const {
+  const Code code = program_->code(copy->function);
+  const fb::Instruction& step = code.steps[copy->step];
+  const husk_op& op = program_->op_of(code, step);
+  const fb::Tensor& tensor = code.tensors[code.arguments[step.b() + copy->argument].index()];
+  const auto number = [&](uint32_t reg) { return uint64_t(immediate(code.scalars[reg])); };
+  uint64_t numbers[8 + 2 * limits::kMaxRank] = {reinterpret_cast<uintptr_t>(op.pack),
+                                                reinterpret_cast<uintptr_t>(op.user),
+                                                copy->argument,
+                                                copy->layout,
+                                                program_->constants.bytes(copy->constant),
+                                                tensor.dtype(),
+                                                tensor.rank(),
+                                                number(code.views[tensor.view()].offset())};
+  for (uint32_t d = 0; d < 2u * tensor.rank(); ++d)
+    numbers[8 + d] = number(code.operands[tensor.first() + d]);
+  Blake2b hash;
+  hash.update(numbers, sizeof(numbers));
+  hash.update(program_->constants.hash(copy->constant), sizeof(copy->hash));
+  hash.finish(copy->hash);
 }
 
 // Returns the copy of the same tensor by the same operator; or kNone, and the number of copies that
 // the constant has.
 uint32_t PackedConstants::find_same(const Copy& wanted, uint32_t* layouts) const {
-  const auto argument_of = [](const Code& code, const Copy& copy) -> const fb::Argument& {
-    return code.arguments[code.steps[copy.step].b() + copy.argument];
-  };
-  const Code code = program_->code(wanted.function);
-  const fb::Tensor& tensor = code.tensors[argument_of(code, wanted).index()];
-  const husk_op& op = program_->op_of(code, code.steps[wanted.step]);
   for (uint32_t at = last_copy_[wanted.constant]; at > 0; at = copies_[at - 1].previous + 1) {
     ++*layouts;
     const Copy& copy = copies_[at - 1];
-    const Code of = program_->code(copy.function);
-    const fb::Tensor& other = of.tensors[argument_of(of, copy).index()];
-    const husk_op& by = program_->op_of(of, of.steps[copy.step]);
-    const auto equal = [&](uint32_t a, uint32_t b) {
-      return immediate(code.scalars[a]) == immediate(of.scalars[b]);
-    };
-    bool same = op.pack == by.pack && op.user == by.user && copy.argument == wanted.argument &&
-                copy.bytes == wanted.bytes && copy.layout == wanted.layout &&
-                tensor.dtype() == other.dtype() && tensor.rank() == other.rank() &&
-                equal(code.views[tensor.view()].offset(), of.views[other.view()].offset());
-    for (uint32_t d = 0; same && d < 2u * tensor.rank(); ++d)
-      same = equal(code.operands[tensor.first() + d], of.operands[other.first() + d]);
-    if (same) return at - 1;
+    if (copy.bytes == wanted.bytes && memcmp(copy.hash, wanted.hash, sizeof(copy.hash)) == 0)
+      return at - 1;
   }
   return kNone;
 }
@@ -272,14 +288,27 @@ Status PackedConstants::stage(const husk_constant_update* updates, uint32_t n,
   return Status::ok;
 }
 
-void PackedConstants::swap(const husk_constant_update* updates, uint32_t n, const Staged& staged) {
+// A copy that is shared gets the new memory, and the next call finds it there. Other copies keep
+// their place.
+void PackedConstants::swap(const husk_constant_update* updates, uint32_t n, Staged& staged) {
   if (copies_.size() == 0) return;
+  const bool in_place = memory_.claim();
   for (uint32_t i = 0; i < n; ++i) {
-    void* const* memory = staged.memory.data() + size_t{i} * kMaxLayouts;
+    void** memory = staged.memory.data() + size_t{i} * kMaxLayouts;
     for (uint32_t at = last_copy_[updates[i].constant]; at > 0;
-         at = copies_[at - 1].previous + 1, ++memory)
-      memcpy(copies_[at - 1].data, *memory, copies_[at - 1].bytes);
+         at = copies_[at - 1].previous + 1, ++memory) {
+      Copy& copy = copies_[at - 1];
+      if (in_place) {
+        memcpy(copy.data, *memory, copy.bytes);
+        continue;
+      }
+      void* old = copy.replaced;
+      copy.replaced = *memory;
+      copy.data = static_cast<uint8_t*>(*memory);
+      *memory = old;
+    }
   }
+  place();
 }
 
 }  // namespace husk::runtime

@@ -4,7 +4,7 @@
 #include <husk/op.h>
 
 #include "model/rows.h"
-#include "program/engine.h"
+#include "program/shared_memory.h"
 
 namespace husk::runtime {
 
@@ -43,6 +43,7 @@ class PackedConstants {
   const void* const* of(uint32_t function) const {
     return by_argument_.size() == 0 ? nullptr : by_argument_.data() + first_argument_[function];
   }
+  // The bytes of the copies, those that other programs use too included.
   uint64_t bytes() const { return bytes_; }
 
   // Copies that an update replaces: by update and layout of its constant; null if there is none.
@@ -58,7 +59,7 @@ class PackedConstants {
   Status stage(const husk_constant_update* updates, uint32_t n, const Array<void*>& values,
                Staged* staged, husk_error* error) const;
   // Puts them into the place of the old copies. No run may be in progress.
-  void swap(const husk_constant_update* updates, uint32_t n, const Staged& staged);
+  void swap(const husk_constant_update* updates, uint32_t n, Staged& staged);
 
  private:
   // A copy, with the first call that reads it.
@@ -68,6 +69,10 @@ class PackedConstants {
     uint32_t previous;  // the previous copy of the same constant, or kNone
     uint64_t bytes, layout;
     uint8_t* data;
+    void* replaced;  // the memory of its own that an update gave it, or null
+    // A hash of the constant's content, of the tensor, and of how the op lays it out. Copies with
+    // the same hash are the same.
+    uint8_t hash[32];
   };
   Status find_copies(uint32_t function, KnownArguments* known, husk_error* error);
   Status ask(uint32_t function, uint32_t step, husk_op_arg* arguments, husk_error* error);
@@ -76,15 +81,19 @@ class PackedConstants {
   // Calls husk_op.pack of a step.
   Status call(uint32_t function, uint32_t step, husk_op_arg* arguments, husk_packing* packing,
               husk_error* error) const;
+  void write_hash(Copy* copy) const;
   uint32_t find_same(const Copy& wanted, uint32_t* layouts) const;
+  void place();
 
   const Program* program_ = nullptr;
   List<Copy> copies_;
   Array<uint32_t> last_copy_;  // by constant: its last copy plus 1; 0 if there is none
-  // Of the chosen variants, one after another; until the copies are made, their numbers plus 1.
+  // By argument of the chosen variants, one after another: its copy; and the number of the copy
+  // plus 1, 0 if there is none.
   Array<const void*> by_argument_;
+  Array<uint32_t> copy_of_;
   Array<uint32_t> first_argument_;  // by function
-  void* memory_ = nullptr;
+  SharedMemory memory_;
   uint64_t bytes_ = 0;
 };
 

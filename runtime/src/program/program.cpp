@@ -18,6 +18,8 @@ constexpr uint64_t kMaxStateBytes = uint64_t{1} << 62;
 Program::~Program() {
   for (void* module : modules)
     if (module) engine->port->module_unload(engine->device, module);
+  for (void* bytes : image_bytes)
+    if (bytes) engine->allocator.release(engine->allocator.user, bytes);
 }
 
 // It reads a dozen vectors, which would be written out at each call.
@@ -63,16 +65,21 @@ Status Program::sum_states(husk_error* error) {
   return Status::ok;
 }
 
-// Compares the constants with their hashes.
+// Compares the constants with their hashes, bytes that several share once.
 Status Program::check_constants(husk_error* error) {
   const husk_engine_options& options = engine->options;
-  const auto* all = rows()->constants();
   Progress progress = {options.progress, options.progress_user, 0, 0};
-  for (uint32_t i = 0; i < count(all); ++i) progress.total += all->Get(i)->blob()->size();
-  HUSK_TRY(progress.add(0, error));
-  for (uint32_t i = 0; i < count(all); ++i)
-    HUSK_TRY(file.check_hash(all->Get(i)->blob(), "constant", all->Get(i)->name()->c_str(),
-                             &progress, error));
+  for (const bool counting : {true, false}) {
+    if (!counting) HUSK_TRY(progress.add(0, error));
+    for (uint32_t row = file.constant_row(0); row < file.blob_rows(); ++row) {
+      const fb::Blob* blob = file.blob_of(row);
+      if (file.same_bytes[row] != row) continue;
+      if (counting)
+        progress.total += blob->size();
+      else
+        HUSK_TRY(file.check_hash(row, file.blob(blob), &progress, error));
+    }
+  }
   return Status::ok;
 }
 
@@ -174,6 +181,7 @@ Status Program::find_places(husk_error* error) {
 // Loads the kernels and finds the operators that the steps of the chosen variants call.
 Status Program::resolve_steps(husk_error* error) {
   HUSK_TRY(modules.allocate(engine->allocator, count(rows()->images()), error));
+  HUSK_TRY(image_bytes.allocate(engine->allocator, count(rows()->images()), error));
   HUSK_TRY(kernels.allocate(engine->allocator, count(rows()->kernels()), error));
   HUSK_TRY(ops.allocate(engine->allocator, count(rows()->ops()), error));
   HUSK_TRY(host_ops.allocate(engine->allocator, count(rows()->ops()), error));
@@ -242,13 +250,17 @@ Status Program::load_module(uint32_t index, husk_error* error) {
                 "image '%s' is native code: set husk_engine_options.allow_host_images if you trust "
                 "it",
                 name);
-  HUSK_TRY(file.check_hash(image->blob(), "image", name, nullptr, error));
-  const husk_port_image data = {sizeof(husk_port_image),
-                                image->format(),
-                                file.blob(image->blob()),
-                                image->blob()->size(),
-                                name,
-                                linked};
+  const uint64_t size = image->blob()->size();
+  const uint8_t* bytes = file.blob(image->blob());
+  // A file that somebody changes after the hash was compared does not change the code that runs.
+  if (size && file.mapping().begin) {
+    image_bytes[index] = allocate(engine->allocator, size, error);
+    if (!image_bytes[index]) return to_status(HUSK_OUT_OF_MEMORY);
+    bytes = static_cast<const uint8_t*>(memcpy(image_bytes[index], bytes, size));
+  }
+  HUSK_TRY(file.check_hash(index, bytes, nullptr, error));
+  const husk_port_image data = {
+      sizeof(husk_port_image), image->format(), bytes, size, name, linked};
   void* module = nullptr;
   HUSK_TRY(to_status(engine->port->module_load(engine->device, &data, &module, error)));
   modules[index] = module;
@@ -257,7 +269,8 @@ Status Program::load_module(uint32_t index, husk_error* error) {
 
 Status Program::load_kernel(uint32_t index, husk_error* error) {
   const fb::Kernel* row = rows()->kernels()->Get(index);
-  if (!modules[row->image()]) HUSK_TRY(load_module(row->image(), error));
+  const uint32_t image = file.same_bytes[row->image()];
+  if (!modules[image]) HUSK_TRY(load_module(image, error));
   const uint32_t* block = row->block()->data();
   const husk_port_kernel description = {sizeof(husk_port_kernel),
                                         count(row->params()),
@@ -268,8 +281,8 @@ Status Program::load_kernel(uint32_t index, husk_error* error) {
                                         block[0] * block[1] * block[2],
                                         0};
   void* kernel = nullptr;
-  Status status = to_status(engine->port->kernel_get(engine->device, modules[row->image()],
-                                                     &description, &kernel, error));
+  Status status = to_status(
+      engine->port->kernel_get(engine->device, modules[image], &description, &kernel, error));
   if (failed(status))
     prefix(error, "kernel '%s': ", row->name()->c_str());
   else

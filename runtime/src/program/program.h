@@ -30,8 +30,10 @@ struct Program {
   // The inputs of the first function, its outputs, the inputs of the next function and so on.
   Array<ValuePlace> places;
   Array<uint32_t> first_places;  // by function: the index of its first input in `places`
-  Array<void*> modules;          // by image; null unless a chosen variant uses it
-  Array<void*> kernels;          // by kernel; null unless a chosen variant uses it
+  // By image, for those that share bytes by Container::same_bytes; null unless a chosen variant
+  // uses it. `image_bytes` are copies of mapped images.
+  Array<void*> modules, image_bytes;
+  Array<void*> kernels;  // by kernel; null unless a chosen variant uses it
   // By op; `call` is null unless a chosen variant uses it, on the device or on the host.
   Array<husk_op> ops, host_ops;
   uint64_t state_bytes = 0;  // of the states of one session, each aligned to kDeviceAlign
