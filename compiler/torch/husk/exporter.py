@@ -21,7 +21,7 @@ from . import artifact, hir, output, tools
 from .cuda import descriptors, user_kernels
 from .errors import short_tracebacks, within
 from .hir import huskc
-from .inductor import assumed, capture, torch_compat
+from .inductor import assumed, capture, empty, torch_compat
 from .program import constants, signature
 from .progress import Progress
 from .targets import Target, resolve_targets
@@ -276,6 +276,8 @@ def _write(
       with within(name, functions), stages.stage("trace", name):
         exported[name] = one.exported()
     with assumed.kept(exported.values()):
+      for one in exported.values():
+        torch_compat.assume(one, empty.refusals(one))
       program, tensors, files = _program(exported, compilers, metadata or {}, stages)
     program.asserts = assert_texts
   text = folder / "model.hir"

@@ -44,7 +44,8 @@ _HOW: tuple[tuple[str, frozenset[str] | None], ...] = (
   ("torch/_inductor/codegen/cpp.py", frozenset({"need_use_acc_helper"})),
   # isin compares all pairs, or sorts.
   ("torch/_decomp/decompositions.py", frozenset({"isin"})),
-  # Which loops become one kernel.
+  # Strides of operands, and which loops become one kernel.
+  ("torch/_inductor/ir.py", frozenset({"is_stride_ordered"})),
   ("torch/_inductor/scheduler.py", None),
 )
 
@@ -66,10 +67,12 @@ _NEUTRAL = (
 
 @dataclasses.dataclass(frozen=True)
 class Assumption:
-  """A condition on sizes, and who assumed it: the operator and the line of the model."""
+  """A condition on sizes, and who assumed it: the operator and the line of the model. `refusal` is
+  the error of an operator which refuses other sizes in eager mode, too."""
 
   condition: Any
   place: str = ""
+  refusal: str = ""
 
 
 class _State:
@@ -130,6 +133,10 @@ def _forget_answers(shapes: Any) -> None:
 # The state that torch.export left, by shape environment.
 _promised: weakref.WeakKeyDictionary[Any, _State] = weakref.WeakKeyDictionary()
 
+# The ranges of symbols that the export allows, by shape environment. In the environment itself
+# sizes are at least 2: torch.export asks nothing that only 0 and 1 would answer in another way.
+_ranges: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
 # Who assumed a condition, by shape environment and condition.
 _places: weakref.WeakKeyDictionary[Any, dict[Any, str]] = weakref.WeakKeyDictionary()
 
@@ -154,18 +161,30 @@ def environment(exported: ExportedProgram) -> Any:
 def kept(exported: Iterable[ExportedProgram]) -> Iterator[None]:
   """While open, what is assumed of the sizes of these programs is compared with what torch.export
   has promised. Afterwards their environments are as they were before."""
-  environments = [found for found in map(environment, exported) if found is not None]
-  fresh = [shapes for shapes in environments if shapes not in _promised]
-  for shapes in fresh:
-    _promised[shapes] = _State(shapes)
-    _places[shapes] = {}
+  fresh = []
+  for program in exported:
+    shapes = environment(program)
+    if shapes is None:
+      continue
+    if shapes not in _promised:
+      _promised[shapes] = _State(shapes)
+      _places[shapes], _ranges[shapes] = {}, {}
+      fresh.append(shapes)
+    _ranges[shapes].update(program.range_constraints)
   try:
     with _watched():
       yield
   finally:
     for shapes in fresh:
       _promised.pop(shapes).restore(shapes)
-      _places.pop(shapes)
+      _places.pop(shapes), _ranges.pop(shapes)
+
+
+def bounds(shapes: Any, expression: Any) -> Any:
+  """The values that an expression may have in the ranges which the export allows."""
+  from torch.utils._sympy.value_ranges import bound_sympy
+
+  return bound_sympy(expression, {**shapes.var_to_range, **_ranges.get(shapes, {})})
 
 
 @contextlib.contextmanager
@@ -246,14 +265,12 @@ def pinned(shapes: Any, condition: Any) -> tuple[Any, Any] | None:
   solution = try_solve(condition, symbol)
   if solution is None or not isinstance(solution[0], sympy.Eq) or not solution[1].is_number:
     return None
-  promised = _promised.get(shapes)
-  known = promised.tables["var_to_range"].get(symbol) if promised is not None else None
-  return None if known is not None and known.is_singleton() else (symbol, solution[1])
+  return symbol, solution[1]
 
 
 def promise(shapes: Any, symbol: Any) -> str:
   """The range of a symbol that the export promises, as "2..32"."""
-  known = _promised[shapes].tables["var_to_range"][symbol]
+  known = bounds(shapes, symbol)
   return f"{known.lower}..{'inf' if not known.upper.is_Integer else known.upper}"
 
 

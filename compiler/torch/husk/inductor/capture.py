@@ -12,7 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import CompileError, Unsupported
-from . import assumed, decompositions, loop_ints, origins, patches, torch_compat, varying
+from . import (
+  assumed,
+  decompositions,
+  empty,
+  loop_ints,
+  origins,
+  patches,
+  torch_compat,
+  varying,
+)
 from .assumed import Assumption
 from .lines import (
   BranchLine,
@@ -116,6 +125,7 @@ def capture_each(
   with (
     assumed.restored(shapes),
     varying.decompositions(),
+    empty.checked_indices(shapes),
     inductor(device, program, {**varying.lowerings(), **(lowerings or {})}, sdpa),
     torch_compat.inner_compiler(compile_graph),
     torch_compat.kept_simplifications(),

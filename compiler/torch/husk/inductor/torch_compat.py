@@ -577,6 +577,11 @@ def assumptions(exported: ExportedProgram) -> list[assumed.Assumption]:
   return _assumptions.get(exported, [])
 
 
+def assume(exported: ExportedProgram, conditions: list[assumed.Assumption]) -> None:
+  """Adds conditions on sizes that a program, and those that are made of it, need."""
+  _assumptions[exported] = [*assumptions(exported), *conditions]
+
+
 def functional(exported: ExportedProgram, wanted: dict[Any, Callable[..., Any]]) -> ExportedProgram:
   """The program without operators that write, and with the operators of `wanted` decomposed."""
   shapes = assumed.environment(exported)

@@ -199,7 +199,10 @@ def _checks(
   value of a size that the export lets vary is refused."""
   shapes = body.graph.sizevars.shape_env
   for each in dict.fromkeys(assumptions):
-    condition = each.condition
+    condition = _renamed(body.graph, each.condition)
+    if each.refusal:
+      yield condition, f"{each.place or 'an operator'}: {each.refusal}"
+      continue
     if is_index_limit(condition):
       yield condition, f"kernels with 32-bit indices reach {condition.lhs} elements"
       continue
@@ -214,20 +217,15 @@ def _checks(
         "compute this operator outside of the exported model",
         has_place=True,
       )
-    unknown = [symbol for symbol in condition.free_symbols if not body.exprs.knows(symbol)]
-    if unknown or not _is_of_ints(condition):
+    try:
+      body.exprs.int(condition)
+    except Unsupported as error:
       raise Unsupported(
-        f"the kernels are right only if {text}{by}, which an artifact cannot check",
+        f"the kernels are right only if {text}{by}, which an artifact cannot check ({error})",
         has_place=bool(each.place),
-      )
+      ) from error
     note(f"the program runs only with sizes for which {text}{by}")
     yield condition, f"the kernels assume {text}{by}"
-
-
-def _is_of_ints(condition: Any) -> bool:
-  from torch.utils._sympy.functions import FloatPow, FloatTrueDiv, IntTrueDiv, ToFloat
-
-  return not condition.has(sympy.Float, FloatPow, FloatTrueDiv, IntTrueDiv, ToFloat)
 
 
 def write_checks(body: Body) -> None:
