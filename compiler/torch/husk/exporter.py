@@ -21,7 +21,7 @@ from . import artifact, hir, output, tools
 from .cuda import descriptors, user_kernels
 from .errors import short_tracebacks, within
 from .hir import huskc
-from .inductor import capture, torch_compat
+from .inductor import assumed, capture, empty, torch_compat
 from .program import constants, signature
 from .progress import Progress
 from .targets import Target, resolve_targets
@@ -275,7 +275,10 @@ def _write(
     for name, one in functions.items():
       with within(name, functions), stages.stage("trace", name):
         exported[name] = one.exported()
-    program, tensors, files = _program(exported, compilers, metadata or {}, stages)
+    with assumed.kept(exported.values()):
+      for one in exported.values():
+        torch_compat.assume(one, empty.refusals(one))
+      program, tensors, files = _program(exported, compilers, metadata or {}, stages)
     program.asserts = assert_texts
   text = folder / "model.hir"
   with stages.stage("weights"):

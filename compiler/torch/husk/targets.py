@@ -18,6 +18,7 @@ from .errors import CompileError, Unsupported
 from .host import convolution, image, operators
 from .host.kernels import HostKernels
 from .inductor import capture, complex_numbers, decompositions, libraries, torch_compat
+from .inductor.assumed import Assumption
 from .inductor.lines import InductorObject
 from .lower import cublaslt, cudnn, cusolver, host_steps, linear
 from .lower.lines import VariantWriter
@@ -155,9 +156,20 @@ class HostTarget:
     """How Inductor compiles the graph of a function for this instruction set."""
     nodes = {**linear.NODES, **host_call.NODES}
     writer = VariantWriter(
-      self.row, signature, weights, self.kernels, names, self.operators, nodes=nodes
+      self.row,
+      signature,
+      weights,
+      self.kernels,
+      names,
+      self.operators,
+      nodes=nodes,
+      note=self._note,
     )
     return capture.Way(self.kernels.options(), writer.write, self.kernels.compiling)
+
+  def _note(self, text: str) -> None:
+    self.notes.append(f"{self.row}: {text}")
+    logging.getLogger("husk").warning(self.notes[-1])
 
   def images(self) -> tuple[list[str], dict[str, bytes]]:
     self.kernels.finish()
@@ -246,10 +258,17 @@ class CudaTarget:
   ) -> hir.Variant:
     nodes = launch.NODES if self.attention == "flash" else None
     writer = VariantWriter(
-      self.row, signature, weights, self.kernels, names, self.operators, nodes=nodes
+      self.row,
+      signature,
+      weights,
+      self.kernels,
+      names,
+      self.operators,
+      nodes=nodes,
+      note=self._note,
     )
 
-    def write(wrapper: InductorObject, found: list[tuple[Any, Any]]) -> hir.Variant:
+    def write(wrapper: InductorObject, found: list[Assumption]) -> hir.Variant:
       variant = writer.write(wrapper, found)
       self.kernels.finish()
       self._announce_host_steps(variant)
@@ -263,9 +282,9 @@ class CudaTarget:
     exported: ExportedProgram,
     prepared: Callable[[ExportedProgram], ExportedProgram],
     weights: FunctionConstants,
-    write: Callable[[InductorObject, list[tuple[Any, Any]]], Result],
+    write: Callable[[InductorObject, list[Assumption]], Result],
   ) -> Result:
-    """What `write` returns for the lines of Inductor's wrapper and the guards of a function."""
+    """What `write` returns for the lines of Inductor's wrapper and the assumptions of a function."""
     flash = self.attention == "flash"
     exported, prepared = _with_attention(exported, prepared, flash, self._note, operator.CUDA)
     with (

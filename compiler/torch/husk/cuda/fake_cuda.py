@@ -195,7 +195,7 @@ def moved(exported: ExportedProgram) -> ExportedProgram:
     program = move_to_device_pass(program, "cuda:0")
   # The pass makes new parameters, even of tied ones.
   program._state_dict, program._constants, program._example_inputs = weights, constants, examples
-  return program
+  return torch_compat.with_guards(program, exported)
 
 
 def _move_positional_devices(module: torch.fx.GraphModule) -> None:

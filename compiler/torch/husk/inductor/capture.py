@@ -12,7 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import CompileError, Unsupported
-from . import decompositions, loop_ints, origins, patches, torch_compat
+from . import (
+  assumed,
+  decompositions,
+  empty,
+  loop_ints,
+  origins,
+  patches,
+  torch_compat,
+  varying,
+)
+from .assumed import Assumption
 from .lines import (
   BranchLine,
   CallLine,
@@ -37,12 +47,12 @@ class Way(Generic[Result]):
 
   options: Inductor's options.
   on_lines: called once, when `wrapper.lines` are complete; V.graph is the graph of the wrapper. Its
-    arguments are the wrapper and pairs of a condition and the value that Inductor assumed for it.
+    arguments are the wrapper and the conditions that were assumed since torch.export.
   context: a function that returns the context in which Inductor compiles the graph.
   """
 
   options: dict[str, Any]
-  on_lines: Callable[[InductorObject, list[tuple[Any, Any]]], Result]
+  on_lines: Callable[[InductorObject, list[Assumption]], Result]
   context: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
 
@@ -50,13 +60,13 @@ def capture(
   exported: ExportedProgram,
   device: str,
   options: dict[str, Any],
-  on_lines: Callable[[InductorObject, list[tuple[Any, Any]]], Result],
+  on_lines: Callable[[InductorObject, list[Assumption]], Result],
   lowerings: dict[Any, Callable[..., Any]] | None = None,
   sdpa: Callable[..., Any] | None = None,
   rewrite: Callable[[torch.fx.GraphModule], None] | None = None,
 ) -> Result:
-  """Compiles a program with Inductor and returns what `on_lines(wrapper, guards)` returns. The
-  arguments are those of `capture_each` and of a Way."""
+  """Compiles a program with Inductor and returns what `on_lines(wrapper, assumptions)` returns.
+  The arguments are those of `capture_each` and of a Way."""
   (result,) = capture_each(exported, device, [Way(options, on_lines)], lowerings, sdpa, rewrite)
   return result
 
@@ -89,9 +99,11 @@ def capture_each(
 
   results: list[Result] = []
   current: list[Way[Result]] = []  # the way that Inductor compiles in
+  shapes = assumed.environment(exported)
 
   def program(wrapper: InductorObject, guards: list[tuple[Any, Any]]) -> Any:
-    results.append(current[-1].on_lines(wrapper, guards))
+    assumptions = [*torch_compat.assumptions(exported), *assumed.found(shapes)]
+    results.append(current[-1].on_lines(wrapper, assumptions))
     return torch_compat.empty_program()
 
   def compile_graph(graph: torch.fx.GraphModule, inputs: Any, **more: Any) -> Any:
@@ -100,7 +112,7 @@ def capture_each(
       current.append(way)
       # Inductor changes the graph that it compiles.
       own = graph if way is ways[-1] else torch_compat.copied_graph(graph)
-      with way.context(), torch_compat.patched(way.options):
+      with way.context(), torch_compat.patched(way.options), assumed.restored(shapes):
         compiled = compile_fx.compile_fx_inner(own, inputs, **more)
     return compiled
 
@@ -111,7 +123,10 @@ def capture_each(
     raise Unsupported("a model without a computation: the export knows each of its results")
   loop_ints.carry_ints_as_tensors(module)
   with (
-    inductor(device, program, lowerings, sdpa),
+    assumed.restored(shapes),
+    varying.decompositions(),
+    empty.checked_indices(shapes),
+    inductor(device, program, {**varying.lowerings(), **(lowerings or {})}, sdpa),
     torch_compat.inner_compiler(compile_graph),
     torch_compat.kept_simplifications(),
   ):

@@ -13,10 +13,12 @@ import functools
 import os
 import pathlib
 import subprocess
+import weakref
 from collections.abc import Callable, Container, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
+from . import assumed
 from .lines import InductorObject
 
 if TYPE_CHECKING:
@@ -562,12 +564,30 @@ def with_guards(exported: ExportedProgram, source: ExportedProgram) -> ExportedP
   """`exported` with the guards of `source`. torch drops the guards of a program that it
   decomposes."""
   exported._guards_code = guards(source)
+  _assumptions[exported] = assumptions(source)
   return exported
+
+
+# What was assumed when a program was decomposed, by program.
+_assumptions: weakref.WeakKeyDictionary[Any, list[assumed.Assumption]] = weakref.WeakKeyDictionary()
+
+
+def assumptions(exported: ExportedProgram) -> list[assumed.Assumption]:
+  """The conditions on sizes that were assumed when the program was made of the exported one."""
+  return _assumptions.get(exported, [])
+
+
+def assume(exported: ExportedProgram, conditions: list[assumed.Assumption]) -> None:
+  """Adds conditions on sizes that a program, and those that are made of it, need."""
+  _assumptions[exported] = [*assumptions(exported), *conditions]
 
 
 def functional(exported: ExportedProgram, wanted: dict[Any, Callable[..., Any]]) -> ExportedProgram:
   """The program without operators that write, and with the operators of `wanted` decomposed."""
-  decomposed = with_guards(exported.run_decompositions(wanted), exported)
+  shapes = assumed.environment(exported)
+  with assumed.restored(shapes):
+    decomposed = with_guards(exported.run_decompositions(wanted), exported)
+    _assumptions[decomposed] = [*assumptions(exported), *assumed.found(shapes)]
   decomposed.example_inputs = exported.example_inputs
   return decomposed
 

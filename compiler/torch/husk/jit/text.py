@@ -16,6 +16,7 @@ from .. import hir
 from ..errors import Unsupported
 from ..hir import huskc
 from ..inductor import torch_compat
+from ..inductor.assumed import Assumption
 from ..inductor.lines import InductorObject
 from ..lower import lines, prologue
 from ..lower.body import Body
@@ -80,7 +81,13 @@ class Writer:
     signature = Signature(_inputs(graph, self.device, names), [], {}, names, [])
     body = Body(graph, signature, constants, self.kernels, names)
     self.kernels.begin_function()
-    prologue.write(body, guards)
+    # torch itself keeps the other conditions, for all graphs but those of a backward.
+    limits = [
+      Assumption(condition)
+      for condition, value in guards
+      if value == sympy.true and prologue.is_index_limit(condition)
+    ]
+    prologue.write(body, limits)
     lines.LineVisitor(body, {**lines.NODES, **self.kernels.nodes}).visit(wrapper.lines)
     returned = outputs.write(body)
     body.statements[:0] = [hir.Declare(buffer) for _, buffer in constants.rows.values()]

@@ -9,6 +9,7 @@ import sympy
 from .. import hir
 from ..errors import Unsupported
 from ..inductor import torch_compat
+from ..inductor.assumed import Assumption
 from ..program.constants import FunctionConstants
 from ..program.signature import Signature
 from . import control, cublaslt, cudnn, extern, host_steps, prologue, results, scalars
@@ -34,7 +35,7 @@ class VariantWriter:
   """Writes the variants of one function and target. `signature` describes the inputs and
   outputs, `constants` are the weights as this function names them, `backend` compiles the
   kernels, `operators` are those that the target has. `nodes` maps further classes of nodes to the
-  functions that write them."""
+  functions that write them. `note` gets a text for each size of the export that is excluded."""
 
   def __init__(
     self,
@@ -45,20 +46,21 @@ class VariantWriter:
     names: hir.Names,
     operators: Operators,
     nodes: Mapping[str, NodeWriter] | None = None,
+    note: Callable[[str], object] = lambda text: None,
   ) -> None:
-    self.operators = operators
+    self.operators, self.note = operators, note
     self.target, self.signature, self.constants = target, signature, constants
     self.backend, self.names, self.nodes = backend, names, {**NODES, **(nodes or {})}
 
-  def write(self, wrapper: Any, guards: Iterable[tuple[Any, Any]] = ()) -> hir.Variant:
-    """The variant of Inductor's wrapper, whose graph is the current one. `guards` are the
-    (condition, value) that Inductor took for granted."""
+  def write(self, wrapper: Any, assumptions: Iterable[Assumption] = ()) -> hir.Variant:
+    """The variant of Inductor's wrapper, whose graph is the current one. `assumptions` are the
+    conditions on sizes that torch took for granted."""
     from torch._inductor.virtualized import V
 
     self.operators.check_lines(wrapper.lines, self._is_product)
     body = Body(V.graph, self.signature, self.constants, self.backend, self.names)
     self.backend.begin_function()
-    prologue.write(body, guards)
+    prologue.write(body, assumptions, self.note)
     LineVisitor(body, self.nodes).visit(wrapper.lines)
     values = results.write(body)
     self.operators.check_statements(body.statements)

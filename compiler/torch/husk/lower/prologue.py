@@ -1,22 +1,29 @@
 """The head of a variant: the symbols that sizes of inputs define, the guards, and the rows of
 the inputs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import sympy
 
 from .. import hir
 from ..errors import Unsupported
+from ..inductor import assumed
+from ..inductor.assumed import Assumption
 from ..program.values import Input
 from .body import Body
 from .nodes import Graph, IrNode, Place, is_tensor
 
 
-def write(body: Body, guards: Iterable[tuple[Any, Any]]) -> None:
+def write(
+  body: Body,
+  assumptions: Iterable[Assumption],
+  note: Callable[[str], object] = lambda text: None,
+) -> None:
   """Binds the inputs of the graph to those of the signature, defines the symbols of their sizes,
-  and checks that the inputs are as the kernels assume. `guards` are the (condition, value) that
-  Inductor took for granted."""
+  and checks that the inputs are as the kernels assume. `assumptions` are the conditions that hold
+  for the sizes of the example, and that torch took for granted. `note` is called with a text for
+  each of them that excludes sizes which the export allows."""
   inputs = list(_bound_inputs(body))
   for value, node in inputs:
     if value.kind not in ("int", "float", "bool"):
@@ -40,7 +47,7 @@ def write(body: Body, guards: Iterable[tuple[Any, Any]]) -> None:
     _check(body, value, node, defined)
   for condition, message in body.signature.guards:
     body.emit(hir.Check(condition, message))
-  body.asserts = [*asserts(body.graph), *_index_limits(guards)]
+  body.asserts = [*asserts(body.graph), *_checks(body, assumptions, note)]
   write_checks(body)
 
 
@@ -175,18 +182,50 @@ def _renamed(graph: Graph, expression: Any) -> Any:
   return sympy.sympify(expression).xreplace(graph.sizevars.shape_env.unbacked_renamings)
 
 
-def _index_limits(guards: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, str]]:
-  """The guards of Inductor that say that 32-bit indices reach all elements. Kernels would access
-  wrong memory if such a guard did not hold. Inductor's other guards decide how kernels compute,
-  not what."""
-  for condition, value in dict.fromkeys(guards):
-    if (
-      value == sympy.true
-      and isinstance(condition, (sympy.Le, sympy.Lt))
-      and condition.rhs.is_Integer
-      and (condition.rhs >= 2**31 - 1)
-    ):
+def is_index_limit(condition: Any) -> bool:
+  """Whether a condition says that 32-bit indices reach all elements. Kernels would access wrong
+  memory if it did not hold."""
+  return bool(
+    isinstance(condition, (sympy.Le, sympy.Lt))
+    and condition.rhs.is_Integer
+    and condition.rhs >= 2**31 - 1
+  )
+
+
+def _checks(
+  body: Body, assumptions: Iterable[Assumption], note: Callable[[str], object]
+) -> Iterator[tuple[Any, str]]:
+  """The (condition, message) of the checks that the assumptions need. An assumption that leaves one
+  value of a size that the export lets vary is refused."""
+  shapes = body.graph.sizevars.shape_env
+  for each in dict.fromkeys(assumptions):
+    condition = _renamed(body.graph, each.condition)
+    if each.refusal:
+      yield condition, f"{each.place or 'an operator'}: {each.refusal}"
+      continue
+    if is_index_limit(condition):
       yield condition, f"kernels with 32-bit indices reach {condition.lhs} elements"
+      continue
+    text = assumed.text(shapes, condition)
+    by = f", which {each.place} assumes" if each.place else ""
+    if (pin := assumed.pinned(shapes, condition)) is not None:
+      symbol, value = pin
+      name, promised = assumed.text(shapes, symbol), assumed.promise(shapes, symbol)
+      raise Unsupported(
+        f"the export lets {name} vary ({promised}), but {each.place or 'its lowering'} is compiled "
+        f"for {name} = {value} alone: give this size no Dim, so that it is always {value}, or "
+        "compute this operator outside of the exported model",
+        has_place=True,
+      )
+    try:
+      body.exprs.int(condition)
+    except Unsupported as error:
+      raise Unsupported(
+        f"the kernels are right only if {text}{by}, which an artifact cannot check ({error})",
+        has_place=bool(each.place),
+      ) from error
+    note(f"the program runs only with sizes for which {text}{by}")
+    yield condition, f"the kernels assume {text}{by}"
 
 
 def write_checks(body: Body) -> None:

@@ -49,6 +49,11 @@ _CALLED = {
   "CeilDiv": "CeilDiv",
   "IntTrueDiv": "IntTrueDiv",
   "CleanDiv": "CleanDiv",
+  "float": "ToFloat",
+  "math.trunc": "TruncToInt",
+  "math.floor": "FloorToInt",
+  "math.ceil": "CeilToInt",
+  "math.sqrt": "OpaqueUnaryFn_sqrt",
 }
 
 

@@ -1,0 +1,335 @@
+"""The conditions on sizes that torch assumes after torch.export, while a program is lowered.
+
+The shapes of an exported program are frozen, so torch itself drops these conditions, although it
+computes with them: a size that a lowering has asked for is a constant from then on, in the shape
+environment of the program itself. Here they are collected, each with the node that asked, and the
+environment is given back as torch.export left it, so that no target sees what another one has
+assumed.
+
+Many questions decide only in which way the same values are computed, or which strides a tensor
+has. These are answered from the sizes of the example without a condition (`_HOW`). A question that
+has an answer for sizes that nobody knows (torch's `guard_or_false` and `guard_or_true`) gets that
+answer."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import sys
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from . import origins
+
+if TYPE_CHECKING:
+  from torch.export import ExportedProgram
+
+# Places in torch whose questions decide how something is computed, not what: the end of a file's
+# path, and the functions, or None for all of them. The first frame that is not in _NEUTRAL counts.
+_HOW: tuple[tuple[str, frozenset[str] | None], ...] = (
+  # Shapes and strides of fake tensors. torch.export has asked whether the arguments of an operator
+  # suit it, and has kept the condition.
+  ("torch/_subclasses/fake_impls.py", None),
+  ("torch/_subclasses/fake_tensor.py", None),
+  ("torch/_subclasses/fake_utils.py", None),
+  ("torch/_subclasses/functional_tensor.py", None),
+  ("torch/_subclasses/meta_utils.py", None),
+  ("torch/_meta_registrations.py", None),
+  ("torch/_prims_common/__init__.py", None),
+  # Long sums are sums of parts.
+  ("torch/_inductor/codegen/cpp.py", frozenset({"need_use_acc_helper"})),
+  # isin compares all pairs, or sorts.
+  ("torch/_decomp/decompositions.py", frozenset({"isin"})),
+  # Strides of operands, and which loops become one kernel.
+  ("torch/_inductor/ir.py", frozenset({"is_stride_ordered"})),
+  ("torch/_inductor/scheduler.py", None),
+)
+
+# Files that only pass a question on.
+_NEUTRAL = (
+  "torch/fx/experimental/symbolic_shapes.py",
+  "torch/fx/experimental/sym_node.py",
+  "torch/fx/experimental/recording.py",
+  "torch/fx/experimental/proxy_tensor.py",
+  "torch/utils/_stats.py",
+  "torch/_inductor/sizevars.py",
+  "torch/__init__.py",
+  "torch/_ops.py",
+  "/functools.py",
+  "/contextlib.py",
+  __file__,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Assumption:
+  """A condition on sizes, and who assumed it: the operator and the line of the model. `refusal` is
+  the error of an operator which refuses other sizes in eager mode, too."""
+
+  condition: Any
+  place: str = ""
+  refusal: str = ""
+
+
+class _State:
+  """What a shape environment knows of its symbols at one time."""
+
+  def __init__(self, shapes: Any) -> None:
+    self.guards = list(shapes.guards)
+    self.tables = {
+      name: dict(getattr(shapes, name)) for name in self._TABLES if hasattr(shapes, name)
+    }
+    self.divisible = set(shapes.divisible)
+    self.asserts = {key: list(values) for key, values in shapes.deferred_runtime_asserts.items()}
+    self.assert_count = shapes.num_deferred_runtime_asserts
+
+  _TABLES = (
+    "axioms",
+    "replacements",
+    "replacements_slocs",
+    "var_to_range",
+    "var_to_range_sloc",
+    "symbol_guard_counter",
+  )
+
+  def restore(self, shapes: Any) -> None:
+    """Gives `shapes` this state again. Symbols that are newer keep what is known of them."""
+    known = self.tables["var_to_range"].keys()
+    for name, values in self.tables.items():
+      table = getattr(shapes, name)
+      newer = (
+        {}
+        if name == "axioms"
+        else {key: value for key, value in table.items() if key not in known and key not in values}
+      )
+      table.clear()
+      table.update(values)
+      table.update(newer)
+    shapes.guards[:] = self.guards
+    shapes.divisible.clear()
+    shapes.divisible.update(self.divisible)
+    shapes.deferred_runtime_asserts.clear()
+    shapes.deferred_runtime_asserts.update(
+      {key: list(values) for key, values in self.asserts.items()}
+    )
+    shapes.num_deferred_runtime_asserts = self.assert_count
+    _forget_answers(shapes)
+
+
+def _forget_answers(shapes: Any) -> None:
+  """Empties the caches of answers, whose keys do not tell which state they were given in."""
+  for value in vars(type(shapes)).values():
+    clear = getattr(value, "cache_clear", None)
+    if clear is not None:
+      clear()
+  shapes._update_version_counter()
+  shapes._version_counter += 1
+
+
+# The state that torch.export left, by shape environment.
+_promised: weakref.WeakKeyDictionary[Any, _State] = weakref.WeakKeyDictionary()
+
+# The ranges of symbols that the export allows, by shape environment. In the environment itself
+# sizes are at least 2: torch.export asks nothing that only 0 and 1 would answer in another way.
+_ranges: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
+# Who assumed a condition, by shape environment and condition.
+_places: weakref.WeakKeyDictionary[Any, dict[Any, str]] = weakref.WeakKeyDictionary()
+
+
+def environment(exported: ExportedProgram) -> Any:
+  """The shape environment of a program, None if none of its sizes varies."""
+  import torch
+
+  for module in exported.graph_module.modules():
+    if not isinstance(module, torch.fx.GraphModule):
+      continue
+    for node in module.graph.nodes:
+      for value in torch.utils._pytree.tree_leaves(node.meta.get("val")):
+        sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
+        for size in sizes:
+          if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return size.node.shape_env
+  return None
+
+
+@contextlib.contextmanager
+def kept(exported: Iterable[ExportedProgram]) -> Iterator[None]:
+  """While open, what is assumed of the sizes of these programs is compared with what torch.export
+  has promised. Afterwards their environments are as they were before."""
+  fresh = []
+  for program in exported:
+    shapes = environment(program)
+    if shapes is None:
+      continue
+    if shapes not in _promised:
+      _promised[shapes] = _State(shapes)
+      _places[shapes], _ranges[shapes] = {}, {}
+      fresh.append(shapes)
+    _ranges[shapes].update(program.range_constraints)
+  try:
+    with _watched():
+      yield
+  finally:
+    for shapes in fresh:
+      _promised.pop(shapes).restore(shapes)
+      _places.pop(shapes), _ranges.pop(shapes)
+
+
+def bounds(shapes: Any, expression: Any) -> Any:
+  """The values that an expression may have in the ranges which the export allows."""
+  from torch.utils._sympy.value_ranges import bound_sympy
+
+  return bound_sympy(expression, {**shapes.var_to_range, **_ranges.get(shapes, {})})
+
+
+@contextlib.contextmanager
+def restored(shapes: Any) -> Iterator[None]:
+  """Gives a shape environment back, when closed, in the state in which it is now."""
+  before = _State(shapes) if shapes is not None else None
+  if before is not None:
+    _forget_answers(shapes)
+  try:
+    yield
+  finally:
+    if before is not None:
+      before.restore(shapes)
+
+
+def found(shapes: Any) -> list[Assumption]:
+  """The conditions that are assumed now and were not when the program was exported; those that the
+  promised ranges imply are left out."""
+  promised = _promised.get(shapes) if shapes is not None else None
+  if promised is None:
+    return []
+  places = _places[shapes]
+  conditions = [guard.expr for guard in shapes.guards[len(promised.guards) :]]
+  old = promised.tables["replacements"]
+  known = promised.tables["var_to_range"]
+  for symbol, value in shapes.replacements.items():
+    if symbol in known and symbol not in old and not _is_unbacked(symbol):
+      conditions.append(sympy.Eq(symbol, value, evaluate=False))
+  for symbol, now in shapes.var_to_range.items():
+    before = known.get(symbol)
+    if before is None or before == now or _is_unbacked(symbol) or symbol in shapes.replacements:
+      continue
+    if now.lower > before.lower:
+      conditions.append(sympy.Ge(symbol, now.lower, evaluate=False))
+    if now.upper < before.upper:
+      conditions.append(sympy.Le(symbol, now.upper, evaluate=False))
+  current = _State(shapes)
+  promised.restore(shapes)
+  try:
+    return [
+      Assumption(condition, places.get(condition, ""))
+      for condition in dict.fromkeys(conditions)
+      if not _is_implied(shapes, condition)
+    ]
+  finally:
+    current.restore(shapes)
+
+
+def _is_implied(shapes: Any, condition: Any) -> bool:
+  known: Any = shapes._maybe_evaluate_static(condition)
+  return bool(known is not None and known == sympy.true)
+
+
+def _is_unbacked(symbol: Any) -> bool:
+  from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+  return symbol_is_type(symbol, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT))
+
+
+def text(shapes: Any, condition: Any) -> str:
+  """A condition as a text in which sizes are called as in the model: "x.size()[1] <= 4096"."""
+  names = {}
+  for symbol in condition.free_symbols:
+    source = next(iter(shapes.var_to_sources.get(symbol, ())), None)
+    if source is not None:
+      name = source.name if isinstance(source.name, str) else source.name()
+      names[symbol] = sympy.Symbol(re.sub(r"L\['(\w+)'\]", r"\1", name))
+  return str(condition.xreplace(names))
+
+
+def pinned(shapes: Any, condition: Any) -> tuple[Any, Any] | None:
+  """The symbol that a condition pins, and its value; None if other sizes fulfil the condition."""
+  from torch.utils._sympy.solve import try_solve
+
+  if not isinstance(condition, sympy.Eq) or len(condition.free_symbols) != 1:
+    return None
+  (symbol,) = condition.free_symbols
+  solution = try_solve(condition, symbol)
+  if solution is None or not isinstance(solution[0], sympy.Eq) or not solution[1].is_number:
+    return None
+  return symbol, solution[1]
+
+
+def promise(shapes: Any, symbol: Any) -> str:
+  """The range of a symbol that the export promises, as "2..32"."""
+  known = bounds(shapes, symbol)
+  return f"{known.lower}..{'inf' if not known.upper.is_Integer else known.upper}"
+
+
+@contextlib.contextmanager
+def _watched() -> Iterator[None]:
+  """While open, questions about the promised sizes are answered as the head of this file says."""
+  from torch.fx.experimental import symbolic_shapes
+
+  ShapeEnv: Any = symbolic_shapes.ShapeEnv
+  before = ShapeEnv.evaluate_expr
+  if getattr(before, "is_of_husk", False):
+    yield
+    return
+
+  def evaluate_expr(self: Any, question: Any, *args: Any, **kwargs: Any) -> Any:
+    if self not in _promised:
+      return before(self, question, *args, **kwargs)
+    if _decides_how():
+      with self.suppress_guards():
+        return before(self, question, *args, **kwargs)
+    fallback = kwargs.get("fallback_value", args[3] if len(args) > 3 else None)
+    if fallback is not None:
+      known = self._maybe_evaluate_static(question)
+      return fallback if known is None else known
+    count = len(self.guards)
+    answer = before(self, question, *args, **kwargs)
+    for guard in self.guards[count:]:
+      _places[self].setdefault(guard.expr, _place())
+    return answer
+
+  evaluate_expr.is_of_husk = True  # type: ignore[attr-defined]
+  ShapeEnv.evaluate_expr = evaluate_expr
+  try:
+    yield
+  finally:
+    ShapeEnv.evaluate_expr = before
+
+
+def _decides_how() -> bool:
+  """Whether the place in torch that asks a question is one of _HOW."""
+  frame = sys._getframe(2)
+  while frame is not None:
+    path, function = frame.f_code.co_filename, frame.f_code.co_name
+    if not path.endswith(_NEUTRAL):
+      return any(
+        path.endswith(end) and (functions is None or function in functions)
+        for end, functions in _HOW
+      )
+    frame = frame.f_back  # type: ignore[assignment]
+  return False
+
+
+def _place() -> str:
+  """The operator that is lowered or traced now, with the line of the model."""
+  import torch.fx.traceback
+  from torch._inductor.virtualized import V
+
+  node = getattr(V.graph, "current_node", None)
+  meta = getattr(node, "meta", None) or torch.fx.traceback.get_current_meta()
+  operator = str(getattr(node, "target", None) or meta.get("original_aten") or "")
+  line = origins.place(meta.get("stack_trace"))
+  return f"{operator} (near {line})" if line else operator

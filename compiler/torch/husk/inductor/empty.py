@@ -1,0 +1,161 @@
+"""Sizes of 0: what eager mode refuses of them, a program refuses, too.
+
+torch.export takes sizes for positive, so that the checks of an operator are no guards of the
+program, although the export may allow a size of 0, or a crop that keeps nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from . import assumed, origins
+from .assumed import Assumption
+
+if TYPE_CHECKING:
+  import torch
+  from torch.export import ExportedProgram
+
+# What an operator raises for arguments that it refuses.
+_REFUSALS = (RuntimeError, IndexError, ValueError)
+
+# The size that a number has here which only the data of a run decides.
+_UNKNOWN = 4
+
+
+def refusals(exported: ExportedProgram) -> list[Assumption]:
+  """The sizes of tensors that may become 0 and for which an operator of the program then raises an
+  error. The operators themselves are asked, with tensors without data."""
+  shapes = assumed.environment(exported)
+  if shapes is None:
+    return []
+  found: dict[Any, Assumption] = {}
+  for node in exported.graph.nodes:
+    sizes = _sizes(node)
+    candidates = [size for size in sizes if size not in found and may_be_zero(shapes, size)]
+    if not candidates or _refusal(shapes, node, {}) is not None:
+      continue
+    for size in candidates:
+      values = _zero(shapes, size)
+      text = _refusal(shapes, node, values) if values is not None else None
+      if text:
+        condition = sympy.Gt(size, 0, evaluate=False)
+        found[size] = Assumption(condition, _place(node), text)
+  return list(found.values())
+
+
+def may_be_zero(shapes: Any, size: Any) -> bool:
+  """Whether a size can be 0 according to the ranges of its symbols."""
+  return bool(getattr(size, "free_symbols", None)) and bool(assumed.bounds(shapes, size).lower <= 0)
+
+
+def _expression(value: Any) -> Any:
+  import torch
+
+  return value.node.expr if isinstance(value, torch.SymInt) else None
+
+
+def _sizes(node: torch.fx.Node) -> list[Any]:
+  """The expressions of the sizes of the tensors that an operator reads or returns."""
+  import torch
+
+  if not isinstance(node.target, torch._ops.OpOverload):
+    return []
+  tensors = [
+    value
+    for each in (*node.all_input_nodes, node)
+    for value in torch.utils._pytree.tree_leaves(each.meta.get("val"))
+    if isinstance(value, torch.Tensor)
+  ]
+  expressions = [_expression(size) for tensor in tensors for size in tensor.shape]
+  return list(dict.fromkeys(each for each in expressions if each is not None))
+
+
+def _zero(shapes: Any, size: Any) -> dict[Any, int] | None:
+  """Values of symbols for which a size is 0, None if there are none in the ranges."""
+  from torch.utils._sympy.solve import try_solve
+
+  for symbol in sorted(size.free_symbols, key=str):
+    values = {other: _hint(shapes, other) for other in size.free_symbols if other != symbol}
+    rest = size.xreplace({key: sympy.Integer(value) for key, value in values.items()})
+    if not isinstance(rest, sympy.Symbol):
+      solution = try_solve(sympy.Eq(rest, 0, evaluate=False), symbol)
+      if solution is None or not isinstance(solution[0], sympy.Eq):
+        continue
+      value = solution[1]
+    else:
+      value = sympy.Integer(0)
+    if value.is_Integer and value in assumed.bounds(shapes, symbol):
+      return {**values, symbol: int(value)}
+  return None
+
+
+def _hint(shapes: Any, expression: Any) -> int:
+  """The value of an expression in the example."""
+  value = shapes.size_hint(expression, allow_none=True)
+  return _UNKNOWN if value is None or not value.is_Integer else int(value)
+
+
+def _refusal(shapes: Any, node: torch.fx.Node, values: dict[Any, int]) -> str | None:
+  """The error that an operator raises if symbols have these values, and all others those of the
+  example; None if it raises none."""
+  import torch
+
+  def number(expression: Any) -> int:
+    symbols = {
+      symbol: sympy.Integer(values.get(symbol, _hint(shapes, symbol)))
+      for symbol in expression.free_symbols
+    }
+    return int(expression.xreplace(symbols))
+
+  def argument(value: Any) -> Any:
+    if isinstance(value, torch.fx.Node):
+      value = value.meta.get("val")
+    if isinstance(value, torch.SymInt):
+      return number(value.node.expr)
+    if isinstance(value, torch.Tensor):
+      shape = [size if isinstance(size, int) else number(size.node.expr) for size in value.shape]
+      return torch.empty(shape, dtype=value.dtype, device="meta")
+    if isinstance(value, (tuple, list)):
+      return type(value)(map(argument, value))
+    return value
+
+  try:
+    args: Any = torch.fx.node.map_aggregate(node.args, lambda value: value)
+    with torch.no_grad():
+      node.target(*map(argument, args), **{k: argument(v) for k, v in node.kwargs.items()})  # type: ignore[operator]
+  except _REFUSALS as error:
+    return str(error).strip().split("\n")[0] or type(error).__name__
+  except Exception:
+    # An operator without an implementation for tensors without data says nothing about sizes.
+    return "" if values else "unknown"
+  return None
+
+
+def _place(node: torch.fx.Node) -> str:
+  line = origins.place(node.meta.get("stack_trace"))
+  return f"{node.target} (near {line})" if line else str(node.target)
+
+
+@contextlib.contextmanager
+def checked_indices(shapes: Any) -> Iterator[None]:
+  """While open, a kernel that takes an element by an index checks that the dimension is not empty,
+  if its size may be 0. A clamped index would be -1 there, and torch, which takes sizes for
+  positive, would find that it is never negative."""
+  from torch._inductor import index_propagation
+
+  IndexPropagation: Any = index_propagation.IndexPropagation
+  before = IndexPropagation.indirect_indexing
+
+  def indirect_indexing(self: Any, index: Any, size: Any, *args: Any, **kwargs: Any) -> Any:
+    if shapes is not None and may_be_zero(shapes, size):
+      self.fallback("check_bounds", (sympy.Integer(0), size), {"lower": False, "upper": True})
+    return before(self, index, size, *args, **kwargs)
+
+  IndexPropagation.indirect_indexing = indirect_indexing
+  try:
+    yield
+  finally:
+    IndexPropagation.indirect_indexing = before

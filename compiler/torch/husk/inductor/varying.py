@@ -1,0 +1,191 @@
+"""Lowerings and decompositions of operators for sizes that vary.
+
+Inductor's own ask for the number that such a size has in the example, and are right for that number
+alone. Where all sizes are numbers, Inductor's own stay."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import sympy
+
+from .lines import InductorObject
+
+Lowering = Callable[..., Any]
+
+
+def lowerings() -> dict[Any, Lowering]:
+  """The lowerings by operator."""
+  import torch
+  from torch._inductor import lowering
+
+  aten, table = torch.ops.aten, lowering.lowerings
+  called = {
+    op: lowering.fallback_handler(op, add_to_fallback_set=False)
+    for op in (
+      aten._adaptive_avg_pool2d.default,
+      aten.adaptive_max_pool2d.default,
+      aten.convolution.default,
+    )
+  }
+  own: dict[Any, tuple[Callable[..., bool], Lowering]] = {
+    **{op: (_varies_inside(2), function) for op, function in list(called.items())[:2]},
+    aten.convolution.default: (_varies_as_convolution, called[aten.convolution.default]),
+    aten.diagonal.default: (_varies, _diagonal),
+    aten.glu.default: (_varies, _glu),
+  }
+  for rank in (1, 2, 3):
+    for name, exact in (("upsample_nearest", False), ("_upsample_nearest_exact", True)):
+      op = getattr(aten, f"{name}{rank}d").default
+      own[op] = (_varies_inside(rank), _nearest(exact))
+  return {op: _unless_static(table[op], *each) for op, each in own.items()}
+
+
+def _unless_static(otherwise: Lowering, varies: Callable[..., bool], function: Lowering) -> Lowering:
+  def lowered(*args: Any, **kwargs: Any) -> Any:
+    return (function if varies(*args, **kwargs) else otherwise)(*args, **kwargs)
+
+  return lowered
+
+
+def _is_number(size: Any) -> bool:
+  return isinstance(size, (int, sympy.Integer))
+
+
+def _varies(x: InductorObject, *_: Any, **__: Any) -> bool:
+  return not all(map(_is_number, x.get_size()))
+
+
+def _varies_inside(rank: int) -> Callable[..., bool]:
+  """Whether one of the last `rank` sizes of a tensor varies, or one of those of the result."""
+
+  def varies(x: InductorObject, output_size: Sequence[Any], *_: Any, **__: Any) -> bool:
+    return not all(map(_is_number, (*x.get_size()[-rank:], *output_size)))
+
+  return varies
+
+
+def _varies_as_convolution(
+  x: InductorObject,
+  weight: InductorObject,
+  bias: InductorObject | None,
+  stride: Sequence[Any],
+  padding: Sequence[Any],
+  dilation: Sequence[Any],
+  transposed: bool,
+  output_padding: Sequence[Any],
+  groups: Any,
+) -> bool:
+  return not all(
+    map(_is_number, (*weight.get_size(), *stride, *padding, *dilation, *output_padding, groups))
+  )
+
+
+def _diagonal(x: InductorObject, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+  """A diagonal of matrices that may have more rows than columns or fewer."""
+  from torch._inductor import ir
+  from torch.utils._sympy.functions import Max, Min
+
+  sizes = list(x.get_size())
+  rows, columns = dim1 % len(sizes), dim2 % len(sizes)
+  below, right = max(-offset, 0), max(offset, 0)
+  length = Max(0, Min(sizes[rows] - below, sizes[columns] - right))
+  others = [dim for dim in range(len(sizes)) if dim not in (rows, columns)]
+
+  def place(index: Sequence[Any]) -> list[Any]:
+    found = dict(zip(others, index))
+    found[rows], found[columns] = index[-1] + below, index[-1] + right
+    return [found[dim] for dim in range(len(sizes))]
+
+  view: Any = ir
+  return view.TensorBox(
+    view.GenericView.create(x, [*(sizes[dim] for dim in others), length], place)
+  )
+
+
+def _glu(x: InductorObject, dim: int = -1) -> Any:
+  from torch._inductor import lowering
+  from torch.utils._sympy.functions import FloorDiv
+
+  inductor: Any = lowering
+  dim = dim % len(x.get_size())
+  half = FloorDiv(x.get_size()[dim], 2)
+  values = inductor.slice_(x, dim, 0, half, clamp=False)
+  gates = inductor.slice_(x, dim, half, 2 * half, clamp=False)
+  return inductor.mul(values, inductor.sigmoid(gates))
+
+
+def _nearest(exact: bool) -> Lowering:
+  """The nearest elements. As in eager mode, steps are computed in float32, and an index that was
+  rounded up to the size is the last one."""
+
+  def lowered(
+    x: InductorObject, output_size: Sequence[Any], *scales: float | None, **named: float | None
+  ) -> Any:
+    import torch
+    from torch._inductor import ir
+    from torch._inductor.virtualized import ops
+
+    rank = len(output_size)
+    factors = [*scales, *named.values()] or [None] * rank
+    x.realize_hint()
+    load = x.make_loader()
+    *batch, = x.get_size()[:-rank]
+    inputs = x.get_size()[-rank:]
+
+    def step(size: Any, result: Any, factor: float | None) -> Any:
+      if factor is not None:
+        return ops.constant(1.0 / factor, torch.float32)
+      return ops.truediv(
+        ops.index_expr(size, torch.float32), ops.index_expr(result, torch.float32)
+      )
+
+    def place(index: Any, size: Any, result: Any, factor: float | None) -> Any:
+      at = ops.index_expr(index, torch.float32)
+      if exact:
+        at = ops.add(at, ops.constant(0.5, torch.float32))
+      at = ops.to_dtype(ops.mul(at, step(size, result, factor)), torch.int64)
+      at = ops.minimum(at, ops.index_expr(size - 1, torch.int64))
+      return ops.indirect_indexing(at, size, check=False, wrap_neg=False)
+
+    def value(index: Sequence[Any]) -> Any:
+      places = map(place, index[-rank:], inputs, output_size, factors)
+      return load([*index[:-rank], *places])
+
+    inductor: Any = ir
+    return inductor.Pointwise.create(
+      device=x.get_device(),
+      dtype=x.get_dtype(),
+      inner_fn=value,
+      ranges=[*batch, *output_size],
+    )
+
+  return lowered
+
+
+@contextlib.contextmanager
+def decompositions() -> Iterator[None]:
+  """While open, Inductor decomposes no operator for hosts in a way that depends on the number that a
+  size has in the example. CUDA targets have decompositions of Husk's (decompositions/pool.py)."""
+  import torch
+  from torch._inductor import decomposition
+
+  table = decomposition.decompositions
+  op = torch.ops.aten.adaptive_max_pool2d.default
+  before = table[op]
+
+  def adaptive_max_pool(x: torch.Tensor, output_size: Sequence[int]) -> Any:
+    varies = any(isinstance(size, torch.SymInt) for size in (*x.shape[-2:], *output_size))
+    if varies and x.device.type == "cpu":
+      return NotImplemented
+    return before(x, output_size)
+
+  table[op] = adaptive_max_pool
+  decomposition.fast_random_decomps.cache_clear()
+  try:
+    yield
+  finally:
+    table[op] = before
+    decomposition.fast_random_decomps.cache_clear()
