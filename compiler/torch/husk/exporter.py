@@ -22,7 +22,7 @@ from .cuda import descriptors, user_kernels
 from .errors import short_tracebacks, within
 from .hir import huskc
 from .inductor import capture, torch_compat
-from .program import constants, signature
+from .program import aliases, constants, signature
 from .progress import Progress
 from .targets import Target, resolve_targets
 from .version import VERSION
@@ -66,8 +66,9 @@ class Function:
       model = copy.copy(model)
       model.forward = types.MethodType(getattr(type(model), self.method), model)
     with torch.no_grad(), user_kernels.traced(), torch_compat.hooks_of_buffers_kept():
+      args, kwargs = aliases.separated(model, (tuple(self.args), self.kwargs))
       return torch.export.export(
-        model, tuple(self.args), self.kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
+        model, args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
       )
 
 
@@ -275,7 +276,7 @@ def _write(
     for name, one in functions.items():
       with within(name, functions), stages.stage("trace", name):
         exported[name] = one.exported()
-    program, tensors, files = _program(exported, compilers, metadata or {}, stages)
+    program, tensors, files = _program(aliases.merged(exported), compilers, metadata or {}, stages)
     program.asserts = assert_texts
   text = folder / "model.hir"
   with stages.stage("weights"):
