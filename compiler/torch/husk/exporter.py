@@ -21,7 +21,7 @@ from . import artifact, hir, output, tools
 from .cuda import descriptors, user_kernels
 from .errors import short_tracebacks, within
 from .hir import huskc
-from .inductor import capture, torch_compat
+from .inductor import autocast, capture, torch_compat
 from .program import aliases, constants, signature
 from .progress import Progress
 from .targets import Target, resolve_targets
@@ -275,7 +275,7 @@ def _write(
     exported = {}
     for name, one in functions.items():
       with within(name, functions), stages.stage("trace", name):
-        exported[name] = one.exported()
+        exported[name] = autocast.written_out(one.exported())
     program, tensors, files = _program(aliases.merged(exported), compilers, metadata or {}, stages)
     program.asserts = assert_texts
   text = folder / "model.hir"
