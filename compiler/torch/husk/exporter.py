@@ -21,8 +21,8 @@ from . import artifact, hir, output, tools
 from .cuda import descriptors, user_kernels
 from .errors import short_tracebacks, within
 from .hir import huskc
-from .inductor import assumed, capture, empty, torch_compat
-from .program import constants, signature
+from .inductor import assumed, autocast, capture, empty, torch_compat
+from .program import aliases, constants, signature
 from .progress import Progress
 from .targets import Target, resolve_targets
 from .version import VERSION
@@ -66,8 +66,9 @@ class Function:
       model = copy.copy(model)
       model.forward = types.MethodType(getattr(type(model), self.method), model)
     with torch.no_grad(), user_kernels.traced(), torch_compat.hooks_of_buffers_kept():
+      args, kwargs = aliases.separated(model, (tuple(self.args), self.kwargs))
       return torch.export.export(
-        model, tuple(self.args), self.kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
+        model, args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
       )
 
 
@@ -274,7 +275,8 @@ def _write(
     exported = {}
     for name, one in functions.items():
       with within(name, functions), stages.stage("trace", name):
-        exported[name] = one.exported()
+        exported[name] = autocast.written_out(one.exported())
+    exported = aliases.merged(exported)
     with assumed.kept(exported.values()):
       for one in exported.values():
         torch_compat.assume(one, empty.refusals(one))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import copy
+import dataclasses
 import functools
 import os
 import pathlib
@@ -605,6 +606,30 @@ def copied(exported: ExportedProgram) -> ExportedProgram:
   changeable: Any = exported._update(module, copy.deepcopy(exported.graph_signature))
   changeable.example_inputs = exported.example_inputs
   return with_guards(changeable, exported)
+
+
+def with_tensors(
+  exported: ExportedProgram,
+  signature: Any,
+  state_dict: dict[str, Any],
+  constants: dict[str, Any],
+) -> ExportedProgram:
+  """The program with another signature, other parameters and buffers, and other constants."""
+  changed: Any = exported
+  program: ExportedProgram = changed._update(
+    exported.graph_module, signature, state_dict=state_dict, constants=constants
+  )
+  return program
+
+
+def state_spec(spec: Any) -> Any:
+  """The signature of an input that is a parameter or a buffer, as a buffer; that of a constant
+  itself."""
+  from torch.export.graph_signature import InputKind
+
+  if spec.kind is not InputKind.PARAMETER:
+    return spec
+  return dataclasses.replace(spec, kind=InputKind.BUFFER, persistent=True)
 
 
 def copied_graph(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -1,7 +1,7 @@
-"""The weights and buffers of a model: one row for each storage, and the safetensors file of their
-bytes.
+"""The weights and buffers of a model: one row for tensors that share memory, and the safetensors
+file of their bytes.
 
-A storage that some step writes is state: each session has its own, which begins with the value in
+Memory that some step writes is state: each session has its own, which begins with the value in
 the model or with a fill."""
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from .. import hir
 from ..errors import Unsupported
 from ..inductor.lines import InductorObject
+from . import memory
 
 if TYPE_CHECKING:
   import torch
@@ -28,7 +29,7 @@ class Row:
 
   buffer: hir.Buffer
   tensor: torch.Tensor  # contiguous; its bytes are stored
-  offset: int  # bytes of the storage before the tensor
+  begin: int  # the address of its first element
 
 
 class Constants:
@@ -37,10 +38,10 @@ class Constants:
 
   def __init__(self, names: hir.Names) -> None:
     self._names = names
-    self._tensors: list[torch.Tensor] = []  # of all functions
     self._by_program: dict[int, dict[str, torch.Tensor]] = {}  # id of a program -> tensors by FQN
-    self._rows: dict[int | str, Row] = {}  # by storage
-    self._reserved: dict[int, str] = {}  # storage -> the name that is reserved for its row
+    self._extents = memory.Extents()
+    self._rows: dict[int | str, Row] = {}  # by the address where an extent begins
+    self._reserved: dict[int, str] = {}  # id of a tensor -> the name that is reserved for its row
 
   def add(self, exported: ExportedProgram) -> None:
     """Adds the parameters, buffers and constants of a function's program. All programs are added
@@ -56,9 +57,16 @@ class Constants:
             "another name"
           )
         tensors[fqn] = tensor.detach()
-        self._tensors.append(tensors[fqn])
-        if (key := _key(tensor)) not in self._reserved:
-          self._reserved[key] = self._names.take(fqn)
+    self._extents.add(tensors.values())
+    for fqn, tensor in tensors.items():
+      if self._reserved_name(tensor) is None:
+        self._reserved[id(tensor)] = self._names.take(fqn)
+
+  def _reserved_name(self, tensor: torch.Tensor) -> str | None:
+    """The name that is reserved for the row of a tensor."""
+    extent = self._extents.of(tensor)
+    names = (self._reserved.get(id(one)) for one in (extent.tensors if extent else []))
+    return next((name for name in names if name is not None), None)
 
   def of(self, exported: ExportedProgram) -> FunctionConstants:
     """The constants by the names of one function's program."""
@@ -78,31 +86,28 @@ class Constants:
         f"the constant {name} has no value: it was made while compiling for a device that is not "
         "here"
       )
-    row = self._rows.get(_key(tensor)) or self._row(name, tensor)
-    return row.buffer, _begin(tensor) - row.offset
+    if self._extents.of(tensor) is None:
+      self._extents.add([tensor])
+    extent = self._extents.of(tensor)
+    assert extent is not None
+    row = self._rows.get(extent.begin) or self._row(name, tensor, extent)
+    return row.buffer, memory.addresses(tensor)[0] - row.begin
 
-  def _row(self, name: str, tensor: torch.Tensor) -> Row:
-    views = [tensor, *(other for other in self._tensors if _key(other) == _key(tensor))]
+  def _row(self, name: str, tensor: torch.Tensor, extent: memory.Extent) -> Row:
     whole = {
-      (view.dtype, view.storage_offset(), tuple(view.shape), tuple(view.stride())) for view in views
+      (view.dtype, memory.addresses(view), tuple(view.shape), tuple(view.stride()))
+      for view in [tensor, *extent.tensors]
     }
     if len(whole) == 1 and tensor.is_contiguous():
-      stored, offset = tensor, _begin(tensor)
+      stored = tensor
     else:
-      begin = min(map(_begin, views))
-      end = max(map(_end, views))
-      size = tensor.element_size()
-      begin -= begin % size
-      stored, offset = (
-        tensor.as_strided(((end - begin + size - 1) // size,), (1,), begin // size),
-        begin,
-      )
+      stored = extent.elements(tensor.dtype)
     if hir.dtype(tensor.dtype) is None:
       raise Unsupported(f"the constant {name} has dtype {tensor.dtype}")
-    row_name = self._reserved.get(_key(tensor)) or self._names.take(name)
+    row_name = self._reserved_name(tensor) or self._names.take(name)
     size_bytes = hir.Literal(stored.numel() * stored.element_size())
-    row = Row(hir.Buffer(row_name, "constant", size_bytes), stored, offset)
-    self._rows[_key(tensor)] = row
+    row = Row(hir.Buffer(row_name, "constant", size_bytes), stored, extent.begin)
+    self._rows[extent.begin] = row
     return row
 
   def generator(self) -> hir.Buffer:
@@ -163,24 +168,6 @@ class FunctionConstants:
 
   def place(self, graph: InductorObject, name: str) -> tuple[hir.Buffer, int]:
     return self.constants.place(graph, name, self.tensors)
-
-
-def _key(tensor: torch.Tensor) -> int:
-  """The identity of a tensor's storage."""
-  return tensor.untyped_storage()._cdata
-
-
-def _begin(tensor: torch.Tensor) -> int:
-  """The number of bytes from the begin of the storage to the tensor's first element."""
-  return int(tensor.storage_offset()) * tensor.element_size()
-
-
-def _end(tensor: torch.Tensor) -> int:
-  """The number of bytes from the begin of the storage to the end of the tensor's last element."""
-  if tensor.numel() == 0:
-    return _begin(tensor)
-  last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-  return _begin(tensor) + (last + 1) * tensor.element_size()
 
 
 def _is_fake(tensor: torch.Tensor) -> bool:

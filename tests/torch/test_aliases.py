@@ -1,0 +1,187 @@
+"""Parameters, buffers, constants and inputs that share memory, on the host and by Triton's
+interpreter. aliased_programs.py makes random programs of them, and tries more of them by name."""
+
+import aliased_programs
+import artifact_runner
+import husk
+import numpy
+import pytest
+import row_table
+import torch
+from husk.host import kernels as host_kernels
+from test_cuda_numerics import computed
+
+ON_HOST = pytest.mark.skipif(
+  row_table.TARGET.partition(":")[2] not in host_kernels.isas(), reason="this machine has no AVX2"
+)
+
+
+class ReadsBefore(torch.nn.Module):
+  """A cache, one row of which is a buffer too. The row is written between two reads of the cache."""
+
+  def __init__(self):
+    super().__init__()
+    cache = torch.zeros(2, 3)
+    self.register_buffer("cache", cache)
+    self.register_buffer("first", cache[0])
+
+  def forward(self, x):
+    before = self.cache * 10
+    self.first.add_(x)
+    return before, self.cache.sum()
+
+
+class WritesTwice(ReadsBefore):
+  def forward(self, x):
+    self.first.add_(x)
+    between = self.cache * 2
+    self.first.mul_(3)
+    return between, self.cache + 0
+
+
+class Layer(torch.nn.Module):
+  def __init__(self, cache):
+    super().__init__()
+    self.register_buffer("cache", cache, persistent=False)
+
+  def forward(self, x):
+    self.cache.add_(x)
+    return self.cache * 2
+
+
+class TwoNames(torch.nn.Module):
+  """One buffer of two layers, both of which write it."""
+
+  def __init__(self):
+    super().__init__()
+    cache = torch.zeros(3)
+    self.a, self.b = Layer(cache), Layer(cache)
+
+  def forward(self, x):
+    return self.a(x) + self.b(x)
+
+
+class WritesParameter(torch.nn.Module):
+  def __init__(self):
+    super().__init__()
+    self.weight = torch.nn.Parameter(torch.arange(3.0))
+    self.register_buffer("last", self.weight.detach()[2:])
+
+  def forward(self, x):
+    self.weight.add_(x)
+    return self.last * x, self.weight
+
+
+class OneArray(torch.nn.Module):
+  """Two tensors with storages of their own, whose memory is that of one NumPy array."""
+
+  def __init__(self):
+    super().__init__()
+    array = numpy.zeros(3, numpy.float32)
+    self.register_buffer("one", torch.from_numpy(array))
+    self.register_buffer("other", torch.from_numpy(array))
+
+  def forward(self, x):
+    self.one.add_(x)
+    return self.other * 2
+
+
+class BetweenMultiples(torch.nn.Module):
+  """Parts of one memory that nothing writes; the second begins at byte 12."""
+
+  def __init__(self):
+    super().__init__()
+    whole = torch.arange(6.0)
+    self.register_buffer("whole", whole)
+    self.register_buffer("part", whole[3:])
+
+  def forward(self, x):
+    return self.part * x, self.whole + 1
+
+
+MODELS = (ReadsBefore, WritesTwice, TwoNames, WritesParameter, OneArray, BetweenMultiples)
+X = torch.tensor([1.0, 2.0, 3.0])
+
+
+def runs_of(model):
+  """The results of two runs in eager mode."""
+  with torch.no_grad():
+    return [[t.clone() for t in torch.utils._pytree.tree_leaves(model(X))] for _ in range(2)]
+
+
+@ON_HOST
+def test_memory_is_shared_on_hosts(tmp_path):
+  functions = {kind.__name__: husk.Function(kind(), (X,)) for kind in MODELS}
+  husk.export(functions, tmp_path / "made.husk", targets=(row_table.TARGET,), keep=tmp_path)
+  text = (tmp_path / "model.hir").read_text()
+  assert text.count("state cache ") == 1 and "state first " not in text
+  with artifact_runner.Runner(tmp_path / "made.husk") as run:
+    for kind in MODELS:
+      for expected in runs_of(kind()):
+        assert all(map(torch.equal, run.run([X], kind.__name__), expected)), kind.__name__
+
+
+@pytest.mark.parametrize("kind", (ReadsBefore, BetweenMultiples))
+def test_memory_is_shared_on_cuda(kind, tmp_path):
+  results = computed(kind(), (X,), None, [{"x": X}, {"x": X}], tmp_path, tune="none")
+  for result, expected in zip(results, runs_of(kind()), strict=True):
+    assert all(map(torch.equal, result.values(), expected))
+
+
+@ON_HOST
+def test_functions_share_a_cache_and_its_parts(tmp_path):
+  class Both(ReadsBefore):
+    def whole(self, x):
+      return self.cache + x
+
+    def forward(self, x):
+      self.first.add_(x)
+      return self.first * 1
+
+  model = Both()
+  functions = {
+    "part": husk.Function(model, (X,)),
+    "whole": husk.Function(model, (X,), method="whole"),
+  }
+  husk.export(functions, tmp_path / "made.husk", targets=(row_table.TARGET,))
+  with artifact_runner.Runner(tmp_path / "made.husk") as run, torch.no_grad():
+    for name in ("whole", "part", "whole"):
+      torch.testing.assert_close(run.run([X], name)[0], functions[name].model.__getattribute__(
+        "forward" if name == "part" else name)(X))
+
+
+def test_a_view_of_another_dtype_is_refused(tmp_path):
+  class Bits(torch.nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.register_buffer("values", torch.zeros(4))
+      self.register_buffer("bits", self.values.view(torch.int32))
+
+    def forward(self, x):
+      self.values.add_(x)
+      return self.bits + 1
+
+  with pytest.raises(husk.Unsupported, match="values, bits share memory and have different dtypes"):
+    husk.write(Bits(), (torch.ones(4),), tmp_path)
+
+
+def test_examples_that_share_memory_have_sizes_of_their_own(tmp_path):
+  class Sum(torch.nn.Module):
+    def forward(self, x, y):
+      x.add_(1)
+      return x + y
+
+  memory = torch.zeros(6)
+  text = husk.write(Sum(), (memory[:3], memory[3:]), tmp_path, targets=("host:avx2",)).read_text()
+  assert "input x tensor f32 [3]" in text and "input y tensor f32 [3]" in text
+
+
+@ON_HOST
+def test_random_programs_on_hosts(tmp_path):
+  programs = [aliased_programs.valid(seed) for seed in (110, 111, 112, 113)]
+  aliased_programs.check_on_host(programs, tmp_path, row_table.TARGET)
+
+
+@pytest.mark.parametrize("seed", (36, 38))
+def test_random_programs_on_cuda(seed, tmp_path):
+  aliased_programs.check_on_cuda(aliased_programs.valid(seed), tmp_path)
