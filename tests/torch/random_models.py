@@ -163,9 +163,16 @@ def in_a_child(function, seconds):
 
 
 def isolated(program, options):
-  """The outcome in a child."""
+  """The outcome of a program in a child. The program may be a seed: then the child makes it, too,
+  and what it returns has a third and a fourth member, the program and the samples that it took."""
 
   def function():
+    if not isinstance(program, random_programs.Program):
+      random_programs.taken.clear()
+      made = random_programs.made(program)
+      with tempfile.TemporaryDirectory(prefix="random-model-") as folder:
+        result = outcome(made, options.target[0], pathlib.Path(folder))
+      return *result, made, random_programs.taken
     folder = pathlib.Path(tempfile.mkdtemp(prefix="random-model-"))
     try:
       return outcome(program, options.target[0], folder)
@@ -173,6 +180,12 @@ def isolated(program, options):
       shutil.rmtree(folder, ignore_errors=True)
 
   return in_a_child(function, options.limit)
+
+
+def made_in_a_child(seed):
+  """The program of a seed, or none if making it ends the process: eager mode is at fault then."""
+  found = in_a_child(lambda: random_programs.made(seed), 100)
+  return found if isinstance(found, random_programs.Program) else None
 
 
 def words(text):
@@ -228,10 +241,15 @@ def main():
   if options.only is not None:
     seed, options.programs = options.only, 1
   while time.monotonic() - start < options.seconds and counts.total() < options.programs:
-    program = random_programs.made(seed)
-    if options.only is not None:
+    result, text, *rest = isolated(seed, options)
+    program, taken = rest or (None, ())
+    for each in taken:  # the next children need not make them again
+      random_programs.samples(*each)
+    if options.only is not None and program:
       print(program.text())
-    result, text = isolated(program, options)
+    if result in FINDS and not program:
+      program = made_in_a_child(seed)
+      result = result if program else "rejected"
     counts[result] += 1
     reasons[result][words(text)] += 1
     if result in ("equal", *FINDS):
