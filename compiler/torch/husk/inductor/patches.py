@@ -1,7 +1,8 @@
 """Changes to Inductor while it compiles.
 
 Some nodes of Inductor's IR print themselves as strings, or vanish. While `husk_lines` is open, they
-become lines that `lower/lines.py` knows.
+become lines that `lower/lines.py` knows. Some lowerings compute other numbers than eager mode, and
+are replaced.
 """
 
 from __future__ import annotations
@@ -55,7 +56,67 @@ def husk_lines(
     for name in ("maybe_free_symbols", "maybe_free_unbacked_symbols"):
       with_conditions = _with_conditions(getattr(ir, name), unbacked="unbacked" in name)
       set_attribute(stack, ir, name, with_conditions)
+    create = classmethod(_one_reduced_dimension(ir.Reduction.create.__func__))
+    set_attribute(stack, ir.Reduction, "create", create)
+    offsets = _samples_in_order(lowering._fractional_pooling_offsets)
+    set_attribute(stack, lowering, "_fractional_pooling_offsets", offsets)
     yield
+
+
+def _one_reduced_dimension(create: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes `ir.Reduction.create` give an argmax or argmin one reduced dimension in place of several.
+
+  The result counts the elements in the order of the loops, which Inductor sorts by the strides of
+  what is read: the result for a transposed tensor would be a place in memory. One loop has no other
+  order than that of the model."""
+  import inspect
+
+  signature = inspect.signature(create)
+
+  def created(*args: Any, **kwargs: Any) -> Any:
+    call = signature.bind(*args, **kwargs)
+    values = call.arguments
+    sizes = values["reduction_ranges"]
+    if values["reduction_type"] in ("argmax", "argmin") and len(sizes) > 1:
+      values["reduction_ranges"] = [_product(sizes)]
+      values["inner_fn"] = _flattened(values["inner_fn"], sizes)
+    return create(*call.args, **call.kwargs)
+
+  return created
+
+
+def _product(sizes: Any) -> Any:
+  from torch._inductor.utils import sympy_product
+
+  return sympy_product(sizes)
+
+
+def _flattened(load: Callable[..., Any], sizes: Any) -> Callable[..., Any]:
+  """The function `load` of an index and several reduced indices, as one of their flat index."""
+  from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+
+  def flat(index: Any, reduced: Any) -> Any:
+    (place,) = reduced
+    places = []
+    for n, size in enumerate(sizes):
+      step = _product(sizes[n + 1 :])
+      places.append(ModularIndexing(place, step, size) if n else FloorDiv(place, step))
+    return load(index, places)
+
+  return flat
+
+
+def _samples_in_order(offsets: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes `lowering._fractional_pooling_offsets` read the random numbers of a volume in the order of
+  the dimensions, as eager mode does. For images, whose order is the reverse, it is right."""
+
+  def in_order(samples: Any, in_sz: Any, out_sz: Any, kernel_sz: Any, dim: int, ndims: int) -> Any:
+    if ndims != 3:
+      return offsets(samples, in_sz, out_sz, kernel_sz, dim=dim, ndims=ndims)
+    reverse = [list(sizes)[::-1] for sizes in (in_sz, out_sz, kernel_sz)]
+    return offsets(samples, *reverse, dim=ndims - 1 - dim, ndims=ndims)
+
+  return in_order
 
 
 def _with_conditions(find: Callable[[Any], Any], unbacked: bool) -> Callable[[Any], Any]:

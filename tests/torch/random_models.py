@@ -1,0 +1,292 @@
+"""Random models of operators of PyTorch's database, exported and compared with eager mode at sizes
+that the export did not see.
+
+  python tests/torch/random_models.py --seconds 3600 [--seed 0]
+  python tests/torch/random_models.py --seconds 3600 --target fake
+  python tests/torch/random_models.py --programs 200 --target pack DIR
+  python tests/torch/random_models.py --target check DIR
+  python tests/torch/random_models.py --only SEED        one model, with its text and the reduced one
+
+The target `host` runs artifacts by husk.load, `fake` runs the kernels of a CUDA variant by Triton's
+interpreter. `pack` exports artifacts for a GPU into a folder, beside the inputs and the results of
+eager mode; `check` runs that folder on a machine with the GPU, and needs the models no more.
+
+A model is a list of nodes that random_programs.py makes from a seed. A run of the net prints each
+find with its seed and the smallest model that still shows it, and at the end how many programs ran,
+how many distinct pairs of adjacent operators they had, what was refused by which words, and what was
+found. What torch.export refuses is counted apart, and so is what it exports wrong."""
+
+import argparse
+import collections
+import contextlib
+import logging
+import os
+import pathlib
+import pickle
+import re
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import warnings
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "compiler" / "torch")]
+
+import random_programs  # noqa: E402
+import torch  # noqa: E402
+from random_programs import Rejected  # noqa: E402
+
+# Results of one program that are finds.
+FINDS = ("wrong", "failed", "crashed", "died", "late")
+
+
+def outcome(program, target, folder):
+  """The result of a program, and a text about it. The results are: equal; rejected (the generator's
+  own limits); torch.export (which refuses the model, or exports it wrong); refused (by Husk, with a
+  reason); narrowed (Husk refuses a size that torch.export allows); wrong; failed (an error of a
+  run); crashed (another error of the export)."""
+  import husk
+
+  try:
+    exported = program.exported()
+    runs = program.runs(exported)
+  except Rejected as error:
+    return "rejected", str(error)
+  except Exception as error:
+    return "torch.export", f"{type(error).__name__}: {error}"
+  if len(runs) < 2:
+    return "torch.export", "no other size is allowed"
+  wanted = [program.expected(upto) for upto in [runs]]
+  try:
+    results = TARGETS[target](exported, program, runs, folder)
+  except husk.Unsupported as error:
+    return "refused", str(error)
+  except husk.CompileError as error:
+    return "crashed", f"CompileError: {error}"
+  except Narrowed as error:
+    return "narrowed", str(error)
+  except RunFailed as error:
+    return "failed", str(error)
+  except Exception as error:
+    return "crashed", f"{type(error).__name__}: {error}"
+  for number, (given, expected) in enumerate(zip(results, wanted[0], strict=True)):
+    if text := random_programs.difference(given, expected):
+      return "wrong", f"sizes {program.sizes[runs[number]]}: {text}"
+  return "equal", f"{len(runs)} sizes"
+
+
+class Narrowed(Exception):
+  pass
+
+
+class RunFailed(Exception):
+  pass
+
+
+def on_host(exported, program, runs, folder):
+  import husk
+
+  artifact = folder / "model.husk"
+  husk.export(exported, program.inputs(0), artifact, targets=(HOST,), progress=False)
+  session = husk.load(artifact)
+  results = []
+  for number in runs:
+    given = program.inputs(number)
+    try:
+      made = session(*given)
+    except husk.InvalidInputError as error:
+      raise Narrowed(f"sizes {program.sizes[number]}: {error}") from None
+    except husk.Error as error:
+      raise RunFailed(f"sizes {program.sizes[number]}: {type(error).__name__}: {error}") from None
+    made = made if isinstance(made, (tuple, list)) else (made,)
+    results.append([torch.from_dlpack(one).clone() if not isinstance(one, torch.Tensor) else one.clone() for one in made] + [x for n, x in enumerate(given) if n in program.written])
+  return results
+
+
+def on_fake(exported, program, runs, folder):
+  from test_cuda_numerics import computed
+
+  given = [
+    {f"tensors_{n}": x for n, x in enumerate(program.inputs(number))} for number in runs
+  ]
+  results = computed(exported, program.inputs(0), None, given, folder)
+  return [[*one.values()] for one in results]
+
+
+TARGETS = {"host": on_host, "fake": on_fake}
+HOST = "host"
+
+
+def in_a_child(function, seconds):
+  """What a function returns in a child of this process, or how the child ends without it."""
+  reader, writer = os.pipe()
+  child = os.fork()
+  if not child:
+    os.setpgid(0, 0)
+    os.close(reader)
+    code = 1
+    try:
+      null = os.open(os.devnull, os.O_WRONLY)
+      os.dup2(null, 2)
+      result = function()
+      with os.fdopen(writer, "wb") as pipe:
+        pickle.dump(result, pipe)
+      code = 0
+    finally:
+      os._exit(code)
+  os.close(writer)
+  parts, end = [], time.monotonic() + seconds
+  late = False
+  with os.fdopen(reader, "rb", buffering=0) as pipe:
+    while True:
+      left = end - time.monotonic()
+      if left <= 0 or not select.select([pipe], [], [], left)[0]:
+        late = True
+        break
+      part = pipe.read(1 << 20)
+      if not part:
+        break
+      parts.append(part)
+  if late:
+    with contextlib.suppress(ProcessLookupError):
+      os.killpg(child, signal.SIGKILL)
+  _, status = os.waitpid(child, 0)
+  if late:
+    return "late", f"no result after {seconds} s"
+  if status or not parts:
+    signalled = os.WIFSIGNALED(status) and signal.Signals(os.WTERMSIG(status)).name
+    return "died", f"the process ended with {signalled or os.waitstatus_to_exitcode(status)}"
+  return pickle.loads(b"".join(parts))
+
+
+def isolated(program, options):
+  """The outcome of a program in a child. The program may be a seed: then the child makes it, too,
+  and what it returns has a third and a fourth member, the program and the samples that it took."""
+
+  def function():
+    if not isinstance(program, random_programs.Program):
+      random_programs.taken.clear()
+      made = random_programs.made(program)
+      with tempfile.TemporaryDirectory(prefix="random-model-") as folder:
+        result = outcome(made, options.target[0], pathlib.Path(folder))
+      return *result, made, random_programs.taken
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="random-model-"))
+    try:
+      return outcome(program, options.target[0], folder)
+    finally:
+      shutil.rmtree(folder, ignore_errors=True)
+
+  return in_a_child(function, options.limit)
+
+
+def made_in_a_child(seed):
+  """The program of a seed, or none if making it ends the process: eager mode is at fault then."""
+  found = in_a_child(lambda: random_programs.made(seed), 100)
+  return found if isinstance(found, random_programs.Program) else None
+
+
+def words(text):
+  """A text without names, numbers and places, so that equal reasons are equal."""
+  text = " ".join(text.split())[:400]
+  text = re.sub(r'"[^"]*"|\'[^\']*\'|`[^`]*`', "_", text)
+  text = re.sub(r"[a-z]*\d[\w.:]*", "_", text)
+  return " ".join(text.split()[:14])
+
+
+def reduced(program, result, options):
+  """The smallest program found with an equal outcome."""
+  wanted = result[0], words(result[1])[:60]
+  progress, end = True, time.monotonic() + options.reduce
+  while progress:
+    progress = False
+    for smaller in program.smaller():
+      if time.monotonic() > end:
+        return program
+      found = isolated(smaller, options)
+      if found[0] == wanted[0] and (found[0] in ("wrong", "died", "late") or words(found[1])[:60] == wanted[1]):
+        program, progress = smaller, True
+        break
+  return program
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+  parser.add_argument("--seconds", type=float, default=600)
+  parser.add_argument("--programs", type=int, default=10**9, help="at most so many programs")
+  parser.add_argument("--seed", type=int, default=0, help="the first seed")
+  parser.add_argument("--only", type=int, help="one seed")
+  parser.add_argument("--target", nargs="+", default=["host"])
+  parser.add_argument("--limit", type=float, default=180, help="seconds for a program")
+  parser.add_argument("--reduce", type=float, default=240, help="seconds to reduce a find")
+  parser.add_argument("--isa", default="host:avx2")
+  parser.add_argument("--finds", help="a folder for the finds")
+  options = parser.parse_args()
+  global HOST
+  HOST = options.isa
+  warnings.simplefilter("ignore")
+  logging.disable(logging.ERROR)
+  torch.set_num_threads(1)
+  import husk  # noqa: F401
+  import husk.exporter  # noqa: F401
+
+  if options.target[0] == "fake":
+    from test_cuda_numerics import interpreter
+
+    interpreter()
+  counts, reasons, pairs, names = collections.Counter(), collections.defaultdict(collections.Counter), set(), set()
+  known, start, seed = {}, time.monotonic(), options.seed
+  if options.only is not None:
+    seed, options.programs = options.only, 1
+  while time.monotonic() - start < options.seconds and counts.total() < options.programs:
+    result, text, *rest = isolated(seed, options)
+    program, taken = rest or (None, ())
+    for each in taken:  # the next children need not make them again
+      random_programs.samples(*each)
+    if options.only is not None and program:
+      print(program.text())
+    if result in FINDS and not program:
+      program = made_in_a_child(seed)
+      result = result if program else "rejected"
+    counts[result] += 1
+    reasons[result][words(text)] += 1
+    if result in ("equal", *FINDS):
+      pairs |= program.pairs()
+      names |= program.names()
+    if result in FINDS:
+      print(f"{time.monotonic() - start:5.0f} s seed {seed}: {result}: {' '.join(text.split())[:600]}", flush=True)
+      key = result, words(text)[:60]
+      if result == "wrong" or key not in known:
+        smallest = reduced(program, (result, text), options)
+        print(smallest.text(), flush=True)
+        if options.finds:
+          pathlib.Path(options.finds).mkdir(parents=True, exist_ok=True)
+          smallest.save(pathlib.Path(options.finds) / f"{seed}.pt")
+      known.setdefault(key, seed)
+    elif options.only is not None or result != "equal":
+      print(f"seed {seed}: {result}: {' '.join(text.split())[:300]}", flush=True)
+    seed += 1
+    if counts.total() % 50 == 0:
+      report(counts, reasons, pairs, names, start, seed, brief=True)
+  report(counts, reasons, pairs, names, start, seed)
+
+
+def report(counts, reasons, pairs, names, start, seed, brief=False):
+  ours = counts.total() - counts["rejected"] - counts["torch.export"]
+  print(
+    f"{time.monotonic() - start:.0f} s, next seed {seed}: {ours} programs that torch.export takes, "
+    f"{len(names)} operators, {len(pairs)} distinct pairs of adjacent ones; "
+    + ", ".join(f"{count} {name}" for name, count in counts.most_common()),
+    flush=True,
+  )
+  if not brief:
+    for name, texts in reasons.items():
+      if name != "equal":
+        for text, count in texts.most_common(15):
+          print(f"  {name} {count}: {text}")
+
+
+if __name__ == "__main__":
+  main()
