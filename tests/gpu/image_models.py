@@ -113,11 +113,11 @@ def model(name, seed=0, device="cpu"):
       made = torchvision.models.get_model(name, weights=None)
   # Random weights let values grow or vanish in deep networks, unless batch norms know their scale.
   made = made.train().to(device)
+  norms = [module for module in made.modules() if isinstance(module, nn.BatchNorm2d)]
+  for norm in norms:
+    norm.momentum = None
   with torch.no_grad():
-    for module in made.modules():
-      if isinstance(module, nn.BatchNorm2d):
-        module.momentum = None
-    for _ in range(2):
+    for _ in range(2 if norms else 0):
       made(torch.randn(4, 3, 96, 96).to(device))
   return made.eval().to(memory_format=torch.channels_last)
 

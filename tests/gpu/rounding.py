@@ -180,6 +180,8 @@ def model(name, seed, device):
     made = models.Gpt(vocabulary=256, width=256, layers=6, heads=8, context=128).eval().to(device)
     return made, [torch.randint(0, 256, (2, 128)).to(device)]
   made = image_models.model(name, seed, device)
+  if name == "vit_b_16":
+    nn.init.normal_(made.heads.head.weight, std=0.02)  # torchvision's first weights are 0
   x = image_models.image(IMAGES, name)
   torch.manual_seed(1000 + seed)
   return made, [torch.randn_like(x).to(device)]

@@ -419,13 +419,11 @@ def _join(attention: _Attention, parts: int, results: _Memory, weights: _Memory)
 
 
 def precision(dtype: torch.dtype) -> str:
-  """Triton's precision of products. A product of f32 is three products of 11 bits each, or one if
-  the user allows TF32."""
+  """Triton's precision of products. A product of f32 is three products in tf32. torch's own attention
+  of f32 does not use tf32 either, whether products of matrices may or not."""
   import torch
 
-  if dtype != torch.float32:
-    return "ieee"
-  return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
+  return "tf32x3" if dtype == torch.float32 else "ieee"
 
 
 def _most(body: Body, rows: Size, largest: int = 2**16) -> int | None:

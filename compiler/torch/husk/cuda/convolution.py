@@ -347,7 +347,7 @@ _SOURCE = r"""
             other=0.0,
         )
 {% endif %}
-        acc = tl.dot(x, w, acc, allow_tf32=ALLOW_TF32)
+        acc = tl.dot(x, w, acc, input_precision=PRECISION)
 
     mask = is_image[:, None] & is_channel[None, :]
     idx_n = y_n[:, None]
@@ -537,7 +537,7 @@ def _convolved(
       PADDING_W=padding[1],
       DILATION_H=dilation[0],
       DILATION_W=dilation[1],
-      ALLOW_TF32=torch_compat.convolutions_in_tf32(),
+      PRECISION=_precision(channels),
       num_stages=tiles.stages,
       num_warps=tiles.warps,
     )
@@ -547,6 +547,14 @@ def _convolved(
   if split > 1:
     result = _added(result, split, size, x.get_dtype())
   return table[aten.permute.default](result, [0, 3, 1, 2])
+
+
+def _precision(channels: int) -> str:
+  """Triton's precision of products of f32, in quotes. cuDNN does not use tf32 for images of one to
+  three channels, even if it may, so these have three products in tf32 in place of one."""
+  if not torch_compat.convolutions_in_tf32():
+    return repr("ieee")
+  return repr("tf32" if channels > 3 else "tf32x3")
 
 
 def _largest(size: Any) -> int:
