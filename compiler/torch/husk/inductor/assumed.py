@@ -330,6 +330,8 @@ def _place() -> str:
 
   node = getattr(V.graph, "current_node", None)
   meta = getattr(node, "meta", None) or torch.fx.traceback.get_current_meta()
-  operator = str(getattr(node, "target", None) or meta.get("original_aten") or "")
+  # While a program is traced, only the function that torch.export has seen is known.
+  _, function = meta.get("torch_fn") or ("", "")
+  operator = str(getattr(node, "target", None) or function.rpartition(".")[2] or "an operator")
   line = origins.place(meta.get("stack_trace"))
   return f"{operator} (near {line})" if line else operator

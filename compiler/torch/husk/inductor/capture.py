@@ -125,6 +125,7 @@ def capture_each(
   with (
     assumed.restored(shapes),
     varying.decompositions(),
+    varying.pools(),
     empty.checked_indices(shapes),
     inductor(device, program, {**varying.lowerings(), **(lowerings or {})}, sdpa),
     torch_compat.inner_compiler(compile_graph),

@@ -166,6 +166,45 @@ def _nearest(exact: bool) -> Lowering:
 
 
 @contextlib.contextmanager
+def pools() -> Iterator[None]:
+  """While open, the number of windows of a pool that rounds up is that of all sizes. Inductor's own
+  function takes a pool for one that rounds down if that makes no difference for the example.
+  torch.export has asked whether the last window begins inside."""
+  from torch._inductor import lowering
+  from torch._inductor.virtualized import V
+  from torch.utils._sympy.functions import FloorDiv
+
+  inductor: Any = lowering
+  before = inductor.pooling_size
+
+  def pooling_size(
+    x: Any,
+    i: int,
+    kernel_size: Sequence[Any],
+    stride: Sequence[Any],
+    padding: Sequence[Any],
+    ceil_mode: bool,
+    *,
+    dilation: Sequence[Any] | None = None,
+  ) -> tuple[Any, bool]:
+    if not ceil_mode or _is_number(x):
+      return before(x, i, kernel_size, stride, padding, ceil_mode, dilation=dilation)
+    span = x + 2 * padding[i] - (dilation[i] if dilation else 1) * (kernel_size[i] - 1)
+    windows = FloorDiv(span + 2 * (stride[i] - 1), stride[i])
+    if V.graph.sizevars.evaluate_expr(
+      sympy.Ge((windows - 1) * stride[i] - x - padding[i], 0)
+    ):
+      windows -= 1
+    return windows, True
+
+  inductor.pooling_size = pooling_size
+  try:
+    yield
+  finally:
+    inductor.pooling_size = before
+
+
+@contextlib.contextmanager
 def decompositions() -> Iterator[None]:
   """While open, Inductor decomposes no operator for hosts in a way that depends on the number that a
   size has in the example. CUDA targets have decompositions of Husk's (decompositions/pool.py)."""
