@@ -31,12 +31,16 @@ def image(*inside):
 
 def inside(rank):
   """All sizes but those of batch and channels vary."""
-  return {dim: AUTO for dim in range(2, 2 + rank)}
+  return dict.fromkeys(range(2, 2 + rank), AUTO)
 
 
 # Function, arguments of the export, which sizes vary, other arguments.
 CASES = {
-  "adaptive_avg_pool1d": (lambda self, x: F.adaptive_avg_pool1d(x, 3), 1, [(12,), (2,), (13,), (24,)]),
+  "adaptive_avg_pool1d": (
+    lambda self, x: F.adaptive_avg_pool1d(x, 3),
+    1,
+    [(12,), (2,), (13,), (24,)],
+  ),
   "adaptive_avg_pool2d": (
     lambda self, x: F.adaptive_avg_pool2d(x, (2, 3)),
     2,
@@ -47,7 +51,11 @@ CASES = {
     3,
     [(6, 12, 3), (7, 13, 2), (2, 4, 5)],
   ),
-  "adaptive_max_pool1d": (lambda self, x: F.adaptive_max_pool1d(x, 3), 1, [(12,), (2,), (13,), (24,)]),
+  "adaptive_max_pool1d": (
+    lambda self, x: F.adaptive_max_pool1d(x, 3),
+    1,
+    [(12,), (2,), (13,), (24,)],
+  ),
   "adaptive_max_pool2d": (
     lambda self, x: F.adaptive_max_pool2d(x, (2, 3), return_indices=True),
     2,
@@ -63,7 +71,11 @@ CASES = {
     2,
     [(6, 12), (7, 13), (2, 24), (40, 3)],
   ),
-  "nearest": (lambda self, x: F.interpolate(x, size=5, mode="nearest"), 1, [(12,), (2,), (13,), (64,)]),
+  "nearest": (
+    lambda self, x: F.interpolate(x, size=5, mode="nearest"),
+    1,
+    [(12,), (2,), (13,), (64,)],
+  ),
   "nearest_exact": (
     lambda self, x: F.interpolate(x, size=(5, 7), mode="nearest-exact"),
     2,
@@ -168,7 +180,9 @@ def test_a_size_that_the_data_decides_may_be_0(tmp_path):
 
 def test_a_pinned_size_is_an_error_of_the_export(tmp_path):
   model = FunctionModule(lambda self, x, w: F.conv1d(x, w, groups=x.shape[1]))
-  with pytest.raises(husk.Unsupported, match=r"x\.size\(\)\[1\] vary.*conv1d.*= 4 alone: give this"):
+  with pytest.raises(
+    husk.Unsupported, match=r"x\.size\(\)\[1\] vary.*conv1d.*= 4 alone: give this"
+  ):
     husk.write(
       model,
       (numbers(1, 4, 16), numbers(4, 1, 5)),

@@ -126,6 +126,7 @@ def capture_each(
     assumed.restored(shapes),
     varying.decompositions(),
     varying.pools(),
+    varying.smaller_and_larger(),
     empty.checked_indices(shapes),
     inductor(device, program, {**varying.lowerings(), **(lowerings or {})}, sdpa),
     torch_compat.inner_compiler(compile_graph),

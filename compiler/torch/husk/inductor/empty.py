@@ -24,7 +24,16 @@ _REFUSALS = (RuntimeError, IndexError, ValueError)
 
 # Parts of the names of operators whose implementation for tensors without data asks less than the
 # others do. They are asked with zeros, too. None of them takes the elements for indices.
-_ASKED_WITH_DATA = ("upsample", "interpolate", "pool", "pad", "grid_sampler", "fft", "im2col", "unfold")
+_ASKED_WITH_DATA = (
+  "upsample",
+  "interpolate",
+  "pool",
+  "pad",
+  "grid_sampler",
+  "fft",
+  "im2col",
+  "unfold",
+)
 
 # The most elements that these zeros may be.
 _MOST = 1 << 20
