@@ -149,9 +149,10 @@ def _refusal(
     return value
 
   try:
-    args: Any = torch.fx.node.map_aggregate(node.args, lambda value: value)
+    operator: Any = node.target
+    args: Any = node.args
     with torch.no_grad():
-      node.target(*map(argument, args), **{k: argument(v) for k, v in node.kwargs.items()})  # type: ignore[operator]
+      operator(*map(argument, args), **{k: argument(v) for k, v in node.kwargs.items()})
   except _REFUSALS as error:
     return str(error).strip().split("\n")[0] or type(error).__name__
   except Exception:

@@ -235,8 +235,8 @@ def pools() -> Iterator[None]:
 
 @contextlib.contextmanager
 def decompositions() -> Iterator[None]:
-  """While open, Inductor decomposes no operator for hosts in a way that depends on the number that a
-  size has in the example. CUDA targets have decompositions of Husk's (decompositions/pool.py)."""
+  """While open, no decomposition for hosts depends on the number that a size has in the example.
+  CUDA targets have decompositions of Husk's (decompositions/pool.py)."""
   import torch
   from torch._inductor import decomposition
 
