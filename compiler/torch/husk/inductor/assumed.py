@@ -164,12 +164,13 @@ _places: weakref.WeakKeyDictionary[Any, dict[Any, str]] = weakref.WeakKeyDiction
 def environment(exported: ExportedProgram) -> Any:
   """The shape environment of a program, None if none of its sizes varies."""
   import torch
+  from torch.utils import _pytree as pytree
 
   for module in exported.graph_module.modules():
     if not isinstance(module, torch.fx.GraphModule):
       continue
     for node in module.graph.nodes:
-      for value in torch.utils._pytree.tree_leaves(node.meta.get("val")):
+      for value in pytree.tree_leaves(node.meta.get("val")):
         sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
         for size in sizes:
           if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -197,7 +198,8 @@ def kept(exported: Iterable[ExportedProgram]) -> Iterator[None]:
   finally:
     for shapes in fresh:
       _promised.pop(shapes).restore(shapes)
-      _places.pop(shapes), _ranges.pop(shapes)
+      _places.pop(shapes)
+      _ranges.pop(shapes)
 
 
 def bounds(shapes: Any, expression: Any) -> Any:
@@ -223,8 +225,8 @@ def restored(shapes: Any) -> Iterator[None]:
 def found(shapes: Any) -> list[Assumption]:
   """The conditions that are assumed now and were not when the program was exported; those that the
   promised ranges imply are left out."""
-  promised = _promised.get(shapes) if shapes is not None else None
-  if promised is None:
+  promised = None if shapes is None else _promised.get(shapes)
+  if shapes is None or promised is None:
     return []
   places = _places[shapes]
   conditions = [guard.expr for guard in shapes.guards[len(promised.guards) :]]

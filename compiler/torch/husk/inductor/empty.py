@@ -81,13 +81,14 @@ def _expression(value: Any) -> Any:
 def _sizes(node: torch.fx.Node) -> list[Any]:
   """The expressions of the sizes of the tensors that an operator reads or returns."""
   import torch
+  from torch.utils import _pytree as pytree
 
   if not isinstance(node.target, torch._ops.OpOverload):
     return []
   tensors = [
     value
     for each in (*node.all_input_nodes, node)
-    for value in torch.utils._pytree.tree_leaves(each.meta.get("val"))
+    for value in pytree.tree_leaves(each.meta.get("val"))
     if isinstance(value, torch.Tensor)
   ]
   expressions = [_expression(size) for tensor in tensors for size in tensor.shape]

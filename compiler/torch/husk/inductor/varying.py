@@ -114,7 +114,7 @@ def _glu(x: InductorObject, dim: int = -1) -> Any:
 
   inductor: Any = lowering
   dim = dim % len(x.get_size())
-  half = FloorDiv(x.get_size()[dim], 2)
+  half: Any = FloorDiv(x.get_size()[dim], 2)
   values = inductor.slice_(x, dim, 0, half, clamp=False)
   gates = inductor.slice_(x, dim, half, 2 * half, clamp=False)
   return inductor.mul(values, inductor.sigmoid(gates))
@@ -221,7 +221,7 @@ def pools() -> Iterator[None]:
     if not ceil_mode or _is_number(x):
       return before(x, i, kernel_size, stride, padding, ceil_mode, dilation=dilation)
     span = x + 2 * padding[i] - (dilation[i] if dilation else 1) * (kernel_size[i] - 1)
-    windows = FloorDiv(span + 2 * (stride[i] - 1), stride[i])
+    windows: Any = FloorDiv(span + 2 * (stride[i] - 1), stride[i])
     if V.graph.sizevars.evaluate_expr(sympy.Ge((windows - 1) * stride[i] - x - padding[i], 0)):
       windows -= 1
     return windows, True
