@@ -1,12 +1,20 @@
 """Sizes that an export promises: a program runs at every size of its range, at the export nothing
 pins one, and a size that the operator refuses is refused."""
 
+import logging
+
+import husk
 import pytest
+import sympy
 import torch
 import torch.nn.functional as F
-from export_and_compare import run
+from built_tools import husk_run
+from export_and_compare import ISAS, run
 from function_module import FunctionModule
+from husk.inductor import assumed
 from test_cuda_numerics import computed
+from torch._inductor import lowering
+from torch._inductor.virtualized import V
 from torch.export import Dim
 
 AUTO = Dim.AUTO
@@ -23,12 +31,16 @@ def image(*inside):
 
 def inside(rank):
   """All sizes but those of batch and channels vary."""
-  return {dim: AUTO for dim in range(2, 2 + rank)}
+  return dict.fromkeys(range(2, 2 + rank), AUTO)
 
 
 # Function, arguments of the export, which sizes vary, other arguments.
 CASES = {
-  "adaptive_avg_pool1d": (lambda self, x: F.adaptive_avg_pool1d(x, 3), 1, [(12,), (2,), (13,), (24,)]),
+  "adaptive_avg_pool1d": (
+    lambda self, x: F.adaptive_avg_pool1d(x, 3),
+    1,
+    [(12,), (2,), (13,), (24,)],
+  ),
   "adaptive_avg_pool2d": (
     lambda self, x: F.adaptive_avg_pool2d(x, (2, 3)),
     2,
@@ -39,7 +51,11 @@ CASES = {
     3,
     [(6, 12, 3), (7, 13, 2), (2, 4, 5)],
   ),
-  "adaptive_max_pool1d": (lambda self, x: F.adaptive_max_pool1d(x, 3), 1, [(12,), (2,), (13,), (24,)]),
+  "adaptive_max_pool1d": (
+    lambda self, x: F.adaptive_max_pool1d(x, 3),
+    1,
+    [(12,), (2,), (13,), (24,)],
+  ),
   "adaptive_max_pool2d": (
     lambda self, x: F.adaptive_max_pool2d(x, (2, 3), return_indices=True),
     2,
@@ -55,7 +71,11 @@ CASES = {
     2,
     [(6, 12), (7, 13), (2, 24), (40, 3)],
   ),
-  "nearest": (lambda self, x: F.interpolate(x, size=5, mode="nearest"), 1, [(12,), (2,), (13,), (64,)]),
+  "nearest": (
+    lambda self, x: F.interpolate(x, size=5, mode="nearest"),
+    1,
+    [(12,), (2,), (13,), (64,)],
+  ),
   "nearest_exact": (
     lambda self, x: F.interpolate(x, size=(5, 7), mode="nearest-exact"),
     2,
@@ -66,8 +86,8 @@ CASES = {
     2,
     [(6, 12), (7, 13), (4, 24), (40, 5)],
   ),
-  "diagonal": (lambda self, x: x.diagonal(1, 2, 3), 2, [(3, 8), (8, 3), (6, 6), (9, 2)]),
-  "diagonal_below": (lambda self, x: x.diagonal(-1, 2, 3) + 1, 2, [(3, 8), (8, 3), (6, 6), (9, 2)]),
+  "diagonal": (lambda self, x: x.diagonal(1, 2, 3), 2, [(3, 8), (8, 3), (6, 6), (9, 4)]),
+  "diagonal_below": (lambda self, x: x.diagonal(-1, 2, 3) + 1, 2, [(3, 8), (8, 3), (6, 6), (9, 4)]),
 }
 
 
@@ -90,3 +110,147 @@ def test_all_sizes_run_on_a_gpu(tmp_path, name):
     torch.testing.assert_close(
       list(result.values()), list(torch.utils._pytree.tree_leaves(model(x))), rtol=1e-5, atol=1e-5
     )
+
+
+N = Dim("n", min=0, max=20)
+
+# Functions of a tensor of 3 dimensions that refuse an empty last one, and a part of the message.
+REFUSED = {
+  "nearest": (lambda x: F.interpolate(x, size=4, mode="nearest"), "greater than 0"),
+  "linear": (lambda x: F.interpolate(x, size=4, mode="linear"), "greater than 0"),
+  "replicate": (lambda x: F.pad(x, (1, 1), mode="replicate"), "non-zero dimensions"),
+  "circular": (lambda x: F.pad(x, (1, 1), mode="circular"), "wrapping around more than once"),
+  "adaptive_avg_pool": (lambda x: F.adaptive_avg_pool1d(x, 2), "non-zero size"),
+  "adaptive_max_pool": (lambda x: F.adaptive_max_pool1d(x, 2), "non-zero size"),
+  "largest": (lambda x: x.amax(-1), "zero-size dimension"),
+  "place_of_the_largest": (lambda x: x.argmax(-1), "non-zero size"),
+  "clamped_index": (
+    lambda x: x[:, :, torch.arange(4).clamp(max=x.shape[2] - 1)],
+    "index out of bounds",
+  ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_empty_dimension_is_refused_as_in_eager_mode(tmp_path, name):
+  function, message = REFUSED[name]
+  model = FunctionModule(lambda self, x: function(x))
+  path = husk.export(
+    model,
+    (numbers(1, 2, 6),),
+    tmp_path / "made.husk",
+    dynamic_shapes={"x": {2: N}},
+    targets=(f"host:{ISAS[0]}",),
+  )
+  with pytest.raises((RuntimeError, IndexError)):
+    model(numbers(1, 2, 0))
+  code, _, text = husk_run(path, tmp_path, {"x": numbers(1, 2, 0)})
+  assert code and message in text, text
+  code, outputs, text = husk_run(path, tmp_path, {"x": numbers(1, 2, 9)})
+  assert code == 0, text
+  torch.testing.assert_close(outputs["0"], model(numbers(1, 2, 9)), rtol=1e-5, atol=1e-5)
+
+
+def test_an_empty_batch_runs(tmp_path):
+  run(
+    tmp_path,
+    lambda self, x: (F.pad(x, (1, 1), mode="replicate"), F.interpolate(x, size=4), x.amax(-1)),
+    (numbers(2, 2, 6),),
+    {"x": {0: N, 2: Dim("m", min=2, max=20)}},
+    [(numbers(0, 2, 5),), (numbers(1, 2, 5),)],
+  )
+
+
+def test_a_size_that_the_data_decides_may_be_0(tmp_path):
+  def first_two(self, x):
+    positive = x[x > 0]
+    return positive[torch.arange(2).clamp(max=positive.shape[0] - 1)]
+
+  path = husk.export(
+    FunctionModule(first_two),
+    (torch.tensor([1.0, -2.0, 3.0]),),
+    tmp_path / "made.husk",
+    targets=(f"host:{ISAS[0]}",),
+  )
+  code, outputs, text = husk_run(path, tmp_path, {"x": torch.tensor([-1.0, 5.0, -7.0])})
+  assert code == 0 and outputs["0"].tolist() == [5.0, 5.0], text
+  code, _, text = husk_run(path, tmp_path, {"x": torch.tensor([-1.0, -5.0, -7.0])})
+  assert code and "index out of bounds" in text, text
+
+
+def test_a_pinned_size_is_an_error_of_the_export(tmp_path):
+  model = FunctionModule(lambda self, x, w: F.conv1d(x, w, groups=x.shape[1]))
+  with pytest.raises(
+    husk.Unsupported, match=r"x\.size\(\)\[1\] vary.*conv1d.*= 4 alone: give this"
+  ):
+    husk.write(
+      model,
+      (numbers(1, 4, 16), numbers(4, 1, 5)),
+      tmp_path,
+      dynamic_shapes={"x": {1: AUTO, 2: AUTO}, "w": {0: AUTO, 2: AUTO}},
+      targets=(f"host:{ISAS[0]}",),
+    )
+
+
+def program():
+  """An exported program with the sizes a, which may be 0, and b."""
+  return torch.export.export(
+    FunctionModule(lambda self, x: x + 1),
+    (numbers(4, 6),),
+    dynamic_shapes={"x": {0: Dim("a", min=0, max=9), 1: Dim("b", min=2, max=20)}},
+  )
+
+
+def facts(shapes):
+  return len(shapes.guards), dict(shapes.replacements), dict(shapes.var_to_range)
+
+
+def test_assumptions_are_found_and_forgotten():
+  exported = program()
+  shapes = assumed.environment(exported)
+  before = facts(shapes)
+  a, b = (size.node.expr for size in exported.graph.output_node().args[0][0].meta["val"].shape)
+  with assumed.kept([exported]):
+    with assumed.restored(shapes):
+      assert shapes.evaluate_expr(sympy.Le(b, 7))
+      assert shapes.evaluate_expr(sympy.Eq(a, 4))
+      conditions = {each.condition for each in assumed.found(shapes)}
+      assert conditions == {sympy.Le(b, 7), sympy.Eq(a, 4)}
+      assert assumed.pinned(shapes, sympy.Eq(a, 4)) == (a, 4)
+      assert assumed.pinned(shapes, sympy.Le(b, 7)) is None
+      assert assumed.text(shapes, sympy.Le(b, 7)) == "x.size()[1] <= 7"
+      assert assumed.promise(shapes, a) == "0..9"
+    # Another target begins with what torch.export has promised, and finds the same.
+    assert not assumed.found(shapes)
+    assert shapes.evaluate_expr(sympy.Eq(a, 4))
+    assert [each.condition for each in assumed.found(shapes)] == [sympy.Eq(a, 4)]
+  assert facts(shapes) == before
+
+
+def test_a_question_with_an_answer_for_unknown_sizes_assumes_nothing():
+  exported = program()
+  shapes = assumed.environment(exported)
+  b = exported.graph.output_node().args[0][0].meta["val"].shape[1].node.expr
+  with assumed.kept([exported]):
+    assert shapes.evaluate_expr(sympy.Eq(b, 6), fallback_value=False) is False
+    assert shapes.evaluate_expr(sympy.Ge(b, 2), fallback_value=False)
+    assert not assumed.found(shapes)
+
+
+def test_a_narrowed_range_is_checked_and_announced(tmp_path, monkeypatch, caplog):
+  def narrowing(x):
+    assert V.graph.sizevars.evaluate_expr(sympy.Le(x.get_size()[0], 8))
+    return original(x)
+
+  original = lowering.lowerings[torch.ops.aten.sin.default]
+  monkeypatch.setitem(lowering.lowerings, torch.ops.aten.sin.default, narrowing)
+  with caplog.at_level(logging.WARNING, "husk"):
+    text = husk.write(
+      FunctionModule(lambda self, x: x.sin()),
+      (numbers(4),),
+      tmp_path,
+      dynamic_shapes={"x": {0: AUTO}},
+      targets=(f"host:{ISAS[0]}", "cuda:h200"),
+    ).read_text()
+  assert text.count("the kernels assume x.size()[0] <= 8") == 2  # one for each target
+  assert "runs only with sizes for which x.size()[0] <= 8, which aten.sin" in caplog.text

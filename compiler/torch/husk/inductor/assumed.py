@@ -38,8 +38,28 @@ _HOW: tuple[tuple[str, frozenset[str] | None], ...] = (
   ("torch/_subclasses/fake_utils.py", None),
   ("torch/_subclasses/functional_tensor.py", None),
   ("torch/_subclasses/meta_utils.py", None),
-  ("torch/_meta_registrations.py", None),
-  ("torch/_prims_common/__init__.py", None),
+  ("torch/_meta_registrations.py", frozenset({"meta_copy_"})),
+  (
+    "torch/_prims_common/__init__.py",
+    frozenset(
+      {
+        "__lt__",
+        "_is_non_overlapping_and_dense_or_false",
+        "are_strides_like_channels_last_or_false",
+        "check_contiguous_sizes_strides",
+        "compute_elementwise_output_logical_to_physical_perm",
+        "is_channels_last_contiguous_2d",
+        "is_channels_last_contiguous_3d",
+        "is_channels_last_contiguous_or_false",
+        "is_contiguous",
+        "is_contiguous_for_memory_format",
+        "is_non_overlapping_and_dense",
+        "make_contiguous_strides_for",
+        "should_swap",
+        "suggest_memory_format",
+      }
+    ),
+  ),
   # Long sums are sums of parts.
   ("torch/_inductor/codegen/cpp.py", frozenset({"need_use_acc_helper"})),
   # isin compares all pairs, or sorts.
@@ -144,12 +164,13 @@ _places: weakref.WeakKeyDictionary[Any, dict[Any, str]] = weakref.WeakKeyDiction
 def environment(exported: ExportedProgram) -> Any:
   """The shape environment of a program, None if none of its sizes varies."""
   import torch
+  from torch.utils import _pytree as pytree
 
   for module in exported.graph_module.modules():
     if not isinstance(module, torch.fx.GraphModule):
       continue
     for node in module.graph.nodes:
-      for value in torch.utils._pytree.tree_leaves(node.meta.get("val")):
+      for value in pytree.tree_leaves(node.meta.get("val")):
         sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
         for size in sizes:
           if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -177,7 +198,8 @@ def kept(exported: Iterable[ExportedProgram]) -> Iterator[None]:
   finally:
     for shapes in fresh:
       _promised.pop(shapes).restore(shapes)
-      _places.pop(shapes), _ranges.pop(shapes)
+      _places.pop(shapes)
+      _ranges.pop(shapes)
 
 
 def bounds(shapes: Any, expression: Any) -> Any:
@@ -203,8 +225,8 @@ def restored(shapes: Any) -> Iterator[None]:
 def found(shapes: Any) -> list[Assumption]:
   """The conditions that are assumed now and were not when the program was exported; those that the
   promised ranges imply are left out."""
-  promised = _promised.get(shapes) if shapes is not None else None
-  if promised is None:
+  promised = None if shapes is None else _promised.get(shapes)
+  if shapes is None or promised is None:
     return []
   places = _places[shapes]
   conditions = [guard.expr for guard in shapes.guards[len(promised.guards) :]]
@@ -234,6 +256,11 @@ def found(shapes: Any) -> list[Assumption]:
 
 
 def _is_implied(shapes: Any, condition: Any) -> bool:
+  # The end of a slice without an end is larger than any size.
+  if condition.is_Relational and any(
+    each.is_Integer and abs(each) >= 2**62 for each in condition.args
+  ):
+    return not isinstance(condition, sympy.Eq)
   known: Any = shapes._maybe_evaluate_static(condition)
   return bool(known is not None and known == sympy.true)
 
@@ -292,7 +319,10 @@ def _watched() -> Iterator[None]:
       with self.suppress_guards():
         return before(self, question, *args, **kwargs)
     fallback = kwargs.get("fallback_value", args[3] if len(args) > 3 else None)
-    if fallback is not None:
+    # A slice for which Inductor gets no answer would be one whose bounds only the data decides.
+    if fallback is not None and not _is_asked_by(
+      "torch/_inductor/lowering.py", "compute_slice_index"
+    ):
       known = self._maybe_evaluate_static(question)
       return fallback if known is None else known
     count = len(self.guards)
@@ -311,16 +341,28 @@ def _watched() -> Iterator[None]:
 
 def _decides_how() -> bool:
   """Whether the place in torch that asks a question is one of _HOW."""
-  frame = sys._getframe(2)
-  while frame is not None:
-    path, function = frame.f_code.co_filename, frame.f_code.co_name
-    if not path.endswith(_NEUTRAL):
-      return any(
-        path.endswith(end) and (functions is None or function in functions)
-        for end, functions in _HOW
-      )
-    frame = frame.f_back  # type: ignore[assignment]
-  return False
+  path, function = _asking()
+  return any(
+    path.endswith(end) and (functions is None or function in functions) for end, functions in _HOW
+  )
+
+
+def _is_asked_by(end: str, enclosing: str) -> bool:
+  """Whether a function inside of `enclosing`, in the file whose path ends with `end`, asks."""
+  path, function = _asking(enclosing)
+  return path.endswith(end) and function == enclosing
+
+
+def _asking(enclosing: str = "") -> tuple[str, str]:
+  """The path and the name of the function that asks, or those of `enclosing` if that called it."""
+  frame: Any = sys._getframe(3)
+  while frame is not None and frame.f_code.co_filename.endswith(_NEUTRAL):
+    frame = frame.f_back
+  if frame is None:
+    return "", ""
+  if enclosing and frame.f_code.co_name == "<lambda>":
+    frame = frame.f_back
+  return frame.f_code.co_filename, frame.f_code.co_name
 
 
 def _place() -> str:
@@ -330,6 +372,8 @@ def _place() -> str:
 
   node = getattr(V.graph, "current_node", None)
   meta = getattr(node, "meta", None) or torch.fx.traceback.get_current_meta()
-  operator = str(getattr(node, "target", None) or meta.get("original_aten") or "")
+  # While a program is traced, only the function that torch.export has seen is known.
+  _, function = meta.get("torch_fn") or ("", "")
+  operator = str(getattr(node, "target", None) or function.rpartition(".")[2] or "an operator")
   line = origins.place(meta.get("stack_trace"))
   return f"{operator} (near {line})" if line else operator

@@ -125,6 +125,8 @@ def capture_each(
   with (
     assumed.restored(shapes),
     varying.decompositions(),
+    varying.pools(),
+    varying.smaller_and_larger(),
     empty.checked_indices(shapes),
     inductor(device, program, {**varying.lowerings(), **(lowerings or {})}, sdpa),
     torch_compat.inner_compiler(compile_graph),

@@ -6,6 +6,7 @@ program, although the export may allow a size of 0, or a crop that keeps nothing
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,22 @@ if TYPE_CHECKING:
 
 # What an operator raises for arguments that it refuses.
 _REFUSALS = (RuntimeError, IndexError, ValueError)
+
+# Parts of the names of operators whose implementation for tensors without data asks less than the
+# others do. They are asked with zeros, too. None of them takes the elements for indices.
+_ASKED_WITH_DATA = (
+  "upsample",
+  "interpolate",
+  "pool",
+  "pad",
+  "grid_sampler",
+  "fft",
+  "im2col",
+  "unfold",
+)
+
+# The most elements that these zeros may be.
+_MOST = 1 << 20
 
 # The size that a number has here which only the data of a run decides.
 _UNKNOWN = 4
@@ -39,7 +56,11 @@ def refusals(exported: ExportedProgram) -> list[Assumption]:
       continue
     for size in candidates:
       values = _zero(shapes, size)
-      text = _refusal(shapes, node, values) if values is not None else None
+      if values is None:
+        continue
+      text = _refusal(shapes, node, values)
+      if not text and any(part in str(node.target) for part in _ASKED_WITH_DATA):
+        text = _refusal(shapes, node, values, "cpu")
       if text:
         condition = sympy.Gt(size, 0, evaluate=False)
         found[size] = Assumption(condition, _place(node), text)
@@ -60,13 +81,14 @@ def _expression(value: Any) -> Any:
 def _sizes(node: torch.fx.Node) -> list[Any]:
   """The expressions of the sizes of the tensors that an operator reads or returns."""
   import torch
+  from torch.utils import _pytree as pytree
 
   if not isinstance(node.target, torch._ops.OpOverload):
     return []
   tensors = [
     value
     for each in (*node.all_input_nodes, node)
-    for value in torch.utils._pytree.tree_leaves(each.meta.get("val"))
+    for value in pytree.tree_leaves(each.meta.get("val"))
     if isinstance(value, torch.Tensor)
   ]
   expressions = [_expression(size) for tensor in tensors for size in tensor.shape]
@@ -98,9 +120,12 @@ def _hint(shapes: Any, expression: Any) -> int:
   return _UNKNOWN if value is None or not value.is_Integer else int(value)
 
 
-def _refusal(shapes: Any, node: torch.fx.Node, values: dict[Any, int]) -> str | None:
+def _refusal(
+  shapes: Any, node: torch.fx.Node, values: dict[Any, int], device: str = "meta"
+) -> str | None:
   """The error that an operator raises if symbols have these values, and all others those of the
-  example; None if it raises none."""
+  example; None if it raises none, and "" if it cannot be asked. The tensors are zeros on
+  `device`."""
   import torch
 
   def number(expression: Any) -> int:
@@ -117,20 +142,22 @@ def _refusal(shapes: Any, node: torch.fx.Node, values: dict[Any, int]) -> str | 
       return number(value.node.expr)
     if isinstance(value, torch.Tensor):
       shape = [size if isinstance(size, int) else number(size.node.expr) for size in value.shape]
-      return torch.empty(shape, dtype=value.dtype, device="meta")
+      if device != "meta" and math.prod(shape) > _MOST:
+        raise MemoryError
+      return torch.zeros(shape, dtype=value.dtype, device=device)
     if isinstance(value, (tuple, list)):
       return type(value)(map(argument, value))
     return value
 
   try:
-    args: Any = torch.fx.node.map_aggregate(node.args, lambda value: value)
+    operator: Any = node.target
+    args: Any = node.args
     with torch.no_grad():
-      node.target(*map(argument, args), **{k: argument(v) for k, v in node.kwargs.items()})  # type: ignore[operator]
+      operator(*map(argument, args), **{k: argument(v) for k, v in node.kwargs.items()})
   except _REFUSALS as error:
     return str(error).strip().split("\n")[0] or type(error).__name__
   except Exception:
-    # An operator without an implementation for tensors without data says nothing about sizes.
-    return "" if values else "unknown"
+    return ""
   return None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import sympy
 
+from . import patches, torch_compat
 from .lines import InductorObject
 
 Lowering = Callable[..., Any]
@@ -43,7 +44,9 @@ def lowerings() -> dict[Any, Lowering]:
   return {op: _unless_static(table[op], *each) for op, each in own.items()}
 
 
-def _unless_static(otherwise: Lowering, varies: Callable[..., bool], function: Lowering) -> Lowering:
+def _unless_static(
+  otherwise: Lowering, varies: Callable[..., bool], function: Lowering
+) -> Lowering:
   def lowered(*args: Any, **kwargs: Any) -> Any:
     return (function if varies(*args, **kwargs) else otherwise)(*args, **kwargs)
 
@@ -111,7 +114,7 @@ def _glu(x: InductorObject, dim: int = -1) -> Any:
 
   inductor: Any = lowering
   dim = dim % len(x.get_size())
-  half = FloorDiv(x.get_size()[dim], 2)
+  half: Any = FloorDiv(x.get_size()[dim], 2)
   values = inductor.slice_(x, dim, 0, half, clamp=False)
   gates = inductor.slice_(x, dim, half, 2 * half, clamp=False)
   return inductor.mul(values, inductor.sigmoid(gates))
@@ -132,15 +135,13 @@ def _nearest(exact: bool) -> Lowering:
     factors = [*scales, *named.values()] or [None] * rank
     x.realize_hint()
     load = x.make_loader()
-    *batch, = x.get_size()[:-rank]
+    (*batch,) = x.get_size()[:-rank]
     inputs = x.get_size()[-rank:]
 
     def step(size: Any, result: Any, factor: float | None) -> Any:
       if factor is not None:
         return ops.constant(1.0 / factor, torch.float32)
-      return ops.truediv(
-        ops.index_expr(size, torch.float32), ops.index_expr(result, torch.float32)
-      )
+      return ops.truediv(ops.index_expr(size, torch.float32), ops.index_expr(result, torch.float32))
 
     def place(index: Any, size: Any, result: Any, factor: float | None) -> Any:
       at = ops.index_expr(index, torch.float32)
@@ -166,9 +167,76 @@ def _nearest(exact: bool) -> Lowering:
 
 
 @contextlib.contextmanager
+def smaller_and_larger() -> Iterator[None]:
+  """While open, the smaller and the larger one of two sizes are expressions, where torch takes the
+  one that is smaller or larger in the example: the bounds of a slice, the rank of a matrix."""
+  from torch._inductor.sizevars import SizeVarAllocator
+  from torch.utils._sympy.functions import Max, Min
+
+  def choosing(function: Any, is_first: Callable[[Any, Any, Any], bool]) -> Callable[..., Any]:
+    def choose(self: Any, left: Any, right: Any) -> Any:
+      left, right = (
+        sympy.sympify(self.remove_precomputed_replacements(sympy.sympify(each)))
+        for each in (left, right)
+      )
+      if left == right or is_first(self, left, right):
+        return left
+      return right if is_first(self, right, left) else function(left, right)
+
+    return choose
+
+  allocator: Any = SizeVarAllocator
+  with contextlib.ExitStack() as stack:
+    patches.set_attribute(stack, *torch_compat.smaller_sizes())
+    for name, function, is_first in (
+      ("evaluate_min", Min, lambda self, left, right: self.statically_known_leq(left, right)),
+      ("evaluate_max", Max, lambda self, left, right: self.statically_known_leq(right, left)),
+    ):
+      patches.set_attribute(stack, allocator, name, choosing(function, is_first))
+    yield
+
+
+@contextlib.contextmanager
+def pools() -> Iterator[None]:
+  """While open, the number of windows of a pool that rounds up is that of all sizes. Inductor's own
+  function takes a pool for one that rounds down if that makes no difference for the example.
+  torch.export has asked whether the last window begins inside."""
+  from torch._inductor import lowering
+  from torch._inductor.virtualized import V
+  from torch.utils._sympy.functions import FloorDiv
+
+  inductor: Any = lowering
+  before = inductor.pooling_size
+
+  def pooling_size(
+    x: Any,
+    i: int,
+    kernel_size: Sequence[Any],
+    stride: Sequence[Any],
+    padding: Sequence[Any],
+    ceil_mode: bool,
+    *,
+    dilation: Sequence[Any] | None = None,
+  ) -> tuple[Any, bool]:
+    if not ceil_mode or _is_number(x):
+      return before(x, i, kernel_size, stride, padding, ceil_mode, dilation=dilation)
+    span = x + 2 * padding[i] - (dilation[i] if dilation else 1) * (kernel_size[i] - 1)
+    windows: Any = FloorDiv(span + 2 * (stride[i] - 1), stride[i])
+    if V.graph.sizevars.evaluate_expr(sympy.Ge((windows - 1) * stride[i] - x - padding[i], 0)):
+      windows -= 1
+    return windows, True
+
+  inductor.pooling_size = pooling_size
+  try:
+    yield
+  finally:
+    inductor.pooling_size = before
+
+
+@contextlib.contextmanager
 def decompositions() -> Iterator[None]:
-  """While open, Inductor decomposes no operator for hosts in a way that depends on the number that a
-  size has in the example. CUDA targets have decompositions of Husk's (decompositions/pool.py)."""
+  """While open, no decomposition for hosts depends on the number that a size has in the example.
+  CUDA targets have decompositions of Husk's (decompositions/pool.py)."""
   import torch
   from torch._inductor import decomposition
 

@@ -185,11 +185,10 @@ def _renamed(graph: Graph, expression: Any) -> Any:
 def is_index_limit(condition: Any) -> bool:
   """Whether a condition says that 32-bit indices reach all elements. Kernels would access wrong
   memory if it did not hold."""
-  return bool(
-    isinstance(condition, (sympy.Le, sympy.Lt))
-    and condition.rhs.is_Integer
-    and condition.rhs >= 2**31 - 1
-  )
+  if not isinstance(condition, (sympy.Le, sympy.Lt)):
+    return False
+  limit: Any = condition.rhs
+  return bool(limit.is_Integer and limit >= 2**31 - 1)
 
 
 def _checks(

@@ -98,7 +98,7 @@ def _attention(
       part.repeat_interleave(query.size(-3) // part.size(-3), -3) for part in (key, value)
     )
   # Each factor is scaled by the root of the scale, which keeps half-precision products in range.
-  root = (scale if scale is not None else query.size(-1) ** -0.5) ** 0.5
+  root = scale**0.5 if scale is not None else query.size(-1) ** -0.25
   scores = (query * root) @ (key * root).transpose(-2, -1)
   if is_causal:
     rows = torch.arange(query.size(-2), device=query.device).unsqueeze(-1)
