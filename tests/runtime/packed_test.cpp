@@ -5,7 +5,7 @@
 #include <husk/port_host.h>
 
 #include "../values.h"
-#include "fixture.h"
+#include "edited_artifact.h"
 
 namespace husk::test {
 namespace {
@@ -114,6 +114,8 @@ struct PackedSums {
   explicit PackedSums(const std::string& functions,
                       husk_engine_options options = Machine::defaults())
       : machine(weight_constant() + functions, options, nullptr, {sum_op(&asked)}) {}
+  explicit PackedSums(const std::vector<uint8_t>& file)
+      : machine(file, Machine::defaults(), nullptr, {sum_op(&asked)}) {}
 
   // The sum that a run of a function gives.
   float run(uint32_t function = 0) {
@@ -187,6 +189,37 @@ TEST(PackedConstants, RepeatedElementsAndSizesOfInputsAreNotPacked) {
   Tensor x(HUSK_F32, {2}), y(HUSK_F32, {2});
   EXPECT_EQ(p.machine.run({x.value()}, {y.value()}), HUSK_OK) << p.machine.error.text;
   EXPECT_EQ(p.asked.packed_calls, 0);
+}
+
+// huskc keeps constants in the first segment; another producer may put them elsewhere.
+TEST(PackedConstants, ConstantsOfASkippedSegmentDecideNoLayout) {
+  EditedArtifact edited(weight_constant() + R"(
+function f {
+  input x tensor f32 [1..8]
+  output y tensor f32 rank 1
+  variant cpu {
+    let n = size(x, 0)
+    buffer x of input bytes mul(n, 4)
+    buffer y of output bytes mul(n, 4)
+    fill f32 (write y, 1.0)
+    when lt(n, 2) {
+      let rows = min(n, 3)
+    }
+    extern "test::sum" (read tensor x f32 [n] [1], read tensor w f32 [rows, 4] [4, 1], 7,
+                        write tensor y f32 [n] [1])
+    return (tensor y f32 [n] [1])
+  }
+}
+)");
+  uint32_t conditional = 0;
+  while (edited.segment(conditional).when == kNone) ++conditional;
+  edited.scalar(edited.find(Scalar::op_min, edited.segment(conditional).scalar_begin)) = {
+      static_cast<uint16_t>(Scalar::op_const), 0, 0, 3, 0};
+  write_hash(edited.file);
+  PackedSums p(edited.file);
+  ASSERT_NE(p.machine.session, nullptr) << p.machine.error.text;
+  EXPECT_EQ(p.run(), 0.0f) << "no rows: the segment is skipped for two elements";
+  EXPECT_EQ(p.asked.copies, 0);
 }
 
 TEST(PackedConstants, TheLimitOfTheEngineHolds) {

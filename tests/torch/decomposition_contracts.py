@@ -1,0 +1,156 @@
+"""Compares each decomposition of Husk's with the operator in eager mode, for the operators of
+PyTorch's database with all dtypes that they take: dtype, shape, strides, device, which results share
+memory with arguments, and values.
+
+  python tests/torch/decomposition_contracts.py [--only NAME,NAME] [--samples N]
+
+prints the decompositions that differ, and those that no sample reaches. `test_decomposed_contracts`
+runs a part of it."""
+
+import argparse
+import collections
+import sys
+
+import built_tools  # noqa: F401  (where the exporter lies)
+import compile_operators
+import torch
+from husk.inductor.decompositions.kernels import table as kernel_table
+from husk.inductor.decompositions.model import table as model_table
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# Decompositions whose results are random, or factors of which there are several.
+RANDOM = {"aten::multinomial", "aten::uniform", "aten::normal_functional", "prims::normal"}
+# Results whose strides PyTorch's meta functions and its implementations leave open: only sizes count.
+LOOSE = {torch.float16: 2e-2, torch.bfloat16: 6e-2, torch.float32: 1e-4, torch.complex64: 1e-3}
+
+
+def table():
+  """All decompositions by operator."""
+  return {**model_table(), **kernel_table()}
+
+
+def database():
+  compile_operators.database()  # what the import of the other needs
+  from torch.testing._internal.common_methods_invocations import op_db
+
+  return op_db
+
+
+class Compared(TorchDispatchMode):
+  """Runs operators, and the decompositions of those that have one. `found` has the differences by
+  operator, `reached` the dtypes that were compared."""
+
+  def __init__(self):
+    super().__init__()
+    self.table = table()
+    self.found = collections.defaultdict(set)
+    self.reached = collections.defaultdict(set)
+
+  def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+    kwargs = kwargs or {}
+    if op not in self.table or op._schema.name in RANDOM:
+      return op(*args, **kwargs)
+    own = pytree.tree_map(_copied, (args, kwargs))
+    expected = op(*args, **kwargs)
+    dtypes = _dtypes((args, kwargs))
+    try:
+      result = self.table[op](*own[0], **own[1])
+    except Exception as error:
+      self.found[op].add(f"{dtypes}: {type(error).__name__}: {str(error).splitlines()[0][:160]}")
+      return expected
+    if result is not NotImplemented:
+      self.reached[op].add(dtypes)
+      for text in differences(result, expected, own, (args, kwargs)):
+        self.found[op].add(f"{dtypes}: {text}")
+    return expected
+
+
+def _copied(value):
+  """A tensor with the same layout and memory of its own."""
+  if not isinstance(value, torch.Tensor):
+    return value
+  copied = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype)
+  return copied.copy_(value) if 0 not in value.stride() else value.clone()
+
+
+def _dtypes(tree):
+  leaves = pytree.tree_leaves(tree)
+  return ", ".join(str(x.dtype)[6:] for x in leaves if isinstance(x, torch.Tensor))
+
+
+def differences(given, expected, own_arguments, arguments):
+  """How the results of a decomposition differ from the operator's. The arguments of both tell which
+  results share memory with them."""
+  pairs = list(zip(pytree.tree_leaves(given), pytree.tree_leaves(expected)))
+  if len(pytree.tree_leaves(given)) != len(pytree.tree_leaves(expected)):
+    yield "another number of results"
+  for index, (one, other) in enumerate(pairs):
+    if not isinstance(other, torch.Tensor):
+      continue
+    if one.dtype != other.dtype:
+      yield f"result {index} is {one.dtype}, not {other.dtype}"
+    elif one.shape != other.shape:
+      yield f"result {index} has the shape {tuple(one.shape)}, not {tuple(other.shape)}"
+    elif one.device != other.device:
+      yield f"result {index} is on {one.device}, not {other.device}"
+    elif _shared(one, own_arguments) != _shared(other, arguments):
+      yield f"result {index} shares memory with {_shared(one, own_arguments)}, not {_shared(other, arguments)}"
+    else:
+      tolerance = LOOSE.get(other.dtype, 1e-6)
+      try:
+        torch.testing.assert_close(
+          one, other, rtol=tolerance, atol=tolerance, equal_nan=True, check_stride=False
+        )
+      except AssertionError as error:
+        yield f"result {index}: {' '.join(str(error).split())[:120]}"
+
+
+def _shared(tensor, arguments):
+  """The positions of the arguments whose memory a result has."""
+  leaves = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+  place = tensor.untyped_storage().data_ptr()
+  return [n for n, leaf in enumerate(leaves) if place and leaf.untyped_storage().data_ptr() == place]
+
+
+def compare(names=None, samples=None):
+  """Runs samples of the operators with these names, or of all."""
+  compared = Compared()
+  for op in database():
+    if names is not None and op.name not in names:
+      continue
+    for dtype in sorted(op.supported_dtypes("cpu"), key=str):
+      torch.manual_seed(3)
+      try:
+        for number, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=False)):
+          if number == samples:
+            break
+          with compared, torch.no_grad():
+            try:
+              op(sample.input, *sample.args, **sample.kwargs)
+            except Exception:
+              continue  # eager mode refuses the sample
+      except Exception as error:
+        print(f"{op.name}, {dtype}: no samples ({str(error)[:80]})", file=sys.stderr)
+  return compared
+
+
+def main():
+  parser = argparse.ArgumentParser()
+  parser.add_argument("--only", type=lambda text: text.split(","))
+  parser.add_argument("--samples", type=int)
+  options = parser.parse_args()
+  compared = compare(options.only, options.samples)
+  for op, texts in compared.found.items():
+    print(op)
+    for text in sorted(texts):
+      print("   ", text)
+  reached = {op: len(dtypes) for op, dtypes in compared.reached.items()}
+  print(f"{len(reached)} of {len(compared.table)} decompositions, {sum(reached.values())} combinations of dtypes")
+  missed = [str(op) for op in compared.table if op not in reached]
+  print("not reached:", ", ".join(missed))
+  return bool(compared.found)
+
+
+if __name__ == "__main__":
+  sys.exit(main())
