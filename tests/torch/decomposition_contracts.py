@@ -1,11 +1,13 @@
 """Compares each decomposition of Husk's with the operator in eager mode, for the operators of
-PyTorch's database with all dtypes that they take: dtype, shape, strides, device, which results share
-memory with arguments, and values.
+PyTorch's database with all dtypes that they take: dtype, shape, device, which results share memory
+with arguments, and values.
 
-  python tests/torch/decomposition_contracts.py [--only NAME,NAME] [--samples N]
+  python tests/torch/decomposition_contracts.py [--only NAME,NAME] [--samples N] [--fake]
 
-prints the decompositions that differ, and those that no sample reaches. `test_decomposed_contracts`
-runs a part of it."""
+prints the decompositions that differ, and those that no sample reaches. With `--fake` it compares
+the dtypes, shapes, strides and devices that PyTorch traces for the operators of the host with those
+of eager mode, because an export trusts what is traced. `test_decomposed_contracts.py` runs a part
+of both."""
 
 import argparse
 import collections
@@ -14,8 +16,12 @@ import sys
 import built_tools  # noqa: F401  (where the exporter lies)
 import compile_operators
 import torch
+from husk.host import operators
+from husk.inductor import torch_compat
 from husk.inductor.decompositions.kernels import table as kernel_table
 from husk.inductor.decompositions.model import table as model_table
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -35,6 +41,53 @@ def database():
   from torch.testing._internal.common_methods_invocations import op_db
 
   return op_db
+
+
+def host_operators():
+  """The names of the operators that hosts have, without those of overloads."""
+  return {name.partition(".")[0].partition(":sizes")[0] for name in operators.names()}
+
+
+class Traced(TorchDispatchMode):
+  """Runs operators, and traces those of hosts. `found` has the differences by operator, `reached`
+  the dtypes that were compared."""
+
+  def __init__(self):
+    super().__init__()
+    self.names = host_operators()
+    self.found = collections.defaultdict(set)
+    self.reached = collections.defaultdict(set)
+
+  def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+    kwargs = kwargs or {}
+    if op._schema.name not in self.names or op._schema.is_mutable:
+      return op(*args, **kwargs)
+    shapes = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
+    mode = FakeTensorMode(shape_env=shapes, allow_fallback_kernels=False)
+    expected = op(*args, **kwargs)
+    dtypes = _dtypes((args, kwargs))
+    try:
+      with torch_compat.places_of_unique():
+        fakes = pytree.tree_map_only(
+          torch.Tensor, lambda x: mode.from_tensor(x, static_shapes=True), (args, kwargs)
+        )
+        with mode:
+          result = op(*fakes[0], **fakes[1])
+    except Exception as error:
+      if type(error).__name__ not in ("UnsupportedOperatorException", "DynamicOutputShapeException"):
+        self.found[op].add(f"{dtypes}: {type(error).__name__}: {str(error).splitlines()[0][:160]}")
+      return expected
+    self.reached[op].add(dtypes)
+    pairs = zip(pytree.tree_leaves(result), pytree.tree_leaves(expected))
+    for index, (one, other) in enumerate(pairs):
+      if not isinstance(other, torch.Tensor):
+        continue
+      if (one.dtype, one.device, one.dim()) != (other.dtype, other.device, other.dim()):
+        self.found[op].add(f"{dtypes}: result {index} is traced as {one.dtype}, {one.device}, rank "
+                           f"{one.dim()}, not {other.dtype}, {other.device}, rank {other.dim()}")
+      elif all(isinstance(size, int) for size in one.shape) and one.shape != other.shape:
+        self.found[op].add(f"{dtypes}: result {index} is traced as {tuple(one.shape)}, not {tuple(other.shape)}")
+    return expected
 
 
 class Compared(TorchDispatchMode):
@@ -113,9 +166,9 @@ def _shared(tensor, arguments):
   return [n for n, leaf in enumerate(leaves) if place and leaf.untyped_storage().data_ptr() == place]
 
 
-def compare(names=None, samples=None):
+def compare(names=None, samples=None, kind=Compared):
   """Runs samples of the operators with these names, or of all."""
-  compared = Compared()
+  compared = kind()
   for op in database():
     if names is not None and op.name not in names:
       continue
@@ -139,15 +192,21 @@ def main():
   parser = argparse.ArgumentParser()
   parser.add_argument("--only", type=lambda text: text.split(","))
   parser.add_argument("--samples", type=int)
+  parser.add_argument("--fake", action="store_true")
   options = parser.parse_args()
-  compared = compare(options.only, options.samples)
+  compared = compare(options.only, options.samples, Traced if options.fake else Compared)
   for op, texts in compared.found.items():
     print(op)
     for text in sorted(texts):
       print("   ", text)
   reached = {op: len(dtypes) for op, dtypes in compared.reached.items()}
-  print(f"{len(reached)} of {len(compared.table)} decompositions, {sum(reached.values())} combinations of dtypes")
-  missed = [str(op) for op in compared.table if op not in reached]
+  if options.fake:
+    whole = compared.names
+    missed = whole - {op._schema.name for op in reached}
+  else:
+    whole = compared.table
+    missed = [str(op) for op in whole if op not in reached]
+  print(f"{len(reached)} of {len(whole)} reached, {sum(reached.values())} combinations of dtypes")
   print("not reached:", ", ".join(missed))
   return bool(compared.found)
 

@@ -271,11 +271,17 @@ def _write(
   # Each function is traced, and compiled for each target; each target has images; the weights are
   # written, and huskc runs.
   stages.total = len(functions) * (1 + len(compilers)) + len(compilers) + 2
-  with capture.quiet(), descriptors.traced(), _rare_collections():
+  with (
+    capture.quiet(),
+    descriptors.traced(),
+    torch_compat.places_of_unique(),
+    _rare_collections(),
+  ):
     exported = {}
     for name, one in functions.items():
       with within(name, functions), stages.stage("trace", name):
-        exported[name] = autocast.written_out(one.exported())
+        traced = torch_compat.with_places_of_unique(one.exported())
+        exported[name] = autocast.written_out(traced)
     program, tensors, files = _program(aliases.merged(exported), compilers, metadata or {}, stages)
     program.asserts = assert_texts
   text = folder / "model.hir"

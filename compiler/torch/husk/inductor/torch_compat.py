@@ -626,6 +626,50 @@ def copied_graph(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 @contextlib.contextmanager
+def places_of_unique() -> Iterator[None]:
+  """While open, the places and counts of `unique` are traced as tensors of int64, which they are.
+  torch 2.11 traces them with the dtype of the argument."""
+  import torch
+  from torch._subclasses import fake_impls
+
+  module: Any = fake_impls
+  before = module._unique
+
+  def unique(*args: Any, **kwargs: Any) -> Any:
+    values, *places = before(*args, **kwargs)
+    return values, *(
+      one if one.dtype == torch.int64 else one.new_empty(one.shape, dtype=torch.int64)
+      for one in places
+    )
+
+  module._unique = unique
+  try:
+    yield
+  finally:
+    module._unique = before
+
+
+def with_places_of_unique(exported: ExportedProgram) -> ExportedProgram:
+  """A program that was traced outside of `places_of_unique`, as if it had been traced inside."""
+  import torch
+
+  aten = torch.ops.aten
+  operators = (
+    aten._unique2.default,
+    aten.unique_consecutive.default,
+    aten.unique_dim.default,
+    aten.unique_dim_consecutive.default,
+  )
+  for module in exported.graph_module.modules():
+    for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+      if node.target in operators:
+        _, *places = node.meta["val"]
+        if any(one.dtype != torch.int64 for one in places):
+          return functional(exported, {})
+  return exported
+
+
+@contextlib.contextmanager
 def inner_compiler(compile_graph: Callable[..., Any]) -> Iterator[None]:
   """While open, `aot_compile` calls `compile_graph` for the traced graph in place of Inductor's
   `compile_fx_inner`."""
