@@ -27,7 +27,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 # Decompositions whose results are random, or factors of which there are several.
 RANDOM = {"aten::multinomial", "aten::uniform", "aten::normal_functional", "prims::normal"}
-# Results whose strides PyTorch's meta functions and its implementations leave open: only sizes count.
+# Results whose values PyTorch leaves open, by index: the places of elements that are equal, and what
+# an embedding bag keeps for a backward, whose shapes differ from device to device.
+OPEN = {
+  **dict.fromkeys(("aten::topk", "aten::sort", "aten::kthvalue", "aten::median"), {1}),
+  **dict.fromkeys(("aten::nanmedian", "aten::mode"), {1}),
+  **dict.fromkeys(("aten::_embedding_bag", "aten::_embedding_bag_forward_only"), {1, 2, 3}),
+}
+# Operators that eager mode computes less exactly, in fixed point for instance.
+DTYPES_ALONE = {"aten::_upsample_bilinear2d_aa", "aten::_upsample_bicubic2d_aa", "aten::polygamma"}
 LOOSE = {torch.float16: 2e-2, torch.bfloat16: 6e-2, torch.float32: 1e-4, torch.complex64: 1e-3}
 
 
@@ -83,10 +91,13 @@ class Traced(TorchDispatchMode):
       if not isinstance(other, torch.Tensor):
         continue
       if (one.dtype, one.device, one.dim()) != (other.dtype, other.device, other.dim()):
-        self.found[op].add(f"{dtypes}: result {index} is traced as {one.dtype}, {one.device}, rank "
-                           f"{one.dim()}, not {other.dtype}, {other.device}, rank {other.dim()}")
+        self.found[op].add(
+          f"{dtypes}: result {index} is traced as {one.dtype}, {one.device}, rank {one.dim()}, not "
+          f"{other.dtype}, {other.device}, rank {other.dim()}"
+        )
       elif all(isinstance(size, int) for size in one.shape) and one.shape != other.shape:
-        self.found[op].add(f"{dtypes}: result {index} is traced as {tuple(one.shape)}, not {tuple(other.shape)}")
+        shapes = f"{tuple(one.shape)}, not {tuple(other.shape)}"
+        self.found[op].add(f"{dtypes}: result {index} is traced as {shapes}")
     return expected
 
 
@@ -114,7 +125,7 @@ class Compared(TorchDispatchMode):
       return expected
     if result is not NotImplemented:
       self.reached[op].add(dtypes)
-      for text in differences(result, expected, own, (args, kwargs)):
+      for text in differences(op._schema.name, result, expected, own, (args, kwargs)):
         self.found[op].add(f"{dtypes}: {text}")
     return expected
 
@@ -132,9 +143,10 @@ def _dtypes(tree):
   return ", ".join(str(x.dtype)[6:] for x in leaves if isinstance(x, torch.Tensor))
 
 
-def differences(given, expected, own_arguments, arguments):
+def differences(name, given, expected, own_arguments, arguments):
   """How the results of a decomposition differ from the operator's. The arguments of both tell which
   results share memory with them."""
+  has_open, has_values = OPEN.get(name, set()), name not in DTYPES_ALONE
   pairs = list(zip(pytree.tree_leaves(given), pytree.tree_leaves(expected)))
   if len(pytree.tree_leaves(given)) != len(pytree.tree_leaves(expected)):
     yield "another number of results"
@@ -143,17 +155,20 @@ def differences(given, expected, own_arguments, arguments):
       continue
     if one.dtype != other.dtype:
       yield f"result {index} is {one.dtype}, not {other.dtype}"
+    elif index in has_open:
+      continue
     elif one.shape != other.shape:
       yield f"result {index} has the shape {tuple(one.shape)}, not {tuple(other.shape)}"
     elif one.device != other.device:
       yield f"result {index} is on {one.device}, not {other.device}"
     elif _shared(one, own_arguments) != _shared(other, arguments):
-      yield f"result {index} shares memory with {_shared(one, own_arguments)}, not {_shared(other, arguments)}"
-    else:
+      shared = f"{_shared(one, own_arguments)}, not {_shared(other, arguments)}"
+      yield f"result {index} shares memory with {shared}"
+    elif has_values:
       tolerance = LOOSE.get(other.dtype, 1e-6)
       try:
         torch.testing.assert_close(
-          one, other, rtol=tolerance, atol=tolerance, equal_nan=True, check_stride=False
+          one, other, rtol=tolerance, atol=5 * tolerance, equal_nan=True, check_stride=False
         )
       except AssertionError as error:
         yield f"result {index}: {' '.join(str(error).split())[:120]}"
