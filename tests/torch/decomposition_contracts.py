@@ -75,7 +75,7 @@ class Traced(TorchDispatchMode):
     expected = op(*args, **kwargs)
     dtypes = _dtypes((args, kwargs))
     try:
-      with torch_compat.places_of_unique():
+      with torch_compat.right_dtypes():
         fakes = pytree.tree_map_only(
           torch.Tensor, lambda x: mode.from_tensor(x, static_shapes=True), (args, kwargs)
         )
@@ -88,7 +88,7 @@ class Traced(TorchDispatchMode):
     self.reached[op].add(dtypes)
     pairs = zip(pytree.tree_leaves(result), pytree.tree_leaves(expected))
     for index, (one, other) in enumerate(pairs):
-      if not isinstance(other, torch.Tensor):
+      if not isinstance(other, torch.Tensor) or index in OPEN.get(op._schema.name, ()):
         continue
       if (one.dtype, one.device, one.dim()) != (other.dtype, other.device, other.dim()):
         self.found[op].add(

@@ -66,7 +66,8 @@ def test_places_of_unique_are_int64(dtype, is_traced_before, tmp_path):
     every = torch.unique(x, return_inverse=True, return_counts=True)
     rows = torch.unique(x, return_inverse=True, return_counts=True, dim=0)
     runs = torch.unique_consecutive(x, return_inverse=True, return_counts=True)
-    return *every, *rows, *runs, every[1] + 0.5, rows[1][0] * 2
+    counts = torch.bincount(x.flatten().to(torch.int32))
+    return *every, *rows, *runs, every[1] + 0.5, rows[1][0] * 2, counts, counts / 2
 
   x = torch.tensor([[3, 1, 3], [0, 1, 1], [3, 1, 3]]).to(dtype)
   export_and_compare.run(tmp_path, function, (x,), strict=is_traced_before, strides=False)

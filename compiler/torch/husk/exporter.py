@@ -52,7 +52,7 @@ class Function:
     import torch
 
     if isinstance(self.model, torch.export.ExportedProgram):
-      return self.model
+      return torch_compat.with_right_dtypes(self.model)
     if not isinstance(self.model, torch.nn.Module):
       raise ValueError(
         f"{type(self.model).__name__} is no model: give an nn.Module or a "
@@ -274,14 +274,13 @@ def _write(
   with (
     capture.quiet(),
     descriptors.traced(),
-    torch_compat.places_of_unique(),
+    torch_compat.right_dtypes(),
     _rare_collections(),
   ):
     exported = {}
     for name, one in functions.items():
       with within(name, functions), stages.stage("trace", name):
-        traced = torch_compat.with_places_of_unique(one.exported())
-        exported[name] = autocast.written_out(traced)
+        exported[name] = autocast.written_out(one.exported())
     program, tensors, files = _program(aliases.merged(exported), compilers, metadata or {}, stages)
     program.asserts = assert_texts
   text = folder / "model.hir"

@@ -626,47 +626,55 @@ def copied_graph(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 @contextlib.contextmanager
-def places_of_unique() -> Iterator[None]:
-  """While open, the places and counts of `unique` are traced as tensors of int64, which they are.
-  torch 2.11 traces them with the dtype of the argument."""
+def right_dtypes() -> Iterator[None]:
+  """While open, the results of operators are traced with the dtypes that they have. torch 2.11
+  traces the places and counts of `unique`, and all results of `bincount`, with the dtype of the
+  argument."""
   import torch
   from torch._subclasses import fake_impls
 
   module: Any = fake_impls
-  before = module._unique
+  table: dict[Any, Any] = module.op_implementations_dict
+  bincount_operator = torch.ops.aten.bincount.default
+  unique_before, bincount_before = module._unique, table[bincount_operator]
+
+  def as_dtype(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return value if value.dtype == dtype else value.new_empty(value.shape, dtype=dtype)
 
   def unique(*args: Any, **kwargs: Any) -> Any:
-    values, *places = before(*args, **kwargs)
-    return values, *(
-      one if one.dtype == torch.int64 else one.new_empty(one.shape, dtype=torch.int64)
-      for one in places
-    )
+    values, *places = unique_before(*args, **kwargs)
+    return values, *(as_dtype(one, torch.int64) for one in places)
 
-  module._unique = unique
+  def bincount(
+    mode: Any, op: Any, x: torch.Tensor, weights: torch.Tensor | None = None, minlength: Any = 0
+  ) -> Any:
+    dtype = torch.int64
+    if weights is not None:
+      dtype = torch.float32 if weights.dtype == torch.float32 else torch.float64
+    return as_dtype(bincount_before(mode, op, x, weights, minlength), dtype)
+
+  module._unique, table[bincount_operator] = unique, bincount
   try:
     yield
   finally:
-    module._unique = before
+    module._unique, table[bincount_operator] = unique_before, bincount_before
 
 
-def with_places_of_unique(exported: ExportedProgram) -> ExportedProgram:
-  """A program that was traced outside of `places_of_unique`, as if it had been traced inside."""
+def with_right_dtypes(exported: ExportedProgram) -> ExportedProgram:
+  """A program that was traced outside of `right_dtypes`, as if it had been traced inside."""
   import torch
 
   aten = torch.ops.aten
-  operators = (
+  operators = {
     aten._unique2.default,
     aten.unique_consecutive.default,
     aten.unique_dim.default,
     aten.unique_dim_consecutive.default,
-  )
-  for module in exported.graph_module.modules():
-    for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
-      if node.target in operators:
-        _, *places = node.meta["val"]
-        if any(one.dtype != torch.int64 for one in places):
-          return functional(exported, {})
-  return exported
+    aten.bincount.default,
+  }
+  modules = [m for m in exported.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
+  used = {node.target for module in modules for node in module.graph.nodes}
+  return functional(exported, {}) if used & operators else exported
 
 
 @contextlib.contextmanager
