@@ -51,8 +51,12 @@ constexpr size_t kNotLinked = SIZE_MAX;
 // Returns whether the grid of a launch is 1 1 1 for all inputs.
 bool is_one_call(const Code& code, const fb::Instruction& step) {
   for (uint32_t i = step.b(); i < step.b() + 3; ++i) {
-    const fb::Instruction& size = code.scalars[code.arguments[i].index()];
-    if (static_cast<Scalar>(size.op()) != Scalar::op_const || immediate(size) != 1) return false;
+    const uint32_t reg = code.arguments[i].index();
+    const fb::Instruction& size = code.scalars[reg];
+    // A constant of a segment that is skipped is 0.
+    if (static_cast<Scalar>(size.op()) != Scalar::op_const || immediate(size) != 1 ||
+        code.segments[code.segment_of(reg)].when() != kNone)
+      return false;
   }
   return true;
 }

@@ -5,7 +5,7 @@
 #include <husk/port_host.h>
 
 #include "../values.h"
-#include "fixture.h"
+#include "edited_artifact.h"
 
 namespace husk::test {
 namespace {
@@ -47,7 +47,7 @@ constexpr char kAll[] = "w f32 [3, 4] [4, 1]", kTransposed[] = "w f32 [4, 3] [1,
 
 // What the op was asked, and what it answers.
 struct PackAsked {
-  int sizes = 0, copies = 0, calls = 0, packed_calls = 0;
+  int sizes = 0, copies = 0, calls = 0, packed_calls = 0, unknown = 0;
   uint64_t layout = 0;
   husk_status size_answer = HUSK_OK, copy_answer = HUSK_OK;
   std::vector<int64_t> input_sizes;  // of the call's first argument, while packing
@@ -80,6 +80,11 @@ husk_status pack_weights(const husk_op_context* context, const husk_op_arg* args
                          husk_packing* packing, husk_error* error) {
   PackAsked& asked = *static_cast<PackAsked*>(context->user);
   const husk_op_arg& w = args[1];
+  if (args[2].kind == HUSK_ARG_NONE) {  // not known, so that no layout fits
+    ++asked.unknown;
+    packing->bytes = 0;
+    return HUSK_OK;
+  }
   if (count != 4 || !context->device || packing->argument != 1 || !w.data || args[0].data ||
       args[3].data || args[2].kind != HUSK_ARG_INT || args[2].i != 7)
     return HUSK_KERNEL;
@@ -114,6 +119,8 @@ struct PackedSums {
   explicit PackedSums(const std::string& functions,
                       husk_engine_options options = Machine::defaults())
       : machine(weight_constant() + functions, options, nullptr, {sum_op(&asked)}) {}
+  explicit PackedSums(const std::vector<uint8_t>& file)
+      : machine(file, Machine::defaults(), nullptr, {sum_op(&asked)}) {}
 
   // The sum that a run of a function gives.
   float run(uint32_t function = 0) {
@@ -187,6 +194,38 @@ TEST(PackedConstants, RepeatedElementsAndSizesOfInputsAreNotPacked) {
   Tensor x(HUSK_F32, {2}), y(HUSK_F32, {2});
   EXPECT_EQ(p.machine.run({x.value()}, {y.value()}), HUSK_OK) << p.machine.error.text;
   EXPECT_EQ(p.asked.packed_calls, 0);
+}
+
+// huskc keeps constants in the first segment; another producer may put them elsewhere.
+TEST(PackedConstants, ConstantsOfASkippedSegmentDecideNoLayout) {
+  EditedArtifact edited(weight_constant() + R"(
+function f {
+  input x tensor f32 [1..8]
+  output y tensor f32 rank 1
+  variant cpu {
+    let n = size(x, 0)
+    buffer x of input bytes mul(n, 4)
+    buffer y of output bytes mul(n, 4)
+    fill f32 (write y, 1.0)
+    when lt(n, 2) {
+      let number = min(n, 3)
+    }
+    extern "test::sum" (read tensor x f32 [n] [1], read tensor w f32 [3, 4] [4, 1], number,
+                        write tensor y f32 [n] [1])
+    return (tensor y f32 [n] [1])
+  }
+}
+)");
+  uint32_t conditional = 0;
+  while (edited.segment(conditional).when == kNone) ++conditional;
+  edited.scalar(edited.find(Scalar::op_min, edited.segment(conditional).scalar_begin)) = {
+      static_cast<uint16_t>(Scalar::op_const), 0, 0, 7, 0};
+  write_hash(edited.file);
+  PackedSums p(edited.file);
+  ASSERT_NE(p.machine.session, nullptr) << p.machine.error.text;
+  EXPECT_EQ(p.run(), 78.0f);
+  EXPECT_EQ(p.asked.unknown, 1) << "the number is 0 if the segment is skipped";
+  EXPECT_EQ(p.asked.copies, 0);
 }
 
 TEST(PackedConstants, TheLimitOfTheEngineHolds) {

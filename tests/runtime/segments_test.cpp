@@ -1,7 +1,7 @@
 // Branches, loops and values that only the data decides.
 #include <numeric>
 
-#include "fixture.h"
+#include "edited_artifact.h"
 
 namespace husk::test {
 namespace {
@@ -371,6 +371,64 @@ function f {
   ASSERT_EQ(m.run({x.value()}, {integer(0), floating(0)}), HUSK_OK) << m.error.text;
   EXPECT_EQ(m.results[0].as.i, 12);
   EXPECT_EQ(m.results[1].as.f, 0.5);
+}
+
+// huskc keeps constants in the first segment; another producer may put them into one that is
+// skipped, where they are 0 like all registers.
+TEST(Segments, ConstantsOfASkippedSegmentAreZero) {
+  EditedArtifact edited(R"(
+function f {
+  input c int 0..1
+  output y tensor f32 rank 1
+  output k tensor i64 rank 1
+  output s tensor f32 rank 1
+  output v int
+  output w float
+  variant cpu {
+    buffer y of output bytes 4
+    buffer k of output bytes 8
+    buffer s of output bytes 4
+    buffer one bytes 4 align 64
+    fill f32 (write one, 1.0)
+    when c {
+      let z = float(mul(c, 5))
+      let i = mul(c, 3)
+    }
+    fill f32 (write y, z)
+    fill i64 (write k, i)
+    launch scale grid (1, 1, 1) (read one, write s, z, 1)
+    return (tensor y f32 [1] [1], tensor k i64 [1] [1], tensor s f32 [1] [1], int i, float z)
+  }
+}
+)");
+  uint32_t conditional = 0;
+  while (edited.segment(conditional).when == kNone) ++conditional;
+  const uint32_t first = edited.segment(conditional).scalar_begin;
+  const double z = 3.5;
+  uint64_t bits = 0;
+  std::memcpy(&bits, &z, sizeof(bits));
+  edited.scalar(edited.find(Scalar::op_float, first)) = {
+      static_cast<uint16_t>(Scalar::op_fconst), 0, 0, static_cast<uint32_t>(bits),
+      static_cast<uint32_t>(bits >> 32)};
+  uint32_t i = first;  // the product by 3 is the last one
+  for (uint32_t r = first; r < edited.segment(conditional).scalar_end; ++r)
+    if (edited.scalar(r).op == static_cast<uint16_t>(Scalar::op_mul)) i = r;
+  edited.scalar(i) = {static_cast<uint16_t>(Scalar::op_const), 0, 0, 7, 0};
+  write_hash(edited.file);
+
+  Machine m(edited.file);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  Tensor y(HUSK_F32, {1}), k(HUSK_I64, {1}), s(HUSK_F32, {1});
+  for (int64_t c : {1, 0, 0, 1, 0}) {
+    ASSERT_EQ(
+        m.run({integer(c)}, {y.value(), k.value(), s.value(), integer(0), floating(0)}), HUSK_OK)
+        << m.error.text;
+    EXPECT_EQ(*y.as<float>(), c ? 3.5f : 0.0f);
+    EXPECT_EQ(*k.as<int64_t>(), c ? 7 : 0);
+    EXPECT_EQ(*s.as<float>(), c ? 3.5f : 0.0f);
+    EXPECT_EQ(m.results[3].as.i, c ? 7 : 0);
+    EXPECT_EQ(m.results[4].as.f, c ? 3.5 : 0.0);
+  }
 }
 
 }  // namespace

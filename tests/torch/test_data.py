@@ -56,6 +56,23 @@ def test_unique(tmp_path):
   assert text.count("result int") == 1
 
 
+@pytest.mark.parametrize(
+  ("dtype", "is_traced_before"), ((torch.float32, True), (torch.float32, False), (torch.int32, True))
+)
+def test_places_of_unique_are_int64(dtype, is_traced_before, tmp_path):
+  """torch.export traces them with the dtype of the argument."""
+
+  def function(self, x):
+    every = torch.unique(x, return_inverse=True, return_counts=True)
+    rows = torch.unique(x, return_inverse=True, return_counts=True, dim=0)
+    runs = torch.unique_consecutive(x, return_inverse=True, return_counts=True)
+    counts = torch.bincount(x.flatten().to(torch.int32))
+    return *every, *rows, *runs, every[1] + 0.5, rows[1][0] * 2, counts, counts / 2
+
+  x = torch.tensor([[3, 1, 3], [0, 1, 1], [3, 1, 3]]).to(dtype)
+  export_and_compare.run(tmp_path, function, (x,), strict=is_traced_before, strides=False)
+
+
 def test_repeat_interleave(tmp_path):
   export_and_compare.run(
     tmp_path,

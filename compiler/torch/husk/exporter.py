@@ -52,7 +52,7 @@ class Function:
     import torch
 
     if isinstance(self.model, torch.export.ExportedProgram):
-      return self.model
+      return torch_compat.with_right_dtypes(self.model)
     if not isinstance(self.model, torch.nn.Module):
       raise ValueError(
         f"{type(self.model).__name__} is no model: give an nn.Module or a "
@@ -271,7 +271,12 @@ def _write(
   # Each function is traced, and compiled for each target; each target has images; the weights are
   # written, and huskc runs.
   stages.total = len(functions) * (1 + len(compilers)) + len(compilers) + 2
-  with capture.quiet(), descriptors.traced(), _rare_collections():
+  with (
+    capture.quiet(),
+    descriptors.traced(),
+    torch_compat.right_dtypes(),
+    _rare_collections(),
+  ):
     exported = {}
     for name, one in functions.items():
       with within(name, functions), stages.stage("trace", name):

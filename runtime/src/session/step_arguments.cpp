@@ -211,7 +211,9 @@ bool StepArguments::is_static(const fb::Argument& argument) const {
   switch (static_cast<ArgumentKind>(argument.kind())) {
     case ArgumentKind::integer: return prologue.is_fixed(argument.index());
     case ArgumentKind::floating:
-      return static_cast<Scalar>(code_->scalars[argument.index()].op()) == Scalar::op_fconst;
+      // The registers of a segment that is skipped are 0.
+      return static_cast<Scalar>(code_->scalars[argument.index()].op()) == Scalar::op_fconst &&
+             code_->segments[code_->segment_of(argument.index())].when() == kNone;
     case ArgumentKind::view: {
       const fb::View& view = code_->views[argument.index()];
       const fb::Buffer& buffer = code_->buffers[view.buffer()];

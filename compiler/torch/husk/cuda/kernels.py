@@ -172,6 +172,7 @@ class CudaKernels(Backend):
 
   # The machine code assumes this alignment: Inductor marks its own buffers as divisible by it.
   alignment = 16
+  is_beside_host = True
 
   def __init__(
     self,

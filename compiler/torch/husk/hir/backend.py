@@ -101,6 +101,9 @@ class Backend(Protocol):
   # cuBLASLt.
   product_workspace: int
 
+  # Whether the target has memory of its own, beside that of the host.
+  is_beside_host: bool = False
+
   # Whether cuDNN computes convolutions.
   calls_cudnn: bool = False
 

@@ -646,6 +646,58 @@ def copied_graph(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 @contextlib.contextmanager
+def right_dtypes() -> Iterator[None]:
+  """While open, the results of operators are traced with the dtypes that they have. torch 2.11
+  traces the places and counts of `unique`, and all results of `bincount`, with the dtype of the
+  argument."""
+  import torch
+  from torch._subclasses import fake_impls
+
+  module: Any = fake_impls
+  table: dict[Any, Any] = module.op_implementations_dict
+  bincount_operator = torch.ops.aten.bincount.default
+  unique_before, bincount_before = module._unique, table[bincount_operator]
+
+  def as_dtype(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return value if value.dtype == dtype else value.new_empty(value.shape, dtype=dtype)
+
+  def unique(*args: Any, **kwargs: Any) -> Any:
+    values, *places = unique_before(*args, **kwargs)
+    return values, *(as_dtype(one, torch.int64) for one in places)
+
+  def bincount(
+    mode: Any, op: Any, x: torch.Tensor, weights: torch.Tensor | None = None, minlength: Any = 0
+  ) -> Any:
+    dtype = torch.int64
+    if weights is not None:
+      dtype = torch.float32 if weights.dtype == torch.float32 else torch.float64
+    return as_dtype(bincount_before(mode, op, x, weights, minlength), dtype)
+
+  module._unique, table[bincount_operator] = unique, bincount
+  try:
+    yield
+  finally:
+    module._unique, table[bincount_operator] = unique_before, bincount_before
+
+
+def with_right_dtypes(exported: ExportedProgram) -> ExportedProgram:
+  """A program that was traced outside of `right_dtypes`, as if it had been traced inside."""
+  import torch
+
+  aten = torch.ops.aten
+  operators = {
+    aten._unique2.default,
+    aten.unique_consecutive.default,
+    aten.unique_dim.default,
+    aten.unique_dim_consecutive.default,
+    aten.bincount.default,
+  }
+  modules = [m for m in exported.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
+  used = {node.target for module in modules for node in module.graph.nodes}
+  return functional(exported, {}) if used & operators else exported
+
+
+@contextlib.contextmanager
 def inner_compiler(compile_graph: Callable[..., Any]) -> Iterator[None]:
   """While open, `aot_compile` calls `compile_graph` for the traced graph in place of Inductor's
   `compile_fx_inner`."""

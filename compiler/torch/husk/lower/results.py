@@ -2,7 +2,8 @@
 
 A buffer that is wholly one output becomes that output's buffer, so that kernels write straight to
 the caller. Any other tensor that is returned (an input, a constant, a state, a part of a buffer, a
-buffer that is returned twice) is copied.
+buffer that is returned twice) is copied, and so is a tensor of a GPU that the program returns on
+the CPU.
 """
 
 import sympy
@@ -64,12 +65,13 @@ def _tensor(body: Body, output: Output, view: NodeView, returned: dict[int, int]
   buffer = body.buffers[output.name]
   buffer.bytes = span
   is_whole = place.buffer.space == "arena" and offset == 0 and place.buffer.bytes == span
-  if is_whole and returned[id(place.buffer)] == 1:
+  on_host = output.on_host and body.backend.is_beside_host
+  if is_whole and returned[id(place.buffer)] == 1 and not on_host:
     buffer = place.buffer
     buffer.space, buffer.name = "output", output.name
     buffer.align = max(hir.alignment(view.dtype), body.backend.alignment)
   else:
-    buffer.align = hir.alignment(view.dtype)
+    buffer.align, buffer.on_host = hir.alignment(view.dtype), on_host
     body.emit(hir.Declare(buffer))
     source = hir.View("read", place.buffer, body.exprs.int(offset), span)
     body.emit(hir.Copy(hir.View("write", buffer), source, "the output " + output.name))

@@ -67,9 +67,10 @@ def of_functions(
     assert spec is not None
     paths = _paths(spec)
     values = _values(program)
+    mixed = _has_device(values)
     with within(name, exported):
       one.outputs = [
-        _output(argument, path, values, one.names)
+        _output(argument, path, values, one.names, mixed)
         for argument, path in zip(results, paths, strict=True)
       ]
     one.tree = _tree(program, one.inputs, one.outputs)
@@ -86,6 +87,15 @@ def tree(signatures: Mapping[str, Signature]) -> str:
 def _values(exported: ExportedProgram) -> dict[str, Any]:
   """The (fake) value of each node, by the name of the node."""
   return {node.name: node.meta.get("val") for node in exported.graph.nodes}
+
+
+def _has_device(values: dict[str, Any]) -> bool:
+  """Whether a program has tensors on another device than the CPU."""
+  import torch
+  from torch.utils import _pytree as pytree
+
+  leaves = (leaf for value in values.values() for leaf in pytree.tree_leaves(value))
+  return any(isinstance(leaf, torch.Tensor) and leaf.device.type != "cpu" for leaf in leaves)
 
 
 def _check_layouts(exported: ExportedProgram) -> None:
@@ -163,7 +173,9 @@ def limits(expression: Any, constraints: Mapping[Any, Any]) -> str | None:
   return f"{int(known.lower)}..{int(known.upper) if known.upper.is_Integer else 'inf'}"
 
 
-def _output(argument: Any, path: str, values: dict[str, Any], names: hir.Names) -> Output:
+def _output(
+  argument: Any, path: str, values: dict[str, Any], names: hir.Names, mixed: bool
+) -> Output:
   import torch
 
   name = names.take(path)
@@ -176,7 +188,8 @@ def _output(argument: Any, path: str, values: dict[str, Any], names: hir.Names) 
     dtype = hir.dtype(value.dtype)
     if dtype is None:
       raise Unsupported(f"the output {name} has dtype {value.dtype}")
-    return Output(name, "tensor", dtype, value.dim())
+    on_host = mixed and value.device.type == "cpu"
+    return Output(name, "tensor", dtype, value.dim(), on_host=on_host)
   scalars = (
     ((bool, torch.SymBool), "bool"),
     ((int, torch.SymInt), "int"),

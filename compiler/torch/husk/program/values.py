@@ -27,13 +27,15 @@ class Input:
 @dataclasses.dataclass
 class Output:
   """An output. `kind` is as for Input; `value` is the value of a number that is always the same,
-  else None."""
+  else None. `on_host` tells whether a tensor lies on the CPU although the program has tensors on
+  another device."""
 
   name: str
   kind: str
   dtype: str = ""
   rank: int = 0
   value: bool | int | float | None = None
+  on_host: bool = False
 
   def line(self) -> str:
     """The output as a `.hir` writes it."""

@@ -314,6 +314,8 @@ def _pseudoinverse(
   count as 0. Both are numbers or tensors with one number for each matrix."""
   import torch
 
+  if any(isinstance(size, int) and size == 0 for size in x.shape[-2:]):
+    return x.mH.contiguous()  # has no elements
   if hermitian:
     values, right = torch.linalg.eigh(x)
     left, sizes = right, values.abs()

@@ -56,6 +56,8 @@ def _added(
 ) -> Any:
   if _is_kept(kept, x, y):
     return NotImplemented
+  if not x.dtype.is_floating_point:  # as eager mode, which reads both as numbers of the dtype
+    alpha, beta = int(alpha), int(beta)
   product = _product(kept, x, y)
   product = product if alpha == 1 else product * alpha
   return product if beta == 0 else (product + (bias if beta == 1 else bias * beta)).to(x.dtype)
@@ -88,7 +90,7 @@ def _trilinear(
   for dim in sorted(expand3):
     z = z.unsqueeze(dim)
   product = x * y * z
-  return product.sum(list(sumdim)) if sumdim else product
+  return product.sum(list(sumdim), dtype=product.dtype) if sumdim else product
 
 
 def _distance(difference: torch.Tensor, p: float) -> torch.Tensor:

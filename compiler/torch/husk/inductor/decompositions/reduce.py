@@ -149,7 +149,7 @@ def _scatter(x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor) 
 
   if _sums_in_memory(src.dtype) or x.dim() == 0:
     return NotImplemented
-  dim = dim % x.dim()
+  dim, src = dim % x.dim(), src.to(x.dtype)
   for d in range(x.dim()):
     src = src.narrow(d, 0, index.shape[d])
   indices: list[torch.Tensor | None] = [

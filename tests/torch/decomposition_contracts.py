@@ -1,0 +1,230 @@
+"""Compares each decomposition of Husk's with the operator in eager mode, for the operators of
+PyTorch's database with all dtypes that they take: dtype, shape, device, which results share memory
+with arguments, and values.
+
+  python tests/torch/decomposition_contracts.py [--only NAME,NAME] [--samples N] [--fake]
+
+prints the decompositions that differ, and those that no sample reaches. With `--fake` it compares
+the dtypes, shapes, strides and devices that PyTorch traces for the operators of the host with those
+of eager mode, because an export trusts what is traced. `test_decomposed_contracts.py` runs a part
+of both."""
+
+import argparse
+import collections
+import sys
+
+import built_tools  # noqa: F401  (where the exporter lies)
+import compile_operators
+import torch
+from husk.host import operators
+from husk.inductor import torch_compat
+from husk.inductor.decompositions.kernels import table as kernel_table
+from husk.inductor.decompositions.model import table as model_table
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# Decompositions whose results are random, or factors of which there are several.
+RANDOM = {"aten::multinomial", "aten::uniform", "aten::normal_functional", "prims::normal"}
+# Results whose values PyTorch leaves open, by index: the places of elements that are equal, and what
+# an embedding bag keeps for a backward, whose shapes differ from device to device.
+OPEN = {
+  **dict.fromkeys(("aten::topk", "aten::sort", "aten::kthvalue", "aten::median"), {1}),
+  **dict.fromkeys(("aten::nanmedian", "aten::mode"), {1}),
+  **dict.fromkeys(("aten::_embedding_bag", "aten::_embedding_bag_forward_only"), {1, 2, 3}),
+}
+# Operators that eager mode computes less exactly, in fixed point for instance.
+DTYPES_ALONE = {"aten::_upsample_bilinear2d_aa", "aten::_upsample_bicubic2d_aa", "aten::polygamma"}
+LOOSE = {torch.float16: 2e-2, torch.bfloat16: 6e-2, torch.float32: 1e-4, torch.complex64: 1e-3}
+
+
+def table():
+  """All decompositions by operator."""
+  return {**model_table(), **kernel_table()}
+
+
+def database():
+  compile_operators.database()  # what the import of the other needs
+  from torch.testing._internal.common_methods_invocations import op_db
+
+  return op_db
+
+
+def host_operators():
+  """The names of the operators that hosts have, without those of overloads."""
+  return {name.partition(".")[0].partition(":sizes")[0] for name in operators.names()}
+
+
+class Traced(TorchDispatchMode):
+  """Runs operators, and traces those of hosts. `found` has the differences by operator, `reached`
+  the dtypes that were compared."""
+
+  def __init__(self):
+    super().__init__()
+    self.names = host_operators()
+    self.found = collections.defaultdict(set)
+    self.reached = collections.defaultdict(set)
+
+  def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+    kwargs = kwargs or {}
+    if op._schema.name not in self.names or op._schema.is_mutable:
+      return op(*args, **kwargs)
+    shapes = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
+    mode = FakeTensorMode(shape_env=shapes, allow_fallback_kernels=False)
+    expected = op(*args, **kwargs)
+    dtypes = _dtypes((args, kwargs))
+    try:
+      with torch_compat.right_dtypes():
+        fakes = pytree.tree_map_only(
+          torch.Tensor, lambda x: mode.from_tensor(x, static_shapes=True), (args, kwargs)
+        )
+        with mode:
+          result = op(*fakes[0], **fakes[1])
+    except Exception as error:
+      if type(error).__name__ not in ("UnsupportedOperatorException", "DynamicOutputShapeException"):
+        self.found[op].add(f"{dtypes}: {type(error).__name__}: {str(error).splitlines()[0][:160]}")
+      return expected
+    self.reached[op].add(dtypes)
+    pairs = zip(pytree.tree_leaves(result), pytree.tree_leaves(expected))
+    for index, (one, other) in enumerate(pairs):
+      if not isinstance(other, torch.Tensor) or index in OPEN.get(op._schema.name, ()):
+        continue
+      if (one.dtype, one.device, one.dim()) != (other.dtype, other.device, other.dim()):
+        self.found[op].add(
+          f"{dtypes}: result {index} is traced as {one.dtype}, {one.device}, rank {one.dim()}, not "
+          f"{other.dtype}, {other.device}, rank {other.dim()}"
+        )
+      elif all(isinstance(size, int) for size in one.shape) and one.shape != other.shape:
+        shapes = f"{tuple(one.shape)}, not {tuple(other.shape)}"
+        self.found[op].add(f"{dtypes}: result {index} is traced as {shapes}")
+    return expected
+
+
+class Compared(TorchDispatchMode):
+  """Runs operators, and the decompositions of those that have one. `found` has the differences by
+  operator, `reached` the dtypes that were compared."""
+
+  def __init__(self):
+    super().__init__()
+    self.table = table()
+    self.found = collections.defaultdict(set)
+    self.reached = collections.defaultdict(set)
+
+  def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+    kwargs = kwargs or {}
+    if op not in self.table or op._schema.name in RANDOM:
+      return op(*args, **kwargs)
+    own = pytree.tree_map(_copied, (args, kwargs))
+    expected = op(*args, **kwargs)
+    dtypes = _dtypes((args, kwargs))
+    try:
+      result = self.table[op](*own[0], **own[1])
+    except Exception as error:
+      self.found[op].add(f"{dtypes}: {type(error).__name__}: {str(error).splitlines()[0][:160]}")
+      return expected
+    if result is not NotImplemented:
+      self.reached[op].add(dtypes)
+      for text in differences(op._schema.name, result, expected, own, (args, kwargs)):
+        self.found[op].add(f"{dtypes}: {text}")
+    return expected
+
+
+def _copied(value):
+  """A tensor with the same layout and memory of its own."""
+  if not isinstance(value, torch.Tensor):
+    return value
+  copied = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype)
+  return copied.copy_(value) if 0 not in value.stride() else value.clone()
+
+
+def _dtypes(tree):
+  leaves = pytree.tree_leaves(tree)
+  return ", ".join(str(x.dtype)[6:] for x in leaves if isinstance(x, torch.Tensor))
+
+
+def differences(name, given, expected, own_arguments, arguments):
+  """How the results of a decomposition differ from the operator's. The arguments of both tell which
+  results share memory with them."""
+  has_open, has_values = OPEN.get(name, set()), name not in DTYPES_ALONE
+  pairs = list(zip(pytree.tree_leaves(given), pytree.tree_leaves(expected)))
+  if len(pytree.tree_leaves(given)) != len(pytree.tree_leaves(expected)):
+    yield "another number of results"
+  for index, (one, other) in enumerate(pairs):
+    if not isinstance(other, torch.Tensor):
+      continue
+    if one.dtype != other.dtype:
+      yield f"result {index} is {one.dtype}, not {other.dtype}"
+    elif index in has_open:
+      continue
+    elif one.shape != other.shape:
+      yield f"result {index} has the shape {tuple(one.shape)}, not {tuple(other.shape)}"
+    elif one.device != other.device:
+      yield f"result {index} is on {one.device}, not {other.device}"
+    elif _shared(one, own_arguments) != _shared(other, arguments):
+      shared = f"{_shared(one, own_arguments)}, not {_shared(other, arguments)}"
+      yield f"result {index} shares memory with {shared}"
+    elif has_values:
+      tolerance = LOOSE.get(other.dtype, 1e-6)
+      try:
+        torch.testing.assert_close(
+          one, other, rtol=tolerance, atol=5 * tolerance, equal_nan=True, check_stride=False
+        )
+      except AssertionError as error:
+        yield f"result {index}: {' '.join(str(error).split())[:120]}"
+
+
+def _shared(tensor, arguments):
+  """The positions of the arguments whose memory a result has."""
+  leaves = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+  place = tensor.untyped_storage().data_ptr()
+  return [n for n, leaf in enumerate(leaves) if place and leaf.untyped_storage().data_ptr() == place]
+
+
+def compare(names=None, samples=None, kind=Compared):
+  """Runs samples of the operators with these names, or of all."""
+  compared = kind()
+  for op in database():
+    if names is not None and op.name not in names:
+      continue
+    for dtype in sorted(op.supported_dtypes("cpu"), key=str):
+      torch.manual_seed(3)
+      try:
+        for number, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=False)):
+          if number == samples:
+            break
+          with compared, torch.no_grad():
+            try:
+              op(sample.input, *sample.args, **sample.kwargs)
+            except Exception:
+              continue  # eager mode refuses the sample
+      except Exception as error:
+        print(f"{op.name}, {dtype}: no samples ({str(error)[:80]})", file=sys.stderr)
+  return compared
+
+
+def main():
+  parser = argparse.ArgumentParser()
+  parser.add_argument("--only", type=lambda text: text.split(","))
+  parser.add_argument("--samples", type=int)
+  parser.add_argument("--fake", action="store_true")
+  options = parser.parse_args()
+  compared = compare(options.only, options.samples, Traced if options.fake else Compared)
+  for op, texts in compared.found.items():
+    print(op)
+    for text in sorted(texts):
+      print("   ", text)
+  reached = {op: len(dtypes) for op, dtypes in compared.reached.items()}
+  if options.fake:
+    whole = compared.names
+    missed = whole - {op._schema.name for op in reached}
+  else:
+    whole = compared.table
+    missed = [str(op) for op in whole if op not in reached]
+  print(f"{len(reached)} of {len(whole)} reached, {sum(reached.values())} combinations of dtypes")
+  print("not reached:", ", ".join(missed))
+  return bool(compared.found)
+
+
+if __name__ == "__main__":
+  sys.exit(main())
