@@ -41,7 +41,7 @@ def test_the_gil_is_free_during_a_run(load):
 
   def scale(x, k, half, text, sizes, y):
     entered.set()
-    assert leave.wait(20)
+    assert leave.wait(HANG)
     y[:] = x
 
   program = load(conftest.CUSTOM, ops={"my::scale": scale})
@@ -49,7 +49,7 @@ def test_the_gil_is_free_during_a_run(load):
   x = torch.ones(3)
   thread = threading.Thread(target=session, args=(x, 1))
   thread.start()
-  assert entered.wait(20)
+  assert entered.wait(HANG)
   with pytest.raises(husk.InvalidArgumentError, match="use a session for each thread"):
     session(x, 1)
   leave.set()
