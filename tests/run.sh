@@ -25,18 +25,9 @@
 #   package           pip install of the package into an empty environment, and its use there
 #   asan              g++; all tests of C and C++ under ASan and UBSan
 #   mutation          removes each check of the runtime in turn: the tests must notice
+# A stage that fails stops no other stage, but for `setup`: all run, the summary says which failed,
+# and the exit status is then 1. tests/run_test.sh tests that.
 set -euo pipefail
-cd "$(dirname "$0")/.."
-stages=("$@")
-rows=()
-if ((${#stages[@]} == 0)); then
-  stages=(style release)
-  rows=("aarch64 tsan fuzz"
-    "tidy install small docs languages servers binding python python-2.15")
-fi
-mkdir -p build
-rm -rf build/stages
-mkdir build/stages   # what each stage prints, if rows run, and its line of the summary
 summary=build/test-summary.txt
 running=()
 finish() {
@@ -48,7 +39,13 @@ finish() {
     cat "build/stages/$name.line" 2>/dev/null || true
   done | tee $summary
 }
-trap finish EXIT
+
+# runner LOG COMMAND...: a program that runs tests, whose output goes to LOG, too. If it fails, the
+# stage goes on to its other runners, and has failed.
+failed=0
+runner() {
+  "${@:2}" 2>&1 | tee "$1" || failed=1
+}
 
 # preset NAME [CTEST OPTION...]: builds the `targets` of a preset with the `options` of CMake, and
 # runs its tests. Warnings are errors.
@@ -62,12 +59,9 @@ preset() {
   cmake --build "build/$1" --target "${targets[@]}" -- -k 0 >"$log.build.log" ||
     { grep -E 'error|warning|FAILED' -A3 "$log.build.log" | head -n 60; exit 1; }
   echo "== $1: test"
-  ctest --test-dir "build/$1" --output-on-failure "${@:2}" 2>&1 | tee "$log.test.log"
+  runner "$log.test.log" ctest --test-dir "build/$1" --output-on-failure "${@:2}"
   result=$(grep '% tests passed' "$log.test.log")
 }
-
-# The tests that call torch. The others test operators of the host, which torch only checks.
-torch_tests=$(grep -L '^from host_ops' tests/torch/test_*.py)
 
 # python ENVIRONMENT TEST...: the exporter's tests with the PyTorch of an environment.
 python() {
@@ -80,8 +74,7 @@ python() {
   export HUSK_HELLO=$bin/husk_hello HUSK_HELLO_CPP=$bin/husk_hello_cpp
   export HUSK_BENCH=$bin/husk-bench HUSK_FIRST_RESULT=$bin/husk_first_result
   echo "== python: torch $("build/$1/bin/python" -c 'import torch; print(torch.__version__)')"
-  "build/$1/bin/python" -m pytest "${@:2}" -q -n 2 --dist worksteal --durations=10 2>&1 |
-    tee "$log"
+  runner "$log" "build/$1/bin/python" -m pytest "${@:2}" -q -n 2 --dist worksteal --durations=10
   result=$(tail -n 1 "$log")
 }
 
@@ -94,7 +87,7 @@ small_aarch64() {
     { cat $log.configure.log; exit 1; }
   cmake --build $log --target husk_small_program husk_small_model >$log.build.log ||
     { tail -n 40 $log.build.log; exit 1; }
-  ctest --test-dir $log -R size.small -V 2>&1 | tee $log.test.log
+  runner $log.test.log ctest --test-dir $log -R size.small -V
   result+="; aarch64: $(grep '% tests passed' $log.test.log)"
 }
 
@@ -122,13 +115,14 @@ stage() {
     style | tidy)
       local checks=()
       [[ $1 == style ]] || checks=(tidy)
-      tests/style.sh "${checks[@]}" 2>&1 | tee "build/$1.log"
+      [[ $1 == tidy ]] || runner build/run-test.log tests/run_test.sh
+      runner "build/$1.log" tests/style.sh "${checks[@]}"
       result=$(tail -n 1 "build/$1.log")
       ;;
     release) preset release -j2 ;;
     install)
       [[ -x build/release/bin/huskc ]] || preset release -j2
-      tests/install/run.sh build/release 2>&1 | tee build/install.log
+      runner build/install.log tests/install/run.sh build/release
       result=$(tail -n 1 build/install.log)
       ;;
     asan) preset asan -j2 ;;
@@ -141,7 +135,7 @@ stage() {
       small_aarch64
       ;;
     docs)
-      tests/docs.sh 2>&1 | tee build/docs.log
+      runner build/docs.log tests/docs.sh
       result=$(tail -n 1 build/docs.log)
       ;;
     fuzz) preset fuzz -j2 ;;
@@ -162,12 +156,12 @@ stage() {
       targets=(all)
       ;;
     mutation)
-      python3 tests/mutation/mutate.py 2>&1 | tee build/mutation.log
+      runner build/mutation.log python3 tests/mutation/mutate.py
       result=$(tail -n 1 build/mutation.log)
       ;;
     languages)
       [[ -x build/release/bin/huskc ]] || preset release -j2
-      tests/bindings/run.sh build/release 2>&1 | tee build/languages.log
+      runner build/languages.log tests/bindings/run.sh build/release
       result=$(tail -n 1 build/languages.log)
       ;;
     servers)
@@ -179,22 +173,23 @@ stage() {
         { cat build/servers.build.log; exit 1; }
       HUSKC=$PWD/build/release/bin/huskc \
         HUSK_TRITON=$PWD/build/release/lib/triton/husk/libtriton_husk.so \
-        build/venv-servers/bin/python -m pytest tests/servers -q --durations=5 2>&1 |
-        tee build/pytest-servers.log
+        runner build/pytest-servers.log \
+        build/venv-servers/bin/python -m pytest tests/servers -q --durations=5
       result="Triton: $(tail -n 1 build/pytest-servers.log)"
       extension
-      HUSKC=$PWD/build/release/bin/huskc build/venv-mlserver/bin/python -m pytest -q \
-        --durations=5 tests/serve/test_{model,mlserver}*.py 2>&1 | tee build/pytest-mlserver.log
+      HUSKC=$PWD/build/release/bin/huskc runner build/pytest-mlserver.log \
+        build/venv-mlserver/bin/python -m pytest -q --durations=5 \
+        tests/serve/test_{model,mlserver}*.py
       result+="; MLServer: $(tail -n 1 build/pytest-mlserver.log)"
-      HUSKC=$PWD/build/release/bin/huskc build/venv-ray/bin/python -m pytest -q \
-        --durations=5 tests/serve/test_ray*.py 2>&1 | tee build/pytest-ray.log
+      HUSKC=$PWD/build/release/bin/huskc runner build/pytest-ray.log \
+        build/venv-ray/bin/python -m pytest -q --durations=5 tests/serve/test_ray*.py
       result+="; Ray: $(tail -n 1 build/pytest-ray.log)"
       ;;
     binding)
       [[ -x build/release/bin/huskc ]] || preset release -j2
       extension
-      HUSKC=$PWD/build/release/bin/huskc build/venv/bin/python -m pytest tests/python -q -n 2 \
-        --durations=5 2>&1 | tee build/pytest-binding.log
+      HUSKC=$PWD/build/release/bin/huskc runner build/pytest-binding.log \
+        build/venv/bin/python -m pytest tests/python -q -n 2 --durations=5
       result=$(tail -n 1 build/pytest-binding.log)
       ;;
     package)
@@ -214,17 +209,39 @@ stage() {
     python-2.15)   # without the tests of AVX-512, for which the exporter writes the same code
       python venv215 -k 'not avx512' tests/torch/test_{export,cuda_export}.py
       ;;
-    python-2.15-all) python venv215 $torch_tests ;;
+    python-2.15-all)   # without the tests of operators of the host, which torch only checks
+      # shellcheck disable=SC2046
+      python venv215 $(grep -L '^from host_ops' tests/torch/test_*.py)
+      ;;
     *) echo "tests/run.sh: no stage '$1'" >&2; exit 2 ;;
   esac
 }
 
-# run_stage NAME: Wall and CPU time of a stage say whether it became slow or the machine was busy.
+# A stage in a shell of its own, which it ends if it fails. Its result is in a file then.
+stage_alone() (
+  result=
+  trap 'echo "$result" >"build/stages/$1.result"' EXIT
+  set -e
+  stage "$1"
+  exit "$failed"
+)
+
+# run_stage NAME: The line of the summary has the last line of each runner of the stage, and its wall
+# and CPU time, which say whether it became slow or the machine was busy. No condition may call this
+# function: `set -e` would have no effect in it.
 TIMEFORMAT='%0lR (CPU %0lU + %0lS)'
 run_stage() {
-  local name=$1 line=build/stages/$1
+  local name=$1 line=build/stages/$1 status result
   echo "$name: failed, or did not end" >"$line.line"
-  { time stage "$name" 2>&3; } 3>&2 2>"$line.time"
+  set +e
+  { time stage_alone "$name" 2>&3; } 3>&2 2>"$line.time"
+  status=$?
+  set -e
+  result=$(cat "$line.result")
+  if ((status)); then
+    echo "$name" >>build/stages/failed
+    result="failed${result:+: $result}"
+  fi
   echo "$name: $result; $(cat "$line.time")" | tee "$line.line"
 }
 
@@ -236,7 +253,7 @@ run_row() {
   exec 4>&1   # what fails has its output elsewhere
   trap '[[ ! ${printed:-} ]] || cat "$printed.part" >&4' EXIT
   for name; do
-    [[ $name != python ]] || until [[ -e build/stages/aarch64.text ]]; do sleep 1; done
+    [[ $name != python ]] || until [[ -e build/stages/aarch64.text ]]; do sleep 0.2; done
     echo "== $name begins"
     printed=build/stages/$name
     run_stage "$name" >"$printed.part" 2>&1
@@ -246,17 +263,39 @@ run_row() {
   done
 }
 
-for name in setup "${stages[@]}"; do
-  run_stage "$name"
-done
-set -m   # each row is a process group, which `finish` ends
-for row in "${rows[@]}"; do
-  # The first row has the time that the second one leaves, in which servers have to answer in time.
-  # shellcheck disable=SC2086
-  (set +m; ((${#running[@]})) || renice -n 19 "$BASHPID" >/dev/null; run_row $row) &
-  running+=($!)
-done
-for row in "${rows[@]}"; do
-  wait -n
-done
-running=()
+main() {
+  stages=("$@")
+  rows=()
+  if ((${#stages[@]} == 0)); then
+    stages=(style release)
+    rows=("aarch64 tsan fuzz"
+      "tidy install small docs languages servers binding python python-2.15")
+  fi
+  mkdir -p build
+  rm -rf build/stages
+  mkdir build/stages   # what each stage prints, if rows run, and its line of the summary
+  trap finish EXIT
+  trap 'exit 130' INT
+  local name row
+  for name in setup "${stages[@]}"; do
+    run_stage "$name"
+    [[ $name != setup || ! -e build/stages/failed ]] || exit 1
+  done
+  set -m   # each row is a process group, which `finish` ends
+  for row in "${rows[@]}"; do
+    # The first row has the time that the second one leaves, in which servers have to answer.
+    # shellcheck disable=SC2086
+    (set +m; ((${#running[@]})) || renice -n 19 "$BASHPID" >/dev/null; run_row $row) &
+    running+=($!)
+  done
+  for row in "${rows[@]}"; do
+    wait -n
+  done
+  running=()
+  [[ ! -e build/stages/failed ]] || exit 1
+}
+
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
+  cd "$(dirname "$0")/.."
+  main "$@"
+fi

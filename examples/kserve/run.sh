@@ -39,7 +39,7 @@ trap 'kill $! 2>/dev/null; wait' EXIT
 tries=0
 for model in mlp mlp_batched gpt; do
   until grep -q "Loaded model '$model' successfully" ../server.log; do
-    kill -0 $! 2>/dev/null && ((++tries <= 300)) ||
+    kill -0 $! 2>/dev/null && ((++tries <= 6000)) ||
       { cat ../server.log; echo "run.sh: '$model' is not loaded"; exit 1; }
     sleep 0.1
   done

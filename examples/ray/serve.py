@@ -30,7 +30,7 @@ def run(artifact):
 
 def request(method, path, body=None):
   """Sends one request, and returns the status and the text of the answer."""
-  connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=30)
+  connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=600)
   try:
     connection.request(method, path, None if body is None else json.dumps(body))
     answer = connection.getresponse()
@@ -39,7 +39,7 @@ def request(method, path, body=None):
     connection.close()
 
 
-def send(path, body, seconds=30, on_retry=lambda: None):
+def send(path, body, seconds=600, on_retry=lambda: None):
   """Sends a request until it is answered. It may be sent twice, so it must not change anything on
   the server; requests to Husk do not. Retryable are: a lost connection, 503, and an answer of Ray
   itself, which has no JSON, when the replica has died. Other errors are those of the request."""
@@ -74,6 +74,11 @@ def infer(x, **options):
   return np.array(output["data"]).reshape(output["shape"])
 
 
+def wait_for(is_true):
+  while not is_true():
+    time.sleep(0.1)
+
+
 def under_load(name, action):
   """Calls `action` while four clients send requests, and says what became of these."""
   answers, retries, lost, stop = [], [], [], threading.Event()
@@ -89,9 +94,10 @@ def under_load(name, action):
   threads = [threading.Thread(target=client) for _ in range(4)]
   for thread in threads:
     thread.start()
-  time.sleep(1)
+  wait_for(lambda: lost or len(answers) >= 20)
   action()
-  time.sleep(2)
+  count = len(answers) + 20
+  wait_for(lambda: lost or len(answers) >= count)
   stop.set()
   for thread in threads:
     thread.join()

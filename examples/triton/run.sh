@@ -37,7 +37,7 @@ echo "== starting the server"
 [[ ${1:-} != serve ]] || exec "${command[@]}"
 "${command[@]}" >build/triton/server.log 2>&1 &
 trap 'kill $! 2>/dev/null; wait' EXIT
-for ((tries = 0; tries < 100; ++tries)); do
+for ((tries = 0; tries < 6000; ++tries)); do
   ! (exec 3<>"/dev/tcp/127.0.0.1/$grpc") 2>/dev/null || break
   kill -0 $! 2>/dev/null || { cat build/triton/server.log; exit 1; }
   sleep 0.1

@@ -10,6 +10,8 @@
 #include <functional>
 #include <thread>
 
+#include "../patience.h"
+
 namespace husk::runtime {
 namespace {
 
@@ -31,7 +33,7 @@ struct Place {
 
 // Ends the process if the condition does not become true, since other threads wait for this one.
 void wait_for(const std::function<bool()>& true_at_last) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto end = std::chrono::steady_clock::now() + test::kHang;
   while (!true_at_last()) {
     if (std::chrono::steady_clock::now() > end) {
       fprintf(stderr, "the other thread did not come to its place\n");

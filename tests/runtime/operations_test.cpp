@@ -10,6 +10,7 @@
 #include <shared_mutex>
 #include <thread>
 
+#include "../patience.h"
 #include "fixture.h"
 
 namespace husk::test {
@@ -17,7 +18,6 @@ namespace {
 
 constexpr int kWorkers = 8, kPrograms = 3, kSessions = 4;
 constexpr auto kTime = std::chrono::milliseconds(1500);
-constexpr auto kLongestTime = std::chrono::seconds(60);  // on a busy machine
 
 // y is x with w added to its first row; total grows by the first row of x.
 const char* const kPoolProgram = R"(
@@ -92,7 +92,7 @@ class Pool {
   void work(unsigned seed) {
     std::mt19937 random(seed);
     const auto begin = std::chrono::steady_clock::now();
-    for (auto now = begin; now - begin < kTime || (!complete() && now - begin < kLongestTime);
+    for (auto now = begin; now - begin < kTime || (!complete() && now - begin < kHang);
          now = std::chrono::steady_clock::now())
       one(static_cast<Operation>(random() % kOperations), random);
   }

@@ -13,12 +13,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
 HERE = pathlib.Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from patience import HANG, eventually  # noqa: E402
+
 ROOT = HERE.parents[1]
 PROGRAMS = HERE.parent / "servers"
 
@@ -133,7 +136,7 @@ class Client:
     self.port = port
 
   def send(self, method, path, body=None, headers=None):
-    connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG)
     try:
       if body is not None and not isinstance(body, (bytes, str)):
         body = json.dumps(body)
@@ -182,23 +185,27 @@ class Process:
       env=os.environ | {"PYTHONPATH": package},
       cwd=folder,
     )
-    for _ in range(600):
+
+    def is_ready_or_ended():
       try:
         if is_ready():
-          return
+          return True
       except OSError:
         pass
-      if self.process.poll() is not None:
-        break
-      time.sleep(0.1)
-    self.process.kill()
-    raise RuntimeError(f"the server did not start:\n{self.log.read_text()}")
+      return self.process.poll() is not None
+
+    try:
+      eventually(is_ready_or_ended, pause=0.1)
+      assert self.process.poll() is None
+    except AssertionError:
+      self.process.kill()
+      raise RuntimeError(f"the server did not start:\n{self.log.read_text()}") from None
 
   def stop(self):
     """Ends the server, and returns its exit status."""
     self.process.send_signal(signal.SIGTERM)
     try:
-      return self.process.wait(30)
+      return self.process.wait(HANG)
     except subprocess.TimeoutExpired:
       self.process.kill()
       self.process.wait()
@@ -219,7 +226,7 @@ def run_example(name, *ports):
     env=os.environ | dict(zip(ports, numbers)),
     capture_output=True,
     text=True,
-    timeout=300,
+    timeout=HANG,
   )
   assert done.returncode == 0, done.stdout + done.stderr
   generate = ROOT / "build" / "release" / "bin" / "husk_example_generate"

@@ -19,7 +19,7 @@ import traceback
 
 import grpc
 import numpy as np
-from conftest import PROGRAMS, WEIGHT, compile_text, continued, linear, linear_2, tensor
+from conftest import HANG, PROGRAMS, WEIGHT, compile_text, continued, linear, linear_2, tensor
 from test_mlserver import GENERATE, GRPCInferenceServiceStub, Server, pb
 
 LINEAR = {"extra": {"function": "linear", "sessions": 2}}
@@ -66,7 +66,7 @@ class Soak:
         message = pb.ModelInferRequest(model_name=str(random.choice(["linear", "batched"])))
         message.inputs.add(name="x", datatype="FP32", shape=x.shape)
         message.raw_input_contents.append(x.tobytes())
-        answer = stub.ModelInfer(message, timeout=30)
+        answer = stub.ModelInfer(message, timeout=HANG)
         y = np.frombuffer(answer.raw_output_contents[0], "f4").reshape(answer.outputs[0].shape)
         assert is_linear(y, x), (x, y)
     return 10

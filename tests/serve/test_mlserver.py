@@ -14,9 +14,11 @@ import grpc
 import numpy as np
 import pytest
 from conftest import (
+  HANG,
   Client,
   Process,
   continued,
+  eventually,
   free_ports,
   linear,
   linear_2,
@@ -90,7 +92,7 @@ class Server(Client):
     for key, value in parameters.items():
       message.parameters[key].string_param = value
     with grpc.insecure_channel(f"127.0.0.1:{self.grpc_port}") as channel:
-      return GRPCInferenceServiceStub(channel).ModelInfer(message, timeout=30)
+      return GRPCInferenceServiceStub(channel).ModelInfer(message, timeout=HANG)
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +219,7 @@ def test_unknown_models_and_outputs(server):
 
 def test_requests_are_gathered(server):
   # MLServer does not gather requests of a model that was loaded again.
-  server.load("batched", extra={"function": "linear"}, max_batch_size=16, max_batch_time=0.02)
+  server.load("batched", extra={"function": "linear"}, max_batch_size=16, max_batch_time=2)
   runs = server.metric('husk_run_seconds_count{model_name="batched"')
   inputs = [
     np.random.default_rng(seed).standard_normal((1 + seed % 3, 3)).astype("f4")
@@ -249,7 +251,7 @@ def test_a_gathered_request_whose_client_goes(server):
     message.inputs.add(name="x", datatype="FP32", shape=[2, 3])
     message.raw_input_contents.append(X.tobytes())
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
-      call = GRPCInferenceServiceStub(channel).ModelInfer.future(message, timeout=20)
+      call = GRPCInferenceServiceStub(channel).ModelInfer.future(message, timeout=HANG)
       if seed % 3 == 0:
         time.sleep(0.01)
         call.cancel()
@@ -308,24 +310,20 @@ def test_clients_of_streams_that_vanish(server):
     }
   )
   for _ in range(8):
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=HANG)
     headers = {"Content-Type": "application/json"}
     connection.request("POST", "/v2/models/stream/infer_stream", body, headers)
     answer = connection.getresponse()
     assert answer.readline().startswith(b"data: ")
     answer.close()
     connection.close()
-    for _ in range(100):
+
+    def tokens():
       tokens, error = server.stream("stream", [3, 1], max_tokens=2)
-      if error is None:
-        break
-      time.sleep(0.05)
-    assert tokens == continued([3, 1], 2)
-  for _ in range(100):
-    if server.metric('husk_requests{model_name="stream"') == 0:
-      break
-    time.sleep(0.05)
-  assert server.metric('husk_requests{model_name="stream"') == 0
+      return tokens if error is None else None
+
+    assert eventually(tokens) == continued([3, 1], 2)
+  eventually(lambda: server.metric('husk_requests{model_name="stream"') == 0)
 
 
 def test_a_stream_over_grpc(server):
@@ -341,27 +339,19 @@ def test_a_stream_over_grpc(server):
 
   with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
     stub = GRPCInferenceServiceStub(channel)
-    tokens = [token(one) for one in stub.ModelStreamInfer(requests(20), timeout=20)]
+    tokens = [token(one) for one in stub.ModelStreamInfer(requests(20), timeout=HANG)]
     assert tokens == continued([3, 1, 4], 20)
-    call = stub.ModelStreamInfer(requests(1_000_000), timeout=20)
+    call = stub.ModelStreamInfer(requests(1_000_000), timeout=HANG)
     next(call)
     call.cancel()
-  for _ in range(100):
-    if server.metric('husk_sequences{model_name="stream"') == 0:
-      break
-    time.sleep(0.05)
-  assert server.metric('husk_sequences{model_name="stream"') == 0
+  eventually(lambda: server.metric('husk_sequences{model_name="stream"') == 0)
 
 
 def test_unload_with_a_request_that_waits_for_others(server):
-  server.load("slow", extra={"function": "linear"}, max_batch_size=8, max_batch_time=2)
+  server.load("slow", extra={"function": "linear"}, max_batch_size=8, max_batch_time=5)
   with ThreadPoolExecutor(1) as pool:
     waiting = pool.submit(server.infer, "slow", {"x": X})
-    for _ in range(100):
-      if server.metric('husk_requests{model_name="slow"') == 1:
-        break
-      time.sleep(0.02)
-    assert not waiting.done()
+    eventually(lambda: server.metric('husk_requests{model_name="slow"') == 1 or waiting.done())
     assert server.post("slow", "unload").status == 200
     np.testing.assert_allclose(waiting.result().outputs["y"], linear(X), rtol=1e-5)
 
@@ -415,7 +405,8 @@ def test_reload_under_load(server, batched):
     thread.start()
   for count in range(10):
     server.load(name, "functions-2" if count % 2 == 0 else "functions", **options)
-    time.sleep(0.05)
+    enough = len(answered) + 2 * len(threads)
+    eventually(lambda count=enough: len(answered) >= count or wrong)
   stop.set()
   for thread in threads:
     thread.join()
@@ -546,9 +537,9 @@ def test_stop_with_requests_under_way(start):
   threads = [threading.Thread(target=client) for _ in range(4)]
   for thread in threads:
     thread.start()
-  time.sleep(0.5)
+  eventually(lambda: answered or wrong)
   server.process.process.send_signal(signal.SIGTERM)
-  assert server.process.process.wait(30) == 0
+  assert server.process.process.wait(HANG) == 0
   stop.set()
   for thread in threads:
     thread.join()

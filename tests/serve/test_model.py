@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from conftest import ROOT, continued, linear
+from conftest import HANG, ROOT, continued, eventually, linear
 from husk.serve import Model, RequestError, SettingsError, protocol, request, settings
 
 
@@ -326,13 +326,9 @@ def test_streams(artifacts):
       task = asyncio.create_task(tokens_of(served, prompt(3, 1, 4, max_tokens=1000)))
       await asyncio.sleep(0.01)
       task.cancel()
-      with pytest.raises(asyncio.CancelledError):
-        await task
-    for _ in range(100):
-      if served.live_sequences == 0:
-        break
+      await asyncio.wait([task])
+    while served.live_sequences or served.under_way:
       await asyncio.sleep(0.02)
-    assert served.live_sequences == 0 and served.under_way == 0
     streams = [served.stream(prompt(3)) for _ in range(3)]
     await anext(streams[0])
     await anext(streams[1])
@@ -362,16 +358,12 @@ def test_wrong_streams(artifacts):
     (generate, ask({}), 400, "lacks input 'tokens'"),
   ]:
     refused(lambda s=served, a=asked: asyncio.run(first(s, a)), status, word)
-    for _ in range(100):  # a stream is closed on another thread
-      if served.live_sequences == 0:
-        break
-      time.sleep(0.02)
-    assert served.live_sequences == 0
+    eventually(lambda s=served: s.live_sequences == 0)  # a stream is closed on another thread
 
 
 def test_sessions_run_at_the_same_time(artifacts):
   served = model(artifacts, function="linear", sessions=3)
-  together = threading.Barrier(3, timeout=20)
+  together = threading.Barrier(3, timeout=HANG)
   call = served._call
   served._call = lambda *arguments: together.wait() is not None and call(*arguments)
 
@@ -393,7 +385,8 @@ def test_the_queue_is_bounded(artifacts):
       asyncio.get_running_loop().run_in_executor(served._executor, block.wait),
     ]
     waiting = [asyncio.create_task(served.infer(ask({"x": X}))) for _ in range(3)]
-    await asyncio.sleep(0.05)
+    while served.under_way < 3:
+      await asyncio.sleep(0)
     with pytest.raises(RequestError, match="max_queue") as caught:
       await served.infer(ask({"x": X}))
     assert caught.value.is_retryable
@@ -419,12 +412,7 @@ def test_close_lets_requests_end(artifacts):
     assert caught.value.is_retryable
 
   asyncio.run(run())
-  for _ in range(100):
-    gc.collect()
-    if program() is None:
-      break
-    time.sleep(0.02)
-  assert program() is None
+  eventually(lambda: gc.collect() >= 0 and program() is None)
   served.close()
 
 

@@ -13,7 +13,17 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import ray
-from conftest import ROOT, Client, continued, free_ports, linear, linear_2, tensor
+from conftest import (
+  HANG,
+  ROOT,
+  Client,
+  continued,
+  eventually,
+  free_ports,
+  linear,
+  linear_2,
+  tensor,
+)
 from husk.serve import RequestError, SettingsError
 from husk.serve import ray as husk_ray
 from ray import serve
@@ -101,17 +111,19 @@ def is_retryable(answer):
 
 def retry(server, model, counts=None):
   """Sends X until it is answered, and returns the output."""
-  for _ in range(100):
+
+  def answer():
     try:
       answer = server.infer(model, {"x": X})
       if not is_retryable(answer):
-        return answer.outputs["y"]
+        return [answer.outputs["y"]]
     except (OSError, http.client.HTTPException):
       pass
     if counts is not None:
       counts.append(1)
-    time.sleep(0.1)
-  raise AssertionError("the request was not answered")
+    return None
+
+  return eventually(answer, pause=0.1)[0]
 
 
 def test_metadata(server):
@@ -270,19 +282,20 @@ def test_clients_of_streams_that_vanish(server):
   """More of them than two replicas have sessions: each leaves its session to others."""
   body = {"inputs": [tensor("tokens", np.array([3]))], "parameters": {"max_tokens": 2_000_000}}
   for _ in range(10):
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=HANG)
     connection.request("POST", "/v2/models/stream/infer_stream", json.dumps(body))
     answer = connection.getresponse()
     assert answer.readline().startswith(b"data: ")
     answer.close()
     connection.close()
-  for _ in range(100):
-    body["parameters"] = {"max_tokens": 2}
+  body["parameters"] = {"max_tokens": 2}
+
+  def is_answered():
     answer = server.send("POST", "/v2/models/stream/infer_stream", body)
-    if answer.status == 200:
-      break
-    assert answer.status == 503
-    time.sleep(0.1)
+    assert answer.status in (200, 503)
+    return answer.status == 200
+
+  eventually(is_answered, pause=0.1)
   assert server.stream("stream", [3], max_tokens=2) == (continued([3], 2), None)
 
 
@@ -309,8 +322,13 @@ class Load:
   def __enter__(self):
     for thread in self.threads:
       thread.start()
-    time.sleep(0.5)
+    self.wait_for_answers()
     return self
+
+  def wait_for_answers(self):
+    """Waits for an answer to a request that begins after this call, of each client."""
+    count = len(self.answers) + 2 * len(self.threads)
+    eventually(lambda: len(self.answers) >= count or self.failures)
 
   def __exit__(self, *_):
     self.stop.set()
@@ -324,14 +342,11 @@ def test_rolling_update_under_load(server):
   with Load(server) as load:
     server.run("functions-2")
     updated = len(load.answers)
-    time.sleep(1)
+    load.wait_for_answers()
   assert load.failures == [] and load.retries == []
   assert 0 in load.answers[:updated] and load.answers[-1] == 1
-  for _ in range(300):
-    if not before & set(replicas()):
-      break
-    time.sleep(0.1)
-  assert len(before) == 2 and not before & set(replicas())
+  assert len(before) == 2
+  eventually(lambda: not before & set(replicas()), pause=0.1)
 
 
 def test_an_update_that_does_not_load(server):
@@ -379,13 +394,10 @@ def test_a_replica_that_is_killed_under_load(server):
     for victim in before:
       os.kill(victim, signal.SIGKILL)
       time.sleep(2)
-    for _ in range(300):
-      if len(set(replicas()) - before) == 2:
-        break
-      time.sleep(0.1)
-    time.sleep(1)
+    eventually(lambda: len(set(replicas()) - before) == 2, pause=0.1)
+    eventually(lambda: len(load.answers) > 100 or load.failures)
   assert load.failures == []
-  assert len(load.answers) > 100 and set(load.answers) == {0}
+  assert set(load.answers) == {0}
   assert len(set(replicas()) - before) == 2
 
 

@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -22,6 +23,9 @@ import tritonclient.grpc
 import tritonclient.http
 
 HERE = pathlib.Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from patience import HANG, eventually  # noqa: E402
 
 WEIGHT = np.array([[1, 0], [0, 2], [3, 1]], np.float32)
 BIAS = np.array([0.5, -0.5], np.float32)
@@ -92,7 +96,7 @@ def free_ports(count):
 class Server:
   """A running server, whose models are loaded on demand from `repository`."""
 
-  def __init__(self, folder, artifacts, *options, environment=None):
+  def __init__(self, folder, artifacts, *options, environment=None, exit_timeout=HANG):
     self.repository = folder / "repository"
     self.repository.mkdir(exist_ok=True)
     self.artifacts = artifacts
@@ -108,7 +112,7 @@ class Server:
       "--http-address=127.0.0.1",
       "--grpc-address=127.0.0.1",
       "--model-control-mode=explicit",
-      "--exit-timeout-secs=5",
+      f"--exit-timeout-secs={exit_timeout}",
       *options,
     ]
     preload = {"LD_PRELOAD": os.environ.get("HUSK_SERVER_PRELOAD", "")}
@@ -127,7 +131,7 @@ class Server:
     """The HTTP client of the calling thread: the package's clients are for one thread."""
     if not hasattr(self.threads, "http"):
       address = f"127.0.0.1:{self.http_port}"
-      self.threads.http = tritonclient.http.InferenceServerClient(address, network_timeout=60)
+      self.threads.http = tritonclient.http.InferenceServerClient(address, network_timeout=HANG)
       self.http_clients.append(self.threads.http)
     return self.threads.http
 
@@ -135,16 +139,15 @@ class Server:
     return tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{self.grpc_port}")
 
   def wait_until_ready(self):
-    for _ in range(300):
+    def is_ready_or_ended():
       try:
-        if self.http.is_server_ready():
-          return
+        return self.http.is_server_ready() or not self.is_alive()
       except Exception:
-        pass
-      if self.process.poll() is not None:
-        break
-      time.sleep(0.1)
-    raise RuntimeError(f"the server did not start:\n{self.log.read_text()}")
+        return not self.is_alive()
+
+    eventually(is_ready_or_ended, pause=0.1)
+    if not self.is_alive():
+      raise RuntimeError(f"the server did not start:\n{self.log.read_text()}")
 
   def is_alive(self):
     return self.process.poll() is None
@@ -181,6 +184,15 @@ class Server:
       return {each["name"]: result.as_numpy(each["name"]) for each in response["outputs"]}
     return {each.name: result.as_numpy(each.name) for each in response.outputs}
 
+  def wait_for_crash(self):
+    """Waits until a server that crashes has written its stack and ended."""
+    for _ in range(300):
+      if not self.is_alive():
+        return
+      time.sleep(0.1)
+    if "Signal (" in self.log.read_text(errors="replace"):
+      self.process.wait(HANG)
+
   def crashed_by_itself(self):
     """Whether the server has ended by a fault that no function of the backend had a part in, as its
     stack in the log says. It aborts by assertions of gRPC, if it sends two answers of a stream at
@@ -201,7 +213,8 @@ class Server:
     if self.is_alive():
       self.process.send_signal(signal.SIGTERM)
     try:
-      return self.process.wait(30)
+      # A server that may keep a model for ever is not waited for.
+      return self.process.wait(30 if 1 in self.exit_statuses else HANG)
     except subprocess.TimeoutExpired:
       self.process.kill()
       return 1 if 1 in self.exit_statuses else self.process.wait()
@@ -224,7 +237,7 @@ def stream(server, prompt, cancel_after=None, name="stream", **parameters):
       name, [tensor], parameters=parameters, enable_empty_final_response=True
     )
     while True:
-      result, error = results.get(timeout=20)
+      result, error = results.get(timeout=HANG)
       if error:
         return tokens, error
       tokens.append(int(result.as_numpy("token")[0]))
@@ -254,9 +267,9 @@ def start(tmp_path_factory, artifacts):
   """Starts servers with options of their own, and stops them at the end."""
   servers = []
 
-  def run(*options, environment=None):
+  def run(*options, **more):
     folder = tmp_path_factory.mktemp("server")
-    servers.append(Server(folder, artifacts, *options, environment=environment))
+    servers.append(Server(folder, artifacts, *options, **more))
     return servers[-1]
 
   yield run
@@ -272,12 +285,12 @@ def try_cancelling(start):
 
   def run(test):
     for _ in range(5):
-      server = start()
+      server = start(exit_timeout=5)
       server.exit_statuses = {0, 1}
       try:
         return test(server)
       except Exception:
-        time.sleep(1)  # a server that crashes writes its stack
+        server.wait_for_crash()
         if not server.crashed_by_itself():
           raise
         crashes = {signal.SIGSEGV, signal.SIGABRT}

@@ -35,6 +35,7 @@ import tritonclient.grpc
 import tritonclient.grpc.service_pb2 as pb
 from conftest import (
   FUNCTIONS,
+  HANG,
   HERE,
   STREAM,
   TABLE,
@@ -71,10 +72,9 @@ os.environ.setdefault(
 class Soak:
   """The clients of one server."""
 
-  may_crash = False  # the server, by itself
-
-  def __init__(self, folder, end):
-    self.folder, self.end = folder, end
+  def __init__(self, folder, end, may_crash=False):
+    """`may_crash`: the server, by itself."""
+    self.folder, self.end, self.may_crash = folder, end, may_crash
     self.counts, self.failures = {}, []
     self.crashes = self.unanswered = 0
     self.lock = threading.Lock()
@@ -84,7 +84,8 @@ class Soak:
   def start(self):
     folder = self.folder / str(self.crashes)
     folder.mkdir(parents=True)
-    self.server = server = Server(folder, self.folder.parent)
+    limit = 5 if self.may_crash else HANG
+    self.server = server = Server(folder, self.folder.parent, exit_timeout=limit)
     two = "instance_group { count: 2 kind: KIND_CPU }\n"
     server.load("batched", function="linear", config=BATCHED % 64)
     server.load("nonzero", function="nonzero", config=two)
@@ -116,10 +117,7 @@ class Soak:
     """Starts the server again if it has crashed by itself. Returns whether it has."""
     with self.lock:
       if self.server is server:
-        for _ in range(300):  # a server that crashes writes its stack
-          if not server.is_alive():
-            break
-          time.sleep(0.1)
+        server.wait_for_crash()
         if not self.may_crash or not server.crashed_by_itself():
           return False
         self.crashes += 1
@@ -190,7 +188,7 @@ class Soak:
 
   def wrong(self, random):
     """100 requests over HTTP."""
-    connection = http.client.HTTPConnection("127.0.0.1", self.server.http_port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", self.server.http_port, timeout=HANG)
     for _ in range(100):
       path, body, headers, statuses = WRONG_HTTP[random.integers(len(WRONG_HTTP))](random)
       connection.request("POST", f"/v2/models/{path}/infer", body, headers)
@@ -206,7 +204,7 @@ class Soak:
     for _ in range(100):
       request = WRONG_GRPC[random.integers(len(WRONG_GRPC))](random)
       try:
-        stub.ModelInfer(request, timeout=60)
+        stub.ModelInfer(request, timeout=HANG)
       except grpc.RpcError as error:
         assert error.code() in REFUSALS, (error, request)
     return 100
@@ -218,7 +216,7 @@ class Soak:
     body = request.index(b"\r\n\r\n") + 4
     for _ in range(4):
       with socket.create_connection(("127.0.0.1", self.server.http_port)) as connection:
-        connection.settimeout(60)
+        connection.settimeout(HANG)
         connection.sendall(request[: random.integers(body, len(request))])
         connection.shutdown(socket.SHUT_WR)
         answer = connection.recv(1 << 16)
@@ -583,8 +581,10 @@ def main():
     folder = pathlib.Path(folder)
     for text in HERE.glob("*.hir"):
       compile_text(text, folder / f"{text.stem}.husk")
-    steady, cancelled = Soak(folder / "steady", end), Soak(folder / "cancelled", end)
-    cancelled.may_crash = True
+    steady, cancelled = (
+      Soak(folder / "steady", end),
+      Soak(folder / "cancelled", end, may_crash=True),
+    )
     clients = [steady.right, steady.right_grpc, steady.right_grpc, steady.places, steady.indices]
     clients += [steady.choose, steady.sequence, steady.sequence, steady.stream, steady.stream]
     clients += [steady.wrong, steady.wrong, steady.wrong_grpc, steady.wrong_grpc]

@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import pytest
 import tritonclient.grpc.service_pb2 as pb
-from conftest import linear, numbers
+from conftest import HANG, linear, numbers
 from tritonclient.utils import InferenceServerException
 
 CODES = {"http": {"invalid": "400", "unavailable": "503", "unsupported": "501"}}
@@ -87,7 +87,7 @@ def raw_grpc(server, model, name, datatype, shape, content):
   import grpc
 
   try:
-    return server.grpc._client_stub.ModelInfer(request, timeout=20)
+    return server.grpc._client_stub.ModelInfer(request, timeout=HANG)
   except grpc.RpcError as error:
     raise InferenceServerException(error.details(), status=str(error.code())) from None
 
@@ -111,7 +111,7 @@ def test_bools_of_other_bytes(server, artifacts, tmp_path):
 
 
 def post(server, model, body, headers):
-  connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=20)
+  connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=HANG)
   connection.request("POST", f"/v2/models/{model}/infer", body, headers)
   answer = connection.getresponse()
   result = answer.status, answer.read()

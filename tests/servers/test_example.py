@@ -3,7 +3,7 @@
 import os
 import subprocess
 
-from conftest import HERE, free_ports
+from conftest import HANG, HERE, free_ports
 
 
 def test_triton_example():
@@ -13,7 +13,7 @@ def test_triton_example():
     env=os.environ | {"HTTP_PORT": http, "GRPC_PORT": grpc, "METRICS_PORT": metrics},
     capture_output=True,
     text=True,
-    timeout=300,
+    timeout=HANG,
   )
   assert result.returncode == 0, result.stdout + result.stderr
   assert result.stdout.count("[4, 32] -> ") == 4

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from conftest import HERE, TABLE, compile_text, continued, linear
+from conftest import HANG, HERE, TABLE, compile_text, continued, linear
 from tritonclient.utils import InferenceServerException
 
 CLIENTS = ["http", "grpc"]
@@ -95,7 +95,7 @@ def test_wrong_requests(chosen, case, client):
 
 
 def post(server, model, body):
-  connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=20)
+  connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=HANG)
   connection.request("POST", f"/v2/models/{model}/infer", json.dumps(body))
   answer = connection.getresponse()
   result = str(answer.status), answer.read().decode()

@@ -1,10 +1,10 @@
 """Sequences: each has a session of its own, and so a state of its own."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from conftest import eventually
 from tritonclient.utils import InferenceServerException
 
 OLDEST = """
@@ -81,19 +81,30 @@ def test_a_wrong_request_does_not_end_a_sequence(server):
 
 def test_limit_and_idle_time(server):
   config = """
-    sequence_batching { max_sequence_idle_microseconds: 200000 oldest { } }
+    sequence_batching { max_sequence_idle_microseconds: %d oldest { } }
     parameters { key: "max_sequences" value { string_value: "2" } }
   """
-  server.load("few", "state", config=config)
+  server.load("few", "state", config=config % 600_000_000)
   assert step(server, "few", 1, 1, start=True) == 11
   assert step(server, "few", 2, 1, start=True) == 11
   with pytest.raises(InferenceServerException, match="max_sequences") as caught:
     step(server, "few", 3, 1, start=True)
   assert caught.value.status() == "503"
-  time.sleep(1)  # both are idle for too long: the server says so to nobody
-  assert step(server, "few", 4, 1, start=True) == 11
+  # Sequences that are idle for too long leave their places: the server says so to nobody.
+  server.load("idle", "state", config=config % 200_000)
+  for sequence in (1, 2):
+    assert step(server, "idle", sequence, 1, start=True) == 11
+
+  def begins():
+    try:
+      return step(server, "idle", 4, 1, start=True) == 11
+    except InferenceServerException as error:
+      assert error.status() == "503"
+      return False
+
+  eventually(begins)
   with pytest.raises(InferenceServerException):
-    step(server, "few", 1, 1)
+    step(server, "idle", 1, 1)
 
 
 def test_a_reload_ends_sequences(server):

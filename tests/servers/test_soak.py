@@ -3,10 +3,10 @@
 import subprocess
 import sys
 
-from conftest import HERE
+from conftest import HANG, HERE
 
 
 def test_soak():
   command = [sys.executable, HERE / "soak.py", "8"]
-  result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+  result = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
   assert result.returncode == 0, result.stdout + result.stderr

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import FUNCTIONS, STREAM, continued, stream
+from conftest import FUNCTIONS, HANG, STREAM, continued, stream
 from tritonclient.utils import InferenceServerException
 
 
@@ -29,7 +29,7 @@ def test_streams(model, prompt):
 
 
 def test_events_over_http(model):
-  connection = http.client.HTTPConnection("127.0.0.1", model.http_port, timeout=20)
+  connection = http.client.HTTPConnection("127.0.0.1", model.http_port, timeout=HANG)
   body = json.dumps({"tokens": [3, 1, 4], "max_tokens": 5})
   connection.request("POST", "/v2/models/stream/generate_stream", body)
   answer = connection.getresponse()

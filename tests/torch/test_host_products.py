@@ -1,5 +1,9 @@
 """Matrix products of the host, against PyTorch."""
 
+import functools
+import itertools
+
+import exactness
 import pytest
 import torch
 from host_ops import INVALID_ARGUMENT, UNSUPPORTED, close, layouts, like, refused
@@ -123,28 +127,38 @@ def linear_in(kind, activation, x, weight, bias, residual):
   return result if residual is None else result + residual
 
 
+@functools.cache
+def many_linear(m, k, n, dtype):
+  """Arguments of many linear layers, and their products in f64 and plain f32."""
+  count = max(3, len(exactness.seeds(m * n)))
+  sizes = (m, k), (n, k), (1, n), (m, n)
+  x, weight, *added = (random((count, *size), dtype, seed) for seed, size in enumerate(sizes))
+  return x, weight, *added, (x.double() @ weight.double().mT, exactness.product(x, weight))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_linear_is_as_exact_as_eager(pack, dtype, activation):
-  """The largest error against f64 is at most twice that of eager PyTorch."""
-  for m, k, n in [
-    (1, 40, 70),
-    (3, 300, 5),
-    (16, 33, 65),
-    (50, 7, 3),
-    (197, 300, 130),
-    (400, 9, 80),
-  ]:
-    x, weight = random((m, k), dtype, 0), random((n, k), dtype, 1)
-    for bias in (None, random((n,), dtype, 2)):
-      for residual in (None, random((m, n), dtype, 3)):
-        arguments = x, weight, bias, residual
-        exact, eager = (linear_in(kind, activation, *arguments) for kind in (torch.float64, dtype))
-        for layout in layouts(x):
-          got = like(eager)
-          pack("husk::linear", layout, weight, bias, residual, activation, got)
-          error, allowed = ((one.double() - exact).abs().max() for one in (got, eager))
-          assert error <= 2 * allowed, (m, k, n, float(error), float(allowed))
+def test_errors_of_linear(pack, dtype, activation):
+  """Errors are those of plain f32, with each instruction set."""
+  for shape in [(1, 40, 70), (3, 300, 5), (16, 33, 65), (50, 7, 3), (197, 300, 130), (400, 9, 80)]:
+    x, weight, bias, residual, products = many_linear(*shape, dtype)
+    for added in itertools.product((None, bias), (None, residual)):
+      exact, plain = products
+      if added[0] is not None:
+        exact, plain = exact + bias.double(), plain + bias.float()
+      exact, plain = (ACTIVATIONS[activation](value) for value in (exact, plain))
+      if added[1] is not None:
+        exact, plain = exact + residual.double(), plain + residual.float()
+      for isa in pack.each_use():
+        got = torch.ones(exact.shape, dtype=dtype)
+        for i, one in enumerate(x):
+          layout = list(layouts(one))[i % 3]
+          one_bias, one_residual = (None if each is None else each[i] for each in added)
+          one_bias = None if one_bias is None else one_bias[0]
+          pack("husk::linear", layout, weight[i], one_bias, one_residual, activation, got[i])
+        errors = exactness.Errors()
+        errors.add(exact, got, plain)
+        errors.check(shape, isa)
 
 
 def test_linear_of_f64(pack):

@@ -582,7 +582,7 @@ def test_records_of_two_threads(path):
   def record():
     with recording.recorded():
       entered.set()
-      leave.wait(60)
+      leave.wait(600)
 
   thread = threading.Thread(target=record)
   with recording.recorded() as runs:

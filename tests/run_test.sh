@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Tests how tests/run.sh runs its stages, with stages that do nothing.
+set -euo pipefail
+run=$(cd "$(dirname "$0")" && pwd)/run.sh
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+
+# Stages that fail in each of the ways in which a stage can fail.
+cat >fakes.sh <<'END'
+source "$1"
+stage() {
+  echo "$1" >>began
+  case " $FAIL " in
+    *" $1:runner "*) runner log false; runner log true ;;
+    *" $1:command "*) false ;;
+    *" $1:exit "*) exit 3 ;;
+  esac
+  echo "$1" >>ended
+  result="4 passed"
+}
+main "${@:2}"
+END
+
+# check NAME STATUS FAIL STAGE...: runs stages, of which FAIL fail, and expects the exit status.
+check() {
+  local status=0
+  rm -rf build began ended
+  name=$1
+  FAIL=$3 bash fakes.sh "$run" "${@:4}" >output 2>&1 || status=$?
+  [[ $status == "$2" ]] || fail "the exit status is $status, not $2"
+  [[ $(tail -n "$(wc -l <build/test-summary.txt)" output) == "$(cat build/test-summary.txt)" ]] ||
+    fail "the output does not end with the summary"
+}
+
+fail() {
+  cat output
+  echo "tests/run_test.sh: $name: $1"
+  exit 1
+}
+
+# line STAGE TEXT: the line of a stage in the summary begins with this text.
+line() {
+  grep -q "^$1: $2; [0-9]" build/test-summary.txt || fail "no '$1: $2' in the summary"
+}
+
+all="setup style release aarch64 tsan fuzz tidy install small docs languages servers binding python
+  python-2.15"
+began() {
+  [[ $(sort began) == "$(printf '%s\n' $1 | sort)" ]] || fail "these stages began: $(xargs <began)"
+}
+
+check "all stages pass" 0 ""
+began "$all"
+for stage in $all; do line "$stage" "4 passed"; done
+
+check "stages of each row fail" 1 \
+  "style:runner release:command aarch64:exit fuzz:command tidy:exit binding:command python:runner"
+began "$all"
+for stage in style python; do line "$stage" "failed: 4 passed"; done
+for stage in release aarch64 fuzz tidy binding; do line "$stage" failed; done
+for stage in setup tsan install small docs languages servers python-2.15; do
+  line "$stage" "4 passed"
+done
+! grep -qx fuzz ended || fail "a stage went on after a command that failed"
+
+check "stages that are named" 1 "docs:exit" docs style
+began "setup docs style"
+line docs failed
+line style "4 passed"
+
+check "setup fails" 1 "setup:command"
+began setup
+line setup failed
+echo "tests/run_test.sh: passed"
