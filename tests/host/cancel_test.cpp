@@ -1,5 +1,10 @@
 // Long calls ask husk_op_context.cancel from time to time, and end after its answer.
+#include <signal.h>
+#include <sys/time.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <set>
 #include <thread>
 
 #include "core/sort_range.h"
@@ -22,6 +27,8 @@ struct Answers {
   }
 };
 
+constexpr int64_t kGrown = int64_t{1} << 34;  // elements, which nobody waits for
+
 class Cancel : public HostDevice {
  protected:
   // Runs a call whose question number `answers.last` gets the answer 1.
@@ -38,6 +45,75 @@ class Cancel : public HostDevice {
     ASSERT_EQ(run(made, answers, threads), HUSK_CANCELLED) << made.name << ": " << error.text;
     EXPECT_EQ(answers.asked, last) << made.name;
     EXPECT_EQ(error.text, made.name + ": husk_op_context.cancel ended the call");
+  }
+};
+
+// Ends the process if an operator works for long without a question. The limit is processor time of
+// the process, which does not depend on what else the machine does, and 20,000 times what an
+// operator may do between two questions.
+class Watchdog {
+ public:
+  explicit Watchdog(const std::string& operator_name) {
+    snprintf(name, sizeof name, "%s does not ask whether the call is to end\n",
+             operator_name.c_str());
+    signal(SIGPROF, [](int) {
+      if (write(STDERR_FILENO, name, strlen(name)) > 0) abort();
+    });
+  }
+  ~Watchdog() {
+    set(0);
+    signal(SIGPROF, SIG_DFL);
+  }
+  static void set(time_t seconds) {
+    const itimerval limit{{0, 0}, {seconds, 0}};
+    setitimer(ITIMER_PROF, &limit, nullptr);
+  }
+
+ private:
+  static inline char name[200];
+};
+
+// A call with other sizes than the correct call that it comes from. The dimensions that grew have a
+// stride of 0, so that no memory is needed.
+struct Grown {
+  std::vector<husk_op_arg> args;
+  std::deque<std::vector<int64_t>> numbers;
+  std::deque<std::vector<husk_op_arg>> lists;
+
+  // grow(argument, dimension, size) returns the new size; numbers of lists have dimension -1.
+  template <class Grow>
+  Grown(const Call& call, const Grow& grow) : args(call.args) {
+    for (size_t i = 0; i < args.size(); ++i) {
+      if (args[i].kind == HUSK_ARG_TENSORS) {
+        lists.emplace_back(args[i].tensors, args[i].tensors + args[i].count);
+        for (husk_op_arg& item : lists.back()) change(item, i, grow);
+        args[i].tensors = lists.back().data();
+      } else {
+        change(args[i], i, grow);
+      }
+    }
+  }
+
+ private:
+  template <class Grow>
+  void change(husk_op_arg& arg, size_t index, const Grow& grow) {
+    if (arg.kind == HUSK_ARG_INT) arg.i = grow(index, -1, arg.i);
+    if (arg.kind == HUSK_ARG_INTS) {
+      auto& list = numbers.emplace_back(arg.sizes, arg.sizes + arg.count);
+      for (int64_t& number : list) number = grow(index, -1, number);
+      arg.sizes = list.data();
+    }
+    if (arg.kind != HUSK_ARG_TENSOR) return;
+    auto& sizes = numbers.emplace_back(arg.sizes, arg.sizes + arg.rank);
+    auto& strides = numbers.emplace_back(arg.strides, arg.strides + arg.rank);
+    for (int32_t d = 0; d < arg.rank; ++d) {
+      const int64_t size = grow(index, d, sizes[static_cast<size_t>(d)]);
+      if (size == sizes[static_cast<size_t>(d)]) continue;
+      sizes[static_cast<size_t>(d)] = size;
+      strides[static_cast<size_t>(d)] = 0;
+    }
+    arg.sizes = sizes.data();
+    arg.strides = strides.data();
   }
 };
 
@@ -128,6 +204,63 @@ TEST_F(Cancel, EndsCallsWithoutEnd) {
     SCOPED_TRACE(made.name);
     expect_end(made, 2);
   }
+}
+
+// Each size of a correct call, each two sizes, and each dimension of a tensor become large, in
+// turn. An operator refuses such a call, or ends soon after it was told to.
+TEST_F(Cancel, EndsWhateverIsLarge) {
+  std::deque<Call> calls;
+  add_correct_calls(calls);
+  int64_t ended = 0;
+  const auto run_grown = [&](const Call& call, const auto& grow) {
+    const Grown grown(call, grow);
+    const husk_op& row = op(call.name);
+    Answers answers{2};
+    const husk_op_context context{sizeof(husk_op_context),
+                                  0,
+                                  row.user,
+                                  device,
+                                  nullptr,
+                                  nullptr,
+                                  [](void* user) {
+                                    Watchdog::set(5);
+                                    return Answers::answer(user);
+                                  },
+                                  &answers,
+                                  nullptr};
+    error = {};
+    Watchdog::set(5);
+    ended += row.call(&context, grown.args.data(), static_cast<uint32_t>(grown.args.size()),
+                      &error) == HUSK_CANCELLED;
+    Watchdog::set(0);
+    EXPECT_LE(answers.asked, 2) << call.name;
+  };
+  for (const Call& call : calls) {
+    SCOPED_TRACE(call.name);
+    const Watchdog watchdog(call.name);
+    std::set<int64_t> sizes;
+    std::set<std::pair<size_t, int32_t>> dims;
+    const Grown same(call, [&](size_t index, int32_t d, int64_t size) {
+      if (d >= 0) dims.insert({index, d});
+      if (d >= 0 && size > 1) sizes.insert(size);
+      return size;
+    });
+    for (const auto& one : dims) {
+      run_grown(call, [&](size_t index, int32_t d, int64_t size) {
+        return one == std::pair(index, d) ? kGrown : size;
+      });
+    }
+    for (const int64_t first : sizes) {
+      for (const int64_t second : sizes) {
+        if (second < first) continue;
+        const int64_t large = first == second ? kGrown : int64_t{1} << 20;
+        run_grown(call, [&](size_t, int32_t, int64_t size) {
+          return size == first || size == second ? large : size;
+        });
+      }
+    }
+  }
+  EXPECT_GT(ended, 100);
 }
 
 // The calls take minutes where a processor is emulated, so parts of them are tests of their own,

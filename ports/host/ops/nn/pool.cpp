@@ -67,6 +67,7 @@ husk_status read(const Arguments& args, int32_t spatial, uint32_t out_at, bool w
 template <class F>
 void each_window(const Pool& p, F f) {
   int64_t first[kAxes], last[kAxes];
+  if (p.planes.cancellation->ended()) return;  // there may be many planes
   const auto set_window = [&](int d, int64_t at) {
     first[d] = start_of(at, p.in[d], p.out[d]);
     last[d] = end_of(at, p.in[d], p.out[d]);
@@ -93,15 +94,22 @@ void each_window(const Pool& p, F f) {
   }
 }
 
-// Calls f(input offset, index of the element in its plane) for each element of a window.
+// Calls f(input offset, index of the element in its plane) for each element of a window. A window
+// of many elements reports them, and its rows, once more while it reads them.
 template <class F>
 void each_inside(const Pool& p, const int64_t* first, const int64_t* last, F f) {
+  int64_t unreported = 0;
   for (int64_t z = first[0]; z < last[0]; ++z) {
     for (int64_t y = first[1]; y < last[1]; ++y) {
+      ++unreported;  // the row
       for (int64_t x = first[2]; x < last[2];) {
         const int64_t rest = last[2] - x,
                       count = rest < kWorkBetweenQuestions ? rest : kWorkBetweenQuestions;
-        if (count > kUnreportedWork && p.planes.cancellation->ends(count)) return;
+        unreported += count;
+        if (unreported >= kWorkBetweenQuestions) {
+          if (p.planes.cancellation->ends(unreported)) return;
+          unreported = 0;
+        }
         for (const int64_t end = x + count; x < end; ++x) {
           f(z * p.in_strides[0] + y * p.in_strides[1] + x * p.in_strides[2],
             (z * p.in[1] + y) * p.in[2] + x);
