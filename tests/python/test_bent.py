@@ -3,7 +3,6 @@ gives a result or raises husk.Error, and what it prints is printable."""
 
 import hashlib
 import json
-import pathlib
 import subprocess
 import sys
 
@@ -207,7 +206,8 @@ TREES = {
   '"outputs": "y"}',
   "deeper arguments": f'{{"args": [{nested(900, chr(34) + "x" + chr(34))}, "m"], "kwargs": {{}}, '
   '"outputs": "y"}',
-  "deep results": f'{{"args": ["x", "m"], "kwargs": {{}}, "outputs": {nested(700, chr(34) + "y" + chr(34))}}}',
+  "deep results": f'{{"args": ["x", "m"], "kwargs": {{}}, '
+  f'"outputs": {nested(700, chr(34) + "y" + chr(34))}}}',
   "keys of halves": '{"args": ["x"], "kwargs": {"\\ud800": "m"}, "outputs": {"\\udfff": "y"}}',
   "keys with controls": '{"args": ["x"], "kwargs": {"\\u001b[31m\\u0000": "m"}, "outputs": "y"}',
   "keys of the call": '{"args": ["x"], "kwargs": {"out": "m"}, "outputs": "y"}',
