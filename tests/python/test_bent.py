@@ -11,8 +11,8 @@ import husk
 import numpy as np
 import pytest
 from husk import check, tools
-from husk.printable import printable
 from husk.runtime.native import native
+from husk.runtime.printable import printable
 
 # Every name is eight letters that occur nowhere else.
 NAMES = ("KKKKKKKK", "VVVVVVVV", "FFFFFFFF", "XXXXXXXX", "YYYYYYYY", "SSSSSSSS", "CCCCCCCC")

@@ -8,9 +8,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..runtime.errors import NeedsResizeError
 from ..runtime.program import Program, Session
 from ..runtime.program import load as load_program
-from ..status import NeedsResizeError
 from . import sections
 from .operators import function
 
