@@ -13,7 +13,8 @@ if(TARGET husk)
   husk_warnings(husk_run_parts)
   husk_unoptimized_if_sanitized(husk_run_parts)
   target_compile_features(husk_run_parts PUBLIC cxx_std_20)
-  target_include_directories(husk_run_parts PUBLIC ${CMAKE_CURRENT_LIST_DIR} ${CMAKE_CURRENT_LIST_DIR}/..)
+  target_include_directories(husk_run_parts
+    PUBLIC ${CMAKE_CURRENT_LIST_DIR} ${CMAKE_CURRENT_LIST_DIR}/..)
   target_link_libraries(husk_run_parts
     PUBLIC husk husk_ops fmt::fmt PRIVATE nlohmann_json::nlohmann_json)
 

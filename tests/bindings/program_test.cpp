@@ -117,9 +117,8 @@ TEST(Cpp, ReadOnlyMemoryIsNotWritten) {
   EXPECT_EQ(x, y);
   const Program copies = program();
   std::vector<Value> outputs{read};
-  expect_failure(HUSK_INVALID_INPUT, "an output is read-only", [&] {
-    Session(copies).run({written, Value(1.0)}, outputs, 1);
-  });
+  expect_failure(HUSK_INVALID_INPUT, "an output is read-only",
+                 [&] { Session(copies).run({written, Value(1.0)}, outputs, 1); });
 }
 
 TEST(Cpp, ElementsOfTensorsWithStrides) {

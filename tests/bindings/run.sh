@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The tests of the bindings of other languages and of their examples, with the libraries of a build.
-# They run tests/bindings/program.hir and written.hir. Fails if the description of the C interface is
-# out of date, or if compare.py does not find what breaks programs in a later one.
+# They run program.hir and written.hir. Fails if the description of the C interface is out of date,
+# or if compare.py does not find what breaks programs in a later one.
 #   tests/bindings/run.sh BUILD
 #   tests/bindings/run.sh BUILD time FILE.husk   # a run of the file in each language ÷ one in C
 set -euo pipefail

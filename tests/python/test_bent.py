@@ -3,7 +3,6 @@ gives a result or raises husk.Error, and what it prints is printable."""
 
 import hashlib
 import json
-import pathlib
 import subprocess
 import sys
 
@@ -12,7 +11,8 @@ import husk
 import numpy as np
 import pytest
 from husk import check, tools
-from husk.printable import printable
+from husk.runtime.native import native
+from husk.runtime.printable import printable
 
 # Every name is eight letters that occur nowhere else.
 NAMES = ("KKKKKKKK", "VVVVVVVV", "FFFFFFFF", "XXXXXXXX", "YYYYYYYY", "SSSSSSSS", "CCCCCCCC")
@@ -207,7 +207,8 @@ TREES = {
   '"outputs": "y"}',
   "deeper arguments": f'{{"args": [{nested(900, chr(34) + "x" + chr(34))}, "m"], "kwargs": {{}}, '
   '"outputs": "y"}',
-  "deep results": f'{{"args": ["x", "m"], "kwargs": {{}}, "outputs": {nested(700, chr(34) + "y" + chr(34))}}}',
+  "deep results": f'{{"args": ["x", "m"], "kwargs": {{}}, '
+  f'"outputs": {nested(700, chr(34) + "y" + chr(34))}}}',
   "keys of halves": '{"args": ["x"], "kwargs": {"\\ud800": "m"}, "outputs": {"\\udfff": "y"}}',
   "keys with controls": '{"args": ["x"], "kwargs": {"\\u001b[31m\\u0000": "m"}, "outputs": "y"}',
   "keys of the call": '{"args": ["x"], "kwargs": {"out": "m"}, "outputs": "y"}',
@@ -264,24 +265,19 @@ def test_a_path_that_is_no_text(compiled, tmp_path):
     husk.load(tmp_path / "missing\udcff.husk")
 
 
-SLOW = """
-import sys, husk.runtime
-count = [0]
-def trace(frame, event, argument):
-  count[0] += 1
-sys.setprofile(trace)
-program = husk.runtime.load(sys.argv[1])
-repr(program), program.functions
-session = program.session()
-[session.state[name] for name in session.state]
-sys.setprofile(None)
-print(count[0])
-"""
-
-
 @pytest.mark.parametrize("kind", ["functions", "tree", "states"])
-def test_a_load_takes_time_in_proportion_to_the_file(compiled, environment, kind):
-  """The number of calls of Python functions, for files of 1, 2 and 4 times the size."""
+def test_a_load_takes_time_in_proportion_to_the_file(compiled, monkeypatch, kind):
+  """The calls of Python functions grow with the file, and none of the calls that read a whole table
+  of it is repeated for each row."""
+  whole = []
+  for name in ("function_names", "states"):
+    own = getattr(native.Program, name)
+    monkeypatch.setattr(
+      husk.Program, name, lambda self, own=own: whole.append(1) or own(self), raising=False
+    )
+  tree = native.Program.pytree
+  pytree = property(lambda self: whole.append(1) or tree.__get__(self))
+  monkeypatch.setattr(husk.Program, "pytree", pytree, raising=False)
 
   def calls(size):
     function = "function f{} {{\n output y{} int\n variant cpu {{\n return (int 1)\n }}\n}}\n"
@@ -292,9 +288,24 @@ def test_a_load_takes_time_in_proportion_to_the_file(compiled, environment, kind
       tree = {"functions": trees} if kind == "functions" else {"args": [[]] * 8 * size}
       text = f"tree {json.dumps(json.dumps(tree))}\n"
       text += "".join(function.format(i, i) for i in range(size))
-    words = [sys.executable, "-c", SLOW, str(compiled(text))]
-    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=True)
-    return int(done.stdout)
+    path = compiled(text)
+    counted = [0]
 
-  one, two, four = calls(100), calls(200), calls(400)
+    def count(*_):
+      counted[0] += 1
+
+    whole.clear()
+    sys.setprofile(count)
+    try:
+      program = husk.load(path, threads=1)
+      repr(program)
+      session = program.session()
+      states = session.state
+      assert [states[name].nbytes for name in states] == [1] * len(states)
+    finally:
+      sys.setprofile(None)
+    return counted[0], len(whole)
+
+  (one, once), (two, _), (four, still) = calls(50), calls(100), calls(200)
   assert four - two < 2.2 * (two - one) + 100, (one, two, four)
+  assert once == still < 10, (once, still)

@@ -1,4 +1,4 @@
-"""The memory of tensors: who keeps it during a call, and what is refused because a program writes."""
+"""The memory of tensors: who keeps it during a call, and what a program may write to."""
 
 import ctypes
 import gc
@@ -333,24 +333,30 @@ def test_bytes_that_may_change_are_copied(compiled):
   assert np.array_equal(program(x)[0], x) and "forward(x: f32" in repr(program)
 
 
+def put_from_threads(program):
+  """Calls the program from four threads that begin at the same time; returns what they have put."""
+  barrier = threading.Barrier(4)
+  done = []
+
+  def put(number):
+    barrier.wait()
+    try:
+      program.put(torch.full((4,), float(number)))
+      done.append(number)
+    except husk.InvalidArgumentError:
+      pass  # another call is using the session
+
+  threads = [threading.Thread(target=put, args=(i,)) for i in range(2, 6)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  return done
+
+
 def test_one_session_of_a_program_with_states(load):
   """Threads that begin at the same time find the same states."""
   for _ in range(20):
     program = load(conftest.CACHE)
-    barrier = threading.Barrier(4)
-    done = []
-
-    def put(number):
-      barrier.wait()
-      try:
-        program.put(torch.full((4,), float(number)))
-        done.append(number)
-      except husk.InvalidArgumentError:
-        pass  # another call is using the session
-
-    threads = [threading.Thread(target=put, args=(i,)) for i in range(2, 6)]
-    for thread in threads:
-      thread.start()
-    for thread in threads:
-      thread.join()
+    done = put_from_threads(program)
     assert done and program.get().tolist()[0] in done

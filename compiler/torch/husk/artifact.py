@@ -11,8 +11,8 @@ import subprocess
 from typing import Any
 
 from . import tools
-from .printable import printable
-from .status import invalid_file
+from .runtime.errors import invalid_file
+from .runtime.printable import printable
 
 UNLIMITED = 2**63 - 1
 

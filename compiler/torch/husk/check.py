@@ -18,7 +18,7 @@ from . import artifact
 from .artifact import readable
 from .cuda import operators as cuda_operators
 from .host import operators as host_operators
-from .printable import printable
+from .runtime.printable import printable
 
 _CUDA_TARGETS = pathlib.Path(__file__).with_name("cuda") / "targets"
 # What CPUs run, by their best instruction set, from the lowest to the highest rank.

@@ -99,7 +99,7 @@ func TestReadOnlyMemoryIsNotWritten(t *testing.T) {
 	_, err := s.Run(0, Slice(x, 2), Slice(y, 2))
 	fails(t, err, InvalidInput, "input 'x' is read-only, and the program writes to it")
 	equal(t, x, []float32{1, 2})
-	equal(t, must[[]Output](t)(s.Run(0, MutableSlice(x, 2), Slice(y, 2)))[0].Int, 2)
+	equal(t, must[[]Output](t)(s.Run(0, MutableSlice(x, 2), Slice(y, 2)))[0].Int, int64(2))
 	equal(t, x, y)
 	_, err = s.Run(0, MutableSlice(x, 2))
 	fails(t, err, InvalidInput, "")

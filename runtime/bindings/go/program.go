@@ -156,8 +156,8 @@ func (p *Program) Outputs(function int) ([]ValueInfo, error) {
 	})
 }
 
-// WritesInput tells whether a run writes to the memory of an input, a tensor. Such an input must be a
-// MutableSlice.
+// WritesInput tells whether a run writes to the memory of an input, a tensor. Such an input must be
+// a MutableSlice.
 func (p *Program) WritesInput(function, input int) bool {
 	defer runtime.KeepAlive(p)
 	info := C.husk_value_info{struct_size: C.sizeof_husk_value_info}
@@ -182,8 +182,9 @@ func (p *Program) readOnly(function, input int) error {
 	if err != nil {
 		return err
 	}
-	return &Error{Status: InvalidInput, Step: -1, Text: fmt.Sprintf("input '%s' is read-only, and the "+
-		"program writes to it: pass a MutableSlice", infos[input].Name)}
+	text := fmt.Sprintf("input '%s' is read-only, and the program writes to it: pass a MutableSlice",
+		infos[input].Name)
+	return &Error{Status: InvalidInput, Step: -1, Text: text}
 }
 
 // all describes each of `count` things, until one fails.

@@ -7,11 +7,27 @@
 namespace husk::python {
 namespace {
 
-// What results need of NumPy, looked up at the first one.
+// What results need of NumPy, looked up when it is first needed.
 struct Numpy {
-  nb::object module, empty, dtypes[HUSK_POINTER];
+  nb::object empty, ndarray, dtypes[HUSK_POINTER];
 };
 Numpy* numpy = nullptr;
+nb::ft_mutex numpy_mutex;  // of `numpy`; nothing that may run code of Python is called under it
+
+// Returns what the place `of(numpy)` has. `find` looks it up if that is nothing yet.
+template <class Of, class Find>
+nb::object numpy_object(Of of, Find find) {
+  {
+    nb::ft_lock_guard guard(numpy_mutex);
+    if (numpy && of(*numpy).is_valid()) return of(*numpy);
+  }
+  nb::object found = find(nb::module_::import_("numpy"));
+  nb::ft_lock_guard guard(numpy_mutex);
+  if (!numpy) numpy = new Numpy;
+  nb::object& kept = of(*numpy);
+  if (!kept.is_valid()) kept = std::move(found);
+  return kept;
+}
 
 const char* numpy_name(husk_dtype dtype) {
   switch (dtype) {
@@ -134,31 +150,30 @@ void Result::allocate_numpy(bool is_staged, const char* name) {
   if (device_.device_type != kDLCPU && !is_staged)
     throw_invalid_input(
         "output '%s' lies on a GPU, where NumPy has no memory: pass torch tensors, or out=", name);
-  if (!numpy) {
-    auto found = std::make_unique<Numpy>();
-    found->module = nb::module_::import_("numpy");
-    found->empty = found->module.attr("empty");
-    if (!numpy) numpy = found.release();  // the import may have run other calls
-  }
-  nb::object& dtype = numpy->dtypes[dtype_];
-  if (!dtype.is_valid()) {
-    const char* text = numpy_name(dtype_);
-    if (!text)
-      throw_invalid_input("output '%s' has dtype %s, which NumPy does not have: pass torch tensors",
-                          name, husk_dtype_name(dtype_));
-    dtype = numpy->module.attr("dtype")(text);
-  }
+  const char* text = numpy_name(dtype_);
+  if (!text)
+    throw_invalid_input("output '%s' has dtype %s, which NumPy does not have: pass torch tensors",
+                        name, husk_dtype_name(dtype_));
+  nb::object dtype = numpy_object(
+      [this](Numpy& all) -> nb::object& { return all.dtypes[dtype_]; },
+      [&](const nb::object& module) { return nb::object(module.attr("dtype")(text)); });
+  nb::object empty = numpy_object(
+      [](Numpy& all) -> nb::object& { return all.empty; },
+      [](const nb::object& module) { return nb::object(module.attr("empty")); });
   const size_t rank = shape.size() / 2;
   if (!numpy_shape_.is_valid()) numpy_shape_ = to_tuple(shape.data(), rank);
   if (contiguous_ && alignment <= kNumpyAlignment) {
-    object_ = numpy->empty(numpy_shape_, dtype);
+    object_ = empty(numpy_shape_, dtype);
   } else {
     const auto element = static_cast<int64_t>(husk_dtype_size(dtype_));
     const int64_t slack = alignment <= kNumpyAlignment ? 0 : alignment;
-    nb::object memory = numpy->empty(extent_ * element + slack, "uint8");
+    nb::object memory = empty(extent_ * element + slack, "uint8");
     const int64_t offset = slack ? slack - address(memory) % slack : 0;
-    object_ = numpy->module.attr("ndarray")(numpy_shape_, dtype, memory, offset,
-                                            to_tuple(shape.data() + rank, rank, element));
+    nb::object ndarray = numpy_object(
+        [](Numpy& all) -> nb::object& { return all.ndarray; },
+        [](const nb::object& module) { return nb::object(module.attr("ndarray")); });
+    object_ = ndarray(numpy_shape_, dtype, memory, offset,
+                      to_tuple(shape.data() + rank, rank, element));
   }
   if (!view_) view_ = std::make_unique<View>();
   view_->open(object_.ptr(), Access::write, "output", name);

@@ -188,8 +188,8 @@ class Tensor {
     dl_.ndim = static_cast<int32_t>(sizes_.size());
     dl_.dtype = husk_dtype_to_dlpack(dtype);
   }
-  /** Makes a contiguous tensor of T in host memory. If T is const, the tensor is read-only: it is no
-   * output, nor an input that the program writes to (husk_value_info.is_written). */
+  /** Makes a contiguous tensor of T in host memory. If T is const, the tensor is read-only: it is
+   * no output, nor an input that the program writes to (husk_value_info.is_written). */
   template <class T>
   Tensor(T* data, std::vector<int64_t> sizes)
       : Tensor(const_cast<std::remove_const_t<T>*>(data), dtype_of<std::remove_const_t<T>>(),

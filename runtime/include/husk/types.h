@@ -55,7 +55,7 @@ typedef struct husk_error {
   husk_status code;    /**< The status that the call returned. */
   int32_t driver_code; /**< The error number of the driver; 0 if no driver call failed. */
   int32_t step;        /**< The index of the failed step in its body; -1 if no step failed. */
-  char text[240];      /**< UTF-8, NUL-terminated: what failed and, if there is one, the remedy. */
+  char text[240];      /**< Printable UTF-8, NUL-terminated: what failed and the remedy, if any. */
 } husk_error;
 
 /** The type of a tensor's element or of a kernel's parameter. It is an int and not an enum, since a

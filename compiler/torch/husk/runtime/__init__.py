@@ -1,6 +1,15 @@
-"""The runtime: loads artifacts and runs them. It needs neither PyTorch nor NumPy."""
+"""The runtime: loads artifacts and runs them. It needs neither PyTorch nor NumPy.
 
-from ..status import (
+Programs need the library of Husk, which is loaded when one of their names is first used; the
+exceptions do not, and `husk.inspect` raises them, too.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .errors import (
   CancelledError,
   DeviceError,
   Error,
@@ -15,7 +24,9 @@ from ..status import (
   OutOfMemoryError,
   UnsupportedError,
 )
-from .program import Function, Program, Session, State, load
+
+if TYPE_CHECKING:
+  from .program import Function, Program, Session, State, load
 
 __all__ = [
   "CancelledError",
@@ -37,3 +48,14 @@ __all__ = [
   "UnsupportedError",
   "load",
 ]
+
+
+_PROGRAM = ("Function", "Program", "Session", "State", "load")
+
+
+def __getattr__(name: str) -> Any:
+  if name not in _PROGRAM:
+    raise AttributeError(f"module 'husk.runtime' has no attribute {name!r}")
+  value = getattr(importlib.import_module("husk.runtime.program"), name)
+  globals()[name] = value
+  return value

@@ -9,7 +9,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from .. import status
+from . import errors
 
 NAME = "husk.runtime._native"
 
@@ -48,7 +48,7 @@ def load() -> ModuleType:
   except BaseException:
     del sys.modules[NAME]
     raise
-  module.set_error_classes(status.BY_STATUS)
+  module.set_error_classes(errors.BY_STATUS)
   return module
 
 

@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
-from ..printable import printable
 from . import trees
 from .native import native
+from .printable import printable
 
 Ranges = Mapping[str, Mapping[int, tuple[int, int]] | tuple[int, int]]
 MODES = {"auto": 0, "list": 1, "graph": 2}

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ..status import InvalidFileError, invalid_file
+from .errors import InvalidFileError, invalid_file
 
 
 @dataclasses.dataclass

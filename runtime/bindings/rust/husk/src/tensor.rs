@@ -124,8 +124,8 @@ impl<'a> Tensor<'a> {
     }
 
     /// A contiguous tensor in a slice to which a run may write. Some programs write to an input, as
-    /// their model did ([`ValueInfo::is_written`](crate::ValueInfo::is_written)); such an input must
-    /// be a tensor of this function.
+    /// their model did ([`ValueInfo::is_written`](crate::ValueInfo::is_written)); such an input
+    /// must be a tensor of this function.
     pub fn from_mut<T: Element>(
         elements: &'a mut [T],
         sizes: &[usize],
