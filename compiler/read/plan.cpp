@@ -13,8 +13,8 @@ namespace {
 
 std::string name(const Code& code) {
   const fb::Target* target = code.program->targets()->Get(code.variant->target());
-  return fmt::format("function {}, variant {} {}", code.function->name()->c_str(),
-                     target->port()->c_str(), target->arch()->c_str());
+  return fmt::format("function {}, variant {} {}", shortened(code.function->name()->c_str()),
+                     shortened(target->port()->c_str()), shortened(target->arch()->c_str()));
 }
 
 std::string summary(const BoundedPlan& bounded, const InputSizes& sizes) {

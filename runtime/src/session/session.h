@@ -60,6 +60,11 @@ struct Session {
   const husk_port* port() const { return program->engine->port; }
   void* device() const { return entered_ ? entered_ : program->engine->device; }
   const husk_allocator& allocator() const { return program->engine->allocator; }
+  // Asks the application whether the run goes on.
+  Status check_cancel(husk_error* error) const {
+    const husk_engine_options& engine = program->engine->options;
+    return engine.cancel && engine.cancel(engine.cancel_user) ? cancelled(error) : Status::ok;
+  }
 
  private:
   class RunScope;
@@ -86,11 +91,6 @@ struct Session {
                      bool* any_graph, husk_error* error);
   Status begin_segment(Frame& frame, uint32_t segment, husk_value* outputs, uint32_t output_count,
                        husk_error* error);
-  // Asks the application whether the run goes on.
-  Status check_cancel(husk_error* error) const {
-    const husk_engine_options& engine = program->engine->options;
-    return engine.cancel && engine.cancel(engine.cancel_user) ? cancelled(error) : Status::ok;
-  }
   static Status cancelled(husk_error* error);
   Status run_steps(Frame& frame, uint32_t begin, uint32_t end, void* on, husk_error* error);
   Status run_traced(Frame& frame, uint32_t begin, uint32_t end, void* on, husk_error* error);

@@ -16,6 +16,8 @@ constexpr char kWrongArtifact[] = ": the artifact is wrong for these shapes, exp
 
 // The most pairs of a function. Few arguments of a usual call are in one buffer.
 constexpr size_t kMaxPairs = 1u << 20;
+// Pairs between two questions whether a run goes on, which take at most a millisecond.
+constexpr uint32_t kPairsPerQuestion = 64;
 
 constexpr int64_t kGridLimit[3] = {limits::kMaxGridX, limits::kMaxGridY, limits::kMaxGridZ};
 
@@ -151,8 +153,9 @@ Status StepArguments::prepare_pairs(uint32_t step, Array<uint32_t>* first_in, Ar
   return Status::ok;
 }
 
-// Checks that what an op writes is no part of another argument.
-Status StepArguments::check_pairs(uint32_t step, husk_error* error) const {
+// Checks that what an op writes is no part of another argument. The application may end the run
+// meanwhile.
+Status StepArguments::check_pairs(uint32_t step, husk_error* error) {
   const auto elements = [&](uint32_t argument) {
     const husk_op_arg& a = op_args_[argument];
     return Elements{reinterpret_cast<uintptr_t>(a.data), a.sizes, a.strides,
@@ -161,6 +164,7 @@ Status StepArguments::check_pairs(uint32_t step, husk_error* error) const {
   };
   const uint32_t first = code_->steps[step].b();
   for (uint32_t i = states[step].first_pair; i < states[step + 1].first_pair; ++i) {
+    if (i % kPairsPerQuestion == kPairsPerQuestion - 1) HUSK_TRY(session_->check_cancel(error));
     const WrittenPair& pair = pairs_[i];
     const Elements written = elements(pair.written);
     if (pair.written == pair.other) {
@@ -170,7 +174,9 @@ Status StepArguments::check_pairs(uint32_t step, husk_error* error) const {
       continue;
     }
     const Elements other = elements(pair.other);
-    if ((pair.may_be_same && same_elements(written, other)) || !overlap(written, other)) continue;
+    if ((pair.may_be_same && same_elements(written, other)) ||
+        !overlap(written, other, &search_work_))
+      continue;
     return invalid_input(error,
                          "the op writes argument %u, which shares elements with argument %u%s",
                          pair.written - first, pair.other - first, kWrongArtifact);
@@ -222,6 +228,7 @@ Status StepArguments::write_segment(uint32_t segment, bool nothing_changed, husk
   const bool all = written_for_[segment] != memory_->binding_generation;
   if (nothing_changed && !all) return Status::ok;
   const fb::Segment& range = code_->segments[segment];
+  search_work_ = kMaxSearches;
   for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
     const bool is_fixed = states[s].first_dynamic == states[s + 1].first_dynamic;
     if (!all && is_fixed && static_cast<Step>(code_->steps[s].op()) != Step::op_extern) continue;
@@ -243,6 +250,7 @@ Status StepArguments::prepare_segment(uint32_t segment, husk_error* error) {
 
 Status StepArguments::prepare_step(uint32_t step, husk_error* error) {
   preparing_ = true;
+  search_work_ = kMaxSearches;
   Status status = write_step(step, true, error);
   preparing_ = false;
   return status;

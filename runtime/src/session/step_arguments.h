@@ -84,7 +84,7 @@ struct StepArguments {
   Status prepare_pairs(uint32_t step, Array<uint32_t>* first_in, Array<uint32_t>* next,
                        husk_error* error);
   Status check_elements(uint32_t step, husk_error* error) const;
-  Status check_pairs(uint32_t step, husk_error* error) const;
+  Status check_pairs(uint32_t step, husk_error* error);
   Status check_view(const fb::View& view, const Register* registers, husk_error* error) const;
   Status read_result(uint32_t step, void* stream, husk_error* error);
   Status wait_for_stream(void* stream, husk_error* error);
@@ -107,6 +107,7 @@ struct StepArguments {
   Array<husk_op_arg> op_args_;  // by argument
   Array<int64_t> op_sizes_;     // by operand: a size, a stride or another number of a list
   List<WrittenPair> pairs_;     // of the ops that have a contract, in the order of steps
+  uint64_t search_work_ = 0;    // that checks of pairs of the segment may still take
 };
 
 }  // namespace husk::runtime
