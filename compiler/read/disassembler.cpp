@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <cstring>
 #include <iterator>
 
 #include "ir/op_table.h"
@@ -29,9 +30,21 @@ std::string registers(const Code& code, uint32_t first, uint32_t count) {
   return out + "]";
 }
 
-std::string text(const Code& code, uint32_t index) { return quote(code.text(index)); }
+std::string cut(const char* text, size_t most) {
+  size_t length = strnlen(text, most + 1);
+  if (length <= most) return std::string(text, length);
+  length = most - 3;
+  while (length > 0 && (text[length] & 0xC0) == 0x80) --length;  // a letter of UTF-8 stays whole
+  return std::string(text, length) + "...";
+}
+
+std::string text(const Code& code, uint32_t index) {
+  return quote(cut(code.text(index), kMostText));
+}
 
 }  // namespace
+
+std::string shortened(const char* text, size_t most) { return printable(cut(text, most)); }
 
 const char* dtype_text(uint8_t dtype) { return dtype_name(static_cast<husk_dtype>(dtype)); }
 
@@ -39,14 +52,15 @@ std::string buffer_name(const Code& code, uint32_t index) {
   const fb::Buffer& buffer = code.buffers[index];
   switch (static_cast<Space>(buffer.space())) {
     case Space::arena: break;
-    case Space::input: return printable(code.input(buffer.index())->name()->str());
-    case Space::output: return printable(code.output(buffer.index())->name()->str());
+    case Space::input: return shortened(code.input(buffer.index())->name()->c_str());
+    case Space::output: return shortened(code.output(buffer.index())->name()->c_str());
     case Space::constant:
-      return printable(code.program->constants()->Get(buffer.index())->name()->str());
-    case Space::state: return printable(code.program->states()->Get(buffer.index())->name()->str());
+      return shortened(code.program->constants()->Get(buffer.index())->name()->c_str());
+    case Space::state:
+      return shortened(code.program->states()->Get(buffer.index())->name()->c_str());
   }
-  const std::string name = index < code.names.size ? code.text(code.names[index]) : "";
-  return name.empty() ? fmt::format("@{}", index) : printable(name);
+  const std::string name = shortened(code.name(index));
+  return name.empty() ? fmt::format("@{}", index) : name;
 }
 
 namespace {
@@ -104,7 +118,7 @@ std::string arguments_text(const Code& code, uint32_t first, uint32_t count) {
 
 std::string operand_text(const Code& code, Slot slot, uint32_t field) {
   switch (slot) {
-    case Slot::value: return printable(code.input(field)->name()->str());
+    case Slot::value: return shortened(code.input(field)->name()->c_str());
     case Slot::dim:
     case Slot::nth: return fmt::format("{}", field);
     default: return reg(code, field);
@@ -149,12 +163,12 @@ std::string disassemble_step(const Code& code, uint32_t index) {
   std::string out = row->name;
   uint32_t first = op.b(), count = op.c();
   if (row->row == StepRow::kernel) {  // the first three arguments are the grid
-    out += " " + printable(code.program->kernels()->Get(op.a())->name()->str()) + " grid " +
+    out += " " + shortened(code.program->kernels()->Get(op.a())->name()->c_str()) + " grid " +
            arguments_text(code, first, 3);
     first += 3;
     count -= 3;
   } else if (row->row == StepRow::op) {
-    out += " " + quote(code.program->ops()->Get(op.a())->str());
+    out += " " + quote(shortened(code.program->ops()->Get(op.a())->c_str()));
     if (code.is_host_step(op)) out += " on host";
     count = op.aux();
   }
@@ -163,7 +177,8 @@ std::string disassemble_step(const Code& code, uint32_t index) {
     out += fmt::format(" {}", dtype_text(code.arguments[first + 1].type()));
   if (kind == Step::op_read) out += fmt::format(" {}", dtype_text(code.arguments[first].type()));
   out += " " + arguments_text(code, first, count);
-  if (const std::string origin = code.origin(index); !origin.empty()) out += " at " + quote(origin);
+  if (const std::string origin = shortened(code.origin(index)); !origin.empty())
+    out += " at " + quote(origin);
   return out;
 }
 

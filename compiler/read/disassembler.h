@@ -26,6 +26,11 @@ std::string disassemble(const Code& code, size_t indent);
 // The name of a dtype as a file stores it.
 const char* dtype_text(uint8_t dtype);
 
+// A text that many rows may name, as it is printed at each of them: escaped, and a long one ends in
+// "...", so that the output grows with the file. The row that defines a name prints all of it.
+constexpr size_t kMostText = 256;
+std::string shortened(const char* text, size_t most = kMostText);
+
 // One scalar op or step, without a newline.
 std::string disassemble_scalar(const Code& code, uint32_t index);
 std::string disassemble_step(const Code& code, uint32_t index);

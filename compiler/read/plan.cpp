@@ -14,8 +14,8 @@ namespace {
 
 std::string name(const Code& code) {
   const fb::Target* target = code.program->targets()->Get(code.variant->target());
-  return fmt::format("function {}, variant {} {}", printable(code.function->name()->str()),
-                     printable(target->port()->str()), printable(target->arch()->str()));
+  return fmt::format("function {}, variant {} {}", shortened(code.function->name()->c_str()),
+                     shortened(target->port()->c_str()), shortened(target->arch()->c_str()));
 }
 
 std::string summary(const BoundedPlan& bounded, const InputSizes& sizes) {

@@ -71,12 +71,12 @@ std::string value_text(const fb::Value* v, bool input) {
 
 std::string target_text(const fb::Program& p, uint32_t index) {
   const fb::Target* target = p.targets()->Get(index);
-  return printable(target->port()->str() + " " + target->arch()->str());
+  return shortened(target->port()->c_str()) + " " + shortened(target->arch()->c_str());
 }
 
 void kernel_line(const fb::Program& p, const fb::Kernel* k, Lines& out) {
   std::string text = fmt::format("kernel {} of {} {} (", printable(k->name()->str()),
-                                 printable(p.images()->Get(k->image())->name()->str()),
+                                 shortened(p.images()->Get(k->image())->name()->c_str()),
                                  quote(k->symbol()->str()));
   for (uint32_t i = 0; i < count(k->params()); ++i)
     text += (i ? ", " : "") + std::string(dtype_text(k->params()->Get(i)));
@@ -96,7 +96,7 @@ void state_line(const fb::Program& p, const fb::State* s, Lines& out) {
   if (s->init() == kNone)
     out.put("{} fill 0x{:x}", what, s->fill());
   else
-    out.put("{} constant {}", what, printable(p.constants()->Get(s->init())->name()->str()));
+    out.put("{} constant {}", what, shortened(p.constants()->Get(s->init())->name()->c_str()));
 }
 
 void data_lines(const fb::Program& p, Lines& out) {
@@ -152,7 +152,8 @@ std::string report_metadata(const Artifact& artifact) {
   if (p.pytree()) out.put("tree {}", quote(p.pytree()->str()));
   for (uint32_t i = 0; i < count(p.asserts()); ++i)
     out.put("assert {} {}", i + 1, quote(p.asserts()->Get(i)->str()));
-  for (uint32_t i = 0; i < count(p.targets()); ++i) out.put("target {}", target_text(p, i));
+  for (uint32_t i = 0; i < count(p.targets()); ++i)
+    out.put("target {} {}", p.targets()->Get(i)->port()->str(), p.targets()->Get(i)->arch()->str());
   data_lines(p, out);
   for (uint32_t i = 0; i < count(p.functions()); ++i) {
     const fb::Function* f = p.functions()->Get(i);
@@ -175,7 +176,7 @@ std::string report_code(const Artifact& artifact) {
   const fb::Program& p = artifact.program();
   Lines out;
   each_variant(p, [&](const Code& code) {
-    out.put("function {}, variant {}", printable(code.function->name()->str()),
+    out.put("function {}, variant {}", shortened(code.function->name()->c_str()),
             target_text(p, code.variant->target()));
     out.raw(disassemble(code, 2));
   });

@@ -34,7 +34,7 @@ json value_json(const fb::Value* v) {
 json kernel_json(const fb::Program& p, const fb::Kernel* k) {
   return {{"name", k->name()->str()},
           {"symbol", k->symbol()->str()},
-          {"image", p.images()->Get(k->image())->name()->str()},
+          {"image", shortened(p.images()->Get(k->image())->name()->c_str())},
           {"params", array(k->params(), dtype_text)},
           {"block", array(k->block(), [](uint32_t n) { return n; })},
           {"shared", k->shared()},
@@ -64,7 +64,7 @@ json code_json(const Code& code) {
   const fb::Target* target = code.program->targets()->Get(code.variant->target());
   const BoundedPlan plan(code, InputSizes());
   const bool bounded = plan.is_planned && !plan.first_unbounded() && !plan.on_demand_count();
-  return {{"target", target->port()->str() + " " + target->arch()->str()},
+  return {{"target", shortened(target->port()->c_str()) + " " + shortened(target->arch()->c_str())},
           {"arena_bytes", bounded ? json(plan.planned.peak) : json()},
           {"host_arena_bytes", bounded ? json(plan.host_planned.peak) : json()},
           {"buffers", buffers},
@@ -78,7 +78,7 @@ json state_json(const fb::Program& p, const fb::State* s) {
   if (s->init() == kNone)
     out["fill"] = s->fill();
   else
-    out["constant"] = p.constants()->Get(s->init())->name()->str();
+    out["constant"] = shortened(p.constants()->Get(s->init())->name()->c_str());
   return out;
 }
 

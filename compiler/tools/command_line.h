@@ -5,9 +5,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "out_of_memory.h"
 
 #include <CLI/CLI.hpp>
 
@@ -45,6 +53,25 @@ inline std::optional<int> parse(CLI::App& app, int argc, char** argv) {
     return usage_error(app, error.what());
   }
   return std::nullopt;
+}
+
+// Runs a tool and returns its exit code. Whatever stops it, a lack of memory or an output that
+// cannot be written for instance, is one line on stderr and exit code `failure`.
+template <class F>
+int guarded(const char* tool, int failure, F run) {
+  out_of_memory_throws = true;
+  try {
+    const int code = run();
+    if (std::fflush(stdout) == 0) return code;
+    std::fprintf(stderr, "%s: cannot write the output: %s\n", tool, std::strerror(errno));
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "%s: out of memory\n", tool);  // fmt::print may allocate
+  } catch (const std::length_error&) {
+    std::fprintf(stderr, "%s: out of memory\n", tool);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", tool, error.what());
+  }
+  return failure;
 }
 
 }  // namespace husk::tools

@@ -531,16 +531,15 @@ void Bench::run() {
 }  // namespace husk::bench_tool
 
 int main(int argc, char** argv) {
-  husk::bench_tool::Options options;
-  try {
-    if (const auto done = parse(argc, argv, options)) return *done;
-    husk::bench_tool::Bench(options).run();
-    return 0;
-  } catch (const husk::run::RunError& error) {
-    fmt::print(stderr, "husk-bench: {}\n", husk::printable_lines(error.text));
-    return error.code;
-  } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "husk-bench: out of memory\n");
-    return husk::run::exit_run;
-  }
+  return husk::tools::guarded("husk-bench", husk::run::exit_run, [&]() -> int {
+    husk::bench_tool::Options options;
+    try {
+      if (const auto done = husk::bench_tool::parse(argc, argv, options)) return *done;
+      husk::bench_tool::Bench(options).run();
+      return 0;
+    } catch (const husk::run::RunError& error) {
+      fmt::print(stderr, "husk-bench: {}\n", husk::printable_lines(error.text));
+      return error.code;
+    }
+  });
 }

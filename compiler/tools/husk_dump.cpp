@@ -70,9 +70,7 @@ int run(const CLI::App& app, const Arguments& a) {
   return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run_tool(int argc, char** argv) {
   Arguments a;
   CLI::App app{"Prints the contents of a Husk artifact (.husk) after verifying it.", "husk-dump"};
   app.add_option("file", a.path, "The artifact, model.husk")->required();
@@ -90,4 +88,10 @@ int main(int argc, char** argv) {
   app.footer(kFooter);
   if (const auto done = husk::tools::parse(app, argc, argv)) return *done;
   return run(app, a);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return husk::tools::guarded("husk-dump", 1, [&] { return run_tool(argc, argv); });
 }

@@ -264,15 +264,14 @@ int run(const Options& options) {
 }  // namespace husk::run
 
 int main(int argc, char** argv) {
-  husk::run::Options options;
-  try {
-    if (const auto done = parse(argc, argv, options)) return *done;
-    return husk::run::run(options);
-  } catch (const husk::run::RunError& error) {
-    fmt::print(stderr, "husk-run: {}\n", husk::printable_lines(error.text));
-    return error.code;
-  } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "husk-run: out of memory\n");
-    return husk::run::exit_run;
-  }
+  return husk::tools::guarded("husk-run", husk::run::exit_run, [&]() -> int {
+    husk::run::Options options;
+    try {
+      if (const auto done = husk::run::parse(argc, argv, options)) return *done;
+      return husk::run::run(options);
+    } catch (const husk::run::RunError& error) {
+      fmt::print(stderr, "husk-run: {}\n", husk::printable_lines(error.text));
+      return error.code;
+    }
+  });
 }

@@ -144,9 +144,7 @@ int verify(const Arguments& a) {
   return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run_tool(int argc, char** argv) {
   Arguments a;
   CLI::App app{"Makes keys, signs Husk artifacts (.husk), and verifies signatures.", "husk-sign"};
   app.require_subcommand(1);
@@ -171,4 +169,10 @@ int main(int argc, char** argv) {
   if (sodium_init() < 0) return refuse("libsodium cannot start");
   if (*keygen_app) return keygen(a);
   return *sign_app ? sign(a) : verify(a);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return husk::tools::guarded("husk-sign", 1, [&] { return run_tool(argc, argv); });
 }

@@ -105,9 +105,7 @@ std::string check_symbol(const std::string& symbol) {
   return good ? "" : fmt::format("'{}' is not a C identifier", symbol);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run_tool(int argc, char** argv) {
   Arguments a;
   CLI::App app{"Compiles a Husk program from its text form (.hir) to an artifact (.husk).",
                "huskc"};
@@ -149,4 +147,10 @@ int main(int argc, char** argv) {
     return husk::tools::usage_error(app, "--print-lowered needs a regular file as the output");
   remove_output_on_signals();
   return run(a);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return husk::tools::guarded("huskc", 1, [&] { return run_tool(argc, argv); });
 }

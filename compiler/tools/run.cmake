@@ -18,7 +18,8 @@ if(TARGET husk)
   target_link_libraries(husk_run_parts
     PUBLIC husk husk_ops fmt::fmt PRIVATE nlohmann_json::nlohmann_json)
 
-  add_executable(husk-run ${CMAKE_CURRENT_LIST_DIR}/husk_run.cpp)
+  add_executable(husk-run
+    ${CMAKE_CURRENT_LIST_DIR}/husk_run.cpp ${CMAKE_CURRENT_LIST_DIR}/out_of_memory.cpp)
   husk_warnings(husk-run)
   husk_unoptimized_if_sanitized(husk-run)
   target_compile_definitions(husk-run PRIVATE HUSK_VERSION="${PROJECT_VERSION}")
@@ -36,7 +37,8 @@ if(TARGET husk)
   target_link_libraries(husk_bench_parts
     PUBLIC husk_run_parts PRIVATE nlohmann_json::nlohmann_json)
 
-  add_executable(husk-bench ${CMAKE_CURRENT_LIST_DIR}/husk_bench.cpp)
+  add_executable(husk-bench
+    ${CMAKE_CURRENT_LIST_DIR}/husk_bench.cpp ${CMAKE_CURRENT_LIST_DIR}/out_of_memory.cpp)
   husk_warnings(husk-bench)
   husk_unoptimized_if_sanitized(husk-bench)
   target_compile_definitions(husk-bench PRIVATE HUSK_VERSION="${PROJECT_VERSION}")

@@ -2,6 +2,7 @@
 
 #include "program.h"
 #include "read/artifact.h"
+#include "read/disassembler.h"
 #include "read/report.h"
 
 namespace husk::test {
@@ -139,6 +140,42 @@ TEST(Dump, JsonSaysTheSame) {
   EXPECT_NE(json.find("\"content_hash\": \"" + artifact->content_hash()), std::string::npos);
   EXPECT_NE(json.find("\"%0 = fconst 0.5\""), std::string::npos);
   EXPECT_NE(json.find("\"fill\": 7"), std::string::npos);
+}
+
+// A long text that many rows name is printed whole where it is defined, and shortened elsewhere.
+TEST(Dump, LongTextsDoNotMultiply) {
+  const std::string x = "x" + std::string(3000, 'y'), buffer = "b" + std::string(3000, 'c'),
+                    origin(3000, 'o');
+  std::string text = "hir 1\nproducer \"p\"\ntarget cpu host \"avx2\"\nfunction f {\n  input " + x +
+                     " int 1..9\n  variant cpu {\n    let n = mul(" + x + ", " + x +
+                     ")\n    let m = add(mul(n, n), mul(n, n))\n    buffer " + buffer +
+                     " bytes m\n";
+  for (int i = 0; i < 60; ++i)
+    text += "    fill f32 (write " + buffer + ", 0.5) at \"" + origin + "\"\n";
+  std::string error;
+  const auto bytes = compiled(text + "    return ()\n  }\n}\n");
+  const auto a = Artifact::view(bytes, error);
+  ASSERT_NE(a, nullptr) << error;
+  EXPECT_NE(report_metadata(*a).find("input " + x + " int 1..9"), std::string::npos);
+  const std::string code = report_code(*a);
+  EXPECT_NE(code.find("buffer b" + std::string(252, 'c') + "... of arena"), std::string::npos)
+      << code.substr(0, 4000);
+  EXPECT_NE(code.find(" at \"" + std::string(253, 'o') + "...\""), std::string::npos);
+  for (const std::string& report : {code, report_plan(*a), report_svg(*a)})
+    EXPECT_LT(report.size(), 60 * 1000u);
+  EXPECT_LT(report_json(*a).size(), 60 * 1000 + 4 * x.size());
+}
+
+// A letter of several bytes is not cut.
+TEST(Dump, ShortensBetweenLetters) {
+  const std::string letter = "\xe2\x82\xac";  // the euro sign
+  std::string text;
+  for (int i = 0; i < 10; ++i) text += letter;
+  EXPECT_EQ(shortened(text.c_str(), 30), text);
+  EXPECT_EQ(shortened(text.c_str(), 29), text.substr(0, 24) + "...");
+  EXPECT_EQ(shortened(text.c_str(), 12), text.substr(0, 9) + "...");
+  EXPECT_EQ(shortened("abcdef", 6), "abcdef");
+  EXPECT_EQ(shortened("abcdefg", 6), "abc...");
 }
 
 TEST(Dump, TwiceGivesTheSameText) {

@@ -51,6 +51,44 @@ TEST_F(Tools, ErrorsNameThePlace) {
   EXPECT_FALSE(std::filesystem::exists(husk));
 }
 
+// With little memory a tool says so, whatever it was doing. With too little for the system's loader
+// it does not begin.
+TEST_F(Tools, ALackOfMemoryIsAnError) {
+#if defined(__SANITIZE_ADDRESS__) || defined(HUSK_EMULATED)
+  GTEST_SKIP() << "the program itself needs more address space than any limit here";
+#endif
+  std::string steps;
+  for (int i = 0; i < 3000; ++i) steps += "fill f32 (write y, 0.5) at \"model.py\"\n";
+  const std::string large = folder.file("large.hir", program("", steps));
+  ASSERT_EQ(huskc(large + " -o " + husk).status, 0);
+  const std::string other = (folder.path() / "other.husk").string();
+  const std::pair<std::string, std::string> tools[] = {
+      {"husk-dump", HUSK_DUMP " " + husk + " --output=json"},
+      {"huskc", HUSKC " " + large + " -o " + other}};
+  for (const auto& [name, command] : tools) {
+    int lacks = 0;
+    Outcome got{-1, ""};
+    for (int limit = 8000; got.status != 0 && limit < 4000000; limit += limit / 12) {  // KiB
+      got = run(command, "ulimit -v " + std::to_string(limit) + "; ");
+      const bool lacked = got.text.find("out of memory") != std::string::npos;
+      lacks += lacked;
+      ASSERT_TRUE(got.status == 0 || got.status == 127 || (got.status == 1 && lacked))
+          << name << " with " << limit << " KiB: " << got.status << "\n"
+          << got.text.substr(0, 400);
+    }
+    EXPECT_EQ(got.status, 0) << name;
+    EXPECT_GT(lacks, 0) << name;
+  }
+}
+
+// An output that cannot be written.
+TEST_F(Tools, AFullPipeIsAnError) {
+  ASSERT_EQ(huskc(hir + " -o " + husk).status, 0);
+  const Outcome got = run("sh -c '" HUSK_DUMP " " + husk + " --output=json >/dev/full'");
+  EXPECT_EQ(got.status, 1) << got.text;
+  EXPECT_NE(got.text.find("No space left on device"), std::string::npos) << got.text;
+}
+
 // huskc handles the signal of a size limit itself.
 TEST_F(Tools, AFullDiskIsAnErrorAndLeavesTheOldFile) {
   folder.file("model.husk", "old");

@@ -175,6 +175,16 @@ std::vector<std::string> fields_of_schema() {
   return names;
 }
 
+std::vector<std::string> lists_of_schema() {
+  std::vector<std::string> names;
+  for (const reflection::Object* object : *schema().objects())
+    for (const reflection::Field* field : *object->fields())
+      if (!object->is_struct() && (field->type()->base_type() == reflection::String ||
+                                   field->type()->base_type() == reflection::Vector))
+        names.push_back(short_name(*object) + '.' + field->name()->str());
+  return names;
+}
+
 uint64_t load(const std::vector<uint8_t>& file, Place place) {
   uint64_t value = 0;
   std::memcpy(&value, file.data() + place.offset, place.width);

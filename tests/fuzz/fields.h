@@ -52,6 +52,9 @@ Fields find_fields(const std::vector<uint8_t>& file);
 // its own.
 std::vector<std::string> fields_of_schema();
 
+// The fields of tables that are texts or vectors, as "Table.field".
+std::vector<std::string> lists_of_schema();
+
 uint64_t load(const std::vector<uint8_t>& file, Place place);
 void store(std::vector<uint8_t>& file, Place place, uint64_t value);
 

@@ -184,6 +184,43 @@ TEST_F(SharedConstantsTest, AFailureReleasesSharedConstants) {
   EXPECT_EQ(run_affine(m, m.session), kMinusTwos);
 }
 
+// Constants that another program has on the device, and those that share bytes, take no memory.
+TEST_F(SharedConstantsTest, TheMemoryOfAProgramHasALimit) {
+  husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
+  options.port = husk_port_cuda();
+  options.max_program_bytes = 1;
+  husk_engine* engine = nullptr;
+  husk_error error = {};
+  ASSERT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK) << error.text;
+  std::string needs;
+  {
+    const OpenedProgram refused(engine, affine(kTwos, kTwos));
+    EXPECT_EQ(refused.program, nullptr);
+    EXPECT_EQ(refused.error.code, HUSK_LIMIT);
+    needs = refused.error.text;
+    EXPECT_EQ(needs.find("the program takes at least "), 0u) << needs;
+    EXPECT_NE(needs.find("husk_engine_options.max_program_bytes is 1"), std::string::npos);
+  }
+  husk_engine_release(engine);
+  const uint64_t images = std::stoull(needs.substr(needs.find("least ") + 6));
+  for (const uint64_t more : {255u, 256u}) {
+    options.max_program_bytes = images + more;
+    ASSERT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK) << error.text;
+    {
+      const uint64_t allocations = fake.fake_calls("cuMemAlloc");
+      const OpenedProgram one(engine, affine(kTwos, kTwos));
+      EXPECT_EQ(one.program != nullptr, more == 256) << one.error.text;
+      EXPECT_EQ(fake.fake_calls("cuMemAlloc") - allocations, more == 256);
+      const OpenedProgram other(engine, affine(kTwos, kTwos));
+      EXPECT_EQ(other.program != nullptr, more == 256) << other.error.text;
+      const OpenedProgram larger(engine, affine(kCount, kOnes));
+      EXPECT_EQ(larger.program, nullptr);
+      EXPECT_EQ(larger.error.code, HUSK_LIMIT);
+    }
+    husk_engine_release(engine);
+  }
+}
+
 TEST_F(SharedConstantsTest, ProgramsComeAndGoOnThreads) {
   LoadedProgram m(affine(kTwos, kTwos));
   ASSERT_NE(m.session, nullptr) << m.error.text;

@@ -385,6 +385,52 @@ TEST(Budgets, OpsGetTheCallback) {
   EXPECT_EQ(asked, 2);
 }
 
+// Before the call of an op that writes many tensors of one buffer, Husk compares each pair of them,
+// and asks meanwhile.
+TEST(Budgets, ComparisonsOfTensorsHearTheCallback) {
+  static int called;
+  called = 0;
+  husk_op op = HUSK_OP_INIT;
+  op.name = "test::op";
+  op.call = [](const husk_op_context*, const husk_op_arg*, uint32_t, husk_error*) {
+    ++called;
+    return husk_status{HUSK_OK};
+  };
+  op.contract = "out:w";
+  std::string items;
+  for (int i = 0; i < 40; ++i)
+    items += (i ? ", write tensor t f32 [4] [1] offset " : "write tensor t f32 [4] [1] offset ") +
+             std::to_string(4 * i);
+  const std::string text =
+      "function f { variant cpu { buffer t bytes 640 align 64\n"
+      "extern \"test::op\" (tensors [" +
+      items + "])\nreturn () } }";
+  struct Answers {
+    int asked, last;
+  } answers = {0, 0};
+  husk_engine_options options = Machine::defaults();
+  options.cancel = [](void* user) -> int32_t {
+    auto* a = static_cast<Answers*>(user);
+    return ++a->asked == a->last;
+  };
+  options.cancel_user = &answers;
+  Machine m(text, options, nullptr, {op});
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  EXPECT_EQ(m.run({}, {}), HUSK_OK) << m.error.text;
+  EXPECT_GE(answers.asked, 40 * 40 / 64);
+  EXPECT_EQ(called, 1);
+  answers = {0, 10};
+  Machine other(text, options, nullptr, {op});
+  EXPECT_EQ(other.run({}, {}), HUSK_CANCELLED);
+  EXPECT_EQ(answers.asked, 10);
+  EXPECT_EQ(called, 1);
+  answers = {0, 10};
+  EXPECT_EQ(other.resize({}), HUSK_CANCELLED);
+  answers = {0, 0};
+  EXPECT_EQ(other.run({}, {}), HUSK_OK) << other.error.text;
+  EXPECT_EQ(called, 2);
+}
+
 // The sum of these sizes, each aligned, is 256 in 64 bits.
 TEST(Budgets, ASumOfStatesThatWraps) {
   Machine m(R"(

@@ -19,7 +19,7 @@ struct LargeVariant {
   std::vector<fb::Instruction> scalars, steps;
   std::vector<fb::Segment> segments;
   std::vector<fb::Argument> arguments, results;
-  std::vector<uint32_t> operands;
+  std::vector<uint32_t> operands, origins, names, order;
   std::vector<fb::Buffer> buffers;
   std::vector<fb::View> views;
   std::vector<fb::Tensor> tensors;
@@ -112,7 +112,8 @@ struct LargeFile {
   }
   flatbuffers::Offset<fb::Variant> variant(const LargeVariant& v, uint32_t target = 0) {
     return fb::CreateVariantDirect(builder, target, &v.scalars, &v.steps, &v.segments, &v.arguments,
-                                   &v.operands, &v.buffers, &v.views, &v.tensors, &v.results);
+                                   &v.operands, &v.buffers, &v.views, &v.tensors, &v.results,
+                                   &v.origins, &v.names, &v.order);
   }
   void function(const std::string& name,
                 const std::vector<flatbuffers::Offset<fb::Variant>>& variants, Values inputs = 0,

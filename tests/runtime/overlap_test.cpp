@@ -70,6 +70,11 @@ class Random {
   std::mt19937 random_;
 };
 
+bool overlap(const Elements& a, const Elements& b) {
+  uint64_t work = kMaxSearches;
+  return husk::overlap(a, b, &work);
+}
+
 TEST(Overlap, AgreesWithSetsOfBytes) {
   Random random(1);
   int shared = 0, apart_in_one_range = 0;
@@ -142,6 +147,18 @@ TEST(Overlap, GivesUp) {
     gave_up += overlap(a.elements(), b.elements()) && !share_bytes(a, b);
   }
   EXPECT_GT(gave_up, 0);
+}
+
+// Searches share a budget; without the rest of it, what is not found out counts as an overlap.
+TEST(Overlap, SearchesHaveABudgetTogether) {
+  const Strided even = {4096, {1 << 20, 8}, {16, 2}}, odd = {4100, {1 << 20, 8}, {16, 2}},
+                elsewhere = {128 << 20, {8}, {2}};
+  uint64_t work = 100, searches = 0;
+  while (!husk::overlap(even.elements(), odd.elements(), &work)) ASSERT_LT(++searches, 101u);
+  EXPECT_GT(searches, 1u);
+  EXPECT_EQ(work, 0u);
+  EXPECT_TRUE(husk::overlap(even.elements(), odd.elements(), &work));
+  EXPECT_FALSE(husk::overlap(even.elements(), elsewhere.elements(), &work)) << "needs no search";
 }
 
 // Even and odd elements, halves of complex numbers, and steps without a common pattern: the search

@@ -103,6 +103,7 @@ Engine::Engine(const char* device, nb::dict options) {
   engine.max_steps = number(options, "max_steps");
   engine.max_step_elements = number(options, "max_step_elements");
   engine.max_packed_bytes = number(options, "max_packed_bytes");
+  engine.max_program_bytes = number(options, "max_program_bytes");
   engine.verify_content = number(options, "verify_content") != 0;
   if (!accept_.is_none()) engine.accept = &Engine::accept;
   if (!progress_.is_none()) engine.progress = &Engine::progress;

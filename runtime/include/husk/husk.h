@@ -152,8 +152,9 @@ typedef struct husk_engine_options {
   uint64_t max_step_elements;
   /** Decides whether a run goes on: any other number than 0 ends it with HUSK_CANCELLED. The
    * outputs and the states that the run wrote are undefined then; the session stays usable. Husk
-   * asks on the thread that calls husk_session_run, while it checks the arguments of many ops and
-   * before each step of a launch list; a step that has begun goes on to its end, unless it is an op that asks itself (husk_op_context.cancel). A
+   * asks on the thread that calls husk_session_run, before each step of a launch list, and while it
+   * compares the tensors of calls that have many in one buffer, a resize included; a step that
+   * has begun goes on to its end, unless it is an op that asks itself (husk_op_context.cancel). A
    * CUDA graph is one launch, so Husk asks once, before it. Other threads may run sessions of the
    * engine, so several threads may ask at once. NULL lets every run go on. */
   int32_t (*cancel)(void* user);
@@ -163,6 +164,12 @@ typedef struct husk_engine_options {
    * as much memory as the constants of products and convolutions on a device that computes in the
    * host's memory. A constant whose copy would pass the limit is not copied; 1 allows none. */
   uint64_t max_packed_bytes;
+  /** The most memory that opening a program may take for images, which are native code, and for
+   * constants that it brings to a device, in bytes; 0: no limit. A file that needs more is refused
+   * with HUSK_LIMIT before the memory is allocated, and the text says how much it needs. What the
+   * program uses from the mapped file, or shares with another program of the engine, does not
+   * count. */
+  uint64_t max_program_bytes;
 } husk_engine_options;
 /** The initial value of a husk_engine_options. */
 #define HUSK_ENGINE_OPTIONS_INIT \
@@ -189,6 +196,7 @@ typedef struct husk_engine_options {
    0,                            \
    NULL,                         \
    NULL,                         \
+   0,                            \
    0}
 
 /** Opens a device.

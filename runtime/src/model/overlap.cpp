@@ -22,7 +22,9 @@ class SumSearch {
     add(1, t.width - 1);
   }
 
-  bool reaches(uint64_t target) {
+  // Gives up after `most` units of work, and returns true then.
+  bool reaches(uint64_t target, uint64_t most) {
+    most_ = most < kMaxVisited ? most : kMaxVisited;
     uint64_t sum = 0, divisor = 0;
     for (uint32_t i = count_; i-- > 0;) {
       Term& term = terms_[i];
@@ -36,6 +38,7 @@ class SumSearch {
     }
     return target <= sum && find(0, target);
   }
+  uint64_t visited() const { return visited_; }
 
  private:
   struct Term {
@@ -67,7 +70,8 @@ class SumSearch {
   }
 
   bool find(uint32_t i, uint64_t target) {
-    if (++visited_ > kMaxVisited) return true;
+    if (visited_ >= most_) return true;
+    ++visited_;
     if (i == count_ || terms_[i].divisor == 0) return target <= bytes_;
     const Term& term = terms_[i];
     if (target % term.divisor > bytes_) return false;
@@ -79,15 +83,15 @@ class SumSearch {
     return false;
   }
 
-  static constexpr uint32_t kMaxVisited = 2000;
+  static constexpr uint64_t kMaxVisited = 2000;
   Term terms_[2 * limits::kMaxRank + 1];
-  uint32_t count_ = 0, visited_ = 0;
-  uint64_t bytes_ = 0;
+  uint32_t count_ = 0;
+  uint64_t visited_ = 0, most_ = 0, bytes_ = 0;
 };
 
 }  // namespace
 
-bool overlap(const Elements& a, const Elements& b) {
+bool overlap(const Elements& a, const Elements& b, uint64_t* work) {
   const uint64_t a_bytes = extent(a), b_bytes = extent(b);
   if (a_bytes == 0 || b_bytes == 0) return false;
   if (a.address >= b.address + b_bytes || b.address >= a.address + a_bytes) return false;
@@ -97,7 +101,9 @@ bool overlap(const Elements& a, const Elements& b) {
   SumSearch search;
   search.add(a);
   search.add(b);
-  return search.reaches(b.address + b_bytes - 1 - a.address);
+  const bool found = search.reaches(b.address + b_bytes - 1 - a.address, *work);
+  *work -= search.visited();
+  return found;
 }
 
 bool same_elements(const Elements& a, const Elements& b) {

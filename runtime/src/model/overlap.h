@@ -16,9 +16,13 @@ struct Elements {
   size_t width;   // bytes of an element
 };
 
+// The units of work that searches for overlaps may take together; some 200 ms.
+constexpr uint64_t kMaxSearches = uint64_t{1} << 24;
+
 // Returns whether a byte belongs to an element of both tensors. Strides that are so entangled that
-// the search takes too long count as an overlap.
-bool overlap(const Elements& a, const Elements& b);
+// the search takes too long count as an overlap. The search takes at most `*work` units, and
+// subtracts what it takes.
+bool overlap(const Elements& a, const Elements& b, uint64_t* work);
 
 // Returns whether both have the same address, sizes and strides.
 bool same_elements(const Elements& a, const Elements& b);

@@ -10,7 +10,8 @@ ConstantStore::~ConstantStore() {
   if (mapped_) port->unmap(engine_->device, mapped_, mapped_bytes_);
 }
 
-Status ConstantStore::load(Engine* engine, const Container* file, husk_error* error) {
+Status ConstantStore::load(Engine* engine, const Container* file, uint64_t* memory,
+                           husk_error* error) {
   engine_ = engine;
   file_ = file;
   const uint32_t n = husk::count(file->program()->constants());
@@ -26,7 +27,7 @@ Status ConstantStore::load(Engine* engine, const Container* file, husk_error* er
   }
   if (!begin || engine->properties.host_memory) return Status::ok;
   const Status mapping = map(begin, static_cast<uint64_t>(end - begin), error);
-  return mapping == Status(HUSK_UNSUPPORTED) ? bring(error) : mapping;
+  return mapping == Status(HUSK_UNSUPPORTED) ? bring(memory, error) : mapping;
 }
 
 // Makes the pages of the file visible to the device. Returns HUSK_UNSUPPORTED if the device wants
@@ -42,13 +43,14 @@ Status ConstantStore::map(const uint8_t* begin, uint64_t size, husk_error* error
 }
 
 // Copies the constants to memory of the device.
-Status ConstantStore::bring(husk_error* error) {
+Status ConstantStore::bring(uint64_t* memory, husk_error* error) {
   Array<husk_upload> uploads;
   HUSK_TRY(uploads.allocate(engine_->allocator, count(), error));
   HUSK_TRY(memory_.begin(engine_, &engine_->lent_constants, count(), kDeviceAlign, error));
   for (uint32_t i = 0; i < count(); ++i)
     if (bytes(i)) memory_.add(hash(i), bytes(i));
   const uint64_t missing = memory_.borrow();
+  HUSK_TRY(engine_->count_memory(missing, memory, error));
   Status status = memory_.allocate(missing, error);
   if (failed(status)) {
     prefix(error, "the constants, %llu bytes: ", static_cast<unsigned long long>(missing));

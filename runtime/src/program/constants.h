@@ -17,7 +17,8 @@ class ConstantStore {
   ~ConstantStore();
 
   // `file` must be verified, and must live as long as the store.
-  Status load(Engine* engine, const Container* file, husk_error* error);
+  // `memory` is the sum of the memory that opening the program takes.
+  Status load(Engine* engine, const Container* file, uint64_t* memory, husk_error* error);
 
   uint32_t count() const { return static_cast<uint32_t>(addresses_.size()); }
   uint8_t* address(uint32_t constant) const { return addresses_[constant]; }
@@ -41,7 +42,7 @@ class ConstantStore {
     return file_->program()->constants()->Get(constant)->blob();
   }
   Status map(const uint8_t* begin, uint64_t size, husk_error* error);
-  Status bring(husk_error* error);
+  Status bring(uint64_t* memory, husk_error* error);
   Status upload(const husk_upload* uploads, uint32_t n, husk_error* error);
 
   Engine* engine_ = nullptr;

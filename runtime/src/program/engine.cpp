@@ -83,4 +83,14 @@ Status Engine::find_op(const char* name, bool on_host, husk_op* out, husk_error*
               on_host ? "HOST" : "DEVICE");
 }
 
+Status Engine::count_memory(uint64_t bytes, uint64_t* sum, husk_error* error) const {
+  *sum += bytes;  // blobs have at most 2^62 bytes together
+  const uint64_t most = options.max_program_bytes;
+  if (most == 0 || *sum <= most) return Status::ok;
+  return fail(error, HUSK_LIMIT,
+              "the program takes at least %llu bytes for images and constants, "
+              "husk_engine_options.max_program_bytes is %llu",
+              static_cast<unsigned long long>(*sum), static_cast<unsigned long long>(most));
+}
+
 }  // namespace husk::runtime

@@ -36,6 +36,8 @@ struct Engine {
   // Finds an op for tensors in memory of the device or, if `on_host` is set, in host memory beside
   // it.
   Status find_op(const char* name, bool on_host, husk_op* out, husk_error* error);
+  // Adds memory that opening a program takes to `*sum`, and compares it with the limit.
+  Status count_memory(uint64_t bytes, uint64_t* sum, husk_error* error) const;
   // Returns whether the device has host memory beside it.
   bool has_host_memory() const {
     return HUSK_HAS_FIELD(port, free_host) && port->alloc_host && port->free_host;

@@ -43,7 +43,7 @@ Status Program::load(husk_error* error) {
   HUSK_TRY(find_places(error));
   HUSK_TRY(resolve_steps(error));
   if (options.verify_content) HUSK_TRY(check_constants(error));
-  HUSK_TRY(constants.load(engine, &file, error));
+  HUSK_TRY(constants.load(engine, &file, &memory_bytes, error));
   HUSK_TRY(packed.load(this, error));
   file.release_file();
   return Status::ok;
@@ -251,6 +251,7 @@ Status Program::load_module(uint32_t index, husk_error* error) {
                 "it",
                 name);
   const uint64_t size = image->blob()->size();
+  HUSK_TRY(engine->count_memory(size, &memory_bytes, error));
   const uint8_t* bytes = file.blob(image->blob());
   // A file that somebody changes after the hash was compared does not change the code that runs.
   if (size && file.mapping().begin) {

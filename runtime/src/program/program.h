@@ -36,8 +36,9 @@ struct Program {
   Array<void*> kernels;  // by kernel; null unless a chosen variant uses it
   // By op; `call` is null unless a chosen variant uses it, on the device or on the host.
   Array<husk_op> ops, host_ops;
-  uint64_t state_bytes = 0;  // of the states of one session, each aligned to kDeviceAlign
-  RunGate gate;              // sessions enter it for each call, updates of constants close it
+  uint64_t state_bytes = 0;   // of the states of one session, each aligned to kDeviceAlign
+  uint64_t memory_bytes = 0;  // of images and constants, which max_program_bytes limits
+  RunGate gate;               // sessions enter it for each call, updates of constants close it
 
   ~Program();
 

@@ -60,6 +60,11 @@ struct Session {
   const husk_port* port() const { return program->engine->port; }
   void* device() const { return entered_ ? entered_ : program->engine->device; }
   const husk_allocator& allocator() const { return program->engine->allocator; }
+  // Asks the application whether the run goes on.
+  Status check_cancel(husk_error* error) const {
+    const husk_engine_options& engine = program->engine->options;
+    return engine.cancel && engine.cancel(engine.cancel_user) ? cancelled(error) : Status::ok;
+  }
 
   // Asks the application whether the run goes on.
   Status check_cancel(husk_error* error) const {

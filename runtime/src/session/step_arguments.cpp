@@ -177,7 +177,9 @@ Status StepArguments::check_pairs(uint32_t step, husk_error* error) {
       continue;
     }
     const Elements other = elements(pair.other);
-    if ((pair.may_be_same && same_elements(written, other)) || !overlap(written, other)) continue;
+    if ((pair.may_be_same && same_elements(written, other)) ||
+        !overlap(written, other, &search_work_))
+      continue;
     return invalid_input(error,
                          "the op writes argument %u, which shares elements with argument %u%s",
                          pair.written - first, pair.other - first, kWrongArtifact);
@@ -231,6 +233,7 @@ Status StepArguments::write_segment(uint32_t segment, bool nothing_changed, husk
   const bool all = written_for_[segment] != memory_->binding_generation;
   if (nothing_changed && !all) return Status::ok;
   const fb::Segment& range = code_->segments[segment];
+  search_work_ = kMaxSearches;
   for (uint32_t s = range.step_begin(); s < range.step_end(); ++s) {
     const bool is_fixed = states[s].first_dynamic == states[s + 1].first_dynamic;
     if (!all && is_fixed && static_cast<Step>(code_->steps[s].op()) != Step::op_extern) continue;
@@ -252,6 +255,7 @@ Status StepArguments::prepare_segment(uint32_t segment, husk_error* error) {
 
 Status StepArguments::prepare_step(uint32_t step, husk_error* error) {
   preparing_ = true;
+  search_work_ = kMaxSearches;
   Status status = write_step(step, true, error);
   preparing_ = false;
   return status;

@@ -109,6 +109,7 @@ struct StepArguments {
   Array<husk_op_arg> op_args_;  // by argument
   Array<int64_t> op_sizes_;     // by operand: a size, a stride or another number of a list
   List<WrittenPair> pairs_;     // of the ops that have a contract, in the order of steps
+  uint64_t search_work_ = 0;    // that checks of pairs of the segment may still take
 };
 
 }  // namespace husk::runtime

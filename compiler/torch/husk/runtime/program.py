@@ -339,7 +339,7 @@ def load(
   progress: gets the number of compared bytes and of all bytes, if `verify` is set.
   verify: compares constants with their hashes, which reads the whole file.
   limits: limits on what a file may ask for, as in husk_engine_options: max_metadata_bytes,
-    max_state_bytes, max_steps, max_step_elements, max_packed_bytes.
+    max_state_bytes, max_steps, max_step_elements, max_packed_bytes, max_program_bytes.
   """
   unknown = set(limits) - {
     "max_metadata_bytes",
@@ -347,6 +347,7 @@ def load(
     "max_steps",
     "max_step_elements",
     "max_packed_bytes",
+    "max_program_bytes",
   }
   if unknown:
     raise TypeError(f"load() has no option {min(unknown)!r}")

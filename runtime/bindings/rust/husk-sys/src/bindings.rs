@@ -184,6 +184,7 @@ pub struct husk_engine_options {
     pub cancel: Option<unsafe extern "C" fn(*mut c_void) -> i32>,
     pub cancel_user: *mut c_void,
     pub max_packed_bytes: u64,
+    pub max_program_bytes: u64,
 }
 
 #[repr(C)]
@@ -673,7 +674,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_constant_update, constant), 0);
     assert_eq!(offset_of!(husk_constant_update, reserved), 4);
     assert_eq!(offset_of!(husk_constant_update, bytes), 8);
-    assert_eq!(size_of::<husk_engine_options>(), 160);
+    assert_eq!(size_of::<husk_engine_options>(), 168);
     assert_eq!(align_of::<husk_engine_options>(), 8);
     assert_eq!(offset_of!(husk_engine_options, struct_size), 0);
     assert_eq!(offset_of!(husk_engine_options, device_index), 4);
@@ -699,6 +700,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_engine_options, cancel), 136);
     assert_eq!(offset_of!(husk_engine_options, cancel_user), 144);
     assert_eq!(offset_of!(husk_engine_options, max_packed_bytes), 152);
+    assert_eq!(offset_of!(husk_engine_options, max_program_bytes), 160);
     assert_eq!(size_of::<husk_error>(), 252);
     assert_eq!(align_of::<husk_error>(), 4);
     assert_eq!(offset_of!(husk_error, code), 0);
