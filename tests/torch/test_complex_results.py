@@ -3,6 +3,7 @@
 import export_and_compare
 import pytest
 import torch
+from husk.jit.backend import backend
 
 FFT = torch.fft
 
@@ -71,4 +72,4 @@ def test_graphs_of_torch_compile():
     return FFT.irfft2(FFT.rfft2(x) * 2)
 
   x = torch.randn(4, 6)
-  torch.testing.assert_close(torch.compile(function, backend="husk")(x), function(x))
+  torch.testing.assert_close(torch.compile(function, backend=backend)(x), function(x))
