@@ -1,5 +1,5 @@
-"""Exports every operator of PyTorch's database with all sizes dynamic, and runs it at sizes that the
-export did not see.
+"""Exports every operator of PyTorch's database with all sizes dynamic, and runs it at sizes that
+the export did not see.
 
   python tests/torch/database_sizes.py [--target fake] [--part 0/4] [--only NAME,NAME] [--json FILE]
   python tests/torch/database_sizes.py --zero      each size 0 in turn, as Dim(min=0) allows it
@@ -43,7 +43,13 @@ from random_models import in_a_child, words  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 
 # The sizes that are tried for an example's size n, one after the other, until three sets run.
-OTHER = (lambda n: n + 1, lambda n: 2 * n, lambda n: n + 3, lambda n: max(n - 1, 2), lambda n: 3 * n)
+OTHER = (
+  lambda n: n + 1,
+  lambda n: 2 * n,
+  lambda n: n + 3,
+  lambda n: max(n - 1, 2),
+  lambda n: 3 * n,
+)
 SYMMETRIC = ("chol", "inv", "linalg", "logdet", "lu", "solve")
 
 
@@ -90,7 +96,7 @@ def exported(case, options):
   shapes = None
   if not options.static:
     dim = torch.export.Dim.AUTO(min=0, max=4096) if options.zero else torch.export.Dim.AUTO
-    shapes = (tuple({n: dim for n in range(x.ndim)} for x in case.model.inputs),)
+    shapes = (tuple(dict.fromkeys(range(x.ndim), dim) for x in case.model.inputs),)
   if not case.model.inputs:
     shapes = None
   with torch.no_grad():
@@ -107,7 +113,7 @@ def symbols_of(program):
         if not isinstance(size, int):
           environment = size.node.shape_env
           for symbol in size.node.expr.free_symbols:
-            values[symbol] = int(environment.backed_var_to_val[symbol]) if hasattr(environment, "backed_var_to_val") else int(environment.var_to_val[symbol])
+            values[symbol] = int(environment.backed_var_to_val[symbol])
   return values, shapes
 
 
@@ -163,15 +169,13 @@ def other_sizes(case, program, options):
     order = sorted(values, key=str)
     for change in OTHER:
       tried.append({symbol: change(n) for symbol, n in values.items()})
-    for number, change in enumerate(OTHER):
+    for number in range(len(OTHER)):
       tried.append(
         {s: OTHER[(number + 2 * place) % len(OTHER)](values[s]) for place, s in enumerate(order)}
       )
   limits = program.range_constraints
   for one in tried:
-    inside = all(
-      limits[s].lower <= n <= limits[s].upper for s, n in one.items() if s in limits
-    )
+    inside = all(limits[s].lower <= n <= limits[s].upper for s, n in one.items() if s in limits)
     if not inside:
       continue
     given = with_sizes(case, shapes, one)

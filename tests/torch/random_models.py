@@ -9,16 +9,18 @@ that the export did not see.
 
 The target `host` runs artifacts by husk.load, `fake` runs the kernels of a CUDA variant by Triton's
 interpreter. `pack` exports artifacts for a GPU into a folder, beside the inputs and the results of
-eager mode; `check` runs that folder on a machine with the GPU, and needs the models no more.
+eager mode; `check` runs that folder on a machine with the GPU, and needs neither the seeds nor
+huskc there.
 
-A model is a list of nodes that random_programs.py makes from a seed. A run of the net prints each
-find with its seed and the smallest model that still shows it, and at the end how many programs ran,
-how many distinct pairs of adjacent operators they had, what was refused by which words, and what was
-found. What torch.export refuses is counted apart, and so is what it exports wrong."""
+A model is a list of nodes that random_programs.py makes from a seed. A run prints each find with
+its seed and the smallest model that still shows it, and at the end how many programs ran, how many
+distinct pairs of adjacent operators they had, what was refused by which words, and what was found.
+What torch.export refuses is counted apart."""
 
 import argparse
 import collections
 import contextlib
+import functools
 import logging
 import os
 import pathlib
@@ -59,7 +61,10 @@ def outcome(program, target, folder):
     return "torch.export", f"{type(error).__name__}: {error}"
   if len(runs) < 2:
     return "torch.export", "no other size is allowed"
-  wanted = [program.expected(upto) for upto in [runs]]
+  try:
+    wanted = program.expected(runs)
+  except Rejected as error:
+    return "rejected", str(error)
   try:
     results = TARGETS[target](exported, program, runs, folder)
   except husk.Unsupported as error:
@@ -72,7 +77,7 @@ def outcome(program, target, folder):
     return "failed", str(error)
   except Exception as error:
     return "crashed", f"{type(error).__name__}: {error}"
-  for number, (given, expected) in enumerate(zip(results, wanted[0], strict=True)):
+  for number, (given, expected) in enumerate(zip(results, wanted, strict=True)):
     if text := random_programs.difference(given, expected):
       return "wrong", f"sizes {program.sizes[runs[number]]}: {text}"
   return "equal", f"{len(runs)} sizes"
@@ -86,38 +91,90 @@ class RunFailed(Exception):
   pass
 
 
-def on_host(exported, program, runs, folder):
+def on_host(exported, program, runs, folder, isa="host"):
   import husk
 
   artifact = folder / "model.husk"
-  husk.export(exported, program.inputs(0), artifact, targets=(HOST,), progress=False)
-  session = husk.load(artifact)
-  results = []
+  husk.export(exported, program.inputs(0), artifact, targets=(isa,), progress=False)
+  loaded, results = husk.load(artifact), []
   for number in runs:
-    given = program.inputs(number)
+    sizes = f"sizes {program.sizes[number]}"
     try:
-      made = session(*given)
+      results += session_results(loaded, [program.inputs(number)], sorted(program.written))
     except husk.InvalidInputError as error:
-      raise Narrowed(f"sizes {program.sizes[number]}: {error}") from None
+      raise Narrowed(f"{sizes}: {error}") from None
     except husk.Error as error:
-      raise RunFailed(f"sizes {program.sizes[number]}: {type(error).__name__}: {error}") from None
-    made = made if isinstance(made, (tuple, list)) else (made,)
-    results.append([torch.from_dlpack(one).clone() if not isinstance(one, torch.Tensor) else one.clone() for one in made] + [x for n, x in enumerate(given) if n in program.written])
+      raise RunFailed(f"{sizes}: {type(error).__name__}: {error}") from None
   return results
 
 
 def on_fake(exported, program, runs, folder):
   from test_cuda_numerics import computed
 
-  given = [
-    {f"tensors_{n}": x for n, x in enumerate(program.inputs(number))} for number in runs
-  ]
+  given = [{f"tensors_{n}": x for n, x in enumerate(program.inputs(number))} for number in runs]
   results = computed(exported, program.inputs(0), None, given, folder)
   return [[*one.values()] for one in results]
 
 
+def pack(program, folder, target):
+  """Writes the artifact of a program for a GPU, its inputs and what eager mode makes of them."""
+  import husk
+
+  exported = program.exported()
+  runs = program.runs(exported)
+  if len(runs) < 2:
+    return "torch.export", "no other size is allowed"
+  path = folder / f"{program.seed}.husk"
+  try:
+    husk.export(exported, program.inputs(0), path, targets=(target,), progress=False)
+  except husk.Unsupported as error:
+    return "refused", str(error)
+  inputs, written = [program.inputs(number) for number in runs], sorted(program.written)
+  kept = (program.text(), inputs, written, program.expected(runs))
+  torch.save(kept, path.with_suffix(".pt"))
+  return "equal", f"{len(runs)} sizes"
+
+
+def check(folder):
+  """Runs what `pack` has written, and returns whether all results are right."""
+  import husk
+
+  counts = collections.Counter()
+  for path in sorted(folder.glob("*.husk"), key=lambda path: int(path.stem)):
+    text, inputs, written, expected = torch.load(path.with_suffix(".pt"), weights_only=False)
+
+    def function(path=path, inputs=inputs, written=written, expected=expected):
+      try:
+        results = session_results(husk.load(path), inputs, written, "cuda")
+      except Exception as error:
+        return "failed", f"{type(error).__name__}: {error}"
+      for number, (given, wanted) in enumerate(zip(results, expected, strict=True)):
+        if wrong := random_programs.difference(given, wanted):
+          return "wrong", f"run {number}: {wrong}"
+      return "equal", ""
+
+    result, reason = in_a_child(function, 120)
+    counts[result] += 1
+    if result != "equal":
+      print(f"{path.stem}: {result}: {' '.join(reason.split())[:600]}", text, sep="\n", flush=True)
+  print(", ".join(f"{count} {name}" for name, count in counts.most_common()))
+  return set(counts) <= {"equal"}
+
+
+def session_results(program, inputs, written, device="cpu"):
+  """The results of runs of a program one after the other, each followed by the inputs that it
+  writes."""
+  results = []
+  for given in inputs:
+    given = [tensor.to(device) for tensor in given]
+    made = program(*given)
+    made = made if isinstance(made, (tuple, list)) else (made,)
+    tensors = [one if isinstance(one, torch.Tensor) else torch.from_dlpack(one) for one in made]
+    results.append([one.cpu().clone() for one in [*tensors, *(given[n] for n in written)]])
+  return results
+
+
 TARGETS = {"host": on_host, "fake": on_fake}
-HOST = "host"
 
 
 def in_a_child(function, seconds):
@@ -171,7 +228,13 @@ def isolated(program, options):
       random_programs.taken.clear()
       made = random_programs.made(program)
       with tempfile.TemporaryDirectory(prefix="random-model-") as folder:
-        result = outcome(made, options.target[0], pathlib.Path(folder))
+        try:
+          if options.target[0] == "pack":
+            result = pack(made, pathlib.Path(options.target[1]), options.gpu)
+          else:
+            result = outcome(made, options.target[0], pathlib.Path(folder))
+        except Exception as error:
+          result = "rejected", f"{type(error).__name__}: {error}"
       return *result, made, random_programs.taken
     folder = pathlib.Path(tempfile.mkdtemp(prefix="random-model-"))
     try:
@@ -206,7 +269,9 @@ def reduced(program, result, options):
       if time.monotonic() > end:
         return program
       found = isolated(smaller, options)
-      if found[0] == wanted[0] and (found[0] in ("wrong", "died", "late") or words(found[1])[:60] == wanted[1]):
+      if found[0] == wanted[0] and (
+        found[0] in ("wrong", "died", "late") or words(found[1])[:60] == wanted[1]
+      ):
         program, progress = smaller, True
         break
   return program
@@ -219,24 +284,32 @@ def main():
   parser.add_argument("--seed", type=int, default=0, help="the first seed")
   parser.add_argument("--only", type=int, help="one seed")
   parser.add_argument("--target", nargs="+", default=["host"])
-  parser.add_argument("--limit", type=float, default=180, help="seconds for a program")
+  parser.add_argument("--limit", type=float, default=600, help="seconds for a program")
   parser.add_argument("--reduce", type=float, default=240, help="seconds to reduce a find")
   parser.add_argument("--isa", default="host:avx2")
+  parser.add_argument("--gpu", default="cuda:h200", help="the target that `pack` compiles for")
   parser.add_argument("--finds", help="a folder for the finds")
   options = parser.parse_args()
-  global HOST
-  HOST = options.isa
+  TARGETS["host"] = functools.partial(on_host, isa=options.isa)
   warnings.simplefilter("ignore")
   logging.disable(logging.ERROR)
   torch.set_num_threads(1)
-  import husk  # noqa: F401
-  import husk.exporter  # noqa: F401
+  if options.target[0] == "check":
+    return 0 if check(pathlib.Path(options.target[1])) else 1
+  if options.target[0] == "pack":
+    pathlib.Path(options.target[1]).mkdir(parents=True, exist_ok=True)
+  import husk.exporter  # noqa: F401  # the children need not import it
 
   if options.target[0] == "fake":
     from test_cuda_numerics import interpreter
 
     interpreter()
-  counts, reasons, pairs, names = collections.Counter(), collections.defaultdict(collections.Counter), set(), set()
+  counts, reasons, pairs, names = (
+    collections.Counter(),
+    collections.defaultdict(collections.Counter),
+    set(),
+    set(),
+  )
   known, start, seed = {}, time.monotonic(), options.seed
   if options.only is not None:
     seed, options.programs = options.only, 1
@@ -256,9 +329,12 @@ def main():
       pairs |= program.pairs()
       names |= program.names()
     if result in FINDS:
-      print(f"{time.monotonic() - start:5.0f} s seed {seed}: {result}: {' '.join(text.split())[:600]}", flush=True)
+      print(
+        f"{time.monotonic() - start:5.0f} s seed {seed}: {result}: {' '.join(text.split())[:600]}",
+        flush=True,
+      )
       key = result, words(text)[:60]
-      if result == "wrong" or key not in known:
+      if result != "late" and (result == "wrong" or key not in known):
         smallest = reduced(program, (result, text), options)
         print(smallest.text(), flush=True)
         if options.finds:
@@ -271,6 +347,7 @@ def main():
     if counts.total() % 50 == 0:
       report(counts, reasons, pairs, names, start, seed, brief=True)
   report(counts, reasons, pairs, names, start, seed)
+  return 1 if any(counts[name] for name in FINDS) else 0
 
 
 def report(counts, reasons, pairs, names, start, seed, brief=False):
@@ -289,4 +366,4 @@ def report(counts, reasons, pairs, names, start, seed, brief=False):
 
 
 if __name__ == "__main__":
-  main()
+  sys.exit(main())

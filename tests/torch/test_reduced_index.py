@@ -4,9 +4,8 @@ order of their dimensions: the order of loops is Inductor's choice, and the resu
 import export_and_compare
 import pytest
 import torch
-from test_cuda_numerics import close, computed
-
 from function_module import FunctionModule
+from test_cuda_numerics import close, computed
 
 POOL = torch.nn.functional
 
@@ -15,7 +14,9 @@ def _pool(kind, size):
   pool = getattr(POOL, kind)
   if kind.startswith("fractional"):
     samples = torch.rand(2, 3, 3 if kind.endswith("3d") else 2, generator=torch.Generator())
-    return lambda self, x: pool(x, size, output_size=3, return_indices=True, _random_samples=samples)
+    return lambda self, x: pool(
+      x, size, output_size=3, return_indices=True, _random_samples=samples
+    )
   return lambda self, x: pool(x, size, 2, 1, return_indices=True)
 
 
@@ -28,7 +29,10 @@ FUNCTIONS = {
   "pool of volumes": (_pool("max_pool3d", 3), VOLUME),
   "fractional pool of windows of 25": (_pool("fractional_max_pool2d", 5), IMAGE),
   "fractional pool of volumes": (_pool("fractional_max_pool3d", 3), VOLUME),
-  "adaptive pool": (lambda self, x: POOL.adaptive_max_pool2d(x, (1, 1), return_indices=True), IMAGE),
+  "adaptive pool": (
+    lambda self, x: POOL.adaptive_max_pool2d(x, (1, 1), return_indices=True),
+    IMAGE,
+  ),
 }
 
 

@@ -135,7 +135,7 @@ class HostTarget:
       **convolution.lowerings(),
       **(operator.lowerings() if flash else {}),
     }
-    with torch_compat.channels_last(*convolution.lowerings()):
+    with torch_compat.channels_last(*convolution.lowerings()), decompositions.hosts():
       variants = capture.capture_each(
         program,
         "cpu",

@@ -63,6 +63,7 @@ def backend(
   free_arenas()
   with contextlib.ExitStack() as stack:
     stack.enter_context(torch_compat.cache_tag(tag))
+    stack.enter_context(decompositions.hosts())
     if libraries is False:
       stack.enter_context(decompositions.kernels())
     compiled = compile_fx(module, inputs, inner_compile=inner, config_patches=patches)

@@ -1,5 +1,5 @@
 """The decompositions of CUDA targets: operators of which Inductor makes no kernel, or a slow one,
-in terms of operators that become fused Triton kernels.
+in terms of operators that become fused Triton kernels. Those of hosts are few, and in host.py.
 
 Each module has a function `table` with its decompositions by operator. A decomposition gets the
 arguments of the operator, and returns NotImplemented if Inductor itself has a kernel for them. What
@@ -15,6 +15,7 @@ from ..libraries import NO_LIBRARIES, Libraries
 from . import (
   convolution,
   draw,
+  host,
   linear_algebra,
   order,
   polynomial,
@@ -55,10 +56,22 @@ def table(libraries: Libraries = NO_LIBRARIES) -> dict[Any, Decomposition]:
 @contextlib.contextmanager
 def kernels(libraries: Libraries = NO_LIBRARIES) -> Iterator[None]:
   """While open, Inductor decomposes the operators of `table(libraries)` on CUDA devices."""
+  with _decomposed(table(libraries), "cuda"):
+    yield
+
+
+@contextlib.contextmanager
+def hosts() -> Iterator[None]:
+  """While open, Inductor decomposes the operators of `host.table()` on CPUs."""
+  with _decomposed(host.table(), "cpu"):
+    yield
+
+
+@contextlib.contextmanager
+def _decomposed(decompositions: dict[Any, Decomposition], device: str) -> Iterator[None]:
   from torch._inductor import decomposition, lowering
 
   inductors = decomposition.decompositions
-  decompositions = table(libraries)
   for op in decompositions:
     # What is not decomposed is called. Inductor would make this lowering when it meets the call,
     # but not for an operator that it finds in its table of decompositions.
@@ -66,7 +79,7 @@ def kernels(libraries: Libraries = NO_LIBRARIES) -> Iterator[None]:
       lowering.make_fallback(op, warn=False)
   before = {op: inductors.get(op) for op in decompositions}
   for op, function in decompositions.items():
-    inductors[op] = _on_cuda(function, before[op])
+    inductors[op] = _on(device, function, before[op])
   decomposition.fast_random_decomps.cache_clear()
   try:
     yield
@@ -79,14 +92,14 @@ def kernels(libraries: Libraries = NO_LIBRARIES) -> Iterator[None]:
     decomposition.fast_random_decomps.cache_clear()
 
 
-def _on_cuda(function: Decomposition, otherwise: Decomposition | None) -> Decomposition:
-  """A decomposition for tensors on CUDA devices. Others, and those for which `function` returns
-  NotImplemented, keep the decomposition `otherwise`."""
+def _on(device: str, function: Decomposition, otherwise: Decomposition | None) -> Decomposition:
+  """A decomposition for tensors on devices of this type. Others, and those for which `function`
+  returns NotImplemented, keep the decomposition `otherwise`."""
   from torch.utils import _pytree as pytree
 
   def decomposition(*args: Any, **kwargs: Any) -> Any:
-    device = _device(pytree.tree_leaves((args, kwargs)))
-    result = function(*args, **kwargs) if device == "cuda" else NotImplemented
+    place = _device(pytree.tree_leaves((args, kwargs)))
+    result = function(*args, **kwargs) if place == device else NotImplemented
     if result is NotImplemented and otherwise is not None:
       return otherwise(*args, **kwargs)
     return result
