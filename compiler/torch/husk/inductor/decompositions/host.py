@@ -4,11 +4,8 @@ it has."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-  import torch
+from collections.abc import Callable
+from typing import Any
 
 
 def table() -> dict[Any, Callable[..., Any]]:
@@ -21,23 +18,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten.select_scatter.default,
     aten.diagonal_scatter.default,
   )
-  return {
-    aten._fft_c2r.default: _transform_to_real,
-    **{op: _complex_scatter(op) for op in scatters},
-  }
-
-
-def _transform_to_real(
-  x: torch.Tensor, dims: Sequence[int], normalization: int, last_size: Any
-) -> torch.Tensor:
-  """An inverse transform to real numbers over several dimensions. All but the last are transformed
-  to complex numbers first, since the operator of hosts has one dimension."""
-  import torch
-
-  if len(dims) < 2:
-    return NotImplemented
-  others = torch.ops.aten._fft_c2c.default(x, dims[:-1], normalization, False)
-  return torch.ops.aten._fft_c2r.default(others, dims[-1:], normalization, last_size)
+  return {op: _complex_scatter(op) for op in scatters}
 
 
 def _complex_scatter(op: Any) -> Callable[..., Any]:
