@@ -66,12 +66,6 @@ struct Session {
     return engine.cancel && engine.cancel(engine.cancel_user) ? cancelled(error) : Status::ok;
   }
 
-  // Asks the application whether the run goes on.
-  Status check_cancel(husk_error* error) const {
-    const husk_engine_options& engine = program->engine->options;
-    return engine.cancel && engine.cancel(engine.cancel_user) ? cancelled(error) : Status::ok;
-  }
-
  private:
   class RunScope;
 

@@ -1,5 +1,5 @@
-"""The decompositions of hosts: operators that the host computes in part only, in terms of those that
-it has."""
+"""The decompositions of hosts: operators that the host computes in part only, in terms of those
+that it has."""
 
 from __future__ import annotations
 
