@@ -2,8 +2,8 @@
 
   python tests/torch/empty_sizes.py [--only NAME...] [--samples N] [--seconds S]
 
-Each operator is exported with all sizes dynamic from 0 on, and runs with each size in turn 0. A line
-tells of each run whose outcome is not that of eager mode:
+Each operator is exported with all sizes dynamic from 0 on, and runs with each size in turn 0. A
+line tells of each run whose outcome is not that of eager mode:
 
   crash    the process ended by a signal
   differs  other numbers or shapes than in eager mode
@@ -61,7 +61,7 @@ class Call(torch.nn.Module):
 
 
 def allow_empty(exported):
-  """Lets all sizes of a program be 0, as Dim(..., min=0) does, which needs a name for each symbol."""
+  """Lets all sizes of a program be 0, as Dim(..., min=0) does, which needs a name for each."""
   for symbol, sizes in exported.range_constraints.items():
     exported.range_constraints[symbol] = type(sizes)(0, sizes.upper)
 

@@ -86,6 +86,11 @@ CASES = {
     2,
     [(6, 12), (7, 13), (4, 24), (40, 5)],
   ),
+  "slice_scatter": (
+    lambda self, x: torch.slice_scatter(x, x + 1, 3, 0, 20),
+    2,
+    [(6, 20), (7, 19), (5, 8)],
+  ),
   "diagonal": (lambda self, x: x.diagonal(1, 2, 3), 2, [(3, 8), (8, 3), (6, 6), (9, 4)]),
   "diagonal_below": (lambda self, x: x.diagonal(-1, 2, 3) + 1, 2, [(3, 8), (8, 3), (6, 6), (9, 4)]),
 }
@@ -110,6 +115,16 @@ def test_all_sizes_run_on_a_gpu(tmp_path, name):
     torch.testing.assert_close(
       list(result.values()), list(torch.utils._pytree.tree_leaves(model(x))), rtol=1e-5, atol=1e-5
     )
+
+
+def test_the_rank_of_a_matrix_is_not_that_of_the_example(tmp_path):
+  run(
+    tmp_path,
+    lambda self, x: torch.linalg.norm(x, "nuc", (1, 2)),
+    (numbers(3, 4, 4),),
+    {"x": {0: AUTO, 1: AUTO}},
+    [(numbers(2, 13, 4),), (numbers(2, 2, 4),)],
+  )
 
 
 N = Dim("n", min=0, max=20)
