@@ -3,8 +3,8 @@ compared with eager mode on the host and by Triton's interpreter.
 
     python tests/torch/aliased_programs.py [--seconds S] [--seed N] [--host | --cuda]
 
-runs new programs for S seconds and prints each program that differs or is refused. `test_aliases.py`
-runs a few of them."""
+runs new programs for S seconds and prints each program that differs or is refused.
+`test_aliases.py` runs a few of them."""
 
 import argparse
 import pathlib
@@ -66,9 +66,7 @@ class Program:
         view += a_view(choose, eval(f"t{view}", {"t": tensors[base]}))
       kind = choose.choice(("buffer", "buffer", "buffer", "parameter", "attribute"))
       self.states.append((f"s{index}", kind, base, view))
-    self.inputs = {
-      f"x{index}": choose.choice(SHAPES) for index in range(choose.randint(1, 2))
-    }
+    self.inputs = {f"x{index}": choose.choice(SHAPES) for index in range(choose.randint(1, 2))}
     self.together = choose.random() < 0.3  # the examples of the inputs share memory
     self.lines = self._statements()
 
@@ -107,8 +105,7 @@ class Program:
     choose = self.choose
     tensors = self._base_tensors()
     known = {
-      f"self.{name}": eval(f"t{view}", {"t": tensors[base]})
-      for name, _, base, view in self.states
+      f"self.{name}": eval(f"t{view}", {"t": tensors[base]}) for name, _, base, view in self.states
     }
     known |= {name: torch.zeros(shape) for name, shape in self.inputs.items()}
     lines, results = [], []
@@ -160,7 +157,7 @@ class Program:
 
   def __str__(self):
     states = "\n".join(
-      f"{name} = {kind} of base{base}{view}, base{base} = {self.bases[base]} at {self.offsets[base]}"
+      f"{name} = {kind} of base{base}{view}, base{base}: {self.bases[base]} at {self.offsets[base]}"
       for name, kind, base, view in self.states
     )
     return f"program {self.seed}\n{states}\n{self.text()}\n"

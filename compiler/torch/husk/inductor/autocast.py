@@ -27,7 +27,7 @@ State = dict[str, Any]
 
 
 def written_out(exported: ExportedProgram) -> ExportedProgram:
-  """A copy of a program in which no region is left. A program without regions is returned itself."""
+  """A copy of a program that has no regions. A program without regions is returned itself."""
   import torch
   from torch.amp import autocast_mode
 
@@ -275,8 +275,7 @@ def _may_be_cast(op: Any, state: State) -> bool:
       return False
 
   return has_kernel("CompositeImplicitAutograd") or any(
-    dtype is not None and has_kernel(f"Autocast{device.upper()}")
-    for device, dtype in state.items()
+    dtype is not None and has_kernel(f"Autocast{device.upper()}") for device, dtype in state.items()
   )
 
 
@@ -351,9 +350,7 @@ def _recorder() -> Iterator[list[tuple[Any, Any, Any, Any]]]:
   calls: list[tuple[Any, Any, Any, Any]] = []
 
   class Recorder(TorchDispatchMode):
-    def __torch_dispatch__(
-      self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
       result = func(*args, **(kwargs or {}))
       if func.namespace != "prim":  # questions about a tensor
         calls.append((func, args, kwargs or {}, result))
