@@ -407,9 +407,9 @@ function f {
   const double z = 3.5;
   uint64_t bits = 0;
   std::memcpy(&bits, &z, sizeof(bits));
-  edited.scalar(edited.find(Scalar::op_float, first)) = {
-      static_cast<uint16_t>(Scalar::op_fconst), 0, 0, static_cast<uint32_t>(bits),
-      static_cast<uint32_t>(bits >> 32)};
+  edited.scalar(edited.find(Scalar::op_float, first)) = {static_cast<uint16_t>(Scalar::op_fconst),
+                                                         0, 0, static_cast<uint32_t>(bits),
+                                                         static_cast<uint32_t>(bits >> 32)};
   uint32_t i = first;  // the product by 3 is the last one
   for (uint32_t r = first; r < edited.segment(conditional).scalar_end; ++r)
     if (edited.scalar(r).op == static_cast<uint16_t>(Scalar::op_mul)) i = r;
@@ -420,8 +420,8 @@ function f {
   ASSERT_NE(m.session, nullptr) << m.error.text;
   Tensor y(HUSK_F32, {1}), k(HUSK_I64, {1}), s(HUSK_F32, {1});
   for (int64_t c : {1, 0, 0, 1, 0}) {
-    ASSERT_EQ(
-        m.run({integer(c)}, {y.value(), k.value(), s.value(), integer(0), floating(0)}), HUSK_OK)
+    ASSERT_EQ(m.run({integer(c)}, {y.value(), k.value(), s.value(), integer(0), floating(0)}),
+              HUSK_OK)
         << m.error.text;
     EXPECT_EQ(*y.as<float>(), c ? 3.5f : 0.0f);
     EXPECT_EQ(*k.as<int64_t>(), c ? 7 : 0);

@@ -3,8 +3,8 @@ compared with eager mode on the host and by Triton's interpreter.
 
     python tests/torch/aliased_programs.py [--seconds S] [--seed N] [--host | --cuda]
 
-runs new programs for S seconds and prints each program that differs or is refused. `test_aliases.py`
-runs a few of them."""
+runs new programs for S seconds and prints each program that differs or is refused.
+`test_aliases.py` runs a few of them."""
 
 import argparse
 import pathlib
@@ -66,9 +66,7 @@ class Program:
         view += a_view(choose, eval(f"t{view}", {"t": tensors[base]}))
       kind = choose.choice(("buffer", "buffer", "buffer", "parameter", "attribute"))
       self.states.append((f"s{index}", kind, base, view))
-    self.inputs = {
-      f"x{index}": choose.choice(SHAPES) for index in range(choose.randint(1, 2))
-    }
+    self.inputs = {f"x{index}": choose.choice(SHAPES) for index in range(choose.randint(1, 2))}
     self.together = choose.random() < 0.3  # the examples of the inputs share memory
     self.lines = self._statements()
 
@@ -101,14 +99,15 @@ class Program:
     return model
 
   def text(self):
-    return "\n".join([f"def run(self, {', '.join(self.inputs)}):", *(f"  {l}" for l in self.lines)])
+    return "\n".join(
+      [f"def run(self, {', '.join(self.inputs)}):", *(f"  {line}" for line in self.lines)]
+    )
 
   def _statements(self):
     choose = self.choose
     tensors = self._base_tensors()
     known = {
-      f"self.{name}": eval(f"t{view}", {"t": tensors[base]})
-      for name, _, base, view in self.states
+      f"self.{name}": eval(f"t{view}", {"t": tensors[base]}) for name, _, base, view in self.states
     }
     known |= {name: torch.zeros(shape) for name, shape in self.inputs.items()}
     lines, results = [], []
@@ -160,7 +159,7 @@ class Program:
 
   def __str__(self):
     states = "\n".join(
-      f"{name} = {kind} of base{base}{view}, base{base} = {self.bases[base]} at {self.offsets[base]}"
+      f"{name} = {kind} of base{base}{view}, base{base}: {self.bases[base]} at {self.offsets[base]}"
       for name, kind, base, view in self.states
     )
     return f"program {self.seed}\n{states}\n{self.text()}\n"
@@ -192,10 +191,10 @@ def compare(program, results, arguments=None):
     with torch.no_grad():
       expected = model(*given)
     for one, other in zip(results[run], expected, strict=True):
-      torch.testing.assert_close(one, other, msg=lambda text: f"run {run}: {text}\n{program}")
+      torch.testing.assert_close(one, other, msg=f"run {run}: {one}, not {other}\n{program}")
     if arguments:
       for one, other in zip(arguments[run], given, strict=True):
-        torch.testing.assert_close(one, other, msg=lambda text: f"run {run}: {text}\n{program}")
+        torch.testing.assert_close(one, other, msg=f"run {run}: {one}, not {other}\n{program}")
 
 
 def check_on_host(programs, folder, target):
@@ -221,6 +220,12 @@ def check_on_cuda(program, folder):
   compare(program, [list(one.values()) for one in results])
 
 
+def check_alone(program, folder):
+  from husk.host import kernels
+
+  check_on_host([program], folder, f"host:{kernels.isas()[0]}")
+
+
 def main():
   parser = argparse.ArgumentParser()
   parser.add_argument("--seconds", type=float, default=600)
@@ -228,9 +233,6 @@ def main():
   parser.add_argument("--host", action="store_true")
   parser.add_argument("--cuda", action="store_true")
   options = parser.parse_args()
-  from husk.host import kernels
-
-  target = f"host:{kernels.isas()[0]}"
   seed, counts, end = options.seed, {"ran": 0, "invalid": 0, "failed": 0}, time.time()
   end += options.seconds
   while time.time() < end:
@@ -240,13 +242,10 @@ def main():
       counts["invalid"] += 1
       continue
     with tempfile.TemporaryDirectory() as folder:
-      for wanted, check in (
-        (not options.cuda, lambda: check_on_host([program], pathlib.Path(folder), target)),
-        (not options.host, lambda: check_on_cuda(program, pathlib.Path(folder))),
-      ):
-        if wanted:
+      for is_left_out, check in ((options.cuda, check_alone), (options.host, check_on_cuda)):
+        if not is_left_out:
           try:
-            check()
+            check(program, pathlib.Path(folder))
             counts["ran"] += 1
           except Exception as error:
             counts["failed"] += 1

@@ -27,8 +27,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 # Decompositions whose results are random, or factors of which there are several.
 RANDOM = {"aten::multinomial", "aten::uniform", "aten::normal_functional", "prims::normal"}
-# Results whose values PyTorch leaves open, by index: the places of elements that are equal, and what
-# an embedding bag keeps for a backward, whose shapes differ from device to device.
+# Results whose values PyTorch leaves open, by index: the places of elements that are equal, and
+# what an embedding bag keeps for a backward, whose shapes differ from device to device.
 OPEN = {
   **dict.fromkeys(("aten::topk", "aten::sort", "aten::kthvalue", "aten::median"), {1}),
   **dict.fromkeys(("aten::nanmedian", "aten::mode"), {1}),
@@ -82,7 +82,10 @@ class Traced(TorchDispatchMode):
         with mode:
           result = op(*fakes[0], **fakes[1])
     except Exception as error:
-      if type(error).__name__ not in ("UnsupportedOperatorException", "DynamicOutputShapeException"):
+      if type(error).__name__ not in (
+        "UnsupportedOperatorException",
+        "DynamicOutputShapeException",
+      ):
         self.found[op].add(f"{dtypes}: {type(error).__name__}: {str(error).splitlines()[0][:160]}")
       return expected
     self.reached[op].add(dtypes)
@@ -178,7 +181,9 @@ def _shared(tensor, arguments):
   """The positions of the arguments whose memory a result has."""
   leaves = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
   place = tensor.untyped_storage().data_ptr()
-  return [n for n, leaf in enumerate(leaves) if place and leaf.untyped_storage().data_ptr() == place]
+  return [
+    n for n, leaf in enumerate(leaves) if place and leaf.untyped_storage().data_ptr() == place
+  ]
 
 
 def compare(names=None, samples=None, kind=Compared):

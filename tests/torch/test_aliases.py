@@ -17,7 +17,7 @@ ON_HOST = pytest.mark.skipif(
 
 
 class ReadsBefore(torch.nn.Module):
-  """A cache, one row of which is a buffer too. The row is written between two reads of the cache."""
+  """A cache, a row of which is a buffer too. The row is written between two reads of the cache."""
 
   def __init__(self):
     super().__init__()
@@ -146,8 +146,10 @@ def test_functions_share_a_cache_and_its_parts(tmp_path):
   husk.export(functions, tmp_path / "made.husk", targets=(row_table.TARGET,))
   with artifact_runner.Runner(tmp_path / "made.husk") as run, torch.no_grad():
     for name in ("whole", "part", "whole"):
-      torch.testing.assert_close(run.run([X], name)[0], functions[name].model.__getattribute__(
-        "forward" if name == "part" else name)(X))
+      torch.testing.assert_close(
+        run.run([X], name)[0],
+        functions[name].model.__getattribute__("forward" if name == "part" else name)(X),
+      )
 
 
 def test_a_view_of_another_dtype_is_refused(tmp_path):

@@ -58,7 +58,7 @@ def operator(name):
 
 
 class Regions(torch.nn.Module):
-  """Regions in regions, a disabled one, float16, one for another device, and control flow in one."""
+  """Regions in regions, a disabled one, one of float16, and one for another device."""
 
   def __init__(self):
     super().__init__()
@@ -98,7 +98,9 @@ def expected(program, *args):
 def check(results, wanted, tolerance=0.02):
   for one, other in zip(results, wanted, strict=True):
     assert one.dtype == other.dtype
-    torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * float(other.abs().max()))
+    torch.testing.assert_close(
+      one, other, rtol=tolerance, atol=tolerance * float(other.abs().max())
+    )
 
 
 def targets_of(program):

@@ -57,7 +57,8 @@ def test_unique(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("dtype", "is_traced_before"), ((torch.float32, True), (torch.float32, False), (torch.int32, True))
+  ("dtype", "is_traced_before"),
+  ((torch.float32, True), (torch.float32, False), (torch.int32, True)),
 )
 def test_places_of_unique_are_int64(dtype, is_traced_before, tmp_path):
   """torch.export traces them with the dtype of the argument."""

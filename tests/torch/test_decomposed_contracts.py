@@ -1,6 +1,6 @@
-"""A part of decomposition_contracts.py: decompositions have the dtypes, shapes, devices and values of
-the operators, for all dtypes that eager mode takes, and so has what PyTorch traces for the operators
-of the host."""
+"""A part of decomposition_contracts.py: decompositions have the dtypes, shapes, devices and values
+of the operators, for all dtypes that eager mode takes, and so has what PyTorch traces for the
+operators of the host."""
 
 import decomposition_contracts
 import pytest

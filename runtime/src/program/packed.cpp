@@ -18,8 +18,7 @@ constexpr uint64_t kMostBytes = uint64_t{1} << 62;
 // Reads a register whose value the file fixes. Those of a segment that may be skipped are then 0.
 bool is_known(const Code& code, uint32_t reg, Scalar op, int64_t* out) {
   const fb::Instruction& scalar = code.scalars[reg];
-  if (static_cast<Scalar>(scalar.op()) != op ||
-      code.segments[code.segment_of(reg)].when() != kNone)
+  if (static_cast<Scalar>(scalar.op()) != op || code.segments[code.segment_of(reg)].when() != kNone)
     return false;
   *out = immediate(scalar);
   return true;

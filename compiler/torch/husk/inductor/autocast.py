@@ -27,7 +27,7 @@ State = dict[str, Any]
 
 
 def written_out(exported: ExportedProgram) -> ExportedProgram:
-  """A copy of a program in which no region is left. A program without regions is returned itself."""
+  """A copy of a program that has no regions. A program without regions is returned itself."""
   import torch
   from torch.amp import autocast_mode
 
@@ -93,7 +93,7 @@ def _write_out_region(
   results = _inlined(module, node, region, values)
   for user in list(node.users):
     assert user.target is operator.getitem, user
-    result = results[user.args[1]]  # type: ignore[index]
+    result = results[user.args[1]]
     names[user.name] = result.name
     user.replace_all_uses_with(result)
     module.graph.erase_node(user)
@@ -109,14 +109,14 @@ def _inlined(
 ) -> Any:
   """Copies the nodes of another module before a node, and returns the results. `values` are those
   of its placeholders."""
-  import torch
+  from torch.fx.node import map_arg
 
   with module.graph.inserting_before(before):
     for node in graph_module.graph.nodes:
       if node.op == "placeholder":
         continue
       if node.op == "output":
-        return torch.fx.node.map_arg(node.args[0], lambda each: values[each])
+        return map_arg(node.args[0], lambda each: values[each])
       values[node] = module.graph.node_copy(node, lambda each: values[each])
       if node.op == "get_attr":
         name = _free_name(module, str(node.target))
@@ -177,13 +177,15 @@ def _cast_arguments(module: torch.fx.GraphModule, node: torch.fx.Node, state: St
   """Puts the casts that autocast makes for an operator before it. An operator that consists of
   others, some of which are cast, is replaced by them."""
   import torch
+  from torch.fx.node import map_arg
+  from torch.utils import _pytree as pytree
 
   if not _may_be_cast(node.target, state):
     return
   mode = _mode(node)
   if mode is None:
     return
-  args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
+  args, kwargs = map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
 
   def calls(enabled: State, args: Any, kwargs: Any) -> tuple[list[Any], list[Any], Any]:
     with mode, torch.no_grad(), _enabled(enabled), _recorder() as recorded:
@@ -195,7 +197,7 @@ def _cast_arguments(module: torch.fx.GraphModule, node: torch.fx.Node, state: St
     return
   _check(node, result)
   casts: dict[int, Any] = {}  # by the identity of a tensor
-  tensors = {id(leaf) for leaf in torch.utils._pytree.tree_leaves((args, kwargs))}
+  tensors = {id(leaf) for leaf in pytree.tree_leaves((args, kwargs))}
   for op, given, options, _ in recorded:
     if op is not torch.ops.aten._to_copy.default or id(given[0]) not in tensors:
       break
@@ -204,17 +206,17 @@ def _cast_arguments(module: torch.fx.GraphModule, node: torch.fx.Node, state: St
     casts[id(given[0])] = options["dtype"]
 
   def cast(value: Any) -> Any:
-    return value.to(casts[id(value)]) if id(value) in casts else value
+    return value if id(value) not in casts else value.to(casts[id(value)])
 
   with mode, torch.no_grad():
-    given = torch.utils._pytree.tree_map(cast, (args, kwargs))
+    given = pytree.tree_map(cast, (args, kwargs))
   if calls({}, *given)[1] != kinds[len(casts) :]:
     _replace_by_parts(module, node, state, mode)
     return
   done: dict[torch.fx.Node, torch.fx.Node] = {}
 
   def cast_node(each: torch.fx.Node) -> torch.fx.Node:
-    value = each.meta.get("val")
+    value: Any = each.meta.get("val")
     if id(value) not in casts:
       return each
     if each not in done:
@@ -227,7 +229,7 @@ def _cast_arguments(module: torch.fx.GraphModule, node: torch.fx.Node, state: St
       done[each] = made
     return done[each]
 
-  node.args, node.kwargs = torch.fx.node.map_arg((node.args, node.kwargs), cast_node)
+  node.args, node.kwargs = map_arg((node.args, node.kwargs), cast_node)
 
 
 def _replace_by_parts(
@@ -236,12 +238,13 @@ def _replace_by_parts(
   """Replaces an operator by what it calls where `state` is enabled."""
   import torch
   from torch.fx.experimental.proxy_tensor import make_fx
+  from torch.fx.node import map_arg
 
   inputs = node.all_input_nodes
 
   def call(*values: Any) -> Any:
     known = dict(zip(inputs, values))
-    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda each: known[each])
+    args, kwargs = map_arg((node.args, node.kwargs), lambda each: known[each])
     with _enabled(state):
       return node.target(*args, **kwargs)  # type: ignore[operator]
 
@@ -275,8 +278,7 @@ def _may_be_cast(op: Any, state: State) -> bool:
       return False
 
   return has_kernel("CompositeImplicitAutograd") or any(
-    dtype is not None and has_kernel(f"Autocast{device.upper()}")
-    for device, dtype in state.items()
+    dtype is not None and has_kernel(f"Autocast{device.upper()}") for device, dtype in state.items()
   )
 
 
@@ -297,10 +299,10 @@ def _place(node: torch.fx.Node) -> dict[str, Any]:
 
 def _dtypes(value: Any) -> Any:
   import torch
+  from torch.utils import _pytree as pytree
 
   return [
-    leaf.dtype if isinstance(leaf, torch.Tensor) else None
-    for leaf in torch.utils._pytree.tree_leaves(value)
+    leaf.dtype if isinstance(leaf, torch.Tensor) else None for leaf in pytree.tree_leaves(value)
   ]
 
 
@@ -351,9 +353,7 @@ def _recorder() -> Iterator[list[tuple[Any, Any, Any, Any]]]:
   calls: list[tuple[Any, Any, Any, Any]] = []
 
   class Recorder(TorchDispatchMode):
-    def __torch_dispatch__(
-      self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
       result = func(*args, **(kwargs or {}))
       if func.namespace != "prim":  # questions about a tensor
         calls.append((func, args, kwargs or {}, result))

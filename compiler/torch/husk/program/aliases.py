@@ -96,9 +96,7 @@ def separated(model: torch.nn.Module, examples: Any) -> Any:
       storages.add(key)
   if not copies:
     return examples
-  return pytree.tree_unflatten(
-    [copies.get(index, leaf) for index, leaf in enumerate(leaves)], tree
-  )
+  return pytree.tree_unflatten([copies.get(index, leaf) for index, leaf in enumerate(leaves)], tree)
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -114,9 +112,7 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone() if repeated else copied.copy_(tensor)
 
 
-def _groups(
-  exported: ExportedProgram, extents: Extents
-) -> Iterator[tuple[Extent, list[_State]]]:
+def _groups(exported: ExportedProgram, extents: Extents) -> Iterator[tuple[Extent, list[_State]]]:
   """The states that become views, by the memory that they share with each other or with states of
   other functions; and the parameters that are written."""
   groups: dict[int, tuple[Extent, list[_State]]] = {}
