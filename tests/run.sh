@@ -226,9 +226,9 @@ stage_alone() (
   exit "$failed"
 )
 
-# run_stage NAME: The line of the summary has the last line of each runner of the stage, and its wall
-# and CPU time, which say whether it became slow or the machine was busy. No condition may call this
-# function: `set -e` would have no effect in it.
+# run_stage NAME: The line of the summary has the last line of each runner of the stage, and its
+# wall and CPU time, which say whether it became slow or the machine was busy. No condition may call
+# this function: `set -e` would have no effect in it.
 TIMEFORMAT='%0lR (CPU %0lU + %0lS)'
 run_stage() {
   local name=$1 line=build/stages/$1 status result

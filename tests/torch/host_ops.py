@@ -1,4 +1,8 @@
-"""Calls the operators of libhusk_ops through their C interface, with tensors of PyTorch."""
+"""Calls the operators of libhusk_ops through their C interface, with tensors of PyTorch.
+
+HUSK_TEST_ISA is the number of the best instruction set that they use (HostOps.use), on a machine
+that may have better ones.
+"""
 
 import ctypes
 import os
@@ -137,9 +141,10 @@ class HostOps:
     # The ops read only the instruction set of the port's device, which follows the three pointers
     # of the allocator.
     self.device = (ctypes.c_int64 * 32)()
-    self.use(
+    best = (
       4 if "avx512_bf16" in flags else 3 if "avx512vl" in flags else 2 if "avx2" in flags else 1
     )
+    self.use(min(best, int(os.environ.get("HUSK_TEST_ISA", best))))
 
   def use(self, isa):
     """1 for any CPU, 2 for AVX2, 3 for AVX-512, 4 for AVX-512 with BF16."""
