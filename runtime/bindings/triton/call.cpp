@@ -31,9 +31,9 @@ bool is_aligned(const void* data, const Value& value) {
   return address % value.element_bytes == 0 && address % value.alignment == 0;
 }
 
-// Whether an input is used where the server has it. Bools are copied before they are checked: memory
-// that a client shares with the server may change after a check. On a GPU, numbers are read by the
-// host.
+// Whether an input is used where the server has it. Bools are copied before they are checked:
+// memory that a client shares with the server may change after a check. On a GPU, numbers are read
+// by the host.
 bool stays(const void* data, bool on_gpu, const Value& value, const Device& device) {
   if (value.type == TRITONSERVER_TYPE_BOOL) return false;
   if (on_gpu) return suits_gpu(data) && value.kind == HUSK_VALUE_TENSOR;
