@@ -1,10 +1,11 @@
 #include "run/files.h"
 
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <regex>
+#include <string_view>
 
 #include <husk/husk.h>
 
@@ -42,6 +43,8 @@ husk_dtype dtype_of(const Name (&names)[N], const std::string& text) {
     if (text == name.text) return name.dtype;
   return HUSK_DTYPE_NONE;
 }
+
+constexpr size_t kMaxNpyRank = 64;  // the most dimensions of an array of NumPy
 
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
@@ -85,12 +88,68 @@ Tensor safetensors_entry(const std::string& path, const std::string& name,
   return tensor;
 }
 
-// Extracts a field from the header of an .npy file, which is a Python dict on one line.
-std::string npy_field(const std::string& path, const std::string& header, const char* pattern) {
-  std::smatch match;
-  if (!std::regex_search(header, match, std::regex(pattern)))
-    fail(exit_usage, "{}: its header is not understood: {}", path, header);
-  return match[1];
+// The header of an .npy file, which is a Python dict on one line: {'descr': '<f4', ...}.
+class NpyHeader {
+ public:
+  NpyHeader(const std::string& path, std::string_view text) : path_(path), text_(text) {}
+
+  // The characters of the value of a key between `open` and `close`.
+  std::string_view between(std::string_view key, char open, char close) const {
+    const std::string_view rest = value(key);
+    const size_t end = rest.find(close, 1);
+    if (rest.empty() || rest[0] != open || end == std::string_view::npos) refuse();
+    return rest.substr(1, end - 1);
+  }
+  bool is_true(std::string_view key) const {
+    const std::string_view rest = value(key);
+    const bool yes = rest.substr(0, 4) == "True";
+    if (!yes && rest.substr(0, 5) != "False") refuse();
+    return yes;
+  }
+  [[noreturn]] void refuse() const {
+    fail(exit_usage, "{}: its header is not understood: {}", path_, start_of(text_));
+  }
+  // A text of any length, cut for an error message.
+  static std::string start_of(std::string_view text) {
+    constexpr size_t kMost = 200;
+    return std::string(text.substr(0, kMost)) + (text.size() > kMost ? "..." : "");
+  }
+
+ private:
+  // What follows "'key': ".
+  std::string_view value(std::string_view key) const {
+    const std::string quoted = "'" + std::string(key) + "':";
+    const size_t at = text_.find(quoted);
+    if (at == std::string_view::npos) refuse();
+    std::string_view rest = text_.substr(at + quoted.size());
+    while (!rest.empty() && rest[0] == ' ') rest.remove_prefix(1);
+    return rest;
+  }
+
+  const std::string& path_;
+  const std::string_view text_;
+};
+
+// The numbers of a shape such as "2, 3,".
+std::vector<int64_t> npy_sizes(const std::string& path, const NpyHeader& header) {
+  const std::string_view shape = header.between("shape", '(', ')');
+  std::vector<int64_t> sizes;
+  const char* at = shape.data();
+  const char* const end = at + shape.size();
+  while (at < end) {
+    if (*at == ' ' || *at == ',') {
+      ++at;
+      continue;
+    }
+    int64_t size = 0;
+    const auto [stop, error] = std::from_chars(at, end, size);
+    if (error == std::errc::result_out_of_range || sizes.size() == kMaxNpyRank)
+      fail(exit_usage, "{}: its shape ({}) is too large", path, NpyHeader::start_of(shape));
+    if (error != std::errc() || size < 0) header.refuse();
+    sizes.push_back(size);
+    at = stop;
+  }
+  return sizes;
 }
 
 }  // namespace
@@ -156,28 +215,22 @@ Tensor npy_read(const std::string& path) {
                         (major == 1 ? 0u : bytes[10] << 16 | unsigned{bytes[11]} << 24);
   if (major < 1 || major > 3 || length > bytes.size() - start)
     fail(exit_usage, "{}: .npy version {} with a header of {} bytes", path, major, length);
-  const std::string header(bytes.begin() + static_cast<ptrdiff_t>(start),
-                           bytes.begin() + static_cast<ptrdiff_t>(start + length));
-  const std::string type = npy_field(path, header, "'descr': *'([^']*)'");
+  const NpyHeader header(
+      path, std::string_view(reinterpret_cast<const char*>(bytes.data()) + start, length));
+  const std::string type(header.between("descr", '\'', '\''));
   const husk_dtype dtype = type.empty() ? HUSK_DTYPE_NONE : dtype_of(npy_names, type.substr(1));
   if (dtype == HUSK_DTYPE_NONE || type[0] == '>')
-    fail(exit_usage, "{}: element type {}; little-endian bools, ints, floats are read", path, type);
-  if (npy_field(path, header, "'fortran_order': *(True|False)") == "True")
+    fail(exit_usage, "{}: element type {}; little-endian bools, ints, floats are read", path,
+         NpyHeader::start_of(type));
+  if (header.is_true("fortran_order"))
     fail(exit_usage, "{}: in Fortran order; save numpy.ascontiguousarray of it", path);
-  const std::string shape = npy_field(path, header, "'shape': *\\(([0-9, ]*)\\)");
-  std::vector<int64_t> sizes;
-  const std::regex number("[0-9]+");
-  for (std::sregex_iterator it(shape.begin(), shape.end(), number), end; it != end; ++it) {
-    errno = 0;
-    sizes.push_back(std::strtoll(it->str().c_str(), nullptr, 10));
-    if (errno != 0) fail(exit_usage, "{}: its shape ({}) is too large", path, shape);
-  }
+  const std::vector<int64_t> sizes = npy_sizes(path, header);
   Tensor tensor{
       dtype, sizes, {bytes.begin() + static_cast<ptrdiff_t>(start + length), bytes.end()}};
   int64_t expected = static_cast<int64_t>(husk_dtype_size(dtype));
   for (int64_t size : sizes)
     if (__builtin_mul_overflow(expected, size, &expected))
-      fail(exit_usage, "{}: its shape ({}) is too large", path, shape);
+      fail(exit_usage, "{}: its shape {} is too large", path, type_text(dtype, sizes));
   if (expected != static_cast<int64_t>(tensor.bytes.size())) {
     fail(exit_usage, "{}: {} bytes of data for {}", path, tensor.bytes.size(),
          type_text(dtype, sizes));

@@ -31,10 +31,13 @@ bool is_aligned(const void* data, const Value& value) {
   return address % value.element_bytes == 0 && address % value.alignment == 0;
 }
 
-// Whether an input in memory of the GPU is used there. Numbers, and bools that must be checked, are
-// read by the host.
-bool stays_on_gpu(const void* data, const Value& value) {
-  return suits_gpu(data) && value.kind == HUSK_VALUE_TENSOR && value.type != TRITONSERVER_TYPE_BOOL;
+// Whether an input is used where the server has it. Bools are copied before they are checked:
+// memory that a client shares with the server may change after a check. On a GPU, numbers are read
+// by the host.
+bool stays(const void* data, bool on_gpu, const Value& value, const Device& device) {
+  if (value.type == TRITONSERVER_TYPE_BOOL) return false;
+  if (on_gpu) return suits_gpu(data) && value.kind == HUSK_VALUE_TENSOR;
+  return device.is_gpu() || is_aligned(data, value);
 }
 
 }  // namespace
@@ -187,8 +190,7 @@ Error Call::read_input(const Value& value, const Device& device, InputView* view
           name, static_cast<long long>(id), device.name().c_str());
     if (bytes > view->bytes - filled)
       return fail(TRITONSERVER_ERROR_INVALID_ARG, "input '%s' has more bytes than its shape", name);
-    if (buffers == 1 &&
-        (on_gpu ? stays_on_gpu(data, value) : device.is_gpu() || is_aligned(data, value))) {
+    if (buffers == 1 && stays(data, on_gpu, value, device)) {
       view->data = data;
       view->on_gpu = on_gpu;
     } else if (bytes) {

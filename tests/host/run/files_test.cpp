@@ -128,6 +128,22 @@ TEST_F(Files, BrokenNpy) {
   refuses(run::npy_read, "version 9");
   write("\x93NUMPY\x01\0\xff\xff{'descr'"s);
   refuses(run::npy_read, "header of 65535 bytes");
+  // Headers of any length. An error has only the start of one.
+  const std::string many(1 << 20, 'f');
+  for (const std::string& header :
+       {"{'descr': '<" + many + "', 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': '<f4', 'fortran_order': " + many + ", 'shape': (1,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (" + many + ")}", many,
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::string(1 << 20, '1') + ")}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::string(1 << 20, ',') + "}"}) {
+    write_npy(header, "xxxx", 2);
+    refuses(run::npy_read, "");
+    try {
+      run::npy_read(path);
+    } catch (const run::RunError& failure) {
+      EXPECT_LT(failure.text.size(), 500u);
+    }
+  }
   write_npy("{'shape': (1,)}", "");
   refuses(run::npy_read, "not understood");
   write_npy("{'descr': '>f4', 'fortran_order': False, 'shape': (1,)}", "xxxx");

@@ -198,7 +198,7 @@ void pick_without(Generator& g, const Weights<T>& weights, int64_t* out, int64_t
   } else {
     // There is no memory for the quotients, so each pass over the weights draws the same numbers
     // again and takes the next few thousand categories.
-    constexpr int64_t kMaxPairs = 4096;
+    constexpr int64_t kMaxPairs = 3072;  // 48 KB
     Pair pairs[kMaxPairs], last{};
     const Generator start = g;
     for (int64_t first = 0; first < k; first += kMaxPairs) {
