@@ -10,7 +10,7 @@ namespace husk::detail {
 
 // Returns the length of the printable letter of UTF-8 at `text`, 1 to 4 bytes, or 0 if the first
 // byte must be escaped. `text` ends with a 0.
-inline size_t printable_letter(const char* text) {
+[[gnu::noinline]] inline size_t printable_letter(const char* text) {
   const auto* at = reinterpret_cast<const uint8_t*>(text);
   const uint8_t first = at[0];
   if (first < 0x80) return first >= 0x20 && first != 0x7F;
@@ -35,7 +35,7 @@ inline size_t printable_letter(const char* text) {
 
 // Copies a text to `out`, which has room for `room` bytes, and ends it with a 0. A byte that is not
 // part of a printable letter becomes \xHH. What does not fit is left out, as a whole letter.
-inline void write_printable(const char* text, char* out, size_t room) {
+[[gnu::noinline]] inline void write_printable(const char* text, char* out, size_t room) {
   constexpr char kDigits[] = "0123456789abcdef";
   size_t used = 0;
   while (*text) {
