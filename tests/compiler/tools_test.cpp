@@ -70,7 +70,8 @@ TEST_F(Tools, ALackOfMemoryIsAnError) {
     Outcome got{-1, ""};
     for (int limit = 8000; got.status != 0 && limit < 4000000; limit += limit / 12) {  // KiB
       got = run(command, "ulimit -v " + std::to_string(limit) + "; ");
-      const bool lacked = got.text.find("out of memory") != std::string::npos;
+      const bool lacked = got.text.find("out of memory") != std::string::npos ||
+                          got.text.find("Cannot allocate memory") != std::string::npos;
       lacks += lacked;
       ASSERT_TRUE(got.status == 0 || got.status == 127 || (got.status == 1 && lacked))
           << name << " with " << limit << " KiB: " << got.status << "\n"

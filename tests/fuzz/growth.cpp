@@ -349,6 +349,7 @@ const Kind kKinds[] = {
          g.file.targets.push_back(fb::CreateTarget(g.b(), g.text, g.string(i)));
          all.push_back(g.file.variant(v, i + 1));
          values.push_back(fb::CreateValue(g.b(), g.string(i), HUSK_VALUE_INT));
+         values.push_back(fb::CreateValue(g.b(), g.string(i + g.n), HUSK_VALUE_INT));
        });
        g.file.function("g", all, g.b().CreateVector(values));
      }},
@@ -529,8 +530,7 @@ int measure(const std::string& part) {
       }
       ++measured;
       if (done[0] == 0 && std::strcmp(reader.name, "verify") == 0) ++wrong;
-      // A file that is refused, where the shorter one is not, takes less.
-      const uint64_t first = done[1] > done[0] ? done[1] - done[0] : done[1] / 2;
+      const uint64_t first = done[1] > done[0] ? done[1] - done[0] : 0;
       const uint64_t second = done[2] > done[1] ? done[2] - done[1] : 0;
       if (kind.has_budget ? done[2] < kBudget : double(second) <= kMost * double(first) + kUneven)
         continue;
