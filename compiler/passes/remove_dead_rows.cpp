@@ -1,5 +1,7 @@
 #include "passes/remove_dead_rows.h"
 
+#include <algorithm>
+
 #include "ir/op_table.h"
 
 namespace husk::compiler {
@@ -98,10 +100,65 @@ void remove_empty_segments(VariantRows& rows) {
   rows.segments = std::move(kept);
 }
 
-// Fills in the scalars of all segments; inputs and constants go to the first one. Returns the new
-// number of each register.
+// By register: the first segment that can compute it, or kNone if it must stay where it is.
+std::vector<uint32_t> find_first_segments(const Registers& registers) {
+  std::vector<uint32_t> first(registers.size(), kNone);
+  uint32_t segment = 0;
+  for (uint32_t id = 0; id < registers.size(); ++id) {
+    while (id >= registers.segment_ends()[segment]) ++segment;
+    const fb::Instruction& op = registers.at(id);
+    const ScalarOp* row = scalar_op(op.op());
+    if (registers.is_global(id)) {
+      first[id] = 0;
+    } else if (registers.is(id, static_cast<Scalar>(op.op()))) {  // in no block
+      const uint32_t fields[3] = {op.a(), op.b(), op.c()};
+      // An op without operands is a result of the segment before it.
+      uint32_t last = 0, operands = 0;
+      for (int i = 0; i < 3; ++i) {
+        if (!is_register(row->slots[i])) continue;
+        last = std::max(last, first[fields[i]]);
+        ++operands;
+      }
+      const bool stays = !operands || last == kNone || row->result == ResultKind::none ||
+                         op.op() == static_cast<uint16_t>(Scalar::op_range);
+      first[id] = stays ? segment : last;
+    }
+  }
+  return first;
+}
+
+// By register: the segment that computes it. That is where the text has it, but for the shapes of
+// outputs, which are known as early as possible: the memory of an output is the caller's, who
+// learns from its shape how large it must be, and the buffer's size may be known earlier than a
+// shape that is written at the end.
+std::vector<uint32_t> find_segments(const Registers& registers, const VariantRows& rows) {
+  const std::vector<uint32_t> first = find_first_segments(registers);
+  std::vector<bool> early(registers.size());
+  for (const fb::Argument& result : rows.results) {
+    if (result.kind() != static_cast<uint8_t>(ArgumentKind::tensor)) continue;
+    const fb::Tensor& tensor = rows.tensors[result.index()];
+    for (uint32_t i = 0; i < 2u * tensor.rank(); ++i)
+      early[rows.operands[tensor.first() + i]] = true;
+  }
+  std::vector<uint32_t> segments(registers.size());
+  auto segment = static_cast<uint32_t>(registers.segment_ends().size()) - 1;
+  for (uint32_t id = registers.size(); id-- > 0;) {
+    while (segment && id < registers.segment_ends()[segment - 1]) --segment;
+    segments[id] = registers.is_global(id) ? 0 : segment;
+    if (!early[id] || first[id] == kNone) continue;
+    segments[id] = first[id];
+    const fb::Instruction& op = registers.at(id);
+    const uint32_t fields[3] = {op.a(), op.b(), op.c()};
+    for (int i = 0; i < 3; ++i)
+      if (is_register(scalar_op(op.op())->slots[i])) early[fields[i]] = true;
+  }
+  return segments;
+}
+
+// Fills in the scalars of all segments. Returns the new number of each register.
 std::vector<uint32_t> fill_in_scalars(const Registers& registers, VariantRows& rows) {
   const std::vector<bool> used = find_used(registers, rows);
+  const std::vector<uint32_t> segments = find_segments(registers, rows);
   std::vector<uint32_t> number(registers.size());
   auto keep = [&](uint32_t id) {
     number[id] = static_cast<uint32_t>(rows.scalars.size());
@@ -112,14 +169,12 @@ std::vector<uint32_t> fill_in_scalars(const Registers& registers, VariantRows& r
       if (is_register(row->slots[i])) fields[i] = number[fields[i]];
     rows.scalars.push_back(fb::Instruction(op.op(), 0, fields[0], fields[1], fields[2]));
   };
-  uint32_t id = 0;
+  std::vector<std::vector<uint32_t>> kept(rows.segments.size());
+  for (uint32_t id = 0; id < registers.size(); ++id)
+    if (used[id]) kept[segments[id]].push_back(id);
   for (size_t s = 0; s < rows.segments.size(); ++s) {
     const auto begin = static_cast<uint32_t>(rows.scalars.size());
-    for (; id < registers.segment_ends()[s]; ++id)
-      if (used[id] && (s == 0 || !registers.is_global(id))) keep(id);
-    if (s == 0)
-      for (uint32_t later = id; later < registers.size(); ++later)
-        if (used[later] && registers.is_global(later)) keep(later);
+    for (uint32_t id : kept[s]) keep(id);
     const auto end = static_cast<uint32_t>(rows.scalars.size());
     rows.segments[s] = with_scalars(rows.segments[s], begin, end, rows.segments[s].when());
   }

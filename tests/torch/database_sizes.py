@@ -378,7 +378,8 @@ def all_cases(options):
       yield case
 
 
-def main():
+def parsed(arguments=None):
+  """The options of a command line."""
   parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
   parser.add_argument("--target", default="host", choices=list(EXPORTS))
   parser.add_argument("--isa", default="host:avx2")
@@ -391,7 +392,11 @@ def main():
   parser.add_argument("--json", help="a file for the results by name")
   parser.add_argument("--limit", type=float, default=120, help="seconds for a case")
   parser.add_argument("--seconds", type=float, default=1e9, help="at most so long")
-  options = parser.parse_args()
+  return parser.parse_args(arguments)
+
+
+def main():
+  options = parsed()
   warnings.simplefilter("ignore")
   logging.disable(logging.ERROR)
   torch.set_num_threads(1)

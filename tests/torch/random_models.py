@@ -5,12 +5,12 @@ that the export did not see.
   python tests/torch/random_models.py --seconds 3600 --target fake
   python tests/torch/random_models.py --programs 200 --target pack DIR
   python tests/torch/random_models.py --target check DIR
-  python tests/torch/random_models.py --only SEED        one model, with its text and the reduced one
+  python tests/torch/random_models.py --only SEED     one model, with its text and the reduced one
 
-The target `host` runs artifacts by husk.load, `fake` runs the kernels of a CUDA variant by Triton's
-interpreter. `pack` exports artifacts for a GPU into a folder, beside the inputs and the results of
-eager mode; `check` runs that folder on a machine with the GPU, and needs neither the seeds nor
-huskc there.
+The target `host` runs artifacts by husk.load, `fake` runs the kernels of a CUDA variant by
+Triton's interpreter. `pack` exports artifacts for a GPU into a folder, beside the inputs and the
+results of eager mode; `check` runs that folder on a machine with the GPU, and needs neither the
+seeds nor huskc there.
 
 A model is a list of nodes that random_programs.py makes from a seed. A run prints each find with
 its seed and the smallest model that still shows it, and at the end how many programs ran, how many

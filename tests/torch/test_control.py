@@ -321,3 +321,16 @@ def test_switch(tmp_path):
     (torch.tensor(0), X),
     others=[(torch.tensor(i), X) for i in (1, 2)],
   )
+
+
+def test_shape_of_an_output_that_is_written_after_a_branch(tmp_path):
+  """The size in bytes of the output is known before the branch, from that of another buffer, and so
+  is its shape then, though nothing before the end of the program names it."""
+
+  def function(self, x):
+    (y,) = torch.cond(x.mean() > 0, lambda x: (x.erf(),), lambda x: (x.sin(),), (x,))
+    return y.transpose(0, 1).flatten()
+
+  sizes = {0: torch.export.Dim("n", min=2, max=64), 1: torch.export.Dim("m", min=2, max=64)}
+  others = [(torch.randn(9, 4, 2),), (-torch.rand(3, 8, 2),)]
+  export_and_compare.run(tmp_path, function, (torch.randn(5, 6, 2),), (sizes,), others)
