@@ -100,8 +100,9 @@ void remove_empty_segments(VariantRows& rows) {
   rows.segments = std::move(kept);
 }
 
-// By register: the first segment that can compute it, or kNone if it must stay where it is.
-std::vector<uint32_t> find_first_segments(const Registers& registers) {
+// By register: the first segment that can compute it, or kNone if it must stay where it is. The
+// registers of a segment that a run may skip are 0 then, so they stay.
+std::vector<uint32_t> find_first_segments(const Registers& registers, const VariantRows& rows) {
   std::vector<uint32_t> first(registers.size(), kNone);
   uint32_t segment = 0;
   for (uint32_t id = 0; id < registers.size(); ++id) {
@@ -120,7 +121,8 @@ std::vector<uint32_t> find_first_segments(const Registers& registers) {
         ++operands;
       }
       const bool stays = !operands || last == kNone || row->result == ResultKind::none ||
-                         op.op() == static_cast<uint16_t>(Scalar::op_range);
+                         op.op() == static_cast<uint16_t>(Scalar::op_range) ||
+                         rows.segments[segment].when() != kNone;
       first[id] = stays ? segment : last;
     }
   }
@@ -132,7 +134,7 @@ std::vector<uint32_t> find_first_segments(const Registers& registers) {
 // learns from its shape how large it must be, and the buffer's size may be known earlier than a
 // shape that is written at the end.
 std::vector<uint32_t> find_segments(const Registers& registers, const VariantRows& rows) {
-  const std::vector<uint32_t> first = find_first_segments(registers);
+  const std::vector<uint32_t> first = find_first_segments(registers, rows);
   std::vector<bool> early(registers.size());
   for (const fb::Argument& result : rows.results) {
     if (result.kind() != static_cast<uint8_t>(ArgumentKind::tensor)) continue;

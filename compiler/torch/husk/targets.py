@@ -284,7 +284,8 @@ class CudaTarget:
     weights: FunctionConstants,
     write: Callable[[InductorObject, list[Assumption]], Result],
   ) -> Result:
-    """What `write` returns for the lines of Inductor's wrapper and the assumptions of a function."""
+    """What `write` returns for the lines of Inductor's wrapper and the assumptions of a
+    function."""
     flash = self.attention == "flash"
     exported, prepared = _with_attention(exported, prepared, flash, self._note, operator.CUDA)
     with (

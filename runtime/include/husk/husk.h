@@ -637,11 +637,12 @@ HUSK_API husk_status husk_session_output_shape(husk_session* session, uint32_t f
  * computes the step on the calling thread and on husk_engine_options.threads. If a run fails, its
  * outputs and the state that it wrote are undefined; the session stays usable.
  *
- * Nobody writes to an input, or reads or writes an output, until the run has ended: husk_session_wait
- * or the stream tells. If another thread or process does so, the results are undefined; operators of
- * libhusk_ops then still touch no memory but that of their tensors, whatever the numbers in them
- * become. The arena is the session's alone until then, also if the application lent it. A byte of a
- * bool is 0 or 1: compiled kernels may rely on it, in addresses too.
+ * Nobody writes to an input, or reads or writes an output, until the run has ended:
+ * husk_session_wait or the stream tells. If another thread or process does so, the results are
+ * undefined; operators of libhusk_ops then still touch no memory but that of their tensors,
+ * whatever the numbers in them become. The arena is the session's alone until then, also if the
+ * application lent it. A byte of a bool is 0 or 1: compiled kernels may rely on it, in addresses
+ * too.
  *
  * The application may capture the stream's work in a graph of its own, by cuStreamBeginCapture for
  * instance. Then the call records the launch list of the run: it runs nothing, waits for nothing

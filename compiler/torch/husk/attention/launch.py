@@ -419,8 +419,8 @@ def _join(attention: _Attention, parts: int, results: _Memory, weights: _Memory)
 
 
 def precision(dtype: torch.dtype) -> str:
-  """Triton's precision of products. A product of f32 is three products in tf32. torch's own attention
-  of f32 does not use tf32 either, whether products of matrices may or not."""
+  """Triton's precision of products. A product of f32 is three products in tf32. torch's own
+  attention of f32 does not use tf32 either, whether products of matrices may or not."""
   import torch
 
   return "tf32x3" if dtype == torch.float32 else "ieee"

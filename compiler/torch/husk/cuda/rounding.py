@@ -1,5 +1,5 @@
-"""Keeps the errors of products as small as those of cuBLAS and cuDNN: rounds the operands of products
-in tf32, and adds exact products block by block.
+"""Keeps the errors of products as small as those of cuBLAS and cuDNN: rounds the operands of
+products in tf32, and adds products in f32 block by block.
 
 A tensor core reads 19 bits of an f32 operand and ignores the other 13, so that it multiplies
 numbers that are cut: each is nearer to zero, by half a bit of tf32 on average. The errors of all
@@ -15,7 +15,7 @@ operand from registers too, but the second one from shared memory, so that its t
 again after it was rounded.
 
 Products without tf32 have another error. A template adds the product of two blocks to its sum, and
-Triton makes one chain of additions of that, over the whole depth, whose errors grow with its length.
+Triton makes one chain of additions of that, over the whole depth. Errors grow with its length, and
 cuBLAS splits deep products. `rewrite` keeps each product apart from the sum, so that a chain is as
 long as a block, and another one as the number of blocks.
 
@@ -26,8 +26,8 @@ from __future__ import annotations
 
 import ast
 
-# The names of the functions that are added to a module, and their text. Their conditions are those by
-# which Triton itself chooses the precision of a product.
+# The names of the functions that are added to a module, and their text. Their conditions are those
+# by which Triton itself chooses the precision of a product.
 FUNCTION = "husk_rounded"
 _APART = "husk_apart"
 _SOURCE = f'''
@@ -66,8 +66,9 @@ _DECIDING = (("input_precision", 3), ("allow_tf32", 4))
 
 
 def rewrite(source: str) -> str:
-  """The module `source` in which all operands of `tl.dot` are rounded if the product is in tf32, and
-  products in f32 are kept apart from the sums that they are added to. Lines keep their numbers."""
+  """The module `source` in which all operands of `tl.dot` are rounded if the product is in tf32,
+  and products in f32 are kept apart from the sums that they are added to. Lines keep their
+  numbers."""
   if "tl.dot(" not in source:
     return source
   from triton import knobs

@@ -107,8 +107,8 @@ def _flattened(load: Callable[..., Any], sizes: Any) -> Callable[..., Any]:
 
 
 def _samples_in_order(offsets: Callable[..., Any]) -> Callable[..., Any]:
-  """Makes `lowering._fractional_pooling_offsets` read the random numbers of a volume in the order of
-  the dimensions, as eager mode does. For images, whose order is the reverse, it is right."""
+  """Makes `lowering._fractional_pooling_offsets` read the random numbers of a volume in the order
+  of the dimensions, as eager mode does. For images, whose order is the reverse, it is right."""
 
   def in_order(samples: Any, in_sz: Any, out_sz: Any, kernel_sz: Any, dim: int, ndims: int) -> Any:
     if ndims != 3:
