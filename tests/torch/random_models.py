@@ -152,7 +152,7 @@ def check(folder):
 
     def function(path=path, inputs=inputs, written=written, expected=expected):
       try:
-        results = session_results(husk.load(path), inputs, written, "cuda")
+        results = session_results(husk.load(path, device="cuda"), inputs, written, "cuda")
       except Exception as error:
         return "failed", f"{type(error).__name__}: {error}"
       for number, (given, wanted) in enumerate(zip(results, expected, strict=True)):

@@ -184,11 +184,12 @@ def _renamed(graph: Graph, expression: Any) -> Any:
 
 def is_index_limit(condition: Any) -> bool:
   """Whether a condition says that 32-bit indices reach all elements. Kernels would access wrong
-  memory if it did not hold."""
+  memory if it did not hold. SymPy brings the constants of a number of elements to the other side,
+  so the limit may be somewhat less than 2^31 - 1."""
   if not isinstance(condition, (sympy.Le, sympy.Lt)):
     return False
   limit: Any = condition.rhs
-  return bool(limit.is_Integer and limit >= 2**31 - 1)
+  return bool(limit.is_Integer and limit >= 2**30)
 
 
 def _checks(
