@@ -100,9 +100,21 @@ void remove_empty_segments(VariantRows& rows) {
   rows.segments = std::move(kept);
 }
 
-// By register: the first segment that can compute it, or kNone if it must stay where it is. The
-// registers of a segment that a run may skip are 0 then, so they stay.
+// Whether each segment runs exactly once: a run may skip one with a condition, and repeats a loop.
+std::vector<bool> find_run_once(const VariantRows& rows) {
+  std::vector<bool> once(rows.segments.size());
+  for (size_t s = 0; s < once.size(); ++s) once[s] = rows.segments[s].when() == kNone;
+  for (size_t s = 0; s < once.size(); ++s)
+    if (const uint32_t back = rows.segments[s].back(); back != kNone)
+      std::fill(once.begin() + back, once.begin() + static_cast<ptrdiff_t>(s) + 1, false);
+  return once;
+}
+
+// By register: the first segment that can compute it, or kNone if it must stay where it is. It
+// leaves no segment that may not run, and goes to none that may run more often or not at all: its
+// arithmetic may fail for numbers that only such a segment has.
 std::vector<uint32_t> find_first_segments(const Registers& registers, const VariantRows& rows) {
+  const std::vector<bool> once = find_run_once(rows);
   std::vector<uint32_t> first(registers.size(), kNone);
   uint32_t segment = 0;
   for (uint32_t id = 0; id < registers.size(); ++id) {
@@ -121,8 +133,8 @@ std::vector<uint32_t> find_first_segments(const Registers& registers, const Vari
         ++operands;
       }
       const bool stays = !operands || last == kNone || row->result == ResultKind::none ||
-                         op.op() == static_cast<uint16_t>(Scalar::op_range) ||
-                         rows.segments[segment].when() != kNone;
+                         op.op() == static_cast<uint16_t>(Scalar::op_range) || !once[segment] ||
+                         !once[last];
       first[id] = stays ? segment : last;
     }
   }

@@ -303,9 +303,10 @@ husk_status LinalgCall::read_ints(const int32_t* from, int64_t count, const Look
 husk_status LinalgCall::check_infos() const {
   return read_ints(infos_, info_count_, [&](const int32_t* part, int64_t count, int64_t first) {
     for (int64_t i = 0; i < count; ++i) {
+      const long long matrix = first + i;
       if (part[i] != 0)
         return fail(error_, HUSK_INVALID_INPUT, "%s: %s (info %d of matrix %lld)", name_, failure_,
-                    part[i], static_cast<long long>(first + i));
+                    part[i], matrix);
     }
     return husk_status{HUSK_OK};
   });
