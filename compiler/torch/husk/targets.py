@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from . import hir
 from .attention import host_call, launch, operator
-from .cuda import fake_cuda, products, random, records, tuning, user_kernels
+from .cuda import fake_cuda, float64, products, random, records, tuning, user_kernels
 from .cuda import operators as cuda_operators
 from .cuda.kernels import CudaKernels
 from .errors import CompileError, Unsupported
@@ -294,6 +294,7 @@ class CudaTarget:
       cublaslt.called(self.libraries.gemm == "cublaslt"),
       cudnn.called(self.libraries.conv == "cudnn"),
       cusolver.called(self.libraries.linalg == "cusolver"),
+      float64.exact_sizes(),
     ):
       program = prepared(exported)
       is_complex = complex_numbers.is_used(program)

@@ -62,8 +62,9 @@ _HOW: tuple[tuple[str, frozenset[str] | None], ...] = (
   ),
   # Long sums are sums of parts.
   ("torch/_inductor/codegen/cpp.py", frozenset({"need_use_acc_helper"})),
-  # isin compares all pairs, or sorts.
-  ("torch/_decomp/decompositions.py", frozenset({"isin"})),
+  # isin compares all pairs, or sorts. The number of channels decides the strides of images whose
+  # size changes.
+  ("torch/_decomp/decompositions.py", frozenset({"isin", "_upsample_linear", "_upsample_nearest"})),
   # Strides of operands, and which loops become one kernel.
   ("torch/_inductor/ir.py", frozenset({"is_stride_ordered"})),
   ("torch/_inductor/scheduler.py", None),

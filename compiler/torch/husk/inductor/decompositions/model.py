@@ -109,7 +109,8 @@ def _attention(
       scores = torch.where(attn_mask, scores, float("-inf"))
     else:
       scores = scores + attn_mask
-  result = torch.softmax(scores, -1, dtype=torch.float32).to(query.dtype) @ value
+  dtype = torch.promote_types(query.dtype, torch.float32)
+  result = torch.softmax(scores, -1, dtype=dtype).to(query.dtype) @ value
   # In eager mode the result has the query's order in memory, and torch leaves out a copy after the
   # call that this makes unnecessary.
   order = order_in_memory(torch.empty_like(query))
