@@ -102,7 +102,7 @@ def capture_each(
   shapes = assumed.environment(exported)
 
   def program(wrapper: InductorObject, guards: list[tuple[Any, Any]]) -> Any:
-    assumptions = [*torch_compat.assumptions(exported), *assumed.found(shapes)]
+    assumptions = [*torch_compat.assumptions(exported), *assumed.found(shapes), *indexed]
     results.append(current[-1].on_lines(wrapper, assumptions))
     return torch_compat.empty_program()
 
@@ -122,12 +122,13 @@ def capture_each(
   if not computes and output.args[0] and not output.all_input_nodes:
     raise Unsupported("a model without a computation: the export knows each of its results")
   loop_ints.carry_ints_as_tensors(module)
+  indexed: list[Assumption]
   with (
     assumed.restored(shapes),
     varying.decompositions(),
     varying.pools(),
     varying.smaller_and_larger(),
-    empty.checked_indices(shapes),
+    empty.checked_indices(shapes, device) as indexed,
     inductor(device, program, {**varying.lowerings(), **(lowerings or {})}, sdpa),
     torch_compat.inner_compiler(compile_graph),
     torch_compat.kept_simplifications(),

@@ -167,22 +167,39 @@ def _place(node: torch.fx.Node) -> str:
 
 
 @contextlib.contextmanager
-def checked_indices(shapes: Any) -> Iterator[None]:
-  """While open, a kernel that takes an element by an index checks that the dimension is not empty,
-  if its size may be 0. A clamped index would be -1 there, and torch, which takes sizes for
-  positive, would find that it is never negative."""
+def checked_indices(shapes: Any, device: str) -> Iterator[list[Assumption]]:
+  """While open, an element is taken by an index only if the dimension is not empty, where its size
+  may be 0. A clamped index would be -1 there, and torch, which takes sizes for positive, would find
+  that it is never negative.
+
+  On a host the kernel checks that. A kernel on a GPU would read in front of the tensor all the same,
+  so the program checks it before it runs: the list has the conditions, each of which also holds if
+  the kernel has no elements."""
   from torch._inductor import index_propagation
 
   IndexPropagation: Any = index_propagation.IndexPropagation
-  before = IndexPropagation.indirect_indexing
+  found: list[Assumption] = []
+
+  def created(self: Any, inner: Any, iter_ranges: Any, *args: Any) -> None:
+    self.husk_elements = sympy.Mul(*iter_ranges.values())
+    create(self, inner, iter_ranges, *args)
 
   def indirect_indexing(self: Any, index: Any, size: Any, *args: Any, **kwargs: Any) -> Any:
     if shapes is not None and may_be_zero(shapes, size):
-      self.fallback("check_bounds", (sympy.Integer(0), size), {"lower": False, "upper": True})
+      if device == "cpu":
+        self.fallback("check_bounds", (sympy.Integer(0), size), {"lower": False, "upper": True})
+      else:
+        is_empty = sympy.Eq(self.husk_elements, 0, evaluate=False)
+        condition = sympy.Or(sympy.Gt(size, 0, evaluate=False), is_empty, evaluate=False)
+        text = "an index is out of range for a dimension of size 0"
+        found.append(Assumption(condition, "", text))
     return before(self, index, size, *args, **kwargs)
 
+  create, before = IndexPropagation.__init__, IndexPropagation.indirect_indexing
+  IndexPropagation.__init__ = created
   IndexPropagation.indirect_indexing = indirect_indexing
   try:
-    yield
+    yield found
   finally:
+    IndexPropagation.__init__ = create
     IndexPropagation.indirect_indexing = before
