@@ -2,6 +2,7 @@
 pins one, and a size that the operator refuses is refused."""
 
 import logging
+import pathlib
 
 import husk
 import pytest
@@ -269,3 +270,20 @@ def test_a_narrowed_range_is_checked_and_announced(tmp_path, monkeypatch, caplog
     ).read_text()
   assert text.count("the kernels assume x.size()[0] <= 8") == 2  # one for each target
   assert "runs only with sizes for which x.size()[0] <= 8, which aten.sin" in caplog.text
+
+
+def test_a_program_for_a_gpu_checks_that_an_indexed_dimension_is_not_empty(tmp_path):
+  """A kernel that read in front of the tensor would trap, and end the context of the process."""
+
+  def function(self, x):
+    return x[:, torch.arange(4).clamp(max=x.shape[1] - 1)]
+
+  shapes = ({1: Dim("n", min=0, max=20)},)
+  text = husk.write(
+    FunctionModule(function),
+    (numbers(2, 6),),
+    tmp_path,
+    dynamic_shapes=shapes,
+    targets=("cuda:h200",),
+  )
+  assert "an index is out of range for a dimension of size 0" in pathlib.Path(text).read_text()

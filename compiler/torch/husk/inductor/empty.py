@@ -172,9 +172,9 @@ def checked_indices(shapes: Any, device: str) -> Iterator[list[Assumption]]:
   may be 0. A clamped index would be -1 there, and torch, which takes sizes for positive, would find
   that it is never negative.
 
-  On a host the kernel checks that. A kernel on a GPU would read in front of the tensor all the same,
-  so the program checks it before it runs: the list has the conditions, each of which also holds if
-  the kernel has no elements."""
+  On a host the kernel checks that. A kernel on a GPU would read in front of the tensor all the
+  same, so the program checks it before it runs: the list has the conditions, each of which also
+  holds if the kernel has no elements."""
   from torch._inductor import index_propagation
 
   IndexPropagation: Any = index_propagation.IndexPropagation
@@ -190,7 +190,8 @@ def checked_indices(shapes: Any, device: str) -> Iterator[list[Assumption]]:
         self.fallback("check_bounds", (sympy.Integer(0), size), {"lower": False, "upper": True})
       else:
         is_empty = sympy.Eq(self.husk_elements, 0, evaluate=False)
-        condition = sympy.Or(sympy.Gt(size, 0, evaluate=False), is_empty, evaluate=False)
+        either: Any = sympy.Or
+        condition = either(sympy.Gt(size, 0, evaluate=False), is_empty, evaluate=False)
         text = "an index is out of range for a dimension of size 0"
         found.append(Assumption(condition, "", text))
     return before(self, index, size, *args, **kwargs)
