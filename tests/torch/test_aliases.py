@@ -99,7 +99,30 @@ class BetweenMultiples(torch.nn.Module):
     return self.part * x, self.whole + 1
 
 
-MODELS = (ReadsBefore, WritesTwice, TwoNames, WritesParameter, OneArray, BetweenMultiples)
+class ReadsElsewhere(torch.nn.Module):
+  """The last write reads one element of the cache, which it writes too, after another write."""
+
+  def __init__(self):
+    super().__init__()
+    cache = torch.arange(5.0, 85.0).view(2, 40)
+    self.register_buffer("cache", cache)
+    self.register_buffer("last", cache[1:])
+
+  def forward(self, x):
+    self.last[-1] = self.last.mean() - 1
+    self.cache[0::2].copy_(self.cache.flatten()[0] + 1)
+    return self.cache + 1, self.last * 1, x * 2
+
+
+MODELS = (
+  ReadsBefore,
+  WritesTwice,
+  TwoNames,
+  WritesParameter,
+  OneArray,
+  BetweenMultiples,
+  ReadsElsewhere,
+)
 X = torch.tensor([1.0, 2.0, 3.0])
 
 
@@ -121,7 +144,32 @@ def test_memory_is_shared_on_hosts(tmp_path):
         assert all(map(torch.equal, run.run([X], kind.__name__), expected)), kind.__name__
 
 
-@pytest.mark.parametrize("kind", (ReadsBefore, BetweenMultiples))
+@ON_HOST
+def test_an_input_is_written_after_all_reads(tmp_path):
+  """The C++ backend gives the nodes that read the input and the one that writes it the same loops,
+  but for the mean, which runs before the write."""
+
+  class WritesInput(torch.nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.register_buffer("cache", torch.zeros(6))
+
+    def forward(self, x, y):
+      self.cache[-1] = x.mean() - 1
+      before = x + 1
+      x[-1] = y.mean() - 1
+      return before, self.cache * 1
+
+  x = torch.arange(6.0).view(2, 3)
+  husk.export(WritesInput(), (x, X), tmp_path / "made.husk", targets=(row_table.TARGET,))
+  given, expected = x.clone(), x.clone()
+  with artifact_runner.Runner(tmp_path / "made.husk") as run, torch.no_grad():
+    results = run.run([given, X])
+    assert all(map(torch.equal, results, WritesInput()(expected, X)))
+  assert torch.equal(given, expected)
+
+
+@pytest.mark.parametrize("kind", (ReadsBefore, BetweenMultiples, ReadsElsewhere))
 def test_memory_is_shared_on_cuda(kind, tmp_path):
   results = computed(kind(), (X,), None, [{"x": X}, {"x": X}], tmp_path, tune="none")
   for result, expected in zip(results, runs_of(kind()), strict=True):

@@ -20,6 +20,17 @@ X, YES = torch.randn(4, 10), torch.tensor(True)
       ["read bool (read p[0, 1])", "when branch {", "} else {", "launch h200_triton_poi_fused_mul"],
     ),
     (
+      # Inductor removes buffers of the first branch, and uses one of them for another.
+      lambda self, p, x: torch.cond(
+        p,
+        lambda x: torch.special.modified_bessel_k1(x.sin()).clamp(-4, 4),
+        lambda x: x * 2,
+        (x[:, :1],),
+      ),
+      (YES, X),
+      ["when branch {", "_special_modified_bessel_k1_"],
+    ),
+    (
       lambda self, i, x: while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2), (i, x)),
       (torch.tensor(0), X),
       ["loop {", "while goes_on", "copy (write output1, read while_loop_body_graph_0_buf"],
@@ -45,7 +56,7 @@ X, YES = torch.randn(4, 10), torch.tensor(True)
       ['check(ne(result(0), 0)) "positive"'],
     ),
   ],
-  ids="cond loop nonzero unique item assert".split(),
+  ids="cond removed loop nonzero unique item assert".split(),
 )
 def test_texts(function, args, parts, tmp_path):
   path = husk.write(

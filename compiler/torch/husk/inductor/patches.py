@@ -35,7 +35,7 @@ def husk_lines(
     recognises the attention that a model writes out as products and a softmax.
   """
   import torch
-  from torch._inductor import ir, lowering
+  from torch._inductor import ir, lowering, scheduler
   from torch._inductor.fx_passes import fuse_attention
 
   def codegen(self: InductorObject, wrapper: InductorObject) -> None:
@@ -60,6 +60,11 @@ def husk_lines(
     set_attribute(stack, ir.Reduction, "create", create)
     offsets = _samples_in_order(lowering._fractional_pooling_offsets)
     set_attribute(stack, lowering, "_fractional_pooling_offsets", offsets)
+    fusable = _reads_where_it_writes(scheduler.Scheduler.fusable_weak_dep)
+    set_attribute(stack, scheduler.Scheduler, "fusable_weak_dep", fusable)
+    node = scheduler.SchedulerNode
+    recomputed = _in_the_same_order(node.recompute_size_and_body)
+    set_attribute(stack, node, "recompute_size_and_body", recomputed)
     yield
 
 
@@ -117,6 +122,56 @@ def _samples_in_order(offsets: Callable[..., Any]) -> Callable[..., Any]:
     return offsets(samples, *reverse, dim=ndims - 1 - dim, ndims=ndims)
 
   return in_order
+
+
+def _reads_where_it_writes(fusable_weak_dep: Callable[..., bool]) -> Callable[..., bool]:
+  """Makes `Scheduler.fusable_weak_dep` see every read of a buffer that is written more than once.
+
+  It tells whether a kernel may read a buffer and write it: only if the kernel reads each element
+  where it writes it. A read that follows a write has another name than the buffer, and torch 2.11
+  compares only the name of the buffer, so that a kernel could read what it has written."""
+  from torch._inductor.dependencies import MemoryDep
+  from torch._inductor.scheduler import ForeachKernelSchedulerNode
+
+  def fusable(self: InductorObject, dep: Any, reader: InductorObject, writer: Any) -> bool:
+    if not fusable_weak_dep(self, dep, reader, writer):
+      return False
+    real = self.mutation_real_name
+    (write,) = (each for each in writer.read_writes.writes if each.name == dep.mutating_buf)
+    readers = 0
+    # Kernels of a list of tensors run at the same time: one of them alone may read the buffer.
+    for node in reader.snodes if isinstance(reader, ForeachKernelSchedulerNode) else [reader]:
+      reads = [
+        read
+        for read in node.read_writes.reads
+        if real.get(read.name, read.name) == real[dep.mutating_buf]
+      ]
+      if any(
+        not isinstance(read, MemoryDep) or (read.index, read.size) != (write.index, write.size)
+        for read in reads
+      ):
+        return False
+      readers += bool(reads)
+    return readers <= 1
+
+  return fusable
+
+
+def _in_the_same_order(recompute: Callable[..., None]) -> Callable[..., None]:
+  """Makes `SchedulerNode.recompute_size_and_body` keep what a node must run after.
+
+  The C++ backend calls it to give two nodes the same loops. In torch 2.11 the node then no longer
+  waits for the reads of a buffer that it writes, nor for the writes of a buffer that it reads."""
+  from torch._inductor.dependencies import StarDep, WeakDep
+  from torch.utils._ordered_set import OrderedSet
+
+  def recomputed(self: InductorObject, *args: Any, **kwargs: Any) -> None:
+    order = [each for each in self.read_writes.reads if isinstance(each, (WeakDep, StarDep))]
+    recompute(self, *args, **kwargs)
+    read_writes = self.read_writes.rename(self.mutation_renames)
+    self.set_read_writes(read_writes.with_read(OrderedSet(order)))
+
+  return recomputed
 
 
 def _with_conditions(find: Callable[[Any], Any], unbacked: bool) -> Callable[[Any], Any]:

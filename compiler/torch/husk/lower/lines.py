@@ -110,6 +110,9 @@ class LineVisitor:
     body.places[view.name] = Place(buffer, layout=node)
 
   def visit_ReuseLine(self, line: Line) -> None:
+    # Inductor leaves such a line out of a graph, but not out of a subgraph.
+    if line.node.get_name() in self.body.graph.removed_buffers:
+      return
     old = self.body.place(line.node.get_name())
     self.body.places[line.reused_as.get_name()] = Place(old.buffer, old.offset, line.reused_as)
 
