@@ -74,6 +74,26 @@ def test_places_of_unique_are_int64(dtype, is_traced_before, tmp_path):
   export_and_compare.run(tmp_path, function, (x,), strict=is_traced_before, strides=False)
 
 
+@pytest.mark.parametrize("is_traced_before", (True, False))
+def test_norms_of_one_element_have_the_ranks_of_eager_mode(is_traced_before, tmp_path):
+  """torch.export and Inductor keep a dimension of one element that is counted from the last."""
+
+  def function(self, x, row):
+    norm = torch.linalg.vector_norm
+    last, both = norm(x, 3, -1), norm(row.unsqueeze(0), 3, (-1, -2))
+    return last, last.unsqueeze(-1) + x, both, norm(row, 3, [-1]), norm(x, 3, -1, keepdim=True)
+
+  export_and_compare.run(
+    tmp_path,
+    function,
+    (torch.randn(4, 1), X[0, :1]),
+    [{0: ROWS}, None],
+    others=[(torch.randn(7, 1), X[1, :1])],
+    strict=is_traced_before,
+    strides=False,
+  )
+
+
 def test_repeat_interleave(tmp_path):
   export_and_compare.run(
     tmp_path,

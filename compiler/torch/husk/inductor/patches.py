@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from . import torch_compat
 from .lines import InductorObject, NodeLine
 
 # Classes of torch._inductor.ir whose `codegen` writes text.
@@ -35,7 +36,7 @@ def husk_lines(
     recognises the attention that a model writes out as products and a softmax.
   """
   import torch
-  from torch._inductor import ir, lowering, scheduler
+  from torch._inductor import decomposition, ir, lowering, scheduler
   from torch._inductor.fx_passes import fuse_attention
 
   def codegen(self: InductorObject, wrapper: InductorObject) -> None:
@@ -62,6 +63,11 @@ def husk_lines(
     set_attribute(stack, lowering, "_fractional_pooling_offsets", offsets)
     fusable = _reads_where_it_writes(scheduler.Scheduler.fusable_weak_dep)
     set_attribute(stack, scheduler.Scheduler, "fusable_weak_dep", fusable)
+    clear = decomposition.fast_random_decomps.cache_clear
+    stack.callback(clear)
+    table, norm = decomposition.decompositions, torch.ops.aten.linalg_vector_norm.default
+    _set_item(stack, table, norm, torch_compat.with_dims_from_the_first(table[norm]))
+    clear()
     node = scheduler.SchedulerNode
     recomputed = _in_the_same_order(node.recompute_size_and_body)
     set_attribute(stack, node, "recompute_size_and_body", recomputed)

@@ -647,11 +647,13 @@ def copied_graph(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 @contextlib.contextmanager
 def right_dtypes() -> Iterator[None]:
-  """While open, the results of operators are traced with the dtypes that they have. torch 2.11
-  traces the places and counts of `unique`, and all results of `bincount`, with the dtype of the
-  argument."""
+  """While open, the results of operators are traced with the dtypes and shapes that they have.
+  torch 2.11 traces the places and counts of `unique`, and all results of `bincount`, with the dtype
+  of the argument, and keeps dimensions of one element that `linalg_vector_norm` counts from the
+  last."""
   import torch
-  from torch._subclasses import fake_impls
+  from torch._decomp import decomposition_table
+  from torch._subclasses import FakeTensorMode, fake_impls
 
   module: Any = fake_impls
   table: dict[Any, Any] = module.op_implementations_dict
@@ -673,11 +675,37 @@ def right_dtypes() -> Iterator[None]:
       dtype = torch.float32 if weights.dtype == torch.float32 else torch.float64
     return as_dtype(bincount_before(mode, op, x, weights, minlength), dtype)
 
-  module._unique, table[bincount_operator] = unique, bincount
+  def norm(
+    mode: Any, op: Any, x: torch.Tensor, ord: Any = 2, dim: Any = None, *args: Any, **kwargs: Any
+  ) -> Any:
+    if not x.dim() or all(each >= 0 for each in dim or ()):
+      return NotImplemented
+    with mode:
+      return with_dims_from_the_first(op)(x, ord, dim, *args, **kwargs)
+
+  norm_operator = torch.ops.aten.linalg_vector_norm.default
+  norm_before = decomposition_table[norm_operator]  # for sizes that vary
+  FakeTensorMode.cache_clear()
+  decomposition_table[norm_operator] = with_dims_from_the_first(norm_before)
+  module._unique, table[bincount_operator], table[norm_operator] = unique, bincount, norm
   try:
     yield
   finally:
     module._unique, table[bincount_operator] = unique_before, bincount_before
+    table.pop(norm_operator, None)
+    decomposition_table[norm_operator] = norm_before
+
+
+def with_dims_from_the_first(norm: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes the decomposition of `linalg_vector_norm` count dimensions from the first. That of torch
+  2.11 keeps dimensions of one element that are counted from the last."""
+
+  def counted(x: Any, ord: Any = 2, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
+    if dim is not None and x.dim():
+      dim = [each % x.dim() for each in ([dim] if isinstance(dim, int) else dim)]
+    return norm(x, ord, dim, *args, **kwargs)
+
+  return counted
 
 
 def with_right_dtypes(exported: ExportedProgram) -> ExportedProgram:
@@ -693,8 +721,23 @@ def with_right_dtypes(exported: ExportedProgram) -> ExportedProgram:
     aten.bincount.default,
   }
   modules = [m for m in exported.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
-  used = {node.target for module in modules for node in module.graph.nodes}
-  return functional(exported, {}) if used & operators else exported
+  nodes = [node for module in modules for node in module.graph.nodes]
+  if operators.isdisjoint(node.target for node in nodes) and not any(map(_counts_from_last, nodes)):
+    return exported
+  shapes = assumed.environment(exported)
+  if shapes is not None:
+    shapes.fake_tensor_cache.clear()
+  return functional(exported, {})
+
+
+def _counts_from_last(node: torch.fx.Node) -> bool:
+  """Whether a node is a norm along dimensions that are counted from the last."""
+  import torch
+
+  if node.target is not torch.ops.aten.linalg_vector_norm.default:
+    return False
+  dims: Any = node.args[2] if len(node.args) > 2 else node.kwargs.get("dim")
+  return any(each < 0 for each in dims or ())
 
 
 @contextlib.contextmanager
