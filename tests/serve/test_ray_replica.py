@@ -49,15 +49,15 @@ class Replica(husk_ray.Server):
 class Http:
   """A request of HTTP. `wait` runs before its body has arrived."""
 
-  method = "POST"
+  method, headers = "POST", {}
 
   def __init__(self, model, wait):
     self.url = types.SimpleNamespace(path=f"/v2/models/{model}/infer")
     self.wait = wait
 
-  async def body(self):
+  async def stream(self):
     await self.wait()
-    return json.dumps({"inputs": [tensor("x", X)]}).encode()
+    yield json.dumps({"inputs": [tensor("x", X)]}).encode()
 
 
 @pytest.fixture
