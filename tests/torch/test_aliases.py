@@ -1,6 +1,8 @@
 """Parameters, buffers, constants and inputs that share memory, on the host and by Triton's
 interpreter. aliased_programs.py makes random programs of them, and tries more of them by name."""
 
+import pathlib
+
 import aliased_programs
 import artifact_runner
 import husk
@@ -235,3 +237,23 @@ def test_random_programs_on_hosts(tmp_path):
 @pytest.mark.parametrize("seed", (36, 38))
 def test_random_programs_on_cuda(seed, tmp_path):
   aliased_programs.check_on_cuda(aliased_programs.valid(seed), tmp_path)
+
+
+class Doubles(torch.nn.Module):
+  """A tensor of one element that is no buffer, and that the model writes."""
+
+  def __init__(self):
+    super().__init__()
+    self.c = torch.tensor(2.0)
+
+  def forward(self, x):
+    self.c.mul_(2)
+    return x + self.c
+
+
+def test_an_export_writes_to_no_tensor_of_the_model(tmp_path):
+  """torch computes with tensors of one element while it traces."""
+  model = Doubles()
+  text = husk.write(model, (torch.ones(3),), tmp_path, targets=("host:avx2", "cuda:h200"))
+  assert model.c.item() == 2
+  assert "fill 2.0" in pathlib.Path(text).read_text()

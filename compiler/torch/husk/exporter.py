@@ -67,9 +67,13 @@ class Function:
       model.forward = types.MethodType(getattr(type(model), self.method), model)
     with torch.no_grad(), user_kernels.traced(), torch_compat.hooks_of_buffers_kept():
       args, kwargs = aliases.separated(model, (tuple(self.args), self.kwargs))
-      return torch.export.export(
-        model, args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
-      )
+      written = constants.small([model])
+      try:
+        return torch.export.export(
+          model, args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
+        )
+      finally:
+        constants.restore(written)
 
 
 # The first argument of `export`: a model, or the functions of an artifact by name.
@@ -375,6 +379,7 @@ def _program(
 ) -> tuple[hir.Program, dict[str, torch.Tensor], dict[str, bytes]]:
   """The program of all functions and targets, the tensors of its weights and the files of its
   images."""
+  written = constants.small(exported.values())
   names = hir.Names()
   for target in targets:
     names.take(target.row)
@@ -420,6 +425,7 @@ def _program(
   for function in program.functions:
     function.inputs = [value.line() for value in signatures[function.name].inputs]
     function.outputs = [value.line() for value in signatures[function.name].outputs]
+  constants.restore(written)
   program.data, tensors = weights.lines()
   return program, tensors, files
 

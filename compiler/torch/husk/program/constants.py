@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import hir
 from ..errors import Unsupported
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
   from torch.export import ExportedProgram
 
 FILE = "weights.safetensors"
+# A tensor and its value at some time.
+Kept = tuple["torch.Tensor", "torch.Tensor"]
 GENERATOR, GENERATOR_BYTES = "husk.generator", 2536
 
 
@@ -174,6 +177,38 @@ def _is_fake(tensor: torch.Tensor) -> bool:
   from torch._subclasses.fake_tensor import FakeTensor
 
   return isinstance(tensor, FakeTensor)
+
+
+def small(owners: Iterable[torch.nn.Module | ExportedProgram]) -> list[Kept]:
+  """The tensors of one element of modules or of programs, with copies of their values. torch
+  computes with such tensors while it traces, and what a model writes to them is written then,
+  too."""
+  import torch
+  from torch.utils import _pytree as pytree
+
+  def tensors(owner: Any) -> list[Any]:
+    if isinstance(owner, torch.nn.Module):
+      return pytree.tree_leaves([vars(module) for module in owner.modules()])
+    return list(owner.constants.values())
+
+  return [
+    (value, value.detach().clone())
+    for owner in owners
+    for value in tensors(owner)
+    if type(value) in (torch.Tensor, torch.nn.Parameter)
+    and value.device.type == "cpu"
+    and value.numel() == 1
+  ]
+
+
+def restore(values: Iterable[Kept]) -> None:
+  """Gives tensors the values of `small` again."""
+  import torch
+
+  with torch.no_grad():
+    for tensor, value in values:
+      if not torch.equal(tensor, value):
+        tensor.copy_(value)
 
 
 def _fill(tensor: torch.Tensor) -> str | None:
