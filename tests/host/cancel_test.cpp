@@ -50,14 +50,10 @@ class Cancel : public HostDevice {
 
 // Ends the process if an operator works for long without a question. The limit is processor time of
 // the process, which does not depend on what else the machine does, and 20,000 times what an
-// operator may do between two questions. Emulated and sanitized code is up to twenty times slower.
+// operator may do between two questions.
 class Watchdog {
  public:
-#ifdef HUSK_SLOW_CODE
-  static constexpr time_t kLimit = 100;  // seconds
-#else
-  static constexpr time_t kLimit = 5;
-#endif
+  static constexpr time_t kLimit = 5;  // seconds
   explicit Watchdog(const std::string& operator_name) {
     snprintf(name, sizeof name, "%s does not ask whether the call is to end\n",
              operator_name.c_str());
@@ -214,6 +210,9 @@ TEST_F(Cancel, EndsCallsWithoutEnd) {
 // Each size of a correct call, each two sizes, and each dimension of a tensor become large, in
 // turn. An operator refuses such a call, or ends soon after it was told to.
 TEST_F(Cancel, EndsWhateverIsLarge) {
+#ifdef HUSK_SLOW_CODE
+  GTEST_SKIP() << "emulated and sanitized code is up to twenty times slower, and asks as often";
+#endif
   std::deque<Call> calls;
   add_correct_calls(calls);
   int64_t ended = 0;
