@@ -85,10 +85,9 @@ class batch_norm(nn.Module):
     return self.norm(x)
 
 
-@row(torch.randn(3), refused="aliased inputs that are mutated")
+@row(torch.randn(3))
 class views_of_state(nn.Module):
-  """Two views of one storage, one of which is written: torch.export refuses it in one function and
-  accepts it in two functions."""
+  """Two views of one storage, one of which is written."""
 
   def __init__(self):
     super().__init__()

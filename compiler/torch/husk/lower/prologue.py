@@ -206,8 +206,6 @@ def _checks(
     if is_index_limit(condition):
       yield condition, f"kernels with 32-bit indices reach {condition.lhs} elements"
       continue
-    if not body.exprs.knows(condition) and shapes.replace(condition) == sympy.true:
-      continue  # sizes that are now one symbol, whose tensors `_check` compares
     text = assumed.text(shapes, condition)
     by = f", which {each.place} assumes" if each.place else ""
     if (pin := assumed.pinned(shapes, condition)) is not None:
@@ -219,6 +217,8 @@ def _checks(
         "compute this operator outside of the exported model",
         has_place=True,
       )
+    if not body.exprs.knows(condition) and shapes.replace(condition) == sympy.true:
+      continue  # sizes that are now one symbol, whose tensors `_check` compares
     try:
       body.exprs.int(condition)
     except Unsupported as error:
