@@ -1,4 +1,4 @@
-// What a tool does if there is no memory.
+// The behaviour of a tool if there is no memory.
 #pragma once
 
 namespace husk::tools {

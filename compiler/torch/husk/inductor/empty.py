@@ -19,7 +19,7 @@ if TYPE_CHECKING:
   import torch
   from torch.export import ExportedProgram
 
-# What an operator raises for arguments that it refuses.
+# Exceptions that an operator raises for arguments that it refuses.
 _REFUSALS = (RuntimeError, IndexError, ValueError)
 
 # Parts of the names of operators whose implementation for tensors without data asks less than the

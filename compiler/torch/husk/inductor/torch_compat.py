@@ -569,7 +569,7 @@ def with_guards(exported: ExportedProgram, source: ExportedProgram) -> ExportedP
   return exported
 
 
-# What was assumed when a program was decomposed, by program.
+# Conditions that were assumed when a program was decomposed, by program.
 _assumptions: weakref.WeakKeyDictionary[Any, list[assumed.Assumption]] = weakref.WeakKeyDictionary()
 
 

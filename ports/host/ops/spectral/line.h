@@ -202,7 +202,7 @@ class Line {
   Cancellation& cancellation;
   Complex128* const memory;
   const bool convolves;
-  // What prepare() computes for `count` points. `length` is the number of points that are
+  // Results of prepare() for `count` points. `length` is the number of points that are
   // transformed factor by factor.
   int64_t count = 0, length = 0;
   bool forward = true, direct = true;
