@@ -191,7 +191,7 @@ def row_of(name):
   return KERNELS.get(name) or (lambda seed, device: model(name, seed, device))
 
 
-# What is exported
+# Programs that are exported
 
 
 class Program(nn.Module):

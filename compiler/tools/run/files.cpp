@@ -116,7 +116,7 @@ class NpyHeader {
   }
 
  private:
-  // What follows "'key': ".
+  // The text that follows "'key': ".
   std::string_view value(std::string_view key) const {
     const std::string quoted = "'" + std::string(key) + "':";
     const size_t at = text_.find(quoted);

@@ -15,7 +15,7 @@ namespace nb = nanobind;
 class Program;
 class SessionState;
 
-// What a call runs. `session` is NULL for a session of the program.
+// The function and the session that a call runs. `session` is NULL for a session of the program.
 struct Callee {
   Program* program;
   SessionState* session;

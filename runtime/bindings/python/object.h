@@ -12,7 +12,7 @@ namespace husk::python {
 
 namespace nb = nanobind;
 
-// What an object of Python holds: a T, complete from the first moment on.
+// The value of an object of Python: a T, complete from the first moment on.
 template <class T>
 struct Held {
   std::unique_ptr<T> value;

@@ -7,7 +7,7 @@
 namespace husk::python {
 namespace {
 
-// What results need of NumPy, looked up when it is first needed.
+// The parts of NumPy that results need, looked up when it is first needed.
 struct Numpy {
   nb::object empty, ndarray, dtypes[HUSK_POINTER];
 };

@@ -267,7 +267,7 @@ void View::open_capsule(PyObject* object, Access access, Label label) {
 }
 
 void View::close() {
-  // What is released may run code of Python, which finds a closed view.
+  // A release may run code of Python, which finds a closed view.
   const Owner owner = owner_;
   owner_ = Owner::none;
   if (owner == Owner::buffer) PyBuffer_Release(&buffer_);
