@@ -54,7 +54,7 @@ TEST_F(Tools, ErrorsNameThePlace) {
 // With little memory a tool says so, whatever it was doing. With too little for the system's loader
 // it does not begin.
 TEST_F(Tools, ALackOfMemoryIsAnError) {
-#if defined(__SANITIZE_ADDRESS__) || defined(HUSK_EMULATED)
+#if defined(HUSK_SANITIZED) || defined(HUSK_EMULATED)
   GTEST_SKIP() << "the program itself needs more address space than any limit here";
 #endif
   std::string steps;

@@ -105,14 +105,8 @@ class Noise {
   }
 
  private:
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef HUSK_SANITIZED
   static constexpr size_t kGuard = 0;  // the sanitizer finds accesses, reads included
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-  static constexpr size_t kGuard = 0;
-#else
-  static constexpr size_t kGuard = 64;
-#endif
 #else
   static constexpr size_t kGuard = 64;
 #endif
