@@ -216,8 +216,10 @@ void Parser::constant(Program& program) {
     constant.tensor = string("the tensor's name in quotes");
   } else if (accept_word("bytes")) {
     constant.bytes = quoted("hexadecimal digits in quotes");
+  } else if (accept_word("folded_by")) {
+    constant.folded_by = name("the name of a function");
   } else {
-    expected("'file' or 'bytes'");
+    expected("'file', 'bytes' or 'folded_by'");
   }
   program.constants.push_back(std::move(constant));
 }

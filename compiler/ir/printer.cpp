@@ -123,7 +123,9 @@ void Printer::data(const Program& program) {
   for (const Constant& c : program.constants) {
     put("constant {} {} ", c.name.text, dtype_name(c.dtype));
     dims(c.dims);
-    if (c.in_file)
+    if (!c.folded_by.text.empty())
+      put(" folded_by {}\n", c.folded_by.text);
+    else if (c.in_file)
       put(" file {} tensor {}\n", quote(c.file), quote(c.tensor));
     else
       put(" bytes {}\n", quote(c.bytes.text));

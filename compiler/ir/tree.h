@@ -63,6 +63,7 @@ struct Constant {
   bool in_file = false;
   std::string file, tensor;  // in_file
   Name bytes;                // not in_file: hexadecimal digits; the place of either
+  Name folded_by;            // the function that computes it; empty if its bytes are given
   friend bool operator==(const Constant&, const Constant&) = default;
 };
 

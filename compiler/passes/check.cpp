@@ -1,5 +1,6 @@
 #include "passes/check.h"
 
+#include <algorithm>
 #include <map>
 
 #include <husk/husk.h>
@@ -63,7 +64,7 @@ void check_value_name(const Name& name) {
 void check_constant(const Constant& c) {
   check_value_name(c.name);
   const int64_t bytes = check_dims(c.name, c.dtype, c.dims);
-  if (c.in_file) return;
+  if (c.in_file || !c.folded_by.text.empty()) return;
   if (c.bytes.text.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos)
     fail(c.bytes.place, "the bytes of '{}' are not all hexadecimal digits", c.name.text);
   if (c.bytes.text.size() != static_cast<uint64_t>(bytes) * 2)
@@ -150,6 +151,47 @@ void check_function(const Program& program, const Function& f) {
   }
 }
 
+// Whether an output of a function without inputs can be the constant.
+bool is_folded(const Constant& c, const Value& output) {
+  return output.kind == HUSK_VALUE_TENSOR && output.dtype == c.dtype &&
+         output.rank == static_cast<int64_t>(c.dims.size());
+}
+
+// Checks that the last functions fold the last constants (schema/FORMAT.md, "Folded constants").
+void check_folding(const Program& program) {
+  const auto& constants = program.constants;
+  const auto is_given = [](const Constant& c) { return c.folded_by.text.empty(); };
+  auto constant = std::find_if_not(constants.begin(), constants.end(), is_given);
+  const auto first = constant;
+  const auto folds = [&](const Function& f) {
+    return std::any_of(first, constants.end(),
+                       [&](const Constant& c) { return c.folded_by.text == f.name.text; });
+  };
+  auto function = std::find_if(program.functions.begin(), program.functions.end(), folds);
+  if (function == program.functions.begin() && function != program.functions.end())
+    fail(function->name.place, "a function that folds constants stands behind all others");
+  for (; function != program.functions.end(); ++function) {
+    if (!function->inputs.empty() || function->variants.size() != 1)
+      fail(function->name.place,
+           "function '{}' folds constants, so it has one variant and no input",
+           function->name.text);
+    for (const Value& output : function->outputs) {
+      if (constant == constants.end() || constant->folded_by.text != function->name.text ||
+          !is_folded(*constant, output))
+        fail(output.name.place,
+             "the outputs of '{}', which folds constants, are these constants in their order",
+             function->name.text);
+      ++constant;
+    }
+  }
+  if (constant != constants.end())
+    fail(
+        constant->name.place,
+        "constants that are folded, and the functions that fold them, stand behind all others, and "
+        "'{}' must be the next output",
+        constant->name.text);
+}
+
 void check_all_names(const Program& program) {
   check_names(program.targets, "target");
   check_names(program.constants, "constant");
@@ -183,6 +225,7 @@ void check(const Program& program) {
   for (const Kernel& k : program.kernels) check_kernel(program, k);
   for (const Function& f : program.functions) check_function(program, f);
   if (program.functions.empty()) fail(program.version_place, "the program has no function");
+  check_folding(program);
 }
 
 }  // namespace husk::compiler

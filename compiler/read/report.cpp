@@ -110,8 +110,11 @@ void data_lines(const fb::Program& p, Lines& out) {
   for (uint32_t i = 0; i < count(p.ops()); ++i) out.put("op {}", quote(p.ops()->Get(i)->str()));
   for (uint32_t i = 0; i < count(p.constants()); ++i) {
     const fb::Constant* c = p.constants()->Get(i);
+    const bool folded = c->folded_by() != kNone;
     out.put("constant {} {} {}, {}", printable(c->name()->str()), dtype_text(c->dtype()),
-            dims_text(c->dims()), blob_text(c->blob()));
+            dims_text(c->dims()),
+            folded ? "folded by " + printable(p.functions()->Get(c->folded_by())->name()->str())
+                   : blob_text(c->blob()));
   }
   for (uint32_t i = 0; i < count(p.states()); ++i) state_line(p, p.states()->Get(i), out);
 }

@@ -114,10 +114,12 @@ std::string report_json(const Artifact& artifact) {
   out["kernels"] = array(p.kernels(), [&](const fb::Kernel* k) { return kernel_json(p, k); });
   out["ops"] = array(p.ops(), [](const flatbuffers::String* s) { return s->str(); });
   out["constants"] = array(p.constants(), [](const fb::Constant* c) {
-    return json{{"name", c->name()->str()},
+    json row = {{"name", c->name()->str()},
                 {"dtype", dtype_text(c->dtype())},
                 {"dims", array(c->dims(), [](int64_t n) { return n; })},
                 {"blob", blob_json(c->blob())}};
+    if (c->folded_by() != kNone) row["folded_by"] = c->folded_by();
+    return row;
   });
   out["states"] = array(p.states(), [&](const fb::State* s) { return state_json(p, s); });
   out["functions"] = array(p.functions(),

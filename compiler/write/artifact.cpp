@@ -131,7 +131,9 @@ std::vector<uint8_t> MetadataBuilder::build() {
     const fb::Blob blob = sources_.constant(i);
     const auto name = text(c.name.text);
     const auto dims = numbers(c.dims);
-    return fb::CreateConstant(b_, name, static_cast<uint8_t>(c.dtype), dims, &blob);
+    return fb::CreateConstant(
+        b_, name, static_cast<uint8_t>(c.dtype), dims, &blob,
+        c.folded_by.text.empty() ? kNone : index_of(program_.functions, c.folded_by));
   });
   const auto states = tables(program_.states, [&](const State& s, size_t) { return state(s); });
   const auto functions = tables(program_.functions, [&](const Function& f, size_t i) {

@@ -103,6 +103,7 @@ std::span<const uint8_t> Sources::image(const Image& image) {
 }
 
 std::span<const uint8_t> Sources::constant(const Constant& c) {
+  if (!c.folded_by.text.empty()) return {};
   if (c.in_file) return stored(c);
   std::vector<uint8_t> bytes;
   for (size_t i = 0; i + 1 < c.bytes.text.size(); i += 2)

@@ -8,6 +8,7 @@
 #include "base/align.h"
 #include "model/shape.h"
 #include "model/verify.h"
+#include "session/folding.h"
 #include "session/session.h"
 
 using namespace husk;
@@ -22,22 +23,29 @@ husk_status bad_index(husk_error* error, const char* what, uint32_t index, uint3
       fail(error, HUSK_INVALID_ARGUMENT, "there is no %s %u: there are %u", what, index, count));
 }
 
-// These return the tables of a kind, or null if there is no program or it has no such table.
-const Tables<fb::Function>* functions_of(const husk_program* program) {
-  return program ? program->rows()->functions() : nullptr;
+// The tables of a kind that the application knows, `n` of them; none if there is no program.
+template <class T>
+struct Known {
+  const Tables<T>* rows = nullptr;
+  uint32_t n = 0;
+};
+Known<fb::Function> functions_of(const husk_program* program) {
+  if (!program) return {};
+  return {program->rows()->functions(), program->entry_points()};
 }
-const Tables<fb::Constant>* constants_of(const husk_program* program) {
-  return program ? program->rows()->constants() : nullptr;
+Known<fb::Constant> constants_of(const husk_program* program) {
+  if (!program) return {};
+  return {program->rows()->constants(), program->constants.count()};
 }
-const Tables<fb::State>* states_of(const husk_program* program) {
-  return program ? program->rows()->states() : nullptr;
+Known<fb::State> states_of(const husk_program* program) {
+  if (!program) return {};
+  return {program->rows()->states(), count(program->rows()->states())};
 }
 
 // Finds the index of the row that is named `name`. `kind` is the word for such rows in messages.
-husk_status find(const husk_program* program, const NamedTables* rows, const char* kind,
+husk_status find(const husk_program* program, const NamedTables* rows, uint32_t n, const char* kind,
                  const char* name, uint32_t* out, husk_error* error) {
   if (!program || !name || !out) return null_argument(error, "program_find_", kind);
-  const uint32_t n = count(rows);
   for (uint32_t i = 0; i < n; ++i)
     if (strcmp(rows->Get(i)->name()->c_str(), name) == 0) {
       *out = i;
@@ -48,10 +56,15 @@ husk_status find(const husk_program* program, const NamedTables* rows, const cha
                             : "the artifact has no %s '%s', nor any other",
                           kind, name, n ? rows->Get(0)->name()->c_str() : ""));
 }
+template <class T>
+husk_status find(const husk_program* program, const Known<T>& known, const char* kind,
+                 const char* name, uint32_t* out, husk_error* error) {
+  return find(program, named(known.rows), known.n, kind, name, out, error);
+}
 
 // Returns the inputs or the outputs of a function, or null if there is no such function.
 const Tables<fb::Value>* values_of(const husk_program* program, uint32_t function, Space space) {
-  if (!program || function >= program->functions()) return nullptr;
+  if (!program || function >= program->entry_points()) return nullptr;
   const fb::Function* row = program->rows()->functions()->Get(function);
   return space == Space::input ? row->inputs() : row->outputs();
 }
@@ -88,12 +101,12 @@ husk_status describe(const husk_program* program, uint32_t function, Space space
 
 // Describes a constant or a state.
 template <class T>
-husk_status describe(const husk_program* program, const Tables<T>* rows, const char* kind,
+husk_status describe(const husk_program* program, const Known<T>& known, const char* kind,
                      uint32_t index, husk_storage_info* out, husk_error* error) {
   if (!program || !out) return null_argument(error, "program_", kind);
   HUSK_TRY(HUSK_CHECK_STRUCT(husk_storage_info, out, bytes, error));
-  if (index >= count(rows)) return bad_index(error, kind, index, count(rows));
-  const T* row = rows->Get(index);
+  if (index >= known.n) return bad_index(error, kind, index, known.n);
+  const T* row = known.rows->Get(index);
   const uint32_t rank = count(row->dims());
   const husk_storage_info info = {sizeof(info),
                                   row->dtype(),
@@ -124,6 +137,7 @@ husk_status finish_program(husk_program* program, Status opened, husk_program** 
   error = scratch.of(error);
   Status status = opened;
   if (!failed(status)) status = program->load(error);
+  if (!failed(status)) status = begin_folding(program, error);
   if (failed(status)) {
     program->file.drop();
     husk_program_release(program);
@@ -334,23 +348,24 @@ husk_status husk_program_link(husk_engine* engine, const void* artifact, husk_pr
 void husk_program_release(husk_program* program) {
   if (!program || !program->references.drop()) return;
   husk_engine* engine = static_cast<husk_engine*>(program->engine);
+  end_folding(program);
   destroy(engine->allocator, program);
   husk_engine_release(engine);
 }
 
 uint32_t husk_program_function_count(const husk_program* program) {
-  return count(functions_of(program));
+  return functions_of(program).n;
 }
 
 const char* husk_program_function_name(const husk_program* program, uint32_t function) {
   return function < husk_program_function_count(program)
-             ? functions_of(program)->Get(function)->name()->c_str()
+             ? functions_of(program).rows->Get(function)->name()->c_str()
              : "";
 }
 
 husk_status husk_program_find_function(const husk_program* program, const char* name,
                                        uint32_t* function, husk_error* error) {
-  return find(program, named(functions_of(program)), "function", name, function, error);
+  return find(program, functions_of(program), "function", name, function, error);
 }
 
 const char* husk_program_function_target(const husk_program* program, uint32_t function) {
@@ -375,7 +390,7 @@ husk_status husk_program_output(const husk_program* program, uint32_t function, 
   return describe(program, function, Space::output, index, out, error);
 }
 
-uint32_t husk_program_state_count(const husk_program* program) { return count(states_of(program)); }
+uint32_t husk_program_state_count(const husk_program* program) { return states_of(program).n; }
 
 husk_status husk_program_state(const husk_program* program, uint32_t state, husk_storage_info* out,
                                husk_error* error) {
@@ -384,11 +399,11 @@ husk_status husk_program_state(const husk_program* program, uint32_t state, husk
 
 husk_status husk_program_find_state(const husk_program* program, const char* name, uint32_t* state,
                                     husk_error* error) {
-  return find(program, named(states_of(program)), "state", name, state, error);
+  return find(program, states_of(program), "state", name, state, error);
 }
 
 uint32_t husk_program_host_step_count(const husk_program* program, uint32_t function) {
-  if (!program || function >= program->functions()) return 0;
+  if (!program || function >= program->entry_points()) return 0;
   const husk::Code code = program->code(function);
   uint32_t steps = 0;
   for (const husk::fb::Instruction& step : code.steps) steps += code.is_host_step(step);
@@ -396,11 +411,11 @@ uint32_t husk_program_host_step_count(const husk_program* program, uint32_t func
 }
 
 uint64_t husk_program_packed_bytes(const husk_program* program) {
-  return program ? program->packed.bytes() : 0;
+  return program ? program->packed.bytes() + folded_bytes(*program) : 0;
 }
 
 uint32_t husk_program_constant_count(const husk_program* program) {
-  return count(constants_of(program));
+  return constants_of(program).n;
 }
 
 husk_status husk_program_constant(const husk_program* program, uint32_t constant,
@@ -410,7 +425,7 @@ husk_status husk_program_constant(const husk_program* program, uint32_t constant
 
 husk_status husk_program_find_constant(const husk_program* program, const char* name,
                                        uint32_t* constant, husk_error* error) {
-  return find(program, named(constants_of(program)), "constant", name, constant, error);
+  return find(program, constants_of(program), "constant", name, constant, error);
 }
 
 husk_status husk_program_update_constants(husk_program* program,
@@ -463,7 +478,7 @@ husk_status husk_session_create(husk_program* program, const husk_session_option
   Status status = Status::ok;
   {
     const SessionCall call(created, error);
-    status = created->prepare(call.error);
+    status = created->prepare(0, program->entry_points(), call.error);
   }
   if (failed(status))
     husk_session_release(created);
@@ -480,8 +495,8 @@ namespace {
 
 // Returns the frame of a function, or null after filling `error` if the function does not exist.
 Frame* frame_of(const husk_session* session, uint32_t function, husk_error* error) {
-  if (function < session->program->functions()) return session->frames[function];
-  bad_index(error, "function", function, session->program->functions());
+  if (function < session->program->entry_points()) return session->frames[function];
+  bad_index(error, "function", function, session->program->entry_points());
   return nullptr;
 }
 

@@ -430,8 +430,9 @@ typedef struct husk_constant_update {
   const void* bytes; /**< Host memory of the constant's size; read during the call. */
 } husk_constant_update;
 /** Replaces the values of constants for all sessions of the program. If the call fails, all
- * constants keep their values; but if the device fails while values are exchanged, the values of
- * the named constants are undefined. The call waits until no run of the program is in progress, and
+ * constants keep their values; but if the device fails while values are exchanged, or if what the
+ * file computes from constants when it is opened (FORMAT.md, "Folded constants") cannot be computed
+ * again, the values of the named constants are undefined until a call succeeds. The call waits until no run of the program is in progress, and
  * runs that start meanwhile wait for the call. Any thread may call it, but not from a callback of
  * Husk. A state that is initialised from such a constant takes the new value at its next reset.
  * @param program the program
@@ -443,7 +444,8 @@ HUSK_API husk_status husk_program_update_constants(husk_program* program,
                                                    const husk_constant_update* updates,
                                                    uint32_t count, husk_error* error);
 /** Returns the bytes of the copies of constants that ops have laid out for themselves
- * (husk_op.pack). Programs of one engine share equal copies; each program counts them. */
+ * (husk_op.pack), and of what the file computed from constants when it was opened (FORMAT.md,
+ * "Folded constants"). Programs of one engine share equal copies; each program counts them. */
 HUSK_API uint64_t husk_program_packed_bytes(const husk_program* program);
 /** Returns how inputs and outputs nest in the model, as JSON; "" if the file does not say. */
 HUSK_API const char* husk_program_pytree(const husk_program* program);

@@ -11,7 +11,7 @@ namespace husk {
 
 constexpr uint8_t kMagic[8] = {'H', 'U', 'S', 'K', '\r', '\n', 0x1a, '\n'};
 // The version that writers write, and the oldest minor version that is read.
-constexpr uint16_t kMajor = 0, kMinor = 4, kOldestMinor = 2;
+constexpr uint16_t kMajor = 0, kMinor = 5, kOldestMinor = 2;
 constexpr uint64_t kHeaderBytes = 64, kBlobAlign = 4096, kImageAlign = 64;
 
 // How many bytes of a file are compared with their hashes, and whom to tell.
@@ -78,6 +78,9 @@ class Container {
   // By row: a row with the same bytes, which is its own for just one of them. Rows without bytes
   // have their own number. verify() writes it.
   Array<uint32_t> same_bytes;
+  // The functions that the application calls, and the constants whose bytes the file has. Those
+  // that are folded, and the functions that fold them, come after these. verify() writes both.
+  uint32_t entry_points = 0, stored_constants = 0;
   // Compares the bytes of a row's blob, which begin at `bytes`, with its hash. `progress` may be
   // null.
   Status check_hash(uint32_t row, const uint8_t* bytes, Progress* progress,

@@ -102,7 +102,7 @@ Status verify_data(const Container& file, const husk_allocator& allocator, husk_
     const char* name = constant->name()->c_str();
     const Rows<int64_t> dims(constant->dims());
     if (!dense_bytes(constant->dtype(), dims.data(), dims.size, &bytes) ||
-        bytes != constant->blob()->size())
+        constant->blob()->size() != (constant->folded_by() == kNone ? bytes : 0))
       return invalid_file(error, "constant '%s': its size is not that of its dtype and dims", name);
     HUSK_TRY(verify_blob(file, constant->blob(), kBlobAlign, "constant", name, error));
     total += bytes;  // both are below 2^63
@@ -209,6 +209,42 @@ Status verify_function(const fb::Program* p, const fb::Function* f, const husk_a
     }
   }
   return Status::ok;
+}
+
+// Returns whether output `value` of a function without inputs can be constant `row`.
+bool is_folded(const fb::Constant* row, uint32_t function, const fb::Value* value) {
+  return row->folded_by() == function && value->kind() == HUSK_VALUE_TENSOR &&
+         value->dtype() == row->dtype() && value->rank() == count(row->dims());
+}
+
+// Checks the functions that compute constants (FORMAT.md, "Folded constants").
+Status verify_folding(Container& file, husk_error* error) {
+  const fb::Program* p = file.program();
+  const uint32_t constants = count(p->constants()), functions = count(p->functions());
+  uint32_t& stored = file.stored_constants;
+  while (stored < constants && p->constants()->Get(stored)->folded_by() == kNone) ++stored;
+  file.entry_points = stored < constants ? p->constants()->Get(stored)->folded_by() : functions;
+  uint32_t constant = stored;
+  for (uint32_t f = file.entry_points; f < functions; ++f) {
+    const fb::Function* function = p->functions()->Get(f);
+    bool good = count(function->inputs()) == 0 && count(function->variants()) == 1;
+    for (uint32_t o = 0; good && o < count(function->outputs()); ++o, ++constant)
+      good = constant < constants &&
+             is_folded(p->constants()->Get(constant), f, function->outputs()->Get(o));
+    Rows<fb::Buffer> buffers;
+    if (good) buffers = function->variants()->Get(0)->buffers();
+    for (const fb::Buffer& buffer : buffers)
+      good = good && buffer.space() != uint8_t(Space::state) &&
+             (buffer.space() != uint8_t(Space::constant) || buffer.index() < stored);
+    if (!good)
+      return invalid_file(error,
+                          "function '%s' folds constants: it must have one variant, no input, no "
+                          "state and no folded constant, and its outputs must be the constants",
+                          function->name()->c_str());
+  }
+  if (constant == constants) return Status::ok;
+  return invalid_file(error, "constant '%s' must be an output of the function that folds it",
+                      p->constants()->Get(constant)->name()->c_str());
 }
 
 // A field of a table that is a text or a vector, and the bytes of an element.
@@ -325,8 +361,9 @@ Status verify(Container& file, const husk_allocator& allocator, husk_error* erro
   HUSK_TRY(verify_kernels(p, error));
   HUSK_TRY(verify_data(file, allocator, error));
   HUSK_TRY(verify_places(file, allocator, error));
-  if (count(p->functions()) == 0) return invalid_file(error, "the artifact has no function");
   HUSK_TRY(unique_names(named(p->functions()), "function", allocator, error));
+  HUSK_TRY(verify_folding(file, error));
+  if (file.entry_points == 0) return invalid_file(error, "the artifact has no function");
   for (uint32_t i = 0; i < count(p->functions()); ++i)
     HUSK_TRY(verify_function(p, p->functions()->Get(i), allocator, marks, targets, error));
   return Status::ok;

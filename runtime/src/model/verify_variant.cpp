@@ -231,6 +231,13 @@ class VariantVerifier {
   static bool is_float(uint8_t type) { return type >= HUSK_F16 && type <= HUSK_F64; }
   static bool is_integer(uint8_t type) { return type >= HUSK_BOOL && type <= HUSK_I64; }
 
+  // Whether the constant is in the file, or is computed for the target of this variant.
+  bool is_for_target(uint32_t constant) const {
+    const uint32_t by = code_.program->constants()->Get(constant)->folded_by();
+    return by == kNone || code_.program->functions()->Get(by)->variants()->Get(0)->target() ==
+                              code_.variant->target();
+  }
+
   Status buffers() {
     const uint32_t counts[5] = {0, code_.inputs(), code_.outputs(),
                                 count(code_.program->constants()), count(code_.program->states())};
@@ -257,6 +264,8 @@ class VariantVerifier {
       }
       if (buffer.index() >= counts[buffer.space()])
         return bad("buffer %u: its value does not exist", i);
+      if (buffer.space() == uint8_t(Space::constant) && !is_for_target(buffer.index()))
+        return bad("buffer %u: its constant is folded for another target", i);
       if (!marks_.add(first[buffer.space()] + buffer.index()))
         return bad("buffer %u: its value has a buffer already", i);
       if ((buffer.space() == uint8_t(Space::input) &&

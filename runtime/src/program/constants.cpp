@@ -14,10 +14,10 @@ Status ConstantStore::load(Engine* engine, const Container* file, uint64_t* memo
                            husk_error* error) {
   engine_ = engine;
   file_ = file;
-  const uint32_t n = husk::count(file->program()->constants());
-  HUSK_TRY(addresses_.allocate(engine->allocator, n, error));
+  const uint32_t all = husk::count(file->program()->constants());
+  HUSK_TRY(addresses_.allocate(engine->allocator, all, error));
   const uint8_t *begin = nullptr, *end = nullptr;  // the range of the file that has all constants
-  for (uint32_t i = 0; i < n; ++i) {
+  for (uint32_t i = 0; i < count(); ++i) {
     const uint64_t size = bytes(i);
     const uint8_t* data = file->blob(blob(i));
     addresses_[i] = const_cast<uint8_t*>(data);  // the verifier lets no step write to a constant
@@ -38,7 +38,8 @@ Status ConstantStore::map(const uint8_t* begin, uint64_t size, husk_error* error
   HUSK_TRY(to_status(engine_->port->map(engine_->device, begin, size, &start, error)));
   mapped_ = begin;
   mapped_bytes_ = size;
-  for (uint8_t*& address : addresses_) address = static_cast<uint8_t*>(start) + (address - begin);
+  for (uint32_t i = 0; i < count(); ++i)
+    addresses_[i] = static_cast<uint8_t*>(start) + (addresses_[i] - begin);
   return Status::ok;
 }
 

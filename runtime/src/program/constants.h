@@ -2,6 +2,7 @@
 #pragma once
 
 #include "model/container.h"
+#include "model/shape.h"
 #include "program/shared_memory.h"
 
 namespace husk::runtime {
@@ -20,9 +21,15 @@ class ConstantStore {
   // `memory` is the sum of the memory that opening the program takes.
   Status load(Engine* engine, const Container* file, uint64_t* memory, husk_error* error);
 
-  uint32_t count() const { return static_cast<uint32_t>(addresses_.size()); }
+  // The constants whose bytes the file has; those that are folded follow.
+  uint32_t count() const { return file_->stored_constants; }
+  // Null for a folded constant whose function does not run on the device.
   uint8_t* address(uint32_t constant) const { return addresses_[constant]; }
-  uint64_t bytes(uint32_t constant) const { return blob(constant)->size(); }
+  uint64_t bytes(uint32_t constant) const {
+    return verified_bytes(file_->program()->constants()->Get(constant));
+  }
+  // Says where a folded constant lies. No run may be in progress.
+  void place(uint32_t constant, uint8_t* address) { addresses_[constant] = address; }
   // The hash of the bytes in the file, 32 bytes.
   const uint8_t* hash(uint32_t constant) const { return blob(constant)->hash().bytes()->Data(); }
   // A number that grows when an update moves a constant.

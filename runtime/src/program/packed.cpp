@@ -48,6 +48,7 @@ bool find_constant(const Program& program, const Code& code, const fb::Argument&
   for (uint32_t d = 0; d < 2 * rank; ++d)
     if (known.sizes[d] < 0) return false;
   out->constant = buffer.index();
+  if (out->constant >= program.constants.count()) return false;  // a folded one has no hash
   const uint64_t size = program.constants.bytes(out->constant);
   return out->offset >= 0 && extent > 0 && static_cast<uint64_t>(out->offset) <= size &&
          static_cast<uint64_t>(extent) <= size - static_cast<uint64_t>(out->offset) &&
@@ -119,7 +120,8 @@ Status PackedConstants::load(const Program* program, husk_error* error) {
     arguments += program->code(f).arguments.size;
   }
   HUSK_TRY(copy_of_.allocate(engine.allocator, arguments, error));
-  for (uint32_t f = 0; f < functions; ++f) HUSK_TRY(find_copies(f, &known, error));
+  for (uint32_t f = 0; f < functions; ++f)
+    if (program->runs(f)) HUSK_TRY(find_copies(f, &known, error));
   if (copies_.size() == 0) return Status::ok;
   HUSK_TRY(by_argument_.allocate(engine.allocator, arguments, error));
   HUSK_TRY(memory_.begin(&engine, &engine.lent_copies, copies_.size(), kCopyAlign, error));

@@ -12,6 +12,7 @@ namespace husk::runtime {
 namespace {
 
 constexpr uint64_t kMaxStateBytes = uint64_t{1} << 62;
+constexpr int32_t kChosen = INT32_MAX;  // the rank of a target that some function runs as
 
 }  // namespace
 
@@ -125,7 +126,13 @@ Status Program::choose_variants(husk_error* error) {
   Array<int32_t> ranks;
   HUSK_TRY(rank_targets(&ranks, error));
   HUSK_TRY(chosen.allocate(engine->allocator, functions(), error));
-  for (uint32_t i = 0; i < functions(); ++i) {
+  const auto choose = [&](uint32_t i, uint32_t index) {
+    const fb::Target* target = rows()->targets()->Get(index);
+    // With these precisions snprintf reads no more of a long name than fits.
+    snprintf(chosen[i].target, sizeof(chosen[i].target), "%.31s %.31s", target->port()->c_str(),
+             target->arch()->c_str());
+  };
+  for (uint32_t i = 0; i < entry_points(); ++i) {
     const fb::Function* f = rows()->functions()->Get(i);
     int32_t best = 0;
     for (uint32_t v = 0; v < count(f->variants()); ++v) {
@@ -135,11 +142,12 @@ Status Program::choose_variants(husk_error* error) {
       chosen[i].variant = v;
     }
     if (best == 0) return no_variant(f, error);
-    const fb::Target* target = rows()->targets()->Get(
-        f->variants()->Get(chosen[i].variant)->target());
-    // With these precisions snprintf reads no more of a long name than fits.
-    snprintf(chosen[i].target, sizeof(chosen[i].target), "%.31s %.31s", target->port()->c_str(),
-             target->arch()->c_str());
+    choose(i, f->variants()->Get(chosen[i].variant)->target());
+  }
+  for (uint32_t i = 0; i < entry_points(); ++i) ranks[code(i).variant->target()] = kChosen;
+  for (uint32_t i = entry_points(); i < functions(); ++i) {
+    const uint32_t target = rows()->functions()->Get(i)->variants()->Get(0)->target();
+    if (ranks[target] == kChosen) choose(i, target);
   }
   return Status::ok;
 }
@@ -186,6 +194,7 @@ Status Program::resolve_steps(husk_error* error) {
   HUSK_TRY(ops.allocate(engine->allocator, count(rows()->ops()), error));
   HUSK_TRY(host_ops.allocate(engine->allocator, count(rows()->ops()), error));
   for (uint32_t f = 0; f < functions(); ++f) {
+    if (!runs(f)) continue;
     const Code chosen_code = code(f);
     if (const uint64_t most = engine->options.max_steps; most && chosen_code.steps.size > most)
       return fail(error, HUSK_LIMIT,
@@ -312,6 +321,7 @@ Status Program::update(const husk_constant_update* updates, uint32_t n, husk_err
     if (!failed(status)) status = update.close(error);
     if (!failed(status)) packed.swap(updates, n, copies);
     if (!failed(status)) status = constants.swap(updates, n, &staged, error);
+    if (!failed(status) && fold) status = fold(this, error);
   }
   if (failed(status)) {  // uploads and copies may be under way
     husk_error ignored;

@@ -39,11 +39,20 @@ struct Program {
   uint64_t state_bytes = 0;   // of the states of one session, each aligned to kDeviceAlign
   uint64_t memory_bytes = 0;  // of images and constants, which max_program_bytes limits
   RunGate gate;               // sessions enter it for each call, updates of constants close it
+  // The session that computes the folded constants, and the function that lets it do so
+  // (session/folding.h); null if nothing is folded.
+  void* folding = nullptr;
+  Status (*fold)(Program* program, husk_error* error) = nullptr;
 
   ~Program();
 
   const fb::Program* rows() const { return file.program(); }
+  // All functions: those that the application calls, then those that fold constants.
   uint32_t functions() const { return count(rows()->functions()); }
+  uint32_t entry_points() const { return file.entry_points; }
+  // Whether the function has a variant for this device. A function that folds constants for another
+  // target has none.
+  bool runs(uint32_t function) const { return chosen[function].target[0] != 0; }
   // The chosen variant of a function.
   Code code(uint32_t function) const;
   // The places of the inputs of a function; the places of its outputs follow.

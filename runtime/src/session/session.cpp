@@ -33,10 +33,11 @@ void Session::join(Program* of) {
   program->gate.add(&caller);
 }
 
-Status Session::prepare(husk_error* error) {
-  HUSK_TRY(frames.allocate(allocator(), program->functions(), error));
+Status Session::prepare(uint32_t first, uint32_t end, husk_error* error) {
+  HUSK_TRY(frames.allocate(allocator(), end, error));
   uint64_t bounded = 0, host_bounded = 0;  // the largest plans that no run can exceed
-  for (uint32_t f = 0; f < program->functions(); ++f) {
+  for (uint32_t f = first; f < end; ++f) {
+    if (!program->runs(f)) continue;
     frames[f] = create<Frame>(allocator(), error);
     if (!frames[f]) return to_status(HUSK_OUT_OF_MEMORY);
     HUSK_TRY(frames[f]->prepare(this, f, nullptr, error));
@@ -48,7 +49,7 @@ Status Session::prepare(husk_error* error) {
   if (count(program->rows()->asserts()))
     HUSK_TRY(to_status(port()->alloc_host_flag(device(), &assert_flag, error)));
   if (options.trace) HUSK_TRY(timer_.prepare(this, error));
-  HUSK_TRY(prepare_states(error));
+  if (first < program->entry_points()) HUSK_TRY(prepare_states(error));
   return grow_arenas(bounded, host_bounded, error);
 }
 

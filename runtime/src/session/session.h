@@ -31,9 +31,9 @@ struct Session {
 
   // Makes the session one of the program's, whose calls enter its gate.
   void join(Program* of);
-  // Makes all frames, the state and the arena, in a call that is inside the gate. `options` must be
-  // set.
-  Status prepare(husk_error* error);
+  // Makes the frames of the functions [first, end) that run on the device, the state and the arena,
+  // in a call that is inside the gate. `options` must be set.
+  Status prepare(uint32_t first, uint32_t end, husk_error* error);
   // Narrows the range of a size, or of an integer input.
   Status set_range(uint32_t function, uint32_t input, uint32_t dim, int64_t min, int64_t max,
                    husk_error* error);
