@@ -210,6 +210,8 @@ class Program:
     self.memory, self.images, self.kernels, self.targets, self.user = {}, {}, {}, {}, {}
     self.inputs, self.outputs, self.variants, self.steps = [], [], {}, []
     self._weights = None
+    self._functions = {}  # by name: the outputs and variants of the functions after the first
+    self._folded = []  # the constants that these compute, with the name of the function
     self._program()
 
   def _program(self):
@@ -242,7 +244,10 @@ class Program:
 
   def _constant(self, r):
     name, dtype, dims = r.next(), DTYPES[r.next()], self._dims(r)
-    assert r.next() == "file"
+    if r.take("folded_by"):
+      self._folded.append((name, r.next()))
+      return
+    r.next("file")
     file = r.string()
     r.next("tensor")
     if self._weights is None:
@@ -294,14 +299,19 @@ class Program:
       self.kernels[name] = (getattr(self.images[image], symbol), types, self.images[image])
 
   def _function(self, r):
-    self.function = r.next()
+    name = r.next()
+    inputs, outputs, variants = self.inputs, self.outputs, self.variants
+    if variants:
+      outputs, variants = self._functions[name] = [], {}
+    else:
+      self.function = name
     r.next("{")
     while not r.take("}"):
       word = r.next()
       if word == "input":
-        self.inputs.append(self._value(r))
+        inputs.append(self._value(r))
       elif word == "output":
-        self.outputs.append(self._value(r))
+        outputs.append(self._value(r))
       else:
         assert word == "variant", word
         name = r.next()
@@ -309,7 +319,7 @@ class Program:
         begin, depth = r.at, 1
         while depth:
           depth += {"{": 1, "}": -1}.get(r.next(), 0)
-        self.variants[name] = (begin, r.at)
+        variants[name] = (begin, r.at)
 
   def _value(self, r):
     value = {"name": r.next(), "kind": r.next(), "ranges": [], "align": 1}
@@ -335,23 +345,36 @@ class Program:
   # Execution
 
   def run(self, target, **given):
-    begin, end = self.variants[target]
+    self._fold(target)
+    return self._run(self.inputs, self.outputs, self.variants[target], given)
+
+  def _fold(self, target):
+    """Computes the constants that the file does not have."""
+    for function, (outputs, variants) in self._functions.items():
+      names = [name for name, by in self._folded if by == function]
+      if target in variants and names[0] not in self.memory:
+        results = self._run([], outputs, variants[target], {})
+        for name, result in zip(names, results.values(), strict=True):
+          self._store(name, result)
+
+  def _run(self, inputs, outputs, variant, given):
+    begin, end = variant
     r = Reader("")
     r.tokens, r.at = self.reader.tokens[:end], begin
     self.scope, self.tensors, self.rows, self.log = {}, {}, {}, []
     self.brought, self.brings, self.loops = [], False, 0
     self.on_host, self.used = set(), []  # buffers on the host; those that a step uses
-    for value in self.inputs:
+    for value in inputs:
       self._bind(value, given[value["name"]])
     while not r.take("return"):
       self._statement(r)
     r.next("(")
     results = r.listed(")", lambda: self._result(r))
-    assert len(results) == len(self.outputs)
-    for value, result in zip(self.outputs, results):
+    assert len(results) == len(outputs)
+    for value, result in zip(outputs, results):
       if value["kind"] == "tensor":
         assert result.dtype == value["dtype"] and result.dim() == value["rank"], value
-    return {value["name"]: result for value, result in zip(self.outputs, results)}
+    return {value["name"]: result for value, result in zip(outputs, results)}
 
   def _bind(self, value, given):
     if value["kind"] == "tensor":

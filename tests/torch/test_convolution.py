@@ -7,7 +7,6 @@ import re
 import husk
 import pytest
 import torch
-from husk import targets
 from husk.cuda import convolution, records, tuning
 from husk.cuda.convolution import Problem, Tiles
 from husk.cuda.target import Target
@@ -267,19 +266,3 @@ def test_records_decide_about_the_parts():
   assert tuning.Tuning("rules", found).pick_tiles(ASPP, tiles) == tiles[0]
   twice = dataclasses.replace(ASPP, batch=2)
   assert tuned.pick_tiles(twice, convolution.candidates(H200, twice)) == tiles[5]
-
-
-def test_weights_that_are_moved_in_each_run_are_announced(tmp_path, monkeypatch):
-  monkeypatch.setattr(targets, "_WORTH_A_NOTE", 1)
-  layers = nn.Sequential(nn.Conv2d(16, 32, 3), nn.Conv2d(32, 16, 3)).half().eval()
-  x = torch.randn(1, 16, 12, 12).half()
-
-  def notes(folder, layout):
-    model = layers.to(memory_format=layout)
-    given = (x.to(memory_format=layout),)
-    text = husk.write(model, given, tmp_path / folder, targets=("cuda:h200",)).read_text()
-    return [line for line in text.splitlines() if "in each run" in line]
-
-  (note,) = notes("first", torch.contiguous_format)
-  assert "2 kernels write 0 MiB" in note and "channels_last" in note
-  assert not notes("last", torch.channels_last)

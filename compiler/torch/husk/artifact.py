@@ -10,7 +10,7 @@ import os
 import subprocess
 from typing import Any
 
-from . import tools
+from . import hir, tools
 from .runtime.errors import invalid_file
 from .runtime.printable import printable
 
@@ -85,6 +85,7 @@ class Artifact:
   functions: dict[str, Signature]
   constants: tuple[Storage, ...]
   constant_bytes: int
+  folded_bytes: int  # what is computed from constants when the file is opened, for all targets
   states: tuple[Storage, ...]
   kernels: int
   kernel_bytes: int
@@ -98,6 +99,8 @@ class Artifact:
       f"  {len(self.constants)} constants, {readable(self.constant_bytes)}; "
       f"{self.kernels} kernels, {readable(self.kernel_bytes)}",
     ]
+    if self.folded_bytes:
+      lines.append(f"  computed once, when it is opened: {readable(self.folded_bytes)}")
     for function in self.functions.values():
       inputs = ", ".join(map(str, function.inputs))
       outputs = ", ".join(map(str, function.outputs))
@@ -202,8 +205,17 @@ def _artifact(path: str, data: dict[str, Any]) -> Artifact:
     producer=data["producer"],
     content_hash=data["content_hash"],
     targets=tuple(f"{one['port']} {one['arch']}" for one in data["targets"]),
-    functions={one["name"]: _signature(one) for one in data["functions"]},
-    constants=tuple(_storage(one) for one in data["constants"]),
+    functions={
+      one["name"]: _signature(one)
+      for index, one in enumerate(data["functions"])
+      if index not in {constant.get("folded_by") for constant in data["constants"]}
+    },
+    constants=tuple(_storage(one) for one in data["constants"] if "folded_by" not in one),
+    folded_bytes=sum(
+      math.prod(one["dims"]) * hir.itemsize(one["dtype"])
+      for one in data["constants"]
+      if "folded_by" in one
+    ),
     constant_bytes=sum(one["blob"]["size"] for one in data["constants"]),
     states=tuple(_storage(one) for one in data["states"]),
     kernels=len(data["kernels"]),

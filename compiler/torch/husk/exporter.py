@@ -427,6 +427,7 @@ def _program(
     function.outputs = [value.line() for value in signatures[function.name].outputs]
   constants.restore(written)
   program.data, tensors = weights.lines()
+  hir.fold(program, [target.row for target in targets if target.folds], names)
   return program, tensors, files
 
 

@@ -44,6 +44,7 @@ class Target(Protocol):
   attention: str
   notes: list[str]
   operators: Operators
+  folds: bool  # whether steps that depend on constants alone run once, when the file is opened
 
   def require(self) -> None:
     """Raises CompileError if this machine lacks a tool that the target needs."""
@@ -83,7 +84,10 @@ class HostTarget:
 
   Inductor compiles the graph of a function for each instruction set, because tiling and source text
   of its kernels depend on the width of the vectors. The graph itself does not, so that it is traced
-  once for all hosts of `together`. All of them share the constants."""
+  once for all hosts of `together`. All of them share the constants, and operators have copies of
+  them in the layouts that they read fastest (husk_op.pack)."""
+
+  folds = False
 
   def __init__(
     self, isa: str, attention: str = "flash", ops: Iterable[str] = (), linkable: bool = False
@@ -191,6 +195,8 @@ class CudaTarget:
   The other arguments are those of `husk.export`.
   """
 
+  folds = True
+
   def __init__(
     self,
     name: str,
@@ -272,7 +278,6 @@ class CudaTarget:
       variant = writer.write(wrapper, found)
       self.kernels.finish()
       self._announce_host_steps(variant)
-      self._announce_repeated_kernels(variant)
       return variant
 
     return self.captured(exported, prepared, weights, write)
@@ -329,21 +334,6 @@ class CudaTarget:
     for name, place in places.items():
       self._note(f"{name} runs on the CPU, between copies" + (f" (near {place})" if place else ""))
 
-  def _announce_repeated_kernels(self, variant: hir.Variant) -> None:
-    """Notes kernels that compute in each run the same from weights alone, if that is worth it."""
-    kernels = [
-      statement
-      for statement in hir.walk(variant.statements)
-      if isinstance(statement, hir.Launch) and _reads_constants_alone(statement)
-    ]
-    written = sum(_written_bytes(kernel) for kernel in kernels)
-    if written >= _WORTH_A_NOTE:
-      self._note(
-        f"{len(kernels)} kernels write {written >> 20} MiB in each run, from weights alone (first "
-        f"near {kernels[0].origin}). If they change the layout of weights of convolutions, export "
-        "model.to(memory_format=torch.channels_last)"
-      )
-
   def _note(self, text: str) -> None:
     self.notes.append(f"{self.row}: {text}")
     logging.getLogger("husk").warning(self.notes[-1])
@@ -367,26 +357,6 @@ class CudaTarget:
       )
     picked = "".join(f": {text}" for text in self.tuning.picked_text())
     return f" (tune={self.tuning.mode}{measured}{picked})"
-
-
-# Bytes that kernels write in each run though they could be written once.
-_WORTH_A_NOTE = 1 << 20
-
-
-def _reads_constants_alone(launch: hir.Launch) -> bool:
-  views = [argument for argument in launch.arguments if isinstance(argument, hir.View)]
-  read = [view.buffer.row().space for view in views if view.access != "write"]
-  return bool(read) and set(read) == {"constant"}
-
-
-def _written_bytes(launch: hir.Launch) -> int:
-  """The bytes of the buffers that a kernel writes, as far as they are known."""
-  sizes = [
-    argument.buffer.row().bytes
-    for argument in launch.arguments
-    if isinstance(argument, hir.View) and argument.access == "write"
-  ]
-  return sum(int(size.value) for size in sizes if isinstance(size, hir.Literal))
 
 
 def _without_complex(

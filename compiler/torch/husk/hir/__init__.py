@@ -14,6 +14,7 @@ from .backend import (
 )
 from .expr import Expr, Literal, Name, Op, names_in, op
 from .expressions import Expressions
+from .folding import fold
 from .literals import alignment, dtype, itemsize, number, quoted
 from .names import Names
 from .program import Function, Program, Variant
@@ -99,6 +100,7 @@ __all__ = [
   "When",
   "alignment",
   "dtype",
+  "fold",
   "itemsize",
   "names_in",
   "number",
