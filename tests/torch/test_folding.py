@@ -164,32 +164,36 @@ def test_equal_steps_move_once():
   assert (kept, moved, len(program.data)) == (["use"], ["one"], 1)
 
 
+def use(a, y):
+  return launch("u", read(a), read(X), write(y))
+
+
 @pytest.mark.parametrize(
   "steps",
   {
-    "reads an input": lambda a, y: [launch("k", read(X), write(a)), launch("u", read(a), read(X), write(y))],
-    "reads a state": lambda a, y: [launch("k", read(S), write(a)), launch("u", read(a), read(X), write(y))],
+    "reads an input": lambda a, y: [launch("k", read(X), write(a)), use(a, y)],
+    "reads a state": lambda a, y: [launch("k", read(S), write(a)), use(a, y)],
     "is written twice": lambda a, y: [
-      launch("k", read(W), write(a)), launch("u", read(a), read(X), write(y)),
-      launch("k", read(W), write(a)), launch("u", read(a), read(X), write(y)),
+      launch("k", read(W), write(a)), use(a, y),
+      launch("k", read(W), write(a)), use(a, y),
     ],
     "is written by a later step": lambda a, y: [
-      launch("k", read(W), write(a)), launch("u", read(a), read(X), write(y)), launch("u", read(X), write(a))
+      launch("k", read(W), write(a)), use(a, y), launch("u", read(X), write(a))
     ],
     "is changed in place": lambda a, y: [
       launch("k", read(W), write(a)), launch("u", hir.View("both", a), read(X), write(y))
     ],
     "is read before it is written": lambda a, y: [
-      launch("k", hir.View("both", a), read(W)), launch("u", read(a), read(X), write(y))
+      launch("k", hir.View("both", a), read(W)), use(a, y)
     ],
     "has an assert": lambda a, y: [
-      launch("k", read(W), write(a), hir.AssertPointer()), launch("u", read(a), read(X), write(y))
+      launch("k", read(W), write(a), hir.AssertPointer()), use(a, y)
     ],
     "has a size that varies": lambda a, y: [
-      launch("k", read(W), write(a), hir.Name("n")), launch("u", read(a), read(X), write(y))
+      launch("k", read(W), write(a), hir.Name("n")), use(a, y)
     ],
     "is written in a loop": lambda a, y: [
-      hir.Loop(hir.Literal(1), [launch("k", read(W), write(a))], []), launch("u", read(a), read(X), write(y))
+      hir.Loop(hir.Literal(1), [launch("k", read(W), write(a))], []), use(a, y)
     ],
     "writes an output": lambda a, y: [
       launch("k", read(W), write(hir.Buffer("out", "output", hir.Literal(8))))

@@ -20,15 +20,19 @@ its dimensions in the order in which they are in memory, as in depthwise.py.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import sympy
+
 from ..inductor import torch_compat
 from ..inductor.decompositions.convolution import result_sizes
 from ..inductor.lines import InductorObject
+from . import rounded_weights
 from .target import Target
 
 # The beginning of the names of the template's choices.
@@ -417,6 +421,9 @@ def _lowered(
   if len(sizes) == 4:
     dilation = _useful(sizes[2:], _pair(dilation))  # Inductor's template has none
   sides = [_pair(values) for values in (stride, padding, dilation)]
+  in_tf32 = groups == 1 and not transposed and _in_tf32(x, sizes[1])
+  if in_tf32:
+    weight = rounded_weights.once(weight)
   if not (
     groups == 1
     and len(sizes) == len(x.get_size()) == 4
@@ -427,7 +434,11 @@ def _lowered(
     and not _is_product([int(size) for size in sizes[2:]], *sides[:2])
     and takes(target, _problem(x, weight, *sides))
   ):
-    return otherwise(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+    # Inductor makes a product of matrices of a kernel with one tap, if channels are innermost.
+    with torch_compat.products_in_tf32() if in_tf32 else contextlib.nullcontext():
+      return otherwise(
+        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+      )
   result = _convolved(target, pick, x, weight, *sides)
   if bias is None:
     return result
@@ -547,6 +558,18 @@ def _convolved(
   if split > 1:
     result = _added(result, split, size, x.get_dtype())
   return table[aten.permute.default](result, [0, 3, 1, 2])
+
+
+def _in_tf32(x: InductorObject, channels: Any) -> bool:
+  """Whether the products of a convolution are in tf32."""
+  import torch
+
+  return (
+    x.get_dtype() == torch.float32
+    and torch_compat.convolutions_in_tf32()
+    and bool(sympy.sympify(channels).is_Integer)
+    and int(channels) > 3
+  )
 
 
 def _precision(channels: int) -> str:

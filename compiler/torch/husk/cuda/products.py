@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..inductor import torch_compat
-from . import convolution, depthwise, gemm_configs
+from . import convolution, depthwise, gemm_configs, rounded_weights
 from .target import Target
 from .tuning import Tuning, milliseconds
 
@@ -36,8 +36,11 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[tuple[Any, str, Any]
   # is patched.
   for module in modules_with("is_big_gpu", utils.is_big_gpu):
     yield module, "is_big_gpu", lambda *args, **kwargs: True
+  append = select_algorithm.TritonTemplate.maybe_append_choice
+  yield select_algorithm.TritonTemplate, "maybe_append_choice", rounded_weights.marking(append)
   for template in (conv.conv2d_template, conv.conv3d_template):
-    made = functools.partial(_with_tf32_as_torch_is_set, template.maybe_append_choice)
+    marking = functools.partial(rounded_weights.marking(append), template)
+    made = functools.partial(_with_tf32_as_torch_is_set, marking)
     yield template, "maybe_append_choice", made
   yield InductorChoices, "get_conv_configs", _with_more_tiles(InductorChoices.get_conv_configs)
   if tuned.measures:
@@ -51,17 +54,35 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[tuple[Any, str, Any]
 
 
 def lowerings(target: Target, tuned: Tuning) -> dict[Any, Callable[..., Any]]:
-  """The lowering of convolutions, which takes the templates of Husk where there are some."""
+  """The lowering of convolutions, which takes the templates of Husk where there are some, and those
+  of products."""
   import torch
   from torch._inductor import lowering
   from torch._inductor.kernel import conv
 
-  op = torch.ops.aten.convolution.default
+  aten = torch.ops.aten
+  op = aten.convolution.default
   del conv  # importing it registers Inductor's lowering
   lowered = convolution.lowering(
     target, tuned.takes_template, tuned.pick_tiles, lowering.lowerings[op]
   )
-  return {op: depthwise.lowering(lowered)}
+  weights = {aten.mm: 1, aten.bmm: 1, aten.addmm: 2, aten.baddbmm: 2}  # by place
+  return {op: depthwise.lowering(lowered)} | {
+    product.default: functools.partial(
+      _with_rounded_weight, lowering.lowerings[product.default], place
+    )
+    for product, place in weights.items()
+  }
+
+
+def _with_rounded_weight(
+  original: Callable[..., Any], place: int, *args: Any, **kwargs: Any
+) -> Any:
+  """A product whose second factor is rounded once, if it is a weight and the product in tf32."""
+  factors = list(args)
+  if torch_compat.are_products_in_tf32():
+    factors[place] = rounded_weights.once(factors[place])
+  return original(*factors, **kwargs)
 
 
 def _with_more_tiles(original: Callable[..., Any]) -> Callable[..., Any]:

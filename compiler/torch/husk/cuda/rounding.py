@@ -12,7 +12,7 @@ cores).
 nearest, ties away from zero; infinity stays infinity, and NaN stays NaN. On compute capability 8 it
 is done on the registers from which the tensor core reads. On 9.0 the tensor core reads the first
 operand from registers too, but the second one from shared memory, so that its tile is written there
-again after it was rounded.
+again after it was rounded. Weights are rounded once instead (rounded_weights.py).
 
 Products without tf32 have another error. A template adds the product of two blocks to its sum, and
 Triton makes one chain of additions of that, over the whole depth. Errors grow with its length, and
@@ -25,6 +25,8 @@ Kernels of the model's author stay as they are, since eager mode compiles the sa
 from __future__ import annotations
 
 import ast
+
+from . import rounded_weights
 
 # The names of the functions that are added to a module, and their text. Their conditions are those
 # by which Triton itself chooses the precision of a product.
@@ -41,7 +43,12 @@ def {FUNCTION}(operand, input_precision: tl.constexpr, allow_tf32: tl.constexpr)
         is_tf32: tl.constexpr = input_precision == "tf32"
     if is_tf32 and operand.dtype == tl.float32:
         return tl.inline_asm_elementwise(
-            "cvt.rna.tf32.f32 $0, $1;", "=r,r", [operand], dtype=tl.float32, is_pure=True, pack=1
+            "{rounded_weights.CONVERSION}",
+            "=r,r",
+            [operand],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
         )
     else:
         return operand
@@ -76,6 +83,7 @@ def rewrite(source: str) -> str:
   lines = [line.encode() for line in source.split("\n")]  # columns are counted in bytes
   insertions: list[tuple[int, int, str]] = []
   tree = ast.parse(source)
+  factors = 1 if rounded_weights.LINE in source else 2
   added = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.AugAssign)}
   for node in ast.walk(tree):
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.dot":
@@ -83,7 +91,7 @@ def rewrite(source: str) -> str:
       if precision.startswith("None, ") and knobs.language.fp32_default:
         precision = f"{knobs.language.fp32_default!r}, None"
       operands = _operands(node)
-      wrapped = [(operand, FUNCTION, precision) for operand in operands]
+      wrapped = [(operand, FUNCTION, precision) for operand in operands[:factors]]
       if id(node) in added and isinstance(operands[0], ast.Name):
         wrapped.append((node, _APART, f"{operands[0].id}, {precision}"))
       for expression, name, more in wrapped:

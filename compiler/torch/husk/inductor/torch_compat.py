@@ -407,6 +407,28 @@ def convolutions_in_tf32() -> bool:
   return bool(cudnn.conv.fp32_precision == "tf32")
 
 
+def are_products_in_tf32() -> bool:
+  """Whether torch allows products of matrices of f32 to multiply in tf32."""
+  import torch
+
+  matmul: Any = torch.backends.cuda.matmul  # its stubs lack `fp32_precision`
+  return bool(matmul.fp32_precision == "tf32")
+
+
+@contextlib.contextmanager
+def products_in_tf32() -> Iterator[None]:
+  """While open, products of matrices of f32 may be in tf32."""
+  import torch
+
+  matmul: Any = torch.backends.cuda.matmul  # its stubs lack `fp32_precision`
+  before = matmul.fp32_precision
+  matmul.fp32_precision = "tf32"
+  try:
+    yield
+  finally:
+    matmul.fp32_precision = before
+
+
 def smaller_sizes() -> tuple[Any, str, Any]:
   """A replacement of `min` in torch's functions for shapes, as module, name and value.
 

@@ -13,6 +13,7 @@ import sympy
 
 from .. import hir
 from ..errors import Unsupported
+from ..inductor import torch_compat
 from .body import Body
 from .nodes import IrNode, TensorLayout, layout_of
 
@@ -90,19 +91,13 @@ def call(body: Body, node: IrNode, values: dict[str, Any]) -> None:
     body.tensor("read", bias[0]) if bias else hir.NoneArg(),
     hir.Literal(alpha),
     hir.Literal(beta if bias else 0.0),
-    hir.Literal(_may_be_tf32()),
+    hir.Literal(torch_compat.are_products_in_tf32()),
   ]
   results: list[hir.Argument] = [
     body.tensor("write", out),
     hir.Tensor("write", workspace, "u8", [size], [hir.Literal(1)]),
   ]
   body.call_operator(hir.OperatorCall("husk::matmul", arguments, results, body.origin(node)))
-
-
-def _may_be_tf32() -> bool:
-  import torch
-
-  return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
 def _is_supported(nodes: Sequence[IrNode], beta: float) -> bool:

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .. import torch_compat
 from .parts import Parts
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def _times(x: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
   import torch
 
   depth, count = matrix.shape
-  in_tf32 = x.dtype is torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+  in_tf32 = x.dtype is torch.float32 and torch_compat.are_products_in_tf32()
   # Short sums become a part of the kernels around them. Products with TF32 would lose digits that
   # a Fourier transform has in eager mode.
   if in_tf32 or (isinstance(depth, int) and depth <= 8):
