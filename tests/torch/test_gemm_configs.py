@@ -1,11 +1,17 @@
 """The rule that chooses tiles if nothing can be measured."""
 
 import pathlib
+import re
+import subprocess
 import sys
 
 import pytest
+import torch
+import triton
+from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch"))
+import husk
 from husk.cuda import fake_cuda, gemm_configs, records, tuning
 from husk.cuda.gemm_configs import Problem, Tiles
 from husk.inductor import torch_compat
@@ -226,3 +232,31 @@ def test_groups_of_a_convolution_are_products_of_their_own(monkeypatch):
 def test_unknown_kernel_set_is_refused():
   with pytest.raises(ValueError, match="products='magic': give one of 'templates', 'fused'"):
     gemm_configs.options("magic")
+
+
+def spilled(folder):
+  """The bytes that threads of the kernels of an export keep in memory, as registers are full."""
+  tools = pathlib.Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+  sizes = []
+  for cubin in sorted(folder.glob("*_tem_*.cubin")):
+    done = subprocess.run(
+      [tools / "cuobjdump", "-res-usage", cubin], capture_output=True, text=True, check=True
+    )
+    sizes += [int(size) for size in re.findall(r"STACK:(\d+)", done.stdout)]
+  return sizes
+
+
+@pytest.mark.parametrize("sizes", [(1568, 384, 1536), (392, 768, 3072), (8, 1024, 1024)])
+def test_products_of_f32_fit_the_registers(sizes, tmp_path):
+  """Tiles for tensor cores made products without tf32 forty times slower."""
+  m, k, n = sizes
+  husk.write(nn.Linear(k, n).eval(), (torch.randn(m, k),), tmp_path, targets=("cuda:h200",))
+  assert spilled(tmp_path) == [0]
+
+
+def test_convolutions_of_f32_fit_the_registers(tmp_path, monkeypatch):
+  monkeypatch.setattr(torch_compat, "convolutions_in_tf32", lambda: False)
+  model = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.Conv2d(64, 96, 3, dilation=2)).eval()
+  husk.write(model, (torch.randn(2, 64, 28, 28),), tmp_path, targets=("cuda:h200",))
+  sizes = spilled(tmp_path)
+  assert len(sizes) == 2 and max(sizes) <= 16

@@ -223,11 +223,22 @@ def candidates(target: Target, problem: Problem, most_positions: int = 0) -> lis
 
 
 def _tiles(problem: Problem) -> list[Tiles]:
+  tiles = TILES
   if problem.is_shallow:
-    return SHALLOW_TILES
-  if problem.dtype == "float32" or problem.channels % 64:
-    return TILES + SHORT_TILES
-  return TILES
+    tiles = SHALLOW_TILES
+  elif problem.dtype == "float32" or problem.channels % 64:
+    tiles = TILES + SHORT_TILES
+  if problem.dtype == "float32" and not torch_compat.convolutions_in_tf32():
+    return [each for each in tiles if fits_registers(each.m, each.n, each.k, each.warps)]
+  return tiles
+
+
+def fits_registers(m: int, n: int, k: int, warps: int) -> bool:
+  """Whether a tile fits the registers if tensor cores do not multiply it. A thread then has a part
+  of both factors in registers, next to its sums and those of the step. With larger tiles Triton 3.6
+  spills: a tile of 128 x 128 x 64 with four warps keeps 3712 bytes of a thread in memory, and on an
+  H200 a product of 4096 x 4096 x 4096 took 43 times the time of cuBLAS."""
+  return m * n <= 64 * 32 * warps and k <= 32
 
 
 def choice_cost(target: Target, choice: InductorObject) -> float:

@@ -37,13 +37,14 @@ def options(gemm_set: str) -> dict[str, Any]:
 @dataclasses.dataclass(frozen=True)
 class Problem:
   """`batch` products of m x k and k x n. An element has `bytes` bytes. Unknown sizes are those of
-  the example."""
+  the example. `on_tensor_cores` is False for products of f32 without tf32."""
 
   m: int
   n: int
   k: int
   batch: int
   bytes: int
+  on_tensor_cores: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,17 +65,23 @@ def cost(target: Target, problem: Problem, tiles: Tiles) -> float:
   A step loads (m + n) k elements and multiplies m n k elements. A multiplication costs about a 64th
   of a load. The latency of a load is divided by the number of steps whose loads are under way,
   which is one less than the number of stages. On an H200 a product of 128 x 3072 and 3072 x 768
-  took 2.6 times as long in tiles with two stages as in tiles with five.
+  took 2.6 times as long in tiles with two stages as in tiles with five. Without tensor cores a
+  multiplication costs about an eighth of a load.
   """
   elements = (tiles.m + tiles.n) * tiles.k * tiles.stages
   if elements * problem.bytes > target.shared_memory_per_block_optin:
     return float("inf")
   if tiles.m * tiles.n > 128 * 32 * tiles.warps:  # accumulators that do not fit the registers
     return float("inf")
+  if not problem.on_tensor_cores and not convolution.fits_registers(
+    tiles.m, tiles.n, tiles.k, tiles.warps
+  ):
+    return float("inf")
   blocks = -(-problem.m // tiles.m) * -(-problem.n // tiles.n) * problem.batch
   rounds = -(-blocks // target.multi_processor_count)
   loads_under_way = max(tiles.stages - 1, 0.5)
-  step = (tiles.m + tiles.n) * tiles.k + tiles.m * tiles.n * tiles.k / 64 + 16384 / loads_under_way
+  products = tiles.m * tiles.n * tiles.k / (64 if problem.on_tensor_cores else 8)
+  step = (tiles.m + tiles.n) * tiles.k + products + 16384 / loads_under_way
   return rounds * -(-problem.k // tiles.k) * step
 
 
@@ -121,7 +128,20 @@ def _product(choice: InductorObject) -> Problem:
   left, right = [node for node in choice.input_nodes if len(node.get_size()) >= 2][-2:]
   *batches, rows, depth = map(torch_compat.size_hint, left.get_size())
   columns = torch_compat.size_hint(right.get_size()[-1])
-  return Problem(rows, columns, depth, math.prod(batches), left.get_dtype().itemsize)
+  return Problem(
+    rows,
+    columns,
+    depth,
+    math.prod(batches),
+    left.get_dtype().itemsize,
+    _is_on_tensor_cores(choice, left),
+  )
+
+
+def _is_on_tensor_cores(choice: InductorObject, factor: InductorObject) -> bool:
+  import torch
+
+  return factor.get_dtype() != torch.float32 or choice.log_info.get("allow_tf32") == "True"
 
 
 def _convolution(choice: InductorObject, tiles: Tiles) -> Problem:
@@ -133,7 +153,12 @@ def _convolution(choice: InductorObject, tiles: Tiles) -> Problem:
   groups = torch_compat.size_hint(image.get_size()[1]) // channels
   depth = math.prod(kernel) * -(-channels // tiles.k) * tiles.k
   return Problem(
-    batch * math.prod(positions), outputs // groups, depth, groups, image.get_dtype().itemsize
+    batch * math.prod(positions),
+    outputs // groups,
+    depth,
+    groups,
+    image.get_dtype().itemsize,
+    _is_on_tensor_cores(choice, image),
   )
 
 
@@ -172,7 +197,14 @@ def ordered(target: Target, tuner: InductorObject) -> list[Config]:
     for kind in meta["signature"].values()
     if kind.startswith("*")
   ]
-  problem = Problem(hints["y"], hints["x"], hints["r0_"], hints.get("z", 1), max(sizes))
+  problem = Problem(
+    hints["y"],
+    hints["x"],
+    hints["r0_"],
+    hints.get("z", 1),
+    max(sizes),
+    max(sizes) < 4 or torch_compat.are_products_in_tf32(),
+  )
   candidates = list(tuner.configs or ())
   candidates += [_config(candidates[0], tiles) for tiles in _FEW_ROWS]
 

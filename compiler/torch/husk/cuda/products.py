@@ -37,10 +37,10 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[tuple[Any, str, Any]
   for module in modules_with("is_big_gpu", utils.is_big_gpu):
     yield module, "is_big_gpu", lambda *args, **kwargs: True
   append = select_algorithm.TritonTemplate.maybe_append_choice
-  yield select_algorithm.TritonTemplate, "maybe_append_choice", rounded_weights.marking(append)
+  marking = rounded_weights.marking(append)
+  yield select_algorithm.TritonTemplate, "maybe_append_choice", marking
   for template in (conv.conv2d_template, conv.conv3d_template):
-    marking = functools.partial(rounded_weights.marking(append), template)
-    made = functools.partial(_with_tf32_as_torch_is_set, marking)
+    made = functools.partial(_with_tf32_as_torch_is_set, functools.partial(marking, template))
     yield template, "maybe_append_choice", made
   yield InductorChoices, "get_conv_configs", _with_more_tiles(InductorChoices.get_conv_configs)
   if tuned.measures:
