@@ -17,12 +17,12 @@ from .lines import InductorObject
 Lowering = Callable[..., Any]
 
 
-def lowerings() -> dict[Any, Lowering]:
-  """The lowerings by operator."""
+def lowerings(others: dict[Any, Lowering]) -> dict[Any, Lowering]:
+  """The lowerings by operator, and `others`, which stay where all sizes are numbers."""
   import torch
   from torch._inductor import lowering
 
-  aten, table = torch.ops.aten, lowering.lowerings
+  aten, table = torch.ops.aten, {**lowering.lowerings, **others}
   called = {
     op: lowering.fallback_handler(op, add_to_fallback_set=False)
     for op in (
@@ -41,7 +41,7 @@ def lowerings() -> dict[Any, Lowering]:
     for name, exact in (("upsample_nearest", False), ("_upsample_nearest_exact", True)):
       op = getattr(aten, f"{name}{rank}d").default
       own[op] = (_varies_inside(rank), _nearest(exact))
-  return {op: _unless_static(table[op], *each) for op, each in own.items()}
+  return {**others, **{op: _unless_static(table[op], *each) for op, each in own.items()}}
 
 
 def _unless_static(
