@@ -422,6 +422,13 @@ def parsed(arguments=None):
   return parser.parse_args(arguments)
 
 
+def warm_up(options):
+  """Exports one operator, so that no child of this process needs to import what an export does."""
+  (add,) = [op for op in database() if op.formatted_name == "add"]
+  with tempfile.TemporaryDirectory() as folder:
+    attempt([best_sample(add, torch.float32)], options, pathlib.Path(folder))
+
+
 def main():
   options = parsed()
   warnings.simplefilter("ignore")
@@ -436,6 +443,7 @@ def main():
 
     interpreter()
   counts, found, start = collections.Counter(), {}, time.monotonic()
+  warm_up(options)
   cases = all_cases(options)
   while batch := list(itertools.islice(cases, options.batch)):
     for case, (result, text) in zip(batch, outcomes(batch, options), strict=True):

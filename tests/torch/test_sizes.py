@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from built_tools import husk_run
 from export_and_compare import ISAS, run
+from export_operators import uncompiled
 from function_module import FunctionModule
 from husk.inductor import assumed
 from test_cuda_numerics import computed
@@ -270,6 +271,29 @@ def test_a_pinned_size_is_an_error_of_the_export(tmp_path, monkeypatch):
       dynamic_shapes={"x": {0: AUTO}},
       targets=(f"host:{ISAS[0]}",),
     )
+
+
+# Functions of a tensor of three dimensions whose programs for a GPU take all of its sizes.
+UNLIMITED = {
+  "topk": lambda x: x.topk(2, 1),
+  "sort": lambda x: x.sort(1),
+  "kthvalue": lambda x: x.kthvalue(2, 2),
+  "group_norm": lambda x: F.group_norm(x, 2, x.new_ones(x.shape[1]), x.new_zeros(x.shape[1])),
+  "batch_norm": lambda x: F.batch_norm(x, x[0, :, 0], x[0, :, 0], x[0, :, 1], x[0, :, 1]),
+}
+
+
+@pytest.mark.parametrize("name", UNLIMITED)
+def test_a_program_for_a_gpu_assumes_no_size(tmp_path, name, caplog):
+  function = UNLIMITED[name]
+  dynamic = {0: AUTO, 2: AUTO} if name == "batch_norm" else {1: AUTO, 2: AUTO}
+  args = (numbers(4, 4, 8),)
+  exported = torch.export.export(
+    FunctionModule(lambda self, x: function(x)), args, dynamic_shapes={"x": dynamic}
+  )
+  with caplog.at_level(logging.WARNING, "husk"), uncompiled():
+    text = husk.write(exported, args, tmp_path, targets=("cuda:h200",)).read_text()
+  assert "runs only with" not in caplog.text and "the kernels assume" not in text
 
 
 def test_sizes_that_must_be_equal_are_announced(tmp_path, caplog):

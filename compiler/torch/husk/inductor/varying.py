@@ -234,6 +234,35 @@ def pools() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def views() -> Iterator[None]:
+  """While open, a view has the sizes that it is given. torch's own function builds them of the
+  tensor's, and asks on its way which of these divide which in the example."""
+  import torch
+  from torch._subclasses import fake_impls
+
+  module: Any = fake_impls
+  table: dict[Any, Any] = module.op_implementations_dict
+  before = {
+    op: table[op] for op in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
+  }
+
+  def view(mode: Any, op: Any, x: torch.Tensor, *shape: Any) -> Any:
+    (sizes,) = shape if isinstance(shape[0], (tuple, list)) else (shape,)
+    if any(isinstance(size, torch.SymInt) for size in (*x.shape, *sizes)):
+      try:
+        return module._view_unbacked_meta(x, sizes)
+      except ValueError:  # the strides of the tensor leave it open whether it can be viewed so
+        pass
+    return before[op](mode, op, x, *shape)
+
+  table.update(dict.fromkeys(before, view))
+  try:
+    yield
+  finally:
+    table.update(before)
+
+
+@contextlib.contextmanager
 def decompositions() -> Iterator[None]:
   """While open, no decomposition for hosts depends on the number that a size has in the example.
   CUDA targets have decompositions of Husk's (decompositions/pool.py)."""
