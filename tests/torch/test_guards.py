@@ -51,6 +51,16 @@ def test_guards_that_always_hold_are_omitted(guard):
     read(guard)
 
 
+def test_a_number_of_more_than_64_bits_is_larger_than_any_size():
+  reader = guards._Reader(INPUTS)
+
+  def is_true(text):
+    return reader.read(ast.parse(text.replace("x", "_input[0].size()[0]"), mode="eval").body)
+
+  assert is_true("(-1) + x <= 9223372036854775808 + ((-1)*x)") == True  # noqa: E712
+  assert is_true("x - 9223372036854775808 > x") == False  # noqa: E712
+
+
 @pytest.mark.parametrize(
   "guard", ["hash(L['n']) == 3", "L['x'].dtype == 3", "other == 3", "L['n'] @ 2 == 3"]
 )

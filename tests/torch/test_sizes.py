@@ -3,6 +3,7 @@ pins one, and a size that the operator refuses is refused."""
 
 import logging
 import pathlib
+import re
 
 import husk
 import pytest
@@ -11,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from built_tools import husk_run
 from export_and_compare import ISAS, run
+from export_operators import uncompiled
 from function_module import FunctionModule
 from husk.inductor import assumed
 from test_cuda_numerics import computed
@@ -194,18 +196,118 @@ def test_a_size_that_the_data_decides_may_be_0(tmp_path):
   assert code and "index out of bounds" in text, text
 
 
-def test_a_pinned_size_is_an_error_of_the_export(tmp_path):
-  model = FunctionModule(lambda self, x, w: F.conv1d(x, w, groups=x.shape[1]))
-  with pytest.raises(
-    husk.Unsupported, match=r"x\.size\(\)\[1\] vary.*conv1d.*= 4 alone: give this"
-  ):
+# Convolutions whose arguments are sizes: function, arguments of the export, sizes that vary, shapes
+# of other arguments.
+CONVOLUTIONS = {
+  "groups": (
+    lambda self, x, w: F.conv1d(x, w, groups=x.shape[1]),
+    [((2, 4, 16), (4, 1, 5)), ((3, 2, 9), (2, 1, 3)), ((3, 3, 20), (6, 1, 2))],
+    {"x": {0: AUTO, 1: AUTO, 2: AUTO}, "w": {0: AUTO, 2: AUTO}},
+  ),
+  "groups_of_two_channels": (
+    lambda self, x, w: F.conv2d(x, w, groups=x.shape[1] // 2, stride=2),
+    [((2, 4, 8, 9), (6, 2, 3, 3)), ((3, 6, 8, 5), (3, 2, 3, 3)), ((2, 4, 8, 9), (8, 2, 3, 3))],
+    {"x": {0: AUTO, 1: AUTO, 3: AUTO}, "w": {0: AUTO}},
+  ),
+  "kernel": (
+    lambda self, x, w: F.conv2d(x, w, dilation=(1, 2)),
+    [((2, 3, 8, 9), (6, 3, 3, 2)), ((3, 4, 6, 7), (2, 4, 2, 3)), ((3, 2, 7, 8), (5, 2, 4, 4))],
+    {"x": {0: AUTO, 1: AUTO, 2: AUTO, 3: AUTO}, "w": {0: AUTO, 1: AUTO, 2: AUTO, 3: AUTO}},
+  ),
+  "padding": (
+    lambda self, x, w: F.conv1d(x, w, padding=w.shape[2] - 1),
+    [((2, 3, 8), (4, 3, 3)), ((4, 3, 6), (4, 3, 5)), ((3, 3, 5), (4, 3, 2))],
+    {"x": {0: AUTO, 2: AUTO}, "w": {2: AUTO}},
+  ),
+  "same_padding": (
+    lambda self, x, w: F.conv3d(x, w, padding="same", dilation=2),
+    [
+      ((1, 2, 8, 8, 8), (3, 2, 2, 3, 2)),
+      ((1, 2, 5, 6, 7), (3, 2, 3, 2, 4)),
+      ((1, 2, 9, 4, 6), (3, 2, 4, 4, 3)),
+    ],
+    {"x": {2: AUTO, 3: AUTO, 4: AUTO}, "w": {2: AUTO, 3: AUTO, 4: AUTO}},
+  ),
+  "unbatched": (
+    lambda self, x, w: F.conv1d(x, w, groups=x.shape[0]),
+    [((4, 16), (4, 1, 5)), ((2, 9), (4, 1, 3)), ((3, 20), (3, 1, 2))],
+    {"x": {0: AUTO, 1: AUTO}, "w": {0: AUTO, 2: AUTO}},
+  ),
+}
+
+
+def convolution(name):
+  function, shapes, dynamic = CONVOLUTIONS[name]
+  return FunctionModule(function), [(numbers(*x), numbers(*w)) for x, w in shapes], dynamic
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_with_sizes_as_arguments_run_on_hosts(tmp_path, name):
+  model, (first, *others), shapes = convolution(name)
+  run(tmp_path, model, first, shapes, others)
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_with_sizes_as_arguments_run_on_a_gpu(tmp_path, name):
+  model, given, shapes = convolution(name)
+  named = [{"x": x, "w": w} for x, w in given]
+  results = computed(model, given[0], shapes, named, tmp_path)
+  for one, result in zip(given, results, strict=True):
+    torch.testing.assert_close([*result.values()], [model(*one)], rtol=1e-5, atol=1e-5)
+
+
+def test_a_pinned_size_is_an_error_of_the_export(tmp_path, monkeypatch):
+  def pinning(x):
+    assert V.graph.sizevars.guard_int(x.get_size()[0]) == 4
+    return original(x)
+
+  original = lowering.lowerings[torch.ops.aten.sin.default]
+  monkeypatch.setitem(lowering.lowerings, torch.ops.aten.sin.default, pinning)
+  with pytest.raises(husk.Unsupported, match=r"x\.size\(\)\[0\] vary.*sin.*= 4 alone: give this"):
     husk.write(
-      model,
-      (numbers(1, 4, 16), numbers(4, 1, 5)),
+      FunctionModule(lambda self, x: x.sin()),
+      (numbers(4),),
       tmp_path,
-      dynamic_shapes={"x": {1: AUTO, 2: AUTO}, "w": {0: AUTO, 2: AUTO}},
+      dynamic_shapes={"x": {0: AUTO}},
       targets=(f"host:{ISAS[0]}",),
     )
+
+
+# Functions of a tensor of three dimensions whose programs for a GPU take all of its sizes.
+UNLIMITED = {
+  "topk": lambda x: x.topk(2, 1),
+  "sort": lambda x: x.sort(1),
+  "kthvalue": lambda x: x.kthvalue(2, 2),
+  "group_norm": lambda x: F.group_norm(x, 2, x.new_ones(x.shape[1]), x.new_zeros(x.shape[1])),
+  "batch_norm": lambda x: F.batch_norm(x, x[0, :, 0], x[0, :, 0], x[0, :, 1], x[0, :, 1]),
+}
+
+
+@pytest.mark.parametrize("name", UNLIMITED)
+def test_a_program_for_a_gpu_assumes_no_size(tmp_path, name, caplog):
+  function = UNLIMITED[name]
+  dynamic = {0: AUTO, 2: AUTO} if name == "batch_norm" else {1: AUTO, 2: AUTO}
+  args = (numbers(4, 4, 8),)
+  exported = torch.export.export(
+    FunctionModule(lambda self, x: function(x)), args, dynamic_shapes={"x": dynamic}
+  )
+  with caplog.at_level(logging.WARNING, "husk"), uncompiled():
+    text = husk.write(exported, args, tmp_path, targets=("cuda:h200",)).read_text()
+  assert "runs only with" not in caplog.text and "the kernels assume" not in text
+
+
+def test_sizes_that_must_be_equal_are_announced(tmp_path, caplog):
+  """In eager mode index_reduce refuses sizes that torch.export takes."""
+  with caplog.at_level(logging.WARNING, "husk"):
+    text = husk.write(
+      FunctionModule(lambda self, x, y: x.index_reduce(1, torch.tensor([1, 0]), y, "amax")),
+      (numbers(4, 3), numbers(4, 2)),
+      tmp_path,
+      dynamic_shapes={"x": {0: AUTO, 1: AUTO}, "y": {0: AUTO}},
+      targets=("cuda:h200",),
+    ).read_text()
+  assert caplog.text.count("runs only with sizes for which Eq(") == 1, caplog.text
+  assert re.search(r"check_eq\(size\(y, 0\), s\d+\) .size 0 of y", text), text
 
 
 def program():

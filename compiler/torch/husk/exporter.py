@@ -21,7 +21,7 @@ from . import artifact, hir, output, tools
 from .cuda import descriptors, user_kernels
 from .errors import short_tracebacks, within
 from .hir import huskc
-from .inductor import assumed, autocast, capture, empty, torch_compat
+from .inductor import assumed, autocast, capture, empty, torch_compat, varying
 from .program import aliases, constants, signature
 from .progress import Progress
 from .targets import Target, resolve_targets
@@ -286,7 +286,7 @@ def _write(
       with within(name, functions), stages.stage("trace", name):
         exported[name] = autocast.written_out(one.exported())
     exported = aliases.merged(exported)
-    with assumed.kept(exported.values()):
+    with assumed.kept(exported.values()), varying.views():
       for one in exported.values():
         torch_compat.assume(one, empty.refusals(one))
       program, tensors, files = _program(exported, compilers, metadata or {}, stages)

@@ -328,7 +328,7 @@ def _convolution(node: torch.fx.Node) -> _Convolution | None:
   tensors = [x, weight] + ([values["bias"].meta["val"]] if values["bias"] is not None else [])
   if x.dim() != weight.dim() or not 3 <= x.dim() <= 5 or x.dtype not in floats:
     return None
-  if any(tensor.dtype != x.dtype for tensor in tensors):
+  if any(tensor.dtype != x.dtype for tensor in tensors) or type(values["groups"]) is not int:
     return None
   spatial = x.dim() - 2
   stride = _each(values.get("stride"), spatial, 1)
@@ -352,11 +352,14 @@ def _convolution(node: torch.fx.Node) -> _Convolution | None:
 
 
 def _padding(value: Any, kernel: Sequence[Any], dilation: list[int] | None) -> list[int] | None:
-  """The padding on both sides of each spatial dimension; None if the sides differ."""
+  """The padding on both sides of each spatial dimension; None if the sides differ or are not
+  known."""
   if value == "valid":
     return [0] * len(kernel)
   if value != "same":
     return _each(value, len(kernel), 0)
+  if not all(type(size) is int for size in kernel):
+    return None
   both = [step * (size - 1) for size, step in zip(kernel, dilation or [])]
   return [pad // 2 for pad in both] if all(pad % 2 == 0 for pad in both) else None
 

@@ -60,6 +60,9 @@ _HOW: tuple[tuple[str, frozenset[str] | None], ...] = (
       }
     ),
   ),
+  # The function that checks the guards of torch.export when its module runs. The program checks
+  # them itself.
+  ("<string>", frozenset({"_"})),
   # Long sums are sums of parts.
   ("torch/_inductor/codegen/cpp.py", frozenset({"need_use_acc_helper"})),
   # isin compares all pairs, or sorts. The number of channels decides the strides of images whose
@@ -67,8 +70,13 @@ _HOW: tuple[tuple[str, frozenset[str] | None], ...] = (
   ("torch/_decomp/decompositions.py", frozenset({"isin", "_upsample_linear", "_upsample_nearest"})),
   # Strides of operands, and which loops become one kernel.
   ("torch/_inductor/ir.py", frozenset({"is_stride_ordered"})),
+  ("torch/_inductor/utils.py", frozenset({"argsort"})),
   ("torch/_inductor/scheduler.py", None),
 )
+
+# The largest batches that cuDNN normalizes. The C++ function of batch norms asks whether it could be
+# called for them, which no program does.
+_BATCHES_OF_CUDNN = (65535, 880801)
 
 # Files that only pass a question on.
 _NEUTRAL = (
@@ -236,13 +244,14 @@ def found(shapes: Any) -> list[Assumption]:
   for symbol, value in shapes.replacements.items():
     if symbol in known and symbol not in old and not _is_unbacked(symbol):
       conditions.append(sympy.Eq(symbol, value, evaluate=False))
+  guarded = {limit for condition in conditions if (limit := _limit(condition)) is not None}
   for symbol, now in shapes.var_to_range.items():
     before = known.get(symbol)
     if before is None or before == now or _is_unbacked(symbol) or symbol in shapes.replacements:
       continue
     if now.lower > before.lower:
       conditions.append(sympy.Ge(symbol, now.lower, evaluate=False))
-    if now.upper < before.upper:
+    if now.upper < before.upper and (symbol, now.upper) not in guarded:
       conditions.append(sympy.Le(symbol, now.upper, evaluate=False))
   current = _State(shapes)
   promised.restore(shapes)
@@ -256,6 +265,18 @@ def found(shapes: Any) -> list[Assumption]:
     current.restore(shapes)
 
 
+def _limit(condition: Any) -> tuple[Any, Any] | None:
+  """The symbol and its largest value that a condition like 12 * n <= 100 allows."""
+  if not isinstance(condition, sympy.Le) or len(condition.free_symbols) != 1:
+    return None
+  (symbol,) = condition.free_symbols
+  factor, rest = (condition.lhs - condition.rhs).as_independent(symbol)[::-1]
+  slope = factor.coeff(symbol)
+  if not slope.is_Integer or slope <= 0 or factor != slope * symbol or not rest.is_Integer:
+    return None
+  return symbol, -rest // slope
+
+
 def _is_implied(shapes: Any, condition: Any) -> bool:
   # The end of a slice without an end is larger than any size.
   if condition.is_Relational and any(
@@ -263,7 +284,36 @@ def _is_implied(shapes: Any, condition: Any) -> bool:
   ):
     return not isinstance(condition, sympy.Eq)
   known: Any = shapes._maybe_evaluate_static(condition)
-  return bool(known is not None and known == sympy.true)
+  return bool(known is not None and known == sympy.true) or _holds(shapes, condition)
+
+
+def _holds(shapes: Any, condition: Any) -> bool:
+  """Whether a condition holds for all numbers, which torch's own simplification does not see: a
+  product is a multiple of each factor, also as a sum, and n is less than a multiple of n // 512."""
+  from torch.utils._sympy.functions import FloorDiv, Mod
+  from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+  if not condition.is_Relational:
+    return False
+  left, right = condition.args
+  if isinstance(condition, sympy.Eq) and isinstance(left, Mod) and right == 0:
+    return bool(sympy.cancel(left.args[0] / left.args[1]).as_numer_denom()[1] == 1)
+  ranges = {**shapes.var_to_range, **_ranges.get(shapes, {})}
+  difference = left - right
+  for quotient in sorted(difference.atoms(FloorDiv), key=lambda each: -each.count_ops()):
+    if quotient.args[1].is_Integer and quotient.args[1] > 0:
+      rest = sympy.Dummy(integer=True, nonnegative=True)
+      ranges[rest] = ValueRanges(0, quotient.args[1] - 1)
+      difference = difference.xreplace({quotient: (quotient.args[0] - rest) / quotient.args[1]})
+  try:
+    values = bound_sympy(sympy.expand(difference), ranges)
+  except Exception:  # torch cannot bound each expression
+    return False
+  if isinstance(condition, (sympy.Le, sympy.Lt)):
+    return bool(values.upper < 0 or (values.upper == 0 and isinstance(condition, sympy.Le)))
+  if isinstance(condition, (sympy.Ge, sympy.Gt)):
+    return bool(values.lower > 0 or (values.lower == 0 and isinstance(condition, sympy.Ge)))
+  return bool(isinstance(condition, sympy.Ne) and (values.lower > 0 or values.upper < 0))
 
 
 def _is_unbacked(symbol: Any) -> bool:
@@ -316,7 +366,7 @@ def _watched() -> Iterator[None]:
   def evaluate_expr(self: Any, question: Any, *args: Any, **kwargs: Any) -> Any:
     if self not in _promised:
       return before(self, question, *args, **kwargs)
-    if _decides_how():
+    if _decides_how() or _is_for_cudnn(question):
       with self.suppress_guards():
         return before(self, question, *args, **kwargs)
     fallback = kwargs.get("fallback_value", args[3] if len(args) > 3 else None)
@@ -346,6 +396,15 @@ def _decides_how() -> bool:
   return any(
     path.endswith(end) and (functions is None or function in functions) for end, functions in _HOW
   )
+
+
+def _is_for_cudnn(question: Any) -> bool:
+  """Whether the function of batch norms asks for one of _BATCHES_OF_CUDNN."""
+  limit = _limit(question)
+  if limit is None or limit[1] not in _BATCHES_OF_CUDNN:
+    return False
+  path, function = _asking()
+  return path.endswith("torch/fx/interpreter.py") and function == "call_function"
 
 
 def _is_asked_by(end: str, enclosing: str) -> bool:

@@ -129,7 +129,7 @@ def capture_each(
     varying.pools(),
     varying.smaller_and_larger(),
     empty.checked_indices(shapes, device) as indexed,
-    inductor(device, program, {**varying.lowerings(), **(lowerings or {})}, sdpa),
+    inductor(device, program, varying.lowerings(lowerings or {}), sdpa),
     torch_compat.inner_compiler(compile_graph),
     torch_compat.kept_simplifications(),
   ):

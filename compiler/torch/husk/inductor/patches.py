@@ -36,7 +36,7 @@ def husk_lines(
     recognises the attention that a model writes out as products and a softmax.
   """
   import torch
-  from torch._inductor import decomposition, ir, lowering, scheduler
+  from torch._inductor import decomposition, ir, lowering, scheduler, tiling_utils
   from torch._inductor.fx_passes import fuse_attention
 
   def codegen(self: InductorObject, wrapper: InductorObject) -> None:
@@ -71,6 +71,8 @@ def husk_lines(
     node = scheduler.SchedulerNode
     recomputed = _in_the_same_order(node.recompute_size_and_body)
     set_attribute(stack, node, "recompute_size_and_body", recomputed)
+    splits = _of_equal_numbers(tiling_utils.get_pw_red_splits)
+    set_attribute(stack, tiling_utils, "get_pw_red_splits", splits)
     yield
 
 
@@ -178,6 +180,22 @@ def _in_the_same_order(recompute: Callable[..., None]) -> Callable[..., None]:
     self.set_read_writes(read_writes.with_read(OrderedSet(order)))
 
   return recomputed
+
+
+def _of_equal_numbers(splits: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes `tiling_utils.get_pw_red_splits` recognize a number of elements in any form. That of a
+  node is a product, (a + 1) * b, and that of its kernel a sum, a * b + b, which torch 2.11 takes
+  for another number; then an assertion fails."""
+  from torch._inductor.utils import sympy_product
+  from torch._inductor.virtualized import V
+
+  def of_equal_numbers(n: InductorObject, elements: Any, reduced: Any, **options: Any) -> Any:
+    product = sympy_product(n._body.sizes[0])
+    if V.graph.sizevars.statically_known_equals(product, elements):
+      elements = product
+    return splits(n, elements, reduced, **options)
+
+  return of_equal_numbers
 
 
 def _with_conditions(find: Callable[[Any], Any], unbacked: bool) -> Callable[[Any], Any]:

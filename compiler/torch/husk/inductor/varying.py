@@ -17,12 +17,12 @@ from .lines import InductorObject
 Lowering = Callable[..., Any]
 
 
-def lowerings() -> dict[Any, Lowering]:
-  """The lowerings by operator."""
+def lowerings(others: dict[Any, Lowering]) -> dict[Any, Lowering]:
+  """The lowerings by operator, and `others`, which stay where all sizes are numbers."""
   import torch
   from torch._inductor import lowering
 
-  aten, table = torch.ops.aten, lowering.lowerings
+  aten, table = torch.ops.aten, {**lowering.lowerings, **others}
   called = {
     op: lowering.fallback_handler(op, add_to_fallback_set=False)
     for op in (
@@ -41,7 +41,7 @@ def lowerings() -> dict[Any, Lowering]:
     for name, exact in (("upsample_nearest", False), ("_upsample_nearest_exact", True)):
       op = getattr(aten, f"{name}{rank}d").default
       own[op] = (_varies_inside(rank), _nearest(exact))
-  return {op: _unless_static(table[op], *each) for op, each in own.items()}
+  return {**others, **{op: _unless_static(table[op], *each) for op, each in own.items()}}
 
 
 def _unless_static(
@@ -231,6 +231,35 @@ def pools() -> Iterator[None]:
     yield
   finally:
     inductor.pooling_size = before
+
+
+@contextlib.contextmanager
+def views() -> Iterator[None]:
+  """While open, a view has the sizes that it is given. torch's own function builds them of the
+  tensor's, and asks on its way which of these divide which in the example."""
+  import torch
+  from torch._subclasses import fake_impls
+
+  module: Any = fake_impls
+  table: dict[Any, Any] = module.op_implementations_dict
+  before = {
+    op: table[op] for op in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
+  }
+
+  def view(mode: Any, op: Any, x: torch.Tensor, *shape: Any) -> Any:
+    (sizes,) = shape if isinstance(shape[0], (tuple, list)) else (shape,)
+    if any(isinstance(size, torch.SymInt) for size in (*x.shape, *sizes)):
+      try:
+        return module._view_unbacked_meta(x, sizes)
+      except ValueError:  # the strides of the tensor leave it open whether it can be viewed so
+        pass
+    return before[op](mode, op, x, *shape)
+
+  table.update(dict.fromkeys(before, view))
+  try:
+    yield
+  finally:
+    table.update(before)
 
 
 @contextlib.contextmanager

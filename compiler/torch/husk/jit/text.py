@@ -85,7 +85,7 @@ class Writer:
     limits = [
       Assumption(condition)
       for condition, value in guards
-      if value == sympy.true and prologue.is_index_limit(condition)
+      if value == sympy.true and prologue.indexed(condition) is not None
     ]
     prologue.write(body, limits)
     lines.LineVisitor(body, {**lines.NODES, **self.kernels.nodes}).visit(wrapper.lines)

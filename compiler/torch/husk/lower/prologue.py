@@ -182,14 +182,15 @@ def _renamed(graph: Graph, expression: Any) -> Any:
   return sympy.sympify(expression).xreplace(graph.sizevars.shape_env.unbacked_renamings)
 
 
-def is_index_limit(condition: Any) -> bool:
-  """Whether a condition says that 32-bit indices reach all elements. Kernels would access wrong
-  memory if it did not hold. SymPy brings the constants of a number of elements to the other side,
-  so the limit may be somewhat less than 2^31 - 1."""
+def indexed(condition: Any) -> Any:
+  """The number of elements, if a condition says that 32-bit indices reach all of them, else None.
+  Kernels would access wrong memory if it did not hold. SymPy moves parts of the number to the other
+  side, so the limit may be somewhat less than 2^31 - 1."""
   if not isinstance(condition, (sympy.Le, sympy.Lt)):
-    return False
-  limit: Any = condition.rhs
-  return bool(limit.is_Integer and limit >= 2**30)
+    return None
+  difference: Any = condition.rhs - condition.lhs
+  limit, rest = difference.as_coeff_Add()
+  return -rest if limit.is_Integer and limit >= 2**30 else None
 
 
 def _checks(
@@ -198,14 +199,19 @@ def _checks(
   """The (condition, message) of the checks that the assumptions need. An assumption that leaves one
   value of a size that the export lets vary is refused."""
   shapes = body.graph.sizevars.shape_env
+  seen = set()  # the conditions, with equal sizes in any order
   for each in dict.fromkeys(assumptions):
     condition = _renamed(body.graph, each.condition)
     if each.refusal:
       yield condition, f"{each.place or 'an operator'}: {each.refusal}"
       continue
-    if is_index_limit(condition):
-      yield condition, f"kernels with 32-bit indices reach {condition.lhs} elements"
+    if (elements := indexed(condition)) is not None:
+      yield condition, f"kernels with 32-bit indices reach {elements} elements"
       continue
+    key = frozenset(condition.args) if isinstance(condition, sympy.Eq) else condition
+    if key in seen:
+      continue
+    seen.add(key)
     text = assumed.text(shapes, condition)
     by = f", which {each.place} assumes" if each.place else ""
     if (pin := assumed.pinned(shapes, condition)) is not None:
@@ -218,7 +224,9 @@ def _checks(
         has_place=True,
       )
     if not body.exprs.knows(condition) and shapes.replace(condition) == sympy.true:
-      continue  # sizes that are now one symbol, whose tensors `_check` compares
+      # Sizes that are now one symbol, whose tensors `_check` compares.
+      note(f"the program runs only with sizes for which {text}{by}")
+      continue
     try:
       body.exprs.int(condition)
     except Unsupported as error:

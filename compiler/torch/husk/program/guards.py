@@ -105,6 +105,15 @@ def _sources(exported: ExportedProgram) -> dict[str, int]:
   return sources
 
 
+def _compared(relation: Any, left: Any, right: Any) -> Any:
+  """A relation. A number that does not fit 64 bits is larger than any size, and torch compares with
+  one to say that a sum of sizes fits."""
+  constant, _ = (right - left).as_coeff_Add()
+  if constant.is_Integer and abs(constant) >= 2**63 and relation not in (sympy.Eq, sympy.Ne):
+    return relation(0, constant)
+  return relation(left, right)
+
+
 class _Reader:
   """Reads a guard from its syntax tree."""
 
@@ -130,7 +139,7 @@ class _Reader:
     if isinstance(node, ast.Compare) and all(type(op) in _COMPARED for op in node.ops):
       terms = [self.read(term) for term in (node.left, *node.comparators)]
       return sympy.And(
-        *(_COMPARED[type(op)](*pair) for op, *pair in zip(node.ops, terms, terms[1:]))
+        *(_compared(_COMPARED[type(op)], *pair) for op, *pair in zip(node.ops, terms, terms[1:]))
       )
     if (
       isinstance(node, ast.Call)

@@ -14,6 +14,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .dimensions import along
+
 if TYPE_CHECKING:
   import torch
 
@@ -47,11 +49,14 @@ def _convolution(
   import torch
 
   kernel = tuple(weight.shape[2:])
-  if not all(isinstance(size, int) for size in weight.shape):
-    return NotImplemented
   stride, padding, dilation, output_padding = (
     _each(values, kernel) for values in (stride, padding, dilation, output_padding)
   )
+  numbers = (*weight.shape, *stride, *padding, *dilation, *output_padding, groups)
+  if not all(isinstance(number, int) for number in numbers):
+    if library or transposed or x.dim() != weight.dim():
+      return NotImplemented
+    return _reduction_of_any_size(x, weight, stride, padding, dilation, groups, bias)
   # A kernel of one element has no dilation.
   dilation = tuple(1 if size == 1 else d for size, d in zip(kernel, dilation))
   if x.dim() == weight.dim() - 1:
@@ -174,11 +179,6 @@ def _positions(
   return [*[None] * leading, *positions], functools.reduce(operator.and_, masks)
 
 
-def _along(values: torch.Tensor, dim: int, rank: int) -> torch.Tensor:
-  """A vector as the dimension `dim` of a tensor with `rank` dimensions."""
-  return values.reshape([-1 if d == dim else 1 for d in range(rank)])
-
-
 def _loaded(x: torch.Tensor, positions: Sequence[torch.Tensor], leading: int = 2) -> torch.Tensor:
   """The elements of `x` at positions of its last dimensions, zero outside."""
   import torch
@@ -213,8 +213,7 @@ def _sum_of_taps(
   total = None
   for tap in itertools.product(*(range(taps) for taps in kernel)):
     positions = [
-      _along(step + at * d, dim, rank)
-      for dim, (step, at, d) in enumerate(zip(steps, tap, dilation))
+      along(step + at * d, dim, rank) for dim, (step, at, d) in enumerate(zip(steps, tap, dilation))
     ]
     loaded = _loaded(x, positions).to(dtype)
     loaded = loaded.reshape(x.shape[0], groups, -1, *sizes)
@@ -241,8 +240,8 @@ def _reduction(
   kernel, rank = weight.shape[2:], weight.dim() - 2
   sizes = result_sizes(x.shape[2:], kernel, stride, padding, dilation)
   positions = [
-    _along(torch.arange(size, device=x.device) * step - pad, dim, 2 * rank)
-    + _along(torch.arange(taps, device=x.device) * d, rank + dim, 2 * rank)
+    along(torch.arange(size, device=x.device) * step - pad, dim, 2 * rank)
+    + along(torch.arange(taps, device=x.device) * d, rank + dim, 2 * rank)
     for dim, (size, step, pad, taps, d) in enumerate(zip(sizes, stride, padding, kernel, dilation))
   ]
   dtype = _sum_dtype(x)
@@ -254,6 +253,38 @@ def _reduction(
   return _finished(total.reshape(x.shape[0], -1, *sizes), bias, x.dtype)
 
 
+def _reduction_of_any_size(
+  x: torch.Tensor,
+  weight: torch.Tensor,
+  stride: Sequence[Any],
+  padding: Sequence[Any],
+  dilation: Sequence[Any],
+  groups: Any,
+  bias: torch.Tensor | None,
+) -> torch.Tensor:
+  """As `_reduction`, for arguments of which some are sizes that vary. No tensor changes its shape,
+  since torch could not tell whether products of such sizes are equal."""
+  import torch
+
+  (outputs, channels, *kernel), rank = weight.shape, weight.dim() - 2
+  torch._check(x.shape[1] == channels * groups)
+  sizes = result_sizes(x.shape[2:], kernel, stride, padding, dilation)
+  # Dimensions: batch, result, channel, image, kernel.
+  group = torch.arange(outputs, device=x.device) // (outputs // groups)
+  dims = 2 + 2 * rank
+  positions = [
+    along(group * channels, 0, dims) + along(torch.arange(channels, device=x.device), 1, dims)
+  ]
+  for dim, (size, step, pad, taps, d) in enumerate(zip(sizes, stride, padding, kernel, dilation)):
+    begin = torch.arange(size, device=x.device) * step - pad
+    tap = torch.arange(taps, device=x.device) * d
+    positions.append(along(begin, 2 + dim, dims) + along(tap, 2 + rank + dim, dims))
+  loaded = _loaded(x, positions, 1).to(_sum_dtype(x))
+  factors = weight.to(loaded.dtype)[(slice(None), slice(None), *[None] * rank)]
+  total = (loaded * factors).sum(dim=[2, *range(3 + rank, 3 + 2 * rank)])
+  return _finished(total, bias, x.dtype)
+
+
 def _sum_dtype(x: torch.Tensor) -> torch.dtype:
   import torch
 
@@ -263,7 +294,7 @@ def _sum_dtype(x: torch.Tensor) -> torch.dtype:
 def _finished(total: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
   """The sum with its bias, rounded once."""
   if bias is not None:
-    total = total + bias.to(total.dtype).reshape(-1, *[1] * (total.dim() - 2))
+    total = total + along(bias.to(total.dtype), 0, total.dim() - 1)
   return total.to(dtype)
 
 
@@ -284,8 +315,8 @@ def _dilated(
   lengths = [(size + 2 * pad + d - 1) // d for size, pad, d in zip(x.shape[2:], padding, dilation)]
   # Dimensions: batch, channel, the dilations, the images.
   positions = [
-    _along(torch.arange(length, device=x.device) * d - pad, rank + dim, 2 * rank)
-    + _along(torch.arange(d, device=x.device), dim, 2 * rank)
+    along(torch.arange(length, device=x.device) * d - pad, rank + dim, 2 * rank)
+    + along(torch.arange(d, device=x.device), dim, 2 * rank)
     for dim, (length, d, pad) in enumerate(zip(lengths, dilation, padding))
   ]
   images = _loaded(x, positions).movedim(1, 1 + rank)
@@ -296,7 +327,7 @@ def _dilated(
   results = results.reshape(x.shape[0], *dilation, *results.shape[1:])
   image = _interleaved(results.movedim(1 + rank, 1), rank)
   positions = [
-    _along(torch.arange(size, device=x.device) * step, dim, rank)
+    along(torch.arange(size, device=x.device) * step, dim, rank)
     for dim, (size, step) in enumerate(zip(sizes, stride))
   ]
   return torch.ops.aten._unsafe_index(image, [None, None, *positions])
@@ -362,7 +393,7 @@ def _transposed(
     for size, step, pad, taps_of, more in zip(x.shape[2:], stride, padding, kernel, output_padding)
   ]
   positions = [
-    _along(torch.arange(size, device=x.device) + pad, dim, rank)
+    along(torch.arange(size, device=x.device) + pad, dim, rank)
     for dim, (size, pad) in enumerate(zip(sizes, padding))
   ]
   return _loaded(image, positions)

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .dimensions import along
+
 if TYPE_CHECKING:
   import torch
 
@@ -52,11 +54,10 @@ class _Windows:
     mask = None
     sizes = x.shape[x.dim() - rank :]
     for dim, (begin, end, length, d) in enumerate(zip(begins, ends, longest, step)):
-      ranks = [-1 if other == dim else 1 for other in range(2 * rank)]
-      inner = [-1 if other == rank + dim else 1 for other in range(2 * rank)]
-      offsets = (torch.arange(length, device=x.device) * d).reshape(inner)
-      position = begin.reshape(ranks) + offsets
-      inside = (position >= 0) & (position < end.reshape(ranks)) & (position < sizes[dim])
+      offsets = torch.arange(length, device=x.device) * d
+      position = along(begin, dim, 2 * rank) + along(offsets, rank + dim, 2 * rank)
+      before_end = position < along(end, dim, 2 * rank)
+      inside = (position >= 0) & before_end & (position < sizes[dim])
       mask = inside if mask is None else mask & inside
       self.positions.append(position)
     assert mask is not None
@@ -152,8 +153,7 @@ def _average(
     size = x.shape[x.dim() - rank + dim]
     beyond = p if count_include_pad else 0
     count = end.clamp(max=size + beyond) - begin.clamp(min=-beyond)
-    count = count.reshape([-1 if other == dim else 1 for other in range(rank)])
-    counts = counts * count
+    counts = counts * along(count, dim, rank)
   return (total / counts).to(x.dtype)
 
 
@@ -222,7 +222,7 @@ def _adaptive_average(rank: int, x: torch.Tensor, sizes: Sequence[int]) -> Any:
   windows, lengths = found
   total = windows.values(0).sum(windows.dims, dtype=_sum_dtype(x))
   for dim, length in enumerate(lengths):
-    total = total / length.reshape([-1 if other == dim else 1 for other in range(rank)])
+    total = total / along(length, dim, rank)
   return total.to(x.dtype)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .dimensions import along
+
 if TYPE_CHECKING:
   import torch
 
@@ -153,11 +155,7 @@ def _scatter(x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor) 
   for d in range(x.dim()):
     src = src.narrow(d, 0, index.shape[d])
   indices: list[torch.Tensor | None] = [
-    index
-    if d == dim
-    else torch.arange(index.shape[d], device=x.device).reshape(
-      [-1 if other == d else 1 for other in range(x.dim())]
-    )
+    index if d == dim else along(torch.arange(index.shape[d], device=x.device), d, x.dim())
     for d in range(x.dim())
   ]
   return torch.ops.aten.index_put.default(x, indices, src)
@@ -223,13 +221,18 @@ def _index_reduced(
   reduce: str,
   include_self: bool,
 ) -> Any:
+  import torch
+
   if x.dim() == 0:
     one = _index_reduced(
       x.reshape(1), 0, index.reshape(-1), source.reshape(-1), reduce, include_self
     )
     return one if one is NotImplemented else one.reshape(())
   dim = dim % x.dim()
-  index = index.reshape([-1 if d == dim else 1 for d in range(x.dim())]).expand(source.shape)
+  index = index.reshape(-1) if index.dim() != 1 else index
+  for d in range(x.dim()):
+    torch._check(source.shape[d] == (index.shape[0] if d == dim else x.shape[d]))
+  index = along(index, dim, x.dim()).expand(source.shape)
   return _reduced(x, dim, index, source, reduce, include_self)
 
 
