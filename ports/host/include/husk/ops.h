@@ -40,7 +40,8 @@ HUSK_API husk_status husk_ops_add_all(husk_engine* engine, husk_error* error);
  * port "host". Matrix products, convolutions and attention work on husk_op_context.threads; results
  * do not depend on the number of threads.
  *
- * No op allocates memory; an op needs up to 700 KB of stack on each thread. An op returns
+ * No op allocates memory. An op needs up to 64 KB of stack on each thread, and the memory that
+ * husk_op.scratch_bytes asks for. An op returns
  * HUSK_UNSUPPORTED if its work does not fit there: Fourier transforms of more than 6144 points
  * whose number is not a power of 2, unique_dim of more than 65536 slices, attention with heads of
  * more than 256 elements.
