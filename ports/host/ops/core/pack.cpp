@@ -52,6 +52,7 @@ constexpr ScratchBytes scratch_of(Run run) {
                   {rnn_layer, {kProductScratch + kGatesScratch, kProductScratch}},
                   {linear_inverse, {kInverseScratch, 0}},
                   {mode, {kModeScratch, 0}},
+                  {multinomial, {kPairsScratch, 0}},
                   {unique, {kBatchScratch, 0}},
                   {unique_sizes, {kBatchScratch, 0}},
                   {unique_dim, {kSlicesScratch, 0}},

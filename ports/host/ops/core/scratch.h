@@ -21,6 +21,7 @@ constexpr int64_t kMaxSlices = 65536;  // slices of unique_dim, whose numbers ar
 constexpr int64_t kSlicesScratch = 2 * kMaxSlices * int64_t{sizeof(uint32_t)};
 constexpr int64_t kBatchSize = 8192;          // distinct keys that a pass over the elements finds
 constexpr int64_t kBatchScratch = 136 << 10;  // a batch of them
+constexpr int64_t kPairsScratch = 64 << 10;   // weights that multinomial draws at a time
 constexpr int64_t kModeScratch = kBatchScratch + kBatchSize * int64_t{sizeof(int64_t)};
 
 }  // namespace husk::host
