@@ -47,4 +47,6 @@ const husk_op linear_op = {sizeof(husk_op),
                            call,
                            NULL,
                            NULL,
-                           "input weight bias residual activation out:w=residual"};
+                           "input weight bias residual activation out:w=residual",
+                           0,
+                           0};

@@ -51,6 +51,9 @@ double time_ratio(bool columns, int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kPitch = 512;  // n columns are a part of a matrix with so many
   const husk_op_context context{};
   Cancellation cancellation(context);
+  static struct {
+    alignas(64) unsigned char bytes[kProductScratch];
+  } memory;
   Product p = {};
   p.m = m;
   p.n = n;
@@ -62,6 +65,7 @@ double time_ratio(bool columns, int64_t m, int64_t n, int64_t k) {
   p.out_column = 1;
   p.alpha = 1;
   p.cancellation = &cancellation;
+  p.scratch = memory.bytes;
   double in_place = 1, packed = 1;
   for (int i = 0; i < (k < 512 ? 30 : 10); ++i) {
     const int64_t elements = columns ? n * k : kPitch * k;

@@ -277,7 +277,7 @@ husk_status touch(const husk_op_context* context, const husk_op_arg* args, uint3
 const husk_port* checking_port() { return &kPort; }
 const husk_port* checking_port_beside_host() { return &kPortBesideHost; }
 husk_op touching_op(const char* name) {
-  return {sizeof(husk_op), 0, name, touch, nullptr, nullptr, nullptr, nullptr, 0, 0};
+  return {sizeof(husk_op), 0, name, touch, nullptr, nullptr, nullptr, nullptr, 0, 0, 0, 0};
 }
 void announce(const void* memory, size_t size) {
   announced()[reinterpret_cast<uintptr_t>(memory) + size] = reinterpret_cast<uintptr_t>(memory);

@@ -16,6 +16,7 @@
 #include "device.h"
 #include "noise.h"
 #include "op_calls.h"
+#include "op_scratch.h"
 
 namespace husk::fuzz {
 namespace {
@@ -136,9 +137,11 @@ class Trial {
   }
   bool succeeds(const husk_op& op) {
     static host::Device device({}, host::cpu_isa(), nullptr);
+    static host_test::OpScratch scratch;
     husk_error error = {};
     const husk_op_context context{
-        sizeof(husk_op_context), 0, op.user, &device, nullptr, nullptr, nullptr, nullptr, nullptr};
+        sizeof(husk_op_context), 0, op.user, &device, nullptr, nullptr, nullptr, nullptr, nullptr,
+        scratch.of(op)};
     return op.call(&context, args.data(), static_cast<uint32_t>(args.size()), &error) == HUSK_OK;
   }
   std::vector<husk_op_arg> args;

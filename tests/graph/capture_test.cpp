@@ -30,8 +30,8 @@ struct DoubleOp {
   int calls = 0;
 
   husk_op op(uint32_t flags, const char* contract = "x out:w") {
-    return {sizeof(husk_op), 0,       "test::double",    call, this, nullptr,
-            contract,        nullptr, HUSK_OP_ON_DEVICE, flags};
+    return {sizeof(husk_op), 0,       "test::double",    call,  this, nullptr,
+            contract,        nullptr, HUSK_OP_ON_DEVICE, flags, 0,    0};
   }
 
  private:

@@ -162,6 +162,8 @@ TEST_F(CublasTest, AnOpOfTheApplicationReplacesThePorts) {
                       "a b bias alpha beta fast out:w workspace:w",
                       nullptr,
                       HUSK_OP_ON_DEVICE,
+                      0,
+                      0,
                       0};
   ASSERT_EQ(husk_engine_add_op(m.engine, &op, &m.error), HUSK_OK);
   const std::vector<uint8_t>& file = artifact(kProjections);

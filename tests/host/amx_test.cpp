@@ -64,13 +64,6 @@ class PlainTiles {
 };
 int PlainTiles::configured = 0;
 
-// Fills the memory of the stack that the kernel is going to use with NaN, since copies must not
-// rely on what was there before.
-[[gnu::noinline]] void fill_stack() {
-  volatile unsigned char bytes[700 << 10];
-  for (size_t i = 0; i < sizeof bytes; ++i) bytes[i] = 0xff;
-}
-
 class Amx : public HostDevice {
  protected:
   void SetUp() override {
@@ -90,7 +83,7 @@ class Amx : public HostDevice {
       host::Product p = product;
       p.cancellation = &cancellation;
       split.restrict_to(p, part);
-      fill_stack();
+      p.scratch = op_scratch.of(op("aten::mm"));  // NaN: copies must not rely on what was there
       host::run_amx<PlainTiles>(p);
       EXPECT_EQ(PlainTiles::configured, 0);
     }
@@ -237,6 +230,7 @@ TEST_F(Amx, CancelledProductsReleaseTiles) {
   p.out_row = 40;
   p.out_column = 1;
   p.cancellation = &cancellation;
+  p.scratch = op_scratch.of(op("aten::mm"));
   host::run_amx<PlainTiles>(p);
   EXPECT_TRUE(cancellation.ended());
   EXPECT_EQ(PlainTiles::configured, 0);

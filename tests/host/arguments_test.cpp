@@ -69,7 +69,8 @@ TEST_F(Arguments, EveryOpRefusesNonsense) {
                                   nullptr,
                                   nullptr,
                                   nullptr,
-                                  nullptr};
+                                  nullptr,
+                                  op_scratch.of(ops[i])};
     for (const husk_op_arg& arg :
          {husk_op_arg{}, tensors, broken, ints, result, int_arg(-1), float_arg(0.5)}) {
       for (uint32_t arg_count = 0; arg_count < 20; ++arg_count) {
@@ -165,7 +166,8 @@ TEST_F(Arguments, ContextsOfOtherVersions) {
   EXPECT_EQ(mm.struct_size, sizeof(husk_op));
   const husk_op_arg args[] = {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)};
   const husk_op_context context{
-      sizeof(husk_op_context), 0, mm.user, device, nullptr, nullptr, nullptr, nullptr, nullptr};
+      sizeof(husk_op_context), 0, mm.user, device, nullptr, nullptr, nullptr, nullptr, nullptr,
+      op_scratch.of(mm)};
   const test::Newer<husk_op_context> newer(context);
   EXPECT_EQ(mm.call(&newer.known, args, 3, &error), HUSK_OK) << error.text;
   const auto small = test::older(context, offsetof(husk_op_context, threads));
@@ -175,7 +177,8 @@ TEST_F(Arguments, ContextsOfOtherVersions) {
 TEST_F(Arguments, ProductsNeedADevice) {
   const husk_op& mm = op("aten::mm.out");
   const husk_op_context context{
-      sizeof(husk_op_context), 0, mm.user, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+      sizeof(husk_op_context), 0, mm.user, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+      op_scratch.of(mm)};
   const husk_op_arg args[] = {a.arg(), b.arg(), out.arg(HUSK_ACCESS_WRITE)};
   EXPECT_EQ(mm.call(&context, args, 3, &error), HUSK_INVALID_ARGUMENT);
   EXPECT_NE(std::string(error.text).find("device"), std::string::npos) << error.text;

@@ -34,9 +34,16 @@ class Cancel : public HostDevice {
   // Runs a call whose question number `answers.last` gets the answer 1.
   husk_status run(const Call& made, Answers& answers, const husk_threads* threads = nullptr) {
     const husk_op& row = op(made.name);
-    const husk_op_context context{
-        sizeof(husk_op_context), 0,        row.user, device, nullptr, threads,
-        Answers::answer,         &answers, nullptr};
+    const husk_op_context context{sizeof(husk_op_context),
+                                  0,
+                                  row.user,
+                                  device,
+                                  nullptr,
+                                  threads,
+                                  Answers::answer,
+                                  &answers,
+                                  nullptr,
+                                  op_scratch.of(row, threads ? threads->count : 1)};
     error = {};
     return row.call(&context, made.args.data(), static_cast<uint32_t>(made.args.size()), &error);
   }
@@ -188,7 +195,8 @@ TEST_F(Cancel, IsOptional) {
   const husk_op& row = op(fill.name);
   Answers answers{1};
   husk_op_context context{
-      sizeof(husk_op_context), 0, row.user, device, nullptr, nullptr, nullptr, &answers, nullptr};
+      sizeof(husk_op_context), 0, row.user, device, nullptr, nullptr, nullptr, &answers, nullptr,
+      op_scratch.of(row)};
   EXPECT_EQ(row.call(&context, fill.args.data(), 2, &error), HUSK_OK) << error.text;
   context.cancel = Answers::answer;
   context.struct_size = offsetof(husk_op_context, cancel);
@@ -231,7 +239,8 @@ TEST_F(Cancel, EndsWhateverIsLarge) {
                                     return Answers::answer(user);
                                   },
                                   &answers,
-                                  nullptr};
+                                  nullptr,
+                                  op_scratch.of(row)};
     error = {};
     Watchdog::set(Watchdog::kLimit);
     ended += row.call(&context, grown.args.data(), static_cast<uint32_t>(grown.args.size()),

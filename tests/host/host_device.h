@@ -11,6 +11,7 @@
 #include <husk/port_host.h>
 
 #include "device.h"
+#include "op_scratch.h"
 
 namespace husk::host_test {
 
@@ -68,7 +69,8 @@ class HostDevice : public ::testing::Test {
   husk_status call(const char* name, const std::vector<husk_op_arg>& args) {
     const husk_op& row = op(name);
     const husk_op_context context{
-        sizeof(husk_op_context), 0, row.user, device, nullptr, nullptr, nullptr, nullptr, nullptr};
+        sizeof(husk_op_context), 0, row.user, device, nullptr, nullptr, nullptr, nullptr, nullptr,
+        op_scratch.of(row)};
     return row.call(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
   }
 
@@ -77,6 +79,7 @@ class HostDevice : public ::testing::Test {
   husk_allocator allocator{};
   husk_error error{};
   void* device = nullptr;
+  OpScratch op_scratch;
 };
 
 }  // namespace husk::host_test

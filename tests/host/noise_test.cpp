@@ -25,7 +25,8 @@ TEST_F(NoisyOps, StayInBounds) {
                                   nullptr,
                                   nullptr,
                                   nullptr,
-                                  nullptr};
+                                  nullptr,
+                                  op_scratch.of(ops[i])};
     const std::vector<Entry> contract = parse_contract(ops[i].contract);
     int successes = 0;
     for (int round = 0; round < 400; ++round) {

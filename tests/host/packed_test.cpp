@@ -14,12 +14,13 @@ namespace {
 class Packed : public HostDevice {
  protected:
   husk_op_context context_of(const husk_op& row, const void* const* packed = nullptr,
-                             const husk_threads* threads = nullptr) const {
+                             const husk_threads* threads = nullptr) {
     husk_op_context context = HUSK_OP_CONTEXT_INIT;
     context.user = row.user;
     context.device = device;
     context.threads = threads;
     context.packed = packed;
+    context.scratch = op_scratch.of(row, threads ? threads->count : 1);
     return context;
   }
 

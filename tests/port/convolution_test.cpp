@@ -151,8 +151,16 @@ class CudaConvolution : public Cuda {
     place(tensor);
   }
   husk_status enqueue(husk_op_fn function, const std::vector<husk_op_arg>& args) {
-    const husk_op_context context = {
-        sizeof(husk_op_context), 0, op.user, device, stream, nullptr, nullptr, nullptr, nullptr};
+    const husk_op_context context = {sizeof(husk_op_context),
+                                     0,
+                                     op.user,
+                                     device,
+                                     stream,
+                                     nullptr,
+                                     nullptr,
+                                     nullptr,
+                                     nullptr,
+                                     nullptr};
     return function(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
   }
   static husk_op_arg ints(const std::vector<int64_t>& values) {
@@ -476,6 +484,7 @@ TEST_F(CudaConvolution, SeveralThreadsAtOnce) {
                                        op.user,
                                        device,
                                        own.stream,
+                                       nullptr,
                                        nullptr,
                                        nullptr,
                                        nullptr,

@@ -73,8 +73,16 @@ class CudaLinalg : public OverFake {
     return arg;
   }
   husk_status enqueue(husk_op_fn function, const std::vector<husk_op_arg>& args) {
-    const husk_op_context context = {
-        sizeof(husk_op_context), 0, op.user, device, stream, nullptr, nullptr, nullptr, nullptr};
+    const husk_op_context context = {sizeof(husk_op_context),
+                                     0,
+                                     op.user,
+                                     device,
+                                     stream,
+                                     nullptr,
+                                     nullptr,
+                                     nullptr,
+                                     nullptr,
+                                     nullptr};
     return function(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
   }
   husk_status call(const std::vector<husk_op_arg>& args) { return enqueue(op.call, args); }
@@ -395,6 +403,7 @@ TEST_F(CudaLinalg, SeveralThreadsShareTheHandle) {
                                        op.user,
                                        device,
                                        own.stream,
+                                       nullptr,
                                        nullptr,
                                        nullptr,
                                        nullptr,

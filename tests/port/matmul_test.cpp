@@ -135,8 +135,16 @@ class CudaMatmul : public Cuda {
     place(tensor);
   }
   husk_status enqueue(husk_op_fn function, std::vector<husk_op_arg> args) {
-    const husk_op_context context = {
-        sizeof(husk_op_context), 0, op.user, device, stream, nullptr, nullptr, nullptr, nullptr};
+    const husk_op_context context = {sizeof(husk_op_context),
+                                     0,
+                                     op.user,
+                                     device,
+                                     stream,
+                                     nullptr,
+                                     nullptr,
+                                     nullptr,
+                                     nullptr,
+                                     nullptr};
     return function(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
   }
   static husk_op_arg number(double value) {
@@ -461,6 +469,7 @@ TEST_F(CudaMatmul, SeveralThreadsMultiplyAtOnce) {
                                        op.user,
                                        device,
                                        own.stream,
+                                       nullptr,
                                        nullptr,
                                        nullptr,
                                        nullptr,

@@ -155,6 +155,7 @@ TEST_F(CudaStructs, Ops) {
                                    nullptr,
                                    nullptr,
                                    nullptr,
+                                   nullptr,
                                    nullptr};
   const husk_op_context small = older(context, offsetof(husk_op_context, threads));
   for (const husk_op_fn function : {newer.known.call, newer.known.prepare})

@@ -367,6 +367,8 @@ TEST(Large, PairsOfOneCall) {
                       "items:w",
                       nullptr,
                       0,
+                      0,
+                      0,
                       0};
   for (const uint32_t n : {1024u, 1025u}) {
     LargeVariant v;

@@ -110,8 +110,8 @@ husk_status pack_weights(const husk_op_context* context, const husk_op_arg* args
 }
 
 husk_op sum_op(PackAsked* asked) {
-  return {sizeof(husk_op), 0,           "test::sum",  sum_weights, asked,
-          nullptr,         "x w n y:w", pack_weights, 0,           0};
+  return {sizeof(husk_op), 0, "test::sum", sum_weights, asked, nullptr, "x w n y:w",
+          pack_weights,    0, 0,           0,           0};
 }
 
 // A program whose op is asked for copies.

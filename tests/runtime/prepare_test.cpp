@@ -58,8 +58,9 @@ TEST(Prepare, IsCalledAtResizeAndNowhereElse) {
     Asked asked;
     husk_session_options options = HUSK_SESSION_OPTIONS_INIT;
     options.mode = mode;
-    Machine m(kTwice, Machine::defaults(), &options,
-              {{sizeof(husk_op), 0, "test::twice", twice, &asked, choose, "x y:w", nullptr, 0, 0}});
+    Machine m(
+        kTwice, Machine::defaults(), &options,
+        {{sizeof(husk_op), 0, "test::twice", twice, &asked, choose, "x y:w", nullptr, 0, 0, 0, 0}});
     ASSERT_NE(m.session, nullptr) << m.error.text;
     EXPECT_EQ(asked.prepared, 0);
     Tensor x(HUSK_F32, {3}), more(HUSK_F32, {5});
@@ -107,8 +108,9 @@ function f {
     prepared += static_cast<int>(args[0].i);
     return husk_status{HUSK_OK};
   };
-  Machine m(kNumbers, Machine::defaults(), nullptr,
-            {{sizeof(husk_op), 0, "test::numbers", call, nullptr, prepare, "n", nullptr, 0, 0}});
+  Machine m(
+      kNumbers, Machine::defaults(), nullptr,
+      {{sizeof(husk_op), 0, "test::numbers", call, nullptr, prepare, "n", nullptr, 0, 0, 0, 0}});
   ASSERT_NE(m.session, nullptr) << m.error.text;
   ASSERT_EQ(m.run({}, {}), HUSK_OK) << m.error.text;
   for (int i = 1; i <= 2; ++i) {
@@ -121,8 +123,9 @@ function f {
 
 TEST(Prepare, AFailureNamesTheStepAndChangesNothing) {
   Asked asked;
-  Machine m(kTwice, Machine::defaults(), nullptr,
-            {{sizeof(husk_op), 0, "test::twice", twice, &asked, choose, "x y:w", nullptr, 0, 0}});
+  Machine m(
+      kTwice, Machine::defaults(), nullptr,
+      {{sizeof(husk_op), 0, "test::twice", twice, &asked, choose, "x y:w", nullptr, 0, 0, 0, 0}});
   ASSERT_NE(m.session, nullptr) << m.error.text;
   Tensor x(HUSK_F32, {3});
   asked.answer = HUSK_UNSUPPORTED;
@@ -136,8 +139,9 @@ TEST(Prepare, AFailureNamesTheStepAndChangesNothing) {
 
 TEST(Prepare, AnOpWithoutItIsCalledOnly) {
   Asked asked;
-  Machine m(kTwice, Machine::defaults(), nullptr,
-            {{sizeof(husk_op), 0, "test::twice", twice, &asked, nullptr, "x y:w", nullptr, 0, 0}});
+  Machine m(
+      kTwice, Machine::defaults(), nullptr,
+      {{sizeof(husk_op), 0, "test::twice", twice, &asked, nullptr, "x y:w", nullptr, 0, 0, 0, 0}});
   ASSERT_NE(m.session, nullptr) << m.error.text;
   Tensor x(HUSK_F32, {3});
   ASSERT_EQ(m.resize({x.value()}), HUSK_OK) << m.error.text;
@@ -156,7 +160,7 @@ husk_status find(void* device, const char* name, husk_op* op, husk_error* error)
   ++port_asked;
   if (!device || std::strcmp(name, "test::twice") != 0) return HUSK_NOT_FOUND;
   if (port_answer != HUSK_OK) std::strcpy(error->text, "the library is not there");
-  *op = {sizeof(husk_op), 0, "test::twice", twice, &ports, choose, "x y:w", nullptr, 0, 0};
+  *op = {sizeof(husk_op), 0, "test::twice", twice, &ports, choose, "x y:w", nullptr, 0, 0, 0, 0};
   return port_answer;
 }
 
@@ -187,8 +191,9 @@ TEST_F(PortOps, AreFoundWhereTheApplicationHasNone) {
 
 TEST_F(PortOps, GiveWayToTheApplications) {
   Asked own;
-  Machine m(kTwice, options, nullptr,
-            {{sizeof(husk_op), 0, "test::twice", twice, &own, nullptr, "x y:w", nullptr, 0, 0}});
+  Machine m(
+      kTwice, options, nullptr,
+      {{sizeof(husk_op), 0, "test::twice", twice, &own, nullptr, "x y:w", nullptr, 0, 0, 0, 0}});
   ASSERT_NE(m.session, nullptr) << m.error.text;
   EXPECT_EQ(port_asked, 0);
   Tensor x(HUSK_F32, {3});
@@ -217,7 +222,7 @@ TEST_F(PortOps, OtherNamesAreNotRegistered) {
 // A contract of the port's op has the same rules as one of the application's.
 TEST_F(PortOps, HaveContractsThatAreRight) {
   port.find_op = [](void*, const char*, husk_op* op, husk_error*) {
-    *op = {sizeof(husk_op), 0, "test::twice", twice, &ports, nullptr, "a:x", nullptr, 0, 0};
+    *op = {sizeof(husk_op), 0, "test::twice", twice, &ports, nullptr, "a:x", nullptr, 0, 0, 0, 0};
     return husk_status{HUSK_OK};
   };
   const Machine m(kTwice, options);

@@ -178,10 +178,10 @@ husk_status positive(const husk_op_context*, const husk_op_arg* args, uint32_t, 
   return HUSK_OK;
 }
 
-const std::vector<husk_op> kPositive = {
-    {sizeof(husk_op), 0, "test::positive:sizes", positive_sizes, nullptr, nullptr, "x size",
-     nullptr, 0, 0},
-    {sizeof(husk_op), 0, "test::positive", positive, nullptr, nullptr, "x found:w", nullptr, 0, 0}};
+const std::vector<husk_op> kPositive = {{sizeof(husk_op), 0, "test::positive:sizes", positive_sizes,
+                                         nullptr, nullptr, "x size", nullptr, 0, 0, 0, 0},
+                                        {sizeof(husk_op), 0, "test::positive", positive, nullptr,
+                                         nullptr, "x found:w", nullptr, 0, 0, 0, 0}};
 
 // Twice the positive elements: the size of a buffer and of an output depends on the data.
 std::string twice(const char* range) {
@@ -337,7 +337,8 @@ function f {
 }
 )",
       options, nullptr,
-      {{sizeof(husk_op), 0, "test::describe", describe, &said, nullptr, nullptr, nullptr, 0, 0}});
+      {{sizeof(husk_op), 0, "test::describe", describe, &said, nullptr, nullptr, nullptr, 0, 0, 0,
+        0}});
   ASSERT_NE(m.session, nullptr) << m.error.text;
   Tensor x(HUSK_F32, {3});
   ASSERT_EQ(m.run({x.value(), floating(1.5)}, {integer(0), floating(0)}), HUSK_OK) << m.error.text;

@@ -49,8 +49,9 @@ husk_status prepare(const husk_op_context* context, const husk_op_arg*, uint32_t
 // The model with its op, ready to run.
 struct Ready {
   explicit Ready(const husk_session_options* options = nullptr)
-      : machine(kVersionModel, Machine::defaults(), options,
-                {{sizeof(husk_op), 0, "test::seen", see, &seen, prepare, "", nullptr, 0, 0}}) {}
+      : machine(
+            kVersionModel, Machine::defaults(), options,
+            {{sizeof(husk_op), 0, "test::seen", see, &seen, prepare, "", nullptr, 0, 0, 0, 0}}) {}
   husk_status run() { return machine.run({x.value()}, {y.value()}); }
 
   Seen seen;
@@ -193,7 +194,8 @@ TEST(StructSize, Ops) {
   husk_engine_options options = Machine::defaults();
   options.require_op_contracts = 0;  // earlier versions had none
   Seen seen;
-  const husk_op op = {sizeof(husk_op), 0, "test::seen", see, &seen, prepare, "", nullptr, 0, 0};
+  const husk_op op = {
+      sizeof(husk_op), 0, "test::seen", see, &seen, prepare, "", nullptr, 0, 0, 0, 0};
   const Newer<husk_op> newer(op);
   const husk_op old = older(op, offsetof(husk_op, prepare));
   for (const husk_op* registered : {&newer.known, &old}) {

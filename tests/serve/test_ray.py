@@ -201,7 +201,7 @@ def test_text_that_is_no_request(server, body):
 
 def test_bodies_that_are_too_large(server):
   """The server answers when it knows the size, before the body has arrived."""
-  connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+  connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=HANG)
   try:
     connection.putrequest("POST", "/v2/models/linear/infer")
     connection.putheader("Content-Type", "application/json")

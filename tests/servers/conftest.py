@@ -5,6 +5,8 @@ wheel nvidia-pytriton. HUSK_SERVER_PRELOAD names a library that is loaded into t
 that of AddressSanitizer, for a backend of the preset `asan`.
 """
 
+import http
+import http.client
 import os
 import pathlib
 import queue
@@ -15,7 +17,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -185,13 +186,27 @@ class Server:
     return {each.name: result.as_numpy(each.name) for each in response.outputs}
 
   def wait_for_crash(self):
-    """Waits until a server that crashes has written its stack and ended."""
-    for _ in range(300):
+    """Waits, after a request failed, until the server has ended or has answered another one. A server
+    that crashes may answer while it writes its stack: it is waited for until it has ended."""
+
+    def has_ended_or_answers():
       if not self.is_alive():
-        return
-      time.sleep(0.1)
-    if "Signal (" in self.log.read_text(errors="replace"):
-      self.process.wait(HANG)
+        return True
+      text = self.log.read_text(errors="replace")
+      return "Signal (" not in text and "ERROR: AddressSanitizer" not in text and self.answers()
+
+    eventually(has_ended_or_answers, pause=0.1)
+
+  def answers(self):
+    """Whether the server answers a request on a new connection."""
+    connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=HANG)
+    try:
+      connection.request("GET", "/v2/health/live")
+      return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+      return False
+    finally:
+      connection.close()
 
   def crashed_by_itself(self):
     """Whether the server has ended by a fault that no function of the backend had a part in, as its

@@ -80,7 +80,9 @@ husk_status find_convolution(const char* name, void* state, husk_op* op) {
          kContract,
          nullptr,
          HUSK_OP_ON_DEVICE,
-         HUSK_OP_CAPTURABLE};
+         HUSK_OP_CAPTURABLE,
+         0,
+         0};
   return HUSK_OK;
 }
 

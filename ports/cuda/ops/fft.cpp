@@ -240,7 +240,7 @@ husk_status open_fft(void* device, OpLibrary* out, husk_error* error) {
 husk_status find_fft(const char* name, void* state, husk_op* op) {
   if (strcmp(name, "husk::fft") != 0) return HUSK_NOT_FOUND;
   *op = {sizeof(husk_op), 0,       "husk::fft",       call, state, prepare,
-         kContract,       nullptr, HUSK_OP_ON_DEVICE, 0};
+         kContract,       nullptr, HUSK_OP_ON_DEVICE, 0,    0,     0};
   return HUSK_OK;
 }
 

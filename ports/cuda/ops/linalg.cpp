@@ -88,6 +88,8 @@ husk_status find_linalg(const char* name, void* state, husk_op* op) {
            kOps[i].contract,
            nullptr,
            HUSK_OP_ON_DEVICE,
+           0,
+           0,
            0};
     return HUSK_OK;
   }

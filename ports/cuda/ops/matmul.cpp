@@ -105,7 +105,9 @@ husk_status find_matmul(const char* name, void* state, husk_op* op) {
          kContract,
          nullptr,
          HUSK_OP_ON_DEVICE,
-         HUSK_OP_CAPTURABLE};
+         HUSK_OP_CAPTURABLE,
+         0,
+         0};
   return HUSK_OK;
 }
 

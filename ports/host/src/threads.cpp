@@ -44,6 +44,10 @@ void pause_briefly() {
 #endif
 }
 
+// The stack of a worker. An operator needs 64 KB, a kernel what its compiler gives it, and the
+// default differs from 128 KB to 8 MB among C libraries.
+constexpr size_t kStackBytes = size_t{1} << 20;
+
 struct Pool;
 
 struct Worker {
@@ -229,14 +233,17 @@ husk_status start_workers(Pool* pool, uint32_t count, husk_error* error) {
   sigset_t all_signals, previous;
   sigfillset(&all_signals);
   pthread_sigmask(SIG_SETMASK, &all_signals, &previous);
-  int failure = 0;
-  while (pool->started + 1 < count) {
+  pthread_attr_t attributes;
+  int failure = pthread_attr_init(&attributes);
+  if (failure == 0) failure = pthread_attr_setstacksize(&attributes, kStackBytes);
+  while (failure == 0 && pool->started + 1 < count) {
     Worker& worker = *new (&pool->workers()[pool->started]) Worker{};
     worker.pool = pool;
-    failure = pthread_create(&worker.thread, nullptr, work, &worker);
+    failure = pthread_create(&worker.thread, &attributes, work, &worker);
     if (failure != 0) break;
     ++pool->started;
   }
+  pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &previous, nullptr);
   if (failure == 0) return HUSK_OK;
   return fail(error, HUSK_OUT_OF_MEMORY, "threads: number %u of %u does not start: %s",

@@ -70,9 +70,15 @@ typedef struct husk_op_context {
   void* cancel_user; /**< The argument of `cancel`. */
   /** NULL, or for each argument the copy that husk_op.pack made of it, NULL if there is none. */
   const void* const* packed;
+  /** NULL if husk_op.scratch_bytes is 0. Otherwise host memory at a multiple of 64, which nothing
+   * else uses during the call: husk_op.scratch_bytes for the thread that called the op, followed by
+   * husk_op.thread_scratch_bytes for each other body of `threads`, of which there are count - 1.
+   * Its content is undefined at first. In a call of husk_op.pack it is NULL. */
+  void* scratch;
 } husk_op_context;
 /** The initial value of a husk_op_context, for callers that call an op themselves. */
-#define HUSK_OP_CONTEXT_INIT {sizeof(husk_op_context), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
+#define HUSK_OP_CONTEXT_INIT \
+  {sizeof(husk_op_context), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
 
 /** The function of an op. The thread that runs the session calls it. The function enqueues its work
  * on the stream and returns; it must not allocate host memory, and it waits for the stream only if
@@ -179,9 +185,14 @@ typedef struct husk_op {
    * memory both kinds are the same. */
   int32_t place;
   uint32_t flags; /**< HUSK_OP_* bits. */
+  /** Host memory that a call works in, besides some KB of stack (husk_op_context.scratch): bytes
+   * for the thread that calls the op, and bytes for each other thread that the op lets take part. A
+   * session keeps as much as the op of its program that needs most. */
+  uint64_t scratch_bytes;
+  uint64_t thread_scratch_bytes; /**< See scratch_bytes; 0 if that is 0. */
 } husk_op;
 /** The initial value of a husk_op. */
-#define HUSK_OP_INIT {sizeof(husk_op), 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0}
+#define HUSK_OP_INIT {sizeof(husk_op), 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0}
 
 /** A device and the operators that programs on it may call; husk.h says more. */
 typedef struct husk_engine husk_engine;

@@ -220,6 +220,17 @@ Status Program::check_host_memory(const Code& of, husk_error* error) const {
               of.function->name()->c_str(), engine->port->name);
 }
 
+// Lets sessions keep the scratch memory that a call of the op needs.
+void Program::count_scratch(const husk_op& op) {
+  const husk_threads* threads = engine->options.threads;
+  const uint64_t others = threads && threads->count > 1 ? threads->count - 1 : 0;
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(others, op.thread_scratch_bytes, &bytes) ||
+      __builtin_add_overflow(bytes, op.scratch_bytes, &bytes))
+    bytes = ~uint64_t{0};  // more than there is
+  if (op.scratch_bytes && bytes > op_scratch) op_scratch = bytes;
+}
+
 // Finds the op that an extern step calls, and compares the step with the contract of the op.
 Status Program::prepare_op(const Code& of, uint32_t step, husk_error* error) {
   const bool on_host = of.is_host_step(of.steps[step]);
@@ -235,6 +246,7 @@ Status Program::prepare_op(const Code& of, uint32_t step, husk_error* error) {
                   "husk_engine_add_op one of your own",
                   function, name, of.origin(step));
     HUSK_TRY(status);
+    count_scratch(op);
   }
   if (op.contract) {
     const Status status = check_call(op.contract, of, of.steps[step], error);

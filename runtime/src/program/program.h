@@ -38,6 +38,7 @@ struct Program {
   Array<husk_op> ops, host_ops;
   uint64_t state_bytes = 0;   // of the states of one session, each aligned to kDeviceAlign
   uint64_t memory_bytes = 0;  // of images and constants, which max_program_bytes limits
+  uint64_t op_scratch = 0;    // bytes that a session keeps for its ops (husk_op_context.scratch)
   RunGate gate;               // sessions enter it for each call, updates of constants close it
   // The session that computes the folded constants, and the function that lets it do so
   // (session/folding.h); null if nothing is folded.
@@ -78,6 +79,7 @@ struct Program {
   Status check_constants(husk_error* error);
   Status resolve_steps(husk_error* error);
   Status check_host_memory(const Code& code, husk_error* error) const;
+  void count_scratch(const husk_op& op);
   Status prepare_op(const Code& code, uint32_t step, husk_error* error);
   Status load_module(uint32_t image, husk_error* error);
   Status load_kernel(uint32_t index, husk_error* error);

@@ -12,6 +12,7 @@ Session::~Session() {
   for (Frame* frame : frames) destroy_frame(frame);
   if (!options.external_arena) free_memory(Device::target, arena);
   free_memory(Device::host, host_arena);
+  if (op_scratch) allocator().release(allocator().user, op_scratch);
   if (state_memory) port()->free(device(), state_memory);
   port()->free_host_flag(device(), assert_flag);
   timer_.release();
@@ -50,6 +51,7 @@ Status Session::prepare(uint32_t first, uint32_t end, husk_error* error) {
     HUSK_TRY(to_status(port()->alloc_host_flag(device(), &assert_flag, error)));
   if (options.trace) HUSK_TRY(timer_.prepare(this, error));
   if (first < program->entry_points()) HUSK_TRY(prepare_states(error));
+  HUSK_TRY(prepare_op_scratch(error));
   return grow_arenas(bounded, host_bounded, error);
 }
 
@@ -71,6 +73,19 @@ Status Session::prepare_states(husk_error* error) {
     at += align_up(verified_bytes(program->rows()->states()->Get(s)), kDeviceAlign);
     HUSK_TRY(work_on_state(s, StateWork::reset, nullptr, error));
   }
+  return Status::ok;
+}
+
+Status Session::prepare_op_scratch(husk_error* error) {
+  const uint64_t bytes = program->op_scratch;
+  if (bytes == 0) return Status::ok;
+  const char* purpose = "the scratch memory of the session's ops";
+  HUSK_TRY(check_limit(bytes, purpose, error));
+  op_scratch = allocator().allocate(allocator().user, bytes, 64);
+  if (!op_scratch)
+    return fail(error, HUSK_OUT_OF_MEMORY, "%s: no memory for %llu bytes", purpose,
+                static_cast<unsigned long long>(bytes));
+  scratch_bytes += bytes;
   return Status::ok;
 }
 
@@ -131,15 +146,20 @@ Status Session::wait_for_default_stream(husk_error* error) {
   return Status::ok;
 }
 
+// Fails if the session may not have so much more memory.
+Status Session::check_limit(uint64_t bytes, const char* purpose, husk_error* error) const {
+  const uint64_t used = used_bytes(), limit = options.memory_limit;
+  if (!limit || (bytes <= limit && used <= limit - bytes)) return Status::ok;
+  return fail(error, HUSK_LIMIT,
+              "%s: %llu bytes on top of the session's %llu would pass its memory_limit of %llu",
+              purpose, static_cast<unsigned long long>(bytes),
+              static_cast<unsigned long long>(used), static_cast<unsigned long long>(limit));
+}
+
 Status Session::allocate_memory(Device where, uint64_t bytes, const char* purpose, void** out,
                                 husk_error* error) {
   *out = nullptr;
-  const uint64_t used = used_bytes(), limit = options.memory_limit;
-  if (limit && (bytes > limit || used > limit - bytes))
-    return fail(error, HUSK_LIMIT,
-                "%s: %llu bytes on top of the session's %llu would pass its memory_limit of %llu",
-                purpose, static_cast<unsigned long long>(bytes),
-                static_cast<unsigned long long>(used), static_cast<unsigned long long>(limit));
+  HUSK_TRY(check_limit(bytes, purpose, error));
   const auto allocate = where == Device::host ? port()->alloc_host : port()->alloc;
   Status status = to_status(allocate(device(), bytes, out, error));
   if (!failed(status)) return status;

@@ -24,6 +24,7 @@ struct Session {
   void* host_arena = nullptr;  // in host memory beside the device; null if no function needs it
   uint64_t host_arena_bytes = 0;
   uint64_t scratch_bytes = 0;     // memory outside of the arenas
+  void* op_scratch = nullptr;     // of Program::op_scratch bytes, at a multiple of 64
   uint64_t arena_generation = 1;  // grows when an arena, or a constant, moves
   RunGate::Caller caller;         // the session's place at the gate of its program
 
@@ -70,6 +71,8 @@ struct Session {
   class RunScope;
 
   Status prepare_states(husk_error* error);
+  Status prepare_op_scratch(husk_error* error);
+  Status check_limit(uint64_t bytes, const char* purpose, husk_error* error) const;
   Status wait_for_default_stream(husk_error* error);
   void destroy_frame(Frame* frame);
   Status allocate_memory(Device where, uint64_t bytes, const char* purpose, void** out,

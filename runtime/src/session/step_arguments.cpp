@@ -478,7 +478,8 @@ Status StepArguments::call_operator(uint32_t step, bool prepare, void* stream, h
                                    options.threads,
                                    options.cancel,
                                    options.cancel_user,
-                                   packed_ ? packed_ + op.b() : nullptr};
+                                   packed_ ? packed_ + op.b() : nullptr,
+                                   entry.scratch_bytes ? session_->op_scratch : nullptr};
   husk_op_arg* arguments = op_args_.data() + op.b();
   for (uint32_t i = 0; i < op.aux(); ++i)
     if (arguments[i].kind == HUSK_ARG_RESULT) {

@@ -118,8 +118,9 @@ husk_status measure(const husk_op_context*, const husk_op_arg* args, uint32_t co
 }
 
 constexpr husk_op kOps[] = {
-    {sizeof(husk_op), 0, "test::mix", mix, nullptr, nullptr, nullptr, nullptr, 0, 0},
-    {sizeof(husk_op), 0, "test::measure:sizes", measure, nullptr, nullptr, nullptr, nullptr, 0, 0}};
+    {sizeof(husk_op), 0, "test::mix", mix, nullptr, nullptr, nullptr, nullptr, 0, 0, 0, 0},
+    {sizeof(husk_op), 0, "test::measure:sizes", measure, nullptr, nullptr, nullptr, nullptr, 0, 0,
+     0, 0}};
 
 }  // namespace
 

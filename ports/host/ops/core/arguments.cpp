@@ -323,6 +323,12 @@ husk_status op_enter(const husk_op_context* context, const husk_op_arg* args, ui
   Cancellation cancellation(*context);
   const Arguments arguments(op, context, cancellation, args, count, error);
   HUSK_TRY(arguments.check_count());
+  if (op.scratch.caller > 0 && (!HUSK_HAS_FIELD(context, scratch) || !context->scratch ||
+                                reinterpret_cast<uintptr_t>(context->scratch) % 64 != 0))
+    return fail(error, HUSK_INVALID_ARGUMENT,
+                "%s: husk_op_context.scratch is no memory of husk_op.scratch_bytes at a multiple "
+                "of 64",
+                op.name);
   const husk_status status = op.run(arguments);
   if (!cancellation.ended()) return status;
   return fail(error, HUSK_CANCELLED, "%s: husk_op_context.cancel ended the call", op.name);

@@ -24,6 +24,12 @@ constexpr int64_t kMaxBroadcast = int64_t{1} << 36;
 class Arguments;
 struct Device;
 
+// The bytes of husk_op_context.scratch that a call needs: for the thread that calls the op, and for
+// each other one. Both are multiples of 64.
+struct ScratchBytes {
+  int64_t caller = 0, other = 0;
+};
+
 // A row of pack.def. `contract` is husk_op.contract: the names of the arguments, with marks. `pack`
 // is null, or lays out a constant (husk_op.pack): it leaves packing.bytes 0 for an argument that
 // `run` does not want.
@@ -32,6 +38,7 @@ struct Op {
   husk_status (*run)(const Arguments& args);
   const char* contract;
   husk_status (*pack)(const Arguments& args, husk_packing& packing) = nullptr;
+  ScratchBytes scratch = {};
 };
 
 // The husk_op.call of every row. husk_op.user points to the Op.
@@ -54,7 +61,8 @@ class Arguments {
         count(arg_count),
         error(op_error),
         values(op_args),
-        contract(row.contract) {}
+        contract(row.contract),
+        scratch_bytes(row.scratch) {}
   // Other arguments in the same call: tensors of a list, or arguments that the op makes for another
   // op.
   Arguments(const Op& row, const Arguments& call, const husk_op_arg* op_args, uint32_t arg_count)
@@ -66,6 +74,14 @@ class Arguments {
 
   // The copy of the argument that the row's `pack` has made; null if there is none.
   const void* packed(uint32_t index) const;
+
+  // The scratch memory of a body of a region, body 0 being the calling thread, at a multiple of 64.
+  // Null if the op's row asks for none.
+  void* scratch(int64_t body = 0) const {
+    if (scratch_bytes.caller == 0) return nullptr;
+    char* const begin = static_cast<char*>(context->scratch);
+    return body == 0 ? begin : begin + scratch_bytes.caller + (body - 1) * scratch_bytes.other;
+  }
 
   // The number of arguments is one that the op takes.
   [[nodiscard]] husk_status check_count() const;
@@ -135,6 +151,7 @@ class Arguments {
 
   const husk_op_arg* const values;
   const char* const contract;
+  const ScratchBytes scratch_bytes;
 };
 
 // Bytes of one element; 0 for a dtype that the host ops do not know.

@@ -9,7 +9,7 @@ int64_t husk::host::product_pack_avx512(const ProductPacking& packing, void* to)
   return pack_product(packing, to);
 }
 void husk::host::attention_run_avx512(const Attention& attention, int64_t part,
-                                      Cancellation& cancellation) {
-  run_attention(attention, part, cancellation);
+                                      Cancellation& cancellation, void* scratch) {
+  run_attention(attention, part, cancellation, scratch);
 }
 void husk::host::lstm_cell_avx512(const LstmCell& cell) { run_lstm_cell(cell); }

@@ -9,7 +9,7 @@ int64_t husk::host::product_pack_baseline(const ProductPacking& packing, void* t
   return pack_product(packing, to);
 }
 void husk::host::attention_run_baseline(const Attention& attention, int64_t part,
-                                        Cancellation& cancellation) {
-  run_attention(attention, part, cancellation);
+                                        Cancellation& cancellation, void* scratch) {
+  run_attention(attention, part, cancellation, scratch);
 }
 void husk::host::lstm_cell_baseline(const LstmCell& cell) { run_lstm_cell(cell); }

@@ -4,6 +4,7 @@
 #include <husk/ops.h>
 
 #include "core/arguments.h"
+#include "core/scratch.h"
 
 namespace husk::host {
 
@@ -30,8 +31,39 @@ constexpr Pack pack_of(Run run) {
   return nullptr;
 }
 
+// The scratch memory of the ops that `run` computes.
+constexpr ScratchBytes scratch_of(Run run) {
+  constexpr ScratchBytes kProduct = {kProductScratch, kProductScratch},
+                         kConvolution = {kConvolutionScratch, kConvolutionScratch};
+  constexpr struct {
+    Run run;
+    ScratchBytes bytes;
+  } kScratch[] = {{linear, kProduct},
+                  {mm, kProduct},
+                  {addmm, kProduct},
+                  {bmm, kProduct},
+                  {baddbmm, kProduct},
+                  {addbmm, kProduct},
+                  {addmm_activation, kProduct},
+                  {attention, {kAttentionScratch, kAttentionScratch}},
+                  {convolution, kConvolution},
+                  {fused_convolution, kConvolution},
+                  {convolution_depthwise, kConvolution},
+                  {rnn_layer, {kProductScratch + kGatesScratch, kProductScratch}},
+                  {linear_inverse, {kInverseScratch, 0}},
+                  {mode, {kModeScratch, 0}},
+                  {multinomial, {kPairsScratch, 0}},
+                  {unique, {kBatchScratch, 0}},
+                  {unique_sizes, {kBatchScratch, 0}},
+                  {unique_dim, {kSlicesScratch, 0}},
+                  {unique_dim_sizes, {kSlicesScratch, 0}}};
+  for (const auto& row : kScratch)
+    if (row.run == run) return row.bytes;
+  return {};
+}
+
 constexpr Op kTable[] = {
-#define HUSK_HOST_OP(name, run, contract) {name, run, contract, pack_of(run)},
+#define HUSK_HOST_OP(name, run, contract) {name, run, contract, pack_of(run), scratch_of(run)},
 #include "core/pack.def"
 #undef HUSK_HOST_OP
 };
@@ -41,7 +73,9 @@ template <size_t... I>
 struct Rows {
   static constexpr husk_op kRows[] = {{sizeof(husk_op), 0, kTable[I].name, op_enter,
                                        const_cast<Op*>(&kTable[I]), nullptr, kTable[I].contract,
-                                       kTable[I].pack ? op_pack : nullptr, HUSK_OP_ON_HOST, 0}...};
+                                       kTable[I].pack ? op_pack : nullptr, HUSK_OP_ON_HOST, 0,
+                                       static_cast<uint64_t>(kTable[I].scratch.caller),
+                                       static_cast<uint64_t>(kTable[I].scratch.other)}...};
 };
 
 template <size_t... I>
@@ -77,7 +111,9 @@ constexpr bool equal(const char* a, const char* b) {
       husk::host::kTable[index].contract,                                   \
       husk::host::kTable[index].pack ? husk::host::op_pack : nullptr,       \
       HUSK_OP_ON_HOST,                                                      \
-      0};
+      0,                                                                    \
+      static_cast<uint64_t>(husk::host::kTable[index].scratch.caller),      \
+      static_cast<uint64_t>(husk::host::kTable[index].scratch.other)};
 #include "core/pack_rows.inc"
 #undef HUSK_HOST_OP_ROW
 

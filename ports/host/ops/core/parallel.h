@@ -52,6 +52,7 @@ struct Parts {
   Cancellation& cancellation;
   PartRanges& ranges;  // of all threads
   int64_t range, work_per_part;
+  void* scratch;      // of the thread (Arguments::scratch)
   int64_t ended = 0;  // ranges without parts
 
   // Writes the number of the next part. Returns false if there is none, or if the call is to end.
@@ -74,6 +75,7 @@ void run_in_parts(const Arguments& args, int64_t count, int64_t positions, doubl
   // One core does so much in 5 microseconds. A region of two threads that are awake costs about 1.
   constexpr double kMinWork = 1 << 18;
   struct Task {
+    const Arguments& args;
     const Run& run;
     Cancellation& cancellation;
     PartRanges ranges;
@@ -83,10 +85,10 @@ void run_in_parts(const Arguments& args, int64_t count, int64_t positions, doubl
   const int64_t max_bodies = threads ? static_cast<int64_t>(threads->count) : 1,
                 most = count < max_bodies ? count : max_bodies,
                 bodies = work < kMinWork || most < 2 ? 1 : most;
-  Task task{run, args.cancellation, PartRanges(count, positions, bodies),
+  Task task{args, run, args.cancellation, PartRanges(count, positions, bodies),
             work_of(work / static_cast<double>(count))};
   if (bodies == 1) {
-    Parts all{task.cancellation, task.ranges, 0, task.work_per_part};
+    Parts all{task.cancellation, task.ranges, 0, task.work_per_part, args.scratch()};
     return run(all);
   }
   threads->parallel(
@@ -96,7 +98,7 @@ void run_in_parts(const Arguments& args, int64_t count, int64_t positions, doubl
         // Body 0 runs on the calling thread, the only one that asks the application.
         Cancellation follows_caller(&shared.cancellation);
         Parts own{index == 0 ? shared.cancellation : follows_caller, shared.ranges,
-                  index % shared.ranges.count, shared.work_per_part};
+                  index % shared.ranges.count, shared.work_per_part, shared.args.scratch(index)};
         shared.run(own);
       },
       &task);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/scratch.h"
 #include "error.h"
 #include "linalg/elimination.h"
 
@@ -172,8 +173,6 @@ int32_t invert(const Matrix<T>& m, int32_t* order) {
   return 0;
 }
 
-constexpr int64_t kMaxInverseRows = 32768;  // rows whose pivots fit on the stack
-
 }  // namespace
 
 husk_status linear_inverse(const Arguments& args) {
@@ -189,7 +188,7 @@ husk_status linear_inverse(const Arguments& args) {
   int32_t failed_info = 0;
   HUSK_TRY(visit_argument<Floats | Complexes>(args, 0, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    int32_t order[kMaxInverseRows];
+    int32_t* const order = static_cast<int32_t*>(args.scratch());
     each(batch_loop(args, 0, {2, 3}), [&](const int64_t(&at)[2]) {
       const int32_t info = invert(matrix_at<T>(args, 2, at[0]), order);
       writable<int32_t>(args[3])[at[1]] = info;

@@ -104,6 +104,7 @@ husk_status multiply(const Arguments& args, const Operands& at,
       const int64_t i = part / split.parts();
       Product p = product;
       p.cancellation = &taken.cancellation;
+      p.scratch = taken.scratch;
       p.a = {batch_of(a, batched ? a.strides[0] : 0, i), a.strides[row], a.strides[column]};
       p.b = {batch_of(b, batched ? b.strides[0] : 0, i), b.strides[row], b.strides[column]};
       p.out = const_cast<void*>(batch_of(out, batched ? out.strides[0] : 0, i));
@@ -210,6 +211,7 @@ husk_status addbmm(const Arguments& args) {
   HUSK_TRY(args.get_number(4, product.alpha));
   HUSK_TRY(args.get_device(device));
   product.cancellation = &args.cancellation;
+  product.scratch = args.scratch();
   product.dtype = out.dtype;
   product.m = out.sizes[0];
   product.n = out.sizes[1];

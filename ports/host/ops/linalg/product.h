@@ -5,6 +5,7 @@
 #include <husk/types.h>
 
 #include "core/activation.h"
+#include "core/scratch.h"
 
 namespace husk::host {
 
@@ -40,6 +41,7 @@ struct Product {
   int64_t out_row, out_column;
   double alpha, beta;
   Cancellation* cancellation;  // of the calling thread; out is undefined after it has ended
+  void* scratch;               // kProductScratch bytes of the calling thread; floats need it
 };
 
 struct Device;

@@ -239,7 +239,7 @@ void add_amx_slice(const Product& p, const BFloat16* a, const BFloat16* b,
 // Computes a product, with or without packed_b.
 template <class Tiles>
 [[gnu::noinline]] void run_amx(const Product& p) {
-  AmxBuffers buffers;
+  auto& buffers = lay_out<AmxBuffers>(p);
   const auto* a = static_cast<const BFloat16*>(p.a.data);
   const auto* b = static_cast<const BFloat16*>(p.b.data);
   const int64_t row_blocks = (p.m - 1) / kAmxBlockRows + 1, even = (p.m - 1) / row_blocks + 1,

@@ -5,12 +5,12 @@
 //
 // Blocks, for everything else: a block of out (kBlockRows x kBlockColumns) is summed in a buffer of
 // its own, so that f16 and bf16 round once, edges need no special code, and out may have any
-// strides. For each slice of k, the rows of a are packed into panels of kTileRows on the stack.
-// Each panel of kTileColumns of b is packed and multiplied with all panels of a while it is in the
-// first-level cache. The sums of a tile (kTileRows x kTileColumns) stay in registers.
+// strides. For each slice of k, the rows of a are packed into panels of kTileRows in scratch
+// memory. Each panel of kTileColumns of b is packed and multiplied with all panels of a while it is
+// in the first-level cache. The sums of a tile (kTileRows x kTileColumns) stay in registers.
 //
 // If b is packed already, it is multiplied by blocks. The slices of up to kTileRows rows are as
-// deep as the stack has room for, because each panel of b is read once then.
+// deep as the scratch memory has room for, because each panel of b is read once then.
 #pragma once
 
 #include "core/cancellation.h"
@@ -305,6 +305,13 @@ struct BlockBuffers {
   alignas(64) T sums[kBlockRows * kBlockColumns<T>];
 };
 
+// Lays out the scratch memory of a product.
+template <class Buffers>
+Buffers& lay_out(const Product& p) {
+  static_assert(sizeof(Buffers) <= kProductScratch, "core/scratch.h");
+  return *static_cast<Buffers*>(p.scratch);
+}
+
 // The memory of a panel whose columns are contiguous along the depth. It is only fetched, so it
 // need not exist.
 struct PanelMemory {
@@ -476,7 +483,7 @@ void add_packed_slice(const Product& p, const S* a, const P* b, int64_t pitch, i
 // Computes a product with packed_b.
 template <class T, class S, class P>
 [[gnu::noinline]] void run_packed(const Product& p) {
-  BlockBuffers<T, P> buffers;
+  auto& buffers = lay_out<BlockBuffers<T, P>>(p);
   const S* a = static_cast<const S*>(p.a.data);
   const int64_t row_blocks = (p.m - 1) / kBlockRows + 1, even = (p.m - 1) / row_blocks + 1,
                 block_rows = (even + kTileRows - 1) / kTileRows * kTileRows,
@@ -505,7 +512,7 @@ template <class T, class S, class P>
 // Computes a product whose operands are packed as elements of type P.
 template <class T, class S, class P>
 void run_blocks(const Product& p) {
-  BlockBuffers<T, P> buffers;
+  auto& buffers = lay_out<BlockBuffers<T, P>>(p);
   constexpr int64_t slice = kBlockDepth<T> * kAlong<P>;
   const S *a = static_cast<const S*>(p.a.data), *b = static_cast<const S*>(p.b.data);
   // Blocks of about the same number of rows, because b is packed for each of them.
@@ -686,7 +693,7 @@ inline void each_row_group(int64_t rows, const Add& add) {
 template <class T, class S, class P>
 void run_thin(const Product& p) {
   using A = typename RowElement<T, P>::Type;
-  ThinBuffers<T, P> buffers;
+  auto& buffers = lay_out<ThinBuffers<T, P>>(p);
   const bool dots = p.b.row == 1 && (p.b.column != 1 || p.k > 1);
   const S *a = static_cast<const S*>(p.a.data), *b = static_cast<const S*>(p.b.data);
   for (int64_t j = 0; j < p.n; j += kBlockColumns<T>) {

@@ -79,6 +79,7 @@ inline void run_product_in_parts(const Arguments& args, const Device& device,
     for (int64_t part = 0; taken.next(part);) {
       Product p = product;
       p.cancellation = &taken.cancellation;
+      p.scratch = taken.scratch;
       split.restrict_to(p, part);
       product_run(device, p);
     }

@@ -15,7 +15,8 @@ namespace husk::host {
 
 namespace {
 
-using Run = void (*)(const Attention& attention, int64_t part, Cancellation& cancellation);
+using Run = void (*)(const Attention& attention, int64_t part, Cancellation& cancellation,
+                     void* scratch);
 
 Run run_of(const Device& device) {
   switch (device.isa) {
@@ -110,7 +111,7 @@ husk_status attention(const Arguments& args) {
   const int64_t parts = a.query.sizes[0] * a.heads * a.parts_of_head;
   const double work = static_cast<double>(numel(*a.out)) * 2 * static_cast<double>(a.key_count);
   run_in_parts(args, parts, work, [&](Parts& own) {
-    for (int64_t part = 0; own.next(part);) run(a, part, own.cancellation);
+    for (int64_t part = 0; own.next(part);) run(a, part, own.cancellation, own.scratch);
   });
   return HUSK_OK;
 }

@@ -28,10 +28,13 @@ inline int64_t attention_part_rows(int64_t width) {
   return width <= 32 ? 192 : width <= 64 ? 132 : width <= 128 ? 60 : 24;
 }
 
-// Computes a part, whose results are undefined if the call is to end. The same code is compiled for
-// three instruction sets.
-void attention_run_baseline(const Attention& attention, int64_t part, Cancellation& cancellation);
-void attention_run_avx2(const Attention& attention, int64_t part, Cancellation& cancellation);
-void attention_run_avx512(const Attention& attention, int64_t part, Cancellation& cancellation);
+// Computes a part in `scratch`, kAttentionScratch bytes. The results are undefined if the call is
+// to end. The same code is compiled for three instruction sets.
+void attention_run_baseline(const Attention& attention, int64_t part, Cancellation& cancellation,
+                            void* scratch);
+void attention_run_avx2(const Attention& attention, int64_t part, Cancellation& cancellation,
+                        void* scratch);
+void attention_run_avx512(const Attention& attention, int64_t part, Cancellation& cancellation,
+                          void* scratch);
 
 }  // namespace husk::host

@@ -311,17 +311,21 @@ struct AttentionPart {
 };
 
 template <class T, class S>
-void run_attention_of(const Attention& attention, int64_t part, Cancellation& cancellation) {
-  AttentionBuffers<T> buffers;
+void run_attention_of(const Attention& attention, int64_t part, Cancellation& cancellation,
+                      void* scratch) {
+  static_assert(sizeof(AttentionBuffers<T>) <= kAttentionScratch, "core/scratch.h");
+  auto& buffers = *static_cast<AttentionBuffers<T>*>(scratch);
   AttentionPart<T, S>(attention, part, buffers, cancellation).run();
 }
 
-void run_attention(const Attention& attention, int64_t part, Cancellation& cancellation) {
+void run_attention(const Attention& attention, int64_t part, Cancellation& cancellation,
+                   void* scratch) {
   switch (attention.out->dtype) {
-    case HUSK_F16: return run_attention_of<float, Half>(attention, part, cancellation);
-    case HUSK_BF16: return run_attention_of<float, BFloat16>(attention, part, cancellation);
-    case HUSK_F32: return run_attention_of<float, float>(attention, part, cancellation);
-    default: return run_attention_of<double, double>(attention, part, cancellation);
+    case HUSK_F16: return run_attention_of<float, Half>(attention, part, cancellation, scratch);
+    case HUSK_BF16:
+      return run_attention_of<float, BFloat16>(attention, part, cancellation, scratch);
+    case HUSK_F32: return run_attention_of<float, float>(attention, part, cancellation, scratch);
+    default: return run_attention_of<double, double>(attention, part, cancellation, scratch);
   }
 }
 

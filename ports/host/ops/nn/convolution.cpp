@@ -238,8 +238,9 @@ husk_status run(const Arguments& args, uint32_t out, Convolution& c) {
     const double work = static_cast<double>(numel(args[out])) *
                         static_cast<double>(c.in_channels * c.taps);
     const auto [parts, positions] = kernels->count_parts(c);
-    run_in_parts(args, parts, positions, work,
-                 [&](Parts& own) { kernels->run(c, {own.cancellation, &own, next_part}); });
+    run_in_parts(args, parts, positions, work, [&](Parts& own) {
+      kernels->run(c, {own.cancellation, own.scratch, &own, next_part});
+    });
   });
 }
 
@@ -441,8 +442,9 @@ husk_status convolution_depthwise(const Arguments& args) {
     const double work = static_cast<double>(numel(out)) *
                         static_cast<double>(pair.first.in_channels * pair.first.taps +
                                             pair.second.taps);
-    run_in_parts(args, count.parts, count.positions, work,
-                 [&](Parts& own) { kernels->run_pair(pair, {own.cancellation, &own, next_part}); });
+    run_in_parts(args, count.parts, count.positions, work, [&](Parts& own) {
+      kernels->run_pair(pair, {own.cancellation, own.scratch, &own, next_part});
+    });
   });
 }
 

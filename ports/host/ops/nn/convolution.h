@@ -6,6 +6,7 @@
 
 #include "core/activation.h"
 #include "core/cancellation.h"
+#include "core/scratch.h"
 #include "nn/axes.h"
 
 namespace husk::host {
@@ -49,9 +50,11 @@ struct ConvolutionPair {
   int64_t threads;  // that compute its parts
 };
 
-// The parts that a thread computes. `next` writes the number of the next part, or returns false.
+// The parts that a thread computes, in kConvolutionScratch bytes of its own. `next` writes the
+// number of the next part, or returns false.
 struct ConvolutionParts {
   Cancellation& cancellation;
+  void* scratch;
   void* source;
   bool (*next)(void* source, int64_t& part);
 };

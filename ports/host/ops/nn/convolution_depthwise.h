@@ -48,7 +48,7 @@ struct Reads {
 // table. The positions near the ends of a line are computed one by one, through the taps that read
 // elements.
 template <class T, class S>
-struct DepthwisePart {
+struct DepthwisePart : InScratch {
   // The taps that differ along the last axis only.
   struct TapLine {
     int64_t in;  // the offset of what the first of them reads, without that along the last axis

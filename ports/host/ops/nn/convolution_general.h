@@ -358,7 +358,7 @@ bool multiply_rows(const TileWork<T, S>& work, const T* weights) {
 }
 
 template <class T, class S>
-struct GeneralPart {
+struct GeneralPart : InScratch {
   // Rows for whole vectors of addresses.
   static constexpr int kEdgeRows = 16;
   static constexpr T kInfinity = static_cast<T>(__builtin_inf());

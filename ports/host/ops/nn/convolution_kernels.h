@@ -89,11 +89,11 @@ void run_dots(const Convolution& c, const Plan& plan, const Part& part,
 
 // ---- choice of the method ----
 
-// Computes parts by a method. It is not inlined, so that only one method is on the stack.
+// Computes parts by a method.
 template <class Method>
 [[gnu::noinline]] void run_method(const Convolution& c, const Plan& plan,
                                   const ConvolutionParts& parts) {
-  Method method(c, plan, parts.cancellation);
+  Method& method = make<Method>(parts.scratch, c, plan, parts.cancellation);
   for (int64_t index; parts.next(parts.source, index);) method.run(Part(plan, index));
 }
 

@@ -83,7 +83,7 @@ PairPlan make_pair_plan(const ConvolutionPair& pair) {
 }
 
 template <class T, class S>
-struct PairPart {
+struct PairPart : InScratch {
   static constexpr int kY = kAxes - 2, kX = kAxes - 1;
 
   const ConvolutionPair& pair;
@@ -238,7 +238,7 @@ struct PairPart {
 template <class T, class S>
 [[gnu::noinline]] void run_typed_pair(const ConvolutionPair& pair, const ConvolutionParts& parts) {
   const PairPlan plan = make_pair_plan<T>(pair);
-  PairPart<T, S> part(pair, plan, parts.cancellation);
+  auto& part = make<PairPart<T, S>>(parts.scratch, pair, plan, parts.cancellation);
   for (int64_t index; parts.next(parts.source, index);) part.run(index);
 }
 

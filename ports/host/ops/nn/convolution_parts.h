@@ -48,6 +48,21 @@ int64_t whole_vectors(int64_t channels) {
   return divide_up(channels, kLaneCount<T>) * kLaneCount<T>;
 }
 
+// ---- scratch memory ----
+
+// A class whose objects lie in scratch memory. This `new` is a member because the global one would
+// be an inline function of the standard library.
+struct InScratch {
+  static void* operator new(size_t, void* at) { return at; }
+};
+
+// Makes the object with which a thread computes its parts. It is not destroyed.
+template <class Part, class... Values>
+Part& make(void* scratch, Values&&... values) {
+  static_assert(sizeof(Part) <= kConvolutionScratch, "core/scratch.h");
+  return *new (scratch) Part(values...);
+}
+
 // ---- positions ----
 
 // The output positions with certain remainders, and the input coordinates that they read: position

@@ -36,8 +36,49 @@ inline void apply_g(V a, V b, V c, V& plus, V& minus) {
   minus = outer - inner;
 }
 
+// The most input channels of a chunk.
+template <class T>
+int64_t winograd_channels_at_once(const Convolution& c) {
+  constexpr int64_t L = kLaneCount<T>;
+  const int64_t chunks = divide_up(c.in_channels, kWinogradDepth);
+  return divide_up(divide_up(c.in_channels, chunks), L) * L;
+}
+
+// Transforms the weights of a chunk for the output channels of one block, which begin at `from`.
+// Rows have a pitch of `pitch` elements, places of `places`.
 template <class T, class S>
-struct WinogradPart {
+void transform_weights(const Convolution& c, const Chunk& chunk, const S* from, int64_t channels,
+                       int64_t pitch, int64_t places, T* first_place) {
+  constexpr int L = kLaneCount<T>;
+  alignas(64) T packed[9 * kWinogradDepth * L];
+  const int64_t depth = chunk.channels;
+  for (int64_t o = 0; o < channels; o += L) {
+    pack_weights(c, chunk, from + o * c.weight_out, smaller(L, channels - o), packed, L);
+    for (int64_t i = 0; i < depth; ++i) {
+      const T* taps = packed + i * L;
+      Vector<T> rows[4][3];
+      HUSK_UNROLL
+      for (int x = 0; x < 3; ++x) {
+        rows[0][x] = load(taps + x * depth * L);
+        rows[3][x] = load(taps + (6 + x) * depth * L);
+        apply_g(rows[0][x], load(taps + (3 + x) * depth * L), rows[3][x], rows[1][x], rows[2][x]);
+      }
+      T* to = first_place + i * pitch + o;
+      HUSK_UNROLL
+      for (int y = 0; y < 4; ++y, to += 4 * places) {
+        Vector<T> plus, minus;
+        apply_g(rows[y][0], rows[y][1], rows[y][2], plus, minus);
+        store(to, rows[y][0]);
+        store(to + places, plus);
+        store(to + 2 * places, minus);
+        store(to + 3 * places, rows[y][2]);
+      }
+    }
+  }
+}
+
+template <class T, class S>
+struct WinogradPart : InScratch {
   static constexpr int L = kLaneCount<T>;
   static constexpr int64_t kGroups = kWinogradTiles / kTilesAtOnce;
   static constexpr int64_t kBlocks = kWinogradBlock / kBlock<T>;
@@ -56,7 +97,6 @@ struct WinogradPart {
   Chunk chunk;
   Tile tiles[kWinogradTiles];
   AffineValues<T, kBlocks * kBlock<T>> affine;
-  alignas(64) T packed[9 * kWinogradDepth * L];
   const T* all_weights;  // transformed and packed; null if they are not
   // The transformed weights of the chunk by block, in `all_weights` or in `weights`, and the
   // distance between two of the places.
@@ -93,42 +133,6 @@ struct WinogradPart {
                  column * x.out_stride;
       tile.residual = image * c.residual_image + z * depth.residual_stride +
                       row * y.residual_stride + column * x.residual_stride;
-    }
-  }
-
-  // The most input channels of a chunk.
-  int64_t channels_at_once() const {
-    const int64_t chunks = divide_up(c.in_channels, kWinogradDepth);
-    return divide_up(divide_up(c.in_channels, chunks), L) * L;
-  }
-
-  // Transforms the weights of the chunk for the output channels of one block, which begin at
-  // `from`. Rows have a pitch of `pitch` elements, places of `places`.
-  void transform_weights(const S* from, int64_t channels, int64_t pitch, int64_t places,
-                         T* first_place) {
-    const int64_t depth = chunk.channels;
-    for (int64_t o = 0; o < channels; o += L) {
-      pack_weights(c, chunk, from + o * c.weight_out, smaller(L, channels - o), packed, L);
-      for (int64_t i = 0; i < depth; ++i) {
-        const T* taps = packed + i * L;
-        Vector<T> rows[4][3];
-        HUSK_UNROLL
-        for (int x = 0; x < 3; ++x) {
-          rows[0][x] = load(taps + x * depth * L);
-          rows[3][x] = load(taps + (6 + x) * depth * L);
-          apply_g(rows[0][x], load(taps + (3 + x) * depth * L), rows[3][x], rows[1][x], rows[2][x]);
-        }
-        T* to = first_place + i * pitch + o;
-        HUSK_UNROLL
-        for (int y = 0; y < 4; ++y, to += 4 * places) {
-          Vector<T> plus, minus;
-          apply_g(rows[y][0], rows[y][1], rows[y][2], plus, minus);
-          store(to, rows[y][0]);
-          store(to + places, plus);
-          store(to + 2 * places, minus);
-          store(to + 3 * places, rows[y][2]);
-        }
-      }
     }
   }
 
@@ -261,7 +265,7 @@ struct WinogradPart {
     };
     find_tiles(first, count);
     affine.template read<S>(c, channel, channels);
-    const int64_t at_once = channels_at_once();
+    const int64_t at_once = winograd_channels_at_once<T>(c);
     for (int64_t i = 0; i < c.in_channels; i += at_once) {
       chunk.first_channel = i;
       chunk.channels = smaller(at_once, c.in_channels - i);
@@ -282,8 +286,8 @@ struct WinogradPart {
         } else {
           place_pitch[block] = kWinogradDepth * kBlock<T>;
           chunk_weights[block] = weights[block];
-          transform_weights(from + block * kBlock<T> * c.weight_out, channels_of(block), pitch,
-                            place_pitch[block], weights[block]);
+          transform_weights<T, S>(c, chunk, from + block * kBlock<T> * c.weight_out,
+                                  channels_of(block), pitch, place_pitch[block], weights[block]);
         }
         add_products(pitch / L, block, count, i == 0);
       }
@@ -304,8 +308,9 @@ struct WinogradPart {
 template <class T, class S>
 [[gnu::noinline]] int64_t pack_winograd(const Convolution& c, const Plan& plan, T* to) {
   if (!to) return c.groups * kPlaces * c.in_channels * whole_vectors<T>(c.out_channels);
-  Cancellation never(nullptr);
-  WinogradPart<T, S> part(c, plan, never);
+  const int64_t at_once = winograd_channels_at_once<T>(c);
+  Chunk chunk;
+  chunk.find_taps(c, find_phase(c, 0), 0, c.taps);
   const T* begin = to;
   for (int64_t group = 0; group < c.groups; ++group) {
     const S* from = static_cast<const S*>(c.weight) + group * c.weight_group;
@@ -313,12 +318,12 @@ template <class T, class S>
       const int64_t end = smaller(first + plan.block, c.out_channels);
       for (int64_t o = first; o < end; o += kBlock<T>) {
         const int64_t channels = smaller(kBlock<T>, end - o), pitch = whole_vectors<T>(channels);
-        for (int64_t i = 0; i < c.in_channels; i += part.chunk.channels) {
-          part.chunk.first_channel = i;
-          part.chunk.channels = smaller(part.channels_at_once(), c.in_channels - i);
-          part.transform_weights(from + o * c.weight_out, channels, pitch,
-                                 part.chunk.channels * pitch, to);
-          to += kPlaces * part.chunk.channels * pitch;
+        for (int64_t i = 0; i < c.in_channels; i += chunk.channels) {
+          chunk.first_channel = i;
+          chunk.channels = smaller(at_once, c.in_channels - i);
+          transform_weights<T, S>(c, chunk, from + o * c.weight_out, channels, pitch,
+                                  chunk.channels * pitch, to);
+          to += kPlaces * chunk.channels * pitch;
         }
       }
     }

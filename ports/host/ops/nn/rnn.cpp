@@ -1,5 +1,6 @@
 // aten::mkldnn_rnn_layer: one layer of an LSTM in one direction, in f32. The products of the inputs
-// are computed for as many steps at a time as fit on the stack. The state is kept in the outputs.
+// are computed for as many steps at a time as fit into scratch memory. The state is kept in the
+// outputs.
 #include "nn/rnn.h"
 
 #include <initializer_list>
@@ -14,7 +15,6 @@ namespace husk::host {
 namespace {
 
 constexpr uint32_t kInputWeight = 1, kStateWeight = 2;  // positions among the arguments
-constexpr int64_t kMaxGates = 49152;                    // gate values that fit on the stack
 constexpr double kCellWork = 24;  // a value of the state costs as much as so many products
 
 struct Lstm {
@@ -77,7 +77,7 @@ void copy_rows(const MatrixView& to, const MatrixView& from, int64_t rows, int64
       row_of(to, i)[h * to.column] = row_of(from, i)[h * from.column];
 }
 
-// The sequences and steps whose gates are on the stack. The gates of step `low` come first.
+// The sequences and steps whose gates are in scratch memory. The gates of step `low` come first.
 struct Chunk {
   int64_t first, rows, low, steps;
 };
@@ -134,7 +134,8 @@ void run_step(const Arguments& args, const Lstm& l, const Chunk& c, int64_t step
 }
 
 void run(const Arguments& args, const Lstm& l) {
-  float gates[kMaxGates];
+  float* const gates = reinterpret_cast<float*>(static_cast<char*>(args.scratch()) +
+                                                kProductScratch);
   const int64_t row = 4 * l.hidden, max_rows = kMaxGates / row;
   Chunk c = {};
   for (; c.first < l.sequences; c.first += c.rows) {

@@ -8,6 +8,7 @@
 #include "core/arithmetic.h"
 #include "core/heap.h"
 #include "core/loop.h"
+#include "core/scratch.h"
 #include "core/sort_key.h"
 #include "error.h"
 #include "random/rng_state.h"
@@ -181,8 +182,8 @@ class Categories {
 // Draws k categories without replacement as PyTorch does: the k largest values of weight /
 // exponential number, with one exponential number for each weight.
 template <class T>
-void pick_without(Generator& g, const Weights<T>& weights, int64_t* out, int64_t stride,
-                  int64_t k) {
+void pick_without(Generator& g, const Weights<T>& weights, int64_t* out, int64_t stride, int64_t k,
+                  void* scratch) {
   const auto key = [&](Generator& from, int64_t i) {
     T divisor, quotient;
     set(&divisor, static_cast<Value<T>>(exponential_number(from, 1)));
@@ -198,8 +199,9 @@ void pick_without(Generator& g, const Weights<T>& weights, int64_t* out, int64_t
   } else {
     // There is no memory for the quotients, so each pass over the weights draws the same numbers
     // again and takes the next few thousand categories.
-    constexpr int64_t kMaxPairs = 3072;  // 48 KB
-    Pair pairs[kMaxPairs], last{};
+    constexpr int64_t kMaxPairs = kPairsScratch / int64_t{sizeof(Pair)};
+    auto* const pairs = static_cast<Pair*>(scratch);
+    Pair last{};
     const Generator start = g;
     for (int64_t first = 0; first < k; first += kMaxPairs) {
       const int64_t wanted = std::min(k - first, kMaxPairs);
@@ -357,7 +359,7 @@ husk_status multinomial(const Arguments& args) {
       fault = weights_fault(weights, samples, replacement, sum);
       if (fault) return false;
       if (without) {
-        pick_without(rng.generator, weights, to, out.strides[rank - 1], samples);
+        pick_without(rng.generator, weights, to, out.strides[rank - 1], samples, args.scratch());
         return true;
       }
       const Categories<T> categories(weights, sum);

@@ -4,18 +4,17 @@
 
 #include <algorithm>
 
+#include "core/scratch.h"
 #include "core/sort_key.h"
 
 namespace husk::host {
 namespace {
 
-constexpr int64_t kBatchSize = 8192;
-
 // The next distinct keys after `last` in ascending order, at most kBatchSize of them. NaN is left
 // out, because it equals nothing.
 struct Batch {
   uint64_t keys[2 * kBatchSize];
-  int64_t count = 0;
+  int64_t count;
 
   // Fills the batch. each_key(f) calls f(key) for every key.
   template <class Each>
@@ -43,6 +42,7 @@ struct Batch {
     return keys[count - 1];
   }
 };
+static_assert(sizeof(Batch) <= kBatchScratch, "core/scratch.h");
 
 }  // namespace
 }  // namespace husk::host

@@ -15,6 +15,7 @@ namespace {
 
 struct Row {
   Cancellation& cancellation;
+  void* scratch;
   Keys keys;
   const void* data;
   int64_t stride, count;
@@ -71,7 +72,7 @@ husk_status pick_each_row(const Arguments& args, int32_t dim, uint32_t keep_at, 
     loop.strides[1][d] = values.strides[to];
     loop.strides[2][d] = indices.strides[to++];
   }
-  Row row{args.cancellation, {}, nullptr, 0, 0};
+  Row row{args.cancellation, args.scratch(), {}, nullptr, 0, 0};
   if (!keys_of(self.dtype, row.keys)) return args.unsupported_dtype(0);
   row.count = self.rank > 0 ? self.sizes[dim] : 1;
   row.stride = self.rank > 0 ? self.strides[dim] : 1;
@@ -152,14 +153,15 @@ husk_status median_all(const Arguments& args, bool ignore) {
   return HUSK_OK;
 }
 
-constexpr int64_t kMaxSortedKeys = 16384;  // keys that fit on the stack
+constexpr int64_t kMaxSortedKeys = kBatchScratch / int64_t{sizeof(uint64_t)};
+static_assert(kMaxSortedKeys >= 16384);
 
 // The most frequent key of a row; the smallest one if several are equally frequent.
 uint64_t short_mode_key(const Row& row) {
   uint64_t best = 0;
   int64_t best_count = 0;
   if (row.cancellation.ends(kSortWork * row.count)) return 0;
-  uint64_t sorted[kMaxSortedKeys];
+  auto* const sorted = static_cast<uint64_t*>(row.scratch);
   for (int64_t i = 0; i < row.count; ++i) sorted[i] = row[i];
   std::sort(sorted, sorted + row.count);
   for (int64_t i = 0, start = 0; i < row.count; ++i) {
@@ -171,17 +173,18 @@ uint64_t short_mode_key(const Row& row) {
   return best;
 }
 
-// The most frequent key of a row whose keys do not fit on the stack. Two passes over the row find
-// and count the next few thousand distinct keys.
+// The most frequent key of a row whose keys do not fit into scratch memory. Two passes over the row
+// find and count the next few thousand distinct keys.
 uint64_t long_mode_key(const Row& row) {
-  Batch batch;
+  Batch& batch = *static_cast<Batch*>(row.scratch);
+  auto* const counts = reinterpret_cast<int64_t*>(static_cast<char*>(row.scratch) + kBatchScratch);
   uint64_t best = 0, last = 0;
   int64_t best_count = 0;
   for (bool first = true;; first = false) {
     batch.find(row, first, last, 0, false);
     if (batch.count == 0) return best;
     const uint64_t highest = batch.keys[batch.count - 1];
-    int64_t counts[kBatchSize] = {};
+    std::fill(counts, counts + kBatchSize, 0);
     row([&](uint64_t key) {
       if ((first || key > last) && key <= highest) ++counts[batch.index_of(key)];
     });

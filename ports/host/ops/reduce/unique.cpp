@@ -1,5 +1,5 @@
 // aten::_unique2, unique_consecutive and unique_dim. The distinct elements of a tensor are found in
-// batches on the stack, in ascending order. Each pass over the tensor takes the next few thousand
+// batches, in ascending order. Each pass over the tensor takes the next few thousand
 // of them, so that no copy of the tensor is needed.
 #include <algorithm>
 
@@ -23,7 +23,7 @@ struct Request {
 // Goes through all batches and writes the outputs of the request for at most `capacity` distinct
 // elements. Returns the number of distinct elements.
 int64_t find_unique(const Request& r, const Keys& keys, int64_t capacity) {
-  Batch batch;
+  Batch& batch = *static_cast<Batch*>(r.args.scratch());
   const husk_op_arg& self = *r.self;
   const bool floats = floating(self.dtype);
   const uint64_t nan = keys.mask;
@@ -183,15 +183,13 @@ struct ArgumentIndices {
   bool sorted;  // all slices are compared, not only adjacent ones
 };
 
-constexpr int64_t kMaxSlices = 65536;
-
 // The slices in ascending order. Equal slices keep their order. If the call is to end, the order is
 // undefined. std::sort may leave its memory then, because the answers of `compare` contradict one
 // another; a merge sort does not.
 struct Order {
   uint32_t slices[kMaxSlices], merged[kMaxSlices];
 
-  explicit Order(const Slices& s) {
+  void sort(const Slices& s) {
     for (int64_t i = 0; i < s.count; ++i) slices[i] = static_cast<uint32_t>(i);
     for (int64_t width = 1; width < s.count; width *= 2) {
       for (int64_t first = 0; first < s.count; first += 2 * width) merge(s, first, width);
@@ -212,6 +210,8 @@ struct Order {
     }
   }
 };
+
+static_assert(sizeof(Order) <= kSlicesScratch, "core/scratch.h");
 
 // Calls f(slice, group, whether the slice is the first one of its group) for each slice. Adjacent
 // equal slices form a group.
@@ -240,7 +240,8 @@ husk_status each_sorted(const Arguments& args, const Slices& s, bool sorted, F f
     return fail(args.error, HUSK_UNSUPPORTED, "%s: self has %lld slices; it takes up to %lld",
                 args.op, static_cast<long long>(s.count), static_cast<long long>(kMaxSlices));
   }
-  const Order order(s);
+  Order& order = *static_cast<Order*>(args.scratch());
+  order.sort(s);
   each_group(s, &order, f);
   return HUSK_OK;
 }

@@ -231,6 +231,8 @@ pub struct husk_op {
     >,
     pub place: i32,
     pub flags: u32,
+    pub scratch_bytes: u64,
+    pub thread_scratch_bytes: u64,
 }
 
 #[repr(C)]
@@ -263,6 +265,7 @@ pub struct husk_op_context {
     pub cancel: Option<unsafe extern "C" fn(*mut c_void) -> i32>,
     pub cancel_user: *mut c_void,
     pub packed: *const *mut c_void,
+    pub scratch: *mut c_void,
 }
 
 #[repr(C)]
@@ -707,7 +710,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_error, driver_code), 4);
     assert_eq!(offset_of!(husk_error, step), 8);
     assert_eq!(offset_of!(husk_error, text), 12);
-    assert_eq!(size_of::<husk_op>(), 64);
+    assert_eq!(size_of::<husk_op>(), 80);
     assert_eq!(align_of::<husk_op>(), 8);
     assert_eq!(offset_of!(husk_op, struct_size), 0);
     assert_eq!(offset_of!(husk_op, reserved), 4);
@@ -719,6 +722,8 @@ fn layouts() {
     assert_eq!(offset_of!(husk_op, pack), 48);
     assert_eq!(offset_of!(husk_op, place), 56);
     assert_eq!(offset_of!(husk_op, flags), 60);
+    assert_eq!(offset_of!(husk_op, scratch_bytes), 64);
+    assert_eq!(offset_of!(husk_op, thread_scratch_bytes), 72);
     assert_eq!(size_of::<husk_op_arg>(), 88);
     assert_eq!(align_of::<husk_op_arg>(), 8);
     assert_eq!(offset_of!(husk_op_arg, kind), 0);
@@ -734,7 +739,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_op_arg, string), 64);
     assert_eq!(offset_of!(husk_op_arg, floats), 72);
     assert_eq!(offset_of!(husk_op_arg, tensors), 80);
-    assert_eq!(size_of::<husk_op_context>(), 64);
+    assert_eq!(size_of::<husk_op_context>(), 72);
     assert_eq!(align_of::<husk_op_context>(), 8);
     assert_eq!(offset_of!(husk_op_context, struct_size), 0);
     assert_eq!(offset_of!(husk_op_context, reserved), 4);
@@ -745,6 +750,7 @@ fn layouts() {
     assert_eq!(offset_of!(husk_op_context, cancel), 40);
     assert_eq!(offset_of!(husk_op_context, cancel_user), 48);
     assert_eq!(offset_of!(husk_op_context, packed), 56);
+    assert_eq!(offset_of!(husk_op_context, scratch), 64);
     assert_eq!(size_of::<husk_packing>(), 32);
     assert_eq!(align_of::<husk_packing>(), 8);
     assert_eq!(offset_of!(husk_packing, struct_size), 0);

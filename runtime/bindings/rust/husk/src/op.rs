@@ -222,6 +222,8 @@ pub(crate) fn register(
         pack: None,
         place: HUSK_OP_ON_DEVICE,
         flags: 0,
+        scratch_bytes: 0,
+        thread_scratch_bytes: 0,
     };
     check(|error| unsafe { husk_engine_add_op(engine, &op, error) })?;
     Ok(kept)
