@@ -116,6 +116,22 @@ class ReadsElsewhere(torch.nn.Module):
     return self.cache + 1, self.last * 1, x * 2
 
 
+class WritesBeside(torch.nn.Module):
+  """A parameter and a buffer that are one number, beside an element of their storage that is
+  written."""
+
+  def __init__(self):
+    super().__init__()
+    whole = torch.arange(6.0)
+    self.weight = torch.nn.Parameter(whole[3], requires_grad=False)
+    self.register_buffer("number", whole[3])
+    self.register_buffer("last", whole[5:])
+
+  def forward(self, x):
+    self.last.add_(1)
+    return self.weight * x, self.number + x, self.last * x
+
+
 MODELS = (
   ReadsBefore,
   WritesTwice,
@@ -124,6 +140,7 @@ MODELS = (
   OneArray,
   BetweenMultiples,
   ReadsElsewhere,
+  WritesBeside,
 )
 X = torch.tensor([1.0, 2.0, 3.0])
 
@@ -171,7 +188,7 @@ def test_an_input_is_written_after_all_reads(tmp_path):
   assert torch.equal(given, expected)
 
 
-@pytest.mark.parametrize("kind", (ReadsBefore, BetweenMultiples, ReadsElsewhere))
+@pytest.mark.parametrize("kind", (ReadsBefore, BetweenMultiples, ReadsElsewhere, WritesBeside))
 def test_memory_is_shared_on_cuda(kind, tmp_path):
   results = computed(kind(), (X,), None, [{"x": X}, {"x": X}], tmp_path, tune="none")
   for result, expected in zip(results, runs_of(kind()), strict=True):

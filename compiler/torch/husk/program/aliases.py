@@ -114,13 +114,15 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 def _groups(exported: ExportedProgram, extents: Extents) -> Iterator[tuple[Extent, list[_State]]]:
   """The states that become views, by the memory that they share with each other or with states of
-  other functions; and the parameters that are written."""
+  other functions; and the parameters that are written. PyTorch looks at storages: it refuses states
+  that share memory if anything of their storage is written, be it memory of none of them."""
   groups: dict[int, tuple[Extent, list[_State]]] = {}
   for state in _states(exported):
     extent = extents.of(state.tensor)
     assert extent is not None
     groups.setdefault(extent.begin, (extent, []))[1].append(state)
   written: set[torch.fx.Node] | None = None
+  written_storages: set[int] = set()
   for extent, group in groups.values():
     offsets = [addresses(state.tensor)[0] - extent.begin for state in group]
     if all(offset % _ALIGNMENT == 0 for offset in offsets):
@@ -128,9 +130,22 @@ def _groups(exported: ExportedProgram, extents: Extents) -> Iterator[tuple[Exten
         continue
       if written is None:
         written = _written(exported.graph_module)
-      if not any(state.node in written for state in group):
+        written_storages = {
+          _storage(state)
+          for _, states in groups.values()
+          for state in states
+          if state.node in written
+        }
+      if len(group) == 1 and group[0].node not in written:
+        continue
+      if not any(_storage(state) in written_storages for state in group):
         continue
     yield extent, group
+
+
+def _storage(state: _State) -> int:
+  """The address of the storage of a state."""
+  return state.tensor.untyped_storage().data_ptr()
 
 
 def _states(exported: ExportedProgram) -> Iterator[_State]:
