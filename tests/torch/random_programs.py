@@ -539,14 +539,15 @@ class Program:
         yield from nodes
 
   def pairs(self):
-    """The names of adjacent operators."""
+    """The names of operators of which one feeds the other, at most through adapters."""
     made, found = {}, set()
     for node in self._all_nodes():
-      for ref in node.refs():
-        if ref in made:
-          found.add((made[ref], node.name))
+      before = {name for ref in node.refs() for name in made.get(ref, ())}
+      after = before if node.name in ADAPTERS else {node.name}
+      if node.name not in ADAPTERS:
+        found |= {(name, node.name) for name in before}
       for result in node.results:
-        made[result] = node.name
+        made[result] = after
     return found
 
   def text(self):

@@ -132,6 +132,26 @@ class WritesBeside(torch.nn.Module):
     return self.weight * x, self.number + x, self.last * x
 
 
+class StatisticsAreParameters(torch.nn.Module):
+  """Norms that train, whose schemas do not tell that they write their statistics. A part of the
+  first statistics is a buffer, too."""
+
+  def __init__(self):
+    super().__init__()
+    self.statistics = torch.nn.ParameterList(
+      torch.nn.Parameter(torch.full((3,), n), requires_grad=False) for n in (1.0, 2.0, 3.0, 4.0)
+    )
+    self.register_buffer("part", self.statistics[0][:2])
+
+  def forward(self, x):
+    rows = torch.stack([x, x * x, x + 1]).unsqueeze(-1) + torch.arange(4.0)
+    mean, variance, other_mean, other_variance = self.statistics
+    first = torch.nn.functional.batch_norm(rows, mean, variance, training=True)
+    second = torch.nn.functional.instance_norm(rows, other_mean, other_variance)
+    results = first + second, self.part, variance, other_mean, other_variance
+    return [(result * 64).round() for result in results]  # without the error of the arithmetic
+
+
 MODELS = (
   ReadsBefore,
   WritesTwice,
@@ -141,6 +161,7 @@ MODELS = (
   BetweenMultiples,
   ReadsElsewhere,
   WritesBeside,
+  StatisticsAreParameters,
 )
 X = torch.tensor([1.0, 2.0, 3.0])
 

@@ -64,8 +64,8 @@ def husk_lines(
     set_attribute(stack, lowering, "_fractional_pooling_offsets", offsets)
     fusable = _reads_where_it_writes(scheduler.Scheduler.fusable_weak_dep)
     set_attribute(stack, scheduler.Scheduler, "fusable_weak_dep", fusable)
-    in_register = _in_register(triton.should_unwrap_unspec_arg)
-    set_attribute(stack, triton, "should_unwrap_unspec_arg", in_register)
+    is_number = "should_unwrap_unspec_arg"
+    set_attribute(stack, triton, is_number, _in_register(getattr(triton, is_number)))
     clear = decomposition.fast_random_decomps.cache_clear
     stack.callback(clear)
     table, norm = decomposition.decompositions, torch.ops.aten.linalg_vector_norm.default
@@ -177,7 +177,8 @@ def _in_register(is_number: Callable[[str], bool]) -> Callable[[str], bool]:
   from torch._inductor.virtualized import V
 
   def in_register(name: str) -> bool:
-    return is_number(name) or name in V.kernel.cse.store_cache
+    kernel: Any = V.kernel
+    return is_number(name) or name in kernel.cse.store_cache
 
   return in_register
 

@@ -241,12 +241,43 @@ def _written(module: torch.fx.GraphModule) -> set[torch.fx.Node]:
     schema = getattr(node.target, "_schema", None)
     if schema is None or _may_share(node.target):
       roots[node] = inputs
-    if schema is not None and schema.is_mutable:
-      for argument, value in zip(schema.arguments, _arguments(node, schema)):
-        if argument.alias_info is not None and argument.alias_info.is_write:
+    if schema is not None:
+      values = _arguments(node, schema)
+      for argument, value in zip(schema.arguments, values):
+        if _is_written(schema, argument, values):
           for tensor in value if isinstance(value, (list, tuple)) else [value]:
             written |= roots.get(tensor, set())
   return written
+
+
+# Norms that write the statistics of their arguments `running_mean` and `running_var` if they train,
+# of which their schemas tell nothing.
+_NORMS = {
+  f"aten::{name}"
+  for name in (
+    "batch_norm",
+    "instance_norm",
+    "native_batch_norm",
+    "_batch_norm_impl_index",
+    "cudnn_batch_norm",
+    "miopen_batch_norm",
+    "batch_norm_update_stats",
+    "batch_norm_gather_stats",
+    "batch_norm_gather_stats_with_counts",
+  )
+}
+
+
+def _is_written(schema: Any, argument: Any, values: list[Any]) -> bool:
+  """Whether an operator with these values of its arguments may write one of them."""
+  if argument.alias_info is not None and argument.alias_info.is_write:
+    return True
+  if schema.name not in _NORMS or argument.name not in ("running_mean", "running_var"):
+    return False
+  names = [each.name for each in schema.arguments]
+  return not any(
+    value is False and name in ("training", "use_input_stats") for name, value in zip(names, values)
+  )
 
 
 def _arguments(node: torch.fx.Node, schema: Any) -> list[Any]:
