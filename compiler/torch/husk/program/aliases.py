@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported, within
-from ..inductor import torch_compat
+from ..inductor import torch_compat, writes
 from .memory import Extent, Extents, addresses
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _groups(exported: ExportedProgram, extents: Extents) -> Iterator[tuple[Exten
       if len(group) == 1 and group[0].kind != "PARAMETER":
         continue
       if written is None:
-        written = _written(exported.graph_module)
+        written = writes.placeholders(exported.graph_module)
         written_storages = {
           _storage(state)
           for _, states in groups.values()
@@ -214,95 +214,3 @@ def _layout(tensor: torch.Tensor, base: torch.Tensor) -> tuple[list[int], list[i
 
 def _last_placeholder(graph: torch.fx.Graph) -> torch.fx.Node:
   return list(graph.find_nodes(op="placeholder"))[-1]
-
-
-# Which inputs of a graph are written
-
-
-def _written(module: torch.fx.GraphModule) -> set[torch.fx.Node]:
-  """The placeholders whose memory may be written, by themselves or through a view."""
-  import torch
-
-  roots: dict[torch.fx.Node, set[torch.fx.Node]] = {}  # of each node, whose memory it may share
-  written: set[torch.fx.Node] = set()
-  for node in module.graph.nodes:
-    if node.op == "placeholder":
-      roots[node] = {node}
-    if node.op != "call_function":
-      continue
-    inputs: set[torch.fx.Node] = set().union(
-      *(roots.get(each, set()) for each in node.all_input_nodes)
-    )
-    if isinstance(node.target, torch._ops.HigherOrderOperator):
-      roots[node] = inputs
-      if _region_writes(module, node):
-        written |= inputs
-      continue
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or _may_share(node.target):
-      roots[node] = inputs
-    if schema is not None:
-      values = _arguments(node, schema)
-      for argument, value in zip(schema.arguments, values):
-        if _is_written(schema, argument, values):
-          for tensor in value if isinstance(value, (list, tuple)) else [value]:
-            written |= roots.get(tensor, set())
-  return written
-
-
-# Norms that write the statistics of their arguments `running_mean` and `running_var` if they train,
-# of which their schemas tell nothing.
-_NORMS = {
-  f"aten::{name}"
-  for name in (
-    "batch_norm",
-    "instance_norm",
-    "native_batch_norm",
-    "_batch_norm_impl_index",
-    "cudnn_batch_norm",
-    "miopen_batch_norm",
-    "batch_norm_update_stats",
-    "batch_norm_gather_stats",
-    "batch_norm_gather_stats_with_counts",
-  )
-}
-
-
-def _is_written(schema: Any, argument: Any, values: list[Any]) -> bool:
-  """Whether an operator with these values of its arguments may write one of them."""
-  if argument.alias_info is not None and argument.alias_info.is_write:
-    return True
-  if schema.name not in _NORMS or argument.name not in ("running_mean", "running_var"):
-    return False
-  names = [each.name for each in schema.arguments]
-  return not any(
-    value is False and name in ("training", "use_input_stats") for name, value in zip(names, values)
-  )
-
-
-def _arguments(node: torch.fx.Node, schema: Any) -> list[Any]:
-  """The arguments of a node in the order of the schema."""
-  named = schema.arguments[len(node.args) :]
-  return [*node.args, *(node.kwargs.get(argument.name) for argument in named)]
-
-
-def _may_share(op: Any) -> bool:
-  """Whether the results of an operator may share memory with its arguments. The schemas of
-  operators that consist of others, as `reshape`, do not tell."""
-  import torch
-
-  return any(result.alias_info is not None for result in op._schema.returns) or bool(
-    torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
-  )
-
-
-def _region_writes(module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
-  """Whether a region may write an operand. An operator with operands alone, as a kernel of the
-  model, may."""
-  import torch
-
-  regions = [
-    getattr(module, str(each.target)) for each in node.all_input_nodes if each.op == "get_attr"
-  ]
-  graphs = [region for region in regions if isinstance(region, torch.fx.GraphModule)]
-  return not graphs or any(_written(graph) for graph in graphs)
