@@ -1,5 +1,5 @@
-"""What the runs of random_models.py found, one program a line of a JSON lines file, and the sum over
-several such files: programs, distinct pairs of operators, refusals by reason, finds."""
+"""What the runs of random_models.py found, one program a line of a JSON lines file, and the sum of
+such files: programs, distinct pairs of operators, refusals by reason, finds."""
 
 import collections
 import json
