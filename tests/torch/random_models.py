@@ -6,6 +6,7 @@ that the export did not see.
   python tests/torch/random_models.py --programs 200 --target pack DIR
   python tests/torch/random_models.py --target check DIR
   python tests/torch/random_models.py --only SEED     one model, with its text and the reduced one
+  python tests/torch/random_models.py --summary LOG...  the sum of what runs wrote with --log LOG
 
 The target `host` runs artifacts by husk.load, `fake` runs the kernels of a CUDA variant by
 Triton's interpreter. `pack` exports artifacts for a GPU into a folder, beside the inputs and the
@@ -14,11 +15,11 @@ seeds nor huskc there.
 
 A model is a list of nodes that random_programs.py makes from a seed. A run prints each find with
 its seed and the smallest model that still shows it, and at the end how many programs ran, how many
-distinct pairs of adjacent operators they had, what was refused by which words, and what was found.
-What torch.export refuses is counted apart."""
+distinct pairs of operators they had, of which one feeds the other, what was refused by which words,
+and what was found. What torch.export refuses is counted apart. Runs that write to a log each can
+run at the same time, and on several machines; net_log.py sums them."""
 
 import argparse
-import collections
 import contextlib
 import functools
 import logging
@@ -39,10 +40,8 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "compiler" / "torch")]
 
 import random_programs  # noqa: E402
 import torch  # noqa: E402
+from net_log import FINDS, Log, summary, words  # noqa: E402
 from random_programs import Rejected  # noqa: E402
-
-# Results of one program that are finds.
-FINDS = ("wrong", "failed", "crashed", "died", "late")
 
 
 def outcome(program, target, folder):
@@ -138,18 +137,17 @@ def pack(program, folder, target):
   except husk.Unsupported as error:
     return "refused", str(error)
   inputs, written = [program.inputs(number) for number in runs], sorted(program.written)
-  kept = (program.text(), inputs, written, program.expected(runs))
+  kept = (program, inputs, written, program.expected(runs))
   torch.save(kept, path.with_suffix(".pt"))
   return "equal", f"{len(runs)} sizes"
 
 
-def check(folder):
-  """Runs what `pack` has written, and returns whether all results are right."""
+def check(folder, log):
+  """Runs what `pack` has written, and logs whether the results are right."""
   import husk
 
-  counts = collections.Counter()
   for path in sorted(folder.glob("*.husk"), key=lambda path: int(path.stem)):
-    text, inputs, written, expected = torch.load(path.with_suffix(".pt"), weights_only=False)
+    made, inputs, written, expected = torch.load(path.with_suffix(".pt"), weights_only=False)
 
     def function(path=path, inputs=inputs, written=written, expected=expected):
       try:
@@ -162,11 +160,10 @@ def check(folder):
       return "equal", ""
 
     result, reason = in_a_child(function, 120)
-    counts[result] += 1
+    log.add("check", int(path.stem), result, reason, made)
     if result != "equal":
-      print(f"{path.stem}: {result}: {' '.join(reason.split())[:600]}", text, sep="\n", flush=True)
-  print(", ".join(f"{count} {name}" for name, count in counts.most_common()))
-  return set(counts) <= {"equal"}
+      print(f"{path.stem}: {result}: {' '.join(reason.split())[:600]}", flush=True)
+      print(made.text(), flush=True)
 
 
 def session_results(program, inputs, written, device="cpu"):
@@ -259,14 +256,6 @@ def made_in_a_child(seed):
   return found if isinstance(found, random_programs.Program) else None
 
 
-def words(text):
-  """A text without names, numbers and places, so that equal reasons are equal."""
-  text = " ".join(text.split())[:400]
-  text = re.sub(r'"[^"]*"|\'[^\']*\'|`[^`]*`', "_", text)
-  text = re.sub(r"[a-z]*\d[\w.:]*", "_", text)
-  return " ".join(text.split()[:14])
-
-
 def reduced(program, result, options):
   """The smallest program found with an equal outcome."""
   wanted = result[0], words(result[1])[:60]
@@ -297,13 +286,21 @@ def main():
   parser.add_argument("--isa", default="host:avx2")
   parser.add_argument("--gpu", default="cuda:h200", help="the target that `pack` compiles for")
   parser.add_argument("--finds", help="a folder for the finds")
+  parser.add_argument("--log", help="a file to which a line for each program is appended")
+  parser.add_argument("--summary", nargs="+", metavar="LOG", help="sum what was written to logs")
   options = parser.parse_args()
+  if options.summary:
+    print(*summary(options.summary), sep="\n")
+    return 0
+  log = Log(options.log)
   TARGETS["host"] = functools.partial(on_host, isa=options.isa)
   warnings.simplefilter("ignore")
   logging.disable(logging.ERROR)
   torch.set_num_threads(1)
   if options.target[0] == "check":
-    return 0 if check(pathlib.Path(options.target[1])) else 1
+    check(pathlib.Path(options.target[1]), log)
+    print(*log.summary(), sep="\n")
+    return 1 if log.finds else 0
   if options.target[0] == "pack":
     pathlib.Path(options.target[1]).mkdir(parents=True, exist_ok=True)
   import husk.exporter  # noqa: F401  # the children need not import it
@@ -312,16 +309,10 @@ def main():
     from test_cuda_numerics import interpreter
 
     interpreter()
-  counts, reasons, pairs, names = (
-    collections.Counter(),
-    collections.defaultdict(collections.Counter),
-    set(),
-    set(),
-  )
   known, start, seed = {}, time.monotonic(), options.seed
   if options.only is not None:
     seed, options.programs = options.only, 1
-  while time.monotonic() - start < options.seconds and counts.total() < options.programs:
+  while time.monotonic() - start < options.seconds and log.counts.total() < options.programs:
     result, text, *rest = isolated(seed, options)
     program, taken = rest or (None, ())
     for each in taken:  # the next children need not make them again
@@ -331,11 +322,7 @@ def main():
     if result in FINDS and not program:
       program = made_in_a_child(seed)
       result = result if program else "rejected"
-    counts[result] += 1
-    reasons[result][words(text)] += 1
-    if result in ("equal", *FINDS):
-      pairs |= program.pairs()
-      names |= program.names()
+    log.add(options.target[0], seed, result, text, program)
     if result in FINDS:
       print(
         f"{time.monotonic() - start:5.0f} s seed {seed}: {result}: {' '.join(text.split())[:600]}",
@@ -352,25 +339,10 @@ def main():
     elif options.only is not None or result != "equal":
       print(f"seed {seed}: {result}: {' '.join(text.split())[:300]}", flush=True)
     seed += 1
-    if counts.total() % 50 == 0:
-      report(counts, reasons, pairs, names, start, seed, brief=True)
-  report(counts, reasons, pairs, names, start, seed)
-  return 1 if any(counts[name] for name in FINDS) else 0
-
-
-def report(counts, reasons, pairs, names, start, seed, brief=False):
-  ours = counts.total() - counts["rejected"] - counts["torch.export"]
-  print(
-    f"{time.monotonic() - start:.0f} s, next seed {seed}: {ours} programs that torch.export takes, "
-    f"{len(names)} operators, {len(pairs)} distinct pairs of adjacent ones; "
-    + ", ".join(f"{count} {name}" for name, count in counts.most_common()),
-    flush=True,
-  )
-  if not brief:
-    for name, texts in reasons.items():
-      if name != "equal":
-        for text, count in texts.most_common(15):
-          print(f"  {name} {count}: {text}")
+    if log.counts.total() % 50 == 0:
+      print(f"{time.monotonic() - start:.0f} s, next seed {seed}:", *log.summary(True), flush=True)
+  print(f"{time.monotonic() - start:.0f} s, next seed {seed}:", *log.summary(), sep="\n")
+  return 1 if log.finds else 0
 
 
 if __name__ == "__main__":

@@ -116,6 +116,42 @@ class ReadsElsewhere(torch.nn.Module):
     return self.cache + 1, self.last * 1, x * 2
 
 
+class WritesBeside(torch.nn.Module):
+  """A parameter and a buffer that are one number, beside an element of their storage that is
+  written."""
+
+  def __init__(self):
+    super().__init__()
+    whole = torch.arange(6.0)
+    self.weight = torch.nn.Parameter(whole[3], requires_grad=False)
+    self.register_buffer("number", whole[3])
+    self.register_buffer("last", whole[5:])
+
+  def forward(self, x):
+    self.last.add_(1)
+    return self.weight * x, self.number + x, self.last * x
+
+
+class StatisticsAreParameters(torch.nn.Module):
+  """Norms that train, whose schemas do not tell that they write their statistics. A part of the
+  first statistics is a buffer, too."""
+
+  def __init__(self):
+    super().__init__()
+    self.statistics = torch.nn.ParameterList(
+      torch.nn.Parameter(torch.full((3,), n), requires_grad=False) for n in (1.0, 2.0, 3.0, 4.0)
+    )
+    self.register_buffer("part", self.statistics[0][:2])
+
+  def forward(self, x):
+    rows = torch.stack([x, x * x, x + 1]).unsqueeze(-1) + torch.arange(4.0)
+    mean, variance, other_mean, other_variance = self.statistics
+    first = torch.nn.functional.batch_norm(rows, mean, variance, training=True)
+    second = torch.nn.functional.instance_norm(rows, other_mean, other_variance)
+    results = first + second, self.part, variance, other_mean, other_variance
+    return [(result * 64).round() for result in results]  # without the error of the arithmetic
+
+
 MODELS = (
   ReadsBefore,
   WritesTwice,
@@ -124,6 +160,8 @@ MODELS = (
   OneArray,
   BetweenMultiples,
   ReadsElsewhere,
+  WritesBeside,
+  StatisticsAreParameters,
 )
 X = torch.tensor([1.0, 2.0, 3.0])
 
@@ -171,7 +209,7 @@ def test_an_input_is_written_after_all_reads(tmp_path):
   assert torch.equal(given, expected)
 
 
-@pytest.mark.parametrize("kind", (ReadsBefore, BetweenMultiples, ReadsElsewhere))
+@pytest.mark.parametrize("kind", (ReadsBefore, BetweenMultiples, ReadsElsewhere, WritesBeside))
 def test_memory_is_shared_on_cuda(kind, tmp_path):
   results = computed(kind(), (X,), None, [{"x": X}, {"x": X}], tmp_path, tune="none")
   for result, expected in zip(results, runs_of(kind()), strict=True):

@@ -334,3 +334,37 @@ def test_shape_of_an_output_that_is_written_after_a_branch(tmp_path):
   sizes = {0: torch.export.Dim("n", min=2, max=64), 1: torch.export.Dim("m", min=2, max=64)}
   others = [(torch.randn(9, 4, 2),), (-torch.rand(3, 8, 2),)]
   export_and_compare.run(tmp_path, function, (torch.randn(5, 6, 2),), (sizes,), others)
+
+
+def _last(x):
+  """A tensor whose stride along dimension 3 is the size of dimension 1. Inductor gives it other
+  strides."""
+  return x.to(torch.float64, memory_format=torch.channels_last)
+
+
+def _cond(self, p, x):
+  y = _last(x)
+  return torch.cond(p, lambda x: x.sin().clone(), lambda x: x.erf().clone(), (y,)).clone()
+
+
+def _loop(self, n, x):
+  return while_loop(lambda n, x: n > 0, lambda n, x: (n - 1, x.sin().clone()), (n, _last(x)))
+
+
+def _region(self, p, x):
+  from torch._higher_order_ops.invoke_subgraph import mark_compile_region
+
+  region = mark_compile_region(lambda x, y: x.sin() + y.flatten(1).sum(1).view(-1, 1, 1, 1))
+  return region(_last(x), x.transpose(1, 3))
+
+
+@pytest.mark.parametrize(
+  ("function", "first"), ((_cond, YES), (_loop, torch.tensor(2)), (_region, YES))
+)
+def test_an_operand_has_other_strides_than_the_subgraph(function, first, tmp_path):
+  """A size of the operand is a stride that the subgraph assumes. The operand's own stride there is
+  another number, which is not that size."""
+  sizes = {1: torch.export.Dim("n", min=2, max=64), 3: torch.export.Dim("m", min=2, max=64)}
+  others = [(first, torch.randn(3, n, 2, m)) for n, m in ((17, 9), (4, 5))]
+  arguments = (first, torch.randn(3, 6, 2, 3))
+  export_and_compare.run(tmp_path, function, arguments, ({}, sizes), others)

@@ -178,3 +178,25 @@ def test_constants_of_code(tmp_path):
   for given, result in zip(runs, results):
     for one, other in zip(result.values(), model(**given), strict=True):
       close(one, other)
+
+
+class PadsAnExpandedTensor(torch.nn.Module):
+  """What the pools and the pad read of the expanded dimension is one number, which the same kernel
+  has computed and stored."""
+
+  def forward(self, x):
+    doubled = x.to(torch.int32).to(torch.float32) * 2
+    expanded = doubled.unsqueeze(-1).expand(*x.shape, 3)
+    pool = torch.nn.functional.max_pool1d
+    padded = torch.nn.functional.pad(expanded, (1, 2), value=7.0)
+    average = torch.nn.functional.avg_pool1d(expanded, 3, padding=1)
+    return doubled, *pool(expanded, 3, padding=1, return_indices=True), padded, average
+
+
+def test_a_value_that_a_kernel_has_stored_is_masked(tmp_path):
+  model, n = PadsAnExpandedTensor(), torch.export.Dim("n", min=1, max=64)
+  runs = [{"x": torch.randn(rows, 8) * 9} for rows in (5, 1, 64)]
+  results = computed(model, (runs[0]["x"],), ({0: n},), runs, tmp_path)
+  for given, result in zip(runs, results):
+    for one, other in zip(result.values(), model(**given), strict=True):
+      close(one, other)

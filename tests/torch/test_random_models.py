@@ -3,6 +3,7 @@ of the database at sizes that the export did not see (database_sizes.py)."""
 
 import database_sizes
 import export_and_compare
+import mpmath
 import pytest
 import random_models
 import random_programs
@@ -38,6 +39,17 @@ def test_a_wrong_number_is_noticed():
   unstable = random_programs.Expected(places, None, [torch.tensor([3, 5])])
   assert random_programs.difference([torch.tensor([3, 9])], [unstable]) is None
   assert random_programs.difference([torch.tensor([2, 4])], [unstable])
+
+
+@pytest.mark.parametrize("name", sorted(random_programs.INEXACT))
+def test_eager_mode_is_inexact(name):
+  """What the net leaves out in float64. An operator that PyTorch has mended is compared again."""
+  kind, order = name[-2], int(name[-1])
+  x = torch.linspace(4, 7, 31, dtype=torch.float64)
+  function = getattr(mpmath, f"bessel{kind}")
+  exact = torch.tensor([float(function(order, one)) for one in x.tolist()], dtype=torch.float64)
+  error = (getattr(torch.special, name.split(".")[1])(x) - exact).abs().max()
+  assert 1e-8 < error < 1e-5
 
 
 @pytest.mark.parametrize("name", ["roll", "std_mean", "gather", "nn.functional.pixel_shuffle"])

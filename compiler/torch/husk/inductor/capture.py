@@ -21,6 +21,7 @@ from . import (
   patches,
   torch_compat,
   varying,
+  writes,
 )
 from .assumed import Assumption
 from .lines import (
@@ -374,25 +375,41 @@ def _do_nothing(self: InductorObject, *args: Any, **kwargs: Any) -> None:
 
 def prepared(exported: ExportedProgram, keep_attention: bool = False) -> ExportedProgram:
   """The program with the operators decomposed that have no implementation at run time; attention
-  stays if `keep_attention` is set. Operators that write to copies of constants
-  (`t = torch.tensor([1, 2]); t[0] = x`) become functional too, since Inductor would take such a
-  copy for a constant."""
+  stays if `keep_attention` is set. Operators that write become functional too if they write to
+  copies of constants (`t = torch.tensor([1, 2]); t[0] = x`), since Inductor would take such a copy
+  for a constant, or if strides decide what they change (`y = x.flatten(); y.add_(1)`), since
+  decompositions have other strides than operators."""
   import torch
 
-  graphs: Sequence[torch.fx.Graph] = [
-    module.graph
-    for module in exported.graph_module.modules()
-    if isinstance(module, torch.fx.GraphModule)
+  modules: Sequence[torch.fx.GraphModule] = [
+    module for module in exported.graph_module.modules() if isinstance(module, torch.fx.GraphModule)
   ]
-  used = {node.target for graph in graphs for node in graph.nodes if node.op == "call_function"}
+  used = {
+    node.target for module in modules for node in module.graph.nodes if node.op == "call_function"
+  }
   wanted = {op: function for op, function in decompositions.table().items() if op in used}
   if keep_attention:
     wanted.pop(torch.ops.aten.scaled_dot_product_attention.default, None)
+  if any(map(writes.depend_on_strides, modules)):
+    return _viewing_any_strides(torch_compat.functional(exported, wanted))
   if not wanted and not (
     torch.ops.aten.lift_fresh_copy.default in used and any(_writes(op) for op in used)
   ):
     return exported
   return torch_compat.functional(exported, wanted)
+
+
+def _viewing_any_strides(exported: ExportedProgram) -> ExportedProgram:
+  """A program that writes nothing, in which views are reshapes: they copy where a decomposition has
+  strides that a view of this shape does not take."""
+  import torch
+
+  for module in exported.graph_module.modules():
+    if isinstance(module, torch.fx.GraphModule):
+      for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+        node.target = torch.ops.aten.reshape.default
+      module.recompile()
+  return exported
 
 
 def _writes(op: Any) -> bool:

@@ -37,6 +37,7 @@ def husk_lines(
   """
   import torch
   from torch._inductor import decomposition, ir, lowering, scheduler, tiling_utils
+  from torch._inductor.codegen import triton
   from torch._inductor.fx_passes import fuse_attention
 
   def codegen(self: InductorObject, wrapper: InductorObject) -> None:
@@ -63,6 +64,8 @@ def husk_lines(
     set_attribute(stack, lowering, "_fractional_pooling_offsets", offsets)
     fusable = _reads_where_it_writes(scheduler.Scheduler.fusable_weak_dep)
     set_attribute(stack, scheduler.Scheduler, "fusable_weak_dep", fusable)
+    is_number = "should_unwrap_unspec_arg"
+    set_attribute(stack, triton, is_number, _in_register(getattr(triton, is_number)))
     clear = decomposition.fast_random_decomps.cache_clear
     stack.callback(clear)
     table, norm = decomposition.decompositions, torch.ops.aten.linalg_vector_norm.default
@@ -163,6 +166,23 @@ def _reads_where_it_writes(fusable_weak_dep: Callable[..., bool]) -> Callable[..
     return readers <= 1
 
   return fusable
+
+
+def _in_register(is_number: Callable[[str], bool]) -> Callable[[str], bool]:
+  """Makes Triton kernels mask a value that they read back after they have stored it.
+
+  Such a read takes the register. `TritonKernelOverrides.masked` selects between the register and
+  the value outside of the mask only if this function says that there is no load which the mask
+  could guard; torch 2.11 asks for arguments that are numbers alone. A kernel that pads what it has
+  computed would not see the padding, if it reads the same element for all places along the padded
+  dimension, as of an expanded tensor."""
+  from torch._inductor.virtualized import V
+
+  def in_register(name: str) -> bool:
+    kernel: Any = V.kernel
+    return is_number(name) or name in kernel.cse.store_cache
+
+  return in_register
 
 
 def _in_the_same_order(recompute: Callable[..., None]) -> Callable[..., None]:

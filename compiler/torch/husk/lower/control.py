@@ -200,21 +200,33 @@ def _enter(body: Body, visit: Visit, captured: Captured, operands: list[_Value])
   if len(inputs) != len(operands):
     raise Unsupported(f"a subgraph with {len(inputs)} inputs is called with {len(operands)}")
   body.asserts = prologue.asserts(captured.graph)
+  _define_symbols(body, list(zip(inputs.values(), operands)))
   for (name, node), operand in zip(inputs.items(), operands):
     if isinstance(operand, _Tensor):
       _bind(body, name, node, operand)
-    elif isinstance(operand, _Number) and isinstance(node, sympy.Symbol):
-      body.exprs.define(node, operand.value)
   prologue.write_checks(body)
   visit(captured.lines)
 
 
+def _define_symbols(body: Body, pairs: list[tuple[IrNode, _Value]]) -> None:
+  """Defines the symbols of a subgraph's inputs by the operands. An operand may have other strides
+  than the subgraph assumes, so a stride defines a symbol only if nothing else does."""
+  tensors = [(node, operand) for node, operand in pairs if isinstance(operand, _Tensor)]
+  for node, operand in pairs:
+    if isinstance(operand, _Number) and isinstance(node, sympy.Symbol):
+      body.exprs.define(node, operand.value)
+  for node, operand in tensors:
+    for symbol, size in zip(node.get_size(), operand.sizes):
+      if isinstance(symbol, sympy.Symbol):
+        body.exprs.define(symbol, size)
+  for node, operand in tensors:
+    for symbol, stride in zip(node.get_stride(), operand.strides):
+      if isinstance(symbol, sympy.Symbol) and not body.exprs.knows(symbol):
+        body.exprs.define(symbol, stride)
+
+
 def _bind(body: Body, name: str, node: IrNode, operand: _Tensor) -> None:
   """Binds the input `name` of a subgraph to a tensor."""
-  pairs = [*zip(node.get_size(), operand.sizes), *zip(node.get_stride(), operand.strides)]
-  for symbol, value in pairs:
-    if isinstance(symbol, sympy.Symbol):
-      body.exprs.define(symbol, value)
   if body.exprs.ints(node.get_stride()) != operand.strides:
     operand = _restrided(body, name, node, operand)
   body.places[name] = _placed(body, operand, node)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported, within
-from ..inductor import torch_compat
+from ..inductor import torch_compat, writes
 from .memory import Extent, Extents, addresses
 
 if TYPE_CHECKING:
@@ -114,23 +114,38 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 def _groups(exported: ExportedProgram, extents: Extents) -> Iterator[tuple[Extent, list[_State]]]:
   """The states that become views, by the memory that they share with each other or with states of
-  other functions; and the parameters that are written."""
+  other functions; and the parameters that are written. PyTorch looks at storages: it refuses states
+  that share memory if anything of their storage is written, be it memory of none of them."""
   groups: dict[int, tuple[Extent, list[_State]]] = {}
   for state in _states(exported):
     extent = extents.of(state.tensor)
     assert extent is not None
     groups.setdefault(extent.begin, (extent, []))[1].append(state)
   written: set[torch.fx.Node] | None = None
+  written_storages: set[int] = set()
   for extent, group in groups.values():
     offsets = [addresses(state.tensor)[0] - extent.begin for state in group]
     if all(offset % _ALIGNMENT == 0 for offset in offsets):
       if len(group) == 1 and group[0].kind != "PARAMETER":
         continue
       if written is None:
-        written = _written(exported.graph_module)
-      if not any(state.node in written for state in group):
+        written = writes.placeholders(exported.graph_module)
+        written_storages = {
+          _storage(state)
+          for _, states in groups.values()
+          for state in states
+          if state.node in written
+        }
+      if len(group) == 1 and group[0].node not in written:
+        continue
+      if not any(_storage(state) in written_storages for state in group):
         continue
     yield extent, group
+
+
+def _storage(state: _State) -> int:
+  """The address of the storage of a state."""
+  return state.tensor.untyped_storage().data_ptr()
 
 
 def _states(exported: ExportedProgram) -> Iterator[_State]:
@@ -199,64 +214,3 @@ def _layout(tensor: torch.Tensor, base: torch.Tensor) -> tuple[list[int], list[i
 
 def _last_placeholder(graph: torch.fx.Graph) -> torch.fx.Node:
   return list(graph.find_nodes(op="placeholder"))[-1]
-
-
-# Which inputs of a graph are written
-
-
-def _written(module: torch.fx.GraphModule) -> set[torch.fx.Node]:
-  """The placeholders whose memory may be written, by themselves or through a view."""
-  import torch
-
-  roots: dict[torch.fx.Node, set[torch.fx.Node]] = {}  # of each node, whose memory it may share
-  written: set[torch.fx.Node] = set()
-  for node in module.graph.nodes:
-    if node.op == "placeholder":
-      roots[node] = {node}
-    if node.op != "call_function":
-      continue
-    inputs: set[torch.fx.Node] = set().union(
-      *(roots.get(each, set()) for each in node.all_input_nodes)
-    )
-    if isinstance(node.target, torch._ops.HigherOrderOperator):
-      roots[node] = inputs
-      if _region_writes(module, node):
-        written |= inputs
-      continue
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or _may_share(node.target):
-      roots[node] = inputs
-    if schema is not None and schema.is_mutable:
-      for argument, value in zip(schema.arguments, _arguments(node, schema)):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-          for tensor in value if isinstance(value, (list, tuple)) else [value]:
-            written |= roots.get(tensor, set())
-  return written
-
-
-def _arguments(node: torch.fx.Node, schema: Any) -> list[Any]:
-  """The arguments of a node in the order of the schema."""
-  named = schema.arguments[len(node.args) :]
-  return [*node.args, *(node.kwargs.get(argument.name) for argument in named)]
-
-
-def _may_share(op: Any) -> bool:
-  """Whether the results of an operator may share memory with its arguments. The schemas of
-  operators that consist of others, as `reshape`, do not tell."""
-  import torch
-
-  return any(result.alias_info is not None for result in op._schema.returns) or bool(
-    torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
-  )
-
-
-def _region_writes(module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
-  """Whether a region may write an operand. An operator with operands alone, as a kernel of the
-  model, may."""
-  import torch
-
-  regions = [
-    getattr(module, str(each.target)) for each in node.all_input_nodes if each.op == "get_attr"
-  ]
-  graphs = [region for region in regions if isinstance(region, torch.fx.GraphModule)]
-  return not graphs or any(_written(graph) for graph in graphs)
