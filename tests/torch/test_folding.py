@@ -2,8 +2,10 @@
 
 import re
 
+import built_tools
 import husk
 import numpy
+import on_fake_driver
 import pytest
 import torch
 from husk import hir
@@ -216,9 +218,8 @@ def test_a_loop_reads_what_was_folded():
   assert "read w.folded" in program.functions[0].text()
 
 
-def test_a_program_computes_them(tmp_path):
-  """Python, with a file of the host that is written by hand."""
-  text = """hir 1
+# The constant w, 1 and 2, with its elements in the other order.
+BY_HAND = """hir 1
 target cpu host "x86-64"
 constant w f32 [2] bytes "0000803f00000040"
 constant w.folded u8 [8] folded_by fold
@@ -240,8 +241,26 @@ function fold {
   }
 }
 """
-  (tmp_path / "model.hir").write_text(text)
+
+
+def test_a_program_computes_them(tmp_path):
+  """Python, with a file of the host that is written by hand."""
+  (tmp_path / "model.hir").write_text(BY_HAND)
   hir.huskc.compile(tmp_path / "model.hir", tmp_path / "model.husk")
   program = husk.load(tmp_path / "model.husk")
   result = program()
   assert numpy.array_equal(numpy.asarray(result), [2.0, 1.0])
+
+
+def test_a_device_computes_them(tmp_path, monkeypatch):
+  """The CUDA port, on the fake driver, which copies but has no kernels."""
+  monkeypatch.setenv("LD_LIBRARY_PATH", str(on_fake_driver.folder_of("libcuda.so.1")))
+  text = BY_HAND.replace('host "x86-64"', 'cuda "sm_90a"')
+  (tmp_path / "model.hir").write_text(text)
+  hir.huskc.compile(tmp_path / "model.hir", tmp_path / "model.husk")
+  for mode in ("list", "graph"):
+    code, outputs, printed = built_tools.husk_run(
+      tmp_path / "model.husk", tmp_path, {}, "--device=cuda", f"--mode={mode}", "--repeat=2"
+    )
+    assert code == 0, printed
+    assert outputs["y"].tolist() == [2.0, 1.0]

@@ -313,9 +313,9 @@ class CudaTarget:
         lowerings={
           **random.lowerings(constants.GENERATOR, constants.GENERATOR_BYTES),
           **(
-            products.lowerings(self.description, self.tuning)
+            products.lowerings(self.description, self.tuning, self.folds)
             if self.libraries.conv == "triton"
-            else {}
+            else products.lowerings_beside_cudnn()
           ),
           **(operator.lowerings() if flash else {}),
         },

@@ -32,7 +32,6 @@ import sympy
 from ..inductor import torch_compat
 from ..inductor.decompositions.convolution import result_sizes
 from ..inductor.lines import InductorObject
-from . import rounded_weights
 from .target import Target
 
 # The beginning of the names of the template's choices.
@@ -432,9 +431,6 @@ def _lowered(
   if len(sizes) == 4:
     dilation = _useful(sizes[2:], _pair(dilation))  # Inductor's template has none
   sides = [_pair(values) for values in (stride, padding, dilation)]
-  in_tf32 = groups == 1 and not transposed and _in_tf32(x, sizes[1])
-  if in_tf32:
-    weight = rounded_weights.once(weight)
   if not (
     groups == 1
     and len(sizes) == len(x.get_size()) == 4
@@ -445,11 +441,9 @@ def _lowered(
     and not _is_product([int(size) for size in sizes[2:]], *sides[:2])
     and takes(target, _problem(x, weight, *sides))
   ):
-    # Inductor makes a product of matrices of a kernel with one tap, if channels are innermost.
-    with torch_compat.products_in_tf32() if in_tf32 else contextlib.nullcontext():
-      return otherwise(
-        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-      )
+    return with_products_in_tf32(
+      otherwise, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+    )
   result = _convolved(target, pick, x, weight, *sides)
   if bias is None:
     return result
@@ -571,14 +565,26 @@ def _convolved(
   return table[aten.permute.default](result, [0, 3, 1, 2])
 
 
-def _in_tf32(x: InductorObject, channels: Any) -> bool:
+def with_products_in_tf32(
+  original: Callable[..., Any], x: InductorObject, weight: InductorObject, *rest: Any
+) -> Any:
+  """Inductor's lowering of a convolution, which makes a product of matrices of a kernel with one
+  tap, if channels are innermost. The product is in tf32 if the convolution would be."""
+  in_tf32 = is_in_tf32(x, weight)
+  with torch_compat.products_in_tf32() if in_tf32 else contextlib.nullcontext():
+    return original(x, weight, *rest)
+
+
+def is_in_tf32(x: InductorObject, weight: InductorObject) -> bool:
   """Whether the products of a convolution are in tf32."""
   import torch
+
+  channels = sympy.sympify(weight.get_size()[1])
 
   return (
     x.get_dtype() == torch.float32
     and torch_compat.convolutions_in_tf32()
-    and bool(sympy.sympify(channels).is_Integer)
+    and bool(channels.is_Integer)
     and int(channels) > 3
   )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..inductor import torch_compat
+from ..inductor.lines import InductorObject
 from . import convolution, depthwise, gemm_configs, rounded_weights
 from .target import Target
 from .tuning import Tuning, milliseconds
@@ -53,9 +54,9 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[tuple[Any, str, Any]
     )
 
 
-def lowerings(target: Target, tuned: Tuning) -> dict[Any, Callable[..., Any]]:
-  """The lowering of convolutions, which takes the templates of Husk where there are some, and those
-  of products."""
+def lowerings(target: Target, tuned: Tuning, folds: bool) -> dict[Any, Callable[..., Any]]:
+  """The lowering of convolutions, which takes the templates of Husk where there are some; and if
+  what depends on constants alone is computed once, those of products, whose weights are rounded."""
   import torch
   from torch._inductor import lowering
   from torch._inductor.kernel import conv
@@ -66,13 +67,37 @@ def lowerings(target: Target, tuned: Tuning) -> dict[Any, Callable[..., Any]]:
   lowered = convolution.lowering(
     target, tuned.takes_template, tuned.pick_tiles, lowering.lowerings[op]
   )
+  lowered = depthwise.lowering(lowered)
+  if not folds:
+    return {op: lowered}
   weights = {aten.mm: 1, aten.bmm: 1, aten.addmm: 2, aten.baddbmm: 2}  # by place
-  return {op: depthwise.lowering(lowered)} | {
+  return {op: functools.partial(_with_rounded_kernel, lowered)} | {
     product.default: functools.partial(
       _with_rounded_weight, lowering.lowerings[product.default], place
     )
     for product, place in weights.items()
   }
+
+
+def lowerings_beside_cudnn() -> dict[Any, Callable[..., Any]]:
+  """The lowering of convolutions where cuDNN computes them, all but those with one tap."""
+  import torch
+  from torch._inductor import lowering
+  from torch._inductor.kernel import conv
+
+  op = torch.ops.aten.convolution.default
+  del conv  # importing it registers Inductor's lowering
+  return {op: functools.partial(convolution.with_products_in_tf32, lowering.lowerings[op])}
+
+
+def _with_rounded_kernel(
+  original: Callable[..., Any], x: InductorObject, weight: InductorObject, *rest: Any
+) -> Any:
+  """A convolution whose kernel is rounded once, if it is a weight and the products in tf32."""
+  *_, transposed, _, groups = rest
+  if groups == 1 and not transposed and convolution.is_in_tf32(x, weight):
+    weight = rounded_weights.once(weight)
+  return original(x, weight, *rest)
 
 
 def _with_rounded_weight(

@@ -189,7 +189,7 @@ class Cuda:
       return {}
     attention.rewrite_decomposed(graph.graph)
     graph.recompile()
-    return {**attention.lowerings(), **products.lowerings(self.target, self.tuning)}
+    return {**attention.lowerings(), **products.lowerings(self.target, self.tuning, folds=False)}
 
   def can_do_without_libraries(self, graph: torch.fx.GraphModule) -> bool:
     import torch
