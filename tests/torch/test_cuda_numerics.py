@@ -200,3 +200,28 @@ def test_a_value_that_a_kernel_has_stored_is_masked(tmp_path):
   for given, result in zip(runs, results):
     for one, other in zip(result.values(), model(**given), strict=True):
       close(one, other)
+
+
+@pytest.mark.parametrize("depth", [3, 16, 48])
+def test_sums_of_two_products(depth, tmp_path):
+  """Inductor's kernel of both needs a depth of more than 16."""
+
+  class Sum(torch.nn.Module):
+    def forward(self, x, a, y, b):
+      return x @ a + y @ b
+
+  torch.manual_seed(0)
+  args = tuple(torch.randn(size) for size in 2 * ((5, depth), (depth, 7)))
+  (result,) = computed(Sum(), args, None, [dict(zip("xayb", args))], tmp_path)
+  close(result["output"], Sum()(*args), 1e-4)
+
+
+def test_vmap(tmp_path):
+  class Distances(torch.nn.Module):
+    def forward(self, x, y):
+      return torch.vmap(lambda a: torch.vmap(lambda b: ((a - b) ** 2).sum())(y))(x)
+
+  torch.manual_seed(0)
+  args = torch.randn(3, 2), torch.randn(4, 2)
+  (result,) = computed(Distances(), args, None, [dict(zip("xy", args))], tmp_path)
+  close(result["output"], Distances()(*args))

@@ -146,6 +146,16 @@ def test_sizes_strides_and_slices(tmp_path):
 
 
 @pytest.mark.parametrize("step", [1, 2])
+def test_slices_with_one_bound(step, tmp_path):
+  def function(self, x, a):
+    place = a.item()
+    return x[:place:step] * 2, x[place::step] * 2, x[:-place:step] * 2
+
+  cases = [(X, *n(place)) for place in (2, 0, 4, 9, -1)]
+  export_and_compare.run(tmp_path, function, cases[0], others=cases)
+
+
+@pytest.mark.parametrize("step", [1, 2])
 def test_slices_whose_bounds_the_data_decides(step, tmp_path):
   def function(self, x, a, b):
     return x[a.item() : b.item() : step] * 2

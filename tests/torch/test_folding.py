@@ -9,6 +9,7 @@ import on_fake_driver
 import pytest
 import torch
 from husk import hir
+from husk.hir import huskc
 from test_cuda_numerics import computed
 from torch import nn
 
@@ -246,7 +247,7 @@ function fold {
 def test_a_program_computes_them(tmp_path):
   """Python, with a file of the host that is written by hand."""
   (tmp_path / "model.hir").write_text(BY_HAND)
-  hir.huskc.compile(tmp_path / "model.hir", tmp_path / "model.husk")
+  huskc.compile(tmp_path / "model.hir", tmp_path / "model.husk")
   program = husk.load(tmp_path / "model.husk")
   result = program()
   assert numpy.array_equal(numpy.asarray(result), [2.0, 1.0])
@@ -257,10 +258,10 @@ def test_a_device_computes_them(tmp_path, monkeypatch):
   monkeypatch.setenv("LD_LIBRARY_PATH", str(on_fake_driver.folder_of("libcuda.so.1")))
   text = BY_HAND.replace('host "x86-64"', 'cuda "sm_90a"')
   (tmp_path / "model.hir").write_text(text)
-  hir.huskc.compile(tmp_path / "model.hir", tmp_path / "model.husk")
+  huskc.compile(tmp_path / "model.hir", tmp_path / "model.husk")
   for mode in ("list", "graph"):
     code, outputs, printed = built_tools.husk_run(
       tmp_path / "model.husk", tmp_path, {}, "--device=cuda", f"--mode={mode}", "--repeat=2"
     )
     assert code == 0, printed
-    assert outputs["y"].tolist() == [2.0, 1.0]
+    assert outputs["0"].tolist() == [2.0, 1.0]

@@ -30,13 +30,18 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[tuple[Any, str, Any]
   """Attributes to replace while Inductor compiles: objects, names and new values."""
   from torch._inductor import select_algorithm, utils
   from torch._inductor.choices import InductorChoices
-  from torch._inductor.kernel import conv
+  from torch._inductor.kernel import conv, mm_plus_mm
   from torch._inductor.runtime import benchmarking
 
   # Devices with less than 68 multiprocessors get templates too. Each module that imported the name
   # is patched.
   for module in modules_with("is_big_gpu", utils.is_big_gpu):
     yield module, "is_big_gpu", lambda *args, **kwargs: True
+  yield (
+    mm_plus_mm,
+    "tuned_mm_plus_mm",
+    functools.partial(_sum_of_products, mm_plus_mm.tuned_mm_plus_mm),
+  )
   append = select_algorithm.TritonTemplate.maybe_append_choice
   marking = rounded_weights.marking(append)
   yield select_algorithm.TritonTemplate, "maybe_append_choice", marking
@@ -52,6 +57,29 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[tuple[Any, str, Any]
       "pick_deterministic_choice",
       lambda self, choices: tuned.pick_template(target, choices),
     )
+
+
+def _sum_of_products(
+  original: Callable[..., Any],
+  mat1: InductorObject,
+  mat2: InductorObject,
+  mat3: InductorObject,
+  mat4: InductorObject,
+  *,
+  layout: Any = None,
+) -> Any:
+  """Inductor's kernel of the sum of two products, or two products and a sum: with a short depth no
+  tile of its template fits, and no library has the operator."""
+  import torch
+  from torch._inductor import config, lowering, select_algorithm
+
+  table, aten = lowering.lowerings, torch.ops.aten
+  if "ATEN" not in config.max_autotune_gemm_backends:
+    try:
+      return original(mat1, mat2, mat3, mat4, layout=layout)
+    except select_algorithm.NoValidChoicesError:
+      pass
+  return table[aten.add](table[aten.mm](mat1, mat2), table[aten.mm](mat3, mat4))
 
 
 def lowerings(target: Target, tuned: Tuning, folds: bool) -> dict[Any, Callable[..., Any]]:

@@ -378,7 +378,7 @@ def prepared(exported: ExportedProgram, keep_attention: bool = False) -> Exporte
   stays if `keep_attention` is set. Operators that write become functional too if they write to
   copies of constants (`t = torch.tensor([1, 2]); t[0] = x`), since Inductor would take such a copy
   for a constant, or if strides decide what they change (`y = x.flatten(); y.add_(1)`), since
-  decompositions have other strides than operators."""
+  decompositions have other strides than operators. torch.vmap becomes what it maps."""
   import torch
 
   modules: Sequence[torch.fx.GraphModule] = [
@@ -392,9 +392,8 @@ def prepared(exported: ExportedProgram, keep_attention: bool = False) -> Exporte
     wanted.pop(torch.ops.aten.scaled_dot_product_attention.default, None)
   if any(map(writes.depend_on_strides, modules)):
     return _viewing_any_strides(torch_compat.functional(exported, wanted))
-  if not wanted and not (
-    torch.ops.aten.lift_fresh_copy.default in used and any(_writes(op) for op in used)
-  ):
+  writes_copies = torch.ops.aten.lift_fresh_copy.default in used and any(map(_writes, used))
+  if not (wanted or writes_copies or any(map(_maps, used))):
     return exported
   return torch_compat.functional(exported, wanted)
 
@@ -410,6 +409,11 @@ def _viewing_any_strides(exported: ExportedProgram) -> ExportedProgram:
         node.target = torch.ops.aten.reshape.default
       module.recompile()
   return exported
+
+
+def _maps(op: Any) -> bool:
+  """Whether an operator is a part of torch.vmap, which a program that is functional has not."""
+  return getattr(op, "__module__", None) == "torch._functorch.predispatch"
 
 
 def _writes(op: Any) -> bool:

@@ -114,7 +114,8 @@ def select_offset(body: Body, node: IrNode) -> None:
 
 def slice_size(body: Body, node: IrNode) -> None:
   """`x[i:j]`: its length. The bounds are limited to the tensor as Python does."""
-  begin, end = (_bound(bound, node.size) for bound in (node.start, node.end))
+  begin = 0 if node.start is None else _bound(node.start, node.size)
+  end = node.size if node.end is None else _bound(node.end, node.size)
   length = body.exprs.int(end - begin)
   if node.step != 1:
     length = hir.op("cdiv", length, body.exprs.int(node.step))
