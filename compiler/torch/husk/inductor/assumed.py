@@ -74,8 +74,8 @@ _HOW: tuple[tuple[str, frozenset[str] | None], ...] = (
   ("torch/_inductor/scheduler.py", None),
 )
 
-# The largest batches that cuDNN normalizes. The C++ function of batch norms asks whether cuDNN could
-# be called for a batch, which no program does.
+# The largest batches that cuDNN normalizes. The C++ function of batch norms asks whether cuDNN
+# could be called for a batch, which no program does.
 _BATCHES_OF_CUDNN = (65535, 880801)
 
 # Files that only pass a question on.
