@@ -74,6 +74,11 @@ CASES = {
     2,
     [(6, 12), (7, 13), (2, 24), (40, 3)],
   ),
+  "area_of_a_size": (
+    lambda self, x: F.interpolate(x[:, :, None], size=(x.shape[2], 4, 3), mode="area"),
+    2,
+    [(6, 5), (4, 3)],
+  ),
   "nearest": (
     lambda self, x: F.interpolate(x, size=5, mode="nearest"),
     1,
@@ -336,6 +341,9 @@ def test_assumptions_are_found_and_forgotten():
       assert conditions == {sympy.Le(b, 7), sympy.Eq(a, 4)}
       assert assumed.pinned(shapes, sympy.Eq(a, 4)) == (a, 4)
       assert assumed.pinned(shapes, sympy.Le(b, 7)) is None
+      assert assumed.pinned(shapes, sympy.Eq(a * b, 18)) == (a * b, 18)
+      assert assumed.pinned(shapes, sympy.Eq(a - b, 18)) is None
+      assert assumed.pinned(shapes, sympy.Eq(sympy.Mod(a * b, 18), 0)) is None
       assert assumed.text(shapes, sympy.Le(b, 7)) == "x.size()[1] <= 7"
       assert assumed.promise(shapes, a) == "0..9"
     # Another target begins with what torch.export has promised, and finds the same.

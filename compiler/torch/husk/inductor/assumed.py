@@ -74,8 +74,8 @@ _HOW: tuple[tuple[str, frozenset[str] | None], ...] = (
   ("torch/_inductor/scheduler.py", None),
 )
 
-# The largest batches that cuDNN normalizes. The C++ function of batch norms asks whether it could be
-# called for them, which no program does.
+# The largest batches that cuDNN normalizes. The C++ function of batch norms asks whether cuDNN
+# could be called for a batch, which no program does.
 _BATCHES_OF_CUDNN = (65535, 880801)
 
 # Files that only pass a question on.
@@ -334,21 +334,30 @@ def text(shapes: Any, condition: Any) -> str:
 
 
 def pinned(shapes: Any, condition: Any) -> tuple[Any, Any] | None:
-  """The symbol that a condition pins, and its value; None if other sizes fulfil the condition."""
+  """What a condition pins, and its value: a symbol, or a product or a sum of some, which only a few
+  sizes fulfil. None if many others do."""
   from torch.utils._sympy.solve import try_solve
 
-  if not isinstance(condition, sympy.Eq) or len(condition.free_symbols) != 1:
+  if not isinstance(condition, sympy.Eq):
     return None
-  (symbol,) = condition.free_symbols
-  solution = try_solve(condition, symbol)
-  if solution is None or not isinstance(solution[0], sympy.Eq) or not solution[1].is_number:
+  if len(condition.free_symbols) == 1:
+    (symbol,) = condition.free_symbols
+    solution = try_solve(condition, symbol)
+    if solution is None or not isinstance(solution[0], sympy.Eq) or not solution[1].is_number:
+      return None
+    return symbol, solution[1]
+  value, expression = (condition.rhs - condition.lhs).as_coeff_Add()
+  expression = -expression if value > 0 else expression
+  symbols = condition.free_symbols
+  if not expression.is_polynomial(*symbols):
     return None
-  return symbol, solution[1]
+  factors = sympy.Poly(expression, *symbols).coeffs()
+  return (expression, abs(value)) if all(factor > 0 for factor in factors) else None
 
 
-def promise(shapes: Any, symbol: Any) -> str:
-  """The range of a symbol that the export promises, as "2..32"."""
-  known = bounds(shapes, symbol)
+def promise(shapes: Any, expression: Any) -> str:
+  """The range of an expression that the export promises, as "2..32"."""
+  known = bounds(shapes, expression)
   return f"{known.lower}..{'inf' if not known.upper.is_Integer else known.upper}"
 
 

@@ -215,11 +215,12 @@ def _checks(
     text = assumed.text(shapes, condition)
     by = f", which {each.place} assumes" if each.place else ""
     if (pin := assumed.pinned(shapes, condition)) is not None:
-      symbol, value = pin
-      name, promised = assumed.text(shapes, symbol), assumed.promise(shapes, symbol)
+      pinned, value = pin
+      name, promised = assumed.text(shapes, pinned), assumed.promise(shapes, pinned)
+      sizes = "this size" if pinned.is_Symbol else "these sizes"
       raise Unsupported(
         f"the export lets {name} vary ({promised}), but {each.place or 'its lowering'} is compiled "
-        f"for {name} = {value} alone: give this size no Dim, so that it is always {value}, or "
+        f"for {name} = {value} alone: give {sizes} no Dim, so that it is always {value}, or "
         "compute this operator outside of the exported model",
         has_place=True,
       )

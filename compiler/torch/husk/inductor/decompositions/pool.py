@@ -196,13 +196,13 @@ def _adaptive(rank: int, x: torch.Tensor, sizes: Sequence[int]) -> Any:
   inputs = x.shape[x.dim() - rank :]
   longest = []
   for size, result in zip(inputs, sizes):
-    if isinstance(size, int) and size % result == 0:
+    if not (isinstance(size, int) and isinstance(result, int)):
+      longest.append((size + result - 1) // result + 1)
+    elif size % result == 0:
       longest.append(size // result)
-    elif isinstance(size, int):
+    else:
       starts = [(at * size // result, -(-(at + 1) * size // result)) for at in range(result)]
       longest.append(max(end - begin for begin, end in starts))
-    else:
-      longest.append((size + result - 1) // result + 1)
   static = all(isinstance(length, int) for length in longest)
   if rank == 2 and static and math.prod(longest) <= _UNROLLED:
     return NotImplemented
