@@ -88,6 +88,26 @@ class Packed : public HostDevice {
     return true;
   }
 
+  // Expects that the op asks while it packs an argument, and ends.
+  void expect_end(const Call& call, uint32_t argument) {
+    const husk_op& row = op(call.name);
+    husk_op_context context = context_of(row);
+    int64_t asked = 0;
+    context.cancel = [](void* user) -> int32_t { return ++*static_cast<int64_t*>(user) == 2; };
+    context.cancel_user = &asked;
+    husk_packing packing = HUSK_PACKING_INIT;
+    packing.argument = argument;
+    const auto count = static_cast<uint32_t>(call.args.size());
+    ASSERT_EQ(row.pack(&context, call.args.data(), count, &packing, &error), HUSK_OK) << error.text;
+    ASSERT_GT(packing.bytes, 0u) << call.name;
+    EXPECT_EQ(asked, 0);
+    std::vector<unsigned char> copy(packing.bytes);
+    packing.data = copy.data();
+    EXPECT_EQ(row.pack(&context, call.args.data(), count, &packing, &error), HUSK_CANCELLED);
+    EXPECT_EQ(asked, 2);
+    EXPECT_EQ(error.text, call.name + ": husk_op_context.cancel ended the call");
+  }
+
   static void parallel(void*, uint32_t n, void (*body)(void* argument, uint32_t index),
                        void* argument) {
     std::vector<std::thread> others;
@@ -98,6 +118,27 @@ class Packed : public HostDevice {
 
   std::mt19937 random{11};
 };
+
+TEST_F(Packed, OperatorsAskWhileTheyPack) {
+  const auto convolution = [](std::vector<int64_t> image, std::vector<int64_t> weight,
+                              int64_t groups) {
+    Call call("aten::convolution");
+    const std::vector<int64_t> out = {image[0], weight[0], image[2] - weight[2] + 1,
+                                      image[3] - weight[3] + 1};
+    call.f32(image).f32(weight).none().list({1, 1}).list({0, 0}).list({1, 1});
+    call.number(0).list({0, 0}).number(groups).f32(out);
+    return call;
+  };
+  std::deque<Call> calls;
+  calls.emplace_back("aten::mm").f32({4, 1024}).f32({1024, 1024}).f32({4, 1024});
+  calls.push_back(convolution({1, 512, 2, 2}, {1024, 512, 1, 1}, 1));       // general
+  calls.push_back(convolution({1, 256, 34, 34}, {256, 256, 3, 3}, 1));      // Winograd
+  calls.push_back(convolution({1, 70000, 9, 9}, {70000, 1, 3, 3}, 70000));  // depthwise
+  for (const host::Isa isa : isas()) {
+    use(isa);
+    for (const Call& call : calls) expect_end(call, 1);
+  }
+}
 
 // The elements are small multiples of a power of two, so that every order of the sums gives the
 // same bits.

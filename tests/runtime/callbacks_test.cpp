@@ -302,6 +302,47 @@ TEST(Budgets, ARunIsCancelledBetweenSteps) {
   EXPECT_STREQ(husk_status_name(HUSK_CANCELLED), "cancelled");
 }
 
+// The application is asked within a large copy and a large fill of host memory.
+TEST(Budgets, ACopyOfManyBytesIsCancelled) {
+  int questions = 0;
+  husk_engine_options options = Machine::defaults();
+  options.cancel = [](void* user) -> int32_t { return (*static_cast<int*>(user))-- <= 0; };
+  options.cancel_user = &questions;
+  Machine m(R"(
+function f {
+  input x tensor u8 [41943040]
+  output y tensor u8 rank 1
+  output z tensor i64 rank 1
+  variant cpu {
+    buffer x of input bytes 41943040
+    buffer y of output bytes 41943040
+    buffer z of output bytes 41943040
+    copy (write y, read x)
+    fill i64 (write z, 7)
+    return (tensor y u8 [41943040] [1], tensor z i64 [5242880] [1])
+  }
+}
+)",
+            options);
+  ASSERT_NE(m.session, nullptr) << m.error.text;
+  constexpr size_t kBlock = 16 << 20, kBytes = 40 << 20;
+  Tensor x(HUSK_U8, {kBytes}), y(HUSK_U8, {kBytes}), z(HUSK_I64, {kBytes / 8});
+  std::fill_n(x.as<uint8_t>(), kBytes, uint8_t{1});
+  const auto written = [](const auto* data, size_t count, auto value) {
+    return std::find_if(data, data + count, [&](auto each) { return each != value; }) - data;
+  };
+  // One question before each step, and two within each.
+  for (const int allowed : {0, 1, 2, 3, 4, 5, 6}) {
+    std::fill_n(y.as<uint8_t>(), kBytes, uint8_t{0});
+    std::fill_n(z.as<int64_t>(), kBytes / 8, 0);
+    questions = allowed;
+    EXPECT_EQ(m.run({x.value()}, {y.value(), z.value()}), allowed < 6 ? HUSK_CANCELLED : HUSK_OK);
+    EXPECT_EQ(written(y.as<uint8_t>(), kBytes, 1), std::min(allowed * kBlock, kBytes));
+    EXPECT_EQ(written(z.as<int64_t>(), kBytes / 8, 7),
+              allowed < 4 ? 0 : std::min((allowed - 3) * kBlock, kBytes) / 8);
+  }
+}
+
 // A loop whose segments have no steps, and that would not end.
 // A graph is launched as a whole, after the callback was asked.
 TEST(Budgets, ARunIsCancelledBeforeAGraph) {

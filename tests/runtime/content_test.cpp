@@ -286,6 +286,91 @@ TEST(Content, TheApplicationEndsTheOpen) {
   husk_engine_release(engine);
 }
 
+// A device with memory of its own, which counts what it holds, and what is copied to it.
+struct UploadedTo {
+  static inline int held;
+  static inline std::vector<std::pair<const uint8_t*, uint64_t>> pieces;
+
+  static husk_port port(bool has_batches) {
+    held = 0;
+    pieces.clear();
+    husk_port out = *husk_port_host();
+    out.map = nullptr;
+    out.properties = [](void* device, husk_port_properties* properties) {
+      husk_port_host()->properties(device, properties);
+      properties->host_memory = 0;
+    };
+    out.alloc = [](void* device, uint64_t size, void** memory, husk_error* error) {
+      ++held;
+      return husk_port_host()->alloc(device, size, memory, error);
+    };
+    out.free = [](void* device, void* memory) {
+      held -= memory != nullptr;
+      husk_port_host()->free(device, memory);
+    };
+    out.upload = [](void*, void*, void* to, const void* from, uint64_t size, husk_error*) {
+      return copy({to, from, size});
+    };
+    out.upload_batch = nullptr;
+    if (has_batches)
+      out.upload_batch = [](void*, const husk_upload* uploads, uint32_t count, const husk_mapping*,
+                            husk_error*) {
+        for (uint32_t i = 0; i < count; ++i) (void)copy(uploads[i]);
+        return husk_status{HUSK_OK};
+      };
+    return out;
+  }
+  static husk_status copy(const husk_upload& upload) {
+    std::memcpy(upload.to, upload.from, upload.size);
+    pieces.emplace_back(static_cast<const uint8_t*>(upload.from), upload.size);
+    return HUSK_OK;
+  }
+};
+
+// The application hears of the copies to a device, and ends the open between them.
+TEST(Content, UploadsReportTheirProgress) {
+  const Aligned file(large_artifact());
+  for (const bool has_batches : {false, true}) {
+    husk_port port = UploadedTo::port(has_batches);
+    Reports reports;
+    husk_engine_options options = reports.options();
+    options.verify_content = 0;
+    options.port = &port;
+    husk_engine* engine = nullptr;
+    husk_program* program = nullptr;
+    husk_error error = {};
+    ASSERT_EQ(husk_engine_create(&options, &engine, &error), HUSK_OK) << error.text;
+    const auto load = [&](uint64_t last) {
+      reports = {{}, {}, last};
+      UploadedTo::pieces.clear();
+      return husk_program_load(engine, file.data(), file.size(), nullptr, nullptr, &program,
+                               &error);
+    };
+    const uint64_t total = 33 * kMiB + 32;  // with two constants of 16 bytes
+    EXPECT_EQ(load(0), HUSK_CANCELLED);
+    EXPECT_TRUE(UploadedTo::pieces.empty());
+    EXPECT_EQ(load(has_batches ? total : 20 * kMiB), HUSK_CANCELLED);
+    EXPECT_EQ(program, nullptr);
+    EXPECT_EQ(UploadedTo::held, 0);
+    EXPECT_EQ(reports.done.size(), has_batches ? 2u : 3u);
+    ASSERT_EQ(load(~uint64_t{0}), HUSK_OK) << error.text;
+    EXPECT_EQ(reports.done, has_batches ? (std::vector<uint64_t>{0, total})
+                                        : (std::vector<uint64_t>{0, 16 * kMiB, 32 * kMiB, total}));
+    EXPECT_EQ(reports.totals, std::vector<uint64_t>(reports.done.size(), total));
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < UploadedTo::pieces.size(); ++i) {
+      const auto& [from, size] = UploadedTo::pieces[i];
+      EXPECT_LE(size, has_batches ? total : 16 * kMiB);
+      EXPECT_TRUE(i == 0 || size < kMiB || from > UploadedTo::pieces[i - 1].first);
+      bytes += size;
+    }
+    EXPECT_EQ(bytes, total);
+    husk_program_release(program);
+    EXPECT_EQ(UploadedTo::held, 0);
+    husk_engine_release(engine);
+  }
+}
+
 // Constants that share the bytes of a file of 64 TiB, which takes no memory: their sizes, each
 // aligned, have a sum that wraps in 64 bits.
 TEST(Content, ASumOfConstantsThatWraps) {

@@ -52,6 +52,7 @@ struct PackAsked {
   husk_status size_answer = HUSK_OK, copy_answer = HUSK_OK;
   std::vector<int64_t> input_sizes;  // of the call's first argument, while packing
   uint64_t bytes = 0;                // 0: as many as the tensor has
+  int questions = 0;                 // that the op asks while it packs
 };
 
 // Adds the weights. A packed copy has the doubles of the weights, so that the sum tells what was
@@ -99,6 +100,12 @@ husk_status pack_weights(const husk_op_context* context, const husk_op_arg* args
     return asked.size_answer;
   }
   ++asked.copies;
+  for (int i = 0; i < asked.questions; ++i)
+    if (context->cancel && context->cancel(context->cancel_user) != 0) {
+      error->code = HUSK_CANCELLED;
+      std::strcpy(error->text, "the op has ended");
+      return HUSK_CANCELLED;
+    }
   if (reinterpret_cast<uintptr_t>(packing->data) % 64) return HUSK_KERNEL;
   auto* to = static_cast<float*>(packing->data);
   for (int64_t i = 0; i < w.sizes[0]; ++i)
@@ -410,6 +417,43 @@ TEST(PackedConstants, NoMemoryIsAnErrorWithARemedy) {
   EXPECT_EQ(m.program, nullptr);
   EXPECT_EQ(m.error.code, HUSK_OUT_OF_MEMORY);
   EXPECT_NE(std::strstr(m.error.text, "max_packed_bytes"), nullptr) << m.error.text;
+}
+
+// The application hears of copies, and ends the open before one, while the op makes it, and after
+// it.
+TEST(PackedConstants, ReportTheirProgress) {
+  struct Reports {
+    std::vector<uint64_t> done;
+    size_t last;
+    static int32_t report(void* user, uint64_t done, uint64_t total) {
+      auto* reports = static_cast<Reports*>(user);
+      EXPECT_EQ(total, 128u);
+      reports->done.push_back(done);
+      return reports->done.size() == reports->last;
+    }
+  };
+  const std::string text = weight_constant() + functions_of_sums("f", {kAll, kTransposed});
+  for (size_t last = 1; last <= 8; ++last) {
+    Reports reports = {{}, last};
+    PackAsked asked;
+    asked.questions = 2;
+    husk_engine_options options = Machine::defaults();
+    options.progress = Reports::report;
+    options.progress_user = &reports;
+    Machine m(text, options, nullptr, {sum_op(&asked)});
+    const std::vector<uint64_t> all = {0, 0, 0, 64, 64, 64, 128};
+    if (last <= all.size()) {
+      EXPECT_EQ(m.program, nullptr);
+      EXPECT_EQ(m.error.code, HUSK_CANCELLED);
+      EXPECT_NE(std::strstr(m.error.text, "husk_engine_options.progress ended the open after"),
+                nullptr)
+          << m.error.text;
+      EXPECT_EQ(reports.done, std::vector<uint64_t>(all.begin(), all.begin() + last));
+    } else {
+      EXPECT_NE(m.session, nullptr) << m.error.text;
+      EXPECT_EQ(reports.done, all);
+    }
+  }
 }
 
 TEST(PackedConstants, OnlyDevicesThatComputeInHostMemoryHaveThem) {

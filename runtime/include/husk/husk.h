@@ -138,9 +138,12 @@ typedef struct husk_engine_options {
    * too. */
   int32_t verify_content;
   int32_t reserved3; /**< 0. */
-  /** Called while constants are compared (verify_content), on the thread that opens the file:
-   * `done` of `total` bytes are compared, first 0, then at least every 16 MiB, and finally all. A
-   * value other than 0 ends the open with HUSK_CANCELLED. May be NULL. */
+  /** Called on the thread that opens a file, while its constants are compared (verify_content),
+   * then while they are copied to a device that has memory of its own, and then while copies are
+   * laid out for ops (husk_op.pack): `done` of the `total` bytes of that work are done, first 0,
+   * then at least every 16 MiB, and finally all. A port that copies in batches
+   * (husk_port.upload_batch) gets 1 GiB at a time, and an op that lays out a copy asks as it asks
+   * husk_op_context.cancel. A value other than 0 ends the open with HUSK_CANCELLED. May be NULL. */
   int32_t (*progress)(void* user, uint64_t done, uint64_t total);
   void* progress_user; /**< The first argument of `progress`. */
   /** The most steps that a function of a program may have; 0: no limit. A file with more is refused
@@ -152,11 +155,12 @@ typedef struct husk_engine_options {
   uint64_t max_step_elements;
   /** Decides whether a run goes on: any other number than 0 ends it with HUSK_CANCELLED. The
    * outputs and the states that the run wrote are undefined then; the session stays usable. Husk
-   * asks on the thread that calls husk_session_run, before each step of a launch list, and while it
-   * compares the tensors of calls that have many in one buffer, a resize included; a step that
-   * has begun goes on to its end, unless it is an op that asks itself (husk_op_context.cancel). A
-   * CUDA graph is one launch, so Husk asks once, before it. Other threads may run sessions of the
-   * engine, so several threads may ask at once. NULL lets every run go on. */
+   * asks on the thread that calls husk_session_run, before each step of a launch list, after each
+   * 16 MiB of a copy or a fill of host memory, and while it compares the tensors of calls that have
+   * many in one buffer, a resize included; a step that has begun goes on to its end, unless it is
+   * an op that asks itself (husk_op_context.cancel). A CUDA graph is one launch, so Husk asks once,
+   * before it. Other threads may run sessions of the engine, so several threads may ask at once.
+   * NULL lets every run go on. */
   int32_t (*cancel)(void* user);
   void* cancel_user; /**< The argument of `cancel`. */
   /** The most memory that the copies of a program's constants may take which ops have laid out for

@@ -65,7 +65,6 @@ bool is_well_formed(const void* bytes, size_t size) {
 }
 
 // The bytes between two reports of a Progress.
-constexpr uint64_t kProgressBytes = 16 << 20;
 
 bool has_digest(Blake2b& hash, const uint8_t* digest) {
   uint8_t computed[32];
@@ -183,7 +182,8 @@ Status Container::parse(husk_error* error) {
 
 Status Progress::add(uint64_t bytes, husk_error* error) {
   done += bytes;
-  if (!report || report(user, done, total) == 0) return Status::ok;
+  if (!ended) ended = report && report(user, done, total) != 0;
+  if (!ended) return Status::ok;
   return fail(error, HUSK_CANCELLED,
               "husk_engine_options.progress ended the open after %llu of %llu bytes of constants",
               static_cast<unsigned long long>(done), static_cast<unsigned long long>(total));

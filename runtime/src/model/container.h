@@ -12,13 +12,16 @@ namespace husk {
 constexpr uint8_t kMagic[8] = {'H', 'U', 'S', 'K', '\r', '\n', 0x1a, '\n'};
 // The version that writers write, and the oldest minor version that is read.
 constexpr uint16_t kMajor = 0, kMinor = 5, kOldestMinor = 2;
+constexpr uint64_t kProgressBytes = 16 << 20;  // between two reports
 constexpr uint64_t kHeaderBytes = 64, kBlobAlign = 4096, kImageAlign = 64;
 
-// How many bytes of a file are compared with their hashes, and whom to tell.
+// How many bytes of constants have been compared with their hashes, copied to the device or laid
+// out for ops, and whom to tell.
 struct Progress {
   int32_t (*report)(void* user, uint64_t done, uint64_t total);  // husk_engine_options.progress
   void* user;
   uint64_t done, total;
+  bool ended = false;  // the application said so
 
   // Reports `bytes` more. Fails with HUSK_CANCELLED if the application says so.
   Status add(uint64_t bytes, husk_error* error);

@@ -70,8 +70,38 @@ Status ConstantStore::bring(uint64_t* memory, husk_error* error) {
   return Status::ok;
 }
 
+// Copies the pieces to the device, and reports to the application between parts of them. The parts
+// of a port that copies by batches are large, since it may start threads for each.
+Status ConstantStore::upload(husk_upload* uploads, uint32_t n, husk_error* error) {
+  constexpr uint64_t kBatchBytes = 1 << 30;
+  const husk_engine_options& options = engine_->options;
+  Progress progress = {options.progress, options.progress_user, 0, 0};
+  for (uint32_t i = 0; i < n; ++i) progress.total += uploads[i].size;
+  const uint64_t most = !progress.report              ? progress.total
+                        : engine_->port->upload_batch ? kBatchBytes
+                                                      : kProgressBytes;
+  HUSK_TRY(progress.add(0, error));
+  for (uint32_t first = 0; first < n;) {
+    uint32_t end = first;
+    uint64_t bytes = 0;
+    while (end < n && (end == first || bytes < most)) bytes += uploads[end++].size;
+    // The rest of the last piece belongs to the next part.
+    husk_upload& last = uploads[end - 1];
+    const uint64_t rest = bytes > most ? bytes - most : 0;
+    last.size -= rest;
+    HUSK_TRY(upload_part(uploads + first, end - first, error));
+    HUSK_TRY(progress.add(bytes - rest, error));
+    first = end;
+    if (rest == 0) continue;
+    first = end - 1;
+    last = {static_cast<uint8_t*>(last.to) + last.size,
+            static_cast<const uint8_t*>(last.from) + last.size, rest};
+  }
+  return Status::ok;
+}
+
 // Waits for the uploads, because sessions run on streams of their own.
-Status ConstantStore::upload(const husk_upload* uploads, uint32_t n, husk_error* error) {
+Status ConstantStore::upload_part(const husk_upload* uploads, uint32_t n, husk_error* error) {
   const husk_port* port = engine_->port;
   if (port->upload_batch) {
     const husk_mapping mapping = file_->mapping();

@@ -50,7 +50,8 @@ class ConstantStore {
   }
   Status map(const uint8_t* begin, uint64_t size, husk_error* error);
   Status bring(uint64_t* memory, husk_error* error);
-  Status upload(const husk_upload* uploads, uint32_t n, husk_error* error);
+  Status upload(husk_upload* uploads, uint32_t n, husk_error* error);
+  Status upload_part(const husk_upload* uploads, uint32_t n, husk_error* error);
 
   Engine* engine_ = nullptr;
   const Container* file_ = nullptr;

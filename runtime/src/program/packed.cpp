@@ -133,12 +133,17 @@ Status PackedConstants::load(const Program* program, husk_error* error) {
            static_cast<unsigned long long>(missing));
     return status;
   }
+  Progress progress = {engine.options.progress, engine.options.progress_user, 0, missing};
+  if (missing) HUSK_TRY(progress.add(0, error));
   for (size_t i = 0; i < copies_.size(); ++i) {
     Copy& copy = copies_[i];
     bool is_new = false;
     copy.data = memory_.find(copy.hash, copy.bytes, &is_new);
     const uint8_t* constant = program->constants.address(copy.constant);
-    if (is_new) HUSK_TRY(pack(copy, constant, copy.data, &known, error));
+    if (is_new) {
+      HUSK_TRY(pack(copy, constant, copy.data, &known, &progress, error));
+      HUSK_TRY(progress.add(align_up(copy.bytes, kCopyAlign), error));
+    }
     // Most constants with a copy are read nowhere else.
     program->file.evict(constant, program->constants.bytes(copy.constant));
   }
@@ -166,7 +171,7 @@ Status PackedConstants::find_copies(uint32_t function, KnownArguments* known, hu
 }
 
 Status PackedConstants::call(uint32_t function, uint32_t step, husk_op_arg* arguments,
-                             husk_packing* packing, husk_error* error) const {
+                             husk_packing* packing, Progress* progress, husk_error* error) const {
   const Engine& engine = *program_->engine;
   const Code code = program_->code(function);
   const fb::Instruction& row = code.steps[step];
@@ -175,7 +180,15 @@ Status PackedConstants::call(uint32_t function, uint32_t step, husk_op_arg* argu
   context.user = op.user;
   context.device = engine.device;
   context.threads = engine.options.threads;
+  if (progress && progress->report) {
+    context.cancel = [](void* user) -> int32_t {
+      husk_error unused;
+      return failed(static_cast<Progress*>(user)->add(0, &unused));
+    };
+    context.cancel_user = progress;
+  }
   const Status status = to_status(op.pack(&context, arguments, row.aux(), packing, error));
+  if (progress && progress->ended) return progress->add(0, error);
   if (failed(status))
     prefix(error,
            "function '%.40s', step %u, the copy of argument %u: ", code.function->name()->c_str(),
@@ -196,7 +209,7 @@ Status PackedConstants::ask(uint32_t function, uint32_t step, husk_op_arg* argum
     husk_packing packing = HUSK_PACKING_INIT;
     packing.argument = i;
     arguments[i].data = program_->constants.address(tensor.constant) + tensor.offset;
-    HUSK_TRY(call(function, step, arguments, &packing, error));
+    HUSK_TRY(call(function, step, arguments, &packing, nullptr, error));
     arguments[i].data = nullptr;
     if (packing.bytes == 0) continue;
     Copy copy = {function,      step,           i,       tensor.constant, kNone,
@@ -256,7 +269,7 @@ uint32_t PackedConstants::find_same(const Copy& wanted, uint32_t* layouts) const
 
 // Lets the operator lay out the constant that lies at `constant`.
 Status PackedConstants::pack(const Copy& copy, const uint8_t* constant, void* to,
-                             KnownArguments* known, husk_error* error) const {
+                             KnownArguments* known, Progress* progress, husk_error* error) const {
   HUSK_TRY(known->write(*program_, copy.function, copy.step, error));
   const Code code = program_->code(copy.function);
   const fb::Argument& argument = code.arguments[code.steps[copy.step].b() + copy.argument];
@@ -264,7 +277,7 @@ Status PackedConstants::pack(const Copy& copy, const uint8_t* constant, void* to
   known->call[copy.argument].data = const_cast<uint8_t*>(constant) +
                                     immediate(code.scalars[view.offset()]);
   husk_packing packing = {sizeof(husk_packing), copy.argument, copy.bytes, copy.layout, to};
-  return call(copy.function, copy.step, known->call, &packing, error);
+  return call(copy.function, copy.step, known->call, &packing, progress, error);
 }
 
 Status PackedConstants::stage(const husk_constant_update* updates, uint32_t n,
@@ -285,7 +298,7 @@ Status PackedConstants::stage(const husk_constant_update* updates, uint32_t n,
                static_cast<unsigned long long>(copy.bytes));
         return status;
       }
-      HUSK_TRY(pack(copy, static_cast<const uint8_t*>(values[i]), *memory, &known, error));
+      HUSK_TRY(pack(copy, static_cast<const uint8_t*>(values[i]), *memory, &known, nullptr, error));
     }
   }
   return Status::ok;

@@ -77,10 +77,10 @@ class PackedConstants {
   Status find_copies(uint32_t function, KnownArguments* known, husk_error* error);
   Status ask(uint32_t function, uint32_t step, husk_op_arg* arguments, husk_error* error);
   Status pack(const Copy& copy, const uint8_t* constant, void* to, KnownArguments* known,
-              husk_error* error) const;
+              Progress* progress, husk_error* error) const;
   // Calls husk_op.pack of a step.
   Status call(uint32_t function, uint32_t step, husk_op_arg* arguments, husk_packing* packing,
-              husk_error* error) const;
+              Progress* progress, husk_error* error) const;
   void write_hash(Copy* copy) const;
   uint32_t find_same(const Copy& wanted, uint32_t* layouts) const;
   void place();

@@ -405,6 +405,23 @@ bool StepArguments::is_empty(uint32_t step) const {
   }
 }
 
+// Calls work(from, length) for the elements of a copy or a fill. A host is given some MiB at a
+// time, so that the application is asked in between.
+template <class Work>
+Status StepArguments::in_blocks(uint32_t step, uint64_t width, husk_error* error,
+                                const Work& work) const {
+  constexpr uint64_t kBlockBytes = 16 << 20;
+  const Engine& engine = *session_->program->engine;
+  const bool asks = engine.options.cancel &&
+                    (states[step].on_host || engine.properties.host_memory);
+  const uint64_t length = states[step].length, block = asks ? kBlockBytes / width : length;
+  for (uint64_t from = 0; from < length; from += block) {
+    if (from > 0) HUSK_TRY(session_->check_cancel(error));
+    HUSK_TRY(to_status(work(from, length - from < block ? length - from : block)));
+  }
+  return Status::ok;
+}
+
 Status StepArguments::run_step(uint32_t step, void* stream, husk_error* error) {
   const fb::Instruction& op = code_->steps[step];
   const StepState& state = states[step];
@@ -421,11 +438,16 @@ Status StepArguments::run_step(uint32_t step, void* stream, husk_error* error) {
       return to_status(
           port->launch(device, stream, session_->program->kernels[op.a()], &state.launch, error));
     case Step::op_copy:
-      return to_status(port->copy(device, stream, reinterpret_cast<void*>(v[0]),
-                                  reinterpret_cast<void*>(v[1]), state.length, error));
+      return in_blocks(step, 1, error, [&](uint64_t from, uint64_t length) {
+        return port->copy(device, stream, reinterpret_cast<uint8_t*>(v[0]) + from,
+                          reinterpret_cast<uint8_t*>(v[1]) + from, length, error);
+      });
     case Step::op_fill:
-      return to_status(port->fill(device, stream, reinterpret_cast<void*>(v[0]), v[1],
-                                  fill_width(step), state.length, error));
+      return in_blocks(step, fill_width(step), error, [&](uint64_t from, uint64_t length) {
+        const uint32_t width = fill_width(step);
+        return port->fill(device, stream, reinterpret_cast<uint8_t*>(v[0]) + from * width, v[1],
+                          width, length, error);
+      });
     case Step::op_read: return read_result(step, stream, error);
     case Step::op_extern: return call_operator(step, false, stream, error);
   }

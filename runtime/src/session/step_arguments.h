@@ -61,6 +61,8 @@ struct StepArguments {
   bool is_empty(uint32_t step) const;
   // Bytes of an element of a fill.
   uint32_t fill_width(uint32_t step) const;
+  template <class Work>
+  Status in_blocks(uint32_t step, uint64_t width, husk_error* error, const Work& work) const;
   // The name of the kernel or operator; "" for other steps.
   const char* step_name(uint32_t step) const;
   // Puts the step before the message of `error`, which may be null.

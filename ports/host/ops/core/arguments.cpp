@@ -346,7 +346,9 @@ husk_status op_pack(const husk_op_context* context, const husk_op_arg* args, uin
   Cancellation cancellation(*context);
   const Arguments arguments(op, context, cancellation, args, count, error);
   HUSK_TRY(arguments.check_count());
-  return op.pack(arguments, *packing);
+  const husk_status status = op.pack(arguments, *packing);
+  if (!cancellation.ended()) return status;
+  return fail(error, HUSK_CANCELLED, "%s: husk_op_context.cancel ended the call", op.name);
 }
 
 }  // namespace husk::host

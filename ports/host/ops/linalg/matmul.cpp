@@ -174,7 +174,8 @@ husk_status pack_operand(const Arguments& args, uint32_t operand, int32_t along,
   const ProductPacking matrix = {static_cast<husk_dtype>(b.dtype),
                                  b.sizes[along],
                                  b.sizes[across],
-                                 {b.data, b.strides[along], b.strides[across]}};
+                                 {b.data, b.strides[along], b.strides[across]},
+                                 &args.cancellation};
   packing.bytes = static_cast<uint64_t>(product_pack(*device, matrix, packing.data));
   return HUSK_OK;
 }

@@ -58,6 +58,7 @@ struct ProductPacking {
   husk_dtype dtype;
   int64_t k, n;
   MatrixView b;
+  Cancellation* cancellation;  // the copy is undefined after it has ended
 };
 
 // Returns the bytes of the packed matrix, and writes it to `to` if that is not null. Returns 0 if

@@ -382,9 +382,11 @@ int64_t pack_matrix(const ProductPacking& packing, void* to) {
   if (!to) return bytes;
   const S* from = static_cast<const S*>(packing.b.data);
   P* panel = static_cast<P*>(to);
-  for (int64_t j = 0; j < packing.n; j += width, panel += width * depth)
+  for (int64_t j = 0; j < packing.n; j += width, panel += width * depth) {
+    if (packing.cancellation->ends(width * packing.k)) break;
     pack<P, S, width>(from + j * packing.b.column, packing.b.column, packing.b.row,
                       static_cast<int>(smaller(width, packing.n - j)), packing.k, panel);
+  }
   return bytes;
 }
 

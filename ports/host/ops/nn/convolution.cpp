@@ -263,6 +263,7 @@ bool get_packing(const Arguments& args, Convolution& c) {
   c.dtype = weight.dtype;
   c.weight = weight.data;
   c.packs = true;
+  c.packing = &args.cancellation;
   c.batch = input.sizes[0] < 0 ? 1 : input.sizes[0];
   c.input_channel = input.strides[1];
   set_channels(weight, c);
@@ -307,6 +308,7 @@ husk_status get_pair_weight(const Arguments& args, const PairPlaces& at, Convolu
   c.weight = weight.data;
   c.packed = args.packed(at.weight);
   c.packs = true;
+  c.packing = &args.cancellation;
   c.transposed = false;
   c.taps = 1;
   c.axis[0] = kNoAxis;

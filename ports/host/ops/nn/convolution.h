@@ -27,8 +27,9 @@ struct Convolution {
   Activation activation;
   bool transposed;
   const void *input, *weight, *scale, *shift, *residual;
-  const void* packed;  // null, or what `pack` has made of the weights
-  bool packs;          // `packed` is there, or is what `pack` is about to make
+  const void* packed;     // null, or what `pack` has made of the weights
+  bool packs;             // `packed` is there, or is what `pack` is about to make
+  Cancellation* packing;  // hears of the work of `pack`, whose copy is undefined after it has ended
   void* out;
   ConvolutionAxis axis[kAxes];
   int64_t batch, groups;

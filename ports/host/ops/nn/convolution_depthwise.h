@@ -28,7 +28,7 @@ int64_t pack_depthwise(const Convolution& c, const Plan& plan, T* to) {
   const Phase phase = find_phase(c, 0);
   Tap taps[kDepth];
   for (int64_t t = 0; t < c.taps; ++t) find_tap(c, phase, t, taps[t]);
-  for (int64_t b = 0; b < plan.channel_blocks; ++b)
+  for (int64_t b = 0; b < plan.channel_blocks && !c.packing->ends(block); ++b)
     pack_depthwise_block<T, S>(c, plan, taps, b * plan.block,
                                smaller(plan.block, c.groups - b * plan.block), to + b * block);
   return plan.channel_blocks * block;

@@ -143,6 +143,7 @@ int64_t pack_general(const Convolution& c, const Plan& plan, T* to) {
           chunk.first_channel = i;
           chunk.channels = smaller(chunks.channels, c.in_channels - i);
           chunk.find_taps(c, phase, k, smaller(c.taps, k + chunks.taps));
+          if (c.packing->ends(chunk.tap_count * chunk.channels * pitch)) return to - begin;
           pack_weights(c, chunk, from + o * c.weight_out, channels, to, pitch);
           to += chunk.tap_count * chunk.channels * pitch;
         }

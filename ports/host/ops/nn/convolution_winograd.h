@@ -321,6 +321,7 @@ template <class T, class S>
         for (int64_t i = 0; i < c.in_channels; i += chunk.channels) {
           chunk.first_channel = i;
           chunk.channels = smaller(at_once, c.in_channels - i);
+          if (c.packing->ends(kPlaces * chunk.channels * pitch)) return to - begin;
           transform_weights<T, S>(c, chunk, from + o * c.weight_out, channels, pitch,
                                   chunk.channels * pitch, to);
           to += kPlaces * chunk.channels * pitch;
