@@ -1,6 +1,7 @@
 """Products on CUDA targets for which there is no template, and distances."""
 
 import decomposed
+import export_and_compare
 import pytest
 import torch
 
@@ -74,3 +75,41 @@ def test_distances(p):
   close = {"rtol": 1e-4, "atol": 1e-4, "refused": ["aten::_cdist_forward", "aten::_pdist_forward"]}
   check(lambda x, y: torch.cdist(x, y, p), x, y, **close)
   check(lambda x: torch.nn.functional.pdist(x[0], p), x, **close)
+
+
+ENDS = torch.tensor([8, 8, 20, 32], dtype=torch.int32)
+
+
+def integers(*sizes):
+  """Small integers, whose products and sums are exact in each dtype."""
+  return torch.randint(-3, 4, sizes)
+
+
+@pytest.mark.parametrize(
+  "x, y, offs",
+  [
+    ((32, 16), (4, 16, 24), ENDS),  # rows of experts, of which one has none
+    ((4, 8, 16), (16, 32), ENDS),  # columns
+    ((8, 32), (32, 24), ENDS),  # the depth
+    ((4, 8, 16), (4, 16, 24), None),
+  ],
+)
+def test_grouped_products(x, y, offs, tmp_path):
+  """torch.export takes them in bf16 only."""
+  torch.manual_seed(9)
+  args = integers(*x).bfloat16(), integers(*y).bfloat16()
+  if offs is None:
+    export_and_compare.run(tmp_path, lambda self, x, y: torch._grouped_mm(x, y), args)
+  else:
+    export_and_compare.run(
+      tmp_path, lambda self, x, y, offs: torch._grouped_mm(x, y, offs=offs), (*args, offs)
+    )
+
+
+def test_products_of_weights_in_int8(tmp_path):
+  def function(self, x, weight, scales):
+    return torch._weight_int8pack_mm(x, weight, scales)
+
+  torch.manual_seed(9)
+  x, weight = integers(3, 64).bfloat16(), integers(64, 64).to(torch.int8)
+  export_and_compare.run(tmp_path, function, (x, weight, (2.0 ** integers(64)).bfloat16()))

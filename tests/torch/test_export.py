@@ -409,3 +409,37 @@ def test_an_export_that_fails_leaves_no_hook(tmp_path):
   with pytest.raises(Exception, match="data-dependent|Could not guard"):
     husk.write(Branches(), (torch.ones(2),), tmp_path)
   assert dict(hooks) == before
+
+
+class Cache:
+  """A class whose constructor needs tensors, as that of a cache of transformers."""
+
+  def __init__(self, values):
+    self.values, self.device = values, values.device
+
+
+torch.utils._pytree.register_pytree_node(
+  Cache,
+  lambda cache: ([cache.values], None),
+  lambda leaves, context: Cache(*leaves),
+  serialized_type_name="test_export.Cache",
+  flatten_with_keys_fn=lambda cache: (
+    [(torch.utils._pytree.GetAttrKey("values"), cache.values)],
+    None,
+  ),
+)
+
+
+def test_objects_that_need_tensors(tmp_path):
+  class Model(torch.nn.Module):
+    def forward(self, x, cache):
+      return x + cache.values, Cache(x * 2)
+
+  x = torch.randn(3)
+  husk.export(Model(), (x, Cache(x)), tmp_path / "made.husk", targets=("host",))
+  described = husk.inspect(tmp_path / "made.husk")
+  assert [value.name for value in described.functions["forward"].outputs] == [
+    "output0", "output1_0"
+  ]  # fmt: skip
+  results = husk.load(tmp_path / "made.husk")(x, x)
+  torch.testing.assert_close([torch.as_tensor(one) for one in results], [2 * x, 2 * x])

@@ -16,6 +16,7 @@ import sympy
 from .. import hir
 from ..errors import Unsupported
 from ..inductor import torch_compat
+from . import trees
 from .values import Input
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _sources(exported: ExportedProgram) -> dict[str, int]:
 
   spec = exported.call_spec.in_spec
   assert spec is not None
-  args, kwargs = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+  args, kwargs = trees.filled(spec, list(range(spec.num_leaves)))
   names = torch_compat.argument_names(exported)
   sources: dict[str, int] = {}
   for name, part in [*zip(names, args), *kwargs.items()]:

@@ -12,7 +12,7 @@ import sympy
 from .. import hir
 from ..errors import Unsupported, within
 from ..inductor import origins
-from . import guards
+from . import guards, trees
 from .constants import Constants
 from .values import Input, Output
 
@@ -207,8 +207,7 @@ def _paths(spec: TreeSpec) -> list[str]:
   """A name for each output: its key in a dict, or `output` and its index."""
   from torch.utils import _pytree as pytree
 
-  tree = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
-  leaves, _ = pytree.tree_flatten_with_path(tree)
+  leaves, _ = pytree.tree_flatten_with_path(trees.filled(spec, list(range(spec.num_leaves))))
   if spec.num_leaves == 1 and not (leaves and leaves[0][0]):
     return ["output"]
   paths = []
@@ -225,17 +224,14 @@ def _tree(
   exported: ExportedProgram, inputs: Sequence[Input], outputs: Sequence[Output]
 ) -> dict[str, Any]:
   """How the names of an exported program nest, as `nesting` returns it."""
-  from torch.utils import _pytree as pytree
-
   in_spec, out_spec = exported.call_spec.in_spec, exported.call_spec.out_spec
   assert in_spec is not None and out_spec is not None
   given = [value.name for value in inputs]
   returned = [value.name for value in outputs]
-  try:
-    args, kwargs = pytree.tree_unflatten(given, in_spec)
-    return nesting(args, kwargs, pytree.tree_unflatten(returned, out_spec), given, returned)
-  except (TypeError, ValueError):  # a class of the model's own checks its values
+  if not (trees.is_plain(in_spec) and trees.is_plain(out_spec)):
     return {"args": given, "kwargs": {}, "outputs": returned}
+  args, kwargs = trees.filled(in_spec, given)
+  return nesting(args, kwargs, trees.filled(out_spec, returned), given, returned)
 
 
 def nesting(

@@ -32,7 +32,48 @@ def table() -> dict[Any, Callable[..., Any]]:
     torch.ops.aten.linalg_pinv.rcond_tensor: _pinv,
     torch.ops.aten.linalg_pinv.atol_rtol_float: _pseudoinverse,
     torch.ops.aten.linalg_pinv.atol_rtol_tensor: _pseudoinverse,
+    torch.ops.aten._grouped_mm.default: _grouped_mm,
+    torch.ops.aten._weight_int8pack_mm.default: _weight_int8pack_mm,
   }
+
+
+def _grouped_mm(
+  x: torch.Tensor,
+  y: torch.Tensor,
+  offs: torch.Tensor | None = None,
+  bias: torch.Tensor | None = None,
+  out_dtype: torch.dtype | None = None,
+) -> Any:
+  """The products of all groups, of which each element takes that of its group. `offs` are the ends
+  of the groups: of the rows of x, of the columns of y, or of the depth. What lies behind the last
+  group is zero; eager mode leaves it undefined."""
+  import torch
+
+  groups = y.shape[0] if y.dim() == 3 else x.shape[0] if x.dim() == 3 else _length(offs)
+  if bias is not None or not isinstance(groups, int):
+    return NotImplemented
+  if offs is None:
+    return torch.bmm(x, y).to(out_dtype or x.dtype)
+  length = x.shape[0] if y.dim() == 3 else y.shape[1] if x.dim() == 3 else y.shape[0]
+  places = torch.arange(length, device=x.device)
+  group_of = (offs.unsqueeze(0) <= places.unsqueeze(1)).sum(1)
+  if x.dim() == y.dim():
+    parts = [torch.where((group_of == group).unsqueeze(0), x, 0) @ y for group in range(groups)]
+    return torch.stack(parts).to(out_dtype or x.dtype)
+  is_inside, result = group_of.unsqueeze(1 if y.dim() == 3 else 0), None
+  for group in range(groups):
+    part = x @ y[group] if y.dim() == 3 else x[group] @ y
+    others = torch.zeros_like(part) if result is None else result
+    result = torch.where(is_inside == group, part, others)
+  return None if result is None else result.to(out_dtype or x.dtype)
+
+
+def _length(offs: torch.Tensor | None) -> Any:
+  return None if offs is None else offs.shape[0]
+
+
+def _weight_int8pack_mm(x: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor) -> Any:
+  return ((x.float() @ weight.t().float()) * scales.float()).to(x.dtype)
 
 
 @contextlib.contextmanager
