@@ -1,5 +1,5 @@
-"""Sizes that must be equal: eager mode checks them when an operator runs, but its fake tensors do not,
-so that they are no guards of torch.export, and a kernel would write out of bounds."""
+"""Sizes that must be equal. Eager mode checks them when an operator runs, but its fake tensors do
+not, so that they are no guards of torch.export, and a kernel would write out of bounds."""
 
 from __future__ import annotations
 
