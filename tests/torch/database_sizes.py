@@ -4,6 +4,7 @@ the export did not see.
   python tests/torch/database_sizes.py [--target fake] [--part 0/4] [--only NAME,NAME] [--json FILE]
   python tests/torch/database_sizes.py --target cuda   exports alone, for a CUDA target
   python tests/torch/database_sizes.py --zero      each size 0 in turn, as Dim(min=0) allows it
+  python tests/torch/database_sizes.py --alone     each size in turn is another, and the rest stay
   python tests/torch/database_sizes.py --static    every sample of every dtype, with its own sizes
 
 An operator has one of these results: equal (at the example's sizes and at three others); example
@@ -15,8 +16,8 @@ runs, and no kernel is compiled: the results are exported, and narrowed (the pro
 sizes are as its kernels assume).
 
 The arguments at another size are the sample's own, continued periodically, so that values stay in
-their range and indices stay valid. If eager mode refuses them, a size counts with --zero only: then
-Husk must refuse it, too.
+their range and indices stay valid. If eager mode refuses them, a size counts with --zero and
+--alone only: then Husk must refuse it, too.
 
 Several operators are exported into one artifact, since the compiler's start takes most of the time.
 If that fails in any way, each of them is exported alone."""
@@ -99,12 +100,18 @@ def best_sample(op, dtype):
 def exported(case, options):
   shapes = None
   if not options.static:
-    dim = torch.export.Dim.AUTO(min=0, max=4096) if options.zero else torch.export.Dim.AUTO
+    dim = torch.export.Dim.AUTO(max=4096) if options.zero else torch.export.Dim.AUTO
     shapes = (tuple(dict.fromkeys(range(x.ndim), dim) for x in case.model.inputs),)
   if not case.model.inputs:
     shapes = None
   with torch.no_grad():
-    return torch.export.export(case.model, case.model.inputs, dynamic_shapes=shapes, strict=False)
+    program = torch.export.export(
+      case.model, case.model.inputs, dynamic_shapes=shapes, strict=False
+    )
+  if options.zero:  # as Dim(..., min=0) does, which needs a name for each size
+    for symbol, sizes in program.range_constraints.items():
+      program.range_constraints[symbol] = type(sizes)(0, sizes.upper)
+  return program
 
 
 def symbols_of(program):
@@ -171,6 +178,8 @@ def other_sizes(case, program, options):
   tried = []
   if options.zero:
     tried = [{**values, symbol: 0} for symbol in values] + [dict.fromkeys(values, 0)]
+  elif options.alone:
+    tried = [{**values, s: m} for s, n in values.items() for m in (n + 3, max(n - 2, 2)) if m != n]
   else:
     order = sorted(values, key=str)
     for change in OTHER:
@@ -189,7 +198,7 @@ def other_sizes(case, program, options):
       with torch.no_grad():
         case.model(*clones(given))
     except Exception:
-      if options.zero:
+      if options.zero or options.alone:
         runs.append((given, False))
       continue
     try:
@@ -198,7 +207,7 @@ def other_sizes(case, program, options):
     except Exception:  # a guard of the export
       continue
     runs.append((given, True))
-    if not options.zero and len(runs) == 4:
+    if not options.zero and not options.alone and len(runs) == 4:
       break
   return runs if len(runs) > 1 else None
 
@@ -413,6 +422,7 @@ def parsed(arguments=None):
   parser.add_argument("--part", default="0/1", help="every n-th operator: 0/4, 1/4 and so on")
   parser.add_argument("--only", help="names of operators, with commas between them")
   parser.add_argument("--zero", action="store_true", help="each size 0 in turn")
+  parser.add_argument("--alone", action="store_true", help="each size in turn is another")
   parser.add_argument("--static", action="store_true", help="every sample and dtype, static")
   parser.add_argument("--samples", type=int, default=60, help="with --static, at most so many")
   parser.add_argument("--batch", type=int, default=8, help="cases in one artifact")

@@ -174,6 +174,23 @@ def test_an_empty_dimension_is_refused_as_in_eager_mode(tmp_path, name):
   torch.testing.assert_close(outputs["0"], model(numbers(1, 2, 9)), rtol=1e-5, atol=1e-5)
 
 
+def test_an_empty_index_of_an_empty_tensor_runs(tmp_path):
+  path = husk.export(
+    FunctionModule(lambda self, x, index: x.gather(0, index)),
+    (numbers(4, 6), torch.tensor([[1, 3, 2]])),
+    tmp_path / "made.husk",
+    dynamic_shapes={"x": {1: N}, "index": {1: Dim("m", min=0, max=20)}},
+    targets=(f"host:{ISAS[0]}",),
+  )
+  empty = torch.zeros(1, 0, dtype=torch.int64)
+  code, outputs, text = husk_run(path, tmp_path, {"x": numbers(4, 0), "index": empty})
+  assert code == 0 and outputs["0"].shape == (1, 0), text
+  code, _, text = husk_run(
+    path, tmp_path, {"x": numbers(4, 0), "index": torch.zeros(1, 2, dtype=torch.int64)}
+  )
+  assert code, text
+
+
 def test_an_empty_batch_runs(tmp_path):
   run(
     tmp_path,
@@ -301,18 +318,34 @@ def test_a_program_for_a_gpu_assumes_no_size(tmp_path, name, caplog):
   assert "runs only with" not in caplog.text and "the kernels assume" not in text
 
 
-def test_sizes_that_must_be_equal_are_announced(tmp_path, caplog):
-  """In eager mode index_reduce refuses sizes that torch.export takes."""
-  with caplog.at_level(logging.WARNING, "husk"):
+# Functions of a matrix, two indices of columns and two columns. In eager mode they refuse columns
+# that are longer than those of the matrix; torch.export asks nothing.
+INDEXED = {
+  "index_add": lambda x, index, y: x.index_add(1, index, y),
+  "index_copy": lambda x, index, y: x.index_copy(1, index, y),
+  "index_reduce": lambda x, index, y: x.index_reduce(1, index, y, "amax"),
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_sizes_that_must_be_equal_are_compared(tmp_path, name, caplog):
+  model = FunctionModule(lambda self, x, index, y: INDEXED[name](x, index, y))
+  args = numbers(4, 3), torch.tensor([1, 0]), numbers(4, 2)
+  shapes = {"x": {0: AUTO, 1: AUTO}, "index": None, "y": {0: AUTO}}
+  with caplog.at_level(logging.WARNING, "husk"), uncompiled():
     text = husk.write(
-      FunctionModule(lambda self, x, y: x.index_reduce(1, torch.tensor([1, 0]), y, "amax")),
-      (numbers(4, 3), numbers(4, 2)),
-      tmp_path,
-      dynamic_shapes={"x": {0: AUTO, 1: AUTO}, "y": {0: AUTO}},
-      targets=("cuda:h200",),
+      model, args, tmp_path, dynamic_shapes=shapes, targets=("cuda:h200",)
     ).read_text()
   assert caplog.text.count("runs only with sizes for which Eq(") == 1, caplog.text
   assert re.search(r"check_eq\(size\(y, 0\), s\d+\) .size 0 of y", text), text
+  path = husk.export(
+    model, args, tmp_path / "made.husk", dynamic_shapes=shapes, targets=(f"host:{ISAS[0]}",)
+  )
+  given = {"x": numbers(2, 3), "index": args[1], "y": numbers(70, 2)}
+  with pytest.raises((RuntimeError, IndexError)):
+    model(**given)
+  code, _, text = husk_run(path, tmp_path, given)
+  assert code and "size 0 of y" in text, text
 
 
 def program():

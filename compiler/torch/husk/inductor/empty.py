@@ -48,23 +48,44 @@ def refusals(exported: ExportedProgram) -> list[Assumption]:
   shapes = assumed.environment(exported)
   if shapes is None:
     return []
-  found: dict[Any, Assumption] = {}
+  found: list[Assumption] = []
+  refused: set[Any] = set()  # the sizes that may not be 0, whatever the others are
   for node in exported.graph.nodes:
-    sizes = _sizes(node)
-    candidates = [size for size in sizes if size not in found and may_be_zero(shapes, size)]
+    sizes = [size for size in _sizes(node) if may_be_zero(shapes, size)]
+    candidates = [size for size in sizes if size not in refused]
     if not candidates or _refusal(shapes, node, {}) is not None:
       continue
+    zeros = {size: _zero(shapes, size) for size in sizes}
     for size in candidates:
-      values = _zero(shapes, size)
-      if values is None:
+      values = zeros[size]
+      text = None if values is None else _refusal_of_zeros(shapes, node, values)
+      if not text:
         continue
-      text = _refusal(shapes, node, values)
-      if not text and any(part in str(node.target) for part in _ASKED_WITH_DATA):
-        text = _refusal(shapes, node, values, "cpu")
-      if text:
-        condition = sympy.Gt(size, 0, evaluate=False)
-        found[size] = Assumption(condition, _place(node), text)
-  return list(found.values())
+      # An empty index needs no elements, for example.
+      allowing = [
+        other
+        for other, more in zeros.items()
+        if more is not None
+        and other != size
+        and _refusal_of_zeros(shapes, node, {**values, **more}) is None
+      ]
+      either: Any = sympy.Or
+      no_size = [sympy.Eq(other, 0, evaluate=False) for other in allowing]
+      condition = sympy.Gt(size, 0, evaluate=False)
+      if no_size:
+        condition = either(condition, *no_size, evaluate=False)
+      else:
+        refused.add(size)
+      found.append(Assumption(condition, _place(node), text))
+  return found
+
+
+def _refusal_of_zeros(shapes: Any, node: torch.fx.Node, values: dict[Any, int]) -> str | None:
+  """As `_refusal`, with data where an operator asks less without."""
+  text = _refusal(shapes, node, values)
+  if not text and any(part in str(node.target) for part in _ASKED_WITH_DATA):
+    text = _refusal(shapes, node, values, "cpu")
+  return text
 
 
 def may_be_zero(shapes: Any, size: Any) -> bool:

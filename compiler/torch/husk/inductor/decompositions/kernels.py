@@ -13,6 +13,7 @@ from typing import Any
 
 from ..libraries import NO_LIBRARIES, Libraries
 from . import (
+  arguments,
   convolution,
   draw,
   host,
@@ -71,7 +72,9 @@ def hosts() -> Iterator[None]:
 def _decomposed(decompositions: dict[Any, Decomposition], device: str) -> Iterator[None]:
   from torch._inductor import decomposition, lowering
 
-  inductors = decomposition.decompositions
+  inductors, checks = decomposition.decompositions, arguments.checks()
+  others = {op: _left for op in checks if op not in decompositions}
+  decompositions = {**decompositions, **others}
   for op in decompositions:
     # What is not decomposed is called. Inductor would make this lowering when it meets the call,
     # but not for an operator that it finds in its table of decompositions.
@@ -79,7 +82,7 @@ def _decomposed(decompositions: dict[Any, Decomposition], device: str) -> Iterat
       lowering.make_fallback(op, warn=False)
   before = {op: inductors.get(op) for op in decompositions}
   for op, function in decompositions.items():
-    inductors[op] = _on(device, function, before[op])
+    inductors[op] = _on(device, function, before[op], checks.get(op))
   decomposition.fast_random_decomps.cache_clear()
   try:
     yield
@@ -92,12 +95,24 @@ def _decomposed(decompositions: dict[Any, Decomposition], device: str) -> Iterat
     decomposition.fast_random_decomps.cache_clear()
 
 
-def _on(device: str, function: Decomposition, otherwise: Decomposition | None) -> Decomposition:
+def _left(*_: Any, **__: Any) -> Any:
+  """A decomposition that leaves the call as it is."""
+  return NotImplemented
+
+
+def _on(
+  device: str,
+  function: Decomposition,
+  otherwise: Decomposition | None,
+  check: Callable[..., None] | None,
+) -> Decomposition:
   """A decomposition for tensors on devices of this type. Others, and those for which `function`
-  returns NotImplemented, keep the decomposition `otherwise`."""
+  returns NotImplemented, keep the decomposition `otherwise`. `check` checks the arguments."""
   from torch.utils import _pytree as pytree
 
   def decomposition(*args: Any, **kwargs: Any) -> Any:
+    if check is not None:
+      check(*args, **kwargs)
     place = _device(pytree.tree_leaves((args, kwargs)))
     result = function(*args, **kwargs) if place == device else NotImplemented
     if result is NotImplemented and otherwise is not None:

@@ -221,8 +221,6 @@ def _index_reduced(
   reduce: str,
   include_self: bool,
 ) -> Any:
-  import torch
-
   if x.dim() == 0:
     one = _index_reduced(
       x.reshape(1), 0, index.reshape(-1), source.reshape(-1), reduce, include_self
@@ -230,8 +228,6 @@ def _index_reduced(
     return one if one is NotImplemented else one.reshape(())
   dim = dim % x.dim()
   index = index.reshape(-1) if index.dim() != 1 else index
-  for d in range(x.dim()):
-    torch._check(source.shape[d] == (index.shape[0] if d == dim else x.shape[d]))
   index = along(index, dim, x.dim()).expand(source.shape)
   return _reduced(x, dim, index, source, reduce, include_self)
 
