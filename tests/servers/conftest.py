@@ -186,8 +186,8 @@ class Server:
     return {each.name: result.as_numpy(each.name) for each in response.outputs}
 
   def wait_for_crash(self):
-    """Waits, after a request failed, until the server has ended or has answered another one. A server
-    that crashes may answer while it writes its stack: it is waited for until it has ended."""
+    """Waits, after a request failed, until the server has ended or has answered another one. A
+    server that crashes may answer while it writes its stack: it is waited for until it ended."""
 
     def has_ended_or_answers():
       if not self.is_alive():

@@ -3,6 +3,7 @@
 
 #include <husk/op.h>
 
+#include "model/container.h"
 #include "model/rows.h"
 #include "program/shared_memory.h"
 

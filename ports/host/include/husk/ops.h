@@ -41,9 +41,9 @@ HUSK_API husk_status husk_ops_add_all(husk_engine* engine, husk_error* error);
  * do not depend on the number of threads.
  *
  * No op allocates memory. An op needs up to 64 KB of stack on each thread, and up to 800 KB of
- * scratch memory, as husk_op.scratch_bytes says. An op returns HUSK_UNSUPPORTED if its work does not
- * fit there: unique_dim of more than 65536 slices, attention with heads of more than 256 elements,
- * an inverse of more than 32768 rows, an LSTM of more than 12288 elements.
+ * scratch memory, as husk_op.scratch_bytes says. An op returns HUSK_UNSUPPORTED if its work does
+ * not fit there: unique_dim of more than 65536 slices, attention with heads of more than 256
+ * elements, an inverse of more than 32768 rows, an LSTM of more than 12288 elements.
  * @param count receives the number of ops
  * @return `*count` constant ops; the stride of the array is the first op's struct_size. Any thread
  * may call. */

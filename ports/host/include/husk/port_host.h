@@ -43,10 +43,9 @@ HUSK_API const husk_port* husk_port_host_linked(void);
 enum { HUSK_HOST_THREADS_MAX = 1024 };
 
 /** Starts a pool of threads, for applications that have none of their own. Idle threads look for
- * work for 200 microseconds and then sleep. All signals are blocked on them, and each has a stack of 1
- * MiB. Several threads
- * (sessions) may call `parallel` at the same time: the calls run one after another, each with all
- * the threads that it asks for.
+ * work for 200 microseconds and then sleep. All signals are blocked on them, and each has a stack
+ * of 1 MiB. Several threads (sessions) may call `parallel` at the same time: the calls run one
+ * after another, each with all the threads that it asks for.
  * @param count number of threads, the calling thread included; 0: one for each CPU of the process
  * @param allocator memory for the pool; must outlive it; NULL: the C library's. Only this call and
  * husk_host_threads_release use it.
