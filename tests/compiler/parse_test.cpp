@@ -37,7 +37,7 @@ const Case kCases[] = {
     {"hir 1 constant c ptr []", "1:18: expected an element type (f32, i64, ...), found 'ptr'"},
     {"hir 1 constant c f32 [1,]", "1:25: expected a size, found ']'"},
     {"hir 1 constant c f32 [1 2]", "1:25: expected ',' or ']', found '2'"},
-    {"hir 1 constant c f32 [1]\nbits \"00\"", "2:1: expected 'file' or 'bytes', found 'bits'"},
+    {"hir 1 constant c f32 [1]\nbits \"00\"", "2:1: expected 'file', 'bytes' or 'folded_by', found 'bits'"},
     {"hir 1 constant c f32 [9223372036854775808] bytes \"\"",
      "1:23: 9223372036854775808 does not fit 64 bits"},
     {"hir 1 constant c f32 [12x] bytes \"\"", "1:23: '12x' is not a number"},
