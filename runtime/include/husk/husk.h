@@ -436,9 +436,10 @@ typedef struct husk_constant_update {
 /** Replaces the values of constants for all sessions of the program. If the call fails, all
  * constants keep their values; but if the device fails while values are exchanged, or if what the
  * file computes from constants when it is opened (FORMAT.md, "Folded constants") cannot be computed
- * again, the values of the named constants are undefined until a call succeeds. The call waits until no run of the program is in progress, and
- * runs that start meanwhile wait for the call. Any thread may call it, but not from a callback of
- * Husk. A state that is initialised from such a constant takes the new value at its next reset.
+ * again, the values of the named constants are undefined until a call succeeds. The call waits
+ * until no run of the program is in progress, and runs that start meanwhile wait for the call. Any
+ * thread may call it, but not from a callback of Husk. A state that is initialised from such a
+ * constant takes the new value at its next reset.
  * @param program the program
  * @param updates `count` entries
  * @param count number of entries

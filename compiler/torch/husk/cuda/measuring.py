@@ -116,7 +116,7 @@ def capture_problem(problem: Problem, target: Target, tuned: tuning.Tuning) -> N
       "cuda",
       {},
       lambda wrapper, guards: None,
-      lowerings=products.lowerings(target, tuned),
+      lowerings=products.lowerings(target, tuned, folds=False),
     )
 
 

@@ -21,6 +21,9 @@ from ..inductor.lines import InductorObject
 MARK = "HUSK_LAST_IS_ROUNDED"
 LINE = f"{MARK} : tl.constexpr = True"
 
+# The attribute of Inductor's buffers that are rounded.
+_ROUNDED = "husk_is_rounded"
+
 # The instruction that rounds to the nearest number of tf32.
 CONVERSION = "cvt.rna.tf32.f32 $0, $1;"
 
@@ -53,7 +56,7 @@ def once(weight: InductorObject) -> InductorObject:
   if strides is not None:
     order = ir.get_stride_order([int(stride) for stride in strides])
     rounded = ir.ExternKernel.require_stride_order(rounded, order)
-  V.graph.get_buffer(rounded.get_name()).husk_is_rounded = True
+  setattr(V.graph.get_buffer(rounded.get_name()), _ROUNDED, True)
   return rounded
 
 
@@ -73,8 +76,8 @@ def _is_rounded(name: str) -> bool:
   from torch._inductor import ir
   from torch._inductor.virtualized import V
 
-  buffer = V.graph.try_get_buffer(name)
-  if getattr(buffer, "husk_is_rounded", False):
+  buffer: Any = V.graph.try_get_buffer(name)
+  if getattr(buffer, _ROUNDED, False):
     return True
   read = buffer.get_read_names() if isinstance(buffer, ir.ComputedBuffer) else ()
   return bool(read) and all(map(_is_rounded, read))

@@ -28,6 +28,7 @@ from .statements import (
   Statement,
   Tensor,
   View,
+  rows_of,
   walk,
 )
 
@@ -229,8 +230,8 @@ def _accesses(statement: Statement) -> Iterator[tuple[str, Buffer]]:
   for argument in statement.arguments_of():
     if isinstance(argument, (View, Tensor)):
       yield argument.access, argument.buffer.row()
-    elif hasattr(argument, "rows"):
-      for row in argument.rows():
+    else:
+      for row in rows_of(argument):
         yield "both", row
 
 

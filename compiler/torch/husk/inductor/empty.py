@@ -67,7 +67,7 @@ def refusals(exported: ExportedProgram) -> list[Assumption]:
         for other, more in zeros.items()
         if more is not None
         and other != size
-        and _refusal_of_zeros(shapes, node, {**values, **more}) is None
+        and _refusal_of_zeros(shapes, node, {**(values or {}), **more}) is None
       ]
       either: Any = sympy.Or
       no_size = [sympy.Eq(other, 0, evaluate=False) for other in allowing]
