@@ -178,7 +178,7 @@ class Search {
     context.device = &device;
     context.scratch = scratch_.of(row);
     context.cancel = Questions::cancel;
-    Questions questions(magnitude(8));
+    Questions questions(magnitude(5));
     context.cancel_user = &questions;
     (void)row.call(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
     record(call.name, questions, questions.end());
@@ -301,7 +301,7 @@ class Search {
     std::string tensors;
     for (int i = 0; i < kTensors; ++i)
       tensors += std::string(i ? ", " : "") + "write tensor t u8 [5, 7, 11, 13] " +
-                 "[70070000, 10010000, 910000, 70000] offset " + std::to_string(i);
+                 "[17517500, 2502500, 227500, 17500] offset " + std::to_string(i);
     op_ = HUSK_OP_INIT;
     op_.name = "test::op";
     op_.call = [](const husk_op_context*, const husk_op_arg*, uint32_t, husk_error*) {
@@ -312,7 +312,7 @@ class Search {
                 "hir 1\nproducer \"test\"\ntarget cpu host \"x86-64\"\nfunction f {\n  input x "
                 "tensor u8 [8]\n  output y tensor u8 rank 1\n"
                 "  variant cpu {\n    buffer x of input bytes 8\n"
-                "    buffer y of output bytes 8\n    buffer t bytes 400000000 align 64\n"
+                "    buffer y of output bytes 8\n    buffer t bytes 100000000 align 64\n"
                 "    copy (write y, read x)\n    extern \"test::op\" (" +
                     tensors + ")\n    return (tensor y u8 [8] [1])\n  }\n}\n",
                 {8, 8}, nullptr, true);
@@ -324,7 +324,7 @@ class Search {
                 "tensor u8 [8]\n  output y tensor u8 rank 1\n"
                 "  variant cpu {\n    buffer x of input bytes 8\n"
                 "    buffer y of output bytes 8\n    copy (write y, read x)\n    loop {\n"
-                "      read u8 (read y)\n      while lt(result(0), 7)\n"
+                "      read u8 (read y[0, 1])\n      while lt(result(0), 7)\n"
                 "      fill u8 (write y, 3)\n    }\n"
                 "    return (tensor y u8 [8] [1])\n  }\n}\n",
                 {8, 8}, nullptr, true);

@@ -172,6 +172,15 @@ TEST_F(Cancel, EndsCallsWithoutEnd) {
   }
 }
 
+// Loops over a few elements do not report them, but one in another is long.
+TEST_F(Cancel, ShortLoopsInOneAnotherAreReported) {
+  Call call("aten::_upsample_bicubic2d_aa");  // 16 x 16 weights for each of 256 x 256 results
+  call.f32({1, 1, 1024, 1024}).list({256, 256}).number(0).none(2).f32({1, 1, 256, 256});
+  Answers nobody{-1};
+  ASSERT_EQ(run(call, nobody), HUSK_OK) << error.text;
+  EXPECT_GE(nobody.asked, (int64_t{1} << 24) / host::kWorkBetweenQuestions);
+}
+
 // Each size of a correct call, each two sizes, and each dimension of a tensor become large, in
 // turn. An operator refuses such a call, or ends soon after it was told to.
 TEST_F(Cancel, EndsWhateverIsLarge) {

@@ -1,5 +1,6 @@
 // aten::grid_sampler_2d, grid_sampler_3d and antialiased upsampling. Each output is a weighted mean
 // of inputs near a position.
+#include <algorithm>
 #include <cmath>
 
 #include "core/arguments.h"
@@ -235,7 +236,12 @@ husk_status upsample(const Arguments& args, double reach, double (*filter)(doubl
       const Window vertical = rows.window(y);
       return each_index_while(args.cancellation, columns.out, [&](int64_t x) {
         const Window horizontal = columns.window(x);
+        // Loops over a few weights do not report them, and one in another is many together.
+        constexpr int64_t kWeightWork = 4;
+        const int64_t few = kWeightWork * std::min(vertical.count, kUnreportedWork) *
+                            std::min(horizontal.count, kUnreportedWork);
         return each_while(planes, [&](const int64_t(&at)[2]) {
+          if (args.cancellation.ends(few)) return false;
           double total = 0;
           const bool summed = each_index_while(args.cancellation, vertical.count, [&](int64_t v) {
             const T* row = data_of<T>(self) + at[0] + (vertical.first + v) * self.strides[2];
