@@ -203,8 +203,8 @@ def test_a_value_that_a_kernel_has_stored_is_masked(tmp_path):
 
 
 class Experts(torch.nn.Module):
-  """The experts of DeepSeek-V3: each token goes to the best experts of the best groups, which a mask
-  marks that is scattered with the int 1 into floats."""
+  """The experts of DeepSeek-V3: each token goes to the best experts of the best groups, which a
+  mask marks. The mask is the int 1, scattered into floats."""
 
   def __init__(self, width=16, inner=8, experts=8, groups=4, dtype=torch.float32):
     super().__init__()
