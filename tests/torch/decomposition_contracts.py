@@ -5,10 +5,10 @@ with arguments, and values.
   python tests/torch/decomposition_contracts.py [--only NAME,NAME] [--samples N] [--fake]
 
 prints the decompositions that differ, and those that no sample reaches; the ones with other strides
-are only listed, since inductor/writes.py sees to it that strides do not matter. With `--fake` it compares
-the dtypes, shapes, strides and devices that PyTorch traces for the operators of the host with those
-of eager mode, because an export trusts what is traced. `test_decomposed_contracts.py` runs a part
-of both."""
+are only listed, since inductor/writes.py sees to it that strides do not matter. With `--fake` it
+compares the dtypes, shapes, strides and devices that PyTorch traces for the operators of the host
+with those of eager mode, because an export trusts what is traced. `test_decomposed_contracts.py`
+runs a part of both."""
 
 import argparse
 import collections
