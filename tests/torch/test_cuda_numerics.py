@@ -225,3 +225,46 @@ def test_vmap(tmp_path):
   args = torch.randn(3, 2), torch.randn(4, 2)
   (result,) = computed(Distances(), args, None, [dict(zip("xy", args))], tmp_path)
   close(result["output"], Distances()(*args))
+
+
+class Experts(torch.nn.Module):
+  """The experts of DeepSeek-V3: each token goes to the best experts of the best groups, which a
+  mask marks. The mask is the int 1, scattered into floats."""
+
+  def __init__(self, width=16, inner=8, experts=8, groups=4, dtype=torch.float32):
+    super().__init__()
+    generator = torch.Generator().manual_seed(4)
+
+    def weight(*shape):
+      return torch.nn.Parameter(torch.randn(shape, generator=generator).to(dtype) / 4)
+
+    self.groups = groups
+    self.gate = weight(experts, width)
+    self.register_buffer("bias", torch.randn(experts, generator=generator) / 4)
+    self.up, self.down = weight(experts, width, 2 * inner), weight(experts, inner, width)
+
+  def forward(self, x):
+    scores = torch.nn.functional.linear(x.float(), self.gate.float()).sigmoid()
+    biased = scores + self.bias
+    grouped = biased.view(x.shape[0], self.groups, -1)
+    group_scores = grouped.topk(2, dim=-1)[0].sum(-1)
+    best_groups = group_scores.topk(2, dim=-1, sorted=False)[1]
+    mask = torch.zeros_like(group_scores)
+    mask.scatter_(1, best_groups, 1)
+    mask = mask.unsqueeze(-1).expand(*grouped.shape).reshape(x.shape[0], -1)
+    chosen = biased.masked_fill(~mask.bool(), 0.0).topk(2, dim=-1, sorted=False)[1]
+    weights = scores.gather(1, chosen)
+    weights = weights / (weights.sum(-1, keepdim=True) + 1e-20) * 2.5
+    gate, up = (x.unsqueeze(1).unsqueeze(1) @ self.up[chosen]).chunk(2, -1)
+    results = (torch.nn.functional.silu(gate) * up) @ self.down[chosen]
+    return (results.squeeze(2) * weights.unsqueeze(-1).to(x.dtype)).sum(1), mask.to(x.dtype)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), ((torch.float32, 1e-5), (torch.bfloat16, 3e-2)))
+def test_experts(dtype, tolerance, tmp_path):
+  model, n = Experts(dtype=dtype), torch.export.Dim("n", min=1, max=64)
+  runs = [{"x": torch.randn(rows, 16).to(dtype)} for rows in (5, 9)]
+  results = computed(model, (runs[0]["x"],), ({0: n},), runs, tmp_path)
+  for given, result in zip(runs, results):
+    for one, other in zip(result.values(), model(**given), strict=True):
+      close(one, other, tolerance)

@@ -44,6 +44,13 @@ def test_results_are_as_in_eager_mode(kind, least):
   assert len(compared.reached) >= least
 
 
+def test_calls_that_no_sample_has():
+  compared = decomposition_contracts.Compared()
+  decomposition_contracts.compare_calls(compared)
+  assert not compared.found, dict(compared.found)
+  assert len(compared.reached) >= 48
+
+
 def test_a_scatter_has_the_dtype_of_the_tensor():
   """Inductor makes a scatter of a number one of a tensor of ints."""
   x, index = torch.zeros(2, 4), torch.tensor([[0, 2], [1, 1]])

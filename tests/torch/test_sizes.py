@@ -39,6 +39,21 @@ def inside(rank):
 
 # Function, arguments of the export, which sizes vary, other arguments.
 CASES = {
+  "avg_pool1d": (
+    lambda self, x: F.avg_pool1d(x, 30, 3, 2),
+    1,
+    [(31,), (34,), (43,)],
+  ),
+  "avg_pool2d": (
+    lambda self, x: F.avg_pool2d(x, 6, 3, 2, count_include_pad=False),
+    2,
+    [(13, 7), (16, 10), (31, 13)],
+  ),
+  "avg_pool2d, rounding up": (
+    lambda self, x: F.avg_pool2d(x, 6, 3, 2, ceil_mode=True),
+    2,
+    [(13, 7), (14, 5), (32, 10)],
+  ),
   "adaptive_avg_pool1d": (
     lambda self, x: F.adaptive_avg_pool1d(x, 3),
     1,

@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from . import pool
+
 
 def table() -> dict[Any, Callable[..., Any]]:
   """The decompositions by operator. One that returns NotImplemented leaves the call as it is."""
@@ -18,7 +20,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     aten.select_scatter.default,
     aten.diagonal_scatter.default,
   )
-  return {op: _complex_scatter(op) for op in scatters}
+  return {**pool.averages(), **{op: _complex_scatter(op) for op in scatters}}
 
 
 def _complex_scatter(op: Any) -> Callable[..., Any]:

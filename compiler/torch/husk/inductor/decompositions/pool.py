@@ -22,14 +22,24 @@ def table() -> dict[Any, Callable[..., Any]]:
 
   aten = torch.ops.aten
   return {
-    aten.avg_pool2d.default: lambda *args, **kwargs: _average(2, *args, **kwargs),
-    aten.avg_pool3d.default: lambda *args, **kwargs: _average(3, *args, **kwargs),
+    **averages(),
     aten.max_pool2d_with_indices.default: lambda *args, **kwargs: _largest(2, *args, **kwargs),
     aten.max_pool3d_with_indices.default: lambda *args, **kwargs: _largest(3, *args, **kwargs),
     aten._adaptive_avg_pool2d.default: lambda x, size: _adaptive_average(2, x, size),
     aten._adaptive_avg_pool3d.default: lambda x, size: _adaptive_average(3, x, size),
     aten.adaptive_max_pool2d.default: lambda x, size: _adaptive_largest(2, x, size),
     aten.adaptive_max_pool3d.default: lambda x, size: _adaptive_largest(3, x, size),
+  }
+
+
+def averages() -> dict[Any, Callable[..., Any]]:
+  """The decompositions of average pools, which hosts have no operators of."""
+  import torch
+
+  aten = torch.ops.aten
+  return {
+    aten.avg_pool2d.default: lambda *args, **kwargs: _average(2, *args, **kwargs),
+    aten.avg_pool3d.default: lambda *args, **kwargs: _average(3, *args, **kwargs),
   }
 
 
@@ -97,12 +107,6 @@ def _each(values: Sequence[int], rank: int) -> list[int]:
   return list(values) if len(values) == rank else list(values) * rank
 
 
-def _varies(x: torch.Tensor, rank: int) -> bool:
-  """Whether one of the last sizes varies, so that the number of windows that begin inside is known
-  at a run only."""
-  return not all(isinstance(size, int) for size in x.shape[x.dim() - rank :])
-
-
 def _lengths(
   x: torch.Tensor,
   kernel: Sequence[int],
@@ -112,14 +116,16 @@ def _lengths(
   ceil_mode: bool,
 ) -> list[Any]:
   """The sizes of the results of a pool."""
+  import torch
+
   sizes = []
   rank = len(kernel)
   for size, k, s, p, d in zip(x.shape[x.dim() - rank :], kernel, stride, padding, dilation):
     span = size + 2 * p - d * (k - 1) - 1
-    length = (span + s - 1) // s + 1 if ceil_mode else span // s + 1
-    if ceil_mode and (length - 1) * s >= size + p:
-      length -= 1  # the last window would begin outside
-    sizes.append(length)
+    if ceil_mode:  # no window begins outside
+      sizes.append(torch.sym_min((span + s - 1) // s + 1, (size + p + s - 1) // s))
+    else:
+      sizes.append(span // s + 1)
   return sizes
 
 
@@ -136,7 +142,7 @@ def _average(
   import torch
 
   kernel = _each(kernel_size, rank)
-  if math.prod(kernel) <= _UNROLLED or (ceil_mode and _varies(x, rank)):
+  if math.prod(kernel) <= _UNROLLED:
     return NotImplemented
   stride, padding = _each(stride or kernel, rank), _each(padding, rank)
   lengths = _lengths(x, kernel, stride, padding, [1] * rank, ceil_mode)
@@ -175,7 +181,7 @@ def _largest(
   import torch
 
   kernel = _each(kernel_size, rank)
-  if math.prod(kernel) <= _UNROLLED or (ceil_mode and _varies(x, rank)):
+  if math.prod(kernel) <= _UNROLLED:
     return NotImplemented
   stride, padding, dilation = (
     _each(values, rank) for values in (stride or kernel, padding, dilation)
