@@ -5,7 +5,7 @@
 //
 // A round calls an operator with random sizes, runs a program or opens one, and lets a random
 // question (husk_engine_options.cancel, progress, husk_op_context.cancel) have the answer to end.
-// What is measured is processor time of the thread between questions, before the first one and
+// The program measures processor time of the thread between questions, before the first one and
 // after the last one, which other programs do not change. The longest one of each operator is
 // printed, the worst first. Equal seeds try the same calls. NAME restricts the rounds to an
 // operator or a program. Exits with 1 if one is longer than kLimit.
@@ -345,7 +345,7 @@ class Search {
 
   // A program with a constant of 8192 x 4096 floats.
   std::string with_constant(bool multiplies) {
-    static const std::string path = [] {
+    if (constant_path_.empty()) {
       char name[] = "/tmp/husk-cancel-XXXXXX";
       const int file = mkstemp(name);
       std::string header = R"({"w":{"dtype":"F32","shape":[8192,4096],)"
@@ -357,12 +357,12 @@ class Search {
       if (file < 0 || write(file, all.data(), all.size()) != static_cast<ssize_t>(all.size()))
         std::exit(2);
       close(file);
-      return std::string(name);
-    }();
+      constant_path_ = name;
+    }
     const std::string head =
         "hir 1\nproducer \"test\"\ntarget cpu host \"x86-64\"\n"
         "constant w f32 [8192, 4096] file \"" +
-        path +
+        constant_path_ +
         "\" tensor \"w\"\nfunction f {\n  input x tensor f32 [4, 8192]\n"
         "  output y tensor f32 rank 2\n  variant cpu {\n"
         "    buffer x of input bytes 131072\n";
@@ -377,6 +377,7 @@ class Search {
   }
 
   int report() const {
+    if (!constant_path_.empty()) unlink(constant_path_.c_str());
     std::vector<std::pair<std::string, Worst>> rows(worst_.begin(), worst_.end());
     std::sort(rows.begin(), rows.end(),
               [](const auto& a, const auto& b) { return a.second.delay > b.second.delay; });
@@ -407,6 +408,7 @@ class Search {
   std::deque<std::vector<uint8_t>> memory_;
   husk::host_test::OpScratch scratch_;
   husk_op op_ = HUSK_OP_INIT;
+  std::string constant_path_;  // of a safetensors file
 };
 
 }  // namespace
