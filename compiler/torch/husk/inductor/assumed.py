@@ -270,7 +270,8 @@ def _limit(condition: Any) -> tuple[Any, Any] | None:
   if not isinstance(condition, sympy.Le) or len(condition.free_symbols) != 1:
     return None
   (symbol,) = condition.free_symbols
-  factor, rest = (condition.lhs - condition.rhs).as_independent(symbol)[::-1]
+  left: Any = condition.lhs
+  rest, factor = (left - condition.rhs).as_independent(symbol)
   slope = factor.coeff(symbol)
   if not slope.is_Integer or slope <= 0 or factor != slope * symbol or not rest.is_Integer:
     return None
@@ -297,7 +298,8 @@ def _holds(shapes: Any, condition: Any) -> bool:
     return False
   left, right = condition.args
   if isinstance(condition, sympy.Eq) and isinstance(left, Mod) and right == 0:
-    return bool(sympy.cancel(left.args[0] / left.args[1]).as_numer_denom()[1] == 1)
+    number: Any = left.args[0]
+    return bool(sympy.cancel(number / left.args[1]).as_numer_denom()[1] == 1)
   ranges = {**shapes.var_to_range, **_ranges.get(shapes, {})}
   difference = left - right
   for quotient in sorted(difference.atoms(FloorDiv), key=lambda each: -each.count_ops()):
@@ -346,7 +348,8 @@ def pinned(shapes: Any, condition: Any) -> tuple[Any, Any] | None:
     if solution is None or not isinstance(solution[0], sympy.Eq) or not solution[1].is_number:
       return None
     return symbol, solution[1]
-  value, expression = (condition.rhs - condition.lhs).as_coeff_Add()
+  right: Any = condition.rhs
+  value, expression = (right - condition.lhs).as_coeff_Add()
   expression = -expression if value > 0 else expression
   symbols = condition.free_symbols
   if not expression.is_polynomial(*symbols):

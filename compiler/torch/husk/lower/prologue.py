@@ -188,8 +188,8 @@ def indexed(condition: Any) -> Any:
   side, so the limit may be somewhat less than 2^31 - 1."""
   if not isinstance(condition, (sympy.Le, sympy.Lt)):
     return None
-  difference: Any = condition.rhs - condition.lhs
-  limit, rest = difference.as_coeff_Add()
+  right: Any = condition.rhs
+  limit, rest = (right - condition.lhs).as_coeff_Add()
   return -rest if limit.is_Integer and limit >= 2**30 else None
 
 
