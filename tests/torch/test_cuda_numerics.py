@@ -54,6 +54,7 @@ def interpreter():
     stdin=subprocess.PIPE,
     stdout=subprocess.PIPE,
     text=True,
+    start_new_session=True,  # with its children it is one group of processes
   )
   atexit.register(process.communicate)
   return process

@@ -339,6 +339,7 @@ INDEXED = {
   "index_add": lambda x, index, y: x.index_add(1, index, y),
   "index_copy": lambda x, index, y: x.index_copy(1, index, y),
   "index_reduce": lambda x, index, y: x.index_reduce(1, index, y, "amax"),
+  "index_put": lambda x, index, y: torch.ops.aten.index_put(x, [None, index], y),
 }
 
 

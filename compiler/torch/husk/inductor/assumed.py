@@ -271,7 +271,7 @@ def _limit(condition: Any) -> tuple[Any, Any] | None:
     return None
   (symbol,) = condition.free_symbols
   left: Any = condition.lhs
-  factor, rest = (left - condition.rhs).as_independent(symbol)[::-1]
+  rest, factor = (left - condition.rhs).as_independent(symbol)
   slope = factor.coeff(symbol)
   if not slope.is_Integer or slope <= 0 or factor != slope * symbol or not rest.is_Integer:
     return None
@@ -298,8 +298,8 @@ def _holds(shapes: Any, condition: Any) -> bool:
     return False
   left, right = condition.args
   if isinstance(condition, sympy.Eq) and isinstance(left, Mod) and right == 0:
-    dividend: Any = left.args[0]
-    return bool(sympy.cancel(dividend / left.args[1]).as_numer_denom()[1] == 1)
+    number: Any = left.args[0]
+    return bool(sympy.cancel(number / left.args[1]).as_numer_denom()[1] == 1)
   ranges = {**shapes.var_to_range, **_ranges.get(shapes, {})}
   difference = left - right
   for quotient in sorted(difference.atoms(FloorDiv), key=lambda each: -each.count_ops()):

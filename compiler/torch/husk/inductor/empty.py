@@ -58,7 +58,9 @@ def refusals(exported: ExportedProgram) -> list[Assumption]:
     zeros = {size: _zero(shapes, size) for size in sizes}
     for size in candidates:
       values = zeros[size]
-      text = None if values is None else _refusal_of_zeros(shapes, node, values)
+      if values is None:
+        continue
+      text = _refusal_of_zeros(shapes, node, values)
       if not text:
         continue
       # An empty index needs no elements, for example.

@@ -19,7 +19,20 @@ def checks() -> dict[Any, Callable[..., None]]:
     aten.index_add.default: _indexed,
     aten.index_copy.default: _indexed,
     aten.index_reduce.default: _indexed,
+    aten.index_put.default: _put,
   }
+
+
+def _put(x: torch.Tensor, indices: Any, values: torch.Tensor, *_: Any, **__: Any) -> None:
+  """The values have the sizes of the elements that the indices choose, or are repeated."""
+  import torch
+
+  if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices):
+    return  # only the data decides how many elements these choose
+  chosen = torch.ops.aten.index.Tensor(x, indices).shape
+  for size, wanted in zip(reversed(values.shape), reversed(chosen)):
+    if not (isinstance(size, int) and size == 1):
+      torch._check(size == wanted)
 
 
 def _indexed(
