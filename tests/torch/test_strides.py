@@ -43,6 +43,19 @@ def read_through_a_view(made):
   return z, y
 
 
+class LinearAndTransposed(torch.nn.Module):
+  """The sum has the strides of its first operand, which is transposed."""
+
+  def __init__(self):
+    super().__init__()
+    self.linear = torch.nn.Linear(8, 8)
+
+  def forward(self, x):
+    y = x.t() + self.linear(x)
+    y.flatten()[::2].add_(1)
+    return y
+
+
 MADE = (of_one, of_an_upsample, of_places, of_a_selection)
 USES = (written_through_a_view, read_through_a_view)
 
@@ -65,6 +78,12 @@ def test_writes_on_hosts(tmp_path):
   export_and_compare.run(
     tmp_path, lambda self, x: model(x), (torch.randn(8, 8),), ({0: ROWS},), others, strides=False
   )
+
+
+@ON_HOST
+def test_a_residual_decides_the_strides(tmp_path):
+  model = LinearAndTransposed().eval()
+  export_and_compare.run(tmp_path, model, (torch.randn(8, 8),), strides=True)
 
 
 def test_writes_on_cuda(tmp_path):

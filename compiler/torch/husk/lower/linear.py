@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import hir
-from ..inductor import torch_compat
+from ..inductor import layouts, torch_compat
 from ..inductor.lines import InductorObject, NodeLine
 from .body import Body
 from .nodes import IrNode
@@ -136,7 +136,8 @@ def _only_user(node: torch.fx.Node) -> torch.fx.Node | None:
 
 
 def _residual(user: torch.fx.Node, node: torch.fx.Node) -> torch.fx.Node | None:
-  """The tensor that `user` adds to `node`, if it has the shape and the dtype of `node`."""
+  """The tensor that `user` adds to `node`, if it has the shape and the dtype of `node`, and the sum
+  has the order in memory of husk::linear. In eager mode the sum has that of its first operand."""
   import torch
 
   if user.target is not torch.ops.aten.add.Tensor or user.kwargs.get("alpha", 1) != 1:
@@ -149,12 +150,11 @@ def _residual(user: torch.fx.Node, node: torch.fx.Node) -> torch.fx.Node | None:
   if not isinstance(value, torch.Tensor) or value.dtype != own.dtype or value.dim() != own.dim():
     return None
   sizes = zip(value.shape, own.shape)
-  same = all(_expression(left) == _expression(right) for left, right in sizes)
-  return other if same else None
-
-
-def _expression(size: int | torch.SymInt) -> Any:
-  return size if isinstance(size, int) else size.node.expr
+  total = user.meta["val"]
+  strides = layouts.dense_strides(total.shape, range(total.dim()))
+  same = all(layouts.known_equal(left, right) for left, right in sizes)
+  in_order = all(map(layouts.known_equal, total.stride(), strides))
+  return other if same and in_order else None
 
 
 def _something_is_written(first: torch.fx.Node, last: torch.fx.Node) -> bool:
