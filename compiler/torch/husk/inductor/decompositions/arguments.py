@@ -3,6 +3,7 @@ not, so that they are no guards of torch.export, and a kernel would write out of
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,24 @@ def checks() -> dict[Any, Callable[..., None]]:
     aten.index_copy.default: _indexed,
     aten.index_reduce.default: _indexed,
     aten.index_put.default: _put,
+    aten.select_scatter.default: functools.partial(_scattered, aten.select.int),
+    aten.slice_scatter.default: functools.partial(_scattered, aten.slice.Tensor),
+    aten.as_strided_scatter.default: functools.partial(_scattered, aten.as_strided.default),
   }
+
+
+def _scattered(
+  view: Callable[..., torch.Tensor],
+  x: torch.Tensor,
+  source: torch.Tensor,
+  *place: Any,
+  **named: Any,
+) -> None:
+  """The source has the sizes of the view in whose place it comes."""
+  import torch
+
+  for size, wanted in zip(source.shape, view(x, *place, **named).shape):
+    torch._check(size == wanted)
 
 
 def _put(x: torch.Tensor, indices: Any, values: torch.Tensor, *_: Any, **__: Any) -> None:
