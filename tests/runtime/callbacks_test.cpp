@@ -343,7 +343,6 @@ function f {
   }
 }
 
-// A loop whose segments have no steps, and that would not end.
 // A graph is launched as a whole, after the callback was asked.
 TEST(Budgets, ARunIsCancelledBeforeAGraph) {
   struct Questions {
