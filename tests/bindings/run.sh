@@ -31,7 +31,7 @@ unset JAVA_HOME
 java=(java "-Djava.library.path=$build/java" -cp "$build/java/husk.jar:$build/java/test")
 build_java() {
   runtime/bindings/java/build.sh "$build/java"
-  javac -Xlint:all -Werror -cp "$build/java/husk.jar" -d "$build/java/test" \
+  javac -encoding UTF-8 -Xlint:all -Werror -cp "$build/java/husk.jar" -d "$build/java/test" \
     runtime/bindings/java/test/husk/*.java
 }
 

@@ -17,7 +17,7 @@ if [[ ! -x $home/bin/javac || ! -e $home/include/jni.h ]]; then
   exit 1
 fi
 rm -rf "$out/classes"
-"$home/bin/javac" -Xlint:all -Werror --release 17 -d "$out/classes" src/husk/*.java
+"$home/bin/javac" -encoding UTF-8 -Xlint:all -Werror --release 17 -d "$out/classes" src/husk/*.java
 "$home/bin/jar" --create --file "$out/husk.jar" -C "$out/classes" .
 read -ra flags <<<"$(pkg-config --cflags husk)"
 read -ra libraries <<<"$(pkg-config --libs husk)"
