@@ -1,4 +1,5 @@
 #include "ir/op_table.h"
+#include "model/shape.h"
 #include "read/bounded_plan.h"
 #include "read/disassembler.h"
 #include "read/report.h"
@@ -118,7 +119,10 @@ std::string report_json(const Artifact& artifact) {
                 {"dtype", dtype_text(c->dtype())},
                 {"dims", array(c->dims(), [](int64_t n) { return n; })},
                 {"blob", blob_json(c->blob())}};
-    if (c->folded_by() != kNone) row["folded_by"] = c->folded_by();
+    if (c->folded_by() != kNone) {
+      row["folded_by"] = c->folded_by();
+      row["bytes"] = verified_bytes(c);
+    }
     return row;
   });
   out["states"] = array(p.states(), [&](const fb::State* s) { return state_json(p, s); });

@@ -10,7 +10,7 @@ import os
 import subprocess
 from typing import Any
 
-from . import hir, tools
+from . import tools
 from .runtime.errors import invalid_file
 from .runtime.printable import printable
 
@@ -211,11 +211,7 @@ def _artifact(path: str, data: dict[str, Any]) -> Artifact:
       if index not in {constant.get("folded_by") for constant in data["constants"]}
     },
     constants=tuple(_storage(one) for one in data["constants"] if "folded_by" not in one),
-    folded_bytes=sum(
-      math.prod(one["dims"]) * hir.itemsize(one["dtype"])
-      for one in data["constants"]
-      if "folded_by" in one
-    ),
+    folded_bytes=sum(one["bytes"] for one in data["constants"] if "folded_by" in one),
     constant_bytes=sum(one["blob"]["size"] for one in data["constants"]),
     states=tuple(_storage(one) for one in data["states"]),
     kernels=len(data["kernels"]),
