@@ -69,6 +69,10 @@ class Context(ctypes.Structure):
     ("device", ctypes.c_void_p),
     ("stream", ctypes.c_void_p),
     ("threads", ctypes.c_void_p),
+    ("cancel", ctypes.c_void_p),
+    ("cancel_user", ctypes.c_void_p),
+    ("packed", ctypes.c_void_p),
+    ("scratch", ctypes.c_void_p),
   ]
 
 
@@ -98,6 +102,12 @@ class Row(ctypes.Structure):
     ("call", Call),
     ("user", ctypes.c_void_p),
     ("prepare", ctypes.c_void_p),
+    ("contract", ctypes.c_char_p),
+    ("pack", ctypes.c_void_p),
+    ("place", ctypes.c_int32),
+    ("flags", ctypes.c_uint32),
+    ("scratch_bytes", ctypes.c_uint64),
+    ("thread_scratch_bytes", ctypes.c_uint64),
   ]
 
 
@@ -165,9 +175,11 @@ class HostOps:
     keep = []
     items = (Arg * max(1, len(args)))(*[_arg(value, keep) for value in args])
     row = self.rows[name]
-    context = Context(
-      ctypes.sizeof(Context), 0, row.user, ctypes.addressof(self.device), None, None
-    )
+    context = Context(struct_size=ctypes.sizeof(Context), user=row.user)
+    context.device = ctypes.addressof(self.device)
+    if row.scratch_bytes:
+      scratch = ctypes.create_string_buffer(row.scratch_bytes + 64)
+      context.scratch = -(-ctypes.addressof(scratch) // 64) * 64
     error = Error()
     status = row.call(ctypes.byref(context), items, len(args), ctypes.byref(error))
     if status:
