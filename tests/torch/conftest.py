@@ -12,7 +12,7 @@ def pack():
 
 @pytest.fixture(autouse=True)
 def hooks_of_torch():
-  """A test whose torch.export fails leaves no hook that would stop torch.compile in the next one."""
+  """A failed torch.export of one test leaves no hook that stops torch.compile in the next."""
   from husk.inductor import torch_compat
 
   with torch_compat.hooks_of_buffers_kept():
