@@ -341,7 +341,6 @@ INDEXED = {
   "index_reduce": lambda x, index, y: x.index_reduce(1, index, y, "amax"),
   "index_put": lambda x, index, y: torch.ops.aten.index_put(x, [None, index], y),
   "select_scatter": lambda x, index, y: x.select_scatter(y[:, 0], 1, 1),
-  "slice_scatter": lambda x, index, y: x.slice_scatter(y, 1, 0, 2),
 }
 
 

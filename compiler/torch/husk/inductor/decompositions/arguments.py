@@ -22,7 +22,6 @@ def checks() -> dict[Any, Callable[..., None]]:
     aten.index_reduce.default: _indexed,
     aten.index_put.default: _put,
     aten.select_scatter.default: functools.partial(_scattered, aten.select.int),
-    aten.slice_scatter.default: functools.partial(_scattered, aten.slice.Tensor),
     aten.as_strided_scatter.default: functools.partial(_scattered, aten.as_strided.default),
   }
 
