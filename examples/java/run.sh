@@ -13,5 +13,6 @@ model=$(realpath "$1")
 out=${2:-$here/build}
 "${HUSK_JAVA:-$here/../../runtime/bindings/java}/build.sh" "$out"
 home=${JAVA_HOME:-$(dirname "$(dirname "$(realpath "$(command -v javac)")")")}
-"$home/bin/javac" -encoding UTF-8 -Xlint:all -Werror -cp "$out/husk.jar" -d "$out/example" "$here/Main.java"
+"$home/bin/javac" -encoding UTF-8 -Xlint:all -Werror -cp "$out/husk.jar" -d "$out/example" \
+  "$here/Main.java"
 exec "$home/bin/java" "-Djava.library.path=$out" -cp "$out/husk.jar:$out/example" Main "$model"
