@@ -46,7 +46,7 @@ double now() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-// What is being called, for the handler of the watchdog.
+// The call that is under way, for the handler of the watchdog.
 char current[400];
 
 void set_watchdog(time_t seconds) {

@@ -151,16 +151,7 @@ class CudaConvolution : public Cuda {
     place(tensor);
   }
   husk_status enqueue(husk_op_fn function, const std::vector<husk_op_arg>& args) {
-    const husk_op_context context = {sizeof(husk_op_context),
-                                     0,
-                                     op.user,
-                                     device,
-                                     stream,
-                                     nullptr,
-                                     nullptr,
-                                     nullptr,
-                                     nullptr,
-                                     nullptr};
+    const husk_op_context context = context_of(op.user, device, stream);
     return function(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
   }
   static husk_op_arg ints(const std::vector<int64_t>& values) {
@@ -479,16 +470,7 @@ TEST_F(CudaConvolution, SeveralThreadsAtOnce) {
   for (Own& own : all)
     threads.emplace_back([&, this] {
       husk_error own_error{};
-      const husk_op_context context = {sizeof(husk_op_context),
-                                       0,
-                                       op.user,
-                                       device,
-                                       own.stream,
-                                       nullptr,
-                                       nullptr,
-                                       nullptr,
-                                       nullptr,
-                                       nullptr};
+      const husk_op_context context = context_of(op.user, device, own.stream);
       for (int run = 0; run < 30 && own.status == HUSK_OK; ++run) {
         const std::vector<husk_op_arg> args = arguments(c, own.image, own.filter, own.result);
         own.status = op.call(&context, args.data(), static_cast<uint32_t>(args.size()), &own_error);

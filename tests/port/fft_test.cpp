@@ -70,16 +70,7 @@ class CudaFft : public Cuda {
     return {input.arg(), ints[0], ints[1], ints[2], out.arg()};
   }
   husk_status enqueue(husk_op_fn function, const std::vector<husk_op_arg>& args) {
-    const husk_op_context context = {sizeof(husk_op_context),
-                                     0,
-                                     op.user,
-                                     device,
-                                     stream,
-                                     nullptr,
-                                     nullptr,
-                                     nullptr,
-                                     nullptr,
-                                     nullptr};
+    const husk_op_context context = context_of(op.user, device, stream);
     return function(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
   }
   void expect_refused(const std::vector<husk_op_arg>& args, husk_status status, const char* words) {

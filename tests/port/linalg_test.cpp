@@ -73,16 +73,7 @@ class CudaLinalg : public OverFake {
     return arg;
   }
   husk_status enqueue(husk_op_fn function, const std::vector<husk_op_arg>& args) {
-    const husk_op_context context = {sizeof(husk_op_context),
-                                     0,
-                                     op.user,
-                                     device,
-                                     stream,
-                                     nullptr,
-                                     nullptr,
-                                     nullptr,
-                                     nullptr,
-                                     nullptr};
+    const husk_op_context context = context_of(op.user, device, stream);
     return function(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
   }
   husk_status call(const std::vector<husk_op_arg>& args) { return enqueue(op.call, args); }
@@ -398,16 +389,7 @@ TEST_F(CudaLinalg, SeveralThreadsShareTheHandle) {
   for (Own& own : all)
     threads.emplace_back([&, this] {
       husk_error own_error{};
-      const husk_op_context context = {sizeof(husk_op_context),
-                                       0,
-                                       op.user,
-                                       device,
-                                       own.stream,
-                                       nullptr,
-                                       nullptr,
-                                       nullptr,
-                                       nullptr,
-                                       nullptr};
+      const husk_op_context context = context_of(op.user, device, own.stream);
       const husk_op_arg args[] = {own.a.arg(), integer(0), own.x.arg(), own.info.arg()};
       for (int round = 0; round < 50 && own.status == HUSK_OK; ++round)
         own.status = op.call(&context, args, 4, &own_error);

@@ -135,16 +135,7 @@ class CudaMatmul : public Cuda {
     place(tensor);
   }
   husk_status enqueue(husk_op_fn function, std::vector<husk_op_arg> args) {
-    const husk_op_context context = {sizeof(husk_op_context),
-                                     0,
-                                     op.user,
-                                     device,
-                                     stream,
-                                     nullptr,
-                                     nullptr,
-                                     nullptr,
-                                     nullptr,
-                                     nullptr};
+    const husk_op_context context = context_of(op.user, device, stream);
     return function(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
   }
   static husk_op_arg number(double value) {
@@ -464,16 +455,7 @@ TEST_F(CudaMatmul, SeveralThreadsMultiplyAtOnce) {
   for (Own& own : all)
     threads.emplace_back([&, this] {
       husk_error own_error{};
-      const husk_op_context context = {sizeof(husk_op_context),
-                                       0,
-                                       op.user,
-                                       device,
-                                       own.stream,
-                                       nullptr,
-                                       nullptr,
-                                       nullptr,
-                                       nullptr,
-                                       nullptr};
+      const husk_op_context context = context_of(op.user, device, own.stream);
       for (int run = 0; run < 50 && own.status == HUSK_OK; ++run) {
         const std::vector<husk_op_arg> args = arguments({}, own.a, own.b, nullptr, own.d);
         own.status = op.call(&context, args.data(), static_cast<uint32_t>(args.size()), &own_error);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <husk/op.h>
 #include <husk/port_cuda.h>
 
 #include "fake.h"
@@ -165,5 +166,14 @@ class OverFake : public Cuda {
   INSTANTIATE_TEST_SUITE_P(every, suite, ::testing::ValuesIn(ports_with_graphs()), port_name)
 #define NEEDS_FAKE \
   if (!fake()) GTEST_SKIP() << "needs the fake driver"
+
+// The environment in which a test calls an op that has neither threads nor scratch memory.
+inline husk_op_context context_of(void* user, void* device, void* stream) {
+  husk_op_context context = HUSK_OP_CONTEXT_INIT;
+  context.user = user;
+  context.device = device;
+  context.stream = stream;
+  return context;
+}
 
 }  // namespace husk::port_test

@@ -147,16 +147,7 @@ TEST_F(CudaStructs, Ops) {
   EXPECT_TRUE(test::ends_at(old, offsetof(husk_op, prepare)));
   EXPECT_EQ(old.call, newer.known.call);
 
-  const husk_op_context context = {sizeof(husk_op_context),
-                                   0,
-                                   newer.known.user,
-                                   device,
-                                   stream,
-                                   nullptr,
-                                   nullptr,
-                                   nullptr,
-                                   nullptr,
-                                   nullptr};
+  const husk_op_context context = context_of(newer.known.user, device, stream);
   const husk_op_context small = older(context, offsetof(husk_op_context, threads));
   for (const husk_op_fn function : {newer.known.call, newer.known.prepare})
     expect_too_small(function(&small, nullptr, 0, &error), error, "husk_op_context");

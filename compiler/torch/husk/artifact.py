@@ -198,6 +198,8 @@ def _memory(variant: Variant) -> str:
 
 
 def _artifact(path: str, data: dict[str, Any]) -> Artifact:
+  folded = [one for one in data["constants"] if "folded_by" in one]
+  folding = {one["folded_by"] for one in folded}  # the numbers of their functions
   return Artifact(
     path=path,
     bytes=data["bytes"],
@@ -208,10 +210,10 @@ def _artifact(path: str, data: dict[str, Any]) -> Artifact:
     functions={
       one["name"]: _signature(one)
       for index, one in enumerate(data["functions"])
-      if index not in {constant.get("folded_by") for constant in data["constants"]}
+      if index not in folding
     },
     constants=tuple(_storage(one) for one in data["constants"] if "folded_by" not in one),
-    folded_bytes=sum(one["bytes"] for one in data["constants"] if "folded_by" in one),
+    folded_bytes=sum(one["bytes"] for one in folded),
     constant_bytes=sum(one["blob"]["size"] for one in data["constants"]),
     states=tuple(_storage(one) for one in data["states"]),
     kernels=len(data["kernels"]),
