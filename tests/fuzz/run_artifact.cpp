@@ -153,6 +153,7 @@ husk_engine* new_engine(PortKind port, bool budgets) {
   options.require_op_contracts = !checking;  // test::op takes any arguments
   options.max_metadata_bytes = 1 << 20;
   options.max_state_bytes = 1 << 20;
+  options.max_program_bytes = 1 << 24;
   if (budgets) {
     options.max_steps = 12;
     options.max_step_elements = 20000;

@@ -92,6 +92,39 @@ TEST(Folding, CountsAsMemoryOfTheProgram) {
   EXPECT_NE(std::strstr(m.error.text, "max_program_bytes"), nullptr) << m.error.text;
 }
 
+// `fold` with a buffer of `bytes`.
+std::string with_buffer(const char* bytes) {
+  std::string text = kSwapped;
+  return text.insert(text.find("    copy (write half, read w[0, 8])\n"),
+                     std::string("    buffer large bytes ") + bytes +
+                         "\n    copy (write large[0, 8], read w[0, 8])\n");
+}
+
+TEST(Folding, MayNeedMoreThanTheBoundLimit) {
+  Machine m(with_buffer("268439552"));
+  ASSERT_NE(m.program, nullptr) << m.error.text;
+  EXPECT_EQ(run(m), (std::vector<float>{3, 4, 1, 2}));
+}
+
+TEST(Folding, TheMemoryOfItsFunctionsCounts) {
+  const std::string text = with_buffer("1099511627776");
+  husk_engine_options options = Machine::defaults();
+  options.max_program_bytes = 1 << 20;
+  Machine m(text, options);
+  EXPECT_EQ(m.program, nullptr);
+  EXPECT_EQ(m.error.code, HUSK_LIMIT);
+  EXPECT_NE(std::strstr(m.error.text, "function 'fold': "), nullptr) << m.error.text;
+  EXPECT_NE(std::strstr(m.error.text, "max_program_bytes"), nullptr) << m.error.text;
+}
+
+TEST(Folding, HearsCancel) {
+  husk_engine_options options = Machine::defaults();
+  options.cancel = [](void*) { return int32_t{1}; };
+  Machine m(kSwapped, options);
+  EXPECT_EQ(m.program, nullptr);
+  EXPECT_EQ(m.error.code, HUSK_CANCELLED);
+}
+
 TEST(Folding, AFailureIsThatOfTheOpen) {
   std::string text = kSwapped;
   const std::string line = "    copy (write half, read w[0, 8])\n";

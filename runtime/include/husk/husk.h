@@ -168,11 +168,12 @@ typedef struct husk_engine_options {
    * as much memory as the constants of products and convolutions on a device that computes in the
    * host's memory. A constant whose copy would pass the limit is not copied; 1 allows none. */
   uint64_t max_packed_bytes;
-  /** The most memory that opening a program may take for images, which are native code, and for
-   * constants that it brings to a device, in bytes; 0: no limit. A file that needs more is refused
-   * with HUSK_LIMIT before the memory is allocated, and the text says how much it needs. What the
-   * program uses from the mapped file, or shares with another program of the engine, does not
-   * count. */
+  /** The most memory that opening a program may take for images, which are native code, for
+   * constants that it brings to a device, and for constants that functions of the file compute,
+   * with the other memory of these functions, in bytes; 0: no limit. A file that needs more is
+   * refused with HUSK_LIMIT before the memory is allocated, and the text says how much it needs.
+   * What the program uses from the mapped file, or shares with another program of the engine, does
+   * not count. */
   uint64_t max_program_bytes;
 } husk_engine_options;
 /** The initial value of a husk_engine_options. */

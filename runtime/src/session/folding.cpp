@@ -13,6 +13,7 @@ Status fold_function(Program* program, uint32_t function, uint32_t first, husk_e
   const uint32_t n = frame.code.outputs();
   Array<husk_value> outputs;
   HUSK_TRY(outputs.allocate(session->allocator(), n, error));
+  HUSK_TRY(session->resize(function, nullptr, 0, error));  // its memory may pass the bound_limit
   HUSK_TRY(session->run(function, nullptr, nullptr, 0, outputs.data(), n, error));
   HUSK_TRY(session->wait(error));
   for (uint32_t o = 0; o < n; ++o) {
@@ -69,7 +70,11 @@ Status begin_folding(Program* program, husk_error* error) {
   session->options = HUSK_SESSION_OPTIONS_INIT;
   session->options.mode = HUSK_MODE_LIST;
   session->join(program);
+  // The session's memory is that of the folded constants and of the steps that make them. A file
+  // may want more for these than its constants say.
+  const uint64_t used = program->memory_bytes, most = engine.options.max_program_bytes;
   HUSK_TRY(engine.count_memory(folded_bytes(*program), &program->memory_bytes, error));
+  if (most) session->options.memory_limit = most > used ? most - used : 1;
   HUSK_TRY(session->prepare(program->entry_points(), program->functions(), error));
   program->fold = fold;
   return fold(program, error);

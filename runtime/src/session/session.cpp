@@ -150,10 +150,11 @@ Status Session::wait_for_default_stream(husk_error* error) {
 Status Session::check_limit(uint64_t bytes, const char* purpose, husk_error* error) const {
   const uint64_t used = used_bytes(), limit = options.memory_limit;
   if (!limit || (bytes <= limit && used <= limit - bytes)) return Status::ok;
-  return fail(error, HUSK_LIMIT,
-              "%s: %llu bytes on top of the session's %llu would pass its memory_limit of %llu",
-              purpose, static_cast<unsigned long long>(bytes),
-              static_cast<unsigned long long>(used), static_cast<unsigned long long>(limit));
+  return fail(
+      error, HUSK_LIMIT, "%s: %llu bytes on top of the session's %llu would pass its %s of %llu",
+      purpose, static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(used),
+      this == program->folding ? "share of husk_engine_options.max_program_bytes" : "memory_limit",
+      static_cast<unsigned long long>(limit));
 }
 
 Status Session::allocate_memory(Device where, uint64_t bytes, const char* purpose, void** out,
