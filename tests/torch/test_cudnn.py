@@ -182,7 +182,7 @@ def test_tf32_only_if_torch_allows_it(tmp_path):
 
 
 def test_an_unknown_choice_is_refused(tmp_path):
-  with pytest.raises(ValueError, match="conv='mine': give triton or cudnn"):
+  with pytest.raises(ValueError, match="conv='mine': give one of 'triton', 'cudnn'"):
     written(net(), (torch.randn(1, 3, 16, 16),), tmp_path, conv="mine")
 
 

@@ -130,7 +130,7 @@ def test_products_are_the_default(tmp_path):
   assert written(function, args, tmp_path, fft="triton") == default
   assert "husk::fft" in written(function, args, tmp_path, fft=None, libraries=True)
   assert "husk::fft" not in written(function, args, tmp_path, fft="triton", libraries=True)
-  with pytest.raises(ValueError, match="fft='fftw': give triton or cufft"):
+  with pytest.raises(ValueError, match="fft='fftw': give one of 'triton', 'cufft'"):
     written(function, args, tmp_path, fft="fftw")
 
 

@@ -368,7 +368,7 @@ def test_they_are_refused_on_request(tmp_path):
   assert text.endswith(
     '; host_ops="allow" would run aten::linalg_inv_ex, aten::_linalg_det on the CPU'
   )
-  with pytest.raises(ValueError, match="host_ops='never': give allow or forbid"):
+  with pytest.raises(ValueError, match="host_ops='never': give one of 'allow', 'forbid'"):
     written(TwoInverses(), (regular(3, 3),), tmp_path, host_ops="never")
 
 

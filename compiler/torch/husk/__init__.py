@@ -16,6 +16,7 @@ from .version import VERSION as __version__
 if TYPE_CHECKING:
   from .compiled import save_compiled
   from .exporter import Function, export, write
+  from .options import Options
   from .runtime import (
     CancelledError,
     DeviceError,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 # Names whose modules are imported when one of them is first used: the runtime needs no PyTorch and
 # none of the packages that PyTorch brings, and an export needs no library of Husk.
-_EXPORTER = ("Function", "export", "write")
+_EXPORTER = ("Function", "Options", "export", "write")
 _COMPILED = ("save_compiled",)
 _RUNTIME = (
   "CancelledError",
@@ -74,6 +75,7 @@ __all__ = [
   "LimitError",
   "NeedsResizeError",
   "NotFoundError",
+  "Options",
   "OutOfMemoryError",
   "Program",
   "Session",

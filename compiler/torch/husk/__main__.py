@@ -15,9 +15,8 @@ from typing import Any
 
 import husk
 
-from . import check, tools
+from . import check, options, tools
 from .errors import CompileError, Unsupported, message
-from .inductor import libraries
 from .progress import ERASE
 from .version import VERSION
 
@@ -57,106 +56,12 @@ def parser() -> argparse.ArgumentParser:
     help="the artifact to write; without it only the .hir is written, into the folder of --keep",
   )
   arguments.add_argument(
-    "--target",
-    action="append",
-    metavar="TARGET",
-    help="host (the default), host:avx2, host:avx512, host:aarch64 or cuda:NAME; may be given "
-    "several times",
-  )
-  arguments.add_argument(
     "--keep", metavar="DIR", help="a folder in which the .hir, the images and the weights stay"
   )
   arguments.add_argument(
     "--function", help="the name of the function in the artifact; forward by default"
   )
-  arguments.add_argument(
-    "--attention",
-    choices=("flash", "decompose"),
-    default="flash",
-    help="on CUDA targets: attention is one kernel if that covers the call (the default), or "
-    "products and a softmax",
-  )
-  arguments.add_argument(
-    "--gemm",
-    choices=libraries.CHOICES["gemm"],
-    help="on CUDA targets: matrix products are kernels of the artifact (the default), or calls of "
-    "cuBLASLt, which must be installed where the artifact runs",
-  )
-  arguments.add_argument(
-    "--conv",
-    choices=libraries.CHOICES["conv"],
-    help="on CUDA targets: convolutions are kernels of the artifact (the default), or calls of "
-    "cuDNN 9, which must be installed where the artifact runs",
-  )
-  arguments.add_argument(
-    "--fft",
-    choices=libraries.CHOICES["fft"],
-    help="on CUDA targets: Fourier transforms are products with constant matrices (the default), "
-    "or calls of cuFFT, which must be installed where the artifact runs",
-  )
-  arguments.add_argument(
-    "--linalg",
-    choices=libraries.CHOICES["linalg"],
-    help="on CUDA targets: factorizations of matrices, eigenvalues, singular values and systems of "
-    "equations run on the CPU (the default), or are calls of cuSOLVER, which must be installed "
-    "where the artifact runs",
-  )
-  arguments.add_argument(
-    "--libraries",
-    action="store_true",
-    help="on CUDA targets: what no other option decides is left to libraries, as with "
-    "--gemm=cublaslt --conv=cudnn --fft=cufft --linalg=cusolver",
-  )
-  arguments.add_argument(
-    "--tune",
-    choices=("none", "rules", "heuristic", "max"),
-    help="on CUDA targets: the first configuration of each kernel, or the one that rules choose, "
-    "or one of a record of measurements where there is one, or the fastest, measured on the GPU of "
-    "this machine; by default max if that GPU is the target, else heuristic",
-  )
-  arguments.add_argument(
-    "--records",
-    action="append",
-    default=[],
-    metavar="FILE",
-    help="on CUDA targets: measured configurations that `python -m husk tune` wrote, in place of "
-    "those of the package; may be given several times",
-  )
-  arguments.add_argument(
-    "--asserts",
-    choices=("status", "trap", "off"),
-    default="status",
-    help="on CUDA targets: an index out of range fails the run (the default), ends the CUDA "
-    "context, or is not checked",
-  )
-  arguments.add_argument(
-    "--op",
-    action="append",
-    default=[],
-    metavar="NAME",
-    help="an operator of PyTorch that the application registers, as aten::topk, or a pattern, as "
-    "'aten::*'; may be given several times",
-  )
-  arguments.add_argument(
-    "--host-ops",
-    choices=("allow", "forbid"),
-    default="allow",
-    help="on CUDA targets: operators that the target lacks and hosts have run on the CPU (the "
-    "default), or the model is refused",
-  )
-  arguments.add_argument(
-    "--linkable",
-    action="store_true",
-    help="on host targets: keep the kernels in a form that `huskc --emit=obj` links into a program "
-    "as code, too",
-  )
-  arguments.add_argument(
-    "--metadata",
-    action="append",
-    default=[],
-    metavar="KEY=VALUE",
-    help="a text of the author's; may be given several times",
-  )
+  options.add_arguments(arguments)
   arguments.add_argument(
     "--traceback",
     action="store_true",
@@ -236,49 +141,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _tune(words[1:])
   if words and words[0] in TOOLS:
     return _call_tool(words[0], words[1:])
-  options = parser().parse_args(words)
-  if not options.output and not options.keep:
-    parser().error("give -o FILE, or --keep DIR for the .hir alone")
-  wrong = [pair for pair in options.metadata if "=" not in pair]
-  if wrong:
-    parser().error(f"--metadata {wrong[0]}: give KEY=VALUE")
+  command = parser()
+  named = command.parse_args(words)
+  if not named.output and not named.keep:
+    command.error("give -o FILE, or --keep DIR for the .hir alone")
+  chosen = options.from_arguments(command, named)
   _show_log()
-  if options.traceback:
+  if named.traceback:
     os.environ["HUSK_TRACEBACK"] = "1"
   try:
-    model, args, shapes, kwargs = load_model(options.model)
-    keywords: dict[str, Any] = {
-      "targets": options.target or ("host",),
-      "metadata": dict(pair.split("=", 1) for pair in options.metadata),
-      "attention": options.attention,
-      "gemm": options.gemm,
-      "conv": options.conv,
-      "fft": options.fft,
-      "linalg": options.linalg,
-      "libraries": options.libraries,
-      "tune": options.tune,
-      "asserts": options.asserts,
-      "ops": options.op,
-      "host_ops": options.host_ops,
-      "linkable": options.linkable,
-      "records": options.records,
-    }
-    destination = options.output or options.keep
+    model, args, shapes, kwargs = load_model(named.model)
+    keywords: dict[str, Any] = {"options": chosen}
+    destination = named.output or named.keep
     if isinstance(model, dict):
-      if options.function:
+      if named.function:
         raise ValueError(
-          f"--function {options.function}: the model names its functions itself: {', '.join(model)}"
+          f"--function {named.function}: the model names its functions itself: {', '.join(model)}"
         )
       positional: tuple[Any, ...] = (model, destination)
     else:
       positional = (model, args, destination)
-      keywords.update(dynamic_shapes=shapes, kwargs=kwargs, function=options.function or "forward")
-    if options.output:
-      husk.export(*positional, keep=options.keep, **keywords)
+      keywords.update(dynamic_shapes=shapes, kwargs=kwargs, function=named.function or "forward")
+    if named.output:
+      husk.export(*positional, keep=named.keep, **keywords)
     else:
       husk.write(*positional, **keywords)
   except Exception as error:
-    if options.traceback:
+    if named.traceback:
       raise
     if isinstance(error, _OWN) and not type(error).__module__.startswith("torch"):
       print(f"husk: {error}", file=sys.stderr)

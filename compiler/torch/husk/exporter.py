@@ -8,13 +8,12 @@ import dataclasses
 import functools
 import gc
 import logging
-import os
 import pathlib
 import re
 import tempfile
 import time
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import artifact, hir, output, tools
@@ -22,6 +21,7 @@ from .cuda import descriptors, user_kernels
 from .errors import short_tracebacks, within
 from .hir import huskc
 from .inductor import assumed, autocast, capture, empty, torch_compat, varying
+from .options import Options, Path, merged, written_out
 from .program import aliases, constants, signature
 from .progress import Progress
 from .targets import Target, resolve_targets
@@ -78,9 +78,9 @@ class Function:
 
 # The first argument of `export`: a model, or the functions of an artifact by name.
 Model = Any
-Path = str | os.PathLike[str]
 
 
+@written_out
 def export(
   model: Model,
   args: Any,
@@ -88,23 +88,11 @@ def export(
   *,
   kwargs: dict[str, Any] | None = None,
   dynamic_shapes: Any = None,
-  targets: Iterable[str] = ("host",),
-  keep: Path | None = None,
   function: str = "forward",
-  metadata: Mapping[str, str] | None = None,
-  attention: str = "flash",
-  gemm: str | None = None,
-  conv: str | None = None,
-  fft: str | None = None,
-  linalg: str | None = None,
-  libraries: bool = False,
-  tune: str | None = None,
-  asserts: str = "status",
-  ops: Iterable[str] = (),
-  host_ops: str = "allow",
-  linkable: bool = False,
-  records: Iterable[Path] = (),
+  keep: Path | None = None,
   progress: bool | None = None,
+  options: Options | None = None,
+  **changes: Any,
 ) -> pathlib.Path:
   """Exports a model to the artifact `path`, and returns `path`.
 
@@ -116,51 +104,11 @@ def export(
   functions. Parameters and buffers that they share are stored once; a buffer that one of them
   writes is state of all of them.
 
-  targets: what to compile for. "host" is every ISA of this machine's architecture, of which the
-    loader takes the best that the CPU has; "host:avx2", "host:avx512" and "host:aarch64" are one
-    ISA (compiled by the cross compiler if this machine has another architecture); "cuda:NAME" is a
-    GPU with a description in cuda/targets, or the path of a description; "cuda:NAME:fused" has
-    other kernels for products (see cuda/gemm_configs.py).
   keep: a folder in which the `.hir`, the images and the weights stay.
-  metadata: texts of the author, by key.
-  attention: "flash" makes attention one step if that covers the call: a kernel on CUDA targets, an
-    operator on hosts. "decompose" makes it products and a softmax. The `.hir` names the calls that
-    "flash" does not cover, and for CUDA targets the logger "husk" does too.
-  gemm: on CUDA targets, "triton" compiles matrix products into the artifact, which is the default;
-    "cublaslt" leaves them to cuBLASLt, which must then be installed where the artifact runs.
-  conv: on CUDA targets, "triton" compiles convolutions into the artifact, which is the default;
-    "cudnn" leaves them to cuDNN 9, which must then be installed where the artifact runs.
-  fft: on CUDA targets, "triton" computes Fourier transforms by products with constant matrices,
-    which is the default; "cufft" leaves those of float32 and float64 to cuFFT, which must then be
-    installed where the artifact runs.
-  linalg: on CUDA targets, "host" computes factorizations of matrices, eigenvalues, singular values
-    and systems of equations on the CPU, which is the default; "cusolver" leaves those of real
-    matrices to cuSOLVER, which must then be installed where the artifact runs.
-  libraries: on CUDA targets, True leaves to libraries whatever no other option decides: the
-    defaults of `gemm`, `conv`, `fft` and `linalg` are "cublaslt", "cudnn", "cufft" and "cusolver"
-    then.
-  tune: on CUDA targets, how the configuration of a kernel is chosen. "none" takes the first one
-    that Inductor has, "rules" follows rules about the target, "heuristic" takes what was measured
-    before where the package has records of such kernels, else rules, and "max" measures on the GPU
-    of this machine, which must be the target, and takes minutes. The default is HUSK_TUNE in the
-    environment, else "max" if the GPU of this machine is the target, else "heuristic". The metadata
-    `husk.tuned.TARGET` of the artifact holds the choice, and the logger "husk" reports at level
-    INFO how long each target took.
-  asserts: on CUDA targets, the effect of an index out of range: "status" makes the run fail and
-    leaves the session usable, "trap" ends the CUDA context of the process, "off" checks nothing.
-    The `.hir` and the logger tell if "status" is not possible.
-  ops: names of operators that the application registers, such as "aten::topk", or patterns such as
-    "aten::*". A model that calls another operator of PyTorch for which the target has no
-    implementation is refused. Operators of other namespaces are always the application's; the
-    logger "husk" warns of those that are not named here.
-  host_ops: on CUDA targets, "allow" runs operators that the target lacks and hosts have on the CPU,
-    between copies that are steps of the program; the logger "husk" names them. "forbid" refuses a
-    model that calls one.
-  linkable: host images also have the code that `huskc --emit=obj` links into programs, which makes
-    them about twice as large.
-  records: on CUDA targets, files with measured configurations that `python -m husk tune` wrote, for
-    the mode "heuristic". They replace the records that come with the package.
   progress: whether a line of stderr names the stage that runs; by default if stderr is a terminal.
+  options: a husk.Options. The other arguments are its fields, and take their place:
+
+  {options}
 
   The logger "husk" reports at level INFO what was exported, and how long it took.
 
@@ -168,6 +116,7 @@ def export(
   fails. Exceptions of PyTorch keep their class; their tracebacks have no frames of PyTorch, unless
   HUSK_TRACEBACK=1 is in the environment.
   """
+  options = merged(options, changes)
   functions, path = _functions(model, args, path, kwargs, dynamic_shapes, function)
   path = pathlib.Path(path)
   huskc.require()
@@ -178,25 +127,7 @@ def export(
       folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="husk-")))
     else:
       folder = pathlib.Path(keep)
-    text = _write(
-      functions,
-      folder,
-      stages,
-      targets=targets,
-      metadata=metadata,
-      attention=attention,
-      gemm=gemm,
-      conv=conv,
-      fft=fft,
-      linalg=linalg,
-      libraries=libraries,
-      tune=tune,
-      asserts=asserts,
-      ops=ops,
-      host_ops=host_ops,
-      linkable=linkable,
-      record_files=tuple(records),
-    )
+    text = _write(functions, folder, stages, options)
     compiled = folder / "model.husk"
     with stages.stage("huskc"):
       huskc.compile(text, compiled)
@@ -205,6 +136,7 @@ def export(
   return path
 
 
+@written_out
 def write(
   model: Model,
   args: Any,
@@ -212,45 +144,16 @@ def write(
   *,
   kwargs: dict[str, Any] | None = None,
   dynamic_shapes: Any = None,
-  targets: Iterable[str] = ("host",),
   function: str = "forward",
-  metadata: Mapping[str, str] | None = None,
-  attention: str = "flash",
-  gemm: str | None = None,
-  conv: str | None = None,
-  fft: str | None = None,
-  linalg: str | None = None,
-  libraries: bool = False,
-  tune: str | None = None,
-  asserts: str = "status",
-  ops: Iterable[str] = (),
-  host_ops: str = "allow",
-  linkable: bool = False,
-  records: Iterable[Path] = (),
   progress: bool | None = None,
+  options: Options | None = None,
+  **changes: Any,
 ) -> pathlib.Path:
   """The first half of `export`, with the same arguments: writes model.hir, the images and the
   weights into `folder`, and returns the path of the `.hir`."""
+  options = merged(options, changes)
   functions, folder = _functions(model, args, folder, kwargs, dynamic_shapes, function)
-  return _write(
-    functions,
-    pathlib.Path(folder),
-    Progress(progress),
-    targets=targets,
-    metadata=metadata,
-    attention=attention,
-    gemm=gemm,
-    conv=conv,
-    fft=fft,
-    linalg=linalg,
-    libraries=libraries,
-    tune=tune,
-    asserts=asserts,
-    ops=ops,
-    host_ops=host_ops,
-    linkable=linkable,
-    record_files=tuple(records),
-  )
+  return _write(functions, pathlib.Path(folder), Progress(progress), options)
 
 
 @short_tracebacks
@@ -258,17 +161,14 @@ def _write(
   functions: Mapping[str, Function],
   folder: pathlib.Path,
   stages: Progress,
-  *,
-  targets: Iterable[str],
-  metadata: Mapping[str, str] | None,
-  **options: Any,
+  options: Options,
 ) -> pathlib.Path:
-  """`write` with the functions by name; the options are those of the targets."""
+  """`write` with the functions by name."""
   import safetensors.torch
 
   # A user hears of a missing tool before the minutes that tracing and kernels take.
   assert_texts: list[str] = []
-  compilers = resolve_targets(targets, **options, texts=assert_texts)
+  compilers = resolve_targets(options, assert_texts)
   for target in compilers:
     target.require()
   folder.mkdir(parents=True, exist_ok=True)
@@ -289,7 +189,7 @@ def _write(
     with assumed.kept(exported.values()), varying.views():
       for one in exported.values():
         torch_compat.assume(one, empty.refusals(one))
-      program, tensors, files = _program(exported, compilers, metadata or {}, stages)
+      program, tensors, files = _program(exported, compilers, options.metadata, stages)
     program.asserts = assert_texts
   text = folder / "model.hir"
   with stages.stage("weights"):

@@ -6,8 +6,8 @@ import collections
 import functools
 import importlib.util
 import logging
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from . import hir
 from .attention import host_call, launch, operator
@@ -23,6 +23,7 @@ from .inductor.lines import InductorObject
 from .lower import cublaslt, cudnn, cusolver, host_steps, linear
 from .lower.lines import VariantWriter
 from .lower.operators import Operators
+from .options import Options
 from .program import constants
 from .program.constants import FunctionConstants
 from .program.signature import Signature
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
   import torch
   from torch.export import ExportedProgram
 
-HOST_OPS = ("allow", "forbid")
+DEFAULT_OPTIONS = Options()
 
 Result = TypeVar("Result")
 
@@ -89,14 +90,12 @@ class HostTarget:
 
   folds = False
 
-  def __init__(
-    self, isa: str, attention: str = "flash", ops: Iterable[str] = (), linkable: bool = False
-  ) -> None:
+  def __init__(self, isa: str, options: Options) -> None:
     self.isa, self.row = isa, f"host_{isa}"
-    self.operators = Operators("hosts", operators.names(), ops)
-    self.attention = operator.check_mode(attention)
+    self.operators = Operators("hosts", operators.names(), options.ops)
+    self.attention = options.attention
     self.notes: list[str] = []
-    self.kernels = HostKernels(isa, prefix=f"{isa}_", linkable=linkable)
+    self.kernels = HostKernels(isa, prefix=f"{isa}_", linkable=options.linkable)
     self.together = [self]  # the hosts of an export, which differ in the instruction set
     self._variants: dict[int, hir.Variant] = {}  # compiled, but not asked for; by id of a signature
 
@@ -192,33 +191,21 @@ class CudaTarget:
   name: the name or the path of a description, as "h200", or "h200:fused" for other kernels of
     products (see cuda/gemm_configs.py).
   texts: the list to which the texts of asserts in kernels are appended.
-  The other arguments are those of `husk.export`.
   """
 
   folds = True
 
   def __init__(
-    self,
-    name: str,
-    attention: str = "flash",
-    tune: str | None = None,
-    asserts: str = "status",
-    texts: list[str] | None = None,
-    ops: Iterable[str] = (),
-    host_ops: str = "allow",
-    record_files: Iterable[Any] = (),
-    **options: Any,
+    self, name: str, options: Options = DEFAULT_OPTIONS, texts: list[str] | None = None
   ) -> None:
-    self.libraries = libraries.chosen(**options)
-    if host_ops not in HOST_OPS:
-      raise ValueError(f"host_ops={host_ops!r}: give {' or '.join(HOST_OPS)}")
+    self.libraries = libraries.Libraries(*map(options.library, libraries.FIELDS))
     description, _, gemm_set = name.partition(":")
     if self.libraries.gemm == "cublaslt" and gemm_set:
       raise ValueError(
         f"cuda:{name} with gemm=cublaslt: matrix products are left to cuBLASLt, "
         f"give cuda:{description}"
       )
-    self.attention = operator.check_mode(attention)
+    self.attention = options.attention
     self.notes: list[str] = []
     self.description = fake_cuda.Target.load(description)
     self.gemm_set = gemm_set or "templates"
@@ -226,20 +213,21 @@ class CudaTarget:
     self.operators = Operators(
       "CUDA targets",
       cuda_operators.of(self.libraries),
-      ops,
+      options.ops,
       operators.names(),
-      host_ops == "allow",
+      options.host_ops == "allow",
       cuda_operators.OF_REALS,
     )
     self.host_calls: collections.Counter[str] = collections.Counter()
     self.tuning = tuning.Tuning(
-      tuning.resolve_mode(tune, self.description), records.of_target(self.description, record_files)
+      tuning.resolve_mode(options.tune, self.description),
+      records.of_target(self.description, options.records),
     )
     self.kernels = CudaKernels(
       self.description,
       prefix=f"{self.description.key}_",
       tuned=self.tuning,
-      assert_mode=asserts,
+      assert_mode=options.asserts,
       texts=texts,
       note=self._note,
     )
@@ -383,24 +371,25 @@ def _with_attention(
   return (exported, prepared) if rewritten is exported else (rewritten, capture.prepared)
 
 
-def resolve_targets(names: Iterable[str], **options: Any) -> list[Target]:
-  """The targets that `names` stand for, each once; "host" stands for every ISA of this machine."""
+def resolve_targets(options: Options, texts: list[str]) -> list[Target]:
+  """The targets of an export, each once; "host" stands for every ISA of this machine. `texts` gets
+  the texts of asserts in kernels."""
   targets: dict[str, Target] = {}
-  for name in names:
+  for name in options.targets:
     port, _, detail = name.partition(":")
     all_isas = port == "host" and not detail
     for each in image.isas_of_this_machine() if all_isas else [detail]:
-      targets.setdefault(f"{port}:{each}", _target(name, port, each, **options))
+      targets.setdefault(f"{port}:{each}", _target(name, port, each, options, texts))
   hosts = [target for target in targets.values() if isinstance(target, HostTarget)]
   for host in hosts:
     host.together = hosts
   return list(targets.values())
 
 
-def _target(name: str, port: str, detail: str, linkable: bool = False, **options: Any) -> Target:
+def _target(name: str, port: str, detail: str, options: Options, texts: list[str]) -> Target:
   if port == "host" and detail in image.ISAS:
-    return HostTarget(detail, options.get("attention", "flash"), options.get("ops", ()), linkable)
+    return HostTarget(detail, options)
   if port == "cuda" and detail:
-    return CudaTarget(detail, **options)
+    return CudaTarget(detail, options, texts)
   known = ", ".join(f"host:{isa}" for isa in image.ISAS)
   raise ValueError(f"no target {name!r}: give host, {known} or cuda:NAME")

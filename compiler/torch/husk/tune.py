@@ -21,6 +21,7 @@ from .cuda.target import Target
 from .cuda.tuning import why_not_here
 from .exporter import Function
 from .inductor import capture
+from .options import Options
 from .program import constants, signature
 from .targets import CudaTarget
 
@@ -38,7 +39,7 @@ def problems_of(functions: dict[str, Function], target: str) -> list[Problem]:
       weights = constants.Constants(names)
       program = capture.prepared(exported)
       signature.of_functions({name: program}, names, weights)
-      compiler = CudaTarget(target, tune="rules")
+      compiler = CudaTarget(target, Options(tune="rules"))
       compiler.tuning = collector
       compiler.captured(
         exported, capture.prepared, weights.of(program), lambda wrapper, guards: None

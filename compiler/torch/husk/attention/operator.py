@@ -30,14 +30,7 @@ Operator = Any
 # A size: an int, or a torch.SymInt.
 Size = Any
 
-MODES = ("flash", "decompose")
 LARGEST_HEAD = 256
-
-
-def check_mode(attention_mode: str) -> str:
-  if attention_mode not in MODES:
-    raise ValueError(f"attention={attention_mode!r}: give one of {', '.join(map(repr, MODES))}")
-  return attention_mode
 
 
 @dataclasses.dataclass(frozen=True)

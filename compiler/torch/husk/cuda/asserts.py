@@ -21,7 +21,6 @@ from collections.abc import Collection, Sequence
 
 from . import source_edit
 
-MODES = ("status", "trap", "off")
 PARAMETER = "husk_asserts"
 
 _ASSERT = re.compile(r"( +)tl\.device_assert\((.*), ([\"'])(index out of bounds: .*)\3\)\s*")
@@ -43,12 +42,6 @@ class Rewrite:
   source: str
   texts: list[str]
   left: int
-
-
-def check_mode(assert_mode: str) -> str:
-  if assert_mode not in MODES:
-    raise ValueError(f"asserts={assert_mode!r}: give one of {', '.join(map(repr, MODES))}")
-  return assert_mode
 
 
 def removed(source: str) -> str:

@@ -165,7 +165,7 @@ class CudaKernels(Backend):
   trigger: the policy of `pdl.triggers_early`.
   wait: whether kernels wait for their predecessors themselves, if the target supports it.
   tuned: how configurations are chosen.
-  assert_mode: what becomes of asserts.
+  assert_mode: what becomes of asserts, as the option `asserts` of an export.
   texts: the list to which the texts of asserts are appended; other targets may use the same list.
   note: is called with each remark for the user.
   """
@@ -188,7 +188,7 @@ class CudaKernels(Backend):
     self.target, self.prefix, self.trigger = target, prefix, trigger
     self.product_workspace = cublaslt_workspace(target)
     self.tuning = tuned or Tuning("heuristic")
-    self.assert_mode = asserts.check_mode(assert_mode)
+    self.assert_mode = assert_mode
     self.texts = [] if texts is None else texts
     self.note = note or (lambda text: None)
     self.wait = wait and pdl.supported(target.capability)

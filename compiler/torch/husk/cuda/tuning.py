@@ -25,14 +25,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
+from ..options import check_choice
 from . import convolution, gemm_configs, records
 from .gemm_configs import Config
 from .target import Target
 
 if TYPE_CHECKING:
   import torch
-
-MODES = ("none", "rules", "heuristic", "max")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -45,11 +44,9 @@ def resolve_mode(tune_mode: str | None, target: Target) -> str:
   for "max" if the GPU of this machine is the target, else for "heuristic". A mode that does not
   exist or that this machine cannot follow raises ValueError."""
   tune_mode = tune_mode or os.environ.get("HUSK_TUNE") or None
-  if tune_mode is not None and tune_mode not in MODES:
-    raise ValueError(f"tune={tune_mode!r}: give one of {', '.join(map(repr, MODES))}")
   if tune_mode is None:
     return "heuristic" if why_not_here(target) else "max"
-  if tune_mode == "max" and (reason := why_not_here(target)):
+  if check_choice("tune", tune_mode) == "max" and (reason := why_not_here(target)):
     raise ValueError(
       f"tune='max' measures kernels on the GPU that they are for, an {target.name}: {reason}; "
       "export there, or give tune='heuristic'"

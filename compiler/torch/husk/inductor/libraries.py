@@ -1,21 +1,14 @@
-"""The options of an export that leave computations to libraries of NVIDIA's."""
+"""Which computations an export leaves to libraries of NVIDIA's."""
 
 from __future__ import annotations
 
 import dataclasses
 
-# The values of each option: what is used without libraries, and the library.
-CHOICES = {
-  "gemm": ("triton", "cublaslt"),
-  "conv": ("triton", "cudnn"),
-  "fft": ("triton", "cufft"),
-  "linalg": ("host", "cusolver"),
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Libraries:
-  """Which computations an export leaves to libraries, as in the options of `husk.export`."""
+  """What computes products, convolutions, Fourier transforms and linear algebra: see
+  husk.Options."""
 
   gemm: str = "triton"
   conv: str = "triton"
@@ -24,17 +17,4 @@ class Libraries:
 
 
 NO_LIBRARIES = Libraries()
-
-
-def chosen(libraries: bool = False, **options: str | None) -> Libraries:
-  """The libraries that options of an export choose. `libraries` chooses those for which there is
-  no other option."""
-  choices = {}
-  for name, values in CHOICES.items():
-    value = options.get(name)
-    if value is None:
-      value = values[1] if libraries else values[0]
-    if value not in values:
-      raise ValueError(f"{name}={value!r}: give {' or '.join(values)}")
-    choices[name] = value
-  return Libraries(**choices)
+FIELDS = tuple(field.name for field in dataclasses.fields(Libraries))
