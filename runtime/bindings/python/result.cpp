@@ -105,15 +105,14 @@ void Result::set_shape(husk_dtype dtype, DLDevice device, const std::vector<int6
 void Result::allocate(const ExchangeApi* api, bool is_staged, const char* name) {
   api_ = api;
   if (api)
-    allocate_exchange(name);
+    allocate_exchange();
   else
     allocate_numpy(is_staged, name);
 }
 
 // The allocator of the table has no strides. If the output needs strides, it is asked for as many
 // elements as they span, and the tensor gets the sizes and strides before it becomes an object.
-void Result::allocate_exchange(const char* name) {
-  (void)name;
+void Result::allocate_exchange() {
   const size_t rank = shape.size() / 2;
   DLTensor prototype = {};
   prototype.device = device_;

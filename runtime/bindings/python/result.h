@@ -49,7 +49,7 @@ class Result {
   ~Result() { discard(); }
 
  private:
-  void allocate_exchange(const char* name);
+  void allocate_exchange();
   void allocate_numpy(bool is_staged, const char* name);
 
   husk_dtype dtype_ = HUSK_DTYPE_NONE;

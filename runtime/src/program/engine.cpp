@@ -26,7 +26,7 @@ Status Engine::open(const husk_engine_options& chosen, husk_error* error) {
     HUSK_TRY(
         to_status(HUSK_CHECK_STRUCT(husk_port_graphs, chosen.port->graphs, exec_destroy, error)));
   options = chosen;
-  port = chosen.port;
+  detail::read_struct(*chosen.port, &table);
   ErrorScratch scratch;
   Status status = to_status(port->open(port->user, options.device_index, &allocator,
                                        options.threads, &device, scratch.of(error)));

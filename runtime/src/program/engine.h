@@ -17,7 +17,8 @@ struct Engine {
   References references;
   husk_allocator allocator = {};
   husk_engine_options options = {};
-  const husk_port* port = nullptr;
+  husk_port table = {};  // a copy, in which fields that an older port lacks are null
+  const husk_port* port = &table;
   void* device = nullptr;
   husk_port_properties properties = HUSK_PORT_PROPERTIES_INIT;
   Mutex mutex;        // guards `ops` and the lists of lenders
@@ -39,9 +40,7 @@ struct Engine {
   // Adds memory that opening a program takes to `*sum`, and compares it with the limit.
   Status count_memory(uint64_t bytes, uint64_t* sum, husk_error* error) const;
   // Returns whether the device has host memory beside it.
-  bool has_host_memory() const {
-    return HUSK_HAS_FIELD(port, free_host) && port->alloc_host && port->free_host;
-  }
+  bool has_host_memory() const { return table.alloc_host && table.free_host; }
 };
 
 }  // namespace husk::runtime

@@ -117,7 +117,7 @@ Status Session::run(uint32_t function, void* on, const husk_value* inputs, uint3
 Status Session::check_capture(const Frame& frame, void* on, husk_error* error) {
   const Code& code = frame.code;
   int32_t capturing = 0;
-  if (!HUSK_HAS_FIELD(port(), stream_capturing) || !port()->stream_capturing) return Status::ok;
+  if (!port()->stream_capturing) return Status::ok;
   HUSK_TRY(to_status(port()->stream_capturing(device(), on, &capturing, error)));
   capturing_ = capturing != 0;
   if (!capturing_) return Status::ok;

@@ -45,8 +45,7 @@ Status StepArguments::prepare(Session* session, const Code& code, Prologue& prol
   HUSK_TRY(params_.allocate(allocator, n, error));
   HUSK_TRY(dynamic_.allocate(allocator, n, error));
   HUSK_TRY(written_for_.allocate(allocator, code.segments.size, error));
-  if (HUSK_HAS_FIELD(session->port(), launch_list) && session->port()->launch_list)
-    HUSK_TRY(launches_.allocate(allocator, code.steps.size, error));
+  if (session->port()->launch_list) HUSK_TRY(launches_.allocate(allocator, code.steps.size, error));
   for (uint32_t i = 0; i < n; ++i) params_[i] = &values[i];
   uint32_t dynamic = 0;
   bool has_operators = false;
@@ -94,7 +93,7 @@ Status StepArguments::prepare_groups(husk_error* error) {
   const Program& program = *session_->program;
   const husk_port* port = session_->port();
   HUSK_TRY(groups_.allocate(session_->allocator(), code_->steps.size, error));
-  if (HUSK_HAS_FIELD(port, launch_linked) && port->launch_linked)
+  if (port->launch_linked)
     for (const detail::LinkedLaunches& linked : program.file.linked_launches())
       if (program.rows()->functions()->Get(linked.function) == code_->function &&
           program.chosen[linked.function].variant == linked.variant)

@@ -55,7 +55,7 @@ struct StepArguments {
   void begin_list() { stream_is_idle_ = false; }
   // Enqueues a step. Does nothing for an empty grid, copy or fill.
   Status run_step(uint32_t step, void* stream, husk_error* error);
-  // Enqueues the steps from `*step` to `end`, as few at once as the port allows: advances `*step`
+  // Enqueues the steps from `*step` to `end`, as many at once as the port allows: advances `*step`
   // past those that were enqueued, and to the one that failed.
   Status run_steps(uint32_t* step, uint32_t end, void* stream, husk_error* error);
   bool is_empty(uint32_t step) const;

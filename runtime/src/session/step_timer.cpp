@@ -7,7 +7,7 @@ namespace husk::runtime {
 Status StepTimer::prepare(Session* session, husk_error* error) {
   session_ = session;
   const husk_port* port = session->port();
-  if (!HUSK_HAS_FIELD(port, event_elapsed) || !port->event_create) return Status::ok;
+  if (!port->event_create || !port->event_elapsed) return Status::ok;
   for (void*& event : events_)
     HUSK_TRY(to_status(port->event_create(session->device(), &event, error)));
   return Status::ok;
