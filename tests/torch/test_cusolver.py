@@ -8,7 +8,7 @@ import on_fake_driver
 import pytest
 import torch
 from husk.cuda import operators
-from husk.lower import cusolver
+from husk.libraries import cusolver
 from test_cuda_numerics import close
 from torch.export import Dim
 

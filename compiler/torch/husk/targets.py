@@ -9,18 +9,19 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from . import hir
+from . import hir, libraries
 from .attention import host_call, launch, operator
 from .cuda import fake_cuda, float64, products, random, records, tuning, user_kernels
 from .cuda import operators as cuda_operators
 from .cuda.kernels import CudaKernels
 from .errors import CompileError, Unsupported
-from .host import convolution, image, operators
+from .host import convolution, image, linear, operators
 from .host.kernels import HostKernels
-from .inductor import capture, complex_numbers, decompositions, libraries, torch_compat
+from .inductor import capture, complex_numbers, decompositions, torch_compat
 from .inductor.assumed import Assumption
+from .inductor.libraries import FIELDS, Libraries
 from .inductor.lines import InductorObject
-from .lower import cublaslt, cudnn, cusolver, host_steps, linear
+from .lower import host_steps
 from .lower.lines import VariantWriter
 from .lower.operators import Operators
 from .options import Options
@@ -198,7 +199,7 @@ class CudaTarget:
   def __init__(
     self, name: str, options: Options = DEFAULT_OPTIONS, texts: list[str] | None = None
   ) -> None:
-    self.libraries = libraries.Libraries(*map(options.library, libraries.FIELDS))
+    self.libraries = Libraries(*map(options.library, FIELDS))
     description, _, gemm_set = name.partition(":")
     if self.libraries.gemm == "cublaslt" and gemm_set:
       raise ValueError(
@@ -230,8 +231,8 @@ class CudaTarget:
       assert_mode=options.asserts,
       texts=texts,
       note=self._note,
+      libraries=libraries.of(self.libraries, self.description.major),
     )
-    self.kernels.calls_cudnn = self.libraries.conv == "cudnn"
 
   def require(self) -> None:
     if importlib.util.find_spec("triton") is None:
@@ -284,9 +285,7 @@ class CudaTarget:
     with (
       fake_cuda.cuda(self.description, self.gemm_set, self.tuning, self.operators.check),
       decompositions.kernels(self.libraries),
-      cublaslt.called(self.libraries.gemm == "cublaslt"),
-      cudnn.called(self.libraries.conv == "cudnn"),
-      cusolver.called(self.libraries.linalg == "cusolver"),
+      libraries.called(self.libraries),
       float64.exact_sizes(),
     ):
       program = prepared(exported)

@@ -16,7 +16,7 @@ import hashlib
 import linecache
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -28,6 +28,7 @@ from ..hir import (
   Descriptor,
   KernelCall,
   LaunchArg,
+  Library,
   NullArg,
   ScratchArg,
   ValueArg,
@@ -168,6 +169,7 @@ class CudaKernels(Backend):
   assert_mode: what becomes of asserts, as the option `asserts` of an export.
   texts: the list to which the texts of asserts are appended; other targets may use the same list.
   note: is called with each remark for the user.
+  libraries: what computes operators in place of kernels.
   """
 
   # The machine code assumes this alignment: Inductor marks its own buffers as divisible by it.
@@ -184,9 +186,10 @@ class CudaKernels(Backend):
     assert_mode: str = "status",
     texts: list[str] | None = None,
     note: Callable[[str], object] | None = None,
+    libraries: Iterable[Library] = (),
   ) -> None:
     self.target, self.prefix, self.trigger = target, prefix, trigger
-    self.product_workspace = cublaslt_workspace(target)
+    self.libraries: Sequence[Library] = tuple(libraries)
     self.tuning = tuned or Tuning("heuristic")
     self.assert_mode = assert_mode
     self.texts = [] if texts is None else texts
@@ -444,11 +447,6 @@ def _launch_argument(
   if kind == "ptr":
     return ViewArg(kernel.access[parameter], values[parameter])
   return ValueArg(values[parameter])
-
-
-def cublaslt_workspace(target: Target) -> int:
-  """Bytes of scratch memory for a product of cuBLASLt, as in PyTorch."""
-  return 32 << 20 if target.major >= 9 else 4 << 20
 
 
 def row(name: str, image: str, kernel: Kernel) -> str:

@@ -6,7 +6,7 @@ through this interface.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import sympy
@@ -91,24 +91,35 @@ class OperatorCall:
   origin: str  # the place in the model
 
 
+class Library(Protocol):
+  """Computes operators of torch's where the program runs, by operators of its own."""
+
+  def takes(self, op: Any) -> bool:
+    """Whether it computes the operator `op`, a torch.ops overload."""
+    ...
+
+  def supports(self, values: Mapping[str, Any]) -> bool:
+    """Whether it computes this call of an operator that it takes. `values` are the arguments, by
+    name."""
+    return True
+
+  def call(self, body: Any, node: Any, values: Mapping[str, Any], result: Argument) -> None:
+    """Writes such a call to a `lower.body.Body`. `node` is the operator in Inductor's IR, `result`
+    what the call writes."""
+    ...
+
+
 class Backend(Protocol):
   """Compiles the kernels of one target, and decides what a launch passes to them."""
 
   # Bytes. The kernels assume that the address of a buffer is a multiple of this number.
   alignment: int
 
-  # Bytes of scratch memory for a matrix product of cuBLASLt; 0 if the target does not have
-  # cuBLASLt.
-  product_workspace: int
-
   # Whether the target has memory of its own, beside that of the host.
   is_beside_host: bool = False
 
-  # Whether cuDNN computes convolutions.
-  calls_cudnn: bool = False
-
-  # Whether operators that Husk lacks can be called through torch's dispatcher.
-  has_torch: bool = False
+  # What computes operators of torch's in its own way. The first one that takes a call has it.
+  libraries: Sequence["Library"] = ()
 
   def begin_function(self) -> None:
     """Forgets the names of kernels, which are Inductor's and begin anew in every function."""

@@ -76,7 +76,6 @@ class HostKernels(Backend):
 
   # Inductor's C++ kernels assume nothing of the address of a buffer but the alignment of its dtype.
   alignment = 1
-  product_workspace = 0
 
   def __init__(self, isa: str, prefix: str = "", linkable: bool = False) -> None:
     if isa not in image.ISAS:

@@ -17,6 +17,7 @@ from ..errors import Unsupported
 from ..host import image, operators
 from ..host.kernels import HostKernels
 from ..inductor import torch_compat
+from ..libraries import cublaslt
 from ..lower.lines import NodeWriter
 from .operators import Called
 
@@ -143,7 +144,6 @@ _DTYPES = frozenset(("f32", "f64", "f16", "bf16", "i64", "i32", "bool"))
 class _HostGraph(HostKernels):
   """The kernels of a graph on the CPU."""
 
-  has_torch = True
   nodes: Mapping[str, NodeWriter] = {}
 
   def __init__(self, isa: str) -> None:
@@ -208,14 +208,15 @@ class Cuda:
         # PyTorch's convolutions are called if one has no template.
         all_templates = all(map(torch_compat.has_template, torch_compat.convolutions(graph.graph)))
         stack.enter_context(here.products_as_kernels(self.target, self.tuning, all_templates))
-      yield _CudaGraph(self.target, tuned=self.tuning, assert_mode="trap")
+      # Torch computes the products that cuBLASLt does not support.
+      products = cublaslt.Products(cublaslt.workspace(self.target.major), has_others=True)
+      yield _CudaGraph(self.target, tuned=self.tuning, assert_mode="trap", libraries=[products])
 
 
 class _CudaGraph(CudaKernels):
   """The kernels of a graph on a GPU. Asserts are traps, as in Inductor's own programs: nobody waits
   for a run to ask for its status."""
 
-  has_torch = True
   nodes: Mapping[str, NodeWriter] = launch.NODES
 
   def __init__(self, *args: Any, **kwargs: Any) -> None:

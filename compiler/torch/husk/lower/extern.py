@@ -16,7 +16,7 @@ import sympy
 
 from .. import hir
 from ..errors import Unsupported
-from . import cublaslt, cudnn, scalars, workspaces
+from . import scalars, workspaces
 from .body import Body
 from .nodes import IrNode, Place, is_tensor, node_view
 
@@ -37,13 +37,8 @@ def out(body: Body, node: IrNode) -> None:
   if len(results) != 1:
     raise Unsupported(f"{operator_name(op)} has {len(results)} out arguments, one is supported")
   values[results[0]] = _written(node)
-  backend = body.backend
-  if (
-    cublaslt.takes(op)
-    and backend.product_workspace
-    and (not backend.has_torch or cublaslt.supports(values))
-  ):
-    cublaslt.call(body, node, values)
+  if library := _library(body, op, values):
+    library.call(body, node, values, body.tensor("write", values[results[0]]))
   else:
     _call(body, node, op, values)
 
@@ -64,8 +59,8 @@ def alloc(body: Body, node: IrNode) -> None:
   returned = _returned(node, op)
   if returns_view(op) and _place_views(body, op, values, returned):
     return
-  if cudnn.takes(body.backend, op):
-    cudnn.call(body, node, values, declared(body, op, returned[0]))
+  if library := _library(body, op, values):
+    library.call(body, node, values, declared(body, op, returned[0]))
     return
   unknown = [
     (symbol, keys) for symbol, keys in scalars.bindings(body, node) if not body.exprs.knows(symbol)
@@ -88,6 +83,14 @@ def alloc(body: Body, node: IrNode) -> None:
     if sympy.sympify(symbol) not in numbers:
       raise Unsupported(f"{operator_name(op)} decides {symbol}, which it does not return")
     scalars.define(body, symbol, hir.op("result", numbers.index(symbol)))
+
+
+def _library(body: Body, op: Operator, values: Mapping[str, Any]) -> hir.Library | None:
+  """What computes a call in place of the operator that the runtime has."""
+  for library in body.backend.libraries:
+    if library.takes(op) and library.supports(values):
+      return library
+  return None
 
 
 def scatter(body: Body, node: IrNode) -> None:

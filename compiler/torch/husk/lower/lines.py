@@ -12,7 +12,7 @@ from ..inductor import torch_compat
 from ..inductor.assumed import Assumption
 from ..program.constants import FunctionConstants
 from ..program.signature import Signature
-from . import control, cublaslt, cudnn, extern, host_steps, prologue, results, scalars
+from . import control, extern, host_steps, prologue, results, scalars
 from .body import Body
 from .nodes import IrNode, Line, Place, node_view
 from .operators import Operators
@@ -57,7 +57,7 @@ class VariantWriter:
     conditions on sizes that torch took for granted."""
     from torch._inductor.virtualized import V
 
-    self.operators.check_lines(wrapper.lines, self._is_product)
+    self.operators.check_lines(wrapper.lines, self._is_of_library)
     body = Body(V.graph, self.signature, self.constants, self.backend, self.names)
     self.backend.begin_function()
     prologue.write(body, assumptions, self.note)
@@ -67,10 +67,8 @@ class VariantWriter:
     statements = host_steps.place(body.statements, self.operators.is_host_step, self.names)
     return hir.Variant(self.target, without_unused(statements), values)
 
-  def _is_product(self, op: Any) -> bool:
-    """Whether husk::matmul or husk::cudnn_convolution takes the place of an operator."""
-    is_product = bool(self.backend.product_workspace) and cublaslt.takes(op)
-    return is_product or cudnn.takes(self.backend, op)
+  def _is_of_library(self, op: Any) -> bool:
+    return any(library.takes(op) for library in self.backend.libraries)
 
 
 class LineVisitor:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from .. import hir
 from ..inductor import layouts, torch_compat
 from ..inductor.lines import InductorObject, NodeLine
-from .body import Body
-from .nodes import IrNode
+from ..lower.body import Body
+from ..lower.nodes import IrNode
 
 if TYPE_CHECKING:
   import torch

@@ -14,8 +14,8 @@ import sympy
 from .. import hir
 from ..errors import Unsupported
 from ..inductor import torch_compat
-from .body import Body
-from .nodes import IrNode, layout_of
+from ..lower.body import Body
+from ..lower.nodes import IrNode, layout_of
 
 # Bytes of scratch memory with which cuDNN has fast engines for tensors whose channels come last.
 WORKSPACE = 32 << 20
@@ -31,34 +31,34 @@ def called(wanted: bool) -> Iterator[None]:
     yield
 
 
-def takes(backend: hir.Backend, op: Any) -> bool:
-  """Whether the operator is called by `call`."""
-  import torch
+class Convolutions(hir.Library):
+  """Calls of convolutions."""
 
-  return backend.calls_cudnn and op is torch.ops.aten.convolution.default
+  def takes(self, op: Any) -> bool:
+    import torch
 
+    return op is torch.ops.aten.convolution.default
 
-def call(body: Body, node: IrNode, values: Mapping[str, Any], result: hir.Argument) -> None:
-  """Calls a convolution; `values` are the arguments of the operator, by name."""
-  x, weight = values["input"], values["weight"]
-  if values.get("bias") is not None or not isinstance(result, hir.Tensor):
-    raise Unsupported("cuDNN adds no bias to a convolution: export with conv='triton'")
-  size = body.exprs.int(_workspace((x, weight, node)))
-  workspace = body.declare("workspace", size, align=256)
-  arguments: list[hir.Argument] = [
-    body.tensor("read", x),
-    body.tensor("read", weight),
-    *(_ints(values[name]) for name in ("stride", "padding", "dilation")),
-    hir.Literal(bool(values["transposed"])),
-    hir.Literal(int(values["groups"])),
-    hir.Literal(torch_compat.convolutions_in_tf32()),
-  ]
-  results: list[hir.Argument] = [
-    result,
-    hir.Tensor("write", workspace, "u8", [size], [hir.Literal(1)]),
-  ]
-  origin = body.origin(node)
-  body.call_operator(hir.OperatorCall("husk::cudnn_convolution", arguments, results, origin))
+  def call(self, body: Body, node: IrNode, values: Mapping[str, Any], result: hir.Argument) -> None:
+    x, weight = values["input"], values["weight"]
+    if values.get("bias") is not None or not isinstance(result, hir.Tensor):
+      raise Unsupported("cuDNN adds no bias to a convolution: export with conv='triton'")
+    size = body.exprs.int(_workspace((x, weight, node)))
+    workspace = body.declare("workspace", size, align=256)
+    arguments: list[hir.Argument] = [
+      body.tensor("read", x),
+      body.tensor("read", weight),
+      *(_ints(values[name]) for name in ("stride", "padding", "dilation")),
+      hir.Literal(bool(values["transposed"])),
+      hir.Literal(int(values["groups"])),
+      hir.Literal(torch_compat.convolutions_in_tf32()),
+    ]
+    results: list[hir.Argument] = [
+      result,
+      hir.Tensor("write", workspace, "u8", [size], [hir.Literal(1)]),
+    ]
+    origin = body.origin(node)
+    body.call_operator(hir.OperatorCall("husk::cudnn_convolution", arguments, results, origin))
 
 
 def _ints(values: Sequence[Any]) -> hir.Ints:

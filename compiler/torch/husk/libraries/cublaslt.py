@@ -6,7 +6,8 @@ fp8, a factor that lies neither by rows nor by columns, a scaled row of bias.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -14,8 +15,8 @@ import sympy
 from .. import hir
 from ..errors import Unsupported
 from ..inductor import torch_compat
-from .body import Body
-from .nodes import IrNode, TensorLayout, layout_of
+from ..lower.body import Body
+from ..lower.nodes import IrNode, TensorLayout, layout_of
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 
@@ -53,51 +54,62 @@ def _pick(choices: list[Any]) -> list[Any]:
   return supported[:1] or [choice for choice in choices if choice not in calls] or choices
 
 
-def takes(op: Any) -> bool:
-  """Whether an operator that writes to an existing buffer is one of these products."""
-  namespace, _, name = op._schema.name.partition("::")
-  return namespace == "aten" and name in PRODUCTS and op._schema.overload_name == "out"
+def workspace(major: int) -> int:
+  """Bytes of scratch memory for a product, as in PyTorch. `major` is that of the GPU's compute
+  capability."""
+  return 32 << 20 if major >= 9 else 4 << 20
 
 
-def supports(values: dict[str, Any]) -> bool:
-  """Whether `call` supports a product; `values` are the arguments of the operator, by name."""
-  bias, left, right = _operands(values)
-  return _is_supported([*bias, left, right, values["out"]], float(values.get("beta", 1)))
+@dataclasses.dataclass(frozen=True)
+class Products(hir.Library):
+  """Calls of matrix products that write to an existing buffer. `workspace` is their scratch memory
+  in bytes. `has_others` says whether something else computes a product that cuBLASLt does not
+  support; otherwise such a product is refused."""
+
+  workspace: int
+  has_others: bool = False
+
+  def takes(self, op: Any) -> bool:
+    namespace, _, name = op._schema.name.partition("::")
+    return namespace == "aten" and name in PRODUCTS and op._schema.overload_name == "out"
+
+  def supports(self, values: Mapping[str, Any]) -> bool:
+    if not self.has_others:
+      return True
+    bias, left, right = _operands(values)
+    return _is_supported([*bias, left, right, values["out"]], float(values.get("beta", 1)))
+
+  def call(self, body: Body, node: IrNode, values: Mapping[str, Any], result: hir.Argument) -> None:
+    bias, left, right = _operands(values)
+    alpha, beta = (float(values.get(name, 1)) for name in ("alpha", "beta"))
+    if not _is_supported([*bias, left, right, values["out"]], beta):
+      raise Unsupported(
+        "cuBLASLt does not support the layout of the operands of a matrix product: export with "
+        "gemm='triton'"
+      )
+    size = hir.Literal(self.workspace)
+    workspace = body.declare("workspace", size, align=256)
+    arguments: list[hir.Argument] = [
+      body.tensor("read", left),
+      body.tensor("read", right),
+      body.tensor("read", bias[0]) if bias else hir.NoneArg(),
+      hir.Literal(alpha),
+      hir.Literal(beta if bias else 0.0),
+      hir.Literal(torch_compat.are_products_in_tf32()),
+    ]
+    results: list[hir.Argument] = [
+      result,
+      hir.Tensor("write", workspace, "u8", [size], [hir.Literal(1)]),
+    ]
+    body.call_operator(hir.OperatorCall("husk::matmul", arguments, results, body.origin(node)))
 
 
-def _operands(values: dict[str, Any]) -> tuple[list[IrNode], IrNode, IrNode]:
+def _operands(values: Mapping[str, Any]) -> tuple[list[IrNode], IrNode, IrNode]:
   """The bias, if it counts, and the factors."""
   *bias, left, right = [
     values[name] for name in ("self", "input", "mat1", "batch1", "mat2", "batch2") if name in values
   ]
   return bias if float(values.get("beta", 1)) else [], left, right
-
-
-def call(body: Body, node: IrNode, values: dict[str, Any]) -> None:
-  """Calls a product; `values` are the arguments of the operator, by name."""
-  bias, left, right = _operands(values)
-  out = values["out"]
-  alpha, beta = (float(values.get(name, 1)) for name in ("alpha", "beta"))
-  if not _is_supported([*bias, left, right, out], beta):
-    raise Unsupported(
-      "cuBLASLt does not support the layout of the operands of a matrix product: export with "
-      "gemm='triton'"
-    )
-  size = hir.Literal(body.backend.product_workspace)
-  workspace = body.declare("workspace", size, align=256)
-  arguments: list[hir.Argument] = [
-    body.tensor("read", left),
-    body.tensor("read", right),
-    body.tensor("read", bias[0]) if bias else hir.NoneArg(),
-    hir.Literal(alpha),
-    hir.Literal(beta if bias else 0.0),
-    hir.Literal(torch_compat.are_products_in_tf32()),
-  ]
-  results: list[hir.Argument] = [
-    body.tensor("write", out),
-    hir.Tensor("write", workspace, "u8", [size], [hir.Literal(1)]),
-  ]
-  body.call_operator(hir.OperatorCall("husk::matmul", arguments, results, body.origin(node)))
 
 
 def _is_supported(nodes: Sequence[IrNode], beta: float) -> bool:
