@@ -1,7 +1,8 @@
 /** @file
  * The device interface: the functions that a port implements so that programs run on its devices. A
- * port includes this header and <husk/op.h>, may use the inline helpers of <husk/detail/>, and calls
- * nothing else of Husk; the runtime includes no port. The application passes a port to the engine in husk_engine_options.
+ * port includes this header and <husk/op.h>, may use the inline helpers of <husk/detail/>, and
+ * calls nothing else of Husk; the runtime includes no port. The application passes a port to the
+ * engine in husk_engine_options.
  *
  * Threads: every function may be called from any thread, on different devices or streams at the
  * same time; calls that name the same stream come from one thread at a time.

@@ -1,5 +1,5 @@
-"""Libraries of NVIDIA's that compute where the program runs, in place of kernels of the artifact. They
-are called by operators of the CUDA port, and must be installed there."""
+"""Libraries of NVIDIA's that compute where the program runs, in place of kernels of the artifact.
+They are called by operators of the CUDA port, and must be installed there."""
 
 from __future__ import annotations
 
