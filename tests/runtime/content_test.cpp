@@ -122,14 +122,14 @@ constexpr uint64_t kMiB = 1 << 20;
 std::vector<uint8_t> large_artifact() {
   char path[] = "/tmp/husk-large-XXXXXX";
   close(mkstemp(path));
-  const std::string bytes = std::to_string(33 * kMiB);
+  const std::string bytes = std::to_string(9 * kMiB);
   std::string header = R"({"large":{"dtype":"U8","shape":[)" + bytes + R"(],"data_offsets":[0,)" +
                        bytes + "]}}";
   header.resize((header.size() + 7) / 8 * 8, ' ');
   const uint64_t size = header.size();
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(&size), 8) << header;
-  file << std::string(33 * kMiB, 'x');
+  file << std::string(9 * kMiB, 'x');
   file.close();
   std::vector<uint8_t> out = artifact("constant large u8 [" + bytes + "] file \"" + path +
                                       "\" tensor \"large\"\n" + kTwoConstants);
@@ -139,11 +139,11 @@ std::vector<uint8_t> large_artifact() {
 
 TEST(Content, ProgressIsReported) {
   const std::vector<uint8_t> file = large_artifact();
-  const uint64_t total = 33 * kMiB + 32;
+  const uint64_t total = 9 * kMiB + 32;
   Reports reports;
   EXPECT_NE(Machine(file, reports.options()).session, nullptr);
   EXPECT_EQ(reports.done,
-            (std::vector<uint64_t>{0, 16 * kMiB, 32 * kMiB, 33 * kMiB, total - 16, total}));
+            (std::vector<uint64_t>{0, 4 * kMiB, 8 * kMiB, 9 * kMiB, total - 16, total}));
   EXPECT_EQ(reports.totals, (std::vector<uint64_t>(6, total)));
 
   husk_engine_options unverified = reports.options();
@@ -274,11 +274,11 @@ TEST(Content, TheApplicationEndsTheOpen) {
   };
   EXPECT_EQ(load(0), HUSK_CANCELLED);
   EXPECT_EQ(reports.done.size(), 1u);
-  EXPECT_EQ(load(20 * kMiB), HUSK_CANCELLED);
+  EXPECT_EQ(load(5 * kMiB), HUSK_CANCELLED);
   EXPECT_EQ(program, nullptr);
   EXPECT_EQ(reports.done.size(), 3u);
   EXPECT_STREQ(error.text,
-               "husk_engine_options.progress ended the open after 33554432 of 34603040 bytes of "
+               "husk_engine_options.progress ended the open after 8388608 of 9437216 bytes of "
                "constants");
   EXPECT_STREQ(husk_status_name(HUSK_CANCELLED), "cancelled");
   EXPECT_EQ(load(~uint64_t{0}), HUSK_OK) << error.text;
@@ -346,21 +346,21 @@ TEST(Content, UploadsReportTheirProgress) {
       return husk_program_load(engine, file.data(), file.size(), nullptr, nullptr, &program,
                                &error);
     };
-    const uint64_t total = 33 * kMiB + 32;  // with two constants of 16 bytes
+    const uint64_t total = 9 * kMiB + 32;  // with two constants of 16 bytes
     EXPECT_EQ(load(0), HUSK_CANCELLED);
     EXPECT_TRUE(UploadedTo::pieces.empty());
-    EXPECT_EQ(load(has_batches ? total : 20 * kMiB), HUSK_CANCELLED);
+    EXPECT_EQ(load(has_batches ? total : 5 * kMiB), HUSK_CANCELLED);
     EXPECT_EQ(program, nullptr);
     EXPECT_EQ(UploadedTo::held, 0);
     EXPECT_EQ(reports.done.size(), has_batches ? 2u : 3u);
     ASSERT_EQ(load(~uint64_t{0}), HUSK_OK) << error.text;
     EXPECT_EQ(reports.done, has_batches ? (std::vector<uint64_t>{0, total})
-                                        : (std::vector<uint64_t>{0, 16 * kMiB, 32 * kMiB, total}));
+                                        : (std::vector<uint64_t>{0, 4 * kMiB, 8 * kMiB, total}));
     EXPECT_EQ(reports.totals, std::vector<uint64_t>(reports.done.size(), total));
     uint64_t bytes = 0;
     for (size_t i = 0; i < UploadedTo::pieces.size(); ++i) {
       const auto& [from, size] = UploadedTo::pieces[i];
-      EXPECT_LE(size, has_batches ? total : 16 * kMiB);
+      EXPECT_LE(size, has_batches ? total : 4 * kMiB);
       EXPECT_TRUE(i == 0 || size < kMiB || from > UploadedTo::pieces[i - 1].first);
       bytes += size;
     }

@@ -141,7 +141,7 @@ typedef struct husk_engine_options {
   /** Called on the thread that opens a file, while its constants are compared (verify_content),
    * then while they are copied to a device that has memory of its own, and then while copies are
    * laid out for ops (husk_op.pack): `done` of the `total` bytes of that work are done, first 0,
-   * then at least every 16 MiB, and finally all. A port that copies in batches
+   * then at least every 4 MiB, and finally all. A port that copies in batches
    * (husk_port.upload_batch) gets 1 GiB at a time, and an op that lays out a copy asks as it asks
    * husk_op_context.cancel. A value other than 0 ends the open with HUSK_CANCELLED. May be NULL. */
   int32_t (*progress)(void* user, uint64_t done, uint64_t total);

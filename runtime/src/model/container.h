@@ -12,7 +12,7 @@ namespace husk {
 constexpr uint8_t kMagic[8] = {'H', 'U', 'S', 'K', '\r', '\n', 0x1a, '\n'};
 // The version that writers write, and the oldest minor version that is read.
 constexpr uint16_t kMajor = 0, kMinor = 5, kOldestMinor = 2;
-constexpr uint64_t kProgressBytes = 16 << 20;  // between two reports
+constexpr uint64_t kProgressBytes = 4 << 20;  // between two reports
 constexpr uint64_t kHeaderBytes = 64, kBlobAlign = 4096, kImageAlign = 64;
 
 // How many bytes of constants have been compared with their hashes, copied to the device or laid

@@ -11,7 +11,7 @@ namespace husk::host {
 
 // The work that a thread does between two questions, in elements or in other units of about a
 // nanosecond.
-constexpr int64_t kWorkBetweenQuestions = int64_t{1} << 18;
+constexpr int64_t kWorkBetweenQuestions = int64_t{1} << 15;
 
 // A loop over at most so many elements does not report them; the loop around it reports itself.
 constexpr int64_t kUnreportedWork = 16;

@@ -13,6 +13,7 @@ struct Loop {
   int32_t rank = 0;
   int64_t sizes[kMaxRank];
   int64_t strides[N][kMaxRank];
+  int64_t work = 1;  // of one element, as Cancellation counts it; at most kWorkBetweenQuestions
 
   explicit Loop(const Arguments& args) : cancellation(&args.cancellation) {}
   // Takes the shape from a checked tensor, which becomes operand `which`.
@@ -73,8 +74,9 @@ bool each_row_while(const Loop<N>& loop, F&& f) {
   const int32_t last = loop.rank - 1;
   for (int n = 0; n < N && last >= 0; ++n) steps[n] = loop.strides[n][last];
   const int64_t length = last < 0 ? int64_t{1} : loop.sizes[last];
+  const int64_t most = kWorkBetweenQuestions / loop.work;
   int64_t done = 0;  // elements of the row before the piece
-  int64_t count = length < kWorkBetweenQuestions ? length : kWorkBetweenQuestions;
+  int64_t count = length < most ? length : most;
   int64_t unreported = count;  // elements
   if (loop.cancellation->ended()) return false;
   for (;;) {
@@ -92,13 +94,14 @@ bool each_row_while(const Loop<N>& loop, F&& f) {
         for (int n = 0; n < N; ++n) at[n] -= loop.strides[n][d] * loop.sizes[d];
         index[d] = 0;
       }
-      if (d < 0) return unreported <= kUnreportedWork || !loop.cancellation->ends(unreported);
+      if (d < 0)
+        return unreported <= kUnreportedWork || !loop.cancellation->ends(unreported * loop.work);
     }
     const int64_t rest = length - done;
-    count = rest < kWorkBetweenQuestions ? rest : kWorkBetweenQuestions;
+    count = rest < most ? rest : most;
     unreported += count;
-    if (unreported < kWorkBetweenQuestions) continue;
-    if (loop.cancellation->ends(unreported)) return false;
+    if (unreported < most) continue;
+    if (loop.cancellation->ends(unreported * loop.work)) return false;
     unreported = 0;
   }
 }

@@ -83,6 +83,11 @@ Loop<N> batch_loop(const Arguments& args, uint32_t like, const uint32_t (&operan
     const husk_op_arg tensor = with_safe_strides(args[operands[n]]);
     for (int32_t d = 0; d < loop.rank; ++d) loop.strides[n][d] = tensor.strides[d];
   }
+  // The loops over rows and columns of a small matrix report nothing.
+  const int64_t* const sizes = args[like].sizes + loop.rank;
+  const int64_t rows = smaller(sizes[0], kUnreportedWork),
+                columns = smaller(sizes[1], kUnreportedWork);
+  loop.work = 1 + rows * columns * smaller(rows, columns);
   return loop;
 }
 
