@@ -216,6 +216,22 @@ def test_an_empty_batch_runs(tmp_path):
   )
 
 
+def test_a_part_of_an_empty_batch_is_empty(tmp_path):
+  """A part begins behind the memory of a tensor without elements."""
+
+  def parts(self, x):
+    product = x[:, 2] @ x.new_ones(7, 7)
+    return x[:, 2], x[:, 1].t(), product, (x + 1)[:, :, 3], x[:, 2:4] * 2
+
+  run(
+    tmp_path,
+    parts,
+    (numbers(3, 6, 7),),
+    {"x": {0: N}},
+    [(numbers(0, 6, 7),), (numbers(1, 6, 7),), (numbers(5, 6, 7),)],
+  )
+
+
 def test_a_size_that_the_data_decides_may_be_0(tmp_path):
   def first_two(self, x):
     positive = x[x > 0]
