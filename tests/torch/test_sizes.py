@@ -164,6 +164,16 @@ REFUSED = {
   "place_of_the_largest": (lambda x: x.argmax(-1), "non-zero size"),
   "clamped_index": (
     lambda x: x[:, :, torch.arange(4).clamp(max=x.shape[2] - 1)],
+    "index is out of bounds for dimension with size 0",
+  ),
+  # No operator of a branch is asked at the export: the kernel itself checks the index.
+  "clamped_index_in_a_branch": (
+    lambda x: torch.cond(
+      x.sum() < 1e9,
+      lambda x: x[:, :, torch.arange(4).clamp(max=x.shape[2] - 1)],
+      lambda x: x.new_zeros(1, 2, 4),
+      (x,),
+    ),
     "index out of bounds",
   ),
 }
@@ -232,6 +242,53 @@ def test_a_part_of_an_empty_batch_is_empty(tmp_path):
   )
 
 
+# Functions of a matrix of 5 columns, each with the numbers of rows that it takes and does not take.
+SMALL = {
+  "last_two_rows": (lambda x: x[-2:] * 2, (2, 7), (0, 1)),
+  "first_row": (lambda x: x[:1] + 1, (1, 7), (0,)),
+  "squeezed": (lambda x: x.squeeze(0) + 1, (0, 2), (1,)),
+  "two_squeezed": (lambda x: x[:, :1].squeeze() + 1, (0, 7), (1,)),
+  "cubes": (lambda x: x.as_strided((2, 2), (5, 1), 3) + 1, (2, 7), (0, 1)),
+  "cubes_of_a_part": (lambda x: x[1:].as_strided((2, 2), (5, 1), 5) + 1, (3, 7), (2,)),
+  "scattered": (lambda x: x.as_strided_scatter(x[0, 1:3], (2,), (5,), 4), (2, 7), (1,)),
+  "largest_of_some": (lambda x: x[x > 0].max() + 1, (1, 7), (0,)),
+  "some_squeezed": (lambda x: x[:, 0].nonzero().squeeze(0) + 1, (2, 7), (1,)),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_sizes_that_torch_takes_for_larger_ones_are_refused(tmp_path, name):
+  function, taken, refused = SMALL[name]
+  least = 2 if name == "cubes_of_a_part" else 0
+  path = husk.export(
+    FunctionModule(lambda self, x: function(x)),
+    (numbers(7, 5).abs(),),
+    tmp_path / "made.husk",
+    dynamic_shapes={"x": {0: Dim("n", min=least, max=20) if least == 0 else AUTO}},
+    targets=(f"host:{ISAS[0]}",),
+  )
+  for rows in refused:
+    code, _, text = husk_run(path, tmp_path, {"x": numbers(rows, 5).abs()})
+    assert code, text
+  for rows in taken:
+    x = numbers(rows, 5).abs()
+    code, outputs, text = husk_run(path, tmp_path, {"x": x})
+    assert code == 0, text
+    torch.testing.assert_close(outputs["0"], function(x))
+
+
+def test_a_view_by_strides_that_does_not_fit_is_an_error_of_the_export(tmp_path):
+  def view(self, x):
+    return x.as_strided((2, 2), (5, 1), 3) + 1
+
+  for x, message in (
+    (numbers(2, 2), "ends 24 bytes behind the memory"),
+    (numbers(40)[2:], "begins inside of its storage: export with a clone"),
+  ):
+    with pytest.raises(husk.Unsupported, match=message):
+      husk.write(FunctionModule(view), (x,), tmp_path, targets=(f"host:{ISAS[0]}",))
+
+
 def test_a_size_that_the_data_decides_may_be_0(tmp_path):
   def first_two(self, x):
     positive = x[x > 0]
@@ -246,7 +303,7 @@ def test_a_size_that_the_data_decides_may_be_0(tmp_path):
   code, outputs, text = husk_run(path, tmp_path, {"x": torch.tensor([-1.0, 5.0, -7.0])})
   assert code == 0 and outputs["0"].tolist() == [5.0, 5.0], text
   code, _, text = husk_run(path, tmp_path, {"x": torch.tensor([-1.0, -5.0, -7.0])})
-  assert code and "index out of bounds" in text, text
+  assert code and "index is out of bounds for dimension with size 0" in text, text
 
 
 # Convolutions whose arguments are sizes: function, arguments of the export, sizes that vary, shapes

@@ -29,7 +29,7 @@ _FLOAT_OPS = {
 SympyValue = Any
 
 
-class Filled(sympy.Function):  # type: ignore[misc]
+class Filled(sympy.Function):
   """1 for a size of at least 1, and 0 for 0. `sympy.Min(size, 1)` is 1 already when it is written,
   since torch takes the symbols of sizes for positive."""
 
