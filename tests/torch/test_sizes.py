@@ -438,6 +438,97 @@ def test_sizes_that_must_be_equal_are_compared(tmp_path, name, caplog):
   assert code and "size 0 of y" in text, text
 
 
+def indices(*values):
+  return torch.tensor(values)
+
+
+# Functions with arguments of the export, arguments that eager mode refuses, and others.
+MATCHED = {
+  "slice_scatter": (
+    lambda x, y: x.slice_scatter(y, 0, 2, 6),
+    (numbers(20, 6), numbers(4, 6)),
+    [(numbers(20, 6), numbers(3, 6)), (numbers(20, 6), numbers(4, 5))],
+    [(numbers(9, 5), numbers(4, 5)), (numbers(4, 6), numbers(2, 6))],
+  ),
+  "slice_scatter_at_the_end": (
+    lambda x, y: x.slice_scatter(y, 0, -5, step=2),
+    (numbers(20, 6), numbers(3, 6)),
+    [(numbers(20, 6), numbers(5, 6)), (numbers(3, 6), numbers(3, 6))],
+    [(numbers(9, 5), numbers(3, 5)), (numbers(3, 6), numbers(2, 6))],
+  ),
+  "ormqr": (
+    torch.ormqr,
+    (numbers(5, 4), numbers(4), numbers(5, 3)),
+    [(numbers(5, 4), numbers(3), numbers(5, 3))],
+    [(numbers(6, 3), numbers(3), numbers(6, 5)), (numbers(3, 5), numbers(3), numbers(3, 5))],
+  ),
+  "segment_reduce": (
+    lambda x, lengths: torch.segment_reduce(x, "sum", lengths=lengths),
+    (numbers(8), indices(3, 5)),
+    [(numbers(8), indices(3, 4)), (numbers(8), indices(9, -1))],
+    [(numbers(9), indices(2, 3, 4)), (numbers(5), indices(0, 5))],
+  ),
+  "unsafe_segment_reduce": (
+    lambda x, lengths: torch.segment_reduce(x, "max", lengths=lengths, unsafe=True),
+    (numbers(8), indices(3, 5)),
+    [],
+    [(numbers(9), indices(2, 3, 2))],
+  ),
+}
+
+
+@pytest.mark.parametrize("name", MATCHED)
+def test_arguments_that_do_not_fit_are_refused_as_in_eager_mode(tmp_path, name):
+  function, args, refused, taken = MATCHED[name]
+  model = FunctionModule(lambda self, x, y, z=None: function(*(x, y, z)[: len(args)]))
+  shapes = dict(zip("xyz", (dict.fromkeys(range(one.ndim), AUTO) for one in args)))
+  targets = (f"host:{ISAS[0]}",)
+  path = husk.export(model, args, tmp_path / "made.husk", dynamic_shapes=shapes, targets=targets)
+  for given in refused:
+    with pytest.raises(RuntimeError):
+      model(*given)
+    code, _, text = husk_run(path, tmp_path, dict(zip("xyz", given)))
+    assert code, text
+  for given in (args, *taken):
+    code, outputs, text = husk_run(path, tmp_path, dict(zip("xyz", given)))
+    assert code == 0, text
+    torch.testing.assert_close(outputs["0"], model(*given), rtol=1e-5, atol=1e-5)
+
+
+def test_a_gpu_checks_lengths_of_segments(tmp_path):
+  for unsafe, checks in ((False, 1), (True, 0)):
+    with uncompiled():
+      text = husk.write(
+        FunctionModule(
+          lambda self, x, y, unsafe=unsafe: torch.segment_reduce(x, "sum", lengths=y, unsafe=unsafe)
+        ),
+        (numbers(8), indices(3, 5)),
+        tmp_path,
+        targets=("cuda:h200",),
+      ).read_text()
+    assert text.count("the lengths of segments do not add up") == checks, text
+
+
+def test_masked_indices_of_a_model_stay_inside(tmp_path):
+  """The operators check nothing, and eager mode clamps the indices."""
+  aten = torch.ops.aten
+  mask, index = torch.tensor([[True], [True], [False], [True]]), indices(1, -2, 900, 50)
+
+  def function(self, x, mask, index, values):
+    return (
+      aten._unsafe_masked_index(x, mask, [index], 7.0),
+      aten._unsafe_masked_index_put_accumulate(x, mask, [index], values),
+    )
+
+  run(
+    tmp_path,
+    function,
+    (numbers(6, 3), mask, index, numbers(4, 3)),
+    {"x": {0: AUTO}, "mask": None, "index": None, "values": None},
+    [(numbers(3, 3), mask, index - 30, numbers(4, 3))],
+  )
+
+
 def program():
   """An exported program with the sizes a, which may be 0, and b."""
   return torch.export.export(
