@@ -75,8 +75,8 @@ def _condition(shapes: Any, node: torch.fx.Node, end: Any, room: Any) -> list[As
   rest = sympy.expand(room - end)
   if rest.is_Integer and rest < 0:
     raise Unsupported(
-      f"{_place(node)}: a view that ends {-rest} bytes behind the memory of its tensor: state sizes "
-      "and strides that fit, as eager mode demands",
+      f"{_place(node)}: a view that ends {-rest} bytes behind the memory of its tensor: state "
+      "sizes and strides that fit, as eager mode demands",
       has_place=True,
     )
   if rest.is_Integer or assumed.bounds(shapes, rest).lower >= 0:
