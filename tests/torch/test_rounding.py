@@ -349,6 +349,32 @@ def test_errors_have_no_direction(tmp_path):
     assert error.mean().abs() < 4 * error.std() / independent**0.5
 
 
+class Part(nn.Module):
+  """A product whose weight is a part of a parameter that a size decides."""
+
+  def __init__(self):
+    super().__init__()
+    self.weights = nn.Parameter(torch.rand(32 * 16, generator=torch.Generator().manual_seed(0)))
+
+  def forward(self, x):
+    return x @ self.weights[: x.shape[1] * 16].view(16, x.shape[1]).t()
+
+
+def test_a_part_of_a_weight_that_a_size_decides_is_rounded_in_each_product(tmp_path):
+  model, matmul = Part(), torch.backends.cuda.matmul
+  given = [torch.rand(17, 32), torch.rand(5, 20)]
+  auto = torch.export.Dim.AUTO
+  before, matmul.allow_tf32 = matmul.allow_tf32, True
+  try:
+    results = computed(
+      model, (given[0],), {"x": {0: auto, 1: auto}}, [{"x": x} for x in given], tmp_path
+    )
+  finally:
+    matmul.allow_tf32 = before
+  for x, result in zip(given, results, strict=True):
+    torch.testing.assert_close([*result.values()], [model(x)], rtol=2e-3, atol=0)
+
+
 def test_what_the_conversion_does():
   """Ties go away from zero. Infinity and NaN stay, and what is above the largest number of tf32 by
   half a bit becomes infinity."""

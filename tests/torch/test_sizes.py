@@ -164,6 +164,16 @@ REFUSED = {
   "place_of_the_largest": (lambda x: x.argmax(-1), "non-zero size"),
   "clamped_index": (
     lambda x: x[:, :, torch.arange(4).clamp(max=x.shape[2] - 1)],
+    "index is out of bounds for dimension with size 0",
+  ),
+  # No operator of a branch is asked at the export: the kernel itself checks the index.
+  "clamped_index_in_a_branch": (
+    lambda x: torch.cond(
+      x.sum() < 1e9,
+      lambda x: x[:, :, torch.arange(4).clamp(max=x.shape[2] - 1)],
+      lambda x: x.new_zeros(1, 2, 4),
+      (x,),
+    ),
     "index out of bounds",
   ),
 }
@@ -216,6 +226,69 @@ def test_an_empty_batch_runs(tmp_path):
   )
 
 
+def test_a_part_of_an_empty_batch_is_empty(tmp_path):
+  """A part begins behind the memory of a tensor without elements."""
+
+  def parts(self, x):
+    product = x[:, 2] @ x.new_ones(7, 7)
+    return x[:, 2], x[:, 1].t(), product, (x + 1)[:, :, 3], x[:, 2:4] * 2
+
+  run(
+    tmp_path,
+    parts,
+    (numbers(3, 6, 7),),
+    {"x": {0: N}},
+    [(numbers(0, 6, 7),), (numbers(1, 6, 7),), (numbers(5, 6, 7),)],
+  )
+
+
+# Functions of a matrix of 5 columns, each with the numbers of rows that it takes and does not take.
+SMALL = {
+  "last_two_rows": (lambda x: x[-2:] * 2, (2, 7), (0, 1)),
+  "first_row": (lambda x: x[:1] + 1, (1, 7), (0,)),
+  "squeezed": (lambda x: x.squeeze(0) + 1, (0, 2), (1,)),
+  "two_squeezed": (lambda x: x[:, :1].squeeze() + 1, (0, 7), (1,)),
+  "cubes": (lambda x: x.as_strided((2, 2), (5, 1), 3) + 1, (2, 7), (0, 1)),
+  "cubes_of_a_part": (lambda x: x[1:].as_strided((2, 2), (5, 1), 5) + 1, (3, 7), (2,)),
+  "scattered": (lambda x: x.as_strided_scatter(x[0, 1:3], (2,), (5,), 4), (2, 7), (1,)),
+  "largest_of_some": (lambda x: x[x > 0].max() + 1, (1, 7), (0,)),
+  "some_squeezed": (lambda x: x[:, 0].nonzero().squeeze(0) + 1, (2, 7), (1,)),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_sizes_that_torch_takes_for_larger_ones_are_refused(tmp_path, name):
+  function, taken, refused = SMALL[name]
+  least = 2 if name == "cubes_of_a_part" else 0
+  path = husk.export(
+    FunctionModule(lambda self, x: function(x)),
+    (numbers(7, 5).abs(),),
+    tmp_path / "made.husk",
+    dynamic_shapes={"x": {0: Dim("n", min=least, max=20) if least == 0 else AUTO}},
+    targets=(f"host:{ISAS[0]}",),
+  )
+  for rows in refused:
+    code, _, text = husk_run(path, tmp_path, {"x": numbers(rows, 5).abs()})
+    assert code, text
+  for rows in taken:
+    x = numbers(rows, 5).abs()
+    code, outputs, text = husk_run(path, tmp_path, {"x": x})
+    assert code == 0, text
+    torch.testing.assert_close(outputs["0"], function(x))
+
+
+def test_a_view_by_strides_that_does_not_fit_is_an_error_of_the_export(tmp_path):
+  def view(self, x):
+    return x.as_strided((2, 2), (5, 1), 3) + 1
+
+  for x, message in (
+    (numbers(2, 2), "ends 24 bytes behind the memory"),
+    (numbers(40)[2:], "begins inside of its storage: export with a clone"),
+  ):
+    with pytest.raises(husk.Unsupported, match=message):
+      husk.write(FunctionModule(view), (x,), tmp_path, targets=(f"host:{ISAS[0]}",))
+
+
 def test_a_size_that_the_data_decides_may_be_0(tmp_path):
   def first_two(self, x):
     positive = x[x > 0]
@@ -230,7 +303,7 @@ def test_a_size_that_the_data_decides_may_be_0(tmp_path):
   code, outputs, text = husk_run(path, tmp_path, {"x": torch.tensor([-1.0, 5.0, -7.0])})
   assert code == 0 and outputs["0"].tolist() == [5.0, 5.0], text
   code, _, text = husk_run(path, tmp_path, {"x": torch.tensor([-1.0, -5.0, -7.0])})
-  assert code and "index out of bounds" in text, text
+  assert code and "index is out of bounds for dimension with size 0" in text, text
 
 
 # Convolutions whose arguments are sizes: function, arguments of the export, sizes that vary, shapes
@@ -363,6 +436,97 @@ def test_sizes_that_must_be_equal_are_compared(tmp_path, name, caplog):
     model(**given)
   code, _, text = husk_run(path, tmp_path, given)
   assert code and "size 0 of y" in text, text
+
+
+def indices(*values):
+  return torch.tensor(values)
+
+
+# Functions with arguments of the export, arguments that eager mode refuses, and others.
+MATCHED = {
+  "slice_scatter": (
+    lambda x, y: x.slice_scatter(y, 0, 2, 6),
+    (numbers(20, 6), numbers(4, 6)),
+    [(numbers(20, 6), numbers(3, 6)), (numbers(20, 6), numbers(4, 5))],
+    [(numbers(9, 5), numbers(4, 5)), (numbers(4, 6), numbers(2, 6))],
+  ),
+  "slice_scatter_at_the_end": (
+    lambda x, y: x.slice_scatter(y, 0, -5, step=2),
+    (numbers(20, 6), numbers(3, 6)),
+    [(numbers(20, 6), numbers(5, 6)), (numbers(3, 6), numbers(3, 6))],
+    [(numbers(9, 5), numbers(3, 5)), (numbers(3, 6), numbers(2, 6))],
+  ),
+  "ormqr": (
+    torch.ormqr,
+    (numbers(5, 4), numbers(4), numbers(5, 3)),
+    [(numbers(5, 4), numbers(3), numbers(5, 3))],
+    [(numbers(6, 3), numbers(3), numbers(6, 5)), (numbers(3, 5), numbers(3), numbers(3, 5))],
+  ),
+  "segment_reduce": (
+    lambda x, lengths: torch.segment_reduce(x, "sum", lengths=lengths),
+    (numbers(8), indices(3, 5)),
+    [(numbers(8), indices(3, 4)), (numbers(8), indices(9, -1))],
+    [(numbers(9), indices(2, 3, 4)), (numbers(5), indices(0, 5))],
+  ),
+  "unsafe_segment_reduce": (
+    lambda x, lengths: torch.segment_reduce(x, "max", lengths=lengths, unsafe=True),
+    (numbers(8), indices(3, 5)),
+    [],
+    [(numbers(9), indices(2, 3, 2))],
+  ),
+}
+
+
+@pytest.mark.parametrize("name", MATCHED)
+def test_arguments_that_do_not_fit_are_refused_as_in_eager_mode(tmp_path, name):
+  function, args, refused, taken = MATCHED[name]
+  model = FunctionModule(lambda self, x, y, z=None: function(*(x, y, z)[: len(args)]))
+  shapes = dict(zip("xyz", (dict.fromkeys(range(one.ndim), AUTO) for one in args)))
+  targets = (f"host:{ISAS[0]}",)
+  path = husk.export(model, args, tmp_path / "made.husk", dynamic_shapes=shapes, targets=targets)
+  for given in refused:
+    with pytest.raises(RuntimeError):
+      model(*given)
+    code, _, text = husk_run(path, tmp_path, dict(zip("xyz", given)))
+    assert code, text
+  for given in (args, *taken):
+    code, outputs, text = husk_run(path, tmp_path, dict(zip("xyz", given)))
+    assert code == 0, text
+    torch.testing.assert_close(outputs["0"], model(*given), rtol=1e-5, atol=1e-5)
+
+
+def test_a_gpu_checks_lengths_of_segments(tmp_path):
+  for unsafe, checks in ((False, 1), (True, 0)):
+    with uncompiled():
+      text = husk.write(
+        FunctionModule(
+          lambda self, x, y, unsafe=unsafe: torch.segment_reduce(x, "sum", lengths=y, unsafe=unsafe)
+        ),
+        (numbers(8), indices(3, 5)),
+        tmp_path,
+        targets=("cuda:h200",),
+      ).read_text()
+    assert text.count("the lengths of segments do not add up") == checks, text
+
+
+def test_masked_indices_of_a_model_stay_inside(tmp_path):
+  """The operators check nothing, and eager mode clamps the indices."""
+  aten = torch.ops.aten
+  mask, index = torch.tensor([[True], [True], [False], [True]]), indices(1, -2, 900, 50)
+
+  def function(self, x, mask, index, values):
+    return (
+      aten._unsafe_masked_index(x, mask, [index], 7.0),
+      aten._unsafe_masked_index_put_accumulate(x, mask, [index], values),
+    )
+
+  run(
+    tmp_path,
+    function,
+    (numbers(6, 3), mask, index, numbers(4, 3)),
+    {"x": {0: AUTO}, "mask": None, "index": None, "values": None},
+    [(numbers(3, 3), mask, index - 30, numbers(4, 3))],
+  )
 
 
 def program():

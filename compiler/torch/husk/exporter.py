@@ -20,7 +20,7 @@ from . import artifact, hir, output, tools
 from .cuda import descriptors, user_kernels
 from .errors import short_tracebacks, within
 from .hir import huskc
-from .inductor import assumed, autocast, capture, empty, torch_compat, varying
+from .inductor import assumed, autocast, capture, empty, strided, torch_compat, varying
 from .options import Options, Path, merged, written_out
 from .program import aliases, constants, signature
 from .progress import Progress
@@ -188,7 +188,7 @@ def _write(
     exported = aliases.merged(exported)
     with assumed.kept(exported.values()), varying.views():
       for one in exported.values():
-        torch_compat.assume(one, empty.refusals(one))
+        torch_compat.assume(one, [*empty.refusals(one), *strided.refusals(one)])
       program, tensors, files = _program(exported, compilers, options.metadata, stages)
     program.asserts = assert_texts
   text = folder / "model.hir"

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import sympy
+
 from ..inductor.lines import InductorObject
 
 # The argument of a template whose last operand is rounded already, and the line that templates
@@ -30,13 +32,18 @@ CONVERSION = "cvt.rna.tf32.f32 $0, $1;"
 
 def once(weight: InductorObject) -> InductorObject:
   """The rounded weight of a product in tf32, in the same order in memory. A tensor that is no
-  constant stays as it is."""
+  constant stays as it is, and so does a part of a constant whose sizes or strides vary: only a run
+  knows that part."""
   import torch
   from torch._inductor import ir
   from torch._inductor.virtualized import V, ops
 
   names = _names(weight)
   if weight.get_dtype() != torch.float32 or not names or not names <= set(V.graph.constants):
+    return weight
+  strides = weight.maybe_get_stride()
+  numbers = (*weight.get_size(), *(strides or ()))
+  if not all(isinstance(each, (int, sympy.Integer)) for each in numbers):
     return weight
   load = weight.make_loader()
 
@@ -52,7 +59,6 @@ def once(weight: InductorObject) -> InductorObject:
     ranges=list(weight.get_size()),
   )
   rounded.realize()
-  strides = weight.maybe_get_stride()
   if strides is not None:
     order = ir.get_stride_order([int(stride) for stride in strides])
     rounded = ir.ExternKernel.require_stride_order(rounded, order)

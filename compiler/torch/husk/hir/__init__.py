@@ -14,7 +14,7 @@ from .backend import (
   ViewArg,
 )
 from .expr import Expr, Literal, Name, Op, names_in, op
-from .expressions import Expressions
+from .expressions import Expressions, Filled
 from .folding import fold
 from .literals import alignment, dtype, itemsize, number, quoted
 from .names import Names
@@ -68,6 +68,7 @@ __all__ = [
   "Expressions",
   "Extern",
   "Fill",
+  "Filled",
   "Floats",
   "Function",
   "Ints",

@@ -29,6 +29,14 @@ _FLOAT_OPS = {
 SympyValue = Any
 
 
+class Filled(sympy.Function):
+  """1 for a size of at least 1, and 0 for 0. `sympy.Min(size, 1)` is 1 already when it is written,
+  since torch takes the symbols of sizes for positive."""
+
+  is_integer = True
+  is_nonnegative = True
+
+
 def _as_float(expression: Expr) -> Expr:
   return expression if expression.is_float else op("float", expression)
 
@@ -195,6 +203,9 @@ class Expressions:
 
   def _Max(self, e: Any) -> Expr:
     return self._fold("max", _ordered(e))
+
+  def _Filled(self, e: Any) -> Expr:
+    return op("min", self.int(e.args[0]), 1)
 
   def _align(self, e: Any) -> Expr:
     """Rounds up to a multiple of 64, to which Inductor's memory pools align."""

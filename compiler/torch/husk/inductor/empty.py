@@ -1,13 +1,16 @@
-"""Sizes of 0: what eager mode refuses of them, a program refuses, too.
+"""Sizes of 0 and 1: what eager mode refuses of them, a program refuses, too.
 
-torch.export takes sizes for positive, so that the checks of an operator are no guards of the
-program, although the export may allow a size of 0, or a crop that keeps nothing."""
+torch.export takes sizes for 2 and more, so that the checks of an operator are no guards of the
+program, although the export may allow a size of 0 or 1, or a crop that keeps nothing. An operator
+may also give a result of other sizes than those that the program has, as `x[-2:]` does of one
+row: such sizes are refused, too."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 _REFUSALS = (RuntimeError, IndexError, ValueError)
 
 # Parts of the names of operators whose implementation for tensors without data asks less than the
-# others do. They are asked with zeros, too. None of them takes the elements for indices.
+# others do. They are asked with zeros, too. Zeros are indices that only an empty dimension refuses.
 _ASKED_WITH_DATA = (
   "upsample",
   "interpolate",
@@ -33,10 +36,27 @@ _ASKED_WITH_DATA = (
   "fft",
   "im2col",
   "unfold",
+  "conv",
+  "embedding",
+  "gather",
+  "index",
+  "scatter",
+  "put",
+  "take",
+  "aten.max.",
+  "aten.min.",
+  "aten.mode.",
+  "median",
 )
 
 # The most elements that these zeros may be.
 _MOST = 1 << 20
+
+# The sizes that torch.export takes for larger ones.
+_SMALL = (0, 1)
+
+# The most sizes of an operator of which all combinations are tried.
+_COMBINED = 3
 
 # The size that a number has here which only the data of a run decides.
 _UNKNOWN = 4
@@ -50,7 +70,9 @@ def refusals(exported: ExportedProgram) -> list[Assumption]:
     return []
   found: list[Assumption] = []
   refused: set[Any] = set()  # the sizes that may not be 0, whatever the others are
+  small = _Small(shapes)
   for node in exported.graph.nodes:
+    found += small.assumptions(node)
     sizes = [size for size in _sizes(node) if may_be_zero(shapes, size)]
     candidates = [size for size in sizes if size not in refused]
     if not candidates or _refusal(shapes, node, {}) is not None:
@@ -63,23 +85,157 @@ def refusals(exported: ExportedProgram) -> list[Assumption]:
       text = _refusal_of_zeros(shapes, node, values)
       if not text:
         continue
-      # An empty index needs no elements, for example.
-      allowing = [
-        other
-        for other, more in zeros.items()
-        if more is not None
-        and other != size
-        and _refusal_of_zeros(shapes, node, {**(values or {}), **more}) is None
-      ]
+      allowing = _allowing(shapes, node, size, zeros)
       either: Any = sympy.Or
-      no_size = [sympy.Eq(other, 0, evaluate=False) for other in allowing]
+      both: Any = sympy.And
       condition = sympy.Gt(size, 0, evaluate=False)
-      if no_size:
-        condition = either(condition, *no_size, evaluate=False)
+      if allowing:
+        empties = []
+        for others in allowing:
+          parts = [sympy.Eq(other, 0, evaluate=False) for other in others]
+          empties.append(parts[0] if len(parts) == 1 else both(*parts, evaluate=False))
+        condition = either(condition, *empties, evaluate=False)
       else:
         refused.add(size)
       found.append(Assumption(condition, _place(node), text))
   return found
+
+
+def _allowing(
+  shapes: Any, node: torch.fx.Node, size: Any, zeros: dict[Any, dict[Any, int] | None]
+) -> list[tuple[Any, ...]]:
+  """The sets of other sizes which an operator needs to be 0 if `size` is: an empty index needs no
+  elements, for example, and the elements for it are as few. No set contains another one."""
+  others = [other for other, values in zeros.items() if values is not None and other != size]
+  numbers = range(1, len(others) + 1) if len(others) <= _COMBINED else (1, len(others))
+  found: list[tuple[Any, ...]] = []
+  for number in numbers:
+    for chosen in itertools.combinations(others, number):
+      if any(set(smaller) <= set(chosen) for smaller in found):
+        continue
+      values: dict[Any, int] = {}
+      for each in (size, *chosen):
+        values.update(zeros[each] or {})
+      if _refusal_of_zeros(shapes, node, values) is None:
+        found.append(chosen)
+  return found
+
+
+class _Small:
+  """Finds the sizes of 0 and 1 for which an operator gives results of other sizes than those that
+  the program has for them."""
+
+  def __init__(self, shapes: Any) -> None:
+    self._shapes = shapes
+    asserts = itertools.chain(*shapes.deferred_runtime_asserts.values())
+    self._guards = [shapes.replace(each.expr) for each in (*shapes.guards, *asserts)]
+    self._possible: dict[frozenset[tuple[Any, int]], bool] = {}
+    self._answers: dict[Any, Any] = {}  # the shapes of results, by the arguments of an operator
+    self._refused: set[Any] = set()  # conditions that were found
+
+  def assumptions(self, node: torch.fx.Node) -> list[Assumption]:
+    """The conditions under which the operator of a node gives results of the sizes in the program.
+    Sizes that it refuses are not of interest here."""
+    symbols = self._symbols(node)
+    if not symbols or self._differs(node, {}) is not False:
+      return []
+    choices: Iterable[dict[Any, int]]
+    if len(symbols) <= _COMBINED:
+      choices = (
+        {symbol: size for symbol, size in zip(symbols, sizes) if size is not None}
+        for sizes in itertools.product((None, *_SMALL), repeat=len(symbols))
+      )
+    else:
+      one = ({symbol: size} for symbol in symbols for size in _SMALL)
+      choices = (*one, *(dict.fromkeys(symbols, size) for size in _SMALL))
+    unequal: Any = sympy.Ne
+    conditions: list[Any] = []
+    known_before = self._shapes.backed_var_to_val.keys()  # the others are known while it runs
+    for sizes in sorted(choices, key=len):
+      ranges = {symbol: assumed.bounds(self._shapes, symbol) for symbol in sizes}
+      if not sizes or any(size not in ranges[symbol] for symbol, size in sizes.items()):
+        continue
+      parts = [unequal(*pair, evaluate=False) for pair in sizes.items()]
+      known = not self._refused.isdisjoint(parts)
+      if known or not self._is_possible(sizes) or not self._differs(node, sizes):
+        continue
+      either: Any = sympy.Or
+      condition = either(*parts, evaluate=False) if len(parts) > 1 else parts[0]
+      if condition not in self._refused:
+        self._refused.add(condition)
+        conditions.append(condition)
+    for symbol in symbols:  # n != 0 and n != 1 are n > 1
+      small = [unequal(symbol, size, evaluate=False) for size in _SMALL]
+      if small[0] in conditions:
+        both = small[1] in conditions
+        conditions = [each for each in conditions if each not in small]
+        conditions.append(sympy.Gt(symbol, int(both), evaluate=False))
+    return [
+      Assumption(
+        condition,
+        _place(node),
+        ""
+        if condition.free_symbols <= known_before
+        else "the program has other sizes of the result",
+      )
+      for condition in conditions
+    ]
+
+  def _symbols(self, node: torch.fx.Node) -> list[Any]:
+    """The symbols of the sizes that an operator reads or returns which may be small."""
+    import torch
+
+    if not isinstance(node.target, torch._ops.OpOverload):
+      return []
+    numbers = [_expression(each.meta.get("val")) for each in node.all_input_nodes]
+    expressions = [*_sizes(node), *(each for each in numbers if each is not None)]
+    symbols = sorted({symbol for each in expressions for symbol in each.free_symbols}, key=str)
+    return [each for each in symbols if assumed.bounds(self._shapes, each).lower <= _SMALL[-1]]
+
+  def _is_possible(self, sizes: dict[Any, int]) -> bool:
+    """Whether these sizes, with those of the example for all others, fulfil the guards and the
+    asserts of torch.export."""
+    key = frozenset(sizes.items())
+    if key not in self._possible:
+      self._possible[key] = all(
+        guard.xreplace(
+          {s: sympy.Integer(sizes.get(s, _hint(self._shapes, s))) for s in guard.free_symbols}
+        )
+        != sympy.false
+        for guard in self._guards
+        if not guard.free_symbols.isdisjoint(sizes)
+      )
+    return self._possible[key]
+
+  def _differs(self, node: torch.fx.Node, sizes: dict[Any, int]) -> bool | None:
+    """Whether an operator gives other sizes than those of the program if symbols have these sizes.
+    None if the operator cannot be asked, or refuses them."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    try:
+      expected = [
+        tuple(_number(self._shapes, size, sizes) for size in value.shape)
+        for value in pytree.tree_leaves(node.meta.get("val"))
+        if isinstance(value, torch.Tensor)
+      ]
+      # Without input channels a convolution has no output channels in eager mode.
+      device = "cpu" if "conv" in str(node.target) and 0 in sizes.values() else "meta"
+      args, kwargs = _arguments(self._shapes, node, sizes, device)
+      key = node.target, repr(pytree.tree_map_only(torch.Tensor, _described, (args, kwargs)))
+      if key not in self._answers:
+        self._answers[key] = None
+        operator: Any = node.target
+        with torch.no_grad():
+          leaves = pytree.tree_leaves(operator(*args, **kwargs))
+        self._answers[key] = [tuple(x.shape) for x in leaves if isinstance(x, torch.Tensor)]
+    except Exception:
+      return None
+    return None if self._answers[key] is None else self._answers[key] != expected
+
+
+def _described(x: torch.Tensor) -> str:
+  return f"{x.dtype} {tuple(x.shape)}"
 
 
 def _refusal_of_zeros(shapes: Any, node: torch.fx.Node, values: dict[Any, int]) -> str | None:
@@ -151,20 +307,47 @@ def _refusal(
   `device`."""
   import torch
 
-  def number(expression: Any) -> int:
-    symbols = {
-      symbol: sympy.Integer(values.get(symbol, _hint(shapes, symbol)))
-      for symbol in expression.free_symbols
-    }
-    return int(expression.xreplace(symbols))
+  try:
+    operator: Any = node.target
+    args, kwargs = _arguments(shapes, node, values, device)
+    with torch.no_grad():
+      operator(*args, **kwargs)
+  except _REFUSALS as error:
+    return str(error).strip().split("\n")[0] or type(error).__name__
+  except Exception:
+    return ""
+  return None
+
+
+def _number(shapes: Any, size: Any, values: dict[Any, int]) -> int:
+  """A size if symbols have these values, and all others those of the example."""
+  if isinstance(size, int):
+    return size
+  expression = size.node.expr
+  return int(
+    expression.xreplace(
+      {
+        symbol: sympy.Integer(values.get(symbol, _hint(shapes, symbol)))
+        for symbol in expression.free_symbols
+      }
+    )
+  )
+
+
+def _arguments(
+  shapes: Any, node: torch.fx.Node, values: dict[Any, int], device: str
+) -> tuple[Any, Any]:
+  """The arguments of an operator if symbols have these values, and all others those of the example.
+  The tensors are zeros on `device`."""
+  import torch
 
   def argument(value: Any) -> Any:
     if isinstance(value, torch.fx.Node):
       value = value.meta.get("val")
     if isinstance(value, torch.SymInt):
-      return number(value.node.expr)
+      return _number(shapes, value, values)
     if isinstance(value, torch.Tensor):
-      shape = [size if isinstance(size, int) else number(size.node.expr) for size in value.shape]
+      shape = [_number(shapes, size, values) for size in value.shape]
       if device != "meta" and math.prod(shape) > _MOST:
         raise MemoryError
       return torch.zeros(shape, dtype=value.dtype, device=device)
@@ -172,16 +355,7 @@ def _refusal(
       return type(value)(map(argument, value))
     return value
 
-  try:
-    operator: Any = node.target
-    args: Any = node.args
-    with torch.no_grad():
-      operator(*map(argument, args), **{k: argument(v) for k, v in node.kwargs.items()})
-  except _REFUSALS as error:
-    return str(error).strip().split("\n")[0] or type(error).__name__
-  except Exception:
-    return ""
-  return None
+  return tuple(map(argument, node.args)), {k: argument(v) for k, v in node.kwargs.items()}
 
 
 def _place(node: torch.fx.Node) -> str:

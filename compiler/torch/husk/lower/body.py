@@ -9,6 +9,7 @@ import sympy
 
 from .. import hir
 from ..errors import Unsupported
+from ..inductor import empty
 from ..inductor.origins import origin
 from ..program.constants import Places
 from ..program.signature import Signature
@@ -141,15 +142,23 @@ class Body:
     if not left:
       return dense
     last = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides))
-    for size in sizes:
-      if self._may_be_zero(size):
-        last *= sympy.Min(size, 1)
-    return last
+    return last * self._is_filled(sizes)
 
-  def _may_be_zero(self, size: Any) -> bool:
-    from torch.utils._sympy.value_ranges import bound_sympy
+  def _is_filled(self, sizes: Iterable[Any]) -> Any:
+    """An expression that is 1, and 0 if one of these sizes is 0."""
+    shapes = self.graph.sizevars.shape_env
+    filled = sympy.Integer(1)
+    for size in map(sympy.sympify, sizes):
+      if size == 0:
+        return size
+      if empty.may_be_zero(shapes, size):
+        filled *= hir.Filled(size)
+    return filled
 
-    return size == 0 or not size.is_Integer and bool(bound_sympy(size, self.ranges).lower <= 0)
+  def offset(self, offset: Any, sizes: Iterable[Any]) -> Any:
+    """The bytes in front of a view of these sizes, whose first element would lie at `offset`: 0 if
+    it has no elements, since the buffer may then end in front of that."""
+    return offset * self._is_filled(sizes) if offset != 0 else offset
 
   def bytes_of(self, memory: str | Place) -> Any:
     """The bytes that a buffer's name or a place stands for, an expression."""
@@ -182,7 +191,8 @@ class Body:
     self.record_access(access, place.buffer)
     if place.offset == 0:
       return hir.View(access, place.buffer)
-    offset, extent = self.exprs.int(place.offset), self.exprs.int(self.bytes_of(place))
+    offset = self.exprs.int(self.offset(place.offset, layout_of(place.layout).sizes))
+    extent = self.exprs.int(self.bytes_of(place))
     return hir.View(access, place.buffer, offset, extent)
 
   def tensor(self, access: str, node: IrNode) -> hir.Tensor:
@@ -204,7 +214,8 @@ class Body:
     name = hir.dtype(dtype)
     if name is None:
       raise Unsupported(f"tensors of dtype {dtype} are not supported")
-    offset = self.exprs.int(sympy.expand(sympy.sympify(byte_offset) / dtype.itemsize))
+    elements = sympy.expand(sympy.sympify(byte_offset) / dtype.itemsize)
+    offset = self.exprs.int(self.offset(elements, sizes))
     return hir.Tensor(
       access, buffer, name, self.exprs.ints(sizes), self.exprs.ints(strides), offset
     )

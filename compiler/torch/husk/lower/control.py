@@ -171,7 +171,7 @@ def _described(body: Body, node: IrNode) -> _Value:
   span = exprs.int(body.span(view.sizes, view.strides) * view.dtype.itemsize)
   return _Tensor(
     place.buffer,
-    exprs.int(place.offset),
+    exprs.int(body.offset(place.offset, view.sizes)),
     exprs.ints(view.sizes),
     exprs.ints(view.strides),
     view.dtype,

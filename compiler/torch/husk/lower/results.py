@@ -73,6 +73,7 @@ def _tensor(body: Body, output: Output, view: NodeView, returned: dict[int, int]
   else:
     buffer.align, buffer.on_host = hir.alignment(view.dtype), on_host
     body.emit(hir.Declare(buffer))
-    source = hir.View("read", place.buffer, body.exprs.int(offset), span)
+    begin = body.exprs.int(body.offset(offset, view.sizes))
+    source = hir.View("read", place.buffer, begin, span)
     body.emit(hir.Copy(hir.View("write", buffer), source, "the output " + output.name))
   return body.typed_view("", buffer, view.dtype, view.sizes, view.strides, 0)

@@ -34,7 +34,40 @@ def table() -> dict[Any, Callable[..., Any]]:
     torch.ops.aten.linalg_pinv.atol_rtol_tensor: _pseudoinverse,
     torch.ops.aten._grouped_mm.default: _grouped_mm,
     torch.ops.aten._weight_int8pack_mm.default: _weight_int8pack_mm,
+    torch.ops.aten._unsafe_masked_index.default: _masked_index,
+    torch.ops.aten._unsafe_masked_index_put_accumulate.default: _masked_index_add,
   }
+
+
+def _inside(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+  """Indices that the tensor has. Where the mask of an index is not set, it may be any number."""
+  return [
+    None if index is None else index.clamp(-size, size - 1) for index, size in zip(indices, x.shape)
+  ]
+
+
+def _masked_index(
+  x: torch.Tensor, mask: torch.Tensor, indices: Sequence[torch.Tensor | None], fill: float
+) -> torch.Tensor:
+  """As in eager mode, an index that a model states is clamped. The decompositions of Inductor call
+  the operator with indices which they know, and these stay as they are."""
+  import torch
+
+  return torch.ops.aten._unsafe_index(x, _inside(x, indices)).masked_fill(
+    torch.logical_not(mask), fill
+  )
+
+
+def _masked_index_add(
+  x: torch.Tensor,
+  mask: torch.Tensor,
+  indices: Sequence[torch.Tensor | None],
+  values: torch.Tensor,
+) -> torch.Tensor:
+  import torch
+
+  values = values.masked_fill(torch.logical_not(mask), 0)
+  return torch.ops.aten._unsafe_index_put(x, _inside(x, indices), values, True)
 
 
 def _grouped_mm(
