@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 
 from . import origins
+from .replace import replaced
 
 if TYPE_CHECKING:
   from torch.export import ExportedProgram
@@ -395,11 +396,8 @@ def _watched() -> Iterator[None]:
     return answer
 
   evaluate_expr.is_of_husk = True  # type: ignore[attr-defined]
-  ShapeEnv.evaluate_expr = evaluate_expr
-  try:
+  with replaced((ShapeEnv, "evaluate_expr", evaluate_expr)):
     yield
-  finally:
-    ShapeEnv.evaluate_expr = before
 
 
 def _decides_how() -> bool:
