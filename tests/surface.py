@@ -273,9 +273,7 @@ class Rows:
 
   def __init__(self):
     listed = rows()
-    self.used = {
-      path for module, rows in listed.SURFACE.items() for row in rows for path in row.paths(module)
-    }
+    self.used = listed.PATHS
     owners = {
       f"{module}.{owner}"
       for module, rows in listed.SURFACE.items()
@@ -311,21 +309,28 @@ class Rows:
     return sorted(path for path in self.used if path.rpartition(".")[2] not in words)
 
 
+def faults_of(names, known, own):
+  """What `check` refuses in a module, as (line, text). `own` are the names of the exporter."""
+  last = known.last | own
+  unknown = [
+    *((line, name) for line, name in names.found if not known.has(name)),
+    *((line, f".{name}") for line, name in names.attributes if name not in last),
+    *((line, name) for line, name in names.classes if name not in last),
+  ]
+  changed = [(line, name) for line, name in names.changes if not name.startswith(SETTINGS)]
+  return sorted(
+    {(line, f"{name} has no row in inductor/surface.py") for line, name in unknown}
+    | {(line, f"{name} is replaced without inductor/replace.py") for line, name in changed}
+  )
+
+
 def faults():
   """What `check` refuses, as texts."""
   known, found = Rows(), modules()
   own = {name for names in found.values() for name in names.own}
   for path, names in found.items():
-    lines = [
-      *((line, name) for line, name in names.found if not known.has(name)),
-      *((line, f"._{name[1:]}") for line, name in names.attributes if name not in known.last | own),
-      *((line, name) for line, name in names.classes if name not in known.last | own),
-    ]
-    for line, name in sorted(set(lines)):
-      yield f"{path}:{line}: {name} has no row in inductor/surface.py"
-    for line, name in sorted(set(names.changes)):
-      if not name.startswith(SETTINGS):
-        yield f"{path}:{line}: {name} is replaced without inductor/replace.py"
+    for line, text in faults_of(names, known, own):
+      yield f"{path}:{line}: {text}"
   for path in known.unused([(PACKAGE / path).read_text() for path in found]):
     yield f"inductor/surface.py: nothing uses {path}"
 
@@ -417,11 +422,30 @@ def unknown_lines(listed):
   return sorted(names - known)
 
 
+def missing_places():
+  """The functions of PyTorch by which husk/inductor/assumed.py knows who asks for a size, as far as
+  the installed PyTorch does not define them."""
+  import torch
+
+  sys.path.insert(0, str(PACKAGE.parent))
+  from husk.inductor import assumed
+
+  folder = pathlib.Path(torch.__file__).parent.parent
+  for file, functions in assumed.asking_places():
+    text = (folder / file).read_text() if (folder / file).is_file() else None
+    if text is None:
+      yield file
+    for function in sorted(functions or ()):
+      if text is not None and not re.search(rf"^ *def {function}\(", text, re.MULTILINE):
+        yield f"{file}: {function}"
+
+
 def missing():
   import torch
 
   listed, version = rows(), torch.__version__
   gone, lines = missing_paths(version, listed), unknown_lines(listed)
+  gone.update(dict.fromkeys(missing_places(), "asks for sizes, husk/inductor/assumed.py"))
   for path, why in gone.items():
     print(f"missing: {path} ({why})")
   for path in lines:

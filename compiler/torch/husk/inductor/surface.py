@@ -77,7 +77,8 @@ _IGNORED_SINCE_2_12 = (
 _IGNORED_SINCE_2_14 = "GroupedAssertSizeStrideLine"
 _IGNORED_SINCE_2_15 = "AssertAlignmentLine EnterKernelProfileScopeLine ExitKernelProfileScopeLine"
 IGNORED_LINES = frozenset(
-  f"{_IGNORED} {_IGNORED_SINCE_2_12} {_IGNORED_SINCE_2_14} {_IGNORED_SINCE_2_15} LineContext".split()
+  [*_IGNORED.split(), *_IGNORED_SINCE_2_12.split(), *_IGNORED_SINCE_2_14.split()]
+  + [*_IGNORED_SINCE_2_15.split(), "LineContext"]
 )
 
 # Lines that the exporter refuses by their name. They are base classes, come from wrappers of other
@@ -335,6 +336,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces("lowerings", "the lowerings by operator, to which Husk's are added"),
     uses("fallbacks make_fallback fallback_handler", "operators that are called"),
     uses("expand mul mutate_to sigmoid slice_", "called by lowerings of Husk"),
+    uses("_compute_slice_index", "asks for the bounds of a slice (assumed.py)", first="2.14"),
     replaces("pooling_size", "counts the windows of all sizes (varying.py)"),
     replaces(
       "_fractional_pooling_offsets",
@@ -732,6 +734,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
 }
 
+PATHS = frozenset(
+  path for module, rows in SURFACE.items() for row in rows for path in row.paths(module)
+)
 REPLACED = frozenset(
   path
   for module, rows in SURFACE.items()

@@ -23,6 +23,7 @@ from . import assumed
 from .lines import InductorObject
 from .replace import Replacement, replaced, replaced_entries
 from .surface import IGNORED_LINES as IGNORED_LINES
+from .surface import PATHS
 
 if TYPE_CHECKING:
   import torch
@@ -64,7 +65,7 @@ def options(more: dict[str, Any]) -> dict[str, Any]:
   # With config.fallback_random a program draws the random numbers of eager PyTorch, so the
   # operators that draw them must stay in the order of the model.
   ordered = {"reorder_for_peak_memory": False} if config.fallback_random else {}
-  return {key: value for key, value in {**OPTIONS, **ordered, **more}.items() if _has(config, key)}
+  return known_options({**OPTIONS, **ordered, **more})
 
 
 def patched(wanted: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:
@@ -805,9 +806,13 @@ MODULES_WITH_DEVICE_CACHES = (
 
 
 def known_options(wanted: dict[str, Any]) -> dict[str, Any]:
-  """The entries of `wanted` that this torch has an option for."""
+  """The entries of `wanted` that this torch has an option for. Each of them is a row of surface.py,
+  since an option that a new torch has dropped has no effect here."""
   from torch._inductor import config
 
+  for key in wanted:
+    if f"torch._inductor.config.{key}" not in PATHS:
+      raise LookupError(f"the option {key} is no row of husk/inductor/surface.py: add it")
   return {key: value for key, value in wanted.items() if _has(config, key)}
 
 
