@@ -78,8 +78,8 @@ _HOW: tuple[tuple[str, frozenset[str] | None], ...] = (
 # could be called for a batch, which no program does.
 _BATCHES_OF_CUDNN = (65535, 880801)
 
-# The functions that compute the bounds of a slice: that of torch 2.14 and later, and that of earlier
-# versions.
+# The functions that compute the bounds of a slice: that of torch 2.14 and later versions, and that
+# of earlier ones.
 _SLICES = ("torch/_inductor/lowering.py", ("_compute_slice_index", "compute_slice_index"))
 
 # Files that only pass a question on.
