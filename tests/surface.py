@@ -304,8 +304,9 @@ class Rows:
     return ".".join(parts[:depth]) in self.paths
 
   def unused(self, texts):
-    words = {word.removeprefix("visit_") for text in texts for word in re.findall(r"\w+", text)}
-    words |= self.ignored
+    words = {word for text in texts for word in re.findall(r"\w+", text)} | self.ignored
+    # Methods visit_X and _X are for the class X.
+    words |= {re.sub(r"^(visit)?_(?=[A-Z])", "", word) for word in words}
     return sorted(path for path in self.used if path.rpartition(".")[2] not in words)
 
 

@@ -628,6 +628,15 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   ),
   "torch.utils._sympy.functions": (
     uses("CeilDiv FloorDiv IntTrueDiv Max Min Mod ModularIndexing Where", "expressions of sizes"),
+    uses(
+      "CeilToInt CleanDiv FloorToInt OpaqueUnaryFn_sqrt PowByNatural PythonMod ToFloat TruncToInt",
+      "expressions that guards hold (program/guards.py)",
+    ),
+    uses(
+      "BitwiseFn_bitwise_and BitwiseFn_bitwise_or BitwiseFn_bitwise_xor FloatPow FloatTrueDiv"
+      " Identity LShift RShift RoundToInt TruncToFloat",
+      "expressions that become those of a .hir (hir/expressions.py)",
+    ),
   ),
   "torch.utils._sympy.solve": (uses("try_solve", "solves an equation of sizes"),),
   "torch.utils._sympy.symbol": (
