@@ -5,6 +5,7 @@
 #   .ci/setup.sh [OPTION...]
 #     --no-python    no Python environment
 #     --torch-2.15   also build/venv215, with the newest PyTorch that the exporter supports
+#     --torch-newest also build/venv-newest, with the newest PyTorch of PyPI
 #     --languages    also the compilers of tests/bindings/run.sh
 #     --triton       also build/venv-servers, with Triton Inference Server, for tests/servers
 #     --mlserver     also build/venv-mlserver, with MLServer, for tests/serve
@@ -24,6 +25,7 @@ for option; do
   case $option in
     --no-python) environments=() ;;
     --torch-2.15) environments[venv215]=compiler/torch/requirements-2.15.txt ;;
+    --torch-newest) environments[venv-newest]=compiler/torch/requirements-newest.txt ;;
     --languages) packages+=(cargo rustc rustfmt golang-go openjdk-17-jdk-headless) ;;
     --triton | --servers) environments[venv-servers]=.ci/requirements-servers.txt ;;&
     --mlserver | --servers) environments[venv-mlserver]=.ci/requirements-mlserver.txt ;;&

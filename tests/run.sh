@@ -22,6 +22,8 @@
 # By name only:
 #   aarch64-all       aarch64, and the tests of the CUDA port and of graphs
 #   python-2.15-all   all tests of the exporter with torch 2.15
+#   python-surface    which private names of PyTorch its newest version lacks, or the version in the
+#                     environment HUSK_TORCH
 #   package           pip install of the package into an empty environment, and its use there
 #   asan              g++; all tests of C and C++ under ASan and UBSan
 #   mutation          removes each check of the runtime in turn: the tests must notice
@@ -106,6 +108,10 @@ stage() {
       local options=()
       local all=" ${stages[*]} ${rows[*]} "
       [[ $all != *" python-2.15"* ]] || options+=(--torch-2.15)
+      if [[ $all == *" python-surface "* && ! ${HUSK_TORCH:-} ]]; then
+        rm -rf build/venv-newest   # PyPI may have a newer one
+        options+=(--torch-newest)
+      fi
       [[ $all != *" languages "* ]] || options+=(--languages)
       [[ $all != *" servers "* ]] || options+=(--servers)
       [[ $all != *" style "* && $all != *" tidy "* ]] || options+=(--style)
@@ -207,11 +213,16 @@ stage() {
       result+="; $(build/venv/bin/python tests/torch/upstream.py | tail -n 1)"
       ;;
     python-2.15)   # without the tests of AVX-512, for which the exporter writes the same code
-      python venv215 -k 'not avx512' tests/torch/test_{export,cuda_export}.py
+      python venv215 -k 'not avx512' tests/torch/test_{export,cuda_export,surface}.py
       ;;
     python-2.15-all)   # without the tests of operators of the host, which torch only checks
       # shellcheck disable=SC2046
       python venv215 $(grep -L '^from host_ops' tests/torch/test_*.py)
+      ;;
+    python-surface)
+      runner build/python-surface.log \
+        "${HUSK_TORCH:-build/venv-newest}/bin/python" -W ignore tests/surface.py missing
+      result=$(tail -n 1 build/python-surface.log)
       ;;
     *) echo "tests/run.sh: no stage '$1'" >&2; exit 2 ;;
   esac

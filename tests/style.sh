@@ -5,6 +5,7 @@
 #     ruff     ruff's checks of Python
 #     lines    no line of a text file is longer than 100 columns
 #     types    basedpyright on the exporter, which needs build/venv
+#     surface  private names of PyTorch in the exporter are rows of husk/inductor/surface.py
 #     tidy     clang-tidy on runtime and ports; CI runs it as a stage of its own
 # By default all but tidy. The tools are those of build/venv-style (.ci/setup.sh --style), or those
 # on PATH. CONTRIBUTING.md says how to format a change.
@@ -12,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 [[ ! -d build/venv-style ]] || PATH=$PWD/build/venv-style/bin:$PATH
 checks=("$@")
-((${#checks[@]})) || checks=(format ruff lines types)
+((${#checks[@]})) || checks=(format ruff lines types surface)
 failed=()
 
 # Findings that are still allowed. A number may only fall.
@@ -75,6 +76,12 @@ types() {
     { grep -B1 ' error: ' build/style-types.txt | tail -n 40; return 1; }
 }
 
+surface() {
+  python3 tests/surface.py check >build/style-surface.txt ||
+    { tail -n 20 build/style-surface.txt; return 1; }
+  tail -n 1 build/style-surface.txt
+}
+
 # Needs a compilation database and the generated header, but nothing compiled.
 tidy() {
   cmake --preset dev >build/style-tidy.log && cmake --build build/dev --target husk_generated \
@@ -89,7 +96,7 @@ tidy() {
 mkdir -p build
 for check in "${checks[@]}"; do
   case $check in
-    format | lines | types | tidy) run=$check ;;
+    format | lines | types | surface | tidy) run=$check ;;
     ruff) run=ruff_checks ;;
     *) echo "tests/style.sh: no check '$check'" >&2; exit 2 ;;
   esac

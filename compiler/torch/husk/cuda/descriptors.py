@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import Unsupported
+from ..inductor.replace import replaced
 from . import source_edit
 
 _TYPE = re.compile(r"'(\w+)': 'tensordesc<(\w+)\[([\d, ]+)\]>'")
@@ -51,7 +52,6 @@ def traced() -> Iterator[None]:
   wrap: Any = triton_kernel_wrap
   triton: Any = _triton
   original_call = wrap.TracingTritonHOPifier.call_HOP
-  original_has_descriptors = triton.has_triton_tensor_descriptor_host_tma
 
   def call(
     self: Any, variable: Any, grids: Any, arguments: Mapping[str, Any], *more: Any, **named: Any
@@ -63,27 +63,24 @@ def traced() -> Iterator[None]:
     }
     tensors = {name: value.base if name in metadata else value for name, value in arguments.items()}
     mutation = wrap.triton_kernel_wrapper_mutation
+    with contextlib.ExitStack() as stack:
 
-    def mutation_with_metadata(**arguments: Any) -> Any:
-      wrap.triton_kernel_wrapper_mutation = mutation
-      return mutation(**{**arguments, "tma_descriptor_metadata": metadata})
+      def mutation_with_metadata(**arguments: Any) -> Any:
+        stack.close()  # the graph gets the operator by this name
+        return mutation(**{**arguments, "tma_descriptor_metadata": metadata})
 
-    if metadata:  # the original function makes one call, with empty metadata
-      wrap.triton_kernel_wrapper_mutation = mutation_with_metadata
-    try:
+      if metadata:  # the original function makes one call, with empty metadata
+        replacement = (wrap, "triton_kernel_wrapper_mutation", mutation_with_metadata)
+        stack.enter_context(replaced(replacement))
       return original_call(self, variable, grids, tensors, *more, **named)
-    finally:
-      wrap.triton_kernel_wrapper_mutation = mutation
 
   # Torch asks the GPU of this machine. If the answer is no, torch does not see what the kernel
   # writes.
-  wrap.TracingTritonHOPifier.call_HOP = call
-  triton.has_triton_tensor_descriptor_host_tma = lambda: True
-  try:
+  with replaced(
+    (wrap.TracingTritonHOPifier, "call_HOP", call),
+    (triton, "has_triton_tensor_descriptor_host_tma", lambda: True),
+  ):
     yield
-  finally:
-    wrap.TracingTritonHOPifier.call_HOP = original_call
-    triton.has_triton_tensor_descriptor_host_tma = original_has_descriptors
 
 
 def _checked(name: str, descriptor: Any) -> Any:

@@ -1,9 +1,9 @@
 """Compiling for a CUDA target on a machine without a GPU.
 
 Inductor and Triton query the device and the driver while they compile. `cuda(target)` answers the
-queries from a description of the target (`targets/*.json`), and restores everything afterwards. All
-replacements of functions are in this file. `torch.cuda.is_available()` stays False on purpose: fake
-tensors on "cuda" then do not call the driver.
+queries from a description of the target (`targets/*.json`), and restores everything afterwards. The
+functions that would query, and their replacements, are in this file. `torch.cuda.is_available()`
+stays False on purpose: fake tensors on "cuda" then do not call the driver.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported
-from ..inductor import decompositions, patches, torch_compat
+from ..inductor import decompositions, torch_compat
+from ..inductor.replace import Replacement, replaced, replaced_entries
 from . import gemm_configs, products, settings, tuning
 from .target import TARGETS as TARGETS
 from .target import Target
@@ -28,9 +29,6 @@ from .target import names as names
 if TYPE_CHECKING:
   import torch
   from torch.export import ExportedProgram
-
-# An object, the name of its attribute, and the value that replaces the attribute.
-Replacement = tuple[Any, str, Any]
 
 # With these options of Inductor everything becomes Triton kernels, and nothing is measured on a
 # device.
@@ -132,11 +130,8 @@ def cuda(
       torch_compat.smaller_sizes(),
     ]
     if not tuned.on_gpu:
-      replacements += _without_a_gpu()
-    for owner, name, value in replacements:
-      patches.set_attribute(stack, owner, name, value)
-    if not tuned.on_gpu:
-      stack.enter_context(_triton_driver(_Driver(target)))
+      replacements += _without_a_gpu(target)
+    stack.enter_context(replaced(*replacements))
     stack.enter_context(settings.without_line_tables())
     stack.enter_context(_worker_properties(target))
     stack.enter_context(config.patch(known))
@@ -296,10 +291,12 @@ def _fallback(check_operator: Callable[[str], None]) -> Callable[..., Any]:
   return fallback
 
 
-def _without_a_gpu() -> Iterator[Replacement]:
-  """Replacements of functions that would ask the driver."""
+def _without_a_gpu(target: Target) -> Iterator[Replacement]:
+  """Replacements of Triton's driver, and of functions that would ask it."""
   from torch._inductor.runtime import triton_helpers, triton_heuristics
+  from triton import runtime
 
+  yield runtime.driver, "_active", _Driver(target)
   yield triton_helpers, "set_driver_to_gpu", lambda: None
   yield triton_heuristics.CachingAutotuner, "_make_launchers", lambda self: None
 
@@ -375,36 +372,15 @@ def _constant_name(original: Callable[..., str]) -> Callable[..., str]:
 
 
 @contextlib.contextmanager
-def _triton_driver(replacement: Any) -> Iterator[None]:
-  """While open, Triton's driver is `replacement`."""
-  from triton import runtime
-
-  driver: Any = runtime.driver
-  original = getattr(driver, "_active", None)
-  driver.set_active(replacement)
-  try:
-    yield
-  finally:
-    driver._active = original
-
-
-@contextlib.contextmanager
 def _worker_properties(target: Target) -> Iterator[None]:
-  """While open, Dynamo's tables of devices have the target alone."""
-  from torch._dynamo import device_interface
-
-  properties: dict[str, Any] = device_interface.caching_worker_device_properties
-  devices: dict[str, Any] = device_interface.caching_worker_current_devices
-  tables = ((properties, [target.properties()]), (devices, 0))
-  originals = [dict(table) for table, _ in tables]
-  for table, value in tables:
-    table["cuda"] = value
-  try:
+  """While open, Dynamo's tables of devices have the target as the GPU."""
+  properties = "torch._dynamo.device_interface.caching_worker_device_properties"
+  devices = "torch._dynamo.device_interface.caching_worker_current_devices"
+  with (
+    replaced_entries(properties, {"cuda": [target.properties()]}),
+    replaced_entries(devices, {"cuda": 0}),
+  ):
     yield
-  finally:
-    for (table, _), original in zip(tables, originals):
-      table.clear()
-      table.update(original)
 
 
 def _clear_caches() -> None:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from ..inductor.patches import set_attribute
+from ..inductor.replace import replaced
 
 
 @contextlib.contextmanager
@@ -47,8 +47,9 @@ def exact_sizes() -> Iterator[None]:
       return f"tl.full([], {float(expr)}, tl.float64)"
     return f"({self._print(expr)}).to(tl.float64)"
 
-  with contextlib.ExitStack() as stack:
-    set_attribute(stack, overrides, "index_expr", classmethod(of_dtype))
-    set_attribute(stack, printer, "_print_IntTrueDiv", wide_quotient)
-    set_attribute(stack, printer, "_helper_sqrt", wide_root)
+  with replaced(
+    (overrides, "index_expr", classmethod(of_dtype)),
+    (printer, "_print_IntTrueDiv", wide_quotient),
+    (printer, "_helper_sqrt", wide_root),
+  ):
     yield

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..inductor import patches
+from ..inductor.replace import replaced
 from . import products, settings
 from .target import Target
 from .tuning import Tuning
@@ -58,8 +58,5 @@ def products_as_kernels(target: Target, tuned: Tuning, convolutions: bool) -> It
     del options["deterministic"]
   if not convolutions:
     options["max_autotune_conv_backends"] = "ATEN,TRITON"
-  with contextlib.ExitStack() as stack:
-    for owner, name, value in products.replacements(target, tuned):
-      patches.set_attribute(stack, owner, name, value)
-    stack.enter_context(config.patch(options))
+  with replaced(*products.replacements(target, tuned)), config.patch(options):
     yield

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
+from ..inductor.replace import Replacement
 from . import convolution, depthwise, gemm_configs, rounded_weights
 from .target import Target
 from .tuning import Tuning, milliseconds
@@ -26,8 +27,8 @@ OPTIONS = {
 }
 
 
-def replacements(target: Target, tuned: Tuning) -> Iterator[tuple[Any, str, Any]]:
-  """Attributes to replace while Inductor compiles: objects, names and new values."""
+def replacements(target: Target, tuned: Tuning) -> Iterator[Replacement]:
+  """What is replaced while Inductor compiles."""
   from torch._inductor import select_algorithm, utils
   from torch._inductor.choices import InductorChoices
   from torch._inductor.kernel import conv, mm_plus_mm

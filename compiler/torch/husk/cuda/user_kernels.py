@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..inductor.replace import replaced
+
 if TYPE_CHECKING:
   from torch.export import ExportedProgram
 
@@ -21,13 +23,8 @@ def traced() -> Iterator[None]:
   except ImportError:  # a model has no kernels if Triton is not installed
     yield
     return
-  interface: Any = KernelInterface
-  original = interface.__getitem__
-  interface.__getitem__ = lambda kernel, grid: wrap_triton(kernel)[grid]
-  try:
+  with replaced((KernelInterface, "__getitem__", lambda kernel, grid: wrap_triton(kernel)[grid])):
     yield
-  finally:
-    interface.__getitem__ = original
 
 
 def names(exported: ExportedProgram) -> list[str]:

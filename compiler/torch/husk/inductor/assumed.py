@@ -18,12 +18,13 @@ import dataclasses
 import re
 import sys
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sympy
 
 from . import origins
+from .replace import replaced
 
 if TYPE_CHECKING:
   from torch.export import ExportedProgram
@@ -53,7 +54,6 @@ _HOW: tuple[tuple[str, frozenset[str] | None], ...] = (
         "is_channels_last_contiguous_or_false",
         "is_contiguous",
         "is_contiguous_for_memory_format",
-        "is_non_overlapping_and_dense",
         "make_contiguous_strides_for",
         "should_swap",
         "suggest_memory_format",
@@ -78,6 +78,10 @@ _HOW: tuple[tuple[str, frozenset[str] | None], ...] = (
 # could be called for a batch, which no program does.
 _BATCHES_OF_CUDNN = (65535, 880801)
 
+# The functions that compute the bounds of a slice: that of torch 2.14 and later versions, and that
+# of earlier ones.
+_SLICES = ("torch/_inductor/lowering.py", ("_compute_slice_index", "compute_slice_index"))
+
 # Files that only pass a question on.
 _NEUTRAL = (
   "torch/fx/experimental/symbolic_shapes.py",
@@ -92,6 +96,22 @@ _NEUTRAL = (
   "/contextlib.py",
   __file__,
 )
+
+# Files with the functions that expand a tensor for a copy, from the copy to the question.
+_EXPANDS = (
+  "torch/_refs/__init__.py",
+  "torch/_prims/__init__.py",
+  "torch/_prims_common/__init__.py",
+  "torch/_prims_common/wrappers.py",
+  "torch/_ops.py",
+)
+
+
+def asking_places() -> list[tuple[str, frozenset[str] | None]]:
+  """The files of torch that _HOW and _NEUTRAL name, with the functions, or None for all of them."""
+  neutral: list[tuple[str, None]] = [(path, None) for path in _NEUTRAL]
+  expands: list[tuple[str, None]] = [(path, None) for path in _EXPANDS]
+  return [place for place in (*_HOW, *neutral, *expands) if place[0].startswith("torch/")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -383,9 +403,7 @@ def _watched() -> Iterator[None]:
         return before(self, question, *args, **kwargs)
     fallback = kwargs.get("fallback_value", args[3] if len(args) > 3 else None)
     # A slice for which Inductor gets no answer would be one whose bounds only the data decides.
-    if fallback is not None and not _is_asked_by(
-      "torch/_inductor/lowering.py", "compute_slice_index"
-    ):
+    if fallback is not None and not _is_asked_by(*_SLICES):
       known = self._maybe_evaluate_static(question)
       return fallback if known is None else known
     count = len(self.guards)
@@ -395,11 +413,8 @@ def _watched() -> Iterator[None]:
     return answer
 
   evaluate_expr.is_of_husk = True  # type: ignore[attr-defined]
-  ShapeEnv.evaluate_expr = evaluate_expr
-  try:
+  with replaced((ShapeEnv, "evaluate_expr", evaluate_expr)):
     yield
-  finally:
-    ShapeEnv.evaluate_expr = before
 
 
 def _decides_how() -> bool:
@@ -419,22 +434,33 @@ def _is_for_cudnn(question: Any) -> bool:
   return path.endswith("torch/fx/interpreter.py") and function == "call_function"
 
 
-def _is_asked_by(end: str, enclosing: str) -> bool:
-  """Whether a function inside of `enclosing`, in the file whose path ends with `end`, asks."""
-  path, function = _asking(enclosing)
-  return path.endswith(end) and function == enclosing
+def _is_asked_by(end: str, functions: Sequence[str]) -> bool:
+  """Whether one of `functions`, in the file whose path ends with `end`, or a lambda of it asks."""
+  path, function = _asking(through_lambdas=True)
+  return path.endswith(end) and function in functions
 
 
-def _asking(enclosing: str = "") -> tuple[str, str]:
-  """The path and the name of the function that asks, or those of `enclosing` if that called it."""
+def _asking(through_lambdas: bool = False) -> tuple[str, str]:
+  """The path and the name of the function that asks. `through_lambdas`: in place of a lambda, those
+  of the function that calls it."""
   frame: Any = sys._getframe(3)
   while frame is not None and frame.f_code.co_filename.endswith(_NEUTRAL):
     frame = frame.f_back
   if frame is None:
     return "", ""
-  if enclosing and frame.f_code.co_name == "<lambda>":
+  frame = _copy_that_expands(frame) or frame
+  if through_lambdas and frame.f_code.co_name == "<lambda>":
     frame = frame.f_back
   return frame.f_code.co_filename, frame.f_code.co_name
+
+
+def _copy_that_expands(frame: Any) -> Any:
+  """The frame of torch's `meta_copy_` if `frame` expands a tensor for it, as it does since torch
+  2.15; else None."""
+  while frame is not None and frame.f_code.co_filename.endswith(_EXPANDS):
+    frame = frame.f_back
+  is_copy = frame is not None and frame.f_code.co_name == "meta_copy_"
+  return frame if is_copy else None
 
 
 def _place() -> str:

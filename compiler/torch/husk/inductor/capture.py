@@ -34,6 +34,7 @@ from .lines import (
   ZeroLine,
 )
 from .origins import origin
+from .replace import replaced
 
 if TYPE_CHECKING:
   import torch
@@ -167,21 +168,17 @@ def inductor(
   with torch_compat.compile_lock():
     common.init_backend_registration()
     codegen = common.device_codegens[device]
-    before = codegen.fx_wrapper_codegen
     try:
-      with (
-        torch_compat.ignored_guards() as guards,
-        torch_compat.kept_copies(),
-        patches.husk_lines(lowerings, sdpa),
-      ):
-        codegen.fx_wrapper_codegen = _wrapper_class(
-          lambda wrapper: program(wrapper, guards), caching
-        )
-        yield
+      with torch_compat.ignored_guards() as guards:
+        wrapper_class = _wrapper_class(lambda wrapper: program(wrapper, guards), caching)
+        with (
+          torch_compat.kept_copies(),
+          patches.husk_lines(lowerings, sdpa),
+          replaced((codegen, "fx_wrapper_codegen", wrapper_class)),
+        ):
+          yield
     except Exception as error:
       raise _cause(error) from error
-    finally:
-      codegen.fx_wrapper_codegen = before
 
 
 def _flat(exported: ExportedProgram) -> tuple[torch.fx.GraphModule, tuple[Any, ...]]:

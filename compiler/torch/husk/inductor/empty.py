@@ -17,6 +17,7 @@ import sympy
 
 from . import assumed, origins
 from .assumed import Assumption
+from .replace import replaced
 
 if TYPE_CHECKING:
   import torch
@@ -394,10 +395,8 @@ def checked_indices(shapes: Any, device: str) -> Iterator[list[Assumption]]:
     return before(self, index, size, *args, **kwargs)
 
   create, before = IndexPropagation.__init__, IndexPropagation.indirect_indexing
-  IndexPropagation.__init__ = created
-  IndexPropagation.indirect_indexing = indirect_indexing
-  try:
+  with replaced(
+    (IndexPropagation, "__init__", created),
+    (IndexPropagation, "indirect_indexing", indirect_indexing),
+  ):
     yield found
-  finally:
-    IndexPropagation.__init__ = create
-    IndexPropagation.indirect_indexing = before

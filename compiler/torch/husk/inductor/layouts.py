@@ -1,4 +1,4 @@
-"""The order of a tensor's dimensions in memory."""
+"""The order and the extent of a tensor's dimensions in memory."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ def dense_strides(size: Sequence[Any], order: Sequence[int]) -> list[Any]:
     strides[dim] = dense
     dense = dense * size[dim]
   return strides
+
+
+def span(sizes: Sequence[int], strides: Sequence[int]) -> int:
+  """The number of elements from the first to the last element of a tensor; 0 if it has none."""
+  if 0 in sizes:
+    return 0
+  return 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides))
 
 
 def order_in_memory(tensor: torch.Tensor) -> list[int]:

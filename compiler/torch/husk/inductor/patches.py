@@ -13,6 +13,7 @@ from typing import Any
 
 from . import torch_compat
 from .lines import InductorObject, NodeLine
+from .replace import Replacement, replaced, replaced_entries
 
 # Classes of torch._inductor.ir whose `codegen` writes text.
 _PRINTED = (
@@ -43,39 +44,40 @@ def husk_lines(
   def codegen(self: InductorObject, wrapper: InductorObject) -> None:
     wrapper.writeline(NodeLine(self))
 
-  with contextlib.ExitStack() as stack:
-    for name in _PRINTED:
-      if hasattr(ir, name):
-        set_attribute(stack, getattr(ir, name), "codegen", codegen)
-    for name in ("_assert_async", "_functional_assert_async"):
-      packet = getattr(torch.ops.aten, name)
-      for overload in packet.overloads():
-        _set_item(stack, lowering.lowerings, getattr(packet, overload), _assert_lowering(codegen))
-    for op, lowered in (lowerings or {}).items():
-      _set_item(stack, lowering.lowerings, op, lowered)
-    if sdpa is not None:
-      set_attribute(stack, fuse_attention, "_scaled_dot_product_attention", sdpa)
-    for name in ("maybe_free_symbols", "maybe_free_unbacked_symbols"):
-      with_conditions = _with_conditions(getattr(ir, name), unbacked="unbacked" in name)
-      set_attribute(stack, ir, name, with_conditions)
-    create = classmethod(_one_reduced_dimension(ir.Reduction.create.__func__))
-    set_attribute(stack, ir.Reduction, "create", create)
-    offsets = _samples_in_order(lowering._fractional_pooling_offsets)
-    set_attribute(stack, lowering, "_fractional_pooling_offsets", offsets)
-    fusable = _reads_where_it_writes(scheduler.Scheduler.fusable_weak_dep)
-    set_attribute(stack, scheduler.Scheduler, "fusable_weak_dep", fusable)
-    is_number = "should_unwrap_unspec_arg"
-    set_attribute(stack, triton, is_number, _in_register(getattr(triton, is_number)))
-    clear = decomposition.fast_random_decomps.cache_clear
-    stack.callback(clear)
-    table, norm = decomposition.decompositions, torch.ops.aten.linalg_vector_norm.default
-    _set_item(stack, table, norm, torch_compat.with_dims_from_the_first(table[norm]))
-    clear()
-    node = scheduler.SchedulerNode
-    recomputed = _in_the_same_order(node.recompute_size_and_body)
-    set_attribute(stack, node, "recompute_size_and_body", recomputed)
-    splits = _of_equal_numbers(tiling_utils.get_pw_red_splits)
-    set_attribute(stack, tiling_utils, "get_pw_red_splits", splits)
+  replacements: list[Replacement] = [
+    (getattr(ir, name), "codegen", codegen) for name in _PRINTED if hasattr(ir, name)
+  ]
+  if sdpa is not None:
+    replacements.append((fuse_attention, "_scaled_dot_product_attention", sdpa))
+  for name in ("maybe_free_symbols", "maybe_free_unbacked_symbols"):
+    with_conditions = _with_conditions(getattr(ir, name), unbacked="unbacked" in name)
+    replacements.append((ir, name, with_conditions))
+  create = classmethod(_one_reduced_dimension(ir.Reduction.create.__func__))
+  offsets = _samples_in_order(lowering._fractional_pooling_offsets)
+  fusable = _reads_where_it_writes(scheduler.Scheduler.fusable_weak_dep)
+  is_number = "should_unwrap_unspec_arg"
+  recomputed = _in_the_same_order(scheduler.SchedulerNode.recompute_size_and_body)
+  splits = _of_equal_numbers(tiling_utils.get_pw_red_splits)
+  replacements += [
+    (ir.Reduction, "create", create),
+    (lowering, "_fractional_pooling_offsets", offsets),
+    (scheduler.Scheduler, "fusable_weak_dep", fusable),
+    (triton, is_number, _in_register(getattr(triton, is_number))),
+    (scheduler.SchedulerNode, "recompute_size_and_body", recomputed),
+    (tiling_utils, "get_pw_red_splits", splits),
+  ]
+  asserts = {
+    getattr(packet, overload): _assert_lowering(codegen)
+    for packet in (torch.ops.aten._assert_async, torch.ops.aten._functional_assert_async)
+    for overload in packet.overloads()
+  }
+  norm = torch.ops.aten.linalg_vector_norm.default
+  norm_before = decomposition.decompositions[norm]
+  with (
+    replaced(*replacements),
+    replaced_entries("torch._inductor.lowering.lowerings", {**asserts, **(lowerings or {})}),
+    torch_compat.decomposed({norm: torch_compat.with_dims_from_the_first(norm_before)}),
+  ):
     yield
 
 
@@ -272,17 +274,3 @@ def _assert_lowering(codegen: Callable[..., None]) -> Callable[..., Any]:
     return token[0] if token else condition
 
   return lowered
-
-
-def set_attribute(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
-  """Sets an attribute until `stack` is closed."""
-  before = owner.__dict__.get(name)
-  setattr(owner, name, value)
-  stack.callback(lambda: delattr(owner, name) if before is None else setattr(owner, name, before))
-
-
-def _set_item(stack: contextlib.ExitStack, table: dict[Any, Any], key: Any, value: Any) -> None:
-  """Sets an entry of a dict until `stack` is closed."""
-  before = table.get(key)
-  table[key] = value
-  stack.callback(lambda: table.pop(key) if before is None else table.__setitem__(key, before))

@@ -1,7 +1,7 @@
-"""The differences between the versions of torch, and private parts of torch that are used in one
-place.
+"""What differs between the versions of torch, and replacements of parts of torch that several
+packages need.
 
-Tested with torch 2.11 and 2.15.
+surface.py has the versions and the private names; replace.py replaces.
 """
 
 from __future__ import annotations
@@ -21,31 +21,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from . import assumed
 from .lines import InductorObject
+from .replace import Replacement, replaced, replaced_entries
+from .surface import IGNORED_LINES as IGNORED_LINES
+from .surface import PATHS
 
 if TYPE_CHECKING:
   import torch
   from torch.export import ExportedProgram
-
-TESTED = ("2.11", "2.15")
-
-# Lines of the wrapper that an artifact does not need: huskc plans the memory, and the checks of
-# sizes come from the signature.
-IGNORED_LINES = {
-  "CommentLine",
-  "LineContext",
-  "FreeLine",
-  "FreeIfNotReusedLine",
-  "NullLine",
-  "EnterDeviceContextManagerLine",
-  "ExitDeviceContextManagerLine",
-  "AssertSizeStrideLine",
-  "GroupedAssertSizeStrideLine",
-  "AssertAlignmentLine",
-  "EnterDeviceContextManagerWithStreamInfoLine",
-  "ExitDeviceContextManagerWithStreamInfoLine",
-  "EnterKernelProfileScopeLine",
-  "ExitKernelProfileScopeLine",
-}
 
 # `options` leaves out the options that the installed version of torch does not have.
 OPTIONS = {
@@ -83,7 +65,7 @@ def options(more: dict[str, Any]) -> dict[str, Any]:
   # With config.fallback_random a program draws the random numbers of eager PyTorch, so the
   # operators that draw them must stay in the order of the model.
   ordered = {"reorder_for_peak_memory": False} if config.fallback_random else {}
-  return {key: value for key, value in {**OPTIONS, **ordered, **more}.items() if _has(config, key)}
+  return known_options({**OPTIONS, **ordered, **more})
 
 
 def patched(wanted: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:
@@ -278,13 +260,9 @@ def hooks_of_buffers_kept() -> Iterator[None]:
   import torch
 
   modules: Any = torch.nn.modules.module
-  hooks = modules._global_buffer_registration_hooks
-  before = dict(hooks)
-  try:
+  own = copy.copy(modules._global_buffer_registration_hooks)
+  with replaced((modules, "_global_buffer_registration_hooks", own)):
     yield
-  finally:
-    hooks.clear()
-    hooks.update(before)
 
 
 def compile_lock() -> contextlib.AbstractContextManager[Any]:
@@ -325,18 +303,15 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     assert simplify is not None
     return index if _is_linear(index) else simplify(index, *args)
 
-  with contextlib.ExitStack() as stack:
-    for owner, name, value in (
-      *([(cpp, "simplify_index_in_vec_range", simplified)] if simplify else ()),
-      # The layers of a model ask for the same quotients, whose divisor sympy parses each time.
-      (cpp, "CeilDiv", functools.lru_cache(maxsize=None, typed=True)(inductor.CeilDiv)),
-      (CppScheduling, "ready_to_flush", lambda self: True),
-      (CppKernel, "codegen_loops_impl", marked),
-      (cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]),
-      (type(isa), "__bool__", lambda self: True),
-    ):
-      stack.callback(setattr, owner, name, getattr(owner, name))
-      setattr(owner, name, value)
+  with replaced(
+    *([(cpp, "simplify_index_in_vec_range", simplified)] if simplify else ()),
+    # The layers of a model ask for the same quotients, whose divisor sympy parses each time.
+    (cpp, "CeilDiv", functools.lru_cache(maxsize=None, typed=True)(inductor.CeilDiv)),
+    (CppScheduling, "ready_to_flush", lambda self: True),
+    (CppKernel, "codegen_loops_impl", marked),
+    (cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]),
+    (type(isa), "__bool__", lambda self: True),
+  ):
     yield
 
 
@@ -364,13 +339,11 @@ def channels_last(*operators: Any) -> Iterator[None]:
       return True
     return decide(gm, is_inference=is_inference)
 
-  graph.is_mkldnn_conv = lambda node: node.target in operators or is_convolution(node)
-  graph.GraphLowering.decide_layout_opt = staticmethod(decide_layout_opt)
-  try:
+  with replaced(
+    (graph, "is_mkldnn_conv", lambda node: node.target in operators or is_convolution(node)),
+    (graph.GraphLowering, "decide_layout_opt", staticmethod(decide_layout_opt)),
+  ):
     yield
-  finally:
-    graph.is_mkldnn_conv = is_convolution
-    graph.GraphLowering.decide_layout_opt = staticmethod(decide)
 
 
 @contextlib.contextmanager
@@ -391,11 +364,8 @@ def ignored_guards() -> Iterator[list[tuple[Any, Any]]]:
       collected.append((expression, value))
     return before(self, expression, value)
 
-  ShapeEnv._check_frozen = check_frozen
-  try:
+  with replaced((ShapeEnv, "_check_frozen", check_frozen)):
     yield collected
-  finally:
-    ShapeEnv._check_frozen = before
 
 
 def convolutions_in_tf32() -> bool:
@@ -429,8 +399,8 @@ def products_in_tf32() -> Iterator[None]:
     matmul.fp32_precision = before
 
 
-def smaller_sizes() -> tuple[Any, str, Any]:
-  """A replacement of `min` in torch's functions for shapes, as module, name and value.
+def smaller_sizes() -> Replacement:
+  """A replacement of `min` in torch's functions for shapes.
 
   torch's own takes the smaller one of two sizes of the example, for all sizes. The functions of the
   CPU do not, which are C++, so a singular value decomposition on a GPU alone was that of a matrix
@@ -468,11 +438,8 @@ def kept_copies() -> Iterator[None]:
       for node, target in targets.items():
         node.target = target
 
-  post_grad.remove_noop_ops = remove
-  try:
+  with replaced((post_grad, "remove_noop_ops", remove)):
     yield
-  finally:
-    post_grad.remove_noop_ops = before
 
 
 def _copy(*args: Any, **kwargs: Any) -> None:
@@ -706,16 +673,29 @@ def right_dtypes() -> Iterator[None]:
       return with_dims_from_the_first(op)(x, ord, dim, *args, **kwargs)
 
   norm_operator = torch.ops.aten.linalg_vector_norm.default
-  norm_before = decomposition_table[norm_operator]  # for sizes that vary
+  of_any_size = with_dims_from_the_first(decomposition_table[norm_operator])
+  implementations = {bincount_operator: bincount, norm_operator: norm}
   FakeTensorMode.cache_clear()
-  decomposition_table[norm_operator] = with_dims_from_the_first(norm_before)
-  module._unique, table[bincount_operator], table[norm_operator] = unique, bincount, norm
-  try:
+  with (
+    replaced((module, "_unique", unique)),
+    replaced_entries("torch._subclasses.fake_impls.op_implementations_dict", implementations),
+    replaced_entries("torch._decomp.decomposition_table", {norm_operator: of_any_size}),
+  ):
     yield
+
+
+@contextlib.contextmanager
+def decomposed(decompositions: dict[Any, Callable[..., Any]]) -> Iterator[None]:
+  """While open, Inductor has other decompositions of some operators."""
+  from torch._inductor import decomposition
+
+  clear = decomposition.fast_random_decomps.cache_clear  # it keeps a copy of the table
+  try:
+    with replaced_entries("torch._inductor.decomposition.decompositions", decompositions):
+      clear()
+      yield
   finally:
-    module._unique, table[bincount_operator] = unique_before, bincount_before
-    table.pop(norm_operator, None)
-    decomposition_table[norm_operator] = norm_before
+    clear()
 
 
 def with_dims_from_the_first(norm: Callable[..., Any]) -> Callable[..., Any]:
@@ -768,12 +748,9 @@ def inner_compiler(compile_graph: Callable[..., Any]) -> Iterator[None]:
   `compile_fx_inner`."""
   from torch._inductor import compile_fx
 
-  before = compile_fx.compile_fx_aot
-  compile_fx.compile_fx_aot = functools.partial(before, inner_compile=compile_graph)
-  try:
+  compiler = functools.partial(compile_fx.compile_fx_aot, inner_compile=compile_graph)
+  with replaced((compile_fx, "compile_fx_aot", compiler)):
     yield
-  finally:
-    compile_fx.compile_fx_aot = before
 
 
 @contextlib.contextmanager
@@ -800,18 +777,14 @@ def kept_simplifications() -> Iterator[None]:
     return found
 
   allocator: Any = SizeVarAllocator
-  before = {
-    name: vars(allocator)[name]
-    for name in ("_simplify_with_ranges", "_simplify_loops_impl")
-    if name in vars(allocator)
-  }
-  for name, find in before.items():
-    setattr(allocator, name, keeping(find))
-  try:
+  with replaced(
+    *(
+      (allocator, name, keeping(vars(allocator)[name]))
+      for name in ("_simplify_with_ranges", "_simplify_loops_impl")
+      if name in vars(allocator)
+    )
+  ):
     yield
-  finally:
-    for name, find in before.items():
-      setattr(allocator, name, find)
 
 
 def argument_names(exported: ExportedProgram) -> list[str]:
@@ -833,9 +806,13 @@ MODULES_WITH_DEVICE_CACHES = (
 
 
 def known_options(wanted: dict[str, Any]) -> dict[str, Any]:
-  """The entries of `wanted` that this torch has an option for."""
+  """The entries of `wanted` that this torch has an option for. Each of them is a row of surface.py,
+  since an option that a new torch has dropped has no effect here."""
   from torch._inductor import config
 
+  for key in wanted:
+    if f"torch._inductor.config.{key}" not in PATHS:
+      raise LookupError(f"the option {key} is no row of husk/inductor/surface.py: add it")
   return {key: value for key, value in wanted.items() if _has(config, key)}
 
 
@@ -863,13 +840,11 @@ def sizes_at(place: float | None) -> Iterator[None]:
 
 
 def size_hint(size: Any) -> int:
-  """The value of a size in the example, or 1024 if only the data decides it. torch 2.15 has no
-  `size_hint` any more."""
+  """The value of a size in the example, or 1024 if only the data decides it."""
   from torch._inductor.virtualized import V
 
   sizevars = V.graph.sizevars
-  hint = getattr(sizevars, "optimization_hint", None) or sizevars.size_hint
-  example = int(hint(size, fallback=1024))
+  example = int(sizevars.optimization_hint(size, fallback=1024))
   place = _place.get()
   if place is None or not getattr(size, "free_symbols", None):
     return example

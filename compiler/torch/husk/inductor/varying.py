@@ -11,8 +11,9 @@ from typing import Any
 
 import sympy
 
-from . import patches, torch_compat
+from . import torch_compat
 from .lines import InductorObject
+from .replace import replaced, replaced_entries
 
 Lowering = Callable[..., Any]
 
@@ -186,13 +187,13 @@ def smaller_and_larger() -> Iterator[None]:
     return choose
 
   allocator: Any = SizeVarAllocator
-  with contextlib.ExitStack() as stack:
-    patches.set_attribute(stack, *torch_compat.smaller_sizes())
-    for name, function, is_first in (
-      ("evaluate_min", Min, lambda self, left, right: self.statically_known_leq(left, right)),
-      ("evaluate_max", Max, lambda self, left, right: self.statically_known_leq(right, left)),
-    ):
-      patches.set_attribute(stack, allocator, name, choosing(function, is_first))
+  smaller = choosing(Min, lambda self, left, right: self.statically_known_leq(left, right))
+  larger = choosing(Max, lambda self, left, right: self.statically_known_leq(right, left))
+  with replaced(
+    torch_compat.smaller_sizes(),
+    (allocator, "evaluate_min", smaller),
+    (allocator, "evaluate_max", larger),
+  ):
     yield
 
 
@@ -226,11 +227,8 @@ def pools() -> Iterator[None]:
       windows -= 1
     return windows, True
 
-  inductor.pooling_size = pooling_size
-  try:
+  with replaced((inductor, "pooling_size", pooling_size)):
     yield
-  finally:
-    inductor.pooling_size = before
 
 
 @contextlib.contextmanager
@@ -255,11 +253,9 @@ def views() -> Iterator[None]:
         pass
     return before[op](mode, op, x, *shape)
 
-  table.update(dict.fromkeys(before, view))
-  try:
+  views = dict.fromkeys(before, view)
+  with replaced_entries("torch._subclasses.fake_impls.op_implementations_dict", views):
     yield
-  finally:
-    table.update(before)
 
 
 @contextlib.contextmanager
@@ -269,9 +265,8 @@ def decompositions() -> Iterator[None]:
   import torch
   from torch._inductor import decomposition
 
-  table = decomposition.decompositions
   op = torch.ops.aten.adaptive_max_pool2d.default
-  before = table[op]
+  before = decomposition.decompositions[op]
 
   def adaptive_max_pool(x: torch.Tensor, output_size: Sequence[int]) -> Any:
     varies = any(isinstance(size, torch.SymInt) for size in (*x.shape[-2:], *output_size))
@@ -279,10 +274,5 @@ def decompositions() -> Iterator[None]:
       return NotImplemented
     return before(x, output_size)
 
-  table[op] = adaptive_max_pool
-  decomposition.fast_random_decomps.cache_clear()
-  try:
+  with torch_compat.decomposed({op: adaptive_max_pool}):
     yield
-  finally:
-    table[op] = before
-    decomposition.fast_random_decomps.cache_clear()

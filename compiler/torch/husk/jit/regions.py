@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .. import hir
 from ..errors import Unsupported
 from ..inductor import torch_compat
+from ..inductor.layouts import span
 from ..program.signature import limits
 
 if TYPE_CHECKING:
@@ -45,8 +46,7 @@ class Described:
     with torch.inference_mode(self.is_inference):
       if self.base is not None:
         return self.base.tensor().as_strided(self.shape, self.stride, self.offset)
-      last = sum((size - 1) * step for size, step in zip(self.shape, self.stride))
-      elements = self.offset + (0 if 0 in self.shape else 1 + last)
+      elements = self.offset + span(self.shape, self.stride)
       flat = torch.ones(elements, dtype=self.dtype, device=self.device)
       value = torch.empty(0, dtype=self.dtype, device=self.device)
       value.set_(flat.untyped_storage(), self.offset, self.shape, self.stride)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import fnmatch
+import inspect
 import math
 import re
 import weakref
@@ -16,6 +17,7 @@ from .. import hir
 from ..errors import Unsupported
 from ..host import operators as host_operators
 from ..inductor import torch_compat
+from ..inductor.layouts import span
 from ..lower import extern
 from ..lower.operators import Operators
 from ..program import constants, signature
@@ -96,14 +98,8 @@ def _stored(tensor: torch.Tensor) -> torch.Tensor:
   """The memory of a tensor from its first to its last element, contiguous and on the CPU."""
   tensor = tensor.detach()
   if not tensor.is_contiguous():
-    tensor = tensor.as_strided((_span(tensor),), (1,))
+    tensor = tensor.as_strided((span(tensor.shape, tensor.stride()),), (1,))
   return tensor.cpu().contiguous().clone()
-
-
-def _span(tensor: torch.Tensor) -> int:
-  if tensor.numel() == 0:
-    return 0
-  return 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
 
 
 class FunctionWriter:
@@ -196,7 +192,7 @@ class FunctionWriter:
     self._write_guards()
     self._name_locals()
     result_paths, results, result_spec = self._flat(result)
-    self._write_results([_path_name(path) for path in result_paths], results)
+    self._write_results([signature.path_name(path) for path in result_paths], results)
     given = [leaf.name for leaf in self.leaves]
     nested_args, nested_kwargs = pytree.tree_unflatten(given, spec)
     return signature.nesting(
@@ -222,11 +218,11 @@ class FunctionWriter:
 
     args, kwargs = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
     bound = self.callee.signature.bind(*args, **kwargs).arguments
-    variable = [one.name for one in self.callee.signature.parameters.values() if one.kind == 4]
-    for name in variable:
-      bound.update(bound.pop(name, {}))
+    for parameter in self.callee.signature.parameters.values():
+      if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+        bound.update(bound.pop(parameter.name, {}))
     paths, indices, _ = self._flat(dict(bound))
-    names = {index: _path_name(path) for path, index in zip(paths, indices)}
+    names = {index: signature.path_name(path) for path, index in zip(paths, indices)}
     return [Leaf(index, self.names.take(names[index])) for index in range(spec.num_leaves)]
 
   def _bind(self, line: str, value: Any) -> None:
@@ -542,7 +538,7 @@ class FunctionWriter:
     dtype = hir.dtype(value.dtype)
     if dtype is None:
       raise Unsupported(f"the result {wanted} has dtype {value.dtype}")
-    size = str(_span(value) * value.element_size())
+    size = str(span(value.shape, value.stride()) * value.element_size())
     for one, (text, buffer, _, offset, _) in zip(self.run.outputs, self.source.values):
       if _is_tensor(one) and text and one.untyped_storage()._cdata == storage:
         self._require_static(wanted)
@@ -568,7 +564,7 @@ class FunctionWriter:
     self.head += [
       f"check_stride({leaf.name}, {dim}, {stride})" for dim, stride in enumerate(given.stride())
     ]
-    size = _span(given) * given.element_size()
+    size = span(given.shape, given.stride()) * given.element_size()
     self.head.append(f"buffer {leaf.name} of input bytes {size} align {given.element_size()}")
 
   def _require_static(self, wanted: str) -> None:
@@ -645,20 +641,10 @@ def _is_tensor(value: Any) -> bool:
   return isinstance(value, torch.Tensor) and value.layout == torch.strided
 
 
-def _path_name(path: Sequence[Any]) -> str:
-  """The name of a value: "mask", "batch_tokens", "output0"."""
-  parts = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", "")))) for key in path]
-  text = "_".join(parts)
-  return text if text[:1].isalpha() or text[:1] == "_" else f"output{text}"
-
-
 def _value_text(source: str, places: Mapping[str, Any]) -> str:
   """The value of one of torch's sources in a `.hir`: "size(x, 0)" for "L['x'].size()[0]". Empty if
   it has none."""
   import torch
-
-  def evaluate(text: str) -> Any:
-    return eval(text, {"__builtins__": {}}, dict(places))
 
   found = re.fullmatch(r"(.*)\.(size|stride)\(\)\[(\d+)\]", source)
   try:

@@ -17,6 +17,7 @@ from ..errors import Unsupported
 from ..hir import huskc
 from ..inductor import torch_compat
 from ..inductor.assumed import Assumption
+from ..inductor.layouts import span
 from ..inductor.lines import InductorObject
 from ..lower import lines, prologue
 from ..lower.body import Body
@@ -48,20 +49,13 @@ class Constants(Places):
       value = Input(
         self._names.take(name), "tensor", _dtype(name, tensor.dtype), tuple(map(str, tensor.shape))
       )
-      size = hir.Literal(_span(tensor) * tensor.element_size())
+      size = hir.Literal(span(tensor.shape, tensor.stride()) * tensor.element_size())
       buffer = hir.Buffer(value.name, "input", size, hir.alignment(tensor.dtype))
       self.rows[name] = value, buffer
     return self.rows[name][1], 0
 
   def generator(self) -> None:
     """The operators draw random numbers from torch's generators."""
-
-
-def _span(tensor: torch.Tensor) -> int:
-  """The number of elements from the first to the last one."""
-  if tensor.numel() == 0:
-    return 0
-  return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
 
 
 class Writer:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..inductor.layouts import dense_strides
+from ..inductor.replace import replaced_entries
 
 # How an argument lies: its matrices by columns; by rows, as vectors and numbers do; by columns if
 # the argument `left` is set, otherwise by rows.
@@ -40,19 +41,11 @@ def called(wanted: bool) -> Iterator[None]:
   """While open, and if `wanted`, Inductor gives the operators their arguments as cuSOLVER takes
   them."""
   import torch
-  from torch._inductor import lowering
 
-  constraints = lowering._maybe_layout_constraints
   ops = [getattr(torch.ops.aten, name).default for name in _ARGUMENTS] if wanted else []
-  before = {op: constraints[op] for op in ops if op in constraints}
-  for op in ops:
-    constraints[op] = _constraint(op, _ARGUMENTS[op._schema.name.partition("::")[2]])
-  try:
+  constraints = {op: _constraint(op, _ARGUMENTS[op._schema.name.partition("::")[2]]) for op in ops}
+  with replaced_entries("torch._inductor.lowering._maybe_layout_constraints", constraints):
     yield
-  finally:
-    for op in ops:
-      del constraints[op]
-    constraints.update(before)
 
 
 def _constraint(op: Any, layouts: dict[str, str]) -> Constraint:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..errors import Unsupported
+from ..inductor.layouts import span
 
 if TYPE_CHECKING:
   import torch
@@ -81,8 +82,7 @@ def addresses(tensor: torch.Tensor) -> tuple[int, int]:
     place = tensor.untyped_storage()._cdata
     return place, place
   begin = tensor.data_ptr()
-  last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-  return begin, begin + (last + 1) * tensor.element_size()
+  return begin, begin + span(tensor.shape, tensor.stride()) * tensor.element_size()
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:

@@ -210,14 +210,14 @@ def _paths(spec: TreeSpec) -> list[str]:
   leaves, _ = pytree.tree_flatten_with_path(trees.filled(spec, list(range(spec.num_leaves))))
   if spec.num_leaves == 1 and not (leaves and leaves[0][0]):
     return ["output"]
-  paths = []
-  for path, _ in leaves:
-    parts = [
-      str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", "")))) for key in path
-    ]
-    text = "_".join(parts)
-    paths.append(text if text[:1].isalpha() or text[:1] == "_" else f"output{text}")
-  return paths
+  return [path_name(path) for path, _ in leaves]
+
+
+def path_name(path: Sequence[Any]) -> str:
+  """The name of a value at a path of torch's keys: "mask", "batch_tokens", "output0"."""
+  parts = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", "")))) for key in path]
+  text = "_".join(parts)
+  return text if text[:1].isalpha() or text[:1] == "_" else f"output{text}"
 
 
 def _tree(

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .. import torch_compat
 from ..libraries import NO_LIBRARIES, Libraries
 from . import (
   arguments,
@@ -80,19 +81,12 @@ def _decomposed(decompositions: dict[Any, Decomposition], device: str) -> Iterat
     # but not for an operator that it finds in its table of decompositions.
     if op not in lowering.lowerings and op not in inductors:
       lowering.make_fallback(op, warn=False)
-  before = {op: inductors.get(op) for op in decompositions}
-  for op, function in decompositions.items():
-    inductors[op] = _on(device, function, before[op], checks.get(op))
-  decomposition.fast_random_decomps.cache_clear()
-  try:
+  wanted = {
+    op: _on(device, function, inductors.get(op), checks.get(op))
+    for op, function in decompositions.items()
+  }
+  with torch_compat.decomposed(wanted):
     yield
-  finally:
-    for op, original in before.items():
-      if original is None:
-        del inductors[op]
-      else:
-        inductors[op] = original
-    decomposition.fast_random_decomps.cache_clear()
 
 
 def _left(*_: Any, **__: Any) -> Any:

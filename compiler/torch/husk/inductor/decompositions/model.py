@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Unsupported
+from .. import torch_compat
 from ..layouts import order_in_memory
 
 if TYPE_CHECKING:
@@ -119,8 +120,8 @@ def one_row() -> Iterator[None]:
   from torch._inductor import config, decomposition
   from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-  op, table = torch.ops.aten.addmm.default, decomposition.decompositions
-  before = table[op]
+  op = torch.ops.aten.addmm.default
+  before = decomposition.decompositions[op]
 
   def addmm(
     bias: torch.Tensor,
@@ -143,13 +144,8 @@ def one_row() -> Iterator[None]:
     product = product if alpha == 1 else product * alpha
     return product if beta == 0 else product + (bias if beta == 1 else bias * beta)
 
-  table[op] = addmm
-  decomposition.fast_random_decomps.cache_clear()
-  try:
+  with torch_compat.decomposed({op: addmm}):
     yield
-  finally:
-    table[op] = before
-    decomposition.fast_random_decomps.cache_clear()
 
 
 def _attention(

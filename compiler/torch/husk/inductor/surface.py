@@ -1,0 +1,755 @@
+"""The private names of PyTorch and Triton that the exporter uses.
+
+Nobody promises them, so a new version of PyTorch may rename or drop each of them. Whoever uses
+another one adds it here. `tests/style.sh` compares this list with the text of the exporter, and
+`tests/torch/test_surface.py` compares it with the installed PyTorch. `tests/run.sh python-surface`
+prints which of the names a new version lacks.
+
+This module imports nothing of the exporter, and no PyTorch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+# The versions of PyTorch that all tests run with, the oldest and the newest one. pyproject.toml
+# accepts those between them, too.
+TESTED = ("2.11", "2.15")
+
+
+@dataclasses.dataclass(frozen=True)
+class Names:
+  """Names of one module, and why the exporter uses them.
+
+  names: functions, classes and values of the module, separated by spaces.
+  of: if given, classes of the module, of which `names` are attributes and methods.
+  replaced: whether the exporter replaces them while it compiles (replace.py).
+  first, last: the first and the last version that has the names, beginning with the oldest one of
+    TESTED; `last` is None if the newest one has them.
+  """
+
+  names: str
+  why: str
+  of: str = ""
+  replaced: bool = False
+  first: str = TESTED[0]
+  last: str | None = None
+
+  def paths(self, module: str) -> list[str]:
+    """The dotted paths of the names, which are in `module`."""
+    owners = [f"{module}.{each}" for each in self.of.split()] or [module]
+    return [f"{owner}.{name}" for owner in owners for name in self.names.split()]
+
+  def is_in(self, version: str) -> bool:
+    """Whether a version of PyTorch, such as "2.15.0", has the names as far as this row knows."""
+    known = _number(version)
+    return _number(self.first) <= known and (self.last is None or known <= _number(self.last))
+
+
+def _number(version: str) -> tuple[int, ...]:
+  return tuple(int(part) for part in version.split(".")[:2])
+
+
+def uses(
+  names: str, why: str, of: str = "", first: str = TESTED[0], last: str | None = None
+) -> Names:
+  """Names that the exporter reads, calls or derives from."""
+  return Names(names, why, of, False, first, last)
+
+
+def replaces(
+  names: str, why: str, of: str = "", first: str = TESTED[0], last: str | None = None
+) -> Names:
+  """Names that the exporter replaces while it compiles; `why` says what their replacement does."""
+  return Names(names, why, of, True, first, last)
+
+
+# Lines of Inductor's wrapper that an artifact does not need: huskc plans the memory, and the checks
+# of sizes come from the signature.
+_IGNORED = (
+  "CommentLine EnterDeviceContextManagerLine ExitDeviceContextManagerLine FreeIfNotReusedLine"
+  " FreeLine NullLine"
+)
+_IGNORED_SINCE_2_12 = (
+  "AssertSizeStrideLine EnterDeviceContextManagerWithStreamInfoLine"
+  " ExitDeviceContextManagerWithStreamInfoLine"
+)
+_IGNORED_SINCE_2_14 = "GroupedAssertSizeStrideLine"
+_IGNORED_SINCE_2_15 = "AssertAlignmentLine EnterKernelProfileScopeLine ExitKernelProfileScopeLine"
+IGNORED_LINES = frozenset(
+  [*_IGNORED.split(), *_IGNORED_SINCE_2_12.split(), *_IGNORED_SINCE_2_14.split()]
+  + [*_IGNORED_SINCE_2_15.split(), "LineContext"]
+)
+
+# Lines that the exporter refuses by their name. They are base classes, come from wrappers of other
+# languages, or say what a program of one stream and without Inductor's memory plan does not need.
+REFUSED_LINES = frozenset(
+  """
+  AssertDivByZeroLine ConditionalLine EnterCudaMemPoolContextLine EnterCudaStreamContextLine
+  EnterSubgraphLine ExitCudaMemPoolContextLine ExitCudaStreamContextLine ExitSubgraphLine
+  MemoryPlanningLine SwitchLine WrapperLine
+  """.split()
+)
+
+SURFACE: dict[str, tuple[Names, ...]] = {
+  # How Inductor is entered.
+  "torch._inductor": (
+    uses("aot_compile", "compiles the graph of an export"),
+    uses("list_mode_options", "the options of a mode of torch.compile"),
+  ),
+  "torch._inductor.compile_fx": (
+    uses("compile_fx compile_fx_inner", "compile a graph of Dynamo"),
+    replaces("compile_fx_aot", "gets the inner compiler of an export"),
+  ),
+  "torch._inductor.codegen.common": (
+    uses(
+      "device_codegens init_backend_registration",
+      "where the wrapper class of a device is registered",
+    ),
+    replaces("fx_wrapper_codegen", "the wrapper class becomes Husk's", of="DeviceCodegen"),
+    uses("cse", "the kernel that is written now", of="Kernel"),
+    uses("store_cache", "the values that it has stored", of="CSE"),
+  ),
+  "torch._inductor.codegen.wrapper_fxir": (
+    uses("FileBackedGraphModule", "a program that does nothing"),
+  ),
+  "torch._inductor.utils": (
+    uses("ValueWithLineMap", "a program that is the text of a module"),
+    uses("get_all_devices", "the devices of a graph"),
+    uses("LineContext", "a line that an artifact does not need"),
+    uses(
+      "convert_shape_to_inductor convert_shape_to_symint get_free_symbols sympy_product",
+      "sizes and their symbols",
+    ),
+    replaces("is_big_gpu", "small GPUs get templates, too (products.py)"),
+    replaces("is_same_tensor", "compares weights without memory (fake_cuda.py)"),
+  ),
+  "torch._inductor.exc": (uses("InvalidCxxCompiler", "the error that becomes a CompileError"),),
+  "torch._inductor.runtime.cache_dir_utils": (
+    uses("cache_dir", "the folder of Inductor's caches"),
+  ),
+  "torch._inductor.virtualized": (
+    uses("ops", "the operations of the kernel that is written now"),
+    uses("graph kernel set_graph_handler", "what is compiled now", of="V"),
+  ),
+  # Inductor's options.
+  "torch._inductor.config": (
+    uses("patch get_config_copy", "how options are set"),
+    uses(
+      "alignment_asserts allow_buffer_reuse always_keep_tensor_constants compile_threads"
+      " comprehensive_padding cpp_wrapper fallback_random fx_graph_cache fx_wrapper"
+      " joint_graph_constant_folding memory_planning nan_asserts reorder_for_peak_memory"
+      " scalar_asserts size_asserts",
+      "options of every export",
+    ),
+    uses(
+      "cpp.dynamic_threads cpp.simdlen cpp.threads cpp.vec_isa_ok",
+      "options of the kernels of hosts",
+    ),
+    uses(
+      "autotune_fallback_to_aten autotune_local_cache autotune_remote_cache benchmark_fusion"
+      " combo_kernels coordinate_descent_tuning deterministic epilogue_fusion max_autotune"
+      " max_autotune_conv_backends max_autotune_gemm max_autotune_gemm_backends"
+      " max_autotune_pointwise shape_padding triton.autotune_at_compile_time"
+      " triton.cooperative_reductions triton.cudagraphs triton.enable_pdl"
+      " triton.enable_persistent_tma_matmul triton.mix_order_reduction triton.multi_kernel"
+      " triton.native_matmul triton.num_decompose_k_splits triton.store_cubin"
+      " triton.unique_user_kernel_names use_static_cuda_launcher",
+      "options of the kernels of GPUs",
+    ),
+    uses(
+      "benchmark_epilogue_fusion",
+      "an option of the kernels of GPUs that torch 2.15 calls benchmark_template_fusion",
+    ),
+    uses("triton.enable_host_side_tma", "an option of the kernels of GPUs", first="2.14"),
+  ),
+  # Inductor's wrapper and its lines.
+  "torch._inductor.codegen.wrapper": (
+    uses(
+      "lines computed_sizes writeline push_codegened_graph pop_codegened_graph"
+      " run_wrapper_ir_passes",
+      "what Husk's wrapper uses of its base class",
+      of="PythonWrapperCodegen",
+    ),
+    uses(
+      "create supports_caching codegen_inputs _generate make_zero_buffer codegen_while_loop"
+      " codegen_invoke_subgraph generate_tma_descriptor codegen_dynamic_select_index"
+      " codegen_dynamic_slice_size codegen_device_copy"
+      " generate_fallback_kernel_with_runtime_lookup",
+      "the methods that Husk's wrapper overrides",
+      of="PythonWrapperCodegen",
+    ),
+    uses("codegen_conditional", "writes a cond", of="PythonWrapperCodegen", last="2.13"),
+    uses("codegen_switch", "writes a switch or a cond", of="PythonWrapperCodegen", first="2.14"),
+    uses(
+      "codegen_deferred_alignment_copies register_alignment_check_inputs",
+      "do nothing (torch_compat.optional_methods)",
+      of="PythonWrapperCodegen",
+      first="2.12",
+    ),
+    uses(
+      "sync_d2h_copy",
+      "does nothing (torch_compat.optional_methods)",
+      of="PythonWrapperCodegen",
+      first="2.13",
+    ),
+    uses("node comm_buffer", "a buffer", of="AllocateLine"),
+    uses("node reused_as", "a buffer in the place of another", of="ReuseLine"),
+    uses("reused_as layout", "a buffer that is a view", of="ReinterpretLine"),
+    uses("kernel_name kernel_body metadata", "the text of a kernel", of="KernelDefinitionLine"),
+    uses("kernel_name call_args raw_args", "a launch", of="KernelCallLine"),
+    uses(
+      "node",
+      "calls of operators",
+      of="ExternKernelOutLine ExternKernelAllocLine ScatterFallbackLine IndexPutFallbackLine",
+    ),
+    uses("node", "a call of an operator", of="ExternKernelMultiOutLine", first="2.12"),
+    uses("indices", "the indices of index_put", of="IndexPutFallbackLine"),
+    uses("result_name arg_name", "one of several results", of="MultiOutputLine"),
+    uses("arg", "a number that a launch gets", of="SymbolicCallArgLine"),
+    uses("node", "a number that is read from a tensor", of="DynamicScalarLine"),
+    uses(
+      "output_name unbacked_bindings",
+      "the numbers that an operator decides",
+      of="UnbackedSymbolDefsLine",
+    ),
+    uses(_IGNORED, "lines that an artifact does not need"),
+    uses(_IGNORED_SINCE_2_12, "lines that an artifact does not need", first="2.12"),
+    uses(_IGNORED_SINCE_2_14, "a line that an artifact does not need", first="2.14"),
+    uses(_IGNORED_SINCE_2_15, "lines that an artifact does not need", first="2.15"),
+  ),
+  # Nodes of Inductor's graph, and sizes.
+  "torch._inductor.ir": (
+    uses("data", "boxes around a node", of="TensorBox StorageBox MutableBox"),
+    uses("create", "the result of a lowering", of="TensorBox"),
+    uses("data layout", "another view of a buffer", of="ReinterpretView"),
+    uses("BaseView Buffer ComputedBuffer", "which weights are rounded once"),
+    uses(
+      "get_name get_size get_stride get_dtype get_device get_layout",
+      "a tensor of the program",
+      of="Buffer",
+    ),
+    uses("size stride dtype offset", "how a tensor lies in memory", of="Layout"),
+    uses("FixedLayout", "the layout of a result of Husk's nodes"),
+    uses("contiguous_strides", "the strides of a dense tensor", of="FlexibleLayout"),
+    uses("MultiOutputLayout NoneLayout", "the layouts of nodes with many results and with none"),
+    uses(
+      "ExternKernel ExternKernelAlloc ExternKernelOut MultiOutput",
+      "calls of operators, and the base classes of Husk's own nodes",
+    ),
+    uses(
+      "inputs constant_args kwargs python_kernel_name op_overload output_view unwrap_storage",
+      "what is read of the call of an operator",
+      of="ExternKernel",
+    ),
+    uses(
+      "copy_input realize_input require_channels_last require_contiguous require_exact_strides"
+      " require_stride_order",
+      "how a lowering asks for the strides that an operator needs",
+      of="ExternKernel",
+    ),
+    uses("unflatten_args", "the call of an operator by its schema", of="FallbackKernel"),
+    replaces(
+      "codegen",
+      "nodes that would write text, and become lines of Husk (patches.py)",
+      of="DeviceCopy InplaceBernoulliFallback InplaceCopyFallback MemoryCheckKernel"
+      " ResizeStorageBytes",
+    ),
+    uses(
+      "unbacked_offset_symbol index base_offset base_dim_stride size clamp",
+      "where a part begins whose index is a number of the data",
+      of="DynamicSelectStorageOffset",
+    ),
+    uses(
+      "unbacked_size_symbol start end step size",
+      "the size of a part whose ends are numbers of the data",
+      of="DynamicSliceSize",
+    ),
+    uses("sym keypath", "a number that is read from a tensor", of="DynamicScalar"),
+    uses("scalar msg", "a condition on numbers", of="AssertScalar"),
+    uses("NoneAsConstantBuffer ShapeAsConstantBuffer", "results that are no tensors"),
+    uses("tensor", "a tensor descriptor of a model's kernel", of="TMADescriptorStable"),
+    uses(
+      "predicate operands true_subgraph false_subgraph",
+      "a cond",
+      of="Conditional",
+      last="2.13",
+    ),
+    uses("selector operands branches", "a switch or a cond", of="Switch", first="2.14"),
+    uses(
+      "carried_inputs additional_inputs cond_subgraph body_subgraph",
+      "a while_loop",
+      of="WhileLoop",
+    ),
+    uses("subgraph", "a call of a subgraph", of="InvokeSubgraph"),
+    uses("create", "made by lowerings of Husk", of="GenericView Pointwise"),
+    replaces("create", "an argmax gets one reduced dimension (patches.py)", of="Reduction"),
+    replaces(
+      "maybe_free_symbols maybe_free_unbacked_symbols",
+      "find the symbols of a condition, too (patches.py)",
+    ),
+    uses("as_storage_and_layout get_stride_order", "how a tensor lies in memory"),
+  ),
+  "torch._inductor.graph": (
+    uses(
+      "add_tensor_constant constants current_node fake_mode fx_wrapper get_buffer"
+      " graph_input_names graph_inputs graph_outputs inputs_to_check module no_fuse_buffer_names"
+      " operations register_buffer register_operation removed_buffers sizevars try_get_buffer"
+      " codegen_subgraph get_allocation_size",
+      "the graph that is compiled",
+      of="GraphLowering",
+    ),
+    uses("SubgraphLowering", "the graph of a branch or of a loop"),
+    replaces(
+      "constant_name",
+      "copies no constant to a GPU that is not there (fake_cuda.py)",
+      of="GraphLowering",
+    ),
+    replaces(
+      "decide_layout_opt",
+      "keeps tensors in the channels-last format (torch_compat.channels_last)",
+      of="GraphLowering",
+    ),
+    replaces("is_mkldnn_conv", "keeps tensors in it around Husk's convolutions"),
+  ),
+  "torch._inductor.sizevars": (
+    uses(
+      "shape_env replacements evaluate_expr statically_known_equals statically_known_leq"
+      " statically_known_multiple_of remove_precomputed_replacements",
+      "what is known of sizes",
+      of="SizeVarAllocator",
+    ),
+    uses("optimization_hint", "the size in the example", of="SizeVarAllocator"),
+    replaces(
+      "evaluate_min evaluate_max",
+      "the smaller and the larger size are expressions (varying.py)",
+      of="SizeVarAllocator",
+    ),
+    replaces(
+      "_simplify_with_ranges _simplify_loops_impl",
+      "keeps what it has found (torch_compat.kept_simplifications)",
+      of="SizeVarAllocator",
+    ),
+  ),
+  # Lowerings, decompositions and passes.
+  "torch._inductor.lowering": (
+    replaces("lowerings", "the lowerings by operator, to which Husk's are added"),
+    uses("fallbacks make_fallback fallback_handler", "operators that are called"),
+    uses("expand mul mutate_to sigmoid slice_", "called by lowerings of Husk"),
+    uses("_compute_slice_index", "asks for the bounds of a slice (assumed.py)", first="2.14"),
+    replaces("pooling_size", "counts the windows of all sizes (varying.py)"),
+    replaces(
+      "_fractional_pooling_offsets",
+      "reads random numbers in the order of eager mode (patches.py)",
+    ),
+    replaces("_maybe_layout_constraints", "how the arguments of operators lie (cusolver.py)"),
+  ),
+  "torch._inductor.decomposition": (
+    replaces("decompositions", "the decompositions by operator, to which Husk's are added"),
+    uses("cache_clear", "a copy of them", of="fast_random_decomps"),
+  ),
+  "torch._inductor.inductor_prims": (uses("seeds", "the operator that makes seeds"),),
+  "torch._inductor.fx_passes.joint_graph": (
+    replaces("lazy_init", "traces the patterns on the CPU (fake_cuda.py)"),
+  ),
+  "torch._inductor.fx_passes.post_grad": (
+    uses("noop_registry", "the operators that copy"),
+    replaces("remove_noop_ops", "keeps copies of what is written later (torch_compat.kept_copies)"),
+  ),
+  "torch._inductor.fx_passes.fuse_attention": (
+    replaces("_scaled_dot_product_attention", "what a recognised attention becomes (patches.py)"),
+  ),
+  "torch._inductor.index_propagation": (
+    replaces(
+      "__init__ indirect_indexing",
+      "checks that an indexed dimension is not empty (empty.py)",
+      of="IndexPropagation",
+    ),
+    uses("fallback", "writes the check", of="IndexPropagation"),
+  ),
+  # How Inductor writes kernels.
+  "torch._inductor.ops_handler": (
+    uses(
+      "add bitwise_and bitwise_right_shift bitwise_xor constant eq index_expr indirect_indexing"
+      " inline_asm_elementwise minimum mul to_dtype truediv where",
+      "the operations of a kernel",
+      of="OpsHandler",
+    ),
+  ),
+  "torch._inductor.dependencies": (uses("MemoryDep StarDep WeakDep", "what a node reads"),),
+  "torch._inductor.scheduler": (
+    uses("ForeachKernelSchedulerNode", "the kernel of a list of tensors"),
+    replaces(
+      "fusable_weak_dep",
+      "sees every read of a buffer that is written again (patches.py)",
+      of="Scheduler",
+    ),
+    uses("mutation_real_name", "the buffer that a write goes to", of="Scheduler"),
+    replaces(
+      "recompute_size_and_body",
+      "keeps what it must run after (patches.py)",
+      of="SchedulerNode",
+    ),
+    uses(
+      "read_writes mutation_renames set_read_writes _body",
+      "what a node reads and writes",
+      of="SchedulerNode",
+    ),
+  ),
+  "torch._inductor.tiling_utils": (
+    replaces("get_pw_red_splits", "recognizes a number of elements in any form (patches.py)"),
+  ),
+  "torch._inductor.codegen.triton": (
+    replaces("should_unwrap_unspec_arg", "kernels mask what they read back (patches.py)"),
+    replaces(
+      "_print_IntTrueDiv _helper_sqrt",
+      "quotients and roots in float64 (float64.py)",
+      of="TritonPrinter",
+    ),
+    uses("_print", "writes an operand of these", of="TritonPrinter"),
+    replaces("index_expr", "knows the dtype of these (float64.py)", of="TritonKernelOverrides"),
+  ),
+  "torch._inductor.codegen.cpp": (
+    replaces("CeilDiv", "remembers quotients (torch_compat.host_codegen)"),
+    replaces(
+      "simplify_index_in_vec_range",
+      "leaves sums as they are (torch_compat.host_codegen)",
+      last="2.12",
+    ),
+    replaces(
+      "ready_to_flush",
+      "each loop nest is a function (torch_compat.host_codegen)",
+      of="CppScheduling",
+    ),
+    replaces(
+      "codegen_loops_impl", "marks each loop nest (torch_compat.host_codegen)", of="CppKernel"
+    ),
+    uses("call_ranges rename_indexing", "the sizes of a loop nest", of="CppKernel"),
+  ),
+  "torch._inductor.codegen.cpp_utils": (uses("cexpr_index", "the text of an expression in C++"),),
+  "torch._inductor.cpu_vec_isa": (
+    replaces(
+      "valid_vec_isa_list",
+      "the vectors are those of the target (torch_compat.host_codegen)",
+    ),
+    replaces("__bool__", "the vectors are there (torch_compat.host_codegen)", of="VecISA"),
+    uses("VecAVX2 VecAVX512 VecNEON", "the vectors of the targets"),
+  ),
+  # Kernels of GPUs.
+  "torch._inductor.choices": (
+    replaces("get_conv_configs", "gets more tiles (products.py)", of="InductorChoices"),
+  ),
+  "torch._inductor.kernel.conv": (
+    uses("conv2d_template conv3d_template", "multiply in tf32 as torch is set (products.py)"),
+  ),
+  "torch._inductor.kernel.mm": (uses("", "a module with a cache of answers about the device"),),
+  "torch._inductor.kernel.mm_plus_mm": (
+    replaces("tuned_mm_plus_mm", "two products, where no template fits (products.py)"),
+  ),
+  "torch._inductor.select_algorithm": (
+    replaces("maybe_append_choice", "the templates of Husk", of="TritonTemplate"),
+    uses(
+      "autotune_select_algorithm get_algorithm_selector_cache ExternKernelCaller"
+      " NoValidChoicesError SymbolicGridFn",
+      "how a choice is made among templates and libraries",
+    ),
+    replaces(
+      "pick_deterministic_choice",
+      "a rule picks the template (products.py)",
+      of="AlgorithmSelectorCache",
+    ),
+    uses(
+      "name description input_nodes layout log_info bmreq precompile",
+      "a choice",
+      of="TritonTemplateCaller",
+    ),
+  ),
+  "torch._inductor.runtime.benchmarking": (
+    uses("benchmarker", "measures kernels"),
+    replaces(
+      "benchmark_gpu",
+      "measures as records are measured (products.py)",
+      of="InductorBenchmarker",
+    ),
+  ),
+  "torch._inductor.runtime.hints": (
+    uses("create", "the properties of the GPU", of="DeviceProperties"),
+  ),
+  "torch._inductor.runtime.triton_helpers": (
+    replaces("set_driver_to_gpu", "asks no driver (fake_cuda.py)"),
+  ),
+  "torch._inductor.runtime.triton_heuristics": (
+    replaces("_make_launchers", "loads no kernel (fake_cuda.py)", of="CachingAutotuner"),
+    uses(
+      "configs fn inductor_meta triton_meta size_hints heuristic_type custom_kernel"
+      " coordesc_tuner bench _create_compile_options _precompile_config",
+      "the kernel and its configurations",
+      of="CachingAutotuner",
+    ),
+    replaces("ASTSource", "compiles Gluon, too (fake_cuda.py)"),
+    uses("generate prefix x_grid y_grid z_grid ceildiv", "the grid of a launch", of="GridExpr"),
+    uses("config_to_dict user_autotune", "configurations of kernels"),
+  ),
+  "torch._inductor.codegen.cuda.cuda_env": (
+    replaces("get_cuda_arch get_cuda_version", "answer for the target (fake_cuda.py)"),
+  ),
+  "torch.utils._triton": (
+    replaces(
+      "has_triton_tensor_descriptor_host_tma",
+      "torch sees descriptors without a GPU (descriptors.py)",
+    ),
+  ),
+  "torch._higher_order_ops.triton_kernel_wrap": (
+    replaces("call_HOP", "descriptors become tensors (descriptors.py)", of="TracingTritonHOPifier"),
+    replaces("triton_kernel_wrapper_mutation", "gets the sizes of the blocks (descriptors.py)"),
+    uses("create_tma_stable_metadata kernel_side_table", "the kernels of a model"),
+  ),
+  "torch._dynamo.device_interface": (
+    replaces(
+      "is_available is_bf16_supported get_device_properties current_device device_count",
+      "answers for the target (fake_cuda.py)",
+      of="CudaInterface",
+    ),
+    replaces(
+      "caching_worker_current_devices caching_worker_device_properties",
+      "know the target alone (fake_cuda.py)",
+    ),
+  ),
+  "torch.cuda": (
+    replaces(
+      "get_device_properties current_device device_count get_device_capability get_device_name",
+      "public functions that answer for the target (fake_cuda.py)",
+    ),
+    uses("_sleep", "keeps the GPU busy while launches are queued (tuning.py)"),
+  ),
+  "torch._C": (
+    replaces("_select_batch_norm_backend", "asks no cuDNN (fake_cuda.py)"),
+    uses("_BatchNormBackend", "its answer"),
+    uses(
+      "_cuda_getCurrentRawStream _cuda_isCurrentStreamCapturing",
+      "the stream of a run (jit/module.py)",
+    ),
+    uses("CompositeImplicitAutograd", "how an operator is implemented", of="DispatchKey"),
+    uses(
+      "_dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key",
+      "whether an operator has such an implementation",
+    ),
+  ),
+  # Dynamo, tracing and fake tensors.
+  "torch._dynamo.convert_frame": (uses("compile_lock", "the lock that torch.compile takes"),),
+  "torch._dynamo.eval_frame": (
+    uses("_debug_get_cache_entry_list", "the codes of a frame"),
+    uses("_orig_mod", "what torch.compile has made of a module", of="OptimizedModule"),
+    uses(
+      "_torchdynamo_orig_callable",
+      "what torch.compile has made of a function",
+      of="_TorchDynamoContext",
+    ),
+  ),
+  "torch._dynamo.external_utils": (uses("wrap_inline", "compiles a function of torch's own"),),
+  "torch._dynamo.symbolic_convert": (
+    uses("current_tx f_code f_locals", "the frame that is traced", of="InstructionTranslator"),
+  ),
+  "torch._guards": (
+    uses("detect_fake_mode", "the mode of fake tensors"),
+    uses("try_get fake_mode", "what is known of the graph that is compiled", of="TracingContext"),
+  ),
+  "torch._functorch.predispatch": (uses("", "the module of the operators of torch.vmap"),),
+  "torch._decomp": (
+    replaces(
+      "decomposition_table",
+      "the decompositions of a traced program (torch_compat.right_dtypes)",
+    ),
+  ),
+  "torch._dispatch.python": (uses("enable_python_dispatcher", "traces with decompositions"),),
+  "torch._higher_order_ops.while_loop": (uses("while_loop_op", "a loop of a decomposition"),),
+  "torch._meta_registrations": (
+    uses("linalg_solve_is_vector_rhs", "whether b is a vector"),
+    replaces("min", "takes the smaller of all sizes (torch_compat.smaller_sizes)"),
+  ),
+  "torch._subclasses": (uses("cache_clear", "forgets shapes", of="FakeTensorMode"),),
+  "torch._subclasses.fake_tensor": (
+    uses("FakeTensor FakeTensorMode", "fake tensors"),
+    replaces("run_fallback_kernel", "runs no operator on a GPU that is not there (fake_cuda.py)"),
+  ),
+  "torch._subclasses.fake_impls": (
+    replaces(
+      "_unique op_implementations_dict",
+      "the shapes of results (torch_compat.right_dtypes, varying.views)",
+    ),
+    uses("_view_unbacked_meta", "a view of any size (varying.py)"),
+    replaces("run_fallback_kernel", "runs no operator on a GPU that is not there (fake_cuda.py)"),
+  ),
+  # torch.export, torch.fx and expressions of sizes.
+  "torch.export": (
+    uses(
+      "_update _state_dict _constants _example_inputs _guards_code",
+      "parts of a program without public names",
+      of="ExportedProgram",
+    ),
+  ),
+  "torch.export.graph_signature": (
+    uses(
+      "ConstantArgument SymBoolArgument SymFloatArgument SymIntArgument TensorArgument",
+      "the kinds of inputs and outputs",
+    ),
+  ),
+  "torch.fx": (uses("_in_spec _out_spec", "the trees of inputs and outputs", of="GraphModule"),),
+  "torch.fx._lazy_graph_module": (uses("_make_graph_module", "a copy of a module"),),
+  "torch.fx.experimental.proxy_tensor": (uses("make_fx", "traces a part of a graph"),),
+  "torch.fx.experimental.symbolic_shapes": (
+    uses("statically_known_true", "asks without a condition"),
+    uses("CallMethodKey ConvertIntKey DivideByKey", "the path to a number in a result"),
+    uses(
+      "axioms deferred_runtime_asserts divisible fake_tensor_cache frozen guards"
+      " num_deferred_runtime_asserts replace replacements replacements_slocs suppress_guards"
+      " symbol_guard_counter var_to_range var_to_range_sloc var_to_sources bound_sympy"
+      " _maybe_evaluate_static _update_version_counter _version_counter",
+      "what is known of sizes (assumed.py)",
+      of="ShapeEnv",
+    ),
+    replaces("evaluate_expr", "sees each question about a size (assumed.py)", of="ShapeEnv"),
+    replaces(
+      "_check_frozen",
+      "collects the conditions of frozen shapes (torch_compat.ignored_guards)",
+      of="ShapeEnv",
+    ),
+  ),
+  "torch.utils._pytree": (
+    uses("MappingKey SequenceKey", "the path to a value"),
+    uses(
+      "TreeSpec keystr tree_flatten tree_flatten_with_path tree_leaves tree_map tree_map_only"
+      " tree_unflatten",
+      "nests of arguments and results",
+    ),
+  ),
+  "torch.fx.experimental.sym_node": (
+    uses("_expr expr", "the expression before it is simplified", of="SymNode"),
+  ),
+  "torch.utils._sympy.functions": (
+    uses("CeilDiv FloorDiv IntTrueDiv Max Min Mod ModularIndexing Where", "expressions of sizes"),
+    uses(
+      "CeilToInt CleanDiv FloorToInt OpaqueUnaryFn_sqrt PowByNatural PythonMod ToFloat TruncToInt",
+      "expressions that guards hold (program/guards.py)",
+    ),
+    uses(
+      "BitwiseFn_bitwise_and BitwiseFn_bitwise_or BitwiseFn_bitwise_xor FloatPow FloatTrueDiv"
+      " Identity LShift RShift RoundToInt TruncToFloat",
+      "expressions that become those of a .hir (hir/expressions.py)",
+    ),
+  ),
+  "torch.utils._sympy.solve": (uses("try_solve", "solves an equation of sizes"),),
+  "torch.utils._sympy.symbol": (
+    uses("symbol_is_type", "the kind of a symbol"),
+    uses("UNBACKED_FLOAT UNBACKED_INT", "the kinds", of="SymT"),
+  ),
+  "torch.utils._sympy.value_ranges": (
+    uses("ValueRanges bound_sympy", "the range of an expression"),
+  ),
+  # Tensors, operators and nests.
+  "torch": (
+    uses("_check", "a condition that the operators of decompositions have"),
+    uses(
+      "_base _is_view _version _make_wrapper_subclass",
+      "views, and writes of a tensor",
+      of="Tensor",
+    ),
+    uses("_cdata", "which tensors share memory", of="UntypedStorage"),
+  ),
+  "torch._ops": (
+    uses("HigherOrderOperator", "an operator with functions as arguments"),
+    uses("_schema _op_dk", "an operator", of="OpOverload"),
+  ),
+  "torch.amp.autocast_mode": (uses("_enter_autocast _exit_autocast", "mark a region of autocast"),),
+  "torch.nn": (
+    uses(
+      "_buffers _parameters",
+      "parameters and buffers, without those of inner modules",
+      of="Module",
+    ),
+    uses("_compiled_call_impl", "what Module.compile has made of a module", of="Module"),
+  ),
+  "torch.nn.modules.module": (
+    replaces(
+      "_global_buffer_registration_hooks",
+      "has what a failed export leaves (torch_compat.hooks_of_buffers_kept)",
+    ),
+  ),
+  "torch.utils._mode_utils": (uses("no_dispatch", "runs an operator on real tensors"),),
+  "torch.utils._ordered_set": (uses("OrderedSet", "the sets of Inductor"),),
+  "torch.utils._python_dispatch": (
+    uses(
+      "TorchDispatchMode _disable_current_modes is_traceable_wrapper_subclass",
+      "sees each operator that runs",
+    ),
+  ),
+  "torch.ops.aten": (
+    uses(
+      "_adaptive_avg_pool2d _adaptive_avg_pool3d _assert_async _assert_scalar"
+      " _assert_tensor_metadata _cdist_forward _embedding_bag _embedding_bag_forward_only"
+      " _functional_assert_async _grouped_mm _histogramdd_from_bin_cts _linalg_det"
+      " _linalg_slogdet _linalg_solve_ex _local_scalar_dense _native_batch_norm_legit_no_training"
+      " _pdist_forward _to_copy _trilinear _unique2 _unsafe_index _unsafe_index_put"
+      " _unsafe_masked_index _unsafe_view _upsample_bicubic2d_aa _upsample_bilinear2d_aa"
+      " _weight_int8pack_mm",
+      "operators that models reach by other names",
+    ),
+  ),
+  # Triton.
+  "triton.backends.compiler": (uses("GPUTarget", "the GPU that Triton compiles for"),),
+  "triton.compiler": (uses("ASTSource", "a kernel that Triton compiles"),),
+  "triton.compiler.errors": (uses("CompilationError", "a kernel that Triton refuses"),),
+  "triton.runtime.errors": (
+    uses("OutOfResources PTXASError", "a configuration that does not fit"),
+  ),
+  "triton.knobs": (uses("compilation language nvidia", "settings, and the paths of tools"),),
+  "triton.runtime.driver": (
+    replaces("_active", "needs no GPU (fake_cuda.py)", of="DriverConfig"),
+    uses("driver", "Triton's driver"),
+  ),
+  "triton.runtime.jit": (
+    replaces("__getitem__", "a launch becomes a call (user_kernels.py)", of="KernelInterface"),
+  ),
+  "triton.tools.tensor_descriptor": (
+    uses(
+      "base shape strides block_shape padding",
+      "a descriptor of a model's kernel",
+      of="TensorDescriptor",
+    ),
+  ),
+  "triton.experimental.gluon": (uses("jit", "a kernel in Gluon"),),
+  "triton.experimental.gluon._runtime": (
+    uses("GluonASTSource", "a kernel in Gluon that Triton compiles"),
+  ),
+  "triton.experimental.gluon.language": (
+    uses(
+      "BlockedLayout DotOperandLayout NVMMADistributedLayout NVMMASharedLayout SliceLayout"
+      " allocate_shared_memory arange cdiv constexpr convert_layout exp2 float32 full int64 log2"
+      " max maximum minimum num_programs program_id static_range store sum warp_specialize where",
+      "the language",
+    ),
+    uses("get_default_for", "the layout of a tile", of="NVMMASharedLayout"),
+  ),
+  "triton.experimental.gluon.language.nvidia.ampere.async_copy": (
+    uses("mbarrier_arrive", "copies without waiting"),
+    uses("async_copy_global_to_shared", "copies to shared memory (torch_compat.gluon)"),
+    uses("async_load", "another name for it", first="2.14"),
+  ),
+  "triton.experimental.gluon.language.nvidia.hopper": (
+    uses("fence_async_shared warpgroup_mma warpgroup_mma_wait", "products of a group of warps"),
+  ),
+  "triton.experimental.gluon.language.nvidia.hopper.mbarrier": (
+    uses("MBarrierLayout arrive init wait", "barriers"),
+  ),
+}
+
+PATHS = frozenset(
+  path for module, rows in SURFACE.items() for row in rows for path in row.paths(module)
+)
+REPLACED = frozenset(
+  path
+  for module, rows in SURFACE.items()
+  for row in rows
+  if row.replaced
+  for path in row.paths(module)
+)
