@@ -1,5 +1,6 @@
 #include "ir/op_table.h"
 
+#include <husk/detail/dtype.h>
 #include <husk/husk.h>
 
 namespace husk::compiler {
@@ -58,8 +59,8 @@ husk_dtype dtype_of(std::string_view name) {
 
 const char* dtype_name(husk_dtype dtype) { return husk_dtype_name(dtype); }
 uint32_t dtype_bytes(husk_dtype dtype) { return static_cast<uint32_t>(husk_dtype_size(dtype)); }
-bool is_int_dtype(husk_dtype dtype) { return dtype >= HUSK_BOOL && dtype <= HUSK_I64; }
-bool is_float_dtype(husk_dtype dtype) { return dtype >= HUSK_F16 && dtype <= HUSK_F64; }
+bool is_int_dtype(husk_dtype dtype) { return detail::fits_int_register(dtype); }
+bool is_float_dtype(husk_dtype dtype) { return detail::fits_float_register(dtype); }
 
 uint8_t access_of(std::string_view word) {
   for (const AccessWord& row : kAccesses)

@@ -30,9 +30,6 @@ const char* value_kind_name(uint8_t kind);      // HUSK_VALUE_*: "none", "tensor
 // Whether the word begins an argument or is a literal. No value or buffer may have such a name.
 bool is_reserved(std::string_view name);
 
-// The kinds of operands of a scalar op; ops.def explains them.
-enum class Slot : uint8_t { unused, integer, floating, immediate, value, dim, text, nth };
-
 // A HUSK_SCALAR row of ops.def.
 struct ScalarOp {
   uint16_t code;

@@ -1,10 +1,11 @@
-// Floats are rounded to nearest even, as IEEE 754 defines it. The 8-bit formats are those of the
-// OCP 8-bit floating point specification 1.0; the fnuz kinds are Graphcore's and AMD's variant of
-// them (no infinities, no negative zero, an exponent bias larger by one).
+// Floats are rounded to nearest even, as IEEE 754 defines it. dtypes.def has their formats.
 #include "passes/encode_fill.h"
 
 #include <bit>
 #include <cmath>
+
+#include <husk/detail/dtype.h>
+#include <husk/detail/float_format.h>
 
 #include "ir/compile_error.h"
 #include "ir/op_table.h"
@@ -12,65 +13,46 @@
 namespace husk::compiler {
 namespace {
 
-struct FloatFormat {
-  int exponent_bits, fraction_bits, bias;
-  bool infinities;  // the largest exponent encodes infinity and NaN, as in IEEE 754
-  bool one_zero;    // fnuz: the bits of -0 encode NaN
-};
-
-FloatFormat format_of(husk_dtype dtype) {
-  switch (dtype) {
-    case HUSK_F16: return {5, 10, 15, true, false};
-    case HUSK_BF16: return {8, 7, 127, true, false};
-    case HUSK_F32:
-    case HUSK_C64: return {8, 23, 127, true, false};
-    case HUSK_F8E4M3FN: return {4, 3, 7, false, false};
-    case HUSK_F8E5M2: return {5, 2, 15, true, false};
-    case HUSK_F8E4M3FNUZ: return {4, 3, 8, false, true};
-    case HUSK_F8E5M2FNUZ: return {5, 2, 16, false, true};
-    default: return {11, 52, 1023, true, false};
-  }
-}
+using detail::FloatFormat;
 
 // The bits of NaN.
 uint64_t not_a_number(const FloatFormat& f) {
-  if (f.one_zero) return 1ull << (f.exponent_bits + f.fraction_bits);
-  if (!f.infinities) return (1ull << (f.exponent_bits + f.fraction_bits)) - 1;
-  return ((1ull << (f.exponent_bits + 1)) - 1) << (f.fraction_bits - 1);
+  if (f.one_zero()) return 1ull << (f.exponent + f.fraction);
+  if (!f.infinities()) return (1ull << (f.exponent + f.fraction)) - 1;
+  return ((1ull << (f.exponent + 1)) - 1) << (f.fraction - 1);
 }
 
 // The bits of the largest finite number without the sign.
 uint64_t largest(const FloatFormat& f) {
-  const uint64_t all = (1ull << (f.exponent_bits + f.fraction_bits)) - 1;
-  if (f.infinities) return all - (1ull << f.fraction_bits);
-  return f.one_zero ? all : all - 1;
+  const uint64_t all = (1ull << (f.exponent + f.fraction)) - 1;
+  if (f.infinities()) return all - (1ull << f.fraction);
+  return f.one_zero() ? all : all - 1;
 }
 
 // Encodes `value` in `out`; false if the value is too large for the format.
 bool encode(double value, const FloatFormat& f, uint64_t* out) {
-  const uint64_t sign = std::signbit(value) ? 1ull << (f.exponent_bits + f.fraction_bits) : 0;
+  const uint64_t sign = std::signbit(value) ? 1ull << (f.exponent + f.fraction) : 0;
   if (std::isnan(value)) return *out = not_a_number(f), true;
-  if (std::isinf(value)) return *out = sign | (largest(f) + 1), f.infinities;
+  if (std::isinf(value)) return *out = sign | (largest(f) + 1), f.infinities();
   const double size = std::fabs(value);
-  if (size == 0) return *out = f.one_zero ? 0 : sign, true;
+  if (size == 0) return *out = f.one_zero() ? 0 : sign, true;
   int exponent = std::max(std::ilogb(size), 1 - f.bias);
   // The value in units of the last place. If it rounds up to the next power of two, the carry
   // increments the exponent.
-  const double units = std::nearbyint(std::ldexp(size, f.fraction_bits - exponent));
+  const double units = std::nearbyint(std::ldexp(size, f.fraction - exponent));
   const auto fraction = static_cast<uint64_t>(units);
-  const uint64_t implied = 1ull << f.fraction_bits;
+  const uint64_t implied = 1ull << f.fraction;
   const uint64_t pattern = fraction < implied
                                ? fraction
-                               : (static_cast<uint64_t>(exponent + f.bias) << f.fraction_bits) +
+                               : (static_cast<uint64_t>(exponent + f.bias) << f.fraction) +
                                      (fraction - implied);
-  *out = pattern ? sign | pattern : (f.one_zero ? 0 : sign);
+  *out = pattern ? sign | pattern : (f.one_zero() ? 0 : sign);
   return pattern <= largest(f);
 }
 
 bool fits(int64_t value, husk_dtype dtype) {
   if (dtype == HUSK_BOOL) return value == 0 || value == 1;
-  const bool has_sign = dtype == HUSK_I8 || dtype == HUSK_I16 || dtype == HUSK_I32 ||
-                        dtype == HUSK_I64;
+  const bool has_sign = detail::element_kind(dtype) == detail::DtypeKind::Signed;
   const uint32_t bits = dtype_bytes(dtype) * 8;
   if (!has_sign) return value >= 0 && (bits == 64 || value < int64_t{1} << bits);
   return bits == 64 || (value >= -(int64_t{1} << (bits - 1)) && value < int64_t{1} << (bits - 1));
@@ -94,7 +76,7 @@ uint64_t encode_fill(const State& state) {
   if (state.dtype == HUSK_C128 && (value != 0 || std::signbit(value)))
     fail(literal.place, "a state of c128 is filled with 0 or made from a constant");
   uint64_t bits = 0;
-  if (!encode(value, format_of(state.dtype), &bits))
+  if (!encode(value, *detail::float_format(state.dtype), &bits))
     fail(literal.place, "{} is too large for {}", value, dtype_name(state.dtype));
   return bits;
 }

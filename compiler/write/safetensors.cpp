@@ -18,24 +18,8 @@ struct DtypeWord {
   husk_dtype dtype;
 };
 constexpr DtypeWord kWords[] = {
-    {"BOOL", HUSK_BOOL},
-    {"U8", HUSK_U8},
-    {"I8", HUSK_I8},
-    {"U16", HUSK_U16},
-    {"I16", HUSK_I16},
-    {"U32", HUSK_U32},
-    {"I32", HUSK_I32},
-    {"U64", HUSK_U64},
-    {"I64", HUSK_I64},
-    {"F16", HUSK_F16},
-    {"BF16", HUSK_BF16},
-    {"F32", HUSK_F32},
-    {"F64", HUSK_F64},
-    {"C64", HUSK_C64},
-    {"F8_E4M3", HUSK_F8E4M3FN},
-    {"F8_E5M2", HUSK_F8E5M2},
-    {"F8_E4M3FNUZ", HUSK_F8E4M3FNUZ},
-    {"F8_E5M2FNUZ", HUSK_F8E5M2FNUZ},
+#define HUSK_SAFETENSORS(NAME, word) {#word, HUSK_##NAME},
+#include <dtypes.def>
 };
 
 husk_dtype find_dtype(const std::string& word) {

@@ -12,6 +12,9 @@ foreach(folder runtime ports/host ports/cuda)
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
 endforeach()
 
+install(FILES ${PROJECT_SOURCE_DIR}/schema/dtypes.def
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/husk/detail COMPONENT dev)
+
 if(TARGET husk_signature)
   install(TARGETS husk_signature EXPORT husk_signature
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)

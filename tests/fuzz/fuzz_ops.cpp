@@ -16,6 +16,8 @@
 #include <memory>
 #include <optional>
 
+#include <husk/detail/dtype.h>
+
 #include "correct_calls.h"
 #include "cpu.h"
 #include "device.h"
@@ -268,8 +270,9 @@ class HostileCall {
     if (tensors.empty()) return;
     const husk_op_arg chosen = *tensors[choices.aside(tensors.size())];
     if (choices.aside(2) == 0) {
-      retype(tensors, chosen.dtype,
-             static_cast<int32_t>(HUSK_BOOL + choices.aside(HUSK_F8E5M2FNUZ - HUSK_BOOL + 1)));
+      retype(
+          tensors, chosen.dtype,
+          static_cast<int32_t>(HUSK_BOOL + choices.aside(husk::detail::kDtypeCount - HUSK_BOOL)));
     } else if (choices.aside(3) == 0) {
       retype(tensors, HUSK_F32, HUSK_F64);
       retype(tensors, HUSK_C64, HUSK_C128);
@@ -345,7 +348,7 @@ class HostileCall {
         break;
       case 4:
         arg.kind = HUSK_ARG_DTYPE;
-        arg.dtype = choices.pick(0, HUSK_F8E5M2FNUZ + 1);
+        arg.dtype = choices.pick(0, husk::detail::kDtypeCount);
         break;
       default:
         if (old.kind != HUSK_ARG_TENSOR) break;
@@ -359,7 +362,7 @@ class HostileCall {
   void damage_tensor(husk_op_arg& arg) {
     std::vector<int64_t> sizes(arg.sizes, arg.sizes + arg.rank),
         strides(arg.strides, arg.strides + arg.rank);
-    if (choices.one_in(6)) arg.dtype = choices.pick(HUSK_BOOL, HUSK_F8E5M2FNUZ);
+    if (choices.one_in(6)) arg.dtype = choices.pick(HUSK_BOOL, husk::detail::kDtypeCount - 1);
     if (choices.one_in(8)) {  // another rank
       const size_t rank = static_cast<size_t>(choices.pick(0, 17));
       sizes.resize(rank, 1);

@@ -1,4 +1,6 @@
 // aten::copy_: strides, broadcasting, every element size.
+#include <husk/detail/dtype.h>
+
 #include "host_device.h"
 #include "tensor.h"
 
@@ -43,7 +45,7 @@ TEST_F(Copy, StridesAndBroadcast) {
 
 TEST_F(Copy, EveryDtype) {
   const int64_t size = 3, stride = 1;
-  for (int32_t dtype = HUSK_BOOL; dtype <= HUSK_F8E5M2FNUZ; ++dtype) {
+  for (int32_t dtype = HUSK_BOOL; dtype < husk::detail::kDtypeCount; ++dtype) {
     alignas(16) unsigned char from[48], to[48];
     for (int i = 0; i < 48; ++i) from[i] = static_cast<unsigned char>(i + 1);
     std::memset(to, 0, sizeof to);
@@ -56,11 +58,7 @@ TEST_F(Copy, EveryDtype) {
     target.data = to;
     source.data = from;
     ASSERT_EQ(call("aten::copy_", {target, source}), HUSK_OK) << error.text;
-    const size_t bytes = dtype == HUSK_C128                                                 ? 48
-                         : dtype == HUSK_BOOL || dtype >= HUSK_F8E4M3FN || dtype <= HUSK_I8 ? 3
-                         : dtype <= HUSK_I16 || dtype == HUSK_F16 || dtype == HUSK_BF16     ? 6
-                         : dtype <= HUSK_I32 || dtype == HUSK_F32                           ? 12
-                                                                                            : 24;
+    const size_t bytes = 3 * size_t{husk::detail::element_bytes(dtype)};
     EXPECT_EQ(std::memcmp(to, from, bytes), 0) << dtype;
     EXPECT_TRUE(bytes == 48 || to[bytes] == 0) << dtype;
   }

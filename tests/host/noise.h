@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <husk/detail/dtype.h>
 #include <husk/ops.h>
 
 #include "contract.h"
@@ -125,7 +126,7 @@ class Noise {
       case 3: return list("");
       case 4: return tensors(false);
       case 5: return result();
-      default: return shaped(pick(HUSK_BOOL, HUSK_F8E5M2FNUZ), false);
+      default: return shaped(pick(HUSK_BOOL, husk::detail::kDtypeCount - 1), false);
     }
   }
   husk_op_arg result() {

@@ -8,28 +8,9 @@ import tempfile
 
 import built_tools
 import torch
+from husk import dtypes
 
-DTYPES = {
-  "bool": torch.bool,
-  "u8": torch.uint8,
-  "i8": torch.int8,
-  "u16": torch.uint16,
-  "i16": torch.int16,
-  "u32": torch.uint32,
-  "i32": torch.int32,
-  "u64": torch.uint64,
-  "i64": torch.int64,
-  "f16": torch.float16,
-  "bf16": torch.bfloat16,
-  "f32": torch.float32,
-  "f64": torch.float64,
-  "c64": torch.complex64,
-  "c128": torch.complex128,
-  "f8e4m3fn": torch.float8_e4m3fn,
-  "f8e5m2": torch.float8_e5m2,
-  "f8e4m3fnuz": torch.float8_e4m3fnuz,
-  "f8e5m2fnuz": torch.float8_e5m2fnuz,
-}
+DTYPES = {name: getattr(torch, other) for name, other in dtypes.TORCH.items()}
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 

@@ -10,33 +10,14 @@ import re
 
 import safetensors.torch
 import torch
+from husk import dtypes
 from husk.lower import workspaces
 from torch.nn import functional as F
 
 _TOKEN = re.compile(
   r'\s+|#[^\n]*|"(?:[^"\\]|\\.)*"|-?inf\b|-?\d[\d.eE+-]*|\.\.|[A-Za-z_][A-Za-z0-9_.:]*|[\[\](){},=]'
 )
-DTYPES = {
-  "bool": torch.bool,
-  "u8": torch.uint8,
-  "i8": torch.int8,
-  "i16": torch.int16,
-  "i32": torch.int32,
-  "u16": torch.uint16,
-  "u32": torch.uint32,
-  "u64": torch.uint64,
-  "i64": torch.int64,
-  "f16": torch.float16,
-  "bf16": torch.bfloat16,
-  "f32": torch.float32,
-  "f64": torch.float64,
-  "c64": torch.complex64,
-  "c128": torch.complex128,
-  "f8e4m3fn": torch.float8_e4m3fn,
-  "f8e5m2": torch.float8_e5m2,
-  "f8e4m3fnuz": torch.float8_e4m3fnuz,
-  "f8e5m2fnuz": torch.float8_e5m2fnuz,
-}
+DTYPES = {name: getattr(torch, other) for name, other in dtypes.TORCH.items()}
 
 
 @functools.cache

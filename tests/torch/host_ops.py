@@ -10,30 +10,11 @@ import pathlib
 
 import pytest
 import torch
+from husk import dtypes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-DTYPES = {
-  torch.bool: 1,
-  torch.uint8: 2,
-  torch.int8: 3,
-  torch.uint16: 4,
-  torch.int16: 5,
-  torch.uint32: 6,
-  torch.int32: 7,
-  torch.uint64: 8,
-  torch.int64: 9,
-  torch.float16: 10,
-  torch.bfloat16: 11,
-  torch.float32: 12,
-  torch.float64: 13,
-  torch.complex64: 14,
-  torch.complex128: 15,
-  torch.float8_e4m3fn: 16,
-  torch.float8_e5m2: 17,
-  torch.float8_e4m3fnuz: 18,
-  torch.float8_e5m2fnuz: 19,
-}
+DTYPES = {getattr(torch, name): dtypes.CODES[own] for own, name in dtypes.TORCH.items()}
 LATER = tuple(int(part) for part in torch.__version__.split(".")[:2]) > (2, 11)
 NONE, TENSOR, INT, FLOAT, INTS, STRING, DTYPE, FLOATS, TENSORS, RESULT = range(10)
 INVALID_ARGUMENT, UNSUPPORTED, INVALID_INPUT, KERNEL = 1, 3, 4, 9

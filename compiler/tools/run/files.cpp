@@ -23,18 +23,13 @@ struct Name {
 };
 
 constexpr Name safetensors_names[] = {
-    {"BOOL", HUSK_BOOL},      {"U8", HUSK_U8},     {"I8", HUSK_I8},
-    {"U16", HUSK_U16},        {"I16", HUSK_I16},   {"U32", HUSK_U32},
-    {"I32", HUSK_I32},        {"U64", HUSK_U64},   {"I64", HUSK_I64},
-    {"F16", HUSK_F16},        {"BF16", HUSK_BF16}, {"F32", HUSK_F32},
-    {"F64", HUSK_F64},        {"C64", HUSK_C64},   {"F8_E4M3", HUSK_F8E4M3FN},
-    {"F8_E5M2", HUSK_F8E5M2},
+#define HUSK_SAFETENSORS(NAME, word) {#word, HUSK_##NAME},
+#include <dtypes.def>
 };
 
 constexpr Name npy_names[] = {
-    {"b1", HUSK_BOOL}, {"u1", HUSK_U8},  {"i1", HUSK_I8},  {"u2", HUSK_U16},   {"i2", HUSK_I16},
-    {"u4", HUSK_U32},  {"i4", HUSK_I32}, {"u8", HUSK_U64}, {"i8", HUSK_I64},   {"f2", HUSK_F16},
-    {"f4", HUSK_F32},  {"f8", HUSK_F64}, {"c8", HUSK_C64}, {"c16", HUSK_C128},
+#define HUSK_NUMPY(NAME, name, npy, format) {#npy, HUSK_##NAME},
+#include <dtypes.def>
 };
 
 template <size_t N>

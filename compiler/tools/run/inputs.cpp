@@ -6,6 +6,8 @@
 #include <optional>
 #include <random>
 
+#include <husk/detail/dtype.h>
+
 #include "run/run_error.h"
 
 namespace husk::run {
@@ -20,7 +22,7 @@ std::optional<T> number_from(std::string_view text) {
   return value;
 }
 
-bool is_float(husk_dtype dtype) { return dtype >= HUSK_F16; }
+bool is_float(husk_dtype dtype) { return detail::element_kind(dtype) >= detail::DtypeKind::Float; }
 
 // Fills a tensor with random floats in [-1, 1), ints from 0 to 9, or bools.
 void fill_random(Tensor& tensor, size_t position, uint64_t seed) {

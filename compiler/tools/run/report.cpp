@@ -45,16 +45,9 @@ Tolerance tolerance_for(husk_dtype dtype, std::optional<double> relative,
                         std::optional<double> absolute) {
   Tolerance usual{0, 0};
   switch (dtype) {
-    case HUSK_F16: usual = {1e-3, 1e-5}; break;
-    case HUSK_BF16: usual = {1.6e-2, 1e-5}; break;
-    case HUSK_F32:
-    case HUSK_C64: usual = {1.3e-6, 1e-5}; break;
-    case HUSK_F64:
-    case HUSK_C128: usual = {1e-7, 1e-7}; break;
-    case HUSK_F8E4M3FN:
-    case HUSK_F8E4M3FNUZ: usual = {0.125, 1e-3}; break;
-    case HUSK_F8E5M2:
-    case HUSK_F8E5M2FNUZ: usual = {0.25, 1e-3}; break;
+#define HUSK_TOLERANCE(NAME, relative, absolute) \
+  case HUSK_##NAME: usual = {relative, absolute}; break;
+#include <dtypes.def>
     default: break;
   }
   return {relative.value_or(usual.relative), absolute.value_or(usual.absolute)};

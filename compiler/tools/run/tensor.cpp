@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include <husk/detail/dtype.h>
+#include <husk/detail/float_format.h>
 #include <husk/husk.h>
 
 #include "run/run_error.h"
@@ -13,13 +15,17 @@ namespace husk::run {
 
 namespace {
 
-// A small binary float: sign, exponent, fraction. `infinite` means that the largest exponent
-// encodes infinity and NaN, as in IEEE 754. Otherwise NaN is encoded by all ones ("fn") or by minus
-// zero
-// ("fnuz").
+// A float of at most 16 bits.
 struct SmallFloat {
   int exponent_bits, fraction_bits, bias;
   bool infinite, unsigned_zero;
+
+  explicit SmallFloat(const detail::FloatFormat& format)
+      : exponent_bits(format.exponent),
+        fraction_bits(format.fraction),
+        bias(format.bias),
+        infinite(format.infinities()),
+        unsigned_zero(format.one_zero()) {}
 
   int bits() const { return 1 + exponent_bits + fraction_bits; }
   uint32_t nan() const {
@@ -68,20 +74,6 @@ struct SmallFloat {
   }
 };
 
-// The formats are IEEE 754 binary16, bfloat16, those of the "OCP 8-bit Floating Point
-// Specification" (fn and e5m2), and their fnuz variants with a bias larger by one and without minus
-// zero.
-constexpr SmallFloat small_float(husk_dtype dtype) {
-  switch (dtype) {
-    case HUSK_F16: return {5, 10, 15, true, false};
-    case HUSK_BF16: return {8, 7, 127, true, false};
-    case HUSK_F8E4M3FN: return {4, 3, 7, false, false};
-    case HUSK_F8E5M2: return {5, 2, 15, true, false};
-    case HUSK_F8E4M3FNUZ: return {4, 3, 8, false, true};
-    default: return {5, 2, 16, false, true};
-  }
-}
-
 template <class T>
 double read(const unsigned char* from) {
   T value;
@@ -108,7 +100,9 @@ void write(unsigned char* to, double value) {
   std::memcpy(to, &out, sizeof out);
 }
 
-bool is_complex(husk_dtype dtype) { return dtype == HUSK_C64 || dtype == HUSK_C128; }
+bool is_complex(husk_dtype dtype) {
+  return detail::element_kind(dtype) == detail::DtypeKind::Complex;
+}
 
 }  // namespace
 
@@ -125,22 +119,13 @@ double Tensor::number(int64_t index) const {
   const unsigned char* from = bytes.data() + static_cast<size_t>(index) * width;
   switch (dtype) {
     case HUSK_BOOL: return *from != 0;
-    case HUSK_U8: return read<uint8_t>(from);
-    case HUSK_I8: return read<int8_t>(from);
-    case HUSK_U16: return read<uint16_t>(from);
-    case HUSK_I16: return read<int16_t>(from);
-    case HUSK_U32: return read<uint32_t>(from);
-    case HUSK_I32: return read<int32_t>(from);
-    case HUSK_U64: return read<uint64_t>(from);
-    case HUSK_I64: return read<int64_t>(from);
-    case HUSK_F32:
-    case HUSK_C64: return read<float>(from);
-    case HUSK_F64:
-    case HUSK_C128: return read<double>(from);
-    case HUSK_F16:
-    case HUSK_BF16: return small_float(dtype).decode(static_cast<uint32_t>(read<uint16_t>(from)));
-    default: return small_float(dtype).decode(*from);
+#define HUSK_C_NUMBER(NAME, type) \
+  case HUSK_##NAME: return read<type>(from);
+#include <dtypes.def>
+    default: break;
   }
+  const SmallFloat format(*detail::float_format(dtype));
+  return format.decode(width == 1 ? *from : static_cast<uint32_t>(read<uint16_t>(from)));
 }
 
 int64_t Tensor::integer(int64_t index) const {
@@ -154,23 +139,14 @@ void Tensor::set_number(int64_t index, double value) {
   const size_t width = husk_dtype_size(dtype) / (is_complex(dtype) ? 2 : 1);
   unsigned char* to = bytes.data() + static_cast<size_t>(index) * width;
   switch (dtype) {
-    case HUSK_BOOL: *to = value != 0; break;
-    case HUSK_U8: write<uint8_t>(to, value); break;
-    case HUSK_I8: write<int8_t>(to, value); break;
-    case HUSK_U16: write<uint16_t>(to, value); break;
-    case HUSK_I16: write<int16_t>(to, value); break;
-    case HUSK_U32: write<uint32_t>(to, value); break;
-    case HUSK_I32: write<int32_t>(to, value); break;
-    case HUSK_U64: write<uint64_t>(to, value); break;
-    case HUSK_I64: write<int64_t>(to, value); break;
-    case HUSK_F32:
-    case HUSK_C64: write<float>(to, value); break;
-    case HUSK_F64:
-    case HUSK_C128: write<double>(to, value); break;
-    case HUSK_F16:
-    case HUSK_BF16: write<uint16_t>(to, small_float(dtype).encode(value)); break;
-    default: *to = static_cast<unsigned char>(small_float(dtype).encode(value)); break;
+    case HUSK_BOOL: *to = value != 0; return;
+#define HUSK_C_NUMBER(NAME, type) \
+  case HUSK_##NAME: return write<type>(to, value);
+#include <dtypes.def>
+    default: break;
   }
+  const uint32_t bits = SmallFloat(*detail::float_format(dtype)).encode(value);
+  std::memcpy(to, &bits, width);  // all supported platforms are little-endian
 }
 
 Tensor tensor_make(husk_dtype dtype, std::vector<int64_t> sizes) {
@@ -187,7 +163,7 @@ Tensor tensor_make(husk_dtype dtype, std::vector<int64_t> sizes) {
 }
 
 husk_dtype dtype_from_name(std::string_view name) {
-  for (int value = HUSK_BOOL; value <= HUSK_F8E5M2FNUZ; value++)
+  for (int value = HUSK_BOOL; value < detail::kDtypeCount; value++)
     if (name == husk_dtype_name(static_cast<husk_dtype>(value)))
       return static_cast<husk_dtype>(value);
   return HUSK_DTYPE_NONE;

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from . import artifact
+from . import artifact, dtypes
 from .artifact import readable
 from .cuda import operators as cuda_operators
 from .host import operators as host_operators
@@ -41,13 +41,6 @@ _CUDA_OF_PTX = {
   "7.6": "11.6", "7.7": "11.7", "7.8": "11.8", "8.0": "12.0", "8.1": "12.1", "8.2": "12.2",
   "8.3": "12.3", "8.4": "12.4", "8.5": "12.5", "8.6": "12.7", "8.7": "12.8", "8.8": "12.9",
   "9.0": "13.0", "9.1": "13.1",
-}  # fmt: skip
-
-
-_DTYPE_BYTES = {
-  "bool": 1, "u8": 1, "i8": 1, "u16": 2, "i16": 2, "u32": 4, "i32": 4, "u64": 8, "i64": 8,
-  "f16": 2, "bf16": 2, "f32": 4, "f64": 8, "c64": 8, "c128": 16,
-  "f8e4m3fn": 1, "f8e5m2": 1, "f8e4m3fnuz": 1, "f8e5m2fnuz": 1,
 }  # fmt: skip
 
 
@@ -256,7 +249,7 @@ def _memory(
 ) -> list[Finding]:
   """The device memory of one session, which is compared with that of the device."""
   constants = sum(one["blob"]["size"] for one in described["constants"])
-  states = sum(math.prod(one["dims"]) * _DTYPE_BYTES[one["dtype"]] for one in described["states"])
+  states = sum(math.prod(one["dims"]) * dtypes.BYTES[one["dtype"]] for one in described["states"])
   peaks = [variant["arena_bytes"] for variant in chosen.values()]
   parts = f"constants {readable(constants)}, states {readable(states)}"
   limit = memory if memory is not None else on.limits.get("total_memory")

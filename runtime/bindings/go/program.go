@@ -24,32 +24,6 @@ const (
 	KindBool   Kind = C.HUSK_VALUE_BOOL
 )
 
-// DType is the type of the elements of a tensor.
-type DType int32
-
-// The values of DType.
-const (
-	Bool       DType = C.HUSK_BOOL
-	U8         DType = C.HUSK_U8
-	I8         DType = C.HUSK_I8
-	U16        DType = C.HUSK_U16
-	I16        DType = C.HUSK_I16
-	U32        DType = C.HUSK_U32
-	I32        DType = C.HUSK_I32
-	U64        DType = C.HUSK_U64
-	I64        DType = C.HUSK_I64
-	F16        DType = C.HUSK_F16
-	BF16       DType = C.HUSK_BF16
-	F32        DType = C.HUSK_F32
-	F64        DType = C.HUSK_F64
-	C64        DType = C.HUSK_C64
-	C128       DType = C.HUSK_C128
-	F8E4M3FN   DType = C.HUSK_F8E4M3FN
-	F8E5M2     DType = C.HUSK_F8E5M2
-	F8E4M3FNUZ DType = C.HUSK_F8E4M3FNUZ
-	F8E5M2FNUZ DType = C.HUSK_F8E5M2FNUZ
-)
-
 // Size is the number of bytes of one element.
 func (d DType) Size() int { return int(C.husk_dtype_size(C.husk_dtype(d))) }
 

@@ -33,10 +33,10 @@ import (
 const maxRank = 16
 
 // The types of DLPack, in a table, since a call of C takes longer than a run of a small step.
-var toDLPack [F8E5M2FNUZ + 1]C.DLDataType
+var toDLPack [lastDType + 1]C.DLDataType
 
 func init() {
-	for dtype := Bool; dtype <= F8E5M2FNUZ; dtype++ {
+	for dtype := Bool; dtype <= lastDType; dtype++ {
 		toDLPack[dtype] = C.husk_dtype_to_dlpack(C.husk_dtype(dtype))
 	}
 }
@@ -121,7 +121,7 @@ func MutableSlice[T Element](elements []T, sizes ...int64) Input {
 
 // Bytes is a contiguous tensor of a type that Go does not have, such as bf16.
 func Bytes(bytes []byte, dtype DType, sizes ...int64) Input {
-	if dtype < Bool || dtype > F8E5M2FNUZ {
+	if dtype < Bool || dtype > lastDType {
 		return Input{err: invalid("no type %d", dtype)}
 	}
 	if len(sizes) > maxRank {

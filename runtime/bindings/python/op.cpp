@@ -14,20 +14,9 @@ namespace {
 
 const char* buffer_format(int32_t dtype) {
   switch (dtype) {
-    case HUSK_BOOL: return "?";
-    case HUSK_U8: return "B";
-    case HUSK_I8: return "b";
-    case HUSK_U16: return "H";
-    case HUSK_I16: return "h";
-    case HUSK_U32: return "I";
-    case HUSK_I32: return "i";
-    case HUSK_U64: return "Q";
-    case HUSK_I64: return "q";
-    case HUSK_F16: return "e";
-    case HUSK_F32: return "f";
-    case HUSK_F64: return "d";
-    case HUSK_C64: return "Zf";
-    case HUSK_C128: return "Zd";
+#define HUSK_NUMPY(NAME, name, npy, format) \
+  case HUSK_##NAME: return #format;
+#include <dtypes.def>
     default: return nullptr;
   }
 }

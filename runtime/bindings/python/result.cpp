@@ -31,20 +31,9 @@ nb::object numpy_object(Of of, Find find) {
 
 const char* numpy_name(husk_dtype dtype) {
   switch (dtype) {
-    case HUSK_BOOL: return "bool_";
-    case HUSK_U8: return "uint8";
-    case HUSK_I8: return "int8";
-    case HUSK_U16: return "uint16";
-    case HUSK_I16: return "int16";
-    case HUSK_U32: return "uint32";
-    case HUSK_I32: return "int32";
-    case HUSK_U64: return "uint64";
-    case HUSK_I64: return "int64";
-    case HUSK_F16: return "float16";
-    case HUSK_F32: return "float32";
-    case HUSK_F64: return "float64";
-    case HUSK_C64: return "complex64";
-    case HUSK_C128: return "complex128";
+#define HUSK_NUMPY(NAME, name, npy, format) \
+  case HUSK_##NAME: return #name;
+#include <dtypes.def>
     default: return nullptr;
   }
 }

@@ -30,26 +30,25 @@ KnownType find_api(nb::object type) {
   return {std::move(type), std::move(capsule), api};
 }
 
+struct BufferFormat {
+  const char* format;
+  husk_dtype dtype;
+};
+constexpr BufferFormat kBufferFormats[] = {
+#define HUSK_NUMPY(NAME, name, npy, format) {#format, HUSK_##NAME},
+#include <dtypes.def>
+};
+
 // The husk_dtype of a buffer's elements; `*swapped` is set for the byte order of other machines.
 husk_dtype buffer_dtype(const char* format, Py_ssize_t bytes, bool* swapped) {
-  *swapped = *format == '>' || *format == '!';
+  *swapped = bytes > 1 && (*format == '>' || *format == '!');
   if (strchr("@=<>!", *format)) ++format;
-  if (!strcmp(format, "Zf")) return HUSK_C64;
-  if (!strcmp(format, "Zd")) return HUSK_C128;
-  if (format[0] == 0 || format[1] != 0) return HUSK_DTYPE_NONE;
-  if (*format == '?') return HUSK_BOOL;
-  if (*format == 'e') return HUSK_F16;
-  if (*format == 'f') return HUSK_F32;
-  if (*format == 'd') return HUSK_F64;
-  const bool is_signed = strchr("bhilqn", *format) != nullptr;
-  if (!is_signed && !strchr("BHILQN", *format)) return HUSK_DTYPE_NONE;
-  switch (bytes) {
-    case 1: *swapped = false; return is_signed ? HUSK_I8 : HUSK_U8;
-    case 2: return is_signed ? HUSK_I16 : HUSK_U16;
-    case 4: return is_signed ? HUSK_I32 : HUSK_U32;
-    case 8: return is_signed ? HUSK_I64 : HUSK_U64;
-    default: return HUSK_DTYPE_NONE;
-  }
+  // A long or a size of C is as wide as an int or as a long long.
+  if (!strcmp(format, "l") || !strcmp(format, "n")) format = bytes == 4 ? "i" : "q";
+  if (!strcmp(format, "L") || !strcmp(format, "N")) format = bytes == 4 ? "I" : "Q";
+  for (const BufferFormat& known : kBufferFormats)
+    if (!strcmp(format, known.format)) return known.dtype;
+  return HUSK_DTYPE_NONE;
 }
 
 // Conjugate and negative views of PyTorch have the bytes of the tensor that they are views of; the

@@ -9,27 +9,9 @@ namespace {
 // DLPack's type code of each husk_dtype, in the order of the enumeration.
 constexpr uint8_t kDlpackCodes[] = {
     0,
-    HUSK_DL_BOOL,
-    kDLUInt,
-    kDLInt,
-    kDLUInt,
-    kDLInt,
-    kDLUInt,
-    kDLInt,
-    kDLUInt,
-    kDLInt,
-    kDLFloat,
-    kDLBfloat,
-    kDLFloat,
-    kDLFloat,
-    kDLComplex,
-    kDLComplex,
-    HUSK_DL_F8E4M3FN,
-    HUSK_DL_F8E5M2,
-    HUSK_DL_F8E4M3FNUZ,
-    HUSK_DL_F8E5M2FNUZ,
+#define HUSK_DTYPE(code, NAME, name, bytes, kind, dlpack, torch) dlpack,
+#include <dtypes.def>
 };
-static_assert(sizeof(kDlpackCodes) == husk::detail::kDtypeCount);
 
 }  // namespace
 

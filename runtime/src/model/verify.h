@@ -10,6 +10,9 @@ namespace husk {
 
 enum class ResultKind : uint8_t { unknown, none, integer, floating };
 
+// The kinds of operands of a scalar op; ops.def explains them.
+enum class Slot : uint8_t { unused, integer, floating, immediate, value, dim, text, nth };
+
 // Returns the kind of a scalar op's register, or unknown if ops.def has no such code.
 ResultKind result_kind(uint16_t op);
 

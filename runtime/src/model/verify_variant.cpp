@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include <husk/detail/dtype.h>
 #include <husk/husk.h>
 
 #include "base/limits.h"
@@ -7,22 +8,25 @@
 
 namespace husk {
 
-// The kinds of operands in ops.def.
-enum class Operand : uint8_t { unused, integer, floating, immediate, value, dim, text, nth };
-
 // Packs the kinds of an op's result (lowest 2 bits) and operands (3 bits each). 0 means that
 // ops.def has no such op.
-constexpr uint16_t scalar_rule(ResultKind result, Operand a, Operand b, Operand c) {
+constexpr uint16_t scalar_rule(ResultKind result, Slot a, Slot b, Slot c) {
   return static_cast<uint16_t>(uint32_t(result) | uint32_t(a) << 2 | uint32_t(b) << 5 |
                                uint32_t(c) << 8);
 }
-constexpr Operand operand_kind(uint32_t rule, int i) {
-  return static_cast<Operand>(rule >> (3 * i + 2) & 7);
+constexpr Slot operand_kind(uint32_t rule, int i) {
+  return static_cast<Slot>(rule >> (3 * i + 2) & 7);
 }
 
 namespace {
 
-constexpr uint32_t kScalarCodes = 84;
+// One more than the largest code of a scalar op.
+constexpr uint32_t kScalarCodes = [] {
+  uint32_t codes = 0;
+#define HUSK_SCALAR(code, name, result, a, b, c) codes = (code) < codes ? codes : (code) + 1;
+#include <ops.def>
+  return codes;
+}();
 
 struct ScalarRules {
   uint16_t rules[kScalarCodes];
@@ -32,14 +36,14 @@ constexpr ScalarRules make_rules() {
   constexpr auto Int = ResultKind::integer;
   constexpr auto Float = ResultKind::floating;
   constexpr auto None = ResultKind::none;
-  constexpr auto I = Operand::integer;
-  constexpr auto F = Operand::floating;
-  constexpr auto Imm = Operand::immediate;
-  constexpr auto Value = Operand::value;
-  constexpr auto Dim = Operand::dim;
-  constexpr auto Text = Operand::text;
-  constexpr auto Nth = Operand::nth;
-  constexpr auto _ = Operand::unused;
+  constexpr auto I = Slot::integer;
+  constexpr auto F = Slot::floating;
+  constexpr auto Imm = Slot::immediate;
+  constexpr auto Value = Slot::value;
+  constexpr auto Dim = Slot::dim;
+  constexpr auto Text = Slot::text;
+  constexpr auto Nth = Slot::nth;
+  constexpr auto _ = Slot::unused;
   ScalarRules table = {};
 #define HUSK_SCALAR(code, name, result, a, b, c) table.rules[code] = scalar_rule(result, a, b, c);
 #include <ops.def>
@@ -176,7 +180,7 @@ class VariantVerifier {
     if (!rule) return bad(": unknown code %u", unsigned(op.op()));
     const uint32_t fields[3] = {op.a(), op.b(), op.c()};
     if (op.aux() != 0) return bad(": an unused field is set");
-    if (operand_kind(rule, 0) == Operand::immediate)
+    if (operand_kind(rule, 0) == Slot::immediate)
       return op.a() == 0 ? Status::ok : bad(": an unused field is set");
     for (int i = 0; i < 3; ++i)
       if (!operand(n, operand_kind(rule, i), fields, i))
@@ -184,17 +188,17 @@ class VariantVerifier {
     return Status::ok;
   }
 
-  bool operand(uint32_t n, Operand kind, const uint32_t fields[3], int i) const {
+  bool operand(uint32_t n, Slot kind, const uint32_t fields[3], int i) const {
     const uint32_t field = fields[i];
     switch (kind) {
-      case Operand::unused: return field == 0;
-      case Operand::integer: return holds(field, n, ResultKind::integer);
-      case Operand::floating: return holds(field, n, ResultKind::floating);
-      case Operand::immediate: return true;
-      case Operand::value: return input(field, static_cast<Scalar>(code_.scalars[n].op()));
-      case Operand::dim: return field < code_.input(fields[0])->rank();
-      case Operand::text: return is_text(field);
-      case Operand::nth: return result(field, static_cast<Scalar>(code_.scalars[n].op()));
+      case Slot::unused: return field == 0;
+      case Slot::integer: return holds(field, n, ResultKind::integer);
+      case Slot::floating: return holds(field, n, ResultKind::floating);
+      case Slot::immediate: return true;
+      case Slot::value: return input(field, static_cast<Scalar>(code_.scalars[n].op()));
+      case Slot::dim: return field < code_.input(fields[0])->rank();
+      case Slot::text: return is_text(field);
+      case Slot::nth: return result(field, static_cast<Scalar>(code_.scalars[n].op()));
     }
     return false;
   }
@@ -228,8 +232,8 @@ class VariantVerifier {
     }
   }
 
-  static bool is_float(uint8_t type) { return type >= HUSK_F16 && type <= HUSK_F64; }
-  static bool is_integer(uint8_t type) { return type >= HUSK_BOOL && type <= HUSK_I64; }
+  static bool is_float(uint8_t type) { return detail::fits_float_register(type); }
+  static bool is_integer(uint8_t type) { return detail::fits_int_register(type); }
 
   // Whether the constant is in the file, or is computed for the target of this variant.
   bool is_for_target(uint32_t constant) const {

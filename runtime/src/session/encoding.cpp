@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include <husk/detail/dtype.h>
+
 namespace husk::runtime {
 namespace {
 
@@ -53,21 +55,17 @@ double from_half(uint64_t bits) {
 
 Register decode(uint8_t dtype, uint64_t bits) {
   Register r;
-  auto sign_extend = [&](int width) {
-    return static_cast<int64_t>(bits << (64 - width)) >> (64 - width);
-  };
+  const int unused = 64 - 8 * detail::element_bytes(dtype);
   switch (dtype) {
     case HUSK_BOOL: r.i = (bits & 0xFF) != 0; break;
-    case HUSK_U8: r.i = static_cast<int64_t>(bits & 0xFF); break;
-    case HUSK_I8: r.i = sign_extend(8); break;
-    case HUSK_U16: r.i = static_cast<int64_t>(bits & 0xFFFF); break;
-    case HUSK_I16: r.i = sign_extend(16); break;
-    case HUSK_U32: r.i = static_cast<int64_t>(bits & 0xFFFFFFFF); break;
-    case HUSK_I32: r.i = sign_extend(32); break;
     case HUSK_F16: r.f = from_half(bits); break;
     case HUSK_BF16: r.f = float_of(static_cast<uint32_t>(bits << 16)); break;
     case HUSK_F32: r.f = float_of(static_cast<uint32_t>(bits)); break;
-    default: r.i = static_cast<int64_t>(bits);  // 64 bits, a float's as they are
+    default:  // an int, or a double as it is
+      bits <<= unused;
+      r.i = detail::element_kind(dtype) == detail::DtypeKind::Signed
+                ? static_cast<int64_t>(bits) >> unused
+                : static_cast<int64_t>(bits >> unused);
   }
   return r;
 }

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import sympy
 
-from .. import hir
+from .. import dtypes, hir
 from ..cuda import source_edit
 from ..cuda.kernels import CudaKernels, Grid
 from ..inductor import torch_compat
@@ -237,13 +237,8 @@ class _Attention:
     return splits(_backend(self.body).target, blocks, keys)
 
 
-# Triton's names of types.
-_KINDS = {
-  "torch.float16": "fp16",
-  "torch.bfloat16": "bf16",
-  "torch.float32": "fp32",
-  "torch.bool": "i1",
-}
+# Triton's names of types by PyTorch's.
+_KINDS = {f"torch.{dtypes.TORCH[name]}": triton for name, triton in dtypes.TRITON.items()}
 
 
 def launch(body: Body, node: IrNode) -> None:

@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from .. import dtypes
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
 from . import convolution, depthwise
@@ -182,7 +183,10 @@ _FEW_ROWS = [
   Tiles(16, 64, 128, 3, 4),
   Tiles(16, 128, 64, 4, 4),
 ]
-_ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "i8": 1, "u8": 1}
+# Bytes of the elements that are multiplied, by Triton's name.
+_ELEMENT_BYTES = {
+  dtypes.TRITON[name]: dtypes.BYTES[name] for name in ("f32", "f16", "bf16", "i8", "u8")
+}
 
 
 def ordered(target: Target, tuner: InductorObject) -> list[Config]:

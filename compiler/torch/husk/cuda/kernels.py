@@ -21,6 +21,7 @@ from typing import Any
 
 import sympy
 
+from .. import dtypes
 from ..errors import Unsupported
 from ..hir import (
   AssertFlag,
@@ -43,38 +44,8 @@ from .target import Target
 from .tuning import Tuning
 
 # Types of `.hir` by Triton's name.
-_TYPES = {
-  "i1": "bool",
-  "i8": "i8",
-  "i16": "i16",
-  "i32": "i32",
-  "i64": "i64",
-  "u1": "bool",
-  "u8": "u8",
-  "u16": "u16",
-  "u32": "u32",
-  "u64": "u64",
-  "fp16": "f16",
-  "bf16": "bf16",
-  "fp32": "f32",
-  "fp64": "f64",
-}
-_BYTES = {
-  "bool": 1,
-  "i8": 1,
-  "u8": 1,
-  "i16": 2,
-  "u16": 2,
-  "f16": 2,
-  "bf16": 2,
-  "i32": 4,
-  "u32": 4,
-  "f32": 4,
-  "i64": 8,
-  "u64": 8,
-  "f64": 8,
-  "ptr": 8,
-}
+_TYPES = {triton: name for name, triton in dtypes.TRITON.items()} | {"u1": "bool"}
+_BYTES = dtypes.BYTES | {"ptr": 8}
 
 _LARGEST_ALIGNMENT = 256  # bytes; the alignment of memory that a port allocates
 

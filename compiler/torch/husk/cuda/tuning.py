@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .. import dtypes
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
 from ..options import check_choice
@@ -372,7 +373,12 @@ def arguments(
   return values
 
 
-_FLOATS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
+# PyTorch's names of floats by Triton's.
+_FLOATS = {
+  triton: dtypes.TORCH[name]
+  for name, triton in dtypes.TRITON.items()
+  if dtypes.KINDS[name] == "Float"
+}
 
 
 def _tensor(kind: str, size: int, device: str) -> torch.Tensor:

@@ -15,36 +15,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from .. import dtypes
 from ..errors import Unsupported
 from ..hir import Backend, KernelCall, LaunchArg, ValueArg, ViewArg
 from ..inductor import torch_compat
 from . import image
 
-# The types of parameters by their C++ names; Inductor has several names for some of them.
-_TYPES = {
-  "bool": "bool",
-  "uint8_t": "u8",
-  "int8_t": "i8",
-  "uint16_t": "u16",
-  "int16_t": "i16",
-  "uint32_t": "u32",
-  "int32_t": "i32",
-  "uint64_t": "u64",
-  "int64_t": "i64",
-  "float": "f32",
-  "double": "f64",
-  "at::Half": "f16",
-  "half": "f16",
-  "at::BFloat16": "bf16",
-  "bfloat16": "bf16",
-  "at::complex<float>": "c64",
-  "at::complex<double>": "c128",
-  "at::Float8_e4m3fn": "f8e4m3fn",
-  "at::Float8_e5m2": "f8e5m2",
-  "at::Float8_e4m3fnuz": "f8e4m3fnuz",
-  "at::Float8_e5m2fnuz": "f8e5m2fnuz",
-}
-_INTEGERS = {"bool", "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"}
+# The types of parameters by their C++ names; Inductor has two names for some of them.
+_TYPES = {cpp: name for name, cpp in dtypes.INDUCTOR.items()} | {"half": "f16", "bfloat16": "bf16"}
+_INTEGERS = {name for name, kind in dtypes.KINDS.items() if kind in ("Bool", "Unsigned", "Signed")}
 
 # According to this number Inductor decides which loops are parallel. The number of threads that run
 # a loop is decided at run time.

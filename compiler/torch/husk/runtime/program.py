@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
+from .. import dtypes
 from . import trees
 from .native import native
 from .printable import printable
@@ -234,7 +235,7 @@ class State:
     """A copy of the state as a NumPy array."""
     import numpy as np
 
-    name = NUMPY_NAMES.get(self.dtype)
+    name = dtypes.NUMPY.get(self.dtype)
     if name is None:
       raise TypeError(f"state {self.name!r} has dtype {self.dtype}, which NumPy lacks: use torch()")
     return np.frombuffer(self.tobytes(), dtype=name).reshape(self.shape)
@@ -243,7 +244,7 @@ class State:
     """A copy of the state as a tensor of PyTorch, on the CPU."""
     import torch
 
-    dtype = getattr(torch, TORCH_NAMES.get(self.dtype) or NUMPY_NAMES[self.dtype])
+    dtype = getattr(torch, dtypes.TORCH[self.dtype])
     if not self.nbytes:
       return torch.empty(self.shape, dtype=dtype)
     return torch.frombuffer(self.tobytes(), dtype=dtype).reshape(self.shape)
@@ -257,7 +258,7 @@ class State:
       self._session.state_copy(self._index, other._session)
       return
     dtype, shape = str(other.dtype).removeprefix("torch."), tuple(other.shape)
-    expected = TORCH_NAMES.get(self.dtype) or NUMPY_NAMES[self.dtype]
+    expected = dtypes.TORCH[self.dtype]
     if (dtype, shape) != (expected, self.shape):
       raise ValueError(
         f"state {self.name!r} is {expected}{list(self.shape)}, not {dtype}{list(shape)}"
@@ -284,32 +285,6 @@ class State:
 
   def __repr__(self) -> str:
     return f"husk.State {printable(self.name)} {self.dtype}{list(self.shape)}"
-
-
-# The names of PyTorch that are not those of NumPy too.
-TORCH_NAMES = {
-  "bf16": "bfloat16",
-  "f8e4m3fn": "float8_e4m3fn",
-  "f8e5m2": "float8_e5m2",
-  "f8e4m3fnuz": "float8_e4m3fnuz",
-  "f8e5m2fnuz": "float8_e5m2fnuz",
-}
-NUMPY_NAMES = {
-  "bool": "bool",
-  "u8": "uint8",
-  "i8": "int8",
-  "u16": "uint16",
-  "i16": "int16",
-  "u32": "uint32",
-  "i32": "int32",
-  "u64": "uint64",
-  "i64": "int64",
-  "f16": "float16",
-  "f32": "float32",
-  "f64": "float64",
-  "c64": "complex64",
-  "c128": "complex128",
-}
 
 
 def load(

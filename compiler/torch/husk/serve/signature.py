@@ -12,31 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from .. import dtypes
 from ..runtime import Function
 from .errors import RequestError, SettingsError
 
 # Datatypes of the protocol by dtype of Husk. NumPy has no bf16, and the protocol no complex
 # numbers and no floats of 8 bits.
-DATATYPES = {
-  "bool": "BOOL",
-  "u8": "UINT8",
-  "u16": "UINT16",
-  "u32": "UINT32",
-  "u64": "UINT64",
-  "i8": "INT8",
-  "i16": "INT16",
-  "i32": "INT32",
-  "i64": "INT64",
-  "f16": "FP16",
-  "f32": "FP32",
-  "f64": "FP64",
-}
+DATATYPES = {name: word for name, word in dtypes.KSERVE.items() if name in dtypes.NUMPY}
 NUMPY: dict[str, np.dtype[Any]] = {
-  "BOOL": np.dtype(bool),
-  "FP16": np.dtype(np.float16),
-  "FP32": np.dtype(np.float32),
-  "FP64": np.dtype(np.float64),
-  **{name: np.dtype(name.lower()) for name in DATATYPES.values() if "INT" in name},
+  word: np.dtype(dtypes.NUMPY[name]) for name, word in DATATYPES.items()
 }
 _NUMBERS = {"int": "i64", "float": "f64", "bool": "bool"}
 UNBOUNDED = 2**63 - 1

@@ -23,64 +23,6 @@ struct Complex {
   R re, im;
 };
 
-// The type that an element is computed in: float for f16 and bf16, bool for Bool8, otherwise the
-// element type itself.
-template <class T>
-struct ComputedType {
-  using type = T;
-};
-template <>
-struct ComputedType<Half> {
-  using type = float;
-};
-template <>
-struct ComputedType<BFloat16> {
-  using type = float;
-};
-template <>
-struct ComputedType<Bool8> {
-  using type = bool;
-};
-template <class T>
-using Value = typename ComputedType<T>::type;
-
-template <class T>
-constexpr bool is_complex = false;
-template <class R>
-constexpr bool is_complex<Complex<R>> = true;
-template <class T>
-constexpr bool is_floating = std::is_floating_point_v<Value<T>>;
-
-// Reads the value of an element.
-template <class T>
-Value<T> get(const T* from) {
-  if constexpr (std::is_same_v<T, Bool8>)
-    return from->byte != 0;
-  else if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>)
-    return load_one(from);
-  else
-    return *from;
-}
-
-// Writes a value to an element.
-template <class T>
-void set(T* to, Value<T> value) {
-  if constexpr (std::is_same_v<T, Bool8>)
-    to->byte = value;
-  else if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>)
-    store_one(to, value);
-  else
-    *to = value;
-}
-
-template <class T>
-bool is_nan(T value) {
-  if constexpr (is_complex<T>)
-    return value.re != value.re || value.im != value.im;
-  else
-    return value != value;
-}
-
 // Sets of element types, as bits.
 enum TypeSet : unsigned {
   Bools = 1,
@@ -95,6 +37,61 @@ enum TypeSet : unsigned {
   Everything = Numbers | WideUnsigned
 };
 
+// The set of an element type and its dtype; 0 for other types.
+template <class T>
+constexpr unsigned set_of = 0;
+template <class T>
+constexpr int32_t dtype_of = HUSK_DTYPE_NONE;
+#define HUSK_HOST_ELEMENT(NAME, set, T) \
+  template <>                           \
+  constexpr unsigned set_of<T> = set;   \
+  template <>                           \
+  constexpr int32_t dtype_of<T> = HUSK_##NAME;
+#include <dtypes.def>
+
+// The type that an element is computed in: float for f16 and bf16, bool for Bool8, otherwise the
+// element type itself.
+template <class T>
+using Value =
+    std::conditional_t<set_of<T> == Halves, float, std::conditional_t<set_of<T> == Bools, bool, T>>;
+
+template <class T>
+constexpr bool is_complex = false;
+template <class R>
+constexpr bool is_complex<Complex<R>> = true;
+template <class T>
+constexpr bool is_floating = std::is_floating_point_v<Value<T>>;
+
+// Reads the value of an element.
+template <class T>
+Value<T> get(const T* from) {
+  if constexpr (std::is_same_v<T, Bool8>)
+    return from->byte != 0;
+  else if constexpr (set_of<T> == Halves)
+    return load_one(from);
+  else
+    return *from;
+}
+
+// Writes a value to an element.
+template <class T>
+void set(T* to, Value<T> value) {
+  if constexpr (std::is_same_v<T, Bool8>)
+    to->byte = value;
+  else if constexpr (set_of<T> == Halves)
+    store_one(to, value);
+  else
+    *to = value;
+}
+
+template <class T>
+bool is_nan(T value) {
+  if constexpr (is_complex<T>)
+    return value.re != value.re || value.im != value.im;
+  else
+    return value != value;
+}
+
 template <class T>
 struct Tag {
   using type = T;
@@ -104,31 +101,16 @@ struct Tag {
 // does not contain that type.
 template <unsigned K, class F>
 bool visit(int32_t dtype, F&& f) {
-#define HUSK_CASE(set, name, T)     \
-  case name:                        \
-    if constexpr ((K & (set)) != 0) \
-      return f(Tag<T>()), true;     \
-    else                            \
-      return false;
   switch (dtype) {
-    HUSK_CASE(Bools, HUSK_BOOL, Bool8)
-    HUSK_CASE(Ints, HUSK_U8, uint8_t)
-    HUSK_CASE(Ints, HUSK_I8, int8_t)
-    HUSK_CASE(Ints, HUSK_I16, int16_t)
-    HUSK_CASE(Ints, HUSK_I32, int32_t)
-    HUSK_CASE(Ints, HUSK_I64, int64_t)
-    HUSK_CASE(WideUnsigned, HUSK_U16, uint16_t)
-    HUSK_CASE(WideUnsigned, HUSK_U32, uint32_t)
-    HUSK_CASE(WideUnsigned, HUSK_U64, uint64_t)
-    HUSK_CASE(Halves, HUSK_F16, Half)
-    HUSK_CASE(Halves, HUSK_BF16, BFloat16)
-    HUSK_CASE(Floats, HUSK_F32, float)
-    HUSK_CASE(Floats, HUSK_F64, double)
-    HUSK_CASE(Complexes, HUSK_C64, Complex<float>)
-    HUSK_CASE(Complexes, HUSK_C128, Complex<double>)
+#define HUSK_HOST_ELEMENT(NAME, set, T) \
+  case HUSK_##NAME:                     \
+    if constexpr ((K & (set)) != 0)     \
+      return f(Tag<T>()), true;         \
+    else                                \
+      return false;
+#include <dtypes.def>
     default: return false;
   }
-#undef HUSK_CASE
 }
 
 // Calls f(Tag<T>()) with the element type of tensor argument `at`. Fails if the set K does not

@@ -13,6 +13,8 @@
 #include <arm_neon.h>
 #endif
 
+#include <husk/types.h>
+
 // The instruction set adds products of pairs of bf16 to sums in f32.
 #if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 #define HUSK_BF16_PAIRS 1
@@ -58,6 +60,22 @@ struct BFloat16 {
 struct BFloat16Pair {
   uint32_t bits;
 };
+
+// The dtypes that the kernels of products, convolutions and attention know: has_kernels() tells
+// whether a dtype is one of them, and visit_kernel_types() calls f with a number of the type of
+// sums and one of the type of elements.
+constexpr bool has_kernels(int32_t dtype) {
+  return dtype == HUSK_F16 || dtype == HUSK_BF16 || dtype == HUSK_F32 || dtype == HUSK_F64;
+}
+template <class F>
+void visit_kernel_types(int32_t dtype, const F& f) {
+  switch (dtype) {
+    case HUSK_F16: return f(float(), Half());
+    case HUSK_BF16: return f(float(), BFloat16());
+    case HUSK_F32: return f(float(), float());
+    default: return f(double(), double());
+  }
+}
 
 template <class T>
 struct Lanes;

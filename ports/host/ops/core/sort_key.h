@@ -52,7 +52,7 @@ inline bool keys_of(int32_t dtype, Keys& out) {
 }
 
 inline bool floating(int32_t dtype) {
-  return dtype == HUSK_F16 || dtype == HUSK_BF16 || dtype == HUSK_F32 || dtype == HUSK_F64;
+  return visit<Halves | Floats>(dtype, [](auto) {});
 }
 
 // The key at position `rank` in ascending order. visit(f) calls f(key) for every key; there must be

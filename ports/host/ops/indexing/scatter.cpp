@@ -210,9 +210,8 @@ husk_status run(const Arguments& args, uint32_t self_at, uint32_t source_at, Red
     s.source = &args[source_at];
   }
   HUSK_TRY(rows_of(s, 2, dim));
-  const bool windows = reduce == Reduce::Mean ||
-                       (reduce != Reduce::Assign && s.count > 1 &&
-                        (s.self.dtype == HUSK_F16 || s.self.dtype == HUSK_BF16));
+  const bool windows = reduce == Reduce::Mean || (reduce != Reduce::Assign && s.count > 1 &&
+                                                  visit<Halves>(s.self.dtype, [](auto) {}));
   husk_status status = HUSK_OK;
   HUSK_TRY(visit_argument<Everything>(args, self_at, [&](auto tag) {
     using T = typename decltype(tag)::type;

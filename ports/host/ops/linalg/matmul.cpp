@@ -14,10 +14,6 @@ namespace husk::host {
 
 namespace {
 
-bool is_real_float(int32_t dtype) {
-  return dtype == HUSK_F32 || dtype == HUSK_F64 || dtype == HUSK_F16 || dtype == HUSK_BF16;
-}
-
 // The positions of an op's operands among its arguments. beta multiplies `self`, which may be
 // absent.
 struct Operands {
@@ -147,7 +143,7 @@ husk_status linear(const Arguments& args) {
   HUSK_TRY(args.get_activation(kActivation, product.activation));
   HUSK_TRY(args.get_device(device));
   product.dtype = static_cast<husk_dtype>(out.dtype);
-  if (!is_real_float(product.dtype)) return args.unsupported_dtype(kInput);
+  if (!has_kernels(product.dtype)) return args.unsupported_dtype(kInput);
   if (numel(out) == 0) return HUSK_OK;
   product.m = out.sizes[0];
   product.n = out.sizes[1];
@@ -240,7 +236,7 @@ husk_status addmm_activation(const Arguments& args) {
   bool gelu = false;
   HUSK_TRY(args.get_bool(5, gelu));
   HUSK_TRY(args.check_tensor(1, 2, 2));
-  if (!is_real_float(args[1].dtype)) return args.unsupported_dtype(1);
+  if (!has_kernels(args[1].dtype)) return args.unsupported_dtype(1);
   return multiply(args, {0, 1, 2, 3, 4, 6, 2}, gelu ? Activation::Gelu : Activation::Relu);
 }
 
@@ -274,7 +270,7 @@ bool product_knows(int32_t dtype) {
 }
 
 bool product_run(const Device& device, const Product& product) {
-  if (!is_real_float(product.dtype)) return product_run_plain(product);
+  if (!has_kernels(product.dtype)) return product_run_plain(product);
   // One row is multiplied in f32 by the other kernels, because memory is slower than that.
   if (device.isa >= Isa::Bf16 && product.dtype == HUSK_BF16 &&
       ((product.m > 1 && product.n > 1) || product.packed_b.data)) {

@@ -103,8 +103,7 @@ husk_status attention(const Arguments& args) {
   const Device* device = nullptr;
   HUSK_TRY(args.get_device(device));
   const int32_t dtype = a.out->dtype;
-  if (dtype != HUSK_F32 && dtype != HUSK_F64 && dtype != HUSK_F16 && dtype != HUSK_BF16)
-    return args.unsupported_dtype(0);
+  if (!has_kernels(dtype)) return args.unsupported_dtype(0);
   if (numel(*a.out) == 0) return HUSK_OK;
   divide(a);
   const Run run = run_of(*device);

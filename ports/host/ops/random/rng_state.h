@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include <husk/detail/float_format.h>
+
 #include "core/arguments.h"
 #include "core/element.h"
 #include "random/generator.h"
@@ -41,11 +43,10 @@ template <class T>
 auto uniform(Generator& g) {
   if constexpr (std::is_same_v<T, double>)
     return g.uniform_double();
-  else if constexpr (std::is_same_v<T, Half>)
-    return static_cast<float>(g.random() & 0x7ff) * 0x1p-11f;
-  else if constexpr (std::is_same_v<T, BFloat16>)
-    return static_cast<float>(g.random() & 0xff) * 0x1p-8f;
-  else
+  else if constexpr (set_of<T> == Halves) {
+    constexpr uint32_t steps = 2u << detail::float_format(dtype_of<T>)->fraction;
+    return static_cast<float>(g.random() & (steps - 1)) * (1.0f / static_cast<float>(steps));
+  } else
     return g.uniform_float();
 }
 

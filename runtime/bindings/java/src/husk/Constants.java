@@ -4,19 +4,6 @@ package husk;
 final class Constants {
   private Constants() {}
 
-  static final int HUSK_OK = 0;
-  static final int HUSK_INVALID_ARGUMENT = 1;
-  static final int HUSK_INVALID_FILE = 2;
-  static final int HUSK_UNSUPPORTED = 3;
-  static final int HUSK_INVALID_INPUT = 4;
-  static final int HUSK_OUT_OF_MEMORY = 5;
-  static final int HUSK_IO = 6;
-  static final int HUSK_DEVICE = 7;
-  static final int HUSK_NOT_FOUND = 8;
-  static final int HUSK_KERNEL = 9;
-  static final int HUSK_NEEDS_RESIZE = 10;
-  static final int HUSK_LIMIT = 11;
-  static final int HUSK_CANCELLED = 12;
   static final int HUSK_DTYPE_NONE = 0;
   static final int HUSK_BOOL = 1;
   static final int HUSK_U8 = 2;
@@ -38,6 +25,19 @@ final class Constants {
   static final int HUSK_F8E4M3FNUZ = 18;
   static final int HUSK_F8E5M2FNUZ = 19;
   static final int HUSK_POINTER = 32;
+  static final int HUSK_OK = 0;
+  static final int HUSK_INVALID_ARGUMENT = 1;
+  static final int HUSK_INVALID_FILE = 2;
+  static final int HUSK_UNSUPPORTED = 3;
+  static final int HUSK_INVALID_INPUT = 4;
+  static final int HUSK_OUT_OF_MEMORY = 5;
+  static final int HUSK_IO = 6;
+  static final int HUSK_DEVICE = 7;
+  static final int HUSK_NOT_FOUND = 8;
+  static final int HUSK_KERNEL = 9;
+  static final int HUSK_NEEDS_RESIZE = 10;
+  static final int HUSK_LIMIT = 11;
+  static final int HUSK_CANCELLED = 12;
   static final int HUSK_ARG_NONE = 0;
   static final int HUSK_ARG_TENSOR = 1;
   static final int HUSK_ARG_INT = 2;

@@ -1,5 +1,7 @@
 package husk;
 
+// Written by schema/dtypes.py from dtypes.def.
+
 /** The type of the elements of a tensor. */
 public enum DType {
   BOOL(Constants.HUSK_BOOL, 1),

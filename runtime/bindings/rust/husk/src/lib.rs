@@ -23,6 +23,7 @@
 //! program its engine. Every value stays usable after an error.
 
 mod dtype;
+mod dtypes;
 mod engine;
 mod error;
 mod op;
