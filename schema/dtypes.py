@@ -71,7 +71,7 @@ def python(lists: Rows) -> str:
   tables = [
     table("CODES", "int", {row[1]: row[0] for row in types}),
     table("BYTES", "int", {row[1]: row[3] for row in types}),
-    table("KINDS", "str", {row[1]: f'"{row[4]}"' for row in types}),
+    table("KINDS", "str", {row[1]: f'"{row[4].lower()}"' for row in types}),
     table("TORCH", "str", {row[1]: f'"{row[6]}"' for row in types}),
     table("NUMPY", "str", texts("NUMPY")),
     table("INDUCTOR", "str", texts("INDUCTOR")),

@@ -43,12 +43,12 @@ def test_the_page_about_the_text_form_lists_the_types():
 
 
 def test_pytorch_and_numpy_have_the_types():
-  kinds = {"b": "Bool", "u": "Unsigned", "i": "Signed", "f": "Float", "c": "Complex"}
+  kinds = {"b": "bool", "u": "unsigned", "i": "signed", "f": "float", "c": "complex"}
   for name, torch_name in dtypes.TORCH.items():
     dtype = getattr(torch, torch_name)
     assert dtype.itemsize == dtypes.BYTES[name]
-    assert dtype.is_complex == (dtypes.KINDS[name] == "Complex")
-    assert dtype.is_floating_point == (dtypes.KINDS[name] == "Float")
+    assert dtype.is_complex == (dtypes.KINDS[name] == "complex")
+    assert dtype.is_floating_point == (dtypes.KINDS[name] == "float")
   lists = generator().rows((SCHEMA / "dtypes.def").read_text())
   for name, numpy_name, npy, buffer_format in lists["NUMPY"]:
     dtype = np.dtype(numpy_name)

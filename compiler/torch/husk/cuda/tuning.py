@@ -377,7 +377,7 @@ def arguments(
 _FLOATS = {
   triton: dtypes.TORCH[name]
   for name, triton in dtypes.TRITON.items()
-  if dtypes.KINDS[name] == "Float"
+  if dtypes.KINDS[name] == "float"
 }
 
 

@@ -23,7 +23,7 @@ from . import image
 
 # The types of parameters by their C++ names; Inductor has two names for some of them.
 _TYPES = {cpp: name for name, cpp in dtypes.INDUCTOR.items()} | {"half": "f16", "bfloat16": "bf16"}
-_INTEGERS = {name for name, kind in dtypes.KINDS.items() if kind not in ("Float", "Complex")}
+_INTEGERS = {name for name, kind in dtypes.KINDS.items() if kind not in ("float", "complex")}
 
 # According to this number Inductor decides which loops are parallel. The number of threads that run
 # a loop is decided at run time.
