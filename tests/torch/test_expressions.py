@@ -133,5 +133,8 @@ def test_unknown_functions_are_refused():
     made().int(f.FloorToInt(f.OpaqueUnaryFn_sinh(f.ToFloat(s))))
 
 
-def test_known():
-  assert made().knows(s + t) and not made().knows(s + sympy.Symbol("u0")) and made().knows(4)
+@pytest.mark.parametrize(
+  ("expression", "is_known"), ((s + t, True), (4, True), (s + sympy.Symbol("u0"), False))
+)
+def test_an_expression_is_known_if_its_symbols_are(expression, is_known):
+  assert made().knows(expression) == is_known

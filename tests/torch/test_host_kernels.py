@@ -170,7 +170,7 @@ def _resident():
     return int(file.read().split()[1]) * 4096
 
 
-def test_checks_in_two_threads(tmp_path):
+def test_checks_in_several_threads(tmp_path):
   """Each thread has its own target for the jump of a failed check."""
   import threading
 

@@ -272,8 +272,11 @@ def test_values_that_torch_compiled_for_are_checked(path):
   husk.save_compiled(made, path)
   program = husk.load(path)
   same(program(X, True, 2), X + 2)
-  for wrong in ((False, 2), (True, 3)):
-    with pytest.raises(husk.Error):
+  for wrong, text in (
+    ((False, 2), "the value of flag: input 'flag' (0) must equal 1"),
+    ((True, 3), "input 'n' is 3, must be 2"),
+  ):
+    with pytest.raises(husk.InvalidInputError, match=re.escape(text)):
       program(X, *wrong)
 
 
