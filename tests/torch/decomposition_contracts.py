@@ -2,7 +2,8 @@
 PyTorch's database with all dtypes that they take: dtype, shape, device, which results share memory
 with arguments, and values.
 
-  python tests/torch/decomposition_contracts.py [--only NAME,NAME] [--samples N] [--fake | --complex]
+  python tests/torch/decomposition_contracts.py [--only NAME,NAME] [--samples N]
+  python tests/torch/decomposition_contracts.py --fake or --complex [...]
 
 prints the decompositions that differ, and those that no sample reaches; the ones with other strides
 are only listed, since inductor/writes.py sees to it that strides do not matter. With `--fake` it
