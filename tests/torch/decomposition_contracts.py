@@ -2,13 +2,15 @@
 PyTorch's database with all dtypes that they take: dtype, shape, device, which results share memory
 with arguments, and values.
 
-  python tests/torch/decomposition_contracts.py [--only NAME,NAME] [--samples N] [--fake]
+  python tests/torch/decomposition_contracts.py [--only NAME,NAME] [--samples N]
+  python tests/torch/decomposition_contracts.py --fake or --complex [...]
 
 prints the decompositions that differ, and those that no sample reaches; the ones with other strides
 are only listed, since inductor/writes.py sees to it that strides do not matter. With `--fake` it
 compares the dtypes, shapes, strides and devices that PyTorch traces for the operators of the host
-with those of eager mode, because an export trusts what is traced. `test_decomposed_contracts.py`
-runs a part of both."""
+with those of eager mode, because an export trusts what is traced. With `--complex` it compares what
+CUDA targets compute of complex numbers in real ones (inductor/complex_numbers) with eager mode.
+`test_decomposed_contracts.py` runs a part of all."""
 
 import argparse
 import collections
@@ -19,6 +21,8 @@ import compile_operators
 import torch
 from husk.host import operators
 from husk.inductor import torch_compat
+from husk.inductor.complex_numbers import dispatch
+from husk.inductor.complex_numbers.parts import Parts
 from husk.inductor.decompositions.kernels import table as kernel_table
 from husk.inductor.decompositions.model import table as model_table
 from torch._subclasses import FakeTensorMode
@@ -108,6 +112,72 @@ class Traced(TorchDispatchMode):
         shapes = f"{tuple(one.shape)}, not {tuple(other.shape)}"
         self.found[op].add(f"{dtypes}: result {index} is traced as {shapes}")
     return expected
+
+
+class Complex(TorchDispatchMode):
+  """Runs operators, and computes those with complex arguments or results in real numbers. `found`
+  has the differences by operator, `reached` the dtypes that were compared, `missing` the operators
+  that nothing computes so."""
+
+  RANDOM = ("rand", "normal", "uniform", "bernoulli", "dropout")
+  # Empty tensors have no values, and `resolve_conj` returns its argument or a copy of it.
+  UNDEFINED = ("empty", "new_empty", "empty_like")
+
+  def __init__(self):
+    super().__init__()
+    self.found = collections.defaultdict(set)
+    self.reached = collections.defaultdict(set)
+    self.missing = set()
+    self.computing = dispatch.computing(lambda name, make: make(), False)
+
+  def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+    kwargs = kwargs or {}
+    name = op._schema.name.partition("::")[2]
+    if op._schema.is_mutable or any(part in name for part in self.RANDOM):
+      return op(*args, **kwargs)
+    leaves = pytree.tree_leaves((args, kwargs))
+    if any(torch.complex32 in (leaf, getattr(leaf, "dtype", None)) for leaf in leaves):
+      return op(*args, **kwargs)  # exports refuse complex numbers of half precision
+    own = pytree.tree_map(_in_parts, (args, kwargs))
+    if not dispatch._is_complex(op, *own):
+      return op(*args, **kwargs)
+    expected = op(*args, **kwargs)
+    if name in self.UNDEFINED:
+      return expected
+    dtypes = _dtypes((args, kwargs))
+    try:
+      result = self.computing.call(op, *own)
+    except dispatch.Missing:
+      self.missing.add(op)
+      return expected
+    except Exception as error:
+      self.found[op].add(f"{dtypes}: {type(error).__name__}: {str(error).splitlines()[0][:160]}")
+      return expected
+    self.reached[op].add(dtypes)
+    result = pytree.tree_map(_whole, result)
+    for one, other in zip(pytree.tree_leaves(result), pytree.tree_leaves(expected), strict=True):
+      # Parts have memory of their own, in another order.
+      for text in differences(op._schema.name, one, _resolved(other), (), ()):
+        self.found[op].add(f"{dtypes}: {text}")
+    return expected
+
+
+def _in_parts(value):
+  """A complex tensor as two real ones."""
+  if not isinstance(value, torch.Tensor) or not value.is_complex():
+    return value
+  whole = _resolved(value)
+  return dispatch.tensor(Parts(whole.real.clone(), whole.imag.clone()))
+
+
+def _whole(value):
+  """The inverse of `_in_parts`."""
+  parts = dispatch.parts_of(value)
+  return value if parts is None else torch.complex(parts.re, parts.im)
+
+
+def _resolved(value):
+  return value.resolve_conj().resolve_neg() if isinstance(value, torch.Tensor) else value
 
 
 class Compared(TorchDispatchMode):
@@ -344,16 +414,22 @@ def main():
   parser.add_argument("--only", type=lambda text: text.split(","))
   parser.add_argument("--samples", type=int)
   parser.add_argument("--fake", action="store_true")
+  parser.add_argument("--complex", action="store_true")
   options = parser.parse_args()
-  compared = compare(options.only, options.samples, Traced if options.fake else Compared)
-  if not options.fake and options.only is None:
+  kind = Traced if options.fake else Complex if options.complex else Compared
+  compared = compare(options.only, options.samples, kind)
+  if kind is Compared and options.only is None:
     compare_calls(compared)
   for op, texts in compared.found.items():
     print(op)
     for text in sorted(texts):
       print("   ", text)
   reached = {op: len(dtypes) for op, dtypes in compared.reached.items()}
-  if options.fake:
+  if options.complex:
+    print("nothing computes:", ", ".join(sorted(map(str, compared.missing))))
+    whole = compared.computing.table
+    missed = whole.keys() - {op._schema.name for op in reached}
+  elif options.fake:
     whole = compared.names
     missed = whole - {op._schema.name for op in reached}
   else:

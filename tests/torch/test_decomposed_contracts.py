@@ -44,6 +44,22 @@ def test_results_are_as_in_eager_mode(kind, least):
   assert len(compared.reached) >= least
 
 
+COMPLEX = {"addbmm", "fft.hfft", "index_put", "prod", "select_scatter", "where"}
+
+
+def test_complex_numbers_are_as_in_eager_mode():
+  computed = decomposition_contracts.compare(COMPLEX, 1, decomposition_contracts.Complex)
+  aten, x = torch.ops.aten, torch.randn(4, dtype=torch.complex64)
+  with computed:
+    aten.copy.default(x, torch.randn(4, dtype=torch.float64))
+    aten.copy.default(x, torch.randn(4, dtype=torch.complex128))
+    aten.copy.default(x.real, x)
+    aten.masked_fill.Tensor(x, x.real > 0, torch.tensor(2.0, dtype=torch.float64))
+    aten.prod.dim_int(x.sum(), 0)
+  assert not computed.found, dict(computed.found)
+  assert len(computed.reached) >= 10
+
+
 def test_calls_that_no_sample_has():
   compared = decomposition_contracts.Compared()
   decomposition_contracts.compare_calls(compared)

@@ -226,6 +226,16 @@ def test_an_empty_batch_runs(tmp_path):
   )
 
 
+def test_the_mean_of_nothing_is_not_a_number(tmp_path):
+  run(
+    tmp_path,
+    lambda self, x: (*torch.var_mean(x, 1), *torch.std_mean(x, (0, 1))),
+    (numbers(3, 6),),
+    {"x": {0: Dim("m", max=20), 1: N}},
+    [(numbers(3, 0),), (numbers(0, 0),), (numbers(0, 4),), (numbers(4, 5),)],
+  )
+
+
 def test_a_part_of_an_empty_batch_is_empty(tmp_path):
   """A part begins behind the memory of a tensor without elements."""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import sympy
 
-from . import torch_compat
+from . import empty, patches, torch_compat
 from .lines import InductorObject
 from .replace import replaced, replaced_entries
 
@@ -37,6 +37,7 @@ def lowerings(others: dict[Any, Lowering]) -> dict[Any, Lowering]:
     aten.convolution.default: (_varies_as_convolution, called[aten.convolution.default]),
     aten.diagonal.default: (_varies, _diagonal),
     aten.glu.default: (_varies, _glu),
+    aten.var_mean.correction: (_varies, _var_mean(table[aten.var_mean.correction])),
   }
   for rank in (1, 2, 3):
     for name, exact in (("upsample_nearest", False), ("_upsample_nearest_exact", True)):
@@ -119,6 +120,40 @@ def _glu(x: InductorObject, dim: int = -1) -> Any:
   values = inductor.slice_(x, dim, 0, half, clamp=False)
   gates = inductor.slice_(x, dim, half, 2 * half, clamp=False)
   return inductor.mul(values, inductor.sigmoid(gates))
+
+
+def _var_mean(otherwise: Lowering) -> Lowering:
+  """A variance and a mean, which is NaN if the data decides or the export allows that there is no
+  element. Welford's method, which torch uses, would give 0."""
+
+  def lowered(x: InductorObject, axis: Any = None, **named: Any) -> Any:
+    import torch
+    from torch._inductor import ir
+    from torch._inductor.virtualized import V, ops
+
+    sizes = x.get_size()
+    dims = range(len(sizes)) if not axis else [dim % len(sizes) for dim in axis]
+    shapes = V.graph.sizevars.shape_env
+    left = [sizes[dim] for dim in dims if empty.may_be_zero(shapes, sympy.sympify(sizes[dim]))]
+    variance, mean = otherwise(x, axis, **named)
+    if not left:
+      return variance, mean
+    load = mean.make_loader()
+
+    def value(index: Sequence[Any]) -> Any:
+      count = ops.index_expr(sympy.Mul(*left), torch.int64)
+      is_empty = ops.eq(count, ops.constant(0, torch.int64))
+      return ops.where(is_empty, ops.constant(float("nan"), mean.get_dtype()), load(index))
+
+    inductor: Any = ir
+    return variance, inductor.Pointwise.create(
+      device=mean.get_device(),
+      dtype=mean.get_dtype(),
+      inner_fn=value,
+      ranges=list(mean.get_size()),
+    )
+
+  return lowered
 
 
 def _nearest(exact: bool) -> Lowering:

@@ -153,7 +153,12 @@ def _of_each_part(places: Sequence[int], op: Any, *args: Any, **kwargs: Any) -> 
     return NotImplemented
   if isinstance(kwargs.get("alpha"), complex):
     return NotImplemented
-  wide = _widest(tensors) if len(tensors) > 1 else None
+  wide = None
+  if len(tensors) > 1:  # what is put into a tensor gets the dtype of that
+    is_put = places[0] == 0 and isinstance(data[0], Parts)
+    wide = data[0].re.dtype if is_put else _widest(tensors)
+  if _is_copy(op) and isinstance(data[0], torch.Tensor):  # into real numbers
+    return op(data[0], _part(data[1], False), *args[2:], **kwargs)
 
   def call(imaginary: bool) -> Any:
     given = list(args)
@@ -167,6 +172,10 @@ def _of_each_part(places: Sequence[int], op: Any, *args: Any, **kwargs: Any) -> 
   if kept is not None and not kept.is_complex:
     return re
   return _zipped(re, call(True))
+
+
+def _is_copy(op: Any) -> bool:
+  return bool(op.name() == "aten::copy")
 
 
 def _zipped(re: Any, im: Any) -> Any:
@@ -298,6 +307,8 @@ def _prod(op: Any, x: Any, dim: int | None = None, keepdim: bool = False, dtype:
 
   if not isinstance(x, Parts) or dtype is not None:
     return NotImplemented
+  if x.re.dim() == 0:  # one number, of which dimension 0 may be asked for
+    return x
   if dim is None:
     x, dim, keepdim = Parts(x.re.flatten(), x.im.flatten()), 0, False
   x = Parts(x.re.movedim(dim, -1), x.im.movedim(dim, -1))
