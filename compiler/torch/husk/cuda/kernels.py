@@ -35,7 +35,7 @@ from ..hir import (
 )
 from ..inductor import python_text, torch_compat
 from ..inductor.lines import InductorObject
-from . import asserts, descriptors, pdl, rounding, source_edit
+from . import asserts, pdl, rewrites
 from .gemm_configs import Config
 from .memory_effects import accesses
 from .target import Target
@@ -208,10 +208,7 @@ class CudaKernels(Backend):
   def define_kernel(self, name: str, body: str, metadata: str | None = None) -> None:
     """Compiles the kernel of a KernelDefinitionLine."""
     symbol, source = source_of(name, body)
-    source = descriptors.rewrite(source_edit.with_whole_ranks(source), symbol)
-    if not source_edit.is_users(source):
-      source = rounding.rewrite(source)
-    self._define(name, symbol, source, None)
+    self._define(name, symbol, rewrites.of_inductor(source, symbol), None)
 
   def define(
     self,
@@ -270,7 +267,7 @@ class CudaKernels(Backend):
         "assert_indirect_indexing": False,
       },
     )
-    self._define(name, name, rounding.rewrite(source), heuristics)
+    self._define(name, name, rewrites.of_husk(source), heuristics)
 
   def _define(self, name: str, symbol: str, source: str, heuristics: Heuristics | None) -> None:
     """Compiles the kernel `symbol` of a module unless an equal one exists."""
@@ -506,7 +503,7 @@ def _loaded(
   name: str, source: str, wait: bool, trigger: bool, heuristics: Heuristics | None = None
 ) -> InductorObject:
   """Inductor's autotuner of the kernel `name` of a module."""
-  tuner = _load(name, pdl.rewrite(source, name, trigger) if wait else source)
+  tuner = _load(name, rewrites.to_load(source, name, wait, trigger))
   if heuristics is not None:
     tuner = _autotuner(name, tuner, heuristics)
   for attribute in (

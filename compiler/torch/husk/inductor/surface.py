@@ -469,7 +469,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces(
       "benchmark_gpu",
       "measures as records are measured (products.py)",
-      of="InductorBenchmarker",
+      of="InductorBenchmarker TritonBenchmarker",
     ),
   ),
   "torch._inductor.runtime.hints": (
