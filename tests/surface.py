@@ -2,7 +2,8 @@
 
   python tests/surface.py check     fails if the exporter uses a private name that is no row
   python tests/surface.py count     prints how many private names each file uses
-  python tests/surface.py missing   prints the rows that the installed PyTorch does not have
+  python tests/surface.py missing   prints the rows that the installed PyTorch does not have, and
+                                    whether a small model can be exported
 
 `check` and `count` read the text of the exporter, and need no PyTorch. A name is private if a part
 of its path begins with "_" (torch._inductor.ir), or if nothing promises that it stays: what is in
@@ -21,6 +22,7 @@ import inspect
 import pathlib
 import re
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "compiler" / "torch" / "husk"
@@ -441,6 +443,22 @@ def missing_places():
         yield f"{file}: {function}"
 
 
+def refused_exports():
+  """What an export of a small model for a host and for a GPU is refused for, by target."""
+  import torch
+
+  sys.path.insert(0, str(PACKAGE.parent))
+  import husk
+
+  model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(144, 3))
+  for target in ("host:avx2", "cuda:h200"):
+    with tempfile.TemporaryDirectory() as folder:
+      try:
+        husk.write(model.eval(), (torch.zeros(2, 3, 8, 8),), folder, targets=[target])
+      except Exception as error:
+        yield target, f"{type(error).__name__}: {error}"
+
+
 def missing():
   import torch
 
@@ -451,9 +469,15 @@ def missing():
     print(f"missing: {path} ({why})")
   for path in lines:
     print(f"new: {path}, a line of Inductor's wrapper (the exporter refuses it by its name)")
+  refused = dict(refused_exports())
+  for target, error in refused.items():
+    print(f"refused: an export for {target}: {error}")
   tested = "" if _minor(version) in listed.TESTED else ", which is not tested"
-  print(f"torch {version}{tested}: {len(gone)} names are missing, {len(lines)} lines are new")
-  return bool(gone)
+  print(
+    f"torch {version}{tested}: {len(gone)} names are missing, {len(lines)} lines are new, "
+    f"{2 - len(refused)} of 2 exports succeed"
+  )
+  return bool(gone or refused)
 
 
 def _minor(version):

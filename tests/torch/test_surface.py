@@ -12,6 +12,7 @@ import torch
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch"))
 import surface
+from husk.cuda import fake_cuda, products, tuning
 from husk.inductor import replace, torch_compat
 from husk.inductor.surface import SURFACE, TESTED
 
@@ -95,6 +96,21 @@ def test_what_is_replaced_needs_a_row():
   with pytest.raises(LookupError, match="torch._inductor.lowering.fallbacks is no row"):
     with replace.replaced_entries("torch._inductor.lowering.fallbacks", {}):
       pass
+
+
+@pytest.mark.parametrize("mode", ["heuristic", "max"])
+def test_everything_that_is_replaced_for_a_gpu_has_a_row(mode):
+  target = fake_cuda.Target.load("h200")
+  tuned = tuning.Tuning(mode)
+  found = [
+    *fake_cuda._stand_ins(target, lambda name: None),
+    *fake_cuda._without_a_gpu(target),
+    *products.replacements(target, tuned),
+    torch_compat.smaller_sizes(),
+  ]
+  assert len(found) > 30
+  for owner, name, _ in found:
+    replace.require_row(owner, name, vars(owner).get(name))
 
 
 def test_earlier_replacements_are_undone_if_a_later_one_is_refused():

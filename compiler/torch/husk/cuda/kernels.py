@@ -35,9 +35,9 @@ from ..hir import (
   ValueArg,
   ViewArg,
 )
-from ..inductor import torch_compat
+from ..inductor import python_text, torch_compat
 from ..inductor.lines import InductorObject
-from . import asserts, descriptors, pdl, rounding, source_edit
+from . import asserts, pdl, rewrites
 from .gemm_configs import Config
 from .memory_effects import accesses
 from .target import Target
@@ -182,10 +182,7 @@ class CudaKernels(Backend):
   def define_kernel(self, name: str, body: str, metadata: str | None = None) -> None:
     """Compiles the kernel of a KernelDefinitionLine."""
     symbol, source = source_of(name, body)
-    source = descriptors.rewrite(source_edit.with_whole_ranks(source), symbol)
-    if not source_edit.is_users(source):
-      source = rounding.rewrite(source)
-    self._define(name, symbol, source, None)
+    self._define(name, symbol, rewrites.of_inductor(source, symbol), None)
 
   def define(
     self,
@@ -244,7 +241,7 @@ class CudaKernels(Backend):
         "assert_indirect_indexing": False,
       },
     )
-    self._define(name, name, rounding.rewrite(source), heuristics)
+    self._define(name, name, rewrites.of_husk(source), heuristics)
 
   def _define(self, name: str, symbol: str, source: str, heuristics: Heuristics | None) -> None:
     """Compiles the kernel `symbol` of a module unless an equal one exists."""
@@ -475,7 +472,7 @@ def _loaded(
   name: str, source: str, wait: bool, trigger: bool, heuristics: Heuristics | None = None
 ) -> InductorObject:
   """Inductor's autotuner of the kernel `name` of a module."""
-  tuner = _load(name, pdl.rewrite(source, name, trigger) if wait else source)
+  tuner = _load(name, rewrites.to_load(source, name, wait, trigger))
   if heuristics is not None:
     tuner = _autotuner(name, tuner, heuristics)
   for attribute in (
@@ -695,71 +692,18 @@ def _ceildiv(numel: int | str, block: int | str | None) -> int | str:
 
 def _value(name: str, text: Any, scope: Mapping[str, Any]) -> sympy.Expr:
   """The value of an expression in Python."""
+
+  def variable(node: ast.expr) -> Any:
+    if isinstance(node, ast.Name):
+      return sympy.sympify(scope[node.id])
+    raise NotImplementedError(f"{ast.unparse(node)!r}")
+
   try:
-    return _evaluated(ast.parse(str(text).strip(), mode="eval").body, scope)
+    return python_text.read(ast.parse(str(text).strip(), mode="eval").body, variable)
   except (SyntaxError, KeyError, TypeError, NotImplementedError) as error:
     raise Unsupported(
       f"kernel {name}: its grid {str(text)!r} is not understood ({error})"
     ) from error
-
-
-def _evaluated(node: ast.expr, scope: Mapping[str, Any]) -> Any:
-  from torch.utils._sympy import functions
-
-  match node:
-    case ast.Constant(value=int() as value):
-      return sympy.Integer(value)
-    case ast.Name(id=key):
-      return sympy.sympify(scope[key])
-    case ast.UnaryOp(
-      op=ast.USub(),
-      operand=ast.BinOp(
-        op=ast.FloorDiv(), left=left, right=ast.UnaryOp(op=ast.USub(), operand=right)
-      ),
-    ):
-      # -(a // -b)
-      return _quotient(functions.CeilDiv, _evaluated(left, scope), _evaluated(right, scope))
-    case ast.UnaryOp(op=ast.USub(), operand=operand):
-      return -_evaluated(operand, scope)
-    case ast.BinOp(left=left, op=op, right=right):
-      left_value, right_value = _evaluated(left, scope), _evaluated(right, scope)
-      match op:
-        case ast.Add():
-          return left_value + right_value
-        case ast.Sub():
-          return left_value - right_value
-        case ast.Mult():
-          return left_value * right_value
-        case ast.FloorDiv():
-          return _quotient(functions.FloorDiv, left_value, right_value)
-    case ast.Call(func=ast.Name(id="cdiv"), args=[left, right]):
-      return _quotient(functions.CeilDiv, _evaluated(left, scope), _evaluated(right, scope))
-    case ast.Call(func=ast.Name(id="max" | "min" as which), args=args):
-      extreme: Any = functions.Max if which == "max" else functions.Min
-      return extreme(*(_evaluated(arg, scope) for arg in args))
-    case ast.IfExp(test=ast.Compare(left=left, ops=[op], comparators=[right]), body=yes, orelse=no):
-      relations: dict[type, Any] = {
-        ast.Gt: sympy.Gt,
-        ast.Lt: sympy.Lt,
-        ast.GtE: sympy.Ge,
-        ast.LtE: sympy.Le,
-        ast.Eq: sympy.Eq,
-        ast.NotEq: sympy.Ne,
-      }
-      condition = relations[type(op)](_evaluated(left, scope), _evaluated(right, scope))
-      return functions.Where(condition, _evaluated(yes, scope), _evaluated(no, scope))
-  raise NotImplementedError(f"{ast.unparse(node)!r}")
-
-
-def _quotient(division: Any, left: Any, right: Any) -> Any:
-  """The quotient by FloorDiv or CeilDiv; an integer if both numbers are known."""
-  from torch.utils._sympy import functions
-
-  if not (left.is_Integer and right.is_Integer):
-    return division(left, right)
-  if division is functions.CeilDiv:
-    return sympy.Integer(-(-int(left) // int(right)))
-  return sympy.Integer(int(left) // int(right))
 
 
 def _largest(blocks: Sequence[Any], ranges: dict[sympy.Symbol, Any]) -> int | None:

@@ -25,7 +25,7 @@ def replaced(*replacements: Replacement) -> Iterator[None]:
   with contextlib.ExitStack() as stack:
     for owner, name, value in replacements:
       before = vars(owner).get(name, _ABSENT)
-      _require_row(owner, name, before)
+      require_row(owner, name, before)
       setattr(owner, name, value)
       stack.callback(_restore, owner, name, before)
     yield
@@ -57,7 +57,7 @@ def _restore(owner: Any, name: str, before: Any) -> None:
     setattr(owner, name, before)
 
 
-def _require_row(owner: Any, name: str, before: Any) -> None:
+def require_row(owner: Any, name: str, before: Any) -> None:
   """Raises LookupError if an attribute is no row that is replaced: neither as the attribute of its
   owner or of a base class, nor under the name under which the replaced function is defined."""
   if isinstance(owner, types.ModuleType):

@@ -469,7 +469,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces(
       "benchmark_gpu",
       "measures as records are measured (products.py)",
-      of="InductorBenchmarker",
+      of="InductorBenchmarker TritonBenchmarker",
     ),
   ),
   "torch._inductor.runtime.hints": (
@@ -630,7 +630,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     uses("CeilDiv FloorDiv IntTrueDiv Max Min Mod ModularIndexing Where", "expressions of sizes"),
     uses(
       "CeilToInt CleanDiv FloorToInt OpaqueUnaryFn_sqrt PowByNatural PythonMod ToFloat TruncToInt",
-      "expressions that guards hold (program/guards.py)",
+      "expressions of guards and grids (inductor/python_text.py)",
     ),
     uses(
       "BitwiseFn_bitwise_and BitwiseFn_bitwise_or BitwiseFn_bitwise_xor FloatPow FloatTrueDiv"

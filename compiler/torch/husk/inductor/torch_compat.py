@@ -469,10 +469,10 @@ def _copies_of_written(graph: torch.fx.Graph, candidates: Container[Any]) -> lis
   return [node for node, storages in copies if storages & written]
 
 
-# Text before and after Inductor's headers of C++ kernels. The headers of torch 2.15 throw where
-# those of 2.11 call a function. Host kernels are compiled without exceptions, so `throw` is defined
-# as a call of `fail` (host/prefix.h). The headers of the compiler, in which the word must keep its
-# meaning, come first.
+# Text before and after Inductor's headers of C++ kernels. The headers since torch 2.14, of which
+# complex_utils.h is one, throw where earlier ones call a function. Host kernels are compiled
+# without exceptions, so `throw` is defined as a call of `fail` (host/prefix.h). The headers of the
+# compiler, in which the word must keep its meaning, come first.
 _COMPILERS_HEADERS = """
 algorithm array atomic bit cassert cfloat climits cmath complex cstddef cstdint cstdlib cstring
 exception functional initializer_list iomanip iosfwd iostream iterator limits map memory omp.h
@@ -481,7 +481,7 @@ unordered_map utility variant vector
 """
 HOST_PRELUDE = "\n".join(
   [
-    "#if __has_include(<torch/headeronly/util/TypeCast.h>)",
+    "#if __has_include(<torch/headeronly/util/complex_utils.h>)",
     *(f"#include <{name}>" for name in _COMPILERS_HEADERS.split()),
     "#if defined(__x86_64__)",
     "#include <immintrin.h>",

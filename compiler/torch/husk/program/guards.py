@@ -15,47 +15,12 @@ import sympy
 
 from .. import hir
 from ..errors import Unsupported
-from ..inductor import torch_compat
+from ..inductor import python_text, torch_compat
 from . import trees
 from .values import Input
 
 if TYPE_CHECKING:
   from torch.export import ExportedProgram
-
-_BINARY: dict[type, Any] = {
-  ast.Add: lambda a, b: a + b,
-  ast.Sub: lambda a, b: a - b,
-  ast.Mult: lambda a, b: a * b,
-  ast.FloorDiv: "FloorDiv",
-  ast.Mod: "PythonMod",
-  ast.Div: "IntTrueDiv",
-  ast.Pow: "PowByNatural",
-}
-_COMPARED: dict[type, Any] = {
-  ast.Eq: sympy.Eq,
-  ast.NotEq: sympy.Ne,
-  ast.Lt: sympy.Lt,
-  ast.LtE: sympy.Le,
-  ast.Gt: sympy.Gt,
-  ast.GtE: sympy.Ge,
-}
-_CALLED = {
-  "max": "Max",
-  "min": "Min",
-  "Max": "Max",
-  "Min": "Min",
-  "Mod": "Mod",
-  "PythonMod": "PythonMod",
-  "FloorDiv": "FloorDiv",
-  "CeilDiv": "CeilDiv",
-  "IntTrueDiv": "IntTrueDiv",
-  "CleanDiv": "CleanDiv",
-  "float": "ToFloat",
-  "math.trunc": "TruncToInt",
-  "math.floor": "FloorToInt",
-  "math.ceil": "CeilToInt",
-  "math.sqrt": "OpaqueUnaryFn_sqrt",
-}
 
 
 class _AlwaysHolds(Exception):
@@ -106,15 +71,6 @@ def _sources(exported: ExportedProgram) -> dict[str, int]:
   return sources
 
 
-def _compared(relation: Any, left: Any, right: Any) -> Any:
-  """A relation. A number that does not fit 64 bits is larger than any size, and torch compares with
-  one to say that a sum of sizes fits."""
-  constant, _ = (right - left).as_coeff_Add()
-  if constant.is_Integer and abs(constant) >= 2**63 and relation not in (sympy.Eq, sympy.Ne):
-    return relation(0, constant)
-  return relation(left, right)
-
-
 class _Reader:
   """Reads a guard from its syntax tree."""
 
@@ -123,31 +79,7 @@ class _Reader:
 
   def read(self, node: ast.expr) -> Any:
     """The sympy expression of a Python expression."""
-    from torch.utils._sympy import functions
-
-    if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)):
-      return sympy.sympify(node.value)
-    if isinstance(node, ast.BoolOp):
-      return (sympy.And if isinstance(node.op, ast.And) else sympy.Or)(*map(self.read, node.values))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
-      value = self.read(node.operand)
-      return sympy.Not(value) if isinstance(node.op, ast.Not) else -value
-    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-      op = _BINARY[type(node.op)]
-      return (getattr(functions, op) if isinstance(op, str) else op)(
-        self.read(node.left), self.read(node.right)
-      )
-    if isinstance(node, ast.Compare) and all(type(op) in _COMPARED for op in node.ops):
-      terms = [self.read(term) for term in (node.left, *node.comparators)]
-      return sympy.And(
-        *(_compared(_COMPARED[type(op)], *pair) for op, *pair in zip(node.ops, terms, terms[1:]))
-      )
-    if (
-      isinstance(node, ast.Call)
-      and (name := ast.unparse(node.func).removeprefix("torch.sym_")) in _CALLED
-    ):
-      return getattr(functions, _CALLED[name])(*map(self.read, node.args))
-    return self._value(node)
+    return python_text.read(node, self._value)
 
   def _value(self, node: ast.expr) -> sympy.Symbol:
     """The symbol of a size or a stride of an input, or of an input that is an int, a bool or a
