@@ -55,17 +55,18 @@ double from_half(uint64_t bits) {
 
 Register decode(uint8_t dtype, uint64_t bits) {
   Register r;
-  const int unused = 64 - 8 * detail::element_bytes(dtype);
   switch (dtype) {
     case HUSK_BOOL: r.i = (bits & 0xFF) != 0; break;
     case HUSK_F16: r.f = from_half(bits); break;
     case HUSK_BF16: r.f = float_of(static_cast<uint32_t>(bits << 16)); break;
     case HUSK_F32: r.f = float_of(static_cast<uint32_t>(bits)); break;
-    default:  // an int, or a double as it is
+    default: {  // an int, or a double as it is
+      const detail::Dtype& type = detail::kDtypes[dtype];
+      const int unused = 64 - 8 * type.bytes;
       bits <<= unused;
-      r.i = detail::element_kind(dtype) == detail::DtypeKind::Signed
-                ? static_cast<int64_t>(bits) >> unused
-                : static_cast<int64_t>(bits >> unused);
+      r.i = type.kind == detail::DtypeKind::Signed ? static_cast<int64_t>(bits) >> unused
+                                                   : static_cast<int64_t>(bits >> unused);
+    }
   }
   return r;
 }

@@ -61,20 +61,9 @@ struct BFloat16Pair {
   uint32_t bits;
 };
 
-// The dtypes that the kernels of products, convolutions and attention know: has_kernels() tells
-// whether a dtype is one of them, and visit_kernel_types() calls f with a number of the type of
-// sums and one of the type of elements.
+// Whether the kernels of products, convolutions and attention know a dtype.
 constexpr bool has_kernels(int32_t dtype) {
   return dtype == HUSK_F16 || dtype == HUSK_BF16 || dtype == HUSK_F32 || dtype == HUSK_F64;
-}
-template <class F>
-void visit_kernel_types(int32_t dtype, const F& f) {
-  switch (dtype) {
-    case HUSK_F16: return f(float(), Half());
-    case HUSK_BF16: return f(float(), BFloat16());
-    case HUSK_F32: return f(float(), float());
-    default: return f(double(), double());
-  }
 }
 
 template <class T>

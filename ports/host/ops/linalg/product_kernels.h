@@ -793,9 +793,12 @@ void run_typed(Product p) {
 
 [[maybe_unused]] void run_product(const Product& p) {
   if (p.m <= 0 || p.n <= 0) return;
-  visit_kernel_types(p.dtype, [&](auto sum, auto element) {
-    run_typed<decltype(sum), decltype(element), decltype(sum)>(p);
-  });
+  switch (p.dtype) {
+    case HUSK_F16: return run_typed<float, Half, float>(p);
+    case HUSK_BF16: return run_typed<float, BFloat16, float>(p);
+    case HUSK_F32: return run_typed<float, float, float>(p);
+    default: return run_typed<double, double, double>(p);
+  }
 }
 
 // f16, and bf16 without instructions for it, would be packed as f32 and take twice the memory.

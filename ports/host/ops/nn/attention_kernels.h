@@ -320,9 +320,13 @@ void run_attention_of(const Attention& attention, int64_t part, Cancellation& ca
 
 void run_attention(const Attention& attention, int64_t part, Cancellation& cancellation,
                    void* scratch) {
-  visit_kernel_types(attention.out->dtype, [&](auto sum, auto element) {
-    run_attention_of<decltype(sum), decltype(element)>(attention, part, cancellation, scratch);
-  });
+  switch (attention.out->dtype) {
+    case HUSK_F16: return run_attention_of<float, Half>(attention, part, cancellation, scratch);
+    case HUSK_BF16:
+      return run_attention_of<float, BFloat16>(attention, part, cancellation, scratch);
+    case HUSK_F32: return run_attention_of<float, float>(attention, part, cancellation, scratch);
+    default: return run_attention_of<double, double>(attention, part, cancellation, scratch);
+  }
 }
 
 }  // namespace

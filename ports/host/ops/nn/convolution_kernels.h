@@ -119,8 +119,19 @@ void run_typed(const Convolution& c, const ConvolutionParts& parts) {
   }
 }
 
+// Calls f with a number of the type of sums and one of the type of elements.
+template <class F>
+void visit_types(int32_t dtype, const F& f) {
+  switch (dtype) {
+    case HUSK_F16: return f(float(), Half());
+    case HUSK_BF16: return f(float(), BFloat16());
+    case HUSK_F32: return f(float(), float());
+    default: return f(double(), double());
+  }
+}
+
 void run(const Convolution& c, const ConvolutionParts& parts) {
-  visit_kernel_types(c.dtype, [&](auto sum, auto element) {
+  visit_types(c.dtype, [&](auto sum, auto element) {
     run_typed<decltype(sum), decltype(element)>(c, parts);
   });
 }
@@ -172,7 +183,7 @@ ConvolutionPartCount count_parts(const Convolution& c) {
 }
 
 void run_pair(const ConvolutionPair& pair, const ConvolutionParts& parts) {
-  visit_kernel_types(pair.first.dtype, [&](auto sum, auto element) {
+  visit_types(pair.first.dtype, [&](auto sum, auto element) {
     run_typed_pair<decltype(sum), decltype(element)>(pair, parts);
   });
 }
