@@ -11,7 +11,7 @@ from typing import Any
 
 import sympy
 
-from . import empty, patches, torch_compat
+from . import empty, torch_compat
 from .lines import InductorObject
 from .replace import replaced, replaced_entries
 
