@@ -65,6 +65,7 @@ STRICTER = {
   "index_add": "an index into a dimension of size 0, if eager mode has nothing to add",
   "nn_functional_conv1d": "no input channels: eager mode returns no output channels",
   "nn_functional_conv2d": "no input channels, too",
+  "_unsafe_masked_index": "indices into a dimension of size 0, whose values eager mode fills in",
 }
 
 SYMMETRIC = ("chol", "inv", "linalg", "logdet", "lu", "solve")

@@ -287,6 +287,17 @@ def test_small_sizes_that_torch_takes_for_larger_ones_are_refused(tmp_path, name
     torch.testing.assert_close(outputs["0"], function(x))
 
 
+def test_a_guard_that_cannot_be_computed_for_a_small_size(tmp_path):
+  """torch's remainder takes no negative number, which n - 2 is for n = 0."""
+  model = FunctionModule(lambda self, x: F.avg_pool3d(x, 2, 2, 0, True) + x[-2:].sum())
+  args = (numbers(1, 2, 6, 4, 4),)
+  program = torch.export.export(model, args, dynamic_shapes={"x": {2: AUTO}})
+  (symbol,) = program.range_constraints
+  assert any("%" in guard for guard in program._guards_code)
+  program.range_constraints[symbol] = type(program.range_constraints[symbol])(0, 99)
+  husk.write(program, args, tmp_path, targets=(f"host:{ISAS[0]}",))
+
+
 def test_a_view_by_strides_that_does_not_fit_is_an_error_of_the_export(tmp_path):
   def view(self, x):
     return x.as_strided((2, 2), (5, 1), 3) + 1
@@ -570,6 +581,7 @@ def test_assumptions_are_found_and_forgotten():
       assert assumed.pinned(shapes, sympy.Eq(sympy.Mod(a * b, 18), 0)) is None
       assert assumed.text(shapes, sympy.Le(b, 7)) == "x.size()[1] <= 7"
       assert assumed.promise(shapes, a) == "0..9"
+      assert not assumed.bounds(shapes, b / a).lower.is_Integer  # torch bounds no such quotient
     # Another target begins with what torch.export has promised, and finds the same.
     assert not assumed.found(shapes)
     assert shapes.evaluate_expr(sympy.Eq(a, 4))

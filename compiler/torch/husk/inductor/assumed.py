@@ -233,9 +233,12 @@ def kept(exported: Iterable[ExportedProgram]) -> Iterator[None]:
 
 def bounds(shapes: Any, expression: Any) -> Any:
   """The values that an expression may have in the ranges which the export allows."""
-  from torch.utils._sympy.value_ranges import bound_sympy
+  from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-  return bound_sympy(expression, {**shapes.var_to_range, **_ranges.get(shapes, {})})
+  try:
+    return bound_sympy(expression, {**shapes.var_to_range, **_ranges.get(shapes, {})})
+  except Exception:  # torch cannot bound each expression
+    return ValueRanges.unknown_int()
 
 
 @contextlib.contextmanager

@@ -198,15 +198,16 @@ class _Small:
     asserts of torch.export."""
     key = frozenset(sizes.items())
     if key not in self._possible:
-      self._possible[key] = all(
-        guard.xreplace(
-          {s: sympy.Integer(sizes.get(s, _hint(self._shapes, s))) for s in guard.free_symbols}
-        )
-        != sympy.false
-        for guard in self._guards
-        if not guard.free_symbols.isdisjoint(sizes)
-      )
+      guards = [guard for guard in self._guards if not guard.free_symbols.isdisjoint(sizes)]
+      self._possible[key] = all(self._is_fulfilled(guard, sizes) for guard in guards)
     return self._possible[key]
+
+  def _is_fulfilled(self, guard: Any, sizes: dict[Any, int]) -> bool:
+    values = {s: sympy.Integer(sizes.get(s, _hint(self._shapes, s))) for s in guard.free_symbols}
+    try:
+      return bool(guard.xreplace(values) != sympy.false)
+    except Exception:  # torch's functions assert that numbers are not negative
+      return True
 
   def _differs(self, node: torch.fx.Node, sizes: dict[Any, int]) -> bool | None:
     """Whether an operator gives other sizes than those of the program if symbols have these sizes.
