@@ -646,6 +646,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch.utils._sympy.value_ranges": (
     uses("ValueRanges bound_sympy", "the range of an expression"),
   ),
+  "torch.utils._sympy.value_ranges.ValueRanges": (
+    uses("unknown_int", "the range of an expression that torch cannot bound"),
+  ),
   # Tensors, operators and nests.
   "torch": (
     uses("_check", "a condition that the operators of decompositions have"),
