@@ -136,7 +136,10 @@ class _Small:
 
   def assumptions(self, node: torch.fx.Node) -> list[Assumption]:
     """The conditions under which the operator of a node gives results of the sizes in the program.
-    Sizes that it refuses are not of interest here."""
+    Sizes that it refuses are not of interest here, and sizes of results that only the operator
+    decides are what they are."""
+    if node.meta.get("unbacked_bindings"):
+      return []
     symbols = self._symbols(node)
     if not symbols or self._differs(node, {}) is not False:
       return []
