@@ -36,7 +36,7 @@ CHANGES = {"clear", "pop", "setdefault", "update", "__setitem__"}
 # Settings, which PyTorch and Triton offer to be changed.
 SETTINGS = ("torch.backends.", "triton.knobs.")
 
-# What some names stand for, in this order.
+# Some names stand for an object of another class. The rows are replaced in this order.
 STANDS_FOR = {
   "torch._inductor.virtualized.V.graph": "torch._inductor.graph.GraphLowering",
   "torch._inductor.virtualized.V.kernel": "torch._inductor.codegen.common.Kernel",

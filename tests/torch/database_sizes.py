@@ -56,8 +56,8 @@ OTHER = (
   lambda n: max(n - 1, 2),
   lambda n: 3 * n,
 )
-# What Husk refuses of an operator although eager mode takes it. With --zero and --alone such a
-# refusal counts as equal.
+# Husk refuses these calls although eager mode takes them. With --zero and --alone such a refusal
+# counts as equal.
 STRICTER = {
   "_segment_reduce_offsets": "offsets behind the data, where eager mode reads other memory",
   "nn_functional_scaled_dot_product_attention": "keys and values of different numbers, of which "

@@ -140,8 +140,8 @@ class Options:
   )
 
   def __post_init__(self) -> None:
-    for name, row in ROWS.items():
-      object.__setattr__(self, name, _checked(name, row, getattr(self, name)))
+    for name in ROWS:
+      object.__setattr__(self, name, _checked(name, getattr(self, name)))
 
   def library(self, name: str) -> str:
     """What computes "gemm", "conv", "fft" or "linalg": a library, or what is used without one."""
@@ -164,7 +164,7 @@ def check_choice(name: str, value: Any) -> str:
   return value
 
 
-def _checked(name: str, row: Row, value: Any) -> Any:
+def _checked(name: str, value: Any) -> Any:
   """The value of an option as Options holds it."""
   default = DEFAULTS[name]
   if isinstance(default, tuple):
@@ -265,12 +265,9 @@ def table() -> str:
 
 def _lines() -> Iterator[str]:
   for name, row in ROWS.items():
-    default = DEFAULTS[name]
-    value = "" if isinstance(default, bool) else f" {row.metavar or ', '.join(row.choices)}"
-    shown = (
-      " or ".join(f"`{_flag(name)} {one}`" for one in row.choices) or f"`{_flag(name)}{value}`"
-    )
-    yield f"| {shown} | `{name}={default!r}` | {row.text} |"
+    values = row.choices or ((row.metavar,) if row.metavar else ())
+    words = [f"`{_flag(name)} {value}`" for value in values] or [f"`{_flag(name)}`"]
+    yield f"| {' or '.join(words)} | `{name}={DEFAULTS[name]!r}` | {row.text} |"
 
 
 if __name__ == "__main__":

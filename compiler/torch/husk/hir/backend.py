@@ -118,7 +118,8 @@ class Backend(Protocol):
   # Whether the target has memory of its own, beside that of the host.
   is_beside_host: bool = False
 
-  # What computes operators of torch's in its own way. The first one that takes a call has it.
+  # Each library computes some operators of torch's in its own way. A call belongs to the first
+  # library that takes it.
   libraries: Sequence["Library"] = ()
 
   def begin_function(self) -> None:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from . import assumed, origins
+from . import assumed
 from .assumed import Assumption
+from .origins import operator_place
 from .replace import replaced
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def refusals(exported: ExportedProgram) -> list[Assumption]:
         condition = either(condition, *empties, evaluate=False)
       else:
         refused.add(size)
-      found.append(Assumption(condition, _place(node), text))
+      found.append(Assumption(condition, operator_place(node), text))
   return found
 
 
@@ -177,7 +178,7 @@ class _Small:
     return [
       Assumption(
         condition,
-        _place(node),
+        operator_place(node),
         ""
         if condition.free_symbols <= known_before
         else "the program has other sizes of the result",
@@ -361,11 +362,6 @@ def _arguments(
     return value
 
   return tuple(map(argument, node.args)), {k: argument(v) for k, v in node.kwargs.items()}
-
-
-def _place(node: torch.fx.Node) -> str:
-  line = origins.place(node.meta.get("stack_trace"))
-  return f"{node.target} (near {line})" if line else str(node.target)
 
 
 @contextlib.contextmanager

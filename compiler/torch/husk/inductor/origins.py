@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import TYPE_CHECKING
 
 from .lines import InductorObject
+
+if TYPE_CHECKING:
+  import torch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +28,12 @@ class Origin:
 def place(trace: str | None) -> str:
   """The line of the model in a stack trace, as "model.py:12 x + 1"."""
   return _line(trace).line
+
+
+def operator_place(node: torch.fx.Node) -> str:
+  """The operator of a node of torch.export's graph, and the line of the model that calls it."""
+  line = place(node.meta.get("stack_trace"))
+  return f"{node.target} (near {line})" if line else str(node.target)
 
 
 def _line(trace: str | None) -> Origin:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import sympy
 
 from ..errors import Unsupported
-from . import assumed, origins
+from . import assumed
 from .assumed import Assumption
+from .layouts import span
+from .origins import operator_place
 
 if TYPE_CHECKING:
   import torch
@@ -60,8 +62,8 @@ def refusals(exported: ExportedProgram) -> list[Assumption]:
     else:  # a program gets the elements of an input, and not its storage
       if whole.storage_offset() != 0:
         raise Unsupported(
-          f"{_place(node)}: a view of an input or a state of the model that begins inside of its "
-          "storage: export with a clone of that tensor",
+          f"{operator_place(node)}: a view of an input or a state of the model that begins inside "
+          "of its storage: export with a clone of that tensor",
           has_place=True,
         )
       room = _span(whole.shape, whole.stride()) * whole.element_size()
@@ -75,19 +77,14 @@ def _condition(shapes: Any, node: torch.fx.Node, end: Any, room: Any) -> list[As
   rest = sympy.expand(room - end)
   if rest.is_Integer and rest < 0:
     raise Unsupported(
-      f"{_place(node)}: a view that ends {-rest} bytes behind the memory of its tensor: state "
-      "sizes and strides that fit, as eager mode demands",
+      f"{operator_place(node)}: a view that ends {-rest} bytes behind the memory of its tensor: "
+      "state sizes and strides that fit, as eager mode demands",
       has_place=True,
     )
   if rest.is_Integer or assumed.bounds(shapes, rest).lower >= 0:
     return []
   text = "the view ends behind the memory of its tensor"
-  return [Assumption(sympy.Le(end, room, evaluate=False), _place(node), text)]
-
-
-def _place(node: torch.fx.Node) -> str:
-  line = origins.place(node.meta.get("stack_trace"))
-  return f"{node.target} (near {line})" if line else str(node.target)
+  return [Assumption(sympy.Le(end, room, evaluate=False), operator_place(node), text)]
 
 
 def _storage(x: torch.Tensor) -> int:
@@ -105,7 +102,4 @@ def _expression(value: Any) -> Any:
 
 def _span(sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
   """The number of elements from the first to the last one of a view."""
-  pairs = [(_expression(size), _expression(stride)) for size, stride in zip(sizes, strides)]
-  if any(size == 0 for size, _ in pairs):
-    return sympy.Integer(0)
-  return 1 + sum((size - 1) * stride for size, stride in pairs)
+  return sympy.sympify(span([*map(_expression, sizes)], [*map(_expression, strides)]))
