@@ -6,25 +6,14 @@
 namespace husk::compiler {
 namespace {
 
-// The words that ops.def uses in its columns.
-namespace columns {
-constexpr auto None = ResultKind::none;
-constexpr auto Int = ResultKind::integer;
-constexpr auto Float = ResultKind::floating;
-constexpr auto _ = Slot::unused;
-constexpr auto I = Slot::integer;
-constexpr auto F = Slot::floating;
-constexpr auto Imm = Slot::immediate;
-constexpr auto Value = Slot::value;
-constexpr auto Dim = Slot::dim;
-constexpr auto Text = Slot::text;
-constexpr auto Nth = Slot::nth;
+namespace scalar_columns {
+using namespace columns;
 
 constexpr ScalarOp kScalars[] = {
 #define HUSK_SCALAR(code, name, result, a, b, c) {code, #name, result, {a, b, c}},
 #include <ops.def>
 };
-}  // namespace columns
+}  // namespace scalar_columns
 
 namespace step_columns {
 constexpr auto _ = StepRow::none;
@@ -96,13 +85,13 @@ bool is_reserved(std::string_view name) {
 }
 
 const ScalarOp* scalar_op(std::string_view name) {
-  for (const ScalarOp& row : columns::kScalars)
+  for (const ScalarOp& row : scalar_columns::kScalars)
     if (name == row.name) return &row;
   return nullptr;
 }
 
 const ScalarOp* scalar_op(uint16_t code) {
-  for (const ScalarOp& row : columns::kScalars)
+  for (const ScalarOp& row : scalar_columns::kScalars)
     if (code == row.code) return &row;
   return nullptr;
 }

@@ -13,6 +13,21 @@ enum class ResultKind : uint8_t { unknown, none, integer, floating };
 // The kinds of operands of a scalar op; ops.def explains them.
 enum class Slot : uint8_t { unused, integer, floating, immediate, value, dim, text, nth };
 
+// The words that the rows HUSK_SCALAR of ops.def have in their columns.
+namespace columns {
+constexpr auto None = ResultKind::none;
+constexpr auto Int = ResultKind::integer;
+constexpr auto Float = ResultKind::floating;
+constexpr auto _ = Slot::unused;
+constexpr auto I = Slot::integer;
+constexpr auto F = Slot::floating;
+constexpr auto Imm = Slot::immediate;
+constexpr auto Value = Slot::value;
+constexpr auto Dim = Slot::dim;
+constexpr auto Text = Slot::text;
+constexpr auto Nth = Slot::nth;
+}  // namespace columns
+
 // Returns the kind of a scalar op's register, or unknown if ops.def has no such code.
 ResultKind result_kind(uint16_t op);
 

@@ -33,17 +33,7 @@ struct ScalarRules {
 };
 
 constexpr ScalarRules make_rules() {
-  constexpr auto Int = ResultKind::integer;
-  constexpr auto Float = ResultKind::floating;
-  constexpr auto None = ResultKind::none;
-  constexpr auto I = Slot::integer;
-  constexpr auto F = Slot::floating;
-  constexpr auto Imm = Slot::immediate;
-  constexpr auto Value = Slot::value;
-  constexpr auto Dim = Slot::dim;
-  constexpr auto Text = Slot::text;
-  constexpr auto Nth = Slot::nth;
-  constexpr auto _ = Slot::unused;
+  using namespace columns;
   ScalarRules table = {};
 #define HUSK_SCALAR(code, name, result, a, b, c) table.rules[code] = scalar_rule(result, a, b, c);
 #include <ops.def>
