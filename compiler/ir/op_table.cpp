@@ -3,17 +3,19 @@
 #include <husk/detail/dtype.h>
 #include <husk/husk.h>
 
-namespace husk::compiler {
+// The table stands where the words of its columns do: from husk::compiler, `Value` and `Dim` would be
+// names of that namespace.
+namespace husk::columns {
 namespace {
-
-namespace scalar_columns {
-using namespace columns;
-
-constexpr ScalarOp kScalars[] = {
+constexpr compiler::ScalarOp kScalars[] = {
 #define HUSK_SCALAR(code, name, result, a, b, c) {code, #name, result, {a, b, c}},
 #include <ops.def>
 };
-}  // namespace scalar_columns
+}  // namespace
+}  // namespace husk::columns
+
+namespace husk::compiler {
+namespace {
 
 namespace step_columns {
 constexpr auto _ = StepRow::none;
@@ -85,13 +87,13 @@ bool is_reserved(std::string_view name) {
 }
 
 const ScalarOp* scalar_op(std::string_view name) {
-  for (const ScalarOp& row : scalar_columns::kScalars)
+  for (const ScalarOp& row : columns::kScalars)
     if (name == row.name) return &row;
   return nullptr;
 }
 
 const ScalarOp* scalar_op(uint16_t code) {
-  for (const ScalarOp& row : scalar_columns::kScalars)
+  for (const ScalarOp& row : columns::kScalars)
     if (code == row.code) return &row;
   return nullptr;
 }
