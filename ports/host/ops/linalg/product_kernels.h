@@ -80,21 +80,12 @@ inline void activate_row(T* values, int64_t count) {
 // Applies an activation to numbers, in whole vectors.
 template <class T>
 __attribute__((noinline)) void activate(Activation activation, T* values, int64_t count) {
-#define HUSK_CASE(A) \
-  case Activation::A: return activate_row<T, Activation::A>(values, count);
   switch (activation) {
-    HUSK_CASE(Relu)
-    HUSK_CASE(Relu6)
-    HUSK_CASE(Hardsigmoid)
-    HUSK_CASE(Hardswish)
-    HUSK_CASE(Sigmoid)
-    HUSK_CASE(Silu)
-    HUSK_CASE(Tanh)
-    HUSK_CASE(Gelu)
-    HUSK_CASE(GeluTanh)
     case Activation::None: return;
+#define HUSK_ACTIVATION(Name, name) \
+  case Activation::Name: return activate_row<T, Activation::Name>(values, count);
+#include <activations.def>
   }
-#undef HUSK_CASE
 }
 
 // Writes `rows` x `columns` sums, with `pitch` elements from row to row, to out at (row, column).

@@ -498,15 +498,8 @@ void finish(const Convolution& c, Affine<T> affine, const EvenRows& rows, const 
     return finish_even<T, S, Activation::A>(c, affine, rows, sums, channel, channels);
   switch (c.activation) {
     HUSK_CASE(None)
-    HUSK_CASE(Relu)
-    HUSK_CASE(Relu6)
-    HUSK_CASE(Hardsigmoid)
-    HUSK_CASE(Hardswish)
-    HUSK_CASE(Sigmoid)
-    HUSK_CASE(Silu)
-    HUSK_CASE(Tanh)
-    HUSK_CASE(Gelu)
-    HUSK_CASE(GeluTanh)
+#define HUSK_ACTIVATION(Name, name) HUSK_CASE(Name)
+#include <activations.def>
   }
 #undef HUSK_CASE
 }
