@@ -40,15 +40,13 @@ def written(node: torch.fx.Node) -> list[Any]:
   """The arguments that a call of an operator may write. `detach_` writes no elements."""
   import torch
 
-  op = node.target
-  if not isinstance(op, torch._ops.OpOverload) or op._schema.name == "aten::detach_":
+  if not isinstance(node.target, torch._ops.OpOverload):
+    return []
+  schema = node.target._schema
+  if not schema.is_mutable and schema.name not in _NORMS or schema.name == "aten::detach_":
     return []
   values = graphs.arguments(node)
-  found = [
-    values[argument.name]
-    for argument in op._schema.arguments
-    if _is_written(op._schema, argument, values)
-  ]
+  found = [values[each.name] for each in schema.arguments if _is_written(schema, each, values)]
   return [value for value in found if value is not None]
 
 
