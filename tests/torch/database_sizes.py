@@ -54,6 +54,7 @@ import torch  # noqa: E402
 from built_tools import husk_run  # noqa: E402
 from compile_operators import database  # noqa: E402
 from export_operators import Sample, compared_part, numbers, uncompiled  # noqa: E402
+from export_operators import shapes as shapes_of  # noqa: E402
 from fenced import fenced  # noqa: E402
 from random_models import in_a_child, words  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
@@ -76,7 +77,21 @@ STRICTER = {
   "nn_functional_conv1d": "no input channels: eager mode returns no output channels",
   "nn_functional_conv2d": "no input channels, too",
   "_unsafe_masked_index": "indices into a dimension of size 0, whose values eager mode fills in",
+  "_unsafe_masked_index_put_accumulate": "such indices, whose values eager mode leaves out",
+  "linalg_cond": "matrices without elements, of which eager mode says 0",
+  "median": "no numbers, on a GPU",
+  "nanmedian": "no numbers, on a GPU",
 }
+# Eager mode leaves the result of these losses unwritten if the batch is empty.
+UNDETERMINED_IF_EMPTY = ("nn_functional_multi_margin_loss", "nn_functional_multilabel_margin_loss")
+# These write several values to one place if indices repeat. A GPU keeps any of them.
+UNORDERED = (
+  "index_copy",
+  "nn_functional_max_unpool1d",
+  "nn_functional_max_unpool2d",
+  "nn_functional_max_unpool3d",
+  "scatter",
+)
 
 SYMMETRIC = ("chol", "inv", "linalg", "logdet", "lu", "solve")
 
@@ -305,7 +320,10 @@ def attempt(cases, options, folder):
       continue
     functions[f"f{n}"] = husk.Function(program, case.model.inputs)
     stricter = (options.zero or options.alone) and case.name in STRICTER
-    tasks[n] = Task(case, runs, compared_part(case.op, program), stricter)
+    compared = compared_part(case.op, program)
+    if options.pack and case.name.removesuffix("_grad") in UNORDERED:
+      compared = shapes_of
+    tasks[n] = Task(case, runs, compared, stricter)
   if not functions:
     return results
   run = EXPORTS[options.target](functions, folder, options)
@@ -334,8 +352,10 @@ class Task:
   runs: list  # pairs of inputs, and whether eager mode takes them
   compared: object
   stricter: bool  # may refuse inputs that eager mode takes
-  text: str = ""
   kept: list | None = None
+
+  def __post_init__(self):
+    self.name, self.text = self.case.name, self.case.text
 
   def expected(self, place):
     if self.kept:
@@ -343,7 +363,6 @@ class Task:
     return expected(self.case, self.runs[place][0], self.compared)
 
   def keep(self):
-    self.text = self.case.text
     self.kept = [self.expected(n) if taken else None for n, (_, taken) in enumerate(self.runs)]
     self.case = None
 
@@ -359,6 +378,8 @@ def compare(task, given):
       return what, f"at {sizes}: {type(made).__name__}: {made}"
     if not taken:
       return "example only", f"at {sizes}: runs, and eager mode refuses it"
+    if task.name in UNDETERMINED_IF_EMPTY and not any(x.numel() for x in inputs):
+      continue
     wanted = task.expected(place)
     made = compared(made) if compared is not numbers else made
     if text := random_programs.difference(made, wanted):
@@ -405,7 +426,8 @@ def called(function, given):
 def sanitized(artifact, name, given, runner, folder):
   """An error, if a husk-run that was built with sanitizers reports one."""
   named = {f"tensors_{n}": x for n, x in enumerate(clones(given))}
-  environment = {**os.environ, "HUSK_RUN": runner, "LD_LIBRARY_PATH": ""}
+  libraries = str(pathlib.Path(runner).parents[1] / "lib")
+  environment = {**os.environ, "HUSK_RUN": runner, "LD_LIBRARY_PATH": libraries}
   code, _, text = husk_run(
     artifact, folder, named, f"--function={name}", "--print=none", environment=environment
   )

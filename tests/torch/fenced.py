@@ -35,7 +35,9 @@ def fenced(tensor, side):
   used = (room + 1) * tensor.element_size() if tensor.numel() else 0
   inner = -(-max(used, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
   flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-  begin = _libc.mmap(None, inner + 2 * mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+  begin = _libc.mmap(
+    None, inner + 2 * mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0
+  )
   if begin in (None, ctypes.c_void_p(-1).value):
     raise MemoryError(f"mmap: error {ctypes.get_errno()}")
   for page in (begin, begin + mmap.PAGESIZE + inner):
