@@ -169,6 +169,20 @@ TEST_F(CudaFft, APlanIsMadeOnceAndRunAllocatesNothing) {
   EXPECT_EQ(fake().calls("cufftMakePlanMany64"), 2u);
 }
 
+TEST_F(CudaFft, MoreShapesThanTheCacheHolds) {
+  NEEDS_FAKE;
+  const auto transform = [&](int64_t size) {
+    return enqueue(op.call, arguments(tensor({size, 2}), 1, 0, tensor({size, 2})));
+  };
+  for (int64_t size = 1; size <= 100; ++size) ASSERT_EQ(transform(size), HUSK_OK) << error.text;
+  EXPECT_EQ(fake().calls("cufftDestroy"), 100u - 64);
+  // The plans that are left are those of the last calls.
+  ASSERT_EQ(transform(100 - 63), HUSK_OK) << error.text;
+  EXPECT_EQ(fake().calls("cufftMakePlanMany64"), 100u);
+  ASSERT_EQ(transform(1), HUSK_OK) << error.text;
+  EXPECT_EQ(fake().calls("cufftMakePlanMany64"), 101u);
+}
+
 TEST_F(CudaFft, ReportsErrorsOfTheLibrary) {
   NEEDS_FAKE;
   const FftTensor x = tensor({3, 2}), y = tensor({4});

@@ -19,7 +19,7 @@ from collections.abc import Callable, Container, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
-from . import assumed
+from . import assumed, graphs
 from .lines import InductorObject
 from .replace import Replacement, replaced, replaced_entries
 from .surface import IGNORED_LINES as IGNORED_LINES
@@ -743,8 +743,7 @@ def with_right_dtypes(exported: ExportedProgram) -> ExportedProgram:
     aten.unique_dim_consecutive.default,
     aten.bincount.default,
   }
-  modules = [m for m in exported.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
-  nodes = [node for module in modules for node in module.graph.nodes]
+  nodes = graphs.nodes(exported)
   if operators.isdisjoint(node.target for node in nodes) and not any(map(_counts_from_last, nodes)):
     return exported
   shapes = assumed.environment(exported)
