@@ -18,20 +18,26 @@
 namespace husk::compiler {
 namespace {
 
-struct Compiled {
-  Sources sources;
-  std::vector<uint8_t> metadata;
-  Summary summary;
-};
-
-Compiled build(std::string_view text, const std::filesystem::path& root) {
+// Compiles a program and writes the artifact, in parts, to `sink`. What `sink` has written ends at
+// Summary::file_bytes.
+Summary build(std::string_view text, const std::filesystem::path& root, const PipedFile& piped,
+              const Sink& sink) {
   const Program program = parse(text);
   check(program);
   ProgramRows rows = lower(program);
-  Sources sources(program, root);
+  TensorStream stream(piped.file, piped.name);
+  const Sources sources(program, root, piped.name.empty() ? nullptr : &stream);
   order_placement(program, rows);
-  std::vector<uint8_t> metadata = make_metadata(program, rows, sources);
+  std::vector<uint8_t> metadata = make_metadata(program, rows);
+  const std::vector<fb::Blob*> blob = blob_rows(metadata);
+  Blobs blobs(sink, blob_base(metadata));
   Summary s;
+  size_t row = 0;
+  for (const Content& image : sources.images()) *blob[row++] = blobs.add(image, kImageAlign);
+  s.image_bytes = blobs.stored_bytes();
+  for (const Content& constant : sources.constants())
+    *blob[row++] = blobs.add(constant, kBlobAlign);
+  s.constant_bytes = blobs.stored_bytes() - s.image_bytes;
   s.functions = rows.functions.size();
   for (const auto& variants : rows.functions) {
     for (const VariantRows& v : variants) {
@@ -40,10 +46,9 @@ Compiled build(std::string_view text, const std::filesystem::path& root) {
     }
   }
   s.metadata_bytes = metadata.size();
-  s.image_bytes = sources.image_bytes();
-  s.constant_bytes = sources.constant_bytes();
-  s.file_bytes = file_bytes(metadata, sources.blobs());
-  return {std::move(sources), std::move(metadata), s};
+  s.file_bytes = blobs.file_bytes();
+  write_head(metadata, s.file_bytes, 0, sink);
+  return s;
 }
 
 // Calls `work` and turns its exceptions into an Error.
@@ -73,12 +78,12 @@ std::string read_text(const std::filesystem::path& path) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-std::vector<uint8_t> in_memory(const Compiled& compiled) {
+std::vector<uint8_t> in_memory(std::string_view text, const std::filesystem::path& root,
+                               const PipedFile& piped = {}, Summary* summary = nullptr) {
   std::vector<uint8_t> out;
-  out.reserve(compiled.summary.file_bytes);
-  write_artifact(compiled.metadata, compiled.sources.blobs(), [&](std::span<const uint8_t> bytes) {
-    out.insert(out.end(), bytes.begin(), bytes.end());
-  });
+  const Summary s = build(text, root, piped, memory_sink(out));
+  out.resize(s.file_bytes);
+  if (summary) *summary = s;
   return out;
 }
 
@@ -113,32 +118,35 @@ std::string describe(const Error& error, std::string_view name) {
 
 Result<std::vector<uint8_t>> compile_text(std::string_view text,
                                           const std::filesystem::path& root) {
-  return guarded([&] { return in_memory(build(text, root)); });
+  return guarded([&] { return in_memory(text, root); });
 }
 
 Result<std::vector<uint8_t>> compile(const std::filesystem::path& path) {
-  return guarded([&] { return in_memory(build(read_text(path), path.parent_path())); });
+  return guarded([&] { return in_memory(read_text(path), path.parent_path()); });
 }
 
 Result<Summary> compile_file(const std::filesystem::path& path, const std::filesystem::path& out,
-                             const std::filesystem::path& root) {
+                             const std::filesystem::path& root, const PipedFile& piped) {
   return guarded([&] {
     refuse_same_file(path, out);
-    const Compiled compiled = build(read_text(path), root.empty() ? path.parent_path() : root);
+    const std::string text = read_text(path);
+    const std::filesystem::path folder = root.empty() ? path.parent_path() : root;
+    Summary summary;
     if (is_stream(out)) {  // it cannot be read again
-      const std::vector<uint8_t> artifact = in_memory(compiled);
+      const std::vector<uint8_t> artifact = in_memory(text, folder, piped, &summary);
       verify(artifact);
       OutputFile file(out);
       file.write(artifact);
       file.finish();
-      return compiled.summary;
+      return summary;
     }
     OutputFile file(out);
-    write_artifact(compiled.metadata, compiled.sources.blobs(),
-                   [&](std::span<const uint8_t> bytes) { file.write(bytes); });
+    summary = build(text, folder, piped,
+                    [&](uint64_t at, std::span<const uint8_t> bytes) { file.write_at(at, bytes); });
+    file.resize(summary.file_bytes);
     verify_file(file.close());
     file.finish();
-    return compiled.summary;
+    return summary;
   });
 }
 
@@ -154,7 +162,7 @@ Result<ObjectSummary> compile_object(const std::filesystem::path& path,
     std::vector<uint8_t> compiled;
     std::span<const uint8_t> artifact = input.bytes();
     if (!is_artifact(artifact)) {
-      compiled = in_memory(build(read_text(path), root.empty() ? path.parent_path() : root));
+      compiled = in_memory(read_text(path), root.empty() ? path.parent_path() : root);
       verify(compiled);
       artifact = compiled;
     } else if (const auto whole = Artifact::view(artifact, error)) {

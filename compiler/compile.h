@@ -46,12 +46,18 @@ Result<std::vector<uint8_t>> compile_text(std::string_view text, const std::file
 // Compiles a file to an artifact in memory. Paths in the text are relative to the file's folder.
 Result<std::vector<uint8_t>> compile(const std::filesystem::path& path);
 
-// Compiles the file `path` to the file `out`. Constants are mapped and written in parts, so they
-// need no memory of their own. The output is written beside `out` and renamed, so that `out` is
-// unchanged if an error occurs; a pipe or a device is written directly. Paths in the text are
-// relative to `root`, or to the folder of `path` if `root` is empty.
+// A safetensors file that comes through a pipe. Its tensors are in the order of the constants.
+struct PipedFile {
+  std::string name;  // in the text; if it is empty, there is no such file
+  int file = -1;     // a descriptor, which stays open
+};
+
+// Compiles the file `path` to the file `out`. Constants are read and written in parts, so they need
+// no memory of their own, and none is written twice. The output is written beside `out` and
+// renamed, so that `out` is unchanged if an error occurs; a pipe or a device is written directly.
+// Paths in the text are relative to `root`, or to the folder of `path` if `root` is empty.
 Result<Summary> compile_file(const std::filesystem::path& path, const std::filesystem::path& out,
-                             const std::filesystem::path& root = {});
+                             const std::filesystem::path& root = {}, const PipedFile& piped = {});
 
 struct ObjectSummary {
   uint64_t artifact_bytes = 0;

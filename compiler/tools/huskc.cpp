@@ -1,5 +1,6 @@
 // huskc: compiles the text form of a program to an artifact.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "compile.h"
 #include "read/artifact.h"
@@ -18,7 +19,7 @@ namespace {
 using namespace husk::compiler;
 
 struct Arguments {
-  std::string input, output, root, emit = "husk", symbol, machine = HUSK_MACHINE;
+  std::string input, output, root, piped, emit = "husk", symbol, machine = HUSK_MACHINE;
   bool print = false, print_lowered = false;
 };
 
@@ -76,7 +77,7 @@ int write_object(const Arguments& a) {
 }
 
 int write_artifact(const Arguments& a) {
-  const auto result = compile_file(a.input, a.output, a.root);
+  const auto result = compile_file(a.input, a.output, a.root, {a.piped, STDIN_FILENO});
   if (const Error* error = std::get_if<Error>(&result)) return refuse(*error, a.input);
   if (is_stream(a.output)) return 0;  // the text would mix with the artifact on /dev/stdout
   const Summary& s = std::get<Summary>(result);
@@ -116,6 +117,11 @@ int run_tool(int argc, char** argv) {
   app.add_option("--root", a.root,
                  "The folder that paths in the program are relative to (default: that of the "
                  "input)");
+  app.add_option("--stdin", a.piped,
+                 "The file of the program that is read from standard input: a safetensors file "
+                 "whose tensors are in the order of the program's constants, so that no file of "
+                 "weights needs to be written before the artifact")
+      ->option_text("FILE");
   app.add_option("--emit", a.emit,
                  "What to write: an artifact (husk), or an object file that contains it for "
                  "husk_program_link (obj)")
@@ -141,6 +147,8 @@ int run_tool(int argc, char** argv) {
         app, "write -o model.husk to compile, or --print to print the program");
   if (a.emit == "husk" && (*symbol || *machine))
     return husk::tools::usage_error(app, "--symbol and --machine need --emit=obj");
+  if (a.emit == "obj" && !a.piped.empty())
+    return husk::tools::usage_error(app, "--stdin needs --emit=husk");
   if (a.emit == "obj" && a.print_lowered)
     return husk::tools::usage_error(app, "--print-lowered needs --emit=husk");
   if (a.print_lowered && is_stream(a.output))

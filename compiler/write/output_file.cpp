@@ -38,8 +38,8 @@ bool is_stream(const std::filesystem::path& path) {
 
 OutputFile::OutputFile(const std::filesystem::path& path) : path_(path) {
   if (is_stream(path_)) {
-    file_ = fopen(path_.c_str(), "wb");
-    if (!file_) fail_to_write(errno);
+    file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file_ < 0) fail_to_write(errno);
     return;
   }
   std::error_code missing;
@@ -52,12 +52,11 @@ OutputFile::OutputFile(const std::filesystem::path& path) : path_(path) {
 void OutputFile::open_temporary() {
   struct stat old;
   const bool exists = stat(path_.c_str(), &old) == 0;
-  int file = -1;
-  for (int n = 0; file < 0; ++n) {
+  for (int n = 0; file_ < 0; ++n) {
     temporary_path_ = fmt::format("{}.{}-{}.part", path_.native(), getpid(), n);
     temporary_name = temporary_path_.c_str();
-    file = open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file >= 0) break;
+    file_ = open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file_ >= 0) break;
     const int code = errno;
     temporary_name = nullptr;
     temporary_path_.clear();
@@ -65,37 +64,48 @@ void OutputFile::open_temporary() {
       fail({}, "cannot write {}: no file can be created beside it: {}", path_.native(),
            strerror(code));
   }
-  if (exists) (void)fchmod(file, old.st_mode & 0777);
-  file_ = fdopen(file, "wb");
-  if (file_) return;
-  const int code = errno;
-  ::close(file);
-  unlink(temporary_path_.c_str());
-  temporary_name = nullptr;
-  fail_to_write(code);
+  if (exists) (void)fchmod(file_, old.st_mode & 0777);
 }
 
 OutputFile::~OutputFile() {
-  if (file_) fclose(file_);
+  if (file_ >= 0) ::close(file_);
   if (temporary_path_.empty()) return;
   unlink(temporary_path_.c_str());
   temporary_name = nullptr;
 }
 
 void OutputFile::write(std::span<const uint8_t> bytes) {
-  if (!bytes.empty() && fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size())
-    fail_to_write(errno);
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(file_, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_to_write(errno);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+}
+
+void OutputFile::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = pwrite(file_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_to_write(errno);
+    offset += static_cast<uint64_t>(n);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+}
+
+void OutputFile::resize(uint64_t bytes) {
+  if (ftruncate(file_, static_cast<off_t>(bytes)) != 0) fail_to_write(errno);
 }
 
 const std::filesystem::path& OutputFile::close() {
-  FILE* file = file_;
-  file_ = nullptr;
-  if (fclose(file) != 0) fail_to_write(errno);
+  const int file = file_;
+  file_ = -1;
+  if (::close(file) != 0) fail_to_write(errno);
   return temporary_path_.empty() ? path_ : temporary_path_;
 }
 
 void OutputFile::finish() {
-  if (file_) close();
+  if (file_ >= 0) close();
   if (temporary_path_.empty()) return;
   if (rename(temporary_path_.c_str(), path_.c_str()) != 0) fail_to_write(errno);
   temporary_name = nullptr;

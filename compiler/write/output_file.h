@@ -2,7 +2,7 @@
 // has the old file open keeps the old content, and a failure leaves the old file as it was.
 #pragma once
 
-#include <cstdio>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 
@@ -22,6 +22,10 @@ class OutputFile {
   ~OutputFile();
 
   void write(std::span<const uint8_t> bytes);
+  // Writes at an offset. The file must not be a stream.
+  void write_at(uint64_t offset, std::span<const uint8_t> bytes);
+  // Cuts or extends the file to `bytes`. The file must not be a stream.
+  void resize(uint64_t bytes);
   // Ends writing. Returns the name of the complete file.
   const std::filesystem::path& close();
   // Closes the file, if it is open, and gives it its final name.
@@ -33,7 +37,7 @@ class OutputFile {
 
   std::filesystem::path path_;            // without symbolic links if the file exists
   std::filesystem::path temporary_path_;  // empty if path_ is written directly, or after finish()
-  FILE* file_ = nullptr;
+  int file_ = -1;
 };
 
 // Makes SIGINT, SIGTERM and SIGHUP remove the temporary file before they end the process, and

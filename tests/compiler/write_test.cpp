@@ -112,6 +112,81 @@ TEST_F(Write, ToAFileAsToMemory) {
   EXPECT_EQ(files_of(folder), kFilesOfTest + 1);
 }
 
+// A file of weights that comes through a pipe.
+class Piped : public Write {
+ protected:
+  Piped() {
+    folder.file("model.hir", R"(hir 1
+target cpu host "a"
+image i0 cpu elf "k.so"
+constant a f32 [2] file "w" tensor "a"
+constant b u8 [3] bytes "010203"
+constant same f32 [2] file "w" tensor "same"
+constant small u8 [1] file "w" tensor "small"
+constant same2 f32 [2] file "w" tensor "same2"
+function f { variant cpu { return () } }
+)");
+  }
+
+  // The result of huskc when `file` comes through the pipe.
+  Result<Summary> compiled_with(const std::string& file) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    EXPECT_EQ(::write(ends[1], file.data(), file.size()), static_cast<ssize_t>(file.size()));
+    close(ends[1]);
+    auto result = compile_file(folder.path() / "model.hir", folder.path() / "model.husk", {},
+                               {"w", ends[0]});
+    close(ends[0]);
+    return result;
+  }
+  std::string error_with(const std::string& file) {
+    const auto result = compiled_with(file);
+    EXPECT_EQ(files_of(folder), kFilesOfTest);  // no temporary file
+    const Error* error = std::get_if<Error>(&result);
+    return error ? error->text : "";
+  }
+
+  const std::string header = R"({
+    "a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+    "unused": {"dtype": "U8", "shape": [3], "data_offsets": [8, 11]},
+    "same": {"dtype": "F32", "shape": [2], "data_offsets": [11, 19]},
+    "small": {"dtype": "U8", "shape": [1], "data_offsets": [19, 20]},
+    "same2": {"dtype": "F32", "shape": [2], "data_offsets": [20, 28]}})";
+  const std::string data = "12345678---12345678x12345678";
+};
+
+TEST_F(Piped, GivesTheBytesThatAFileGives) {
+  const auto made = compiled_with(safetensors(header, data));
+  ASSERT_TRUE(std::holds_alternative<Summary>(made))
+      << describe(std::get<Error>(made), "model.hir");
+  const std::string piped = folder.read("model.husk");
+  folder.file("w", safetensors(header, data));
+  const auto again = compile_file(folder.path() / "model.hir", folder.path() / "model.husk");
+  ASSERT_TRUE(std::holds_alternative<Summary>(again));
+  EXPECT_EQ(piped, folder.read("model.husk"));
+  EXPECT_EQ(std::get<Summary>(made).constant_bytes, 8u + 3 + 1);  // equal ones are stored once
+}
+
+TEST_F(Piped, RefusesWhatDiffersFromTheText) {
+  const std::string good = safetensors(header, data);
+  for (const size_t cut : {size_t{0}, size_t{4}, size_t{30}, good.size() - data.size(),
+                           good.size() - 9, good.size() - 1})
+    EXPECT_EQ(error_with(good.substr(0, cut)),
+              "w ends too early: the program that writes it to the pipe has failed");
+  EXPECT_EQ(error_with("nothing of the kind"), "w is not a safetensors file");
+  EXPECT_EQ(error_with(safetensors("[]", "")), "w has a header that is not a JSON object");
+  const auto with = [&](const char* from, const char* to) {
+    std::string changed = header;
+    changed.replace(changed.find(from), strlen(from), to);
+    return error_with(safetensors(changed, data));
+  };
+  EXPECT_EQ(with("F32", "I32"), "constant 'a' is f32, tensor 'a' of w is I32");
+  EXPECT_EQ(with("[2]", "[1, 2]"), "constant 'a' is [2], tensor 'a' of w is [1, 2]");
+  EXPECT_EQ(with("\"same\"", "\"other\""), "w has no tensor 'same'");
+  EXPECT_EQ(with("[0, 8]", "[8, 16]"),
+            "w is read once: its tensors must be in the order of the constants of the program");
+}
+
 TEST_F(Write, AFailureLeavesTheOldFile) {
   folder.file("model.husk", "old");
   folder.file("broken.hir", "hir 1 function");
