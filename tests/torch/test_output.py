@@ -1,6 +1,7 @@
 """An artifact gets its name when it is complete; whatever fails, an old file stays as it was."""
 
 import os
+import pathlib
 import resource
 import shutil
 import signal
@@ -10,7 +11,9 @@ import sys
 import threading
 
 import built_tools
+import husk
 import pytest
+import torch
 from husk import output
 
 
@@ -120,39 +123,66 @@ def test_export_uses_it(tmp_path):
   assert names(tmp_path / "model.husk") == ["model.husk"]
 
 
-# A process that exports a model of 16 MiB, and prints the bytes that reached the file system.
-WRITES = """
-import pathlib, sys, husk, torch
-from husk.jit.backend import backend
-model, x = torch.nn.Linear(2048, 2048).eval(), (torch.randn(1, 2048),)
-compiled = torch.compile(model, backend=backend)
-with torch.no_grad():
-  compiled(*x)
-save = {"export": lambda: husk.export(model, x, sys.argv[1]),
-        "save_compiled": lambda: husk.save_compiled(compiled, sys.argv[1])}[sys.argv[2]]
-written = lambda: int(pathlib.Path("/proc/self/io").read_text().split("write_bytes: ")[1].split()[0])
-save()
-before = written()
-save()
-print(written() - before)
-"""
+class Writes(torch.nn.Module):
+  """A model with two states of 16 MiB and a weight of 16 MiB."""
+
+  def __init__(self):
+    super().__init__()
+    self.register_buffer("a", torch.rand(1024, 4096))
+    self.register_buffer("b", torch.rand(1024, 4096))
+    self.linear = torch.nn.Linear(2048, 2048)
+
+  def forward(self, x):
+    self.a[0] += x[0]
+    self.b[0] += x[0]
+    return self.linear(x[:, :2048]) + self.a[0, 0] + self.b[0, 0]
 
 
-@pytest.mark.parametrize("how", ("export", "save_compiled"))
-def test_weights_are_written_once(how, tmp_path):
-  """The kernel counts what a process and its children write to files, and not to pipes."""
+MODEL_BYTES = 3 << 24
+
+
+@pytest.fixture(scope="module")
+def model():
   built_tools.built("huskc")
-  environment = dict(os.environ, PYTHONPATH=str(built_tools.ROOT / "compiler" / "torch"))
-  done = subprocess.run(
-    [sys.executable, "-c", WRITES, str(tmp_path / "model.husk"), how],
-    capture_output=True,
-    text=True,
-    env=environment,
-  )
-  assert done.returncode == 0, done.stderr
-  if not int(done.stdout):
+  return Writes().eval(), (torch.ones(2, 4096),)
+
+
+def exports(model, folder):
+  husk.export(*model, folder / "model.husk", targets=("host:avx2",))
+
+
+def saves(model, folder):
+  from husk.jit.backend import backend
+
+  compiled = torch.compile(model[0], backend=backend)
+  with torch.no_grad():
+    compiled(*model[1])
+  husk.save_compiled(compiled, folder / "model.husk")
+
+
+def proc(file, word):
+  """A number of the kernel about this process."""
+  return int(pathlib.Path(f"/proc/self/{file}").read_text().split(f"{word}:")[1].split()[0])
+
+
+@pytest.mark.parametrize("how", (exports, saves))
+def test_weights_are_written_once(how, model, tmp_path):
+  """The kernel counts what the process and its children write to files, and not to pipes."""
+  before = proc("io", "write_bytes")
+  how(model, tmp_path)
+  written = proc("io", "write_bytes") - before
+  if not written:
     pytest.skip("the kernel does not count bytes of this file system")
-  assert (1 << 24) < int(done.stdout) < 1.5 * (1 << 24)
+  assert MODEL_BYTES < written < 1.5 * MODEL_BYTES
+
+
+@pytest.mark.parametrize("how", (exports, saves))
+def test_an_export_copies_no_more_than_one_tensor(how, model, tmp_path):
+  how(model, tmp_path)  # imports what an export needs
+  before = proc("status", "VmRSS")
+  pathlib.Path("/proc/self/clear_refs").write_text("5")  # forgets the largest memory so far
+  how(model, tmp_path)
+  assert (proc("status", "VmHWM") - before) << 10 < MODEL_BYTES / 2
 
 
 def test_a_place_for_no_file_is_refused_before_the_export(tmp_path):
