@@ -2,8 +2,10 @@
 
 #include <cstring>
 #include <new>
+#include <optional>
 #include <system_error>
 
+#include "base/align.h"
 #include "ir/compile_error.h"
 #include "ir/parser.h"
 #include "ir/printer.h"
@@ -14,14 +16,17 @@
 #include "write/artifact.h"
 #include "write/linked.h"
 #include "write/output_file.h"
+#include "write/weights_file.h"
 
 namespace husk::compiler {
 namespace {
 
 // Compiles a program and writes the artifact, in parts, to `sink`. What `sink` has written ends at
 // Summary::file_bytes.
+// The constants go to `beside`, which is made for them if it is not null.
 Summary build(std::string_view text, const std::filesystem::path& root, const PipedFile& piped,
-              const Sink& sink) {
+              const Sink& sink, std::optional<WeightsFile>* beside = nullptr,
+              const std::filesystem::path& out = {}) {
   const Program program = parse(text);
   check(program);
   ProgramRows rows = lower(program);
@@ -35,9 +40,27 @@ Summary build(std::string_view text, const std::filesystem::path& root, const Pi
   size_t row = 0;
   for (const Content& image : sources.images()) *blob[row++] = blobs.add(image, kImageAlign);
   s.image_bytes = blobs.stored_bytes();
-  for (const Content& constant : sources.constants())
-    *blob[row++] = blobs.add(constant, kBlobAlign);
-  s.constant_bytes = blobs.stored_bytes() - s.image_bytes;
+  uint64_t bytes = 0, features = 0;  // of the header
+  if (beside) {
+    beside->emplace(program, sources.constants(), out);
+    s.file_bytes = align_up(blobs.file_bytes(), sizeof(WeightsRow)) + sizeof(WeightsRow);
+    const uint64_t begin = align_up(s.file_bytes, kWeightsAlign);
+    for (const Content& constant : sources.constants()) {
+      const fb::Blob place = (*beside)->add(constant);
+      const uint64_t offset = place.size() ? begin - blob_base(metadata) + place.offset() : 0;
+      *blob[row++] = fb::Blob(offset, place.size(), place.hash());
+      s.constant_bytes += place.size();
+    }
+    const WeightsRow last = (*beside)->close();
+    sink(s.file_bytes - sizeof(last), {reinterpret_cast<const uint8_t*>(&last), sizeof(last)});
+    bytes = begin + last.bytes;
+    features = kWeightsFeature;
+  } else {
+    for (const Content& constant : sources.constants())
+      *blob[row++] = blobs.add(constant, kBlobAlign);
+    s.constant_bytes = blobs.stored_bytes() - s.image_bytes;
+    bytes = s.file_bytes = blobs.file_bytes();
+  }
   s.functions = rows.functions.size();
   for (const auto& variants : rows.functions) {
     for (const VariantRows& v : variants) {
@@ -46,8 +69,7 @@ Summary build(std::string_view text, const std::filesystem::path& root, const Pi
     }
   }
   s.metadata_bytes = metadata.size();
-  s.file_bytes = blobs.file_bytes();
-  write_head(metadata, s.file_bytes, 0, sink);
+  write_head(metadata, bytes, features, sink);
   return s;
 }
 
@@ -95,18 +117,22 @@ void refuse_same_file(const std::filesystem::path& path, const std::filesystem::
 
 // Applies the runtime's verifier, so that no file leaves the compiler that the runtime would
 // refuse.
-void verify(std::span<const uint8_t> artifact) {
-  std::string error;
-  if (!Artifact::view(artifact, error))
-    fail({}, "the verifier refuses the compiled artifact ({}): this is a defect of the compiler",
-         error);
+[[noreturn]] void refuse_artifact(const std::string& error) {
+  fail({}, "the verifier refuses the compiled artifact ({}): this is a defect of the compiler",
+       error);
 }
 
-void verify_file(const std::filesystem::path& path) {
+void verify(std::span<const uint8_t> artifact) {
   std::string error;
-  const Mapping file(path, error);
-  if (!error.empty()) throw CompileError{{}, error};
-  verify(file.bytes());
+  if (!Artifact::view(artifact, error)) refuse_artifact(error);
+}
+
+// Returns the name of the file of weights beside the artifact.
+std::string verify_file(const std::filesystem::path& path) {
+  std::string error;
+  const auto artifact = Artifact::open(path, error, true);
+  if (!artifact) refuse_artifact(error);
+  return artifact->weights();
 }
 
 }  // namespace
@@ -126,13 +152,17 @@ Result<std::vector<uint8_t>> compile(const std::filesystem::path& path) {
 }
 
 Result<Summary> compile_file(const std::filesystem::path& path, const std::filesystem::path& out,
-                             const std::filesystem::path& root, const PipedFile& piped) {
+                             const std::filesystem::path& root, const PipedFile& piped,
+                             Weights weights) {
   return guarded([&] {
     refuse_same_file(path, out);
     const std::string text = read_text(path);
     const std::filesystem::path folder = root.empty() ? path.parent_path() : root;
     Summary summary;
     if (is_stream(out)) {  // it cannot be read again
+      if (weights == Weights::beside)
+        fail({}, "{} is no regular file: there is no place beside it for the weights",
+             out.string());
       const std::vector<uint8_t> artifact = in_memory(text, folder, piped, &summary);
       verify(artifact);
       OutputFile file(out);
@@ -141,10 +171,15 @@ Result<Summary> compile_file(const std::filesystem::path& path, const std::files
       return summary;
     }
     OutputFile file(out);
-    summary = build(text, folder, piped,
-                    [&](uint64_t at, std::span<const uint8_t> bytes) { file.write_at(at, bytes); });
+    std::optional<WeightsFile> beside;
+    summary = build(
+        text, folder, piped,
+        [&](uint64_t at, std::span<const uint8_t> bytes) { file.write_at(at, bytes); },
+        weights == Weights::beside ? &beside : nullptr, out);
     file.resize(summary.file_bytes);
-    verify_file(file.close());
+    const std::filesystem::path& written = file.close();
+    if (beside) beside->finish();
+    summary.weights = verify_file(written);
     file.finish();
     return summary;
   });

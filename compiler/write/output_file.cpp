@@ -15,13 +15,23 @@
 namespace husk::compiler {
 namespace {
 
-// The name of the temporary file that exists now, for the signal handler; null if there is none.
-std::atomic<const char*> temporary_name{nullptr};
+// The names of the temporary files that exist now, for the signal handler; null where there is
+// none.
+std::atomic<const char*> temporary_names[2];
 static_assert(std::atomic<const char*>::is_always_lock_free);
+
+// Keeps a name, in a free place if there is one, and returns the place.
+size_t keep_name(const char* name) {
+  const char* none = nullptr;
+  if (temporary_names[0].compare_exchange_strong(none, name)) return 0;
+  temporary_names[1] = name;
+  return 1;
+}
 
 // SA_RESETHAND has restored the default action, which the second signal carries out.
 void remove_and_end(int signal) {
-  if (const char* name = temporary_name.load()) unlink(name);
+  for (const std::atomic<const char*>& each : temporary_names)
+    if (const char* name = each.load()) unlink(name);
   raise(signal);
 }
 
@@ -54,11 +64,11 @@ void OutputFile::open_temporary() {
   const bool exists = stat(path_.c_str(), &old) == 0;
   for (int n = 0; file_ < 0; ++n) {
     temporary_path_ = fmt::format("{}.{}-{}.part", path_.native(), getpid(), n);
-    temporary_name = temporary_path_.c_str();
+    slot_ = keep_name(temporary_path_.c_str());
     file_ = open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file_ >= 0) break;
     const int code = errno;
-    temporary_name = nullptr;
+    temporary_names[slot_] = nullptr;
     temporary_path_.clear();
     if (code != EEXIST)
       fail({}, "cannot write {}: no file can be created beside it: {}", path_.native(),
@@ -71,7 +81,7 @@ OutputFile::~OutputFile() {
   if (file_ >= 0) ::close(file_);
   if (temporary_path_.empty()) return;
   unlink(temporary_path_.c_str());
-  temporary_name = nullptr;
+  temporary_names[slot_] = nullptr;
 }
 
 void OutputFile::write(std::span<const uint8_t> bytes) {
@@ -104,11 +114,16 @@ const std::filesystem::path& OutputFile::close() {
   return temporary_path_.empty() ? path_ : temporary_path_;
 }
 
+void OutputFile::finish_as(const std::filesystem::path& path) {
+  path_ = path;
+  finish();
+}
+
 void OutputFile::finish() {
   if (file_ >= 0) close();
   if (temporary_path_.empty()) return;
   if (rename(temporary_path_.c_str(), path_.c_str()) != 0) fail_to_write(errno);
-  temporary_name = nullptr;
+  temporary_names[slot_] = nullptr;
   temporary_path_.clear();
 }
 

@@ -30,6 +30,8 @@ class OutputFile {
   const std::filesystem::path& close();
   // Closes the file, if it is open, and gives it its final name.
   void finish();
+  // The same with another name in the same folder.
+  void finish_as(const std::filesystem::path& path);
 
  private:
   [[noreturn]] void fail_to_write(int code) const;
@@ -38,10 +40,11 @@ class OutputFile {
   std::filesystem::path path_;            // without symbolic links if the file exists
   std::filesystem::path temporary_path_;  // empty if path_ is written directly, or after finish()
   int file_ = -1;
+  size_t slot_ = 0;  // of temporary_path_, for the signal handler
 };
 
 // Makes SIGINT, SIGTERM and SIGHUP remove the temporary file before they end the process, and
-// SIGXFSZ an error of write(). One OutputFile at a time may exist in a process that calls this.
+// SIGXFSZ an error of write(). Two OutputFiles at a time may exist in a process that calls this.
 void remove_output_on_signals();
 
 }  // namespace husk::compiler

@@ -99,4 +99,18 @@ StoredTensors read_safetensors(std::span<const uint8_t> file, std::string& error
   return tensors;
 }
 
+bool SafetensorsHeader::add(const std::string& name, husk_dtype dtype,
+                            const std::vector<int64_t>& shape, uint64_t begin) {
+  const char* word = nullptr;
+  for (const DtypeWord& row : kWords)
+    if (row.dtype == dtype) word = row.word;
+  if (!word) return false;
+  uint64_t bytes = static_cast<uint64_t>(dtype_bytes(dtype));
+  for (const int64_t size : shape) bytes *= static_cast<uint64_t>(size);
+  text_ += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                       text_.size() > 1 ? "," : "", json(name).dump(), word, fmt::join(shape, ","),
+                       begin, begin + bytes);
+  return true;
+}
+
 }  // namespace husk::compiler

@@ -28,4 +28,16 @@ StoredTensors read_safetensors(std::span<const uint8_t> file, std::string& error
 StoredTensors read_safetensors_header(std::span<const uint8_t> header, uint64_t data_bytes,
                                       std::string& error);
 
+// Makes the JSON of a file's header.
+class SafetensorsHeader {
+ public:
+  // Adds a tensor whose data begin at `begin`. Returns false if safetensors lacks the dtype.
+  bool add(const std::string& name, husk_dtype dtype, const std::vector<int64_t>& shape,
+           uint64_t begin);
+  std::string text() const { return text_ + "}"; }
+
+ private:
+  std::string text_ = "{";
+};
+
 }  // namespace husk::compiler
