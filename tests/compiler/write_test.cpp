@@ -8,10 +8,12 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include <husk/husk.h>
 
+#include "base/blake2b.h"
 #include "program.h"
 #include "read/artifact.h"
 #include "write/output_file.h"
@@ -187,6 +189,79 @@ TEST_F(Piped, RefusesWhatDiffersFromTheText) {
             "w is read once: its tensors must be in the order of the constants of the program");
 }
 
+std::span<const uint8_t> bytes_of(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+// The file of weights is a safetensors file whose tensors begin at pages; its hash names it.
+TEST_F(Write, WeightsBesideTheArtifact) {
+  const auto made = compile_file(folder.path() / "model.hir", folder.path() / "model.husk", {}, {},
+                                 Weights::beside);
+  ASSERT_TRUE(std::holds_alternative<Summary>(made))
+      << describe(std::get<Error>(made), "model.hir");
+  EXPECT_EQ(files_of(folder), kFilesOfTest + 2);
+  const Summary& s = std::get<Summary>(made);
+  EXPECT_EQ(s.file_bytes, folder.read("model.husk").size());
+  EXPECT_EQ(s.constant_bytes, 3u + 3 + 4 + 8);  // names that differ do not share a tensor
+  const std::string file = folder.read(s.weights.c_str());
+  Blake2b hash;
+  uint8_t digest[32];
+  hash.update(file.data(), file.size());
+  hash.finish(digest);
+  EXPECT_EQ(s.weights, hexadecimal(digest, 16) + ".safetensors");
+
+  std::string error;
+  const StoredTensors tensors = read_safetensors(bytes_of(file), error);
+  ASSERT_EQ(error, "");
+  uint64_t end = 0;  // the format demands that tensors leave no gaps
+  std::map<uint64_t, const StoredTensor*> by_place;
+  for (const auto& [name, tensor] : tensors)
+    if (tensor.begin < tensor.end) by_place[tensor.begin] = &tensor;
+  for (const auto& [begin, tensor] : by_place) {
+    EXPECT_EQ(begin, end);
+    end = tensor->end;
+  }
+  const uint64_t header = file.size() - end;
+  EXPECT_EQ(header % 4096, 0u);
+  for (const char* name : {"c0", "c1", "c2", "w"}) EXPECT_EQ(tensors.at(name).begin % 4096, 0u);
+  EXPECT_EQ(tensors.at("w").dtype, HUSK_F32);
+  EXPECT_EQ(tensors.at("w").shape, std::vector<int64_t>{2});
+  EXPECT_EQ(tensors.at("none0").shape, std::vector<int64_t>{0});
+  EXPECT_EQ(memcmp(tensors.at("w").bytes.data(), "12345678", 8), 0);
+
+  const auto artifact = Artifact::open(folder.path() / "model.husk", error, true);
+  ASSERT_TRUE(artifact) << error;
+  EXPECT_EQ(artifact->check_blobs(), "");
+  EXPECT_EQ(artifact->weights(), s.weights);
+  std::filesystem::remove(folder.path() / s.weights);
+  EXPECT_TRUE(Artifact::open(folder.path() / "model.husk", error)) << error;  // for a description
+  EXPECT_FALSE(Artifact::open(folder.path() / "model.husk", error, true));
+  EXPECT_EQ(error, "the weights of 'model.husk' are missing: put the file " + s.weights +
+                       " beside it, or give the folder that has it");
+}
+
+TEST_F(Write, WeightsBesideAPipeAreRefused) {
+  const auto made = compile_file(folder.path() / "model.hir", "/dev/null", {}, {}, Weights::beside);
+  ASSERT_TRUE(std::holds_alternative<Error>(made));
+  EXPECT_EQ(std::get<Error>(made).text,
+            "/dev/null is no regular file: there is no place beside it for the weights");
+}
+
+TEST_F(Write, WeightsOfATypeThatSafetensorsLacksStayInside) {
+  folder.file("c.hir", R"(hir 1
+target cpu host "a"
+constant c c128 [1] bytes "00000000000000000000000000000000"
+function f { variant cpu { return () } }
+)");
+  const auto made = compile_file(folder.path() / "c.hir", folder.path() / "c.husk", {}, {},
+                                 Weights::beside);
+  ASSERT_TRUE(std::holds_alternative<Error>(made));
+  EXPECT_EQ(std::get<Error>(made).text,
+            "constant 'c' is c128, which safetensors lacks: leave the weights inside of the "
+            "artifact");
+  EXPECT_EQ(files_of(folder), kFilesOfTest + 1);  // no temporary file
+}
+
 TEST_F(Write, AFailureLeavesTheOldFile) {
   folder.file("model.husk", "old");
   folder.file("broken.hir", "hir 1 function");
@@ -243,8 +318,9 @@ TEST_F(Write, ASignalRemovesTheTemporaryFile) {
     const int status = status_of_process([&] {
       remove_output_on_signals();
       OutputFile file(folder.path() / "model.husk");
+      OutputFile beside(folder.path() / "weights");
       file.write(std::vector<uint8_t>(100000));
-      if (files_of(folder) != kFilesOfTest + 2) return 1;
+      if (files_of(folder) != kFilesOfTest + 3) return 1;
       raise(number);
       return 2;
     });

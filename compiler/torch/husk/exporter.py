@@ -121,6 +121,8 @@ def export(
   path = pathlib.Path(path)
   huskc.require()
   output.require(path)
+  if options.weights == "beside" and path.exists() and not path.is_file():
+    raise ValueError(f'{path} is no regular file: weights="beside" needs a folder for the weights')
   stages = Progress(progress)
   with contextlib.ExitStack() as stack:
     if keep is None:
@@ -132,9 +134,9 @@ def export(
       with stages.stage("huskc"):
         if keep is None:
           send = functools.partial(weights.save, tensors)
-          huskc.compile(text, compiled, weights.FILE, send)
+          huskc.compile(text, compiled, weights.FILE, send, place=options.weights)
         else:
-          huskc.compile(text, compiled)
+          huskc.compile(text, compiled, place=options.weights)
       _log_summary(compiled, path, stages)
   return path
 

@@ -4,7 +4,7 @@
  * `husk.export(..., weights="beside")` and `huskc --weights beside` write the constants of a model
  * to a safetensors file in the folder of the artifact. The hash of its content names the file, so
  * artifacts with equal weights share it, and a device that has the file gets a new artifact without
- * it. libhusk has the function, libhusk_small does not. The header is C11 and C++17. */
+ * it. The function is in libhusk_ops. The header is C11 and C++17. */
 #ifndef HUSK_WEIGHTS_H
 #define HUSK_WEIGHTS_H
 

@@ -150,8 +150,9 @@ Status Container::read(const husk_allocator& allocator, uint64_t limit, husk_err
                 static_cast<unsigned long long>(features & ~known_features));
   const uint64_t metadata = load<uint32_t>(header + 12), file = load<uint64_t>(header + 16);
   if (file > size_ && features & kWeightsFeature)
-    return fail(error, HUSK_UNSUPPORTED,
-                "the artifact's weights are in a file beside it: open it by husk_weights_open");
+    return fail(
+        error, HUSK_UNSUPPORTED,
+        "the artifact's weights lie in a file beside it: open its path by husk_weights_open");
   if (file != size_)
     return invalid_file(
         error, "the artifact is %s: its header says %llu bytes, there are %llu; copy it again",

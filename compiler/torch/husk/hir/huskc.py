@@ -32,11 +32,13 @@ def compile(
   artifact: pathlib.Path,
   piped: str | None = None,
   send: Callable[[BinaryIO], None] | None = None,
+  place: str = "inside",
 ) -> str:
   """Compiles the file `text` to the file `artifact`; returns the output of huskc. `send` writes the
   safetensors file that `text` calls `piped`, so that its bytes go from the memory of this process
-  into the artifact. An exception ends huskc, which removes what it has written."""
-  command = [require(), str(text), "-o", str(artifact)]
+  into the artifact. `place` says whether weights lie inside of the artifact or beside it. An
+  exception ends huskc, which removes what it has written."""
+  command = [require(), str(text), "-o", str(artifact), "--weights", place]
   if piped is not None:
     command += ["--stdin", piped]
   process = subprocess.Popen(
