@@ -13,6 +13,7 @@
 #include "passes/lower.h"
 #include "passes/order_placement.h"
 #include "read/artifact.h"
+#include "weights/joined_file.h"
 #include "write/artifact.h"
 #include "write/linked.h"
 #include "write/output_file.h"
@@ -196,6 +197,8 @@ Result<ObjectSummary> compile_object(const std::filesystem::path& path,
     if (!error.empty()) throw CompileError{{}, error};
     std::vector<uint8_t> compiled;
     std::span<const uint8_t> artifact = input.bytes();
+    if (weights::lie_beside(path.c_str()))
+      fail({}, "its weights lie beside it, and an object file has them inside: compile the .hir");
     if (!is_artifact(artifact)) {
       compiled = in_memory(read_text(path), root.empty() ? path.parent_path() : root);
       verify(compiled);

@@ -233,6 +233,11 @@ TEST_F(Write, WeightsBesideTheArtifact) {
   ASSERT_TRUE(artifact) << error;
   EXPECT_EQ(artifact->check_blobs(), "");
   EXPECT_EQ(artifact->weights(), s.weights);
+  const auto object = compile_object(folder.path() / "model.husk", folder.path() / "model.o", {},
+                                     "husk_model", Machine::x86_64);
+  ASSERT_TRUE(std::holds_alternative<Error>(object));
+  EXPECT_EQ(std::get<Error>(object).text,
+            "its weights lie beside it, and an object file has them inside: compile the .hir");
   std::filesystem::remove(folder.path() / s.weights);
   EXPECT_TRUE(Artifact::open(folder.path() / "model.husk", error)) << error;  // for a description
   EXPECT_FALSE(Artifact::open(folder.path() / "model.husk", error, true));

@@ -135,9 +135,9 @@ class Options:
   )
   weights: str = _option(
     "inside",
-    'where the weights lie: "inside" the artifact, or "beside" it, in a safetensors file whose name '
-    "is the hash of its content. `husk.load` and `husk-run` find that file in the folder of the "
-    "artifact, or in one that is given.",
+    'where the weights lie: "inside" the artifact, or "beside" it, in a safetensors file whose '
+    "name is the hash of its content. `husk.load` and `husk-run` find that file in the folder of "
+    "the artifact, or in one that is given.",
     choices=("inside", "beside"),
   )
   linkable: bool = _option(
