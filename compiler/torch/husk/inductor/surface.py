@@ -100,6 +100,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._inductor.compile_fx": (
     uses("compile_fx compile_fx_inner", "compile a graph of Dynamo"),
     replaces("compile_fx_aot", "gets the inner compiler of an export"),
+    replaces("_unlift_graph clone_preserve_strides", "no buffer of the model is copied"),
   ),
   "torch._inductor.codegen.common": (
     uses(

@@ -765,11 +765,20 @@ def _counts_from_last(node: torch.fx.Node) -> bool:
 @contextlib.contextmanager
 def inner_compiler(compile_graph: Callable[..., Any]) -> Iterator[None]:
   """While open, `aot_compile` calls `compile_graph` for the traced graph in place of Inductor's
-  `compile_fx_inner`."""
+  `compile_fx_inner`, and does not copy the buffers of the model: torch keeps their values for an
+  archive of its own, and an artifact takes them from the model."""
   from torch._inductor import compile_fx
 
   compiler = functools.partial(compile_fx.compile_fx_aot, inner_compile=compile_graph)
-  with replaced((compile_fx, "compile_fx_aot", compiler)):
+  unlifted = compile_fx._unlift_graph
+
+  def without_copies(*arguments: Any) -> Any:
+    with replaced((compile_fx, "clone_preserve_strides", lambda buffer: buffer)):
+      return unlifted(*arguments)
+
+  with replaced(
+    (compile_fx, "compile_fx_aot", compiler), (compile_fx, "_unlift_graph", without_copies)
+  ):
     yield
 
 
