@@ -22,6 +22,10 @@ TEST_P(Port, HasProperties) {
   EXPECT_GT(port->arch_rank(device, properties.arch, format), 0);
   EXPECT_EQ(port->arch_rank(device, "no such thing", format), 0);
   EXPECT_EQ(port->arch_rank(device, properties.arch, 77), 0);
+  EXPECT_GT(port->arch_rank_on(properties.arch, properties.arch, format), 0);
+  EXPECT_EQ(port->arch_rank_on("no such thing", properties.arch, format), 0);
+  EXPECT_EQ(port->arch_rank_on(nullptr, properties.arch, format), 0);
+  EXPECT_EQ(port->arch_rank_on(properties.arch, nullptr, format), 0);
 }
 
 TEST_P(Port, AllocatesAlignedMemory) {
