@@ -60,7 +60,7 @@ class Cuda(Device):
   """
 
   port = "cuda"
-  torch_type = "cuda"
+  inductor_type = torch_type = "cuda"
   title = "one GPU of CUDA"
   modes = ("auto", "list", "graph")
   folds = True
@@ -170,7 +170,7 @@ class Cuda(Device):
         program = complex_numbers.functional(program)
       return capture.capture(
         fake_cuda.moved(program),
-        self.torch_type,
+        self.inductor_type,
         self.kernels.options(),
         write,
         lowerings={

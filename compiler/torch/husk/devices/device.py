@@ -69,8 +69,10 @@ class Device:
 
   # The name of the port, in the names of targets ("cuda:h200") and in their rows.
   port: ClassVar[str]
-  # The type of the devices of PyTorch whose graphs torch.compile can give to Husk; empty if there
-  # are none.
+  # The type of PyTorch's devices for which Inductor generates the kernels.
+  inductor_type: ClassVar[str]
+  # The type of PyTorch's devices whose graphs torch.compile can give to Husk; empty if there are
+  # none. It is the same as `inductor_type`.
   torch_type: ClassVar[str] = ""
   # How messages call a device of that type.
   title: ClassVar[str] = ""

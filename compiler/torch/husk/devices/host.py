@@ -44,15 +44,16 @@ class Host(Device):
   them in the layouts that they read fastest (husk_op.pack)."""
 
   port = "host"
-  torch_type = "cpu"
+  inductor_type = torch_type = "cpu"
   title = "the CPU"
   name = "cpu"
+  generator: type[HostKernels] = HostKernels  # makes the kernels of an export
 
   def __init__(self, isa: str, row: str, options: Options) -> None:
     super().__init__(row, isa, options)
     self.isa = isa
     self.operators = Operators("hosts", operators.names(), options.ops)
-    kernels = HostKernels(isa, prefix=f"{isa}_", linkable=options.linkable)
+    kernels = self.generator(isa, prefix=f"{isa}_", linkable=options.linkable)
     self.kernels, self._compiling, self._linkable = kernels, kernels.compiling, options.linkable
     self.together: Sequence[Host] = [self]  # the hosts of an export
     self._variants: dict[int, hir.Variant] = {}  # compiled, but not asked for; by id of a signature
@@ -116,7 +117,7 @@ class Host(Device):
     with torch_compat.channels_last(*convolution.lowerings()), decompositions.hosts():
       variants = capture.capture_each(
         program,
-        self.torch_type,
+        self.inductor_type,
         [
           host._way(signature, weights, names if host is self else signature.names.child())
           for host in together
