@@ -29,14 +29,6 @@ void* to_host(const void* address) {
 // The device computes as the CPU does, so the port of the CPU loads and launches its kernels.
 const husk_port& host() { return *husk_port_host(); }
 
-husk_status fail(husk_error* error, husk_status code, const char* text, const char* name) {
-  error->code = code;
-  error->driver_code = 0;
-  error->step = -1;
-  snprintf(error->text, sizeof(error->text), text, name);
-  return code;
-}
-
 void properties(void* device, husk_port_properties* out) {
   husk_port_properties own = HUSK_PORT_PROPERTIES_INIT;
   host().properties(device, &own);
@@ -86,18 +78,33 @@ struct Module {
   std::atomic<Kernel*> kernels{nullptr};
 };
 
+husk_status fail(husk_error* error, husk_status code, const char* text, const char* name) {
+  error->code = code;
+  error->driver_code = 0;
+  error->step = -1;
+  snprintf(error->text, sizeof(error->text), text, name);
+  return code;
+}
+
+// Creates an object in memory of the allocator that `open` received; null if there is none.
+template <class T>
+T* create(void* device) {
+  husk_error error = {};
+  void* memory = nullptr;
+  return host().alloc(device, sizeof(T), &memory, &error) == HUSK_OK ? new (memory) T{} : nullptr;
+}
+
 husk_status module_load(void* device, const husk_port_image* image, void** module,
                         husk_error* error) {
   *module = nullptr;
-  auto* added = new (std::nothrow) Module{};
+  auto* added = create<Module>(device);
   if (!added) return fail(error, HUSK_OUT_OF_MEMORY, "no memory for the image %s", image->name);
   const husk_status status = host().module_load(device, image, &added->of_host, error);
-  if (status != HUSK_OK) {
-    delete added;
-    return status;
-  }
-  *module = added;
-  return HUSK_OK;
+  if (status != HUSK_OK)
+    host().free(device, added);
+  else
+    *module = added;
+  return status;
 }
 
 void module_unload(void* device, void* handle) {
@@ -105,11 +112,11 @@ void module_unload(void* device, void* handle) {
   if (!module) return;
   for (Kernel* kernel = module->kernels; kernel;) {
     Kernel* next = kernel->next;
-    delete kernel;
+    host().free(device, kernel);
     kernel = next;
   }
   host().module_unload(device, module->of_host);
-  delete module;
+  host().free(device, module);
 }
 
 husk_status kernel_get(void* device, void* handle, const husk_port_kernel* desc, void** kernel,
@@ -119,12 +126,12 @@ husk_status kernel_get(void* device, void* handle, const husk_port_kernel* desc,
   if (desc->param_count > kMostParameters)
     return fail(error, HUSK_UNSUPPORTED, "kernel %s has more than 128 parameters", desc->symbol);
   auto* module = static_cast<Module*>(handle);
-  auto* added = new (std::nothrow) Kernel{};
+  auto* added = create<Kernel>(device);
   if (!added) return fail(error, HUSK_OUT_OF_MEMORY, "no memory for the kernel %s", desc->symbol);
   const husk_status status = host().kernel_get(device, module->of_host, desc, &added->of_host,
                                                error);
   if (status != HUSK_OK) {
-    delete added;
+    host().free(device, added);
     return status;
   }
   added->count = desc->param_count;
@@ -140,6 +147,7 @@ husk_status kernel_get(void* device, void* handle, const husk_port_kernel* desc,
 // The code of a kernel wants addresses of the host.
 husk_status launch(void* device, void* stream, void* handle, const husk_launch* launch,
                    husk_error* error) {
+  HUSK_TRY(HUSK_CHECK_STRUCT(husk_launch, launch, params, error));
   const auto* kernel = static_cast<const Kernel*>(handle);
   uint64_t addresses[kMostParameters];
   void* params[kMostParameters];
