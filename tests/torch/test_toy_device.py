@@ -1,4 +1,4 @@
-"""A third device, added as compiler/torch/ADD-A-DEVICE.md says: its programs run, and give what
+"""A third device, added as ports/ADD-A-DEVICE.md says: its programs run, and give what
 eager PyTorch gives. Device memory is no memory of the host there, so a step of the runtime or of an
 operator that confuses the two crashes."""
 

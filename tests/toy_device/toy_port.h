@@ -1,4 +1,4 @@
-// The port "toy", which compiler/torch/ADD-A-DEVICE.md follows: a device with the arithmetic of the
+// The port "toy", which ports/ADD-A-DEVICE.md follows: a device with the arithmetic of the
 // CPU and memory of its own.
 #pragma once
 

@@ -1,5 +1,5 @@
 """The devices that programs are compiled for: one class for each, which is a row of DEVICES.
-compiler/torch/ADD-A-DEVICE.md adds one."""
+ports/ADD-A-DEVICE.md adds one."""
 
 from __future__ import annotations
 
