@@ -62,6 +62,7 @@ def python(lists: Rows) -> str:
     table("BYTES", "int", {row[1]: row[3] for row in types}),
     table("KINDS", "str", {row[1]: f'"{row[4].lower()}"' for row in types}),
     table("TORCH", "str", {row[1]: f'"{row[6]}"' for row in types}),
+    table("SAFETENSORS", "str", texts("SAFETENSORS")),
     table("NUMPY", "str", texts("NUMPY")),
     table("INDUCTOR", "str", texts("INDUCTOR")),
     table("TRITON", "str", texts("TRITON")),

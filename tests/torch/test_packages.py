@@ -35,8 +35,9 @@ ALLOWED = {
   "cuda": {"hir", "inductor"},
   "libraries": {"hir", "inductor", "lower"},
   "attention": {"hir", "inductor", "fusion", "lower", "cuda"},
-  "jit": BELOW,
-  "": BELOW | {"jit"},
+  "devices": BELOW - {"runtime"},
+  "jit": BELOW | {"devices"},
+  "": BELOW | {"devices", "jit"},
 }
 
 # Kernels that are compiled from their text, which the exporter does not import.

@@ -10,6 +10,8 @@
 #include <husk/ops.h>
 #include <husk/port_cuda.h>
 #include <husk/port_host.h>
+#include <husk/ports.h>
+#include <husk/weights.h>
 
 #include "run/run_error.h"
 
@@ -38,17 +40,26 @@ int32_t index_from(const std::string& name, size_t colon) {
 
 }  // namespace
 
+std::string device_names() {
+  std::string names, last;
+  const auto add = [&](std::string name) {
+    if (!last.empty()) names += (names.empty() ? "" : ", ") + last;
+    last = std::move(name);
+  };
+  for (uint32_t i = 0; const husk_port* port = husk_port_at(i); ++i) {
+    add(port->name);
+    if (port != husk_port_host()) add(std::string(port->name) + ":N");
+  }
+  return names + " or " + last;
+}
+
 Machine::Machine(const MachineOptions& options) : options_(options) {
   const std::string& name = options_.device;
   const size_t colon = name.find(':');
-  const std::string kind = name.substr(0, colon);
-  if (kind == "host")
-    port_ = *husk_port_host();
-  else if (kind == "cuda")
-    port_ = *husk_port_cuda();
-  else
-    fail(exit_usage, "--device={}: unknown device: write host, cuda or cuda:N", name);
-  if (kind == "cuda") port_.user = &options_.cuda;
+  const husk_port* port = husk_port_find(name.c_str());
+  if (!port) fail(exit_usage, "--device={}: unknown device: write {}", name, device_names());
+  port_ = *port;
+  if (port == husk_port_cuda()) port_.user = &options_.cuda;
   if (options_.change_port) options_.change_port(port_);
   husk_error error;
   if (options_.threads != 1) {
@@ -118,7 +129,8 @@ int32_t Machine::show_progress(void* machine, uint64_t done, uint64_t total) {
 husk_program* Machine::program_open(const std::string& path) {
   husk_program* program = nullptr;
   husk_error error;
-  const husk_status status = husk_program_open(engine_, path.c_str(), &program, &error);
+  const char* folder = options_.weights.empty() ? nullptr : options_.weights.c_str();
+  const husk_status status = husk_weights_open(engine_, path.c_str(), folder, &program, &error);
   if (bar_shown_) fmt::print(stderr, "\n");
   bar_shown_ = false;
   check(status, error, exit_load);

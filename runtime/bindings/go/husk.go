@@ -19,8 +19,9 @@ package husk
 #include <string.h>
 #include <husk/husk.h>
 #include <husk/ops.h>
-#include <husk/port_cuda.h>
 #include <husk/port_host.h>
+#include <husk/ports.h>
+#include <husk/weights.h>
 
 int32_t huskGoCancel(void*);
 void huskGoLog(void*, int32_t, char*);
@@ -40,7 +41,7 @@ static husk_status create_engine(int32_t cuda, int32_t index, int32_t host_image
                                  husk_threads* threads, uintptr_t canceller, uintptr_t logger,
                                  husk_engine** engine, husk_error* error) {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
-  options.port = cuda ? husk_port_cuda() : husk_port_host();
+  options.port = husk_port_find(cuda ? "cuda" : "host");
   options.device_index = index;
   options.allow_host_images = host_images;
   options.require_op_contracts = 1;
@@ -210,13 +211,14 @@ func (e *Engine) free() {
 	}
 }
 
-// Open opens an artifact, and maps it. Truncating the file while it is mapped ends the process.
+// Open opens an artifact, and maps it. Weights that lie beside it are mapped, too. Truncating a file
+// while it is mapped ends the process.
 func (e *Engine) Open(path string) (*Program, error) {
 	text := C.CString(path)
 	defer C.free(unsafe.Pointer(text))
 	var failure C.husk_error
 	var handle *C.husk_program
-	err := check(C.husk_program_open(e.handle, text, &handle, &failure), &failure)
+	err := check(C.husk_weights_open(e.handle, text, nil, &handle, &failure), &failure)
 	return newProgram(e, handle, err)
 }
 

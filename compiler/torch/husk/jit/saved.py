@@ -13,14 +13,13 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import hir
+from .. import devices, hir
 from ..errors import Unsupported
-from ..host import operators as host_operators
 from ..inductor import torch_compat
 from ..inductor.layouts import span
 from ..lower import extern
 from ..lower.operators import Operators
-from ..program import constants, signature
+from ..program import signature, weights
 from . import operators
 from .recording import Number, Run, tensor_key
 from .regions import Callee, Entry
@@ -79,7 +78,7 @@ class Weights:
       dims = f"{hir.dtype(stored.dtype)} [{', '.join(map(str, stored.shape))}]"
       name = self._names.take(f"{row.name}.initial") if row.is_state else row.name
       tensors[name] = stored
-      lines.append(f'constant {name} {dims} file "{constants.FILE}" tensor {hir.quoted(name)}')
+      lines.append(f'constant {name} {dims} file "{weights.FILE}" tensor {hir.quoted(name)}')
       if row.is_state:
         lines.append(f"state {row.name} {dims} constant {name}")
     return lines, tensors
@@ -95,11 +94,11 @@ class Weights:
 
 
 def _stored(tensor: torch.Tensor) -> torch.Tensor:
-  """The memory of a tensor from its first to its last element, contiguous and on the CPU."""
+  """The memory of a tensor from its first to its last element."""
   tensor = tensor.detach()
   if not tensor.is_contiguous():
     tensor = tensor.as_strided((span(tensor.shape, tensor.stride()),), (1,))
-  return tensor.cpu().contiguous().clone()
+  return tensor
 
 
 class FunctionWriter:
@@ -135,7 +134,7 @@ class FunctionWriter:
 
   def check_operators(self) -> None:
     """Refuses operators that only torch provides."""
-    names = host_operators.names() if self._on_host() else ()
+    names = self._operators_of_husk()
     known = Operators("the target", names, self.ops)
     missing = [
       name
@@ -159,10 +158,11 @@ class FunctionWriter:
   def runs_operators_of_husk(self) -> bool:
     """Whether all operators that torch has provided are those of Husk's host in the file."""
     called = set(self.source.called)
-    return self._on_host() and bool(called) and called <= host_operators.names()
+    return bool(called) and called <= self._operators_of_husk()
 
-  def _on_host(self) -> bool:
-    return self.source.target.split()[2] == "host"
+  def _operators_of_husk(self) -> frozenset[str]:
+    """The operators that a file for the device of the graph may call."""
+    return devices.of_line(self.source.target).operators_in_files()
 
   def _is_registered(self, name: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.ops)
