@@ -4,9 +4,9 @@ that nobody may touch."""
 import husk
 import pytest
 import torch
+from export_and_compare import ISAS
 from fenced import fenced
 from function_module import FunctionModule
-from export_and_compare import ISAS
 from random_models import in_a_child
 from torch.export import Dim
 

@@ -303,7 +303,7 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
 
   def loaded(self: InductorObject, place: str, index: Any, dtype: Any, mask: Any = None) -> str:
     """The text of a load. Under a mask, torch's own reads a whole vector at the end of a loop, too,
-    where only some lanes are left; of bools it reads the lanes that the mask leaves out, as well."""
+    where only some lanes are left; of bools it also reads the lanes that the mask leaves out."""
     if not mask:
       return str(write_load(self, place, index, dtype, mask))
     is_bool = dtype == torch.bool

@@ -184,7 +184,7 @@ def _renamed(graph: Graph, expression: Any) -> Any:
 
 def _with_replacements(shapes: Any, condition: Any) -> Any:
   """A condition with the symbols that lowering took for others, which it found equal. SymPy takes
-  symbols of sizes for positive, so it would find that `n > 0` always holds: nothing is evaluated."""
+  symbols of sizes for positive, and would find that `n > 0` always holds: nothing is evaluated."""
   other = {symbol: shapes.replace(symbol) for symbol in condition.free_symbols}
   with sympy.evaluate(False):
     return condition.xreplace({old: new for old, new in other.items() if old != new})
