@@ -20,10 +20,6 @@ _libc.mmap.argtypes = [
 ]
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
-# Runtimes and vectorized loops read whole vectors from aligned addresses; a tensor that ends less
-# than this in front of the forbidden page still has its own first byte at a multiple of it.
-ALIGNMENT = 64
-
 
 def fenced(tensor, side):
   """A copy of a tensor with the same strides, of which the `side` ("front" or "back") is at
@@ -45,7 +41,7 @@ def fenced(tensor, side):
       raise MemoryError(f"mprotect: error {ctypes.get_errno()}")
   first = begin + mmap.PAGESIZE
   if side == "back":
-    first += (inner - used) // ALIGNMENT * ALIGNMENT
+    first += inner - used  # a multiple of the size of an element, which is all that hosts ask for
   if not used:
     memory = (ctypes.c_byte * 1).from_address(first)  # its address counts, and nothing is read
     flat = torch.frombuffer(memory, dtype=torch.uint8)[:0].view(tensor.dtype)
