@@ -141,6 +141,21 @@ function forward {
 """
 
 
+# The number of elements of y.
+FLOAT_SIZE = """
+function forward {
+  input t float
+  output y tensor f32 rank 1
+  variant cpu {
+    let n = min(max(trunc(t), 0), 64)
+    buffer y of output bytes mul(n, 4)
+    fill f32 (write y, 1.0)
+    return (tensor y f32 [n] [1])
+  }
+}
+"""
+
+
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory):
   """compiled(functions) is the path of the artifact of functions in text form, for a target."""

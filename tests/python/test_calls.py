@@ -39,6 +39,12 @@ def test_sizes_may_change_from_call_to_call(load):
     assert torch.equal(program(x)[0], x)
 
 
+def test_a_float_may_decide_a_size(load):
+  program = load(conftest.FLOAT_SIZE)
+  for t in (3.0, 5.5, 2.0, 2.5, 2.0):
+    assert program(t).shape == (int(t),)
+
+
 def test_misaligned_inputs_are_copied(load):
   bytes_ = np.zeros(33, np.uint8)
   x = bytes_[1:].view(np.float32).reshape(2, 4)

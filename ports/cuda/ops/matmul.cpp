@@ -84,7 +84,7 @@ husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32
                                  operands.c, &layouts[2], operands.d, &layouts[3], &plan.algo,
                                  operands.workspace, plan.workspace, as_stream(context->stream));
   if (status == CUBLAS_STATUS_SUCCESS)
-    return check_work(device, context->stream, error, MatmulText(args).text);
+    return check_work(device, context->stream, error, "%s", MatmulText(args).text);
   return cublas_fail(cublas, error, status, "cublasLtMatmul", MatmulText(args).text);
 }
 

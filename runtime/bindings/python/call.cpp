@@ -198,7 +198,7 @@ class Call {
   nb::object run(PyObject* args, PyObject* kwargs, nb::handle out, nb::handle stream) {
     flatten_arguments(info_, *nesting_, args, kwargs, frame_.leaves.data());
     bind_inputs();
-    if (!frame_.shaped || frame_.next_key != frame_.key) resize();
+    if (!frame_.prepared.equal(frame_.inputs)) resize();
     bind_outputs(out);
     enqueue(stream);
     return results();
@@ -206,7 +206,6 @@ class Call {
 
  private:
   void bind_inputs() {
-    frame_.next_key.clear();
     bool tensors = false, staged = false;
     for (size_t i = 0; i < info_.inputs.size(); ++i) {
       const FunctionInfo::Value& input = info_.inputs[i];
@@ -222,21 +221,11 @@ class Call {
           value.as.tensor = &view.tensor;
           if (view.api && !api_) api_ = view.api;
           tensors = true;
-          const DLTensor& tensor = view.tensor;
-          auto& key = frame_.next_key;
-          key.insert(key.end(), tensor.shape, tensor.shape + tensor.ndim);
-          if (tensor.strides) key.insert(key.end(), tensor.strides, tensor.strides + tensor.ndim);
           break;
         }
-        case HUSK_VALUE_INT:
-          value.as.i = to_int(input, leaf);
-          frame_.next_key.push_back(value.as.i);
-          break;
+        case HUSK_VALUE_INT: value.as.i = to_int(input, leaf); break;
         case HUSK_VALUE_FLOAT: value.as.f = to_float(input, leaf); break;
-        case HUSK_VALUE_BOOL:
-          value.as.i = to_bool(input, leaf);
-          frame_.next_key.push_back(value.as.i);
-          break;
+        case HUSK_VALUE_BOOL: value.as.i = to_bool(input, leaf); break;
         default:
           if (leaf != Py_None) throw_wrong_kind(input, "None", leaf);
       }
@@ -247,8 +236,8 @@ class Call {
 
   // Plans for the shapes of the inputs and asks for those of the outputs.
   void resize() {
-    const bool first = !frame_.shaped;
-    frame_.shaped = false;
+    const bool first = !frame_.prepared.known();
+    frame_.prepared.forget();
     check_unlocked([&](husk_error* error) {
       return husk_session_resize(session_.handle, function_, frame_.inputs.data(),
                                  static_cast<uint32_t>(frame_.inputs.size()), error);
@@ -268,8 +257,7 @@ class Call {
       if (!result.dynamic)
         result.set_shape(output.dtype, device_of(output, program_.engine()), shape);
     }
-    frame_.key = frame_.next_key;
-    frame_.shaped = true;
+    frame_.prepared.remember();
   }
 
   void bind_outputs(nb::handle out) {

@@ -222,7 +222,7 @@ Frame& SessionState::frame(uint32_t function) {
 
 void SessionState::forget_shapes() {
   for (std::unique_ptr<Frame>& frame : frames_)
-    if (frame) frame->shaped = false;
+    if (frame) frame->prepared.forget();
 }
 
 BusyScope::BusyScope(SessionState& session) : session_(session) {

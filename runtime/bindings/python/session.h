@@ -10,6 +10,7 @@
 
 #include <husk/husk.h>
 
+#include "../prepared_inputs.h"
 #include "program.h"
 #include "result.h"
 #include "view.h"
@@ -24,10 +25,7 @@ struct Frame {
   std::vector<husk_value> inputs, outputs;
   std::unique_ptr<View[]> views;  // of the inputs
   std::vector<Result> results;
-  // The sizes and strides of the inputs of the last call, and its ints. The shapes of the results
-  // are those for them.
-  std::vector<int64_t> key, next_key;
-  bool shaped = false;
+  bindings::PreparedInputs prepared;  // the shapes of the results are those for them
 };
 
 // A husk_session and its frames. One call at a time uses it.

@@ -68,7 +68,6 @@ Function::Function(husk_session* session, const Signature& signature, const Plac
 // Makes these inputs those of the run.
 Error Function::bind(const std::vector<InputView>& views) {
   const std::vector<Value>& inputs = signature_.inputs;
-  arguments_.clear();
   for (size_t i = 0; i < inputs.size(); ++i) {
     const InputView& view = views[i];
     staged_[i].from = nullptr;
@@ -79,10 +78,7 @@ Error Function::bind(const std::vector<InputView>& views) {
         if (int32_t(view.rank) != inputs[i].rank)
           return fail(TRITONSERVER_ERROR_INVALID_ARG, "input '%s' has %u dims, must have %d",
                       inputs[i].name.c_str(), view.rank, inputs[i].rank);
-        for (uint32_t d = 0; d < view.rank; ++d) {
-          input_shapes_[i].sizes[d] = view.shape[d];
-          arguments_.push_back(view.shape[d]);
-        }
+        for (uint32_t d = 0; d < view.rank; ++d) input_shapes_[i].sizes[d] = view.shape[d];
         DLTensor& tensor = input_tensors_[i];
         tensor = {const_cast<void*>(view.data),
                   place_.device.dlpack(),
@@ -104,8 +100,6 @@ Error Function::bind(const std::vector<InputView>& views) {
       case HUSK_VALUE_BOOL: value.as.i = *static_cast<const uint8_t*>(view.data) != 0; break;
       default: break;
     }
-    // A size may depend on a number.
-    if (inputs[i].kind != HUSK_VALUE_TENSOR) arguments_.push_back(value.as.i);
   }
   return nullptr;
 }
@@ -114,12 +108,8 @@ Error Function::bind(const std::vector<InputView>& views) {
 Error Function::gather(const std::vector<Call*>& calls) {
   HUSK_TRITON_TRY(bind(calls[0]->inputs()));
   const std::vector<Value>& inputs = signature_.inputs;
-  size_t argument = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].kind != HUSK_VALUE_TENSOR) {
-      ++argument;
-      continue;
-    }
+    if (inputs[i].kind != HUSK_VALUE_TENSOR) continue;
     uint64_t bytes = 0;
     int64_t rows = 0;
     for (const Call* call : calls) {
@@ -134,8 +124,7 @@ Error Function::gather(const std::vector<Call*>& calls) {
       stage_from(i, block, bytes);
     else
       input_tensors_[i].data = block;
-    input_shapes_[i].sizes[0] = arguments_[argument] = rows;
-    argument += size_t(inputs[i].rank);
+    input_shapes_[i].sizes[0] = rows;
     for (const Call* call : calls) {
       const InputView& view = call->inputs()[i];
       if (view.on_gpu)
@@ -150,14 +139,14 @@ Error Function::gather(const std::vector<Call*>& calls) {
 
 // Plans the run, if the last one had other shapes.
 Error Function::prepare() {
-  if (!prepared_.empty() && arguments_ == prepared_) return nullptr;
-  prepared_.clear();
+  if (prepared_.equal(input_values_)) return nullptr;
+  prepared_.forget();
   husk_error error;
   if (husk_session_resize(session_, signature_.function, input_values_.data(),
                           uint32_t(input_values_.size()), &error) != HUSK_OK)
     return fail(error);
   HUSK_TRITON_TRY(plan_outputs());
-  prepared_ = arguments_;
+  prepared_.remember();
   return nullptr;
 }
 

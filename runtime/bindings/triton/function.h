@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "../prepared_inputs.h"
 #include "call.h"
 #include "signature.h"
 
@@ -82,10 +83,9 @@ class Function {
   std::vector<Output> outputs_;
   // For each input: the rows of several calls, or a copy of what the run writes to.
   std::vector<Memory> batches_;
-  std::vector<Staged> staged_;      // for each input
-  Memory rows_;                     // of an output that is sent to memory of the GPU
-  std::vector<int64_t> arguments_;  // sizes and numbers of this run
-  std::vector<int64_t> prepared_;   // those of the last resize; empty: none succeeded
+  std::vector<Staged> staged_;  // for each input
+  Memory rows_;                 // of an output that is sent to memory of the GPU
+  bindings::PreparedInputs prepared_;
   uint64_t compute_start_ = 0, compute_end_ = 0;
   bool broke_ = false;
 };

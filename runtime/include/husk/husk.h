@@ -603,6 +603,10 @@ HUSK_API husk_status husk_session_set_range(husk_session* session, uint32_t func
  * - stage_host_tensors is set and a tensor lies in host memory for which no earlier call has
  *   allocated enough.
  *
+ * The memory and the shapes of outputs that it has found hold for every run whose tensors have the
+ * same sizes and strides, and whose ints, floats and bools are equal, until the next resize or run
+ * of the function with others. A caller compares these with those of its last resize.
+ *
  * @param session the session
  * @param function the number of the function
  * @param inputs the inputs; tensors need a shape, their data may be NULL
