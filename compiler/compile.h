@@ -36,7 +36,8 @@ struct Summary {
   uint64_t metadata_bytes = 0;
   uint64_t image_bytes = 0;  // as stored: equal blobs count once
   uint64_t constant_bytes = 0;
-  uint64_t file_bytes = 0;
+  uint64_t file_bytes = 0;  // of the artifact, without a file of weights beside it
+  std::string weights;      // the name of that file; empty if there is none
 };
 
 // Compiles a program in text form to an artifact in memory. Paths in the text are relative to
@@ -46,12 +47,22 @@ Result<std::vector<uint8_t>> compile_text(std::string_view text, const std::file
 // Compiles a file to an artifact in memory. Paths in the text are relative to the file's folder.
 Result<std::vector<uint8_t>> compile(const std::filesystem::path& path);
 
-// Compiles the file `path` to the file `out`. Constants are mapped and written in parts, so they
-// need no memory of their own. The output is written beside `out` and renamed, so that `out` is
-// unchanged if an error occurs; a pipe or a device is written directly. Paths in the text are
-// relative to `root`, or to the folder of `path` if `root` is empty.
+// A safetensors file that comes through a pipe. Its tensors are in the order of the constants.
+struct PipedFile {
+  std::string name;  // in the text; if it is empty, there is no such file
+  int file = -1;     // a descriptor, which stays open
+};
+
+// Where the constants of an artifact lie: in it, or in a file of weights beside it.
+enum class Weights { inside, beside };
+
+// Compiles the file `path` to the file `out`. Constants are read and written in parts, so they need
+// no memory of their own, and none is written twice. The output is written beside `out` and
+// renamed, so that `out` is unchanged if an error occurs; a pipe or a device is written directly.
+// Paths in the text are relative to `root`, or to the folder of `path` if `root` is empty.
 Result<Summary> compile_file(const std::filesystem::path& path, const std::filesystem::path& out,
-                             const std::filesystem::path& root = {});
+                             const std::filesystem::path& root = {}, const PipedFile& piped = {},
+                             Weights weights = Weights::inside);
 
 struct ObjectSummary {
   uint64_t artifact_bytes = 0;

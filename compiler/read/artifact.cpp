@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "model/verify.h"
+#include "weights/joined_file.h"
 
 namespace husk::compiler {
 
@@ -21,11 +22,27 @@ bool Artifact::verify(std::string& error) {
   return !failed(status);
 }
 
-std::unique_ptr<Artifact> Artifact::open(const std::filesystem::path& path, std::string& error) {
+std::unique_ptr<Artifact> Artifact::open(const std::filesystem::path& path, std::string& error,
+                                         bool needs_weights) {
   error.clear();
   auto artifact = std::make_unique<Artifact>();
   husk_error record = {};
-  if (failed(artifact->file_.map(path.c_str(), &record))) {
+  Status status = Status::ok;
+  if (weights::lie_beside(path.c_str())) {
+    weights::JoinedFile file;
+    status = weights::join(path.c_str(), nullptr, !needs_weights, &file, &record);
+    artifact->weights_ = file.name;
+    if (!failed(status))
+      artifact->file_.borrow(
+          file.data, file.size,
+          [](void* size, const void* data) {
+            weights::unmap(data, reinterpret_cast<uintptr_t>(size));
+          },
+          reinterpret_cast<void*>(file.size));
+  } else {
+    status = artifact->file_.map(path.c_str(), &record);
+  }
+  if (failed(status)) {
     error = record.text;
     return nullptr;
   }

@@ -16,8 +16,10 @@ namespace husk::compiler {
 class Artifact {
  public:
   // Open a file, or view bytes in memory, which must outlive the artifact. If the runtime's
-  // verifier refuses the artifact, the result is null and `error` is the verifier's text.
-  static std::unique_ptr<Artifact> open(const std::filesystem::path& path, std::string& error);
+  // verifier refuses the artifact, the result is null and `error` is the verifier's text. Weights
+  // that lie beside the file may be missing, unless `needs_weights`.
+  static std::unique_ptr<Artifact> open(const std::filesystem::path& path, std::string& error,
+                                        bool needs_weights = false);
   static std::unique_ptr<Artifact> view(std::span<const uint8_t> bytes, std::string& error);
 
   const fb::Program& program() const { return *file_.program(); }
@@ -25,6 +27,8 @@ class Artifact {
   std::string content_hash() const;                             // hexadecimal
   uint32_t minor() const { return file_.minor(); }
   uint64_t size() const { return file_.size(); }
+  // The name of the file of weights beside the artifact; empty if it has them inside.
+  const std::string& weights() const { return weights_; }
   uint64_t metadata_bytes() const { return file_.metadata_bytes(); }
   // Bytes from the blob base to the end of the file, including padding.
   uint64_t blob_bytes() const { return file_.blob_bytes(); }
@@ -35,6 +39,7 @@ class Artifact {
   bool verify(std::string& error);
 
   Container file_;
+  std::string weights_;
 };
 
 // The hexadecimal digits of `count` bytes.

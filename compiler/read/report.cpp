@@ -149,6 +149,7 @@ std::string report_metadata(const Artifact& artifact) {
   out.put("husk {}.{}, {} bytes, content hash {}", +kMajor, artifact.minor(), artifact.size(),
           artifact.content_hash());
   out.put("producer {}", quote(p.producer()->str()));
+  if (!artifact.weights().empty()) out.put("weights beside the file, in {}", artifact.weights());
   for (uint32_t i = 0; i < count(p.metadata()); ++i)
     out.put("user {} {}", quote(p.metadata()->Get(i)->key()->str()),
             quote(p.metadata()->Get(i)->value()->str()));

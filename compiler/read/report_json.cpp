@@ -100,6 +100,7 @@ std::string report_json(const Artifact& artifact, const std::vector<int32_t>& im
               {"content_hash", artifact.content_hash()},
               {"producer", p.producer()->str()},
               {"tree", p.pytree() ? json(p.pytree()->str()) : json()}};
+  if (!artifact.weights().empty()) out["weights"] = artifact.weights();
   out["user"] = array(p.metadata(),
                       [](const fb::Entry* e) { return json{e->key()->str(), e->value()->str()}; });
   out["asserts"] = array(p.asserts(), [](const flatbuffers::String* s) { return s->str(); });

@@ -89,7 +89,7 @@ int run(const CLI::App& app, const Arguments& a) {
   InputSizes sizes;
   std::string error = read_sizes(a.at, sizes);
   if (!error.empty()) return husk::tools::usage_error(app, error);
-  const auto artifact = Artifact::open(a.path, error);
+  const auto artifact = Artifact::open(a.path, error, a.check);
   if (!artifact) return refuse(a.path, error);
   if (a.check) error = artifact->check_blobs();
   if (!error.empty()) return refuse(a.path, error);

@@ -30,7 +30,7 @@ struct Options {
   std::optional<uint64_t> seed;
   bool stats = false, trace = false, check_launches = false, prefetch = false,
        poison_memory = false, verify_content = false;
-  std::string nvtx, cublas, cufft, cusolver;
+  std::string nvtx, cublas, cufft, cusolver, weights;
 };
 
 constexpr const char* footer =
@@ -122,6 +122,10 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_flag(
       "--verify-content", options.verify_content,
       "Compare the constants with their hashes before the run, which reads the whole file");
+  app.add_option("--weights", options.weights,
+                 "The folder of weights that lie beside the artifact (default: that of the "
+                 "artifact)")
+      ->option_text("FOLDER");
   app.footer(footer);
   return tools::parse(app, argc, argv);
 }
@@ -210,6 +214,7 @@ int run(const Options& options) {
   machine_options.device = options.device;
   machine_options.threads = options.threads;
   machine_options.verify_content = options.verify_content;
+  machine_options.weights = options.weights;
   husk_cuda_options& cuda = machine_options.cuda;
   cuda.check_each = options.check_launches;
   cuda.prefetch = options.prefetch;

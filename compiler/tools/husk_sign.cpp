@@ -84,7 +84,7 @@ int keygen(const Arguments& a) {
 
 // Opens an artifact, and compares its images and constants with their hashes.
 std::unique_ptr<Artifact> open_artifact(const std::string& path, std::string& error) {
-  auto artifact = Artifact::open(path, error);
+  auto artifact = Artifact::open(path, error, true);
   if (artifact) error = artifact->check_blobs();
   if (error.empty()) return artifact;
   error = fmt::format("{}: {}", path, error);

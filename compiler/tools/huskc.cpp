@@ -1,5 +1,6 @@
 // huskc: compiles the text form of a program to an artifact.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "compile.h"
 #include "read/artifact.h"
@@ -18,7 +19,8 @@ namespace {
 using namespace husk::compiler;
 
 struct Arguments {
-  std::string input, output, root, emit = "husk", symbol, machine = HUSK_MACHINE;
+  std::string input, output, root, piped, weights = "inside", emit = "husk", symbol,
+                                          machine = HUSK_MACHINE;
   bool print = false, print_lowered = false;
 };
 
@@ -76,7 +78,8 @@ int write_object(const Arguments& a) {
 }
 
 int write_artifact(const Arguments& a) {
-  const auto result = compile_file(a.input, a.output, a.root);
+  const auto result = compile_file(a.input, a.output, a.root, {a.piped, STDIN_FILENO},
+                                   a.weights == "beside" ? Weights::beside : Weights::inside);
   if (const Error* error = std::get_if<Error>(&result)) return refuse(*error, a.input);
   if (is_stream(a.output)) return 0;  // the text would mix with the artifact on /dev/stdout
   const Summary& s = std::get<Summary>(result);
@@ -87,6 +90,7 @@ int write_artifact(const Arguments& a) {
       "bytes\n",
       a.output, s.functions, s.steps, s.registers, s.metadata_bytes, s.image_bytes,
       s.constant_bytes);
+  if (!s.weights.empty()) fmt::print("  the constants are in the file {} beside it\n", s.weights);
   return print_report(a.output,
                       [](const Artifact& artifact) { return report_plan_summary(artifact); });
 }
@@ -116,6 +120,16 @@ int run_tool(int argc, char** argv) {
   app.add_option("--root", a.root,
                  "The folder that paths in the program are relative to (default: that of the "
                  "input)");
+  app.add_option("--stdin", a.piped,
+                 "The file of the program that is read from standard input: a safetensors file "
+                 "whose tensors are in the order of the program's constants, so that no file of "
+                 "weights needs to be written before the artifact")
+      ->option_text("FILE");
+  app.add_option("--weights", a.weights,
+                 "Where the constants lie: in the artifact (inside), or in a safetensors file "
+                 "beside it, whose name is the hash of its content (beside)")
+      ->check(husk::tools::one_of({"inside", "beside"}))
+      ->capture_default_str();
   app.add_option("--emit", a.emit,
                  "What to write: an artifact (husk), or an object file that contains it for "
                  "husk_program_link (obj)")
@@ -141,6 +155,10 @@ int run_tool(int argc, char** argv) {
         app, "write -o model.husk to compile, or --print to print the program");
   if (a.emit == "husk" && (*symbol || *machine))
     return husk::tools::usage_error(app, "--symbol and --machine need --emit=obj");
+  if (a.emit == "obj" && !a.piped.empty())
+    return husk::tools::usage_error(app, "--stdin needs --emit=husk");
+  if (a.emit == "obj" && a.weights == "beside")
+    return husk::tools::usage_error(app, "--weights=beside needs --emit=husk");
   if (a.emit == "obj" && a.print_lowered)
     return husk::tools::usage_error(app, "--print-lowered needs --emit=husk");
   if (a.print_lowered && is_stream(a.output))

@@ -24,8 +24,8 @@ uint32_t index_of(const std::vector<T>& rows, const Name& name) {
 // the order in which the arguments of a call are computed, and the bytes must not depend on it.
 class MetadataBuilder {
  public:
-  MetadataBuilder(const Program& program, const ProgramRows& rows, const Sources& sources)
-      : program_(program), rows_(rows), sources_(sources) {}
+  MetadataBuilder(const Program& program, const ProgramRows& rows)
+      : program_(program), rows_(rows) {}
   std::vector<uint8_t> build();
 
  private:
@@ -52,7 +52,6 @@ class MetadataBuilder {
 
   const Program& program_;
   const ProgramRows& rows_;
-  const Sources& sources_;
   flatbuffers::FlatBufferBuilder b_{1 << 16};
 };
 
@@ -119,16 +118,15 @@ std::vector<uint8_t> MetadataBuilder::build() {
     const auto arch = text(t.arch);
     return fb::CreateTarget(b_, port, arch);
   });
-  const auto images = tables(program_.images, [&](const Image& image, size_t i) {
-    const fb::Blob blob = sources_.image(i);
+  const fb::Blob blob;  // blob_rows()
+  const auto images = tables(program_.images, [&](const Image& image, size_t) {
     const auto name = text(image.name.text);
     return fb::CreateImage(b_, index_of(program_.targets, image.target),
                            static_cast<uint8_t>(image.format), &blob, name);
   });
   const auto kernels = tables(program_.kernels, [&](const Kernel& k, size_t) { return kernel(k); });
   const auto ops = tables(rows_.ops.all(), [&](const std::string& s, size_t) { return text(s); });
-  const auto constants = tables(program_.constants, [&](const Constant& c, size_t i) {
-    const fb::Blob blob = sources_.constant(i);
+  const auto constants = tables(program_.constants, [&](const Constant& c, size_t) {
     const auto name = text(c.name.text);
     const auto dims = numbers(c.dims);
     return fb::CreateConstant(
@@ -156,10 +154,6 @@ std::vector<uint8_t> MetadataBuilder::build() {
   return {b_.GetBufferPointer(), b_.GetBufferPointer() + b_.GetSize()};
 }
 
-uint64_t blob_base(const std::vector<uint8_t>& metadata) {
-  return align_up(kHeaderBytes + metadata.size(), kBlobAlign);
-}
-
 template <class T>
 void put(uint8_t* header, size_t at, T value) {
   memcpy(header + at, &value, sizeof(T));  // all supported platforms are little-endian
@@ -167,35 +161,41 @@ void put(uint8_t* header, size_t at, T value) {
 
 }  // namespace
 
-std::vector<uint8_t> make_metadata(const Program& program, const ProgramRows& rows,
-                                   const Sources& sources) {
-  std::vector<uint8_t> metadata = MetadataBuilder(program, rows, sources).build();
+std::vector<uint8_t> make_metadata(const Program& program, const ProgramRows& rows) {
+  std::vector<uint8_t> metadata = MetadataBuilder(program, rows).build();
   if (metadata.size() > INT32_MAX)
     fail({}, "the metadata has {} bytes, 2^31-1 are the most", metadata.size());
   return metadata;
 }
 
-uint64_t file_bytes(const std::vector<uint8_t>& metadata, const Blobs& blobs) {
-  return blob_base(metadata) + blobs.end();
+std::vector<fb::Blob*> blob_rows(std::vector<uint8_t>& metadata) {
+  const fb::Program* program = fb::GetProgram(metadata.data());
+  std::vector<fb::Blob*> out;
+  for (uint32_t i = 0; i < count(program->images()); ++i)
+    out.push_back(const_cast<fb::Blob*>(program->images()->Get(i)->blob()));
+  for (uint32_t i = 0; i < count(program->constants()); ++i)
+    out.push_back(const_cast<fb::Blob*>(program->constants()->Get(i)->blob()));
+  return out;
 }
 
-void write_artifact(const std::vector<uint8_t>& metadata, const Blobs& blobs, const Sink& sink,
-                    uint64_t features) {
+uint64_t blob_base(const std::vector<uint8_t>& metadata) {
+  return align_up(kHeaderBytes + metadata.size(), kBlobAlign);
+}
+
+void write_head(const std::vector<uint8_t>& metadata, uint64_t bytes, uint64_t features,
+                const Sink& sink) {
   uint8_t header[kHeaderBytes] = {};
   memcpy(header, kMagic, sizeof(kMagic));
   put(header, 8, kMajor);
   put(header, 10, kMinor);
   put(header, 12, static_cast<uint32_t>(metadata.size()));
-  put(header, 16, file_bytes(metadata, blobs));
+  put(header, 16, bytes);
   put(header, 24, features);
   Blake2b hash;
   hash.update(metadata.data(), metadata.size());
   hash.finish(header + 32);
-  sink({header, sizeof(header)});
-  sink(metadata);
-  const std::vector<uint8_t> zeros(blob_base(metadata) - kHeaderBytes - metadata.size());
-  sink(zeros);
-  blobs.write(sink);
+  sink(0, {header, sizeof(header)});
+  sink(sizeof(header), metadata);
 }
 
 }  // namespace husk::compiler

@@ -9,15 +9,18 @@
 
 namespace husk::compiler {
 
-// The metadata: a FlatBuffer.
-std::vector<uint8_t> make_metadata(const Program& program, const ProgramRows& rows,
-                                   const Sources& sources);
+// The metadata: a FlatBuffer. Its blobs are empty until they are known.
+std::vector<uint8_t> make_metadata(const Program& program, const ProgramRows& rows);
+// The rows of the metadata's blobs, those of images first, which have a fixed size and are changed
+// in place.
+std::vector<fb::Blob*> blob_rows(std::vector<uint8_t>& metadata);
 
-// The size of the whole file.
-uint64_t file_bytes(const std::vector<uint8_t>& metadata, const Blobs& blobs);
+// Where the blobs of an artifact with this metadata begin.
+uint64_t blob_base(const std::vector<uint8_t>& metadata);
 
-// Writes header, metadata and blobs in order. `features` are the header's feature bits.
-void write_artifact(const std::vector<uint8_t>& metadata, const Blobs& blobs, const Sink& sink,
-                    uint64_t features = 0);
+// Writes header and metadata. `features` are the header's feature bits, `bytes` the size of the
+// file.
+void write_head(const std::vector<uint8_t>& metadata, uint64_t bytes, uint64_t features,
+                const Sink& sink);
 
 }  // namespace husk::compiler

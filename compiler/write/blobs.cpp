@@ -17,57 +17,63 @@ int hex(char c) { return c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10; }
 
 }  // namespace
 
-uint32_t Blobs::add(std::span<const uint8_t> bytes, uint64_t align) {
-  Row row{bytes, {}, align, 0};
-  Blake2b hash;
-  hash.update(bytes.data(), bytes.size());
-  hash.finish(row.hash.data());
-  auto [entry, inserted] = row_of_hash_.try_emplace(row.hash, static_cast<uint32_t>(rows_.size()));
-  if (inserted)
-    rows_.push_back(row);
-  else
-    rows_[entry->second].align = std::max(rows_[entry->second].align, align);
-  return entry->second;
-}
-
-void Blobs::assign_offsets() {
-  for (Row& row : rows_) {
-    if (row.bytes.empty()) continue;  // keeps offset 0, which lies inside every file
-    row.offset = align_up(end_, row.align);
-    end_ = row.offset + row.bytes.size();
-  }
-}
-
-fb::Blob Blobs::row(uint32_t index) const {
-  const Row& row = rows_[index];
-  fb::Hash hash;
-  memcpy(&hash, row.hash.data(), row.hash.size());
-  return fb::Blob(row.offset, row.bytes.size(), hash);
-}
-
-void Blobs::write(const Sink& sink) const {
-  static constexpr uint8_t kZeros[kBlobAlign] = {};
-  uint64_t at = 0;
-  for (const Row& row : rows_) {
-    if (row.bytes.empty()) continue;
-    sink({kZeros, static_cast<size_t>(row.offset - at)});
-    sink(row.bytes);
-    at = row.offset + row.bytes.size();
-  }
-}
-
-Sources::Sources(const Program& program, const std::filesystem::path& root) : root_(root) {
-  auto add = [&](std::span<const uint8_t> bytes, uint64_t align, uint64_t& total) {
-    const uint32_t row = blobs_.add(bytes, align);
-    const bool is_new = std::find(images_.begin(), images_.end(), row) == images_.end() &&
-                        std::find(constants_.begin(), constants_.end(), row) == constants_.end();
-    if (is_new) total += bytes.size();
-    return row;
+Sink memory_sink(std::vector<uint8_t>& out) {
+  return [&out](uint64_t at, std::span<const uint8_t> bytes) {
+    if (out.size() < at + bytes.size()) out.resize(at + bytes.size());
+    std::copy(bytes.begin(), bytes.end(), out.begin() + static_cast<ptrdiff_t>(at));
   };
-  for (const Image& i : program.images) images_.push_back(add(image(i), kImageAlign, image_bytes_));
-  for (const Constant& c : program.constants)
-    constants_.push_back(add(constant(c), kBlobAlign, constant_bytes_));
-  blobs_.assign_offsets();
+}
+
+void Content::each(const std::function<void(std::span<const uint8_t>)>& part) const {
+  if (stream)
+    stream->each(*tensor, part);
+  else
+    part(bytes);
+}
+
+fb::Blob Blobs::add(const Content& content, uint64_t align) {
+  const uint64_t offset = align_up(end_, align);
+  Blake2b hash;
+  Digest digest;
+  if (!content.stream) hash.update(content.bytes.data(), content.bytes.size());
+  if (content.stream && content.size()) {
+    fill_to(offset);
+    uint64_t at = offset;
+    content.each([&](std::span<const uint8_t> part) {
+      hash.update(part.data(), part.size());
+      sink_(base_ + at, part);
+      at += part.size();
+    });
+  }
+  hash.finish(digest.data());
+  const auto known = row_of_hash_.find(digest);
+  if (known != row_of_hash_.end() && known->second.offset() % align == 0) return known->second;
+  fb::Hash bytes;
+  memcpy(&bytes, digest.data(), digest.size());
+  // A blob without bytes keeps offset 0, which lies inside every file.
+  const fb::Blob row(content.size() ? offset : 0, content.size(), bytes);
+  row_of_hash_.insert_or_assign(digest, row);
+  if (content.size() == 0) return row;
+  if (!content.stream) {
+    fill_to(offset);
+    sink_(base_ + offset, content.bytes);
+  }
+  end_ = offset + content.size();
+  stored_bytes_ += content.size();
+  return row;
+}
+
+// Writes zeros up to the place of the next blob. A stream may have left bytes there, those of a
+// blob that an equal one stands for.
+void Blobs::fill_to(uint64_t offset) {
+  static constexpr uint8_t kZeros[kBlobAlign] = {};
+  sink_(base_ + end_, {kZeros, static_cast<size_t>(offset - end_)});
+}
+
+Sources::Sources(const Program& program, const std::filesystem::path& root, TensorStream* stream)
+    : root_(root), stream_(stream) {
+  for (const Image& each : program.images) images_.push_back({image(each)});
+  for (const Constant& each : program.constants) constants_.push_back(constant(each));
 }
 
 std::span<const uint8_t> Sources::file(const Place& place, const std::string& name) {
@@ -102,25 +108,31 @@ std::span<const uint8_t> Sources::image(const Image& image) {
   return keep(std::move(text));
 }
 
-std::span<const uint8_t> Sources::constant(const Constant& c) {
+Content Sources::constant(const Constant& c) {
   if (!c.folded_by.text.empty()) return {};
   if (c.in_file) return stored(c);
   std::vector<uint8_t> bytes;
   for (size_t i = 0; i + 1 < c.bytes.text.size(); i += 2)
     bytes.push_back(static_cast<uint8_t>(hex(c.bytes.text[i]) * 16 + hex(c.bytes.text[i + 1])));
-  return keep(std::move(bytes));
+  return {keep(std::move(bytes))};
 }
 
-std::span<const uint8_t> Sources::stored(const Constant& c) {
-  const Place place = c.bytes.place;
-  auto [tensors, inserted] = tensors_.try_emplace(c.file);
+const StoredTensors& Sources::tensors(const Place& place, const std::string& name) {
+  if (is_stream(name)) return stream_->tensors();
+  auto [tensors, inserted] = tensors_.try_emplace(name);
   if (inserted) {
     std::string error;
-    tensors->second = read_safetensors(file(place, c.file), error);
-    if (!error.empty()) fail(place, "{} {}", c.file, error);
+    tensors->second = read_safetensors(file(place, name), error);
+    if (!error.empty()) fail(place, "{} {}", name, error);
   }
-  const auto entry = tensors->second.find(c.tensor);
-  if (entry == tensors->second.end()) fail(place, "{} has no tensor '{}'", c.file, c.tensor);
+  return tensors->second;
+}
+
+Content Sources::stored(const Constant& c) {
+  const Place place = c.bytes.place;
+  const StoredTensors& all = tensors(place, c.file);
+  const auto entry = all.find(c.tensor);
+  if (entry == all.end()) fail(place, "{} has no tensor '{}'", c.file, c.tensor);
   const StoredTensor& tensor = entry->second;
   if (tensor.dtype != c.dtype)
     fail(place, "constant '{}' is {}, tensor '{}' of {} is {}", c.name.text, dtype_name(c.dtype),
@@ -128,7 +140,8 @@ std::span<const uint8_t> Sources::stored(const Constant& c) {
   if (tensor.shape != c.dims)
     fail(place, "constant '{}' is [{}], tensor '{}' of {} is [{}]", c.name.text,
          fmt::join(c.dims, ", "), c.tensor, c.file, fmt::join(tensor.shape, ", "));
-  return tensor.bytes;
+  if (is_stream(c.file)) return {{}, stream_, &tensor};
+  return {tensor.bytes};
 }
 
 }  // namespace husk::compiler

@@ -12,64 +12,79 @@
 #include "model/rows.h"
 #include "write/mapping.h"
 #include "write/safetensors.h"
+#include "write/tensor_stream.h"
 
 namespace husk::compiler {
 
-using Sink = std::function<void(std::span<const uint8_t>)>;
+// Takes bytes and their offset. Later calls may write the same bytes again; bytes that no call
+// writes are zero.
+using Sink = std::function<void(uint64_t at, std::span<const uint8_t>)>;
+// A sink that writes to `out`, which it enlarges.
+Sink memory_sink(std::vector<uint8_t>& out);
 
-// The blobs of one artifact. Equal blobs are stored once. Offsets count from the blob base.
-class Blobs {
- public:
-  // Adds and hashes a blob. `bytes` must outlive this object. Returns the row of the blob.
-  uint32_t add(std::span<const uint8_t> bytes, uint64_t align);
-  // Assigns the offsets. No blob may be added after this call.
-  void assign_offsets();
+// The bytes of a blob: in memory, or a tensor of a stream, which can be read once.
+struct Content {
+  std::span<const uint8_t> bytes;
+  TensorStream* stream = nullptr;
+  const StoredTensor* tensor = nullptr;  // of the stream
 
-  fb::Blob row(uint32_t index) const;
-  uint64_t bytes(uint32_t index) const { return rows_[index].bytes.size(); }
-  uint64_t end() const { return end_; }
-  // Writes all blobs in order, with zeros between them.
-  void write(const Sink& sink) const;
-
- private:
-  struct Row {
-    std::span<const uint8_t> bytes;
-    std::array<uint8_t, 32> hash;
-    uint64_t align;
-    uint64_t offset;
-  };
-
-  std::vector<Row> rows_;
-  std::map<std::array<uint8_t, 32>, uint32_t> row_of_hash_;
-  uint64_t end_ = 0;
+  uint64_t size() const { return stream ? tensor->end - tensor->begin : bytes.size(); }
+  // Calls `part` with the bytes, in order.
+  void each(const std::function<void(std::span<const uint8_t>)>& part) const;
 };
 
-// Reads the images and constants of a program. Paths are relative to a folder. Throws CompileError
-// if a file is missing or differs from its description in the text.
+// Places blobs one behind the other, hashes them and writes them, each as it is added. Equal blobs
+// are stored once. Offsets count from the blob base.
+class Blobs {
+ public:
+  // The first blob begins at `base`, the blob base, of what `sink` writes.
+  Blobs(Sink sink, uint64_t base) : sink_(std::move(sink)), base_(base) {}
+
+  // Returns the row of the blob.
+  fb::Blob add(const Content& content, uint64_t align);
+  // The end of the last blob in what `sink` has written, which must be cut there: the bytes behind
+  // it belong to no blob.
+  uint64_t file_bytes() const { return base_ + end_; }
+  // The sum of the blobs, each counted once.
+  uint64_t stored_bytes() const { return stored_bytes_; }
+
+ private:
+  using Digest = std::array<uint8_t, 32>;
+
+  void fill_to(uint64_t offset);
+
+  Sink sink_;
+  uint64_t base_;
+  std::map<Digest, fb::Blob> row_of_hash_;
+  uint64_t end_ = 0, stored_bytes_ = 0;
+};
+
+// The images and constants of a program. Paths are relative to a folder, except for the name of
+// `stream`, which may be null. Functions throw a CompileError if a file is missing or differs from
+// its description in the text.
 class Sources {
  public:
-  Sources(const Program& program, const std::filesystem::path& root);
+  Sources(const Program& program, const std::filesystem::path& root, TensorStream* stream);
 
-  const Blobs& blobs() const { return blobs_; }
-  fb::Blob image(size_t i) const { return blobs_.row(images_[i]); }
-  fb::Blob constant(size_t i) const { return blobs_.row(constants_[i]); }
-  uint64_t image_bytes() const { return image_bytes_; }
-  uint64_t constant_bytes() const { return constant_bytes_; }
+  // By the number of the row. The constants of a stream must be read in this order.
+  const std::vector<Content>& images() const { return images_; }
+  const std::vector<Content>& constants() const { return constants_; }
 
  private:
   std::span<const uint8_t> file(const Place& place, const std::string& name);
   std::span<const uint8_t> keep(std::vector<uint8_t> bytes);
   std::span<const uint8_t> image(const Image& image);
-  std::span<const uint8_t> constant(const Constant& constant);
-  std::span<const uint8_t> stored(const Constant& constant);
+  Content constant(const Constant& constant);
+  Content stored(const Constant& constant);
+  const StoredTensors& tensors(const Place& place, const std::string& name);
+  bool is_stream(const std::string& name) const { return stream_ && stream_->name() == name; }
 
   std::filesystem::path root_;
+  TensorStream* stream_;
   std::map<std::string, std::unique_ptr<Mapping>> files_;
   std::map<std::string, StoredTensors> tensors_;
   std::vector<std::unique_ptr<std::vector<uint8_t>>> owned_;  // bytes that are not in a mapped file
-  Blobs blobs_;
-  std::vector<uint32_t> images_, constants_;
-  uint64_t image_bytes_ = 0, constant_bytes_ = 0;
+  std::vector<Content> images_, constants_;
 };
 
 }  // namespace husk::compiler

@@ -14,17 +14,6 @@
 namespace husk::compiler {
 namespace {
 
-// The rows of the metadata's blobs, which have a fixed size and are changed in place.
-std::vector<fb::Blob*> blob_rows(std::vector<uint8_t>& metadata) {
-  const fb::Program* program = fb::GetProgram(metadata.data());
-  std::vector<fb::Blob*> out;
-  for (uint32_t i = 0; i < count(program->images()); ++i)
-    out.push_back(const_cast<fb::Blob*>(program->images()->Get(i)->blob()));
-  for (uint32_t i = 0; i < count(program->constants()); ++i)
-    out.push_back(const_cast<fb::Blob*>(program->constants()->Get(i)->blob()));
-  return out;
-}
-
 // The symbols of an image that ports look for. Fails if the object lacks a kernel.
 std::set<std::string> exports(const fb::Program& program, uint32_t image,
                               const Relocatable& object) {
@@ -137,20 +126,15 @@ LinkedArtifact take_kernels(std::span<const uint8_t> bytes, Machine machine) {
     const fb::Blob* blob = program.constants()->Get(i)->blob();
     contents.emplace_back(blobs_begin + blob->offset(), static_cast<size_t>(blob->size()));
   }
-  Blobs blobs;
-  std::vector<uint32_t> indices;
-  for (size_t i = 0; i < contents.size(); ++i)
-    indices.push_back(blobs.add(contents[i], i < images ? kImageAlign : kBlobAlign));
-  blobs.assign_offsets();
   const uint8_t* const metadata_begin = bytes.data() + kHeaderBytes;
   std::vector<uint8_t> metadata(metadata_begin, metadata_begin + artifact->metadata_bytes());
+  const Sink sink = memory_sink(out.bytes);
+  Blobs blobs(sink, blob_base(metadata));
   const std::vector<fb::Blob*> rows = blob_rows(metadata);
-  for (size_t i = 0; i < rows.size(); ++i) *rows[i] = blobs.row(indices[i]);
-  const auto append = [&](std::span<const uint8_t> part) {
-    out.bytes.insert(out.bytes.end(), part.begin(), part.end());
-  };
-  out.bytes.reserve(file_bytes(metadata, blobs));
-  write_artifact(metadata, blobs, append, detail::kLinkedFeature);
+  for (size_t i = 0; i < rows.size(); ++i)
+    *rows[i] = blobs.add({contents[i]}, i < images ? kImageAlign : kBlobAlign);
+  out.bytes.resize(blobs.file_bytes());
+  write_head(metadata, out.bytes.size(), detail::kLinkedFeature, sink);
   return out;
 }
 

@@ -2,12 +2,13 @@
 
 husk_ports_table(husk_ports ${HUSK_PORTS})
 husk_library(husk husk_core husk_ports ${HUSK_PORT_TARGETS})
-husk_library(husk_ops husk_host_ops)
+# libhusk_ops also has husk_weights_open, which is no part of libhusk and its budget.
+husk_library(husk_ops husk_host_ops husk_weights)
 foreach(library husk husk_ops)
   set_target_properties(${library} PROPERTIES
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 endforeach()
-# husk_ops_add_all calls husk_engine_add_op. The two libraries lie in one folder.
+# husk_ops_add_all and husk_weights_open call libhusk. The two libraries lie in one folder.
 target_link_libraries(husk_ops PUBLIC husk)
 set_target_properties(husk_ops PROPERTIES EXPORT_NAME ops INSTALL_RPATH $ORIGIN)
 add_library(husk::husk ALIAS husk)
@@ -37,7 +38,7 @@ target_link_libraries(husk_small PUBLIC husk_headers PRIVATE Threads::Threads ${
 set_target_properties(husk_small PROPERTIES EXPORT_NAME small)
 add_library(husk::small ALIAS husk_small)
 husk_archive(husk_static_core husk husk_model husk_core husk_ports ${HUSK_PORT_TARGETS})
-husk_archive(husk_static_ops husk_ops husk_host_ops)
+husk_archive(husk_static_ops husk_ops husk_host_ops husk_weights)
 target_link_libraries(husk_static_core PUBLIC husk_headers
   PRIVATE $<$<BOOL:${HUSK_MIMALLOC}>:mimalloc> Threads::Threads ${CMAKE_DL_LIBS} m)
 target_link_libraries(husk_static_ops PUBLIC husk_static_core)

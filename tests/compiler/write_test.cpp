@@ -8,10 +8,12 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include <husk/husk.h>
 
+#include "base/blake2b.h"
 #include "program.h"
 #include "read/artifact.h"
 #include "write/output_file.h"
@@ -112,6 +114,159 @@ TEST_F(Write, ToAFileAsToMemory) {
   EXPECT_EQ(files_of(folder), kFilesOfTest + 1);
 }
 
+// A file of weights that comes through a pipe.
+class Piped : public Write {
+ protected:
+  Piped() {
+    folder.file("model.hir", R"(hir 1
+target cpu host "a"
+image i0 cpu elf "k.so"
+constant a f32 [2] file "w" tensor "a"
+constant b u8 [3] bytes "010203"
+constant same f32 [2] file "w" tensor "same"
+constant small u8 [1] file "w" tensor "small"
+constant same2 f32 [2] file "w" tensor "same2"
+function f { variant cpu { return () } }
+)");
+  }
+
+  // The result of huskc when `file` comes through the pipe.
+  Result<Summary> compiled_with(const std::string& file) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    EXPECT_EQ(::write(ends[1], file.data(), file.size()), static_cast<ssize_t>(file.size()));
+    close(ends[1]);
+    auto result = compile_file(folder.path() / "model.hir", folder.path() / "model.husk", {},
+                               {"w", ends[0]});
+    close(ends[0]);
+    return result;
+  }
+  std::string error_with(const std::string& file) {
+    const auto result = compiled_with(file);
+    EXPECT_EQ(files_of(folder), kFilesOfTest);  // no temporary file
+    const Error* error = std::get_if<Error>(&result);
+    return error ? error->text : "";
+  }
+
+  const std::string header = R"({
+    "a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+    "unused": {"dtype": "U8", "shape": [3], "data_offsets": [8, 11]},
+    "same": {"dtype": "F32", "shape": [2], "data_offsets": [11, 19]},
+    "small": {"dtype": "U8", "shape": [1], "data_offsets": [19, 20]},
+    "same2": {"dtype": "F32", "shape": [2], "data_offsets": [20, 28]}})";
+  const std::string data = "12345678---12345678x12345678";
+};
+
+TEST_F(Piped, GivesTheBytesThatAFileGives) {
+  const auto made = compiled_with(safetensors(header, data));
+  ASSERT_TRUE(std::holds_alternative<Summary>(made))
+      << describe(std::get<Error>(made), "model.hir");
+  const std::string piped = folder.read("model.husk");
+  folder.file("w", safetensors(header, data));
+  const auto again = compile_file(folder.path() / "model.hir", folder.path() / "model.husk");
+  ASSERT_TRUE(std::holds_alternative<Summary>(again));
+  EXPECT_EQ(piped, folder.read("model.husk"));
+  EXPECT_EQ(std::get<Summary>(made).constant_bytes, 8u + 3 + 1);  // equal ones are stored once
+}
+
+TEST_F(Piped, RefusesWhatDiffersFromTheText) {
+  const std::string good = safetensors(header, data);
+  for (const size_t cut : {size_t{0}, size_t{4}, size_t{30}, good.size() - data.size(),
+                           good.size() - 9, good.size() - 1})
+    EXPECT_EQ(error_with(good.substr(0, cut)),
+              "w ends too early: the program that writes it to the pipe has failed");
+  EXPECT_EQ(error_with("nothing of the kind"), "w is not a safetensors file");
+  EXPECT_EQ(error_with(safetensors("[]", "")), "w has a header that is not a JSON object");
+  const auto with = [&](const char* from, const char* to) {
+    std::string changed = header;
+    changed.replace(changed.find(from), strlen(from), to);
+    return error_with(safetensors(changed, data));
+  };
+  EXPECT_EQ(with("F32", "I32"), "constant 'a' is f32, tensor 'a' of w is I32");
+  EXPECT_EQ(with("[2]", "[1, 2]"), "constant 'a' is [2], tensor 'a' of w is [1, 2]");
+  EXPECT_EQ(with("\"same\"", "\"other\""), "w has no tensor 'same'");
+  EXPECT_EQ(with("[0, 8]", "[8, 16]"),
+            "w is read once: its tensors must be in the order of the constants of the program");
+}
+
+std::span<const uint8_t> bytes_of(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+// The file of weights is a safetensors file whose tensors begin at pages; its hash names it.
+TEST_F(Write, WeightsBesideTheArtifact) {
+  const auto made = compile_file(folder.path() / "model.hir", folder.path() / "model.husk", {}, {},
+                                 Weights::beside);
+  ASSERT_TRUE(std::holds_alternative<Summary>(made))
+      << describe(std::get<Error>(made), "model.hir");
+  EXPECT_EQ(files_of(folder), kFilesOfTest + 2);
+  const Summary& s = std::get<Summary>(made);
+  EXPECT_EQ(s.file_bytes, folder.read("model.husk").size());
+  EXPECT_EQ(s.constant_bytes, 3u + 3 + 4 + 8);  // names that differ do not share a tensor
+  const std::string file = folder.read(s.weights.c_str());
+  Blake2b hash;
+  uint8_t digest[32];
+  hash.update(file.data(), file.size());
+  hash.finish(digest);
+  EXPECT_EQ(s.weights, hexadecimal(digest, 16) + ".safetensors");
+
+  std::string error;
+  const StoredTensors tensors = read_safetensors(bytes_of(file), error);
+  ASSERT_EQ(error, "");
+  uint64_t end = 0;  // the format demands that tensors leave no gaps
+  std::map<uint64_t, const StoredTensor*> by_place;
+  for (const auto& [name, tensor] : tensors)
+    if (tensor.begin < tensor.end) by_place[tensor.begin] = &tensor;
+  for (const auto& [begin, tensor] : by_place) {
+    EXPECT_EQ(begin, end);
+    end = tensor->end;
+  }
+  const uint64_t header = file.size() - end;
+  EXPECT_EQ(header % 4096, 0u);
+  for (const char* name : {"c0", "c1", "c2", "w"}) EXPECT_EQ(tensors.at(name).begin % 4096, 0u);
+  EXPECT_EQ(tensors.at("w").dtype, HUSK_F32);
+  EXPECT_EQ(tensors.at("w").shape, std::vector<int64_t>{2});
+  EXPECT_EQ(tensors.at("none0").shape, std::vector<int64_t>{0});
+  EXPECT_EQ(memcmp(tensors.at("w").bytes.data(), "12345678", 8), 0);
+
+  const auto artifact = Artifact::open(folder.path() / "model.husk", error, true);
+  ASSERT_TRUE(artifact) << error;
+  EXPECT_EQ(artifact->check_blobs(), "");
+  EXPECT_EQ(artifact->weights(), s.weights);
+  const auto object = compile_object(folder.path() / "model.husk", folder.path() / "model.o", {},
+                                     "husk_model", Machine::x86_64);
+  ASSERT_TRUE(std::holds_alternative<Error>(object));
+  EXPECT_EQ(std::get<Error>(object).text,
+            "its weights lie beside it, and an object file has them inside: compile the .hir");
+  std::filesystem::remove(folder.path() / s.weights);
+  EXPECT_TRUE(Artifact::open(folder.path() / "model.husk", error)) << error;  // for a description
+  EXPECT_FALSE(Artifact::open(folder.path() / "model.husk", error, true));
+  EXPECT_EQ(error, "the weights of 'model.husk' are missing: put the file " + s.weights +
+                       " beside it, or give the folder that has it");
+}
+
+TEST_F(Write, WeightsBesideAPipeAreRefused) {
+  const auto made = compile_file(folder.path() / "model.hir", "/dev/null", {}, {}, Weights::beside);
+  ASSERT_TRUE(std::holds_alternative<Error>(made));
+  EXPECT_EQ(std::get<Error>(made).text,
+            "/dev/null is no regular file: there is no place beside it for the weights");
+}
+
+TEST_F(Write, WeightsOfATypeThatSafetensorsLacksStayInside) {
+  folder.file("c.hir", R"(hir 1
+target cpu host "a"
+constant c c128 [1] bytes "00000000000000000000000000000000"
+function f { variant cpu { return () } }
+)");
+  const auto made = compile_file(folder.path() / "c.hir", folder.path() / "c.husk", {}, {},
+                                 Weights::beside);
+  ASSERT_TRUE(std::holds_alternative<Error>(made));
+  EXPECT_EQ(std::get<Error>(made).text,
+            "constant 'c' is c128, which safetensors lacks: leave the weights inside of the "
+            "artifact");
+  EXPECT_EQ(files_of(folder), kFilesOfTest + 1);  // no temporary file
+}
+
 TEST_F(Write, AFailureLeavesTheOldFile) {
   folder.file("model.husk", "old");
   folder.file("broken.hir", "hir 1 function");
@@ -168,8 +323,9 @@ TEST_F(Write, ASignalRemovesTheTemporaryFile) {
     const int status = status_of_process([&] {
       remove_output_on_signals();
       OutputFile file(folder.path() / "model.husk");
+      OutputFile beside(folder.path() / "weights");
       file.write(std::vector<uint8_t>(100000));
-      if (files_of(folder) != kFilesOfTest + 2) return 1;
+      if (files_of(folder) != kFilesOfTest + 3) return 1;
       raise(number);
       return 2;
     });

@@ -1,7 +1,9 @@
 """An artifact gets its name when it is complete; whatever fails, an old file stays as it was."""
 
 import os
+import pathlib
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -9,7 +11,9 @@ import sys
 import threading
 
 import built_tools
+import husk
 import pytest
+import torch
 from husk import output
 
 
@@ -29,6 +33,11 @@ def old(tmp_path):
   return path
 
 
+def place(artifact, path):
+  with output.replaced(path) as part:
+    shutil.copyfile(artifact, part)
+
+
 def names(path):
   return sorted(one.name for one in path.parent.iterdir())
 
@@ -36,42 +45,21 @@ def names(path):
 def test_replaces_the_file_and_not_its_content(artifact, old):
   old.chmod(0o640)
   with open(old, "rb") as opened:
-    output.place(artifact, old)
+    place(artifact, old)
     assert opened.read() == b"old"
   assert old.read_bytes() == artifact.read_bytes() and names(old) == ["model.husk"]
   assert stat.S_IMODE(old.stat().st_mode) == 0o640
 
 
 def test_makes_the_folder(artifact, tmp_path):
-  output.place(artifact, tmp_path / "a" / "b" / "model.husk")
+  place(artifact, tmp_path / "a" / "b" / "model.husk")
   assert (tmp_path / "a" / "b" / "model.husk").read_bytes() == artifact.read_bytes()
-
-
-def test_a_file_that_nobody_needs_is_moved(artifact, old, monkeypatch):
-  size = artifact.stat().st_size
-  with monkeypatch.context() as patch:
-    patch.setattr("shutil.copyfile", None)  # not called
-    output.place(artifact, old, move=True)
-  assert not artifact.exists() and old.stat().st_size == size
-
-
-def test_a_file_of_another_file_system_is_copied(artifact, old, monkeypatch):
-  replace, size = output.os.replace, artifact.stat().st_size
-
-  def fails_once(source, target):
-    if source == artifact:
-      raise OSError(18, "Invalid cross-device link")
-    replace(source, target)
-
-  monkeypatch.setattr(output.os, "replace", fails_once)
-  output.place(artifact, old, move=True)
-  assert artifact.exists() and old.stat().st_size == size
 
 
 def test_a_link_stays_a_link(artifact, old):
   link = old.with_name("link.husk")
   link.symlink_to("model.husk")
-  output.place(artifact, link)
+  place(artifact, link)
   assert link.is_symlink() and old.read_bytes() == artifact.read_bytes()
 
 
@@ -83,7 +71,7 @@ def test_a_full_disk_leaves_the_old_file(room, artifact, old):
   resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
   try:
     with pytest.raises(OSError, match="File too large"):
-      output.place(artifact, old)
+      place(artifact, old)
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
   assert old.read_bytes() == b"old" and names(old) == ["model.husk"]
@@ -95,7 +83,7 @@ def test_an_interrupt_leaves_the_old_file(artifact, old, monkeypatch):
 
   monkeypatch.setattr(os, "replace", interrupted)
   with pytest.raises(KeyboardInterrupt):
-    output.place(artifact, old)
+    place(artifact, old)
   assert old.read_bytes() == b"old" and names(old) == ["model.husk"]
 
 
@@ -105,11 +93,11 @@ def test_a_fifo_and_a_device_are_written_directly(artifact, tmp_path):
   got = []
   reader = threading.Thread(target=lambda: got.append(fifo.read_bytes()))
   reader.start()
-  output.place(artifact, fifo)
+  place(artifact, fifo)
   reader.join()
   assert got == [artifact.read_bytes()] and stat.S_ISFIFO(fifo.stat().st_mode)
   with pytest.raises(OSError, match="No space left on device"):
-    output.place(artifact, type(fifo)("/dev/full"))
+    place(artifact, type(fifo)("/dev/full"))
 
 
 def test_export_uses_it(tmp_path):
@@ -133,6 +121,68 @@ def test_export_uses_it(tmp_path):
   assert "No space left on device" in done.stderr
   assert (tmp_path / "model.husk").read_bytes() == b"old"
   assert names(tmp_path / "model.husk") == ["model.husk"]
+
+
+class Writes(torch.nn.Module):
+  """A model with two states of 16 MiB and a weight of 16 MiB."""
+
+  def __init__(self):
+    super().__init__()
+    self.register_buffer("a", torch.rand(1024, 4096))
+    self.register_buffer("b", torch.rand(1024, 4096))
+    self.linear = torch.nn.Linear(2048, 2048)
+
+  def forward(self, x):
+    self.a[0] += x[0]
+    self.b[0] += x[0]
+    return self.linear(x[:, :2048]) + self.a[0, 0] + self.b[0, 0]
+
+
+MODEL_BYTES = 3 << 24
+
+
+@pytest.fixture(scope="module")
+def model():
+  built_tools.built("huskc")
+  return Writes().eval(), (torch.ones(2, 4096),)
+
+
+def exports(model, folder):
+  husk.export(*model, folder / "model.husk", targets=("host:avx2",))
+
+
+def saves(model, folder):
+  from husk.jit.backend import backend
+
+  compiled = torch.compile(model[0], backend=backend)
+  with torch.no_grad():
+    compiled(*model[1])
+  husk.save_compiled(compiled, folder / "model.husk")
+
+
+def proc(file, word):
+  """A number of the kernel about this process."""
+  return int(pathlib.Path(f"/proc/self/{file}").read_text().split(f"{word}:")[1].split()[0])
+
+
+@pytest.mark.parametrize("how", (exports, saves))
+def test_weights_are_written_once(how, model, tmp_path):
+  """The kernel counts what the process and its children write to files, and not to pipes."""
+  before = proc("io", "write_bytes")
+  how(model, tmp_path)
+  written = proc("io", "write_bytes") - before
+  if not written:
+    pytest.skip("the kernel does not count bytes of this file system")
+  assert MODEL_BYTES < written < 1.5 * MODEL_BYTES
+
+
+@pytest.mark.parametrize("how", (exports, saves))
+def test_an_export_copies_no_more_than_one_tensor(how, model, tmp_path):
+  how(model, tmp_path)  # imports what an export needs
+  before = proc("status", "VmRSS")
+  pathlib.Path("/proc/self/clear_refs").write_text("5")  # forgets the largest memory so far
+  how(model, tmp_path)
+  assert (proc("status", "VmHWM") - before) << 10 < MODEL_BYTES / 2
 
 
 def test_a_place_for_no_file_is_refused_before_the_export(tmp_path):

@@ -11,6 +11,7 @@
 #include <husk/port_cuda.h>
 #include <husk/port_host.h>
 #include <husk/ports.h>
+#include <husk/weights.h>
 
 #include "run/run_error.h"
 
@@ -128,7 +129,8 @@ int32_t Machine::show_progress(void* machine, uint64_t done, uint64_t total) {
 husk_program* Machine::program_open(const std::string& path) {
   husk_program* program = nullptr;
   husk_error error;
-  const husk_status status = husk_program_open(engine_, path.c_str(), &program, &error);
+  const char* folder = options_.weights.empty() ? nullptr : options_.weights.c_str();
+  const husk_status status = husk_weights_open(engine_, path.c_str(), folder, &program, &error);
   if (bar_shown_) fmt::print(stderr, "\n");
   bar_shown_ = false;
   check(status, error, exit_load);

@@ -15,7 +15,8 @@ struct MachineOptions {
   uint32_t threads = 1;           // for kernels and ops of the host; 0 means one for each CPU
   husk_cuda_options cuda = HUSK_CUDA_OPTIONS_INIT;  // its strings must outlive the machine
   bool verify_content = false;                      // husk_engine_options.verify_content
-  void (*change_port)(husk_port& port) = nullptr;   // called before the port is used; may be null
+  std::string weights;  // the folder of weights that lie beside artifacts; empty: that of each
+  void (*change_port)(husk_port& port) = nullptr;  // called before the port is used; may be null
 };
 
 // The devices that a command line can name: "host, cuda or cuda:N".

@@ -77,7 +77,7 @@ class Artifact:
   """What an artifact contains, from `husk.inspect`."""
 
   path: str
-  bytes: int
+  bytes: int  # of the file, and of the weights beside it
   version: str
   producer: str
   content_hash: str
@@ -91,6 +91,7 @@ class Artifact:
   kernel_bytes: int
   operators: tuple[str, ...]
   metadata: dict[str, str]
+  weights: str | None = None  # the name of the file with the constants, if they lie beside
 
   def summary(self) -> str:
     """The description without the metadata."""
@@ -99,6 +100,8 @@ class Artifact:
       f"  {len(self.constants)} constants, {readable(self.constant_bytes)}; "
       f"{self.kernels} kernels, {readable(self.kernel_bytes)}",
     ]
+    if self.weights:
+      lines.append(f"  the constants are beside it, in {self.weights}")
     if self.folded_bytes:
       lines.append(f"  computed once, when it is opened: {readable(self.folded_bytes)}")
     for function in self.functions.values():
@@ -220,6 +223,7 @@ def _artifact(path: str, data: dict[str, Any]) -> Artifact:
     kernel_bytes=sum(one["blob"]["size"] for one in data["images"]),
     operators=tuple(data["ops"]),
     metadata=dict(data["user"]),
+    weights=data.get("weights"),
   )
 
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import artifact, hir, output
 from .errors import Unsupported, within
 from .hir import huskc
 from .inductor import torch_compat
 from .jit import recording, regions, saved
-from .program import constants
+from .program import weights
 from .runtime import Error, load
 from .version import VERSION
+
+if TYPE_CHECKING:
+  import torch
 
 Path = str | os.PathLike[str]
 
@@ -91,11 +95,12 @@ def save_compiled(
     else:
       folder = pathlib.Path(keep)
       folder.mkdir(parents=True, exist_ok=True)
-    text = written.write(folder, metadata or {})
-    compiled_file = folder / "model.husk"
-    huskc.compile(text, compiled_file)
-    written.check_operators(compiled_file)
-    output.place(compiled_file, path)
+    text, tensors = written.write_text(folder, metadata or {})
+    if keep is not None:
+      weights.save_file(tensors, folder)
+    with output.replaced(path) as compiled_file:
+      huskc.compile(text, compiled_file, weights.FILE, functools.partial(weights.save, tensors))
+      written.check_operators(compiled_file)
   return path
 
 
@@ -206,8 +211,15 @@ class _Artifact:
 
   def write(self, folder: pathlib.Path, metadata: Mapping[str, str]) -> pathlib.Path:
     """Writes the `.hir`, the images and the weights to a folder; returns the path of the `.hir`."""
-    import safetensors.torch
+    text, tensors = self.write_text(folder, metadata)
+    weights.save_file(tensors, folder)
+    return text
 
+  def write_text(
+    self, folder: pathlib.Path, metadata: Mapping[str, str]
+  ) -> tuple[pathlib.Path, dict[str, torch.Tensor]]:
+    """Writes the `.hir` and the images to a folder; returns the path of the `.hir`, and the tensors
+    of its file of weights."""
     targets = {writer.source.target for writer in self.functions}
     if len(targets) > 1:
       raise Unsupported(f"the graphs of {self.callee.name} run on several devices")
@@ -232,10 +244,9 @@ class _Artifact:
       for file, image in files.items():
         (folder / file).write_bytes(images[image])
     program.data, tensors = self.weights.lines()
-    safetensors.torch.save_file(tensors, folder / constants.FILE)
     text = folder / "model.hir"
     text.write_text(program.text() + "\n".join(functions) + "\n", encoding="utf-8")
-    return text
+    return text, tensors
 
 
 def _copy(tensor: Any) -> Any:

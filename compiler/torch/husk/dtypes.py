@@ -92,6 +92,27 @@ TORCH: dict[str, str] = {
   "f8e5m2fnuz": "float8_e5m2fnuz",
 }
 
+SAFETENSORS: dict[str, str] = {
+  "bool": "BOOL",
+  "u8": "U8",
+  "i8": "I8",
+  "u16": "U16",
+  "i16": "I16",
+  "u32": "U32",
+  "i32": "I32",
+  "u64": "U64",
+  "i64": "I64",
+  "f16": "F16",
+  "bf16": "BF16",
+  "f32": "F32",
+  "f64": "F64",
+  "c64": "C64",
+  "f8e4m3fn": "F8_E4M3",
+  "f8e5m2": "F8_E5M2",
+  "f8e4m3fnuz": "F8_E4M3FNUZ",
+  "f8e5m2fnuz": "F8_E5M2FNUZ",
+}
+
 NUMPY: dict[str, str] = {
   "bool": "bool",
   "u8": "uint8",

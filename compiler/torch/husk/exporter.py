@@ -23,7 +23,7 @@ from .errors import short_tracebacks, within
 from .hir import huskc
 from .inductor import assumed, autocast, capture, empty, strided, torch_compat, varying
 from .options import Options, Path, merged, written_out
-from .program import aliases, constants, signature
+from .program import aliases, constants, signature, weights
 from .progress import Progress
 from .version import VERSION
 
@@ -121,18 +121,23 @@ def export(
   path = pathlib.Path(path)
   huskc.require()
   output.require(path)
+  if options.weights == "beside" and path.exists() and not path.is_file():
+    raise ValueError(f'{path} is no regular file: weights="beside" needs a folder for the weights')
   stages = Progress(progress)
   with contextlib.ExitStack() as stack:
     if keep is None:
       folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="husk-")))
     else:
       folder = pathlib.Path(keep)
-    text = _write(functions, folder, stages, options)
-    compiled = folder / "model.husk"
-    with stages.stage("huskc"):
-      huskc.compile(text, compiled)
-      output.place(compiled, path, move=keep is None)
-    _log_summary(compiled if compiled.exists() else path, path, stages)
+    text, tensors = _write(functions, folder, stages, options, keep is not None)
+    with output.replaced(path) as compiled:
+      with stages.stage("huskc"):
+        if keep is None:
+          send = functools.partial(weights.save, tensors)
+          huskc.compile(text, compiled, weights.FILE, send, place=options.weights)
+        else:
+          huskc.compile(text, compiled, place=options.weights)
+      _log_summary(compiled, path, stages)
   return path
 
 
@@ -153,7 +158,8 @@ def write(
   weights into `folder`, and returns the path of the `.hir`."""
   options = merged(options, changes)
   functions, folder = _functions(model, args, folder, kwargs, dynamic_shapes, function)
-  return _write(functions, pathlib.Path(folder), Progress(progress), options)
+  text, _ = _write(functions, pathlib.Path(folder), Progress(progress), options, True)
+  return text
 
 
 @short_tracebacks
@@ -162,10 +168,10 @@ def _write(
   folder: pathlib.Path,
   stages: Progress,
   options: Options,
-) -> pathlib.Path:
-  """`write` with the functions by name."""
-  import safetensors.torch
-
+  writes_weights: bool,
+) -> tuple[pathlib.Path, dict[str, torch.Tensor]]:
+  """`write` with the functions by name, and the tensors of the file of weights, which is written if
+  `writes_weights`."""
   # A user hears of a missing tool before the minutes that tracing and kernels take.
   assert_texts: list[str] = []
   compilers = devices.of_targets(options, assert_texts)
@@ -195,9 +201,10 @@ def _write(
   with stages.stage("weights"):
     for name, image in files.items():
       (folder / name).write_bytes(image)
-    safetensors.torch.save_file(tensors, folder / constants.FILE)
+    if writes_weights:
+      weights.save_file(tensors, folder)
     text.write_text(program.text(), encoding="utf-8")
-  return text
+  return text, tensors
 
 
 @contextlib.contextmanager
@@ -286,7 +293,7 @@ def _program(
   program = hir.Program(
     f"husk {VERSION}, torch {torch_compat.torch_version()}", user=dict(metadata)
   )
-  weights = constants.Constants(names)
+  stored = constants.Constants(names)
   prepared = functools.cache(capture.prepared)  # once for all host targets
   # The signatures are those of the decomposed programs: torch tells other ranks of the states of an
   # LSTM before the LSTM is decomposed. Attention has no effect on a signature. Its decomposition
@@ -296,7 +303,7 @@ def _program(
     name: capture.prepared(one, keep_attention=True) if attention_stays else prepared(one)
     for name, one in exported.items()
   }
-  signatures = signature.of_functions(described, names, weights)
+  signatures = signature.of_functions(described, names, stored)
   program.tree = signature.tree(signatures)
   program.functions = [hir.Function(name, [], []) for name in exported]
   files: dict[str, bytes] = {}
@@ -307,7 +314,7 @@ def _program(
       with within(function.name, exported), stages.stage(target.row, function.name):
         function.variants.append(
           target.variant(
-            original, prepared, signed, weights.of(described[function.name]), signed.names.child()
+            original, prepared, signed, stored.of(described[function.name]), signed.names.child()
           )
         )
     with stages.stage(target.row, "images"):
@@ -326,7 +333,7 @@ def _program(
     function.inputs = [value.line() for value in signatures[function.name].inputs]
     function.outputs = [value.line() for value in signatures[function.name].outputs]
   constants.restore(written)
-  program.data, tensors = weights.lines()
+  program.data, tensors = stored.lines()
   hir.fold(program, [target.row for target in targets if target.folds], names)
   return program, tensors, files
 

@@ -133,6 +133,13 @@ class Options:
     "a model that calls one.",
     choices=("allow", "forbid"),
   )
+  weights: str = _option(
+    "inside",
+    'where the weights lie: "inside" the artifact, or "beside" it, in a safetensors file whose '
+    "name is the hash of its content. `husk.load` and `husk-run` find that file in the folder of "
+    "the artifact, or in one that is given.",
+    choices=("inside", "beside"),
+  )
   linkable: bool = _option(
     False,
     "host images also have the code that `huskc --emit=obj` links into programs, which makes them "

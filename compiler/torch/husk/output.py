@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import shutil
+import tempfile
+from collections.abc import Iterator
 
 
 def require(path: pathlib.Path) -> None:
@@ -20,33 +23,26 @@ def require(path: pathlib.Path) -> None:
     raise PermissionError(f"{path} cannot be written: {parent} is read-only for this user")
 
 
-def place(artifact: pathlib.Path, path: pathlib.Path, move: bool = False) -> None:
-  """Copies the file `artifact` beside `path` and renames the copy to `path`. A failure or an
-  interrupt therefore leaves an old file as it was, and a program that has the old file open keeps
-  its content. If `path` is a FIFO or a device, the bytes are written to it. With `move`, nobody
-  needs `artifact` any more, so that a file on the same file system is moved and not copied."""
+@contextlib.contextmanager
+def replaced(path: pathlib.Path) -> Iterator[pathlib.Path]:
+  """The name of a file, which whoever enters the context writes; when the context ends, the file
+  becomes `path`. It lies beside `path`, so its bytes are written once. A failure or an interrupt
+  leaves an old file as it was, and a program that has the old file open keeps its content. If
+  `path` is a FIFO or a device, the bytes are copied to it."""
   path.parent.mkdir(parents=True, exist_ok=True)
   if path.exists() and not path.is_file():
-    with open(artifact, "rb") as source, open(path, "wb") as sink:
-      shutil.copyfileobj(source, sink)
+    with tempfile.TemporaryDirectory(prefix="husk-") as folder:
+      yield pathlib.Path(folder) / "artifact"
+      with open(pathlib.Path(folder) / "artifact", "rb") as source, open(path, "wb") as sink:
+        shutil.copyfileobj(source, sink)
     return
   target = path.resolve()  # so that a symbolic link stays a link
   part = target.with_name(f"{target.name}.{os.getpid()}.part")
   try:
-    if not (move and _moved(artifact, part)):
-      shutil.copyfile(artifact, part)
+    yield part
     if target.exists():
       shutil.copymode(target, part)
     os.replace(part, target)
   except BaseException:
     part.unlink(missing_ok=True)
     raise
-
-
-def _moved(artifact: pathlib.Path, part: pathlib.Path) -> bool:
-  """Moves a file if it lies on the file system of `part`. Returns whether it did."""
-  try:
-    os.replace(artifact, part)
-  except OSError:
-    return False
-  return True

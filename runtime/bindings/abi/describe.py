@@ -38,7 +38,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 LIBRARIES = {
   "husk": ["husk/husk.h", "husk/ports.h", "husk/port_host.h", "husk/port_cuda.h"],
-  "husk_ops": ["husk/ops.h"],
+  "husk_ops": ["husk/ops.h", "husk/weights.h"],
 }
 INCLUDE = ["runtime/include", "ports/host/include", "ports/cuda/include"]
 # Who writes a port of their own writes it in C or C++.

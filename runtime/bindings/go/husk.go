@@ -21,6 +21,7 @@ package husk
 #include <husk/ops.h>
 #include <husk/port_host.h>
 #include <husk/ports.h>
+#include <husk/weights.h>
 
 int32_t huskGoCancel(void*);
 void huskGoLog(void*, int32_t, char*);
@@ -210,13 +211,14 @@ func (e *Engine) free() {
 	}
 }
 
-// Open opens an artifact, and maps it. Truncating the file while it is mapped ends the process.
+// Open opens an artifact, and maps it. Weights that lie beside it are mapped, too. Truncating a file
+// while it is mapped ends the process.
 func (e *Engine) Open(path string) (*Program, error) {
 	text := C.CString(path)
 	defer C.free(unsafe.Pointer(text))
 	var failure C.husk_error
 	var handle *C.husk_program
-	err := check(C.husk_program_open(e.handle, text, &handle, &failure), &failure)
+	err := check(C.husk_weights_open(e.handle, text, nil, &handle, &failure), &failure)
 	return newProgram(e, handle, err)
 }
 

@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <husk/weights.h>
+
 #include "call.h"
 #include "error.h"
 #include "session.h"
@@ -140,6 +142,13 @@ nb::list describe_all(const husk_program* program, uint32_t count,
   return out;
 }
 
+// A path as the file system has it.
+nb::object encoded(nb::handle path) {
+  PyObject* out = nullptr;
+  if (!PyUnicode_FSConverter(path.ptr(), &out)) throw nb::python_error();
+  return nb::steal(out);
+}
+
 PyObject* program_call(PyObject* self, PyObject* args, PyObject* kwargs) {
   return call_slot(
       [](PyObject* object) {
@@ -153,7 +162,7 @@ PyType_Slot program_slots[] = {{Py_tp_call, reinterpret_cast<void*>(&program_cal
 
 }  // namespace
 
-Program::Program(nb::object engine, nb::object source)
+Program::Program(nb::object engine, nb::object source, nb::object weights)
     : engine_object_(std::move(engine)), engine_(&held<Engine>(engine_object_)) {
   options.copy_misaligned = 1;  // NumPy aligns its arrays to 16 bytes only
   options.stage_host_tensors = !engine_->on_host();
@@ -169,12 +178,12 @@ Program::Program(nb::object engine, nb::object source)
     }
     if (status == HUSK_OK) (void)bytes.release();
   } else {
-    PyObject* encoded = nullptr;  // as the file system has it
-    if (!PyUnicode_FSConverter(source.ptr(), &encoded)) throw nb::python_error();
-    nb::object path = nb::steal(encoded);
+    const nb::object path = encoded(source),
+                     folder = weights.is_none() ? nb::object() : encoded(weights);
     const char* name = PyBytes_AsString(path.ptr());
+    const char* in = folder.is_valid() ? PyBytes_AsString(folder.ptr()) : nullptr;
     nb::gil_scoped_release unlocked;
-    status = husk_program_open(engine_->handle(), name, &handle_, &error);
+    status = husk_weights_open(engine_->handle(), name, in, &handle_, &error);
   }
   try {
     interrupt.rethrow();
@@ -291,10 +300,12 @@ void bind_program(nb::module_& module) {
   nb::class_<ProgramObject>(module, "Program", nb::type_slots(program_slots))
       .def(
           "__init__",
-          [](nb::pointer_and_handle<ProgramObject> self, nb::object engine, nb::object source) {
-            initialise(self, std::make_unique<Program>(std::move(engine), std::move(source)));
+          [](nb::pointer_and_handle<ProgramObject> self, nb::object engine, nb::object source,
+             nb::object weights) {
+            initialise(self, std::make_unique<Program>(std::move(engine), std::move(source),
+                                                       std::move(weights)));
           },
-          nb::arg("engine"), nb::arg("source"))
+          nb::arg("engine"), nb::arg("source"), nb::arg("weights") = nb::none())
       .def("set_trees",
            [](ProgramObject& self, uint32_t function, nb::tuple positional, nb::dict keywords,
               nb::object results) {

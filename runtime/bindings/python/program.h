@@ -51,7 +51,8 @@ struct FunctionInfo {
 class Program {
  public:
   // `source` is the path of a file, or an object with the buffer protocol.
-  Program(nb::object engine, nb::object source);
+  // `weights` is the folder of weights that lie beside the artifact, or None.
+  Program(nb::object engine, nb::object source, nb::object weights);
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;

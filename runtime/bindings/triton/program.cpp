@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include <husk/weights.h>
+
 #include "stream.h"
 
 namespace husk::triton {
@@ -18,7 +20,7 @@ Error Program::open(const std::string& folder, const std::string& file, const Se
   const std::string path = folder + "/" + file;
   husk_program* handle = nullptr;
   husk_error error;
-  if (husk_program_open(device.engine, path.c_str(), &handle, &error) != HUSK_OK) {
+  if (husk_weights_open(device.engine, path.c_str(), nullptr, &handle, &error) != HUSK_OK) {
     std::string text = error.text;
     if (const size_t at = text.find(path); at != std::string::npos)
       text.replace(at, path.size(), file);

@@ -9,6 +9,7 @@
 
 #include "base/align.h"
 #include "base/blake2b.h"
+#include "model/weights_row.h"
 
 namespace husk {
 namespace {
@@ -141,12 +142,16 @@ Status Container::read(const husk_allocator& allocator, uint64_t limit, husk_err
                 major > kMajor || (major == kMajor && minor > kMinor) ? "update libhusk"
                                                                       : "export the model again");
   minor_ = minor;
-  const uint64_t known_features = linked_ ? detail::kLinkedFeature : 0;
+  const uint64_t known_features = kWeightsFeature | (linked_ ? detail::kLinkedFeature : 0);
   if (uint64_t features = load<uint64_t>(header + 24) & ~known_features)
     return fail(error, HUSK_UNSUPPORTED,
                 "the artifact needs features 0x%llx, unknown here: update libhusk",
                 static_cast<unsigned long long>(features));
   const uint64_t metadata = load<uint32_t>(header + 12), file = load<uint64_t>(header + 16);
+  if (size_ < file && header[24] & kWeightsFeature)
+    return invalid_file(error,
+                        "the artifact's weights lie in a file beside it: open its path by "
+                        "husk_weights_open");
   if (file != size_)
     return invalid_file(
         error, "the artifact is %s: its header says %llu bytes, there are %llu; copy it again",

@@ -1,7 +1,12 @@
 """Runs `huskc`, the compiler of `.hir` files."""
 
+from __future__ import annotations
+
+import contextlib
 import pathlib
 import subprocess
+from collections.abc import Callable
+from typing import BinaryIO
 
 from .. import tools
 from ..errors import CompileError
@@ -22,12 +27,36 @@ def require() -> str:
   return program
 
 
-def compile(text: pathlib.Path, artifact: pathlib.Path) -> str:
-  """Compiles the file `text` to the file `artifact`; returns the output of huskc."""
-  process = subprocess.run(
-    [require(), str(text), "-o", str(artifact)], capture_output=True, text=True
+def compile(
+  text: pathlib.Path,
+  artifact: pathlib.Path,
+  piped: str | None = None,
+  send: Callable[[BinaryIO], None] | None = None,
+  place: str = "inside",
+) -> str:
+  """Compiles the file `text` to the file `artifact`; returns the output of huskc. `send` writes the
+  safetensors file that `text` calls `piped`, so that its bytes go from the memory of this process
+  into the artifact. `place` says whether weights lie inside of the artifact or beside it. An
+  exception ends huskc, which removes what it has written."""
+  command = [require(), str(text), "-o", str(artifact), "--weights", place]
+  if piped is not None:
+    command += ["--stdin", piped]
+  process = subprocess.Popen(
+    command,
+    stdin=subprocess.DEVNULL if send is None else subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
   )
+  try:
+    if send is not None and process.stdin is not None:
+      with contextlib.suppress(BrokenPipeError), process.stdin:  # huskc says why it ended
+        send(process.stdin)  # type: ignore[arg-type]  # a pipe of bytes
+      process.stdin = None  # communicate() would flush it
+    printed, complaint = (part.decode(errors="replace") for part in process.communicate())
+  except BaseException:
+    process.terminate()
+    process.wait()
+    raise
   if process.returncode:
-    output = (process.stderr or process.stdout).strip()
-    raise CompileError(f"huskc refused {text}:\n{output}")
-  return process.stdout
+    raise CompileError(f"huskc refused {text}:\n{(complaint or printed).strip()}")
+  return printed

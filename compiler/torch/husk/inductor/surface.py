@@ -100,6 +100,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._inductor.compile_fx": (
     uses("compile_fx compile_fx_inner", "compile a graph of Dynamo"),
     replaces("compile_fx_aot", "gets the inner compiler of an export"),
+    replaces("_unlift_graph clone_preserve_strides", "no buffer of the model is copied"),
   ),
   "torch._inductor.codegen.common": (
     uses(
@@ -425,6 +426,12 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "codegen_loops_impl", "marks each loop nest (torch_compat.host_codegen)", of="CppKernel"
     ),
     uses("call_ranges rename_indexing", "the sizes of a loop nest", of="CppKernel"),
+    replaces(
+      "_get_vec_load_line",
+      "reads no lane behind the end (torch_compat.host_codegen)",
+      of="CppVecKernel",
+    ),
+    uses("_get_mask_type tail_size num_elems", "the lanes of a load", of="CppVecKernel"),
   ),
   "torch._inductor.codegen.cpp_utils": (uses("cexpr_index", "the text of an expression in C++"),),
   "torch._inductor.cpu_vec_isa": (

@@ -19,7 +19,7 @@ from ..inductor import torch_compat
 from ..inductor.layouts import span
 from ..lower import extern
 from ..lower.operators import Operators
-from ..program import constants, signature
+from ..program import signature, weights
 from . import operators
 from .recording import Number, Run, tensor_key
 from .regions import Callee, Entry
@@ -78,7 +78,7 @@ class Weights:
       dims = f"{hir.dtype(stored.dtype)} [{', '.join(map(str, stored.shape))}]"
       name = self._names.take(f"{row.name}.initial") if row.is_state else row.name
       tensors[name] = stored
-      lines.append(f'constant {name} {dims} file "{constants.FILE}" tensor {hir.quoted(name)}')
+      lines.append(f'constant {name} {dims} file "{weights.FILE}" tensor {hir.quoted(name)}')
       if row.is_state:
         lines.append(f"state {row.name} {dims} constant {name}")
     return lines, tensors
@@ -94,11 +94,11 @@ class Weights:
 
 
 def _stored(tensor: torch.Tensor) -> torch.Tensor:
-  """The memory of a tensor from its first to its last element, contiguous and on the CPU."""
+  """The memory of a tensor from its first to its last element."""
   tensor = tensor.detach()
   if not tensor.is_contiguous():
     tensor = tensor.as_strided((span(tensor.shape, tensor.stride()),), (1,))
-  return tensor.cpu().contiguous().clone()
+  return tensor
 
 
 class FunctionWriter:

@@ -1,5 +1,4 @@
-"""The weights and buffers of a model: one row for tensors that share memory, and the safetensors
-file of their bytes.
+"""The weights and buffers of a model: one row for tensors that share memory.
 
 Memory that some step writes is state: each session has its own, which begins with the value in
 the model or with a fill."""
@@ -14,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .. import hir
 from ..errors import Unsupported
 from ..inductor.lines import InductorObject
-from . import memory
+from . import memory, weights
 
 if TYPE_CHECKING:
   import torch
   from torch.export import ExportedProgram
 
-FILE = "weights.safetensors"
 # A tensor and its value at some time.
 Kept = tuple["torch.Tensor", "torch.Tensor"]
 GENERATOR, GENERATOR_BYTES = "husk.generator", 2536
@@ -31,7 +29,7 @@ class Row:
   """A constant or a state of the artifact."""
 
   buffer: hir.Buffer
-  tensor: torch.Tensor  # contiguous; its bytes are stored
+  tensor: torch.Tensor  # its elements are stored
   begin: int  # the address of its first element
 
 
@@ -135,8 +133,10 @@ class Constants:
       initial = f"fill {fill}"
       if fill is None:
         constant = self._names.take(f"{name}.initial") if is_state else name
-        tensors[constant] = row.tensor.cpu().contiguous()
-        lines.append(f'constant {constant} {dims} file "{FILE}" tensor {hir.quoted(constant)}')
+        tensors[constant] = row.tensor
+        lines.append(
+          f'constant {constant} {dims} file "{weights.FILE}" tensor {hir.quoted(constant)}'
+        )
         initial = f"constant {constant}"
       if is_state:
         lines.append(f"state {name} {dims} {initial}")
@@ -211,6 +211,9 @@ def restore(values: Iterable[Kept]) -> None:
         tensor.copy_(value)
 
 
+_PART = 1 << 20  # elements
+
+
 def _fill(tensor: torch.Tensor) -> str | None:
   """The literal that all elements are equal to, or None. Bytes are compared, so -0.0 differs from
   0.0."""
@@ -218,10 +221,11 @@ def _fill(tensor: torch.Tensor) -> str | None:
 
   if tensor.is_complex() or tensor.element_size() * tensor.numel() == 0:
     return None
-  flat = tensor.cpu().contiguous().flatten()
-  raw = flat.view(torch.uint8).view(flat.numel(), -1)
-  if not bool((raw == raw[0]).all()):
-    return None
+  flat = tensor.contiguous().flatten()
+  first = flat[:1].cpu().view(torch.uint8)
+  for part in flat.split(_PART):  # a cache may be larger than what else is in memory
+    if not bool((part.cpu().view(torch.uint8).view(part.numel(), -1) == first).all()):
+      return None
   value = flat[0].item()
   if not tensor.is_floating_point() and int(value) >= 2**63:
     return None

@@ -62,8 +62,8 @@ class Program(native.Program):
   refuses a call while another one runs.
   """
 
-  def __init__(self, engine: Any, source: str | bytes | Any) -> None:
-    super().__init__(engine, source)
+  def __init__(self, engine: Any, source: str | bytes | Any, weights: str | None = None) -> None:
+    super().__init__(engine, source, weights)
     self.engine = engine
     names = self.function_names()
     stored = trees.stored(self.pytree, names)
@@ -296,6 +296,7 @@ def load(
   accept: Callable[[bytes], bool] | None = None,
   progress: Callable[[int, int], None] | None = None,
   verify: bool = False,
+  weights: str | os.PathLike[str] | None = None,
   **limits: int,
 ) -> Program:
   """Loads an artifact. The file contains native code: load only files that you trust.
@@ -313,6 +314,8 @@ def load(
     whether the file may be used.
   progress: gets the number of compared bytes and of all bytes, if `verify` is set.
   verify: compares constants with their hashes, which reads the whole file.
+  weights: the folder of the weights, if the artifact was exported with weights="beside"; by default
+    the folder of the artifact.
   limits: limits on what a file may ask for, as in husk_engine_options: max_metadata_bytes,
     max_state_bytes, max_steps, max_step_elements, max_packed_bytes, max_program_bytes.
   """
@@ -342,7 +345,9 @@ def load(
     engine.add_op(name, function)
   if isinstance(source, (str, os.PathLike)):
     source = os.fspath(source)
-  return Program(engine, source)
+  elif weights is not None:
+    raise ValueError("load(weights=...): the source must be the path of a file")
+  return Program(engine, source, None if weights is None else os.fspath(weights))
 
 
 def _no_function(name: str, names: list[str]) -> NoReturn:

@@ -10,6 +10,7 @@
 #include <husk/husk.h>
 #include <husk/ops.h>
 #include <husk/port_host.h>
+#include <husk/weights.h>
 
 namespace {
 
@@ -411,7 +412,8 @@ HUSK_NATIVE(jlong, open)(JNIEnv* env, jclass, jlong engine, jbyteArray path) {
   husk_error error = {};
   husk_program* program = nullptr;
   if (text.text)
-    check(env, husk_program_open(at<Engine>(engine)->handle, text.text, &program, &error), error);
+    check(env, husk_weights_open(at<Engine>(engine)->handle, text.text, nullptr, &program, &error),
+          error);
   return address_of(program);
 }
 

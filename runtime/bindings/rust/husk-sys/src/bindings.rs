@@ -645,6 +645,13 @@ extern "C" {
     pub fn husk_host_generator_seed(seed: u64, state: *mut c_void);
     pub fn husk_host_ops(count: *mut u32) -> *const husk_op;
     pub fn husk_ops_add_all(engine: *mut husk_engine, error: *mut husk_error) -> i32;
+    pub fn husk_weights_open(
+        engine: *mut husk_engine,
+        path: *const c_char,
+        folder: *const c_char,
+        program: *mut *mut husk_program,
+        error: *mut husk_error,
+    ) -> i32;
 }
 
 #[cfg(test)]

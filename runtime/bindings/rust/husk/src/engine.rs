@@ -64,14 +64,15 @@ impl Engine {
         }
     }
 
-    /// Opens an artifact, and maps it. Truncating the file while it is mapped ends the process.
+    /// Opens an artifact, and maps it. Weights that lie beside it are mapped, too. Truncating a file
+    /// while it is mapped ends the process.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Program, Error> {
         let path = path.as_ref();
         let text = path.to_str().and_then(|text| CString::new(text).ok());
         let text = text.ok_or_else(|| invalid(format!("the path {:?} is no text", path)))?;
         let mut program = null_mut();
         check(|error| unsafe {
-            husk_program_open(self.0.engine, text.as_ptr(), &mut program, error)
+            husk_weights_open(self.0.engine, text.as_ptr(), null(), &mut program, error)
         })?;
         Ok(Program::new(program, self.clone()))
     }
