@@ -240,3 +240,11 @@ function f {{
   (image,) = described.describe(path, f"--on={on.port}:{on.arch}")["images"]
   assert image["rank"] == rank
   assert [one.ok for one in check.check(path, on)][0] == (rank > 0)
+
+
+@pytest.mark.parametrize("on", ["vulkan:1", "cuda", ":sm_87"])
+def test_ports_that_husk_dump_does_not_have(artifact, on):
+  command = [built_tools.built("husk-dump"), artifact(), "--output=json", f"--on={on}"]
+  done = subprocess.run(command, capture_output=True, text=True)
+  assert done.returncode == 2
+  assert f"--on={on}: write PORT:ARCH, with one of the ports host, cuda" in done.stderr

@@ -109,7 +109,7 @@ def capture_problem(problem: Problem, target: Target, tuned: tuning.Tuning) -> N
   with (
     capture.quiet(),
     fake_cuda.cuda(target, "templates", tuned),
-    decompositions.kernels(),
+    decompositions.kernels("cuda"),
   ):
     capture.capture(
       fake_cuda.moved(exported),

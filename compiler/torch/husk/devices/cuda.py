@@ -160,7 +160,7 @@ class Cuda(Device):
     exported, prepared = with_attention(exported, prepared, flash, self.note, attention.CUDA)
     with (
       fake_cuda.cuda(self.description, self.gemm_set, self.tuning, self.operators.check),
-      decompositions.kernels(self.libraries),
+      decompositions.kernels(self.inductor_type, self.libraries),
       libraries.called(self.libraries),
       float64.exact_sizes(),
     ):
@@ -230,7 +230,9 @@ class Cuda(Device):
 
   @classmethod
   def graph_decompositions(cls, libraries: bool | None) -> contextlib.AbstractContextManager[None]:
-    return decompositions.kernels() if libraries is False else contextlib.nullcontext()
+    if libraries is False:
+      return decompositions.kernels(cls.inductor_type)
+    return contextlib.nullcontext()
 
   def prepare(self, graph: torch.fx.GraphModule, libraries: bool) -> Lowerings:
     if libraries:

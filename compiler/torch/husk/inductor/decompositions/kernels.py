@@ -56,9 +56,10 @@ def table(libraries: Libraries = NO_LIBRARIES) -> dict[Any, Decomposition]:
 
 
 @contextlib.contextmanager
-def kernels(libraries: Libraries = NO_LIBRARIES) -> Iterator[None]:
-  """While open, Inductor decomposes the operators of `table(libraries)` on CUDA devices."""
-  with _decomposed(table(libraries), "cuda"):
+def kernels(device: str, libraries: Libraries = NO_LIBRARIES) -> Iterator[None]:
+  """While open, Inductor decomposes the operators of `table(libraries)` on devices of the type
+  `device`, as PyTorch names it."""
+  with _decomposed(table(libraries), device):
     yield
 
 
