@@ -8,7 +8,7 @@ import json
 import math
 import pathlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, IO
+from typing import IO, TYPE_CHECKING
 
 from .. import dtypes, hir
 from ..errors import Unsupported
