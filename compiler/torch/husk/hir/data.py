@@ -4,6 +4,7 @@ and copy statements with other names. Buffers keep their identity."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,11 @@ _CLASSES = {
   for name, one in vars(module).items()
   if isinstance(one, type) and dataclasses.is_dataclass(one)
 }
+
+
+@functools.cache
+def _fields(one: type[Any]) -> tuple[str, ...]:
+  return tuple(field.name for field in dataclasses.fields(one))
 
 
 def encoded(value: Any) -> dict[str, Any]:
@@ -41,7 +47,7 @@ def encoded(value: Any) -> dict[str, Any]:
     return one
 
   def fields(one: Any) -> dict[str, Any]:
-    return {field.name: encode(getattr(one, field.name)) for field in dataclasses.fields(one)}
+    return {name: encode(getattr(one, name)) for name in _fields(type(one))}
 
   return {"value": encode(value), "buffers": rows}
 
@@ -83,7 +89,7 @@ def parts(value: Any) -> Iterator[Any]:
       stack += one
     elif dataclasses.is_dataclass(one):
       yield one
-      stack += [getattr(one, field.name) for field in dataclasses.fields(one)]
+      stack += [getattr(one, name) for name in _fields(type(one))]
 
 
 def names_of(value: Any) -> set[str]:
@@ -111,7 +117,7 @@ def rewritten(
       return other
     if not dataclasses.is_dataclass(one):
       return one
-    changes = {field.name: copied(getattr(one, field.name)) for field in dataclasses.fields(one)}
+    changes = {name: copied(getattr(one, name)) for name in _fields(type(one))}
     if isinstance(one, Name | Let | CheckStride):
       changes["name"] = names.get(one.name, one.name)
     return type(one)(**changes)

@@ -69,7 +69,8 @@ class Source:
 
 def text(artifact: bytes, source: Source) -> Iterator[str]:
   """The lines of the two parts."""
-  described = json.dumps(dataclasses.asdict(source)).encode()
+  fields = {field.name: getattr(source, field.name) for field in dataclasses.fields(source)}
+  described = json.dumps(fields).encode()
   for head, content in ((_ARTIFACT, artifact), (_SOURCE, described)):
     encoded = base64.b85encode(zlib.compress(content)).decode("ascii")
     for begin in range(0, len(encoded), _LINE):
