@@ -5,15 +5,13 @@
 --check writes nothing, and fails if a file is not what would be written.
 """
 
-import argparse
 import pathlib
-import re
 import sys
-from collections.abc import Callable
+
+import written
+from written import Rows, rows
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent
-ROW = re.compile(r"^HUSK_([A-Z_]+)\((.*)\)$", re.MULTILINE)
 NOTE = "Written by schema/dtypes.py from dtypes.def."
 
 PYTHON_HEAD = f"""\"\"\"The element types by their names in a `.hir`. {NOTE}
@@ -23,15 +21,6 @@ lacks a type has no name for it.
 \"\"\"
 
 """
-
-Rows = dict[str, list[list[str]]]  # of each list, by its macro without HUSK_
-
-
-def rows(text: str) -> Rows:
-  found: Rows = {}
-  for macro, row in ROW.findall(text):
-    found.setdefault(macro, []).append([cell.strip() for cell in row.split(",")])
-  return found
 
 
 def c(lists: Rows) -> str:
@@ -175,7 +164,7 @@ def spoken(name: str) -> str:
   return name if any(letter.isdigit() for letter in name) else name.capitalize()
 
 
-FILES: dict[str, Callable[[Rows], str]] = {
+FILES: written.Files = {
   "runtime/include/husk/dtype.h": c,
   "compiler/torch/husk/dtypes.py": python,
   "runtime/bindings/go/dtype.go": go,
@@ -186,30 +175,8 @@ FILES: dict[str, Callable[[Rows], str]] = {
 
 def differing() -> dict[pathlib.Path, str]:
   """The texts of the files that are not what dtypes.def says, by their paths."""
-  lists = rows((HERE / "dtypes.def").read_text())
-  texts = {ROOT / name: text(lists) for name, text in FILES.items()}
-  return {
-    path: text
-    for path, text in texts.items()
-    if not path.exists() or path.read_text(encoding="utf-8") != text
-  }
-
-
-def main() -> int:
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
-  parser.add_argument("--check", action="store_true")
-  check = parser.parse_args().check
-  wrong = differing()
-  for path, text in wrong.items():
-    print(f"{'differs' if check else 'written'}: {path.relative_to(ROOT)}")
-    if not check:
-      path.write_text(text, encoding="utf-8")
-  if check and wrong:
-    print("run: python3 schema/dtypes.py", file=sys.stderr)
-  return 1 if check and wrong else 0
+  return written.differing(rows((HERE / "dtypes.def").read_text()), FILES)
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  sys.exit(written.main("dtypes.py", __doc__, differing()))

@@ -3,8 +3,8 @@
 #include <husk/detail/dtype.h>
 #include <husk/husk.h>
 
-// The table stands where the words of its columns do: from husk::compiler, `Value` and `Dim` would be
-// names of that namespace.
+// The table stands where the words of its columns do: from husk::compiler, `Value` and `Dim` would
+// be names of that namespace.
 namespace husk::columns {
 namespace {
 constexpr compiler::ScalarOp kScalars[] = {

@@ -85,10 +85,16 @@ void check_state(const Program& program, const State& s) {
          s.init.text);
 }
 
+// The images that a port takes. A port without a row takes what its module_load accepts.
+bool takes(std::string_view port, int32_t format) {
+  if (port == "host") return format == HUSK_IMAGE_ELF;
+  if (port == "cuda") return format == HUSK_IMAGE_CUBIN || format == HUSK_IMAGE_PTX;
+  return true;
+}
+
 void check_image(const Program& program, const Image& image) {
   const Target& target = find(program.targets, image.target, "target");
-  const bool host = target.port.text == "host";
-  if (host != (image.format == HUSK_IMAGE_ELF))
+  if (!takes(target.port.text, image.format))
     fail(image.name.place, "target '{}' is for the port {}, which does not take {} images",
          target.name.text, target.port.text, image_format_name(image.format));
 }

@@ -1,7 +1,9 @@
 // The texts that husk-dump prints. An artifact gives the same text on every machine.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "read/artifact.h"
 #include "read/bounded_plan.h"
@@ -22,7 +24,8 @@ std::string report_svg(const Artifact& artifact, const InputSizes& sizes = {});
 std::string report_graph(const Artifact& artifact);
 // The bytes of each part of the file.
 std::string report_sizes(const Artifact& artifact);
-// The metadata and the code as JSON.
-std::string report_json(const Artifact& artifact);
+// The metadata and the code as JSON. `image_ranks` says how well each image runs on some device,
+// and is empty if nobody asked.
+std::string report_json(const Artifact& artifact, const std::vector<int32_t>& image_ranks = {});
 
 }  // namespace husk::compiler

@@ -93,7 +93,7 @@ json function_json(const fb::Program& p, const fb::Function* f) {
 
 }  // namespace
 
-std::string report_json(const Artifact& artifact) {
+std::string report_json(const Artifact& artifact, const std::vector<int32_t>& image_ranks) {
   const fb::Program& p = artifact.program();
   json out = {{"version", std::to_string(kMajor) + "." + std::to_string(artifact.minor())},
               {"bytes", artifact.size()},
@@ -113,6 +113,7 @@ std::string report_json(const Artifact& artifact) {
                 {"format", image_format_name(i->format())},
                 {"blob", blob_json(i->blob())}};
   });
+  for (size_t i = 0; i < image_ranks.size(); ++i) out["images"][i]["rank"] = image_ranks[i];
   out["kernels"] = array(p.kernels(), [&](const fb::Kernel* k) { return kernel_json(p, k); });
   out["ops"] = array(p.ops(), [](const flatbuffers::String* s) { return s->str(); });
   out["constants"] = array(p.constants(), [](const fb::Constant* c) {

@@ -76,7 +76,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_option("FILE", options.file, "The artifact, model.husk")->required();
   app.add_option("--function", options.function,
                  "The function to run; needed if the artifact has several");
-  app.add_option("--device", options.device, "The device: host, cuda or cuda:N")
+  app.add_option("--device", options.device, "The device: " + run::device_names())
       ->capture_default_str();
   app.add_option("--mode", options.mode,
                  "How steps are launched on a device: one by one (list), as a graph, or as a graph "

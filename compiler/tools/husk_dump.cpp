@@ -8,6 +8,10 @@
 #include "read/report.h"
 #include "tools/command_line.h"
 
+#if HUSK_HAS_PORTS
+#include <husk/ports.h>
+#endif
+
 namespace {
 
 using namespace husk::compiler;
@@ -15,6 +19,7 @@ using namespace husk::compiler;
 struct Arguments {
   std::string path, output = "meta";
   std::vector<std::string> at;  // NAME=N
+  std::string on;               // PORT:ARCH
   bool check = false;
 };
 
@@ -40,6 +45,38 @@ std::string read_sizes(const std::vector<std::string>& at, InputSizes& sizes) {
   return "";
 }
 
+#if HUSK_HAS_PORTS
+// Writes how well each image runs on a device, 0 if it does not; `on` is PORT:ARCH. Returns an
+// error text, or an empty string.
+std::string rank_images(const Artifact& artifact, const std::string& on,
+                        std::vector<int32_t>& ranks) {
+  const size_t colon = on.find(':');
+  const husk_port* port = husk_port_find(on.c_str());
+  if (!port || colon == on.npos) {
+    std::vector<std::string> names;
+    for (uint32_t i = 0; const husk_port* one = husk_port_at(i); ++i) names.push_back(one->name);
+    return fmt::format("--on={}: write PORT:ARCH, with one of the ports {}", on,
+                       fmt::join(names, ", "));
+  }
+  if (!HUSK_HAS_FIELD(port, arch_rank_on) || !port->arch_rank_on)
+    return fmt::format("--on={}: the port {} knows no device that is not there", on, port->name);
+  const std::string arch = on.substr(colon + 1);
+  const auto& program = artifact.program();
+  for (const auto* image : *program.images()) {
+    const auto* target = program.targets()->Get(image->target());
+    const bool is_of_port = target->port()->str() == port->name;
+    ranks.push_back(is_of_port
+                        ? port->arch_rank_on(arch.c_str(), target->arch()->c_str(), image->format())
+                        : 0);
+  }
+  return "";
+}
+#else
+std::string rank_images(const Artifact&, const std::string& on, std::vector<int32_t>&) {
+  return fmt::format("--on={}: this husk-dump was built without ports", on);
+}
+#endif
+
 int refuse(const std::string& path, const std::string& error) {
   fmt::print(stderr, "{}: {}\n", path, husk::printable_lines(error));
   return 1;
@@ -59,6 +96,10 @@ int run(const CLI::App& app, const Arguments& a) {
   error = check_sizes(artifact->program(), sizes);
   if (!error.empty()) return husk::tools::usage_error(app, "--at: " + error);
 
+  std::vector<int32_t> ranks;
+  if (!a.on.empty()) error = rank_images(*artifact, a.on, ranks);
+  if (!error.empty()) return husk::tools::usage_error(app, error);
+
   const bool all = a.output == "all";
   if (all || a.output == "meta") show(report_metadata(*artifact));
   if (all || a.output == "code") show(report_code(*artifact));
@@ -66,7 +107,7 @@ int run(const CLI::App& app, const Arguments& a) {
   if (all || a.output == "graph") show(report_graph(*artifact));
   if (all || a.output == "sizes") show(report_sizes(*artifact));
   if (a.output == "svg") show(report_svg(*artifact, sizes));
-  if (a.output == "json") fmt::print("{}", report_json(*artifact));
+  if (a.output == "json") fmt::print("{}", report_json(*artifact, ranks));
   return 0;
 }
 
@@ -84,6 +125,10 @@ int run_tool(int argc, char** argv) {
                  "NAME=N: print the memory plan for that size instead of the largest one; x.0 is "
                  "dimension 0 of tensor input x, n an int input; may be repeated")
       ->allow_extra_args(false);
+  app.add_option(
+      "--on", a.on,
+      "PORT:ARCH: with --output=json, also print how well each image runs on a device of "
+      "that architecture, as cuda:sm_87 or host:avx2; 0: not at all");
   app.add_flag("--check", a.check, "Also compare images and constants with their hashes");
   app.footer(kFooter);
   if (const auto done = husk::tools::parse(app, argc, argv)) return *done;

@@ -57,7 +57,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_option("FILE", options.file, "The artifact, model.husk")->required();
   app.add_option("--function", options.function,
                  "The function to run; needed if the artifact has several");
-  app.add_option("--device", options.device, "The device: host, cuda or cuda:N")
+  app.add_option("--device", options.device, "The device: " + device_names())
       ->capture_default_str();
   app.add_option("--threads", options.threads,
                  "Number of threads for kernels and ops of the host; 0 means one for each CPU")

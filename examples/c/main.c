@@ -1,6 +1,6 @@
 /* Runs the first function of a .husk file twice and prints its outputs.
  *
- *   husk_example_c model.husk [--device cuda] [input.raw ...]
+ *   husk_example_c model.husk [--device NAME] [input.raw ...]
  *
  * A raw file holds the bytes of one input tensor; the files are taken in the order of the inputs. A
  * tensor without a file gets the numbers 0, 1, 2, ... if it is f32 or i64, else zeros. Each size of
@@ -12,8 +12,8 @@
 
 #include <husk/husk.h>
 #include <husk/ops.h>
-#include <husk/port_cuda.h>
 #include <husk/port_host.h>
+#include <husk/ports.h>
 
 enum { MAX_VALUES = 64, MAX_RANK = 16, SHOWN = 8, ALIGNMENT = 256 };
 
@@ -170,15 +170,17 @@ static void run_twice(call* c, husk_session* session) {
 }
 
 /* `files` names the raw files; a NULL ends it. */
-static void run_model(const char* path, int cuda, char** files) {
+static void run_model(const char* path, const char* device, char** files) {
   /* An engine is one device of a port, and the operators that programs may call. */
   husk_engine* engine;
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
-  options.port = cuda ? husk_port_cuda() : husk_port_host();
+  options.port = husk_port_find(device); /* the device is a port of the library, by its name */
+  if (!options.port) stop(device, "the library has no such port");
   options.allow_host_images = 1; /* a host model is native code: open only files that you trust */
   options.require_op_contracts = 1; /* this program has no operators of its own */
   check(husk_engine_create(&options, &engine, &error));
-  if (!cuda) check(husk_ops_add_all(engine, &error)); /* these operators compute on the CPU */
+  if (options.port == husk_port_host()) /* these operators compute on the CPU */
+    check(husk_ops_add_all(engine, &error));
 
   /* A program is the loaded file; threads may share it. A session holds the memory and the state of
    * one user. */
@@ -205,8 +207,8 @@ static void run_model(const char* path, int cuda, char** files) {
 }
 
 int main(int argc, char** argv) {
-  if (argc < 2) stop("usage", "husk_example_c model.husk [--device cuda] [input.raw ...]");
-  const int cuda = argc > 3 && !strcmp(argv[2], "--device") && !strcmp(argv[3], "cuda");
-  run_model(argv[1], cuda, argv + (cuda ? 4 : 2)); /* argv ends with a NULL */
+  if (argc < 2) stop("usage", "husk_example_c model.husk [--device NAME] [input.raw ...]");
+  const int named = argc > 3 && !strcmp(argv[2], "--device");
+  run_model(argv[1], named ? argv[3] : "host", argv + (named ? 4 : 2)); /* argv ends with a NULL */
   return 0;
 }

@@ -7,7 +7,8 @@ install(TARGETS husk husk_ops husk_headers EXPORT husk
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
 install(TARGETS husk_static husk_static_core husk_static_ops husk_small EXPORT husk_static
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
-foreach(folder runtime ports/host ports/cuda)
+list(TRANSFORM HUSK_PORTS PREPEND ports/ OUTPUT_VARIABLE port_folders)
+foreach(folder runtime ${port_folders})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}/include/
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
 endforeach()

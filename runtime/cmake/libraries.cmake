@@ -1,6 +1,7 @@
 # The libraries that programs link: husk::husk and husk::ops (shared), husk::static (archives).
 
-husk_library(husk husk_core husk_port_host husk_port_cuda)
+husk_ports_table(husk_ports ${HUSK_PORTS})
+husk_library(husk husk_core husk_ports ${HUSK_PORT_TARGETS})
 # libhusk_ops also has husk_weights_open, which is no part of libhusk and its budget.
 husk_library(husk_ops husk_host_ops husk_weights)
 foreach(library husk husk_ops)
@@ -36,7 +37,7 @@ target_sources(husk_small PRIVATE
 target_link_libraries(husk_small PUBLIC husk_headers PRIVATE Threads::Threads ${CMAKE_DL_LIBS} m)
 set_target_properties(husk_small PROPERTIES EXPORT_NAME small)
 add_library(husk::small ALIAS husk_small)
-husk_archive(husk_static_core husk husk_model husk_core husk_port_host husk_port_cuda)
+husk_archive(husk_static_core husk husk_model husk_core husk_ports ${HUSK_PORT_TARGETS})
 husk_archive(husk_static_ops husk_ops husk_host_ops husk_weights)
 target_link_libraries(husk_static_core PUBLIC husk_headers
   PRIVATE $<$<BOOL:${HUSK_MIMALLOC}>:mimalloc> Threads::Threads ${CMAKE_DL_LIBS} m)

@@ -6,6 +6,10 @@
 #include <map>
 #include <vector>
 
+#include <husk/detail/dtype.h>
+
+#include "../stub_port.h"
+
 namespace husk::fuzz {
 namespace {
 
@@ -32,9 +36,7 @@ void check(const void* pointer, size_t size, const char* what) {
   std::abort();
 }
 
-struct Device {
-  int open = 0;
-} device;
+int open_devices;
 
 husk_status refuse(husk_error* error, const char* text) {
   error->code = HUSK_OUT_OF_MEMORY;
@@ -45,19 +47,11 @@ husk_status refuse(husk_error* error, const char* text) {
 
 husk_status open(void*, int32_t, const husk_allocator*, const husk_threads*, void** out,
                  husk_error*) {
-  ++device.open;
-  *out = &device;
+  ++open_devices;
+  *out = &open_devices;
   return HUSK_OK;
 }
-void close(void*) { --device.open; }
-
-void properties(void*, husk_port_properties* out) {
-  std::strcpy(out->name, "checking port");
-  std::strcpy(out->arch, "x86-64");
-  out->dl_device_type = 1;
-}
-
-int32_t arch_rank(void*, const char*, int32_t) { return 1; }
+void close(void*) { --open_devices; }
 
 husk_status alloc(void*, uint64_t size, void** out, husk_error* error) {
   if (size > (64u << 20)) return refuse(error, "the checking port has 64 MiB");
@@ -104,13 +98,6 @@ husk_status fill(void*, void*, void* to, uint64_t pattern, uint32_t width, uint6
   return HUSK_OK;
 }
 
-husk_status stream_create(void*, void** out, husk_error*) {
-  *out = nullptr;
-  return HUSK_OK;
-}
-void stream_destroy(void*, void*) {}
-husk_status stream_wait(void*, void*, husk_error*) { return HUSK_OK; }
-
 // A kernel stores the types of its parameters. A module owns its kernels.
 struct Kernel {
   std::vector<uint8_t> params;
@@ -149,69 +136,33 @@ husk_status launch(void*, void*, void* kernel, const husk_launch* launch, husk_e
   return HUSK_OK;
 }
 
-husk_status alloc_host_flag(void* on, volatile uint32_t** word, husk_error* error) {
-  void* memory = nullptr;
-  const husk_status status = alloc(on, sizeof(uint32_t), &memory, error);
-  *word = status == HUSK_OK ? static_cast<uint32_t*>(memory) : nullptr;
-  if (*word) **word = 0;
-  return status;
-}
-void free_host_flag(void* on, volatile uint32_t* word) { release(on, const_cast<uint32_t*>(word)); }
+constexpr husk_port kPort = [] {
+  husk_port port = test::stub_port();
+  test::use_memory<alloc, release>(port);
+  port.open = open;
+  port.close = close;
+  port.upload = upload;
+  port.download = download;
+  port.copy = copy;
+  port.fill = fill;
+  port.module_load = module_load;
+  port.module_unload = module_unload;
+  port.kernel_get = kernel_get;
+  port.launch = launch;
+  return port;
+}();
 
-constexpr husk_port kPort = {sizeof(husk_port),
-                             HUSK_PORT_ABI,
-                             "host",
-                             nullptr,
-                             open,
-                             close,
-                             properties,
-                             arch_rank,
-                             alloc,
-                             release,
-                             upload,
-                             download,
-                             copy,
-                             fill,
-                             stream_create,
-                             stream_destroy,
-                             stream_wait,
-                             module_load,
-                             module_unload,
-                             kernel_get,
-                             launch,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             alloc_host_flag,
-                             free_host_flag,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr};
-
-void properties_beside_host(void* of, husk_port_properties* out) {
-  properties(of, out);
-  out->dl_device_type = 2;
-}
-
-constexpr husk_port beside_host() {
+constexpr husk_port kPortBesideHost = [] {
   husk_port port = kPort;
   port.name = "cuda";
-  port.properties = properties_beside_host;
+  port.properties = [](void* device, husk_port_properties* out) {
+    kPort.properties(device, out);
+    out->dl_device_type = 2;
+  };
   port.alloc_host = alloc;
   port.free_host = release;
   return port;
-}
-constexpr husk_port kPortBesideHost = beside_host();
+}();
 
 // Calls `visit` with the address of each element. Returns false if there are too many elements.
 template <class Visit>
@@ -229,11 +180,6 @@ bool walk(const husk_op_arg& tensor, size_t width, Visit visit) {
     visit(static_cast<char*>(tensor.data) + at * static_cast<int64_t>(width));
   }
   return true;
-}
-
-size_t width_of(int32_t dtype) {
-  static constexpr uint8_t kBytes[] = {0, 1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 8, 16, 1, 1, 1, 1};
-  return dtype < 20 ? kBytes[dtype] : 0;
 }
 
 husk_status touch(const husk_op_context* context, const husk_op_arg* args, uint32_t count,
@@ -259,7 +205,7 @@ husk_status touch(const husk_op_context* context, const husk_op_arg* args, uint3
           *static_cast<int64_t*>(arg.data) = 3;
         break;
       case HUSK_ARG_TENSOR: {
-        const size_t width = width_of(arg.dtype);
+        const size_t width = detail::element_bytes(arg.dtype);
         walk(arg, width, [&](char* at) {
           check(at, width, "op");
           if (arg.access & HUSK_ACCESS_READ) sink = *at;
@@ -283,6 +229,6 @@ void announce(const void* memory, size_t size) {
   announced()[reinterpret_cast<uintptr_t>(memory) + size] = reinterpret_cast<uintptr_t>(memory);
 }
 void forget() { announced().clear(); }
-size_t live() { return allocated().size() + static_cast<size_t>(device.open); }
+size_t live() { return allocated().size() + static_cast<size_t>(open_devices); }
 
 }  // namespace husk::fuzz

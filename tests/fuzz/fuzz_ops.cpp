@@ -323,9 +323,11 @@ class HostileCall {
       }
       case HUSK_ARG_STRING: {
         constexpr const char* kTexts[] = {
-            "sum",  "prod",      "mean",  "amax",    "amin",     "max",       "min",        "right",
-            "left", "",          "other", "add",     "multiply", "none",      "relu",       "silu",
-            "gelu", "gelu_tanh", "tanh",  "sigmoid", "relu6",    "hardswish", "hardsigmoid"};
+            "sum",   "prod", "mean", "amax",  "amin", "max",      "min",
+            "right", "left", "",     "other", "add",  "multiply", "none",
+#define HUSK_ACTIVATION(Name, name) #name,
+#include <activations.def>
+        };
         arg.string = choices.of(kTexts);
         break;
       }

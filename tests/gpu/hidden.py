@@ -81,16 +81,16 @@ def export_all(folder, target, tune):
   """Writes FOLDER/NAME/model.hir and FOLDER/NAME/kernels.json of each program."""
   import husk
   import torch
-  from husk import targets
+  from husk import devices
 
   made = []
 
-  class Kept(targets.CudaTarget):
+  class Kept(devices.DEVICES["cuda"]):
     def __init__(self, *given, **named):
       super().__init__(*given, **named)
       made.append(self)
 
-  targets.CudaTarget = Kept
+  devices.DEVICES["cuda"] = Kept
   print(f"GPU visible: {torch.cuda.is_available()}", flush=True)
   for name, make in programs().items():
     begin = time.perf_counter()

@@ -139,12 +139,14 @@ class Noise {
   husk_op_arg string(bool reduction) {
     constexpr const char* kReductions[] = {"sum", "prod",     "mean", "amax", "amin",
                                            "add", "multiply", "max",  "min",  "other"};
-    constexpr const char* kActivations[] = {"none",      "relu",      "relu6", "hardsigmoid",
-                                            "hardswish", "sigmoid",   "silu",  "tanh",
-                                            "gelu",      "gelu_tanh", "other"};
+    constexpr const char* kActivations[] = {"none",
+#define HUSK_ACTIVATION(Name, name) #name,
+#include <activations.def>
+                                            "other"};
     husk_op_arg a{};
     a.kind = HUSK_ARG_STRING;
-    a.string = reduction ? kReductions[pick(0, 9)] : kActivations[pick(0, 10)];
+    a.string = reduction ? kReductions[pick(0, 9)]
+                         : kActivations[pick(0, static_cast<int>(std::size(kActivations)) - 1)];
     return a;
   }
   static husk_op_arg string(const char* text) {

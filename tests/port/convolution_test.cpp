@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "numbers.h"
-#include "port_case.h"
+#include "op_case.h"
 
 namespace husk::port_test {
 
@@ -45,15 +45,8 @@ struct Image4 {
   }
   size_t bytes() const { return values.size() * fake::width(number_of(dtype)); }
   husk_op_arg arg(int32_t access) const {
-    husk_op_arg result{};
-    result.kind = HUSK_ARG_TENSOR;
-    result.access = access;
-    result.dtype = dtype;
-    result.rank = static_cast<int32_t>(sizes.size());
-    result.data = memory;
-    result.sizes = sizes.data();
-    result.strides = strides.data();
-    return result;
+    return tensor_arg(access, dtype, static_cast<int32_t>(sizes.size()), memory, sizes.data(),
+                      strides.data());
   }
 };
 
@@ -125,16 +118,15 @@ void convolve(const ConvolutionCase& c, Image4* image, const Image4& filter, Ima
 
 }  // namespace
 
-class CudaConvolution : public Cuda {
+class CudaConvolution : public WithOp<Cuda> {
  protected:
   static constexpr int64_t kWorkspace = 1 << 20;
 
   void SetUp() override {
     Cuda::SetUp();
     if (IsSkipped() || HasFailure()) return;
-    const husk_status status = port->find_op(device, "husk::cudnn_convolution", &op, &error);
-    if (status == HUSK_UNSUPPORTED && !fake()) GTEST_SKIP() << error.text;
-    ASSERT_EQ(status, HUSK_OK) << error.text;
+    find("husk::cudnn_convolution");
+    if (IsSkipped() || HasFailure()) return;
     workspace = device_memory(kWorkspace);
   }
 
@@ -150,43 +142,11 @@ class CudaConvolution : public Cuda {
       value = static_cast<double>(static_cast<int>(random() % 9) - 4) / 4;
     place(tensor);
   }
-  husk_status enqueue(husk_op_fn function, const std::vector<husk_op_arg>& args) {
-    const husk_op_context context = context_of(op.user, device, stream);
-    return function(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
-  }
-  static husk_op_arg ints(const std::vector<int64_t>& values) {
-    husk_op_arg arg{};
-    arg.kind = HUSK_ARG_INTS;
-    arg.count = static_cast<int64_t>(values.size());
-    arg.sizes = values.data();
-    return arg;
-  }
-  static husk_op_arg integer(int64_t value) {
-    husk_op_arg arg{};
-    arg.kind = HUSK_ARG_INT;
-    arg.i = value;
-    return arg;
-  }
   std::vector<husk_op_arg> arguments(const ConvolutionCase& c, const Image4& x, const Image4& w,
                                      const Image4& out) {
-    husk_op_arg space{};
-    space.kind = HUSK_ARG_TENSOR;
-    space.access = HUSK_ACCESS_WRITE;
-    space.dtype = HUSK_U8;
-    space.rank = 1;
-    space.data = workspace;
-    space.sizes = &workspace_size;
-    space.strides = &one;
-    return {x.arg(HUSK_ACCESS_READ),
-            w.arg(HUSK_ACCESS_READ),
-            ints(c.stride),
-            ints(c.padding),
-            ints(c.dilation),
-            integer(c.transposed),
-            integer(c.groups),
-            integer(c.fast),
-            out.arg(HUSK_ACCESS_WRITE),
-            space};
+    return {x.arg(HUSK_ACCESS_READ),    w.arg(HUSK_ACCESS_READ), ints(c.stride),    ints(c.padding),
+            ints(c.dilation),           integer(c.transposed),   integer(c.groups), integer(c.fast),
+            out.arg(HUSK_ACCESS_WRITE), workspace_arg()};
   }
 
   // Calls the op and returns its status. After HUSK_OK it compares the result.
@@ -222,9 +182,6 @@ class CudaConvolution : public Cuda {
   }
   void expect(const ConvolutionCase& c) { EXPECT_EQ(compute(c), HUSK_OK) << error.text; }
 
-  husk_op op = HUSK_OP_INIT;
-  void* workspace = nullptr;
-  int64_t workspace_size = kWorkspace, one = 1;
   std::mt19937 random{7};
 };
 
@@ -492,10 +449,7 @@ TEST_F(CudaConvolution, SeveralThreadsAtOnce) {
 }
 
 // A device on which find_op was not called yet.
-class CudaDnnLibrary : public OverFake {
- protected:
-  husk_op op = HUSK_OP_INIT;
-};
+class CudaDnnLibrary : public WithOp<OverFake> {};
 
 TEST_F(CudaDnnLibrary, IsOpenedByTheFirstFindOp) {
   for (int again = 0; again < 3; ++again)
@@ -506,18 +460,9 @@ TEST_F(CudaDnnLibrary, IsOpenedByTheFirstFindOp) {
 }
 
 TEST_F(CudaDnnLibrary, AMissingLibraryIsAnErrorWithARemedy) {
-  husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
-  options.cudnn = "/no/such/libcudnn.so.9";
-  open_with(options);
-  const int host_live = memory.live;
-  EXPECT_EQ(port->find_op(device, "husk::cudnn_convolution", &op, &error), HUSK_UNSUPPORTED);
-  EXPECT_TRUE(error_says("cuDNN /no/such/libcudnn.so.9 LD_LIBRARY_PATH conv='triton'"))
-      << error.text;
-  EXPECT_EQ(memory.live, host_live);
-  options.cudnn = "libcuda.so.1";  // another library
-  open_with(options);
-  EXPECT_EQ(port->find_op(device, "husk::cudnn_convolution", &op, &error), HUSK_UNSUPPORTED);
-  EXPECT_TRUE(error_says("this cuDNN has no cudnnCreate")) << error.text;
+  expect_errors_of_opening("husk::cudnn_convolution", &husk_cuda_options::cudnn,
+                           "/no/such/libcudnn.so.9", "cuDNN conv='triton'",
+                           "this cuDNN has no cudnnCreate");
 }
 
 TEST_F(CudaDnnLibrary, AFailedStartIsAnErrorAndIsRetried) {

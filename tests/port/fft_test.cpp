@@ -4,7 +4,7 @@
 #include <complex>
 #include <cstring>
 
-#include "port_case.h"
+#include "op_case.h"
 
 namespace husk::port_test {
 
@@ -26,28 +26,19 @@ struct FftTensor {
   int32_t dtype = HUSK_F32;
 
   husk_op_arg arg() const {
-    husk_op_arg result{};
-    result.kind = HUSK_ARG_TENSOR;
-    result.access = HUSK_ACCESS_WRITE;
-    result.dtype = dtype;
-    result.rank = static_cast<int32_t>(sizes.size());
-    result.data = memory;
-    result.sizes = sizes.data();
-    result.strides = strides.data();
-    return result;
+    return tensor_arg(HUSK_ACCESS_WRITE, dtype, static_cast<int32_t>(sizes.size()), memory,
+                      sizes.data(), strides.data());
   }
 };
 
 }  // namespace
 
-class CudaFft : public Cuda {
+class CudaFft : public WithOp<Cuda> {
  protected:
   void SetUp() override {
     Cuda::SetUp();
     if (IsSkipped() || HasFailure()) return;
-    const husk_status status = port->find_op(device, "husk::fft", &op, &error);
-    if (status == HUSK_UNSUPPORTED && !fake()) GTEST_SKIP() << error.text;
-    ASSERT_EQ(status, HUSK_OK) << error.text;
+    find("husk::fft");
   }
   FftTensor tensor(std::vector<int64_t> sizes, const std::vector<float>& values = {}) {
     FftTensor result;
@@ -62,25 +53,10 @@ class CudaFft : public Cuda {
   }
   static std::vector<husk_op_arg> arguments(const FftTensor& input, int64_t dims, int64_t inverse,
                                             const FftTensor& out) {
-    husk_op_arg ints[3] = {};
-    ints[0].kind = ints[1].kind = HUSK_ARG_INT;
-    ints[0].i = dims;
-    ints[1].i = inverse;
-    ints[2].kind = HUSK_ARG_INTS;
-    return {input.arg(), ints[0], ints[1], ints[2], out.arg()};
+    husk_op_arg no_sizes{};
+    no_sizes.kind = HUSK_ARG_INTS;
+    return {input.arg(), integer(dims), integer(inverse), no_sizes, out.arg()};
   }
-  husk_status enqueue(husk_op_fn function, const std::vector<husk_op_arg>& args) {
-    const husk_op_context context = context_of(op.user, device, stream);
-    return function(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
-  }
-  void expect_refused(const std::vector<husk_op_arg>& args, husk_status status, const char* words) {
-    for (husk_op_fn function : {op.call, op.prepare}) {
-      EXPECT_EQ(enqueue(function, args), status) << words;
-      EXPECT_TRUE(error_says(words)) << error.text;
-    }
-  }
-
-  husk_op op = HUSK_OP_INIT;
 };
 
 TEST_F(CudaFft, LinesOfComplexNumbers) {
@@ -169,6 +145,20 @@ TEST_F(CudaFft, APlanIsMadeOnceAndRunAllocatesNothing) {
   EXPECT_EQ(fake().calls("cufftMakePlanMany64"), 2u);
 }
 
+TEST_F(CudaFft, MoreShapesThanTheCacheHolds) {
+  NEEDS_FAKE;
+  const auto transform = [&](int64_t size) {
+    return enqueue(op.call, arguments(tensor({size, 2}), 1, 0, tensor({size, 2})));
+  };
+  for (int64_t size = 1; size <= 100; ++size) ASSERT_EQ(transform(size), HUSK_OK) << error.text;
+  EXPECT_EQ(fake().calls("cufftDestroy"), 100u - 64);
+  // The plans that are left are those of the last calls.
+  ASSERT_EQ(transform(100 - 63), HUSK_OK) << error.text;
+  EXPECT_EQ(fake().calls("cufftMakePlanMany64"), 100u);
+  ASSERT_EQ(transform(1), HUSK_OK) << error.text;
+  EXPECT_EQ(fake().calls("cufftMakePlanMany64"), 101u);
+}
+
 TEST_F(CudaFft, ReportsErrorsOfTheLibrary) {
   NEEDS_FAKE;
   const FftTensor x = tensor({3, 2}), y = tensor({4});
@@ -195,19 +185,9 @@ TEST_F(CudaFft, ReportsErrorsOfTheLibrary) {
 
 TEST_F(CudaFft, AMissingLibraryIsAnErrorWithARemedy) {
   NEEDS_FAKE;
+  expect_errors_of_opening("husk::fft", &husk_cuda_options::cufft, "/no/such/libcufft.so.12",
+                           "cuFFT fft='triton'", "this cuFFT has no cufftCreate newer");
   husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
-  options.cufft = "/no/such/libcufft.so.12";
-  open_with(options);
-  const int host_live = memory.live;
-  EXPECT_EQ(port->find_op(device, "husk::fft", &op, &error), HUSK_UNSUPPORTED);
-  EXPECT_TRUE(error_says("cuFFT /no/such/libcufft.so.12 LD_LIBRARY_PATH fft='triton'"))
-      << error.text;
-  EXPECT_EQ(memory.live, host_live);
-  options.cufft = "libcuda.so.1";  // another library
-  open_with(options);
-  EXPECT_EQ(port->find_op(device, "husk::fft", &op, &error), HUSK_UNSUPPORTED);
-  EXPECT_TRUE(error_says("this cuFFT has no cufftCreate newer")) << error.text;
-  options.cufft = nullptr;
   open_with(options);
   memory.fail_at = 1;
   EXPECT_EQ(port->find_op(device, "husk::fft", &op, &error), HUSK_OUT_OF_MEMORY);

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <thread>
 
-#include "port_case.h"
+#include "op_case.h"
 
 namespace husk::port_test {
 
@@ -17,26 +17,15 @@ struct LinalgTensor {
   void* memory = nullptr;
 
   husk_op_arg arg(int32_t access = HUSK_ACCESS_WRITE) const {
-    husk_op_arg result{};
-    result.kind = HUSK_ARG_TENSOR;
-    result.access = access;
-    result.dtype = dtype;
-    result.rank = static_cast<int32_t>(sizes.size());
-    result.data = memory;
-    result.sizes = sizes.data();
-    result.strides = strides.data();
-    return result;
+    return tensor_arg(access, dtype, static_cast<int32_t>(sizes.size()), memory, sizes.data(),
+                      strides.data());
   }
 };
 
 }  // namespace
 
-class CudaLinalg : public OverFake {
+class CudaLinalg : public WithOp<OverFake> {
  protected:
-  void find(const char* name) {
-    op = HUSK_OP_INIT;
-    ASSERT_EQ(port->find_op(device, name, &op, &error), HUSK_OK) << error.text;
-  }
   // A batch of matrices, by columns, or by rows.
   LinalgTensor matrices(std::vector<int64_t> sizes, bool by_columns = true,
                         const std::vector<double>& values = {}) {
@@ -60,36 +49,11 @@ class CudaLinalg : public OverFake {
     result.dtype = HUSK_I32;
     return result;
   }
-  static husk_op_arg integer(int64_t value) {
-    husk_op_arg arg{};
-    arg.kind = HUSK_ARG_INT;
-    arg.i = value;
-    return arg;
-  }
-  static husk_op_arg text(const char* value) {
-    husk_op_arg arg{};
-    arg.kind = HUSK_ARG_STRING;
-    arg.string = value;
-    return arg;
-  }
-  husk_status enqueue(husk_op_fn function, const std::vector<husk_op_arg>& args) {
-    const husk_op_context context = context_of(op.user, device, stream);
-    return function(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
-  }
-  husk_status call(const std::vector<husk_op_arg>& args) { return enqueue(op.call, args); }
   std::vector<double> content(const LinalgTensor& tensor) {
     size_t count = 1;
     for (const int64_t size : tensor.sizes) count *= static_cast<size_t>(size);
     return read(static_cast<const double*>(tensor.memory), count);
   }
-  void expect_refused(const std::vector<husk_op_arg>& args, husk_status status, const char* words) {
-    for (husk_op_fn function : {op.call, op.prepare}) {
-      EXPECT_EQ(enqueue(function, args), status) << words;
-      EXPECT_TRUE(error_says(words)) << error.text;
-    }
-  }
-
-  husk_op op = HUSK_OP_INIT;
 };
 
 TEST_F(CudaLinalg, TheOtherTriangleOfACholeskyFactorIsZero) {
@@ -404,18 +368,9 @@ TEST_F(CudaLinalg, SeveralThreadsShareTheHandle) {
 }
 
 TEST_F(CudaLinalg, AMissingLibraryIsAnErrorWithARemedy) {
-  husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
-  options.cusolver = "/no/such/libcusolver.so.12";
-  open_with(options);
-  const int host_live = memory.live;
-  EXPECT_EQ(port->find_op(device, "aten::geqrf", &op, &error), HUSK_UNSUPPORTED);
-  EXPECT_TRUE(error_says("cuSOLVER /no/such/libcusolver.so.12 LD_LIBRARY_PATH linalg='host'"))
-      << error.text;
-  EXPECT_EQ(memory.live, host_live);
-  options.cusolver = "libcuda.so.1";  // another library
-  open_with(options);
-  EXPECT_EQ(port->find_op(device, "aten::geqrf", &op, &error), HUSK_UNSUPPORTED);
-  EXPECT_TRUE(error_says("this cuSOLVER has no cusolverDnCreate newer")) << error.text;
+  expect_errors_of_opening("aten::geqrf", &husk_cuda_options::cusolver,
+                           "/no/such/libcusolver.so.12", "cuSOLVER linalg='host'",
+                           "this cuSOLVER has no cusolverDnCreate newer");
 }
 
 TEST_F(CudaLinalg, AFailedStartIsAnErrorAndIsRetried) {

@@ -5,7 +5,7 @@
 #include <random>
 #include <thread>
 
-#include "port_case.h"
+#include "op_case.h"
 
 namespace husk::port_test {
 
@@ -81,15 +81,7 @@ struct Tensor {
     return values[static_cast<size_t>(b * strides[0] + r * strides[1] + c * strides[2])];
   }
   husk_op_arg arg(int32_t access) const {
-    husk_op_arg result{};
-    result.kind = HUSK_ARG_TENSOR;
-    result.access = access;
-    result.dtype = dtype;
-    result.rank = rank;
-    result.data = memory;
-    result.sizes = sizes + 3 - rank;
-    result.strides = strides + 3 - rank;
-    return result;
+    return tensor_arg(access, dtype, rank, memory, sizes + 3 - rank, strides + 3 - rank);
   }
 };
 
@@ -113,16 +105,15 @@ std::ostream& operator<<(std::ostream& out, const MatmulCase& c) {
 
 }  // namespace
 
-class CudaMatmul : public Cuda {
+class CudaMatmul : public WithOp<Cuda> {
  protected:
   static constexpr uint64_t kWorkspace = 1 << 20;
 
   void SetUp() override {
     Cuda::SetUp();
     if (IsSkipped() || HasFailure()) return;
-    const husk_status status = port->find_op(device, "husk::matmul", &op, &error);
-    if (status == HUSK_UNSUPPORTED && !fake()) GTEST_SKIP() << error.text;
-    ASSERT_EQ(status, HUSK_OK) << error.text;
+    find("husk::matmul");
+    if (IsSkipped() || HasFailure()) return;
     workspace = device_memory(kWorkspace);
   }
 
@@ -134,32 +125,8 @@ class CudaMatmul : public Cuda {
       value = static_cast<double>(static_cast<int>(random() % 9) - 4) / 4;
     place(tensor);
   }
-  husk_status enqueue(husk_op_fn function, std::vector<husk_op_arg> args) {
-    const husk_op_context context = context_of(op.user, device, stream);
-    return function(&context, args.data(), static_cast<uint32_t>(args.size()), &error);
-  }
-  static husk_op_arg number(double value) {
-    husk_op_arg arg{};
-    arg.kind = HUSK_ARG_FLOAT;
-    arg.f = value;
-    return arg;
-  }
-  static husk_op_arg integer(int64_t value) {
-    husk_op_arg arg{};
-    arg.kind = HUSK_ARG_INT;
-    arg.i = value;
-    return arg;
-  }
   std::vector<husk_op_arg> arguments(const MatmulCase& c, const Tensor& a, const Tensor& b,
                                      const Tensor* bias, const Tensor& d) {
-    husk_op_arg space{};
-    space.kind = HUSK_ARG_TENSOR;
-    space.access = HUSK_ACCESS_WRITE;
-    space.dtype = HUSK_U8;
-    space.rank = 1;
-    space.data = workspace;
-    space.sizes = &workspace_size;
-    space.strides = &one;
     return {a.arg(HUSK_ACCESS_READ),
             b.arg(HUSK_ACCESS_READ),
             bias ? bias->arg(HUSK_ACCESS_READ) : husk_op_arg{},
@@ -167,7 +134,7 @@ class CudaMatmul : public Cuda {
             number(c.beta),
             integer(c.fast),
             d.arg(HUSK_ACCESS_WRITE),
-            space};
+            workspace_arg()};
   }
 
   // Calls the op and returns its status. After HUSK_OK it compares the result, and the gaps of its
@@ -219,9 +186,6 @@ class CudaMatmul : public Cuda {
     EXPECT_TRUE(error_says(words)) << error.text;
   }
 
-  husk_op op = HUSK_OP_INIT;
-  void* workspace = nullptr;
-  int64_t workspace_size = kWorkspace, one = 1;
   std::mt19937 random{7};
 };
 
@@ -471,10 +435,7 @@ TEST_F(CudaMatmul, SeveralThreadsMultiplyAtOnce) {
 }
 
 // A device on which find_op was not called yet.
-class CudaOpLibrary : public OverFake {
- protected:
-  husk_op op = HUSK_OP_INIT;
-};
+class CudaOpLibrary : public WithOp<OverFake> {};
 
 TEST_F(CudaOpLibrary, IsOpenedByTheFirstFindOp) {
   EXPECT_EQ(fake().calls("cublasLtCreate"), 0u);
@@ -491,18 +452,8 @@ TEST_F(CudaOpLibrary, MayBeNamed) {
 }
 
 TEST_F(CudaOpLibrary, AMissingLibraryIsAnErrorWithARemedy) {
-  husk_cuda_options options = HUSK_CUDA_OPTIONS_INIT;
-  options.cublas = "/no/such/libcublasLt.so.13";
-  open_with(options);
-  const int host_live = memory.live;
-  EXPECT_EQ(port->find_op(device, "husk::matmul", &op, &error), HUSK_UNSUPPORTED);
-  EXPECT_TRUE(error_says("cuBLASLt /no/such/libcublasLt.so.13 LD_LIBRARY_PATH gemm='triton'"))
-      << error.text;
-  EXPECT_EQ(memory.live, host_live);
-  options.cublas = "libcuda.so.1";  // another library
-  open_with(options);
-  EXPECT_EQ(port->find_op(device, "husk::matmul", &op, &error), HUSK_UNSUPPORTED);
-  EXPECT_TRUE(error_says("cublasLtCreate")) << error.text;
+  expect_errors_of_opening("husk::matmul", &husk_cuda_options::cublas, "/no/such/libcublasLt.so.13",
+                           "cuBLASLt gemm='triton'", "cublasLtCreate");
 }
 
 TEST_F(CudaOpLibrary, AFailedStartIsAnErrorAndIsRetried) {

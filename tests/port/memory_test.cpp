@@ -15,13 +15,17 @@ TEST_P(Port, HasProperties) {
   EXPECT_STRNE(properties.arch, "");
   EXPECT_EQ(properties.device_index, 0);
   EXPECT_GT(properties.memory_bytes, uint64_t{1} << 20);
-  EXPECT_EQ(properties.dl_device_type, host ? 1 : 2);
+  EXPECT_EQ(properties.dl_device_type, GetParam()->dl_device_type);
   EXPECT_EQ(port->abi, uint32_t{HUSK_PORT_ABI});
   EXPECT_EQ(port->struct_size, sizeof(husk_port));
   const int32_t format = host ? HUSK_IMAGE_ELF : HUSK_IMAGE_CUBIN;
   EXPECT_GT(port->arch_rank(device, properties.arch, format), 0);
   EXPECT_EQ(port->arch_rank(device, "no such thing", format), 0);
   EXPECT_EQ(port->arch_rank(device, properties.arch, 77), 0);
+  EXPECT_GT(port->arch_rank_on(properties.arch, properties.arch, format), 0);
+  EXPECT_EQ(port->arch_rank_on("no such thing", properties.arch, format), 0);
+  EXPECT_EQ(port->arch_rank_on(nullptr, properties.arch, format), 0);
+  EXPECT_EQ(port->arch_rank_on(properties.arch, nullptr, format), 0);
 }
 
 TEST_P(Port, AllocatesAlignedMemory) {

@@ -12,7 +12,11 @@ class OverFakeOpen : public OverFake {
     fake().reset();
   }
   int32_t arch_rank(const char* arch, int32_t format = HUSK_IMAGE_CUBIN) {
-    return port->arch_rank(device, arch, format);
+    const int32_t rank = port->arch_rank(device, arch, format);
+    husk_port_properties properties = HUSK_PORT_PROPERTIES_INIT;
+    port->properties(device, &properties);
+    EXPECT_EQ(port->arch_rank_on(properties.arch, arch, format), rank) << arch;
+    return rank;
   }
 };
 

@@ -4,6 +4,9 @@
 #ifdef HUSK_TEST_HOST_PORT
 #include <husk/port_host.h>
 #endif
+#ifdef HUSK_TEST_TOY_PORT
+#include "../toy_device/toy_port.h"
+#endif
 
 #include <cstring>
 #include <filesystem>
@@ -71,8 +74,17 @@ const PortCase* cuda_case() {
 
 const PortCase* host_case() {
 #ifdef HUSK_TEST_HOST_PORT
-  static const PortCase host{"host", husk_port_host};
+  static const PortCase host{"host", husk_port_host, true, 1};
   return &host;
+#else
+  return nullptr;
+#endif
+}
+
+const PortCase* toy_case() {
+#ifdef HUSK_TEST_TOY_PORT
+  static const PortCase toy{"toy", husk_port_toy, true, 12};
+  return &toy;
 #else
   return nullptr;
 #endif
@@ -80,7 +92,7 @@ const PortCase* host_case() {
 
 std::vector<const PortCase*> every_port() {
   std::vector<const PortCase*> all;
-  for (const PortCase* each : {host_case(), cuda_case()})
+  for (const PortCase* each : {host_case(), cuda_case(), toy_case()})
     if (each) all.push_back(each);
   return all;
 }

@@ -57,9 +57,12 @@ class CountedMemory {
 struct PortCase {
   const char* name;
   const husk_port* (*port)();
+  bool runs_host_code = false;  // whether a kernel is an ELF function that is called once
+  int32_t dl_device_type = 2;   // kDLCUDA
 };
 const PortCase* host_case();
 const PortCase* cuda_case();
+const PortCase* toy_case();
 std::vector<const PortCase*> every_port();
 std::vector<const PortCase*> ports_with_graphs();
 std::string port_name(const ::testing::TestParamInfo<const PortCase*>& tested);
@@ -79,7 +82,7 @@ struct Image {
 
 class Device : public ::testing::Test {
  protected:
-  explicit Device(const PortCase* tested) : port(tested->port()), host(tested == host_case()) {}
+  explicit Device(const PortCase* tested) : port(tested->port()), host(tested->runs_host_code) {}
   void SetUp() override;
   void TearDown() override;
 

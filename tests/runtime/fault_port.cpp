@@ -133,45 +133,33 @@ husk_status launch_list(void* device, void* stream, const husk_listed_launch* la
   return HUSK_OK;
 }
 
-constexpr husk_port kPort = {sizeof(husk_port),
-                             HUSK_PORT_ABI,
-                             "host",
-                             nullptr,
-                             open,
-                             close,
-                             properties,
-                             arch_rank,
-                             alloc,
-                             release,
-                             upload,
-                             download,
-                             copy,
-                             fill,
-                             stream_create,
-                             stream_destroy,
-                             stream_wait,
-                             module_load,
-                             module_unload,
-                             kernel_get,
-                             launch,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             alloc_host_flag,
-                             free_host_flag,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             launch_list,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr};
+constexpr husk_port kPort = [] {
+  husk_port port{};
+  port.struct_size = sizeof port;
+  port.abi = HUSK_PORT_ABI;
+  port.name = "host";
+  port.open = open;
+  port.close = close;
+  port.properties = properties;
+  port.arch_rank = arch_rank;
+  port.alloc = alloc;
+  port.free = release;
+  port.upload = upload;
+  port.download = download;
+  port.copy = copy;
+  port.fill = fill;
+  port.stream_create = stream_create;
+  port.stream_destroy = stream_destroy;
+  port.stream_wait = stream_wait;
+  port.module_load = module_load;
+  port.module_unload = module_unload;
+  port.kernel_get = kernel_get;
+  port.launch = launch;
+  port.alloc_host_flag = alloc_host_flag;
+  port.free_host_flag = free_host_flag;
+  port.launch_list = launch_list;
+  return port;
+}();
 
 }  // namespace
 

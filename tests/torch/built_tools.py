@@ -27,9 +27,9 @@ def built(name):
   return str(found[-1])
 
 
-def husk_run(artifact, folder, inputs, *options):
+def husk_run(artifact, folder, inputs, *options, environment=None):
   """Runs an artifact on tensors and numbers by name; returns the exit code, the output tensors by
-  position, and the printed text."""
+  position, and the printed text. `environment` may name another husk-run."""
   import torch
 
   tensors = {
@@ -41,7 +41,7 @@ def husk_run(artifact, folder, inputs, *options):
   results.unlink(missing_ok=True)
   done = subprocess.run(
     [
-      built("husk-run"),
+      (environment or {}).get("HUSK_RUN") or built("husk-run"),
       str(artifact),
       "--inputs",
       str(folder / "inputs.safetensors"),
@@ -52,6 +52,7 @@ def husk_run(artifact, folder, inputs, *options):
     ],
     capture_output=True,
     text=True,
+    env=environment,
   )
   return (
     done.returncode,

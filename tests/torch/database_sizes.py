@@ -6,6 +6,10 @@ the export did not see.
   python tests/torch/database_sizes.py --zero      each size 0 in turn, as Dim(min=0) allows it
   python tests/torch/database_sizes.py --alone     each size in turn is another, and the rest stay
   python tests/torch/database_sizes.py --static    every sample of every dtype, with its own sizes
+  python tests/torch/database_sizes.py --fence [--asan HUSK_RUN]   under watch, see below
+  python tests/torch/database_sizes.py --pack DIR  artifacts for a GPU, inputs and eager's results
+  python tests/torch/database_sizes.py --check DIR   runs them on that GPU; --one-process is for
+                                                   `compute-sanitizer python ...`
 
 An operator has one of these results: equal (at the example's sizes and at three others); example
 only (right there, and wrong, refused or failing at another size that torch.export allows); wrong
@@ -14,6 +18,10 @@ refused (by Husk, at export); crashed (another error of the export); died or lat
 applicable (eager mode cannot run the sample, or it has no sizes). With `--target cuda` nothing
 runs, and no kernel is compiled: the results are exported, and narrowed (the program checks that
 sizes are as its kernels assume).
+
+With --fence, each size runs twice more on the host, with inputs that lie between pages which nobody
+may touch: first in front of one, then behind one. With --asan, a husk-run that was built with
+sanitizers runs each size, too, for the operators that Husk's own library computes.
 
 The arguments at another size are the sample's own, continued periodically, so that values stay in
 their range and indices stay valid. If eager mode refuses them, a size counts with --zero and
@@ -43,8 +51,11 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "compiler" / "torch")]
 
 import random_programs  # noqa: E402
 import torch  # noqa: E402
+from built_tools import husk_run  # noqa: E402
 from compile_operators import database  # noqa: E402
 from export_operators import Sample, compared_part, numbers, uncompiled  # noqa: E402
+from export_operators import shapes as shapes_of  # noqa: E402
+from fenced import fenced  # noqa: E402
 from random_models import in_a_child, words  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 
@@ -66,7 +77,21 @@ STRICTER = {
   "nn_functional_conv1d": "no input channels: eager mode returns no output channels",
   "nn_functional_conv2d": "no input channels, too",
   "_unsafe_masked_index": "indices into a dimension of size 0, whose values eager mode fills in",
+  "_unsafe_masked_index_put_accumulate": "such indices, whose values eager mode leaves out",
+  "linalg_cond": "matrices without elements, of which eager mode says 0",
+  "median": "no numbers, on a GPU",
+  "nanmedian": "no numbers, on a GPU",
 }
+# Eager mode leaves the result of these losses unwritten if the batch is empty.
+UNDETERMINED_IF_EMPTY = ("nn_functional_multi_margin_loss", "nn_functional_multilabel_margin_loss")
+# These write several values to one place if indices repeat. A GPU keeps any of them.
+UNORDERED = (
+  "index_copy",
+  "nn_functional_max_unpool1d",
+  "nn_functional_max_unpool2d",
+  "nn_functional_max_unpool3d",
+  "scatter",
+)
 
 SYMMETRIC = ("chol", "inv", "linalg", "logdet", "lu", "solve")
 
@@ -188,9 +213,10 @@ def other_sizes(case, program, options):
   values, shapes = symbols_of(program)
   if len(shapes) != len(case.model.inputs) or not values:
     return None
-  tried = []
+  tried, grown = [], []
   if options.zero:
     tried = [{**values, symbol: 0} for symbol in values] + [dict.fromkeys(values, 0)]
+    grown = [{symbol: change(n) for symbol, n in values.items()} for change in OTHER[:2]]
   elif options.alone:
     tried = [{**values, s: m} for s, n in values.items() for m in (n + 3, max(n - 2, 2)) if m != n]
   else:
@@ -202,7 +228,7 @@ def other_sizes(case, program, options):
         {s: OTHER[(number + 2 * place) % len(OTHER)](values[s]) for place, s in enumerate(order)}
       )
   limits = program.range_constraints
-  for one in tried:
+  for one in tried + grown:
     inside = all(limits[s].lower <= n <= limits[s].upper for s, n in one.items() if s in limits)
     if not inside:
       continue
@@ -211,7 +237,7 @@ def other_sizes(case, program, options):
       with torch.no_grad():
         case.model(*clones(given))
     except Exception:
-      if options.zero or options.alone:
+      if (options.zero or options.alone) and one not in grown:
         runs.append((given, False))
       continue
     try:
@@ -293,20 +319,56 @@ def attempt(cases, options, folder):
       )
       continue
     functions[f"f{n}"] = husk.Function(program, case.model.inputs)
-    tasks[n] = runs, compared_part(case.op, program)
+    stricter = (options.zero or options.alone) and case.name in STRICTER
+    compared = compared_part(case.op, program)
+    if options.pack and case.name.removesuffix("_grad") in UNORDERED:
+      compared = shapes_of
+    tasks[n] = Task(case, runs, compared, stricter)
   if not functions:
     return results
   run = EXPORTS[options.target](functions, folder, options)
-  for n, (runs, compared) in tasks.items():
+  for n, task in tasks.items():
     try:
-      stricter = (options.zero or options.alone) and cases[n].name in STRICTER
-      results[n] = compare(cases[n], run(f"f{n}", runs), runs, compared, stricter)
+      results[n] = compare(task, run(f"f{n}", task.runs))
     except Unrun as unrun:
       results[n] = unrun.args
+  if options.pack:
+    packed = {f"f{n}": task for n, task in tasks.items()}
+    for task in packed.values():
+      task.keep()
+    first = cases[min(tasks)]
+    path = pathlib.Path(options.pack) / f"{first.name}-{str(first.dtype)[6:]}-{first.number}"
+    shutil.copy(folder / "model.husk", f"{path}.husk")
+    torch.save(packed, f"{path}.pt")
   return results
 
 
-def compare(case, given, runs, compared, stricter):
+@dataclasses.dataclass
+class Task:
+  """What to run of a case, and how to compare it. What eager mode gives is computed when it is
+  asked for; keep() computes all of it, after which the case itself is not needed."""
+
+  case: Case | None
+  runs: list  # pairs of inputs, and whether eager mode takes them
+  compared: object
+  stricter: bool  # may refuse inputs that eager mode takes
+  kept: list | None = None
+
+  def __post_init__(self):
+    self.name, self.text = self.case.name, self.case.text
+
+  def expected(self, place):
+    if self.kept:
+      return self.kept[place]
+    return expected(self.case, self.runs[place][0], self.compared)
+
+  def keep(self):
+    self.kept = [self.expected(n) if taken else None for n, (_, taken) in enumerate(self.runs)]
+    self.case = None
+
+
+def compare(task, given):
+  runs, compared, stricter = task.runs, task.compared, task.stricter
   for place, ((inputs, taken), made) in enumerate(zip(runs, given, strict=True)):
     sizes = " ".join(str(tuple(x.shape)) for x in inputs)
     if isinstance(made, Exception):
@@ -316,7 +378,9 @@ def compare(case, given, runs, compared, stricter):
       return what, f"at {sizes}: {type(made).__name__}: {made}"
     if not taken:
       return "example only", f"at {sizes}: runs, and eager mode refuses it"
-    wanted = expected(case, inputs, compared)
+    if task.name in UNDETERMINED_IF_EMPTY and not any(x.numel() for x in inputs):
+      continue
+    wanted = task.expected(place)
     made = compared(made) if compared is not numbers else made
     if text := random_programs.difference(made, wanted):
       return ("wrong" if not place else "example only"), f"at {sizes}: {text}"
@@ -333,21 +397,94 @@ def on_host(functions, folder, options):
   def run(name, runs):
     made = []
     for given, _ in runs:
-      try:
-        results = getattr(program, name)(*clones(given))
-      except husk.Error as error:
-        made.append(error)
-        continue
-      made.append(
-        [
-          one.clone() if isinstance(one, torch.Tensor) else torch.from_dlpack(one).clone()
-          for one in pytree.tree_leaves(results)
-          if hasattr(one, "__dlpack__")
-        ]
-      )
+      made.append(called(getattr(program, name), clones(given)))
+      if options.fence:
+        for side in ("back", "front"):
+          called(getattr(program, name), [fenced(x, side) for x in given])
+      if options.asan and (found := sanitized(artifact, name, given, options.asan, folder)):
+        made[-1] = found
     return made
 
   return run
+
+
+def called(function, given):
+  """The tensors that a function of a program returns, on the CPU, or its error."""
+  import husk
+
+  try:
+    results = function(*given)
+  except husk.Error as error:
+    return error
+  return [
+    (one if isinstance(one, torch.Tensor) else torch.from_dlpack(one)).cpu().clone()
+    for one in pytree.tree_leaves(results)
+    if hasattr(one, "__dlpack__")
+  ]
+
+
+def sanitized(artifact, name, given, runner, folder):
+  """An error, if a husk-run that was built with sanitizers reports one."""
+  named = {f"tensors_{n}": x for n, x in enumerate(clones(given))}
+  libraries = str(pathlib.Path(runner).parents[1] / "lib")
+  environment = {**os.environ, "HUSK_RUN": runner, "LD_LIBRARY_PATH": libraries}
+  code, _, text = husk_run(
+    artifact, folder, named, f"--function={name}", "--print=none", environment=environment
+  )
+  report = re.search(r"(AddressSanitizer|runtime error|LeakSanitizer).*", text, re.S)
+  if report or code not in (0, 1):
+    return RuntimeError(report.group()[:1500] if report else f"exit {code}: {text[:500]}")
+  return None
+
+
+def packed(functions, folder, options):
+  """Writes an artifact for a GPU, which attempt() keeps."""
+  import husk
+
+  with torch.backends.cudnn.flags(allow_tf32=False):  # the expected results are those of a CPU
+    husk.export(functions, folder / "model.husk", targets=(options.gpu,), progress=False)
+
+  def run(name, runs):
+    raise Unrun("exported", "")
+
+  return run
+
+
+def checked(path, kept):
+  """The results of an artifact on a GPU, and the number of calls."""
+  import husk
+
+  program, results, calls = husk.load(path, device="cuda"), {}, 0
+  for name, task in kept.items():
+    function = getattr(program, name)
+    given = [called(function, [x.cuda() for x in clones(x)]) for x, _ in task.runs]
+    calls += len(given)
+    results[task.text] = compare(task, given)
+  return results, calls
+
+
+def check(options):
+  """Runs what --pack has written. Returns the number of artifacts that are not right."""
+  begin, step = map(int, options.part.split("/"))
+  counts, calls, bad = collections.Counter(), 0, 0
+  for path in sorted(pathlib.Path(options.check).glob("*.husk"))[begin::step]:
+    kept = torch.load(path.with_suffix(".pt"), weights_only=False)
+    if options.one_process:
+      results, number = checked(path, kept)
+    else:
+      found = in_a_child(lambda path=path, kept=kept: checked(path, kept), options.limit)
+      if not isinstance(found[0], dict):
+        found = {task.text: found for task in kept.values()}, 0
+      results, number = found
+    calls += number
+    for name, (result, text) in results.items():
+      counts[result] += 1
+      bad += result != "equal"
+      if result != "equal":
+        print(f"{path.stem}: {name}: {result}: {' '.join(text.split())[:400]}", flush=True)
+  text = ", ".join(f"{n} {name}" for name, n in counts.most_common())
+  print(f"{counts.total()} cases, {calls} calls: {text}", flush=True)
+  return bad
 
 
 def on_fake(functions, folder, options):
@@ -388,7 +525,7 @@ class Unrun(Exception):
   """The result of a program that is only written, and a text about it."""
 
 
-EXPORTS = {"host": on_host, "fake": on_fake, "cuda": on_paper}
+EXPORTS = {"host": on_host, "fake": on_fake, "cuda": on_paper, "pack": packed}
 
 
 def outcomes(cases, options):
@@ -443,7 +580,17 @@ def parsed(arguments=None):
   parser.add_argument("--json", help="a file for the results by name")
   parser.add_argument("--limit", type=float, default=120, help="seconds for a case")
   parser.add_argument("--seconds", type=float, default=1e9, help="at most so long")
-  return parser.parse_args(arguments)
+  parser.add_argument("--fence", action="store_true", help="inputs beside forbidden memory, too")
+  parser.add_argument("--asan", metavar="HUSK_RUN", help="a husk-run built with sanitizers")
+  parser.add_argument("--gpu", default="cuda:h200", help="the target that --pack compiles for")
+  parser.add_argument("--pack", metavar="DIR", help="only write artifacts for a GPU into a folder")
+  parser.add_argument("--check", metavar="DIR", help="only run that folder, on the GPU")
+  parser.add_argument("--one-process", action="store_true", help="all of --check in this process")
+  options = parser.parse_args(arguments)
+  if options.pack:
+    options.target = "pack"
+    pathlib.Path(options.pack).mkdir(parents=True, exist_ok=True)
+  return options
 
 
 def restart_interpreter():
@@ -466,9 +613,11 @@ def main():
   warnings.simplefilter("ignore")
   logging.disable(logging.ERROR)
   torch.set_num_threads(1)
+  if options.check:
+    return 1 if check(options) else 0
   import husk.exporter  # noqa: F401
 
-  if options.target != "host":
+  if options.target not in ("host", "pack"):
     options.batch = 1
   if options.target == "fake":
     from test_cuda_numerics import interpreter

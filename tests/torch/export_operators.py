@@ -235,6 +235,8 @@ def eigenvalues(tensors):
   """Eigenvalues in the order of their real parts, and of each eigenvector the multiple with a
   positive largest element. Order and factors are not determined, and differ between libraries."""
   values = tensors[0]
+  if not values.numel():
+    return tensors
   complete = torch.view_as_real(values) if values.is_complex() else values[..., None]
   keys = complete[..., 0].double() + complete[..., -1].double() / 1024
   order = keys.argsort(-1)

@@ -10,6 +10,7 @@ import re
 
 import safetensors.torch
 import torch
+from activation_functions import ACTIVATIONS
 from husk import dtypes
 from husk.lower import workspaces
 from torch.nn import functional as F
@@ -41,7 +42,7 @@ def _convolution(input, weight, bias, *rest):
     result = result + bias.view(shape)
   if residual is not None:
     result = result + residual
-  return _ACTIVATIONS[activation](result)
+  return ACTIVATIONS[activation](result)
 
 
 def _convolution_depthwise(input, *rest):
@@ -641,20 +642,6 @@ class Program:
     return self._tensor(r)
 
 
-_ACTIVATIONS = {
-  "none": lambda x: x,
-  "relu": torch.relu,
-  "relu6": F.relu6,
-  "hardsigmoid": F.hardsigmoid,
-  "hardswish": F.hardswish,
-  "gelu": F.gelu,
-  "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-  "silu": F.silu,
-  "sigmoid": torch.sigmoid,
-  "tanh": torch.tanh,
-}
-
-
 def _linear(x, weight, bias, residual, activation):
-  result = _ACTIVATIONS[activation](F.linear(x, weight, bias))
+  result = ACTIVATIONS[activation](F.linear(x, weight, bias))
   return result if residual is None else result + residual

@@ -4,6 +4,7 @@ import subprocess
 
 import built_tools
 import pytest
+from husk import artifact as described
 from husk import check
 from husk.__main__ import main
 
@@ -218,5 +219,24 @@ def test_damaged_files_and_wrong_commands(artifact, tmp_path, capsys):
     ("host:aarch64", "aarch64", "elf", 1),
   ],
 )
-def test_ranks(target, arch, form, rank):
-  assert check.device(target).rank(arch, form) == rank
+def test_ranks(target, arch, form, rank, tmp_path):
+  """The port says how well code runs on a device that is not there."""
+  on = check.device(target)
+  (tmp_path / "code").write_bytes(b"\x7fELF" + bytes(60))
+  (tmp_path / "model.hir").write_text(f"""hir 1
+producer "test"
+target t {on.port} "{arch}"
+image code t {form} "code"
+kernel k code "k" ()
+function f {{
+  variant t {{
+    launch k grid (1, 1, 1) ()
+    return ()
+  }}
+}}
+""")
+  path = tmp_path / "model.husk"
+  subprocess.run([built_tools.built("huskc"), tmp_path / "model.hir", "-o", path], check=True)
+  (image,) = described.describe(path, f"--on={on.port}:{on.arch}")["images"]
+  assert image["rank"] == rank
+  assert [one.ok for one in check.check(path, on)][0] == (rank > 0)

@@ -21,26 +21,26 @@ sys.path[:0] = [
 import husk  # noqa: E402
 import models  # noqa: E402
 import triton_interpreter  # noqa: E402
-from husk import targets  # noqa: E402
+from husk import devices  # noqa: E402
 
 
 def computed(model, args, shapes, runs, folder, target="h200", gemm_set="templates", **options):
   """The results of the variant for `target` for each of `runs`, dicts of inputs by name."""
   made = []
-  original = targets.CudaTarget
+  original = devices.DEVICES["cuda"]
 
   class Kept(original):
     def __init__(self, *given, **named):
       super().__init__(*given, **named)
       made.append(self)
 
-  targets.CudaTarget = Kept
+  devices.DEVICES["cuda"] = Kept
   try:
     husk.write(
       model, args, folder, dynamic_shapes=shapes, targets=(f"cuda:{target}:{gemm_set}",), **options
     )
   finally:
-    targets.CudaTarget = original
+    devices.DEVICES["cuda"] = original
   triton_interpreter.describe(made[0].kernels, folder)
   return interpreted(folder, runs, target)
 

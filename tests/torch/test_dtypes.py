@@ -1,21 +1,16 @@
 """The lists of element types that are written from schema/dtypes.def."""
 
-import importlib.util
-import pathlib
 import re
 
 import numpy as np
 import torch
+import written_lists
 from husk import dtypes
-
-SCHEMA = pathlib.Path(__file__).resolve().parents[2] / "schema"
+from written_lists import SCHEMA
 
 
 def generator():
-  spec = importlib.util.spec_from_file_location("husk_schema_dtypes", SCHEMA / "dtypes.py")
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
+  return written_lists.script("dtypes.py")
 
 
 def test_the_written_lists_are_those_of_the_rows():

@@ -8,6 +8,7 @@ import husk
 import pytest
 import torch
 import torch.nn.functional as F
+from activation_functions import ACTIVATIONS
 from export_and_compare import run
 from torch import nn
 
@@ -62,19 +63,6 @@ def test_dynamic(tmp_path):
   others = [(torch.randn(5, 4, 3, 6),), (torch.randn(1, 4, 20, 6),)]
   text = run(tmp_path, Block(), (torch.randn(2, 4, 7, 6),), shapes, others)
   assert calls(text) == [(True, False, "relu"), (True, True, "relu")]
-
-
-ACTIVATIONS = {
-  "relu": F.relu,
-  "relu6": F.relu6,
-  "hardsigmoid": F.hardsigmoid,
-  "hardswish": F.hardswish,
-  "sigmoid": torch.sigmoid,
-  "silu": F.silu,
-  "tanh": torch.tanh,
-  "gelu": F.gelu,
-  "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-}
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -177,6 +165,20 @@ def test_written_between(tmp_path):
     return F.relu(y), x
 
   text = run(tmp_path, function, (torch.randn(2, 3, 4, 4),), buffers={"weight": weight})
+  assert calls(text) == [(False, False, "none")]
+
+
+def test_written_by_a_norm(tmp_path):
+  """A norm that trains writes the bias of a convolution before its activation."""
+  weight, mean, var = torch.randn(3, 3, 1, 1), torch.zeros(3), torch.ones(3)
+
+  def function(self, x):
+    y = F.conv2d(x, self.weight, self.mean)
+    z = F.batch_norm(x + 3, self.mean, self.var, training=True, momentum=0.5)
+    return F.relu(y), z
+
+  buffers = {"weight": weight, "mean": mean, "var": var}
+  text = run(tmp_path, function, (torch.randn(2, 3, 4, 4),), buffers=buffers)
   assert calls(text) == [(False, False, "none")]
 
 

@@ -7,6 +7,7 @@ import exactness
 import pytest
 import torch
 import torch.nn.functional as F
+from activation_functions import ACTIVATIONS
 from host_ops import INVALID_ARGUMENT, UNSUPPORTED, close, layouts, like, refused
 
 # input, weight, stride, padding, dilation, transposed, output padding, groups
@@ -103,20 +104,6 @@ def test_convolution(pack, name, dtype, bias):
     for got in (like(expected), like(last(expected))):
       pack("aten::convolution", x, weight, *args[2:], got)
       close(got, expected, TOLERANCE[dtype], TOLERANCE[dtype])
-
-
-ACTIVATIONS = {
-  "none": lambda x: x,
-  "relu": F.relu,
-  "relu6": F.relu6,
-  "hardsigmoid": F.hardsigmoid,
-  "hardswish": F.hardswish,
-  "sigmoid": torch.sigmoid,
-  "silu": F.silu,
-  "tanh": torch.tanh,
-  "gelu": F.gelu,
-  "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-}
 
 
 def fused(args, scale, residual, activation):

@@ -6,8 +6,9 @@ import exactness
 import pytest
 import torch
 import torch.nn.functional as F
+from activation_functions import ACTIVATIONS
 from host_ops import INVALID_ARGUMENT, UNSUPPORTED, close, layouts, like, refused
-from test_host_convolution import ACTIVATIONS, ORDERS, TOLERANCE, last
+from test_host_convolution import ORDERS, TOLERANCE, last
 
 # input, the first convolution's output channels, kernel, stride, padding, dilation, and the last
 # four of the depthwise one

@@ -6,6 +6,7 @@ import itertools
 import exactness
 import pytest
 import torch
+from activation_functions import ACTIVATIONS
 from host_ops import INVALID_ARGUMENT, UNSUPPORTED, close, layouts, like, refused
 
 TOLERANCE = {
@@ -105,17 +106,6 @@ def test_instruction_sets(pack):
     got = torch.zeros(33, 41)
     pack("aten::mm", a, b, got)
     close(got, a @ b, 1e-4, 1e-4)
-
-
-ACTIVATIONS = {
-  "none": lambda x: x,
-  "relu": torch.relu,
-  "gelu": torch.nn.functional.gelu,
-  "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
-  "silu": torch.nn.functional.silu,
-  "sigmoid": torch.sigmoid,
-  "tanh": torch.tanh,
-}
 
 
 def linear_in(kind, activation, x, weight, bias, residual):

@@ -95,6 +95,19 @@ def test_a_residual_that_is_written_before_it_is_added(tmp_path):
   assert "none +" not in calls(tmp_path, function)
 
 
+def test_a_bias_that_a_norm_writes(tmp_path):
+  """The bias is the mean of a norm that trains before the activation."""
+  buffers = {"weight": torch.randn(8, 8), "mean": torch.zeros(8), "var": torch.ones(8)}
+
+  def function(self, x):
+    y = F.linear(x, self.weight, self.mean)
+    z = F.batch_norm(x + 3, self.mean, self.var, training=True, momentum=0.5)
+    return F.relu(y), z
+
+  text = export_and_compare.run(tmp_path, function, (torch.randn(5, 8),), buffers=buffers)
+  assert '"husk::linear"' in text and '"relu"' not in text
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_other_dtypes(tmp_path, dtype):
   class Plain(nn.Module):

@@ -11,20 +11,33 @@ ROOT = pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch" / "hus
 # For each package, the packages that its modules may import. "" is the top level. Every package may
 # import the modules of EVERYWHERE. A row may name only packages of earlier rows.
 EVERYWHERE = {"dtypes", "errors", "options", "tools", "version"}
-BELOW = {"runtime", "hir", "inductor", "program", "lower", "host", "cuda", "libraries", "attention"}
+BELOW = {
+  "runtime",
+  "hir",
+  "inductor",
+  "fusion",
+  "program",
+  "lower",
+  "host",
+  "cuda",
+  "libraries",
+  "attention",
+}
 ALLOWED = {
   "runtime": set(),
   "serve": {"runtime"},
   "hir": set(),
   "inductor": set(),
+  "fusion": {"inductor"},
   "program": {"hir", "inductor"},
   "lower": {"hir", "inductor", "program"},
-  "host": {"hir", "inductor", "lower"},
+  "host": {"hir", "inductor", "fusion", "lower"},
   "cuda": {"hir", "inductor"},
   "libraries": {"hir", "inductor", "lower"},
-  "attention": {"hir", "inductor", "lower", "cuda"},
-  "jit": BELOW,
-  "": BELOW | {"jit"},
+  "attention": {"hir", "inductor", "fusion", "lower", "cuda"},
+  "devices": BELOW - {"runtime"},
+  "jit": BELOW | {"devices"},
+  "": BELOW | {"devices", "jit"},
 }
 
 # Kernels that are compiled from their text, which the exporter does not import.

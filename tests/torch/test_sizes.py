@@ -140,10 +140,13 @@ def test_all_sizes_run_on_a_gpu(tmp_path, name):
     )
 
 
-def test_the_rank_of_a_matrix_is_not_that_of_the_example(tmp_path):
+@pytest.mark.parametrize(
+  "function", [lambda x: torch.linalg.norm(x, "nuc", (1, 2)), torch.pinverse], ids=["nuc", "pinv"]
+)
+def test_the_rank_of_a_matrix_is_not_that_of_the_example(tmp_path, function):
   run(
     tmp_path,
-    lambda self, x: torch.linalg.norm(x, "nuc", (1, 2)),
+    lambda self, x: function(x),
     (numbers(3, 4, 4),),
     {"x": {0: AUTO, 1: AUTO}},
     [(numbers(2, 13, 4),), (numbers(2, 2, 4),)],
@@ -162,6 +165,10 @@ REFUSED = {
   "adaptive_max_pool": (lambda x: F.adaptive_max_pool1d(x, 2), "non-zero size"),
   "largest": (lambda x: x.amax(-1), "zero-size dimension"),
   "place_of_the_largest": (lambda x: x.argmax(-1), "non-zero size"),
+  "batch_norm": (
+    lambda x: torch.ops.aten.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)[0],
+    "at least one element",
+  ),
   "clamped_index": (
     lambda x: x[:, :, torch.arange(4).clamp(max=x.shape[2] - 1)],
     "index is out of bounds for dimension with size 0",
@@ -177,6 +184,22 @@ REFUSED = {
     "index out of bounds",
   ),
 }
+
+
+def test_a_size_that_lowering_takes_for_another_is_refused_under_its_name(tmp_path):
+  """The sizes of the source become those of the tensor, and the index must find a row there."""
+  given = numbers(5, 6), torch.tensor([1, 0, 1]), numbers(5, 3)
+  program = torch.export.export(
+    FunctionModule(lambda self, x, index, source: x.index_reduce(1, index, source, "amin")),
+    given,
+    dynamic_shapes={"x": {0: AUTO, 1: AUTO}, "index": {0: AUTO}, "source": {0: AUTO, 1: AUTO}},
+  )
+  for symbol, sizes in program.range_constraints.items():
+    program.range_constraints[symbol] = type(sizes)(0, 20)
+  text = husk.write(program, given, tmp_path, targets=("cuda:h200",)).read_text()
+  (check,) = [line for line in text.splitlines() if "out of range for tensor" in line]
+  size = re.search(r"let (\w+) = size\(x, 1\)", text).group(1)
+  assert f"lt(0, {size})" in check, check
 
 
 @pytest.mark.parametrize("name", REFUSED)

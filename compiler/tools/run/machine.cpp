@@ -10,6 +10,7 @@
 #include <husk/ops.h>
 #include <husk/port_cuda.h>
 #include <husk/port_host.h>
+#include <husk/ports.h>
 #include <husk/weights.h>
 
 #include "run/run_error.h"
@@ -39,17 +40,26 @@ int32_t index_from(const std::string& name, size_t colon) {
 
 }  // namespace
 
+std::string device_names() {
+  std::string names, last;
+  const auto add = [&](std::string name) {
+    if (!last.empty()) names += (names.empty() ? "" : ", ") + last;
+    last = std::move(name);
+  };
+  for (uint32_t i = 0; const husk_port* port = husk_port_at(i); ++i) {
+    add(port->name);
+    if (port != husk_port_host()) add(std::string(port->name) + ":N");
+  }
+  return names + " or " + last;
+}
+
 Machine::Machine(const MachineOptions& options) : options_(options) {
   const std::string& name = options_.device;
   const size_t colon = name.find(':');
-  const std::string kind = name.substr(0, colon);
-  if (kind == "host")
-    port_ = *husk_port_host();
-  else if (kind == "cuda")
-    port_ = *husk_port_cuda();
-  else
-    fail(exit_usage, "--device={}: unknown device: write host, cuda or cuda:N", name);
-  if (kind == "cuda") port_.user = &options_.cuda;
+  const husk_port* port = husk_port_find(name.c_str());
+  if (!port) fail(exit_usage, "--device={}: unknown device: write {}", name, device_names());
+  port_ = *port;
+  if (port == husk_port_cuda()) port_.user = &options_.cuda;
   if (options_.change_port) options_.change_port(port_);
   husk_error error;
   if (options_.threads != 1) {

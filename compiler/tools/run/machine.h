@@ -11,13 +11,16 @@ namespace husk::run {
 
 struct MachineOptions {
   std::string tool = "husk-run";  // the program's name, for warnings
-  std::string device = "host";    // "host", "cuda" or "cuda:N"
+  std::string device = "host";    // the name of a port, or NAME:N
   uint32_t threads = 1;           // for kernels and ops of the host; 0 means one for each CPU
   husk_cuda_options cuda = HUSK_CUDA_OPTIONS_INIT;  // its strings must outlive the machine
   bool verify_content = false;                      // husk_engine_options.verify_content
   std::string weights;  // the folder of weights that lie beside artifacts; empty: that of each
   void (*change_port)(husk_port& port) = nullptr;  // called before the port is used; may be null
 };
+
+// The devices that a command line can name: "host, cuda or cuda:N".
+std::string device_names();
 
 class Machine {
  public:

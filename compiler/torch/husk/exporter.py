@@ -16,15 +16,15 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import artifact, hir, output, tools
+from . import artifact, devices, hir, output, tools
 from .cuda import descriptors, user_kernels
+from .devices import Device
 from .errors import short_tracebacks, within
 from .hir import huskc
 from .inductor import assumed, autocast, capture, empty, strided, torch_compat, varying
 from .options import Options, Path, merged, written_out
 from .program import aliases, constants, signature, weights
 from .progress import Progress
-from .targets import Target, resolve_targets
 from .version import VERSION
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _write(
   `writes_weights`."""
   # A user hears of a missing tool before the minutes that tracing and kernels take.
   assert_texts: list[str] = []
-  compilers = resolve_targets(options, assert_texts)
+  compilers = devices.of_targets(options, assert_texts)
   for target in compilers:
     target.require()
   folder.mkdir(parents=True, exist_ok=True)
@@ -280,7 +280,7 @@ def _functions(
 
 def _program(
   exported: Mapping[str, ExportedProgram],
-  targets: Sequence[Target],
+  targets: Sequence[Device],
   metadata: Mapping[str, str],
   stages: Progress,
 ) -> tuple[hir.Program, dict[str, torch.Tensor], dict[str, bytes]]:
@@ -321,7 +321,7 @@ def _program(
       rows, images = target.images()
     program.rows += rows
     files.update(images)
-    program.targets.append(target.line())
+    program.targets.append(target.line)
     program.notes += target.notes + _of_application(program, target)
     for key, value in target.metadata().items():
       program.user.setdefault(key, value)
@@ -338,7 +338,7 @@ def _program(
   return program, tensors, files
 
 
-def _of_application(program: hir.Program, target: Target) -> list[str]:
+def _of_application(program: hir.Program, target: Device) -> list[str]:
   """Notes, and warnings, about operators that the application must register and that the caller of
   the export did not name. A package may bring them without the knowledge of who uses it."""
   statements = [one for function in program.functions for one in function.variants[-1].statements]

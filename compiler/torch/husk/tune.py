@@ -19,11 +19,11 @@ from .cuda import descriptors, measuring, records
 from .cuda.records import Problem, Records
 from .cuda.target import Target
 from .cuda.tuning import why_not_here
+from .devices.cuda import Cuda
 from .exporter import Function
 from .inductor import capture
 from .options import Options
 from .program import constants, signature
-from .targets import CudaTarget
 
 if TYPE_CHECKING:
   from multiprocessing.synchronize import Lock
@@ -39,7 +39,7 @@ def problems_of(functions: dict[str, Function], target: str) -> list[Problem]:
       weights = constants.Constants(names)
       program = capture.prepared(exported)
       signature.of_functions({name: program}, names, weights)
-      compiler = CudaTarget(target, Options(tune="rules"))
+      compiler = Cuda.of_target(target, Options(tune="rules"), [])
       compiler.tuning = collector
       compiler.captured(
         exported, capture.prepared, weights.of(program), lambda wrapper, guards: None

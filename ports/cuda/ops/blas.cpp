@@ -1,8 +1,5 @@
 #include "ops/blas.h"
 
-#include <cstdarg>
-#include <cstdio>
-#include <cstring>
 #include <iterator>
 
 #include "error.h"
@@ -19,9 +16,9 @@ constexpr LibrarySymbol kSymbols[] = {
 };
 
 constexpr int32_t kOldest = 12;  // cuBLASLt of CUDA 11 has no code for 9.0
-constexpr LibraryDescription kDescription = {"cuBLASLt", "CUDA's cuBLAS", "gemm='triton'",
-                                             "cublasLt", kOldest,         0,
-                                             false,      kSymbols,        std::size(kSymbols)};
+constexpr LibraryDescription kDescription = {
+    "cuBLASLt", "CUDA's cuBLAS", "gemm='triton'", "cublasLt",          kOldest,
+    0,          false,           kSymbols,        std::size(kSymbols), sizeof(Cublas)};
 
 husk_status code_of(cublasStatus_t status) {
   switch (status) {
@@ -35,18 +32,13 @@ husk_status code_of(cublasStatus_t status) {
 }  // namespace
 
 husk_status open_cublas(const char* path, const Driver& driver, Cublas* cublas, husk_error* error) {
-  memset(cublas, 0, sizeof *cublas);
-  void* library = open_library(kDescription, path, driver, cublas, error);
-  if (!library) return HUSK_UNSUPPORTED;
-  const cublasStatus_t status = cublas->cublasLtCreate(&cublas->handle);
-  if (status != CUBLAS_STATUS_SUCCESS) {
-    close_library(library);
-    return cublas_fail(*cublas, error, status, "cublasLtCreate",
-                       "cuBLASLt on a driver of CUDA %d.%d", driver.version / 1000,
-                       driver.version % 1000 / 10);
-  }
-  cublas->library = library;
-  return HUSK_OK;
+  HUSK_TRY(open_library(kDescription, path, driver, cublas, error));
+  const cublasStatus_t result = cublas->cublasLtCreate(&cublas->handle);
+  if (result == CUBLAS_STATUS_SUCCESS) return HUSK_OK;
+  const husk_status status = cublas_fail(*cublas, error, result, "cublasLtCreate",
+                                         LibraryText(kDescription, driver).text);
+  close_library(cublas->library);
+  return status;
 }
 
 void close_cublas(Cublas* cublas) {
@@ -55,19 +47,11 @@ void close_cublas(Cublas* cublas) {
 }
 
 husk_status cublas_fail(const Cublas& cublas, husk_error* error, cublasStatus_t status,
-                        const char* call, const char* format, ...) {
-  char thing[150];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(thing, sizeof thing, format, arguments);
-  va_end(arguments);
+                        const char* call, const char* thing) {
   const char* name = cublas.cublasLtGetStatusName(status);
-  const husk_status code = fail(
-      error, code_of(status), "%s: %s: %s (%d)%s", thing, call,
-      name ? name : "an error without a name", status,
-      code_of(status) == HUSK_UNSUPPORTED ? "; export with gemm='triton'" : "");
-  error->driver_code = status;
-  return code;
+  return library_fail(kDescription,
+                      {code_of(status), name ? name : "an error without a name", status}, call,
+                      thing, error);
 }
 
 }  // namespace husk::cuda

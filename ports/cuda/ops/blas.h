@@ -80,10 +80,9 @@ struct Cublas {
 // The context is current.
 void close_cublas(Cublas* cublas);
 
-// Fills `error` for a call that returned `status`. The format names the object. Returns the status
+// Fills `error` for a call that returned `status`; `thing` names the object. Returns the status
 // that corresponds to `status`.
-[[gnu::format(printf, 5, 6)]] husk_status cublas_fail(const Cublas& cublas, husk_error* error,
-                                                      cublasStatus_t status, const char* call,
-                                                      const char* format, ...);
+husk_status cublas_fail(const Cublas& cublas, husk_error* error, cublasStatus_t status,
+                        const char* call, const char* thing);
 
 }  // namespace husk::cuda

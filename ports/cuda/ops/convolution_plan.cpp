@@ -5,7 +5,6 @@
 #include <iterator>
 
 #include "device.h"
-#include "ops/hash.h"
 
 namespace husk::cuda {
 
@@ -217,7 +216,7 @@ void free_plan(const Cudnn& cudnn, const ConvolutionPlan& plan) {
 }  // namespace
 
 void ConvolutionPlanCache::destroy(const Cudnn& cudnn) {
-  for (const ConvolutionPlan& plan : plans_) free_plan(cudnn, plan);
+  plans_.each([&](const ConvolutionPlan& plan) { free_plan(cudnn, plan); });
   pthread_mutex_destroy(&mutex_);
 }
 
@@ -225,38 +224,29 @@ husk_status ConvolutionPlanCache::get(const Cudnn& cudnn, const ConvolutionKey& 
                                       const husk_op_arg* args, const ConvolutionPlan** out,
                                       husk_error* error) {
   const uint64_t hash = hash_of(key);
-  for (uint32_t i = 0; i < kPlans; ++i) {
-    ConvolutionPlan& plan = plans_[i];
-    if (hashes_[i] != hash || !plan.last_used || memcmp(&plan.key, &key, sizeof key) != 0) continue;
-    plan.last_used = ++clock_;
-    *out = &plan;
-    return HUSK_OK;
-  }
-  ConvolutionPlan made = {key, 0, 0, nullptr, nullptr};
+  *out = plans_.find(key, hash);
+  if (*out) return HUSK_OK;
+  ConvolutionPlan plan = {key, 0, 0, nullptr, nullptr};
   OperationGraph operation;
   if (const Status status = operation.write(cudnn, key))
-    return cudnn_fail(cudnn, error, status, "a descriptor", "%s", ConvolutionText(args).text);
+    return cudnn_fail(cudnn, error, status, "a descriptor", ConvolutionText(args).text);
   // The second heuristic proposes engines that are slow and take everything.
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    if (made.plan) break;
-    const Status status = try_heuristic(cudnn, key, operation, mode, &made);
+    if (plan.plan) break;
+    const Status status = try_heuristic(cudnn, key, operation, mode, &plan);
     if (status != CUDNN_STATUS_SUCCESS && mode == CUDNN_HEUR_MODE_FALLBACK)
-      return cudnn_fail(cudnn, error, status, "a choice of an engine", "%s",
-                        ConvolutionText(args).text);
+      return cudnn_fail(cudnn, error, status, "a choice of an engine", ConvolutionText(args).text);
   }
-  if (!made.plan)
+  if (!plan.plan)
     return fail(error, HUSK_UNSUPPORTED,
                 "%s: cuDNN has no engine for it that fits into a workspace of %llu bytes: export "
                 "with conv='triton'",
                 ConvolutionText(args).text, static_cast<unsigned long long>(key.workspace));
-  uint32_t oldest = 0;
-  for (uint32_t i = 1; i < kPlans; ++i)
-    if (plans_[i].last_used < plans_[oldest].last_used) oldest = i;
-  free_plan(cudnn, plans_[oldest]);
-  hashes_[oldest] = hash;
-  plans_[oldest] = made;
-  plans_[oldest].last_used = ++clock_;
-  *out = &plans_[oldest];
+  ConvolutionPlan* place = plans_.place(hash);
+  free_plan(cudnn, *place);
+  *place = plan;
+  plans_.keep(place, hash);
+  *out = place;
   return HUSK_OK;
 }
 
@@ -274,7 +264,7 @@ husk_status ConvolutionPlanCache::execute(const Cudnn& cudnn, const ConvolutionO
   const Lock lock(&mutex_);
   HUSK_TRY(get(cudnn, operands.key, args, &plan, error));
   if (const Status status = cudnn.cudnnSetStream(cudnn.handle, stream))
-    return cudnn_fail(cudnn, error, status, "cudnnSetStream", "%s", ConvolutionText(args).text);
+    return cudnn_fail(cudnn, error, status, "cudnnSetStream", ConvolutionText(args).text);
   BackendDescriptor pack;
   Status status = pack.create(cudnn, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, kTensors, kUids);
@@ -282,10 +272,10 @@ husk_status ConvolutionPlanCache::execute(const Cudnn& cudnn, const ConvolutionO
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &operands.workspace);
   if (status == CUDNN_STATUS_SUCCESS) status = pack.finalize();
   if (status != CUDNN_STATUS_SUCCESS)
-    return cudnn_fail(cudnn, error, status, "the addresses", "%s", ConvolutionText(args).text);
+    return cudnn_fail(cudnn, error, status, "the addresses", ConvolutionText(args).text);
   status = cudnn.cudnnBackendExecute(cudnn.handle, plan->plan, pack.value);
   if (status == CUDNN_STATUS_SUCCESS) return HUSK_OK;
-  return cudnn_fail(cudnn, error, status, "cudnnBackendExecute", "%s", ConvolutionText(args).text);
+  return cudnn_fail(cudnn, error, status, "cudnnBackendExecute", ConvolutionText(args).text);
 }
 
 }  // namespace husk::cuda

@@ -4,20 +4,20 @@
 #include <pthread.h>
 
 #include "ops/convolution_operands.h"
+#include "ops/plan_table.h"
 
 namespace husk::cuda {
 
 struct ConvolutionPlan {
   ConvolutionKey key;
-  uint64_t last_used;  // the cache's clock at the last use; 0 if this entry is free
+  uint64_t last_used;
   uint64_t workspace;  // bytes of the workspace that the engine uses
   // cuDNN's descriptors: the plan, and the configuration that it was made of.
   cudnnBackendDescriptor_t plan, config;
 };
 
-// The plans of one device and their execution. The table has a fixed size; a new plan replaces the
-// one whose last use is oldest. One lock guards everything: a handle of cuDNN has one stream, which
-// each call sets.
+// The plans of one device and their execution. One lock guards everything: a handle of cuDNN has
+// one stream, which each call sets.
 class ConvolutionPlanCache {
  public:
   // A cache begins as memory that is all zeros.
@@ -32,16 +32,12 @@ class ConvolutionPlanCache {
                       const husk_op_arg* args, husk_error* error);
 
  private:
-  static constexpr uint32_t kPlans = 256;
-
   // The lock is held.
   husk_status get(const Cudnn& cudnn, const ConvolutionKey& key, const husk_op_arg* args,
                   const ConvolutionPlan** out, husk_error* error);
 
-  pthread_mutex_t mutex_;  // guards the members below, and the handle
-  uint64_t clock_;
-  uint64_t hashes_[kPlans];  // of the keys, side by side, so that a search reads little memory
-  ConvolutionPlan plans_[kPlans];
+  pthread_mutex_t mutex_;  // guards the plans and the handle
+  PlanTable<ConvolutionPlan, 1, 256> plans_;
 };
 
 }  // namespace husk::cuda

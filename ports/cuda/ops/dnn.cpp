@@ -1,8 +1,5 @@
 #include "ops/dnn.h"
 
-#include <cstdarg>
-#include <cstdio>
-#include <cstring>
 #include <iterator>
 
 #include "error.h"
@@ -20,8 +17,8 @@ constexpr LibrarySymbol kSymbols[] = {
 
 // The values of attributes are those of version 9.
 constexpr LibraryDescription kDescription = {
-    "cuDNN", "NVIDIA's cuDNN 9", "conv='triton'",    "cudnn", 9, 9,
-    true,    kSymbols,           std::size(kSymbols)};
+    "cuDNN", "NVIDIA's cuDNN 9", "conv='triton'",     "cudnn",      9, 9,
+    true,    kSymbols,           std::size(kSymbols), sizeof(Cudnn)};
 
 husk_status code_of(cudnnStatus_t status) {
   if (status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
@@ -33,19 +30,13 @@ husk_status code_of(cudnnStatus_t status) {
 }  // namespace
 
 husk_status open_cudnn(const char* path, const Driver& driver, Cudnn* cudnn, husk_error* error) {
-  memset(cudnn, 0, sizeof *cudnn);
-  void* library = open_library(kDescription, path, driver, cudnn, error);
-  if (!library) return HUSK_UNSUPPORTED;
-  const cudnnStatus_t status = cudnn->cudnnCreate(&cudnn->handle);
-  if (status != CUDNN_STATUS_SUCCESS) {
-    const husk_status code = cudnn_fail(*cudnn, error, status, "cudnnCreate",
-                                        "cuDNN on a driver of CUDA %d.%d", driver.version / 1000,
-                                        driver.version % 1000 / 10);
-    close_library(library);
-    return code;
-  }
-  cudnn->library = library;
-  return HUSK_OK;
+  HUSK_TRY(open_library(kDescription, path, driver, cudnn, error));
+  const cudnnStatus_t result = cudnn->cudnnCreate(&cudnn->handle);
+  if (result == CUDNN_STATUS_SUCCESS) return HUSK_OK;
+  const husk_status status = cudnn_fail(*cudnn, error, result, "cudnnCreate",
+                                        LibraryText(kDescription, driver).text);
+  close_library(cudnn->library);
+  return status;
 }
 
 void close_cudnn(Cudnn* cudnn) {
@@ -54,19 +45,11 @@ void close_cudnn(Cudnn* cudnn) {
 }
 
 husk_status cudnn_fail(const Cudnn& cudnn, husk_error* error, cudnnStatus_t status,
-                       const char* call, const char* format, ...) {
-  char thing[160];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(thing, sizeof thing, format, arguments);
-  va_end(arguments);
+                       const char* call, const char* thing) {
   const char* name = cudnn.cudnnGetErrorString(status);
-  const husk_status code = fail(
-      error, code_of(status), "%s: %s: %s (%d)%s", thing, call,
-      name ? name : "an error without a name", status,
-      code_of(status) == HUSK_UNSUPPORTED ? "; export with conv='triton'" : "");
-  error->driver_code = status;
-  return code;
+  return library_fail(kDescription,
+                      {code_of(status), name ? name : "an error without a name", status}, call,
+                      thing, error);
 }
 
 }  // namespace husk::cuda

@@ -113,10 +113,9 @@ struct Cudnn {
 // The context is current.
 void close_cudnn(Cudnn* cudnn);
 
-// Fills `error` for a call that returned `status`. The format names the object. Returns the status
+// Fills `error` for a call that returned `status`; `thing` names the object. Returns the status
 // that corresponds to `status`.
-[[gnu::format(printf, 5, 6)]] husk_status cudnn_fail(const Cudnn& cudnn, husk_error* error,
-                                                     cudnnStatus_t status, const char* call,
-                                                     const char* format, ...);
+husk_status cudnn_fail(const Cudnn& cudnn, husk_error* error, cudnnStatus_t status,
+                       const char* call, const char* thing);
 
 }  // namespace husk::cuda

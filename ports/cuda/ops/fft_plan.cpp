@@ -1,35 +1,28 @@
 #include "ops/fft_plan.h"
 
-#include <cstring>
-
 namespace husk::cuda {
 
 void FftPlanCache::destroy(const Device& device, const Cufft& cufft) {
-  for (FftPlan& plan : plans_) {
+  plans_.each([&](FftPlan& plan) {
     husk_error ignored;
     // If the wait fails, the device is lost, and no work uses the plan.
     if (plan.last_used && drop(device, cufft, &plan, &ignored) != HUSK_OK)
       cufft.cufftDestroy(plan.plan);
     if (plan.used) device.driver.cuEventDestroy(plan.used);
-  }
+  });
   pthread_mutex_destroy(&mutex);
 }
 
 husk_status FftPlanCache::get(const Device& device, const Cufft& cufft, const FftKey& key,
                               const char* thing, FftPlan** out, husk_error* error) {
-  FftPlan* oldest = plans_;
-  for (FftPlan& plan : plans_) {
-    if (plan.last_used && memcmp(&plan.key, &key, sizeof key) == 0) {
-      plan.last_used = ++clock_;
-      *out = &plan;
-      return HUSK_OK;
-    }
-    if (plan.last_used < oldest->last_used) oldest = &plan;
-  }
-  if (oldest->last_used) HUSK_TRY(drop(device, cufft, oldest, error));
-  HUSK_TRY(make(cufft, key, thing, oldest, error));
-  oldest->last_used = ++clock_;
-  *out = oldest;
+  const uint64_t hash = hash_of(key);
+  *out = plans_.find(key, hash);
+  if (*out) return HUSK_OK;
+  FftPlan* place = plans_.place(hash);
+  if (place->last_used) HUSK_TRY(drop(device, cufft, place, error));
+  HUSK_TRY(make(cufft, key, thing, place, error));
+  plans_.keep(place, hash);
+  *out = place;
   return HUSK_OK;
 }
 

@@ -5,6 +5,7 @@
 
 #include "device.h"
 #include "ops/fourier.h"
+#include "ops/plan_table.h"
 
 namespace husk::cuda {
 
@@ -20,13 +21,13 @@ struct FftPlan {
   FftKey key;
   cufftHandle plan;
   size_t work_bytes;
-  uint64_t last_used;  // the cache's clock at the last use; 0 if this entry is free
-  CUevent used;        // recorded after the last use; null if there was none
+  uint64_t last_used;
+  CUevent used;  // recorded after the last use; null if there was none
 };
 
-// The plans of one device, a table of fixed size. A full table replaces the plan whose last use is
-// oldest, which may have to end first. A plan has one stream and one work area, so a caller holds
-// `mutex` from the look-up until the transform is queued.
+// The plans of one device. The use of a plan has to end before another one takes its place. A plan
+// has one stream and one work area, so a caller holds `mutex` from the look-up until the transform
+// is queued.
 class FftPlanCache {
  public:
   // A cache begins as memory that is all zeros.
@@ -41,15 +42,12 @@ class FftPlanCache {
   pthread_mutex_t mutex;
 
  private:
-  static constexpr uint32_t kPlans = 64;
-
   husk_status make(const Cufft& cufft, const FftKey& key, const char* thing, FftPlan* out,
                    husk_error* error);
   // Destroys a plan after the work that uses it has ended.
   husk_status drop(const Device& device, const Cufft& cufft, FftPlan* plan, husk_error* error);
 
-  uint64_t clock_;
-  FftPlan plans_[kPlans];
+  PlanTable<FftPlan, 1, 64> plans_;
 };
 
 }  // namespace husk::cuda

@@ -1,6 +1,5 @@
 #include "ops/fourier.h"
 
-#include <cstring>
 #include <iterator>
 
 #include "error.h"
@@ -18,9 +17,9 @@ constexpr LibrarySymbol kSymbols[] = {
 
 // The cuFFT of CUDA 12 is libcufft.so.11, that of CUDA 13 libcufft.so.12.
 constexpr int32_t kOldest = 11;
-constexpr LibraryDescription kDescription = {"cuFFT", "CUDA's cuFFT", "fft='triton'",
-                                             "cufft", kOldest,        -1,
-                                             false,   kSymbols,       std::size(kSymbols)};
+constexpr LibraryDescription kDescription = {
+    "cuFFT", "CUDA's cuFFT", "fft='triton'",      "cufft",      kOldest, -1,
+    false,   kSymbols,       std::size(kSymbols), sizeof(Cufft)};
 
 husk_status code_of(cufftResult result) {
   switch (result) {
@@ -53,19 +52,13 @@ const char* name_of(cufftResult result) {
 }  // namespace
 
 husk_status open_cufft(const char* path, const Driver& driver, Cufft* cufft, husk_error* error) {
-  memset(cufft, 0, sizeof *cufft);
-  cufft->library = open_library(kDescription, path, driver, cufft, error);
-  return cufft->library ? HUSK_OK : HUSK_UNSUPPORTED;
+  return open_library(kDescription, path, driver, cufft, error);
 }
 
 void close_cufft(Cufft* cufft) { close_library(cufft->library); }
 
 husk_status cufft_fail(husk_error* error, cufftResult result, const char* call, const char* thing) {
-  const husk_status code = fail(
-      error, code_of(result), "%s: %s: %s (%d)%s", thing, call, name_of(result), result,
-      code_of(result) == HUSK_UNSUPPORTED ? "; export with fft='triton'" : "");
-  error->driver_code = result;
-  return code;
+  return library_fail(kDescription, {code_of(result), name_of(result), result}, call, thing, error);
 }
 
 }  // namespace husk::cuda

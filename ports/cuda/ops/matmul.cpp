@@ -48,7 +48,7 @@ husk_status prepare(const husk_op_context* context, const husk_op_arg* args, uin
   LtDescriptors descriptors;
   const cublasStatus_t status = descriptors.write(matmul.cublas, operands);
   if (status != CUBLAS_STATUS_SUCCESS)
-    return cublas_fail(matmul.cublas, error, status, "a descriptor", "%s", MatmulText(args).text);
+    return cublas_fail(matmul.cublas, error, status, "a descriptor", MatmulText(args).text);
   MatmulPlan plan;
   return matmul.plans.get(matmul.cublas, operands.key, &descriptors, args, &plan, error);
 }
@@ -70,7 +70,7 @@ husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32
   LtDescriptors descriptors;
   cublasStatus_t status = descriptors.write(cublas, operands);
   if (status != CUBLAS_STATUS_SUCCESS)
-    return cublas_fail(cublas, error, status, "a descriptor", "%s", MatmulText(args).text);
+    return cublas_fail(cublas, error, status, "a descriptor", MatmulText(args).text);
   MatmulPlan plan;
   HUSK_TRY(matmul.plans.get(cublas, operands.key, &descriptors, args, &plan, error));
   // cuBLASLt reads alpha and beta in the type that it computes in.
@@ -84,8 +84,8 @@ husk_status call(const husk_op_context* context, const husk_op_arg* args, uint32
                                  operands.c, &layouts[2], operands.d, &layouts[3], &plan.algo,
                                  operands.workspace, plan.workspace, as_stream(context->stream));
   if (status == CUBLAS_STATUS_SUCCESS)
-    return check_work(device, context->stream, error, "%s", MatmulText(args).text);
-  return cublas_fail(cublas, error, status, "cublasLtMatmul", "%s", MatmulText(args).text);
+    return check_work(device, context->stream, error, MatmulText(args).text);
+  return cublas_fail(cublas, error, status, "cublasLtMatmul", MatmulText(args).text);
 }
 
 }  // namespace

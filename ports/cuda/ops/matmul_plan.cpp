@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "device.h"
-#include "ops/hash.h"
 
 namespace husk::cuda {
 
@@ -84,40 +83,25 @@ cublasStatus_t LtDescriptors::write(const Cublas& cublas, const Operands& operan
   return status;
 }
 
-MatmulPlan* MatmulPlanCache::set_of(const MatmulKey& key) { return plans_[hash_of(key) % kSets]; }
-
-// Copies the plan, because another thread may replace the entry while this one uses it.
-bool MatmulPlanCache::find(const MatmulKey& key, MatmulPlan* out) {
-  MatmulPlan* set = set_of(key);
-  const Lock lock(&mutex_);
-  for (uint32_t i = 0; i < kWays; ++i) {
-    if (!set[i].last_used || memcmp(&set[i].key, &key, sizeof key) != 0) continue;
-    set[i].last_used = ++clock_;
-    *out = set[i];
-    return true;
-  }
-  return false;
-}
-
-void MatmulPlanCache::keep(const MatmulPlan& plan) {
-  MatmulPlan* set = set_of(plan.key);
-  const Lock lock(&mutex_);
-  MatmulPlan* oldest = set;
-  for (uint32_t i = 1; i < kWays; ++i)
-    if (set[i].last_used < oldest->last_used) oldest = &set[i];
-  *oldest = plan;
-  oldest->last_used = ++clock_;
-}
-
 husk_status MatmulPlanCache::get(const Cublas& cublas, const MatmulKey& key,
                                  LtDescriptors* descriptors, const husk_op_arg* args,
                                  MatmulPlan* out, husk_error* error) {
-  if (find(key, out)) return HUSK_OK;
+  const uint64_t hash = hash_of(key);
+  {
+    const Lock lock(&mutex_);
+    if (const MatmulPlan* plan = plans_.find(key, hash)) {
+      *out = *plan;  // another thread may replace the plan while this one uses it
+      return HUSK_OK;
+    }
+  }
   const cublasStatus_t status = query_heuristic(cublas, key, descriptors, out);
   if (status != CUBLAS_STATUS_SUCCESS)
-    return cublas_fail(cublas, error, status, "cublasLtMatmulAlgoGetHeuristic", "%s",
+    return cublas_fail(cublas, error, status, "cublasLtMatmulAlgoGetHeuristic",
                        MatmulText(args).text);
-  keep(*out);
+  const Lock lock(&mutex_);
+  MatmulPlan* place = plans_.place(hash);
+  *place = *out;
+  plans_.keep(place, hash);
   return HUSK_OK;
 }
 

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "ops/matmul_operands.h"
+#include "ops/plan_table.h"
 
 namespace husk::cuda {
 
@@ -19,11 +20,10 @@ struct MatmulPlan {
   MatmulKey key;
   cublasLtMatmulAlgo_t algo;
   uint64_t workspace;  // bytes of the workspace that the algorithm uses
-  uint64_t last_used;  // the cache's clock at the last use; 0 if this entry is free
+  uint64_t last_used;
 };
 
-// The plans of one device, a set-associative table of fixed size: a run at a shape that was not
-// prepared chooses a plan without allocating. A full set drops the plan whose last use is oldest.
+// The plans of one device.
 class MatmulPlanCache {
  public:
   // A cache begins as memory that is all zeros.
@@ -36,15 +36,8 @@ class MatmulPlanCache {
                   const husk_op_arg* args, MatmulPlan* out, husk_error* error);
 
  private:
-  static constexpr uint32_t kSets = 128, kWays = 8;
-
-  MatmulPlan* set_of(const MatmulKey& key);
-  bool find(const MatmulKey& key, MatmulPlan* out);
-  void keep(const MatmulPlan& plan);
-
-  pthread_mutex_t mutex_;  // guards the members below
-  uint64_t clock_;
-  MatmulPlan plans_[kSets][kWays];
+  pthread_mutex_t mutex_;  // guards the plans
+  PlanTable<MatmulPlan, 128, 8> plans_;
 };
 
 }  // namespace husk::cuda

@@ -1,7 +1,5 @@
 #include "ops/solver.h"
 
-#include <cstdio>
-#include <cstring>
 #include <iterator>
 
 #include "error.h"
@@ -19,9 +17,9 @@ constexpr LibrarySymbol kSymbols[] = {
 
 // The cuSOLVER of CUDA 12 is libcusolver.so.11, that of CUDA 13 libcusolver.so.12.
 constexpr int32_t kOldest = 11;
-constexpr LibraryDescription kDescription = {"cuSOLVER", "CUDA's cuSOLVER", "linalg='host'",
-                                             "cusolver", kOldest,           -1,
-                                             false,      kSymbols,          std::size(kSymbols)};
+constexpr LibraryDescription kDescription = {
+    "cuSOLVER", "CUDA's cuSOLVER", "linalg='host'",     "cusolver",      kOldest, -1,
+    false,      kSymbols,          std::size(kSymbols), sizeof(Cusolver)};
 
 husk_status code_of(cusolverStatus_t status) {
   switch (status) {
@@ -50,10 +48,7 @@ const char* name_of(cusolverStatus_t status) {
 
 husk_status open_cusolver(const char* path, const Driver& driver, Cusolver* cusolver,
                           husk_error* error) {
-  memset(cusolver, 0, sizeof *cusolver);
-  void* library = open_library(kDescription, path, driver, cusolver, error);
-  if (!library) return HUSK_UNSUPPORTED;
-  cusolver->library = library;
+  HUSK_TRY(open_library(kDescription, path, driver, cusolver, error));
   const char* call = "cusolverDnCreate";
   cusolverStatus_t status = cusolver->cusolverDnCreate(&cusolver->handle);
   if (status == CUSOLVER_STATUS_SUCCESS) {
@@ -66,10 +61,7 @@ husk_status open_cusolver(const char* path, const Driver& driver, Cusolver* cuso
   }
   if (status == CUSOLVER_STATUS_SUCCESS) return HUSK_OK;
   close_cusolver(cusolver);
-  char thing[60];
-  snprintf(thing, sizeof thing, "cuSOLVER on a driver of CUDA %d.%d", driver.version / 1000,
-           driver.version % 1000 / 10);
-  return cusolver_fail(error, status, call, thing);
+  return cusolver_fail(error, status, call, LibraryText(kDescription, driver).text);
 }
 
 void close_cusolver(Cusolver* cusolver) {
@@ -81,11 +73,7 @@ void close_cusolver(Cusolver* cusolver) {
 
 husk_status cusolver_fail(husk_error* error, cusolverStatus_t status, const char* call,
                           const char* thing) {
-  const husk_status code = fail(
-      error, code_of(status), "%s: %s: %s (%d)%s", thing, call, name_of(status), status,
-      code_of(status) == HUSK_UNSUPPORTED ? "; export with linalg='host'" : "");
-  error->driver_code = status;
-  return code;
+  return library_fail(kDescription, {code_of(status), name_of(status), status}, call, thing, error);
 }
 
 }  // namespace husk::cuda

@@ -35,30 +35,39 @@ bool is_tegra(int major, int minor) {
          version == 110;
 }
 
-}  // namespace
-
 // Ranks: 1000 for machine code with the device's own features, 950 for code with its family's
 // features, 900 for plain code of its version, 800 and more for code of an older minor version,
 // less than 500 for PTX, which the driver must compile.
-int32_t arch_rank(void* handle, const char* arch, int32_t format) {
-  const Device& device = as_device(handle);
+int32_t rank(int major, int minor, const char* arch, int32_t format) {
   Architecture code;
   if (!arch || !parse(arch, &code)) return 0;
-  const bool exact = code.major == device.major && code.minor == device.minor;
-  const bool family = code.major == device.major && code.minor <= device.minor;
+  const bool exact = code.major == major && code.minor == minor;
+  const bool family = code.major == major && code.minor <= minor;
   if (code.suffix == 'a' && !exact) return 0;
   if (code.suffix == 'f' && !family) return 0;
 
   if (format == HUSK_IMAGE_PTX) {
     if (code.suffix) return 400 + (exact ? 50 : 0) + code.minor;
-    if (code.major > device.major || (code.major == device.major && code.minor > device.minor))
-      return 0;
+    if (code.major > major || (code.major == major && code.minor > minor)) return 0;
     return 10 + code.major * 10 + code.minor;
   }
   if (format != HUSK_IMAGE_CUBIN) return 0;
   if (exact) return code.suffix == 'a' ? 1000 : code.suffix == 'f' ? 950 : 900;
-  if (!family || is_tegra(code.major, code.minor) || is_tegra(device.major, device.minor)) return 0;
+  if (!family || is_tegra(code.major, code.minor) || is_tegra(major, minor)) return 0;
   return 800 + code.minor;
+}
+
+}  // namespace
+
+int32_t arch_rank(void* handle, const char* arch, int32_t format) {
+  const Device& device = as_device(handle);
+  return rank(device.major, device.minor, arch, format);
+}
+
+int32_t arch_rank_on(const char* device_arch, const char* arch, int32_t format) {
+  Architecture device;
+  if (!device_arch || !parse(device_arch, &device)) return 0;
+  return rank(device.major, device.minor, arch, format);
 }
 
 }  // namespace husk::cuda

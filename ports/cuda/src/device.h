@@ -105,6 +105,7 @@ void leave(void* entered);
 
 // arch_rank.cpp
 int32_t arch_rank(void* device, const char* arch, int32_t format);
+int32_t arch_rank_on(const char* device_arch, const char* arch, int32_t format);
 
 // memory.cpp
 husk_status memory_alloc(void* device, uint64_t size, void** memory, husk_error* error);

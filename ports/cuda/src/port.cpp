@@ -47,6 +47,7 @@ static const husk_port kPort = {
     event_record,
     event_elapsed,
     nullptr,  // no kernel of a device is code of the process
+    arch_rank_on,
 };
 
 }  // namespace husk::cuda

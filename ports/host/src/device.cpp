@@ -70,11 +70,20 @@ void device_properties(void* handle, husk_port_properties* out) {
 }
 
 int32_t device_fit(void* handle, const char* arch, int32_t format) {
-  const auto* device = static_cast<const Device*>(handle);
-  if (format != HUSK_IMAGE_ELF || !arch) return 0;
-  for (int32_t rank = static_cast<int32_t>(device->isa); rank > 0; --rank) {
-    const char* name = isa_name(static_cast<Isa>(rank));
-    if (name && strcmp(name, arch) == 0) return rank;
+  return device_fit_on(isa_name(static_cast<const Device*>(handle)->isa), arch, format);
+}
+
+// The names are those of all machines, whatever this one is. A CPU runs the code of its own name
+// and of the names before it, which belong to the same machine.
+int32_t device_fit_on(const char* device_arch, const char* arch, int32_t format) {
+  constexpr char kX86[][8] = {"x86-64", "avx2", "avx512"};
+  if (format != HUSK_IMAGE_ELF || !device_arch || !arch) return 0;
+  if (strcmp(device_arch, "aarch64") == 0) return strcmp(arch, "aarch64") == 0;
+  int32_t rank = 0, place = 0;
+  for (const char* name : kX86) {
+    ++place;
+    if (strcmp(name, arch) == 0) rank = place;
+    if (strcmp(name, device_arch) == 0) return rank;
   }
   return 0;
 }

@@ -32,6 +32,7 @@ husk_status device_open(void* user, int32_t index, const husk_allocator* allocat
 void device_close(void* device);
 void device_properties(void* device, husk_port_properties* out);
 int32_t device_fit(void* device, const char* arch, int32_t format);
+int32_t device_fit_on(const char* device_arch, const char* arch, int32_t format);
 
 husk_status memory_alloc(void* device, uint64_t size, void** memory, husk_error* error);
 void memory_free(void* device, void* memory);

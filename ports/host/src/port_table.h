@@ -69,6 +69,7 @@ constexpr husk_port port_table(decltype(husk_port::module_load) load) {
       nullptr,
       nullptr,
       kernel_launch_linked,
+      device_fit_on,
   };
 }
 

@@ -37,7 +37,7 @@ import rust
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 LIBRARIES = {
-  "husk": ["husk/husk.h", "husk/port_host.h", "husk/port_cuda.h"],
+  "husk": ["husk/husk.h", "husk/ports.h", "husk/port_host.h", "husk/port_cuda.h"],
   "husk_ops": ["husk/ops.h", "husk/weights.h"],
 }
 INCLUDE = ["runtime/include", "ports/host/include", "ports/cuda/include"]

@@ -3,7 +3,7 @@
 from typing import Any
 
 HEAD = """// The C interface of Husk, written by runtime/bindings/abi/describe.py from the headers.
-// husk.h, op.h, types.h, port_host.h, port_cuda.h and ops.h describe what stands here.
+// husk.h, op.h, types.h, ports.h, port_host.h, port_cuda.h and ops.h describe what stands here.
 """
 KEYWORDS = {"as", "fn", "in", "loop", "match", "mod", "move", "ref", "self", "type", "use"}
 COLUMNS = 100

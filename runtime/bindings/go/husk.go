@@ -19,8 +19,8 @@ package husk
 #include <string.h>
 #include <husk/husk.h>
 #include <husk/ops.h>
-#include <husk/port_cuda.h>
 #include <husk/port_host.h>
+#include <husk/ports.h>
 #include <husk/weights.h>
 
 int32_t huskGoCancel(void*);
@@ -41,7 +41,7 @@ static husk_status create_engine(int32_t cuda, int32_t index, int32_t host_image
                                  husk_threads* threads, uintptr_t canceller, uintptr_t logger,
                                  husk_engine** engine, husk_error* error) {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
-  options.port = cuda ? husk_port_cuda() : husk_port_host();
+  options.port = husk_port_find(cuda ? "cuda" : "host");
   options.device_index = index;
   options.allow_host_images = host_images;
   options.require_op_contracts = 1;

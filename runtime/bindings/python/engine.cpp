@@ -9,8 +9,8 @@
 #include <mutex>
 
 #include <husk/ops.h>
-#include <husk/port_cuda.h>
 #include <husk/port_host.h>
+#include <husk/ports.h>
 
 #include "call.h"
 #include "error.h"
@@ -78,6 +78,26 @@ nb::object callable_or_none(const nb::dict& options, const char* name) {
   return function;
 }
 
+[[noreturn]] void refuse_device(const char* device, const std::string& remedy) {
+  throw nb::value_error((std::string("device '") + device + "': " + remedy).c_str());
+}
+
+// The port of a device. The host is "cpu", as in PyTorch; the others have the names of their ports.
+const husk_port* port_of(const char* device) {
+  if (!strcmp(device, "cpu")) return husk_port_host();
+  const husk_port* port = husk_port_find(device);
+  if (port && port != husk_port_host()) return port;
+  std::string known = "give \"cpu\"", last;
+  for (uint32_t i = 0; const husk_port* one = husk_port_at(i); ++i) {
+    if (one == husk_port_host()) continue;
+    if (!last.empty()) known += ", " + last;
+    const std::string name = one->name;
+    known += ", \"" + name + "\"";
+    last = "\"" + name + ":N\"";
+  }
+  refuse_device(device, known + " or " + last);
+}
+
 }  // namespace
 
 Engine::Engine(const char* device, nb::dict options) {
@@ -85,18 +105,15 @@ Engine::Engine(const char* device, nb::dict options) {
   progress_ = callable_or_none(options, "progress");
   log_ = callable_or_none(options, "log");
   husk_engine_options engine = HUSK_ENGINE_OPTIONS_INIT;
-  const bool cuda = !strncmp(device, "cuda", 4) && (device[4] == 0 || device[4] == ':');
-  if (!cuda && strcmp(device, "cpu") != 0)
-    throw nb::value_error(
-        (std::string("device '") + device + "': give \"cpu\", \"cuda\" or \"cuda:N\"").c_str());
-  if (cuda && device[4] == ':') {
+  engine.port = port_of(device);
+  if (const char* colon = strchr(device, ':')) {
     char* end;
-    engine.device_index = static_cast<int32_t>(strtol(device + 5, &end, 10));
-    if (end == device + 5 || *end || engine.device_index < 0)
-      throw nb::value_error(
-          (std::string("device '") + device + "': give a number after \"cuda:\"").c_str());
+    engine.device_index = static_cast<int32_t>(strtol(colon + 1, &end, 10));
+    if (end == colon + 1 || *end || engine.device_index < 0) {
+      const std::string name(device, colon + 1);
+      refuse_device(device, "give a number after \"" + name + "\"");
+    }
   }
-  engine.port = cuda ? husk_port_cuda() : husk_port_host();
   engine.allow_host_images = 1;
   engine.max_metadata_bytes = number(options, "max_metadata_bytes");
   engine.max_state_bytes = number(options, "max_state_bytes");

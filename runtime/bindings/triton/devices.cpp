@@ -3,8 +3,8 @@
 #include <utility>
 
 #include <husk/ops.h>
-#include <husk/port_cuda.h>
 #include <husk/port_host.h>
+#include <husk/ports.h>
 
 #include "config.h"
 
@@ -97,7 +97,7 @@ Error Devices::open(int32_t gpu, Device* device) {
   Device made;
   made.gpu = gpu;
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
-  options.port = made.is_gpu() ? husk_port_cuda() : husk_port_host();
+  options.port = husk_port_find(made.is_gpu() ? "cuda" : "host");
   options.device_index = made.is_gpu() ? gpu : 0;
   options.allow_host_images = 1;  // who writes to the model repository is trusted
   options.require_op_contracts = 1;

@@ -345,6 +345,11 @@ typedef struct husk_port {
   husk_status (*launch_linked)(void* device, void* stream, husk_linked_launches code,
                                const husk_listed_launch* launches, uint32_t* failed,
                                husk_error* error);
+
+  /** Returns what arch_rank returns on a device whose properties name the architecture
+   * `device_arch`. No device is opened, and none need be there. The value is 0 if the port knows no
+   * such architecture. Tools ask for it that say whether a file runs on another machine. */
+  int32_t (*arch_rank_on)(const char* device_arch, const char* arch, int32_t format);
 } husk_port;
 
 #ifdef __cplusplus

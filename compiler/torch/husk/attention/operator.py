@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported
-from ..inductor import torch_compat
+from ..fusion import rewriting
+from ..inductor import graphs
 from ..inductor.layouts import dense_strides, known_equal, order_in_memory
 from ..inductor.lines import InductorObject, NodeLine
 from ..inductor.origins import place
+from ..inductor.own_operators import define, realized
 
 if TYPE_CHECKING:
   import torch
@@ -60,20 +62,13 @@ def operators() -> tuple[Operator, Operator]:
   Operators that use the result may rely on it: torch leaves out a copy that eager mode does not
   need. Eager mode keeps the order of the query's dimensions, which is often that of [0, 2, 1, 3].
   """
-  import torch
-
   arguments = (
-    "(Tensor query, Tensor key, Tensor value, Tensor? mask, bool causal, float scale, int[] order)"
+    "Tensor query, Tensor key, Tensor value, Tensor? mask, bool causal, float scale, int[] order"
   )
-  for name, returns, fake in (
-    ("attention", "Tensor", _fake),
-    ("attention_with_lse", "(Tensor, Tensor)", _fake_with_lse),
-  ):
-    torch.library.define(
-      f"husk::{name}", f"{arguments} -> {returns}", tags=(torch.Tag.flexible_layout,)
-    )
-    torch.library.register_fake(f"husk::{name}", fake)
-  return torch.ops.husk.attention.default, torch.ops.husk.attention_with_lse.default
+  return (
+    define("attention", arguments, _fake),
+    define("attention_with_lse", arguments, _fake_with_lse, "(Tensor, Tensor)"),
+  )
 
 
 def _fake(
@@ -140,31 +135,27 @@ def rewrite(
   """A copy of a program in which attention is Husk's operator, if the target supports the call;
   `note` is called with a text about each other call. A program without attention is returned
   itself."""
-  import torch
-
   replaced = _calls_of(support)
-  modules = [
-    module for module in exported.graph_module.modules() if isinstance(module, torch.fx.GraphModule)
-  ]
-  if not any(node.target in replaced for module in modules for node in module.graph.nodes):
-    return exported
-  rewritten = torch_compat.copied(exported)
-  for module in rewritten.graph_module.modules():
-    if isinstance(module, torch.fx.GraphModule):
-      for node in list(module.graph.nodes):
-        if node.target in replaced:
-          _rewrite_node(module.graph, node, note, support)
-      module.recompile()
-  return rewritten
+  return rewriting.rewrite(
+    exported,
+    lambda node: node.target in replaced,
+    lambda graph: _rewrite_graph(graph, note, support),
+  )
 
 
 def rewrite_decomposed(graph: torch.fx.Graph, support: Support = CUDA) -> None:
   """Makes attention Husk's operator in a graph that torch has decomposed, where the target supports
   the call. Other calls stay as they are."""
+  _rewrite_graph(graph, None, support)
+
+
+def _rewrite_graph(
+  graph: torch.fx.Graph, note: Callable[[str], object] | None, support: Support
+) -> None:
   replaced = _calls_of(support)
   for node in list(graph.nodes):
     if node.target in replaced:
-      _rewrite_node(graph, node, None, support)
+      _rewrite_node(graph, node, note, support)
 
 
 def _calls_of(support: Support) -> set[Operator]:
@@ -292,13 +283,7 @@ def _remove_unused(
 
 def _arguments(node: torch.fx.Node) -> dict[str, Any]:
   """The arguments of a call by names that are the same for all operators."""
-  target: Any = node.target
-  arguments: dict[str, Any] = {
-    argument.name: argument.default_value if argument.has_default_value() else None
-    for argument in target._schema.arguments
-  }
-  arguments.update(zip(list(arguments), node.args))
-  arguments.update(node.kwargs)
+  arguments = graphs.arguments(node)
   return {
     "query": arguments["query"],
     "key": arguments["key"],
@@ -447,7 +432,7 @@ def _lowered(
 
   inputs = [_dense(tensor) for tensor in (query, key, value)]
   if mask is not None:
-    inputs.append(_realized(mask))
+    inputs.append(realized(mask))
   node = _node_class()(inputs, causal, scale)
   size = [*query.get_size()[:-1], value.get_size()[-1]]
   # The layout of an output of the program is fixed. Operators that use another result can mostly
@@ -469,21 +454,12 @@ def _lowered(
   return results if with_lse else results[0]
 
 
-def _realized(tensor: InductorObject) -> InductorObject:
-  """A tensor in memory."""
-  from torch._inductor import ir
-
-  tensor = ir.ExternKernel.realize_input(tensor)
-  ir.as_storage_and_layout(tensor, freeze=True)
-  return tensor
-
-
 def _dense(tensor: InductorObject) -> InductorObject:
   """A tensor in memory whose rows are dense."""
   from torch._inductor import ir
   from torch._inductor.virtualized import V
 
-  tensor = _realized(tensor)
+  tensor = realized(tensor)
   if (
     V.graph.sizevars.statically_known_equals(tensor.get_stride()[-1], 1)
     or tensor.get_size()[-1] == 1

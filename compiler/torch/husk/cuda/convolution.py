@@ -32,6 +32,8 @@ import sympy
 from ..inductor import torch_compat
 from ..inductor.decompositions.convolution import result_sizes
 from ..inductor.lines import InductorObject
+from . import images
+from .images import pair
 from .target import Target
 
 # The beginning of the names of the template's choices.
@@ -404,50 +406,48 @@ def lowering(
 ) -> Callable[..., Any]:
   """A lowering of convolutions, which makes those of images that the template `takes` its kernels.
   `otherwise` lowers the others."""
-  return functools.partial(_lowered, target, takes, pick, otherwise)
+  return images.lowering(
+    functools.partial(_templated, target, takes, pick),
+    functools.partial(_without_template, otherwise),
+  )
 
 
-def _lowered(
-  target: Target,
-  takes: Takes,
-  pick: Pick,
-  otherwise: Callable[..., Any],
-  x: InductorObject,
-  weight: InductorObject,
-  bias: InductorObject | None,
-  stride: Sequence[int],
-  padding: Sequence[int],
-  dilation: Sequence[int],
-  transposed: bool,
-  output_padding: Sequence[int],
-  groups: int,
-) -> Any:
+def _templated(target: Target, takes: Takes, pick: Pick, call: images.Convolution) -> Any:
   import torch
-  from torch._inductor.lowering import lowerings as table
   from torch._inductor.virtualized import V
 
-  aten = torch.ops.aten
+  x, weight = call.x, call.weight
+  if not call.is_of_images:
+    return None
   sizes = weight.get_size()
-  if len(sizes) == 4:
-    dilation = _useful(sizes[2:], _pair(dilation))  # Inductor's template has none
-  sides = [_pair(values) for values in (stride, padding, dilation)]
-  if not (
-    groups == 1
-    and len(sizes) == len(x.get_size()) == 4
-    and not transposed
+  dilation = _useful(sizes[2:], pair(call.dilation))
+  sides = [pair(values) for values in (call.stride, call.padding, dilation)]
+  if (
+    call.groups == 1
     and x.get_device().type == "cuda"
     and x.get_dtype() in (torch.float16, torch.bfloat16, torch.float32)
     and V.graph.sizevars.statically_known_equals(sizes[1], x.get_size()[1])
     and not _is_product([int(size) for size in sizes[2:]], *sides[:2])
     and takes(target, _problem(x, weight, *sides))
   ):
-    return with_products_in_tf32(
-      otherwise, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-    )
-  result = _convolved(target, pick, x, weight, *sides)
-  if bias is None:
-    return result
-  return table[aten.add.Tensor](result, table[aten.view.default](bias, [-1, 1, 1]))
+    return _convolved(target, pick, x, weight, *sides)
+  return None
+
+
+def _without_template(
+  otherwise: images.Lowering,
+  x: InductorObject,
+  weight: InductorObject,
+  bias: InductorObject | None,
+  stride: Sequence[int],
+  padding: Sequence[int],
+  dilation: Sequence[int],
+  *rest: Any,
+) -> Any:
+  sizes = weight.get_size()
+  if len(sizes) == 4:
+    dilation = _useful(sizes[2:], pair(dilation))  # Inductor's template has none
+  return with_products_in_tf32(otherwise, x, weight, bias, stride, padding, dilation, *rest)
 
 
 def _is_product(kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> bool:
@@ -455,13 +455,9 @@ def _is_product(kernel: Sequence[int], stride: Sequence[int], padding: Sequence[
   return set(kernel) == {1} and set(stride) == {1} and set(padding) == {0}
 
 
-def _pair(values: Sequence[int]) -> tuple[int, int]:
-  return (int(values[0]), int(values[-1]))
-
-
 def _useful(kernel: Sequence[Any], dilation: Sequence[int]) -> tuple[int, int]:
   """The dilation, without that of a side with one tap."""
-  return _pair([1 if taps == 1 else d for taps, d in zip(kernel, dilation)])
+  return pair([1 if taps == 1 else d for taps, d in zip(kernel, dilation)])
 
 
 def _problem(
@@ -477,7 +473,7 @@ def _problem(
   batch, height, width = map(torch_compat.size_hint, [x.get_size()[0], *sides])
   dtype = str(x.get_dtype()).removeprefix("torch.")
   return Problem(
-    dtype, batch, channels, outputs, height, width, _pair(kernel), stride, padding, dilation
+    dtype, batch, channels, outputs, height, width, pair(kernel), stride, padding, dilation
   )
 
 

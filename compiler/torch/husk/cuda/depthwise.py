@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..inductor import torch_compat
 from ..inductor.lines import InductorObject
+from . import images
+from .images import pair
 from .target import Target
 
 # The beginning of the names of the template's choices.
@@ -208,48 +209,25 @@ def _template() -> Any:
 # The lowering
 
 
-def lowering(otherwise: Callable[..., Any]) -> Callable[..., Any]:
+def lowering(otherwise: images.Lowering) -> images.Lowering:
   """A lowering of convolutions, which makes depthwise ones of images kernels of the template.
   `otherwise` lowers the others."""
-  return functools.partial(_lowered, otherwise)
+  return images.lowering(_templated, otherwise)
 
 
-def _lowered(
-  otherwise: Callable[..., Any],
-  x: InductorObject,
-  weight: InductorObject,
-  bias: InductorObject | None,
-  stride: Sequence[int],
-  padding: Sequence[int],
-  dilation: Sequence[int],
-  transposed: bool,
-  output_padding: Sequence[int],
-  groups: int,
-) -> Any:
-  import torch
-  from torch._inductor.lowering import lowerings as table
+def _templated(call: images.Convolution) -> Any:
   from torch._inductor.virtualized import V
 
-  aten = torch.ops.aten
-  sizes = weight.get_size()
-  if not (
-    groups > 1
-    and len(sizes) == 4
-    and len(x.get_size()) == 4
-    and not transposed
+  sizes = call.weight.get_size()
+  if (
+    call.is_of_images
+    and call.groups > 1
     and V.graph.sizevars.statically_known_equals(sizes[1], 1)
-    and V.graph.sizevars.statically_known_equals(sizes[0], groups)
-    and set(dilation) == {1}
+    and V.graph.sizevars.statically_known_equals(sizes[0], call.groups)
+    and set(call.dilation) == {1}
   ):
-    return otherwise(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
-  result = _convolved(x, weight, _pair(stride), _pair(padding), groups)
-  if bias is None:
-    return result
-  return table[aten.add.Tensor](result, table[aten.view.default](bias, [groups, 1, 1]))
-
-
-def _pair(values: Sequence[int]) -> tuple[int, int]:
-  return (values[0], values[-1])
+    return _convolved(call.x, call.weight, pair(call.stride), pair(call.padding), call.groups)
+  return None
 
 
 def _convolved(

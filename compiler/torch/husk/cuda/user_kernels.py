@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..inductor import graphs
 from ..inductor.replace import replaced
 
 if TYPE_CHECKING:
@@ -29,18 +30,14 @@ def traced() -> Iterator[None]:
 
 def names(exported: ExportedProgram) -> list[str]:
   """The names of the Triton kernels that an exported program launches."""
-  import torch
   from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
   kernels = []
-  for module in exported.graph_module.modules():
-    if not isinstance(module, torch.fx.GraphModule):
-      continue
-    for node in module.graph.nodes:
-      if node.op == "call_function" and str(node.target).startswith("triton_kernel_wrapper"):
-        index: Any = node.kwargs["kernel_idx"]
-        kernel: Any = kernel_side_table.get_kernel(index)
-        while not hasattr(kernel, "__name__"):  # an Autotuner or Heuristics around a kernel
-          kernel = kernel.fn
-        kernels.append(kernel.__name__)
+  for node in graphs.nodes(exported):
+    if node.op == "call_function" and str(node.target).startswith("triton_kernel_wrapper"):
+      index: Any = node.kwargs["kernel_idx"]
+      kernel: Any = kernel_side_table.get_kernel(index)
+      while not hasattr(kernel, "__name__"):  # an Autotuner or Heuristics around a kernel
+        kernel = kernel.fn
+      kernels.append(kernel.__name__)
   return kernels

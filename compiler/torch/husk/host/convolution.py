@@ -23,8 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from ..inductor import torch_compat
+from ..fusion import parts, rewriting
+from ..fusion.chain import Chain, Part
+from ..fusion.order import Order
+from ..inductor import graphs
+from ..inductor.layouts import dense_strides
 from ..inductor.lines import InductorObject
+from ..inductor.own_operators import define, realized
 
 if TYPE_CHECKING:
   import torch
@@ -34,22 +39,11 @@ if TYPE_CHECKING:
 Operator = Any
 
 
-def _define(name: str, arguments: str, fake: Callable[..., Any]) -> Operator:
-  """An operator whose result has no promised strides."""
-  import torch
-
-  torch.library.define(
-    f"husk::{name}", f"({arguments}) -> Tensor", tags=(torch.Tag.flexible_layout,)
-  )
-  torch.library.register_fake(f"husk::{name}", fake)
-  return getattr(torch.ops.husk, name).default
-
-
 @functools.cache
 def operator() -> Operator:
   """husk::convolution. It is defined once per process. Its first arguments are those of
   aten::convolution. Operators that use the result must not rely on its strides."""
-  return _define(
+  return define(
     "convolution",
     "Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, "
     "bool transposed, int[] output_padding, int groups, Tensor? channel_scale, Tensor? residual, "
@@ -68,7 +62,7 @@ def _fake(input: torch.Tensor, weight: torch.Tensor, bias: Any, *rest: Any) -> t
 def pair_operator() -> Operator:
   """husk::convolution_depthwise, which computes a convolution and the depthwise one that reads its
   results. It is defined once per process."""
-  return _define(
+  return define(
     "convolution_depthwise",
     "Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, "
     "Tensor? channel_scale, str activation, Tensor depthwise_weight, Tensor? depthwise_bias, "
@@ -119,34 +113,21 @@ class _BatchNorm:
 def rewrite(exported: ExportedProgram, in_place: bool = False) -> ExportedProgram:
   """A copy of a program in which convolutions are calls of Husk's operator. A program without
   convolutions is returned itself. With `in_place`, the program itself is changed."""
-  import torch
-
-  modules = [
-    module for module in exported.graph_module.modules() if isinstance(module, torch.fx.GraphModule)
-  ]
-  if not any(_convolution(node) for module in modules for node in module.graph.nodes):
-    return exported
-  rewritten = exported if in_place else torch_compat.copied(exported)
-  for module in rewritten.graph_module.modules():
-    if isinstance(module, torch.fx.GraphModule):
-      _rewrite_graph(module.graph)
-      module.recompile()
-  return rewritten
+  return rewriting.rewrite(
+    exported, lambda node: _convolution(node) is not None, _rewrite_graph, in_place
+  )
 
 
 def _rewrite_graph(graph: torch.fx.Graph) -> None:
-  order = {node: index for index, node in enumerate(graph.nodes)}
-  writers = [node for node in order if _may_write(node)]
+  order = Order(graph)
+  finds = {"batch_norm": _batch_norm, "residual": parts.residual, "activation": parts.activation}
   for node in list(graph.nodes):
     convolution = _convolution(node)
-    if convolution is None:
-      continue
-    chain = _Chain(node, order, writers)
-    chain.extend()
-    _replace(graph, convolution, chain)
+    if convolution is not None:
+      _replace(graph, convolution, Chain(node, order, finds))
   for node in list(graph.nodes):
     first = _first_of_pair(node)
-    if first is not None and not _writers_between(first, node, order, writers):
+    if first is not None and not order.is_written_between(first, node):
       _join(graph, first, node)
 
 
@@ -199,102 +180,6 @@ def _join(graph: torch.fx.Graph, first: torch.fx.Node, second: torch.fx.Node) ->
   graph.erase_node(first)
 
 
-class _Chain:
-  """A convolution and the operations that become parts of its call. Each node but the last has the
-  next one as its only user."""
-
-  def __init__(
-    self,
-    convolution: torch.fx.Node,
-    order: dict[torch.fx.Node, int],
-    writers: Sequence[torch.fx.Node],
-  ) -> None:
-    self.nodes = [convolution]
-    self.batch_norm: _BatchNorm | None = None
-    self.residual: torch.fx.Node | None = None
-    self.activation = "none"
-    self._order, self._writers = order, writers
-
-  @property
-  def last(self) -> torch.fx.Node:
-    return self.nodes[-1]
-
-  def extend(self) -> None:
-    while self.activation == "none" and len(self.last.users) == 1:
-      (user,) = self.last.users
-      if user.op != "call_function" or not self._follows(user):
-        return
-
-  def _follows(self, user: torch.fx.Node) -> bool:
-    """Makes an operation a part of the call, if it can be one."""
-    import torch
-
-    aten = torch.ops.aten
-    dtype = self.last.meta["val"].dtype
-    if (
-      self.residual is None and self.batch_norm is None and dtype in (torch.float32, torch.float64)
-    ):
-      batch_norm = _batch_norm(user, self.last)
-      if batch_norm:
-        nodes = [user, *(node for node in user.users if node.target is python_operator.getitem)]
-        if not self._take(nodes[:2] if user.target is not aten.batch_norm.default else [user]):
-          return False
-        self.batch_norm = batch_norm
-        return True
-    if user.target in (aten.add.Tensor, aten.add_.Tensor) and self.residual is None:
-      residual = _residual(user, self.last)
-      if residual is None or not self._take([user]):
-        return False
-      self.residual = residual
-      return True
-    activation = _activation(user)
-    if activation is None or user.args[0] is not self.last or not self._take([user]):
-      return False
-    self.activation = activation
-    return True
-
-  def _take(self, nodes: list[torch.fx.Node]) -> bool:
-    """Appends nodes, unless memory that the call reads may be written before the last one."""
-    between = _writers_between(self.nodes[0], nodes[-1], self._order, self._writers)
-    if any(node not in self.nodes for node in between):
-      return False
-    self.nodes += nodes
-    return True
-
-
-def _writers_between(
-  first: torch.fx.Node,
-  last: torch.fx.Node,
-  order: dict[torch.fx.Node, int],
-  writers: Sequence[torch.fx.Node],
-) -> list[torch.fx.Node]:
-  """The nodes between two others, in the order of the graph, that may write memory."""
-  return [node for node in writers if order[first] < order[node] < order[last]]
-
-
-def _may_write(node: torch.fx.Node) -> bool:
-  """Whether a node may write memory that other nodes read."""
-  import torch
-
-  if node.op != "call_function":
-    return False
-  if isinstance(node.target, torch._ops.OpOverload):
-    return bool(node.target._schema.is_mutable)
-  return isinstance(node.target, torch._ops.HigherOrderOperator)
-
-
-def _values(node: torch.fx.Node) -> dict[str, Any]:
-  """The arguments of a call by name, with the defaults."""
-  target: Any = node.target
-  values = {
-    argument.name: argument.default_value if argument.has_default_value() else None
-    for argument in target._schema.arguments
-  }
-  values.update(zip(list(values), node.args))
-  values.update(node.kwargs)
-  return values
-
-
 @functools.cache
 def _convolutions() -> frozenset[Operator]:
   import torch
@@ -322,7 +207,7 @@ def _convolution(node: torch.fx.Node) -> _Convolution | None:
 
   if node.op != "call_function" or node.target not in _convolutions():
     return None
-  values = _values(node)
+  values = graphs.arguments(node)
   x, weight = values["input"].meta["val"], values["weight"].meta["val"]
   floats = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
   tensors = [x, weight] + ([values["bias"].meta["val"]] if values["bias"] is not None else [])
@@ -376,127 +261,74 @@ def _each(value: Any, count: int, default: int) -> list[int] | None:
   return numbers if len(numbers) == count else None
 
 
-def _batch_norm(node: torch.fx.Node, value: torch.fx.Node) -> _BatchNorm | None:
-  """The batch norm of `value` that a node is, if its statistics are constants and its dtypes are
-  equal."""
+def _batch_norm(node: torch.fx.Node, value: torch.fx.Node) -> Part | None:
+  """A batch norm of `value`, if its statistics are constants and its dtypes are equal. In half
+  precision the scale would be rounded."""
   import torch
 
   aten = torch.ops.aten
-  if node.target is aten.batch_norm.default:
-    if _values(node)["training"] is not False:
+  nodes = [node]
+  if node.target is aten._native_batch_norm_legit_no_training.default:
+    nodes += node.users
+    if len(nodes) != 2 or nodes[1].target is not python_operator.getitem or nodes[1].args[1] != 0:
       return None
-  elif node.target is aten._native_batch_norm_legit_no_training.default:
-    if len(node.users) != 1 or next(iter(node.users)).target is not python_operator.getitem:
-      return None
-    if next(iter(node.users)).args[1] != 0:
-      return None
-  else:
+  elif node.target is not aten.batch_norm.default:
     return None
-  values = _values(node)
+  values = graphs.arguments(node)
   found = _BatchNorm(
     values["weight"], values["bias"], values["running_mean"], values["running_var"], values["eps"]
   )
-  nodes = [found.weight, found.bias, found.mean, found.var]
+  if values.get("training", False) is not False or values["input"] is not value:
+    return None
+  if found.mean is None or found.var is None:
+    return None
   dtype = value.meta["val"].dtype
-  if values["input"] is not value or found.mean is None or found.var is None:
+  tensors = [found.weight, found.bias, found.mean, found.var]
+  if dtype not in (torch.float32, torch.float64) or any(
+    tensor is not None and tensor.meta["val"].dtype != dtype for tensor in tensors
+  ):
     return None
-  if any(node is not None and node.meta["val"].dtype != dtype for node in nodes):
-    return None
-  return found
+  return Part(found, nodes)
 
 
-def _residual(node: torch.fx.Node, value: torch.fx.Node) -> torch.fx.Node | None:
-  """The tensor of the same shape and dtype that a node adds to `value`. An addition in place must
-  write `value`."""
-  import torch
-
-  values = _values(node)
-  left, right = values["self"], values["other"]
-  if values["alpha"] != 1 or (left is value) == (right is value):
-    return None
-  if node.target is torch.ops.aten.add_.Tensor and left is not value:
-    return None
-  other = right if left is value else left
-  if not isinstance(other, torch.fx.Node):
-    return None
-  tensor, result = other.meta.get("val"), value.meta["val"]
-  if not isinstance(tensor, torch.Tensor) or tensor.dtype != result.dtype:
-    return None
-  if tensor.dim() != result.dim() or not all(map(_equal, tensor.shape, result.shape)):
-    return None
-  return other
-
-
-def _equal(left: Any, right: Any) -> bool:
-  """Whether two sizes are known to be equal. The comparison adds no guard."""
-  if isinstance(left, int) and isinstance(right, int):
-    return left == right
-  if isinstance(left, int) or isinstance(right, int):
-    return False
-  return left.node.expr == right.node.expr
-
-
-_ACTIVATIONS = ("relu", "relu6", "hardsigmoid", "hardswish", "sigmoid", "silu", "tanh")
-
-
-def _activation(node: torch.fx.Node) -> str | None:
-  """The name that libhusk_ops has for the activation that a node is."""
-  import torch
-
-  aten = torch.ops.aten
-  for name in _ACTIVATIONS:
-    packets = [getattr(aten, name), getattr(aten, name + "_")]
-    if node.target in [packet.default for packet in packets]:
-      return name
-  if node.target in (aten.gelu.default, aten.gelu_.default):
-    return {"none": "gelu", "tanh": "gelu_tanh"}[_values(node)["approximate"]]
-  if node.target in (aten.hardtanh.default, aten.hardtanh_.default):
-    values = _values(node)
-    return "relu6" if (values["min_val"], values["max_val"]) == (0, 6) else None
-  return None
-
-
-def _replace(graph: torch.fx.Graph, convolution: _Convolution, chain: _Chain) -> None:
-  """Makes the last node of a chain the call. The outputs of a program have the names of nodes, so
-  the node stays."""
-  call = chain.last
+def _replace(graph: torch.fx.Graph, convolution: _Convolution, chain: Chain) -> None:
+  """Makes the last node of a chain the call."""
   scale, bias = None, convolution.bias
-  if chain.batch_norm:
-    with graph.inserting_before(call):
-      scale, bias = _scale_and_bias(graph, chain, convolution.bias)
-  call.target = operator()
-  call.args = (
-    convolution.input,
-    convolution.weight,
-    bias,
-    convolution.stride,
-    convolution.padding,
-    convolution.dilation,
-    convolution.transposed,
-    convolution.output_padding,
-    convolution.groups,
-    scale,
-    chain.residual,
-    chain.activation,
+  if batch_norm := chain.parts.get("batch_norm"):
+    meta = chain.nodes[1].meta
+    with graph.inserting_before(chain.last):
+      scale, bias = _scale_and_bias(graph, batch_norm, convolution.bias, meta)
+  chain.become(
+    operator(),
+    (
+      convolution.input,
+      convolution.weight,
+      bias,
+      convolution.stride,
+      convolution.padding,
+      convolution.dilation,
+      convolution.transposed,
+      convolution.output_padding,
+      convolution.groups,
+      scale,
+      chain.parts.get("residual"),
+      chain.parts.get("activation", "none"),
+    ),
   )
-  call.kwargs = {}
-  for node in reversed(chain.nodes[:-1]):
-    graph.erase_node(node)
 
 
 def _scale_and_bias(
-  graph: torch.fx.Graph, chain: _Chain, bias: torch.fx.Node | None
+  graph: torch.fx.Graph, norm: _BatchNorm, bias: torch.fx.Node | None, meta: dict[str, Any]
 ) -> tuple[torch.fx.Node, torch.fx.Node]:
-  """The scale and the bias of a convolution with a bias and a batch norm."""
+  """The scale and the bias of a convolution with a bias and a batch norm; `meta` is of the norm."""
   import torch
 
   aten = torch.ops.aten
-  norm: Any = chain.batch_norm
 
   def call(target: Operator, *args: Any) -> torch.fx.Node:
     node = graph.call_function(target, args)
     values = [arg.meta["val"] if isinstance(arg, torch.fx.Node) else arg for arg in args]
-    node.meta = {**chain.nodes[1].meta, "val": target(*values)}
+    node.meta = {**meta, "val": target(*values)}
     return node
 
   scale = call(aten.rsqrt.default, call(aten.add.Scalar, norm.var, norm.eps))
@@ -558,15 +390,14 @@ def _call(called: Operator, args: Sequence[Any], places: Sequence[int], images: 
   from torch._inductor.virtualized import V
 
   tensors = {
-    place: _channels_last(args[place]) if place in images else _realized(args[place])
+    place: _channels_last(args[place]) if place in images else realized(args[place])
     for place in places
     if args[place] is not None
   }
   current: Any = V.graph.current_node
   size = convert_shape_to_inductor(current.meta["val"].shape)
-  layout = ir.FixedLayout(
-    args[_INPUT].get_device(), args[_INPUT].get_dtype(), size, _channels_last_strides(size)
-  )
+  strides = dense_strides(size, _order(len(size))[::-1])
+  layout = ir.FixedLayout(args[_INPUT].get_device(), args[_INPUT].get_dtype(), size, strides)
   node = _node_class()(layout, list(tensors.values()), op_overload=called)
   node.call_args = tuple(None if place in tensors else value for place, value in enumerate(args))
   node.tensor_places = list(tensors)
@@ -590,15 +421,6 @@ def _order(rank: int) -> list[int]:
   return [1, *range(rank - 1, 1, -1), 0]
 
 
-def _channels_last_strides(size: Sequence[Any]) -> list[Any]:
-  strides: list[Any] = [None] * len(size)
-  dense: Any = sympy.Integer(1)
-  for dim in _order(len(size)):
-    strides[dim] = dense
-    dense = dense * size[dim]
-  return strides
-
-
 def _channels_last(tensor: InductorObject) -> InductorObject:
   """A tensor in memory in the channels-last format."""
   from torch._inductor import ir
@@ -608,12 +430,3 @@ def _channels_last(tensor: InductorObject) -> InductorObject:
   for index, dim in enumerate(_order(rank)):
     ranks[dim] = index
   return ir.ExternKernel.require_stride_order(tensor, ranks)
-
-
-def _realized(tensor: InductorObject) -> InductorObject:
-  """A tensor in memory, in any format."""
-  from torch._inductor import ir
-
-  tensor = ir.ExternKernel.realize_input(tensor)
-  ir.as_storage_and_layout(tensor, freeze=True)
-  return tensor

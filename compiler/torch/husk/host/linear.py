@@ -12,7 +12,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import hir
-from ..inductor import layouts, torch_compat
+from ..fusion import parts, rewriting
+from ..fusion.chain import Chain, Part
+from ..fusion.order import Order
+from ..inductor import graphs, layouts, own_operators
 from ..inductor.lines import InductorObject, NodeLine
 from ..lower.body import Body
 from ..lower.nodes import IrNode
@@ -30,15 +33,11 @@ _DTYPES = frozenset({"torch.float16", "torch.bfloat16", "torch.float32", "torch.
 @functools.cache
 def operator() -> Operator:
   """husk::linear, which is defined once per process."""
-  import torch
-
-  torch.library.define(
-    "husk::linear",
-    "(Tensor input, Tensor weight, Tensor? bias, Tensor? residual, str activation) -> Tensor",
-    tags=(torch.Tag.flexible_layout,),
+  return own_operators.define(
+    "linear",
+    "Tensor input, Tensor weight, Tensor? bias, Tensor? residual, str activation",
+    _fake,
   )
-  torch.library.register_fake("husk::linear", _fake)
-  return torch.ops.husk.linear.default
 
 
 def _fake(
@@ -54,47 +53,19 @@ def _fake(
 # The program
 
 
-@functools.cache
-def _activations() -> dict[Operator, str]:
-  """The host's names of activations by operator. gelu has two names."""
-  import torch
-
-  aten = torch.ops.aten
-  return {
-    aten.relu.default: "relu",
-    aten.relu_.default: "relu",
-    aten.gelu.default: "gelu",
-    aten.silu.default: "silu",
-    aten.silu_.default: "silu",
-    aten.sigmoid.default: "sigmoid",
-    aten.tanh.default: "tanh",
-  }
-
-
 def rewrite(exported: ExportedProgram, in_place: bool = False) -> ExportedProgram:
   """A copy of a program in which each linear layer is Husk's operator, with the activation and the
   residual that follow. A program without linear layers is returned itself. With `in_place`, the
   program itself is changed."""
-  import torch
-
-  def graphs(program: ExportedProgram) -> list[torch.fx.GraphModule]:
-    modules = program.graph_module.modules()
-    return [module for module in modules if isinstance(module, torch.fx.GraphModule)]
-
-  linear = torch.ops.aten.linear.default
-  if not any(node.target is linear for module in graphs(exported) for node in module.graph.nodes):
-    return exported
-  rewritten = exported if in_place else torch_compat.copied(exported)
-  for module in graphs(rewritten):
-    for node in list(module.graph.nodes):
-      if node.target is linear and _is_supported(node):
-        _rewrite_node(module.graph, node)
-    module.recompile()
-  return rewritten
+  return rewriting.rewrite(exported, _is_supported, _rewrite_graph, in_place)
 
 
 def _is_supported(node: torch.fx.Node) -> bool:
-  """Whether the host's operator computes this layer."""
+  """Whether a node is a linear layer that the host's operator computes."""
+  import torch
+
+  if node.target is not torch.ops.aten.linear.default:
+    return False
   tensors = [argument.meta["val"] for argument in node.all_input_nodes]
   return (
     {str(tensor.dtype) for tensor in tensors} <= _DTYPES
@@ -105,69 +76,33 @@ def _is_supported(node: torch.fx.Node) -> bool:
   )
 
 
-def _rewrite_node(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
-  inputs: list[Any] = list(node.args)
-  bias = inputs[2] if len(inputs) > 2 else node.kwargs.get("bias")
-  last, replaced, activation, residual = node, [node], "none", None
-  user = _only_user(node)
-  if user is not None and user.target in _activations():
-    activation = _activations()[user.target]
-    if user.kwargs.get("approximate", "none") == "tanh" or "tanh" in user.args[1:]:
-      activation = "gelu_tanh"
-    last = user
-    replaced.append(user)
-    user = _only_user(last)
-  if user is not None and (other := _residual(user, last)) is not None:
-    residual, last = other, user
-    replaced.append(user)
-  if last is not node and _something_is_written(node, last):
-    last, replaced, activation, residual = node, [node], "none", None
-  # The last node becomes the call, because outputs of the program have the names of nodes.
-  last.target = operator()
-  last.args = (*inputs[:2], bias, residual, activation)
-  last.kwargs = {}
-  for each in reversed(replaced):
-    if each is not last:
-      graph.erase_node(each)
+def _rewrite_graph(graph: torch.fx.Graph) -> None:
+  order = Order(graph)
+  for node in list(graph.nodes):
+    if not _is_supported(node):
+      continue
+    layer = graphs.arguments(node)
+    chain = Chain(node, order, {"activation": parts.activation, "residual": _residual})
+    found = chain.parts
+    chain.become(
+      operator(),
+      (
+        *(layer[name] for name in ("input", "weight", "bias")),
+        found.get("residual"),
+        found.get("activation", "none"),
+      ),
+    )
 
 
-def _only_user(node: torch.fx.Node) -> torch.fx.Node | None:
-  return next(iter(node.users)) if len(node.users) == 1 else None
-
-
-def _residual(user: torch.fx.Node, node: torch.fx.Node) -> torch.fx.Node | None:
-  """The tensor that `user` adds to `node`, if it has the shape and the dtype of `node`, and the sum
-  has the order in memory of husk::linear. In eager mode the sum has that of its first operand."""
-  import torch
-
-  if user.target is not torch.ops.aten.add.Tensor or user.kwargs.get("alpha", 1) != 1:
+def _residual(node: torch.fx.Node, value: torch.fx.Node) -> Part | None:
+  """A residual, if the sum has the order in memory of husk::linear. In eager mode the sum has that
+  of its first operand."""
+  total = node.meta.get("val")
+  part = parts.residual(node, value)
+  if part is None or total is None:
     return None
-  left, right = user.args[:2]
-  other = right if left is node else left
-  if not isinstance(other, torch.fx.Node) or other is node:
-    return None
-  value, own = other.meta.get("val"), node.meta["val"]
-  if not isinstance(value, torch.Tensor) or value.dtype != own.dtype or value.dim() != own.dim():
-    return None
-  sizes = zip(value.shape, own.shape)
-  total = user.meta["val"]
   strides = layouts.dense_strides(total.shape, range(total.dim()))
-  same = all(layouts.known_equal(left, right) for left, right in sizes)
-  in_order = all(map(layouts.known_equal, total.stride(), strides))
-  return other if same and in_order else None
-
-
-def _something_is_written(first: torch.fx.Node, last: torch.fx.Node) -> bool:
-  """Whether a node between two nodes writes a tensor. The operands of the first one are then read
-  too late if the last one reads them. An activation may write the first one's own result."""
-  node = first.next
-  while node is not last:
-    schema = getattr(node.target, "_schema", None)
-    is_own = node in first.users
-    if node.op == "call_function" and not is_own and (schema is None or schema.is_mutable):
-      return True
-    node = node.next
-  return False
+  return part if all(map(layouts.known_equal, total.stride(), strides)) else None
 
 
 # Inductor's node
@@ -214,9 +149,7 @@ def _lowered(
   tensors = [reshape(input, [rows, input.get_size()[-1]]), weight]
   tensors += [] if bias is None else [bias]
   tensors += [] if residual is None else [reshape(residual, [rows, size[-1]])]
-  inputs = [ir.ExternKernel.realize_input(tensor) for tensor in tensors]
-  for tensor in inputs:
-    ir.as_storage_and_layout(tensor, freeze=True)
+  inputs = [own_operators.realized(tensor) for tensor in tensors]
   layout = ir.FixedLayout(input.get_device(), input.get_dtype(), [rows, size[-1]])
   node = _node_class()(layout=layout, inputs=inputs)
   node.has_bias, node.has_residual = bias is not None, residual is not None

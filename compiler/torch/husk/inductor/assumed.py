@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from . import origins
+from . import graphs, origins
 from .replace import replaced
 
 if TYPE_CHECKING:
@@ -195,15 +195,12 @@ def environment(exported: ExportedProgram) -> Any:
   import torch
   from torch.utils import _pytree as pytree
 
-  for module in exported.graph_module.modules():
-    if not isinstance(module, torch.fx.GraphModule):
-      continue
-    for node in module.graph.nodes:
-      for value in pytree.tree_leaves(node.meta.get("val")):
-        sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
-        for size in sizes:
-          if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            return size.node.shape_env
+  for node in graphs.nodes(exported):
+    for value in pytree.tree_leaves(node.meta.get("val")):
+      sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
+      for size in sizes:
+        if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+          return size.node.shape_env
   return None
 
 

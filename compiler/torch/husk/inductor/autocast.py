@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported
-from . import origins, torch_compat
+from . import graphs, origins, torch_compat
 
 if TYPE_CHECKING:
   import torch
@@ -32,8 +32,7 @@ def written_out(exported: ExportedProgram) -> ExportedProgram:
   from torch.amp import autocast_mode
 
   begins = (torch.ops.higher_order.wrap_with_autocast, autocast_mode._enter_autocast)
-  modules = [m for m in exported.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
-  if not any(node.target in begins for module in modules for node in module.graph.nodes):
+  if not any(node.target in begins for node in graphs.nodes(exported)):
     return exported
   program = torch_compat.copied(exported)
   names = _write_out(program.graph_module, {})

@@ -16,6 +16,7 @@ from . import (
   assumed,
   decompositions,
   empty,
+  graphs,
   loop_ints,
   origins,
   patches,
@@ -75,10 +76,7 @@ def capture(
 
 def is_flat(exported: ExportedProgram) -> bool:
   """Whether a program has a single graph, so that `capture_each` can compile it in several ways."""
-  import torch
-
-  modules = exported.graph_module.modules()
-  return sum(isinstance(module, torch.fx.GraphModule) for module in modules) == 1
+  return len(graphs.modules(exported)) == 1
 
 
 def capture_each(
@@ -378,18 +376,15 @@ def prepared(exported: ExportedProgram, keep_attention: bool = False) -> Exporte
   decompositions have other strides than operators. torch.vmap becomes what it maps."""
   import torch
 
-  modules: Sequence[torch.fx.GraphModule] = [
-    module for module in exported.graph_module.modules() if isinstance(module, torch.fx.GraphModule)
-  ]
-  used = {
-    node.target for module in modules for node in module.graph.nodes if node.op == "call_function"
-  }
+  used = {node.target for node in graphs.nodes(exported) if node.op == "call_function"}
   wanted = {op: function for op, function in decompositions.table().items() if op in used}
   if keep_attention:
     wanted.pop(torch.ops.aten.scaled_dot_product_attention.default, None)
-  if any(map(writes.depend_on_strides, modules)):
+  if any(map(writes.depend_on_strides, graphs.modules(exported))):
     return _viewing_any_strides(torch_compat.functional(exported, wanted))
-  writes_copies = torch.ops.aten.lift_fresh_copy.default in used and any(map(_writes, used))
+  writes_copies = torch.ops.aten.lift_fresh_copy.default in used and any(
+    map(writes.written, graphs.nodes(exported))
+  )
   if not (wanted or writes_copies or any(map(_maps, used))):
     return exported
   return torch_compat.functional(exported, wanted)
@@ -400,23 +395,16 @@ def _viewing_any_strides(exported: ExportedProgram) -> ExportedProgram:
   strides that a view of this shape does not take."""
   import torch
 
-  for module in exported.graph_module.modules():
-    if isinstance(module, torch.fx.GraphModule):
-      for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
-        node.target = torch.ops.aten.reshape.default
-      module.recompile()
+  for module in graphs.modules(exported):
+    for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+      node.target = torch.ops.aten.reshape.default
+    module.recompile()
   return exported
 
 
 def _maps(op: Any) -> bool:
   """Whether an operator is a part of torch.vmap, which a program that is functional has not."""
   return getattr(op, "__module__", None) == "torch._functorch.predispatch"
-
-
-def _writes(op: Any) -> bool:
-  """Whether an operator writes elements of an argument. `detach_` writes none."""
-  schema = getattr(op, "_schema", None)
-  return schema is not None and schema.is_mutable and schema.name != "aten::detach_"
 
 
 @contextlib.contextmanager

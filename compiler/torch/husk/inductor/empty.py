@@ -49,7 +49,15 @@ _ASKED_WITH_DATA = (
   "aten.min.",
   "aten.mode.",
   "median",
+  "batch_norm",
+  "segment_reduce",
 )
+
+# Operators that give other numbers for an empty tensor than the formula does that computes the rest
+# of their results, and why such a tensor is refused.
+_OTHER_WITHOUT_DATA = {
+  "aten.linalg_cond.default": "the condition number of matrices without elements is not computed"
+}
 
 # The most elements that these zeros may be.
 _MOST = 1 << 20
@@ -249,7 +257,7 @@ def _refusal_of_zeros(shapes: Any, node: torch.fx.Node, values: dict[Any, int]) 
   text = _refusal(shapes, node, values)
   if not text and any(part in str(node.target) for part in _ASKED_WITH_DATA):
     text = _refusal(shapes, node, values, "cpu")
-  return text
+  return text or _OTHER_WITHOUT_DATA.get(str(node.target))
 
 
 def may_be_zero(shapes: Any, size: Any) -> bool:

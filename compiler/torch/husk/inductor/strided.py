@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 
 from ..errors import Unsupported
-from . import assumed
+from . import assumed, graphs
 from .assumed import Assumption
 from .layouts import span
 from .origins import operator_place
@@ -32,12 +32,7 @@ def refusals(exported: ExportedProgram) -> list[Assumption]:
     aten.as_strided_copy.default,
     aten.as_strided_scatter.default,
   )
-  nodes: list[Any] = [
-    node
-    for module in exported.graph_module.modules()
-    if isinstance(module, torch.fx.GraphModule)
-    for node in module.graph.nodes
-  ]
+  nodes: list[Any] = graphs.nodes(exported)
   if not any(node.target in views for node in nodes):
     return []
   inputs = {
@@ -51,9 +46,8 @@ def refusals(exported: ExportedProgram) -> list[Assumption]:
     if node.target not in views:
       continue
     x: Any = node.args[0].meta["val"]
-    names = [argument.name for argument in node.target._schema.arguments]
-    values = {**dict(zip(names, node.args)), **node.kwargs}
-    offset = values.get("storage_offset")
+    values = graphs.arguments(node)
+    offset = values["storage_offset"]
     offset = x.storage_offset() if offset is None else offset
     end = _expression(offset) + _span(values["size"], values["stride"])
     whole = inputs.get(_storage(x))

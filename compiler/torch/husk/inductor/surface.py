@@ -426,6 +426,12 @@ SURFACE: dict[str, tuple[Names, ...]] = {
       "codegen_loops_impl", "marks each loop nest (torch_compat.host_codegen)", of="CppKernel"
     ),
     uses("call_ranges rename_indexing", "the sizes of a loop nest", of="CppKernel"),
+    replaces(
+      "_get_vec_load_line",
+      "reads no lane behind the end (torch_compat.host_codegen)",
+      of="CppVecKernel",
+    ),
+    uses("_get_mask_type tail_size num_elems", "the lanes of a load", of="CppVecKernel"),
   ),
   "torch._inductor.codegen.cpp_utils": (uses("cexpr_index", "the text of an expression in C++"),),
   "torch._inductor.cpu_vec_isa": (

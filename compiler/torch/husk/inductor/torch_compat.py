@@ -19,7 +19,7 @@ from collections.abc import Callable, Container, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
-from . import assumed
+from . import assumed, graphs
 from .lines import InductorObject
 from .replace import Replacement, replaced, replaced_entries
 from .surface import IGNORED_LINES as IGNORED_LINES
@@ -284,13 +284,15 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
   Loop nests that are not fused become functions of their own. Vectors are those of the class
   `vectors` ("VecAVX2") of cpu_vec_isa, whatever this machine has. A line of `mark` and the number
   of elements that the loops cover, as a C++ expression, precedes each loop nest."""
+  import torch
   from torch._inductor import cpu_vec_isa
   from torch._inductor.codegen import cpp
-  from torch._inductor.codegen.cpp import CppKernel, CppScheduling
+  from torch._inductor.codegen.cpp import CppKernel, CppScheduling, CppVecKernel
   from torch._inductor.codegen.cpp_utils import cexpr_index
   from torch._inductor.utils import sympy_product
 
   isa, write_loops = getattr(cpu_vec_isa, vectors)(), CppKernel.codegen_loops_impl
+  write_load = CppVecKernel._get_vec_load_line
   inductor: Any = cpp
   # torch 2.15 simplifies indices in another way.
   simplify = getattr(inductor, "simplify_index_in_vec_range", None)
@@ -298,6 +300,24 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
   def marked(self: InductorObject, nest: Any, code: Any, *args: Any) -> Any:
     code.writeline(mark + cexpr_index(self.rename_indexing(sympy_product(self.call_ranges))))
     return write_loops(self, nest, code, *args)
+
+  def loaded(self: InductorObject, place: str, index: Any, dtype: Any, mask: Any = None) -> str:
+    """The text of a load. Under a mask, torch's own reads a whole vector at the end of a loop, too,
+    where only some lanes are left; of bools it also reads the lanes that the mask leaves out."""
+    if not mask:
+      return str(write_load(self, place, index, dtype, mask))
+    is_bool = dtype == torch.bool
+    text = write_load(self, place, index, torch.uint8 if is_bool else dtype, mask)
+    lanes, load, rest = text.rpartition(".template loadu<")
+    kind = self._get_mask_type(torch.float)
+    if self.tail_size:
+      count = cexpr_index(self.num_elems)
+      lanes = f"{kind}::set({kind}::from(false), {lanes}, {count})"
+    if not is_bool:
+      return f"{lanes}{load}{rest}"
+    types, _, address = rest.partition(">(")
+    bytes_ = f"reinterpret_cast<const uint8_t*>({address}"
+    return f"{kind}::from(at::vec::VectorizedN<{types}>({lanes}{load}{types}>({bytes_})))"
 
   def simplified(index: Any, *args: Any) -> Any:
     assert simplify is not None
@@ -309,6 +329,7 @@ def host_codegen(vectors: str, mark: str) -> Iterator[None]:
     (cpp, "CeilDiv", functools.lru_cache(maxsize=None, typed=True)(inductor.CeilDiv)),
     (CppScheduling, "ready_to_flush", lambda self: True),
     (CppKernel, "codegen_loops_impl", marked),
+    (CppVecKernel, "_get_vec_load_line", loaded),
     (cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]),
     (type(isa), "__bool__", lambda self: True),
   ):
@@ -575,7 +596,7 @@ def assume(exported: ExportedProgram, conditions: list[assumed.Assumption]) -> N
 def functional(exported: ExportedProgram, wanted: dict[Any, Callable[..., Any]]) -> ExportedProgram:
   """The program without operators that write, and with the operators of `wanted` decomposed."""
   shapes = assumed.environment(exported)
-  with assumed.restored(shapes):
+  with assumed.restored(shapes), replaced(smaller_sizes()):
     decomposed = with_guards(exported.run_decompositions(wanted), exported)
     _assumptions[decomposed] = [*assumptions(exported), *assumed.found(shapes)]
   decomposed.example_inputs = exported.example_inputs
@@ -608,7 +629,7 @@ def with_tensors(
   program: ExportedProgram = changed._update(
     exported.graph_module, signature, state_dict=state_dict, constants=constants
   )
-  return program
+  return with_guards(program, exported)
 
 
 def state_spec(spec: Any) -> Any:
@@ -722,8 +743,7 @@ def with_right_dtypes(exported: ExportedProgram) -> ExportedProgram:
     aten.unique_dim_consecutive.default,
     aten.bincount.default,
   }
-  modules = [m for m in exported.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
-  nodes = [node for module in modules for node in module.graph.nodes]
+  nodes = graphs.nodes(exported)
   if operators.isdisjoint(node.target for node in nodes) and not any(map(_counts_from_last, nodes)):
     return exported
   shapes = assumed.environment(exported)

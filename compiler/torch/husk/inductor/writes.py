@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import graphs
+
 if TYPE_CHECKING:
   import torch
 
@@ -22,6 +24,30 @@ def depend_on_strides(module: torch.fx.GraphModule) -> bool:
   """Whether the strides of a computed tensor may decide if a write changes it: the graph has a view
   of it that would be a copy for other strides, and writes to one of the two after that."""
   return _Memory(module).writes_to_views_or_copies
+
+
+def may_write(node: torch.fx.Node) -> bool:
+  """Whether a node may write memory that other nodes read. Nodes with graphs or with kernels of the
+  model may: this function does not look into them."""
+  import torch
+
+  if node.op != "call_function":
+    return False
+  return isinstance(node.target, torch._ops.HigherOrderOperator) or bool(written(node))
+
+
+def written(node: torch.fx.Node) -> list[Any]:
+  """The arguments that a call of an operator may write. `detach_` writes no elements."""
+  import torch
+
+  if not isinstance(node.target, torch._ops.OpOverload):
+    return []
+  schema = node.target._schema
+  if not schema.is_mutable and schema.name not in _NORMS or schema.name == "aten::detach_":
+    return []
+  values = graphs.arguments(node)
+  found = [values[each.name] for each in schema.arguments if _is_written(schema, each, values)]
+  return [value for value in found if value is not None]
 
 
 class _Memory:
@@ -63,14 +89,11 @@ class _Memory:
 
     if isinstance(node.target, torch._ops.HigherOrderOperator):
       return inputs if _region_writes(module, node) else set()
-    schema = getattr(node.target, "_schema", None)
-    written: set[torch.fx.Node] = set()
-    values = _arguments(node, schema) if schema is not None else []
-    for argument, value in zip(schema.arguments if schema is not None else [], values):
-      if _is_written(schema, argument, values):
-        for tensor in value if isinstance(value, (list, tuple)) else [value]:
-          written |= self.roots.get(tensor, set())
-    return written
+    roots: set[torch.fx.Node] = set()
+    for value in written(node):
+      for tensor in value if isinstance(value, (list, tuple)) else [value]:
+        roots |= self.roots.get(tensor, set())
+    return roots
 
 
 # Norms that write the statistics of their arguments `running_mean` and `running_var` if they train,
@@ -91,22 +114,13 @@ _NORMS = {
 }
 
 
-def _is_written(schema: Any, argument: Any, values: list[Any]) -> bool:
+def _is_written(schema: Any, argument: Any, values: dict[str, Any]) -> bool:
   """Whether an operator with these values of its arguments may write one of them."""
   if argument.alias_info is not None and argument.alias_info.is_write:
     return True
   if schema.name not in _NORMS or argument.name not in ("running_mean", "running_var"):
     return False
-  names = [each.name for each in schema.arguments]
-  return not any(
-    value is False and name in ("training", "use_input_stats") for name, value in zip(names, values)
-  )
-
-
-def _arguments(node: torch.fx.Node, schema: Any) -> list[Any]:
-  """The arguments of a node in the order of the schema."""
-  named = schema.arguments[len(node.args) :]
-  return [*node.args, *(node.kwargs.get(argument.name) for argument in named)]
+  return not any(values.get(name) is False for name in ("training", "use_input_stats"))
 
 
 def _may_share(op: Any) -> bool:

@@ -13,12 +13,13 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .. import devices
 from ..errors import Unsupported
 from ..hir import huskc
-from ..inductor import capture, decompositions, torch_compat
+from ..inductor import capture, torch_compat
 from ..runtime.program import MODES
 from ..version import VERSION
-from . import devices, regions, text
+from . import regions, text
 from .module import free_arenas
 
 if TYPE_CHECKING:
@@ -63,9 +64,7 @@ def backend(
   free_arenas()
   with contextlib.ExitStack() as stack:
     stack.enter_context(torch_compat.cache_tag(tag))
-    stack.enter_context(decompositions.hosts())
-    if libraries is False:
-      stack.enter_context(decompositions.kernels())
+    stack.enter_context(devices.graph_decompositions(libraries))
     compiled = compile_fx(module, inputs, inner_compile=inner, config_patches=patches)
   regions.attach(compiled, regions.of_frame(of_inductor))
   return compiled
@@ -86,7 +85,7 @@ def _compile(
 
   device = devices.of_graph(graph)
   if run_mode not in device.modes:
-    raise Unsupported(f'mode "{run_mode}": the CPU has no graphs; give "auto"')
+    raise Unsupported(f'mode "{run_mode}": {device.title} has no graphs; give "auto"')
   huskc.require()
   free_arenas()  # a backward is compiled later than the rest
   if libraries is None:
@@ -95,7 +94,7 @@ def _compile(
     torch_compat.cache_tag(tag),
     device.compiling(graph, libraries) as kernels,
     capture.inductor(
-      device.name.partition(":")[0],
+      device.torch_type,
       text.Writer(device, kernels, run_mode).write,
       lowerings=device.prepare(graph, libraries),
       caching=True,
@@ -132,7 +131,7 @@ def _options(
     libraries,
     {
       **torch_compat.options_in_process(patches),
-      **devices.options(),
+      **devices.graph_options(),
       **patches,
       "triton.cudagraphs": False,  # torch would put graphs of its own around the program
     },

@@ -14,9 +14,8 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from .. import hir
+from .. import devices, hir
 from ..errors import Unsupported
-from ..host import operators as host_operators
 from ..inductor import torch_compat
 from ..inductor.layouts import span
 from ..lower import extern
@@ -137,7 +136,7 @@ class FunctionWriter:
 
   def check_operators(self) -> None:
     """Refuses operators that only torch provides."""
-    names = host_operators.names() if self._on_host() else ()
+    names = self._operators_of_husk()
     known = Operators("the target", names, self.ops)
     missing = [
       name
@@ -164,10 +163,11 @@ class FunctionWriter:
   def runs_operators_of_husk(self) -> bool:
     """Whether all operators that torch has provided are those of Husk's host in the file."""
     called = set(self.source.called)
-    return self._on_host() and bool(called) and called <= host_operators.names()
+    return bool(called) and called <= self._operators_of_husk()
 
-  def _on_host(self) -> bool:
-    return self.source.target.split()[2] == "host"
+  def _operators_of_husk(self) -> frozenset[str]:
+    """The operators that a file for the device of the graph may call."""
+    return devices.of_line(self.source.target).operators_in_files()
 
   def _is_registered(self, name: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.ops)

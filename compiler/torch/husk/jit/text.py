@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 
 from .. import hir
+from ..devices.device import Device, GraphKernels
 from ..errors import Unsupported
 from ..hir import huskc
 from ..inductor import torch_compat
@@ -27,7 +28,6 @@ from ..program.signature import Signature, limits
 from ..program.values import Input
 from ..version import VERSION
 from . import outputs, sections
-from .devices import Device, Kernels
 
 if TYPE_CHECKING:
   import torch
@@ -61,7 +61,7 @@ class Constants(Places):
 class Writer:
   """Writes the module of one graph. `mode` is that of the sessions."""
 
-  def __init__(self, device: Device, kernels: Kernels, mode: str) -> None:
+  def __init__(self, device: Device, kernels: GraphKernels, mode: str) -> None:
     self.device, self.kernels, self.mode = device, kernels, mode
 
   def write(self, wrapper: InductorObject, guards: list[tuple[Any, Any]]) -> Any:
@@ -148,7 +148,7 @@ def _input(name: str, node: Any, device: Device, ranges: Any, names: hir.Names) 
     return Input(taken, "int", ranges=() if bounds is None else (bounds,))
   if type(node).__name__ != "TensorBox":
     raise Unsupported(f"the input {name} is a {type(node).__name__}")
-  if node.get_device().type != device.name.partition(":")[0]:
+  if node.get_device().type != device.torch_type:
     return _scalar(name, taken, node, device)
   sizes = tuple(limits(size, ranges) for size in node.get_size())
   return Input(taken, "tensor", _dtype(name, node.get_dtype()), sizes)

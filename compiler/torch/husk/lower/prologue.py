@@ -182,6 +182,23 @@ def _renamed(graph: Graph, expression: Any) -> Any:
   return sympy.sympify(expression).xreplace(graph.sizevars.shape_env.unbacked_renamings)
 
 
+def _with_replacements(shapes: Any, condition: Any) -> Any:
+  """A condition with the symbols that lowering took for others, which it found equal. SymPy takes
+  symbols of sizes for positive, and would find that `n > 0` always holds: nothing is evaluated."""
+  other = {symbol: shapes.replace(symbol) for symbol in condition.free_symbols}
+  with sympy.evaluate(False):
+    return condition.xreplace({old: new for old, new in other.items() if old != new})
+
+
+def _holds_for_all(condition: Any) -> bool:
+  """Whether a condition says that a size is 0 or more."""
+  return isinstance(condition, sympy.Or) and any(
+    sympy.Eq(each.lhs, 0, evaluate=False) in condition.args
+    for each in condition.args
+    if isinstance(each, sympy.Gt) and each.rhs == 0
+  )
+
+
 def indexed(condition: Any) -> Any:
   """The number of elements, if a condition says that 32-bit indices reach all of them, else None.
   Kernels would access wrong memory if it did not hold. SymPy moves parts of the number to the other
@@ -242,7 +259,13 @@ def _checks(
 def write_checks(body: Body) -> None:
   """Writes the asserts whose symbols are all defined by now, and keeps the others for later."""
   later: list[tuple[Any, str]] = []
+  seen = set()
   for condition, message in body.asserts:
+    if not body.exprs.knows(condition):
+      condition = _with_replacements(body.graph.sizevars.shape_env, condition)
+      if condition in seen or _holds_for_all(condition):
+        continue
+      seen.add(condition)
     if not body.exprs.knows(condition):
       later.append((condition, message))
     elif condition not in (sympy.true, True):

@@ -7,15 +7,8 @@ namespace husk::host {
 
 enum class Activation : int32_t {
   None,
-  Relu,
-  Relu6,        // min(max(x, 0), 6)
-  Hardsigmoid,  // relu6(x + 3) / 6
-  Hardswish,    // x * hardsigmoid(x)
-  Sigmoid,
-  Silu,  // x * sigmoid(x)
-  Tanh,
-  Gelu,
-  GeluTanh  // gelu with tanh in place of erf
+#define HUSK_ACTIVATION(Name, name) Name,
+#include <activations.def>
 };
 
 }  // namespace husk::host

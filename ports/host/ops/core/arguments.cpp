@@ -192,17 +192,13 @@ husk_status Arguments::check_vector(uint32_t index, int64_t length, const char* 
 }
 
 husk_status Arguments::get_activation(uint32_t index, Activation& out) const {
-  // The names that the exporter writes (compiler/torch/husk/lower/linear.py and
-  // host/convolution.py).
   constexpr struct {
     const char* name;
     Activation activation;
   } kActivations[] = {
-      {"none", Activation::None},           {"relu", Activation::Relu},
-      {"relu6", Activation::Relu6},         {"hardsigmoid", Activation::Hardsigmoid},
-      {"hardswish", Activation::Hardswish}, {"sigmoid", Activation::Sigmoid},
-      {"silu", Activation::Silu},           {"tanh", Activation::Tanh},
-      {"gelu", Activation::Gelu},           {"gelu_tanh", Activation::GeluTanh},
+      {"none", Activation::None},
+#define HUSK_ACTIVATION(Name, name) {#name, Activation::Name},
+#include <activations.def>
   };
   const char* name = values[index].kind == HUSK_ARG_STRING ? values[index].string : nullptr;
   for (const auto& known : kActivations) {

@@ -3,7 +3,9 @@
 
 #include "core/arguments.h"
 #include "core/element.h"
+#include "core/extremes.h"
 #include "core/loop.h"
+#include "linalg/complex_operators.h"
 
 namespace husk::host {
 namespace {
@@ -26,7 +28,15 @@ Matrix<T> matrix_at(const Arguments& args, uint32_t at, int64_t offset) {
           tensor.strides[r], tensor.strides[r + 1]};
 }
 
-inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+// Replaces each element by its conjugate.
+template <class T>
+void conjugate(const Matrix<T>& m) {
+  if constexpr (is_complex<T>) {
+    each_index_while(m.cancellation, m.rows, [&](int64_t i) {
+      return each_index(m.cancellation, m.columns, [&](int64_t j) { m(i, j) = conj(m(i, j)); });
+    });
+  }
+}
 
 // The dtype of the absolute value of an element.
 inline int32_t real_dtype(int32_t dtype) {

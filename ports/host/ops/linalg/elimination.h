@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "linalg/batches.h"
-#include "linalg/complex_operators.h"
 
 namespace husk::host {
 namespace {
@@ -104,16 +103,6 @@ void solve_factored_right(const Matrix<T>& lu, const int32_t* pivots, int64_t st
     const int64_t k = lu.rows - 1 - done;
     swap_rows(rows, k, exchanged_row(pivots, stride, k, lu.rows));
   });
-}
-
-// Replaces each element by its conjugate.
-template <class T>
-void conjugate(const Matrix<T>& m) {
-  if constexpr (is_complex<T>) {
-    each_index_while(m.cancellation, m.rows, [&](int64_t i) {
-      return each_index(m.cancellation, m.columns, [&](int64_t j) { m(i, j) = conj(m(i, j)); });
-    });
-  }
 }
 
 // x = a^-H x for a triangular matrix a.

@@ -13,7 +13,10 @@
 // deep as the scratch memory has room for, because each panel of b is read once then.
 #pragma once
 
+#include <type_traits>
+
 #include "core/cancellation.h"
+#include "core/extremes.h"
 #include "core/vector_math.h"
 #include "linalg/product.h"
 #include "linalg/product_table.h"
@@ -46,13 +49,6 @@ template <int N>
 struct Constant {
   static constexpr int value = N;
 };
-template <class A, class B>
-constexpr bool is_same = false;
-template <class A>
-constexpr bool is_same<A, A> = true;
-
-// The smaller of two numbers.
-inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // ---- out ----
 
@@ -80,21 +76,12 @@ inline void activate_row(T* values, int64_t count) {
 // Applies an activation to numbers, in whole vectors.
 template <class T>
 __attribute__((noinline)) void activate(Activation activation, T* values, int64_t count) {
-#define HUSK_CASE(A) \
-  case Activation::A: return activate_row<T, Activation::A>(values, count);
   switch (activation) {
-    HUSK_CASE(Relu)
-    HUSK_CASE(Relu6)
-    HUSK_CASE(Hardsigmoid)
-    HUSK_CASE(Hardswish)
-    HUSK_CASE(Sigmoid)
-    HUSK_CASE(Silu)
-    HUSK_CASE(Tanh)
-    HUSK_CASE(Gelu)
-    HUSK_CASE(GeluTanh)
     case Activation::None: return;
+#define HUSK_ACTIVATION(Name, name) \
+  case Activation::Name: return activate_row<T, Activation::Name>(values, count);
+#include <activations.def>
   }
-#undef HUSK_CASE
 }
 
 // Writes `rows` x `columns` sums, with `pitch` elements from row to row, to out at (row, column).
@@ -443,7 +430,7 @@ void add_packed_slice(const Product& p, const S* a, const P* b, int64_t pitch, i
   const int64_t packed = packed_depth<P>(depth);
   const P* left = buffers.a;
   int64_t row = 1, column = kTileRows;
-  if (is_same<S, P> && rows <= kThinRows) {
+  if (std::is_same_v<S, P> && rows <= kThinRows) {
     left = reinterpret_cast<const P*>(a);
     row = p.a.row;
     column = p.a.column;
@@ -659,12 +646,12 @@ void add_rows(const A* a, int64_t a_row, const S* b, int64_t b_row, int64_t dept
 // Copies the rows of a, unless they already are what is multiplied.
 template <class T, class S, class A>
 const A* copy_rows(const Product& p, const S* a, int64_t depth, A* to) {
-  if constexpr (is_same<S, A>) {
+  if constexpr (std::is_same_v<S, A>) {
     if (p.a.column == 1) return a;
   }
   for (int64_t r = 0; r < p.m; ++r)
     for (int64_t t = 0; t < depth; ++t)
-      if constexpr (is_same<S, A>)
+      if constexpr (std::is_same_v<S, A>)
         to[r * kThinDepth<T> + t] = a[r * p.a.row + t * p.a.column];
       else
         to[r * kThinDepth<T> + t] = load_one(a + r * p.a.row + t * p.a.column);
@@ -758,7 +745,10 @@ constexpr InPlaceRows in_place_rows() {
 #else
   constexpr const InPlaceRows* table = kInPlaceBaseline;
 #endif
-  return table[is_same<S, double> ? 0 : is_same<S, float> ? 1 : is_same<S, Half> ? 2 : 3];
+  return table[std::is_same_v<S, double>  ? 0
+               : std::is_same_v<S, float> ? 1
+               : std::is_same_v<S, Half>  ? 2
+                                          : 3];
 #endif
 }
 

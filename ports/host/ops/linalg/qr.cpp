@@ -7,8 +7,6 @@ namespace husk::host {
 
 namespace {
 
-int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
 // Writes a matrix whose elements below the diagonal are 0.
 template <class S>
 void store_upper(const Columns<S>& from, const Place& to) {

@@ -9,14 +9,14 @@
 #include "core/arithmetic.h"
 #include "core/workspace.h"
 #include "linalg/batches.h"
-#include "linalg/complex_operators.h"
 
 namespace husk::host {
 namespace {
 
 using Complex128 = Complex<double>;
 
-// A matrix by columns. `pitch` is the number of elements from a column to the next one.
+// A matrix by columns, whose elements are adjacent, so that loops over them use vectors. `pitch` is
+// the number of elements from a column to the next one.
 template <class S>
 struct Columns {
   Cancellation& cancellation;
@@ -29,6 +29,8 @@ struct Columns {
   Columns from(int64_t i, int64_t j) const {
     return {cancellation, data + i + j * pitch, rows - i, columns - j, pitch};
   }
+  // The transpose as any other matrix, whose rows are the columns.
+  Matrix<S> transposed() const { return {cancellation, data, columns, rows, pitch, 1}; }
   // The first `count` columns.
   Columns first(int64_t count) const { return {cancellation, data, rows, count, pitch}; }
 };
@@ -254,14 +256,9 @@ void store(const Columns<S>& from, const Place& to) {
   });
 }
 
-// Replaces each element by its conjugate.
 template <class S>
 void conjugate(const Columns<S>& m) {
-  if constexpr (is_complex<S>) {
-    each_column(m, [&](S* column, int64_t) {
-      each_index(m.cancellation, m.rows, [&](int64_t i) { column[i] = conj(column[i]); });
-    });
-  }
+  conjugate(m.transposed());
 }
 
 // A vector as a matrix of one column.

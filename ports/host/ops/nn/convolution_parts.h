@@ -2,6 +2,7 @@
 // of a tile, and the division into parts.
 #pragma once
 
+#include "core/extremes.h"
 #include "core/lanes.h"
 #include "core/vector_math.h"
 #include "nn/convolution.h"
@@ -40,8 +41,6 @@ constexpr int64_t kWinogradMinParts = 4;      // fewer parts are divided further
 constexpr int64_t kWinogradMinChannels = 16;  // fewer channels are multiplied as usual
 constexpr int64_t kWinogradMinTiles = 12;     // fewer tiles are multiplied as usual
 
-inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 inline int64_t divide_up(int64_t a, int64_t b) { return (a - 1) / b + 1; }
 template <class T>
 int64_t whole_vectors(int64_t channels) {
@@ -498,15 +497,8 @@ void finish(const Convolution& c, Affine<T> affine, const EvenRows& rows, const 
     return finish_even<T, S, Activation::A>(c, affine, rows, sums, channel, channels);
   switch (c.activation) {
     HUSK_CASE(None)
-    HUSK_CASE(Relu)
-    HUSK_CASE(Relu6)
-    HUSK_CASE(Hardsigmoid)
-    HUSK_CASE(Hardswish)
-    HUSK_CASE(Sigmoid)
-    HUSK_CASE(Silu)
-    HUSK_CASE(Tanh)
-    HUSK_CASE(Gelu)
-    HUSK_CASE(GeluTanh)
+#define HUSK_ACTIVATION(Name, name) HUSK_CASE(Name)
+#include <activations.def>
   }
 #undef HUSK_CASE
 }

@@ -11,9 +11,10 @@ namespace husk::detail {
 /** What the numbers of an element are. */
 enum class DtypeKind : uint8_t { None, Bool, Unsigned, Signed, Float, Complex };
 
-/** An element type. */
+/** An element type. The name lies in the row: a pointer to it would be an address that the loader
+ * has to set. */
 struct Dtype {
-  const char* name;
+  char name[14];
   uint8_t bytes;
   DtypeKind kind;
 };

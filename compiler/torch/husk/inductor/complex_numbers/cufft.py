@@ -10,6 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..own_operators import define
 from .fourier import Fourier
 from .parts import Parts, stacked, unstacked
 
@@ -23,15 +24,12 @@ _MOST = 3  # dimensions of one call
 def operator() -> Any:
   """The operator `husk::fft`. It is defined here, since torch is imported only when it is needed.
   `sizes` are those of the result, which tell what is real: see ports/cuda/ops/fft.h."""
-  import torch
-
-  torch.library.define(
-    "husk::fft",
-    "(Tensor input, int dims, bool inverse, SymInt[] sizes) -> Tensor",
-    tags=(torch.Tag.needs_contiguous_strides,),
+  return define(
+    "fft",
+    "Tensor input, int dims, bool inverse, SymInt[] sizes",
+    _fake,
+    tag="needs_contiguous_strides",
   )
-  torch.library.register_fake("husk::fft", _fake)
-  return torch.ops.husk.fft.default
 
 
 def _fake(input: torch.Tensor, dims: int, inverse: bool, sizes: Sequence[Any]) -> torch.Tensor:

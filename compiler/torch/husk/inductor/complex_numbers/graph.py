@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Unsupported
-from .. import origins, torch_compat
+from .. import graphs, origins, torch_compat
 from . import dispatch, operators
 from .parts import Parts, component, stacked
 
@@ -18,14 +18,7 @@ if TYPE_CHECKING:
 
 def is_used(exported: ExportedProgram) -> bool:
   """Whether a program computes with complex numbers."""
-  import torch
-
-  return any(
-    _is_complex_node(node)
-    for module in exported.graph_module.modules()
-    if isinstance(module, torch.fx.GraphModule)
-    for node in module.graph.nodes
-  )
+  return any(map(_is_complex_node, graphs.nodes(exported)))
 
 
 def functional(exported: ExportedProgram) -> ExportedProgram:
@@ -45,17 +38,15 @@ def _composites(exported: ExportedProgram) -> dict[Any, Callable[..., Any]]:
   import torch
 
   found: dict[Any, Callable[..., Any]] = {}
-  for module in exported.graph_module.modules():
-    if isinstance(module, torch.fx.GraphModule):
-      for node in module.graph.nodes:
-        op: Any = node.target
-        if isinstance(op, torch._ops.OpOverload) and _is_complex_node(node):
-          # One overload of `stft` calls the other.
-          for name in op.overloadpacket.overloads():
-            overload = getattr(op.overloadpacket, name)
-            function = None if dispatch.is_in_table(op) else dispatch.composite(overload)
-            if function is not None:
-              found[overload] = function
+  for node in graphs.nodes(exported):
+    op: Any = node.target
+    if isinstance(op, torch._ops.OpOverload) and _is_complex_node(node):
+      # One overload of `stft` calls the other.
+      for name in op.overloadpacket.overloads():
+        overload = getattr(op.overloadpacket, name)
+        function = None if dispatch.is_in_table(op) else dispatch.composite(overload)
+        if function is not None:
+          found[overload] = function
   return found
 
 

@@ -1,5 +1,5 @@
 // The C interface of Husk, written by runtime/bindings/abi/describe.py from the headers.
-// husk.h, op.h, types.h, port_host.h, port_cuda.h and ops.h describe what stands here.
+// husk.h, op.h, types.h, ports.h, port_host.h, port_cuda.h and ops.h describe what stands here.
 
 use std::os::raw::{c_char, c_void};
 
@@ -464,7 +464,9 @@ extern "C" {
         error: *mut husk_error,
     ) -> i32;
     pub fn husk_host_threads_release(threads: *mut husk_threads);
+    pub fn husk_port_at(index: u32) -> *const husk_port;
     pub fn husk_port_cuda() -> *const husk_port;
+    pub fn husk_port_find(name: *const c_char) -> *const husk_port;
     pub fn husk_port_host() -> *const husk_port;
     pub fn husk_port_host_linked() -> *const husk_port;
     pub fn husk_program_constant(

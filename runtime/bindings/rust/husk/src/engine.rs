@@ -178,13 +178,8 @@ impl EngineBuilder {
     pub fn build(mut self) -> Result<Engine, Error> {
         self.options.struct_size = std::mem::size_of_val(&self.options) as u32;
         self.options.require_op_contracts = 1;
-        self.options.port = unsafe {
-            if self.cuda {
-                husk_port_cuda()
-            } else {
-                husk_port_host()
-            }
-        };
+        let port: &[u8] = if self.cuda { b"cuda\0" } else { b"host\0" };
+        self.options.port = unsafe { husk_port_find(port.as_ptr().cast()) };
         if self.threads > 1 {
             let mut threads = Box::new(husk_threads { user: null_mut(), count: 0, parallel: None });
             check(|error| unsafe {

@@ -1,0 +1,38 @@
+"""Operators of Husk's as torch and Inductor know them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .lines import InductorObject
+
+
+def define(
+  name: str,
+  arguments: str,
+  fake: Callable[..., Any],
+  result: str = "Tensor",
+  tag: str = "flexible_layout",
+) -> Any:
+  """Defines the operator `husk::name`, whose results have the shapes and dtypes of those of `fake`.
+  A process defines an operator once. `tag` is torch's name for the strides that the operator takes;
+  by default, these are any."""
+  import torch
+
+  torch.library.define(
+    f"husk::{name}",
+    f"({arguments}) -> {result}",
+    tags=(getattr(torch.Tag, tag),),
+  )
+  torch.library.register_fake(f"husk::{name}", fake)
+  return getattr(torch.ops.husk, name).default
+
+
+def realized(tensor: InductorObject) -> InductorObject:
+  """A tensor in memory, in any format."""
+  from torch._inductor import ir
+
+  tensor = ir.ExternKernel.realize_input(tensor)
+  ir.as_storage_and_layout(tensor, freeze=True)
+  return tensor

@@ -1,0 +1,44 @@
+"""Kernels of a host read nothing in front of a tensor or behind it: their inputs lie beside memory
+that nobody may touch."""
+
+import husk
+import pytest
+import torch
+from export_and_compare import ISAS
+from fenced import fenced
+from function_module import FunctionModule
+from random_models import in_a_child
+from torch.export import Dim
+
+DTYPES = (torch.float32, torch.bool, torch.bfloat16, torch.int64, torch.uint8)
+
+
+def padded(self, a, b, c, d, e):
+  """Loads under a mask: columns that are there and columns that are not, and the same of rows."""
+  F = torch.nn.functional
+  return [y for x in (a, b, c, d, e) for y in (F.pad(x, (3, 2)), F.pad(x, (0, 0, 1, 0)))]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_load_under_a_mask_ends_where_the_tensor_ends(tmp_path, isa):
+  def given(columns):
+    numbers = torch.arange(3 * columns).reshape(3, columns) % 7
+    return [(numbers % 2 == 0) if dtype == torch.bool else numbers.to(dtype) for dtype in DTYPES]
+
+  model = FunctionModule(padded)
+  shapes = {name: {1: Dim.AUTO} for name in "abcde"}
+  path = husk.export(
+    model, tuple(given(21)), tmp_path / "made.husk", dynamic_shapes=shapes, targets=(f"host:{isa}",)
+  )
+
+  def run():
+    program = husk.load(path)
+    for columns in (*range(2, 20), 31, 32, 33):
+      expected = model(*given(columns))
+      for side in ("back", "front"):
+        made = program(*(fenced(x, side) for x in given(columns)))
+        for one, other in zip(made, expected, strict=True):
+          torch.testing.assert_close(torch.as_tensor(one), other, rtol=0, atol=0)
+    return "equal"
+
+  assert in_a_child(run, 300) == "equal"
