@@ -50,7 +50,7 @@ def compile(
   try:
     if send is not None and process.stdin is not None:
       with contextlib.suppress(BrokenPipeError), process.stdin:  # huskc says why it ended
-        send(process.stdin)  # type: ignore[arg-type]  # a pipe of bytes
+        send(process.stdin)
       process.stdin = None  # communicate() would flush it
     printed, complaint = (part.decode(errors="replace") for part in process.communicate())
   except BaseException:
