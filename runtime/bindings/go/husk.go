@@ -211,8 +211,8 @@ func (e *Engine) free() {
 	}
 }
 
-// Open opens an artifact, and maps it. Weights that lie beside it are mapped, too. Truncating a file
-// while it is mapped ends the process.
+// Open opens an artifact, and maps it and the weights beside it. Truncating a file while it is
+// mapped ends the process.
 func (e *Engine) Open(path string) (*Program, error) {
 	text := C.CString(path)
 	defer C.free(unsafe.Pointer(text))

@@ -13,6 +13,7 @@ from .backend import (
   ValueArg,
   ViewArg,
 )
+from .data import decoded, encoded, names_of, parts, rewritten
 from .expr import Expr, Literal, Name, Op, names_in, op
 from .expressions import Expressions, Filled
 from .folding import fold
@@ -102,12 +103,17 @@ __all__ = [
   "ViewArg",
   "When",
   "alignment",
+  "decoded",
   "dtype",
+  "encoded",
   "fold",
   "itemsize",
   "names_in",
+  "names_of",
   "number",
   "op",
+  "parts",
   "quoted",
+  "rewritten",
   "walk",
 ]

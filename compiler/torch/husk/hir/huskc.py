@@ -6,7 +6,7 @@ import contextlib
 import pathlib
 import subprocess
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import IO
 
 from .. import tools
 from ..errors import CompileError
@@ -31,7 +31,7 @@ def compile(
   text: pathlib.Path,
   artifact: pathlib.Path,
   piped: str | None = None,
-  send: Callable[[BinaryIO], None] | None = None,
+  send: Callable[[IO[bytes]], None] | None = None,
   place: str = "inside",
 ) -> str:
   """Compiles the file `text` to the file `artifact`; returns the output of huskc. `send` writes the
@@ -50,7 +50,7 @@ def compile(
   try:
     if send is not None and process.stdin is not None:
       with contextlib.suppress(BrokenPipeError), process.stdin:  # huskc says why it ended
-        send(process.stdin)  # type: ignore[arg-type]  # a pipe of bytes
+        send(process.stdin)
       process.stdin = None  # communicate() would flush it
     printed, complaint = (part.decode(errors="replace") for part in process.communicate())
   except BaseException:

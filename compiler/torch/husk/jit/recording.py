@@ -49,7 +49,7 @@ class Run:
     by_program = {
       tensor.untyped_storage()._cdata
       for name, tensor in zip(self.source.input_names(), tensors, strict=True)
-      if tensor is not None and name in self.source.written()
+      if tensor is not None and name in self.source.written
     }
     return [
       tensor
@@ -117,7 +117,7 @@ class _Recorder:
     import torch
 
     source = sections.source(self._path)
-    written = source.written()
+    written = source.written
     versions = [_version(value) for value in arguments]
     # The call is not the user's, so it leaves the buffers of the model as they are.
     given = [

@@ -3,6 +3,7 @@ constants, or states if the program writes them."""
 
 from __future__ import annotations
 
+import ast
 import collections
 import dataclasses
 import fnmatch
@@ -11,7 +12,7 @@ import math
 import re
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from .. import devices, hir
 from ..errors import Unsupported
@@ -125,7 +126,8 @@ class FunctionWriter:
     self.ops = ops
     self.renames: dict[str, str] = {}  # from names of the program to those of the function
     self.head: list[str] = []  # statements before those of the program
-    self.dropped: set[str] = set()  # statements of the program that are left out
+    self.dropped: list[hir.Statement] = []  # statements of the program that are left out
+    self.used = hir.names_of([self.source.statements, self.source.results])
     self.inputs: dict[int, str] = {}  # the lines of inputs by the index of the leaf
     self.varies = False  # whether sizes vary that are no inputs of the program
     self.declared: set[str] = set()  # the tensors among the arguments that have a `buffer` line
@@ -145,10 +147,13 @@ class FunctionWriter:
       return
     said = []
     for name in missing:
-      head = f"extern {hir.quoted(name)} "
-      line = next((one for one in self.source.statements if one.lstrip().startswith(head)), "")
-      at = re.search(r' at ("(?:[^"\\]|\\.)*")$', line)
-      said.append(f"{name} (near {at[1]})" if at else name)
+      calls = (
+        one
+        for one in hir.walk(self.source.statements)
+        if isinstance(one, hir.Extern) and one.name == name
+      )
+      place = next((call.origin for call in calls), "")
+      said.append(f"{name} (near {hir.quoted(place)})" if place else name)
     raise Unsupported(
       f"the graph calls {', '.join(said)} through PyTorch, and a file cannot: compute that outside "
       "of the compiled function, or register an operator of this name where the file is loaded and "
@@ -248,7 +253,7 @@ class FunctionWriter:
       )
     else:
       row = self.weights.row(
-        tensor, self.known.get(id(tensor), "constant"), name in self.source.written()
+        tensor, self.known.get(id(tensor), "constant"), name in self.source.written
       )
       self.constants[name] = row
       self.renames[name] = row.name
@@ -261,7 +266,7 @@ class FunctionWriter:
     )
 
   def _bind_number(self, name: str, kind: str, rest: list[str], value: Any) -> None:
-    if not self._is_used(name) or self._size_of_tensor(name):
+    if name not in self.used or self._size_of_tensor(name):
       return
     texts = self.symbols.get(self.source.symbols.get(name, ""), [])
     for leaf in self.leaves:
@@ -288,37 +293,30 @@ class FunctionWriter:
         "outside of the graph: call it under torch.no_grad(), or give it .detach()"
       )
 
-  def _is_used(self, name: str) -> bool:
-    lines = [*self.source.statements, *self.source.results]
-    return any(name in _TOKEN.findall(line) for line in lines)
-
-  def _size_of_tensor(self, name: str) -> str:
-    """The statement that compares the number `name` with a size or stride of an input."""
-    for line in self.source.statements:
-      if re.fullmatch(rf'check_eq\(size\([\w.:]+, \d+\), {re.escape(name)}\) ".*"', line):
-        return line
-      if re.fullmatch(rf"check_stride\([\w.:]+, \d+, {re.escape(name)}\)", line):
-        return line
-    return ""
+  def _size_of_tensor(self, name: str) -> tuple[hir.Statement, hir.Op] | None:
+    """The statement that compares the number `name` with a size or stride of an input, and that
+    size or stride."""
+    for one in self.source.statements:
+      if isinstance(one, hir.CheckEqual) and _is_name(one.right, name) and _is_size(one.left):
+        return one, one.left
+      if isinstance(one, hir.CheckStride) and _is_name(one.stride, name):
+        return one, hir.op("stride", hir.Name(one.name), one.dim)
+    return None
 
   def _derive_numbers(self) -> None:
     """Numbers that are sizes of tensors are computed from the tensors."""
     for line, value in zip(self.source.inputs, self.run.arguments):
       name, kind = line.split()[:2]
-      if kind != "int" or name in self.renames or not self._is_used(name):
+      if kind != "int" or name in self.renames or name not in self.used:
         continue
-      statement = self._size_of_tensor(name)
-      found = re.match(r"check_(?:eq\(size\(|stride\()([\w.:]+), (\d+)", statement)
+      found = self._size_of_tensor(name)
       assert found is not None
-      is_size = statement.startswith("check_eq")
-      tensor, dim = found[1], int(found[2])
-      self.dropped.add(statement)
-      self.renames[name] = self.names.take(f"{'size' if is_size else 'stride'}_{dim}")
-      if tensor in self.constants:
-        self.head.append(f"let {self.renames[name]} = {value}")
-      else:
-        number = f"{'size' if is_size else 'stride'}({self.renames[tensor]}, {dim})"
-        self.head.append(f"let {self.renames[name]} = {number}")
+      statement, size = found
+      tensor, dim = size.operands
+      self.dropped.append(statement)
+      self.renames[name] = self.names.take(f"{size.op}_{dim}")
+      number = value if str(tensor) in self.constants else hir.rewritten(size, self.renames)
+      self.head.append(f"let {self.renames[name]} = {number}")
 
   def _unused(self, leaf: Leaf, value: Any) -> None:
     """An argument that is no input of the program: torch has compiled for its value."""
@@ -419,30 +417,33 @@ class FunctionWriter:
   # The program
 
   def _name_locals(self) -> None:
-    for line in self.source.statements:
-      found = re.match(r"\s*(?:let|buffer) ([\w.:]+)", line)
-      if found and found[1] not in self.renames:
-        self.renames[found[1]] = self.names.take(found[1])
+    for one in hir.walk(self.source.statements):
+      name = one.buffer.name if isinstance(one, hir.Declare) else None
+      name = one.name if isinstance(one, hir.Let) else name
+      if name is not None and name not in self.renames:
+        self.renames[name] = self.names.take(name)
 
-  def _statements(self) -> list[str]:
+  def _statements(self) -> list[hir.Statement]:
     """The statements of the program with the file's names."""
-    lines = []
-    for line in self.source.statements:
-      name = re.match(r"(?:buffer |check_stride\()([\w.:]+)", line)
-      if line in self.dropped or name and name[1] in self.constants:
-        continue
-      lines.append(_renamed(self._with_constant_sizes(line), self.renames))
-    return lines
+    kept = [
+      one
+      for one in self.source.statements
+      if not any(one is dropped for dropped in self.dropped)
+      and not (isinstance(one, hir.Declare) and one.buffer.name in self.constants)
+      and not (isinstance(one, hir.CheckStride) and one.name in self.constants)
+    ]
+    return hir.rewritten(kept, self.renames, self._constant_size)
 
-  def _with_constant_sizes(self, line: str) -> str:
-    def value(found: re.Match[str]) -> str:
-      row = self.constants.get(found[2])
-      if row is None:
-        return found[0]
-      numbers = row.tensor.shape if found[1] == "size" else row.tensor.stride()
-      return str(int(numbers[int(found[3])]))
-
-    return re.sub(r"\b(size|stride)\(([\w.:]+), (\d+)\)", value, line)
+  def _constant_size(self, operation: hir.Op) -> hir.Expr | None:
+    """The number in place of a size or a stride of a tensor that is a constant of the file."""
+    if not _is_size(operation):
+      return None
+    tensor, dim = operation.operands
+    row = self.constants.get(str(tensor))
+    if row is None:
+      return None
+    numbers = row.tensor.shape if operation.op == "size" else row.tensor.stride()
+    return hir.Literal(int(numbers[int(str(dim))]))
 
   # Results
 
@@ -474,7 +475,7 @@ class FunctionWriter:
         if (
           index is not None
           and uses[buffer] == 1
-          and self.source.results[index] == f"tensor {buffer} {dtype} {text}"
+          and str(self.source.results[index]) == f"tensor {buffer} {dtype} {text}"
         ):
           self.renames[buffer] = name
           whole.add(buffer)
@@ -486,16 +487,13 @@ class FunctionWriter:
         self._copied(name, value, *self._memory(wanted, value))
       else:
         self._number(name, wanted, value)
-    self.body = []
-    for line in self._statements():
-      self.body.append(line)
+    self.body = self._statements()
     renamed = {self.renames[name]: name for name in outputs if name in self.renames}
-    for index, line in enumerate(self.body):
-      found = re.fullmatch(r"buffer ([\w.:]+) of output (bytes .*?)(?: align \d+)?", line)
-      if found and renamed.get(found[1], found[1]) not in whole:
-        self.body[index] = f"buffer {found[1]} {found[2]} align 64"
-    copies = [_renamed(line, self.renames) for line in self.copies]
-    self.body = [*self.head, *self.body, *copies]
+    for one in hir.parts(self.body):
+      if isinstance(one, hir.Buffer) and one.space == "output":
+        if renamed.get(one.name, one.name) not in whole:
+          one.space, one.align = "arena", 64
+    self.copies = [_renamed(line, self.renames) for line in self.copies]
     self.results = [_renamed(line, self.renames) for line in self.results]
 
   def _check_kept(self, values: list[Any]) -> None:
@@ -579,7 +577,7 @@ class FunctionWriter:
       self.output_lines.append(f"{name} none")
       self.results.append("none")
     elif isinstance(value, Number):
-      text = self.source.results[value.result]
+      text = str(self.source.results[value.result])
       self.output_lines.append(f"{name} {text.split()[0]}")
       self.results.append(text)
     elif isinstance(value, (bool, int)) and (isinstance(value, bool) or not self._is_dynamic()):
@@ -598,28 +596,28 @@ class FunctionWriter:
   def lines(self, prefix: str, row: str) -> tuple[list[str], list[str], dict[str, str]]:
     """The function, its `image` and `kernel` rows, and the files of the images: the name of the
     row in the artifact by the name of the file. `prefix` goes before the names of kernels."""
-    names = {
-      found[2]: prefix + found[2]
-      for line in self.source.rows
-      if (found := re.match(r"(image|kernel) (\S+)", line))
-    }
+    names = {line.split()[1]: prefix + line.split()[1] for line in self.source.rows}
     files = {}
     rows = []
     for line in self.source.rows:
-      if found := re.fullmatch(r'image (\S+) (\S+) (\S+) "(.*)"', line):
-        files[prefix + found[4]] = found[1]
-        line = f'image {found[1]} {row} {found[3]} "{prefix}{found[4]}"'
+      word, name, *rest = line.split(" ")
+      if word == "image":
+        _, form, file = rest
+        file = file.strip('"')
+        files[prefix + file] = name
+        line = f'image {name} {row} {form} "{prefix}{file}"'
       rows.append(_renamed(line, names))
-    launched = [
-      _renamed(line, names) if line.lstrip().startswith("launch") else line for line in self.body
-    ]
+    for one in hir.walk(self.body):
+      if isinstance(one, hir.Launch):
+        one.kernel = names[one.kernel]
+    body = [*self.head, *(line for one in self.body for line in one.lines()), *self.copies]
     return (
       [
         f"function {self.name} {{",
         *(f"  input {self.inputs[leaf.index]}" for leaf in self.leaves),
         *(f"  output {line}" for line in self.output_lines),
         f"  variant {row} {{",
-        *(f"    {line}" for line in launched),
+        *(f"    {line}" for line in body),
         f"    return ({', '.join(self.results)})",
         "  }",
         "}",
@@ -641,18 +639,51 @@ def _is_tensor(value: Any) -> bool:
   return isinstance(value, torch.Tensor) and value.layout == torch.strided
 
 
+def _is_name(value: hir.Expr, name: str) -> bool:
+  return isinstance(value, hir.Name) and value.name == name
+
+
+def _is_size(value: hir.Expr) -> TypeGuard[hir.Op]:
+  """Whether an expression is a size or a stride of an input."""
+  return isinstance(value, hir.Op) and value.op in ("size", "stride")
+
+
 def _value_text(source: str, places: Mapping[str, Any]) -> str:
   """The value of one of torch's sources in a `.hir`: "size(x, 0)" for "L['x'].size()[0]". Empty if
   it has none."""
   import torch
 
-  found = re.fullmatch(r"(.*)\.(size|stride)\(\)\[(\d+)\]", source)
   try:
-    value = eval(found[1] if found else source, {"__builtins__": {}}, dict(places))
+    place, quantity, dim = _size_in(ast.parse(source, mode="eval").body)
+    value = _value(place, places)
   except Exception:  # a source of another kind
     return ""
   if isinstance(value, Leaf):
-    return f"{found[2]}({value.name}, {found[3]})" if found else value.name
-  if found and isinstance(value, torch.Tensor):
-    return str(int(getattr(value, found[2])(int(found[3]))))
-  return str(value) if type(value) is int else ""
+    return f"{quantity}({value.name}, {dim})" if quantity else value.name
+  if quantity and isinstance(value, torch.Tensor):
+    return str(int(getattr(value, quantity)(dim)))
+  return str(value) if not quantity and type(value) is int else ""
+
+
+def _size_in(node: ast.expr) -> tuple[ast.expr, str, int]:
+  """The tensor, "size" or "stride", and the dimension, of a source such as "L['x'].size()[0]". Of
+  another source the source itself, "" and 0."""
+  match node:
+    case ast.Subscript(
+      value=ast.Call(func=ast.Attribute(value=place, attr="size" | "stride" as quantity), args=[]),
+      slice=ast.Constant(value=int(dim)),
+    ):
+      return place, quantity, dim
+  return node, "", 0
+
+
+def _value(node: ast.expr, places: Mapping[str, Any]) -> Any:
+  """The value of names, attributes and items. A source with anything else is no place: nothing of
+  it is called."""
+  if isinstance(node, ast.Name):
+    return places[node.id]
+  if isinstance(node, ast.Attribute):
+    return getattr(_value(node.value, places), node.attr)
+  if isinstance(node, ast.Subscript):
+    return _value(node.value, places)[ast.literal_eval(node.slice)]
+  raise LookupError(ast.unparse(node))

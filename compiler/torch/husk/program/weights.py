@@ -8,7 +8,7 @@ import json
 import math
 import pathlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING
 
 from .. import dtypes, hir
 from ..errors import Unsupported
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FILE = "weights.safetensors"
 
 
-def save(tensors: Mapping[str, torch.Tensor], sink: BinaryIO) -> None:
+def save(tensors: Mapping[str, torch.Tensor], sink: IO[bytes]) -> None:
   """Writes the file to `sink`, in the order of the tensors."""
   header = {}
   end = 0
@@ -47,7 +47,7 @@ def save_file(tensors: Mapping[str, torch.Tensor], folder: pathlib.Path) -> None
     save(tensors, sink)
 
 
-def _write(tensor: torch.Tensor, sink: BinaryIO) -> None:
+def _write(tensor: torch.Tensor, sink: IO[bytes]) -> None:
   stored = tensor.detach().cpu().contiguous().resolve_conj().resolve_neg()
   size = stored.numel() * stored.element_size()
   if size:

@@ -64,8 +64,8 @@ impl Engine {
         }
     }
 
-    /// Opens an artifact, and maps it. Weights that lie beside it are mapped, too. Truncating a file
-    /// while it is mapped ends the process.
+    /// Opens an artifact, and maps it and the weights beside it. Truncating a file while it is
+    /// mapped ends the process.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Program, Error> {
         let path = path.as_ref();
         let text = path.to_str().and_then(|text| CString::new(text).ok());
