@@ -113,3 +113,43 @@ def test_products_of_weights_in_int8(tmp_path):
   torch.manual_seed(9)
   x, weight = integers(3, 64).bfloat16(), integers(64, 64).to(torch.int8)
   export_and_compare.run(tmp_path, function, (x, weight, (2.0 ** integers(64)).bfloat16()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32, torch.bool])
+def test_a_number_that_is_scattered_does_not_decide_the_dtype(tmp_path, dtype):
+  """The mask of a router: its next operator expects the dtype of the tensor."""
+
+  def chosen(self, x, index):
+    mask = torch.zeros_like(x, dtype=dtype).scatter_(1, index, 1)
+    return mask, mask.reshape(-1).to(torch.float64)
+
+  export_and_compare.run(tmp_path, chosen, (torch.randn(3, 5), torch.tensor([[1], [4], [0]])))
+
+
+def test_experts_of_transformers(tmp_path):
+  """The library transformers multiplies rows by the weights of their experts by an operator of its
+  own. It is not installed here, so the operator is defined as it does that."""
+  library = torch.library.Library("transformers", "FRAGMENT")
+  library.define("grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor")
+
+  def products(x, weight, ends):
+    parts, start = [], 0
+    for end, factor in zip(ends.tolist(), weight):
+      parts.append(x[start:end] @ factor)
+      start = end
+    return torch.cat(parts)
+
+  def shape(x, weight, ends):
+    return x.new_empty(x.shape[0], weight.shape[2])
+
+  library.impl("grouped_mm_fallback", products, "CPU")
+  torch.library.register_fake("transformers::grouped_mm_fallback", shape, lib=library)
+  given = torch.randn(7, 4), torch.randn(3, 4, 5), torch.tensor([2, 2, 7], dtype=torch.int32)
+  text = export_and_compare.run(
+    tmp_path,
+    lambda self, x, weight, ends: torch.ops.transformers.grouped_mm_fallback(x, weight, ends),
+    given,
+    {"x": {0: torch.export.Dim.AUTO}, "weight": None, "ends": None},
+    [(torch.randn(9, 4), given[1], torch.tensor([0, 6, 9], dtype=torch.int32))],
+  )
+  assert "transformers" not in text

@@ -139,8 +139,8 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     uses(
       "alignment_asserts allow_buffer_reuse always_keep_tensor_constants compile_threads"
       " comprehensive_padding cpp_wrapper fallback_random fx_graph_cache fx_wrapper"
-      " joint_graph_constant_folding memory_planning nan_asserts reorder_for_peak_memory"
-      " scalar_asserts size_asserts",
+      " joint_graph_constant_folding memory_planning nan_asserts"
+      " optimize_scatter_upon_const_tensor reorder_for_peak_memory scalar_asserts size_asserts",
       "options of every export",
     ),
     uses(

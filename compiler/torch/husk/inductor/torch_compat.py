@@ -43,6 +43,8 @@ OPTIONS = {
   "always_keep_tensor_constants": True,
   # Constant folding treats a buffer of one element as a constant, even if the model writes it.
   "joint_graph_constant_folding": False,
+  # Before torch 2.15, a number that is scattered into a constant tensor decides its dtype.
+  "optimize_scatter_upon_const_tensor": False,
   "comprehensive_padding": True,
   "triton.mix_order_reduction": False,
   "triton.enable_host_side_tma": False,

@@ -19,7 +19,10 @@ def table() -> dict[Any, Callable[..., Any]]:
   """The decompositions by operator."""
   import torch
 
+  # The library transformers registers this operator when its layers of experts are imported.
+  of_experts = getattr(torch.ops.transformers, "grouped_mm_fallback", None)
   return {
+    **({} if of_experts is None else {of_experts.default: _grouped_mm}),
     torch.ops.aten.scaled_dot_product_attention.default: _attention,
     torch.ops.aten.lstm.input: _lstm,
     torch.ops.aten.lstm_cell.default: _lstm_cell,
