@@ -432,7 +432,8 @@ def sanitized(artifact, name, given, runner, folder):
     artifact, folder, named, f"--function={name}", "--print=none", environment=environment
   )
   report = re.search(r"(AddressSanitizer|runtime error|LeakSanitizer).*", text, re.S)
-  if report or code not in (0, 1):
+  # husk-run has no strides for its inputs, and cannot write results in complex128: 4 and 2.
+  if report or code not in (0, 1, 2, 4):
     return RuntimeError(report.group()[:1500] if report else f"exit {code}: {text[:500]}")
   return None
 

@@ -138,7 +138,12 @@ def pack(program, folder, target):
     return "refused", str(error)
   inputs, written = [program.inputs(number) for number in runs], sorted(program.written)
   kept = (program, inputs, written, program.expected(runs))
-  torch.save(kept, path.with_suffix(".pt"))
+  try:
+    torch.save(kept, path.with_suffix(".pt.part"))
+  except Exception as error:
+    path.unlink()
+    return "rejected", f"the program cannot be saved: {error}"
+  os.replace(path.with_suffix(".pt.part"), path.with_suffix(".pt"))
   return "equal", f"{len(runs)} sizes"
 
 
@@ -146,7 +151,8 @@ def check(folder, log):
   """Runs what `pack` has written, and logs whether the results are right."""
   import husk
 
-  for path in sorted(folder.glob("*.husk"), key=lambda path: int(path.stem)):
+  saved = [path for path in folder.glob("*.husk") if path.with_suffix(".pt").exists()]
+  for path in sorted(saved, key=lambda path: int(path.stem)):
     made, inputs, written, expected = torch.load(path.with_suffix(".pt"), weights_only=False)
 
     def function(path=path, inputs=inputs, written=written, expected=expected):

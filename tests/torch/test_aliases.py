@@ -295,3 +295,35 @@ def test_an_export_writes_to_no_tensor_of_the_model(tmp_path):
   text = husk.write(model, (torch.ones(3),), tmp_path, targets=("host:avx2", "cuda:h200"))
   assert model.c.item() == 2
   assert "fill 2.0" in pathlib.Path(text).read_text()
+
+
+class Update(torch.nn.Module):
+  """A buffer whose new elements are computed from its first one, or each from itself."""
+
+  def __init__(self, update):
+    super().__init__()
+    self.register_buffer("kept", torch.arange(5.0, 22.0).view(1, 17))
+    self.update = update
+
+  def forward(self, x):
+    self.kept.transpose(0, 1).copy_(self.update(self.kept))
+    return x + 1
+
+
+@pytest.mark.parametrize(
+  "update",
+  [
+    lambda kept: kept.flatten()[0] + 1,
+    lambda kept: kept.flatten().flip(0).unsqueeze(1) * 2,
+    lambda kept: kept.transpose(0, 1) * 2 + 1,
+  ],
+  ids=["first", "reversed", "own"],
+)
+def test_a_buffer_is_updated_from_its_old_elements(tmp_path, update):
+  model, eager = Update(update), Update(update)
+  path = husk.export(model, (torch.zeros(2),), tmp_path / "made.husk", targets=("host:avx2",))
+  session = husk.load(path).session()
+  for _ in range(2):
+    session(torch.zeros(2))
+    eager(torch.zeros(2))
+    torch.testing.assert_close(session.state["kept"].torch(), eager.kept)

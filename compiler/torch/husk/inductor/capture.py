@@ -21,6 +21,7 @@ from . import (
   origins,
   patches,
   torch_compat,
+  updates,
   varying,
   writes,
 )
@@ -171,6 +172,7 @@ def inductor(
         wrapper_class = _wrapper_class(lambda wrapper: program(wrapper, guards), caching)
         with (
           torch_compat.kept_copies(),
+          updates.from_whole_values(),
           patches.husk_lines(lowerings, sdpa),
           replaced((codegen, "fx_wrapper_codegen", wrapper_class)),
         ):

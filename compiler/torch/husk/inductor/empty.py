@@ -51,6 +51,7 @@ _ASKED_WITH_DATA = (
   "median",
   "batch_norm",
   "segment_reduce",
+  "multinomial",
 )
 
 # Operators that give other numbers for an empty tensor than the formula does that computes the rest

@@ -233,6 +233,12 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     uses("size stride dtype offset", "how a tensor lies in memory", of="Layout"),
     uses("FixedLayout", "the layout of a result of Husk's nodes"),
     uses("contiguous_strides", "the strides of a dense tensor", of="FlexibleLayout"),
+    replaces(
+      "realize_into",
+      "computes a value that reads its target as a whole (updates.from_whole_values)",
+      of="MutationLayoutSHOULDREMOVE",
+    ),
+    replaces("allow_indexing", "lets reads be looked at (updates.py)", of="FlexibleLayout"),
     uses("MultiOutputLayout NoneLayout", "the layouts of nodes with many results and with none"),
     uses(
       "ExternKernel ExternKernelAlloc ExternKernelOut MultiOutput",
@@ -372,12 +378,14 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._inductor.ops_handler": (
     uses(
       "add bitwise_and bitwise_right_shift bitwise_xor constant eq index_expr indirect_indexing"
-      " inline_asm_elementwise minimum mul to_dtype truediv where",
+      " inline_asm_elementwise minimum mul store to_dtype truediv where",
       "the operations of a kernel",
       of="OpsHandler",
     ),
   ),
-  "torch._inductor.dependencies": (uses("MemoryDep StarDep WeakDep", "what a node reads"),),
+  "torch._inductor.dependencies": (
+    uses("MemoryDep StarDep WeakDep extract_read_writes", "what a node reads"),
+  ),
   "torch._inductor.scheduler": (
     uses("ForeachKernelSchedulerNode", "the kernel of a list of tensors"),
     replaces(
