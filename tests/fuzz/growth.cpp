@@ -501,7 +501,7 @@ const Reader kReaders[] = {
     dump("dump svg", [](const compiler::Artifact& a) { return compiler::report_svg(a); }),
     dump("dump graph", compiler::report_graph),
     dump("dump sizes", compiler::report_sizes),
-    dump("dump json", compiler::report_json)};
+    dump("dump json", [](const compiler::Artifact& a) { return compiler::report_json(a); })};
 
 // A linear reader does twice the work for what is twice as long, and a sort a little more. Four
 // times is quadratic. Fixed costs, and arrays whose room doubles, make small numbers uneven.
