@@ -163,8 +163,12 @@ def saves():
 
 
 def proc(file, word):
-  """A number of the kernel about this process."""
-  return int(pathlib.Path(f"/proc/self/{file}").read_text().split(f"{word}:")[1].split()[0])
+  """A number of the kernel about this process. Some kernels of containers do not count."""
+  try:
+    text = pathlib.Path(f"/proc/self/{file}").read_text()
+    return int(text.split(f"{word}:")[1].split()[0])
+  except (OSError, IndexError) as error:
+    pytest.skip(f"the kernel does not tell {word} in /proc/self/{file}: {error}")
 
 
 @pytest.mark.parametrize("how", (exports, saves))
@@ -184,7 +188,10 @@ def test_an_export_copies_no_more_than_one_tensor(how, tmp_path):
   write = how()
   write(tmp_path / "model.husk")  # imports what an export needs
   before = proc("status", "VmRSS")
-  pathlib.Path("/proc/self/clear_refs").write_text("5")  # forgets the largest memory so far
+  try:
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # forgets the largest memory so far
+  except OSError as error:
+    pytest.skip(f"the kernel does not forget the largest memory: {error}")
   write(tmp_path / "model.husk")
   assert (proc("status", "VmHWM") - before) << 10 < MODEL_BYTES / 2
 
