@@ -52,7 +52,8 @@ def _reads_other_elements(value: Any, target: Any) -> bool:
   def update(index: Any) -> Any:
     return ops.store(name, target.make_indexer()(index), value.make_loader()(index))
 
-  # Of a tensor whose strides are not chosen yet, any will do: its reads are not looked at.
+  # Inductor refuses to index a tensor whose strides it has not chosen. Only reads of the target
+  # count here, and its strides are known.
   with replaced((FlexibleLayout, "allow_indexing", True)):
     found = extract_read_writes(update, value.get_size())
   reads = [each for each in found.reads if each.name == name]
