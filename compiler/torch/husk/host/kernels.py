@@ -18,7 +18,7 @@ from typing import Any
 from .. import dtypes
 from ..errors import Unsupported
 from ..hir import Backend, KernelCall, LaunchArg, ValueArg, ViewArg
-from ..inductor import torch_compat
+from ..inductor import host_loops, torch_compat
 from . import image
 
 # The types of parameters by their C++ names; Inductor has two names for some of them.
@@ -79,7 +79,7 @@ class HostKernels(Backend):
 
     Each loop nest becomes a kernel of its own, so that the planner sees the live range of each
     buffer, and equal kernels of different layers are stored once."""
-    return torch_compat.host_codegen(self.isa.vectors, _WORK)
+    return host_loops.host_codegen(self.isa.vectors, _WORK)
 
   def begin_function(self) -> None:
     """Forgets the names of kernels: Inductor names the kernels of each function from the start."""
@@ -259,7 +259,7 @@ def _without_static_helpers(body: str) -> str:
   return re.sub(r"\b(WelfordHelper|CascadeSumHelper)<", r"husk_kernels::\1<", body)
 
 
-# torch_compat.host_codegen writes this and the number of elements that the following loops cover.
+# host_loops.host_codegen writes this and the number of elements that the following loops cover.
 _WORK = "// work: "
 
 

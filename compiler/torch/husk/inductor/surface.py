@@ -419,24 +419,24 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     replaces("index_expr", "knows the dtype of these (float64.py)", of="TritonKernelOverrides"),
   ),
   "torch._inductor.codegen.cpp": (
-    replaces("CeilDiv", "remembers quotients (torch_compat.host_codegen)"),
+    replaces("CeilDiv", "remembers quotients (host_loops.host_codegen)"),
     replaces(
       "simplify_index_in_vec_range",
-      "leaves sums as they are (torch_compat.host_codegen)",
+      "leaves sums as they are (host_loops.host_codegen)",
       last="2.12",
     ),
     replaces(
       "ready_to_flush",
-      "each loop nest is a function (torch_compat.host_codegen)",
+      "each loop nest is a function (host_loops.host_codegen)",
       of="CppScheduling",
     ),
     replaces(
-      "codegen_loops_impl", "marks each loop nest (torch_compat.host_codegen)", of="CppKernel"
+      "codegen_loops_impl", "marks each loop nest (host_loops.host_codegen)", of="CppKernel"
     ),
     uses("call_ranges rename_indexing", "the sizes of a loop nest", of="CppKernel"),
     replaces(
       "_get_vec_load_line",
-      "reads no lane behind the end (torch_compat.host_codegen)",
+      "reads no lane behind the end (host_loops.host_codegen)",
       of="CppVecKernel",
     ),
     uses("_get_mask_type tail_size num_elems", "the lanes of a load", of="CppVecKernel"),
@@ -445,9 +445,9 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   "torch._inductor.cpu_vec_isa": (
     replaces(
       "valid_vec_isa_list",
-      "the vectors are those of the target (torch_compat.host_codegen)",
+      "the vectors are those of the target (host_loops.host_codegen)",
     ),
-    replaces("__bool__", "the vectors are there (torch_compat.host_codegen)", of="VecISA"),
+    replaces("__bool__", "the vectors are there (host_loops.host_codegen)", of="VecISA"),
     uses("VecAVX2 VecAVX512 VecNEON", "the vectors of the targets"),
   ),
   # Kernels of GPUs.
