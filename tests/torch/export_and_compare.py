@@ -10,6 +10,7 @@ import husk
 import pytest
 import torch
 from function_module import FunctionModule
+from husk.hir import huskc
 from husk.host import kernels as host_kernels
 
 ISAS = host_kernels.isas()
@@ -82,7 +83,7 @@ def run_artifact(folder, model, program, given):
     return
   made = folder / "model.husk"
   if not made.exists():
-    husk.hir.huskc.compile(folder / "model.hir", made)
+    huskc.compile(folder / "model.hir", made)
   mine, theirs = copy.deepcopy(given), copy.deepcopy(given)
   code, outputs, text = built_tools.husk_run(
     made, folder, {value["name"]: one for value, one in zip(program.inputs, mine)}

@@ -13,6 +13,7 @@ import models
 import pytest
 import torch
 from function_module import FunctionModule
+from husk.hir import huskc
 from husk.host import kernels as host_kernels
 from torch.export import Dim
 
@@ -83,7 +84,7 @@ def test_artifact_equals_eager(name, exported, tmp_path):
   model, _, _ = models.MODELS[name]()
   artifact = tmp_path / "model.husk"
   built_tools.built("huskc")
-  husk.hir.huskc.compile(exported(name) / "model.hir", artifact)
+  huskc.compile(exported(name) / "model.hir", artifact)
   for case in CASES[name]:
     inputs = made(case)
     code, outputs, text = built_tools.husk_run(artifact, tmp_path, inputs)
@@ -111,7 +112,7 @@ def test_huskc_accepts_the_text(name, exported, tmp_path):
 
 def test_state_persists_between_runs(exported, tmp_path):
   built_tools.built("huskc")
-  husk.hir.huskc.compile(exported("mlp") / "model.hir", tmp_path / "mlp.husk")
+  huskc.compile(exported("mlp") / "model.hir", tmp_path / "mlp.husk")
   code, outputs, text = built_tools.husk_run(
     tmp_path / "mlp.husk", tmp_path, made({"x": (2, 32)}), "--repeat", "3"
   )
@@ -140,7 +141,7 @@ def test_failed_index_check_is_an_error_not_a_crash(exported, tmp_path):
 )
 def test_wrong_inputs_are_named_in_the_error(name, inputs, text, exported, tmp_path):
   built_tools.built("huskc")
-  husk.hir.huskc.compile(exported(name) / "model.hir", tmp_path / "model.husk")
+  huskc.compile(exported(name) / "model.hir", tmp_path / "model.husk")
   code, outputs, printed = built_tools.husk_run(tmp_path / "model.husk", tmp_path, inputs)
   assert code == 4 and text in printed and not outputs
 
