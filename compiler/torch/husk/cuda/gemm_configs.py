@@ -66,8 +66,12 @@ def cost(target: Target, problem: Problem, tiles: Tiles) -> float:
   A step loads (m + n) k elements and multiplies m n k elements. A multiplication costs about a 64th
   of a load. The latency of a load is divided by the number of steps whose loads are under way,
   which is one less than the number of stages. On an H200 a product of 128 x 3072 and 3072 x 768
-  took 2.6 times as long in tiles with two stages as in tiles with five. Without tensor cores a
-  multiplication costs about an eighth of a load.
+  took 2.6 times as long in tiles with two stages as in tiles with five.
+
+  Without tensor cores the multiplications hide the loads. A thread multiplies for each of its sums,
+  and reads factors from shared memory, which costs as much as 128 multiplications. On an H200 a
+  product of 4096 x 4096 x 4096 took 2.8, 5.0, 8.9 and 10 times as long as in cuBLAS, in four of the
+  tiles below, for which this rule says 3, 5, 9 and 9.
   """
   elements = (tiles.m + tiles.n) * tiles.k * tiles.stages
   if elements * problem.bytes > target.shared_memory_per_block_optin:
@@ -80,9 +84,11 @@ def cost(target: Target, problem: Problem, tiles: Tiles) -> float:
     return float("inf")
   blocks = -(-problem.m // tiles.m) * -(-problem.n // tiles.n) * problem.batch
   rounds = -(-blocks // target.multi_processor_count)
-  loads_under_way = max(tiles.stages - 1, 0.5)
-  products = tiles.m * tiles.n * tiles.k / (64 if problem.on_tensor_cores else 8)
-  step = (tiles.m + tiles.n) * tiles.k + products + 16384 / loads_under_way
+  loads = (tiles.m + tiles.n) * tiles.k
+  if problem.on_tensor_cores:
+    step = loads + tiles.m * tiles.n * tiles.k / 64 + 16384 / max(tiles.stages - 1, 0.5)
+  else:
+    step = loads + tiles.k * (tiles.m * tiles.n / 32 + 128 * tiles.warps)
   return rounds * -(-problem.k // tiles.k) * step
 
 
@@ -176,6 +182,22 @@ CONVOLUTIONS = [
 ]
 
 
+# Tiles of products in f32 without tensor cores, in place of those of Inductor. A thread has up to
+# 64 sums in large tiles, and up to 32 with what they have lost in small ones (rounding.py). The
+# products of a step are one chain of additions, whose error grows with its length: steps of 16 have
+# at most the error of cuBLAS.
+WITHOUT_TENSOR_CORES = [
+  Tiles(128, 64, 16, 3, 4),
+  Tiles(64, 128, 16, 3, 4),
+  Tiles(64, 64, 16, 4, 4),
+  Tiles(64, 32, 16, 3, 2),
+  Tiles(32, 64, 16, 3, 2),
+  Tiles(32, 32, 16, 3, 2),
+  Tiles(16, 64, 16, 3, 2),
+  Tiles(16, 32, 16, 3, 1),
+]
+
+
 # Tiles for few rows, as in decoding, which Inductor's list of fused products lacks.
 _FEW_ROWS = [
   Tiles(16, 32, 128, 3, 2),
@@ -210,12 +232,14 @@ def ordered(target: Target, tuner: InductorObject) -> list[Config]:
     max(sizes) < 4 or torch_compat.are_products_in_tf32(),
   )
   candidates = list(tuner.configs or ())
-  candidates += [_config(candidates[0], tiles) for tiles in _FEW_ROWS]
+  if problem.on_tensor_cores:
+    candidates += [_config(candidates[0], tiles) for tiles in _FEW_ROWS]
+  elif "R0_BLOCK" in candidates[0].kwargs:  # a persistent kernel has its whole k in one step
+    candidates = [_config(candidates[0], tiles) for tiles in WITHOUT_TENSOR_CORES]
 
   def rank(index: int) -> tuple[float, int]:
     config = candidates[index]
     sizes = config.kwargs
-    # A persistent kernel has its whole k in one step.
     tiles = Tiles(
       sizes["YBLOCK"],
       sizes["XBLOCK"],

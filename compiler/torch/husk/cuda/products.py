@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..inductor import torch_compat
@@ -33,6 +33,7 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[Replacement]:
   from torch._inductor.choices import InductorChoices
   from torch._inductor.kernel import conv, mm_plus_mm
   from torch._inductor.runtime import benchmarking
+  from torch._inductor.template_heuristics.triton import BaseConfigHeuristic
 
   # Devices with less than 68 multiprocessors get templates too. Each module that imported the name
   # is patched.
@@ -50,6 +51,8 @@ def replacements(target: Target, tuned: Tuning) -> Iterator[Replacement]:
     made = functools.partial(_with_tf32_as_torch_is_set, functools.partial(marking, template))
     yield template, "maybe_append_choice", made
   yield InductorChoices, "get_conv_configs", _with_more_tiles(InductorChoices.get_conv_configs)
+  prepared = functools.partialmethod(_with_exact_tiles, BaseConfigHeuristic.preprocess_mm_configs)
+  yield BaseConfigHeuristic, "preprocess_mm_configs", prepared
   if tuned.measures:
     yield type(benchmarking.benchmarker), "benchmark_gpu", milliseconds
   else:
@@ -139,23 +142,36 @@ def _with_rounded_weight(
   return original(*factors, **kwargs)
 
 
+def _tiled(config: InductorObject, tiles: gemm_configs.Tiles) -> Any:
+  """A configuration of Inductor's with these tiles."""
+  return dataclasses.replace(
+    config,
+    block_m=tiles.m,
+    block_n=tiles.n,
+    block_k=tiles.k,
+    num_stages=tiles.stages,
+    num_warps=tiles.warps,
+  )
+
+
+def _with_exact_tiles(
+  self: Any, original: Callable[..., Any], *sizes: Any, configs: Sequence[Any], **rest: Any
+) -> Any:
+  """BaseConfigHeuristic.preprocess_mm_configs, with tiles of their own for products in f32 without
+  tf32."""
+  is_f32 = rest.get("dtype_size") == 4
+  if is_f32 and rest.get("op_name") != "conv" and not torch_compat.are_products_in_tf32():
+    configs = [_tiled(configs[0], tiles) for tiles in gemm_configs.WITHOUT_TENSOR_CORES]
+  return original(self, *sizes, configs=configs, **rest)
+
+
 def _with_more_tiles(original: Callable[..., Any]) -> Callable[..., Any]:
   """InductorChoices.get_conv_configs with more tiles."""
 
   def get_conv_configs(*args: Any) -> Any:
     found = original(*args)
     configs = list(found.keywords["configs"])
-    configs += [
-      dataclasses.replace(
-        configs[0],
-        block_m=tiles.m,
-        block_n=tiles.n,
-        block_k=tiles.k,
-        num_stages=tiles.stages,
-        num_warps=tiles.warps,
-      )
-      for tiles in gemm_configs.CONVOLUTIONS
-    ]
+    configs += [_tiled(configs[0], tiles) for tiles in gemm_configs.CONVOLUTIONS]
     return functools.partial(found, configs=configs)
 
   return get_conv_configs

@@ -17,7 +17,8 @@ again after it was rounded. Weights are rounded once instead (rounded_weights.py
 Products without tf32 have another error. A template adds the product of two blocks to its sum, and
 Triton makes one chain of additions of that, over the whole depth. Errors grow with its length, and
 cuBLAS splits deep products. `rewrite` keeps each product apart from the sum, so that a chain is as
-long as a block, and another one as the number of blocks.
+long as a block, and adds it by Kahan's algorithm if the tile is small: a second variable has what
+the last addition lost, and the next one adds it. What remains is the error of a chain of one block.
 
 Kernels of the model's author stay as they are, since eager mode compiles the same text.
 """
@@ -25,13 +26,18 @@ Kernels of the model's author stay as they are, since eager mode compiles the sa
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from . import rounded_weights
 
 # The names of the functions that are added to a module, and their text. Their conditions are those
 # by which Triton itself chooses the precision of a product.
 FUNCTION = "husk_rounded"
-_APART = "husk_apart"
+_ADDED = "husk_added"
+_LOST = "_husk_lost"  # behind the name of a sum: the name of what the sum has lost
+# The elements of the largest tile whose sums have what they have lost. There are no registers for
+# that in larger tiles. Those are for results that have many tiles, and cuBLAS does not split these.
+_LARGEST = 4096
 _SOURCE = f'''
 
 @triton.jit
@@ -55,53 +61,123 @@ def {FUNCTION}(operand, input_precision: tl.constexpr, allow_tf32: tl.constexpr)
 
 
 @triton.jit
-def {_APART}(product, operand, input_precision: tl.constexpr, allow_tf32: tl.constexpr):
-    """The product of two blocks, whose own additions come before the addition to a sum."""
+def {_ADDED}(
+    total, lost, product, operand, input_precision: tl.constexpr, allow_tf32: tl.constexpr
+):
+    """The sum of `total` and the product of two blocks, and what the sum has lost by rounding, if
+    the product is an exact one in f32. `operand` is one of its factors, and `lost` is what `total`
+    had lost."""
     if input_precision is None:
         is_exact: tl.constexpr = allow_tf32 is not None and not allow_tf32
     else:
         is_exact: tl.constexpr = input_precision == "ieee"
-    if is_exact and operand.dtype == tl.float32:
-        return tl.inline_asm_elementwise(
-            "mov.b32 $0, $1;", "=r,r", [product], dtype=tl.float32, is_pure=True, pack=1
-        )
-    else:
-        return product
+    if not is_exact or operand.dtype != tl.float32:
+        return total + product, lost
+    # Triton makes one chain of a product and its addition to a sum, but not through this.
+    apart = tl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r", [product], dtype=tl.float32, is_pure=True, pack=1
+    )
+    if total.numel > {_LARGEST}:
+        return total + apart, lost
+    term = apart - lost
+    result = total + term
+    rest = (result - total) - term
+    # A sum that is infinite has lost nothing that may be added to it.
+    return result, tl.where(tl.abs(rest) < float("inf"), rest, 0.0)
 '''
 # The parameters of tl.dot that decide the precision, with their positions.
 _DECIDING = (("input_precision", 3), ("allow_tf32", 4))
 
 
+# What replaces the text of a line between two columns, which are counted in bytes.
+_Change = tuple[int, int, int, str]
+
+
 def rewrite(source: str) -> str:
   """The module `source` in which all operands of `tl.dot` are rounded if the product is in tf32,
-  and products in f32 are kept apart from the sums that they are added to. Lines keep their
-  numbers."""
+  and products in f32 are added to sums by Kahan's algorithm. Lines keep their numbers."""
   if "tl.dot(" not in source:
     return source
+  changes: list[_Change] = []
+  factors = 1 if rounded_weights.LINE in source else 2
+  for node in ast.walk(ast.parse(source)):
+    if isinstance(node, ast.Call) and _is_product(node):
+      for operand in _operands(node)[:factors]:
+        changes.append((operand.lineno, operand.col_offset, operand.col_offset, f"{FUNCTION}("))
+        changes.append(_behind(operand, f", {_precision(node)})"))
+    elif isinstance(node, ast.FunctionDef):
+      changes += _additions(node)
+  lines = [line.encode() for line in source.split("\n")]
+  for row, begin, end, text in sorted(changes, reverse=True):
+    line = lines[row - 1]
+    lines[row - 1] = line[:begin] + text.encode() + line[end:]
+  return b"\n".join(lines).decode().rstrip("\n") + _SOURCE
+
+
+def _behind(node: ast.expr | ast.stmt, text: str) -> _Change:
+  """The change that puts a text behind a part of a module."""
+  assert node.end_lineno is not None and node.end_col_offset is not None
+  return node.end_lineno, node.end_col_offset, node.end_col_offset, text
+
+
+def _additions(function: ast.FunctionDef) -> Iterator[_Change]:
+  """The changes by which a kernel adds products to sums that begin with zeros. Templates write
+  `total += tl.dot(...)`, and Inductor's own kernels `other = total + product`, in which names stand
+  for the product."""
+  begins: dict[str, list[ast.Assign]] = {}
+  products: dict[str, ast.Call] = {}
+  additions: list[tuple[str, str, ast.stmt, ast.expr]] = []  # target, total, statement, term
+  statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt)]
+  for node in sorted(statements, key=lambda each: each.lineno):
+    match node:
+      case ast.AugAssign(target=ast.Name(id=total), op=ast.Add(), value=term):
+        additions.append((total, total, node, term))
+      case ast.Assign(
+        targets=[ast.Name(id=name)],
+        value=ast.BinOp(left=ast.Name(id=total), op=ast.Add(), right=term),
+      ):
+        additions.append((name, total, node, term))
+      case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call):
+        if ast.unparse(call.func) in ("tl.zeros", "tl.full"):
+          begins.setdefault(name, []).append(node)
+        elif product := _product(call, products):
+          products[name] = product
+  used = set()
+  for target, total, node, term in additions:
+    product = _product(term, products)
+    if product and total in begins and isinstance(_operands(product)[0], ast.Name):
+      used.add(total)
+      call = f"{target}, {total}{_LOST} = {_ADDED}({total}, {total}{_LOST}, "
+      yield node.lineno, node.col_offset, term.col_offset, call
+      yield _behind(term, f", {ast.unparse(_operands(product)[0])}, {_precision(product)})")
+  for total in used:
+    for node in begins[total]:
+      yield _behind(node, f"; {total}{_LOST} = tl.zeros_like({total})")
+
+
+def _product(node: ast.expr, products: dict[str, ast.Call]) -> ast.Call | None:
+  """The call of tl.dot whose result an expression is; `products` has those that have names."""
+  match node:
+    case ast.Name(id=name):
+      return products.get(name)
+    case ast.Call(args=[first, *_]):
+      if ast.unparse(node.func) == "tl.broadcast_to":
+        return _product(first, products)
+  return node if isinstance(node, ast.Call) and _is_product(node) else None
+
+
+def _is_product(call: ast.Call) -> bool:
+  return ast.unparse(call.func) == "tl.dot"
+
+
+def _precision(call: ast.Call) -> str:
+  """The arguments of a product that decide its precision."""
   from triton import knobs
 
-  lines = [line.encode() for line in source.split("\n")]  # columns are counted in bytes
-  insertions: list[tuple[int, int, str]] = []
-  tree = ast.parse(source)
-  factors = 1 if rounded_weights.LINE in source else 2
-  added = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.AugAssign)}
-  for node in ast.walk(tree):
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.dot":
-      precision = ", ".join(_argument(node, *each) for each in _DECIDING)
-      if precision.startswith("None, ") and knobs.language.fp32_default:
-        precision = f"{knobs.language.fp32_default!r}, None"
-      operands = _operands(node)
-      wrapped = [(operand, FUNCTION, precision) for operand in operands[:factors]]
-      if id(node) in added and isinstance(operands[0], ast.Name):
-        wrapped.append((node, _APART, f"{operands[0].id}, {precision}"))
-      for expression, name, more in wrapped:
-        assert expression.end_lineno is not None and expression.end_col_offset is not None
-        insertions.append((expression.lineno, expression.col_offset, f"{name}("))
-        insertions.append((expression.end_lineno, expression.end_col_offset, f", {more})"))
-  for row, column, text in sorted(insertions, reverse=True):
-    line = lines[row - 1]
-    lines[row - 1] = line[:column] + text.encode() + line[column:]
-  return b"\n".join(lines).decode().rstrip("\n") + _SOURCE
+  precision = ", ".join(_argument(call, *each) for each in _DECIDING)
+  if precision.startswith("None, ") and knobs.language.fp32_default:
+    return f"{knobs.language.fp32_default!r}, None"
+  return precision
 
 
 def _operands(call: ast.Call) -> list[ast.expr]:

@@ -91,6 +91,9 @@ REFUSED_LINES = frozenset(
   """.split()
 )
 
+# What the tiles of products without tensor cores are for; torch 2.14 moved the module that has them.
+_EXACT_TILES = "has tiles for products without tensor cores (products.py)"
+
 SURFACE: dict[str, tuple[Names, ...]] = {
   # How Inductor is entered.
   "torch._inductor": (
@@ -453,6 +456,12 @@ SURFACE: dict[str, tuple[Names, ...]] = {
   # Kernels of GPUs.
   "torch._inductor.choices": (
     replaces("get_conv_configs", "gets more tiles (products.py)", of="InductorChoices"),
+  ),
+  "torch._inductor.template_heuristics.triton": (
+    replaces("preprocess_mm_configs", _EXACT_TILES, of="BaseConfigHeuristic"),
+  ),
+  "torch._inductor.heuristics.template.triton": (
+    replaces("preprocess_mm_configs", _EXACT_TILES, of="BaseConfigHeuristic", first="2.14"),
   ),
   "torch._inductor.kernel.conv": (
     uses("conv2d_template conv3d_template", "multiply in tf32 as torch is set (products.py)"),
