@@ -38,6 +38,7 @@ using husk::host_test::Grown;
 
 constexpr double kLimit = 0.05;  // seconds of processor time
 constexpr int kTensors = 60;     // of a call whose pairs are compared
+constexpr int kSteps = 100'000;  // of a program that is opened
 constexpr time_t kHang = 30;     // seconds of processor time without a question: the search ends
 
 double now() {
@@ -101,8 +102,9 @@ class Search {
   }
 
   int run() {
-    const std::vector<void (Search::*)()> programs = {
-        &Search::copies, &Search::pairs, &Search::loops, &Search::uploads, &Search::packings};
+    const std::vector<void (Search::*)()> programs = {&Search::copies,  &Search::pairs,
+                                                      &Search::loops,   &Search::steps,
+                                                      &Search::uploads, &Search::packings};
     while (now() < end_)
       if (pick(20) == 0)
         (this->*programs[pick(programs.size())])();
@@ -328,6 +330,21 @@ class Search {
                 "      fill u8 (write y, 3)\n    }\n"
                 "    return (tensor y u8 [8] [1])\n  }\n}\n",
                 {8, 8}, nullptr, true);
+  }
+  // An open that verifies and plans many steps, which asks nothing meanwhile: its time grows with
+  // the number of steps alone.
+  void steps() {
+    static const std::string text = [] {
+      std::string all =
+          "hir 1\nproducer \"test\"\ntarget cpu host \"x86-64\"\nfunction f {\n  input x "
+          "tensor u8 [8]\n  output y tensor u8 rank 1\n  variant cpu {\n"
+          "    buffer x of input bytes 8\n    buffer y of output bytes 8\n"
+          "    buffer t bytes 8 align 64\n";
+      for (int i = 0; i < kSteps; ++i)
+        all += i % 2 ? "    copy (write y, read t)\n" : "    copy (write t, read x)\n";
+      return all + "    return (tensor y u8 [8] [1])\n  }\n}\n";
+    }();
+    run_program("open of many steps", text, {}, nullptr, false);
   }
   // A device with memory of its own, to which constants are copied.
   void uploads() {
