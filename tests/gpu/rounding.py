@@ -1,7 +1,8 @@
 """The errors of products and convolutions on a GPU against float64, beside those of eager mode with
 the same settings, and the time that the rounding of operands costs.
 
-  python tests/gpu/rounding.py run DIR [--target cuda:h200] [--jobs 12] [--again] [ROW...]
+  python tests/gpu/rounding.py run DIR [--target cuda:h200] [--jobs 12] [--again] [--constant]
+    [ROW...]
   python tests/gpu/rounding.py show DIR
   python tests/gpu/rounding.py list
 
@@ -10,7 +11,8 @@ without tf32, for products and convolutions alike, `f16` and `bf16` are the othe
 name, a setting, or both ("resnet50", "tf32", "resnet50.tf32"). `run` exports each row, runs it with
 8 seeds, and writes what it found to DIR/rounding.json after each row; rows that are there already
 are left out unless --again. The seed decides weights, statistics of batch norms, and inputs, all of
-which are inputs of the program. The numbers are divided by the largest exact number of a seed:
+which are inputs of the program. With --constant weights and statistics are constants, and each seed
+has a program of its own. The numbers are divided by the largest exact number of a seed:
 
 - rms: the root of the mean square of the errors of all elements and seeds. It may be 1.1 times that
   of eager mode.
@@ -237,16 +239,18 @@ def write(module, args, path, setting, options):
   husk.export(module, tuple(args), path, targets=targets, tune="heuristic", progress=False)
 
 
-def row_path(name, setting, options):
-  return options.folder / f"{name}.{setting}.husk"
+def row_path(name, setting, seed, options):
+  return options.folder / f"{name}.{setting}.{seed if options.constant else 'all'}.husk"
 
 
 def export_row(name, setting, options):
-  module, args = row_of(name)(0, "cpu")
   dtype = SETTINGS[setting]
-  module = module.eval().requires_grad_(False).to(dtype)
-  args = [list(numbers(module).values()), *as_dtype(args, dtype)]
-  write(Program(module), args, row_path(name, setting, options), setting, options)
+  for seed in range(2 * SEEDS if options.constant else 1):
+    module, args = row_of(name)(seed, "cpu")
+    module, args = module.eval().requires_grad_(False).to(dtype), as_dtype(args, dtype)
+    if not options.constant:
+      module, args = Program(module), [list(numbers(module).values()), *args]
+    write(module, args, row_path(name, setting, seed, options), setting, options)
 
 
 # Errors
@@ -293,17 +297,23 @@ def in_standard_errors(values):
   return statistics.fmean(values) / error if error else 0.0
 
 
-def measured(name, setting, program, seeds, device):
+def measured(name, setting, seeds, options):
   """The errors of Husk and of eager mode for some seeds."""
+  import husk
+
   set_precision(setting)
   dtype, sides = SETTINGS[setting], {"husk": Sums(), "eager": Sums()}
-  session = program.session(mode="auto")
+  device, path, session = device_of(options.target), None, None
   with torch.no_grad():
     for seed in seeds:
+      if path != row_path(name, setting, seed, options):
+        path = row_path(name, setting, seed, options)
+        session = husk.load(path, device=device).session(mode="auto")
       module, args = row_of(name)(seed, device)
       module = module.eval().requires_grad_(False).to(dtype)
       args = as_dtype(args, dtype)
-      own = [x.clone() for x in flat(session(list(numbers(module).values()), *args))]
+      state = [] if options.constant else [list(numbers(module).values())]
+      own = [x.clone() for x in flat(session(*state, *args))]
       eager = flat(module(*args))
       exact = flat(module.double()(*as_dtype(args, torch.float64)))
       sides["husk"].add(own, exact)
@@ -321,11 +331,7 @@ def direction(first, second):
 
 def run_row(name, setting, options):
   """What DIR/rounding.json has of a row."""
-  import husk
-
-  path, device = row_path(name, setting, options), device_of(options.target)
-  program = husk.load(path, device=device)
-  found = measured(name, setting, program, range(SEEDS), device)
+  found = measured(name, setting, range(SEEDS), options)
   own, eager = found["husk"], found["eager"]
   wrong = []
   if not own["rms"] <= 1.1 * eager["rms"] + 1e-30:
@@ -333,10 +339,11 @@ def run_row(name, setting, options):
   if not own["worst"] <= 2 * eager["worst"] + 1e-30:
     wrong.append("worst")
   if max(abs(own["mean_t"]), abs(own["shrink_t"])) > 2:
-    found["again"] = measured(name, setting, program, range(SEEDS, 2 * SEEDS), device)["husk"]
+    found["again"] = measured(name, setting, range(SEEDS, 2 * SEEDS), options)["husk"]
     if direction(own, found["again"]):
       wrong.append("direction")
-  path.unlink()
+  for seed in range(2 * SEEDS):
+    row_path(name, setting, seed, options).unlink(missing_ok=True)
   return {**found, "wrong": wrong}
 
 
@@ -610,6 +617,7 @@ def main():
   parser.add_argument("rows", nargs="*", metavar="ROW")
   parser.add_argument("--target", default=default_target())
   parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1))
+  parser.add_argument("--constant", action="store_true", help="weights are constants")
   parser.add_argument("--again", action="store_true", help="run rows that were run before, too")
   options = parser.parse_intermixed_args()
   rows = [row for row in all_rows(options.target) if matches(row, options.rows)]
