@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported
-from . import graphs, origins, torch_compat
+from . import graphs, inlining, origins, torch_compat
 
 if TYPE_CHECKING:
   import torch
@@ -89,7 +89,7 @@ def _write_out_region(
   region = copy.deepcopy(getattr(module, str(attribute.target)))  # type: ignore[union-attr]
   names = _write_out(region, {**state, **_enabled_by(device, dtype, enabled)})
   values = dict(zip(region.graph.find_nodes(op="placeholder"), operands, strict=True))
-  results = _inlined(module, node, region, values)
+  results = inlining.inlined(module, node, region, values)
   for user in list(node.users):
     assert user.target is operator.getitem, user
     result = results[user.args[1]]
@@ -100,43 +100,6 @@ def _write_out_region(
   return names
 
 
-def _inlined(
-  module: torch.fx.GraphModule,
-  before: torch.fx.Node,
-  graph_module: torch.fx.GraphModule,
-  values: dict[torch.fx.Node, Any],
-) -> Any:
-  """Copies the nodes of another module before a node, and returns the results. `values` are those
-  of its placeholders."""
-  from torch.fx.node import map_arg
-
-  with module.graph.inserting_before(before):
-    for node in graph_module.graph.nodes:
-      if node.op == "placeholder":
-        continue
-      if node.op == "output":
-        return map_arg(node.args[0], lambda each: values[each])
-      values[node] = module.graph.node_copy(node, lambda each: values[each])
-      if node.op == "get_attr":
-        name = _free_name(module, str(node.target))
-        setattr(module, name, _attribute(graph_module, str(node.target)))
-        values[node].target = name
-  raise AssertionError("a graph without an output")
-
-
-def _attribute(module: Any, path: str) -> Any:
-  for name in path.split("."):
-    module = getattr(module, name)
-  return module
-
-
-def _free_name(module: torch.fx.GraphModule, path: str) -> str:
-  name, count = path.replace(".", "_"), 0
-  while hasattr(module, f"{name}_{count}"):
-    count += 1
-  return f"{name}_{count}"
-
-
 def _write_out_operand(
   module: torch.fx.GraphModule, node: torch.fx.Node, attribute: torch.fx.Node, state: State
 ) -> None:
@@ -144,12 +107,12 @@ def _write_out_operand(
   own, since the same one may be called where another state is enabled."""
   import torch
 
-  called = _attribute(module, str(attribute.target))
+  called = inlining.attribute(module, str(attribute.target))
   if not isinstance(called, torch.fx.GraphModule):
     return
   own = copy.deepcopy(called)
   _write_out(own, state)
-  name = _free_name(module, str(attribute.target))
+  name = inlining.free_name(module, str(attribute.target))
   setattr(module, name, own)
   with module.graph.inserting_before(node):
     replacement = module.graph.get_attr(name)
@@ -181,7 +144,7 @@ def _cast_arguments(module: torch.fx.GraphModule, node: torch.fx.Node, state: St
 
   if not _may_be_cast(node.target, state):
     return
-  mode = _mode(node)
+  mode = inlining.mode(node)
   if mode is None:
     return
   args, kwargs = map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
@@ -210,7 +173,7 @@ def _cast_arguments(module: torch.fx.GraphModule, node: torch.fx.Node, state: St
   with mode, torch.no_grad():
     given = pytree.tree_map(cast, (args, kwargs))
   if calls({}, *given)[1] != kinds[len(casts) :]:
-    _replace_by_parts(module, node, state, mode)
+    _replace_by_parts(node, state)
     return
   done: dict[torch.fx.Node, torch.fx.Node] = {}
 
@@ -224,22 +187,18 @@ def _cast_arguments(module: torch.fx.GraphModule, node: torch.fx.Node, state: St
           torch.ops.aten._to_copy.default, (each,), {"dtype": casts[id(value)]}
         )
       with mode, torch.no_grad():
-        made.meta = {**_place(node), "val": value.to(casts[id(value)])}
+        made.meta = {**inlining.place(node), "val": value.to(casts[id(value)])}
       done[each] = made
     return done[each]
 
   node.args, node.kwargs = map_arg((node.args, node.kwargs), cast_node)
 
 
-def _replace_by_parts(
-  module: torch.fx.GraphModule, node: torch.fx.Node, state: State, mode: Any
-) -> None:
+def _replace_by_parts(node: torch.fx.Node, state: State) -> None:
   """Replaces an operator by what it calls where `state` is enabled."""
-  import torch
-  from torch.fx.experimental.proxy_tensor import make_fx
   from torch.fx.node import map_arg
 
-  inputs = node.all_input_nodes
+  inputs = inlining.tensor_inputs(node)
 
   def call(*values: Any) -> Any:
     known = dict(zip(inputs, values))
@@ -247,23 +206,7 @@ def _replace_by_parts(
     with _enabled(state):
       return node.target(*args, **kwargs)  # type: ignore[operator]
 
-  with mode, torch.no_grad():
-    parts = make_fx(call)(*(each.meta["val"] for each in inputs))
-  values = dict(zip(parts.graph.find_nodes(op="placeholder"), inputs, strict=True))
-  for part in parts.graph.nodes:
-    part.meta = {**_place(node), **part.meta}
-  result = _inlined(module, node, parts, values)
-  if isinstance(result, torch.fx.Node):
-    name = node.name
-    node.replace_all_uses_with(result)
-    module.graph.erase_node(node)
-    if result not in inputs:
-      result.name = name
-    return
-  for user in list(node.users):
-    user.replace_all_uses_with(result[user.args[1]])
-    module.graph.erase_node(user)
-  module.graph.erase_node(node)
+  inlining.replace_by_parts(node, call)
 
 
 def _may_be_cast(op: Any, state: State) -> bool:
@@ -279,21 +222,6 @@ def _may_be_cast(op: Any, state: State) -> bool:
   return has_kernel("CompositeImplicitAutograd") or any(
     dtype is not None and has_kernel(f"Autocast{device.upper()}") for device, dtype in state.items()
   )
-
-
-def _mode(node: torch.fx.Node) -> Any:
-  from torch._guards import detect_fake_mode
-  from torch.utils import _pytree as pytree
-
-  return detect_fake_mode(
-    pytree.tree_leaves([each.meta.get("val") for each in node.all_input_nodes])
-  )
-
-
-def _place(node: torch.fx.Node) -> dict[str, Any]:
-  """What is known of the model's line of a node."""
-  keys = ("stack_trace", "nn_module_stack", "torch_fn")
-  return {key: node.meta[key] for key in keys if key in node.meta}
 
 
 def _dtypes(value: Any) -> Any:
