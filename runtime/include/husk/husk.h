@@ -143,9 +143,9 @@ typedef struct husk_engine_options {
    * laid out for ops (husk_op.pack): `done` of the `total` bytes of that work are done, first 0,
    * then at least every 4 MiB, and finally all. A port that copies in batches
    * (husk_port.upload_batch) gets 1 GiB at a time, and an op that lays out a copy asks as it asks
-   * husk_op_context.cancel. A value other than 0 ends the open with HUSK_CANCELLED. The check of the
-   * metadata comes before all that and asks nothing: max_metadata_bytes limits its time. May be
-   * NULL. */
+   * husk_op_context.cancel. A value other than 0 ends the open with HUSK_CANCELLED. The check of
+   * the metadata comes before all that and asks nothing: max_metadata_bytes limits its time. May
+   * be NULL. */
   int32_t (*progress)(void* user, uint64_t done, uint64_t total);
   void* progress_user; /**< The first argument of `progress`. */
   /** The most steps that a function of a program may have; 0: no limit. A file with more is refused

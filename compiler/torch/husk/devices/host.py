@@ -12,7 +12,7 @@ from ..attention import host_call
 from ..attention import operator as attention
 from ..cuda import user_kernels
 from ..errors import Unsupported
-from ..host import convolution, image, linear, operators
+from ..host import convolution, flex, image, linear, operators
 from ..host.kernels import HostKernels
 from ..inductor import capture, decompositions, torch_compat
 from ..lower.lines import NodeWriter
@@ -21,7 +21,7 @@ from ..options import Options
 from ..program.constants import FunctionConstants
 from ..program.signature import Signature
 from .called import Called
-from .device import Device, GraphKernels, Prepare, with_attention
+from .device import Device, GraphKernels, Lowerings, Prepare, with_attention
 
 if TYPE_CHECKING:
   import torch
@@ -109,6 +109,7 @@ class Host(Device):
     is_own = exported is not original
     program = (capture.prepared if is_own else prepared)(exported)
     program = convolution.rewrite(program, in_place=is_own)
+    program = flex.rewrite(program, in_place=is_own)
     lowerings = {
       **linear.lowerings(),
       **convolution.lowerings(),
@@ -159,6 +160,13 @@ class Host(Device):
   @classmethod
   def operators_in_files(cls) -> frozenset[str]:
     return operators.names()
+
+  def prepare(self, graph: torch.fx.GraphModule, libraries: bool) -> Lowerings:
+    from torch._inductor import decomposition
+
+    flex.rewrite_graph(graph.graph, decomposition.decompositions)
+    graph.recompile()
+    return super().prepare(graph, libraries)
 
   @contextlib.contextmanager
   def compiling(self, graph: torch.fx.GraphModule, libraries: bool) -> Iterator[GraphKernels]:

@@ -91,7 +91,7 @@ REFUSED_LINES = frozenset(
   """.split()
 )
 
-# What the tiles of products without tensor cores are for; torch 2.14 moved the module that has them.
+# torch 2.14 moved the module that has the tiles.
 _EXACT_TILES = "has tiles for products without tensor cores (products.py)"
 
 SURFACE: dict[str, tuple[Names, ...]] = {
@@ -586,6 +586,7 @@ SURFACE: dict[str, tuple[Names, ...]] = {
     ),
   ),
   "torch._dispatch.python": (uses("enable_python_dispatcher", "traces with decompositions"),),
+  "torch._higher_order_ops.flex_attention": (uses("math_attention", "computes all scores"),),
   "torch._higher_order_ops.while_loop": (uses("while_loop_op", "a loop of a decomposition"),),
   "torch._meta_registrations": (
     uses("linalg_solve_is_vector_rhs", "whether b is a vector"),
