@@ -4,6 +4,7 @@ import re
 
 import export_and_compare
 import hir_interpreter
+import husk
 import pytest
 import torch
 from torch.export import Dim
@@ -179,6 +180,23 @@ def test_indices_that_the_data_decides(tmp_path):
     others=[(X, *n(-1)), (torch.randn(9, 10), *n(8))],
   )
   assert "an index is out of range" in text
+
+
+def test_two_tensors_that_one_mask_chooses_from(tmp_path):
+  class Masked(torch.nn.Module):
+    def __init__(self):
+      super().__init__()
+      self.mask = torch.tensor([True, False, True, True])
+
+    def forward(self, a, b):
+      return a[self.mask] - b[self.mask], a.view(1, 4)[:, self.mask]
+
+  model, given = Masked(), (torch.arange(4.0), torch.ones(4))
+  target = f"host:{export_and_compare.ISAS[0]}"
+  husk.export(model, given, tmp_path / "a.husk", targets=(target,))
+  for result, expected in zip(husk.load(tmp_path / "a.husk")(*given), model(*given), strict=True):
+    torch.testing.assert_close(torch.as_tensor(result), expected)
+  assert vars(model)["mask"].tolist() == [True, False, True, True] and not list(model.buffers())
 
 
 def test_an_index_out_of_range(tmp_path):

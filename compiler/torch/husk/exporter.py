@@ -69,9 +69,10 @@ class Function:
       args, kwargs = aliases.separated(model, (tuple(self.args), self.kwargs))
       written = constants.small([model])
       try:
-        return torch.export.export(
-          model, args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
-        )
+        with constants.masks_as_buffers(model):
+          return torch.export.export(
+            model, args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
+          )
       finally:
         constants.restore(written)
 

@@ -5,9 +5,10 @@ the model or with a fill."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import hir
@@ -209,6 +210,30 @@ def restore(values: Iterable[Kept]) -> None:
     for tensor, value in values:
       if not torch.equal(tensor, value):
         tensor.copy_(value)
+
+
+@contextlib.contextmanager
+def masks_as_buffers(model: torch.nn.Module) -> Iterator[None]:
+  """While open, bools that are plain attributes of modules are buffers. Each time that a program
+  asks for a constant it is another tensor for torch, which then counts the elements that a mask
+  chooses again, and does not know that it is the same number."""
+  import torch
+
+  masks = [
+    (module, name, value)
+    for module in model.modules()
+    for name, value in vars(module).items()
+    if type(value) is torch.Tensor and value.dtype is torch.bool
+  ]
+  for module, name, value in masks:
+    delattr(module, name)
+    module.register_buffer(name, value, persistent=False)
+  try:
+    yield
+  finally:
+    for module, name, value in masks:
+      delattr(module, name)
+      setattr(module, name, value)
 
 
 _PART = 1 << 20  # elements
