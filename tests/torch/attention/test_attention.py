@@ -9,11 +9,11 @@ import built_tools
 import husk
 import pytest
 import torch
+from cuda_numerics import close, computed
 from function_module import FunctionModule
 from husk.attention import launch, operator
 from husk.attention.tiles import Tiles
 from husk.cuda import kernels as triton_kernels
-from test_cuda_numerics import close, computed
 from torch.nn import functional as F
 
 SDPA = F.scaled_dot_product_attention

@@ -5,20 +5,18 @@ mistake at a time in the kernel's text, and each mistake must be detected."""
 import math
 import pathlib
 import re
-import sys
 
 import pytest
 import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE)]
 import gluon_interpreter  # noqa: E402
 from attention_reference import difference, expected, laid_out  # noqa: E402
 from gluon_machine import Deadlock, Machine, Race  # noqa: E402
 from gluon_values import Scalar  # noqa: E402
 
 TEXT = (
-  HERE.parents[1] / "compiler" / "torch" / "husk" / "attention" / "hopper_kernel.py"
+  HERE.parents[2] / "compiler" / "torch" / "husk" / "attention" / "hopper_kernel.py"
 ).read_text()
 CASES = {
   "plain": {},

@@ -3,16 +3,13 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
+import built_tools
 import pytest
-
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1] / "compiler" / "torch")]
-from husk.attention import tiles  # noqa: E402
-from husk.cuda import fake_cuda  # noqa: E402
+from husk.attention import tiles
+from husk.cuda import fake_cuda
 
 CASES = {
   "plain": {},
@@ -76,7 +73,11 @@ TOLERANCES = {"float32": 3e-6, "float16": 3e-3, "bfloat16": 2e-2}
 @pytest.fixture(scope="module")
 def differences():
   done = subprocess.run(
-    [sys.executable, HERE / "attention_interpreter.py", json.dumps(list(CASES.values()))],
+    [
+      sys.executable,
+      built_tools.ROOT / "tests/torch/helpers/attention_interpreter.py",
+      json.dumps(list(CASES.values())),
+    ],
     env={**os.environ, "TRITON_INTERPRET": "1"},
     capture_output=True,
     text=True,

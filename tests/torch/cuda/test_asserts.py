@@ -1,19 +1,14 @@
 """Asserts of kernels on a GPU: in the source, in the image, and in a run."""
 
-import pathlib
 import re
-import sys
 
+import husk
 import pytest
 import torch
-
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "compiler" / "torch")]
-import husk  # noqa: E402
-from husk.cuda import asserts, fake_cuda  # noqa: E402
-from husk.cuda import kernels as triton_kernels  # noqa: E402
-from test_cuda_numerics import computed  # noqa: E402
-from test_triton_kernels import body  # noqa: E402
+from cuda_numerics import computed
+from husk.cuda import asserts, fake_cuda
+from husk.cuda import kernels as triton_kernels
+from test_triton_kernels import body
 
 ROWS = 12
 

@@ -7,10 +7,10 @@ import re
 import husk
 import pytest
 import torch
+from cuda_numerics import close, computed
 from husk.cuda import convolution, records, tuning
 from husk.cuda.convolution import Problem, Tiles
 from husk.cuda.target import Target
-from test_cuda_numerics import close, computed
 from torch import nn
 
 H200 = Target.load("h200")

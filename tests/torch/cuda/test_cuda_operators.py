@@ -4,8 +4,8 @@ by Triton's interpreter."""
 import husk
 import pytest
 import torch
+from cuda_numerics import computed
 from function_module import FunctionModule
-from test_cuda_numerics import computed
 
 DIM = torch.export.Dim
 

@@ -3,8 +3,8 @@
 import husk
 import pytest
 import torch
+from cuda_numerics import computed, interpreted
 from function_module import FunctionModule
-from test_cuda_numerics import computed, interpreted
 
 STATE = "state husk.generator u8 [2536] fill "
 

@@ -4,10 +4,10 @@ import re
 
 import pytest
 import torch
+from cuda_numerics import close, computed
 from husk.cuda import depthwise, gemm_configs
 from husk.cuda.depthwise import Problem, Tiles
 from husk.cuda.target import Target
-from test_cuda_numerics import close, computed
 from torch import nn
 
 H200 = Target.load("h200")

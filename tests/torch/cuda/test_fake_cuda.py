@@ -1,13 +1,9 @@
 """Compilation for CUDA targets without a GPU."""
 
 import json
-import pathlib
-import sys
 
 import pytest
 import torch
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch"))
 from husk.cuda import fake_cuda
 from husk.cuda.kernels import CudaKernels
 from husk.inductor.capture import capture

@@ -3,18 +3,15 @@
 import pathlib
 import re
 import subprocess
-import sys
 
+import husk
 import pytest
 import torch
 import triton
-from torch import nn
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch"))
-import husk
 from husk.cuda import fake_cuda, gemm_configs, records, tuning
 from husk.cuda.gemm_configs import Problem, Tiles
 from husk.inductor import torch_compat
+from torch import nn
 
 SMALL, LARGE = Tiles(16, 32, 64, 4, 4), Tiles(128, 128, 64, 3, 8)
 

@@ -1,11 +1,6 @@
 """The pointers that a kernel reads and writes, on hand-written intermediate forms."""
 
-import pathlib
-import sys
-
 import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch"))
 from husk.cuda.memory_effects import accesses
 
 

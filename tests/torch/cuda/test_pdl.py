@@ -1,12 +1,7 @@
 """The wait at the start of a kernel: inserted, found in the PTX, and rejected if the kernel
 accesses memory before it."""
 
-import pathlib
-import sys
-
 import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch"))
 from husk.cuda import pdl
 
 SOURCE = '''import triton

@@ -14,8 +14,8 @@ import numpy
 import pytest
 import torch
 import triton_interpreter
+from cuda_numerics import HERE, computed
 from husk.cuda import kernels, rounded_weights, rounding, tuning
-from test_cuda_numerics import HERE, computed
 from torch import nn
 from torch._inductor import config
 from torch._inductor.select_algorithm import TritonTemplate

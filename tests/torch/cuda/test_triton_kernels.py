@@ -1,12 +1,7 @@
 """Triton kernels as Inductor defines them, compiled for targets that are not there."""
 
-import pathlib
-import sys
-
 import pytest
 import sympy
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch"))
 from husk.cuda import fake_cuda
 from husk.cuda import kernels as tk
 from husk.hir import NullArg, ScratchArg, ValueArg, ViewArg

@@ -10,8 +10,8 @@ import husk
 import pytest
 import torch
 import triton
+from cuda_numerics import close, computed
 from husk.cuda import fake_cuda, tuning
-from test_cuda_numerics import close, computed
 
 sys.path.append(str(built_tools.ROOT / "tests" / "gpu"))
 import user_kernels

@@ -1,21 +1,16 @@
 """Triton kernels that a user wrote: how they pass through Inductor, with grids, views, and scratch
 memory of each block."""
 
-import pathlib
 import re
-import sys
 
+import husk
 import pytest
 import torch
 import triton
 import triton.language as tl
+from cuda_numerics import close, computed
 from torch.library import triton_op, wrap_triton
 from triton.tools.tensor_descriptor import TensorDescriptor
-
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "compiler" / "torch")]
-import husk  # noqa: E402
-from test_cuda_numerics import close, computed  # noqa: E402
 
 N = torch.export.Dim("n", min=1, max=1000)
 

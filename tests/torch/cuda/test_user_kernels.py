@@ -8,7 +8,7 @@ import built_tools
 import husk
 import pytest
 import torch
-from test_cuda_numerics import close, computed
+from cuda_numerics import close, computed
 
 sys.path.append(str(built_tools.ROOT / "tests" / "gpu"))
 import user_kernels

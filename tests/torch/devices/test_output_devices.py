@@ -1,8 +1,8 @@
 """The device of outputs: what a program with tensors on a GPU returns on the CPU stays there."""
 
 import torch
+from cuda_numerics import computed
 from function_module import FunctionModule
-from test_cuda_numerics import computed
 from torch._higher_order_ops.while_loop import while_loop
 from torch._subclasses import FakeTensorMode
 

@@ -1,15 +1,10 @@
 """Whole models for a host and a GPU that is not present, in one `.hir`."""
 
-import pathlib
 import re
-import sys
 
+import husk
+import models
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "compiler" / "torch"), str(ROOT / "examples")]
-import husk  # noqa: E402
-import models  # noqa: E402
 
 
 def written(name, folder, *targets):

@@ -11,11 +11,11 @@ import sympy
 import torch
 import torch.nn.functional as F
 from built_tools import husk_run
+from cuda_numerics import computed
 from export_and_compare import ISAS, run
 from export_operators import uncompiled
 from function_module import FunctionModule
 from husk.inductor import assumed
-from test_cuda_numerics import computed
 from torch._inductor import lowering
 from torch._inductor.virtualized import V
 from torch.export import Dim

@@ -2,7 +2,7 @@
 of them this file names the test of Husk that shows the same behaviour, or the reason why there is
 none. Only the names come from PyTorch.
 
-  python tests/torch/upstream.py      prints the list and the counts
+  python tests/torch/exports/upstream.py      prints the list and the counts
 """
 
 import re

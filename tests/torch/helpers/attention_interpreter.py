@@ -15,7 +15,7 @@ import sys
 import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "compiler" / "torch")]
+sys.path[:0] = [str(HERE), str(HERE.parents[2] / "compiler" / "torch")]
 import triton_interpreter  # noqa: E402
 from attention_reference import difference, expected, laid_out  # noqa: E402
 from husk.attention import kernel as attention_kernel  # noqa: E402

@@ -8,7 +8,7 @@ import sys
 import pytest
 import safetensors.torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "compiler" / "torch"), str(ROOT / "examples")]
 
 

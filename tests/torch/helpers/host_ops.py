@@ -12,7 +12,7 @@ import pytest
 import torch
 from husk import dtypes
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 DTYPES = {getattr(torch, name): dtypes.CODES[own] for own, name in dtypes.TORCH.items()}
 LATER = tuple(int(part) for part in torch.__version__.split(".")[:2]) > (2, 11)

@@ -17,7 +17,8 @@ from function_module import FunctionModule
 from torch.utils import _pytree as pytree
 
 TARGET = "host:avx2"
-FILES = sorted(path.stem for path in pathlib.Path(__file__).with_name("rows").glob("*.py"))
+FOLDER = pathlib.Path(__file__).resolve().parents[1] / "rows"
+FILES = sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
 @dataclasses.dataclass

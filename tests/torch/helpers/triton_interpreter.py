@@ -18,7 +18,7 @@ import traceback
 import types
 
 # The process does not know the exporter's folder.
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch"))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "compiler" / "torch"))
 
 import torch
 

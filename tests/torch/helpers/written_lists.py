@@ -5,7 +5,7 @@ import pathlib
 import sys
 from unittest import mock
 
-SCHEMA = pathlib.Path(__file__).resolve().parents[2] / "schema"
+SCHEMA = pathlib.Path(__file__).resolve().parents[3] / "schema"
 
 
 def script(name):

@@ -8,9 +8,9 @@ import numpy
 import on_fake_driver
 import pytest
 import torch
+from cuda_numerics import computed
 from husk import hir
 from husk.hir import huskc
-from test_cuda_numerics import computed
 from torch import nn
 
 

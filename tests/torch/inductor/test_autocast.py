@@ -6,10 +6,10 @@ import husk
 import pytest
 import row_table
 import torch
+from cuda_numerics import computed
 from function_module import FunctionModule
 from husk.host import kernels as host_kernels
 from husk.inductor import autocast
-from test_cuda_numerics import computed
 from torch.nn import functional
 
 ON_HOST = pytest.mark.skipif(

@@ -6,8 +6,8 @@ import re
 import husk
 import pytest
 import torch
+from cuda_numerics import computed
 from function_module import FunctionModule
-from test_cuda_numerics import computed
 
 
 def check(function, x, folder, others=(), shapes=None, **buffers):

@@ -4,8 +4,8 @@ order of their dimensions: the order of loops is Inductor's choice, and the resu
 import export_and_compare
 import pytest
 import torch
+from cuda_numerics import close, computed
 from function_module import FunctionModule
-from test_cuda_numerics import close, computed
 
 POOL = torch.nn.functional
 

@@ -5,7 +5,7 @@ reaches in eager mode."""
 import export_and_compare
 import pytest
 import torch
-from test_cuda_numerics import close, computed
+from cuda_numerics import close, computed
 
 ON_HOST = pytest.mark.skipif(
   not export_and_compare.ISAS, reason="this machine has neither AVX2 nor AVX-512"

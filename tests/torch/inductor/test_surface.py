@@ -1,17 +1,12 @@
 """The list of PyTorch's private names, compared with the installed PyTorch; and what checks it."""
 
 import ast
-import pathlib
 import re
-import sys
 import types
 
 import pytest
-import torch
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch"))
 import surface
+import torch
 from husk.cuda import fake_cuda, products, tuning
 from husk.inductor import replace, torch_compat
 from husk.inductor.surface import SURFACE, TESTED

@@ -22,7 +22,7 @@ from husk.host import image
 from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
 
-ROOT = pathlib.Path(built_tools.__file__).resolve().parents[2]
+ROOT = pathlib.Path(built_tools.__file__).resolve().parents[3]
 if not image.isas():
   pytest.skip("this CPU has none of the instruction sets", allow_module_level=True)
 try:

@@ -18,7 +18,7 @@ from husk.errors import Unsupported
 from husk.host import image
 from torch import nn
 
-ROOT = pathlib.Path(built_tools.__file__).resolve().parents[2]
+ROOT = pathlib.Path(built_tools.__file__).resolve().parents[3]
 if not image.isas():
   pytest.skip("this CPU has none of the instruction sets", allow_module_level=True)
 try:

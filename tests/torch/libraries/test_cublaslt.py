@@ -11,8 +11,8 @@ import husk
 import models
 import pytest
 import torch
+from cuda_numerics import close, computed
 from function_module import FunctionModule
-from test_cuda_numerics import close, computed
 from torch import nn
 
 B, N = (torch.export.Dim(name, min=1, max=most) for name, most in (("batch", 16), ("rows", 40)))

@@ -7,7 +7,7 @@ import husk
 import on_fake_driver
 import pytest
 import torch
-from test_cuda_numerics import close
+from cuda_numerics import close
 from torch.export import Dim
 
 LIBRARY = "libcufft.so.12"

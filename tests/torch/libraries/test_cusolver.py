@@ -7,9 +7,9 @@ import husk
 import on_fake_driver
 import pytest
 import torch
+from cuda_numerics import close
 from husk.cuda import operators
 from husk.libraries import cusolver
-from test_cuda_numerics import close
 from torch.export import Dim
 
 LIBRARY = "libcusolver.so.12"

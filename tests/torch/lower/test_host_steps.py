@@ -9,10 +9,10 @@ import built_tools
 import husk
 import pytest
 import torch
+from cuda_numerics import computed
 from function_module import FunctionModule
 from husk import hir
 from husk.lower import host_steps
-from test_cuda_numerics import computed
 
 DIM = torch.export.Dim
 

@@ -10,7 +10,7 @@ from husk.cuda.kernels import CudaKernels
 from husk.host import operators
 from husk.lower.operators import Operators
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 X = torch.eye(4) + 1
 
 

@@ -1,7 +1,7 @@
 """Random programs whose parameters, buffers, constants and inputs share memory and are written,
 compared with eager mode on the host and by Triton's interpreter.
 
-    python tests/torch/aliased_programs.py [--seconds S] [--seed N] [--host | --cuda]
+    python tests/torch/nets/aliased_programs.py [--seconds S] [--seed N] [--host | --cuda]
 
 runs new programs for S seconds and prints each program that differs or is refused.
 `test_aliases.py` runs a few of them."""
@@ -12,6 +12,8 @@ import random
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "helpers"))
 
 import artifact_runner
 import built_tools  # noqa: F401  (where the exporter lies)
@@ -211,10 +213,10 @@ def check_on_host(programs, folder, target):
 
 
 def check_on_cuda(program, folder):
-  import test_cuda_numerics
+  import cuda_numerics
 
   runs = [dict(zip(program.inputs, program.arguments(run))) for run in range(RUNS)]
-  results = test_cuda_numerics.computed(
+  results = cuda_numerics.computed(
     program.model(), program.examples(), None, runs, folder, tune="none"
   )
   compare(program, [list(one.values()) for one in results])

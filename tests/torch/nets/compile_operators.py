@@ -1,7 +1,7 @@
 """Runs PyTorch's database of operators, forward and backward, with a backend of torch.compile, and
 compares with eager mode. It prints a line for each operator and ends with the counts.
 
-  python tests/torch/compile_operators.py [--backend husk] [--device cuda] [--part 0/4]
+  python tests/torch/nets/compile_operators.py [--backend husk] [--device cuda] [--part 0/4]
                                           [--only NAME,NAME] [--denominator]
 
 `--backend inductor` shows what Inductor itself cannot compile. An operator has one of these
@@ -18,7 +18,7 @@ import types
 import unittest
 import warnings
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "compiler" / "torch"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "compiler" / "torch"))
 
 import torch
 from torch.utils import _pytree as pytree

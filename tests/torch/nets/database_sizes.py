@@ -1,15 +1,15 @@
 """Exports every operator of PyTorch's database with all sizes dynamic, and runs it at sizes that
 the export did not see.
 
-  python tests/torch/database_sizes.py [--target fake] [--part 0/4] [--only NAME,NAME] [--json FILE]
-  python tests/torch/database_sizes.py --target cuda   exports alone, for a CUDA target
-  python tests/torch/database_sizes.py --zero      each size 0 in turn, as Dim(min=0) allows it
-  python tests/torch/database_sizes.py --alone     each size in turn is another, and the rest stay
-  python tests/torch/database_sizes.py --static    every sample of every dtype, with its own sizes
-  python tests/torch/database_sizes.py --fence [--asan HUSK_RUN]   under watch, see below
-  python tests/torch/database_sizes.py --pack DIR  artifacts for a GPU, inputs and eager's results
-  python tests/torch/database_sizes.py --check DIR   runs them on that GPU; --one-process is for
-                                                   `compute-sanitizer python ...`
+  python tests/torch/nets/database_sizes.py [--part 0/4] [--only NAME,NAME] [--json FILE] and one of
+    --target fake        the kernels of a CUDA variant, by Triton's interpreter
+    --target cuda        exports alone, for a CUDA target
+    --zero               each size 0 in turn, as Dim(min=0) allows it
+    --alone              each size in turn is another, and the rest stay
+    --static             every sample of every dtype, with its own sizes
+    --fence [--asan HUSK_RUN]   under watch, see below
+    --pack DIR           artifacts for a GPU, inputs and eager's results
+    --check DIR          runs them on that GPU; --one-process is for `compute-sanitizer python ...`
 
 An operator has one of these results: equal (at the example's sizes and at three others); example
 only (right there, and wrong, refused or failing at another size that torch.export allows); wrong
@@ -47,7 +47,7 @@ import time
 import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "compiler" / "torch")]
+sys.path[:0] = [str(HERE.parent / "helpers"), str(HERE.parents[2] / "compiler" / "torch")]
 
 import random_programs  # noqa: E402
 import torch  # noqa: E402
@@ -490,7 +490,7 @@ def check(options):
 
 
 def on_fake(functions, folder, options):
-  from test_cuda_numerics import computed
+  from cuda_numerics import computed
 
   (function,) = functions.values()
   shared = folder / "shared"
@@ -596,7 +596,7 @@ def parsed(arguments=None):
 
 
 def restart_interpreter():
-  from test_cuda_numerics import interpreter
+  from cuda_numerics import interpreter
 
   os.killpg(interpreter().pid, signal.SIGKILL)
   interpreter.cache_clear()
@@ -624,7 +624,7 @@ def main():
   if options.target not in ("host", "pack"):
     options.batch = 1
   if options.target == "fake":
-    from test_cuda_numerics import interpreter
+    from cuda_numerics import interpreter
 
     interpreter()
   counts, found, start = collections.Counter(), {}, time.monotonic()

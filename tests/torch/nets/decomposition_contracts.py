@@ -2,8 +2,8 @@
 PyTorch's database with all dtypes that they take: dtype, shape, device, which results share memory
 with arguments, and values.
 
-  python tests/torch/decomposition_contracts.py [--only NAME,NAME] [--samples N]
-  python tests/torch/decomposition_contracts.py --fake or --complex [...]
+  python tests/torch/nets/decomposition_contracts.py [--only NAME,NAME] [--samples N]
+  python tests/torch/nets/decomposition_contracts.py --fake or --complex [...]
 
 prints the decompositions that differ, and those that no sample reaches; the ones with other strides
 are only listed, since inductor/writes.py sees to it that strides do not matter. With `--fake` it
@@ -14,7 +14,10 @@ CUDA targets compute of complex numbers in real ones (inductor/complex_numbers) 
 
 import argparse
 import collections
+import pathlib
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "helpers"))
 
 import built_tools  # noqa: F401  (where the exporter lies)
 import compile_operators

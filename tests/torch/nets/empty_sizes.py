@@ -1,6 +1,6 @@
 """Operators of PyTorch's database with a dimension of 0, on the host.
 
-  python tests/torch/empty_sizes.py [--only NAME...] [--samples N] [--seconds S]
+  python tests/torch/nets/empty_sizes.py [--only NAME...] [--samples N] [--seconds S]
 
 Each operator is exported with all sizes dynamic from 0 on, and runs with each size in turn 0. A
 line tells of each run whose outcome is not that of eager mode:
@@ -15,12 +15,15 @@ The exit code is 1 if a program crashed or gave other numbers."""
 import argparse
 import collections
 import os
+import pathlib
 import sys
 import tempfile
 import time
 import types
 import unittest
 import warnings
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "helpers"))
 
 import built_tools  # noqa: F401  (where the exporter lies)
 import husk

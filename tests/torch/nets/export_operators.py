@@ -1,10 +1,11 @@
 """Exports PyTorch's database of operators for a CUDA target, and counts what is refused.
 
-  python tests/torch/export_operators.py [--part 0/4] [--only NAME,NAME] [--json FILE] [--jobs 2]
-  python tests/torch/export_operators.py --keep DIR    writes the artifacts and the expected results
-  python tests/torch/export_operators.py --run         runs the artifacts on the GPU of this machine
-  python tests/torch/export_operators.py --run --target host:avx2     runs them by husk-run
-  python tests/torch/export_operators.py --interpret   runs the kernels by Triton's interpreter
+  python tests/torch/nets/export_operators.py [--part 0/4] [--only NAME,NAME] [--json FILE]
+                                              [--jobs 2] and one of
+    --keep DIR                   writes the artifacts and the expected results
+    --run                        runs the artifacts on the GPU of this machine
+    --run --target host:avx2     runs them by husk-run
+    --interpret                  runs the kernels by Triton's interpreter
 
 By default no kernel is compiled: the lines of Inductor's wrapper are written as statements, which
 takes minutes for the whole database and needs neither a GPU nor huskc. With `--keep` each operator
@@ -40,7 +41,7 @@ import types
 import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "compiler" / "torch")]
+sys.path[:0] = [str(HERE.parent / "helpers"), str(HERE.parents[2] / "compiler" / "torch")]
 
 import torch  # noqa: E402
 from compile_operators import DTYPE, UNWRITTEN, database  # noqa: E402
@@ -313,7 +314,7 @@ def run_on_host(model, expected, artifact, folder, compared):
 def interpret(model, expected, folder, target, compared, host_ops):
   """Exports an operator, and runs its kernels by Triton's interpreter."""
   import husk
-  from test_cuda_numerics import computed
+  from cuda_numerics import computed
 
   inputs = {f"tensors_{index}": tensor for index, tensor in enumerate(model.inputs)}
   try:

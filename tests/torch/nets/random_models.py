@@ -1,12 +1,12 @@
 """Random models of operators of PyTorch's database, exported and compared with eager mode at sizes
 that the export did not see.
 
-  python tests/torch/random_models.py --seconds 3600 [--seed 0]
-  python tests/torch/random_models.py --seconds 3600 --target fake
-  python tests/torch/random_models.py --programs 200 --target pack DIR
-  python tests/torch/random_models.py --target check DIR
-  python tests/torch/random_models.py --only SEED     one model, with its text and the reduced one
-  python tests/torch/random_models.py --summary LOG...  the sum of what runs wrote with --log LOG
+  python tests/torch/nets/random_models.py --seconds 3600 [--seed 0]
+  python tests/torch/nets/random_models.py --seconds 3600 --target fake
+  python tests/torch/nets/random_models.py --programs 200 --target pack DIR
+  python tests/torch/nets/random_models.py --target check DIR
+  python tests/torch/nets/random_models.py --only SEED       one model, its text, the reduced one
+  python tests/torch/nets/random_models.py --summary LOG...  the sum of what --log LOG wrote
 
 The target `host` runs artifacts by husk.load, `fake` runs the kernels of a CUDA variant by
 Triton's interpreter. `pack` exports artifacts for a GPU into a folder, beside the inputs and the
@@ -36,7 +36,7 @@ import time
 import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "compiler" / "torch")]
+sys.path[:0] = [str(HERE.parent / "helpers"), str(HERE.parents[2] / "compiler" / "torch")]
 
 import random_programs  # noqa: E402
 import torch  # noqa: E402
@@ -110,7 +110,7 @@ def on_host(exported, program, runs, folder, isa="host"):
 
 
 def on_fake(exported, program, runs, folder):
-  from test_cuda_numerics import computed
+  from cuda_numerics import computed
 
   given = [{f"tensors_{n}": x for n, x in enumerate(program.inputs(number))} for number in runs]
   try:
@@ -312,7 +312,7 @@ def main():
   import husk.exporter  # noqa: F401  # the children need not import it
 
   if options.target[0] == "fake":
-    from test_cuda_numerics import interpreter
+    from cuda_numerics import interpreter
 
     interpreter()
   known, start, seed = {}, time.monotonic(), options.seed

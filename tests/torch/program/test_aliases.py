@@ -10,8 +10,8 @@ import numpy
 import pytest
 import row_table
 import torch
+from cuda_numerics import computed
 from husk.host import kernels as host_kernels
-from test_cuda_numerics import computed
 
 ON_HOST = pytest.mark.skipif(
   row_table.TARGET.partition(":")[2] not in host_kernels.isas(), reason="this machine has no AVX2"
