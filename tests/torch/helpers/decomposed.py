@@ -3,12 +3,17 @@ in eager mode."""
 
 import torch
 from husk.inductor.decompositions.kernels import table
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 
 def graph(function, args, mode="real"):
   """The graph of a function of tensors, with the operators decomposed."""
-  with torch.no_grad():
+  # Without a context each value of a trace of real tensors gets a mode of its own, which keeps the
+  # stack: this takes most of the time.
+  values = TracingContext(FakeTensorMode()) if mode == "real" else None
+  with torch.no_grad(), tracing(values):
     return make_fx(function, decomposition_table=table(), tracing_mode=mode)(*args)
 
 
