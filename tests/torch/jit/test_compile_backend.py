@@ -578,7 +578,16 @@ def test_recompilations_release_their_programs():
 
 # Together with the rest of torch
 
+# Inductor itself would compile a program for each instruction set, to see whether it runs, and the
+# headers of its kernels, and would start processes that compile: here for one kernel.
+FEW_COMPILATIONS = {
+  "compile_threads": 1,
+  "cpp_cache_precompile_headers": False,
+  "cpp.vec_isa_ok": True,
+}
 
+
+@torch._inductor.config.patch(FEW_COMPILATIONS)
 def test_inductor_and_an_export_beside_it(tmp_path):
   mine = compiled(lambda x: x.exp() + 1)
   theirs = torch.compile(lambda x: x.exp() + 2, backend="inductor")
@@ -647,7 +656,10 @@ import sys
 import torch
 from torch import nn
 from torch._dynamo.utils import counters
+from torch._inductor import config
 
+for name, value in eval(sys.argv[3]).items():
+  setattr(config, name, value)
 if sys.argv[1] == "husk":
   from husk.jit.backend import backend
   from husk.inductor import capture
@@ -680,7 +692,10 @@ def test_the_caches_of_torch_hold_the_programs(tmp_path):
 
   def hits(*args):
     done = subprocess.run(
-      [sys.executable, "-c", SECOND, *args], env=environment, capture_output=True, text=True
+      [sys.executable, "-c", SECOND, *args, repr(FEW_COMPILATIONS)],
+      env=environment,
+      capture_output=True,
+      text=True,
     )
     assert done.returncode == 0, done.stderr
     return re.search(r"hits (.*)", done.stdout).group(1)
