@@ -210,14 +210,14 @@ stage() {
       [[ -x build/release/bin/huskc ]] || preset release -j2
       extension
       python venv tests/torch
-      result+="; $(build/venv/bin/python tests/torch/upstream.py | tail -n 1)"
+      result+="; $(build/venv/bin/python tests/torch/exports/upstream.py | tail -n 1)"
       ;;
     python-2.15)   # without the tests of AVX-512, for which the exporter writes the same code
-      python venv215 -k 'not avx512' tests/torch/test_{export,cuda_export,surface}.py
+      python venv215 -k 'not avx512' \
+        tests/torch/{exports/test_{,cuda_}export,inductor/test_surface}.py
       ;;
     python-2.15-all)   # without the tests of operators of the host, which torch only checks
-      # shellcheck disable=SC2046
-      python venv215 $(grep -L '^from host_ops' tests/torch/test_*.py)
+      python venv215 tests/torch --ignore tests/torch/ops
       ;;
     python-surface)
       runner build/python-surface.log \

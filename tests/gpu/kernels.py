@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[0] / "torch")]
+sys.path[:0] = [str(HERE.parent / "torch" / folder) for folder in ("cuda", "helpers")]
 import husk  # noqa: E402
 from test_user_descriptors import FOURS, Doubled, Halves, N, Transposed  # noqa: E402
 

@@ -8,7 +8,7 @@
 #   triton        the backend of Triton Inference Server, after
 #                 build/venv-servers/bin/python tests/gpu/triton_server.py pack DIR/triton
 #   operators     memcheck and racecheck of PyTorch's database of operators, exported before by
-#                 python tests/torch/export_operators.py --keep DIR/operators
+#                 python tests/torch/nets/export_operators.py --keep DIR/operators
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 dir=${1:-build/gpu}

@@ -4,7 +4,7 @@ GPU.
   python tests/gpu/user_kernels.py check DIR HUSK_RUN [--tune heuristic,max] [MODEL...]
 
 MODELS has (model, args, dynamic shapes, more inputs for runs) by name;
-tests/torch/test_user_kernels.py uses it too.
+tests/torch/cuda/test_user_kernels.py uses it too.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 // The ops of cuSOLVER on the fake library: what they compute and what they refuse. Programs of
-// tests/torch/test_cusolver.py compare all of them with PyTorch.
+// tests/torch/libraries/test_cusolver.py compare all of them with PyTorch.
 #include <cmath>
 #include <cstring>
 #include <thread>

@@ -2,8 +2,8 @@
 
 Nobody promises them, so a new version of PyTorch may rename or drop each of them. Whoever uses
 another one adds it here. `tests/style.sh` compares this list with the text of the exporter, and
-`tests/torch/test_surface.py` compares it with the installed PyTorch. `tests/run.sh python-surface`
-prints which of the names a new version lacks.
+`tests/torch/inductor/test_surface.py` compares it with the installed PyTorch. `tests/run.sh
+python-surface` prints which of the names a new version lacks.
 
 This module imports nothing of the exporter, and no PyTorch.
 """

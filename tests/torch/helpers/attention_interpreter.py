@@ -1,0 +1,127 @@
+"""Compares the kernels of attention/kernel.py, which Triton's interpreter runs on the CPU, with
+attention in f64:
+
+    TRITON_INTERPRET=1 python attention_interpreter.py CASES
+
+CASES is a JSON list of dicts, the arguments of `computed`. The script prints a JSON list with the
+largest differences of the result and of the log-sum-exp for each case. It runs as a process of its
+own, because Triton decides at import whether it interprets."""
+
+import json
+import math
+import pathlib
+import sys
+
+import torch
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[2] / "compiler" / "torch")]
+import triton_interpreter  # noqa: E402
+from attention_reference import difference, expected, laid_out  # noqa: E402
+from husk.attention import kernel as attention_kernel  # noqa: E402
+from husk.attention.tiles import pieces  # noqa: E402
+
+
+def mask_of(kind, batch, heads, queries, keys, dtype):
+  if kind == "bool":
+    return torch.rand(batch, 1, queries, keys) > 0.4
+  if kind == "nothing":  # the first query sees no key
+    mask = torch.rand(queries, keys) > 0.4
+    mask[:1] = False
+    return mask
+  if kind == "float":
+    return torch.randn(heads, queries, keys).to(dtype)
+  if kind == "columns":  # one row for all queries; its elements are two apart
+    return torch.randn(batch, 1, 1, 2 * keys)[..., ::2]
+  return None
+
+
+def computed(
+  batch=1,
+  heads=2,
+  group=1,
+  queries=20,
+  keys=20,
+  size=16,
+  v_size=None,
+  dtype="float32",
+  layout="heads",
+  mask=None,
+  causal=False,
+  scale=None,
+  splits=1,
+  cache=1 << 24,
+  block_m=16,
+  block_n=16,
+):
+  torch.manual_seed(0)
+  dtype, v_size = getattr(torch, dtype), v_size or size
+  q = laid_out((batch, heads * group, queries, size), dtype, layout)
+  k = laid_out((batch, heads, keys, size), dtype, layout)
+  v = laid_out((batch, heads, keys, v_size), dtype, layout)
+  mask = mask_of(mask, batch, heads * group, queries, keys, dtype)
+  mask_strides = [0, 0, 0, 0]
+  if mask is not None:
+    mask_strides = mask.expand(batch, heads * group, queries, keys).stride()
+  scale = scale or size**-0.5
+  nan = float("nan")
+  out = torch.full((batch, queries, heads * group, v_size), nan, dtype=dtype).transpose(1, 2)
+  lse = torch.full((batch, heads * group, queries), nan)
+  made, weights, strides = out, lse, [*out.stride()[:3], 0, 0]
+  if splits > 1:
+    made, weights = torch.full((splits, *out.shape), nan), torch.full((splits, *lse.shape), nan)
+    strides = [*made.stride()[1:4], made.stride(0), weights.stride(0)]
+  blocks = -(-queries * group // block_m) * heads * batch
+  if blocks:
+    attention_kernel.attention[(blocks, splits)](
+      q,
+      k,
+      v,
+      mask,
+      made,
+      weights,
+      scale * math.log2(math.e),
+      queries,
+      keys,
+      *q.stride()[:3],
+      *k.stride()[:3],
+      *v.stride()[:3],
+      *mask_strides,
+      *strides,
+      heads,
+      group,
+      causal,
+      splits,
+      size,
+      *pieces(size),
+      v_size,
+      *pieces(v_size),
+      "ieee",
+      cache,
+      block_m,
+      block_n,
+    )
+  if splits > 1:
+    rows = batch * heads * group * queries
+    attention_kernel.attention_joined[(rows,)](
+      made,
+      weights,
+      out,
+      lse,
+      rows,
+      queries,
+      *out.stride()[:3],
+      heads * group,
+      splits,
+      1 << (splits - 1).bit_length(),
+      v_size,
+      1 << (v_size - 1).bit_length(),
+    )
+  return [
+    difference(one, other) for one, other in zip((out, lse), expected(q, k, v, mask, causal, scale))
+  ]
+
+
+if __name__ == "__main__":
+  triton_interpreter.patch()
+  print(json.dumps([computed(**case) for case in json.loads(sys.argv[1])]))
