@@ -630,15 +630,16 @@ husk_status husk_session_stats_get(const husk_session* session, uint32_t functio
   full.graph_edges = frame.graph.edges;
   full.programmatic_edges = frame.graph.programmatic_edges;
   full.bounded = frame.memory.bounded;
-  full.arena_bytes = frame.memory.planned.peak;
-  full.arena_lower_bound = frame.memory.planned.lower_bound;
+  const ByDevice<Planned>& planned = frame.memory.planned;
+  full.arena_bytes = planned[Device::target].peak;
+  full.arena_lower_bound = planned[Device::target].lower_bound;
   full.runs_as_graph = frame.runs_as_graph;
   full.runs_as_list = frame.runs_as_list;
   full.nodes_patched = frame.graph.patched;
   full.dynamic_bytes = session->scratch_bytes;
   full.segments = frame.code.segments.size;
   full.dynamic = frame.memory.is_dynamic();
-  full.host_arena_bytes = frame.memory.host_planned.peak;
+  full.host_arena_bytes = planned[Device::host].peak;
   detail::write_struct(full, out);
   return HUSK_OK;
 }

@@ -13,6 +13,17 @@ constexpr uint32_t kNone = 0xFFFFFFFFu;
 enum class Space : uint8_t { arena, input, output, constant, state };
 // The values of Buffer.device: the device of the variant, and host memory beside it.
 enum class Device : uint8_t { target, host };
+constexpr Device kDevices[] = {Device::target, Device::host};
+
+// One T for each device.
+template <class T>
+struct ByDevice {
+  T values[sizeof(kDevices) / sizeof(Device)];
+
+  T& operator[](Device device) { return values[static_cast<uint8_t>(device)]; }
+  const T& operator[](Device device) const { return values[static_cast<uint8_t>(device)]; }
+};
+
 enum class ArgumentKind : uint8_t {
   none,
   view,

@@ -191,8 +191,8 @@ Status Program::resolve_steps(husk_error* error) {
   HUSK_TRY(modules.allocate(engine->allocator, count(rows()->images()), error));
   HUSK_TRY(image_bytes.allocate(engine->allocator, count(rows()->images()), error));
   HUSK_TRY(kernels.allocate(engine->allocator, count(rows()->kernels()), error));
-  HUSK_TRY(ops.allocate(engine->allocator, count(rows()->ops()), error));
-  HUSK_TRY(host_ops.allocate(engine->allocator, count(rows()->ops()), error));
+  for (Device device : kDevices)
+    HUSK_TRY(ops[device].allocate(engine->allocator, count(rows()->ops()), error));
   for (uint32_t f = 0; f < functions(); ++f) {
     if (!runs(f)) continue;
     const Code chosen_code = code(f);
@@ -234,7 +234,7 @@ void Program::count_scratch(const husk_op& op) {
 // Finds the op that an extern step calls, and compares the step with the contract of the op.
 Status Program::prepare_op(const Code& of, uint32_t step, husk_error* error) {
   const bool on_host = of.is_host_step(of.steps[step]);
-  husk_op& op = (on_host ? host_ops : ops)[of.steps[step].a()];
+  husk_op& op = ops[on_host ? Device::host : Device::target][of.steps[step].a()];
   const char* name = rows()->ops()->Get(of.steps[step].a())->c_str();
   const char* function = of.function->name()->c_str();
   if (!op.call) {

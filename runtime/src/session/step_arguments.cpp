@@ -487,7 +487,7 @@ Status StepArguments::call_operator(uint32_t step, bool prepare, void* stream, h
   const fb::Instruction& op = code_->steps[step];
   const bool on_host = states[step].on_host;
   const Program& program = *session_->program;
-  const husk_op& entry = (on_host ? program.host_ops : program.ops)[op.a()];
+  const husk_op& entry = program.ops[on_host ? Device::host : Device::target][op.a()];
   const husk_op_fn function = prepare ? entry.prepare : entry.call;
   if (!function) return Status::ok;
   const husk_engine_options& options = program.engine->options;
