@@ -91,7 +91,7 @@ husk_status describe(const husk_program* program, uint32_t function, Space space
       ranges ? reinterpret_cast<const int64_t*>(value->dims()->Data()) : nullptr,
       1u << place.align_log2,
       0,
-      place.on_host,
+      place.device == Device::host,
       0,
       place.is_written,
       0};
@@ -406,7 +406,8 @@ uint32_t husk_program_host_step_count(const husk_program* program, uint32_t func
   if (!program || function >= program->entry_points()) return 0;
   const husk::Code code = program->code(function);
   uint32_t steps = 0;
-  for (const husk::fb::Instruction& step : code.steps) steps += code.is_host_step(step);
+  for (const husk::fb::Instruction& step : code.steps)
+    steps += code.device_of(step) == Device::host;
   return steps;
 }
 

@@ -56,7 +56,8 @@ Status Engine::add_op(const husk_op& op, husk_error* error) {
   return status;
 }
 
-Status Engine::find_op(const char* name, bool on_host, husk_op* out, husk_error* error) {
+Status Engine::find_op(const char* name, Device where, husk_op* out, husk_error* error) {
+  const bool on_host = where == Device::host;
   const auto fits = [&](const husk_op& op) {
     return properties.host_memory || on_host == (op.place == HUSK_OP_ON_HOST);
   };

@@ -16,8 +16,8 @@ struct ChosenVariant {
 // a buffer has the place of all zeros.
 struct ValuePlace {
   uint8_t align_log2;  // the kernels assume that the address is a multiple of 2^align_log2
-  bool on_host;        // it lies in host memory, although the program runs on another device
-  bool is_written;     // a run writes to it
+  Device device;
+  bool is_written;  // a run writes to it
 };
 
 struct Program {
@@ -61,7 +61,7 @@ struct Program {
   }
   // The op that an extern step calls.
   const husk_op& op_of(const Code& code, const fb::Instruction& step) const {
-    return ops[code.is_host_step(step) ? Device::host : Device::target][step.a()];
+    return ops[code.device_of(step)][step.a()];
   }
   // Reads and verifies the artifact, after the container was mapped or borrowed, and makes it ready
   // to run.

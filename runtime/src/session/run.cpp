@@ -288,12 +288,12 @@ Status Session::run_traced(Frame& frame, uint32_t begin, uint32_t end, void* on,
   StepArguments& arguments = frame.arguments;
   Status status = Status::ok;
   for (uint32_t first = begin; first < end && !failed(status);) {
-    const bool by_device = timer_.has_events() && !arguments.states[first].on_host;
+    const bool by_device = timer_.has_events() && arguments.states[first].device == Device::target;
     const uint64_t start = now();
     if (by_device) status = timer_.record(0, on, error);
     uint32_t n = 0;  // steps that were enqueued
     while (!failed(status) && n < (by_device ? StepTimer::kSteps : 1) && first + n < end &&
-           (n == 0 || !arguments.states[first + n].on_host)) {
+           (n == 0 || arguments.states[first + n].device == Device::target)) {
       status = check_cancel(error);
       if (failed(status)) break;
       status = arguments.run_step(first + n, on, error);
