@@ -26,6 +26,11 @@ Status Engine::open(const husk_engine_options& chosen, husk_error* error) {
     HUSK_TRY(
         to_status(HUSK_CHECK_STRUCT(husk_port_graphs, chosen.port->graphs, exec_destroy, error)));
   options = chosen;
+  if (options.world == 0) options.world = 1;
+  if (options.rank >= options.world)
+    return fail(error, HUSK_INVALID_ARGUMENT,
+                "husk_engine_options.rank is %u, world is %u: number the processes from 0",
+                options.rank, options.world);
   detail::read_struct(*chosen.port, &table);
   ErrorScratch scratch;
   Status status = to_status(port->open(port->user, options.device_index, &allocator,

@@ -500,7 +500,9 @@ Status StepArguments::call_operator(uint32_t step, bool prepare, void* stream, h
                                    options.cancel,
                                    options.cancel_user,
                                    packed_ ? packed_ + op.b() : nullptr,
-                                   entry.scratch_bytes ? session_->op_scratch : nullptr};
+                                   entry.scratch_bytes ? session_->op_scratch : nullptr,
+                                   options.rank,
+                                   options.world};
   husk_op_arg* arguments = op_args_.data() + op.b();
   for (uint32_t i = 0; i < op.aux(); ++i)
     if (arguments[i].kind == HUSK_ARG_RESULT) {
