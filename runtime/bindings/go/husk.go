@@ -38,8 +38,8 @@ static husk_status call_op(const husk_op_context* context, const husk_op_arg* ar
 
 // The options stay on this side, since memory of Go must not hold pointers of Go.
 static husk_status create_engine(const husk_port* port, int32_t index, int32_t host_images,
-                                 int32_t verify, husk_threads* threads, uintptr_t canceller, uintptr_t logger,
-                                 husk_engine** engine, husk_error* error) {
+                                 int32_t verify, husk_threads* threads, uintptr_t canceller,
+                                 uintptr_t logger, husk_engine** engine, husk_error* error) {
   husk_engine_options options = HUSK_ENGINE_OPTIONS_INIT;
   options.port = port;
   options.device_index = index;
