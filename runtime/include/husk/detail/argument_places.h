@@ -21,11 +21,9 @@ class ArgumentPlaces {
  public:
   constexpr explicit ArgumentPlaces(const char* contract) : contract_(contract) {}
 
+  constexpr bool has(const char* name) const { return find(name) < count(); }
   constexpr uint32_t operator[](const char* name) const {
-    uint32_t place = 0;
-    for (const char* at = contract_; *at; at = next(at), ++place)
-      if (begins_with(at, name)) return place;
-    return the_contract_has_no_such_argument();
+    return has(name) ? find(name) : the_contract_has_no_such_argument();
   }
   constexpr uint32_t count() const {
     uint32_t arguments = 0;
@@ -34,6 +32,12 @@ class ArgumentPlaces {
   }
 
  private:
+  // The place of an argument; their count if there is no such name.
+  constexpr uint32_t find(const char* name) const {
+    uint32_t place = 0;
+    for (const char* at = contract_; *at && !begins_with(at, name); at = next(at)) ++place;
+    return place;
+  }
   static constexpr const char* next(const char* at) {
     while (*at && *at != ' ') ++at;
     return *at ? at + 1 : at;
